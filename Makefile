@@ -1,0 +1,65 @@
+# The verbs of this repository. Each does its own set-up; none needs another to be run first.
+#
+#   make build   bin/weftd and bin/weft
+#   make run     a lab of nodes and pods on this machine, measured and cleaned up
+#   make test    every test (as root: it makes network namespaces)
+#   make bench   every benchmark, in benchstat's form; as root also pods over weft and over the kernel
+#   make bench-guard  what hot functions cost, against bench/testdata/baseline.txt
+#   make lint    golangci-lint and staticcheck, as pinned in .ci/tools/go.mod
+#   make check   lint and test
+#   make deps    the Debian packages that the tests use
+#   make clean   remove what the others built
+
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+
+# BENCH, COUNT and PKG choose what make bench runs: which benchmarks, how often, of which packages.
+BENCH ?= .
+COUNT ?= 6
+PKG   ?= ./...
+
+# UPDATE=1 makes make bench-guard write a new baseline.
+UPDATE ?=
+
+TOOLS := .ci/tools/bin
+
+.PHONY: build run test bench bench-guard lint check deps clean
+.DEFAULT_GOAL := build
+
+# Static binaries, so that they run on any Linux and in an empty container image.
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
+
+run: build
+	bin/weft lab run
+
+test: deps build
+	GO='$(GO)' .ci/test
+
+# The overlay's benchmark repeats by itself (WEFT_OVERLAY='rounds=9'), so it is run once.
+bench:
+	@$(GO) test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkOverlay' -benchmem -count $(COUNT) -p 1 -timeout 60m $(PKG)
+ifneq ($(filter ./... ./bench/... ./bench,$(PKG)),)
+	@$(GO) test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark([^O]|O[^v])' -timeout 60m ./bench
+endif
+
+bench-guard:
+	@$(GO) test -run '^TestCosts$$' -v -count 1 -timeout 20m ./bench -args -costs $(if $(UPDATE),-update)
+
+lint: $(TOOLS)/golangci-lint
+	$(TOOLS)/golangci-lint run ./...
+	$(TOOLS)/staticcheck ./...
+
+check: lint test
+
+deps:
+	@.ci/deps
+
+clean:
+	rm -rf bin $(TOOLS)
+	$(GO) clean -testcache
+
+# Both linters, in one build; a few minutes once, then again only when a version changes.
+$(TOOLS)/golangci-lint: .ci/tools/go.mod .ci/tools/go.sum
+	$(GO) -C .ci/tools build -trimpath -o bin/ tool
+	@touch $@

@@ -1,0 +1,65 @@
+package load
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// CPU is processor time since some beginning. The kernel counts it in ticks of 10 ms, so
+// differences over less than a second mean little.
+type CPU struct {
+	// Machine is what every process and the kernel used, on all CPUs. Stolen is what
+	// another guest of the same host took meanwhile.
+	Machine, Stolen time.Duration
+	// Processes is what the named ones used, of Machine.
+	Processes time.Duration
+}
+
+// Sub is the time between two readings.
+func (c CPU) Sub(earlier CPU) CPU {
+	return CPU{c.Machine - earlier.Machine, c.Stolen - earlier.Stolen, c.Processes - earlier.Processes}
+}
+
+// tick is the kernel's USER_HZ, which is 100 on every architecture that Go runs on.
+const tick = time.Second / 100
+
+// ReadCPU reads /proc/stat, and /proc/PID/stat of each pid.
+func ReadCPU(pids ...int) (c CPU, err error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return c, err
+	}
+	first, _, _ := strings.Cut(string(b), "\n")
+	f := strings.Fields(first) // cpu user nice system idle iowait irq softirq steal …
+	if len(f) < 9 || f[0] != "cpu" {
+		return c, fmt.Errorf("/proc/stat begins with %q", first)
+	}
+	for _, k := range []int{1, 2, 3, 6, 7} {
+		c.Machine += ticks(f[k])
+	}
+	c.Stolen = ticks(f[8])
+	for _, pid := range pids {
+		name := fmt.Sprintf("/proc/%d/stat", pid)
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return c, err
+		}
+		// The second field is the program's name in brackets, and may contain anything.
+		f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+		if len(f) < 13 {
+			return c, fmt.Errorf("%s: %q", name, b)
+		}
+		c.Processes += ticks(string(f[11])) + ticks(string(f[12])) // utime, stime
+	}
+	return c, nil
+}
+
+// ticks is 0 for what is no number, which the kernel does not write.
+func ticks(s string) time.Duration {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return time.Duration(n) * tick
+}

@@ -1,0 +1,101 @@
+package load
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/lab"
+	"weft/test/lab/probe"
+)
+
+// pods are two pods of a lab without a daemon. They need root.
+func pods(t *testing.T) (from, to probe.Endpoint) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
+	}
+	l, err := lab.Up(t.Context(), lab.Spec{Driver: lab.KernelHostGW, PodsPerNode: 1, Direct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l.Pods()[0].Endpoint(4), l.Pods()[1].Endpoint(4)
+}
+
+// TestGenerators looks at whether they count rightly. How much is no matter here.
+func TestGenerators(t *testing.T) {
+	from, to := pods(t)
+	for _, streams := range []int{1, 4} {
+		r, err := TCP(t.Context(), TCPPlan{From: from, To: to, Streams: streams, WarmUp: time.Millisecond, Duration: 50 * time.Millisecond})
+		if err != nil || r.Bytes <= 0 || r.Elapsed < 50*time.Millisecond {
+			t.Errorf("TCP, %d streams: %+v, %v", streams, r, err)
+		}
+	}
+	rtts, err := PingPong(t.Context(), PingPongPlan{From: from, To: to, Duration: 20 * time.Millisecond, FromCPU: AnyCPU, ToCPU: 0})
+	if err != nil || len(rtts) == 0 || probe.Quantile(rtts, 0.5) <= 0 {
+		t.Errorf("ping-pong: %d round trips, %v", len(rtts), err)
+	}
+	for _, mode := range []SendMode{SendTo, SendMMsg, Segment} {
+		for _, receiver := range []ReceiveMode{Drain, Wait} {
+			f, err := NewFlow(from, to, mode, receiver, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, rate := range []float64{0, 5000} {
+				before := f.got.n.Load()
+				r, err := f.Trial(t.Context(), rate, 50*time.Millisecond)
+				arrived := f.got.n.Load() - before
+				if err != nil || r.Sent == 0 || r.Received > r.Sent || arrived > r.Sent {
+					t.Errorf("%v to %v at %.0f/s: %v, %d arrived in the end, %v", mode, receiver, rate, r, arrived, err)
+				}
+				if rate > 0 && (r.Sent > 250 || arrived != r.Sent) {
+					t.Errorf("%v to %v at %.0f/s: %d sent, %d arrived, want them all and at most 250", mode, receiver, rate, r.Sent, arrived)
+				}
+			}
+			if err := f.Close(); err != nil {
+				t.Errorf("%v: %v", mode, err)
+			}
+		}
+	}
+}
+
+// TestGeneratorsFail: a path that carries nothing is an error, and a cancelled
+// context ends a measurement at once.
+func TestGeneratorsFail(t *testing.T) {
+	from, to := pods(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if _, err := TCP(ctx, TCPPlan{From: from, To: to, Duration: time.Hour}); err == nil {
+		t.Error("TCP was cancelled, and says nothing")
+	}
+	if _, err := PingPong(ctx, PingPongPlan{From: from, To: to, Duration: time.Hour}); err == nil {
+		t.Error("ping-pong was cancelled, and says nothing")
+	}
+	from.Addr = to.Addr // not an address of from
+	if _, err := TCP(t.Context(), TCPPlan{From: from, To: to}); err == nil {
+		t.Error("TCP from another's address")
+	}
+}
+
+func TestReadCPU(t *testing.T) {
+	before, err := ReadCPU(unix.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; {
+		now, err := ReadCPU(unix.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := now.Sub(before); d.Processes >= 2*tick && d.Machine >= 2*tick { // counted apart
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("no processor time was counted in 10 s")
+		}
+	}
+}

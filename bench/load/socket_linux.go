@@ -1,0 +1,141 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/lab/probe"
+)
+
+// patience bounds each blocking call, so that a path that carries nothing is an error and
+// not a hang.
+const patience = 5 * time.Second
+
+// socket is a blocking socket in e's namespace, bound to e's address and a free port.
+func socket(e probe.Endpoint, kind int) (fd int, at netip.AddrPort, err error) {
+	err = e.NS.Do(func() (err error) {
+		fd, err = unix.Socket(family(e.Addr), kind|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return 0, at, fmt.Errorf("%s: open a socket: %w", e.Name, err)
+	}
+	tv := unix.NsecToTimeval(int64(patience))
+	err = errors.Join(
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv),
+		unix.Bind(fd, sockaddr(netip.AddrPortFrom(e.Addr, 0))),
+	)
+	if err == nil {
+		at, err = boundTo(fd)
+	}
+	if err != nil {
+		return 0, at, errors.Join(fmt.Errorf("%s: %s: %w", e.Name, e.Addr, err), unix.Close(fd))
+	}
+	return fd, at, nil
+}
+
+func family(a netip.Addr) int {
+	if a.Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is6() {
+		return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	}
+	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+}
+
+func boundTo(fd int) (netip.AddrPort, error) {
+	sa, err := unix.Getsockname(fd)
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)), nil
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port)), nil
+	}
+	return netip.AddrPort{}, fmt.Errorf("getsockname: %w", err)
+}
+
+// tcpPair is one connection: the end that from opened and the end that to accepted.
+func tcpPair(from, to probe.Endpoint) (out, in int, err error) {
+	l, at, err := socket(to, unix.SOCK_STREAM)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer unix.Close(l)
+	if err := unix.Listen(l, 1); err != nil {
+		return 0, 0, fmt.Errorf("%s: listen: %w", to.Name, err)
+	}
+	if out, _, err = socket(from, unix.SOCK_STREAM); err != nil {
+		return 0, 0, err
+	}
+	if err := retry(func() error { return unix.Connect(out, sockaddr(at)) }); err != nil {
+		_ = unix.Close(out)
+		return 0, 0, fmt.Errorf("%s connects to %s: %w", from.Name, at, err)
+	}
+	err = retry(func() (err error) {
+		in, _, err = unix.Accept4(l, unix.SOCK_CLOEXEC)
+		return err
+	})
+	if err != nil {
+		_ = unix.Close(out)
+		return 0, 0, fmt.Errorf("%s accepts: %w", to.Name, err)
+	}
+	tv := unix.NsecToTimeval(int64(patience)) // an accepted socket does not inherit these
+	err = errors.Join(
+		unix.SetsockoptTimeval(in, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv),
+		unix.SetsockoptTimeval(in, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv),
+	)
+	return out, in, err
+}
+
+// retry makes the call again while a signal interrupts it. Go's runtime sends many.
+func retry(call func() error) error {
+	for {
+		err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// closeOn ends the calls that block on the sockets when ctx does, until stop is called.
+func closeOn(ctx context.Context, fds ...int) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		for _, fd := range fds {
+			_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+		}
+	})
+}
+
+// AnyCPU leaves it to the kernel where an end runs.
+const AnyCPU = -1
+
+// onThread gives the calling goroutine a thread of its own for the rest of its life, on
+// that CPU unless it is AnyCPU. The thread ends with the goroutine, since it is changed.
+func onThread(cpu int) error {
+	runtime.LockOSThread()
+	// The default of 50 us would be as long as the sleeps are.
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("timer slack: %w", err)
+	}
+	if cpu == AnyCPU {
+		return nil
+	}
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("run on CPU %d: %w", cpu, err)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"weft/bench/overlay"
+	"weft/test/lab/holder"
+)
+
+// How an ordinary user measures the overlay: in user, network and pid namespaces of our
+// own, in which this program is run once more. Where those are refused, or /dev/net/tun is,
+// BenchmarkOverlay fails if -bench names it ("Overlay" is in the pattern); if it is only
+// one of all, it says what is missing, reports that it measured 0 rungs, and passes.
+const (
+	envOverlay  = "WEFT_OVERLAY" // for overlay.ParseConfig
+	envIsolated = "WEFT_BENCH_ISOLATED"
+	envRefused  = "WEFT_BENCH_REFUSED" // why there are no user namespaces
+)
+
+func TestMain(m *testing.M) {
+	if is, status, err := holder.Init(); is {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(status)
+	}
+	flag.Parse()
+	if os.Getenv(envIsolated) != "" {
+		if lo, err := netlink.LinkByName("lo"); err == nil {
+			_ = netlink.LinkSetUp(lo) // else a benchmark over it will say so
+		}
+	} else if pattern() != "" && holder.NeedsIsolation(false) {
+		_ = os.Setenv(envIsolated, "yes") // fails only for a name that is no name
+		status, err := holder.Isolated()
+		if err == nil {
+			os.Exit(status)
+		}
+		_ = os.Unsetenv(envIsolated)
+		_ = os.Setenv(envRefused, err.Error())
+	}
+	os.Exit(m.Run())
+}
+
+// pattern is the value of -bench.
+func pattern() string { return flag.Lookup("test.bench").Value.String() }
+
+// unable is for a benchmark that the machine does not let run.
+func unable(b *testing.B, err error) {
+	if os.Geteuid() == 0 && os.Getenv(envIsolated) == "" || strings.Contains(pattern(), "Overlay") {
+		b.Fatal(err)
+	}
+	b.Logf("NOT MEASURED: %v", err)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(0, "rungs")
+}
+
+// BenchmarkOverlay measures pods on two nodes over the kernel's ways by hand and over each
+// path of weftd, in turns. Every turn is a line; the table at the end has medians.
+//
+//	go test -run '^$' -bench 'Overlay$' ./bench
+//	WEFT_OVERLAY='rounds=15 tcp=3s rungs=vxlan,socket' go test …
+func BenchmarkOverlay(b *testing.B) {
+	c, err := overlay.ParseConfig(os.Getenv(envOverlay))
+	if err != nil {
+		b.Fatalf("%s: %v", envOverlay, err)
+	}
+	if why := os.Getenv(envRefused); why != "" {
+		unable(b, fmt.Errorf("%s", why))
+		return
+	}
+	start := time.Now()
+	report, err := overlay.Run(b.Context(), c, os.Stdout, func(line string) { fmt.Fprintln(os.Stderr, "#", line) })
+	if err != nil {
+		unable(b, err)
+		return
+	}
+	fmt.Println()
+	if err := report.WriteTable(os.Stdout); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(c.Rounds), "rounds")
+	b.ReportMetric(time.Since(start).Seconds(), "s")
+}

@@ -1,0 +1,116 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+)
+
+// ErrNoDaemon says that nobody answers on the socket: weftd is not running, or
+// listens elsewhere.
+var ErrNoDaemon = errors.New("weftd does not answer")
+
+// Client asks the daemon behind one socket. It is safe for concurrent use.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// NewClient opens nothing; the first request does.
+func NewClient(socket string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}
+	return &Client{socket: socket, http: &http.Client{
+		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true},
+		Timeout:   requestTimeout + 5*time.Second,
+	}}
+}
+
+// Status asks for the daemon's state.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
+}
+
+// Peers asks for everyone the daemon exchanges packets with.
+func (c *Client) Peers(ctx context.Context) (p Peers, err error) {
+	return p, c.do(ctx, http.MethodGet, "/v1/peers", nil, &p)
+}
+
+// Leases asks for every record that the daemon read.
+func (c *Client) Leases(ctx context.Context) (l Leases, err error) {
+	return l, c.do(ctx, http.MethodGet, "/v1/leases", nil, &l)
+}
+
+// Release asks the daemon to delete a record. The error wraps ErrNotFound or
+// ErrRefused if the daemon said so.
+func (c *Client) Release(ctx context.Context, r ReleaseRequest) (d Released, err error) {
+	return d, c.do(ctx, http.MethodPost, "/v1/leases/release", r, &d)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	var body bytes.Buffer
+	if in != nil {
+		if err := json.NewEncoder(&body).Encode(in); err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://weftd"+path, &body)
+	if err != nil {
+		return fmt.Errorf("ask weftd: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return refusal(resp)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("weftd's answer to %s: %w", path, err)
+	}
+	return nil
+}
+
+// explain turns a connection error into what to do about it.
+func (c *Client) explain(err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w on %s: is it running? (systemctl status weftd; another socket is named with --control-socket)", ErrNoDaemon, c.socket)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s may be opened by root only: run this as root", c.socket)
+	}
+	return fmt.Errorf("ask weftd on %s: %w", c.socket, err)
+}
+
+func refusal(resp *http.Response) error {
+	var e Error
+	if err := json.NewDecoder(resp.Body).Decode(&e); err != nil || e.Message == "" {
+		e.Message = resp.Status
+	}
+	switch resp.StatusCode {
+	case http.StatusNotFound:
+		return remote{e.Message, ErrNotFound}
+	case http.StatusConflict:
+		return remote{e.Message, ErrRefused}
+	}
+	return remote{e.Message, nil}
+}
+
+// remote is the daemon's own message, with the sentinel it stands for.
+type remote struct {
+	message string
+	cause   error
+}
+
+func (r remote) Error() string { return r.message }
+func (r remote) Unwrap() error { return r.cause }

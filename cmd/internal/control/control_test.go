@@ -1,0 +1,170 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fake is a node with fixed answers.
+type fake struct {
+	status  Status
+	leases  Leases
+	err     error
+	request ReleaseRequest
+}
+
+func (f *fake) Status() Status { return f.status }
+func (f *fake) Peers() Peers {
+	return Peers{Peers: []Peer{{Name: "b", LastSeen: time.Unix(9, 0).UTC()}}}
+}
+func (f *fake) Leases(context.Context) (Leases, error) { return f.leases, f.err }
+func (f *fake) Release(_ context.Context, r ReleaseRequest) (Released, error) {
+	f.request = r
+	return Released{Record: Record{Node: "b"}}, f.err
+}
+
+// compare lets cmp look into netip's values.
+func compare(a, b any) string {
+	return cmp.Diff(a, b, cmp.Comparer(func(x, y netip.Prefix) bool { return x == y }), cmp.Comparer(func(x, y netip.Addr) bool { return x == y }))
+}
+
+// serve runs a server for n and returns a client and the socket.
+func serve(t *testing.T, n Node) (*Client, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weft", "weftd.sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, l, n) }() // waited for below
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the socket is left behind: %v", err)
+		}
+	})
+	return NewClient(path), path
+}
+
+func TestAnswersArriveWhole(t *testing.T) {
+	f := &fake{
+		status: Status{
+			Version: "v1", NodeID: "a", Ready: true, StartedAt: time.Unix(5, 0).UTC(),
+			Lease:    &Lease{Subnet: netip.MustParsePrefix("10.1.2.0/24"), Held: true, Expires: time.Unix(7, 0).UTC()},
+			Counters: Counters{Egress: Flow{Received: 3, Delivered: 2, Drops: []Drop{{Reason: "no_route", Packets: 1}}}},
+		},
+		leases: Leases{Source: "etcd", Leases: []Record{{Subnet: netip.MustParsePrefix("10.1.3.0/24"), PublicIPv6: netip.MustParseAddr("2001:db8::1"), Revision: 8}}},
+	}
+	c, path := serve(t, f)
+	ctx := t.Context()
+	if got, err := c.Status(ctx); err != nil || compare(got, f.status) != "" {
+		t.Errorf("status: %v %s", err, compare(got, f.status))
+	}
+	if got, err := c.Peers(ctx); err != nil || compare(got, f.Peers()) != "" {
+		t.Errorf("peers: %v %s", err, compare(got, f.Peers()))
+	}
+	if got, err := c.Leases(ctx); err != nil || compare(got, f.leases) != "" {
+		t.Errorf("leases: %v %s", err, compare(got, f.leases))
+	}
+	want := ReleaseRequest{Subnet: "10.1.3.0/24", Force: true}
+	if _, err := c.Release(ctx, want); err != nil || f.request != want {
+		t.Errorf("release: %v, asked for %+v", err, f.request)
+	}
+	for file, mode := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o755} {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v %v, want %v", file, info.Mode(), err, mode)
+		}
+	}
+}
+
+func TestFaultsKeepTheirMeaning(t *testing.T) {
+	f := &fake{}
+	c, _ := serve(t, f)
+	for _, want := range []error{ErrNotFound, ErrRefused} {
+		f.err = fmt.Errorf("10.1.3.0/24: %w: because", want)
+		_, err := c.Release(t.Context(), ReleaseRequest{})
+		if !errors.Is(err, want) || err.Error() != f.err.Error() {
+			t.Errorf("got %v, want %v", err, f.err)
+		}
+	}
+	f.err = errors.New("etcd is away")
+	if _, err := c.Leases(t.Context()); err == nil || err.Error() != "etcd is away" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	h := Handler(&fake{})
+	for _, tt := range []struct {
+		method, path, body string
+		want               int
+	}{
+		{"POST", "/v1/leases/release", `{"subnet":7}`, http.StatusBadRequest},
+		{"POST", "/v1/leases/release", `{"subnet":"10.0.0.0/24","forse":true}`, http.StatusBadRequest},
+		{"POST", "/v1/leases/release", `{"subnet":"` + strings.Repeat("x", 1<<17) + `"}`, http.StatusBadRequest},
+		{"GET", "/v1/leases/release", "", http.StatusMethodNotAllowed},
+		{"POST", "/v1/status", "", http.StatusMethodNotAllowed},
+		{"GET", "/v1/nothing", "", http.StatusNotFound},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, strings.NewReader(tt.body)))
+		if w.Code != tt.want {
+			t.Errorf("%s %s: %d, want %d", tt.method, tt.path, w.Code, tt.want)
+		}
+	}
+}
+
+func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
+	dir := t.TempDir()
+	stale := filepath.Join(dir, "stale")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false) // as a killed daemon leaves it
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Listen(stale)
+	if err != nil {
+		t.Fatalf("a stale socket is not replaced: %v", err)
+	}
+	if _, err := Listen(stale); err == nil || !strings.Contains(err.Error(), stale) || !strings.Contains(err.Error(), "another weftd") {
+		t.Errorf("a live socket: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(file); err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("a file: %v", err)
+	}
+}
+
+func TestNoDaemonSaysWhichSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none.sock")
+	_, err := NewClient(path).Status(t.Context())
+	if !errors.Is(err, ErrNoDaemon) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "running") {
+		t.Errorf("got %v", err)
+	}
+}

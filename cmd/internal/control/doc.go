@@ -1,0 +1,11 @@
+// Package control is how the weft command talks to a running weftd: JSON over
+// HTTP on a Unix socket that only root may open.
+//
+//	GET  /v1/status           Status
+//	GET  /v1/peers            Peers
+//	GET  /v1/leases           Leases
+//	POST /v1/leases/release   ReleaseRequest → Released
+//
+// A request that fails is answered with an Error. Fields are only ever added
+// within /v1, so scripts may rely on them.
+package control

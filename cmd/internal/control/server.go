@@ -1,0 +1,140 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Node is what the server asks. Its methods are called concurrently.
+type Node interface {
+	Status() Status
+	Peers() Peers
+	Leases(ctx context.Context) (Leases, error)
+	// Release refuses with an error that wraps ErrRefused, ErrNotFound or another.
+	Release(ctx context.Context, r ReleaseRequest) (Released, error)
+}
+
+// Errors that a Node returns to say which HTTP status fits.
+var (
+	ErrNotFound = errors.New("there is no such record")
+	ErrRefused  = errors.New("refused")
+)
+
+// requestTimeout bounds one request: the store may have to be asked.
+const requestTimeout = 10 * time.Second
+
+// Listen makes the socket's directory (0755) and the socket (0600). A socket that
+// nobody answers on is replaced; one that a daemon answers on is an error.
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	// The umask makes the socket private from the moment it exists. It is the
+	// process's, so this is done before anything else runs.
+	old := syscall.Umask(0o177)
+	l, err := net.Listen("unix", path)
+	syscall.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	return l, nil
+}
+
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	if info.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("control socket: %s exists and is not a socket: remove it or choose another path with --control-socket", path)
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = c.Close()
+		return fmt.Errorf("control socket: another weftd answers on %s: stop it, or give this one its own --control-socket, --cache-dir and --subnet-file", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("control socket: replace the stale one: %w", err)
+	}
+	return nil
+}
+
+// Serve answers on l until ctx ends; it closes l, which removes the socket.
+func Serve(ctx context.Context, l net.Listener, n Node) error {
+	s := &http.Server{
+		Handler:           Handler(n),
+		ReadHeaderTimeout: requestTimeout,
+		WriteTimeout:      2 * requestTimeout,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	return nil
+}
+
+// Handler answers for n.
+func Handler(n Node) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Status(), nil) })
+	mux.HandleFunc("GET /v1/peers", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Peers(), nil) })
+	mux.HandleFunc("GET /v1/leases", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		defer cancel()
+		l, err := n.Leases(ctx)
+		reply(w, l, err)
+	})
+	mux.HandleFunc("POST /v1/leases/release", func(w http.ResponseWriter, r *http.Request) {
+		var req ReleaseRequest
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&req); err != nil {
+			replyError(w, http.StatusBadRequest, fmt.Errorf("request: %w", err))
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		defer cancel()
+		done, err := n.Release(ctx, req)
+		reply(w, done, err)
+	})
+	return mux
+}
+
+func reply(w http.ResponseWriter, v any, err error) {
+	switch {
+	case err == nil:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v) // the client went away
+	case errors.Is(err, ErrNotFound):
+		replyError(w, http.StatusNotFound, err)
+	case errors.Is(err, ErrRefused):
+		replyError(w, http.StatusConflict, err)
+	default:
+		replyError(w, http.StatusBadGateway, err)
+	}
+}
+
+func replyError(w http.ResponseWriter, status int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(Error{Message: err.Error()})
+}

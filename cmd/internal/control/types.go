@@ -1,0 +1,232 @@
+package control
+
+import (
+	"net/netip"
+	"time"
+)
+
+// DefaultSocket is where weftd listens unless it is told otherwise.
+const DefaultSocket = "/run/weft/weftd.sock"
+
+// Status is the daemon's state in one page.
+type Status struct {
+	Version   string    `json:"version"`
+	NodeID    string    `json:"nodeID"`
+	PID       int       `json:"pid"`
+	StartedAt time.Time `json:"startedAt"`
+	// Uptime is in seconds.
+	Uptime int64 `json:"uptimeSeconds"`
+	// Ready is what /readyz says; NotReady are its reasons.
+	Ready    bool     `json:"ready"`
+	NotReady []string `json:"notReady,omitempty"`
+	// Lease is nil until one is known.
+	Lease    *Lease   `json:"lease,omitempty"`
+	Backend  Backend  `json:"backend"`
+	Underlay Underlay `json:"underlay"`
+	Store    Store    `json:"store"`
+	Cache    Cache    `json:"cache"`
+	// Alarm says why removals in the store are being disbelieved.
+	Alarm    string   `json:"alarm,omitempty"`
+	Peers    int      `json:"peers"`
+	Rejected int      `json:"rejected"`
+	Counters Counters `json:"counters"`
+}
+
+// Lease is our own record.
+type Lease struct {
+	Subnet     netip.Prefix `json:"subnet,omitzero"`
+	IPv6Subnet netip.Prefix `json:"ipv6Subnet,omitzero"`
+	// Held says that the store has confirmed it since the daemon started and that it
+	// has not ended; otherwise it is the cached one.
+	Held bool `json:"held"`
+	// Reservation is a record without an end. Expires is zero for it.
+	Reservation bool      `json:"reservation,omitempty"`
+	Expires     time.Time `json:"expires,omitzero"`
+	Detail      string    `json:"detail,omitempty"`
+}
+
+// Backend is how packets are carried.
+type Backend struct {
+	Type string `json:"type,omitempty"`
+	// Path is portable, socket or raw.
+	Path   string `json:"path,omitempty"`
+	Device string `json:"device,omitempty"`
+	MTU    int    `json:"mtu,omitempty"`
+	Port   int    `json:"port,omitempty"`
+	// InPlace says that device, addresses and routes are as wanted.
+	InPlace bool `json:"inPlace"`
+	// Notes are remarks: what was taken over from flannel, which peers cannot be used.
+	Notes []string `json:"notes,omitempty"`
+	// LastReconcile is when the kernel was last compared with what is wanted, and Error
+	// what then could not be done.
+	LastReconcile time.Time `json:"lastReconcile,omitzero"`
+	Error         string    `json:"error,omitempty"`
+}
+
+// Underlay is the interface that carries the overlay.
+type Underlay struct {
+	Link string `json:"link,omitempty"`
+	MTU  int    `json:"mtu,omitempty"`
+	// Lost says what is missing of it now.
+	Lost string `json:"lost,omitempty"`
+	// Address and IPv6Address are local, PublicIP and PublicIPv6 are what peers are told.
+	Address     netip.Addr `json:"address,omitzero"`
+	IPv6Address netip.Addr `json:"ipv6Address,omitzero"`
+	PublicIP    netip.Addr `json:"publicIP,omitzero"`
+	PublicIPv6  netip.Addr `json:"publicIPv6,omitzero"`
+}
+
+// Store is the state of the connection to where leases live.
+type Store struct {
+	// Kind is etcd or "embedded etcd".
+	Kind      string   `json:"kind"`
+	Endpoints []string `json:"endpoints,omitempty"`
+	Prefix    string   `json:"prefix,omitempty"`
+	Connected bool     `json:"connected"`
+	// LastSeen is when it last answered; Error why it does not.
+	LastSeen  time.Time `json:"lastSeen,omitzero"`
+	Error     string    `json:"error,omitempty"`
+	ClusterID string    `json:"clusterID,omitempty"`
+	Revision  int64     `json:"revision,omitempty"`
+}
+
+// Cache is the last good set on disk.
+type Cache struct {
+	File string `json:"file,omitempty"`
+	// SavedAt is when it was written; zero if there is none.
+	SavedAt time.Time `json:"savedAt,omitzero"`
+	// Used says that this run began forwarding from it.
+	Used bool `json:"used"`
+}
+
+// Counters are of inner packets since the daemon started.
+type Counters struct {
+	Egress         Flow   `json:"egress"`
+	Ingress        Flow   `json:"ingress"`
+	ICMPSent       uint64 `json:"icmpSent"`
+	ICMPSuppressed uint64 `json:"icmpSuppressed"`
+	Fragmented     uint64 `json:"fragmented"`
+	Completed      uint64 `json:"checksumsCompleted"`
+	// SocketOverflow and DeviceDropped were lost in the kernel: a receive buffer or the
+	// queue of the overlay's device was full.
+	SocketOverflow uint64 `json:"socketOverflow"`
+	DeviceDropped  uint64 `json:"deviceDropped"`
+	// Offloads are those of the data path, none on path portable.
+	Offloads []Offload `json:"offloads,omitempty"`
+}
+
+// Offload is something that the kernel does for many packets at once.
+type Offload struct {
+	Name string `json:"name"`
+	// State is on, switched off, not supported by this kernel, or lost.
+	State string `json:"state"`
+	// Calls are the system calls that used it, and Packets what those moved.
+	Calls   uint64 `json:"calls"`
+	Packets uint64 `json:"packets"`
+}
+
+// Flow is one direction: Received = Delivered + the sum of Drops.
+type Flow struct {
+	Received       uint64 `json:"received"`
+	Delivered      uint64 `json:"delivered"`
+	ReceivedBytes  uint64 `json:"receivedBytes"`
+	DeliveredBytes uint64 `json:"deliveredBytes"`
+	// Drops has only the reasons that occurred.
+	Drops []Drop `json:"drops,omitempty"`
+}
+
+// Drop is how many packets went no further, and why.
+type Drop struct {
+	Reason  string `json:"reason"`
+	Packets uint64 `json:"packets"`
+	// Admit names the setting that would let them through, if one would.
+	Admit string `json:"admit,omitempty"`
+}
+
+// Peers is everyone we exchange packets with, and who sent without being known.
+type Peers struct {
+	Peers     []Peer     `json:"peers"`
+	Strangers []Stranger `json:"strangers,omitempty"`
+}
+
+// Peer is one other node.
+type Peer struct {
+	// Name is the node's identity, or its subnet if it published none.
+	Name    string         `json:"name"`
+	Subnets []netip.Prefix `json:"subnets"`
+	// Address is where packets are sent to.
+	Address netip.Addr `json:"address,omitzero"`
+	// Weft says that the node runs weft.
+	Weft bool `json:"weft"`
+	// Path is how packets get there: portable, socket, raw; kernel for a kernel backend.
+	Path string `json:"path,omitempty"`
+	// MTU is the largest inner packet; PathMTU the outer one learnt from the network, 0 if none.
+	MTU       int       `json:"mtu,omitempty"`
+	PathMTU   int       `json:"pathMTU,omitempty"`
+	TxPackets uint64    `json:"txPackets"`
+	TxBytes   uint64    `json:"txBytes"`
+	RxPackets uint64    `json:"rxPackets"`
+	RxBytes   uint64    `json:"rxBytes"`
+	LastSeen  time.Time `json:"lastSeen,omitzero"`
+	Drops     []Drop    `json:"drops,omitempty"`
+	// Expires is the end of its lease, zero for a reservation or if unknown.
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// Stranger sent to our port and is no peer's address.
+type Stranger struct {
+	Address  netip.Addr `json:"address"`
+	Packets  uint64     `json:"packets"`
+	LastSeen time.Time  `json:"lastSeen,omitzero"`
+	Admit    string     `json:"admit,omitempty"`
+}
+
+// Leases is every record in the store.
+type Leases struct {
+	// Source says where they were read: the daemon's last set, or the store itself.
+	Source   string     `json:"source"`
+	Network  string     `json:"network,omitempty"`
+	Leases   []Record   `json:"leases"`
+	Rejected []Rejected `json:"rejected,omitempty"`
+}
+
+// Record is one subnet with its owner.
+type Record struct {
+	Subnet     netip.Prefix `json:"subnet,omitzero"`
+	IPv6Subnet netip.Prefix `json:"ipv6Subnet,omitzero"`
+	PublicIP   netip.Addr   `json:"publicIP,omitzero"`
+	PublicIPv6 netip.Addr   `json:"publicIPv6,omitzero"`
+	// Node is the owner's identity, "" for a node that does not run weft.
+	Node    string `json:"node,omitempty"`
+	Backend string `json:"backend,omitempty"`
+	// Own says that it is ours.
+	Own         bool      `json:"own,omitempty"`
+	Reservation bool      `json:"reservation,omitempty"`
+	Expires     time.Time `json:"expires,omitzero"`
+	Revision    int64     `json:"revision"`
+}
+
+// Rejected is a record that is read and not believed.
+type Rejected struct {
+	Key    string `json:"key"`
+	Reason string `json:"reason"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// ReleaseRequest asks for a record to be deleted.
+type ReleaseRequest struct {
+	// Subnet is the record's subnet as people write it: of one family, or both with a comma.
+	Subnet string `json:"subnet"`
+	// Force also deletes a record that its owner is using: our own.
+	Force bool `json:"force,omitempty"`
+}
+
+// Released is the record that was deleted, as it was.
+type Released struct {
+	Record Record `json:"record"`
+}
+
+// Error is the answer to a request that failed.
+type Error struct {
+	Message string `json:"error"`
+}

@@ -1,0 +1,118 @@
+package options
+
+import (
+	"net/netip"
+	"time"
+
+	"weft/lease/etcd"
+)
+
+// Config is what the command line and the environment ask for. It holds values
+// only: nothing has been opened, resolved or created.
+type Config struct {
+	Store    Store
+	Embedded Embedded
+	Underlay Underlay
+	Kube     Kube
+	Rules    Rules
+	Log      Log
+
+	// SubnetFile is where subnet.env is written, and where the previous subnet is read from.
+	SubnetFile string
+	// RenewMargin is how long before the lease's end it is renewed: 1 to 1439 minutes.
+	RenewMargin time.Duration
+	// HealthzIP and HealthzPort are where /healthz, /readyz and /metrics are served. Port 0 is off.
+	HealthzIP   netip.Addr
+	HealthzPort int
+	// NetConfigPath is a network configuration that seeds an empty store. It is used
+	// only if it was asked for (NetConfigGiven), since flannel has a default for it.
+	NetConfigPath  string
+	NetConfigGiven bool
+	// ControlSocket is the Unix socket that weft asks; "" serves none.
+	ControlSocket string
+	// CacheDir holds the node's identity and the last good set.
+	CacheDir string
+	// NodeID is the node's identity; "" means the stored or derived one.
+	NodeID string
+
+	// Check and Version are modes, not settings: they have no environment variable.
+	Check, Version bool
+
+	// Settings are all flags with the values in force and their sources, by name.
+	Settings []Setting
+	// Unknown are environment variables that begin with WEFTD_ and name no flag.
+	Unknown []string
+
+	// endpointsGiven says that the endpoints are not the default ones.
+	endpointsGiven bool
+}
+
+// Store says how etcd is reached.
+type Store struct {
+	// Endpoints are URLs or host:port.
+	Endpoints []string
+	// Prefix is the root of all keys, without a trailing slash.
+	Prefix string
+	// CAFile, CertFile and KeyFile are PEM files. Each is honoured on its own, but a
+	// certificate needs its key.
+	CAFile, CertFile, KeyFile string
+	// Username and Password, or the first line of PasswordFile, go together.
+	Username     string
+	Password     etcd.Secret
+	PasswordFile string
+}
+
+// Embedded asks for an etcd server inside the daemon.
+type Embedded struct {
+	On bool
+	// Dir holds its data.
+	Dir string
+	// Listen is where it serves clients. Anything but loopback needs TLS or Insecure.
+	Listen netip.AddrPort
+	// Insecure allows plain HTTP on an address that others can reach.
+	Insecure bool
+}
+
+// Underlay says which interface carries the overlay and what peers are told.
+type Underlay struct {
+	// Ifaces are names or addresses, Regexes match addresses, then names; CanReach is
+	// an address whose route names the interface. They are tried in this order.
+	Ifaces, Regexes []string
+	CanReach        netip.Addr
+	// PublicIP and PublicIPv6 are what peers are told; the zero Addr is the interface's own.
+	PublicIP, PublicIPv6 netip.Addr
+}
+
+// Kube are the flags of flannel's Kubernetes mode.
+type Kube struct {
+	On                                   bool
+	APIURL, AnnotationPrefix, Kubeconfig string
+	SetNodeNetworkUnavailable            bool
+}
+
+// Rules are the flags about traffic rules.
+type Rules struct {
+	// IPMasq is written to subnet.env. ForwardRules, RandomFullyDisable, Resync and
+	// Blackhole are accepted for flannel's sake.
+	IPMasq, RandomFullyDisable, ForwardRules, Blackhole bool
+	// Resync is the period between checks of the rules.
+	Resync time.Duration
+}
+
+// Log says what is logged and how.
+type Log struct {
+	// Format is text or json. Verbosity is klog's: 1 and more is debug.
+	Format    string
+	Verbosity int
+	// VModule and BacktraceAt are accepted and unused.
+	VModule, BacktraceAt string
+}
+
+// Setting is one flag as it is in force.
+type Setting struct {
+	Name string
+	// Value is as printed; a secret shows as "set".
+	Value string
+	// Source is "flag", "env NAME" or "default".
+	Source string
+}

@@ -1,0 +1,105 @@
+package options
+
+import (
+	"flag"
+	"net/netip"
+	"time"
+)
+
+// defaults are flannel's, and ours for our own flags.
+func defaults() Config {
+	return Config{
+		Store:         defaultStore(),
+		Embedded:      Embedded{Dir: "/var/lib/weft/etcd", Listen: netip.MustParseAddrPort("127.0.0.1:2379")},
+		Kube:          Kube{AnnotationPrefix: "flannel.alpha.coreos.com", SetNodeNetworkUnavailable: true},
+		Rules:         Rules{ForwardRules: true, Resync: 5 * time.Second},
+		Log:           Log{Format: "text"},
+		SubnetFile:    "/run/flannel/subnet.env",
+		RenewMargin:   time.Hour,
+		HealthzIP:     netip.IPv4Unspecified(),
+		NetConfigPath: "/etc/kube-flannel/net-conf.json",
+		ControlSocket: "/run/weft/weftd.sock",
+		CacheDir:      "/var/lib/weft",
+	}
+}
+
+func defaultStore() Store {
+	return Store{
+		Endpoints: []string{"http://127.0.0.1:4001", "http://127.0.0.1:2379"},
+		Prefix:    "/coreos.com/network",
+	}
+}
+
+// define binds every flag to its field of c, whose values are the defaults.
+func define(fs *flag.FlagSet, c *Config) {
+	defineFlannel(fs, c)
+	defineKlog(fs, c)
+	defineOwn(fs, c)
+}
+
+// define binds the flags that say how the store is reached.
+func (s *Store) define(fs *flag.FlagSet) {
+	fs.Var(listValue{&s.Endpoints}, "etcd-endpoints", "comma-separated `URLs` of etcd")
+	fs.StringVar(&s.Prefix, "etcd-prefix", s.Prefix, "root of all `keys` in etcd")
+	fs.StringVar(&s.KeyFile, "etcd-keyfile", s.KeyFile, "PEM `file` with our private key for etcd")
+	fs.StringVar(&s.CertFile, "etcd-certfile", s.CertFile, "PEM `file` with our certificate for etcd")
+	fs.StringVar(&s.CAFile, "etcd-cafile", s.CAFile, "PEM `file` with the authorities that etcd's certificate is checked against")
+	fs.StringVar(&s.Username, "etcd-username", s.Username, "`user` in etcd")
+	fs.Var(secretValue{&s.Password}, "etcd-password", "the user's `password`; anyone on this host can read it on the command line, so prefer --etcd-password-file")
+}
+
+// defineOwn binds those of them that flanneld does not know.
+func (s *Store) defineOwn(fs *flag.FlagSet) {
+	fs.StringVar(&s.PasswordFile, "etcd-password-file", s.PasswordFile, "`file` whose first line is the password of --etcd-username")
+}
+
+// defineFlannel has flanneld's flags in the order of its documentation.
+func defineFlannel(fs *flag.FlagSet, c *Config) {
+	c.Store.define(fs)
+	u := &c.Underlay
+	fs.Var(repeatedValue{&u.Ifaces}, "iface", "underlay interface by `name or address`; may be repeated, the first that exists is used")
+	fs.Var(repeatedValue{&u.Regexes}, "iface-regex", "`pattern` on addresses, then names, of interfaces; tried after --iface; may be repeated")
+	fs.Var(addrValue{&u.CanReach, 0}, "iface-can-reach", "take the interface that a route lookup to this `address` gives")
+	fs.Var(addrValue{&u.PublicIP, 4}, "public-ip", "IPv4 `address` that peers are told")
+	fs.Var(addrValue{&u.PublicIPv6, 6}, "public-ipv6", "IPv6 `address` that peers are told")
+	fs.StringVar(&c.SubnetFile, "subnet-file", c.SubnetFile, "`file` that subnet, MTU and masquerading are written to")
+	fs.Var(unitValue{&c.RenewMargin, time.Minute}, "subnet-lease-renew-margin", "renew the lease this many `minutes` before it ends (1 to 1439)")
+	r := &c.Rules
+	fs.BoolVar(&r.IPMasq, "ip-masq", r.IPMasq, "say in the subnet file that traffic leaving the overlay is masqueraded here")
+	fs.BoolVar(&r.RandomFullyDisable, "ip-masq-fully-random-disable", r.RandomFullyDisable, "masquerade without random source ports")
+	fs.Var(unitValue{&r.Resync, time.Second}, "iptables-resync", "`seconds` between checks of the traffic rules")
+	fs.BoolVar(&r.ForwardRules, "iptables-forward-rules", r.ForwardRules, "accept forwarded overlay traffic")
+	fs.BoolVar(&r.Blackhole, "ip-blackhole-route", r.Blackhole, "blackhole route for the local subnet")
+	fs.Var(addrValue{&c.HealthzIP, 0}, "healthz-ip", "`address` of the health and metrics server")
+	fs.IntVar(&c.HealthzPort, "healthz-port", c.HealthzPort, "`port` of the health and metrics server; 0 is off")
+	k := &c.Kube
+	fs.BoolVar(&k.On, "kube-subnet-mgr", k.On, "take subnets from the Kubernetes API instead of etcd")
+	fs.StringVar(&k.APIURL, "kube-api-url", k.APIURL, "`URL` of the Kubernetes API")
+	fs.StringVar(&k.AnnotationPrefix, "kube-annotation-prefix", k.AnnotationPrefix, "`prefix` of the annotations on nodes")
+	fs.StringVar(&k.Kubeconfig, "kubeconfig-file", k.Kubeconfig, "`file` that says how the Kubernetes API is reached")
+	fs.BoolVar(&k.SetNodeNetworkUnavailable, "set-node-network-unavailable", k.SetNodeNetworkUnavailable, "set the NetworkUnavailable condition of the node")
+	fs.StringVar(&c.NetConfigPath, "net-config-path", c.NetConfigPath, "network configuration `file`; with etcd and given explicitly, it is stored if etcd has none")
+	fs.BoolVar(&c.Version, "version", false, "print the version and exit")
+}
+
+// defineKlog has the three logging flags that flanneld exposes.
+func defineKlog(fs *flag.FlagSet, c *Config) {
+	fs.IntVar(&c.Log.Verbosity, "v", c.Log.Verbosity, "log `level`: 1 or more logs debug messages")
+	fs.StringVar(&c.Log.VModule, "vmodule", c.Log.VModule, "accepted for flannel's sake; has no effect")
+	fs.StringVar(&c.Log.BacktraceAt, "log_backtrace_at", c.Log.BacktraceAt, "accepted for flannel's sake; has no effect")
+}
+
+// defineOwn has the flags that flanneld does not know.
+func defineOwn(fs *flag.FlagSet, c *Config) {
+	e := &c.Embedded
+	fs.BoolVar(&e.On, "embedded-etcd", e.On, "run an etcd server inside this daemon")
+	fs.StringVar(&e.Dir, "embedded-etcd-dir", e.Dir, "`directory` of the embedded etcd's data")
+	fs.Var(addrPortValue{&e.Listen}, "embedded-etcd-listen", "`address:port` of the embedded etcd; other than loopback it needs TLS or --embedded-etcd-insecure")
+	fs.BoolVar(&e.Insecure, "embedded-etcd-insecure", e.Insecure, "let anyone who reaches the embedded etcd read and write it")
+	c.Store.defineOwn(fs)
+	fs.StringVar(&c.ControlSocket, "control-socket", c.ControlSocket, "Unix `socket` that the weft command asks; empty serves none")
+	fs.StringVar(&c.CacheDir, "cache-dir", c.CacheDir, "`directory` of the node's identity and the last known peers")
+	fs.StringVar(&c.NodeID, "node-id", c.NodeID, "`identity` of this node; empty keeps the stored one, else one derived from the machine id")
+	fs.StringVar(&c.Log.Format, "log-format", c.Log.Format, "`format` of log lines: text or json")
+	fs.BoolVar(&c.Check, "check", false, "check everything, print the configuration in force with its sources, change nothing")
+}

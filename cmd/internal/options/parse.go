@@ -1,0 +1,145 @@
+package options
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// ErrHelp is returned by Parse if help was asked for.
+var ErrHelp = flag.ErrHelp
+
+// ErrUsage is wrapped by every error that is about the command line itself.
+var ErrUsage = errors.New("see weftd --help")
+
+// Parse reads args (without the program's name) and environ (NAME=value, as
+// os.Environ gives it). The error joins every fault and wraps ErrUsage; it is
+// ErrHelp alone if help was asked for. The Config is complete as far as it could
+// be read also when there is an error, for --check.
+func Parse(args, environ []string) (Config, error) {
+	c := defaults()
+	fs := newFlagSet(&c)
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return c, ErrHelp
+		}
+		return c, fmt.Errorf("%w (%w)", err, ErrUsage)
+	}
+	if c.Version {
+		return c, nil
+	}
+	var faults []error
+	if fs.NArg() > 0 {
+		faults = append(faults, fmt.Errorf("argument %q is not a flag, and what follows it is not read; a boolean flag is switched off by --flag=false", fs.Arg(0)))
+	}
+	sources := map[string]string{}
+	fs.Visit(func(f *flag.Flag) { sources[f.Name] = "flag" })
+	env := environment(environ)
+	faults = append(faults, fromEnvironment(fs, ownFlags(), env, sources)...)
+	c.Unknown = unknown(fs, env)
+	c.Settings = settings(fs, sources)
+	c.NetConfigGiven = sources["net-config-path"] != ""
+	c.endpointsGiven = sources["etcd-endpoints"] != ""
+	faults = append(faults, c.validate()...)
+	if err := errors.Join(faults...); err != nil {
+		return c, fmt.Errorf("%w\n%w", err, ErrUsage)
+	}
+	return c, nil
+}
+
+func newFlagSet(c *Config) *flag.FlagSet {
+	fs := flag.NewFlagSet("weftd", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are returned, usage is printed by Usage
+	define(fs, c)
+	return fs
+}
+
+// isMode says that a flag is something to do rather than a setting. flannel, too,
+// looks at --version before the environment.
+func isMode(name string) bool { return name == "version" || name == "check" }
+
+// variables names the environment variables of a flag, strongest first.
+func variables(own *flag.FlagSet, name string) []string {
+	v := strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+	if own.Lookup(name) != nil {
+		return []string{"WEFTD_" + v}
+	}
+	return []string{"WEFTD_" + v, "FLANNELD_" + v}
+}
+
+// ownFlags are the flags that flannel does not have, and so has no variable for.
+func ownFlags() *flag.FlagSet {
+	var c Config
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	defineOwn(fs, &c)
+	return fs
+}
+
+// fromEnvironment sets every flag that the command line did not. Unlike flannel,
+// a value that does not parse is an error: a typing mistake in a unit file would
+// otherwise run with the default, unseen.
+func fromEnvironment(fs, own *flag.FlagSet, env map[string]string, sources map[string]string) []error {
+	var faults []error
+	fs.VisitAll(func(f *flag.Flag) {
+		if sources[f.Name] != "" || isMode(f.Name) {
+			return
+		}
+		for _, name := range variables(own, f.Name) {
+			value := env[name]
+			if value == "" {
+				continue
+			}
+			if err := f.Value.Set(value); err != nil {
+				faults = append(faults, fmt.Errorf("environment variable %s: invalid value %q: %w", name, value, err))
+			}
+			sources[f.Name] = "env " + name
+			return
+		}
+	})
+	return faults
+}
+
+func environment(environ []string) map[string]string {
+	env := make(map[string]string, len(environ))
+	for _, e := range environ {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			env[name] = value
+		}
+	}
+	return env
+}
+
+// unknown finds variables with our own prefix that name no flag: most likely
+// typing mistakes. FLANNELD_ is not ours to judge.
+func unknown(fs *flag.FlagSet, env map[string]string) []string {
+	known := map[string]bool{}
+	fs.VisitAll(func(f *flag.Flag) {
+		known["WEFTD_"+strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))] = !isMode(f.Name)
+	})
+	var out []string
+	for name, value := range env {
+		if strings.HasPrefix(name, "WEFTD_") && !known[name] && value != "" {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func settings(fs *flag.FlagSet, sources map[string]string) []Setting {
+	var out []Setting
+	fs.VisitAll(func(f *flag.Flag) {
+		if isMode(f.Name) {
+			return
+		}
+		source := sources[f.Name]
+		if source == "" {
+			source = "default"
+		}
+		out = append(out, Setting{Name: f.Name, Value: f.Value.String(), Source: source})
+	})
+	return out
+}

@@ -1,0 +1,39 @@
+package options
+
+import (
+	"flag"
+	"fmt"
+	"io"
+)
+
+// Usage prints every flag with its default and its environment variables.
+func Usage(w io.Writer) {
+	c := defaults()
+	fs := newFlagSet(&c)
+	own := ownFlags()
+	fmt.Fprintf(w, "weftd joins this host to a flat network of containers. It takes flanneld's flags.\n\n")
+	fmt.Fprintf(w, "usage: weftd [flags]\n\nFlags (-flag and --flag are the same; each may come from WEFTD_FLAG, and flannel's from FLANNELD_FLAG):\n\n")
+	fs.VisitAll(func(f *flag.Flag) {
+		arg, text := flag.UnquoteUsage(f)
+		if isBool(f) {
+			arg = ""
+		}
+		fmt.Fprintf(w, "  --%s", f.Name)
+		if arg != "" {
+			fmt.Fprintf(w, " %s", arg)
+		}
+		fmt.Fprintf(w, "\n        %s", text)
+		if f.DefValue != "" && f.DefValue != "false" {
+			fmt.Fprintf(w, " (default %s)", f.DefValue)
+		}
+		if own.Lookup(f.Name) != nil {
+			fmt.Fprintf(w, " [weft]")
+		}
+		fmt.Fprintln(w)
+	})
+}
+
+func isBool(f *flag.Flag) bool {
+	b, ok := f.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
+}

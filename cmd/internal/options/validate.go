@@ -1,0 +1,61 @@
+package options
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"time"
+)
+
+// validate checks what one flag alone cannot know, and brings values into their
+// one form.
+func (c *Config) validate() []error {
+	var faults []error
+	bad := func(format string, a ...any) { faults = append(faults, fmt.Errorf(format, a...)) }
+
+	if c.Kube.On {
+		bad("--kube-subnet-mgr: this build takes leases from etcd only; the Kubernetes API comes with package lease/kube. Leave the flag out, or use a build that has it")
+	}
+	if c.RenewMargin < time.Minute || c.RenewMargin >= 24*time.Hour {
+		bad("--subnet-lease-renew-margin is %d: it has to be between 1 and 1439 minutes", c.RenewMargin/time.Minute)
+	}
+	if c.HealthzPort < 0 || c.HealthzPort > 65535 {
+		bad("--healthz-port is %d: it has to be between 0 (off) and 65535", c.HealthzPort)
+	}
+	if c.Log.Format != "text" && c.Log.Format != "json" {
+		bad("--log-format is %q: it has to be text or json", c.Log.Format)
+	}
+	if c.SubnetFile == "" {
+		bad("--subnet-file is empty: name the file that container runtimes read")
+	}
+	if c.CacheDir == "" {
+		bad("--cache-dir is empty: name a directory that survives a reboot")
+	}
+	for _, r := range c.Underlay.Regexes {
+		if _, err := regexp.Compile(r); err != nil {
+			bad("--iface-regex %q: %w", r, err)
+		}
+	}
+	faults = append(faults, c.Store.validate()...)
+	if c.Embedded.On {
+		if err := c.EmbeddedServer(nil).Check(); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return faults
+}
+
+// validate checks the flags about the store without reading a file; etcd.Config
+// has the rest of the rules.
+func (s *Store) validate() []error {
+	var faults []error
+	if len(s.Endpoints) == 0 {
+		faults = append(faults, errors.New("--etcd-endpoints is empty: name at least one, such as http://127.0.0.1:2379"))
+	}
+	s.Prefix = path.Clean(s.Prefix)
+	if s.Password.Reveal() != "" && s.PasswordFile != "" {
+		faults = append(faults, errors.New("--etcd-password and --etcd-password-file are both given: give one"))
+	}
+	return faults
+}

@@ -1,0 +1,117 @@
+// Package records lists and releases the records of a store for people, in the
+// same words whether weftd does it or weft without a daemon.
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"weft/cmd/internal/control"
+	"weft/lease"
+)
+
+// From converts a record; own says that it is the asking node's.
+func From(r lease.Record, own bool) control.Record {
+	return control.Record{
+		Subnet: r.V4, IPv6Subnet: r.V6,
+		PublicIP: r.PublicIP, PublicIPv6: r.PublicIPv6,
+		Node: r.Node(), Backend: backend(r.BackendType),
+		Own: own, Reservation: r.Reservation, Expires: r.Expires, Revision: r.Revision,
+	}
+}
+
+// backend fills in what flannel leaves out of the record.
+func backend(t string) string {
+	if t == "" {
+		return "udp"
+	}
+	return t
+}
+
+// Rejections converts what was not believed.
+func Rejections(in []lease.Rejected) []control.Rejected {
+	var out []control.Rejected
+	for _, r := range in {
+		out = append(out, control.Rejected{Key: r.Key, Reason: r.Reason.String(), Detail: r.Detail})
+	}
+	return out
+}
+
+// List reads every record from the store, with the time it has left where the
+// store tells. Nothing is judged but what does not parse: that needs a node.
+func List(ctx context.Context, s lease.Store, source string) (control.Leases, error) {
+	snap, err := s.Snapshot(ctx)
+	if err != nil {
+		return control.Leases{}, fmt.Errorf("list leases: %w", err)
+	}
+	out := control.Leases{Source: source, Leases: []control.Record{}, Rejected: Rejections(snap.Bad)}
+	if cfg, err := lease.ParseNetworkConfig(snap.Config); err == nil {
+		out.Network = Network(cfg)
+	}
+	for _, r := range snap.Records {
+		fillExpiry(ctx, s, &r)
+		out.Leases = append(out.Leases, From(r, false))
+	}
+	return out, nil
+}
+
+// Network is the overlay's address space, both families.
+func Network(cfg lease.NetworkConfig) string {
+	return lease.Subnets{V4: cfg.Network, V6: cfg.IPv6Network}.String()
+}
+
+// fillExpiry asks how long r has left. A record that went meanwhile keeps what
+// was known.
+func fillExpiry(ctx context.Context, s lease.Store, r *lease.Record) {
+	if !r.Expires.IsZero() || r.Reservation {
+		return
+	}
+	switch left, err := s.Remaining(ctx, r.Subnets); {
+	case err != nil:
+	case left == 0:
+		r.Reservation = true
+	default:
+		r.Expires = time.Now().Add(left)
+	}
+}
+
+// Release deletes the record of req.Subnet if it is still as it was read. refuse
+// may object to the record; --force overrules it. The error wraps
+// control.ErrNotFound or control.ErrRefused where that is why.
+func Release(ctx context.Context, s lease.Store, req control.ReleaseRequest, refuse func(lease.Record) error) (control.Released, error) {
+	want, err := lease.ParseSubnets(req.Subnet)
+	if err != nil {
+		return control.Released{}, err
+	}
+	snap, err := s.Snapshot(ctx)
+	if err != nil {
+		return control.Released{}, fmt.Errorf("release %s: %w", want, err)
+	}
+	r, ok := find(snap.Records, want)
+	if !ok {
+		return control.Released{}, fmt.Errorf("%s: %w in the store (see weft lease list)", want, control.ErrNotFound)
+	}
+	if err := refuse(r); err != nil && !req.Force {
+		return control.Released{}, fmt.Errorf("%s: %w: %w", r.Subnets, control.ErrRefused, err)
+	}
+	fillExpiry(ctx, s, &r)
+	switch err := s.Delete(ctx, r.Subnets, r.Revision); {
+	case errors.Is(err, lease.ErrConflict):
+		return control.Released{}, fmt.Errorf("%s: %w: its owner has just renewed it, so it is alive", r.Subnets, control.ErrRefused)
+	case err != nil:
+		return control.Released{}, fmt.Errorf("release %s: %w", r.Subnets, err)
+	}
+	return control.Released{Record: From(r, false)}, nil
+}
+
+// find takes the whole name of a record, or one family of it.
+func find(records []lease.Record, want lease.Subnets) (lease.Record, bool) {
+	for _, r := range records {
+		if r.Subnets == want || !want.V6.IsValid() && r.V4 == want.V4 || !want.V4.IsValid() && r.V6 == want.V6 {
+			return r, true
+		}
+	}
+	return lease.Record{}, false
+}

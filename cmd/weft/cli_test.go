@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/cmd/internal/control"
+)
+
+// update rewrites the golden files: go test ./cmd/weft -update
+func update() bool {
+	f := flag.Lookup("update")
+	return f != nil && f.Value.String() == "true"
+}
+
+func TestMain(m *testing.M) {
+	flag.Bool("update", false, "rewrite testdata/*.golden")
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// node answers as a weftd in the middle of its life would.
+type node struct {
+	empty bool
+	err   error
+	asked control.ReleaseRequest
+}
+
+// at is a moment that far from now, with room for the test to be slow: durations
+// of an hour and more are printed in minutes.
+func at(d time.Duration) time.Time { return time.Now().Add(d) }
+
+const half = 30 * time.Second
+
+func (n *node) Status() control.Status {
+	if n.empty {
+		return control.Status{
+			Version: "v0.1.0", NodeID: "a", PID: 7, Uptime: 3, NotReady: []string{"store: connection refused", "lease: waiting for the store"},
+			Store: control.Store{Kind: "etcd", Endpoints: []string{"http://127.0.0.1:2379"}, Prefix: "/coreos.com/network", Error: "connection refused"},
+			Cache: control.Cache{File: "/var/lib/weft/lease.json"},
+		}
+	}
+	return control.Status{
+		Version: "v0.1.0", NodeID: "a", PID: 7, Uptime: 3*3600 + 12*60 + 5, Ready: true, Peers: 2, Rejected: 1,
+		Alarm:    "the store is another cluster: 1 record that it lost is kept",
+		Lease:    &control.Lease{Subnet: prefix("10.42.1.0/24"), IPv6Subnet: prefix("fd00:1::/64"), Held: true, Expires: at(23*time.Hour + 59*time.Minute + half)},
+		Backend:  control.Backend{Type: "udp", Path: "portable", Device: "flannel0", MTU: 1472, Port: 8285, InPlace: true, Notes: []string{"adopted device flannel0"}},
+		Underlay: control.Underlay{Link: "eth0", MTU: 1500, Address: addr("10.0.0.1"), PublicIP: addr("192.0.2.1")},
+		Store:    control.Store{Kind: "etcd", Endpoints: []string{"https://a:2379", "https://b:2379"}, Prefix: "/coreos.com/network", Connected: true, LastSeen: at(-time.Hour - half), Revision: 9},
+		Cache:    control.Cache{File: "/var/lib/weft/lease.json", SavedAt: at(-3*time.Hour - half), Used: true},
+		Counters: control.Counters{
+			Egress:  control.Flow{Received: 10, Delivered: 7, ReceivedBytes: 15 << 20, DeliveredBytes: 999, Drops: []control.Drop{{Reason: "no_route", Packets: 2}, {Reason: "ttl", Packets: 1}}},
+			Ingress: control.Flow{Received: 4, Delivered: 4, ReceivedBytes: 4096, DeliveredBytes: 4096}, SocketOverflow: 3,
+		},
+	}
+}
+
+func (n *node) Peers() control.Peers {
+	if n.empty {
+		return control.Peers{}
+	}
+	return control.Peers{
+		Peers: []control.Peer{
+			{Name: "b", Subnets: []netip.Prefix{prefix("10.42.2.0/24"), prefix("fd00:2::/64")}, Address: addr("10.0.0.2"), Weft: true, Path: "portable", MTU: 1372, PathMTU: 1400,
+				TxPackets: 5, TxBytes: 5000, RxPackets: 1234567, RxBytes: 1 << 33, LastSeen: at(-2*time.Hour - half),
+				Drops: []control.Drop{{Reason: "foreign_source", Packets: 8, Admit: `Backend.AllowedSources (or Backend.SourceCheck "outer")`}}},
+			{Name: "10.42.3.0/24", Subnets: []netip.Prefix{prefix("10.42.3.0/24")}, Address: addr("10.0.0.3"), Path: "portable", MTU: 1472},
+		},
+		Strangers: []control.Stranger{{Address: addr("203.0.113.9"), Packets: 2, LastSeen: at(-50*time.Hour - half), Admit: "the sender's lease"}},
+	}
+}
+
+func (n *node) Leases(context.Context) (control.Leases, error) {
+	if n.empty {
+		return control.Leases{Source: "weftd", Network: "10.42.0.0/16"}, n.err
+	}
+	return control.Leases{
+		Source: "weftd", Network: "10.42.0.0/16",
+		Leases: []control.Record{
+			{Subnet: prefix("10.42.1.0/24"), PublicIP: addr("192.0.2.1"), Node: "a", Backend: "udp", Own: true, Expires: at(5*time.Hour + half), Revision: 12},
+			{Subnet: prefix("10.42.2.0/24"), IPv6Subnet: prefix("fd00:2::/64"), PublicIP: addr("10.0.0.2"), PublicIPv6: addr("2001:db8::2"), Node: "evil\x1b[2J", Backend: "udp", Reservation: true, Revision: 4},
+			{Subnet: prefix("10.42.3.0/24"), PublicIP: addr("10.0.0.3"), Backend: "vxlan", Revision: 5},
+		},
+		Rejected: []control.Rejected{{Key: "10.99.0.0-24", Reason: "outside_network", Detail: "10.99.0.0/24 is not inside 10.42.0.0/16"}},
+	}, n.err
+}
+
+func (n *node) Release(_ context.Context, r control.ReleaseRequest) (control.Released, error) {
+	n.asked = r
+	return control.Released{Record: control.Record{Subnet: prefix("10.42.2.0/24"), Node: "b", PublicIP: addr("10.0.0.2"), Backend: "udp", Expires: at(3*time.Hour + half)}}, n.err
+}
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
+
+// start serves n and returns its socket.
+func start(t *testing.T, n *node) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weftd.sock")
+	l, err := control.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- control.Serve(ctx, l, n) }() // waited for below
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return path
+}
+
+// weft runs the command line.
+func weft(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	err = run(t.Context(), args, &out, &errs)
+	return out.String(), errs.String(), err
+}
+
+func TestHumanOutput(t *testing.T) {
+	for _, tt := range []struct {
+		name, args string
+		empty      bool
+	}{
+		{"status", "status", false}, {"status-starting", "status", true},
+		{"peers", "peers", false}, {"peers-none", "peers", true},
+		{"leases", "lease list", false}, {"leases-none", "lease list", true},
+		{"release", "lease release 10.42.2.0/24", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			socket := start(t, &node{empty: tt.empty})
+			out, stderr, err := weft(t, append(strings.Fields(tt.args), "--control-socket", socket)...)
+			if err != nil || stderr != "" {
+				t.Fatalf("%v %s", err, stderr)
+			}
+			file := filepath.Join("testdata", tt.name+".golden")
+			if update() {
+				if err := os.WriteFile(file, []byte(out), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatalf("%v (write it with go test ./cmd/weft -update)", err)
+			}
+			if out != string(want) {
+				t.Errorf("got:\n%s\nwant:\n%s", out, want)
+			}
+		})
+	}
+}
+
+func TestJSONIsTheControlTypes(t *testing.T) {
+	socket := start(t, &node{})
+	for args, into := range map[string]any{"status": &control.Status{}, "peers": &control.Peers{}, "lease list": &control.Leases{}, "lease release 10.42.2.0/24": &control.Released{}} {
+		out, _, err := weft(t, append(strings.Fields(args), "--json", "--control-socket", socket)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := json.NewDecoder(strings.NewReader(out))
+		d.DisallowUnknownFields()
+		if err := d.Decode(into); err != nil {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+}
+
+func TestReleaseAsksForWhatWasSaid(t *testing.T) {
+	n := &node{}
+	socket := start(t, n)
+	if _, _, err := weft(t, "lease", "release", "--force", "10.42.2.0-24", "--control-socket="+socket); err != nil {
+		t.Fatal(err)
+	}
+	if want := (control.ReleaseRequest{Subnet: "10.42.2.0-24", Force: true}); n.asked != want {
+		t.Errorf("asked %+v", n.asked)
+	}
+	n.err = fmt.Errorf("10.42.1.0/24: %w: it is this node's own", control.ErrRefused)
+	if _, _, err := weft(t, "lease", "release", "10.42.1.0/24", "--control-socket="+socket); err == nil || !strings.Contains(err.Error(), "own") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none.sock")
+	for _, tt := range []struct{ args, want string }{
+		{"status --control-socket " + none, none},
+		{"peers --control-socket " + none, "is it running?"},
+		{"lease list --control-socket " + none, none},
+		{"lease release 10.42.2.1/24", "10.42.2.1/24"},
+		{"lease release", "arg"},
+		{"nonsense", "nonsense"},
+		{"status --nonsense", "nonsense"},
+		{"lease list --etcd-endpoints http://u:hunter2@127.0.0.1:1", "etcd endpoint"},
+		{"lease list --etcd-certfile /nonexistent/cert --etcd-keyfile /nonexistent/key --etcd-endpoints https://127.0.0.1:1", "/nonexistent/cert"},
+	} {
+		_, _, err := weft(t, strings.Fields(tt.args)...)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: got %v, want %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+func TestCompletionAndVersion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if out, _, err := weft(t, "completion", shell); err != nil || len(out) < 1000 {
+			t.Errorf("%s: %d bytes, %v", shell, len(out), err)
+		}
+	}
+	if out, _, err := weft(t, "--version"); err != nil || !strings.HasPrefix(out, "weft ") {
+		t.Errorf("%q %v", out, err)
+	}
+}
+
+func TestDurationsAndSizes(t *testing.T) {
+	for d, want := range map[time.Duration]string{-1: "0s", 59 * time.Second: "59s", time.Minute: "1m00s", 24*time.Hour - time.Second: "23h59m", 47 * time.Hour: "47h00m", 51 * time.Hour: "2d3h"} {
+		if got := duration(d); got != want {
+			t.Errorf("%d: %s, want %s", d, got, want)
+		}
+	}
+	for n, want := range map[uint64]string{0: "0B", 999: "999B", 1000: "1.0KiB", 10 << 20: "10MiB", 1<<64 - 1: "16EiB"} {
+		if got := size(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"weft/test/lab/holder"
+)
+
+// defaultLab is the name that up, exec and down mean when none is given.
+const defaultLab = "lab"
+
+// exitStatus is the outcome of a command that was run for the user; it has been told already.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+func statusError(status int) error {
+	if status == 0 {
+		return nil
+	}
+	return exitStatus(status)
+}
+
+// labCommand is `weft lab`: a cluster in network namespaces of this machine.
+func labCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Nodes and pods in network namespaces of this machine",
+		Long: "Nodes and pods in network namespaces of this machine, a weftd in each node.\n" +
+			"An ordinary user's lab runs in a user namespace, where those are allowed.",
+		// Before each command below: a process that is only the first of a new pid namespace.
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if is, status, err := holder.Init(); err != nil {
+				return err
+			} else if is {
+				return exitStatus(status) // 0 too: the work was done by the child
+			}
+			return nil
+		},
+	}
+	cmd.AddCommand(labRunCommand(), labUpCommand(), labExecCommand(), labDownCommand(), labListCommand())
+	return cmd
+}
+
+func labExecCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "exec HOST -- COMMAND [ARG…]",
+		Short: "Run a command on a node or pod of a lab that is up",
+		Long: "Run a command on a node (node1), a pod (node1-pod1), the wire or the store of a lab.\n" +
+			"Its exit status is the command's. On a node or pod, WEFTD_CONTROL_SOCKET names the node's weftd.",
+		Example: "  weft lab exec node1 -- ip route\n  weft lab exec node1-pod1 -- ping -c 3 10.42.2.2",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			host, command := args[0], args[1:]
+			if command[0] == "--" {
+				command = command[1:]
+			}
+			if len(command) == 0 {
+				return fmt.Errorf("no command to run on %s", host)
+			}
+			status, err := holder.Exec(holder.Command{
+				Lab: name, Host: host, Args: command, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+			})
+			if err != nil {
+				return err
+			}
+			return statusError(status)
+		},
+	}
+	cmd.Flags().StringVar(&name, "lab", defaultLab, "the lab's `name`")
+	cmd.Flags().SetInterspersed(false) // what follows HOST is the command's
+	return cmd
+}
+
+func labDownCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down [NAME]",
+		Short: "End a lab, or clear away what a dead one left",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			names := []string{defaultLab}
+			switch {
+			case all && len(args) > 0:
+				return fmt.Errorf("--all and a name (%s)", args[0])
+			case all:
+				labs, err := holder.List()
+				if err != nil {
+					return err
+				}
+				names = nil
+				for _, l := range labs {
+					names = append(names, l.Name)
+				}
+			case len(args) == 1:
+				names = args
+			}
+			return labDown(cmd, names)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all labs of this user, and all leftovers")
+	return cmd
+}
+
+func labDown(cmd *cobra.Command, names []string) error {
+	for _, name := range names {
+		alive, err := holder.Down(name)
+		switch {
+		case err != nil:
+			return err
+		case alive:
+			fmt.Fprintf(cmd.ErrOrStderr(), "lab %s: down\n", name)
+		default:
+			fmt.Fprintf(cmd.ErrOrStderr(), "lab %s: was dead, leftovers removed\n", name)
+		}
+	}
+	return nil
+}
+
+func labListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "The labs of this user, and leftovers",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			labs, err := holder.List()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), labs)
+			}
+			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
+			fmt.Fprintln(t, "LAB\tSTATE\tNODES")
+			for _, l := range labs {
+				state, nodes := "leftover", ""
+				switch {
+				case l.Info != nil:
+					state, nodes = "up", nodeNames(l.Info)
+				case l.Alive:
+					state = "busy"
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\n", l.Name, state, nodes)
+			}
+			return t.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func nodeNames(i *holder.Info) string {
+	var names []string
+	for _, n := range i.Nodes {
+		names = append(names, n.Name)
+	}
+	return strings.Join(names, " ")
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"weft/test/lab"
+	"weft/test/lab/holder"
+)
+
+func labRunCommand() *cobra.Command {
+	var f labFlags
+	var asJSON bool
+	var duration time.Duration
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Bring a lab up, show that its pods talk, measure, clean up",
+		Long: "Bring a lab up, let every pod ping every other, send a TCP stream between two nodes' pods,\n" +
+			"print a table, and take the lab down, however it ends. The exit status is 0 if all reached all.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			spec, err := f.spec()
+			if err != nil {
+				return err
+			}
+			if holder.NeedsIsolation(f.rootless) {
+				status, err := holder.Isolated()
+				if err != nil {
+					return err
+				}
+				return statusError(status)
+			}
+			if f.name == "" {
+				f.name = fmt.Sprintf("run-%x", time.Now().UnixNano()&0xffffffff)
+			}
+			return labRun(cmd, f, spec, duration, asJSON)
+		},
+	}
+	f.bind(cmd)
+	cmd.Flags().StringVar(&f.name, "name", "", "the lab's name (default: a new one)")
+	cmd.Flags().DurationVar(&duration, "duration", 3*time.Second, "how long the TCP stream of each family lasts; 0 for none")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	return cmd
+}
+
+func labRun(cmd *cobra.Command, f labFlags, spec lab.Spec, duration time.Duration, asJSON bool) error {
+	ctx, stop := withHangup(cmd.Context())
+	defer stop()
+	if duration <= 0 {
+		duration = -1
+	}
+	spec.Progress = progressTo(cmd.ErrOrStderr())
+	kept, err := holder.Hold(ctx, holder.Options{
+		Name: f.name, Spec: spec, KeepLogs: f.keepLogs,
+		Work: func(ctx context.Context, l *lab.Lab) error {
+			r, err := l.Measure(ctx, lab.MeasurePlan{Stream: duration})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.ErrOrStderr())
+			if asJSON {
+				err = printJSON(cmd.OutOrStdout(), r)
+			} else {
+				err = r.WriteTable(cmd.OutOrStdout())
+			}
+			if faults := r.Faults(); err == nil && len(faults) > 0 {
+				err = unreached(l, len(faults))
+			}
+			return err
+		},
+	})
+	if kept != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "logs and state: %s (weft lab down %s removes them)\n", kept, f.name)
+	}
+	return explained(err)
+}
+
+// unreached blames the first node whose weftd is gone or not ready, else node 1.
+func unreached(l *lab.Lab, faults int) error {
+	err := fmt.Errorf("%d of the measurements failed", faults)
+	if l.Spec.Driver != lab.Weftd {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	suspect := l.Node(1)
+	for _, n := range l.Nodes() {
+		if readyErr := n.Ready(ctx); readyErr != nil {
+			suspect, err = n, fmt.Errorf("%w; %w", err, readyErr)
+			break
+		}
+	}
+	return suspect.Fault(err)
+}
+
+// explained adds the end of a failing node's log to err's text.
+func explained(err error) error {
+	var fault *lab.NodeError
+	if errors.As(err, &fault) {
+		return errors.New(lab.Explain(err))
+	}
+	return err
+}
+
+// withHangup ends the context when the terminal goes away too.
+func withHangup(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+}
+
+// progressTo prints each step with the time since the start.
+func progressTo(w io.Writer) func(string) {
+	start := time.Now()
+	return func(line string) { fmt.Fprintf(w, "%6.2fs  %s\n", time.Since(start).Seconds(), line) }
+}
+
+func labUpCommand() *cobra.Command {
+	var f labFlags
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Bring a lab up and leave it running",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			spec, err := f.spec()
+			if err != nil {
+				return err
+			}
+			ctx, stop := withHangup(cmd.Context())
+			defer stop()
+			if holder.IsHolder() {
+				return holder.HoldLaunched(ctx, holder.Options{Name: f.name, Spec: spec, KeepLogs: f.keepLogs})
+			}
+			info, err := holder.Launch(ctx, f.name, holder.NeedsIsolation(f.rootless), progressTo(cmd.ErrOrStderr()))
+			if err != nil {
+				return err
+			}
+			return printInfo(cmd.OutOrStdout(), info)
+		},
+	}
+	f.bind(cmd)
+	cmd.Flags().StringVar(&f.name, "name", defaultLab, "the lab's name")
+	return cmd
+}
+
+// printInfo says which host has which address.
+func printInfo(w io.Writer, info *holder.Info) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "HOST\tIPV4\tIPV6\tLOG")
+	for _, n := range info.Nodes {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", n.Name, n.Underlay4, n.Underlay6, n.Log)
+		for _, p := range n.Pods {
+			v4, v6 := "-", "-"
+			if p.V4.IsValid() {
+				v4 = p.V4.String()
+			}
+			if p.V6.IsValid() {
+				v6 = p.V6.String()
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t\n", p.Name, v4, v6)
+		}
+	}
+	return t.Flush()
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"weft/test/lab"
+)
+
+func TestLabFlagsBecomeASpec(t *testing.T) {
+	file := t.TempDir() + "/net-conf.json"
+	if err := os.WriteFile(file, []byte(`{"Network":"10.9.0.0/16"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		flags  labFlags
+		driver lab.Driver
+		config string
+		fault  string
+	}{
+		{"default", labFlags{backend: "udp", store: "embedded"}, lab.Weftd,
+			`{"Backend":{"Type":"udp"},"Network":"10.42.0.0/16"}`, ""},
+		{"path and IPv6", labFlags{backend: "udp", path: "portable", ipv6: true, store: "separate"}, lab.Weftd,
+			`{"Backend":{"Path":"portable","Type":"udp"},"EnableIPv6":true,"IPv6Network":"fd42::/48","Network":"10.42.0.0/16"}`, ""},
+		{"baseline", labFlags{backend: "kernel-vxlan", store: "embedded"}, lab.KernelVXLAN,
+			`{"Backend":{"Type":"vxlan"},"Network":"10.42.0.0/16"}`, ""},
+		{"file", labFlags{config: file, store: "embedded"}, 0, `{"Network":"10.9.0.0/16"}`, ""},
+		{"no such file", labFlags{config: file + "x", store: "embedded"}, 0, "", "no such file"},
+		{"backend", labFlags{backend: "carrier-pigeon", store: "embedded"}, lab.Weftd, "", "carrier-pigeon"},
+		{"store", labFlags{backend: "udp", store: "drawer"}, 0, "", "drawer"},
+		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw", store: "embedded"}, lab.KernelHostGW, "", "no path of ours"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := c.flags.spec()
+			if c.fault != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fault) {
+					t.Fatalf("%v, want %q", err, c.fault)
+				}
+				return
+			}
+			if err != nil || s.Driver != c.driver || string(s.NetworkConfig) != c.config {
+				t.Errorf("driver %v, config %s, %v", s.Driver, s.NetworkConfig, err)
+			}
+		})
+	}
+	s, err := (&labFlags{backend: "udp", store: "embedded", endpoints: []string{"http://x:1"}}).spec()
+	if err != nil || s.Store != lab.External {
+		t.Errorf("endpoints alone mean an external store: %v, %v", s.Store, err)
+	}
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/options"
+	"weft/lease"
+)
+
+// leaseAPI is what the lease commands need, from the daemon or from the store.
+type leaseAPI interface {
+	Leases(ctx context.Context) (control.Leases, error)
+	Release(ctx context.Context, r control.ReleaseRequest) (control.Released, error)
+}
+
+// leaseFlags choose whom to ask.
+type leaseFlags struct {
+	common
+	store *options.StoreFlags
+}
+
+func leaseCommand() *cobra.Command {
+	f := &leaseFlags{store: options.NewStoreFlags()}
+	cmd := &cobra.Command{
+		Use:   "lease",
+		Short: "List or release the subnets that nodes hold",
+		Long: "List or release the subnets that nodes hold.\n\n" +
+			"The daemon is asked over its control socket. If none answers, or an --etcd-… flag is given,\n" +
+			"the store is asked. Those flags may come from WEFTD_… and FLANNELD_… variables, as for weftd.",
+	}
+	f.bind(cmd)
+	cmd.PersistentFlags().AddGoFlagSet(f.store.Set)
+	cmd.AddCommand(f.listCommand(), f.releaseCommand())
+	return cmd
+}
+
+func (f *leaseFlags) listCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List every record in the store, also those that are not believed",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.ask(cmd, func(api leaseAPI) error {
+				l, err := api.Leases(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if f.json {
+					return printJSON(cmd.OutOrStdout(), l)
+				}
+				return printLeases(cmd.OutOrStdout(), l, time.Now())
+			})
+		},
+	}
+}
+
+func (f *leaseFlags) releaseCommand() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "release SUBNET",
+		Short: "Delete one record, so that another node may have the subnet",
+		Long: "Delete one record, so that another node may have the subnet. The record is deleted only if it is still\n" +
+			"the one that was read. The subnet of the running daemon itself is deleted only with --force.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkSubnet(args[0]); err != nil {
+				return err
+			}
+			return f.ask(cmd, func(api leaseAPI) error {
+				d, err := api.Release(cmd.Context(), control.ReleaseRequest{Subnet: args[0], Force: force})
+				if err != nil {
+					return err
+				}
+				if f.json {
+					return printJSON(cmd.OutOrStdout(), d)
+				}
+				r := d.Record
+				fmt.Fprintf(cmd.OutOrStdout(), "released %s: it was held by %s at %s, backend %s, %s\n", join(r.Subnet, r.IPv6Subnet),
+					owner(r), join(r.PublicIP, r.PublicIPv6), orDash(r.Backend), remaining(r, time.Now()))
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "also delete the record of this very node while it runs")
+	return cmd
+}
+
+// ask runs do with the daemon, or with the store if an --etcd- flag is given or
+// no daemon answers. It says on stderr when it falls back.
+func (f *leaseFlags) ask(cmd *cobra.Command, do func(leaseAPI) error) error {
+	var absent error
+	if !f.storeGiven(cmd) {
+		absent = do(f.client())
+		if !errors.Is(absent, control.ErrNoDaemon) {
+			return absent
+		}
+		if cmd.Flags().Changed("control-socket") {
+			return absent // that very daemon was meant
+		}
+	}
+	cfg, err := f.store.Store(cmd.Flags().Changed, os.Environ())
+	if err != nil {
+		return errors.Join(absent, err)
+	}
+	if absent != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "weft: nobody answers on %s; asking etcd at %s\n", f.socket, cfg.Endpoints)
+	}
+	api, done, err := openStore(cfg, func(w string) { fmt.Fprintln(cmd.ErrOrStderr(), "weft: warning:", w) })
+	if err != nil {
+		return errors.Join(absent, err)
+	}
+	defer done()
+	if err := do(api); err != nil {
+		return errors.Join(absent, err)
+	}
+	return nil
+}
+
+func (f *leaseFlags) storeGiven(cmd *cobra.Command) bool {
+	given := false
+	f.store.Set.VisitAll(func(g *flag.Flag) { given = given || cmd.Flags().Changed(g.Name) })
+	return given
+}
+
+func printLeases(w io.Writer, l control.Leases, now time.Time) error {
+	if l.Network != "" {
+		fmt.Fprintf(w, "network %s, %s, read from %s\n\n", clean(l.Network), count(len(l.Leases), "record"), clean(l.Source))
+	}
+	t := newTable(w)
+	fmt.Fprintf(t, "SUBNET\tNODE\tPUBLIC IP\tBACKEND\tENDS IN\tREVISION\t\n")
+	for _, r := range l.Leases {
+		own := ""
+		if r.Own {
+			own = "this node"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", join(r.Subnet, r.IPv6Subnet), orDash(r.Node), join(r.PublicIP, r.PublicIPv6),
+			orDash(r.Backend), ends(r.Expires, r.Reservation, now), r.Revision, own)
+	}
+	if len(l.Rejected) > 0 {
+		fmt.Fprintf(t, "\nNOT BELIEVED\tREASON\tDETAIL\n")
+		for _, r := range l.Rejected {
+			fmt.Fprintf(t, "%s\t%s\t%s\n", clean(r.Key), clean(r.Reason), orDash(r.Detail))
+		}
+	}
+	return t.Flush()
+}
+
+func owner(r control.Record) string {
+	if r.Node == "" {
+		return "a node without identity (flannel's)"
+	}
+	return "node " + clean(r.Node)
+}
+
+func remaining(r control.Record, now time.Time) string {
+	switch {
+	case r.Reservation:
+		return "reserved without an end"
+	case r.Expires.IsZero():
+		return "its end is not known"
+	}
+	return duration(r.Expires.Sub(now)) + " were left"
+}
+
+// checkSubnet explains what is wrong before anyone is asked.
+func checkSubnet(text string) error {
+	if p, err := netip.ParsePrefix(text); err == nil && p != p.Masked() {
+		return fmt.Errorf("%s is an address in a subnet: did you mean %s?", p, p.Masked())
+	}
+	if _, err := lease.ParseSubnets(text); err != nil {
+		return fmt.Errorf("%w: want a subnet as weft lease list shows it, such as 10.1.2.0/24", err)
+	}
+	return nil
+}

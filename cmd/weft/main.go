@@ -1,0 +1,50 @@
+// Command weft is the operator's tool: it asks a running weftd over its control
+// socket, or the store itself when no daemon answers.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+)
+
+// version is set by the linker (-X main.version=…).
+var version string
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if status := exitStatus(0); errors.As(err, &status) {
+		os.Exit(int(status)) // of a command that weft ran, which has spoken for itself
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "weft:", err)
+		os.Exit(1)
+	}
+}
+
+// run is the whole command. Results go to stdout, remarks to stderr.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return root.ExecuteContext(ctx)
+}
+
+// versionText is the linker's version, else what the module was built from.
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}

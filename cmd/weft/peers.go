@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/control"
+)
+
+func peersCommand() *cobra.Command {
+	var c common
+	cmd := &cobra.Command{
+		Use:   "peers",
+		Short: "Show every other node: where it is, what passed, what was refused and what would admit it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := c.client().Peers(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if c.json {
+				return printJSON(cmd.OutOrStdout(), p)
+			}
+			return printPeers(cmd.OutOrStdout(), p, time.Now())
+		},
+	}
+	c.bind(cmd)
+	return cmd
+}
+
+func printPeers(w io.Writer, p control.Peers, now time.Time) error {
+	if len(p.Peers) == 0 {
+		fmt.Fprintln(w, "no peers: no other node has a lease that is believed (see weft lease list)")
+	} else {
+		t := newTable(w)
+		fmt.Fprintf(t, "PEER\tSUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\n")
+		for _, e := range p.Peers {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d (%s)\t%d (%s)\t%s\t%d\n", orDash(e.Name), join(e.Subnets...), join(e.Address), orDash(e.Path), mtu(e),
+				e.TxPackets, size(e.TxBytes), e.RxPackets, size(e.RxBytes), ago(e.LastSeen, now), total(e.Drops))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	return printRefused(w, p, now)
+}
+
+// mtu is the inner MTU, with the path's if the network named one.
+func mtu(p control.Peer) string {
+	switch {
+	case p.MTU == 0:
+		return "-"
+	case p.PathMTU > 0:
+		return fmt.Sprintf("%d (path %d)", p.MTU, p.PathMTU)
+	}
+	return fmt.Sprint(p.MTU)
+}
+
+// printRefused lists what peers and strangers sent in vain, with the remedy.
+func printRefused(w io.Writer, p control.Peers, now time.Time) error {
+	t := newTable(w)
+	heading := "\nREFUSED FROM\tREASON\tPACKETS\tWOULD BE ADMITTED BY\n"
+	row := func(from, reason string, n uint64, admit string) {
+		fmt.Fprint(t, heading)
+		heading = ""
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", clean(from), reason, n, orDash(admit))
+	}
+	for _, e := range p.Peers {
+		for _, d := range e.Drops {
+			row(e.Name, d.Reason, d.Packets, d.Admit)
+		}
+	}
+	for _, s := range p.Strangers {
+		row(fmt.Sprintf("%s (%s)", s.Address, ago(s.LastSeen, now)), "unknown_peer", s.Packets, s.Admit)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/control"
+)
+
+// common are the flags that every command that asks the daemon has.
+type common struct {
+	socket string
+	json   bool
+}
+
+func (c *common) client() *control.Client { return control.NewClient(c.socket) }
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "weft",
+		Short:         "Look at and look after the overlay network that weftd carries",
+		Version:       versionText(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetVersionTemplate("weft {{.Version}}\n")
+	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), labCommand())
+	return root
+}
+
+// bind adds the common flags to cmd.
+func (c *common) bind(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	socket := control.DefaultSocket
+	if env := os.Getenv("WEFTD_CONTROL_SOCKET"); env != "" { // as weftd itself reads it, and weft lab exec sets it
+		socket = env
+	}
+	f.StringVar(&c.socket, "control-socket", socket, "Unix socket of the weftd to ask")
+	f.BoolVar(&c.json, "json", false, "print JSON, whose fields are stable")
+}
+
+// printJSON is what --json prints: one indented document.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("print JSON: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/control"
+)
+
+func statusCommand() *cobra.Command {
+	var c common
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the daemon's lease, backend, store and counters",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := c.client().Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if c.json {
+				return printJSON(cmd.OutOrStdout(), s)
+			}
+			return printStatus(cmd.OutOrStdout(), s, time.Now())
+		},
+	}
+	c.bind(cmd)
+	return cmd
+}
+
+func printStatus(w io.Writer, s control.Status, now time.Time) error {
+	t := newTable(w)
+	row := func(name, format string, a ...any) {
+		fmt.Fprintf(t, "%s\t%s\n", name, clean(fmt.Sprintf(format, a...)))
+	}
+	row("weftd", "%s, pid %d, up %s", s.Version, s.PID, duration(time.Duration(s.Uptime)*time.Second))
+	row("node", "%s", orDash(s.NodeID))
+	row("ready", "%s", yesNo(s.Ready))
+	for _, r := range s.NotReady {
+		row("", "%s", r)
+	}
+	if s.Alarm != "" {
+		row("ALARM", "%s", s.Alarm)
+	}
+	row("lease", "%s", leaseLine(s.Lease, now))
+	row("backend", "%s", backendLine(s.Backend))
+	for _, n := range s.Backend.Notes {
+		row("", "%s", n)
+	}
+	if s.Backend.Error != "" {
+		row("", "last reconcile: %s", s.Backend.Error)
+	}
+	row("underlay", "%s", underlayLine(s.Underlay))
+	row("store", "%s", storeLine(s.Store, now))
+	row("cache", "%s", cacheLine(s.Cache, now))
+	row("peers", "%s", peersLine(s))
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printCounters(w, s.Counters)
+}
+
+func leaseLine(l *control.Lease, now time.Time) string {
+	if l == nil {
+		return "none"
+	}
+	s := join(l.Subnet, l.IPv6Subnet)
+	switch {
+	case l.Reservation:
+		s += ", reserved: it does not end"
+	case !l.Expires.IsZero() && l.Expires.Before(now):
+		s += ", ended " + ago(l.Expires, now)
+	case !l.Expires.IsZero():
+		s += ", ends in " + duration(l.Expires.Sub(now))
+	}
+	if !l.Held {
+		s += ", not confirmed by the store"
+	}
+	if l.Detail != "" {
+		s += " (" + l.Detail + ")"
+	}
+	return s
+}
+
+func backendLine(b control.Backend) string {
+	if b.Type == "" {
+		return "not started"
+	}
+	s := b.Type
+	add := func(ok bool, format string, a ...any) {
+		if ok {
+			s += fmt.Sprintf(", "+format, a...)
+		}
+	}
+	add(b.Path != "", "path %s", b.Path)
+	add(b.Device != "", "device %s", b.Device)
+	add(b.MTU > 0, "MTU %d", b.MTU)
+	add(b.Port > 0, "port %d", b.Port)
+	add(!b.InPlace, "NOT IN PLACE")
+	return s
+}
+
+func underlayLine(u control.Underlay) string {
+	if u.Link == "" {
+		return "not chosen"
+	}
+	s := fmt.Sprintf("%s, %s, MTU %d", u.Link, join(u.Address, u.IPv6Address), u.MTU)
+	if u.PublicIP != u.Address || u.PublicIPv6 != u.IPv6Address {
+		s += ", peers are told " + join(u.PublicIP, u.PublicIPv6)
+	}
+	if u.Lost != "" {
+		s += ", LOST: " + u.Lost
+	}
+	return s
+}
+
+func storeLine(s control.Store, now time.Time) string {
+	line := fmt.Sprintf("%s %s, prefix %s", s.Kind, strings.Join(s.Endpoints, " "), s.Prefix)
+	if !s.Connected {
+		line += ", NOT ANSWERING"
+	}
+	line += ", last heard " + ago(s.LastSeen, now)
+	if s.Error != "" {
+		line += ": " + s.Error
+	}
+	return line
+}
+
+func cacheLine(c control.Cache, now time.Time) string {
+	line := c.File + ", written " + ago(c.SavedAt, now)
+	if c.Used {
+		line += ", this run began with it"
+	}
+	return line
+}
+
+func peersLine(s control.Status) string {
+	line := fmt.Sprint(s.Peers)
+	if s.Rejected > 0 {
+		line += fmt.Sprintf(", not believed: %s (see weft lease list)", count(s.Rejected, "record"))
+	}
+	return line
+}
+
+func printCounters(w io.Writer, c control.Counters) error {
+	fmt.Fprintln(w)
+	t := newTable(w)
+	fmt.Fprintf(t, "packets\treceived\tdelivered\tdropped\t\n")
+	for _, f := range []struct {
+		name string
+		flow control.Flow
+	}{{"to peers", c.Egress}, {"from peers", c.Ingress}} {
+		fmt.Fprintf(t, "%s\t%d (%s)\t%d (%s)\t%d\t%s\n", f.name, f.flow.Received, size(f.flow.ReceivedBytes),
+			f.flow.Delivered, size(f.flow.DeliveredBytes), total(f.flow.Drops), reasons(f.flow.Drops))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if err := printOffloads(w, c.Offloads); err != nil {
+		return err
+	}
+	if c.SocketOverflow+c.DeviceDropped > 0 {
+		fmt.Fprintf(w, "lost in the kernel, whose queues were full: socket %d, device %d\n", c.SocketOverflow, c.DeviceDropped)
+	}
+	return nil
+}
+
+// printOffloads shows what the kernel does for many packets at once, and for how many.
+func printOffloads(w io.Writer, l []control.Offload) error {
+	if len(l) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	t := newTable(w)
+	fmt.Fprintf(t, "offload\tstate\tcalls\tpackets a call\n")
+	for _, o := range l {
+		each := "-"
+		if o.Calls > 0 {
+			each = fmt.Sprintf("%.1f", float64(o.Packets)/float64(o.Calls))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", o.Name, o.State, o.Calls, each)
+	}
+	return t.Flush()
+}
+
+func total(drops []control.Drop) (n uint64) {
+	for _, d := range drops {
+		n += d.Packets
+	}
+	return n
+}
+
+// reasons is "no_route 3, ttl 1".
+func reasons(drops []control.Drop) string {
+	var out []string
+	for _, d := range drops {
+		out = append(out, fmt.Sprintf("%s %d", d.Reason, d.Packets))
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"weft/cmd/internal/control"
+	"weft/lease/subnetenv"
+	"weft/test/lab/netns"
+)
+
+// host is a node of its own: a namespace, a directory, and a weftd at times.
+type host struct {
+	name string
+	ns   *netns.Namespace
+	dir  string
+	args []string
+
+	cmd *exec.Cmd
+	log buffer
+}
+
+// buffer is written by the process's copier and read by the test.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// pair makes two hosts joined by a wire, 192.0.2.1 and 192.0.2.2. The first one's
+// weftd has the store.
+func pair(t *testing.T) (a, b *host) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test makes network namespaces: run it as root (sudo make test)")
+	}
+	a, b = newHost(t, "a"), newHost(t, "b")
+	wire := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(b.ns.FD())}
+	if err := a.ns.Netlink().LinkAdd(wire); err != nil {
+		t.Fatal(err)
+	}
+	for i, h := range []*host{a, b} {
+		link, err := h.ns.Netlink().LinkByName("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr, err := netlink.ParseAddr(fmt.Sprintf("192.0.2.%d/24", i+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(h.ns.Netlink().AddrAdd(link, addr), h.ns.Netlink().LinkSetUp(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	netconf := filepath.Join(a.dir, "net.json")
+	if err := os.WriteFile(netconf, []byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.args = append(a.args, "--embedded-etcd", "--embedded-etcd-dir", a.dir+"/etcd", "--embedded-etcd-listen=192.0.2.1:2379",
+		"--embedded-etcd-insecure", "--net-config-path", netconf)
+	b.args = append(b.args, "--etcd-endpoints=http://192.0.2.1:2379")
+	return a, b
+}
+
+func newHost(t *testing.T, name string) *host {
+	t.Helper()
+	ns, err := netns.New(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{name: name, ns: ns, dir: t.TempDir()}
+	h.args = []string{"--iface=eth0", "--node-id=" + name, "--subnet-file", h.file(), "--cache-dir", h.dir + "/cache",
+		"--control-socket", h.socket(), "--healthz-port=8471", "--healthz-ip=127.0.0.1"}
+	t.Cleanup(func() {
+		if h.cmd != nil {
+			_ = h.cmd.Process.Kill()
+			_ = h.cmd.Wait()
+		}
+		ns.Close()
+		if t.Failed() {
+			t.Logf("%s's log:\n%s", name, h.log.String())
+		}
+	})
+	return h
+}
+
+func (h *host) file() string   { return h.dir + "/run/subnet.env" }
+func (h *host) socket() string { return h.dir + "/weftd.sock" }
+
+// start runs weftd; extra arguments win over the host's own.
+func (h *host) start(t *testing.T, extra ...string) {
+	t.Helper()
+	h.cmd = h.command(extra...)
+	h.cmd.Stdout, h.cmd.Stderr = &h.log, &h.log
+	if err := h.ns.Start(h.cmd); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *host) command(extra ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", append(append([]string{}, h.args...), extra...)...)
+	cmd.Env = append(os.Environ(), asWeftd+"=1")
+	return cmd
+}
+
+// stop ends weftd with sig and returns its exit status, -1 if the signal did it.
+func (h *host) stop(t *testing.T, sig syscall.Signal) int {
+	t.Helper()
+	if err := h.cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	_ = h.cmd.Wait() // the status is what is asked for
+	code := h.cmd.ProcessState.ExitCode()
+	h.cmd = nil
+	return code
+}
+
+// status asks the control socket.
+func (h *host) status(t *testing.T) (control.Status, error) {
+	return control.NewClient(h.socket()).Status(t.Context())
+}
+
+// await polls until ok, and fails with the reason of the last try.
+func await(t *testing.T, what string, ok func() error) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (h *host) awaitReady(t *testing.T) control.Status {
+	t.Helper()
+	var s control.Status
+	await(t, h.name+" ready", func() (err error) {
+		if s, err = h.status(t); err == nil && !s.Ready {
+			err = fmt.Errorf("not ready: %q", s.NotReady)
+		}
+		return err
+	})
+	return s
+}
+
+// inner is the host's address on the overlay.
+func (h *host) inner(t *testing.T) netip.Addr {
+	t.Helper()
+	f, err := subnetenv.Read(h.file())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Subnet.Masked().Addr()
+}
+
+// reaches sends datagrams from h to to's overlay address until one arrives.
+func (h *host) reaches(t *testing.T, to *host) {
+	t.Helper()
+	var in, out *net.UDPConn
+	dst := net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.inner(t), 0))
+	if err := to.ns.Do(func() (err error) { in, err = net.ListenUDP("udp", dst); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	port := in.LocalAddr().(*net.UDPAddr)
+	if err := h.ns.Do(func() (err error) { out, err = net.DialUDP("udp", nil, port); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	await(t, h.name+" reaches "+to.name, func() error {
+		if _, err := out.Write([]byte("over the overlay")); err != nil {
+			return err
+		}
+		if err := in.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			return err
+		}
+		_, from, err := in.ReadFromUDPAddrPort(make([]byte, 100))
+		if err == nil && from.Addr() != h.inner(t) {
+			err = fmt.Errorf("from %v, want %v", from.Addr(), h.inner(t))
+		}
+		return err
+	})
+}
+
+// get asks the health server inside the namespace.
+func (h *host) get(t *testing.T, path string) (int, string, error) {
+	t.Helper()
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return h.ns.Dial(ctx, network, addr)
+		},
+	}}
+	resp, err := client.Get("http://127.0.0.1:8471" + path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(b), err
+}

@@ -1,0 +1,199 @@
+// Package check is weftd --check: it validates everything that a start would
+// need, prints the configuration in force with its sources, and changes nothing.
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"weft/cmd/internal/options"
+	"weft/cmd/weftd/internal/reach"
+	"weft/lease"
+	"weft/routing"
+)
+
+// ErrFaults ends a check that found something; the faults themselves were printed.
+var ErrFaults = errors.New("the check found faults")
+
+// report collects what the parts of the check found.
+type report struct {
+	remarks []string
+	faults  []error
+}
+
+func (r *report) remark(format string, a ...any) {
+	r.remarks = append(r.remarks, fmt.Sprintf(format, a...))
+}
+func (r *report) fault(err error) {
+	if err != nil {
+		r.faults = append(r.faults, err)
+	}
+}
+
+// Run prints to w what cfg means on this host. parse is what was wrong with the
+// command line and the environment, if anything. The error is ErrFaults.
+func Run(cfg options.Config, parse error, w io.Writer) error {
+	r := &report{remarks: cfg.Remarks()}
+	r.fault(parse)
+	r.store(cfg)
+	r.node(cfg)
+	r.tun()
+	network := r.network(cfg)
+	r.underlay(cfg, network)
+	r.storeWay(cfg, network)
+	r.print(cfg, w)
+	if len(r.faults) > 0 {
+		return ErrFaults
+	}
+	return nil
+}
+
+// store checks endpoints, TLS files and login.
+func (r *report) store(cfg options.Config) {
+	warnings, err := cfg.StoreClient(slog.New(slog.DiscardHandler)).Check()
+	r.remarks = append(r.remarks, warnings...)
+	r.fault(err)
+}
+
+// node finds the identity that a start would have, without storing it.
+func (r *report) node(cfg options.Config) {
+	o := lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir}
+	stored := filepath.Join(cfg.CacheDir, "node-id")
+	if _, err := os.Stat(stored); cfg.NodeID == "" && errors.Is(err, fs.ErrNotExist) {
+		tmp, err := os.MkdirTemp("", "weftd-check-") // LoadIdentity stores what it derives
+		if err != nil {
+			r.fault(err)
+			return
+		}
+		defer func() { _ = os.RemoveAll(tmp) }()
+		o.CacheDir = tmp
+	}
+	id, source, err := lease.LoadIdentity(o)
+	if err != nil {
+		r.fault(err)
+		return
+	}
+	if source == lease.IdentityRandom {
+		r.remark("node id: a random one at the first start, since there is no /etc/machine-id; it lasts as long as %s does", cfg.CacheDir)
+		return
+	}
+	r.remark("node id: %s (%s)", id, source)
+}
+
+// tun looks whether the kernel offers TUN devices; opening the node makes none.
+func (r *report) tun() {
+	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		r.fault(fmt.Errorf("%w: the user-space data plane needs it: load the module tun, run as root, and in a container pass the device in", err))
+		return
+	}
+	_ = f.Close()
+}
+
+// network reads the configuration file, if one was named. Without it, the
+// families are flannel's default.
+func (r *report) network(cfg options.Config) lease.NetworkConfig {
+	guess := lease.NetworkConfig{EnableIPv4: true}
+	if !cfg.NetConfigGiven {
+		r.remark("network config: comes from the store, which was not asked")
+		return guess
+	}
+	b, err := os.ReadFile(cfg.NetConfigPath)
+	if err != nil {
+		r.fault(fmt.Errorf("--net-config-path: %w", err))
+		return guess
+	}
+	network, err := routing.ParseConfig(b)
+	if err != nil {
+		r.fault(fmt.Errorf("--net-config-path %s: %w", cfg.NetConfigPath, err))
+		return guess
+	}
+	r.remark("network config: %s, backend %s, from file %s", lease.Subnets{V4: network.Network, V6: network.IPv6Network}, network.BackendType, cfg.NetConfigPath)
+	return network
+}
+
+// underlay makes the choice that a start would make.
+func (r *report) underlay(cfg options.Config, network lease.NetworkConfig) {
+	k, err := routing.OpenKernel()
+	if err != nil {
+		r.fault(err)
+		return
+	}
+	defer func() { _ = k.Close() }()
+	var overlay []netip.Prefix
+	for _, p := range []netip.Prefix{network.Network, network.IPv6Network} {
+		if p.IsValid() {
+			overlay = append(overlay, p)
+		}
+	}
+	u, err := routing.ChooseUnderlay(k, routing.UnderlayOptions{
+		Interfaces: cfg.Underlay.Ifaces, Regexes: cfg.Underlay.Regexes, CanReach: cfg.Underlay.CanReach,
+		PublicIP: cfg.Underlay.PublicIP, PublicIPv6: cfg.Underlay.PublicIPv6,
+		IPv4: network.EnableIPv4, IPv6: network.EnableIPv6, AllFamilies: true, Overlay: overlay,
+	})
+	if err != nil {
+		r.fault(err)
+		return
+	}
+	r.remark("underlay: %s, MTU %d, local %s, peers are told %s", u.Link, u.MTU, list(u.Addr4, u.Addr6), list(u.Ext4, u.Ext6))
+}
+
+// storeWay looks whether the overlay of the configuration file, if one was named, would
+// cut this host off from the store.
+func (r *report) storeWay(cfg options.Config, network lease.NetworkConfig) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	why, err := reach.Store(network, reach.Addrs(ctx, cfg.StoreClient(slog.New(slog.DiscardHandler)).Endpoints))
+	r.fault(err)
+	if why != "" {
+		r.fault(errors.New(why))
+	}
+}
+
+// lookupTimeout bounds how long the store's names may take to resolve.
+const lookupTimeout = 2 * time.Second
+
+func (r *report) print(cfg options.Config, w io.Writer) {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "SETTING\tSOURCE\tVALUE\n")
+	for _, s := range cfg.Settings {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Name, s.Source, s.Value)
+	}
+	_ = t.Flush() // w is standard output: who closed it wants no more
+	fmt.Fprintln(w)
+	for _, s := range r.remarks {
+		fmt.Fprintln(w, s)
+	}
+	if len(r.faults) == 0 {
+		fmt.Fprintln(w, "no faults")
+		return
+	}
+	fmt.Fprintln(w, "\nFAULTS")
+	for _, err := range r.faults {
+		for line := range strings.Lines(err.Error()) {
+			if line = strings.TrimSpace(line); line != options.ErrUsage.Error() { // a hint, no fault
+				fmt.Fprintf(w, "- %s\n", line)
+			}
+		}
+	}
+}
+
+func list(addrs ...netip.Addr) string {
+	var out []string
+	for _, a := range addrs {
+		if a.IsValid() {
+			out = append(out, a.String())
+		}
+	}
+	return strings.Join(out, " ")
+}

@@ -1,0 +1,167 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"weft/cmd/weftd/internal/reach"
+	"weft/lease"
+	"weft/lease/subnetenv"
+	"weft/routing"
+	"weft/tunnel"
+)
+
+// underlayOptions are the flags, for the families that the network needs: each
+// needs an address of its own to be published.
+func (d *Daemon) underlayOptions(network lease.NetworkConfig) routing.UnderlayOptions {
+	u := d.cfg.Underlay
+	o := routing.UnderlayOptions{
+		Interfaces: u.Ifaces, Regexes: u.Regexes, CanReach: u.CanReach,
+		PublicIP: u.PublicIP, PublicIPv6: u.PublicIPv6,
+		IPv4: network.EnableIPv4, IPv6: network.EnableIPv6, AllFamilies: true,
+	}
+	for _, p := range []netip.Prefix{network.Network, network.IPv6Network} {
+		if p.IsValid() {
+			o.Overlay = append(o.Overlay, p)
+		}
+	}
+	return o
+}
+
+// local is what we tell others about this node now.
+func (d *Daemon) local(g *generation) lease.Local {
+	g.mu.Lock()
+	u, store := g.chosen, g.resolved
+	g.mu.Unlock()
+	data, v6data := g.backend.Publish()
+	l := lease.Local{
+		Attrs: lease.Attrs{
+			PublicIP: u.Ext4, PublicIPv6: u.Ext6,
+			BackendType: g.backend.RecordType(), BackendData: data, BackendV6Data: v6data,
+			Weft: &lease.Weft{Recv: tunnel.Supported.Names(), MTU: g.backend.MTU(), Addrs: u.Unadvertised()},
+		},
+		Underlay: u.Local(),
+	}
+	for _, a := range []netip.Addr{u.Ext4, u.Ext6} {
+		if a.IsValid() && !slices.Contains(l.Underlay, a) {
+			l.Underlay = append(l.Underlay, a)
+		}
+	}
+	for _, a := range append(reach.Literals(d.store.Endpoints()), store...) {
+		if !a.IsLoopback() && !a.IsUnspecified() {
+			l.Store = append(l.Store, a)
+		}
+	}
+	return l
+}
+
+// moved follows a change of the underlay's addresses or MTU. The backend calls it
+// and must not wait.
+func (d *Daemon) moved(g *generation, u routing.Underlay) {
+	g.mu.Lock()
+	g.chosen = u
+	g.mu.Unlock()
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// resolveEvery is the time between look-ups of the store's names.
+const resolveEvery = 5 * time.Minute
+
+// resolveStore looks up the endpoints that are names, so that no peer's subnet is
+// believed that contains the store. Names that do not resolve cost nothing else.
+func (d *Daemon) resolveStore(ctx context.Context, g *generation) error {
+	names := reach.Names(d.store.Endpoints())
+	for len(names) > 0 {
+		found, err := reach.Lookup(ctx, names)
+		if err != nil {
+			d.log.Debug("not every name of the store was resolved", "reason", err)
+		}
+		slices.SortFunc(found, netip.Addr.Compare)
+		g.mu.Lock()
+		changed := len(found) > 0 && !slices.Equal(found, g.resolved)
+		if changed {
+			g.resolved = found
+		}
+		g.mu.Unlock()
+		if changed {
+			g.keeper.SetLocal(d.local(g))
+		}
+		if !pause(ctx, resolveEvery) {
+			break
+		}
+	}
+	return nil
+}
+
+// previous is the subnet file that an earlier run, or flannel, wrote; its subnets masked.
+func previous(path string, log *slog.Logger) subnetenv.File {
+	f, err := subnetenv.Read(path)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			log.Warn("the previous subnet is not known", "reason", err)
+		}
+		return subnetenv.File{}
+	}
+	f.Subnet, f.IPv6Subnet = f.Subnet.Masked(), f.IPv6Subnet.Masked()
+	return f
+}
+
+// former are the networks of f that are not those of network.
+func former(f subnetenv.File, network lease.NetworkConfig) []netip.Prefix {
+	return slices.DeleteFunc([]netip.Prefix{f.Network.Masked(), f.IPv6Network.Masked()}, func(p netip.Prefix) bool {
+		return !p.IsValid() || p.Bits() == 0 || p == network.Network || p == network.IPv6Network
+	})
+}
+
+// writeSubnetFile brings the subnet file up to date, once the lease is known and
+// the device is there, and the lease record with it.
+func (d *Daemon) writeSubnetFile(g *generation) {
+	set, before := g.state()
+	status := g.backend.Status()
+	if set.Own.Subnets == (lease.Subnets{}) || status.Device == "" {
+		return
+	}
+	g.keeper.SetLocal(d.local(g))
+	f := subnetFile(g.network, set.Own.Subnets, status.MTU, d.cfg.Rules.IPMasq)
+	why := ""
+	if old, err := subnetenv.Read(d.cfg.SubnetFile); err != nil || old != f {
+		if err := subnetenv.Write(d.cfg.SubnetFile, f); err != nil {
+			why = err.Error()
+		} else {
+			d.log.Info("subnet file written", "file", d.cfg.SubnetFile, "subnet", set.Own.Subnets.String(), "mtu", f.MTU)
+		}
+	}
+	if why != "" && why != before {
+		d.log.Error("subnet file not written: container runtimes cannot use the subnet; it is tried again", "reason", why)
+	}
+	g.mu.Lock()
+	g.fileWhy = why
+	g.mu.Unlock()
+}
+
+// subnetFile is flannel's: the first address of the subnet with its length.
+func subnetFile(network lease.NetworkConfig, own lease.Subnets, mtu int, masq bool) subnetenv.File {
+	f := subnetenv.File{MTU: mtu, IPMasq: masq}
+	if network.EnableIPv4 && own.V4.IsValid() {
+		f.Network, f.Subnet = network.Network, netip.PrefixFrom(own.V4.Addr().Next(), own.V4.Bits())
+	}
+	if network.EnableIPv6 && own.V6.IsValid() {
+		f.IPv6Network, f.IPv6Subnet = network.IPv6Network, netip.PrefixFrom(own.V6.Addr().Next(), own.V6.Bits())
+	}
+	return f
+}
+
+func text(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}

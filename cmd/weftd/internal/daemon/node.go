@@ -1,0 +1,232 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/records"
+	"weft/lease"
+	"weft/routing"
+	"weft/tunnel"
+)
+
+// The methods that the control socket asks: control.Node.
+var _ control.Node = (*Daemon)(nil)
+
+// Status implements control.Node.
+func (d *Daemon) Status() control.Status {
+	reasons := d.Reasons()
+	s := control.Status{
+		Version: d.version, NodeID: d.node, PID: os.Getpid(),
+		StartedAt: d.started, Uptime: int64(time.Since(d.started) / time.Second),
+		Ready: len(reasons) == 0, NotReady: reasons,
+		Store: d.storeStatus(d.heardAtStart()),
+		Cache: control.Cache{File: d.cacheFile()},
+	}
+	if info, err := os.Stat(s.Cache.File); err == nil {
+		s.Cache.SavedAt = info.ModTime()
+	}
+	g, _ := d.current()
+	if g == nil {
+		return s
+	}
+	st, b := g.keeper.Status(), g.backend.Status()
+	s.Store = d.storeStatus(st)
+	s.Lease = leaseStatus(st)
+	s.Cache.Used = g.cached != nil
+	s.Alarm, s.Peers, s.Rejected = st.Alarm, st.Peers, len(st.Rejected)
+	s.Backend, s.Underlay = backendStatus(b), underlayStatus(b)
+	if udp, err := routing.ParseUDPConfig(g.network); err == nil {
+		s.Backend.Port = int(udp.Port)
+	}
+	if st.ConfigErr != nil {
+		s.Backend.Notes = append(s.Backend.Notes, "network config: "+st.ConfigErr.Error())
+	}
+	if why := g.cutOffNow(); why != "" {
+		s.Backend.Notes = append(s.Backend.Notes, why)
+	}
+	s.Counters = counters(g.backend)
+	return s
+}
+
+func (d *Daemon) storeStatus(st lease.Status) control.Store {
+	s := control.Store{
+		Kind: "etcd", Endpoints: d.store.Endpoints(), Prefix: d.cfg.Store.Prefix,
+		Connected: st.StoreErr == nil && !st.StoreSeen.IsZero(), LastSeen: st.StoreSeen,
+		ClusterID: st.ClusterID, Revision: st.Revision,
+	}
+	if d.cfg.Embedded.On {
+		s.Kind = "embedded etcd"
+	}
+	if st.StoreErr != nil {
+		s.Error = st.StoreErr.Error()
+	}
+	return s
+}
+
+func leaseStatus(st lease.Status) *control.Lease {
+	if st.Own.Subnets == (lease.Subnets{}) {
+		return nil
+	}
+	l := &control.Lease{
+		Subnet: st.Own.V4, IPv6Subnet: st.Own.V6, Held: st.State == lease.Held,
+		Reservation: st.Own.Reservation, Expires: st.Own.Expires,
+	}
+	if st.Err != nil {
+		l.Detail = st.Err.Error()
+	}
+	return l
+}
+
+func backendStatus(b routing.Status) control.Backend {
+	out := control.Backend{
+		Type: b.Type, Path: b.Path, Device: b.Device, MTU: b.MTU, InPlace: b.InPlace,
+		LastReconcile: b.LastReconcile, Error: b.LastError,
+	}
+	out.Notes = slices.Clone(b.Notes)
+	for _, a := range b.Adopted {
+		out.Notes = append(out.Notes, "taken over from flannel: "+a)
+	}
+	for _, s := range b.Skipped {
+		out.Notes = append(out.Notes, fmt.Sprintf("peer %s is not used: %s", s.Peer, s.Reason))
+	}
+	return out
+}
+
+func underlayStatus(b routing.Status) control.Underlay {
+	u := b.Underlay
+	return control.Underlay{
+		Link: u.Link, MTU: u.MTU, Lost: b.UnderlayLost,
+		Address: u.Addr4, IPv6Address: u.Addr6, PublicIP: u.Ext4, PublicIPv6: u.Ext6,
+	}
+}
+
+func counters(b *routing.UDP) control.Counters {
+	t := b.Engine().Stats()
+	c := control.Counters{
+		Egress: flow(t.Egress), Ingress: flow(t.Ingress),
+		ICMPSent: t.ICMPSent, ICMPSuppressed: t.ICMPSuppressed,
+		Fragmented: t.Fragmented, Completed: t.Completed, SocketOverflow: t.SocketOverflow,
+	}
+	for _, o := range t.Offloads {
+		c.Offloads = append(c.Offloads, control.Offload{Name: o.Offload.String(), State: o.State.String(), Calls: o.Calls, Packets: o.Segments})
+	}
+	if n, err := b.DeviceDrops(); err == nil { // the device may be gone just now
+		c.DeviceDropped = n
+	}
+	return c
+}
+
+func flow(f tunnel.Flow) control.Flow {
+	return control.Flow{
+		Received: f.Received, Delivered: f.Delivered,
+		ReceivedBytes: f.ReceivedBytes, DeliveredBytes: f.DeliveredBytes, Drops: drops(f.Drops),
+	}
+}
+
+func drops(n [tunnel.NumDropReasons]uint64) []control.Drop {
+	var out []control.Drop
+	for r := range tunnel.NumDropReasons {
+		if n[r] > 0 {
+			out = append(out, control.Drop{Reason: r.String(), Packets: n[r], Admit: r.Admit()})
+		}
+	}
+	return out
+}
+
+// Peers implements control.Node.
+func (d *Daemon) Peers() control.Peers {
+	out := control.Peers{Peers: []control.Peer{}}
+	g, _ := d.current()
+	if g == nil {
+		return out
+	}
+	set, _ := g.state()
+	engine, path := g.backend.Engine(), g.backend.Status().Path
+	stats := map[netip.Addr][]tunnel.PeerStats{}
+	for _, p := range engine.Peers() {
+		stats[p.Addr] = append(stats[p.Addr], p)
+	}
+	for _, r := range set.Peers {
+		p := peer(r)
+		for _, s := range append(stats[r.PublicIP], stats[r.PublicIPv6]...) {
+			if s.Name == p.Name {
+				p.Path = path
+				fill(&p, s)
+			}
+		}
+		out.Peers = append(out.Peers, p)
+	}
+	for _, s := range engine.Strangers() {
+		out.Strangers = append(out.Strangers, control.Stranger{
+			Address: s.Addr, Packets: s.Packets, LastSeen: s.LastRx, Admit: tunnel.DropUnknownPeer.Admit(),
+		})
+	}
+	return out
+}
+
+// peer is what the record alone says.
+func peer(r lease.Record) control.Peer {
+	p := control.Peer{Name: r.Node(), Weft: r.Weft != nil, Address: r.Address(), Expires: r.Expires}
+	for _, s := range []netip.Prefix{r.V4, r.V6} {
+		if !s.IsValid() {
+			continue
+		}
+		p.Subnets = append(p.Subnets, s)
+		if p.Name == "" {
+			p.Name = s.String()
+		}
+	}
+	return p
+}
+
+// fill adds what the data plane knows.
+func fill(p *control.Peer, s tunnel.PeerStats) {
+	p.Address, p.MTU, p.PathMTU = s.Addr, s.MTU, s.PathMTU
+	p.TxPackets, p.TxBytes, p.RxPackets, p.RxBytes = s.TxPackets, s.TxBytes, s.RxPackets, s.RxBytes
+	p.LastSeen, p.Drops = s.LastRx, drops(s.Drops)
+}
+
+// Leases implements control.Node: what the last set says, so that it can be asked
+// while the store is away.
+func (d *Daemon) Leases(context.Context) (control.Leases, error) {
+	out := control.Leases{Source: "weftd", Leases: []control.Record{}}
+	g, waiting := d.current()
+	if g == nil {
+		return out, errors.New("nothing is known yet: " + waiting)
+	}
+	set, _ := g.state()
+	st := g.keeper.Status()
+	out.Network = records.Network(g.network)
+	if st.Own.Subnets != (lease.Subnets{}) {
+		out.Leases = append(out.Leases, records.From(st.Own, true))
+	}
+	for _, r := range set.Peers {
+		out.Leases = append(out.Leases, records.From(r, false))
+	}
+	slices.SortFunc(out.Leases, func(a, b control.Record) int {
+		return lease.Subnets{V4: a.Subnet, V6: a.IPv6Subnet}.Compare(lease.Subnets{V4: b.Subnet, V6: b.IPv6Subnet})
+	})
+	out.Rejected = records.Rejections(st.Rejected)
+	return out, nil
+}
+
+// Release implements control.Node. Our own record is in use, and so refused.
+func (d *Daemon) Release(ctx context.Context, req control.ReleaseRequest) (control.Released, error) {
+	done, err := records.Release(ctx, d.store, req, func(r lease.Record) error {
+		if r.Node() == d.node {
+			return errors.New("it is this node's own, in use by its pods; stop weftd first, or use --force")
+		}
+		return nil
+	})
+	if err == nil {
+		d.log.Info("lease released on request", "subnet", req.Subnet, "node", done.Record.Node, "force", req.Force)
+	}
+	return done, err
+}

@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"weft/cmd/weftd/internal/ops"
+)
+
+// observeEvery is how often the clock, or a part that does not tell, may change the
+// readiness; eager is the same while somebody waits for it. It stays eager for eagerFor.
+const (
+	observeEvery = time.Second
+	eager        = 50 * time.Millisecond
+	eagerFor     = 10 * time.Second
+)
+
+// Reasons lists why the node is not ready; none means that it is.
+func (d *Daemon) Reasons() []string {
+	g, waiting := d.current()
+	s := ops.State{Waiting: waiting}
+	if g != nil {
+		s.Lease, s.Backend = g.keeper.Status(), g.backend.Status()
+		_, s.SubnetFile = g.state()
+		s.StoreCut = g.cutOffNow()
+	}
+	return s.Reasons(time.Now())
+}
+
+// observe looks at the readiness when something has changed and once a second,
+// logs what it becomes, and tells systemd.
+func (d *Daemon) observe(ctx context.Context) error {
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	last, first, notReady := []string(nil), true, time.Now()
+	for {
+		now := d.Reasons()
+		if first || !slices.Equal(now, last) {
+			d.systemd.Readiness(now)
+			if len(last) == 0 {
+				notReady = time.Now()
+			}
+			d.logReadiness(first, last, now, time.Since(notReady))
+			last, first = now, false
+		}
+		if len(now) > 0 && time.Since(notReady) < eagerFor {
+			tick.Reset(eager)
+		} else {
+			tick.Reset(observeEvery)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.nudge:
+		case <-tick.C:
+			d.retrySubnetFile()
+		}
+	}
+}
+
+// watchdog tells systemd that the daemon is alive as long as its state can be
+// read: a lock that is never given back ends in a restart.
+func (d *Daemon) watchdog(ctx context.Context) error {
+	d.systemd.Watchdog(ctx, func() bool { d.Reasons(); return true })
+	return nil
+}
+
+// logReadiness logs the steps that an operator waits for or is woken by.
+func (d *Daemon) logReadiness(first bool, last, now []string, after time.Duration) {
+	switch {
+	case len(now) == 0:
+		d.log.Info("ready", "after", after.Truncate(time.Millisecond))
+	case !first && len(last) == 0:
+		d.log.Warn("not ready any more", "reasons", now)
+	default:
+		d.log.Debug("not ready", "reasons", now)
+	}
+}
+
+// retrySubnetFile has apply write the subnet file again if it could not.
+func (d *Daemon) retrySubnetFile() {
+	g, _ := d.current()
+	if g == nil {
+		return
+	}
+	if _, why := g.state(); why == "" {
+		return
+	}
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,195 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"weft/lease"
+	"weft/routing"
+)
+
+// generation is what serves one network configuration.
+type generation struct {
+	network lease.NetworkConfig
+	cached  *lease.Cached // nil if the store came first
+	under   routing.UnderlayOptions
+	backend *routing.UDP
+	keeper  *lease.Keeper
+
+	sets chan lease.Set // holds the latest set that is not applied yet
+	wake chan struct{}  // holds one: MTU or underlay changed
+
+	mu       sync.Mutex // protects what follows
+	chosen   routing.Underlay
+	set      lease.Set    // the last one applied
+	fileWhy  string       // why the subnet file is not written
+	resolved []netip.Addr // addresses of the store's endpoints that are names
+	storeCut string       // why the overlay cuts the store off; "" if it does not
+}
+
+// serve forwards packets, keeps the lease and applies what the store says, until
+// ctx ends or one of these fails. The error is a *lease.ConfigChangedError if the
+// cached configuration turned out to be outdated.
+func (d *Daemon) serve(ctx context.Context, network lease.NetworkConfig, cached *lease.Cached) error {
+	kernel, err := routing.OpenKernel()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = kernel.Close() }() // descriptors of this process only
+	g, err := d.newGeneration(kernel, network, cached)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	do := func(f func(context.Context) error) {
+		wg.Go(func() {
+			if err := f(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	d.setGeneration(g)
+	do(g.backend.Run)
+	do(func(ctx context.Context) error { return g.keeper.Run(ctx) })
+	do(func(ctx context.Context) error { return d.apply(ctx, g) })
+	do(func(ctx context.Context) error { return d.resolveStore(ctx, g) })
+	do(func(ctx context.Context) error { return d.watchStoreWay(ctx, g) })
+	wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// newGeneration makes everything and starts nothing.
+func (d *Daemon) newGeneration(kernel *routing.Kernel, network lease.NetworkConfig, cached *lease.Cached) (*generation, error) {
+	udp, err := routing.ParseUDPConfig(network)
+	if err != nil {
+		return nil, err
+	}
+	g := &generation{
+		network: network, cached: cached,
+		under: d.underlayOptions(network),
+		sets:  make(chan lease.Set, 1), wake: make(chan struct{}, 1),
+		fileWhy: "no lease yet",
+	}
+	if g.chosen, err = routing.ChooseUnderlay(kernel, g.under); err != nil {
+		return nil, err
+	}
+	d.log.Info("underlay", "link", g.chosen.Link, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
+	before := previous(d.cfg.SubnetFile, d.log)
+	g.backend, err = routing.NewUDP(routing.UDPConfig{
+		Kernel: kernel, Network: network, Options: udp, Former: former(before, network),
+		Underlay: g.chosen, UnderlayOptions: g.under,
+		UnderlayChanged: func(u routing.Underlay) { d.moved(g, u) },
+		Logger:          d.log.With("component", "backend"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.keeper, err = lease.NewKeeper(d.store, lease.Options{
+		Node: d.node, Config: network, Seed: d.seedFor(network), Local: d.local(g),
+		Previous: lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}, RenewMargin: d.cfg.RenewMargin,
+		Cache: d.cache, Cached: cached,
+		Publish: g.publish, Logger: d.log.With("component", "lease"),
+	})
+	if err != nil {
+		return nil, errors.Join(err, g.backend.Close())
+	}
+	return g, nil
+}
+
+// seedFor is what a store without a configuration is given while network is served: the
+// file of --net-config-path, unless it is another network's by now. Who finds an etcd that
+// lost everything must not move it to a network that the pods do not live in.
+func (d *Daemon) seedFor(network lease.NetworkConfig) []byte {
+	if d.seed == nil {
+		return nil
+	}
+	if file, err := routing.ParseConfig(d.seed); err != nil || !file.Equal(network) {
+		d.log.Warn("--net-config-path is not the configuration in use: a store that loses its own is not given it", "file", d.cfg.NetConfigPath)
+		return nil
+	}
+	return d.seed
+}
+
+// publish keeps the latest set for apply. It does not block.
+func (g *generation) publish(s lease.Set) {
+	for {
+		select {
+		case g.sets <- s:
+			return
+		default:
+		}
+		select { // make room; apply may have been faster
+		case <-g.sets:
+		default:
+		}
+	}
+}
+
+// apply hands every new set to the backend, and keeps the subnet file after it.
+func (d *Daemon) apply(ctx context.Context, g *generation) error {
+	var last string
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-g.sets:
+			why := ""
+			if err := g.backend.Apply(ctx, s); err != nil {
+				why = err.Error()
+			}
+			if why != last && why != "" {
+				d.log.Warn("not everything is in place; it is tried again", "reason", why)
+			}
+			last = why
+			d.applied(g, s)
+		case <-g.wake:
+			d.writeSubnetFile(g)
+		}
+		d.changed()
+	}
+}
+
+// applied notes that s is in force.
+func (d *Daemon) applied(g *generation, s lease.Set) {
+	g.mu.Lock()
+	before := g.set
+	g.set = s
+	g.mu.Unlock()
+	if s.Own.Subnets != (lease.Subnets{}) {
+		d.serving.set()
+	}
+	if s.Own.Subnets != before.Own.Subnets || len(s.Peers) != len(before.Peers) {
+		d.log.Info("set applied", "own", s.Own.Subnets.String(), "peers", len(s.Peers), "rejected", len(s.Rejected))
+	}
+	logRejected(d.log, before.Rejected, s.Rejected)
+	d.writeSubnetFile(g)
+}
+
+// logRejected says once of every record why it is not believed.
+func logRejected(log *slog.Logger, before, now []lease.Rejected) {
+	known := map[string]bool{}
+	for _, r := range before {
+		known[fmt.Sprint(r.Key, r.Reason)] = true
+	}
+	for _, r := range now {
+		if !known[fmt.Sprint(r.Key, r.Reason)] {
+			log.Warn("a record in the store is not believed", "key", r.Key, "reason", r.Reason.String(), "detail", r.Detail)
+		}
+	}
+}
+
+// snapshotOf returns what changes under the generation's lock.
+func (g *generation) state() (set lease.Set, fileWhy string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.set, g.fileWhy
+}

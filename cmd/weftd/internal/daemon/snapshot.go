@@ -1,0 +1,34 @@
+package daemon
+
+import (
+	"os"
+
+	"weft/cmd/weftd/internal/ops"
+	"weft/lease"
+)
+
+// snapshot is what the metrics are made from.
+func (d *Daemon) snapshot() ops.Snapshot {
+	s := ops.Snapshot{Version: d.version, Node: d.node, Ready: len(d.Reasons()) == 0}
+	if info, err := os.Stat(d.cacheFile()); err == nil {
+		s.CacheSaved = info.ModTime()
+	}
+	g, _ := d.current()
+	if g == nil {
+		st := d.heardAtStart()
+		s.StoreUp, s.StoreSeen = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen
+		return s
+	}
+	st := g.keeper.Status()
+	s.LeaseHeld, s.LeaseExpires = st.State == lease.Held, st.Own.Expires
+	s.StoreUp, s.StoreSeen, s.StoreRevision = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen, st.Revision
+	s.ConfigChanged = st.ConfigErr != nil
+	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
+	s.Backend = g.backend.Status()
+	engine := g.backend.Engine()
+	s.Tunnel, s.Peers, s.Strangers = engine.Stats(), engine.Peers(), len(engine.Strangers())
+	if n, err := g.backend.DeviceDrops(); err == nil { // the device may be gone just now
+		s.DeviceDropped = n
+	}
+	return s
+}

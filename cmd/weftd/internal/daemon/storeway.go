@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"weft/cmd/weftd/internal/reach"
+	"weft/lease"
+)
+
+// lookupTimeout bounds how long the store's names may take to resolve.
+const lookupTimeout = 2 * time.Second
+
+// cutOff says why the overlay of network would cut this host off from the store; "" if it
+// would not, or if that cannot be found out.
+func (d *Daemon) cutOff(ctx context.Context, network lease.NetworkConfig) string {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	why, err := reach.Store(network, reach.Addrs(ctx, d.store.Endpoints()))
+	if err != nil {
+		d.log.Debug("the way to the store is not known", "reason", err)
+	}
+	return why
+}
+
+// storeWayEvery is the time between looks at the way to the store.
+const storeWayEvery = 5 * time.Second
+
+// watchStoreWay notes when the overlay in use cuts this host off from the store: with a
+// cached configuration packets flow before anything is judged, and routes come and go. Packets
+// go on; the status says why the store is silent.
+func (d *Daemon) watchStoreWay(ctx context.Context, g *generation) error {
+	for {
+		now, err := reach.Store(g.network, d.local(g).Store)
+		if err != nil {
+			d.log.Debug("the way to the store is not known", "reason", err)
+		} else if before := g.setStoreCut(now); now != before {
+			if now != "" {
+				d.log.Warn("the overlay cuts the store off", "reason", now)
+			} else {
+				d.log.Info("the overlay does not cut the store off any more")
+			}
+			d.changed()
+		}
+		if !pause(ctx, storeWayEvery) {
+			return nil
+		}
+	}
+}
+
+// setStoreCut notes why the store is cut off, and returns what was noted before.
+func (g *generation) setStoreCut(why string) (before string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before, g.storeCut = g.storeCut, why
+	return before
+}
+
+// cutOffNow is what setStoreCut noted last.
+func (g *generation) cutOffNow() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.storeCut
+}

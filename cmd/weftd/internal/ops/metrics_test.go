@@ -1,0 +1,95 @@
+package ops
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/lease"
+	"weft/routing"
+	"weft/tunnel"
+)
+
+// scrape asks for /metrics as Prometheus does.
+func scrape(t *testing.T, s Snapshot) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h := Handler(func() []string { return nil }, NewRegistry(func() Snapshot { return s }))
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func TestEveryMetricIsDocumentedAndNoOther(t *testing.T) {
+	b, err := os.ReadFile("../../../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(b)
+	known := map[string]bool{}
+	for _, m := range families() {
+		known[m.name] = true
+		name := m.name
+		if len(m.labels) > 0 {
+			name += "{" + strings.Join(m.labels, ",") + "}"
+		}
+		if !strings.Contains(page, "| `"+name+"` |") {
+			t.Errorf("docs/metrics.md has no row for `%s`", name)
+		}
+	}
+	for _, name := range regexp.MustCompile(`\bweft_[a-z0-9_]+`).FindAllString(page, -1) {
+		if !known[name] {
+			t.Errorf("docs/metrics.md names %s, which is not exported", name)
+		}
+	}
+	for r := range tunnel.NumDropReasons {
+		if !strings.Contains(page, "| `"+r.String()+"` |") {
+			t.Errorf("docs/metrics.md does not explain the drop reason %s", r)
+		}
+	}
+}
+
+func TestValuesReachTheText(t *testing.T) {
+	s := Snapshot{
+		Version: "v1", Node: "a", Ready: true, ConfigChanged: true, LeaseHeld: true, LeaseExpires: time.Unix(1000, 0), StoreUp: true, StoreRevision: 7,
+		Rejected: map[lease.RejectReason]int{lease.RejectValue: 2}, Strangers: 3, DeviceDropped: 4,
+		Backend: routing.Status{MTU: 1472, InPlace: true, Repaired: 5, UnderlayLost: "eth0 is down"},
+		Peers: []tunnel.PeerStats{
+			{Name: "b", Addr: netip.MustParseAddr("192.0.2.1"), TxBytes: 11, LastRx: time.Unix(9, 0)},
+			{Name: "b", Addr: netip.MustParseAddr("192.0.2.2"), TxBytes: 12}, // a cloned node id
+			{Name: "b", Addr: netip.MustParseAddr("192.0.2.2"), TxBytes: 13},
+		},
+	}
+	s.Tunnel.Egress.Received = 10
+	s.Tunnel.Ingress.Drops[tunnel.DropTTL] = 6
+	text := scrape(t, s)
+	for _, want := range []string{
+		`weft_build_info{goversion="go1.`, `weft_ready 1`, `weft_lease_expiry_timestamp_seconds 1000`, `weft_store_revision 7`, `weft_config_changed 1`,
+		`weft_records_rejected{reason="bad_value"} 2`, `weft_records_rejected{reason="bad_key"} 0`, `weft_strangers 3`,
+		`weft_kernel_dropped_packets_total{where="device"} 4`, `weft_mtu_bytes 1472`, `weft_backend_repairs_total 5`, `weft_underlay_lost 1`,
+		`weft_received_packets_total{direction="egress"} 10`, `weft_dropped_packets_total{direction="ingress",reason="ttl"} 6`,
+		`weft_peer_transmit_bytes_total{peer="b"} 11`, `weft_peer_transmit_bytes_total{peer="b 192.0.2.2"} 12`, `weft_peers 3`, `go_goroutines`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+}
+
+func TestAllReasonsArePresentBeforeAnythingHappened(t *testing.T) {
+	text := scrape(t, Snapshot{})
+	for r := range tunnel.NumDropReasons {
+		for _, direction := range []string{"egress", "ingress"} {
+			if want := `weft_dropped_packets_total{direction="` + direction + `",reason="` + r.String() + `"} 0`; !strings.Contains(text, want) {
+				t.Errorf("%s is missing", want)
+			}
+		}
+	}
+}

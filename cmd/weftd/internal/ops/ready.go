@@ -1,0 +1,75 @@
+package ops
+
+import (
+	"time"
+
+	"weft/lease"
+	"weft/routing"
+)
+
+// storeGrace is how long the store may be silent before the node is not ready: a
+// restart of etcd or the choice of a leader is over by then.
+const storeGrace = 30 * time.Second
+
+// State is what readiness is judged from.
+type State struct {
+	// Waiting says what the start waits for; "" once lease and backend are being kept.
+	Waiting string
+	// Lease and Backend count once nothing is waited for.
+	Lease   lease.Status
+	Backend routing.Status
+	// StoreCut is why the overlay keeps us from reaching the store; "" if it does not.
+	StoreCut string
+	// SubnetFile is why the subnet file is not written; "" if it is.
+	SubnetFile string
+}
+
+// Reasons lists why the node is not ready at now, most fundamental first; none
+// means that it is: the lease is held, routes are in place, the store was seen
+// lately and container runtimes can read the subnet.
+func (s State) Reasons(now time.Time) []string {
+	if s.Waiting != "" {
+		return []string{s.Waiting}
+	}
+	var out []string
+	if why := s.store(now); why != "" {
+		out = append(out, "store: "+why)
+	}
+	if s.Lease.State != lease.Held {
+		why := "lease: " + s.Lease.State.String()
+		if s.Lease.Err != nil {
+			why += ": " + s.Lease.Err.Error()
+		}
+		out = append(out, why)
+	}
+	switch b := s.Backend; {
+	case b.UnderlayLost != "":
+		out = append(out, "underlay: "+b.UnderlayLost)
+	case b.InPlace:
+	case b.LastError != "":
+		out = append(out, "routes: "+b.LastError)
+	default:
+		out = append(out, "routes: not in place yet")
+	}
+	if s.SubnetFile != "" {
+		out = append(out, "subnet file: "+s.SubnetFile)
+	}
+	return out
+}
+
+func (s State) store(now time.Time) string {
+	why := "no answer"
+	if s.Lease.StoreErr != nil {
+		why = s.Lease.StoreErr.Error()
+	}
+	if s.StoreCut != "" {
+		why = s.StoreCut + " (" + why + ")"
+	}
+	switch seen := s.Lease.StoreSeen; {
+	case seen.IsZero():
+		return why
+	case s.Lease.StoreErr != nil && now.Sub(seen) > storeGrace:
+		return "silent for " + now.Sub(seen).Truncate(time.Second).String() + ": " + why
+	}
+	return ""
+}

@@ -1,0 +1,129 @@
+package ops
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/lease"
+	"weft/routing"
+)
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestReasons(t *testing.T) {
+	now := time.Unix(100000, 0)
+	good := State{
+		Lease:   lease.Status{State: lease.Held, StoreSeen: now},
+		Backend: routing.Status{InPlace: true},
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*State)
+		want   []string // beginnings, all of them
+	}{
+		{"ready", func(*State) {}, nil},
+		{"waiting", func(s *State) { *s = State{Waiting: "config: none"} }, []string{"config: none"}},
+		{"lease", func(s *State) { s.Lease.State, s.Lease.Err = lease.Lost, errors.New("b has it") }, []string{"lease: lost: b has it"}},
+		{"store never seen", func(s *State) { s.Lease.StoreSeen = time.Time{} }, []string{"store: no answer"}},
+		{"store silent within the grace", func(s *State) { s.Lease.StoreErr, s.Lease.StoreSeen = errors.New("refused"), now.Add(-storeGrace) }, nil},
+		{"store silent", func(s *State) { s.Lease.StoreErr, s.Lease.StoreSeen = errors.New("refused"), now.Add(-time.Minute) }, []string{"store: silent for 1m0s: refused"}},
+		{"store silent behind the overlay", func(s *State) {
+			s.StoreCut, s.Lease.StoreErr, s.Lease.StoreSeen = "Network contains it", errors.New("refused"), now.Add(-time.Minute)
+		}, []string{"store: silent for 1m0s: Network contains it (refused)"}},
+		{"store behind the overlay that answers yet", func(s *State) { s.StoreCut = "Network contains it" }, nil},
+		{"a quiet store that answers", func(s *State) { s.Lease.StoreSeen = now.Add(-time.Hour) }, nil},
+		{"routes", func(s *State) { s.Backend = routing.Status{LastError: "x"} }, []string{"routes: x"}},
+		{"routes at first", func(s *State) { s.Backend = routing.Status{} }, []string{"routes: not in place yet"}},
+		{"underlay", func(s *State) { s.Backend.UnderlayLost = "eth0 is down" }, []string{"underlay: eth0 is down"}},
+		{"all", func(s *State) { *s = State{SubnetFile: "y"} }, []string{"store:", "lease:", "routes:", "subnet file: y"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := good
+			tt.change(&s)
+			got := s.Reasons(now)
+			if len(got) != len(tt.want) {
+				t.Fatalf("got %q, want %q", got, tt.want)
+			}
+			for i, w := range tt.want {
+				if !strings.HasPrefix(got[i], w) {
+					t.Errorf("got %q, want %q", got[i], w)
+				}
+			}
+		})
+	}
+}
+
+func TestHealthAndReadiness(t *testing.T) {
+	var why []string
+	h := Handler(func() []string { return why }, NewRegistry(func() Snapshot { return Snapshot{} }))
+	get := func(path string) (int, string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Code, w.Body.String()
+	}
+	for _, tt := range []struct {
+		path string
+		why  []string
+		code int
+		body string
+	}{
+		{"/healthz", []string{"x"}, http.StatusOK, "flanneld is running"},
+		{"/readyz", nil, http.StatusOK, "flanneld is ready"},
+		{"/readyz", []string{"a", "b: x\ny"}, http.StatusServiceUnavailable, "flanneld is not ready yet\na\nb: x; y"},
+	} {
+		why = tt.why
+		if code, body := get(tt.path); code != tt.code || body != tt.body {
+			t.Errorf("%s with %q: %d %q, want %d %q", tt.path, tt.why, code, body, tt.code, tt.body)
+		}
+	}
+}
+
+func TestABusyPortIsNamed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ap := netip.MustParseAddrPort(l.Addr().String())
+	if _, err := Listen(ap.Addr(), int(ap.Port())); err == nil || !strings.Contains(err.Error(), "--healthz-port") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Listen(netip.MustParseAddr("192.0.2.77"), 0); err == nil || !strings.Contains(err.Error(), "--healthz-ip") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSystemdIsToldOnceThatItIsReady(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	s := NewSystemd(discard())
+	s.Readiness([]string{"a", "b\nc"})
+	s.Readiness(nil)
+	s.Readiness([]string{"d"})
+	s.Readiness(nil)
+	s.Readiness(nil)
+	s.Stopping()
+	for _, want := range []string{"STATUS=a; b; c", "READY=1\nSTATUS=ready", "STATUS=d", "STATUS=ready", "STOPPING=1\nSTATUS=stopping"} {
+		b := make([]byte, 500)
+		if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := c.Read(b)
+		if err != nil || string(b[:n]) != want {
+			t.Fatalf("got %q %v, want %q", b[:n], err, want)
+		}
+	}
+}

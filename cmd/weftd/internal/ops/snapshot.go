@@ -1,0 +1,41 @@
+package ops
+
+import (
+	"time"
+
+	"weft/lease"
+	"weft/routing"
+	"weft/tunnel"
+)
+
+// Snapshot is all that the metrics are made from, read at one request.
+type Snapshot struct {
+	// Version and Node identify the process.
+	Version, Node string
+	Ready         bool
+	// LeaseHeld says that the store has confirmed our lease; LeaseExpires is its end,
+	// zero for a reservation.
+	LeaseHeld    bool
+	LeaseExpires time.Time
+	// StoreUp says that the store answers; StoreSeen when it last did.
+	StoreUp       bool
+	StoreSeen     time.Time
+	StoreRevision int64
+	// ConfigChanged says that the store's network configuration is not the one in use.
+	ConfigChanged bool
+	// Alarm says that removals are being disbelieved.
+	Alarm bool
+	// Rejected counts records by the reason why they are not believed.
+	Rejected map[lease.RejectReason]int
+	// CacheSaved is when the last good set was written, zero if never.
+	CacheSaved time.Time
+	// Backend is the zero Status before there is one.
+	Backend routing.Status
+	Tunnel  tunnel.Stats
+	Peers   []tunnel.PeerStats
+	// Strangers is how many outer sources that are no peer's were seen lately.
+	Strangers int
+	// DeviceDropped is how many packets the kernel dropped on their way into the
+	// overlay's device.
+	DeviceDropped uint64
+}

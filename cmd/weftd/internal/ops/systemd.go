@@ -1,0 +1,75 @@
+package ops
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// Systemd tells the service manager how the daemon is. Without NOTIFY_SOCKET it
+// does nothing. It is safe for concurrent use.
+type Systemd struct {
+	log   *slog.Logger
+	mu    sync.Mutex // protects ready and last
+	ready bool
+	last  string
+}
+
+// NewSystemd sends nothing yet.
+func NewSystemd(log *slog.Logger) *Systemd { return &Systemd{log: log} }
+
+// Readiness sends READY=1 the first time that there is no reason against it, and
+// a STATUS line at every change. systemd has no way back from READY.
+func (s *Systemd) Readiness(reasons []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := "STATUS=ready"
+	if len(reasons) > 0 {
+		state = "STATUS=" + strings.ReplaceAll(strings.Join(reasons, "; "), "\n", "; ")
+	} else if !s.ready {
+		s.ready = true
+		state = daemon.SdNotifyReady + "\n" + state
+	}
+	if state == s.last {
+		return
+	}
+	s.last = state
+	s.send(state)
+}
+
+// Stopping announces an asked-for stop.
+func (s *Systemd) Stopping() { s.send(daemon.SdNotifyStopping + "\nSTATUS=stopping") }
+
+func (s *Systemd) send(state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		s.log.Debug("systemd was not told", "reason", err)
+	}
+}
+
+// Watchdog sends WATCHDOG=1 at half the interval that systemd asks for, as long
+// as alive does, until ctx ends. It returns at once if systemd asks for none.
+func (s *Systemd) Watchdog(ctx context.Context, alive func() bool) {
+	every, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		s.log.Warn("systemd's watchdog is not served: its variables are wrong", "reason", err)
+	}
+	if err != nil || every == 0 {
+		return
+	}
+	tick := time.NewTicker(every / 2)
+	defer tick.Stop()
+	for {
+		if alive() {
+			s.send(daemon.SdNotifyWatchdog)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// Command weftd joins this host to a flat network of containers: it leases a
+// subnet from the store and carries packets between the subnets. It takes
+// flanneld's flags.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"weft/cmd/internal/options"
+	"weft/cmd/weftd/internal/check"
+	"weft/cmd/weftd/internal/daemon"
+)
+
+// version is set by the linker (-X main.version=…).
+var version string
+
+// The exit statuses. 0 is an asked-for stop, and nothing else.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	case errors.Is(err, options.ErrUsage):
+		fmt.Fprintln(os.Stderr, "weftd:", err)
+		os.Exit(exitUsage)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "weftd:", err)
+		os.Exit(exitFailure)
+	}
+}
+
+// run is the whole program: it returns nil after help, version, a check without
+// faults, or when ctx ends. Logs go to stderr.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	cfg, err := options.Parse(args, os.Environ())
+	switch {
+	case errors.Is(err, options.ErrHelp):
+		options.Usage(stdout)
+		return nil
+	case err == nil && cfg.Version:
+		fmt.Fprintln(stdout, "weftd", versionText())
+		return nil
+	case cfg.Check:
+		return check.Run(cfg, err, stdout)
+	case err != nil:
+		return err
+	}
+	log := newLogger(cfg.Log, stderr)
+	remarks(cfg, log)
+	if err := daemon.Run(ctx, cfg, versionText(), log); err != nil {
+		return err
+	}
+	log.Info("stopped as asked; device, routes, lease and subnet file stay")
+	return nil
+}
+
+func newLogger(cfg options.Log, w io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if cfg.Verbosity >= 1 {
+		o.Level = slog.LevelDebug
+	}
+	if cfg.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// remarks logs, once, what is allowed and perhaps not meant.
+func remarks(cfg options.Config, log *slog.Logger) {
+	for _, r := range cfg.Remarks() {
+		log.Warn(r)
+	}
+}
+
+// versionText is the linker's version, else what the module was built from.
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weft/cmd/internal/options"
+	"weft/cmd/weftd/internal/check"
+)
+
+// asWeftd makes the test binary be weftd, so that tests meet real processes with
+// real exit statuses.
+const asWeftd = "WEFT_TEST_BE_WEFTD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asWeftd) != "" {
+		if err := os.Unsetenv(asWeftd); err != nil {
+			panic(err)
+		}
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// call is run with what it printed.
+func call(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err = run(ctx, args, &out, &errs)
+	return out.String(), errs.String(), err
+}
+
+func TestHelpAndVersionGoToStdout(t *testing.T) {
+	for _, arg := range []string{"-h", "-help", "--help"} {
+		out, errs, err := call(t, arg)
+		if err != nil || errs != "" || !strings.Contains(out, "--etcd-endpoints") {
+			t.Errorf("%s: %v, stderr %q, stdout %.80q", arg, err, errs, out)
+		}
+	}
+	for _, arg := range []string{"-version", "--version", "--version=true"} {
+		out, errs, err := call(t, arg)
+		if err != nil || errs != "" || !strings.HasPrefix(out, "weftd ") || strings.Count(out, "\n") != 1 {
+			t.Errorf("%s: %v, stderr %q, stdout %q", arg, err, errs, out)
+		}
+	}
+}
+
+func TestFaultsOfTheCommandLineEndTheRun(t *testing.T) {
+	t.Setenv("WEFTD_IP_MASQ", "perhaps")
+	_, _, err := call(t, "--kube-subnet-mgr", "--healthz-port=-1")
+	if !errors.Is(err, options.ErrUsage) {
+		t.Fatalf("got %v", err)
+	}
+	for _, want := range []string{"WEFTD_IP_MASQ", "kube-subnet-mgr", "healthz-port"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is not in: %v", want, err)
+		}
+	}
+}
+
+func TestCheckReportsEveryFaultAndItsSources(t *testing.T) {
+	dir := t.TempDir()
+	netconf := filepath.Join(dir, "net.json")
+	if err := os.WriteFile(netconf, []byte(`{"Network":"10.42.0.0/16","SubnetLen":99,"Backend":{"Type":"udp","Port":0}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FLANNELD_ETCD_USERNAME", "somebody")
+	t.Setenv("WEFTD_ETCD_PASSWORD", "hunter2")
+	out, _, err := call(t, "--check", "--net-config-path", netconf, "--etcd-cafile", filepath.Join(dir, "none.pem"),
+		"--etcd-endpoints", "https://192.0.2.9:2379", "--iface", "nosuchlink", "--cache-dir", filepath.Join(dir, "cache"), "--log-format", "xml", "--node-id", "a b")
+	if !errors.Is(err, check.ErrFaults) {
+		t.Fatalf("got %v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"log-format", "none.pem", "nosuchlink", "SubnetLen", "Backend.Port", "node id", "FAULTS",
+		"env FLANNELD_ETCD_USERNAME", "env WEFTD_ETCD_PASSWORD", "net-config-path", "flag", "default",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in:\n%s", want, out)
+		}
+	}
+	for _, unwanted := range []string{"hunter2", "- see weftd"} {
+		if strings.Contains(out, unwanted) {
+			t.Errorf("%q is in:\n%s", unwanted, out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "cache")); !os.IsNotExist(err) {
+		t.Errorf("the check made the cache directory: %v", err)
+	}
+}
+
+func TestLogFormatsAndLevels(t *testing.T) {
+	for _, tt := range []struct {
+		cfg  options.Log
+		want string
+	}{
+		{options.Log{Format: "text"}, "level=INFO msg=seen\n"},
+		{options.Log{Format: "json"}, `"level":"INFO","msg":"seen"}` + "\n"},
+		{options.Log{Format: "text", Verbosity: 1}, "level=DEBUG msg=deep\n"},
+	} {
+		var out bytes.Buffer
+		log := newLogger(tt.cfg, &out)
+		log.Debug("deep")
+		if tt.cfg.Verbosity == 0 {
+			log.Log(t.Context(), slog.LevelInfo, "seen")
+		}
+		if !strings.HasSuffix(out.String(), tt.want) {
+			t.Errorf("%+v: %q", tt.cfg, out.String())
+		}
+	}
+}

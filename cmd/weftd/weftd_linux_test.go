@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"weft/cmd/internal/control"
+)
+
+func TestTwoHostsTalk(t *testing.T) {
+	a, b := pair(t)
+	a.start(t)
+	b.start(t, "--ip-masq")
+	sa, sb := a.awaitReady(t), b.awaitReady(t)
+	a.reaches(t, b)
+	b.reaches(t, a)
+
+	if sa.NodeID != "a" || sa.Lease == nil || !sa.Lease.Held || sa.Store.Kind != "embedded etcd" || !sa.Backend.InPlace || sa.Underlay.PublicIP != netip.MustParseAddr("192.0.2.1") {
+		t.Errorf("a's status: %+v", sa)
+	}
+	if sb.Cache.Used || sb.Store.Kind != "etcd" || !sb.Store.Connected {
+		t.Errorf("b's status: %+v", sb)
+	}
+	for h, masq := range map[*host]string{a: "FLANNEL_IPMASQ=false", b: "FLANNEL_IPMASQ=true"} {
+		text, err := os.ReadFile(h.file())
+		if err != nil || !strings.Contains(string(text), "FLANNEL_NETWORK=10.42.0.0/16\n") || !strings.Contains(string(text), "FLANNEL_MTU=1472\n") || !strings.Contains(string(text), masq) {
+			t.Errorf("%s's subnet file: %v\n%s", h.name, err, text)
+		}
+	}
+	if n := strings.Count(b.log.String(), "masquerade rules"); n != 1 {
+		t.Errorf("--ip-masq is remarked %d times", n)
+	}
+	peers, err := control.NewClient(a.socket()).Peers(t.Context())
+	if err != nil || len(peers.Peers) != 1 || peers.Peers[0].Name != "b" || !peers.Peers[0].Weft || peers.Peers[0].RxPackets == 0 || peers.Peers[0].Path == "" {
+		t.Errorf("a's peers: %v %+v", err, peers)
+	}
+	leases, err := control.NewClient(b.socket()).Leases(t.Context())
+	if err != nil || len(leases.Leases) != 2 || leases.Network != "10.42.0.0/16" {
+		t.Errorf("b's leases: %v %+v", err, leases)
+	}
+	if code, body, err := b.get(t, "/readyz"); err != nil || code != http.StatusOK {
+		t.Errorf("readyz: %v %d %s", err, code, body)
+	}
+	if code, body, err := b.get(t, "/metrics"); err != nil || code != http.StatusOK || !strings.Contains(body, "weft_peers 1\n") || !strings.Contains(body, `weft_build_info{`) {
+		t.Errorf("metrics: %v %d", err, code)
+	}
+}
+
+func TestStopLeavesEverythingAndTheNextStartNeedsNoStore(t *testing.T) {
+	a, b := pair(t)
+	a.start(t)
+	b.start(t)
+	a.awaitReady(t)
+	b.awaitReady(t)
+	a.reaches(t, b)
+	before, subnet := b.kernel(t), b.inner(t)
+	if !strings.Contains(before, "10.42.0.0/16") {
+		t.Fatalf("b's routes: %s", before)
+	}
+	for _, how := range []struct {
+		sig  syscall.Signal
+		code int
+	}{{syscall.SIGTERM, 0}, {syscall.SIGINT, 0}, {syscall.SIGKILL, -1}} {
+		if code := b.stop(t, how.sig); code != how.code {
+			t.Errorf("%v: exit status %d, want %d", how.sig, code, how.code)
+		}
+		if after := b.kernel(t); after != before {
+			t.Errorf("%v changed the kernel's state: %s, before %s", how.sig, after, before)
+		}
+		b.start(t, "--etcd-endpoints=http://192.0.2.1:9") // nobody is there
+		a.reaches(t, b)
+		b.reaches(t, a)
+		s, err := b.status(t)
+		if err != nil || s.Ready || !s.Cache.Used || s.Lease == nil || s.Lease.Held || !strings.Contains(fmt.Sprint(s.NotReady), "store") {
+			t.Errorf("without a store: %v %+v", err, s)
+		}
+		if code, body, err := b.get(t, "/readyz"); err != nil || code != http.StatusServiceUnavailable {
+			t.Errorf("readyz without a store: %v %d %s", err, code, body)
+		}
+	}
+	b.stop(t, syscall.SIGTERM)
+	b.start(t)
+	if s := b.awaitReady(t); b.inner(t) != subnet || !s.Lease.Held {
+		t.Errorf("another subnet: %v, before %v", b.inner(t), subnet)
+	}
+}
+
+// kernel is the overlay's part of the kernel's state.
+func (h *host) kernel(t *testing.T) string {
+	t.Helper()
+	link, err := h.ns.Netlink().LinkByName("flannel0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addrs, err := h.ns.Netlink().AddrList(link, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes, err := h.ns.Netlink().RouteList(link, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(link.Attrs().Index, link.Attrs().MTU, addrs, routes)
+}
+
+func TestACachedConfigurationThatIsOutdated(t *testing.T) {
+	a, b := pair(t)
+	a.start(t)
+	b.start(t)
+	a.awaitReady(t)
+	b.awaitReady(t)
+	b.stop(t, syscall.SIGTERM)
+	file := b.dir + "/cache/lease.json"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cached map[string]any
+	if err := json.Unmarshal(text, &cached); err != nil {
+		t.Fatal(err)
+	}
+	cached["Config"] = `{"Network":"10.42.0.0/16","SubnetLen":25}`
+	if text, err = json.Marshal(cached); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.start(t)
+	if s := b.awaitReady(t); s.Cache.Used || s.Lease.Subnet.Bits() != 24 {
+		t.Errorf("%+v", s)
+	}
+	a.reaches(t, b)
+}
+
+func TestReleaseOverTheSocket(t *testing.T) {
+	a, b := pair(t)
+	a.start(t)
+	b.start(t)
+	a.awaitReady(t)
+	sb := b.awaitReady(t)
+	c := control.NewClient(b.socket())
+	own := control.ReleaseRequest{Subnet: sb.Lease.Subnet.String()}
+	if _, err := c.Release(t.Context(), own); !errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("the own record, in use: %v", err)
+	}
+	if code := b.stop(t, syscall.SIGTERM); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	d, err := control.NewClient(a.socket()).Release(t.Context(), own)
+	if err != nil || d.Record.Node != "b" || d.Record.Subnet != sb.Lease.Subnet || d.Record.Expires.IsZero() {
+		t.Errorf("a stopped node's: %v %+v", err, d)
+	}
+	await(t, "a drops the peer", func() error {
+		p, err := control.NewClient(a.socket()).Peers(t.Context())
+		if err == nil && len(p.Peers) > 0 {
+			err = fmt.Errorf("%+v", p.Peers)
+		}
+		return err
+	})
+}
+
+func TestStartsThatCannotSucceed(t *testing.T) {
+	a, _ := pair(t)
+	a.start(t)
+	a.awaitReady(t)
+	for _, tt := range []struct {
+		name, args string
+		status     int
+		want       []string
+	}{
+		{"unknown flag", "--nonsense", 2, []string{"nonsense"}},
+		{"live control socket", "", 1, []string{a.socket(), "another weftd"}},
+		{"busy health port", "--control-socket=", 1, []string{"8471", "--healthz-port"}},
+		{"no such config file", "--control-socket= --healthz-port=0 --net-config-path=/nonexistent", 1, []string{"--net-config-path", "/nonexistent"}},
+		{"no such certificate", "--control-socket= --healthz-port=0 --embedded-etcd=false --etcd-cafile=/nonexistent", 1, []string{"/nonexistent"}},
+		{"busy etcd port", "--control-socket= --healthz-port=0 --cache-dir=" + t.TempDir() + " --embedded-etcd-dir=" + t.TempDir(), 1, []string{"--embedded-etcd-listen", "address already in use"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cmd := a.command(strings.Fields(tt.args)...)
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			err := a.ns.Start(cmd)
+			if err == nil {
+				err = cmd.Wait()
+			}
+			if cmd.ProcessState.ExitCode() != tt.status {
+				t.Errorf("status %d (%v), want %d\n%s", cmd.ProcessState.ExitCode(), err, tt.status, out.String())
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(out.String(), w) {
+					t.Errorf("%q is not in:\n%s", w, out.String())
+				}
+			}
+		})
+	}
+	cmd := a.command("--check")
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := a.ns.Run(cmd); err != nil || !strings.Contains(out.String(), "no faults") || !strings.Contains(out.String(), "underlay: eth0, MTU 1500, local 192.0.2.1") {
+		t.Errorf("--check: %v\n%s", err, out.String())
+	}
+}
+
+func TestNothingSecretIsLogged(t *testing.T) {
+	const secret = "hunter2"
+	_, b := pair(t)
+	b.start(t, "-v=10", "--etcd-username=somebody", "--etcd-password="+secret, "--etcd-endpoints=http://192.0.2.1:9")
+	await(t, "b says what it waits for", func() error {
+		s, err := b.status(t)
+		if err == nil && !strings.Contains(fmt.Sprint(s.NotReady), "store: ") {
+			err = fmt.Errorf("%q", s.NotReady)
+		}
+		return err
+	})
+	b.stop(t, syscall.SIGTERM)
+	if log := b.log.String(); strings.Contains(log, secret) || !strings.Contains(log, "--etcd-password-file") {
+		t.Errorf("the log has the password, or no advice:\n%s", log)
+	}
+}

@@ -1,0 +1,66 @@
+package encap
+
+import "testing"
+
+// Every function of the hot path, and every way that hostile bytes can take
+// through it, without an allocation.
+func TestNoAllocations(t *testing.T) {
+	dst := make([]byte, 0, 4096)
+	tcp4, tcp6 := transport(false, ProtoTCP, 1400, false), transport(true, ProtoTCP, 1400, false)
+	chain := tcp6
+	for range 6 {
+		chain = extension(chain, protoDestOpts, []byte{0, 0, 1, 4, 0, 0, 0, 0})
+	}
+	in4, _ := ParseInner(tcp4)
+	in6, _ := ParseInner(tcp6)
+	o4, o6 := outer4(), outer6()
+	framed, err := AppendVXLAN(nil, VXLAN{VNI: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dgram4, err := AppendOuter(nil, o4, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dgram4 = append(dgram4, make([]byte, 100)...)
+	src4, src6 := ip("10.1.1.1"), ip("2001:db8::1")
+	opts := options(packet(false, ProtoUDP, make([]byte, 2000)), optMixed)
+	broken := options(packet(false, ProtoUDP, make([]byte, 2000)), []byte{0x94, 9, 0, 0})
+
+	for name, f := range map[string]func(){
+		"ParseInner4":           func() { _, _ = ParseInner(tcp4) },
+		"ParseInner6":           func() { _, _ = ParseInner(tcp6) },
+		"ParseInner6 chain":     func() { _, _ = ParseInner(chain) },
+		"ParseInner short":      func() { _, _ = ParseInner(tcp6[:50]) },
+		"ParseInner malformed":  func() { _, _ = ParseInner(dst[:40:40]) },
+		"HeaderChecksumOK":      func() { HeaderChecksumOK(tcp4) },
+		"Checksum":              func() { Checksum(tcp4) },
+		"PseudoHeaderSum4":      func() { PseudoHeaderSum(in4.Src, in4.Dst, ProtoTCP, 9) },
+		"PseudoHeaderSum6":      func() { PseudoHeaderSum(in6.Src, in6.Dst, ProtoTCP, 9) },
+		"PseudoHeaderSumRaw":    func() { PseudoHeaderSumRaw(tcp6[8:40], ProtoTCP, 9) },
+		"Update16":              func() { _ = Update16(1, 2, 3) },
+		"ECN":                   func() { SetECN(tcp4, ECN(tcp4[1]+1)); SetECN(tcp6, in6.ECN()); _, _ = DecapECN(CE, NotECT) },
+		"DecrementTTL":          func() { tcp4[8], tcp6[7] = 64, 64; DecrementTTL(tcp4); DecrementTTL(tcp6) },
+		"Martian":               func() { MartianSource(in4.Src); MartianDestination(in6.Dst) },
+		"PartialChecksum":       func() { PartialChecksum(tcp4, in4); PartialChecksum(tcp6, in6) },
+		"CompleteChecksum":      func() { CompleteChecksum(tcp6, 40, ChecksumOffsetTCP) },
+		"FinishChecksum":        func() { FinishChecksum(tcp4, 20, ChecksumOffsetTCP) },
+		"ChecksumOK":            func() { ChecksumOK(tcp4, in4); ChecksumOK(tcp6, in6) },
+		"AppendOuter":           func() { _, _ = AppendOuter(dst, o4, 9); _, _ = AppendOuter(dst, o6, 9) },
+		"AppendOuter too long":  func() { _, _ = AppendOuter(dst, o4, 1<<20) },
+		"ParseOuter":            func() { _, _, _ = ParseOuter(dgram4) },
+		"ParseOuter malformed":  func() { _, _, _ = ParseOuter(tcp4) },
+		"AppendVXLAN":           func() { _, _ = AppendVXLAN(dst, VXLAN{VNI: 7}) },
+		"ParseVXLAN":            func() { _, _, _ = ParseVXLAN(framed) },
+		"AppendICMPError":       func() { _, _ = AppendICMPError(dst, ICMPTooBig, src4, 1400, tcp4) },
+		"AppendICMPError6":      func() { _, _ = AppendICMPError(dst, ICMPNoRoute, src6, 0, tcp6) },
+		"AppendICMPError error": func() { _, _ = AppendICMPError(dst, 0, src6, 0, tcp4) },
+		"Fragment4":             func() { _, n, _ := Fragment4(dst, opts, 576, 0); _, _, _ = Fragment4(dst, opts, 576, n) },
+		"Fragment4 malformed":   func() { _, _, _ = Fragment4(dst, broken, 576, 0) },
+		"InnerMTU":              func() { InnerMTU(FormatVXLAN, 1500, true) },
+	} {
+		if n := testing.AllocsPerRun(100, f); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}

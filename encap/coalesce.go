@@ -1,0 +1,279 @@
+package encap
+
+import "encoding/binary"
+
+// MaxUDPSegments is how many datagrams Linux takes in one UDP superpacket
+// (UDP_MAX_SEGMENTS in linux/udp.h since 6.9; 64 before).
+const MaxUDPSegments = 128
+
+// maxRunHeader is the longest header of a packet that can start a run: IPv6
+// without extension headers and TCP with all options.
+const maxRunHeader = IPv6Len + 60
+
+// Run merges packets of one flow, in the order of their arrival, into one
+// superpacket. No payload is copied: the run keeps the first packet's header, and
+// the caller the list of payloads. The superpacket is the first packet, with the
+// header that Finish patches, and behind it the payloads of those that joined.
+//
+// Who merges keeps the order within the flow: a packet that does not join but is of
+// the [Run.SameFlow], a pure ACK for one, may leave only after the run.
+//
+// What joins could have been cut from the superpacket by [Super.AppendHeader], and
+// so is got back byte for byte, but for three fields with more than one right
+// value: the identification of IPv4 packets with DF (RFC 6864 §4.1), which counts
+// up even if it was fixed; a TCP checksum of 0xffff, which becomes 0; and a
+// transport checksum that was partial and is complete then, or the other way round.
+//
+// The zero Run is idle and ready. It is not safe for concurrent use.
+type Run struct {
+	// UDPSegments bounds the datagrams in one superpacket. Zero or less means
+	// MaxUDPSegments. TCP is bounded only by the superpacket's length, below 65536
+	// bytes.
+	UDPSegments int
+
+	kind        GSOKind
+	proto       uint8
+	closed      bool
+	partial     bool // the first packet's transport checksum
+	df          bool
+	segments    int // 0 while idle; nothing else counts then
+	l4          int
+	headerLen   int
+	segmentSize int
+	totalLen    int
+	pseudoSum   uint64 // of addresses and protocol
+	nextSeq     uint32
+	flags       uint16             // TCP bytes 12 and 13 of the packet that joined last
+	id, idStep  uint16             // IPv4: of the packet that joined last, and from the one before
+	head        [maxRunHeader]byte // the first packet's, headerLen bytes
+}
+
+// Segments returns how many packets the run has, 0 if it is idle.
+func (r *Run) Segments() int { return r.segments }
+
+// TotalLen returns the length of the superpacket so far, in bytes.
+func (r *Run) TotalLen() int { return r.totalLen }
+
+// Closed says that no further packet can join: the run is full, or its last packet
+// was shorter than the first or carried PSH. An idle run is closed.
+func (r *Run) Closed() bool { return r.closed || r.segments == 0 }
+
+// Start begins a run with the packet in b if another could join it, and forgets the
+// run before. in is what ParseInner said of b, partial what PartialChecksum said.
+// Otherwise the run is idle and the packet has to go alone and verbatim, after what
+// is held of its flow.
+//
+// It refuses all but TCP and UDP with payload directly behind an IP header without
+// options; fragments; TCP with SYN, FIN, RST, URG, CWR or PSH, or without ACK; UDP over
+// IPv4 without checksum; and, so that no corrupt packet is made whole, an IPv4 header
+// checksum or a complete transport checksum that is wrong.
+func (r *Run) Start(b []byte, in Inner, partial bool) bool {
+	r.segments = 0
+	if len(b) < in.TotalLen || in.Fragment() || (in.Proto != ProtoTCP && in.Proto != ProtoUDP) {
+		return false
+	}
+	r.l4, r.proto, r.df, r.flags = in.L4, in.Proto, in.DF, 0
+	switch {
+	case in.Version == 4 && in.L4 == IPv4Len:
+		if Checksum(b[:IPv4Len]) != 0 {
+			return false
+		}
+		r.id = binary.BigEndian.Uint16(b[4:])
+		r.pseudoSum = PseudoHeaderSumRaw(b[12:20], in.Proto, 0)
+		r.kind = GSOTCP4
+	case in.Version == 6 && in.L4 == IPv6Len:
+		r.pseudoSum = PseudoHeaderSumRaw(b[8:40], in.Proto, 0)
+		r.kind = GSOTCP6
+	default:
+		return false
+	}
+	l4 := b[in.L4:in.TotalLen]
+	n, err := transportLen(l4, in.Proto)
+	if err != nil || n == len(l4) || !r.startTransport(l4) || !(partial || r.intact(l4)) {
+		return false
+	}
+	r.headerLen, r.totalLen, r.segmentSize = r.l4+n, in.TotalLen, len(l4)-n
+	r.nextSeq += uint32(r.segmentSize)
+	copy(r.head[:], b[:r.headerLen])
+	r.segments, r.partial = 1, partial
+	r.closed = r.full()
+	return true
+}
+
+// startTransport reads the transport header of a first packet, which is whole.
+func (r *Run) startTransport(l4 []byte) bool {
+	if r.proto == ProtoUDP {
+		r.kind = GSOUDP
+		return binary.BigEndian.Uint16(l4[ChecksumOffsetUDP:]) != 0
+	}
+	r.nextSeq = binary.BigEndian.Uint32(l4[4:])
+	r.flags = binary.BigEndian.Uint16(l4[12:])
+	const closing = tcpSYN | tcpFIN | tcpRST | tcpURG | tcpCWR | tcpPSH
+	return r.flags&(tcpACK|closing) == tcpACK
+}
+
+// intact verifies the complete transport checksum of l4, header and payload.
+func (r *Run) intact(l4 []byte) bool {
+	return Fold(Sum(l4, r.pseudoSum+uint64(len(l4)))) == 0xffff
+}
+
+func (r *Run) full() bool {
+	limit := r.UDPSegments
+	if limit <= 0 {
+		limit = MaxUDPSegments
+	}
+	return r.totalLen >= maxPacket || r.proto == ProtoUDP && r.segments >= limit
+}
+
+// Add lets the packet in b join the run as its next segment if it can. Its payload
+// is then b[payloadFrom:in.TotalLen]. in and partial are as in Start. A packet
+// that does not join leaves the run as it is.
+//
+// To join it has to repeat the first packet's headers, TOS or traffic class, flow
+// label, TTL, DF, acknowledgement, window, ECE and TCP options included; carry
+// the next sequence number; in IPv4 the next identification, or with DF in all
+// packets the same; have no more payload than the first, and some; and to be as
+// Start demands of a first packet, except that PSH is allowed. One that has less
+// payload, or PSH, joins and closes the run.
+func (r *Run) Add(b []byte, in Inner, partial bool) (payloadFrom int, ok bool) {
+	payload := in.TotalLen - r.headerLen
+	if r.Closed() || len(b) < in.TotalLen || payload <= 0 ||
+		payload > r.segmentSize || r.totalLen+payload > maxPacket || !r.sameHeader(b) {
+		return 0, false
+	}
+	var flags, id uint16
+	if in.Version == 4 {
+		id = binary.BigEndian.Uint16(b[4:])
+		if !r.nextID(id) || Checksum(b[:IPv4Len]) != 0 {
+			return 0, false
+		}
+	}
+	l4 := b[r.l4:in.TotalLen]
+	switch r.proto {
+	case ProtoTCP:
+		flags = binary.BigEndian.Uint16(l4[12:])
+		ok = binary.BigEndian.Uint32(l4[4:]) == r.nextSeq && (flags^r.flags)&^tcpPSH == 0
+	case ProtoUDP:
+		ok = int(binary.BigEndian.Uint16(l4[4:])) == len(l4) && binary.BigEndian.Uint16(l4[6:]) != 0
+	}
+	if !ok || !(partial || r.intact(l4)) {
+		return 0, false
+	}
+	r.idStep = id - r.id
+	r.id, r.flags = id, flags
+	r.nextSeq += uint32(payload)
+	r.totalLen += payload
+	r.segments++
+	r.closed = payload < r.segmentSize || flags&tcpPSH != 0 || r.full()
+	return r.headerLen, true
+}
+
+// sameHeader says whether b, which is longer than the run's header, repeats what is
+// the same in all packets of a run and no business of Add's.
+func (r *Run) sameHeader(b []byte) bool {
+	h := r.head[:r.headerLen]
+	b = b[:len(h)]
+	switch {
+	case r.l4 == IPv4Len: // all but length, identification and checksum
+		if [2]byte(b) != [2]byte(h) || [4]byte(b[6:]) != [4]byte(h[6:]) || [8]byte(b[12:]) != [8]byte(h[12:]) {
+			return false
+		}
+	case [4]byte(b) != [4]byte(h) || [34]byte(b[6:]) != [34]byte(h[6:]): // all but length
+		return false
+	}
+	b, h = b[r.l4:], h[r.l4:]
+	if r.proto == ProtoUDP {
+		return [4]byte(b) == [4]byte(h)
+	}
+	// Ports, acknowledgement, window, urgent pointer, options.
+	return [4]byte(b) == [4]byte(h) && [4]byte(b[8:]) == [4]byte(h[8:]) &&
+		[2]byte(b[14:]) == [2]byte(h[14:]) && string(b[18:]) == string(h[18:])
+}
+
+// nextID says whether an IPv4 packet with this identification continues the run.
+func (r *Run) nextID(id uint16) bool {
+	step := id - r.id
+	switch {
+	case !r.df:
+		return step == 1
+	case r.segments == 1:
+		return step <= 1
+	}
+	return step == r.idStep
+}
+
+// SameFlow says whether the packet in b may belong to the run's flow, so that it
+// must not overtake it: same addresses, protocol and ports. A packet whose ports
+// cannot be read, a later fragment for one, counts as every flow between its addresses,
+// and one with a route still to go as every flow from its source. in is what
+// ParseInner said of b. It is false for an idle run.
+func (r *Run) SameFlow(b []byte, in Inner) bool {
+	if r.segments == 0 || len(b) < in.TotalLen || in.TotalLen < r.l4 || b[0]>>4 != r.head[0]>>4 {
+		return false
+	}
+	switch {
+	case r.l4 == IPv4Len:
+		if [8]byte(b[12:]) != [8]byte(r.head[12:]) {
+			return false
+		}
+	case [16]byte(b[8:]) != [16]byte(r.head[8:]):
+		return false
+	case in.routed:
+		return true
+	case [16]byte(b[24:]) != [16]byte(r.head[24:]):
+		return false
+	}
+	if in.L4 == 0 {
+		return true
+	}
+	return in.Proto == r.proto && (in.TotalLen < in.L4+4 || [4]byte(b[in.L4:]) == [4]byte(r.head[r.l4:]))
+}
+
+// Finish ends the run, makes head, the first packet or its header, that of the
+// superpacket, and describes it. head is changed in place: total or payload
+// length, UDP length, IPv4 header checksum, the transport checksum, which becomes
+// the folded pseudo-header sum, and PSH, which is the last packet's. The head of a
+// run of one is left verbatim; its Meta says GSONone, and where to finish the
+// checksum if it is partial.
+//
+// The zero Meta comes back, and head unchanged, for an idle run or a head that is
+// shorter than its headers.
+func (r *Run) Finish(head []byte) Meta {
+	if r.segments == 0 || len(head) < r.headerLen {
+		r.segments = 0
+		return Meta{}
+	}
+	m := Meta{Kind: GSONone, HeaderLen: r.headerLen, Segments: r.segments, TotalLen: r.totalLen}
+	r.segments = 0
+	if m.Segments > 1 {
+		m.Kind, m.SegmentSize = r.kind, r.segmentSize
+		r.patch(head[:r.headerLen])
+	} else if !r.partial {
+		return m
+	}
+	m.CsumStart, m.CsumOffset = r.l4, ChecksumOffsetTCP
+	if r.proto == ProtoUDP {
+		m.CsumOffset = ChecksumOffsetUDP
+	}
+	return m
+}
+
+// patch turns the first packet's header into the superpacket's.
+func (r *Run) patch(h []byte) {
+	if r.l4 == IPv4Len {
+		binary.BigEndian.PutUint16(h[2:], uint16(r.totalLen))
+		h[10], h[11] = 0, 0
+		binary.BigEndian.PutUint16(h[10:], Checksum(h[:IPv4Len]))
+	} else {
+		binary.BigEndian.PutUint16(h[4:], uint16(r.totalLen-IPv6Len))
+	}
+	l4, l4len := h[r.l4:], r.totalLen-r.l4
+	seed := Fold(r.pseudoSum + uint64(l4len))
+	if r.proto == ProtoUDP {
+		binary.BigEndian.PutUint16(l4[4:], uint16(l4len))
+		binary.BigEndian.PutUint16(l4[ChecksumOffsetUDP:], seed)
+		return
+	}
+	l4[13] |= uint8(r.flags & tcpPSH)
+	binary.BigEndian.PutUint16(l4[ChecksumOffsetTCP:], seed)
+}

@@ -1,0 +1,161 @@
+package encap
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+// encode serializes layers with an encoder that knows nothing of ours.
+func encode(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
+	t.Helper()
+	buf := gopacket.NewSerializeBuffer()
+	opts := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	if err := gopacket.SerializeLayers(buf, opts, ls...); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// foreignOuter is o as layers of gopacket: IP, then UDP.
+func foreignOuter(t testing.TB, o Outer) []gopacket.SerializableLayer {
+	t.Helper()
+	udp := &layers.UDP{SrcPort: layers.UDPPort(o.Src.Port()), DstPort: layers.UDPPort(o.Dst.Port())}
+	if o.Dst.Addr().Is4() {
+		h := &layers.IPv4{
+			Version: 4, IHL: 5, TOS: o.TrafficClass, Id: o.ID, TTL: o.TTL, Protocol: layers.IPProtocolUDP,
+			SrcIP: o.Src.Addr().AsSlice(), DstIP: o.Dst.Addr().AsSlice(),
+		}
+		if o.DF {
+			h.Flags = layers.IPv4DontFragment
+		}
+		if err := udp.SetNetworkLayerForChecksum(h); err != nil {
+			t.Fatal(err)
+		}
+		return []gopacket.SerializableLayer{h, udp}
+	}
+	h := &layers.IPv6{
+		Version: 6, TrafficClass: o.TrafficClass, FlowLabel: o.FlowLabel, HopLimit: o.TTL,
+		NextHeader: layers.IPProtocolUDP, SrcIP: o.Src.Addr().AsSlice(), DstIP: o.Dst.Addr().AsSlice(),
+	}
+	if err := udp.SetNetworkLayerForChecksum(h); err != nil {
+		t.Fatal(err)
+	}
+	return []gopacket.SerializableLayer{h, udp}
+}
+
+func TestAgainstIndependentEncoder(t *testing.T) {
+	r := testRand(t)
+	for i := range 400 {
+		six := i%2 == 1
+		addr := func() netip.AddrPort {
+			b := randomBytes(r, 16)
+			b[0] = 0x20 // not 4-in-6
+			a := netip.AddrFrom16([16]byte(b))
+			if !six {
+				a = netip.AddrFrom4([4]byte(b[:4]))
+			}
+			return netip.AddrPortFrom(a, uint16(r.Uint32()))
+		}
+		o := Outer{Src: addr(), Dst: addr(), TrafficClass: uint8(r.Uint32()), TTL: uint8(r.Uint32()), Checksum: true}
+		if six {
+			o.FlowLabel = r.Uint32() & 0xfffff
+		} else {
+			o.ID, o.DF = uint16(r.Uint32()), r.IntN(2) == 0
+		}
+		v := VXLAN{r.Uint32() & MaxVNI, Ethernet{MAC(randomBytes(r, 6)), MAC(randomBytes(r, 6)), EtherTypeIPv4}}
+		inner := randomBytes(r, r.IntN(300))
+
+		want := encode(t, append(foreignOuter(t, o),
+			&layers.VXLAN{ValidIDFlag: true, VNI: v.VNI},
+			&layers.Ethernet{DstMAC: net.HardwareAddr(v.Dst[:]), SrcMAC: net.HardwareAddr(v.Src[:]), EthernetType: layers.EthernetTypeIPv4},
+			gopacket.Payload(inner))...)
+		// gopacket pads frames to Ethernet's 60 bytes; so the inner packet is what it made.
+		_, padded, err := ParseVXLAN(want[o.HeaderLen():])
+		if err != nil || !bytes.HasPrefix(padded, inner) {
+			t.Fatalf("inner %x, %v, want %x", padded, err, inner)
+		}
+
+		got, err := AppendOuter(nil, o, VXLANOverhead+len(padded))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err = AppendVXLAN(got, v); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, padded...)
+		CompleteChecksum(got, o.HeaderLen()-UDPLen, ChecksumOffsetUDP)
+		if !bytes.Equal(got, want) {
+			t.Fatalf("%+v %+v\n got %x\nwant %x", o, v, got, want)
+		}
+		parsed, _, err := ParseOuter(want)
+		if err != nil || parsed != o {
+			t.Fatalf("parsed %+v, %v, want %+v", parsed, err, o)
+		}
+	}
+}
+
+// An independent decoder reads our ICMP errors, and finds their checksums right.
+func TestICMPErrorsByIndependentDecoder(t *testing.T) {
+	for k, want4 := range map[ICMPKind]layers.ICMPv4TypeCode{
+		ICMPNoRoute:      layers.CreateICMPv4TypeCode(layers.ICMPv4TypeDestinationUnreachable, layers.ICMPv4CodeNet),
+		ICMPTooBig:       layers.CreateICMPv4TypeCode(layers.ICMPv4TypeDestinationUnreachable, layers.ICMPv4CodeFragmentationNeeded),
+		ICMPTimeExceeded: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeTimeExceeded, layers.ICMPv4CodeTTLExceeded),
+	} {
+		b, err := AppendICMPError(nil, k, ip("10.1.1.1"), 1400, transport(false, ProtoTCP, 700, true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := gopacket.NewPacket(b, layers.LayerTypeIPv4, gopacket.Default)
+		icmp, ok := p.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
+		if !ok || p.ErrorLayer() != nil || icmp.TypeCode != want4 {
+			t.Fatalf("%v: %v", k, p)
+		}
+		if err, bad := p.VerifyChecksums(); err != nil || len(bad) > 0 {
+			t.Errorf("%v: checksums %v, %v", k, bad, err)
+		}
+	}
+	for k, want6 := range map[ICMPKind]layers.ICMPv6TypeCode{
+		ICMPNoRoute:      layers.CreateICMPv6TypeCode(layers.ICMPv6TypeDestinationUnreachable, layers.ICMPv6CodeNoRouteToDst),
+		ICMPTooBig:       layers.CreateICMPv6TypeCode(layers.ICMPv6TypePacketTooBig, 0),
+		ICMPTimeExceeded: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeTimeExceeded, layers.ICMPv6CodeHopLimitExceeded),
+	} {
+		b, err := AppendICMPError(nil, k, ip("2001:db8::1"), 1400, transport(true, ProtoTCP, 1400, true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := gopacket.NewPacket(b, layers.LayerTypeIPv6, gopacket.Default)
+		icmp, ok := p.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
+		if !ok || icmp.TypeCode != want6 {
+			t.Fatalf("%v: %v", k, p)
+		}
+		if err := icmp.SetNetworkLayerForChecksum(p.NetworkLayer()); err != nil {
+			t.Fatal(err)
+		}
+		if err, bad := p.VerifyChecksums(); err != nil || len(bad) > 0 {
+			t.Errorf("%v: checksums %v, %v", k, bad, err)
+		}
+	}
+}
+
+// An independent decoder finds the same transport behind extension headers.
+func TestParseInnerByIndependentDecoder(t *testing.T) {
+	b := transport(true, ProtoUDP, 30, true)
+	b = extension(b, protoFragment, []byte{0, 0, 0x05, 0x01, 0, 0, 0, 9})
+	b = extension(b, protoDestOpts, []byte{0, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	b = extension(b, protoHopByHop, []byte{0, 0, 1, 4, 0, 0, 0, 0})
+	p := gopacket.NewPacket(b, layers.LayerTypeIPv6, gopacket.Default)
+	theirs, ok := p.Layer(layers.LayerTypeIPv6Fragment).(*layers.IPv6Fragment)
+	if !ok {
+		t.Fatalf("no fragment in %v", p)
+	}
+	in, err := ParseInner(b)
+	if err != nil || in.FragOffset != int(theirs.FragmentOffset)*8 || in.FragOffset != 1280 ||
+		in.MoreFragments != theirs.MoreFragments || in.Proto != uint8(theirs.NextHeader) {
+		t.Errorf("%+v, %v, they see %+v", in, err, theirs)
+	}
+}

@@ -1,0 +1,103 @@
+package encap
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Protocol numbers that this package reads (IANA protocol numbers).
+const (
+	protoHopByHop = 0
+	ProtoICMP     = 1
+	ProtoTCP      = 6
+	ProtoUDP      = 17
+	protoRouting  = 43
+	protoFragment = 44
+	protoAH       = 51
+	ProtoICMPv6   = 58
+	protoNone     = 59
+	protoDestOpts = 60
+	protoMobility = 135
+	protoHIP      = 139
+	protoShim6    = 140
+)
+
+// Errors of ParseInner, made once so that a bad packet costs no allocation.
+var (
+	errVersion  = fmt.Errorf("ip version is neither 4 nor 6: %w", ErrMalformed)
+	errIHL      = fmt.Errorf("ipv4 header length below 20 bytes: %w", ErrMalformed)
+	errTotalLen = fmt.Errorf("ipv4 total length below header length: %w", ErrMalformed)
+	errFragEnd  = fmt.Errorf("fragment ends beyond 65535 bytes: %w", ErrMalformed)
+	errExtChain = fmt.Errorf("ipv6 extension header runs past the packet: %w", ErrMalformed)
+)
+
+// Inner is what the headers of an inner IP packet say. It holds no reference to
+// the packet. Lengths and offsets are in bytes from the packet's start.
+type Inner struct {
+	Src, Dst netip.Addr // never 4-in-6 for an IPv4 packet; maybe 4-in-6 for an IPv6 one
+	Version  uint8      // 4 or 6
+	// HeaderLen is the IPv4 header with its options, or 40: extension headers do
+	// not count.
+	HeaderLen int
+	// TotalLen is the length that the header claims, at most len(b). Bytes behind
+	// it are no part of the packet; trim to it.
+	TotalLen     int
+	TrafficClass uint8 // TOS in IPv4: DSCP and ECN
+	TTL          uint8 // hop limit in IPv6
+	// Proto is the transport protocol. In IPv6 it is the first next-header value
+	// that is no extension header, or the first one that was not followed.
+	Proto uint8
+	// L4 is where the transport header starts, at most TotalLen. It is 0 if there is
+	// none to be read: in a later fragment, without a next header, behind an unknown
+	// or overlong chain of extension headers.
+	L4 int
+	// DF forbids routers to fragment. It is true for every IPv6 packet.
+	DF            bool
+	MoreFragments bool
+	FragOffset    int // of this fragment's data in the original packet's
+
+	// routed: an IPv6 routing header has segments left, so that Dst is not the
+	// address that transport checksums cover (RFC 8200 §8.1).
+	routed bool
+}
+
+// ECN returns the congestion bits of the traffic class.
+func (in Inner) ECN() ECN { return ECN(in.TrafficClass & 3) }
+
+// Fragment says whether the packet is a part of a larger one.
+func (in Inner) Fragment() bool { return in.MoreFragments || in.FragOffset != 0 }
+
+// ParseInner reads the IP header at the start of b, and in IPv6 up to eight
+// extension headers. b may be longer than the packet.
+//
+// The error wraps ErrShort if b ends before the header or before the claimed
+// length, and ErrMalformed if a field cannot be right: version, header length,
+// total length (jumbograms have none, and are refused), a fragment beyond 65535
+// bytes, an extension header that runs past the packet. The IPv4 header
+// checksum is not looked at, see [HeaderChecksumOK].
+func ParseInner(b []byte) (Inner, error) {
+	if len(b) == 0 {
+		return Inner{}, ErrShort
+	}
+	switch b[0] >> 4 {
+	case 4:
+		return parse4(b)
+	case 6:
+		return parse6(b)
+	}
+	return Inner{}, errVersion
+}
+
+// HeaderChecksumOK says whether the IPv4 header at the start of b carries the
+// right checksum. It is true for IPv6, which has none, and false if the header
+// does not fit b.
+func HeaderChecksumOK(b []byte) bool {
+	if len(b) == 0 {
+		return false
+	}
+	if b[0]>>4 == 6 {
+		return len(b) >= IPv6Len
+	}
+	n := int(b[0]&0xf) * 4
+	return b[0]>>4 == 4 && n >= IPv4Len && n <= len(b) && Checksum(b[:n]) == 0
+}

@@ -1,0 +1,105 @@
+package encap
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// maxExtHeaders bounds the walk along IPv6 extension headers, so that a packet
+// made of them costs no more than another. RFC 8200 §4.1 names six in order, one
+// of them twice.
+const maxExtHeaders = 8
+
+// parse6 reads an IPv6 header; b is not empty.
+func parse6(b []byte) (Inner, error) {
+	if len(b) < IPv6Len {
+		return Inner{}, ErrShort
+	}
+	in := Inner{
+		Src:          netip.AddrFrom16([16]byte(b[8:24])),
+		Dst:          netip.AddrFrom16([16]byte(b[24:40])),
+		Version:      6,
+		HeaderLen:    IPv6Len,
+		TotalLen:     IPv6Len + int(binary.BigEndian.Uint16(b[4:])),
+		TrafficClass: b[0]<<4 | b[1]>>4,
+		TTL:          b[7],
+		Proto:        b[6],
+		DF:           true,
+	}
+	if in.TotalLen > len(b) {
+		return Inner{}, ErrShort
+	}
+	if in.Proto == ProtoTCP || in.Proto == ProtoUDP { // nearly every packet
+		in.L4 = IPv6Len
+		return in, nil
+	}
+	if err := in.walk(b[:in.TotalLen]); err != nil {
+		return Inner{}, err
+	}
+	return in, nil
+}
+
+// walk follows the extension headers of b from in.Proto on, and sets Proto, L4
+// and what a fragment and a routing header say (RFC 8200 §4, RFC 7045 §1.1).
+func (in *Inner) walk(b []byte) error {
+	at := IPv6Len
+	for range maxExtHeaders {
+		switch in.Proto {
+		case protoNone:
+			return nil
+		case protoHopByHop, protoRouting, protoDestOpts, protoAH, protoFragment,
+			protoMobility, protoHIP, protoShim6:
+		default:
+			in.L4 = at
+			return nil
+		}
+		if at+8 > len(b) { // every extension header has at least 8 bytes
+			return errExtChain
+		}
+		n, err := in.extHeader(b, at)
+		if err != nil {
+			return err
+		}
+		in.Proto = b[at]
+		at += n
+		if in.FragOffset != 0 {
+			return nil // what follows is the middle of something
+		}
+	}
+	return nil
+}
+
+// extHeader reads the extension header of type in.Proto at b[at:], of which 8
+// bytes are there, and returns its length in bytes.
+func (in *Inner) extHeader(b []byte, at int) (int, error) {
+	n := 8 + int(b[at+1])*8
+	switch in.Proto {
+	case protoAH: // RFC 4302 §2.2: in units of 4 bytes, minus 2
+		n = 8 + int(b[at+1])*4
+	case protoFragment:
+		n = 8
+		v := binary.BigEndian.Uint16(b[at+2:])
+		in.FragOffset = int(v &^ 7)
+		in.MoreFragments = v&1 != 0
+		if in.FragOffset+len(b)-at-n > maxPacket {
+			return 0, errFragEnd
+		}
+	case protoRouting:
+		in.routed = in.routed || b[at+3] != 0
+	}
+	if at+n > len(b) {
+		return 0, errExtChain
+	}
+	return n, nil
+}
+
+func (h header) append6(dst []byte) []byte {
+	var b [IPv6Len]byte
+	binary.BigEndian.PutUint32(b[0:], 6<<28|uint32(h.trafficClass)<<20|h.flowLabel&0xfffff)
+	binary.BigEndian.PutUint16(b[4:], uint16(h.payloadLen))
+	b[6], b[7] = h.proto, h.ttl
+	src, dest := h.src.As16(), h.dst.As16()
+	copy(b[8:], src[:])
+	copy(b[24:], dest[:])
+	return append(dst, b[:]...)
+}

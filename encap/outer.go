@@ -1,0 +1,126 @@
+package encap
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+// Errors of the outer headers, made once.
+var (
+	errOuterFamily   = fmt.Errorf("outer addresses of two families, or 4-in-6: %w", ErrMalformed)
+	errOuterProto    = fmt.Errorf("outer packet is not udp: %w", ErrMalformed)
+	errOuterFragment = fmt.Errorf("outer packet is a fragment: %w", ErrMalformed)
+	errOuterHeader   = fmt.Errorf("outer ipv4 header checksum: %w", ErrMalformed)
+	errUDPLen        = fmt.Errorf("udp length beyond the ip packet or below 8: %w", ErrMalformed)
+	errUDPZero       = fmt.Errorf("udp over ipv6 without checksum: %w", ErrMalformed)
+)
+
+// Outer is the outer IP and UDP header of a datagram, either family.
+type Outer struct {
+	Src, Dst     netip.AddrPort // of one family, not 4-in-6
+	TrafficClass uint8          // DSCP and ECN
+	TTL          uint8
+	ID           uint16 // IPv4 only
+	DF           bool   // IPv4 only; needed if the inner packet has it (RFC 2003 §3.1)
+	FlowLabel    uint32 // IPv6 only, 20 bits
+	// Checksum asks for a UDP checksum. Over IPv6 there always is one, since
+	// receivers drop a datagram without (RFC 8200 §8.1).
+	Checksum bool
+}
+
+// HeaderLen returns the bytes of both headers: 28, or 48 over IPv6.
+func (o Outer) HeaderLen() int { return FormatIP.Overhead(o.Dst.Addr().Is6()) }
+
+// AppendOuter appends both headers of a datagram that carries payloadLen bytes.
+//
+// The UDP checksum is 0, or where there is to be one the pseudo-header sum, as
+// the kernel wants it together with NEEDS_CSUM. Who sends without that offload
+// appends the payload and calls CompleteChecksum with start [Outer.HeaderLen]
+// minus 8 and offset ChecksumOffsetUDP.
+//
+// The error wraps ErrMalformed if the addresses are invalid, 4-in-6 or of two
+// families, and ErrTooLong if the length does not fit; dst is then returned
+// unchanged.
+func AppendOuter(dst []byte, o Outer, payloadLen int) ([]byte, error) {
+	src, dest := o.Src.Addr(), o.Dst.Addr()
+	if !sameFamily(src, dest) {
+		return dst, errOuterFamily
+	}
+	length := UDPLen + payloadLen
+	limit := maxPacket
+	if dest.Is4() {
+		limit -= IPv4Len
+	}
+	if payloadLen < 0 || length > limit {
+		return dst, ErrTooLong
+	}
+	dst = header{
+		src: src, dst: dest, trafficClass: o.TrafficClass, ttl: o.TTL, proto: ProtoUDP,
+		id: o.ID, df: o.DF, flowLabel: o.FlowLabel, payloadLen: length,
+	}.appendTo(dst)
+	var udp [UDPLen]byte
+	binary.BigEndian.PutUint16(udp[0:], o.Src.Port())
+	binary.BigEndian.PutUint16(udp[2:], o.Dst.Port())
+	binary.BigEndian.PutUint16(udp[4:], uint16(length))
+	if o.Checksum || dest.Is6() {
+		binary.BigEndian.PutUint16(udp[6:], Fold(PseudoHeaderSum(src, dest, ProtoUDP, length)))
+	}
+	return append(dst, udp[:]...), nil
+}
+
+// ParseOuter splits the IP packet in b into the outer headers and the payload
+// of the datagram. payload aliases b. IPv6 extension headers and IPv4 options
+// are skipped. The UDP checksum is not verified: on a virtual wire it may be
+// partial, and what the kernel or the interface has verified need not be done
+// again; see [ChecksumOK].
+//
+// The error wraps ErrShort or ErrMalformed, as that of ParseInner. Malformed
+// are also a wrong IPv4 header checksum, a fragment, another protocol than UDP,
+// a wrong UDP length, 4-in-6 addresses, and UDP over IPv6 without checksum.
+func ParseOuter(b []byte) (o Outer, payload []byte, err error) {
+	in, err := ParseInner(b)
+	if err != nil {
+		return Outer{}, nil, err
+	}
+	b = b[:in.TotalLen]
+	switch {
+	case !sameFamily(in.Src, in.Dst):
+		return Outer{}, nil, errOuterFamily
+	case in.Fragment():
+		return Outer{}, nil, errOuterFragment
+	case in.Proto != ProtoUDP || in.L4 == 0:
+		return Outer{}, nil, errOuterProto
+	case in.Version == 4 && Checksum(b[:in.HeaderLen]) != 0:
+		return Outer{}, nil, errOuterHeader
+	case len(b)-in.L4 < UDPLen:
+		return Outer{}, nil, ErrShort
+	}
+	udp := b[in.L4:]
+	length := int(binary.BigEndian.Uint16(udp[4:]))
+	check := binary.BigEndian.Uint16(udp[6:])
+	if length < UDPLen || length > len(udp) {
+		return Outer{}, nil, errUDPLen
+	}
+	o = Outer{
+		Src:          netip.AddrPortFrom(in.Src, binary.BigEndian.Uint16(udp[0:])),
+		Dst:          netip.AddrPortFrom(in.Dst, binary.BigEndian.Uint16(udp[2:])),
+		TrafficClass: in.TrafficClass,
+		TTL:          in.TTL,
+		Checksum:     check != 0,
+	}
+	if in.Version == 6 {
+		if check == 0 {
+			return Outer{}, nil, errUDPZero
+		}
+		o.FlowLabel = binary.BigEndian.Uint32(b) & 0xfffff
+	} else {
+		o.ID, o.DF = binary.BigEndian.Uint16(b[4:]), in.DF
+	}
+	return o, udp[UDPLen:length], nil
+}
+
+// sameFamily says whether a and b are both IPv4, or both IPv6 and not 4-in-6.
+func sameFamily(a, b netip.Addr) bool {
+	return a.Is4() && b.Is4() || a.Is6() && b.Is6() && !a.Is4In6() && !b.Is4In6()
+}

@@ -1,0 +1,173 @@
+package encap
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"testing"
+)
+
+func outer4() Outer {
+	return Outer{
+		Src: netip.MustParseAddrPort("192.0.2.1:46211"), Dst: netip.MustParseAddrPort("192.0.2.2:8472"),
+		TrafficClass: 2, TTL: 64, ID: 0x7ca, Checksum: true,
+	}
+}
+
+func outer6() Outer {
+	return Outer{
+		Src: netip.MustParseAddrPort("[2001:db8::1]:46467"), Dst: netip.MustParseAddrPort("[2001:db8::2]:4789"),
+		TTL: 64, Checksum: true,
+	}
+}
+
+// What Linux put on a virtual wire, we parse to what we know we set up there, and
+// write the same bytes from it.
+func TestKernelVXLANBothWays(t *testing.T) {
+	all := kernelPackets(t)
+	mac := func(format, node byte) MAC { return MAC{2, 0, 0, 0, format, node} }
+	for name, c := range map[string]struct {
+		outer Outer
+		vxlan VXLAN
+	}{
+		"vxlan-v4-icmp": {outer4(), VXLAN{1, Ethernet{mac(4, 2), mac(4, 1), EtherTypeIPv4}}},
+		"vxlan-v6-icmp": {outer6(), VXLAN{0xfedcba, Ethernet{mac(6, 2), mac(6, 1), EtherTypeIPv6}}},
+	} {
+		golden := all[name]
+		o, payload, err := ParseOuter(golden)
+		if err != nil || o != c.outer {
+			t.Fatalf("%s: outer %+v, %v, want %+v", name, o, err, c.outer)
+		}
+		v, inner, err := ParseVXLAN(payload)
+		if err != nil || v != c.vxlan {
+			t.Fatalf("%s: vxlan %+v, %v, want %+v", name, v, err, c.vxlan)
+		}
+		b, err := AppendOuter(nil, c.outer, VXLANOverhead+len(inner))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err = AppendVXLAN(b, c.vxlan); err != nil {
+			t.Fatal(err)
+		}
+		if b = append(b, inner...); !bytes.Equal(b, golden) {
+			t.Errorf("%s:\n got %x\nwant %x", name, b, golden)
+		}
+	}
+}
+
+func TestAppendOuterInPlace(t *testing.T) {
+	for _, o := range []Outer{outer4(), outer6()} {
+		inner := transport(false, ProtoUDP, 100, true)
+		buf := make([]byte, MaxOverhead, 2000)
+		buf = append(buf, inner...)
+		off := MaxOverhead - VXLANOverhead
+		if _, err := AppendVXLAN(buf[off:off], VXLAN{VNI: 5}); err != nil {
+			t.Fatal(err)
+		}
+		payload := len(buf) - off
+		off -= o.HeaderLen()
+		if _, err := AppendOuter(buf[off:off], o, payload); err != nil {
+			t.Fatal(err)
+		}
+		pkt := buf[off:]
+		if !CompleteChecksum(pkt, o.HeaderLen()-UDPLen, ChecksumOffsetUDP) {
+			t.Error("the UDP checksum was not partial")
+		}
+		if !slowTransportOK(pkt, o.HeaderLen()-UDPLen, ProtoUDP) {
+			t.Error("the UDP checksum is wrong")
+		}
+		_, got, err := ParseOuter(pkt)
+		if err != nil || !bytes.Equal(got[VXLANOverhead:], inner) {
+			t.Errorf("inner packet moved: %x, %v", got, err)
+		}
+	}
+}
+
+func TestAppendOuterRefuses(t *testing.T) {
+	mixed, mapped, none := outer4(), outer6(), Outer{}
+	mixed.Src = outer6().Src
+	mapped.Dst = netip.MustParseAddrPort("[::ffff:192.0.2.1]:1")
+	for name, c := range map[string]struct {
+		o    Outer
+		n    int
+		want error
+	}{
+		"two families":  {mixed, 10, ErrMalformed},
+		"4-in-6":        {mapped, 10, ErrMalformed},
+		"no addresses":  {none, 10, ErrMalformed},
+		"negative":      {outer4(), -1, ErrTooLong},
+		"v4 too long":   {outer4(), 65508, ErrTooLong},
+		"v6 too long":   {outer6(), 65528, ErrTooLong},
+		"v4 just fits":  {outer4(), 65507, nil},
+		"v6 just fits":  {outer6(), 65527, nil},
+		"empty payload": {outer4(), 0, nil},
+	} {
+		dst := []byte{1, 2, 3}
+		got, err := AppendOuter(dst, c.o, c.n)
+		if !errors.Is(err, c.want) || err != nil && len(got) != 3 {
+			t.Errorf("%s: %d bytes, %v, want %v", name, len(got), err, c.want)
+		}
+	}
+}
+
+func TestParseOuterRefuses(t *testing.T) {
+	build := func(o Outer) []byte {
+		b, err := AppendOuter(nil, o, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(b, 1, 2, 3, 4)
+	}
+	with := func(b []byte, at int, v ...byte) []byte {
+		copy(b[at:], v)
+		if b[0]>>4 == 4 {
+			fixHeader(b)
+		}
+		return b
+	}
+	broken := build(outer4())
+	broken[11] ^= 1
+	for name, c := range map[string]struct {
+		b    []byte
+		want error
+	}{
+		"cut":              {build(outer4())[:31], ErrShort},
+		"wrong checksum":   {broken, ErrMalformed},
+		"tcp":              {with(build(outer4()), 9, ProtoTCP), ErrMalformed},
+		"first fragment":   {with(build(outer4()), 6, 0x20, 0), ErrMalformed},
+		"later fragment":   {with(build(outer4()), 6, 0, 1), ErrMalformed},
+		"udp length 7":     {with(build(outer4()), 24, 0, 7), ErrMalformed},
+		"udp length long":  {with(build(outer4()), 24, 0, 13), ErrMalformed},
+		"no udp header":    {packet(false, ProtoUDP, make([]byte, 7)), ErrShort},
+		"v6 no checksum":   {with(build(outer6()), 46, 0, 0), ErrMalformed},
+		"v6 4-in-6 source": {with(build(outer6()), 8, unhex(t, "00000000000000000000ffff0a000001")...), ErrMalformed},
+		"v6 later header":  {packet(true, protoNone, nil), ErrMalformed},
+	} {
+		if o, payload, err := ParseOuter(c.b); !errors.Is(err, c.want) || payload != nil || o != (Outer{}) {
+			t.Errorf("%s: %+v, %x, %v, want %v", name, o, payload, err, c.want)
+		}
+	}
+}
+
+func FuzzParseOuter(f *testing.F) {
+	for _, b := range kernelPackets(f) {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, payload, err := ParseOuter(b)
+		if err != nil {
+			if !errors.Is(err, ErrShort) && !errors.Is(err, ErrMalformed) {
+				t.Fatalf("undocumented error %v", err)
+			}
+			return
+		}
+		again, err := AppendOuter(nil, o, len(payload))
+		if err != nil {
+			t.Fatalf("%+v parsed but does not append: %v", o, err)
+		}
+		o2, payload2, err := ParseOuter(append(again, payload...))
+		if err != nil || o2 != o || !bytes.Equal(payload2, payload) {
+			t.Fatalf("round trip: %+v, %v, want %+v", o2, err, o)
+		}
+	})
+}

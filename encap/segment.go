@@ -1,0 +1,228 @@
+package encap
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// tcpLen is a TCP header without options, in bytes (RFC 9293 §3.1).
+const tcpLen = 20
+
+// MaxSegmentHeader is the longest header in bytes that [Super.AppendHeader]
+// appends: IPv4 and TCP, both with all the options they can hold. In IPv6 that leaves
+// 20 bytes and more to extension headers.
+const MaxSegmentHeader = 60 + 60
+
+// Bits of the TCP header's bytes 12 and 13 as one word (RFC 9293 §3.1, RFC 3168).
+const (
+	tcpFIN = 1 << iota
+	tcpSYN
+	tcpRST
+	tcpPSH
+	tcpACK
+	tcpURG
+	tcpECE
+	tcpCWR
+)
+
+// Errors of ParseSuper, made once.
+var (
+	errSegmentSize  = fmt.Errorf("segment size below 1 byte: %w", ErrNotEligible)
+	errSuperProto   = fmt.Errorf("neither tcp nor udp to segment: %w", ErrNotEligible)
+	errSuperFrag    = fmt.Errorf("fragment to segment: %w", ErrNotEligible)
+	errSuperRouted  = fmt.Errorf("ipv6 route still to go, or no transport header to segment: %w", ErrNotEligible)
+	errSuperExt     = fmt.Errorf("ipv6 extension headers too long to segment: %w", ErrNotEligible)
+	errSuperL4Short = fmt.Errorf("transport header runs past the packet: %w", ErrMalformed)
+	errSuperDoff    = fmt.Errorf("tcp data offset below 20 bytes: %w", ErrMalformed)
+	errSuperUDPLen  = fmt.Errorf("udp length is not that of the ip payload: %w", ErrMalformed)
+)
+
+// Super is an inner packet whose transport payload is to leave as several packets,
+// each with a header of its own: a superpacket, or an ordinary one as the case of
+// one segment. It holds no reference to the packet, and what every segment's
+// checksums have in common, so that a segment costs little more than its payload's
+// sum. It is made by [ParseSuper] and not changed by its methods, which are safe
+// for concurrent use.
+type Super struct {
+	Inner
+	HeaderLen   int // IP and transport header, both with options and extensions, in bytes
+	SegmentSize int // payload bytes of every segment but the last
+	Segments    int // at least 1
+
+	// Unfolded sums of what is the same in every segment; see fixed.
+	ipSum, pseudoSum, l4Sum uint64
+
+	seq   uint32
+	flags uint16 // TCP bytes 12 and 13
+	id    uint16 // IPv4
+}
+
+// ParseSuper prepares the packet in b to be cut into segments of segmentSize
+// payload bytes. in is what ParseInner said of b. No checksum of the packet is
+// looked at: a superpacket's are not complete.
+//
+// It wraps ErrNotEligible for a segmentSize below 1, a protocol other than TCP and
+// UDP, a fragment, and an IPv6 packet with a route still to go or with headers of
+// more than MaxSegmentHeader bytes; ErrMalformed for a transport header that does not
+// fit or that claims another length; ErrShort if b ends before in.TotalLen.
+func ParseSuper(b []byte, in Inner, segmentSize int) (Super, error) {
+	switch {
+	case segmentSize < 1:
+		return Super{}, errSegmentSize
+	case len(b) < in.TotalLen:
+		return Super{}, ErrShort
+	case in.Fragment():
+		return Super{}, errSuperFrag
+	case in.Proto != ProtoTCP && in.Proto != ProtoUDP:
+		return Super{}, errSuperProto
+	case in.routed || in.L4 < in.HeaderLen:
+		return Super{}, errSuperRouted
+	}
+	n, err := transportLen(b[in.L4:in.TotalLen], in.Proto)
+	if err != nil {
+		return Super{}, err
+	}
+	if in.L4+n > MaxSegmentHeader {
+		return Super{}, errSuperExt
+	}
+	s := Super{Inner: in, HeaderLen: in.L4 + n, SegmentSize: segmentSize, Segments: 1}
+	if payload := in.TotalLen - s.HeaderLen; payload > segmentSize {
+		s.Segments = (payload-1)/segmentSize + 1
+	}
+	s.fixed(b[:s.HeaderLen])
+	return s, nil
+}
+
+// transportLen returns the length of the transport header at the start of l4,
+// which is all that IP carries. proto is TCP or UDP.
+func transportLen(l4 []byte, proto uint8) (int, error) {
+	if proto == ProtoUDP {
+		switch {
+		case len(l4) < UDPLen:
+			return 0, errSuperL4Short
+		case int(binary.BigEndian.Uint16(l4[4:])) != len(l4):
+			return 0, errSuperUDPLen
+		}
+		return UDPLen, nil
+	}
+	if len(l4) < tcpLen {
+		return 0, errSuperL4Short
+	}
+	n := int(l4[12]>>4) * 4
+	switch {
+	case n < tcpLen:
+		return 0, errSuperDoff
+	case n > len(l4):
+		return 0, errSuperL4Short
+	}
+	return n, nil
+}
+
+// fixed sums what is the same in all segments, by summing the whole header h and
+// taking away what is not: one's complement sums can be subtracted from.
+func (s *Super) fixed(h []byte) {
+	if s.Version == 4 {
+		s.pseudoSum = PseudoHeaderSumRaw(h[12:20], s.Proto, 0)
+		s.id = binary.BigEndian.Uint16(h[4:])
+		s.ipSum = Sum(h[:s.L4], without(h[2:4])+without(h[4:6])+without(h[10:12]))
+	} else {
+		s.pseudoSum = PseudoHeaderSumRaw(h[8:40], s.Proto, 0)
+	}
+	l4 := h[s.L4:]
+	if s.Proto == ProtoUDP {
+		s.l4Sum = Sum(l4[:4], s.pseudoSum) // the ports: length and checksum are the rest
+		return
+	}
+	s.seq = binary.BigEndian.Uint32(l4[4:])
+	s.flags = binary.BigEndian.Uint16(l4[12:])
+	varies := without(l4[4:6]) + without(l4[6:8]) + without(l4[12:14]) + without(l4[16:18])
+	s.l4Sum = Sum(l4, s.pseudoSum+varies)
+}
+
+// without is what to add to a sum so that the word at the start of b drops out.
+func without(b []byte) uint64 { return uint64(^binary.BigEndian.Uint16(b)) }
+
+// Payload returns where the payload of segment k, from 0 to Segments-1, lies in
+// the packet: b[from:to]. It is empty for any other k.
+func (s *Super) Payload(k int) (from, to int) {
+	if k < 0 || k >= s.Segments {
+		return s.TotalLen, s.TotalLen
+	}
+	from = s.HeaderLen + k*s.SegmentSize
+	if k == s.Segments-1 {
+		return from, s.TotalLen
+	}
+	return from, from + s.SegmentSize
+}
+
+// SegmentLen returns the length of segment k in bytes, header and payload.
+func (s *Super) SegmentLen(k int) int {
+	from, to := s.Payload(k)
+	return s.HeaderLen + to - from
+}
+
+// AppendHeader appends the HeaderLen header bytes of segment k; its payload is at
+// Payload(k). b is the packet that s was parsed from. It allocates only if dst
+// lacks capacity. dst comes back unchanged if there is no segment k, or if b ends
+// before TotalLen.
+//
+// The header is the packet's, but for the lengths, the IPv4 identification, which
+// counts up from the packet's with DF as well, the TCP sequence number, FIN and
+// PSH, which only the last segment has, CWR, which only the first has, and the
+// checksums. That is how Linux does it (inet_gso_segment, tcp_gso_segment,
+// __udp_gso_segment), IPv4 options copied whole included.
+//
+// The transport checksum is complete, or with partial seeded with the folded sum
+// of the pseudo header, and the payload not read. Of the two values that mean the
+// same, a complete one is 0 in TCP, where skb_checksum_help would write 0xffff.
+func (s *Super) AppendHeader(dst, b []byte, k int, partial bool) []byte {
+	if k < 0 || k >= s.Segments || len(b) < s.TotalLen {
+		return dst
+	}
+	from, to := s.Payload(k)
+	at := len(dst)
+	dst = append(dst, b[:s.HeaderLen]...)
+	h := dst[at:]
+	total := s.HeaderLen + to - from
+	if s.Version == 4 {
+		id := s.id + uint16(k)
+		binary.BigEndian.PutUint16(h[2:], uint16(total))
+		binary.BigEndian.PutUint16(h[4:], id)
+		binary.BigEndian.PutUint16(h[10:], ^Fold(s.ipSum+uint64(total)+uint64(id)))
+	} else {
+		binary.BigEndian.PutUint16(h[4:], uint16(total-IPv6Len))
+	}
+	l4, l4len := h[s.L4:], uint64(total-s.L4)
+	sum, offset := s.l4Sum+l4len, ChecksumOffsetUDP
+	if s.Proto == ProtoTCP {
+		offset = ChecksumOffsetTCP
+		sum += s.putTCP(l4, k)
+	} else {
+		binary.BigEndian.PutUint16(l4[4:], uint16(l4len))
+		sum += l4len
+	}
+	if partial {
+		binary.BigEndian.PutUint16(l4[offset:], Fold(s.pseudoSum+l4len))
+		return dst
+	}
+	check := ^Fold(Sum(b[from:to], sum))
+	if check == 0 && s.Proto == ProtoUDP {
+		check = 0xffff // 0 means none (RFC 768)
+	}
+	binary.BigEndian.PutUint16(l4[offset:], check)
+	return dst
+}
+
+// putTCP writes what differs in the TCP header of segment k and returns its sum.
+func (s *Super) putTCP(l4 []byte, k int) uint64 {
+	seq, flags := s.seq+uint32(k*s.SegmentSize), s.flags
+	if k > 0 {
+		flags &^= tcpCWR
+	}
+	if k < s.Segments-1 {
+		flags &^= tcpFIN | tcpPSH
+	}
+	binary.BigEndian.PutUint32(l4[4:], seq)
+	binary.BigEndian.PutUint16(l4[12:], flags)
+	return uint64(seq) + uint64(flags) // the halves of seq are folded together later
+}

@@ -1,0 +1,239 @@
+package lease
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+)
+
+// ErrOutOfSubnets says that no free subnet is left in the network.
+var ErrOutOfSubnets = errors.New("out of subnets")
+
+// firstFree is among how many free subnets one is drawn, as flannel does: few
+// enough that the low end fills up, enough that nodes starting together seldom collide.
+const firstFree = 100
+
+// ClaimKind says why a claim is for this subnet.
+type ClaimKind uint8
+
+// The kinds, best first. The zero value is a bug.
+const (
+	_ ClaimKind = iota
+	// ClaimOwn is the record with our identity.
+	ClaimOwn
+	// ClaimAdopt is a record without identity under our address.
+	ClaimAdopt
+	// ClaimPrevious is the subnet that we had before, which is free.
+	ClaimPrevious
+	// ClaimFree was drawn among the free ones.
+	ClaimFree
+)
+
+func (k ClaimKind) String() string {
+	switch k {
+	case ClaimOwn:
+		return "own"
+	case ClaimAdopt:
+		return "adopt"
+	case ClaimPrevious:
+		return "previous"
+	case ClaimFree:
+		return "free"
+	}
+	return "invalid"
+}
+
+// Claim is what to write to own a subnet.
+type Claim struct {
+	Subnets
+	Kind ClaimKind
+	// Current is the record that the claim replaces; the zero Record if there is none.
+	Current Record
+	// Release are records of ours that do not fit the network: they go once the claim is written.
+	Release []Record
+	// Reasons say why each better claim was not possible.
+	Reasons []string
+}
+
+// Request is what a claim is computed from.
+type Request struct {
+	Config NetworkConfig
+	Self   Self
+	// Records are all that the store holds.
+	Records []Record
+	// Bad are those that did not parse; a subnet that such a key names counts as taken.
+	Bad []Rejected
+	// Previous is the subnet that we had before; zero if none.
+	Previous Subnets
+	// Avoid are addresses that our subnet must not contain: the underlay's and the store's.
+	Avoid []netip.Addr
+	// Rand draws among the free subnets.
+	Rand *rand.Rand
+}
+
+// Plan chooses a subnet: our own record's, else one that may be adopted, else the
+// previous one, else a free one. It is pure. The error is a *RivalError, an
+// *IPv6OnlyError or wraps ErrOutOfSubnets.
+func Plan(q Request) (Claim, error) {
+	if err := CheckIPv6Only(q.Config, q.Records); err != nil {
+		return Claim{}, err
+	}
+	var c Claim
+	var current []Record
+	var rival *RivalError
+	for _, r := range q.Records {
+		switch owns := q.Self.Owns(r.Attrs); owns {
+		case Rival:
+			rival = &RivalError{Ours: q.Self.Node, Theirs: r.Node(), Subnets: r.Subnets, Address: r.Address()}
+		case Ours, Adoptable:
+			why := q.unfit(r.Subnets)
+			if why == "" {
+				current = append(current, r)
+				break
+			}
+			c.Reasons = append(c.Reasons, fmt.Sprintf("%s has our record, but %s", r.Subnets, why))
+			if !r.Reservation {
+				c.Release = append(c.Release, r)
+			}
+		case Foreign:
+		}
+	}
+	if rival != nil && !q.settled(current) {
+		return Claim{}, rival
+	}
+	if len(current) > 0 {
+		return q.choose(c, current), nil
+	}
+	if q.Previous != (Subnets{}) {
+		if why := q.blocked(q.Previous); why != "" {
+			c.Reasons = append(c.Reasons, fmt.Sprintf("%s was ours before, but %s", q.Previous, why))
+		} else {
+			c.Subnets, c.Kind = q.Previous, ClaimPrevious
+			return c, nil
+		}
+	}
+	return q.draw(c)
+}
+
+// settled reports whether a record of ours already says what we publish. Such a
+// node has done nothing new, so a rival does not stop it.
+func (q Request) settled(current []Record) bool {
+	return slices.ContainsFunc(current, func(r Record) bool {
+		return q.Self.Owns(r.Attrs) == Ours && r.PublicIP == q.Self.PublicIP && r.PublicIPv6 == q.Self.PublicIPv6
+	})
+}
+
+// choose takes one of several records that could be ours: one with our identity
+// before one to adopt, the previous subnet before others. Surplus ones with our
+// identity are released, since peers would route them here.
+func (q Request) choose(c Claim, current []Record) Claim {
+	rank := func(r Record) int {
+		n := 0
+		if q.Self.Owns(r.Attrs) != Ours {
+			n += 2
+		}
+		if r.Subnets != q.Previous {
+			n++
+		}
+		return n
+	}
+	slices.SortStableFunc(current, func(a, b Record) int {
+		return cmp.Or(rank(a)-rank(b), a.Compare(b.Subnets))
+	})
+	c.Current = current[0]
+	c.Subnets, c.Kind = c.Current.Subnets, ClaimOwn
+	if q.Self.Owns(c.Current.Attrs) == Adoptable {
+		c.Kind = ClaimAdopt
+	}
+	for _, r := range current[1:] {
+		if q.Self.Owns(r.Attrs) == Ours && !r.Reservation {
+			c.Release = append(c.Release, r)
+		}
+	}
+	return c
+}
+
+// unfit says why the network's configuration does not allow s, or "".
+func (q Request) unfit(s Subnets) string {
+	for _, f := range q.Config.ranges() {
+		p := s.V4
+		if f.network.Addr().Is6() {
+			p = s.V6
+		}
+		if why := f.unfit(p); why != "" {
+			return why
+		}
+	}
+	if !q.Config.EnableIPv4 && s.V4.IsValid() || !q.Config.EnableIPv6 && s.V6.IsValid() {
+		return "it has a subnet of a family that the network has off"
+	}
+	for _, a := range q.Avoid {
+		if s.Contains(a) {
+			return fmt.Sprintf("it contains the underlay address %s", a)
+		}
+	}
+	return ""
+}
+
+// blocked says why s cannot be created, or "".
+func (q Request) blocked(s Subnets) string {
+	if why := q.unfit(s); why != "" {
+		return why
+	}
+	for _, r := range q.Records {
+		if r.Overlaps(s) {
+			return fmt.Sprintf("%s holds %s", describeOwner(r.Node(), r.Address()), r.Subnets)
+		}
+	}
+	for _, b := range q.Bad {
+		if t, err := ParseKey(b.Key); err == nil && t.Overlaps(s) {
+			return fmt.Sprintf("the record %s does not parse: %s", b.Key, b.Detail)
+		}
+	}
+	return ""
+}
+
+// draw picks a free subnet in each family, independently.
+func (q Request) draw(c Claim) (Claim, error) {
+	c.Kind = ClaimFree
+	for _, f := range q.Config.ranges() {
+		free := f.free(q.taken(f.network.Addr()), firstFree)
+		if len(free) == 0 {
+			return Claim{}, f.outOf(len(q.Records))
+		}
+		p := free[q.Rand.IntN(len(free))]
+		if p.Addr().Is4() {
+			c.V4 = p
+		} else {
+			c.V6 = p
+		}
+	}
+	return c, nil
+}
+
+// taken returns what may not be given out, in the family of like.
+func (q Request) taken(like netip.Addr) []netip.Prefix {
+	var all []netip.Prefix
+	add := func(p netip.Prefix) {
+		if p.IsValid() && p.Addr().BitLen() == like.BitLen() {
+			all = append(all, p)
+		}
+	}
+	for _, r := range q.Records {
+		add(r.V4)
+		add(r.V6)
+	}
+	for _, b := range q.Bad {
+		if s, err := ParseKey(b.Key); err == nil {
+			add(s.V4)
+			add(s.V6)
+		}
+	}
+	for _, a := range q.Avoid {
+		add(netip.PrefixFrom(a, a.BitLen()))
+	}
+	return all
+}

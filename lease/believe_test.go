@@ -1,0 +1,99 @@
+package lease_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"weft/lease"
+)
+
+func TestBelieve(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	a, b := record(t, "10.244.1.0/24", "a", "192.0.2.1", 3), record(t, "10.244.2.0/24", "b", "192.0.2.2", 4)
+	a.Expires, b.Expires = now.Add(20*time.Hour), now.Add(10*time.Hour)
+	config := []byte(`{}`)
+	full := lease.Snapshot{ClusterID: "one", Revision: 10, Config: config, Records: []lease.Record{a, b}}
+	tests := []struct {
+		name  string
+		next  lease.Snapshot
+		want  string // what is left after it, at once
+		alarm string
+	}{
+		{"removal", lease.Snapshot{ClusterID: "one", Revision: 11, Config: config, Records: []lease.Record{a}}, "10.244.1.0/24", ""},
+		{"removal at the same revision", lease.Snapshot{ClusterID: "one", Revision: 10, Config: config, Records: []lease.Record{a}}, "10.244.1.0/24", ""},
+		{"all removed", lease.Snapshot{ClusterID: "one", Revision: 12, Config: config}, "", ""},
+		{"another cluster", lease.Snapshot{ClusterID: "two", Revision: 99, Config: config}, "10.244.1.0/24 10.244.2.0/24", "another cluster (two, before one)"},
+		{"lower revision", lease.Snapshot{ClusterID: "one", Revision: 9, Config: config}, "10.244.1.0/24 10.244.2.0/24", "went back from revision 10 to 9"},
+		{"no config", lease.Snapshot{ClusterID: "one", Revision: 12}, "10.244.1.0/24 10.244.2.0/24", "no network configuration"},
+		{"another cluster, nothing missing", lease.Snapshot{ClusterID: "two", Revision: 1, Config: config, Records: []lease.Record{a, b}}, "10.244.1.0/24 10.244.2.0/24", ""},
+		{"owner has another subnet", lease.Snapshot{ClusterID: "two", Config: config, Records: []lease.Record{record(t, "10.244.9.0/24", "a", "192.0.2.1", 1)}}, "10.244.2.0/24 10.244.9.0/24", "another cluster"},
+		{"subnet has another owner", lease.Snapshot{ClusterID: "two", Config: config, Records: []lease.Record{record(t, "10.244.1.0/24,fd00::/64", "c", "192.0.2.3", 1)}}, "10.244.1.0/24,fd00::/64 10.244.2.0/24", "another cluster"},
+		{"garbage", lease.Snapshot{ClusterID: "one", Revision: 11, Config: config, Records: []lease.Record{b}, Bad: []lease.Rejected{{Key: "10.244.1.0-24"}}}, "10.244.1.0/24 10.244.2.0/24", "10.244.1.0-24 does not parse"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			before := lease.Believe(lease.Memory{}, full, now)
+			m := lease.Believe(before, tt.next, now.Add(time.Minute))
+			if got := remembered(m); got != tt.want {
+				t.Errorf("left %q, want %q", got, tt.want)
+			}
+			if !strings.Contains(m.Alarm(), tt.alarm) || (m.Alarm() == "") != (tt.alarm == "") {
+				t.Errorf("alarm %q, want %q", m.Alarm(), tt.alarm)
+			}
+			if got := remembered(before); got != "10.244.1.0/24 10.244.2.0/24" {
+				t.Errorf("the memory before was changed: %q", got)
+			}
+		})
+	}
+}
+
+func remembered(m lease.Memory) string {
+	var s []string
+	for _, r := range m.Records() {
+		s = append(s, r.Subnets.String())
+	}
+	return strings.Join(s, " ")
+}
+
+func TestBelieveHoldsUntilTheLastKnownEnd(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	a, b := record(t, "10.244.1.0/24", "a", "192.0.2.1", 3), record(t, "10.244.2.0/24", "b", "192.0.2.2", 4)
+	a.Expires = now.Add(2 * time.Hour) // of b the store has not said
+	config := []byte(`{}`)
+	m := lease.Believe(lease.Memory{}, lease.Snapshot{ClusterID: "one", Revision: 10, Config: config, Records: []lease.Record{a, b}}, now)
+	wiped := func(rev int64) lease.Snapshot {
+		return lease.Snapshot{ClusterID: "two", Revision: rev, Config: config}
+	}
+	m = lease.Believe(m, wiped(1), now.Add(time.Hour))
+	m = lease.Believe(m, wiped(2), now.Add(90*time.Minute)) // the new store by now, but it never had them
+	if got := remembered(m); got != "10.244.1.0/24 10.244.2.0/24" {
+		t.Fatalf("left %q", got)
+	}
+	if next := m.NextEnd(); !next.Equal(a.Expires) {
+		t.Errorf("next end %s, want %s", next, a.Expires)
+	}
+	if got := remembered(m.Expire(now.Add(2 * time.Hour))); got != "10.244.2.0/24" {
+		t.Errorf("left %q after two hours", got)
+	}
+	m = m.Expire(now.Add(24 * time.Hour))
+	if got := remembered(m); got != "" || m.Alarm() != "" || !m.NextEnd().IsZero() {
+		t.Errorf("left %q after a day, alarm %q", got, m.Alarm())
+	}
+}
+
+func TestBelieveTheNewStoreAboutWhatItHad(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	a, b := record(t, "10.244.1.0/24", "a", "192.0.2.1", 3), record(t, "10.244.2.0/24", "b", "192.0.2.2", 4)
+	config := []byte(`{}`)
+	at := func(cluster string, rev int64, records ...lease.Record) lease.Snapshot {
+		return lease.Snapshot{ClusterID: cluster, Revision: rev, Config: config, Records: records}
+	}
+	m := lease.Believe(lease.Memory{}, at("one", 10, a, b), now)
+	m = lease.Believe(m, at("two", 1), now)
+	m = lease.Believe(m, at("two", 2, a), now) // a is back
+	m = lease.Believe(m, at("two", 3), now)    // and leaves in good order
+	if got := remembered(m); got != "10.244.2.0/24" {
+		t.Errorf("left %q, want only what the new store never had", got)
+	}
+}

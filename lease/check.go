@@ -1,0 +1,153 @@
+package lease
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Rules are what records are checked against.
+type Rules struct {
+	Config NetworkConfig
+	Self   Self
+	// Own are our subnets; zero while we have none.
+	Own Subnets
+	// Underlay are the local and the advertised addresses of the tunnel. No peer's
+	// subnet may contain one.
+	Underlay []netip.Addr
+	// Store are the store's addresses. No peer's subnet may contain one.
+	Store []netip.Addr
+}
+
+// Check splits records into peers and those that are not believed, each with its
+// reason. Of two that overlap, one that was believed before wins, then the first
+// by subnet: so a new record cannot push out a peer. Our own record is in
+// neither. Both results are new slices, sorted by subnets.
+func (u Rules) Check(records []Record, before []Record) (peers []Record, rejected []Rejected) {
+	known := make(map[Subnets]string, len(before))
+	for _, r := range before {
+		known[r.Subnets] = r.Node()
+	}
+	ordered := slices.Clone(records)
+	rank := func(r Record) int {
+		if node, ok := known[r.Subnets]; ok && node == r.Node() {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(ordered, func(a, b Record) int {
+		if c := rank(a) - rank(b); c != 0 {
+			return c
+		}
+		return a.Compare(b.Subnets)
+	})
+	var earlier accepted
+	for _, r := range ordered {
+		if u.own(r) {
+			continue
+		}
+		reason, detail := u.check(r)
+		if reason == 0 {
+			reason, detail = earlier.clash(u.inUse(r.Subnets), r.Attrs)
+		}
+		if reason != 0 {
+			rejected = append(rejected, Rejected{Key: r.Key(), Reason: reason, Detail: detail, Revision: r.Revision})
+			continue
+		}
+		earlier.add(u.inUse(r.Subnets), r.Attrs)
+		peers = append(peers, r)
+	}
+	slices.SortFunc(peers, func(a, b Record) int { return a.Compare(b.Subnets) })
+	slices.SortFunc(rejected, func(a, b Rejected) int { return strings.Compare(a.Key, b.Key) })
+	return peers, rejected
+}
+
+// own reports whether r is the record that we hold, whoever's name is on it at
+// the moment: that is for the keeper to judge.
+func (u Rules) own(r Record) bool { return r.Subnets == u.Own && u.Own != Subnets{} }
+
+// inUse returns s without a family that the network has off.
+func (u Rules) inUse(s Subnets) Subnets {
+	if !u.Config.EnableIPv4 {
+		s.V4 = netip.Prefix{}
+	}
+	if !u.Config.EnableIPv6 {
+		s.V6 = netip.Prefix{}
+	}
+	return s
+}
+
+// check looks at one record by itself; reason 0 means that nothing is wrong.
+func (u Rules) check(r Record) (RejectReason, string) {
+	r.Subnets = u.inUse(r.Subnets)
+	if reason, detail := u.checkSubnets(r.Subnets); reason != 0 {
+		return reason, detail
+	}
+	switch u.Self.Owns(r.Attrs) {
+	case Ours:
+		return RejectOurAddress, "it carries our identity"
+	case Adoptable, Rival:
+		return RejectOurAddress, fmt.Sprintf("%s is our address", r.Address())
+	case Foreign:
+	}
+	reachable := false
+	for _, a := range []netip.Addr{r.PublicIP, r.PublicIPv6} {
+		switch {
+		case !a.IsValid():
+			continue
+		case !sendable(a):
+			return RejectAddress, fmt.Sprintf("no packet can be sent to %s", a)
+		case r.Contains(a) || u.Own.Contains(a):
+			return RejectAddress, fmt.Sprintf("%s is inside the overlay", a)
+		}
+		reachable = true
+	}
+	if !reachable {
+		return RejectAddress, "it has no address"
+	}
+	return 0, ""
+}
+
+func (u Rules) checkSubnets(s Subnets) (RejectReason, string) {
+	common := false
+	for _, f := range u.Config.ranges() {
+		p := s.V4
+		if f.network.Addr().Is6() {
+			p = s.V6
+		}
+		if !p.IsValid() {
+			continue
+		}
+		common = true
+		if p.Bits() < f.network.Bits() || !f.network.Contains(p.Addr()) {
+			return RejectOutside, fmt.Sprintf("%s is not inside %s", p, f.network)
+		}
+		if p.Bits() != f.bits {
+			return RejectLength, fmt.Sprintf("/%d, and the network's is /%d", p.Bits(), f.bits)
+		}
+	}
+	if !common {
+		return RejectFamily, "it has no subnet of a family that is on"
+	}
+	if s.Overlaps(u.Own) {
+		return RejectOverlapsOwn, fmt.Sprintf("%s is ours", u.Own)
+	}
+	for _, a := range u.Underlay {
+		if s.Contains(a) {
+			return RejectCoversUnderlay, fmt.Sprintf("it contains %s", a)
+		}
+	}
+	for _, a := range u.Store {
+		if s.Contains(a) {
+			return RejectCoversStore, fmt.Sprintf("it contains %s", a)
+		}
+	}
+	return 0, ""
+}
+
+// sendable reports whether a could be a node's address.
+func sendable(a netip.Addr) bool {
+	broadcast := netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.Is4In6() && a != broadcast
+}

@@ -1,0 +1,105 @@
+package lease
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// NetworkConfig is the network that all nodes share: flannel's JSON, checked and
+// with every default filled in. The fields of a family that is off are zero.
+// It is a value; Backend is shared between copies and never changed.
+type NetworkConfig struct {
+	// EnableIPv4 and EnableIPv6 say which families the overlay carries; at least one.
+	EnableIPv4, EnableIPv6 bool
+	// EnableNFTables asks for nftables instead of iptables.
+	EnableNFTables bool
+	// Network and IPv6Network are the overlay's address space, masked.
+	Network, IPv6Network netip.Prefix
+	// SubnetLen and IPv6SubnetLen are the prefix length, in bits, of every lease.
+	SubnetLen, IPv6SubnetLen int
+	// SubnetMin and SubnetMax are the base addresses of the first and the last subnet
+	// that is given out.
+	SubnetMin, SubnetMax         netip.Addr
+	IPv6SubnetMin, IPv6SubnetMax netip.Addr
+	// BackendType is Backend's Type in lower case, "udp" if Backend is absent.
+	BackendType string
+	// Backend is the object as it was written, nil if absent.
+	Backend json.RawMessage
+}
+
+// ConfigError is one fault in the network configuration.
+type ConfigError struct {
+	// Key is the JSON key at fault, "" if the text as a whole is.
+	Key string
+	// Got is what was found there.
+	Got string
+	// Want is what would be right.
+	Want string
+}
+
+func (e *ConfigError) Error() string {
+	if e.Key == "" {
+		return fmt.Sprintf("network config: %s: want %s", e.Got, e.Want)
+	}
+	return fmt.Sprintf("network config: %s is %s: want %s", e.Key, e.Got, e.Want)
+}
+
+// ParseNetworkConfig reads flannel's network configuration. Keys match in any
+// case and unknown keys are ignored, as with flannel. The error joins one
+// *ConfigError for each fault; errors.As finds the first. Beside an error only
+// BackendType, Backend and the families that are on count, and only if BackendType is
+// not empty: a backend can then add the faults that it finds.
+func ParseNetworkConfig(b []byte) (NetworkConfig, error) {
+	var p configParser
+	p.parse(b)
+	if len(p.faults) > 0 {
+		return NetworkConfig{
+			EnableIPv4: p.cfg.EnableIPv4, EnableIPv6: p.cfg.EnableIPv6,
+			BackendType: p.cfg.BackendType, Backend: p.cfg.Backend,
+		}, errors.Join(p.faults...)
+	}
+	return p.cfg, nil
+}
+
+// Equal reports whether both configurations mean the same; white space inside
+// Backend does not count.
+func (c NetworkConfig) Equal(d NetworkConfig) bool {
+	a, errA := json.Marshal(c)
+	b, errB := json.Marshal(d)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+// configJSON is the order in which a configuration is written.
+type configJSON struct {
+	EnableIPv4     bool
+	EnableIPv6     bool            `json:",omitempty"`
+	EnableNFTables bool            `json:",omitempty"`
+	Network        *netip.Prefix   `json:",omitempty"`
+	SubnetLen      int             `json:",omitempty"`
+	SubnetMin      *netip.Addr     `json:",omitempty"`
+	SubnetMax      *netip.Addr     `json:",omitempty"`
+	IPv6Network    *netip.Prefix   `json:",omitempty"`
+	IPv6SubnetLen  int             `json:",omitempty"`
+	IPv6SubnetMin  *netip.Addr     `json:",omitempty"`
+	IPv6SubnetMax  *netip.Addr     `json:",omitempty"`
+	Backend        json.RawMessage `json:",omitempty"`
+}
+
+// MarshalJSON writes every value in effect, in a form that ParseNetworkConfig and
+// flannel read back to the same configuration.
+func (c NetworkConfig) MarshalJSON() ([]byte, error) {
+	out := configJSON{
+		EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6, EnableNFTables: c.EnableNFTables,
+		SubnetLen: c.SubnetLen, IPv6SubnetLen: c.IPv6SubnetLen, Backend: c.Backend,
+	}
+	if c.EnableIPv4 {
+		out.Network, out.SubnetMin, out.SubnetMax = &c.Network, &c.SubnetMin, &c.SubnetMax
+	}
+	if c.EnableIPv6 {
+		out.IPv6Network, out.IPv6SubnetMin, out.IPv6SubnetMax = &c.IPv6Network, &c.IPv6SubnetMin, &c.IPv6SubnetMax
+	}
+	return json.Marshal(out)
+}

@@ -1,0 +1,184 @@
+package embedded_test
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/lease"
+	"weft/lease/etcd"
+	"weft/lease/etcd/embedded"
+	"weft/lease/etcd/etcdtest"
+)
+
+func start(t *testing.T, dir string) *embedded.Server {
+	t.Helper()
+	s, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, Listen: "127.0.0.1:0", NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func snapshot(t *testing.T, s *embedded.Server) (lease.Snapshot, *etcd.Store) {
+	t.Helper()
+	store, err := etcd.New(etcd.Config{Endpoints: s.Endpoints()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	snap, err := store.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snap, store
+}
+
+func TestRestartKeepsDataAndIdentity(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	s := start(t, dir)
+	first, store := snapshot(t, s)
+	sn := lease.Subnets{V4: netip.MustParsePrefix("10.5.1.0/24")}
+	if _, err := store.Put(t.Context(), sn, lease.Attrs{PublicIP: netip.MustParseAddr("192.0.2.1")}, lease.TTL, 0); err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- s.Wait(context.Background()) }()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; err != nil {
+		t.Errorf("Wait after Close: %v", err)
+	}
+	second, _ := snapshot(t, start(t, dir))
+	if second.ClusterID != first.ClusterID || len(second.Records) != 1 || second.Records[0].Subnets != sn {
+		t.Errorf("after a restart: cluster %s, was %s; records %v", second.ClusterID, first.ClusterID, second.Records)
+	}
+	if other, _ := snapshot(t, start(t, t.TempDir())); other.ClusterID == first.ClusterID {
+		t.Error("a new directory has the cluster id of another")
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	busy := start(t, t.TempDir())
+	cases := []struct {
+		cfg  embedded.Config
+		want string
+	}{
+		{embedded.Config{Dir: dir, Listen: "192.0.2.1:2379"}, "needs TLS (certificate and key) or --embedded-etcd-insecure"},
+		{embedded.Config{Dir: dir, Listen: "[::]:2379"}, "needs TLS"},
+		{embedded.Config{Dir: dir, Listen: "http://0.0.0.0:2379"}, "needs TLS"},
+		{embedded.Config{Dir: dir, Listen: "localhost"}, "want an address and port"},
+		{embedded.Config{Dir: dir, Listen: "https://127.0.0.1:1"}, "the scheme is http"},
+		{embedded.Config{Dir: dir, CertFile: "x"}, "go together"},
+		{embedded.Config{Dir: dir, CertFile: "/none", KeyFile: "/none"}, "no such file"},
+		{embedded.Config{Dir: dir, CAFile: "/none"}, "CA file needs"},
+		{embedded.Config{}, "no data directory"},
+		{embedded.Config{Dir: dir, Listen: strings.TrimPrefix(busy.Endpoints()[0], "http://")}, "in use"},
+	}
+	for _, c := range cases {
+		s, err := embedded.Start(t.Context(), c.cfg)
+		if err == nil {
+			_ = s.Close()
+			t.Errorf("%+v: started", c.cfg)
+		} else if !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.cfg, err, c.want)
+		}
+	}
+}
+
+func TestInsecureOnAllAddresses(t *testing.T) {
+	t.Parallel()
+	s, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Listen: "0.0.0.0:0", Insecure: true, NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if e := s.Endpoints()[0]; !strings.HasPrefix(e, "http://127.0.0.1:") {
+		t.Errorf("endpoint %s", e)
+	}
+	snapshot(t, s)
+}
+
+func TestStartGivesUp(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", NoSync: true})
+	if err == nil { // it was quicker than the select
+		_ = s.Close()
+	}
+}
+
+func TestWaitEndsWithContext(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := s.Wait(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBrokenDataIsAnError has etcd's log say "fatal", over which etcd exits.
+func TestBrokenDataIsAnError(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := start(t, dir).Close(); err != nil {
+		t.Fatal(err)
+	}
+	wals, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
+	if err != nil || len(wals) == 0 {
+		t.Fatalf("no write-ahead log in %s: %v", dir, err)
+	}
+	for _, f := range wals {
+		if err := os.WriteFile(f, bytes.Repeat([]byte("broken"), 1000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, Listen: "127.0.0.1:0", NoSync: true})
+	if err == nil {
+		_ = s.Close()
+		t.Fatal("it started on broken data")
+	}
+	t.Log(err)
+}
+
+func TestTLSWithClientCertificates(t *testing.T) {
+	t.Parallel()
+	ca := etcdtest.NewCA(t)
+	cert, key := ca.Leaf("server")
+	mine, myKey := ca.Leaf("client")
+	s, err := embedded.Start(t.Context(), embedded.Config{
+		Dir: t.TempDir(), Listen: "127.0.0.1:0", NoSync: true, CertFile: cert, KeyFile: key, CAFile: ca.File,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for _, c := range []struct {
+		cfg etcd.Config
+		ok  bool
+	}{
+		{etcd.Config{Endpoints: s.Endpoints(), CAFile: ca.File, RequestTimeout: 2 * time.Second}, false},
+		{etcd.Config{Endpoints: s.Endpoints(), CAFile: ca.File, CertFile: mine, KeyFile: myKey}, true},
+	} {
+		store, err := etcd.New(c.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = store.Snapshot(t.Context()); (err == nil) != c.ok {
+			t.Errorf("with certificate %q: %v", c.cfg.CertFile, err)
+		}
+		_ = store.Close()
+	}
+}

@@ -1,0 +1,72 @@
+// Package zapslog sends the log of etcd's client and server, which speak zap, to slog.
+package zapslog
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// New returns a zap logger that writes to log. Zap's levels become debug up to
+// warnings and warn above: what etcd calls a warning (a slow disk, a client that
+// went away) is not one for its user. A nil log discards everything.
+func New(log *slog.Logger, opts ...zap.Option) *zap.Logger {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return zap.New(core{log}, opts...)
+}
+
+type core struct{ log *slog.Logger }
+
+func level(l zapcore.Level) slog.Level {
+	if l >= zapcore.ErrorLevel {
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
+}
+
+// Enabled implements zapcore.LevelEnabler. Zap's debug and info records are many
+// and are not even built unless they would be shown.
+func (c core) Enabled(l zapcore.Level) bool {
+	return c.log.Enabled(context.Background(), level(l))
+}
+
+// With implements zapcore.Core.
+func (c core) With(fields []zapcore.Field) zapcore.Core {
+	return core{slog.New(c.log.Handler().WithAttrs(attrs(fields)))}
+}
+
+// Check implements zapcore.Core.
+func (c core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+
+// Write implements zapcore.Core.
+func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	r := slog.NewRecord(e.Time, level(e.Level), e.Message, 0)
+	r.AddAttrs(attrs(fields)...)
+	return c.log.Handler().Handle(context.Background(), r)
+}
+
+// Sync implements zapcore.Core.
+func (c core) Sync() error { return nil }
+
+func attrs(fields []zapcore.Field) []slog.Attr {
+	enc := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		f.AddTo(enc)
+	}
+	out := make([]slog.Attr, 0, len(enc.Fields))
+	for _, k := range slices.Sorted(maps.Keys(enc.Fields)) {
+		out = append(out, slog.Any(k, enc.Fields[k]))
+	}
+	return out
+}

@@ -1,0 +1,114 @@
+package etcd_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"weft/lease"
+	"weft/lease/etcd"
+	"weft/lease/etcd/etcdtest"
+)
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	auth := etcdtest.NewCA(t)
+	cert, key := auth.Leaf("server")
+	mine, myKey := auth.Leaf("client")
+	plain := etcdtest.StartWith(t, etcdtest.Options{Args: []string{"--cert-file=" + cert, "--key-file=" + key}})
+	mutual := etcdtest.StartWith(t, etcdtest.Options{Args: []string{
+		"--cert-file=" + cert, "--key-file=" + key, "--client-cert-auth", "--trusted-ca-file=" + auth.File,
+	}})
+	try := func(name, endpoint string, ok bool, change func(*etcd.Config)) {
+		t.Helper()
+		s := newStore(t, endpoint, change)
+		_, err := s.Snapshot(t.Context())
+		if (err == nil) != ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil {
+			t.Logf("%s: %v", name, err)
+			// With TLS 1.3 a refused client may see no more than the end of its connection.
+			if !strings.Contains(err.Error(), "certificate") && endpoint == plain.Endpoint() {
+				t.Errorf("%s: the error does not say why: %v", name, err)
+			}
+		}
+	}
+	ca := func(c *etcd.Config) { c.CAFile = auth.File }
+	try("CA only", plain.Endpoint(), true, ca)
+	try("CA only, no scheme", strings.TrimPrefix(plain.Endpoint(), "https://"), true, ca)
+	try("system's CAs", plain.Endpoint(), false, func(*etcd.Config) {})
+	try("another CA", plain.Endpoint(), false, func(c *etcd.Config) { c.CAFile = etcdtest.NewCA(t).File })
+	try("no client certificate", mutual.Endpoint(), false, ca)
+	both := func(c *etcd.Config) { c.CAFile, c.CertFile, c.KeyFile = auth.File, mine, myKey }
+	try("client certificate", mutual.Endpoint(), true, both)
+	s := newStore(t, mutual.Endpoint(), both)
+	w := watch(t, s)
+	put(t, s, 1, lease.TTL, 0)
+	w.records(t, 1)
+	_, _, lost := w.snapshot()
+	mutual.Kill()
+	w.lostAfter(t, lost)
+	mutual.Start()
+	put(t, s, 2, lease.TTL, 0)
+	w.records(t, 1, 2)
+}
+
+// TestLogin gives a role no more than flannel needs.
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	c, ctx := srv.Client(), t.Context()
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const prefix = "/coreos.com/network"
+	must(c.UserAdd(ctx, "root", "rootpw"))
+	must(c.UserGrantRole(ctx, "root", "root"))
+	must(c.RoleAdd(ctx, "node"))
+	must(c.RoleGrantPermission(ctx, "node", prefix+"/config", "", 0))
+	must(c.RoleGrantPermission(ctx, "node", prefix+"/subnets", prefix+"/subnett", 2))
+	must(c.UserAdd(ctx, "node", "nodepw"))
+	must(c.UserGrantRole(ctx, "node", "node"))
+	must(c.AuthEnable(ctx))
+
+	file := filepath.Join(t.TempDir(), "pw")
+	if err := os.WriteFile(file, []byte("nodepw\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	login := func(c *etcd.Config) { c.Username, c.PasswordFile = "node", file }
+	_, err := newStore(t, srv.Endpoint()).Snapshot(ctx)
+	if err == nil {
+		t.Error("a snapshot without login")
+	}
+	wrong := func(c *etcd.Config) { c.Username, c.Password = "node", etcd.NewSecret("wrongpw") }
+	_, err = newStore(t, srv.Endpoint(), wrong).Snapshot(ctx)
+	if !errors.Is(err, rpctypes.ErrAuthFailed) || strings.Contains(err.Error(), "wrongpw") {
+		t.Errorf("wrong password: %v", err)
+	}
+	s := newStore(t, srv.Endpoint(), login)
+	w := watch(t, s)
+	put(t, s, 1, lease.TTL, 0)
+	w.records(t, 1)
+	if err := s.CreateConfig(ctx, []byte("{}")); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		t.Errorf("config without permission: %v", err)
+	}
+	// A restart voids every token.
+	_, _, lost := w.snapshot()
+	srv.Kill()
+	w.lostAfter(t, lost)
+	fresh := newStore(t, srv.Endpoint(), login) // New does not need an etcd that answers
+	w2 := watch(t, fresh)
+	w2.lostAfter(t, 0)
+	srv.Start()
+	put(t, s, 2, lease.TTL, 0)
+	w.records(t, 1, 2)
+	w2.records(t, 1, 2)
+}

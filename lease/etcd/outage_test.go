@@ -1,0 +1,296 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weft/lease"
+	"weft/lease/etcd"
+	"weft/lease/etcd/etcdtest"
+)
+
+func TestWatchDeliversCompleteDebouncedSets(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	s := newStore(t, srv.Endpoint())
+	w := watch(t, s)
+	w.records(t)
+	var want []int
+	_, before, _ := w.snapshot()
+	for i := range 50 {
+		put(t, s, i, lease.TTL, 0)
+		want = append(want, i)
+	}
+	w.records(t, want...)
+	if _, after, _ := w.snapshot(); after-before > 25 {
+		t.Errorf("%d snapshots for 50 quick changes", after-before)
+	}
+	if err := s.CreateConfig(t.Context(), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the config", func() bool { last, _, _ := w.snapshot(); return string(last.Config) == "{}" })
+	if _, err := srv.Client().Delete(t.Context(), "/coreos.com/network/config"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "no config", func() bool { last, _, _ := w.snapshot(); return last.Config == nil })
+	rawPut(t, srv, "/coreos.com/network/config", "")
+	eventually(t, "an empty config", func() bool {
+		last, _, _ := w.snapshot()
+		return last.Config != nil && len(last.Config) == 0
+	})
+}
+
+func TestExpiryIsLearntBesideTheWatch(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	other := newStore(t, srv.Endpoint())
+	put(t, other, 1, time.Hour, 0)
+	put(t, other, 2, 0, 0)
+	w := watch(t, newStore(t, srv.Endpoint()))
+	w.records(t, 1, 2)
+	eventually(t, "the expiry", func() bool { last, _, _ := w.snapshot(); return !last.Records[0].Expires.IsZero() })
+	last, _, _ := w.snapshot()
+	if left := time.Until(last.Records[0].Expires); left < 59*time.Minute || left > 61*time.Minute {
+		t.Errorf("expires in %s, want an hour", left)
+	}
+	if !last.Records[1].Expires.IsZero() {
+		t.Error("a reservation expires")
+	}
+	put(t, other, 3, 2*time.Second, 0)
+	w.records(t, 1, 2, 3)
+	w.records(t, 1, 2)
+}
+
+func TestKillAndRestart(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	s := newStore(t, srv.Endpoint())
+	w := watch(t, s)
+	put(t, s, 1, lease.TTL, 0)
+	rev := put(t, s, 2, lease.TTL, 0)
+	w.records(t, 1, 2)
+	_, _, lost := w.snapshot()
+	srv.Kill()
+	w.lostAfter(t, lost)
+	cpu := cpuTime(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := s.Snapshot(ctx); err == nil {
+		t.Error("a snapshot of a dead etcd")
+	}
+	w.lostAfter(t, lost+1) // it goes on trying
+	t.Logf("CPU of this process during the outage, all tests included: %s", cpuTime(t)-cpu)
+	_, changes, _ := w.snapshot()
+	srv.Start()
+	w.changedAfter(t, changes) // recovery shows, though nothing changed
+	w.records(t, 1, 2)
+	if err := s.Delete(t.Context(), subnet(2), rev); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, 3, lease.TTL, 0)
+	w.records(t, 1, 3)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.missing[subnet(1).Key()] != 0 {
+		t.Error("a record went missing meanwhile")
+	}
+}
+
+func TestPauseIsNoticed(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	s := newStore(t, srv.Endpoint())
+	w := watch(t, s)
+	put(t, s, 1, lease.TTL, 0)
+	w.records(t, 1)
+	_, _, lost := w.snapshot()
+	srv.Pause()
+	w.silentAfter(t, lost)
+	_, changes, _ := w.snapshot()
+	srv.Resume()
+	w.changedAfter(t, changes)
+	put(t, s, 2, lease.TTL, 0)
+	w.records(t, 1, 2)
+}
+
+func TestDeadEndpointIsPassedOver(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	s := newStore(t, "http://127.0.0.1:1", func(c *etcd.Config) { c.Endpoints = append(c.Endpoints, srv.Endpoint()) })
+	w := watch(t, s)
+	put(t, s, 1, lease.TTL, 0)
+	w.records(t, 1)
+	if _, _, lost := w.snapshot(); lost != 0 {
+		t.Errorf("lost %v", w.losses)
+	}
+}
+
+func TestQuietWatchIsNotLost(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	w := watch(t, newStore(t, srv.Endpoint(), func(c *etcd.Config) { c.RelistEvery = time.Second }))
+	w.records(t)
+	_, before, _ := w.snapshot()
+	eventually(t, "lists", func() bool { _, n, _ := w.snapshot(); return n >= before+3 })
+	if _, _, lost := w.snapshot(); lost != 0 {
+		t.Errorf("lost %d times: %v", lost, w.losses)
+	}
+}
+
+func TestCompactionWhileDisconnected(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	proxy := newProxy(t, strings.TrimPrefix(srv.Endpoint(), "http://"))
+	near, far := newStore(t, srv.Endpoint()), newStore(t, "http://"+proxy.addr())
+	w := watch(t, far)
+	rev := put(t, near, 1, lease.TTL, 0)
+	put(t, near, 2, lease.TTL, 0)
+	w.records(t, 1, 2)
+	_, _, lost := w.snapshot()
+	proxy.cut()
+	w.lostAfter(t, lost)
+	if err := near.Delete(t.Context(), subnet(1), rev); err != nil {
+		t.Fatal(err)
+	}
+	put(t, near, 3, lease.TTL, 0)
+	srv.Compact()
+	proxy.mend()
+	w.records(t, 2, 3)
+}
+
+func TestResumeSeesWhatHappenedMeanwhile(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	proxy := newProxy(t, strings.TrimPrefix(srv.Endpoint(), "http://"))
+	near, far := newStore(t, srv.Endpoint()), newStore(t, "http://"+proxy.addr())
+	w := watch(t, far)
+	rev := put(t, near, 1, lease.TTL, 0)
+	w.records(t, 1)
+	for i := range 3 {
+		_, _, lost := w.snapshot()
+		proxy.cut()
+		w.lostAfter(t, lost)
+		if err := near.Delete(t.Context(), subnet(1+i), rev); err != nil {
+			t.Fatal(err)
+		}
+		rev = put(t, near, 2+i, lease.TTL, 0)
+		proxy.mend()
+		w.records(t, 2+i)
+	}
+}
+
+func TestWipedStoreIsAnotherOne(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	s := newStore(t, srv.Endpoint())
+	w := watch(t, s)
+	put(t, s, 1, lease.TTL, 0)
+	first := w.records(t, 1)
+	srv.Wipe()
+	second := w.records(t)
+	if second.ClusterID == first.ClusterID || second.ClusterID == "" {
+		t.Errorf("cluster %q became %q", first.ClusterID, second.ClusterID)
+	}
+	put(t, s, 2, lease.TTL, 0)
+	w.records(t, 2)
+	// With the same flags the cluster id stays; the revision tells.
+	put(t, s, 3, lease.TTL, 0)
+	third := w.records(t, 2, 3)
+	srv.WipeSameCluster()
+	fourth := w.records(t)
+	if fourth.ClusterID != third.ClusterID || fourth.Revision >= third.Revision {
+		t.Errorf("cluster %s at %d became %s at %d", third.ClusterID, third.Revision, fourth.ClusterID, fourth.Revision)
+	}
+}
+
+func TestRestoredStoreGoesBack(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	s := newStore(t, srv.Endpoint())
+	w := watch(t, s)
+	put(t, s, 1, lease.TTL, 0)
+	w.records(t, 1)
+	dir := srv.Snapshot()
+	for i := 2; i < 6; i++ {
+		put(t, s, i, lease.TTL, 0)
+	}
+	newer := w.records(t, 1, 2, 3, 4, 5)
+	srv.Restore(dir)
+	older := w.records(t, 1)
+	if older.ClusterID != newer.ClusterID || older.Revision >= newer.Revision {
+		t.Errorf("cluster %s at %d became %s at %d", newer.ClusterID, newer.Revision, older.ClusterID, older.Revision)
+	}
+	put(t, s, 7, lease.TTL, 0)
+	w.records(t, 1, 7)
+}
+
+// TestBlackHole drops every packet between client and etcd, which lives in a network
+// namespace: no reset, no answer, no acknowledgement.
+func TestBlackHole(t *testing.T) {
+	t.Parallel()
+	addr, drop, pass := blackHole(t)
+	srv := etcdtest.StartWith(t, etcdtest.Options{Listen: addr, Wrap: []string{"ip", "netns", "exec", holeName()}})
+	s := newStore(t, srv.Endpoint())
+	w := watch(t, s)
+	put(t, s, 1, lease.TTL, 0)
+	w.records(t, 1)
+	_, _, lost := w.snapshot()
+	drop()
+	w.silentAfter(t, lost)
+	w.lostAfter(t, lost+1)
+	_, changes, _ := w.snapshot()
+	pass()
+	healed := time.Now()
+	w.changedAfter(t, changes)
+	t.Logf("back %s after the path healed", time.Since(healed).Round(time.Millisecond))
+	put(t, s, 2, lease.TTL, 0)
+	w.records(t, 1, 2)
+}
+
+func holeName() string { return fmt.Sprintf("wetcd%d", os.Getpid()) }
+
+func blackHole(t *testing.T) (addr netip.Addr, drop, pass func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test makes a network namespace: run it as root")
+	}
+	run := func(line string) {
+		t.Helper()
+		f := strings.Fields(line)
+		if out, err := exec.Command(f[0], f[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s (apt-get install iproute2 nftables)", line, err, out)
+		}
+	}
+	ns := holeName()
+	near, far := ns[1:]+"a", ns[1:]+"b" // at most 15 bytes
+	run("ip netns add " + ns)
+	t.Cleanup(func() { run("ip netns del " + ns) })
+	run("ip link add " + near + " type veth peer name " + far + " netns " + ns)
+	run("ip addr add 198.18.77.1/30 dev " + near)
+	run("ip link set " + near + " up")
+	run("ip -n " + ns + " addr add 198.18.77.2/30 dev " + far)
+	run("ip -n " + ns + " link set " + far + " up")
+	run("ip -n " + ns + " link set lo up")
+	nft := "ip netns exec " + ns + " nft "
+	return netip.MustParseAddr("198.18.77.2"), func() {
+		run(nft + "add table ip hole")
+		run(nft + "add chain ip hole in { type filter hook input priority 0 ; policy drop ; }")
+		run(nft + "add chain ip hole out { type filter hook output priority 0 ; policy drop ; }")
+	}, func() { run(nft + "delete table ip hole") }
+}
+
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,159 @@
+// Package etcd keeps leases in etcd v3, in flannel's layout and to the letter:
+//
+//	<prefix>/config            the network configuration
+//	<prefix>/subnets/<subnets> one record per node, bound to an etcd lease of 24 h
+//
+// Reads of the records take the range that flannel takes, every key that begins
+// with <prefix>/subnets, so that what would disturb flannel is seen here too.
+//
+// A watch goes: list at one revision → watch from the next → debounce → complete
+// snapshot. It owns its gRPC stream instead of using the client library's watcher,
+// which resumes by itself: silently, and against a store that was wiped or restored
+// it then waits for a revision that is years away.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"weft/lease"
+)
+
+// Errors that callers can test for, beside lease.ErrConflict.
+var (
+	// ErrClosed says that the Store was closed.
+	ErrClosed = errors.New("the store is closed")
+	// ErrNotFound says that there is no such record.
+	ErrNotFound = errors.New("no such record in the store")
+)
+
+// Store is a lease.Store in etcd. It is safe for concurrent use.
+type Store struct {
+	cfg      resolved
+	keys     keys
+	log      *slog.Logger
+	expiries expiries
+
+	dialing chan struct{} // held while a client is made; a channel, so that waiting ends with ctx
+	mu      sync.Mutex    // protects cur and closed, never held during I/O
+	cur     *clientv3.Client
+	closed  bool
+}
+
+var _ lease.Store = (*Store)(nil)
+
+// New returns a Store for a Config that passes its Check. It does not connect: the
+// first request does. The caller closes the Store.
+func New(cfg Config) (*Store, error) {
+	r, err := cfg.resolve()
+	if err != nil {
+		return nil, err
+	}
+	return &Store{cfg: r, keys: newKeys(r.Prefix), log: r.Logger, dialing: make(chan struct{}, 1)}, nil
+}
+
+// Endpoints returns the URLs in use. The caller owns the slice.
+func (s *Store) Endpoints() []string { return append([]string(nil), s.cfg.Endpoints...) }
+
+// Close ends the connection. Requests under way fail; a Watch goes on failing until
+// its context ends.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	c := s.cur
+	s.cur, s.closed = nil, true
+	s.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	return c.Close()
+}
+
+// request connects if need be and calls do with a context that ends after RequestTimeout.
+func (s *Store) request(ctx context.Context, do func(context.Context, *clientv3.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
+	defer cancel()
+	ctx, fault := withConnFault(ctx)
+	c, err := s.conn(ctx)
+	if err == nil {
+		err = do(ctx, c)
+	}
+	return fault.explain(err)
+}
+
+// Snapshot implements lease.Store. Records carry Expires only where it is already
+// known: etcd tells it per lease, and a snapshot does not wait for thousands of answers.
+func (s *Store) Snapshot(ctx context.Context) (lease.Snapshot, error) {
+	v := newView(s.keys)
+	if err := s.list(ctx, v); err != nil {
+		return lease.Snapshot{}, err
+	}
+	return v.snapshot(&s.expiries), nil
+}
+
+// list reads everything at one revision into v, which is replaced.
+func (s *Store) list(ctx context.Context, v *view) error {
+	return s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		resp, err := c.Txn(ctx).Then(
+			clientv3.OpGet(s.keys.config),
+			clientv3.OpGet(s.keys.subnets, clientv3.WithPrefix()),
+		).Commit()
+		if err != nil {
+			return fmt.Errorf("read %s: %w", s.keys.prefix, err)
+		}
+		config, records := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+		v.reset(clusterID(resp.Header.ClusterId), resp.Header.Revision, append(config, records...))
+		return nil
+	})
+}
+
+// Remaining implements lease.Store. The error is ErrNotFound if there is no such record.
+func (s *Store) Remaining(ctx context.Context, sn lease.Subnets) (left time.Duration, err error) {
+	key, err := s.keys.record(sn)
+	if err != nil {
+		return 0, err
+	}
+	err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		resp, err := c.Get(ctx, key)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", key, err)
+		}
+		if len(resp.Kvs) == 0 {
+			return fmt.Errorf("read %s: %w", key, ErrNotFound)
+		}
+		id := resp.Kvs[0].Lease
+		if id == 0 {
+			return nil
+		}
+		if left, err = timeToLive(ctx, c, id); err != nil {
+			return fmt.Errorf("expiry of %s: %w", key, err)
+		}
+		if left <= 0 { // its lease ended between the two reads
+			return fmt.Errorf("expiry of %s: %w", key, ErrNotFound)
+		}
+		return nil
+	})
+	return left, err
+}
+
+// CreateConfig implements lease.Store. It is not an error if there is a config already.
+func (s *Store) CreateConfig(ctx context.Context, config []byte) error {
+	return s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Txn(ctx).
+			If(clientv3.Compare(clientv3.Version(s.keys.config), "=", 0)).
+			Then(clientv3.OpPut(s.keys.config, string(config))).
+			Commit()
+		if err != nil {
+			return fmt.Errorf("create %s: %w", s.keys.config, err)
+		}
+		return nil
+	})
+}
+
+func clusterID(id uint64) string { return strconv.FormatUint(id, 16) }

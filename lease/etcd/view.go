@@ -1,0 +1,107 @@
+package etcd
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"weft/lease"
+)
+
+// view is what the store holds, kept up to date from a list and events. It does no
+// I/O and is not safe for concurrent use.
+type view struct {
+	keys    keys
+	cluster string
+	listed  int64 // revision of the last list; 0 before the first
+	// config and records arrive on two watches, whose events are in order each but
+	// not with the other's; so each has its own revision up to which it was seen.
+	configSeen, recordsSeen int64
+	config                  []byte
+	entries                 map[string]entry
+}
+
+func newView(k keys) *view { return &view{keys: k} }
+
+// reset replaces everything by a list that was read at revision.
+func (v *view) reset(cluster string, revision int64, kvs []*mvccpb.KeyValue) {
+	v.cluster, v.listed = cluster, revision
+	v.configSeen, v.recordsSeen = revision, revision
+	v.config, v.entries = nil, make(map[string]entry, len(kvs))
+	for _, kv := range kvs {
+		v.put(kv)
+	}
+}
+
+// apply takes over one event, unless the last list included it. It reports whether
+// anything may have changed.
+func (v *view) apply(e *mvccpb.Event) bool {
+	key, rev := string(e.Kv.Key), e.Kv.ModRevision
+	if rev <= v.listed {
+		return false
+	}
+	switch {
+	case key == v.keys.config:
+		v.configSeen = max(v.configSeen, rev)
+	case strings.HasPrefix(key, v.keys.subnets):
+		v.recordsSeen = max(v.recordsSeen, rev)
+	default:
+		return false
+	}
+	if e.Type == mvccpb.DELETE {
+		v.remove(key)
+	} else {
+		v.put(e.Kv)
+	}
+	return true
+}
+
+func (v *view) put(kv *mvccpb.KeyValue) {
+	if key := string(kv.Key); key == v.keys.config {
+		v.config = append([]byte{}, kv.Value...) // empty is not absent
+	} else {
+		v.entries[key] = v.keys.decode(kv)
+	}
+}
+
+func (v *view) remove(key string) {
+	if key == v.keys.config {
+		v.config = nil
+	} else {
+		delete(v.entries, key)
+	}
+}
+
+// snapshot returns a copy that the receiver may keep.
+func (v *view) snapshot(x *expiries) lease.Snapshot {
+	s := lease.Snapshot{
+		ClusterID: v.cluster,
+		Revision:  max(v.configSeen, v.recordsSeen),
+		Config:    slices.Clone(v.config),
+		Records:   make([]lease.Record, 0, len(v.entries)),
+	}
+	for _, key := range slices.Sorted(maps.Keys(v.entries)) {
+		e := v.entries[key]
+		if e.bad != nil {
+			s.Bad = append(s.Bad, *e.bad)
+			continue
+		}
+		e.record.Expires = x.get(e.lease)
+		s.Records = append(s.Records, e.record)
+	}
+	return s
+}
+
+// leases returns the lease of every record that has one.
+func (v *view) leases() map[clientv3.LeaseID]struct{} {
+	ids := make(map[clientv3.LeaseID]struct{}, len(v.entries))
+	for _, e := range v.entries {
+		if e.lease != clientv3.NoLease {
+			ids[e.lease] = struct{}{}
+		}
+	}
+	return ids
+}

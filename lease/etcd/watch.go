@@ -1,0 +1,216 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"weft/lease"
+)
+
+const (
+	quiet    = 100 * time.Millisecond // a snapshot waits for this much silence
+	patience = 500 * time.Millisecond // but no longer than this
+	// Between attempts. No longer than a second: with the connection's own back-off it
+	// bounds how late a change is learnt after an outage.
+	retryMin = 100 * time.Millisecond
+	retryMax = time.Second
+	// relistSoon is when a list confirms what a resumed watch made of things: a store
+	// that was restored and has since grown past our revision looks like ours.
+	relistSoon = 20 * time.Second
+)
+
+// Watch implements lease.Store. changed and lost are called from one goroutine, never
+// at the same time; while one runs, no event is read. lost is called once for each
+// failed attempt, and changed at the end of an outage even if nothing did change.
+// Watch returns the error of ctx.
+func (s *Store) Watch(ctx context.Context, changed func(lease.Snapshot), lost func(error)) error {
+	w := &watch{store: s, view: newView(s.keys), changed: changed, learner: newLearner(s)}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { w.learner.run(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	retry := retryMin
+	for {
+		began := time.Now()
+		err := w.session(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, errStale) {
+			w.view.listed = 0
+			s.log.Debug("etcd: list again", "reason", err)
+		} else {
+			lost(err)
+		}
+		if time.Since(began) > s.cfg.RequestTimeout+retryMax { // it had worked for a while
+			retry = retryMin
+		}
+		select {
+		case <-time.After(jitter(retry)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		retry = min(2*retry, retryMax)
+	}
+}
+
+// jitter returns 80 to 100 % of d.
+func jitter(d time.Duration) time.Duration { return d - rand.N(d/5+1) }
+
+// watch is the state of one Watch.
+type watch struct {
+	store   *Store
+	view    *view
+	changed func(lease.Snapshot)
+	learner *learner
+}
+
+// session lists or resumes, then follows one stream until it fails.
+func (w *watch) session(ctx context.Context) error {
+	relist, resumed := w.store.cfg.RelistEvery, true
+	if w.view.listed != 0 {
+		err := w.confirm(ctx)
+		if err != nil && !errors.Is(err, errStale) {
+			return err
+		}
+		if err != nil {
+			w.view.listed = 0
+		} else {
+			relist = min(relist, relistSoon)
+		}
+	}
+	if w.view.listed == 0 {
+		if err := w.list(ctx); err != nil {
+			return err
+		}
+		resumed = false
+	}
+	c, err := w.store.conn(ctx)
+	if err != nil {
+		return err
+	}
+	st, err := w.store.openStream(ctx, c, w.view)
+	if err != nil {
+		return err
+	}
+	defer st.close()
+	// The end of an outage is told even if nothing changed.
+	st.dirty = st.dirty || resumed
+	return w.follow(ctx, st, relist)
+}
+
+// list reads everything and hands it on.
+func (w *watch) list(ctx context.Context) error {
+	if err := w.store.list(ctx, w.view); err != nil {
+		return err
+	}
+	w.emit()
+	return nil
+}
+
+func (w *watch) emit() {
+	w.learner.wish(w.store.expiries.missing(w.view.leases()))
+	w.changed(w.view.snapshot(&w.store.expiries))
+}
+
+// confirm asks whether the store is still the one that we know and has not gone back.
+func (w *watch) confirm(ctx context.Context) error {
+	return w.store.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		resp, err := c.Get(ctx, w.view.keys.config, clientv3.WithCountOnly())
+		if err != nil {
+			return fmt.Errorf("read %s: %w", w.view.keys.config, err)
+		}
+		known := max(w.view.configSeen, w.view.recordsSeen)
+		switch id := clusterID(resp.Header.ClusterId); {
+		case id != w.view.cluster:
+			return fmt.Errorf("%w: cluster %s became %s", errStale, w.view.cluster, id)
+		case resp.Header.Revision < known:
+			return fmt.Errorf("%w: revision went from %d back to %d", errStale, known, resp.Header.Revision)
+		}
+		return nil
+	})
+}
+
+// follow applies what st delivers, until st fails, falls silent or ctx ends.
+func (w *watch) follow(ctx context.Context, st *stream, relist time.Duration) error {
+	cfg := &w.store.cfg
+	emit := time.NewTimer(0)
+	if !st.dirty {
+		emit.Stop()
+	}
+	list := time.NewTimer(jitter(relist))
+	ping := time.NewTimer(cfg.PingEvery)
+	defer emit.Stop()
+	defer list.Stop()
+	defer ping.Stop()
+	var since time.Time // of the first change not yet handed on
+	asked := false      // ping is the deadline for an answer
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case resp, ok := <-st.C:
+			if !ok {
+				return fmt.Errorf("watch %s: %w", w.view.keys.prefix, st.err)
+			}
+			asked = false
+			ping.Reset(cfg.PingEvery)
+			dirty, err := w.take(resp)
+			if err != nil {
+				return fmt.Errorf("watch %s: %w", w.view.keys.prefix, err)
+			}
+			if dirty {
+				since = firstOf(since, time.Now())
+				emit.Reset(min(quiet, time.Until(since.Add(patience))))
+			}
+		case <-emit.C:
+			since = time.Time{}
+			w.emit()
+		case <-w.learner.learnt:
+			since = firstOf(since, time.Now())
+			emit.Reset(quiet)
+		case <-list.C:
+			emit.Stop()
+			since = time.Time{}
+			if err := w.list(ctx); err != nil {
+				return err
+			}
+			list.Reset(jitter(cfg.RelistEvery))
+		case <-ping.C:
+			if asked {
+				return fmt.Errorf("watch %s: etcd is silent since %s", w.view.keys.prefix, cfg.PingEvery+cfg.PingTimeout)
+			}
+			if err := st.ping(); err != nil {
+				return fmt.Errorf("watch %s: %w", w.view.keys.prefix, err)
+			}
+			asked = true
+			ping.Reset(cfg.PingTimeout)
+		}
+	}
+}
+
+func firstOf(a, b time.Time) time.Time {
+	if a.IsZero() {
+		return b
+	}
+	return a
+}
+
+// take applies one response and reports whether it changed anything.
+func (w *watch) take(resp *pb.WatchResponse) (dirty bool, err error) {
+	if err := fault(resp, w.view.cluster); err != nil {
+		return false, err
+	}
+	for _, e := range resp.Events {
+		dirty = w.view.apply(e) || dirty
+	}
+	return dirty, nil
+}

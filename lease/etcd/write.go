@@ -1,0 +1,133 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"weft/lease"
+)
+
+// Put implements lease.Store. Each write with a ttl is bound to an etcd lease of its
+// own, as flannel does it; the lease of the record that is replaced is left to end
+// with nothing bound to it. A ttl is rounded up to whole seconds.
+func (s *Store) Put(ctx context.Context, sn lease.Subnets, a lease.Attrs, ttl time.Duration, ifRevision int64) (revision int64, err error) {
+	key, err := s.keys.record(sn)
+	if err != nil {
+		return 0, err
+	}
+	value, err := lease.EncodeAttrs(a)
+	if err != nil {
+		return 0, fmt.Errorf("encode %s: %w", key, err)
+	}
+	id, err := s.grant(ctx, ttl)
+	if err != nil {
+		return 0, fmt.Errorf("write %s: %w", key, err)
+	}
+	put := clientv3.OpPut(key, string(value))
+	if id != clientv3.NoLease {
+		put = clientv3.OpPut(key, string(value), clientv3.WithLease(id))
+	}
+	err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		revision, err = swap(ctx, c, key, ifRevision, put)
+		return err
+	})
+	if err == nil {
+		s.expiries.set(id, time.Now().Add(ttl))
+		return revision, nil
+	}
+	if id != clientv3.NoLease {
+		if rev, done := s.settle(ctx, key, id, err); done {
+			return rev, nil
+		}
+	}
+	return 0, fmt.Errorf("write %s: %w", key, err)
+}
+
+// Delete implements lease.Store. A record that is gone already is a conflict.
+func (s *Store) Delete(ctx context.Context, sn lease.Subnets, ifRevision int64) error {
+	key, err := s.keys.record(sn)
+	if err != nil {
+		return err
+	}
+	err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		_, err := swap(ctx, c, key, ifRevision, clientv3.OpDelete(key))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", key, err)
+	}
+	return nil
+}
+
+// swap does op if the modification revision of key is ifRevision; that of an absent key is 0.
+func swap(ctx context.Context, c *clientv3.Client, key string, ifRevision int64, op clientv3.Op) (int64, error) {
+	cmp := clientv3.Compare(clientv3.ModRevision(key), "=", ifRevision)
+	if ifRevision == 0 {
+		cmp = clientv3.Compare(clientv3.Version(key), "=", 0) // as flannel creates
+	}
+	resp, err := c.Txn(ctx).If(cmp).Then(op).Commit()
+	switch {
+	case err != nil:
+		return 0, err
+	case !resp.Succeeded:
+		return 0, lease.ErrConflict
+	}
+	return resp.Header.Revision, nil
+}
+
+// grant returns a new etcd lease, or none for a record that does not expire.
+func (s *Store) grant(ctx context.Context, ttl time.Duration) (id clientv3.LeaseID, err error) {
+	if ttl <= 0 {
+		return clientv3.NoLease, nil
+	}
+	err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		resp, err := c.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
+		if err != nil {
+			return fmt.Errorf("grant a lease of %s: %w", ttl, err)
+		}
+		id = resp.ID
+		return nil
+	})
+	return id, err
+}
+
+// settle clears up after a write that returned cause. If etcd refused the write, its
+// lease is revoked. If the answer was lost, the write may have happened: then the
+// record says so, and done is true. When that cannot be learnt either, the lease is
+// left alone, since revoking it would delete the record if the write did happen.
+func (s *Store) settle(ctx context.Context, key string, id clientv3.LeaseID, cause error) (revision int64, done bool) {
+	_ = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		if !lostAnswer(cause) {
+			_, err := c.Revoke(ctx, id)
+			return err
+		}
+		resp, err := c.Get(ctx, key)
+		if err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].Lease == int64(id) {
+			revision, done = resp.Kvs[0].ModRevision, true
+		}
+		return err
+	})
+	return revision, done
+}
+
+// lostAnswer reports whether a write that failed with err may have been done all the same.
+func lostAnswer(err error) bool {
+	if errors.Is(err, lease.ErrConflict) {
+		// Unless the client library repeated our own write after a lost answer, which
+		// it does not do for writes.
+		return false
+	}
+	switch status.Code(err) {
+	case codes.PermissionDenied, codes.InvalidArgument, codes.FailedPrecondition, codes.NotFound,
+		codes.ResourceExhausted, codes.Unauthenticated, codes.OutOfRange, codes.Unimplemented:
+		return false
+	default:
+		return true
+	}
+}

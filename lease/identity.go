@@ -1,0 +1,139 @@
+package lease
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// nodeFile is where the identity lives in the cache directory.
+const nodeFile = "node-id"
+
+// machineID is where systemd and D-Bus keep the machine's identity.
+const machineID = "/etc/machine-id"
+
+// IdentitySource says where a node's identity came from.
+type IdentitySource uint8
+
+// The sources, in the order in which they are tried.
+const (
+	_ IdentitySource = iota
+	// IdentityGiven: the operator named it.
+	IdentityGiven
+	// IdentityStored: it was in the cache directory.
+	IdentityStored
+	// IdentityMachine: it was derived from the machine's id, and stored.
+	IdentityMachine
+	// IdentityRandom: there is no machine id, as in most containers; it was drawn, and
+	// stored. It lasts as long as the cache directory.
+	IdentityRandom
+)
+
+func (s IdentitySource) String() string {
+	switch s {
+	case IdentityGiven:
+		return "given"
+	case IdentityStored:
+		return "stored"
+	case IdentityMachine:
+		return "machine-id"
+	case IdentityRandom:
+		return "random"
+	}
+	return "invalid"
+}
+
+// IdentityOptions says where to look for the node's identity.
+type IdentityOptions struct {
+	// Given is the operator's choice; it wins and is not stored. "" if there is none.
+	Given string
+	// CacheDir holds the stored identity. It is made if it is missing.
+	CacheDir string
+	// MachineID is the file to derive an identity from; "" means /etc/machine-id.
+	MachineID string
+}
+
+// LoadIdentity returns the node's identity, which stays the same across restarts
+// and changes of address. One derived from the machine's id is stored before it
+// is returned, so that a new machine id does not make a new node.
+func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
+	if o.Given != "" {
+		if !validNode(o.Given) {
+			return "", 0, fmt.Errorf("node id %q: want 1 to %d letters, digits, dots, dashes or underscores", o.Given, maxNode)
+		}
+		return o.Given, IdentityGiven, nil
+	}
+	path := filepath.Join(o.CacheDir, nodeFile)
+	stored, err := os.ReadFile(path)
+	switch id := string(bytes.TrimSpace(stored)); {
+	case err == nil && validNode(id):
+		return id, IdentityStored, nil
+	case err == nil:
+		return "", 0, fmt.Errorf("%s holds no node id: delete it to derive one again, or name one with --node-id", path)
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", 0, fmt.Errorf("read node id: %w", err)
+	}
+	source := IdentityMachine
+	id, err := deriveIdentity(o.MachineID)
+	if errors.Is(err, fs.ErrNotExist) {
+		source, err = IdentityRandom, nil
+		id = randomIdentity()
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	if err := writeFile(path, []byte(id+"\n")); err != nil {
+		return "", 0, fmt.Errorf("store node id: %w", err)
+	}
+	return id, source, nil
+}
+
+// randomIdentity is 128 bits that nobody else has.
+func randomIdentity() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return hex.EncodeToString(b[:])
+}
+
+// deriveIdentity hashes the machine's id, which machine-id(5) asks to keep
+// secret: it is the key of the hash.
+func deriveIdentity(path string) (string, error) {
+	if path == "" {
+		path = machineID
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("derive node id (name one with --node-id): %w", err)
+	}
+	id := bytes.TrimSpace(b)
+	if raw, err := hex.DecodeString(string(id)); err != nil || len(raw) != 16 {
+		return "", fmt.Errorf("derive node id: %s holds no machine id: name a node id with --node-id", path)
+	}
+	h := hmac.New(sha256.New, id)
+	h.Write([]byte("weft node identity 1"))
+	return hex.EncodeToString(h.Sum(nil)[:16]), nil
+}
+
+// maxNode is the longest identity, in bytes: what a host name's label may hold.
+const maxNode = 63
+
+func validNode(id string) bool {
+	if len(id) == 0 || len(id) > maxNode {
+		return false
+	}
+	for _, c := range []byte(id) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return true
+}

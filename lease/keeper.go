@@ -1,0 +1,220 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// State is where a node's own lease stands.
+type State uint8
+
+// The states. The zero value is a bug.
+const (
+	_ State = iota
+	// Acquiring: no lease yet.
+	Acquiring
+	// Unconfirmed: serving the cached lease; the store has not been heard.
+	Unconfirmed
+	// Held: the store has our record.
+	Held
+	// Expired: our record has ended, or is gone, and no other owner has been seen.
+	// We go on serving.
+	Expired
+	// Lost: another owner has the subnet; we have given it up and look for another.
+	Lost
+	// Cloned: another process writes as us; we have given the subnet up, until a restart.
+	Cloned
+)
+
+func (s State) String() string {
+	switch s {
+	case Acquiring:
+		return "acquiring"
+	case Unconfirmed:
+		return "unconfirmed"
+	case Held:
+		return "held"
+	case Expired:
+		return "expired"
+	case Lost:
+		return "lost"
+	case Cloned:
+		return "cloned"
+	}
+	return "invalid"
+}
+
+// Local is what this node says about itself. It may change while a keeper runs.
+type Local struct {
+	// Attrs is what we publish. Weft is made if it is nil, and Weft.Node is set.
+	Attrs Attrs
+	// Underlay are the local and the advertised addresses of the tunnel.
+	Underlay []netip.Addr
+	// Store are the addresses of the store's endpoints.
+	Store []netip.Addr
+}
+
+// Options is what a keeper needs. Required: Node, Config and Local.Attrs.
+type Options struct {
+	// Node is our identity.
+	Node string
+	// Config is the network. It stays until a restart; see ConfigChangedError.
+	Config NetworkConfig
+	// Seed is written to the store as its configuration if it has none; nil never.
+	Seed []byte
+	// Local is what we say about ourselves at first; see SetLocal.
+	Local Local
+	// Previous is the subnet that we had before, if the cache does not say; may be zero.
+	Previous Subnets
+	// RenewMargin is how long before expiry a record is renewed: 1 minute to
+	// 23 h 59 min. Zero means an hour.
+	RenewMargin time.Duration
+	// Cache keeps the last good state; nil for none. Cached is what it held, nil
+	// if nothing: with it, Run serves at once and confirms the lease later.
+	Cache  *Cache
+	Cached *Cached
+	// Publish gets every new complete Set, from one goroutine at a time. It must
+	// not block: hand the set to a channel that keeps the latest. nil drops them.
+	Publish func(Set)
+	// Rand draws subnets and jitter; nil means a random seed.
+	Rand *rand.Rand
+	// Logger gets one line per change of state; nil drops them.
+	Logger *slog.Logger
+}
+
+// Keeper keeps one node's lease alive and publishes who else has one. Its methods
+// are safe for concurrent use; Acquire and Run take turns.
+type Keeper struct {
+	store Store
+	o     Options
+	log   *slog.Logger
+
+	turn sync.Mutex // held by Acquire and by Run; it protects the loop's state below
+	loopState
+
+	mu     sync.Mutex // protects local and status
+	local  Local
+	status Status
+
+	changed chan struct{} // capacity 1: local has changed
+}
+
+// loopState belongs to whichever of Acquire and Run is running.
+type loopState struct {
+	held      *holding   // nil while we have no subnet
+	previous  Subnets    // what to ask for when held is nil
+	written   Attrs      // what the store's record of us says
+	renew     time.Time  // when held is due; zero for a reservation
+	gone      bool       // the record of held is not in the store
+	cloned    bool       // do not write until a restart
+	doubt     bool       // read the store again before the next write
+	seed      bool       // the store has no configuration, and we have one
+	confirmed bool       // a store has answered since we started
+	awaited   bool       // the watch has said nothing yet
+	mem       Memory     // what we believe
+	bad       []Rejected // of the last snapshot
+	published *Set       // the last one; nil before the first
+	retry     time.Time  // no write before this
+	failures  int        // in a row
+	silent    time.Time  // since when the store does not answer; zero while it does
+	races     int        // lost in a row
+}
+
+// NewKeeper returns a keeper that does nothing yet. The error joins every fault
+// in the options.
+func NewKeeper(store Store, o Options) (*Keeper, error) {
+	var faults []error
+	if o.RenewMargin == 0 {
+		o.RenewMargin = time.Hour
+	}
+	if o.RenewMargin < time.Minute || o.RenewMargin > TTL-time.Minute {
+		faults = append(faults, fmt.Errorf("renew margin %s: want 1m to 23h59m", o.RenewMargin))
+	}
+	if !validNode(o.Node) {
+		faults = append(faults, fmt.Errorf("node id %q is not valid", o.Node))
+	}
+	if !o.Config.EnableIPv4 && !o.Config.EnableIPv6 {
+		faults = append(faults, errors.New("the network configuration is missing"))
+	}
+	if o.Config.EnableIPv4 && !o.Local.Attrs.PublicIP.Is4() {
+		faults = append(faults, fmt.Errorf("EnableIPv4 true: want an IPv4 address to publish, not %s", o.Local.Attrs.PublicIP))
+	}
+	if o.Config.EnableIPv6 && !family6.is(o.Local.Attrs.PublicIPv6) {
+		faults = append(faults, fmt.Errorf("EnableIPv6 true: want an IPv6 address to publish, not %s", o.Local.Attrs.PublicIPv6))
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Rand == nil {
+		o.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	if o.Publish == nil {
+		o.Publish = func(Set) {}
+	}
+	k := &Keeper{store: store, o: o, log: o.Logger, changed: make(chan struct{}, 1)}
+	k.local = k.prepare(o.Local)
+	k.previous = o.Previous.masked() // subnet.env has the gateway's address
+	k.status.State = Acquiring
+	k.restore()
+	return k, nil
+}
+
+// restore takes up the cached state, if there is one of this node.
+func (k *Keeper) restore() {
+	c := k.o.Cached
+	if c == nil {
+		return
+	}
+	k.mem = c.Memory.Expire(time.Now())
+	if c.Own.Subnets == (Subnets{}) || c.Own.Node() != k.o.Node {
+		return
+	}
+	k.held = &holding{Record: c.Own}
+	k.previous = c.Own.Subnets
+	k.status.State = Unconfirmed
+}
+
+// prepare returns a copy of l with our identity in it.
+func (k *Keeper) prepare(l Local) Local {
+	w := Weft{}
+	if l.Attrs.Weft != nil {
+		w = *l.Attrs.Weft
+	}
+	w.Node = k.o.Node
+	w.Recv, w.Addrs = slices.Clone(w.Recv), slices.Clone(w.Addrs)
+	l.Attrs.Weft = &w
+	l.Underlay, l.Store = slices.Clone(l.Underlay), slices.Clone(l.Store)
+	return l
+}
+
+// SetLocal changes what we say about ourselves. A record that says something else
+// is rewritten soon after. It never blocks.
+func (k *Keeper) SetLocal(l Local) {
+	k.mu.Lock()
+	k.local = k.prepare(l)
+	k.mu.Unlock()
+	select {
+	case k.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (k *Keeper) currentLocal() Local {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.local
+}
+
+func (k *Keeper) self() Self {
+	a := k.currentLocal().Attrs
+	return Self{Node: k.o.Node, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6}
+}

@@ -1,0 +1,324 @@
+package lease_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weft/lease"
+	"weft/lease/leasetest"
+)
+
+const network = `{"Network":"10.244.0.0/16"}`
+
+func options(t *testing.T, node, addr string) lease.Options {
+	return lease.Options{Node: node, Config: parse(t, network), Local: local(addr), Rand: rng()}
+}
+
+// run starts Run and returns a function that stops it and gives its error.
+func run(k *lease.Keeper) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	return func() error { cancel(); return <-done }
+}
+
+func newKeeper(t *testing.T, s lease.Store, o lease.Options) *lease.Keeper {
+	t.Helper()
+	k, err := lease.NewKeeper(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestNewKeeperReportsAllFaults(t *testing.T) {
+	_, err := lease.NewKeeper(leasetest.New("c", nil), lease.Options{
+		Node: "a b", RenewMargin: 24 * time.Hour, Config: parse(t, `{"Network":"10.0.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`),
+	})
+	for _, want := range []string{"node id", "renew margin", "EnableIPv4", "EnableIPv6"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not mention %s", err, want)
+		}
+	}
+}
+
+// TestRenewals lets ten days pass: the record is never closer to its end than the
+// margin, is written about once a day, and the lease is always held.
+func TestRenewals(t *testing.T) {
+	for _, margin := range []time.Duration{time.Minute, time.Hour, 12 * time.Hour, 1439 * time.Minute} {
+		t.Run(margin.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := leasetest.New("c", []byte(network))
+				o := options(t, "a", "192.0.2.1")
+				o.RenewMargin = margin
+				sets := 0
+				o.Publish = func(lease.Set) { sets++ }
+				k := newKeeper(t, s, o)
+				if _, err := k.Acquire(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				stop := run(k)
+				writes, last := 0, int64(0)
+				const step = time.Minute
+				for range int(240 * time.Hour / step) {
+					time.Sleep(step)
+					st := k.Status()
+					if !st.Ready() || st.Err != nil {
+						t.Fatalf("%s: %v", st.State, st.Err)
+					}
+					snap, _ := s.Snapshot(t.Context())
+					if len(snap.Records) != 1 || time.Until(snap.Records[0].Expires) < margin-2*step {
+						t.Fatalf("%d records; %s left", len(snap.Records), time.Until(snap.Records[0].Expires))
+					}
+					if snap.Revision != last {
+						writes, last = writes+1, snap.Revision
+					}
+				}
+				period := lease.TTL - margin
+				if most := int(240*time.Hour/(period-period/10)) + 2; writes > most || writes < int(240*time.Hour/lease.TTL) {
+					t.Errorf("%d writes in ten days, want at most %d", writes, most)
+				}
+				if sets != 1 {
+					t.Errorf("%d sets published, want one: nothing changed but clocks", sets)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestAcquireDoesNotWaitForPeople(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := leasetest.New("c", []byte(network))
+		s.PutRaw("10.244.5.0-24", []byte(`{"PublicIP":"192.0.2.1","Weft":{"Node":"b"}}`), 7*time.Hour)
+		_, err := newKeeper(t, s, options(t, "a", "192.0.2.1")).Acquire(t.Context())
+		var rival *lease.RivalError
+		if !errors.As(err, &rival) {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`"a"`, `"b"`, "7h0m0s", "weft lease release 10.244.5.0/24"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v does not say %s", err, want)
+			}
+		}
+		s.SetConfig([]byte(`{"Network":"10.9.0.0/16"}`))
+		var changed *lease.ConfigChangedError
+		if _, err := newKeeper(t, s, options(t, "a", "192.0.2.2")).Acquire(t.Context()); !errors.As(err, &changed) {
+			t.Errorf("config changed: %v", err)
+		}
+	})
+}
+
+func TestAcquireWaitsForTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := leasetest.New("c", nil)
+		s.SetDown(true)
+		o := options(t, "a", "192.0.2.1")
+		o.Seed = []byte(network)
+		k := newKeeper(t, s, o)
+		time.AfterFunc(10*time.Minute, func() { s.SetDown(false) })
+		began := time.Now()
+		set, err := k.Acquire(t.Context())
+		if err != nil || set.Own.Subnets == (lease.Subnets{}) {
+			t.Fatalf("%+v, %v", set, err)
+		}
+		if took := time.Since(began); took < 10*time.Minute || took > 12*time.Minute {
+			t.Errorf("it took %s", took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		s.SetDown(true)
+		if _, err := newKeeper(t, s, options(t, "b", "192.0.2.2")).Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("cancelled: %v", err)
+		}
+	})
+}
+
+// TestBothAtOneAddress: neither saw the other when it created its record. One of
+// them keeps it.
+func TestBothAtOneAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := leasetest.New("c", []byte(network))
+		s.SetLatency(10 * time.Millisecond)
+		var wg sync.WaitGroup
+		errs := make([]error, 8)
+		for i := range errs {
+			k := newKeeper(t, s, options(t, "node"+string(rune('a'+i)), "192.0.2.1"))
+			wg.Go(func() { _, errs[i] = k.Acquire(t.Context()) })
+		}
+		wg.Wait()
+		held := 0
+		var rival *lease.RivalError
+		for _, err := range errs {
+			if err == nil {
+				held++
+			} else if !errors.As(err, &rival) {
+				t.Error(err)
+			}
+		}
+		snap, _ := s.Snapshot(t.Context())
+		if held != 1 || len(snap.Records) != 1 {
+			t.Errorf("%d nodes hold a subnet, %d records, want one each", held, len(snap.Records))
+		}
+	})
+}
+
+// TestRunIsIdleInAnOutage counts calls while the store is away for an hour.
+func TestRunIsIdleInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &counting{Store: leasetest.New("c", []byte(network))}
+		k := newKeeper(t, s, options(t, "a", "192.0.2.1"))
+		s.SetDown(true)
+		stop := run(k)
+		time.Sleep(time.Hour)
+		if n := s.count(); n > 130 {
+			t.Errorf("%d calls in an hour of outage", n)
+		}
+		if st := k.Status(); st.StoreErr == nil || st.Ready() {
+			t.Errorf("%s, store error %v", st.State, st.StoreErr)
+		}
+		s.SetDown(false)
+		time.Sleep(2 * time.Second)
+		if st := k.Status(); !st.Ready() || st.StoreErr != nil {
+			t.Errorf("two seconds after the outage: %s, %v, store error %v", st.State, st.Err, st.StoreErr)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type counting struct {
+	*leasetest.Store
+	mu sync.Mutex
+	n  int
+}
+
+func (c *counting) Snapshot(ctx context.Context) (lease.Snapshot, error) {
+	c.mu.Lock()
+	c.n++
+	c.mu.Unlock()
+	return c.Store.Snapshot(ctx)
+}
+
+func (c *counting) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
+}
+
+func TestRunEndsWhenTheWatchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		k := newKeeper(t, deaf{leasetest.New("c", []byte(network)), broken}, options(t, "a", "192.0.2.1"))
+		if err := k.Run(t.Context()); !errors.Is(err, broken) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+type deaf struct {
+	*leasetest.Store
+	err error
+}
+
+func (d deaf) Watch(context.Context, func(lease.Snapshot), func(error)) error { return d.err }
+
+func TestLogSaysWhyAndNothingSecret(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := leasetest.New("c", []byte(network))
+		var out bytes.Buffer
+		o := options(t, "a", "192.0.2.1")
+		o.Previous = lease.Subnets{V4: netip.MustParsePrefix("10.244.1.1/24")} // as in subnet.env
+		o.Logger = slog.New(slog.NewTextHandler(&out, nil))
+		k := newKeeper(t, s, o)
+		stop := run(k)
+		time.Sleep(time.Second)
+		s.PutRaw("10.244.1.0-24", []byte(`{"PublicIP":"192.0.2.9","Weft":{"Node":"thief"}}`), 0)
+		time.Sleep(10 * time.Second)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		for _, want := range []string{"10.244.1.0/24 is lost", "thief", "192.0.2.9"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("the log does not say %q:\n%s", want, out.String())
+			}
+		}
+		if n := strings.Count(out.String(), "\n"); n > 8 {
+			t.Errorf("%d lines for one loss:\n%s", n, out.String())
+		}
+	})
+}
+
+func TestWaitConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		s := leasetest.New("c", nil)
+		time.AfterFunc(time.Minute, func() { s.SetConfig([]byte(network)) })
+		if cfg, _, err := lease.WaitConfig(t.Context(), s, nil, log); err != nil || cfg.Network != netip.MustParsePrefix("10.244.0.0/16") {
+			t.Errorf("%+v, %v", cfg, err)
+		}
+		s = leasetest.New("c", nil)
+		if _, raw, err := lease.WaitConfig(t.Context(), s, []byte(network), log); err != nil || string(raw) != network {
+			t.Errorf("seed: %s, %v", raw, err)
+		}
+		s.SetConfig([]byte(`{"Network":"x"}`))
+		var fault *lease.ConfigError
+		if _, _, err := lease.WaitConfig(t.Context(), s, nil, log); !errors.As(err, &fault) || fault.Key != "Network" {
+			t.Errorf("garbage: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, _, err := lease.WaitConfig(ctx, leasetest.New("c", nil), nil, log); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("nothing: %v", err)
+		}
+	})
+}
+
+func TestAChangedConfigIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer // read once the keeper has ended
+		s := leasetest.New("c", []byte(network))
+		o := options(t, "a", "192.0.2.1")
+		o.Logger = slog.New(slog.NewTextHandler(&out, nil))
+		k := newKeeper(t, s, o)
+		stop := run(k)
+		for _, tt := range []struct {
+			config string
+			want   error
+		}{
+			{network, nil},
+			{`{"Network":"10.243.0.0/16"}`, new(lease.ConfigChangedError)},
+			{`{"Network":"10.243.0.0/16","SubnetLen":24}`, new(lease.ConfigChangedError)},
+			{network, nil},
+			{`{"Network":"x"}`, new(lease.ConfigError)},
+		} {
+			s.SetConfig([]byte(tt.config))
+			time.Sleep(48 * time.Hour) // with renewals
+			synctest.Wait()
+			got := k.Status().ConfigErr
+			var changed *lease.ConfigChangedError
+			if (got == nil) != (tt.want == nil) || errors.As(tt.want, &changed) != errors.As(got, &changed) {
+				t.Errorf("%s: %v, want a %T", tt.config, got, tt.want)
+			}
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		for want, times := range map[string]int{"is not followed": 2, "restart to apply": 1, "in use again": 1} {
+			if n := strings.Count(out.String(), want); n != times {
+				t.Errorf("%q is logged %d times, want %d:\n%s", want, n, times, out.String())
+			}
+		}
+	})
+}

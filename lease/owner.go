@@ -1,0 +1,153 @@
+package lease
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Self is who we are when ownership is decided.
+type Self struct {
+	// Node is our identity.
+	Node string
+	// PublicIP and PublicIPv6 are what we publish; zero where absent.
+	PublicIP, PublicIPv6 netip.Addr
+}
+
+// Ownership is what a record is to us.
+type Ownership uint8
+
+// The answers. The zero value is a bug.
+const (
+	_ Ownership = iota
+	// Ours carries our identity, at whatever address.
+	Ours
+	// Adoptable carries no identity and our address: a flannel ran here before us.
+	Adoptable
+	// Rival carries another identity and our address: one of two nodes is wrong.
+	Rival
+	// Foreign is any other node's.
+	Foreign
+)
+
+func (o Ownership) String() string {
+	switch o {
+	case Ours:
+		return "ours"
+	case Adoptable:
+		return "adoptable"
+	case Rival:
+		return "rival"
+	case Foreign:
+		return "foreign"
+	}
+	return "invalid"
+}
+
+// Owns says what a record with these attributes is to us. Identity comes before
+// address: our own record stays ours when our address changes.
+func (s Self) Owns(a Attrs) Ownership {
+	same4 := s.PublicIP.IsValid() && s.PublicIP == a.PublicIP
+	same6 := s.PublicIPv6.IsValid() && s.PublicIPv6 == a.PublicIPv6
+	switch {
+	case a.Node() == s.Node && s.Node != "":
+		return Ours
+	case a.Node() != "" && (same4 || same6):
+		return Rival
+	case a.Node() == "" && (same4 || same6 && !s.PublicIP.IsValid()):
+		return Adoptable
+	}
+	return Foreign
+}
+
+// RivalError says that another node's record has our address. It lasts until that
+// record expires, is released, or one of the two gets another address.
+type RivalError struct {
+	Ours, Theirs string // identities
+	Subnets      Subnets
+	Address      netip.Addr
+	// Remaining is the life left to their record; 0 if it does not expire or is not known.
+	Remaining time.Duration
+}
+
+func (e *RivalError) Error() string {
+	life := "does not expire by itself"
+	if e.Remaining > 0 {
+		life = "expires in " + e.Remaining.Round(time.Second).String()
+	}
+	return fmt.Sprintf("our address %s is that of node %q, which holds %s; we are node %q: their record %s; if that node is gone: weft lease release %s",
+		e.Address, e.Theirs, e.Subnets, e.Ours, life, e.Subnets)
+}
+
+// ClonedError says that another process writes our record with our identity.
+type ClonedError struct {
+	Node    string
+	Subnets Subnets
+	// Address is what the other process publishes.
+	Address netip.Addr
+	// Revision is where it wrote.
+	Revision int64
+}
+
+func (e *ClonedError) Error() string {
+	return fmt.Sprintf("%s was rewritten by another process with our identity %q and address %s (revision %d): this machine was cloned, or runs two daemons: give one of them its own --node-id and --cache-dir, and restart both",
+		e.Subnets, e.Node, e.Address, e.Revision)
+}
+
+// TakenError says who has the subnet that was ours.
+type TakenError struct {
+	Subnets Subnets
+	// By is the other owner's identity, "" if it has none; Address is where it is reached.
+	By      string
+	Address netip.Addr
+	// Their is what it holds, which overlaps ours.
+	Their Subnets
+}
+
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("%s is lost: %s now holds %s", e.Subnets, describeOwner(e.By, e.Address), e.Their)
+}
+
+// describeOwner names a node for an error or a log line.
+func describeOwner(node string, address netip.Addr) string {
+	if node == "" {
+		return fmt.Sprintf("a node without identity at %s", address)
+	}
+	return fmt.Sprintf("node %q at %s", node, address)
+}
+
+// Address returns where the owner is reached: PublicIP, or PublicIPv6 without it.
+func (a Attrs) Address() netip.Addr {
+	if a.PublicIP.IsValid() {
+		return a.PublicIP
+	}
+	return a.PublicIPv6
+}
+
+// IPv6OnlyError says why a network without IPv4 is refused.
+type IPv6OnlyError struct {
+	// Keys are the records without our identity.
+	Keys []string
+}
+
+func (e *IPv6OnlyError) Error() string {
+	return fmt.Sprintf("EnableIPv4 false: %d records without identity are in the store (first %s), so flannel nodes read it, and flannel reads the key of a node without IPv4 as 0.0.0.0/0: remove those nodes, or enable IPv4", len(e.Keys), e.Keys[0])
+}
+
+// CheckIPv6Only refuses a network without IPv4 while any record without our
+// identity exists; the error is an *IPv6OnlyError.
+func CheckIPv6Only(cfg NetworkConfig, records []Record) error {
+	if cfg.EnableIPv4 {
+		return nil
+	}
+	var keys []string
+	for _, r := range records {
+		if r.Node() == "" {
+			keys = append(keys, r.Key())
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return &IPv6OnlyError{Keys: keys}
+}

@@ -1,0 +1,154 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Acquire blocks until we hold a subnet, and returns the first Set, which it also
+// publishes. It waits while the store does not answer or has no configuration. It
+// does not wait for people: the error is then a *RivalError, *IPv6OnlyError,
+// *ConfigChangedError, or wraps ErrOutOfSubnets. Otherwise it is ctx's.
+func (k *Keeper) Acquire(ctx context.Context) (Set, error) {
+	k.turn.Lock()
+	defer k.turn.Unlock()
+	for {
+		err := k.advance(ctx)
+		if err != nil && final(err) {
+			return Set{}, err
+		}
+		if k.held != nil && !k.needsAcquire() && !k.held.fresh {
+			return k.publish(), nil
+		}
+		timer := time.NewTimer(time.Until(k.wake()))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return Set{}, context.Cause(ctx)
+		case <-timer.C:
+		}
+	}
+}
+
+// Run keeps the lease and publishes sets until ctx ends; then it returns nil. With
+// a cached state it publishes at once. Without a lease it acquires one, and keeps
+// trying whatever the reason that there is none. The error is a
+// *ConfigChangedError, before anything was believed or written, or says why the
+// store's watch ended.
+func (k *Keeper) Run(ctx context.Context) error {
+	k.turn.Lock()
+	defer k.turn.Unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	in := inbox{wake: make(chan struct{}, 1)}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel(nil)
+	wg.Go(func() {
+		err := k.store.Watch(ctx, in.changed, in.lost)
+		if ctx.Err() == nil {
+			cancel(&watchError{err})
+		}
+	})
+	if k.o.Cached != nil || k.confirmed {
+		k.publish()
+	}
+	if !k.confirmed { // the watch's first word saves us a read
+		k.awaited = true
+		k.retry = time.Now().Add(callTimeout)
+	}
+	err := k.loop(ctx, &in)
+	var ended *watchError
+	if err == nil && errors.As(context.Cause(ctx), &ended) {
+		return ended
+	}
+	return err
+}
+
+// watchError says that a watch ended which should not have.
+type watchError struct{ err error }
+
+func (e *watchError) Error() string { return fmt.Sprintf("watch the store: ended: %v", e.err) }
+func (e *watchError) Unwrap() error { return e.err }
+
+func (k *Keeper) loop(ctx context.Context, in *inbox) error {
+	var changed *ConfigChangedError
+	for {
+		s, lost := in.take()
+		if k.awaited && (s != nil || lost != nil) {
+			k.awaited, k.retry = false, time.Time{}
+		}
+		if lost != nil {
+			k.storeSilent(lost)
+		}
+		if s != nil {
+			if err := k.hear(ctx, *s); err != nil {
+				return err
+			}
+		}
+		if err := k.advance(ctx); errors.As(err, &changed) {
+			return changed
+		}
+		k.mem = k.mem.Expire(time.Now())
+		if s := k.stateNow(); s == Expired && k.status.State == Held {
+			k.enter(s, errors.New("the lease has run out, and the store did not take a renewal"))
+		}
+		if (k.confirmed || k.o.Cached != nil) && (k.held == nil || !k.held.fresh) {
+			k.publish()
+		}
+		timer := time.NewTimer(time.Until(k.wake()))
+		select {
+		case <-ctx.Done():
+		case <-in.wake:
+		case <-k.changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// hear takes in a snapshot of the watch, and lets work that was put off go on.
+func (k *Keeper) hear(ctx context.Context, s Snapshot) error {
+	s, err := k.freshen(ctx, s)
+	if err != nil {
+		k.doubt = true
+		return nil
+	}
+	if err := k.observe(s); err != nil {
+		return err
+	}
+	if time.Until(k.retry) > backoffFirst {
+		k.retry = time.Now().Add(backoff(1, k.o.Rand))
+	}
+	return nil
+}
+
+// wake is when the loop has something to do though nothing happens.
+func (k *Keeper) wake() time.Time {
+	now := time.Now()
+	at := now.Add(longestSleep)
+	sooner := func(t time.Time) {
+		if !t.IsZero() && t.Before(at) {
+			at = t
+		}
+	}
+	switch {
+	case k.pending(now):
+		at = now
+		if k.retry.After(now) {
+			at = k.retry
+		}
+	case k.held != nil && !k.cloned:
+		sooner(k.renew)
+	}
+	if k.held != nil && k.held.Expires.After(now) {
+		sooner(k.held.Expires)
+	}
+	sooner(k.mem.NextEnd())
+	return at
+}

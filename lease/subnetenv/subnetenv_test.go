@@ -1,0 +1,134 @@
+package subnetenv_test
+
+import (
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"weft/lease/subnetenv"
+)
+
+var dual = subnetenv.File{
+	Network: netip.MustParsePrefix("10.5.0.0/16"), Subnet: netip.MustParsePrefix("10.5.72.1/24"),
+	IPv6Network: netip.MustParsePrefix("2001:cafe:42::/56"), IPv6Subnet: netip.MustParsePrefix("2001:cafe:42::1/64"),
+	MTU: 1450, IPMasq: true,
+}
+
+const dualText = `FLANNEL_NETWORK=10.5.0.0/16
+FLANNEL_SUBNET=10.5.72.1/24
+FLANNEL_IPV6_NETWORK=2001:cafe:42::/56
+FLANNEL_IPV6_SUBNET=2001:cafe:42::1/64
+FLANNEL_MTU=1450
+FLANNEL_IPMASQ=true
+`
+
+func TestWriteIsFlannelsText(t *testing.T) {
+	four, six := dual, dual
+	four.IPv6Network, four.IPv6Subnet, four.IPMasq = netip.Prefix{}, netip.Prefix{}, false
+	six.Network, six.Subnet = netip.Prefix{}, netip.Prefix{}
+	tests := map[string]struct {
+		file subnetenv.File
+		text string
+	}{
+		"dual stack": {dual, dualText},
+		"IPv4":       {four, "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.72.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"},
+		"IPv6":       {six, "FLANNEL_IPV6_NETWORK=2001:cafe:42::/56\nFLANNEL_IPV6_SUBNET=2001:cafe:42::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "run", "flannel", "subnet.env")
+			if err := subnetenv.Write(path, tt.file); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(path)
+			if err != nil || string(got) != tt.text {
+				t.Fatalf("wrote %q, %v, want %q", got, err, tt.text)
+			}
+			back, err := subnetenv.Read(path)
+			if err != nil || back != tt.file {
+				t.Errorf("read back %+v, %v", back, err)
+			}
+		})
+	}
+}
+
+func TestWriteModesAndLeftovers(t *testing.T) {
+	old := syscall.Umask(0o077)
+	defer syscall.Umask(old)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "subnet.env")
+	mode := func() os.FileMode {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Mode().Perm()
+	}
+	if err := subnetenv.Write(path, dual); err != nil || mode() != 0o644 {
+		t.Fatalf("mode %o, %v: want 644 under umask 077", mode(), err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := subnetenv.Write(path, dual); err != nil || mode() != 0o600 {
+		t.Errorf("mode %o, %v: want the existing 600 kept", mode(), err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+	if err := subnetenv.Write(filepath.Join(path, "x"), dual); err == nil {
+		t.Error("no error for a directory that is a file")
+	}
+}
+
+func TestRead(t *testing.T) {
+	if _, err := subnetenv.Read(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+	tests := map[string]bool{
+		dualText: true,
+		"":       true,
+		"# comment\n\nexport FLANNEL_MTU=\"1450\"\nOTHER='x'\nnonsense\n": true,
+		"FLANNEL_SUBNET=10.5.72.1/24,10.6.72.1/24\n":                      false,
+		"FLANNEL_SUBNET=fd00::1/64\n":                                     false,
+		"FLANNEL_IPV6_SUBNET=10.5.72.1/24\n":                              false,
+		"FLANNEL_MTU=-1\n":                                                false,
+		"FLANNEL_MTU=99999999999999999999\n":                              false,
+		"FLANNEL_IPMASQ=perhaps\n":                                        false,
+	}
+	for text, want := range tests {
+		if _, err := subnetenv.Parse([]byte(text)); (err == nil) != want {
+			t.Errorf("Parse(%q): %v", text, err)
+		}
+	}
+}
+
+func TestGateway(t *testing.T) {
+	for in, want := range map[string]string{"10.5.72.0/24": "10.5.72.1/24", "fd00:0:0:1::/64": "fd00:0:0:1::1/64"} {
+		if got := subnetenv.Gateway(netip.MustParsePrefix(in)); got.String() != want {
+			t.Errorf("Gateway(%s) = %s, want %s", in, got, want)
+		}
+	}
+	if got := subnetenv.Gateway(netip.Prefix{}); got.IsValid() {
+		t.Errorf("Gateway(zero) = %s", got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(dualText))
+	f.Add([]byte("FLANNEL_SUBNET=\"10.5.72.1/24\"\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		file, err := subnetenv.Parse(b)
+		if err != nil || !file.Subnet.IsValid() || !file.Network.IsValid() || file.IPv6Subnet.IsValid() != file.IPv6Network.IsValid() {
+			return
+		}
+		text, _ := file.AppendText(nil)
+		if again, err := subnetenv.Parse(text); err != nil || again != file {
+			t.Fatalf("%q reads back as %+v, %v", text, again, err)
+		}
+	})
+}

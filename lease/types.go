@@ -1,0 +1,87 @@
+package lease
+
+import (
+	"encoding/json"
+	"net/netip"
+	"time"
+)
+
+// TTL is how long a record lives in the store without renewal. flannel fixes it
+// at 24 hours, and so every reader of the store assumes it.
+const TTL = 24 * time.Hour
+
+// Subnets is what one node owns: one prefix per address family. The zero prefix
+// means that the family is absent. Subnets is comparable and is the identity of
+// a record in the store, where it is also the key.
+type Subnets struct {
+	V4, V6 netip.Prefix
+}
+
+// Attrs is the value of a record: how the owner of a subnet is reached. The JSON
+// form is flannel's, field by field, with our own object last.
+type Attrs struct {
+	// PublicIP is where the node's tunnel is reached over IPv4. It is 0.0.0.0 in the
+	// store, and the zero Addr here, for a node without IPv4.
+	PublicIP netip.Addr
+	// PublicIPv6 is the same over IPv6; the zero Addr is null in the store.
+	PublicIPv6 netip.Addr
+	// BackendType is "" for udp and alloc, as flannel writes it.
+	BackendType string
+	// BackendData and BackendV6Data are the backend's own JSON, nil when absent.
+	BackendData, BackendV6Data json.RawMessage
+	// Weft is our object; nil on a record written by flannel.
+	Weft *Weft
+}
+
+// Weft is the one object that weft adds to a record. flannel ignores it.
+type Weft struct {
+	// Node is the identity of the owner (see Identity).
+	Node string
+	// Recv names what the node parses on every path: "gso", "pcsum", "pack".
+	// It is never withdrawn while the node runs.
+	Recv []string `json:",omitempty"`
+	// MTU is the largest inner packet, in bytes, that the node's overlay carries; 0 if unsaid.
+	MTU int `json:",omitempty"`
+	// Addrs are further outer source addresses of the node.
+	Addrs []netip.Addr `json:",omitempty"`
+}
+
+// Record is one subnet with its owner, as read from the store.
+type Record struct {
+	Subnets
+	Attrs
+	// Expires is when the store will drop the record. The zero time means that it
+	// never does (Reservation) or that the store has not said yet.
+	Expires time.Time
+	// Reservation marks a record without TTL: it is kept without TTL on update and never renewed.
+	Reservation bool
+	// Revision is the store's modification revision, for compare-and-swap.
+	Revision int64
+}
+
+// Set is the complete state that a backend is handed: our own record and every
+// peer that passed the checks. It is immutable once published; readers may keep it.
+type Set struct {
+	// Config is the network configuration that the set was checked against.
+	Config NetworkConfig
+	// Own is our record. Its Subnets are zero until a lease is held.
+	Own Record
+	// Peers are sorted by V4, then V6 prefix.
+	Peers []Record
+	// Rejected are records that were read and not believed, with the reason.
+	Rejected []Rejected
+	// Alarm is non-empty when removals are being disbelieved: it says why, for status and log.
+	Alarm string
+}
+
+// Rejected is a record in the store that is not used.
+type Rejected struct {
+	// Key is the record's name, as Subnets.Key writes it if it names a subnet; the whole
+	// key if it lies outside of where records are.
+	Key    string
+	Reason RejectReason
+	// Detail names what was found, in words.
+	Detail string
+	// Revision is the record's modification revision; 0 if the store did not say.
+	Revision int64
+}

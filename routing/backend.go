@@ -1,0 +1,69 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"weft/lease"
+)
+
+// Backend is one way to carry packets between subnets. It is level-triggered: it
+// is given complete sets, and keeps the kernel and the data plane as the latest
+// one says. Its methods are safe for concurrent use.
+type Backend interface {
+	// Type is the name in the network config, in lower case.
+	Type() string
+	// RecordType is the lease record's BackendType: Type, but "" for udp, as flannel has it.
+	RecordType() string
+	// Publish is what the lease record carries as BackendData and BackendV6Data; nil for none.
+	Publish() (data, v6data json.RawMessage)
+	// MTU is the largest inner packet, in bytes: for subnet.env and the lease record. It
+	// follows the underlay's MTU.
+	MTU() int
+	// Apply takes the complete set, our own record included, and returns when the
+	// kernel and the data plane follow it, or with every error joined; what failed is retried
+	// by Run. It works before Run runs. Nothing changes while the set has no own subnet.
+	Apply(ctx context.Context, s lease.Set) error
+	// Run carries packets and repairs what others change, until ctx ends; then it
+	// returns nil. Addresses and routes stay, for the next process.
+	Run(ctx context.Context) error
+	// Status is a snapshot. It does not wait for the kernel.
+	Status() Status
+}
+
+// Status is what weft status shows of a backend.
+type Status struct {
+	// Type is the backend's, Device the name of its device, "" before there is one.
+	Type, Device string
+	// MTU is the largest inner packet, in bytes.
+	MTU int
+	// Path is how packets move between device and underlay: "portable".
+	Path string
+	// Underlay carries the datagrams. UnderlayLost says what is missing of it now; empty
+	// if nothing is.
+	Underlay     Underlay
+	UnderlayLost string
+	// InPlace says that device, addresses, routes and table are as the latest set wants.
+	InPlace bool
+	// LastReconcile is when the kernel was last compared; LastError what was wrong then.
+	LastReconcile time.Time
+	LastError     string
+	// Pending is how many changes of the last plan are not made yet. Repaired counts changes
+	// that undid somebody else's since the start.
+	Pending  int
+	Repaired uint64
+	// Peers is how many are in the table; Skipped are the records that are not, and why.
+	Peers   int
+	Skipped []Skipped
+	// Notes say what works less well than it could, and what would help: sentences for the operator.
+	Notes []string
+	// Adopted lists what was taken over from flannel at the start.
+	Adopted []string
+}
+
+// Skipped is a peer's record that a backend does not use, or not wholly.
+type Skipped struct {
+	Peer   string
+	Reason string
+}

@@ -1,0 +1,54 @@
+package routing
+
+import (
+	"strings"
+	"testing"
+
+	"weft/lease"
+)
+
+// TestParseConfig wants every fault at once, whichever package knows the key.
+func TestParseConfig(t *testing.T) {
+	for _, tt := range []struct {
+		config string
+		faults []string // keys; none for a config that can be served
+	}{
+		{`{"Network":"10.42.0.0/16"}`, nil},
+		{`{"Network":"10.42.0.0/16","Backend":{"Type":"UDP","Port":9}}`, nil},
+		{`{`, []string{""}},
+		{`{"Network":"10.42.0.0/16","Backend":{}}`, []string{"Backend"}},
+		{`{"Network":"10.42.0.0/16","Backend":{"Type":"vxlan"}}`, []string{"Backend.Type"}},
+		{`{"Backend":{"Type":"host-gw"}}`, []string{"Network", "Backend.Type"}},
+		{`{"Network":"10.42.0.0/16","SubnetLen":99,"SubnetMin":"1.2.3.4","Backend":{"Type":"udp","Port":0,"Path":"x","SourceCheck":"y","AllowedSources":["z"],"MTU":1}}`,
+			[]string{"SubnetLen", "SubnetMin", "Backend.Port", "Backend.Path", "Backend.SourceCheck", "Backend.AllowedSources", "Backend.MTU"}},
+		{`{"EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"MTU":1280,"Type":"udp"}}`, []string{"Network", "Backend.MTU"}},
+	} {
+		c, err := ParseConfig([]byte(tt.config))
+		var keys []string
+		for _, e := range flatten(err) {
+			if ce, ok := e.(*lease.ConfigError); ok {
+				keys = append(keys, ce.Key)
+			} else {
+				t.Errorf("%s: %T %v", tt.config, e, e)
+			}
+		}
+		if strings.Join(keys, " ") != strings.Join(tt.faults, " ") || len(keys) != len(tt.faults) {
+			t.Errorf("%s\n got %q\nwant %q", tt.config, keys, tt.faults)
+		}
+		if (err == nil) != (c.BackendType == typeUDP) {
+			t.Errorf("%s: %v with %+v", tt.config, err, c)
+		}
+	}
+}
+
+func flatten(err error) []error {
+	var out []error
+	for _, e := range split(err) {
+		if _, joined := e.(interface{ Unwrap() []error }); joined {
+			out = append(out, flatten(e)...)
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}

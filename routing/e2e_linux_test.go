@@ -1,0 +1,140 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/lease"
+)
+
+// node is one host of TestUDPCarriesPackets: a namespace and its backend.
+type node struct {
+	k   *Kernel
+	u   *UDP
+	own lease.Record
+}
+
+// run does ip in the node's namespace.
+func (n *node) run(t *testing.T, args string) {
+	t.Helper()
+	err := n.k.do(func() error { _, err := tryIP(args); return err })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (n *node) listen(t *testing.T, a netip.Addr) net.PacketConn {
+	t.Helper()
+	var c net.PacketConn
+	err := n.k.do(func() (err error) {
+		c, err = net.ListenPacket("udp", netip.AddrPortFrom(a, 7000).String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// twoNodes makes two hosts, 192.0.2.1 and .2, joined by a veth pair, which know each
+// other as weft nodes, and starts their backends.
+func twoNodes(t *testing.T) (a, b *node) {
+	t.Helper()
+	config := lease.NetworkConfig{EnableIPv4: true, Network: net4, EnableIPv6: true, IPv6Network: net6}
+	record := func(i int) lease.Record {
+		return lease.Record{
+			Subnets: lease.Subnets{V4: pfx(fmt.Sprintf("10.5.%d.0/24", i)), V6: pfx(fmt.Sprintf("fd00:5:0:%d::/64", i))},
+			Attrs:   lease.Attrs{PublicIP: addr(fmt.Sprintf("192.0.2.%d", i)), Weft: &lease.Weft{Node: fmt.Sprint("node", i)}},
+		}
+	}
+	a = &node{k: inNamespace(t), own: record(1)}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	k, err := OpenKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() })
+	b = &node{k: k, own: record(2)}
+	a.run(t, "link add eth0 type veth peer name far")
+	a.run(t, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), k.ns))
+	b.run(t, "link set far name eth0")
+	for i, n := range []*node{a, b} {
+		n.run(t, "link set eth0 up")
+		n.run(t, fmt.Sprintf("addr add 192.0.2.%d/24 dev eth0", i+1))
+		n.u = newTestUDP(t, n.k, false)
+		n.u.cfg.Network = config
+		start(t, n.u)
+	}
+	apply(t, a.u, lease.Set{Config: config, Own: a.own, Peers: []lease.Record{b.own}})
+	apply(t, b.u, lease.Set{Config: config, Own: b.own, Peers: []lease.Record{a.own}})
+	return a, b
+}
+
+func TestUDPCarriesPackets(t *testing.T) {
+	a, b := twoNodes(t)
+	type flow struct {
+		to   net.PacketConn
+		from net.PacketConn
+	}
+	var flows []flow
+	for _, six := range []bool{false, true} {
+		src, dst := a.own.V4.Addr(), b.own.V4.Addr()
+		if six {
+			src, dst = a.own.V6.Addr(), b.own.V6.Addr()
+		}
+		flows = append(flows, flow{b.listen(t, dst), a.listen(t, src)})
+	}
+	passes := func() error {
+		for i, f := range flows {
+			if _, err := f.from.WriteTo([]byte("ping"), f.to.LocalAddr()); err != nil {
+				return err
+			}
+			_ = f.to.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			var buf [16]byte
+			n, src, err := f.to.ReadFrom(buf[:])
+			if err != nil || string(buf[:n]) != "ping" || src.String() != f.from.LocalAddr().String() {
+				return errors.Join(fmt.Errorf("flow %d: %q from %v", i, buf[:n], src), err)
+			}
+		}
+		return nil
+	}
+	eventually(t, "first packets", passes)
+	for _, step := range []struct {
+		name, damage, mend string
+	}{
+		{"underlay address lost and back", "addr del 192.0.2.1/24 dev eth0", "addr add 192.0.2.1/24 dev eth0"},
+		{"underlay link down and up", "link set eth0 down", "link set eth0 up"},
+		{"route deleted", "route del 10.5.0.0/16 dev flannel0", ""},
+		{"device down", "link set flannel0 down", ""},
+	} {
+		a.run(t, step.damage)
+		if step.mend != "" {
+			if passes() == nil {
+				t.Errorf("%s: packets pass without an underlay", step.name)
+			}
+			a.run(t, step.mend)
+		}
+		eventually(t, step.name, passes)
+	}
+	for _, n := range []*node{a, b} {
+		if s := n.u.Engine().Stats(); s.Ports != 2 || s.Egress.Delivered+s.Ingress.Delivered == 0 {
+			t.Errorf("stats %+v", s)
+		}
+	}
+	// The device itself: sockets bound to its address lose nothing but the route meanwhile.
+	a.run(t, "link del flannel0")
+	eventually(t, "device deleted", passes)
+	if d, err := a.u.DeviceDrops(); err != nil {
+		t.Errorf("drops %d, %v", d, err)
+	}
+}

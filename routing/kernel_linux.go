@@ -1,0 +1,198 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Kernel is the netlink edge to one network namespace, the one that it was opened
+// in, whichever thread uses it later. It is safe for concurrent use.
+type Kernel struct {
+	h  *netlink.Handle
+	ns int // descriptor of the namespace, for what has no netlink: /proc/sys, /dev/net/tun, sockets
+	id nsID
+}
+
+// nsID identifies a namespace: device and inode of its file (namespaces(7)).
+type nsID struct{ dev, ino uint64 }
+
+// threadNS names the namespace of the calling thread; the process's own link
+// shows the main thread's.
+const threadNS = "/proc/thread-self/ns/net"
+
+// netlinkTimeout bounds one answer of the kernel. A dump of 100,000 routes comes
+// in many datagrams, and the bound is for each.
+const netlinkTimeout = 10 * time.Second
+
+// OpenKernel opens the namespace of the calling thread. The caller closes it.
+func OpenKernel() (*Kernel, error) {
+	ns, err := unix.Open(threadNS, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", threadNS, err)
+	}
+	k := &Kernel{ns: ns}
+	if k.id, err = statNS(); err != nil {
+		return nil, errors.Join(err, unix.Close(ns))
+	}
+	if k.h, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return nil, errors.Join(fmt.Errorf("open netlink socket: %w", err), unix.Close(ns))
+	}
+	if err := k.h.SetSocketTimeout(netlinkTimeout); err != nil {
+		return nil, errors.Join(fmt.Errorf("netlink socket timeout: %w", err), k.Close())
+	}
+	// Kernels from 4.20 on then filter route dumps themselves. Older ones send the
+	// whole table, which is filtered here again anyway.
+	_ = k.h.SetStrictCheck(true)
+	return k, nil
+}
+
+// Close frees the descriptors. No other method may be in use or called afterwards.
+func (k *Kernel) Close() error {
+	if k.h != nil {
+		k.h.Close()
+		k.h = nil
+	}
+	return unix.Close(k.ns)
+}
+
+func statNS() (nsID, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(threadNS, &st); err != nil {
+		return nsID{}, fmt.Errorf("stat %s: %w", threadNS, err)
+	}
+	return nsID{st.Dev, st.Ino}, nil
+}
+
+// do runs f on a thread that is in the namespace. In a daemon that is the calling
+// one; only a process that works in several namespaces pays for another, which
+// is thrown away after use because it cannot be handed back.
+func (k *Kernel) do(f func() error) error {
+	if id, err := statNS(); err != nil {
+		return err
+	} else if id == k.id {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() { // waited for below
+		runtime.LockOSThread()
+		if err := unix.Setns(k.ns, unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter the network namespace: %w", err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// device is a link as the kernel shows it.
+type device struct {
+	Link
+	Index   int
+	TUN     bool // a TUN, not a TAP or anything else
+	Dropped uint64
+}
+
+// errNoLink is for a device that does not exist.
+var errNoLink = errors.New("no such link")
+
+// device looks up one link by name.
+func (k *Kernel) device(name string) (device, error) {
+	l, err := k.h.LinkByName(name)
+	if err != nil {
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			return device{}, fmt.Errorf("link %s: %w", name, errNoLink)
+		}
+		return device{}, fmt.Errorf("link %s: %w", name, err)
+	}
+	return fromLink(l), nil
+}
+
+// devices lists all links.
+func (k *Kernel) devices() ([]device, error) {
+	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	ds := make([]device, len(ls))
+	for i, l := range ls {
+		ds[i] = fromLink(l)
+	}
+	return ds, nil
+}
+
+func fromLink(l netlink.Link) device {
+	a := l.Attrs()
+	d := device{
+		Link:  Link{Name: a.Name, Alias: a.Alias, MTU: a.MTU, TxQueueLen: a.TxQLen, Up: a.RawFlags&unix.IFF_UP != 0},
+		Index: a.Index,
+	}
+	if t, ok := l.(*netlink.Tuntap); ok {
+		d.TUN = t.Mode == netlink.TUNTAP_MODE_TUN
+	}
+	if a.Statistics != nil {
+		d.Dropped = a.Statistics.TxDropped
+	}
+	return d
+}
+
+// SetLink brings alias, MTU, queue length and state of an existing link to l, one
+// call for each that differs.
+func (k *Kernel) SetLink(l Link) error {
+	nl, err := k.h.LinkByName(l.Name)
+	if err != nil {
+		return err
+	}
+	have := fromLink(nl).Link
+	var errs []error
+	if have.Alias != l.Alias {
+		errs = append(errs, wrap("alias", k.h.LinkSetAlias(nl, l.Alias)))
+	}
+	if have.MTU != l.MTU {
+		errs = append(errs, wrap(fmt.Sprintf("mtu %d", l.MTU), k.h.LinkSetMTU(nl, l.MTU)))
+	}
+	if have.TxQueueLen != l.TxQueueLen {
+		errs = append(errs, wrap(fmt.Sprintf("txqueuelen %d", l.TxQueueLen), k.h.LinkSetTxQLen(nl, l.TxQueueLen)))
+	}
+	switch {
+	case l.Up && !have.Up:
+		errs = append(errs, wrap("up", k.h.LinkSetUp(nl)))
+	case !l.Up && have.Up:
+		errs = append(errs, wrap("down", k.h.LinkSetDown(nl)))
+	}
+	return errors.Join(errs...)
+}
+
+// wrap prefixes err, and is nil for nil.
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// dump repeats a listing that the kernel says was interrupted by a change. After a
+// few it is used as it is: the change is notified, and reconciling starts anew.
+func dump[T any](list func() ([]T, error)) ([]T, error) {
+	const tries = 4
+	for i := 1; ; i++ {
+		l, err := list()
+		if err == nil || !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return l, err
+		}
+		if i == tries {
+			return l, nil
+		}
+	}
+}
+
+// fromIP converts an address of netlink; the zero Addr for none.
+func fromIP(b []byte) netip.Addr {
+	a, _ := netip.AddrFromSlice(b)
+	return a.Unmap()
+}

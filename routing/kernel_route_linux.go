@@ -1,0 +1,204 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// state lists what a plan for the device name needs: the link, its addresses, and
+// the routes of the main table that leave by it or carry our protocol number.
+func (k *Kernel) state(name string) (State, error) {
+	d, err := k.device(name)
+	if err != nil {
+		return State{}, err
+	}
+	s := State{Links: []Link{d.Link}}
+	addrs, err := k.addrs()
+	if err != nil {
+		return State{}, err
+	}
+	for _, a := range addrs {
+		if a.LinkIndex == d.Index {
+			s.Addrs = append(s.Addrs, Addr{Link: name, Prefix: fromIPNet(a.IPNet)})
+		}
+	}
+	if s.Routes, err = k.routes(d); err != nil {
+		return State{}, err
+	}
+	return s, nil
+}
+
+func (k *Kernel) addrs() ([]netlink.Addr, error) {
+	as, err := dump(func() ([]netlink.Addr, error) { return k.h.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	return as, nil
+}
+
+// routes lists the routes by device d and, by whichever device, those of ours. The two
+// filters cost the same on a host with a full Internet table as on an empty one.
+func (k *Kernel) routes(d device) ([]Route, error) {
+	names := map[int]string{d.Index: d.Name}
+	seen := map[Route]bool{}
+	var rs []Route
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		for _, f := range []struct {
+			route netlink.Route
+			mask  uint64
+		}{
+			{netlink.Route{LinkIndex: d.Index}, netlink.RT_FILTER_OIF},
+			{netlink.Route{Protocol: RouteProtocol}, netlink.RT_FILTER_PROTOCOL},
+		} {
+			l, err := dump(func() ([]netlink.Route, error) { return k.listRoutes(family, f.route, f.mask) })
+			if err != nil {
+				return nil, fmt.Errorf("list routes: %w", err)
+			}
+			for _, nr := range l {
+				r, ok := k.fromRoute(nr, names)
+				if ok && !seen[r] {
+					seen[r] = true
+					rs = append(rs, r)
+				}
+			}
+		}
+	}
+	return rs, nil
+}
+
+// listRoutes is RouteListFiltered that keeps the routes of an interrupted dump.
+func (k *Kernel) listRoutes(family int, filter netlink.Route, mask uint64) ([]netlink.Route, error) {
+	var rs []netlink.Route
+	err := k.h.RouteListFilteredIter(family, &filter, mask, func(r netlink.Route) bool {
+		rs = append(rs, r)
+		return true
+	})
+	// A strict kernel says ENOENT for a family whose main table was never used, and
+	// EOPNOTSUPP without IPv6.
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = nil
+	}
+	return rs, err
+}
+
+// fromRoute converts a unicast route with one next hop; ok is false for any other.
+// names caches link names by index.
+func (k *Kernel) fromRoute(r netlink.Route, names map[int]string) (Route, bool) {
+	if r.Type != unix.RTN_UNICAST || len(r.MultiPath) > 0 || r.Dst == nil || r.Tos != 0 {
+		return Route{}, false
+	}
+	name, known := names[r.LinkIndex]
+	if !known {
+		if l, err := k.h.LinkByIndex(r.LinkIndex); err == nil {
+			name = l.Attrs().Name
+		}
+		names[r.LinkIndex] = name
+	}
+	return Route{
+		Dst: fromIPNet(r.Dst), Gateway: fromIP(r.Gw), Link: name,
+		Metric: uint32(r.Priority), Scope: uint8(r.Scope), Protocol: uint8(r.Protocol),
+	}, true
+}
+
+// AddAddr adds an address; one that is there already is no error. IPv6 addresses are usable
+// at once: a TUN has no neighbour to detect a duplicate on (RFC 4862 section 5.4).
+func (k *Kernel) AddAddr(a Addr) error {
+	return k.changeAddr(a, k.h.AddrAdd, unix.EEXIST)
+}
+
+// DelAddr deletes an address; one that is gone already is no error.
+func (k *Kernel) DelAddr(a Addr) error {
+	return k.changeAddr(a, k.h.AddrDel, unix.EADDRNOTAVAIL)
+}
+
+func (k *Kernel) changeAddr(a Addr, change func(netlink.Link, *netlink.Addr) error, done unix.Errno) error {
+	l, err := k.h.LinkByName(a.Link)
+	if err != nil {
+		return err
+	}
+	na := &netlink.Addr{IPNet: toIPNet(a.Prefix)}
+	if a.Prefix.Addr().Is6() {
+		na.Flags = unix.IFA_F_NODAD
+	}
+	if err := change(l, na); err != nil && !errors.Is(err, done) {
+		return err
+	}
+	return nil
+}
+
+// AddRoute adds a route. If another holds its place, the error says which.
+func (k *Kernel) AddRoute(r Route) error {
+	nr, err := k.toRoute(r)
+	if err != nil {
+		return err
+	}
+	err = k.h.RouteAdd(nr)
+	if !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	family := netlink.FAMILY_V4
+	if r.Dst.Addr().Is6() {
+		family = netlink.FAMILY_V6
+	}
+	there, _ := k.listRoutes(family, netlink.Route{}, 0)
+	for _, h := range there {
+		if have, ok := k.fromRoute(h, map[int]string{}); ok && have.slot() == r.slot() {
+			if have == r {
+				return nil
+			}
+			return fmt.Errorf("%w: %v", err, Conflict{Want: r, Have: have})
+		}
+	}
+	return err
+}
+
+// ReplaceRoute puts r in the place of the route to the same destination with the
+// same metric, without a moment between.
+func (k *Kernel) ReplaceRoute(r Route) error {
+	nr, err := k.toRoute(r)
+	if err != nil {
+		return err
+	}
+	return k.h.RouteReplace(nr)
+}
+
+// DelRoute deletes a route; one that is gone already is no error.
+func (k *Kernel) DelRoute(r Route) error {
+	nr, err := k.toRoute(r)
+	if err != nil {
+		return err
+	}
+	if err := k.h.RouteDel(nr); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+func (k *Kernel) toRoute(r Route) (*netlink.Route, error) {
+	l, err := k.h.LinkByName(r.Link)
+	if err != nil {
+		return nil, err
+	}
+	nr := &netlink.Route{
+		LinkIndex: l.Attrs().Index, Dst: toIPNet(r.Dst), Priority: int(r.Metric),
+		Scope: netlink.Scope(r.Scope), Protocol: netlink.RouteProtocol(r.Protocol),
+	}
+	if r.Gateway.IsValid() {
+		nr.Gw = r.Gateway.AsSlice()
+	}
+	return nr, nil
+}
+
+func toIPNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func fromIPNet(n *net.IPNet) netip.Prefix {
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(fromIP(n.IP), bits)
+}

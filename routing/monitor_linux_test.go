@@ -1,0 +1,99 @@
+package routing
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// rtattr encodes one netlink attribute, padded (RTA_ALIGN of rtnetlink.h).
+func rtattr(kind uint16, v ...byte) []byte {
+	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(v)))
+	b = binary.NativeEndian.AppendUint16(b, kind)
+	b = append(b, v...)
+	return append(b, make([]byte, -len(b)&3)...)
+}
+
+func TestInterest(t *testing.T) {
+	i := interest{indexes: map[int]bool{7: true}, names: map[string]bool{"flannel0": true}, networks: []netip.Prefix{net4}}
+	link := func(index int32, name string) []byte {
+		b := make([]byte, unix.SizeofIfInfomsg)
+		binary.NativeEndian.PutUint32(b[4:], uint32(index))
+		return append(b, rtattr(unix.IFLA_IFNAME, append([]byte(name), 0)...)...)
+	}
+	route := func(table byte, attrs ...[]byte) []byte {
+		b := make([]byte, unix.SizeofRtMsg)
+		b[0], b[4] = unix.AF_INET, table
+		for _, a := range attrs {
+			b = append(b, a...)
+		}
+		return b
+	}
+	ifaddr := make([]byte, unix.SizeofIfAddrmsg)
+	binary.NativeEndian.PutUint32(ifaddr[4:], 7)
+	for _, c := range []struct {
+		name string
+		kind uint16
+		data []byte
+		want bool
+	}{
+		{"our link by number", unix.RTM_NEWLINK, link(7, "x"), true},
+		{"our link by name, with a new number", unix.RTM_DELLINK, link(9, "flannel0"), true},
+		{"another link", unix.RTM_NEWLINK, link(9, "flannel"), false},
+		{"an address of ours", unix.RTM_DELADDR, ifaddr, true},
+		{"another's address", unix.RTM_DELADDR, make([]byte, unix.SizeofIfAddrmsg), false},
+		{"a route by our link", unix.RTM_DELROUTE, route(unix.RT_TABLE_MAIN, rtattr(unix.RTA_DST, 172, 16, 0, 0), rtattr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, 7)...)), true},
+		{"a route within our network", unix.RTM_NEWROUTE, route(unix.RT_TABLE_MAIN, rtattr(unix.RTA_DST, 10, 5, 9, 0)), true},
+		{"a route in another table", unix.RTM_NEWROUTE, route(unix.RT_TABLE_LOCAL, rtattr(unix.RTA_DST, 10, 5, 9, 0)), false},
+		{"the default route", unix.RTM_NEWROUTE, route(unix.RT_TABLE_MAIN), false},
+		{"truncated", unix.RTM_NEWROUTE, make([]byte, 3), false},
+		{"something else", unix.RTM_NEWNEIGH, link(7, "flannel0"), false},
+	} {
+		if got := i.concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: c.kind}, Data: c.data}); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+func FuzzInterest(f *testing.F) {
+	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg), rtattr(unix.RTA_DST, 10, 5, 0, 0)...))
+	f.Add(uint16(unix.RTM_NEWLINK), append(make([]byte, unix.SizeofIfInfomsg), 3, 0, 3, 0))
+	f.Add(uint16(unix.RTM_NEWADDR), []byte{})
+	i := interest{networks: []netip.Prefix{net4}}
+	f.Fuzz(func(_ *testing.T, kind uint16, b []byte) {
+		i.concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: b})
+	})
+}
+
+func TestMonitorResyncsAfterOverflow(t *testing.T) {
+	k := inNamespace(t)
+	m, err := k.subscribe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.s.SetReceiveBufferSize(1, false); err != nil { // the kernel's least
+		t.Fatal(err)
+	}
+	etherLink(t, "eth0", 1500)
+	for i := range 40 {
+		ip(t, "addr add 192.0.2.%d/32 dev eth0", i+1) // none concerns us
+	}
+	changed := make(chan bool, 1)
+	done := make(chan error, 1)
+	go func() { // waited for below
+		done <- m.run(func() {
+			select {
+			case changed <- true:
+			default:
+			}
+		})
+	}()
+	<-changed
+	m.close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

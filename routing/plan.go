@@ -1,0 +1,213 @@
+package routing
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// RouteProtocol marks our routes ("proto 119" in ip route). The number lies among
+// those that rtnetlink.h leaves to user space, and neither that header nor iproute2's rt_protos
+// assigns it: 99 is openr, 186 bgp, 42 babel, and 128 to 255 have been used by
+// various daemons.
+const RouteProtocol = 119
+
+// protoBoot is RTPROT_BOOT of rtnetlink.h, which flannel's routes carry.
+const protoBoot = 3
+
+// Alias marks our links ("ip link show" prints it as alias).
+const Alias = "weft"
+
+// Link is the state of a network device that we keep. It is comparable.
+type Link struct {
+	Name, Alias string
+	MTU         int // bytes
+	TxQueueLen  int // packets
+	Up          bool
+}
+
+// Addr is an address of a device. It is comparable.
+type Addr struct {
+	Link   string
+	Prefix netip.Prefix // with host bits
+}
+
+// Route is a unicast route in the main table. It is comparable.
+type Route struct {
+	Dst      netip.Prefix
+	Gateway  netip.Addr // the zero Addr if the destination is on the link
+	Link     string
+	Metric   uint32
+	Scope    uint8 // RT_SCOPE_*, rtnetlink.h
+	Protocol uint8 // RTPROT_*, rtnetlink.h
+}
+
+// slot is what the kernel lets exist only once.
+type slot struct {
+	dst    netip.Prefix
+	metric uint32
+}
+
+func (r Route) slot() slot { return slot{r.Dst, r.Metric} }
+
+// State is links, addresses and routes: what there is, or what there should be.
+type State struct {
+	Links  []Link
+	Addrs  []Addr
+	Routes []Route
+}
+
+// equal reports whether s and t list the same objects in the same order.
+func (s State) equal(t State) bool {
+	return slices.Equal(s.Links, t.Links) && slices.Equal(s.Addrs, t.Addrs) && slices.Equal(s.Routes, t.Routes)
+}
+
+// Ownership says which objects a plan may change.
+type Ownership struct {
+	// Link is the name of our device.
+	Link string
+	// Networks are the overlay's networks.
+	Networks []netip.Prefix
+	// Sweep allows deletes: it is set once the first complete set is known.
+	Sweep bool
+}
+
+// ownsRoute reports whether r is ours by its mark.
+func (o Ownership) ownsRoute(r Route) bool {
+	return r.Protocol == RouteProtocol && (r.Link == o.Link || o.within(r.Dst))
+}
+
+// adoptsRoute reports whether r has the exact shape of flannel's: a whole network
+// of ours, by our device, without gateway, made by hand or by flannel.
+func (o Ownership) adoptsRoute(r Route) bool {
+	return r.Protocol == protoBoot && r.Link == o.Link && !r.Gateway.IsValid() && slices.Contains(o.Networks, r.Dst)
+}
+
+// within reports whether p lies inside one of the networks.
+func (o Ownership) within(p netip.Prefix) bool {
+	return slices.ContainsFunc(o.Networks, func(n netip.Prefix) bool {
+		return p.Bits() >= n.Bits() && n.Contains(p.Addr())
+	})
+}
+
+// Changes is a plan, in the order of applying: what is there is completed before anything is
+// taken away. The zero Changes is "nothing to do".
+type Changes struct {
+	SetLinks      []Link
+	AddAddrs      []Addr
+	AddRoutes     []Route
+	ReplaceRoutes []Route // in place: what stood there is ours or adopted
+	DelRoutes     []Route
+	DelAddrs      []Addr
+	// Adopted describes what is taken over from flannel, for the log.
+	Adopted []string
+	// Conflicts are wanted routes whose place a foreign one holds. They are not touched.
+	Conflicts []Conflict
+}
+
+// Conflict is a route that we want and one of somebody else's in its place.
+type Conflict struct{ Want, Have Route }
+
+func (c Conflict) String() string {
+	return fmt.Sprintf("route %v is taken by one of protocol %d dev %s, which is not ours: delete it, or stop what made it",
+		c.Want.Dst, c.Have.Protocol, c.Have.Link)
+}
+
+// Len is how many kernel calls the plan makes, about.
+func (c Changes) Len() int {
+	return len(c.SetLinks) + len(c.AddAddrs) + len(c.AddRoutes) + len(c.ReplaceRoutes) + len(c.DelRoutes) + len(c.DelAddrs)
+}
+
+// Plan says how to get from have to want. It is pure and deterministic. A link in
+// want that have lacks is left out: creating it is the caller's.
+func Plan(have, want State, own Ownership) Changes {
+	var c Changes
+	planLinks(&c, have, want, own)
+	planAddrs(&c, have, want, own)
+	planRoutes(&c, have, want, own)
+	return c
+}
+
+func planLinks(c *Changes, have, want State, own Ownership) {
+	for _, w := range want.Links {
+		i := slices.IndexFunc(have.Links, func(h Link) bool { return h.Name == w.Name })
+		if i < 0 || have.Links[i] == w {
+			continue
+		}
+		// One without an address of the overlay is new: we have just made it.
+		if have.Links[i].Alias == "" && slices.ContainsFunc(have.Addrs, func(a Addr) bool {
+			return a.Link == w.Name && own.within(netip.PrefixFrom(a.Prefix.Addr(), a.Prefix.Addr().BitLen()))
+		}) {
+			c.Adopted = append(c.Adopted, "link "+w.Name)
+		}
+		c.SetLinks = append(c.SetLinks, w)
+	}
+}
+
+func planAddrs(c *Changes, have, want State, own Ownership) {
+	for _, w := range want.Addrs {
+		if !slices.Contains(have.Addrs, w) {
+			c.AddAddrs = append(c.AddAddrs, w)
+		}
+	}
+	if !own.Sweep {
+		return
+	}
+	for _, h := range have.Addrs {
+		host := netip.PrefixFrom(h.Prefix.Addr(), h.Prefix.Addr().BitLen())
+		if h.Link == own.Link && own.within(host) && !slices.Contains(want.Addrs, h) {
+			c.DelAddrs = append(c.DelAddrs, h)
+		}
+	}
+	sortAddrs(c.AddAddrs)
+	sortAddrs(c.DelAddrs)
+}
+
+func planRoutes(c *Changes, have, want State, own Ownership) {
+	there := make(map[slot][]Route, len(have.Routes))
+	for _, h := range have.Routes {
+		there[h.slot()] = append(there[h.slot()], h)
+	}
+	wanted := make(map[slot]bool, len(want.Routes))
+	for _, w := range want.Routes {
+		wanted[w.slot()] = true
+		inPlace := there[w.slot()]
+		switch i := slices.IndexFunc(inPlace, func(h Route) bool { return !own.ownsRoute(h) && !own.adoptsRoute(h) }); {
+		case slices.Contains(inPlace, w):
+		case i >= 0:
+			c.Conflicts = append(c.Conflicts, Conflict{Want: w, Have: inPlace[i]})
+		case len(inPlace) == 0:
+			c.AddRoutes = append(c.AddRoutes, w)
+		default:
+			if own.adoptsRoute(inPlace[0]) {
+				c.Adopted = append(c.Adopted, fmt.Sprintf("route %v dev %s", w.Dst, w.Link))
+			}
+			c.ReplaceRoutes = append(c.ReplaceRoutes, w)
+		}
+	}
+	if own.Sweep {
+		for _, h := range have.Routes {
+			if own.ownsRoute(h) && !wanted[h.slot()] {
+				c.DelRoutes = append(c.DelRoutes, h)
+			}
+		}
+	}
+	sortRoutes(c.AddRoutes)
+	sortRoutes(c.ReplaceRoutes)
+	sortRoutes(c.DelRoutes)
+	slices.SortFunc(c.Conflicts, func(a, b Conflict) int { return compareRoutes(a.Want, b.Want) })
+}
+
+func sortAddrs(as []Addr) {
+	slices.SortFunc(as, func(a, b Addr) int {
+		return cmp.Or(cmp.Compare(a.Link, b.Link), a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
+	})
+}
+
+func sortRoutes(rs []Route) { slices.SortFunc(rs, compareRoutes) }
+
+func compareRoutes(a, b Route) int {
+	return cmp.Or(a.Dst.Addr().Compare(b.Dst.Addr()), cmp.Compare(a.Dst.Bits(), b.Dst.Bits()),
+		cmp.Compare(a.Metric, b.Metric), cmp.Compare(a.Link, b.Link), a.Gateway.Compare(b.Gateway))
+}

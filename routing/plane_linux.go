@@ -1,0 +1,165 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"weft/tunnel"
+)
+
+// plane is the data plane with the ports that this backend gives it: one TUN and
+// an underlay socket for each family. Its methods but run are called by one
+// goroutine at a time.
+type plane struct {
+	k       *Kernel
+	engine  *tunnel.Engine
+	path    tunnel.Path
+	auto    bool // path socket may become portable, before the first port is open
+	off     tunnel.OffloadSet
+	log     *slog.Logger
+	tun     tunnel.PortID // 0: none
+	sockets [2]socketPort // IPv4, IPv6
+}
+
+type socketPort struct {
+	id    tunnel.PortID // 0: none
+	local netip.AddrPort
+}
+
+// newPlane makes a data plane without ports. lost is called, and must not block,
+// when a port dies by itself.
+func newPlane(k *Kernel, o UDPOptions, log *slog.Logger, lost func(tunnel.PortID)) (*plane, error) {
+	e, err := tunnel.New(tunnel.Config{
+		Format: format, Port: o.Port, Logger: log,
+		PortLost: func(id tunnel.PortID, _ error) { lost(id) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("data plane: %w", err)
+	}
+	return &plane{k: k, engine: e, path: o.Path, auto: o.Auto, off: o.Off, log: log}, nil
+}
+
+// openTUN opens or re-attaches the persistent TUN, in place of the one before. The
+// error wraps unix.EBUSY if another process holds it.
+func (p *plane) openTUN(name string) error {
+	var t tunnel.Port
+	err := p.k.do(func() (err error) {
+		t, err = p.newTUN(tunnel.TUNOptions{Name: name, Off: p.off, Logger: p.log})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.closeTUN(); err != nil {
+		return errors.Join(err, t.Close())
+	}
+	id, err := p.engine.Attach(t, tunnel.RoleHost)
+	if err != nil {
+		return errors.Join(err, t.Close())
+	}
+	p.tun = id
+	return nil
+}
+
+// newTUN opens the TUN as the path wants it.
+func (p *plane) newTUN(o tunnel.TUNOptions) (tunnel.Port, error) {
+	if p.path == tunnel.PathPortable {
+		return tunnel.OpenTUN(o)
+	}
+	t, err := tunnel.OpenOffloadTUN(o)
+	if err == nil || !p.auto || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EPERM) {
+		return t, err
+	}
+	plain, plainErr := tunnel.OpenTUN(o)
+	if plainErr != nil {
+		return nil, plainErr
+	}
+	p.log.Warn("path socket needs what this kernel's TUN has not: path portable it is", "cause", err)
+	p.path = tunnel.PathPortable
+	return plain, nil
+}
+
+// newSocket binds an underlay socket as the path wants it.
+func (p *plane) newSocket(o tunnel.UDPOptions) (tunnel.Underlay, error) {
+	if p.path == tunnel.PathPortable {
+		return tunnel.ListenUDP(o)
+	}
+	return tunnel.ListenOffload(o)
+}
+
+// closeTUN detaches from the TUN, which stays.
+func (p *plane) closeTUN() error {
+	if p.tun == 0 {
+		return nil
+	}
+	id := p.tun
+	p.tun = 0
+	return p.engine.Detach(id)
+}
+
+// reap detaches a port that died, and reports whether it was one in use.
+func (p *plane) reap(id tunnel.PortID) bool {
+	switch id {
+	case p.tun:
+		p.tun = 0
+	case p.sockets[0].id:
+		p.sockets[0] = socketPort{}
+	case p.sockets[1].id:
+		p.sockets[1] = socketPort{}
+	default:
+		return false
+	}
+	_ = p.engine.Detach(id) // closing a dead descriptor has nothing left to say
+	return true
+}
+
+// listen binds a family's underlay socket to local, in place of the one before; the zero
+// AddrPort only closes. There is no socket for a moment, since the engine takes one a family.
+func (p *plane) listen(six bool, local netip.AddrPort) error {
+	s := &p.sockets[0]
+	if six {
+		s = &p.sockets[1]
+	}
+	if s.id != 0 && s.local == local {
+		return nil
+	}
+	if s.id != 0 {
+		id := s.id
+		*s = socketPort{}
+		if err := p.engine.Detach(id); err != nil {
+			return err
+		}
+	}
+	if !local.IsValid() {
+		return nil
+	}
+	var sock tunnel.Underlay
+	err := p.k.do(func() (err error) {
+		sock, err = p.newSocket(tunnel.UDPOptions{Local: local, Off: p.off, Logger: p.log})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	id, err := p.engine.Attach(sock, tunnel.RoleUnderlay)
+	if err != nil {
+		return errors.Join(err, sock.Close())
+	}
+	*s = socketPort{id: id, local: local}
+	return nil
+}
+
+// publish swaps in the table of s. The error joins the peers that were unsound;
+// the others are in use.
+func (p *plane) publish(s tunnel.Spec) error {
+	t, err := tunnel.NewTable(format, s)
+	p.engine.Swap(t)
+	return err
+}
+
+func (p *plane) run(ctx context.Context) error { return p.engine.Run(ctx) }

@@ -1,0 +1,68 @@
+package routing
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The IPv6 settings of our device. On a device of ours nothing may come from a
+// router advertisement, which a pod could send (CVE-2020-10749), and a TUN between
+// hosts has no use for a link-local address: mode 1 is IN6_ADDR_GEN_MODE_NONE of
+// if_link.h.
+const (
+	acceptRA    = "accept_ra"
+	addrGenMode = "addr_gen_mode"
+	disableIPv6 = "disable_ipv6"
+)
+
+// setIPv4 brings the settings of a link to those values.
+func (k *Kernel) setIPv4(link string) error {
+	dir := filepath.Join("/proc/sys/net/ipv4/conf", link)
+	return k.do(func() error {
+		return errors.Join(writeSetting(dir, acceptLocal, "1"), writeSetting(dir, ignoreLinkDown, "0"))
+	})
+}
+
+// setIPv6 brings the settings of a link to those values; without IPv6 in the
+// overlay it is off on the link, so that the kernel sends nothing of it into the
+// tunnel. A kernel without IPv6, and a link with an MTU too small for it, have no
+// such files, which is no error if IPv6 is not wanted.
+func (k *Kernel) setIPv6(link string, ipv6 bool) error {
+	dir := filepath.Join("/proc/sys/net/ipv6/conf", link)
+	return k.do(func() error {
+		off := "1"
+		if ipv6 {
+			off = "0"
+		}
+		errs := []error{writeSetting(dir, acceptRA, "0")}
+		// A link that generated its address already keeps it, until IPv6 was off.
+		if have, err := readSetting(dir, addrGenMode); err == nil && have != "1" {
+			errs = append(errs, writeSetting(dir, disableIPv6, "1"))
+		}
+		errs = append(errs, writeSetting(dir, addrGenMode, "1"), writeSetting(dir, ignoreLinkDown, "0"), writeSetting(dir, disableIPv6, off))
+		if err := errors.Join(errs...); ipv6 || !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+}
+
+func readSetting(dir, name string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	return strings.TrimSpace(string(b)), err
+}
+
+// writeSetting writes a value that differs from what is there.
+func writeSetting(dir, name, value string) error {
+	have, err := readSetting(dir, name)
+	if err == nil && have != value {
+		err = os.WriteFile(filepath.Join(dir, name), []byte(value), 0)
+	}
+	if err != nil {
+		return &settingError{name, value, err}
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"weft/lease"
+	"weft/tunnel"
+)
+
+// typeUDP is the backend's name in the network config.
+const typeUDP = "udp"
+
+// UDPConfig is what a UDP backend is made of.
+type UDPConfig struct {
+	// Kernel is the namespace to work in. It is borrowed until Run or Close returns.
+	Kernel *Kernel
+	// Network is the network config, Options its Backend object (ParseUDPConfig).
+	Network lease.NetworkConfig
+	Options UDPOptions
+	// Former are networks that this node was in before: the TUN that it had there is taken
+	// up, and loses the address and the route of then.
+	Former []netip.Prefix
+	// Underlay is what ChooseUnderlay chose with UnderlayOptions.
+	Underlay        Underlay
+	UnderlayOptions UnderlayOptions
+	// UnderlayChanged, if not nil, is called with the new state when the underlay's
+	// addresses or MTU changed, so that the lease record can follow. It must not block,
+	// nor call Apply.
+	UnderlayChanged func(Underlay)
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+// UDP is the backend that carries bare IP packets in UDP through a TUN, as
+// flannel's udp does. It is safe for concurrent use.
+type UDP struct {
+	cfg     UDPConfig
+	log     *slog.Logger
+	k       *Kernel
+	plane   *plane
+	monitor *monitor
+	kick    chan struct{} // holds one: something may have changed
+	grace   time.Duration // underlayGrace, but in tests
+
+	mu     sync.Mutex // serializes reconciling, and guards what follows
+	set    lease.Set
+	device deviceState
+	under  underState
+	table  tableKey
+	warned map[string]bool
+	ended  bool
+	want   State // what was in place last: a change without another want is a repair
+
+	lostMu sync.Mutex // a leaf lock: the data plane's workers take it
+	lost   map[tunnel.PortID]bool
+
+	statusMu sync.Mutex // a leaf lock, so that Status never waits for the kernel
+	status   Status
+}
+
+// deviceState is the TUN as it was opened.
+type deviceState struct {
+	name  string
+	index int
+}
+
+// underState is the underlay as it was last seen.
+type underState struct {
+	now       Underlay
+	lost      string
+	lostSince time.Time
+}
+
+// NewUDP prepares the backend: it opens descriptors, touches no device and starts nothing.
+// The caller runs Run or calls Close.
+func NewUDP(c UDPConfig) (*UDP, error) {
+	if c.Kernel == nil {
+		return nil, errors.New("udp backend: UDPConfig.Kernel is missing")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	mtu, err := overlayMTU(c.Underlay.MTU, c.Options, c.Underlay.outer6(), c.Network.EnableIPv6)
+	if err != nil {
+		return nil, fmt.Errorf("udp backend over %s: %w", c.Underlay.Link, err)
+	}
+	u := &UDP{cfg: c, log: c.Logger.With("backend", typeUDP), k: c.Kernel,
+		kick: make(chan struct{}, 1), grace: underlayGrace, lost: map[tunnel.PortID]bool{}}
+	u.under.now = c.Underlay
+	u.status = Status{Type: typeUDP, MTU: mtu, Path: c.Options.Path.String(), Underlay: c.Underlay}
+	if u.monitor, err = u.k.subscribe(); err != nil {
+		return nil, fmt.Errorf("udp backend: %w", err)
+	}
+	if u.plane, err = newPlane(u.k, c.Options, u.log, u.portLost); err != nil {
+		u.monitor.close()
+		return nil, fmt.Errorf("udp backend: %w", err)
+	}
+	return u, nil
+}
+
+// Type implements Backend.
+func (u *UDP) Type() string { return typeUDP }
+
+// RecordType implements Backend: flannel's udp writes no type.
+func (u *UDP) RecordType() string { return "" }
+
+// Publish implements Backend: flannel's udp has no data either.
+func (u *UDP) Publish() (data, v6data json.RawMessage) { return nil, nil }
+
+// MTU implements Backend.
+func (u *UDP) MTU() int { return u.Status().MTU }
+
+// Status implements Backend.
+func (u *UDP) Status() Status {
+	u.statusMu.Lock()
+	defer u.statusMu.Unlock()
+	return u.status
+}
+
+// Engine is the data plane, for its counters.
+func (u *UDP) Engine() *tunnel.Engine { return u.plane.engine }
+
+// DeviceDrops is how many packets the kernel dropped because the TUN's queue was full or nobody had
+// it open: losses that no counter of the data plane sees.
+func (u *UDP) DeviceDrops() (uint64, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ended || u.device.name == "" {
+		return 0, nil
+	}
+	d, err := u.k.device(u.device.name)
+	return d.Dropped, err
+}
+
+// Apply implements Backend.
+func (u *UDP) Apply(_ context.Context, s lease.Set) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ended {
+		return errors.New("udp backend: it has ended")
+	}
+	u.set = s
+	u.table = tableKey{} // the peers may be others
+	err := u.reconcile()
+	if err != nil {
+		u.nudge() // Run retries
+	}
+	return err
+}
+
+// retryFirst and retryLast bound the wait after an attempt that failed; resync is
+// how often all is compared without reason. tidy is the least time between two reconciles:
+// a burst of notifications costs one, and a quarrel with another program ten a second.
+const (
+	retryFirst = 200 * time.Millisecond
+	retryLast  = 30 * time.Second
+	resync     = 30 * time.Second
+	tidy       = 100 * time.Millisecond
+)
+
+// Run implements Backend.
+func (u *UDP) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, u.monitor.close)
+	defer stop()
+	var wg sync.WaitGroup
+	var errs [2]error
+	wg.Go(func() { defer cancel(); errs[0] = u.plane.run(ctx) })
+	wg.Go(func() { defer cancel(); errs[1] = u.monitor.run(u.nudge) })
+	u.repair(ctx)
+	wg.Wait()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ended = true // from here on the Kernel may be closed
+	return wrap("udp backend", errors.Join(errs[:]...))
+}
+
+// repair reconciles after every notification and failure, and now and then, until
+// ctx ends.
+func (u *UDP) repair(ctx context.Context) {
+	timer := time.NewTimer(resync)
+	defer timer.Stop()
+	retry := retryFirst
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-u.kick:
+		case <-timer.C:
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		u.mu.Lock()
+		err := u.reconcile()
+		u.mu.Unlock()
+		wait := resync
+		if err != nil {
+			wait, retry = retry, min(2*retry, retryLast)
+		} else {
+			retry = retryFirst
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(tidy):
+		}
+		timer.Reset(wait)
+	}
+}
+
+// ownership is which objects are ours to change.
+func (u *UDP) ownership() Ownership {
+	return Ownership{Link: u.device.name, Networks: u.networks(), Sweep: true}
+}
+
+// networks are those of the config, then the former ones.
+func (u *UDP) networks() []netip.Prefix {
+	return slices.Concat(networks(u.cfg.Network), u.cfg.Former)
+}
+
+// nudge asks for a reconcile. It does not block.
+func (u *UDP) nudge() {
+	select {
+	case u.kick <- struct{}{}:
+	default:
+	}
+}
+
+// portLost notes a port that died by itself. The data plane calls it.
+func (u *UDP) portLost(id tunnel.PortID) {
+	u.lostMu.Lock()
+	u.lost[id] = true
+	u.lostMu.Unlock()
+	u.nudge()
+}
+
+// Close frees what NewUDP opened, for a backend that will not run. Run does so itself.
+func (u *UDP) Close() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return u.Run(ctx)
+}

@@ -1,0 +1,251 @@
+package routing
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weft/lease"
+	"weft/tunnel"
+)
+
+func TestParseUDPConfig(t *testing.T) {
+	base := UDPOptions{Port: 8285, Path: tunnel.PathSocket, Auto: true, SourceCheck: tunnel.CheckStrict}
+	edit := func(f func(*UDPOptions)) UDPOptions { o := base; f(&o); return o }
+	for _, c := range []struct {
+		backend string
+		want    UDPOptions
+	}{
+		{``, base},
+		{`{"Type":"udp"}`, base},
+		{`{"Type":"udp","Port":null,"Path":null,"SourceCheck":null,"AllowedSources":null,"MTU":null}`, base},
+		{`{"Type":"udp","port":9000,"path":"Auto","sourcecheck":"OFF","unknown":[]}`,
+			edit(func(o *UDPOptions) { o.Port, o.SourceCheck = 9000, tunnel.CheckOff })},
+		{`{"Path":"socket","DisableOffloads":["tun-uso","UDP-GRO"]}`, edit(func(o *UDPOptions) {
+			o.Auto, o.Off = false, tunnel.OffloadSet(0).With(tunnel.OffloadUSO).With(tunnel.OffloadGRO)
+		})},
+		{`{"Path":"portable","SourceCheck":"outer","AllowedSources":["192.0.2.7/24","2001:db8::/32"],"MTU":1400}`,
+			edit(func(o *UDPOptions) {
+				o.SourceCheck, o.MTU, o.Path, o.Auto = tunnel.CheckOuter, 1400, tunnel.PathPortable, false
+				o.AllowedSources = []netip.Prefix{pfx("192.0.2.0/24"), pfx("2001:db8::/32")}
+			})},
+	} {
+		got, err := ParseUDPConfig(lease.NetworkConfig{EnableIPv4: true, Backend: json.RawMessage(c.backend)})
+		if err != nil || cmp.Diff(c.want, got, compareState) != "" {
+			t.Errorf("%s: got %+v, %v", c.backend, got, err)
+		}
+	}
+}
+
+func TestParseUDPConfigFaults(t *testing.T) {
+	bad := `{"Port":65536,"Path":"raw","SourceCheck":"lax","AllowedSources":["10.0.0.1","::ffff:10.0.0.0/104"],"MTU":1307}`
+	_, err := ParseUDPConfig(lease.NetworkConfig{EnableIPv6: true, Backend: json.RawMessage(bad)})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, s := range []string{"Backend.Port is 65536", `Backend.Path is "raw"`, "not in this build", "Backend.SourceCheck", `"10.0.0.1" is no network`,
+		`"::ffff:10.0.0.0/104" is no network`, "Backend.MTU is 1307: want a number from 1308"} {
+		if !strings.Contains(err.Error(), s) {
+			t.Errorf("error does not say %q:\n%v", s, err)
+		}
+	}
+	if !errors.As(err, new(*lease.ConfigError)) {
+		t.Errorf("not a ConfigError: %v", err)
+	}
+	for _, b := range []string{`{"Port":0}`, `{"Port":-1}`, `{"Port":"8285"}`, `{"Port":1.5}`, `{"Path":1}`, `{"Path":"fast"}`, `{"DisableOffloads":"tun-tso"}`, `{"DisableOffloads":["warp"]}`,
+		`{"SourceCheck":true}`, `{"AllowedSources":"10.0.0.0/8"}`, `{"MTU":575}`, `{"MTU":65536}`, `[]`} {
+		if o, err := ParseUDPConfig(lease.NetworkConfig{EnableIPv4: true, Backend: json.RawMessage(b)}); err == nil {
+			t.Errorf("%s: accepted as %+v", b, o)
+		}
+	}
+}
+
+func FuzzParseUDPConfig(f *testing.F) {
+	for _, s := range []string{`{}`, `{"Port":1,"MTU":1500}`, `{"AllowedSources":["::/0"]}`, `{"Path":"auto"}`, `{"port":1,"PORT":2}`} {
+		f.Add([]byte(s), true)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, six bool) {
+		o, err := ParseUDPConfig(lease.NetworkConfig{EnableIPv4: true, EnableIPv6: six, Backend: b})
+		if err != nil {
+			if !errors.As(err, new(*lease.ConfigError)) {
+				t.Fatalf("undocumented error %v", err)
+			}
+			return
+		}
+		if o.Port == 0 || o.Path == 0 || o.SourceCheck == 0 || o.MTU != 0 && o.MTU < leastUDPMTU(six) {
+			t.Fatalf("accepted %+v", o)
+		}
+		for _, p := range o.AllowedSources {
+			if p != p.Masked() {
+				t.Fatalf("%v is not masked", p)
+			}
+		}
+	})
+}
+
+func TestOverlayMTU(t *testing.T) {
+	for _, c := range []struct {
+		link, config int
+		outer6, v6   bool
+		want         int
+		ok           bool
+	}{
+		{1500, 0, false, false, 1472, true},
+		{1500, 0, true, true, 1452, true},
+		{1500, 1400, false, true, 1372, true},
+		{1400, 9000, false, false, 1372, true},
+		{1308, 0, false, true, 1280, true},
+		{1307, 0, false, true, 1279, false},
+		{1327, 0, true, true, 1279, false},
+		{576, 0, false, false, 548, true},
+		{575, 0, false, false, 547, false},
+	} {
+		got, err := overlayMTU(c.link, UDPOptions{MTU: c.config}, c.outer6, c.v6)
+		if got != c.want || (err == nil) != c.ok {
+			t.Errorf("%+v: got %d, %v", c, got, err)
+		}
+	}
+}
+
+func TestBuildSpec(t *testing.T) {
+	u := Underlay{Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1"), Addr6: addr("2001:db8::1"), Ext6: addr("2001:db8::1")}
+	rec := func(v4, v6, ip, ip6 string, f func(*lease.Record)) lease.Record {
+		var r lease.Record
+		if v4 != "" {
+			r.V4 = pfx(v4)
+		}
+		if v6 != "" {
+			r.V6 = pfx(v6)
+		}
+		if ip != "" {
+			r.PublicIP = addr(ip)
+		}
+		if ip6 != "" {
+			r.PublicIPv6 = addr(ip6)
+		}
+		if f != nil {
+			f(&r)
+		}
+		return r
+	}
+	set := lease.Set{
+		Own: rec("10.5.1.0/24", "fd00:5:0:1::/64", "203.0.113.1", "2001:db8::1", func(r *lease.Record) {
+			r.Weft = &lease.Weft{Node: "me", Addrs: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.77")}}
+		}),
+		Peers: []lease.Record{
+			rec("10.5.2.0/24", "", "192.0.2.2", "", nil), // flannel
+			rec("10.5.3.0/24", "fd00:5:0:3::/64", "192.0.2.3", "2001:db8::3", func(r *lease.Record) { // weft, dual, hostile
+				r.Weft = &lease.Weft{Node: "three", Recv: []string{"pcsum", "later"}, MTU: 1400,
+					Addrs: []netip.Addr{addr("192.0.2.33"), addr("192.0.2.4"), addr("192.0.2.33")}}
+			}),
+			rec("10.5.4.0/24", "", "192.0.2.4", "", func(r *lease.Record) { r.BackendType = "UDP" }),
+			rec("10.5.5.0/24", "", "192.0.2.5", "", func(r *lease.Record) { r.BackendType = "vxlan" }),
+			rec("10.5.6.0/24", "fd00:5:0:6::/64", "", "2001:db8::6", func(r *lease.Record) { r.Weft = &lease.Weft{} }),
+			rec("10.5.7.0/24", "", "", "", nil),
+			rec("10.5.8.0/24", "", "192.0.2.2", "", nil), // the first one's address
+			rec("10.5.9.0/24", "", "10.5.250.9", "", nil),
+		},
+	}
+	o := UDPOptions{SourceCheck: tunnel.CheckOuter, AllowedSources: []netip.Prefix{pfx("198.51.100.0/24")}}
+	displaced := []Displaced{{Addr: addr("10.5.250.9"), Network: pfx("10.5.0.0/16"), Way: Route{Dst: pfx("0.0.0.0/0"), Gateway: addr("192.0.2.254"), Link: "eth0"}}}
+	got, skipped := buildSpec(set, u, mtus{1500, 1472}, o, displaced)
+	want := tunnel.Spec{
+		Local:    []netip.Prefix{pfx("10.5.1.0/24"), pfx("fd00:5:0:1::/64")},
+		Address4: addr("10.5.1.0"), Address6: addr("fd00:5:0:1::"),
+		Self:        []netip.Addr{addr("192.0.2.1"), addr("192.0.2.77"), addr("203.0.113.1"), addr("2001:db8::1")},
+		UnderlayMTU: 1500, MTU: 1472, Check: tunnel.CheckOuter, AllowedSources: o.AllowedSources,
+		Peers: []tunnel.PeerSpec{
+			{Name: "10.5.2.0/24", Addr: addr("192.0.2.2"), Subnets: []netip.Prefix{pfx("10.5.2.0/24")}, InnerSources: []netip.Addr{addr("192.0.2.2")}},
+			{Name: "three", Addr: addr("192.0.2.3"), Sources: []netip.Addr{addr("192.0.2.33"), addr("2001:db8::3")},
+				Subnets:      []netip.Prefix{pfx("10.5.3.0/24"), pfx("fd00:5:0:3::/64")},
+				InnerSources: []netip.Addr{addr("192.0.2.3"), addr("2001:db8::3")}, Weft: true, Recv: tunnel.RecvPCsum, MTU: 1400},
+			{Name: "10.5.4.0/24", Addr: addr("192.0.2.4"), Subnets: []netip.Prefix{pfx("10.5.4.0/24")}, InnerSources: []netip.Addr{addr("192.0.2.4")}},
+			{Name: "10.5.6.0/24", Addr: addr("2001:db8::6"), Subnets: []netip.Prefix{pfx("10.5.6.0/24"), pfx("fd00:5:0:6::/64")},
+				InnerSources: []netip.Addr{addr("2001:db8::6")}, Weft: true},
+		},
+	}
+	if d := cmp.Diff(want, got, compareState); d != "" {
+		t.Errorf("spec (-want +got):\n%s", d)
+	}
+	wantSkipped := []Skipped{
+		{"10.5.5.0/24", `its backend is "vxlan", this network's is udp`},
+		{"10.5.7.0/24", "no common address family: it is reached at [], we send from [192.0.2.1 2001:db8::1]"},
+		{"10.5.9.0/24", "Network 10.5.0.0/16 contains its address 10.5.250.9, which is reached via 192.0.2.254 on eth0: the overlay's route would take its place; " +
+			"choose another Network or add a more specific route to 10.5.250.9"},
+		{"three", "its further address 192.0.2.4 is 10.5.4.0/24's"},
+		{"10.5.8.0/24", "its address 192.0.2.2 is 10.5.2.0/24's too: give the nodes addresses of their own"},
+	}
+	if d := cmp.Diff(wantSkipped, skipped, compareState); d != "" {
+		t.Errorf("skipped (-want +got):\n%s", d)
+	}
+	if _, err := tunnel.NewTable(format, got); err != nil {
+		t.Errorf("the data plane refuses it: %v", err)
+	}
+}
+
+func TestBuildSpecWithoutIPv4Underlay(t *testing.T) {
+	u := Underlay{Addr6: addr("2001:db8::1"), Ext6: addr("2001:db8::1")}
+	set := lease.Set{Peers: []lease.Record{{
+		Subnets: lease.Subnets{V4: pfx("10.5.2.0/24")},
+		Attrs:   lease.Attrs{PublicIP: addr("192.0.2.2"), PublicIPv6: addr("2001:db8::2")},
+	}}}
+	s, skipped := buildSpec(set, u, mtus{1500, 1472}, UDPOptions{}, nil)
+	if len(skipped) != 0 || len(s.Peers) != 1 || s.Peers[0].Addr != addr("2001:db8::2") {
+		t.Errorf("got %+v, %v", s, skipped)
+	}
+}
+
+func TestWantState(t *testing.T) {
+	c := lease.NetworkConfig{Network: pfx("10.5.0.0/16"), IPv6Network: pfx("fd00:5::/48")}
+	own := lease.Subnets{V4: pfx("10.5.1.0/24"), V6: pfx("fd00:5:0:1::/64")}
+	got := wantState("flannel0", 1472, own, c)
+	want := State{
+		Links: []Link{{Name: "flannel0", Alias: "weft", MTU: 1472, TxQueueLen: 500, Up: true}},
+		Addrs: []Addr{{"flannel0", pfx("10.5.1.0/32")}, {"flannel0", pfx("fd00:5:0:1::/128")}},
+		Routes: []Route{
+			{Dst: pfx("10.5.0.0/16"), Link: "flannel0", Scope: 253, Protocol: 119},
+			{Dst: pfx("fd00:5::/48"), Link: "flannel0", Metric: 1024, Protocol: 119},
+		},
+	}
+	if d := cmp.Diff(want, got, compareState); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if got := wantState("flannel0", 1472, lease.Subnets{V4: own.V4}, c); len(got.Routes) != 1 {
+		t.Errorf("IPv4 only: %+v", got)
+	}
+}
+
+func TestPickDevice(t *testing.T) {
+	nets := []netip.Prefix{pfx("10.5.0.0/16"), pfx("fd00:5::/48")}
+	tun := func(i int, name, alias string) device {
+		return device{Link: Link{Name: name, Alias: alias}, Index: i, TUN: true}
+	}
+	for _, c := range []struct {
+		name  string
+		ds    []device
+		addrs map[int][]netip.Addr
+		inUse map[string]bool
+		want  string
+	}{
+		{name: "first one", want: "flannel0"},
+		{name: "ours from before", ds: []device{tun(1, "flannel0", ""), tun(2, "flannel1", Alias)},
+			addrs: map[int][]netip.Addr{1: {addr("10.9.0.0")}, 2: {addr("fe80::1"), addr("fd00:5:0:1::")}}, want: "flannel1"},
+		{name: "flannel's, left behind", ds: []device{tun(1, "flannel0", "")}, addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel0"},
+		{name: "ours, without an address yet", ds: []device{tun(1, "flannel0", Alias)}, addrs: map[int][]netip.Addr{1: {addr("fe80::1")}}, want: "flannel0"},
+		{name: "ours without an address, but another process has it", ds: []device{tun(1, "flannel0", Alias)}, inUse: map[string]bool{"flannel0": true}, want: "flannel1"},
+		{name: "another instance's", ds: []device{tun(1, "flannel0", Alias)}, addrs: map[int][]netip.Addr{1: {addr("10.9.1.0")}}, want: "flannel1"},
+		{name: "somebody's, without an address", ds: []device{tun(1, "flannel0", "")}, want: "flannel1"},
+		{name: "with somebody's alias", ds: []device{tun(1, "flannel0", "vpn")}, addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel1"},
+		{name: "no TUN", ds: []device{{Link: Link{Name: "flannel0", Alias: Alias}, Index: 1}}, addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel1"},
+		{name: "vxlan's names are others", ds: []device{tun(1, "flannel.1", ""), tun(2, "flannel0a", "")}, want: "flannel0"},
+		{name: "a new one fell to another process", inUse: map[string]bool{"flannel0": true}, want: "flannel1"},
+	} {
+		if got := pickDevice(c.ds, c.addrs, nets, c.inUse); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/tunnel"
+)
+
+// underlayGrace is how long a lost underlay address is waited for before another
+// one of the link takes its place: longer than a DHCP client or a network manager
+// needs to take an address off and put it back.
+const underlayGrace = 10 * time.Second
+
+// tableKey is what the data plane's table was made from, beside the set.
+type tableKey struct {
+	under Underlay
+	mtu   int
+	// displaced is a text, so that the key is comparable.
+	displaced string
+}
+
+// reconcile makes kernel and data plane follow the set: what carries packets
+// first, the routes that lead to it last. It tries every part and joins the errors. mu is held.
+func (u *UDP) reconcile() error {
+	if !u.set.Own.V4.IsValid() && !u.set.Own.V6.IsValid() {
+		return u.giveUp()
+	}
+	var st Status
+	var faults []error
+	u.reapPorts()
+	faults = append(faults, u.followUnderlay())
+	mtu, err := u.mtu()
+	faults = append(faults, err, u.listen(), u.swapTable(mtu, &st))
+	if err := u.ensureDevice(); err != nil {
+		faults = append(faults, err)
+	} else {
+		faults = append(faults, u.syncKernel(mtu, &st))
+	}
+	u.watch()
+	err = errors.Join(faults...)
+	u.report(st, mtu, err)
+	return err
+}
+
+// giveUp is for a set without a subnet of ours. Before the first lease there is
+// nothing to do: what an earlier process left stays as it is. Afterwards another node
+// has the subnet: we carry nothing more, and take its address off. The routes stay, so
+// that packets for the overlay end here and do not leak to the default route.
+func (u *UDP) giveUp() error {
+	if len(u.want.Addrs) == 0 {
+		return nil
+	}
+	u.log.Warn("the subnet is another node's now: giving it up", "device", u.device.name)
+	if err := u.plane.publish(tunnel.Spec{UnderlayMTU: u.under.now.MTU, Check: tunnel.CheckStrict}); err != nil {
+		return err
+	}
+	u.table = tableKey{}
+	want := State{Links: u.want.Links, Routes: u.want.Routes}
+	for range 2 { // with its last IPv4 address a link loses its routes
+		have, err := u.k.state(u.device.name)
+		if err != nil {
+			return err
+		}
+		if _, err := applyChanges(u.k, Plan(have, want, u.ownership())); err != nil {
+			return err
+		}
+	}
+	u.want = want
+	return nil
+}
+
+// reapPorts detaches ports that died, so that they are opened anew.
+func (u *UDP) reapPorts() {
+	u.lostMu.Lock()
+	lost := u.lost
+	u.lost = map[tunnel.PortID]bool{}
+	u.lostMu.Unlock()
+	for id := range lost {
+		if u.plane.reap(id) {
+			u.log.Warn("port of the data plane died, opening it anew", "port", id)
+		}
+	}
+}
+
+// followUnderlay looks whether the underlay still is as it was.
+func (u *UDP) followUnderlay() error {
+	l, err := u.k.underlayListing(u.cfg.Underlay.Link)
+	if err != nil {
+		return fmt.Errorf("underlay: %w", err)
+	}
+	was := u.under
+	replace := was.lost != "" && time.Since(was.lostSince) >= u.grace
+	now, lost := was.now.follow(u.cfg.Underlay, l, u.cfg.UnderlayOptions, replace)
+	u.under.now, u.under.lost = now, lost
+	if lost != was.lost {
+		u.under.lostSince = time.Now()
+		if lost != "" {
+			u.log.Warn("underlay lost, waiting for it", "reason", lost)
+		} else {
+			u.log.Info("underlay is back", "link", now.Link)
+		}
+	}
+	if now != was.now {
+		u.log.Info("underlay changed", "link", now.Link, "mtu", now.MTU, "ipv4", now.Addr4, "ipv6", now.Addr6)
+		if u.cfg.UnderlayChanged != nil {
+			u.cfg.UnderlayChanged(now)
+		}
+	}
+	if lost != "" {
+		return fmt.Errorf("underlay: %s", lost)
+	}
+	return nil
+}
+
+// mtu is the overlay's MTU on the underlay as it is. If that is too small for IPv6, the
+// error says so, and IPv4 goes on.
+func (u *UDP) mtu() (int, error) {
+	return overlayMTU(u.under.now.MTU, u.cfg.Options, u.under.now.outer6(), u.cfg.Network.EnableIPv6)
+}
+
+// listen binds the underlay sockets. While an address is lost its socket stays: it
+// works again the moment the address is back.
+func (u *UDP) listen() error {
+	var faults []error
+	for _, f := range []struct {
+		six  bool
+		addr netip.Addr
+	}{{false, u.under.now.Addr4}, {true, u.under.now.Addr6}} {
+		var local netip.AddrPort
+		if f.addr.IsValid() {
+			local = netip.AddrPortFrom(f.addr, u.cfg.Options.Port)
+		}
+		err := u.plane.listen(f.six, local)
+		if errors.Is(err, unix.EADDRINUSE) {
+			err = fmt.Errorf("%w: is flanneld or another weftd running here?", err)
+		}
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}
+
+// swapTable gives the data plane the peers, if they, the underlay or the ways to them
+// changed. A bad record is reported; it is no fault of ours to retry.
+func (u *UDP) swapTable(mtu int, st *Status) error {
+	old := u.Status()
+	st.Peers, st.Skipped = old.Peers, old.Skipped
+	var outer []netip.Addr
+	for _, r := range u.set.Peers {
+		outer = append(outer, r.PublicIP, r.PublicIPv6)
+	}
+	displaced, err := u.k.Displaced(u.cfg.Network, outer)
+	if err != nil {
+		return err
+	}
+	key := tableKey{u.under.now, mtu, fmt.Sprint(displaced)}
+	if key == u.table {
+		return nil
+	}
+	spec, skipped := buildSpec(u.set, u.under.now, mtus{outerMTU(u.under.now.MTU, u.cfg.Options), mtu}, u.cfg.Options, displaced)
+	unsound := u.plane.publish(spec)
+	u.table = key
+	st.Peers, st.Skipped = len(spec.Peers), skipped
+	for _, err := range split(unsound) {
+		st.Peers--
+		st.Skipped = append(st.Skipped, Skipped{Reason: err.Error()})
+	}
+	if !slices.Equal(st.Skipped, old.Skipped) {
+		for _, s := range st.Skipped {
+			u.log.Warn("peer not used", "peer", s.Peer, "reason", s.Reason)
+		}
+	}
+	return nil
+}
+
+// split takes apart what errors.Join joined.
+func split(err error) []error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		return j.Unwrap()
+	}
+	if err != nil {
+		return []error{err}
+	}
+	return nil
+}
+
+// ensureDevice makes sure that we hold the TUN, and opens it if not.
+func (u *UDP) ensureDevice() error {
+	if u.device.name == "" {
+		return u.firstDevice()
+	}
+	d, err := u.k.device(u.device.name)
+	if err == nil && d.Index == u.device.index && u.plane.tun != 0 {
+		return nil
+	}
+	if err != nil && !errors.Is(err, errNoLink) {
+		return err
+	}
+	u.log.Warn("device is gone, making it again", "device", u.device.name)
+	return u.openDevice(u.device.name)
+}
+
+// firstDevice chooses the TUN's name and opens it. A name that turns out to be in
+// use by another process, with another network, leaves the next.
+func (u *UDP) firstDevice() error {
+	ds, err := u.k.devices()
+	if err != nil {
+		return err
+	}
+	as, err := u.k.addrInfos()
+	if err != nil {
+		return err
+	}
+	addrs := make(map[int][]netip.Addr)
+	for _, a := range as {
+		addrs[a.index] = append(addrs[a.index], a.addr)
+	}
+	nets, inUse := networks(u.cfg.Network), map[string]bool{}
+	for {
+		name := pickDevice(ds, addrs, nets, inUse)
+		i := slices.IndexFunc(ds, func(d device) bool { return d.Name == name })
+		if i < 0 { // none of this network
+			name = pickDevice(ds, addrs, u.networks(), inUse)
+		}
+		err := u.openDevice(name)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EBUSY):
+			return err
+		case i >= 0 && len(addrs[ds[i].Index]) > 0:
+			return fmt.Errorf("%w: a running process has it with an address in this network: stop flanneld or the other weftd", err)
+		}
+		inUse[name] = true
+	}
+}
+
+// openDevice opens the TUN by name and notes its number.
+func (u *UDP) openDevice(name string) error {
+	if err := u.plane.openTUN(name); err != nil {
+		return err
+	}
+	d, err := u.k.device(name)
+	if err != nil {
+		return err
+	}
+	u.device = deviceState{name: name, index: d.Index}
+	return nil
+}
+
+// watch tells the monitor what to look for.
+func (u *UDP) watch() {
+	u.monitor.watch(interest{
+		indexes:  map[int]bool{u.device.index: u.device.index != 0, u.under.now.Index: true},
+		names:    map[string]bool{u.device.name: u.device.name != "", u.cfg.Underlay.Link: true},
+		networks: u.networks(),
+	})
+}

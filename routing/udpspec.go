@@ -1,0 +1,143 @@
+package routing
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"weft/lease"
+	"weft/tunnel"
+)
+
+// mtus are the largest datagram with its IP header, and the largest inner packet, in bytes.
+type mtus struct{ outer, inner int }
+
+// buildSpec says what the data plane's table is made from: the set, the underlay
+// and the sizes of packets; displaced are the peers' addresses that the overlay cuts off.
+// It is pure. One bad record costs only itself and is reported.
+func buildSpec(set lease.Set, u Underlay, m mtus, o UDPOptions, displaced []Displaced) (tunnel.Spec, []Skipped) {
+	s := tunnel.Spec{
+		Local:       subnets(set.Own.Subnets),
+		UnderlayMTU: m.outer, MTU: m.inner,
+		Check: o.SourceCheck, AllowedSources: o.AllowedSources,
+		Self: unique(valid(u.Addr4, u.Addr6, u.Ext4, u.Ext6)),
+	}
+	if set.Own.Weft != nil {
+		s.Self = unique(append(s.Self, valid(set.Own.Weft.Addrs...)...))
+	}
+	if set.Own.V4.IsValid() {
+		s.Address4 = set.Own.V4.Addr()
+	}
+	if set.Own.V6.IsValid() {
+		s.Address6 = set.Own.V6.Addr()
+	}
+
+	var peers []tunnel.PeerSpec
+	var skipped []Skipped
+	for _, r := range set.Peers {
+		p, why := peerSpec(r, u)
+		if why != "" {
+			skipped = append(skipped, Skipped{Peer: p.Name, Reason: why})
+			continue
+		}
+		peers = append(peers, p)
+	}
+	peers, cutOff := leaveOut(peers, displaced)
+	peers, clashes := settleSources(peers)
+	s.Peers = peers
+	return s, slices.Concat(skipped, cutOff, clashes)
+}
+
+// settleSources gives every outer address to one peer: first where packets for a peer go
+// to, then what its record advertises or lists besides, in the peers' order. Without that
+// order one record could cut off any node by listing that node's address. The Sources of
+// the result do not repeat Addr.
+func settleSources(peers []tunnel.PeerSpec) ([]tunnel.PeerSpec, []Skipped) {
+	owner := make(map[netip.Addr]int, len(peers))
+	claim := func(a netip.Addr, i int) {
+		if _, taken := owner[a]; !taken {
+			owner[a] = i
+		}
+	}
+	for i, p := range peers {
+		claim(p.Addr, i)
+	}
+	for i, p := range peers {
+		for _, a := range p.Sources {
+			claim(a, i)
+		}
+	}
+	var settled []tunnel.PeerSpec
+	var clashes []Skipped
+	for i, p := range peers {
+		if o := owner[p.Addr]; o != i {
+			clashes = append(clashes, Skipped{p.Name, fmt.Sprintf("its address %v is %s's too: give the nodes addresses of their own", p.Addr, peers[o].Name)})
+			continue
+		}
+		var mine []netip.Addr
+		for _, a := range unique(p.Sources) {
+			switch o := owner[a]; {
+			case o != i:
+				clashes = append(clashes, Skipped{p.Name, fmt.Sprintf("its further address %v is %s's", a, peers[o].Name)})
+			case a != p.Addr:
+				mine = append(mine, a)
+			}
+		}
+		p.Sources = mine
+		settled = append(settled, p)
+	}
+	return settled, clashes
+}
+
+// peerSpec converts one record, or says why it is not used.
+func peerSpec(r lease.Record, u Underlay) (tunnel.PeerSpec, string) {
+	p := tunnel.PeerSpec{
+		Name:         peerName(r),
+		Subnets:      subnets(r.Subnets),
+		InnerSources: valid(r.PublicIP, r.PublicIPv6),
+	}
+	if !isUDP(r.BackendType) {
+		return p, fmt.Sprintf("its backend is %q, this network's is udp", r.BackendType)
+	}
+	switch {
+	case u.Addr4.IsValid() && r.PublicIP.IsValid():
+		p.Addr = r.PublicIP
+	case u.Addr6.IsValid() && r.PublicIPv6.IsValid():
+		p.Addr = r.PublicIPv6
+	default:
+		return p, fmt.Sprintf("no common address family: it is reached at %v, we send from %v",
+			valid(r.PublicIP, r.PublicIPv6), u.Local())
+	}
+	p.Sources = valid(r.PublicIP, r.PublicIPv6)
+	if r.Weft != nil {
+		p.Weft, p.Recv, p.MTU = true, tunnel.ParseRecv(r.Weft.Recv), r.Weft.MTU
+		p.Sources = append(p.Sources, valid(r.Weft.Addrs...)...)
+	}
+	return p, ""
+}
+
+// isUDP reports whether a record's BackendType means this backend: flannel writes none.
+func isUDP(backendType string) bool {
+	return backendType == "" || strings.EqualFold(backendType, typeUDP)
+}
+
+// peerName is what people call the owner of r.
+func peerName(r lease.Record) string {
+	switch {
+	case r.Weft != nil && r.Weft.Node != "":
+		return r.Weft.Node
+	case r.V4.IsValid():
+		return r.V4.String()
+	}
+	return r.V6.String()
+}
+
+func subnets(s lease.Subnets) []netip.Prefix {
+	return slices.DeleteFunc([]netip.Prefix{s.V4, s.V6}, func(p netip.Prefix) bool { return !p.IsValid() })
+}
+
+func unique(as []netip.Addr) []netip.Addr {
+	slices.SortFunc(as, netip.Addr.Compare)
+	return slices.Compact(as)
+}

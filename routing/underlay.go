@@ -1,0 +1,215 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// ErrNoUnderlay says that no interface passed; the message lists every one that
+// was tried with the reason why it was refused.
+var ErrNoUnderlay = errors.New("no underlay interface")
+
+// Underlay is the interface that carries the datagrams between nodes. It is
+// comparable.
+type Underlay struct {
+	// Link is the interface's name, Index its number, MTU its largest IP packet in bytes.
+	Link       string
+	Index, MTU int
+	// Addr4 and Addr6 are addresses of the link, which the tunnel binds to; the zero Addr if
+	// that family is not used.
+	Addr4, Addr6 netip.Addr
+	// Ext4 and Ext6 are what the lease record advertises: --public-ip and --public-ipv6, else
+	// the local address. They differ from the local ones behind NAT.
+	Ext4, Ext6 netip.Addr
+}
+
+// Local lists the local addresses that are set, IPv4 first.
+func (u Underlay) Local() []netip.Addr { return valid(u.Addr4, u.Addr6) }
+
+// Unadvertised lists the local addresses that the lease record does not name as
+// PublicIP or PublicIPv6. Datagrams leave with them, so the record names them in
+// Weft.Addrs, or peers on the same side of the NAT would refuse our packets.
+func (u Underlay) Unadvertised() []netip.Addr {
+	return slices.DeleteFunc(u.Local(), func(a netip.Addr) bool { return a == u.Ext4 || a == u.Ext6 })
+}
+
+// UnderlayOptions are flanneld's flags for the choice. Interfaces are tried
+// first, in order, then Regexes, then CanReach; the first that passes is taken.
+// With none of the three it is the interface that has the public address, else the one of the
+// default route with the lowest metric.
+type UnderlayOptions struct {
+	// Interfaces are names or addresses (--iface).
+	Interfaces []string
+	// Regexes are unanchored, matched with addresses and, if none matches, with names
+	// (--iface-regex).
+	Regexes []string
+	// CanReach is an address; the interface of the route to it is taken (--iface-can-reach).
+	CanReach netip.Addr
+	// PublicIP and PublicIPv6 are advertised in place of the local addresses. They
+	// need not be local: behind NAT they are the router's.
+	PublicIP, PublicIPv6 netip.Addr
+	// IPv4 and IPv6 are the outer families to look for. An interface with all of them is
+	// preferred; AllFamilies refuses any other.
+	IPv4, IPv6, AllFamilies bool
+	// Overlay are the overlay's own networks: an address within is no underlay's.
+	Overlay []netip.Prefix
+}
+
+// listing is what the choice is made from: a snapshot of the kernel's state.
+type listing struct {
+	links    []linkInfo
+	addrs    []addrInfo
+	defaults []defaultRoute
+	reach    reachInfo
+}
+
+type linkInfo struct {
+	index, mtu  int
+	name, alias string
+	up          bool
+}
+
+type addrInfo struct {
+	index                                          int
+	addr                                           netip.Addr
+	deprecated, tentative, failed, dynamic, tempor bool
+}
+
+type defaultRoute struct {
+	index  int
+	six    bool
+	metric uint32
+}
+
+// reachInfo is the kernel's answer to "how would you reach that address?".
+type reachInfo struct {
+	index int
+	src   netip.Addr
+	err   error
+}
+
+// explicit reports whether the caller named interfaces.
+func (o UnderlayOptions) explicit() bool {
+	return len(o.Interfaces)+len(o.Regexes) > 0 || o.CanReach.IsValid()
+}
+
+// check finds faults in the options themselves, all at once.
+func (o UnderlayOptions) check() ([]*regexp.Regexp, error) {
+	var faults []error
+	var res []*regexp.Regexp
+	for _, s := range o.Regexes {
+		re, err := regexp.Compile(s)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("--iface-regex %q: %w", s, err))
+			continue
+		}
+		res = append(res, re)
+	}
+	if !o.IPv4 && !o.IPv6 {
+		faults = append(faults, errors.New("neither IPv4 nor IPv6 is enabled: enable one in the network config"))
+	}
+	if a := o.PublicIP; a.IsValid() && !a.Is4() {
+		faults = append(faults, fmt.Errorf("--public-ip %v: not an IPv4 address; use --public-ipv6", a))
+	}
+	if a := o.PublicIPv6; a.IsValid() && (!a.Is6() || a.Is4In6() || a.Zone() != "") {
+		faults = append(faults, fmt.Errorf("--public-ipv6 %v: not an IPv6 address without a zone", a))
+	}
+	return res, errors.Join(faults...)
+}
+
+// candidate is one way to try: a link and, if the user named it, an address.
+type candidate struct {
+	why   string // the option that proposed it, for the error
+	index int
+	addr  netip.Addr
+	fault string // set if there is no such link or address
+}
+
+// choose is the choice itself. It is pure.
+func choose(l listing, o UnderlayOptions) (Underlay, error) {
+	regexes, err := o.check()
+	if err != nil {
+		return Underlay{}, err
+	}
+	cands := l.candidates(o, regexes)
+	// An interface with an address of every family first, then one that lacks a family.
+	var refused []string
+	for _, all := range []bool{true, false} {
+		if all && !(o.IPv4 && o.IPv6) || !all && o.AllFamilies && o.IPv4 && o.IPv6 {
+			continue
+		}
+		refused = refused[:0]
+		for _, c := range cands {
+			u, why := l.try(c, o, all)
+			if why == "" {
+				return u, nil
+			}
+			if line := fmt.Sprintf("%s: %s", c.why, why); !slices.Contains(refused, line) {
+				refused = append(refused, line)
+			}
+		}
+	}
+	if len(refused) == 0 {
+		refused = append(refused, "there is no default route")
+	}
+	return Underlay{}, fmt.Errorf("%w: %s; name an interface with --iface NAME or --iface ADDRESS, or give it an address",
+		ErrNoUnderlay, strings.Join(refused, "; "))
+}
+
+// try checks one candidate and fills the Underlay, or says why not.
+func (l listing) try(c candidate, o UnderlayOptions, all bool) (Underlay, string) {
+	if c.fault != "" {
+		return Underlay{}, c.fault
+	}
+	link, ok := l.link(c.index)
+	switch {
+	case !ok:
+		return Underlay{}, fmt.Sprintf("interface number %d does not exist", c.index)
+	case link.alias == Alias:
+		return Underlay{}, fmt.Sprintf("%s is the overlay's own device", link.name)
+	case !link.up:
+		return Underlay{}, fmt.Sprintf("%s is down: set it up", link.name)
+	case link.mtu == 0:
+		return Underlay{}, fmt.Sprintf("%s has MTU 0", link.name)
+	}
+	u := Underlay{Link: link.name, Index: link.index, MTU: link.mtu}
+	var why4, why6 string
+	if o.IPv4 {
+		u.Addr4, why4 = l.pick(c, false, o)
+	}
+	if o.IPv6 {
+		u.Addr6, why6 = l.pick(c, true, o)
+	}
+	lacks4, lacks6 := o.IPv4 && !u.Addr4.IsValid(), o.IPv6 && !u.Addr6.IsValid()
+	if all && (lacks4 || lacks6) || !u.Addr4.IsValid() && !u.Addr6.IsValid() {
+		return Underlay{}, link.name + " " + strings.Join(nonEmpty(why4, why6), ", ")
+	}
+	u.Ext4, u.Ext6 = u.Addr4, u.Addr6
+	if u.Addr4.IsValid() && o.PublicIP.IsValid() {
+		u.Ext4 = o.PublicIP
+	}
+	if u.Addr6.IsValid() && o.PublicIPv6.IsValid() {
+		u.Ext6 = o.PublicIPv6
+	}
+	return u, ""
+}
+
+func (l listing) link(index int) (linkInfo, bool) {
+	i := slices.IndexFunc(l.links, func(k linkInfo) bool { return k.index == index })
+	if i < 0 {
+		return linkInfo{}, false
+	}
+	return l.links[i], true
+}
+
+func valid(addrs ...netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !a.IsValid() })
+}
+
+func nonEmpty(s ...string) []string {
+	return slices.DeleteFunc(s, func(s string) bool { return s == "" })
+}

@@ -1,0 +1,222 @@
+package routing
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// candidates lists what the options propose, in the order of trying.
+func (l listing) candidates(o UnderlayOptions, regexes []*regexp.Regexp) []candidate {
+	var cs []candidate
+	if !o.explicit() {
+		cs = l.publicCandidates(o)
+		return append(cs, l.defaultCandidates(o)...)
+	}
+	for _, s := range o.Interfaces {
+		cs = append(cs, l.interfaceCandidate(s))
+	}
+	for _, re := range regexes {
+		cs = append(cs, l.regexCandidates(re, o)...)
+	}
+	if o.CanReach.IsValid() {
+		c := candidate{why: fmt.Sprintf("--iface-can-reach %v", o.CanReach), index: l.reach.index, addr: l.reach.src}
+		if l.reach.err != nil {
+			c.fault = fmt.Sprintf("no route to it: %v", l.reach.err)
+		}
+		cs = append(cs, c)
+	}
+	return cs
+}
+
+// interfaceCandidate resolves one --iface: an address, else a name.
+func (l listing) interfaceCandidate(s string) candidate {
+	c := candidate{why: fmt.Sprintf("--iface %s", s)}
+	if a, err := netip.ParseAddr(s); err == nil {
+		a = a.Unmap()
+		if i := slices.IndexFunc(l.addrs, func(k addrInfo) bool { return k.addr == a.WithZone("") }); i >= 0 {
+			c.index, c.addr = l.addrs[i].index, a
+			return c
+		}
+		c.fault = "no interface has that address; an address that is not local, as behind NAT, is what --public-ip is for"
+		return c
+	}
+	if i := slices.IndexFunc(l.links, func(k linkInfo) bool { return k.name == s }); i >= 0 {
+		c.index = l.links[i].index
+		return c
+	}
+	names := make([]string, len(l.links))
+	for i, k := range l.links {
+		names[i] = k.name
+	}
+	c.fault = "no such interface; there are " + strings.Join(names, ", ")
+	return c
+}
+
+// regexCandidates matches addresses first and names only if no address matched,
+// as flannel does. A link whose addresses of every family match comes first.
+func (l listing) regexCandidates(re *regexp.Regexp, o UnderlayOptions) []candidate {
+	why := fmt.Sprintf("--iface-regex %q", re.String())
+	var cs []candidate
+	for _, a := range l.addrs {
+		if six := a.addr.Is6(); six && !o.IPv6 || !six && !o.IPv4 {
+			continue
+		}
+		if re.MatchString(a.addr.String()) {
+			cs = append(cs, candidate{why: why, index: a.index, addr: a.addr})
+		}
+	}
+	if len(cs) > 0 {
+		return cs
+	}
+	for _, k := range l.links {
+		if re.MatchString(k.name) {
+			cs = append(cs, candidate{why: why, index: k.index})
+		}
+	}
+	if len(cs) == 0 {
+		cs = append(cs, candidate{why: why, fault: "matches no address and no interface name"})
+	}
+	return cs
+}
+
+// publicCandidates are the links that have a public address themselves. A public
+// address that no link has is only advertised (NAT), and is no candidate.
+func (l listing) publicCandidates(o UnderlayOptions) []candidate {
+	var cs []candidate
+	for _, p := range []struct {
+		flag string
+		addr netip.Addr
+		on   bool
+	}{{"--public-ip", o.PublicIP, o.IPv4}, {"--public-ipv6", o.PublicIPv6, o.IPv6}} {
+		if !p.on || !p.addr.IsValid() {
+			continue
+		}
+		for _, a := range l.addrs {
+			if a.addr == p.addr {
+				cs = append(cs, candidate{why: fmt.Sprintf("%s %v", p.flag, p.addr), index: a.index, addr: a.addr})
+			}
+		}
+	}
+	return cs
+}
+
+// defaultCandidates are the links of default routes, lowest metric first. In dual stack a
+// link with default routes of both families precedes one without; between families with
+// equal metrics IPv4 decides, since its metrics and those of IPv6 are not on one scale.
+func (l listing) defaultCandidates(o UnderlayOptions) []candidate {
+	type ways struct {
+		index      int
+		has4, has6 bool
+		m4, m6     uint32
+	}
+	var ws []ways
+	for _, d := range l.defaults {
+		if d.six && !o.IPv6 || !d.six && !o.IPv4 {
+			continue
+		}
+		i := slices.IndexFunc(ws, func(w ways) bool { return w.index == d.index })
+		if i < 0 {
+			ws = append(ws, ways{index: d.index})
+			i = len(ws) - 1
+		}
+		has, m := &ws[i].has4, &ws[i].m4
+		if d.six {
+			has, m = &ws[i].has6, &ws[i].m6
+		}
+		if !*has || d.metric < *m {
+			*has, *m = true, d.metric
+		}
+	}
+	yesFirst := func(a, b bool) int { // true sorts before false
+		switch {
+		case a == b:
+			return 0
+		case a:
+			return -1
+		}
+		return 1
+	}
+	slices.SortStableFunc(ws, func(a, b ways) int {
+		return cmp.Or(
+			yesFirst(a.has4 && a.has6, b.has4 && b.has6),
+			yesFirst(a.has4, b.has4),
+			cmp.Compare(a.m4, b.m4),
+			cmp.Compare(a.m6, b.m6),
+		)
+	})
+	cs := make([]candidate, len(ws))
+	for i, w := range ws {
+		cs[i] = candidate{why: "default route", index: w.index}
+	}
+	return cs
+}
+
+// pick chooses the candidate's local address of one family, or says why there is
+// none. A named address comes first, then the public one if the link has it, since
+// peers expect packets from what is advertised; then global before link-local, settled
+// before tentative, permanent before dynamic, lasting before temporary.
+func (l listing) pick(c candidate, six bool, o UnderlayOptions) (netip.Addr, string) {
+	family, public := "IPv4", o.PublicIP
+	if six {
+		family, public = "IPv6", o.PublicIPv6
+	}
+	var usable []addrInfo
+	var refused []string
+	for _, a := range l.addrs {
+		if a.index != c.index || a.addr.Is6() != six {
+			continue
+		}
+		if why := a.refuse(o.Overlay); why != "" {
+			refused = append(refused, fmt.Sprintf("%v is %s", a.addr, why))
+			continue
+		}
+		usable = append(usable, a)
+	}
+	if len(usable) == 0 {
+		if len(refused) > 0 {
+			return netip.Addr{}, fmt.Sprintf("has no usable %s address (%s)", family, strings.Join(refused, ", "))
+		}
+		return netip.Addr{}, fmt.Sprintf("has no %s address", family)
+	}
+	for _, first := range []netip.Addr{c.addr, public} {
+		if slices.ContainsFunc(usable, func(a addrInfo) bool { return a.addr == first }) {
+			return first, ""
+		}
+	}
+	return slices.MinFunc(usable, func(a, b addrInfo) int { return cmp.Compare(a.rank(), b.rank()) }).addr, ""
+}
+
+// refuse says why the address cannot be an underlay's, or is empty.
+func (a addrInfo) refuse(overlay []netip.Prefix) string {
+	switch {
+	case a.deprecated:
+		return "deprecated"
+	case a.failed:
+		return "a duplicate of another host's"
+	case a.addr.IsLinkLocalUnicast() && a.addr.Is6():
+		return "link-local, and a lease record has no room for its zone"
+	case !a.addr.IsGlobalUnicast() && !a.addr.IsLinkLocalUnicast():
+		return "not unicast beyond this host"
+	}
+	for _, n := range overlay {
+		if n.Contains(a.addr) {
+			return fmt.Sprintf("within the overlay network %v", n)
+		}
+	}
+	return ""
+}
+
+// rank orders usable addresses, best first.
+func (a addrInfo) rank() int {
+	r := 0
+	for i, worse := range []bool{a.tempor, a.dynamic, a.tentative, a.addr.IsLinkLocalUnicast()} {
+		if worse {
+			r |= 1 << i
+		}
+	}
+	return r
+}

@@ -1,0 +1,132 @@
+package routing
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weft/tunnel"
+)
+
+// Ways are how this host reaches others without the overlay, by its main routing
+// table. Rules that send packets to other tables are not looked at.
+type Ways struct {
+	// Routes are the unicast routes, one for each next hop.
+	Routes []Route
+	// Local are the host's addresses.
+	Local []netip.Addr
+}
+
+// newWays leaves out what is the overlay's: routes with our protocol number, and all
+// that is on a device of ours, or on a TUN of flannel's that we would take over.
+func newWays(ds []device, as []addrInfo, rs []Route) Ways {
+	names, own := map[string]bool{}, map[int]bool{}
+	for _, d := range ds {
+		if d.Alias == Alias || d.TUN && d.Alias == "" && isDeviceName(d.Name) {
+			names[d.Name], own[d.Index] = true, true
+		}
+	}
+	var w Ways
+	for _, a := range as {
+		if !own[a.index] {
+			w.Local = append(w.Local, a.addr)
+		}
+	}
+	for _, r := range rs {
+		if r.Protocol != RouteProtocol && !names[r.Link] {
+			w.Routes = append(w.Routes, r)
+		}
+	}
+	return w
+}
+
+// isDeviceName reports whether name is one that the udp backend gives to its TUN.
+func isDeviceName(name string) bool {
+	number, ok := strings.CutPrefix(name, devicePrefix)
+	_, err := strconv.ParseUint(number, 10, 32)
+	return ok && err == nil
+}
+
+// Displaced is an address that this host reaches by a way whose place the overlay's
+// route takes, so that it is cut off. It is comparable.
+type Displaced struct {
+	Addr    netip.Addr
+	Network netip.Prefix // the overlay's, which contains Addr
+	Way     Route        // the best one besides the overlay's
+}
+
+// Reason says what is wrong, and what to do. who has the address.
+func (d Displaced) Reason(who string) string {
+	key, via := "Network", d.Way.Link
+	if d.Network.Addr().Is6() {
+		key = "IPv6Network"
+	}
+	if d.Way.Gateway.IsValid() {
+		via = fmt.Sprintf("%v on %s", d.Way.Gateway, via)
+	}
+	return fmt.Sprintf("%s %v contains %s %v, which is reached via %s: the overlay's route would take its place; choose another %s or add a more specific route to %v",
+		key, d.Network, who, d.Addr, via, key, d.Addr)
+}
+
+// Displaced finds those of addrs that an overlay with these networks cuts off: they are
+// within one, not this host's own, and no route to them is longer than the network. An
+// address without any route is not among them: there is no way to take. It is pure.
+func (w Ways) Displaced(networks []netip.Prefix, addrs []netip.Addr) []Displaced {
+	var out []Displaced
+	for _, a := range addrs {
+		for _, n := range networks {
+			if !n.Contains(a) || slices.Contains(w.Local, a) {
+				continue
+			}
+			if r, ok := w.best(a); ok && r.Dst.Bits() <= n.Bits() {
+				out = append(out, Displaced{a, n, r})
+			}
+		}
+	}
+	return out
+}
+
+// best is the longest route to a, of equally long ones the first with the least metric.
+func (w Ways) best(a netip.Addr) (best Route, ok bool) {
+	for _, r := range w.Routes {
+		if !r.Dst.Contains(a) {
+			continue
+		}
+		if !ok || cmp.Or(cmp.Compare(best.Dst.Bits(), r.Dst.Bits()), cmp.Compare(r.Metric, best.Metric)) < 0 {
+			best, ok = r, true
+		}
+	}
+	return best, ok
+}
+
+// leaveOut drops the peers whose datagrams would be routed into the overlay itself. It
+// is pure, and changes peers.
+func leaveOut(peers []tunnel.PeerSpec, displaced []Displaced) ([]tunnel.PeerSpec, []Skipped) {
+	by := make(map[netip.Addr]Displaced, len(displaced))
+	for _, d := range displaced {
+		by[d.Addr] = d
+	}
+	var skipped []Skipped
+	kept := slices.DeleteFunc(peers, func(p tunnel.PeerSpec) bool {
+		d, out := by[p.Addr]
+		if out {
+			skipped = append(skipped, Skipped{p.Name, d.Reason("its address")})
+		}
+		return out
+	})
+	return kept, skipped
+}
+
+// inside are those of addrs that lie in one of the networks.
+func inside(networks []netip.Prefix, addrs []netip.Addr) []netip.Addr {
+	var in []netip.Addr
+	for _, a := range addrs {
+		if slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) }) {
+			in = append(in, a)
+		}
+	}
+	return in
+}

@@ -1,0 +1,115 @@
+package routing
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"weft/lease"
+)
+
+func TestDisplaced(t *testing.T) {
+	links := []device{
+		{Link: Link{Name: "eth0"}, Index: 2},
+		{Link: Link{Name: "flannel0", Alias: Alias}, Index: 7, TUN: true},
+		{Link: Link{Name: "flannel1"}, Index: 8, TUN: true}, // flanneld left it
+		{Link: Link{Name: "flannel.1"}, Index: 9},           // vxlan, of another network
+	}
+	addrs := []addrInfo{{index: 2, addr: addr("10.0.0.7")}, {index: 7, addr: addr("10.20.0.0")}, {index: 2, addr: addr("fd00::7")}}
+	route := func(dst, gw, link string, protocol uint8, metric uint32) Route {
+		r := Route{Dst: pfx(dst), Link: link, Protocol: protocol, Metric: metric}
+		if gw != "" {
+			r.Gateway = addr(gw)
+		}
+		return r
+	}
+	viaDefault := []Route{
+		route("0.0.0.0/0", "192.0.2.9", "eth0", protoBoot, 100), route("0.0.0.0/0", "192.0.2.1", "eth0", protoBoot, 0),
+		route("::/0", "fe80::1", "eth0", protoBoot, 1024),
+	}
+	with := func(more ...Route) []Route { return slices.Concat(viaDefault, more) }
+	net8, net6 := pfx("10.0.0.0/8"), pfx("fd00::/8")
+	for _, tt := range []struct {
+		name   string
+		routes []Route
+		addr   string
+		via    string // "" if it is not displaced
+	}{
+		{"behind the default gateway", with(), "10.20.0.5", "192.0.2.1 on eth0"},
+		{"IPv6 too", with(), "fd00:20::5", "fe80::1 on eth0"},
+		{"outside", with(), "192.0.2.50", ""},
+		{"this host", with(), "10.0.0.7", ""},
+		{"this host, IPv6", with(), "fd00::7", ""},
+		{"only the overlay has the address here", with(), "10.20.0.0", "192.0.2.1 on eth0"},
+		{"on the link", with(route("10.20.0.0/16", "", "eth0", 2, 0)), "10.20.0.5", ""},
+		{"a route to it", with(route("10.20.0.5/32", "192.0.2.3", "eth0", 4, 9)), "10.20.0.5", ""},
+		{"a route to another", with(route("10.21.0.0/16", "192.0.2.3", "eth0", 4, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
+		{"a shorter route", with(route("10.0.0.0/7", "192.0.2.3", "eth0", 4, 0)), "10.20.0.5", "192.0.2.3 on eth0"},
+		{"one as long", with(route("10.0.0.0/8", "", "eth0", 2, 0)), "10.20.0.5", "eth0"},
+		{"ours count for nothing", with(route("10.0.0.0/8", "", "flannel0", RouteProtocol, 0), route("10.20.0.0/16", "", "eth1", RouteProtocol, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
+		{"nor do those by our device", with(route("10.20.0.0/16", "", "flannel0", protoBoot, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
+		{"nor flannel's", with(route("10.20.0.0/16", "", "flannel1", protoBoot, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
+		{"another overlay's", with(route("10.20.0.0/24", "10.20.0.0", "flannel.1", protoBoot, 0)), "10.20.0.5", ""},
+		{"no way at all", []Route{route("10.0.0.0/8", "", "flannel0", RouteProtocol, 0)}, "10.20.0.5", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := newWays(links, addrs, tt.routes).Displaced([]netip.Prefix{net8, net6}, []netip.Addr{addr(tt.addr)})
+			if tt.via == "" {
+				if len(got) > 0 {
+					t.Errorf("got %+v, want none", got)
+				}
+				return
+			}
+			if len(got) != 1 || !strings.Contains(got[0].Reason("the store"), "contains the store "+tt.addr+", which is reached via "+tt.via+": ") {
+				t.Errorf("got %+v, want one via %s", got, tt.via)
+			}
+		})
+	}
+}
+
+func TestDisplacedReasonNamesTheKey(t *testing.T) {
+	d := Displaced{addr("fd00:20::5"), pfx("fd00::/8"), Route{Link: "eth0"}}
+	want := "IPv6Network fd00::/8 contains the store fd00:20::5, which is reached via eth0: the overlay's route would take its place; " +
+		"choose another IPv6Network or add a more specific route to fd00:20::5"
+	if got := d.Reason("the store"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestUDPSkipsPeersBehindTheOverlay(t *testing.T) {
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	ip(t, "route add default nexthop via 192.0.2.253 dev eth0 nexthop via 192.0.2.254 dev eth0")
+	ip(t, "-6 route add default via 2001:db8::fe")
+	u := newTestUDP(t, k, true)
+	set := testSet("10.5.1.0/24", true)
+	far := lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.3.0/24")}, Attrs: lease.Attrs{PublicIP: addr("10.5.200.3")}}
+	set.Peers = append(set.Peers, far)
+	apply(t, u, set)
+	start(t, u)
+	skipped := func(want string) func() error {
+		return func() error {
+			if got := fmt.Sprint(u.Status().Skipped); !strings.Contains(got, want) || want == "" && got != "[]" {
+				return fmt.Errorf("skipped %s, want %q", got, want)
+			}
+			return nil
+		}
+	}
+	eventually(t, "the peer is skipped", skipped("contains its address 10.5.200.3, which is reached via 192.0.2.253 on eth0"))
+	if s := u.Status(); s.Peers != 1 || !s.InPlace {
+		t.Errorf("status %+v", s)
+	}
+	ip(t, "route add 10.5.200.0/24 via 192.0.2.254")
+	eventually(t, "a more specific route is noticed", skipped(""))
+	ip(t, "route del 10.5.200.0/24")
+	eventually(t, "its loss too", skipped("10.5.200.3"))
+
+	network := set.Config
+	for _, a := range []string{"fd00:5:0:9::5", "10.5.9.9"} {
+		if got, err := k.Displaced(network, []netip.Addr{addr(a), addr("192.0.2.77"), addr("10.5.1.0")}); err != nil || len(got) != 2 || got[0].Addr != addr(a) {
+			t.Errorf("%s: %+v, %v", a, got, err)
+		}
+	}
+}

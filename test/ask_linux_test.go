@@ -1,0 +1,218 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/test/lab"
+)
+
+// What the commands print with --json, as far as the scenarios look at it. The field names are
+// written out here once more on purpose: scripts of operators rely on them.
+type (
+	statusJSON struct {
+		Version, NodeID string
+		PID             int
+		Ready           bool
+		NotReady        []string
+		Lease           *struct {
+			Subnet, IPv6Subnet netip.Prefix
+			Held               bool
+			Expires            time.Time
+			Detail             string
+		}
+		Backend struct {
+			Type, Path, Device string
+			MTU, Port          int
+			InPlace            bool
+			Notes              []string
+			Error              string
+		}
+		Underlay struct {
+			Link, Lost                                 string
+			MTU                                        int
+			Address, IPv6Address, PublicIP, PublicIPv6 netip.Addr
+		}
+		Store struct {
+			Kind, Prefix, Error, ClusterID string
+			Endpoints                      []string
+			Connected                      bool
+			LastSeen                       time.Time
+			Revision                       int64
+		}
+		Cache struct {
+			File string
+			Used bool
+		}
+		Alarm           string
+		Peers, Rejected int
+		Counters        struct{ Egress, Ingress flowJSON }
+	}
+	flowJSON struct {
+		Received, Delivered uint64
+		Drops               []dropJSON
+	}
+	dropJSON struct {
+		Reason  string
+		Packets uint64
+		Admit   string
+	}
+	peersJSON struct {
+		Peers []struct {
+			Name    string
+			Subnets []netip.Prefix
+			Address netip.Addr
+			Weft    bool
+			MTU     int
+			Drops   []dropJSON
+		}
+		Strangers []struct {
+			Address netip.Addr
+			Packets uint64
+			Admit   string
+		}
+	}
+	leasesJSON struct {
+		Network string
+		Leases  []struct {
+			Subnet, IPv6Subnet netip.Prefix
+			PublicIP           netip.Addr
+			Node               string
+			Own, Reservation   bool
+			Expires            time.Time
+		}
+		Rejected []struct{ Key, Reason, Detail string }
+	}
+)
+
+// dropped is the number of packets dropped for reason.
+func (f flowJSON) dropped(reason string) uint64 { return dropsOf(f.Drops, reason) }
+
+func dropsOf(drops []dropJSON, reason string) uint64 {
+	for _, d := range drops {
+		if d.Reason == reason {
+			return d.Packets
+		}
+	}
+	return 0
+}
+
+// balanced reports whether every packet of a direction was delivered or dropped for a reason.
+func (f flowJSON) balanced() bool {
+	n := f.Delivered
+	for _, d := range f.Drops {
+		n += d.Packets
+	}
+	return n == f.Received
+}
+
+// weft runs the operator's command against a node's daemon.
+func weft(t *testing.T, n *lab.Node, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(within(t, 20*time.Second), command(t, "weft"), args...)
+	cmd.Env = append(os.Environ(), "WEFTD_CONTROL_SOCKET="+n.ControlSocket)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = n.NS.Run(cmd)
+	return out.String(), errs.String(), err
+}
+
+// weftJSON runs the command with --json and decodes what it prints.
+func weftJSON[T any](t *testing.T, n *lab.Node, args ...string) (v T) {
+	t.Helper()
+	out, errs, err := weft(t, n, append(args, "--json")...)
+	if err != nil {
+		t.Fatalf("weft %v on %s: %v: %s", args, n.Name, err, errs)
+	}
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		t.Fatalf("weft %v on %s: %v\n%s", args, n.Name, err, out)
+	}
+	return v
+}
+
+// ask reads the same from the socket itself, for polling without a process for each try.
+func ask[T any](ctx context.Context, n *lab.Node, path string) (v T, err error) {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", n.ControlSocket)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weftd/v1/"+path, nil)
+	if err != nil {
+		return v, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return v, err
+	}
+	defer resp.Body.Close()
+	return v, json.NewDecoder(resp.Body).Decode(&v)
+}
+
+// status waits until a node's status is what ok wants, and returns it.
+func status(t *testing.T, n *lab.Node, limit time.Duration, ok func(statusJSON) error) (s statusJSON) {
+	t.Helper()
+	until(t, limit, n.Name+"'s status", func() (err error) {
+		if s, err = ask[statusJSON](t.Context(), n, "status"); err != nil {
+			return err
+		}
+		return ok(s)
+	})
+	return s
+}
+
+// knows waits until a node has a peer with the subnet, or has it no more, and returns how long that took.
+func knows(t *testing.T, n *lab.Node, limit time.Duration, subnet string, want bool) time.Duration {
+	t.Helper()
+	p := netip.MustParsePrefix(subnet)
+	return until(t, limit, fmt.Sprintf("%s has peer %s: %v", n.Name, p, want), func() error {
+		all, err := ask[peersJSON](t.Context(), n, "peers")
+		if err != nil {
+			return err
+		}
+		found := false
+		for _, e := range all.Peers {
+			for _, s := range e.Subnets {
+				found = found || s == p
+			}
+		}
+		if found != want {
+			return fmt.Errorf("peers %+v", all.Peers)
+		}
+		return nil
+	})
+}
+
+// cpu is the processor time that a process has used, in user and kernel mode, with the kernel's
+// resolution of 10 ms (proc(5): utime and stime, in ticks of 1/100 s).
+func cpu(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	fields := strings.Fields(rest) // from field 3, the state
+	var ticks int64
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}

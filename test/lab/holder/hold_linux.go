@@ -1,0 +1,63 @@
+package holder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"weft/test/lab"
+)
+
+// Options of Hold.
+type Options struct {
+	// Name is the lab's; it must be free.
+	Name string
+	// Spec describes the lab. Its Name and StateDir are set by Hold.
+	Spec lab.Spec
+	// KeepLogs leaves the state directory, which otherwise stays only after a node's fault.
+	KeepLogs bool
+	// Work is called when the lab is up, and when it returns the lab ends. Its context ends
+	// when ctx does or when `weft lab down` asks for it.
+	Work func(context.Context, *lab.Lab) error
+}
+
+// Hold builds a lab, serves its socket and takes the lab down again when Work has
+// returned. kept is the state directory if it was left. An end that `weft lab down`
+// asked for is no error.
+func Hold(ctx context.Context, o Options) (kept string, err error) {
+	c, err := claimName(o.Name)
+	if err != nil {
+		return "", err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	s := &server{end: end}
+	var wg sync.WaitGroup
+	wg.Go(func() { s.serve(ctx, c.listener) })
+	defer func() {
+		end(nil)
+		var fault *lab.NodeError
+		keep := o.KeepLogs || errors.As(err, &fault)
+		if keep {
+			kept = c.dir
+		}
+		c.release(keep)
+		wg.Wait()
+	}()
+
+	o.Spec.Name, o.Spec.StateDir, o.Spec.KeepState = o.Name, c.dir, true
+	l, err := lab.Up(ctx, o.Spec)
+	if err == nil {
+		defer l.Close()
+		s.offer(l)
+		err = o.Work(ctx, l)
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errDown):
+		return "", nil
+	case cause != nil && err != nil:
+		return "", fmt.Errorf("interrupted: %w", cause) // what failed then failed for that reason
+	default:
+		return "", err
+	}
+}

@@ -1,0 +1,186 @@
+package holder
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// roleEnv tells a process that was started from itself what it is.
+const roleEnv = "WEFT_LAB_ROLE"
+
+const (
+	roleInit     = "init"     // process 1 of the new pid namespace: mounts, starts, reaps
+	roleIsolated = "isolated" // does what was asked for, as root of the user namespace
+)
+
+// NeedsIsolation says whether a lab needs namespaces to run in that this process does not
+// have: an ordinary user's process, or any if rootless asks for it, but not one that is inside already.
+func NeedsIsolation(rootless bool) bool {
+	return os.Getenv(roleEnv) != roleIsolated && (rootless || os.Geteuid() != 0)
+}
+
+// Isolated runs this program again, with the same arguments, inside new user, mount, pid
+// and network namespaces, where it is root, and returns its exit status. Standard
+// input and outputs are shared; signals are passed on. If this process dies, so does all inside.
+func Isolated() (status int, err error) {
+	runtime.LockOSThread() // the parent-death signal is tied to this thread
+	defer runtime.UnlockOSThread()
+	cmd, err := isolatedSelf()
+	if err != nil {
+		return 0, err
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr.Setpgid = true // a Ctrl-C at the terminal comes once, through us
+	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
+	return runPassingSignals(cmd)
+}
+
+// isolatedSelf is the command for Isolated and Launch. Its process is roleInit.
+func isolatedSelf() (*exec.Cmd, error) {
+	cmd, err := self()
+	if err != nil {
+		return nil, err
+	}
+	// From inside the user is root and the state directory would be another.
+	root, err := stateRoot()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Env = append(cmd.Env, roleEnv+"="+roleInit, stateEnv+"="+root)
+	type ids = struct{ ContainerID, HostID, Size int }
+	attr := &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET}
+	attr.UidMappings = append(attr.UidMappings, ids{0, os.Geteuid(), 1})
+	attr.GidMappings = append(attr.GidMappings, ids{0, os.Getegid(), 1})
+	cmd.SysProcAttr = attr
+	return cmd, nil
+}
+
+func self() (*exec.Cmd, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path, os.Args[1:]...)
+	cmd.Env = os.Environ()
+	return cmd, nil
+}
+
+// runPassingSignals starts cmd, waits, and returns its exit status.
+func runPassingSignals(cmd *exec.Cmd) (int, error) {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	defer signal.Stop(signals)
+	if err := cmd.Start(); err != nil {
+		return 0, explainRefusal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }() // waited for below
+	for {
+		select {
+		case s := <-signals:
+			_ = cmd.Process.Signal(s)
+		case err := <-done:
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				return 0, err
+			}
+			if code := cmd.ProcessState.ExitCode(); code >= 0 {
+				return code, nil
+			}
+			return 0, fmt.Errorf("the process in the user namespace: %w", err)
+		}
+	}
+}
+
+// Init does the work of a process that Isolated or Launch started as the first of its
+// pid namespace. is is false, and nothing is done, in every other process; otherwise the
+// caller exits with status.
+func Init() (is bool, status int, err error) {
+	if os.Getenv(roleEnv) != roleInit {
+		return false, 0, nil
+	}
+	if err := ownMounts(); err != nil {
+		return true, 0, explainRefusal(err)
+	}
+	cmd, err := self()
+	if err != nil {
+		return true, 0, err
+	}
+	cmd.Env = append(cmd.Env, roleEnv+"="+roleIsolated)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if os.Getenv(statusEnv) != "" {
+		pipe := os.NewFile(statusFD, "status")
+		cmd.ExtraFiles = []*os.File{pipe}
+		defer pipe.Close()
+	}
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	status, err = superviseAsInit(cmd)
+	return true, status, err
+}
+
+// superviseAsInit starts cmd, passes signals on, reaps orphans, and returns cmd's exit
+// status. When it returns and process 1 exits, the kernel kills whatever is left.
+func superviseAsInit(cmd *exec.Cmd) (int, error) {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	if pipe := cmd.ExtraFiles; len(pipe) > 0 {
+		_ = pipe[0].Close() // the child's end is to be the only one
+	}
+	pid := cmd.Process.Pid
+	go func() { // ends with the process
+		for s := range signals {
+			_ = unix.Kill(pid, s.(unix.Signal))
+		}
+	}()
+	for {
+		var ws unix.WaitStatus
+		got, err := unix.Wait4(-1, &ws, 0, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return 0, fmt.Errorf("wait: %w", err)
+		case got == pid && ws.Signaled():
+			return 128 + int(ws.Signal()), nil
+		case got == pid:
+			return ws.ExitStatus(), nil
+		}
+	}
+}
+
+// ownMounts keeps what is mounted from here on inside, and shows this pid namespace in /proc.
+func ownMounts() error {
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	// In a container whose /proc is partly masked the kernel refuses a fresh one. The old one
+	// will do: /proc/self and /proc/sys/net are right in it, only the other processes are wrong.
+	_ = unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	return nil
+}
+
+// explainRefusal adds to an error of making namespaces what the administrator can do about it.
+func explainRefusal(err error) error {
+	remedy := "run it as root, or allow user namespaces on this machine (user_namespaces(7)); a container may need --privileged or another seccomp profile"
+	for _, knob := range []struct{ file, bad, good string }{
+		{"kernel/unprivileged_userns_clone", "0", "1"},
+		{"kernel/apparmor_restrict_unprivileged_userns", "1", "0"},
+		{"user/max_user_namespaces", "0", "10000"},
+	} {
+		b, readErr := os.ReadFile("/proc/sys/" + knob.file)
+		if readErr == nil && strings.TrimSpace(string(b)) == knob.bad {
+			remedy = fmt.Sprintf("run it as root, or: sudo sysctl %s=%s", strings.ReplaceAll(knob.file, "/", "."), knob.good)
+			break
+		}
+	}
+	return fmt.Errorf("an ordinary user's lab needs user namespaces, which are refused here: %w; %s", err, remedy)
+}

@@ -1,0 +1,254 @@
+package holder
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoLab is returned for a name that no lab has.
+var ErrNoLab = errors.New("there is no such lab")
+
+const (
+	stateEnv   = "WEFT_LAB_STATE" // the folder of all labs, for a process whose user looks different from inside
+	lockFile   = "lock"
+	socketFile = "socket"
+)
+
+// stateRoot is the folder of this user's labs.
+func stateRoot() (string, error) {
+	if dir := os.Getenv(stateEnv); dir != "" {
+		return dir, nil
+	}
+	if os.Geteuid() == 0 {
+		return "/run/weft/lab", nil
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "weft-lab"), nil
+	}
+	// Nobody else may own a folder with this name: they could read and end the user's labs.
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("weft-lab-%d", os.Geteuid()))
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return "", fmt.Errorf("stat %s: %w", dir, err)
+	}
+	if int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o077 != 0 {
+		return "", fmt.Errorf("%s is not a private directory of this user: remove it, or set XDG_RUNTIME_DIR", dir)
+	}
+	return dir, nil
+}
+
+var nameForm = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}$`)
+
+func stateDir(name string) (string, error) {
+	if !nameForm.MatchString(name) {
+		return "", fmt.Errorf("lab name %q: want 1 to 32 letters, digits, dots, dashes, underscores, the first of them a letter or digit", name)
+	}
+	root, err := stateRoot()
+	return filepath.Join(root, name), err
+}
+
+// errHeld means that a living process has the lock.
+var errHeld = errors.New("is up already")
+
+// lock takes the lock of a state directory that exists. It is given up by closing the file.
+func lock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockFile)
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			_ = f.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, errHeld
+			}
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		// The directory may have been removed between the two calls: then this lock is nobody's.
+		mine, err := f.Stat()
+		if err != nil {
+			_ = f.Close()
+			return nil, err
+		}
+		if now, err := os.Stat(path); err == nil && os.SameFile(mine, now) {
+			return f, nil
+		}
+		_ = f.Close()
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// claim is a state directory that is this process's own.
+type claim struct {
+	dir      string
+	lock     *os.File
+	listener *net.UnixListener
+}
+
+// claimName takes the name, clears away a leftover of it, and listens.
+func claimName(name string) (*claim, error) {
+	dir, err := stateDir(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := lock(dir)
+	if err != nil {
+		return nil, fmt.Errorf("lab %s: %w (weft lab down %s)", name, err, name)
+	}
+	c := &claim{dir: dir, lock: f}
+	if err := c.clear(lockFile, logFile); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	c.listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(dir, socketFile)})
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	// The socket gives what its owner may do to whoever can connect.
+	if err := os.Chmod(filepath.Join(dir, socketFile), 0o600); err != nil {
+		c.release(false)
+		return nil, err
+	}
+	return c, nil
+}
+
+// clear removes what is in the directory but for the named files.
+func (c *claim) clear(but ...string) error {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return err
+	}
+	var faults []error
+	for _, e := range entries {
+		if !slices.Contains(but, e.Name()) {
+			faults = append(faults, os.RemoveAll(filepath.Join(c.dir, e.Name())))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// release gives the name up. keep leaves the directory, which is a leftover from then on.
+func (c *claim) release(keep bool) {
+	_ = c.listener.Close() // removes the socket file
+	if !keep {
+		_ = os.RemoveAll(c.dir)
+	}
+	_ = c.lock.Close()
+}
+
+// Down ends the lab of that name and returns when nothing of it is left. alive says
+// whether there was a living one; otherwise a leftover was removed.
+func Down(name string) (alive bool, err error) {
+	dir, err := stateDir(name)
+	if err != nil {
+		return false, err
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return false, fmt.Errorf("lab %s: %w", name, ErrNoLab)
+	}
+	f, err := lock(dir)
+	if errors.Is(err, errHeld) {
+		alive = true
+		if f, err = endHolder(dir); f == nil && err == nil {
+			return true, nil // it removed everything itself
+		}
+	}
+	if err != nil {
+		return alive, fmt.Errorf("lab %s: %w", name, err)
+	}
+	defer f.Close()
+	return alive, os.RemoveAll(dir)
+}
+
+// politely is how long a holder has to end after being asked, and then after SIGKILL.
+const politely = 15 * time.Second
+
+// endHolder asks, waits, and kills in the end. It returns the lock if there is still something to lock.
+func endHolder(dir string) (*os.File, error) {
+	pid, err := holderPID(dir)
+	if err != nil {
+		return nil, fmt.Errorf("its holder cannot be asked: %w", err)
+	}
+	if err = askDown(dir); err == nil {
+		if f, gone := waitLock(dir); gone || f != nil {
+			return f, nil
+		}
+		err = fmt.Errorf("no end after %s", politely)
+	}
+	if killErr := unix.Kill(pid, unix.SIGKILL); killErr != nil && !errors.Is(killErr, unix.ESRCH) {
+		return nil, fmt.Errorf("kill its holder, pid %d: %w, after: %w", pid, killErr, err)
+	}
+	f, gone := waitLock(dir)
+	if f == nil && !gone {
+		return nil, fmt.Errorf("its holder, pid %d, does not die", pid)
+	}
+	return f, nil
+}
+
+// waitLock polls for the lock; gone means that the directory went away.
+func waitLock(dir string) (f *os.File, gone bool) {
+	for end := time.Now().Add(politely); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+			return nil, true
+		}
+		if f, err := lock(dir); err == nil {
+			return f, false
+		}
+	}
+	return nil, false
+}
+
+// Entry is one lab of this user.
+type Entry struct {
+	Name string `json:"name"`
+	// Alive is false for a leftover.
+	Alive bool `json:"alive"`
+	// Info is what the holder says; nil if it says nothing (yet).
+	Info *Info `json:"info,omitempty"`
+}
+
+// List is all labs of this user, by name.
+func List() ([]Entry, error) {
+	root, err := stateRoot()
+	if err != nil {
+		return nil, err
+	}
+	dirs, err := os.ReadDir(root)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var all []Entry
+	for _, d := range dirs {
+		e := Entry{Name: d.Name()}
+		if f, err := lock(filepath.Join(root, d.Name())); err == nil {
+			_ = f.Close()
+		} else if errors.Is(err, errHeld) {
+			e.Alive = true
+			if info, err := askInfo(filepath.Join(root, d.Name())); err == nil {
+				e.Info = info
+			}
+		} else {
+			continue // not a lab's
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}

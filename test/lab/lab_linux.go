@@ -1,0 +1,301 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"weft/test/lab/netns"
+)
+
+// Lab is a running cluster. Its methods may be called from any goroutine, but AddNode
+// and Close not at the same time.
+type Lab struct {
+	// Spec has every default filled in.
+	Spec Spec
+	// Wire is the namespace of the underlay's bridge; nil with Spec.Direct. The port of
+	// node N is the device "nodeN" there: the place for loss, delay, captures and cut cables.
+	Wire *Host
+	// Store is set with a Separate store.
+	Store *Store
+
+	overlay overlay
+	mu      sync.Mutex
+	nodes   []*Node
+	spaces  []*netns.Namespace // in order of creation
+	keep    bool
+	once    sync.Once
+}
+
+// NodeError is a fault of one node, with the end of its log.
+type NodeError struct {
+	Node    string
+	LogFile string
+	LogTail []byte
+	Err     error
+}
+
+func (e *NodeError) Error() string { return e.Node + ": " + e.Err.Error() }
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// Up builds the lab and returns when every node is ready and every pod is attached. On
+// an error everything is taken down again, but the state directory stays, for its logs.
+func Up(ctx context.Context, spec Spec) (*Lab, error) {
+	spec, err := spec.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	over, err := spec.overlay()
+	if err != nil {
+		return nil, err
+	}
+	if spec.StateDir == "" {
+		if spec.StateDir, err = os.MkdirTemp("", "weft-lab-"); err != nil {
+			return nil, err
+		}
+	}
+	l := &Lab{Spec: spec, overlay: over, keep: spec.KeepState}
+	if err := l.build(ctx); err != nil {
+		l.Keep()
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Lab) build(ctx context.Context) error {
+	start := time.Now()
+	if err := l.checkPaths(); err != nil {
+		return err
+	}
+	if !l.Spec.Direct {
+		if err := l.buildWire(); err != nil {
+			return err
+		}
+	}
+	if l.Spec.Driver == Weftd && l.Spec.Store == Separate {
+		if err := l.buildStore(ctx); err != nil {
+			return err
+		}
+	}
+	for range l.Spec.Nodes {
+		if _, err := l.newNode(); err != nil {
+			return err
+		}
+	}
+	if l.Spec.Direct {
+		if err := l.joinDirectly(); err != nil {
+			return err
+		}
+	}
+	if err := settle(ctx, l.hosts()); err != nil {
+		return err
+	}
+	l.progress("%d nodes on the wire (%s)", l.Spec.Nodes, since(start))
+	return l.startNodes(ctx, l.Nodes())
+}
+
+// startNodes brings up the data plane and the pods of nodes, the embedded store first.
+func (l *Lab) startNodes(ctx context.Context, nodes []*Node) error {
+	if err := l.startDataPlane(ctx, nodes); err != nil {
+		return err
+	}
+	var hosts []*Host // not all: a test may have cut another node's cable
+	for _, n := range nodes {
+		hosts = append(hosts, n.hosts()...)
+	}
+	return settle(ctx, hosts)
+}
+
+func (l *Lab) startDataPlane(ctx context.Context, nodes []*Node) error {
+	if l.Spec.Driver != Weftd {
+		return l.startByHand(nodes)
+	}
+	if l.Spec.Store == Embedded && nodes[0].Index == 1 {
+		if err := l.startNode(ctx, nodes[0]); err != nil {
+			return err
+		}
+		nodes = nodes[1:]
+	}
+	faults := make([]error, len(nodes))
+	var wg sync.WaitGroup
+	for i, n := range nodes {
+		wg.Go(func() { faults[i] = l.startNode(ctx, n) })
+	}
+	wg.Wait()
+	return errors.Join(faults...)
+}
+
+func (l *Lab) startNode(ctx context.Context, n *Node) error {
+	start := time.Now()
+	if err := n.Start(ctx); err != nil {
+		return err
+	}
+	if err := n.attachPods(); err != nil {
+		return n.Fault(err)
+	}
+	l.progress("%s ready: subnet %s, mtu %d (%s)", n.Name, n.Net.subnets(), n.Net.MTU, since(start))
+	return nil
+}
+
+// AddNode puts one more node on the wire, and returns when it is ready.
+func (l *Lab) AddNode(ctx context.Context) (*Node, error) {
+	if l.Spec.Direct {
+		return nil, errors.New("a direct cable has two ends: no further node")
+	}
+	if len(l.Nodes()) >= MaxNodes {
+		return nil, fmt.Errorf("no more than %d nodes", MaxNodes)
+	}
+	n, err := l.newNode()
+	if err != nil {
+		return nil, err
+	}
+	return n, l.startNodes(ctx, []*Node{n})
+}
+
+// Nodes are the lab's nodes in order; the slice is the caller's.
+func (l *Lab) Nodes() []*Node {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]*Node(nil), l.nodes...)
+}
+
+// Node is the node with that number, from 1. It panics if there is none.
+func (l *Lab) Node(index int) *Node { return l.Nodes()[index-1] }
+
+// Pods are all pods, by node and number.
+func (l *Lab) Pods() []*Pod {
+	var all []*Pod
+	for _, n := range l.Nodes() {
+		all = append(all, n.Pods...)
+	}
+	return all
+}
+
+// Host finds a node, a pod, the store or the wire by name.
+func (l *Lab) Host(name string) (*Host, error) {
+	var names []string
+	for _, h := range l.hosts() {
+		if h.Name == name {
+			return h, nil
+		}
+		names = append(names, h.Name)
+	}
+	return nil, fmt.Errorf("no host %q in lab %s: it has %v", name, l.Spec.Name, names)
+}
+
+func (l *Lab) hosts() []*Host {
+	var all []*Host
+	if l.Wire != nil {
+		all = append(all, l.Wire)
+	}
+	if l.Store != nil {
+		all = append(all, l.Store.Host)
+	}
+	for _, n := range l.Nodes() {
+		all = append(all, n.hosts()...)
+	}
+	return all
+}
+
+// hosts are the node and its pods.
+func (n *Node) hosts() []*Host {
+	all := []*Host{n.Host}
+	for _, p := range n.Pods {
+		all = append(all, p.Host)
+	}
+	return all
+}
+
+// settle waits until the kernel has noticed that every veth and bridge is plugged in,
+// which it does in the background: before that it drops what is sent, and the first
+// neighbour solicitation is lost for a second.
+func settle(ctx context.Context, hosts []*Host) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for _, h := range hosts {
+		for {
+			down, err := h.withoutCarrier()
+			if err != nil {
+				return err
+			}
+			if down == "" {
+				break
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return fmt.Errorf("%s: %s has no carrier: %w", h.Name, down, context.Cause(ctx))
+			}
+		}
+	}
+	return nil
+}
+
+// newHost makes a host whose namespace Close will close.
+func (l *Lab) newHost(name string) (*Host, error) {
+	ns, err := netns.New(name)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spaces = append(l.spaces, ns)
+	return &Host{Name: name, NS: ns}, nil
+}
+
+// Keep leaves the state directory in place at Close.
+func (l *Lab) Keep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keep = true
+}
+
+// Close stops every daemon, removes every namespace and the state directory. It is
+// quick rather than polite: the daemons have nothing to lose. It may be called again.
+func (l *Lab) Close() {
+	l.once.Do(func() {
+		for _, n := range l.Nodes() {
+			_ = n.Daemon.Kill() // one that does not run is what is wanted
+		}
+		if l.Store != nil {
+			_ = l.Store.Daemon.Kill()
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for i := len(l.spaces) - 1; i >= 0; i-- {
+			l.spaces[i].Close()
+		}
+		if !l.keep {
+			_ = os.RemoveAll(l.Spec.StateDir)
+		}
+	})
+}
+
+func (l *Lab) checkPaths() error {
+	dir, err := filepath.Abs(l.Spec.StateDir)
+	if err != nil {
+		return err
+	}
+	l.Spec.StateDir = dir
+	longest := l.nodeDir(MaxNodes) + "/" + controlSocket
+	if len(longest) > maxSocketPath {
+		return fmt.Errorf("state directory %s is too long: a socket's path ends at %d bytes", dir, maxSocketPath)
+	}
+	return os.MkdirAll(dir, 0o755)
+}
+
+func (l *Lab) progress(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Spec.Progress(fmt.Sprintf(format, args...))
+}
+
+// since is the time passed, short enough for a progress line.
+func since(start time.Time) time.Duration { return time.Since(start).Round(10 * time.Millisecond) }

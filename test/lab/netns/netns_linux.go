@@ -1,0 +1,247 @@
+// Package netns makes hosts out of network namespaces: unnamed ones, held by a
+// thread and a descriptor of this process and by nothing else, so that the kernel
+// takes them away when the process ends, in whatever way it ends.
+//
+// Each Namespace has one operating-system thread that lives as long as it does.
+// Processes are started from that thread, for two reasons: they inherit its
+// namespaces, and the kernel ties the parent-death signal to the thread that
+// forked, not to the process. Closing the namespace ends the thread, and the kernel
+// then kills what was started in it.
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ErrClosed is returned by a Namespace's methods after Close.
+var ErrClosed = errors.New("namespace is closed")
+
+// Namespace is a network namespace, with a mount namespace of its own so that /sys
+// shows its devices. Its methods may be called from any goroutine.
+type Namespace struct {
+	name  string
+	file  *os.File
+	nl    *netlink.Handle
+	calls chan func()
+	quit  chan struct{}
+	dead  chan struct{}
+
+	mu     sync.RWMutex // held for reading while file is in use
+	closed bool
+}
+
+// New makes a namespace with its loopback device up. name is for messages only.
+// It needs CAP_SYS_ADMIN in the user namespace it runs in.
+func New(name string) (*Namespace, error) {
+	n := &Namespace{name: name, calls: make(chan func()), quit: make(chan struct{}), dead: make(chan struct{})}
+	made := make(chan error)
+	go n.live(made)
+	if err := <-made; err != nil {
+		return nil, fmt.Errorf("namespace %s: %w", name, err)
+	}
+	if err := n.setUpLoopback(); err != nil {
+		n.Close()
+		return nil, fmt.Errorf("namespace %s: %w", name, err)
+	}
+	return n, nil
+}
+
+// live is the namespace's thread. It never unlocks, so the thread ends with it and
+// is not handed to other goroutines.
+func (n *Namespace) live(made chan<- error) {
+	onSideThread(func() {
+		defer close(n.dead)
+		if err := n.enterNew(); err != nil {
+			made <- err
+			return
+		}
+		made <- nil
+		for {
+			select {
+			case call := <-n.calls:
+				call()
+			case <-n.quit:
+				return
+			}
+		}
+	})
+}
+
+// onSideThread runs fn on a thread that ends with it. The process's first thread
+// cannot end (Go parks it for ever, in whatever namespace it is), so when the
+// goroutine sits on that one it keeps it busy until another goroutine has another.
+func onSideThread(fn func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		fn()
+		return
+	}
+	moved := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		close(moved)
+		fn()
+	}()
+	<-moved
+	runtime.UnlockOSThread()
+	<-done
+}
+
+func (n *Namespace) enterNew() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	// Without a sysfs of its own, /sys/class/net shows another namespace's devices. Nothing of
+	// ours reads it, and some containers forbid the mount, so a refusal is no error.
+	_ = unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	f, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		_ = f.Close()
+		return fmt.Errorf("netlink: %w", err)
+	}
+	n.file, n.nl = f, nl
+	return nil
+}
+
+func (n *Namespace) setUpLoopback() error {
+	lo, err := n.nl.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find lo: %w", err)
+	}
+	return n.nl.LinkSetUp(lo)
+}
+
+// Name is the name given to New.
+func (n *Namespace) Name() string { return n.name }
+
+// FD is the namespace's descriptor, valid until Close.
+func (n *Namespace) FD() int { return int(n.file.Fd()) }
+
+// Netlink is a route socket inside the namespace, for use on any thread until Close.
+func (n *Namespace) Netlink() *netlink.Handle { return n.nl }
+
+// Do runs fn on the namespace's own thread and returns its error. Calls run one at
+// a time, so fn must not wait for long and must not call Do; sockets made in fn stay in
+// the namespace and may be used outside it. A goroutine started in fn runs on another
+// thread, outside the namespace.
+func (n *Namespace) Do(fn func() error) error {
+	result := make(chan error, 1)
+	select {
+	case n.calls <- func() { result <- fn() }:
+		return <-result
+	case <-n.dead:
+		return fmt.Errorf("%s: %w", n.name, ErrClosed)
+	}
+}
+
+// Dial connects from inside the namespace. address is a literal: names are not
+// resolved. It runs on a thread of its own, so a slow connection holds up nobody.
+func (n *Namespace) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var conn net.Conn
+	err := n.visit(func() (err error) {
+		// FallbackDelay < 0: the dialer starts no second goroutine, which would be outside.
+		d := net.Dialer{FallbackDelay: -1, KeepAlive: 15 * time.Second}
+		conn, err = d.DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// visit runs fn on a throw-away thread inside the namespace, side by side with others.
+func (n *Namespace) visit(fn func() error) error {
+	result := make(chan error, 1)
+	go onSideThread(func() { // waited for by the receive below
+		err := n.enter()
+		if err == nil {
+			err = fn()
+		}
+		result <- err
+	})
+	return <-result
+}
+
+// enter moves the calling thread into the network namespace.
+func (n *Namespace) enter() error {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if n.closed {
+		return fmt.Errorf("%s: %w", n.name, ErrClosed)
+	}
+	if err := unix.Setns(n.FD(), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter %s: %w", n.name, err)
+	}
+	return nil
+}
+
+// Start starts cmd in the namespace, in a process group of its own (so that a Ctrl-C
+// at the terminal does not reach it), to be killed by the kernel when the namespace
+// is closed or this process dies. cmd.SysProcAttr may be set before; the rest of it is kept.
+func (n *Namespace) Start(cmd *exec.Cmd) error {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &unix.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
+	return n.Do(cmd.Start)
+}
+
+// Run is Start and Wait.
+func (n *Namespace) Run(cmd *exec.Cmd) error {
+	if err := n.Start(cmd); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+// Sysctl writes value to the namespace's /proc/sys entry key, such as net/ipv4/ip_forward.
+func (n *Namespace) Sysctl(key, value string) error {
+	return n.Do(func() error {
+		// The file says whose namespace it is when it is opened, by the thread that opens it.
+		f, err := os.OpenFile(filepath.Join("/proc/sys", key), os.O_WRONLY, 0)
+		if err != nil {
+			return fmt.Errorf("sysctl in %s: %w", n.name, err)
+		}
+		defer f.Close()
+		if _, err := f.WriteString(value); err != nil {
+			return fmt.Errorf("sysctl in %s: %w", n.name, err)
+		}
+		return nil
+	})
+}
+
+// Close ends the namespace's thread and the processes started from it, and gives up
+// its descriptors. The kernel removes the namespace when the last socket in it is
+// closed too. Close may be called again.
+func (n *Namespace) Close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return
+	}
+	n.closed = true
+	close(n.quit)
+	<-n.dead
+	n.nl.Close()
+	_ = n.file.Close()
+}

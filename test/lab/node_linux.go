@@ -1,0 +1,228 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+
+	"weft/encap"
+)
+
+const (
+	controlSocket = "weftd.sock"
+	podBridge     = "cni0"
+)
+
+// Node is a host of the cluster: an underlay address, a weftd, a bridge with pods.
+type Node struct {
+	*Host
+	// Index is from 1; the node's name is node1.
+	Index int
+	// Underlay4 and Underlay6 are its addresses on the wire.
+	Underlay4, Underlay6 netip.Addr
+	// Daemon is the node's weftd; with another driver it is never started. Start, Stop,
+	// Kill and Restart of Node wait for what these mean; Daemon's own do not.
+	Daemon *Daemon
+	// Dir has the node's files. The others are in it.
+	Dir, ControlSocket, CacheDir, SubnetFile, NetConfigFile string
+	// Net is what the pods were given; zero before the first readiness.
+	Net PodNet
+	// Pods are attached to the node's bridge, in order.
+	Pods []*Pod
+
+	lab  *Lab
+	once sync.Once // attaches the pods
+}
+
+// Pod is a container's network: eth0, joined to its node's bridge by a veth pair.
+type Pod struct {
+	*Host
+	// Node is where the pod runs.
+	Node *Node
+	// V4 and V6 are its addresses; the zero Addr when the overlay lacks the family.
+	V4, V6 netip.Addr
+}
+
+// Addr is the pod's address in family 4 or 6, the zero Addr if it has none.
+func (p *Pod) Addr(family int) netip.Addr {
+	if family == 6 {
+		return p.V6
+	}
+	return p.V4
+}
+
+func (l *Lab) nodeDir(index int) string {
+	return filepath.Join(l.Spec.StateDir, fmt.Sprintf("node%d", index))
+}
+
+// newNode makes the node's namespace, its folder and, unless Direct, its place on the wire.
+func (l *Lab) newNode() (*Node, error) {
+	index := len(l.Nodes()) + 1
+	host, err := l.newHost(fmt.Sprintf("node%d", index))
+	if err != nil {
+		return nil, err
+	}
+	dir := l.nodeDir(index)
+	n := &Node{
+		Host: host, Index: index, lab: l,
+		Underlay4: underlay4(index), Underlay6: underlay6(index),
+		Dir: dir, ControlSocket: filepath.Join(dir, controlSocket), CacheDir: filepath.Join(dir, "cache"),
+		SubnetFile: filepath.Join(dir, "subnet.env"), NetConfigFile: filepath.Join(dir, "net-conf.json"),
+	}
+	n.Daemon = &Daemon{
+		Name: n.Name + "'s weftd", LogFile: filepath.Join(dir, "weftd.log"),
+		ns: n.NS, path: l.Spec.WeftdPath, args: l.weftdArgs(n),
+	}
+	if err := os.MkdirAll(n.CacheDir, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(n.NetConfigFile, l.Spec.NetworkConfig, 0o644); err != nil {
+		return nil, err
+	}
+	if err := n.sysctls(map[string]string{"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}); err != nil {
+		return nil, err
+	}
+	if !l.Spec.Direct {
+		if err := l.plug(n.Host, index); err != nil {
+			return nil, err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nodes = append(l.nodes, n)
+	return n, nil
+}
+
+// attachPods makes the bridge and the pods, once; later calls only read Net again.
+func (n *Node) attachPods() error {
+	if n.lab.Spec.Driver == Weftd {
+		net, err := readPodNet(n.SubnetFile)
+		if err != nil {
+			return err
+		}
+		n.Net = net
+	}
+	var err error
+	n.once.Do(func() { err = n.makePods() })
+	return err
+}
+
+func (n *Node) makePods() error {
+	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: podBridge, MTU: n.Net.MTU}}
+	if err := n.NS.Netlink().LinkAdd(br); err != nil {
+		return fmt.Errorf("add %s: %w", podBridge, err)
+	}
+	if err := n.configure(podBridge, n.Net.gateways()...); err != nil {
+		return err
+	}
+	bridge, err := n.link(podBridge)
+	if err != nil {
+		return err
+	}
+	for i := 1; i <= n.lab.Spec.PodsPerNode; i++ {
+		p, err := n.makePod(i, bridge.Attrs().Index)
+		if err != nil {
+			return err
+		}
+		n.Pods = append(n.Pods, p)
+	}
+	return nil
+}
+
+func (n *Node) makePod(i, bridge int) (*Pod, error) {
+	host, err := n.lab.newHost(fmt.Sprintf("%s-pod%d", n.Name, i))
+	if err != nil {
+		return nil, err
+	}
+	p := &Pod{Host: host, Node: n}
+	port := fmt.Sprintf("pod%d", i)
+	if err := connect(n.Host, port, host, "eth0", n.Net.MTU); err != nil {
+		return nil, err
+	}
+	l, err := n.link(port)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.NS.Netlink().LinkSetMasterByIndex(l, bridge); err != nil {
+		return nil, fmt.Errorf("plug %s into %s: %w", port, podBridge, err)
+	}
+	if err := n.configure(port); err != nil {
+		return nil, err
+	}
+	if err := p.limitGSO(); err != nil {
+		return nil, err
+	}
+	for _, gw := range n.Net.gateways() {
+		addr := gw.Addr()
+		for range i { // the bridge has the first address, the pods those that follow
+			addr = addr.Next()
+		}
+		if !gw.Contains(addr) {
+			return nil, fmt.Errorf("subnet %s has no address for pod %d", gw.Masked(), i)
+		}
+		if err := host.configure("eth0", netip.PrefixFrom(addr, gw.Bits())); err != nil {
+			return nil, err
+		}
+		if err := host.route(anywhereLike(addr), gw.Addr(), "eth0", 0); err != nil {
+			return nil, err
+		}
+		if addr.Is4() {
+			p.V4 = addr
+		} else {
+			p.V6 = addr
+		}
+	}
+	return p, nil
+}
+
+// limitGSO makes the pod's superpackets fit one send of weftd, as a CNI plugin may do
+// that owns the link. With the kernel's own ways the default is better, and stays.
+func (p *Pod) limitGSO() error {
+	limit := encap.GSOMaxSize(encap.FormatIP, p.Node.Net.MTU)
+	if p.Node.lab.Spec.Driver != Weftd || p.Node.lab.Spec.DefaultGSO || limit == 0 {
+		return nil
+	}
+	l, err := p.link("eth0")
+	if err != nil {
+		return err
+	}
+	if err := p.NS.Netlink().LinkSetGSOMaxSize(l, limit); err != nil { // of both families
+		return fmt.Errorf("limit the superpackets of %s to %d bytes: %w", p.Name, limit, err)
+	}
+	return nil
+}
+
+// Fault wraps err with the end of the node's log.
+func (n *Node) Fault(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &NodeError{Node: n.Name, LogFile: n.Daemon.LogFile, LogTail: n.Daemon.LogTail(30), Err: err}
+}
+
+// Start starts the node's weftd and waits until it is ready.
+func (n *Node) Start(ctx context.Context) error {
+	if err := n.Daemon.Start(); err != nil {
+		return n.Fault(err)
+	}
+	return n.WaitReady(ctx)
+}
+
+// Stop ends the node's weftd by SIGTERM; an exit status other than 0 is an error.
+func (n *Node) Stop(ctx context.Context) error { return n.Fault(n.Daemon.Stop(ctx)) }
+
+// Kill ends the node's weftd as kill -9 does.
+func (n *Node) Kill() error { return n.Daemon.Kill() }
+
+// Restart is Stop and Start.
+func (n *Node) Restart(ctx context.Context) error {
+	if err := n.Stop(ctx); err != nil {
+		return err
+	}
+	return n.Start(ctx)
+}

@@ -1,0 +1,229 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// Driver says who carries packets between the nodes.
+type Driver uint8
+
+const (
+	_ Driver = iota
+	// Weftd runs a weftd in every node.
+	Weftd
+	// KernelHostGW sets plain routes between the nodes by hand: the least that the kernel can do.
+	KernelHostGW
+	// KernelVXLAN sets up a vxlan device in every node by hand.
+	KernelVXLAN
+)
+
+func (d Driver) String() string {
+	switch d {
+	case Weftd:
+		return "weftd"
+	case KernelHostGW:
+		return "kernel-host-gw"
+	case KernelVXLAN:
+		return "kernel-vxlan"
+	default:
+		return fmt.Sprintf("Driver(%d)", uint8(d))
+	}
+}
+
+// StoreKind says where the leases are.
+type StoreKind uint8
+
+const (
+	_ StoreKind = iota
+	// Embedded is the etcd inside node 1's weftd.
+	Embedded
+	// Separate is an etcd process (Spec.EtcdPath) in a namespace of its own: Lab.Store.
+	Separate
+	// External is whatever answers at Spec.Endpoints, as seen from the nodes.
+	External
+)
+
+func (k StoreKind) String() string {
+	switch k {
+	case Embedded:
+		return "embedded"
+	case Separate:
+		return "separate"
+	case External:
+		return "external"
+	default:
+		return fmt.Sprintf("StoreKind(%d)", uint8(k))
+	}
+}
+
+// Spec describes a lab. The zero value of each field has a meaning, so Spec{} is two
+// nodes with two pods each, udp backend, embedded etcd.
+type Spec struct {
+	// Name is for messages; "lab" by default.
+	Name string
+	// Nodes is the number of nodes at the start, 1 to MaxNodes; 2 by default.
+	Nodes int
+	// PodsPerNode is 1 to MaxPods; 2 by default.
+	PodsPerNode int
+	// Driver is Weftd by default.
+	Driver Driver
+	// NetworkConfig is flannel's JSON. By default Network 10.42.0.0/16 and the udp backend.
+	NetworkConfig json.RawMessage
+	// Store is Embedded by default. Drivers other than Weftd use no store.
+	Store StoreKind
+	// Endpoints are the URLs of an External store.
+	Endpoints []string
+	// WeftdPath is the daemon; by default the weftd beside the running program, then in $PATH.
+	WeftdPath string
+	// WeftdArgs are appended to every weftd's arguments.
+	WeftdArgs []string
+	// EtcdPath is for a Separate store; "etcd" in $PATH by default.
+	EtcdPath string
+	// StateDir holds logs, sockets and caches, one folder for each node. By default it is a
+	// temporary one, removed by Close. Keep it short: a Unix socket's path ends at 107 bytes.
+	StateDir string
+	// KeepState leaves StateDir in place at Close.
+	KeepState bool
+	// MTU of the underlay, in bytes; 1500 by default.
+	MTU int
+	// DefaultGSO leaves the gso_max_size of weftd's pods as the kernel has it; otherwise it is
+	// what makes a superpacket fit one send (encap.GSOMaxSize).
+	DefaultGSO bool
+	// Direct joins two nodes by one veth pair, without a bridge between.
+	Direct bool
+	// ReadyTimeout bounds the time from a weftd's start to its readiness; 30 s by default.
+	ReadyTimeout time.Duration
+	// Progress, if set, is told in one line about each step done. Calls come one at a time.
+	Progress func(line string)
+}
+
+// Limits of a Spec.
+const (
+	MaxNodes = 250
+	MaxPods  = 200
+)
+
+// maxSocketPath is sizeof(sockaddr_un.sun_path) less the final zero (unix(7)).
+const maxSocketPath = 107
+
+// withDefaults fills in what is unset and returns every fault at once.
+func (s Spec) withDefaults() (Spec, error) {
+	setDefault(&s.Name, "lab")
+	setDefault(&s.Nodes, 2)
+	setDefault(&s.PodsPerNode, 2)
+	setDefault(&s.Driver, Weftd)
+	setDefault(&s.Store, Embedded)
+	setDefault(&s.MTU, 1500)
+	setDefault(&s.ReadyTimeout, 30*time.Second)
+	if s.Progress == nil {
+		s.Progress = func(string) {}
+	}
+	if len(s.NetworkConfig) == 0 {
+		s.NetworkConfig = json.RawMessage(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`)
+	}
+	var faults []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	check(s.Nodes >= 1 && s.Nodes <= MaxNodes, "nodes: %d, want 1 to %d", s.Nodes, MaxNodes)
+	check(s.PodsPerNode >= 1 && s.PodsPerNode <= MaxPods, "pods per node: %d, want 1 to %d", s.PodsPerNode, MaxPods)
+	check(s.Driver <= KernelVXLAN, "unknown driver %s", s.Driver)
+	check(s.Store <= External, "unknown store %s", s.Store)
+	check(s.MTU >= 576 && s.MTU <= 65535, "mtu: %d, want 576 to 65535", s.MTU)
+	check(json.Valid(s.NetworkConfig), "network config is not JSON: %s", s.NetworkConfig)
+	check(!s.Direct || s.Nodes == 2 && s.Store != Separate, "direct needs exactly two nodes and no separate store")
+	check((s.Store == External) == (len(s.Endpoints) > 0), "endpoints go with an external store, and only with that")
+	faults = append(faults, s.findPrograms())
+	return s, errors.Join(faults...)
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+func (s *Spec) findPrograms() error {
+	if s.Driver != Weftd {
+		return nil
+	}
+	faults := []error{checkTUN()}
+	if s.WeftdPath == "" {
+		path, err := FindWeftd()
+		s.WeftdPath, faults = path, append(faults, err)
+	}
+	if s.Store == Separate && s.EtcdPath == "" {
+		path, err := exec.LookPath("etcd")
+		if err != nil {
+			err = fmt.Errorf("a separate store needs etcd (apt-get install etcd-server): %w", err)
+		}
+		s.EtcdPath, faults = path, append(faults, err)
+	}
+	return errors.Join(faults...)
+}
+
+// checkTUN says what to do when weftd could not carry packets here. A user namespace does
+// not help with the file's permissions: its root is an ordinary user to the host's files.
+func checkTUN() error {
+	const path = "/dev/net/tun"
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	switch {
+	case err == nil:
+		return f.Close()
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("%w: sudo modprobe tun; in a container, pass the device in", err)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%w: run it as root, or: sudo chmod 0666 %s (which most distributions have as its mode)", err, path)
+	default:
+		return err
+	}
+}
+
+// FindWeftd is the weftd beside the running program, else the one in $PATH.
+func FindWeftd() (string, error) {
+	if self, err := os.Executable(); err == nil {
+		if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), "weftd")); err == nil {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath("weftd")
+	if err != nil {
+		return "", fmt.Errorf("weftd is neither beside this program nor in $PATH (make build): %w", err)
+	}
+	return path, nil
+}
+
+// overlay is the part of the network config that the lab itself reads.
+type overlay struct {
+	Network     netip.Prefix
+	IPv6Network netip.Prefix
+	EnableIPv4  *bool
+	EnableIPv6  bool
+}
+
+func (s Spec) overlay() (overlay, error) {
+	var o overlay
+	if err := json.Unmarshal(s.NetworkConfig, &o); err != nil {
+		return o, fmt.Errorf("network config: %w", err)
+	}
+	if o.EnableIPv4 != nil && !*o.EnableIPv4 {
+		o.Network = netip.Prefix{}
+	}
+	if !o.EnableIPv6 {
+		o.IPv6Network = netip.Prefix{}
+	}
+	if !o.Network.IsValid() && !o.IPv6Network.IsValid() {
+		return o, errors.New("network config: neither family has a network")
+	}
+	return o, nil
+}

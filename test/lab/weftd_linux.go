@@ -1,0 +1,114 @@
+package lab
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// HealthPort is where each weftd serves /readyz and /metrics, on its node's loopback.
+const HealthPort = 8471
+
+// weftdArgs are the arguments of n's weftd: everything that two daemons on one machine must not share.
+func (l *Lab) weftdArgs(n *Node) []string {
+	args := []string{
+		"--etcd-endpoints=" + strings.Join(l.endpoints(), ","),
+		"--iface=" + underlayDev,
+		"--subnet-file=" + n.SubnetFile,
+		"--cache-dir=" + n.CacheDir,
+		"--control-socket=" + n.ControlSocket,
+		"--node-id=" + n.Name,
+		"--healthz-ip=127.0.0.1",
+		fmt.Sprintf("--healthz-port=%d", HealthPort),
+		"--log-format=text",
+	}
+	if l.Spec.Store == Embedded && n.Index == 1 {
+		args = append(args,
+			"--embedded-etcd",
+			"--embedded-etcd-dir="+n.Dir+"/etcd",
+			fmt.Sprintf("--embedded-etcd-listen=%s:2379", n.Underlay4),
+			"--embedded-etcd-insecure", // the wire is this machine's own
+			"--net-config-path="+n.NetConfigFile,
+		)
+	}
+	return append(args, l.Spec.WeftdArgs...)
+}
+
+// endpoints are the store's URLs as the nodes see them.
+func (l *Lab) endpoints() []string {
+	switch l.Spec.Store {
+	case External:
+		return l.Spec.Endpoints
+	case Separate:
+		return []string{fmt.Sprintf("http://%s:2379", underlay4(storeNumber))}
+	case Embedded:
+		return []string{fmt.Sprintf("http://%s:2379", underlay4(1))}
+	default:
+		return nil
+	}
+}
+
+// WaitReady waits until the node's weftd says that it is ready, at most Spec.ReadyTimeout.
+// The error has weftd's own reason, or how it ended, and the end of its log.
+func (n *Node) WaitReady(ctx context.Context) error {
+	limit := n.lab.Spec.ReadyTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not ready after %s", limit))
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	reason := errors.New("never asked")
+	for {
+		err := n.Ready(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			reason = err // not the one that our own deadline causes
+		}
+		select {
+		case <-tick.C:
+		case <-n.Daemon.Exited():
+			return n.Fault(fmt.Errorf("weftd ended before it was ready: %w", exitCause(n.Daemon.ExitError())))
+		case <-ctx.Done():
+			return n.Fault(fmt.Errorf("%w: %w", context.Cause(ctx), reason))
+		}
+	}
+}
+
+func exitCause(err error) error {
+	if err == nil {
+		return errors.New("exit status 0")
+	}
+	return err
+}
+
+// Ready asks the node's weftd once. The error has the reason that it gives.
+func (n *Node) Ready(ctx context.Context) error {
+	status, body, err := n.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", HealthPort))
+	if err != nil {
+		return err
+	}
+	if status != http.StatusOK {
+		// The first line is flannel's, and the same for every reason.
+		_, reasons, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
+		return fmt.Errorf("weftd is not ready: %s", cmp.Or(strings.ReplaceAll(reasons, "\n", "; "), fmt.Sprintf("status %d: %s", status, body)))
+	}
+	if _, err := os.Stat(n.SubnetFile); err != nil {
+		return fmt.Errorf("weftd is ready and has not written the subnet file: %w", err)
+	}
+	return nil
+}
+
+// Metrics is the text of the node's /metrics.
+func (n *Node) Metrics(ctx context.Context) (string, error) {
+	status, body, err := n.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/metrics", HealthPort))
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%s: /metrics: status %d", n.Name, status)
+	}
+	return string(body), err
+}

@@ -1,0 +1,145 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"weft/test/lab"
+)
+
+// binDir is where the commands under test are built, once for a run of the tests.
+var binDir string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "weft-bin-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	binDir = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// build makes weftd and weft as make build does, with the race detector if WEFT_RACE is set.
+var build = sync.OnceValue(func() error {
+	args := []string{"build", "-trimpath", "-o", binDir + "/"}
+	env := append(os.Environ(), "CGO_ENABLED=0")
+	if os.Getenv("WEFT_RACE") != "" {
+		args, env = append(args, "-race"), append(os.Environ(), "CGO_ENABLED=1")
+	}
+	cmd := exec.Command("go", append(args, "./cmd/weftd", "./cmd/weft")...)
+	cmd.Dir, cmd.Env = "..", env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", cmd.Args, err, out)
+	}
+	return nil
+})
+
+// command is the path of weftd or weft.
+func command(t *testing.T, name string) string {
+	t.Helper()
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(binDir, name)
+}
+
+// The networks that the scenarios use.
+const (
+	ipv4Only  = `{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`
+	dualStack = `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{"Type":"udp"}}`
+	ipv6Only  = `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{"Type":"udp"}}`
+)
+
+// up brings a lab up, on a Debian etcd of its own unless the spec says otherwise. When the test has
+// failed, the logs of its daemons are printed.
+func up(t *testing.T, spec lab.Spec) *lab.Lab {
+	t.Helper()
+	requireRoot(t)
+	spec.WeftdPath = command(t, "weftd")
+	if spec.Store == 0 {
+		spec.Store = lab.Separate
+	}
+	if spec.PodsPerNode == 0 {
+		spec.PodsPerNode = 1
+	}
+	spec.Progress = func(line string) { t.Log(line) }
+	l, err := lab.Up(t.Context(), spec)
+	if err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	t.Cleanup(func() {
+		for _, n := range l.Nodes() {
+			log := n.Daemon.LogTail(1000)
+			if bytes.Contains(log, []byte("DATA RACE")) || bytes.Contains(log, []byte("panic:")) {
+				t.Errorf("%s's daemon:\n%s", n.Name, log)
+			} else if t.Failed() {
+				t.Logf("the end of %s's log:\n%s", n.Name, n.Daemon.LogTail(40))
+			}
+		}
+		l.Close()
+	})
+	return l
+}
+
+func requireRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
+	}
+}
+
+// requireTool fails with the Debian package that has the program.
+func requireTool(t *testing.T, name, pkg string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		t.Fatalf("%v: apt-get install %s", err, pkg)
+	}
+}
+
+// within is a context for one step of a test.
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// until polls ok, the more seldom the longer it takes, and fails the test with the reason of the
+// last try when limit is over. It returns how long that took.
+func until(t *testing.T, limit time.Duration, what string, ok func() error) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for {
+		err := ok()
+		took := time.Since(start)
+		switch {
+		case err == nil:
+			return took
+		case took > limit:
+			t.Fatalf("%s: not within %s: %v", what, limit, err)
+		case t.Context().Err() != nil:
+			t.Fatalf("%s: %v", what, t.Context().Err())
+		}
+		time.Sleep(min(max(took/10, 5*time.Millisecond), 250*time.Millisecond))
+	}
+}
+
+// reach pings from one pod to another until there is an answer.
+func reach(t *testing.T, limit time.Duration, from, to *lab.Pod, family int) time.Duration {
+	t.Helper()
+	start := time.Now()
+	if err := lab.Reach(within(t, limit), from.Endpoint(family), to.Addr(family)); err != nil {
+		t.Fatalf("IPv%d: %v", family, err)
+	}
+	return time.Since(start)
+}

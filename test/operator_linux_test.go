@@ -1,0 +1,220 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/test/lab"
+)
+
+// weftd runs one more daemon on a host until it ends, or until it has said all of awaited, if that is
+// anything. It returns what it said, and its exit status; -1 if it had to be ended.
+func weftd(t *testing.T, h *lab.Host, awaited []string, args ...string) (said string, status int) {
+	t.Helper()
+	log := t.TempDir() + "/log"
+	f, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command(t, "weftd"), args...)
+	cmd.Stdout, cmd.Stderr = f, f
+	if err := h.NS.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // ends with ctx
+		for ctx.Err() == nil {
+			if b, err := os.ReadFile(log); err == nil && len(awaited) > 0 && containsAll(string(b), awaited) {
+				cancel()
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	_ = cmd.Wait() // the status is what counts
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b), cmd.ProcessState.ExitCode()
+}
+
+func containsAll(s string, want []string) bool {
+	for _, w := range want {
+		if !strings.Contains(s, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// says runs weftd as above, and fails the test if it did not say all of want or ended otherwise.
+func says(t *testing.T, h *lab.Host, status int, want []string, args ...string) {
+	t.Helper()
+	awaited := want
+	if status >= 0 {
+		awaited = nil // it ends by itself
+	}
+	if out, got := weftd(t, h, awaited, args...); got != status || !containsAll(out, want) {
+		t.Errorf("exit status %d, want %d; wanted %q in:\n%s", got, status, want, out)
+	}
+}
+
+// --check looks at everything, says all that is wrong at once, and changes nothing.
+func TestCheckChangesNothing(t *testing.T) {
+	l := up(t, lab.Spec{Nodes: 1})
+	h := newcomer(t, l, 50)
+	dir := t.TempDir() + "/nothing-here"
+	before := list(t, l.Store, prefix)
+	check := func(flags ...string) []string {
+		return append(flags, "--check", "--node-id=x", "--cache-dir="+dir+"/cache",
+			"--subnet-file="+dir+"/subnet.env", "--control-socket="+dir+"/weftd.sock")
+	}
+	says(t, h, 0, []string{"no faults", "underlay: eth0, MTU 1500, local 198.18.0.50", "node-id", "flag", "default"},
+		check("--iface=eth0", "--etcd-endpoints="+l.Store.Endpoint())...)
+	says(t, h, 1, []string{"nope0", "ftp", "/nonexistent", "renew-margin"},
+		check("--iface=nope0", "--etcd-endpoints=ftp://x", "--etcd-cafile=/nonexistent", "--subnet-lease-renew-margin=9999")...)
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s was made: %v", dir, err)
+	}
+	if links := sh(t, h, "ip -o link"); strings.Contains(links, "flannel") {
+		t.Errorf("devices: %s", links)
+	}
+	if after := list(t, l.Store, prefix); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("the store has %v, before %v", after, before)
+	}
+}
+
+// A second weftd on a host says what is wrong, and does the first one no harm.
+func TestSecondDaemonOnOneHost(t *testing.T) {
+	l := up(t, lab.Spec{})
+	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+	reach(t, 5*time.Second, a, b, 4)
+	n := l.Node(1)
+	says(t, n.Host, 1, []string{"another weftd answers on " + n.ControlSocket, "stop it"}, n.Daemon.Args()...)
+	dir := t.TempDir()
+	apart := []string{"--cache-dir=" + dir, "--control-socket=" + dir + "/s", "--healthz-port=0", "--subnet-file=" + dir + "/subnet.env"}
+	says(t, n.Host, -1, []string{`our address 198.18.0.1 is that of node \"node1\"`, `we are node \"other\"`, "weft lease release"},
+		append(append(n.Daemon.Args(), apart...), "--node-id=other")...)
+	reach(t, time.Second, a, b, 4)
+	if err := n.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A machine that was cloned, identity and all, is told from one that moved: whoever was there first
+// says who took over, and what to do; and doing that helps.
+func TestClonedIdentity(t *testing.T) {
+	l := up(t, lab.Spec{Nodes: 3})
+	first, clone := l.Node(1), l.Node(2)
+	if err := clone.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, err := weft(t, first, "lease", "release", clone.Net.V4.Masked().String())
+	if err != nil {
+		t.Fatal(err, out, errs)
+	}
+	args := clone.Daemon.Args()
+	clone.Daemon.SetArgs(append(args, "--node-id=node1", "--cache-dir="+t.TempDir(), "--subnet-file="+t.TempDir()+"/env")...)
+	if err := clone.Daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := status(t, first, 10*time.Second, func(s statusJSON) error {
+		if why := strings.Join(s.NotReady, "\n"); s.Ready || !containsAll(why, []string{"cloned", `"node1"`, "198.18.0.2", "--node-id"}) {
+			return fmt.Errorf("ready %v, %s", s.Ready, why)
+		}
+		return nil
+	})
+	t.Logf("%q", s.NotReady)
+	if err := clone.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	clone.Daemon.SetArgs(args...)
+	if err := clone.Daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Restart(t.Context()); err != nil {
+		t.Error(lab.Explain(err))
+	}
+	if err := clone.WaitReady(t.Context()); err != nil {
+		t.Error(lab.Explain(err))
+	}
+}
+
+// weft lease release frees what a node that is gone held, and refuses what is in use.
+func TestLeaseRelease(t *testing.T) {
+	l := up(t, lab.Spec{})
+	a, b := l.Node(1), l.Node(2)
+	reach(t, 5*time.Second, a.Pods[0], b.Pods[0], 4)
+	subnet := b.Net.V4.Masked().String()
+	if _, errs, err := weft(t, a, "lease", "release", a.Net.V4.Masked().String()); err == nil || !strings.Contains(errs, "--force") {
+		t.Errorf("its own: %v %s", err, errs)
+	}
+	if err := b.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, err := weft(t, a, "lease", "release", subnet); err != nil || !containsAll(out, []string{"released " + subnet, "node2", "198.18.0.2"}) {
+		t.Errorf("%v %s %s", err, out, errs)
+	}
+	knows(t, a, 5*time.Second, subnet, false)
+	if _, errs, err := weft(t, a, "lease", "release", subnet); err == nil || !strings.Contains(errs, subnet) {
+		t.Errorf("twice: %v %s", err, errs)
+	}
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	if got := b.Net.V4.Masked().String(); got != subnet {
+		t.Errorf("%s has %s now, before %s", b.Name, got, subnet)
+	}
+	reach(t, 5*time.Second, a.Pods[0], b.Pods[0], 4)
+}
+
+// weft status has what a script wants to know, and the same for people.
+func TestStatusSaysIt(t *testing.T) {
+	l := up(t, lab.Spec{})
+	reach(t, 5*time.Second, l.Node(1).Pods[0], l.Node(2).Pods[0], 4)
+	n := l.Node(1)
+	s := weftJSON[statusJSON](t, n, "status")
+	subnet := n.Net.V4.Masked()
+	if s.NodeID != "node1" || s.PID != n.Daemon.PID() || s.Version == "" || !s.Ready || len(s.NotReady) > 0 {
+		t.Errorf("daemon: %+v", s)
+	}
+	if s.Lease == nil || s.Lease.Subnet != subnet || !s.Lease.Held || time.Until(s.Lease.Expires) < 23*time.Hour {
+		t.Errorf("lease: %+v", s.Lease)
+	}
+	if b := s.Backend; b.Type != "udp" || b.Path != "socket" || b.Device != "flannel0" || b.MTU != 1472 || b.Port != 8285 || !b.InPlace || len(b.Notes) > 0 {
+		t.Errorf("backend: %+v", b)
+	}
+	if u := s.Underlay; u.Link != "eth0" || u.MTU != 1500 || u.Address != n.Underlay4 || u.PublicIP != n.Underlay4 || u.Lost != "" {
+		t.Errorf("underlay: %+v", u)
+	}
+	if st := s.Store; st.Kind != "etcd" || !st.Connected || st.ClusterID == "" || st.Revision == 0 || time.Since(st.LastSeen) > time.Minute || st.Prefix != prefix {
+		t.Errorf("store: %+v", st)
+	}
+	if s.Cache.Used || s.Alarm != "" || s.Peers != 1 || s.Rejected != 0 || s.Counters.Egress.Delivered == 0 || s.Counters.Ingress.Delivered == 0 {
+		t.Errorf("rest: %+v", s)
+	}
+	if out, _, err := weft(t, n, "status"); err != nil || !containsAll(out, []string{"node1", subnet.String(), "eth0", l.Store.Endpoint()}) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	leases := weftJSON[leasesJSON](t, n, "lease", "list")
+	if len(leases.Leases) != 2 || leases.Network != "10.42.0.0/16" || len(leases.Rejected) > 0 {
+		t.Errorf("%+v", leases)
+	}
+	// Without a daemon the store itself is asked.
+	if err := n.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, err := weft(t, n, "lease", "list", "--etcd-endpoints="+l.Store.Endpoint())
+	if err != nil || !strings.Contains(out, subnet.String()) {
+		t.Errorf("%v %s %s", err, out, errs)
+	}
+}

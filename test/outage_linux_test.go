@@ -1,0 +1,173 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/lab"
+	"weft/test/lab/probe"
+)
+
+// outage is a store that does not answer, made in one way and unmade.
+type outage struct {
+	name    string
+	lasts   time.Duration // at least
+	unready bool          // wait until /readyz says so
+	begin   func(*testing.T, *lab.Store) error
+	end     func(*testing.T, *lab.Store) error
+}
+
+func outages() []outage {
+	killed := 15 * time.Second
+	if os.Getenv("WEFT_LONG") != "" {
+		killed = time.Minute
+	}
+	blackHole := `add table inet hole; add chain inet hole in { type filter hook input priority 0; };
+		add rule inet hole in iifname "eth0" tcp dport 2379 drop`
+	nft := func(t *testing.T, s *lab.Store, rules string) error {
+		_, err := s.Command(t.Context(), "nft", rules)
+		return err
+	}
+	return []outage{
+		{"paused until not ready", 0, true,
+			func(_ *testing.T, s *lab.Store) error { return s.Daemon.Signal(unix.SIGSTOP) },
+			func(_ *testing.T, s *lab.Store) error { return s.Daemon.Signal(unix.SIGCONT) }},
+		{"killed", killed, false,
+			func(_ *testing.T, s *lab.Store) error { return s.Daemon.Kill() },
+			func(t *testing.T, s *lab.Store) error { return s.Start(t.Context()) }},
+		{"black-holed", 0, false,
+			func(t *testing.T, s *lab.Store) error { return nft(t, s, blackHole) },
+			func(t *testing.T, s *lab.Store) error { return nft(t, s, "delete table inet hole") }},
+	}
+}
+
+// Without its store a cluster goes on: no packet is lost, nobody spins, and everyone says what is
+// wrong. What is written after the store's return is known within two seconds.
+func TestStoreOutage(t *testing.T) {
+	requireTool(t, "nft", "nftables")
+	for _, o := range outages() {
+		t.Run(o.name, func(t *testing.T) {
+			t.Parallel()
+			l := up(t, lab.Spec{Nodes: 3})
+			a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+			reach(t, 5*time.Second, a, b, 4)
+			sending, stop := context.WithCancel(t.Context())
+			defer stop()
+			stream, err := probe.StartPaced(sending, probe.PacedPlan{From: a.Endpoint(4), To: b.Endpoint(4), Count: 300_000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			underWay(t, stream, 1000)
+			if err := o.begin(t, l.Store); err != nil {
+				t.Fatal(err)
+			}
+			during(t, l, o)
+			if err := o.end(t, l.Store); err != nil {
+				t.Fatal(err)
+			}
+			learns(t, l)
+			joins(t, l)
+			stop()
+			r := stream.Wait()
+			t.Logf("%s", r)
+			if r.Lost > 0 || r.Duplicates > 0 || r.Reordered > 0 {
+				t.Errorf("%s, want none lost; outages %v", r, r.Outages)
+			}
+		})
+	}
+}
+
+// during watches the outage: the status says it, and the third node, which carries no packets,
+// uses next to no processor time.
+func during(t *testing.T, l *lab.Lab, o outage) {
+	idle, busy := l.Node(3), l.Node(1)
+	start, idleFrom, busyFrom := time.Now(), cpu(t, idle.Daemon.PID()), cpu(t, busy.Daemon.PID())
+	noticed := time.Duration(0)
+	for _, n := range l.Nodes() {
+		status(t, n, 20*time.Second, func(s statusJSON) error {
+			if s.Store.Connected || s.Store.Error == "" {
+				return fmt.Errorf("store: %+v", s.Store)
+			}
+			return nil
+		})
+		noticed = time.Since(start)
+	}
+	if o.unready {
+		took := until(t, time.Minute, "node 3 is not ready", func() error {
+			if err := idle.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "store: silent for ") {
+				return fmt.Errorf("readyz: %v", err)
+			}
+			return nil
+		})
+		t.Logf("not ready %s after the outage was noticed: %v", took, idle.Ready(t.Context()))
+	}
+	until(t, 2*o.lasts+time.Second, "the outage lasts", func() error {
+		if time.Since(start) < o.lasts {
+			return fmt.Errorf("%s", time.Since(start))
+		}
+		return nil
+	})
+	wall := time.Since(start)
+	used, carrying := cpu(t, idle.Daemon.PID())-idleFrom, cpu(t, busy.Daemon.PID())-busyFrom
+	t.Logf("noticed after %s; in %s node 3 used %s (%.2f %%), node 1 with 1,000 packets a second %s (%.2f %%)",
+		noticed.Round(time.Millisecond), wall.Round(time.Millisecond), used, share(used, wall), carrying, share(carrying, wall))
+	if share(used, wall) >= 1 {
+		t.Errorf("node 3 used %.2f %% of a processor during the outage, want less than 1 %%", share(used, wall))
+	}
+}
+
+func share(part, whole time.Duration) float64 { return 100 * part.Seconds() / whole.Seconds() }
+
+// learnt is how soon a record has to be known.
+const learnt = 2 * time.Second
+
+// learns writes a record as soon as the store is back.
+func learns(t *testing.T, l *lab.Lab) {
+	put(t, l.Store, prefix+"/subnets/10.42.250.0-24", `{"PublicIP":"198.18.0.250","PublicIPv6":null}`, 24*time.Hour)
+	for _, n := range l.Nodes() {
+		took := knows(t, n, learnt, "10.42.250.0/24", true)
+		t.Logf("%s knows a record written after the store's return in %s", n.Name, took.Round(time.Millisecond))
+		if err := n.WaitReady(t.Context()); err != nil {
+			t.Error(lab.Explain(err))
+		}
+	}
+}
+
+// joins adds a node and looks how soon after its record was written the others know it.
+func joins(t *testing.T, l *lab.Lab) {
+	known := map[string]bool{}
+	for _, kv := range list(t, l.Store, prefix+"/subnets/") {
+		known[kv.key] = true
+	}
+	added := make(chan error, 1)
+	go func() { // waited for below
+		_, err := l.AddNode(t.Context())
+		added <- err
+	}()
+	var key string
+	until(t, 20*time.Second, "a new record", func() error {
+		for _, kv := range list(t, l.Store, prefix+"/subnets/") {
+			if !known[kv.key] {
+				key = strings.TrimPrefix(kv.key, prefix+"/subnets/")
+				return nil
+			}
+		}
+		return fmt.Errorf("only %v", known)
+	})
+	subnet := netip.MustParsePrefix(strings.ReplaceAll(key, "-", "/"))
+	took := knows(t, l.Node(1), learnt, subnet.String(), true)
+	if err := <-added; err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	nodes := l.Nodes()
+	last := nodes[len(nodes)-1].Pods[0]
+	t.Logf("a new node known %s after its record was written; reached after a further %s", took.Round(time.Millisecond),
+		reach(t, learnt, nodes[0].Pods[0], last, 4).Round(time.Millisecond))
+}

@@ -1,0 +1,126 @@
+// Package test keeps the rules of the repository that no compiler and no linter knows, and
+// holds the scenarios that run several hosts.
+//
+// A rule is a function over the whole tree that returns its faults in words. Each comes with
+// a broken example, so that it is known to be able to fail.
+package test
+
+import (
+	"strings"
+	"testing"
+)
+
+// rule is one policy. Each of its broken examples has to yield a fault that contains want.
+type rule struct {
+	name   string
+	check  func(*tree) []string
+	broken []example
+}
+
+type example struct {
+	want  string
+	files map[string]string
+}
+
+func TestPolicy(t *testing.T) {
+	tr := readTree(t, "..")
+	for _, r := range rules() {
+		t.Run(r.name, func(t *testing.T) {
+			for _, fault := range r.check(tr) {
+				t.Error(fault)
+			}
+		})
+	}
+}
+
+func TestPolicyCanFail(t *testing.T) {
+	for _, r := range rules() {
+		t.Run(r.name, func(t *testing.T) {
+			if len(r.broken) == 0 {
+				t.Fatal("no broken example: nothing shows that this rule can fail")
+			}
+			for _, e := range r.broken {
+				tr, err := newTree(e.files)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := strings.Join(r.check(tr), "\n"); !strings.Contains(got, e.want) {
+					t.Errorf("files %q\n got %q\nwant %q", e.files, got, e.want)
+				}
+			}
+		})
+	}
+}
+
+func rules() []rule {
+	one := func(name, text string) map[string]string { return map[string]string{name: text} }
+	long := strings.Repeat("\n", maxLines)
+	return []rule{
+		{"imports follow the layers", checkLayers, []example{
+			{"encap imports weft/lease", one("encap/a.go", `package encap; import _ "weft/lease"`)},
+			{"encap imports golang.org/x/sys", one("encap/a.go", `package encap; import _ "golang.org/x/sys/unix"`)},
+			{"lease/etcd imports weft/routing", one("lease/etcd/a.go", `package etcd; import _ "weft/routing"`)},
+			{"tunnel imports weft/lease", one("tunnel/a.go", `package tunnel; import _ "weft/lease"`)},
+			{"routing imports weft/cmd/internal/x", one("routing/a.go", `package routing; import _ "weft/cmd/internal/x"`)},
+			{"routing imports weft/test/lab", one("routing/a.go", `package routing; import _ "weft/test/lab"`)},
+			{"cmd/weftd imports weft/test/lab", one("cmd/weftd/a.go", `package main; import _ "weft/test/lab"`)},
+			{"cmd/weft imports weft/bench", one("cmd/weft/a.go", `package main; import _ "weft/bench"`)},
+			{"belongs to no layer", one("netutil/a.go", `package netutil; import _ "weft/encap"`)},
+		}},
+		{"commands link nothing that is only for tests", checkTestingOnly, []example{
+			{"weft/cmd/weft links testing", map[string]string{
+				"cmd/weft/a.go": `package main; import _ "weft/test/lab"`,
+				"test/lab/a.go": `package lab; import _ "testing"`,
+			}},
+			{"weft/cmd/weftd links weft/tunnel/tunneltest", one("cmd/weftd/a.go", `package main; import _ "weft/tunnel/tunneltest"`)},
+			{"links github.com/google/go-cmp", one("cmd/weftd/a.go", `package main; import _ "github.com/google/go-cmp/cmp"`)},
+		}},
+		{"every package has a comment", checkPackageComments, []example{
+			{"no package comment", one("encap/a.go", "package encap\n")},
+			{`begins with "Package encap"`, one("encap/a.go", "// Some functions.\npackage encap\n")},
+			{"more than one package comment", map[string]string{
+				"encap/a.go": "// Package encap is one.\npackage encap\n", "encap/b.go": "// Package encap is two.\npackage encap\n"}},
+		}},
+		{"no init", checkInit, []example{{"a.go:1: func init", one("encap/a.go", "package encap; func init() {}")}}},
+		{"only main.go ends the process", checkExits, []example{
+			{"os.Exit", one("cmd/weftd/run.go", `package main; import "os"; func f() { os.Exit(1) }`)},
+			{"log.Fatalf", one("lease/a.go", `package lease; import "log"; func f() { log.Fatalf("") }`)},
+			{"unix.Exit", one("lease/a.go", `package lease; import "golang.org/x/sys/unix"; func f() { unix.Exit(1) }`)},
+			{"os.Exit", one("lease/a_test.go", `package lease; import "os"; func TestX() { os.Exit(1) }`)},
+		}},
+		{"no mutable state in packages", checkGlobals, []example{
+			{"var mu", one("lease/a.go", `package lease; import "sync"; var mu sync.Mutex`)},
+			{"var n", one("lease/a.go", `package lease; var n = 1`)},
+			{"var p", one("lease/a.go", `package lease; var p = &struct{}{}`)},
+			{"table is assigned", one("lease/a.go", `package lease; var table = []int{1}; func f() { table[0] = 2 }`)},
+			{"table is assigned", map[string]string{
+				"lease/a.go": `package lease; var table = map[int]int{}`, "lease/b.go": `package lease; func f() { delete(table, 1) }`}},
+			{"row is assigned", one("lease/a.go", `package lease; type r struct{}; var row = r{}; func f() { g(&row) }`)},
+			{"var m", one("lease/a.go", `package lease; import "sync"; var m = sync.Map{}`)},
+			{"ErrX is assigned", one("lease/a.go", `package lease; import "errors"; var ErrX = errors.New("x"); func f() { ErrX = nil }`)},
+		}},
+		{"files are short", checkSize, []example{
+			{"501 lines", one("lease/a.go", "package lease\n"+long)},
+			{"median", map[string]string{"lease/a.go": "package lease\n" + long[:maxMedian]}},
+		}},
+		{"packages say what they are about", checkNames, []example{
+			{"util", one("lease/util/a.go", "package util\n")},
+			{"helpers", one("lease/x/a.go", "package helpers\n")},
+		}},
+		{"the top level holds what the design names", checkTopLevel, []example{{"pkg/", one("pkg/a.go", "package pkg\n")}}},
+		{"nothing points into one machine", checkPaths, []example{
+			{"README.md:2", one("README.md", "one\nsee /ho"+"me/me/notes\n")},
+			{"a.go:1", one("encap/a.go", "package encap // read in ."+"library/x\n")},
+		}},
+		{"documents name what exists", checkDocuments, []example{
+			{"make frobnicate", map[string]string{"README.md": "Type `make frobnicate`.\n", "Makefile": "build:\n"}},
+			{"make frobnicate", map[string]string{"README.md": "```\nsudo make frobnicate\n```\n", "Makefile": "build:\n"}},
+			{"no TestNowhere", one("docs/a.md", "As `TestNowhere` shows.\n")},
+			{"docs/nowhere.md", one("README.md", "See [there](docs/nowhere.md#a).\n")},
+		}},
+		{"no test skips", checkSkips, []example{
+			{"t.Skip", one("lease/a_test.go", `package lease; func TestX(t *T) { t.Skip("no root") }`)},
+			{"b.SkipNow", one("lease/a_test.go", `package lease; func BenchmarkX(b *B) { if x { b.SkipNow() } }`)},
+		}},
+	}
+}

@@ -1,0 +1,117 @@
+package test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/lab"
+	"weft/test/lab/probe"
+)
+
+// mayLose is how many of 10,000 packets at 1,000 a second a restart may cost.
+const mayLose = 50
+
+// A daemon that is stopped or killed and started again takes up its device and its last known
+// peers before it asks the store, so a restart costs little, and no more while there is no store.
+// The two labs run side by side, and restart at different moments.
+func TestRestartLosesLittle(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		storeUp bool
+		after   int // packets
+	}{{"store up", true, 3000}, {"store down", false, 6500}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := up(t, lab.Spec{})
+			a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+			reach(t, 5*time.Second, a, b, 4)
+			if !c.storeUp {
+				if err := l.Store.Daemon.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+				t.Run(unix.SignalName(sig), func(t *testing.T) {
+					lost := restart(t, a, b, sig, c.after)
+					for try := 1; lost > mayLose && try < 3; try++ { // the machine may have been busy with something else
+						lost = min(lost, restart(t, a, b, sig, c.after))
+					}
+					if lost > mayLose {
+						t.Errorf("%d of 10,000 packets lost at best, want at most %d", lost, mayLose)
+					}
+				})
+			}
+			if !c.storeUp {
+				if err := l.Store.Start(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := b.Node.WaitReady(t.Context()); err != nil {
+				t.Error(lab.Explain(err))
+			}
+		})
+	}
+}
+
+// restart restarts the daemon of b's node in the middle of two streams, one in each direction, and
+// returns how many packets the worse one lost.
+func restart(t *testing.T, a, b *lab.Pod, sig unix.Signal, after int) (lost int) {
+	t.Helper()
+	began := time.Now()
+	there, back := paced(t, a, b, probe.PacedPlan{}), paced(t, b, a, probe.PacedPlan{})
+	underWay(t, there, after)
+	start := time.Now()
+	d := b.Node.Daemon
+	if err := d.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	<-d.Exited()
+	stopped := time.Since(start)
+	if err := d.ExitError(); sig == unix.SIGTERM && err != nil {
+		t.Errorf("asked to stop: %v", err)
+	}
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("gone after %s, started after %s", stopped, time.Since(start))
+	for _, s := range []struct {
+		name   string
+		stream *probe.Paced
+	}{{"to the node that restarts", there}, {"from it", back}} {
+		r := s.stream.Wait()
+		t.Logf("%s: %s, outages %v", s.name, r, r.Outages)
+		if r.Sent != 10000 || r.Duplicates > 0 || r.Reordered > 0 {
+			t.Errorf("%s: %s, want none twice, none out of order", s.name, r)
+		}
+		lost = max(lost, r.Lost)
+	}
+	if lost > mayLose {
+		t.Logf("the stream began at %s; the end of the log:\n%s", began.UTC().Format(time.RFC3339Nano), d.LogTail(8))
+	}
+	return lost
+}
+
+// paced starts a stream between two pods.
+func paced(t *testing.T, from, to *lab.Pod, plan probe.PacedPlan) *probe.Paced {
+	t.Helper()
+	plan.From, plan.To = from.Endpoint(4), to.Endpoint(4)
+	s, err := probe.StartPaced(t.Context(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// underWay waits until a stream has sent so many packets.
+func underWay(t *testing.T, s *probe.Paced, packets int) {
+	t.Helper()
+	until(t, time.Minute, "stream", func() error {
+		if sent, _ := s.Progress(); sent < packets {
+			return fmt.Errorf("%d packets sent, want %d", sent, packets)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,289 @@
+package test
+
+import (
+	"fmt"
+	"go/ast"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Who may import whom, by layer. A layer may always import itself.
+func layers() map[string][]string {
+	all := []string{"cmd", "lease", "encap", "tunnel", "routing", "bench", "test"}
+	return map[string][]string{
+		"encap":   {},
+		"lease":   {},
+		"tunnel":  {"encap"},
+		"routing": {"encap", "lease", "tunnel"},
+		"cmd":     {"encap", "lease", "tunnel", "routing"},
+		"bench":   all,
+		"test":    all,
+	}
+}
+
+func checkLayers(t *tree) (faults []string) {
+	allowed := layers()
+	t.eachFile(false, func(p *pkg, f *goFile) {
+		layer := top(p.dir)
+		may, ok := allowed[layer]
+		if !ok {
+			faults = append(faults, p.dir+" belongs to no layer")
+			return
+		}
+		for _, imp := range f.imports() {
+			ours, isOurs := strings.CutPrefix(imp, module)
+			switch {
+			case !isOurs:
+				if layer == "encap" && strings.Contains(top(imp), ".") {
+					faults = append(faults, fmt.Sprintf("%s: encap imports %s: only the standard library is allowed", f.path, imp))
+				}
+			case top(ours) == layer, slices.Contains(may, top(ours)):
+			case p.dir == "cmd/weft" && (ours == "test/lab" || ours == "test/lab/holder"): // weft lab
+			default:
+				faults = append(faults, fmt.Sprintf("%s: %s imports %s", f.path, p.dir, imp))
+			}
+		}
+	})
+	return faults
+}
+
+// checkTestingOnly follows the imports of each command.
+func checkTestingOnly(t *tree) (faults []string) {
+	only := []string{"testing", "net/http/httptest", "github.com/google/go-cmp", "github.com/gopacket"}
+	byDir := map[string]*pkg{}
+	for _, p := range t.pkgs {
+		byDir[p.dir] = p
+	}
+	for _, main := range t.pkgs {
+		if top(main.dir) != "cmd" {
+			continue
+		}
+		seen := map[string]bool{main.dir: true}
+		for queue := []*pkg{main}; len(queue) > 0; queue = queue[1:] {
+			for _, f := range queue[0].files {
+				if f.test {
+					continue
+				}
+				for _, imp := range f.imports() {
+					for _, o := range only {
+						if imp == o || strings.HasPrefix(imp, o+"/") {
+							faults = append(faults, fmt.Sprintf("%s%s links %s, by %s", module, main.dir, imp, f.path))
+						}
+					}
+					dir := strings.TrimPrefix(imp, module)
+					if dir != imp && strings.HasSuffix(dir, "test") {
+						faults = append(faults, fmt.Sprintf("%s%s links %s, by %s", module, main.dir, imp, f.path))
+					}
+					if next := byDir[dir]; next != nil && dir != imp && !seen[dir] {
+						seen[dir] = true
+						queue = append(queue, next)
+					}
+				}
+			}
+		}
+	}
+	return faults
+}
+
+func checkPackageComments(t *tree) (faults []string) {
+	for _, p := range t.pkgs {
+		var with []string
+		for _, f := range p.files {
+			if f.ast.Doc == nil {
+				continue
+			}
+			with = append(with, f.path)
+			begins := "Package " + f.ast.Name.Name
+			if f.ast.Name.Name == "main" {
+				begins = "Command " + path.Base(p.dir)
+			}
+			if !strings.HasPrefix(f.ast.Doc.Text(), strings.TrimSuffix(begins, "_test")+" ") {
+				faults = append(faults, fmt.Sprintf("%s: the package comment begins with %q", f.path, begins))
+			}
+		}
+		switch {
+		case len(with) == 0:
+			faults = append(faults, p.dir+": no package comment")
+		case len(with) > 1:
+			faults = append(faults, fmt.Sprintf("%s: more than one package comment: %v", p.dir, with))
+		}
+	}
+	return faults
+}
+
+func checkInit(t *tree) (faults []string) {
+	t.eachFile(true, func(_ *pkg, f *goFile) {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+				faults = append(faults, f.at(fn)+": func init")
+			}
+		}
+	})
+	return faults
+}
+
+func checkExits(t *tree) (faults []string) {
+	ends := regexp.MustCompile(`^(os\.Exit|(unix|syscall)\.Exit|log\.(Fatal|Panic).*)$`)
+	t.eachFile(true, func(p *pkg, f *goFile) {
+		if path.Dir(p.dir) == "cmd" && path.Base(f.path) == "main.go" {
+			return
+		}
+		f.eachCall(func(call *ast.CallExpr, name, in string) {
+			if ends.MatchString(name) && !(f.test && in == "TestMain") {
+				faults = append(faults, f.at(call)+": "+name)
+			}
+		})
+	})
+	return faults
+}
+
+const (
+	maxLines  = 500 // of a file that is not a test
+	maxMedian = 150
+)
+
+func checkSize(t *tree) (faults []string) {
+	var sizes []int
+	t.eachFile(false, func(_ *pkg, f *goFile) {
+		sizes = append(sizes, f.lines)
+		if f.lines > maxLines {
+			faults = append(faults, fmt.Sprintf("%s: %d lines, more than %d: split it by concept", f.path, f.lines, maxLines))
+		}
+	})
+	slices.Sort(sizes)
+	if n := len(sizes); n > 0 && sizes[n/2] > maxMedian {
+		faults = append(faults, fmt.Sprintf("the median file has %d lines, more than %d", sizes[n/2], maxMedian))
+	}
+	return faults
+}
+
+func checkNames(t *tree) (faults []string) {
+	vague := regexp.MustCompile(`^(utils?|common|helpers?|misc|managers?|base|lib|shared)$`)
+	for _, p := range t.pkgs {
+		for _, name := range []string{path.Base(p.dir), p.files[0].ast.Name.Name} {
+			if vague.MatchString(name) {
+				faults = append(faults, fmt.Sprintf("%s: %q says nothing about what is inside", p.dir, name))
+			}
+		}
+	}
+	return faults
+}
+
+func checkTopLevel(t *tree) (faults []string) {
+	allowed := strings.Fields(`cmd lease encap tunnel routing bench test docs go.mod go.sum Makefile README.md
+		.ci .gitignore .gitattributes .golangci.yml LICENSE CONTRIBUTING.md CHANGELOG.md SECURITY.md`)
+	seen := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(t.files)) {
+		if first := top(name); !seen[first] && !slices.Contains(allowed, first) {
+			seen[first] = true
+			faults = append(faults, strings.TrimPrefix(name[:len(first)]+"/", "/")+" is not in the design")
+		}
+	}
+	return faults
+}
+
+// checkPaths looks for what is true on its author's machine only.
+func checkPaths(t *tree) (faults []string) {
+	private := regexp.MustCompile(`(^|[^\w.-])/(work|home|Users)/\w|[.]library\b|\bshared/(design|reference)`)
+	for _, name := range slices.Sorted(maps.Keys(t.files)) {
+		for i, line := range strings.Split(t.files[name], "\n") {
+			if m := private.FindString(line); m != "" {
+				faults = append(faults, fmt.Sprintf("%s:%d: %q", name, i+1, m))
+			}
+		}
+	}
+	return faults
+}
+
+// checkDocuments looks at the verbs, the relative links and the names of tests in Markdown files.
+func checkDocuments(t *tree) (faults []string) {
+	testName := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w+)`")
+	tests := t.testNames()
+	target := regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+	inline := regexp.MustCompile("`(?:sudo )?make ([a-z][a-z-]*)")
+	command := regexp.MustCompile(`^\s*(?:[$#] )?(?:sudo )?make ([a-z][a-z-]*)`)
+	link := regexp.MustCompile(`\]\(([^):#\s]+)(#[^)]*)?\)`)
+	verbs := map[string]bool{}
+	for _, m := range target.FindAllStringSubmatch(t.files["Makefile"], -1) {
+		verbs[m[1]] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.files)) {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		fenced := false
+		for i, line := range strings.Split(t.files[name], "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				fenced = !fenced
+			}
+			find := inline
+			if fenced {
+				find = command
+			}
+			for _, m := range find.FindAllStringSubmatch(line, -1) {
+				if !verbs[m[1]] {
+					faults = append(faults, fmt.Sprintf("%s:%d: make %s: no such verb", name, i+1, m[1]))
+				}
+			}
+			for _, m := range testName.FindAllStringSubmatch(line, -1) {
+				if !tests[m[1]] {
+					faults = append(faults, fmt.Sprintf("%s:%d: there is no %s", name, i+1, m[1]))
+				}
+			}
+			for _, m := range link.FindAllStringSubmatch(line, -1) {
+				if to := path.Join(path.Dir(name), m[1]); !fenced && !t.exists(to) {
+					faults = append(faults, fmt.Sprintf("%s:%d: there is no %s", name, i+1, to))
+				}
+			}
+		}
+	}
+	return faults
+}
+
+// testNames are the top-level functions in test files.
+func (t *tree) testNames() map[string]bool {
+	names := map[string]bool{}
+	t.eachFile(true, func(_ *pkg, f *goFile) {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && f.test && fn.Recv == nil {
+				names[fn.Name.Name] = true
+			}
+		}
+	})
+	return names
+}
+
+// exists reports whether name is a file or a directory of the tree.
+func (t *tree) exists(name string) bool {
+	for f := range t.files {
+		if f == name || strings.HasPrefix(f, name+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// checkSkips: a requirement that is missing is a failure that says how to install it. A test
+// that passes because it did not run is worse than none.
+func checkSkips(t *tree) (faults []string) {
+	t.eachFile(true, func(_ *pkg, f *goFile) {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, sel.Sel.Name) {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && slices.Contains([]string{"t", "b", "f", "tb"}, x.Name) {
+				faults = append(faults, fmt.Sprintf("%s: %s.%s", f.at(call), x.Name, sel.Sel.Name))
+			}
+			return true
+		})
+	})
+	return faults
+}

@@ -1,0 +1,136 @@
+package test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/test/lab"
+)
+
+// forgery is a datagram that nobody honest sends.
+type forgery struct {
+	name   string
+	from   netip.Addr // outer source
+	tos    uint8
+	inner  []byte
+	reason string
+}
+
+const secretPort = 4242
+
+// forgeries are for a pod a, who has a peer with pod b; stranger is nobody's address.
+func forgeries(t *testing.T, a, b *lab.Pod, stranger netip.Addr) []forgery {
+	pa, pb, peer := a.V4.String(), b.V4.String(), b.Node.Underlay4
+	gw := a.Node.Net.V4.Masked().Addr().String() // the address of a's node on the overlay
+	in := func(src, dst string) []byte { return inner(t, src, dst, secretPort, 64, "forged") }
+	return []forgery{
+		{"from a stranger, as if from a pod", stranger, 0, in(pb, pa), "unknown_peer"},
+		{"from a stranger, garbage", stranger, 0, []byte("garbage"), "unknown_peer"},
+		{"from a peer, inner source of nobody", peer, 0, in("10.42.254.1", pa), "foreign_source"},
+		{"from a peer, inner source outside", peer, 0, in("8.8.8.8", pa), "foreign_source"},
+		{"from a peer, inner source our own", peer, 0, in(gw, pa), "foreign_source"},
+		{"from a peer, IPv6 inside", peer, 0, inner(t, "fd42:9::1", "fd42:8::1", secretPort, 64, "forged"), "foreign_source"},
+		{"from a peer, loopback inside", peer, 0, in("127.0.0.1", pa), "martian"},
+		{"from a peer, to multicast", peer, 0, in(pb, "224.0.0.1"), "martian"},
+		{"from a peer, to broadcast", peer, 0, in(pb, "255.255.255.255"), "martian"},
+		{"from a peer, to itself", peer, 0, in(pa, pa), "martian"},
+		{"from a peer, to elsewhere", peer, 0, in(pb, "8.8.8.8"), "foreign_destination"},
+		{"from a peer, to another node's pod", peer, 0, in(pb, "10.42.254.1"), "foreign_destination"},
+		{"from a peer, a tunnel in the tunnel", peer, 0, inner(t, pb, gw, 8285, 64, string(in(pb, pa))), "nested"},
+		{"from a peer, TTL 0", peer, 0, inner(t, pb, pa, secretPort, 0, "forged"), "ttl"},
+		{"from a peer, congestion that it cannot carry", peer, 3, in(pb, pa), "ecn"},
+		{"from a peer, half a header", peer, 0, in(pb, pa)[:13], "malformed"},
+		{"from a peer, cut short", peer, 0, in(pb, pa)[:30], "malformed"},
+		{"from a peer, nothing", peer, 0, nil, "malformed"},
+		{"from a peer, version 7", peer, 0, append([]byte{0x75}, in(pb, pa)[1:]...), "malformed"},
+	}
+}
+
+// No forged packet reaches a pod. Each is counted once, for its reason, with its sender.
+func TestNoPacketFromStrangers(t *testing.T) {
+	l := up(t, lab.Spec{})
+	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+	reach(t, 5*time.Second, a, b, 4)
+	h := newcomer(t, l, 66)
+	stranger := netip.MustParseAddr("198.18.0.66")
+	ear := listenUDP(t, a, secretPort)
+	before := status(t, a.Node, time.Second, func(statusJSON) error { return nil }).Counters.Ingress
+	want := map[string]uint64{}
+	forged := forgeries(t, a, b, stranger)
+	for _, f := range forged {
+		want[f.reason]++
+		forge(t, h, outer{f.from, a.Node.Underlay4, f.tos, f.inner})
+		status(t, a.Node, 2*time.Second, func(s statusJSON) error {
+			if n := s.Counters.Ingress.dropped(f.reason) - before.dropped(f.reason); n != want[f.reason] {
+				return fmt.Errorf("%s: %d dropped as %s, want %d; all: %+v", f.name, n, f.reason, want[f.reason], s.Counters.Ingress.Drops)
+			}
+			return nil
+		})
+	}
+	after := status(t, a.Node, time.Second, func(statusJSON) error { return nil }).Counters.Ingress
+	if n := after.Received - before.Received; n != uint64(len(forged)) || after.Delivered != before.Delivered || !after.balanced() {
+		t.Errorf("of %d forged packets %d were counted, and %d delivered: %+v", len(forged), n, after.Delivered-before.Delivered, after)
+	}
+	blamed(t, a.Node, want, stranger)
+	hears(t, ear, a, b)
+}
+
+// blamed looks into weft peers and /metrics for every reason.
+func blamed(t *testing.T, n *lab.Node, want map[string]uint64, stranger netip.Addr) {
+	p := weftJSON[peersJSON](t, n, "peers")
+	if len(p.Peers) != 1 || len(p.Strangers) != 1 || p.Strangers[0].Address != stranger ||
+		p.Strangers[0].Packets != want["unknown_peer"] || !strings.Contains(p.Strangers[0].Admit, "SourceCheck") {
+		t.Fatalf("%+v", p)
+	}
+	metrics, err := n.Metrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason, packets := range want {
+		if got := dropsOf(p.Peers[0].Drops, reason); reason != "unknown_peer" && got != packets {
+			t.Errorf("weft peers has %d packets of %s for %s, want %d", got, p.Peers[0].Name, reason, packets)
+		}
+		line := fmt.Sprintf("\nweft_dropped_packets_total{direction=\"ingress\",reason=%q} %d\n", reason, packets)
+		if !strings.Contains(metrics, line) {
+			t.Errorf("/metrics lacks %q", line)
+		}
+	}
+	text, _, err := weft(t, n, "peers")
+	if err != nil || !strings.Contains(text, "AllowedSources") || !strings.Contains(text, stranger.String()) {
+		t.Errorf("weft peers does not name the remedy: %v\n%s", err, text)
+	}
+}
+
+func listenUDP(t *testing.T, p *lab.Pod, port int) *net.UDPConn {
+	t.Helper()
+	var c *net.UDPConn
+	if err := p.Do(func() (err error) {
+		c, err = net.ListenUDP("udp", &net.UDPAddr{IP: p.V4.AsSlice(), Port: port})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// hears sends an honest datagram from b: it is the first that a's ear gets.
+func hears(t *testing.T, ear *net.UDPConn, a, b *lab.Pod) {
+	t.Helper()
+	honest := listenUDP(t, b, secretPort)
+	if _, err := honest.WriteToUDPAddrPort([]byte("honest"), netip.AddrPortFrom(a.V4, secretPort)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ear.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2000)
+	n, from, err := ear.ReadFromUDPAddrPort(buf)
+	if err != nil || string(buf[:n]) != "honest" || from.Addr() != b.V4 {
+		t.Errorf("%s heard %q from %v (%v), want the honest one's", a.Name, buf[:n], from, err)
+	}
+}

@@ -1,0 +1,205 @@
+package tunnel
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Path is one way of moving packets between the TUN and the underlay.
+type Path uint8
+
+// The paths, from the one that runs anywhere to the fastest.
+const (
+	_            Path = iota
+	PathPortable      // one packet a read and a write, plain UDP socket
+	PathSocket        // virtio-net headers on the TUN, UDP_SEGMENT and UDP_GRO
+	PathRaw           // AF_PACKET with virtio-net headers
+)
+
+// String is the name used in the configuration.
+func (p Path) String() string {
+	switch p {
+	case PathPortable:
+		return "portable"
+	case PathSocket:
+		return "socket"
+	case PathRaw:
+		return "raw"
+	}
+	return fmt.Sprintf("path(%d)", uint8(p))
+}
+
+// SourceCheck says which packets from the underlay are believed.
+type SourceCheck uint8
+
+// The checks, strictest first.
+const (
+	_           SourceCheck = iota
+	CheckStrict             // outer source is a peer, inner source is that peer's
+	CheckOuter              // outer source is a peer
+	CheckOff                // anything that parses
+)
+
+// String is the name used in the configuration.
+func (c SourceCheck) String() string {
+	switch c {
+	case CheckStrict:
+		return "strict"
+	case CheckOuter:
+		return "outer"
+	case CheckOff:
+		return "off"
+	}
+	return fmt.Sprintf("sourcecheck(%d)", uint8(c))
+}
+
+// ParseSourceCheck reads the configuration's word for it; "" is strict.
+func ParseSourceCheck(s string) (SourceCheck, error) {
+	switch strings.ToLower(s) {
+	case "", "strict":
+		return CheckStrict, nil
+	case "outer":
+		return CheckOuter, nil
+	case "off":
+		return CheckOff, nil
+	}
+	return 0, fmt.Errorf("%q is not one of strict, outer, off", s)
+}
+
+// Recv is what a node parses on every path, beyond one complete inner packet a datagram.
+type Recv uint8
+
+// The forms that a receiver can name in its lease record.
+const (
+	RecvGSO   Recv = 1 << iota // "gso": an inner superpacket in one datagram
+	RecvPCsum                  // "pcsum": a partial inner checksum
+	RecvPack                   // "pack": several inner packets in one datagram
+)
+
+// Supported is what this build parses on every path, for our own lease record.
+const Supported = RecvGSO | RecvPCsum
+
+var recvNames = [...]struct {
+	bit  Recv
+	name string
+}{{RecvGSO, "gso"}, {RecvPCsum, "pcsum"}, {RecvPack, "pack"}}
+
+// ParseRecv turns the names of a lease record into bits. Names that this build
+// does not know are a newer node's, and are skipped.
+func ParseRecv(names []string) Recv {
+	var r Recv
+	for _, n := range names {
+		for _, k := range recvNames {
+			if k.name == n {
+				r |= k.bit
+			}
+		}
+	}
+	return r
+}
+
+// Names is the form for the lease record.
+func (r Recv) Names() []string {
+	var names []string
+	for _, k := range recvNames {
+		if r&k.bit != 0 {
+			names = append(names, k.name)
+		}
+	}
+	return names
+}
+
+// Spec is all that a Table is built from: plain data, made from the lease set.
+type Spec struct {
+	// Local are our own subnets: the only inner destinations accepted from the underlay.
+	Local []netip.Prefix
+	// Address4 and Address6 are the host TUN's addresses, the source of ICMP errors that
+	// we send to our own pods. The zero Addr suppresses them for that family.
+	Address4, Address6 netip.Addr
+	// Self are the outer addresses of this node. A datagram from one of them is refused.
+	Self []netip.Addr
+	// UnderlayMTU is the underlay link's MTU, in bytes.
+	UnderlayMTU int
+	// MTU is the host TUN's MTU, in bytes; 0 if unsaid. An inner TCP packet that arrives larger
+	// with a partial checksum is a superpacket that lost its description on the way.
+	MTU int
+	// Check is how far sources are verified. AllowedSources are inner sources that any
+	// peer may use besides its own.
+	Check          SourceCheck
+	AllowedSources []netip.Prefix
+	// Peers are all other nodes.
+	Peers []PeerSpec
+}
+
+// PeerSpec is one other node.
+type PeerSpec struct {
+	// Name is for people: the node's identity, or its subnet.
+	Name string
+	// Addr is the outer address that packets are sent to.
+	Addr netip.Addr
+	// Sources are further outer addresses that the peer may send from.
+	Sources []netip.Addr
+	// Subnets are routed to the peer, and it may use inner sources within them.
+	Subnets []netip.Prefix
+	// InnerSources are further inner addresses of the peer: its PublicIP.
+	InnerSources []netip.Addr
+	// Weft says that the peer published our object: it takes inner IPv6 in format ip
+	// and outer ECN. Recv names what else it parses.
+	Weft bool
+	Recv Recv
+	// MTU is the largest inner packet that the peer takes, in bytes; 0 if it has not said.
+	MTU int
+}
+
+// Stats is a snapshot of the counters. In each direction
+// Received = Delivered + the sum of Drops, in inner packets.
+type Stats struct {
+	Egress, Ingress Flow
+	// ICMPSent counts errors that we wrote back to our own pods; ICMPSuppressed those
+	// that the rate limit withheld.
+	ICMPSent, ICMPSuppressed uint64
+	// Fragmented counts inner IPv4 packets that were fragmented to a peer's smaller MTU;
+	// Completed counts inner checksums that arrived partial, and were filled in or handed
+	// on as such.
+	Fragmented, Completed uint64
+	// SocketOverflow counts datagrams that the kernel dropped because the socket's
+	// receive buffer was full (SO_RXQ_OVFL).
+	SocketOverflow uint64
+	// Wakeups and Batches say how often workers woke and how many batches they moved.
+	Wakeups, Batches uint64
+	// Ports is the number of ports attached.
+	Ports int
+	// Offloads are those that any port has, each once, in the order of a packet's way.
+	Offloads []OffloadStats
+}
+
+// Flow is one direction's share of Stats.
+type Flow struct {
+	Received, Delivered           uint64
+	ReceivedBytes, DeliveredBytes uint64 // of inner packets
+	Drops                         [NumDropReasons]uint64
+}
+
+// PeerStats is a snapshot of what passed between us and one peer.
+type PeerStats struct {
+	Name               string
+	Addr               netip.Addr
+	TxPackets, TxBytes uint64
+	RxPackets, RxBytes uint64
+	// LastRx is when a packet of the peer last arrived; zero if never. One-second resolution.
+	LastRx time.Time
+	// MTU is the largest inner packet sent to the peer now, in bytes, and PathMTU the
+	// outer MTU learnt from packet-too-big messages, 0 if none is in force.
+	MTU, PathMTU int
+	// Drops counts packets from the peer that were refused, by reason.
+	Drops [NumDropReasons]uint64
+}
+
+// Stranger is an outer source that belongs to no peer, with what it sent.
+type Stranger struct {
+	Addr    netip.Addr
+	Packets uint64
+	LastRx  time.Time
+}

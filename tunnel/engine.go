@@ -1,0 +1,349 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weft/encap"
+)
+
+// Config is what an Engine is made of.
+type Config struct {
+	// Format is the wire format.
+	Format encap.Format
+	// Port is the UDP port of every node's tunnel, ours included.
+	Port uint16
+	// Workers is how many goroutines move packets; 0 means two, one for each
+	// direction, or one where GOMAXPROCS is one.
+	Workers int
+	// Logger is told what happens to ports; never about a packet. Nil discards.
+	Logger *slog.Logger
+	// PortLost, if not nil, is called once for a port that died by itself (its device
+	// was deleted). The port is still attached; call Detach. It must not block.
+	PortLost func(PortID, error)
+}
+
+// Engine moves packets between ports. Its methods are safe for concurrent use.
+type Engine struct {
+	cfg     Config
+	log     *slog.Logger
+	table   atomic.Pointer[Table]
+	ports   atomic.Pointer[portSet]
+	workers []*worker
+
+	// overflowed is what ports that are gone had counted: a counter that went back at every
+	// change of the underlay would be no counter.
+	overflowed atomic.Uint64
+
+	began time.Time // when the engine was made, with its monotonic reading
+
+	mu     sync.Mutex // serializes changes of table and ports; workers do not take it
+	nextID PortID
+	closed bool
+}
+
+// attached is a port in use.
+type attached struct {
+	id     PortID
+	port   Port
+	role   Role
+	addrs  []netip.Addr // a pod's addresses
+	worker *worker      // who reads from it
+	lost   atomic.Bool
+	outer6 bool // an underlay over IPv6
+	// What the port takes as it is: superpackets, and partial checksums.
+	super, partial bool
+}
+
+// portSet is the immutable set of ports that workers see.
+type portSet struct {
+	byID   map[PortID]*attached
+	host   *attached
+	under4 *attached
+	under6 *attached
+	pods   map[netip.Addr]*attached
+}
+
+// New makes an engine that has no port and an empty table. It starts nothing.
+func New(cfg Config) (*Engine, error) {
+	if cfg.Format.Overhead(false) == 0 {
+		return nil, fmt.Errorf("wire format %v: not one this data plane speaks", cfg.Format)
+	}
+	if cfg.Port == 0 {
+		return nil, errors.New("tunnel port 0: a tunnel needs the port that its peers send to")
+	}
+	if cfg.Workers == 0 {
+		cfg.Workers = min(2, runtime.GOMAXPROCS(0))
+	}
+	e := &Engine{cfg: cfg, log: cfg.Logger, began: time.Now()}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	e.ports.Store(&portSet{})
+	empty, _ := NewTable(cfg.Format, Spec{Check: CheckStrict})
+	e.table.Store(empty)
+	for i := range cfg.Workers {
+		w, err := newWorker(e, i)
+		if err != nil {
+			for _, w := range e.workers {
+				w.poll.close()
+			}
+			return nil, err
+		}
+		e.workers = append(e.workers, w)
+	}
+	return e, nil
+}
+
+// Swap publishes t. Batches in flight finish with the table they began with.
+func (e *Engine) Swap(t *Table) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.inherit(e.table.Load())
+	e.table.Store(t)
+}
+
+// Attach takes p into use, before or while Run runs. addrs are the addresses of
+// a pod's port: the sources it may use, and the destinations it is handed. There
+// is one host port and one underlay per outer family. On error p is not closed.
+func (e *Engine) Attach(p Port, role Role, addrs ...netip.Addr) (PortID, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return 0, errors.New("attach port: the data plane has ended")
+	}
+	a := &attached{port: p, role: role, addrs: slices.Clone(addrs)}
+	if role == RoleUnderlay {
+		u, ok := p.(Underlay)
+		if !ok {
+			return 0, fmt.Errorf("attach %T as underlay: it carries no datagrams", p)
+		}
+		a.outer6 = u.LocalAddr().Addr().Unmap().Is6()
+	}
+	if o, ok := p.(superPort); ok {
+		a.super, a.partial = true, o.takesPartial()
+	}
+	next, err := e.ports.Load().with(a)
+	if err != nil {
+		return 0, err
+	}
+	e.nextID++
+	a.id = e.nextID
+	next.byID[a.id] = a
+	a.worker = e.leastLoaded(role)
+	e.ports.Store(next) // before epoll can report it
+	if err := a.worker.poll.add(p.PollFD(), a.id); err != nil {
+		e.ports.Store(next.without(a))
+		return 0, fmt.Errorf("attach %v port: %w", role, err)
+	}
+	return a.id, nil
+}
+
+// leastLoaded chooses who reads a new port. The underlay and the inner ports start
+// from opposite ends, so that with two workers each direction has its own.
+func (e *Engine) leastLoaded(role Role) *worker {
+	load := make([]int, len(e.workers))
+	for _, a := range e.ports.Load().byID {
+		load[a.worker.index]++
+	}
+	best := 0
+	for i := range load {
+		if load[i] < load[best] || role == RoleUnderlay && load[i] == load[best] {
+			best = i
+		}
+	}
+	return e.workers[best]
+}
+
+// Detach takes a port out of use and closes it. When it returns no worker touches
+// the port any more.
+func (e *Engine) Detach(id PortID) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	set := e.ports.Load()
+	a := set.byID[id]
+	if a == nil {
+		return fmt.Errorf("detach port %d: there is no such port", id)
+	}
+	e.ports.Store(set.without(a))
+	a.worker.poll.remove(a.port.PollFD())
+	for _, w := range e.workers {
+		w.quiesce()
+	}
+	e.overflowed.Add(a.overflow()) // no worker reads from it any more
+	return a.port.Close()
+}
+
+// Run moves packets until ctx ends, then closes every port. It returns the first
+// error that stopped a worker, or nil.
+func (e *Engine) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() {
+		for _, w := range e.workers {
+			w.poll.close() // wakes the worker, which then ends
+		}
+	})
+	defer stop()
+	var wg sync.WaitGroup
+	for _, w := range e.workers {
+		wg.Go(func() {
+			if err := w.run(); err != nil {
+				cancel(fmt.Errorf("worker %d: %w", w.index, err))
+			}
+		})
+	}
+	wg.Wait()
+	err := e.close()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return errors.Join(cause, err)
+	}
+	return err
+}
+
+// close ends the engine after its workers have.
+func (e *Engine) close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	var errs []error
+	for _, a := range e.ports.Load().byID {
+		errs = append(errs, a.port.Close())
+	}
+	e.ports.Store(&portSet{})
+	return errors.Join(errs...)
+}
+
+// Stats reads the counters. They are of one moment only roughly: workers go on.
+func (e *Engine) Stats() Stats {
+	var s Stats
+	for _, w := range e.workers {
+		w.totals.addTo(&s)
+	}
+	set := e.ports.Load()
+	s.Ports = len(set.byID)
+	s.SocketOverflow = e.overflowed.Load()
+	for _, a := range set.byID {
+		s.SocketOverflow += a.overflow()
+		if o, ok := a.port.(superPort); ok {
+			for _, o := range o.Offloads() {
+				s.addOffload(o)
+			}
+		}
+	}
+	slices.SortFunc(s.Offloads, func(a, b OffloadStats) int { return int(a.Offload) - int(b.Offload) })
+	return s
+}
+
+// addOffload adds what one port says of an offload to what others said. The state
+// is the worst of any.
+func (s *Stats) addOffload(o OffloadStats) {
+	for i := range s.Offloads {
+		if have := &s.Offloads[i]; have.Offload == o.Offload {
+			have.State = max(have.State, o.State)
+			have.Calls += o.Calls
+			have.Segments += o.Segments
+			return
+		}
+	}
+	s.Offloads = append(s.Offloads, o)
+}
+
+// overflow is what the kernel dropped in front of the port.
+func (a *attached) overflow() uint64 {
+	if o, ok := a.port.(interface{ Overflow() uint64 }); ok {
+		return o.Overflow()
+	}
+	return 0
+}
+
+// now is the time in Unix nanoseconds on a clock that nobody sets: the system's
+// when the engine was made, and what has passed since.
+func (e *Engine) now() int64 { return e.began.UnixNano() + int64(time.Since(e.began)) }
+
+// Peers reads the counters of every peer in the table.
+func (e *Engine) Peers() []PeerStats { return e.table.Load().stats(e.now()) }
+
+// Strangers lists recent outer sources that belong to no peer, a few at most.
+func (e *Engine) Strangers() []Stranger {
+	var l []Stranger
+	for _, w := range e.workers {
+		l = w.strangers.appendTo(l)
+	}
+	slices.SortFunc(l, func(a, b Stranger) int { return b.LastRx.Compare(a.LastRx) })
+	return l
+}
+
+// with is the set and a, which has no id yet. The set itself is unchanged.
+func (s *portSet) with(a *attached) (*portSet, error) {
+	n := s.clone()
+	switch a.role {
+	case RoleHost:
+		if n.host != nil {
+			return nil, errors.New("attach host port: there is one already")
+		}
+		n.host = a
+	case RoleUnderlay:
+		slot := &n.under4
+		if a.outer6 {
+			slot = &n.under6
+		}
+		if *slot != nil {
+			return nil, errors.New("attach underlay port: there is one of that family already")
+		}
+		*slot = a
+	case RolePod:
+		for _, addr := range a.addrs {
+			if n.pods[addr] != nil {
+				return nil, fmt.Errorf("attach pod port: %v is another pod's", addr)
+			}
+			n.pods[addr] = a
+		}
+	default:
+		return nil, fmt.Errorf("attach port: %v is no role", a.role)
+	}
+	return n, nil
+}
+
+// without is the set less a.
+func (s *portSet) without(a *attached) *portSet {
+	n := s.clone()
+	delete(n.byID, a.id)
+	for _, addr := range a.addrs {
+		delete(n.pods, addr)
+	}
+	for _, slot := range []**attached{&n.host, &n.under4, &n.under6} {
+		if *slot == a {
+			*slot = nil
+		}
+	}
+	return n
+}
+
+func (s *portSet) clone() *portSet {
+	n := *s
+	n.byID = make(map[PortID]*attached, len(s.byID)+1)
+	for id, a := range s.byID {
+		n.byID[id] = a
+	}
+	n.pods = make(map[netip.Addr]*attached, len(s.pods)+1)
+	for addr, a := range s.pods {
+		n.pods[addr] = a
+	}
+	return &n
+}
+
+func unixTime(sec int64) time.Time {
+	if sec == 0 {
+		return time.Time{}
+	}
+	return time.Unix(sec, 0)
+}

@@ -1,0 +1,412 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+	"weft/tunnel"
+)
+
+// The tests in this file guard what the real loop costs over real ports, without a clock:
+// they count system calls as the kernel saw them. It counts a packet of a TUN for each
+// read(2) and write(2) of it, and a UDP datagram for each sendmsg(2) and recvmsg(2), with
+// UDP_SEGMENT and UDP_GRO as without.
+
+// calls are the system calls of one node that moved something.
+type calls struct {
+	tunReads, tunWrites, sends, receives uint64
+}
+
+func (c calls) sub(earlier calls) calls {
+	return calls{c.tunReads - earlier.tunReads, c.tunWrites - earlier.tunWrites, c.sends - earlier.sends, c.receives - earlier.receives}
+}
+
+// calls reads the kernel's counters of node i, when they rest. No program but the engine
+// may use UDP over IPv4 in that namespace at the same time.
+func (o *overlay) calls(t testing.TB, i int) calls {
+	t.Helper()
+	for last, end := o.callsNow(t, i), time.Now().Add(within); ; {
+		time.Sleep(5 * time.Millisecond)
+		now := o.callsNow(t, i)
+		if now == last {
+			return now
+		}
+		if last = now; time.Now().After(end) {
+			t.Fatalf("node %d does not come to rest: %+v", i, now)
+		}
+	}
+}
+
+func (o *overlay) callsNow(t testing.TB, i int) (c calls) {
+	t.Helper()
+	o.hosts[i].Do(t, func() error {
+		l, err := netlink.LinkByName("flannel0")
+		if err != nil {
+			return err
+		}
+		s := l.Attrs().Statistics
+		c.tunReads, c.tunWrites = s.TxPackets, s.RxPackets
+		c.receives, c.sends, err = udpCounters()
+		return err
+	})
+	// The kernel's own IPv6 chatter is read from the TUN as well, and dropped.
+	c.tunReads -= o.engines[i].Stats().Egress.Drops[tunnel.DropMulticast]
+	return c
+}
+
+// udpCounters are InDatagrams and OutDatagrams of this thread's namespace, over IPv4.
+func udpCounters() (in, out uint64, err error) {
+	b, err := os.ReadFile("/proc/thread-self/net/snmp")
+	if err != nil {
+		return 0, 0, err
+	}
+	var names []string
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if f[0] != "Udp:" {
+			continue
+		}
+		if names == nil {
+			names = f
+			continue
+		}
+		for i, n := range names {
+			switch n {
+			case "InDatagrams":
+				in, err = strconv.ParseUint(f[i], 10, 64)
+			case "OutDatagrams":
+				out, err = strconv.ParseUint(f[i], 10, 64)
+			}
+		}
+	}
+	return in, out, err
+}
+
+// resting is an overlay over IPv4 whose engines do not run yet, so that packets wait in the
+// TUN. run starts both.
+func resting(t testing.TB, p path) (o *overlay, run func()) {
+	t.Helper()
+	o = &overlay{hosts: [2]*host{newHost(t), newHost(t)}, paths: [2]path{p, p}}
+	wire(t, o.hosts[0], o.hosts[1], "192.0.2.1/24", "192.0.2.2/24", 1500)
+	for i, h := range o.hosts {
+		s := guardSpec(i)
+		h.Do(t, func() error {
+			if err := o.attach(i, s, s.Self[0].String(), s.UnderlayMTU); err != nil {
+				return err
+			}
+			l, err := netlink.LinkByName("flannel0")
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetTxQLen(l, 2000)
+		})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	running := 0
+	t.Cleanup(func() {
+		cancel()
+		for range running {
+			if err := <-done; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		}
+	})
+	return o, func() {
+		for _, e := range o.engines {
+			running++
+			go func() { done <- e.Run(ctx) }()
+		}
+	}
+}
+
+// guardSpec is node i of two that know each other.
+func guardSpec(i int) tunnel.Spec {
+	me, peer := i+1, 2-i
+	outerAddr := func(n int) string { return fmt.Sprintf("192.0.2.%d", n) }
+	subnets := func(n int) []string {
+		return []string{fmt.Sprintf("10.1.%d.0/24", n), fmt.Sprintf("fd00:1:%d::/64", n)}
+	}
+	return tunnel.Spec{
+		Local:    prefixes(subnets(me)...),
+		Address4: addr(fmt.Sprintf("10.1.%d.0", me)), Address6: addr(fmt.Sprintf("fd00:1:%d::", me)),
+		Self: []netip.Addr{addr(outerAddr(me))}, UnderlayMTU: 1500, Check: tunnel.CheckStrict,
+		Peers: []tunnel.PeerSpec{{Name: "peer", Addr: addr(outerAddr(peer)), Weft: true, Subnets: prefixes(subnets(peer)...)}},
+	}
+}
+
+// arrive waits until node 1 has handed n packets to its TUN.
+func (o *overlay) arrive(t testing.TB, n uint64) {
+	t.Helper()
+	for end := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
+		got := o.engines[1].Stats().Ingress.Delivered
+		if got >= n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d packets arrived; node 0: %+v, node 1: %+v", got, n, o.engines[0].Stats(), o.engines[1].Stats())
+		}
+	}
+}
+
+// atMost reports each counter that is above its bound.
+func (c calls) atMost(t testing.TB, what string, bound calls) {
+	t.Helper()
+	for _, k := range []struct {
+		name       string
+		got, bound uint64
+	}{
+		{"read(2) of the TUN", c.tunReads, bound.tunReads}, {"write(2) of the TUN", c.tunWrites, bound.tunWrites},
+		{"sendmsg(2)", c.sends, bound.sends}, {"recvmsg(2)", c.receives, bound.receives},
+	} {
+		if k.got > k.bound {
+			t.Errorf("%s: %d of %s, want at most %d", what, k.got, k.name, k.bound)
+		}
+	}
+}
+
+// TestGuardSuperpacket: 64 KB of TCP or UDP that the kernel hands over in one piece stay in
+// few pieces all the way: of 46 segments 45 fit one datagram's 65,507 bytes, so two sends.
+func TestGuardSuperpacket(t *testing.T) {
+	o, run := resting(t, path{})
+	run()
+	for _, six := range []bool{false, true} {
+		for _, proto := range []uint8{encap.ProtoTCP, encap.ProtoUDP} {
+			name := fmt.Sprintf("proto=%d,ipv6=%t", proto, six)
+			const segments, size = 46, 1380
+			before := [2]calls{o.calls(t, 0), o.calls(t, 1)}
+			arrived := o.engines[1].Stats().Ingress.Delivered
+			o.injectSuper(t, proto, six, segments, size)
+			o.arrive(t, arrived+segments)
+			from, to := o.calls(t, 0).sub(before[0]), o.calls(t, 1).sub(before[1])
+			from.atMost(t, name+", sender", calls{tunReads: 1, tunWrites: 9, sends: 2, receives: 9})
+			to.atMost(t, name+", receiver", calls{tunReads: 9, tunWrites: 2, sends: 9, receives: 2}) // and its answers
+		}
+	}
+	for i, e := range o.engines {
+		checkOffloads(t, fmt.Sprintf("node %d", i), path{}, e.Stats().Offloads)
+	}
+}
+
+// injectSuper gives node 0's TUN a superpacket to node 1, as the kernel's own TCP or a
+// forwarded packet would be: one packet with a description, and without its checksum.
+func (o *overlay) injectSuper(t testing.TB, proto uint8, six bool, segments, size int) {
+	t.Helper()
+	b := superpacket(proto, six, segments*size)
+	in, err := encap.ParseInner(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := encap.VNetHdr{Flags: encap.VNetNeedsCsum, GSOSize: uint16(size), CsumStart: uint16(in.L4), CsumOffset: encap.ChecksumOffsetTCP}
+	h.HdrLen = uint16(len(b) - segments*size)
+	ethertype := uint16(unix.ETH_P_IP)
+	switch {
+	case proto == encap.ProtoUDP:
+		h.GSOType, h.CsumOffset = encap.VNetGSOUDPL4, encap.ChecksumOffsetUDP
+	case six:
+		h.GSOType = encap.VNetGSOTCPv6
+	default:
+		h.GSOType = encap.VNetGSOTCPv4
+	}
+	if six {
+		ethertype = unix.ETH_P_IPV6
+	}
+	frame := make([]byte, encap.VNetHdrLen, encap.VNetHdrLen+len(b))
+	h.Put(frame)
+	frame = append(frame, b...)
+	o.hosts[0].Do(t, func() error {
+		l, err := netlink.LinkByName("flannel0")
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return errors.Join(unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1),
+			unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Protocol: ethertype<<8 | ethertype>>8, Ifindex: l.Attrs().Index}))
+	})
+}
+
+// superpacket is one from node 0's TUN to node 1's with payload bytes of zeros, whose
+// checksum is the pseudo header's folded sum.
+func superpacket(proto uint8, six bool, payload int) []byte {
+	l4 := make([]byte, 8, 20)
+	if proto == encap.ProtoTCP {
+		l4 = l4[:20]
+		l4[12], l4[13] = 5<<4, 0x10 // header of 20 bytes, ACK
+		binary.BigEndian.PutUint16(l4[14:], 1000)
+	} else {
+		binary.BigEndian.PutUint16(l4[4:], uint16(8+payload))
+	}
+	binary.BigEndian.PutUint16(l4, 1000)
+	binary.BigEndian.PutUint16(l4[2:], 2000)
+	length := len(l4) + payload
+	src, dst := addr("10.1.1.0"), addr("10.1.2.0")
+	ip := make([]byte, 20)
+	if six {
+		src, dst = addr("fd00:1:1::"), addr("fd00:1:2::")
+		ip = make([]byte, 40)
+		ip[0], ip[6], ip[7] = 0x60, proto, 64
+		binary.BigEndian.PutUint16(ip[4:], uint16(length))
+		copy(ip[8:], src.AsSlice())
+		copy(ip[24:], dst.AsSlice())
+	} else {
+		ip[0], ip[6], ip[8], ip[9] = 0x45, 0x40, 64, proto
+		binary.BigEndian.PutUint16(ip[2:], uint16(20+length))
+		copy(ip[12:], src.AsSlice())
+		copy(ip[16:], dst.AsSlice())
+		binary.BigEndian.PutUint16(ip[10:], encap.Checksum(ip))
+	}
+	at := encap.ChecksumOffsetUDP
+	if proto == encap.ProtoTCP {
+		at = encap.ChecksumOffsetTCP
+	}
+	binary.BigEndian.PutUint16(l4[at:], encap.Fold(encap.PseudoHeaderSum(src, dst, proto, length)))
+	return bytes.Join([][]byte{ip, l4, make([]byte, payload)}, nil)
+}
+
+// waiting lets n datagrams of 64 bytes wait in node 0's TUN, and then starts the engines.
+func (o *overlay) waiting(t testing.TB, n int, run func()) {
+	t.Helper()
+	in, out := o.flow(t)
+	defer unix.Close(in)
+	defer unix.Close(out)
+	b := make([]byte, 64)
+	for range n {
+		if _, err := unix.Write(out, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run()
+	o.arrive(t, uint64(n))
+}
+
+// flow is a UDP socket of node 0 that is connected to one of node 1, both blocking.
+func (o *overlay) flow(t testing.TB) (in, out int) {
+	t.Helper()
+	fds := [2]int{}
+	for i, local := range [2][4]byte{{10, 1, 1, 0}, {10, 1, 2, 0}} {
+		o.hosts[i].Do(t, func() (err error) {
+			if fds[i], err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+				return err
+			}
+			tv := unix.NsecToTimeval(int64(within))
+			return errors.Join(unix.SetsockoptInt(fds[i], unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8<<20),
+				unix.SetsockoptTimeval(fds[i], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv),
+				unix.Bind(fds[i], &unix.SockaddrInet4{Addr: local, Port: 4000}))
+		})
+	}
+	if err := unix.Connect(fds[0], &unix.SockaddrInet4{Addr: [4]byte{10, 1, 2, 0}, Port: 4000}); err != nil {
+		t.Fatal(err)
+	}
+	return fds[1], fds[0]
+}
+
+// TestGuardSmallPackets: 1,000 equal small packets that wait are read 64 at a time, and each
+// batch is one send, one receive and one write. A few batches more are allowed, since the
+// receiver may meet a run in two halves.
+func TestGuardSmallPackets(t *testing.T) {
+	o, run := resting(t, path{})
+	idle := [2]calls{o.calls(t, 0), o.calls(t, 1)}
+	const n, batches = 1000, 1000/64 + 4
+	o.waiting(t, n, run)
+	from, to := o.calls(t, 0).sub(idle[0]), o.calls(t, 1).sub(idle[1])
+	from.sends -= n // the program's own
+	from.atMost(t, "sender", calls{tunReads: n, sends: batches})
+	to.atMost(t, "receiver", calls{receives: batches, tunWrites: batches})
+	o.fewWakeups(t, batches)
+}
+
+// fewWakeups: a batch never costs more than the wake that found it, and few more come in vain.
+func (o *overlay) fewWakeups(t testing.TB, batches uint64) {
+	t.Helper()
+	for i, e := range o.engines {
+		if s := e.Stats(); s.Batches > batches+5 || s.Wakeups > s.Batches+5 { // 5: chatter
+			t.Errorf("node %d: %d batches and %d wakeups, want at most %d, and a wakeup for each", i, s.Batches, s.Wakeups, batches)
+		}
+	}
+}
+
+// TestGuardPortable: without any offload a packet is one system call at each of four edges.
+func TestGuardPortable(t *testing.T) {
+	o, run := resting(t, path{portable: true})
+	idle := [2]calls{o.calls(t, 0), o.calls(t, 1)}
+	const n = 500
+	o.waiting(t, n, run)
+	from, to := o.calls(t, 0).sub(idle[0]), o.calls(t, 1).sub(idle[1])
+	if want := (calls{tunReads: n, sends: 2 * n}); from != want { // half of the sends are the program's own
+		t.Errorf("sender: %+v, want %+v", from, want)
+	}
+	if want := (calls{tunWrites: n, receives: n}); to != want {
+		t.Errorf("receiver: %+v, want %+v", to, want)
+	}
+	// The receiver's batches are as short as it is quick.
+	if s := o.engines[0].Stats(); s.Batches > n/64+5 || s.Wakeups > s.Batches+5 {
+		t.Errorf("sender: %d batches and %d wakeups for %d packets", s.Batches, s.Wakeups, n)
+	}
+	if s := o.engines[1].Stats(); s.Batches > n || s.Wakeups > s.Batches+5 {
+		t.Errorf("receiver: %d batches and %d wakeups for %d packets", s.Batches, s.Wakeups, n)
+	}
+}
+
+// TestGuardAllocations carries bursts over real ports and counts what the whole process
+// allocates meanwhile: nothing per packet.
+func TestGuardAllocations(t *testing.T) {
+	for _, p := range []path{{}, {portable: true}} {
+		o, run := resting(t, p)
+		in, out := o.flow(t)
+		defer unix.Close(in)
+		defer unix.Close(out)
+		run()
+		if got, n := burstAllocations(t, in, out); got > n/1000 && !raceEnabled {
+			t.Errorf("portable=%t: %d allocations for %d packets", p.portable, got, n)
+		}
+	}
+}
+
+// burstAllocations sends bursts, each when the one before has arrived.
+func burstAllocations(t *testing.T, in, out int) (mallocs, packets uint64) {
+	t.Helper()
+	const bursts, burst = 300, 32
+	b := make([]byte, 64)
+	carry := func(n int) {
+		for range n {
+			for range burst {
+				if _, err := unix.Write(out, b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range burst {
+				_, err := unix.Read(in, b)
+				for errors.Is(err, unix.EINTR) { // Go's runtime sends signals
+					_, err = unix.Read(in, b)
+				}
+				if err != nil {
+					t.Fatalf("a packet of a burst did not arrive: %v", err)
+				}
+			}
+		}
+	}
+	carry(10)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	carry(bursts)
+	runtime.ReadMemStats(&after)
+	return after.Mallocs - before.Mallocs, bursts * burst
+}

@@ -1,0 +1,193 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+
+	"weft/encap"
+)
+
+// nullPort takes every packet, so that what is left is our own share of the cost.
+type nullPort struct{ Port }
+
+func (nullPort) WriteBatch(_ *Ring, ps []*Packet) {
+	for _, p := range ps {
+		p.Delivered()
+	}
+}
+
+// newHotPath is a worker outside an engine's loop, with its ports.
+func newHotPath(tb testing.TB, peers int) *worker {
+	tb.Helper()
+	e, err := New(Config{Format: encap.FormatIP, Port: 8285, Workers: 1})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := testSpec()
+	for i := range peers - len(s.Peers) {
+		s.Peers = append(s.Peers, PeerSpec{
+			Name: "filler", Weft: true,
+			Addr:    netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}),
+			Subnets: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(2 + i>>8), byte(i), 0}), 24)},
+		})
+	}
+	t, err := NewTable(encap.FormatIP, s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	host, under := &attached{port: nullPort{}, role: RoleHost}, &attached{port: nullPort{}, role: RoleUnderlay}
+	w := e.workers[0]
+	w.batch = batch{table: t, set: &portSet{host: host, under4: under}, from: host}
+	return w
+}
+
+// move decides about what was filled in.
+func (w *worker) move(ingress bool) {
+	if ingress {
+		w.flow = &w.tally.ingress
+		w.ingress()
+	} else {
+		w.flow = &w.tally.egress
+		w.egress()
+	}
+	w.totals.add(&w.tally)
+}
+
+// fill puts maxReads copies of b into the worker's ring, as ReadBatch would.
+func (w *worker) fill(b []byte, from netip.AddrPort) int {
+	w.ring.reset()
+	for p := w.ring.Slot(); p != nil; p = w.ring.Slot() {
+		copy(p.Space(), b)
+		p.Outer = from
+		w.ring.Commit(len(b))
+	}
+	return w.ring.n
+}
+
+// ipv4 is an inner packet of size bytes, UDP with checksum 0.
+func ipv4(src, dst string, size int) []byte {
+	b := make([]byte, size)
+	b[0], b[6], b[8], b[9] = 0x45, 0x40, 64, 17
+	binary.BigEndian.PutUint16(b[2:], uint16(size))
+	s, d := addr(src).As4(), addr(dst).As4()
+	copy(b[12:], s[:])
+	copy(b[16:], d[:])
+	binary.BigEndian.PutUint16(b[24:], uint16(size-20))
+	return b
+}
+
+// BenchmarkHotPath is what the data plane itself costs a packet: parse, look up,
+// check, account; no system call. fill copies the packets in, as a read does.
+func BenchmarkHotPath(b *testing.B) {
+	for _, peers := range []int{3, 10000} {
+		for _, size := range []int{64, 1472} {
+			w := newHotPath(b, peers)
+			out, in := ipv4("10.1.1.5", "10.1.2.7", size), ipv4("10.1.2.7", "10.1.1.5", size)
+			from := netip.MustParseAddrPort("192.0.2.2:8285")
+			run := func(name string, step func()) {
+				b.Run(fmt.Sprintf("path=portable/dir=%s/peers=%d/size=%d", name, peers, size), func(b *testing.B) {
+					b.ReportAllocs()
+					b.SetBytes(int64(size))
+					for i := 0; b.Loop(); i++ {
+						if i%maxReads == 0 { // an iteration is one packet
+							step()
+						}
+					}
+				})
+			}
+			run("fill", func() { w.fill(out, from) })
+			run("egress", func() { w.fill(out, from); w.move(false) })
+			run("ingress", func() { w.fill(in, from); w.move(true) })
+		}
+	}
+}
+
+// TestHotPathDoesNotAllocate includes the ways that a packet is refused.
+func TestHotPathDoesNotAllocate(t *testing.T) {
+	w := newHotPath(t, 3)
+	peer, stranger := netip.MustParseAddrPort("192.0.2.2:8285"), netip.MustParseAddrPort("203.0.113.9:1")
+	big := ipv4("10.1.1.5", "10.1.4.7", 1400)
+	noDF := ipv4("10.1.1.5", "10.1.4.7", 1400)
+	noDF[6] = 0
+	for name, tt := range map[string]struct {
+		packet  []byte
+		from    netip.AddrPort
+		ingress bool
+	}{
+		"egress":     {ipv4("10.1.1.5", "10.1.2.7", 200), peer, false},
+		"no route":   {ipv4("10.1.1.5", "10.9.2.7", 200), peer, false},
+		"too big":    {big, peer, false},
+		"fragmented": {noDF, peer, false},
+		"ingress":    {ipv4("10.1.2.7", "10.1.1.5", 200), peer, true},
+		"stranger":   {ipv4("10.1.2.7", "10.1.1.5", 200), stranger, true},
+		"foreign":    {ipv4("10.9.2.7", "10.1.1.5", 200), peer, true},
+		"malformed":  {[]byte{0x45}, peer, true},
+	} {
+		got := testing.AllocsPerRun(20, func() {
+			w.fill(tt.packet, tt.from)
+			w.move(tt.ingress)
+		})
+		if got != 0 {
+			t.Errorf("%s: %.1f allocations a batch, want none", name, got)
+		}
+	}
+}
+
+// TestSuperpacketToSmallerMTU sends superpackets to a peer that takes less than their
+// segments: without DF they pass in smaller ones, as a single packet does in fragments.
+func TestSuperpacketToSmallerMTU(t *testing.T) {
+	for _, tt := range []struct {
+		df       bool
+		payload  int
+		ok       bool
+		segments int
+	}{{false, 14000, true, 15}, {false, 1400, true, 2}, {true, 14000, false, 10}} {
+		w := newHotPath(t, 4)
+		w.flow = &w.tally.egress
+		w.set.under4.super = true
+		w.ring.reset()
+		b := tcp4(tt.payload)
+		if b[6] &^= 0x40; tt.df {
+			b[6] |= 0x40
+		}
+		p := w.ring.Slot()
+		copy(p.Space(), b)
+		w.ring.Commit(len(b))
+		p.segSize, p.partial, p.csumStart, p.csumOffset = 1400, true, 20, 16
+		in, err := encap.ParseInner(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer, found := w.table.routes.Lookup(in.Dst)
+		if !found {
+			t.Fatalf("no peer has %v", in.Dst)
+		}
+		peer.maxSize = 1000
+		if r, ok := w.send(p); ok != tt.ok || !ok && r != DropTooBig || p.segments != tt.segments {
+			t.Errorf("%+v: sent %v (%v), in %d segments", tt, ok, r, p.segments)
+		}
+	}
+}
+
+// TestReadErrorsIsSmall bounds the memory of a call that anyone on the way can cause
+// with an ICMP message: a few hundred bytes, and not a worker's whole area.
+func TestReadErrorsIsSmall(t *testing.T) {
+	s, err := ListenUDP(UDPOptions{Local: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	const calls = 100
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range calls {
+		s.readErrors(func(sendError) {})
+	}
+	runtime.ReadMemStats(&after)
+	if n := (after.TotalAlloc - before.TotalAlloc) / calls; n > 4096 {
+		t.Errorf("%d bytes allocated a call", n)
+	}
+}

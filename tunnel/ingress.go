@@ -1,0 +1,148 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"weft/encap"
+)
+
+// ingress decides about a batch of datagrams that was read from the underlay.
+func (w *worker) ingress() {
+	packets := w.ring.batch()
+	for i := range packets {
+		p := &packets[i]
+		if r, ok := w.receive(p); !ok {
+			w.drop(p, r)
+		}
+		w.flow.Received += uint64(p.segments)
+		w.flow.ReceivedBytes += uint64(p.inner)
+	}
+	w.flush()
+}
+
+// receive takes one datagram as far as the queue of the inner port that it is
+// for. ok is false if it is dropped for reason r. Everything in it is hostile.
+func (w *worker) receive(p *Packet) (r DropReason, ok bool) {
+	if r, ok = w.identify(p); !ok {
+		return r, false
+	}
+	if p.Truncated {
+		return DropTruncated, false
+	}
+	in, err := encap.ParseInner(p.Bytes()) // format ip: the payload is the inner packet
+	if err != nil {
+		return DropMalformed, false
+	}
+	p.trim(in.TotalLen)
+	p.inner = in.TotalLen
+
+	ecn, ok := encap.DecapECN(p.OuterECN, in.ECN())
+	if !ok {
+		return DropECN, false
+	}
+	if in.TTL == 0 { // RFC 2003 section 3.1
+		return DropTTL, false
+	}
+	to, r, ok := w.admit(&in, p)
+	if !ok {
+		return r, false
+	}
+
+	if ecn != in.ECN() {
+		encap.SetECN(p.Bytes(), ecn)
+	}
+	// A virtual wire hands over packets whose checksum a device was to fill in.
+	if p.csumStart, p.csumOffset, p.partial = encap.PartialChecksum(p.Bytes(), in); p.partial {
+		w.tally.completed++
+		if r, ok = describe(p, &in, w.table.spec.MTU); !ok {
+			return r, false
+		}
+	}
+
+	w.push(p, to)
+	return 0, true
+}
+
+// describe marks a packet with a partial checksum that is larger than the overlay
+// carries as the superpacket that it is: a plain socket gets one whole, without its
+// segment size.
+func describe(p *Packet, in *encap.Inner, mtu int) (DropReason, bool) {
+	if mtu == 0 || in.TotalLen <= mtu || in.Proto != encap.ProtoTCP {
+		return 0, true
+	}
+	if !p.recut(in, mtu) {
+		return DropMalformed, false
+	}
+	return 0, true
+}
+
+// identify finds the peer that a datagram came from.
+func (w *worker) identify(p *Packet) (DropReason, bool) {
+	src := p.Outer.Addr()
+	if src == w.sender.addr {
+		p.peer = w.sender.peer
+		return 0, true
+	}
+	if p.peer = w.table.senders[src]; p.peer != nil {
+		w.sender = sender{src, p.peer}
+		return 0, true
+	}
+	if w.table.self[src] {
+		return DropOwnSource, false
+	}
+	if w.table.spec.Check == CheckOff {
+		return 0, true
+	}
+	w.strangers.record(src, w.now)
+	return DropUnknownPeer, false
+}
+
+// admit checks the inner addresses, and finds the port that the packet is for.
+func (w *worker) admit(in *encap.Inner, p *Packet) (to *attached, r DropReason, ok bool) {
+	if c := &w.route; c.to != nil && in.Dst == c.dst && in.Src == c.src && p.peer == c.peer {
+		return c.to, 0, true
+	}
+	if r, ok = admit(in, p, w.table, w.engine.cfg.Port); !ok {
+		return nil, r, false
+	}
+	if to = w.set.pods[in.Dst]; to == nil {
+		to = w.set.host
+	}
+	if to == nil {
+		return nil, DropClosed, false
+	}
+	if !w.table.isOwn(in.Dst) { // those are looked at one by one, for tunnels in the tunnel
+		w.route = route{p.peer, in.Src, in.Dst, to}
+	}
+	return to, 0, true
+}
+
+// isOwn says whether a is one of the host TUN's addresses.
+func (t *Table) isOwn(a netip.Addr) bool { return a == t.spec.Address4 || a == t.spec.Address6 }
+
+// admit judges inner addresses: no martians, a source that is the sender's, a
+// destination that is ours, and no tunnel inside the tunnel.
+func admit(in *encap.Inner, p *Packet, t *Table, port uint16) (DropReason, bool) {
+	if encap.MartianSource(in.Src) || encap.MartianDestination(in.Dst) || in.Src == in.Dst {
+		return DropMartian, false
+	}
+	if t.spec.Check != CheckOff && t.local.Lookup(in.Src) {
+		return DropForeignSource, false // nobody else has our own subnet
+	}
+	if t.spec.Check == CheckStrict && !p.peer.mayUse(in.Src, t.spec.AllowedSources) {
+		return DropForeignSource, false
+	}
+	if !t.local.Lookup(in.Dst) {
+		return DropForeignDest, false
+	}
+	if t.isOwn(in.Dst) {
+		if b := p.Bytes(); in.Proto == protoUDP && in.L4 > 0 && len(b) >= in.L4+4 &&
+			binary.BigEndian.Uint16(b[in.L4+2:]) == port {
+			return DropNested, false
+		}
+	}
+	return 0, true
+}
+
+const protoUDP = 17 // IANA protocol number

@@ -1,0 +1,133 @@
+package tunnel
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+)
+
+// Offload is something that a kernel can do for many packets at once. Each can
+// be switched off, is probed when its port is opened, and can be lost later.
+type Offload uint8
+
+// The offloads of path socket, at its four edges.
+const (
+	OffloadTSO  Offload = iota // TUN to us: TCP superpackets
+	OffloadUSO                 // TUN to us: UDP superpackets
+	OffloadGSO                 // us to the underlay: UDP_SEGMENT
+	OffloadGRO                 // underlay to us: UDP_GRO
+	OffloadTCP                 // us to the TUN: TCP superpackets
+	OffloadUDP                 // us to the TUN: UDP superpackets
+	NumOffloads                // how many there are
+)
+
+var offloadNames = [NumOffloads]string{"tun-tso", "tun-uso", "udp-gso", "udp-gro", "tun-tcp", "tun-udp"}
+
+// String is the offload's name in the configuration, in status and in metrics.
+func (o Offload) String() string {
+	if o < NumOffloads {
+		return offloadNames[o]
+	}
+	return fmt.Sprintf("offload(%d)", uint8(o))
+}
+
+// OffloadSet is a set of offloads.
+type OffloadSet uint8
+
+// With is the set and o.
+func (s OffloadSet) With(o Offload) OffloadSet { return s | 1<<o }
+
+// Has says whether o is in the set.
+func (s OffloadSet) Has(o Offload) bool { return s&(1<<o) != 0 }
+
+// ParseOffloads reads names, as in the configuration.
+func ParseOffloads(names []string) (OffloadSet, error) {
+	var s OffloadSet
+	for _, n := range names {
+		found := false
+		for o := range NumOffloads {
+			if strings.EqualFold(n, o.String()) {
+				s, found = s.With(o), true
+			}
+		}
+		if !found {
+			return 0, fmt.Errorf("%q is not one of %s", n, strings.Join(offloadNames[:], ", "))
+		}
+	}
+	return s, nil
+}
+
+// OffloadState is where an offload stands.
+type OffloadState uint8
+
+// The states.
+const (
+	_                  OffloadState = iota
+	OffloadOn                       // in use
+	OffloadSwitchedOff              // by the configuration
+	OffloadUnsupported              // the kernel refused it when it was probed
+	OffloadLost                     // the kernel refused it later
+)
+
+// String is the state's name in status.
+func (s OffloadState) String() string {
+	switch s {
+	case OffloadOn:
+		return "on"
+	case OffloadSwitchedOff:
+		return "switched off"
+	case OffloadUnsupported:
+		return "not supported by this kernel"
+	case OffloadLost:
+		return "lost"
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// OffloadStats is a snapshot of one offload. A system call that used it moved
+// Segments/Calls packets.
+type OffloadStats struct {
+	Offload         Offload
+	State           OffloadState
+	Calls, Segments uint64
+}
+
+// offload is one offload of one port. It is safe for concurrent use.
+type offload struct {
+	what            Offload
+	state           atomic.Uint32
+	calls, segments atomic.Uint64
+}
+
+// set notes the result of the probe; off is the configuration's word.
+func (o *offload) set(what Offload, off OffloadSet, supported bool) {
+	o.what = what
+	switch {
+	case off.Has(what):
+		o.state.Store(uint32(OffloadSwitchedOff))
+	case !supported:
+		o.state.Store(uint32(OffloadUnsupported))
+	default:
+		o.state.Store(uint32(OffloadOn))
+	}
+}
+
+func (o *offload) on() bool { return OffloadState(o.state.Load()) == OffloadOn }
+
+// lose gives the offload up for good, and says so once.
+func (o *offload) lose(log *slog.Logger, port string, cause error) {
+	if o.state.CompareAndSwap(uint32(OffloadOn), uint32(OffloadLost)) {
+		log.Warn("offload lost, going on without it", "offload", o.what.String(), "port", port, "cause", cause)
+	}
+}
+
+// used counts one system call that moved segments packets.
+func (o *offload) used(segments int) {
+	o.calls.Add(1)
+	o.segments.Add(uint64(segments))
+}
+
+func (o *offload) stats() OffloadStats {
+	return OffloadStats{o.what, OffloadState(o.state.Load()), o.calls.Load(), o.segments.Load()}
+}

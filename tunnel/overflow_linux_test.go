@@ -1,0 +1,62 @@
+package tunnel_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"weft/encap"
+	"weft/tunnel"
+)
+
+// TestSocketOverflowIsCountedAndKept fills the socket's buffer while nobody reads. The
+// count is the kernel's, and does not go back when the socket is replaced.
+func TestSocketOverflowIsCountedAndKept(t *testing.T) {
+	e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id tunnel.PortID
+	var c net.Conn
+	newHost(t).Do(t, func() error {
+		s, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("127.0.0.1")})
+		if err != nil {
+			return err
+		}
+		if id, err = e.Attach(s, tunnel.RoleUnderlay); err != nil {
+			return err
+		}
+		c, err = net.Dial("udp", outer("127.0.0.1").String())
+		return err
+	})
+	defer func() { _ = c.Close() }()
+	big := make([]byte, 60000)
+	for range 1000 { // 60 MB: several times what the buffer can be
+		if _, err := c.Write(big); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }() // waited for below
+	for deadline := time.Now().Add(within); e.Stats().SocketOverflow == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no overflow is counted")
+		}
+		if _, err := c.Write([]byte{0}); err != nil { // the count comes with the next datagram
+			t.Fatal(err)
+		}
+	}
+	before := e.Stats().SocketOverflow
+	if err := e.Detach(id); err != nil {
+		t.Fatal(err)
+	}
+	if after := e.Stats().SocketOverflow; after < before {
+		t.Errorf("%d before the socket was closed, %d after", before, after)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,156 @@
+package tunnel
+
+import (
+	"fmt"
+	"net/netip"
+
+	"weft/encap"
+)
+
+// A Port is one edge of the data plane: the host's TUN, a pod's TUN, or the
+// underlay. One worker reads from it; any worker may write to it, so WriteBatch
+// is safe for concurrent use with a Ring of its own each.
+type Port interface {
+	// PollFD is a descriptor that epoll reports readable when ReadBatch has something
+	// to read. It is nonblocking, belongs to the port, and stays valid until Close.
+	PollFD() int
+	// ReadBatch fills slots of r (Ring.Slot, Ring.Commit) until there is nothing more
+	// to read, or no slot. It never blocks. An error means that the port is dead.
+	ReadBatch(r *Ring) error
+	// WriteBatch sends ps in order and gives each of them a verdict, Packet.Delivered
+	// or Packet.Drop. The packets are borrowed: they belong to the ring of the caller.
+	WriteBatch(r *Ring, ps []*Packet)
+	// Close frees the descriptor. The Engine calls it when no worker uses the port.
+	Close() error
+}
+
+// Underlay is a Port whose packets are datagrams with an outer source or destination.
+type Underlay interface {
+	Port
+	// LocalAddr is the outer address and port that datagrams leave from.
+	LocalAddr() netip.AddrPort
+}
+
+// errorReader is a port that learns of errors about datagrams it sent earlier,
+// and keeps epoll ready until they are read.
+type errorReader interface {
+	// readErrors hands every queued error to f. It does not block.
+	readErrors(f func(sendError))
+}
+
+// superPort is a port that takes superpackets and partial checksums as they are,
+// and has offloads to report.
+type superPort interface {
+	takesPartial() bool
+	Offloads() []OffloadStats
+}
+
+// sendError is what an ICMP message said about a datagram of ours.
+type sendError struct {
+	dst    netip.Addr // outer destination of the datagram
+	tooBig bool       // packet too big; mtu is the next hop's
+	mtu    int        // bytes, as claimed: hostile until clamped
+}
+
+// Role says what a port is for, and so which checks its packets meet.
+type Role uint8
+
+// The roles.
+const (
+	_            Role = iota
+	RoleHost          // the host's TUN: the kernel routes, so TTLs are already decremented
+	RolePod           // a pod's own interface: we are its router
+	RoleUnderlay      // datagrams to and from other nodes; the Port is an Underlay
+)
+
+// PortID names an attached port; it is never reused.
+type PortID uint64
+
+// Packet is one slot of a Ring: an inner packet, or the datagram that carries
+// it, and what is known about it. It is valid until the ring is reset.
+type Packet struct {
+	buf      []byte // the slot's memory: headroom, then up to MaxPacket bytes
+	off, end int    // the packet is buf[off:end]
+
+	// Outer is the other node's address: where a datagram came from, or where it is
+	// to be sent. OuterECN is the outer header's ECN field, either way.
+	Outer    netip.AddrPort
+	OuterECN encap.ECN
+	// Truncated says that the datagram was longer than the slot.
+	Truncated bool
+
+	// A superpacket stands for several inner packets: its payload is to be cut every
+	// segSize bytes. 0: it is one packet. segments is how many it stands for.
+	segSize, segments int
+	// partial: the inner checksum at csumStart+csumOffset holds only the folded sum of
+	// the pseudo header, and is still to be filled in. True of every superpacket.
+	partial               bool
+	csumStart, csumOffset int
+
+	peer    *Peer     // egress: receiver; ingress: sender, nil if unchecked
+	out     *attached // where the packet goes
+	inner   int       // bytes of the inner packet, for the counters
+	verdict verdict
+}
+
+type verdict uint8
+
+// A verdict is pending, delivered, or verdictDrop + DropReason.
+const (
+	pending verdict = iota
+	delivered
+	verdictDrop
+)
+
+// Bytes is the packet as it stands. borrowed: it belongs to the ring.
+func (p *Packet) Bytes() []byte { return p.buf[p.off:p.end] }
+
+// Space is the slot's memory past the headroom, to read a packet into.
+// borrowed: it belongs to the ring.
+func (p *Packet) Space() []byte { return p.buf[p.off:] }
+
+// Delivered is the verdict of a WriteBatch that passed the packet on.
+func (p *Packet) Delivered() { p.verdict = delivered }
+
+// Drop is the verdict of a WriteBatch that could not.
+func (p *Packet) Drop(r DropReason) { p.verdict = verdictDrop + verdict(r) }
+
+// trim cuts the packet to its first n bytes.
+func (p *Packet) trim(n int) { p.end = p.off + n }
+
+// renew makes p an empty packet with all of its headroom.
+func (p *Packet) renew() {
+	*p = Packet{buf: p.buf, off: Headroom, end: Headroom, segments: 1}
+}
+
+// complete fills in a partial checksum, for an edge that cannot say that it is one.
+func (p *Packet) complete() {
+	if p.partial {
+		encap.FinishChecksum(p.Bytes(), p.csumStart, p.csumOffset)
+		p.partial = false
+	}
+}
+
+// recut has p, which is TCP and what in says, cut into packets of at most mtu bytes. Any
+// size will do, since TCP does not mind where it is cut. It is false if none fits.
+func (p *Packet) recut(in *encap.Inner, mtu int) bool {
+	whole, err := encap.ParseSuper(p.Bytes(), *in, in.TotalLen)
+	if err != nil || whole.HeaderLen >= mtu {
+		return false
+	}
+	p.segSize = mtu - whole.HeaderLen
+	p.segments = (in.TotalLen - whole.HeaderLen + p.segSize - 1) / p.segSize
+	return true
+}
+
+func (r Role) String() string {
+	switch r {
+	case RoleHost:
+		return "host"
+	case RolePod:
+		return "pod"
+	case RoleUnderlay:
+		return "underlay"
+	}
+	return fmt.Sprintf("role(%d)", uint8(r))
+}

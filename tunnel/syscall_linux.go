@@ -1,0 +1,141 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The calls below are on nonblocking descriptors, so they are made as raw system
+// calls: they cannot stall the garbage collector, and the scheduler need not be
+// told of them (dataplane: RawSyscall took one stream from 8.5 to 9.4 Gb/s).
+
+func read(fd int, b []byte) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	return int(n), errno
+}
+
+func write(fd int, b []byte) unix.Errno {
+	for {
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
+}
+
+// syscallArea is a worker's memory for system calls: some 150 KB.
+type syscallArea struct {
+	messageArea
+	send  sendRun
+	merge merger
+}
+
+// messageArea holds the arguments of sendmsg and recvmsg, with their pointers
+// wired once, so that a call allocates nothing.
+type messageArea struct {
+	msg  unix.Msghdr
+	iov  unix.Iovec
+	name [unix.SizeofSockaddrInet6]byte
+	ctl  [128]byte // room for a TOS, a segment size, an overflow count and their headers
+	n    int       // bytes of ctl in use for sending
+	poll [1]unix.PollFd
+}
+
+func (a *messageArea) init() {
+	a.msg.Iov = &a.iov
+	a.msg.SetIovlen(1)
+	a.msg.Name = &a.name[0]
+}
+
+func (a *messageArea) payload(b []byte) {
+	a.iov = iovec(b)
+	a.gather((*[1]unix.Iovec)(unsafe.Pointer(&a.iov))[:])
+}
+
+// gather makes the payload of the next call the concatenation of v.
+func (a *messageArea) gather(v []unix.Iovec) {
+	a.msg.Iov = unsafe.SliceData(v)
+	a.msg.SetIovlen(len(v))
+}
+
+func iovec(b []byte) unix.Iovec {
+	v := unix.Iovec{Base: unsafe.SliceData(b)}
+	v.SetLen(len(b))
+	return v
+}
+
+func (a *messageArea) recvmsg(fd, flags int) (int, unix.Errno) {
+	a.msg.Namelen = uint32(len(a.name))
+	a.msg.Control = &a.ctl[0]
+	a.msg.SetControllen(len(a.ctl))
+	a.msg.Flags = 0
+	n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&a.msg)), uintptr(flags))
+	return int(n), errno
+}
+
+// sendmsg sends with the name and the control messages set before.
+func (a *messageArea) sendmsg(fd, nameLen int) unix.Errno {
+	a.msg.Namelen = uint32(nameLen)
+	a.msg.Control = nil
+	if a.n > 0 {
+		a.msg.Control = &a.ctl[0]
+	}
+	a.msg.SetControllen(a.n)
+	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&a.msg)), 0)
+	return errno
+}
+
+func writev(fd int, v []unix.Iovec) unix.Errno {
+	for {
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(v))), uintptr(len(v)))
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
+}
+
+// waitWritable blocks this thread until fd takes another datagram, or for some
+// milliseconds: the underlay's own backpressure, instead of loss.
+func (a *messageArea) waitWritable(fd int) {
+	a.poll[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
+	_, _ = unix.Poll(a.poll[:], 5)
+}
+
+// controlMessage is one message of a control area: header and data.
+type controlMessage struct {
+	level, kind int32
+	data        []byte
+}
+
+// nextControl splits the first message off b; ok is false at the end.
+func nextControl(b []byte) (m controlMessage, rest []byte, ok bool) {
+	if len(b) < unix.SizeofCmsghdr {
+		return m, nil, false
+	}
+	h := (*unix.Cmsghdr)(unsafe.Pointer(unsafe.SliceData(b)))
+	n := int(h.Len)
+	if n < unix.CmsgLen(0) || n > len(b) {
+		return m, nil, false
+	}
+	m = controlMessage{h.Level, h.Type, b[unix.CmsgLen(0):n]}
+	return m, b[min(len(b), unix.CmsgSpace(n-unix.CmsgLen(0))):], true
+}
+
+// control is what the last recvmsg left.
+func (a *messageArea) control() []byte { return a.ctl[:min(int(a.msg.Controllen), len(a.ctl))] }
+
+// putControl adds a message with v, an integer of size bytes, to what is sent next.
+func (a *messageArea) putControl(level, kind int32, size int, v int) {
+	b := a.ctl[a.n:]
+	h := (*unix.Cmsghdr)(unsafe.Pointer(unsafe.SliceData(b)))
+	h.Level, h.Type = level, kind
+	h.SetLen(unix.CmsgLen(size))
+	if data := b[unix.CmsgLen(0):]; size == 2 {
+		binary.NativeEndian.PutUint16(data, uint16(v))
+	} else {
+		binary.NativeEndian.PutUint32(data, uint32(v))
+	}
+	a.n += unix.CmsgSpace(size)
+}

@@ -1,0 +1,174 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/gaissmai/bart"
+
+	"weft/encap"
+)
+
+// Table is what the workers consult: who is where, and who may send what. It is
+// immutable once it is swapped in; a worker keeps one for the length of a batch.
+type Table struct {
+	format  encap.Format
+	spec    Spec
+	routes  bart.Table[*Peer]    // inner destination to peer, longest prefix first
+	senders map[netip.Addr]*Peer // outer source to peer
+	self    map[netip.Addr]bool  // our own outer addresses
+	local   bart.Lite            // inner destinations that are ours
+	peers   []*Peer
+}
+
+// Peer is one other node in a Table.
+type Peer struct {
+	spec    PeerSpec
+	sources []netip.Prefix // inner sources that are the peer's
+	inner6  bool           // takes inner IPv6
+	maxSize int            // largest inner packet, bytes, without a learnt path MTU
+	linkMTU int            // the underlay's MTU, bytes
+	cost    int            // bytes that encapsulation adds towards this peer
+	state   *peerState     // outlives the table
+}
+
+// NewTable builds the table for format f from s. It is pure; the error joins
+// every fault found, and the table then holds all that was sound: one bad peer
+// costs only itself.
+func NewTable(f encap.Format, s Spec) (*Table, error) {
+	t := &Table{
+		format:  f,
+		spec:    s,
+		senders: make(map[netip.Addr]*Peer, len(s.Peers)),
+		self:    make(map[netip.Addr]bool, len(s.Self)),
+		peers:   make([]*Peer, 0, len(s.Peers)),
+	}
+	for _, a := range s.Self {
+		t.self[a.Unmap()] = true
+	}
+	for _, p := range s.Local {
+		t.local.Insert(p.Masked())
+	}
+	var faults []error
+	for i := range s.Peers {
+		if err := t.addPeer(s.Peers[i]); err != nil {
+			faults = append(faults, fmt.Errorf("peer %s: %w", s.Peers[i].Name, err))
+		}
+	}
+	return t, errors.Join(faults...)
+}
+
+// addPeer checks one peer whole before it enters any of the maps.
+func (t *Table) addPeer(s PeerSpec) error {
+	s.Addr = s.Addr.Unmap()
+	if !s.Addr.IsValid() || s.Addr.IsUnspecified() || s.Addr.IsMulticast() {
+		return fmt.Errorf("outer address %v cannot be sent to", s.Addr)
+	}
+	outer := append([]netip.Addr{s.Addr}, s.Sources...)
+	for i, a := range outer {
+		outer[i] = a.Unmap()
+		if t.self[outer[i]] {
+			return fmt.Errorf("outer address %v is our own", a)
+		}
+		if other := t.senders[outer[i]]; other != nil {
+			return fmt.Errorf("outer address %v is %s's", a, other.spec.Name)
+		}
+	}
+	for _, n := range s.Subnets {
+		if !n.IsValid() || n.Bits() == 0 {
+			return fmt.Errorf("subnet %v is not one node's", n)
+		}
+		if t.routes.OverlapsPrefix(n.Masked()) {
+			return fmt.Errorf("subnet %v overlaps another peer's", n)
+		}
+		if t.local.OverlapsPrefix(n.Masked()) {
+			return fmt.Errorf("subnet %v overlaps our own", n)
+		}
+	}
+
+	p := &Peer{spec: s, state: new(peerState), inner6: s.Weft || t.format != encap.FormatIP}
+	p.linkMTU = t.spec.UnderlayMTU
+	p.cost = t.format.Overhead(s.Addr.Is6())
+	p.maxSize = p.linkMTU - p.cost
+	// A smaller MTU that a record claims is honoured down to what every IP host must take
+	// (RFC 791 section 3.2): a hostile one must not make us send crumbs.
+	if s.MTU >= minPathMTU4 {
+		p.maxSize = min(p.maxSize, s.MTU)
+	}
+	for _, n := range s.Subnets {
+		p.sources = append(p.sources, n.Masked())
+		t.routes.Insert(n.Masked(), p)
+	}
+	for _, a := range s.InnerSources {
+		a = a.Unmap()
+		p.sources = append(p.sources, netip.PrefixFrom(a, a.BitLen()))
+	}
+	for _, a := range outer {
+		t.senders[a] = p
+	}
+	t.peers = append(t.peers, p)
+	return nil
+}
+
+// mayUse reports whether the peer may send packets with this inner source.
+func (p *Peer) mayUse(src netip.Addr, also []netip.Prefix) bool {
+	for _, n := range p.sources {
+		if n.Contains(src) {
+			return true
+		}
+	}
+	for _, n := range also {
+		if n.Contains(src) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxInner is the largest inner packet that the path to the peer carries now
+// (Unix nanoseconds), in bytes.
+func (p *Peer) maxInner(now int64) int {
+	if m := p.state.path.get(now); m != 0 {
+		return min(p.maxSize, m-p.cost)
+	}
+	return p.maxSize
+}
+
+// inherit gives the peers of t the state of the peers of old at the same outer
+// address, so that counters and path MTUs outlive a change of the lease set.
+func (t *Table) inherit(old *Table) {
+	if old == nil {
+		return
+	}
+	for _, p := range t.peers {
+		if was := old.senders[p.spec.Addr]; was != nil && was.spec.Addr == p.spec.Addr {
+			p.state = was.state
+		}
+	}
+}
+
+// stats is the peers' counters at now (Unix nanoseconds), in order of their outer addresses.
+func (t *Table) stats(now int64) []PeerStats {
+	l := make([]PeerStats, 0, len(t.peers))
+	for _, p := range t.peers {
+		l = append(l, p.stats(now))
+	}
+	slices.SortFunc(l, func(a, b PeerStats) int { return a.Addr.Compare(b.Addr) })
+	return l
+}
+
+func (p *Peer) stats(now int64) PeerStats {
+	s := PeerStats{
+		Name: p.spec.Name, Addr: p.spec.Addr,
+		TxPackets: p.state.txPackets.Load(), TxBytes: p.state.txBytes.Load(),
+		RxPackets: p.state.rxPackets.Load(), RxBytes: p.state.rxBytes.Load(),
+		MTU: p.maxInner(now), PathMTU: p.state.path.get(now),
+	}
+	s.LastRx = unixTime(p.state.lastRx.Load())
+	for r := range s.Drops {
+		s.Drops[r] = p.state.drops[r].Load()
+	}
+	return s
+}

@@ -1,0 +1,473 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+	"weft/tunnel"
+)
+
+// overlay is two hosts over a wire, each with an engine between its TUN and a UDP socket.
+type overlay struct {
+	hosts   [2]*host
+	engines [2]*tunnel.Engine
+	paths   [2]path
+}
+
+// path is how an end of an overlay moves packets.
+type path struct {
+	portable bool
+	off      tunnel.OffloadSet
+	spoilt   bool // the kernel will refuse UDP_SEGMENT, but only when it is used
+}
+
+// open opens the two ports of the path in the current namespace.
+func (p path) open(local string) (tun, sock tunnel.Port, err error) {
+	to, uo := tunnel.TUNOptions{Name: "flannel0", Off: p.off}, tunnel.UDPOptions{Local: outer(local), Off: p.off}
+	if p.portable {
+		if tun, err = tunnel.OpenTUN(to); err == nil {
+			sock, err = tunnel.ListenUDP(uo)
+		}
+		return tun, sock, err
+	}
+	if tun, err = tunnel.OpenOffloadTUN(to); err == nil {
+		sock, err = tunnel.ListenOffload(uo)
+	}
+	if err == nil && p.spoilt { // the one way to make a present kernel refuse
+		err = unix.SetsockoptInt(sock.PollFD(), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1)
+	}
+	return tun, sock, err
+}
+
+// newOverlay joins 10.1.1.0/24 and 10.1.2.0/24 (and fd00:1:1::/64, fd00:1:2::/64)
+// over the outer addresses.
+func newOverlay(t testing.TB, outerA, outerB string, mtu int, paths [2]path) *overlay {
+	t.Helper()
+	o := &overlay{hosts: [2]*host{newHost(t), newHost(t)}, paths: paths}
+	bits := "/24"
+	if strings.Contains(outerA, ":") {
+		bits = "/64"
+	}
+	wire(t, o.hosts[0], o.hosts[1], outerA+bits, outerB+bits, mtu)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	for i, h := range o.hosts {
+		outers := []string{outerA, outerB}
+		me, peer := i+1, 2-i
+		s := tunnel.Spec{
+			Local:    prefixes(fmt.Sprintf("10.1.%d.0/24", me), fmt.Sprintf("fd00:1:%d::/64", me)),
+			Address4: addr(fmt.Sprintf("10.1.%d.0", me)), Address6: addr(fmt.Sprintf("fd00:1:%d::", me)),
+			Self: []netip.Addr{addr(outers[i])}, UnderlayMTU: mtu, Check: tunnel.CheckStrict,
+			Peers: []tunnel.PeerSpec{{Name: "peer", Addr: addr(outers[1-i]), Weft: true,
+				Subnets: prefixes(fmt.Sprintf("10.1.%d.0/24", peer), fmt.Sprintf("fd00:1:%d::/64", peer))}},
+		}
+		h.Do(t, func() error { return o.attach(i, s, outers[i], mtu) })
+		go func() { done <- o.engines[i].Run(ctx) }()
+	}
+	t.Cleanup(func() {
+		cancel()
+		for range o.hosts {
+			if err := <-done; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		}
+	})
+	return o
+}
+
+func (o *overlay) attach(i int, s tunnel.Spec, local string, mtu int) error {
+	tun, sock, err := o.paths[i].open(local)
+	if err != nil {
+		return err
+	}
+	s.MTU = mtu - 28
+	if addr(local).Is6() {
+		s.MTU = mtu - 48
+	}
+	if err := configureTUN(s, s.MTU); err != nil {
+		return err
+	}
+	if o.engines[i], err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port}); err != nil {
+		return err
+	}
+	table, err := tunnel.NewTable(encap.FormatIP, s)
+	if err != nil {
+		return err
+	}
+	o.engines[i].Swap(table)
+	_, err = o.engines[i].Attach(tun, tunnel.RoleHost)
+	_, err2 := o.engines[i].Attach(sock, tunnel.RoleUnderlay)
+	return errors.Join(err, err2)
+}
+
+// configureTUN gives flannel0 its addresses, MTU and routes.
+func configureTUN(s tunnel.Spec, mtu int) error {
+	link, err := netlink.LinkByName("flannel0")
+	if err != nil {
+		return err
+	}
+	errs := []error{netlink.LinkSetMTU(link, mtu), addAddr("flannel0", s.Address4.String()+"/32"), addAddr("flannel0", s.Address6.String()+"/128")}
+	for _, n := range []string{"10.1.0.0/16", "fd00:1::/32"} {
+		_, dst, err := net.ParseCIDR(n)
+		errs = append(errs, err, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst}))
+	}
+	return errors.Join(errs...)
+}
+
+// without is path socket less some offloads.
+func without(l ...tunnel.Offload) path {
+	var p path
+	for _, o := range l {
+		p.off = p.off.With(o)
+	}
+	return p
+}
+
+// TestTCPAndUDPOverTUN carries real traffic of both families over an IPv4 and an
+// IPv6 underlay, over every path and every offload less, and compares what arrived.
+func TestTCPAndUDPOverTUN(t *testing.T) {
+	portable := path{portable: true}
+	paths := map[string][2]path{
+		"portable":            {portable, portable},
+		"socket":              {},
+		"socket to portable":  {{}, portable},
+		"portable to socket":  {portable, {}},
+		"no offload at all":   {{off: ^tunnel.OffloadSet(0)}, {off: ^tunnel.OffloadSet(0)}},
+		"none towards socket": {{off: ^tunnel.OffloadSet(0)}, {}},
+	}
+	for o := range tunnel.NumOffloads {
+		paths["without "+o.String()] = [2]path{without(o), without(o)}
+	}
+	for name, p := range paths {
+		for _, outers := range [][2]string{{"192.0.2.1", "192.0.2.2"}, {"2001:db8::1", "2001:db8::2"}} {
+			o := newOverlay(t, outers[0], outers[1], 1500, p)
+			for _, to := range []string{"10.1.2.0", "fd00:1:2::"} {
+				t.Run(fmt.Sprintf("path=%s/outer=%s/inner=%s", name, outers[0], to), func(t *testing.T) { o.carries(t, to) })
+			}
+			for i, e := range o.engines {
+				s := e.Stats()
+				balanced(t, s)
+				if s.Egress.Delivered == 0 || s.Ingress.Delivered == 0 {
+					t.Errorf("%s: engine %d carried nothing: %+v", name, i, s)
+				}
+				checkOffloads(t, name, o.paths[i], s.Offloads)
+			}
+		}
+	}
+}
+
+// TestOffloadLost loses UDP_SEGMENT in the middle of traffic: what was being sent
+// goes out without it, and nothing is missing.
+func TestOffloadLost(t *testing.T) {
+	o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{{spoilt: true}, {}})
+	o.carries(t, "10.1.2.0")
+	for _, l := range o.engines[0].Stats().Offloads {
+		if want := l.Offload == tunnel.OffloadGSO; (l.State == tunnel.OffloadLost) != want {
+			t.Errorf("%v is %v", l.Offload, l.State)
+		}
+	}
+	if s := o.engines[0].Stats(); s.Egress.Received != s.Egress.Delivered+s.Egress.Drops[tunnel.DropMulticast] {
+		t.Errorf("packets were lost with the offload: %+v", s.Egress)
+	}
+}
+
+func (o *overlay) carries(t *testing.T, to string) {
+	sent := bytes.Repeat([]byte("weft carries this. "), 100_000)
+	if got := o.overTCP(t, to, sent); !bytes.Equal(got, sent) {
+		t.Errorf("%d bytes arrived, other than the %d sent", len(got), len(sent))
+	}
+	for _, size := range []int{0, 1, 1000, 1400} {
+		want := sent[:size]
+		if got := o.overUDP(t, to, want); !bytes.Equal(got, want) {
+			t.Errorf("datagram of %d bytes arrived as %d", size, len(got))
+		}
+	}
+	if want := sent[:50*1000+7]; !bytes.Equal(o.overUDPBatch(t, to, want, 1000), want) {
+		t.Error("a batch of 51 datagrams did not arrive whole and in order")
+	}
+}
+
+// checkOffloads sees that what is switched off is not used, and that nothing was lost.
+func checkOffloads(t *testing.T, name string, p path, l []tunnel.OffloadStats) {
+	t.Helper()
+	if p.portable {
+		if len(l) != 0 {
+			t.Errorf("%s: path portable has offloads: %v", name, l)
+		}
+		return
+	}
+	for _, o := range l {
+		want := tunnel.OffloadOn
+		if p.off.Has(o.Offload) {
+			want = tunnel.OffloadSwitchedOff
+		}
+		if o.State != want || want == tunnel.OffloadSwitchedOff && o.Calls > 0 {
+			t.Errorf("%s: %v is %v after %d calls, want it %v", name, o.Offload, o.State, o.Calls, want)
+		}
+	}
+}
+
+// overTCP sends data from host 0 to an address of host 1 and returns what arrived.
+func (o *overlay) overTCP(t *testing.T, to string, data []byte) []byte {
+	t.Helper()
+	var l net.Listener
+	o.hosts[1].Do(t, func() (err error) {
+		l, err = net.Listen("tcp", net.JoinHostPort(to, "0"))
+		return err
+	})
+	defer l.Close()
+	got := make(chan []byte, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			got <- nil
+			return
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		var b bytes.Buffer
+		_, _ = b.ReadFrom(c)
+		got <- b.Bytes()
+	}()
+	o.hosts[0].Do(t, func() error {
+		c, err := net.DialTimeout("tcp", l.Addr().String(), within)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write(data)
+		return err
+	})
+	return <-got
+}
+
+func (o *overlay) overUDP(t *testing.T, to string, data []byte) []byte {
+	t.Helper()
+	var l net.PacketConn
+	o.hosts[1].Do(t, func() (err error) {
+		l, err = net.ListenPacket("udp", net.JoinHostPort(to, "0"))
+		return err
+	})
+	defer l.Close()
+	o.hosts[0].Do(t, func() error {
+		c, err := net.Dial("udp", l.LocalAddr().String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write(data)
+		return err
+	})
+	b := make([]byte, 65536)
+	_ = l.SetReadDeadline(time.Now().Add(within))
+	n, _, err := l.ReadFrom(b)
+	if err != nil {
+		t.Errorf("datagram of %d bytes: %v", len(data), err)
+	}
+	return b[:n]
+}
+
+// overUDPBatch sends data as datagrams of size bytes in one call and returns what
+// arrived, in order.
+func (o *overlay) overUDPBatch(t *testing.T, to string, data []byte, size int) (got []byte) {
+	t.Helper()
+	var l net.PacketConn
+	o.hosts[1].Do(t, func() (err error) {
+		l, err = net.ListenPacket("udp", net.JoinHostPort(to, "0"))
+		return err
+	})
+	defer l.Close()
+	o.hosts[0].Do(t, func() error {
+		c, err := net.Dial("udp", l.LocalAddr().String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		raw, err := c.(*net.UDPConn).SyscallConn()
+		if err != nil {
+			return err
+		}
+		if cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size) }); cerr != nil || err != nil {
+			return errors.Join(cerr, err)
+		}
+		_, err = c.Write(data)
+		return err
+	})
+	b := make([]byte, 65536)
+	_ = l.SetReadDeadline(time.Now().Add(within))
+	for len(got) < len(data) {
+		n, _, err := l.ReadFrom(b)
+		if err != nil {
+			t.Errorf("%d of %d bytes: %v", len(got), len(data), err)
+			break
+		}
+		got = append(got, b[:n]...)
+	}
+	return got
+}
+
+// TestTUNIsTakenUpAgain closes a persistent TUN that had offloads and opens it
+// again: its address and route are still there, and no superpacket comes out.
+func TestTUNIsTakenUpAgain(t *testing.T) {
+	h := newHost(t)
+	h.Do(t, func() error {
+		first, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"})
+		if err != nil {
+			return err
+		}
+		if _, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"}); !errors.Is(err, unix.EBUSY) {
+			t.Errorf("opening a device in use: %v, want EBUSY", err)
+		}
+		if err := unix.IoctlSetInt(first.PollFD(), unix.TUNSETOFFLOAD, 0x0f); err != nil {
+			return err
+		}
+		s := tunnel.Spec{Address4: addr("10.1.1.0"), Address6: addr("fd00:1:1::")}
+		if err := errors.Join(configureTUN(s, 1472), first.Close()); err != nil {
+			return err
+		}
+		routes, err := netlink.RouteGet(net.ParseIP("10.1.2.3"))
+		if err != nil || len(routes) == 0 {
+			t.Errorf("while no process has the device, 10.1.2.3 goes %v, %v; want flannel0", routes, err)
+		}
+		again, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"})
+		if err != nil {
+			return err
+		}
+		defer again.Close()
+		return sendSuperpacket(t, again)
+	})
+}
+
+// sendSuperpacket makes the kernel send a UDP batch into the TUN, which must come
+// out as single packets with complete checksums.
+func sendSuperpacket(t *testing.T, tun *tunnel.TUN) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, 1000); err != nil {
+		return err
+	}
+	if err := unix.Sendto(fd, make([]byte, 5000), 0, &unix.SockaddrInet4{Addr: [4]byte{10, 1, 2, 3}, Port: 9}); err != nil {
+		return err
+	}
+	ring := tunnel.NewRing()
+	for i := 0; i < 5; {
+		p := ring.Slot()
+		n, err := unix.Read(tun.PollFD(), p.Space())
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			pfd := []unix.PollFd{{Fd: int32(tun.PollFD()), Events: unix.POLLIN}}
+			if k, _ := unix.Poll(pfd, 2000); k == 0 {
+				return fmt.Errorf("packet %d of 5 does not come", i)
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		b := p.Space()[:n]
+		if b[0]>>4 == 6 {
+			continue // the kernel's own chatter
+		}
+		in, err := encap.ParseInner(b)
+		if err != nil || in.TotalLen != 1028 {
+			t.Errorf("packet %d is %d bytes, want 1028: %v", i, n, err)
+		}
+		if _, _, partial := encap.PartialChecksum(b, in); partial {
+			t.Errorf("packet %d has a partial checksum", i)
+		}
+		i++
+	}
+	return nil
+}
+
+func TestOpenTUNErrors(t *testing.T) {
+	h := newHost(t)
+	h.Do(t, func() error {
+		if _, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "lo"}); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("lo: %v, want EINVAL", err)
+		}
+		if _, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "a-name-that-is-too-long"}); err == nil {
+			t.Error("a name too long is taken")
+		}
+		if _, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("192.0.2.77")}); !errors.Is(err, unix.EADDRNOTAVAIL) {
+			t.Errorf("an address that is not ours: %v, want EADDRNOTAVAIL", err)
+		}
+		s, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("127.0.0.1")})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		if _, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer("127.0.0.1")}); !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("a port in use: %v, want EADDRINUSE", err)
+		}
+		return nil
+	})
+	if _, err := tunnel.TUNFromFD(int(os.NewFile(0, "").Fd()) + 1000); err == nil {
+		t.Error("a descriptor that is none is wrapped")
+	}
+}
+
+// TestPortLost deletes the TUN under a running engine.
+func TestPortLost(t *testing.T) {
+	h := newHost(t)
+	lost := make(chan tunnel.PortID, 8)
+	e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, PortLost: func(id tunnel.PortID, _ error) { lost <- id }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	h.Do(t, func() error {
+		for range 2 { // and again with a new one
+			tun, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"})
+			if err != nil {
+				return err
+			}
+			id, err := e.Attach(tun, tunnel.RoleHost)
+			if err != nil {
+				return err
+			}
+			link, err := netlink.LinkByName("flannel0")
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkDel(link); err != nil {
+				return err
+			}
+			select {
+			case got := <-lost:
+				if got != id {
+					t.Errorf("lost port %d, want %d", got, id)
+				}
+			case <-time.After(within):
+				return errors.New("the loss of the device is not noticed")
+			}
+			if err := e.Detach(id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if len(lost) != 0 {
+		t.Errorf("the loss was reported %d times too often", len(lost))
+	}
+}

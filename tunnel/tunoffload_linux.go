@@ -1,0 +1,131 @@
+package tunnel
+
+import (
+	"fmt"
+	"log/slog"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// What TUNSETOFFLOAD takes (linux/if_tun.h). An unknown bit is EINVAL, which is
+// the probe. USO is since Linux 6.2, and only for both families at once.
+const (
+	tunCsum = 0x01
+	tunTSO  = 0x02 | 0x04 // IPv4, IPv6
+	// A burst marked CWR would otherwise be cut before it reaches us.
+	tunTSOECN = 0x08
+	tunUSO    = 0x20 | 0x40 // IPv4, IPv6
+)
+
+// OffloadTUN is a TUN device as a port that moves superpackets: every packet has a
+// virtio-net header in front (path socket). It is safe for concurrent use.
+type OffloadTUN struct {
+	*TUN
+	log                *slog.Logger
+	tso, uso, tcp, udp offload
+}
+
+// OpenOffloadTUN is OpenTUN with the offloads that the kernel has and o does not
+// switch off. Without any it still carries packets.
+func OpenOffloadTUN(o TUNOptions) (*OffloadTUN, error) {
+	t, err := openTUN(o, unix.IFF_VNET_HDR)
+	if err != nil {
+		return nil, err
+	}
+	// The header's size is the device's too: another process may have asked for more.
+	if err := unix.IoctlSetPointerInt(t.fd, unix.TUNSETVNETHDRSZ, encap.VNetHdrLen); err != nil {
+		_ = t.Close()
+		return nil, fmt.Errorf("tun %s: TUNSETVNETHDRSZ: %w", t.name, err)
+	}
+	off := &OffloadTUN{TUN: t, log: o.Logger}
+	if off.log == nil {
+		off.log = slog.New(slog.DiscardHandler)
+	}
+	off.probe(o.Off)
+	return off, nil
+}
+
+// probe climbs down the ladder until the kernel agrees.
+func (t *OffloadTUN) probe(off OffloadSet) {
+	set := func(bits int) bool { return unix.IoctlSetInt(t.fd, unix.TUNSETOFFLOAD, bits) == nil }
+	csum := set(tunCsum)
+	tso := csum && (set(tunCsum|tunTSO|tunTSOECN) || set(tunCsum|tunTSO))
+	uso := tso && set(tunCsum|tunTSO|tunUSO)
+	t.tso.set(OffloadTSO, off, tso)
+	t.uso.set(OffloadUSO, off, uso)
+	t.tcp.set(OffloadTCP, off, tso) // what a TUN can hand out it also takes
+	t.udp.set(OffloadUDP, off, uso)
+	bits := 0
+	if t.tso.on() {
+		bits |= tunCsum | tunTSO | tunTSOECN
+	}
+	if t.uso.on() {
+		bits |= tunCsum | tunUSO
+	}
+	if !set(bits) && !set(bits&^tunTSOECN) {
+		t.tso.lose(t.log, t.name, unix.EINVAL)
+		t.uso.lose(t.log, t.name, unix.EINVAL)
+		set(0)
+	}
+}
+
+func (t *OffloadTUN) takesPartial() bool { return true }
+
+// Offloads reports the device's four.
+func (t *OffloadTUN) Offloads() []OffloadStats {
+	return []OffloadStats{t.tso.stats(), t.uso.stats(), t.tcp.stats(), t.udp.stats()}
+}
+
+// ReadBatch implements Port: one packet or superpacket a read(2). The header lands
+// in the slot's headroom.
+func (t *OffloadTUN) ReadBatch(r *Ring) error {
+	for {
+		p := r.Slot()
+		if p == nil {
+			return nil
+		}
+		n, errno := read(t.fd, p.buf[p.off-encap.VNetHdrLen:])
+		switch {
+		case errno == 0 && n >= encap.VNetHdrLen:
+			r.Commit(n - encap.VNetHdrLen)
+			t.describe(p)
+		case errno == unix.EAGAIN, errno == unix.EIO, errno == 0:
+			return nil
+		case errno == unix.EINTR:
+		default:
+			return fmt.Errorf("read %s: %w", t.name, errno)
+		}
+	}
+}
+
+// describe takes what the virtio-net header says about a packet. HdrLen is only a
+// hint, and wrong for forwarded packets.
+func (t *OffloadTUN) describe(p *Packet) {
+	h, err := encap.ParseVNetHdr(p.buf[p.off-encap.VNetHdrLen:])
+	if err != nil {
+		return
+	}
+	if h.Flags&encap.VNetNeedsCsum != 0 {
+		p.partial, p.csumStart, p.csumOffset = true, int(h.CsumStart), int(h.CsumOffset)
+	}
+	switch h.GSOType &^ encap.VNetGSOECN {
+	case encap.VNetGSOTCPv4, encap.VNetGSOTCPv6:
+		p.segSize = int(h.GSOSize)
+		t.tso.used(p.inner/max(1, p.segSize) + 1)
+	case encap.VNetGSOUDPL4:
+		p.segSize = int(h.GSOSize)
+		t.uso.used(p.inner/max(1, p.segSize) + 1)
+	}
+}
+
+// WriteBatch implements Port: packets of one flow that follow one another become
+// one superpacket, gathered from where they are by one writev(2).
+func (t *OffloadTUN) WriteBatch(r *Ring, ps []*Packet) {
+	m := &r.io.merge
+	for _, p := range ps {
+		m.add(t, p)
+	}
+	m.flush(t)
+}

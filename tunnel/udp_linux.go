@@ -1,0 +1,299 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// socketBuffer is the size asked for each way, in bytes. The kernel charges a
+// datagram about twice its length, so this holds some 2,500 full-size ones, 25 ms
+// at 1 Gb/s: longer than the scheduler keeps a worker off a busy CPU. It is forced
+// past rmem_max where CAP_NET_ADMIN permits.
+const socketBuffer = 7 << 20
+
+// UDPOptions says where the underlay socket is bound.
+type UDPOptions struct {
+	// Local is the outer address and port. Datagrams leave from it, and only those
+	// sent to it are received.
+	Local netip.AddrPort
+	// Device, if not empty, binds the socket to that link as well.
+	Device string
+	// Off switches offloads off, and Logger is told when one is lost; only
+	// ListenOffload looks at them. A nil Logger discards.
+	Off    OffloadSet
+	Logger *slog.Logger
+}
+
+// UDPSocket is a UDP socket as the underlay port: one datagram a system call
+// (path portable). It is safe for concurrent use.
+type UDPSocket struct {
+	fd       int
+	local    netip.AddrPort
+	overflow atomic.Uint32 // the kernel's own count, SO_RXQ_OVFL
+}
+
+// ListenUDP opens the underlay socket in the current network namespace. The error
+// wraps unix.EADDRINUSE if another process has the port, and unix.EADDRNOTAVAIL
+// if the address is not (or no longer) one of this host.
+func ListenUDP(o UDPOptions) (*UDPSocket, error) {
+	family := unix.AF_INET
+	if o.Local.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("udp socket: %w", err)
+	}
+	if o.Device != "" {
+		if err := unix.BindToDevice(fd, o.Device); err != nil {
+			_ = unix.Close(fd)
+			return nil, fmt.Errorf("bind udp socket to %s: %w", o.Device, err)
+		}
+	}
+	var sa unix.Sockaddr = &unix.SockaddrInet4{Addr: [4]byte(o.Local.Addr().AsSlice()[:4]), Port: int(o.Local.Port())}
+	if family == unix.AF_INET6 {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+		sa = &unix.SockaddrInet6{Addr: o.Local.Addr().As16(), Port: int(o.Local.Port())}
+	}
+	if err == nil {
+		err = unix.Bind(fd, sa)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("bind udp %v: %w", o.Local, err)
+	}
+	return UDPFromFD(fd)
+}
+
+// UDPFromFD makes a port of a bound UDP socket that was opened elsewhere. It
+// takes fd over, also on error.
+func UDPFromFD(fd int) (*UDPSocket, error) {
+	s := &UDPSocket{fd: fd}
+	if err := s.setUp(); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("udp socket %d: %w", fd, err)
+	}
+	return s, nil
+}
+
+func (s *UDPSocket) setUp() error {
+	if err := unix.SetNonblock(s.fd, true); err != nil {
+		return err
+	}
+	name, err := unix.Getsockname(s.fd)
+	if err != nil {
+		return fmt.Errorf("getsockname: %w", err)
+	}
+	level, recvTOS, recvErr, discover, probe := unix.IPPROTO_IP, unix.IP_RECVTOS, unix.IP_RECVERR, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
+	switch a := name.(type) {
+	case *unix.SockaddrInet4:
+		s.local = netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		s.local = netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+		level, recvTOS, recvErr, discover, probe = unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, unix.IPV6_RECVERR, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
+	default:
+		return fmt.Errorf("%T is no IP address", name)
+	}
+	return errors.Join(
+		// The ECN field of what arrives (RFC 6040), and the kernel's count of what did not fit.
+		unix.SetsockoptInt(s.fd, level, recvTOS, 1),
+		unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1),
+		// DF on, and the kernel's cached path MTU ignored: a forged packet-too-big cannot
+		// make it refuse our datagrams. We read such messages and judge them ourselves.
+		unix.SetsockoptInt(s.fd, level, discover, probe),
+		unix.SetsockoptInt(s.fd, level, recvErr, 1),
+		force(s.fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF),
+		force(s.fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF),
+	)
+}
+
+// force sets a buffer's size past the system's limit, or up to it where we may not.
+func force(fd, forced, plain int) error {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, forced, socketBuffer) == nil {
+		return nil
+	}
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, socketBuffer)
+}
+
+// LocalAddr implements Underlay.
+func (s *UDPSocket) LocalAddr() netip.AddrPort { return s.local }
+
+// PollFD implements Port.
+func (s *UDPSocket) PollFD() int { return s.fd }
+
+// Close implements Port.
+func (s *UDPSocket) Close() error { return unix.Close(s.fd) }
+
+// Overflow is how many datagrams the kernel dropped because the receive buffer was full.
+func (s *UDPSocket) Overflow() uint64 { return uint64(s.overflow.Load()) }
+
+// ReadBatch implements Port: one datagram a recvmsg(2), until none is left.
+func (s *UDPSocket) ReadBatch(r *Ring) error {
+	for {
+		p := r.Slot()
+		if p == nil {
+			return nil
+		}
+		r.io.payload(p.Space())
+		n, errno := r.io.recvmsg(s.fd, unix.MSG_TRUNC)
+		switch {
+		case errno == 0:
+			p.Outer = r.io.source()
+			p.Truncated = n > len(p.Space())
+			_ = s.readControl(p, r.io.control())
+			r.Commit(min(n, len(p.Space())))
+		case errno == unix.EAGAIN:
+			return nil
+		case errno == unix.EINTR || isQueuedError(errno):
+		default:
+			return fmt.Errorf("receive on udp %v: %w", s.local, errno)
+		}
+	}
+}
+
+// readControl takes the ECN field and the overflow count of a datagram, and
+// returns the segment size of a UDP_GRO read, 0 without.
+func (s *UDPSocket) readControl(p *Packet, b []byte) (segment int) {
+	for {
+		m, rest, ok := nextControl(b)
+		if !ok {
+			return segment
+		}
+		switch {
+		case m.level == unix.IPPROTO_IP && m.kind == unix.IP_TOS && len(m.data) >= 1:
+			p.OuterECN = encap.ECN(m.data[0] & 3)
+		case m.level == unix.IPPROTO_IPV6 && m.kind == unix.IPV6_TCLASS && len(m.data) >= 4:
+			p.OuterECN = encap.ECN(binary.NativeEndian.Uint32(m.data) & 3)
+		case m.level == unix.SOL_SOCKET && m.kind == unix.SO_RXQ_OVFL && len(m.data) >= 4:
+			s.overflow.Store(binary.NativeEndian.Uint32(m.data))
+		case m.level == unix.SOL_UDP && m.kind == unix.UDP_GRO && len(m.data) >= 4:
+			segment = int(int32(binary.NativeEndian.Uint32(m.data)))
+		}
+		b = rest
+	}
+}
+
+// WriteBatch implements Port: one datagram a sendmsg(2).
+func (s *UDPSocket) WriteBatch(r *Ring, ps []*Packet) {
+	for _, p := range ps {
+		p.verdictOf(s.send(r, p))
+	}
+}
+
+func (s *UDPSocket) send(r *Ring, p *Packet) unix.Errno {
+	r.io.payload(p.Bytes())
+	r.io.n = 0
+	r.io.putECN(p)
+	return s.sendTo(r, p.Outer)
+}
+
+// putECN adds the outer ECN field to what is sent next.
+func (a *messageArea) putECN(p *Packet) {
+	switch {
+	case p.OuterECN == encap.NotECT:
+	case p.Outer.Addr().Is6():
+		a.putControl(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, 4, int(p.OuterECN))
+	default:
+		a.putControl(unix.IPPROTO_IP, unix.IP_TOS, 4, int(p.OuterECN))
+	}
+}
+
+// sendTo sends what is set up in r.
+func (s *UDPSocket) sendTo(r *Ring, to netip.AddrPort) unix.Errno {
+	nameLen := r.io.destination(to)
+	// Errors about earlier datagrams are returned by the next call, whatever it is. A
+	// peer whose daemon is away answers each of ours with one, so one repetition is
+	// not always enough; and EMSGSIZE can be this datagram's own.
+	errno := unix.Errno(0)
+	for range 4 {
+		errno = r.io.sendmsg(s.fd, nameLen)
+		switch {
+		case errno == unix.EAGAIN:
+			r.io.waitWritable(s.fd)
+		case errno == unix.EINTR || isQueuedError(errno):
+		default:
+			return errno
+		}
+	}
+	return errno
+}
+
+// destination puts a into the name area and returns its length.
+func (a *messageArea) destination(to netip.AddrPort) int {
+	if to.Addr().Is4() {
+		sa := (*unix.RawSockaddrInet4)(unsafe.Pointer(&a.name[0]))
+		sa.Family = unix.AF_INET
+		binary.BigEndian.PutUint16(a.name[2:], to.Port())
+		sa.Addr = to.Addr().As4()
+		return unix.SizeofSockaddrInet4
+	}
+	sa := (*unix.RawSockaddrInet6)(unsafe.Pointer(&a.name[0]))
+	*sa = unix.RawSockaddrInet6{Family: unix.AF_INET6, Addr: to.Addr().As16()}
+	binary.BigEndian.PutUint16(a.name[2:], to.Port())
+	return unix.SizeofSockaddrInet6
+}
+
+// source is the address that the last recvmsg received from.
+func (a *messageArea) source() netip.AddrPort {
+	port := binary.BigEndian.Uint16(a.name[2:])
+	switch binary.NativeEndian.Uint16(a.name[:]) {
+	case unix.AF_INET:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.name[4:8])), port)
+	case unix.AF_INET6:
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(a.name[8:24])).Unmap(), port)
+	}
+	return netip.AddrPort{}
+}
+
+// readErrors implements errorReader: it empties the socket's error queue.
+func (s *UDPSocket) readErrors(f func(sendError)) {
+	var a messageArea // errors are rare, and a worker's own area is in use
+	var quote [64]byte
+	a.init()
+	for {
+		a.payload(quote[:])
+		_, errno := a.recvmsg(s.fd, unix.MSG_ERRQUEUE)
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return
+		}
+		for b := a.control(); ; {
+			m, rest, ok := nextControl(b)
+			if !ok {
+				break
+			}
+			if e, ok := parseSendError(m); ok {
+				e.dst = a.source().Addr() // with MSG_ERRQUEUE: where the datagram was going
+				f(e)
+			}
+			b = rest
+		}
+	}
+}
+
+// parseSendError reads a struct sock_extended_err (linux/errqueue.h). Only what
+// an ICMP message said counts, not what our own kernel did.
+func parseSendError(m controlMessage) (sendError, bool) {
+	if !(m.level == unix.IPPROTO_IP && m.kind == unix.IP_RECVERR || m.level == unix.IPPROTO_IPV6 && m.kind == unix.IPV6_RECVERR) ||
+		len(m.data) < 16 {
+		return sendError{}, false
+	}
+	origin := m.data[4]
+	if origin != unix.SO_EE_ORIGIN_ICMP && origin != unix.SO_EE_ORIGIN_ICMP6 {
+		return sendError{}, false
+	}
+	errno := unix.Errno(binary.NativeEndian.Uint32(m.data[0:]))
+	info := binary.NativeEndian.Uint32(m.data[8:])
+	return sendError{tooBig: errno == unix.EMSGSIZE, mtu: int(min(info, MaxPacket))}, true
+}

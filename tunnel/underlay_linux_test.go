@@ -1,0 +1,212 @@
+package tunnel_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+	"weft/tunnel"
+	"weft/tunnel/tunneltest"
+)
+
+// sender is an engine with a host port in memory and a real underlay socket.
+func sender(t *testing.T, h *host, local string, peers ...tunnel.PeerSpec) *node {
+	t.Helper()
+	n := &node{host: memory(t, netip.AddrPort{})}
+	var err error
+	if n.Engine, err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port}); err != nil {
+		t.Fatal(err)
+	}
+	h.Do(t, func() error {
+		s, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer(local)})
+		if err != nil {
+			return err
+		}
+		_, err = n.Attach(s, tunnel.RoleUnderlay)
+		return err
+	})
+	if _, err := n.Attach(n.host, tunnel.RoleHost); err != nil {
+		t.Fatal(err)
+	}
+	s := spec()
+	s.Self, s.Peers = []netip.Addr{addr(local)}, peers
+	swap(t, n.Engine, s)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return n
+}
+
+// TestPathMTUOverARouter puts a narrower link behind a router: the first packet
+// is lost and teaches us, the next one is answered with the right MTU.
+func TestPathMTUOverARouter(t *testing.T) {
+	for _, tt := range []struct {
+		name, a, routerA, routerB, b, sysctl string
+		cost                                 int
+	}{
+		{"IPv4", "192.0.2.1", "192.0.2.254", "198.51.100.254", "198.51.100.2", "/proc/sys/net/ipv4/ip_forward", 28},
+		{"IPv6", "2001:db8:1::1", "2001:db8:1::fe", "2001:db8:2::fe", "2001:db8:2::2", "/proc/sys/net/ipv6/conf/all/forwarding", 48},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, r, b := newHost(t), newHost(t), newHost(t)
+			bits := map[bool]string{true: "/24", false: "/64"}[tt.cost == 28]
+			r.Do(t, func() error {
+				return errors.Join(os.WriteFile(tt.sysctl, []byte("1"), 0o644), linkPair("toA", 1500, a), linkPair("toB", 1300, b),
+					addAddr("toA", tt.routerA+bits), addAddr("toB", tt.routerB+bits))
+			})
+			for h, l := range map[*host][2]string{a: {tt.a, tt.routerA}, b: {tt.b, tt.routerB}} {
+				h.Do(t, func() error { return errors.Join(addAddr("eth0", l[0]+bits), defaultRoute(l[1])) })
+			}
+			n := sender(t, a, tt.a, tunnel.PeerSpec{Name: "b", Addr: addr(tt.b), Weft: true, Subnets: prefixes("10.1.2.0/24", "fd00:1:2::/64")})
+
+			big := udp4(t, "10.1.1.5", "10.1.2.7", 1500-tt.cost-28, nil)
+			n.host.Inject(tunneltest.Datagram{Data: big})
+			for deadline := time.Now().Add(within); n.Peers()[0].PathMTU != 1300; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("the path MTU is not learnt: %+v", n.Peers()[0])
+				}
+			}
+			if got := n.Peers()[0].MTU; got != 1300-tt.cost {
+				t.Errorf("inner MTU %d, want 1300 - %d", got, tt.cost)
+			}
+			n.host.Inject(tunneltest.Datagram{Data: big})
+			d, ok := n.host.Next(within)
+			if !ok || describeICMP(t, d.Data, big) != map[bool]string{
+				true: "DestinationUnreachable(FragmentationNeeded) 1272", false: "DestinationUnreachable(FragmentationNeeded) 1252"}[tt.cost == 28] {
+				t.Errorf("the sender was told %x", d.Data)
+			}
+			// 1272 and 1252 inside are less than IPv6 may be told: what it must be able to
+			// send goes out, or a forged message would cut it off.
+			before := n.Stats().Egress
+			n.host.Inject(tunneltest.Datagram{Data: udp6(t, "fd00:1:1::5", "fd00:1:2::7", 1280-48)})
+			if after := settled(t, n, before.Received+1).Egress; after.Delivered != before.Delivered+1 {
+				t.Errorf("1280 bytes of IPv6 are not sent: %v", after.Drops)
+			}
+		})
+	}
+}
+
+// linkPair makes a veth from here to eth0 of h.
+func linkPair(name string, mtu int, h *host) error {
+	la := netlink.NewLinkAttrs()
+	la.Name, la.MTU = name, mtu
+	v := netlink.NewVeth(la)
+	v.PeerName, v.PeerMTU, v.PeerNamespace = "eth0", 1500, netlink.NsFd(int(h.ns))
+	return netlink.LinkAdd(v)
+}
+
+func defaultRoute(via string) error {
+	all := "0.0.0.0/0"
+	if addr(via).Is6() {
+		all = "::/0"
+	}
+	_, dst, err := net.ParseCIDR(all)
+	if err != nil {
+		return err
+	}
+	return netlink.RouteAdd(&netlink.Route{Dst: dst, Gw: net.ParseIP(via)})
+}
+
+// TestPeerWithoutDaemon sends to a host that answers every datagram with port
+// unreachable: those errors must not cost packets to anyone.
+func TestPeerWithoutDaemon(t *testing.T) {
+	a, b := newHost(t), newHost(t)
+	wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
+	b.Do(t, func() error { return os.WriteFile("/proc/sys/net/ipv4/icmp_ratelimit", []byte("0"), 0o644) })
+	n := sender(t, a, "192.0.2.1", tunnel.PeerSpec{Name: "b", Addr: addr("192.0.2.2"), Weft: true, Subnets: prefixes("10.1.2.0/24")})
+	p := udp4(t, "10.1.1.5", "10.1.2.7", 64, nil)
+	const packets = 2000
+	for i := uint64(0); i < packets; {
+		if n.host.Inject(tunneltest.Datagram{Data: p}) {
+			i++
+			continue
+		}
+		settled(t, n, i)
+	}
+	s := settled(t, n, packets)
+	if s.Egress.Delivered != packets {
+		t.Errorf("%d of %d sent: %v", s.Egress.Delivered, packets, s.Egress.Drops)
+	}
+}
+
+// TestUnderlayComesAndGoes takes the address and the link away and brings them
+// back, under the same socket.
+func TestUnderlayComesAndGoes(t *testing.T) {
+	a, b := newHost(t), newHost(t)
+	wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
+	n := sender(t, a, "192.0.2.1", tunnel.PeerSpec{Name: "b", Addr: addr("192.0.2.2"), Weft: true, Subnets: prefixes("10.1.2.0/24")})
+	var sink net.PacketConn
+	b.Do(t, func() (err error) { sink, err = net.ListenPacket("udp4", "192.0.2.2:8285"); return err })
+	defer sink.Close()
+	p := udp4(t, "10.1.1.5", "10.1.2.7", 64, nil)
+	arrives := func(wait time.Duration) bool {
+		n.host.Inject(tunneltest.Datagram{Data: p})
+		_ = sink.SetReadDeadline(time.Now().Add(wait))
+		_, _, err := sink.ReadFrom(make([]byte, 2000))
+		return err == nil
+	}
+	eventually := func(what string) {
+		for deadline := time.Now().Add(within); !arrives(50 * time.Millisecond); {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: nothing arrives: %v", what, n.Stats().Egress.Drops)
+			}
+		}
+	}
+	eventually("at first")
+	link := func(f func(netlink.Link) error) {
+		a.Do(t, func() error {
+			l, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			return f(l)
+		})
+	}
+	link(netlink.LinkSetDown)
+	if arrives(20 * time.Millisecond) {
+		t.Error("a packet crossed a link that is down")
+	}
+	link(netlink.LinkSetUp)
+	eventually("after the link came back")
+	ip, _ := netlink.ParseAddr("192.0.2.1/24")
+	link(func(l netlink.Link) error { return netlink.AddrDel(l, ip) })
+	if arrives(20 * time.Millisecond) {
+		t.Error("a packet left from an address that is gone")
+	}
+	if n.Stats().Egress.Drops[tunnel.DropUnderlay] == 0 {
+		t.Errorf("no drop for the underlay's reasons: %v", n.Stats().Egress.Drops)
+	}
+	link(func(l netlink.Link) error { return netlink.AddrAdd(l, ip) })
+	eventually("after the address came back")
+}
+
+// TestSocketFromDescriptor makes the underlay port of a socket opened elsewhere.
+func TestSocketFromDescriptor(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := tunnel.UDPFromFD(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if a := s.LocalAddr(); a.Addr() != addr("127.0.0.1") || a.Port() == 0 {
+		t.Errorf("bound to %v", a)
+	}
+	if _, err := tunnel.UDPFromFD(1 << 20); err == nil {
+		t.Error("a descriptor that is none is taken")
+	}
+}

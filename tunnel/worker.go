@@ -1,0 +1,253 @@
+package tunnel
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"weft/encap"
+)
+
+// worker moves packets: it waits until a port is readable, reads a batch into
+// its ring, decides about every packet, writes them, and looks again. Only its
+// own goroutine touches ring, tally and bucket.
+type worker struct {
+	engine *Engine
+	index  int
+	poll   *poller
+	ring   *Ring
+	tally  tally
+	bucket bucket
+	batch  // what the present batch is decided with
+
+	totals    counters
+	strangers strangers
+	// epoch is odd while the worker may hold pointers to ports (quiesce).
+	epoch atomic.Uint64
+	// learn is onSendError, bound once so that handing it to a port does not allocate.
+	learn func(sendError)
+}
+
+// batch is what a worker holds on to from the first packet of a batch to the last.
+type batch struct {
+	from  *attached // the port it was read from
+	table *Table
+	set   *portSet
+	flow  *Flow // the direction's counters
+	now   int64 // Unix nanoseconds
+
+	// What was looked up for the packet before. Packets come in bursts of a flow, and
+	// within a batch the table stays the same.
+	sender sender
+	route  route
+}
+
+// sender is an outer source and whose it is; the zero sender is none.
+type sender struct {
+	addr netip.Addr
+	peer *Peer
+}
+
+// route is where packets of a peer between two inner addresses go, once they have
+// been admitted; the zero route is none.
+type route struct {
+	peer     *Peer
+	src, dst netip.Addr
+	to       *attached
+}
+
+func newWorker(e *Engine, index int) (*worker, error) {
+	p, err := newPoller()
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{engine: e, index: index, poll: p, ring: NewRing()}
+	w.learn = w.onSendError
+	return w, nil
+}
+
+// run works until the poller is closed.
+func (w *worker) run() error {
+	for {
+		events, err := w.poll.wait()
+		if errors.Is(err, os.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		w.totals.wakeups.Add(1)
+		w.epoch.Add(1)
+		for i := range events {
+			w.serve(PortID(events[i].id), events[i].failed)
+		}
+		w.epoch.Add(1)
+	}
+}
+
+// serve moves one batch from one port.
+func (w *worker) serve(id PortID, failed bool) {
+	set := w.engine.ports.Load()
+	a := set.byID[id]
+	if a == nil || a.lost.Load() {
+		return // detached since epoll reported it
+	}
+	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: w.engine.now()}
+	if failed {
+		if e, ok := a.port.(errorReader); ok {
+			e.readErrors(w.learn)
+		}
+	}
+	w.ring.reset()
+	if err := a.port.ReadBatch(w.ring); err != nil {
+		w.lose(a, err)
+	}
+	if w.ring.n == 0 {
+		return
+	}
+	if a.role == RoleUnderlay {
+		w.flow = &w.tally.ingress
+		w.ingress()
+	} else {
+		w.egress()
+	}
+	w.totals.add(&w.tally)
+}
+
+// lose gives up a port that died by itself, so that epoll does not report it
+// for ever, and tells the owner.
+func (w *worker) lose(a *attached, err error) {
+	if a.lost.Swap(true) {
+		return
+	}
+	w.poll.remove(a.port.PollFD())
+	w.engine.log.Warn("port lost", "role", a.role.String(), "port", uint64(a.id), "err", err)
+	if f := w.engine.cfg.PortLost; f != nil {
+		f(a.id, err)
+	}
+}
+
+// push queues p to be written to out at the end of the batch, in the form that out
+// takes.
+func (w *worker) push(p *Packet, out *attached) {
+	p.out = out
+	if p.segSize > 0 && !out.super {
+		w.cut(p)
+		return
+	}
+	if p.partial && p.segSize == 0 && !out.partial {
+		p.complete()
+	}
+	w.ring.out = append(w.ring.out, p)
+}
+
+// cut writes the segments of a superpacket one by one, for a port that takes no
+// superpackets.
+func (w *worker) cut(p *Packet) {
+	w.flush() // keep the order: what came before goes first
+	in, err := encap.ParseInner(p.Bytes())
+	if err != nil {
+		w.drop(p, DropMalformed)
+		return
+	}
+	super, err := encap.ParseSuper(p.Bytes(), in, p.segSize)
+	if err != nil {
+		w.drop(p, DropMalformed)
+		return
+	}
+	for k := range super.Segments {
+		piece := w.ring.newReply()
+		b := super.AppendHeader(piece.Space()[:0], p.Bytes(), k, false)
+		from, to := super.Payload(k)
+		b = append(b, p.Bytes()[from:to]...)
+		piece.end, piece.inner = piece.off+len(b), len(b)
+		piece.peer, piece.Outer, piece.OuterECN = p.peer, p.Outer, p.OuterECN
+		p.out.port.WriteBatch(w.ring, w.ring.replyOut[:])
+		w.account(w.ring.replyOut[:])
+	}
+}
+
+// flush writes what is queued, in order, in runs to the same port.
+func (w *worker) flush() {
+	out := w.ring.out
+	for len(out) > 0 {
+		n := 1
+		for n < len(out) && out[n].out == out[0].out {
+			n++
+		}
+		out[0].out.port.WriteBatch(w.ring, out[:n])
+		w.account(out[:n])
+		out = out[n:]
+	}
+	w.ring.out = w.ring.out[:0]
+}
+
+// account enters the verdicts of a written run, one addition a peer.
+func (w *worker) account(ps []*Packet) {
+	var peer *Peer
+	var packets, bytes uint64
+	for _, p := range ps {
+		if p.verdict != delivered {
+			w.drop(p, p.reason())
+			continue
+		}
+		w.flow.Delivered += uint64(p.segments)
+		w.flow.DeliveredBytes += uint64(p.inner)
+		if p.peer != peer {
+			w.credit(peer, packets, bytes)
+			peer, packets, bytes = p.peer, 0, 0
+		}
+		packets += uint64(p.segments)
+		bytes += uint64(p.inner)
+	}
+	w.credit(peer, packets, bytes)
+}
+
+func (w *worker) credit(peer *Peer, packets, bytes uint64) {
+	if peer == nil || packets == 0 {
+		return
+	}
+	s := peer.state
+	if w.flow == &w.tally.egress {
+		s.txPackets.Add(packets)
+		s.txBytes.Add(bytes)
+		return
+	}
+	s.rxPackets.Add(packets)
+	s.rxBytes.Add(bytes)
+	if sec := w.now / int64(time.Second); s.lastRx.Load() != sec {
+		s.lastRx.Store(sec)
+	}
+}
+
+// reason is why a packet that was written was not delivered. A port that gave
+// no verdict at all did not take it.
+func (p *Packet) reason() DropReason {
+	if p.verdict < verdictDrop {
+		return DropClosed
+	}
+	return DropReason(p.verdict - verdictDrop)
+}
+
+// drop counts p under r. Packets that we send are not held against the peer.
+func (w *worker) drop(p *Packet, r DropReason) {
+	w.flow.Drops[r] += uint64(p.segments)
+	if p.peer != nil && w.flow == &w.tally.ingress {
+		p.peer.state.drops[r].Add(uint64(p.segments))
+	}
+}
+
+// quiesce returns when the worker no longer holds a pointer to a port that was
+// removed from the port set before the call.
+func (w *worker) quiesce() {
+	e := w.epoch.Load()
+	if e%2 == 0 {
+		return
+	}
+	for w.epoch.Load() == e {
+		runtime.Gosched()
+	}
+}
