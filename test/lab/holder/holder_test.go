@@ -124,6 +124,24 @@ func processesWith(t *testing.T, word string) int {
 	return n
 }
 
+// ended says whether nothing of the user's labs runs any more: no process, and no lock
+// either, because an exiting process loses its command line before it closes its files.
+func (u user) ended(t *testing.T) bool {
+	t.Helper()
+	for _, dir := range u.leftovers(t) {
+		f, err := os.Open(filepath.Join(dir, lockFile))
+		if err != nil {
+			continue
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return false
+		}
+	}
+	return processesWith(t, u.binary) == 0
+}
+
 func (u user) leftovers(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob(u.root + "/*")
@@ -153,7 +171,7 @@ func TestUpExecDown(t *testing.T) {
 		if left := u.leftovers(t); len(left) > 0 {
 			t.Errorf("left: %v", left)
 		}
-		eventually(t, "its processes are gone", func() bool { return processesWith(t, u.binary) == 0 })
+		eventually(t, "its processes are gone", func() bool { return u.ended(t) })
 	})
 }
 
@@ -208,7 +226,7 @@ func TestKilledHolderLeavesOnlyFiles(t *testing.T) {
 		if err := sleeper.Wait(); err == nil {
 			t.Error("exec of a lab that died: status 0")
 		}
-		eventually(t, "its processes are gone", func() bool { return processesWith(t, u.binary)+processesWith(t, "\x001000.125") == 0 })
+		eventually(t, "its processes are gone", func() bool { return u.ended(t) && processesWith(t, "\x001000.125") == 0 })
 		u.want(t, "false\n", 0, "down", "one")
 		if left := u.leftovers(t); len(left) > 0 {
 			t.Errorf("left: %v", left)
@@ -237,7 +255,7 @@ func TestInterruptedRun(t *testing.T) {
 				if err := cmd.Wait(); err == nil {
 					t.Error("an interrupted run ended with status 0")
 				}
-				eventually(t, "its processes are gone", func() bool { return processesWith(t, u.binary) == 0 })
+				eventually(t, "its processes are gone", func() bool { return u.ended(t) })
 				if sig == unix.SIGKILL {
 					u.want(t, "false\n", 0, "down", "one")
 				}
