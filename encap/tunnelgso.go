@@ -23,7 +23,34 @@ const (
 // are 0: a TAP ignores them.
 //
 // outerTransport and innerNetwork are where the outer UDP and the inner IP header
-// start, in bytes from the frame's start; both are 0 if h asks for no tunnel GSO.
+// start, in bytes from the frame's start, as CsumStart and HdrLen count too. If h
+// asks for no tunnel GSO, both are 0 and the header is that of an ordinary frame.
+//
+// A write with tunnel GSO is refused with EINVAL unless the type has one of
+// VNetGSOTunnel4 and VNetGSOTunnel6 beside [VNetGSOTCPv4], [VNetGSOTCPv6] or
+// [VNetGSOUDPL4], the flag VNetNeedsCsum is set with CsumStart and CsumOffset those
+// of the inner packet, whose checksum is the seed, and the headers do not overlap.
+// Much else that is wrong is taken, to no good:
+//
+//   - The outer UDP checksum. Of what [FrameTemplate.Put] and the flag can say, two
+//     combinations are right, and IPv6 has only the second:
+//
+//     VNetTunnelCsum   seedUDP   outer UDP checksum of every segment
+//     no               false     none; over IPv6 receivers drop that
+//     yes              true      complete
+//     yes              false     wrong
+//     no               true      the seed, which is wrong
+//
+//   - A packet of one segment. Its payload must be more than GSOSize, or the frame
+//     neither counts as GSO nor as ordinary: a TAP that it leaves at fails to read it,
+//     with EINVAL, and nobody finishes the outer checksum. Write it without tunnel
+//     GSO, and over IPv6 finish its outer checksum with [FinishOuterChecksum].
+//
+// A device that it leaves by takes the frame whole if it can, and with
+// VNetTunnelCsum if it can do that too (0x80 and 0x100 of TUNSETOFFLOAD; a veth can
+// both); otherwise the kernel cuts. In a whole frame the outer checksum is the seed
+// still. In segments that are left with a partial inner checksum the outer one is
+// complete, that is right as soon as the inner one is.
 func (h VNetHdr) PutTunnel(b []byte, outerTransport, innerNetwork int) {
 	b = b[:VNetTunnelHdrLen]
 	clear(b[VNetHdrLen:])
