@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"weft/encap"
 )
 
 // OffloadSocket is a UDP socket as an underlay port that sends and receives runs of
@@ -49,7 +51,7 @@ func (s *OffloadSocket) ReadBatch(r *Ring) error {
 			p.Truncated = n > len(p.Space())
 			n = min(n, len(p.Space()))
 			size := s.readControl(p, r.io.control())
-			if size <= 0 || n <= size {
+			if size <= 0 || n <= size || superpacket(p, n, size) {
 				r.Commit(n)
 				continue
 			}
@@ -62,6 +64,18 @@ func (s *OffloadSocket) ReadBatch(r *Ring) error {
 			return fmt.Errorf("receive on udp %v: %w", s.local, errno)
 		}
 	}
+}
+
+// superpacket says whether the n bytes in the slot, which came with UDP_GRO's segment size, are
+// no batch of datagrams but one that holds an inner UDP superpacket: on a virtual wire
+// tunnel GSO arrives so. An inner packet is never longer than its datagram.
+func superpacket(p *Packet, n, size int) bool {
+	in, err := encap.ParseInner(p.Space()[:n])
+	if err != nil || in.TotalLen <= size || in.Proto != encap.ProtoUDP || in.L4 == 0 {
+		return false
+	}
+	p.segSize, p.partial, p.csumStart, p.csumOffset = size, true, in.L4, encap.ChecksumOffsetUDP
+	return true
 }
 
 // WriteBatch implements Port, in runs.
