@@ -152,84 +152,87 @@ type Frame struct {
 // headers are not; a UDP length that is not that of the IP payload, unlike
 // [ParseOuter], which allows it to be less; 4-in-6 addresses, and UDP over IPv6
 // without checksum.
-func ParseFrame(b []byte) (Frame, error) {
+func ParseFrame(b []byte) (f Frame, err error) {
 	if len(b) < EthernetLen {
 		return Frame{}, ErrShort
 	}
 	switch binary.BigEndian.Uint16(b[12:]) {
 	case EtherTypeIPv4:
-		return parseFrame4(b)
+		err = f.parse4(b)
 	case EtherTypeIPv6:
-		return parseFrame6(b)
+		err = f.parse6(b)
+	default:
+		err = errFrameType
 	}
-	return Frame{}, errFrameType
+	if err != nil {
+		return Frame{}, err
+	}
+	return f, nil
 }
 
-func parseFrame4(b []byte) (Frame, error) {
+func (f *Frame) parse4(b []byte) error {
 	ip := b[EthernetLen:]
 	if len(ip) < IPv4Len {
-		return Frame{}, ErrShort
+		return ErrShort
 	}
 	hlen := int(ip[0]&0xf) * 4
 	total := int(binary.BigEndian.Uint16(ip[2:]))
 	switch {
 	case ip[0]>>4 != 4:
-		return Frame{}, errFrameType
+		return errFrameType
 	case hlen < IPv4Len:
-		return Frame{}, errIHL
+		return errIHL
 	case total < hlen:
-		return Frame{}, errTotalLen
+		return errTotalLen
 	case total > len(ip):
-		return Frame{}, ErrShort
+		return ErrShort
 	case Checksum(ip[:hlen]) != 0:
-		return Frame{}, errOuterHeader
+		return errOuterHeader
 	case binary.BigEndian.Uint16(ip[6:])&(flagMF|fragOffset) != 0:
-		return Frame{}, errOuterFragment
+		return errOuterFragment
 	case ip[9] != ProtoUDP:
-		return Frame{}, errOuterProto
+		return errOuterProto
 	}
-	f := Frame{Version: 4, ECN: ECN(ip[1] & 3), L4: EthernetLen + hlen, To: EthernetLen + total}
-	src, dst := netip.AddrFrom4([4]byte(ip[12:16])), netip.AddrFrom4([4]byte(ip[16:20]))
-	return f.udp(b, src, dst)
+	f.Version, f.ECN = 4, ECN(ip[1]&3)
+	f.L4, f.To = EthernetLen+hlen, EthernetLen+total
+	return f.udp(b, netip.AddrFrom4([4]byte(ip[12:16])), netip.AddrFrom4([4]byte(ip[16:20])))
 }
 
-func parseFrame6(b []byte) (Frame, error) {
+func (f *Frame) parse6(b []byte) error {
 	ip := b[EthernetLen:]
 	if len(ip) < IPv6Len {
-		return Frame{}, ErrShort
+		return ErrShort
 	}
 	total := IPv6Len + int(binary.BigEndian.Uint16(ip[4:]))
 	switch {
 	case ip[0]>>4 != 6:
-		return Frame{}, errFrameType
+		return errFrameType
 	case total > len(ip):
-		return Frame{}, ErrShort
+		return ErrShort
 	case ip[6] != ProtoUDP:
-		return Frame{}, errOuterProto
+		return errOuterProto
 	}
 	src, dst := netip.AddrFrom16([16]byte(ip[8:24])), netip.AddrFrom16([16]byte(ip[24:40]))
 	if !sameFamily(src, dst) {
-		return Frame{}, errOuterFamily
+		return errOuterFamily
 	}
-	f := Frame{Version: 6, ECN: ECN(ip[1] >> 4 & 3), L4: EthernetLen + IPv6Len, To: EthernetLen + total}
+	f.Version, f.ECN = 6, ECN(ip[1]>>4&3)
+	f.L4, f.To = EthernetLen+IPv6Len, EthernetLen+total
 	return f.udp(b, src, dst)
 }
 
 // udp reads the UDP header at f.L4 of a packet that ends at f.To.
-func (f Frame) udp(b []byte, src, dst netip.Addr) (Frame, error) {
+func (f *Frame) udp(b []byte, src, dst netip.Addr) error {
 	udp := b[f.L4:f.To]
-	if len(udp) < UDPLen {
-		return Frame{}, errFrameUDP
+	if len(udp) < UDPLen || int(binary.BigEndian.Uint16(udp[4:])) != len(udp) {
+		return errFrameUDP
+	}
+	f.Checksum = udp[6]|udp[7] != 0
+	if f.Version == 6 && !f.Checksum {
+		return errUDPZero
 	}
 	f.From = f.L4 + UDPLen
-	f.Checksum = udp[6]|udp[7] != 0
-	switch {
-	case int(binary.BigEndian.Uint16(udp[4:])) != len(udp):
-		return Frame{}, errFrameUDP
-	case f.Version == 6 && !f.Checksum:
-		return Frame{}, errUDPZero
-	}
 	f.Src = netip.AddrPortFrom(src, binary.BigEndian.Uint16(udp[0:]))
 	f.Dst = netip.AddrPortFrom(dst, binary.BigEndian.Uint16(udp[2:]))
-	return f, nil
+	return nil
 }
