@@ -69,7 +69,7 @@ func TestNoAllocations(t *testing.T) {
 		"PutTunnel":             func() { VNetHdr{}.PutTunnel(dst[:24], 54, 62) },
 		"FinishOuterChecksum":   func() { FinishOuterChecksum(frame6, 54, 62, 16) },
 		"NextPacked":            func() { _, _ = NextPacked(tcp4, 1440); _, _ = NextPacked(tcp4, 0); _, _ = NextPacked(tcp4, 9999) },
-		"Padding":               func() { Padding(1400) },
+		"Padding":               func() { _ = Padding(1400) },
 		"FlowHash":              func() { FlowHash(tcp4, in4); FlowHash(tcp6, in6); FlowHash(nil, in6) },
 		"InnerMTU":              func() { InnerMTU(FormatVXLAN, 1500, true) },
 	} {
