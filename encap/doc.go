@@ -38,8 +38,9 @@
 //
 // A datagram of format ip may hold more than one inner packet, each delimited by
 // its own length, and zeros behind the last, so that datagrams of one size can share
-// a superframe. [NextPacked] takes them apart, [Padding] has the zeros. Other
-// implementations send one packet and read only the first.
+// a superframe. [NextPacked] takes them apart, [Padding] has the zeros. It is for
+// peers that are known to read it: flannel's udp backend hands a datagram to the
+// kernel as one packet, of which all but the first is lost.
 //
 // # Headroom
 //
