@@ -17,7 +17,7 @@ type Flow struct {
 
 // NewFlow opens both ends. The caller closes it.
 func NewFlow(from, to probe.Endpoint, t Traffic, mode ReceiveMode) (*Flow, error) {
-	r, err := NewReceiver(to, 0, mode, t.largest())
+	r, err := NewReceiver(to, 0, mode, t.Largest())
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func NewSender(from probe.Endpoint, to netip.AddrPort, t Traffic) (s *Sender, er
 	if err := t.Check(); err != nil {
 		return nil, fmt.Errorf("%s sends: %w", from.Name, err)
 	}
-	s = &Sender{name: fmt.Sprintf("%s to %s", from.Name, to), mode: t.Mode, shots: t.sequence(), size: t.largest()}
+	s = &Sender{name: fmt.Sprintf("%s to %s", from.Name, to), mode: t.Mode, shots: t.sequence(), size: t.Largest()}
 	s.burst = min(burst, MaxPayload/s.size)
 	s.b = make([]byte, s.size*s.burst)
 	s.mmsg = messages(s.b[:s.size], s.size, s.burst)

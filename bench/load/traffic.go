@@ -104,8 +104,8 @@ func (t Traffic) Check() error {
 	return nil
 }
 
-// largest is the largest payload.
-func (t Traffic) largest() (n int) {
+// Largest is the largest payload.
+func (t Traffic) Largest() (n int) {
 	for _, p := range t.Payloads {
 		n = max(n, p)
 	}

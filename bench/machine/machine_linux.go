@@ -35,7 +35,7 @@ func Look() (w Watch, err error) {
 	}
 	w.Machine = report.Machine{
 		Hostname: unix.ByteSliceToString(u.Nodename[:]), Kernel: unix.ByteSliceToString(u.Release[:]),
-		CPUs: runtime.NumCPU(), Model: model(string(info)), Go: runtime.Version(), Privilege: privilege(),
+		CPUs: runtime.NumCPU(), Model: model(string(info)), Go: runtime.Version(), Privilege: privilege(), Boot: BootID(),
 	}
 	if w.LoadBefore, err = loadavg(); err != nil {
 		return w, err
@@ -59,6 +59,16 @@ func (w Watch) Since() (report.Machine, error) {
 	whole := time.Since(w.at).Seconds() * float64(m.CPUs)
 	m.Busy, m.Stolen = min(cpu.Machine.Seconds()/whole, 1), min(cpu.Stolen.Seconds()/whole, 1)
 	return m, nil
+}
+
+// BootID is the same for two processes of one machine, in whatever namespaces they are;
+// empty if it cannot be read.
+func BootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
 }
 
 func loadavg() (string, error) {

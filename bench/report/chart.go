@@ -13,9 +13,9 @@ import (
 // A chart's coordinates: SVG units, which are about a pixel on a telephone.
 const (
 	chartWidth  = 440.0
-	chartHeight = 280.0
+	chartHeight = 288.0
 	left, right = 52.0, 12.0
-	top, bottom = 22.0, 44.0
+	top, bottom = 30.0, 44.0
 )
 
 // axis maps values to positions. With log set it is logarithmic, and what is not positive is at its end.
@@ -148,8 +148,11 @@ func draw(x, y axis, curves []curve, label string) template.HTML {
 		fmt.Fprintf(&b, `<path class="axis" d="M%g %.1fH%g"/><text x="%g" y="%.1f" text-anchor="end">%s</text>`, left, at, chartWidth-right, left-7, at+4, html.EscapeString(t.label))
 	}
 	for _, t := range x.ticks {
-		at := x.x(t.at)
-		fmt.Fprintf(&b, `<path class="axis" d="M%.1f %gv5"/><text x="%.1f" y="%g" text-anchor="middle">%s</text>`, at, base, at, base+18, html.EscapeString(t.label))
+		at, anchor := x.x(t.at), "middle"
+		if at > chartWidth-right-20 && len(t.label) > 4 {
+			anchor = "end" // else it would be cut off
+		}
+		fmt.Fprintf(&b, `<path class="axis" d="M%.1f %gv5"/><text x="%.1f" y="%g" text-anchor="%s">%s</text>`, at, base, at, base+18, anchor, html.EscapeString(t.label))
 	}
 	fmt.Fprintf(&b, `<text x="4" y="12">%s</text><text x="%g" y="%g" text-anchor="end">%s</text>`, html.EscapeString(y.title), chartWidth-right, chartHeight-6, html.EscapeString(x.title))
 	for _, c := range curves {

@@ -58,6 +58,8 @@ type Machine struct {
 	Go       string `json:"go_version"`
 	// Privilege is "as root" or "in a user namespace", where socket buffers are smaller.
 	Privilege string `json:"privilege"`
+	// Boot is the same for two ends on one machine.
+	Boot string `json:"boot_id,omitempty"`
 	// LoadBefore and LoadAfter are /proc/loadavg at the beginning and at the end.
 	LoadBefore string `json:"load_average_before,omitempty"`
 	LoadAfter  string `json:"load_average_after,omitempty"`

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"weft/bench/histogram"
@@ -60,12 +61,46 @@ func columns(h *histogram.Histogram) (l []point) {
 	return l
 }
 
-// latencyCards are two charts and a table of one placement.
-func (d *Document) latencyCards(m *Measure) []card {
+// latencyCards are two charts for each placement, and a table of all.
+func (d *Document) latencyCards() (l []card) {
+	table := &grid{Head: []string{"ends", "rung", "p50", "p90", "p99", "p99.9", "longest", "round trips"}}
+	for i := range d.Measures {
+		if m := &d.Measures[i]; m.Kind == PingPong {
+			l = append(l, d.latencyCharts(m)...)
+			table.Rows = append(table.Rows, latencyRows(m)...)
+		}
+	}
+	if len(table.Rows) > 0 {
+		l = append(l, card{Title: "Round trips in microseconds", Table: table, Wide: true})
+	}
+	return l
+}
+
+// placement is where the ends ran, for people.
+func placement(m *Measure) string {
+	if m.Placement == "any" {
+		return "not pinned"
+	}
+	return "pinned to CPUs " + strings.ReplaceAll(m.Placement, ",", " and ")
+}
+
+func latencyRows(m *Measure) (rows [][]string) {
+	for _, r := range m.Results {
+		if h := r.RoundTrips; h != nil && h.Count() > 0 {
+			row := []string{placement(m), r.Rung}
+			for _, q := range []float64{0.5, 0.9, 0.99, 0.999} {
+				row = append(row, figure(microseconds(h.Quantile(q))))
+			}
+			rows = append(rows, append(row, figure(microseconds(h.Max())), fmt.Sprint(h.Count())))
+		}
+	}
+	return rows
+}
+
+func (d *Document) latencyCharts(m *Measure) []card {
 	var tails, bodies []curve
-	rows := [][]string{}
 	low, high := math.Inf(1), 0.0
-	for i, r := range m.Results {
+	for _, r := range m.Results {
 		h := r.RoundTrips
 		if h == nil || h.Count() == 0 {
 			continue
@@ -73,31 +108,22 @@ func (d *Document) latencyCards(m *Measure) []card {
 		look := d.lookOf(r.Rung)
 		tails = append(tails, curve{rung: r.Rung, look: look, points: percentiles(h)})
 		bodies = append(bodies, curve{rung: r.Rung, look: look, points: columns(h), area: true})
-		low, high = min(low, microseconds(h.Min())), max(high, microseconds(h.Quantile(0.998)))
-		row := []string{m.Results[i].Rung}
-		for _, q := range []float64{0.5, 0.9, 0.99, 0.999} {
-			row = append(row, figure(microseconds(h.Quantile(q))))
-		}
-		rows = append(rows, append(row, figure(microseconds(h.Max())), fmt.Sprint(h.Count())))
+		low, high = min(low, microseconds(h.Quantile(0.001))), max(high, microseconds(h.Quantile(0.998)))
 	}
 	if len(tails) == 0 {
 		return nil
 	}
-	where := "ends wherever the kernel puts them"
-	if m.Placement != "any" {
-		where = "ends pinned to CPUs " + m.Placement
-	}
-	slowest := most(tails, func(p point) float64 { return p.y })
-	y := linear(most(bodies, func(p point) float64 { return p.y }), "% of the round trips")
+	where := placement(m)
+	slowest := max(most(tails, func(p point) float64 { return p.y }), high)
 	x := logarithmic(low*0.9, high*1.1, "round trip, microseconds, logarithmic")
 	for i := range bodies {
 		bodies[i].points = within(bodies[i].points, x)
 	}
+	y := linear(most(bodies, func(p point) float64 { return p.y }), "% of the round trips")
 	return []card{
-		{Title: "Histogram: " + where, Legend: legend(bodies), Chart: draw(x, y, bodies, "Histogram of round trips, "+where)},
-		{Title: "Percentiles: " + where, Legend: legend(tails), Chart: draw(percentileAxis(tails),
-			logarithmic(low*0.9, slowest*1.1, "microseconds, logarithmic"), tails, "Percentiles of round trips, "+where)},
-		{Title: "Microseconds: " + where, Table: &grid{[]string{"rung", "p50", "p90", "p99", "p99.9", "longest", "measured"}, rows}},
+		{Title: "Histogram, ends " + where, Legend: legend(bodies), Chart: draw(x, y, bodies, "Histogram of round trips, ends "+where)},
+		{Title: "Percentiles, ends " + where, Legend: legend(tails), Chart: draw(percentileAxis(tails),
+			logarithmic(low*0.9, slowest*1.1, "microseconds, logarithmic"), tails, "Percentiles of round trips, ends "+where)},
 	}
 }
 

@@ -47,6 +47,8 @@ type card struct {
 	Legend []legendEntry
 	Chart  template.HTML
 	Table  *grid
+	// Wide takes the whole width.
+	Wide bool
 }
 
 type grid struct {
@@ -63,6 +65,8 @@ type legendEntry struct {
 type bar struct {
 	Name, About, Colour, Value, Also    string
 	Width, Part, Reference, Low, Spread float64
+	// Cut says that the bar is longer than is shown.
+	Cut bool
 }
 
 type figureRow struct{ Measure, Rung, Median, Range, Ratio, RatioRange, Also string }
@@ -109,11 +113,14 @@ func legend(curves []curve) (l []legendEntry) {
 	return l
 }
 
-// glance has a row for each measure.
+// glance has a row for each measure; of the frame sizes only the smallest and the largest.
 func (d *Document) glance() (rows []glanceRow) {
 	for i := range d.Measures {
 		m := &d.Measures[i]
-		row := glanceRow{Title: m.Title, Unit: unitInWords(m.Results[0].Figures[0])}
+		if d.between(m) {
+			continue
+		}
+		row := glanceRow{Title: m.Title, Unit: inWords(m.Results[0].Figures[0].Unit)}
 		for _, rung := range d.Rungs {
 			r := m.Result(rung.Name)
 			if r == nil {
@@ -151,8 +158,28 @@ func verdict(ratio float64, moreIsBetter bool) (text, class string) {
 	return "▼ " + text, "worst"
 }
 
-// unitInWords is the figure's name, which has the unit.
-func unitInWords(f Figure) string { return strings.ReplaceAll(f.Name, "_", " ") }
+// between says whether there is a measure of the kind with smaller frames, and one with larger ones.
+func (d *Document) between(m *Measure) bool {
+	smaller, larger := false, false
+	for _, o := range d.Measures {
+		smaller = smaller || o.Kind == m.Kind && o.Frame < m.Frame
+		larger = larger || o.Kind == m.Kind && o.Frame > m.Frame
+	}
+	return smaller && larger
+}
+
+// inWords is a unit of benchstat's for people.
+func inWords(unit string) string {
+	switch unit {
+	case "kpackets/s":
+		return "thousand packets a second"
+	case "us-rtt-p50":
+		return "microseconds, median round trip"
+	case "MiB-resident":
+		return "MiB resident"
+	}
+	return unit
+}
 
 func (d *Document) figureRows() (rows []figureRow) {
 	for i := range d.Measures {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 )
 
 // sections are the page's plots, kind by kind; a kind that was not measured has none.
@@ -20,13 +21,7 @@ func (d *Document) sections() (l []section) {
 		d.barCards("delivered_kilopackets_per_second", "", Packets, Mixed)})
 	add(section{"frames", "Packet rate by frame size", "Datagrams of one flow, in the manner of RFC 2544. Sizes are of Ethernet frames on the pod's link with check sequence; on the axis they are evenly spaced. Vertical strokes reach from the lowest to the highest round.",
 		d.frameCards()})
-	var latency []card
-	for i := range d.Measures {
-		if m := &d.Measures[i]; m.Kind == PingPong {
-			latency = append(latency, d.latencyCards(m)...)
-		}
-	}
-	add(section{"latency", "Latency", "Round trips of a small message on one TCP connection, one at a time, of all rounds together. A virtual machine's figures depend on whether a CPU slept when it was woken.", latency})
+	add(section{"latency", "Latency", "Round trips of a small message on one TCP connection, one at a time, of all rounds together. A virtual machine's figures depend on whether a CPU slept when it was woken.", d.latencyCards()})
 	add(section{"cpu", "Processor time", "Of the whole machine for 10⁹ bytes of TCP payload, both ends included; hatched is what weftd's processes used of it. Less is better.",
 		d.barCards("cpu_seconds_per_gigabyte", "weftd_cpu_seconds_per_gigabyte", TCP)})
 	add(section{"memory", "Memory", "Resident in the weftd of the receiving node, which has no store inside, after the round's load.", d.barCards("resident_mebibytes", "", Memory)})
@@ -48,6 +43,9 @@ func (d *Document) barCards(name, part string, kinds ...Kind) (l []card) {
 	return l
 }
 
+// farthest is how many times the reference a chart of bars shows at most.
+const farthest = 4
+
 func (d *Document) bars(m *Measure, name, part string) (l []bar) {
 	scale, reference := 0.0, 0.0
 	for i := range m.Results {
@@ -61,7 +59,11 @@ func (d *Document) bars(m *Measure, name, part string) (l []bar) {
 	if scale == 0 {
 		return nil
 	}
-	percent := func(v float64) float64 { return 100 * v / scale }
+	// One rung that is far off would leave nothing to see of the others.
+	if limit := farthest * reference; reference > 0 {
+		scale = min(scale, limit)
+	}
+	percent := func(v float64) float64 { return min(100*v/scale, 100) }
 	for _, rung := range d.Rungs {
 		r := m.Result(rung.Name)
 		if r == nil || r.Figure(name) == nil {
@@ -70,7 +72,8 @@ func (d *Document) bars(m *Measure, name, part string) (l []bar) {
 		f := r.Figure(name)
 		b := bar{
 			Name: rung.Name, About: rung.About, Colour: d.lookOf(rung.Name).Colour, Value: figure(f.Median) + " " + f.Unit,
-			Width: percent(f.Median), Reference: percent(reference), Low: percent(f.Min), Spread: percent(f.Max - f.Min),
+			Width: percent(f.Median), Reference: percent(reference), Low: percent(f.Min), Spread: percent(f.Max) - percent(f.Min),
+			Cut: f.Median > scale,
 		}
 		if len(f.Rounds) > 1 {
 			b.Also = fmt.Sprintf("(%s – %s)", figure(f.Min), figure(f.Max))
@@ -103,18 +106,28 @@ func (d *Document) frameCards() (l []card) {
 		if len(all) == 0 {
 			continue
 		}
-		for _, f := range []struct{ name, what string }{
-			{"delivered_kilopackets_per_second", fmt.Sprintf("less than %g %% lost", 100*d.Settings.LossLimit)},
-			{"lossless_kilopackets_per_second", "nothing lost"},
-		} {
-			title := fmt.Sprintf("One flow, %s, %s", k.what, f.what)
-			if curves := d.frameCurves(all, f.name); len(curves) > 0 {
-				l = append(l, card{Title: title, Legend: legend(curves), Chart: draw(frameAxis(all),
-					linear(most(curves, func(p point) float64 { return max(p.y, p.high) }), "thousand packets a second"), curves, title+", by frame size")})
-			}
+		within := fmt.Sprintf("less than %g %% lost", 100*d.Settings.LossLimit)
+		lossy, lossless := d.frameCurves(all, "delivered_kilopackets_per_second"), d.frameCurves(all, "lossless_kilopackets_per_second")
+		if same(lossy, lossless) {
+			l = append(l, frameCard(all, lossy, fmt.Sprintf("One flow, %s, %s (and no less with nothing lost)", k.what, within)))
+			continue
 		}
+		l = append(l, frameCard(all, lossy, fmt.Sprintf("One flow, %s, %s", k.what, within)),
+			frameCard(all, lossless, fmt.Sprintf("One flow, %s, nothing lost", k.what)))
 	}
 	return l
+}
+
+func frameCard(all []*Measure, curves []curve, title string) card {
+	y := linear(most(curves, func(p point) float64 { return max(p.y, p.high) }), "thousand packets a second")
+	return card{Title: title, Legend: legend(curves), Chart: draw(frameAxis(all), y, curves, title+", by frame size")}
+}
+
+// same says whether the medians are.
+func same(a, b []curve) bool {
+	return slices.EqualFunc(a, b, func(a, b curve) bool {
+		return slices.EqualFunc(a.points, b.points, func(a, b point) bool { return a.y == b.y })
+	})
 }
 
 // frameAxis spaces the sizes evenly: their logarithms would crowd the large ones.
