@@ -60,7 +60,8 @@ func (r *Raw) transmit(ring *Ring, from, to, n, size int) unix.Errno {
 // whole implements wire: the superpacket gets its outer headers in place and leaves by the
 // TAP, to be cut where the kernel's own tunnels are.
 func (r *Raw) whole(ring *Ring, p *Packet) bool {
-	if r.tap == nil || !r.tap.use.Load() || !r.tunnel.on() || !p.partial || p.off != Headroom {
+	// A packet of one segment is no superpacket, and a TAP that it met on its way would refuse it.
+	if r.tap == nil || !r.tap.use.Load() || !r.tunnel.on() || !p.partial || p.segments < 2 || p.off != Headroom {
 		return false
 	}
 	h := r.hop(ring, p.Outer.Addr())
