@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,11 +56,48 @@ func (r Rung) raise(ctx context.Context, daemon string, say func(string)) (*bed,
 	b := &bed{rung: r, lab: l, close: l.Close}
 	pods := l.Pods()
 	b.from, b.to, b.mtu = pods[0].Endpoint(4), pods[1].Endpoint(4), min(pods[0].Node.Net.MTU, pods[1].Node.Net.MTU)
-	if err := lab.Reach(ctx, b.from, b.to.Addr); err != nil {
+	err = lab.Reach(ctx, b.from, b.to.Addr)
+	if err == nil && r.way == weftd {
+		err = b.isThatPath(ctx)
+	}
+	if err != nil {
 		b.close()
 		return nil, fmt.Errorf("rung %s: %w", r.Name, err)
 	}
 	return b, nil
+}
+
+// isThatPath asks the daemons which path they took: a weftd that has to may take a slower
+// one than it was told, and a figure must not have the wrong name.
+func (b *bed) isThatPath(ctx context.Context) error {
+	for _, n := range b.lab.Nodes() {
+		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", n.ControlSocket)
+		}
+		client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weftd/v1/status", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return fmt.Errorf("%s: ask for its path: %w", n.Name, err)
+		}
+		var status struct {
+			Backend struct {
+				Path  string   `json:"path"`
+				Notes []string `json:"notes"`
+			} `json:"backend"`
+		}
+		err = errors.Join(json.NewDecoder(resp.Body).Decode(&status), resp.Body.Close())
+		if err != nil {
+			return fmt.Errorf("%s: read its path: %w", n.Name, err)
+		}
+		if got := status.Backend.Path; got != b.rung.Name {
+			return fmt.Errorf("%s took path %q: %s", n.Name, got, strings.Join(status.Backend.Notes, "; "))
+		}
+	}
+	return nil
 }
 
 // logOf is the end of the log that belongs to a node's fault.

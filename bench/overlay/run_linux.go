@@ -45,7 +45,7 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 		return report.New(), err
 	}
 	defer os.RemoveAll(dir)
-	if c.Weftd == "" && slices.ContainsFunc(rungs, func(r Rung) bool { return r.way == weftd }) {
+	if c.Weftd == "" && c.NeedsWeftd() {
 		if c.Weftd, err = build(ctx, dir); err != nil {
 			return report.New(), err
 		}

@@ -35,6 +35,7 @@ func Rungs() []Rung {
 		{Reference, "the kernel's vxlan, set up by hand", vxlan},
 		{"portable", "weftd, path portable: TUN and UDP socket, a packet at a time", weftd},
 		{"socket", "weftd, path socket: TUN and UDP socket with the kernel's offloads", weftd},
+		{"raw", "weftd, path raw: frames in and out past the IP stack, whole superpackets where the kernel can", weftd},
 	}
 }
 
@@ -57,4 +58,15 @@ func choose(names []string) (l []Rung, err error) {
 		faults = append(faults, fmt.Errorf("there is no rung %q: it is one of %s", n, strings.Join(all, ", ")))
 	}
 	return l, errors.Join(faults...)
+}
+
+// NeedsWeftd says whether weftd carries packets for one of the rungs.
+func (c Config) NeedsWeftd() bool {
+	rungs, _ := choose(c.Rungs)
+	for _, r := range rungs {
+		if r.way == weftd {
+			return true
+		}
+	}
+	return false
 }

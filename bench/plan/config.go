@@ -38,11 +38,11 @@ type Config struct {
 // Standard frame sizes, from RFC 2544, section 9.1.
 func Standard() []int { return []int{64, 128, 256, 512, 1024, 1280, 1518} }
 
-// Default takes two to three minutes with five paths.
+// Default takes two to three minutes with six paths.
 func Default() Config {
 	return Config{
-		Rounds: 3, SweepRounds: 1, TCP: 600 * time.Millisecond, WarmUp: 200 * time.Millisecond, Trial: 100 * time.Millisecond, Ping: 300 * time.Millisecond,
-		Size: 64, Frames: []int{64, 512, 1518}, Receive: load.Drain, Loss: 0.005, Kinds: report.Kinds(),
+		Rounds: 3, SweepRounds: 1, TCP: 800 * time.Millisecond, WarmUp: 200 * time.Millisecond, Trial: 150 * time.Millisecond, Ping: 400 * time.Millisecond,
+		Size: 64, Frames: Standard(), Receive: load.Drain, Loss: 0.005, Kinds: report.Kinds(),
 	}
 }
 
@@ -55,12 +55,11 @@ func Quick() Config {
 	return c
 }
 
-// Full has every frame size, and rounds enough for a median that stays.
+// Full has rounds enough, and long enough, for a median that stays.
 func Full() Config {
 	c := Default()
-	c.Rounds, c.SweepRounds = 7, 3
-	c.TCP, c.WarmUp, c.Trial, c.Ping = 2*time.Second, 300*time.Millisecond, 200*time.Millisecond, time.Second
-	c.Frames = Standard()
+	c.Rounds, c.SweepRounds = 11, 5
+	c.TCP, c.WarmUp, c.Trial, c.Ping = 2*time.Second, 300*time.Millisecond, 300*time.Millisecond, time.Second
 	return c
 }
 

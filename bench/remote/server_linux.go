@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -18,8 +19,10 @@ import (
 type Options struct {
 	// Token, if not empty, is what a client has to know.
 	Token string
-	// Once ends the server after the first session.
+	// Once ends the server after the first session. Wait, if not 0, ends it when no session
+	// has begun until then.
 	Once bool
+	Wait time.Duration
 	// MaxRate bounds what a client can ask the server to send, in packets a second; 2 million
 	// by default. MaxDuration bounds one measurement, 60 s by default; MaxSession all of them, 2 h.
 	MaxRate                 float64
@@ -71,6 +74,12 @@ var errServed = errors.New("the session has ended")
 func (s *Server) Serve(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	wait := s.o.Wait
+	if wait <= 0 {
+		wait = math.MaxInt64
+	}
+	waiting := time.AfterFunc(wait, func() { end(fmt.Errorf("nobody came for %s", wait)) })
+	defer waiting.Stop()
 	stop := context.AfterFunc(ctx, func() { _ = s.l.Close() })
 	defer stop()
 	var wg sync.WaitGroup
@@ -79,10 +88,12 @@ func (s *Server) Serve(ctx context.Context) error {
 	for {
 		c, err := s.l.AcceptTCP()
 		if err != nil {
-			if cause := context.Cause(ctx); errors.Is(cause, errServed) || errors.Is(cause, context.Canceled) {
+			switch cause := context.Cause(ctx); {
+			case errors.Is(cause, errServed), errors.Is(cause, context.Canceled):
 				return nil
-			}
-			if errors.Is(err, net.ErrClosed) {
+			case cause != nil:
+				return cause
+			case errors.Is(err, net.ErrClosed):
 				return err
 			}
 			select { // out of descriptors, or the like
@@ -100,7 +111,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		wg.Go(func() {
 			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 			defer stop()
-			served := s.answer(ctx, c, sync.OnceFunc(func() { <-greeting }))
+			served := s.answer(ctx, c, sync.OnceFunc(func() { <-greeting }), waiting)
 			if served && s.o.Once {
 				end(errServed)
 			}
@@ -110,7 +121,7 @@ func (s *Server) Serve(ctx context.Context) error {
 
 // answer serves one connection and says whether it was a session. greeted is called when
 // the client has said who it is, or gone.
-func (s *Server) answer(ctx context.Context, c *net.TCPConn, greeted func()) (served bool) {
+func (s *Server) answer(ctx context.Context, c *net.TCPConn, greeted func(), waiting *time.Timer) (served bool) {
 	defer c.Close()
 	defer greeted()
 	_ = c.SetDeadline(time.Now().Add(greetTime))
@@ -150,6 +161,7 @@ func (s *Server) answer(ctx context.Context, c *net.TCPConn, greeted func()) (se
 		return false
 	}
 	greeted()
+	waiting.Stop()
 	defer s.finish(ses)
 	s.o.Log.Info("session begins", "client", c.RemoteAddr())
 	err = ses.run(ctx, c, in, reply{Session: ses.name, Machine: &look.Machine})
