@@ -120,7 +120,7 @@ func (d *Document) glance() (rows []glanceRow) {
 		if d.between(m) {
 			continue
 		}
-		row := glanceRow{Title: m.Title, Unit: inWords(m.Results[0].Figures[0].Unit)}
+		row := glanceRow{Title: m.short(), Unit: inWords(m.Results[0].Figures[0].Unit)}
 		for _, rung := range d.Rungs {
 			r := m.Result(rung.Name)
 			if r == nil {
@@ -168,13 +168,34 @@ func (d *Document) between(m *Measure) bool {
 	return smaller && larger
 }
 
+// short is a title that leaves room for the columns.
+func (m *Measure) short() string {
+	super := ""
+	if m.Kind == Super || strings.Contains(m.Key, "send=segment") {
+		super = ", superpackets"
+	}
+	switch m.Kind {
+	case TCP:
+		return "TCP, " + plural(m.Streams, "stream")
+	case Packets:
+		return fmt.Sprintf("UDP, %d bytes%s", m.Payload, super)
+	case Mixed:
+		return "UDP, 1000 flows, mixed sizes"
+	case Frames, Super:
+		return fmt.Sprintf("UDP, frames of %d%s", m.Frame, super)
+	case PingPong:
+		return "TCP ping-pong, " + placement(m)
+	case Memory:
+		return "weftd’s memory"
+	}
+	return m.Title
+}
+
 // inWords is a unit of benchstat's for people.
 func inWords(unit string) string {
 	switch unit {
-	case "kpackets/s":
-		return "thousand packets a second"
 	case "us-rtt-p50":
-		return "microseconds, median round trip"
+		return "µs, median"
 	case "MiB-resident":
 		return "MiB resident"
 	}
