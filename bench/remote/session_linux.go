@@ -171,7 +171,7 @@ func (s *session) do(ctx context.Context, q request) (r reply, err error) {
 
 // receiving answers a request for the receiver.
 func (s *session) receiving(ctx context.Context, q request) (r reply, err error) {
-	switch q.Op { //nolint:exhaustive // do has the others
+	switch q.Op {
 	case opExpect:
 		s.receiver.Expect(q.Tag)
 	case opCount:
