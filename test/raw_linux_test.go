@@ -164,7 +164,7 @@ func byFrames(t *testing.T, from, to *lab.Pod, sent func() int, mac net.Hardware
 	t.Logf("frames from %s to %s after %v", from.Node.Name, mac, took.Round(time.Millisecond))
 }
 
-// What the README says of path raw: datagrams leave by the packet socket, past OUTPUT, and arrive past
+// Path raw passes the firewall of the host by: datagrams leave by the packet socket, past OUTPUT, and arrive past
 // INPUT, of which a rule that drops them shows nothing.
 func TestRawPassesTheFirewall(t *testing.T) {
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack)})
