@@ -156,8 +156,9 @@ func (k *Kernel) neighbours(index int) ([]neighbour, error) {
 		l, err := dump(func() (l [][]byte, err error) {
 			err = k.do(func() (err error) {
 				req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
-				req.AddRawData(append([]byte{family}, make([]byte, unix.SizeofNdMsg-1)...))
-				req.AddData(nl.NewRtAttr(unix.NDA_IFINDEX, nl.Uint32Attr(uint32(index))))
+				head := append([]byte{family}, make([]byte, unix.SizeofNdMsg-1)...)
+				// Raw data comes last in the message, so all of it is.
+				req.AddRawData(append(head, nl.NewRtAttr(unix.NDA_IFINDEX, nl.Uint32Attr(uint32(index))).Serialize()...))
 				l, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
 				return err
 			})

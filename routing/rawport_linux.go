@@ -153,6 +153,12 @@ func (p *plane) openRaw(s *socketPort, local netip.AddrPort, link string) error 
 // opened anew.
 func (p *plane) tend(s *socketPort, link string) bool {
 	f := s.frames
+	switch e, err := p.k.ether(link); {
+	case err != nil:
+		return true // until there is a link again
+	case e.index != f.link:
+		return false
+	}
 	if err := f.ingress.check(); err != nil {
 		p.log.Warn("ingress filter is gone, making it again", "cause", err)
 		if err := f.ingress.close(); err != nil {

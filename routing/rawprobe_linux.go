@@ -67,7 +67,11 @@ func probePacketSocket() error {
 // protected says which IPsec policy holds for datagrams of this host, nil if there is
 // none: frames would pass it by, and what is to be encrypted would leave in clear.
 func (k *Kernel) protected() error {
-	policies, err := dump(func() ([]netlink.XfrmPolicy, error) { return k.h.XfrmPolicyList(netlink.FAMILY_ALL) })
+	policies, err := dump(func() (l []netlink.XfrmPolicy, err error) {
+		// The handle has a socket for routing only: this opens one.
+		err = k.do(func() (err error) { l, err = k.h.XfrmPolicyList(netlink.FAMILY_ALL); return err })
+		return l, err
+	})
 	switch {
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ECONNREFUSED):
 		return nil // a kernel without IPsec

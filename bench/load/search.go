@@ -53,8 +53,13 @@ type search struct {
 func Search(limit float64, try func(rate float64) (Trial, error)) (best Trial, trials int, err error) {
 	s := &search{limit: limit, try: try}
 	pass, full, err := s.passes(0)
-	if err != nil || pass {
-		return s.best, s.trials, err // the sender is the limit
+	if err == nil && pass {
+		// The sender is the limit, and one short trial of it a poor sample: the better of two.
+		_, _, err = s.passes(0)
+		return s.best, s.trials, err
+	}
+	if err != nil {
+		return s.best, s.trials, err
 	}
 	if err := s.between(full.Delivered()*0.9, full.Offered()); err != nil {
 		return s.best, s.trials, err

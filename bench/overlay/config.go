@@ -24,7 +24,7 @@ type Config struct {
 }
 
 // ParseConfig reads words such as "rounds=9 tcp=3s rungs=vxlan,socket measures=tcp,packets".
-// The keys are those of Config in lower case. What is not said is as in Default, but with
+// The keys are those of Config in lower case; rungs and measures may be all. What is not said is as in Default, but with
 // more rounds and without the frame sizes, which are half of all the time. The error has
 // every fault.
 func ParseConfig(s string) (Config, error) {
@@ -80,8 +80,14 @@ func (c *Config) Set(key, value string) (err error) {
 	case "loss":
 		c.Loss, err = strconv.ParseFloat(value, 64)
 	case "rungs":
-		c.Rungs = strings.Split(value, ",")
+		if c.Rungs = nil; value != "all" {
+			c.Rungs = strings.Split(value, ",")
+		}
 	case "measures":
+		if value == "all" {
+			c.Kinds = report.Kinds()
+			break
+		}
 		c.Kinds = nil
 		for word := range strings.SplitSeq(value, ",") {
 			c.Kinds = append(c.Kinds, report.Kind(word))

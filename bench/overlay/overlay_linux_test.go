@@ -22,6 +22,9 @@ func TestParseConfig(t *testing.T) {
 	if c, err := ParseConfig(""); err != nil || len(c.Rungs) < 4 || c.Rounds < 3 || !slices.Contains(c.Kinds, report.Mixed) {
 		t.Errorf("default: %+v, %v", c, err)
 	}
+	if c, err := ParseConfig("rungs=all measures=all"); err != nil || len(c.Rungs) != 0 || !slices.Equal(c.Kinds, report.Kinds()) {
+		t.Errorf("all: %+v, %v", c, err)
+	}
 	_, err = ParseConfig("rounds=no trial=0s rungs=vlan measures=x nonsense=1 receive=never frames=1,no size=4")
 	for _, want := range []string{"rounds=no", "to be positive", `rung "vlan"`, `measure "x"`, "nonsense", "receive=never", "frame of 1", "frames=1,no", "size of 4"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -55,7 +58,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %d results, want 3", m.Key, len(m.Results))
 		}
 		for _, r := range m.Results {
-			if f := r.Figures[0]; f.Median <= 0 || len(f.Rounds) != 1 || r.Ratio == nil {
+			if f := r.Figures[0]; f.Median <= 0 || len(f.Rounds) != 1 || (r.Ratio == nil) != (r.Rung == "veth") {
 				t.Errorf("%s of %s: %+v, ratio %v", m.Key, r.Rung, f, r.Ratio)
 			}
 			if m.Kind == report.PingPong && r.RoundTrips.Count() == 0 {

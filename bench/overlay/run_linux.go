@@ -89,7 +89,7 @@ func notes(d *report.Document) []string {
 	}
 	for _, r := range d.Rungs {
 		if r.Name == "veth" {
-			l = append(l, "The rung veth is the generators' own ceiling, measured in the first round only.")
+			l = append(l, "The rung veth is the generators' own ceiling; it is measured in the first round only, and has no ratio.")
 		}
 	}
 	return l

@@ -81,7 +81,7 @@ func Run(ctx context.Context, c Config, paths []*Path, reference string, out Out
 	mtu, cpus := paths[0].MTU, paths[0].CPUs
 	for _, p := range paths {
 		mtu, cpus = min(mtu, p.MTU), min(cpus, p.CPUs)
-		d.Rungs = append(d.Rungs, report.Rung{Name: p.Name, About: p.About, MTU: p.MTU})
+		d.Rungs = append(d.Rungs, report.Rung{Name: p.Name, About: p.About, MTU: p.MTU, Once: p.Once})
 	}
 	all := c.measures(mtu, paths[0].IPv6, cpus)
 	for i := range all {

@@ -160,24 +160,29 @@ func (s *session) do(ctx context.Context, q request) (r reply, err error) {
 		return r, s.open(q)
 	case opSend:
 		return s.send(ctx, q)
+	case opExpect, opCount, opQuiet, opClose:
+		if s.receiver == nil {
+			return r, fmt.Errorf("%q before %q", q.Op, opOpen)
+		}
+		return s.receiving(ctx, q)
 	}
-	if s.receiver == nil {
-		return r, fmt.Errorf("%.20q before %q", q.Op, opOpen)
-	}
+	return r, fmt.Errorf("there is no request %.20q", q.Op)
+}
+
+// receiving answers a request for the receiver.
+func (s *session) receiving(ctx context.Context, q request) (r reply, err error) {
 	switch q.Op {
 	case opExpect:
 		s.receiver.Expect(q.Tag)
-		return r, nil
 	case opCount:
-		return reply{Count: s.receiver.Count()}, nil
+		r.Count = s.receiver.Count()
 	case opQuiet:
-		return r, s.receiver.Quiet(ctx)
-	case opClose:
-		err := s.receiver.Close()
+		err = s.receiver.Quiet(ctx)
+	default:
+		err = s.receiver.Close()
 		s.receiver = nil
-		return r, err
 	}
-	return r, fmt.Errorf("there is no request %.20q", q.Op)
+	return r, err
 }
 
 func (s *session) here() probe.Endpoint { return probe.Endpoint{Name: "server", Addr: s.local} }

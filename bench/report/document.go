@@ -86,6 +86,9 @@ type Rung struct {
 	About string `json:"about"`
 	// MTU is the largest IP packet that it takes whole.
 	MTU int `json:"mtu_bytes"`
+	// Once is set for a rung that is measured in the first round only: it stands beside the
+	// others, and has no ratios.
+	Once bool `json:"measured_once,omitempty"`
 }
 
 // Kind is what sort of thing a measure measures.
@@ -251,7 +254,7 @@ func (d *Document) Conclude() {
 // ratio is of one round. A reference of nothing has none.
 func (d *Document) ratio(m *Measure, r *Result, round int) (float64, bool) {
 	ref := m.Result(d.Reference)
-	if d.Reference == "" || ref == nil {
+	if d.Reference == "" || ref == nil || slices.ContainsFunc(d.Rungs, func(g Rung) bool { return g.Once && g.Name == r.Rung }) {
 		return 0, false
 	}
 	mine, theirs := r.Figures[0].Rounds, ref.Figures[0].Rounds

@@ -26,7 +26,7 @@ func percentiles(h *histogram.Histogram) (l []point) {
 // percentileAxis has its ticks at the shares that people ask for.
 func percentileAxis(curves []curve) axis {
 	a := axis{to: most(curves, func(p point) float64 { return p.x }), title: "of the round trips took no longer"}
-	for _, q := range []float64{0, 0.5, 0.9, 0.99, 0.999, 0.9999} {
+	for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999} {
 		if at := -math.Log10(1 - q); at <= a.to*1.001 {
 			a.ticks = append(a.ticks, tick{at, fmt.Sprintf("%g %%", q*100)})
 		}

@@ -24,7 +24,7 @@ type page struct {
 	Settings   string
 	Glance     []glanceRow
 	Sections   []section
-	All        []figureRow
+	All        []figureGroup
 }
 
 type glanceRow struct {
@@ -69,7 +69,13 @@ type bar struct {
 	Cut bool
 }
 
-type figureRow struct{ Measure, Rung, Median, Range, Ratio, RatioRange, Also string }
+// figureGroup is a measure's rows.
+type figureGroup struct {
+	Title, Key string
+	Rows       []figureRow
+}
+
+type figureRow struct{ Rung, Median, Range, Ratio, RatioRange, Also string }
 
 // WriteHTML writes the page. It needs nothing else: no script, no font, no network.
 func (d *Document) WriteHTML(w io.Writer) error {
@@ -83,7 +89,7 @@ func (d *Document) WriteHTML(w io.Writer) error {
 		Took: time.Duration(d.Seconds * float64(time.Second)).Round(time.Second).String(),
 		Settings: fmt.Sprintf("%s, the frame sizes in %d of them; TCP %g s, a trial of a packet rate %g s, a ping-pong %g s; a rate counts that lost less than %g %%",
 			plural(s.Rounds, "round"), s.SweepRounds, s.TCPSeconds, s.TrialSeconds, s.PingSeconds, 100*s.LossLimit),
-		Glance: d.glance(), Sections: d.sections(), All: d.figureRows(),
+		Glance: d.glance(), Sections: d.sections(), All: d.figureGroups(),
 	}
 	if err := t.Execute(w, p); err != nil {
 		return fmt.Errorf("write HTML: %w", err)
@@ -120,7 +126,7 @@ func (d *Document) glance() (rows []glanceRow) {
 		if d.between(m) {
 			continue
 		}
-		row := glanceRow{Title: m.Title, Unit: inWords(m.Results[0].Figures[0].Unit)}
+		row := glanceRow{Title: m.short(), Unit: inWords(m.Results[0].Figures[0].Unit)}
 		for _, rung := range d.Rungs {
 			r := m.Result(rung.Name)
 			if r == nil {
@@ -168,29 +174,46 @@ func (d *Document) between(m *Measure) bool {
 	return smaller && larger
 }
 
+// short is a title that leaves room for the columns.
+func (m *Measure) short() string {
+	super := ""
+	if m.Kind == Super || strings.Contains(m.Key, "send=segment") {
+		super = ", superpackets"
+	}
+	switch m.Kind {
+	case TCP:
+		return "TCP, " + plural(m.Streams, "stream")
+	case Packets:
+		return fmt.Sprintf("UDP, %d bytes%s", m.Payload, super)
+	case Mixed:
+		return "UDP, 1000 flows, mixed sizes"
+	case Frames, Super:
+		return fmt.Sprintf("UDP, frames of %d%s", m.Frame, super)
+	case PingPong:
+		return "TCP ping-pong, " + placement(m)
+	case Memory:
+		return "weftd’s memory"
+	}
+	return m.Title
+}
+
 // inWords is a unit of benchstat's for people.
 func inWords(unit string) string {
 	switch unit {
-	case "kpackets/s":
-		return "thousand packets a second"
 	case "us-rtt-p50":
-		return "microseconds, median round trip"
+		return "µs, median"
 	case "MiB-resident":
 		return "MiB resident"
 	}
 	return unit
 }
 
-func (d *Document) figureRows() (rows []figureRow) {
-	for i := range d.Measures {
-		m := &d.Measures[i]
-		for k := range m.Results {
-			r := &m.Results[k]
+func (d *Document) figureGroups() (groups []figureGroup) {
+	for _, m := range d.Measures {
+		g := figureGroup{Title: m.Title, Key: strings.TrimPrefix(m.Key, "measure=")}
+		for _, r := range m.Results {
 			f := r.Figures[0]
-			row := figureRow{
-				Measure: strings.TrimPrefix(m.Key, "measure="), Rung: r.Rung, Median: figure(f.Median) + " " + f.Unit,
-				Range: figure(f.Min) + " – " + figure(f.Max), Ratio: "–", RatioRange: "–",
-			}
+			row := figureRow{Rung: r.Rung, Median: figure(f.Median) + " " + f.Unit, Range: figure(f.Min) + " – " + figure(f.Max), Ratio: "–", RatioRange: "–"}
 			if r.Ratio != nil {
 				row.Ratio, row.RatioRange = fmt.Sprintf("%.2f", r.Ratio.Median), fmt.Sprintf("%.2f – %.2f", r.Ratio.Min, r.Ratio.Max)
 			}
@@ -199,8 +222,9 @@ func (d *Document) figureRows() (rows []figureRow) {
 				also = append(also, figure(f.Median)+" "+f.Unit)
 			}
 			row.Also = strings.Join(also, ", ")
-			rows = append(rows, row)
+			g.Rows = append(g.Rows, row)
 		}
+		groups = append(groups, g)
 	}
-	return rows
+	return groups
 }

@@ -79,10 +79,12 @@ func (d *Document) bars(m *Measure, name, part string) (l []bar) {
 			b.Also = fmt.Sprintf("(%s – %s)", figure(f.Min), figure(f.Max))
 		}
 		if r.Ratio != nil && name == r.Figures[0].Name && rung.Name != d.Reference {
-			b.Also += fmt.Sprintf(" · %.2f of %s", r.Ratio.Median, d.Reference)
+			b.Also += fmt.Sprintf(" · %.2f × %s", r.Ratio.Median, d.Reference)
 		}
 		if p := r.Figure(part); part != "" && p != nil {
-			b.Part = percent(min(p.Median, f.Median))
+			if !b.Cut {
+				b.Part = percent(min(p.Median, f.Median))
+			}
 			b.Also += fmt.Sprintf(" · weftd %s", figure(p.Median))
 		}
 		l = append(l, b)

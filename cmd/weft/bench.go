@@ -66,7 +66,7 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 			}
 			switch {
 			case f.lab != "":
-				return benchLab(cmd, f)
+				return benchLab(f)
 			case f.from != "":
 				return errors.New("--from goes with --lab: without a lab, this machine is the one end, and --to the other")
 			case f.to != "":

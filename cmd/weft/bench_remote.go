@@ -137,7 +137,7 @@ func benchTo(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
 }
 
 // benchLab runs both ends in a lab, by way of its holder, which alone can enter the hosts.
-func benchLab(cmd *cobra.Command, f benchFlags) error {
+func benchLab(f benchFlags) error {
 	if f.from == "" || f.to == "" {
 		return errors.New("--lab goes with --from and --to: two hosts of the lab, such as node1-pod1 and node2-pod1 (weft lab list)")
 	}
