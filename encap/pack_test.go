@@ -3,6 +3,7 @@ package encap
 import (
 	"bytes"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 )
@@ -44,7 +45,7 @@ func TestNextPacked(t *testing.T) {
 			t.Errorf("%s: %x, %v, want %v", name, got, err, c.err)
 		}
 	}
-	for n, want := range map[int]error{-1: ErrMalformed, 0: ErrMalformed, len(a): nil, len(a) + 1: ErrShort, 1 << 40: ErrShort} {
+	for n, want := range map[int]error{-1: ErrMalformed, 0: ErrMalformed, len(a): nil, len(a) + 1: ErrShort, math.MaxInt: ErrShort} {
 		if rest, err := NextPacked(a, n); !errors.Is(err, want) || rest != nil {
 			t.Errorf("packet of %d bytes: %x, %v, want %v", n, rest, err, want)
 		}

@@ -9,16 +9,6 @@ import (
 	"testing"
 )
 
-// command runs a program in the test's namespace.
-func command(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	out, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
 // onRaw is what path raw has in the kernel of this namespace, as other programs see it; nil
 // if it is all there.
 func onRaw(u *UDP, local string) error {
@@ -26,12 +16,12 @@ func onRaw(u *UDP, local string) error {
 	if st.Path != "raw" || !st.InPlace || len(st.Notes) > 0 {
 		return fmt.Errorf("path %s, in place %v, notes %q, error %q", st.Path, st.InPlace, st.Notes, st.LastError)
 	}
-	rules, err := exec.Command("nft", "list", "ruleset").CombinedOutput()
-	if err != nil || strings.Count(string(rules), "drop comment \"weft\"") != 1 || !strings.Contains(string(rules), "weft-raw-"+local+"-8285") {
+	rules, err := try("nft", "list", "ruleset")
+	if err != nil || strings.Count(rules, "drop comment \"weft\"") != 1 || !strings.Contains(rules, "weft-raw-"+local+"-8285") {
 		return fmt.Errorf("ingress filter: %w\n%s", err, rules)
 	}
-	filters, err := exec.Command("tc", "filter", "show", "dev", "weft-tx0", "ingress").CombinedOutput()
-	if err != nil || strings.Count(string(filters), "Egress Redirect to device eth0") != 1 {
+	filters, err := try("tc", "filter", "show", "dev", "weft-tx0", "ingress")
+	if err != nil || strings.Count(filters, "Egress Redirect to device eth0") != 1 {
 		return fmt.Errorf("TAP: %w\n%s", err, filters)
 	}
 	return nil
@@ -66,7 +56,7 @@ func TestRawRepairs(t *testing.T) {
 		command(t, damage[0], damage[1:]...)
 		eventually(t, strings.Join(damage, " "), there)
 	}
-	if out, err := exec.Command("nft", "delete", "table", "netdev", "weft-raw-192.0.2.1-8285").CombinedOutput(); err == nil {
+	if out, err := try("nft", "delete", "table", "netdev", "weft-raw-192.0.2.1-8285"); err == nil {
 		t.Errorf("another process deleted the table: %s", out)
 	}
 

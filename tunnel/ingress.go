@@ -76,7 +76,11 @@ func (w *worker) receive(p *Packet) (rest int, r DropReason, ok bool) {
 func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 	if p.segSize > 0 {
 		super, err := encap.ParseSuper(p.Bytes(), *in, p.segSize)
-		if err != nil || p.csumStart != in.L4 {
+		field := encap.ChecksumOffsetTCP
+		if in.Proto == encap.ProtoUDP {
+			field = encap.ChecksumOffsetUDP
+		}
+		if err != nil || p.csumStart != in.L4 || p.csumOffset != field {
 			return DropMalformed, false
 		}
 		p.segments = super.Segments

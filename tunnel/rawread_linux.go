@@ -27,6 +27,10 @@ func (r *Raw) readFrames(fd int, ring *Ring) error {
 			r.take(ring, p, b[:min(n, len(b))], front)
 		case unix.EAGAIN:
 			return nil
+		case unix.EINVAL:
+			// The frame is one of several that a virtio-net header cannot describe, SCTP segments
+			// in a tunnel for one. The kernel has dropped it: whoever sends it must not cost the port.
+			ring.Commit(0)
 		case unix.EINTR, unix.ENETDOWN: // the link went down: it may come up again
 		default:
 			return fmt.Errorf("receive frames for %v: %w", r.local, errno)

@@ -16,25 +16,25 @@ const frontLen = encap.VNetHdrLen + encap.EthernetLen + encap.IPv6Len + encap.UD
 // whole and transmit.
 func (r *Raw) WriteBatch(ring *Ring, ps []*Packet) { r.writeRuns(ring, ps) }
 
-// hop is the next hop to an outer address; nil if the kernel is to send.
-func (r *Raw) hop(ring *Ring, to netip.Addr) *hop {
-	h := (*r.hops.Load())[to]
-	if h == nil {
-		return nil
+// hop is the next hop to an outer address; nil if the kernel is to send. due says that there
+// is one, but that it is time for the kernel to.
+func (r *Raw) hop(ring *Ring, to netip.Addr) (h *hop, due bool) {
+	h = (*r.hops.Load())[to]
+	if h != nil && ring.now >= h.confirm.Load() {
+		return h, true
 	}
-	if ring.now >= h.confirm.Load() {
-		h.confirm.Store(ring.now + int64(confirmEvery))
-		return nil
-	}
-	return h
+	return h, false
 }
 
 // transmit implements wire: one frame, or a USO superframe that the device or the kernel
 // cuts into n datagrams.
 func (r *Raw) transmit(ring *Ring, from, to, n, size int) unix.Errno {
 	u := &ring.io.send
-	h := r.hop(ring, u.first.Outer.Addr())
-	if h == nil {
+	h, due := r.hop(ring, u.first.Outer.Addr())
+	if due {
+		h.confirm.Store(ring.now + int64(confirmEvery))
+	}
+	if h == nil || due {
 		return r.OffloadSocket.transmit(ring, from, to, n, size)
 	}
 	head := h.template.Len()
@@ -43,6 +43,9 @@ func (r *Raw) transmit(ring *Ring, from, to, n, size int) unix.Errno {
 	if n > 1 {
 		v.GSOType, v.HdrLen, v.GSOSize = encap.VNetGSOUDPL4, uint16(head), uint16(size)
 		payload = u.bytes
+	}
+	if payload > h.template.MaxPayload() { // no length field can say it
+		return unix.EMSGSIZE
 	}
 	front := u.front[:encap.VNetHdrLen+head]
 	v.Put(front)
@@ -75,8 +78,8 @@ func (r *Raw) whole(ring *Ring, p *Packet) bool {
 	if r.tap == nil || !r.tap.use.Load() || !r.tunnel.on() || !p.partial || p.segments < 2 || p.off != Headroom {
 		return false
 	}
-	h := r.hop(ring, p.Outer.Addr())
-	if h == nil || len(p.Bytes()) > h.template.MaxPayload() {
+	h, due := r.hop(ring, p.Outer.Addr())
+	if h == nil || due || len(p.Bytes()) > h.template.MaxPayload() {
 		return false
 	}
 	head := h.template.Len()

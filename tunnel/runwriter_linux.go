@@ -155,8 +155,8 @@ func (w *runWriter) one(r *Ring, p *Packet) {
 		w.room(r, len(b), 1)
 	}
 	u.add(p, b, nil)
-	if packs && u.n == 1 && 2*len(b) <= p.limit {
-		u.fill = p.limit
+	if packs && u.n == 1 && 2*len(b) <= p.limit && full(p.limit/len(b)*len(b), p.limit) {
+		u.fill = p.limit // more of this size leave as little padding; else they go as a plain run
 	}
 }
 

@@ -80,7 +80,8 @@ func (u *sendRun) add(p *Packet, a, b []byte) {
 
 // joins says whether size more bytes fit into the last datagram.
 func (u *sendRun) joins(size int) bool {
-	return u.fill > 0 && u.parts[u.n-1].bytes+size <= u.fill && u.bytes+size <= maxDatagram && u.used < len(u.iov)
+	return u.fill > 0 && u.parts[u.n-1].bytes+size <= u.fill && u.bytes+size <= maxDatagram &&
+		u.used < len(u.iov) && u.packets < len(u.owner)
 }
 
 // join puts p into the last datagram.
@@ -99,12 +100,15 @@ func (u *sendRun) join(p *Packet, b []byte) {
 // pads says whether the last datagram is so full that it is worth padding, so that one
 // of size bytes and more can follow it.
 func (u *sendRun) pads(size int) bool {
-	if u.fill == 0 || size > u.fill || u.used+2 > len(u.iov) {
+	if u.fill == 0 || size > u.fill || u.used+2 > len(u.iov) || u.packets == len(u.owner) {
 		return false
 	}
 	last := u.parts[u.n-1].bytes
-	return last*padShare >= u.fill*(padShare-1) && u.bytes-last+2*u.fill <= maxDatagram
+	return full(last, u.fill) && u.bytes-last+2*u.fill <= maxDatagram
 }
+
+// full says whether a datagram of size bytes is worth padding to fill.
+func full(size, fill int) bool { return size*padShare >= fill*(padShare-1) }
 
 // pad fills the last datagram up, so that another can follow.
 func (u *sendRun) pad() {
