@@ -155,7 +155,9 @@ func BenchmarkTable(b *testing.B) {
 		ring := NewRing()
 		b.Run(fmt.Sprintf("op=hop/peers=%d", peers), func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
-				_ = r.hop(ring, s.Peers[order[i%peers]].Addr)
+				if h, _ := r.hop(ring, s.Peers[order[i%peers]].Addr); h == nil {
+					b.Fatal("no next hop")
+				}
 			}
 		})
 	}
