@@ -38,12 +38,13 @@ type NextHop struct {
 // next hop leaves there. It is safe for concurrent use.
 type Raw struct {
 	*OffloadSocket
-	packets  []int // the AF_PACKET sockets
-	link     int
-	hops     atomic.Pointer[hops]
-	tap      *tap // nil: none
-	tunnel   offload
-	overflow atomic.Uint64 // frames that PACKET_STATISTICS said were lost
+	packets   []int // the AF_PACKET sockets
+	listening int   // how many of them, the first ones, receive
+	link      int
+	hops      atomic.Pointer[hops]
+	tap       *tap // nil: none
+	tunnel    offload
+	overflow  atomic.Uint64 // frames that PACKET_STATISTICS said were lost
 }
 
 // hops are the next hops by outer address. Immutable but for the hops' clocks.
@@ -105,7 +106,8 @@ func (r *Raw) open() error {
 }
 
 // Listen has the tunnel's unfragmented datagrams that reach the link arrive as frames from now
-// on. The caller sees to it that they no longer reach the UDP socket as well.
+// on. The caller sees to it that they no longer reach the UDP socket as well, and attaches the port
+// afterwards.
 func (r *Raw) Listen() error {
 	// All protocols, because that is where a socket sees a frame before the ingress hooks
 	// drop it; a socket for IPv4 alone comes after them.
@@ -114,31 +116,30 @@ func (r *Raw) Listen() error {
 		all = unix.ETH_P_ALL
 	}
 	filter, err := frameFilter(r.local)
-	if err == nil && len(r.packets) == 1 {
-		err = attachFilter(r.packets[0], filter)
-	}
 	if err != nil {
 		return err
 	}
-	for _, fd := range r.packets {
+	for _, fd := range r.packets { // all of them deaf as yet
 		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: r.link, Protocol: all}); err != nil {
 			return fmt.Errorf("listen for frames on link %d: %w", r.link, err)
 		}
 	}
-	if len(r.packets) == 1 {
-		return nil
+	r.listening = len(r.packets)
+	if r.listening > 1 {
+		if err := r.fanOut(); err != nil {
+			// A group without its program gives all frames to the first.
+			r.log.Warn("one worker receives all frames", "local", r.local, "cause", err)
+			r.listening = 1
+		}
 	}
-	if err := r.fanOut(); err != nil {
-		return fmt.Errorf("listen for frames on link %d with %d sockets: %w", r.link, len(r.packets), err)
-	}
-	for _, fd := range r.packets { // until now they were deaf
+	for _, fd := range r.packets[:r.listening] {
 		err = errors.Join(err, attachFilter(fd, filter))
 	}
 	return err
 }
 
 // fanOut makes a group of the packet sockets, in which each frame goes to one. While it is in the
-// making they must be deaf: those outside get every frame.
+// making they must be deaf: those outside it get every frame.
 func (r *Raw) fanOut() error {
 	const unique = unix.PACKET_FANOUT_FLAG_UNIQUEID << 16
 	group := unix.PACKET_FANOUT_CBPF << 16
@@ -200,7 +201,7 @@ func (r *Raw) Queues() []Queue {
 	return append(l, r.laneQueues()...)
 }
 
-func (r *Raw) readers() int { return len(r.packets) }
+func (r *Raw) readers() int { return r.listening }
 
 // frameQueue reads the frames of one packet socket.
 type frameQueue struct {

@@ -36,20 +36,32 @@ type crowd struct {
 // newCrowd draws batches of n packets at random from flows that are spread evenly over peers, each
 // flow of one size, of which there are sizes.
 func newCrowd(n, flows, peers, lanes, sizes int, recv Recv) *crowd {
+	rng := rand.New(rand.NewPCG(1, 2))
+	c := crowdOf(n, func() (peer, lane, size int) {
+		flow := rng.IntN(flows)
+		if lanes > 1 {
+			lane = 1 + flow/peers/sizes%lanes
+		}
+		return flow % peers, lane, 100 + flow/peers%sizes*16
+	})
+	for _, p := range c.ps {
+		p.recv = recv
+	}
+	return c
+}
+
+// crowdOf is n packets, for each of which draw says the peer, the lane and the size in bytes.
+func crowdOf(n int, draw func() (peer, lane, size int)) *crowd {
 	c := &crowd{ring: NewRing()}
 	c.w.set(&c.wire, UDPOptions{Logger: slog.New(slog.DiscardHandler)}, "crowd", true)
-	rng := rand.New(rand.NewPCG(1, 2))
 	c.ring.reset()
 	for i := range n {
-		flow := rng.IntN(flows)
+		peer, lane, size := draw()
 		p := &Packet{buf: c.ring.arena[i*1600 : i*1600+1600]}
 		p.renew()
-		p.end = p.off + 100 + flow/peers%sizes*16
-		p.Outer = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(flow % peers >> 16), byte(flow % peers >> 8), byte(flow % peers)}), 8285)
-		p.recv, p.limit = recv, 1472
-		if lanes > 1 {
-			p.lane = 1 + uint8(flow/peers/sizes%lanes)
-		}
+		p.end = p.off + size
+		p.Outer = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(peer >> 16), byte(peer >> 8), byte(peer)}), 8285)
+		p.limit, p.lane = 1472, uint8(lane)
 		c.ps = append(c.ps, p)
 	}
 	return c

@@ -21,7 +21,7 @@ import (
 )
 
 func TestDefaultWorkers(t *testing.T) {
-	for procs, want := range map[int]int{1: 1, 2: 2, 3: 2, 4: 4, 6: 6, 8: 8, 96: 8} {
+	for procs, want := range map[int]int{1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 4, 8: 8, 96: 8} {
 		if got := tunnel.DefaultWorkers(procs); got != want {
 			t.Errorf("%d workers on %d CPUs, want %d", got, procs, want)
 		}

@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -30,9 +29,7 @@ func ListenOffload(o UDPOptions) (*OffloadSocket, error) {
 	s := &OffloadSocket{UDPSocket: u, group: []*UDPSocket{u}}
 	_, err = unix.GetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_SEGMENT)
 	s.runWriter.set(s, o, u.local.String(), err == nil)
-	if err := s.spread(o); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
+	s.spread(o)
 	gro := !o.Off.Has(OffloadGRO)
 	for _, u := range s.group {
 		gro = gro && unix.SetsockoptInt(u.fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil

@@ -15,27 +15,33 @@ import (
 // lane of a peer to another of its sockets.
 const lanePeriod = 8
 
-// spread opens the sockets of o.Queues and o.Lanes. Fewer queues will do, where the kernel
-// does not have it (Linux 4.5), fewer lanes will not: a flow would have none.
-func (s *OffloadSocket) spread(o UDPOptions) error {
+// spread opens the sockets of o.Queues and o.Lanes. Where that fails one queue will do, or no
+// lane at all: with some of them a flow would have none. Groups are since Linux 4.5.
+func (s *OffloadSocket) spread(o UDPOptions) {
 	if o.Queues > 1 {
 		if err := s.share(o); err != nil {
 			s.log.Warn("one worker receives all datagrams", "local", s.local, "cause", err)
 			_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
-			for _, u := range s.group[1:] {
-				_ = u.Close()
-			}
+			closeAll(s.group[1:])
 			s.group = s.group[:1]
 		}
 	}
 	for lane := 1; o.Lanes > 1 && lane <= o.Lanes; lane++ {
 		u, err := s.openLane(o, lane)
 		if err != nil {
-			return fmt.Errorf("port for lane %d: %w", lane, err)
+			s.log.Warn("all datagrams leave from the tunnel's own port", "local", s.local, "cause", err)
+			closeAll(s.ways)
+			s.ways = nil
+			return
 		}
 		s.ways = append(s.ways, u)
 	}
-	return nil
+}
+
+func closeAll(l []*UDPSocket) {
+	for _, u := range l {
+		_ = u.Close()
+	}
 }
 
 // share makes a SO_REUSEPORT group of the socket. It was bound without the option, so the port
@@ -110,7 +116,12 @@ func attachFilter(fd int, filter []unix.SockFilter) error {
 // address and port: the address puts the nodes that send from one port only on different
 // sockets, and the port puts a node's lanes there. It is given frames and datagrams alike.
 func sharing(six bool, n int) ([]unix.SockFilter, error) {
-	const header = 0xfff00000 // SKF_NET_OFF: offsets from the IP header
+	const skfNetOff = 0xfff00000 // linux/filter.h: offsets from the IP header
+	return assemble(sharingAt(skfNetOff, six, n))
+}
+
+// sharingAt is sharing's program, of which header is the offset of the IP header.
+func sharingAt(header uint32, six bool, n int) []bpf.Instruction {
 	program := []bpf.Instruction{bpf.LoadAbsolute{Off: header + 12, Size: 4}}
 	port := []bpf.Instruction{bpf.LoadMemShift{Off: header}, bpf.LoadIndirect{Off: header, Size: 2}}
 	if six {
@@ -125,10 +136,9 @@ func sharing(six bool, n int) ([]unix.SockFilter, error) {
 		bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 16},
 		bpf.StoreScratch{Src: bpf.RegA, N: 0})
 	program = append(program, port...)
-	program = append(program,
+	return append(program,
 		bpf.LoadScratch{Dst: bpf.RegX, N: 0}, bpf.ALUOpX{Op: bpf.ALUOpAdd},
 		bpf.ALUOpConstant{Op: bpf.ALUOpMod, Val: uint32(n)}, bpf.RetA{})
-	return assemble(program)
 }
 
 func assemble(program []bpf.Instruction) ([]unix.SockFilter, error) {
