@@ -195,7 +195,7 @@ func TestModelSpreads(t *testing.T) {
 		{model{workers: 8, lanes: 8, peers: 100, flows: 10000}, 1.15, 1.15},
 		{model{workers: 8, lanes: 4, peers: 100, flows: 10000}, 1.4, 1.4},   // peers have half the CPUs
 		{model{workers: 8, peers: 100, flows: 10000}, 2, 1.1},               // flannel's: one port each
-		{model{workers: 8, peers: 1, flows: 1000}, 8.01, 1.25},                 // a single one: one reader
+		{model{workers: 8, peers: 1, flows: 1000}, 8.01, 1.25},              // a single one: one reader
 		{model{workers: 4, lanes: 8, peers: 100, flows: 10000}, 1.15, 1.15}, // peers have twice the CPUs
 	} {
 		ingress, egress := c.m.shares(c.m.place(t))
