@@ -26,7 +26,7 @@ func (d *Daemon) snapshot() ops.Snapshot {
 	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
 	s.Backend = g.backend.Status()
 	engine := g.backend.Engine()
-	s.Tunnel, s.Peers, s.Strangers = engine.Stats(), engine.Peers(), len(engine.Strangers())
+	s.Tunnel, s.Workers, s.Peers, s.Strangers = engine.Stats(), engine.Workers(), engine.Peers(), len(engine.Strangers())
 	if n, err := g.backend.DeviceDrops(); err == nil { // the device may be gone just now
 		s.DeviceDropped = n
 	}

@@ -32,6 +32,7 @@ type Snapshot struct {
 	// Backend is the zero Status before there is one.
 	Backend routing.Status
 	Tunnel  tunnel.Stats
+	Workers []tunnel.WorkerStats
 	Peers   []tunnel.PeerStats
 	// Strangers is how many outer sources that are no peer's were seen lately.
 	Strangers int
