@@ -37,6 +37,7 @@ type Engine struct {
 	table   atomic.Pointer[Table]
 	ports   atomic.Pointer[portSet]
 	workers []*worker
+	load    load
 
 	// overflowed is what ports that are gone had counted: a counter that went back at every
 	// change of the underlay would be no counter.
@@ -106,7 +107,7 @@ func New(cfg Config) (*Engine, error) {
 		w, err := newWorker(e, i)
 		if err != nil {
 			for _, w := range e.workers {
-				w.poll.close()
+				_ = w.poll.free()
 			}
 			return nil, err
 		}
@@ -258,6 +259,9 @@ func (e *Engine) close() error {
 	var errs []error
 	for _, a := range e.ports.Load().byID {
 		errs = append(errs, a.port.Close())
+	}
+	for _, w := range e.workers {
+		errs = append(errs, w.poll.free())
 	}
 	e.ports.Store(&portSet{})
 	return errors.Join(errs...)

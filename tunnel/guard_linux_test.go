@@ -109,8 +109,8 @@ func TestGuardBatches(t *testing.T) {
 	}
 }
 
-// TestGuardLonePacket: a packet by itself leaves at once, in a batch of its own: one wakeup,
-// one read, one write.
+// TestGuardLonePacket: a packet by itself leaves at once, in a batch of its own: one wakeup
+// at most, one write, and a bounded number of looks for the next before the worker sleeps.
 func TestGuardLonePacket(t *testing.T) {
 	e, host, wire, run := countedNode(t, 0)
 	run()
@@ -122,7 +122,7 @@ func TestGuardLonePacket(t *testing.T) {
 			t.Fatalf("packet %d did not leave though nothing came behind it", i)
 		}
 	}
-	if s := e.Stats(); s.Wakeups > 2*n || s.Batches > n || wire.writes.Load() > n || host.reads.Load() > 2*n {
+	if s := e.Stats(); s.Wakeups > 2*n || s.Batches > n || wire.writes.Load() > n || host.reads.Load() > 50*n {
 		t.Errorf("%d packets: %d wakeups, %d batches, %d reads, %d writes", n, s.Wakeups, s.Batches, host.reads.Load(), wire.writes.Load())
 	}
 }

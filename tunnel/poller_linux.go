@@ -1,27 +1,32 @@
 package tunnel
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"syscall"
+	"runtime"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// poller is a worker's epoll instance. It is itself registered with Go's
-// network poller (an epoll descriptor is readable when it has events), so a
-// worker that waits costs a parked goroutine, not a blocked thread, and the
-// garbage collector never waits for it.
+// keepFor is how long a worker that has a processor to itself waits with it, in milliseconds,
+// before it gives it back: what is idle for longer costs nothing.
+const keepFor = 5
+
+// bell is the id of the eventfd that ends a wait; no queue has it.
+const bell = ^uint64(0)
+
+// poller is a worker's epoll instance. It waits in the kernel, and not in Go's network
+// poller, which would wake by way of two more threads. For the same reason no
+// descriptor of a port may be registered there: the runtime would be woken by every packet
+// as well, and find nothing to do (docs/decisions/0008).
 type poller struct {
-	file   *os.File
-	conn   syscall.RawConn
-	fd     int
-	events [32]unix.EpollEvent
-	ready  [32]event
-	n      int
-	errno  syscall.Errno
-	try    func(uintptr) bool // tryWait, bound once: a fresh closure would allocate
+	fd, bell int
+	events   [32]unix.EpollEvent
+	ready    [32]event
+	blocked  time.Duration // how long the last wait took
 }
 
 // event is one readable port.
@@ -35,49 +40,67 @@ func newPoller() (*poller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll_create1: %w", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // asks os.NewFile to register it
+	b, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
 		_ = unix.Close(fd)
-		return nil, fmt.Errorf("make epoll nonblocking: %w", err)
+		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	p := &poller{file: os.NewFile(uintptr(fd), "epoll"), fd: fd}
-	if p.conn, err = p.file.SyscallConn(); err != nil {
-		_ = p.file.Close()
-		return nil, fmt.Errorf("epoll: %w", err)
+	p := &poller{fd: fd, bell: b}
+	if err := p.add(b, queueID(bell)); err != nil {
+		return nil, errors.Join(fmt.Errorf("epoll_ctl: %w", err), p.free())
 	}
-	p.try = p.tryWait
 	return p, nil
 }
 
 // wait blocks until at least one port is readable and returns the readable ones.
-// borrowed: the slice is valid until the next wait. The error wraps os.ErrClosed
-// after close.
-func (p *poller) wait() ([]event, error) {
-	if err := p.conn.Read(p.try); err != nil {
-		return nil, err
+// keep says that there are processors (GOMAXPROCS) for all workers and for others besides: a
+// worker that waits a short time then keeps its own. borrowed: the slice is valid until the
+// next wait. The error wraps os.ErrClosed after close.
+func (p *poller) wait(keep bool) ([]event, error) {
+	began := time.Now()
+	n, errno := p.block(keep)
+	p.blocked = time.Since(began)
+	if errno != 0 {
+		return nil, fmt.Errorf("epoll_wait: %w", errno)
 	}
-	if p.errno != 0 {
-		return nil, fmt.Errorf("epoll_wait: %w", p.errno)
-	}
-	for i := range p.n {
+	for i := range p.events[:n] {
 		e := &p.events[i]
 		p.ready[i] = event{
 			id:     uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32,
 			failed: e.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0,
 		}
+		if p.ready[i].id == bell {
+			return nil, fmt.Errorf("epoll: %w", os.ErrClosed)
+		}
 	}
-	return p.ready[:p.n], nil
+	return p.ready[:n], nil
 }
 
-// tryWait is false if nothing is ready; the goroutine is then parked.
-func (p *poller) tryWait(fd uintptr) bool {
+// block is epoll_wait: first with our processor, then without.
+//
+// A raw system call hides from the runtime that the thread sleeps. That spares handing the
+// processor over and back, some microseconds a packet. The collector is not held
+// up: it sends the thread a signal, which ends the call with EINTR.
+func (p *poller) block(keep bool) (n int, errno unix.Errno) {
 	for {
-		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, fd,
-			uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)), 0, 0, 0)
-		if errno == unix.EINTR {
-			continue
+		timeout := uintptr(0)
+		if keep {
+			timeout = keepFor
 		}
-		p.n, p.errno = int(n), errno
-		return errno != 0 || n > 0
+		k, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd),
+			uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)), timeout, 0, 0)
+		switch {
+		case errno == unix.EINTR:
+			runtime.Gosched()
+			continue
+		case errno != 0 || k > 0:
+			return int(k), errno
+		}
+		k, _, errno = unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd),
+			uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)), ^uintptr(0), 0, 0)
+		if errno != unix.EINTR {
+			return int(k), errno
+		}
 	}
 }
 
@@ -85,21 +108,19 @@ func (p *poller) tryWait(fd uintptr) bool {
 // left half-read at the end of its budget is reported again).
 func (p *poller) add(fd int, id queueID) error {
 	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))}
-	return p.control(unix.EPOLL_CTL_ADD, fd, &e)
+	return unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &e)
 }
 
 // remove stops reporting fd. A descriptor that is gone already is no error.
 func (p *poller) remove(fd int) {
-	_ = p.control(unix.EPOLL_CTL_DEL, fd, &unix.EpollEvent{})
+	_ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, fd, &unix.EpollEvent{})
 }
 
-func (p *poller) control(op, fd int, e *unix.EpollEvent) error {
-	var err error
-	if cerr := p.conn.Control(func(epfd uintptr) { err = unix.EpollCtl(int(epfd), op, fd, e) }); cerr != nil {
-		return cerr
-	}
-	return err
+// close ends wait for good.
+func (p *poller) close() {
+	one := [8]byte{0: 1, 7: 1} // not 0 in either byte order
+	_, _ = unix.Write(p.bell, one[:])
 }
 
-// close wakes wait for good.
-func (p *poller) close() { _ = p.file.Close() }
+// free gives the descriptors back, once nobody waits any more.
+func (p *poller) free() error { return errors.Join(unix.Close(p.bell), unix.Close(p.fd)) }

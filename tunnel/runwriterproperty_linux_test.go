@@ -352,7 +352,7 @@ func runProgram(tb testing.TB, program []byte) {
 		rest = rest[n:]
 	}
 	for _, w := range []*worker{l.from, l.to} {
-		w.engine.workers[0].poll.close()
+		_ = w.engine.workers[0].poll.free()
 	}
 }
 

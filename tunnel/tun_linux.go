@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/tun"
@@ -33,10 +34,10 @@ type TUNOptions struct {
 // TUN is a TUN device as a port: one bare IP packet a read and a write, no
 // virtio-net header (path portable). It is safe for concurrent use.
 type TUN struct {
-	dev  tun.Device
 	name string
-	fd   int   // dev's own, valid until Close
+	fd   int
 	fds  []int // of the queues; the first is fd
+	shut sync.Once
 }
 
 // OpenTUN opens or re-attaches to a TUN device in the current network namespace.
@@ -101,22 +102,31 @@ func setUpTUN(fd int, o TUNOptions, flags uint16) (multi bool, err error) {
 // takes fd over, also on error.
 func TUNFromFD(fd int) (*TUN, error) {
 	// Of the package's constructors this is the one that starts no goroutine and does
-	// not look for the device in the caller's network namespace.
-	dev, name, err := tun.CreateUnmonitoredTUNFromFD(fd)
+	// not look for the device in the caller's network namespace. But it registers its
+	// descriptor with Go's poller, which then every packet would wake: it gets
+	// a duplicate, to see what the device is, and ours is never registered.
+	name, err := inspectTUN(fd)
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("wrap tun descriptor %d: %w", fd, err)
 	}
-	t := &TUN{dev: dev, name: name}
-	conn, err := dev.File().SyscallConn()
-	if err == nil {
-		err = conn.Control(func(raw uintptr) { t.fd = int(raw) })
+	return &TUN{name: name, fd: fd, fds: []int{fd}}, nil
+}
+
+func inspectTUN(fd int) (name string, err error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return "", err
 	}
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("tun %s: %w", name, err), dev.Close())
+		return "", err
 	}
-	t.fds = []int{t.fd}
-	return t, nil
+	dev, name, err := tun.CreateUnmonitoredTUNFromFD(dup)
+	if err != nil {
+		_ = unix.Close(dup)
+		return "", err
+	}
+	return name, dev.Close()
 }
 
 // Name is the device's name.
@@ -127,10 +137,12 @@ func (t *TUN) PollFD() int { return t.fd }
 
 // Close detaches from the device. A persistent one stays.
 func (t *TUN) Close() error {
-	errs := []error{t.dev.Close()}
-	for _, fd := range t.fds[1:] {
-		errs = append(errs, unix.Close(fd))
-	}
+	var errs []error
+	t.shut.Do(func() {
+		for _, fd := range t.fds {
+			errs = append(errs, unix.Close(fd))
+		}
+	})
 	return errors.Join(errs...)
 }
 

@@ -29,6 +29,8 @@ type worker struct {
 	epoch atomic.Uint64
 	// learn is onSendError, bound once so that handing it to a port does not allocate.
 	learn func(sendError)
+	small bool    // the last batch was of many small packets
+	warm  [4]warm // queues that had packets lately
 }
 
 // batch is what a worker holds on to from the first packet of a batch to the last.
@@ -72,8 +74,9 @@ func newWorker(e *Engine, index int) (*worker, error) {
 
 // run works until the poller is closed.
 func (w *worker) run() error {
+	keep := runtime.GOMAXPROCS(0) > len(w.engine.workers)
 	for {
-		events, err := w.poll.wait()
+		events, err := w.poll.wait(keep)
 		if errors.Is(err, os.ErrClosed) {
 			return nil
 		}
@@ -81,20 +84,26 @@ func (w *worker) run() error {
 			return err
 		}
 		w.totals.wakeups.Add(1)
+		served := false
 		w.epoch.Add(1)
 		for i := range events {
-			w.serve(queueID(events[i].id), events[i].failed)
+			if w.serve(queueID(events[i].id), events[i].failed) {
+				served = true
+			}
 		}
 		w.epoch.Add(1)
+		if served && keep {
+			w.linger()
+		}
 	}
 }
 
-// serve moves one batch from one queue of a port.
-func (w *worker) serve(id queueID, failed bool) {
+// serve moves one batch from one queue of a port, and reports whether there was one.
+func (w *worker) serve(id queueID, failed bool) bool {
 	set := w.engine.ports.Load()
 	q := set.queues[id]
 	if q == nil || q.of.lost.Load() {
-		return // detached since epoll reported it
+		return false // detached since epoll reported it
 	}
 	a := q.of
 	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: w.engine.now()}
@@ -109,8 +118,10 @@ func (w *worker) serve(id queueID, failed bool) {
 		w.lose(a, err)
 	}
 	if w.ring.n == 0 {
-		return
+		return false
 	}
+	w.warmed(id)
+	w.observe()
 	if a.role == RoleUnderlay {
 		w.flow = &w.tally.ingress
 		w.ingress()
@@ -118,6 +129,7 @@ func (w *worker) serve(id queueID, failed bool) {
 		w.egress()
 	}
 	w.totals.add(&w.tally)
+	return true
 }
 
 // lose gives up a port that died by itself, so that epoll does not report it

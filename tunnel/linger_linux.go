@@ -1,0 +1,108 @@
+package tunnel
+
+import (
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a worker does after a batch, before it blocks. To block and be woken costs more than
+// any packet: some microseconds on each side. With sparse traffic the answer to what was
+// just sent is near, so the worker looks a few times more, and lets others run in
+// between. With many small packets it is the other way round: who wakes a little later finds
+// a longer batch, and has fewer wakeups a packet.
+const (
+	// lingerLooks is how often a worker looks again; each time it yields the CPU to whoever
+	// waits for it.
+	lingerLooks = 40
+	// sparse: no packet is waited for that comes later than this after the one before.
+	sparse = time.Millisecond
+	// bulk lasts this long after a batch that was bulk. In bulk nobody waits for a
+	// single packet, and yields only cost.
+	bulkLasts = time.Millisecond
+	// From bulkPackets packets or bulkBytes bytes on, a batch is bulk.
+	bulkPackets = 8
+	bulkBytes   = 8 << 10
+	// A batch of more than fewSmall packets of less than smallPacket bytes each is followed by a pause of
+	// moderation. Timer slack (50 µs by default) comes on top of it.
+	fewSmall    = 4
+	smallPacket = 512
+	moderation  = 50 * time.Microsecond
+)
+
+// load is what the workers of an engine tell each other of the traffic.
+type load struct{ bulkAt atomic.Int64 } // engine time of the last bulk batch, roughly
+
+// bulk says whether there was bulk a moment ago.
+func (l *load) bulk(now int64) bool { return now-l.bulkAt.Load() < int64(bulkLasts) }
+
+// observe notes a batch that was read.
+func (w *worker) observe() {
+	n, bytes := w.ring.n, w.ring.used
+	w.small = n > fewSmall && bytes < n*(Headroom+smallPacket) && n < batchSize && w.ring.reads < maxReads
+	if n < bulkPackets && bytes < bulkBytes {
+		return
+	}
+	if l := &w.engine.load; w.now-l.bulkAt.Load() > int64(bulkLasts/4) { // others read it: write it seldom
+		l.bulkAt.Store(w.now)
+	}
+}
+
+// warm is a queue that had packets a moment ago.
+type warm struct {
+	id queueID
+	at int64 // engine time of its last batch
+}
+
+// warmed notes that the queue that was just read had packets, in place of the one that is
+// without for longest.
+func (w *worker) warmed(id queueID) {
+	oldest := 0
+	for i := range w.warm {
+		if w.warm[i].id == id {
+			oldest = i
+			break
+		}
+		if w.warm[i].at < w.warm[oldest].at {
+			oldest = i
+		}
+	}
+	w.warm[oldest] = warm{id: id, at: w.now}
+}
+
+// look serves the queues that are warm, without asking epoll, and reports whether any had packets.
+func (w *worker) look() (any bool) {
+	w.epoch.Add(1)
+	for i := range w.warm {
+		if q := w.warm[i]; w.now-q.at < int64(sparse) && w.serve(q.id, false) {
+			any = true
+		}
+	}
+	w.epoch.Add(1)
+	return any
+}
+
+// linger is called after what was ready has been served.
+func (w *worker) linger() {
+	if w.small {
+		w.small = false
+		pause := unix.Timespec{Nsec: int64(moderation)}
+		_, _, _ = unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&pause)), 0, 0, 0)
+		return
+	}
+	if w.poll.blocked > sparse {
+		return
+	}
+	// The bound on rounds is for the other ports: the next wait looks at them.
+	for looks, rounds := 0, 0; looks < lingerLooks && rounds < 4*lingerLooks; looks, rounds = looks+1, rounds+1 {
+		if w.engine.load.bulk(w.now) {
+			return
+		}
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		if w.look() {
+			looks = 0
+		}
+	}
+}

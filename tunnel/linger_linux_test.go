@@ -1,0 +1,106 @@
+package tunnel
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestWarmKeepsTheLatest(t *testing.T) {
+	w := &worker{}
+	for i, id := range []queueID{1, 2, 3, 4, 2, 5} { // 1 is without packets for longest
+		w.now = int64(i + 1)
+		w.warmed(id)
+	}
+	have := map[queueID]int64{}
+	for _, q := range w.warm {
+		have[q.id] = q.at
+	}
+	if len(have) != 4 || have[2] != 5 || have[5] != 6 || have[1] != 0 {
+		t.Errorf("%v", w.warm)
+	}
+}
+
+func TestObserve(t *testing.T) {
+	const full = Headroom + 64
+	for name, c := range map[string]struct {
+		packets, reads, bytes int
+		small, bulk           bool
+	}{
+		"one small":              {1, 1, full, false, false},
+		"as many as no bulk has": {4, 4, 4 * full, false, false},
+		"some small":             {5, 5, 5 * full, true, false},
+		"many small":             {8, 8, 8 * full, true, true},
+		"a full batch":           {maxReads, maxReads, maxReads * full, false, true},
+		"a full ring":            {batchSize, 2, batchSize * full, false, true},
+		"a superpacket":          {1, 1, Headroom + 60000, false, true},
+		"large packets":          {6, 6, 6 * (Headroom + 1400), false, true},
+	} {
+		e := &Engine{}
+		w := &worker{engine: e, ring: NewRing()}
+		w.now = int64(time.Hour)
+		w.ring.n, w.ring.reads, w.ring.used = c.packets, c.reads, c.bytes
+		w.observe()
+		if w.small != c.small || e.load.bulk(w.now) != c.bulk {
+			t.Errorf("%s: small %v, bulk %v", name, w.small, e.load.bulk(w.now))
+		}
+		if later := w.now + int64(bulkLasts); e.load.bulk(later) {
+			t.Errorf("%s: still bulk %v later", name, bulkLasts)
+		}
+	}
+}
+
+// A worker that waits with its processor is neither deaf nor in the collector's way.
+func TestPollerWaits(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		was := runtime.GOMAXPROCS(0)
+		runtime.GOMAXPROCS(was + 1)
+		p, err := newPoller()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pipe [2]int
+		if err := unix.Pipe2(pipe[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.add(pipe[0], 7); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error)
+		next := func() {
+			events, err := p.wait(keep)
+			if err == nil && (len(events) != 1 || events[0].id != 7) {
+				err = errors.New("another event")
+			}
+			got <- err
+		}
+		for range 20 {
+			go next()
+			runtime.GC() // stops the world while the other waits
+			if _, err := unix.Write(pipe[1], []byte{1}); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-got; err != nil {
+				t.Errorf("keep %v: %v", keep, err)
+			}
+			var b [1]byte
+			if _, err := unix.Read(pipe[0], b[:]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		go next()
+		runtime.GC()
+		p.close()
+		if err := <-got; !errors.Is(err, os.ErrClosed) {
+			t.Errorf("keep %v: after close: %v", keep, err)
+		}
+		runtime.GOMAXPROCS(was)
+		if err := errors.Join(p.free(), unix.Close(pipe[0]), unix.Close(pipe[1])); err != nil {
+			t.Error(err)
+		}
+	}
+}
