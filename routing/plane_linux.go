@@ -28,9 +28,9 @@ type plane struct {
 
 // newPlane makes a data plane without ports. lost is called, and must not block,
 // when a port dies by itself.
-func newPlane(k *Kernel, o UDPOptions, log *slog.Logger, lost func(tunnel.PortID)) (*plane, error) {
+func newPlane(k *Kernel, workers int, o UDPOptions, log *slog.Logger, lost func(tunnel.PortID)) (*plane, error) {
 	e, err := tunnel.New(tunnel.Config{
-		Format: format, Port: o.Port, Logger: log,
+		Format: format, Port: o.Port, Workers: workers, Logger: log,
 		PortLost: func(id tunnel.PortID, _ error) { lost(id) },
 	})
 	if err != nil {

@@ -29,6 +29,8 @@ type UDPConfig struct {
 	// Former are networks that this node was in before: the TUN that it had there is taken
 	// up, and loses the address and the route of then.
 	Former []netip.Prefix
+	// Workers is how many workers the data plane has; 0 means tunnel.DefaultWorkers.
+	Workers int
 	// Underlay is what ChooseUnderlay chose with UnderlayOptions.
 	Underlay        Underlay
 	UnderlayOptions UnderlayOptions
@@ -105,7 +107,7 @@ func NewUDP(c UDPConfig) (*UDP, error) {
 	if u.monitor, err = u.k.subscribe(); err != nil {
 		return nil, fmt.Errorf("udp backend: %w", err)
 	}
-	if u.plane, err = newPlane(u.k, c.Options, u.log, u.portLost); err != nil {
+	if u.plane, err = newPlane(u.k, c.Workers, c.Options, u.log, u.portLost); err != nil {
 		u.monitor.close()
 		return nil, fmt.Errorf("udp backend: %w", err)
 	}

@@ -11,12 +11,14 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
 	"weft/cmd/weftd/internal/daemon"
+	"weft/tunnel"
 )
 
 // version is set by the linker (-X main.version=…).
@@ -58,12 +60,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	log := newLogger(cfg.Log, stderr)
+	cfg.Workers = reserveProcessors()
 	remarks(cfg, log)
 	if err := daemon.Run(ctx, cfg, versionText(), log); err != nil {
 		return err
 	}
 	log.Info("stopped as asked; device, routes, lease and subnet file stay")
 	return nil
+}
+
+// reserveProcessors gives each worker of the data plane a Go processor besides those that
+// the rest has, so that it can wait for packets without giving its own away, and
+// returns how many workers there are to be. A waiting thread takes no CPU.
+func reserveProcessors() (workers int) {
+	n := runtime.GOMAXPROCS(0)
+	workers = tunnel.DefaultWorkers(n)
+	runtime.GOMAXPROCS(n + workers)
+	return workers
 }
 
 func newLogger(cfg options.Log, w io.Writer) *slog.Logger {

@@ -17,6 +17,10 @@ type Config struct {
 	Rules    Rules
 	Log      Log
 
+	// Workers is how many threads the data plane keeps busy at most. It is no flag: main
+	// derives it from GOMAXPROCS.
+	Workers int
+
 	// SubnetFile is where subnet.env is written, and where the previous subnet is read from.
 	SubnetFile string
 	// RenewMargin is how long before the lease's end it is renewed: 1 to 1439 minutes.

@@ -85,7 +85,7 @@ func (d *Daemon) newGeneration(kernel *routing.Kernel, network lease.NetworkConf
 	d.log.Info("underlay", "link", g.chosen.Link, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
 	before := previous(d.cfg.SubnetFile, d.log)
 	g.backend, err = routing.NewUDP(routing.UDPConfig{
-		Kernel: kernel, Network: network, Options: udp, Former: former(before, network),
+		Kernel: kernel, Network: network, Options: udp, Workers: d.cfg.Workers, Former: former(before, network),
 		Underlay: g.chosen, UnderlayOptions: g.under,
 		UnderlayChanged: func(u routing.Underlay) { d.moved(g, u) },
 		Logger:          d.log.With("component", "backend"),
