@@ -1,0 +1,59 @@
+package hostrules
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// listing is all that the host has in a flavour, without what differs from run to run.
+func listing(t *testing.T, f flavour) string {
+	t.Helper()
+	var w strings.Builder
+	for _, cmd := range f.list {
+		for line := range strings.Lines(sh(t, cmd)) {
+			if !strings.HasPrefix(line, "#") {
+				w.WriteString(line)
+			}
+		}
+	}
+	text := regexp.MustCompile(`\[\d+:\d+\]`).ReplaceAllString(w.String(), "[0:0]")
+	return regexp.MustCompile(`packets \d+ bytes \d+`).ReplaceAllString(text, "packets 0 bytes 0")
+}
+
+// The whole listing of each firewall is as in testdata, for both families.
+func TestListingsAreGolden(t *testing.T) {
+	for _, f := range flavours() {
+		t.Run(f.name, func(t *testing.T) {
+			inNamespace(t)
+			r := testRules(t, f, testConfig(f))
+			apply(t, r, testSet("198.51.100.2", "198.51.100.1", "2001:db8:5::1"))
+			got := listing(t, f)
+			file := filepath.Join("testdata", f.name+".golden")
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+			// Nothing changes when nothing has changed, also for the next process.
+			again := testRules(t, f, testConfig(f))
+			apply(t, again, testSet("198.51.100.2", "198.51.100.1", "2001:db8:5::1"))
+			apply(t, again, testSet("198.51.100.2", "198.51.100.1", "2001:db8:5::1"))
+			if now := listing(t, f); now != got || again.Status().Repaired != 0 {
+				t.Errorf("a second process changed it:\n%s", now)
+			}
+		})
+	}
+}
