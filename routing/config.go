@@ -2,7 +2,6 @@ package routing
 
 import (
 	"errors"
-	"fmt"
 
 	"weft/lease"
 )
@@ -12,14 +11,12 @@ import (
 // keys included; the result is then zero.
 func ParseConfig(b []byte) (lease.NetworkConfig, error) {
 	c, err := lease.ParseNetworkConfig(b)
-	switch c.BackendType {
-	case "": // that fault is among the others
-	case typeUDP:
-		_, bad := ParseUDPConfig(c)
+	if c.BackendType != "" { // otherwise that fault is among the others
+		k, bad := findKind(c.BackendType)
+		if bad == nil {
+			bad = k.check(c)
+		}
 		err = errors.Join(err, bad)
-	default:
-		err = errors.Join(err, &lease.ConfigError{
-			Key: "Backend.Type", Got: fmt.Sprintf("%q", c.BackendType), Want: `"udp": the other backends are not in this build`})
 	}
 	if err != nil {
 		return lease.NetworkConfig{}, err

@@ -102,6 +102,7 @@ func (k *Kernel) fromRoute(r netlink.Route, names map[int]string) (Route, bool) 
 	return Route{
 		Dst: fromIPNet(r.Dst), Gateway: fromIP(r.Gw), Link: name,
 		Metric: uint32(r.Priority), Scope: uint8(r.Scope), Protocol: uint8(r.Protocol),
+		OnLink: r.Flags&unix.RTNH_F_ONLINK != 0, MTU: r.MTU,
 	}, true
 }
 
@@ -191,6 +192,12 @@ func (k *Kernel) toRoute(r Route) (*netlink.Route, error) {
 	if r.Gateway.IsValid() {
 		nr.Gw = r.Gateway.AsSlice()
 	}
+	if r.OnLink {
+		nr.Flags = unix.RTNH_F_ONLINK
+	}
+	// Without the lock IPv6 looks at a route's MTU for its own packets only, not for those
+	// that it forwards (ip6_dst_mtu_maybe_forward); IPv4's lock would clear DF instead.
+	nr.MTU, nr.MTULock = r.MTU, r.MTU > 0 && r.Dst.Addr().Is6()
 	return nr, nil
 }
 
