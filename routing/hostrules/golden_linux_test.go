@@ -2,9 +2,11 @@ package hostrules
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,16 +16,35 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // listing is all that the host has in a flavour, without what differs from run to run.
 func listing(t *testing.T, f flavour) string {
 	t.Helper()
+	text, err := tryListing(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func tryListing(f flavour) (string, error) {
 	var w strings.Builder
 	for _, cmd := range f.list {
-		for line := range strings.Lines(sh(t, cmd)) {
+		out, err := try(cmd)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w\n%s", cmd, err, out)
+		}
+		for line := range strings.Lines(out) {
 			if !strings.HasPrefix(line, "#") {
 				w.WriteString(line)
 			}
 		}
 	}
 	text := regexp.MustCompile(`\[\d+:\d+\]`).ReplaceAllString(w.String(), "[0:0]")
-	return regexp.MustCompile(`packets \d+ bytes \d+`).ReplaceAllString(text, "packets 0 bytes 0")
+	return regexp.MustCompile(`packets \d+ bytes \d+`).ReplaceAllString(text, "packets 0 bytes 0"), nil
+}
+
+// sortedLines is for comparing listings in which tables have changed places.
+func sortedLines(text string) string {
+	lines := strings.Split(text, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }
 
 // The whole listing of each firewall is as in testdata, for both families.

@@ -37,14 +37,41 @@ func inNamespace(t *testing.T) {
 // sh runs one command in the namespace, with its words split at blanks.
 func sh(t *testing.T, line string) string {
 	t.Helper()
+	out, err := try(line)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+	return out
+}
+
+func try(line string) (string, error) {
 	w := strings.Fields(line)
 	var stdout, stderr strings.Builder
 	cmd := exec.Command(w[0], w[1:]...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s: %v\n%s%s", line, err, &stdout, &stderr)
+	err := cmd.Run()
+	if err != nil {
+		return stdout.String() + stderr.String(), err
 	}
-	return stdout.String()
+	return stdout.String(), nil
+}
+
+// enterer returns a function that runs another on a thread of its own in the test's namespace. The
+// thread is not used again.
+func enterer(t *testing.T) func(func()) {
+	t.Helper()
+	ns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ns.Close() })
+	return func(f func()) {
+		runtime.LockOSThread()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			panic(err)
+		}
+		f()
+	}
 }
 
 // flavours are what the rules can be in, with the network config's key and how to list them.

@@ -41,6 +41,9 @@ type nfRule struct {
 	comment string // as raw user data
 }
 
+// marked reports whether its comment has our mark.
+func (r nfRule) marked() bool { return strings.Contains(r.comment, ownMark) }
+
 const (
 	noVerdict = int32(-1 << 31)
 	nfDrop    = 0 // NF_DROP
@@ -191,7 +194,7 @@ func (r *nfRule) expression(e []byte) {
 	}
 }
 
-// nfElements digests the elements of a set: their keys, in the kernel's order, which is not stable; so sorted by the caller.
+// nfElements lists the keys of a set, in no order.
 func nfElements(family uint8, table, set string) ([]string, error) {
 	msgs, err := nfDump(unix.NFT_MSG_GETSETELEM, family,
 		nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_TABLE, nl.ZeroTerminated(table)), nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET, nl.ZeroTerminated(set)))
