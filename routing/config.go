@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"weft/lease"
+	"weft/routing/hostrules"
 )
 
 // ParseConfig reads a whole network config, and says whether this build can serve
@@ -16,7 +17,8 @@ func ParseConfig(b []byte) (lease.NetworkConfig, error) {
 		if bad == nil {
 			bad = k.check(c)
 		}
-		err = errors.Join(err, bad)
+		_, masquerade := hostrules.ParseNoMasquerade(c)
+		err = errors.Join(err, bad, masquerade)
 	}
 	if err != nil {
 		return lease.NetworkConfig{}, err

@@ -62,7 +62,7 @@ func ParseNoMasquerade(c lease.NetworkConfig) ([]netip.Prefix, error) {
 	}
 	var raw struct{ NoMasquerade json.RawMessage }
 	if err := json.Unmarshal(c.Backend, &raw); err != nil {
-		return nil, &lease.ConfigError{Key: "Backend", Got: string(c.Backend), Want: "a JSON object"}
+		return nil, nil // no object: that fault is the backend's to report
 	}
 	if len(raw.NoMasquerade) == 0 {
 		return nil, nil
