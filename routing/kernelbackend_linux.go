@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"weft/lease"
 )
 
@@ -23,7 +21,7 @@ type kernelBackend struct {
 	k       *Kernel
 	way     way
 	actor   actor // nil if the way is all in the kernel
-	monitor *monitor
+	monitor *watcher
 	kick    chan struct{} // holds one: something may have changed
 	grace   time.Duration // underlayGrace, but in tests
 	release string        // the kernel's, but in tests
@@ -71,7 +69,7 @@ func newKernelBackend(c BackendConfig, w way, a actor) (*kernelBackend, error) {
 	}
 	b.under.now = c.Underlay
 	b.status = Status{Type: t.name, MTU: mtu, Path: t.path, Underlay: c.Underlay}
-	if b.monitor, err = b.k.subscribe(unix.RTNLGRP_NEIGH); err != nil {
+	if b.monitor, err = b.k.watcher(); err != nil {
 		return nil, fmt.Errorf("%s backend: %w", t.name, err)
 	}
 	return b, nil

@@ -196,18 +196,15 @@ func (b *kernelBackend) ownership(devices []string) Ownership {
 
 // watch tells the monitor what to look for.
 func (b *kernelBackend) watch(d desired) {
-	i := interest{
-		indexes: map[int]bool{b.under.now.Index: true}, names: map[string]bool{b.cfg.Underlay.Link: true},
-		networks: b.networks(), neighbours: map[int]bool{},
-	}
+	l := watchlist{own: map[int]bool{}, under: b.under.now.Index, names: map[string]bool{b.cfg.Underlay.Link: true}, networks: b.networks()}
 	for _, v := range d.vteps {
-		i.names[v.Name] = true
+		l.names[v.Name] = true
 		if dev, err := b.k.device(v.Name); err == nil {
-			i.indexes[dev.Index], i.neighbours[dev.Index] = true, true
+			l.own[dev.Index] = true
 		}
 	}
 	if b.way.trait().looks {
-		i.hosts = b.outer()
+		l.hosts = b.outer()
 	}
-	b.monitor.watch(i)
+	b.monitor.watch(l)
 }

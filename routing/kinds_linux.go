@@ -64,6 +64,24 @@ func findKind(name string) (kind, error) {
 	return kind{}, &lease.ConfigError{Key: "Backend.Type", Got: fmt.Sprintf("%q", name), Want: fmt.Sprintf("one of %q", names)}
 }
 
+// Port is the UDP port that the backend of c uses on every node; 0 if it uses none.
+func Port(c lease.NetworkConfig) uint16 {
+	switch c.BackendType {
+	case typeUDP:
+		if o, err := ParseUDPConfig(c); err == nil {
+			return o.Port
+		}
+	case typeVXLAN:
+		if o, err := parseVXLAN(c); err == nil {
+			return o.Port
+		}
+	}
+	return 0
+}
+
+// NeedsTUN reports whether the backend of c moves packets itself.
+func NeedsTUN(c lease.NetworkConfig) bool { return c.BackendType == typeUDP }
+
 // NewBackend makes the backend that c.Network names. It starts nothing that runs on; the
 // caller runs Run or calls Close. ctx bounds what has to be done before there is a lease. The error joins a *lease.ConfigError for each fault in the
 // network config.

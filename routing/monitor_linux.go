@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -22,10 +21,6 @@ type interest struct {
 	indexes  map[int]bool
 	names    map[string]bool
 	networks []netip.Prefix
-	// neighbours are the devices whose neighbour and forwarding entries concern us.
-	neighbours map[int]bool
-	// hosts are addresses the way to which concerns us.
-	hosts []netip.Addr
 }
 
 // monitor is one subscription to the changes of links, addresses and routes in a namespace.
@@ -35,14 +30,13 @@ type monitor struct {
 	interest atomic.Pointer[interest]
 }
 
-// subscribe opens the subscription, with more groups (RTNLGRP_*) if need be; the caller
-// closes it.
-func (k *Kernel) subscribe(more ...uint) (*monitor, error) {
+// subscribe opens the subscription; the caller closes it.
+func (k *Kernel) subscribe() (*monitor, error) {
 	m := &monitor{}
 	m.interest.Store(&interest{})
 	err := k.do(func() (err error) {
-		m.s, err = nl.Subscribe(unix.NETLINK_ROUTE, append(more, unix.RTNLGRP_LINK,
-			unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)...)
+		m.s, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK,
+			unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 		return err
 	})
 	if err != nil {
@@ -106,8 +100,6 @@ func (i *interest) concerns(m syscall.NetlinkMessage) bool {
 		return len(m.Data) >= unix.SizeofIfAddrmsg && i.indexes[int(nl.DeserializeIfAddrmsg(m.Data).Index)]
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		return i.concernsRoute(m.Data)
-	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH: // ndmsg of neighbour.h: family, padding, index
-		return len(m.Data) >= unix.SizeofNdMsg && i.neighbours[int(int32(nl.NativeEndian().Uint32(m.Data[4:])))]
 	}
 	return false
 }
@@ -129,13 +121,7 @@ func (i *interest) concernsRoute(b []byte) bool {
 			return true
 		}
 	}
-	if !dst.IsValid() { // the default route has no such attribute
-		dst = netip.IPv4Unspecified()
-		if head.Family == unix.AF_INET6 {
-			dst = netip.IPv6Unspecified()
-		}
-	}
-	return slices.ContainsFunc(i.hosts, netip.PrefixFrom(dst, int(head.Dst_len)).Contains)
+	return false
 }
 
 // attrTypeMask is NLA_TYPE_MASK of netlink.h: the two high bits are flags.

@@ -126,7 +126,7 @@ func former(f subnetenv.File, network lease.NetworkConfig) []netip.Prefix {
 func (d *Daemon) writeSubnetFile(g *generation) {
 	set, before := g.state()
 	status := g.backend.Status()
-	if set.Own.Subnets == (lease.Subnets{}) || status.Device == "" {
+	if set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
 		return
 	}
 	g.keeper.SetLocal(d.local(g))

@@ -42,16 +42,17 @@ func (d *Daemon) Status() control.Status {
 	s.Cache.Used = g.cached != nil
 	s.Alarm, s.Peers, s.Rejected = st.Alarm, st.Peers, len(st.Rejected)
 	s.Backend, s.Underlay = backendStatus(b), underlayStatus(b)
-	if udp, err := routing.ParseUDPConfig(g.network); err == nil {
-		s.Backend.Port = int(udp.Port)
-	}
+	s.Backend.Port = int(routing.Port(g.network))
 	if st.ConfigErr != nil {
 		s.Backend.Notes = append(s.Backend.Notes, "network config: "+st.ConfigErr.Error())
 	}
+	s.Rules = rulesStatus(g.rules.Status())
 	if why := g.cutOffNow(); why != "" {
 		s.Backend.Notes = append(s.Backend.Notes, why)
 	}
-	s.Counters = counters(g.backend)
+	if g.plane != nil {
+		s.Counters = counters(g.plane)
+	}
 	return s
 }
 
@@ -107,7 +108,7 @@ func underlayStatus(b routing.Status) control.Underlay {
 	}
 }
 
-func counters(b *routing.UDP) control.Counters {
+func counters(b dataPlane) control.Counters {
 	t := b.Engine().Stats()
 	c := control.Counters{
 		Egress: flow(t.Egress), Ingress: flow(t.Ingress),
@@ -148,22 +149,34 @@ func (d *Daemon) Peers() control.Peers {
 		return out
 	}
 	set, _ := g.state()
-	engine, path := g.backend.Engine(), g.backend.Status().Path
+	status := g.backend.Status()
+	var peers []tunnel.PeerStats
+	var strangers []tunnel.Stranger
+	if g.plane != nil {
+		peers, strangers = g.plane.Engine().Peers(), g.plane.Engine().Strangers()
+	}
 	stats := map[netip.Addr][]tunnel.PeerStats{}
-	for _, p := range engine.Peers() {
+	for _, p := range peers {
 		stats[p.Addr] = append(stats[p.Addr], p)
+	}
+	ways := map[lease.Subnets][]routing.Reached{}
+	for _, r := range status.Reached {
+		ways[r.Subnets] = append(ways[r.Subnets], r)
 	}
 	for _, r := range set.Peers {
 		p := peer(r)
 		for _, s := range append(stats[r.PublicIP], stats[r.PublicIPv6]...) {
 			if s.Name == p.Name {
-				p.Path = path
+				p.Path = status.Path
 				fill(&p, s)
 			}
 		}
+		if found := ways[r.Subnets]; len(found) > 0 {
+			p.Path, p.MTU, p.Ways = status.Path, status.MTU, reached(found)
+		}
 		out.Peers = append(out.Peers, p)
 	}
-	for _, s := range engine.Strangers() {
+	for _, s := range strangers {
 		out.Strangers = append(out.Strangers, control.Stranger{
 			Address: s.Addr, Packets: s.Packets, LastSeen: s.LastRx, Admit: tunnel.DropUnknownPeer.Admit(),
 		})
@@ -184,6 +197,15 @@ func peer(r lease.Record) control.Peer {
 		}
 	}
 	return p
+}
+
+// reached converts how a peer's subnets are reached.
+func reached(rs []routing.Reached) []control.Way {
+	var out []control.Way
+	for _, r := range rs {
+		out = append(out, control.Way{Subnet: r.Subnet, Way: r.How.String(), Via: r.Via, Reason: r.Reason})
+	}
+	return out
 }
 
 // fill adds what the data plane knows.

@@ -5,6 +5,7 @@ import (
 
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/hostrules"
 	"weft/tunnel"
 )
 
@@ -31,8 +32,10 @@ type Snapshot struct {
 	CacheSaved time.Time
 	// Backend is the zero Status before there is one.
 	Backend routing.Status
-	Tunnel  tunnel.Stats
-	Peers   []tunnel.PeerStats
+	// Rules are the host's traffic rules, zero before there are any.
+	Rules  hostrules.Status
+	Tunnel tunnel.Stats
+	Peers  []tunnel.PeerStats
 	// Strangers is how many outer sources that are no peer's were seen lately.
 	Strangers int
 	// DeviceDropped is how many packets the kernel dropped on their way into the

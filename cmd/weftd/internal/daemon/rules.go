@@ -1,0 +1,44 @@
+package daemon
+
+import (
+	"weft/cmd/internal/control"
+	"weft/routing"
+	"weft/routing/hostrules"
+)
+
+// newRules makes what keeps the host's rules for g, whose backend is there already.
+func (d *Daemon) newRules(g *generation) (*hostrules.Rules, error) {
+	never, err := hostrules.ParseNoMasquerade(g.network)
+	if err != nil {
+		return nil, err
+	}
+	f := d.cfg.Rules
+	return hostrules.New(hostrules.Config{
+		Network: g.network, NoMasquerade: never,
+		Masquerade: f.IPMasq, RandomFully: !f.RandomFullyDisable, Forward: f.ForwardRules, Blackhole: f.Blackhole,
+		Resync: f.Resync, RouteProtocol: routing.RouteProtocol,
+		Guard: func() hostrules.Guard {
+			return routing.OverlayGuard(g.network, g.backend.Status().Path == "kernel")
+		},
+		Logger: d.log.With("component", "rules"),
+	})
+}
+
+// rulesReason is why the rules keep the node from being ready: pods whose packets should be
+// masqueraded and are not have no way out. Anything else about rules is a note.
+func (d *Daemon) rulesReason(g *generation) []string {
+	if g == nil || !d.cfg.Rules.IPMasq {
+		return nil
+	}
+	if st := g.rules.Status(); !st.InPlace && st.LastError != "" {
+		return []string{"rules: " + st.LastError}
+	}
+	return nil
+}
+
+func rulesStatus(st hostrules.Status) control.Rules {
+	return control.Rules{
+		Firewall: st.Firewall, InPlace: st.InPlace, Error: st.LastError, Repaired: st.Repaired, Notes: st.Notes,
+		PodsDropped: st.Dropped.Pods, StrangersDropped: st.Dropped.Strangers,
+	}
+}
