@@ -55,6 +55,7 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 		row("", "last reconcile: %s", s.Backend.Error)
 	}
 	row("underlay", "%s", underlayLine(s.Underlay))
+	rulesRows(row, s.Rules)
 	row("store", "%s", storeLine(s.Store, now))
 	row("cache", "%s", cacheLine(s.Cache, now))
 	row("peers", "%s", peersLine(s))
