@@ -86,13 +86,16 @@ func (k *Kernel) listRoutes(family int, filter netlink.Route, mask uint64) ([]ne
 	return rs, err
 }
 
-// fromRoute converts a unicast route with one next hop; ok is false for any other.
-// names caches link names by index.
+// fromRoute converts a unicast route; ok is false for any other. One with several next hops,
+// which is never ours to want, has no Link and no Gateway. names caches link names by index.
 func (k *Kernel) fromRoute(r netlink.Route, names map[int]string) (Route, bool) {
-	if r.Type != unix.RTN_UNICAST || len(r.MultiPath) > 0 || r.Dst == nil || r.Tos != 0 {
+	if r.Type != unix.RTN_UNICAST || r.Dst == nil || r.Tos != 0 {
 		return Route{}, false
 	}
 	name, known := names[r.LinkIndex]
+	if len(r.MultiPath) > 0 {
+		name, known, r.Gw = "", true, nil
+	}
 	if !known {
 		if l, err := k.h.LinkByIndex(r.LinkIndex); err == nil {
 			name = l.Attrs().Name
@@ -181,12 +184,16 @@ func (k *Kernel) DelRoute(r Route) error {
 }
 
 func (k *Kernel) toRoute(r Route) (*netlink.Route, error) {
-	l, err := k.h.LinkByName(r.Link)
-	if err != nil {
-		return nil, err
+	index := 0 // of a route with several next hops
+	if r.Link != "" {
+		l, err := k.h.LinkByName(r.Link)
+		if err != nil {
+			return nil, err
+		}
+		index = l.Attrs().Index
 	}
 	nr := &netlink.Route{
-		LinkIndex: l.Attrs().Index, Dst: toIPNet(r.Dst), Priority: int(r.Metric),
+		LinkIndex: index, Dst: toIPNet(r.Dst), Priority: int(r.Metric),
 		Scope: netlink.Scope(r.Scope), Protocol: netlink.RouteProtocol(r.Protocol),
 	}
 	if r.Gateway.IsValid() {

@@ -30,8 +30,9 @@ type kernelBackend struct {
 	set     lease.Set
 	under   underState
 	hops    map[netip.Addr]hop
-	want    desired // what was in place last: a change without another want is a repair
-	settled bool    // flannel's leftovers were taken over
+	want    desired        // what was in place last: a change without another want is a repair
+	settled bool           // flannel's leftovers were taken over
+	made    map[string]int // the numbers of our devices by name
 	warned  map[string]bool
 	ended   bool
 
@@ -65,7 +66,7 @@ func newKernelBackend(c BackendConfig, w way, a actor) (*kernelBackend, error) {
 	}
 	b := &kernelBackend{
 		cfg: c, log: c.Logger.With("backend", t.name), k: c.Kernel, way: w, actor: a,
-		kick: make(chan struct{}, 1), grace: underlayGrace, release: c.Kernel.release(), warned: map[string]bool{},
+		kick: make(chan struct{}, 1), grace: underlayGrace, release: c.Kernel.release(), warned: map[string]bool{}, made: map[string]int{},
 	}
 	b.under.now = c.Underlay
 	b.status = Status{Type: t.name, MTU: mtu, Path: t.path, Underlay: c.Underlay}

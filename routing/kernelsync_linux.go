@@ -61,7 +61,6 @@ func (b *kernelBackend) syncKernel(d desired, st *Status) error {
 	var devices, missing []string
 	changes, done := 0, 0
 	for _, v := range d.vteps {
-		devices = append(devices, v.Name)
 		p, n, err := b.syncVTEP(v)
 		changes, done = changes+p.len(), done+n
 		if p.Adopted {
@@ -71,8 +70,10 @@ func (b *kernelBackend) syncKernel(d desired, st *Status) error {
 			faults = append(faults, err)
 			if _, there := b.k.vtep(v.Name); there != nil || errors.Is(err, errStrange) {
 				missing = append(missing, v.Name)
+				continue // nothing on another's device is ours
 			}
 		}
+		devices = append(devices, v.Name)
 	}
 	want := d.overlay.without(missing)
 	have, err := b.k.overlayState(devices, b.under.now.Link)
@@ -86,7 +87,7 @@ func (b *kernelBackend) syncKernel(d desired, st *Status) error {
 	st.Adopted = append(st.Adopted, c.Adopted...)
 	st.Pending = changes - done
 	st.Up = len(missing) == 0
-	st.Notes = append(st.Notes, b.checksums(devices, missing)...)
+	st.Notes = append(st.Notes, b.checksums(devices)...)
 	if st.Up && len(devices) > 0 {
 		st.Device, st.Devices = devices[0], devices
 	}
@@ -127,7 +128,8 @@ func (b *kernelBackend) syncVTEP(want VTEP) (p vtepPlan, done int, err error) {
 		if err != nil {
 			return p, 0, err
 		}
-		if why := vtepStrange(have, addrs, b.networks()); why != "" {
+		// One that we brought up stays ours, whatever somebody does to it.
+		if why := vtepStrange(have, addrs, b.networks()); why != "" && b.made[want.Name] != have.Index {
 			return p, 0, fmt.Errorf("%w: %s", errStrange, why)
 		}
 		p = planVTEP(&have, want)
@@ -154,18 +156,18 @@ func (b *kernelBackend) syncVTEP(want VTEP) (p vtepPlan, done int, err error) {
 	if done == 0 {
 		done = n
 	}
+	if d, there := b.k.device(want.Name); err == nil && there == nil {
+		b.made[want.Name] = d.Index
+	}
 	return p, done, err
 }
 
 // checksums keeps devices from the fault that checksumFault tells of, and says so.
-func (b *kernelBackend) checksums(devices, missing []string) []string {
+func (b *kernelBackend) checksums(devices []string) []string {
 	if len(devices) == 0 || !checksumFault(b.release) {
 		return nil
 	}
 	for _, name := range devices {
-		if slices.Contains(missing, name) {
-			continue
-		}
 		if _, err := b.k.stopTxChecksum(name); err != nil {
 			b.warnOnce(err)
 			return []string{fmt.Sprintf("kernel %s may send wrong outer UDP checksums when it translates addresses, and switching the offload off failed (%v): use Linux 5.7 or newer", b.release, err)}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -95,17 +96,28 @@ func (k *Kernel) fdbs(links map[int]string) ([]FDB, error) {
 	return out, nil
 }
 
-// listNeighs filters here: with strict checking the kernel takes no index in the request.
+// listNeighs asks on a socket of its own: the Handle's checks requests strictly, and the library's
+// for this dump has whatever the memory had in its padding, which is then refused now and then.
 func (k *Kernel) listNeighs(family int, links map[int]string) ([]netlink.Neigh, error) {
-	all, err := dump(func() ([]netlink.Neigh, error) { return k.h.NeighList(0, family) })
+	var out []netlink.Neigh
+	err := k.do(func() error {
+		msgs, err := dump(func() ([][]byte, error) {
+			req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
+			req.AddRawData([]byte{byte(family), 11: 0}) // struct ndmsg of neighbour.h
+			return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
+		})
+		for _, m := range msgs {
+			if len(m) < unix.SizeofNdMsg || links[int(int32(nl.NativeEndian().Uint32(m[4:])))] == "" || int(m[0]) != family {
+				continue
+			}
+			if n, err := netlink.NeighDeserialize(m); err == nil {
+				out = append(out, *n)
+			}
+		}
+		return err
+	})
 	if errors.Is(err, unix.EOPNOTSUPP) { // without IPv6
 		return nil, nil
-	}
-	var out []netlink.Neigh
-	for _, n := range all {
-		if links[n.LinkIndex] != "" {
-			out = append(out, n)
-		}
 	}
 	return out, err
 }
@@ -166,19 +178,29 @@ func (k *Kernel) nextHops(addrs []netip.Addr) (map[netip.Addr]hop, error) {
 		names[d.Index] = d.Name
 	}
 	out := make(map[netip.Addr]hop, len(addrs))
+	// The Handle checks strictly, and then refuses what the library asks for IPv6.
+	var h *netlink.Handle
+	err = k.do(func() (err error) { h, err = netlink.NewHandle(unix.NETLINK_ROUTE); return err })
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	defer h.Close()
+	if err := h.SetSocketTimeout(netlinkTimeout); err != nil {
+		return nil, err
+	}
 	for _, a := range addrs {
-		rs, err := k.h.RouteGet(a.AsSlice())
+		rs, err := h.RouteGet(a.AsSlice())
 		switch {
 		case err != nil:
 			out[a] = hop{err: err}
 		case len(rs) != 1 || rs[0].Type != unix.RTN_UNICAST:
 			out[a] = hop{err: unix.EHOSTUNREACH}
 		default:
-			h := hop{link: names[rs[0].LinkIndex], gateway: fromIP(rs[0].Gw)}
-			if via, ok := rs[0].Via.(*netlink.Via); ok && !h.gateway.IsValid() { // a gateway of the other family
-				h.gateway = fromIP(via.Addr)
+			next := hop{link: names[rs[0].LinkIndex], gateway: fromIP(rs[0].Gw)}
+			if via, ok := rs[0].Via.(*netlink.Via); ok && !next.gateway.IsValid() { // a gateway of the other family
+				next.gateway = fromIP(via.Addr)
 			}
-			out[a] = h
+			out[a] = next
 		}
 	}
 	return out, nil

@@ -14,6 +14,8 @@ type VTEP struct {
 	MAC   MAC
 	MTU   int // bytes
 	Up    bool
+	// Index is the link's number; 0 if there is none yet. It is not compared.
+	Index int
 
 	// What a device has for life. Under is the number of the underlay link, Local the
 	// outer source address.

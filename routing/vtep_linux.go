@@ -37,7 +37,7 @@ func (k *Kernel) vtep(name string) (VTEP, error) {
 func fromVXLAN(x *netlink.Vxlan) VTEP {
 	a := x.Attrs()
 	v := VTEP{
-		Name: a.Name, Alias: a.Alias, MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0,
+		Name: a.Name, Index: a.Index, Alias: a.Alias, MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0,
 		VNI: uint32(x.VxlanId), Port: uint16(x.Port), Under: x.VtepDevIndex, Local: fromIP(x.SrcAddr),
 		GBP: x.GBP, Learning: x.Learning,
 	}
