@@ -3,6 +3,7 @@ package hostrules
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -56,7 +57,7 @@ func iptablesRules(f familyRules) map[string]table {
 		filter.jumps = append(filter.jumps, jump{"FORWARD", jumpRule(commentForward, chainForward)})
 	}
 	if f.podsInput != nil || f.peersInput != nil {
-		input := renderChain(chainPodsInput, f, append(f.podsInput[:len(f.podsInput):len(f.podsInput)], f.peersInput...))
+		input := renderChain(chainPodsInput, f, slices.Concat(f.podsInput, f.peersInput))
 		mangle.chains = append(mangle.chains, input)
 		mangle.jumps = append(mangle.jumps, jump{"INPUT", jumpRule(commentPort, chainPodsInput)})
 	}

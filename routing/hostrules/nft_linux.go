@@ -18,12 +18,11 @@ import (
 
 // The chains of tables flannel-ipv4 and flannel-ipv6. The first two are flannel's.
 const (
-	nftMasquerade  = "postrtg"
-	nftForward     = "forward"
-	nftPodsInput   = "overlay-pods-input"
-	nftPodsForward = "overlay-pods-forward"
-	nftPeersInput  = "overlay-peers-input"
-	nftPeersSet    = "overlay-peers"
+	nftMasquerade = "postrtg"
+	nftForward    = "forward"
+	nftPortInput  = "overlay-input"
+	nftPortOut    = "overlay-forward"
+	nftPeersSet   = "overlay-peers"
 )
 
 // nft is nftables by netlink, for one family.
@@ -62,14 +61,14 @@ func (n nft) look() (view, error) {
 		}
 		for _, r := range rules {
 			fmt.Fprintf(&w, "%s %d\n", c.name, r.handle)
-			switch c.name {
-			case nftPodsInput, nftPodsForward:
-				v.dropped.Pods += r.packets
-			case nftPeersInput:
+			switch {
+			case strings.Contains(r.comment, commentStranger):
 				v.dropped.Strangers += r.packets
+			case strings.Contains(r.comment, commentPods):
+				v.dropped.Pods += r.packets
 			}
 		}
-		if c.name == nftPeersInput {
+		if c.name == nftPortInput {
 			keys, err := nfElements(family, c.table, nftPeersSet)
 			if err != nil {
 				return view{}, err
@@ -153,9 +152,8 @@ func (n nft) fill(c *nftables.Conn, t *nftables.Table, f familyRules) error {
 		priority *nftables.ChainPriority
 		rules    []rule
 	}{
-		{nftPodsInput, nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle, f.podsInput},
-		{nftPodsForward, nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityMangle, f.podsForward},
-		{nftPeersInput, nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle, f.peersInput},
+		{nftPortInput, nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle, slices.Concat(f.podsInput, f.peersInput)},
+		{nftPortOut, nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityMangle, f.podsForward},
 		{nftForward, nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter, f.forward},
 		{nftMasquerade, nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, f.masquerade},
 	} {
