@@ -76,6 +76,21 @@ func (r *Rules) Apply(ctx context.Context, s lease.Set) error {
 	return r.reconcile(ctx)
 }
 
+// Present reports whether rules of ours are there already, as an earlier process leaves them: then packets
+// need not wait for the first Apply. It reads the kernel.
+func (r *Rules) Present() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.sides {
+		if (s.kind == kindNFTables) == r.cfg.Network.EnableNFTables {
+			if v, err := s.look(); err == nil && v.own != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // settle is how long notifications are waited out before looking: programs change rules
 // in many steps.
 const settle = 50 * time.Millisecond

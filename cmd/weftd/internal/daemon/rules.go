@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"context"
+
 	"weft/cmd/internal/control"
+	"weft/lease"
 	"weft/routing"
 	"weft/routing/hostrules"
 )
@@ -22,6 +25,19 @@ func (d *Daemon) newRules(g *generation) (*hostrules.Rules, error) {
 		},
 		Logger: d.log.With("component", "rules"),
 	})
+}
+
+// follow has backend and rules follow s: the rules first, so that no packet is ahead of them, unless
+// those of an earlier run are there; then packets do not wait for iptables. The error is the backend's:
+// rules log theirs.
+func (g *generation) follow(ctx context.Context, s lease.Set) error {
+	if !g.rules.Present() {
+		_ = g.rules.Apply(ctx, s)
+		return g.backend.Apply(ctx, s)
+	}
+	err := g.backend.Apply(ctx, s)
+	_ = g.rules.Apply(ctx, s)
+	return err
 }
 
 // rulesReason is why the rules keep the node from being ready: pods whose packets should be

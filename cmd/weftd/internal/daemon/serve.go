@@ -159,9 +159,8 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 		case <-ctx.Done():
 			return nil
 		case s := <-g.sets:
-			_ = g.rules.Apply(ctx, s) // it logs and retries; first, so that no packet is ahead of the rules
 			why := ""
-			if err := g.backend.Apply(ctx, s); err != nil {
+			if err := g.follow(ctx, s); err != nil {
 				why = err.Error()
 			}
 			if why != last && why != "" {
