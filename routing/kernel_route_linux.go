@@ -143,7 +143,7 @@ func (k *Kernel) AddRoute(r Route) error {
 	}
 	err = k.h.RouteAdd(nr)
 	if !errors.Is(err, unix.EEXIST) {
-		return err
+		return coveredGateway(r, err)
 	}
 	family := netlink.FAMILY_V4
 	if r.Dst.Addr().Is6() {
@@ -168,7 +168,25 @@ func (k *Kernel) ReplaceRoute(r Route) error {
 	if err != nil {
 		return err
 	}
-	return k.h.RouteReplace(nr)
+	err = k.h.RouteReplace(nr)
+	if r.OnLink && r.Dst.Addr().Is6() && errors.Is(err, unix.EINVAL) {
+		// What stands there leads to the gateway by another device, which IPv6 takes for a
+		// contradiction: it has to go first.
+		if err := k.DelRoute(Route{Dst: r.Dst, Metric: r.Metric}); err != nil {
+			return err
+		}
+		err = k.h.RouteAdd(nr)
+	}
+	return coveredGateway(r, err)
+}
+
+// coveredGateway explains why IPv6 refuses a route whose gateway it is told is on the link: another
+// route, not a default one, leads to the gateway elsewhere (ip6_route_check_nh_onlink).
+func coveredGateway(r Route, err error) error {
+	if r.OnLink && r.Dst.Addr().Is6() && errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%w: another route covers %v: delete it, or choose another IPv6Network", err, r.Gateway)
+	}
+	return err
 }
 
 // DelRoute deletes a route; one that is gone already is no error.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // reconcile makes the kernel follow the set: devices first, then peers' entries, then the routes
@@ -82,6 +84,14 @@ func (b *kernelBackend) syncKernel(d desired, st *Status) error {
 	}
 	c := planOverlay(have, want, b.ownership(devices))
 	n, err := applyOverlay(b.k, c)
+	if errors.Is(err, unix.EINVAL) && len(c.DelRoutes) > 0 {
+		// What was in the way may have been ours, and is gone now.
+		if have, again := b.k.overlayState(devices, b.under.now.Link); again == nil {
+			var more int
+			more, err = applyOverlay(b.k, planOverlay(have, want, b.ownership(devices)))
+			n += more
+		}
+	}
 	faults = append(faults, err)
 	changes, done = changes+c.len()+len(c.Conflicts), done+n
 	st.Adopted = append(st.Adopted, c.Adopted...)

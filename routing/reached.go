@@ -55,8 +55,9 @@ type Reached struct {
 func skippedOf(rs []Reached) []Skipped {
 	var out []Skipped
 	for _, r := range rs {
-		if r.How == HowSkipped {
-			out = append(out, Skipped{Peer: r.Peer, Reason: r.Reason})
+		s := Skipped{Peer: r.Peer, Reason: r.Reason}
+		if r.How == HowSkipped && (len(out) == 0 || out[len(out)-1] != s) { // one reason for both families
+			out = append(out, s)
 		}
 	}
 	return out

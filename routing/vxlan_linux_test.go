@@ -404,6 +404,24 @@ func TestVXLANRefuses(t *testing.T) {
 	_ = b.Close()
 }
 
+// IPv6 refuses a gateway that another route leads to: what is ours among these gives way at once.
+func TestVXLANTakesOverIPv6Routes(t *testing.T) {
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	ip(t, "-6 route add fd00:5:0:2::/64 via 2001:db8::2 dev eth0 proto 119") // of host-gw, or a direct route
+	ip(t, "-6 route add fd00:5::/48 dev eth0 proto 119")                     // of udp
+	b := openKernelBackend(t, k, vxlanDual, nil)
+	defer func() { _ = b.Close() }()
+	b.apply(kernelSet(b, vxlanPeer(2), vxlanPeer(3)))
+	if err := listed(vxlanGolden)(); err != nil {
+		t.Error(err)
+	}
+	ip(t, "-6 route add fd00:5:0:8::/61 dev eth0")
+	if err := b.Apply(t.Context(), kernelSet(b, vxlanPeer(2), vxlanPeer(9))); err == nil || !strings.Contains(err.Error(), "another route covers fd00:5:0:9::") {
+		t.Errorf("somebody's: %v", err)
+	}
+}
+
 func TestVXLANDirectRouting(t *testing.T) {
 	k := inNamespace(t)
 	etherLink(t, "eth0", 1500, "192.0.2.1/24")
@@ -492,4 +510,3 @@ func TestVXLANGivesUp(t *testing.T) {
 		t.Errorf("after a new lease:\n%s", got)
 	}
 }
-

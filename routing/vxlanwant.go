@@ -65,7 +65,7 @@ func (v vxlan) mac(six bool) MAC {
 // want implements way. A family whose device the underlay's MTU does not suffice for has none.
 func (v vxlan) want(s situation) desired {
 	var d desired
-	mtus := map[bool]int{}
+	devices := map[bool]bool{}
 	for _, six := range []bool{false, true} {
 		local, own := s.under.Addr4, s.set.Own.V4
 		if six {
@@ -75,7 +75,7 @@ func (v vxlan) want(s situation) desired {
 		if !v.enabled(six) || !local.IsValid() || !own.IsValid() || err != nil {
 			continue
 		}
-		mtus[six] = mtu
+		devices[six] = true
 		name, base := vtepName(six, v.o.VNI), own.Masked().Addr()
 		d.vteps = append(d.vteps, VTEP{
 			Name: name, Alias: Alias, MAC: v.mac(six), MTU: mtu, Up: true,
@@ -86,23 +86,22 @@ func (v vxlan) want(s situation) desired {
 	owners := map[bool]map[MAC]string{false: {v.mac4: "this node"}, true: {v.mac6: "this node"}}
 	for _, r := range s.set.Peers {
 		for _, f := range families(r, s.set, s.under) {
-			d.reached = append(d.reached, v.peer(&d.overlay, r, f, s, mtus, owners[f.six]))
+			d.reached = append(d.reached, v.peer(&d.overlay, r, f, s, devices, owners[f.six]))
 		}
 	}
 	return d
 }
 
-// peer adds what one subnet of a peer needs to o, and reports how it is reached. owners has who
-// uses which MAC: frames from our own, or from two nodes' common one, are lost.
-func (v vxlan) peer(o *overlay, r lease.Record, f family, s situation, mtus map[bool]int, owners map[MAC]string) Reached {
+// peer adds what one subnet of a peer needs to o, and reports how it is reached. devices are the
+// families that this node has one for; owners has who uses which MAC: frames from our own, or from two nodes' common one, are lost.
+func (v vxlan) peer(o *overlay, r lease.Record, f family, s situation, devices map[bool]bool, owners map[MAC]string) Reached {
 	report := f.reached(r)
-	mtu, there := mtus[f.six]
 	switch {
 	case !strings.EqualFold(r.BackendType, typeVXLAN):
 		return report.skip("its backend is %q, this network's is %s", r.BackendType, typeVXLAN)
 	case !f.public.IsValid():
 		return report.skip("it has no %s", f.publicKey)
-	case !there:
+	case !devices[f.six]:
 		return report.skip("this node has no device for %s: see the error", familyName(f.six))
 	}
 	// What it publishes has to be sound on a direct way too: without, its answers by the
@@ -115,7 +114,7 @@ func (v vxlan) peer(o *overlay, r lease.Record, f family, s situation, mtus map[
 		return report.skip("its VtepMAC %v is %s's too: delete one of the two devices, or give the nodes identities of their own", mac, who)
 	}
 	owners[mac] = report.Peer
-	most := routeMTU(r, f.six, mtu)
+	most := routeMTU(r, f.six, s.mtu)
 	if v.o.DirectRouting {
 		h, known := s.hops[f.public]
 		if report.Reason = "the way is not known yet"; known {

@@ -43,7 +43,7 @@ func (d *Daemon) local(g *generation) lease.Local {
 		Attrs: lease.Attrs{
 			PublicIP: u.Ext4, PublicIPv6: u.Ext6,
 			BackendType: g.backend.RecordType(), BackendData: data, BackendV6Data: v6data,
-			Weft: &lease.Weft{Recv: tunnel.Supported.Names(), MTU: g.backend.MTU(), Addrs: u.Unadvertised()},
+			Weft: &lease.Weft{Recv: g.recv(), MTU: g.backend.MTU(), Addrs: u.Unadvertised()},
 		},
 		Underlay: u.Local(),
 	}
@@ -58,6 +58,15 @@ func (d *Daemon) local(g *generation) lease.Local {
 		}
 	}
 	return l
+}
+
+// recv names what this node parses beyond one whole packet a datagram: where the kernel takes
+// the datagrams, nothing.
+func (g *generation) recv() []string {
+	if g.plane == nil {
+		return nil
+	}
+	return tunnel.Supported.Names()
 }
 
 // moved follows a change of the underlay's addresses or MTU. The backend calls it
