@@ -114,6 +114,17 @@ func TestKernelBackends(t *testing.T) {
 // meshed measures every pair, then what a whole packet, and one byte more, come to.
 func meshed(t *testing.T, l *lab.Lab, families []int, mtu int) {
 	t.Helper()
+	// A node that routes plainly solicits its neighbours with its link-local address, which is
+	// tentative in the first two seconds of a link (RFC 4862 section 5.4).
+	for _, f := range families {
+		for _, a := range l.Pods() {
+			for _, b := range l.Pods() {
+				if a != b {
+					reach(t, 5*time.Second, a, b, f)
+				}
+			}
+		}
+	}
 	r, err := l.Measure(within(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 300 * time.Millisecond})
 	if faults := r.Faults(); err != nil || len(faults) > 0 {
 		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)

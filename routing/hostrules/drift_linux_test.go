@@ -187,3 +187,32 @@ func TestForwardPolicyDropIsMet(t *testing.T) {
 		}
 	}
 }
+
+// What flannel has made and weft has not taken over stays, unless it is asked for; a dry run changes nothing.
+func TestRemoveLeavesFlannels(t *testing.T) {
+	inNamespace(t)
+	for _, line := range flannels() {
+		sh(t, fmt.Sprintf(line, "nft"))
+		sh(t, fmt.Sprintf(line, "legacy"))
+	}
+	sh(t, "nft add table ip6 flannel-ipv6")
+	sh(t, "nft add chain ip6 flannel-ipv6 forward { type filter hook forward priority filter ; }")
+	all := func() (text string) {
+		for _, f := range flavours() {
+			text += listing(t, f)
+		}
+		return text
+	}
+	before := all()
+	for _, o := range []RemoveOptions{{}, {DryRun: true}, {DryRun: true, Flannel: true}} {
+		lines, err := Remove(t.Context(), o)
+		if err != nil || (len(lines) > 0) != o.Flannel || all() != before {
+			t.Errorf("%+v: %q, %v\n%s", o, lines, err, all())
+		}
+	}
+	lines, err := Remove(t.Context(), RemoveOptions{Flannel: true})
+	// In each flavour two chains and three rules that lead there, and a table.
+	if after := all(); err != nil || len(lines) != 2*5+1 || strings.Contains(after, "FLANNEL") || strings.Contains(after, "flannel") {
+		t.Errorf("%d: %q, %v\n%s", len(lines), lines, err, after)
+	}
+}

@@ -78,3 +78,29 @@ func TestListingsAreGolden(t *testing.T) {
 		})
 	}
 }
+
+// A large cluster's peers fit into one transaction, and are followed.
+func TestManyPeers(t *testing.T) {
+	const peers = 6000
+	var all []string
+	for i := range peers {
+		all = append(all, fmt.Sprintf("198.51.%d.%d", i/250, i%250+1), fmt.Sprintf("2001:db8:5::%x", i+1))
+	}
+	for _, f := range flavours() {
+		t.Run(f.name, func(t *testing.T) {
+			inNamespace(t)
+			r := testRules(t, f, testConfig(f))
+			apply(t, r, testSet(all...))
+			apply(t, r, testSet(all[2:]...))
+			text := listing(t, f)
+			for _, last := range []string{"198.51.23.250", "2001:db8:5::1770"} {
+				if !strings.Contains(text, last) {
+					t.Errorf("%s is not let in", last)
+				}
+			}
+			if regexp.MustCompile(`198\.51\.0\.1[,/ ]`).MatchString(text) {
+				t.Error("who has left is still let in")
+			}
+		})
+	}
+}

@@ -67,7 +67,7 @@ func (n nft) marked() (bool, error) {
 		if c.table != n.table() {
 			continue
 		}
-		if c.name != nftForward && c.name != nftMasquerade {
+		if c.name == nftPortInput || c.name == nftPortOut { // flannel has none of these
 			return true, nil
 		}
 		rules, err := nfRules(c.family, c.table, c.name)
