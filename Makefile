@@ -3,7 +3,8 @@
 #   make build   bin/weftd and bin/weft
 #   make run     a lab of nodes and pods on this machine, measured and cleaned up
 #   make test    every test (as root: it makes network namespaces)
-#   make bench   every benchmark, in benchstat's form; as root also pods over weft and over the kernel
+#   make bench   every benchmark, in benchstat's form; as root also pods over weft and over the kernel,
+#                these also as bin/bench.html and bin/bench.json
 #   make bench-guard  what hot functions cost, against bench/testdata/baseline.txt
 #   make lint    golangci-lint and staticcheck, as pinned in .ci/tools/go.mod
 #   make check   lint and test
@@ -17,6 +18,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 BENCH ?= .
 COUNT ?= 6
 PKG   ?= ./...
+
+# WEFT_OVERLAY is what make bench measures between pods, and how long: overlay.ParseConfig.
+WEFT_OVERLAY ?= rungs=all measures=all
 
 # UPDATE=1 makes make bench-guard write a new baseline.
 UPDATE ?=
@@ -40,7 +44,9 @@ test: deps build
 bench:
 	@$(GO) test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkOverlay' -benchmem -count $(COUNT) -p 1 -timeout 60m $(PKG)
 ifneq ($(filter ./... ./bench/... ./bench,$(PKG)),)
-	@$(GO) test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark([^O]|O[^v])' -timeout 60m ./bench
+	@mkdir -p bin
+	@WEFT_OVERLAY='$(WEFT_OVERLAY) html=$(CURDIR)/bin/bench.html json=$(CURDIR)/bin/bench.json' \
+		$(GO) test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark([^O]|O[^v])' -timeout 60m ./bench
 endif
 
 bench-guard:

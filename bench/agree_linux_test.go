@@ -15,7 +15,6 @@ import (
 
 	"weft/bench/load"
 	"weft/test/lab"
-	"weft/test/lab/probe"
 )
 
 // comparison is one thing that two programs measure.
@@ -110,7 +109,7 @@ func comparisons(ctx context.Context, from, to *lab.Pod) []comparison {
 		what: "64-byte datagrams, as fast as the sender can, delivered", unit: "kpackets/s", program: "iperf3",
 		agreement: 2.5, // iperf3 asks the clock and select about every datagram
 		ours: func() (float64, error) {
-			f, err := load.NewFlow(a, z, load.SendTo, load.Wait, 64)
+			f, err := load.NewFlow(a, z, load.Single(load.SendTo, 64), load.Wait)
 			if err != nil {
 				return 0, err
 			}
@@ -126,7 +125,10 @@ func comparisons(ctx context.Context, from, to *lab.Pod) []comparison {
 		what: "TCP ping-pong of 64 bytes on CPUs 0 and 1, median round trip", unit: "us", program: "sockperf", agreement: 1.5,
 		ours: func() (float64, error) {
 			rtts, err := load.PingPong(ctx, load.PingPongPlan{From: a, To: z, Duration: time.Second, FromCPU: 0, ToCPU: 1})
-			return float64(probe.Quantile(rtts, 0.5)) / float64(time.Microsecond), err
+			if err != nil {
+				return 0, err
+			}
+			return float64(rtts.Quantile(0.5)) / float64(time.Microsecond), nil
 		},
 		theirs: func() (float64, error) { return sockperf(ctx, from, to) },
 	}}

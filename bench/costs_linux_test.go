@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"weft/bench/costs"
-	"weft/bench/overlay"
+	"weft/bench/machine"
 )
 
 // What make bench-guard passes.
@@ -51,7 +51,7 @@ func TestCosts(t *testing.T) {
 }
 
 func compareCosts(t *testing.T, b costs.Baseline) {
-	m, err := overlay.ReadMachine()
+	m, err := machine.Look()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,15 +65,15 @@ func compareCosts(t *testing.T, b costs.Baseline) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := (costs.Baseline{Machine: m.Name, Figures: now}).Write(f); err != nil {
+		if err := (costs.Baseline{Machine: m.String(), Figures: now}).Write(f); err != nil {
 			t.Error(err)
 		}
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if b.Machine != m.Name {
-		t.Logf("the baseline is from another machine (%s; this is %s): take what follows as a hint", b.Machine, m.Name)
+	if b.Machine != m.String() {
+		t.Logf("the baseline is from another machine (%s; this is %s): take what follows as a hint", b.Machine, m.String())
 	}
 	rows, faults := costs.Compare(b, now, costTolerance)
 	if err := costs.WriteTable(os.Stdout, rows); err != nil {

@@ -7,11 +7,17 @@
 //	go test -run '^$' -bench 'Overlay$' ./bench      pods, over the kernel and over weft
 //	make bench-guard                                 hot functions against testdata/baseline.txt
 //
-// BenchmarkOverlay builds its labs itself and takes about three minutes; WEFT_OVERLAY
+// BenchmarkOverlay builds its labs itself and takes about four minutes; WEFT_OVERLAY
 // has its settings (overlay.ParseConfig). An ordinary user's runs in namespaces of its own.
 // Where it cannot run, it fails if the pattern names it ("Overlay"); as one of all it says
-// NOT MEASURED with the reason, and passes.
+// NOT MEASURED with the reason, and passes. The same is in the command weft bench.
 //
-// Package overlay takes turns between the ways of carrying packets, package load makes the
-// traffic, package costs compares with the baseline.
+//	load       traffic: TCP streams, datagrams, ping-pong; searches and processor time
+//	histogram  round trips, counted
+//	plan       what is measured, how long, in which order
+//	overlay    the rungs: labs on this machine, in turns
+//	remote     the two ends on two machines
+//	machine    where it is measured, and what else ran there
+//	report     the result: JSON, table, lines for benchstat, an HTML page
+//	costs      hot functions against a baseline
 package bench

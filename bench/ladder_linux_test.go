@@ -30,14 +30,14 @@ func BenchmarkLadder(b *testing.B) {
 	}
 }
 
-func report(b *testing.B, size int) {
+func perPacket(b *testing.B, size int) {
 	b.ReportAllocs()
 	b.SetBytes(int64(size))
 }
 
 func benchCopy(b *testing.B, size int) {
 	src, dst := make([]byte, size), make([]byte, size)
-	report(b, size)
+	perPacket(b, size)
 	for b.Loop() {
 		copy(dst, src)
 	}
@@ -45,7 +45,7 @@ func benchCopy(b *testing.B, size int) {
 
 func benchChecksum(b *testing.B, size int) {
 	p := make([]byte, size)
-	report(b, size)
+	perPacket(b, size)
 	for b.Loop() {
 		encap.Checksum(p)
 	}
@@ -63,7 +63,7 @@ func benchUDP(b *testing.B, size int) {
 	}
 	defer out.Close()
 	p := make([]byte, 2048)
-	report(b, size)
+	perPacket(b, size)
 	for b.Loop() {
 		if _, err := out.Write(p[:size]); err != nil {
 			b.Fatal(err)
@@ -83,7 +83,7 @@ func benchLoop(b *testing.B, size int) {
 	go func() { done <- a.engine.Run(ctx) }()
 	go func() { done <- z.engine.Run(ctx) }()
 	packet := innerPacket(size)
-	report(b, size)
+	perPacket(b, size)
 	const batch = 64
 	sent := uint64(0)
 	for i := 0; b.Loop(); i++ {

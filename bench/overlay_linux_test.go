@@ -3,14 +3,16 @@ package bench
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"weft/bench/overlay"
+	"weft/bench/plan"
+	"weft/bench/report"
 	"weft/test/lab/holder"
 )
 
@@ -65,7 +67,7 @@ func unable(b *testing.B, err error) {
 // path of weftd, in turns. Every turn is a line; the table at the end has medians.
 //
 //	go test -run '^$' -bench 'Overlay$' ./bench
-//	WEFT_OVERLAY='rounds=15 tcp=3s rungs=vxlan,socket' go test …
+//	WEFT_OVERLAY='rounds=15 tcp=3s rungs=vxlan,socket html=/tmp/overlay.html' go test …
 func BenchmarkOverlay(b *testing.B) {
 	c, err := overlay.ParseConfig(os.Getenv(envOverlay))
 	if err != nil {
@@ -75,17 +77,23 @@ func BenchmarkOverlay(b *testing.B) {
 		unable(b, fmt.Errorf("%s", why))
 		return
 	}
-	start := time.Now()
-	report, err := overlay.Run(b.Context(), c, os.Stdout, func(line string) { fmt.Fprintln(os.Stderr, "#", line) })
+	out := plan.Out{Lines: os.Stdout}
+	d, err := overlay.Run(b.Context(), c, out, func(line string) { fmt.Fprintln(os.Stderr, "#", line) })
 	if err != nil {
 		unable(b, err)
 		return
 	}
+	d.Command = fmt.Sprintf("%s='%s' go test -run '^$' -bench '%s' ./bench", envOverlay, os.Getenv(envOverlay), pattern())
 	fmt.Println()
-	if err := report.WriteTable(os.Stdout); err != nil {
+	if err := d.WriteTable(os.Stdout); err != nil {
 		b.Fatal(err)
+	}
+	for name, write := range map[string]func(io.Writer) error{c.JSON: d.WriteJSON, c.HTML: d.WriteHTML} {
+		if err := report.ToFile(name, write); err != nil {
+			b.Fatal(err)
+		}
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(c.Rounds), "rounds")
-	b.ReportMetric(time.Since(start).Seconds(), "s")
+	b.ReportMetric(d.Seconds, "s")
 }

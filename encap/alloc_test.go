@@ -27,6 +27,10 @@ func TestNoAllocations(t *testing.T) {
 	opts := options(packet(false, ProtoUDP, make([]byte, 2000)), optMixed)
 	broken := options(packet(false, ProtoUDP, make([]byte, 2000)), []byte{0x94, 9, 0, 0})
 
+	tm4, e4, f4 := template(t, false)
+	tm6, e6, f6 := template(t, true)
+	frame4, frame6 := slowFrame(t, e4, f4, 100, true), slowFrame(t, e6, f6, 100, true)
+
 	for name, f := range map[string]func(){
 		"ParseInner4":           func() { _, _ = ParseInner(tcp4) },
 		"ParseInner6":           func() { _, _ = ParseInner(tcp6) },
@@ -57,6 +61,16 @@ func TestNoAllocations(t *testing.T) {
 		"AppendICMPError error": func() { _, _ = AppendICMPError(dst, 0, src6, 0, tcp4) },
 		"Fragment4":             func() { _, n, _ := Fragment4(dst, opts, 576, 0); _, _, _ = Fragment4(dst, opts, 576, n) },
 		"Fragment4 malformed":   func() { _, _, _ = Fragment4(dst, broken, 576, 0) },
+		"NewFrameTemplate":      func() { _, _ = NewFrameTemplate(e6.Src, e6.Dst, f6.Src, f6.Dst) },
+		"WithSourcePort":        func() { t := tm6.WithSourcePort(7); t.Put(dst[:100], 9, CE, 0, true) },
+		"FrameTemplate.Put":     func() { tm4.Put(dst[:42], 9, CE, 7, true); tm6.Put(dst[:62], 9, CE, 7, false) },
+		"ParseFrame":            func() { _, _ = ParseFrame(frame4); _, _ = ParseFrame(frame6) },
+		"ParseFrame malformed":  func() { _, _ = ParseFrame(tcp4); _, _ = ParseFrame(frame4[:60]); _, _ = ParseFrame(frame6[:61]) },
+		"PutTunnel":             func() { VNetHdr{}.PutTunnel(dst[:24], 54, 62) },
+		"FinishOuterChecksum":   func() { FinishOuterChecksum(frame6, 54, 62, 16) },
+		"NextPacked":            func() { _, _ = NextPacked(tcp4, 1440); _, _ = NextPacked(tcp4, 0); _, _ = NextPacked(tcp4, 9999) },
+		"Padding":               func() { _ = Padding(1400) },
+		"FlowHash":              func() { FlowHash(tcp4, in4); FlowHash(tcp6, in6); FlowHash(nil, in6) },
 		"InnerMTU":              func() { InnerMTU(FormatVXLAN, 1500, true) },
 	} {
 		if n := testing.AllocsPerRun(100, f); n != 0 {

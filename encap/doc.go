@@ -25,10 +25,22 @@
 // Going out: [ParseInner], [DecrementTTL] where we are the router,
 // [PartialChecksum] and [CompleteChecksum], [AppendVXLAN], [AppendOuter].
 // A packet that may not pass is answered with [AppendICMPError] or cut up by
-// [Fragment4].
+// [Fragment4]. [FlowHash] keeps the packets of a flow together.
 //
 // Coming in: [ParseOuter], [ParseVXLAN], [ParseInner], [MartianSource] and
 // [MartianDestination], [DecapECN] and [SetECN].
+//
+// Where we write and read whole Ethernet frames of the underlay, [FrameTemplate]
+// and [ParseFrame] take the place of AppendOuter and ParseOuter, behind a
+// [VNetHdr.Put] or, around a superpacket, a [VNetHdr.PutTunnel].
+//
+// # Several packets in a datagram
+//
+// A datagram of format ip may hold more than one inner packet, each delimited by
+// its own length, and zeros behind the last, so that datagrams of one size can share
+// a superframe. [NextPacked] takes them apart, [Padding] has the zeros. It is for
+// peers that are known to read it: flannel's udp backend hands a datagram to the
+// kernel as one packet, of which all but the first is lost.
 //
 // # Headroom
 //

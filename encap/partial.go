@@ -96,6 +96,28 @@ func FinishChecksum(b []byte, start, offset int) bool {
 	return true
 }
 
+// FinishOuterChecksum is [FinishChecksum] for the UDP header at b[outer:] of a
+// datagram whose inner packet has a partial checksum, and keeps it: start and
+// offset say where that is, as [PartialChecksum] returns them, but from the start
+// of b. The result is right once the inner checksum is finished, so that the
+// payload need not be summed: Linux calls it local checksum offload. Nothing but
+// zeros may follow the inner packet. It returns false, and changes nothing, if a
+// field is not inside b or the inner one is not behind the outer header.
+func FinishOuterChecksum(b []byte, outer, start, offset int) bool {
+	if outer < 0 || start > len(b) || start-outer < UDPLen || offset < 0 || offset > len(b)-start-2 {
+		return false
+	}
+	// The finished sum of the inner packet is what its seed, the sum of its pseudo
+	// header, lacks to 0xffff.
+	seed := binary.BigEndian.Uint16(b[start+offset:])
+	check := ^Fold(Sum(b[outer:start], uint64(^seed)))
+	if check == 0 {
+		check = 0xffff
+	}
+	binary.BigEndian.PutUint16(b[outer+ChecksumOffsetUDP:], check)
+	return true
+}
+
 // seeded says whether the checksum of the transport header at b[start:] equals
 // the pseudo-header sum of the IP packet b. The offset tells the protocol.
 func seeded(b []byte, start, offset int) bool {

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"weft/lease"
 )
 
@@ -56,17 +54,9 @@ func twoNodes(t *testing.T) (a, b *node) {
 		}
 	}
 	a = &node{k: inNamespace(t), own: record(1)}
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
-	k, err := OpenKernel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = k.Close() })
-	b = &node{k: k, own: record(2)}
+	b = &node{k: newNamespace(t), own: record(2)}
 	a.run(t, "link add eth0 type veth peer name far")
-	a.run(t, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), k.ns))
+	a.run(t, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), b.k.ns))
 	b.run(t, "link set far name eth0")
 	for i, n := range []*node{a, b} {
 		n.run(t, "link set eth0 up")

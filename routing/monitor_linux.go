@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"weft/encap"
 )
 
 // monitorBuffer is the socket's receive buffer in bytes. The kernel charges about 1 KB a
@@ -16,14 +18,36 @@ import (
 // reconcile.
 const monitorBuffer = 2 << 20
 
+// change is a set of what notifications were about.
+type change uint8
+
+const (
+	changedObjects    change = 1 << iota // our device, the underlay, or routes of our networks
+	changedRoutes                        // how datagrams get to peers
+	changedNeighbours                    // the link address of a neighbour that frames go to
+	changedAll        = changedObjects | changedRoutes | changedNeighbours
+)
+
 // interest says which notifications concern us. It is immutable once stored.
 type interest struct {
 	indexes  map[int]bool
 	names    map[string]bool
 	networks []netip.Prefix
+	hops     hopInterest
 }
 
-// monitor is one subscription to the changes of links, addresses and routes in a namespace.
+// hopInterest is what next hops depend on.
+type hopInterest struct {
+	link   int          // the underlay's; 0 if there are no next hops
+	others map[int]bool // links that some peers are routed to instead
+	peers  []netip.Addr // sorted
+	// macs are the link addresses in use of the neighbours that peers are reached by; none yet
+	// is the zero MAC.
+	macs map[netip.Addr]encap.MAC
+}
+
+// monitor is one subscription to the changes of links, addresses, routes and neighbours in a
+// namespace.
 type monitor struct {
 	s        *nl.NetlinkSocket
 	closed   atomic.Bool // the socket's own error after Close is not os.ErrClosed
@@ -36,7 +60,8 @@ func (k *Kernel) subscribe() (*monitor, error) {
 	m.interest.Store(&interest{})
 	err := k.do(func() (err error) {
 		m.s, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK,
-			unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+			unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_NEIGH, unix.RTNLGRP_TC)
 		return err
 	})
 	if err != nil {
@@ -58,16 +83,16 @@ func (m *monitor) close() {
 // watch replaces what the monitor looks for.
 func (m *monitor) watch(i interest) { m.interest.Store(&i) }
 
-// run calls changed after every message that concerns us, and when messages were lost,
-// until close. changed must not block.
-func (m *monitor) run(changed func()) error {
+// run calls changed after messages that concern us, and when messages were lost, until close.
+// changed must not block.
+func (m *monitor) run(changed func(change)) error {
 	for {
 		msgs, from, err := m.s.Receive()
 		switch {
 		case err != nil && m.closed.Load():
 			return nil
 		case errors.Is(err, unix.ENOBUFS): // the kernel dropped some: anything may have changed
-			changed()
+			changed(changedAll)
 			continue
 		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN):
 			continue
@@ -76,32 +101,80 @@ func (m *monitor) run(changed func()) error {
 		case from.Pid != nl.PidKernel: // another process may send to the socket as well
 			continue
 		}
-		i := m.interest.Load()
+		i, c := m.interest.Load(), change(0)
 		for _, msg := range msgs {
-			if i.concerns(msg) {
-				changed()
-				break
-			}
+			c |= i.concerns(msg)
+		}
+		if c != 0 {
+			changed(c)
 		}
 	}
 }
 
-// concerns reports whether a message is about our device, the underlay, or a
-// route of our networks.
-func (i *interest) concerns(m syscall.NetlinkMessage) bool {
+// concerns says what of ours a message is about.
+func (i *interest) concerns(m syscall.NetlinkMessage) change {
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		if len(m.Data) < unix.SizeofIfInfomsg {
-			return false
+			return 0
 		}
-		return i.indexes[int(nl.DeserializeIfInfomsg(m.Data).Index)] ||
-			i.names[string(attribute(m.Data[unix.SizeofIfInfomsg:], unix.IFLA_IFNAME))]
+		index := int(nl.DeserializeIfInfomsg(m.Data).Index)
+		return when(i.indexes[index] || i.names[string(attribute(m.Data[unix.SizeofIfInfomsg:], unix.IFLA_IFNAME))], changedObjects) |
+			when(i.hops.link == index && index != 0 || i.hops.others[index], changedRoutes)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		return len(m.Data) >= unix.SizeofIfAddrmsg && i.indexes[int(nl.DeserializeIfAddrmsg(m.Data).Index)]
+		if len(m.Data) < unix.SizeofIfAddrmsg {
+			return 0
+		}
+		index := int(nl.DeserializeIfAddrmsg(m.Data).Index)
+		return when(i.indexes[index], changedObjects) | when(i.hops.link == index && index != 0, changedRoutes)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		return i.concernsRoute(m.Data)
+		return when(i.concernsRoute(m.Data), changedObjects) | when(i.hops.concernsRoute(m.Data), changedRoutes)
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE, unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
+		return when(i.hops.link != 0, changedRoutes)
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		return when(i.hops.concernsNeighbour(m), changedNeighbours)
+	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER, unix.RTM_DELCHAIN:
+		// struct tcmsg: the index is the second word.
+		return when(len(m.Data) >= 8 && i.indexes[int(nl.NativeEndian().Uint32(m.Data[4:]))], changedObjects)
 	}
-	return false
+	return 0
+}
+
+func when(b bool, c change) change {
+	if b {
+		return c
+	}
+	return 0
+}
+
+// concernsRoute reports whether a route of any table may lead to a peer.
+func (h *hopInterest) concernsRoute(b []byte) bool {
+	if h.link == 0 || len(b) < unix.SizeofRtMsg {
+		return false
+	}
+	head, dst := nl.DeserializeRtMsg(b), netip.IPv4Unspecified()
+	if head.Family == unix.AF_INET6 {
+		dst = netip.IPv6Unspecified()
+	}
+	if v := attribute(b[unix.SizeofRtMsg:], unix.RTA_DST); v != nil {
+		dst = fromIP(v)
+	}
+	p, err := dst.Prefix(int(head.Dst_len))
+	return err == nil && head.Flags&unix.RTM_F_CLONED == 0 && covers(p, h.peers)
+}
+
+// concernsNeighbour reports whether a neighbour that frames go to, or could go to, has become
+// another. Most of these messages only say that one was confirmed.
+func (h *hopInterest) concernsNeighbour(m syscall.NetlinkMessage) bool {
+	if h.link == 0 {
+		return false
+	}
+	n, ok := parseNeighbour(m.Data, h.link)
+	mac, wanted := h.macs[n.addr]
+	if m.Header.Type == unix.RTM_DELNEIGH || !n.usable() {
+		n.mac = encap.MAC{}
+	}
+	return ok && wanted && n.mac != mac
 }
 
 func (i *interest) concernsRoute(b []byte) bool {

@@ -52,7 +52,7 @@ func TestInterest(t *testing.T) {
 		{"truncated", unix.RTM_NEWROUTE, make([]byte, 3), false},
 		{"something else", unix.RTM_NEWNEIGH, link(7, "flannel0"), false},
 	} {
-		if got := i.concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: c.kind}, Data: c.data}); got != c.want {
+		if got := i.concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: c.kind}, Data: c.data}); (got == changedObjects) != c.want || got&^changedObjects != 0 {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
@@ -84,7 +84,7 @@ func TestMonitorResyncsAfterOverflow(t *testing.T) {
 	changed := make(chan bool, 1)
 	done := make(chan error, 1)
 	go func() { // waited for below
-		done <- m.run(func() {
+		done <- m.run(func(change) {
 			select {
 			case changed <- true:
 			default:

@@ -28,15 +28,28 @@ func inNamespace(t *testing.T) *Kernel {
 		t.Fatalf("%v: load the module tun, or mknod /dev/net/tun c 10 200", err)
 	}
 	runtime.LockOSThread() // never unlocked: the runtime ends the thread with the test's goroutine
+	k := newNamespace(t)
+	ip(t, "link set lo up")
+	return k
+}
+
+// mark and marked tell a test's namespaces from the machine's own.
+const mark, marked = "/proc/sys/net/ipv4/ip_unprivileged_port_start", "1001"
+
+// newNamespace moves the thread to a new network namespace.
+func newNamespace(t *testing.T) *Kernel {
+	t.Helper()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace: %v", err)
+	}
+	if err := os.WriteFile(mark, []byte(marked), 0); err != nil {
+		t.Fatal(err)
 	}
 	k, err := OpenKernel()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = k.Close() })
-	ip(t, "link set lo up")
 	return k
 }
 
@@ -50,10 +63,27 @@ func ip(t *testing.T, args string, a ...any) string {
 	return out
 }
 
-func tryIP(args string) (string, error) {
-	out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
+func tryIP(args string) (string, error) { return try("ip", strings.Fields(args)...) }
+
+// command runs a program in the test's namespace.
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := try(name, args...)
 	if err != nil {
-		err = fmt.Errorf("ip %s: %w\n%s", args, err, out)
+		t.Fatal(err)
+	}
+	return out
+}
+
+// try runs a program in a test's namespace, that of the calling thread. A subtest runs on another
+// thread than its test, and would change the machine.
+func try(name string, args ...string) (string, error) {
+	if got, err := os.ReadFile(mark); err != nil || strings.TrimSpace(string(got)) != marked {
+		return "", fmt.Errorf("%s %q would run outside of the test's network namespace", name, args)
+	}
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
 	}
 	return string(out), err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 
 	"golang.org/x/sys/unix"
 
@@ -19,16 +18,11 @@ type plane struct {
 	k       *Kernel
 	engine  *tunnel.Engine
 	path    tunnel.Path
-	auto    bool // path socket may become portable, before the first port is open
+	auto    bool // a lesser path will do
 	off     tunnel.OffloadSet
 	log     *slog.Logger
 	tun     tunnel.PortID // 0: none
 	sockets [2]socketPort // IPv4, IPv6
-}
-
-type socketPort struct {
-	id    tunnel.PortID // 0: none
-	local netip.AddrPort
 }
 
 // newPlane makes a data plane without ports. lost is called, and must not block,
@@ -79,14 +73,14 @@ func (p *plane) newTUN(o tunnel.TUNOptions) (tunnel.Port, error) {
 	if plainErr != nil {
 		return nil, plainErr
 	}
-	p.log.Warn("path socket needs what this kernel's TUN has not: path portable it is", "cause", err)
+	p.log.Warn("paths raw and socket need what this kernel's TUN has not: path portable it is", "cause", err)
 	p.path = tunnel.PathPortable
 	return plain, nil
 }
 
-// newSocket binds an underlay socket as the path wants it.
-func (p *plane) newSocket(o tunnel.UDPOptions) (tunnel.Underlay, error) {
-	if p.path == tunnel.PathPortable {
+// newSocket binds an underlay socket as the path, which is not raw, wants it.
+func (p *plane) newSocket(path tunnel.Path, o tunnel.UDPOptions) (tunnel.Underlay, error) {
+	if path == tunnel.PathPortable {
 		return tunnel.ListenUDP(o)
 	}
 	return tunnel.ListenOffload(o)
@@ -107,51 +101,15 @@ func (p *plane) reap(id tunnel.PortID) bool {
 	switch id {
 	case p.tun:
 		p.tun = 0
+		_ = p.engine.Detach(id) // closing a dead descriptor has nothing left to say
 	case p.sockets[0].id:
-		p.sockets[0] = socketPort{}
+		_ = p.closePort(&p.sockets[0])
 	case p.sockets[1].id:
-		p.sockets[1] = socketPort{}
+		_ = p.closePort(&p.sockets[1])
 	default:
 		return false
 	}
-	_ = p.engine.Detach(id) // closing a dead descriptor has nothing left to say
 	return true
-}
-
-// listen binds a family's underlay socket to local, in place of the one before; the zero
-// AddrPort only closes. There is no socket for a moment, since the engine takes one a family.
-func (p *plane) listen(six bool, local netip.AddrPort) error {
-	s := &p.sockets[0]
-	if six {
-		s = &p.sockets[1]
-	}
-	if s.id != 0 && s.local == local {
-		return nil
-	}
-	if s.id != 0 {
-		id := s.id
-		*s = socketPort{}
-		if err := p.engine.Detach(id); err != nil {
-			return err
-		}
-	}
-	if !local.IsValid() {
-		return nil
-	}
-	var sock tunnel.Underlay
-	err := p.k.do(func() (err error) {
-		sock, err = p.newSocket(tunnel.UDPOptions{Local: local, Off: p.off, Logger: p.log})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	id, err := p.engine.Attach(sock, tunnel.RoleUnderlay)
-	if err != nil {
-		return errors.Join(err, sock.Close())
-	}
-	*s = socketPort{id: id, local: local}
-	return nil
 }
 
 // publish swaps in the table of s. The error joins the peers that were unsound;

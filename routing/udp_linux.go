@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weft/lease"
@@ -48,6 +49,7 @@ type UDP struct {
 	plane   *plane
 	monitor *monitor
 	kick    chan struct{} // holds one: something may have changed
+	dirty   atomic.Uint32 // what: a change
 	grace   time.Duration // underlayGrace, but in tests
 
 	mu     sync.Mutex // serializes reconciling, and guards what follows
@@ -55,6 +57,7 @@ type UDP struct {
 	device deviceState
 	under  underState
 	table  tableKey
+	hops   hopState
 	warned map[string]bool
 	ended  bool
 	want   State // what was in place last: a change without another want is a repair
@@ -95,6 +98,9 @@ func NewUDP(c UDPConfig) (*UDP, error) {
 	u := &UDP{cfg: c, log: c.Logger.With("backend", typeUDP), k: c.Kernel,
 		kick: make(chan struct{}, 1), grace: underlayGrace, lost: map[tunnel.PortID]bool{}}
 	u.under.now = c.Underlay
+	if err := u.rawIfAskedFor(); err != nil {
+		return nil, err
+	}
 	u.status = Status{Type: typeUDP, MTU: mtu, Path: c.Options.Path.String(), Underlay: c.Underlay}
 	if u.monitor, err = u.k.subscribe(); err != nil {
 		return nil, fmt.Errorf("udp backend: %w", err)
@@ -149,9 +155,9 @@ func (u *UDP) Apply(_ context.Context, s lease.Set) error {
 	}
 	u.set = s
 	u.table = tableKey{} // the peers may be others
-	err := u.reconcile()
+	err := u.reconcile(changedNeighbours)
 	if err != nil {
-		u.nudge() // Run retries
+		u.nudge(changedAll) // Run retries
 	}
 	return err
 }
@@ -181,7 +187,7 @@ func (u *UDP) Run(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.ended = true // from here on the Kernel may be closed
-	return wrap("udp backend", errors.Join(errs[:]...))
+	return wrap("udp backend", errors.Join(errs[0], errs[1], u.plane.close()))
 }
 
 // repair reconciles after every notification and failure, and now and then, until
@@ -191,30 +197,44 @@ func (u *UDP) repair(ctx context.Context) {
 	defer timer.Stop()
 	retry := retryFirst
 	for {
+		var c change
 		select {
 		case <-ctx.Done():
 			return
 		case <-u.kick:
+			c = change(u.dirty.Swap(0))
 		case <-timer.C:
+			c = changedAll
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		u.mu.Lock()
-		err := u.reconcile()
+		u.hops.took = 0
+		full, err := c&changedObjects != 0, error(nil)
+		if !full {
+			full = u.followHops(c) != nil
+			u.watch()
+		}
+		if full {
+			err = u.reconcile(c)
+		}
+		pause := max(tidy, 10*u.hops.took) // with 10,000 peers, asking for routes is work
 		u.mu.Unlock()
 		wait := resync
 		if err != nil {
 			wait, retry = retry, min(2*retry, retryLast)
-		} else {
+		} else if full {
 			retry = retryFirst
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(tidy):
+		case <-time.After(pause):
 		}
-		timer.Reset(wait)
+		if full { // else the wait for the next try goes on
+			timer.Reset(wait)
+		}
 	}
 }
 
@@ -228,8 +248,9 @@ func (u *UDP) networks() []netip.Prefix {
 	return slices.Concat(networks(u.cfg.Network), u.cfg.Former)
 }
 
-// nudge asks for a reconcile. It does not block.
-func (u *UDP) nudge() {
+// nudge asks to look after what may have changed. It does not block.
+func (u *UDP) nudge(c change) {
+	u.dirty.Or(uint32(c))
 	select {
 	case u.kick <- struct{}{}:
 	default:
@@ -241,7 +262,7 @@ func (u *UDP) portLost(id tunnel.PortID) {
 	u.lostMu.Lock()
 	u.lost[id] = true
 	u.lostMu.Unlock()
-	u.nudge()
+	u.nudge(changedAll)
 }
 
 // Close frees what NewUDP opened, for a backend that will not run. Run does so itself.

@@ -14,7 +14,7 @@ import (
 )
 
 func TestParseUDPConfig(t *testing.T) {
-	base := UDPOptions{Port: 8285, Path: tunnel.PathSocket, Auto: true, SourceCheck: tunnel.CheckStrict}
+	base := UDPOptions{Port: 8285, Path: tunnel.PathRaw, Auto: true, SourceCheck: tunnel.CheckStrict}
 	edit := func(f func(*UDPOptions)) UDPOptions { o := base; f(&o); return o }
 	for _, c := range []struct {
 		backend string
@@ -26,7 +26,7 @@ func TestParseUDPConfig(t *testing.T) {
 		{`{"Type":"udp","port":9000,"path":"Auto","sourcecheck":"OFF","unknown":[]}`,
 			edit(func(o *UDPOptions) { o.Port, o.SourceCheck = 9000, tunnel.CheckOff })},
 		{`{"Path":"socket","DisableOffloads":["tun-uso","UDP-GRO"]}`, edit(func(o *UDPOptions) {
-			o.Auto, o.Off = false, tunnel.OffloadSet(0).With(tunnel.OffloadUSO).With(tunnel.OffloadGRO)
+			o.Path, o.Auto, o.Off = tunnel.PathSocket, false, tunnel.OffloadSet(0).With(tunnel.OffloadUSO).With(tunnel.OffloadGRO)
 		})},
 		{`{"Path":"portable","SourceCheck":"outer","AllowedSources":["192.0.2.7/24","2001:db8::/32"],"MTU":1400}`,
 			edit(func(o *UDPOptions) {
@@ -42,12 +42,12 @@ func TestParseUDPConfig(t *testing.T) {
 }
 
 func TestParseUDPConfigFaults(t *testing.T) {
-	bad := `{"Port":65536,"Path":"raw","SourceCheck":"lax","AllowedSources":["10.0.0.1","::ffff:10.0.0.0/104"],"MTU":1307}`
+	bad := `{"Port":65536,"Path":"cooked","SourceCheck":"lax","AllowedSources":["10.0.0.1","::ffff:10.0.0.0/104"],"MTU":1307}`
 	_, err := ParseUDPConfig(lease.NetworkConfig{EnableIPv6: true, Backend: json.RawMessage(bad)})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, s := range []string{"Backend.Port is 65536", `Backend.Path is "raw"`, "not in this build", "Backend.SourceCheck", `"10.0.0.1" is no network`,
+	for _, s := range []string{"Backend.Port is 65536", `Backend.Path is "cooked": want "auto", "raw", "socket" or "portable"`, "Backend.SourceCheck", `"10.0.0.1" is no network`,
 		`"::ffff:10.0.0.0/104" is no network`, "Backend.MTU is 1307: want a number from 1308"} {
 		if !strings.Contains(err.Error(), s) {
 			t.Errorf("error does not say %q:\n%v", s, err)

@@ -23,11 +23,11 @@ const minMTU6, minMTU4 = 1280, 576
 type UDPOptions struct {
 	// Port is every node's UDP port, default DefaultUDPPort.
 	Port uint16
-	// Path is how packets are moved. With Auto it is the best that this build has, and path
-	// portable will do where the kernel has not what it needs.
+	// Path is how packets are moved. With Auto it is the best that the kernel, the underlay's
+	// link and our capabilities allow.
 	Path tunnel.Path
 	Auto bool
-	// Off are the offloads that path socket does without.
+	// Off are the offloads that paths socket and raw do without.
 	Off tunnel.OffloadSet
 	// SourceCheck is how far senders are verified, default strict.
 	SourceCheck tunnel.SourceCheck
@@ -99,20 +99,20 @@ func ParseUDPConfig(c lease.NetworkConfig) (UDPOptions, error) {
 	return o, nil
 }
 
-const pathWords = `"auto", "socket" or "portable"`
+const pathWords = `"auto", "raw", "socket" or "portable"`
 
 // resolvePath turns the configuration's word into the path that is used. It is
 // the one place that knows which paths this build has.
 func resolvePath(word string) (p tunnel.Path, auto bool, err error) {
 	switch strings.ToLower(word) {
 	case "", "auto":
-		return tunnel.PathSocket, true, nil
+		return tunnel.PathRaw, true, nil
+	case tunnel.PathRaw.String():
+		return tunnel.PathRaw, false, nil
 	case tunnel.PathSocket.String():
 		return tunnel.PathSocket, false, nil
 	case tunnel.PathPortable.String():
 		return tunnel.PathPortable, false, nil
-	case tunnel.PathRaw.String():
-		return 0, false, errors.New(pathWords + ": that path is not in this build")
 	}
 	return 0, false, errors.New(pathWords)
 }

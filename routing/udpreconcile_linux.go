@@ -26,8 +26,9 @@ type tableKey struct {
 }
 
 // reconcile makes kernel and data plane follow the set: what carries packets
-// first, the routes that lead to it last. It tries every part and joins the errors. mu is held.
-func (u *UDP) reconcile() error {
+// first, the routes that lead to it last. It tries every part and joins the errors. c is what
+// made it necessary. mu is held.
+func (u *UDP) reconcile(c change) error {
 	if !u.set.Own.V4.IsValid() && !u.set.Own.V6.IsValid() {
 		return u.giveUp()
 	}
@@ -36,12 +37,17 @@ func (u *UDP) reconcile() error {
 	u.reapPorts()
 	faults = append(faults, u.followUnderlay())
 	mtu, err := u.mtu()
-	faults = append(faults, err, u.listen(), u.swapTable(mtu, &st))
+	faults = append(faults, err, u.listen(), u.swapTable(mtu, &st), u.followHops(c))
+	path := u.plane.path
 	if err := u.ensureDevice(); err != nil {
 		faults = append(faults, err)
 	} else {
 		faults = append(faults, u.syncKernel(mtu, &st))
 	}
+	if u.plane.path != path {
+		u.nudge(changedObjects) // the sockets follow the TUN
+	}
+	st.Notes = append(st.Notes, u.plane.notes()...)
 	u.watch()
 	err = errors.Join(faults...)
 	u.report(st, mtu, err)
@@ -136,7 +142,7 @@ func (u *UDP) listen() error {
 		if f.addr.IsValid() {
 			local = netip.AddrPortFrom(f.addr, u.cfg.Options.Port)
 		}
-		err := u.plane.listen(f.six, local)
+		err := u.plane.listen(f.six, local, u.cfg.Underlay.Link)
 		if errors.Is(err, unix.EADDRINUSE) {
 			err = fmt.Errorf("%w: is flanneld or another weftd running here?", err)
 		}
@@ -165,6 +171,7 @@ func (u *UDP) swapTable(mtu int, st *Status) error {
 	spec, skipped := buildSpec(u.set, u.under.now, mtus{outerMTU(u.under.now.MTU, u.cfg.Options), mtu}, u.cfg.Options, displaced)
 	unsound := u.plane.publish(spec)
 	u.table = key
+	u.hops.follow(spec.Peers)
 	st.Peers, st.Skipped = len(spec.Peers), skipped
 	for _, err := range split(unsound) {
 		st.Peers--
@@ -255,9 +262,16 @@ func (u *UDP) openDevice(name string) error {
 
 // watch tells the monitor what to look for.
 func (u *UDP) watch() {
-	u.monitor.watch(interest{
+	i := interest{
 		indexes:  map[int]bool{u.device.index: u.device.index != 0, u.under.now.Index: true},
 		names:    map[string]bool{u.device.name: u.device.name != "", u.cfg.Underlay.Link: true},
 		networks: u.networks(),
-	})
+		hops:     u.hops.interest(),
+	}
+	for _, f := range u.plane.raws() {
+		if f.tap != 0 {
+			i.indexes[f.tap], i.names[f.port.TAP()] = true, true
+		}
+	}
+	u.monitor.watch(i)
 }

@@ -59,7 +59,7 @@ func (u *UDP) warnOnce(err error, more ...any) {
 func (u *UDP) report(st Status, mtu int, err error) {
 	u.statusMu.Lock()
 	old := u.status
-	st.Type, st.Path, st.MTU = old.Type, u.plane.path.String(), mtu
+	st.Type, st.Path, st.MTU = old.Type, u.plane.pathName(), mtu
 	st.Device, st.Underlay, st.UnderlayLost = u.device.name, u.under.now, u.under.lost
 	st.InPlace, st.LastReconcile = err == nil, time.Now()
 	st.Repaired += old.Repaired

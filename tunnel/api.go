@@ -79,7 +79,7 @@ const (
 )
 
 // Supported is what this build parses on every path, for our own lease record.
-const Supported = RecvGSO | RecvPCsum
+const Supported = RecvGSO | RecvPCsum | RecvPack
 
 var recvNames = [...]struct {
 	bit  Recv

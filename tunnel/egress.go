@@ -77,6 +77,7 @@ func (w *worker) sendTo(peer *Peer, p *Packet, in *encap.Inner, size int) (DropR
 		under = w.set.under6
 	}
 	limit := peer.maxInner(w.now)
+	p.recv, p.limit = peer.spec.Recv, limit
 	if in.Version == 6 {
 		// No IPv6 sender goes below that (RFC 8200 section 5), so a message that claims less, forged
 		// or not, must not stop what the link itself would take.

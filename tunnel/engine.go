@@ -45,9 +45,10 @@ type Engine struct {
 
 	began time.Time // when the engine was made, with its monotonic reading
 
-	mu     sync.Mutex // serializes changes of table and ports; workers do not take it
-	nextID PortID
-	closed bool
+	mu        sync.Mutex // serializes changes of table and ports; workers do not take it
+	nextID    PortID
+	nextQueue queueID
+	closed    bool
 }
 
 // attached is a port in use.
@@ -56,16 +57,27 @@ type attached struct {
 	port   Port
 	role   Role
 	addrs  []netip.Addr // a pod's addresses
-	worker *worker      // who reads from it
+	queues []*queue
 	lost   atomic.Bool
-	outer6 bool // an underlay over IPv6
-	// What the port takes as it is: superpackets, and partial checksums.
-	super, partial bool
+	outer6 bool      // an underlay over IPv6
+	super  superPort // the port, if it takes superpackets as they are
+}
+
+// queueID names a queue of an attached port to epoll; it is never reused.
+type queueID uint64
+
+// queue is a queue of a port in use.
+type queue struct {
+	id     queueID
+	queue  Queue
+	of     *attached
+	worker *worker // who reads from it
 }
 
 // portSet is the immutable set of ports that workers see.
 type portSet struct {
 	byID   map[PortID]*attached
+	queues map[queueID]*queue
 	host   *attached
 	under4 *attached
 	under6 *attached
@@ -128,9 +140,7 @@ func (e *Engine) Attach(p Port, role Role, addrs ...netip.Addr) (PortID, error) 
 		}
 		a.outer6 = u.LocalAddr().Addr().Unmap().Is6()
 	}
-	if o, ok := p.(superPort); ok {
-		a.super, a.partial = true, o.takesPartial()
-	}
+	a.super, _ = p.(superPort)
 	next, err := e.ports.Load().with(a)
 	if err != nil {
 		return 0, err
@@ -138,21 +148,44 @@ func (e *Engine) Attach(p Port, role Role, addrs ...netip.Addr) (PortID, error) 
 	e.nextID++
 	a.id = e.nextID
 	next.byID[a.id] = a
-	a.worker = e.leastLoaded(role)
+	e.queue(a, next)
 	e.ports.Store(next) // before epoll can report it
-	if err := a.worker.poll.add(p.PollFD(), a.id); err != nil {
-		e.ports.Store(next.without(a))
-		return 0, fmt.Errorf("attach %v port: %w", role, err)
+	for _, q := range a.queues {
+		if err := q.worker.poll.add(q.queue.PollFD(), q.id); err != nil {
+			a.unpoll()
+			e.ports.Store(next.without(a))
+			return 0, fmt.Errorf("attach %v port: %w", role, err)
+		}
 	}
 	return a.id, nil
 }
 
-// leastLoaded chooses who reads a new port. The underlay and the inner ports start
+// queue gives each queue of a to a worker.
+func (e *Engine) queue(a *attached, set *portSet) {
+	queues := []Queue{a.port}
+	if p, ok := a.port.(queuedPort); ok {
+		queues = p.Queues()
+	}
+	for _, q := range queues {
+		e.nextQueue++
+		a.queues = append(a.queues, &queue{id: e.nextQueue, queue: q, of: a, worker: e.leastLoaded(a.role, set)})
+		set.queues[e.nextQueue] = a.queues[len(a.queues)-1]
+	}
+}
+
+// unpoll has nobody told any more when a is readable.
+func (a *attached) unpoll() {
+	for _, q := range a.queues {
+		q.worker.poll.remove(q.queue.PollFD())
+	}
+}
+
+// leastLoaded chooses who reads a new queue. The underlay and the inner ports start
 // from opposite ends, so that with two workers each direction has its own.
-func (e *Engine) leastLoaded(role Role) *worker {
+func (e *Engine) leastLoaded(role Role, set *portSet) *worker {
 	load := make([]int, len(e.workers))
-	for _, a := range e.ports.Load().byID {
-		load[a.worker.index]++
+	for _, q := range set.queues {
+		load[q.worker.index]++
 	}
 	best := 0
 	for i := range load {
@@ -174,7 +207,7 @@ func (e *Engine) Detach(id PortID) error {
 		return fmt.Errorf("detach port %d: there is no such port", id)
 	}
 	e.ports.Store(set.without(a))
-	a.worker.poll.remove(a.port.PollFD())
+	a.unpoll()
 	for _, w := range e.workers {
 		w.quiesce()
 	}
@@ -317,6 +350,9 @@ func (s *portSet) with(a *attached) (*portSet, error) {
 func (s *portSet) without(a *attached) *portSet {
 	n := s.clone()
 	delete(n.byID, a.id)
+	for _, q := range a.queues {
+		delete(n.queues, q.id)
+	}
 	for _, addr := range a.addrs {
 		delete(n.pods, addr)
 	}
@@ -333,6 +369,10 @@ func (s *portSet) clone() *portSet {
 	n.byID = make(map[PortID]*attached, len(s.byID)+1)
 	for id, a := range s.byID {
 		n.byID[id] = a
+	}
+	n.queues = make(map[queueID]*queue, len(s.queues)+1)
+	for id, q := range s.queues {
+		n.queues[id] = q
 	}
 	n.pods = make(map[netip.Addr]*attached, len(s.pods)+1)
 	for addr, a := range s.pods {

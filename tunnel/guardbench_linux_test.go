@@ -19,7 +19,8 @@ func BenchmarkGather(b *testing.B) {
 		p := r.Slot()
 		copy(p.Space(), packet)
 		r.Commit(len(packet))
-		s := &OffloadSocket{maxSegs: maxRun}
+		s := &OffloadSocket{runWriter: runWriter{maxSegs: maxRun}}
+		s.wire = s
 		s.gso.set(OffloadGSO, 0, true)
 		b.Run(fmt.Sprintf("path=socket/segments=%d/mss=%d", segments, size), func(b *testing.B) {
 			b.ReportAllocs()
@@ -41,7 +42,8 @@ func BenchmarkGather(b *testing.B) {
 func BenchmarkGatherRun(b *testing.B) {
 	const size, n = 92, 64 // of 64 bytes with their headers
 	r := fillRing(b, n, size, func(int) []byte { return ipv4("10.1.1.5", "10.1.2.7", size) })
-	s := &OffloadSocket{maxSegs: maxRun}
+	s := &OffloadSocket{runWriter: runWriter{maxSegs: maxRun}}
+	s.wire = s
 	s.gso.set(OffloadGSO, 0, true)
 	b.Run(fmt.Sprintf("path=socket/size=%d", size), func(b *testing.B) {
 		b.ReportAllocs()

@@ -69,16 +69,17 @@ func TestGuardGatherCopies(t *testing.T) {
 	copy(p.Space(), b)
 	r.Commit(len(b))
 	p.segSize, p.segments, p.partial, p.csumStart, p.csumOffset = size, segments, true, 20, encap.ChecksumOffsetTCP
-	s := &OffloadSocket{maxSegs: 64}
+	s := &OffloadSocket{runWriter: runWriter{maxSegs: 64}}
+	s.wire = s
 	s.gso.set(OffloadGSO, 0, true)
 	r.io.send.begin(p)
 	s.gather(r, p)
 	u := &r.io.send
-	if u.n != segments || u.used != 2*segments {
+	if u.n != segments || u.used != 1+2*segments {
 		t.Fatalf("%d segments in %d pieces, want %d in twice as many", u.n, u.used, segments)
 	}
 	fresh := 0
-	for _, v := range u.iov[:u.used] {
+	for _, v := range u.iov[1:u.used] {
 		if !within(v, p.Bytes()) {
 			fresh += int(v.Len)
 		}

@@ -11,32 +11,80 @@ import (
 func (w *worker) ingress() {
 	packets := w.ring.batch()
 	for i := range packets {
-		p := &packets[i]
-		if r, ok := w.receive(p); !ok {
-			w.drop(p, r)
+		for p := &packets[i]; p != nil; {
+			rest, r, ok := w.receive(p)
+			if !ok {
+				w.drop(p, r)
+			}
+			w.flow.Received += uint64(p.segments)
+			w.flow.ReceivedBytes += uint64(p.inner)
+			p = w.follow(p, rest)
 		}
-		w.flow.Received += uint64(p.segments)
-		w.flow.ReceivedBytes += uint64(p.inner)
+	}
+	if n := w.ring.lost; n > 0 {
+		w.flow.Received += uint64(n)
+		w.flow.Drops[DropTruncated] += uint64(n)
 	}
 	w.flush()
 }
 
-// receive takes one datagram as far as the queue of the inner port that it is
-// for. ok is false if it is dropped for reason r. Everything in it is hostile.
-func (w *worker) receive(p *Packet) (r DropReason, ok bool) {
+// follow makes the next packet of a datagram of several: rest, which stands behind p.
+func (w *worker) follow(p *Packet, rest int) *Packet {
+	if rest == 0 {
+		return nil
+	}
+	end := p.end + rest
+	q := w.ring.next(p, p.end, end)
+	if q == nil { // all slots are in use: what is queued can go
+		w.flush()
+		w.ring.extra = 0
+		q = w.ring.next(p, p.end, end)
+	}
+	return q
+}
+
+// receive takes the first packet of a datagram as far as the queue of the inner port that it
+// is for. rest is how many bytes follow it in the datagram that are another packet. ok is
+// false if it is dropped for reason r. Everything in it is hostile.
+func (w *worker) receive(p *Packet) (rest int, r DropReason, ok bool) {
+	if !p.Outer.IsValid() {
+		return 0, DropMalformed, false // a frame that held no datagram
+	}
 	if r, ok = w.identify(p); !ok {
-		return r, false
+		return 0, r, false
 	}
 	if p.Truncated {
-		return DropTruncated, false
+		return 0, DropTruncated, false
 	}
-	in, err := encap.ParseInner(p.Bytes()) // format ip: the payload is the inner packet
+	datagram := p.Bytes()
+	in, err := encap.ParseInner(datagram) // format ip: the payload is the inner packet
 	if err != nil {
-		return DropMalformed, false
+		return 0, DropMalformed, false
 	}
 	p.trim(in.TotalLen)
 	p.inner = in.TotalLen
+	if p.peer != nil && p.peer.spec.Weft && in.TotalLen < len(datagram) && p.segSize == 0 {
+		// What is neither packet nor padding behind a packet is nobody's, as with flannel.
+		more, _ := encap.NextPacked(datagram, in.TotalLen)
+		rest = len(more)
+	}
+	r, ok = w.accept(p, &in)
+	return rest, r, ok
+}
 
+// accept judges one inner packet and queues it.
+func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
+	if p.segSize > 0 {
+		super, err := encap.ParseSuper(p.Bytes(), *in, p.segSize)
+		field := encap.ChecksumOffsetTCP
+		if in.Proto == encap.ProtoUDP {
+			field = encap.ChecksumOffsetUDP
+		}
+		if err != nil || p.csumStart != in.L4 || p.csumOffset != field {
+			return DropMalformed, false
+		}
+		p.segments = super.Segments
+	}
 	ecn, ok := encap.DecapECN(p.OuterECN, in.ECN())
 	if !ok {
 		return DropECN, false
@@ -44,7 +92,7 @@ func (w *worker) receive(p *Packet) (r DropReason, ok bool) {
 	if in.TTL == 0 { // RFC 2003 section 3.1
 		return DropTTL, false
 	}
-	to, r, ok := w.admit(&in, p)
+	to, r, ok := w.admit(in, p)
 	if !ok {
 		return r, false
 	}
@@ -53,9 +101,12 @@ func (w *worker) receive(p *Packet) (r DropReason, ok bool) {
 		encap.SetECN(p.Bytes(), ecn)
 	}
 	// A virtual wire hands over packets whose checksum a device was to fill in.
-	if p.csumStart, p.csumOffset, p.partial = encap.PartialChecksum(p.Bytes(), in); p.partial {
+	if p.segSize == 0 {
+		p.csumStart, p.csumOffset, p.partial = encap.PartialChecksum(p.Bytes(), *in)
+	}
+	if p.partial {
 		w.tally.completed++
-		if r, ok = describe(p, &in, w.table.spec.MTU); !ok {
+		if r, ok = describe(p, in, w.table.spec.MTU); !ok {
 			return r, false
 		}
 	}
@@ -68,7 +119,7 @@ func (w *worker) receive(p *Packet) (r DropReason, ok bool) {
 // carries as the superpacket that it is: a plain socket gets one whole, without its
 // segment size.
 func describe(p *Packet, in *encap.Inner, mtu int) (DropReason, bool) {
-	if mtu == 0 || in.TotalLen <= mtu || in.Proto != encap.ProtoTCP {
+	if mtu == 0 || in.TotalLen <= mtu || in.Proto != encap.ProtoTCP || p.segSize > 0 {
 		return 0, true
 	}
 	if !p.recut(in, mtu) {

@@ -11,18 +11,22 @@ import (
 // be switched off, is probed when its port is opened, and can be lost later.
 type Offload uint8
 
-// The offloads of path socket, at its four edges.
+// The offloads of paths socket and raw, at their edges. Those that change what is on the
+// wire are used towards peers only whose Recv names them.
 const (
-	OffloadTSO  Offload = iota // TUN to us: TCP superpackets
-	OffloadUSO                 // TUN to us: UDP superpackets
-	OffloadGSO                 // us to the underlay: UDP_SEGMENT
-	OffloadGRO                 // underlay to us: UDP_GRO
-	OffloadTCP                 // us to the TUN: TCP superpackets
-	OffloadUDP                 // us to the TUN: UDP superpackets
-	NumOffloads                // how many there are
+	OffloadTSO    Offload = iota // TUN to us: TCP superpackets
+	OffloadUSO                   // TUN to us: UDP superpackets
+	OffloadPCsum                 // us to the underlay: inner checksums left partial
+	OffloadPack                  // us to the underlay: several packets in a datagram
+	OffloadTunnel                // us to the underlay: whole superpackets (UDP tunnel GSO)
+	OffloadGSO                   // us to the underlay: UDP_SEGMENT, or USO frames
+	OffloadGRO                   // underlay to us: UDP_GRO, or USO frames
+	OffloadTCP                   // us to the TUN: TCP superpackets
+	OffloadUDP                   // us to the TUN: UDP superpackets
+	NumOffloads                  // how many there are
 )
 
-var offloadNames = [NumOffloads]string{"tun-tso", "tun-uso", "udp-gso", "udp-gro", "tun-tcp", "tun-udp"}
+var offloadNames = [NumOffloads]string{"tun-tso", "tun-uso", "pcsum", "pack", "tunnel-gso", "udp-gso", "udp-gro", "tun-tcp", "tun-udp"}
 
 // String is the offload's name in the configuration, in status and in metrics.
 func (o Offload) String() string {
@@ -33,7 +37,7 @@ func (o Offload) String() string {
 }
 
 // OffloadSet is a set of offloads.
-type OffloadSet uint8
+type OffloadSet uint16
 
 // With is the set and o.
 func (s OffloadSet) With(o Offload) OffloadSet { return s | 1<<o }

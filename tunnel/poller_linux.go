@@ -83,7 +83,7 @@ func (p *poller) tryWait(fd uintptr) bool {
 
 // add reports fd as id whenever it is readable (level-triggered, so that a port
 // left half-read at the end of its budget is reported again).
-func (p *poller) add(fd int, id PortID) error {
+func (p *poller) add(fd int, id queueID) error {
 	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))}
 	return p.control(unix.EPOLL_CTL_ADD, fd, &e)
 }

@@ -38,11 +38,26 @@ type errorReader interface {
 	readErrors(f func(sendError))
 }
 
-// superPort is a port that takes superpackets and partial checksums as they are,
-// and has offloads to report.
+// superPort is a port that takes superpackets as they are, and has offloads to report.
 type superPort interface {
-	takesPartial() bool
+	// leavesPartial says whether a packet with a partial checksum can go to a receiver that
+	// parses recv.
+	leavesPartial(recv Recv) bool
 	Offloads() []OffloadStats
+}
+
+// A Queue is a descriptor that is read by itself: by one worker, whatever reads the others
+// of its port.
+type Queue interface {
+	// PollFD and ReadBatch are as those of Port.
+	PollFD() int
+	ReadBatch(r *Ring) error
+}
+
+// queuedPort is a port with several queues, or others than itself.
+type queuedPort interface {
+	// Queues are the same at every call, at least one.
+	Queues() []Queue
 }
 
 // sendError is what an ICMP message said about a datagram of ours.
@@ -86,6 +101,10 @@ type Packet struct {
 	// the pseudo header, and is still to be filled in. True of every superpacket.
 	partial               bool
 	csumStart, csumOffset int
+
+	// What the receiver parses, and the largest datagram payload it takes: egress only.
+	recv  Recv
+	limit int
 
 	peer    *Peer     // egress: receiver; ingress: sender, nil if unchecked
 	out     *attached // where the packet goes

@@ -1,7 +1,15 @@
 package tunnel
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
 	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"weft/encap"
 )
@@ -29,7 +37,27 @@ type NextHop struct {
 // next hop leaves there. It is safe for concurrent use.
 type Raw struct {
 	*OffloadSocket
+	packets  int // the AF_PACKET socket
+	link     int
+	hops     atomic.Pointer[hops]
+	tap      *tap // nil: none
+	tunnel   offload
+	overflow atomic.Uint64 // frames that PACKET_STATISTICS said were lost
 }
+
+// hops are the next hops by outer address. Immutable but for the hops' clocks.
+type hops map[netip.Addr]*hop
+
+type hop struct {
+	template encap.FrameTemplate
+	next     NextHop
+	// confirm is when to let the kernel send once, Unix nanoseconds.
+	confirm atomic.Int64
+}
+
+// confirmEvery is how often one run to a next hop takes the kernel's way: only what it sends
+// itself makes it ask whether the neighbour is still there (NUD_STALE to NUD_PROBE).
+const confirmEvery = 10 * time.Second
 
 // OpenRaw opens the sockets in the current network namespace. The frames do not arrive
 // before Listen. The error wraps unix.EPERM without CAP_NET_RAW, and those of ListenUDP.
@@ -38,21 +66,110 @@ func OpenRaw(o RawOptions) (*Raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Raw{OffloadSocket: s}, nil
+	r := &Raw{OffloadSocket: s, packets: -1, link: o.Link}
+	r.hops.Store(&hops{})
+	if err := r.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("packet socket for %v: %w", s.local, err), r.Close())
+	}
+	s.wire = r // from now on the runs leave as frames
+	r.openTAP(o)
+	return r, nil
+}
+
+// open makes the packet socket, which as yet receives nothing.
+func (r *Raw) open() error {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	r.packets = fd
+	filter, err := frameFilter(r.local)
+	if err != nil {
+		return err
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+		return fmt.Errorf("PACKET_VNET_HDR: %w", err)
+	}
+	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
+		return fmt.Errorf("SO_ATTACH_FILTER: %w", err)
+	}
+	// A clone of every frame that leaves the link would be filtered else. Since Linux 4.20;
+	// before, the filter alone does it.
+	_ = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
+	return errors.Join(
+		force(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF),
+		force(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: r.link}),
+	)
 }
 
 // Listen has the tunnel's unfragmented datagrams that reach the link arrive as frames from now
 // on. The caller sees to it that they no longer reach the UDP socket as well.
-func (r *Raw) Listen() error { return nil }
+func (r *Raw) Listen() error {
+	// All protocols, because that is where a socket sees a frame before the ingress hooks
+	// drop it; a socket for IPv4 alone comes after them.
+	all := bits.ReverseBytes16(unix.ETH_P_ALL)
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 { // network order
+		all = unix.ETH_P_ALL
+	}
+	if err := unix.Bind(r.packets, &unix.SockaddrLinklayer{Ifindex: r.link, Protocol: all}); err != nil {
+		return fmt.Errorf("listen for frames on link %d: %w", r.link, err)
+	}
+	return nil
+}
 
 // SetNextHops replaces the next hops, by outer address. To an address that is not among
-// them the UDP socket sends. hops is kept and must not be changed.
-func (r *Raw) SetNextHops(hops map[netip.Addr]NextHop) {}
+// them the UDP socket sends.
+func (r *Raw) SetNextHops(next map[netip.Addr]NextHop) {
+	was, now := *r.hops.Load(), make(hops, len(next))
+	for to, n := range next {
+		if h := was[to]; h != nil && h.next == n {
+			now[to] = h
+			continue
+		}
+		t, err := encap.NewFrameTemplate(n.Local, n.Remote, r.local, netip.AddrPortFrom(to, r.local.Port()))
+		if err != nil {
+			continue // a next hop that nothing can be sent to
+		}
+		now[to] = &hop{template: t, next: n}
+	}
+	r.hops.Store(&now)
+}
 
-// TAP is the name of the device for tunnel GSO, "" if there is none: none was asked for,
-// or the kernel has no tunnel GSO for TAPs (before Linux 6.17).
-func (r *Raw) TAP() string { return "" }
+// Queues implements queuedPort: the frames, and the socket for what is no frame of ours.
+func (r *Raw) Queues() []Queue { return []Queue{frameQueue{r}, r.OffloadSocket} }
 
-// UseTAP has superpackets leave by the TAP from now on, or no longer. The caller has made its
-// ingress lead to the underlay's egress.
-func (r *Raw) UseTAP(use bool) {}
+// frameQueue reads the frames of a Raw.
+type frameQueue struct{ *Raw }
+
+// PollFD implements Queue.
+func (q frameQueue) PollFD() int { return q.packets }
+
+// ReadBatch implements Queue.
+func (q frameQueue) ReadBatch(r *Ring) error { return q.readFrames(r) }
+
+// Offloads reports the port's.
+func (r *Raw) Offloads() []OffloadStats {
+	return append(r.OffloadSocket.Offloads(), r.tunnel.stats())
+}
+
+// Overflow is how many frames and datagrams the kernel dropped because a receive buffer was full.
+func (r *Raw) Overflow() uint64 {
+	if s, err := unix.GetsockoptTpacketStats(r.packets, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+		r.overflow.Add(uint64(s.Drops)) // reading clears it
+	}
+	return r.overflow.Load() + r.OffloadSocket.Overflow()
+}
+
+// Close implements Port.
+func (r *Raw) Close() error {
+	errs := []error{r.OffloadSocket.Close()}
+	if r.packets >= 0 {
+		errs = append(errs, unix.Close(r.packets))
+	}
+	if r.tap != nil {
+		errs = append(errs, r.tap.close())
+	}
+	return errors.Join(errs...)
+}

@@ -36,6 +36,13 @@ type Ring struct {
 
 	out []*Packet // packets to be written, in order
 
+	// more are packets that shared a datagram with the one before.
+	more  [batchSize]Packet
+	extra int // how many of them are in use
+
+	now  int64 // of the batch, Unix nanoseconds
+	lost int   // datagrams beyond maxRun in one read
+
 	// reply is a packet that we make ourselves: an ICMP error, or a fragment.
 	reply    Packet
 	replyOut [1]*Packet
@@ -47,7 +54,7 @@ type Ring struct {
 func NewRing() *Ring {
 	r := &Ring{
 		arena: make([]byte, arenaSize),
-		out:   make([]*Packet, 0, batchSize+maxRun),
+		out:   make([]*Packet, 0, batchSize+maxRun+batchSize),
 	}
 	r.reply.buf = make([]byte, Headroom+MaxPacket)
 	r.replyOut[0] = &r.reply
@@ -57,7 +64,7 @@ func NewRing() *Ring {
 
 // reset empties the ring.
 func (r *Ring) reset() {
-	r.n, r.reads, r.used = 0, 0, 0
+	r.n, r.reads, r.used, r.extra, r.lost = 0, 0, 0, 0, 0
 	r.out = r.out[:0]
 }
 
@@ -85,10 +92,15 @@ func (r *Ring) Commit(n int) {
 
 // CommitRun makes the slot that Slot returned as many packets of the batch as the
 // n bytes read into it are datagrams of size bytes, of which the last may be
-// shorter (UDP_GRO). All have what was noted in the slot.
+// shorter (UDP_GRO). All have what was noted in the slot. What exceeds maxRun is lost, and
+// counted.
 func (r *Ring) CommitRun(n, size int) {
 	first := &r.slots[r.n]
-	for off := 0; off < n && r.n < len(r.slots); off += size {
+	if most := maxRun * size; n > most {
+		r.lost += (n - most + size - 1) / size
+		n = most
+	}
+	for off := 0; off < n; off += size {
 		p := &r.slots[r.n]
 		if off > 0 {
 			*p = *first
@@ -108,6 +120,18 @@ func (r *Ring) take(n int) {
 
 // batch is what was committed.
 func (r *Ring) batch() []Packet { return r.slots[:r.n] }
+
+// next returns a slot for what follows p in its datagram, from off on in p's memory; nil if
+// all are in use.
+func (r *Ring) next(p *Packet, off, end int) *Packet {
+	if r.extra == len(r.more) {
+		return nil
+	}
+	q := &r.more[r.extra]
+	r.extra++
+	*q = Packet{buf: p.buf, off: off, end: end, Outer: p.Outer, OuterECN: p.OuterECN, segments: 1, inner: end - off}
+	return q
+}
 
 // newReply empties the packet that we make ourselves.
 func (r *Ring) newReply() *Packet {

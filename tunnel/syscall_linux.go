@@ -16,6 +16,11 @@ func read(fd int, b []byte) (int, unix.Errno) {
 	return int(n), errno
 }
 
+func recv(fd int, b []byte, flags int) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), uintptr(flags), 0, 0)
+	return int(n), errno
+}
+
 func write(fd int, b []byte) unix.Errno {
 	for {
 		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))

@@ -23,12 +23,14 @@ import (
 type overlay struct {
 	hosts   [2]*host
 	engines [2]*tunnel.Engine
+	raws    [2]*tunnel.Raw // of those whose path is raw
 	paths   [2]path
 }
 
 // path is how an end of an overlay moves packets.
 type path struct {
 	portable bool
+	raw      bool // frames, and what the peer may be sent besides
 	off      tunnel.OffloadSet
 	spoilt   bool // the kernel will refuse UDP_SEGMENT, but only when it is used
 }
@@ -42,9 +44,14 @@ func (p path) open(local string) (tun, sock tunnel.Port, err error) {
 		}
 		return tun, sock, err
 	}
-	if tun, err = tunnel.OpenOffloadTUN(to); err == nil {
-		sock, err = tunnel.ListenOffload(uo)
+	if tun, err = tunnel.OpenOffloadTUN(to); err != nil {
+		return tun, sock, err
 	}
+	if p.raw {
+		sock, err = openRaw(uo)
+		return tun, sock, err
+	}
+	sock, err = tunnel.ListenOffload(uo)
 	if err == nil && p.spoilt { // the one way to make a present kernel refuse
 		err = unix.SetsockoptInt(sock.PollFD(), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1)
 	}
@@ -73,9 +80,13 @@ func newOverlay(t testing.TB, outerA, outerB string, mtu int, paths [2]path) *ov
 			Peers: []tunnel.PeerSpec{{Name: "peer", Addr: addr(outers[1-i]), Weft: true,
 				Subnets: prefixes(fmt.Sprintf("10.1.%d.0/24", peer), fmt.Sprintf("fd00:1:%d::/64", peer))}},
 		}
+		if paths[i].raw {
+			s.Peers[0].Recv = tunnel.Supported
+		}
 		h.Do(t, func() error { return o.attach(i, s, outers[i], mtu) })
 		go func() { done <- o.engines[i].Run(ctx) }()
 	}
+	o.aim(t, outerA, outerB)
 	t.Cleanup(func() {
 		cancel()
 		for range o.hosts {
@@ -107,6 +118,7 @@ func (o *overlay) attach(i int, s tunnel.Spec, local string, mtu int) error {
 		return err
 	}
 	o.engines[i].Swap(table)
+	o.raws[i], _ = sock.(*tunnel.Raw)
 	_, err = o.engines[i].Attach(tun, tunnel.RoleHost)
 	_, err2 := o.engines[i].Attach(sock, tunnel.RoleUnderlay)
 	return errors.Join(err, err2)
@@ -146,9 +158,17 @@ func TestTCPAndUDPOverTUN(t *testing.T) {
 		"portable to socket":  {portable, {}},
 		"no offload at all":   {{off: ^tunnel.OffloadSet(0)}, {off: ^tunnel.OffloadSet(0)}},
 		"none towards socket": {{off: ^tunnel.OffloadSet(0)}, {}},
+		"raw":                 {{raw: true}, {raw: true}},
+		"raw to socket":       {{raw: true}, {}},
+		"raw to portable":     {{raw: true}, portable},
+		"socket to raw":       {{}, {raw: true}},
+		"raw, no offload":     {{raw: true, off: ^tunnel.OffloadSet(0)}, {raw: true, off: ^tunnel.OffloadSet(0)}},
 	}
 	for o := range tunnel.NumOffloads {
-		paths["without "+o.String()] = [2]path{without(o), without(o)}
+		p := without(o)
+		paths["socket without "+o.String()] = [2]path{p, p}
+		p.raw = true
+		paths["raw without "+o.String()] = [2]path{p, p}
 	}
 	for name, p := range paths {
 		for _, outers := range [][2]string{{"192.0.2.1", "192.0.2.2"}, {"2001:db8::1", "2001:db8::2"}} {

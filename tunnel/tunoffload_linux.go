@@ -71,7 +71,7 @@ func (t *OffloadTUN) probe(off OffloadSet) {
 	}
 }
 
-func (t *OffloadTUN) takesPartial() bool { return true }
+func (t *OffloadTUN) leavesPartial(Recv) bool { return true }
 
 // Offloads reports the device's four.
 func (t *OffloadTUN) Offloads() []OffloadStats {

@@ -82,27 +82,29 @@ func (w *worker) run() error {
 		w.totals.wakeups.Add(1)
 		w.epoch.Add(1)
 		for i := range events {
-			w.serve(PortID(events[i].id), events[i].failed)
+			w.serve(queueID(events[i].id), events[i].failed)
 		}
 		w.epoch.Add(1)
 	}
 }
 
-// serve moves one batch from one port.
-func (w *worker) serve(id PortID, failed bool) {
+// serve moves one batch from one queue of a port.
+func (w *worker) serve(id queueID, failed bool) {
 	set := w.engine.ports.Load()
-	a := set.byID[id]
-	if a == nil || a.lost.Load() {
+	q := set.queues[id]
+	if q == nil || q.of.lost.Load() {
 		return // detached since epoll reported it
 	}
+	a := q.of
 	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: w.engine.now()}
 	if failed {
-		if e, ok := a.port.(errorReader); ok {
+		if e, ok := q.queue.(errorReader); ok {
 			e.readErrors(w.learn)
 		}
 	}
 	w.ring.reset()
-	if err := a.port.ReadBatch(w.ring); err != nil {
+	w.ring.now = w.now
+	if err := q.queue.ReadBatch(w.ring); err != nil {
 		w.lose(a, err)
 	}
 	if w.ring.n == 0 {
@@ -123,7 +125,7 @@ func (w *worker) lose(a *attached, err error) {
 	if a.lost.Swap(true) {
 		return
 	}
-	w.poll.remove(a.port.PollFD())
+	a.unpoll()
 	w.engine.log.Warn("port lost", "role", a.role.String(), "port", uint64(a.id), "err", err)
 	if f := w.engine.cfg.PortLost; f != nil {
 		f(a.id, err)
@@ -134,11 +136,11 @@ func (w *worker) lose(a *attached, err error) {
 // takes.
 func (w *worker) push(p *Packet, out *attached) {
 	p.out = out
-	if p.segSize > 0 && !out.super {
+	if p.segSize > 0 && out.super == nil {
 		w.cut(p)
 		return
 	}
-	if p.partial && p.segSize == 0 && !out.partial {
+	if p.partial && p.segSize == 0 && (out.super == nil || !out.super.leavesPartial(p.recv)) {
 		p.complete()
 	}
 	w.ring.out = append(w.ring.out, p)

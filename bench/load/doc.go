@@ -5,10 +5,12 @@
 // nothing between them.
 //
 //	tcp       streams of large writes; what is counted arrives after a warm-up
-//	packets   one flow of 64-byte datagrams at a given rate, and a search for the highest
+//	traffic   datagrams: one flow of one size, or many flows of mixed sizes
+//	sender, receiver, flow   datagrams at a given rate, at one end or at both
+//	search    the highest rate that loses no more than so much
 //	pingpong  one small TCP segment there and back, again and again
 //	cpu       what all of that cost: the whole machine's time, and some processes'
 //
-// Both ends run in this process. It should have more Ps than there are ends (see
+// Both ends may run in this process. It should have more Ps than there are ends (see
 // runtime.GOMAXPROCS), or the ends wait for each other in Go's scheduler.
 package load

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/bench/histogram"
 	"weft/test/lab/probe"
 )
 
@@ -23,72 +24,77 @@ type PingPongPlan struct {
 	FromCPU, ToCPU int
 }
 
-// maxPings bounds the memory for results: a round trip is not below 2 us.
-const maxPings = 1 << 20
-
-// PingPong returns the round trips in order.
-func PingPong(ctx context.Context, p PingPongPlan) (rtts []time.Duration, err error) {
+// PingPong counts the round trips.
+func PingPong(ctx context.Context, p PingPongPlan) (*histogram.Histogram, error) {
 	p.Size, p.Duration = orElse(p.Size, 64), orElse(p.Duration, 500*time.Millisecond)
 	out, in, err := tcpPair(p.From, p.To)
 	if err != nil {
 		return nil, err
 	}
-	release := closeOn(ctx, out, in)
-	defer release()
-	for _, fd := range []int{out, in} {
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
-			return nil, errors.Join(err, unix.Close(out), unix.Close(in))
-		}
-	}
-	done := make(chan error, 2)
-	go func() { done <- answer(in, p.Size, p.ToCPU) }() // both waited for below
-	go func() {
-		var err error
-		rtts, err = ask(out, p)
-		done <- err
-	}()
-	err = errors.Join(<-done, <-done, context.Cause(ctx))
-	if err == nil && len(rtts) == 0 {
-		err = errors.New("no round trip was measured")
-	}
-	if err != nil {
+	answered := make(chan error, 1)
+	go func() { answered <- Answer(ctx, in, p.ToCPU) }() // waited for below
+	rtts, err := Ask(ctx, out, p)
+	if err = errors.Join(err, <-answered, context.Cause(ctx)); err != nil {
 		err = fmt.Errorf("ping-pong %s to %s: %w", p.From.Name, p.To.Name, err)
 	}
 	return rtts, err
 }
 
-func ask(fd int, p PingPongPlan) ([]time.Duration, error) {
+// Ask is the end that measures, on a connection that it closes. Of the plan's ends only
+// FromCPU counts.
+func Ask(ctx context.Context, fd int, p PingPongPlan) (*histogram.Histogram, error) {
+	var rtts histogram.Histogram
+	done := make(chan error, 1)
+	go func() { done <- ask(ctx, fd, p, &rtts) }()
+	err := <-done
+	if err == nil && rtts.Count() == 0 {
+		err = errors.New("no round trip was measured")
+	}
+	return &rtts, err
+}
+
+func ask(ctx context.Context, fd int, p PingPongPlan, rtts *histogram.Histogram) error {
 	defer unix.Close(fd)
-	if err := onThread(p.FromCPU); err != nil {
-		return nil, err
+	defer ShutdownOn(ctx, fd)()
+	if err := errors.Join(onThread(p.FromCPU), noDelay(fd)); err != nil {
+		return err
 	}
 	b := make([]byte, p.Size)
-	rtts := make([]time.Duration, 0, maxPings)
 	start := time.Now()
 	from, until := p.Duration/10, p.Duration+p.Duration/10
-	for last := time.Duration(0); last < until && len(rtts) < maxPings; {
+	for last := time.Duration(0); last < until; {
 		if _, err := unix.Write(fd, b); err != nil {
-			return rtts, fmt.Errorf("write: %w", err)
+			return fmt.Errorf("write: %w", err)
 		}
 		if err := readFull(fd, b); err != nil {
-			return rtts, fmt.Errorf("read: %w", err)
+			return fmt.Errorf("read: %w", err)
 		}
 		now := time.Since(start)
 		if last >= from {
-			rtts = append(rtts, now-last)
+			rtts.Record(now - last)
 		}
 		last = now
 	}
-	return rtts, nil
+	return nil
 }
 
-// answer sends back what comes until the other end closes.
-func answer(fd, size, cpu int) error {
+// answerSize is the longest message that comes back in one piece.
+const answerSize = 64 << 10
+
+// Answer sends back what comes until the other end closes or ctx ends, and closes fd.
+func Answer(ctx context.Context, fd, cpu int) error {
+	done := make(chan error, 1)
+	go func() { done <- answer(ctx, fd, cpu) }()
+	return <-done
+}
+
+func answer(ctx context.Context, fd, cpu int) error {
 	defer unix.Close(fd)
-	if err := onThread(cpu); err != nil {
+	defer ShutdownOn(ctx, fd)()
+	if err := errors.Join(onThread(cpu), noDelay(fd)); err != nil {
 		return err
 	}
-	b := make([]byte, size)
+	b := make([]byte, answerSize)
 	for {
 		n, err := unix.Read(fd, b)
 		switch {
@@ -103,4 +109,11 @@ func answer(fd, size, cpu int) error {
 			}
 		}
 	}
+}
+
+func noDelay(fd int) error {
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return fmt.Errorf("TCP_NODELAY: %w", err)
+	}
+	return nil
 }

@@ -63,3 +63,31 @@ func TestSearchFails(t *testing.T) {
 		t.Errorf("2 %% lost at every rate: %v after %d trials", err, n)
 	}
 }
+
+// TestSearchBelow: the strict search ends below the lax one, and finds nothing without complaint.
+func TestSearchBelow(t *testing.T) {
+	lossy := func(rate float64) (Trial, error) { // 0.1 % is lost above 50,000
+		r, err := path{100_000, 250_000}.try(rate)
+		if r.Sent > 50_000 {
+			r.Received = min(r.Received, r.Sent*999/1000)
+		}
+		return r, err
+	}
+	lax, _, err := Search(0.005, lossy)
+	if err != nil || lax.Delivered() < 94_000 {
+		t.Fatalf("%v, %v", lax, err)
+	}
+	got, n, err := SearchBelow(0, lax, lossy)
+	if err != nil || got.Loss() != 0 || got.Delivered() < 45_000 || got.Delivered() > 50_000 || n > maxTrials+1 {
+		t.Errorf("%v after %d trials, %v, want about 50000/s", got, n, err)
+	}
+	if again, n, err := SearchBelow(0, got, lossy); err != nil || n != 0 || again != got {
+		t.Errorf("from a trial without loss: %v after %d more, %v", again, n, err)
+	}
+	always := func(rate float64) (Trial, error) {
+		return Trial{Sent: int64(rate), Received: int64(rate) - 1, Elapsed: time.Second}, nil
+	}
+	if got, n, err := SearchBelow(0, lax, always); err != nil || got != (Trial{}) || n > 2*maxTrials {
+		t.Errorf("one lost at every rate: %v after %d trials, %v", got, n, err)
+	}
+}

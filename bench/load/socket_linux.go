@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"runtime"
 	"time"
@@ -17,20 +18,28 @@ import (
 // not a hang.
 const patience = 5 * time.Second
 
-// socket is a blocking socket in e's namespace, bound to e's address and a free port.
+// socket is a blocking socket in e's namespace, bound to e's address and a free port. An
+// endpoint without a namespace is in this process's own.
 func socket(e probe.Endpoint, kind int) (fd int, at netip.AddrPort, err error) {
-	err = e.NS.Do(func() (err error) {
+	return socketAt(e, kind, 0)
+}
+
+func socketAt(e probe.Endpoint, kind int, port uint16) (fd int, at netip.AddrPort, err error) {
+	open := func() (err error) {
 		fd, err = unix.Socket(family(e.Addr), kind|unix.SOCK_CLOEXEC, 0)
 		return err
-	})
+	}
+	if e.NS == nil {
+		err = open()
+	} else {
+		err = e.NS.Do(open)
+	}
 	if err != nil {
 		return 0, at, fmt.Errorf("%s: open a socket: %w", e.Name, err)
 	}
-	tv := unix.NsecToTimeval(int64(patience))
 	err = errors.Join(
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv),
-		unix.Bind(fd, sockaddr(netip.AddrPortFrom(e.Addr, 0))),
+		limit(fd),
+		unix.Bind(fd, sockaddr(netip.AddrPortFrom(e.Addr, port))),
 	)
 	if err == nil {
 		at, err = boundTo(fd)
@@ -91,12 +100,35 @@ func tcpPair(from, to probe.Endpoint) (out, in int, err error) {
 		_ = unix.Close(out)
 		return 0, 0, fmt.Errorf("%s accepts: %w", to.Name, err)
 	}
-	tv := unix.NsecToTimeval(int64(patience)) // an accepted socket does not inherit these
-	err = errors.Join(
-		unix.SetsockoptTimeval(in, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv),
-		unix.SetsockoptTimeval(in, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv),
+	return out, in, limit(in) // an accepted socket does not inherit it
+}
+
+// limit bounds how long a call on the socket blocks.
+func limit(fd int) error {
+	tv := unix.NsecToTimeval(int64(patience))
+	return errors.Join(
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv),
 	)
-	return out, in, err
+}
+
+// Adopt makes a descriptor of its own from a connection, blocking and with the time limit
+// of the generators' sockets, and closes the connection. The descriptor is the caller's.
+func Adopt(c *net.TCPConn) (fd int, err error) {
+	defer c.Close()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var dupErr error
+	err = raw.Control(func(theirs uintptr) { fd, dupErr = unix.FcntlInt(theirs, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(err, dupErr); err != nil {
+		return 0, fmt.Errorf("duplicate a connection: %w", err)
+	}
+	if err := errors.Join(unix.SetNonblock(fd, false), limit(fd)); err != nil {
+		return 0, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
 }
 
 // retry makes the call again while a signal interrupts it. Go's runtime sends many.
@@ -109,13 +141,21 @@ func retry(call func() error) error {
 	}
 }
 
-// closeOn ends the calls that block on the sockets when ctx does, until stop is called.
-func closeOn(ctx context.Context, fds ...int) (stop func() bool) {
-	return context.AfterFunc(ctx, func() {
+// ShutdownOn ends the calls that block on the sockets when ctx does. release, which is
+// called once and before they are closed, ends that.
+func ShutdownOn(ctx context.Context, fds ...int) (release func()) {
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(done)
 		for _, fd := range fds {
 			_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 		}
 	})
+	return func() {
+		if !stop() {
+			<-done
+		}
+	}
 }
 
 // AnyCPU leaves it to the kernel where an end runs.

@@ -73,12 +73,8 @@ func TCP(ctx context.Context, p TCPPlan) (r TCPResult, err error) {
 		if err != nil {
 			return r, err
 		}
-		release := closeOn(ctx, out, in)
-		ends.Go(func() { faults[2*i] = source(out, &stop) })
-		ends.Go(func() {
-			faults[2*i+1] = sink(in, &got[i].n)
-			release()
-		})
+		ends.Go(func() { faults[2*i] = Source(ctx, out, &stop) })
+		ends.Go(func() { faults[2*i+1] = Sink(ctx, in, &got[i].n) })
 	}
 	total := func() (sum int64) {
 		for i := range got {
@@ -125,24 +121,31 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// source writes until it is told to stop, and closes fd.
-func source(fd int, stop *atomic.Bool) error {
+// Source writes to fd until it is told to stop or ctx ends, and closes it. That the other
+// end closed first is no error.
+func Source(ctx context.Context, fd int, stop *atomic.Bool) error {
 	defer unix.Close(fd)
+	defer ShutdownOn(ctx, fd)()
 	if err := onThread(AnyCPU); err != nil {
 		return err
 	}
 	b := make([]byte, tcpChunk)
 	for !stop.Load() {
-		if _, err := unix.Write(fd, b); err != nil && !errors.Is(err, unix.EINTR) {
+		switch _, err := unix.Write(fd, b); {
+		case err == nil, errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
+			return nil
+		default:
 			return fmt.Errorf("write: %w", err)
 		}
 	}
 	return nil
 }
 
-// sink reads to the end, and closes fd.
-func sink(fd int, got *atomic.Int64) error {
+// Sink reads from fd to the end, or until ctx ends, counts bytes, and closes it.
+func Sink(ctx context.Context, fd int, got *atomic.Int64) error {
 	defer unix.Close(fd)
+	defer ShutdownOn(ctx, fd)()
 	if err := onThread(AnyCPU); err != nil {
 		return err
 	}

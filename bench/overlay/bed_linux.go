@@ -5,45 +5,99 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"time"
 
+	"weft/bench/histogram"
+	"weft/bench/load"
+	"weft/bench/machine"
+	"weft/bench/plan"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
 
-// bed is a rung's lab.
+// bed is where a rung is measured: a lab, or one veth pair.
 type bed struct {
 	rung     Rung
-	lab      *lab.Lab
+	lab      *lab.Lab // nil for a veth pair
+	mtu      int
 	from, to probe.Endpoint
+	close    func()
 }
 
-// raise builds every rung's lab. The caller closes what it returns, also with an error.
-func raise(ctx context.Context, c Config, weftd string, say func(string)) (beds []*bed, err error) {
-	for _, r := range c.rungs() {
-		spec := lab.Spec{
-			Name: r.Name, Nodes: 2, PodsPerNode: 1, Direct: true, Driver: r.Driver, WeftdPath: weftd,
-			Progress: func(line string) { say(r.Name + ": " + line) },
+// raise builds the rung's bed. The caller closes it.
+func (r Rung) raise(ctx context.Context, daemon string, say func(string)) (*bed, error) {
+	if r.way == link {
+		return raiseLink(r)
+	}
+	spec := lab.Spec{
+		Name: r.Name, Nodes: 2, PodsPerNode: 1, Direct: true, WeftdPath: daemon,
+		Progress: func(line string) { say(r.Name + ": " + line) },
+	}
+	switch r.way {
+	case hostGW:
+		spec.Driver = lab.KernelHostGW
+	case vxlan:
+		spec.Driver = lab.KernelVXLAN
+	default:
+		spec.Driver = lab.Weftd
+		spec.NetworkConfig = json.RawMessage(fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Path":%q}}`, r.Name))
+	}
+	l, err := lab.Up(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("rung %s: %w%s", r.Name, err, logOf(err))
+	}
+	b := &bed{rung: r, lab: l, close: l.Close}
+	pods := l.Pods()
+	b.from, b.to, b.mtu = pods[0].Endpoint(4), pods[1].Endpoint(4), min(pods[0].Node.Net.MTU, pods[1].Node.Net.MTU)
+	err = lab.Reach(ctx, b.from, b.to.Addr)
+	if err == nil && r.way == weftd {
+		err = b.isThatPath(ctx)
+	}
+	if err != nil {
+		b.close()
+		return nil, fmt.Errorf("rung %s: %w", r.Name, err)
+	}
+	return b, nil
+}
+
+// isThatPath asks the daemons which path they took: a weftd that has to may take a slower
+// one than it was told, and a figure must not have the wrong name.
+func (b *bed) isThatPath(ctx context.Context) error {
+	for _, n := range b.lab.Nodes() {
+		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", n.ControlSocket)
 		}
-		if r.Driver == lab.Weftd {
-			spec.NetworkConfig = json.RawMessage(fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Path":%q}}`, r.Path))
-		}
-		l, err := lab.Up(ctx, spec)
+		client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weftd/v1/status", nil)
 		if err != nil {
-			return beds, fmt.Errorf("rung %s: %w%s", r.Name, err, logOf(err))
+			return err
 		}
-		b := &bed{rung: r, lab: l}
-		pods := l.Pods()
-		b.from, b.to = pods[0].Endpoint(4), pods[1].Endpoint(4)
-		beds = append(beds, b)
-		if err := lab.Reach(ctx, b.from, b.to.Addr); err != nil {
-			return beds, fmt.Errorf("rung %s: %w", r.Name, err)
+		resp, err := client.Do(req)
+		if err != nil {
+			return fmt.Errorf("%s: ask for its path: %w", n.Name, err)
+		}
+		var status struct {
+			Backend struct {
+				Path  string   `json:"path"`
+				Notes []string `json:"notes"`
+			} `json:"backend"`
+		}
+		err = errors.Join(json.NewDecoder(resp.Body).Decode(&status), resp.Body.Close())
+		if err != nil {
+			return fmt.Errorf("%s: read its path: %w", n.Name, err)
+		}
+		if got := status.Backend.Path; got != b.rung.Name {
+			return fmt.Errorf("%s took path %q: %s", n.Name, got, strings.Join(status.Backend.Notes, "; "))
 		}
 	}
-	return beds, nil
+	return nil
 }
 
 // logOf is the end of the log that belongs to a node's fault.
@@ -55,8 +109,25 @@ func logOf(err error) string {
 	return ""
 }
 
+// path is the bed as something to measure.
+func (b *bed) path() *plan.Path {
+	p := &plan.Path{
+		Name: b.rung.Name, About: b.rung.About, MTU: b.mtu, IPv6: b.from.Addr.Is6(),
+		Once: b.rung.way == link, CPUs: runtime.NumCPU(), Ends: b,
+	}
+	if b.rung.way == weftd {
+		p.Check = b.daemons
+		// Node 1's weftd has an etcd inside.
+		p.Memory = func() (now, peak uint64, err error) { return machine.Resident(b.lab.Node(2).Daemon.PID()) }
+	}
+	return p
+}
+
 // pids are the rung's daemons.
 func (b *bed) pids() (l []int) {
+	if b.rung.way != weftd {
+		return nil
+	}
 	for _, n := range b.lab.Nodes() {
 		if pid := n.Daemon.PID(); pid > 0 {
 			l = append(l, pid)
@@ -67,7 +138,7 @@ func (b *bed) pids() (l []int) {
 
 // daemons is nil while the daemons that should run do.
 func (b *bed) daemons() error {
-	if b.rung.Driver != lab.Weftd || len(b.pids()) == len(b.lab.Nodes()) {
+	if len(b.pids()) == len(b.lab.Nodes()) {
 		return nil
 	}
 	err := fmt.Errorf("rung %s: a weftd ended", b.rung.Name)
@@ -75,6 +146,25 @@ func (b *bed) daemons() error {
 		err = errors.Join(err, fmt.Errorf("%s: %s", n.Name, n.Daemon.LogTail(20)))
 	}
 	return err
+}
+
+// TCP is for plan.Ends.
+func (b *bed) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (load.TCPResult, error) {
+	return load.TCP(ctx, load.TCPPlan{From: b.from, To: b.to, Streams: streams, WarmUp: warmUp, Duration: last, PIDs: b.pids()})
+}
+
+// Open is for plan.Ends.
+func (b *bed) Open(_ context.Context, t load.Traffic, mode load.ReceiveMode) (plan.Flow, error) {
+	return load.NewFlow(b.from, b.to, t, mode)
+}
+
+// PingPong is for plan.Ends.
+func (b *bed) PingPong(ctx context.Context, size int, last time.Duration, pinned bool) (*histogram.Histogram, error) {
+	p := load.PingPongPlan{From: b.from, To: b.to, Size: size, Duration: last, FromCPU: load.AnyCPU, ToCPU: load.AnyCPU}
+	if pinned {
+		p.FromCPU, p.ToCPU = 0, 1
+	}
+	return load.PingPong(ctx, p)
 }
 
 // build compiles weftd into dir, as make build does.

@@ -3,69 +3,94 @@ package overlay
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"runtime"
 	"slices"
+	"time"
 
-	"weft/test/lab"
+	"weft/bench/machine"
+	"weft/bench/plan"
+	"weft/bench/report"
 )
 
-// ps is how many goroutines may run at once while it is measured: more than there are
-// ends of a measurement, so that none waits for another in Go's scheduler.
-const ps = 16
+// raising is about how long a rung's lab takes to come up.
+const raising = 700 * time.Millisecond
 
-// Run builds the labs, measures, and takes them down again. After each measure of a round
-// it writes a benchmark line for each rung to w; what is being done goes to say.
-func Run(ctx context.Context, c Config, w io.Writer, say func(string)) (r Report, err error) {
-	dir, err := os.MkdirTemp("", "weft-bench-")
+// Estimate is about how long Run takes.
+func (c Config) Estimate(cpus int) time.Duration {
+	rungs, err := choose(c.Rungs)
 	if err != nil {
-		return r, err
+		return 0
 	}
-	defer os.RemoveAll(dir)
-	rungs := c.rungs()
-	if c.Weftd == "" && slices.ContainsFunc(rungs, func(r Rung) bool { return r.Driver == lab.Weftd }) {
-		if c.Weftd, err = build(ctx, dir); err != nil {
-			return r, err
+	once := 0
+	for _, r := range rungs {
+		if r.way == link {
+			once++
 		}
 	}
-	if r.Before, err = ReadMachine(); err != nil {
-		return r, err
-	}
-	beds, err := raise(ctx, c, c.Weftd, say)
-	defer func() {
-		for _, b := range beds {
-			b.lab.Close()
-		}
-	}()
-	if err != nil {
-		return r, err
-	}
-	procs := runtime.GOMAXPROCS(ps)
-	defer runtime.GOMAXPROCS(procs)
-	for round := range c.Rounds {
-		for _, m := range c.measures() {
-			if err := takeTurns(ctx, &r, m, beds, round); err != nil {
-				return r, err
-			}
-			if err := r.writeLines(w, m.key, round, procs); err != nil {
-				return r, err
-			}
-		}
-	}
-	r.After, err = ReadMachine()
-	return r, err
+	return time.Duration(len(rungs))*raising + c.Config.Estimate(len(rungs), once, cpus)
 }
 
-// takeTurns measures every rung once.
-func takeTurns(ctx context.Context, r *Report, m measure, beds []*bed, round int) error {
-	for _, b := range beds {
-		v, err := m.take(ctx, b)
-		if err != nil {
-			return errors.Join(fmt.Errorf("%s of rung %s: %w", m.key, b.rung.Name, err), b.daemons())
-		}
-		r.Samples = append(r.Samples, Sample{m.key, b.rung.Name, round, v})
+// Run builds the labs, measures, and takes them down again. What is being built goes to
+// say, and the rest to out. The document is returned with an error too, as far as it got.
+func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report.Document, error) {
+	if err := c.Check(); err != nil {
+		return report.New(), err
 	}
-	return nil
+	rungs, err := choose(c.Rungs)
+	if err != nil {
+		return report.New(), err
+	}
+	dir, err := os.MkdirTemp("", "weft-bench-")
+	if err != nil {
+		return report.New(), err
+	}
+	defer os.RemoveAll(dir)
+	if c.Weftd == "" && c.NeedsWeftd() {
+		if c.Weftd, err = build(ctx, dir); err != nil {
+			return report.New(), err
+		}
+	}
+	watch, err := machine.Look()
+	if err != nil {
+		return report.New(), err
+	}
+	var paths []*plan.Path
+	for _, r := range rungs {
+		b, err := r.raise(ctx, c.Weftd, say)
+		if err != nil {
+			return report.New(), err
+		}
+		defer b.close()
+		paths = append(paths, b.path())
+	}
+	d, err := plan.Run(ctx, c.Config, paths, reference(rungs), out)
+	d.Topology = "pod – bridge – node – veth – node – bridge – pod, in network namespaces of one machine; a 1500-byte underlay"
+	d.Notes = append(d.Notes, notes(d)...)
+	var lookErr error
+	d.Machine, lookErr = watch.Since()
+	return d, errors.Join(err, lookErr)
+}
+
+// reference is the rung that ratios are to, if it is among them.
+func reference(rungs []Rung) string {
+	if slices.ContainsFunc(rungs, func(r Rung) bool { return r.Name == Reference }) {
+		return Reference
+	}
+	return ""
+}
+
+// notes are what this machine cannot show.
+func notes(d *report.Document) []string {
+	l := []string{
+		"Both pods, both nodes and both daemons share this machine's CPUs, sender and receiver included: a throughput is a cost turned round. It ranks ways of carrying packets and predicts no physical network: no NIC, no wire, no interrupt moderation, no RSS, no second machine.",
+		"Absolute figures move with the minute; the rungs take turns, and a ratio is taken within a round. Compare ratios.",
+		"An Ethernet frame counts 18 bytes more than its IP packet. A frame that does not fit the smallest MTU of all rungs is made as large as that allows, the same for all.",
+		"The pods of weft's rungs have the gso_max_size that makes a superpacket fit one send; the kernel's own have the default.",
+	}
+	for _, r := range d.Rungs {
+		if r.Name == "veth" {
+			l = append(l, "The rung veth is the generators' own ceiling; it is measured in the first round only, and has no ratio.")
+		}
+	}
+	return l
 }

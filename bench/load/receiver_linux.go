@@ -1,0 +1,130 @@
+package load
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/lab/probe"
+)
+
+const (
+	// grace is how long after the last was sent one still counts as delivered.
+	grace       = 10 * time.Millisecond
+	receiveSize = 8 << 20 // bytes of the receiver's buffer
+	batch       = 64      // messages for one recvmmsg
+)
+
+// Receiver counts the datagrams that arrive at a port. It has no UDP_GRO, and takes what is
+// there by recvmmsg. Its methods may be called from any goroutine.
+type Receiver struct {
+	fd   int
+	at   netip.AddrPort
+	mode ReceiveMode
+
+	tag  atomic.Uint64
+	got  counter // with the tag
+	all  counter
+	stop atomic.Bool
+	done chan error
+}
+
+// NewReceiver opens a socket at port of the endpoint, any if that is 0, for datagrams of up
+// to size bytes of payload; of longer ones the rest is cut off. The caller closes it.
+func NewReceiver(to probe.Endpoint, port uint16, mode ReceiveMode, size int) (*Receiver, error) {
+	fd, at, err := socketAt(to, unix.SOCK_DGRAM, port)
+	if err != nil {
+		return nil, err
+	}
+	r := &Receiver{fd: fd, at: at, mode: mode, done: make(chan error, 1)}
+	// As root beyond the system's limit; else as much as an ordinary user may have.
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveSize) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveSize)
+	}
+	// The receiver looks now and then whether it is to stop.
+	tv := unix.NsecToTimeval(int64(50 * time.Millisecond))
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		return nil, errors.Join(fmt.Errorf("receiver at %s: %w", at, err), unix.Close(fd))
+	}
+	size = max(size, MinPayload)
+	go func() { r.done <- r.receive(make([]byte, batch*size), size) }() // Close waits for it
+	return r, nil
+}
+
+// Addr is where it receives.
+func (r *Receiver) Addr() netip.AddrPort { return r.at }
+
+// Expect begins to count the datagrams with that tag, from 0.
+func (r *Receiver) Expect(tag uint64) {
+	r.tag.Store(tag)
+	r.got.n.Store(0)
+}
+
+// Count is how many have arrived with the expected tag.
+func (r *Receiver) Count() int64 { return r.got.n.Load() }
+
+// Quiet waits until nothing arrives any more, a second at most.
+func (r *Receiver) Quiet(ctx context.Context) error {
+	const still = 20 * time.Millisecond
+	for range time.Second / still {
+		n := r.all.n.Load()
+		if err := sleep(ctx, still); err != nil {
+			return err
+		}
+		if r.all.n.Load() == n {
+			break
+		}
+	}
+	return nil
+}
+
+// Close frees the socket and returns what receiving failed with.
+func (r *Receiver) Close() error {
+	r.stop.Store(true)
+	return errors.Join(<-r.done, unix.Close(r.fd))
+}
+
+func (r *Receiver) receive(b []byte, size int) error {
+	if err := onThread(AnyCPU); err != nil {
+		return err
+	}
+	m := messages(b, size, batch)
+	flags := uintptr(unix.MSG_WAITFORONE)
+	if r.mode == Drain {
+		flags = unix.MSG_DONTWAIT
+	}
+	for !r.stop.Load() {
+		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(r.fd), uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), flags, 0, 0)
+		switch errno {
+		case 0:
+			r.count(b, size, m[:n])
+		case unix.EAGAIN:
+			if r.mode == Drain {
+				doze(2 * nap)
+			}
+		case unix.EINTR:
+		default:
+			return fmt.Errorf("receive: %w", errno)
+		}
+	}
+	return nil
+}
+
+// count counts a batch, whose message i is at b[i*size:].
+func (r *Receiver) count(b []byte, size int, m []mmsghdr) {
+	tag, got := r.tag.Load(), int64(0)
+	for i := range m {
+		if m[i].len >= MinPayload && binary.LittleEndian.Uint64(b[i*size:]) == tag {
+			got++
+		}
+	}
+	r.all.n.Add(int64(len(m)))
+	r.got.n.Add(got)
+}

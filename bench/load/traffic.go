@@ -1,0 +1,148 @@
+package load
+
+import (
+	"fmt"
+	"math/rand/v2"
+)
+
+// SendMode is how a sender of datagrams hands them to its kernel.
+type SendMode uint8
+
+// The modes. The last two send bursts.
+const (
+	_        SendMode = iota
+	SendTo            // a system call for each, as most programs do
+	SendMMsg          // a system call for burst of them, each a packet of its own in the kernel
+	Segment           // UDP_SEGMENT: burst of them are one packet in the kernel, as far as it goes
+)
+
+func (m SendMode) String() string {
+	switch m {
+	case SendTo:
+		return "sendto"
+	case SendMMsg:
+		return "sendmmsg"
+	case Segment:
+		return "segment"
+	}
+	return fmt.Sprintf("sendmode(%d)", uint8(m))
+}
+
+// ReceiveMode is what a receiver does when there is nothing to receive.
+type ReceiveMode uint8
+
+// The modes.
+const (
+	_ ReceiveMode = iota
+	// Drain sleeps for 100 us. The sender then hardly ever wakes the receiver, which on a
+	// virtual machine costs as much as the rest of a packet's way and varies a lot.
+	Drain
+	// Wait blocks, as most programs do.
+	Wait
+)
+
+func (m ReceiveMode) String() string {
+	switch m {
+	case Drain:
+		return "drain"
+	case Wait:
+		return "wait"
+	}
+	return fmt.Sprintf("receivemode(%d)", uint8(m))
+}
+
+// Limits of Traffic.
+const (
+	// MinPayload has room for the tag that tells a trial's datagrams from all others.
+	MinPayload = 8
+	// MaxPayload is what one IPv4 packet carries of UDP; IPv6 would carry 20 bytes more.
+	MaxPayload = 65507
+	MaxFlows   = 10000
+)
+
+// Traffic is what datagrams are made of: sizes, and flows to spread them over. Two flows
+// differ in the sender's port.
+type Traffic struct {
+	Mode SendMode `json:"mode"`
+	// Payloads are the sizes that occur, in bytes of UDP payload, and Weights how often
+	// each does; a missing weight is 1. Modes other than SendTo have one size.
+	Payloads []int `json:"payloads"`
+	Weights  []int `json:"weights,omitempty"`
+	// Flows is how many there are; 1 by default. Modes other than SendTo have one flow.
+	Flows int `json:"flows"`
+}
+
+// Single is one flow of one size.
+func Single(mode SendMode, payload int) Traffic {
+	return Traffic{Mode: mode, Payloads: []int{payload}, Flows: 1}
+}
+
+// Check is nil for traffic that can be sent.
+func (t Traffic) Check() error {
+	if t.Mode < SendTo || t.Mode > Segment {
+		return fmt.Errorf("there is no %s", t.Mode)
+	}
+	if n := len(t.Payloads); n == 0 || n > 16 || len(t.Weights) > n {
+		return fmt.Errorf("%d sizes with %d weights, want 1 to 16 sizes", n, len(t.Weights))
+	}
+	for _, p := range t.Payloads {
+		if p < MinPayload || p > MaxPayload {
+			return fmt.Errorf("a payload of %d bytes, want %d to %d", p, MinPayload, MaxPayload)
+		}
+	}
+	for _, w := range t.Weights {
+		if w < 1 || w > 100 {
+			return fmt.Errorf("a weight of %d, want 1 to 100", w)
+		}
+	}
+	if t.Flows < 1 || t.Flows > MaxFlows {
+		return fmt.Errorf("%d flows, want 1 to %d", t.Flows, MaxFlows)
+	}
+	if t.Mode != SendTo && (t.Flows > 1 || len(t.Payloads) > 1) {
+		return fmt.Errorf("%s sends one flow of one size", t.Mode)
+	}
+	return nil
+}
+
+// Largest is the largest payload.
+func (t Traffic) Largest() (n int) {
+	for _, p := range t.Payloads {
+		n = max(n, p)
+	}
+	return n
+}
+
+// shot is one datagram of the sequence that a sender repeats.
+type shot struct{ flow, payload uint16 }
+
+// minShots is how long a sequence is at least: long enough that a queue sees no pattern in it.
+const minShots = 12 << 10
+
+// sequence draws a flow and a size for each datagram, independently, from a fixed seed: the
+// same traffic always comes in the same order. Every flow and every size occurs exactly as
+// often as it should.
+func (t Traffic) sequence() []shot {
+	if t.Flows == 1 && len(t.Payloads) == 1 {
+		return []shot{{0, uint16(t.Payloads[0])}}
+	}
+	var sizes []int
+	for i, p := range t.Payloads {
+		weight := 1
+		if i < len(t.Weights) {
+			weight = t.Weights[i]
+		}
+		for range weight {
+			sizes = append(sizes, p)
+		}
+	}
+	round := t.Flows * len(sizes)
+	n := (minShots + round - 1) / round * round
+	l := make([]shot, n)
+	for i := range l {
+		l[i] = shot{uint16(i % t.Flows), uint16(sizes[i/t.Flows%len(sizes)])}
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	r.Shuffle(n, func(i, j int) { l[i].flow, l[j].flow = l[j].flow, l[i].flow })
+	r.Shuffle(n, func(i, j int) { l[i].payload, l[j].payload = l[j].payload, l[i].payload })
+	return l
+}

@@ -1,0 +1,101 @@
+package overlay
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/bench/load"
+	"weft/bench/plan"
+	"weft/bench/report"
+)
+
+func TestParseConfig(t *testing.T) {
+	c, err := ParseConfig(" rounds=2 sweeps=4 tcp=3s rungs=vxlan,socket measures=tcp receive=wait loss=0.01 frames=64,128 weftd=/x json=/j html=/h")
+	if err != nil || c.Rounds != 2 || c.SweepRounds != 4 || c.TCP != 3*time.Second || len(c.Rungs) != 2 || !slices.Equal(c.Kinds, []report.Kind{report.TCP}) ||
+		c.Receive != load.Wait || c.Weftd != "/x" || !slices.Equal(c.Frames, []int{64, 128}) || c.JSON != "/j" || c.HTML != "/h" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err := ParseConfig(""); err != nil || len(c.Rungs) < 4 || c.Rounds < 3 || !slices.Contains(c.Kinds, report.Mixed) {
+		t.Errorf("default: %+v, %v", c, err)
+	}
+	if c, err := ParseConfig("rungs=all measures=all"); err != nil || len(c.Rungs) != 0 || !slices.Equal(c.Kinds, report.Kinds()) {
+		t.Errorf("all: %+v, %v", c, err)
+	}
+	_, err = ParseConfig("rounds=no trial=0s rungs=vlan measures=x nonsense=1 receive=never frames=1,no size=4")
+	for _, want := range []string{"rounds=no", "to be positive", `rung "vlan"`, `measure "x"`, "nonsense", "receive=never", "frame of 1", "frames=1,no", "size of 4"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not mention %s", err, want)
+		}
+	}
+}
+
+// TestRun is a whole run over the kernel's own ways and the plain link, as short as can be.
+// How fast they are is no matter here.
+func TestRun(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
+	}
+	c := Config{Config: plan.Quick(), Rungs: []string{Reference, "veth", "host-gw"}}
+	c.TCP, c.WarmUp, c.Trial, c.Ping, c.Frames = 20*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond, 10*time.Millisecond, []int{64, 1518}
+	c.Kinds, c.Loss = report.Kinds(), 0.5 // a machine that does other things meanwhile is fine
+	var lines bytes.Buffer
+	shares := []float64{0}
+	d, err := Run(t.Context(), c, plan.Out{Lines: &lines, Say: func(p plan.Progress) { shares = append(shares, p.Done) }}, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Rungs) != 3 || d.Reference != Reference || d.Seconds <= 0 || d.Machine.Kernel == "" || len(d.Notes) == 0 {
+		t.Errorf("%+v", d)
+	}
+	kinds := map[report.Kind]int{}
+	for _, m := range d.Measures {
+		kinds[m.Kind]++
+		if len(m.Results) != 3 {
+			t.Errorf("%s: %d results, want 3", m.Key, len(m.Results))
+		}
+		for _, r := range m.Results {
+			if f := r.Figures[0]; f.Median <= 0 || len(f.Rounds) != 1 || (r.Ratio == nil) != (r.Rung == "veth") {
+				t.Errorf("%s of %s: %+v, ratio %v", m.Key, r.Rung, f, r.Ratio)
+			}
+			if m.Kind == report.PingPong && r.RoundTrips.Count() == 0 {
+				t.Errorf("%s of %s: no round trips", m.Key, r.Rung)
+			}
+			if !strings.Contains(lines.String(), "BenchmarkOverlay/"+m.Key+"/rung="+r.Rung+"-") {
+				t.Errorf("%s of %s has no line for benchstat", m.Key, r.Rung)
+			}
+		}
+	}
+	for _, k := range report.Kinds() {
+		if k != report.Memory && kinds[k] == 0 { // no daemon here
+			t.Errorf("nothing of kind %s", k)
+		}
+	}
+	if m := d.Measure("measure=frames/frame=1518/send=sendto/receive=drain"); m == nil || m.Packet != 1450 || m.Frame != 1468 || m.Payload != 1422 {
+		t.Errorf("a frame of 1518 bytes through an MTU of 1450: %+v", m)
+	}
+	if m := d.Measure("measure=frames/frame=64/send=sendto/receive=drain"); m == nil || m.Packet != 46 || m.Frame != 64 || m.Payload != 18 {
+		t.Errorf("a frame of 64 bytes: %+v", m)
+	}
+	if last := shares[len(shares)-1]; !slices.IsSorted(shares) || last > 1 || last < 0.8 {
+		t.Errorf("progress %v", shares)
+	}
+}
+
+func TestEstimate(t *testing.T) {
+	for name, want := range map[string]struct {
+		c        plan.Config
+		from, to time.Duration
+	}{
+		"quick":   {plan.Quick(), 10 * time.Second, 45 * time.Second},
+		"default": {plan.Default(), 90 * time.Second, 200 * time.Second},
+		"full":    {plan.Full(), 5 * time.Minute, 40 * time.Minute},
+	} {
+		if got := (Config{Config: want.c}).Estimate(2); got < want.from || got > want.to {
+			t.Errorf("%s: %s, want %s to %s", name, got, want.from, want.to)
+		}
+	}
+}

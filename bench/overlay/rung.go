@@ -1,0 +1,72 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Reference is the name of the rung that ratios are taken to.
+const Reference = "vxlan"
+
+// way is who carries a rung's packets.
+type way uint8
+
+const (
+	_      way = iota
+	link       // one veth pair from pod to pod, and nothing else
+	hostGW     // the kernel's routing, set up by hand
+	vxlan      // the kernel's vxlan, set up by hand
+	weftd      // weftd, by the path of the rung's name
+)
+
+// Rung is one way of carrying packets between pods of two nodes.
+type Rung struct {
+	// Name is also weftd's Backend.Path where weftd carries the packets.
+	Name, About string
+	way         way
+}
+
+// Rungs are all of them, in the order of a round.
+func Rungs() []Rung {
+	return []Rung{
+		{"veth", "one veth pair from pod to pod: what the generators themselves can do", link},
+		{"host-gw", "the kernel's routing, set up by hand: the least a kernel can do", hostGW},
+		{Reference, "the kernel's vxlan, set up by hand", vxlan},
+		{"portable", "weftd, path portable: TUN and UDP socket, a packet at a time", weftd},
+		{"socket", "weftd, path socket: TUN and UDP socket with the kernel's offloads", weftd},
+		{"raw", "weftd, path raw: frames in and out past the IP stack, whole superpackets where the kernel can", weftd},
+	}
+}
+
+// choose are the rungs with those names, in the order of Rungs; all for none.
+func choose(names []string) (l []Rung, err error) {
+	wanted := map[string]bool{}
+	for _, n := range names {
+		wanted[n] = true
+	}
+	var all []string
+	for _, r := range Rungs() {
+		if wanted[r.Name] || len(names) == 0 {
+			l = append(l, r)
+		}
+		delete(wanted, r.Name)
+		all = append(all, r.Name)
+	}
+	var faults []error
+	for n := range wanted {
+		faults = append(faults, fmt.Errorf("there is no rung %q: it is one of %s", n, strings.Join(all, ", ")))
+	}
+	return l, errors.Join(faults...)
+}
+
+// NeedsWeftd says whether weftd carries packets for one of the rungs.
+func (c Config) NeedsWeftd() bool {
+	rungs, _ := choose(c.Rungs)
+	for _, r := range rungs {
+		if r.way == weftd {
+			return true
+		}
+	}
+	return false
+}

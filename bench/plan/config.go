@@ -1,0 +1,97 @@
+// Package plan says what is measured, how long and in which order, and does it: of paths
+// between pods of labs on this machine, or of one path to another machine.
+//
+// The paths take turns, round after round, so that what changes with the minute changes for
+// all. A search over frame sizes takes long and its turns are fewer (Config.SweepRounds).
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"weft/bench/load"
+	"weft/bench/report"
+)
+
+// Config says what is measured, and for how long. Begin with Default, Quick or Full.
+type Config struct {
+	// Rounds is how often each path is measured, and SweepRounds how often with each frame size.
+	Rounds, SweepRounds int
+	// TCP, Trial and Ping are how long one measurement of throughput, one trial of a packet
+	// rate (a search makes about ten) and one ping-pong last; WarmUp comes before TCP's.
+	TCP, WarmUp, Trial, Ping time.Duration
+	// Size is the payload of the datagrams and of the ping-pong, in bytes.
+	Size int
+	// Frames are the sizes of kinds Frames and Super: Ethernet frames on the pod's link with
+	// header and check sequence (18 bytes), as RFC 2544 counts.
+	Frames []int
+	// Receive is what the datagrams' receiver does between them.
+	Receive load.ReceiveMode
+	// Loss is the share of the datagrams that may be lost.
+	Loss float64
+	// Kinds are what is measured.
+	Kinds []report.Kind
+}
+
+// Standard frame sizes, from RFC 2544, section 9.1.
+func Standard() []int { return []int{64, 128, 256, 512, 1024, 1280, 1518} }
+
+// Default takes two to three minutes with six paths.
+func Default() Config {
+	return Config{
+		Rounds: 3, SweepRounds: 1, TCP: 800 * time.Millisecond, WarmUp: 200 * time.Millisecond, Trial: 150 * time.Millisecond, Ping: 400 * time.Millisecond,
+		Size: 64, Frames: Standard(), Receive: load.Drain, Loss: 0.005, Kinds: report.Kinds(),
+	}
+}
+
+// Quick takes well under a minute: enough to see that all is well, not to compare.
+func Quick() Config {
+	c := Default()
+	c.Rounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 1, 300*time.Millisecond, 150*time.Millisecond, 50*time.Millisecond, 150*time.Millisecond
+	c.Frames = []int{64, 1518}
+	c.Kinds = []report.Kind{report.TCP, report.Packets, report.Mixed, report.Frames, report.PingPong, report.Memory}
+	return c
+}
+
+// Full has rounds enough, and long enough, for a median that stays.
+func Full() Config {
+	c := Default()
+	c.Rounds, c.SweepRounds = 11, 5
+	c.TCP, c.WarmUp, c.Trial, c.Ping = 2*time.Second, 300*time.Millisecond, 300*time.Millisecond, time.Second
+	return c
+}
+
+// Check is nil for what can be measured; else it has every fault.
+func (c Config) Check() error {
+	var faults []error
+	for _, k := range c.Kinds {
+		if !slices.Contains(report.Kinds(), k) {
+			faults = append(faults, fmt.Errorf("there is no measure %q: it is one of %v", k, report.Kinds()))
+		}
+	}
+	if c.Rounds < 1 || c.SweepRounds < 1 || c.TCP <= 0 || c.WarmUp <= 0 || c.Trial <= 0 || c.Ping <= 0 {
+		faults = append(faults, errors.New("rounds and times are to be positive"))
+	}
+	if c.Size < load.MinPayload || c.Size > 1400 {
+		faults = append(faults, fmt.Errorf("a size of %d bytes: want %d to 1400", c.Size, load.MinPayload))
+	}
+	if c.Loss <= 0 || c.Loss >= 1 {
+		faults = append(faults, fmt.Errorf("a loss of %g: want more than 0 and less than 1", c.Loss))
+	}
+	for _, f := range c.Frames {
+		if f < 64 || f > 65535 {
+			faults = append(faults, fmt.Errorf("a frame of %d bytes: want 64 to 65535", f))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// settings are what of c is in a report.
+func (c Config) settings() report.Settings {
+	return report.Settings{
+		Rounds: c.Rounds, SweepRounds: c.SweepRounds, TCPSeconds: c.TCP.Seconds(), TrialSeconds: c.Trial.Seconds(),
+		PingSeconds: c.Ping.Seconds(), LossLimit: c.Loss, FrameBytes: c.Frames,
+	}
+}

@@ -1,0 +1,222 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"weft/bench/histogram"
+	"weft/bench/load"
+	"weft/bench/report"
+)
+
+// measure is one thing that is measured of every path.
+type measure struct {
+	report.Measure
+	// take gives the values; the first is the one that ratios are for. None means that the
+	// path has no such thing.
+	take func(context.Context, *Path) ([]report.Value, *histogram.Histogram, error)
+	// cost is about how long it takes.
+	cost time.Duration
+}
+
+// The flows of kind Mixed: simple IMIX, frames of 64, 594 and 1418 bytes at 7:4:1. The
+// largest is below 1518 so that it fits every overlay; in 64 bytes the frame's header and
+// check sequence are contained.
+const imixFlows = 1000
+
+func imixFrames() (frames, weights []int) { return []int{64, 594, 1418}, []int{7, 4, 1} }
+
+// searchTrials is how many trials a search makes on the whole, and strictTrials how many
+// more one without loss. A path on which the sender is the limit needs one; one that loses
+// needs ten and five.
+const (
+	searchTrials = 4
+	strictTrials = 1
+	between      = 40 * time.Millisecond // after each trial, until all is quiet
+)
+
+func (c Config) search(trials int) time.Duration { return time.Duration(trials) * (c.Trial + between) }
+
+// measures are what c asks for of paths with that MTU, in the order of a round.
+func (c Config) measures(mtu int, ipv6 bool, cpus int) (l []measure) {
+	for _, k := range c.Kinds {
+		switch k {
+		case report.TCP:
+			l = append(l, c.tcp(1), c.tcp(4))
+		case report.Packets:
+			l = append(l, c.packets(load.SendTo), c.packets(load.Segment))
+		case report.Mixed:
+			l = append(l, c.mixed(mtu, ipv6))
+		case report.Frames, report.Super:
+			for _, f := range c.Frames {
+				l = append(l, c.frames(k, f, mtu, ipv6))
+			}
+		case report.PingPong:
+			if cpus > 1 { // else there is one placement only
+				l = append(l, c.pingPong(true))
+			}
+			l = append(l, c.pingPong(false))
+		case report.Memory:
+			l = append(l, memory())
+		}
+	}
+	return l
+}
+
+func (c Config) tcp(streams int) measure {
+	title := "TCP, 1 stream"
+	if streams > 1 {
+		title = fmt.Sprintf("TCP, %d streams", streams)
+	}
+	return measure{
+		Measure: report.Measure{Kind: report.TCP, Key: fmt.Sprintf("measure=tcp/streams=%d", streams), Title: title, Streams: streams},
+		cost:    c.TCP + c.WarmUp + 20*time.Millisecond,
+		take: func(ctx context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+			r, err := p.Ends.TCP(ctx, streams, c.WarmUp, c.TCP)
+			if err != nil {
+				return nil, nil, err
+			}
+			v := []report.Value{
+				{Name: "throughput_gigabits_per_second", Unit: "Gb/s", N: r.GigabitsPerSecond()},
+				{Name: "cpu_seconds_per_gigabyte", Unit: "cpu-s/GB", N: r.PerGigabyte(r.CPU.Machine)},
+			}
+			if r.CPU.Processes > 0 {
+				v = append(v, report.Value{Name: "weftd_cpu_seconds_per_gigabyte", Unit: "weftd-s/GB", N: r.PerGigabyte(r.CPU.Processes)})
+			}
+			return v, nil, nil
+		},
+	}
+}
+
+// rate opens a flow and searches; with strict for no loss at all too.
+func (c Config) rate(ctx context.Context, p *Path, t load.Traffic, strict bool) (v []report.Value, err error) {
+	f, err := p.Ends.Open(ctx, t, c.Receive)
+	if err != nil {
+		return nil, err
+	}
+	try := func(rate float64) (load.Trial, error) { return f.Trial(ctx, rate, c.Trial) }
+	best, _, err := load.Search(c.Loss, try)
+	v = []report.Value{
+		{Name: "delivered_kilopackets_per_second", Unit: "kpackets/s", N: best.Delivered() / 1000},
+		{Name: "lost_percent", Unit: "%lost", N: 100 * best.Loss()},
+	}
+	if err == nil && strict {
+		var none load.Trial
+		if none, _, err = load.SearchBelow(0, best, try); none.Sent > 0 {
+			v = append(v, report.Value{Name: Lossless, Unit: "kpackets-lossless/s", N: none.Delivered() / 1000})
+		} else {
+			v = append(v, report.Value{Name: Lossless, Unit: "kpackets-lossless/s"})
+		}
+	}
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	return v, err
+}
+
+// Lossless is the name of the figure of a search for no loss at all; 0 if every rate lost something.
+const Lossless = "lossless_kilopackets_per_second"
+
+func (c Config) packets(mode load.SendMode) measure {
+	title := fmt.Sprintf("UDP, %d bytes of payload, one flow, a system call each", c.Size)
+	if mode == load.Segment {
+		title = fmt.Sprintf("UDP, %d bytes of payload, one flow, sent as superpackets", c.Size)
+	}
+	return measure{
+		Measure: report.Measure{
+			Kind: report.Packets, Key: fmt.Sprintf("measure=packets/size=%d/send=%s/receive=%s", c.Size, mode, c.Receive), Title: title, Payload: c.Size,
+		},
+		cost: c.search(searchTrials),
+		take: func(ctx context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+			v, err := c.rate(ctx, p, load.Single(mode, c.Size), false)
+			return v, nil, err
+		},
+	}
+}
+
+func (c Config) mixed(mtu int, ipv6 bool) measure {
+	t := load.Traffic{Mode: load.SendTo, Flows: imixFlows}
+	var frames []int
+	frames, t.Weights = imixFrames()
+	for _, f := range frames {
+		t.Payloads = append(t.Payloads, fit(f, mtu, ipv6))
+	}
+	return measure{
+		Measure: report.Measure{
+			Kind: report.Mixed, Key: fmt.Sprintf("measure=mixed/flows=%d/send=%s/receive=%s", imixFlows, load.SendTo, c.Receive),
+			Title: fmt.Sprintf("UDP, %d flows of mixed sizes (simple IMIX: frames of %d, %d and %d bytes at 7:4:1)", imixFlows, frames[0], frames[1], frames[2]),
+		},
+		cost: c.search(searchTrials),
+		take: func(ctx context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+			v, err := c.rate(ctx, p, t, false)
+			return v, nil, err
+		},
+	}
+}
+
+func (c Config) frames(k report.Kind, frame, mtu int, ipv6 bool) measure {
+	payload := fit(frame, mtu, ipv6)
+	packet := payload + headers(ipv6)
+	mode, send := load.SendTo, "a system call each"
+	if k == report.Super {
+		mode, send = load.Segment, "sent as superpackets"
+	}
+	title := fmt.Sprintf("UDP, frames of %d bytes, one flow, %s", packet+frameAround, send)
+	if packet+frameAround != frame {
+		title += fmt.Sprintf(" (%d asked for)", frame)
+	}
+	return measure{
+		Measure: report.Measure{
+			Kind: k, Key: fmt.Sprintf("measure=%s/frame=%d/send=%s/receive=%s", k, frame, mode, c.Receive), Title: title,
+			Nominal: frame, Frame: packet + frameAround, Packet: packet, Payload: payload,
+		},
+		cost: c.search(searchTrials + strictTrials),
+		take: func(ctx context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+			v, err := c.rate(ctx, p, load.Single(mode, payload), true)
+			return v, nil, err
+		},
+	}
+}
+
+func (c Config) pingPong(pinned bool) measure {
+	placement, title := "any", "TCP ping-pong, ends wherever the kernel puts them"
+	if pinned {
+		placement, title = "0,1", "TCP ping-pong, ends pinned to CPU 0 and CPU 1"
+	}
+	return measure{
+		Measure: report.Measure{Kind: report.PingPong, Key: fmt.Sprintf("measure=pingpong/size=%d/cpus=%s", c.Size, placement), Title: title, Placement: placement, Payload: c.Size},
+		cost:    c.Ping + c.Ping/5,
+		take: func(ctx context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+			h, err := p.Ends.PingPong(ctx, c.Size, c.Ping, pinned)
+			if err != nil {
+				return nil, nil, err
+			}
+			us := func(q float64) float64 { return float64(h.Quantile(q)) / float64(time.Microsecond) }
+			return []report.Value{
+				{Name: "round_trip_p50_microseconds", Unit: "us-rtt-p50", N: us(0.5)},
+				{Name: "round_trip_p90_microseconds", Unit: "us-rtt-p90", N: us(0.9)},
+				{Name: "round_trip_p99_microseconds", Unit: "us-rtt-p99", N: us(0.99)},
+				{Name: "round_trip_p99_9_microseconds", Unit: "us-rtt-p99.9", N: us(0.999)},
+			}, h, nil
+		},
+	}
+}
+
+// memory is taken last in a round, after load.
+func memory() measure {
+	const mebibyte = 1 << 20
+	return measure{
+		Measure: report.Measure{Kind: report.Memory, Key: "measure=memory", Title: "Memory resident in weftd after the round's load"},
+		take: func(_ context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+			if p.Memory == nil {
+				return nil, nil, nil
+			}
+			now, peak, err := p.Memory()
+			return []report.Value{
+				{Name: "resident_mebibytes", Unit: "MiB-resident", N: float64(now) / mebibyte},
+				{Name: "peak_resident_mebibytes", Unit: "MiB-peak", N: float64(peak) / mebibyte},
+			}, nil, err
+		},
+	}
+}

@@ -1,0 +1,140 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/bench/histogram"
+	"weft/bench/load"
+	"weft/bench/report"
+)
+
+// fake is a path that loses what is above its capacity, and counts what is asked of it.
+type fake struct {
+	capacity float64 // datagrams a second
+	sizes    []int   // of the traffic opened
+	open     int
+	fail     error
+}
+
+func (f *fake) TCP(context.Context, int, time.Duration, time.Duration) (load.TCPResult, error) {
+	return load.TCPResult{Bytes: 1e9, Elapsed: time.Second, CPU: load.CPU{Machine: time.Second}}, f.fail
+}
+
+func (f *fake) Open(_ context.Context, t load.Traffic, _ load.ReceiveMode) (Flow, error) {
+	f.open++
+	f.sizes = append(f.sizes, t.Payloads...)
+	return f, t.Check()
+}
+
+func (f *fake) Trial(_ context.Context, rate float64, _ time.Duration) (load.Trial, error) {
+	if rate == 0 {
+		rate = 2 * f.capacity
+	}
+	return load.Trial{Sent: int64(rate), Received: int64(min(rate, f.capacity)), Elapsed: time.Second}, nil
+}
+
+func (f *fake) Close() error { f.open--; return nil }
+
+func (f *fake) PingPong(context.Context, int, time.Duration, bool) (*histogram.Histogram, error) {
+	var h histogram.Histogram
+	h.Record(time.Microsecond)
+	return &h, nil
+}
+
+// TestRun: every measure of every path, in turns, the one beside the others once.
+func TestRun(t *testing.T) {
+	slow, fast, once := &fake{capacity: 1e5}, &fake{capacity: 2e5}, &fake{capacity: 1e6}
+	paths := []*Path{
+		{Name: "once", MTU: 1500, Once: true, CPUs: 2, Ends: once},
+		{Name: "slow", MTU: 1450, CPUs: 2, Ends: slow},
+		{Name: "fast", MTU: 1472, CPUs: 2, Ends: fast, Memory: func() (uint64, uint64, error) { return 1 << 20, 2 << 20, nil }},
+	}
+	var turns []string
+	c := Default()
+	c.Rounds = 2
+	d, err := Run(t.Context(), c, paths, "slow", Out{Say: func(p Progress) { turns = append(turns, p.What) }})
+	if err != nil || slow.open+fast.open+once.open != 0 {
+		t.Fatalf("%v, %d flows left open", err, slow.open+fast.open+once.open)
+	}
+	want := []string{"round 1 of 2, TCP, 1 stream: once", "round 1 of 2, TCP, 1 stream: slow", "round 1 of 2, TCP, 1 stream: fast", "round 1 of 2, TCP, 4 streams: once"}
+	if !slices.Equal(turns[:4], want) {
+		t.Errorf("turns %q", turns[:4])
+	}
+	for _, m := range d.Measures {
+		rounds := 2
+		if m.Kind == report.Frames || m.Kind == report.Super {
+			rounds = 1
+		}
+		if m.Kind == report.Memory {
+			if len(m.Results) != 1 || m.Results[0].Rung != "fast" || m.Results[0].Figures[1].Median != 2 {
+				t.Errorf("memory: %+v", m.Results)
+			}
+			continue
+		}
+		if len(m.Results) != 3 || len(m.Result("once").Figures[0].Rounds) != 1 || len(m.Result("fast").Figures[0].Rounds) != rounds {
+			t.Errorf("%s: %+v", m.Key, m.Results)
+		}
+		if m.Result("once").Ratio != nil || m.Result("fast").Ratio == nil {
+			t.Errorf("%s: ratios %v and %v", m.Key, m.Result("once").Ratio, m.Result("fast").Ratio)
+		}
+	}
+	mixed := d.Measure("measure=mixed/flows=1000/send=sendto/receive=drain")
+	if r := mixed.Result("fast").Ratio.Median; r < 1.9 || r > 2.1 {
+		t.Errorf("twice the capacity: ratio %g", r)
+	}
+	if most := slices.Max(fast.sizes); most != 1450-ipv4Header-udpHeader {
+		t.Errorf("the largest payload is %d, and the smallest MTU 1450", most)
+	}
+}
+
+// TestRunEndsEarly: what was measured until then is in the document.
+func TestRunEndsEarly(t *testing.T) {
+	c := Quick()
+	c.Kinds = []report.Kind{report.PingPong, report.TCP}
+	broken := errors.New("broken")
+	path := &Path{Name: "a", MTU: 1500, CPUs: 1, Ends: &fake{fail: broken}, Check: func() error { return errors.New("its daemon ended") }}
+	d, err := Run(t.Context(), c, []*Path{path}, "", Out{})
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "its daemon ended") || !strings.Contains(err.Error(), "measure=tcp") {
+		t.Errorf("error %v", err)
+	}
+	if len(d.Measures) != 1 || d.Measures[0].Placement != "any" {
+		t.Errorf("%+v: want the ping-pong, which one CPU has no two placements of", d.Measures)
+	}
+	if _, err := Run(t.Context(), c, nil, "", Out{}); err == nil {
+		t.Error("nothing to measure, and no error")
+	}
+}
+
+func TestFit(t *testing.T) {
+	for _, c := range []struct {
+		frame, mtu int
+		ipv6       bool
+		want       int
+	}{
+		{64, 1450, false, 18}, {64, 1450, true, load.MinPayload}, {1518, 1500, false, 1472}, {1518, 1450, false, 1422}, {1518, 1450, true, 1402},
+		{65535, 65536, false, 65489}, {65535, 65535, true, 65469},
+	} {
+		if got := fit(c.frame, c.mtu, c.ipv6); got != c.want {
+			t.Errorf("frame %d, MTU %d, IPv6 %v: payload %d, want %d", c.frame, c.mtu, c.ipv6, got, c.want)
+		}
+	}
+}
+
+func TestCheckHasEveryFault(t *testing.T) {
+	err := Config{Kinds: []report.Kind{"speed"}, Frames: []int{63}, Size: 1}.Check()
+	for _, want := range []string{"speed", "63", "size of 1", "loss of 0", "positive"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not mention %q", err, want)
+		}
+	}
+	for _, c := range []Config{Default(), Quick(), Full()} {
+		if err := c.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"weft/bench/report"
+)
+
+// ps is how many goroutines may run at once while it is measured: more than there are
+// ends of a measurement, so that none waits for another in Go's scheduler.
+const ps = 16
+
+// Progress is what is being done.
+type Progress struct {
+	// Done is the share of the run that is over, 0 to 1, and Left about how long the rest takes.
+	Done float64
+	Left time.Duration
+	// What is in words: which round, which measure, which path.
+	What string
+}
+
+// Out is where news go. Either may be nil.
+type Out struct {
+	// Lines takes a line in benchstat's form for every measurement, after each measure of a round.
+	Lines io.Writer
+	// Say is told before each measurement.
+	Say func(Progress)
+}
+
+// step is one measure of one round.
+type step struct {
+	measure *measure
+	round   int
+}
+
+// steps are the rounds' measures in order.
+func (c Config) steps(all []measure) (l []step) {
+	for round := range c.Rounds {
+		for i := range all {
+			m := &all[i]
+			if sweep := m.Kind == report.Frames || m.Kind == report.Super; !sweep || round < c.SweepRounds {
+				l = append(l, step{m, round})
+			}
+		}
+	}
+	return l
+}
+
+// takes says whether the path takes part in a round.
+func (p *Path) takes(round int) bool { return !p.Once || round == 0 }
+
+// Estimate is about how long Run takes for so many paths, once of which are measured once.
+func (c Config) Estimate(paths, once, cpus int) (d time.Duration) {
+	for _, s := range c.steps(c.measures(1500, false, cpus)) {
+		n := paths
+		if s.round > 0 {
+			n -= once
+		}
+		d += time.Duration(n) * s.measure.cost
+	}
+	return d
+}
+
+// Run measures every path and returns the document with rungs, measures and settings filled
+// in, but for what the caller knows: machine, topology, notes. The document is returned with
+// an error too, with what was measured until then.
+func Run(ctx context.Context, c Config, paths []*Path, reference string, out Out) (*report.Document, error) {
+	d := report.New()
+	d.Started, d.Settings, d.Reference = time.Now(), c.settings(), reference
+	if err := c.Check(); err != nil {
+		return d, err
+	}
+	if len(paths) == 0 {
+		return d, errors.New("there is no path to measure")
+	}
+	mtu, cpus := paths[0].MTU, paths[0].CPUs
+	for _, p := range paths {
+		mtu, cpus = min(mtu, p.MTU), min(cpus, p.CPUs)
+		d.Rungs = append(d.Rungs, report.Rung{Name: p.Name, About: p.About, MTU: p.MTU, Once: p.Once})
+	}
+	all := c.measures(mtu, paths[0].IPv6, cpus)
+	for i := range all {
+		d.Measures = append(d.Measures, all[i].Measure)
+	}
+	procs := runtime.GOMAXPROCS(ps)
+	defer runtime.GOMAXPROCS(procs)
+	r := &runner{c: c, d: d, paths: paths, out: out, start: time.Now()}
+	once := 0
+	for _, p := range paths {
+		if p.Once {
+			once++
+		}
+	}
+	r.whole = c.Estimate(len(paths), once, cpus)
+	err := r.run(ctx, c.steps(all), procs)
+	d.Seconds = time.Since(d.Started).Seconds()
+	d.Measures = measured(d.Measures)
+	d.Conclude()
+	return d, err
+}
+
+// measured are those with results.
+func measured(all []report.Measure) []report.Measure {
+	kept := all[:0]
+	for _, m := range all {
+		if len(m.Results) > 0 {
+			kept = append(kept, m)
+		}
+	}
+	return kept
+}
+
+// runner is a run under way.
+type runner struct {
+	c     Config
+	d     *report.Document
+	paths []*Path
+	out   Out
+	start time.Time
+	// whole is how long all was thought to take, and over how long what is done was.
+	whole, over time.Duration
+}
+
+func (r *runner) run(ctx context.Context, steps []step, procs int) error {
+	for _, s := range steps {
+		for _, p := range r.paths {
+			if !p.takes(s.round) {
+				continue
+			}
+			r.say(s, p)
+			if err := r.take(ctx, s.measure, p); err != nil {
+				return err
+			}
+			r.over += s.measure.cost
+		}
+		if r.out.Lines == nil {
+			continue
+		}
+		if err := r.d.WriteLines(r.out.Lines, s.measure.Key, s.round, procs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *runner) take(ctx context.Context, m *measure, p *Path) error {
+	v, rtts, err := m.take(ctx, p)
+	if err != nil {
+		err = fmt.Errorf("%s of %s: %w", m.Key, p.Name, err)
+		if p.Check != nil {
+			err = errors.Join(err, p.Check())
+		}
+		return err
+	}
+	if len(v) > 0 {
+		r.d.Add(report.Sample{Measure: m.Key, Rung: p.Name, Values: v, RoundTrips: rtts})
+	}
+	return nil
+}
+
+// say corrects what was thought by how long it took until now.
+func (r *runner) say(s step, p *Path) {
+	if r.out.Say == nil {
+		return
+	}
+	done := float64(r.over) / float64(max(r.whole, 1))
+	left := r.whole - r.over
+	if r.over > 0 {
+		left = time.Duration(float64(time.Since(r.start)) * float64(left) / float64(r.over))
+	}
+	r.out.Say(Progress{Done: done, Left: left, What: fmt.Sprintf("round %d of %d, %s: %s", s.round+1, r.c.Rounds, s.measure.Title, p.Name)})
+}

@@ -1,0 +1,140 @@
+package remote
+
+import (
+	"bufio"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"weft/bench/load"
+	"weft/bench/report"
+)
+
+// Version is of the protocol. Both ends must have the same.
+const Version = 1
+
+// DefaultPort is where a server listens, by TCP and UDP.
+const DefaultPort = 5210
+
+const (
+	maxLine   = 4 << 10          // bytes of a request or a reply
+	greetTime = 5 * time.Second  // for the first words of a connection
+	idleTime  = 30 * time.Second // between a session's requests
+	replyTime = 15 * time.Second // for an answer that involves no measurement
+	secretLen = 16               // bytes of a nonce and of a session's name
+)
+
+// ErrBusy is wrapped by the error of a client whose server measures with another.
+var ErrBusy = errors.New("the server is busy")
+
+// greeting is the server's first line on a connection.
+type greeting struct {
+	Version int    `json:"weft_bench"`
+	Nonce   string `json:"nonce,omitempty"`
+}
+
+// hello is the client's first line: for control without Session, else for data of that session.
+type hello struct {
+	Version int    `json:"weft_bench"`
+	Proof   string `json:"proof,omitempty"`
+	Session string `json:"session,omitempty"`
+	Role    role   `json:"role,omitempty"`
+	CPU     int    `json:"cpu"` // of an echo, or load.AnyCPU
+}
+
+// role is what the server does with a data connection.
+type role string
+
+const (
+	sink   role = "sink"   // reads and counts
+	source role = "source" // writes
+	echo   role = "echo"   // sends back
+)
+
+// op is what a request asks for.
+type op string
+
+const (
+	opBytes  op = "bytes"  // of the sinks, with the machine's processor time
+	opOpen   op = "open"   // a receiver of datagrams, of Traffic's sizes
+	opExpect op = "expect" // datagrams with Tag
+	opCount  op = "count"  // of the datagrams expected
+	opQuiet  op = "quiet"  // wait until no datagram arrives any more
+	opSend   op = "send"   // Traffic to the client's Port, at Rate for Milliseconds, with Tag
+	opClose  op = "close"  // the receiver
+)
+
+type request struct {
+	Op           op               `json:"op"`
+	Tag          uint64           `json:"tag,omitempty"`
+	Receive      load.ReceiveMode `json:"receive,omitempty"`
+	Traffic      *load.Traffic    `json:"traffic,omitempty"`
+	Rate         float64          `json:"rate_per_second,omitempty"`
+	Milliseconds int64            `json:"milliseconds,omitempty"`
+	Port         uint16           `json:"port,omitempty"`
+}
+
+type reply struct {
+	Error   string          `json:"error,omitempty"`
+	Busy    bool            `json:"busy,omitempty"`
+	Session string          `json:"session,omitempty"`
+	Machine *report.Machine `json:"machine,omitempty"`
+	// Count is bytes or datagrams. Nanoseconds are of the server's clock, since the session
+	// began, or what sending took.
+	Count       int64 `json:"count"`
+	Nanoseconds int64 `json:"nanoseconds"`
+	// CPU is the processor time of the server's machine since it began, in nanoseconds.
+	CPU int64 `json:"cpu_nanoseconds,omitempty"`
+}
+
+// lines reads JSON values, one a line.
+type lines struct{ r *bufio.Reader }
+
+func newLines(r io.Reader) *lines { return &lines{bufio.NewReaderSize(r, maxLine)} }
+
+func (l *lines) read(v any) error {
+	b, err := l.r.ReadSlice('\n')
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull):
+		return fmt.Errorf("a line of more than %d bytes", maxLine)
+	case err != nil:
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("not this protocol: %w", err)
+	}
+	return nil
+}
+
+func writeLine(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// newSecret is random, in hexadecimal.
+func newSecret() string {
+	b := make([]byte, secretLen)
+	_, _ = rand.Read(b) // never fails (crypto/rand)
+	return hex.EncodeToString(b)
+}
+
+// proof shows that its maker knows the token, without showing it.
+func proof(token, nonce string) string {
+	m := hmac.New(sha256.New, []byte(token))
+	m.Write([]byte(nonce))
+	return hex.EncodeToString(m.Sum(nil))
+}
+
+func proves(token, nonce, given string) bool {
+	return hmac.Equal([]byte(proof(token, nonce)), []byte(given))
+}

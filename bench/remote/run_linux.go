@@ -1,0 +1,93 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"weft/bench/machine"
+	"weft/bench/plan"
+	"weft/bench/report"
+)
+
+// Plan is what a client measures.
+type Plan struct {
+	plan.Config
+	Server netip.AddrPort
+	Token  string
+	// Reverse measures the way from the server too, in turns with the way to it.
+	Reverse bool
+	// Topology is for the report; by default it names the two addresses.
+	Topology string
+}
+
+// Run begins a session, measures, and ends it. The document is returned with an error too,
+// as far as it got.
+func Run(ctx context.Context, p Plan, out plan.Out) (*report.Document, error) {
+	if err := p.Check(); err != nil {
+		return report.New(), err
+	}
+	watch, err := machine.Look()
+	if err != nil {
+		return report.New(), err
+	}
+	k, err := Dial(ctx, p.Server, p.Token)
+	if err != nil {
+		return report.New(), err
+	}
+	defer k.Close()
+	mtu, err := mtuOf(k.local)
+	if err != nil {
+		return report.New(), err
+	}
+	p.Kinds = slices.DeleteFunc(slices.Clone(p.Kinds), func(k report.Kind) bool { return k == report.Memory }) // the daemons are not ours to look at
+	path := plan.Path{
+		Name: "to", About: fmt.Sprintf("from %s to %s", k.local, p.Server.Addr()), MTU: mtu, IPv6: k.local.Is6(),
+		CPUs: min(watch.CPUs, k.machine.CPUs), Ends: k.Forward(),
+	}
+	paths := []*plan.Path{&path}
+	if p.Reverse {
+		back := path
+		back.Name, back.About, back.Ends = "from", fmt.Sprintf("from %s to %s", p.Server.Addr(), k.local), k.Backward()
+		paths = append(paths, &back)
+	}
+	d, err := plan.Run(ctx, p.Config, paths, "", out)
+	if d.Topology = p.Topology; d.Topology == "" {
+		d.Topology = fmt.Sprintf("%s (%s) and %s (%s)", k.local, watch.Hostname, p.Server.Addr(), k.machine.Hostname)
+	}
+	d.Notes = append(d.Notes,
+		"An Ethernet frame counts 18 bytes more than its IP packet; it is that of the interface here. Sizes beyond its MTU are cut down to it.",
+		"Processor time is of both machines as a whole, whatever else they do.",
+		"A packet rate counts what the receiving program got: its own processor time is a part of what bounds it.")
+	var lookErr error
+	d.Machine, lookErr = watch.Since()
+	if k.machine.Boot != machine.BootID() {
+		d.Far = &k.machine
+	} else {
+		d.Notes = append(d.Notes, "Both ends run on one machine and share its CPUs: a throughput is a cost turned round, and predicts no network between two machines.")
+	}
+	return d, errors.Join(err, lookErr)
+}
+
+// mtuOf is the MTU of the interface with the address.
+func mtuOf(a netip.Addr) (int, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return 0, fmt.Errorf("list interfaces: %w", err)
+	}
+	for _, i := range all {
+		addrs, err := i.Addrs()
+		if err != nil {
+			return 0, fmt.Errorf("addresses of %s: %w", i.Name, err)
+		}
+		for _, have := range addrs {
+			if p, err := netip.ParsePrefix(have.String()); err == nil && p.Addr() == a {
+				return i.MTU, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("no interface has %s", a)
+}

@@ -1,0 +1,274 @@
+// Package report is what a run of the benchmarks found: as a document in JSON, as a table,
+// as lines for benchstat, and as one HTML page.
+//
+//	document   the schema, and how samples become medians and ratios
+//	json       written and read; docs are the comments of the types
+//	lines      Go's benchmark format, one line a measurement
+//	table      for a terminal
+//	page       HTML with everything in it: no script, nothing from a network
+//
+// Nothing here measures, and nothing here needs Linux.
+package report
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"weft/bench/histogram"
+)
+
+// Schema and Version name the JSON form. Version grows when a field changes its meaning or
+// goes away; a new field alone does not change it.
+const (
+	Schema  = "weft-bench"
+	Version = 1
+)
+
+// Document is one run. Field names have their units.
+type Document struct {
+	Schema  string `json:"schema"`
+	Version int    `json:"schema_version"`
+	// Tool is the version of weft, and Command how it was called.
+	Tool    string    `json:"tool_version"`
+	Command string    `json:"command"`
+	Started time.Time `json:"started"`
+	Seconds float64   `json:"elapsed_seconds"`
+	// Topology says what lies between the two ends, in a sentence.
+	Topology string  `json:"topology"`
+	Machine  Machine `json:"machine"`
+	// Far is the other machine, if it is another.
+	Far      *Machine `json:"far_machine,omitempty"`
+	Settings Settings `json:"settings"`
+	// Reference is the rung that ratios are to; empty if there is none.
+	Reference string    `json:"reference_rung,omitempty"`
+	Rungs     []Rung    `json:"rungs"`
+	Measures  []Measure `json:"measures"`
+	// Notes are what a reader has to know, and what such a run cannot show.
+	Notes []string `json:"notes"`
+}
+
+// Machine is where something ran.
+type Machine struct {
+	Hostname string `json:"hostname,omitempty"`
+	Kernel   string `json:"kernel"`
+	CPUs     int    `json:"cpus"`
+	Model    string `json:"cpu_model"`
+	Go       string `json:"go_version"`
+	// Privilege is "as root" or "in a user namespace", where socket buffers are smaller.
+	Privilege string `json:"privilege"`
+	// Boot is the same for two ends on one machine.
+	Boot string `json:"boot_id,omitempty"`
+	// LoadBefore and LoadAfter are /proc/loadavg at the beginning and at the end.
+	LoadBefore string `json:"load_average_before,omitempty"`
+	LoadAfter  string `json:"load_average_after,omitempty"`
+	// Busy and Stolen are shares of the processor time of the run: what everything here used,
+	// and what the host gave to other guests.
+	Busy   float64 `json:"cpu_busy_ratio"`
+	Stolen float64 `json:"cpu_stolen_ratio"`
+}
+
+// Settings are how long and how often it was measured.
+type Settings struct {
+	Rounds       int     `json:"rounds"`
+	SweepRounds  int     `json:"sweep_rounds"` // of the frame sizes
+	TCPSeconds   float64 `json:"tcp_seconds"`
+	TrialSeconds float64 `json:"trial_seconds"`
+	PingSeconds  float64 `json:"ping_pong_seconds"`
+	LossLimit    float64 `json:"loss_limit_ratio"`
+	FrameBytes   []int   `json:"frame_bytes,omitempty"`
+}
+
+// Rung is one way of carrying packets.
+type Rung struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+	// MTU is the largest IP packet that it takes whole.
+	MTU int `json:"mtu_bytes"`
+	// Once is set for a rung that is measured in the first round only: it stands beside the
+	// others, and has no ratios.
+	Once bool `json:"measured_once,omitempty"`
+}
+
+// Kind is what sort of thing a measure measures.
+type Kind string
+
+// The kinds. A page draws each in its own way.
+const (
+	TCP      Kind = "tcp"      // bulk data over so many streams
+	Packets  Kind = "packets"  // one flow of small datagrams, the highest rate within the loss limit
+	Mixed    Kind = "mixed"    // the same of many flows and mixed sizes
+	Frames   Kind = "frames"   // the same of one flow, for one size of frame
+	Super    Kind = "super"    // the same, sent as superpackets (UDP_SEGMENT)
+	PingPong Kind = "pingpong" // round trips of a small TCP message
+	Memory   Kind = "memory"   // of the daemon
+)
+
+// Kinds are all of them, in the order of a round.
+func Kinds() []Kind { return []Kind{TCP, Packets, Mixed, Frames, Super, PingPong, Memory} }
+
+// Measure is one thing that was measured of every rung.
+type Measure struct {
+	// Key is the measure in a benchmark's name, such as measure=tcp/streams=4.
+	Key   string `json:"key"`
+	Kind  Kind   `json:"kind"`
+	Title string `json:"title"`
+	// Streams is set for TCP. The sizes are set where all packets have one: of the Ethernet
+	// frame with its check sequence, of the IP packet, and of the UDP payload. Nominal is the
+	// frame that was asked for, where the overlay's MTU or the headers allowed only another.
+	Streams int `json:"streams,omitempty"`
+	Nominal int `json:"nominal_frame_bytes,omitempty"`
+	Frame   int `json:"frame_bytes,omitempty"`
+	Packet  int `json:"ip_packet_bytes,omitempty"`
+	Payload int `json:"udp_payload_bytes,omitempty"`
+	// Placement is where the ends of a ping-pong ran.
+	Placement string   `json:"placement,omitempty"`
+	Results   []Result `json:"results"`
+}
+
+// Result is a measure of one rung.
+type Result struct {
+	Rung string `json:"rung"`
+	// Figures are what was measured; the first is the one that ratios are for.
+	Figures []Figure `json:"figures"`
+	// Ratio is of the first figure to the reference's in the same round.
+	Ratio *Spread `json:"ratio_to_reference,omitempty"`
+	// RoundTrips are those of all rounds, with kind pingpong.
+	RoundTrips *histogram.Histogram `json:"round_trips,omitempty"`
+}
+
+// Figure is one quantity over the rounds.
+type Figure struct {
+	// Name has the unit: throughput_gigabits_per_second. Unit is the same for benchstat: Gb/s.
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	// MoreIsBetter is false for times, costs and losses.
+	MoreIsBetter bool `json:"more_is_better"`
+	Spread
+}
+
+// Spread is a series with what sums it up.
+type Spread struct {
+	// Median is always one that was measured: of two in the middle the lower.
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	// Rounds are the values in order, or the ratios of the rounds that have one.
+	Rounds []float64 `json:"rounds"`
+}
+
+// Value is one figure of one round.
+type Value struct {
+	Name, Unit string
+	N          float64
+}
+
+// Sample is what one measure of one rung gave in one round.
+type Sample struct {
+	Measure, Rung string
+	Values        []Value
+	RoundTrips    *histogram.Histogram
+}
+
+// New is a document without results.
+func New() *Document {
+	return &Document{Schema: Schema, Version: Version, Rungs: []Rung{}, Measures: []Measure{}, Notes: []string{}}
+}
+
+// Measure finds a measure by its key; nil if there is none.
+func (d *Document) Measure(key string) *Measure {
+	for i := range d.Measures {
+		if d.Measures[i].Key == key {
+			return &d.Measures[i]
+		}
+	}
+	return nil
+}
+
+// Result finds a rung's; nil if there is none.
+func (m *Measure) Result(rung string) *Result {
+	for i := range m.Results {
+		if m.Results[i].Rung == rung {
+			return &m.Results[i]
+		}
+	}
+	return nil
+}
+
+// Figure finds a quantity by name; nil if there is none.
+func (r *Result) Figure(name string) *Figure {
+	for i := range r.Figures {
+		if r.Figures[i].Name == name {
+			return &r.Figures[i]
+		}
+	}
+	return nil
+}
+
+// Add takes a sample in. Its measure must be in the document. Samples of a rung come in the
+// order of the rounds, from the first on.
+func (d *Document) Add(s Sample) {
+	m := d.Measure(s.Measure)
+	r := m.Result(s.Rung)
+	if r == nil {
+		m.Results = append(m.Results, Result{Rung: s.Rung})
+		r = &m.Results[len(m.Results)-1]
+	}
+	for _, v := range s.Values {
+		f := r.Figure(v.Name)
+		if f == nil {
+			r.Figures = append(r.Figures, Figure{Name: v.Name, Unit: v.Unit, MoreIsBetter: strings.HasSuffix(v.Unit, "/s")})
+			f = &r.Figures[len(r.Figures)-1]
+		}
+		f.Spread = spread(append(f.Rounds, v.N))
+	}
+	if s.RoundTrips != nil {
+		if r.RoundTrips == nil {
+			r.RoundTrips = &histogram.Histogram{}
+		}
+		r.RoundTrips.Merge(s.RoundTrips)
+	}
+}
+
+// Conclude computes the ratios, when all samples are in.
+func (d *Document) Conclude() {
+	for i := range d.Measures {
+		m := &d.Measures[i]
+		for k := range m.Results {
+			r := &m.Results[k]
+			var ratios []float64
+			for round := range r.Figures[0].Rounds {
+				if ratio, ok := d.ratio(m, r, round); ok {
+					ratios = append(ratios, ratio)
+				}
+			}
+			if r.Ratio = nil; len(ratios) > 0 {
+				s := spread(ratios)
+				r.Ratio = &s
+			}
+		}
+	}
+}
+
+// ratio is of one round. A reference of nothing has none.
+func (d *Document) ratio(m *Measure, r *Result, round int) (float64, bool) {
+	ref := m.Result(d.Reference)
+	if d.Reference == "" || ref == nil || slices.ContainsFunc(d.Rungs, func(g Rung) bool { return g.Once && g.Name == r.Rung }) {
+		return 0, false
+	}
+	mine, theirs := r.Figures[0].Rounds, ref.Figures[0].Rounds
+	if round >= len(mine) || round >= len(theirs) || theirs[round] <= 0 {
+		return 0, false
+	}
+	return mine[round] / theirs[round], true
+}
+
+func spread(l []float64) Spread {
+	return Spread{median(l), slices.Min(l), slices.Max(l), l}
+}
+
+func median[T cmp.Ordered](l []T) T {
+	s := slices.Sorted(slices.Values(l))
+	return s[(len(s)-1)/2]
+}

@@ -1,0 +1,57 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteLines writes one round of a measure in the form of Go's benchmarks, which benchstat
+// reads: a line for each rung that was measured in that round. procs is the GOMAXPROCS of the name.
+func (d *Document) WriteLines(w io.Writer, key string, round, procs int) error {
+	m := d.Measure(key)
+	if m == nil {
+		return nil
+	}
+	for i := range m.Results {
+		r := &m.Results[i]
+		if round >= len(r.Figures[0].Rounds) {
+			continue
+		}
+		var line strings.Builder
+		fmt.Fprintf(&line, "BenchmarkOverlay/%s/rung=%s-%d\t1", key, word(r.Rung), procs)
+		for _, f := range r.Figures {
+			fmt.Fprintf(&line, "\t%s %s", figure(f.Rounds[round]), f.Unit)
+		}
+		if ratio, ok := d.ratio(m, r, round); ok {
+			fmt.Fprintf(&line, "\t%.2f ratio-to-%s", ratio, word(d.Reference))
+		}
+		if _, err := fmt.Fprintln(w, line.String()); err != nil {
+			return fmt.Errorf("write a benchmark line: %w", err)
+		}
+	}
+	return nil
+}
+
+// word is a name without what would end a benchmark's.
+func word(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r == '/' || r == '=' {
+			return '_'
+		}
+		return r
+	}, s)
+}
+
+// figure has three digits that count.
+func figure(n float64) string {
+	switch {
+	case n >= 100:
+		return fmt.Sprintf("%.0f", n)
+	case n >= 10:
+		return fmt.Sprintf("%.1f", n)
+	case n >= 1 || n == 0:
+		return fmt.Sprintf("%.2f", n)
+	}
+	return fmt.Sprintf("%.3f", n)
+}

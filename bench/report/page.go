@@ -1,0 +1,230 @@
+package report
+
+import (
+	_ "embed" // the page's template and style
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+//go:embed page.tmpl
+var pageTemplate string
+
+//go:embed page.css
+var pageStyle string
+
+// page is what the template shows.
+type page struct {
+	Doc        *Document
+	Style      template.CSS
+	Date, Took string
+	Settings   string
+	Glance     []glanceRow
+	Sections   []section
+	All        []figureGroup
+}
+
+type glanceRow struct {
+	Title, Unit string
+	Cells       []cell
+}
+
+// cell is one rung's: the ratio, coloured, with the value below; or the value alone.
+type cell struct{ Ratio, Value, Class string }
+
+type section struct {
+	ID, Title, Text string
+	Cards           []card
+}
+
+// card has bars, a chart or a table.
+type card struct {
+	Title  string
+	Bars   []bar
+	Legend []legendEntry
+	Chart  template.HTML
+	Table  *grid
+	// Wide takes the whole width.
+	Wide bool
+}
+
+type grid struct {
+	Head []string
+	Rows [][]string
+}
+
+type legendEntry struct {
+	Name, Colour string
+	Mark         template.HTML
+}
+
+// bar is drawn by the style sheet: all but the texts are percent of the track.
+type bar struct {
+	Name, About, Colour, Value, Also    string
+	Width, Part, Reference, Low, Spread float64
+	// Cut says that the bar is longer than is shown.
+	Cut bool
+}
+
+// figureGroup is a measure's rows.
+type figureGroup struct {
+	Title, Key string
+	Rows       []figureRow
+}
+
+type figureRow struct{ Rung, Median, Range, Ratio, RatioRange, Also string }
+
+// WriteHTML writes the page. It needs nothing else: no script, no font, no network.
+func (d *Document) WriteHTML(w io.Writer) error {
+	t, err := template.New("page").Parse(pageTemplate)
+	if err != nil {
+		return fmt.Errorf("write HTML: %w", err)
+	}
+	s := d.Settings
+	p := page{
+		Doc: d, Style: template.CSS(pageStyle), Date: d.Started.Format("2006-01-02 15:04 MST"),
+		Took: time.Duration(d.Seconds * float64(time.Second)).Round(time.Second).String(),
+		Settings: fmt.Sprintf("%s, the frame sizes in %d of them; TCP %g s, a trial of a packet rate %g s, a ping-pong %g s; a rate counts that lost less than %g %%",
+			plural(s.Rounds, "round"), s.SweepRounds, s.TCPSeconds, s.TrialSeconds, s.PingSeconds, 100*s.LossLimit),
+		Glance: d.glance(), Sections: d.sections(), All: d.figureGroups(),
+	}
+	if err := t.Execute(w, p); err != nil {
+		return fmt.Errorf("write HTML: %w", err)
+	}
+	return nil
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func (d *Document) lookOf(rung string) look {
+	return lookOf(rung, slices.IndexFunc(d.Rungs, func(r Rung) bool { return r.Name == rung }))
+}
+
+func legend(curves []curve) (l []legendEntry) {
+	for _, c := range curves {
+		e := legendEntry{Name: c.rung, Colour: c.look.Colour}
+		if c.dots {
+			e.Mark = template.HTML(c.look.drawMark(11, 6))
+		}
+		l = append(l, e)
+	}
+	return l
+}
+
+// glance has a row for each measure; of the frame sizes only the smallest and the largest.
+func (d *Document) glance() (rows []glanceRow) {
+	for i := range d.Measures {
+		m := &d.Measures[i]
+		if d.between(m) {
+			continue
+		}
+		row := glanceRow{Title: m.short(), Unit: inWords(m.Results[0].Figures[0].Unit)}
+		for _, rung := range d.Rungs {
+			r := m.Result(rung.Name)
+			if r == nil {
+				row.Cells = append(row.Cells, cell{Value: "–"})
+				continue
+			}
+			c := cell{Value: figure(r.Figures[0].Median)}
+			if r.Ratio != nil && rung.Name != d.Reference {
+				c.Ratio, c.Class = verdict(r.Ratio.Median, r.Figures[0].MoreIsBetter)
+			}
+			row.Cells = append(row.Cells, c)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// verdict is the ratio with a sign of what it means, and a class of the style sheet.
+func verdict(ratio float64, moreIsBetter bool) (text, class string) {
+	gain := ratio
+	if !moreIsBetter && ratio > 0 {
+		gain = 1 / ratio
+	}
+	text = fmt.Sprintf("%.2f", ratio)
+	switch {
+	case gain >= 1.25:
+		return "▲ " + text, "best"
+	case gain > 1.05:
+		return "▲ " + text, "better"
+	case gain >= 0.95:
+		return "≈ " + text, ""
+	case gain > 0.8:
+		return "▼ " + text, "worse"
+	}
+	return "▼ " + text, "worst"
+}
+
+// between says whether there is a measure of the kind with smaller frames, and one with larger ones.
+func (d *Document) between(m *Measure) bool {
+	smaller, larger := false, false
+	for _, o := range d.Measures {
+		smaller = smaller || o.Kind == m.Kind && o.Frame < m.Frame
+		larger = larger || o.Kind == m.Kind && o.Frame > m.Frame
+	}
+	return smaller && larger
+}
+
+// short is a title that leaves room for the columns.
+func (m *Measure) short() string {
+	super := ""
+	if m.Kind == Super || strings.Contains(m.Key, "send=segment") {
+		super = ", superpackets"
+	}
+	switch m.Kind {
+	case TCP:
+		return "TCP, " + plural(m.Streams, "stream")
+	case Packets:
+		return fmt.Sprintf("UDP, %d bytes%s", m.Payload, super)
+	case Mixed:
+		return "UDP, 1000 flows, mixed sizes"
+	case Frames, Super:
+		return fmt.Sprintf("UDP, frames of %d%s", m.Frame, super)
+	case PingPong:
+		return "TCP ping-pong, " + placement(m)
+	case Memory:
+		return "weftd’s memory"
+	}
+	return m.Title
+}
+
+// inWords is a unit of benchstat's for people.
+func inWords(unit string) string {
+	switch unit {
+	case "us-rtt-p50":
+		return "µs, median"
+	case "MiB-resident":
+		return "MiB resident"
+	}
+	return unit
+}
+
+func (d *Document) figureGroups() (groups []figureGroup) {
+	for _, m := range d.Measures {
+		g := figureGroup{Title: m.Title, Key: strings.TrimPrefix(m.Key, "measure=")}
+		for _, r := range m.Results {
+			f := r.Figures[0]
+			row := figureRow{Rung: r.Rung, Median: figure(f.Median) + " " + f.Unit, Range: figure(f.Min) + " – " + figure(f.Max), Ratio: "–", RatioRange: "–"}
+			if r.Ratio != nil {
+				row.Ratio, row.RatioRange = fmt.Sprintf("%.2f", r.Ratio.Median), fmt.Sprintf("%.2f – %.2f", r.Ratio.Min, r.Ratio.Max)
+			}
+			var also []string
+			for _, f := range r.Figures[1:] {
+				also = append(also, figure(f.Median)+" "+f.Unit)
+			}
+			row.Also = strings.Join(also, ", ")
+			g.Rows = append(g.Rows, row)
+		}
+		groups = append(groups, g)
+	}
+	return groups
+}

@@ -1,0 +1,161 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+)
+
+// sections are the page's plots, kind by kind; a kind that was not measured has none.
+func (d *Document) sections() (l []section) {
+	add := func(s section) {
+		if len(s.Cards) > 0 {
+			l = append(l, s)
+		}
+	}
+	bars := "Bars are medians, the whiskers reach from the lowest to the highest round"
+	if d.Reference != "" {
+		bars += "; the dashed line is " + d.Reference
+	}
+	add(section{"tcp", "TCP throughput", "Bulk data in one direction. " + bars + ".", d.barCards("throughput_gigabits_per_second", "", TCP)})
+	add(section{"packets", "Packet rates", fmt.Sprintf("The highest rate that lost less than %g %%, found by trials. %s.", 100*d.Settings.LossLimit, bars),
+		d.barCards("delivered_kilopackets_per_second", "", Packets, Mixed)})
+	add(section{"frames", "Packet rate by frame size", "Datagrams of one flow, in the manner of RFC 2544. Sizes are of Ethernet frames on the pod's link with check sequence; on the axis they are evenly spaced. Vertical strokes reach from the lowest to the highest round.",
+		d.frameCards()})
+	add(section{"latency", "Latency", "Round trips of a small message on one TCP connection, one at a time, of all rounds together. A virtual machine's figures depend on whether a CPU slept when it was woken.", d.latencyCards()})
+	add(section{"cpu", "Processor time", "Of the whole machine for 10⁹ bytes of TCP payload, both ends included; hatched is what weftd's processes used of it. Less is better.",
+		d.barCards("cpu_seconds_per_gigabyte", "weftd_cpu_seconds_per_gigabyte", TCP)})
+	add(section{"memory", "Memory", "Resident in the weftd of the receiving node, which has no store inside, after the round's load.", d.barCards("resident_mebibytes", "", Memory)})
+	return l
+}
+
+// barCards has a card for each measure of the kinds, with the figure of that name. part, if
+// not empty, is the name of a figure that is contained in it.
+func (d *Document) barCards(name, part string, kinds ...Kind) (l []card) {
+	for _, k := range kinds {
+		for i := range d.Measures {
+			if m := &d.Measures[i]; m.Kind == k {
+				if bars := d.bars(m, name, part); len(bars) > 0 {
+					l = append(l, card{Title: m.Title, Bars: bars})
+				}
+			}
+		}
+	}
+	return l
+}
+
+// farthest is how many times the reference a chart of bars shows at most.
+const farthest = 4
+
+func (d *Document) bars(m *Measure, name, part string) (l []bar) {
+	scale, reference := 0.0, 0.0
+	for i := range m.Results {
+		if f := m.Results[i].Figure(name); f != nil {
+			scale = max(scale, f.Max)
+			if m.Results[i].Rung == d.Reference {
+				reference = f.Median
+			}
+		}
+	}
+	if scale == 0 {
+		return nil
+	}
+	// One rung that is far off would leave nothing to see of the others.
+	if limit := farthest * reference; reference > 0 {
+		scale = min(scale, limit)
+	}
+	percent := func(v float64) float64 { return min(100*v/scale, 100) }
+	for _, rung := range d.Rungs {
+		r := m.Result(rung.Name)
+		if r == nil || r.Figure(name) == nil {
+			continue
+		}
+		f := r.Figure(name)
+		b := bar{
+			Name: rung.Name, About: rung.About, Colour: d.lookOf(rung.Name).Colour, Value: figure(f.Median) + " " + f.Unit,
+			Width: percent(f.Median), Reference: percent(reference), Low: percent(f.Min), Spread: percent(f.Max) - percent(f.Min),
+			Cut: f.Median > scale,
+		}
+		if len(f.Rounds) > 1 {
+			b.Also = fmt.Sprintf("(%s – %s)", figure(f.Min), figure(f.Max))
+		}
+		if r.Ratio != nil && name == r.Figures[0].Name && rung.Name != d.Reference {
+			b.Also += fmt.Sprintf(" · %.2f × %s", r.Ratio.Median, d.Reference)
+		}
+		if p := r.Figure(part); part != "" && p != nil {
+			if !b.Cut {
+				b.Part = percent(min(p.Median, f.Median))
+			}
+			b.Also += fmt.Sprintf(" · weftd %s", figure(p.Median))
+		}
+		l = append(l, b)
+	}
+	return l
+}
+
+// frameCards are charts of packet rates by frame size, a rung a line.
+func (d *Document) frameCards() (l []card) {
+	for _, k := range []struct {
+		kind Kind
+		what string
+	}{{Frames, "a system call each"}, {Super, "sent as superpackets"}} {
+		var all []*Measure
+		for i := range d.Measures {
+			if d.Measures[i].Kind == k.kind {
+				all = append(all, &d.Measures[i])
+			}
+		}
+		byFrame(all)
+		if len(all) == 0 {
+			continue
+		}
+		within := fmt.Sprintf("less than %g %% lost", 100*d.Settings.LossLimit)
+		lossy, lossless := d.frameCurves(all, "delivered_kilopackets_per_second"), d.frameCurves(all, "lossless_kilopackets_per_second")
+		if same(lossy, lossless) {
+			l = append(l, frameCard(all, lossy, fmt.Sprintf("One flow, %s, %s (and no less with nothing lost)", k.what, within)))
+			continue
+		}
+		l = append(l, frameCard(all, lossy, fmt.Sprintf("One flow, %s, %s", k.what, within)),
+			frameCard(all, lossless, fmt.Sprintf("One flow, %s, nothing lost", k.what)))
+	}
+	return l
+}
+
+func frameCard(all []*Measure, curves []curve, title string) card {
+	y := linear(most(curves, func(p point) float64 { return max(p.y, p.high) }), "thousand packets a second")
+	return card{Title: title, Legend: legend(curves), Chart: draw(frameAxis(all), y, curves, title+", by frame size")}
+}
+
+// same says whether the medians are.
+func same(a, b []curve) bool {
+	return slices.EqualFunc(a, b, func(a, b curve) bool {
+		return slices.EqualFunc(a.points, b.points, func(a, b point) bool { return a.y == b.y })
+	})
+}
+
+// frameAxis spaces the sizes evenly: their logarithms would crowd the large ones.
+func frameAxis(all []*Measure) axis {
+	a := axis{to: float64(len(all)) - 0.5, from: -0.5, title: "bytes in a frame"}
+	for i, m := range all {
+		a.ticks = append(a.ticks, tick{float64(i), fmt.Sprint(m.Frame)})
+	}
+	return a
+}
+
+func (d *Document) frameCurves(all []*Measure, name string) (l []curve) {
+	for _, rung := range d.Rungs {
+		c := curve{rung: rung.Name, look: d.lookOf(rung.Name), dots: true}
+		for i, m := range all {
+			r := m.Result(rung.Name)
+			if r == nil || r.Figure(name) == nil {
+				continue
+			}
+			f := r.Figure(name)
+			note := fmt.Sprintf("%s, frames of %d bytes: %s thousand packets a second", rung.Name, m.Frame, figure(f.Median))
+			c.points = append(c.points, point{x: float64(i), y: f.Median, low: f.Min, high: f.Max, note: note})
+		}
+		if len(c.points) > 0 {
+			l = append(l, c)
+		}
+	}
+	return l
+}

@@ -1,0 +1,77 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// WriteTable sums the rounds up: for each measure and rung the median with the lowest and
+// the highest, the ratio to the reference likewise, and the medians of what else was measured.
+func (d *Document) WriteTable(w io.Writer) error {
+	fmt.Fprintf(w, "%s\n", d.Topology)
+	fmt.Fprintf(w, "machine: %s\n", d.Machine)
+	if d.Far != nil {
+		fmt.Fprintf(w, "other end: %s\n", *d.Far)
+	}
+	fmt.Fprintf(w, "%s; %s; %s\n\n", d.Started.Format("2006-01-02 15:04 MST"), time.Duration(d.Seconds*float64(time.Second)).Round(time.Second), d.Machine.Load())
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	ratio := ""
+	if d.Reference != "" {
+		ratio = "RATIO TO " + strings.ToUpper(d.Reference) + "\tMIN–MAX\t"
+	}
+	fmt.Fprintf(t, "MEASURE\tRUNG\tMEDIAN\tMIN–MAX\t%sALSO\n", ratio)
+	for i := range d.Measures {
+		m := &d.Measures[i]
+		name := strings.TrimPrefix(m.Key, "measure=")
+		for k := range m.Results {
+			d.writeRow(t, name, &m.Results[k])
+			name = ""
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("write the table: %w", err)
+	}
+	for i, note := range d.Notes {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		if _, err := fmt.Fprintf(w, "note: %s\n", note); err != nil {
+			return fmt.Errorf("write the table: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d *Document) writeRow(t io.Writer, name string, r *Result) {
+	f := &r.Figures[0]
+	fmt.Fprintf(t, "%s\t%s\t%s %s\t%s–%s\t", name, r.Rung, figure(f.Median), f.Unit, figure(f.Min), figure(f.Max))
+	switch {
+	case d.Reference == "":
+	case r.Ratio != nil:
+		fmt.Fprintf(t, "%.2f\t%.2f–%.2f\t", r.Ratio.Median, r.Ratio.Min, r.Ratio.Max)
+	default:
+		fmt.Fprint(t, "-\t-\t")
+	}
+	var also []string
+	for _, f := range r.Figures[1:] {
+		also = append(also, figure(f.Median)+" "+f.Unit)
+	}
+	fmt.Fprintln(t, strings.Join(also, "  "))
+}
+
+// String names the machine.
+func (m Machine) String() string {
+	return fmt.Sprintf("Linux %s, %d CPUs (%s), %s, %s", m.Kernel, m.CPUs, m.Model, m.Go, m.Privilege)
+}
+
+// Load says what else ran there.
+func (m Machine) Load() string {
+	if m.LoadAfter == "" {
+		return "loadavg " + m.LoadBefore
+	}
+	return fmt.Sprintf("loadavg %s before, %s after; CPUs busy %.0f %%, stolen by the host's other guests %.1f %%",
+		m.LoadBefore, m.LoadAfter, 100*m.Busy, 100*m.Stolen)
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/bench/overlay"
+	"weft/bench/plan"
+	"weft/bench/report"
+	"weft/test/lab"
+	"weft/test/lab/holder"
+)
+
+// benchFlags are those of `weft bench`.
+type benchFlags struct {
+	quick, full, quiet, rootless, reverse, ipv6 bool
+	rungs, measures                             []string
+	rounds, sweeps, size                        int
+	frames                                      []int
+	tcp, trial, ping                            time.Duration
+	loss                                        float64
+	json, html, benchstat, weftd                string
+	lab, from, to, token, topology              string
+}
+
+func benchCommand() *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure weft beside the kernel's own ways, or between two pods or nodes",
+		Long: `Measure weft beside the kernel's own ways, or between two pods or nodes.
+
+Alone, it builds labs on this machine, one for each rung: plain routes and vxlan of the
+kernel by hand, and each path of weftd; they take turns, round after round. With --lab it
+measures between two hosts of a lab that is up, and with --to a machine or pod where
+weft bench serve runs.
+
+Measured: TCP over 1 and 4 streams with its processor time, the highest rate of datagrams
+that loses no more than --loss (a search by trials in the manner of RFC 2544) for one flow,
+for 1000 flows of mixed sizes and for each frame size, round trips of a TCP ping-pong, and
+weftd's memory. A frame size counts the Ethernet header and check sequence, 18 bytes.`,
+		Example: "  weft bench\n  weft bench --quick --rungs vxlan,socket --html bench.html\n" +
+			"  weft lab up && weft bench --lab lab --from node1-pod1 --to node2-pod1\n  weft bench --to 10.42.2.2 --json -",
+		Args: cobra.NoArgs,
+		// A process that is only the first of a new pid namespace, as for weft lab.
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if is, status, err := holder.Init(); err != nil {
+				return err
+			} else if is {
+				return exitStatus(status)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := f.config(cmd)
+			if err != nil {
+				return err
+			}
+			switch {
+			case f.lab != "":
+				return benchLab(f)
+			case f.from != "":
+				return errors.New("--from goes with --lab: without a lab, this machine is the one end, and --to the other")
+			case f.to != "":
+				return benchTo(cmd, f, c)
+			}
+			return benchLadder(cmd, f, c)
+		},
+	}
+	f.bind(cmd)
+	cmd.AddCommand(benchServeCommand())
+	return cmd
+}
+
+func (f *benchFlags) bind(cmd *cobra.Command) {
+	s := cmd.Flags()
+	var rungs, kinds []string
+	for _, r := range overlay.Rungs() {
+		rungs = append(rungs, r.Name)
+	}
+	for _, k := range report.Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	s.BoolVar(&f.quick, "quick", false, "well under a minute: one short round")
+	s.BoolVar(&f.full, "full", false, "long: more rounds, and longer ones")
+	s.BoolVarP(&f.quiet, "quiet", "q", false, "no progress")
+	s.StringSliceVar(&f.rungs, "rungs", nil, "`names` among "+strings.Join(rungs, ", ")+" (default: all)")
+	s.StringSliceVar(&f.measures, "measures", nil, "`names` among "+strings.Join(kinds, ", ")+" (default: all)")
+	s.IntVar(&f.rounds, "rounds", 0, "how often each rung is measured")
+	s.IntVar(&f.sweeps, "sweep-rounds", 0, "how often with each frame size")
+	s.IntSliceVar(&f.frames, "frames", nil, "frame `sizes` in bytes")
+	s.IntVar(&f.size, "size", 0, "payload of the small datagrams and of the ping-pong, in bytes")
+	s.DurationVar(&f.tcp, "tcp", 0, "how long one TCP measurement lasts")
+	s.DurationVar(&f.trial, "trial", 0, "how long one trial of a packet rate lasts")
+	s.DurationVar(&f.ping, "ping", 0, "how long one ping-pong lasts")
+	s.Float64Var(&f.loss, "loss", 0, "the `share` of the datagrams that may be lost (default 0.005)")
+	s.StringVar(&f.json, "json", "", "write the result as JSON to this `file`; - is standard output, instead of the table")
+	s.StringVar(&f.html, "html", "", "write the result as one HTML page to this `file`")
+	s.StringVar(&f.benchstat, "benchstat", "", "write each measurement as a line for benchstat to this `file`; - is standard output, before the table")
+	s.StringVar(&f.weftd, "weftd", "", "the weftd to measure (default: the one beside this program, then in $PATH)")
+	s.BoolVar(&f.rootless, "rootless", false, "use a user namespace even as root")
+	s.StringVar(&f.lab, "lab", "", "measure between two hosts of the lab of this `name`, which is up")
+	s.StringVar(&f.from, "from", "", "the `host` of the lab that sends: a pod (node1-pod1), or a node, whose underlay it is then")
+	s.StringVar(&f.to, "to", "", "the `host` of the lab that receives; without --lab the address[:port] or name where weft bench serve runs")
+	s.BoolVar(&f.reverse, "reverse", false, "with --to: measure the way back too, in turns")
+	s.BoolVar(&f.ipv6, "ipv6", false, "with --to: IPv6, where a name or a host of a lab has both")
+	s.StringVar(&f.token, "token", os.Getenv(tokenEnv), "what the server's --token is (default: $"+tokenEnv+")")
+	s.Lookup("token").DefValue = ""
+	s.StringVar(&f.topology, "topology", "", "what lies between the ends, for the report")
+	_ = s.MarkHidden("topology") // fails only for a flag that is not there
+	cmd.MarkFlagsMutuallyExclusive("quick", "full")
+	cmd.MarkFlagsMutuallyExclusive("lab", "rungs")
+	cmd.MarkFlagsMutuallyExclusive("to", "rungs")
+}
+
+// config is the preset with what was given in place of its own.
+func (f *benchFlags) config(cmd *cobra.Command) (overlay.Config, error) {
+	c := overlay.Config{Config: plan.Default(), Rungs: f.rungs, Weftd: f.weftd}
+	switch {
+	case f.quick:
+		c.Config = plan.Quick()
+	case f.full:
+		c.Config = plan.Full()
+	}
+	set := func(name string, apply func()) {
+		if cmd.Flags().Changed(name) {
+			apply()
+		}
+	}
+	set("rounds", func() { c.Rounds = f.rounds })
+	set("sweep-rounds", func() { c.SweepRounds = f.sweeps })
+	set("frames", func() { c.Frames = f.frames })
+	set("size", func() { c.Size = f.size })
+	set("tcp", func() { c.TCP = f.tcp })
+	set("trial", func() { c.Trial = f.trial })
+	set("ping", func() { c.Ping = f.ping })
+	set("loss", func() { c.Loss = f.loss })
+	set("measures", func() {
+		c.Kinds = nil
+		for _, m := range f.measures {
+			c.Kinds = append(c.Kinds, report.Kind(m))
+		}
+	})
+	return c, c.Check()
+}
+
+// benchLadder measures the rungs on this machine.
+func benchLadder(cmd *cobra.Command, f benchFlags, c overlay.Config) (err error) {
+	if holder.NeedsIsolation(f.rootless) {
+		status, err := holder.Isolated()
+		if err != nil {
+			return err
+		}
+		return statusError(status)
+	}
+	if c.Weftd == "" && c.NeedsWeftd() {
+		if c.Weftd, err = lab.FindWeftd(); err != nil {
+			return err
+		}
+	}
+	ctx, stop := withHangup(cmd.Context())
+	defer stop()
+	return f.measure(cmd, c.Estimate(runtime.NumCPU()), func(out plan.Out, say func(string)) (*report.Document, error) {
+		return overlay.Run(ctx, c, out, say)
+	})
+}
+
+// measure says how long it will take, runs, and writes the result wherever it was asked for.
+func (f *benchFlags) measure(cmd *cobra.Command, estimate time.Duration, run func(plan.Out, func(string)) (*report.Document, error)) error {
+	line := newProgressLine(cmd.ErrOrStderr(), f.quiet)
+	if !f.quiet {
+		fmt.Fprintf(cmd.ErrOrStderr(), "weft bench: this takes about %s (see --quick, --full, --measures)\n", duration(estimate))
+	}
+	lines, done, err := f.lines(cmd)
+	if err != nil {
+		return err
+	}
+	d, err := run(plan.Out{Lines: lines, Say: line.progress}, line.say)
+	line.clear()
+	err = errors.Join(err, done())
+	if len(d.Measures) == 0 {
+		return explained(err)
+	}
+	d.Tool, d.Command = versionText(), strings.Join(append([]string{"weft"}, shown(os.Args)...), " ")
+	if err != nil {
+		d.Notes = append(d.Notes, "It ended before its time, and what is here is not all: "+err.Error())
+	}
+	return errors.Join(explained(err), f.write(cmd, d))
+}
+
+// shown are the arguments without what is secret.
+func shown(args []string) (l []string) {
+	hide := false
+	for _, a := range args[min(1, len(args)):] {
+		switch {
+		case hide:
+			a, hide = "…", false
+		case a == "--token":
+			hide = true
+		case strings.HasPrefix(a, "--token="):
+			a = "--token=…"
+		}
+		if strings.ContainsAny(a, " '\"") {
+			a = strconv.Quote(a)
+		}
+		l = append(l, a)
+	}
+	return l
+}
+
+// lines is where benchstat's lines go. done is called at the end.
+func (f *benchFlags) lines(cmd *cobra.Command) (w io.Writer, done func() error, err error) {
+	switch f.benchstat {
+	case "":
+		return nil, func() error { return nil }, nil
+	case "-":
+		return cmd.OutOrStdout(), func() error { return nil }, nil
+	}
+	file, err := os.Create(f.benchstat)
+	if err != nil {
+		return nil, nil, err
+	}
+	return file, file.Close, nil
+}
+
+func (f *benchFlags) write(cmd *cobra.Command, d *report.Document) error {
+	out := cmd.OutOrStdout()
+	if f.json == "-" {
+		return errors.Join(d.WriteJSON(out), report.ToFile(f.html, d.WriteHTML))
+	}
+	if f.benchstat == "-" {
+		fmt.Fprintln(out)
+	}
+	return errors.Join(d.WriteTable(out), report.ToFile(f.json, d.WriteJSON), report.ToFile(f.html, d.WriteHTML))
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"weft/bench/plan"
+)
+
+// progressLine is one line on a terminal that is written over; on anything else nothing.
+type progressLine struct {
+	w     io.Writer // nil for none
+	width int
+	used  bool
+}
+
+func newProgressLine(w io.Writer, quiet bool) *progressLine {
+	file, ok := w.(*os.File)
+	if quiet || !ok {
+		return &progressLine{}
+	}
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	if err != nil { // no terminal
+		return &progressLine{}
+	}
+	width := int(size.Col)
+	if width < 20 {
+		width = 80
+	}
+	return &progressLine{w: w, width: width}
+}
+
+func (l *progressLine) progress(p plan.Progress) {
+	l.say(fmt.Sprintf("%3.0f %%  %s left  %s", 100*p.Done, duration(p.Left), p.What))
+}
+
+func (l *progressLine) say(text string) {
+	if l.w == nil {
+		return
+	}
+	r := []rune(clean(text))
+	fmt.Fprintf(l.w, "\r\x1b[K%s", string(r[:min(len(r), l.width-1)]))
+	l.used = true
+}
+
+// clear makes room for what follows.
+func (l *progressLine) clear() {
+	if l.used {
+		fmt.Fprint(l.w, "\r\x1b[K")
+	}
+}

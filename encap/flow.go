@@ -1,0 +1,59 @@
+package encap
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// protoSCTP has its ports where TCP and UDP have theirs (RFC 9260 §3.1).
+const protoSCTP = 132
+
+// FlowHash returns a hash of addresses, protocol and ports of the packet in b, of
+// which ParseInner said in. It is the same for all packets of a flow in one
+// direction, and another in the other. A fragment, first or later, and another
+// protocol than TCP, UDP or SCTP count without ports, so that fragments stay
+// together. All bits are mixed equally well: any of them will do for a table or a
+// port. It is the same on every machine, and not secret: who chooses the ports can
+// make hashes collide.
+//
+// It is 0 if b is shorter than in says.
+func FlowHash(b []byte, in Inner) uint32 {
+	if in.TotalLen > len(b) {
+		return 0
+	}
+	b = b[:in.TotalLen]
+	tail := uint64(in.Proto)
+	switch in.Proto {
+	case ProtoTCP, ProtoUDP, protoSCTP:
+		if in.L4 > 0 && in.L4+4 <= len(b) && !in.Fragment() {
+			tail |= uint64(binary.LittleEndian.Uint32(b[in.L4:])) << 8
+		}
+	}
+	var h uint64
+	switch {
+	case in.Version == 4 && len(b) >= IPv4Len:
+		h = mix(binary.LittleEndian.Uint64(b[12:])^mixA, tail^mixB)
+	case in.Version == 6 && len(b) >= IPv6Len:
+		h = mix(binary.LittleEndian.Uint64(b[8:])^mixA, binary.LittleEndian.Uint64(b[16:])^mixB)
+		h = mix(binary.LittleEndian.Uint64(b[24:])^h, binary.LittleEndian.Uint64(b[32:])^mixC)
+		h = mix(h^mixA, tail^mixB)
+	default:
+		return 0
+	}
+	h = mix(h, mixC)
+	return uint32(h ^ h>>32)
+}
+
+// Odd, and with as many ones as zeros in every byte (wyhash's secret).
+const (
+	mixA = 0xa0761d6478bd642f
+	mixB = 0xe7037ed1a0b428db
+	mixC = 0x8ebc6af09c88c6e3
+)
+
+// mix multiplies to 128 bits and adds the halves without carry: every bit of either
+// number has a say in every bit of the result.
+func mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}

@@ -1,0 +1,179 @@
+package routing
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// nfTablesTimeout bounds one answer of nf_tables: a commit waits for RCU.
+const nfTablesTimeout = 5 * time.Second
+
+// tableOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h (Linux 5.12): only the
+// socket that made the table can change it, and the kernel removes it with the socket.
+const tableOwner = 0x2
+
+// ingress keeps the datagrams that arrive as frames on path raw out of the IP stack: they
+// would be delivered to the UDP socket as well. It is a rule at the link's ingress, behind
+// the place where packet sockets see a frame, in an nf_tables table that the kernel removes
+// when this process ends, however it ends.
+type ingress struct {
+	conn  *nftables.Conn
+	raw   *netlink.Conn // conn's socket
+	table *nftables.Table
+	chain *nftables.Chain
+}
+
+// ingressTable is the table's name: one for each socket.
+func ingressTable(local netip.AddrPort) string {
+	return fmt.Sprintf("weft-raw-%s-%d", strings.ReplaceAll(local.Addr().String(), ":", "-"), local.Port())
+}
+
+// openIngress drops, at the ingress of link, what the packet socket for local takes.
+// Needs CAP_NET_ADMIN in the network namespace's user namespace. The caller closes it.
+func (k *Kernel) openIngress(link string, local netip.AddrPort) (*ingress, error) {
+	i := &ingress{}
+	err := k.do(func() (err error) {
+		i.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
+			i.raw = c
+			return nil
+		}))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("nf_tables (CONFIG_NF_TABLES): %w", err)
+	}
+	if err := i.install(link, local); err != nil {
+		return nil, errors.Join(err, i.close())
+	}
+	return i, nil
+}
+
+func (i *ingress) install(link string, local netip.AddrPort) error {
+	i.table = &nftables.Table{Name: ingressTable(local), Family: nftables.TableFamilyNetdev}
+	if err := i.own(); err != nil {
+		return fmt.Errorf("nf_tables table of family netdev with an owner (CONFIG_NF_TABLES_NETDEV, Linux 5.12): %w", err)
+	}
+	i.chain = i.conn.AddChain(&nftables.Chain{
+		Name: "ingress", Table: i.table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookIngress, Priority: nftables.ChainPriorityFilter, Device: link,
+	})
+	i.conn.AddRule(&nftables.Rule{
+		Table: i.table, Chain: i.chain, Exprs: ingressRule(local),
+		UserData: userdata.AppendString(nil, userdata.TypeComment, Alias),
+	})
+	if err := i.flush(); err != nil {
+		return fmt.Errorf("nf_tables rule at the ingress of %s (CONFIG_NETFILTER_INGRESS): %w", link, err)
+	}
+	return i.check()
+}
+
+// own makes the table. The library knows no table flags, so the message is made here.
+func (i *ingress) own() error {
+	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
+		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(i.table.Name), 0)},
+		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, tableOwner)},
+	})
+	if err != nil {
+		return err
+	}
+	family := func(f nftables.TableFamily, resource uint16) []byte { // nfgenmsg
+		return binary.BigEndian.AppendUint16([]byte{byte(f), unix.NFNETLINK_V0}, resource)
+	}
+	message := func(kind int, flags netlink.HeaderFlags, data []byte) netlink.Message {
+		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags}, Data: data}
+	}
+	if err := i.raw.SetDeadline(time.Now().Add(nfTablesTimeout)); err != nil {
+		return err
+	}
+	if _, err := i.raw.SendMessages([]netlink.Message{
+		message(unix.NFNL_MSG_BATCH_BEGIN, 0, family(nftables.TableFamilyUnspecified, unix.NFNL_SUBSYS_NFTABLES)),
+		message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, netlink.Create|netlink.Excl|netlink.Acknowledge, append(family(i.table.Family, 0), attrs...)),
+		message(unix.NFNL_MSG_BATCH_END, 0, family(nftables.TableFamilyUnspecified, unix.NFNL_SUBSYS_NFTABLES)),
+	}); err != nil {
+		return err
+	}
+	_, err = i.raw.Receive()
+	return err
+}
+
+// flush sends what conn has gathered, as one transaction.
+func (i *ingress) flush() error {
+	if err := i.raw.SetDeadline(time.Now().Add(nfTablesTimeout)); err != nil {
+		return err
+	}
+	return i.conn.Flush()
+}
+
+// check reports whether the rule is in place: with its device, a chain may go.
+func (i *ingress) check() error {
+	if err := i.raw.SetDeadline(time.Now().Add(nfTablesTimeout)); err != nil {
+		return err
+	}
+	rules, err := i.conn.GetRules(i.table, i.chain)
+	if err != nil {
+		return fmt.Errorf("list nf_tables table %s: %w", i.table.Name, err)
+	}
+	if !slices.ContainsFunc(rules, func(r *nftables.Rule) bool {
+		comment, _ := userdata.GetString(r.UserData, userdata.TypeComment)
+		return comment == Alias
+	}) {
+		return fmt.Errorf("nf_tables table %s has lost its rule", i.table.Name)
+	}
+	return nil
+}
+
+// close has the kernel remove the table.
+func (i *ingress) close() error { return i.conn.CloseLasting() }
+
+// ingressRule is the counterpart of the packet socket's filter: it drops exactly what that
+// takes. A frame that is too short for one of the comparisons is passed on by both.
+func ingressRule(local netip.AddrPort) []expr.Any {
+	const register = 1
+	load := func(base expr.PayloadBase, offset, size uint32) expr.Any {
+		return &expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: size}
+	}
+	is := func(value ...byte) expr.Any {
+		return &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: value}
+	}
+	port := func(offset uint32) []expr.Any {
+		return []expr.Any{load(expr.PayloadBaseNetworkHeader, offset+2, 2), is(binary.BigEndian.AppendUint16(nil, local.Port())...)}
+	}
+	masked := func(mask ...byte) expr.Any {
+		return &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))}
+	}
+	network := func(offset, size uint32) expr.Any { return load(expr.PayloadBaseNetworkHeader, offset, size) }
+	// A VLAN tag that is beside the frame is put back for this comparison
+	// (nft_payload_copy_vlan), so tagged frames differ.
+	etherType := func(v uint16) []expr.Any {
+		return []expr.Any{load(expr.PayloadBaseLLHeader, 12, 2), is(binary.BigEndian.AppendUint16(nil, v)...)}
+	}
+
+	rule := []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyPKTTYPE, Register: register}, is(unix.PACKET_HOST),
+	}
+	if a := local.Addr(); a.Is4() {
+		rule = append(rule, etherType(encap.EtherTypeIPv4)...)
+		rule = append(rule, network(0, 1), is(0x45), network(6, 2), masked(0x3f, 0xff), is(0, 0),
+			network(9, 1), is(unix.IPPROTO_UDP), network(16, 4), is(a.AsSlice()...))
+		rule = append(rule, port(encap.IPv4Len)...)
+	} else {
+		rule = append(rule, etherType(encap.EtherTypeIPv6)...)
+		rule = append(rule, network(0, 1), masked(0xf0), is(0x60),
+			network(6, 1), is(unix.IPPROTO_UDP), network(24, 16), is(a.AsSlice()...))
+		rule = append(rule, port(encap.IPv6Len)...)
+	}
+	return append(rule, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})
+}

@@ -1,0 +1,141 @@
+package routing
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"weft/encap"
+	"weft/tunnel"
+)
+
+// Neighbour states of linux/neighbour.h.
+const (
+	nudReachable = 0x02
+	nudStale     = 0x04
+	nudDelay     = 0x08
+	nudProbe     = 0x10
+	nudPermanent = 0x80
+)
+
+// neighbour is an entry of the kernel's table, on the underlay's link.
+type neighbour struct {
+	addr  netip.Addr
+	mac   encap.MAC
+	state uint16
+}
+
+// usable reports whether frames may go to the entry's link address: the kernel's own would.
+// One that is not confirmed (STALE) is; one without address or that failed is not.
+func (n neighbour) usable() bool {
+	const states = nudReachable | nudStale | nudDelay | nudProbe | nudPermanent
+	return n.state&states != 0 && n.mac != encap.MAC{} && n.mac[0]&1 == 0
+}
+
+// route types of rtnetlink.h.
+const routeUnicast = 1
+
+// answer is what the kernel says about how a datagram to one address would be sent.
+type answer struct {
+	kind    uint8 // routeUnicast, or why not
+	link    int   // index
+	gateway netip.Addr
+	mtu     int // of the route, in bytes; 0 if it has none of its own
+	encap   bool
+	err     error // instead of all that
+}
+
+// neighbour is whose link address frames to dst bear when they leave by link: the
+// gateway's or dst's. The error says why they cannot be sent as frames.
+func (a answer) neighbour(dst netip.Addr, link etherInfo) (netip.Addr, error) {
+	switch {
+	case a.err != nil:
+		return netip.Addr{}, a.err
+	case a.kind != routeUnicast:
+		return netip.Addr{}, fmt.Errorf("its route is of type %d, not unicast", a.kind)
+	case a.link != link.index:
+		return netip.Addr{}, fmt.Errorf("its route leaves by link %d, not %s", a.link, link.name)
+	case a.encap:
+		return netip.Addr{}, fmt.Errorf("its route encapsulates")
+	case a.mtu > 0 && a.mtu < link.mtu:
+		return netip.Addr{}, fmt.Errorf("its route has MTU %d, %s %d", a.mtu, link.name, link.mtu)
+	case a.gateway.IsValid():
+		return a.gateway, nil
+	}
+	return dst, nil
+}
+
+// hopRoutes are the cached answers for the outer addresses of all peers.
+type hopRoutes struct {
+	// via is the neighbour of each address; the zero Addr if frames cannot be sent there.
+	via map[netip.Addr]netip.Addr
+	// wanted are the neighbours in via.
+	wanted map[netip.Addr]bool
+	// others are the links that addresses are routed to in place of the underlay's: when one of
+	// these goes, so does the route, without a word about it in IPv4.
+	others map[int]bool
+}
+
+func newHopRoutes(size int) hopRoutes {
+	return hopRoutes{make(map[netip.Addr]netip.Addr, size), map[netip.Addr]bool{}, map[int]bool{}}
+}
+
+// add notes the kernel's answer for dst.
+func (r hopRoutes) add(dst netip.Addr, a answer, link etherInfo) {
+	via, err := a.neighbour(dst, link)
+	r.via[dst] = via
+	switch {
+	case err == nil:
+		r.wanted[via] = true
+	case a.err == nil && a.link != link.index:
+		r.others[a.link] = true
+	}
+}
+
+// keep is a copy with those of addrs that it knows, and the ones that it does not.
+func (r hopRoutes) keep(addrs []netip.Addr) (known hopRoutes, missing []netip.Addr) {
+	known = newHopRoutes(len(addrs))
+	maps.Copy(known.others, r.others)
+	for _, a := range addrs {
+		via, ok := r.via[a]
+		if !ok {
+			missing = append(missing, a)
+			continue
+		}
+		known.via[a] = via
+		if via.IsValid() {
+			known.wanted[via] = true
+		}
+	}
+	return known, missing
+}
+
+// nextHops joins routes and neighbours. macs are the link addresses of neighbours, local
+// is the link's own. An address whose neighbour is unknown is left out.
+func nextHops(r hopRoutes, macs map[netip.Addr]encap.MAC, local encap.MAC) map[netip.Addr]tunnel.NextHop {
+	hops := make(map[netip.Addr]tunnel.NextHop, len(r.via))
+	for dst, via := range r.via {
+		if mac, ok := macs[via]; ok && mac != local {
+			hops[dst] = tunnel.NextHop{Local: local, Remote: mac}
+		}
+	}
+	return hops
+}
+
+// neighbourMACs are the link addresses of those entries that are usable and wanted.
+func neighbourMACs(ns []neighbour, wanted map[netip.Addr]bool) map[netip.Addr]encap.MAC {
+	macs := make(map[netip.Addr]encap.MAC, min(len(ns), len(wanted)))
+	for _, n := range ns {
+		if wanted[n.addr] && n.usable() {
+			macs[n.addr] = n.mac
+		}
+	}
+	return macs
+}
+
+// covers reports whether one of the sorted addresses lies in p.
+func covers(p netip.Prefix, sorted []netip.Addr) bool {
+	i, _ := slices.BinarySearchFunc(sorted, p.Masked().Addr(), netip.Addr.Compare)
+	return i < len(sorted) && p.Contains(sorted[i])
+}

@@ -1,0 +1,194 @@
+package routing
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// askBatch is how many routes are asked for in one message to the kernel. It answers before
+// sendto(2) returns, and each answer takes some 5 KB of the receive buffer.
+const askBatch = 24
+
+// errNoAnswer is for an address that the kernel said nothing about.
+var errNoAnswer = errors.New("the kernel did not answer")
+
+// routesTo asks the kernel how it would send the tunnel's datagrams from local to each of
+// dsts, in order, by rules and all tables, as it would decide for the socket. It takes about
+// 2 µs for each.
+func (k *Kernel) routesTo(dsts []netip.Addr, local netip.AddrPort) ([]answer, error) {
+	answers := make([]answer, len(dsts))
+	for i := range answers {
+		answers[i].err = errNoAnswer
+	}
+	if len(dsts) == 0 {
+		return answers, nil
+	}
+	err := k.do(func() error {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(fd) }()
+		limit := unix.NsecToTimeval(int64(time.Second))
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
+			return err
+		}
+		var request []byte
+		reply := make([]byte, 32<<10)
+		for first := 0; first < len(dsts); first += askBatch {
+			last := min(first+askBatch, len(dsts))
+			request = request[:0]
+			for i, dst := range dsts[first:last] {
+				request = appendRouteRequest(request, uint32(first+i), dst, local)
+			}
+			if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+				return err
+			}
+			for left := last - first; left > 0; {
+				n, from, err := unix.Recvfrom(fd, reply, 0)
+				switch {
+				case errors.Is(err, unix.EINTR):
+					continue
+				case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOBUFS):
+					left = 0 // what was lost stays unanswered, and is asked again with the next change
+					continue
+				case err != nil:
+					return err
+				}
+				if a, ok := from.(*unix.SockaddrNetlink); !ok || a.Pid != nl.PidKernel {
+					continue
+				}
+				messages, err := syscall.ParseNetlinkMessage(reply[:n])
+				if err != nil {
+					return err
+				}
+				for _, m := range messages {
+					left--
+					if seq := int(m.Header.Seq); seq < len(answers) {
+						answers[seq] = parseAnswer(m)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	return answers, wrap("ask for routes", err)
+}
+
+// appendRouteRequest appends an RTM_GETROUTE for UDP datagrams from local to dst, of the same
+// port (rtnetlink(7); the protocol and ports are since Linux 4.17, older kernels skip them).
+func appendRouteRequest(b []byte, seq uint32, dst netip.Addr, local netip.AddrPort) []byte {
+	start, family := len(b), byte(unix.AF_INET)
+	if dst.Is6() {
+		family = unix.AF_INET6
+	}
+	bits := byte(dst.BitLen())
+	b = binary.NativeEndian.AppendUint32(b, 0) // length, set below
+	b = binary.NativeEndian.AppendUint16(b, unix.RTM_GETROUTE)
+	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST)
+	b = binary.NativeEndian.AppendUint32(b, seq)
+	b = binary.NativeEndian.AppendUint32(b, 0)
+	b = append(b, family, bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0) // struct rtmsg
+	attr := func(kind uint16, value ...byte) {
+		b = binary.NativeEndian.AppendUint16(b, uint16(unix.SizeofRtAttr+len(value)))
+		b = binary.NativeEndian.AppendUint16(b, kind)
+		b = append(b, value...)
+		b = append(b, make([]byte, -len(b)&3)...)
+	}
+	port := binary.BigEndian.AppendUint16(nil, local.Port())
+	attr(unix.RTA_DST, dst.AsSlice()...)
+	attr(unix.RTA_SRC, local.Addr().AsSlice()...)
+	attr(unix.RTA_IP_PROTO, unix.IPPROTO_UDP)
+	attr(unix.RTA_SPORT, port...)
+	attr(unix.RTA_DPORT, port...)
+	binary.NativeEndian.PutUint32(b[start:], uint32(len(b)-start))
+	return b
+}
+
+// parseAnswer reads the kernel's reply: a route, or an error number.
+func parseAnswer(m syscall.NetlinkMessage) answer {
+	b := m.Data
+	switch {
+	case m.Header.Type == unix.NLMSG_ERROR && len(b) >= 4:
+		if errno := -int32(binary.NativeEndian.Uint32(b)); errno > 0 {
+			return answer{err: unix.Errno(errno)}
+		}
+		return answer{err: errNoAnswer}
+	case m.Header.Type != unix.RTM_NEWROUTE || len(b) < unix.SizeofRtMsg:
+		return answer{err: errNoAnswer}
+	}
+	a, attrs := answer{kind: b[7]}, b[unix.SizeofRtMsg:]
+	if v := attribute(attrs, unix.RTA_OIF); len(v) == 4 {
+		a.link = int(binary.NativeEndian.Uint32(v))
+	}
+	a.gateway = fromIP(attribute(attrs, unix.RTA_GATEWAY))
+	if v := attribute(attrs, unix.RTA_VIA); len(v) > 2 { // struct rtvia: an IPv4 route by an IPv6 neighbour
+		a.gateway = fromIP(v[2:])
+	}
+	a.encap = attribute(attrs, unix.RTA_ENCAP_TYPE) != nil
+	if v := attribute(attribute(attrs, unix.RTA_METRICS), unix.RTAX_MTU); len(v) == 4 && !expires(attrs) {
+		a.mtu = int(binary.NativeEndian.Uint32(v))
+	}
+	return a
+}
+
+// expires reports whether the route is one that the kernel learnt from a packet-too-big
+// message: the data plane minds those by itself, and anyone can forge one.
+func expires(attrs []byte) bool {
+	v := attribute(attrs, unix.RTA_CACHEINFO) // struct rta_cacheinfo: rta_expires is the third
+	return len(v) >= 12 && binary.NativeEndian.Uint32(v[8:]) != 0
+}
+
+// neighbours lists the kernel's entries for the link, of both families. The library's own listing
+// sends uninitialized bytes, which a strict kernel refuses, and cannot ask for one link.
+func (k *Kernel) neighbours(index int) ([]neighbour, error) {
+	var ns []neighbour
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		l, err := dump(func() (l [][]byte, err error) {
+			err = k.do(func() (err error) {
+				req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
+				head := append([]byte{family}, make([]byte, unix.SizeofNdMsg-1)...)
+				// Raw data comes last in the message, so all of it is.
+				req.AddRawData(append(head, nl.NewRtAttr(unix.NDA_IFINDEX, nl.Uint32Attr(uint32(index))).Serialize()...))
+				l, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
+				return err
+			})
+			return l, err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list neighbours: %w", err)
+		}
+		for _, b := range l {
+			if n, ok := parseNeighbour(b, index); ok {
+				ns = append(ns, n)
+			}
+		}
+	}
+	return ns, nil
+}
+
+// parseNeighbour reads an RTM_NEWNEIGH, or the same of RTM_DELNEIGH, about a link of that index.
+func parseNeighbour(b []byte, index int) (n neighbour, ok bool) {
+	if len(b) < unix.SizeofNdMsg {
+		return n, false
+	}
+	family, attrs := b[0], b[unix.SizeofNdMsg:]
+	if family != unix.AF_INET && family != unix.AF_INET6 || int(binary.NativeEndian.Uint32(b[4:])) != index {
+		return n, false
+	}
+	n.addr = fromIP(attribute(attrs, unix.NDA_DST))
+	n.state = binary.NativeEndian.Uint16(b[8:])
+	if mac := attribute(attrs, unix.NDA_LLADDR); len(mac) == len(n.mac) {
+		n.mac = encap.MAC(mac)
+	}
+	return n, n.addr.IsValid()
+}

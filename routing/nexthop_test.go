@@ -1,0 +1,228 @@
+package routing
+
+import (
+	"encoding/binary"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+	"weft/tunnel"
+)
+
+var (
+	macUs   = encap.MAC{2, 0, 0, 0, 0, 1}
+	macPeer = encap.MAC{2, 0, 0, 0, 0, 2}
+	macGate = encap.MAC{2, 0, 0, 0, 0, 9}
+	eth     = etherInfo{name: "eth0", index: 7, mtu: 1500, mac: macUs}
+)
+
+func TestAnswerNeighbour(t *testing.T) {
+	dst := addr("192.0.2.2")
+	for _, c := range []struct {
+		name string
+		a    answer
+		via  string // "" if frames cannot be sent
+		why  string
+	}{
+		{"on the link", answer{kind: routeUnicast, link: 7}, "192.0.2.2", ""},
+		{"by a gateway", answer{kind: routeUnicast, link: 7, gateway: addr("192.0.2.9")}, "192.0.2.9", ""},
+		{"by an IPv6 gateway", answer{kind: routeUnicast, link: 7, gateway: addr("fe80::9")}, "fe80::9", ""},
+		{"by another link", answer{kind: routeUnicast, link: 8}, "", "leaves by link 8, not eth0"},
+		{"ours", answer{kind: unix.RTN_LOCAL, link: 1}, "", "of type 2"},
+		{"blackhole", answer{kind: unix.RTN_BLACKHOLE, link: 7}, "", "of type 6"},
+		{"a smaller MTU", answer{kind: routeUnicast, link: 7, mtu: 1400}, "", "MTU 1400"},
+		{"the link's MTU", answer{kind: routeUnicast, link: 7, mtu: 1500}, "192.0.2.2", ""},
+		{"a larger MTU", answer{kind: routeUnicast, link: 7, mtu: 9000}, "192.0.2.2", ""},
+		{"encapsulated", answer{kind: routeUnicast, link: 7, encap: true}, "", "encapsulates"},
+		{"unreachable", answer{err: unix.EHOSTUNREACH}, "", unix.EHOSTUNREACH.Error()},
+		{"nothing at all", answer{}, "", "type 0"},
+	} {
+		via, err := c.a.neighbour(dst, eth)
+		if c.via != "" && (err != nil || via != addr(c.via)) || c.via == "" && (err == nil || via.IsValid() || !strings.Contains(err.Error(), c.why)) {
+			t.Errorf("%s: %v, %v", c.name, via, err)
+		}
+	}
+}
+
+func TestNeighbourUsable(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		state uint16
+		mac   encap.MAC
+		want  bool
+	}{
+		{"reachable", unix.NUD_REACHABLE, macPeer, true},
+		{"stale", unix.NUD_STALE, macPeer, true},
+		{"delay", unix.NUD_DELAY, macPeer, true},
+		{"probe", unix.NUD_PROBE, macPeer, true},
+		{"permanent", unix.NUD_PERMANENT, macPeer, true},
+		{"incomplete", unix.NUD_INCOMPLETE, encap.MAC{}, false},
+		{"failed", unix.NUD_FAILED, macPeer, false},
+		{"noarp", unix.NUD_NOARP, macPeer, false},
+		{"none", unix.NUD_NONE, macPeer, false},
+		{"no address", unix.NUD_REACHABLE, encap.MAC{}, false},
+		{"broadcast", unix.NUD_PERMANENT, encap.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, false},
+		{"multicast", unix.NUD_PERMANENT, encap.MAC{1, 0, 0x5e, 0, 0, 1}, false},
+	} {
+		if got := (neighbour{state: c.state, mac: c.mac}).usable(); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// TestNextHops joins routes and neighbours: two peers behind one gateway, one on the link,
+// and those that frames do not reach.
+func TestNextHops(t *testing.T) {
+	r := newHopRoutes(0)
+	for dst, a := range map[string]answer{
+		"192.0.2.2":    {kind: routeUnicast, link: 7},
+		"198.51.100.1": {kind: routeUnicast, link: 7, gateway: addr("192.0.2.9")},
+		"198.51.100.2": {kind: routeUnicast, link: 7, gateway: addr("192.0.2.9")},
+		"2001:db8::2":  {kind: routeUnicast, link: 7},
+		"203.0.113.1":  {kind: routeUnicast, link: 8},
+		"203.0.113.2":  {err: unix.ENETUNREACH},
+		"192.0.2.3":    {kind: routeUnicast, link: 7}, // unresolved
+		"192.0.2.4":    {kind: routeUnicast, link: 7}, // claims our MAC
+	} {
+		r.add(addr(dst), a, eth)
+	}
+	macs := neighbourMACs([]neighbour{
+		{addr("192.0.2.2"), macPeer, nudStale}, {addr("192.0.2.9"), macGate, nudReachable}, {addr("2001:db8::2"), macPeer, nudPermanent},
+		{addr("192.0.2.3"), macPeer, unix.NUD_FAILED}, {addr("192.0.2.4"), macUs, nudReachable}, {addr("192.0.2.200"), macPeer, nudReachable},
+	}, r.wanted)
+	if len(macs) != 4 {
+		t.Errorf("neighbours kept: %v", macs)
+	}
+	want := map[netip.Addr]tunnel.NextHop{
+		addr("192.0.2.2"):    {Local: macUs, Remote: macPeer},
+		addr("198.51.100.1"): {Local: macUs, Remote: macGate},
+		addr("198.51.100.2"): {Local: macUs, Remote: macGate},
+		addr("2001:db8::2"):  {Local: macUs, Remote: macPeer},
+	}
+	if got := nextHops(r, macs, macUs); !maps.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+	if !maps.Equal(r.others, map[int]bool{8: true}) {
+		t.Errorf("other links: %v", r.others)
+	}
+	known, missing := r.keep([]netip.Addr{addr("192.0.2.2"), addr("192.0.2.77"), addr("203.0.113.1")})
+	if !slices.Equal(missing, []netip.Addr{addr("192.0.2.77")}) || len(known.via) != 2 || !maps.Equal(known.wanted, map[netip.Addr]bool{addr("192.0.2.2"): true}) {
+		t.Errorf("kept %v, missing %v", known, missing)
+	}
+}
+
+func TestCovers(t *testing.T) {
+	sorted := []netip.Addr{addr("192.0.2.2"), addr("192.0.2.200"), addr("198.51.100.1"), addr("2001:db8::2")}
+	for p, want := range map[string]bool{
+		"0.0.0.0/0": true, "::/0": true, "192.0.2.2/32": true, "192.0.2.3/32": false, "192.0.2.128/25": true, "192.0.2.64/26": false,
+		"198.51.100.0/24": true, "203.0.113.0/24": false, "2001:db8::/32": true, "2001:db9::/32": false, "10.0.0.0/8": false,
+	} {
+		if got := covers(pfx(p), sorted); got != want {
+			t.Errorf("%s: %v", p, got)
+		}
+	}
+	if covers(pfx("0.0.0.0/0"), nil) || covers(pfx("::/0"), sorted[:3]) {
+		t.Error("covers what is not there")
+	}
+}
+
+// TestHopInterest is which notifications have the next hops looked at: those that say
+// nothing new about a neighbour do not.
+func TestHopInterest(t *testing.T) {
+	i := interest{hops: hopInterest{link: 7, others: map[int]bool{8: true}, peers: []netip.Addr{addr("192.0.2.2")},
+		macs: map[netip.Addr]encap.MAC{addr("192.0.2.2"): macPeer, addr("192.0.2.3"): {}}}}
+	index := func(n int32) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(n)) }
+	neigh := func(link int32, dst string, mac encap.MAC, state uint16) []byte {
+		b := append([]byte{unix.AF_INET, 0, 0, 0}, index(link)...)
+		b = append(binary.NativeEndian.AppendUint16(b, state), 0, 0)
+		b = append(b, rtattr(unix.NDA_DST, addr(dst).AsSlice()...)...)
+		return append(b, rtattr(unix.NDA_LLADDR, mac[:]...)...)
+	}
+	route := func(family, bits byte, dst ...byte) []byte {
+		b := make([]byte, unix.SizeofRtMsg)
+		b[0], b[1], b[4] = family, bits, 200 // any table
+		if dst != nil {
+			b = append(b, rtattr(unix.RTA_DST, dst...)...)
+		}
+		return b
+	}
+	link := func(n int32) []byte { return append(append(make([]byte, 4), index(n)...), make([]byte, 8)...) }
+	for _, c := range []struct {
+		name string
+		kind uint16
+		data []byte
+		want change
+	}{
+		{"confirmed again", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, nudReachable), 0},
+		{"stale", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, nudStale), 0},
+		{"another MAC", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macGate, nudReachable), changedNeighbours},
+		{"failed", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, unix.NUD_FAILED), changedNeighbours},
+		{"deleted", unix.RTM_DELNEIGH, neigh(7, "192.0.2.2", macPeer, nudStale), changedNeighbours},
+		{"resolved", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", macPeer, nudReachable), changedNeighbours},
+		{"still not resolved", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", encap.MAC{}, unix.NUD_INCOMPLETE), 0},
+		{"nobody's neighbour", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.4", macPeer, nudReachable), 0},
+		{"another link's", unix.RTM_NEWNEIGH, neigh(8, "192.0.2.2", macGate, nudReachable), 0},
+		{"a truncated one", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macGate, nudReachable)[:11], 0},
+		{"a route to a peer", unix.RTM_NEWROUTE, route(unix.AF_INET, 24, 192, 0, 2, 0), changedRoutes},
+		{"the default route", unix.RTM_DELROUTE, route(unix.AF_INET, 0), changedRoutes},
+		{"another route", unix.RTM_NEWROUTE, route(unix.AF_INET, 24, 192, 0, 3, 0), 0},
+		{"IPv6's default route", unix.RTM_NEWROUTE, route(unix.AF_INET6, 0), 0},
+		{"a route with nonsense for a length", unix.RTM_NEWROUTE, route(unix.AF_INET, 33, 192, 0, 2, 0), 0},
+		{"a rule", unix.RTM_NEWRULE, nil, changedRoutes},
+		{"a next hop object", unix.RTM_DELNEXTHOP, nil, changedRoutes},
+		{"the underlay's link", unix.RTM_NEWLINK, link(7), changedRoutes},
+		{"a link that peers are routed to", unix.RTM_DELLINK, link(8), changedRoutes},
+		{"another link", unix.RTM_DELLINK, link(9), 0},
+	} {
+		if got := i.concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: c.kind}, Data: c.data}); got != c.want {
+			t.Errorf("%s: %b, want %b", c.name, got, c.want)
+		}
+		none := interest{}
+		if got := none.concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: c.kind}, Data: c.data}); got != 0 {
+			t.Errorf("%s, without path raw: %b", c.name, got)
+		}
+	}
+}
+
+func TestRouteRequest(t *testing.T) {
+	got := appendRouteRequest(nil, 5, addr("198.51.100.2"), netip.MustParseAddrPort("192.0.2.1:8285"))
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		return // the bytes below are those of a little-endian host
+	}
+	want := []byte{
+		68, 0, 0, 0, 26, 0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, // RTM_GETROUTE, NLM_F_REQUEST, sequence 5
+		2, 32, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, // AF_INET, whole addresses
+		8, 0, 1, 0, 198, 51, 100, 2, 8, 0, 2, 0, 192, 0, 2, 1, // RTA_DST, RTA_SRC
+		5, 0, 27, 0, 17, 0, 0, 0, 6, 0, 28, 0, 0x20, 0x5d, 0, 0, 6, 0, 29, 0, 0x20, 0x5d, 0, 0, // RTA_IP_PROTO, RTA_SPORT, RTA_DPORT
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func FuzzHopMessages(f *testing.F) {
+	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg), rtattr(unix.RTA_GATEWAY, 192, 0, 2, 9)...))
+	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg), rtattr(unix.RTA_METRICS, rtattr(unix.RTAX_MTU, 0, 5, 0, 0)...)...))
+	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg), rtattr(unix.RTA_VIA, 10, 0, 1)...))
+	f.Add(uint16(unix.NLMSG_ERROR), []byte{0, 0, 0, 0x80})
+	f.Add(uint16(unix.RTM_NEWNEIGH), append([]byte{2, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0}, rtattr(unix.NDA_DST, 192, 0, 2, 2)...))
+	h := hopInterest{link: 7, peers: []netip.Addr{addr("192.0.2.2")}}
+	f.Fuzz(func(t *testing.T, kind uint16, b []byte) {
+		m := syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: b}
+		a := parseAnswer(m)
+		if via, err := a.neighbour(addr("192.0.2.2"), eth); err == nil && !via.IsValid() {
+			t.Errorf("%+v: no neighbour and no error", a)
+		}
+		if n, ok := parseNeighbour(b, 7); ok && !n.addr.IsValid() {
+			t.Error("a neighbour without an address")
+		}
+		h.concernsNeighbour(m)
+		h.concernsRoute(b)
+	})
+}

@@ -1,0 +1,161 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// onRaw is what path raw has in the kernel of this namespace, as other programs see it; nil
+// if it is all there.
+func onRaw(u *UDP, local string) error {
+	st := u.Status()
+	if st.Path != "raw" || !st.InPlace || len(st.Notes) > 0 {
+		return fmt.Errorf("path %s, in place %v, notes %q, error %q", st.Path, st.InPlace, st.Notes, st.LastError)
+	}
+	rules, err := try("nft", "list", "ruleset")
+	if err != nil || strings.Count(rules, "drop comment \"weft\"") != 1 || !strings.Contains(rules, "weft-raw-"+local+"-8285") {
+		return fmt.Errorf("ingress filter: %w\n%s", err, rules)
+	}
+	filters, err := try("tc", "filter", "show", "dev", "weft-tx0", "ingress")
+	if err != nil || strings.Count(filters, "Egress Redirect to device eth0") != 1 {
+		return fmt.Errorf("TAP: %w\n%s", err, filters)
+	}
+	return nil
+}
+
+// TestRawRepairs lets others do to path raw what they can.
+func TestRawRepairs(t *testing.T) {
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	u := newTestUDP(t, k, false)
+	apply(t, u, testSet("10.5.1.0/24", false))
+	stop := start(t, u)
+	there := func() error { return onRaw(u, "192.0.2.1") }
+	eventually(t, "path raw", there)
+	link := ip(t, "-d link show dev weft-tx0")
+	for _, s := range []string{"mtu 65521", "alias weft", "NOARP", "LOWER_UP", "addrgenmode none"} {
+		if !strings.Contains(link, s) {
+			t.Errorf("the TAP lacks %q:\n%s", s, link)
+		}
+	}
+	if got := ip(t, "addr show dev weft-tx0"); strings.Contains(got, "inet") {
+		t.Errorf("the TAP has an address:\n%s", got)
+	}
+
+	for _, damage := range [][]string{
+		{"ip", "link", "del", "weft-tx0"},
+		{"ip", "link", "set", "weft-tx0", "down"},
+		{"tc", "qdisc", "del", "dev", "weft-tx0", "clsact"},
+		{"tc", "filter", "del", "dev", "weft-tx0", "ingress"},
+		{"nft", "flush", "ruleset"},
+	} {
+		command(t, damage[0], damage[1:]...)
+		eventually(t, strings.Join(damage, " "), there)
+	}
+	if out, err := try("nft", "delete", "table", "netdev", "weft-raw-192.0.2.1-8285"); err == nil {
+		t.Errorf("another process deleted the table: %s", out)
+	}
+
+	index := func(name string) int {
+		d, err := k.device(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Index
+	}
+	was := index("eth0")
+	ip(t, "link del eth0")
+	etherLink(t, "eth0", 1400, "192.0.2.1/24")
+	eventually(t, "link deleted and made again", there)
+	if now := index("eth0"); now == was {
+		t.Fatalf("index %d as before: the test shows nothing", now)
+	}
+	u.mu.Lock()
+	link0 := u.plane.sockets[0].frames.link
+	u.mu.Unlock()
+	if now := index("eth0"); link0 != now {
+		t.Errorf("the port is on link %d, eth0 is %d", link0, now)
+	}
+
+	stop()
+	if out := command(t, "nft", "list", "ruleset"); out != "" {
+		t.Errorf("left behind:\n%s", out)
+	}
+	if _, err := k.device("weft-tx0"); !errors.Is(err, errNoLink) {
+		t.Errorf("the TAP is left: %v", err)
+	}
+}
+
+// TestRawNeedsEthernet has path auto take the next best on a link that is none, and path raw
+// refuse to start.
+func TestRawNeedsEthernet(t *testing.T) {
+	k := inNamespace(t)
+	ip(t, "tuntap add dev eth0 mode tun")
+	ip(t, "link set eth0 up")
+	ip(t, "addr add 192.0.2.1/24 dev eth0")
+	u := newTestUDP(t, k, false)
+	apply(t, u, testSet("10.5.1.0/24", false))
+	stop := start(t, u)
+	if st := u.Status(); st.Path != "socket" || !st.InPlace || !strings.Contains(fmt.Sprint(st.Notes), "link eth0 is none, not Ethernet") {
+		t.Errorf("path %s, notes %q, error %q", st.Path, st.Notes, st.LastError)
+	}
+	stop()
+
+	c := u.cfg
+	c.Options.Auto = false
+	if _, err := NewUDP(c); err == nil || !strings.Contains(err.Error(), "path raw is not possible: link eth0 is none, not Ethernet") {
+		t.Errorf("path raw, asked for: %v", err)
+	}
+
+	// The link comes back as one that will do.
+	u = newTestUDP(t, k, false)
+	apply(t, u, testSet("10.5.1.0/24", false))
+	start(t, u)
+	ip(t, "link del eth0")
+	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	eventually(t, "raw on the new link", func() error { return onRaw(u, "192.0.2.1") })
+}
+
+// TestRawStaysOutOfIPsec has path auto leave to the IP stack what the host may want encrypted.
+func TestRawStaysOutOfIPsec(t *testing.T) {
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	ip(t, "xfrm policy add src 192.0.2.1 dst 192.0.2.2 dir out tmpl proto esp mode transport")
+	u := newTestUDP(t, k, false)
+	apply(t, u, testSet("10.5.1.0/24", false))
+	if st := u.Status(); st.Path != "socket" || !strings.Contains(fmt.Sprint(st.Notes), "IPsec policies") {
+		t.Errorf("path %s, notes %q", st.Path, st.Notes)
+	}
+	ip(t, "xfrm policy flush")
+	apply(t, u, testSet("10.5.1.0/24", false))
+	start(t, u)
+	u.mu.Lock()
+	u.plane.sockets[0].retry = u.plane.sockets[0].retry.Add(-retryRaw)
+	u.mu.Unlock()
+	u.nudge(changedAll)
+	eventually(t, "no policy any more", func() error { return onRaw(u, "192.0.2.1") })
+	ip(t, "xfrm policy add src 192.0.2.1 dst 192.0.2.2 dir out tmpl proto esp mode transport")
+	u.nudge(changedAll)
+	eventually(t, "a policy at run time", func() error {
+		if st := u.Status(); st.Path != "socket" {
+			return errors.New(st.Path)
+		}
+		return nil
+	})
+}
+
+// TestRawRepairsInAUserNamespace runs TestRawRepairs where root is only root of its own.
+func TestRawRepairsInAUserNamespace(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("unshare", "-Urn", self, "-test.run", "^TestRawRepairs$", "-test.v").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestRawRepairs") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

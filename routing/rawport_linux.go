@@ -1,0 +1,280 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/tunnel"
+)
+
+// socketPort is an underlay port of the data plane.
+type socketPort struct {
+	id     tunnel.PortID // 0: none
+	local  netip.AddrPort
+	path   tunnel.Path
+	frames *frames // path raw's; nil on the others
+	// why says why path raw is not possible, nil if it is; it is looked at again after retry,
+	// or when the link is no longer that of index.
+	why   error
+	retry time.Time
+	index int
+}
+
+// retryRaw is how often a port on path socket looks whether raw has become possible.
+const retryRaw = 30 * time.Second
+
+// frames is what path raw has in the kernel for one port.
+type frames struct {
+	port    *tunnel.Raw
+	link    int // index
+	ingress *ingress
+	tap     int    // index of the TAP; 0 if there is none
+	note    string // what the TAP lacks
+	hops    map[netip.Addr]tunnel.NextHop
+}
+
+// socket is the port of a family.
+func (p *plane) socket(six bool) *socketPort {
+	if six {
+		return &p.sockets[1]
+	}
+	return &p.sockets[0]
+}
+
+// pathFor is the path that a family's port shall have on the link, and why it is none better.
+func (p *plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunnel.Path, error) {
+	if p.path != tunnel.PathRaw || !local.IsValid() {
+		return p.path, nil
+	}
+	if p.auto {
+		if err := p.k.protected(); err != nil {
+			return tunnel.PathSocket, err
+		}
+	}
+	e, err := p.k.ether(link)
+	switch {
+	case s.id != 0 && s.path == tunnel.PathRaw && s.local == local && (errors.Is(err, errNoLink) || err == nil && e.index == s.frames.link):
+		return tunnel.PathRaw, nil // as it is; if the link is gone, until there is another
+	case err != nil:
+		return tunnel.PathSocket, err
+	case s.id != 0 && s.path == tunnel.PathSocket && s.why != nil && e.index == s.index && time.Now().Before(s.retry):
+		return tunnel.PathSocket, s.why
+	}
+	if err := p.k.rawObstacle(link, local.Addr()); err != nil {
+		return tunnel.PathSocket, err
+	}
+	return tunnel.PathRaw, nil
+}
+
+// listen binds a family's underlay port to local on the link, in place of the one before; the
+// zero AddrPort only closes. There is no port for a moment, since the engine takes one a
+// family. If path raw is not possible it is path socket, and if raw was asked for, an error as well.
+func (p *plane) listen(six bool, local netip.AddrPort, link string) error {
+	s := p.socket(six)
+	path, why := p.pathFor(s, local, link)
+	if s.id == 0 || s.local != local || s.path != path || path == tunnel.PathRaw && !p.tend(s, link) {
+		if err := p.closePort(s); err != nil {
+			return err
+		}
+		if !local.IsValid() {
+			return nil
+		}
+		var err error
+		if why, err = p.open(s, local, path, link, why); err != nil {
+			return err
+		}
+	}
+	return p.explain(s, why, link)
+}
+
+// open makes the port of a path, and one of path socket where raw fails.
+func (p *plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link string, why error) (error, error) {
+	if path == tunnel.PathRaw {
+		why = p.openRaw(s, local, link)
+		if why == nil || errors.Is(why, unix.EADDRINUSE) || errors.Is(why, unix.EADDRNOTAVAIL) {
+			return nil, why
+		}
+		path = tunnel.PathSocket
+	}
+	var sock tunnel.Underlay
+	err := p.k.do(func() (err error) {
+		sock, err = p.newSocket(path, tunnel.UDPOptions{Local: local, Off: p.off, Logger: p.log})
+		return err
+	})
+	if err != nil {
+		return why, err
+	}
+	id, err := p.engine.Attach(sock, tunnel.RoleUnderlay)
+	if err != nil {
+		return why, errors.Join(err, sock.Close())
+	}
+	*s = socketPort{id: id, local: local, path: path}
+	return why, nil
+}
+
+// openRaw opens a port of path raw. The ingress filter comes before the first frame, so that
+// none arrives twice.
+func (p *plane) openRaw(s *socketPort, local netip.AddrPort, link string) error {
+	e, err := p.k.ether(link)
+	if err != nil {
+		return err
+	}
+	var port *tunnel.Raw
+	err = p.k.do(func() (err error) {
+		port, err = tunnel.OpenRaw(tunnel.RawOptions{
+			UDPOptions: tunnel.UDPOptions{Local: local, Off: p.off, Logger: p.log}, Link: e.index, TAP: tapTemplate,
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	f := &frames{port: port, link: e.index}
+	if f.ingress, err = p.k.openIngress(link, local); err != nil {
+		return errors.Join(err, port.Close())
+	}
+	id := tunnel.PortID(0)
+	if err = port.Listen(); err == nil {
+		id, err = p.engine.Attach(port, tunnel.RoleUnderlay)
+	}
+	if err != nil {
+		return errors.Join(err, port.Close(), f.ingress.close())
+	}
+	*s = socketPort{id: id, local: local, path: tunnel.PathRaw, frames: f}
+	p.tend(s, link)
+	return nil
+}
+
+// tend looks after the kernel's side of a port of path raw. It is false if the port must be
+// opened anew.
+func (p *plane) tend(s *socketPort, link string) bool {
+	f := s.frames
+	switch e, err := p.k.ether(link); {
+	case err != nil:
+		return true // until there is a link again
+	case e.index != f.link:
+		return false
+	}
+	if err := f.ingress.check(); err != nil {
+		p.log.Warn("ingress filter is gone, making it again", "cause", err)
+		if err := f.ingress.close(); err != nil {
+			p.log.Warn("ingress filter", "error", err)
+		}
+		if f.ingress, err = p.k.openIngress(link, s.local); err != nil {
+			p.log.Error("ingress filter", "error", err)
+			return false
+		}
+	}
+	name := f.port.TAP()
+	if name == "" {
+		return true
+	}
+	index, err := p.k.hairpin(name, f.link)
+	if errors.Is(err, errNoLink) && f.tap != 0 {
+		p.log.Warn("device is gone, making it again", "device", name)
+		return false
+	}
+	f.tap = index
+	f.port.UseTAP(err == nil)
+	note := ""
+	if err != nil {
+		note = fmt.Sprintf("superpackets are cut before they leave, which costs throughput in TCP: %v", err)
+	}
+	if note != f.note && note != "" {
+		p.log.Warn("no tunnel GSO", "cause", err)
+	}
+	f.note = note
+	return true
+}
+
+// explain notes why a port is not on path raw, and says so once.
+func (p *plane) explain(s *socketPort, why error, link string) error {
+	if why != nil && (s.why == nil || s.why.Error() != why.Error()) {
+		p.log.Warn("path raw is not possible: path socket it is", "local", s.local, "cause", why)
+	}
+	if s.why == nil || !time.Now().Before(s.retry) {
+		s.retry = time.Now().Add(retryRaw)
+	}
+	s.why = why
+	if e, err := p.k.ether(link); err == nil {
+		s.index = e.index
+	}
+	if why != nil && !p.auto {
+		return fmt.Errorf("path raw, for %v: %w", s.local, why)
+	}
+	return nil
+}
+
+// closePort takes a port out of use: first the frames end, then the ingress filter, so that
+// no datagram arrives twice.
+func (p *plane) closePort(s *socketPort) error {
+	old := *s
+	*s = socketPort{}
+	var err error
+	if old.id != 0 {
+		err = p.engine.Detach(old.id)
+	}
+	if old.frames != nil && old.frames.ingress != nil {
+		err = errors.Join(err, old.frames.ingress.close())
+	}
+	return err
+}
+
+// close frees what the engine does not.
+func (p *plane) close() error {
+	var errs []error
+	for i := range p.sockets {
+		if f := p.sockets[i].frames; f != nil && f.ingress != nil {
+			errs = append(errs, f.ingress.close())
+			f.ingress = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// raws are the ports of path raw.
+func (p *plane) raws() []*frames {
+	var fs []*frames
+	for i := range p.sockets {
+		if f := p.sockets[i].frames; f != nil {
+			fs = append(fs, f)
+		}
+	}
+	return fs
+}
+
+// pathName is the path in use; if the families' differ, both.
+func (p *plane) pathName() string {
+	name := ""
+	for _, s := range p.sockets {
+		switch word := s.path.String(); {
+		case s.id == 0, word == name:
+		case name == "":
+			name = word
+		default:
+			name += "+" + word
+		}
+	}
+	if name == "" {
+		return p.path.String()
+	}
+	return name
+}
+
+// notes say what the paths lack.
+func (p *plane) notes() []string {
+	var notes []string
+	for _, s := range p.sockets {
+		if s.id != 0 && s.why != nil {
+			notes = append(notes, fmt.Sprintf("%v is on path %v, since raw is not possible: %v", s.local, s.path, s.why))
+		}
+		if s.frames != nil && s.frames.note != "" {
+			notes = append(notes, s.frames.note)
+		}
+	}
+	return notes
+}

@@ -1,0 +1,87 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// etherInfo is a link as far as frames on it need it.
+type etherInfo struct {
+	name       string
+	index, mtu int
+	mac        encap.MAC
+}
+
+// ether looks up a link by name. The error says why frames cannot be sent there: path raw
+// is for Ethernet, VLANs, bonds, bridges, macvlans and veths among it, since the device that
+// has the address is the one that the socket is bound to, and whatever is below is the kernel's.
+func (k *Kernel) ether(name string) (etherInfo, error) {
+	l, err := k.h.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		err = errNoLink
+	}
+	if err != nil {
+		return etherInfo{}, fmt.Errorf("link %s: %w", name, err)
+	}
+	a := l.Attrs()
+	if a.EncapType != "ether" || len(a.HardwareAddr) != len(encap.MAC{}) {
+		return etherInfo{}, fmt.Errorf("link %s is %s, not Ethernet", name, a.EncapType)
+	}
+	return etherInfo{name: name, index: a.Index, mtu: a.MTU, mac: encap.MAC(a.HardwareAddr)}, nil
+}
+
+// rawObstacle says why path raw is not possible for local on the link, nil if it is. It
+// tries every piece, and leaves nothing behind.
+func (k *Kernel) rawObstacle(link string, local netip.Addr) error {
+	if _, err := k.ether(link); err != nil {
+		return err
+	}
+	if err := k.do(probePacketSocket); err != nil {
+		return err
+	}
+	// No datagram has port 0, so the rule drops nothing.
+	i, err := k.openIngress(link, netip.AddrPortFrom(local, 0))
+	if err != nil {
+		return err
+	}
+	return i.close()
+}
+
+func probePacketSocket() error {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("packet socket: %w: it takes CAP_NET_RAW", err)
+	case err != nil:
+		return fmt.Errorf("packet socket (CONFIG_PACKET): %w", err)
+	}
+	return unix.Close(fd)
+}
+
+// protected says which IPsec policy holds for datagrams of this host, nil if there is
+// none: frames would pass it by, and what is to be encrypted would leave in clear.
+func (k *Kernel) protected() error {
+	policies, err := dump(func() (l []netlink.XfrmPolicy, err error) {
+		// The handle has a socket for routing only: this opens one.
+		err = k.do(func() (err error) { l, err = k.h.XfrmPolicyList(netlink.FAMILY_ALL); return err })
+		return l, err
+	})
+	switch {
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ECONNREFUSED):
+		return nil // a kernel without IPsec
+	case err != nil:
+		return fmt.Errorf("list IPsec policies, which frames would pass by: %w", err)
+	}
+	for _, p := range policies {
+		if p.Dir == netlink.XFRM_DIR_OUT || p.Dir == netlink.XFRM_DIR_IN {
+			return fmt.Errorf("the host has IPsec policies (%v to %v), which frames would pass by", p.Src, p.Dst)
+		}
+	}
+	return nil
+}

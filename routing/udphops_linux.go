@@ -1,0 +1,150 @@
+package routing
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"weft/encap"
+	"weft/tunnel"
+)
+
+// hopState is what the next hops in use were made from. UDP.mu guards it.
+type hopState struct {
+	key    hopKey
+	peers  []netip.Addr // outer addresses, sorted
+	routes hopRoutes
+	macs   map[netip.Addr]encap.MAC
+	took   time.Duration // how long the last asking for routes took
+}
+
+// hopKey is what every next hop depends on.
+type hopKey struct {
+	link           etherInfo
+	local4, local6 netip.AddrPort // of the ports on path raw
+}
+
+// follow takes the outer addresses of other peers.
+func (h *hopState) follow(peers []tunnel.PeerSpec) {
+	h.peers = make([]netip.Addr, 0, len(peers))
+	for _, p := range peers {
+		h.peers = append(h.peers, p.Addr)
+	}
+	slices.SortFunc(h.peers, netip.Addr.Compare)
+	h.peers = slices.Compact(h.peers)
+}
+
+// interest is what the next hops depend on, for the monitor.
+func (h *hopState) interest() hopInterest {
+	if h.key == (hopKey{}) {
+		return hopInterest{}
+	}
+	i := hopInterest{link: h.key.link.index, others: h.routes.others, peers: h.peers,
+		macs: make(map[netip.Addr]encap.MAC, len(h.routes.wanted))}
+	for via := range h.routes.wanted {
+		i.macs[via] = h.macs[via]
+	}
+	return i
+}
+
+// followHops hands the ports on path raw the next hops of all peers, if they changed. With
+// changedRoutes it asks the kernel for all routes anew, else only for those that it does not
+// know. Neighbours are listed each time: a listing for all peers. mu is held.
+func (u *UDP) followHops(c change) error {
+	h, ports := &u.hops, u.plane.raws()
+	if len(ports) == 0 {
+		h.key, h.routes, h.macs = hopKey{}, hopRoutes{}, nil
+		return nil
+	}
+	link, err := u.k.ether(u.cfg.Underlay.Link)
+	if err != nil || link.index != ports[0].link { // lost: the ports follow when it is back
+		for _, f := range ports {
+			f.feed(nil)
+		}
+		h.key, h.routes, h.macs = hopKey{}, hopRoutes{}, nil
+		return nil
+	}
+	key := hopKey{link: link}
+	for i, local := range []*netip.AddrPort{&key.local4, &key.local6} {
+		if s := u.plane.sockets[i]; s.frames != nil {
+			*local = s.local
+		}
+	}
+	if key != h.key || c&changedRoutes != 0 {
+		h.routes = hopRoutes{}
+	}
+	if err := u.askRoutes(key); err != nil {
+		return err
+	}
+	ns, err := u.k.neighbours(link.index)
+	if err != nil {
+		return err
+	}
+	h.macs = neighbourMACs(ns, h.routes.wanted)
+	hops, changed := nextHops(h.routes, h.macs, link.mac), false
+	for _, f := range ports {
+		changed = f.feed(hops) || changed
+	}
+	if key != h.key { // what changed meanwhile was nothing that the monitor looked for
+		u.nudge(changedRoutes | changedNeighbours)
+	} else if changed {
+		u.nudge(changedNeighbours)
+	}
+	h.key = key
+	return nil
+}
+
+// askRoutes completes the cached routes.
+func (u *UDP) askRoutes(key hopKey) error {
+	h := &u.hops
+	routes, missing := h.routes.keep(h.peers)
+	began := time.Now()
+	split, _ := slices.BinarySearchFunc(missing, netip.IPv6Unspecified(), netip.Addr.Compare)
+	for _, f := range []struct {
+		dsts  []netip.Addr
+		local netip.AddrPort
+	}{{missing[:split], key.local4}, {missing[split:], key.local6}} {
+		if !f.local.IsValid() {
+			for _, dst := range f.dsts {
+				routes.via[dst] = netip.Addr{}
+			}
+			continue
+		}
+		answers, err := u.k.routesTo(f.dsts, f.local)
+		if err != nil {
+			return err
+		}
+		for i, a := range answers {
+			routes.add(f.dsts[i], a, key.link)
+		}
+	}
+	if len(missing) > 0 {
+		h.took = time.Since(began)
+	}
+	h.routes = routes
+	return nil
+}
+
+// feed hands the port the next hops if they are others than before.
+func (f *frames) feed(hops map[netip.Addr]tunnel.NextHop) (changed bool) {
+	if maps.Equal(f.hops, hops) {
+		return false
+	}
+	f.port.SetNextHops(hops)
+	f.hops = hops
+	return true
+}
+
+// rawIfAskedFor fails if path raw was asked for, in words, and is not possible.
+func (u *UDP) rawIfAskedFor() error {
+	o, local := u.cfg.Options, u.cfg.Underlay.Local()
+	if o.Path != tunnel.PathRaw || o.Auto || len(local) == 0 {
+		return nil
+	}
+	if err := u.k.rawObstacle(u.cfg.Underlay.Link, local[0]); err != nil {
+		return fmt.Errorf(`udp backend: path raw is not possible: %w; "Path":"auto" takes the best that is`, err)
+	}
+	return nil
+}

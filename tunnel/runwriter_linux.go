@@ -1,0 +1,230 @@
+package tunnel
+
+import (
+	"fmt"
+	"log/slog"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// wire is how a run of datagrams leaves: by the UDP socket, or as frames.
+type wire interface {
+	// transmit is one system call: n datagrams to r.io.send.first.Outer, of size bytes each
+	// but for the last, gathered from r.io.send.iov[from:to]. The iovec before is free.
+	transmit(r *Ring, from, to, n, size int) unix.Errno
+	// whole sends a superpacket uncut, if it can, and then gives it its verdict.
+	whole(r *Ring, p *Packet) bool
+}
+
+// runWriter makes runs of the packets that an underlay port is to send. It is safe for
+// concurrent use.
+type runWriter struct {
+	wire             wire
+	name             string
+	log              *slog.Logger
+	maxSegs          int
+	gso, pcsum, pack offload
+}
+
+// set prepares w for wire, which is called name in logs.
+func (w *runWriter) set(wire wire, o UDPOptions, name string, gso bool) {
+	w.wire, w.name, w.log, w.maxSegs = wire, name, o.Logger, 64
+	if w.log == nil {
+		w.log = slog.New(slog.DiscardHandler)
+	}
+	if kernelAtLeast(6, 9) { // UDP_MAX_SEGMENTS
+		w.maxSegs = maxRun
+	}
+	w.gso.set(OffloadGSO, o.Off, gso)
+	w.pcsum.set(OffloadPCsum, o.Off, true)
+	w.pack.set(OffloadPack, o.Off, true)
+}
+
+// kernelAtLeast compares the running kernel's version. There is no other way to
+// learn how many segments a send may have, short of losing one.
+func kernelAtLeast(major, minor int) bool {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	var a, b int
+	if n, _ := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b); n != 2 {
+		return false
+	}
+	return a > major || a == major && b >= minor
+}
+
+func (w *runWriter) stats() []OffloadStats {
+	return []OffloadStats{w.pcsum.stats(), w.pack.stats(), w.gso.stats()}
+}
+
+// leavesPartial says whether an inner checksum may be left partial for a peer that takes
+// these forms: the outer one protects the packet.
+func (w *runWriter) leavesPartial(recv Recv) bool { return recv&RecvPCsum != 0 && w.pcsum.on() }
+
+// writeRuns sends ps. Packets for the same peer go in runs: those of one size that follow
+// one another, the segments of superpackets, and for a peer that takes them datagrams of
+// several packets, leave in one system call, gathered from where they are. The order of
+// packets to one peer is kept, of those with different ECN fields as well: a flow has both.
+func (w *runWriter) writeRuns(r *Ring, ps []*Packet) {
+	run := &r.io.send
+	for i, first := range ps {
+		if first.verdict != pending {
+			continue // went with an earlier one to its peer
+		}
+		run.begin(first)
+		for _, p := range ps[i:] {
+			if p.verdict != pending || p.Outer != first.Outer {
+				continue
+			}
+			if p.OuterECN != run.first.OuterECN { // one send has one
+				w.flush(r)
+				run.begin(p)
+			}
+			p.Delivered() // until a send says otherwise
+			w.gather(r, p)
+		}
+		w.flush(r)
+	}
+}
+
+// gather adds p, or its segments if it is a superpacket, to the run.
+func (w *runWriter) gather(r *Ring, p *Packet) {
+	u := &r.io.send
+	if p.segSize == 0 {
+		if p.partial {
+			w.pcsum.used(1)
+		}
+		w.one(r, p)
+		return
+	}
+	if p.recv&RecvGSO != 0 {
+		w.flush(r) // keep the order: what came before goes first
+		if w.wire.whole(r, p) {
+			return
+		}
+	}
+	in, err := encap.ParseInner(p.Bytes())
+	if err != nil {
+		p.Drop(DropMalformed)
+		return
+	}
+	super, err := encap.ParseSuper(p.Bytes(), in, p.segSize)
+	if err != nil {
+		p.Drop(DropMalformed)
+		return
+	}
+	if u.fill > 0 {
+		w.flush(r)
+	}
+	partial := w.leavesPartial(p.recv)
+	if partial {
+		w.pcsum.used(super.Segments)
+	}
+	for k := range super.Segments {
+		w.room(r, super.SegmentLen(k), 2)
+		at := u.n * encap.MaxSegmentHeader
+		head := super.AppendHeader(u.heads[at:at:at+encap.MaxSegmentHeader], p.Bytes(), k, partial)
+		from, to := super.Payload(k)
+		u.add(p, head, p.Bytes()[from:to])
+	}
+}
+
+// one adds a packet to the run: into the datagram that is open, or as one of its own.
+func (w *runWriter) one(r *Ring, p *Packet) {
+	u, b := &r.io.send, p.Bytes()
+	packs := p.recv&RecvPack != 0 && w.pack.on()
+	if packs && u.n == 1 && u.fill == 0 && len(b) != u.size && u.size <= p.limit {
+		u.fill = p.limit // what began as a run of one size is one of mixed sizes
+	}
+	switch {
+	case packs && u.joins(len(b)):
+		u.join(p, b)
+		return
+	case packs && u.n < w.segs() && u.pads(len(b)):
+		u.pad()
+	case u.fill > 0:
+		w.flush(r)
+	default:
+		w.room(r, len(b), 1)
+	}
+	u.add(p, b, nil)
+	if packs && u.n == 1 && 2*len(b) <= p.limit && full(p.limit/len(b)*len(b), p.limit) {
+		u.fill = p.limit // more of this size leave as little padding; else they go as a plain run
+	}
+}
+
+// segs is how many datagrams a send may have.
+func (w *runWriter) segs() int {
+	if w.gso.on() {
+		return w.maxSegs
+	}
+	return 1
+}
+
+// room sends the run if a datagram of size bytes in so many pieces does not fit behind it.
+func (w *runWriter) room(r *Ring, size, pieces int) {
+	u := &r.io.send
+	if u.n > 0 && (u.ended || size > u.size || u.n >= w.segs() || u.bytes+size > maxDatagram || u.used+pieces > len(u.iov)) {
+		w.flush(r)
+	}
+}
+
+// flush sends the run and empties it.
+func (w *runWriter) flush(r *Ring) {
+	u := &r.io.send
+	if u.n == 0 {
+		return
+	}
+	if u.size = u.parts[0].bytes; u.fill > 0 && u.n > 1 {
+		u.size = u.fill
+	}
+	if u.packets > u.n {
+		w.pack.used(u.packets)
+	}
+	errno := w.wire.transmit(r, 1, u.used, u.n, u.size)
+	switch {
+	case errno == 0 && u.n > 1:
+		w.gso.used(u.n)
+	case (errno == unix.EIO || errno == unix.EINVAL || errno == unix.EMSGSIZE) && u.n > 1:
+		w.replay(r, errno)
+	case errno != 0:
+		for k := range u.packets {
+			u.owner[k].verdictOf(errno)
+		}
+	}
+	u.clear()
+}
+
+// replay sends the run's datagrams one by one, since cause refused them together.
+// The offload is lost if a datagram of the full size passes alone. If none does, it
+// was not to blame: older kernels say EINVAL of what exceeds the link's MTU.
+func (w *runWriter) replay(r *Ring, cause unix.Errno) {
+	u := &r.io.send
+	passed := false
+	at, owner := 1, 0
+	for _, d := range u.parts[:u.n] {
+		errno := unix.Errno(unix.EMSGSIZE)
+		if cause != unix.EMSGSIZE || d.bytes < u.size { // a shorter last one may fit
+			errno = w.wire.transmit(r, at, at+d.iovecs, 1, d.bytes)
+		}
+		switch {
+		case errno != 0:
+			for k := range d.packets {
+				u.owner[owner+k].verdictOf(errno)
+			}
+			if errno == unix.EMSGSIZE {
+				cause = errno
+			}
+		case d.bytes == u.size:
+			passed = true
+		}
+		at += d.iovecs
+		owner += d.packets
+	}
+	if passed {
+		w.gso.lose(w.log, w.name, cause)
+	}
+}
