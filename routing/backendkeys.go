@@ -102,6 +102,22 @@ func (k *backendKeys) word(key string, want ...string) string {
 	return want[0]
 }
 
+// dataPlane reads the keys about how weft's own data plane moves packets.
+func (k *backendKeys) dataPlane() (path tunnel.Path, auto bool, off tunnel.OffloadSet) {
+	path, auto, err := resolvePath(k.text("Path"))
+	if err != nil {
+		k.fault("Path", err.Error())
+	}
+	var names []string
+	const want = `a list of offloads as ["tun-tso"]`
+	if k.value("DisableOffloads", want, &names) {
+		if off, err = tunnel.ParseOffloads(names); err != nil {
+			k.fault("DisableOffloads", want+": "+err.Error())
+		}
+	}
+	return path, auto, off
+}
+
 // sources reads the keys about senders, which every type has.
 func (k *backendKeys) sources() (check tunnel.SourceCheck, allowed []netip.Prefix) {
 	const want = `"strict", "outer" or "off"`

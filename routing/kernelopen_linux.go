@@ -38,6 +38,15 @@ func openVXLAN(_ context.Context, c BackendConfig) (Backend, error) {
 		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", typeVXLAN)
 	}
 	w := vxlan{o: o, enabled4: c.Network.EnableIPv4, enabled6: c.Network.EnableIPv6}
+	switch user, why, err := c.Kernel.inUserSpace(o); {
+	case err != nil:
+		return nil, fmt.Errorf("%s backend: %w", typeVXLAN, err)
+	case user:
+		if why != "" {
+			c.Logger.Warn("vxlan is carried in user space", "cause", why)
+		}
+		return openUserVTEP(c, w, why)
+	}
 	for _, six := range []bool{false, true} {
 		mac := vtepMAC(c.Node, six, o.VNI, o.MACPrefix)
 		switch have, err := c.Kernel.vtep(vtepName(six, o.VNI)); {

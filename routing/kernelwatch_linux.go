@@ -114,6 +114,20 @@ func (l *watchlist) concernsRoute(b []byte, ours func(int) bool) bool {
 	if head.Flags&unix.RTM_F_CLONED != 0 || head.Table == unix.RT_TABLE_LOCAL {
 		return false
 	}
+	if leads(head, attrs, l.hosts) {
+		return true
+	}
+	if head.Table != unix.RT_TABLE_MAIN {
+		return false
+	}
+	dst := fromIP(attribute(attrs, unix.RTA_DST))
+	out := attribute(attrs, unix.RTA_OIF)
+	return len(out) == 4 && ours(int(int32(nl.NativeEndian().Uint32(out)))) ||
+		slices.ContainsFunc(l.networks, func(n netip.Prefix) bool { return n.Contains(dst) })
+}
+
+// leads reports whether a route is one to any of those addresses.
+func leads(head *nl.RtMsg, attrs []byte, hosts []netip.Addr) bool {
 	dst := fromIP(attribute(attrs, unix.RTA_DST))
 	if !dst.IsValid() { // the default route has no such attribute
 		dst = netip.IPv4Unspecified()
@@ -121,14 +135,5 @@ func (l *watchlist) concernsRoute(b []byte, ours func(int) bool) bool {
 			dst = netip.IPv6Unspecified()
 		}
 	}
-	to := netip.PrefixFrom(dst, int(head.Dst_len))
-	if slices.ContainsFunc(l.hosts, to.Contains) {
-		return true
-	}
-	if head.Table != unix.RT_TABLE_MAIN {
-		return false
-	}
-	out := attribute(attrs, unix.RTA_OIF)
-	return len(out) == 4 && ours(int(int32(nl.NativeEndian().Uint32(out)))) ||
-		slices.ContainsFunc(l.networks, func(n netip.Prefix) bool { return n.Contains(dst) })
+	return slices.ContainsFunc(hosts, netip.PrefixFrom(dst, int(head.Dst_len)).Contains)
 }

@@ -79,8 +79,14 @@ func Port(c lease.NetworkConfig) uint16 {
 	return 0
 }
 
-// NeedsTUN reports whether the backend of c moves packets itself.
-func NeedsTUN(c lease.NetworkConfig) bool { return c.BackendType == typeUDP }
+// NeedsTUN reports whether the backend of c moves packets itself, whatever the kernel can do.
+func NeedsTUN(c lease.NetworkConfig) bool {
+	if c.BackendType == typeVXLAN {
+		o, err := parseVXLAN(c)
+		return err == nil && o.Userspace == "always"
+	}
+	return c.BackendType == typeUDP
+}
 
 // NewBackend makes the backend that c.Network names. It starts nothing that runs on; the
 // caller runs Run or calls Close. ctx bounds what has to be done before there is a lease. The error joins a *lease.ConfigError for each fault in the

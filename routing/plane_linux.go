@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/encap"
 	"weft/tunnel"
 )
 
@@ -18,6 +19,7 @@ type plane struct {
 	k       *Kernel
 	engine  *tunnel.Engine
 	path    tunnel.Path
+	format  encap.Format
 	auto    bool // a lesser path will do
 	off     tunnel.OffloadSet
 	log     *slog.Logger
@@ -27,7 +29,7 @@ type plane struct {
 
 // newPlane makes a data plane without ports. lost is called, and must not block,
 // when a port dies by itself.
-func newPlane(k *Kernel, o UDPOptions, log *slog.Logger, lost func(tunnel.PortID)) (*plane, error) {
+func newPlane(k *Kernel, format encap.Format, o UDPOptions, log *slog.Logger, lost func(tunnel.PortID)) (*plane, error) {
 	e, err := tunnel.New(tunnel.Config{
 		Format: format, Port: o.Port, Logger: log,
 		PortLost: func(id tunnel.PortID, _ error) { lost(id) },
@@ -35,7 +37,7 @@ func newPlane(k *Kernel, o UDPOptions, log *slog.Logger, lost func(tunnel.PortID
 	if err != nil {
 		return nil, fmt.Errorf("data plane: %w", err)
 	}
-	return &plane{k: k, engine: e, path: o.Path, auto: o.Auto, off: o.Off, log: log}, nil
+	return &plane{k: k, engine: e, format: format, path: o.Path, auto: o.Auto, off: o.Off, log: log}, nil
 }
 
 // openTUN opens or re-attaches the persistent TUN, in place of the one before. The
@@ -115,7 +117,7 @@ func (p *plane) reap(id tunnel.PortID) bool {
 // publish swaps in the table of s. The error joins the peers that were unsound;
 // the others are in use.
 func (p *plane) publish(s tunnel.Spec) error {
-	t, err := tunnel.NewTable(format, s)
+	t, err := tunnel.NewTable(p.format, s)
 	p.engine.Swap(t)
 	return err
 }

@@ -102,7 +102,7 @@ func (p *plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 	}
 	var sock tunnel.Underlay
 	err := p.k.do(func() (err error) {
-		sock, err = p.newSocket(path, tunnel.UDPOptions{Local: local, Off: p.off, Logger: p.log})
+		sock, err = p.newSocket(path, tunnel.UDPOptions{Local: local, Format: p.format, Off: p.off, Logger: p.log})
 		return err
 	})
 	if err != nil {
@@ -126,7 +126,7 @@ func (p *plane) openRaw(s *socketPort, local netip.AddrPort, link string) error 
 	var port *tunnel.Raw
 	err = p.k.do(func() (err error) {
 		port, err = tunnel.OpenRaw(tunnel.RawOptions{
-			UDPOptions: tunnel.UDPOptions{Local: local, Off: p.off, Logger: p.log}, Link: e.index, TAP: tapTemplate,
+			UDPOptions: tunnel.UDPOptions{Local: local, Format: p.format, Off: p.off, Logger: p.log}, Link: e.index, TAP: tapTemplate,
 		})
 		return err
 	})

@@ -13,7 +13,7 @@ import (
 
 // ErrNoVXLAN says that this kernel makes no vxlan devices: it was built without, or the module
 // vxlan is not installed. It is the kernel's own answer to a request for one.
-var ErrNoVXLAN = errors.New("this kernel has no vxlan (install the module vxlan, as in linux-modules-extra, or use the udp backend)")
+var ErrNoVXLAN = errors.New("this kernel has no vxlan (the module vxlan, as in linux-modules-extra, would bring it)")
 
 // errNotVXLAN is for a link that has the name of our device and is another kind.
 var errNotVXLAN = errors.New("it is no vxlan device")
@@ -93,7 +93,10 @@ func (k *Kernel) ProbeVXLAN() error {
 	const name, probeVNI, probePort = "weft-probe", 1<<24 - 1, 1 // never up: the port is not opened
 	a := netlink.NewLinkAttrs()
 	a.Name = name
-	l := &netlink.Vxlan{LinkAttrs: a, VxlanId: probeVNI, Port: probePort}
+	var l netlink.Link = &netlink.Vxlan{LinkAttrs: a, VxlanId: probeVNI, Port: probePort}
+	if k.vxlanKind != "" {
+		l = &netlink.GenericLink{LinkAttrs: a, LinkType: k.vxlanKind}
+	}
 	if err := k.addLink(l); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("probe for vxlan: %w", err)
 	}

@@ -29,8 +29,13 @@ type VXLANOptions struct {
 	DirectRouting bool
 	// MACPrefix are the first two bytes of our MACs; nil for any.
 	MACPrefix *[2]byte
-	// Userspace is "auto", "always" or "never".
+	// Userspace says who carries the packets: "auto" is the kernel if it can, "always" and "never" are
+	// the data plane.
 	Userspace string
+	// Path, AutoPath and Off are the data plane's, as in UDPOptions.
+	Path     tunnel.Path
+	AutoPath bool
+	Off      tunnel.OffloadSet
 	// SourceCheck is how far senders are verified, default strict; AllowedSources are inner
 	// sources that any peer may use besides its own, masked.
 	SourceCheck    tunnel.SourceCheck
@@ -70,9 +75,7 @@ func parseVXLAN(c lease.NetworkConfig) (VXLANOptions, error) {
 		}
 		o.MACPrefix = &p
 	}
-	if o.Userspace == "always" {
-		k.fault("Userspace", `"auto" or "never": the data plane for it is not in this build`)
-	}
+	o.Path, o.AutoPath, o.Off = k.dataPlane()
 	o.SourceCheck, o.AllowedSources = k.sources()
 	if err := k.err(); err != nil {
 		return VXLANOptions{}, err

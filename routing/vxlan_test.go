@@ -10,28 +10,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weft/lease"
+	"weft/tunnel"
 )
 
 func TestVXLANKeys(t *testing.T) {
+	gro, err := tunnel.ParseOffloads([]string{"udp-gro"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	parse := func(backend string, six bool) (VXLANOptions, error) {
 		return parseVXLAN(lease.NetworkConfig{EnableIPv4: true, EnableIPv6: six, Backend: json.RawMessage(backend)})
 	}
 	o, err := parse(`{"Type":"vxlan"}`, false)
-	if want := (VXLANOptions{VNI: 1, Port: 8472, Userspace: "auto"}); err != nil || !cmp.Equal(o, want) {
+	if want := (VXLANOptions{VNI: 1, Port: 8472, Userspace: "auto", Path: tunnel.PathRaw, AutoPath: true}); err != nil || !cmp.Equal(o, want) {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
-	o, err = parse(`{"type":"VXLAN","vni":4096,"PORT":4789,"MTU":1400,"GBP":true,"Learning":true,"DirectRouting":true,"MacPrefix":"0E-2A","Userspace":"Never","AllowedSources":["192.0.2.1/24"]}`, false)
+	o, err = parse(`{"type":"VXLAN","vni":4096,"PORT":4789,"MTU":1400,"GBP":true,"Learning":true,"DirectRouting":true,"MacPrefix":"0E-2A","Userspace":"Never","Path":"Portable","DisableOffloads":["udp-gro"],"AllowedSources":["192.0.2.1/24"]}`, false)
 	want := VXLANOptions{VNI: 4096, Port: 4789, MTU: 1400, GBP: true, Learning: true, DirectRouting: true, MACPrefix: &[2]byte{0x0e, 0x2a},
-		Userspace: "never", AllowedSources: []netip.Prefix{pfx("192.0.2.0/24")}}
+		Userspace: "never", Path: tunnel.PathPortable, Off: gro, AllowedSources: []netip.Prefix{pfx("192.0.2.0/24")}}
 	if err != nil || !cmp.Equal(o, want, compareState) {
 		t.Errorf("all keys: %+v, %v", o, err)
 	}
 	for backend, keys := range map[string]string{
-		`{"VNI":"x","Port":65536,"MTU":100,"GBP":1,"Learning":"y","DirectRouting":null,"MacPrefix":"01-00","Userspace":"sometimes","SourceCheck":"z","AllowedSources":"q"}`: "VNI Port MTU GBP Learning Userspace MacPrefix SourceCheck AllowedSources",
-		`{"VNI":10000}`:          "VNI", // no room in flannel-v6.10000
-		`{"MTU":1349}`:           "MTU", // 1280 and 70
-		`{"Userspace":"always"}`: "Userspace",
-		`[]`:                     "",
+		`{"VNI":"x","Port":65536,"MTU":100,"GBP":1,"Learning":"y","DirectRouting":null,"MacPrefix":"01-00","Userspace":"sometimes","Path":"x","DisableOffloads":["y"],"SourceCheck":"z","AllowedSources":"q"}`: "VNI Port MTU GBP Learning Userspace MacPrefix Path DisableOffloads SourceCheck AllowedSources",
+		`{"VNI":10000}`: "VNI", // no room in flannel-v6.10000
+		`{"MTU":1349}`:  "MTU", // 1280 and 70
+		`[]`:            "",
 	} {
 		_, err := parse(backend, true)
 		var got []string

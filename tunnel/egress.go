@@ -102,15 +102,18 @@ func (w *worker) sendTo(peer *Peer, p *Packet, in *encap.Inner, size int) (DropR
 	return 0, true
 }
 
-// address gives a packet its outer destination. In format ip that is all of the
-// encapsulation. RFC 6040 section 4.3: the inner ECN field is copied out only
+// address gives a packet its outer destination, and what the format puts before it: in
+// format ip nothing. RFC 6040 section 4.3: the inner ECN field is copied out only
 // where the far end is known to bring it back in; to others it is Not-ECT.
 func (w *worker) address(p *Packet, peer *Peer, in *encap.Inner) {
 	p.peer = peer
 	p.Outer = netip.AddrPortFrom(peer.spec.Addr, w.engine.cfg.Port)
 	p.OuterECN = encap.NotECT
-	if peer.spec.Weft {
+	if peer.ecn {
 		p.OuterECN = in.ECN()
+	}
+	if peer.headLen > 0 {
+		p.putHead(peer, in.Version)
 	}
 }
 

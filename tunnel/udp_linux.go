@@ -27,6 +27,9 @@ type UDPOptions struct {
 	Local netip.AddrPort
 	// Device, if not empty, binds the socket to that link as well.
 	Device string
+	// Format is the wire format, for what is read before the engine sees it; the zero Format is
+	// that of ip. Only ListenOffload looks at it.
+	Format encap.Format
 	// Off switches offloads off, and Logger is told when one is lost; only
 	// ListenOffload looks at them. A nil Logger discards.
 	Off    OffloadSet
@@ -190,7 +193,7 @@ func (s *UDPSocket) WriteBatch(r *Ring, ps []*Packet) {
 }
 
 func (s *UDPSocket) send(r *Ring, p *Packet) unix.Errno {
-	r.io.payload(p.Bytes())
+	r.io.payload(p.Datagram())
 	r.io.n = 0
 	r.io.putECN(p)
 	return s.sendTo(r, p.Outer)

@@ -13,7 +13,6 @@ import (
 	"weft/lease"
 	"weft/lease/subnetenv"
 	"weft/routing"
-	"weft/tunnel"
 )
 
 // underlayOptions are the flags, for the families that the network needs: each
@@ -66,7 +65,7 @@ func (g *generation) recv() []string {
 	if g.plane == nil {
 		return nil
 	}
-	return tunnel.Supported.Names()
+	return g.plane.Recv().Names()
 }
 
 // moved follows a change of the underlay's addresses or MTU. The backend calls it

@@ -172,7 +172,10 @@ func (d *Daemon) Peers() control.Peers {
 			}
 		}
 		if found := ways[r.Subnets]; len(found) > 0 {
-			p.Path, p.MTU, p.Ways = status.Path, status.MTU, reached(found)
+			p.Path, p.Ways = status.Path, reached(found)
+			if p.MTU == 0 {
+				p.MTU = status.MTU
+			}
 		}
 		out.Peers = append(out.Peers, p)
 	}
@@ -208,11 +211,33 @@ func reached(rs []routing.Reached) []control.Way {
 	return out
 }
 
-// fill adds what the data plane knows.
+// fill adds what the data plane knows, for each of the peer's outer addresses that it sends to.
 func fill(p *control.Peer, s tunnel.PeerStats) {
-	p.Address, p.MTU, p.PathMTU = s.Addr, s.MTU, s.PathMTU
-	p.TxPackets, p.TxBytes, p.RxPackets, p.RxBytes = s.TxPackets, s.TxBytes, s.RxPackets, s.RxBytes
-	p.LastSeen, p.Drops = s.LastRx, drops(s.Drops)
+	if p.MTU == 0 { // the first
+		p.Address, p.MTU = s.Addr, s.MTU
+	}
+	p.MTU = min(p.MTU, s.MTU)
+	if s.PathMTU > 0 && (p.PathMTU == 0 || s.PathMTU < p.PathMTU) {
+		p.PathMTU = s.PathMTU
+	}
+	p.TxPackets, p.TxBytes = p.TxPackets+s.TxPackets, p.TxBytes+s.TxBytes
+	p.RxPackets, p.RxBytes = p.RxPackets+s.RxPackets, p.RxBytes+s.RxBytes
+	if s.LastRx.After(p.LastSeen) {
+		p.LastSeen = s.LastRx
+	}
+	p.Drops = addDrops(p.Drops, drops(s.Drops))
+}
+
+// addDrops adds up what has the same reason.
+func addDrops(a, b []control.Drop) []control.Drop {
+	for _, d := range b {
+		if i := slices.IndexFunc(a, func(e control.Drop) bool { return e.Reason == d.Reason }); i >= 0 {
+			a[i].Packets += d.Packets
+		} else {
+			a = append(a, d)
+		}
+	}
+	return a
 }
 
 // Leases implements control.Node: what the last set says, so that it can be asked

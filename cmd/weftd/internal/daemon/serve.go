@@ -43,6 +43,7 @@ type generation struct {
 type dataPlane interface {
 	Engine() *tunnel.Engine
 	DeviceDrops() (uint64, error)
+	Recv() tunnel.Recv
 }
 
 // serve forwards packets, keeps the lease and applies what the store says, until
