@@ -15,6 +15,8 @@ const (
 	typeHostGW    = "host-gw"
 	typeAlloc     = "alloc"
 	typeExtension = "extension"
+	// typeAuto is vxlan with plain routes where those do.
+	typeAuto = "auto"
 )
 
 // trait is what distinguishes one such backend from another.

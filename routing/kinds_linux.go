@@ -46,6 +46,7 @@ func kinds() []kind {
 	return []kind{
 		{typeUDP, func(c lease.NetworkConfig) error { _, err := ParseUDPConfig(c); return err }, openUDP},
 		{typeVXLAN, func(c lease.NetworkConfig) error { _, err := parseVXLAN(c); return err }, openVXLAN},
+		{typeAuto, func(c lease.NetworkConfig) error { _, err := parseVXLAN(c); return err }, openVXLAN},
 		{typeHostGW, func(c lease.NetworkConfig) error { _, err := parseHostGW(c); return err }, openHostGW},
 		{typeAlloc, func(c lease.NetworkConfig) error { _, err := parseAlloc(c); return err }, openAlloc},
 		{typeExtension, func(c lease.NetworkConfig) error { _, err := parseExtension(c); return err }, openExtension},
@@ -71,7 +72,7 @@ func Port(c lease.NetworkConfig) uint16 {
 		if o, err := ParseUDPConfig(c); err == nil {
 			return o.Port
 		}
-	case typeVXLAN:
+	case typeVXLAN, typeAuto:
 		if o, err := parseVXLAN(c); err == nil {
 			return o.Port
 		}
@@ -81,7 +82,7 @@ func Port(c lease.NetworkConfig) uint16 {
 
 // NeedsTUN reports whether the backend of c moves packets itself, whatever the kernel can do.
 func NeedsTUN(c lease.NetworkConfig) bool {
-	if c.BackendType == typeVXLAN {
+	if c.BackendType == typeVXLAN || c.BackendType == typeAuto {
 		o, err := parseVXLAN(c)
 		return err == nil && o.Userspace == "always"
 	}

@@ -14,7 +14,7 @@ func OverlayGuard(c lease.NetworkConfig, kernel bool) hostrules.Guard {
 		if o, err := ParseUDPConfig(c); err == nil {
 			return hostrules.Guard{Port: o.Port}
 		}
-	case "vxlan", "auto":
+	case typeVXLAN, typeAuto:
 		if o, err := parseVXLAN(c); err == nil {
 			return hostrules.Guard{Port: o.Port, Peers: kernel && o.SourceCheck != tunnel.CheckOff}
 		}

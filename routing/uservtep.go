@@ -91,22 +91,6 @@ func (v userVTEP) peerSpec(r lease.Record, f family) (tunnel.PeerSpec, Reached) 
 	return p, report
 }
 
-// choose decides between a plain route and the tunnel, for a subnet that has both. Frames of the
-// peer's are taken either way.
-func (v userVTEP) choose(report Reached, f family, s situation) Reached {
-	report.How = HowTunnel
-	if v.o.DirectRouting {
-		h, known := s.hops[f.public]
-		if report.Reason = "the way is not known yet"; known {
-			report.Reason = h.indirect(f.public, s.under.Link)
-		}
-		if report.Reason == "" {
-			report.How = HowRoute
-		}
-	}
-	return report
-}
-
 // leaveOut enters in the reports why subnets have become no peer's.
 func (c *carriedPeers) leaveOut(why []Skipped) {
 	kept := map[netip.Addr]bool{}

@@ -302,7 +302,7 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 	ip(t, "route add 198.51.100.0/24 via 192.0.2.254")
 	far := vxlanPeer(3)
 	far.PublicIP = addr("198.51.100.3")
-	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","Userspace":"always","Path":"portable","DirectRouting":true}}`))
+	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Userspace":"always","Path":"portable"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,10 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 	}
 	eventually(t, "at first", routes(all, "10.5.2.0/24 via 192.0.2.2 dev eth0"))
 	reached := u.Status().Reached
-	if len(reached) != 2 || reached[0].How != HowRoute || reached[1].How != HowTunnel || !strings.Contains(reached[1].Reason, "router 192.0.2.254") {
+	if u.Type() != "auto" || u.RecordType() != "vxlan" {
+		t.Errorf("type %q, in the record %q", u.Type(), u.RecordType())
+	}
+	if len(reached) != 2 || reached[0].How != HowRoute || !strings.Contains(reached[0].Reason, "is on eth0 itself") || reached[1].How != HowTunnel || !strings.Contains(reached[1].Reason, "router 192.0.2.254") {
 		t.Errorf("%+v", reached)
 	}
 	ip(t, "route add 198.51.100.3/32 dev eth0")
@@ -359,8 +362,8 @@ func TestNoVXLAN(t *testing.T) {
 	if err := k.ProbeVXLAN(); !errors.Is(err, ErrNoVXLAN) {
 		t.Errorf("probe for what there is not: %v", err)
 	}
-	for how, want := range map[string]bool{"auto": true, "never": false} {
-		network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","Userspace":"` + how + `"}}`))
+	for keys, want := range map[string]bool{`"vxlan"`: true, `"auto"`: true, `"vxlan","Userspace":"never"`: false} {
+		network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":` + keys + `}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -374,7 +377,7 @@ func TestNoVXLAN(t *testing.T) {
 		}
 		u, user := b.(*UDP)
 		if user != want {
-			t.Errorf("%s: %T", how, b)
+			t.Errorf("%s: %T", keys, b)
 		}
 		if user {
 			own := vxlanPeer(1)

@@ -25,6 +25,8 @@ type VXLANOptions struct {
 	// GBP is the group policy extension, Learning that the kernel learns senders. Both are
 	// attributes of the device.
 	GBP, Learning bool
+	// Auto says that the type is auto: the records and the wire are vxlan's, and DirectRouting is on.
+	Auto bool
 	// DirectRouting has peers on the underlay's own link reached by plain routes.
 	DirectRouting bool
 	// MACPrefix are the first two bytes of our MACs; nil for any.
@@ -77,6 +79,10 @@ func parseVXLAN(c lease.NetworkConfig) (VXLANOptions, error) {
 	}
 	o.Path, o.AutoPath, o.Off = k.dataPlane()
 	o.SourceCheck, o.AllowedSources = k.sources()
+	// With type auto the nodes see for themselves what each can do, all in one network.
+	if o.Auto = c.BackendType == typeAuto; o.Auto {
+		o.DirectRouting = true
+	}
 	if err := k.err(); err != nil {
 		return VXLANOptions{}, err
 	}

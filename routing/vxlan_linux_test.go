@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"weft/lease"
 )
 
@@ -457,24 +455,6 @@ func TestVXLANDirectRouting(t *testing.T) {
 	})
 	if r := b.Status().Reached; len(r) != 2 || r[1].How != HowRoute || r[1].Reason != "" {
 		t.Errorf("reached %+v", r)
-	}
-}
-
-// The kernel's own answer to an unknown type of link is told apart.
-func TestNoVXLANIsTyped(t *testing.T) {
-	k := inNamespace(t)
-	a := netlink.NewLinkAttrs()
-	a.Name = "x0"
-	if err := k.addLink(&netlink.GenericLink{LinkAttrs: a, LinkType: "no-such-type"}); !errors.Is(err, ErrNoVXLAN) {
-		t.Errorf("got %v", err)
-	}
-	for range 2 {
-		if err := k.ProbeVXLAN(); err != nil {
-			t.Errorf("this kernel has vxlan: %v", err)
-		}
-	}
-	if _, err := k.device("weft-probe"); !errors.Is(err, errNoLink) {
-		t.Errorf("the probe's device stays: %v", err)
 	}
 }
 

@@ -18,7 +18,11 @@ type vxlan struct {
 }
 
 func (v vxlan) trait() trait {
-	return trait{name: typeVXLAN, record: typeVXLAN, path: pathKernel, looks: v.o.DirectRouting}
+	name := typeVXLAN
+	if v.o.Auto {
+		name = typeAuto
+	}
+	return trait{name: name, record: typeVXLAN, path: pathKernel, looks: v.o.DirectRouting}
 }
 
 func (v vxlan) publish() (data, v6data json.RawMessage) {
@@ -115,24 +119,37 @@ func (v vxlan) peer(o *overlay, r lease.Record, f family, s situation, devices m
 	}
 	owners[mac] = report.Peer
 	most := routeMTU(r, f.six, s.mtu)
-	if v.o.DirectRouting {
-		h, known := s.hops[f.public]
-		if report.Reason = "the way is not known yet"; known {
-			report.Reason = h.indirect(f.public, s.under.Link)
-		}
-		if report.Reason == "" {
-			report.How = HowRoute
-			o.Routes = append(o.Routes, peerRoute(f.subnet, f.public, s.under.Link, most))
-			return report
-		}
+	if report = v.choose(report, f, s); report.How == HowRoute {
+		o.Routes = append(o.Routes, peerRoute(f.subnet, f.public, s.under.Link, most))
+		return report
 	}
-	report.How = HowTunnel
 	name, base := vtepName(f.six, v.o.VNI), f.subnet.Masked().Addr()
 	route := peerRoute(f.subnet, base, name, most)
 	route.OnLink = true
 	o.Neighs = append(o.Neighs, Neigh{Link: name, Addr: base, MAC: mac, Permanent: true})
 	o.FDBs = append(o.FDBs, FDB{Link: name, MAC: mac, Dst: f.public, Permanent: true})
 	o.Routes = append(o.Routes, route)
+	return report
+}
+
+// choose decides between a plain route and the tunnel, for a subnet that has both. The reason says
+// why not the better one, with type auto also why that.
+func (v vxlan) choose(report Reached, f family, s situation) Reached {
+	report.How = HowTunnel
+	if !v.o.DirectRouting {
+		return report
+	}
+	h, known := s.hops[f.public]
+	if report.Reason = "the way is not known yet"; known {
+		report.Reason = h.indirect(f.public, s.under.Link)
+	}
+	if report.Reason != "" {
+		return report
+	}
+	report.How = HowRoute
+	if v.o.Auto {
+		report.Reason = fmt.Sprintf("%v is on %s itself, so that it needs no tunnel", f.public, s.under.Link)
+	}
 	return report
 }
 

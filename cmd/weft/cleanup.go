@@ -31,8 +31,8 @@ func cleanupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove what weftd leaves on this host: devices, routes and traffic rules",
-		Long: "Remove what weftd leaves on this host, so that it is as if weftd had never run: devices whose alias is weft,\n" +
-			"routes of protocol 119, tables flannel-ipv4 and flannel-ipv6 of nftables, and the chains FLANNEL-* and WEFT-*\n" +
+		Long: "Remove what weftd leaves on this host, so that it is as if weftd had never run: devices whose alias is weft and weft-tx*,\n" +
+			"routes of protocol 119, tables flannel-ipv4, flannel-ipv6 and weft-raw-* of nftables, and the chains FLANNEL-* and WEFT-*\n" +
 			"of iptables in both flavours. Pods lose the overlay. A line is printed for each object; where there is\n" +
 			"nothing left, nothing happens. Objects without weft's mark stay, also flannel's, unless --flannel is given.",
 		Args: cobra.NoArgs,

@@ -21,7 +21,7 @@ import (
 // it last. It tries everything.
 func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 	c := cleaned{DryRun: f.dryRun, Removed: []string{}}
-	faults := []error{f.cleanRoutes(&c), f.cleanLinks(&c)}
+	faults := []error{f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c)}
 	rules, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Flannel: f.flannel})
 	c.Removed = append(c.Removed, rules...)
 	faults = append(faults, err)
@@ -99,11 +99,21 @@ func (f *cleanupFlags) cleanLinks(c *cleaned) error {
 	for _, l := range links {
 		what := fmt.Sprintf("link %s (%s)", l.Attrs().Name, l.Type())
 		switch {
-		case l.Attrs().Alias == routing.Alias, f.flannel && flannelShaped(l):
+		case l.Attrs().Alias == routing.Alias, l.Type() == "tuntap" && routing.IsTAPName(l.Attrs().Name), f.flannel && flannelShaped(l):
 			faults = append(faults, f.do(c, what, func() error { return netlink.LinkDel(l) }, unix.ENODEV))
 		case flannelShaped(l):
 			c.Left = append(c.Left, what)
 		}
+	}
+	return errors.Join(faults...)
+}
+
+// cleanIngress takes the tables that keep the frames of path raw from the IP stack.
+func (f *cleanupFlags) cleanIngress(c *cleaned) error {
+	names, err := routing.IngressTables()
+	faults := []error{err}
+	for _, name := range names {
+		faults = append(faults, f.do(c, "nftables table netdev "+name, func() error { return routing.RemoveIngressTable(name) }, unix.ENOENT))
 	}
 	return errors.Join(faults...)
 }
