@@ -135,8 +135,18 @@ func (i *ingress) check() error {
 	return nil
 }
 
-// close has the kernel remove the table.
-func (i *ingress) close() error { return i.conn.CloseLasting() }
+// close removes the table. The kernel would do so with the socket, but a child between fork(2) and
+// execve(2) keeps that open for a moment, in which no other can make a table of this name.
+func (i *ingress) close() error {
+	var err error
+	if i.chain != nil {
+		i.conn.DelTable(i.table)
+		if err = i.flush(); errors.Is(err, unix.ENOENT) {
+			err = nil // flushed by somebody
+		}
+	}
+	return errors.Join(wrap("remove nf_tables table "+i.table.Name, err), i.conn.CloseLasting())
+}
 
 // ingressRule is the counterpart of the packet socket's filter: it drops exactly what that
 // takes. A frame that is too short for one of the comparisons is passed on by both.

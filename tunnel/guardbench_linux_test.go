@@ -57,6 +57,82 @@ func BenchmarkGatherRun(b *testing.B) {
 	})
 }
 
+// BenchmarkPack is the same for packets that share datagrams. An iteration is a packet.
+func BenchmarkPack(b *testing.B) {
+	for name, sizes := range map[string][]int{"92": {92}, "mixed": {46, 228, 92, 528}} {
+		b.Run("path=raw/size="+name, func(b *testing.B) {
+			const n = 64
+			r := fillRing(b, n, 528, func(i int) []byte { return ipv4("10.1.1.5", "10.1.2.7", sizes[i%len(sizes)]) })
+			s := &OffloadSocket{runWriter: runWriter{maxSegs: maxRun}}
+			s.wire = s
+			s.gso.set(OffloadGSO, 0, true)
+			s.pack.set(OffloadPack, 0, true)
+			for i := range n {
+				p := &r.slots[i]
+				p.trim(sizes[i%len(sizes)])
+				p.recv, p.limit = RecvPack, 1472
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if i%n == 0 {
+					r.io.send.begin(&r.slots[0])
+				}
+				s.gather(r, &r.slots[i%n])
+			}
+		})
+	}
+}
+
+// BenchmarkTakeFrame is what path raw makes of a frame that it has read: a lone datagram whose
+// checksum nobody has looked at, or a batch. An iteration is a frame.
+func BenchmarkTakeFrame(b *testing.B) {
+	for _, tt := range []struct {
+		name     string
+		h        encap.VNetHdr
+		datagram int
+		n        int
+	}{
+		{"datagram/checksum=partial", encap.VNetHdr{Flags: encap.VNetNeedsCsum, CsumStart: 34, CsumOffset: 6}, 1472, 1},
+		{"datagram/checksum=verify", encap.VNetHdr{}, 1472, 1},
+		{"batch", encap.VNetHdr{Flags: encap.VNetDataValid, GSOType: encap.VNetGSOUDPL4, GSOSize: 1472}, 1472, 44},
+	} {
+		frame := frameOf(b, 0, encap.NotECT, make([]byte, tt.datagram*tt.n))
+		const front = encap.VNetHdrLen + encap.EthernetLen + encap.IPv4Len + encap.UDPLen
+		ring := NewRing()
+		r := &Raw{OffloadSocket: &OffloadSocket{UDPSocket: &UDPSocket{local: ours[0]}}}
+		in := ring.Slot().buf[Headroom-front:]
+		tt.h.Put(in)
+		in = in[:encap.VNetHdrLen+copy(in[encap.VNetHdrLen:], frame)]
+		b.Run("path=raw/what="+tt.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				ring.reset()
+				r.take(ring, ring.Slot(), in, front)
+			}
+			if ring.n != tt.n {
+				b.Fatalf("%d packets, want %d", ring.n, tt.n)
+			}
+		})
+	}
+}
+
+// BenchmarkWhole is what a superpacket costs path raw that leaves whole, with a write that is
+// none. An iteration is a superpacket.
+func BenchmarkWhole(b *testing.B) {
+	packet := tcp4(45 * 1400)
+	ring := fillRing(b, 1, len(packet), func(int) []byte { return packet })
+	p := &ring.slots[0]
+	p.segSize, p.segments, p.partial, p.csumStart, p.csumOffset, p.Outer = 1400, 45, true, 20, encap.ChecksumOffsetTCP, theirs[0]
+	r, _ := newWholeRaw(b, 0)
+	r.tap.fd = -1 // EBADF
+	b.Run("path=raw/segments=45/mss=1400", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			r.whole(ring, p)
+		}
+	})
+}
+
 // BenchmarkMerge is what it costs to find the run that a packet joins on its way into the
 // TUN, and its checksum's check, without the system call. An iteration is a packet.
 func BenchmarkMerge(b *testing.B) {

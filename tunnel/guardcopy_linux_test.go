@@ -1,7 +1,9 @@
 package tunnel
 
 import (
+	"bytes"
 	"encoding/binary"
+	"log/slog"
 	"net/netip"
 	"testing"
 	"unsafe"
@@ -87,6 +89,99 @@ func TestGuardGatherCopies(t *testing.T) {
 	if want := segments * 40; fresh > want {
 		t.Errorf("%d bytes are sent from elsewhere than the packet, want no more than the headers' %d", fresh, want)
 	}
+}
+
+// TestGuardPackCopies: of packets that share datagrams nothing is made anew, and what is put
+// between them is padding, which is nobody's.
+func TestGuardPackCopies(t *testing.T) {
+	r := NewRing()
+	s := &OffloadSocket{runWriter: runWriter{maxSegs: 64}}
+	s.wire = s
+	s.gso.set(OffloadGSO, 0, true)
+	s.pack.set(OffloadPack, 0, true)
+	const n = maxReads
+	sent := 0
+	for i := range n {
+		b := ipv4("10.1.1.5", "10.1.2.7", []int{46, 228, 92, 528}[i%4])
+		p := r.Slot()
+		copy(p.Space(), b)
+		r.Commit(len(b))
+		p.recv, p.limit = RecvPack, 1472
+		if i == 0 {
+			r.io.send.begin(p)
+		}
+		s.gather(r, p)
+		sent += len(b)
+	}
+	u, padding := &r.io.send, 0
+	for _, v := range u.iov[1:u.used] {
+		if !within(v, r.arena) {
+			padding += int(v.Len)
+		}
+	}
+	if u.packets != n || u.n > 12 || u.bytes != sent+padding || padding > sent/padShare {
+		t.Errorf("%d packets of %d bytes in %d datagrams, with %d bytes of padding", u.packets, sent, u.n, padding)
+	}
+}
+
+// TestGuardWholeCopies: a superpacket that leaves whole gets its headers in front of where it was
+// read, and is one write.
+func TestGuardWholeCopies(t *testing.T) {
+	for six := range 2 {
+		r, tap := newWholeRaw(t, six)
+		ring := NewRing()
+		b := tcp4(40 * 1400)
+		p := ring.Slot()
+		copy(p.Space(), b)
+		ring.Commit(len(b))
+		p.segSize, p.segments, p.partial, p.csumStart, p.csumOffset = 1400, 40, true, 20, encap.ChecksumOffsetTCP
+		p.Outer = theirs[six]
+		p.Delivered() // as a run is until a send says otherwise
+		if !r.whole(ring, p) || p.verdict != delivered {
+			t.Fatalf("IPv%d: not whole, or with verdict %d", 4+2*six, p.verdict)
+		}
+		got := make([]byte, 2*MaxPacket)
+		n, err := unix.Read(tap, got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		front := encap.VNetTunnelHdrLen + frameHead(six)
+		if n != front+len(b) || !bytes.Equal(got[front:n], b) {
+			t.Errorf("IPv%d: %d bytes were written, want %d", 4+2*six, n, front+len(b))
+		}
+		if !bytes.Equal(p.buf[Headroom-front:Headroom+len(b)], got[:n]) {
+			t.Errorf("IPv%d: they were written from elsewhere", 4+2*six)
+		}
+		if got := testing.AllocsPerRun(10, func() {
+			_ = r.whole(ring, p)
+			_, _ = unix.Read(tap, got)
+		}); got > 0 {
+			t.Errorf("IPv%d: %.0f allocations", 4+2*six, got)
+		}
+	}
+}
+
+// newWholeRaw is a port at ours with a next hop to theirs, and what is written to its TAP.
+func newWholeRaw(t testing.TB, six int) (r *Raw, tapEnd int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = unix.Close(fds[0]), unix.Close(fds[1]) })
+	for _, fd := range fds {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = &Raw{OffloadSocket: &OffloadSocket{UDPSocket: &UDPSocket{local: ours[six]}}, tap: &tap{fd: fds[0], name: "tap"}}
+	r.log = slog.New(slog.DiscardHandler)
+	r.tunnel.set(OffloadTunnel, 0, true)
+	r.UseTAP(true)
+	r.hops.Store(&hops{})
+	r.SetNextHops(map[netip.Addr]NextHop{theirs[six].Addr(): {Local: encap.MAC{2, 0, 0, 0, 0, 1}, Remote: encap.MAC{2, 0, 0, 0, 0, 2}}})
+	(*r.hops.Load())[theirs[six].Addr()].confirm.Store(1 << 62)
+	return r, fds[1]
 }
 
 // TestGuardMergeCopies: a superpacket is written from where its packets were read.

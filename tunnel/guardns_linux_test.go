@@ -6,9 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,7 +24,8 @@ import (
 // The tests in this file guard what the real loop costs over real ports, without a clock:
 // they count system calls as the kernel saw them. It counts a packet of a TUN for each
 // read(2) and write(2) of it, and a UDP datagram for each sendmsg(2) and recvmsg(2), with
-// UDP_SEGMENT and UDP_GRO as without.
+// UDP_SEGMENT and UDP_GRO as without. Of path raw it counts the packets of the link: one for each
+// frame that is written and that is read, superframes as well, since a veth hands them on whole.
 
 // calls are the system calls of one node that moved something.
 type calls struct {
@@ -36,7 +37,7 @@ func (c calls) sub(earlier calls) calls {
 }
 
 // calls reads the kernel's counters of node i, when they rest. No program but the engine
-// may use UDP over IPv4 in that namespace at the same time.
+// may use UDP over IPv4 in that namespace at the same time; on path raw one may.
 func (o *overlay) calls(t testing.TB, i int) calls {
 	t.Helper()
 	for last, end := o.callsNow(t, i), time.Now().Add(within); ; {
@@ -60,8 +61,15 @@ func (o *overlay) callsNow(t testing.TB, i int) (c calls) {
 		}
 		s := l.Attrs().Statistics
 		c.tunReads, c.tunWrites = s.TxPackets, s.RxPackets
-		c.receives, c.sends, err = udpCounters()
-		return err
+		if !o.paths[i].raw {
+			c.receives, c.sends, err = udpCounters()
+			return err
+		}
+		if l, err = netlink.LinkByName("eth0"); err != nil {
+			return err
+		}
+		c.receives, c.sends = l.Attrs().Statistics.RxPackets, l.Attrs().Statistics.TxPackets
+		return nil
 	})
 	// The kernel's own IPv6 chatter is read from the TUN as well, and dropped.
 	c.tunReads -= o.engines[i].Stats().Egress.Drops[tunnel.DropMulticast]
@@ -102,8 +110,14 @@ func resting(t testing.TB, p path) (o *overlay, run func()) {
 	t.Helper()
 	o = &overlay{hosts: [2]*host{newHost(t), newHost(t)}, paths: [2]path{p, p}}
 	wire(t, o.hosts[0], o.hosts[1], "192.0.2.1/24", "192.0.2.2/24", 1500)
+	if p.raw {
+		o.quietLink(t)
+	}
 	for i, h := range o.hosts {
 		s := guardSpec(i)
+		if p.raw {
+			s.Peers[0].Recv = tunnel.Supported
+		}
 		h.Do(t, func() error {
 			if err := o.attach(i, s, s.Self[0].String(), s.UnderlayMTU); err != nil {
 				return err
@@ -115,6 +129,7 @@ func resting(t testing.TB, p path) (o *overlay, run func()) {
 			return netlink.LinkSetTxQLen(l, 2000)
 		})
 	}
+	o.aim(t, "192.0.2.1", "192.0.2.2")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	running := 0
@@ -131,6 +146,32 @@ func resting(t testing.TB, p path) (o *overlay, run func()) {
 			running++
 			go func() { done <- e.Run(ctx) }()
 		}
+	}
+}
+
+// quietLink keeps from the wire what the kernel says by itself: that of IPv6, and ARP.
+func (o *overlay) quietLink(t testing.TB) {
+	t.Helper()
+	var macs [2]net.HardwareAddr
+	for i, h := range o.hosts {
+		h.Do(t, func() error {
+			l, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			macs[i] = l.Attrs().HardwareAddr
+			return os.WriteFile("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", []byte("1"), 0o644)
+		})
+	}
+	for i, h := range o.hosts {
+		h.Do(t, func() error {
+			l, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			return netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT,
+				IP: net.IPv4(192, 0, 2, byte(2-i)), HardwareAddr: macs[1-i]})
+		})
 	}
 }
 
@@ -180,26 +221,58 @@ func (c calls) atMost(t testing.TB, what string, bound calls) {
 }
 
 // TestGuardSuperpacket: 64 KB of TCP or UDP that the kernel hands over in one piece stay in
-// few pieces all the way: of 46 segments 45 fit one datagram's 65,507 bytes, so two sends.
+// few pieces all the way: of 46 segments 45 fit one datagram's 65,507 bytes, so two sends, and
+// whole it is one. The first way by a next hop is the kernel's, as a batch.
 func TestGuardSuperpacket(t *testing.T) {
-	o, run := resting(t, path{})
-	run()
-	for _, six := range []bool{false, true} {
-		for _, proto := range []uint8{encap.ProtoTCP, encap.ProtoUDP} {
-			name := fmt.Sprintf("proto=%d,ipv6=%t", proto, six)
-			const segments, size = 46, 1380
-			before := [2]calls{o.calls(t, 0), o.calls(t, 1)}
-			arrived := o.engines[1].Stats().Ingress.Delivered
-			o.injectSuper(t, proto, six, segments, size)
-			o.arrive(t, arrived+segments)
-			from, to := o.calls(t, 0).sub(before[0]), o.calls(t, 1).sub(before[1])
-			from.atMost(t, name+", sender", calls{tunReads: 1, tunWrites: 9, sends: 2, receives: 9})
-			to.atMost(t, name+", receiver", calls{tunReads: 9, tunWrites: 2, sends: 9, receives: 2}) // and its answers
+	for name, p := range map[string]path{"socket": {}, "raw": {raw: true}, "raw without tunnel GSO": {raw: true, off: without(tunnel.OffloadTunnel).off}} {
+		o, run := resting(t, p)
+		run()
+		whole := p.raw && !p.off.Has(tunnel.OffloadTunnel)
+		if p.raw {
+			o.warmUp(t)
+		}
+		for _, six := range []bool{false, true} {
+			for _, proto := range []uint8{encap.ProtoTCP, encap.ProtoUDP} {
+				what := fmt.Sprintf("%s, proto=%d,ipv6=%t", name, proto, six)
+				const segments, size = 46, 1380
+				sends, writes := uint64(2), uint64(2)
+				if whole {
+					sends, writes = 1, 1
+				}
+				before := [2]calls{o.calls(t, 0), o.calls(t, 1)}
+				arrived := o.engines[1].Stats().Ingress.Delivered
+				o.injectSuper(t, proto, six, segments, size)
+				o.arrive(t, arrived+segments)
+				from, to := o.calls(t, 0).sub(before[0]), o.calls(t, 1).sub(before[1])
+				from.atMost(t, what+", sender", calls{tunReads: 1, tunWrites: 9, sends: sends, receives: 9})
+				to.atMost(t, what+", receiver", calls{tunReads: 9, tunWrites: writes, sends: 9, receives: sends}) // and its answers
+			}
+		}
+		for i, e := range o.engines {
+			checkOffloads(t, fmt.Sprintf("%s, node %d", name, i), p, e.Stats().Offloads)
+		}
+		if got := o.used(0, tunnel.OffloadTunnel); whole && (got.Calls != 4 || got.Segments != 4*46) {
+			t.Errorf("%s: %d superpackets of %d segments left whole, want 4 of 184", name, got.Calls, got.Segments)
 		}
 	}
-	for i, e := range o.engines {
-		checkOffloads(t, fmt.Sprintf("node %d", i), path{}, e.Stats().Offloads)
+}
+
+// warmUp sends a packet, so that the kernel has had its turn with the next hop.
+func (o *overlay) warmUp(t testing.TB) {
+	t.Helper()
+	arrived := o.engines[1].Stats().Ingress.Delivered
+	o.injectSuper(t, encap.ProtoUDP, false, 2, 10)
+	o.arrive(t, arrived+2)
+}
+
+// used is what node i did with an offload.
+func (o *overlay) used(i int, what tunnel.Offload) tunnel.OffloadStats {
+	for _, s := range o.engines[i].Stats().Offloads {
+		if s.Offload == what {
+			return s
+		}
 	}
+	return tunnel.OffloadStats{}
 }
 
 // injectSuper gives node 0's TUN a superpacket to node 1, as the kernel's own TCP or a
@@ -281,15 +354,15 @@ func superpacket(proto uint8, six bool, payload int) []byte {
 	return bytes.Join([][]byte{ip, l4, make([]byte, payload)}, nil)
 }
 
-// waiting lets n datagrams of 64 bytes wait in node 0's TUN, and then starts the engines.
-func (o *overlay) waiting(t testing.TB, n int, run func()) {
+// waiting lets n datagrams of these sizes in turn wait in node 0's TUN, and then starts the engines.
+func (o *overlay) waiting(t testing.TB, n int, run func(), sizes ...int) {
 	t.Helper()
 	in, out := o.flow(t)
 	defer unix.Close(in)
 	defer unix.Close(out)
-	b := make([]byte, 64)
-	for range n {
-		if _, err := unix.Write(out, b); err != nil {
+	b := make([]byte, 1400)
+	for i := range n {
+		if _, err := unix.Write(out, b[:sizes[i%len(sizes)]]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -320,17 +393,41 @@ func (o *overlay) flow(t testing.TB) (in, out int) {
 
 // TestGuardSmallPackets: 1,000 equal small packets that wait are read 64 at a time, and each
 // batch is one send, one receive and one write. A few batches more are allowed, since the
-// receiver may meet a run in two halves.
+// receiver may meet a run in two halves. On path raw they share datagrams as well, and those of
+// mixed sizes are no more sends.
 func TestGuardSmallPackets(t *testing.T) {
-	o, run := resting(t, path{})
-	idle := [2]calls{o.calls(t, 0), o.calls(t, 1)}
 	const n, batches = 1000, 1000/64 + 4
-	o.waiting(t, n, run)
-	from, to := o.calls(t, 0).sub(idle[0]), o.calls(t, 1).sub(idle[1])
-	from.sends -= n // the program's own
-	from.atMost(t, "sender", calls{tunReads: n, sends: batches})
-	to.atMost(t, "receiver", calls{receives: batches, tunWrites: batches})
-	o.fewWakeups(t, batches)
+	for _, tt := range []struct {
+		name      string
+		path      path
+		sizes     []int
+		writes    uint64
+		datagrams uint64
+	}{
+		{"socket", path{}, []int{64}, batches, n},
+		{"raw, packed", path{raw: true}, []int{64}, batches, n/15 + batches}, // 15 of 92 bytes fit 1472
+		{"raw, not packed", path{raw: true, off: without(tunnel.OffloadPack).off}, []int{64}, batches, n},
+		{"raw, mixed", path{raw: true}, []int{18, 200, 64, 500}, n, n/4 + batches},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o, run := resting(t, tt.path)
+			idle := [2]calls{o.calls(t, 0), o.calls(t, 1)}
+			o.waiting(t, n, run, tt.sizes...)
+			from, to := o.calls(t, 0).sub(idle[0]), o.calls(t, 1).sub(idle[1])
+			if !tt.path.raw {
+				from.sends -= n // the program's own
+			}
+			from.atMost(t, "sender", calls{tunReads: n, sends: batches})
+			to.atMost(t, "receiver", calls{receives: batches, tunWrites: tt.writes})
+			o.fewWakeups(t, batches)
+			if got := o.used(0, tunnel.OffloadGSO).Segments; got > tt.datagrams {
+				t.Errorf("%d datagrams, want at most %d", got, tt.datagrams)
+			}
+			if got := o.used(0, tunnel.OffloadGSO); got.Calls > 0 && got.Segments/got.Calls < tt.datagrams/batches/2 {
+				t.Errorf("%d datagrams in %d sends, want some %d in each", got.Segments, got.Calls, tt.datagrams/batches)
+			}
+		})
+	}
 }
 
 // fewWakeups: a batch never costs more than the wake that found it, and few more come in vain.
@@ -348,7 +445,7 @@ func TestGuardPortable(t *testing.T) {
 	o, run := resting(t, path{portable: true})
 	idle := [2]calls{o.calls(t, 0), o.calls(t, 1)}
 	const n = 500
-	o.waiting(t, n, run)
+	o.waiting(t, n, run, 64)
 	from, to := o.calls(t, 0).sub(idle[0]), o.calls(t, 1).sub(idle[1])
 	if want := (calls{tunReads: n, sends: 2 * n}); from != want { // half of the sends are the program's own
 		t.Errorf("sender: %+v, want %+v", from, want)
@@ -363,50 +460,4 @@ func TestGuardPortable(t *testing.T) {
 	if s := o.engines[1].Stats(); s.Batches > n || s.Wakeups > s.Batches+5 {
 		t.Errorf("receiver: %d batches and %d wakeups for %d packets", s.Batches, s.Wakeups, n)
 	}
-}
-
-// TestGuardAllocations carries bursts over real ports and counts what the whole process
-// allocates meanwhile: nothing per packet.
-func TestGuardAllocations(t *testing.T) {
-	for _, p := range []path{{}, {portable: true}} {
-		o, run := resting(t, p)
-		in, out := o.flow(t)
-		defer unix.Close(in)
-		defer unix.Close(out)
-		run()
-		if got, n := burstAllocations(t, in, out); got > n/1000 && !raceEnabled {
-			t.Errorf("portable=%t: %d allocations for %d packets", p.portable, got, n)
-		}
-	}
-}
-
-// burstAllocations sends bursts, each when the one before has arrived.
-func burstAllocations(t *testing.T, in, out int) (mallocs, packets uint64) {
-	t.Helper()
-	const bursts, burst = 300, 32
-	b := make([]byte, 64)
-	carry := func(n int) {
-		for range n {
-			for range burst {
-				if _, err := unix.Write(out, b); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for range burst {
-				_, err := unix.Read(in, b)
-				for errors.Is(err, unix.EINTR) { // Go's runtime sends signals
-					_, err = unix.Read(in, b)
-				}
-				if err != nil {
-					t.Fatalf("a packet of a burst did not arrive: %v", err)
-				}
-			}
-		}
-	}
-	carry(10)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	carry(bursts)
-	runtime.ReadMemStats(&after)
-	return after.Mallocs - before.Mallocs, bursts * burst
 }

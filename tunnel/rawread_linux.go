@@ -54,7 +54,7 @@ func (r *Raw) take(ring *Ring, p *Packet, b []byte, front int) {
 	}
 	p.Outer, p.OuterECN = f.Src, f.ECN
 	n, size := f.To-f.From, int(h.GSOSize)
-	if h.GSOType != encap.VNetGSOUDPL4 || p.segSize > 0 {
+	if h.GSOType&^encap.VNetGSOECN != encap.VNetGSOUDPL4 || p.segSize > 0 {
 		ring.Commit(n)
 		return
 	}

@@ -1,0 +1,328 @@
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	proto "github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
+
+	"weft/test/lab"
+	"weft/test/lab/probe"
+)
+
+// onPath waits until a node is on a path, and everything in place.
+func onPath(t *testing.T, n *lab.Node, path string) statusJSON {
+	t.Helper()
+	return status(t, n, 10*time.Second, func(s statusJSON) error {
+		if s.Backend.Path != path || !s.Backend.InPlace {
+			return fmt.Errorf("path %s, in place %v: %s; %q", s.Backend.Path, s.Backend.InPlace, s.Backend.Error, s.Backend.Notes)
+		}
+		return nil
+	})
+}
+
+// carries sends TCP both ways, and datagrams one way, and compares every byte.
+func carries(t *testing.T, a, b *lab.Pod, family int) {
+	t.Helper()
+	reach(t, 10*time.Second, a, b, family)
+	streams(t, a.Endpoint(family), b.Endpoint(family))
+	datagrams(t, a, b, family, 60000) // the largest in many inner fragments
+}
+
+// streams sends TCP both ways.
+func streams(t *testing.T, a, b probe.Endpoint) {
+	t.Helper()
+	stream(t, a, b)
+	stream(t, b, a)
+}
+
+// stream sends 4 MiB over TCP, and compares what arrives.
+func stream(t *testing.T, from, to probe.Endpoint) {
+	t.Helper()
+	r, err := probe.Stream(within(t, 20*time.Second), probe.StreamPlan{From: from, To: to, Bytes: 4 << 20, Verify: true})
+	if err != nil {
+		t.Errorf("TCP from %s to %s: %d bytes: %v", from.Name, to.Name, r.Received, err)
+	}
+}
+
+// datagrams sends one of each size up to most, one after another.
+func datagrams(t *testing.T, a, b *lab.Pod, family, most int) {
+	t.Helper()
+	ear, mouth := listenAt(t, b, family), listenAt(t, a, family)
+	defer func() { _, _ = ear.Close(), mouth.Close() }()
+	to := netip.AddrPortFrom(b.Addr(family), secretPort)
+	got := make([]byte, 64<<10)
+	for size := 1; size <= most; size += 1 + size/9 {
+		want := bytes.Repeat([]byte{byte(size), byte(size >> 8), 0xa5}, size/3+1)[:size]
+		if _, err := mouth.WriteToUDPAddrPort(want, to); err != nil {
+			t.Fatal(err)
+		}
+		if err := ear.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, from, err := ear.ReadFromUDPAddrPort(got)
+		if err != nil || !bytes.Equal(got[:n], want) || from.Addr() != a.Addr(family) {
+			t.Fatalf("IPv%d, of %d bytes: %d from %v, %v", family, size, n, from, err)
+		}
+	}
+}
+
+// listenAt is listenUDP for either family.
+func listenAt(t *testing.T, p *lab.Pod, family int) *net.UDPConn {
+	t.Helper()
+	var c *net.UDPConn
+	err := p.Do(func() (err error) {
+		c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.Addr(family), secretPort)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// hardwareAddr is a device's link address.
+func hardwareAddr(t *testing.T, h *lab.Host, device string) net.HardwareAddr {
+	t.Helper()
+	l, err := h.NS.Netlink().LinkByName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Attrs().HardwareAddr
+}
+
+// spy has a host's firewall count the tunnel's datagrams that pass OUTPUT, and drop those that reach
+// INPUT. sent is what was counted since.
+func spy(t *testing.T, h *lab.Host) (sent func() int) {
+	t.Helper()
+	sh(t, h, `nft 'table inet spy {
+		chain out { type filter hook output priority 0; udp dport 8285 counter; }
+		chain in { type filter hook input priority 0; udp dport 8285 counter drop; }
+	}'`)
+	return func() int {
+		t.Helper()
+		var list struct{ Nftables []map[string]json.RawMessage }
+		if err := json.Unmarshal([]byte(sh(t, h, "nft -j list chain inet spy out")), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list.Nftables {
+			var rule struct {
+				Expr []struct{ Counter *struct{ Packets int } }
+			}
+			if err := json.Unmarshal(o["rule"], &rule); err != nil {
+				continue // another object
+			}
+			for _, e := range rule.Expr {
+				if e.Counter != nil {
+					return e.Counter.Packets
+				}
+			}
+		}
+		t.Fatal("the counter is gone")
+		return 0
+	}
+}
+
+// byFrames waits until what one pod sends to another leaves its node as a frame to that MAC, past
+// OUTPUT; sent counts there. In between the kernel sends itself, to ask for the neighbour.
+func byFrames(t *testing.T, from, to *lab.Pod, sent func() int, mac net.HardwareAddr) {
+	t.Helper()
+	took := until(t, 15*time.Second, fmt.Sprintf("frames from %s to %s", from.Node.Name, mac), func() error {
+		wire := sniff(t, from.Node.Host, "eth0")
+		defer wire.f.Close()
+		before := sent()
+		if err := lab.Reach(within(t, time.Second), from.Endpoint(4), to.V4); err != nil {
+			return err
+		}
+		var got net.HardwareAddr
+		wire.next(time.Second, func(p gopacket.Packet) bool {
+			eth, ok := p.Layer(proto.LayerTypeEthernet).(*proto.Ethernet)
+			udp, ok2 := p.Layer(proto.LayerTypeUDP).(*proto.UDP)
+			if !ok || !ok2 || udp.DstPort != 8285 || len(udp.Payload) < 20 || addr(udp.Payload[16:20]) != to.V4 {
+				return false
+			}
+			got = eth.DstMAC
+			return true
+		})
+		if n := sent() - before; n > 0 || got.String() != mac.String() {
+			return fmt.Errorf("%d by the IP stack, the last to %s", n, got)
+		}
+		return nil
+	})
+	t.Logf("frames from %s to %s after %v", from.Node.Name, mac, took.Round(time.Millisecond))
+}
+
+// What the README says of path raw: datagrams leave by the packet socket, past OUTPUT, and arrive past
+// INPUT, of which a rule that drops them shows nothing.
+func TestRawPassesTheFirewall(t *testing.T) {
+	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack)})
+	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+	onPath(t, a.Node, "raw")
+	onPath(t, b.Node, "raw")
+	sentA, sentB := spy(t, a.Node.Host), spy(t, b.Node.Host)
+	byFrames(t, a, b, sentA, hardwareAddr(t, b.Node.Host, "eth0"))
+	byFrames(t, b, a, sentB, hardwareAddr(t, a.Node.Host, "eth0"))
+	for _, family := range []int{4, 6} {
+		carries(t, a, b, family)
+	}
+	for _, n := range []*lab.Node{a.Node, b.Node} {
+		s := status(t, n, time.Second, func(statusJSON) error { return nil })
+		if c := s.Counters; !c.Egress.balanced() || !c.Ingress.balanced() || c.Egress.Delivered < 5000 || len(s.Backend.Notes) > 0 {
+			t.Errorf("%s: notes %q, %+v", n.Name, s.Backend.Notes, c)
+		}
+	}
+	if nA, nB := sentA(), sentB(); nA > 200 || nB > 200 {
+		t.Errorf("the IP stack sent %d and %d datagrams: all of them, and not only when it was to ask for the neighbour", nA, nB)
+	}
+}
+
+// Neither a killed daemon nor one that ends leaves anything of path raw in the kernel, and the next
+// one carries.
+func TestRawLeavesNothing(t *testing.T) {
+	l := up(t, lab.Spec{})
+	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+	inKernel := func(want int) {
+		t.Helper()
+		until(t, 5*time.Second, "what is in the kernel", func() error {
+			has := sh(t, b.Node.Host, "nft list tables; ip -o link show")
+			if strings.Count(has, "weft-raw-") != want || strings.Count(has, "weft-tx") != want {
+				return fmt.Errorf("want %d of each:\n%s", want, has)
+			}
+			return nil
+		})
+	}
+	for _, end := range []func() error{b.Node.Kill, func() error { return b.Node.Stop(t.Context()) }, b.Node.Kill} {
+		onPath(t, b.Node, "raw")
+		inKernel(1)
+		reach(t, 5*time.Second, a, b, 4)
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		inKernel(0)
+		if err := b.Node.Start(t.Context()); err != nil {
+			t.Fatal(lab.Explain(err))
+		}
+	}
+	onPath(t, b.Node, "raw")
+	inKernel(1)
+	byFrames(t, b, a, spy(t, b.Node.Host), hardwareAddr(t, a.Node.Host, "eth0"))
+	carries(t, a, b, 4)
+}
+
+// withoutNetRaw restarts a node's daemon without CAP_NET_RAW.
+func withoutNetRaw(t *testing.T, n *lab.Node) {
+	t.Helper()
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		t.Fatalf("%v: apt-get install util-linux", err)
+	}
+	if err := n.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.Daemon.SetArgs(append([]string{"--bounding-set=-net_raw", "--inh-caps=-net_raw", filepath.Join(binDir, "weftd")}, n.Daemon.Args()...)...)
+	n.Daemon.SetPath(setpriv)
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+}
+
+// A node that may not open packet sockets takes path socket, says why, and talks to those on raw.
+func TestRawNeedsItsCapability(t *testing.T) {
+	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack)})
+	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+	withoutNetRaw(t, b.Node)
+	if s := onPath(t, b.Node, "socket"); !strings.Contains(strings.Join(s.Backend.Notes, "\n"), "CAP_NET_RAW") {
+		t.Errorf("it does not say why: %q", s.Backend.Notes)
+	}
+	if out, _, err := weft(t, b.Node, "status"); err != nil || !strings.Contains(out, "CAP_NET_RAW") {
+		t.Errorf("nor does weft status: %v\n%s", err, out)
+	}
+	onPath(t, a.Node, "raw")
+	for _, family := range []int{4, 6} {
+		carries(t, a, b, family)
+	}
+}
+
+// fragmented sends a datagram of the tunnel as a node would behind a link of a small MTU: in three
+// fragments, the last first.
+func fragmented(t *testing.T, from *lab.Host, o outer) {
+	t.Helper()
+	whole := serialize(t, &proto.IPv4{Version: 4, TTL: 64, Protocol: proto.IPProtocolUDP, SrcIP: o.src.AsSlice(), DstIP: o.dst.AsSlice()},
+		&proto.UDP{SrcPort: 8285, DstPort: 8285}, o.payload)[20:]
+	size := len(whole) / 3 &^ 7
+	for _, at := range []int{2 * size, size, 0} {
+		ip := &proto.IPv4{Version: 4, IHL: 5, TTL: 64, Id: 4711, Protocol: proto.IPProtocolUDP, SrcIP: o.src.AsSlice(), DstIP: o.dst.AsSlice(), FragOffset: uint16(at / 8)}
+		piece := whole[at:]
+		if at < 2*size {
+			ip.Flags, piece = proto.IPv4MoreFragments, piece[:size]
+		}
+		buf := gopacket.NewSerializeBuffer()
+		if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ip, gopacket.Payload(piece)); err != nil {
+			t.Fatal(err)
+		}
+		err := from.Do(func() error {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			return unix.Sendto(fd, buf.Bytes(), 0, &unix.SockaddrInet4{Addr: o.dst.As4()})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// reassembled is how many datagrams a host has put together.
+func reassembled(t *testing.T, h *lab.Host) int {
+	t.Helper()
+	lines := strings.Split(sh(t, h, "grep ^Ip: /proc/net/snmp"), "\n")
+	for i, name := range strings.Fields(lines[0]) {
+		if name == "ReasmOKs" {
+			n, err := strconv.Atoi(strings.Fields(lines[1])[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("no ReasmOKs in %q", lines)
+	return 0
+}
+
+// Fragments are not for the packet socket: the IP stack puts them together, and the bound socket
+// hands the packet on.
+func TestRawTakesFragments(t *testing.T) {
+	l := up(t, lab.Spec{})
+	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+	onPath(t, a.Node, "raw")
+	reach(t, 5*time.Second, a, b, 4)
+	ear, before := listenUDP(t, a, secretPort), reassembled(t, a.Node.Host)
+	for _, size := range []int{64, 1000, 1400} {
+		text := strings.Repeat("fragmented ", size)[:size]
+		fragmented(t, b.Node.Host, outer{src: b.Node.Underlay4, dst: a.Node.Underlay4, payload: inner(t, b.V4.String(), a.V4.String(), secretPort, 64, text)})
+		if err := ear.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 2000)
+		if n, from, err := ear.ReadFromUDPAddrPort(got); err != nil || string(got[:n]) != text || from.Addr() != b.V4 {
+			t.Errorf("%d of %d bytes from %v, %v", n, size, from, err)
+		}
+	}
+	if n := reassembled(t, a.Node.Host) - before; n != 3 {
+		t.Errorf("%d datagrams were put together, want 3", n)
+	}
+}
