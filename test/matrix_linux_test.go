@@ -29,8 +29,7 @@ type dimensions struct {
 type matrixBackend struct {
 	name, keys string
 	user       bool   // has a path
-	overhead4  int    // bytes that it adds to a packet over IPv4
-	overhead6  int    // and over IPv6, if dual stack has a device that sends so; else as over IPv4
+	overhead   [3]int // bytes that it adds to a packet: of each family in matrixFamily's order
 	path       string // in weft status, for one without a choice of paths
 }
 
@@ -42,14 +41,15 @@ type matrixFamily struct {
 func matrixDimensions() dimensions {
 	return dimensions{
 		[]matrixBackend{
-			{"udp", `"Type":"udp"`, true, 28, 28, ""},
-			{"vxlan in user space", `"Type":"vxlan","Userspace":"always"`, true, 50, 70, ""},
-			{"vxlan by the kernel", `"Type":"vxlan","Userspace":"never"`, false, 50, 70, "kernel"},
-			{"auto", `"Type":"auto"`, false, 50, 70, "kernel"},
-			{"host-gw", `"Type":"host-gw"`, false, 0, 0, "kernel"},
+			{"udp", `"Type":"udp"`, true, [3]int{28, 48, 28}, ""},
+			{"vxlan in user space", `"Type":"vxlan","Userspace":"always"`, true, [3]int{50, 70, 70}, ""},
+			{"vxlan by the kernel", `"Type":"vxlan","Userspace":"never"`, false, [3]int{50, 70, 70}, "kernel"},
+			{"auto", `"Type":"auto"`, false, [3]int{50, 70, 70}, "kernel"},
+			{"host-gw", `"Type":"host-gw"`, false, [3]int{}, "kernel"},
 		},
 		[]matrixFamily{
 			{"IPv4", `"Network":"10.42.0.0/16"`, []int{4}},
+			{"IPv6 alone", `"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd42::/48"`, []int{6}},
 			{"dual stack", `"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48"`, []int{4, 6}},
 		},
 		firewalls(),
@@ -120,7 +120,7 @@ func (d dimensions) pairwise() (chosen []combination) {
 func TestPairwiseMeetsAll(t *testing.T) {
 	d := matrixDimensions()
 	all, met := d.all(), map[meeting]bool{}
-	if want := (2*3 + 3) * 2 * 3; len(all) != want {
+	if want := (2*3 + 3) * 3 * 3; len(all) != want {
 		t.Errorf("%d combinations, want %d", len(all), want)
 	}
 	chosen := d.pairwise()
@@ -159,10 +159,6 @@ func TestMatrix(t *testing.T) {
 			name = append(name, path)
 		}
 		t.Run(strings.Join(name, " "), func(t *testing.T) {
-			mtu := 1500 - b.overhead4
-			if len(family.families) > 1 {
-				mtu = 1500 - b.overhead6
-			}
 			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(fmt.Sprintf(`{%s%s,"Backend":{%s}}`, wall.key, family.keys, keys)),
 				WeftdArgs: []string{"--ip-masq", "--iptables-resync=1"}})
 			for _, n := range l.Nodes() {
@@ -181,7 +177,7 @@ func TestMatrix(t *testing.T) {
 					return nil
 				})
 			}
-			meshed(t, l, family.families, mtu)
+			meshed(t, l, family.families, 1500-b.overhead[c.family])
 		})
 	}
 }
