@@ -21,7 +21,7 @@ func (p *Peer) setHead(own vtep) error {
 	}
 	for _, m := range []encap.MAC{p.spec.MAC, src} {
 		if m == (encap.MAC{}) || m[0]&1 != 0 {
-			return fmt.Errorf("Ethernet address %v is no VTEP's", m)
+			return fmt.Errorf("address %v is no VTEP's", m)
 		}
 	}
 	b, err := encap.AppendVXLAN(p.head[:0], encap.VXLAN{VNI: own.vni, Ethernet: encap.Ethernet{Dst: p.spec.MAC, Src: src}})

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -142,21 +141,5 @@ func apply(t *testing.T, r *Rules, s lease.Set) {
 	t.Helper()
 	if err := r.Apply(t.Context(), s); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// eventually waits until f finds nothing wrong.
-func eventually(t *testing.T, what string, f func() string) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		wrong := f()
-		if wrong == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %s", what, wrong)
-		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
