@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,8 +72,33 @@ func twoNodes(t *testing.T) (a, b *node) {
 	return a, b
 }
 
-func TestUDPCarriesPackets(t *testing.T) {
-	a, b := twoNodes(t)
+func TestUDPCarriesPackets(t *testing.T) { carriesPackets(t) }
+
+// TestUDPCarriesPacketsInManyQueues is TestUDPCarriesPackets on a machine of four CPUs.
+func TestUDPCarriesPacketsInManyQueues(t *testing.T) {
+	was := runtime.GOMAXPROCS(4)
+	t.Cleanup(func() { runtime.GOMAXPROCS(was) })
+	a, _ := carriesPackets(t)
+	err := a.k.do(func() error {
+		link, err := tryIP("-d link show flannel0")
+		if err != nil || !strings.Contains(link, "numqueues 4") {
+			t.Errorf("the TUN has no four queues: %v\n%s", err, link)
+		}
+		sockets, err := os.ReadFile("/proc/thread-self/net/packet")
+		if n := strings.Count(string(sockets), "\n") - 1; n != 4 {
+			t.Errorf("%d packet sockets, want 4:\n%s", n, sockets)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// carriesPackets sends packets both ways over two nodes that lose this and that meanwhile.
+func carriesPackets(t *testing.T) (a, b *node) {
+	t.Helper()
+	a, b = twoNodes(t)
 	type flow struct {
 		to   net.PacketConn
 		from net.PacketConn
@@ -127,4 +154,5 @@ func TestUDPCarriesPackets(t *testing.T) {
 	if d, err := a.u.DeviceDrops(); err != nil {
 		t.Errorf("drops %d, %v", d, err)
 	}
+	return a, b
 }

@@ -87,6 +87,7 @@ func TestIngressMatchesThePacketSocket(t *testing.T) {
 		{"to broadcast in Ethernet alone", [][]byte{frame(broadcast, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)}, 1, 0},
 		{"to another MAC", [][]byte{frame(macGate, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)}, 0, 0},
 		{"with a VLAN tag", [][]byte{frame(macUs, slices.Concat(vlan, v4), ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)}, 0, 0},
+		{"with a priority tag", [][]byte{frame(macUs, slices.Concat([]byte{0x81, 0, 0xe0, 0}, v4), ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), plain)}, 1, 0},
 		{"to another port", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), datagram(8286, a, b, "garbage"))}, 0, 0},
 		{"to another address of ours", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.77", nil, 0, len(plain)), datagram(8285, a, addr("192.0.2.77"), "garbage"))}, 0, 0},
 		{"a wrong UDP checksum", [][]byte{frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, len(plain)), append(slices.Clone(plain[:14]), 'x'))}, 1, 1},

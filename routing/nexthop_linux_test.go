@@ -125,19 +125,19 @@ func TestNextHopsScale(t *testing.T) {
 	u.cfg.Network = set.Config
 	apply(t, u, set)
 	t.Logf("asking for %d routes took %v", peers, u.hops.took)
-	all := func(want encap.MAC) func() error {
-		return func() error {
-			hops := hopsOf(u)
-			for _, h := range hops {
-				if h.Remote != want {
-					return fmt.Errorf("a next hop %v, want %v", h, want)
-				}
+	all := func(want encap.MAC) error {
+		for _, h := range hopsOf(u) {
+			if h.Remote != want {
+				return fmt.Errorf("a next hop %v, want %v", h, want)
 			}
-			if len(hops) != peers-1 {
-				return fmt.Errorf("%d next hops", len(hops))
-			}
-			return nil
 		}
+		return nil
+	}
+	many := func(want int) error {
+		if n := len(hopsOf(u)); n != want {
+			return fmt.Errorf("%d next hops, want %d", n, want)
+		}
+		return nil
 	}
 	// Marking one in the cache shows whether it is asked for again.
 	mark := func() {
@@ -151,27 +151,27 @@ func TestNextHopsScale(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("following a neighbour took %v", time.Since(began))
-	if err := all(macGate)(); err != nil {
+	if err := errors.Join(all(macGate), many(peers-1)); err != nil {
 		t.Error(err)
 	}
 	start(t, u)
-	eventually(t, "what was missed at the start", func() error {
-		if n := len(hopsOf(u)); n != peers {
-			return fmt.Errorf("%d next hops", n)
+	eventually(t, "what was missed at the start", func() error { return many(peers) })
+	var err error
+	for i := range byte(20) { // something else that was under way may have asked for them
+		mark()
+		mac := encap.MAC{2, 0, 0, 0, 1, i}
+		ip(t, "neigh replace 192.0.2.9 lladdr %v dev eth0", mac)
+		eventually(t, "another MAC of the gateway", func() error { return all(mac) })
+		if err = many(peers - 1); err == nil {
+			break
 		}
-		return nil
-	})
-	mark()
-	ip(t, "neigh replace 192.0.2.9 lladdr %v dev eth0", macPeer)
-	eventually(t, "another MAC of the gateway", all(macPeer))
+	}
+	if err != nil {
+		t.Errorf("each MAC has all routes asked for: %v", err)
+	}
 	ip(t, "route add 198.18.0.0/24 via 192.0.2.10")
 	ip(t, "route del 198.18.0.0/24")
-	eventually(t, "asked for again", func() error {
-		if n := len(hopsOf(u)); n != peers {
-			return fmt.Errorf("%d next hops", n)
-		}
-		return nil
-	})
+	eventually(t, "asked for again", func() error { return many(peers) })
 }
 
 func TestRoutesTo(t *testing.T) {

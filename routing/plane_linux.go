@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 
@@ -45,7 +46,7 @@ func newPlane(k *Kernel, format encap.Format, o UDPOptions, log *slog.Logger, lo
 func (p *plane) openTUN(name string) error {
 	var t tunnel.Port
 	err := p.k.do(func() (err error) {
-		t, err = p.newTUN(tunnel.TUNOptions{Name: name, Off: p.off, Logger: p.log})
+		t, err = p.newTUN(tunnel.TUNOptions{Name: name, Queues: p.engine.Queues(), Off: p.off, Logger: p.log})
 		return err
 	})
 	if err != nil {
@@ -78,6 +79,11 @@ func (p *plane) newTUN(o tunnel.TUNOptions) (tunnel.Port, error) {
 	p.log.Warn("paths raw and socket need what this kernel's TUN has not: path portable it is", "cause", err)
 	p.path = tunnel.PathPortable
 	return plain, nil
+}
+
+// underlayOptions are those of an underlay port at local, on any path.
+func (p *plane) underlayOptions(local netip.AddrPort) tunnel.UDPOptions {
+	return tunnel.UDPOptions{Local: local, Format: p.format, Queues: p.engine.Queues(), Lanes: p.engine.Lanes(), Off: p.off, Logger: p.log}
 }
 
 // newSocket binds an underlay socket as the path, which is not raw, wants it.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -102,7 +103,7 @@ func (p *plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 	}
 	var sock tunnel.Underlay
 	err := p.k.do(func() (err error) {
-		sock, err = p.newSocket(path, tunnel.UDPOptions{Local: local, Format: p.format, Off: p.off, Logger: p.log})
+		sock, err = p.newSocket(path, p.underlayOptions(local))
 		return err
 	})
 	if err != nil {
@@ -126,7 +127,7 @@ func (p *plane) openRaw(s *socketPort, local netip.AddrPort, link string) error 
 	var port *tunnel.Raw
 	err = p.k.do(func() (err error) {
 		port, err = tunnel.OpenRaw(tunnel.RawOptions{
-			UDPOptions: tunnel.UDPOptions{Local: local, Format: p.format, Off: p.off, Logger: p.log}, Link: e.index, TAP: tapTemplate,
+			UDPOptions: p.underlayOptions(local), Link: e.index, TAP: tapTemplate,
 		})
 		return err
 	})
@@ -214,6 +215,10 @@ func (p *plane) explain(s *socketPort, why error, link string) error {
 func (p *plane) closePort(s *socketPort) error {
 	old := *s
 	*s = socketPort{}
+	// A child between fork and exec has copies of our descriptors, with which the TAP and the table
+	// would live on, and be in the way of those of the next port.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	var err error
 	if old.id != 0 {
 		err = p.engine.Detach(old.id)

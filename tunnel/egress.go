@@ -83,6 +83,11 @@ func (w *worker) sendTo(peer *Peer, p *Packet, in *encap.Inner, size int) (DropR
 		// or not, must not stop what the link itself would take.
 		limit = max(limit, min(peer.maxSize, minPathMTU6))
 	}
+	if under != nil && under.lanes > 1 && (peer.spec.Weft || peer.headLen > 0) { // kernels take vxlan from any source port
+		// Of both directions alike: what a worker reads from its queue of the TUN then tends to be
+		// of one lane, and runs are as long as without lanes.
+		p.lane = 1 + uint8(encap.FlowPairHash(p.Bytes(), *in)&uint32(under.lanes-1))
+	}
 	switch {
 	case in.Version == 6 && !peer.inner6:
 		w.complain(encap.ICMPNoRoute, 0, p.Bytes())
@@ -128,7 +133,7 @@ func (w *worker) sendFragments(peer *Peer, p *Packet, in *encap.Inner, limit int
 		if err != nil {
 			return DropTooBig, false
 		}
-		piece.end = piece.off + len(b)
+		piece.end, piece.lane = piece.off+len(b), p.lane
 		w.address(piece, peer, in)
 		under.port.WriteBatch(w.ring, w.ring.replyOut[:])
 		if piece.verdict != delivered {

@@ -21,8 +21,7 @@ type Config struct {
 	Format encap.Format
 	// Port is the UDP port of every node's tunnel, ours included.
 	Port uint16
-	// Workers is how many goroutines move packets; 0 means two, one for each
-	// direction, or one where GOMAXPROCS is one.
+	// Workers is how many goroutines move packets; 0 means DefaultWorkers of GOMAXPROCS.
 	Workers int
 	// Logger is told what happens to ports; never about a packet. Nil discards.
 	Logger *slog.Logger
@@ -53,14 +52,15 @@ type Engine struct {
 
 // attached is a port in use.
 type attached struct {
-	id     PortID
-	port   Port
-	role   Role
-	addrs  []netip.Addr // a pod's addresses
-	queues []*queue
-	lost   atomic.Bool
-	outer6 bool      // an underlay over IPv6
-	super  superPort // the port, if it takes superpackets as they are
+	id             PortID
+	port           Port
+	role           Role
+	addrs          []netip.Addr // a pod's addresses
+	queues         []*queue
+	lost           atomic.Bool
+	outer6         bool      // an underlay over IPv6
+	lanes, readers int       // of a spreadPort, else 1
+	super          superPort // the port, if it takes superpackets as they are
 }
 
 // queueID names a queue of an attached port to epoll; it is never reused.
@@ -93,7 +93,7 @@ func New(cfg Config) (*Engine, error) {
 		return nil, errors.New("tunnel port 0: a tunnel needs the port that its peers send to")
 	}
 	if cfg.Workers == 0 {
-		cfg.Workers = min(2, runtime.GOMAXPROCS(0))
+		cfg.Workers = DefaultWorkers(runtime.GOMAXPROCS(0))
 	}
 	e := &Engine{cfg: cfg, log: cfg.Logger, began: time.Now()}
 	if e.log == nil {
@@ -141,6 +141,10 @@ func (e *Engine) Attach(p Port, role Role, addrs ...netip.Addr) (PortID, error) 
 		a.outer6 = u.LocalAddr().Addr().Unmap().Is6()
 	}
 	a.super, _ = p.(superPort)
+	a.lanes, a.readers = 1, 1
+	if s, ok := p.(spreadPort); ok {
+		a.lanes, a.readers = s.lanes(), s.readers()
+	}
 	next, err := e.ports.Load().with(a)
 	if err != nil {
 		return 0, err
@@ -168,7 +172,11 @@ func (e *Engine) queue(a *attached, set *portSet) {
 	}
 	for _, q := range queues {
 		e.nextQueue++
-		a.queues = append(a.queues, &queue{id: e.nextQueue, queue: q, of: a, worker: e.leastLoaded(a.role, set)})
+		w := e.leastLoaded(a.role, set)
+		if p, ok := q.(placedQueue); ok && p.place() != anyWorker {
+			w = e.workers[p.place()%len(e.workers)]
+		}
+		a.queues = append(a.queues, &queue{id: e.nextQueue, queue: q, of: a, worker: w})
 		set.queues[e.nextQueue] = a.queues[len(a.queues)-1]
 	}
 }

@@ -116,6 +116,7 @@ func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 		}
 	}
 
+	p.crowded = w.from.readers < 2 || p.Outer.Port() == w.engine.cfg.Port
 	w.push(p, to)
 	return 0, true
 }

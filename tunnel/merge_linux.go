@@ -22,6 +22,7 @@ const (
 type merger struct {
 	runs [openRuns]openRun
 	open uint64 // which runs have packets
+	ring *Ring  // whose merger it is
 }
 
 // openRun is one flow's superpacket in the making.
@@ -44,7 +45,7 @@ func (m *merger) add(t *OffloadTUN, p *Packet) {
 	}
 	if in.L4 == 0 || in.Fragment() || in.TotalLen < in.L4+4 {
 		m.flush(t) // it may be of any flow
-		t.writeOne(&m.runs[0], p, &in)
+		t.writeOne(m.ring, &m.runs[0], p, &in)
 		return
 	}
 	k := place(b, &in)
@@ -53,7 +54,7 @@ func (m *merger) add(t *OffloadTUN, p *Packet) {
 		if n := o.run.Segments(); p.segSize == 0 && n < maxMerge && o.join(p, in, n) {
 			return
 		}
-		o.flush(t)
+		o.flush(m.ring, t)
 		m.open &^= bit
 	}
 	if p.segSize == 0 && t.merges(in.Proto) && o.run.Start(b, in, p.partial) {
@@ -62,7 +63,7 @@ func (m *merger) add(t *OffloadTUN, p *Packet) {
 		m.open |= bit
 		return
 	}
-	t.writeOne(o, p, &in)
+	t.writeOne(m.ring, o, p, &in)
 }
 
 // place is where a flow's run is kept: packets of one flow always have the same.
@@ -93,19 +94,19 @@ func (o *openRun) join(p *Packet, in encap.Inner, n int) bool {
 // flush writes every run that is open.
 func (m *merger) flush(t *OffloadTUN) {
 	for ; m.open != 0; m.open &= m.open - 1 {
-		m.runs[bits.TrailingZeros64(m.open)].flush(t)
+		m.runs[bits.TrailingZeros64(m.open)].flush(m.ring, t)
 	}
 }
 
 // flush writes the run and gives its packets their verdict.
-func (o *openRun) flush(t *OffloadTUN) {
+func (o *openRun) flush(r *Ring, t *OffloadTUN) {
 	packets := o.packets[:o.run.Segments()]
 	first := packets[0].Bytes()
 	kept := copy(o.head[:], first) // Finish patches the first header in place
 	meta := o.run.Finish(first)
 	meta.VNetHdr().Put(o.vnet[:])
 	o.iov[0] = iovec(o.vnet[:])
-	errno := writev(t.fd, o.iov[:1+len(packets)])
+	errno := writev(t.queueFor(r, packets[0]), o.iov[:1+len(packets)])
 	if errno != unix.EINVAL || len(packets) == 1 {
 		if errno == 0 && len(packets) > 1 {
 			t.offloadOf(meta.Kind).used(len(packets))
@@ -120,7 +121,7 @@ func (o *openRun) flush(t *OffloadTUN) {
 	copy(first, o.head[:kept])
 	for _, p := range packets {
 		if in, err := encap.ParseInner(p.Bytes()); err == nil {
-			t.writeOne(o, p, &in)
+			t.writeOne(r, o, p, &in)
 		}
 	}
 }
@@ -134,7 +135,7 @@ func (t *OffloadTUN) offloadOf(k encap.GSOKind) *offload {
 
 // writeOne writes p as it is: a packet, or a superpacket from another port. It uses
 // o's memory, which is idle.
-func (t *OffloadTUN) writeOne(o *openRun, p *Packet, in *encap.Inner) {
+func (t *OffloadTUN) writeOne(r *Ring, o *openRun, p *Packet, in *encap.Inner) {
 	var h encap.VNetHdr
 	if p.partial {
 		h.Flags, h.CsumStart, h.CsumOffset = encap.VNetNeedsCsum, uint16(p.csumStart), uint16(p.csumOffset)
@@ -157,5 +158,5 @@ func (t *OffloadTUN) writeOne(o *openRun, p *Packet, in *encap.Inner) {
 	}
 	h.Put(o.vnet[:])
 	o.iov[0], o.iov[1] = iovec(o.vnet[:]), iovec(p.Bytes())
-	p.verdictOf(writev(t.fd, o.iov[:2]))
+	p.verdictOf(writev(t.queueFor(r, p), o.iov[:2]))
 }

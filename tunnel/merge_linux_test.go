@@ -24,7 +24,7 @@ func newRecorder(t *testing.T) *recorder {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(fds[0]); _ = unix.Close(fds[1]) })
-	r := &recorder{&OffloadTUN{TUN: &TUN{fd: fds[0], name: "test"}, log: slog.New(slog.DiscardHandler)}, fds[1]}
+	r := &recorder{&OffloadTUN{TUN: &TUN{fd: fds[0], fds: fds[:1], name: "test"}, log: slog.New(slog.DiscardHandler)}, fds[1]}
 	r.tcp.set(OffloadTCP, 0, true)
 	r.udp.set(OffloadUDP, 0, true)
 	return r
@@ -134,7 +134,7 @@ func TestMergeLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	tun := &OffloadTUN{TUN: &TUN{fd: fd, name: "test"}, log: slog.New(slog.DiscardHandler)}
+	tun := &OffloadTUN{TUN: &TUN{fd: fd, fds: []int{fd}, name: "test"}, log: slog.New(slog.DiscardHandler)}
 	tun.tcp.set(OffloadTCP, 0, true)
 	tun.udp.set(OffloadUDP, 0, true)
 	ring := NewRing()

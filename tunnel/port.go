@@ -60,6 +60,25 @@ type queuedPort interface {
 	Queues() []Queue
 }
 
+// placedQueue is a queue that a certain worker is to read, so that a port with several has
+// each of them read by another.
+type placedQueue interface {
+	// place is the worker's number, to be taken modulo how many there are, or anyWorker.
+	place() int
+}
+
+// anyWorker is the place of a queue that the least loaded worker reads.
+const anyWorker = -1
+
+// spreadPort is an underlay that can tell inner flows apart on the wire.
+type spreadPort interface {
+	// lanes is a power of two: how many source ports there are for the flows to one peer.
+	// Packet.lane is 1 to lanes, or 0 for the tunnel's own port.
+	lanes() int
+	// readers is how many queues share what arrives. Each flow has one.
+	readers() int
+}
+
 // sendError is what an ICMP message said about a datagram of ours.
 type sendError struct {
 	dst    netip.Addr // outer destination of the datagram
@@ -106,6 +125,13 @@ type Packet struct {
 	// What the receiver parses, and the largest datagram payload it takes: egress only.
 	recv  Recv
 	limit int
+
+	// lane is the source port that the datagram leaves from: 0 is the tunnel's own, the others
+	// are for nodes of our kind only.
+	lane uint8
+	// crowded: one worker reads all that the sender sends, so that the other directions of
+	// its flows must not all go to it as well. Ingress only.
+	crowded bool
 
 	peer    *Peer     // egress: receiver; ingress: sender, nil if unchecked
 	out     *attached // where the packet goes

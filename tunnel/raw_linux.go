@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -37,12 +38,13 @@ type NextHop struct {
 // next hop leaves there. It is safe for concurrent use.
 type Raw struct {
 	*OffloadSocket
-	packets  int // the AF_PACKET socket
-	link     int
-	hops     atomic.Pointer[hops]
-	tap      *tap // nil: none
-	tunnel   offload
-	overflow atomic.Uint64 // frames that PACKET_STATISTICS said were lost
+	packets   []int // the AF_PACKET sockets
+	listening int   // how many of them, the first ones, receive
+	link      int
+	hops      atomic.Pointer[hops]
+	tap       *tap // nil: none
+	tunnel    offload
+	overflow  atomic.Uint64 // frames that PACKET_STATISTICS said were lost
 }
 
 // hops are the next hops by outer address. Immutable but for the hops' clocks.
@@ -62,37 +64,36 @@ const confirmEvery = 10 * time.Second
 // OpenRaw opens the sockets in the current network namespace. The frames do not arrive
 // before Listen. The error wraps unix.EPERM without CAP_NET_RAW, and those of ListenUDP.
 func OpenRaw(o RawOptions) (*Raw, error) {
+	queues := max(1, o.Queues)
+	o.Queues = 1 // the UDP socket receives little
 	s, err := ListenOffload(o.UDPOptions)
 	if err != nil {
 		return nil, err
 	}
-	r := &Raw{OffloadSocket: s, packets: -1, link: o.Link}
+	r := &Raw{OffloadSocket: s, link: o.Link}
 	r.hops.Store(&hops{})
-	if err := r.open(); err != nil {
-		return nil, errors.Join(fmt.Errorf("packet socket for %v: %w", s.local, err), r.Close())
+	for range queues {
+		if err := r.open(); err != nil {
+			return nil, errors.Join(fmt.Errorf("packet socket for %v: %w", s.local, err), r.Close())
+		}
 	}
 	s.wire = r // from now on the runs leave as frames
 	r.openTAP(o)
 	return r, nil
 }
 
-// open makes the packet socket, which as yet receives nothing.
+// open makes a packet socket, which as yet receives nothing.
 func (r *Raw) open() error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
-	r.packets = fd
-	filter, err := frameFilter(r.local)
-	if err != nil {
-		return err
-	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	r.packets = append(r.packets, fd)
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
 		return fmt.Errorf("PACKET_VNET_HDR: %w", err)
 	}
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
-		return fmt.Errorf("SO_ATTACH_FILTER: %w", err)
+	if err := deafen(fd); err != nil {
+		return err
 	}
 	// A clone of every frame that leaves the link would be filtered else. Since Linux 4.20;
 	// before, the filter alone does it.
@@ -105,7 +106,8 @@ func (r *Raw) open() error {
 }
 
 // Listen has the tunnel's unfragmented datagrams that reach the link arrive as frames from now
-// on. The caller sees to it that they no longer reach the UDP socket as well.
+// on. The caller sees to it that they no longer reach the UDP socket as well, and attaches the port
+// afterwards.
 func (r *Raw) Listen() error {
 	// All protocols, because that is where a socket sees a frame before the ingress hooks
 	// drop it; a socket for IPv4 alone comes after them.
@@ -113,8 +115,58 @@ func (r *Raw) Listen() error {
 	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 { // network order
 		all = unix.ETH_P_ALL
 	}
-	if err := unix.Bind(r.packets, &unix.SockaddrLinklayer{Ifindex: r.link, Protocol: all}); err != nil {
-		return fmt.Errorf("listen for frames on link %d: %w", r.link, err)
+	filter, err := frameFilter(r.local)
+	if err != nil {
+		return err
+	}
+	for _, fd := range r.packets { // all of them deaf as yet
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: r.link, Protocol: all}); err != nil {
+			return fmt.Errorf("listen for frames on link %d: %w", r.link, err)
+		}
+	}
+	r.listening = len(r.packets)
+	if r.listening > 1 {
+		if err := r.fanOut(); err != nil {
+			// A group without its program gives all frames to the first.
+			r.log.Warn("one worker receives all frames", "local", r.local, "cause", err)
+			r.listening = 1
+		}
+	}
+	for _, fd := range r.packets[:r.listening] {
+		err = errors.Join(err, attachFilter(fd, filter))
+	}
+	return err
+}
+
+// fanOut makes a group of the packet sockets, in which each frame goes to one. While it is in the
+// making they must be deaf: those outside it get every frame.
+func (r *Raw) fanOut() error {
+	const unique = unix.PACKET_FANOUT_FLAG_UNIQUEID << 16
+	group := unix.PACKET_FANOUT_CBPF << 16
+	for i, fd := range r.packets {
+		arg := group
+		if i == 0 {
+			arg |= unique
+		}
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, arg); err != nil {
+			return fmt.Errorf("PACKET_FANOUT: %w", err)
+		}
+		if i > 0 {
+			continue
+		}
+		id, err := unix.GetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
+		if err != nil {
+			return fmt.Errorf("PACKET_FANOUT: %w", err)
+		}
+		group |= id & 0xffff
+	}
+	program, err := sharing(r.local.Addr().Is6(), len(r.packets))
+	if err != nil {
+		return err
+	}
+	// The group's, not the socket's.
+	if err := unix.SetsockoptSockFprog(r.packets[0], unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
+		return fmt.Errorf("PACKET_FANOUT_DATA: %w", err)
 	}
 	return nil
 }
@@ -137,17 +189,34 @@ func (r *Raw) SetNextHops(next map[netip.Addr]NextHop) {
 	r.hops.Store(&now)
 }
 
-// Queues implements queuedPort: the frames, and the socket for what is no frame of ours.
-func (r *Raw) Queues() []Queue { return []Queue{frameQueue{r}, r.OffloadSocket} }
+// Queues implements queuedPort: the frames, the socket for what is no frame of ours, and
+// those of the lanes, which have errors.
+func (r *Raw) Queues() []Queue {
+	l := []Queue{frameQueue{r, r.packets[0], anyWorker}}
+	for i, fd := range r.packets[1:] {
+		l[0] = frameQueue{r, r.packets[0], 0}
+		l = append(l, frameQueue{r, fd, i + 1})
+	}
+	l = slices.Insert(l, 1, Queue(r.OffloadSocket))
+	return append(l, r.laneQueues()...)
+}
 
-// frameQueue reads the frames of a Raw.
-type frameQueue struct{ *Raw }
+func (r *Raw) readers() int { return r.listening }
+
+// frameQueue reads the frames of one packet socket.
+type frameQueue struct {
+	of   *Raw
+	fd   int
+	home int
+}
 
 // PollFD implements Queue.
-func (q frameQueue) PollFD() int { return q.packets }
+func (q frameQueue) PollFD() int { return q.fd }
 
 // ReadBatch implements Queue.
-func (q frameQueue) ReadBatch(r *Ring) error { return q.readFrames(r) }
+func (q frameQueue) ReadBatch(r *Ring) error { return q.of.readFrames(q.fd, r) }
+
+func (q frameQueue) place() int { return q.home }
 
 // Offloads reports the port's.
 func (r *Raw) Offloads() []OffloadStats {
@@ -156,8 +225,10 @@ func (r *Raw) Offloads() []OffloadStats {
 
 // Overflow is how many frames and datagrams the kernel dropped because a receive buffer was full.
 func (r *Raw) Overflow() uint64 {
-	if s, err := unix.GetsockoptTpacketStats(r.packets, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
-		r.overflow.Add(uint64(s.Drops)) // reading clears it
+	for _, fd := range r.packets {
+		if s, err := unix.GetsockoptTpacketStats(fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+			r.overflow.Add(uint64(s.Drops)) // reading clears it
+		}
 	}
 	return r.overflow.Load() + r.OffloadSocket.Overflow()
 }
@@ -165,8 +236,8 @@ func (r *Raw) Overflow() uint64 {
 // Close implements Port.
 func (r *Raw) Close() error {
 	errs := []error{r.OffloadSocket.Close()}
-	if r.packets >= 0 {
-		errs = append(errs, unix.Close(r.packets))
+	for _, fd := range r.packets {
+		errs = append(errs, unix.Close(fd))
 	}
 	if r.tap != nil {
 		errs = append(errs, r.tap.close())

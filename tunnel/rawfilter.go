@@ -66,13 +66,5 @@ func frameFilter(local netip.AddrPort) ([]unix.SockFilter, error) {
 			program[i] = j
 		}
 	}
-	raw, err := bpf.Assemble(program)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		out[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	return out, nil
+	return assemble(program)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // readFrames reads until nothing is left: one frame, or superframe, a recvfrom(2).
-func (r *Raw) readFrames(ring *Ring) error {
+func (r *Raw) readFrames(fd int, ring *Ring) error {
 	front := encap.VNetHdrLen + encap.EthernetLen + encap.IPv4Len + encap.UDPLen
 	if r.local.Addr().Is6() {
 		front += encap.IPv6Len - encap.IPv4Len
@@ -20,7 +20,7 @@ func (r *Raw) readFrames(ring *Ring) error {
 			return nil
 		}
 		b := p.buf[p.off-front:] // so that the inner packet comes to lie where others do
-		n, errno := recv(r.packets, b, unix.MSG_TRUNC)
+		n, errno := recv(fd, b, unix.MSG_TRUNC)
 		switch errno {
 		case 0:
 			p.Truncated = n > len(b)

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"encoding/binary"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -49,15 +50,25 @@ func (r *Raw) transmit(ring *Ring, from, to, n, size int) unix.Errno {
 	front := u.front[:encap.VNetHdrLen+head]
 	v.Put(front)
 	h.template.Put(front[encap.VNetHdrLen:], payload, u.first.OuterECN, 0, true)
+	r.setLane(front[encap.VNetHdrLen+head-encap.UDPLen:], u.first.lane)
 	u.iov[from-1] = iovec(front)
+	fd := r.packets[ring.worker%len(r.packets)]
 	for range 4 {
-		errno := writev(r.packets, u.iov[from-1:to])
+		errno := writev(fd, u.iov[from-1:to])
 		if errno != unix.EAGAIN {
 			return errno
 		}
-		ring.io.waitWritable(r.packets)
+		ring.io.waitWritable(fd)
 	}
 	return unix.EAGAIN
+}
+
+// setLane puts a lane's source port into a UDP header that a template made, of which no sum that
+// the template has covers the ports.
+func (r *Raw) setLane(udp []byte, lane uint8) {
+	if lane > 0 && int(lane) <= len(r.ways) {
+		binary.BigEndian.PutUint16(udp, r.ways[lane-1].local.Port())
+	}
 }
 
 // whole implements wire: the superpacket gets its outer headers in place and leaves by the
@@ -86,6 +97,7 @@ func (r *Raw) whole(ring *Ring, p *Packet) bool {
 	b := p.buf[p.off-head-encap.VNetTunnelHdrLen : p.end]
 	v.PutTunnel(b, head-encap.UDPLen, head)
 	h.template.Put(b[encap.VNetTunnelHdrLen:], len(p.Bytes()), p.OuterECN, 0, six)
+	r.setLane(b[encap.VNetTunnelHdrLen+head-encap.UDPLen:], p.lane)
 	switch errno := write(r.tap.fd, b); errno {
 	case 0:
 		r.tunnel.used(p.segments)

@@ -28,6 +28,8 @@ const (
 // before it is filled again. It belongs to one worker and is not safe for
 // concurrent use.
 type Ring struct {
+	worker int // whose it is: its number
+
 	arena []byte
 	slots [batchSize + maxRun]Packet
 	n     int // slots committed in this batch

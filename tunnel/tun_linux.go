@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"weft/encap"
 )
 
 // TUNOptions says which TUN device to open.
@@ -18,8 +20,12 @@ type TUNOptions struct {
 	// while no process has it open it keeps its addresses and routes, and the kernel
 	// drops there what would else leak to the default route.
 	Transient bool
+	// Queues is how many workers shall read the device side by side; 0 is 1. A device that
+	// exists with a single queue keeps it (until it is deleted), and one with several is
+	// taken with as many as are asked for.
+	Queues int
 	// Off switches offloads off, and Logger is told when one is lost; only
-	// OpenOffloadTUN looks at them. A nil Logger discards.
+	// OpenOffloadTUN looks at Off. A nil Logger discards.
 	Off    OffloadSet
 	Logger *slog.Logger
 }
@@ -29,7 +35,8 @@ type TUNOptions struct {
 type TUN struct {
 	dev  tun.Device
 	name string
-	fd   int // dev's own, valid until Close
+	fd   int   // dev's own, valid until Close
+	fds  []int // of the queues; the first is fd
 }
 
 // OpenTUN opens or re-attaches to a TUN device in the current network namespace.
@@ -46,36 +53,47 @@ func openTUN(o TUNOptions, flags uint16) (*TUN, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
 	}
-	if err := setUpTUN(fd, o, flags); err != nil {
+	multi, err := setUpTUN(fd, o, flags)
+	if err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("tun %s: %w", o.Name, err)
 	}
-	return TUNFromFD(fd)
+	t, err := TUNFromFD(fd)
+	if err != nil {
+		return nil, err
+	}
+	if multi {
+		err = t.addQueues(max(1, o.Queues), flags)
+	}
+	if errors.Is(err, unix.EBUSY) {
+		return nil, errors.Join(err, t.Close())
+	}
+	if len(t.fds) < o.Queues && o.Logger != nil {
+		o.Logger.Warn("the TUN has fewer queues than there are workers, so that fewer of them read it; "+
+			"one that was made with a single queue has others only when it is deleted and made anew",
+			"device", t.name, "queues", len(t.fds), "wanted", o.Queues, "cause", err)
+	}
+	return t, nil
 }
 
-func setUpTUN(fd int, o TUNOptions, flags uint16) error {
-	req, err := unix.NewIfreq(o.Name)
-	if err != nil {
-		return err
-	}
-	req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | flags)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
-		return fmt.Errorf("TUNSETIFF: %w", err)
+func setUpTUN(fd int, o TUNOptions, flags uint16) (multi bool, err error) {
+	if multi, err = attachTUN(fd, o, flags); err != nil {
+		return multi, err
 	}
 	// The offloads are the device's, not the descriptor's: a persistent device still
 	// has those of the process before us, and would hand us superpackets and partial
 	// checksums without a header that says so.
 	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 0); err != nil {
-		return fmt.Errorf("TUNSETOFFLOAD 0: %w", err)
+		return multi, fmt.Errorf("TUNSETOFFLOAD 0: %w", err)
 	}
 	persist := 1
 	if o.Transient {
 		persist = 0
 	}
 	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, persist); err != nil {
-		return fmt.Errorf("TUNSETPERSIST %d: %w", persist, err)
+		return multi, fmt.Errorf("TUNSETPERSIST %d: %w", persist, err)
 	}
-	return nil
+	return multi, nil
 }
 
 // TUNFromFD makes a port of a TUN descriptor that was opened elsewhere, by a
@@ -97,6 +115,7 @@ func TUNFromFD(fd int) (*TUN, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("tun %s: %w", name, err), dev.Close())
 	}
+	t.fds = []int{t.fd}
 	return t, nil
 }
 
@@ -107,16 +126,24 @@ func (t *TUN) Name() string { return t.name }
 func (t *TUN) PollFD() int { return t.fd }
 
 // Close detaches from the device. A persistent one stays.
-func (t *TUN) Close() error { return t.dev.Close() }
+func (t *TUN) Close() error {
+	errs := []error{t.dev.Close()}
+	for _, fd := range t.fds[1:] {
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(errs...)
+}
 
 // ReadBatch implements Port: one packet a read(2), until none is left.
-func (t *TUN) ReadBatch(r *Ring) error {
+func (t *TUN) ReadBatch(r *Ring) error { return t.readFrom(t.fd, r) }
+
+func (t *TUN) readFrom(fd int, r *Ring) error {
 	for {
 		p := r.Slot()
 		if p == nil {
 			return nil
 		}
-		n, errno := read(t.fd, p.Space())
+		n, errno := read(fd, p.Space())
 		switch {
 		case errno == 0:
 			r.Commit(n)
@@ -134,8 +161,24 @@ func (t *TUN) ReadBatch(r *Ring) error {
 
 // WriteBatch implements Port: one packet a write(2). The kernel's whole receive
 // path runs inside it.
-func (t *TUN) WriteBatch(_ *Ring, ps []*Packet) {
+func (t *TUN) WriteBatch(r *Ring, ps []*Packet) {
 	for _, p := range ps {
-		p.verdictOf(write(t.fd, p.Bytes()))
+		p.verdictOf(write(t.queueFor(r, p), p.Bytes()))
 	}
+}
+
+// queueFor is the queue to write p on, and so the one that the other direction of its flow
+// is read from: the worker's own, or if sender and kernel have given the worker
+// more than its share of flows, one by the flow.
+func (t *TUN) queueFor(r *Ring, p *Packet) int {
+	n := len(t.fds)
+	if n == 1 {
+		return t.fd
+	}
+	if p.crowded {
+		if in, err := encap.ParseInner(p.Bytes()); err == nil {
+			return t.fds[int(encap.FlowPairHash(p.Bytes(), in)%uint32(n))]
+		}
+	}
+	return t.fds[r.worker%n]
 }

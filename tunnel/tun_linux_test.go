@@ -32,12 +32,14 @@ type path struct {
 	portable bool
 	raw      bool // frames, and what the peer may be sent besides
 	off      tunnel.OffloadSet
+	many     int  // workers, and queues and lanes; 0 is what this machine has
 	spoilt   bool // the kernel will refuse UDP_SEGMENT, but only when it is used
 }
 
 // open opens the two ports of the path in the current namespace.
 func (p path) open(local string) (tun, sock tunnel.Port, err error) {
-	to, uo := tunnel.TUNOptions{Name: "flannel0", Off: p.off}, tunnel.UDPOptions{Local: outer(local), Off: p.off}
+	to := tunnel.TUNOptions{Name: "flannel0", Off: p.off, Queues: p.many}
+	uo := tunnel.UDPOptions{Local: outer(local), Off: p.off, Queues: p.many, Lanes: p.many}
 	if p.portable {
 		if tun, err = tunnel.OpenTUN(to); err == nil {
 			sock, err = tunnel.ListenUDP(uo)
@@ -110,7 +112,7 @@ func (o *overlay) attach(i int, s tunnel.Spec, local string, mtu int) error {
 	if err := configureTUN(s, s.MTU); err != nil {
 		return err
 	}
-	if o.engines[i], err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port}); err != nil {
+	if o.engines[i], err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, Workers: o.paths[i].many}); err != nil {
 		return err
 	}
 	table, err := tunnel.NewTable(encap.FormatIP, s)
@@ -170,6 +172,12 @@ func TestTCPAndUDPOverTUN(t *testing.T) {
 		p.raw = true
 		paths["raw without "+o.String()] = [2]path{p, p}
 	}
+	for _, p := range []path{{many: 4}, {many: 4, raw: true}} {
+		name := map[bool]string{false: "socket", true: "raw"}[p.raw]
+		paths[name+" with four workers"] = [2]path{p, p}
+		paths[name+" with four workers to one without"] = [2]path{p, {raw: p.raw}}
+	}
+	paths["four workers to portable"] = [2]path{{many: 4}, portable}
 	for name, p := range paths {
 		for _, outers := range [][2]string{{"192.0.2.1", "192.0.2.2"}, {"2001:db8::1", "2001:db8::2"}} {
 			o := newOverlay(t, outers[0], outers[1], 1500, p)

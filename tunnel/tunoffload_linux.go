@@ -78,15 +78,20 @@ func (t *OffloadTUN) Offloads() []OffloadStats {
 	return []OffloadStats{t.tso.stats(), t.uso.stats(), t.tcp.stats(), t.udp.stats()}
 }
 
+// Queues implements queuedPort.
+func (t *OffloadTUN) Queues() []Queue { return t.queuesOf(t) }
+
 // ReadBatch implements Port: one packet or superpacket a read(2). The header lands
 // in the slot's headroom.
-func (t *OffloadTUN) ReadBatch(r *Ring) error {
+func (t *OffloadTUN) ReadBatch(r *Ring) error { return t.readFrom(t.fd, r) }
+
+func (t *OffloadTUN) readFrom(fd int, r *Ring) error {
 	for {
 		p := r.Slot()
 		if p == nil {
 			return nil
 		}
-		n, errno := read(t.fd, p.buf[p.off-encap.VNetHdrLen:])
+		n, errno := read(fd, p.buf[p.off-encap.VNetHdrLen:])
 		switch {
 		case errno == 0 && n >= encap.VNetHdrLen:
 			r.Commit(n - encap.VNetHdrLen)
@@ -124,6 +129,7 @@ func (t *OffloadTUN) describe(p *Packet) {
 // one superpacket, gathered from where they are by one writev(2).
 func (t *OffloadTUN) WriteBatch(r *Ring, ps []*Packet) {
 	m := &r.io.merge
+	m.ring = r
 	for _, p := range ps {
 		m.add(t, p)
 	}

@@ -30,6 +30,12 @@ type UDPOptions struct {
 	// Format is the wire format, for what is read before the engine sees it; the zero Format is
 	// that of ip. Only ListenOffload looks at it.
 	Format encap.Format
+	// Queues is how many workers shall receive side by side, 0 is 1: each gets all that one outer
+	// source sends from one port. Lanes, a power of two, is from how many source ports the flows
+	// to a node of our kind leave; 0 and 1 are the tunnel's port alone. The others are
+	// chosen by the kernel, bound to Local's address, and receive nothing but
+	// ICMP errors. Only ListenOffload and OpenRaw look at Queues and Lanes.
+	Queues, Lanes int
 	// Off switches offloads off, and Logger is told when one is lost; only
 	// ListenOffload looks at them. A nil Logger discards.
 	Off    OffloadSet
@@ -47,7 +53,10 @@ type UDPSocket struct {
 // ListenUDP opens the underlay socket in the current network namespace. The error
 // wraps unix.EADDRINUSE if another process has the port, and unix.EADDRNOTAVAIL
 // if the address is not (or no longer) one of this host.
-func ListenUDP(o UDPOptions) (*UDPSocket, error) {
+func ListenUDP(o UDPOptions) (*UDPSocket, error) { return listenUDP(o, nil) }
+
+// listenUDP is ListenUDP; prepare does what must be done before the socket is bound.
+func listenUDP(o UDPOptions, prepare func(fd int) error) (*UDPSocket, error) {
 	family := unix.AF_INET
 	if o.Local.Addr().Is6() {
 		family = unix.AF_INET6
@@ -60,6 +69,12 @@ func ListenUDP(o UDPOptions) (*UDPSocket, error) {
 		if err := unix.BindToDevice(fd, o.Device); err != nil {
 			_ = unix.Close(fd)
 			return nil, fmt.Errorf("bind udp socket to %s: %w", o.Device, err)
+		}
+	}
+	if prepare != nil {
+		if err := prepare(fd); err != nil {
+			_ = unix.Close(fd)
+			return nil, fmt.Errorf("udp socket: %w", err)
 		}
 	}
 	var sa unix.Sockaddr = &unix.SockaddrInet4{Addr: [4]byte(o.Local.Addr().AsSlice()[:4]), Port: int(o.Local.Port())}

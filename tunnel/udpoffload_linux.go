@@ -13,8 +13,11 @@ import (
 type OffloadSocket struct {
 	*UDPSocket
 	runWriter
-	gro  offload
-	head int // bytes of the format in a datagram, before the inner packet
+	gro offload
+	// group are the sockets that share the port, the first of them UDPSocket; ways are those
+	// of the lanes, which only send.
+	group, ways []*UDPSocket
+	head        int // bytes of the format in a datagram, before the inner packet
 }
 
 // ListenOffload is ListenUDP with the offloads that the kernel has and o does not
@@ -24,13 +27,17 @@ func ListenOffload(o UDPOptions) (*OffloadSocket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &OffloadSocket{UDPSocket: u}
+	s := &OffloadSocket{UDPSocket: u, group: []*UDPSocket{u}}
 	if o.Format == encap.FormatVXLAN {
 		s.head = encap.VXLANOverhead
 	}
 	_, err = unix.GetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_SEGMENT)
 	s.runWriter.set(s, o, u.local.String(), err == nil)
-	gro := !o.Off.Has(OffloadGRO) && unix.SetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil
+	s.spread(o)
+	gro := !o.Off.Has(OffloadGRO)
+	for _, u := range s.group {
+		gro = gro && unix.SetsockoptInt(u.fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil
+	}
 	s.gro.set(OffloadGRO, o.Off, gro)
 	return s, nil
 }
@@ -41,20 +48,22 @@ func (s *OffloadSocket) Offloads() []OffloadStats {
 }
 
 // ReadBatch implements Port: one run of datagrams a recvmsg(2).
-func (s *OffloadSocket) ReadBatch(r *Ring) error {
+func (s *OffloadSocket) ReadBatch(r *Ring) error { return s.readRuns(s.UDPSocket, r) }
+
+func (s *OffloadSocket) readRuns(u *UDPSocket, r *Ring) error {
 	for {
 		p := r.Slot()
 		if p == nil {
 			return nil
 		}
 		r.io.payload(p.Space())
-		n, errno := r.io.recvmsg(s.fd, unix.MSG_TRUNC)
+		n, errno := r.io.recvmsg(u.fd, unix.MSG_TRUNC)
 		switch {
 		case errno == 0:
 			p.Outer = r.io.source()
 			p.Truncated = n > len(p.Space())
 			n = min(n, len(p.Space()))
-			size := s.readControl(p, r.io.control())
+			size := u.readControl(p, r.io.control())
 			if size <= 0 || n <= size || s.superpacket(p, n, size) {
 				r.Commit(n)
 				continue
@@ -97,5 +106,13 @@ func (s *OffloadSocket) transmit(r *Ring, from, to, n, size int) unix.Errno {
 	if n > 1 {
 		r.io.putControl(unix.SOL_UDP, unix.UDP_SEGMENT, 2, size)
 	}
-	return s.sendTo(r, u.first.Outer)
+	return s.from(r, u.first.lane).sendTo(r, u.first.Outer)
+}
+
+// from is the socket that a lane's datagrams leave from.
+func (s *OffloadSocket) from(r *Ring, lane uint8) *UDPSocket {
+	if lane > 0 && int(lane) <= len(s.ways) {
+		return s.ways[lane-1]
+	}
+	return s.group[r.worker%len(s.group)]
 }

@@ -20,13 +20,19 @@ import (
 // sender is an engine with a host port in memory and a real underlay socket.
 func sender(t *testing.T, h *host, local string, peers ...tunnel.PeerSpec) *node {
 	t.Helper()
+	return senderOver(t, h, local, 0, func(o tunnel.UDPOptions) (tunnel.Underlay, error) { return tunnel.ListenUDP(o) }, peers...)
+}
+
+// senderOver is sender over another port, with workers and as many queues and lanes.
+func senderOver(t *testing.T, h *host, local string, workers int, listen func(tunnel.UDPOptions) (tunnel.Underlay, error), peers ...tunnel.PeerSpec) *node {
+	t.Helper()
 	n := &node{host: memory(t, netip.AddrPort{})}
 	var err error
-	if n.Engine, err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port}); err != nil {
+	if n.Engine, err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, Workers: workers}); err != nil {
 		t.Fatal(err)
 	}
 	h.Do(t, func() error {
-		s, err := tunnel.ListenUDP(tunnel.UDPOptions{Local: outer(local)})
+		s, err := listen(tunnel.UDPOptions{Local: outer(local), Queues: workers, Lanes: workers})
 		if err != nil {
 			return err
 		}

@@ -65,6 +65,7 @@ func newWorker(e *Engine, index int) (*worker, error) {
 		return nil, err
 	}
 	w := &worker{engine: e, index: index, poll: p, ring: NewRing()}
+	w.ring.worker = index
 	w.learn = w.onSendError
 	return w, nil
 }
@@ -166,7 +167,7 @@ func (w *worker) cut(p *Packet) {
 		from, to := super.Payload(k)
 		b = append(b, p.Bytes()[from:to]...)
 		piece.end, piece.inner = piece.off+len(b), len(b)
-		piece.peer, piece.Outer, piece.OuterECN = p.peer, p.Outer, p.OuterECN
+		piece.peer, piece.Outer, piece.OuterECN, piece.lane, piece.crowded = p.peer, p.Outer, p.OuterECN, p.lane, p.crowded
 		piece.copyHead(p)
 		p.out.port.WriteBatch(w.ring, w.ring.replyOut[:])
 		w.account(w.ring.replyOut[:])

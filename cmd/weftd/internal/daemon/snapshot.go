@@ -30,7 +30,7 @@ func (d *Daemon) snapshot() ops.Snapshot {
 		return s
 	}
 	engine := g.plane.Engine()
-	s.Tunnel, s.Peers, s.Strangers = engine.Stats(), engine.Peers(), len(engine.Strangers())
+	s.Tunnel, s.Workers, s.Peers, s.Strangers = engine.Stats(), engine.Workers(), engine.Peers(), len(engine.Strangers())
 	if n, err := g.plane.DeviceDrops(); err == nil { // the device may be gone just now
 		s.DeviceDropped = n
 	}

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -124,6 +125,13 @@ func packetFamilies() []metric {
 		counter("weft_icmp_suppressed_total", "ICMP errors that the rate limit withheld.", func(s *Snapshot) uint64 { return s.Tunnel.ICMPSuppressed }),
 		counter("weft_fragmented_packets_total", "Inner IPv4 packets that were fragmented for a smaller path.", func(s *Snapshot) uint64 { return s.Tunnel.Fragmented }),
 		counter("weft_checksums_completed_total", "Inner checksums that arrived partial, and were filled in or handed on as such.", func(s *Snapshot) uint64 { return s.Tunnel.Completed }),
+		{"weft_worker_packets_total", "Inner packets that each worker took: how evenly flows are shared out.", prometheus.CounterValue, []string{"worker", "direction"},
+			func(s *Snapshot, emit func(float64, ...string)) {
+				for i, w := range s.Workers {
+					emit(float64(w.Egress), strconv.Itoa(i), "egress")
+					emit(float64(w.Ingress), strconv.Itoa(i), "ingress")
+				}
+			}},
 		counter("weft_worker_wakeups_total", "How often a worker woke.", func(s *Snapshot) uint64 { return s.Tunnel.Wakeups }),
 		counter("weft_worker_batches_total", "How many batches workers moved.", func(s *Snapshot) uint64 { return s.Tunnel.Batches }),
 		gauge("weft_ports", "Ports attached to the data plane.", func(s *Snapshot) float64 { return float64(s.Tunnel.Ports) }),

@@ -33,9 +33,10 @@ type Snapshot struct {
 	// Backend is the zero Status before there is one.
 	Backend routing.Status
 	// Rules are the host's traffic rules, zero before there are any.
-	Rules  hostrules.Status
-	Tunnel tunnel.Stats
-	Peers  []tunnel.PeerStats
+	Rules   hostrules.Status
+	Tunnel  tunnel.Stats
+	Workers []tunnel.WorkerStats
+	Peers   []tunnel.PeerStats
 	// Strangers is how many outer sources that are no peer's were seen lately.
 	Strangers int
 	// DeviceDropped is how many packets the kernel dropped on their way into the

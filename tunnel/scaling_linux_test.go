@@ -1,0 +1,176 @@
+package tunnel
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// countingWire takes every run, so that what is left is how runs are formed.
+type countingWire struct{ sends, datagrams int }
+
+func (c *countingWire) transmit(_ *Ring, _, _, n, _ int) unix.Errno {
+	c.sends++
+	c.datagrams += n
+	return 0
+}
+
+func (c *countingWire) whole(*Ring, *Packet) bool { return false }
+
+// crowd is packets of many flows to many peers, as writeRuns gets them.
+type crowd struct {
+	w    runWriter
+	wire countingWire
+	ring *Ring
+	ps   []*Packet
+
+	batches int
+}
+
+// newCrowd draws batches of n packets at random from flows that are spread evenly over peers, each
+// flow of one size, of which there are sizes.
+func newCrowd(n, flows, peers, lanes, sizes int, recv Recv) *crowd {
+	rng := rand.New(rand.NewPCG(1, 2))
+	c := crowdOf(n, func() (peer, lane, size int) {
+		flow := rng.IntN(flows)
+		if lanes > 1 {
+			lane = 1 + flow/peers/sizes%lanes
+		}
+		return flow % peers, lane, 100 + flow/peers%sizes*16
+	})
+	for _, p := range c.ps {
+		p.recv = recv
+	}
+	return c
+}
+
+// crowdOf is n packets, for each of which draw says the peer, the lane and the size in bytes.
+func crowdOf(n int, draw func() (peer, lane, size int)) *crowd {
+	c := &crowd{ring: NewRing()}
+	c.w.set(&c.wire, UDPOptions{Logger: slog.New(slog.DiscardHandler)}, "crowd", true)
+	c.ring.reset()
+	for i := range n {
+		peer, lane, size := draw()
+		p := &Packet{buf: c.ring.arena[i*1600 : i*1600+1600]}
+		p.renew()
+		p.end = p.off + size
+		p.Outer = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(peer >> 16), byte(peer >> 8), byte(peer)}), 8285)
+		p.limit, p.lane = 1472, uint8(lane)
+		c.ps = append(c.ps, p)
+	}
+	return c
+}
+
+func (c *crowd) write() {
+	for _, p := range c.ps {
+		p.verdict = pending
+	}
+	c.w.writeRuns(c.ring, c.ps)
+	c.batches++
+}
+
+// BenchmarkRuns is what it costs to sort a batch into runs, a packet, and how many packets leave
+// in a send: by flows, peers, lanes and sizes. A batch has at most 64 packets from a TUN.
+func BenchmarkRuns(b *testing.B) {
+	for _, batch := range []int{maxReads, batchSize} {
+		for _, flows := range []int{1, 10, 100, 1000, 10000} {
+			for _, peers := range []int{1, 10, 100, 1000} {
+				for _, lanes := range []int{1, 8} {
+					for _, kind := range []struct {
+						name  string
+						sizes int
+						recv  Recv
+					}{{"equal", 1, 0}, {"mixed", 5, 0}, {"packed", 5, RecvPack}} {
+						if peers > flows || lanes > 1 && flows/peers < lanes || kind.sizes > flows/peers {
+							continue
+						}
+						b.Run(fmt.Sprintf("batch=%d/flows=%d/peers=%d/lanes=%d/sizes=%s", batch, flows, peers, lanes, kind.name), func(b *testing.B) {
+							runs(b, newCrowd(batch, flows, peers, lanes, kind.sizes, kind.recv))
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+func runs(b *testing.B, c *crowd) {
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i%len(c.ps) == 0 { // an iteration is one packet
+			c.write()
+		}
+	}
+	b.ReportMetric(float64(len(c.ps)*c.batches)/float64(c.wire.sends), "pkts/send")
+}
+
+// tableSpec is a table of many peers, each with a /24.
+func tableSpec(peers int) Spec {
+	s := testSpec()
+	s.Peers = nil
+	for i := range peers {
+		n := i + 1<<16
+		s.Peers = append(s.Peers, PeerSpec{
+			Name: "peer", Weft: true,
+			Addr:    netip.AddrFrom4([4]byte{198, byte(16 + i>>16), byte(i >> 8), byte(i)}),
+			Subnets: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(20 + n>>16), byte(n >> 8), byte(n), 0}), 24)},
+		})
+	}
+	return s
+}
+
+// BenchmarkTable is what peers cost: to build the table that a change of the lease set swaps in, to look up
+// an inner destination, an outer source and a next hop, in random order so that caches do not help.
+func BenchmarkTable(b *testing.B) {
+	for _, peers := range []int{10, 100, 1000, 10000, 100000} {
+		s := tableSpec(peers)
+		b.Run(fmt.Sprintf("op=build/peers=%d", peers), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := NewTable(encap.FormatIP, s); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		t, err := NewTable(encap.FormatIP, s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		order := rand.New(rand.NewPCG(1, 2)).Perm(peers)
+		b.Run(fmt.Sprintf("op=route/peers=%d", peers), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				if p, ok := t.routes.Lookup(s.Peers[order[i%peers]].Subnets[0].Addr()); !ok || p == nil {
+					b.Fatal("no route")
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("op=sender/peers=%d", peers), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				if t.senders[s.Peers[order[i%peers]].Addr] == nil {
+					b.Fatal("no sender")
+				}
+			}
+		})
+		r := &Raw{OffloadSocket: &OffloadSocket{UDPSocket: &UDPSocket{local: netip.MustParseAddrPort("192.0.2.1:8285")}}}
+		r.hops.Store(&hops{})
+		next := map[netip.Addr]NextHop{}
+		for _, p := range s.Peers {
+			next[p.Addr] = NextHop{Local: encap.MAC{2}, Remote: encap.MAC{4}}
+		}
+		r.SetNextHops(next)
+		ring := NewRing()
+		b.Run(fmt.Sprintf("op=hop/peers=%d", peers), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				if h, _ := r.hop(ring, s.Peers[order[i%peers]].Addr); h == nil {
+					b.Fatal("no next hop")
+				}
+			}
+		})
+	}
+}

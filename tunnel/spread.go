@@ -1,0 +1,52 @@
+package tunnel
+
+import "math/bits"
+
+// maxWorkers bounds what a large machine gives to the data plane by itself: the packets of
+// a batch are shared out among the workers, and shorter batches cost more a packet.
+const maxWorkers = 8
+
+// DefaultWorkers is how many workers an engine has on procs CPUs (GOMAXPROCS): one for each
+// direction, and from four CPUs on a power of two of them, up to eight, each with a queue of
+// every port and both directions of its share of the flows. Three CPUs are too few
+// for that: the pods need one. Of another number than a power of two some workers would get several of
+// a peer's source ports and some none (docs/scaling.md).
+func DefaultWorkers(procs int) int {
+	if procs < 4 {
+		return min(2, max(1, procs))
+	}
+	return min(powerOfTwo(procs), maxWorkers)
+}
+
+// powerOfTwo is the largest that is not above n, which is at least 1.
+func powerOfTwo(n int) int { return 1 << (bits.Len(uint(n)) - 1) }
+
+// Queues is how many queues a port should have, for TUNOptions.Queues and
+// UDPOptions.Queues: one for each worker, or a single one where the workers are one for each direction.
+func (e *Engine) Queues() int {
+	if len(e.workers) < 3 {
+		return 1
+	}
+	return len(e.workers)
+}
+
+// Lanes is how many source ports the flows to one node of our kind should have, for
+// UDPOptions.Lanes: as many as there are queues, rounded down to a power of two.
+func (e *Engine) Lanes() int { return powerOfTwo(e.Queues()) }
+
+// WorkerStats is what one worker moved, for who wants to see how evenly flows are spread.
+type WorkerStats struct {
+	// Egress and Ingress are inner packets read, as Flow.Received is.
+	Egress, Ingress  uint64
+	Wakeups, Batches uint64
+}
+
+// Workers reads the counters of each worker.
+func (e *Engine) Workers() []WorkerStats {
+	l := make([]WorkerStats, len(e.workers))
+	for i, w := range e.workers {
+		t := &w.totals
+		l[i] = WorkerStats{t.egress.received.Load(), t.ingress.received.Load(), t.wakeups.Load(), t.batches.Load()}
+	}
+	return l
+}

@@ -1,0 +1,149 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A device with several queues has a descriptor for each. The kernel gives a flow to the
+// queue that its other direction was last written to (tun_automq_select_queue), else to
+// one by a symmetric hash of the flow; so whoever writes a flow chooses who reads it.
+
+// tunQueue is a queue of a TUN.
+type tunQueue struct {
+	tun  interface{ readFrom(fd int, r *Ring) error }
+	fd   int
+	home int // placedQueue
+}
+
+// PollFD implements Queue.
+func (q tunQueue) PollFD() int { return q.fd }
+
+// ReadBatch implements Queue.
+func (q tunQueue) ReadBatch(r *Ring) error { return q.tun.readFrom(q.fd, r) }
+
+func (q tunQueue) place() int { return q.home }
+
+// Queues implements queuedPort: each worker has its own, if there are several.
+func (t *TUN) Queues() []Queue { return t.queuesOf(t) }
+
+func (t *TUN) queuesOf(port interface{ readFrom(fd int, r *Ring) error }) []Queue {
+	if len(t.fds) == 1 {
+		return []Queue{tunQueue{port, t.fd, anyWorker}}
+	}
+	var l []Queue
+	for i, fd := range t.fds {
+		l = append(l, tunQueue{port, fd, i})
+	}
+	return l
+}
+
+// attachTUN makes fd a queue of the device. One that exists with several queues is taken as
+// such, and one with a single queue as that, whatever o asks for: multi says which.
+func attachTUN(fd int, o TUNOptions, flags uint16) (multi bool, err error) {
+	for _, multi = range []bool{o.Queues > 1, o.Queues <= 1} {
+		if multi {
+			// The kernel lets any number of processes have queues of such a device.
+			if n := tunQueueCount(o.Name); n > 0 {
+				return multi, fmt.Errorf("%d queues in use: %w", n, unix.EBUSY)
+			}
+		}
+		if err = setTUN(fd, o.Name, flags, multi); !errors.Is(err, unix.EINVAL) {
+			return multi, err
+		}
+	}
+	return multi, err
+}
+
+func setTUN(fd int, name string, flags uint16, multi bool) error {
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	flags |= unix.IFF_TUN | unix.IFF_NO_PI
+	if multi {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	req.SetUint16(flags)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+		return fmt.Errorf("TUNSETIFF: %w", err)
+	}
+	return nil
+}
+
+// addQueues opens the device's further queues, up to n in all; fewer will do. The offloads are
+// the device's, and were set through the first.
+func (t *TUN) addQueues(n int, flags uint16) error {
+	if got := tunQueueCount(t.name); got > 1 {
+		return fmt.Errorf("tun %s: another process opened it meanwhile: %w", t.name, unix.EBUSY)
+	}
+	for len(t.fds) < n {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return fmt.Errorf("open /dev/net/tun: %w", err)
+		}
+		if err := setTUN(fd, t.name, flags, true); err != nil {
+			_ = unix.Close(fd)
+			return fmt.Errorf("tun %s: queue %d: %w", t.name, len(t.fds), err)
+		}
+		t.fds = append(t.fds, fd)
+	}
+	if got := tunQueueCount(t.name); got > n {
+		return fmt.Errorf("tun %s: another process opened it meanwhile: %w", t.name, unix.EBUSY)
+	}
+	return nil
+}
+
+// Attributes of RTM_NEWLINK (linux/if_link.h). The count is since Linux 4.17.
+const (
+	attrLinkInfo     = 18
+	attrInfoData     = 2
+	attrTUNNumQueues = 8
+	nlaTypeMask      = 0x3fff // linux/netlink.h
+)
+
+// tunQueueCount is how many queues of a device with several are open, by any process; 0 if it
+// is none or does not say.
+func tunQueueCount(name string) int {
+	dump, err := syscall.NetlinkRIB(unix.RTM_GETLINK, unix.AF_UNSPEC)
+	if err != nil {
+		return 0
+	}
+	messages, err := syscall.ParseNetlinkMessage(dump)
+	if err != nil {
+		return 0
+	}
+	for _, m := range messages {
+		if m.Header.Type != unix.RTM_NEWLINK || len(m.Data) < unix.SizeofIfInfomsg {
+			continue
+		}
+		attrs := m.Data[unix.SizeofIfInfomsg:]
+		if unix.ByteSliceToString(attribute(attrs, unix.IFLA_IFNAME)) != name {
+			continue
+		}
+		if n := attribute(attribute(attribute(attrs, attrLinkInfo), attrInfoData), attrTUNNumQueues); len(n) >= 4 {
+			return int(binary.NativeEndian.Uint32(n))
+		}
+		return 0
+	}
+	return 0
+}
+
+// attribute is the value of the first netlink attribute of a type in b; nil if there is none.
+func attribute(b []byte, kind uint16) []byte {
+	for len(b) >= unix.SizeofRtAttr {
+		n := int(binary.NativeEndian.Uint16(b))
+		if n < unix.SizeofRtAttr || n > len(b) {
+			return nil
+		}
+		if binary.NativeEndian.Uint16(b[2:])&nlaTypeMask == kind {
+			return b[unix.SizeofRtAttr:n]
+		}
+		b = b[min(len(b), (n+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]
+	}
+	return nil
+}
