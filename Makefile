@@ -3,6 +3,7 @@
 #   make build   bin/weftd and bin/weft
 #   make run     a lab of nodes and pods on this machine, measured and cleaned up
 #   make test    every test (as root: it makes network namespaces)
+#   make test-matrix  every combination of backend, family, firewall and path, of which make test runs a choice
 #   make bench   every benchmark, in benchstat's form; as root also pods over weft and over the kernel,
 #                these also as bin/bench.html and bin/bench.json
 #   make bench-guard  what hot functions cost, against bench/testdata/baseline.txt
@@ -27,7 +28,7 @@ UPDATE ?=
 
 TOOLS := .ci/tools/bin
 
-.PHONY: build run test bench bench-guard lint check deps clean
+.PHONY: build run test test-matrix bench bench-guard lint check deps clean
 .DEFAULT_GOAL := build
 
 # Static binaries, so that they run on any Linux and in an empty container image.
@@ -39,6 +40,9 @@ run: build
 
 test: deps build
 	GO='$(GO)' .ci/test
+
+test-matrix: deps build
+	WEFT_MATRIX=all $(GO) test -count=1 -v -timeout 60m -run '^TestMatrix$$' ./test
 
 # The overlay's benchmark repeats by itself (WEFT_OVERLAY='rounds=9'), so it is run once.
 bench:

@@ -30,15 +30,24 @@ type Backend interface {
 	Run(ctx context.Context) error
 	// Status is a snapshot. It does not wait for the kernel.
 	Status() Status
+	// Close frees what the constructor opened, for a backend that will not run; Run does
+	// so itself.
+	Close() error
 }
 
 // Status is what weft status shows of a backend.
 type Status struct {
 	// Type is the backend's, Device the name of its device, "" before there is one.
 	Type, Device string
+	// Devices are all devices of ours that are in use; nil means Device alone.
+	Devices []string
+	// Up says of a backend without a device that pods can be given addresses: what this node
+	// needs of its own is in place. Peers may be missing.
+	Up bool
 	// MTU is the largest inner packet, in bytes.
 	MTU int
-	// Path is how packets move between device and underlay: "portable".
+	// Path is how packets move between device and underlay: "portable", "socket" or
+	// "raw" in user space, "kernel" if weft only tells the kernel what to do, "none".
 	Path string
 	// Underlay carries the datagrams. UnderlayLost says what is missing of it now; empty
 	// if nothing is.
@@ -56,6 +65,9 @@ type Status struct {
 	// Peers is how many are in the table; Skipped are the records that are not, and why.
 	Peers   int
 	Skipped []Skipped
+	// Reached says for each subnet of each peer how packets get there; nil if the backend has
+	// but one way.
+	Reached []Reached
 	// Notes say what works less well than it could, and what would help: sentences for the operator.
 	Notes []string
 	// Adopted lists what was taken over from flannel at the start.

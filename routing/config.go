@@ -2,9 +2,9 @@ package routing
 
 import (
 	"errors"
-	"fmt"
 
 	"weft/lease"
+	"weft/routing/hostrules"
 )
 
 // ParseConfig reads a whole network config, and says whether this build can serve
@@ -12,14 +12,13 @@ import (
 // keys included; the result is then zero.
 func ParseConfig(b []byte) (lease.NetworkConfig, error) {
 	c, err := lease.ParseNetworkConfig(b)
-	switch c.BackendType {
-	case "": // that fault is among the others
-	case typeUDP:
-		_, bad := ParseUDPConfig(c)
-		err = errors.Join(err, bad)
-	default:
-		err = errors.Join(err, &lease.ConfigError{
-			Key: "Backend.Type", Got: fmt.Sprintf("%q", c.BackendType), Want: `"udp": the other backends are not in this build`})
+	if c.BackendType != "" { // otherwise that fault is among the others
+		k, bad := findKind(c.BackendType)
+		if bad == nil {
+			bad = k.check(c)
+		}
+		_, masquerade := hostrules.ParseNoMasquerade(c)
+		err = errors.Join(err, bad, masquerade)
 	}
 	if err != nil {
 		return lease.NetworkConfig{}, err

@@ -17,8 +17,14 @@ func TestParseConfig(t *testing.T) {
 		{`{"Network":"10.42.0.0/16","Backend":{"Type":"UDP","Port":9}}`, nil},
 		{`{`, []string{""}},
 		{`{"Network":"10.42.0.0/16","Backend":{}}`, []string{"Backend"}},
-		{`{"Network":"10.42.0.0/16","Backend":{"Type":"vxlan"}}`, []string{"Backend.Type"}},
-		{`{"Backend":{"Type":"host-gw"}}`, []string{"Network", "Backend.Type"}},
+		{`{"Network":"10.42.0.0/16","Backend":{"Type":"VXLAN"}}`, nil},
+		{`{"Network":"10.42.0.0/16","Backend":{"Type":"Host-GW","MTU":1400}}`, nil},
+		{`{"Network":"10.42.0.0/16","Backend":{"Type":"alloc"}}`, nil},
+		{`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","SubnetAddCommand":"true"}}`, nil},
+		{`{"Network":"10.42.0.0/16","Backend":{"Type":"wireguard"}}`, []string{"Backend.Type"}},
+		{`{"Backend":{"Type":"ipip"}}`, []string{"Network", "Backend.Type"}},
+		{`{"Backend":{"Type":"vxlan","VNI":-1,"Port":"x"}}`, []string{"Network", "Backend.VNI", "Backend.Port"}},
+		{`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":1,"SubnetAddCommand":[]}}`, []string{"Backend.PreStartupCommand", "Backend.SubnetAddCommand"}},
 		{`{"Network":"10.42.0.0/16","SubnetLen":99,"SubnetMin":"1.2.3.4","Backend":{"Type":"udp","Port":0,"Path":"x","SourceCheck":"y","AllowedSources":["z"],"MTU":1}}`,
 			[]string{"SubnetLen", "SubnetMin", "Backend.Port", "Backend.Path", "Backend.SourceCheck", "Backend.AllowedSources", "Backend.MTU"}},
 		{`{"EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"MTU":1280,"Type":"udp"}}`, []string{"Network", "Backend.MTU"}},
@@ -35,7 +41,7 @@ func TestParseConfig(t *testing.T) {
 		if strings.Join(keys, " ") != strings.Join(tt.faults, " ") || len(keys) != len(tt.faults) {
 			t.Errorf("%s\n got %q\nwant %q", tt.config, keys, tt.faults)
 		}
-		if (err == nil) != (c.BackendType == typeUDP) {
+		if (err == nil) != (c.BackendType != "") {
 			t.Errorf("%s: %v with %+v", tt.config, err, c)
 		}
 	}

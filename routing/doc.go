@@ -16,12 +16,17 @@
 //
 // A link is ours if its alias is Alias; a route is ours if its protocol is
 // RouteProtocol and it leaves by our device or lies within our network; an address
-// is ours if it is on our device and within our network. Objects of flannel's exact
+// is ours if it is on our device and within our network, and so is a permanent
+// neighbour; a permanent forwarding entry is, if it is on our device. Objects of flannel's exact
 // name and shape are taken over, and that is logged. Nothing else is changed or
 // deleted.
 //
 // The files stand in that order: underlay.go (which interface carries the
 // datagrams), backend.go (what a backend is), plan.go (what to change), sync.go
 // (changing it), ways.go (what the overlay would cut off), kernel_linux.go and monitor_linux.go (the netlink edge), and
-// udp*.go (the backend that carries packets in user space).
+// udp*.go (the backend that carries packets in user space). kinds_linux.go is the table of backends.
+// Those that leave the packets to the kernel are a way each (hostgw.go, vxlan*.go, extension*.go),
+// which says what it wants, and share the labour: overlay.go and vtep.go (what to change),
+// neigh_linux.go and vtep_linux.go (the netlink edge), kernel*_linux.go (doing so when something
+// changed), leftovers_linux.go (what another backend left).
 package routing

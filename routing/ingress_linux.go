@@ -38,7 +38,7 @@ type ingress struct {
 
 // ingressTable is the table's name: one for each socket.
 func ingressTable(local netip.AddrPort) string {
-	return fmt.Sprintf("weft-raw-%s-%d", strings.ReplaceAll(local.Addr().String(), ":", "-"), local.Port())
+	return fmt.Sprintf(ingressPrefix+"%s-%d", strings.ReplaceAll(local.Addr().String(), ":", "-"), local.Port())
 }
 
 // openIngress drops, at the ingress of link, what the packet socket for local takes.

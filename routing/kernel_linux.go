@@ -17,6 +17,8 @@ type Kernel struct {
 	h  *netlink.Handle
 	ns int // descriptor of the namespace, for what has no netlink: /proc/sys, /dev/net/tun, sockets
 	id nsID
+	// vxlanKind is asked for by ProbeVXLAN in place of "vxlan", in tests.
+	vxlanKind string
 }
 
 // nsID identifies a namespace: device and inode of its file (namespaces(7)).

@@ -86,13 +86,16 @@ func (k *Kernel) listRoutes(family int, filter netlink.Route, mask uint64) ([]ne
 	return rs, err
 }
 
-// fromRoute converts a unicast route with one next hop; ok is false for any other.
-// names caches link names by index.
+// fromRoute converts a unicast route; ok is false for any other. One with several next hops,
+// which is never ours to want, has no Link and no Gateway. names caches link names by index.
 func (k *Kernel) fromRoute(r netlink.Route, names map[int]string) (Route, bool) {
-	if r.Type != unix.RTN_UNICAST || len(r.MultiPath) > 0 || r.Dst == nil || r.Tos != 0 {
+	if r.Type != unix.RTN_UNICAST || r.Dst == nil || r.Tos != 0 {
 		return Route{}, false
 	}
 	name, known := names[r.LinkIndex]
+	if len(r.MultiPath) > 0 {
+		name, known, r.Gw = "", true, nil
+	}
 	if !known {
 		if l, err := k.h.LinkByIndex(r.LinkIndex); err == nil {
 			name = l.Attrs().Name
@@ -102,6 +105,7 @@ func (k *Kernel) fromRoute(r netlink.Route, names map[int]string) (Route, bool) 
 	return Route{
 		Dst: fromIPNet(r.Dst), Gateway: fromIP(r.Gw), Link: name,
 		Metric: uint32(r.Priority), Scope: uint8(r.Scope), Protocol: uint8(r.Protocol),
+		OnLink: r.Flags&unix.RTNH_F_ONLINK != 0, MTU: r.MTU,
 	}, true
 }
 
@@ -139,7 +143,7 @@ func (k *Kernel) AddRoute(r Route) error {
 	}
 	err = k.h.RouteAdd(nr)
 	if !errors.Is(err, unix.EEXIST) {
-		return err
+		return coveredGateway(r, err)
 	}
 	family := netlink.FAMILY_V4
 	if r.Dst.Addr().Is6() {
@@ -164,7 +168,25 @@ func (k *Kernel) ReplaceRoute(r Route) error {
 	if err != nil {
 		return err
 	}
-	return k.h.RouteReplace(nr)
+	err = k.h.RouteReplace(nr)
+	if r.OnLink && r.Dst.Addr().Is6() && errors.Is(err, unix.EINVAL) {
+		// What stands there leads to the gateway by another device, which IPv6 takes for a
+		// contradiction: it has to go first.
+		if err := k.DelRoute(Route{Dst: r.Dst, Metric: r.Metric}); err != nil {
+			return err
+		}
+		err = k.h.RouteAdd(nr)
+	}
+	return coveredGateway(r, err)
+}
+
+// coveredGateway explains why IPv6 refuses a route whose gateway it is told is on the link: another
+// route, not a default one, leads to the gateway elsewhere (ip6_route_check_nh_onlink).
+func coveredGateway(r Route, err error) error {
+	if r.OnLink && r.Dst.Addr().Is6() && errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%w: another route covers %v: delete it, or choose another IPv6Network", err, r.Gateway)
+	}
+	return err
 }
 
 // DelRoute deletes a route; one that is gone already is no error.
@@ -180,17 +202,27 @@ func (k *Kernel) DelRoute(r Route) error {
 }
 
 func (k *Kernel) toRoute(r Route) (*netlink.Route, error) {
-	l, err := k.h.LinkByName(r.Link)
-	if err != nil {
-		return nil, err
+	index := 0 // of a route with several next hops
+	if r.Link != "" {
+		l, err := k.h.LinkByName(r.Link)
+		if err != nil {
+			return nil, err
+		}
+		index = l.Attrs().Index
 	}
 	nr := &netlink.Route{
-		LinkIndex: l.Attrs().Index, Dst: toIPNet(r.Dst), Priority: int(r.Metric),
+		LinkIndex: index, Dst: toIPNet(r.Dst), Priority: int(r.Metric),
 		Scope: netlink.Scope(r.Scope), Protocol: netlink.RouteProtocol(r.Protocol),
 	}
 	if r.Gateway.IsValid() {
 		nr.Gw = r.Gateway.AsSlice()
 	}
+	if r.OnLink {
+		nr.Flags = unix.RTNH_F_ONLINK
+	}
+	// Without the lock IPv6 looks at a route's MTU for its own packets only, not for those
+	// that it forwards (ip6_dst_mtu_maybe_forward); IPv4's lock would clear DF instead.
+	nr.MTU, nr.MTULock = r.MTU, r.MTU > 0 && r.Dst.Addr().Is6()
 	return nr, nil
 }
 

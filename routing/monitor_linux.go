@@ -33,6 +33,7 @@ type interest struct {
 	indexes  map[int]bool
 	names    map[string]bool
 	networks []netip.Prefix
+	hosts    []netip.Addr // addresses the way to which concerns us
 	hops     hopInterest
 }
 
@@ -130,7 +131,7 @@ func (i *interest) concerns(m syscall.NetlinkMessage) change {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		return when(i.concernsRoute(m.Data), changedObjects) | when(i.hops.concernsRoute(m.Data), changedRoutes)
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE, unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
-		return when(i.hops.link != 0, changedRoutes)
+		return when(i.hops.link != 0, changedRoutes) | when(len(i.hosts) > 0, changedObjects)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		return when(i.hops.concernsNeighbour(m), changedNeighbours)
 	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER, unix.RTM_DELCHAIN:
@@ -182,7 +183,13 @@ func (i *interest) concernsRoute(b []byte) bool {
 		return false
 	}
 	head, attrs := nl.DeserializeRtMsg(b), b[unix.SizeofRtMsg:]
-	if head.Table != unix.RT_TABLE_MAIN || head.Flags&unix.RTM_F_CLONED != 0 {
+	if head.Flags&unix.RTM_F_CLONED != 0 {
+		return false
+	}
+	if len(i.hosts) > 0 && head.Table != unix.RT_TABLE_LOCAL && leads(head, attrs, i.hosts) {
+		return true
+	}
+	if head.Table != unix.RT_TABLE_MAIN {
 		return false
 	}
 	if out := attribute(attrs, unix.RTA_OIF); len(out) == 4 && i.indexes[int(nl.NativeEndian().Uint32(out))] {

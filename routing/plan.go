@@ -41,6 +41,8 @@ type Route struct {
 	Metric   uint32
 	Scope    uint8 // RT_SCOPE_*, rtnetlink.h
 	Protocol uint8 // RTPROT_*, rtnetlink.h
+	OnLink   bool  // the gateway is taken to be on the link, whatever its address
+	MTU      int   // largest packet by this route, in bytes; 0 for the link's
 }
 
 // slot is what the kernel lets exist only once.
@@ -65,22 +67,29 @@ func (s State) equal(t State) bool {
 
 // Ownership says which objects a plan may change.
 type Ownership struct {
-	// Link is the name of our device.
-	Link string
+	// Link is the name of our device, Links are those of further ones.
+	Link  string
+	Links []string
 	// Networks are the overlay's networks.
 	Networks []netip.Prefix
 	// Sweep allows deletes: it is set once the first complete set is known.
 	Sweep bool
+	// Adopts, if not nil, says which routes have flannel's shape, in place of the udp
+	// backend's rule. With Sweep those that are not wanted are deleted.
+	Adopts func(Route) bool
 }
 
 // ownsRoute reports whether r is ours by its mark.
 func (o Ownership) ownsRoute(r Route) bool {
-	return r.Protocol == RouteProtocol && (r.Link == o.Link || o.within(r.Dst))
+	return r.Protocol == RouteProtocol && (r.Link == o.Link || slices.Contains(o.Links, r.Link) || o.within(r.Dst))
 }
 
 // adoptsRoute reports whether r has the exact shape of flannel's: a whole network
 // of ours, by our device, without gateway, made by hand or by flannel.
 func (o Ownership) adoptsRoute(r Route) bool {
+	if o.Adopts != nil {
+		return o.Adopts(r)
+	}
 	return r.Protocol == protoBoot && r.Link == o.Link && !r.Gateway.IsValid() && slices.Contains(o.Networks, r.Dst)
 }
 
@@ -188,7 +197,7 @@ func planRoutes(c *Changes, have, want State, own Ownership) {
 	}
 	if own.Sweep {
 		for _, h := range have.Routes {
-			if own.ownsRoute(h) && !wanted[h.slot()] {
+			if (own.ownsRoute(h) || own.Adopts != nil && own.Adopts(h)) && !wanted[h.slot()] {
 				c.DelRoutes = append(c.DelRoutes, h)
 			}
 		}

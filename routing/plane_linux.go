@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/encap"
 	"weft/tunnel"
 )
 
@@ -19,6 +20,7 @@ type plane struct {
 	k       *Kernel
 	engine  *tunnel.Engine
 	path    tunnel.Path
+	format  encap.Format
 	auto    bool // a lesser path will do
 	off     tunnel.OffloadSet
 	log     *slog.Logger
@@ -28,7 +30,7 @@ type plane struct {
 
 // newPlane makes a data plane without ports. lost is called, and must not block,
 // when a port dies by itself.
-func newPlane(k *Kernel, workers int, o UDPOptions, log *slog.Logger, lost func(tunnel.PortID)) (*plane, error) {
+func newPlane(k *Kernel, workers int, format encap.Format, o UDPOptions, log *slog.Logger, lost func(tunnel.PortID)) (*plane, error) {
 	e, err := tunnel.New(tunnel.Config{
 		Format: format, Port: o.Port, Workers: workers, Logger: log,
 		PortLost: func(id tunnel.PortID, _ error) { lost(id) },
@@ -36,7 +38,7 @@ func newPlane(k *Kernel, workers int, o UDPOptions, log *slog.Logger, lost func(
 	if err != nil {
 		return nil, fmt.Errorf("data plane: %w", err)
 	}
-	return &plane{k: k, engine: e, path: o.Path, auto: o.Auto, off: o.Off, log: log}, nil
+	return &plane{k: k, engine: e, format: format, path: o.Path, auto: o.Auto, off: o.Off, log: log}, nil
 }
 
 // openTUN opens or re-attaches the persistent TUN, in place of the one before. The
@@ -81,7 +83,7 @@ func (p *plane) newTUN(o tunnel.TUNOptions) (tunnel.Port, error) {
 
 // underlayOptions are those of an underlay port at local, on any path.
 func (p *plane) underlayOptions(local netip.AddrPort) tunnel.UDPOptions {
-	return tunnel.UDPOptions{Local: local, Queues: p.engine.Queues(), Lanes: p.engine.Lanes(), Off: p.off, Logger: p.log}
+	return tunnel.UDPOptions{Local: local, Format: p.format, Queues: p.engine.Queues(), Lanes: p.engine.Lanes(), Off: p.off, Logger: p.log}
 }
 
 // newSocket binds an underlay socket as the path, which is not raw, wants it.
@@ -121,7 +123,7 @@ func (p *plane) reap(id tunnel.PortID) bool {
 // publish swaps in the table of s. The error joins the peers that were unsound;
 // the others are in use.
 func (p *plane) publish(s tunnel.Spec) error {
-	t, err := tunnel.NewTable(format, s)
+	t, err := tunnel.NewTable(p.format, s)
 	p.engine.Swap(t)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weft/encap"
 	"weft/lease"
 	"weft/tunnel"
 )
@@ -40,10 +41,12 @@ type UDPConfig struct {
 	UnderlayChanged func(Underlay)
 	// Logger; nil discards.
 	Logger *slog.Logger
+
+	carried carried // nil: the udp backend itself
 }
 
-// UDP is the backend that carries bare IP packets in UDP through a TUN, as
-// flannel's udp does. It is safe for concurrent use.
+// UDP is the backend that carries packets in UDP through a TUN: bare, as flannel's udp does, or
+// as vxlan where the kernel cannot. It is safe for concurrent use.
 type UDP struct {
 	cfg     UDPConfig
 	log     *slog.Logger
@@ -59,6 +62,8 @@ type UDP struct {
 	device deviceState
 	under  underState
 	table  tableKey
+	peers  carriedPeers // what the table was made from
+	ways   map[netip.Addr]hop
 	hops   hopState
 	warned map[string]bool
 	ended  bool
@@ -87,41 +92,54 @@ type underState struct {
 // NewUDP prepares the backend: it opens descriptors, touches no device and starts nothing.
 // The caller runs Run or calls Close.
 func NewUDP(c UDPConfig) (*UDP, error) {
+	if c.carried == nil {
+		c.carried = bareIP{c.Options, c.Network.EnableIPv6}
+	}
+	name := c.carried.trait().name
 	if c.Kernel == nil {
-		return nil, errors.New("udp backend: UDPConfig.Kernel is missing")
+		return nil, fmt.Errorf("%s backend: UDPConfig.Kernel is missing", name)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	mtu, err := overlayMTU(c.Underlay.MTU, c.Options, c.Underlay.outer6(), c.Network.EnableIPv6)
+	sizes, err := c.carried.sizes(c.Underlay)
 	if err != nil {
-		return nil, fmt.Errorf("udp backend over %s: %w", c.Underlay.Link, err)
+		return nil, fmt.Errorf("%s backend over %s: %w", name, c.Underlay.Link, err)
 	}
-	u := &UDP{cfg: c, log: c.Logger.With("backend", typeUDP), k: c.Kernel,
+	u := &UDP{cfg: c, log: c.Logger.With("backend", name), k: c.Kernel,
 		kick: make(chan struct{}, 1), grace: underlayGrace, lost: map[tunnel.PortID]bool{}}
 	u.under.now = c.Underlay
 	if err := u.rawIfAskedFor(); err != nil {
 		return nil, err
 	}
-	u.status = Status{Type: typeUDP, MTU: mtu, Path: c.Options.Path.String(), Underlay: c.Underlay}
+	u.status = Status{Type: name, MTU: sizes.inner, Path: c.Options.Path.String(), Underlay: c.Underlay}
 	if u.monitor, err = u.k.subscribe(); err != nil {
-		return nil, fmt.Errorf("udp backend: %w", err)
+		return nil, fmt.Errorf("%s backend: %w", name, err)
 	}
-	if u.plane, err = newPlane(u.k, c.Workers, c.Options, u.log, u.portLost); err != nil {
+	if u.plane, err = newPlane(u.k, c.Workers, c.carried.format(), c.Options, u.log, u.portLost); err != nil {
 		u.monitor.close()
-		return nil, fmt.Errorf("udp backend: %w", err)
+		return nil, fmt.Errorf("%s backend: %w", name, err)
 	}
 	return u, nil
 }
 
 // Type implements Backend.
-func (u *UDP) Type() string { return typeUDP }
+func (u *UDP) Type() string { return u.cfg.carried.trait().name }
 
-// RecordType implements Backend: flannel's udp writes no type.
-func (u *UDP) RecordType() string { return "" }
+// RecordType implements Backend.
+func (u *UDP) RecordType() string { return u.cfg.carried.trait().record }
 
-// Publish implements Backend: flannel's udp has no data either.
-func (u *UDP) Publish() (data, v6data json.RawMessage) { return nil, nil }
+// Publish implements Backend.
+func (u *UDP) Publish() (data, v6data json.RawMessage) { return u.cfg.carried.publish() }
+
+// Recv is what the lease record names of what this node parses beyond one complete packet a
+// datagram: in format vxlan nothing, since what kernels take is all that is sent.
+func (u *UDP) Recv() tunnel.Recv {
+	if u.cfg.carried.format() == encap.FormatIP {
+		return tunnel.Supported
+	}
+	return 0
+}
 
 // MTU implements Backend.
 func (u *UDP) MTU() int { return u.Status().MTU }
@@ -153,7 +171,7 @@ func (u *UDP) Apply(_ context.Context, s lease.Set) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ended {
-		return errors.New("udp backend: it has ended")
+		return fmt.Errorf("%s backend: it has ended", u.Type())
 	}
 	u.set = s
 	u.table = tableKey{} // the peers may be others
@@ -189,7 +207,7 @@ func (u *UDP) Run(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.ended = true // from here on the Kernel may be closed
-	return wrap("udp backend", errors.Join(errs[0], errs[1], u.plane.close()))
+	return wrap(u.Type()+" backend", errors.Join(errs[0], errs[1], u.plane.close()))
 }
 
 // repair reconciles after every notification and failure, and now and then, until

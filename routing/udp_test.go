@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weft/encap"
 	"weft/lease"
 	"weft/tunnel"
 )
@@ -182,7 +183,7 @@ func TestBuildSpec(t *testing.T) {
 	if d := cmp.Diff(wantSkipped, skipped, compareState); d != "" {
 		t.Errorf("skipped (-want +got):\n%s", d)
 	}
-	if _, err := tunnel.NewTable(format, got); err != nil {
+	if _, err := tunnel.NewTable(encap.FormatIP, got); err != nil {
 		t.Errorf("the data plane refuses it: %v", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"weft/encap"
 	"weft/lease"
 )
 
@@ -152,6 +151,3 @@ func (u Underlay) follow(chosen Underlay, l listing, o UnderlayOptions, replace 
 
 // outer6 reports whether datagrams to most peers have an IPv6 header.
 func (u Underlay) outer6() bool { return !u.Addr4.IsValid() }
-
-// format is the wire format of the udp backend: bare inner packets.
-const format = encap.FormatIP

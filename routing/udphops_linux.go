@@ -144,7 +144,7 @@ func (u *UDP) rawIfAskedFor() error {
 		return nil
 	}
 	if err := u.k.rawObstacle(u.cfg.Underlay.Link, local[0]); err != nil {
-		return fmt.Errorf(`udp backend: path raw is not possible: %w; "Path":"auto" takes the best that is`, err)
+		return fmt.Errorf(`%s backend: path raw is not possible: %w; "Path":"auto" takes the best that is`, u.Type(), err)
 	}
 	return nil
 }

@@ -21,8 +21,8 @@ const underlayGrace = 10 * time.Second
 type tableKey struct {
 	under Underlay
 	mtu   int
-	// displaced is a text, so that the key is comparable.
-	displaced string
+	// displaced and ways are texts, so that the key is comparable.
+	displaced, ways string
 }
 
 // reconcile makes kernel and data plane follow the set: what carries packets
@@ -36,8 +36,9 @@ func (u *UDP) reconcile(c change) error {
 	var faults []error
 	u.reapPorts()
 	faults = append(faults, u.followUnderlay())
-	mtu, err := u.mtu()
-	faults = append(faults, err, u.listen(), u.swapTable(mtu, &st), u.followHops(c))
+	m, err := u.cfg.carried.sizes(u.under.now)
+	mtu := m.inner
+	faults = append(faults, err, u.listen(), u.look(), u.swapTable(m, &st), u.followHops(c))
 	path := u.plane.path
 	if err := u.ensureDevice(); err != nil {
 		faults = append(faults, err)
@@ -46,6 +47,9 @@ func (u *UDP) reconcile(c change) error {
 	}
 	if u.plane.path != path {
 		u.nudge(changedObjects) // the sockets follow the TUN
+	}
+	if note := u.cfg.carried.note(); note != "" {
+		st.Notes = append(st.Notes, note)
 	}
 	st.Notes = append(st.Notes, u.plane.notes()...)
 	u.watch()
@@ -124,10 +128,26 @@ func (u *UDP) followUnderlay() error {
 	return nil
 }
 
-// mtu is the overlay's MTU on the underlay as it is. If that is too small for IPv6, the
-// error says so, and IPv4 goes on.
-func (u *UDP) mtu() (int, error) {
-	return overlayMTU(u.under.now.MTU, u.cfg.Options, u.under.now.outer6(), u.cfg.Network.EnableIPv6)
+// look finds the ways to the peers, for a type with several. While the underlay is lost they stay
+// what they were.
+func (u *UDP) look() error {
+	if !u.cfg.carried.trait().looks || u.under.lost != "" {
+		return nil
+	}
+	ways, err := u.k.nextHops(u.outer())
+	if err == nil {
+		u.ways = ways
+	}
+	return err
+}
+
+// outer are the peers' addresses.
+func (u *UDP) outer() []netip.Addr {
+	var as []netip.Addr
+	for _, r := range u.set.Peers {
+		as = append(as, valid(r.PublicIP, r.PublicIPv6)...)
+	}
+	return as
 }
 
 // listen binds the underlay sockets. While an address is lost its socket stays: it
@@ -143,6 +163,9 @@ func (u *UDP) listen() error {
 			local = netip.AddrPortFrom(f.addr, u.cfg.Options.Port)
 		}
 		err := u.plane.listen(f.six, local, u.cfg.Underlay.Link)
+		if errors.Is(err, unix.EADDRINUSE) && u.freePort() {
+			err = u.plane.listen(f.six, local, u.cfg.Underlay.Link)
+		}
 		if errors.Is(err, unix.EADDRINUSE) {
 			err = fmt.Errorf("%w: is flanneld or another weftd running here?", err)
 		}
@@ -153,26 +176,25 @@ func (u *UDP) listen() error {
 
 // swapTable gives the data plane the peers, if they, the underlay or the ways to them
 // changed. A bad record is reported; it is no fault of ours to retry.
-func (u *UDP) swapTable(mtu int, st *Status) error {
+func (u *UDP) swapTable(m mtus, st *Status) error {
 	old := u.Status()
-	st.Peers, st.Skipped = old.Peers, old.Skipped
-	var outer []netip.Addr
-	for _, r := range u.set.Peers {
-		outer = append(outer, r.PublicIP, r.PublicIPv6)
-	}
-	displaced, err := u.k.Displaced(u.cfg.Network, outer)
+	st.Peers, st.Skipped, st.Reached = old.Peers, old.Skipped, old.Reached
+	displaced, err := u.k.Displaced(u.cfg.Network, u.outer())
 	if err != nil {
 		return err
 	}
-	key := tableKey{u.under.now, mtu, fmt.Sprint(displaced)}
+	key := tableKey{u.under.now, m.inner, fmt.Sprint(displaced), fmt.Sprint(u.ways)}
 	if key == u.table {
 		return nil
 	}
-	spec, skipped := buildSpec(u.set, u.under.now, mtus{outerMTU(u.under.now.MTU, u.cfg.Options), mtu}, u.cfg.Options, displaced)
-	unsound := u.plane.publish(spec)
+	u.peers = u.cfg.carried.peers(situation{set: u.set, under: u.under.now, mtu: m.inner, hops: u.ways}, m.outer, displaced)
+	unsound := u.plane.publish(u.peers.spec)
 	u.table = key
-	u.hops.follow(spec.Peers)
-	st.Peers, st.Skipped = len(spec.Peers), skipped
+	u.hops.follow(u.peers.spec.Peers)
+	st.Peers, st.Skipped, st.Reached = len(u.peers.spec.Peers), u.peers.skipped, u.peers.reached
+	if st.Reached != nil { // a peer is as many as it has families
+		st.Peers = usedPeers(st.Reached)
+	}
 	for _, err := range split(unsound) {
 		st.Peers--
 		st.Skipped = append(st.Skipped, Skipped{Reason: err.Error()})
@@ -267,6 +289,9 @@ func (u *UDP) watch() {
 		names:    map[string]bool{u.device.name: u.device.name != "", u.cfg.Underlay.Link: true},
 		networks: u.networks(),
 		hops:     u.hops.interest(),
+	}
+	if u.cfg.carried.trait().looks {
+		i.hosts = u.outer()
 	}
 	for _, f := range u.plane.raws() {
 		if f.tap != 0 {

@@ -17,6 +17,25 @@ type mtus struct{ outer, inner int }
 // and the sizes of packets; displaced are the peers' addresses that the overlay cuts off.
 // It is pure. One bad record costs only itself and is reported.
 func buildSpec(set lease.Set, u Underlay, m mtus, o UDPOptions, displaced []Displaced) (tunnel.Spec, []Skipped) {
+	s := localSpec(set, u, m, o)
+	var peers []tunnel.PeerSpec
+	var skipped []Skipped
+	for _, r := range set.Peers {
+		p, why := peerSpec(r, u)
+		if why != "" {
+			skipped = append(skipped, Skipped{Peer: p.Name, Reason: why})
+			continue
+		}
+		peers = append(peers, p)
+	}
+	peers, cutOff := leaveOut(peers, displaced)
+	peers, clashes := settleSources(peers)
+	s.Peers = peers
+	return s, slices.Concat(skipped, cutOff, clashes)
+}
+
+// localSpec is what concerns this node itself.
+func localSpec(set lease.Set, u Underlay, m mtus, o UDPOptions) tunnel.Spec {
 	s := tunnel.Spec{
 		Local:       subnets(set.Own.Subnets),
 		UnderlayMTU: m.outer, MTU: m.inner,
@@ -32,21 +51,7 @@ func buildSpec(set lease.Set, u Underlay, m mtus, o UDPOptions, displaced []Disp
 	if set.Own.V6.IsValid() {
 		s.Address6 = set.Own.V6.Addr()
 	}
-
-	var peers []tunnel.PeerSpec
-	var skipped []Skipped
-	for _, r := range set.Peers {
-		p, why := peerSpec(r, u)
-		if why != "" {
-			skipped = append(skipped, Skipped{Peer: p.Name, Reason: why})
-			continue
-		}
-		peers = append(peers, p)
-	}
-	peers, cutOff := leaveOut(peers, displaced)
-	peers, clashes := settleSources(peers)
-	s.Peers = peers
-	return s, slices.Concat(skipped, cutOff, clashes)
+	return s
 }
 
 // settleSources gives every outer address to one peer: first where packets for a peer go

@@ -27,6 +27,7 @@ func (u *UDP) syncKernel(mtu int, st *Status) error {
 		return err
 	}
 	want := wantState(name, mtu, own, u.cfg.Network)
+	want.Routes = append(want.Routes, u.peers.routes...)
 	c := Plan(have, want, u.ownership())
 	for _, a := range c.Adopted {
 		u.log.Info("taken over", "object", a)

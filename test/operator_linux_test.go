@@ -190,7 +190,7 @@ func TestStatusSaysIt(t *testing.T) {
 	if s.Lease == nil || s.Lease.Subnet != subnet || !s.Lease.Held || time.Until(s.Lease.Expires) < 23*time.Hour {
 		t.Errorf("lease: %+v", s.Lease)
 	}
-	if b := s.Backend; b.Type != "udp" || b.Path != "socket" || b.Device != "flannel0" || b.MTU != 1472 || b.Port != 8285 || !b.InPlace || len(b.Notes) > 0 {
+	if b := s.Backend; b.Type != "udp" || b.Path != "raw" || b.Device != "flannel0" || b.MTU != 1472 || b.Port != 8285 || !b.InPlace || len(b.Notes) > 0 {
 		t.Errorf("backend: %+v", b)
 	}
 	if u := s.Underlay; u.Link != "eth0" || u.MTU != 1500 || u.Address != n.Underlay4 || u.PublicIP != n.Underlay4 || u.Lost != "" {

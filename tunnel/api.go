@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"weft/encap"
 )
 
 // Path is one way of moving packets between the TUN and the underlay.
@@ -129,6 +131,10 @@ type Spec struct {
 	// peer may use besides its own.
 	Check          SourceCheck
 	AllowedSources []netip.Prefix
+	// VNI is the network's number in format vxlan. MAC4 and MAC6 are this node's Ethernet addresses
+	// there: peers send frames over IPv4 to MAC4, and over IPv6 to MAC6.
+	VNI        uint32
+	MAC4, MAC6 encap.MAC
 	// Peers are all other nodes.
 	Peers []PeerSpec
 }
@@ -146,11 +152,14 @@ type PeerSpec struct {
 	// InnerSources are further inner addresses of the peer: its PublicIP.
 	InnerSources []netip.Addr
 	// Weft says that the peer published our object: it takes inner IPv6 in format ip
-	// and outer ECN. Recv names what else it parses.
+	// and outer ECN. Recv names what else it parses; format vxlan has nothing of that.
 	Weft bool
 	Recv Recv
 	// MTU is the largest inner packet that the peer takes, in bytes; 0 if it has not said.
 	MTU int
+	// MAC is the Ethernet address of the peer's end in format vxlan. A node that has one for each
+	// outer family is two peers.
+	MAC encap.MAC
 }
 
 // Stats is a snapshot of the counters. In each direction

@@ -9,6 +9,8 @@ const (
 	DropMalformed                       // no whole IPv4 or IPv6 header, or lengths that contradict each other
 	DropUnknownPeer                     // outer source is no peer's (SourceCheck)
 	DropOwnSource                       // outer source is one of our own addresses
+	DropForeignVNI                      // a VXLAN header with another network's number
+	DropForeignMAC                      // an inner Ethernet destination that is not ours, broadcasts included
 	DropECN                             // outer CE on an inner packet that cannot carry it (RFC 6040 section 4.2)
 	DropMartian                         // inner source or destination that never crosses a router
 	DropForeignSource                   // inner source is not the peer's, or not the port's (SourceCheck, AllowedSources)
@@ -30,6 +32,8 @@ var dropNames = [NumDropReasons]string{
 	DropMalformed:     "malformed",
 	DropUnknownPeer:   "unknown_peer",
 	DropOwnSource:     "own_source",
+	DropForeignVNI:    "foreign_vni",
+	DropForeignMAC:    "foreign_mac",
 	DropECN:           "ecn",
 	DropMartian:       "martian",
 	DropForeignSource: "foreign_source",

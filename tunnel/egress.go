@@ -83,7 +83,7 @@ func (w *worker) sendTo(peer *Peer, p *Packet, in *encap.Inner, size int) (DropR
 		// or not, must not stop what the link itself would take.
 		limit = max(limit, min(peer.maxSize, minPathMTU6))
 	}
-	if under != nil && under.lanes > 1 && peer.spec.Weft {
+	if under != nil && under.lanes > 1 && (peer.spec.Weft || peer.headLen > 0) { // kernels take vxlan from any source port
 		// Of both directions alike: what a worker reads from its queue of the TUN then tends to be
 		// of one lane, and runs are as long as without lanes.
 		p.lane = 1 + uint8(encap.FlowPairHash(p.Bytes(), *in)&uint32(under.lanes-1))
@@ -107,15 +107,18 @@ func (w *worker) sendTo(peer *Peer, p *Packet, in *encap.Inner, size int) (DropR
 	return 0, true
 }
 
-// address gives a packet its outer destination. In format ip that is all of the
-// encapsulation. RFC 6040 section 4.3: the inner ECN field is copied out only
+// address gives a packet its outer destination, and what the format puts before it: in
+// format ip nothing. RFC 6040 section 4.3: the inner ECN field is copied out only
 // where the far end is known to bring it back in; to others it is Not-ECT.
 func (w *worker) address(p *Packet, peer *Peer, in *encap.Inner) {
 	p.peer = peer
 	p.Outer = netip.AddrPortFrom(peer.spec.Addr, w.engine.cfg.Port)
 	p.OuterECN = encap.NotECT
-	if peer.spec.Weft {
+	if peer.ecn {
 		p.OuterECN = in.ECN()
+	}
+	if peer.headLen > 0 {
+		p.putHead(peer, in.Version)
 	}
 }
 

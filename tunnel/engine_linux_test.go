@@ -58,7 +58,9 @@ type node struct {
 // start runs an engine with spec s until the test ends.
 func start(t testing.TB, s tunnel.Spec, cfg tunnel.Config) *node {
 	t.Helper()
-	cfg.Format, cfg.Port = encap.FormatIP, port
+	if cfg.Port = port; cfg.Format == 0 {
+		cfg.Format = encap.FormatIP
+	}
 	e, err := tunnel.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +72,7 @@ func start(t testing.TB, s tunnel.Spec, cfg tunnel.Config) *node {
 	if _, err := e.Attach(n.wire, tunnel.RoleUnderlay); err != nil {
 		t.Fatal(err)
 	}
-	swap(t, e, s)
+	swapTo(t, e, cfg.Format, s)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
@@ -90,7 +92,12 @@ func start(t testing.TB, s tunnel.Spec, cfg tunnel.Config) *node {
 
 func swap(t testing.TB, e *tunnel.Engine, s tunnel.Spec) {
 	t.Helper()
-	table, err := tunnel.NewTable(encap.FormatIP, s)
+	swapTo(t, e, encap.FormatIP, s)
+}
+
+func swapTo(t testing.TB, e *tunnel.Engine, f encap.Format, s tunnel.Spec) {
+	t.Helper()
+	table, err := tunnel.NewTable(f, s)
 	if err != nil {
 		t.Fatal(err)
 	}

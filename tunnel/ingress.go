@@ -56,14 +56,19 @@ func (w *worker) receive(p *Packet) (rest int, r DropReason, ok bool) {
 	if p.Truncated {
 		return 0, DropTruncated, false
 	}
+	if w.table.format == encap.FormatVXLAN {
+		if r, ok = w.table.vtep.unwrap(p); !ok {
+			return 0, r, false
+		}
+	}
 	datagram := p.Bytes()
-	in, err := encap.ParseInner(datagram) // format ip: the payload is the inner packet
+	in, err := encap.ParseInner(datagram)
 	if err != nil {
 		return 0, DropMalformed, false
 	}
 	p.trim(in.TotalLen)
 	p.inner = in.TotalLen
-	if p.peer != nil && p.peer.spec.Weft && in.TotalLen < len(datagram) && p.segSize == 0 {
+	if p.peer != nil && p.peer.packs && in.TotalLen < len(datagram) && p.segSize == 0 {
 		// What is neither packet nor padding behind a packet is nobody's, as with flannel.
 		more, _ := encap.NextPacked(datagram, in.TotalLen)
 		rest = len(more)

@@ -105,6 +105,7 @@ type PortID uint64
 type Packet struct {
 	buf      []byte // the slot's memory: headroom, then up to MaxPacket bytes
 	off, end int    // the packet is buf[off:end]
+	head     int    // egress: bytes before off that go with it, the headers of format vxlan
 
 	// Outer is the other node's address: where a datagram came from, or where it is
 	// to be sent. OuterECN is the outer header's ECN field, either way.

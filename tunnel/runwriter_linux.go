@@ -128,9 +128,10 @@ func (w *runWriter) gather(r *Ring, p *Packet) {
 		w.pcsum.used(super.Segments)
 	}
 	for k := range super.Segments {
-		w.room(r, super.SegmentLen(k), 2)
-		at := u.n * encap.MaxSegmentHeader
-		head := super.AppendHeader(u.heads[at:at:at+encap.MaxSegmentHeader], p.Bytes(), k, partial)
+		w.room(r, p.head+super.SegmentLen(k), 2)
+		at := u.n * maxHead
+		head := append(u.heads[at:at:at+maxHead], p.headers()...)
+		head = super.AppendHeader(head, p.Bytes(), k, partial)
 		from, to := super.Payload(k)
 		u.add(p, head, p.Bytes()[from:to])
 	}
@@ -138,7 +139,7 @@ func (w *runWriter) gather(r *Ring, p *Packet) {
 
 // one adds a packet to the run: into the datagram that is open, or as one of its own.
 func (w *runWriter) one(r *Ring, p *Packet) {
-	u, b := &r.io.send, p.Bytes()
+	u, b := &r.io.send, p.Datagram()
 	packs := p.recv&RecvPack != 0 && w.pack.on()
 	if packs && u.n == 1 && u.fill == 0 && len(b) != u.size && u.size <= p.limit {
 		u.fill = p.limit // what began as a run of one size is one of mixed sizes

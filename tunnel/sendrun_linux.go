@@ -14,6 +14,8 @@ const (
 	// each packet of a full batch one, and each datagram of several its padding. The kernel
 	// takes 1024 (UIO_MAXIOV).
 	maxPieces = 1 + max(2*maxRun, batchSize+maxRun+maxDatagram/minPathMTU4)
+	// maxHead is the most that precedes the payload of a superpacket's segment, in bytes.
+	maxHead = encap.VXLANOverhead + encap.MaxSegmentHeader
 	// padShare: a datagram is padded to the size of the others in its run if that adds at
 	// most this part of it; otherwise the run ends with it. A send costs as much as many
 	// bytes of padding on a virtual wire, and few on a real one.
@@ -29,7 +31,7 @@ type sendRun struct {
 	iov   [maxPieces]unix.Iovec
 	parts [maxRun]datagram
 	owner [batchSize + maxRun]*Packet // of the datagrams, in order
-	heads [maxRun * encap.MaxSegmentHeader]byte
+	heads [maxRun * maxHead]byte
 	front [frontLen]byte // the wire's own headers
 
 	n       int // datagrams

@@ -20,6 +20,7 @@ type Table struct {
 	senders map[netip.Addr]*Peer // outer source to peer
 	self    map[netip.Addr]bool  // our own outer addresses
 	local   bart.Lite            // inner destinations that are ours
+	vtep    vtep                 // ours, in format vxlan
 	peers   []*Peer
 }
 
@@ -28,10 +29,15 @@ type Peer struct {
 	spec    PeerSpec
 	sources []netip.Prefix // inner sources that are the peer's
 	inner6  bool           // takes inner IPv6
+	ecn     bool           // brings the outer ECN field back in
+	packs   bool           // may put several packets into a datagram
 	maxSize int            // largest inner packet, bytes, without a learnt path MTU
 	linkMTU int            // the underlay's MTU, bytes
 	cost    int            // bytes that encapsulation adds towards this peer
-	state   *peerState     // outlives the table
+	// head goes before an inner packet, headLen bytes of it: none in format ip.
+	head    [encap.VXLANOverhead]byte
+	headLen int
+	state   *peerState // outlives the table
 }
 
 // NewTable builds the table for format f from s. It is pure; the error joins
@@ -44,6 +50,7 @@ func NewTable(f encap.Format, s Spec) (*Table, error) {
 		senders: make(map[netip.Addr]*Peer, len(s.Peers)),
 		self:    make(map[netip.Addr]bool, len(s.Self)),
 		peers:   make([]*Peer, 0, len(s.Peers)),
+		vtep:    vtep{vni: s.VNI, mac4: s.MAC4, mac6: s.MAC6},
 	}
 	for _, a := range s.Self {
 		t.self[a.Unmap()] = true
@@ -88,7 +95,14 @@ func (t *Table) addPeer(s PeerSpec) error {
 		}
 	}
 
-	p := &Peer{spec: s, state: new(peerState), inner6: s.Weft || t.format != encap.FormatIP}
+	vxlan := t.format == encap.FormatVXLAN
+	p := &Peer{spec: s, state: new(peerState), inner6: s.Weft || vxlan, ecn: s.Weft || vxlan, packs: s.Weft && !vxlan}
+	if vxlan {
+		p.spec.Recv = 0
+		if err := p.setHead(t.vtep); err != nil {
+			return err
+		}
+	}
 	p.linkMTU = t.spec.UnderlayMTU
 	p.cost = t.format.Overhead(s.Addr.Is6())
 	p.maxSize = p.linkMTU - p.cost

@@ -27,6 +27,9 @@ type UDPOptions struct {
 	Local netip.AddrPort
 	// Device, if not empty, binds the socket to that link as well.
 	Device string
+	// Format is the wire format, for what is read before the engine sees it; the zero Format is
+	// that of ip. Only ListenOffload looks at it.
+	Format encap.Format
 	// Queues is how many workers shall receive side by side, 0 is 1: each gets all that one outer
 	// source sends from one port. Lanes, a power of two, is from how many source ports the flows
 	// to a node of our kind leave; 0 and 1 are the tunnel's port alone. The others are
@@ -205,7 +208,7 @@ func (s *UDPSocket) WriteBatch(r *Ring, ps []*Packet) {
 }
 
 func (s *UDPSocket) send(r *Ring, p *Packet) unix.Errno {
-	r.io.payload(p.Bytes())
+	r.io.payload(p.Datagram())
 	r.io.n = 0
 	r.io.putECN(p)
 	return s.sendTo(r, p.Outer)

@@ -17,6 +17,7 @@ type OffloadSocket struct {
 	// group are the sockets that share the port, the first of them UDPSocket; ways are those
 	// of the lanes, which only send.
 	group, ways []*UDPSocket
+	head        int // bytes of the format in a datagram, before the inner packet
 }
 
 // ListenOffload is ListenUDP with the offloads that the kernel has and o does not
@@ -27,6 +28,9 @@ func ListenOffload(o UDPOptions) (*OffloadSocket, error) {
 		return nil, err
 	}
 	s := &OffloadSocket{UDPSocket: u, group: []*UDPSocket{u}}
+	if o.Format == encap.FormatVXLAN {
+		s.head = encap.VXLANOverhead
+	}
 	_, err = unix.GetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_SEGMENT)
 	s.runWriter.set(s, o, u.local.String(), err == nil)
 	s.spread(o)
@@ -60,7 +64,7 @@ func (s *OffloadSocket) readRuns(u *UDPSocket, r *Ring) error {
 			p.Truncated = n > len(p.Space())
 			n = min(n, len(p.Space()))
 			size := u.readControl(p, r.io.control())
-			if size <= 0 || n <= size || superpacket(p, n, size) {
+			if size <= 0 || n <= size || s.superpacket(p, n, size) {
 				r.Commit(n)
 				continue
 			}
@@ -78,12 +82,12 @@ func (s *OffloadSocket) readRuns(u *UDPSocket, r *Ring) error {
 // superpacket says whether the n bytes in the slot, which came with UDP_GRO's segment size, are
 // no batch of datagrams but one that holds an inner UDP superpacket: on a virtual wire
 // tunnel GSO arrives so. An inner packet is never longer than its datagram.
-func superpacket(p *Packet, n, size int) bool {
-	in, err := encap.ParseInner(p.Space()[:n])
+func (s *OffloadSocket) superpacket(p *Packet, n, size int) bool {
+	in, err := encap.ParseInner(p.Space()[min(s.head, n):n])
 	if err != nil || in.TotalLen <= size || in.Proto != encap.ProtoUDP || in.L4 == 0 {
 		return false
 	}
-	p.segSize, p.partial, p.csumStart, p.csumOffset = size, true, in.L4, encap.ChecksumOffsetUDP
+	p.segSize, p.partial, p.csumStart, p.csumOffset = size, true, s.head+in.L4, encap.ChecksumOffsetUDP
 	return true
 }
 

@@ -180,6 +180,7 @@ func (w *worker) cut(p *Packet) {
 		b = append(b, p.Bytes()[from:to]...)
 		piece.end, piece.inner = piece.off+len(b), len(b)
 		piece.peer, piece.Outer, piece.OuterECN, piece.lane, piece.crowded = p.peer, p.Outer, p.OuterECN, p.lane, p.crowded
+		piece.copyHead(p)
 		p.out.port.WriteBatch(w.ring, w.ring.replyOut[:])
 		w.account(w.ring.replyOut[:])
 	}

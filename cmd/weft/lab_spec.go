@@ -24,7 +24,7 @@ func (f *labFlags) bind(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.IntVar(&f.nodes, "nodes", 2, "number of nodes")
 	s.IntVar(&f.pods, "pods", 2, "pods on each node")
-	s.StringVar(&f.backend, "backend", "udp", "weftd's backend (udp, vxlan, host-gw), or kernel-host-gw or kernel-vxlan: set up by hand, without weftd")
+	s.StringVar(&f.backend, "backend", "udp", "weftd's backend (udp, vxlan, vxlan-user, host-gw, auto), or kernel-host-gw or kernel-vxlan: set up by hand, without weftd")
 	s.StringVar(&f.path, "path", "", "weftd's data path: auto, raw, socket or portable")
 	s.BoolVar(&f.ipv6, "ipv6", false, "IPv6 for the pods, beside IPv4")
 	s.StringVar(&f.config, "net-conf", "", "`file` with the network config, instead of --backend, --path and --ipv6")
@@ -61,12 +61,17 @@ func (f *labFlags) spec() (lab.Spec, error) {
 	return s, err
 }
 
+// userVXLAN is the backend vxlan, carried by weft itself.
+const userVXLAN = "vxlan-user"
+
 // network is the driver and flannel's JSON for it.
 func (f *labFlags) network() (lab.Driver, json.RawMessage, error) {
 	backend := map[string]any{"Type": f.backend}
 	driver := lab.Weftd
 	switch f.backend {
-	case "udp", "vxlan", "host-gw":
+	case "udp", "vxlan", "host-gw", "auto":
+	case userVXLAN:
+		backend["Type"], backend["Userspace"] = "vxlan", "always"
 	case lab.KernelHostGW.String(), lab.KernelVXLAN.String():
 		driver = lab.KernelHostGW
 		if f.backend == lab.KernelVXLAN.String() {
@@ -77,9 +82,12 @@ func (f *labFlags) network() (lab.Driver, json.RawMessage, error) {
 			return driver, nil, fmt.Errorf("--path %s: backend %s has no path of ours", f.path, f.backend)
 		}
 	default:
-		return driver, nil, fmt.Errorf("--backend %q: want udp, vxlan, host-gw, kernel-host-gw or kernel-vxlan", f.backend)
+		return driver, nil, fmt.Errorf("--backend %q: want udp, vxlan, vxlan-user, host-gw, auto, kernel-host-gw or kernel-vxlan", f.backend)
 	}
 	if f.path != "" {
+		if f.backend != "udp" && f.backend != userVXLAN {
+			return driver, nil, fmt.Errorf("--path %s: it is the kernel that moves the packets of backend %s: want udp or %s", f.path, f.backend, userVXLAN)
+		}
 		backend["Path"] = f.path
 	}
 	config := map[string]any{"Network": "10.42.0.0/16", "Backend": backend}

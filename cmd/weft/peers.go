@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,14 +40,48 @@ func printPeers(w io.Writer, p control.Peers, now time.Time) error {
 		t := newTable(w)
 		fmt.Fprintf(t, "PEER\tSUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\n")
 		for _, e := range p.Peers {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d (%s)\t%d (%s)\t%s\t%d\n", orDash(e.Name), join(e.Subnets...), join(e.Address), orDash(e.Path), mtu(e),
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d (%s)\t%d (%s)\t%s\t%d\n", orDash(e.Name), join(e.Subnets...), join(e.Address), orDash(path(e)), mtu(e),
 				e.TxPackets, size(e.TxBytes), e.RxPackets, size(e.RxBytes), ago(e.LastSeen, now), total(e.Drops))
 		}
 		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
+	if err := printWays(w, p); err != nil {
+		return err
+	}
 	return printRefused(w, p, now)
+}
+
+// path is the data path, and beside it the ways that the kernel takes: "kernel route, tunnel".
+func path(p control.Peer) string {
+	var ways []string
+	for _, y := range p.Ways {
+		if !slices.Contains(ways, y.Way) {
+			ways = append(ways, y.Way)
+		}
+	}
+	if len(ways) == 0 || len(ways) == 1 && ways[0] == p.Path {
+		return p.Path
+	}
+	return p.Path + " " + strings.Join(ways, ", ")
+}
+
+// printWays lists the subnets about whose way there is something to say.
+func printWays(w io.Writer, p control.Peers) error {
+	t := newTable(w)
+	heading := "\nSUBNET\tOF\tWAY\tBECAUSE\n"
+	for _, e := range p.Peers {
+		for _, y := range e.Ways {
+			if y.Reason == "" {
+				continue
+			}
+			fmt.Fprint(t, heading)
+			heading = ""
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", y.Subnet, orDash(e.Name), y.Way, clean(y.Reason))
+		}
+	}
+	return t.Flush()
 }
 
 // mtu is the inner MTU, with the path's if the network named one.

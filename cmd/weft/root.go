@@ -28,7 +28,7 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("weft {{.Version}}\n")
-	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), labCommand(), benchCommand())
+	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), labCommand(), benchCommand(), cleanupCommand())
 	return root
 }
 

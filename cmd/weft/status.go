@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,10 +56,15 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 		row("", "last reconcile: %s", s.Backend.Error)
 	}
 	row("underlay", "%s", underlayLine(s.Underlay))
+	rulesRows(row, s.Rules)
 	row("store", "%s", storeLine(s.Store, now))
 	row("cache", "%s", cacheLine(s.Cache, now))
 	row("peers", "%s", peersLine(s))
 	if err := t.Flush(); err != nil {
+		return err
+	}
+	if slices.Contains([]string{"kernel", "command", "none"}, s.Backend.Path) {
+		_, err := fmt.Fprintf(w, "\nweftd itself moves no packets with this backend: ip -s link counts them\n")
 		return err
 	}
 	return printCounters(w, s.Counters)

@@ -37,8 +37,8 @@ func TestTwoHostsTalk(t *testing.T) {
 			t.Errorf("%s's subnet file: %v\n%s", h.name, err, text)
 		}
 	}
-	if n := strings.Count(b.log.String(), "masquerade rules"); n != 1 {
-		t.Errorf("--ip-masq is remarked %d times", n)
+	if n := strings.Count(b.log.String(), "masquerade=true"); n != 1 {
+		t.Errorf("masquerade rules are logged %d times", n)
 	}
 	peers, err := control.NewClient(a.socket()).Peers(t.Context())
 	if err != nil || len(peers.Peers) != 1 || peers.Peers[0].Name != "b" || !peers.Peers[0].Weft || peers.Peers[0].RxPackets == 0 || peers.Peers[0].Path == "" {

@@ -107,7 +107,7 @@ func (p *Port) ReadBatch(r *tunnel.Ring) error {
 func (p *Port) WriteBatch(_ *tunnel.Ring, ps []*tunnel.Packet) {
 	p.Writes.Add(1)
 	for _, s := range ps {
-		d := Datagram{Outer: s.Outer, ECN: s.OuterECN, Data: s.Bytes()}
+		d := Datagram{Outer: s.Outer, ECN: s.OuterECN, Data: s.Datagram()}
 		ok := false
 		if p.peer != nil {
 			d.Outer = p.local

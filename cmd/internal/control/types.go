@@ -25,6 +25,7 @@ type Status struct {
 	Underlay Underlay `json:"underlay"`
 	Store    Store    `json:"store"`
 	Cache    Cache    `json:"cache"`
+	Rules    Rules    `json:"rules"`
 	// Alarm says why removals in the store are being disbelieved.
 	Alarm    string   `json:"alarm,omitempty"`
 	Peers    int      `json:"peers"`
@@ -158,7 +159,8 @@ type Peer struct {
 	Address netip.Addr `json:"address,omitzero"`
 	// Weft says that the node runs weft.
 	Weft bool `json:"weft"`
-	// Path is how packets get there: portable, socket, raw; kernel for a kernel backend.
+	// Path is how packets get there: portable, socket, raw; kernel or command if weft does not
+	// move them itself.
 	Path string `json:"path,omitempty"`
 	// MTU is the largest inner packet; PathMTU the outer one learnt from the network, 0 if none.
 	MTU       int       `json:"mtu,omitempty"`
@@ -171,6 +173,19 @@ type Peer struct {
 	Drops     []Drop    `json:"drops,omitempty"`
 	// Expires is the end of its lease, zero for a reservation or if unknown.
 	Expires time.Time `json:"expires,omitzero"`
+	// Ways say for each subnet how packets get there, if the backend has more ways than one.
+	Ways []Way `json:"ways,omitempty"`
+}
+
+// Way is how one subnet of a peer is reached.
+type Way struct {
+	Subnet netip.Prefix `json:"subnet"`
+	// Way is route, tunnel, command, or skipped: not reached.
+	Way string `json:"way"`
+	// Via is the peer's address on the underlay.
+	Via netip.Addr `json:"via,omitzero"`
+	// Reason says why it is not reached, or not by a better way.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Stranger sent to our port and is no peer's address.

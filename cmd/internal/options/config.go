@@ -96,10 +96,11 @@ type Kube struct {
 
 // Rules are the flags about traffic rules.
 type Rules struct {
-	// IPMasq is written to subnet.env. ForwardRules, RandomFullyDisable, Resync and
-	// Blackhole are accepted for flannel's sake.
+	// IPMasq masquerades what leaves the overlay, with random source ports unless
+	// RandomFullyDisable; it is also written to subnet.env. ForwardRules accepts forwarded
+	// packets of the overlay; Blackhole is a route for the own subnet.
 	IPMasq, RandomFullyDisable, ForwardRules, Blackhole bool
-	// Resync is the period between checks of the rules.
+	// Resync is the period between checks of what the kernel does not notify of.
 	Resync time.Duration
 }
 

@@ -65,11 +65,11 @@ func defineFlannel(fs *flag.FlagSet, c *Config) {
 	fs.StringVar(&c.SubnetFile, "subnet-file", c.SubnetFile, "`file` that subnet, MTU and masquerading are written to")
 	fs.Var(unitValue{&c.RenewMargin, time.Minute}, "subnet-lease-renew-margin", "renew the lease this many `minutes` before it ends (1 to 1439)")
 	r := &c.Rules
-	fs.BoolVar(&r.IPMasq, "ip-masq", r.IPMasq, "say in the subnet file that traffic leaving the overlay is masqueraded here")
+	fs.BoolVar(&r.IPMasq, "ip-masq", r.IPMasq, "masquerade traffic that leaves the overlay, and say so in the subnet file")
 	fs.BoolVar(&r.RandomFullyDisable, "ip-masq-fully-random-disable", r.RandomFullyDisable, "masquerade without random source ports")
-	fs.Var(unitValue{&r.Resync, time.Second}, "iptables-resync", "`seconds` between checks of the traffic rules")
+	fs.Var(unitValue{&r.Resync, time.Second}, "iptables-resync", "`seconds` between looks at the traffic rules; those in nftables are also watched, and no look runs iptables")
 	fs.BoolVar(&r.ForwardRules, "iptables-forward-rules", r.ForwardRules, "accept forwarded overlay traffic")
-	fs.BoolVar(&r.Blackhole, "ip-blackhole-route", r.Blackhole, "blackhole route for the local subnet")
+	fs.BoolVar(&r.Blackhole, "ip-blackhole-route", r.Blackhole, "keep a blackhole route for the local subnet, so that packets for absent pods do not leave by the default route")
 	fs.Var(addrValue{&c.HealthzIP, 0}, "healthz-ip", "`address` of the health and metrics server")
 	fs.IntVar(&c.HealthzPort, "healthz-port", c.HealthzPort, "`port` of the health and metrics server; 0 is off")
 	k := &c.Kube

@@ -5,16 +5,7 @@ import "fmt"
 // Remarks lists what is allowed and perhaps not meant, for the log and for --check.
 func (c Config) Remarks() []string {
 	var out []string
-	if c.Rules.IPMasq {
-		out = append(out, "--ip-masq: this build installs no masquerade rules yet; the subnet file says FLANNEL_IPMASQ=true, so container runtimes will not masquerade either")
-	}
-	if c.Rules.Blackhole {
-		out = append(out, "--ip-blackhole-route: this build installs no blackhole route yet")
-	}
 	for _, s := range c.Settings {
-		if s.Name == "iptables-forward-rules" && s.Source != "default" && c.Rules.ForwardRules {
-			out = append(out, "--iptables-forward-rules: this build installs no rules yet; where the FORWARD policy is DROP, as Docker sets it, accept the overlay's networks by hand")
-		}
 		if s.Name == "etcd-password" && s.Source == "flag" {
 			out = append(out, "--etcd-password on the command line can be read by everyone on this host: use --etcd-password-file")
 		}

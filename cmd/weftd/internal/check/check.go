@@ -47,8 +47,8 @@ func Run(cfg options.Config, parse error, w io.Writer) error {
 	r.fault(parse)
 	r.store(cfg)
 	r.node(cfg)
-	r.tun()
 	network := r.network(cfg)
+	r.tun(network)
 	r.underlay(cfg, network)
 	r.storeWay(cfg, network)
 	r.print(cfg, w)
@@ -90,8 +90,13 @@ func (r *report) node(cfg options.Config) {
 	r.remark("node id: %s (%s)", id, source)
 }
 
-// tun looks whether the kernel offers TUN devices; opening the node makes none.
-func (r *report) tun() {
+// tun looks whether the kernel offers TUN devices, if the backend needs one or is not known;
+// opening the node makes none.
+func (r *report) tun(network lease.NetworkConfig) {
+	if t := network.BackendType; t != "" && !routing.NeedsTUN(network) {
+		r.remark("backend %s moves no packets itself: it needs no TUN device", t)
+		return
+	}
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {
 		r.fault(fmt.Errorf("%w: the user-space data plane needs it: load the module tun, run as root, and in a container pass the device in", err))

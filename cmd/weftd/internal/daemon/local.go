@@ -13,7 +13,6 @@ import (
 	"weft/lease"
 	"weft/lease/subnetenv"
 	"weft/routing"
-	"weft/tunnel"
 )
 
 // underlayOptions are the flags, for the families that the network needs: each
@@ -43,7 +42,7 @@ func (d *Daemon) local(g *generation) lease.Local {
 		Attrs: lease.Attrs{
 			PublicIP: u.Ext4, PublicIPv6: u.Ext6,
 			BackendType: g.backend.RecordType(), BackendData: data, BackendV6Data: v6data,
-			Weft: &lease.Weft{Recv: tunnel.Supported.Names(), MTU: g.backend.MTU(), Addrs: u.Unadvertised()},
+			Weft: &lease.Weft{Recv: g.recv(), MTU: g.backend.MTU(), Addrs: u.Unadvertised()},
 		},
 		Underlay: u.Local(),
 	}
@@ -58,6 +57,15 @@ func (d *Daemon) local(g *generation) lease.Local {
 		}
 	}
 	return l
+}
+
+// recv names what this node parses beyond one whole packet a datagram: where the kernel takes
+// the datagrams, nothing.
+func (g *generation) recv() []string {
+	if g.plane == nil {
+		return nil
+	}
+	return g.plane.Recv().Names()
 }
 
 // moved follows a change of the underlay's addresses or MTU. The backend calls it
@@ -126,7 +134,7 @@ func former(f subnetenv.File, network lease.NetworkConfig) []netip.Prefix {
 func (d *Daemon) writeSubnetFile(g *generation) {
 	set, before := g.state()
 	status := g.backend.Status()
-	if set.Own.Subnets == (lease.Subnets{}) || status.Device == "" {
+	if set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
 		return
 	}
 	g.keeper.SetLocal(d.local(g))

@@ -42,16 +42,17 @@ func (d *Daemon) Status() control.Status {
 	s.Cache.Used = g.cached != nil
 	s.Alarm, s.Peers, s.Rejected = st.Alarm, st.Peers, len(st.Rejected)
 	s.Backend, s.Underlay = backendStatus(b), underlayStatus(b)
-	if udp, err := routing.ParseUDPConfig(g.network); err == nil {
-		s.Backend.Port = int(udp.Port)
-	}
+	s.Backend.Port = int(routing.Port(g.network))
 	if st.ConfigErr != nil {
 		s.Backend.Notes = append(s.Backend.Notes, "network config: "+st.ConfigErr.Error())
 	}
+	s.Rules = rulesStatus(g.rules.Status())
 	if why := g.cutOffNow(); why != "" {
 		s.Backend.Notes = append(s.Backend.Notes, why)
 	}
-	s.Counters = counters(g.backend)
+	if g.plane != nil {
+		s.Counters = counters(g.plane)
+	}
 	return s
 }
 
@@ -107,7 +108,7 @@ func underlayStatus(b routing.Status) control.Underlay {
 	}
 }
 
-func counters(b *routing.UDP) control.Counters {
+func counters(b dataPlane) control.Counters {
 	t := b.Engine().Stats()
 	c := control.Counters{
 		Egress: flow(t.Egress), Ingress: flow(t.Ingress),
@@ -148,22 +149,37 @@ func (d *Daemon) Peers() control.Peers {
 		return out
 	}
 	set, _ := g.state()
-	engine, path := g.backend.Engine(), g.backend.Status().Path
+	status := g.backend.Status()
+	var peers []tunnel.PeerStats
+	var strangers []tunnel.Stranger
+	if g.plane != nil {
+		peers, strangers = g.plane.Engine().Peers(), g.plane.Engine().Strangers()
+	}
 	stats := map[netip.Addr][]tunnel.PeerStats{}
-	for _, p := range engine.Peers() {
+	for _, p := range peers {
 		stats[p.Addr] = append(stats[p.Addr], p)
+	}
+	ways := map[lease.Subnets][]routing.Reached{}
+	for _, r := range status.Reached {
+		ways[r.Subnets] = append(ways[r.Subnets], r)
 	}
 	for _, r := range set.Peers {
 		p := peer(r)
 		for _, s := range append(stats[r.PublicIP], stats[r.PublicIPv6]...) {
 			if s.Name == p.Name {
-				p.Path = path
+				p.Path = status.Path
 				fill(&p, s)
+			}
+		}
+		if found := ways[r.Subnets]; len(found) > 0 {
+			p.Path, p.Ways = status.Path, reached(found)
+			if p.MTU == 0 {
+				p.MTU = status.MTU
 			}
 		}
 		out.Peers = append(out.Peers, p)
 	}
-	for _, s := range engine.Strangers() {
+	for _, s := range strangers {
 		out.Strangers = append(out.Strangers, control.Stranger{
 			Address: s.Addr, Packets: s.Packets, LastSeen: s.LastRx, Admit: tunnel.DropUnknownPeer.Admit(),
 		})
@@ -186,11 +202,42 @@ func peer(r lease.Record) control.Peer {
 	return p
 }
 
-// fill adds what the data plane knows.
+// reached converts how a peer's subnets are reached.
+func reached(rs []routing.Reached) []control.Way {
+	var out []control.Way
+	for _, r := range rs {
+		out = append(out, control.Way{Subnet: r.Subnet, Way: r.How.String(), Via: r.Via, Reason: r.Reason})
+	}
+	return out
+}
+
+// fill adds what the data plane knows, for each of the peer's outer addresses that it sends to.
 func fill(p *control.Peer, s tunnel.PeerStats) {
-	p.Address, p.MTU, p.PathMTU = s.Addr, s.MTU, s.PathMTU
-	p.TxPackets, p.TxBytes, p.RxPackets, p.RxBytes = s.TxPackets, s.TxBytes, s.RxPackets, s.RxBytes
-	p.LastSeen, p.Drops = s.LastRx, drops(s.Drops)
+	if p.MTU == 0 { // the first
+		p.Address, p.MTU = s.Addr, s.MTU
+	}
+	p.MTU = min(p.MTU, s.MTU)
+	if s.PathMTU > 0 && (p.PathMTU == 0 || s.PathMTU < p.PathMTU) {
+		p.PathMTU = s.PathMTU
+	}
+	p.TxPackets, p.TxBytes = p.TxPackets+s.TxPackets, p.TxBytes+s.TxBytes
+	p.RxPackets, p.RxBytes = p.RxPackets+s.RxPackets, p.RxBytes+s.RxBytes
+	if s.LastRx.After(p.LastSeen) {
+		p.LastSeen = s.LastRx
+	}
+	p.Drops = addDrops(p.Drops, drops(s.Drops))
+}
+
+// addDrops adds up what has the same reason.
+func addDrops(a, b []control.Drop) []control.Drop {
+	for _, d := range b {
+		if i := slices.IndexFunc(a, func(e control.Drop) bool { return e.Reason == d.Reason }); i >= 0 {
+			a[i].Packets += d.Packets
+		} else {
+			a = append(a, d)
+		}
+	}
+	return a
 }
 
 // Leases implements control.Node: what the last set says, so that it can be asked

@@ -25,7 +25,7 @@ func (d *Daemon) Reasons() []string {
 		_, s.SubnetFile = g.state()
 		s.StoreCut = g.cutOffNow()
 	}
-	return s.Reasons(time.Now())
+	return append(s.Reasons(time.Now()), d.rulesReason(g)...)
 }
 
 // observe looks at the readiness when something has changed and once a second,

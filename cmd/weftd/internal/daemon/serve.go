@@ -10,6 +10,8 @@ import (
 
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/hostrules"
+	"weft/tunnel"
 )
 
 // generation is what serves one network configuration.
@@ -17,8 +19,14 @@ type generation struct {
 	network lease.NetworkConfig
 	cached  *lease.Cached // nil if the store came first
 	under   routing.UnderlayOptions
-	backend *routing.UDP
+	kernel  *routing.Kernel
+	backend routing.Backend
+	plane   dataPlane      // the backend's own, nil if the kernel moves its packets
+	former  []netip.Prefix // networks that this node was in before
 	keeper  *lease.Keeper
+	rules   *hostrules.Rules
+
+	swept bool // what other backends left is gone; apply's alone
 
 	sets chan lease.Set // holds the latest set that is not applied yet
 	wake chan struct{}  // holds one: MTU or underlay changed
@@ -31,6 +39,13 @@ type generation struct {
 	storeCut string       // why the overlay cuts the store off; "" if it does not
 }
 
+// dataPlane is what a backend has that moves packets itself.
+type dataPlane interface {
+	Engine() *tunnel.Engine
+	DeviceDrops() (uint64, error)
+	Recv() tunnel.Recv
+}
+
 // serve forwards packets, keeps the lease and applies what the store says, until
 // ctx ends or one of these fails. The error is a *lease.ConfigChangedError if the
 // cached configuration turned out to be outdated.
@@ -40,7 +55,7 @@ func (d *Daemon) serve(ctx context.Context, network lease.NetworkConfig, cached 
 		return err
 	}
 	defer func() { _ = kernel.Close() }() // descriptors of this process only
-	g, err := d.newGeneration(kernel, network, cached)
+	g, err := d.newGeneration(ctx, kernel, network, cached)
 	if err != nil {
 		return err
 	}
@@ -56,6 +71,7 @@ func (d *Daemon) serve(ctx context.Context, network lease.NetworkConfig, cached 
 	}
 	d.setGeneration(g)
 	do(g.backend.Run)
+	do(g.rules.Run)
 	do(func(ctx context.Context) error { return g.keeper.Run(ctx) })
 	do(func(ctx context.Context) error { return d.apply(ctx, g) })
 	do(func(ctx context.Context) error { return d.resolveStore(ctx, g) })
@@ -68,30 +84,32 @@ func (d *Daemon) serve(ctx context.Context, network lease.NetworkConfig, cached 
 }
 
 // newGeneration makes everything and starts nothing.
-func (d *Daemon) newGeneration(kernel *routing.Kernel, network lease.NetworkConfig, cached *lease.Cached) (*generation, error) {
-	udp, err := routing.ParseUDPConfig(network)
-	if err != nil {
-		return nil, err
-	}
+func (d *Daemon) newGeneration(ctx context.Context, kernel *routing.Kernel, network lease.NetworkConfig, cached *lease.Cached) (*generation, error) {
 	g := &generation{
-		network: network, cached: cached,
+		network: network, cached: cached, kernel: kernel,
 		under: d.underlayOptions(network),
 		sets:  make(chan lease.Set, 1), wake: make(chan struct{}, 1),
 		fileWhy: "no lease yet",
 	}
+	var err error
 	if g.chosen, err = routing.ChooseUnderlay(kernel, g.under); err != nil {
 		return nil, err
 	}
 	d.log.Info("underlay", "link", g.chosen.Link, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
 	before := previous(d.cfg.SubnetFile, d.log)
-	g.backend, err = routing.NewUDP(routing.UDPConfig{
-		Kernel: kernel, Network: network, Options: udp, Workers: d.cfg.Workers, Former: former(before, network),
+	g.former = former(before, network)
+	g.backend, err = routing.NewBackend(ctx, routing.BackendConfig{
+		Kernel: kernel, Network: network, Node: d.node, StateDir: d.cfg.CacheDir, Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under,
 		UnderlayChanged: func(u routing.Underlay) { d.moved(g, u) },
 		Logger:          d.log.With("component", "backend"),
 	})
 	if err != nil {
 		return nil, err
+	}
+	g.plane, _ = g.backend.(dataPlane)
+	if g.rules, err = d.newRules(g); err != nil {
+		return nil, errors.Join(err, g.backend.Close())
 	}
 	g.keeper, err = lease.NewKeeper(d.store, lease.Options{
 		Node: d.node, Config: network, Seed: d.seedFor(network), Local: d.local(g),
@@ -143,7 +161,7 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 			return nil
 		case s := <-g.sets:
 			why := ""
-			if err := g.backend.Apply(ctx, s); err != nil {
+			if err := g.follow(ctx, s); err != nil {
 				why = err.Error()
 			}
 			if why != last && why != "" {
@@ -154,9 +172,30 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 		case <-g.wake:
 			d.writeSubnetFile(g)
 		}
+		d.removeLeftovers(g)
 		d.changed()
 	}
 }
+
+// removeLeftovers deletes, once, what another backend left on this host: not before the one in use
+// can carry packets.
+func (d *Daemon) removeLeftovers(g *generation) {
+	status := g.backend.Status()
+	if set, _ := g.state(); g.swept || set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
+		return
+	}
+	removed, err := g.kernel.RemoveLeftovers(g.network, g.former, append([]string{status.Device}, status.Devices...))
+	for _, r := range removed {
+		d.log.Info("removed what another backend left", "object", r)
+	}
+	if err != nil {
+		d.log.Warn("not everything that another backend left is gone", "reason", err)
+	}
+	g.swept = err == nil
+}
+
+// usable reports whether pods can be given addresses: the device is there, or none is needed.
+func usable(s routing.Status) bool { return s.Device != "" || s.Up }
 
 // applied notes that s is in force.
 func (d *Daemon) applied(g *generation, s lease.Set) {

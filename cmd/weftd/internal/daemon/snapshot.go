@@ -25,9 +25,13 @@ func (d *Daemon) snapshot() ops.Snapshot {
 	s.ConfigChanged = st.ConfigErr != nil
 	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
 	s.Backend = g.backend.Status()
-	engine := g.backend.Engine()
+	s.Rules = g.rules.Status()
+	if g.plane == nil {
+		return s
+	}
+	engine := g.plane.Engine()
 	s.Tunnel, s.Workers, s.Peers, s.Strangers = engine.Stats(), engine.Workers(), engine.Peers(), len(engine.Strangers())
-	if n, err := g.backend.DeviceDrops(); err == nil { // the device may be gone just now
+	if n, err := g.plane.DeviceDrops(); err == nil { // the device may be gone just now
 		s.DeviceDropped = n
 	}
 	return s

@@ -64,6 +64,7 @@ func families() []metric {
 	all = append(all, nodeFamilies()...)
 	all = append(all, packetFamilies()...)
 	all = append(all, kernelFamilies()...)
+	all = append(all, rulesFamilies()...)
 	all = append(all, peerFamilies()...)
 	return all
 }
@@ -185,7 +186,7 @@ func peerFamilies() []metric {
 	}
 	c, g := prometheus.CounterValue, prometheus.GaugeValue
 	return []metric{
-		gauge("weft_peers", "Peers in the table.", func(s *Snapshot) float64 { return float64(len(s.Peers)) }),
+		gauge("weft_peers", "Peers in the table.", func(s *Snapshot) float64 { return float64(s.Backend.Peers) }),
 		gauge("weft_peers_skipped", "Peers whose record the backend cannot use.", func(s *Snapshot) float64 { return float64(len(s.Backend.Skipped)) }),
 		gauge("weft_strangers", "Outer sources seen lately that are no peer's.", func(s *Snapshot) float64 { return float64(s.Strangers) }),
 		each("weft_peer_transmit_packets_total", "Inner packets sent to the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxPackets) }),

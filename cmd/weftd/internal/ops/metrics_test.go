@@ -60,7 +60,7 @@ func TestValuesReachTheText(t *testing.T) {
 	s := Snapshot{
 		Version: "v1", Node: "a", Ready: true, ConfigChanged: true, LeaseHeld: true, LeaseExpires: time.Unix(1000, 0), StoreUp: true, StoreRevision: 7,
 		Rejected: map[lease.RejectReason]int{lease.RejectValue: 2}, Strangers: 3, DeviceDropped: 4,
-		Backend: routing.Status{MTU: 1472, InPlace: true, Repaired: 5, UnderlayLost: "eth0 is down"},
+		Backend: routing.Status{MTU: 1472, InPlace: true, Repaired: 5, UnderlayLost: "eth0 is down", Peers: 3},
 		Peers: []tunnel.PeerStats{
 			{Name: "b", Addr: netip.MustParseAddr("192.0.2.1"), TxBytes: 11, LastRx: time.Unix(9, 0)},
 			{Name: "b", Addr: netip.MustParseAddr("192.0.2.2"), TxBytes: 12}, // a cloned node id

@@ -5,6 +5,7 @@ import (
 
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/hostrules"
 	"weft/tunnel"
 )
 
@@ -31,6 +32,8 @@ type Snapshot struct {
 	CacheSaved time.Time
 	// Backend is the zero Status before there is one.
 	Backend routing.Status
+	// Rules are the host's traffic rules, zero before there are any.
+	Rules   hostrules.Status
 	Tunnel  tunnel.Stats
 	Workers []tunnel.WorkerStats
 	Peers   []tunnel.PeerStats

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/control"
+)
+
+// cleanupFlags are those of weft cleanup.
+type cleanupFlags struct {
+	common
+	dryRun, force, flannel, files bool
+	cacheDir, subnetFile          string
+}
+
+// cleaned is what --json prints.
+type cleaned struct {
+	DryRun  bool     `json:"dryRun"`
+	Removed []string `json:"removed"`
+	// Left are objects of flannel's names without our mark.
+	Left []string `json:"left,omitempty"`
+}
+
+func cleanupCommand() *cobra.Command {
+	f := &cleanupFlags{}
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove what weftd leaves on this host: devices, routes and traffic rules",
+		Long: "Remove what weftd leaves on this host, so that it is as if weftd had never run: devices whose alias is weft and weft-tx*,\n" +
+			"routes of protocol 119, tables flannel-ipv4, flannel-ipv6 and weft-raw-* of nftables, and the chains FLANNEL-* and WEFT-*\n" +
+			"of iptables in both flavours. Pods lose the overlay. A line is printed for each object; where there is\n" +
+			"nothing left, nothing happens. Objects without weft's mark stay, also flannel's, unless --flannel is given.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	f.bind(cmd)
+	fs := cmd.Flags()
+	fs.BoolVar(&f.dryRun, "dry-run", false, "only say what would be removed")
+	fs.BoolVar(&f.force, "force", false, "also while weftd runs, which puts back what it misses")
+	fs.BoolVar(&f.flannel, "flannel", false, "also devices and rules of flannel's names that weft has not made or taken over")
+	fs.BoolVar(&f.files, "files", false, "also the subnet file, the node's identity and the last known peers; the next weftd here is a new node")
+	fs.StringVar(&f.cacheDir, "cache-dir", "/var/lib/weft", "weftd's `directory`, for --files; data of an embedded etcd stay")
+	fs.StringVar(&f.subnetFile, "subnet-file", "/run/flannel/subnet.env", "weftd's subnet `file`, for --files")
+	return cmd
+}
+
+func (f *cleanupFlags) run(ctx context.Context, w io.Writer) error {
+	if !f.force && !f.dryRun {
+		switch _, err := f.client().Status(ctx); {
+		case err == nil:
+			return fmt.Errorf("weftd runs, and would put everything back (it answers on %s): stop it first, or use --force", f.socket)
+		case !errors.Is(err, control.ErrNoDaemon):
+			return fmt.Errorf("whether weftd runs is not known: %w; stop it, or use --force", err)
+		}
+	}
+	c, err := f.clean(ctx)
+	if f.json {
+		return errors.Join(printJSON(w, c), err)
+	}
+	return errors.Join(f.print(w, c), err)
+}
+
+func (f *cleanupFlags) print(w io.Writer, c cleaned) error {
+	verb := "removed"
+	if f.dryRun {
+		verb = "would remove"
+	}
+	var faults []error
+	for _, line := range c.Removed {
+		_, err := fmt.Fprintf(w, "%s %s\n", verb, clean(line))
+		faults = append(faults, err)
+	}
+	for _, line := range c.Left {
+		_, err := fmt.Fprintf(w, "left %s: it is not weft's; --flannel takes it too\n", clean(line))
+		faults = append(faults, err)
+	}
+	if len(c.Removed) == 0 {
+		_, err := fmt.Fprintln(w, "nothing of weft's is left on this host")
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}

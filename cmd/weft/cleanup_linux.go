@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/routing"
+	"weft/routing/hostrules"
+)
+
+// clean removes in the order in which nothing is left open: first what carries packets, the rules about
+// it last. It tries everything.
+func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
+	c := cleaned{DryRun: f.dryRun, Removed: []string{}}
+	faults := []error{f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c)}
+	rules, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Flannel: f.flannel})
+	c.Removed = append(c.Removed, rules...)
+	faults = append(faults, err)
+	if !f.flannel {
+		rest, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: true, Flannel: true})
+		c.Left = append(c.Left, slices.DeleteFunc(rest, func(line string) bool { return slices.Contains(rules, line) })...)
+		faults = append(faults, err)
+	}
+	if f.files {
+		faults = append(faults, f.cleanFiles(&c))
+	}
+	return c, errors.Join(faults...)
+}
+
+// do makes one change, unless it is a dry run. What is gone already is neither a change nor an error.
+func (f *cleanupFlags) do(c *cleaned, what string, change func() error, gone ...error) error {
+	if !f.dryRun {
+		err := change()
+		for _, g := range gone {
+			if errors.Is(err, g) {
+				return nil
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("remove %s: %w", what, err)
+		}
+	}
+	c.Removed = append(c.Removed, what)
+	return nil
+}
+
+// cleanRoutes takes the routes of our protocol, of every kind and in every table.
+func (f *cleanupFlags) cleanRoutes(c *cleaned) error {
+	var faults []error
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rs, err := netlink.RouteListFiltered(family, &netlink.Route{Protocol: routing.RouteProtocol, Table: unix.RT_TABLE_UNSPEC},
+			netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.ENOENT) {
+			continue // a kernel without IPv6
+		}
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			faults = append(faults, fmt.Errorf("list routes: %w", err))
+		}
+		for _, r := range rs {
+			faults = append(faults, f.do(c, "route "+routeText(r), func() error { return netlink.RouteDel(&r) }, unix.ESRCH))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func routeText(r netlink.Route) string {
+	s := "default"
+	if r.Dst != nil {
+		s = r.Dst.String()
+	}
+	if r.Type == unix.RTN_BLACKHOLE {
+		s = "blackhole " + s
+	}
+	if r.Gw != nil {
+		s += " via " + r.Gw.String()
+	}
+	if l, err := netlink.LinkByIndex(r.LinkIndex); err == nil && r.Type == unix.RTN_UNICAST {
+		s += " dev " + l.Attrs().Name
+	}
+	return s
+}
+
+// cleanLinks takes the devices with our alias, and with --flannel those of flannel's names and kinds.
+func (f *cleanupFlags) cleanLinks(c *cleaned) error {
+	links, err := netlink.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return fmt.Errorf("list links: %w", err)
+	}
+	var faults []error
+	for _, l := range links {
+		what := fmt.Sprintf("link %s (%s)", l.Attrs().Name, l.Type())
+		switch {
+		case l.Attrs().Alias == routing.Alias, l.Type() == "tuntap" && routing.IsTAPName(l.Attrs().Name), f.flannel && flannelShaped(l):
+			faults = append(faults, f.do(c, what, func() error { return netlink.LinkDel(l) }, unix.ENODEV))
+		case flannelShaped(l):
+			c.Left = append(c.Left, what)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// cleanIngress takes the tables that keep the frames of path raw from the IP stack.
+func (f *cleanupFlags) cleanIngress(c *cleaned) error {
+	names, err := routing.IngressTables()
+	faults := []error{err}
+	for _, name := range names {
+		faults = append(faults, f.do(c, "nftables table netdev "+name, func() error { return routing.RemoveIngressTable(name) }, unix.ENOENT))
+	}
+	return errors.Join(faults...)
+}
+
+// flannelShaped reports whether l has a name and a kind that flannel gives its devices.
+func flannelShaped(l netlink.Link) bool {
+	name := l.Attrs().Name
+	switch l.(type) {
+	case *netlink.Vxlan:
+		return regexp.MustCompile(`^flannel(-v6)?\.\d+$`).MatchString(name)
+	case *netlink.Tuntap:
+		return regexp.MustCompile(`^flannel\d+$`).MatchString(name)
+	}
+	return false
+}
+
+// cleanFiles takes what weftd writes, file by file: other things may stand beside them.
+func (f *cleanupFlags) cleanFiles(c *cleaned) error {
+	var faults []error
+	for _, name := range []string{filepath.Join(f.cacheDir, "lease.json"), filepath.Join(f.cacheDir, "extension.json"),
+		filepath.Join(f.cacheDir, "node-id"), f.subnetFile} {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		faults = append(faults, f.do(c, "file "+name, func() error { return os.Remove(name) }, fs.ErrNotExist))
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"fmt"
+
+	"weft/cmd/internal/control"
+)
+
+// rulesRows has nothing to say before there are rules.
+func rulesRows(row func(name, format string, a ...any), r control.Rules) {
+	if r.Firewall == "" && r.Error == "" {
+		return
+	}
+	line := orDash(r.Firewall)
+	if !r.InPlace {
+		line += ", NOT IN PLACE"
+	}
+	for _, n := range []struct {
+		count uint64
+		what  string
+	}{{r.Repaired, "put back %d times"}, {r.PodsDropped, "%d dropped from pods to the overlay's port"}, {r.StrangersDropped, "%d dropped from strangers"}} {
+		if n.count > 0 {
+			line += fmt.Sprintf(", "+n.what, n.count)
+		}
+	}
+	row("rules", "%s", line)
+	if r.Error != "" {
+		row("", "%s", r.Error)
+	}
+	for _, n := range r.Notes {
+		row("", "%s", n)
+	}
+}

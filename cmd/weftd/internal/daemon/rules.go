@@ -1,0 +1,60 @@
+package daemon
+
+import (
+	"context"
+
+	"weft/cmd/internal/control"
+	"weft/lease"
+	"weft/routing"
+	"weft/routing/hostrules"
+)
+
+// newRules makes what keeps the host's rules for g, whose backend is there already.
+func (d *Daemon) newRules(g *generation) (*hostrules.Rules, error) {
+	never, err := hostrules.ParseNoMasquerade(g.network)
+	if err != nil {
+		return nil, err
+	}
+	f := d.cfg.Rules
+	return hostrules.New(hostrules.Config{
+		Network: g.network, NoMasquerade: never,
+		Masquerade: f.IPMasq, RandomFully: !f.RandomFullyDisable, Forward: f.ForwardRules, Blackhole: f.Blackhole,
+		Resync: f.Resync, RouteProtocol: routing.RouteProtocol,
+		Guard: func() hostrules.Guard {
+			return routing.OverlayGuard(g.network, g.backend.Status().Path == "kernel")
+		},
+		Logger: d.log.With("component", "rules"),
+	})
+}
+
+// follow has backend and rules follow s: the rules first, so that no packet is ahead of them, unless
+// those of an earlier run are there; then packets do not wait for iptables. The error is the backend's:
+// rules log theirs.
+func (g *generation) follow(ctx context.Context, s lease.Set) error {
+	if !g.rules.Present() {
+		_ = g.rules.Apply(ctx, s)
+		return g.backend.Apply(ctx, s)
+	}
+	err := g.backend.Apply(ctx, s)
+	_ = g.rules.Apply(ctx, s)
+	return err
+}
+
+// rulesReason is why the rules keep the node from being ready: pods whose packets should be
+// masqueraded and are not have no way out. Anything else about rules is a note.
+func (d *Daemon) rulesReason(g *generation) []string {
+	if g == nil || !d.cfg.Rules.IPMasq {
+		return nil
+	}
+	if st := g.rules.Status(); !st.InPlace && st.LastError != "" {
+		return []string{"rules: " + st.LastError}
+	}
+	return nil
+}
+
+func rulesStatus(st hostrules.Status) control.Rules {
+	return control.Rules{
+		Firewall: st.Firewall, InPlace: st.InPlace, Error: st.LastError, Repaired: st.Repaired, Notes: st.Notes,
+		PodsDropped: st.Dropped.Pods, StrangersDropped: st.Dropped.Strangers,
+	}
+}

@@ -1,0 +1,16 @@
+package ops
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// rulesFamilies are about the host's traffic rules.
+func rulesFamilies() []metric {
+	return []metric{
+		gauge("weft_rules_in_place", "1 if the host's traffic rules are as wanted.", func(s *Snapshot) float64 { return truth(s.Rules.InPlace) }),
+		counter("weft_rules_repairs_total", "How often rules were put back after somebody else changed them.", func(s *Snapshot) uint64 { return s.Rules.Repaired }),
+		{"weft_rules_dropped_packets_total", "Packets that the rules about the overlay's port dropped.", prometheus.CounterValue, []string{"reason"},
+			func(s *Snapshot, emit func(float64, ...string)) {
+				emit(float64(s.Rules.Dropped.Pods), "from_pod")
+				emit(float64(s.Rules.Dropped.Strangers), "unknown_peer")
+			}},
+	}
+}

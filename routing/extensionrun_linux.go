@@ -1,0 +1,255 @@
+package routing
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// extTimeout bounds one command, and extStopTimeout the one at the end.
+const (
+	extTimeout     = time.Minute
+	extStopTimeout = 10 * time.Second
+)
+
+// maxOutput is how much of a command's output is kept, in bytes.
+const maxOutput = 64 << 10
+
+// extRunner runs the commands, and remembers what ran for whom, also across restarts.
+type extRunner struct {
+	o    ExtensionOptions
+	k    *Kernel
+	log  *slog.Logger
+	file string // "" keeps nothing
+
+	post  string    // the variables that PostStartup succeeded with; "" before
+	last  variables // those, for Shutdown
+	added []extPeer // SubnetAdd has succeeded for, in this process
+	// doubtful are those that something may be left of: SubnetAdd failed for them, or an
+	// earlier process ran it in this boot.
+	doubtful []extPeer
+}
+
+var _ actor = (*extRunner)(nil)
+
+func openExtension(ctx context.Context, c BackendConfig) (Backend, error) {
+	o, err := parseExtension(c.Network)
+	if err != nil {
+		return nil, err
+	}
+	r := &extRunner{o: o, k: c.Kernel, log: c.Logger}
+	if c.StateDir != "" {
+		r.file = filepath.Join(c.StateDir, "extension.json")
+	}
+	if err := r.load(); err != nil {
+		c.Logger.Warn("what ran for whom is not known: commands for peers that left are not run", "reason", err)
+	}
+	w := extension{o: o}
+	if o.PreStartup != "" {
+		if w.data, err = r.run(ctx, extTimeout, "PreStartupCommand", o.PreStartup, nil, ""); err != nil {
+			return nil, fmt.Errorf("%s backend: %w", typeExtension, err)
+		}
+	}
+	return opened(newKernelBackend(c, w, r))
+}
+
+// act implements actor.
+func (r *extRunner) act(ctx context.Context, s situation, reached []Reached) error {
+	if err := r.start(ctx, s); err != nil {
+		return fmt.Errorf("%w: %w", errNotStarted, err)
+	}
+	var want []extPeer
+	for _, record := range s.set.Peers {
+		if p, why := newExtPeer(record); why == "" {
+			want = append(want, p)
+		}
+	}
+	var faults []error
+	failed := func(p extPeer, err error) {
+		faults = append(faults, err)
+		for i, x := range reached {
+			if x.Subnets == p.subnets() && x.How == HowCommand {
+				reached[i] = x.skip("%v", err)
+			}
+		}
+	}
+	change, remove := extPlan(r.added, want)
+	for _, c := range change {
+		for _, old := range r.before(c) {
+			if err := r.peer(ctx, "SubnetRemoveCommand", r.o.SubnetRemove, old); err != nil {
+				r.log.Warn("the old state of a peer that changed may be left", "error", err)
+			}
+		}
+		r.added, r.doubtful = dropPeer(r.added, c.add), dropPeer(r.doubtful, c.add)
+		if err := r.peer(ctx, "SubnetAddCommand", r.o.SubnetAdd, c.add); err != nil {
+			failed(c.add, err)
+			r.doubtful = append(r.doubtful, c.add)
+			continue
+		}
+		r.added = append(r.added, c.add)
+	}
+	_, more := extPlan(r.doubtful, want)
+	for _, p := range append(remove, more...) {
+		if err := r.peer(ctx, "SubnetRemoveCommand", r.o.SubnetRemove, p); err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		r.added, r.doubtful = dropPeer(r.added, p), dropPeer(r.doubtful, p)
+	}
+	if len(change)+len(remove)+len(more) > 0 {
+		faults = append(faults, r.save())
+	}
+	return errors.Join(faults...)
+}
+
+// before are the forms in which a peer that changed may have been added.
+func (r *extRunner) before(c extChange) []extPeer {
+	var out []extPeer
+	if c.old != nil {
+		out = append(out, *c.old)
+	}
+	for _, p := range r.doubtful {
+		if p.subnets() == c.add.subnets() && p != c.add {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// start runs PostStartup when the node's own subnets or addresses are new.
+func (r *extRunner) start(ctx context.Context, s situation) error {
+	v := nodeVariables(s)
+	now := strings.Join(v.environ(), "\n")
+	if now == r.post {
+		return nil
+	}
+	if _, err := r.run(ctx, extTimeout, "PostStartupCommand", r.o.PostStartup, v, ""); err != nil {
+		return err
+	}
+	r.post, r.last = now, v
+	return nil
+}
+
+// stop implements actor: it runs Shutdown, if PostStartup ran.
+func (r *extRunner) stop(ctx context.Context) error {
+	if r.post == "" {
+		return nil
+	}
+	_, err := r.run(ctx, extStopTimeout, "ShutdownCommand", r.o.Shutdown, r.last, "")
+	return err
+}
+
+func (r *extRunner) peer(ctx context.Context, key, command string, p extPeer) error {
+	_, err := r.run(ctx, extTimeout, key, command, p.variables(), p.Data)
+	return err
+}
+
+// run runs one command, if there is one, in the kernel's namespace, and returns its trimmed output.
+func (r *extRunner) run(ctx context.Context, limit time.Duration, key, command string, v variables, stdin string) (string, error) {
+	words := splitCommand(command, v.lookup)
+	if len(words) == 0 {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Env = append(os.Environ(), v.environ()...)
+	cmd.Stdin = strings.NewReader(stdin + "\n")
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) } // its children too
+	cmd.WaitDelay = time.Second
+	var out cappedBuffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	start := time.Now()
+	err := r.k.do(cmd.Run)
+	text := strings.TrimSpace(out.String())
+	if err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w after %s: %w", context.Cause(ctx), limit, err)
+		}
+		return "", fmt.Errorf("%s %q: %w: %s", key, words, err, shorten([]byte(text)))
+	}
+	r.log.Debug("command", "key", key, "words", words, "took", time.Since(start))
+	return text, nil
+}
+
+// cappedBuffer keeps the first maxOutput bytes.
+type cappedBuffer struct{ bytes.Buffer }
+
+func (b *cappedBuffer) Write(p []byte) (int, error) {
+	if room := maxOutput - b.Len(); room > 0 {
+		_, _ = b.Buffer.Write(p[:min(room, len(p))]) // a Buffer takes everything
+	}
+	return len(p), nil
+}
+
+// dropPeer leaves out what was done for p's subnets.
+func dropPeer(l []extPeer, p extPeer) []extPeer {
+	var out []extPeer
+	for _, x := range l {
+		if x.subnets() != p.subnets() {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// extState is the state file. What an earlier boot made is gone with it.
+type extState struct {
+	Boot  string
+	Peers []extPeer
+}
+
+func (r *extRunner) load() error {
+	if r.file == "" {
+		return nil
+	}
+	b, err := os.ReadFile(r.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var s extState
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("%s: %w", r.file, err)
+	}
+	if s.Boot == bootID() {
+		r.doubtful = s.Peers
+	}
+	return nil
+}
+
+// save writes what may have to be undone.
+func (r *extRunner) save() error {
+	if r.file == "" {
+		return nil
+	}
+	b, err := json.Marshal(extState{Boot: bootID(), Peers: append(append([]extPeer{}, r.added...), r.doubtful...)})
+	if err != nil {
+		return err
+	}
+	next := r.file + ".new"
+	if err := os.WriteFile(next, b, 0o600); err != nil {
+		return fmt.Errorf("note what ran: %w", err)
+	}
+	return wrap("note what ran", os.Rename(next, r.file))
+}
+
+// bootID is another one after each boot (random(4)).
+func bootID() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b))
+}

@@ -1,0 +1,124 @@
+package hostrules
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// The chains of ours in iptables' tables. The first two are flannel's.
+const (
+	chainMasquerade = "FLANNEL-POSTRTG" // in nat
+	chainForward    = "FLANNEL-FWD"     // in filter
+	// These drop. They are in mangle, which comes before filter: a drop must not depend on
+	// who accepts first.
+	chainPodsInput   = "WEFT-INPUT"
+	chainPodsForward = "WEFT-FORWARD"
+	chainPeers       = "WEFT-PEERS" // and WEFT-PEERS-1 and so on
+	chainStrangers   = "WEFT-STRANGERS"
+	ownPrefix        = "WEFT-"
+)
+
+// iptablesTables are those that we use, in the order of changing them: what drops comes first.
+func iptablesTables() []string { return []string{"mangle", "filter", "nat"} }
+
+// ownsChain reports whether a chain of iptables is ours by its name.
+func ownsChain(name string) bool {
+	return name == chainMasquerade || name == chainForward || strings.HasPrefix(name, ownPrefix)
+}
+
+// chain is a chain of ours with its rules, as iptables-save writes them after "-A CHAIN ".
+type chain struct {
+	name  string
+	rules []string
+}
+
+// jump is a rule of ours in a chain of the host.
+type jump struct{ from, rule string }
+
+// table is what one of iptables' tables should have of ours.
+type table struct {
+	chains []chain
+	jumps  []jump
+}
+
+func (t table) empty() bool { return len(t.chains) == 0 && len(t.jumps) == 0 }
+
+// iptablesRules renders f for iptables, by table.
+func iptablesRules(f familyRules) map[string]table {
+	var mangle, filter, nat table
+	if f.masquerade != nil {
+		nat.chains = append(nat.chains, renderChain(chainMasquerade, f, f.masquerade))
+		nat.jumps = append(nat.jumps, jump{"POSTROUTING", jumpRule(commentMasquerade, chainMasquerade)})
+	}
+	if f.forward != nil {
+		filter.chains = append(filter.chains, renderChain(chainForward, f, f.forward))
+		filter.jumps = append(filter.jumps, jump{"FORWARD", jumpRule(commentForward, chainForward)})
+	}
+	if f.podsInput != nil || f.peersInput != nil {
+		input := renderChain(chainPodsInput, f, slices.Concat(f.podsInput, f.peersInput))
+		mangle.chains = append(mangle.chains, input)
+		mangle.jumps = append(mangle.jumps, jump{"INPUT", jumpRule(commentPort, chainPodsInput)})
+	}
+	if f.podsForward != nil {
+		mangle.chains = append(mangle.chains, renderChain(chainPodsForward, f, f.podsForward))
+		mangle.jumps = append(mangle.jumps, jump{"FORWARD", jumpRule(commentPort, chainPodsForward)})
+	}
+	if f.peersInput != nil {
+		mangle.chains = append(mangle.chains, peerChains(f.peers)...)
+		mangle.chains = append(mangle.chains, chain{chainStrangers, []string{commentMatch(commentStranger) + " -j DROP"}})
+	}
+	return map[string]table{"mangle": mangle, "filter": filter, "nat": nat}
+}
+
+func renderChain(name string, f familyRules, rules []rule) chain {
+	c := chain{name: name}
+	for _, r := range rules {
+		c.rules = append(c.rules, r.iptables(f.randomFully))
+	}
+	return c
+}
+
+// iptables is r in the words and in the order of iptables-save.
+func (r rule) iptables(randomFully bool) string {
+	var w []string
+	prefix := func(flag string, p netip.Prefix, not bool) {
+		if !p.IsValid() {
+			return
+		}
+		if not {
+			w = append(w, "!")
+		}
+		w = append(w, flag, p.String())
+	}
+	prefix("-s", r.src, r.nsrc)
+	prefix("-d", r.dst, r.ndst)
+	if r.port != 0 {
+		w = append(w, "-p udp -m udp --dport", fmt.Sprint(r.port))
+	}
+	if r.marked {
+		w = append(w, fmt.Sprintf("-m mark --mark %#x/%#x", kubeMark, kubeMark))
+	}
+	w = append(w, commentMatch(r.comment), "-j")
+	switch {
+	case r.fromStranger:
+		w = append(w, chainPeers)
+	case r.do == verdictReturn:
+		w = append(w, "RETURN")
+	case r.do == verdictAccept:
+		w = append(w, "ACCEPT")
+	case r.do == verdictDrop:
+		w = append(w, "DROP")
+	case r.do == verdictMasquerade && randomFully:
+		w = append(w, "MASQUERADE --random-fully")
+	case r.do == verdictMasquerade:
+		w = append(w, "MASQUERADE")
+	}
+	return strings.Join(w, " ")
+}
+
+func jumpRule(comment, to string) string { return commentMatch(comment) + " -j " + to }
+
+// commentMatch is as iptables-save quotes it; our comments have no quotation mark.
+func commentMatch(text string) string { return `-m comment --comment "` + text + `"` }

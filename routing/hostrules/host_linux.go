@@ -1,0 +1,161 @@
+package hostrules
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/lease"
+)
+
+// hostNotes looks at the settings that packets need to pass. A host without them is
+// reported, not changed: it may be meant.
+func hostNotes(c Config) []string {
+	var notes []string
+	setting := func(file, meaning, remedy string) {
+		b, err := os.ReadFile(filepath.Join("/proc/sys/net", file))
+		key := "net." + strings.ReplaceAll(file, "/", ".")
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			notes = append(notes, fmt.Sprintf("%s does not exist: %s; %s", key, meaning, remedy))
+		case err == nil && strings.TrimSpace(string(b)) == "0":
+			notes = append(notes, fmt.Sprintf("%s is 0: %s; sysctl -w %s=1", key, meaning, key))
+		}
+	}
+	const (
+		noForward = "the kernel forwards nothing between pods and other hosts"
+		noBridge  = "packets between pods on one bridge miss iptables, which matters where kube-proxy uses it"
+		loadIt    = "modprobe br_netfilter"
+	)
+	bridge := !c.Network.EnableNFTables // as flannel has it
+	if c.Network.EnableIPv4 {
+		setting("ipv4/ip_forward", noForward, "the kernel has no IPv4")
+		if bridge {
+			setting("bridge/bridge-nf-call-iptables", noBridge, loadIt)
+		}
+	}
+	if c.Network.EnableIPv6 {
+		setting("ipv6/conf/all/forwarding", noForward, "the kernel has no IPv6")
+		if bridge {
+			setting("bridge/bridge-nf-call-ip6tables", noBridge, loadIt)
+		}
+	}
+	return notes
+}
+
+// guard is the backend's, without the check of peers where somebody else's vxlan shares the port: its
+// peers are not ours. mu is held.
+func (r *Rules) guard() (Guard, []string) {
+	g := r.cfg.Guard()
+	if !g.Peers || g.Port == 0 {
+		return g, nil
+	}
+	links, err := netlink.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return g, nil
+	}
+	for _, l := range links {
+		v, ok := l.(*netlink.Vxlan)
+		if ok && v.Port == int(g.Port) && v.Attrs().Alias != ownMark && !strings.HasPrefix(v.Attrs().Name, "flannel") {
+			g.Peers = false
+			return g, []string{fmt.Sprintf("link %s uses UDP port %d too, with senders of its own: datagrams from strangers are not dropped; give one of them another port",
+				v.Attrs().Name, g.Port)}
+		}
+	}
+	return g, nil
+}
+
+// foreignDrops names the chains of others that drop what nobody accepts in them, where no rule of ours helps.
+func foreignDrops(c Config) []string {
+	if !c.Forward {
+		return nil
+	}
+	chains, err := nfChains(unix.NFPROTO_UNSPEC)
+	if err != nil { // said elsewhere
+		return nil
+	}
+	var notes []string
+	for _, ch := range chains {
+		iptables := ch.table == "filter" && ch.name == "FORWARD"
+		if ch.base && ch.drop && ch.hook == unix.NF_INET_FORWARD && !iptables && !isOwnTable(ch.table) &&
+			slices.Contains([]uint8{unix.NFPROTO_INET, unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}, ch.family) {
+			notes = append(notes, fmt.Sprintf("nftables chain %s of table %s drops forwarded packets that it does not accept: accept those from and to the overlay there",
+				ch.name, ch.table))
+		}
+	}
+	return notes
+}
+
+// blackholeMetric is so bad that any other route to the subnet wins: that of the bridge which
+// the pods are on has the same prefix, and the kernel adds it behind one of the same metric.
+const blackholeMetric = 1<<31 - 2
+
+// syncBlackhole makes the blackhole routes of ours those of the subnets, or none. They
+// keep packets for addresses that no pod has from leaving by the default route, and
+// from circling with a router that sends them back.
+func syncBlackhole(c Config, own lease.Subnets) error {
+	want := map[netip.Prefix]bool{}
+	if c.Blackhole {
+		for _, p := range []netip.Prefix{own.V4, own.V6} {
+			if p.IsValid() {
+				want[p] = true
+			}
+		}
+	}
+	var faults []error
+	have, err := blackholes(c.RouteProtocol)
+	if err != nil {
+		return err
+	}
+	for p := range want {
+		if !slices.ContainsFunc(have, func(r netlink.Route) bool { return routePrefix(r) == p }) {
+			if err := netlink.RouteReplace(blackhole(p, c.RouteProtocol)); err != nil {
+				faults = append(faults, fmt.Errorf("blackhole route %v: %w", p, err))
+			}
+		}
+	}
+	for _, r := range have {
+		if !want[routePrefix(r)] {
+			if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+				faults = append(faults, fmt.Errorf("delete blackhole route %v: %w", routePrefix(r), err))
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func blackhole(p netip.Prefix, protocol int) *netlink.Route {
+	r := &netlink.Route{Dst: toIPNet(p), Type: unix.RTN_BLACKHOLE, Priority: blackholeMetric,
+		Protocol: netlink.RouteProtocol(protocol), Table: unix.RT_TABLE_MAIN}
+	if p.Addr().Is6() {
+		r.Family = netlink.FAMILY_V6
+	} else {
+		r.Family = netlink.FAMILY_V4
+	}
+	return r
+}
+
+// blackholes lists the blackhole routes of our protocol in the main table.
+func blackholes(protocol int) ([]netlink.Route, error) {
+	var out []netlink.Route
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rs, err := netlink.RouteListFiltered(family, &netlink.Route{Protocol: netlink.RouteProtocol(protocol), Type: unix.RTN_BLACKHOLE},
+			netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE)
+		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
+			continue // a kernel without IPv6
+		}
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return nil, fmt.Errorf("list blackhole routes: %w", err)
+		}
+		out = append(out, rs...)
+	}
+	return out, nil
+}

@@ -1,0 +1,258 @@
+package hostrules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"weft/lease"
+)
+
+// Rules keeps the host's rules as the latest set of leases wants them. Its methods are
+// safe for concurrent use.
+type Rules struct {
+	cfg   Config
+	log   *slog.Logger
+	sides []*side
+
+	mu      sync.Mutex // protects what follows, and the sides
+	set     lease.Set
+	active  bool // there has been a set with a subnet of ours
+	flavour kind // of iptables; 0 until it is looked for
+	warned  map[string]bool
+
+	statusMu sync.Mutex
+	status   Status
+}
+
+// Status is what weft status shows of the rules.
+type Status struct {
+	// Firewall is where the rules are: "nftables", or iptables with its flavour; "" before there are any.
+	Firewall string
+	// InPlace says that everything is as it should be; LastError what is not.
+	InPlace   bool
+	LastError string
+	// Repaired counts how often rules were put back that somebody else had changed.
+	Repaired uint64
+	// Dropped are packets that the rules about the overlay's port dropped since the start.
+	Dropped Dropped
+	// Notes say what of the host keeps packets from passing, and the remedy: sentences for the operator.
+	Notes []string
+}
+
+// New checks c. It starts nothing and changes nothing.
+func New(c Config) (*Rules, error) {
+	c, err := c.check()
+	if err != nil {
+		return nil, err
+	}
+	return &Rules{cfg: c, log: c.Logger, sides: newSides(), warned: map[string]bool{}}, nil
+}
+
+func newSides() []*side {
+	var sides []*side
+	for _, ipv6 := range []bool{false, true} {
+		sides = append(sides,
+			&side{firewall: nft{ipv6}, ipv6: ipv6, kind: kindNFTables},
+			&side{firewall: &iptables{ipv6: ipv6, kind: kindIptablesNFT}, ipv6: ipv6, kind: kindIptablesNFT},
+			&side{firewall: &iptables{ipv6: ipv6, kind: kindIptablesLegacy}, ipv6: ipv6, kind: kindIptablesLegacy})
+	}
+	return sides
+}
+
+// Apply makes the rules follow s, and returns when they do or with every error joined; what
+// failed is tried again by Run. It works before Run runs. Without a subnet of ours in s nothing changes.
+func (r *Rules) Apply(ctx context.Context, s lease.Set) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.Own.Subnets == (lease.Subnets{}) {
+		return nil
+	}
+	r.set, r.active = s, true
+	return r.reconcile(ctx)
+}
+
+// Present reports whether rules of ours are there already, as an earlier process leaves them: then packets
+// need not wait for the first Apply. It reads the kernel.
+func (r *Rules) Present() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.sides {
+		if (s.kind == kindNFTables) == r.cfg.Network.EnableNFTables {
+			if v, err := s.look(); err == nil && v.own != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// settle is how long notifications are waited out before looking: programs change rules
+// in many steps.
+const settle = 50 * time.Millisecond
+
+// Run puts back what others change, until ctx ends; then it returns nil. The rules stay.
+func (r *Rules) Run(ctx context.Context) error {
+	changes := make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	m, err := subscribe()
+	if err != nil {
+		r.log.Info("no notifications from nftables: rules are only looked at from time to time", "every", r.cfg.Resync, "reason", err)
+	} else {
+		stop := context.AfterFunc(ctx, m.close)
+		defer stop()
+		defer m.close()
+		wg.Go(func() { m.run(changes) })
+	}
+	tick := time.NewTicker(r.cfg.Resync)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-changes:
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(settle):
+			}
+		}
+		r.mu.Lock()
+		if r.active {
+			_ = r.reconcile(ctx) // it has logged and published what is wrong
+		}
+		r.mu.Unlock()
+	}
+}
+
+// Status is a snapshot. It does not wait for the kernel.
+func (r *Rules) Status() Status {
+	r.statusMu.Lock()
+	defer r.statusMu.Unlock()
+	s := r.status
+	s.Notes = slices.Clone(s.Notes)
+	return s
+}
+
+// reconcile looks at every firewall and changes what differs: where the rules belong first, what
+// is left over elsewhere last, and only when the former succeeded. mu is held.
+func (r *Rules) reconcile(ctx context.Context) error {
+	st := Status{Notes: hostNotes(r.cfg)}
+	guard, note := r.guard()
+	st.Notes = append(st.Notes, note...)
+	v4, v6 := desired(r.cfg, r.set, guard)
+
+	var faults []error
+	views := make([]view, len(r.sides))
+	for i, s := range r.sides {
+		v, err := s.look()
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", s.name(), err))
+		}
+		s.count(v)
+		views[i] = v
+	}
+	primary, err := r.primary(ctx)
+	faults = append(faults, err)
+	failed := errors.Join(faults...) != nil
+	for _, leftovers := range []bool{false, true} {
+		for i, s := range r.sides {
+			all := v4
+			if s.ipv6 {
+				all = v6
+			}
+			want := familyRules{ipv6: s.ipv6}
+			switch {
+			case s.kind == primary:
+				want = all
+			case s.kind != kindNFTables && views[i].forwardDrops:
+				// A drop in one firewall is final, whatever the other accepts.
+				want = all.forwardOnly()
+			}
+			if want.empty() != leftovers || leftovers && failed {
+				continue
+			}
+			changed, repaired, err := s.follow(ctx, views[i], want)
+			r.tell(s, want, changed, repaired, &st)
+			if err != nil {
+				faults = append(faults, err)
+				failed = true
+			}
+		}
+	}
+	if err := syncBlackhole(r.cfg, r.set.Own.Subnets); err != nil {
+		faults = append(faults, err)
+	}
+	st.Notes = append(st.Notes, foreignDrops(r.cfg)...)
+	err = errors.Join(faults...)
+	r.report(st, primary, err)
+	return err
+}
+
+// tell logs a change. mu is held.
+func (r *Rules) tell(s *side, want familyRules, changed, repaired bool, st *Status) {
+	switch {
+	case !changed:
+	case repaired:
+		st.Repaired++
+		r.log.Warn("rules were changed by somebody else: put back", "where", s.name())
+	case want.empty():
+		r.log.Info("rules of an earlier run or of flannel removed", "where", s.name())
+	default:
+		r.log.Info("rules in place", "where", s.name(), "masquerade", want.masquerade != nil, "forward", want.forward != nil,
+			"pods_kept_off", want.podsInput != nil, "peers_let_in", len(want.peers), "peers_only", want.peersInput != nil)
+	}
+}
+
+// report publishes st, and logs what is new. mu is held.
+func (r *Rules) report(st Status, primary kind, err error) {
+	for _, n := range st.Notes {
+		if !r.warned[n] {
+			r.warned[n] = true
+			r.log.Warn("the host", "note", n)
+		}
+	}
+	if primary != 0 {
+		st.Firewall = primary.String()
+	}
+	for _, s := range r.sides {
+		st.Dropped = st.Dropped.plus(s.dropped)
+	}
+	st.InPlace = err == nil
+	if err != nil {
+		st.LastError = err.Error()
+	}
+	r.statusMu.Lock()
+	before := r.status
+	st.Repaired += before.Repaired
+	r.status = st
+	r.statusMu.Unlock()
+	switch {
+	case err != nil && st.LastError != before.LastError:
+		r.log.Error("rules are not in place; it is tried again", "error", err)
+	case err == nil && before.LastError != "":
+		r.log.Info("all rules are in place")
+	}
+}
+
+// primary is where the rules belong. mu is held.
+func (r *Rules) primary(ctx context.Context) (kind, error) {
+	if r.cfg.Network.EnableNFTables {
+		return kindNFTables, nil
+	}
+	if r.flavour == 0 {
+		k, why, err := chooseFlavour(ctx)
+		if err != nil {
+			return 0, err
+		}
+		r.flavour = k
+		r.log.Info("iptables", "flavour", k.String(), "because", why)
+	}
+	return r.flavour, nil
+}

@@ -1,0 +1,256 @@
+package hostrules
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Reading nftables. google/nftables decodes whole rules, and fails on what it does not know; other
+// people's tables have that. Here only names, handles, verdicts and counters are looked at.
+
+// nfFamily is NFPROTO_IPV4 or NFPROTO_IPV6, which are also the address families.
+func nfFamily(ipv6 bool) uint8 {
+	if ipv6 {
+		return unix.NFPROTO_IPV6
+	}
+	return unix.NFPROTO_IPV4
+}
+
+// nfChain is a chain as the kernel lists it.
+type nfChain struct {
+	family      uint8
+	table, name string
+	handle      uint64
+	base        bool
+	hook        uint32 // of a base chain, NF_INET_*
+	drop        bool   // policy
+}
+
+// nfRule is a rule as the kernel lists it.
+type nfRule struct {
+	handle  uint64
+	verdict int32  // of its last verdict; noVerdict if there is none
+	to      string // the chain that it jumps or goes to
+	packets uint64 // of its counter
+	comment string // as raw user data
+}
+
+// marked reports whether its comment has our mark.
+func (r nfRule) marked() bool { return strings.Contains(r.comment, ownMark) }
+
+const (
+	noVerdict = int32(-1 << 31)
+	nfDrop    = 0 // NF_DROP
+)
+
+// nfDump asks for a listing; attributes narrow it. Each result is one message behind its nfgenmsg.
+func nfDump(kind int, family uint8, attrs ...*nl.RtAttr) ([]nfMessage, error) {
+	const tries = 4
+	for i := 1; ; i++ {
+		req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_DUMP)
+		req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
+		for _, a := range attrs {
+			req.AddData(a)
+		}
+		msgs, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+		if errors.Is(err, netlink.ErrDumpInterrupted) && i < tries {
+			continue
+		}
+		if errors.Is(err, unix.ENOENT) { // no such table, chain or set
+			return nil, nil
+		}
+		for _, absent := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT} {
+			if errors.Is(err, absent) {
+				return nil, fmt.Errorf("%w: %w", errNoNFTables, err)
+			}
+		}
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return nil, err
+		}
+		out := make([]nfMessage, 0, len(msgs))
+		for _, m := range msgs {
+			if len(m) >= nl.SizeofNfgenmsg {
+				out = append(out, nfMessage{family: m[0], attrs: m[nl.SizeofNfgenmsg:]})
+			}
+		}
+		return out, nil
+	}
+}
+
+// errNoNFTables is for a kernel without nftables, or one whose module is not loaded.
+var errNoNFTables = errors.New("the kernel has no nftables: load the module nf_tables")
+
+type nfMessage struct {
+	family uint8
+	attrs  []byte
+}
+
+// nfChains lists the chains of a family, or of all with NFPROTO_UNSPEC.
+func nfChains(family uint8) ([]nfChain, error) {
+	msgs, err := nfDump(unix.NFT_MSG_GETCHAIN, family)
+	if err != nil {
+		return nil, fmt.Errorf("list the chains of nftables: %w", err)
+	}
+	var cs []nfChain
+	for _, m := range msgs {
+		c := nfChain{family: m.family}
+		eachAttr(m.attrs, func(kind uint16, v []byte) {
+			switch kind {
+			case unix.NFTA_CHAIN_TABLE:
+				c.table = cString(v)
+			case unix.NFTA_CHAIN_NAME:
+				c.name = cString(v)
+			case unix.NFTA_CHAIN_HANDLE:
+				c.handle = be64(v)
+			case unix.NFTA_CHAIN_POLICY:
+				c.drop = be32(v) == nfDrop && len(v) == 4
+			case unix.NFTA_CHAIN_HOOK:
+				c.base = true
+				eachAttr(v, func(kind uint16, v []byte) {
+					if kind == unix.NFTA_HOOK_HOOKNUM {
+						c.hook = be32(v)
+					}
+				})
+			}
+		})
+		cs = append(cs, c)
+	}
+	return cs, nil
+}
+
+// nfRules lists the rules of a chain; none if it does not exist.
+func nfRules(family uint8, table, chain string) ([]nfRule, error) {
+	msgs, err := nfDump(unix.NFT_MSG_GETRULE, family,
+		nl.NewRtAttr(unix.NFTA_RULE_TABLE, nl.ZeroTerminated(table)), nl.NewRtAttr(unix.NFTA_RULE_CHAIN, nl.ZeroTerminated(chain)))
+	if err != nil {
+		return nil, fmt.Errorf("list the rules of chain %s of table %s: %w", chain, table, err)
+	}
+	var rs []nfRule
+	for _, m := range msgs {
+		r := nfRule{verdict: noVerdict}
+		in := ""
+		eachAttr(m.attrs, func(kind uint16, v []byte) {
+			switch kind {
+			case unix.NFTA_RULE_CHAIN:
+				in = cString(v)
+			case unix.NFTA_RULE_HANDLE:
+				r.handle = be64(v)
+			case unix.NFTA_RULE_USERDATA:
+				r.comment = string(v)
+			case unix.NFTA_RULE_EXPRESSIONS:
+				eachAttr(v, func(_ uint16, e []byte) { r.expression(e) })
+			}
+		})
+		if in == chain { // a kernel that does not narrow the listing gives all
+			rs = append(rs, r)
+		}
+	}
+	return rs, nil
+}
+
+// expression notes what e says, one of a rule's.
+func (r *nfRule) expression(e []byte) {
+	name, data := "", []byte(nil)
+	eachAttr(e, func(kind uint16, v []byte) {
+		switch kind {
+		case unix.NFTA_EXPR_NAME:
+			name = cString(v)
+		case unix.NFTA_EXPR_DATA:
+			data = v
+		}
+	})
+	switch name {
+	case "counter":
+		eachAttr(data, func(kind uint16, v []byte) {
+			if kind == unix.NFTA_COUNTER_PACKETS {
+				r.packets = be64(v)
+			}
+		})
+	case "immediate":
+		eachAttr(data, func(kind uint16, v []byte) {
+			if kind != unix.NFTA_IMMEDIATE_DATA {
+				return
+			}
+			eachAttr(v, func(kind uint16, v []byte) {
+				if kind != unix.NFTA_DATA_VERDICT {
+					return
+				}
+				eachAttr(v, func(kind uint16, v []byte) {
+					switch kind {
+					case unix.NFTA_VERDICT_CODE:
+						r.verdict = int32(be32(v))
+					case unix.NFTA_VERDICT_CHAIN:
+						r.to = cString(v)
+					}
+				})
+			})
+		})
+	}
+}
+
+// nfElements lists the keys of a set, in no order.
+func nfElements(family uint8, table, set string) ([]string, error) {
+	msgs, err := nfDump(unix.NFT_MSG_GETSETELEM, family,
+		nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_TABLE, nl.ZeroTerminated(table)), nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET, nl.ZeroTerminated(set)))
+	if err != nil {
+		return nil, fmt.Errorf("list the elements of set %s of table %s: %w", set, table, err)
+	}
+	var keys []string
+	for _, m := range msgs {
+		eachAttr(m.attrs, func(kind uint16, v []byte) {
+			if kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+				return
+			}
+			eachAttr(v, func(_ uint16, v []byte) {
+				eachAttr(v, func(kind uint16, v []byte) {
+					if kind == unix.NFTA_SET_ELEM_KEY {
+						eachAttr(v, func(kind uint16, v []byte) {
+							if kind == unix.NFTA_DATA_VALUE {
+								keys = append(keys, string(v))
+							}
+						})
+					}
+				})
+			})
+		})
+	}
+	return keys, nil
+}
+
+// attrTypeMask is NLA_TYPE_MASK of netlink.h: the two high bits are flags.
+const attrTypeMask = 1<<14 - 1
+
+// eachAttr calls f with the netlink attributes in b until one's length is wrong.
+func eachAttr(b []byte, f func(kind uint16, value []byte)) {
+	for len(b) >= unix.SizeofRtAttr {
+		length := int(nl.NativeEndian().Uint16(b))
+		if length < unix.SizeofRtAttr || length > len(b) {
+			return
+		}
+		f(nl.NativeEndian().Uint16(b[2:])&attrTypeMask, b[unix.SizeofRtAttr:length])
+		b = b[min(len(b), (length+3)&^3):]
+	}
+}
+
+func be32(b []byte) uint32 {
+	if len(b) < 4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(b)
+}
+
+func be64(b []byte) uint64 {
+	if len(b) < 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
+// isOwnTable reports whether a table of nftables is ours by its name.
+func isOwnTable(name string) bool { return strings.HasPrefix(name, "flannel-ipv") }

@@ -1,0 +1,22 @@
+package hostrules
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// routePrefix is a route's destination, the zero Prefix for a default route.
+func routePrefix(r netlink.Route) netip.Prefix {
+	if r.Dst == nil {
+		return netip.Prefix{}
+	}
+	a, _ := netip.AddrFromSlice(r.Dst.IP)
+	ones, _ := r.Dst.Mask.Size()
+	return netip.PrefixFrom(a.Unmap(), ones)
+}
+
+func toIPNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

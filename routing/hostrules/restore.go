@@ -1,0 +1,140 @@
+package hostrules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// saved is one table as iptables-save prints it: chains in order with their rules, which
+// are without the leading "-A CHAIN ".
+type saved struct {
+	order []string
+	rules map[string][]string
+}
+
+// parseSave reads one table of iptables-save's output. Lines that are not understood are left out.
+func parseSave(text, name string) saved {
+	s := saved{rules: map[string][]string{}}
+	inside := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\r\n")
+		switch {
+		case strings.HasPrefix(line, "*"):
+			inside = line[1:] == name
+		case !inside:
+		case strings.HasPrefix(line, ":"):
+			chain, _, _ := strings.Cut(line[1:], " ")
+			if _, known := s.rules[chain]; !known && chain != "" {
+				s.order = append(s.order, chain)
+				s.rules[chain] = nil
+			}
+		case strings.HasPrefix(line, "-A "):
+			chain, rule, _ := strings.Cut(line[len("-A "):], " ")
+			s.rules[chain] = append(s.rules[chain], rule)
+		}
+	}
+	return s
+}
+
+// target is the chain that a rule leads to by jump or goto, or "". Words inside a
+// quoted comment are no options.
+func target(rule string) string {
+	quoted := false
+	words := strings.Fields(rule)
+	for i, w := range words {
+		opens := !quoted && strings.HasPrefix(w, `"`)
+		if opens || quoted {
+			closes := strings.HasSuffix(w, `"`) && !strings.HasSuffix(w, `\"`) && !(opens && len(w) == 1)
+			quoted = !closes
+			continue
+		}
+		if (w == "-j" || w == "-g") && i+1 < len(words) {
+			return words[i+1]
+		}
+	}
+	return ""
+}
+
+// restorePayload is what iptables-restore --noflush has to read so that one table becomes
+// as wanted; "" if it is. It is pure. A chain of ours that differs is filled anew as a whole,
+// and what leads to one from a chain of the host is there once.
+func restorePayload(name string, have saved, want table) string {
+	var declare, body, remove []string
+	wanted := map[string]bool{}
+	for _, c := range want.chains {
+		wanted[c.name] = true
+		rules, there := have.rules[c.name]
+		if there && slices.Equal(rules, c.rules) {
+			continue
+		}
+		declare = append(declare, ":"+c.name+" - [0:0]") // which also empties it
+		for _, r := range c.rules {
+			body = append(body, "-A "+c.name+" "+r)
+		}
+	}
+	seen := map[jump]bool{}
+	for _, from := range have.order {
+		if ownsChain(from) {
+			continue
+		}
+		for _, r := range have.rules[from] {
+			if j := (jump{from, r}); ownsChain(target(r)) {
+				if slices.Contains(want.jumps, j) && !seen[j] {
+					seen[j] = true
+					continue
+				}
+				body = append(body, "-D "+from+" "+r)
+			}
+		}
+	}
+	for _, j := range want.jumps {
+		if !seen[j] {
+			body = append(body, "-A "+j.from+" "+j.rule)
+		}
+	}
+	for _, c := range have.order {
+		if ownsChain(c) && !wanted[c] {
+			body = append(body, "-F "+c)
+			remove = append(remove, "-X "+c)
+		}
+	}
+	if len(declare)+len(body) == 0 {
+		return ""
+	}
+	lines := slices.Concat([]string{"*" + name}, declare, body, remove, []string{"COMMIT"})
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// describe lists what of ours a saved table has, one line for each chain or rule of the host.
+func (s saved) describe(flavour, name string) []string {
+	var out []string
+	for _, c := range s.order {
+		if ownsChain(c) {
+			out = append(out, fmt.Sprintf("%s: table %s: chain %s, %d rules", flavour, name, c, len(s.rules[c])))
+			continue
+		}
+		for _, r := range s.rules[c] {
+			if ownsChain(target(r)) {
+				out = append(out, fmt.Sprintf("%s: table %s: rule in %s: %s", flavour, name, c, r))
+			}
+		}
+	}
+	return out
+}
+
+// marked reports whether anything of ours in the table carries our mark, or
+// bears a name that only we use.
+func (s saved) marked() bool {
+	for _, c := range s.order {
+		if strings.HasPrefix(c, ownPrefix) {
+			return true
+		}
+		for _, r := range s.rules[c] {
+			if (ownsChain(c) || ownsChain(target(r))) && strings.Contains(r, ownMark) {
+				return true
+			}
+		}
+	}
+	return false
+}

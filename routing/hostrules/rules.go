@@ -1,0 +1,160 @@
+package hostrules
+
+import (
+	"net/netip"
+	"slices"
+
+	"weft/lease"
+)
+
+// verdict is what a rule does with a packet that matches.
+type verdict uint8
+
+const (
+	_ verdict = iota // the zero value is a bug
+	verdictReturn
+	verdictAccept
+	verdictDrop
+	verdictMasquerade
+)
+
+// kubeMark is kube-proxy's "masquerade this", value and mask: such packets are its own.
+const kubeMark = 0x4000
+
+// rule matches what all its fields match; zero fields match everything.
+type rule struct {
+	marked       bool // kube-proxy's mark is set
+	src, dst     netip.Prefix
+	nsrc, ndst   bool   // not that src, not that dst
+	port         uint16 // UDP destination
+	fromStranger bool   // the source is none of the peers
+	do           verdict
+	comment      string
+}
+
+// familyRules is what one family should have. A nil list is a chain that should not exist.
+type familyRules struct {
+	ipv6        bool
+	masquerade  []rule
+	forward     []rule
+	podsInput   []rule // pods to this host
+	podsForward []rule // pods to other hosts
+	peersInput  []rule // the underlay to the kernel's vxlan
+	// peers are those that peersInput lets in, sorted.
+	peers       []netip.Addr
+	randomFully bool
+}
+
+func (f familyRules) empty() bool {
+	return f.masquerade == nil && f.forward == nil && f.podsInput == nil && f.podsForward == nil && f.peersInput == nil
+}
+
+// forwardOnly is f without anything else: for a firewall that is in use beside ours and
+// drops what nobody accepts in it.
+func (f familyRules) forwardOnly() familyRules { return familyRules{ipv6: f.ipv6, forward: f.forward} }
+
+// The comments of rules. Those of flannel's chains begin with flannel's.
+const (
+	commentMasquerade = "flanneld masq (weft)"
+	commentForward    = "flanneld forward (weft)"
+	commentPods       = "weft: pods keep off the overlay port"
+	commentStranger   = "weft: not from a peer"
+	commentPort       = "weft: the overlay port"
+	// ownMark is in every comment of ours and in none of flannel's.
+	ownMark = "weft"
+)
+
+// Guard says what the overlay's port needs.
+type Guard struct {
+	// Port is the overlay's UDP port; 0 guards nothing.
+	Port uint16
+	// Peers also drops datagrams from anyone but the peers. It is for a port that
+	// the kernel's vxlan listens on, which takes packets from everyone; tunnel checks for itself.
+	Peers bool
+}
+
+// desired says what each family should have. It is pure. Without a subnet of ours there is nothing.
+func desired(c Config, set lease.Set, g Guard) (v4, v6 familyRules) {
+	v6.ipv6 = true
+	n, s := c.Network, set.Own.Subnets
+	if n.EnableIPv4 {
+		v4 = desiredFamily(c, n.Network, s.V4, set.Peers, g)
+	}
+	if n.EnableIPv6 {
+		v6 = desiredFamily(c, n.IPv6Network, s.V6, set.Peers, g)
+	}
+	return v4, v6
+}
+
+func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard) familyRules {
+	f := familyRules{ipv6: n.Addr().Is6(), randomFully: c.RandomFully}
+	if !s.IsValid() {
+		return f
+	}
+	if c.Masquerade {
+		f.masquerade = masqueradeRules(n, s, c.NoMasquerade)
+	}
+	if c.Forward {
+		f.forward = []rule{
+			{src: n, do: verdictAccept, comment: commentForward},
+			{dst: n, do: verdictAccept, comment: commentForward},
+		}
+	}
+	if g.Port != 0 {
+		f.podsInput = []rule{{src: n, port: g.Port, do: verdictDrop, comment: commentPods}}
+		f.podsForward = []rule{{src: n, dst: n, ndst: true, port: g.Port, do: verdictDrop, comment: commentPods}}
+	}
+	if g.Port != 0 && g.Peers {
+		f.peersInput = []rule{{port: g.Port, fromStranger: true, do: verdictDrop, comment: commentStranger}}
+		f.peers = sources(peers, f.ipv6)
+	}
+	return f
+}
+
+// masqueradeRules are flannel's for iptables, with ours for never before what masquerades. flannel's
+// for nftables differ in one rule, which keeps its last from ever matching.
+func masqueradeRules(n, s netip.Prefix, never []netip.Prefix) []rule {
+	multicast := netip.MustParsePrefix("224.0.0.0/4")
+	if n.Addr().Is6() {
+		multicast = netip.MustParsePrefix("ff00::/8")
+	}
+	rules := []rule{
+		{marked: true, do: verdictReturn},
+		{src: s, dst: n, do: verdictReturn},
+		{src: n, dst: s, do: verdictReturn},
+		{src: n, nsrc: true, dst: s, do: verdictReturn},
+	}
+	for _, p := range never {
+		if p.Addr().Is6() == n.Addr().Is6() {
+			rules = append(rules, rule{dst: p, do: verdictReturn})
+		}
+	}
+	rules = append(rules,
+		rule{src: n, dst: multicast, ndst: true, do: verdictMasquerade},
+		rule{src: n, nsrc: true, dst: n, do: verdictMasquerade})
+	for i := range rules {
+		rules[i].comment = commentMasquerade
+	}
+	return rules
+}
+
+// sources are the addresses that datagrams of the peers may come from, sorted.
+func sources(peers []lease.Record, ipv6 bool) []netip.Addr {
+	var as []netip.Addr
+	add := func(a netip.Addr) {
+		if a.IsValid() && a.Is6() == ipv6 && !a.IsUnspecified() && a.Zone() == "" {
+			as = append(as, a)
+		}
+	}
+	for _, r := range peers {
+		add(r.PublicIP)
+		add(r.PublicIPv6)
+		if r.Weft != nil {
+			for _, a := range r.Weft.Addrs {
+				add(a)
+			}
+		}
+	}
+	slices.SortFunc(as, netip.Addr.Compare)
+	return slices.Compact(as)
+}

@@ -1,0 +1,103 @@
+package hostrules
+
+import (
+	"context"
+	"reflect"
+)
+
+// Dropped counts packets that the rules about the overlay's port have dropped.
+type Dropped struct {
+	// Pods were sent by pods to the overlay's port. Strangers came to the kernel's
+	// vxlan from an address that is no peer's.
+	Pods, Strangers uint64
+}
+
+func (d Dropped) plus(e Dropped) Dropped { return Dropped{d.Pods + e.Pods, d.Strangers + e.Strangers} }
+
+// minus is how much d is ahead of e, which it was read after.
+func (d Dropped) minus(e Dropped) Dropped {
+	return Dropped{d.Pods - min(d.Pods, e.Pods), d.Strangers - min(d.Strangers, e.Strangers)}
+}
+
+// view is what a look at one firewall shows.
+type view struct {
+	// own names everything of ours, so that two views with the same text have the same rules. It is ""
+	// if there is nothing.
+	own string
+	// forwardDrops says that what nobody accepts is not forwarded.
+	forwardDrops bool
+	dropped      Dropped
+}
+
+// firewall is one place that can hold rules, for one family.
+type firewall interface {
+	name() string
+	// look reads, without a lock, a process, or a change.
+	look() (view, error)
+	// apply makes want so, in a transaction for each table. It is called only if
+	// something differs from the last time.
+	apply(ctx context.Context, want familyRules) error
+}
+
+// side is a firewall with what was last done to it.
+type side struct {
+	firewall
+	ipv6 bool
+	kind kind
+	// done is what apply last succeeded with, and after how it looked then. Both are
+	// zero until then: what an earlier process made is not compared but made anew.
+	done  familyRules
+	after string
+	known bool
+
+	last    Dropped // at the last look
+	dropped Dropped // since we began
+}
+
+// kind is which firewall a side is.
+type kind uint8
+
+const (
+	_ kind = iota
+	kindNFTables
+	kindIptablesNFT
+	kindIptablesLegacy
+)
+
+func (k kind) String() string {
+	switch k {
+	case kindNFTables:
+		return "nftables"
+	case kindIptablesNFT:
+		return "iptables, nft flavour"
+	case kindIptablesLegacy:
+		return "iptables, legacy flavour"
+	}
+	return "unknown"
+}
+
+// count adds what was dropped since the last look.
+func (s *side) count(v view) {
+	s.dropped = s.dropped.plus(v.dropped.minus(s.last))
+	s.last = v.dropped
+}
+
+// follow makes the side as wanted if it is not. repaired says that it had been, and somebody changed it.
+func (s *side) follow(ctx context.Context, v view, want familyRules) (changed, repaired bool, err error) {
+	same := s.known && reflect.DeepEqual(s.done, want)
+	if same && s.after == v.own || want.empty() && v.own == "" {
+		return false, false, nil
+	}
+	if err := s.apply(ctx, want); err != nil {
+		s.known = false
+		return false, false, err
+	}
+	after, err := s.look()
+	if err != nil {
+		s.known = false
+		return true, same, err
+	}
+	s.last = after.dropped // what the new rules begin with
+	s.done, s.after, s.known = want, after.own, true
+	return true, same, nil
+}

@@ -1,0 +1,65 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+)
+
+// ingressPrefix begins the names of the tables that path raw makes, one for each socket.
+const ingressPrefix = "weft-raw-"
+
+// IngressTables lists the nf_tables tables of family netdev that path raw made in the current network
+// namespace. The kernel removes those with an owner when it ends, so that as a rule a
+// process has each; a kernel without nf_tables has none.
+func IngressTables() ([]string, error) {
+	c, err := nftables.New()
+	if err != nil {
+		return nil, absentNFTables(err)
+	}
+	ts, err := c.ListTablesOfFamily(nftables.TableFamilyNetdev)
+	if err != nil {
+		return nil, absentNFTables(err)
+	}
+	var names []string
+	for _, t := range ts {
+		if strings.HasPrefix(t.Name, ingressPrefix) {
+			names = append(names, t.Name)
+		}
+	}
+	return names, nil
+}
+
+// absentNFTables keeps what is not the answer of a kernel without nf_tables.
+func absentNFTables(err error) error {
+	for _, absent := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.ENOENT} {
+		if errors.Is(err, absent) {
+			return nil
+		}
+	}
+	return fmt.Errorf("list nf_tables tables: %w", err)
+}
+
+// RemoveIngressTable deletes one. The error wraps unix.EPERM if a running process owns it, and
+// unix.ENOENT if it is gone.
+func RemoveIngressTable(name string) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	c.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyNetdev})
+	if err = c.Flush(); errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w: a running weftd owns it; it goes with that", err)
+	}
+	return err
+}
+
+// IsTAPName reports whether name is one that path raw gives to a TAP.
+func IsTAPName(name string) bool {
+	ok, _ := regexp.MatchString(`^weft-tx[0-9]+$`, name) // the pattern is constant
+	return ok
+}

@@ -1,0 +1,68 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"weft/lease"
+)
+
+// RemoveLeftovers deletes the devices that another backend, of ours or of flannel's, left on this
+// host: those of flannel's names and kinds with an address in the networks of c or in a former
+// one, but those in use, which are kept. Their routes and entries go with them. It returns what was
+// deleted, and does nothing the second time. Other objects of ours are swept by the backend in use.
+func (k *Kernel) RemoveLeftovers(c lease.NetworkConfig, former []netip.Prefix, keep []string) (removed []string, err error) {
+	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	as, err := k.addrInfos()
+	if err != nil {
+		return nil, err
+	}
+	nets := slices.Concat(networks(c), former)
+	var faults []error
+	for _, l := range ls {
+		a := l.Attrs()
+		if slices.Contains(keep, a.Name) || !leftoverKind(l) {
+			continue
+		}
+		inside := slices.ContainsFunc(as, func(i addrInfo) bool {
+			return i.index == a.Index && slices.ContainsFunc(nets, func(n netip.Prefix) bool { return n.Contains(i.addr) })
+		})
+		if !inside {
+			continue
+		}
+		if err := k.delLink(a.Name); err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		removed = append(removed, "link "+a.Name)
+	}
+	return removed, errors.Join(faults...)
+}
+
+// leftoverKind reports whether l is what a backend makes: flannel's vxlan device by name, or our
+// TUN by name and mark. A TUN without the mark is a running flanneld's, since flannel's
+// do not outlive it.
+func leftoverKind(l netlink.Link) bool {
+	a := l.Attrs()
+	switch l := l.(type) {
+	case *netlink.Vxlan:
+		return isVTEPName(a.Name) && (a.Alias == Alias || a.Alias == "")
+	case *netlink.Tuntap:
+		return l.Mode == netlink.TUNTAP_MODE_TUN && isDeviceName(a.Name) && a.Alias == Alias
+	}
+	return false
+}
+
+// isVTEPName reports whether name is one that vtepName gives.
+func isVTEPName(name string) bool {
+	ok, _ := regexp.MatchString(`^flannel(-v6)?\.[0-9]+$`, name) // the pattern is constant
+	return ok
+}

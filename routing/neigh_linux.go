@@ -1,0 +1,207 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// overlayState lists what a plan needs: addresses, neighbours and forwarding entries of our
+// devices, and the routes by them, by the underlay, or with our protocol number. A link that
+// does not exist has nothing.
+func (k *Kernel) overlayState(own []string, underlay string) (overlay, error) {
+	var o overlay
+	names := map[int]string{}
+	seen := map[Route]bool{}
+	for i, name := range append([]string{underlay}, own...) {
+		d, err := k.device(name)
+		if errors.Is(err, errNoLink) {
+			if i > 0 {
+				continue
+			}
+			d, err = device{Link: Link{Name: name}, Index: -1}, nil // for the routes with our mark
+		}
+		if err != nil {
+			return o, err
+		}
+		if i > 0 {
+			names[d.Index] = name
+		}
+		rs, err := k.routes(d)
+		if err != nil {
+			return o, err
+		}
+		for _, r := range rs {
+			if !seen[r] {
+				seen[r] = true
+				o.Routes = append(o.Routes, r)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return o, nil
+	}
+	as, err := k.addrs()
+	if err != nil {
+		return o, err
+	}
+	for _, a := range as {
+		if name := names[a.LinkIndex]; name != "" && a.IPNet != nil {
+			o.Addrs = append(o.Addrs, Addr{Link: name, Prefix: fromIPNet(a.IPNet)})
+		}
+	}
+	if o.Neighs, err = k.neighs(names); err != nil {
+		return o, err
+	}
+	o.FDBs, err = k.fdbs(names)
+	return o, err
+}
+
+// neighs lists the neighbours on those links.
+func (k *Kernel) neighs(links map[int]string) ([]Neigh, error) {
+	var out []Neigh
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		l, err := k.listNeighs(family, links)
+		if err != nil {
+			return nil, fmt.Errorf("list neighbours: %w", err)
+		}
+		for _, n := range l {
+			e := Neigh{Link: links[n.LinkIndex], Addr: fromIP(n.IP), Permanent: n.State == netlink.NUD_PERMANENT}
+			copy(e.MAC[:], n.HardwareAddr)
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// fdbs lists the forwarding entries of those vxlan devices, but those that another control
+// plane says are its own.
+func (k *Kernel) fdbs(links map[int]string) ([]FDB, error) {
+	l, err := k.listNeighs(unix.AF_BRIDGE, links)
+	if err != nil {
+		return nil, fmt.Errorf("list forwarding entries: %w", err)
+	}
+	var out []FDB
+	for _, n := range l {
+		if n.Flags&netlink.NTF_SELF == 0 || n.Flags&netlink.NTF_EXT_LEARNED != 0 || len(n.HardwareAddr) != len(MAC{}) {
+			continue
+		}
+		out = append(out, FDB{Link: links[n.LinkIndex], MAC: MAC(n.HardwareAddr), Dst: fromIP(n.IP), Permanent: n.State&netlink.NUD_PERMANENT != 0})
+	}
+	return out, nil
+}
+
+// listNeighs asks on a socket of its own: the Handle's checks requests strictly, and the library's
+// for this dump has whatever the memory had in its padding, which is then refused now and then.
+func (k *Kernel) listNeighs(family int, links map[int]string) ([]netlink.Neigh, error) {
+	var out []netlink.Neigh
+	err := k.do(func() error {
+		msgs, err := dump(func() ([][]byte, error) {
+			req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
+			req.AddRawData([]byte{byte(family), 11: 0}) // struct ndmsg of neighbour.h
+			return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
+		})
+		for _, m := range msgs {
+			if len(m) < unix.SizeofNdMsg || links[int(int32(nl.NativeEndian().Uint32(m[4:])))] == "" || int(m[0]) != family {
+				continue
+			}
+			if n, err := netlink.NeighDeserialize(m); err == nil {
+				out = append(out, *n)
+			}
+		}
+		return err
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) { // without IPv6
+		return nil, nil
+	}
+	return out, err
+}
+
+// SetNeigh adds an entry or puts it in the place of the one for the same address.
+func (k *Kernel) SetNeigh(n Neigh) error { return k.changeNeigh(n, k.h.NeighSet) }
+
+// DelNeigh deletes an entry; one that is gone already is no error.
+func (k *Kernel) DelNeigh(n Neigh) error { return gone(k.changeNeigh(n, k.h.NeighDel)) }
+
+// SetFDB adds an entry or puts it in the place of the one for the same MAC.
+func (k *Kernel) SetFDB(f FDB) error { return k.changeFDB(f, k.h.NeighSet) }
+
+// DelFDB deletes an entry; one that is gone already is no error.
+func (k *Kernel) DelFDB(f FDB) error { return gone(k.changeFDB(f, k.h.NeighDel)) }
+
+func (k *Kernel) changeNeigh(n Neigh, change func(*netlink.Neigh) error) error {
+	return k.changeEntry(n.Link, netlink.Neigh{IP: n.Addr.AsSlice(), HardwareAddr: n.MAC.hardware()}, change)
+}
+
+func (k *Kernel) changeFDB(f FDB, change func(*netlink.Neigh) error) error {
+	return k.changeEntry(f.Link, netlink.Neigh{Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, IP: f.Dst.AsSlice(), HardwareAddr: f.MAC.hardware()}, change)
+}
+
+func (k *Kernel) changeEntry(link string, n netlink.Neigh, change func(*netlink.Neigh) error) error {
+	l, err := k.h.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	n.LinkIndex, n.State = l.Attrs().Index, netlink.NUD_PERMANENT
+	return change(&n)
+}
+
+func (m MAC) hardware() net.HardwareAddr { return m[:] }
+
+func gone(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// hop is how the kernel would send to an address now.
+type hop struct {
+	link    string
+	gateway netip.Addr // the zero Addr if the address is on the link itself
+	err     error
+}
+
+// nextHops asks the kernel about each address, policy rules and all.
+func (k *Kernel) nextHops(addrs []netip.Addr) (map[netip.Addr]hop, error) {
+	ds, err := k.devices()
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[int]string, len(ds))
+	for _, d := range ds {
+		names[d.Index] = d.Name
+	}
+	out := make(map[netip.Addr]hop, len(addrs))
+	// The Handle checks strictly, and then refuses what the library asks for IPv6.
+	var h *netlink.Handle
+	err = k.do(func() (err error) { h, err = netlink.NewHandle(unix.NETLINK_ROUTE); return err })
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	defer h.Close()
+	if err := h.SetSocketTimeout(netlinkTimeout); err != nil {
+		return nil, err
+	}
+	for _, a := range addrs {
+		rs, err := h.RouteGet(a.AsSlice())
+		switch {
+		case err != nil:
+			out[a] = hop{err: err}
+		case len(rs) != 1 || rs[0].Type != unix.RTN_UNICAST:
+			out[a] = hop{err: unix.EHOSTUNREACH}
+		default:
+			next := hop{link: names[rs[0].LinkIndex], gateway: fromIP(rs[0].Gw)}
+			if via, ok := rs[0].Via.(*netlink.Via); ok && !next.gateway.IsValid() { // a gateway of the other family
+				next.gateway = fromIP(via.Addr)
+			}
+			out[a] = next
+		}
+	}
+	return out, nil
+}

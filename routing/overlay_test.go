@@ -1,0 +1,208 @@
+package routing
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func mac(s string) MAC {
+	m, err := ParseMAC(s)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+func TestParseMAC(t *testing.T) {
+	for s, want := range map[string]string{
+		"c6:d2:32:6f:8f:44":       "c6:d2:32:6f:8f:44",
+		"C6:D2:32:6F:8F:44":       "c6:d2:32:6f:8f:44",
+		"":                        "",
+		"c6:d2:32:6f:8f":          "",
+		"00:00:00:00:00:00":       "",
+		"ff:ff:ff:ff:ff:ff":       "",
+		"01:00:5e:00:00:01":       "",
+		"c6:d2:32:6f:8f:44:00:01": "",
+		"c6:d2:32:6f:8f:44 x":     "",
+	} {
+		m, err := ParseMAC(s)
+		if (err == nil) != (want != "") || err == nil && m.String() != want {
+			t.Errorf("%q: %v, %v", s, m, err)
+		}
+	}
+}
+
+func FuzzParseVTEPData(f *testing.F) {
+	f.Add([]byte(`{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}`))
+	f.Add([]byte(`{"VtepMAC":"c6:d2:32:6f:8f:44"}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := parseVTEPData(b, 1)
+		if err != nil {
+			return
+		}
+		if again, err := parseVTEPData(vtepData(1, m), 1); err != nil || again != m {
+			t.Errorf("%s: %v, then %v, %v", b, m, again, err)
+		}
+	})
+}
+
+func TestPlanOverlay(t *testing.T) {
+	const dev, dev6 = "flannel.1", "flannel-v6.1"
+	m2, m3 := mac("0e:00:00:00:00:02"), mac("0e:00:00:00:00:03")
+	own := Ownership{Links: []string{dev, dev6}, Networks: []netip.Prefix{net4, net6}, Sweep: true, Adopts: func(Route) bool { return false }}
+	onLink := func(dst, via, link string) Route {
+		r := peerRoute(pfx(dst), addr(via), link, 0)
+		r.OnLink = true
+		return r
+	}
+	want := overlay{
+		Addrs:  []Addr{{dev, pfx("10.5.1.0/32")}, {dev6, pfx("fd00:5:0:1::/128")}},
+		Routes: []Route{onLink("10.5.2.0/24", "10.5.2.0", dev), peerRoute(pfx("10.5.3.0/24"), addr("192.0.2.3"), "eth0", 1400)},
+		Neighs: []Neigh{{dev, addr("10.5.2.0"), m2, true}},
+		FDBs:   []FDB{{dev, m2, addr("192.0.2.2"), true}},
+	}
+	flannels := want.Routes[0]
+	flannels.Protocol = protoBoot
+	adopting := own
+	adopting.Adopts = func(r Route) bool { return r.Protocol == protoBoot && r.OnLink }
+	stale := onLink("10.5.9.0/24", "10.5.9.0", dev)
+	foreign := Route{Dst: pfx("10.5.8.0/24"), Link: "eth0", Gateway: addr("192.0.2.8"), Protocol: protoBoot}
+
+	for _, c := range []struct {
+		name string
+		have overlay
+		own  Ownership
+		want overlayChanges
+	}{
+		{"nothing there", overlay{}, own, overlayChanges{
+			Changes: Changes{AddAddrs: want.Addrs, AddRoutes: want.Routes}, SetNeighs: want.Neighs, SetFDBs: want.FDBs}},
+		{"all in place", want, own, overlayChanges{}},
+		{"entries learnt, wrong and superfluous", overlay{
+			Addrs: want.Addrs, Routes: want.Routes,
+			Neighs: []Neigh{{dev, addr("10.5.2.0"), m3, false}, {dev, addr("10.5.7.0"), m3, true}, {dev, addr("10.5.7.1"), m3, false},
+				{dev6, addr("fe80::1"), m3, true}, {dev6, addr("fd00:5:0:9::"), m3, true}, {"eth0", addr("10.5.7.2"), m3, true}},
+			FDBs: []FDB{{dev, m2, addr("192.0.2.9"), true}, {dev, m3, addr("192.0.2.3"), true}, {dev, mac("0e:00:00:00:00:04"), addr("192.0.2.4"), false},
+				{dev, MAC{}, addr("192.0.2.5"), true}, {"vx9", m3, addr("192.0.2.3"), true}},
+		}, own, overlayChanges{
+			SetNeighs: want.Neighs, SetFDBs: want.FDBs,
+			DelNeighs: []Neigh{{dev6, addr("fd00:5:0:9::"), m3, true}, {dev, addr("10.5.7.0"), m3, true}},
+			DelFDBs:   []FDB{{dev, m3, addr("192.0.2.3"), true}},
+		}},
+		{"an address of the other family's device is not confused", overlay{
+			Addrs:  []Addr{{dev, pfx("10.5.1.0/32")}, {dev, pfx("10.5.4.0/32")}, {dev6, pfx("fd00:5:0:1::/128")}, {dev6, pfx("fe80::1/64")}},
+			Routes: want.Routes, Neighs: want.Neighs, FDBs: want.FDBs,
+		}, own, overlayChanges{Changes: Changes{DelAddrs: []Addr{{dev, pfx("10.5.4.0/32")}}}}},
+		{"a peer's smaller MTU is set in place", overlay{
+			Addrs: want.Addrs, Routes: []Route{want.Routes[0], peerRoute(pfx("10.5.3.0/24"), addr("192.0.2.3"), "eth0", 0)}, Neighs: want.Neighs, FDBs: want.FDBs,
+		}, own, overlayChanges{Changes: Changes{ReplaceRoutes: want.Routes[1:]}}},
+		{"stale routes of ours go, and those of others stay", overlay{
+			Addrs: want.Addrs, Routes: append([]Route{stale, foreign}, want.Routes...), Neighs: want.Neighs, FDBs: want.FDBs,
+		}, own, overlayChanges{Changes: Changes{DelRoutes: []Route{stale}}}},
+		{"flannel's are taken over at the start", overlay{
+			Addrs: want.Addrs, Routes: []Route{flannels, want.Routes[1], {Dst: pfx("10.5.9.0/24"), Gateway: addr("10.5.9.0"), Link: dev, OnLink: true, Protocol: protoBoot}},
+			Neighs: want.Neighs, FDBs: want.FDBs,
+		}, adopting, overlayChanges{Changes: Changes{
+			ReplaceRoutes: want.Routes[:1], Adopted: []string{"route 10.5.2.0/24 dev flannel.1"},
+			DelRoutes: []Route{{Dst: pfx("10.5.9.0/24"), Gateway: addr("10.5.9.0"), Link: dev, OnLink: true, Protocol: protoBoot}},
+		}}},
+		{"later the same shape is a conflict", overlay{
+			Addrs: want.Addrs, Routes: []Route{flannels, want.Routes[1]}, Neighs: want.Neighs, FDBs: want.FDBs,
+		}, own, overlayChanges{Changes: Changes{Conflicts: []Conflict{{want.Routes[0], flannels}}}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := planOverlay(c.have, want, c.own)
+			if d := cmp.Diff(c.want, got, compareState); d != "" {
+				t.Errorf("plan (-want +got):\n%s", d)
+			}
+			c.have.Neighs, c.have.FDBs, c.have.Routes = slices.Clone(c.have.Neighs), slices.Clone(c.have.FDBs), slices.Clone(c.have.Routes)
+			slices.Reverse(c.have.Neighs)
+			slices.Reverse(c.have.FDBs)
+			slices.Reverse(c.have.Routes)
+			if again := planOverlay(c.have, want, c.own); cmp.Diff(got, again, compareState) != "" {
+				t.Errorf("the order of the kernel's listing matters: %+v", again)
+			}
+		})
+	}
+}
+
+func (r *recorder) SetNeigh(n Neigh) error { return r.note("=neigh " + n.Addr.String()) }
+func (r *recorder) DelNeigh(n Neigh) error { return r.note("-neigh " + n.Addr.String()) }
+func (r *recorder) SetFDB(f FDB) error     { return r.note("=fdb " + f.Dst.String()) }
+func (r *recorder) DelFDB(f FDB) error     { return r.note("-fdb " + f.Dst.String()) }
+
+var _ overlayChanger = (*recorder)(nil)
+
+// A route never leads to an entry that is not there yet, and one bad entry costs only itself.
+func TestApplyOverlayOrder(t *testing.T) {
+	a := func(s string) netip.Addr { return addr(s) }
+	c := overlayChanges{
+		Changes: Changes{AddAddrs: []Addr{{"x", pfx("10.5.1.0/32")}}, DelAddrs: []Addr{{"x", pfx("10.5.9.0/32")}},
+			AddRoutes: []Route{{Dst: pfx("10.5.2.0/24")}}, DelRoutes: []Route{{Dst: pfx("10.5.3.0/24")}}},
+		SetNeighs: []Neigh{{Addr: a("10.5.2.0")}, {Addr: a("10.5.4.0")}}, DelNeighs: []Neigh{{Addr: a("10.5.3.0")}},
+		SetFDBs: []FDB{{Dst: a("192.0.2.2")}}, DelFDBs: []FDB{{Dst: a("192.0.2.3")}},
+	}
+	k := &recorder{fail: "=neigh 10.5.2.0"}
+	done, err := applyOverlay(k, c)
+	want := []string{"+addr 10.5.1.0/32", "=neigh 10.5.2.0", "=neigh 10.5.4.0", "=fdb 192.0.2.2", "+route 10.5.2.0/24", "-route 10.5.3.0/24",
+		"-neigh 10.5.3.0", "-fdb 192.0.2.3", "-addr 10.5.9.0/32"}
+	if !slices.Equal(k.calls, want) || done != c.len()-1 {
+		t.Errorf("%d done, calls %q", done, k.calls)
+	}
+	if err == nil || !strings.Contains(err.Error(), "set neighbour 10.5.2.0 lladdr") || errors.Is(err, errNoLink) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPlanVTEP(t *testing.T) {
+	want := VTEP{Name: "flannel.1", Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
+	edit := func(f func(*VTEP)) *VTEP { v := want; f(&v); return &v }
+	for _, c := range []struct {
+		name string
+		have *VTEP
+		want vtepPlan
+	}{
+		{"none", nil, vtepPlan{Create: true}},
+		{"as wanted", &want, vtepPlan{}},
+		{"flannel's", edit(func(v *VTEP) { v.Alias = "" }), vtepPlan{Set: []string{"alias"}, Adopted: true}},
+		{"MAC and link changed by others", edit(func(v *VTEP) { v.MAC[5], v.Up, v.MTU = 9, false, 1400 }), vtepPlan{Set: []string{"mac", "mtu", "up"}}},
+		{"another port", edit(func(v *VTEP) { v.Port = 4789 }), vtepPlan{Recreate: "port 4789, want 8472"}},
+		{"another underlay", edit(func(v *VTEP) { v.Under, v.Local = 4, addr("192.0.2.9") }),
+			vtepPlan{Recreate: "underlay link 4, want 3; local address 192.0.2.9, want 192.0.2.1"}},
+		{"GBP and learning", edit(func(v *VTEP) { v.GBP, v.Learning = true, true }), vtepPlan{Recreate: "GBP true, want false; learning true, want false"}},
+		{"an attribute that we do not set", edit(func(v *VTEP) { v.Other = "it has ttl" }), vtepPlan{Recreate: "it has ttl"}},
+	} {
+		if got := planVTEP(c.have, want); !cmp.Equal(got, c.want, cmpopts.EquateEmpty()) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+	for _, c := range []struct {
+		alias string
+		addrs []netip.Prefix
+		ours  bool
+	}{
+		{"", nil, true}, {Alias, nil, true}, {"", []netip.Prefix{pfx("10.5.1.0/32")}, true},
+		{Alias, []netip.Prefix{pfx("fe80::1/64")}, true}, {Alias, []netip.Prefix{pfx("10.9.1.0/32"), pfx("10.5.1.0/32")}, true},
+		{Alias, []netip.Prefix{pfx("10.9.1.0/32")}, false}, {"calico", []netip.Prefix{pfx("10.5.1.0/32")}, false},
+	} {
+		if why := vtepStrange(VTEP{Name: "flannel.1", Alias: c.alias}, c.addrs, []netip.Prefix{net4}); (why == "") != c.ours {
+			t.Errorf("alias %q, %v: %q", c.alias, c.addrs, why)
+		}
+	}
+}
+
+func TestChecksumFault(t *testing.T) {
+	for release, want := range map[string]bool{
+		"4.15.0-213-generic": true, "5.4.0-150-generic": true, "5.6.19": true, "5.7.0": false, "5.10.0-28-amd64": false, "6.18.44-fc": false, "": false, "x": false,
+	} {
+		if got := checksumFault(release); got != want {
+			t.Errorf("%s: %v", release, got)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package routing
+
+import (
+	"net/netip"
+
+	"weft/lease"
+)
+
+// How is the way that packets for a peer's subnet take.
+type How uint8
+
+const (
+	_ How = iota
+	// HowRoute is a plain route by the peer's own address.
+	HowRoute
+	// HowTunnel is encapsulation.
+	HowTunnel
+	// HowCommand is whatever the operator's command made.
+	HowCommand
+	// HowSkipped is none: Reason says why.
+	HowSkipped
+)
+
+// String is the word for weft peers.
+func (h How) String() string {
+	switch h {
+	case HowRoute:
+		return "route"
+	case HowTunnel:
+		return "tunnel"
+	case HowCommand:
+		return "command"
+	case HowSkipped:
+		return "skipped"
+	default:
+		return "unknown"
+	}
+}
+
+// Reached is how packets for one subnet of a peer get there. It is comparable.
+type Reached struct {
+	// Peer is its name as in Skipped, Subnets the record it is about.
+	Peer    string
+	Subnets lease.Subnets
+	// Subnet is the one of the two that this is about.
+	Subnet netip.Prefix
+	How    How
+	// Via is the peer's address on the underlay; the zero Addr if there is none.
+	Via netip.Addr
+	// Reason says why this way and not a better one; "" if there is none to be said.
+	Reason string
+}
+
+// skippedOf lists what is skipped in the form of Status.Skipped.
+func skippedOf(rs []Reached) []Skipped {
+	var out []Skipped
+	for _, r := range rs {
+		s := Skipped{Peer: r.Peer, Reason: r.Reason}
+		if r.How == HowSkipped && (len(out) == 0 || out[len(out)-1] != s) { // one reason for both families
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// usedPeers counts the peers with at least one subnet that is not skipped.
+func usedPeers(rs []Reached) int {
+	used := map[lease.Subnets]bool{}
+	for _, r := range rs {
+		if r.How != HowSkipped {
+			used[r.Subnets] = true
+		}
+	}
+	return len(used)
+}

@@ -1,0 +1,123 @@
+package routing
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// VTEP is a vxlan device as far as we keep it. It is comparable.
+type VTEP struct {
+	Name  string
+	Alias string
+	MAC   MAC
+	MTU   int // bytes
+	Up    bool
+	// Index is the link's number; 0 if there is none yet. It is not compared.
+	Index int
+
+	// What a device has for life. Under is the number of the underlay link, Local the
+	// outer source address.
+	VNI           uint32
+	Port          uint16
+	Under         int
+	Local         netip.Addr
+	GBP, Learning bool
+	// Other lists attributes that we leave at the kernel's defaults and that differ; "" if none does.
+	Other string
+}
+
+// vtepPlan is what to do about one device.
+type vtepPlan struct {
+	// Create says that there is none, Recreate why the one that there is has to go first.
+	Create   bool
+	Recreate string
+	// Set are the attributes to change: "mac", "mtu", "alias", "up".
+	Set []string
+	// Adopted says that it was flannel's.
+	Adopted bool
+}
+
+// planVTEP compares a device in full. have is nil if there is none. It is pure.
+func planVTEP(have *VTEP, want VTEP) vtepPlan {
+	if have == nil {
+		return vtepPlan{Create: true}
+	}
+	var differ []string
+	check := func(what string, have, want any) {
+		if have != want {
+			differ = append(differ, fmt.Sprintf("%s %v, want %v", what, have, want))
+		}
+	}
+	check("VNI", have.VNI, want.VNI)
+	check("port", have.Port, want.Port)
+	check("underlay link", have.Under, want.Under)
+	check("local address", have.Local, want.Local)
+	check("GBP", have.GBP, want.GBP)
+	check("learning", have.Learning, want.Learning)
+	if have.Other != "" {
+		differ = append(differ, have.Other)
+	}
+	if len(differ) > 0 {
+		return vtepPlan{Recreate: strings.Join(differ, "; ")}
+	}
+	var p vtepPlan
+	for _, s := range []struct {
+		name    string
+		differs bool
+	}{
+		{"mac", have.MAC != want.MAC}, {"mtu", have.MTU != want.MTU},
+		{"alias", have.Alias != want.Alias}, {"up", have.Up != want.Up},
+	} {
+		if s.differs {
+			p.Set = append(p.Set, s.name)
+		}
+	}
+	p.Adopted = have.Alias == "" && want.Alias != ""
+	return p
+}
+
+// len is how many kernel calls the plan makes, about.
+func (p vtepPlan) len() int {
+	if p.Create || p.Recreate != "" {
+		return 1
+	}
+	return len(p.Set)
+}
+
+// vtepStrange says why a device of the name that we want is not ours to take, and what to do;
+// "" if it is. Ours and flannel's have an address in the network, or none yet. It is pure.
+func vtepStrange(d VTEP, addrs []netip.Prefix, networks []netip.Prefix) string {
+	if d.Alias != "" && d.Alias != Alias {
+		return fmt.Sprintf("link %s has the alias %q, so it is another program's: choose another VNI, or ip link del %s", d.Name, d.Alias, d.Name)
+	}
+	var others []string
+	for _, a := range addrs {
+		if a.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		if slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a.Addr()) }) {
+			return ""
+		}
+		others = append(others, a.String())
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("link %s has the address %s of another network: choose another VNI, or ip link del %s if nothing uses it",
+		d.Name, strings.Join(others, ", "), d.Name)
+}
+
+// checksumFault reports whether a kernel of that release may get the outer UDP checksum wrong when
+// it translates the address of a packet that left the overlay's device with its inner checksum
+// still to be made (fixed by ea64d8d6c675, "netfilter: nat: never update the UDP checksum when
+// it's 0", Linux 5.7). Distributions have carried the fix back, which the release does not show.
+// An unreadable release counts as new. It is pure.
+func checksumFault(release string) bool {
+	var major, minor int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n != 2 {
+		return false
+	}
+	return major < 5 || major == 5 && minor < 7
+}

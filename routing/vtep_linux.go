@@ -1,0 +1,234 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoVXLAN says that this kernel makes no vxlan devices: it was built without, or the module
+// vxlan is not installed. It is the kernel's own answer to a request for one.
+var ErrNoVXLAN = errors.New("this kernel has no vxlan (the module vxlan, as in linux-modules-extra, would bring it)")
+
+// errNotVXLAN is for a link that has the name of our device and is another kind.
+var errNotVXLAN = errors.New("it is no vxlan device")
+
+// vtep looks up a vxlan device. The error wraps errNoLink or errNotVXLAN.
+func (k *Kernel) vtep(name string) (VTEP, error) {
+	l, err := k.h.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return VTEP{}, fmt.Errorf("link %s: %w", name, errNoLink)
+	}
+	if err != nil {
+		return VTEP{}, fmt.Errorf("link %s: %w", name, err)
+	}
+	x, ok := l.(*netlink.Vxlan)
+	if !ok {
+		return VTEP{}, fmt.Errorf("link %s is of type %s: %w: ip link del %s if nothing uses it", name, l.Type(), errNotVXLAN, name)
+	}
+	return fromVXLAN(x), nil
+}
+
+func fromVXLAN(x *netlink.Vxlan) VTEP {
+	a := x.Attrs()
+	v := VTEP{
+		Name: a.Name, Index: a.Index, Alias: a.Alias, MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0,
+		VNI: uint32(x.VxlanId), Port: uint16(x.Port), Under: x.VtepDevIndex, Local: fromIP(x.SrcAddr),
+		GBP: x.GBP, Learning: x.Learning,
+	}
+	copy(v.MAC[:], a.HardwareAddr)
+	var other []string
+	for _, o := range []struct {
+		name string
+		set  bool
+	}{
+		{"group", fromIP(x.Group).IsValid() && !fromIP(x.Group).IsUnspecified()},
+		{"ttl", x.TTL != 0}, {"tos", x.TOS != 0}, {"proxy", x.Proxy}, {"rsc", x.RSC}, {"l2miss", x.L2miss}, {"l3miss", x.L3miss},
+		{"external", x.FlowBased}, {"noage", x.NoAge}, {"limit", x.Limit != 0}, {"port range", x.PortLow != 0 || x.PortHigh != 0},
+		{"udp6zerocsumtx", x.UDP6ZeroCSumTx}, {"udp6zerocsumrx", x.UDP6ZeroCSumRx},
+	} {
+		if o.set {
+			other = append(other, o.name)
+		}
+	}
+	if len(other) > 0 {
+		v.Other = "it has " + strings.Join(other, ", ")
+	}
+	return v
+}
+
+// addVTEP makes a device, down. The error wraps ErrNoVXLAN if the kernel cannot.
+func (k *Kernel) addVTEP(v VTEP) error {
+	a := netlink.NewLinkAttrs()
+	a.Name, a.MTU, a.HardwareAddr = v.Name, v.MTU, v.MAC.hardware()
+	err := k.addLink(&netlink.Vxlan{
+		LinkAttrs: a, VxlanId: int(v.VNI), VtepDevIndex: v.Under, SrcAddr: v.Local.AsSlice(),
+		Port: int(v.Port), GBP: v.GBP, Learning: v.Learning,
+	})
+	if errors.Is(err, unix.EEXIST) {
+		if who := k.vxlanWith(v.VNI, v.Port); who != "" {
+			err = fmt.Errorf("%w: link %s has VNI %d on port %d: ip link del %s if nothing uses it, or choose another VNI", err, who, v.VNI, v.Port, who)
+		}
+	}
+	return wrap("add link "+v.String(), err)
+}
+
+// addLink is LinkAdd, with the kernel's answer to an unknown type made ErrNoVXLAN.
+func (k *Kernel) addLink(l netlink.Link) error {
+	err := k.h.LinkAdd(l)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("%w: %w", ErrNoVXLAN, err)
+	}
+	return err
+}
+
+// ProbeVXLAN asks the kernel whether it can make vxlan devices, by making one for a moment.
+// The error wraps ErrNoVXLAN if it cannot.
+func (k *Kernel) ProbeVXLAN() error {
+	const name, probeVNI, probePort = "weft-probe", 1<<24 - 1, 1 // never up: the port is not opened
+	a := netlink.NewLinkAttrs()
+	a.Name = name
+	var l netlink.Link = &netlink.Vxlan{LinkAttrs: a, VxlanId: probeVNI, Port: probePort}
+	if k.vxlanKind != "" {
+		l = &netlink.GenericLink{LinkAttrs: a, LinkType: k.vxlanKind}
+	}
+	if err := k.addLink(l); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("probe for vxlan: %w", err)
+	}
+	return k.delLink(name)
+}
+
+// vxlanWith names a vxlan device with that VNI and port, "" if there is none.
+func (k *Kernel) vxlanWith(vni uint32, port uint16) string {
+	ls, _ := k.h.LinkList()
+	for _, l := range ls {
+		if x, ok := l.(*netlink.Vxlan); ok && x.VxlanId == int(vni) && x.Port == int(port) {
+			return x.Name
+		}
+	}
+	return ""
+}
+
+// delLink deletes a link; one that is gone already is no error.
+func (k *Kernel) delLink(name string) error {
+	l, err := k.h.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := k.h.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("delete link %s: %w", name, err)
+	}
+	return nil
+}
+
+// setVTEP changes the named attributes (vtepPlan.Set) to those of v.
+func (k *Kernel) setVTEP(v VTEP, names []string) (done int, err error) {
+	l, err := k.h.LinkByName(v.Name)
+	if err != nil {
+		return 0, err
+	}
+	var faults []error
+	for _, name := range names {
+		switch name {
+		case "mac":
+			err = k.h.LinkSetHardwareAddr(l, v.MAC.hardware())
+		case "mtu":
+			err = k.h.LinkSetMTU(l, v.MTU)
+		case "alias":
+			err = k.h.LinkSetAlias(l, v.Alias)
+		case "up":
+			if err = k.h.LinkSetUp(l); errors.Is(err, unix.EADDRINUSE) {
+				err = fmt.Errorf("%w: another program has a socket on UDP port %d: stop it, or choose another Port", err, v.Port)
+			}
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("set %s of link %s: %w", name, v.Name, err))
+			continue
+		}
+		done++
+	}
+	return done, errors.Join(faults...)
+}
+
+// setVTEPSettings brings the settings of a device to what its family needs: the other family is off,
+// so that the kernel sends nothing of it into the tunnel.
+func (k *Kernel) setVTEPSettings(name string, six bool) error { return k.setIPv6(name, six) }
+
+// linkAddrs are the addresses of one link.
+func (k *Kernel) linkAddrs(name string) ([]netip.Prefix, error) {
+	d, err := k.device(name)
+	if err != nil {
+		return nil, err
+	}
+	as, err := k.addrs()
+	var out []netip.Prefix
+	for _, a := range as {
+		if a.LinkIndex == d.Index && a.IPNet != nil {
+			out = append(out, fromIPNet(a.IPNet))
+		}
+	}
+	return out, err
+}
+
+// release is the kernel's, as uname says it.
+func (k *Kernel) release() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// Commands of SIOCETHTOOL, ethtool.h.
+const (
+	ethtoolGTxCsum = 0x16
+	ethtoolSTxCsum = 0x17
+)
+
+// ethtoolValue is struct ethtool_value of ethtool.h.
+type ethtoolValue struct{ cmd, data uint32 }
+
+// stopTxChecksum has checksums of what leaves by a link made before it does, as ethtool -K
+// NAME tx off. It reports whether that was so already.
+func (k *Kernel) stopTxChecksum(name string) (already bool, err error) {
+	err = k.do(func() error {
+		s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(s) }()
+		v := ethtoolValue{cmd: ethtoolGTxCsum}
+		if err := ethtool(s, name, &v); err != nil {
+			return err
+		}
+		if already = v.data == 0; already {
+			return nil
+		}
+		v = ethtoolValue{cmd: ethtoolSTxCsum}
+		return ethtool(s, name, &v)
+	})
+	return already, wrap("ethtool -K "+name+" tx off", err)
+}
+
+func ethtool(socket int, name string, v *ethtoolValue) error {
+	// struct ifreq of if.h: the name, then a union of which ifr_data is a pointer.
+	var req struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	copy(req.name[:unix.IFNAMSIZ-1], name)
+	req.data = unsafe.Pointer(v)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package routing
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weft/lease"
+	"weft/tunnel"
+)
+
+func TestVXLANKeys(t *testing.T) {
+	gro, err := tunnel.ParseOffloads([]string{"udp-gro"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parse := func(backend string, six bool) (VXLANOptions, error) {
+		return parseVXLAN(lease.NetworkConfig{EnableIPv4: true, EnableIPv6: six, Backend: json.RawMessage(backend)})
+	}
+	o, err := parse(`{"Type":"vxlan"}`, false)
+	if want := (VXLANOptions{VNI: 1, Port: 8472, Userspace: "auto", Path: tunnel.PathRaw, AutoPath: true}); err != nil || !cmp.Equal(o, want) {
+		t.Errorf("defaults: %+v, %v", o, err)
+	}
+	o, err = parse(`{"type":"VXLAN","vni":4096,"PORT":4789,"MTU":1400,"GBP":true,"Learning":true,"DirectRouting":true,"MacPrefix":"0E-2A","Userspace":"Never","Path":"Portable","DisableOffloads":["udp-gro"],"AllowedSources":["192.0.2.1/24"]}`, false)
+	want := VXLANOptions{VNI: 4096, Port: 4789, MTU: 1400, GBP: true, Learning: true, DirectRouting: true, MACPrefix: &[2]byte{0x0e, 0x2a},
+		Userspace: "never", Path: tunnel.PathPortable, Off: gro, AllowedSources: []netip.Prefix{pfx("192.0.2.0/24")}}
+	if err != nil || !cmp.Equal(o, want, compareState) {
+		t.Errorf("all keys: %+v, %v", o, err)
+	}
+	for backend, keys := range map[string]string{
+		`{"VNI":"x","Port":65536,"MTU":100,"GBP":1,"Learning":"y","DirectRouting":null,"MacPrefix":"01-00","Userspace":"sometimes","Path":"x","DisableOffloads":["y"],"SourceCheck":"z","AllowedSources":"q"}`: "VNI Port MTU GBP Learning Userspace MacPrefix Path DisableOffloads SourceCheck AllowedSources",
+		`{"VNI":10000}`: "VNI", // no room in flannel-v6.10000
+		`{"MTU":1349}`:  "MTU", // 1280 and 70
+		`[]`:            "",
+	} {
+		_, err := parse(backend, true)
+		var got []string
+		for _, e := range flatten(err) {
+			got = append(got, strings.TrimPrefix(strings.TrimPrefix(e.(*lease.ConfigError).Key, "Backend"), "."))
+		}
+		if strings.Join(got, " ") != keys || err == nil {
+			t.Errorf("%s: %q, %v", backend, got, err)
+		}
+	}
+}
+
+func TestVTEPMAC(t *testing.T) {
+	seen := map[MAC]string{}
+	for _, node := range []string{"a", "b"} {
+		for _, six := range []bool{false, true} {
+			for _, vni := range []uint32{1, 2} {
+				m := vtepMAC(node, six, vni, nil)
+				name := fmt.Sprint(node, six, vni)
+				if seen[m] != "" || m[0]&3 != 2 || m != vtepMAC(node, six, vni, nil) {
+					t.Errorf("%s: %v, also %s's", name, m, seen[m])
+				}
+				seen[m] = name
+			}
+		}
+	}
+	// What peers have in their tables must not change with the program's version.
+	if m := vtepMAC("a", false, 1, nil).String(); m != "c2:46:fe:d4:f5:6d" {
+		t.Errorf("node a has %s", m)
+	}
+	if m := vtepMAC("a", false, 1, &[2]byte{0x0e, 0x2a}); m[0] != 0x0e || m[1] != 0x2a {
+		t.Errorf("with a prefix: %v", m)
+	}
+	if got := string(vtepData(1, mac("c6:d2:32:6f:8f:44"))); got != `{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}` {
+		t.Errorf("BackendData %s", got)
+	}
+}
+
+// vxlanPeer is a record of a node N as flannel writes it.
+func vxlanPeer(n int) lease.Record {
+	return lease.Record{
+		Subnets: lease.Subnets{V4: pfx(fmt.Sprintf("10.5.%d.0/24", n)), V6: pfx(fmt.Sprintf("fd00:5:0:%d::/64", n))},
+		Attrs: lease.Attrs{
+			PublicIP: addr(fmt.Sprintf("192.0.2.%d", n)), PublicIPv6: addr(fmt.Sprintf("2001:db8::%d", n)), BackendType: typeVXLAN,
+			BackendData:   fmt.Appendf(nil, `{"VNI":1,"VtepMAC":"0e:00:00:00:04:%02x"}`, n),
+			BackendV6Data: fmt.Appendf(nil, `{"VNI":1,"VtepMAC":"0e:00:00:00:06:%02x"}`, n),
+		},
+	}
+}
+
+func vxlanSituation(peers ...lease.Record) situation {
+	s := situation{
+		set: lease.Set{
+			Config: lease.NetworkConfig{EnableIPv4: true, EnableIPv6: true, Network: net4, IPv6Network: net6, SubnetLen: 24, IPv6SubnetLen: 64},
+			Own:    vxlanPeer(1), Peers: peers,
+		},
+		under: Underlay{Link: "eth0", Index: 3, MTU: 1500, Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1"), Ext4: addr("192.0.2.1"), Ext6: addr("2001:db8::1")},
+		mtu:   1430, hops: map[netip.Addr]hop{},
+	}
+	for _, p := range peers {
+		s.hops[p.PublicIP], s.hops[p.PublicIPv6] = hop{link: "eth0"}, hop{link: "eth0"}
+	}
+	return s
+}
+
+// reachedText is a line for each subnet.
+func reachedText(rs []Reached) string {
+	var b strings.Builder
+	for _, r := range rs {
+		fmt.Fprintf(&b, "%v %v via %v", r.Subnet, r.How, r.Via)
+		if r.Reason != "" {
+			fmt.Fprintf(&b, ": %s", r.Reason)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func testVXLAN(direct bool) vxlan {
+	return vxlan{o: VXLANOptions{VNI: 1, Port: 8472, DirectRouting: direct}, enabled4: true, enabled6: true,
+		mac4: mac("0e:00:00:00:04:01"), mac6: mac("0e:00:00:00:06:01")}
+}
+
+func TestVXLANWant(t *testing.T) {
+	d := testVXLAN(false).want(vxlanSituation(vxlanPeer(2)))
+	want := desired{
+		vteps: []VTEP{
+			{Name: "flannel.1", Alias: Alias, MAC: mac("0e:00:00:00:04:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")},
+			{Name: "flannel-v6.1", Alias: Alias, MAC: mac("0e:00:00:00:06:01"), MTU: 1430, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("2001:db8::1")},
+		},
+		overlay: overlay{
+			Addrs: []Addr{{"flannel.1", pfx("10.5.1.0/32")}, {"flannel-v6.1", pfx("fd00:5:0:1::/128")}},
+			Routes: []Route{
+				{Dst: pfx("10.5.2.0/24"), Gateway: addr("10.5.2.0"), Link: "flannel.1", Protocol: RouteProtocol, OnLink: true},
+				{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("fd00:5:0:2::"), Link: "flannel-v6.1", Metric: 1024, Protocol: RouteProtocol, OnLink: true},
+			},
+			Neighs: []Neigh{{"flannel.1", addr("10.5.2.0"), mac("0e:00:00:00:04:02"), true}, {"flannel-v6.1", addr("fd00:5:0:2::"), mac("0e:00:00:00:06:02"), true}},
+			FDBs:   []FDB{{"flannel.1", mac("0e:00:00:00:04:02"), addr("192.0.2.2"), true}, {"flannel-v6.1", mac("0e:00:00:00:06:02"), addr("2001:db8::2"), true}},
+		},
+	}
+	if diff := cmp.Diff(want.overlay, d.overlay, compareState); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want.vteps, d.vteps, compareState); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	data, v6data := testVXLAN(false).publish()
+	if string(data) != `{"VNI":1,"VtepMAC":"0e:00:00:00:04:01"}` || string(v6data) != `{"VNI":1,"VtepMAC":"0e:00:00:00:06:01"}` {
+		t.Errorf("published %s and %s", data, v6data)
+	}
+	if m, err := testVXLAN(false).mtu(1500); m != 1430 || err != nil {
+		t.Errorf("MTU %d, %v", m, err)
+	}
+	if m, err := testVXLAN(false).mtu(1340); m != 1290 || err == nil {
+		t.Errorf("MTU %d, %v: IPv6 does not fit, IPv4 does", m, err)
+	}
+}
+
+func TestVXLANPeers(t *testing.T) {
+	edit := func(n int, f func(*lease.Record)) lease.Record { r := vxlanPeer(n); f(&r); return r }
+	four := func(n int, f func(*lease.Record)) lease.Record {
+		return edit(n, func(r *lease.Record) { r.V6 = netip.Prefix{}; f(r) })
+	}
+	for _, c := range []struct {
+		name   string
+		direct bool
+		peer   lease.Record
+		hops   map[string]hop
+		want   string
+		routes string
+	}{
+		{"tunnel", false, vxlanPeer(2), nil, "10.5.2.0/24 tunnel via 192.0.2.2\nfd00:5:0:2::/64 tunnel via 2001:db8::2\n", "10.5.2.0 fd00:5:0:2::"},
+		{"both direct", true, vxlanPeer(2), nil, "10.5.2.0/24 route via 192.0.2.2\nfd00:5:0:2::/64 route via 2001:db8::2\n", "192.0.2.2 2001:db8::2"},
+		{"one family behind a router", true, vxlanPeer(2), map[string]hop{"192.0.2.2": {link: "eth0", gateway: addr("192.0.2.254")}},
+			"10.5.2.0/24 tunnel via 192.0.2.2: 192.0.2.2 is reached through the router 192.0.2.254 on eth0, not directly\nfd00:5:0:2::/64 route via 2001:db8::2\n", "10.5.2.0 2001:db8::2"},
+		{"on another link", true, four(2, func(*lease.Record) {}), map[string]hop{"192.0.2.2": {link: "eth1"}},
+			"10.5.2.0/24 tunnel via 192.0.2.2: 192.0.2.2 is reached on eth1, and the underlay is eth0\n", "10.5.2.0"},
+		{"an IPv4 node in a network of both", false, four(2, func(r *lease.Record) { r.PublicIPv6, r.BackendV6Data = netip.Addr{}, nil }), nil,
+			"10.5.2.0/24 tunnel via 192.0.2.2\n", "10.5.2.0"},
+		{"a subnet without data", false, edit(2, func(r *lease.Record) { r.BackendV6Data = nil }), nil,
+			"10.5.2.0/24 tunnel via 192.0.2.2\nfd00:5:0:2::/64 skipped via 2001:db8::2: BackendV6Data: it publishes none\n", "10.5.2.0"},
+		{"another backend", false, four(2, func(r *lease.Record) { r.BackendType = "" }), nil,
+			"10.5.2.0/24 skipped via 192.0.2.2: its backend is \"\", this network's is vxlan\n", ""},
+		{"another VNI", false, four(2, func(r *lease.Record) { r.BackendData = []byte(`{"VNI":7,"VtepMAC":"0e:00:00:00:04:02"}`) }), nil,
+			"10.5.2.0/24 skipped via 192.0.2.2: BackendData: its VNI is 7, this network's is 1\n", ""},
+		{"early flannel's data", false, four(2, func(r *lease.Record) { r.BackendData = []byte(`{"VtepMAC":"0e:00:00:00:04:02"}`) }), nil,
+			"10.5.2.0/24 tunnel via 192.0.2.2\n", "10.5.2.0"},
+		{"our MAC", false, four(2, func(r *lease.Record) { r.BackendData = vtepData(1, mac("0e:00:00:00:04:01")) }), nil,
+			"10.5.2.0/24 skipped via 192.0.2.2: its VtepMAC 0e:00:00:00:04:01 is this node's too: delete one of the two devices, or give the nodes identities of their own\n", ""},
+		{"garbage", false, four(2, func(r *lease.Record) { r.BackendData = []byte(`"$(reboot)"`) }), nil,
+			"10.5.2.0/24 skipped via 192.0.2.2: BackendData: it publishes \"\\\"$(reboot)\\\"\", which is not what vxlan has\n", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := vxlanSituation(c.peer)
+			for a, h := range c.hops {
+				s.hops[addr(a)] = h
+			}
+			d := testVXLAN(c.direct).want(s)
+			if got := reachedText(d.reached); got != c.want {
+				t.Errorf("reached\n%swant\n%s", got, c.want)
+			}
+			var vias []string
+			for _, r := range d.overlay.Routes {
+				vias = append(vias, r.Gateway.String())
+			}
+			if strings.Join(vias, " ") != c.routes || len(d.overlay.Neighs) != len(d.overlay.FDBs) {
+				t.Errorf("routes via %q, %+v", vias, d.overlay)
+			}
+		})
+	}
+	twice := testVXLAN(false).want(vxlanSituation(four(2, func(*lease.Record) {}), four(3, func(r *lease.Record) { r.BackendData = vtepData(1, mac("0e:00:00:00:04:02")) })))
+	if n := usedPeers(twice.reached); n != 1 || !strings.Contains(skippedOf(twice.reached)[0].Reason, "10.5.2.0/24's too") {
+		t.Errorf("one MAC, two nodes:\n%s", reachedText(twice.reached))
+	}
+	small := four(2, func(r *lease.Record) { r.Weft = &lease.Weft{MTU: 1300} })
+	if r := testVXLAN(false).want(vxlanSituation(small)).overlay.Routes; r[0].MTU != 1300 {
+		t.Errorf("a peer that takes 1300: %+v", r)
+	}
+}
+
+func TestHostGWWant(t *testing.T) {
+	gw := func(n int, f func(*lease.Record)) lease.Record {
+		r := vxlanPeer(n)
+		r.BackendType, r.BackendData, r.BackendV6Data = typeHostGW, nil, nil
+		f(&r)
+		return r
+	}
+	s := vxlanSituation(gw(2, func(*lease.Record) {}), gw(3, func(r *lease.Record) { r.V6 = netip.Prefix{} }), gw(4, func(r *lease.Record) { r.BackendType, r.V6 = typeVXLAN, netip.Prefix{} }))
+	s.hops[addr("192.0.2.3")] = hop{link: "eth0", gateway: addr("192.0.2.254")}
+	d := hostGW{}.want(s)
+	const want = `10.5.2.0/24 route via 192.0.2.2
+fd00:5:0:2::/64 route via 2001:db8::2
+10.5.3.0/24 skipped via 192.0.2.3: 192.0.2.3 is reached through the router 192.0.2.254 on eth0, not directly: host-gw needs all nodes on one link; vxlan with DirectRouting does not
+10.5.4.0/24 skipped via 192.0.2.4: its backend is "vxlan", this network's is host-gw
+`
+	if got := reachedText(d.reached); got != want {
+		t.Errorf("got\n%s", got)
+	}
+	routes := []Route{
+		{Dst: pfx("10.5.2.0/24"), Gateway: addr("192.0.2.2"), Link: "eth0", Protocol: RouteProtocol},
+		{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("2001:db8::2"), Link: "eth0", Metric: 1024, Protocol: RouteProtocol},
+	}
+	if diff := cmp.Diff(overlay{Routes: routes}, d.overlay, compareState); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,300 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"weft/test/lab"
+	"weft/test/lab/probe"
+)
+
+// networkOf is a config with that Backend object.
+func networkOf(backend string, dual bool) json.RawMessage {
+	six := ""
+	if dual {
+		six = `"EnableIPv6":true,"IPv6Network":"fd42::/48",`
+	}
+	return json.RawMessage(fmt.Sprintf(`{"Network":"10.42.0.0/16",%s"Backend":%s}`, six, backend))
+}
+
+func familiesOf(dual bool) []int {
+	if dual {
+		return []int{4, 6}
+	}
+	return []int{4}
+}
+
+// Three nodes, every pod to every other, on each backend whose packets the kernel moves: pings,
+// full-size packets that must not be fragmented, TCP, and the kernel's listings. Then without the
+// daemon, after drift, with one node more and one less.
+func TestKernelBackends(t *testing.T) {
+	for _, c := range []struct {
+		name, backend string
+		dual          bool
+		mtu           int
+		tunnel        bool
+	}{
+		{"host-gw", `{"Type":"host-gw"}`, false, 1500, false},
+		{"host-gw of both families", `{"Type":"Host-GW"}`, true, 1500, false},
+		{"vxlan", `{"Type":"vxlan"}`, false, 1450, true},
+		{"vxlan of both families", `{"Type":"vxlan","VNI":7,"Port":4789}`, true, 1430, true},
+		{"vxlan with direct routes", `{"Type":"vxlan","DirectRouting":true}`, true, 1430, false},
+		{"vxlan with a smaller MTU", `{"Type":"vxlan","MTU":1400,"GBP":true,"Learning":true}`, false, 1350, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(c.backend, c.dual)})
+			families := familiesOf(c.dual)
+			meshed(t, l, families, c.mtu)
+			for _, n := range l.Nodes() {
+				routesAre(t, l, n, c.tunnel)
+				waysAre(t, n, map[bool]string{false: "route", true: "tunnel"}[c.tunnel], 2*len(families))
+			}
+			a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+
+			// The kernel forwards without us.
+			if err := b.Node.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range families {
+				reach(t, time.Second, a, b, f)
+			}
+			if err := b.Node.Start(t.Context()); err != nil {
+				t.Fatal(lab.Explain(err))
+			}
+			before := recordOf(t, l, a.Node)
+			if err := a.Node.Restart(t.Context()); err != nil {
+				t.Fatal(lab.Explain(err))
+			}
+			if after := recordOf(t, l, a.Node); after != before {
+				t.Errorf("a restart changed the record from %s to %s", before, after)
+			}
+
+			for _, do := range []string{"ip route flush proto 119", "ip -6 route flush proto 119",
+				"for d in $(ip -o link show type vxlan | cut -d: -f2); do ip link del $d; done",
+				"ip link set eth0 down; sleep 0.2; ip link set eth0 up; ip addr replace " + b.Node.Underlay6.String() + "/64 dev eth0 nodad"} {
+				sh(t, b.Node.Host, do)
+				for _, f := range families {
+					reach(t, 10*time.Second, a, b, f)
+				}
+				if err := b.Node.WaitReady(within(t, 10*time.Second)); err != nil {
+					t.Error(lab.Explain(err))
+				}
+			}
+
+			more, err := l.AddNode(t.Context())
+			if err != nil {
+				t.Fatal(lab.Explain(err))
+			}
+			for _, f := range families {
+				reach(t, 5*time.Second, more.Pods[0], a, f)
+				reach(t, 5*time.Second, b, more.Pods[0], f)
+			}
+			if err := more.Stop(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			del(t, l.Store, recordKey(more))
+			subnet := more.Net.V4.Masked().String()
+			until(t, 5*time.Second, "the routes to who left", func() error {
+				if out := sh(t, a.Node.Host, "ip route; ip neigh; bridge fdb"); strings.Contains(out, subnet) || strings.Contains(out, more.Underlay4.String()+" self") {
+					return fmt.Errorf("%s", out)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// meshed measures every pair, then what a whole packet, and one byte more, come to.
+func meshed(t *testing.T, l *lab.Lab, families []int, mtu int) {
+	t.Helper()
+	// A node that routes plainly solicits its neighbours with its link-local address, which is
+	// tentative in the first two seconds of a link (RFC 4862 section 5.4).
+	for _, f := range families {
+		for _, a := range l.Pods() {
+			for _, b := range l.Pods() {
+				if a != b {
+					reach(t, 5*time.Second, a, b, f)
+				}
+			}
+		}
+	}
+	r, err := l.Measure(within(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 300 * time.Millisecond})
+	if faults := r.Faults(); err != nil || len(faults) > 0 {
+		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
+	}
+	for _, p := range r.Pairs {
+		if p.Received != p.Sent {
+			t.Errorf("IPv%d: %s to %s: %d of %d pings answered", p.Family, p.From, p.To, p.Received, p.Sent)
+		}
+	}
+	for _, n := range l.Nodes() {
+		if n.Net.MTU != mtu {
+			t.Errorf("%s: MTU %d, want %d", n.Name, n.Net.MTU, mtu)
+		}
+	}
+	for _, f := range families {
+		fullSize(t, l.Node(1).Pods[0], l.Node(2).Pods[0], f, mtu)
+		r, err := probe.Stream(within(t, 30*time.Second), probe.StreamPlan{
+			From: l.Node(2).Pods[0].Endpoint(f), To: l.Node(3).Pods[0].Endpoint(f), Bytes: 4 << 20, Verify: true})
+		if err != nil {
+			t.Errorf("TCP over IPv%d: %d bytes, %v", f, r.Received, err)
+		}
+	}
+}
+
+// routesAre compares the routes of ours on n with what flannel would make.
+func routesAre(t *testing.T, l *lab.Lab, n *lab.Node, tunnel bool) {
+	t.Helper()
+	var want []string
+	for _, o := range l.Nodes() {
+		if o == n {
+			continue
+		}
+		for _, g := range []netip.Prefix{o.Net.V4, o.Net.V6} {
+			if !g.IsValid() {
+				continue
+			}
+			subnet, via, dev := g.Masked(), o.Underlay4, "eth0"
+			if subnet.Addr().Is6() {
+				via = o.Underlay6
+			}
+			if tunnel {
+				via, dev = subnet.Addr(), vtepsOf(t, n)[subnet.Addr().Is6()]+" onlink"
+			}
+			if subnet.Addr().Is6() {
+				dev = strings.Replace(dev+" ", " ", " metric 1024 ", 1) + "pref medium"
+			}
+			want = append(want, fmt.Sprintf("%v via %v dev %s", subnet, via, strings.TrimSpace(dev)))
+		}
+	}
+	var got []string
+	for line := range strings.Lines(sh(t, n.Host, "ip -4 route show proto 119; ip -6 route show proto 119")) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	for i := range want {
+		want[i] = strings.Join(strings.Fields(want[i]), " ")
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s has routes\n%s\nwant\n%s", n.Name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// vtepsOf are the vxlan devices of a node, by whether they are for IPv6.
+func vtepsOf(t *testing.T, n *lab.Node) map[bool]string {
+	t.Helper()
+	ls, err := n.NS.Netlink().LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[bool]string{}
+	for _, l := range ls {
+		if x, ok := l.(*netlink.Vxlan); ok {
+			out[strings.HasPrefix(x.Name, "flannel-v6.")] = x.Name
+		}
+	}
+	return out
+}
+
+// waysAre: weft peers says how each subnet is reached.
+func waysAre(t *testing.T, n *lab.Node, want string, count int) {
+	t.Helper()
+	type waysJSON struct {
+		Peers []struct {
+			Name, Path string
+			Ways       []struct{ Subnet, Way, Via, Reason string }
+		}
+	}
+	found := 0
+	for _, p := range weftJSON[waysJSON](t, n, "peers").Peers {
+		for _, w := range p.Ways {
+			if found++; w.Way != want || w.Via == "" || w.Reason != "" || p.Path != "kernel" {
+				t.Errorf("%s to %s: %+v", n.Name, p.Name, w)
+			}
+		}
+	}
+	if out, _, err := weft(t, n, "peers"); found != count || err != nil || !strings.Contains(out, "kernel "+want) {
+		t.Errorf("%s: %d ways, want %d, %v\n%s", n.Name, found, count, err, out)
+	}
+}
+
+// recordKey is the store's key of a node's lease.
+func recordKey(n *lab.Node) string {
+	key := strings.Replace(n.Net.V4.Masked().String(), "/", "-", 1)
+	if n.Net.V6.IsValid() {
+		key += "&" + strings.Replace(n.Net.V6.Masked().String(), "/", "-", 1)
+	}
+	return prefix + "/subnets/" + key
+}
+
+func recordOf(t *testing.T, l *lab.Lab, n *lab.Node) string {
+	t.Helper()
+	return list(t, l.Store, recordKey(n))[0].value
+}
+
+// A network whose backend is changed in the store, with the daemons restarted, has nothing of the
+// former one left.
+func TestSwitchingTheBackend(t *testing.T) {
+	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: networkOf(`{"Type":"udp"}`, true)})
+	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+	for _, c := range []struct {
+		backend string
+		links   []string
+		routes  int
+		device  string
+	}{
+		{`{"Type":"vxlan"}`, []string{"flannel-v6.1", "flannel.1"}, 2, "flannel.1"},
+		{`{"Type":"host-gw"}`, nil, 2, "eth0"},
+		{`{"Type":"vxlan","VNI":2}`, []string{"flannel-v6.2", "flannel.2"}, 2, "flannel.2"},
+		{`{"Type":"udp","Port":8472}`, []string{"flannel0"}, 2, "flannel0"},
+		{`{"Type":"host-gw"}`, nil, 2, "eth0"},
+		{`{"Type":"udp"}`, []string{"flannel0"}, 2, "flannel0"},
+	} {
+		put(t, l.Store, prefix+"/config", string(networkOf(c.backend, true)), 0)
+		for _, n := range l.Nodes() {
+			if err := n.Restart(t.Context()); err != nil {
+				t.Fatal(lab.Explain(err))
+			}
+		}
+		for _, n := range l.Nodes() {
+			status(t, n, 10*time.Second, func(s statusJSON) error {
+				if !s.Ready || s.Backend.Device != c.device || s.Peers != 1 {
+					return fmt.Errorf("%+v", s.Backend)
+				}
+				return nil
+			})
+		}
+		for _, f := range []int{4, 6} {
+			reach(t, 10*time.Second, a, b, f)
+			reach(t, 10*time.Second, b, a, f)
+		}
+		for _, n := range l.Nodes() {
+			until(t, 5*time.Second, c.backend, func() error {
+				ls, err := n.NS.Netlink().LinkList()
+				if err != nil {
+					return err
+				}
+				var links []string
+				for _, l := range ls {
+					if strings.HasPrefix(l.Attrs().Name, "flannel") {
+						links = append(links, l.Attrs().Name)
+					}
+				}
+				slices.Sort(links)
+				routes := sh(t, n.Host, "ip -4 route show proto 119; ip -6 route show proto 119")
+				if !slices.Equal(links, c.links) || strings.Count(routes, "\n") != c.routes {
+					return fmt.Errorf("links %q, routes\n%s", links, routes)
+				}
+				return nil
+			})
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/test/lab"
+)
+
+// matrixAll is set by make test-matrix: every combination, in place of a choice in which every two
+// values meet.
+const matrixAll = "WEFT_MATRIX"
+
+// combination is one value of each of the dimensions.
+type combination struct{ backend, family, firewall, path int }
+
+// dimensions are the values, in the order of combination's fields.
+type dimensions struct {
+	backends  []matrixBackend
+	families  []matrixFamily
+	firewalls []firewall
+	paths     []string
+}
+
+type matrixBackend struct {
+	name, keys string
+	user       bool   // has a path
+	overhead   [3]int // bytes that it adds to a packet: of each family in matrixFamily's order
+	path       string // in weft status, for one without a choice of paths
+}
+
+type matrixFamily struct {
+	name, keys string
+	families   []int
+}
+
+func matrixDimensions() dimensions {
+	return dimensions{
+		[]matrixBackend{
+			{"udp", `"Type":"udp"`, true, [3]int{28, 48, 28}, ""},
+			{"vxlan in user space", `"Type":"vxlan","Userspace":"always"`, true, [3]int{50, 70, 70}, ""},
+			{"vxlan by the kernel", `"Type":"vxlan","Userspace":"never"`, false, [3]int{50, 70, 70}, "kernel"},
+			{"auto", `"Type":"auto"`, false, [3]int{50, 70, 70}, "kernel"},
+			{"host-gw", `"Type":"host-gw"`, false, [3]int{}, "kernel"},
+		},
+		[]matrixFamily{
+			{"IPv4", `"Network":"10.42.0.0/16"`, []int{4}},
+			{"IPv6 alone", `"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd42::/48"`, []int{6}},
+			{"dual stack", `"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48"`, []int{4, 6}},
+		},
+		firewalls(),
+		[]string{"portable", "socket", "raw"},
+	}
+}
+
+// all is every combination, of backends without a choice of paths once.
+func (d dimensions) all() (cs []combination) {
+	for b, backend := range d.backends {
+		for f := range d.families {
+			for w := range d.firewalls {
+				for p := range d.paths {
+					if backend.user || p == 0 {
+						cs = append(cs, combination{b, f, w, p})
+					}
+				}
+			}
+		}
+	}
+	return cs
+}
+
+// meeting is a value of one dimension and one of another.
+type meeting [4]int
+
+// pairs are those that meet in c; a path that has no effect meets nobody.
+func (d dimensions) pairs(c combination) (ps []meeting) {
+	values := []int{c.backend, c.family, c.firewall, c.path}
+	if !d.backends[c.backend].user {
+		values = values[:3]
+	}
+	for i := range values {
+		for j := range i {
+			ps = append(ps, meeting{j, values[j], i, values[i]})
+		}
+	}
+	return ps
+}
+
+// pairwise is a choice of combinations in which all pairs meet that meet in any: each time the one
+// that adds most.
+func (d dimensions) pairwise() (chosen []combination) {
+	met := map[meeting]bool{}
+	for {
+		best, most := combination{}, 0
+		for _, c := range d.all() {
+			adds := 0
+			for _, p := range d.pairs(c) {
+				if !met[p] {
+					adds++
+				}
+			}
+			if adds > most {
+				best, most = c, adds
+			}
+		}
+		if most == 0 {
+			return chosen
+		}
+		for _, p := range d.pairs(best) {
+			met[p] = true
+		}
+		chosen = append(chosen, best)
+	}
+}
+
+func TestPairwiseMeetsAll(t *testing.T) {
+	d := matrixDimensions()
+	all, met := d.all(), map[meeting]bool{}
+	if want := (2*3 + 3) * 3 * 3; len(all) != want {
+		t.Errorf("%d combinations, want %d", len(all), want)
+	}
+	chosen := d.pairwise()
+	for _, c := range chosen {
+		for _, p := range d.pairs(c) {
+			met[p] = true
+		}
+	}
+	for _, c := range all {
+		for _, p := range d.pairs(c) {
+			if !met[p] {
+				t.Errorf("%v do not meet", p)
+			}
+		}
+	}
+	if len(chosen) > len(all)/3 {
+		t.Errorf("%d of %d combinations are no choice", len(chosen), len(all))
+	}
+}
+
+// TestMatrix has three nodes with each combination of backend, family, firewall and path: every pod
+// pings and streams to every other, with packets of the full size and one byte more.
+func TestMatrix(t *testing.T) {
+	d := matrixDimensions()
+	cs := d.pairwise()
+	if os.Getenv(matrixAll) != "" {
+		cs = d.all()
+	}
+	for _, c := range cs {
+		b, family, wall, path := d.backends[c.backend], d.families[c.family], d.firewalls[c.firewall], ""
+		name := []string{b.name, family.name, wall.name}
+		keys := b.keys
+		if b.user {
+			path = d.paths[c.path]
+			keys += `,"Path":"` + path + `"`
+			name = append(name, path)
+		}
+		t.Run(strings.Join(name, " "), func(t *testing.T) {
+			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(fmt.Sprintf(`{%s%s,"Backend":{%s}}`, wall.key, family.keys, keys)),
+				WeftdArgs: []string{"--ip-masq", "--iptables-resync=1"}})
+			for _, n := range l.Nodes() {
+				sh(t, n.Host, wall.hint)
+				if err := n.Restart(within(t, 20*time.Second)); err != nil {
+					t.Fatal(lab.Explain(err))
+				}
+				rulesOf(t, n, func(r rulesJSON) bool { return r.Rules.InPlace && r.Rules.Firewall == wall.name })
+				for _, iptables := range wall.policy {
+					sh(t, n.Host, iptables+" -P FORWARD DROP")
+				}
+				status(t, n, 10*time.Second, func(s statusJSON) error {
+					if want := b.path + path; !s.Ready || s.Peers != 2 || s.Backend.Path != want || len(s.Backend.Notes) > 0 {
+						return fmt.Errorf("ready %v, %d peers, %+v, want path %s", s.Ready, s.Peers, s.Backend, want)
+					}
+					return nil
+				})
+			}
+			meshed(t, l, family.families, 1500-b.overhead[c.family])
+		})
+	}
+}
+
+// A vxlan network of which one node's kernel carries the packets, another's data plane does, and a third
+// goes from the one to the other and back. Nobody can tell by the records.
+func TestMixedVTEPs(t *testing.T) {
+	config := func(how string) string {
+		return string(networkOf(`{"Type":"vxlan","Userspace":"`+how+`"}`, true))
+	}
+	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(config("never"))})
+	records := func() (all []string) {
+		for _, n := range l.Nodes() {
+			before, _, _ := strings.Cut(recordOf(t, l, n), `,"Weft"`)
+			all = append(all, before)
+		}
+		return all
+	}
+	before := fmt.Sprint(records())
+	become := func(n *lab.Node, how string) {
+		t.Helper()
+		put(t, l.Store, prefix+"/config", config(how), 0)
+		if err := n.Restart(t.Context()); err != nil {
+			t.Fatal(lab.Explain(err))
+		}
+		kernel, device := how == "never", map[string]string{"never": "flannel.1", "always": "flannel0"}[how]
+		status(t, n, 10*time.Second, func(s statusJSON) error {
+			if !s.Ready || s.Peers != 2 || s.Backend.Device != device || s.Backend.MTU != 1430 || s.Backend.Port != 8472 || s.Backend.Type != "vxlan" {
+				return fmt.Errorf("%+v", s)
+			}
+			return nil
+		})
+		if got := len(vtepsOf(t, n)) > 0; got != kernel {
+			t.Errorf("%s has a device of the kernel's: %v, want %v", n.Name, got, kernel)
+		}
+	}
+	become(l.Node(2), "always")
+	become(l.Node(3), "always")
+	meshed(t, l, []int{4, 6}, 1430)
+	become(l.Node(3), "never")
+	meshed(t, l, []int{4, 6}, 1430)
+	if now := fmt.Sprint(records()); now != before {
+		t.Errorf("records before\n%s\nnow\n%s", before, now)
+	}
+	// The ways of peers, and what a data plane counts of a peer with an address in each family.
+	type peersJSON struct {
+		Peers []struct {
+			Name, Path           string
+			TxPackets, RxPackets uint64
+			Ways                 []struct{ Subnet, Way, Via, Reason string }
+		}
+	}
+	for _, p := range weftJSON[peersJSON](t, l.Node(2), "peers").Peers {
+		if len(p.Ways) != 2 || p.Ways[0].Way != "tunnel" || p.Ways[1].Way != "tunnel" || p.TxPackets == 0 || p.RxPackets == 0 {
+			t.Errorf("%+v", p)
+		}
+	}
+}

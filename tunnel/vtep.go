@@ -1,0 +1,87 @@
+package tunnel
+
+import (
+	"fmt"
+
+	"weft/encap"
+)
+
+// vtep is what format vxlan has before every inner packet: this node's end of it. The zero vtep
+// is that of a table of format ip.
+type vtep struct {
+	vni        uint32
+	mac4, mac6 encap.MAC
+}
+
+// setHead builds what goes before an inner packet to the peer, whose family is still to be filled in.
+func (p *Peer) setHead(own vtep) error {
+	src := own.mac4
+	if p.spec.Addr.Is6() {
+		src = own.mac6
+	}
+	for _, m := range []encap.MAC{p.spec.MAC, src} {
+		if m == (encap.MAC{}) || m[0]&1 != 0 {
+			return fmt.Errorf("address %v is no VTEP's", m)
+		}
+	}
+	b, err := encap.AppendVXLAN(p.head[:0], encap.VXLAN{VNI: own.vni, Ethernet: encap.Ethernet{Dst: p.spec.MAC, Src: src}})
+	p.headLen = len(b)
+	return err
+}
+
+// putHead puts the peer's VXLAN and Ethernet headers before the inner packet, whose IP version is given.
+func (p *Packet) putHead(peer *Peer, version uint8) {
+	p.head = peer.headLen
+	b := p.buf[p.off-p.head : p.off]
+	copy(b, peer.head[:])
+	b[len(b)-2], b[len(b)-1] = encap.EtherTypeIPv4>>8, encap.EtherTypeIPv4&0xff
+	if version == 6 {
+		b[len(b)-2], b[len(b)-1] = encap.EtherTypeIPv6>>8, encap.EtherTypeIPv6&0xff
+	}
+}
+
+// copyHead gives p the headers of the packet that it is a piece of.
+func (p *Packet) copyHead(of *Packet) {
+	p.head = of.head
+	copy(p.buf[p.off-p.head:p.off], of.headers())
+}
+
+// headers are what goes before the inner packet. borrowed: they belong to the ring.
+func (p *Packet) headers() []byte { return p.buf[p.off-p.head : p.off] }
+
+// Datagram is what an underlay sends: the inner packet with what the format puts before it.
+// borrowed: it belongs to the ring.
+func (p *Packet) Datagram() []byte { return p.buf[p.off-p.head : p.end] }
+
+// unwrap takes the headers of format vxlan off. Only the network's own number and a frame to this
+// very VTEP are believed: the neighbour tables of all nodes are complete, so that none has a
+// reason to broadcast.
+func (v *vtep) unwrap(p *Packet) (DropReason, bool) {
+	h, inner, err := encap.ParseVXLAN(p.Bytes())
+	if err != nil {
+		return DropMalformed, false
+	}
+	own := v.mac4
+	if p.Outer.Addr().Is6() {
+		own = v.mac6
+	}
+	switch {
+	case h.VNI != v.vni:
+		return DropForeignVNI, false
+	case h.Dst != own:
+		return DropForeignMAC, false
+	case len(inner) == 0 || !carries(h.Type, inner[0]>>4):
+		return DropMalformed, false
+	}
+	p.off += encap.VXLANOverhead
+	p.inner = p.end - p.off
+	if p.partial {
+		p.csumStart -= encap.VXLANOverhead
+	}
+	return 0, true
+}
+
+// carries says whether a frame of that type holds an IP packet of that version.
+func carries(etherType uint16, version byte) bool {
+	return etherType == encap.EtherTypeIPv4 && version == 4 || etherType == encap.EtherTypeIPv6 && version == 6
+}
