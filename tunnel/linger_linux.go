@@ -88,7 +88,7 @@ func (w *worker) look() (any bool) {
 func (w *worker) linger() {
 	if w.small {
 		w.small = false
-		pause := unix.Timespec{Nsec: int64(moderation)}
+		pause := unix.NsecToTimespec(int64(moderation))
 		_, _, _ = unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&pause)), 0, 0, 0)
 		return
 	}
