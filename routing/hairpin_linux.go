@@ -9,8 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tapTemplate names the TAPs through which superpackets leave whole (tunnel GSO).
-const tapTemplate = "weft-tx%d"
+// tapName names the TAP through which superpackets of an outer family leave whole (tunnel GSO).
+func tapName(six bool) string {
+	if six {
+		return "weft-tx6"
+	}
+	return "weft-tx4"
+}
 
 // tapMTU is the largest that an Ethernet device takes: 65535 less the Ethernet header, in bytes.
 const tapMTU = 65521
@@ -18,7 +23,7 @@ const tapMTU = 65521
 // hairpin makes what is written to the TAP leave by the link of that index: the TAP's ingress
 // redirects every frame to the link's egress. What is in place already is left as it is. The
 // error says which piece of the kernel is missing, or wraps errNoLink if the TAP is. index is the TAP's.
-// Needs CAP_NET_ADMIN. The TAP vanishes with its descriptor, and all this with it.
+// Needs CAP_NET_ADMIN. The TAP outlives us, and what is done to it with it; without us nothing is written to it.
 func (k *Kernel) hairpin(tap string, to int) (index int, err error) {
 	d, err := k.device(tap)
 	if err != nil {

@@ -145,7 +145,10 @@ func (i *ingress) close() error {
 			err = nil // flushed by somebody
 		}
 	}
-	return errors.Join(wrap("remove nf_tables table "+i.table.Name, err), i.conn.CloseLasting())
+	// The kernel takes some 15 ms to close a socket that owned a table. Nobody has to wait for that: the
+	// table is gone.
+	go func() { _ = i.conn.CloseLasting() }()
+	return wrap("remove nf_tables table "+i.table.Name, err)
 }
 
 // ingressRule is the counterpart of the packet socket's filter: it drops exactly what that

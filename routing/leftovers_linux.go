@@ -8,13 +8,14 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"weft/lease"
 )
 
 // RemoveLeftovers deletes the devices that another backend, of ours or of flannel's, left on this
 // host: those of flannel's names and kinds with an address in the networks of c or in a former
-// one, but those in use, which are kept. Their routes and entries go with them. It returns what was
+// one, and the idle TAPs of path raw, but those in use, which are kept. Their routes and entries go with them. It returns what was
 // deleted, and does nothing the second time. Other objects of ours are swept by the backend in use.
 func (k *Kernel) RemoveLeftovers(c lease.NetworkConfig, former []netip.Prefix, keep []string) (removed []string, err error) {
 	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
@@ -32,7 +33,7 @@ func (k *Kernel) RemoveLeftovers(c lease.NetworkConfig, former []netip.Prefix, k
 		if slices.Contains(keep, a.Name) || !leftoverKind(l) {
 			continue
 		}
-		inside := slices.ContainsFunc(as, func(i addrInfo) bool {
+		inside := IsTAPName(a.Name) || slices.ContainsFunc(as, func(i addrInfo) bool {
 			return i.index == a.Index && slices.ContainsFunc(nets, func(n netip.Prefix) bool { return n.Contains(i.addr) })
 		})
 		if !inside {
@@ -48,7 +49,7 @@ func (k *Kernel) RemoveLeftovers(c lease.NetworkConfig, former []netip.Prefix, k
 }
 
 // leftoverKind reports whether l is what a backend makes: flannel's vxlan device by name, or our
-// TUN by name and mark. A TUN without the mark is a running flanneld's, since flannel's
+// TUN or TAP by name and mark. A TUN without the mark is a running flanneld's, since flannel's
 // do not outlive it.
 func leftoverKind(l netlink.Link) bool {
 	a := l.Attrs()
@@ -56,9 +57,20 @@ func leftoverKind(l netlink.Link) bool {
 	case *netlink.Vxlan:
 		return isVTEPName(a.Name) && (a.Alias == Alias || a.Alias == "")
 	case *netlink.Tuntap:
+		if IsTAPName(a.Name) { // one that runs is path raw's, in use
+			return l.Mode == netlink.TUNTAP_MODE_TAP && a.Alias == Alias && a.RawFlags&unix.IFF_RUNNING == 0
+		}
 		return l.Mode == netlink.TUNTAP_MODE_TUN && isDeviceName(a.Name) && a.Alias == Alias
 	}
 	return false
+}
+
+// dropTAP deletes an idle TAP of path raw, if there is one of that name.
+func (k *Kernel) dropTAP(name string) error {
+	if l, err := k.h.LinkByName(name); err != nil || !leftoverKind(l) {
+		return nil
+	}
+	return k.delLink(name)
 }
 
 // isVTEPName reports whether name is one that vtepName gives.

@@ -64,6 +64,8 @@ func (p *plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 		return tunnel.PathSocket, err
 	case s.id != 0 && s.path == tunnel.PathSocket && s.why != nil && e.index == s.index && time.Now().Before(s.retry):
 		return tunnel.PathSocket, s.why
+	case s.id == 0:
+		return tunnel.PathRaw, nil // there is no port that a fault would cost: open finds out, without probes that take time
 	}
 	if err := p.k.rawObstacle(link, local.Addr()); err != nil {
 		return tunnel.PathSocket, err
@@ -114,6 +116,9 @@ func (p *plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 		return why, errors.Join(err, sock.Close())
 	}
 	*s = socketPort{id: id, local: local, path: path}
+	if err := p.k.dropTAP(tapName(local.Addr().Is6())); err != nil { // of path raw, before
+		p.log.Warn("device that is used no more", "error", err)
+	}
 	return why, nil
 }
 
@@ -127,7 +132,7 @@ func (p *plane) openRaw(s *socketPort, local netip.AddrPort, link string) error 
 	var port *tunnel.Raw
 	err = p.k.do(func() (err error) {
 		port, err = tunnel.OpenRaw(tunnel.RawOptions{
-			UDPOptions: p.underlayOptions(local), Link: e.index, TAP: tapTemplate,
+			UDPOptions: p.underlayOptions(local), Link: e.index, TAP: tapName(local.Addr().Is6()),
 		})
 		return err
 	})

@@ -35,6 +35,7 @@ func (u *UDP) reconcile(c change) error {
 	var st Status
 	var faults []error
 	u.reapPorts()
+	was := u.under.now
 	faults = append(faults, u.followUnderlay())
 	m, err := u.cfg.carried.sizes(u.under.now)
 	mtu := m.inner
@@ -55,6 +56,9 @@ func (u *UDP) reconcile(c change) error {
 	u.watch()
 	err = errors.Join(faults...)
 	u.report(st, mtu, err)
+	if u.under.now != was && u.cfg.UnderlayChanged != nil { // after the report: whoever is told asks for the MTU
+		u.cfg.UnderlayChanged(u.under.now)
+	}
 	return err
 }
 
@@ -118,9 +122,6 @@ func (u *UDP) followUnderlay() error {
 	}
 	if now != was.now {
 		u.log.Info("underlay changed", "link", now.Link, "mtu", now.MTU, "ipv4", now.Addr4, "ipv6", now.Addr6)
-		if u.cfg.UnderlayChanged != nil {
-			u.cfg.UnderlayChanged(now)
-		}
 	}
 	if lost != "" {
 		return fmt.Errorf("underlay: %s", lost)

@@ -153,8 +153,15 @@ func TestRawFollowsTheLink(t *testing.T) {
 				}
 				return nil
 			})
+			until(t, 10*time.Second, "the peer's MTU", func() error {
+				p, err := ask[peersJSON](t.Context(), a.Node, "peers")
+				if err == nil && (len(p.Peers) != 1 || p.Peers[0].MTU != inner) {
+					err = fmt.Errorf("%+v", p.Peers)
+				}
+				return err
+			})
 			both(t)
-			stream(t, b.Endpoint(4), a.Endpoint(4))
+			streams(t, a.Endpoint(4), b.Endpoint(4))
 			datagrams(t, a, b, 4, inner-28)
 		})
 	}

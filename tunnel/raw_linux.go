@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +23,7 @@ type RawOptions struct {
 	// Link is the index of the underlay's link, an Ethernet device.
 	Link int
 	// TAP names the device through which tunnel GSO leaves, or is a template such as
-	// "weft-tx%d"; "" does without. It vanishes when the port is closed.
+	// "weft-tx%d"; "" does without. It is persistent, and a device that exists is attached to.
 	TAP string
 }
 
@@ -235,12 +236,15 @@ func (r *Raw) Overflow() uint64 {
 
 // Close implements Port.
 func (r *Raw) Close() error {
-	errs := []error{r.OffloadSocket.Close()}
-	for _, fd := range r.packets {
-		errs = append(errs, unix.Close(fd))
-	}
+	errs := make([]error, 2+len(r.packets))
+	var wg sync.WaitGroup // each waits for RCU: they wait together
 	if r.tap != nil {
-		errs = append(errs, r.tap.close())
+		wg.Go(func() { errs[0] = r.tap.close() })
 	}
+	for i, fd := range r.packets {
+		wg.Go(func() { errs[2+i] = unix.Close(fd) })
+	}
+	errs[1] = r.OffloadSocket.Close()
+	wg.Wait()
 	return errors.Join(errs...)
 }

@@ -42,6 +42,7 @@ func newTAP(name string) (*tap, error) {
 	}
 	t := &tap{fd: fd}
 	if err := t.setUp(name); err != nil {
+		_ = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 0) // one of an earlier process that this kernel cannot use
 		_ = t.close()
 		return nil, fmt.Errorf("tap %s: %w", name, err)
 	}
@@ -63,6 +64,10 @@ func (t *tap) setUp(name string) error {
 	}
 	if err := unix.IoctlSetInt(t.fd, unix.TUNSETOFFLOAD, tunCsum|tunTSO|tunTSOECN|tunUSO|tunTunnel); err != nil {
 		return fmt.Errorf("TUNSETOFFLOAD: %w (tunnel GSO is since Linux 6.17)", err)
+	}
+	// To unmake a device takes the kernel some 20 ms, and so a restart would: it stays, idle.
+	if err := unix.IoctlSetInt(t.fd, unix.TUNSETPERSIST, 1); err != nil {
+		return fmt.Errorf("TUNSETPERSIST: %w", err)
 	}
 	return nil
 }
