@@ -14,7 +14,8 @@ type wire interface {
 	// transmit is one system call: n datagrams to r.io.send.first.Outer, of size bytes each
 	// but for the last, gathered from r.io.send.iov[from:to]. The iovec before is free.
 	transmit(r *Ring, from, to, n, size int) unix.Errno
-	// whole sends a superpacket uncut, if it can, and then gives it its verdict.
+	// whole sends a superpacket uncut, if it can. The verdict is delivered already: whole
+	// changes it if the send failed.
 	whole(r *Ring, p *Packet) bool
 }
 
