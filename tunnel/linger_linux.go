@@ -16,7 +16,7 @@ import (
 const (
 	// lingerLooks is how often a worker looks again; each time it yields the CPU to whoever
 	// waits for it.
-	lingerLooks = 40
+	lingerLooks = 80
 	// sparse: no packet is waited for that comes later than this after the one before.
 	sparse = time.Millisecond
 	// bulk lasts this long after a batch that was bulk. In bulk nobody waits for a
