@@ -11,6 +11,10 @@ type accepted struct {
 	subnets, addrs prefixSet
 }
 
+func newAccepted(size int) accepted {
+	return accepted{prefixSet{make([]netip.Prefix, 0, size)}, prefixSet{make([]netip.Prefix, 0, size)}}
+}
+
 // clash says what a record takes from one that was accepted before it: its
 // subnet, or the address at which it is reached.
 func (e *accepted) clash(s Subnets, a Attrs) (RejectReason, string) {
@@ -38,12 +42,11 @@ func (e *accepted) add(s Subnets, a Attrs) {
 	}
 }
 
-// hosts returns the owner's addresses as prefixes of full length.
-func hosts(a Attrs) []netip.Prefix {
-	var out []netip.Prefix
-	for _, addr := range []netip.Addr{a.PublicIP, a.PublicIPv6} {
+// hosts returns the owner's addresses as prefixes of full length; one that is absent is the zero prefix.
+func hosts(a Attrs) (out [2]netip.Prefix) {
+	for i, addr := range [...]netip.Addr{a.PublicIP, a.PublicIPv6} {
 		if addr.IsValid() {
-			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
+			out[i] = netip.PrefixFrom(addr, addr.BitLen())
 		}
 	}
 	return out

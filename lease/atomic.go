@@ -3,6 +3,7 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -10,7 +11,12 @@ import (
 // writeFile replaces path in one step: a reader, also one after a crash, sees
 // the old content or the new. The file is the owner's alone (0600), and so is a
 // directory that has to be made (0700).
-func writeFile(path string, content []byte) (err error) {
+func writeFile(path string, content []byte) error {
+	return replaceFile(path, func(w io.Writer) error { _, err := w.Write(content); return err })
+}
+
+// replaceFile is writeFile for content that write makes.
+func replaceFile(path string, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -24,8 +30,7 @@ func writeFile(path string, content []byte) (err error) {
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	_, err = f.Write(content)
-	if err == nil {
+	if err = write(f); err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {

@@ -82,19 +82,38 @@ func Believe(prev Memory, s Snapshot, now time.Time) Memory {
 	if s.Config != nil {
 		next.Config = s.Config
 	}
-	before := make(map[Subnets]Remembered, len(prev.Peers))
-	for _, p := range prev.Peers {
-		before[p.Subnets] = p
+	next.Peers = make([]Remembered, 0, len(s.Records))
+	lost := len(prev.Peers)
+	seen := make([]bool, lost) // of prev.Peers
+	for _, r := range s.Records {
+		i, known := prev.find(r.Subnets)
+		var was Remembered
+		if known {
+			was = prev.Peers[i]
+			if !seen[i] {
+				seen[i] = true
+				lost--
+			}
+		}
+		next.Peers = append(next.Peers, Remembered{Record: r, Until: until(r, was, now)})
 	}
+	if lost > 0 {
+		next.hold(prev, s, seen)
+	}
+	slices.SortFunc(next.Peers, compareRemembered)
+	return next.Expire(now)
+}
+
+// hold keeps those of the peers of prev, beside the seen ones, whose removal by s is not believed.
+func (m *Memory) hold(prev Memory, s Snapshot, seen []bool) {
 	present := newPresence()
 	for _, r := range s.Records {
-		was := before[r.Subnets]
-		next.Peers = append(next.Peers, Remembered{Record: r, Until: until(r, was, now)})
-		present.add(r, was.Subnets == r.Subnets && was.Node() == r.Node())
+		i, known := prev.find(r.Subnets)
+		present.add(r, known && prev.Peers[i].Node() == r.Node())
 	}
 	distrust, garbage := prev.distrust(s), badKeys(s.Bad)
-	for _, p := range prev.Peers {
-		if present.keys[p.Subnets] || present.replaces(p.Record) {
+	for i, p := range prev.Peers {
+		if seen[i] || present.replaces(p.Record) {
 			continue
 		}
 		why := distrust
@@ -104,21 +123,28 @@ func Believe(prev Memory, s Snapshot, now time.Time) Memory {
 		if why == "" && !p.Held {
 			continue
 		}
-		if next.Why == "" {
-			next.Why = why
+		if m.Why == "" {
+			m.Why = why
 		}
 		p.Held = true
-		next.Peers = append(next.Peers, p)
+		m.Peers = append(m.Peers, p)
 	}
-	return next.Expire(now)
 }
 
-// Expire returns m without the held records that have ended by now.
+// find looks among the peers, which are sorted.
+func (m Memory) find(s Subnets) (int, bool) {
+	return slices.BinarySearchFunc(m.Peers, s, func(p Remembered, s Subnets) int { return p.Compare(s) })
+}
+
+func compareRemembered(a, b Remembered) int { return a.Compare(b.Subnets) }
+
+// Expire returns m without the held records that have ended by now. It copies only if there are any.
 func (m Memory) Expire(now time.Time) Memory {
-	m.Peers = slices.DeleteFunc(slices.Clone(m.Peers), func(p Remembered) bool {
-		return p.Held && !now.Before(p.Until)
-	})
-	slices.SortFunc(m.Peers, func(a, b Remembered) int { return a.Compare(b.Subnets) })
+	ended := func(p Remembered) bool { return p.Held && !now.Before(p.Until) }
+	if slices.ContainsFunc(m.Peers, ended) || !slices.IsSortedFunc(m.Peers, compareRemembered) {
+		m.Peers = slices.DeleteFunc(slices.Clone(m.Peers), ended)
+		slices.SortFunc(m.Peers, compareRemembered)
+	}
 	if !slices.ContainsFunc(m.Peers, func(p Remembered) bool { return p.Held }) {
 		m.Why = ""
 	}
@@ -160,20 +186,18 @@ func until(r Record, before Remembered, now time.Time) time.Time {
 	return now.Add(TTL)
 }
 
-// presence knows which owners and subnets the store has.
+// presence knows which owners the store has.
 type presence struct {
-	keys  map[Subnets]bool
 	nodes map[string]bool
 	addrs map[netip.Addr]bool // of records without identity
 	fresh []Subnets           // of records that were not there before
 }
 
 func newPresence() presence {
-	return presence{keys: map[Subnets]bool{}, nodes: map[string]bool{}, addrs: map[netip.Addr]bool{}}
+	return presence{nodes: map[string]bool{}, addrs: map[netip.Addr]bool{}}
 }
 
 func (p *presence) add(r Record, old bool) {
-	p.keys[r.Subnets] = true
 	if n := r.Node(); n != "" {
 		p.nodes[n] = true
 	} else {

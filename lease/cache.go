@@ -1,14 +1,17 @@
 package lease
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 )
 
@@ -33,7 +36,8 @@ type Cached struct {
 // Cache keeps one Cached on disk. It is not safe for concurrent use.
 type Cache struct {
 	path, store string
-	last        []byte // the content on disk without what changes by itself
+	seed        maphash.Seed
+	last        uint64 // a sum of the content on disk without what changes by itself; 0 for none
 }
 
 // cacheJSON is the file.
@@ -55,10 +59,23 @@ type peerJSON struct {
 	Held   bool `json:",omitempty"`
 }
 
+// peerLine is a peerJSON to be written, without methods: they would encode each layer by itself.
+type peerLine struct {
+	Record struct {
+		Key         string
+		Attrs       attrsJSON
+		Expires     time.Time `json:",omitzero"`
+		Reservation bool      `json:",omitempty"`
+		Revision    int64
+	}
+	Until time.Time
+	Held  bool `json:",omitempty"`
+}
+
 // NewCache returns the cache in dir for one store. store names it (its prefix is
 // enough): the state of another store is not used.
 func NewCache(dir, store string) *Cache {
-	return &Cache{path: filepath.Join(dir, cacheFile), store: store}
+	return &Cache{path: filepath.Join(dir, cacheFile), store: store, seed: maphash.MakeSeed()}
 }
 
 // Load reads the state back. Whatever is wrong with the file, the error says it
@@ -71,6 +88,7 @@ func (c *Cache) Load() (Cached, error) {
 	out := Cached{Own: in.Own, Memory: Memory{
 		ClusterID: in.Cluster, Revision: in.Revision, Config: []byte(in.Config), Why: in.Why,
 	}}
+	out.Memory.Peers = make([]Remembered, 0, len(in.Peers))
 	for _, p := range in.Peers {
 		out.Memory.Peers = append(out.Memory.Peers, Remembered{Record: p.Record, Until: p.Until, Held: p.Held})
 	}
@@ -124,43 +142,92 @@ func (in *cacheJSON) check(store string) error {
 // Save replaces the state on disk, atomically and readable by us alone, if
 // anything but clocks has changed since the last Save or Load.
 func (c *Cache) Save(s Cached) error {
-	settled := c.settled(s)
-	if bytes.Equal(settled, c.last) {
-		return nil
-	}
-	b, err := json.MarshalIndent(c.file(s), "", " ")
-	if err != nil {
-		return fmt.Errorf("cache: %w", err)
-	}
-	if err := writeFile(c.path, append(b, '\n')); err != nil {
-		return fmt.Errorf("cache: %w", err)
-	}
-	c.last = settled
-	return nil
+	_, err := c.save(s)
+	return err
 }
 
-func (c *Cache) file(s Cached) cacheJSON {
-	out := cacheJSON{
+// save reports whether it wrote.
+func (c *Cache) save(s Cached) (written bool, err error) {
+	settled := c.settled(s)
+	if settled == c.last {
+		return false, nil
+	}
+	if err := replaceFile(c.path, func(w io.Writer) error { return c.encode(w, s) }); err != nil {
+		return false, fmt.Errorf("cache: %w", err)
+	}
+	c.last = settled
+	return true, nil
+}
+
+// encode writes the file, peer by peer: all at once it would take several times the memory of
+// what it is about.
+func (c *Cache) encode(w io.Writer, s Cached) error {
+	b, err := json.MarshalIndent(cacheJSON{
 		Version: cacheVersion, Store: c.store, Own: s.Own,
 		Cluster: s.Memory.ClusterID, Revision: s.Memory.Revision, Config: string(s.Memory.Config), Why: s.Memory.Why,
 		Peers: []peerJSON{},
+	}, "", " ")
+	if err != nil {
+		return err
 	}
-	for _, p := range s.Memory.Peers {
-		out.Peers = append(out.Peers, peerJSON{Record: p.Record, Until: p.Until, Held: p.Held})
+	head, whole := bytes.CutSuffix(b, []byte("]\n}"))
+	if !whole {
+		return fmt.Errorf("the list of peers is not last in %s", b)
 	}
-	return out
+	out := bufio.NewWriter(w)
+	_, _ = out.Write(head) // Flush has the error
+	lines := json.NewEncoder(out)
+	for i, p := range s.Memory.Peers {
+		separator := ",\n"
+		if i == 0 {
+			separator = "\n"
+		}
+		_, _ = out.WriteString(separator)
+		line := peerLine{Until: p.Until, Held: p.Held}
+		line.Record.Key, line.Record.Attrs, line.Record.Expires = p.Key(), p.json(), p.Expires
+		line.Record.Reservation, line.Record.Revision = p.Reservation, p.Revision
+		if err := lines.Encode(&line); err != nil {
+			return err
+		}
+	}
+	_, _ = out.WriteString("]}\n")
+	return out.Flush()
 }
 
-// settled encodes s without the store's revision and without times of expiry:
+// settled is a sum of s without the store's revision and without times of expiry:
 // the first moves with every write to the store, and a new life shows in the
-// record's own revision.
-func (c *Cache) settled(s Cached) []byte {
-	s.Memory.Revision, s.Own.Expires = 0, time.Time{}
-	s.Memory.Peers = slices.Clone(s.Memory.Peers)
-	for i := range s.Memory.Peers {
-		p := &s.Memory.Peers[i]
-		p.Until, p.Expires = time.Time{}, time.Time{}
+// record's own revision. It is never 0.
+func (c *Cache) settled(s Cached) uint64 {
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	word := func(b []byte) { // with its length, so that no two lists of words look the same
+		maphash.WriteComparable(&h, len(b))
+		_, _ = h.Write(b)
 	}
-	b, _ := json.Marshal(c.file(s)) // an error gives nil, which Save then reports
-	return b
+	record := func(r *Record, held bool) {
+		maphash.WriteComparable(&h, r.Subnets)
+		maphash.WriteComparable(&h, [2]netip.Addr{r.PublicIP, r.PublicIPv6})
+		maphash.WriteComparable(&h, r.BackendType)
+		word(r.BackendData)
+		word(r.BackendV6Data)
+		maphash.WriteComparable(&h, [3]bool{r.Reservation, held, r.Weft != nil})
+		maphash.WriteComparable(&h, r.Revision)
+		if w := r.Weft; w != nil {
+			maphash.WriteComparable(&h, w.Node)
+			maphash.WriteComparable(&h, [3]int{w.MTU, len(w.Recv), len(w.Addrs)})
+			for _, name := range w.Recv {
+				maphash.WriteComparable(&h, name)
+			}
+			for _, a := range w.Addrs {
+				maphash.WriteComparable(&h, a)
+			}
+		}
+	}
+	maphash.WriteComparable(&h, [2]string{s.Memory.ClusterID, s.Memory.Why})
+	word(s.Memory.Config)
+	record(&s.Own, false)
+	for i := range s.Memory.Peers {
+		record(&s.Memory.Peers[i].Record, s.Memory.Peers[i].Held)
+	}
+	return max(h.Sum64(), 1)
 }

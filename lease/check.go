@@ -18,6 +18,8 @@ type Rules struct {
 	Underlay []netip.Addr
 	// Store are the store's addresses. No peer's subnet may contain one.
 	Store []netip.Addr
+
+	ranges []subnetRange // of Config, while Check runs
 }
 
 // Check splits records into peers and those that are not believed, each with its
@@ -25,25 +27,20 @@ type Rules struct {
 // by subnet: so a new record cannot push out a peer. Our own record is in
 // neither. Both results are new slices, sorted by subnets.
 func (u Rules) Check(records []Record, before []Record) (peers []Record, rejected []Rejected) {
-	known := make(map[Subnets]string, len(before))
-	for _, r := range before {
-		known[r.Subnets] = r.Node()
+	all := make([]*Record, len(records))
+	for i := range records {
+		all[i] = &records[i]
 	}
-	ordered := slices.Clone(records)
-	rank := func(r Record) int {
-		if node, ok := known[r.Subnets]; ok && node == r.Node() {
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(ordered, func(a, b Record) int {
-		if c := rank(a) - rank(b); c != 0 {
-			return c
-		}
-		return a.Compare(b.Subnets)
-	})
-	var earlier accepted
-	for _, r := range ordered {
+	return u.split(all, before)
+}
+
+// split is Check of records that are not copied before they have passed.
+func (u Rules) split(records []*Record, before []Record) (peers []Record, rejected []Rejected) {
+	u.ranges = u.Config.ranges()
+	peers = make([]Record, 0, len(records))
+	earlier := newAccepted(len(records))
+	for _, r := range believedFirst(records, before) {
+		r := *r
 		if u.own(r) {
 			continue
 		}
@@ -61,6 +58,27 @@ func (u Rules) Check(records []Record, before []Record) (peers []Record, rejecte
 	slices.SortFunc(peers, func(a, b Record) int { return a.Compare(b.Subnets) })
 	slices.SortFunc(rejected, func(a, b Rejected) int { return strings.Compare(a.Key, b.Key) })
 	return peers, rejected
+}
+
+// believedFirst are the records that are in before with the same owner, by subnets, then the others.
+func believedFirst(records []*Record, before []Record) []*Record {
+	bySubnets := func(a, b Record) int { return a.Compare(b.Subnets) }
+	if !slices.IsSortedFunc(before, bySubnets) {
+		before = slices.SortedFunc(slices.Values(before), bySubnets)
+	}
+	ordered, others := make([]*Record, 0, len(records)), []*Record(nil)
+	for _, r := range records {
+		i, ok := slices.BinarySearchFunc(before, r.Subnets, func(b Record, s Subnets) int { return b.Compare(s) })
+		if ok && before[i].Node() == r.Node() {
+			ordered = append(ordered, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	for _, part := range [][]*Record{ordered, others} {
+		slices.SortStableFunc(part, func(a, b *Record) int { return a.Compare(b.Subnets) })
+	}
+	return append(ordered, others...)
 }
 
 // own reports whether r is the record that we hold, whoever's name is on it at
@@ -111,7 +129,7 @@ func (u Rules) check(r Record) (RejectReason, string) {
 
 func (u Rules) checkSubnets(s Subnets) (RejectReason, string) {
 	common := false
-	for _, f := range u.Config.ranges() {
+	for _, f := range u.ranges {
 		p := s.V4
 		if f.network.Addr().Is6() {
 			p = s.V6

@@ -60,6 +60,10 @@ type Local struct {
 	Store []netip.Addr
 }
 
+func (l Local) equal(m Local) bool {
+	return l.Attrs.Equal(m.Attrs) && slices.Equal(l.Underlay, m.Underlay) && slices.Equal(l.Store, m.Store)
+}
+
 // Options is what a keeper needs. Required: Node, Config and Local.Attrs.
 type Options struct {
 	// Node is our identity.
@@ -120,10 +124,13 @@ type loopState struct {
 	mem       Memory     // what we believe
 	bad       []Rejected // of the last snapshot
 	published *Set       // the last one; nil before the first
-	retry     time.Time  // no write before this
-	failures  int        // in a row
-	silent    time.Time  // since when the store does not answer; zero while it does
-	races     int        // lost in a row
+	saves     saves
+	restored  bool      // we began with a cached state
+	cached    []Record  // its records, until there is a Set
+	retry     time.Time // no write before this
+	failures  int       // in a row
+	silent    time.Time // since when the store does not answer; zero while it does
+	races     int       // lost in a row
 }
 
 // NewKeeper returns a keeper that does nothing yet. The error joins every fault
@@ -174,7 +181,8 @@ func (k *Keeper) restore() {
 	if c == nil {
 		return
 	}
-	k.mem = c.Memory.Expire(time.Now())
+	k.restored, k.o.Cached = true, nil // which is not needed any more once the store was heard
+	k.mem, k.cached = c.Memory.Expire(time.Now()), c.Memory.Records()
 	if c.Own.Subnets == (Subnets{}) || c.Own.Node() != k.o.Node {
 		return
 	}
@@ -199,9 +207,14 @@ func (k *Keeper) prepare(l Local) Local {
 // SetLocal changes what we say about ourselves. A record that says something else
 // is rewritten soon after. It never blocks.
 func (k *Keeper) SetLocal(l Local) {
+	l = k.prepare(l)
 	k.mu.Lock()
-	k.local = k.prepare(l)
+	same := k.local.equal(l)
+	k.local = l
 	k.mu.Unlock()
+	if same {
+		return
+	}
 	select {
 	case k.changed <- struct{}{}:
 	default:

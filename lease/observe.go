@@ -59,7 +59,7 @@ func (k *Keeper) observe(s Snapshot) error {
 	var changed *ConfigChangedError
 	if errors.As(configErr, &changed) && !k.confirmed {
 		k.mem.Config = s.Config
-		k.save() // so that the next start uses it
+		k.saveNow() // so that the next start uses it
 		return changed
 	}
 	k.confirmed = true

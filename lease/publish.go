@@ -1,6 +1,9 @@
 package lease
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // publish computes the Set, hands it out if it is not the last one, and saves it.
 func (k *Keeper) publish() Set {
@@ -13,18 +16,22 @@ func (k *Keeper) publish() Set {
 	var before []Record
 	if k.published != nil {
 		before = k.published.Peers
-	} else if k.o.Cached != nil {
-		before = k.o.Cached.Memory.Records()
+	} else {
+		before, k.cached = k.cached, nil
 	}
-	peers, rejected := rules.Check(k.mem.Records(), before)
+	records := make([]*Record, len(k.mem.Peers))
+	for i := range k.mem.Peers {
+		records[i] = &k.mem.Peers[i].Record
+	}
+	peers, rejected := rules.split(records, before)
 	set.Peers, set.Rejected = peers, append(rejected, k.bad...)
 	k.report(func(st *Status) {
 		st.Own, st.Alarm, st.Peers, st.Rejected = set.Own, set.Alarm, len(peers), set.Rejected
 	})
 	if k.published == nil || !set.same(*k.published) {
 		k.o.Publish(set)
+		k.published = &set // else the one before stays, whose peers others keep too
 	}
-	k.published = &set
 	if k.confirmed {
 		k.save()
 	}
@@ -43,8 +50,37 @@ func (s Set) same(t Set) bool {
 
 func sameRejected(a, b Rejected) bool { return a.Key == b.Key && a.Reason == b.Reason }
 
-// save writes the cache. A failure costs only the next start.
+// The cache is written no sooner after the last time than in saveWait for each record, and saveMost
+// in all: writing is work for every record, and in a large network some record changes all the time.
+const (
+	saveWait = 500 * time.Microsecond
+	saveMost = 10 * time.Second
+)
+
+// saves is when the cache was, and is to be, written.
+type saves struct {
+	last time.Time // when it was
+	own  Subnets   // ours in it
+	due  time.Time // when it is to be; zero for no need
+}
+
+// save writes the cache, or sets when that is due. What our own lease is, is written at once.
 func (k *Keeper) save() {
+	var own Subnets
+	if k.held != nil {
+		own = k.held.Subnets
+	}
+	due := k.saves.last.Add(min(saveWait*time.Duration(len(k.mem.Peers)), saveMost))
+	if time.Now().Before(due) && own == k.saves.own {
+		k.saves.due = due
+		return
+	}
+	k.saveNow()
+}
+
+// saveNow writes the cache, if it says anything else than before. A failure costs only the next start.
+func (k *Keeper) saveNow() {
+	k.saves.due = time.Time{}
 	if k.o.Cache == nil || k.mem.ClusterID == "" {
 		return
 	}
@@ -52,7 +88,18 @@ func (k *Keeper) save() {
 	if k.held != nil {
 		c.Own = k.held.Record
 	}
-	if err := k.o.Cache.Save(c); err != nil {
+	written, err := k.o.Cache.save(c)
+	if err != nil {
 		k.log.Warn("the state was not cached", "cause", err)
+	}
+	if written {
+		k.saves.last, k.saves.own = time.Now(), c.Own.Subnets
+	}
+}
+
+// saveDue writes the cache if its time has come, or if this is the last chance.
+func (k *Keeper) saveDue(last bool) {
+	if !k.saves.due.IsZero() && (last || !time.Now().Before(k.saves.due)) {
+		k.saveNow()
 	}
 }

@@ -52,7 +52,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			cancel(&watchError{err})
 		}
 	})
-	if k.o.Cached != nil || k.confirmed {
+	if k.restored || k.confirmed {
 		k.publish()
 	}
 	if !k.confirmed { // the watch's first word saves us a read
@@ -60,6 +60,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.retry = time.Now().Add(callTimeout)
 	}
 	err := k.loop(ctx, &in)
+	k.saveDue(true)
 	var ended *watchError
 	if err == nil && errors.As(context.Cause(ctx), &ended) {
 		return ended
@@ -95,9 +96,10 @@ func (k *Keeper) loop(ctx context.Context, in *inbox) error {
 		if s := k.stateNow(); s == Expired && k.status.State == Held {
 			k.enter(s, errors.New("the lease has run out, and the store did not take a renewal"))
 		}
-		if (k.confirmed || k.o.Cached != nil) && (k.held == nil || !k.held.fresh) {
+		if (k.confirmed || k.restored) && (k.held == nil || !k.held.fresh) {
 			k.publish()
 		}
+		k.saveDue(false)
 		timer := time.NewTimer(time.Until(k.wake()))
 		select {
 		case <-ctx.Done():
@@ -150,5 +152,6 @@ func (k *Keeper) wake() time.Time {
 		sooner(k.held.Expires)
 	}
 	sooner(k.mem.NextEnd())
+	sooner(k.saves.due)
 	return at
 }

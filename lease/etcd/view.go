@@ -22,6 +22,7 @@ type view struct {
 	configSeen, recordsSeen int64
 	config                  []byte
 	entries                 map[string]entry
+	recv                    []string // the last record's
 }
 
 func newView(k keys) *view { return &view{keys: k} }
@@ -63,7 +64,13 @@ func (v *view) put(kv *mvccpb.KeyValue) {
 	if key := string(kv.Key); key == v.keys.config {
 		v.config = append([]byte{}, kv.Value...) // empty is not absent
 	} else {
-		v.entries[key] = v.keys.decode(kv)
+		e := v.keys.decode(kv)
+		if w := e.record.Weft; w != nil && slices.Equal(w.Recv, v.recv) {
+			w.Recv = v.recv // nearly all nodes say the same
+		} else if w != nil {
+			v.recv = w.Recv
+		}
+		v.entries[key] = e
 	}
 }
 
@@ -83,7 +90,9 @@ func (v *view) snapshot(x *expiries) lease.Snapshot {
 		Config:    slices.Clone(v.config),
 		Records:   make([]lease.Record, 0, len(v.entries)),
 	}
-	for _, key := range slices.Sorted(maps.Keys(v.entries)) {
+	names := slices.AppendSeq(make([]string, 0, len(v.entries)), maps.Keys(v.entries))
+	slices.Sort(names)
+	for _, key := range names {
 		e := v.entries[key]
 		if e.bad != nil {
 			s.Bad = append(s.Bad, *e.bad)
