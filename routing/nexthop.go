@@ -95,6 +95,9 @@ func (r hopRoutes) add(dst netip.Addr, a answer, link etherInfo) {
 
 // keep is a copy with those of addrs that it knows, and the ones that it does not.
 func (r hopRoutes) keep(addrs []netip.Addr) (known hopRoutes, missing []netip.Addr) {
+	if len(addrs) == len(r.via) && !slices.ContainsFunc(addrs, func(a netip.Addr) bool { _, ok := r.via[a]; return !ok }) {
+		return r, nil // the usual case, and a copy for thousands of peers is much garbage
+	}
 	known = newHopRoutes(len(addrs))
 	maps.Copy(known.others, r.others)
 	for _, a := range addrs {

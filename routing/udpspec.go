@@ -18,7 +18,7 @@ type mtus struct{ outer, inner int }
 // It is pure. One bad record costs only itself and is reported.
 func buildSpec(set lease.Set, u Underlay, m mtus, o UDPOptions, displaced []Displaced) (tunnel.Spec, []Skipped) {
 	s := localSpec(set, u, m, o)
-	var peers []tunnel.PeerSpec
+	peers := make([]tunnel.PeerSpec, 0, len(set.Peers))
 	var skipped []Skipped
 	for _, r := range set.Peers {
 		p, why := peerSpec(r, u)
@@ -57,7 +57,7 @@ func localSpec(set lease.Set, u Underlay, m mtus, o UDPOptions) tunnel.Spec {
 // settleSources gives every outer address to one peer: first where packets for a peer go
 // to, then what its record advertises or lists besides, in the peers' order. Without that
 // order one record could cut off any node by listing that node's address. The Sources of
-// the result do not repeat Addr.
+// the result do not repeat Addr. It is pure, and changes peers.
 func settleSources(peers []tunnel.PeerSpec) ([]tunnel.PeerSpec, []Skipped) {
 	owner := make(map[netip.Addr]int, len(peers))
 	claim := func(a netip.Addr, i int) {
@@ -73,11 +73,13 @@ func settleSources(peers []tunnel.PeerSpec) ([]tunnel.PeerSpec, []Skipped) {
 			claim(a, i)
 		}
 	}
-	var settled []tunnel.PeerSpec
+	refused := make([]bool, len(peers))
 	var clashes []Skipped
-	for i, p := range peers {
+	for i := range peers {
+		p := &peers[i]
 		if o := owner[p.Addr]; o != i {
 			clashes = append(clashes, Skipped{p.Name, fmt.Sprintf("its address %v is %s's too: give the nodes addresses of their own", p.Addr, peers[o].Name)})
+			refused[i] = true
 			continue
 		}
 		var mine []netip.Addr
@@ -90,9 +92,9 @@ func settleSources(peers []tunnel.PeerSpec) ([]tunnel.PeerSpec, []Skipped) {
 			}
 		}
 		p.Sources = mine
-		settled = append(settled, p)
 	}
-	return settled, clashes
+	i := -1
+	return slices.DeleteFunc(peers, func(tunnel.PeerSpec) bool { i++; return refused[i] }), clashes
 }
 
 // peerSpec converts one record, or says why it is not used.
@@ -139,7 +141,15 @@ func peerName(r lease.Record) string {
 }
 
 func subnets(s lease.Subnets) []netip.Prefix {
-	return slices.DeleteFunc([]netip.Prefix{s.V4, s.V6}, func(p netip.Prefix) bool { return !p.IsValid() })
+	switch {
+	case s.V4.IsValid() && s.V6.IsValid():
+		return []netip.Prefix{s.V4, s.V6}
+	case s.V4.IsValid():
+		return []netip.Prefix{s.V4}
+	case s.V6.IsValid():
+		return []netip.Prefix{s.V6}
+	}
+	return nil
 }
 
 func unique(as []netip.Addr) []netip.Addr {

@@ -58,6 +58,7 @@ func NewTable(f encap.Format, s Spec) (*Table, error) {
 	for _, p := range s.Local {
 		t.local.Insert(p.Masked())
 	}
+	t.spec.Peers = nil // each is kept in its Peer
 	var faults []error
 	for i := range s.Peers {
 		if err := t.addPeer(s.Peers[i]); err != nil {
@@ -111,6 +112,7 @@ func (t *Table) addPeer(s PeerSpec) error {
 	if s.MTU >= minPathMTU4 {
 		p.maxSize = min(p.maxSize, s.MTU)
 	}
+	p.sources = make([]netip.Prefix, 0, len(s.Subnets)+len(s.InnerSources))
 	for _, n := range s.Subnets {
 		p.sources = append(p.sources, n.Masked())
 		t.routes.Insert(n.Masked(), p)
@@ -119,6 +121,7 @@ func (t *Table) addPeer(s PeerSpec) error {
 		a = a.Unmap()
 		p.sources = append(p.sources, netip.PrefixFrom(a, a.BitLen()))
 	}
+	p.spec.Subnets, p.spec.InnerSources = nil, nil // they are in sources
 	for _, a := range outer {
 		t.senders[a] = p
 	}
