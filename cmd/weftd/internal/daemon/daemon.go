@@ -31,7 +31,9 @@ type Daemon struct {
 	cached  *lease.Cached
 	network lease.NetworkConfig
 
-	nudge chan struct{} // holds one: state has changed, look at it
+	nudge   chan struct{} // holds one: state has changed, look at it
+	resized chan struct{} // holds one: there are many peers more, or less
+	thrifty bool          // the collector is ours to run
 	// serving is set once packets flow, or are about to: from then on a fault of the
 	// store is no reason to end.
 	serving latch
@@ -48,9 +50,10 @@ type Daemon struct {
 func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logger) error {
 	d := &Daemon{
 		cfg: cfg, version: version, log: log, started: time.Now(),
-		systemd: ops.NewSystemd(log), nudge: make(chan struct{}, 1),
+		systemd: ops.NewSystemd(log), nudge: make(chan struct{}, 1), resized: make(chan struct{}, 1),
 		serving: newLatch(), waiting: "config: waiting for the store",
 	}
+	d.thrifty = thrifty(cfg.Embedded.On)
 	context.AfterFunc(ctx, d.systemd.Stopping)
 	if err := d.prepare(); err != nil {
 		return err
@@ -76,6 +79,7 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 	}
 	do(d.observe)
 	do(d.watchdog)
+	do(d.settle)
 	do(d.live)
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {

@@ -15,6 +15,7 @@ import (
 // live serves one network configuration after the other until ctx ends.
 func (d *Daemon) live(ctx context.Context) error {
 	network, cached := d.network, d.cached
+	d.cached = nil // in a large network it is much, and outdated soon
 	for {
 		if cached == nil {
 			var err error
@@ -22,7 +23,9 @@ func (d *Daemon) live(ctx context.Context) error {
 				return nil // ctx ended
 			}
 		}
-		err := d.serve(ctx, network, cached)
+		use := cached
+		cached = nil
+		err := d.serve(ctx, network, use)
 		var changed *lease.ConfigChangedError
 		switch {
 		case errors.As(err, &changed):
@@ -33,7 +36,6 @@ func (d *Daemon) live(ctx context.Context) error {
 			return err
 		}
 		d.setGeneration(nil)
-		cached = nil
 	}
 }
 

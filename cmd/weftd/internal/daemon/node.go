@@ -39,7 +39,7 @@ func (d *Daemon) Status() control.Status {
 	st, b := g.keeper.Status(), g.backend.Status()
 	s.Store = d.storeStatus(st)
 	s.Lease = leaseStatus(st)
-	s.Cache.Used = g.cached != nil
+	s.Cache.Used = g.cached
 	s.Alarm, s.Peers, s.Rejected = st.Alarm, st.Peers, len(st.Rejected)
 	s.Backend, s.Underlay = backendStatus(b), underlayStatus(b)
 	s.Backend.Port = int(routing.Port(g.network))

@@ -17,7 +17,7 @@ import (
 // generation is what serves one network configuration.
 type generation struct {
 	network lease.NetworkConfig
-	cached  *lease.Cached // nil if the store came first
+	cached  bool // forwarding began from the cache, not with the store
 	under   routing.UnderlayOptions
 	kernel  *routing.Kernel
 	backend routing.Backend
@@ -86,7 +86,7 @@ func (d *Daemon) serve(ctx context.Context, network lease.NetworkConfig, cached 
 // newGeneration makes everything and starts nothing.
 func (d *Daemon) newGeneration(ctx context.Context, kernel *routing.Kernel, network lease.NetworkConfig, cached *lease.Cached) (*generation, error) {
 	g := &generation{
-		network: network, cached: cached, kernel: kernel,
+		network: network, cached: cached != nil, kernel: kernel,
 		under: d.underlayOptions(network),
 		sets:  make(chan lease.Set, 1), wake: make(chan struct{}, 1),
 		fileWhy: "no lease yet",
@@ -211,6 +211,7 @@ func (d *Daemon) applied(g *generation, s lease.Set) {
 	}
 	logRejected(d.log, before.Rejected, s.Rejected)
 	d.writeSubnetFile(g)
+	d.tidy(before.Own.Subnets == lease.Subnets{}, len(before.Peers), len(s.Peers))
 }
 
 // logRejected says once of every record why it is not believed.
