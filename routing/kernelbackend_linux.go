@@ -34,6 +34,7 @@ type kernelBackend struct {
 	settled bool           // flannel's leftovers were taken over
 	made    map[string]int // the numbers of our devices by name
 	warned  map[string]bool
+	strict  strictDrops
 	ended   bool
 
 	statusMu sync.Mutex // a leaf lock, so that Status never waits for the kernel

@@ -28,6 +28,9 @@ func (b *kernelBackend) reconcile(ctx context.Context) error {
 		st.Up = st.Up && !errors.Is(err, errNotStarted)
 		faults = append(faults, err)
 	}
+	if note := b.strict.note(b.k, b.under.now.Link, d.reached); note != "" {
+		st.Notes = append(st.Notes, note)
+	}
 	b.watch(d)
 	err = errors.Join(faults...)
 	b.report(st, d, err)
@@ -152,7 +155,7 @@ func (b *kernelBackend) syncVTEP(want VTEP) (p vtepPlan, done int, err error) {
 	}
 	set := p.Set
 	if p.Create || p.Recreate != "" {
-		if len(b.want.vteps) > 0 && p.Create {
+		if b.made[want.Name] != 0 && p.Create {
 			b.log.Warn("device is gone, making it again", "device", want.Name)
 		}
 		if err := b.k.addVTEP(want); err != nil {
@@ -161,7 +164,7 @@ func (b *kernelBackend) syncVTEP(want VTEP) (p vtepPlan, done int, err error) {
 		done, set = 1, []string{"alias", "up"}
 	}
 	// Before it is up: with the other family on, the kernel would greet the tunnel at once.
-	b.warnOnce(b.k.setVTEPSettings(want.Name, want.Local.Is6()))
+	b.warnOnce(b.k.setVTEPSettings(want.Name, want.Local.Is6(), b.way.trait().looks))
 	n, err := b.k.setVTEP(want, set)
 	if done == 0 {
 		done = n

@@ -66,6 +66,7 @@ type UDP struct {
 	ways   map[netip.Addr]hop
 	hops   hopState
 	warned map[string]bool
+	strict strictDrops
 	ended  bool
 	want   State // what was in place last: a change without another want is a repair
 

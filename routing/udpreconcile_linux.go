@@ -53,6 +53,9 @@ func (u *UDP) reconcile(c change) error {
 		st.Notes = append(st.Notes, note)
 	}
 	st.Notes = append(st.Notes, u.plane.notes()...)
+	if note := u.strict.note(u.k, u.under.now.Link, st.Reached); note != "" {
+		st.Notes = append(st.Notes, note)
+	}
 	u.watch()
 	err = errors.Join(faults...)
 	u.report(st, mtu, err)

@@ -14,7 +14,11 @@ func (u *UDP) syncKernel(mtu int, st *Status) error {
 		own.V6 = lease.Subnets{}.V6 // the kernel would refuse it on such a link
 	}
 	// Faults here are mostly a read-only /proc/sys. What really fails for that shows below.
-	for _, err := range []error{u.k.setIPv4(name), u.k.setIPv6(name, own.V6.IsValid())} {
+	settings := []error{u.k.setIPv4(name), u.k.setIPv6(name, own.V6.IsValid())}
+	if u.cfg.carried.trait().looks {
+		settings = append(settings, u.k.loosen(name))
+	}
+	for _, err := range settings {
 		if err == nil {
 			continue
 		}

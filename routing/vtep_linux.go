@@ -159,8 +159,15 @@ func (k *Kernel) setVTEP(v VTEP, names []string) (done int, err error) {
 }
 
 // setVTEPSettings brings the settings of a device to what its family needs: the other family is off,
-// so that the kernel sends nothing of it into the tunnel.
-func (k *Kernel) setVTEPSettings(name string, six bool) error { return k.setIPv6(name, six) }
+// so that the kernel sends nothing of it into the tunnel. looks says that peers may be reached by a plain
+// route, and answer by the tunnel.
+func (k *Kernel) setVTEPSettings(name string, six, looks bool) error {
+	err := k.setIPv6(name, six)
+	if looks && !six {
+		err = errors.Join(err, k.loosen(name))
+	}
+	return err
+}
 
 // linkAddrs are the addresses of one link.
 func (k *Kernel) linkAddrs(name string) ([]netip.Prefix, error) {

@@ -1,0 +1,128 @@
+package routing
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Each node decides for itself whether it sends to a peer plainly or by the tunnel. Where two decide
+// differently, packets come in by another link than those to their sender leave by, which strict
+// reverse path filtering (RFC 3704 section 2.2) takes for forged. IPv6 has no such setting.
+
+// reversePath is the IPv4 setting, of which the kernel takes the larger of a link's own and that of
+// all (IN_DEV_RPFILTER of inetdevice.h), and two of its values.
+const (
+	reversePath       = "rp_filter"
+	reversePathStrict = 1
+	reversePathLoose  = 2
+)
+
+const conf4 = "/proc/sys/net/ipv4/conf"
+
+// isStrict reports whether a link refuses packets whose sender is reached by another.
+func (k *Kernel) isStrict(link string) (strict bool, err error) {
+	err = k.do(func() error {
+		most := 0
+		for _, name := range []string{"all", link} {
+			text, err := readSetting(filepath.Join(conf4, name), reversePath)
+			if err != nil {
+				return err
+			}
+			if n, err := strconv.Atoi(text); err == nil {
+				most = max(most, n)
+			}
+		}
+		strict = most == reversePathStrict
+		return nil
+	})
+	return strict, err
+}
+
+// loosen has a link of ours that is strict take packets from any sender that there is a route to. Who
+// may send by it is not for the kernel's routes to say, but for the peers' records.
+func (k *Kernel) loosen(link string) error {
+	strict, err := k.isStrict(link)
+	if err != nil || !strict {
+		return err
+	}
+	return k.do(func() error {
+		return writeSetting(filepath.Join(conf4, link), reversePath, strconv.Itoa(reversePathLoose))
+	})
+}
+
+// reversePathDrops is how many packets the kernel's namespace has dropped so since it is.
+func (k *Kernel) reversePathDrops() (n uint64, err error) {
+	err = k.do(func() error {
+		b, err := os.ReadFile("/proc/thread-self/net/netstat")
+		if err != nil {
+			return err
+		}
+		n, err = netstatCounter(string(b), "TcpExt", "IPReversePathFilter")
+		return err
+	})
+	return n, err
+}
+
+// netstatCounter finds a counter in the form of /proc/net/netstat: a line of names and one of numbers
+// for each group.
+func netstatCounter(text, group, name string) (uint64, error) {
+	var names []string
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) == 0 || f[0] != group+":" {
+			continue
+		}
+		if names == nil {
+			names = f
+			continue
+		}
+		for i, n := range names {
+			if n == name && i < len(f) {
+				return strconv.ParseUint(f[i], 10, 64)
+			}
+		}
+	}
+	return 0, fmt.Errorf("no counter %s of %s", name, group)
+}
+
+// strictDrops tells when the underlay's link, which is not ours to change, loses peers' packets. The
+// zero value counts from its first use.
+type strictDrops struct {
+	began bool
+	first uint64
+}
+
+// note is for the operator; "" if nothing is lost, or it cannot be known. It blames a peer only once
+// packets were dropped: where both sides use the tunnel a strict link does no harm.
+func (s *strictDrops) note(k *Kernel, link string, reached []Reached) string {
+	n, err := k.reversePathDrops()
+	if err != nil {
+		return ""
+	}
+	if !s.began {
+		s.began, s.first = true, n
+	}
+	peer := tunnelled(reached)
+	if n == s.first || peer == "" {
+		return ""
+	}
+	if strict, err := k.isStrict(link); err != nil || !strict {
+		return ""
+	}
+	return fmt.Sprintf("%d packets were dropped by rp_filter since weftd started, which is strict on %s: this node reaches %s by the tunnel, and what it sends plainly is taken for forged; sysctl -w net.ipv4.conf.%s.rp_filter=%d",
+		n-s.first, link, peer, link, reversePathLoose)
+}
+
+// tunnelled names the first peer with an IPv4 subnet that is reached by the tunnel although a plain route
+// was looked for; "" if there is none.
+func tunnelled(reached []Reached) string {
+	for _, r := range reached {
+		if r.How == HowTunnel && r.Reason != "" && r.Subnet.Addr().Is4() {
+			return r.Peer
+		}
+	}
+	return ""
+}

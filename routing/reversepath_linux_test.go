@@ -1,0 +1,70 @@
+package routing
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestNetstatCounter(t *testing.T) {
+	const text = "TcpExt: SyncookiesSent IPReversePathFilter More\nTcpExt: 1 23 4\nIpExt: IPReversePathFilter\nIpExt: 5\n"
+	for _, c := range []struct {
+		text, name string
+		want       uint64
+		ok         bool
+	}{
+		{text, "IPReversePathFilter", 23, true},
+		{text, "SyncookiesSent", 1, true},
+		{text, "Nothing", 0, false},
+		{"TcpExt: A B\nTcpExt: 1\n", "B", 0, false},
+		{"TcpExt: A\nTcpExt: -1\n", "A", 0, false},
+		{"", "A", 0, false},
+	} {
+		if got, err := netstatCounter(c.text, "TcpExt", c.name); got != c.want || err == nil != c.ok {
+			t.Errorf("%s of %q: %d, %v", c.name, c.text, got, err)
+		}
+	}
+	if _, err := inNamespace(t).reversePathDrops(); err != nil {
+		t.Errorf("this kernel: %v", err)
+	}
+}
+
+// A device of ours on which packets may come in from peers that are reached by a plain route is never
+// strict. Other settings of it, and of other links, stay as they are.
+func TestReversePathOfOurDevice(t *testing.T) {
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	set := func(link, value string) {
+		if err := os.WriteFile(conf4+"/"+link+"/rp_filter", []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ all, own, want string }{
+		{"0", "0", "0"}, {"1", "0", "2"}, {"0", "1", "2"}, {"1", "1", "2"}, {"2", "1", "1"}, {"1", "2", "2"},
+	} {
+		set("all", c.all)
+		set("eth0", c.own)
+		if err := k.loosen("eth0"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readSetting(conf4+"/eth0", reversePath); got != c.want || err != nil {
+			t.Errorf("all %s, own %s: now %s, want %s; %v", c.all, c.own, got, c.want, err)
+		}
+	}
+	set("all", "1")
+	set("eth0", "0")
+	for _, backend := range []string{`{"Type":"vxlan"}`, `{"Type":"auto"}`} {
+		b := openKernelBackend(t, k, strings.Replace(vxlan4, `{"Type":"vxlan"}`, backend, 1), nil)
+		b.apply(kernelSet(b, vxlanPeer(2)))
+		want := map[string]string{"vxlan": "0", "auto": "2"}[b.Type()]
+		if got, err := readSetting(conf4+"/flannel.1", reversePath); got != want || err != nil {
+			t.Errorf("%s: flannel.1 has %s, want %s; %v", backend, got, want, err)
+		}
+		if got, _ := readSetting(conf4+"/eth0", reversePath); got != "0" {
+			t.Errorf("%s: eth0 has %s", backend, got)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
