@@ -10,7 +10,11 @@
 // (where it enters), worker.go (who moves it), egress.go and ingress.go (what
 // is decided about it), table.go (who is where), icmp.go and pathmtu.go (what
 // the sender is told), drops.go (why it went no further). The edges to the
-// kernel are tun_linux.go and udp_linux.go.
+// kernel are tun_linux.go, with tunoffload_linux.go and merge_linux.go for superpackets, and for
+// the underlay udp_linux.go (path portable), udpoffload_linux.go (socket) and raw_linux.go
+// (raw); runwriter_linux.go and sendrun_linux.go make one send of many packets for the last two.
+// How workers wait is in poller_linux.go and linger_linux.go, how several share a port
+// in spread.go.
 //
 // The unit is a Port: the host's TUN, a pod's TUN, or the underlay socket. A
 // few workers each own a Ring and poll many ports; a worker runs a batch to
