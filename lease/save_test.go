@@ -40,24 +40,25 @@ func TestCacheIsWrittenNowAndThen(t *testing.T) {
 			t.Errorf("at rest: %v", err)
 		}
 		put(201)
-		put(202)
-		time.Sleep(10 * time.Millisecond)
-		put(203)
-		if err := cached(203); err != nil {
+		if err := cached(202); err != nil {
 			t.Errorf("after rest, the first change is written at once: %v", err)
 		}
+		put(202)
+		if err := cached(202); err != nil {
+			t.Errorf("the next one has to wait: %v", err)
+		}
 		time.Sleep(5 * time.Second)
-		if err := cached(204); err != nil {
+		if err := cached(203); err != nil {
 			t.Errorf("at rest again: %v", err)
 		}
-		put(204)
+		put(203)
 		synctest.Wait()
-		put(205)
+		put(204)
 		synctest.Wait()
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		if err := cached(206); err != nil {
+		if err := cached(205); err != nil {
 			t.Errorf("at the end: %v", err)
 		}
 	})
