@@ -53,7 +53,8 @@ type Status struct {
 	// if nothing is.
 	Underlay     Underlay
 	UnderlayLost string
-	// InPlace says that device, addresses, routes and table are as the latest set wants.
+	// InPlace says that device, addresses, routes and table are as the latest set wants. A peer that a
+	// command failed for is among Skipped, and in LastError.
 	InPlace bool
 	// LastReconcile is when the kernel was last compared; LastError what was wrong then.
 	LastReconcile time.Time

@@ -112,7 +112,7 @@ remove [ 10.5.2.0/24 fd00:5:0:2::/64 192.0.2.2 2001:db8::2] a b|$(touch /tmp/x)'
 	if err := b.Apply(t.Context(), kernelSet(b, extRecord(3, "new"), extRecord(4, "x"))); err == nil || !strings.Contains(err.Error(), "SubnetAddCommand") {
 		t.Errorf("a command that fails: %v", err)
 	}
-	if st := b.Status(); st.InPlace || !st.Up || st.Peers != 1 || len(st.Skipped) != 1 {
+	if st := b.Status(); !st.InPlace || !st.Up || st.Peers != 1 || len(st.Skipped) != 1 || !strings.Contains(st.LastError, "SubnetAddCommand") {
 		t.Errorf("while it fails: %+v", st)
 	}
 	e.fail("add", false)

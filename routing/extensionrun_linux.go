@@ -65,9 +65,9 @@ func openExtension(ctx context.Context, c BackendConfig) (Backend, error) {
 }
 
 // act implements actor.
-func (r *extRunner) act(ctx context.Context, s situation, reached []Reached) error {
+func (r *extRunner) act(ctx context.Context, s situation, reached []Reached) (node, peers error) {
 	if err := r.start(ctx, s); err != nil {
-		return fmt.Errorf("%w: %w", errNotStarted, err)
+		return fmt.Errorf("%w: %w", errNotStarted, err), nil
 	}
 	var want []extPeer
 	for _, record := range s.set.Peers {
@@ -108,9 +108,9 @@ func (r *extRunner) act(ctx context.Context, s situation, reached []Reached) err
 		r.added, r.doubtful = dropPeer(r.added, p), dropPeer(r.doubtful, p)
 	}
 	if len(change)+len(remove)+len(more) > 0 {
-		faults = append(faults, r.save())
+		node = r.save()
 	}
-	return errors.Join(faults...)
+	return node, errors.Join(faults...)
 }
 
 // before are the forms in which a peer that changed may have been added.

@@ -43,9 +43,10 @@ type kernelBackend struct {
 
 // actor is the part of a way that is not the kernel's state.
 type actor interface {
-	// act brings what it does to the situation; what fails is tried again. reached is changed
-	// where a peer could not be served. It is called with the backend's lock held.
-	act(ctx context.Context, s situation, reached []Reached) error
+	// act brings what it does to the situation; what fails is tried again, for the node itself and for
+	// single peers: one that cannot be served does not make the node unfit, and reached is changed
+	// there. It is called with the backend's lock held.
+	act(ctx context.Context, s situation, reached []Reached) (node, peers error)
 	// stop is called once when the backend has run and ends.
 	stop(ctx context.Context) error
 }
@@ -255,7 +256,7 @@ func (b *kernelBackend) report(st Status, d desired, err error) {
 	old := b.status
 	st.Type, st.Path = old.Type, old.Path
 	st.Underlay, st.UnderlayLost = b.under.now, b.under.lost
-	st.InPlace, st.LastReconcile = err == nil, time.Now()
+	st.LastReconcile = time.Now()
 	st.Repaired += old.Repaired
 	st.Reached, st.Skipped, st.Peers = d.reached, skippedOf(d.reached), usedPeers(d.reached)
 	if len(old.Adopted) > 0 {

@@ -23,8 +23,9 @@ func (b *kernelBackend) reconcile(ctx context.Context) error {
 	d := b.way.want(s)
 	st.MTU, st.Device = mtu, d.device
 	faults = append(faults, b.syncKernel(d, &st))
+	var peers error
 	if b.actor != nil {
-		err := b.actor.act(ctx, s, d.reached)
+		err, peers = b.actor.act(ctx, s, d.reached)
 		st.Up = st.Up && !errors.Is(err, errNotStarted)
 		faults = append(faults, err)
 	}
@@ -33,6 +34,8 @@ func (b *kernelBackend) reconcile(ctx context.Context) error {
 	}
 	b.watch(d)
 	err = errors.Join(faults...)
+	st.InPlace = err == nil
+	err = errors.Join(err, peers)
 	b.report(st, d, err)
 	return err
 }

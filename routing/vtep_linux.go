@@ -87,10 +87,14 @@ func (k *Kernel) addLink(l netlink.Link) error {
 	return err
 }
 
+// ProbeDevice is the name of the device that ProbeVXLAN makes. It stays only if the process is killed
+// meanwhile.
+const ProbeDevice = "weft-probe"
+
 // ProbeVXLAN asks the kernel whether it can make vxlan devices, by making one for a moment.
 // The error wraps ErrNoVXLAN if it cannot.
 func (k *Kernel) ProbeVXLAN() error {
-	const name, probeVNI, probePort = "weft-probe", 1<<24 - 1, 1 // never up: the port is not opened
+	const name, probeVNI, probePort = ProbeDevice, 1<<24 - 1, 1 // never up: the port is not opened
 	a := netlink.NewLinkAttrs()
 	a.Name = name
 	var l netlink.Link = &netlink.Vxlan{LinkAttrs: a, VxlanId: probeVNI, Port: probePort}

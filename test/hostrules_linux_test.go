@@ -234,13 +234,13 @@ func cleansUp(t *testing.T, n *lab.Node, f firewall) {
 	if err := n.Stop(within(t, 10*time.Second)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
-	// As if they had outlived the data plane, which the kernel sees to that they do not.
-	sh(t, n.Host, "nft add table netdev weft-raw-192.0.2.1-8285; ip tuntap add weft-tx7 mode tap")
+	// As if they had outlived the data plane, which the kernel sees to that they do not, or a probe that was killed.
+	sh(t, n.Host, "nft add table netdev weft-raw-192.0.2.1-8285; ip tuntap add weft-tx7 mode tap; ip link add weft-probe type vxlan id 16777215 dstport 1")
 	all := "ip -d link; ip route; ip -6 route; nft list ruleset; iptables-nft-save; ip6tables-nft-save; iptables-legacy-save; ip6tables-legacy-save"
 	before := sh(t, n.Host, all)
 	dry, errs, err := weft(t, n, "cleanup", "--dry-run")
 	if err != nil || !strings.Contains(dry, "would remove link flannel.1") || !strings.Contains(dry, "blackhole") ||
-		!strings.Contains(dry, "netdev weft-raw-192.0.2.1-8285") || !strings.Contains(dry, "link weft-tx7") {
+		!strings.Contains(dry, "netdev weft-raw-192.0.2.1-8285") || !strings.Contains(dry, "link weft-tx7") || !strings.Contains(dry, "link weft-probe") {
 		t.Fatalf("dry run: %v %s\n%s", err, errs, dry)
 	}
 	if now := sh(t, n.Host, "ip route; ip -6 route; "+f.list); sameRules(before, now) == nil && !strings.Contains(now, "proto 119") {

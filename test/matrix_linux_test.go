@@ -46,6 +46,8 @@ func matrixDimensions() dimensions {
 			{"vxlan by the kernel", `"Type":"vxlan","Userspace":"never"`, false, [3]int{50, 70, 70}, "kernel"},
 			{"auto", `"Type":"auto"`, false, [3]int{50, 70, 70}, "kernel"},
 			{"host-gw", `"Type":"host-gw"`, false, [3]int{}, "kernel"},
+			{"extension", `"Type":"extension","SubnetAddCommand":"` + routesByCommand + ` replace","SubnetRemoveCommand":"` + routesByCommand + ` del"`,
+				false, [3]int{}, "command"},
 		},
 		[]matrixFamily{
 			{"IPv4", `"Network":"10.42.0.0/16"`, []int{4}},
@@ -120,7 +122,7 @@ func (d dimensions) pairwise() (chosen []combination) {
 func TestPairwiseMeetsAll(t *testing.T) {
 	d := matrixDimensions()
 	all, met := d.all(), map[meeting]bool{}
-	if want := (2*3 + 3) * 3 * 3; len(all) != want {
+	if want := (2*3 + 4) * 3 * 3; len(all) != want {
 		t.Errorf("%d combinations, want %d", len(all), want)
 	}
 	chosen := d.pairwise()
@@ -159,6 +161,7 @@ func TestMatrix(t *testing.T) {
 			name = append(name, path)
 		}
 		t.Run(strings.Join(name, " "), func(t *testing.T) {
+			keys := strings.ReplaceAll(keys, routesByCommand, routeScript(t))
 			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(fmt.Sprintf(`{%s%s,"Backend":{%s}}`, wall.key, family.keys, keys)),
 				WeftdArgs: []string{"--ip-masq", "--iptables-resync=1"}})
 			for _, n := range l.Nodes() {

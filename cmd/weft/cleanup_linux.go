@@ -99,7 +99,8 @@ func (f *cleanupFlags) cleanLinks(c *cleaned) error {
 	for _, l := range links {
 		what := fmt.Sprintf("link %s (%s)", l.Attrs().Name, l.Type())
 		switch {
-		case l.Attrs().Alias == routing.Alias, l.Type() == "tuntap" && routing.IsTAPName(l.Attrs().Name), f.flannel && flannelShaped(l):
+		case l.Attrs().Alias == routing.Alias, l.Type() == "tuntap" && routing.IsTAPName(l.Attrs().Name),
+			l.Type() == "vxlan" && l.Attrs().Name == routing.ProbeDevice, f.flannel && flannelShaped(l):
 			faults = append(faults, f.do(c, what, func() error { return netlink.LinkDel(l) }, unix.ENODEV))
 		case flannelShaped(l):
 			c.Left = append(c.Left, what)
