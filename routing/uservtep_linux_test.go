@@ -108,6 +108,16 @@ func (n *vtepNode) addr(six bool) netip.Addr {
 	return n.own.V4.Addr()
 }
 
+// taken is what the host has taken from a node's device.
+func (n *vtepNode) taken(t *testing.T) (bytes, packets uint64) {
+	t.Helper()
+	l, err := n.k.h.LinkByName(n.b.Status().Device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Attrs().Statistics.RxBytes, l.Attrs().Statistics.RxPackets
+}
+
 // streams sends random bytes by TCP from one node to another.
 func streams(t *testing.T, from, to *vtepNode, six bool) {
 	t.Helper()
@@ -190,7 +200,8 @@ func datagrams(t *testing.T, from, to *vtepNode, six bool) {
 	}
 }
 
-// TestUserVTEPsMix has nodes of both kinds talk, on every path, over both outer families.
+// TestUserVTEPsMix has nodes of both kinds talk, on every path, over both outer families. What the kernel's
+// sends as superpackets reaches the host as such, on paths that have those.
 func TestUserVTEPsMix(t *testing.T) {
 	for _, path := range []string{"portable", "socket", "raw"} {
 		t.Run(path, func(t *testing.T) {
@@ -206,7 +217,16 @@ func TestUserVTEPsMix(t *testing.T) {
 					return err
 				})
 				for _, p := range [][2]*vtepNode{{a, kernel}, {kernel, a}, {a, other}, {other, kernel}} {
+					before, packets := p[1].taken(t)
 					streams(t, p[0], p[1], six)
+					if p[1] == a {
+						now, n := a.taken(t)
+						size := (now - before) / max(n-packets, 1)
+						t.Logf("IPv6 %v: TCP from the kernel's VTEP goes on in packets of %d bytes", six, size)
+						if whole := size > 2*1430; whole != (path != "portable") {
+							t.Errorf("IPv6 %v: superpackets stay whole: %v", six, whole)
+						}
+					}
 					datagrams(t, p[0], p[1], six)
 				}
 			}
