@@ -95,6 +95,7 @@ func (w *worker) run() error {
 		if served && keep {
 			w.linger()
 		}
+		w.batch = batch{} // an idle worker must not keep a table that was replaced long ago
 	}
 }
 
