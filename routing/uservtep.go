@@ -27,10 +27,14 @@ func (v userVTEP) carrierOptions() UDPOptions {
 func (v userVTEP) format() encap.Format { return encap.FormatVXLAN }
 
 func (v userVTEP) note() string {
-	if v.why == "" {
-		return ""
+	var notes []string
+	if v.why != "" {
+		notes = append(notes, "vxlan is carried in user space: "+v.why)
 	}
-	return "vxlan is carried in user space: " + v.why
+	if v.o.GBP || v.o.Learning {
+		notes = append(notes, "GBP and Learning are the kernel's, and have no effect in user space: packets leave without their mark, and come without")
+	}
+	return strings.Join(notes, "; ")
 }
 
 func (v userVTEP) sizes(u Underlay) (mtus, error) {
