@@ -91,6 +91,16 @@ func NeedsTUN(c lease.NetworkConfig) bool {
 	return c.BackendType == typeUDP
 }
 
+// MayNeedTUN reports whether the backend of c moves packets itself where the kernel cannot, which
+// ProbeVXLANAside finds out.
+func MayNeedTUN(c lease.NetworkConfig) bool {
+	if c.BackendType == typeVXLAN || c.BackendType == typeAuto {
+		o, err := parseVXLAN(c)
+		return err == nil && o.Userspace == "auto"
+	}
+	return false
+}
+
 // NewBackend makes the backend that c.Network names. It starts nothing that runs on; the
 // caller runs Run or calls Close. ctx bounds what has to be done before there is a lease. The error joins a *lease.ConfigError for each fault in the
 // network config.

@@ -197,7 +197,7 @@ func (u *UDP) swapTable(m mtus, st *Status) error {
 	u.hops.follow(u.peers.spec.Peers)
 	st.Peers, st.Skipped, st.Reached = len(u.peers.spec.Peers), u.peers.skipped, u.peers.reached
 	u.peers.spec.Peers = nil // the table has them
-	if st.Reached != nil { // a peer is as many as it has families
+	if st.Reached != nil {   // a peer is as many as it has families
 		st.Peers = usedPeers(st.Reached)
 	}
 	for _, err := range split(unsound) {

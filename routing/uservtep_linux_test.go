@@ -378,6 +378,9 @@ func TestNoVXLAN(t *testing.T) {
 	if out := ip(t, "link"); strings.Contains(out, "weft-probe") {
 		t.Errorf("the probe is left:\n%s", out)
 	}
+	if err := ProbeVXLANAside(); err != nil {
+		t.Errorf("probe in a namespace of its own: %v", err)
+	}
 	k.vxlanKind = "weft-nosuch"
 	if err := k.ProbeVXLAN(); !errors.Is(err, ErrNoVXLAN) {
 		t.Errorf("probe for what there is not: %v", err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -105,6 +106,26 @@ func (k *Kernel) ProbeVXLAN() error {
 		return fmt.Errorf("probe for vxlan: %w", err)
 	}
 	return k.delLink(name)
+}
+
+// ProbeVXLANAside is Kernel.ProbeVXLAN in a network namespace of its own, so that the host's own is not
+// touched.
+func ProbeVXLANAside() error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: thread and namespace end with the goroutine
+		result <- func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("probe for vxlan: new network namespace: %w", err)
+			}
+			k, err := OpenKernel()
+			if err != nil {
+				return err
+			}
+			return errors.Join(k.ProbeVXLAN(), k.Close())
+		}()
+	}()
+	return <-result
 }
 
 // vxlanWith names a vxlan device with that VNI and port, "" if there is none.

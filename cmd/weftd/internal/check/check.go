@@ -93,9 +93,22 @@ func (r *report) node(cfg options.Config) {
 // tun looks whether the kernel offers TUN devices, if the backend needs one or is not known;
 // opening the node makes none.
 func (r *report) tun(network lease.NetworkConfig) {
-	if t := network.BackendType; t != "" && !routing.NeedsTUN(network) {
+	switch t := network.BackendType; {
+	case t == "" || routing.NeedsTUN(network):
+	case !routing.MayNeedTUN(network):
 		r.remark("backend %s moves no packets itself: it needs no TUN device", t)
 		return
+	default:
+		switch err := routing.ProbeVXLANAside(); {
+		case err == nil:
+			r.remark("backend %s: this kernel has vxlan, so that no TUN device is needed", t)
+			return
+		case !errors.Is(err, routing.ErrNoVXLAN):
+			r.remark("backend %s: whether this kernel has vxlan is not known: %v", t, err)
+			return
+		default:
+			r.remark("backend %s: packets would be carried in user space: %v", t, err)
+		}
 	}
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {
