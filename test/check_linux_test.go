@@ -1,0 +1,30 @@
+package test
+
+import (
+	"os"
+	"testing"
+
+	"weft/test/lab"
+)
+
+// weftd --check says who would carry the packets here, and leaves the host as it is.
+func TestCheckSaysWhoCarries(t *testing.T) {
+	n := up(t, lab.Spec{Nodes: 1}).Node(1)
+	for backend, want := range map[string]string{
+		`{"Type":"auto"}`:                       "backend auto: this kernel has vxlan, so that no TUN device is needed",
+		`{"Type":"vxlan"}`:                      "backend vxlan: this kernel has vxlan",
+		`{"Type":"vxlan","Userspace":"never"}`:  "backend vxlan moves no packets itself",
+		`{"Type":"host-gw"}`:                    "backend host-gw moves no packets itself",
+		`{"Type":"vxlan","Userspace":"always"}`: "no faults",
+	} {
+		file := t.TempDir() + "/net-conf.json"
+		if err := os.WriteFile(file, networkOf(backend, false), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := sh(t, n.Host, "ip -o link | cut -d' ' -f1-3; ip route")
+		says(t, n.Host, 0, []string{want, "no faults"}, "--check", "--net-config-path="+file, "--iface=eth0", "--cache-dir="+t.TempDir())
+		if after := sh(t, n.Host, "ip -o link | cut -d' ' -f1-3; ip route"); after != before {
+			t.Errorf("%s: before\n%sand after\n%s", backend, before, after)
+		}
+	}
+}
