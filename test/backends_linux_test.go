@@ -131,7 +131,7 @@ func meshed(t *testing.T, l *lab.Lab, families []int, mtu int) {
 	}
 	for _, p := range r.Pairs {
 		if p.Received != p.Sent {
-			t.Errorf("IPv%d: %s to %s: %d of %d pings answered", p.Family, p.From, p.To, p.Received, p.Sent)
+			t.Errorf("IPv%d: %s to %s: %d of %d pings answered %s", p.Family, p.From, p.To, p.Received, p.Sent, p.Error)
 		}
 	}
 	for _, n := range l.Nodes() {
