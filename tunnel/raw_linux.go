@@ -86,8 +86,11 @@ func OpenRaw(o RawOptions) (*Raw, error) {
 // open makes a packet socket, which as yet receives nothing.
 func (r *Raw) open() error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return err
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%w: it takes CAP_NET_RAW", err)
+	case err != nil:
+		return fmt.Errorf("%w (CONFIG_PACKET)", err)
 	}
 	r.packets = append(r.packets, fd)
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
