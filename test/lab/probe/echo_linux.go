@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/icmp"
@@ -122,6 +123,11 @@ func newEchoer(from Endpoint, id uint16, ends []Endpoint, plan EchoPlan, start t
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: open an ICMP socket: %w", from.Name, err)
+	}
+	if c, ok := e.conn.(syscall.Conn); ok {
+		if err := widen(c); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: ICMP socket: %w", from.Name, err), e.conn.Close())
+		}
 	}
 	for _, to := range ends {
 		e.results = append(e.results, EchoResult{From: from.Name, To: to.Name})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -124,16 +125,21 @@ func udpSocket(e Endpoint) (*net.UDPConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: open a UDP socket: %w", e.Name, err)
 	}
-	// What the receiver is too slow to take must not count as loss of the network.
+	return conn, widen(conn)
+}
+
+// widen gives a socket a large receive buffer: what the receiver is too slow to take must not
+// count as loss of the network.
+func widen(conn syscall.Conn) error {
 	raw, err := conn.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(fd uintptr) {
-			if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) != nil {
-				_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20) // as much as an ordinary user may
-			}
-		})
+	if err != nil {
+		return err
 	}
-	return conn, err
+	return raw.Control(func(fd uintptr) {
+		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) != nil {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20) // as much as an ordinary user may
+		}
+	})
 }
 
 // send keeps to an absolute timetable: a packet that is late goes at once, and those
