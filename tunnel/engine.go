@@ -157,8 +157,7 @@ func (e *Engine) Attach(p Port, role Role, addrs ...netip.Addr) (PortID, error) 
 	e.ports.Store(next) // before epoll can report it
 	for _, q := range a.queues {
 		if err := q.worker.poll.add(q.queue.PollFD(), q.id); err != nil {
-			a.unpoll()
-			e.ports.Store(next.without(a))
+			e.retire(a, next)
 			return 0, fmt.Errorf("attach %v port: %w", role, err)
 		}
 	}
@@ -215,13 +214,18 @@ func (e *Engine) Detach(id PortID) error {
 	if a == nil {
 		return fmt.Errorf("detach port %d: there is no such port", id)
 	}
+	e.retire(a, set)
+	e.overflowed.Add(a.overflow()) // no worker reads from it any more
+	return a.port.Close()
+}
+
+// retire takes a out of set. When it returns no worker touches the port any more.
+func (e *Engine) retire(a *attached, set *portSet) {
 	e.ports.Store(set.without(a))
 	a.unpoll()
 	for _, w := range e.workers {
 		w.quiesce()
 	}
-	e.overflowed.Add(a.overflow()) // no worker reads from it any more
-	return a.port.Close()
 }
 
 // Run moves packets until ctx ends, then closes every port. It returns the first
@@ -229,12 +233,13 @@ func (e *Engine) Detach(id PortID) error {
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	rung := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(rung)
 		for _, w := range e.workers {
 			w.poll.close() // wakes the worker, which then ends
 		}
 	})
-	defer stop()
 	var wg sync.WaitGroup
 	for _, w := range e.workers {
 		wg.Go(func() {
@@ -244,6 +249,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
+	if !stop() {
+		<-rung // a worker that failed did not wait for its bell, which must not be rung once it is closed
+	}
 	err := e.close()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return errors.Join(cause, err)
@@ -269,6 +277,8 @@ func (e *Engine) close() error {
 
 // Stats reads the counters. They are of one moment only roughly: workers go on.
 func (e *Engine) Stats() Stats {
+	e.mu.Lock() // a port that goes is asked until it is closed, and counted once
+	defer e.mu.Unlock()
 	var s Stats
 	for _, w := range e.workers {
 		w.totals.addTo(&s)
