@@ -22,12 +22,16 @@ const tapMTU = 65521
 
 // hairpin makes what is written to the TAP leave by the link of that index: the TAP's ingress
 // redirects every frame to the link's egress. What is in place already is left as it is. The
-// error says which piece of the kernel is missing, or wraps errNoLink if the TAP is. index is the TAP's.
+// error says which piece of the kernel is missing, or wraps errNoLink if the TAP is, or if there is another
+// of its name than the one with index was, when that is not 0. index is the TAP's.
 // Needs CAP_NET_ADMIN. The TAP outlives us, and what is done to it with it; without us nothing is written to it.
-func (k *Kernel) hairpin(tap string, to int) (index int, err error) {
+func (k *Kernel) hairpin(tap string, was, to int) (index int, err error) {
 	d, err := k.device(tap)
 	if err != nil {
 		return 0, err
+	}
+	if was != 0 && d.Index != was {
+		return 0, fmt.Errorf("link %s is another, number %d: %w", tap, d.Index, errNoLink)
 	}
 	return d.Index, k.bend(d, to)
 }

@@ -84,6 +84,28 @@ func TestRawRepairs(t *testing.T) {
 		t.Errorf("the port is on link %d, eth0 is %d", link0, now)
 	}
 
+	// Nothing is noticed until both are done.
+	u.mu.Lock()
+	ip(t, "link del weft-tx4")
+	ip(t, "tuntap add weft-tx4 mode tap")
+	u.mu.Unlock()
+	eventually(t, "another device of the TAP's name", func() error {
+		if link := ip(t, "link show dev weft-tx4"); !strings.Contains(link, "LOWER_UP") {
+			return fmt.Errorf("nobody has it open:\n%s", link)
+		}
+		return there()
+	})
+	// The filter was gone, and could not be made again.
+	u.mu.Lock()
+	f := u.plane.sockets[0].frames
+	if err := f.ingress.close(); err != nil {
+		t.Error(err)
+	}
+	f.ingress = nil
+	u.mu.Unlock()
+	u.nudge(changedAll)
+	eventually(t, "no ingress filter", there)
+
 	stop()
 	if out := command(t, "nft", "list", "ruleset"); out != "" {
 		t.Errorf("left behind:\n%s", out)

@@ -151,7 +151,9 @@ func (p *plane) openRaw(s *socketPort, local netip.AddrPort, link string) error 
 		return errors.Join(err, port.Close(), f.ingress.close())
 	}
 	*s = socketPort{id: id, local: local, path: tunnel.PathRaw, frames: f}
-	p.tend(s, link)
+	if !p.tend(s, link) { // without the filter every datagram would arrive twice
+		return errors.Join(fmt.Errorf("link %s or its ingress filter went while the port was opened", link), p.closePort(s))
+	}
 	return nil
 }
 
@@ -163,6 +165,9 @@ func (p *plane) tend(s *socketPort, link string) bool {
 	case err != nil:
 		return true // until there is a link again
 	case e.index != f.link:
+		return false
+	}
+	if f.ingress == nil { // it could not be made again
 		return false
 	}
 	if err := f.ingress.check(); err != nil {
@@ -179,7 +184,7 @@ func (p *plane) tend(s *socketPort, link string) bool {
 	if name == "" {
 		return true
 	}
-	index, err := p.k.hairpin(name, f.link)
+	index, err := p.k.hairpin(name, f.tap, f.link)
 	if errors.Is(err, errNoLink) && f.tap != 0 {
 		p.log.Warn("device is gone, making it again", "device", name)
 		return false
