@@ -66,3 +66,26 @@ func (o *overlay) aim(t testing.TB, outers ...string) {
 		}
 	}
 }
+
+// TestTAPDeleted takes the TAP away under traffic: superpackets are cut until the port is made
+// again, and none is lost.
+func TestTAPDeleted(t *testing.T) {
+	o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{{raw: true}, {raw: true}})
+	o.carries(t, "10.1.2.0")
+	if o.raws[0].TAP() == "" {
+		t.Fatal("no TAP: this test needs tunnel GSO (Linux 6.17)")
+	}
+	o.hosts[0].Do(t, func() error {
+		l, err := netlink.LinkByName(o.raws[0].TAP())
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	})
+	o.carries(t, "10.1.2.0")
+	for i, e := range o.engines {
+		if n := e.Stats().Egress.Drops[tunnel.DropClosed]; n > 0 {
+			t.Errorf("engine %d lost %d packets to a device that is gone", i, n)
+		}
+	}
+}

@@ -101,7 +101,7 @@ func (r *Raw) whole(ring *Ring, p *Packet) bool {
 	switch errno := write(r.tap.fd, b); errno {
 	case 0:
 		r.tunnel.used(p.segments)
-	case unix.EIO: // it is down: cut the packet until somebody has it up again
+	case unix.EIO, unix.EBADFD: // it is down or deleted: cut the packet until it is there again
 		return false
 	case unix.EINVAL:
 		r.tunnel.lose(r.log, r.tap.name, errno)
