@@ -17,6 +17,9 @@ const (
 	// lingerLooks is how often a worker looks again; each time it yields the CPU to whoever
 	// waits for it.
 	lingerLooks = 80
+	// lingerMost is how long it does, however much there is to see: the next wait looks at the
+	// other ports, and whether to end. Packets to a link that is stuck take some 20 ms each.
+	lingerMost = 5 * time.Millisecond
 	// sparse: no packet is waited for that comes later than this after the one before.
 	sparse = time.Millisecond
 	// bulk lasts this long after a batch that was bulk. In bulk nobody waits for a
@@ -95,9 +98,9 @@ func (w *worker) linger() {
 	if w.poll.blocked > sparse {
 		return
 	}
-	// The bound on rounds is for the other ports: the next wait looks at them.
+	began := w.now
 	for looks, rounds := 0, 0; looks < lingerLooks && rounds < 4*lingerLooks; looks, rounds = looks+1, rounds+1 {
-		if w.engine.load.bulk(w.now) {
+		if w.engine.load.bulk(w.now) || w.now-began > int64(lingerMost) {
 			return
 		}
 		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)

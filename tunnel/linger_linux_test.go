@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/encap"
 )
 
 func TestWarmKeepsTheLatest(t *testing.T) {
@@ -102,5 +104,54 @@ func TestPollerWaits(t *testing.T) {
 		if err := errors.Join(p.free(), unix.Close(pipe[0]), unix.Close(pipe[1])); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// slowPort has a packet at every look, and takes long for it.
+type slowPort struct {
+	fd, reads int
+}
+
+func (p *slowPort) PollFD() int { return p.fd }
+
+func (p *slowPort) ReadBatch(r *Ring) error {
+	p.reads++
+	for end := time.Now().Add(2 * time.Millisecond); time.Now().Before(end); {
+		runtime.Gosched()
+	}
+	if r.Slot() != nil {
+		r.Commit(1)
+	}
+	return nil
+}
+
+func (p *slowPort) WriteBatch(*Ring, []*Packet) {}
+
+func (p *slowPort) Close() error { return unix.Close(p.fd) }
+
+// A worker whose packets are stuck looks after its other ports, and its end, all the same.
+func TestLingerEnds(t *testing.T) {
+	e, err := New(Config{Format: encap.FormatIP, Port: 8285, Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &slowPort{fd: fd}
+	if _, err := e.Attach(p, RoleHost); err != nil {
+		t.Fatal(err)
+	}
+	w := e.workers[0]
+	for id := range e.ports.Load().queues {
+		w.serve(id, false)
+	}
+	w.linger()
+	if p.reads < 2 || p.reads > 20 {
+		t.Errorf("looked %d times at packets that take long", p.reads-1)
+	}
+	if err := e.close(); err != nil {
+		t.Error(err)
 	}
 }
