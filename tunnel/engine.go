@@ -85,7 +85,8 @@ type portSet struct {
 	pods   map[netip.Addr]*attached
 }
 
-// New makes an engine that has no port and an empty table. It starts nothing.
+// New makes an engine that has no port and an empty table. It starts nothing. Run frees its
+// descriptors; for one that is not wanted after all, with a context that has ended.
 func New(cfg Config) (*Engine, error) {
 	if cfg.Format.Overhead(false) == 0 {
 		return nil, fmt.Errorf("wire format %v: not one this data plane speaks", cfg.Format)
