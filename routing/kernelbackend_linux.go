@@ -190,36 +190,6 @@ func (b *kernelBackend) networks() []netip.Prefix {
 	return slices.Concat(networks(b.cfg.Network), b.cfg.Former)
 }
 
-// followUnderlay looks whether the underlay still is as it was.
-func (b *kernelBackend) followUnderlay() error {
-	l, err := b.k.underlayListing(b.cfg.Underlay.Link)
-	if err != nil {
-		return fmt.Errorf("underlay: %w", err)
-	}
-	was := b.under
-	replace := was.lost != "" && time.Since(was.lostSince) >= b.grace
-	now, lost := was.now.follow(b.cfg.Underlay, l, b.cfg.UnderlayOptions, replace)
-	b.under.now, b.under.lost = now, lost
-	if lost != was.lost {
-		b.under.lostSince = time.Now()
-		if lost != "" {
-			b.log.Warn("underlay lost, waiting for it", "reason", lost)
-		} else {
-			b.log.Info("underlay is back", "link", now.Link)
-		}
-	}
-	if now != was.now {
-		b.log.Info("underlay changed", "link", now.Link, "mtu", now.MTU, "ipv4", now.Addr4, "ipv6", now.Addr6)
-		if b.cfg.UnderlayChanged != nil {
-			b.cfg.UnderlayChanged(now)
-		}
-	}
-	if lost != "" {
-		return fmt.Errorf("underlay: %s", lost)
-	}
-	return nil
-}
-
 // look finds the ways to the peers. While the underlay is lost they stay what they were: without
 // it there are none, and what stands in the kernel works again the moment it is back.
 func (b *kernelBackend) look() error {

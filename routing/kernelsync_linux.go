@@ -16,7 +16,8 @@ func (b *kernelBackend) reconcile(ctx context.Context) error {
 		return b.giveUp()
 	}
 	var st Status
-	faults := []error{b.followUnderlay(), b.look()}
+	was := b.under.now
+	faults := []error{b.under.look(b.k, b.cfg.Underlay, b.cfg.UnderlayOptions, b.grace, b.log), b.look()}
 	mtu, err := b.way.mtu(b.under.now.MTU)
 	faults = append(faults, err)
 	s := situation{set: b.set, under: b.under.now, mtu: mtu, hops: b.hops}
@@ -37,6 +38,9 @@ func (b *kernelBackend) reconcile(ctx context.Context) error {
 	st.InPlace = err == nil
 	err = errors.Join(err, peers)
 	b.report(st, d, err)
+	if b.under.now != was && b.cfg.UnderlayChanged != nil { // after the report: whoever is told asks for the MTU
+		b.cfg.UnderlayChanged(b.under.now)
+	}
 	return err
 }
 

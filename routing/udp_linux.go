@@ -83,13 +83,6 @@ type deviceState struct {
 	index int
 }
 
-// underState is the underlay as it was last seen.
-type underState struct {
-	now       Underlay
-	lost      string
-	lostSince time.Time
-}
-
 // NewUDP prepares the backend: it opens descriptors, touches no device and starts nothing.
 // The caller runs Run or calls Close.
 func NewUDP(c UDPConfig) (*UDP, error) {

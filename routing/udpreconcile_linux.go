@@ -36,7 +36,7 @@ func (u *UDP) reconcile(c change) error {
 	var faults []error
 	u.reapPorts()
 	was := u.under.now
-	faults = append(faults, u.followUnderlay())
+	faults = append(faults, u.under.look(u.k, u.cfg.Underlay, u.cfg.UnderlayOptions, u.grace, u.log))
 	m, err := u.cfg.carried.sizes(u.under.now)
 	mtu := m.inner
 	faults = append(faults, err, u.listen(), u.look(), u.swapTable(m, &st), u.followHops(c))
@@ -103,33 +103,6 @@ func (u *UDP) reapPorts() {
 			u.log.Warn("port of the data plane died, opening it anew", "port", id)
 		}
 	}
-}
-
-// followUnderlay looks whether the underlay still is as it was.
-func (u *UDP) followUnderlay() error {
-	l, err := u.k.underlayListing(u.cfg.Underlay.Link)
-	if err != nil {
-		return fmt.Errorf("underlay: %w", err)
-	}
-	was := u.under
-	replace := was.lost != "" && time.Since(was.lostSince) >= u.grace
-	now, lost := was.now.follow(u.cfg.Underlay, l, u.cfg.UnderlayOptions, replace)
-	u.under.now, u.under.lost = now, lost
-	if lost != was.lost {
-		u.under.lostSince = time.Now()
-		if lost != "" {
-			u.log.Warn("underlay lost, waiting for it", "reason", lost)
-		} else {
-			u.log.Info("underlay is back", "link", now.Link)
-		}
-	}
-	if now != was.now {
-		u.log.Info("underlay changed", "link", now.Link, "mtu", now.MTU, "ipv4", now.Addr4, "ipv6", now.Addr6)
-	}
-	if lost != "" {
-		return fmt.Errorf("underlay: %s", lost)
-	}
-	return nil
 }
 
 // look finds the ways to the peers, for a type with several. While the underlay is lost they stay

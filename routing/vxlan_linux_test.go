@@ -233,8 +233,16 @@ func TestVXLANFollowsUnderlay(t *testing.T) {
 	k := inNamespace(t)
 	etherLink(t, "eth0", 1500, "192.0.2.1/24")
 	var seen []int // guarded by b.mu, as the callback is
-	b := openKernelBackend(t, k, vxlan4, func(c *BackendConfig) { c.UnderlayChanged = func(u Underlay) { seen = append(seen, u.MTU) } })
-	b.grace = 0
+	var status func() Status
+	b := openKernelBackend(t, k, vxlan4, func(c *BackendConfig) {
+		c.UnderlayChanged = func(u Underlay) {
+			seen = append(seen, u.MTU)
+			if got := status().MTU; got != u.MTU-50 {
+				t.Errorf("who is told that the underlay's MTU is %d finds %d for pods", u.MTU, got)
+			}
+		}
+	})
+	status, b.grace = b.Status, 0
 	b.apply(kernelSet(b, vxlanPeer(2)))
 	b.start()
 	ip(t, "link set eth0 mtu 1400")
