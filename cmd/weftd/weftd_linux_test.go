@@ -40,10 +40,13 @@ func TestTwoHostsTalk(t *testing.T) {
 	if n := strings.Count(b.log.String(), "masquerade=true"); n != 1 {
 		t.Errorf("masquerade rules are logged %d times", n)
 	}
-	peers, err := control.NewClient(a.socket()).Peers(t.Context())
-	if err != nil || len(peers.Peers) != 1 || peers.Peers[0].Name != "b" || !peers.Peers[0].Weft || peers.Peers[0].RxPackets == 0 || peers.Peers[0].Path == "" {
-		t.Errorf("a's peers: %v %+v", err, peers)
-	}
+	await(t, "a's peers", func() error { // a packet is counted after it has been delivered
+		peers, err := control.NewClient(a.socket()).Peers(t.Context())
+		if err != nil || len(peers.Peers) != 1 || peers.Peers[0].Name != "b" || !peers.Peers[0].Weft || peers.Peers[0].RxPackets == 0 || peers.Peers[0].Path == "" {
+			return fmt.Errorf("%+v: %w", peers, err)
+		}
+		return nil
+	})
 	leases, err := control.NewClient(b.socket()).Leases(t.Context())
 	if err != nil || len(leases.Leases) != 2 || leases.Network != "10.42.0.0/16" {
 		t.Errorf("b's leases: %v %+v", err, leases)
