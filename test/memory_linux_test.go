@@ -20,9 +20,8 @@ import (
 
 const (
 	manyPeers = 10_000
-	// mostResident is what a daemon may have resident once it has settled, in KiB. The aim is 64 MiB, which
-	// is what a quiet machine sees; how far the collector lags behind when others want the CPU is the rest.
-	mostResident = 72 << 10
+	// mostResident is what a daemon may have resident once it has settled, in KiB.
+	mostResident = 64 << 10
 )
 
 // peerNumber is the subnet and outer address of one of many nodes that exist in the store only.
