@@ -141,27 +141,39 @@ func (i *iptables) find(ctx context.Context) (tools, error) {
 	return *i.tools, nil
 }
 
-func (i *iptables) apply(ctx context.Context, want familyRules) error {
+// generation is that of all of nftables, or 0: the legacy flavour has none.
+func (i *iptables) generation() (uint32, error) {
+	if i.kind == kindIptablesLegacy {
+		return 0, nil
+	}
+	return nfGeneration()
+}
+
+func (i *iptables) apply(ctx context.Context, want familyRules) (transactions int, err error) {
 	t, err := i.find(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	want.randomFully = want.randomFully && t.randomFully
 	rules := iptablesRules(want)
 	there, err := i.tables()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var faults []error
 	for _, name := range iptablesTables() {
 		if rules[name].empty() && !slices.Contains(there, name) {
 			continue // looking into a legacy table would make it
 		}
-		if err := i.applyTable(ctx, t, name, rules[name]); err != nil {
+		wrote, err := i.applyTable(ctx, t, name, rules[name])
+		if err != nil {
 			faults = append(faults, fmt.Errorf("%s, table %s: %w", i.name(), name, err))
 		}
+		if wrote {
+			transactions++
+		}
 	}
-	return errors.Join(faults...)
+	return transactions, errors.Join(faults...)
 }
 
 // tables lists those tables that exist.
@@ -182,21 +194,21 @@ func (i *iptables) tables() ([]string, error) {
 	return names, err
 }
 
-func (i *iptables) applyTable(ctx context.Context, t tools, name string, want table) error {
+func (i *iptables) applyTable(ctx context.Context, t tools, name string, want table) (wrote bool, err error) {
 	have, err := i.save(ctx, t, name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	payload := restorePayload(name, have, want)
 	if payload == "" {
-		return nil
+		return false, nil
 	}
 	args := []string{"--noflush"}
 	if t.wait {
 		args = append(args, "-w", lockWait)
 	}
 	_, err = run(ctx, payload, t.restore, args...)
-	return err
+	return err == nil, err
 }
 
 func (i *iptables) save(ctx context.Context, t tools, name string) (saved, error) {

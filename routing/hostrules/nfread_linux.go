@@ -86,6 +86,35 @@ func nfDump(kind int, family uint8, attrs ...*nl.RtAttr) ([]nfMessage, error) {
 // errNoNFTables is for a kernel without nftables, or one whose module is not loaded.
 var errNoNFTables = errors.New("the kernel has no nftables: load the module nf_tables")
 
+// nfGeneration is how often nftables was changed in this namespace, modulo 2^32; 0 without nftables.
+func nfGeneration() (uint32, error) {
+	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.NFPROTO_UNSPEC, Version: nl.NFNETLINK_V0})
+	msgs, err := req.Execute(unix.NETLINK_NETFILTER, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the generation of nftables: %w", err)
+	}
+	for _, m := range msgs {
+		if len(m) < nl.SizeofNfgenmsg {
+			continue
+		}
+		var id uint32
+		found := false
+		eachAttr(m[nl.SizeofNfgenmsg:], func(kind uint16, v []byte) {
+			if kind == unix.NFTA_GEN_ID && len(v) == 4 {
+				id, found = be32(v), true
+			}
+		})
+		if found {
+			return id, nil
+		}
+	}
+	return 0, errors.New("read the generation of nftables: the kernel's answer has none")
+}
+
 type nfMessage struct {
 	family uint8
 	attrs  []byte

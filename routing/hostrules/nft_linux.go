@@ -105,10 +105,10 @@ func (n nft) exists() (bool, error) {
 }
 
 // apply replaces the table as a whole, in one transaction.
-func (n nft) apply(_ context.Context, want familyRules) error {
+func (n nft) apply(_ context.Context, want familyRules) (transactions int, err error) {
 	c, err := nftables.New(nftables.WithSockOptions(wideSocket))
 	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
+		return 0, fmt.Errorf("nftables: %w", err)
 	}
 	t := &nftables.Table{Family: nftables.TableFamily(nfFamily(n.ipv6)), Name: n.table()}
 	c.AddTable(t) // so that it can be deleted, whether it was there or not
@@ -116,17 +116,19 @@ func (n nft) apply(_ context.Context, want familyRules) error {
 	if !want.empty() {
 		c.AddTable(t)
 		if err := n.fill(c, t, want); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if err := c.Flush(); err != nil {
 		if _, why := nfChains(nfFamily(n.ipv6)); errors.Is(why, errNoNFTables) {
 			err = fmt.Errorf("%w, or set EnableNFTables to false", why)
 		}
-		return fmt.Errorf("nftables table %s: %w", n.table(), err)
+		return 0, fmt.Errorf("nftables table %s: %w", n.table(), err)
 	}
-	return nil
+	return 1, nil
 }
+
+func (nft) generation() (uint32, error) { return nfGeneration() }
 
 // wideSocket makes room for a transaction with all the peers of a large cluster. Where it may not, what
 // the system's limit allows has to do.

@@ -51,7 +51,7 @@ func removeSide(ctx context.Context, s *side, o RemoveOptions) ([]string, error)
 	if o.DryRun {
 		return lines, nil
 	}
-	if err := s.apply(ctx, familyRules{ipv6: s.ipv6}); err != nil {
+	if _, err := s.apply(ctx, familyRules{ipv6: s.ipv6}); err != nil {
 		return nil, err
 	}
 	return lines, nil

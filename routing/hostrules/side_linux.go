@@ -34,9 +34,11 @@ type firewall interface {
 	name() string
 	// look reads, without a lock, a process, or a change.
 	look() (view, error)
-	// apply makes want so, in a transaction for each table. It is called only if
-	// something differs from the last time.
-	apply(ctx context.Context, want familyRules) error
+	// apply makes want so, in a transaction for each table, and returns how many there were. It is
+	// called only if something differs from the last time.
+	apply(ctx context.Context, want familyRules) (transactions int, err error)
+	// generation grows by one with each transaction, whoever makes it. It stays 0 where that is not counted.
+	generation() (uint32, error)
 }
 
 // side is a firewall with what was last done to it.
@@ -88,16 +90,45 @@ func (s *side) follow(ctx context.Context, v view, want familyRules) (changed, r
 	if same && s.after == v.own || want.empty() && v.own == "" {
 		return false, false, nil
 	}
-	if err := s.apply(ctx, want); err != nil {
-		s.known = false
-		return false, false, err
-	}
-	after, err := s.look()
+	after, changed, err := s.applyAlone(ctx, want)
 	if err != nil {
 		s.known = false
-		return true, same, err
+		return changed, same && changed, err
 	}
 	s.last = after.dropped // what the new rules begin with
 	s.done, s.after, s.known = want, after.own, true
 	return true, same, nil
+}
+
+// applyTries bounds how often rules are written because somebody else writes too.
+const applyTries = 4
+
+// applyAlone makes the side as wanted, and returns how it looks then. What somebody changes between the
+// writing and the look would be taken for ours, and stay: so it is done again until nobody has, as far
+// as the firewall can tell. changed says that it was written.
+func (s *side) applyAlone(ctx context.Context, want familyRules) (after view, changed bool, err error) {
+	for try := 1; ; try++ {
+		before := after
+		from, err := s.generation()
+		if err != nil {
+			return view{}, changed, err
+		}
+		wrote, err := s.apply(ctx, want)
+		changed = changed || wrote > 0
+		if err != nil {
+			return view{}, changed, err
+		}
+		if after, err = s.look(); err != nil {
+			return view{}, changed, err
+		}
+		to, err := s.generation()
+		if err != nil {
+			return view{}, changed, err
+		}
+		// Where nothing had to be written the look before shows that nobody else did.
+		alone := to-from == uint32(wrote) && (wrote > 0 || after.own == before.own)
+		if alone || try == applyTries {
+			return after, true, nil
+		}
+	}
 }

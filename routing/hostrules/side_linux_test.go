@@ -1,0 +1,118 @@
+package hostrules
+
+import (
+	"context"
+	"fmt"
+	"testing"
+)
+
+// contested is a firewall that others write to right after our first writes.
+type contested struct {
+	counts  bool // it has a generation
+	replace bool // apply writes everything anew, as with nftables; else only what differs
+	foreign int  // how many of our writes somebody follows
+
+	gen, handle uint32
+	own         int // how often ours was written
+	theirs      bool
+	applies     int
+}
+
+func (*contested) name() string { return "contested" }
+
+func (c *contested) look() (view, error) {
+	return view{own: fmt.Sprintf("ours %d, theirs %t", c.own, c.theirs)}, nil
+}
+
+func (c *contested) apply(context.Context, familyRules) (int, error) {
+	c.applies++
+	wrote := 0
+	if c.replace || c.theirs || c.own == 0 {
+		c.own, c.theirs, wrote = c.own+1, false, 1
+		c.gen++
+	}
+	if c.foreign > 0 {
+		c.foreign--
+		c.theirs = true
+		c.gen++
+	}
+	return wrote, nil
+}
+
+func (c *contested) generation() (uint32, error) {
+	if !c.counts {
+		return 0, nil
+	}
+	return c.gen, nil
+}
+
+// What others write right after us, before we look, is undone and not taken for ours.
+func TestChangeBehindOurWriteIsSeen(t *testing.T) {
+	for _, kind := range []struct {
+		name            string
+		counts, replace bool
+		quiet           int // writes that nobody follows
+	}{
+		{"nftables", true, true, 1},
+		{"iptables in nftables", true, false, 1},
+		{"iptables legacy", false, false, 2},
+	} {
+		for foreign := range applyTries - 1 {
+			t.Run(fmt.Sprintf("%s, followed by others %d times", kind.name, foreign), func(t *testing.T) {
+				c := &contested{counts: kind.counts, replace: kind.replace, foreign: foreign}
+				s := &side{firewall: c}
+				want := familyRules{forward: []rule{{do: verdictAccept}}}
+				changed, repaired, err := s.follow(t.Context(), view{}, want)
+				if err != nil || !changed || repaired {
+					t.Errorf("changed %t, repaired %t, %v", changed, repaired, err)
+				}
+				if c.theirs {
+					t.Error("what others wrote is still there, and passes for ours")
+				}
+				if foreign == 0 && c.applies != kind.quiet {
+					t.Errorf("%d applies, want %d", c.applies, kind.quiet)
+				}
+				v, _ := c.look()
+				if changed, _, _ := s.follow(t.Context(), v, want); changed {
+					t.Error("what is in place is written again")
+				}
+			})
+		}
+	}
+}
+
+// A host on which others never rest costs a bounded number of writes.
+func TestRestlessHostIsNotFought(t *testing.T) {
+	c := &contested{counts: true, replace: true, foreign: 1000}
+	s := &side{firewall: c}
+	if _, _, err := s.follow(t.Context(), view{}, familyRules{forward: []rule{{do: verdictAccept}}}); err != nil || c.applies != applyTries {
+		t.Errorf("%d applies, %v", c.applies, err)
+	}
+}
+
+// Nobody else writes: the kernel has counted as many transactions as we made.
+func TestTransactionsAreCounted(t *testing.T) {
+	for _, f := range flavours() {
+		t.Run(f.name, func(t *testing.T) {
+			inNamespace(t)
+			r := testRules(t, f, testConfig(f))
+			apply(t, r, testSet("198.51.100.1"))
+			for _, s := range r.sides {
+				if s.kind != f.kind || s.kind == kindIptablesLegacy {
+					continue
+				}
+				before, err := s.generation()
+				if err != nil {
+					t.Fatal(err)
+				}
+				wrote, err := s.apply(t.Context(), familyRules{ipv6: s.ipv6})
+				if err != nil || wrote == 0 {
+					t.Fatalf("%d transactions, %v", wrote, err)
+				}
+				if after, err := s.generation(); err != nil || after-before != uint32(wrote) {
+					t.Errorf("%s: %d transactions, and the kernel counted %d: %v", s.name(), wrote, after-before, err)
+				}
+			}
+		})
+	}
+}
