@@ -26,6 +26,9 @@ const (
 	ClaimOwn
 	// ClaimAdopt is a record without identity under our address.
 	ClaimAdopt
+	// ClaimPart keeps of our record, or of what we had before, the family that the network still has, and
+	// draws the other: pods keep their addresses when IPv6 is turned on in a running network, or off.
+	ClaimPart
 	// ClaimPrevious is the subnet that we had before, which is free.
 	ClaimPrevious
 	// ClaimFree was drawn among the free ones.
@@ -38,6 +41,8 @@ func (k ClaimKind) String() string {
 		return "own"
 	case ClaimAdopt:
 		return "adopt"
+	case ClaimPart:
+		return "part"
 	case ClaimPrevious:
 		return "previous"
 	case ClaimFree:
@@ -50,7 +55,8 @@ func (k ClaimKind) String() string {
 type Claim struct {
 	Subnets
 	Kind ClaimKind
-	// Current is the record that the claim replaces; the zero Record if there is none.
+	// Current is the record that the claim replaces; the zero Record if there is none. With
+	// ClaimPart it has other subnets, and so another key.
 	Current Record
 	// Release are records of ours that do not fit the network: they go once the claim is written.
 	Release []Record
@@ -74,15 +80,15 @@ type Request struct {
 	Rand *rand.Rand
 }
 
-// Plan chooses a subnet: our own record's, else one that may be adopted, else the
-// previous one, else a free one. It is pure. The error is a *RivalError, an
+// Plan chooses a subnet: our own record's, else one that may be adopted, else the part of one that
+// fits, else the previous one or its part, else a free one. It is pure. The error is a *RivalError, an
 // *IPv6OnlyError or wraps ErrOutOfSubnets.
 func Plan(q Request) (Claim, error) {
 	if err := CheckIPv6Only(q.Config, q.Records); err != nil {
 		return Claim{}, err
 	}
 	var c Claim
-	var current []Record
+	var current, unfit []Record
 	var rival *RivalError
 	for _, r := range q.Records {
 		switch owns := q.Self.Owns(r.Attrs); owns {
@@ -95,6 +101,7 @@ func Plan(q Request) (Claim, error) {
 				break
 			}
 			c.Reasons = append(c.Reasons, fmt.Sprintf("%s has our record, but %s", r.Subnets, why))
+			unfit = append(unfit, r)
 			if !r.Reservation {
 				c.Release = append(c.Release, r)
 			}
@@ -107,6 +114,13 @@ func Plan(q Request) (Claim, error) {
 	if len(current) > 0 {
 		return q.choose(c, current), nil
 	}
+	for _, r := range q.ranked(unfit) {
+		if part := q.part(r.Subnets, r.Revision); part != (Subnets{}) {
+			c.Kind, c.Current, c.Subnets = ClaimPart, r, part
+			c.Release = slices.DeleteFunc(c.Release, func(other Record) bool { return other.Subnets == r.Subnets })
+			return q.draw(c)
+		}
+	}
 	if q.Previous != (Subnets{}) {
 		if why := q.blocked(q.Previous); why != "" {
 			c.Reasons = append(c.Reasons, fmt.Sprintf("%s was ours before, but %s", q.Previous, why))
@@ -114,7 +128,12 @@ func Plan(q Request) (Claim, error) {
 			c.Subnets, c.Kind = q.Previous, ClaimPrevious
 			return c, nil
 		}
+		if part := q.part(q.Previous, 0); part != (Subnets{}) {
+			c.Subnets, c.Kind = part, ClaimPart
+			return q.draw(c)
+		}
 	}
+	c.Kind = ClaimFree
 	return q.draw(c)
 }
 
@@ -130,19 +149,7 @@ func (q Request) settled(current []Record) bool {
 // before one to adopt, the previous subnet before others. Surplus ones with our
 // identity are released, since peers would route them here.
 func (q Request) choose(c Claim, current []Record) Claim {
-	rank := func(r Record) int {
-		n := 0
-		if q.Self.Owns(r.Attrs) != Ours {
-			n += 2
-		}
-		if r.Subnets != q.Previous {
-			n++
-		}
-		return n
-	}
-	slices.SortStableFunc(current, func(a, b Record) int {
-		return cmp.Or(rank(a)-rank(b), a.Compare(b.Subnets))
-	})
+	current = q.ranked(current)
 	c.Current = current[0]
 	c.Subnets, c.Kind = c.Current.Subnets, ClaimOwn
 	if q.Self.Owns(c.Current.Attrs) == Adoptable {
@@ -154,6 +161,41 @@ func (q Request) choose(c Claim, current []Record) Claim {
 		}
 	}
 	return c
+}
+
+// ranked sorts records that could be ours, the best first.
+func (q Request) ranked(records []Record) []Record {
+	rank := func(r Record) int {
+		n := 0
+		if q.Self.Owns(r.Attrs) != Ours {
+			n += 2
+		}
+		if r.Subnets != q.Previous {
+			n++
+		}
+		return n
+	}
+	slices.SortStableFunc(records, func(a, b Record) int {
+		return cmp.Or(rank(a)-rank(b), a.Compare(b.Subnets))
+	})
+	return records
+}
+
+// part is the family of s that the network has on, if it fits and is nobody else's. revision is that of the
+// record that has s, 0 if none does. It is zero if none is.
+func (q Request) part(s Subnets, revision int64) Subnets {
+	var kept Subnets
+	for _, f := range q.Config.ranges() {
+		one := Subnets{V4: s.V4}
+		if f.network.Addr().Is6() {
+			one = Subnets{V6: s.V6}
+		}
+		if f.unfit(cmp.Or(one.V4, one.V6)) != "" || q.avoided(one) != "" || q.held(one, revision) != "" {
+			continue
+		}
+		kept.V4, kept.V6 = cmp.Or(kept.V4, one.V4), cmp.Or(kept.V6, one.V6)
+	}
+	return kept
 }
 
 // unfit says why the network's configuration does not allow s, or "".
@@ -170,6 +212,11 @@ func (q Request) unfit(s Subnets) string {
 	if !q.Config.EnableIPv4 && s.V4.IsValid() || !q.Config.EnableIPv6 && s.V6.IsValid() {
 		return "it has a subnet of a family that the network has off"
 	}
+	return q.avoided(s)
+}
+
+// avoided says which address s must not contain but does, or "".
+func (q Request) avoided(s Subnets) string {
 	for _, a := range q.Avoid {
 		if s.Contains(a) {
 			return fmt.Sprintf("it contains the underlay address %s", a)
@@ -183,8 +230,13 @@ func (q Request) blocked(s Subnets) string {
 	if why := q.unfit(s); why != "" {
 		return why
 	}
+	return q.held(s, 0)
+}
+
+// held says whose record has something of s, or "". That at revision, if it is not 0, does not count.
+func (q Request) held(s Subnets, revision int64) string {
 	for _, r := range q.Records {
-		if r.Overlaps(s) {
+		if (revision == 0 || r.Revision != revision) && r.Overlaps(s) {
 			return fmt.Sprintf("%s holds %s", describeOwner(r.Node(), r.Address()), r.Subnets)
 		}
 	}
@@ -196,10 +248,12 @@ func (q Request) blocked(s Subnets) string {
 	return ""
 }
 
-// draw picks a free subnet in each family, independently.
+// draw picks a free subnet in each family of which c has none, independently.
 func (q Request) draw(c Claim) (Claim, error) {
-	c.Kind = ClaimFree
 	for _, f := range q.Config.ranges() {
+		if f.network.Addr().Is4() && c.V4.IsValid() || f.network.Addr().Is6() && c.V6.IsValid() {
+			continue
+		}
 		free := f.free(q.taken(f.network.Addr()), firstFree)
 		if len(free) == 0 {
 			return Claim{}, f.outOf(len(q.Records))

@@ -80,11 +80,14 @@ func (k *Keeper) acquire(ctx context.Context, s Snapshot) error {
 		return ErrNoConfig
 	}
 	h := &holding{Record: claim.Current, cluster: s.ClusterID}
-	h.Subnets = claim.Subnets
 	h.fresh = claim.Current.Revision == 0
+	if h.Subnets != claim.Subnets { // a new key
+		h.Subnets, h.Revision, h.fresh = claim.Subnets, 0, true
+		h.Attrs = Attrs{} // to be written, whatever the old one says
+	}
 	if h.Reservation && h.Attrs.Equal(local.Attrs) {
 		k.written = local.Attrs
-	} else if err := k.put(ctx, h, local.Attrs); err != nil {
+	} else if err := k.put(ctx, h, local.Attrs, claim.Current); err != nil {
 		return err
 	}
 	k.log.Info("lease acquired", "subnets", h.Subnets.String(), "how", claim.Kind, "reasons", claim.Reasons)
@@ -117,7 +120,7 @@ func (k *Keeper) verify(ctx context.Context, s Snapshot) error {
 
 // rewrite renews the held record, or brings its attributes up to date.
 func (k *Keeper) rewrite(ctx context.Context) error {
-	if err := k.put(ctx, k.held, k.currentLocal().Attrs); err != nil {
+	if err := k.put(ctx, k.held, k.currentLocal().Attrs, k.held.Record); err != nil {
 		return err
 	}
 	k.schedule()
@@ -125,8 +128,9 @@ func (k *Keeper) rewrite(ctx context.Context) error {
 	return nil
 }
 
-// put writes h with attributes a, and notes the outcome in h.
-func (k *Keeper) put(ctx context.Context, h *holding, a Attrs) error {
+// put writes h with attributes a, and notes the outcome in h. If old is in the store and has other
+// subnets, h takes its place.
+func (k *Keeper) put(ctx context.Context, h *holding, a Attrs, old Record) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	ttl := TTL
@@ -134,7 +138,13 @@ func (k *Keeper) put(ctx context.Context, h *holding, a Attrs) error {
 		ttl = 0
 	}
 	began := time.Now() // the store starts to count later than this
-	revision, err := k.store.Put(ctx, h.Subnets, a, ttl, h.Revision)
+	var revision int64
+	var err error
+	if old.Revision != 0 && old.Subnets != h.Subnets {
+		revision, err = k.store.Replace(ctx, old.Subnets, old.Revision, h.Subnets, a, ttl)
+	} else {
+		revision, err = k.store.Put(ctx, h.Subnets, a, ttl, h.Revision)
+	}
 	switch {
 	case errors.Is(err, ErrConflict):
 		k.doubt = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,6 +22,25 @@ func (s *Store) Put(ctx context.Context, sn lease.Subnets, a lease.Attrs, ttl ti
 	if err != nil {
 		return 0, err
 	}
+	return s.write(ctx, key, a, ttl, []clientv3.Cmp{at(key, ifRevision)})
+}
+
+// Replace implements lease.Store. A watcher gets the deletion first, both at one revision: a flannel
+// that removes what it has of the old record does not remove what it made for the new one.
+func (s *Store) Replace(ctx context.Context, old lease.Subnets, oldRevision int64, sn lease.Subnets, a lease.Attrs, ttl time.Duration) (revision int64, err error) {
+	from, err := s.keys.record(old)
+	if err != nil {
+		return 0, err
+	}
+	key, err := s.keys.record(sn)
+	if err != nil {
+		return 0, err
+	}
+	return s.write(ctx, key, a, ttl, []clientv3.Cmp{at(from, oldRevision), at(key, 0)}, clientv3.OpDelete(from))
+}
+
+// write puts a record after the operations first, all in one transaction, if every comparison holds.
+func (s *Store) write(ctx context.Context, key string, a lease.Attrs, ttl time.Duration, cmps []clientv3.Cmp, first ...clientv3.Op) (revision int64, err error) {
 	value, err := lease.EncodeAttrs(a)
 	if err != nil {
 		return 0, fmt.Errorf("encode %s: %w", key, err)
@@ -34,7 +54,7 @@ func (s *Store) Put(ctx context.Context, sn lease.Subnets, a lease.Attrs, ttl ti
 		put = clientv3.OpPut(key, string(value), clientv3.WithLease(id))
 	}
 	err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
-		revision, err = swap(ctx, c, key, ifRevision, put)
+		revision, err = swap(ctx, c, cmps, append(slices.Clip(first), put)...)
 		return err
 	})
 	if err == nil {
@@ -56,7 +76,7 @@ func (s *Store) Delete(ctx context.Context, sn lease.Subnets, ifRevision int64) 
 		return err
 	}
 	err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
-		_, err := swap(ctx, c, key, ifRevision, clientv3.OpDelete(key))
+		_, err := swap(ctx, c, []clientv3.Cmp{at(key, ifRevision)}, clientv3.OpDelete(key))
 		return err
 	})
 	if err != nil {
@@ -65,13 +85,17 @@ func (s *Store) Delete(ctx context.Context, sn lease.Subnets, ifRevision int64) 
 	return nil
 }
 
-// swap does op if the modification revision of key is ifRevision; that of an absent key is 0.
-func swap(ctx context.Context, c *clientv3.Client, key string, ifRevision int64, op clientv3.Op) (int64, error) {
-	cmp := clientv3.Compare(clientv3.ModRevision(key), "=", ifRevision)
-	if ifRevision == 0 {
-		cmp = clientv3.Compare(clientv3.Version(key), "=", 0) // as flannel creates
+// at holds if the modification revision of key is revision; that of an absent key is 0.
+func at(key string, revision int64) clientv3.Cmp {
+	if revision == 0 {
+		return clientv3.Compare(clientv3.Version(key), "=", 0) // as flannel creates
 	}
-	resp, err := c.Txn(ctx).If(cmp).Then(op).Commit()
+	return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
+}
+
+// swap does the operations, in one transaction, if every comparison holds.
+func swap(ctx context.Context, c *clientv3.Client, cmps []clientv3.Cmp, ops ...clientv3.Op) (int64, error) {
+	resp, err := c.Txn(ctx).If(cmps...).Then(ops...).Commit()
 	switch {
 	case err != nil:
 		return 0, err

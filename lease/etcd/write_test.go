@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -61,6 +62,42 @@ func TestCompareAndSwap(t *testing.T) {
 	}
 	if snap, err = s.Snapshot(t.Context()); err != nil || len(snap.Records) != 0 {
 		t.Errorf("after delete: %v, %v", snap.Records, err)
+	}
+}
+
+// A record that gets another key does so at one revision, the old one going first.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	s := newStore(t, srv.Endpoint())
+	rev := put(t, s, 1, lease.TTL, 0)
+	both := lease.Subnets{V4: subnet(1).V4, V6: netip.MustParsePrefix("fd00:10:0:1::/64")}
+	if _, err := s.Replace(t.Context(), subnet(1), rev-1, both, attrs(1), lease.TTL); !errors.Is(err, lease.ErrConflict) {
+		t.Errorf("another revision of the old one: %v, want a conflict", err)
+	}
+	put(t, s, 2, lease.TTL, 0)
+	if _, err := s.Replace(t.Context(), subnet(1), rev, subnet(2), attrs(1), lease.TTL); !errors.Is(err, lease.ErrConflict) {
+		t.Errorf("over a record that is there: %v, want a conflict", err)
+	}
+	watch := srv.Client().Watch(t.Context(), "/coreos.com/network/subnets/", clientv3.WithPrefix(), clientv3.WithRev(rev+2))
+	next, err := s.Replace(t.Context(), subnet(1), rev, both, attrs(1), lease.TTL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := <-watch
+	if len(answer.Events) != 2 || answer.Events[0].Type != clientv3.EventTypeDelete || answer.Events[1].Type != clientv3.EventTypePut ||
+		answer.Events[0].Kv.ModRevision != next || answer.Events[1].Kv.ModRevision != next {
+		t.Errorf("a watcher gets %v, want a deletion and a put at %d", answer.Events, next)
+	}
+	snap, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(snap.Records) != 2 || snap.Records[0].Subnets != both || snap.Records[0].Reservation || snap.Records[1].Subnets != subnet(2) {
+		t.Errorf("records %+v", snap.Records)
+	}
+	if n := leaseCount(t, srv); n != 3 { // of the old, of the other, and of the new; not of what was refused
+		t.Errorf("%d etcd leases, want 3", n)
 	}
 }
 

@@ -130,6 +130,32 @@ func (s *Store) Put(ctx context.Context, n lease.Subnets, a lease.Attrs, ttl tim
 	return s.revision, nil
 }
 
+// Replace implements lease.Store.
+func (s *Store) Replace(ctx context.Context, old lease.Subnets, oldRevision int64, n lease.Subnets, a lease.Attrs, ttl time.Duration) (int64, error) {
+	value, err := lease.EncodeAttrs(a)
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.answer(ctx); err != nil {
+		return 0, err
+	}
+	if got := s.entries[old.Key()].revision; got != oldRevision || got == 0 {
+		return 0, fmt.Errorf("%s is at revision %d, not %d: %w", old.Key(), got, oldRevision, lease.ErrConflict)
+	}
+	if _, there := s.entries[n.Key()]; there {
+		return 0, fmt.Errorf("%s is there: %w", n.Key(), lease.ErrConflict)
+	}
+	delete(s.entries, old.Key())
+	s.put(n.Key(), value, ttl)
+	if s.forget > 0 {
+		s.forget--
+		return 0, context.DeadlineExceeded
+	}
+	return s.revision, nil
+}
+
 func (s *Store) put(key string, value []byte, ttl time.Duration) {
 	s.revision++
 	e := entry{value: value, revision: s.revision}
