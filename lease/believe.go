@@ -117,8 +117,8 @@ func (m *Memory) hold(prev Memory, s Snapshot, seen []bool) {
 			continue
 		}
 		why := distrust
-		if why == "" && garbage[p.Key()] {
-			why = fmt.Sprintf("the record %s does not parse", p.Key())
+		if why == "" && garbage[p.name()] {
+			why = fmt.Sprintf("the record %s does not parse", p.name())
 		}
 		if why == "" && !p.Held {
 			continue
@@ -175,12 +175,12 @@ func badKeys(bad []Rejected) map[string]bool {
 }
 
 // until is when r ends. A store that does not say is taken to have just renewed
-// it, unless nothing about the record has changed.
+// it, unless it counts revisions and nothing about the record has changed.
 func until(r Record, before Remembered, now time.Time) time.Time {
 	switch {
 	case !r.Expires.IsZero():
 		return r.Expires
-	case !before.Until.IsZero() && before.Revision == r.Revision && !r.Reservation && now.Before(before.Until):
+	case !before.Until.IsZero() && before.Revision == r.Revision && r.Revision != 0 && !r.Reservation && now.Before(before.Until):
 		return before.Until
 	}
 	return now.Add(TTL)

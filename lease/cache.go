@@ -67,6 +67,7 @@ type peerLine struct {
 		Expires     time.Time `json:",omitzero"`
 		Reservation bool      `json:",omitempty"`
 		Revision    int64
+		Kube        *KubeNode `json:",omitempty"`
 	}
 	Until time.Time
 	Held  bool `json:",omitempty"`
@@ -185,7 +186,7 @@ func (c *Cache) encode(w io.Writer, s Cached) error {
 		_, _ = out.WriteString(separator)
 		line := peerLine{Until: p.Until, Held: p.Held}
 		line.Record.Key, line.Record.Attrs, line.Record.Expires = p.Key(), p.json(), p.Expires
-		line.Record.Reservation, line.Record.Revision = p.Reservation, p.Revision
+		line.Record.Reservation, line.Record.Revision, line.Record.Kube = p.Reservation, p.Revision, p.Kube
 		if err := lines.Encode(&line); err != nil {
 			return err
 		}
@@ -212,6 +213,9 @@ func (c *Cache) settled(s Cached) uint64 {
 		word(r.BackendV6Data)
 		maphash.WriteComparable(&h, [3]bool{r.Reservation, held, r.Weft != nil})
 		maphash.WriteComparable(&h, r.Revision)
+		if r.Kube != nil {
+			maphash.WriteComparable(&h, *r.Kube)
+		}
 		if w := r.Weft; w != nil {
 			maphash.WriteComparable(&h, w.Node)
 			maphash.WriteComparable(&h, [3]int{w.MTU, len(w.Recv), len(w.Addrs)})

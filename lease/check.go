@@ -18,6 +18,8 @@ type Rules struct {
 	Underlay []netip.Addr
 	// Store are the store's addresses. No peer's subnet may contain one.
 	Store []netip.Addr
+	// AnyLength admits subnets of any length, for a store where another decides on it.
+	AnyLength bool
 
 	ranges []subnetRange // of Config, while Check runs
 }
@@ -49,7 +51,7 @@ func (u Rules) split(records []*Record, before []Record) (peers []Record, reject
 			reason, detail = earlier.clash(u.inUse(r.Subnets), r.Attrs)
 		}
 		if reason != 0 {
-			rejected = append(rejected, Rejected{Key: r.Key(), Reason: reason, Detail: detail, Revision: r.Revision})
+			rejected = append(rejected, Rejected{Key: r.name(), Reason: reason, Detail: detail, Revision: r.Revision})
 			continue
 		}
 		earlier.add(u.inUse(r.Subnets), r.Attrs)
@@ -141,7 +143,7 @@ func (u Rules) checkSubnets(s Subnets) (RejectReason, string) {
 		if p.Bits() < f.network.Bits() || !f.network.Contains(p.Addr()) {
 			return RejectOutside, fmt.Sprintf("%s is not inside %s", p, f.network)
 		}
-		if p.Bits() != f.bits {
+		if !u.AnyLength && p.Bits() != f.bits {
 			return RejectLength, fmt.Sprintf("/%d, and the network's is /%d", p.Bits(), f.bits)
 		}
 	}

@@ -28,7 +28,7 @@ func (k *Keeper) publish() Set {
 	k.report(func(st *Status) {
 		st.Own, st.Alarm, st.Peers, st.Rejected = set.Own, set.Alarm, len(peers), set.Rejected
 	})
-	if k.published == nil || !set.same(*k.published) {
+	if k.published == nil || !set.Same(*k.published) {
 		k.o.Publish(set)
 		k.published = &set // else the one before stays, whose peers others keep too
 	}
@@ -38,9 +38,9 @@ func (k *Keeper) publish() Set {
 	return set
 }
 
-// same reports whether a backend would do the same with both sets: it does not
+// Same reports whether a backend would do the same with both sets: it does not
 // look at times of expiry and at revisions, which every renewal changes.
-func (s Set) same(t Set) bool {
+func (s Set) Same(t Set) bool {
 	sameRecord := func(a, b Record) bool {
 		return a.Subnets == b.Subnets && a.Reservation == b.Reservation && a.Attrs.Equal(b.Attrs)
 	}

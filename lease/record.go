@@ -88,6 +88,18 @@ func notNull(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
+// DecodeWeft reads our object where it stands alone. The error wraps ErrValue.
+func DecodeWeft(b []byte) (*Weft, error) {
+	if len(b) > maxValue {
+		return nil, fmt.Errorf("%w: %d bytes, more than %d", ErrValue, len(b), maxValue)
+	}
+	var w *Weft
+	if err := json.Unmarshal(b, &w); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrValue, err)
+	}
+	return w, w.check()
+}
+
 // check bounds what a stranger can make us keep.
 func (w *Weft) check() error {
 	switch {
@@ -180,12 +192,13 @@ type recordJSON struct {
 	Expires     time.Time `json:",omitzero"`
 	Reservation bool      `json:",omitempty"`
 	Revision    int64
+	Kube        *KubeNode `json:",omitempty"`
 }
 
 // MarshalJSON writes the record with its key; without it the method of Attrs
 // would be promoted and lose everything else.
 func (r Record) MarshalJSON() ([]byte, error) {
-	return json.Marshal(recordJSON{r.Key(), r.Attrs, r.Expires, r.Reservation, r.Revision})
+	return json.Marshal(recordJSON{r.Key(), r.Attrs, r.Expires, r.Reservation, r.Revision, r.Kube})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote. A record without a key is one
@@ -195,7 +208,7 @@ func (r *Record) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
 	}
-	*r = Record{Attrs: in.Attrs, Expires: in.Expires, Reservation: in.Reservation, Revision: in.Revision}
+	*r = Record{Attrs: in.Attrs, Expires: in.Expires, Reservation: in.Reservation, Revision: in.Revision, Kube: in.Kube}
 	if in.Key == "" {
 		return nil
 	}

@@ -55,8 +55,27 @@ type Record struct {
 	Expires time.Time
 	// Reservation marks a record without TTL: it is kept without TTL on update and never renewed.
 	Reservation bool
-	// Revision is the store's modification revision, for compare-and-swap.
+	// Revision is the store's modification revision, for compare-and-swap; 0 in a store
+	// whose records have no life of their own, which is Kubernetes.
 	Revision int64
+	// Kube is the Node object that the record was read from; nil in etcd. It is shared
+	// between copies and never changed.
+	Kube *KubeNode
+}
+
+// KubeNode names a Node object of Kubernetes.
+type KubeNode struct {
+	Name string
+	// UID is another for each object that ever had the name.
+	UID string
+}
+
+// name is what the record is called where it is refused: the Node object's name, else the key.
+func (r Record) name() string {
+	if r.Kube != nil {
+		return r.Kube.Name
+	}
+	return r.Key()
 }
 
 // Set is the complete state that a backend is handed: our own record and every
@@ -76,8 +95,9 @@ type Set struct {
 
 // Rejected is a record in the store that is not used.
 type Rejected struct {
-	// Key is the record's name, as Subnets.Key writes it if it names a subnet; the whole
-	// key if it lies outside of where records are.
+	// Key is the record's name: in Kubernetes that of the Node object; in etcd as
+	// Subnets.Key writes it if it names a subnet, and the whole key if it lies outside of
+	// where records are.
 	Key    string
 	Reason RejectReason
 	// Detail names what was found, in words.
