@@ -95,6 +95,9 @@ func remarks(cfg options.Config, log *slog.Logger) {
 	for _, r := range cfg.Remarks() {
 		log.Warn(r)
 	}
+	for _, r := range cfg.Quiet() {
+		log.Debug(r)
+	}
 }
 
 // versionText is the linker's version, else what the module was built from.

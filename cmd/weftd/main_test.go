@@ -56,7 +56,7 @@ func TestHelpAndVersionGoToStdout(t *testing.T) {
 
 func TestFaultsOfTheCommandLineEndTheRun(t *testing.T) {
 	t.Setenv("WEFTD_IP_MASQ", "perhaps")
-	_, _, err := call(t, "--kube-subnet-mgr", "--healthz-port=-1")
+	_, _, err := call(t, "--kube-subnet-mgr", "--embedded-etcd", "--healthz-port=-1")
 	if !errors.Is(err, options.ErrUsage) {
 		t.Fatalf("got %v", err)
 	}

@@ -77,9 +77,13 @@ type Underlay struct {
 	PublicIPv6  netip.Addr `json:"publicIPv6,omitzero"`
 }
 
+// KindKubernetes is a Store's Kind where subnets come from the Kubernetes API.
+const KindKubernetes = "kubernetes"
+
 // Store is the state of the connection to where leases live.
 type Store struct {
-	// Kind is etcd or "embedded etcd".
+	// Kind is etcd, "embedded etcd" or KindKubernetes. With the last, Prefix is that of the
+	// annotations.
 	Kind      string   `json:"kind"`
 	Endpoints []string `json:"endpoints,omitempty"`
 	Prefix    string   `json:"prefix,omitempty"`

@@ -28,8 +28,8 @@ type Config struct {
 	// HealthzIP and HealthzPort are where /healthz, /readyz and /metrics are served. Port 0 is off.
 	HealthzIP   netip.Addr
 	HealthzPort int
-	// NetConfigPath is a network configuration that seeds an empty store. It is used
-	// only if it was asked for (NetConfigGiven), since flannel has a default for it.
+	// NetConfigPath is the network configuration with Kubernetes. With etcd it seeds an empty
+	// store, and only if it was asked for (NetConfigGiven), since flannel has a default for it.
 	NetConfigPath  string
 	NetConfigGiven bool
 	// ControlSocket is the Unix socket that weft asks; "" serves none.
@@ -44,11 +44,14 @@ type Config struct {
 
 	// Settings are all flags with the values in force and their sources, by name.
 	Settings []Setting
-	// Unknown are environment variables that begin with WEFTD_ and name no flag.
-	Unknown []string
+	// Unknown are environment variables that begin with WEFTD_ and name no flag. Unused are
+	// those of flannel's manifests that it needs and weft does not.
+	Unknown, Unused []string
 
 	// endpointsGiven says that the endpoints are not the default ones.
 	endpointsGiven bool
+	// sources has where each flag that was given came from, by name.
+	sources map[string]string
 }
 
 // Store says how etcd is reached.
@@ -87,11 +90,19 @@ type Underlay struct {
 	PublicIP, PublicIPv6 netip.Addr
 }
 
-// Kube are the flags of flannel's Kubernetes mode.
+// Kube asks for subnets from the Kubernetes API instead of etcd.
 type Kube struct {
-	On                                   bool
-	APIURL, AnnotationPrefix, Kubeconfig string
-	SetNodeNetworkUnavailable            bool
+	On bool
+	// APIURL and Kubeconfig say how the API server is reached; with neither, as from
+	// within a pod.
+	APIURL, Kubeconfig string
+	// AnnotationPrefix begins the names of the annotations on nodes.
+	AnnotationPrefix string
+	// SetNodeNetworkUnavailable keeps the node's condition NetworkUnavailable.
+	SetNodeNetworkUnavailable bool
+	// NodeName is our Node object; without it, it is that of the pod. They come from the
+	// variables NODE_NAME, POD_NAME and POD_NAMESPACE, as manifests set them.
+	NodeName, PodName, PodNamespace string
 }
 
 // Rules are the flags about traffic rules.

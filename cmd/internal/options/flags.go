@@ -73,12 +73,12 @@ func defineFlannel(fs *flag.FlagSet, c *Config) {
 	fs.Var(addrValue{&c.HealthzIP, 0}, "healthz-ip", "`address` of the health and metrics server")
 	fs.IntVar(&c.HealthzPort, "healthz-port", c.HealthzPort, "`port` of the health and metrics server; 0 is off")
 	k := &c.Kube
-	fs.BoolVar(&k.On, "kube-subnet-mgr", k.On, "take subnets from the Kubernetes API instead of etcd")
-	fs.StringVar(&k.APIURL, "kube-api-url", k.APIURL, "`URL` of the Kubernetes API")
-	fs.StringVar(&k.AnnotationPrefix, "kube-annotation-prefix", k.AnnotationPrefix, "`prefix` of the annotations on nodes")
-	fs.StringVar(&k.Kubeconfig, "kubeconfig-file", k.Kubeconfig, "`file` that says how the Kubernetes API is reached")
-	fs.BoolVar(&k.SetNodeNetworkUnavailable, "set-node-network-unavailable", k.SetNodeNetworkUnavailable, "set the NetworkUnavailable condition of the node")
-	fs.StringVar(&c.NetConfigPath, "net-config-path", c.NetConfigPath, "network configuration `file`; with etcd and given explicitly, it is stored if etcd has none")
+	fs.BoolVar(&k.On, "kube-subnet-mgr", k.On, "take subnets from the Kubernetes API (the podCIDRs of nodes) instead of etcd; the own node is that of NODE_NAME, else of the pod that POD_NAMESPACE and POD_NAME name")
+	fs.StringVar(&k.APIURL, "kube-api-url", k.APIURL, "`URL` of the Kubernetes API; with neither this nor --kubeconfig-file it is found as pods find it")
+	fs.StringVar(&k.AnnotationPrefix, "kube-annotation-prefix", k.AnnotationPrefix, "`prefix` of the annotations on nodes: a domain, perhaps with a slash and the beginning of the name")
+	fs.StringVar(&k.Kubeconfig, "kubeconfig-file", k.Kubeconfig, "kubeconfig `file` that says how the Kubernetes API is reached, and who we are there")
+	fs.BoolVar(&k.SetNodeNetworkUnavailable, "set-node-network-unavailable", k.SetNodeNetworkUnavailable, "set the node's condition NetworkUnavailable: false once packets can flow, true when they cannot for long")
+	fs.StringVar(&c.NetConfigPath, "net-config-path", c.NetConfigPath, "network configuration `file`, with Kubernetes; with etcd, if given explicitly, it is stored if etcd has none")
 	fs.BoolVar(&c.Version, "version", false, "print the version and exit")
 }
 

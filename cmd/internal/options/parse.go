@@ -39,8 +39,10 @@ func Parse(args, environ []string) (Config, error) {
 	fs.Visit(func(f *flag.Flag) { sources[f.Name] = "flag" })
 	env := environment(environ)
 	faults = append(faults, fromEnvironment(fs, ownFlags(), env, sources)...)
-	c.Unknown = unknown(fs, env)
+	c.Unknown, c.Unused = unknown(fs, env), unused(env)
+	c.Kube.NodeName, c.Kube.PodName, c.Kube.PodNamespace = env["NODE_NAME"], env["POD_NAME"], env["POD_NAMESPACE"]
 	c.Settings = settings(fs, sources)
+	c.sources = sources
 	c.NetConfigGiven = sources["net-config-path"] != ""
 	c.endpointsGiven = sources["etcd-endpoints"] != ""
 	faults = append(faults, c.validate()...)
@@ -126,6 +128,17 @@ func unknown(fs *flag.FlagSet, env map[string]string) []string {
 		}
 	}
 	slices.Sort(out)
+	return out
+}
+
+// unused finds variables that flannel's manifests set and that have no effect here.
+func unused(env map[string]string) []string {
+	var out []string
+	for _, name := range []string{"EVENT_QUEUE_DEPTH", "CONT_WHEN_CACHE_NOT_READY"} {
+		if env[name] != "" {
+			out = append(out, name)
+		}
+	}
 	return out
 }
 

@@ -13,6 +13,7 @@ func (c Config) Remarks() []string {
 	if c.Embedded.On && c.Embedded.Insecure && !c.Embedded.Listen.Addr().IsLoopback() && c.Store.CertFile == "" {
 		out = append(out, fmt.Sprintf("--embedded-etcd-insecure: whoever reaches %s can take any subnet", c.Embedded.Listen))
 	}
+	out = append(out, c.kubeRemarks()...)
 	for _, name := range c.Unknown {
 		out = append(out, fmt.Sprintf("environment variable %s names no flag: it is ignored", name))
 	}

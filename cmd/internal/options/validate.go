@@ -14,9 +14,6 @@ func (c *Config) validate() []error {
 	var faults []error
 	bad := func(format string, a ...any) { faults = append(faults, fmt.Errorf(format, a...)) }
 
-	if c.Kube.On {
-		bad("--kube-subnet-mgr: this build takes leases from etcd only; the Kubernetes API comes with package lease/kube. Leave the flag out, or use a build that has it")
-	}
 	if c.RenewMargin < time.Minute || c.RenewMargin >= 24*time.Hour {
 		bad("--subnet-lease-renew-margin is %d: it has to be between 1 and 1439 minutes", c.RenewMargin/time.Minute)
 	}
@@ -36,6 +33,9 @@ func (c *Config) validate() []error {
 		if _, err := regexp.Compile(r); err != nil {
 			bad("--iface-regex %q: %w", r, err)
 		}
+	}
+	if c.Kube.On {
+		return append(faults, c.validateKube()...)
 	}
 	faults = append(faults, c.Store.validate()...)
 	if c.Embedded.On {

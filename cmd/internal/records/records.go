@@ -77,6 +77,9 @@ func fillExpiry(ctx context.Context, s lease.Store, r *lease.Record) {
 	}
 }
 
+// ClusterOwned says why no record is deleted where the cluster gives out subnets.
+const ClusterOwned = "a Kubernetes cluster gives out the subnets: a node's is its podCIDR, and is free when the Node object is gone (kubectl delete node NODE)"
+
 // Release deletes the record of req.Subnet if it is still as it was read. refuse
 // may object to the record; --force overrules it. The error wraps
 // control.ErrNotFound or control.ErrRefused where that is why.

@@ -44,13 +44,21 @@ func (r *report) fault(err error) {
 // command line and the environment, if anything. The error is ErrFaults.
 func Run(cfg options.Config, parse error, w io.Writer) error {
 	r := &report{remarks: cfg.Remarks()}
+	r.remarks = append(r.remarks, cfg.Quiet()...)
 	r.fault(parse)
-	r.store(cfg)
-	r.node(cfg)
-	network := r.network(cfg)
+	what, endpoints := "the store", []string(nil)
+	var network lease.NetworkConfig
+	if cfg.Kube.On {
+		what, endpoints = "the API server", r.kube(cfg)
+		network = r.kubeNetwork(cfg)
+	} else {
+		endpoints = r.store(cfg)
+		r.node(cfg)
+		network = r.network(cfg)
+	}
 	r.tun(network)
 	r.underlay(cfg, network)
-	r.storeWay(cfg, network)
+	r.storeWay(network, what, endpoints)
 	r.print(cfg, w)
 	if len(r.faults) > 0 {
 		return ErrFaults
@@ -58,11 +66,13 @@ func Run(cfg options.Config, parse error, w io.Writer) error {
 	return nil
 }
 
-// store checks endpoints, TLS files and login.
-func (r *report) store(cfg options.Config) {
-	warnings, err := cfg.StoreClient(slog.New(slog.DiscardHandler)).Check()
+// store checks endpoints, TLS files and login, and returns the endpoints.
+func (r *report) store(cfg options.Config) []string {
+	client := cfg.StoreClient(slog.New(slog.DiscardHandler))
+	warnings, err := client.Check()
 	r.remarks = append(r.remarks, warnings...)
 	r.fault(err)
+	return client.Endpoints
 }
 
 // node finds the identity that a start would have, without storing it.
@@ -118,26 +128,31 @@ func (r *report) tun(network lease.NetworkConfig) {
 	_ = f.Close()
 }
 
-// network reads the configuration file, if one was named. Without it, the
-// families are flannel's default.
+// guessed are flannel's default families, for a network that is not known.
+func guessed() lease.NetworkConfig { return lease.NetworkConfig{EnableIPv4: true} }
+
+// network reads the configuration file, if one was named.
 func (r *report) network(cfg options.Config) lease.NetworkConfig {
-	guess := lease.NetworkConfig{EnableIPv4: true}
 	if !cfg.NetConfigGiven {
 		r.remark("network config: comes from the store, which was not asked")
-		return guess
+		return guessed()
 	}
 	b, err := os.ReadFile(cfg.NetConfigPath)
 	if err != nil {
 		r.fault(fmt.Errorf("--net-config-path: %w", err))
-		return guess
+		return guessed()
 	}
 	network, err := routing.ParseConfig(b)
 	if err != nil {
 		r.fault(fmt.Errorf("--net-config-path %s: %w", cfg.NetConfigPath, err))
-		return guess
+		return guessed()
 	}
-	r.remark("network config: %s, backend %s, from file %s", lease.Subnets{V4: network.Network, V6: network.IPv6Network}, network.BackendType, cfg.NetConfigPath)
+	r.describe(network, cfg.NetConfigPath)
 	return network
+}
+
+func (r *report) describe(network lease.NetworkConfig, path string) {
+	r.remark("network config: %s, backend %s, from file %s", lease.Subnets{V4: network.Network, V6: network.IPv6Network}, network.BackendType, path)
 }
 
 // underlay makes the choice that a start would make.
@@ -167,11 +182,11 @@ func (r *report) underlay(cfg options.Config, network lease.NetworkConfig) {
 }
 
 // storeWay looks whether the overlay of the configuration file, if one was named, would
-// cut this host off from the store.
-func (r *report) storeWay(cfg options.Config, network lease.NetworkConfig) {
+// cut this host off from its store at endpoints, which is called what.
+func (r *report) storeWay(network lease.NetworkConfig, what string, endpoints []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
-	why, err := reach.Store(network, reach.Addrs(ctx, cfg.StoreClient(slog.New(slog.DiscardHandler)).Endpoints))
+	why, err := reach.Store(network, what, reach.Addrs(ctx, endpoints))
 	r.fault(err)
 	if why != "" {
 		r.fault(errors.New(why))

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/ops"
 	"weft/lease"
-	"weft/lease/etcd"
 )
 
 // Daemon is one run of weftd. Its exported methods are safe for concurrent use.
@@ -23,13 +21,11 @@ type Daemon struct {
 	log     *slog.Logger
 	started time.Time
 	systemd *ops.Systemd
-	node    string
-	store   *etcd.Store
+	source  source
 	cache   *lease.Cache
-	seed    []byte // network configuration for a store that has none, or nil
-	// cached and network are the last run's state; cached is nil if there is none.
-	cached  *lease.Cached
-	network lease.NetworkConfig
+	// cached and recalled are the last run's state; cached is nil if there is none.
+	cached   *lease.Cached
+	recalled footing
 
 	nudge   chan struct{} // holds one: state has changed, look at it
 	resized chan struct{} // holds one: there are many peers more, or less
@@ -40,6 +36,7 @@ type Daemon struct {
 
 	mu      sync.Mutex // protects what follows
 	gen     *generation
+	node    string       // our identity; "" as long as it is not known
 	waiting string       // what the start waits for; "" when gen is set
 	heard   lease.Status // StoreSeen and StoreErr of the start, before gen has its own
 }
@@ -51,14 +48,14 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 	d := &Daemon{
 		cfg: cfg, version: version, log: log, started: time.Now(),
 		systemd: ops.NewSystemd(log), nudge: make(chan struct{}, 1), resized: make(chan struct{}, 1),
-		serving: newLatch(), waiting: "config: waiting for the store",
+		serving: newLatch(), waiting: "config: not read yet",
 	}
 	d.thrifty = thrifty(cfg.Embedded.On)
 	context.AfterFunc(ctx, d.systemd.Stopping)
 	if err := d.prepare(); err != nil {
 		return err
 	}
-	defer func() { _ = d.store.Close() }() // nothing was written that a close could lose
+	defer func() { _ = d.source.close() }() // nothing was written that a close could lose
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
@@ -74,9 +71,7 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 	if err := d.listen(do); err != nil {
 		return err
 	}
-	if cfg.Embedded.On {
-		do(d.embedded)
-	}
+	do(func(ctx context.Context) error { return d.source.run(ctx, d.serving.isSet) })
 	do(d.observe)
 	do(d.watchdog)
 	do(d.settle)
@@ -90,31 +85,18 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 
 // prepare opens what can be opened without waiting for anyone.
 func (d *Daemon) prepare() (err error) {
-	storeCfg := d.cfg.StoreClient(d.log.With("component", "etcd"))
-	warnings, err := storeCfg.Check()
-	for _, w := range warnings {
-		d.log.Warn("store", "warning", w)
+	d.log.Info("weftd starts", "version", d.version)
+	if d.cfg.Kube.On {
+		d.source, err = openKube(d.cfg, d.log)
+	} else {
+		d.source, err = openEtcd(d.cfg, d.log)
 	}
 	if err != nil {
 		return err
 	}
-	if d.store, err = etcd.New(storeCfg); err != nil {
-		return err
-	}
-	if d.seed, err = loadSeed(d.cfg); err != nil {
-		return err
-	}
-	var source lease.IdentitySource
-	if d.node, source, err = lease.LoadIdentity(lease.IdentityOptions{Given: d.cfg.NodeID, CacheDir: d.cfg.CacheDir}); err != nil {
-		return err
-	}
-	d.cache = lease.NewCache(d.cfg.CacheDir, d.cfg.Store.Prefix)
-	d.log.Info("weftd starts", "version", d.version, "node", d.node, "identity", source.String(), "store", d.store.Endpoints(), "prefix", d.cfg.Store.Prefix)
-	if source == lease.IdentityRandom {
-		d.log.Warn("there is no /etc/machine-id: this node's identity was drawn at random and lasts as long as the cache directory does; "+
-			"keep that on the host, or give --node-id, or the next start is another node's to the store", "dir", d.cfg.CacheDir)
-	}
-	if d.network, d.cached = d.fromCache(); d.cached != nil {
+	d.cache = lease.NewCache(d.cfg.CacheDir, d.source.cacheName())
+	if d.recalled, d.cached = d.fromCache(); d.cached != nil {
+		d.identify(d.recalled.node)
 		d.serving.set()
 	}
 	return nil
@@ -152,6 +134,20 @@ func (d *Daemon) changed() {
 	}
 }
 
+// identify notes who we are.
+func (d *Daemon) identify(node string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.node = node
+}
+
+// identity is who we are, "" if that is not known yet.
+func (d *Daemon) identity() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.node
+}
+
 // wait notes what the start waits for, and logs it if it is something else than before.
 func (d *Daemon) wait(reason string) {
 	d.mu.Lock()
@@ -164,7 +160,7 @@ func (d *Daemon) wait(reason string) {
 	}
 }
 
-// asked notes how the store answered before there is a keeper to do so.
+// asked notes how the source answered before there is a member to do so.
 func (d *Daemon) asked(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -228,16 +224,4 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
-}
-
-// loadSeed reads the network configuration that an empty store is given.
-func loadSeed(cfg options.Config) ([]byte, error) {
-	if !cfg.NetConfigGiven {
-		return nil, nil
-	}
-	b, err := readNetConfig(cfg.NetConfigPath)
-	if err != nil {
-		return nil, fmt.Errorf("--net-config-path: %w", err)
-	}
-	return b, nil
 }

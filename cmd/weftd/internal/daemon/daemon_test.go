@@ -105,14 +105,14 @@ func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
 			if err := lease.NewCache(dir, "/p").Save(saved); err != nil {
 				t.Fatal(err)
 			}
-			d := &Daemon{node: "a", log: discard(), cache: lease.NewCache(dir, "/p")}
-			network, cached := d.fromCache()
-			if (cached != nil) != tt.want || tt.want && network.Network != netip.MustParsePrefix("10.42.0.0/16") {
-				t.Errorf("got %v %+v", cached, network)
+			d := &Daemon{source: &etcdSource{node: "a"}, log: discard(), cache: lease.NewCache(dir, "/p")}
+			f, cached := d.fromCache()
+			if (cached != nil) != tt.want || tt.want && (f.node != "a" || f.network.Network != netip.MustParsePrefix("10.42.0.0/16")) {
+				t.Errorf("got %v %+v", cached, f)
 			}
 		})
 	}
-	d := &Daemon{node: "a", log: discard(), cache: lease.NewCache(t.TempDir(), "/p")}
+	d := &Daemon{source: &etcdSource{node: "a"}, log: discard(), cache: lease.NewCache(t.TempDir(), "/p")}
 	if _, cached := d.fromCache(); cached != nil {
 		t.Error("a state out of nothing")
 	}
@@ -153,7 +153,7 @@ func TestSeedIsReadAndCheckedAtStart(t *testing.T) {
 }
 
 func TestTheStartSaysWhetherTheStoreAnswers(t *testing.T) {
-	d := &Daemon{cfg: options.Config{CacheDir: t.TempDir()}}
+	d := &Daemon{source: &etcdSource{}, cfg: options.Config{CacheDir: t.TempDir()}}
 	up := func() bool { return d.snapshot().StoreUp }
 	if up() {
 		t.Error("up before it was asked")
@@ -176,11 +176,11 @@ func TestOnlyTheConfigurationInUseIsSeeded(t *testing.T) {
 		`{"Network":"10.43.0.0/16"}`:    false,
 		`{"Network":"10.42.0.0/16","SubnetLen":26}`: false,
 	} {
-		d := &Daemon{log: discard()}
+		src := &etcdSource{log: discard()}
 		if seed != "" {
-			d.seed = []byte(seed)
+			src.seed = []byte(seed)
 		}
-		if got := d.seedFor(inUse); (got != nil) != want {
+		if got := src.seedFor(inUse); (got != nil) != want {
 			t.Errorf("%s: got %q", seed, got)
 		}
 	}

@@ -17,8 +17,14 @@ import (
 
 // underlayOptions are the flags, for the families that the network needs: each
 // needs an address of its own to be published.
-func (d *Daemon) underlayOptions(network lease.NetworkConfig) routing.UnderlayOptions {
-	u := d.cfg.Underlay
+func (d *Daemon) underlayOptions(f footing) routing.UnderlayOptions {
+	u, network := d.cfg.Underlay, f.network
+	if f.publicIP.IsValid() {
+		u.PublicIP = f.publicIP
+	}
+	if f.publicIPv6.IsValid() {
+		u.PublicIPv6 = f.publicIPv6
+	}
 	o := routing.UnderlayOptions{
 		Interfaces: u.Ifaces, Regexes: u.Regexes, CanReach: u.CanReach,
 		PublicIP: u.PublicIP, PublicIPv6: u.PublicIPv6,
@@ -51,7 +57,7 @@ func (d *Daemon) local(g *generation) lease.Local {
 			l.Underlay = append(l.Underlay, a)
 		}
 	}
-	for _, a := range append(reach.Literals(d.store.Endpoints()), store...) {
+	for _, a := range append(reach.Literals(d.source.endpoints()), store...) {
 		if !a.IsLoopback() && !a.IsUnspecified() {
 			l.Store = append(l.Store, a)
 		}
@@ -86,7 +92,7 @@ const resolveEvery = 5 * time.Minute
 // resolveStore looks up the endpoints that are names, so that no peer's subnet is
 // believed that contains the store. Names that do not resolve cost nothing else.
 func (d *Daemon) resolveStore(ctx context.Context, g *generation) error {
-	names := reach.Names(d.store.Endpoints())
+	names := reach.Names(d.source.endpoints())
 	for len(names) > 0 {
 		found, err := reach.Lookup(ctx, names)
 		if err != nil {
@@ -100,7 +106,7 @@ func (d *Daemon) resolveStore(ctx context.Context, g *generation) error {
 		}
 		g.mu.Unlock()
 		if changed {
-			g.keeper.SetLocal(d.local(g))
+			g.member.SetLocal(d.local(g))
 		}
 		if !pause(ctx, resolveEvery) {
 			break
@@ -137,8 +143,8 @@ func (d *Daemon) writeSubnetFile(g *generation) {
 	if set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
 		return
 	}
-	g.keeper.SetLocal(d.local(g))
-	f := subnetFile(g.network, set.Own.Subnets, status.MTU, d.cfg.Rules.IPMasq)
+	g.member.SetLocal(d.local(g))
+	f := subnetFile(g.footing.network, set.Own.Subnets, status.MTU, d.cfg.Rules.IPMasq)
 	why := ""
 	if old, err := subnetenv.Read(d.cfg.SubnetFile); err != nil || old != f {
 		if err := subnetenv.Write(d.cfg.SubnetFile, f); err != nil {

@@ -23,10 +23,10 @@ var _ control.Node = (*Daemon)(nil)
 func (d *Daemon) Status() control.Status {
 	reasons := d.Reasons()
 	s := control.Status{
-		Version: d.version, NodeID: d.node, PID: os.Getpid(),
+		Version: d.version, NodeID: d.identity(), PID: os.Getpid(),
 		StartedAt: d.started, Uptime: int64(time.Since(d.started) / time.Second),
 		Ready: len(reasons) == 0, NotReady: reasons,
-		Store: d.storeStatus(d.heardAtStart()),
+		Store: d.source.status(d.heardAtStart()),
 		Cache: control.Cache{File: d.cacheFile()},
 	}
 	if info, err := os.Stat(s.Cache.File); err == nil {
@@ -36,15 +36,15 @@ func (d *Daemon) Status() control.Status {
 	if g == nil {
 		return s
 	}
-	st, b := g.keeper.Status(), g.backend.Status()
-	s.Store = d.storeStatus(st)
+	st, b := g.member.Status(), g.backend.Status()
+	s.Store = d.source.status(st)
 	s.Lease = leaseStatus(st)
 	s.Cache.Used = g.cached
 	s.Alarm, s.Peers, s.Rejected = st.Alarm, st.Peers, len(st.Rejected)
 	s.Backend, s.Underlay = backendStatus(b), underlayStatus(b)
-	s.Backend.Port = int(routing.Port(g.network))
-	if st.ConfigErr != nil {
-		s.Backend.Notes = append(s.Backend.Notes, "network config: "+st.ConfigErr.Error())
+	s.Backend.Port = int(routing.Port(g.footing.network))
+	if err := d.source.configErr(st); err != nil {
+		s.Backend.Notes = append(s.Backend.Notes, "network config: "+err.Error())
 	}
 	s.Rules = rulesStatus(g.rules.Status())
 	if why := g.cutOffNow(); why != "" {
@@ -56,14 +56,12 @@ func (d *Daemon) Status() control.Status {
 	return s
 }
 
-func (d *Daemon) storeStatus(st lease.Status) control.Store {
+// storeStatus is what src was heard to say.
+func storeStatus(src source, st lease.Status, kind, prefix string) control.Store {
 	s := control.Store{
-		Kind: "etcd", Endpoints: d.store.Endpoints(), Prefix: d.cfg.Store.Prefix,
+		Kind: kind, Endpoints: src.endpoints(), Prefix: prefix,
 		Connected: st.StoreErr == nil && !st.StoreSeen.IsZero(), LastSeen: st.StoreSeen,
 		ClusterID: st.ClusterID, Revision: st.Revision,
-	}
-	if d.cfg.Embedded.On {
-		s.Kind = "embedded etcd"
 	}
 	if st.StoreErr != nil {
 		s.Error = st.StoreErr.Error()
@@ -249,8 +247,8 @@ func (d *Daemon) Leases(context.Context) (control.Leases, error) {
 		return out, errors.New("nothing is known yet: " + waiting)
 	}
 	set, _ := g.state()
-	st := g.keeper.Status()
-	out.Network = records.Network(g.network)
+	st := g.member.Status()
+	out.Network = records.Network(g.footing.network)
 	if st.Own.Subnets != (lease.Subnets{}) {
 		out.Leases = append(out.Leases, records.From(st.Own, true))
 	}
@@ -264,14 +262,9 @@ func (d *Daemon) Leases(context.Context) (control.Leases, error) {
 	return out, nil
 }
 
-// Release implements control.Node. Our own record is in use, and so refused.
+// Release implements control.Node.
 func (d *Daemon) Release(ctx context.Context, req control.ReleaseRequest) (control.Released, error) {
-	done, err := records.Release(ctx, d.store, req, func(r lease.Record) error {
-		if r.Node() == d.node {
-			return errors.New("it is this node's own, in use by its pods; stop weftd first, or use --force")
-		}
-		return nil
-	})
+	done, err := d.source.release(ctx, req, d.identity())
 	if err == nil {
 		d.log.Info("lease released on request", "subnet", req.Subnet, "node", done.Record.Node, "force", req.Force)
 	}

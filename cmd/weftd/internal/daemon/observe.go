@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"weft/cmd/weftd/internal/ops"
@@ -16,16 +17,39 @@ const (
 	eagerFor     = 10 * time.Second
 )
 
-// Reasons lists why the node is not ready; none means that it is.
-func (d *Daemon) Reasons() []string {
+// readiness is what the node's readiness is judged from.
+func (d *Daemon) readiness() (*generation, ops.State) {
 	g, waiting := d.current()
-	s := ops.State{Waiting: waiting}
+	s := ops.State{Waiting: waiting, Source: d.source.name()}
 	if g != nil {
-		s.Lease, s.Backend = g.keeper.Status(), g.backend.Status()
+		s.Lease, s.Backend = g.member.Status(), g.backend.Status()
 		_, s.SubnetFile = g.state()
 		s.StoreCut = g.cutOffNow()
+		s.Rules = d.rulesReason(g)
 	}
-	return append(s.Reasons(time.Now()), d.rulesReason(g)...)
+	return g, s
+}
+
+// Reasons lists why the node is not ready; none means that it is.
+func (d *Daemon) Reasons() []string {
+	_, s := d.readiness()
+	return s.Reasons(time.Now())
+}
+
+// tellDataPath tells the member whether packets are carried, if it tells others. observe alone
+// calls it.
+func (d *Daemon) tellDataPath(g *generation, s ops.State) {
+	if g == nil {
+		return
+	}
+	m, ok := g.member.(conditioned)
+	if !ok {
+		return
+	}
+	if broken := strings.Join(s.Broken(), "; "); g.told == nil || *g.told != broken {
+		g.told = &broken
+		m.SetDataPath(broken)
+	}
 }
 
 // observe looks at the readiness when something has changed and once a second,
@@ -35,7 +59,9 @@ func (d *Daemon) observe(ctx context.Context) error {
 	defer tick.Stop()
 	last, first, notReady := []string(nil), true, time.Now()
 	for {
-		now := d.Reasons()
+		g, state := d.readiness()
+		d.tellDataPath(g, state)
+		now := state.Reasons(time.Now())
 		if first || !slices.Equal(now, last) {
 			d.systemd.Readiness(now)
 			if len(last) == 0 {

@@ -11,17 +11,17 @@ import (
 
 // newRules makes what keeps the host's rules for g, whose backend is there already.
 func (d *Daemon) newRules(g *generation) (*hostrules.Rules, error) {
-	never, err := hostrules.ParseNoMasquerade(g.network)
+	never, err := hostrules.ParseNoMasquerade(g.footing.network)
 	if err != nil {
 		return nil, err
 	}
 	f := d.cfg.Rules
 	return hostrules.New(hostrules.Config{
-		Network: g.network, NoMasquerade: never,
+		Network: g.footing.network, NoMasquerade: never,
 		Masquerade: f.IPMasq, RandomFully: !f.RandomFullyDisable, Forward: f.ForwardRules, Blackhole: f.Blackhole,
 		Resync: f.Resync, RouteProtocol: routing.RouteProtocol,
 		Guard: func() hostrules.Guard {
-			return routing.OverlayGuard(g.network, g.backend.Status().Path == "kernel")
+			return routing.OverlayGuard(g.footing.network, g.backend.Status().Path == "kernel")
 		},
 		Logger: d.log.With("component", "rules"),
 	})
@@ -42,14 +42,14 @@ func (g *generation) follow(ctx context.Context, s lease.Set) error {
 
 // rulesReason is why the rules keep the node from being ready: pods whose packets should be
 // masqueraded and are not have no way out. Anything else about rules is a note.
-func (d *Daemon) rulesReason(g *generation) []string {
-	if g == nil || !d.cfg.Rules.IPMasq {
-		return nil
+func (d *Daemon) rulesReason(g *generation) string {
+	if !d.cfg.Rules.IPMasq {
+		return ""
 	}
-	if st := g.rules.Status(); !st.InPlace && st.LastError != "" {
-		return []string{"rules: " + st.LastError}
+	if st := g.rules.Status(); !st.InPlace {
+		return st.LastError
 	}
-	return nil
+	return ""
 }
 
 func rulesStatus(st hostrules.Status) control.Rules {

@@ -14,22 +14,24 @@ import (
 	"weft/tunnel"
 )
 
-// generation is what serves one network configuration.
+// generation is what serves one footing.
 type generation struct {
-	network lease.NetworkConfig
+	footing footing
 	cached  bool // forwarding began from the cache, not with the store
 	under   routing.UnderlayOptions
 	kernel  *routing.Kernel
 	backend routing.Backend
 	plane   dataPlane      // the backend's own, nil if the kernel moves its packets
 	former  []netip.Prefix // networks that this node was in before
-	keeper  *lease.Keeper
+	member  member
 	rules   *hostrules.Rules
 
 	swept bool // what other backends left is gone; apply's alone
 
 	sets chan lease.Set // holds the latest set that is not applied yet
 	wake chan struct{}  // holds one: MTU or underlay changed
+
+	told *string // how the data path is, as the member was told; observe's alone
 
 	mu       sync.Mutex // protects what follows
 	chosen   routing.Underlay
@@ -46,16 +48,16 @@ type dataPlane interface {
 	Recv() tunnel.Recv
 }
 
-// serve forwards packets, keeps the lease and applies what the store says, until
-// ctx ends or one of these fails. The error is a *lease.ConfigChangedError if the
-// cached configuration turned out to be outdated.
-func (d *Daemon) serve(ctx context.Context, network lease.NetworkConfig, cached *lease.Cached) error {
+// serve forwards packets, keeps the lease and applies what the source says, until
+// ctx ends or one of these fails. The error is a *lease.ConfigChangedError or
+// errFootingChanged if what the cached state stood on turned out to be outdated.
+func (d *Daemon) serve(ctx context.Context, f footing, cached *lease.Cached) error {
 	kernel, err := routing.OpenKernel()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = kernel.Close() }() // descriptors of this process only
-	g, err := d.newGeneration(ctx, kernel, network, cached)
+	g, err := d.newGeneration(ctx, kernel, f, cached)
 	if err != nil {
 		return err
 	}
@@ -72,7 +74,10 @@ func (d *Daemon) serve(ctx context.Context, network lease.NetworkConfig, cached 
 	d.setGeneration(g)
 	do(g.backend.Run)
 	do(g.rules.Run)
-	do(func(ctx context.Context) error { return g.keeper.Run(ctx) })
+	do(g.member.Run)
+	if cached != nil {
+		do(func(ctx context.Context) error { return d.source.confirm(ctx, f) })
+	}
 	do(func(ctx context.Context) error { return d.apply(ctx, g) })
 	do(func(ctx context.Context) error { return d.resolveStore(ctx, g) })
 	do(func(ctx context.Context) error { return d.watchStoreWay(ctx, g) })
@@ -84,10 +89,10 @@ func (d *Daemon) serve(ctx context.Context, network lease.NetworkConfig, cached 
 }
 
 // newGeneration makes everything and starts nothing.
-func (d *Daemon) newGeneration(ctx context.Context, kernel *routing.Kernel, network lease.NetworkConfig, cached *lease.Cached) (*generation, error) {
+func (d *Daemon) newGeneration(ctx context.Context, kernel *routing.Kernel, f footing, cached *lease.Cached) (*generation, error) {
 	g := &generation{
-		network: network, cached: cached != nil, kernel: kernel,
-		under: d.underlayOptions(network),
+		footing: f, cached: cached != nil, kernel: kernel,
+		under: d.underlayOptions(f),
 		sets:  make(chan lease.Set, 1), wake: make(chan struct{}, 1),
 		fileWhy: "no lease yet",
 	}
@@ -97,9 +102,9 @@ func (d *Daemon) newGeneration(ctx context.Context, kernel *routing.Kernel, netw
 	}
 	d.log.Info("underlay", "link", g.chosen.Link, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
 	before := previous(d.cfg.SubnetFile, d.log)
-	g.former = former(before, network)
+	g.former = former(before, f.network)
 	g.backend, err = routing.NewBackend(ctx, routing.BackendConfig{
-		Kernel: kernel, Network: network, Node: d.node, StateDir: d.cfg.CacheDir, Workers: d.cfg.Workers, Former: g.former,
+		Kernel: kernel, Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under,
 		UnderlayChanged: func(u routing.Underlay) { d.moved(g, u) },
 		Logger:          d.log.With("component", "backend"),
@@ -111,30 +116,13 @@ func (d *Daemon) newGeneration(ctx context.Context, kernel *routing.Kernel, netw
 	if g.rules, err = d.newRules(g); err != nil {
 		return nil, errors.Join(err, g.backend.Close())
 	}
-	g.keeper, err = lease.NewKeeper(d.store, lease.Options{
-		Node: d.node, Config: network, Seed: d.seedFor(network), Local: d.local(g),
-		Previous: lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}, RenewMargin: d.cfg.RenewMargin,
-		Cache: d.cache, Cached: cached,
-		Publish: g.publish, Logger: d.log.With("component", "lease"),
+	g.member, err = d.source.member(memberOptions{
+		footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.backend.Close())
 	}
 	return g, nil
-}
-
-// seedFor is what a store without a configuration is given while network is served: the
-// file of --net-config-path, unless it is another network's by now. Who finds an etcd that
-// lost everything must not move it to a network that the pods do not live in.
-func (d *Daemon) seedFor(network lease.NetworkConfig) []byte {
-	if d.seed == nil {
-		return nil
-	}
-	if file, err := routing.ParseConfig(d.seed); err != nil || !file.Equal(network) {
-		d.log.Warn("--net-config-path is not the configuration in use: a store that loses its own is not given it", "file", d.cfg.NetConfigPath)
-		return nil
-	}
-	return d.seed
 }
 
 // publish keeps the latest set for apply. It does not block.
@@ -184,7 +172,7 @@ func (d *Daemon) removeLeftovers(g *generation) {
 	if set, _ := g.state(); g.swept || set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
 		return
 	}
-	removed, err := g.kernel.RemoveLeftovers(g.network, g.former, append([]string{status.Device}, status.Devices...))
+	removed, err := g.kernel.RemoveLeftovers(g.footing.network, g.former, append([]string{status.Device}, status.Devices...))
 	for _, r := range removed {
 		d.log.Info("removed what another backend left", "object", r)
 	}
@@ -222,7 +210,7 @@ func logRejected(log *slog.Logger, before, now []lease.Rejected) {
 	}
 	for _, r := range now {
 		if !known[fmt.Sprint(r.Key, r.Reason)] {
-			log.Warn("a record in the store is not believed", "key", r.Key, "reason", r.Reason.String(), "detail", r.Detail)
+			log.Warn("a record is not believed", "key", r.Key, "reason", r.Reason.String(), "detail", r.Detail)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // snapshot is what the metrics are made from.
 func (d *Daemon) snapshot() ops.Snapshot {
-	s := ops.Snapshot{Version: d.version, Node: d.node, Ready: len(d.Reasons()) == 0}
+	s := ops.Snapshot{Version: d.version, Node: d.identity(), Ready: len(d.Reasons()) == 0}
 	if info, err := os.Stat(d.cacheFile()); err == nil {
 		s.CacheSaved = info.ModTime()
 	}
@@ -19,10 +19,10 @@ func (d *Daemon) snapshot() ops.Snapshot {
 		s.StoreUp, s.StoreSeen = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen
 		return s
 	}
-	st := g.keeper.Status()
+	st := g.member.Status()
 	s.LeaseHeld, s.LeaseExpires = st.State == lease.Held, st.Own.Expires
 	s.StoreUp, s.StoreSeen, s.StoreRevision = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen, st.Revision
-	s.ConfigChanged = st.ConfigErr != nil
+	s.ConfigChanged = d.source.configErr(st) != nil
 	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
 	s.Backend = g.backend.Status()
 	s.Rules = g.rules.Status()

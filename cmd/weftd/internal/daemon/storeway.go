@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"weft/cmd/weftd/internal/reach"
@@ -11,14 +12,14 @@ import (
 // lookupTimeout bounds how long the store's names may take to resolve.
 const lookupTimeout = 2 * time.Second
 
-// cutOff says why the overlay of network would cut this host off from the store; "" if it
+// cutOff says why the overlay of network would cut this host off from src; "" if it
 // would not, or if that cannot be found out.
-func (d *Daemon) cutOff(ctx context.Context, network lease.NetworkConfig) string {
+func cutOff(ctx context.Context, src source, network lease.NetworkConfig, log *slog.Logger) string {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	why, err := reach.Store(network, reach.Addrs(ctx, d.store.Endpoints()))
+	why, err := reach.Store(network, "the "+src.name(), reach.Addrs(ctx, src.endpoints()))
 	if err != nil {
-		d.log.Debug("the way to the store is not known", "reason", err)
+		log.Debug("the way to the "+src.name()+" is not known", "reason", err)
 	}
 	return why
 }
@@ -31,14 +32,14 @@ const storeWayEvery = 5 * time.Second
 // go on; the status says why the store is silent.
 func (d *Daemon) watchStoreWay(ctx context.Context, g *generation) error {
 	for {
-		now, err := reach.Store(g.network, d.local(g).Store)
+		now, err := reach.Store(g.footing.network, "the "+d.source.name(), d.local(g).Store)
 		if err != nil {
-			d.log.Debug("the way to the store is not known", "reason", err)
+			d.log.Debug("the way to the "+d.source.name()+" is not known", "reason", err)
 		} else if before := g.setStoreCut(now); now != before {
 			if now != "" {
-				d.log.Warn("the overlay cuts the store off", "reason", now)
+				d.log.Warn("the overlay cuts the "+d.source.name()+" off", "reason", now)
 			} else {
-				d.log.Info("the overlay does not cut the store off any more")
+				d.log.Info("the overlay does not cut the " + d.source.name() + " off any more")
 			}
 			d.changed()
 		}

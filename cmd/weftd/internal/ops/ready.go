@@ -15,6 +15,8 @@ const storeGrace = 30 * time.Second
 type State struct {
 	// Waiting says what the start waits for; "" once lease and backend are being kept.
 	Waiting string
+	// Source is what the store is called; "" means store.
+	Source string
 	// Lease and Backend count once nothing is waited for.
 	Lease   lease.Status
 	Backend routing.Status
@@ -22,6 +24,8 @@ type State struct {
 	StoreCut string
 	// SubnetFile is why the subnet file is not written; "" if it is.
 	SubnetFile string
+	// Rules is why the traffic rules let no packet pass that should; "" if they do.
+	Rules string
 }
 
 // Reasons lists why the node is not ready at now, most fundamental first; none
@@ -33,7 +37,11 @@ func (s State) Reasons(now time.Time) []string {
 	}
 	var out []string
 	if why := s.store(now); why != "" {
-		out = append(out, "store: "+why)
+		name := s.Source
+		if name == "" {
+			name = "store"
+		}
+		out = append(out, name+": "+why)
 	}
 	if s.Lease.State != lease.Held {
 		why := "lease: " + s.Lease.State.String()
@@ -42,6 +50,16 @@ func (s State) Reasons(now time.Time) []string {
 		}
 		out = append(out, why)
 	}
+	return append(out, s.Broken()...)
+}
+
+// Broken lists those of the reasons for which pods on this node have no network, whether or
+// not the store answers.
+func (s State) Broken() []string {
+	if s.Waiting != "" {
+		return []string{s.Waiting}
+	}
+	var out []string
 	switch b := s.Backend; {
 	case b.UnderlayLost != "":
 		out = append(out, "underlay: "+b.UnderlayLost)
@@ -53,6 +71,9 @@ func (s State) Reasons(now time.Time) []string {
 	}
 	if s.SubnetFile != "" {
 		out = append(out, "subnet file: "+s.SubnetFile)
+	}
+	if s.Rules != "" {
+		out = append(out, "rules: "+s.Rules)
 	}
 	return out
 }

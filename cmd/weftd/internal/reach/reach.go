@@ -66,9 +66,9 @@ func addrs(words []string) []netip.Addr {
 }
 
 // Store says why an overlay of network would cut this host, in the calling thread's
-// namespace, off from a store at addrs, and what to do; "" if it would not. The error is the
-// kernel's.
-func Store(network lease.NetworkConfig, addrs []netip.Addr) (string, error) {
+// namespace, off from a store at addrs, and what to do; "" if it would not. what is how the
+// store is called, such as "the store". The error is the kernel's.
+func Store(network lease.NetworkConfig, what string, addrs []netip.Addr) (string, error) {
 	k, err := routing.OpenKernel()
 	if err != nil {
 		return "", err
@@ -77,7 +77,7 @@ func Store(network lease.NetworkConfig, addrs []netip.Addr) (string, error) {
 	displaced, err := k.Displaced(network, addrs)
 	var out []string
 	for _, d := range displaced {
-		if reason := d.Reason("the store"); !slices.Contains(out, reason) {
+		if reason := d.Reason(what); !slices.Contains(out, reason) {
 			out = append(out, reason)
 		}
 	}

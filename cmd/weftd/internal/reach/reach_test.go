@@ -31,7 +31,7 @@ func TestAStoreElsewhereIsNotCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if why, err := Store(network, []netip.Addr{netip.MustParseAddr("192.0.2.1"), {}}); why != "" || err != nil {
+	if why, err := Store(network, "the store", []netip.Addr{netip.MustParseAddr("192.0.2.1"), {}}); why != "" || err != nil {
 		t.Errorf("%q, %v", why, err)
 	}
 }

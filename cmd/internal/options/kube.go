@@ -1,0 +1,57 @@
+package options
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// validateKube checks what the flags say about Kubernetes besides each alone; kube.Config
+// has the rest of the rules. Those about etcd are not looked at.
+func (c *Config) validateKube() []error {
+	var faults []error
+	if c.Embedded.On {
+		faults = append(faults, errors.New("--kube-subnet-mgr and --embedded-etcd are both given: subnets come from one of the two; leave one out"))
+	}
+	if c.NetConfigPath == "" {
+		faults = append(faults, errors.New("--net-config-path is empty: with --kube-subnet-mgr, name the file with the network configuration"))
+	}
+	return faults
+}
+
+// kubeRemarks lists flags that were given and have no effect for where subnets come from.
+func (c Config) kubeRemarks() []string {
+	idle := func(name string) bool {
+		own := strings.HasPrefix(name, "kube-") || name == "kubeconfig-file" || name == "set-node-network-unavailable"
+		if !c.Kube.On {
+			return own
+		}
+		return strings.HasPrefix(name, "etcd-") || strings.HasPrefix(name, "embedded-etcd-") || name == "subnet-lease-renew-margin"
+	}
+	because := "without --kube-subnet-mgr"
+	if c.Kube.On {
+		because = "with --kube-subnet-mgr"
+	}
+	var out []string
+	for _, s := range c.Settings {
+		source := c.sources[s.Name]
+		if source == "" || s.Name == "kube-subnet-mgr" || !idle(s.Name) {
+			continue
+		}
+		name := "--" + s.Name
+		if variable, ok := strings.CutPrefix(source, "env "); ok {
+			name += " (" + variable + ")"
+		}
+		out = append(out, fmt.Sprintf("%s has no effect %s", name, because))
+	}
+	return out
+}
+
+// Quiet lists what deserves a debug message only, or a line of --check.
+func (c Config) Quiet() []string {
+	var out []string
+	for _, name := range c.Unused {
+		out = append(out, fmt.Sprintf("environment variable %s is flannel's and has no effect: no event is lost here, and a start does not wait for the API server", name))
+	}
+	return out
+}

@@ -1,0 +1,197 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/options"
+	"weft/cmd/internal/records"
+	"weft/lease"
+	"weft/lease/etcd"
+	"weft/lease/etcd/embedded"
+	"weft/routing"
+)
+
+// etcdSource has leases in etcd, and the network configuration beside them.
+type etcdSource struct {
+	cfg   options.Config
+	log   *slog.Logger
+	store *etcd.Store
+	node  string
+	seed  []byte // network configuration for a store that has none, or nil
+}
+
+// openEtcd opens what can be opened without waiting for anyone, and finds out who we are.
+func openEtcd(cfg options.Config, log *slog.Logger) (*etcdSource, error) {
+	storeCfg := cfg.StoreClient(log.With("component", "etcd"))
+	warnings, err := storeCfg.Check()
+	for _, w := range warnings {
+		log.Warn("store", "warning", w)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &etcdSource{cfg: cfg, log: log}
+	if s.seed, err = loadSeed(cfg); err != nil {
+		return nil, err
+	}
+	var from lease.IdentitySource
+	if s.node, from, err = lease.LoadIdentity(lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir}); err != nil {
+		return nil, err
+	}
+	if s.store, err = etcd.New(storeCfg); err != nil {
+		return nil, err
+	}
+	log.Info("leases are in etcd", "node", s.node, "identity", from.String(), "store", s.store.Endpoints(), "prefix", cfg.Store.Prefix)
+	if from == lease.IdentityRandom {
+		log.Warn("there is no /etc/machine-id: this node's identity was drawn at random and lasts as long as the cache directory does; "+
+			"keep that on the host, or give --node-id, or the next start is another node's to the store", "dir", cfg.CacheDir)
+	}
+	return s, nil
+}
+
+// loadSeed reads the network configuration that an empty store is given.
+func loadSeed(cfg options.Config) ([]byte, error) {
+	if !cfg.NetConfigGiven {
+		return nil, nil
+	}
+	b, err := readNetConfig(cfg.NetConfigPath)
+	if err != nil {
+		return nil, fmt.Errorf("--net-config-path: %w", err)
+	}
+	return b, nil
+}
+
+func (s *etcdSource) name() string        { return "store" }
+func (s *etcdSource) endpoints() []string { return s.store.Endpoints() }
+func (s *etcdSource) cacheName() string   { return s.cfg.Store.Prefix }
+func (s *etcdSource) close() error        { return s.store.Close() }
+
+func (s *etcdSource) recall(c lease.Cached) (footing, error) {
+	if c.Own.Subnets == (lease.Subnets{}) || c.Own.Node() != s.node {
+		return footing{}, fmt.Errorf("it has no lease of this node, but one of %q", c.Own.Node())
+	}
+	network, err := routing.ParseConfig(c.Memory.Config)
+	return footing{node: s.node, network: network}, err
+}
+
+// confirm has nothing to do: the keeper finds out what else has changed.
+func (s *etcdSource) confirm(context.Context, footing) error { return nil }
+
+// ask reads the network configuration. A fault in the store is for its operator to mend.
+func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why string) {
+	f.node = s.node
+	snap, err := s.store.Snapshot(ctx)
+	heard(err)
+	if err == nil && snap.Config == nil && s.seed != nil {
+		if seed, err := routing.ParseConfig(s.seed); err == nil { // it was checked when it was read
+			if why := cutOff(ctx, s, seed, s.log); why != "" {
+				return f, fmt.Sprintf("config: %s is not written to the store: %s", s.cfg.NetConfigPath, why)
+			}
+		}
+		if err = s.store.CreateConfig(ctx, s.seed); err == nil {
+			s.log.Info("the store had no network configuration: wrote that of the file", "file", s.cfg.NetConfigPath)
+			snap, err = s.store.Snapshot(ctx)
+		}
+	}
+	if err != nil {
+		return f, "store: " + err.Error()
+	}
+	key := s.cfg.Store.Prefix + "/config"
+	if snap.Config == nil {
+		return f, fmt.Sprintf(`config: the store has none: put one, as in etcdctl put %s '{"Network":"10.5.0.0/16"}', or start one node with --net-config-path FILE`, key)
+	}
+	if f.network, err = routing.ParseConfig(snap.Config); err != nil {
+		return f, fmt.Sprintf("config: %s: %v", key, err)
+	}
+	if why := cutOff(ctx, s, f.network, s.log); why != "" {
+		return f, "config: " + why
+	}
+	return f, ""
+}
+
+func (s *etcdSource) member(o memberOptions) (member, error) {
+	return lease.NewKeeper(s.store, lease.Options{
+		Node: s.node, Config: o.footing.network, Seed: s.seedFor(o.footing.network), Local: o.local,
+		Previous: lease.Subnets{V4: o.before.Subnet, V6: o.before.IPv6Subnet}, RenewMargin: s.cfg.RenewMargin,
+		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "lease"),
+	})
+}
+
+// seedFor is what a store without a configuration is given while network is served: the
+// file of --net-config-path, unless it is another network's by now. Who finds an etcd that
+// lost everything must not move it to a network that the pods do not live in.
+func (s *etcdSource) seedFor(network lease.NetworkConfig) []byte {
+	if s.seed == nil {
+		return nil
+	}
+	if file, err := routing.ParseConfig(s.seed); err != nil || !file.Equal(network) {
+		s.log.Warn("--net-config-path is not the configuration in use: a store that loses its own is not given it", "file", s.cfg.NetConfigPath)
+		return nil
+	}
+	return s.seed
+}
+
+func (s *etcdSource) configErr(st lease.Status) error { return st.ConfigErr }
+
+func (s *etcdSource) status(st lease.Status) control.Store {
+	kind := "etcd"
+	if s.cfg.Embedded.On {
+		kind = "embedded etcd"
+	}
+	return storeStatus(s, st, kind, s.cfg.Store.Prefix)
+}
+
+// release refuses our own record, which is in use.
+func (s *etcdSource) release(ctx context.Context, req control.ReleaseRequest, self string) (control.Released, error) {
+	return records.Release(ctx, s.store, req, func(r lease.Record) error {
+		if r.Node() == self {
+			return errors.New("it is this node's own, in use by its pods; stop weftd first, or use --force")
+		}
+		return nil
+	})
+}
+
+// embeddedRetry is the time between attempts to start the embedded etcd while
+// packets flow without it.
+const embeddedRetry = 5 * time.Second
+
+// run runs the embedded etcd server, if there is to be one. If it cannot start the daemon
+// ends, unless packets flow already: then they go on, and it is tried again.
+func (s *etcdSource) run(ctx context.Context, serving func() bool) error {
+	if !s.cfg.Embedded.On {
+		return nil
+	}
+	cfg := s.cfg.EmbeddedServer(s.log.With("component", "embedded-etcd"))
+	for {
+		err := runEmbedded(ctx, cfg)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if !serving() {
+			return fmt.Errorf("%w (see --embedded-etcd-dir and --embedded-etcd-listen)", err)
+		}
+		s.log.Error("the embedded etcd does not run; forwarding goes on without it", "reason", err, "retry", embeddedRetry)
+		if !pause(ctx, embeddedRetry) {
+			return nil
+		}
+	}
+}
+
+func runEmbedded(ctx context.Context, cfg embedded.Config) error {
+	s, err := embedded.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	cfg.Logger.Info("embedded etcd serves", "endpoints", s.Endpoints(), "dir", cfg.Dir)
+	err = s.Wait(ctx)
+	if ctx.Err() != nil {
+		// The daemon ends, and fast: what was acknowledged is on disk, as after a crash.
+		return nil
+	}
+	return errors.Join(err, s.Close())
+}

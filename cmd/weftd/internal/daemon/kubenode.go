@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+)
+
+// kubeNode is what a start has to know of our Node before the API server answers.
+type kubeNode struct {
+	Name string `json:"name"`
+	// PublicIP and PublicIPv6 are the annotations node-public-ip and node-public-ipv6.
+	PublicIP   netip.Addr `json:"publicIP,omitzero"`
+	PublicIPv6 netip.Addr `json:"publicIPv6,omitzero"`
+}
+
+// nodeFile is where the cache directory has it.
+func (s *kubeSource) nodeFile() string { return filepath.Join(s.cfg.CacheDir, "kube-node.json") }
+
+// maxNodeFile bounds the file, in bytes.
+const maxNodeFile = 4096
+
+// loadNode reads what the last run saved. The error is not nil either if NODE_NAME names
+// another Node.
+func (s *kubeSource) loadNode() (n kubeNode, err error) {
+	f, err := os.Open(s.nodeFile())
+	if err != nil {
+		return n, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	if err := json.NewDecoder(io.LimitReader(f, maxNodeFile)).Decode(&n); err != nil {
+		return kubeNode{}, fmt.Errorf("%s: %w", s.nodeFile(), err)
+	}
+	switch given := s.cfg.Kube.NodeName; {
+	case n.Name == "":
+		return n, fmt.Errorf("%s names no node", s.nodeFile())
+	case given != "" && given != n.Name:
+		return n, fmt.Errorf("%s is of the node %q, and NODE_NAME is %q", s.nodeFile(), n.Name, given)
+	}
+	return n, nil
+}
+
+// saveNode replaces what the last run saved, if it differs.
+func (s *kubeSource) saveNode(n kubeNode) error {
+	if before, err := s.loadNode(); err == nil && before == n {
+		return nil
+	}
+	b, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.cfg.CacheDir, 0o700); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(s.cfg.CacheDir, ".kube-node.*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(append(b, '\n'))
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), s.nodeFile())
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/options"
+	"weft/cmd/internal/records"
+	"weft/cmd/weftd/internal/kubemode"
+	"weft/lease"
+	"weft/lease/kube"
+)
+
+// kubeSource has subnets from the Kubernetes API, and the network configuration from a file.
+type kubeSource struct {
+	cfg     options.Config
+	log     *slog.Logger
+	client  *kube.Client
+	network kubemode.Network
+}
+
+// openKube opens what can be opened without waiting for anyone.
+func openKube(cfg options.Config, log *slog.Logger) (*kubeSource, error) {
+	s := &kubeSource{cfg: cfg, log: log}
+	var faults []error
+	var err error
+	if s.network, err = kubemode.ReadNetwork(cfg.NetConfigPath); err != nil {
+		faults = append(faults, err)
+	}
+	if s.client, err = kube.New(kubemode.Client(cfg, log.With("component", "kube"))); err != nil {
+		faults = append(faults, err)
+	}
+	if cfg.NodeID != "" {
+		_, _, err := lease.LoadIdentity(lease.IdentityOptions{Given: cfg.NodeID})
+		faults = append(faults, err)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	if len(s.network.Ignored) > 0 {
+		log.Warn("the cluster gives out subnets: these keys of the network configuration have no effect", "file", cfg.NetConfigPath, "keys", s.network.Ignored)
+	}
+	log.Info("subnets come from the Kubernetes API", "server", s.client.Endpoints(), "annotations", cfg.Kube.AnnotationPrefix, "network", cfg.NetConfigPath)
+	return s, nil
+}
+
+func (s *kubeSource) name() string        { return "API server" }
+func (s *kubeSource) endpoints() []string { return s.client.Endpoints() }
+func (s *kubeSource) cacheName() string   { return "kubernetes " + s.cfg.Kube.AnnotationPrefix }
+func (s *kubeSource) close() error        { return s.client.Close() }
+
+// recall goes by what the last run learnt of our Node, unless this one is told to be another.
+func (s *kubeSource) recall(c lease.Cached) (footing, error) {
+	known, err := s.loadNode()
+	if err != nil {
+		s.log.Debug("what the last run knew of the node is not used", "reason", err)
+		known = kubeNode{Name: s.cfg.Kube.NodeName}
+	}
+	f := s.footing(known)
+	if c.Own.Subnets == (lease.Subnets{}) || f.node == "" || c.Own.Node() != f.node {
+		return footing{}, fmt.Errorf("it has no subnet of the node %q, but one of %q", f.node, c.Own.Node())
+	}
+	was, err := kubemode.ParseNetwork(c.Memory.Config)
+	if err != nil {
+		return footing{}, err
+	}
+	if !was.Equal(s.network.NetworkConfig) {
+		return footing{}, fmt.Errorf("it is of another network configuration than %s", s.cfg.NetConfigPath)
+	}
+	return f, nil
+}
+
+// ask looks our Node up.
+func (s *kubeSource) ask(ctx context.Context, heard func(error)) (f footing, why string) {
+	if why := cutOff(ctx, s, s.network.NetworkConfig, s.log); why != "" {
+		return f, "config: " + why
+	}
+	known, err := s.lookUp(ctx)
+	heard(err)
+	if err != nil {
+		return f, "API server: " + err.Error()
+	}
+	return s.footing(known), ""
+}
+
+// nodeTimeout bounds one look-up, which may ask for our pod first.
+const nodeTimeout = 20 * time.Second
+
+// lookUp asks once for our Node, and keeps what it learns for a start without the API server.
+func (s *kubeSource) lookUp(ctx context.Context) (kubeNode, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	n, err := s.client.Node(ctx)
+	if err != nil {
+		return kubeNode{}, err
+	}
+	known := kubeNode{Name: n.Name, PublicIP: n.PublicIP, PublicIPv6: n.PublicIPv6}
+	if err := s.saveNode(known); err != nil {
+		s.log.Warn("a start without the API server would not know this node", "reason", err)
+	}
+	return known, nil
+}
+
+// footing is what a generation stands on if our Node is n.
+func (s *kubeSource) footing(n kubeNode) footing {
+	f := footing{node: n.Name, network: s.network.NetworkConfig, publicIP: n.PublicIP, publicIPv6: n.PublicIPv6}
+	if s.cfg.NodeID != "" {
+		f.node = s.cfg.NodeID
+	}
+	return f
+}
+
+// confirmFirst and confirmMost are the times between look-ups after a start without the API
+// server: no packet waits for them.
+const confirmFirst, confirmMost = time.Second, 30 * time.Second
+
+// confirm asks until there is an answer whether our Node is what it was.
+func (s *kubeSource) confirm(ctx context.Context, f footing) error {
+	for wait := confirmFirst; ; wait = min(2*wait, confirmMost) {
+		known, err := s.lookUp(ctx)
+		switch now := s.footing(known); {
+		case err != nil: // the manager tells that the API server is silent
+		case f.same(now):
+			return nil
+		default:
+			return fmt.Errorf("%w: node %q with public addresses %q and %q, now node %q with %q and %q", errFootingChanged,
+				f.node, text(f.publicIP), text(f.publicIPv6), now.node, text(now.publicIP), text(now.publicIPv6))
+		}
+		if !pause(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+func (s *kubeSource) member(o memberOptions) (member, error) {
+	return kube.NewManager(s.client, kube.Options{
+		Node: o.footing.node, Config: o.footing.network, RawConfig: s.network.Raw, Local: o.local,
+		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
+	})
+}
+
+// run has nothing to do.
+func (s *kubeSource) run(context.Context, func() bool) error { return nil }
+
+// configErr compares the file with what was read at the start: a mounted ConfigMap changes in
+// place.
+func (s *kubeSource) configErr(st lease.Status) error {
+	now, err := kubemode.ReadNetwork(s.cfg.NetConfigPath)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the next start would fail: %w", err)
+	case !now.Equal(s.network.NetworkConfig):
+		return fmt.Errorf("%s is not the one in use: restart weftd to apply it", s.cfg.NetConfigPath)
+	}
+	return st.ConfigErr
+}
+
+func (s *kubeSource) status(st lease.Status) control.Store {
+	return storeStatus(s, st, control.KindKubernetes, s.cfg.Kube.AnnotationPrefix)
+}
+
+// release refuses: nobody gives a subnet back there.
+func (s *kubeSource) release(context.Context, control.ReleaseRequest, string) (control.Released, error) {
+	return control.Released{}, fmt.Errorf("%w: %s", control.ErrRefused, records.ClusterOwned)
+}

@@ -1,0 +1,104 @@
+// Package kubemode is what weftd and its check share about --kube-subnet-mgr: the options in
+// lease/kube's terms, and the network configuration, which is a file there.
+package kubemode
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"weft/cmd/internal/options"
+	"weft/lease"
+	"weft/lease/kube"
+	"weft/routing"
+)
+
+// Client is how cfg reaches the API server.
+func Client(cfg options.Config, log *slog.Logger) kube.Config {
+	k := cfg.Kube
+	return kube.Config{
+		APIURL: k.APIURL, Kubeconfig: k.Kubeconfig, AnnotationPrefix: k.AnnotationPrefix,
+		NodeName: k.NodeName, PodName: k.PodName, PodNamespace: k.PodNamespace,
+		SetNodeNetworkUnavailable: k.SetNodeNetworkUnavailable, Logger: log,
+	}
+}
+
+// Network is the network configuration of a cluster.
+type Network struct {
+	lease.NetworkConfig
+	// Raw is the text without what does not count.
+	Raw []byte
+	// Ignored are its keys that do not count: the cluster gives out subnets, not weft.
+	Ignored []string
+}
+
+// maxConfig bounds the file, in bytes.
+const maxConfig = 1 << 20
+
+// ReadNetwork reads and checks the file of --net-config-path. The error names it, and what
+// to do.
+func ReadNetwork(path string) (Network, error) {
+	b, err := read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Network{}, fmt.Errorf("--net-config-path %s: there is no such file: mount the ConfigMap with net-conf.json there (kube-flannel.yml calls it kube-flannel-cfg), or name another file", path)
+	}
+	if err != nil {
+		return Network{}, fmt.Errorf("--net-config-path: %w", err)
+	}
+	n, err := ParseNetwork(b)
+	if err != nil {
+		return Network{}, fmt.Errorf("--net-config-path %s: %w", path, err)
+	}
+	return n, nil
+}
+
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	b, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err == nil && len(b) > maxConfig {
+		err = fmt.Errorf("%s has more than %d bytes", path, maxConfig)
+	}
+	return b, err
+}
+
+// ParseNetwork reads flannel's network configuration. Keys about the allocation of subnets are
+// taken out before anything is checked, as flannel does not look at them either.
+func ParseNetwork(b []byte) (Network, error) {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(b, &keys); err != nil || keys == nil {
+		_, err := routing.ParseConfig(b) // has the words for it
+		return Network{}, err
+	}
+	n := Network{Raw: b}
+	for key := range keys {
+		if allocates(key) {
+			n.Ignored = append(n.Ignored, key)
+			delete(keys, key)
+		}
+	}
+	slices.Sort(n.Ignored)
+	var err error
+	if len(n.Ignored) > 0 {
+		if n.Raw, err = json.Marshal(keys); err != nil {
+			return Network{}, err
+		}
+	}
+	n.NetworkConfig, err = routing.ParseConfig(n.Raw)
+	return n, err
+}
+
+// allocates reports whether key says how subnets are given out.
+func allocates(key string) bool {
+	return slices.ContainsFunc([]string{"SubnetLen", "SubnetMin", "SubnetMax", "IPv6SubnetLen", "IPv6SubnetMin", "IPv6SubnetMax"},
+		func(known string) bool { return strings.EqualFold(key, known) })
+}
