@@ -117,7 +117,7 @@ func (b *kernelBackend) Run(ctx context.Context) error {
 	started := ctx.Err() == nil
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, b.monitor.close)
+	stop := context.AfterFunc(ctx, b.monitor.Close)
 	defer stop()
 	var wg sync.WaitGroup
 	var err error

@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"weft/routing/internal/notify"
 )
 
 // watchlist is what a kernelBackend keeps or depends on. It is immutable once stored.
@@ -28,9 +29,8 @@ type watchlist struct {
 // watcher is one subscription to the changes of links, addresses, routes, neighbours and
 // forwarding entries in a namespace.
 type watcher struct {
-	s      *nl.NetlinkSocket
-	closed atomic.Bool // the socket's own error after Close is not os.ErrClosed
-	list   atomic.Pointer[watchlist]
+	*notify.Socket
+	list atomic.Pointer[watchlist]
 }
 
 // watcher opens the subscription; the caller closes it.
@@ -38,7 +38,7 @@ func (k *Kernel) watcher() (*watcher, error) {
 	w := &watcher{}
 	w.list.Store(&watchlist{})
 	err := k.do(func() (err error) {
-		w.s, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
+		w.Socket, err = notify.Open(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
 			unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
 		return err
@@ -46,44 +46,20 @@ func (k *Kernel) watcher() (*watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to changes of links, addresses, routes and neighbours: %w", err)
 	}
-	if w.s.SetReceiveBufferSize(monitorBuffer, true) != nil {
-		// Without CAP_NET_ADMIN in the first user namespace, as much as rmem_max allows.
-		_ = w.s.SetReceiveBufferSize(monitorBuffer, false)
-	}
 	return w, nil
-}
-
-// close ends run.
-func (w *watcher) close() {
-	w.closed.Store(true)
-	w.s.Close()
 }
 
 // watch replaces what to look for.
 func (w *watcher) watch(l watchlist) { w.list.Store(&l) }
 
-// run calls changed after every message that concerns us, and when messages were lost,
-// until close. changed must not block.
+// run calls changed after messages that concern us, and when messages were lost, until Close.
+// changed must not block.
 func (w *watcher) run(changed func()) error {
-	for {
-		msgs, from, err := w.s.Receive()
-		switch {
-		case err != nil && w.closed.Load():
-			return nil
-		case errors.Is(err, unix.ENOBUFS): // the kernel dropped some: anything may have changed
-			changed()
-			continue
-		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN):
-			continue
-		case err != nil:
-			return fmt.Errorf("receive netlink notifications: %w", err)
-		case from.Pid != nl.PidKernel: // another process may send to the socket as well
-			continue
-		}
-		if slices.ContainsFunc(msgs, w.list.Load().concerns) {
+	return w.Run(func(msgs []syscall.NetlinkMessage) {
+		if len(msgs) == 0 || slices.ContainsFunc(msgs, w.list.Load().concerns) {
 			changed()
 		}
-	}
+	})
 }
 
 // concerns reports whether a message is about what is on the list.

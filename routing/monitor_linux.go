@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
@@ -11,12 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/routing/internal/notify"
 )
-
-// monitorBuffer is the socket's receive buffer in bytes. The kernel charges about 1 KB a
-// message, so this rides out some 2,000 of them; what overflows it is made good by one
-// reconcile.
-const monitorBuffer = 2 << 20
 
 // change is a set of what notifications were about.
 type change uint8
@@ -50,8 +45,7 @@ type hopInterest struct {
 // monitor is one subscription to the changes of links, addresses, routes and neighbours in a
 // namespace.
 type monitor struct {
-	s        *nl.NetlinkSocket
-	closed   atomic.Bool // the socket's own error after Close is not os.ErrClosed
+	*notify.Socket
 	interest atomic.Pointer[interest]
 }
 
@@ -60,7 +54,7 @@ func (k *Kernel) subscribe() (*monitor, error) {
 	m := &monitor{}
 	m.interest.Store(&interest{})
 	err := k.do(func() (err error) {
-		m.s, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK,
+		m.Socket, err = notify.Open(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK,
 			unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_NEIGH, unix.RTNLGRP_TC)
 		return err
@@ -68,39 +62,19 @@ func (k *Kernel) subscribe() (*monitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to link, address and route changes: %w", err)
 	}
-	if m.s.SetReceiveBufferSize(monitorBuffer, true) != nil {
-		// Without CAP_NET_ADMIN in the first user namespace, as much as rmem_max allows.
-		_ = m.s.SetReceiveBufferSize(monitorBuffer, false)
-	}
 	return m, nil
-}
-
-// close ends run.
-func (m *monitor) close() {
-	m.closed.Store(true)
-	m.s.Close()
 }
 
 // watch replaces what the monitor looks for.
 func (m *monitor) watch(i interest) { m.interest.Store(&i) }
 
-// run calls changed after messages that concern us, and when messages were lost, until close.
+// run calls changed after messages that concern us, and when messages were lost, until Close.
 // changed must not block.
 func (m *monitor) run(changed func(change)) error {
-	for {
-		msgs, from, err := m.s.Receive()
-		switch {
-		case err != nil && m.closed.Load():
-			return nil
-		case errors.Is(err, unix.ENOBUFS): // the kernel dropped some: anything may have changed
+	return m.Run(func(msgs []syscall.NetlinkMessage) {
+		if len(msgs) == 0 {
 			changed(changedAll)
-			continue
-		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN):
-			continue
-		case err != nil:
-			return fmt.Errorf("receive netlink notifications: %w", err)
-		case from.Pid != nl.PidKernel: // another process may send to the socket as well
-			continue
+			return
 		}
 		i, c := m.interest.Load(), change(0)
 		for _, msg := range msgs {
@@ -109,7 +83,7 @@ func (m *monitor) run(changed func(change)) error {
 		if c != 0 {
 			changed(c)
 		}
-	}
+	})
 }
 
 // concerns says what of ours a message is about.

@@ -74,7 +74,7 @@ func TestMonitorResyncsAfterOverflow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.s.SetReceiveBufferSize(1, false); err != nil { // the kernel's least
+	if err := m.Limit(1); err != nil { // the kernel's least
 		t.Fatal(err)
 	}
 	etherLink(t, "eth0", 1500)
@@ -92,7 +92,7 @@ func TestMonitorResyncsAfterOverflow(t *testing.T) {
 		})
 	}()
 	<-changed
-	m.close()
+	m.Close()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

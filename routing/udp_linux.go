@@ -111,7 +111,7 @@ func NewUDP(c UDPConfig) (*UDP, error) {
 		return nil, fmt.Errorf("%s backend: %w", name, err)
 	}
 	if u.plane, err = newPlane(u.k, c.Workers, c.carried.format(), c.Options, u.log, u.portLost); err != nil {
-		u.monitor.close()
+		u.monitor.Close()
 		return nil, fmt.Errorf("%s backend: %w", name, err)
 	}
 	return u, nil
@@ -190,7 +190,7 @@ const (
 func (u *UDP) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, u.monitor.close)
+	stop := context.AfterFunc(ctx, u.monitor.Close)
 	defer stop()
 	var wg sync.WaitGroup
 	var errs [2]error

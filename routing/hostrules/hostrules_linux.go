@@ -104,10 +104,10 @@ func (r *Rules) Run(ctx context.Context) error {
 	if err != nil {
 		r.log.Info("no notifications from nftables: rules are only looked at from time to time", "every", r.cfg.Resync, "reason", err)
 	} else {
-		stop := context.AfterFunc(ctx, m.close)
+		stop := context.AfterFunc(ctx, m.Close)
 		defer stop()
-		defer m.close()
-		wg.Go(func() { m.run(changes) })
+		defer m.Close()
+		wg.Go(func() { follow(m, changes) })
 	}
 	tick := time.NewTicker(r.cfg.Resync)
 	defer tick.Stop()

@@ -1,71 +1,40 @@
 package hostrules
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"weft/routing/internal/notify"
 )
 
 // nftablesGroup is NFNLGRP_NFTABLES of nfnetlink.h.
 const nftablesGroup = 7
 
-// monitorBuffer is the socket's receive buffer in bytes. What overflows it is made good by one look.
-const monitorBuffer = 2 << 20
-
-// monitor is a subscription to the changes of nftables in a namespace.
-type monitor struct {
-	s      *nl.NetlinkSocket
-	closed atomic.Bool
-}
-
-// subscribe opens the subscription; the caller closes it.
-func subscribe() (*monitor, error) {
-	s, err := nl.Subscribe(unix.NETLINK_NETFILTER, nftablesGroup)
+// subscribe opens a subscription to the changes of nftables in this namespace; the caller closes it.
+func subscribe() (*notify.Socket, error) {
+	s, err := notify.Open(unix.NETLINK_NETFILTER, nftablesGroup)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to changes of nftables: %w", err)
 	}
-	if s.SetReceiveBufferSize(monitorBuffer, true) != nil {
-		_ = s.SetReceiveBufferSize(monitorBuffer, false) // as much as rmem_max allows
-	}
-	return &monitor{s: s}, nil
+	return s, nil
 }
 
-// close ends run. It may be called again.
-func (m *monitor) close() {
-	if !m.closed.Swap(true) {
-		m.s.Close()
-	}
-}
-
-// run puts something into changes, which holds one, whenever rules of ours may have been changed,
-// until close.
-func (m *monitor) run(changes chan<- struct{}) {
-	tell := func() {
+// follow puts something into changes, which holds one, whenever rules of ours may have been changed,
+// until s is closed. If it fails, the regular look goes on.
+func follow(s *notify.Socket, changes chan<- struct{}) {
+	_ = s.Run(func(msgs []syscall.NetlinkMessage) {
+		if len(msgs) > 0 && !slices.ContainsFunc(msgs, concerns) {
+			return
+		}
 		select {
 		case changes <- struct{}{}:
 		default:
 		}
-	}
-	for {
-		msgs, from, err := m.s.Receive()
-		switch {
-		case m.closed.Load():
-			return
-		case errors.Is(err, unix.ENOBUFS): // the kernel dropped some: anything may have changed
-			tell()
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
-		case err != nil:
-			return // the regular look goes on
-		case from.Pid != nl.PidKernel: // another process may send to the socket as well
-		case slices.ContainsFunc(msgs, concerns):
-			tell()
-		}
-	}
+	})
 }
 
 // concerns reports whether a message is about a table of ours, or one that iptables has rules of ours in.
