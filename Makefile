@@ -3,6 +3,8 @@
 #   make build   bin/weftd and bin/weft
 #   make run     a lab of nodes and pods on this machine, measured and cleaned up
 #   make test    every test (as root: it makes network namespaces)
+#   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd; part of make
+#                test. The first build of those takes some seven minutes and 1.2 GB of Go's module cache
 #   make test-matrix  every combination of backend, family, firewall and path, of which make test runs a choice
 #   make bench   every benchmark, in benchstat's form; as root also pods over weft and over the kernel,
 #                these also as bin/bench.html and bin/bench.json
@@ -26,9 +28,13 @@ WEFT_OVERLAY ?= rungs=all measures=all
 # UPDATE=1 makes make bench-guard write a new baseline.
 UPDATE ?=
 
-TOOLS := .ci/tools/bin
+# RUN chooses tests of make test-kube; WEFT_LONG=1 and WEFT_NODES=5000 make them longer (test/kube).
+RUN ?= .
 
-.PHONY: build run test test-matrix bench bench-guard lint check deps clean
+TOOLS := .ci/tools/bin
+CONTROLPLANE := test/kube/bin/controlplane
+
+.PHONY: build run test test-kube test-matrix bench bench-guard lint check deps clean
 .DEFAULT_GOAL := build
 
 # Static binaries, so that they run on any Linux and in an empty container image.
@@ -40,6 +46,10 @@ run: build
 
 test: deps build
 	GO='$(GO)' .ci/test
+
+# A module of its own. Its tests are vetted by .ci/test: vet would look at all of Kubernetes once more.
+test-kube: deps $(CONTROLPLANE)
+	$(GO) -C test/kube test -vet=off -count=1 -timeout 30m -run '$(RUN)' .
 
 test-matrix: deps build
 	WEFT_MATRIX=all $(GO) test -count=1 -v -timeout 60m -run '^TestMatrix$$' ./test
@@ -66,10 +76,15 @@ deps:
 	@.ci/deps
 
 clean:
-	rm -rf bin $(TOOLS)
+	rm -rf bin $(TOOLS) $(dir $(CONTROLPLANE))
 	$(GO) clean -testcache
 
 # Both linters, in one build; a few minutes once, then again only when a version changes.
 $(TOOLS)/golangci-lint: .ci/tools/go.mod .ci/tools/go.sum
 	$(GO) -C .ci/tools build -trimpath -o bin/ tool
+	@touch $@
+
+# The control plane, in one program. Without debug information its link takes half the time and memory.
+$(CONTROLPLANE): test/kube/go.mod test/kube/go.sum $(wildcard test/kube/cmd/controlplane/*.go)
+	nice $(GO) -C test/kube build -ldflags '-s -w' -o bin/ ./cmd/controlplane
 	@touch $@

@@ -129,7 +129,7 @@ func checkInit(t *tree) (faults []string) {
 func checkExits(t *tree) (faults []string) {
 	ends := regexp.MustCompile(`^(os\.Exit|(unix|syscall)\.Exit|log\.(Fatal|Panic).*)$`)
 	t.eachFile(true, func(p *pkg, f *goFile) {
-		if path.Dir(p.dir) == "cmd" && path.Base(f.path) == "main.go" {
+		if path.Base(path.Dir(p.dir)) == "cmd" && path.Base(f.path) == "main.go" {
 			return
 		}
 		f.eachCall(func(call *ast.CallExpr, name, in string) {

@@ -29,6 +29,7 @@ type Daemon struct {
 	ns   *netns.Namespace
 	path string
 	args []string
+	env  []string // besides this process's own
 
 	mu  sync.Mutex
 	run *run // the latest, nil before the first start
@@ -39,6 +40,11 @@ type run struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed after the process was waited for
 	err  error         // of Wait; read after done
+}
+
+// NewDaemon is a program that is still to be started, in host. Its log's folder must exist.
+func NewDaemon(host *Host, name, logFile, path string, args ...string) *Daemon {
+	return &Daemon{Name: name, LogFile: logFile, ns: host.NS, path: path, args: append([]string(nil), args...)}
 }
 
 // Start starts the process and does not wait for what it does. It fails if it runs already.
@@ -55,6 +61,9 @@ func (d *Daemon) Start() error {
 	defer log.Close()
 	cmd := exec.Command(d.path, d.args...)
 	cmd.Stdout, cmd.Stderr = log, log
+	if len(d.env) > 0 {
+		cmd.Env = append(os.Environ(), d.env...)
+	}
 	if err := d.ns.Start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", d.Name, err)
 	}
@@ -102,6 +111,13 @@ func (d *Daemon) SetArgs(args ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.args = append([]string(nil), args...)
+}
+
+// SetEnv says what the next start's environment has besides this process's own, as "NAME=value". It keeps a copy.
+func (d *Daemon) SetEnv(env ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.env = append([]string(nil), env...)
 }
 
 // SetPath changes the program of the next start, as in an upgrade.

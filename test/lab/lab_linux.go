@@ -112,8 +112,12 @@ func (l *Lab) startNodes(ctx context.Context, nodes []*Node) error {
 }
 
 func (l *Lab) startDataPlane(ctx context.Context, nodes []*Node) error {
-	if l.Spec.Driver != Weftd {
+	switch l.Spec.Driver {
+	case Bare:
+		return nil
+	case KernelHostGW, KernelVXLAN:
 		return l.startByHand(nodes)
+	case Weftd:
 	}
 	if l.Spec.Store == Embedded && nodes[0].Index == 1 {
 		if err := l.startNode(ctx, nodes[0]); err != nil {

@@ -22,6 +22,9 @@ const (
 	KernelHostGW
 	// KernelVXLAN sets up a vxlan device in every node by hand.
 	KernelVXLAN
+	// Bare leaves the nodes without pods and without a data plane: what they run is the caller's business.
+	// Each has a Daemon for a weftd, with the arguments that it would have here.
+	Bare
 )
 
 func (d Driver) String() string {
@@ -32,6 +35,8 @@ func (d Driver) String() string {
 		return "kernel-host-gw"
 	case KernelVXLAN:
 		return "kernel-vxlan"
+	case Bare:
+		return "bare"
 	default:
 		return fmt.Sprintf("Driver(%d)", uint8(d))
 	}
@@ -136,7 +141,7 @@ func (s Spec) withDefaults() (Spec, error) {
 	}
 	check(s.Nodes >= 1 && s.Nodes <= MaxNodes, "nodes: %d, want 1 to %d", s.Nodes, MaxNodes)
 	check(s.PodsPerNode >= 1 && s.PodsPerNode <= MaxPods, "pods per node: %d, want 1 to %d", s.PodsPerNode, MaxPods)
-	check(s.Driver <= KernelVXLAN, "unknown driver %s", s.Driver)
+	check(s.Driver <= Bare, "unknown driver %s", s.Driver)
 	check(s.Store <= External, "unknown store %s", s.Store)
 	check(s.MTU >= 576 && s.MTU <= 65535, "mtu: %d, want 576 to 65535", s.MTU)
 	check(json.Valid(s.NetworkConfig), "network config is not JSON: %s", s.NetworkConfig)

@@ -1,0 +1,246 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"weft/test/lab"
+)
+
+// Options describe a cluster. The zero value is one of both families without further controllers.
+type Options struct {
+	// ClusterCIDRs are what the controller takes the nodes' podCIDRs from; Networks by default.
+	ClusterCIDRs []string
+	// Controllers of the controller manager besides those for podCIDRs and service accounts.
+	Controllers []string
+}
+
+// Network4 and Network6 are what podCIDRs come from by default, a /24 and a /64 for each node.
+const (
+	Network4 = "10.244.0.0/16"
+	Network6 = "fd42::/48"
+)
+
+func (o Options) clusterCIDRs() []string {
+	if len(o.ClusterCIDRs) > 0 {
+		return o.ClusterCIDRs
+	}
+	return []string{Network4, Network6}
+}
+
+// Cluster is a running control plane with a wire to which nodes are added.
+type Cluster struct {
+	// Control is the host of the control plane.
+	Control *lab.Node
+	// The control plane's programs, to be killed, paused and started again.
+	Etcd, APIServer, ControllerManager *Process
+	// Admin may do everything.
+	Admin *kubernetes.Clientset
+
+	lab         *lab.Lab
+	dir         string
+	pki         *authority
+	adminConfig *rest.Config
+	programs    programs // under test
+
+	mu    sync.Mutex
+	nodes []*Node
+}
+
+// Start starts a control plane, with the service account that weft uses and its ClusterRole, and takes
+// everything down when the test ends. Of a test that failed it prints the ends of the logs.
+func Start(t *testing.T, o Options) *Cluster {
+	t.Helper()
+	c := &Cluster{programs: buildPrograms(t)}
+	began := time.Now()
+	l, err := lab.Up(t.Context(), lab.Spec{
+		Name: "kube", Nodes: 1, Driver: lab.Bare, WeftdPath: c.programs.weftd,
+		ReadyTimeout: time.Minute, Progress: func(string) {},
+	})
+	if err != nil {
+		t.Fatalf("the hosts' network (root is needed to make namespaces): %v", err)
+	}
+	c.lab, c.Control, c.dir = l, l.Node(1), filepath.Join(l.Spec.StateDir, "control")
+	t.Cleanup(func() { c.close(t) })
+	if err := c.start(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("control plane up after %s", time.Since(began).Round(10*time.Millisecond))
+	return c
+}
+
+func (c *Cluster) start(ctx context.Context, o Options) (err error) {
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return err
+	}
+	if c.pki, err = newAuthority(filepath.Join(c.dir, "pki")); err != nil {
+		return err
+	}
+	if err := c.makeAdmin(); err != nil {
+		return err
+	}
+	if err := c.startEtcd(ctx); err != nil {
+		return err
+	}
+	if err := c.startAPIServer(ctx); err != nil {
+		return err
+	}
+	if err := c.grant(ctx, Rules()); err != nil {
+		return err
+	}
+	return c.startControllerManager(ctx, o)
+}
+
+// makeAdmin makes the certificate of somebody who may do everything.
+func (c *Cluster) makeAdmin() error {
+	cert, key, err := c.pki.issue("admin", []string{"system:masters"})
+	if err != nil {
+		return err
+	}
+	c.adminConfig = c.clientConfig()
+	c.adminConfig.CertData, c.adminConfig.KeyData = cert, key
+	c.Admin, err = kubernetes.NewForConfig(c.ClientConfig())
+	return err
+}
+
+// clientConfig is the server's part of a client's configuration.
+func (c *Cluster) clientConfig() *rest.Config {
+	return &rest.Config{Host: c.URL(), TLSClientConfig: rest.TLSClientConfig{CAData: c.pki.pem}, QPS: -1}
+}
+
+// ClientConfig is the administrator's, for clients in the test's own process.
+func (c *Cluster) ClientConfig() *rest.Config {
+	cfg := rest.CopyConfig(c.adminConfig)
+	cfg.Dial = c.Control.NS.Dial
+	cfg.Timeout = 30 * time.Second
+	return cfg
+}
+
+// URL is the API server's, as the nodes reach it.
+func (c *Cluster) URL() string { return fmt.Sprintf("https://%s:%d", c.Control.Underlay4, apiPort) }
+
+// Dir is a folder for files of the test, removed with the cluster.
+func (c *Cluster) Dir() string { return c.dir }
+
+// Command runs kubectl or helm as the administrator, on the control plane's host.
+func (c *Cluster) Command(ctx context.Context, name string, args ...string) ([]byte, error) {
+	path, err := c.program(name)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig := filepath.Join(c.dir, "admin.kubeconfig")
+	if err := writeKubeconfig(kubeconfig, c.adminConfig); err != nil {
+		return nil, err
+	}
+	home := filepath.Join(c.dir, "home")
+	return c.Control.Command(ctx, "env", append([]string{"HOME=" + home, "KUBECONFIG=" + kubeconfig, path}, args...)...)
+}
+
+// accountsExist says that the controller manager works: it makes each namespace's default account.
+func (c *Cluster) accountsExist(ctx context.Context) error {
+	_, err := c.Admin.CoreV1().ServiceAccounts(flannelNamespace).Get(ctx, "default", metav1.GetOptions{})
+	return err
+}
+
+// Restart kills a program as kill -9 does and starts it again.
+func (c *Cluster) Restart(ctx context.Context, p *Process) error {
+	if err := p.Kill(); err != nil {
+		return err
+	}
+	return p.Up(ctx)
+}
+
+// Compact makes etcd forget every revision before the latest, as the API server has it do every five
+// minutes: a watch from before cannot go on.
+func (c *Cluster) Compact(ctx context.Context) error {
+	var status struct {
+		Header struct {
+			Revision json.Number `json:"revision"`
+		}
+	}
+	if err := c.etcdCall(ctx, "/v3/maintenance/status", struct{}{}, &status); err != nil {
+		return err
+	}
+	return c.etcdCall(ctx, "/v3/kv/compaction", map[string]any{"revision": status.Header.Revision, "physical": true}, nil)
+}
+
+// etcdCall uses etcd's JSON gateway.
+func (c *Cluster) etcdCall(ctx context.Context, path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379"+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := c.Control.HTTPClient().Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("etcd: %s: %s: %s", path, resp.Status, text)
+	case out == nil:
+		return nil
+	}
+	return json.Unmarshal(text, out)
+}
+
+// close prints what a failed test needs and takes everything down.
+func (c *Cluster) close(t *testing.T) {
+	for _, n := range c.Nodes() {
+		log := n.Daemon.LogTail(1000)
+		if bytes.Contains(log, []byte("DATA RACE")) || bytes.Contains(log, []byte("panic:")) {
+			t.Errorf("%s's daemon:\n%s", n.Object, log)
+		} else if t.Failed() {
+			t.Logf("the end of %s's log:\n%s", n.Object, n.Daemon.LogTail(40))
+		}
+		n.removePods()
+	}
+	for _, p := range []*Process{c.ControllerManager, c.APIServer, c.Etcd} {
+		if p == nil {
+			continue
+		}
+		if t.Failed() {
+			t.Logf("the end of %s's log:\n%s", p.Name, p.LogTail(10))
+		}
+		_ = p.Kill() // one that does not run is what is wanted
+	}
+	c.lab.Close()
+}
+
+// Nodes are those added so far; the slice is the caller's.
+func (c *Cluster) Nodes() []*Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]*Node(nil), c.nodes...)
+}
+
+// createNamespace makes a namespace unless it is there.
+func (c *Cluster) createNamespace(ctx context.Context, name string) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := c.Admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"weft/test/lab"
+)
+
+// Node is a host of the cluster with its Node object and, once started, a weftd.
+type Node struct {
+	*lab.Node
+	// Object is the name of the Node object.
+	Object string
+
+	cluster *Cluster
+	pods    []*Pod
+}
+
+// NodeOptions describe a node. The zero value is one with the udp backend.
+type NodeOptions struct {
+	// NetworkConfig is flannel's JSON; Network4 and the udp backend by default.
+	NetworkConfig string
+	// Args are appended to weftd's.
+	Args []string
+	// Annotations of the Node object before weftd starts.
+	Annotations map[string]string
+	// PodCIDRs of the Node object; by default the controller assigns them.
+	PodCIDRs []string
+}
+
+// UDP is the default network configuration.
+const UDP = `{"Network":"` + Network4 + `","Backend":{"Type":"udp"}}`
+
+// DualStack is a configuration of both families with a backend, flannel's JSON.
+func DualStack(backend string) string {
+	return `{"Network":"` + Network4 + `","EnableIPv6":true,"IPv6Network":"` + Network6 + `","Backend":` + backend + `}`
+}
+
+// Host puts a machine on the wire without a Node object and without a weftd.
+func (c *Cluster) Host(t *testing.T) *lab.Node {
+	t.Helper()
+	h, err := c.lab.AddNode(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// AddNode makes the Node object, as a kubelet does, and starts a weftd, and returns when it is ready.
+func (c *Cluster) AddNode(t *testing.T, name string, o NodeOptions) *Node {
+	t.Helper()
+	n := c.PrepareNode(t, name, o)
+	c.Register(t, n, o)
+	n.Up(t)
+	return n
+}
+
+// PrepareNode puts a host on the wire whose weftd is not started yet. There is no Node object.
+func (c *Cluster) PrepareNode(t *testing.T, name string, o NodeOptions) *Node {
+	t.Helper()
+	n := &Node{Node: c.Host(t), Object: name, cluster: c}
+	if o.NetworkConfig == "" {
+		o.NetworkConfig = UDP
+	}
+	kubeconfig := filepath.Join(n.Dir, "kubeconfig")
+	if err := c.WriteKubeconfig(t.Context(), kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(n.NetConfigFile, []byte(o.NetworkConfig), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.ownCNIState(); err != nil {
+		t.Fatal(err)
+	}
+	n.Daemon.SetArgs(append([]string{
+		"--kube-subnet-mgr", "--kubeconfig-file=" + kubeconfig, "--net-config-path=" + n.NetConfigFile,
+		"--iface=eth0", "--subnet-file=" + n.SubnetFile, "--cache-dir=" + n.CacheDir, "--control-socket=" + n.ControlSocket,
+		"--healthz-ip=127.0.0.1", fmt.Sprintf("--healthz-port=%d", lab.HealthPort), "--log-format=text",
+	}, o.Args...)...)
+	n.Daemon.SetEnv("NODE_NAME=" + name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes = append(c.nodes, n)
+	return n
+}
+
+// Register makes n's Node object. The controller then gives it its podCIDRs, unless o does.
+func (c *Cluster) Register(t *testing.T, n *Node, o NodeOptions) {
+	t.Helper()
+	c.CreateNode(t, n.Object, n.Underlay4, o)
+}
+
+// CreateNode makes a Node object.
+func (c *Cluster) CreateNode(t *testing.T, name string, address netip.Addr, o NodeOptions) {
+	t.Helper()
+	obj := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: o.Annotations},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.String()}}},
+	}
+	if len(o.PodCIDRs) > 0 {
+		obj.Spec.PodCIDR, obj.Spec.PodCIDRs = o.PodCIDRs[0], o.PodCIDRs
+	}
+	if _, err := c.Admin.CoreV1().Nodes().Create(t.Context(), obj, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Up starts weftd and waits until it is ready.
+func (n *Node) Up(t *testing.T) {
+	t.Helper()
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+}
+
+// Get reads the Node object.
+func (n *Node) Get(ctx context.Context) (*corev1.Node, error) {
+	return n.cluster.Admin.CoreV1().Nodes().Get(ctx, n.Object, metav1.GetOptions{})
+}
+
+// Delete removes the Node object.
+func (n *Node) Delete(t *testing.T) {
+	t.Helper()
+	if err := n.cluster.Admin.CoreV1().Nodes().Delete(t.Context(), n.Object, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Annotate sets annotations of the Node object; nil removes one.
+func (c *Cluster) Annotate(t *testing.T, node string, values map[string]any) {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": values}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Admin.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ownCNIState gives the node's mount namespace a /var/lib/cni of its own, where the plugins keep
+// addresses and containers, as a machine of its own would have.
+func (n *Node) ownCNIState() error {
+	const state = "/var/lib/cni"
+	own := filepath.Join(n.Dir, "cni")
+	for _, dir := range []string{state, own} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return n.Do(func() error {
+		if err := unix.Mount(own, state, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("%s: bind %s to %s: %w", n.Name, own, state, err)
+		}
+		return nil
+	})
+}
+
+// Status is what weftd's control socket says, as far as the scenarios look at it.
+type Status struct {
+	NodeID   string
+	Ready    bool
+	NotReady []string
+	Lease    *struct {
+		Subnet, IPv6Subnet netip.Prefix
+		Held               bool
+		Detail             string
+	}
+	Backend struct {
+		Type, Path, Device string
+		MTU                int
+		InPlace            bool
+		Notes              []string
+		Error              string
+	}
+	Store struct {
+		Kind, Error string
+		Connected   bool
+		LastSeen    time.Time
+	}
+	Cache struct{ Used bool }
+	Alarm string
+	Peers int
+	// Rejected is the number of records that cannot be used.
+	Rejected int
+}
+
+// Peer is one of weftd's.
+type Peer struct {
+	Name    string
+	Subnets []netip.Prefix
+	Address netip.Addr
+	Weft    bool
+	Path    string
+	Ways    []struct {
+		Subnet      netip.Prefix
+		Way, Reason string
+	}
+}
+
+// Status asks the control socket.
+func (n *Node) Status(ctx context.Context) (s Status, err error) {
+	return s, n.ask(ctx, "status", &s)
+}
+
+// Peers are those that weftd knows now.
+func (n *Node) Peers(ctx context.Context) ([]Peer, error) {
+	var got struct{ Peers []Peer }
+	return got.Peers, n.ask(ctx, "peers", &got)
+}
+
+// ask reads /v1/path from the node's control socket.
+func (n *Node) ask(ctx context.Context, path string, out any) error {
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", n.ControlSocket)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weftd/v1/"+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(out)
+}

@@ -1,0 +1,75 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// grant makes weft's service account and gives it exactly rules, in place of those it had.
+func (c *Cluster) grant(ctx context.Context, rules []rbacv1.PolicyRule) error {
+	if err := c.createNamespace(ctx, flannelNamespace); err != nil {
+		return err
+	}
+	meta := metav1.ObjectMeta{Name: flannelAccount}
+	account := &corev1.ServiceAccount{ObjectMeta: meta}
+	role := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: flannelAccount},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: flannelNamespace, Name: flannelAccount}},
+	}
+	rbac := c.Admin.RbacV1()
+	if _, err := c.Admin.CoreV1().ServiceAccounts(flannelNamespace).Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	if _, err := rbac.ClusterRoles().Update(ctx, role, metav1.UpdateOptions{}); apierrors.IsNotFound(err) {
+		_, err = rbac.ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	if _, err := rbac.ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+// token is one of weft's service account, as the kubelet puts it into a pod.
+func (c *Cluster) token(ctx context.Context, life time.Duration) (string, error) {
+	seconds := int64(life.Seconds())
+	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	got, err := c.Admin.CoreV1().ServiceAccounts(flannelNamespace).CreateToken(ctx, flannelAccount, req, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("token for %s/%s: %w", flannelNamespace, flannelAccount, err)
+	}
+	return got.Status.Token, nil
+}
+
+// WriteKubeconfig writes a file with which a client is weft's service account, with no more than its rights.
+func (c *Cluster) WriteKubeconfig(ctx context.Context, path string) error {
+	token, err := c.token(ctx, 24*time.Hour)
+	if err != nil {
+		return err
+	}
+	cfg := c.clientConfig()
+	cfg.BearerToken = token
+	return writeKubeconfig(path, cfg)
+}
+
+// Rules are what weft's ClusterRole allows.
+func Rules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
+	}
+}
