@@ -135,7 +135,7 @@ func flannelShaped(l netlink.Link) bool {
 func (f *cleanupFlags) cleanFiles(c *cleaned) error {
 	var faults []error
 	for _, name := range []string{filepath.Join(f.cacheDir, "lease.json"), filepath.Join(f.cacheDir, "extension.json"),
-		filepath.Join(f.cacheDir, "node-id"), f.subnetFile} {
+		filepath.Join(f.cacheDir, "node-id"), filepath.Join(f.cacheDir, "kube-node.json"), f.subnetFile} {
 		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

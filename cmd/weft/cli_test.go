@@ -103,7 +103,7 @@ func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 
 // start serves n and returns its socket.
-func start(t *testing.T, n *node) string {
+func start(t *testing.T, n control.Node) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "weftd.sock")
 	l, err := control.Listen(path)

@@ -8,6 +8,9 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,7 +39,8 @@ func leaseCommand() *cobra.Command {
 		Short: "List or release the subnets that nodes hold",
 		Long: "List or release the subnets that nodes hold.\n\n" +
 			"The daemon is asked over its control socket. If none answers, or an --etcd-… flag is given,\n" +
-			"the store is asked. Those flags may come from WEFTD_… and FLANNELD_… variables, as for weftd.",
+			"the store is asked. Those flags may come from WEFTD_… and FLANNELD_… variables, as for weftd.\n" +
+			"In Kubernetes only the daemon is asked: subnets are the podCIDRs of Node objects, which kubectl shows.",
 	}
 	f.bind(cmd)
 	cmd.PersistentFlags().AddGoFlagSet(f.store.Set)
@@ -107,6 +111,9 @@ func (f *leaseFlags) ask(cmd *cobra.Command, do func(leaseAPI) error) error {
 		if cmd.Flags().Changed("control-socket") {
 			return absent // that very daemon was meant
 		}
+		if inCluster() {
+			return fmt.Errorf("%w; %s", absent, kubectlInstead)
+		}
 	}
 	cfg, err := f.store.Store(cmd.Flags().Changed, os.Environ())
 	if err != nil {
@@ -132,19 +139,47 @@ func (f *leaseFlags) storeGiven(cmd *cobra.Command) bool {
 	return given
 }
 
+// kubectlInstead is what to do without a daemon where the cluster gives out subnets.
+const kubectlInstead = "this is a node of a Kubernetes cluster, where subnets are the podCIDRs of Node objects: " +
+	"kubectl get nodes -o custom-columns=NODE:.metadata.name,SUBNETS:.spec.podCIDRs lists them, and kubectl delete node NODE gives one back"
+
+// inCluster reports whether the daemon of this host takes its subnet from a Kubernetes cluster,
+// as far as its variables and what it left behind tell.
+func inCluster() bool {
+	for _, name := range []string{"WEFTD_KUBE_SUBNET_MGR", "FLANNELD_KUBE_SUBNET_MGR"} {
+		if on, err := strconv.ParseBool(os.Getenv(name)); err == nil {
+			return on
+		}
+	}
+	dir := os.Getenv("WEFTD_CACHE_DIR")
+	if dir == "" {
+		dir = "/var/lib/weft"
+	}
+	_, err := os.Lstat(filepath.Join(dir, "kube-node.json"))
+	return err == nil
+}
+
 func printLeases(w io.Writer, l control.Leases, now time.Time) error {
 	if l.Network != "" {
 		fmt.Fprintf(w, "network %s, %s, read from %s\n\n", clean(l.Network), count(len(l.Leases), "record"), clean(l.Source))
 	}
+	// In Kubernetes a record has neither an end nor a revision of its own.
+	lives := len(l.Leases) == 0 || slices.ContainsFunc(l.Leases, func(r control.Record) bool { return r.Revision != 0 || !r.Expires.IsZero() })
+	head := "SUBNET\tNODE\tPUBLIC IP\tBACKEND\t"
+	if lives {
+		head += "ENDS IN\tREVISION\t"
+	}
 	t := newTable(w)
-	fmt.Fprintf(t, "SUBNET\tNODE\tPUBLIC IP\tBACKEND\tENDS IN\tREVISION\t\n")
+	fmt.Fprintln(t, head)
 	for _, r := range l.Leases {
-		own := ""
-		if r.Own {
-			own = "this node"
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t", join(r.Subnet, r.IPv6Subnet), orDash(r.Node), join(r.PublicIP, r.PublicIPv6), orDash(r.Backend))
+		if lives {
+			fmt.Fprintf(t, "%s\t%d\t", ends(r.Expires, r.Reservation, now), r.Revision)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", join(r.Subnet, r.IPv6Subnet), orDash(r.Node), join(r.PublicIP, r.PublicIPv6),
-			orDash(r.Backend), ends(r.Expires, r.Reservation, now), r.Revision, own)
+		if r.Own {
+			fmt.Fprint(t, "this node")
+		}
+		fmt.Fprintln(t)
 	}
 	if len(l.Rejected) > 0 {
 		fmt.Fprintf(t, "\nNOT BELIEVED\tREASON\tDETAIL\n")

@@ -47,7 +47,7 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 	if s.Alarm != "" {
 		row("ALARM", "%s", s.Alarm)
 	}
-	row("lease", "%s", leaseLine(s.Lease, now))
+	row("lease", "%s", leaseLine(s, now))
 	row("backend", "%s", backendLine(s.Backend))
 	for _, n := range s.Backend.Notes {
 		row("", "%s", n)
@@ -57,7 +57,7 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 	}
 	row("underlay", "%s", underlayLine(s.Underlay))
 	rulesRows(row, s.Rules)
-	row("store", "%s", storeLine(s.Store, now))
+	row(storeRow(s.Store), "%s", storeLine(s.Store, now))
 	row("cache", "%s", cacheLine(s.Cache, now))
 	row("peers", "%s", peersLine(s))
 	if err := t.Flush(); err != nil {
@@ -70,7 +70,8 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 	return printCounters(w, s.Counters)
 }
 
-func leaseLine(l *control.Lease, now time.Time) string {
+func leaseLine(status control.Status, now time.Time) string {
+	l := status.Lease
 	if l == nil {
 		return "none"
 	}
@@ -84,7 +85,7 @@ func leaseLine(l *control.Lease, now time.Time) string {
 		s += ", ends in " + duration(l.Expires.Sub(now))
 	}
 	if !l.Held {
-		s += ", not confirmed by the store"
+		s += ", not confirmed by the " + storeName(status.Store)
 	}
 	if l.Detail != "" {
 		s += " (" + l.Detail + ")"
@@ -124,8 +125,26 @@ func underlayLine(u control.Underlay) string {
 	return s
 }
 
+// storeRow is the heading of the store's line, storeName what it is called in others.
+func storeRow(s control.Store) string {
+	if s.Kind == control.KindKubernetes {
+		return "kubernetes"
+	}
+	return "store"
+}
+
+func storeName(s control.Store) string {
+	if s.Kind == control.KindKubernetes {
+		return "API server"
+	}
+	return "store"
+}
+
 func storeLine(s control.Store, now time.Time) string {
 	line := fmt.Sprintf("%s %s, prefix %s", s.Kind, strings.Join(s.Endpoints, " "), s.Prefix)
+	if s.Kind == control.KindKubernetes {
+		line = fmt.Sprintf("API server %s, annotations %s", strings.Join(s.Endpoints, " "), s.Prefix)
+	}
 	if !s.Connected {
 		line += ", NOT ANSWERING"
 	}

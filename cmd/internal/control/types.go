@@ -156,7 +156,8 @@ type Peers struct {
 
 // Peer is one other node.
 type Peer struct {
-	// Name is the node's identity, or its subnet if it published none.
+	// Name is the node's identity, or its subnet if it published none; in Kubernetes the
+	// Node object's name.
 	Name    string         `json:"name"`
 	Subnets []netip.Prefix `json:"subnets"`
 	// Address is where packets are sent to.
@@ -215,14 +216,16 @@ type Record struct {
 	IPv6Subnet netip.Prefix `json:"ipv6Subnet,omitzero"`
 	PublicIP   netip.Addr   `json:"publicIP,omitzero"`
 	PublicIPv6 netip.Addr   `json:"publicIPv6,omitzero"`
-	// Node is the owner's identity, "" for a node that does not run weft.
+	// Node is the owner's identity, "" for a node that does not run weft; in Kubernetes the
+	// Node object's name.
 	Node    string `json:"node,omitempty"`
 	Backend string `json:"backend,omitempty"`
 	// Own says that it is ours.
 	Own         bool      `json:"own,omitempty"`
 	Reservation bool      `json:"reservation,omitempty"`
 	Expires     time.Time `json:"expires,omitzero"`
-	Revision    int64     `json:"revision"`
+	// Revision is the store's; 0 in Kubernetes.
+	Revision int64 `json:"revision"`
 }
 
 // Rejected is a record that is read and not believed.

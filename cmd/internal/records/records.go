@@ -14,10 +14,14 @@ import (
 
 // From converts a record; own says that it is the asking node's.
 func From(r lease.Record, own bool) control.Record {
+	node := r.Node()
+	if r.Kube != nil {
+		node = r.Kube.Name
+	}
 	return control.Record{
 		Subnet: r.V4, IPv6Subnet: r.V6,
 		PublicIP: r.PublicIP, PublicIPv6: r.PublicIPv6,
-		Node: r.Node(), Backend: backend(r.BackendType),
+		Node: node, Backend: backend(r.BackendType),
 		Own: own, Reservation: r.Reservation, Expires: r.Expires, Revision: r.Revision,
 	}
 }
