@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"weft/cmd/weft-cni/internal/delegate"
+	"weft/cmd/weft-cni/internal/netconf"
+)
+
+// check asks the delegate whether the attachment is as ADD left it, and looks itself for
+// what only we know: whether DEL could undo it, and whether the node still has its subnet.
+func (p plugin) check(args *skel.CmdArgs) error {
+	ctx := context.Background()
+	r, err := p.request(args)
+	if err != nil {
+		return err
+	}
+	if len(r.PrevResult) == 0 {
+		return types.NewError(types.ErrInvalidNetworkConfig, "CHECK without prevResult, the result of ADD", "")
+	}
+	rec, err := r.dir.Load(r.id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return types.NewError(types.ErrInternal, fmt.Sprintf("nothing is known of %s: it was not attached, or its file in %s is lost", r.id, r.DataDir), "")
+	}
+	if err != nil {
+		return stateFault(err)
+	}
+	d, err := netconf.ParseDelegate(rec.Text)
+	if err != nil {
+		return types.NewError(types.ErrInternal, rec.Path+": "+err.Error(), "")
+	}
+	if d.Name != r.Name {
+		return types.NewError(types.ErrInternal, fmt.Sprintf("%s belongs to network %s", r.id, d.Name), "")
+	}
+	if err := r.delegate.Check(ctx, d.WithPrevResult(r.PrevResult), r.call); err != nil && !errors.Is(err, delegate.ErrUnsupported) {
+		return err
+	}
+	env, err := r.env(ctx, types.ErrTryAgainLater)
+	if err != nil {
+		return nil // the node's trouble, which STATUS tells of, and not the attachment's
+	}
+	if old := d.Elsewhere(env); len(old) > 0 {
+		return types.NewError(types.ErrInternal, fmt.Sprintf("%s has an address of %s, and the node's subnet is now %s: the container has to be made anew", r.id, old, env.Subnets), "")
+	}
+	return nil
+}

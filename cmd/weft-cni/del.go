@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"weft/cmd/weft-cni/internal/netconf"
+)
+
+// del detaches a container, with the configuration that it was attached with. It needs
+// subnet.env only where that one is lost.
+func (p plugin) del(args *skel.CmdArgs) error {
+	ctx := context.Background()
+	r, err := p.request(args)
+	if err != nil {
+		return err
+	}
+	rec, err := r.dir.Load(r.id)
+	if errors.Is(err, fs.ErrNotExist) {
+		p.delUnknown(ctx, r)
+		return nil
+	}
+	if err != nil {
+		return stateFault(err)
+	}
+	d, err := netconf.ParseDelegate(rec.Text)
+	switch {
+	case err != nil:
+		fmt.Fprintf(p.stderr, "weft-cni: %s: %v; using what the configuration says today\n", rec.Path, err)
+		env, envErr := r.env(ctx, types.ErrTryAgainLater)
+		if envErr != nil {
+			return types.NewError(types.ErrTryAgainLater,
+				fmt.Sprintf("%s cannot be read (%v), and without a subnet file there is no other way to detach", rec.Path, err), envErr.Error())
+		}
+		if d, err = r.Render(env); err != nil {
+			return types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
+		}
+	case d.Name != r.Name && rec.Flannel:
+		// flannel's plugin overwrote this interface's with another's.
+		p.delUnknown(ctx, r)
+		return nil
+	case d.Name != r.Name:
+		return nil // another network's, which a DEL would take down
+	}
+	if err := r.delegate.Del(ctx, d.WithPrevResult(r.PrevResult), r.call); err != nil {
+		return err
+	}
+	if err := r.dir.Remove(rec); err != nil {
+		return stateFault(err)
+	}
+	return nil
+}
+
+// delUnknown detaches what nothing is known of: it was detached before, or never attached,
+// or its state is lost. In the last case the delegate still finds what it made by the
+// container's id and the interface's name. Its failure is not the runtime's to mend, and
+// what it leaves behind is GC's.
+func (p plugin) delUnknown(ctx context.Context, r request) {
+	env, err := r.env(ctx, types.ErrTryAgainLater)
+	if err != nil {
+		return
+	}
+	d, err := r.Render(env)
+	if err == nil {
+		err = r.delegate.Del(ctx, d, r.call)
+	}
+	if err != nil {
+		fmt.Fprintf(p.stderr, "weft-cni: nothing is known of %s, and %s cannot detach it: %v\n", r.id, d.Type, err)
+	}
+}

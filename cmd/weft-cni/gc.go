@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"weft/cmd/weft-cni/internal/attach"
+	"weft/cmd/weft-cni/internal/delegate"
+	"weft/cmd/weft-cni/internal/hostlocal"
+	"weft/cmd/weft-cni/internal/netconf"
+)
+
+// usualInterface is what runtimes call a container's first interface. It stands for that
+// of files which do not say.
+const usualInterface = "eth0"
+
+// collection is one GC of one network.
+type collection struct {
+	request
+	// current is the delegate's configuration of today. Its ipam has no ranges when
+	// noEnv is not nil.
+	current netconf.Delegate
+	noEnv   error
+	// valid are the attachments that exist, and containers their containers.
+	valid      map[attach.ID]bool
+	containers map[string]bool
+	faults     []error
+}
+
+// gc removes what is left of attachments that are not among the valid ones, in three steps,
+// each of which reaches what the one before does not: the attachments whose state we have
+// are detached, like DEL does; reservations of host-local that no valid attachment
+// has are released, since host-local does not do so; the delegate does its own GC. A step that
+// fails does not stop the others. Other networks that use the same directory are left alone.
+func (p plugin) gc(args *skel.CmdArgs) error {
+	ctx := context.Background()
+	r, err := p.request(args)
+	if err != nil {
+		return err
+	}
+	c := collection{request: r, valid: map[attach.ID]bool{}, containers: map[string]bool{}}
+	for _, a := range r.Valid {
+		c.valid[attach.ID{Container: a.ContainerID, Interface: a.IfName}] = true
+		c.containers[a.ContainerID] = true
+	}
+	env, err := r.env(ctx, types.ErrTryAgainLater)
+	if c.noEnv = err; err == nil {
+		c.current, err = r.Render(env)
+	} else {
+		c.current, err = r.RenderStatus()
+	}
+	if err != nil {
+		return types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
+	}
+	c.detach(ctx)
+	c.release(ctx)
+	c.forward(ctx)
+	if err := errors.Join(c.faults...); err != nil {
+		return types.NewError(types.ErrInternal, err.Error(), "") // all of them, where the library would print the first
+	}
+	return nil
+}
+
+func (c *collection) fault(what string, err error) {
+	if err != nil {
+		c.faults = append(c.faults, fmt.Errorf("%s: %w", what, err))
+	}
+}
+
+// isValid reports whether an attachment exists. One without an interface is valid with any.
+func (c *collection) isValid(id attach.ID) bool {
+	return c.valid[id] || id.Interface == "" && c.containers[id.Container]
+}
+
+// detach calls the delegate's DEL for every stale attachment that we have the state of.
+func (c *collection) detach(ctx context.Context) {
+	records, err := c.dir.List()
+	c.fault("list "+c.DataDir, err)
+	for _, rec := range records {
+		if c.isValid(rec.ID) {
+			continue
+		}
+		d, err := netconf.ParseDelegate(rec.Text)
+		switch {
+		case err == nil && d.Name != c.Name:
+			continue
+		case err != nil && c.noEnv != nil:
+			c.fault(rec.Path, errors.Join(err, c.noEnv))
+			continue
+		case err != nil:
+			d = c.current // with which another network's attachment is not found, and loses nothing
+		}
+		if err := c.delegate.Del(ctx, d.WithPrevResult(nil), call(rec.ID)); err != nil {
+			c.fault("detach "+rec.ID.String(), err)
+			continue
+		}
+		c.fault("forget "+rec.ID.String(), c.dir.Remove(rec))
+	}
+}
+
+// release has host-local give back the addresses that no valid attachment has.
+func (c *collection) release(ctx context.Context) {
+	if c.current.IPAMType != hostlocal.Plugin {
+		return
+	}
+	var ipam struct {
+		DataDir string `json:"dataDir"`
+	}
+	if err := json.Unmarshal(c.current.IPAM(), &ipam); err != nil {
+		c.fault("ipam", err)
+		return
+	}
+	if ipam.DataDir == "" {
+		ipam.DataDir = hostlocal.DefaultDir
+	}
+	holders, err := hostlocal.Holders(ipam.DataDir, c.Name)
+	c.fault("reservations of host-local", err)
+	for _, h := range holders {
+		id := attach.ID{Container: h.Container, Interface: h.Interface}
+		if c.isValid(id) {
+			continue
+		}
+		if c.noEnv != nil { // host-local refuses a configuration without ranges
+			c.fault("addresses of "+id.String(), c.noEnv)
+			return
+		}
+		c.fault("release the addresses of "+id.String(), c.delegate.Del(ctx, c.current.As(hostlocal.Plugin), call(id)))
+	}
+}
+
+// forward hands the delegate what the runtime handed us.
+func (c *collection) forward(ctx context.Context) {
+	valid := c.Valid
+	if valid == nil {
+		valid = []types.GCAttachment{}
+	}
+	d := c.current.WithKey("cni.dev/valid-attachments", valid).WithKey("cni.dev/attachments", valid)
+	if err := c.delegate.GC(ctx, d); !errors.Is(err, delegate.ErrUnsupported) {
+		c.fault("GC of "+d.Type, err)
+	}
+}
+
+// call is DEL's for an attachment whose namespace is gone.
+func call(id attach.ID) delegate.Call {
+	if id.Interface == "" {
+		id.Interface = usualInterface
+	}
+	return delegate.Call{ContainerID: id.Container, IfName: id.Interface}
+}

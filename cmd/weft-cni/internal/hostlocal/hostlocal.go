@@ -1,0 +1,90 @@
+// Package hostlocal reads the reservations of the host-local plugin, which keeps a file
+// for each address: <directory>/<network>/<address>, with the container's id and, since
+// its version 0.8, the interface in a second line.
+//
+// host-local has no GC of its own. A reservation whose container is gone would be held
+// for ever, until the node's subnet has no address left.
+package hostlocal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/containernetworking/cni/pkg/utils"
+)
+
+// Plugin is the name of the plugin.
+const Plugin = "host-local"
+
+// DefaultDir is where host-local keeps its files unless its configuration has dataDir.
+const DefaultDir = "/var/lib/cni/networks"
+
+// maxText bounds a file, in bytes.
+const maxText = 4096
+
+// Holder is who has addresses. Interface is "" in a reservation of an old host-local.
+type Holder struct{ Container, Interface string }
+
+// Holders returns everyone who has an address in network, each once and sorted. Files that
+// are no reservations are left alone. A directory that does not exist has none.
+func Holders(dir, network string) ([]Holder, error) {
+	if err := utils.ValidateNetworkName(network); err != nil {
+		return nil, err
+	}
+	dir = filepath.Join(dir, network)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	faults := []error{err}
+	var out []Holder
+	for _, e := range entries {
+		if _, err := netip.ParseAddr(e.Name()); err != nil || !e.Type().IsRegular() {
+			continue
+		}
+		h, err := read(filepath.Join(dir, e.Name()))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // released meanwhile
+		case err != nil:
+			faults = append(faults, err)
+		default:
+			out = append(out, h)
+		}
+	}
+	slices.SortFunc(out, func(a, b Holder) int {
+		return strings.Compare(a.Container+":"+a.Interface, b.Container+":"+b.Interface)
+	})
+	return slices.Compact(out), errors.Join(faults...)
+}
+
+func read(path string) (Holder, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return Holder{}, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxText))
+	if err != nil {
+		return Holder{}, err
+	}
+	container, iface, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	h := Holder{strings.TrimSpace(container), strings.TrimSpace(iface)}
+	if err := utils.ValidateContainerID(h.Container); err != nil {
+		return Holder{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if h.Interface == "" {
+		return h, nil
+	}
+	if err := utils.ValidateInterfaceName(h.Interface); err != nil {
+		return Holder{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return h, nil
+}

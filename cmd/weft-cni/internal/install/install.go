@@ -1,0 +1,215 @@
+// Package install puts the plugin and a network configuration where a container runtime
+// looks for them. It needs no shell, so that it can run in an image that has none.
+package install
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	defaultBinDir = "/opt/cni/bin"
+	defaultName   = "weft"
+)
+
+// flags are those of weft-cni install.
+type flags struct {
+	binDir, conf, confFile string
+	names                  names
+}
+
+// names is a flag that may be given more than once.
+type names []string
+
+func (n *names) String() string { return strings.Join(*n, ",") }
+
+func (n *names) Set(s string) error {
+	if s == "" || s == "." || s == ".." || strings.ContainsRune(s, filepath.Separator) {
+		return fmt.Errorf("%q is no name of a file", s)
+	}
+	*n = append(*n, s)
+	return nil
+}
+
+func (f *flags) set(w io.Writer) *flag.FlagSet {
+	fs := flag.NewFlagSet("install", flag.ContinueOnError)
+	fs.SetOutput(w)
+	fs.StringVar(&f.binDir, "bin-dir", defaultBinDir, "`directory` where the runtime looks for plugins; made if missing; \"\" installs no program")
+	fs.Var(&f.names, "name", "`name` to install the program under: the type in network configurations; may be repeated (default "+defaultName+")")
+	fs.StringVar(&f.conf, "conf", "", "network configuration to install, a .conflist or .conf `file`; - is standard input")
+	fs.StringVar(&f.confFile, "conf-file", "", "`file` to install it as, such as /etc/cni/net.d/10-flannel.conflist")
+	return fs
+}
+
+// Usage prints what the flags are.
+func Usage(w io.Writer) {
+	fmt.Fprint(w, `weft-cni install copies this program, and then a network configuration, each in one step:
+a runtime sees the old file or the new. The configuration comes last, since a runtime
+takes a node for ready when it finds one. With --name flannel, configurations of
+type flannel work as they are.
+
+  weft-cni install --name flannel --name weft \
+      --conf /etc/kube-flannel/cni-conf.json --conf-file /etc/cni/net.d/10-flannel.conflist
+
+`)
+	new(flags).set(w).PrintDefaults()
+}
+
+// Run is the command. What was done goes to stdout, a line each.
+func Run(args []string, stdout io.Writer) error {
+	var f flags
+	fs := f.set(io.Discard)
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		Usage(stdout)
+		return nil
+	case err != nil:
+		return err
+	case fs.NArg() > 0:
+		return fmt.Errorf("install takes flags only, not %q", fs.Arg(0))
+	case (f.conf == "") != (f.confFile == ""):
+		return errors.New("--conf and --conf-file go together")
+	}
+	if f.names == nil {
+		f.names = names{defaultName}
+	}
+	// Everything that can be wrong with the input is known before anything is changed.
+	conf, err := f.readConf()
+	if err != nil {
+		return err
+	}
+	if f.binDir != "" {
+		if err := f.program(stdout); err != nil {
+			return err
+		}
+	}
+	if conf == nil {
+		return nil
+	}
+	if err := replace(f.confFile, 0o644, func(w io.Writer) error { _, err := w.Write(conf); return err }); err != nil {
+		return err
+	}
+	fmt.Fprintln(stdout, "installed", f.confFile)
+	return nil
+}
+
+func (f flags) program(stdout io.Writer) error {
+	for _, name := range f.names {
+		to := filepath.Join(f.binDir, name)
+		err := replace(to, 0o755, func(w io.Writer) error {
+			self, err := os.Open("/proc/self/exe") // also when the file was replaced since
+			if err != nil {
+				return err
+			}
+			defer self.Close()
+			_, err = io.Copy(w, self)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(stdout, "installed", to)
+	}
+	return nil
+}
+
+// maxConf bounds a network configuration, in bytes.
+const maxConf = 1 << 20
+
+// readConf reads the configuration and looks whether a runtime could use it.
+func (f flags) readConf() ([]byte, error) {
+	if f.conf == "" {
+		return nil, nil
+	}
+	in := os.Stdin
+	if f.conf != "-" {
+		file, err := os.Open(f.conf)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		in = file
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxConf+1))
+	if err == nil && len(b) > maxConf {
+		err = fmt.Errorf("more than %d bytes", maxConf)
+	}
+	if err == nil {
+		err = checkConf(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("network configuration %s: %w", f.conf, err)
+	}
+	return b, nil
+}
+
+func checkConf(b []byte) error {
+	type plugin struct {
+		Type string `json:"type"`
+	}
+	var c struct {
+		plugin
+		Name    string    `json:"name"`
+		Plugins *[]plugin `json:"plugins"`
+	}
+	if err := json.Unmarshal(b, &c); err != nil {
+		return err
+	}
+	if c.Name == "" {
+		return errors.New(`it has no "name"`)
+	}
+	if c.Plugins == nil {
+		if c.Type == "" {
+			return errors.New(`it has neither "plugins" nor "type"`)
+		}
+		return nil
+	}
+	if len(*c.Plugins) == 0 {
+		return errors.New(`its "plugins" are empty`)
+	}
+	for i, p := range *c.Plugins {
+		if p.Type == "" {
+			return fmt.Errorf(`plugins[%d] has no "type"`, i)
+		}
+	}
+	return nil
+}
+
+// replace writes a file in one step. A directory that has to be made is readable by all,
+// like what goes into it.
+func replace(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	// A name without an extension that runtimes read, in the same file system.
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("install %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+		}
+	}()
+	if err = write(f); err == nil {
+		err = errors.Join(f.Chmod(mode), f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,37 @@
+// Package podlink sets what the delegate cannot set on the pod's own interface.
+package podlink
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// LimitGSO sets how large the superpackets of both families are, in bytes, that leave
+// through link in the network namespace at path.
+//
+// It is set on the pod's end alone. There TCP asks for it when it builds a superpacket.
+// On the host's end it would make the kernel cut up what arrives for the pod, and a
+// bridge takes the least limit of its ports for its own.
+func LimitGSO(path, link string, bytes int) error {
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return fmt.Errorf("network namespace %s: %w", path, err)
+	}
+	defer ns.Close()
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("netlink in %s: %w", path, err)
+	}
+	defer h.Close()
+	l, err := h.LinkByName(link)
+	if err != nil {
+		return fmt.Errorf("%s in %s: %w", link, path, err)
+	}
+	if err := h.LinkSetGSOMaxSize(l, bytes); err != nil { // the kernel sets that of IPv4 with it
+		return fmt.Errorf("limit the superpackets of %s in %s to %d bytes: %w", link, path, bytes, err)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+// Command weft-cni gives a container its interface and address in the overlay: a CNI
+// plugin that takes the place of flannel's. It renders the node's subnet.env into the
+// configuration of another plugin, by default bridge with host-local, and calls that.
+//
+//	runtime ──config──> weft-cni ──config + subnet.env──> bridge ──> host-local
+//
+// It follows version 1.1.0 of the CNI specification and knows all older ones. Called by
+// a person it has one command, install.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	cni "github.com/containernetworking/cni/pkg/version"
+
+	"weft/cmd/weft-cni/internal/install"
+)
+
+// version is set by the linker (-X main.version=…).
+var version string
+
+func main() {
+	if len(os.Args) > 1 {
+		if err := run(os.Args[1:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "weft-cni:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	p := plugin{stdout: os.Stdout, stderr: os.Stderr}
+	about := "weft-cni " + versionText() + ": a CNI plugin, to be called by a container runtime; see weft-cni help"
+	if fault := skel.PluginMainFuncsWithError(p.funcs(), cni.All, about); fault != nil {
+		fail(fault)
+	}
+}
+
+// fail prints what the specification asks for, and ends the process.
+func fail(fault *types.Error) {
+	if err := fault.Print(); err != nil {
+		fmt.Fprintln(os.Stderr, "weft-cni:", fault, err)
+	}
+	os.Exit(1)
+}
+
+const usage = `weft-cni is a CNI plugin: a container runtime calls it, with its command in the
+environment and its configuration on standard input.
+
+  weft-cni install [flags]   put it where the runtime looks for it
+  weft-cni version
+  weft-cni help
+
+`
+
+// run is what a person, or an init container, can call.
+func run(args []string, stdout io.Writer) error {
+	switch args[0] {
+	case "install":
+		return install.Run(args[1:], stdout)
+	case "version", "-version", "--version":
+		fmt.Fprintln(stdout, "weft-cni", versionText())
+		return nil
+	case "help", "-h", "-help", "--help":
+		fmt.Fprint(stdout, usage)
+		install.Usage(stdout)
+		return nil
+	}
+	return fmt.Errorf("unknown command %q: see weft-cni help", args[0])
+}
+
+// versionText is the linker's version, else what the module was built from.
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}

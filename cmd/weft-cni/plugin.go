@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"weft/cmd/weft-cni/internal/ask"
+	"weft/cmd/weft-cni/internal/attach"
+	"weft/cmd/weft-cni/internal/delegate"
+	"weft/cmd/weft-cni/internal/netconf"
+)
+
+// The codes of the specification that package types has no name for.
+const errNotAvailable = 50 // STATUS: no ADD would succeed
+
+// askTimeout bounds the question to weftd. A pod's start waits for it.
+const askTimeout = 2 * time.Second
+
+// plugin answers the runtime's commands. Each is a process of its own.
+type plugin struct{ stdout, stderr io.Writer }
+
+func (p plugin) funcs() skel.CNIFuncs {
+	return skel.CNIFuncs{Add: p.add, Del: p.del, Check: p.check, GC: p.gc, Status: p.status}
+}
+
+// request is a command with what its configuration says.
+type request struct {
+	netconf.Config
+	id       attach.ID
+	call     delegate.Call
+	dir      attach.Dir
+	delegate *delegate.Caller
+}
+
+func (p plugin) request(args *skel.CmdArgs) (request, error) {
+	conf, err := netconf.Parse(args.StdinData)
+	if err != nil {
+		return request{}, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
+	}
+	if conf.ControlSocket == "" {
+		conf.ControlSocket = ask.DefaultSocket
+	}
+	return request{
+		Config:   conf,
+		id:       attach.ID{Container: args.ContainerID, Interface: args.IfName},
+		call:     delegate.Call{ContainerID: args.ContainerID, NetNS: args.Netns, IfName: args.IfName, Args: args.Args},
+		dir:      attach.Dir(conf.DataDir),
+		delegate: delegate.New(args.Path, p.stderr),
+	}, nil
+}
+
+// env reads subnet.env. If that cannot be done the error has the code given, and in its
+// details why.
+func (r request) env(ctx context.Context, code uint) (netconf.Env, error) {
+	text, err := os.ReadFile(r.SubnetFile)
+	if err == nil {
+		var env netconf.Env
+		if env, err = netconf.ParseEnv(text); err == nil {
+			return env, nil
+		}
+		err = fmt.Errorf("%s: %w", r.SubnetFile, err)
+		return env, types.NewError(code, "the node's subnet file cannot be used: "+err.Error(), r.cause(ctx))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return netconf.Env{}, types.NewError(code, "this node has no subnet yet: there is no "+r.SubnetFile, r.cause(ctx))
+	}
+	return netconf.Env{}, types.NewError(code, "the node's subnet file cannot be read: "+err.Error(), "")
+}
+
+// cause says what weftd is doing instead of having written the subnet file.
+func (r request) cause(ctx context.Context) string {
+	s, err := ask.Daemon(ctx, r.ControlSocket, askTimeout)
+	switch {
+	case err != nil:
+		return err.Error()
+	case len(s.NotReady) > 0:
+		return "weftd " + s.Version + " is running and waits: " + strings.Join(s.NotReady, "; ")
+	case !s.Ready:
+		return "weftd " + s.Version + " is running and not ready: see its log"
+	}
+	return "weftd " + s.Version + " is running and ready, so it writes another file: " +
+		"compare its --subnet-file with subnetFile in the network configuration"
+}
