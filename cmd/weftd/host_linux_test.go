@@ -30,6 +30,7 @@ type host struct {
 	ns   *netns.Namespace
 	dir  string
 	args []string
+	env  []string // variables besides the test's own
 
 	cmd *exec.Cmd
 	log buffer
@@ -53,9 +54,22 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// pair makes two hosts joined by a wire, 192.0.2.1 and 192.0.2.2. The first one's
-// weftd has the store.
+// pair is wired, and the first one's weftd has the store.
 func pair(t *testing.T) (a, b *host) {
+	t.Helper()
+	a, b = wired(t)
+	netconf := filepath.Join(a.dir, "net.json")
+	if err := os.WriteFile(netconf, []byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.args = append(a.args, "--embedded-etcd", "--embedded-etcd-dir", a.dir+"/etcd", "--embedded-etcd-listen=192.0.2.1:2379",
+		"--embedded-etcd-insecure", "--net-config-path", netconf)
+	b.args = append(b.args, "--etcd-endpoints=http://192.0.2.1:2379")
+	return a, b
+}
+
+// wired makes two hosts joined by a wire, 192.0.2.1 and 192.0.2.2.
+func wired(t *testing.T) (a, b *host) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes network namespaces: run it as root (sudo make test)")
@@ -78,13 +92,6 @@ func pair(t *testing.T) (a, b *host) {
 			t.Fatal(err)
 		}
 	}
-	netconf := filepath.Join(a.dir, "net.json")
-	if err := os.WriteFile(netconf, []byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	a.args = append(a.args, "--embedded-etcd", "--embedded-etcd-dir", a.dir+"/etcd", "--embedded-etcd-listen=192.0.2.1:2379",
-		"--embedded-etcd-insecure", "--net-config-path", netconf)
-	b.args = append(b.args, "--etcd-endpoints=http://192.0.2.1:2379")
 	return a, b
 }
 
@@ -125,7 +132,7 @@ func (h *host) start(t *testing.T, extra ...string) {
 
 func (h *host) command(extra ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", append(append([]string{}, h.args...), extra...)...)
-	cmd.Env = append(os.Environ(), asWeftd+"=1")
+	cmd.Env = append(append(os.Environ(), asWeftd+"=1"), h.env...)
 	return cmd
 }
 

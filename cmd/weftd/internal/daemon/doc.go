@@ -1,14 +1,16 @@
 // Package daemon is what weftd does between its flags and its packages:
 //
-//	identity ─> cache ─> underlay ─> backend ─> forwarding ─> store ─> lease
-//	                └── none: store ─> config ─> underlay ─> backend ─> lease ─> forwarding
+//	cache ─> underlay ─> backend ─> forwarding ─> source ─> lease
+//	  └── none: source ─> underlay ─> backend ─> lease ─> forwarding
 //
-// With a cached set, packets flow before the store is asked; without one, the
-// store comes first. From then on
+// The source is etcd or the Kubernetes API. With a cached set, packets flow before
+// it is asked; without one, it comes first: etcd has the network configuration, and
+// the API server says which Node we are. From then on
 //
-//	store ──Watch──> lease.Keeper ──complete set──> routing.Backend
-//	                                     └─────────> subnet file, readiness, systemd
+//	source ──Watch──> member ──complete set──> routing.Backend
+//	                     │           └───────> subnet file, readiness, systemd
+//	                     └ lease.Keeper or kube.Manager
 //
-// A run has one generation for each network configuration: a cached one that
-// turns out to be outdated is replaced by a second (serve.go).
+// A run has one generation for each footing: that of the cache is replaced by a
+// second one if it turns out to be outdated (serve.go).
 package daemon

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -107,11 +109,22 @@ func (s *kubeSource) lookUp(ctx context.Context) (kubeNode, error) {
 
 // footing is what a generation stands on if our Node is n.
 func (s *kubeSource) footing(n kubeNode) footing {
-	f := footing{node: n.Name, network: s.network.NetworkConfig, publicIP: n.PublicIP, publicIPv6: n.PublicIPv6}
+	f := footing{node: identity(n.Name), network: s.network.NetworkConfig, publicIP: n.PublicIP, publicIPv6: n.PublicIPv6}
 	if s.cfg.NodeID != "" {
 		f.node = s.cfg.NodeID
 	}
 	return f
+}
+
+// identity is name, unless that is too long for one: then as much of it as has room beside a
+// sum of all of it.
+func identity(name string) string {
+	const longest, digits = 63, 16
+	if len(name) <= longest {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return name[:longest-digits-1] + "-" + hex.EncodeToString(sum[:digits/2])
 }
 
 // confirmFirst and confirmMost are the times between look-ups after a start without the API

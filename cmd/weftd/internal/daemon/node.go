@@ -163,12 +163,17 @@ func (d *Daemon) Peers() control.Peers {
 	}
 	for _, r := range set.Peers {
 		p := peer(r)
+		object := p.Name
+		if r.Kube != nil {
+			object = r.Kube.Name
+		}
 		for _, s := range append(stats[r.PublicIP], stats[r.PublicIPv6]...) {
-			if s.Name == p.Name {
+			if s.Name == p.Name || s.Name == object {
 				p.Path = status.Path
 				fill(&p, s)
 			}
 		}
+		p.Name = object
 		if found := ways[r.Subnets]; len(found) > 0 {
 			p.Path, p.Ways = status.Path, reached(found)
 			if p.MTU == 0 {

@@ -43,6 +43,8 @@ func TestReasons(t *testing.T) {
 		{"routes", func(s *State) { s.Backend = routing.Status{LastError: "x"} }, []string{"routes: x"}},
 		{"routes at first", func(s *State) { s.Backend = routing.Status{} }, []string{"routes: not in place yet"}},
 		{"underlay", func(s *State) { s.Backend.UnderlayLost = "eth0 is down" }, []string{"underlay: eth0 is down"}},
+		{"rules", func(s *State) { s.Rules = "iptables is missing" }, []string{"rules: iptables is missing"}},
+		{"a store with a name", func(s *State) { s.Source, s.Lease.StoreSeen = "API server", time.Time{} }, []string{"API server: no answer"}},
 		{"all", func(s *State) { *s = State{SubnetFile: "y"} }, []string{"store:", "lease:", "routes:", "subnet file: y"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -58,6 +60,18 @@ func TestReasons(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// That nobody answers about leases keeps no packet from its way.
+func TestBrokenIsAboutPacketsOnly(t *testing.T) {
+	s := State{Backend: routing.Status{InPlace: true}, Lease: lease.Status{State: lease.Unconfirmed, StoreErr: errors.New("refused")}, StoreCut: "Network contains it"}
+	if got := s.Broken(); len(got) > 0 || len(s.Reasons(time.Now())) != 2 {
+		t.Errorf("broken %q, reasons %q", got, s.Reasons(time.Now()))
+	}
+	s.Backend.UnderlayLost, s.SubnetFile, s.Rules = "eth0 is down", "x", "y"
+	if got := strings.Join(s.Broken(), "; "); got != "underlay: eth0 is down; subnet file: x; rules: y" {
+		t.Errorf("broken %q", got)
 	}
 }
 

@@ -1,0 +1,353 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+
+	"weft/cmd/internal/control"
+)
+
+const (
+	apiAddr = "192.0.2.1:6443"
+	// prefixOf is what flannel's annotations begin with.
+	prefixOf = "flannel.alpha.coreos.com/"
+)
+
+// cluster is two hosts as nodes of a Kubernetes cluster, whose API server runs on a.
+func cluster(t *testing.T, netconf string) (a, b *host, api *apiServer) {
+	t.Helper()
+	a, b = wired(t)
+	api = newAPIServer(t)
+	for i, h := range []*host{a, b} {
+		h.args = append(h.args, "--node-id=", "--kube-subnet-mgr", "--kube-api-url=http://"+apiAddr, "--net-config-path", h.netconf())
+		h.env = []string{"NODE_NAME=node-" + h.name}
+		h.write(t, netconf)
+		api.update("node-"+h.name, podCIDR(fmt.Sprintf("10.42.%d.0/24", i+1)))
+	}
+	listen(t, a, api)
+	return a, b, api
+}
+
+func (h *host) netconf() string { return h.dir + "/net-conf.json" }
+
+// write replaces the network configuration.
+func (h *host) write(t *testing.T, netconf string) {
+	t.Helper()
+	if err := os.WriteFile(h.netconf(), []byte(netconf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listen has api answer on a.
+func listen(t *testing.T, a *host, api *apiServer) {
+	t.Helper()
+	var l net.Listener
+	if err := a.ns.Do(func() (err error) { l, err = net.Listen("tcp", apiAddr); return err }); err != nil {
+		t.Fatal(err)
+	}
+	api.serve(l)
+}
+
+// says waits until h gives a reason that has each of want in it, and is not ready.
+func (h *host) says(t *testing.T, want ...string) {
+	t.Helper()
+	await(t, h.name+" says why it is not ready", func() error {
+		s, err := h.status(t)
+		for _, w := range want {
+			if err == nil && (s.Ready || !strings.Contains(fmt.Sprint(s.NotReady), w)) {
+				err = fmt.Errorf("%q is not in %q", w, s.NotReady)
+			}
+		}
+		return err
+	})
+}
+
+const udpConf = `{"Network":"10.42.0.0/16","SubnetLen":26,"Backend":{"Type":"udp"}}`
+
+func TestTwoNodesOfAClusterTalk(t *testing.T) {
+	a, b, api := cluster(t, udpConf)
+	a.start(t)
+	b.start(t, "--ip-masq")
+	sa := a.awaitReady(t)
+	b.awaitReady(t)
+	a.reaches(t, b)
+	b.reaches(t, a)
+
+	if sa.NodeID != "node-a" || sa.Lease == nil || !sa.Lease.Held || sa.Lease.Subnet != netip.MustParsePrefix("10.42.1.0/24") ||
+		sa.Store.Kind != control.KindKubernetes || !sa.Store.Connected || fmt.Sprint(sa.Store.Endpoints) != "[http://"+apiAddr+"]" || sa.Store.Prefix != "flannel.alpha.coreos.com" {
+		t.Errorf("a's status: %+v", sa)
+	}
+	n := api.node("node-a")
+	for key, want := range map[string]string{"kube-subnet-manager": "true", "backend-type": "", "backend-data": "null", "public-ip": "192.0.2.1"} {
+		if got, ok := n.Annotations[prefixOf+key]; !ok || got != want {
+			t.Errorf("annotation %s is %q, want %q", key, got, want)
+		}
+	}
+	await(t, "the condition", func() error {
+		c, err := api.condition("node-a", corev1.NodeNetworkUnavailable)
+		if err == nil && (c.Status != corev1.ConditionFalse || c.Reason != "FlannelIsUp") {
+			err = fmt.Errorf("%+v", c)
+		}
+		return err
+	})
+	c := control.NewClient(b.socket())
+	peers, err := c.Peers(t.Context())
+	if err != nil || len(peers.Peers) != 1 || peers.Peers[0].Name != "node-a" || !peers.Peers[0].Weft {
+		t.Errorf("b's peers: %v %+v", err, peers)
+	}
+	leases, err := c.Leases(t.Context())
+	if err != nil || len(leases.Leases) != 2 || leases.Leases[0].Node != "node-a" || leases.Leases[1].Node != "node-b" || !leases.Leases[1].Own {
+		t.Errorf("b's leases: %v %+v", err, leases)
+	}
+	if _, err := c.Release(t.Context(), control.ReleaseRequest{Subnet: "10.42.1.0/24", Force: true}); !errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "kubectl delete node") {
+		t.Errorf("release: %v", err)
+	}
+	if code, body, err := b.get(t, "/readyz"); err != nil || code != http.StatusOK {
+		t.Errorf("readyz: %v %d %s", err, code, body)
+	}
+	if code, body, err := b.get(t, "/metrics"); err != nil || code != http.StatusOK || !strings.Contains(body, "weft_peers 1\n") || !strings.Contains(body, `node="node-b"`) || !strings.Contains(body, "weft_store_up 1\n") {
+		t.Errorf("metrics: %v %d", err, code)
+	}
+	if log := a.log.String(); strings.Count(log, "SubnetLen") != 1 {
+		t.Errorf("that SubnetLen does not count is not said once")
+	}
+	a.write(t, `{"Network":"10.43.0.0/16","Backend":{"Type":"udp"}}`)
+	if s, err := a.status(t); err != nil || !strings.Contains(fmt.Sprint(s.Backend.Notes), a.netconf()+" is not the one in use: restart weftd") {
+		t.Errorf("a changed file: %v %+v", err, s.Backend)
+	}
+}
+
+func TestAPodCIDRIsWaitedFor(t *testing.T) {
+	a, b, api := cluster(t, udpConf)
+	api.update("node-b", func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "", nil })
+	a.start(t)
+	b.start(t)
+	a.awaitReady(t)
+	b.says(t, "node-b", "podCIDR")
+	if code, body, err := b.get(t, "/readyz"); err != nil || code != http.StatusServiceUnavailable || !strings.HasPrefix(body, "flanneld is not ready yet\n") || !strings.Contains(body, "podCIDR") {
+		t.Errorf("readyz: %v %d %s", err, code, body)
+	}
+	api.update("node-b", podCIDR("10.42.7.0/25"))
+	b.awaitReady(t)
+	a.reaches(t, b)
+	b.reaches(t, a)
+}
+
+func TestAStartWithoutTheAPIServer(t *testing.T) {
+	a, b, api := cluster(t, udpConf)
+	b.env = []string{"POD_NAMESPACE=kube-flannel", "POD_NAME=node-b--x"} // who we are is not known from the environment
+	api.stop()
+	b.start(t)
+	b.says(t, "API server: ")
+	listen(t, a, api)
+	a.start(t)
+	a.awaitReady(t)
+	b.awaitReady(t)
+	a.reaches(t, b)
+	before := b.kernel(t)
+
+	if code := b.stop(t, syscall.SIGTERM); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	api.stop()
+	b.env = []string{"POD_NAMESPACE=kube-flannel", "POD_NAME=node-b--y"}
+	b.start(t)
+	await(t, "b serves from its cache", func() error {
+		s, err := b.status(t)
+		if err == nil && (s.NodeID != "node-b" || s.Ready || !s.Cache.Used || s.Lease == nil || s.Lease.Held || !strings.Contains(fmt.Sprint(s.NotReady), "API server: ")) {
+			err = fmt.Errorf("%+v", s)
+		}
+		return err
+	})
+	a.reaches(t, b)
+	b.reaches(t, a)
+	if after := b.kernel(t); after != before {
+		t.Errorf("kernel's state: %s, before %s", after, before)
+	}
+	listen(t, a, api)
+	if s := b.awaitReady(t); !s.Lease.Held || !s.Cache.Used {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A host that was given another name, or another public address, while it was off.
+func TestACacheOfAnotherNode(t *testing.T) {
+	_, b, api := cluster(t, udpConf)
+	b.env = []string{"POD_NAMESPACE=kube-flannel", "POD_NAME=node-b--x"}
+	b.start(t)
+	b.awaitReady(t)
+	b.stop(t, syscall.SIGTERM)
+
+	api.update("node-c", podCIDR("10.42.3.0/24"))
+	b.env = []string{"POD_NAMESPACE=kube-flannel", "POD_NAME=node-c--x"}
+	b.start(t)
+	await(t, "b is another", func() error {
+		s, err := b.status(t)
+		if err == nil && (!s.Ready || s.NodeID != "node-c" || s.Lease.Subnet != netip.MustParsePrefix("10.42.3.0/24")) {
+			err = fmt.Errorf("%+v", s)
+		}
+		return err
+	})
+	b.stop(t, syscall.SIGTERM)
+	b.env = []string{"NODE_NAME=node-b"} // whose cache is of node-c
+	b.start(t)
+	if s := b.awaitReady(t); s.Cache.Used || s.NodeID != "node-b" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestNodePublicIP(t *testing.T) {
+	a, b, api := cluster(t, udpConf)
+	link, err := b.ns.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := netlink.ParseAddr("192.0.2.22/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.ns.Netlink().AddrAdd(link, addr); err != nil {
+		t.Fatal(err)
+	}
+	api.update("node-b", func(n *corev1.Node) { n.Annotations[prefixOf+"node-public-ip"] = "192.0.2.22" })
+	a.start(t)
+	b.start(t, "--public-ip=192.0.2.2")
+	a.awaitReady(t)
+	told := func(h *host, want string) {
+		t.Helper()
+		if s := h.awaitReady(t); s.Underlay.PublicIP != netip.MustParseAddr(want) {
+			t.Errorf("%+v", s.Underlay)
+		}
+		await(t, "the annotation", func() error {
+			if got := api.node("node-b").Annotations[prefixOf+"public-ip"]; got != want {
+				return fmt.Errorf("public-ip %q, want %s", got, want)
+			}
+			return nil
+		})
+	}
+	told(b, "192.0.2.22")
+	a.reaches(t, b)
+	b.stop(t, syscall.SIGTERM)
+	api.update("node-b", func(n *corev1.Node) { delete(n.Annotations, prefixOf+"node-public-ip") })
+	b.start(t, "--public-ip=192.0.2.2") // with its cache, which says what is outdated by now
+	await(t, "b follows", func() error {
+		s, err := b.status(t)
+		if err == nil && s.Underlay.PublicIP != netip.MustParseAddr("192.0.2.2") {
+			err = fmt.Errorf("%+v", s.Underlay)
+		}
+		return err
+	})
+	told(b, "192.0.2.2")
+	a.reaches(t, b)
+}
+
+func TestEveryBackendTakesItsSubnetFromTheCluster(t *testing.T) {
+	const extension = `"SubnetAddCommand":"true","PreStartupCommand":"echo of $SUBNET"`
+	for backend, want := range map[string]string{
+		`"Type":"udp"`: "", `"Type":"alloc"`: "", `"Type":"host-gw"`: "host-gw", `"Type":"vxlan"`: "vxlan",
+		`"Type":"vxlan","Userspace":"always"`: "vxlan", `"Type":"extension",` + extension: "extension", `"Type":"auto"`: "vxlan",
+	} {
+		t.Run(backend, func(t *testing.T) {
+			a, b, api := cluster(t, `{"Network":"10.42.0.0/16","Backend":{`+backend+`}}`)
+			a.start(t)
+			b.start(t)
+			a.awaitReady(t)
+			b.awaitReady(t)
+			if got, ok := api.node("node-a").Annotations[prefixOf+"backend-type"]; !ok || got != want {
+				t.Errorf("backend-type %q, want %q", got, want)
+			}
+			if !strings.Contains(backend, "alloc") {
+				await(t, "a's peer", func() error {
+					s, err := a.status(t)
+					if err == nil && (s.Peers != 1 || strings.Contains(fmt.Sprint(s.Backend.Notes), "is not used")) {
+						err = fmt.Errorf("%+v", s)
+					}
+					return err
+				})
+			}
+			if text, err := os.ReadFile(b.file()); err != nil || !strings.Contains(string(text), "FLANNEL_SUBNET=10.42.2.1/24\n") {
+				t.Errorf("b's subnet file: %v\n%s", err, text)
+			}
+		})
+	}
+}
+
+func TestStartsInAClusterThatCannotSucceed(t *testing.T) {
+	_, b, _ := cluster(t, udpConf)
+	for _, tt := range []struct {
+		name, args string
+		env        []string
+		status     int
+		want       []string
+	}{
+		{"no network", "--net-config-path=/nonexistent/net-conf.json", b.env, 1, []string{"--net-config-path", "/nonexistent/net-conf.json", "ConfigMap"}},
+		{"a bad network", "--net-config-path=/proc/self/cmdline", b.env, 1, []string{"/proc/self/cmdline", "network config"}},
+		{"no name", "", nil, 1, []string{"NODE_NAME", "POD_NAMESPACE"}},
+		{"no kubeconfig", "--kubeconfig-file=/nonexistent", b.env, 1, []string{"--kubeconfig-file", "/nonexistent"}},
+		{"no pod", "--kube-api-url=", b.env, 1, []string{"--kubeconfig-file", "--kube-api-url"}},
+		{"a bad prefix", "--kube-annotation-prefix=a/b/c", b.env, 1, []string{"--kube-annotation-prefix"}},
+		{"a bad identity", "--node-id=a/b", b.env, 1, []string{"node id"}},
+		{"two sources", "--embedded-etcd", b.env, 2, []string{"--kube-subnet-mgr", "--embedded-etcd"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for status, extra := range map[int][]string{tt.status: nil, -1: {"--check"}} {
+				cmd := b.command(append(append(strings.Fields(tt.args), "--control-socket=", "--healthz-port=0"), extra...)...)
+				cmd.Env = append(append(os.Environ(), asWeftd+"=1"), tt.env...)
+				var out bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &out, &out
+				_ = b.ns.Run(cmd) // the status is what is asked for
+				if got := cmd.ProcessState.ExitCode(); got != status && (status >= 0 || got != 1) {
+					t.Errorf("%v: status %d, want %d\n%s", extra, got, tt.status, out.String())
+				}
+				for _, w := range tt.want {
+					if !strings.Contains(out.String(), w) {
+						t.Errorf("%v: %q is not in:\n%s", extra, w, out.String())
+					}
+				}
+			}
+		})
+	}
+}
+
+// The image of flannel's own manifests calls it flanneld; --check asks nobody.
+func TestItIsCalledFlanneldToo(t *testing.T) {
+	_, b, api := cluster(t, udpConf)
+	api.stop()
+	self, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flanneld := filepath.Join(t.TempDir(), "flanneld")
+	if err := os.Symlink(self, flanneld); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(flanneld, append(b.args, "--check")...)
+	cmd.Env = append(os.Environ(), asWeftd+"=1", "NODE_NAME=node-b", "EVENT_QUEUE_DEPTH=5000", "FLANNELD_ETCD_PREFIX=/x")
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := b.ns.Run(cmd); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	for _, want := range []string{"no faults", "node: node-b (env NODE_NAME)", "API server: http://" + apiAddr, "EVENT_QUEUE_DEPTH", "network config: 10.42.0.0/16, backend udp, from file " + b.netconf(),
+		"SubnetLen have no effect", "--etcd-prefix (FLANNELD_ETCD_PREFIX) has no effect with --kube-subnet-mgr", "underlay: eth0"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, out.String())
+		}
+	}
+	if _, err := os.Stat(b.dir + "/cache"); !os.IsNotExist(err) {
+		t.Errorf("the check made the cache directory: %v", err)
+	}
+}
