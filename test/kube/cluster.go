@@ -100,7 +100,11 @@ func (c *Cluster) start(ctx context.Context, o Options) (err error) {
 	if err := c.startAPIServer(ctx); err != nil {
 		return err
 	}
-	if err := c.grant(ctx, Rules()); err != nil {
+	rules, err := Rules()
+	if err != nil {
+		return err
+	}
+	if err := c.grant(ctx, rules); err != nil {
 		return err
 	}
 	return c.startControllerManager(ctx, o)

@@ -135,7 +135,13 @@ func (n *Node) Get(ctx context.Context) (*corev1.Node, error) {
 // Delete removes the Node object.
 func (n *Node) Delete(t *testing.T) {
 	t.Helper()
-	if err := n.cluster.Admin.CoreV1().Nodes().Delete(t.Context(), n.Object, metav1.DeleteOptions{}); err != nil {
+	n.cluster.DeleteNode(t, n.Object)
+}
+
+// DeleteNode removes a Node object.
+func (c *Cluster) DeleteNode(t *testing.T, name string) {
+	t.Helper()
+	if err := c.Admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

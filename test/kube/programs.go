@@ -19,7 +19,7 @@ type programs struct {
 func buildPrograms(t *testing.T) programs {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "./cmd/weftd", "./cmd/weft")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "./cmd/weftd", "./cmd/weft", "./cmd/weft-cni")
 	cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)

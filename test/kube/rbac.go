@@ -3,6 +3,9 @@ package kube
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -10,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
 // grant makes weft's service account and gives it exactly rules, in place of those it had.
@@ -65,11 +69,20 @@ func (c *Cluster) WriteKubeconfig(ctx context.Context, path string) error {
 	return writeKubeconfig(path, cfg)
 }
 
-// Rules are what weft's ClusterRole allows.
-func Rules() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}},
-		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
-		{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
+// manifest is what an administrator applies.
+const manifest = "../../cmd/weftd/deploy/kubernetes/base/weft.yaml"
+
+// Rules are what the ClusterRole of the manifest allows.
+func Rules() ([]rbacv1.PolicyRule, error) {
+	text, err := os.ReadFile(filepath.FromSlash(manifest))
+	if err != nil {
+		return nil, err
 	}
+	for doc := range strings.SplitSeq(string(text), "\n---") {
+		var role rbacv1.ClusterRole
+		if err := yaml.Unmarshal([]byte(doc), &role); err == nil && role.Kind == "ClusterRole" {
+			return role.Rules, nil
+		}
+	}
+	return nil, fmt.Errorf("no ClusterRole in %s", manifest)
 }

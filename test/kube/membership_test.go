@@ -1,0 +1,164 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"weft/test/lab"
+)
+
+// kernelVXLAN is what the tests use that look at the kernel's tables.
+func kernelVXLAN() string { return DualStack(`{"Type":"vxlan","Userspace":"never"}`) }
+
+// A node that is only a Node object: podCIDRs and flannel's annotations, at an address where nobody is.
+func paperNode(c *Cluster, t *testing.T, name string, number byte) (v4, v6 netip.Prefix) {
+	t.Helper()
+	v4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, number, 0}), 24)
+	v6 = netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x42, 7: number}), 64)
+	at4, at6 := paperAddress(number)
+	c.CreateNode(t, name, at4, NodeOptions{
+		PodCIDRs:    []string{v4.String(), v6.String()},
+		Annotations: FlannelAnnotations(at4, at6, fmt.Sprintf("02:00:00:00:04:%02x", number), fmt.Sprintf("02:00:00:00:06:%02x", number)),
+	})
+	return v4, v6
+}
+
+func paperAddress(number byte) (v4, v6 netip.Addr) {
+	return netip.AddrFrom4([4]byte{198, 18, 9, number}), netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x18, 14: 9, 15: number})
+}
+
+// kernelSays waits until what the kernel of a host knows of its peers has every text of want and none of not.
+func kernelSays(t *testing.T, h *lab.Host, want, not []string) {
+	t.Helper()
+	Until(t, h.Name+"'s kernel", func(ctx context.Context) error {
+		var all strings.Builder
+		for _, args := range [][]string{{"ip", "-4", "route"}, {"ip", "-6", "route"}, {"ip", "neigh"}, {"bridge", "fdb"}} {
+			out, err := h.Command(ctx, args[0], args[1:]...)
+			if err != nil {
+				return err
+			}
+			all.Write(out)
+		}
+		for _, w := range want {
+			if !strings.Contains(all.String(), w) {
+				return fmt.Errorf("no %q in\n%s", w, all.String())
+			}
+		}
+		for _, w := range not {
+			if strings.Contains(all.String(), w) {
+				return fmt.Errorf("still %q in\n%s", w, all.String())
+			}
+		}
+		return nil
+	})
+}
+
+// Whatever changes of a node's object takes effect: each annotation alone, each family alone, its
+// podCIDRs, its end.
+func TestNodesChange(t *testing.T) {
+	c := Start(t, Options{})
+	a := c.AddNode(t, "a", NodeOptions{NetworkConfig: kernelVXLAN()})
+	v4, v6 := paperNode(c, t, "x", 200)
+	a.KnowsOnly(t, v4, v6)
+	at4, at6 := paperAddress(200)
+	kernelSays(t, a.Host, []string{v4.String(), v6.String(), "02:00:00:00:04:c8 dst " + at4.String(), "02:00:00:00:06:c8 dst " + at6.String()}, nil)
+
+	new4, new6 := paperAddress(201)
+	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "public-ipv6": new6.String()})
+	kernelSays(t, a.Host, []string{"02:00:00:00:04:c8 dst " + at4.String(), "02:00:00:00:06:c8 dst " + new6.String()}, []string{"dst " + at6.String()})
+	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "backend-v6-data": `{"VNI":1,"VtepMAC":"02:00:00:00:06:01"}`})
+	kernelSays(t, a.Host, []string{"02:00:00:00:06:01 dst " + new6.String()}, []string{"02:00:00:00:06:c8"})
+	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "public-ip": new4.String()})
+	kernelSays(t, a.Host, []string{"02:00:00:00:04:c8 dst " + new4.String()}, []string{"dst " + at4.String()})
+
+	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "kube-subnet-manager": nil})
+	a.KnowsOnly(t)
+	kernelSays(t, a.Host, nil, []string{v4.String(), v6.String(), "02:00:00:00:0"})
+	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "kube-subnet-manager": "true"})
+	a.KnowsOnly(t, v4, v6)
+
+	c.DeleteNode(t, "x")
+	other4, other6 := paperNode(c, t, "x", 202)
+	a.KnowsOnly(t, other4, other6)
+	kernelSays(t, a.Host, []string{other4.String(), other6.String()}, []string{v4.String(), v6.String()})
+	c.DeleteNode(t, "x")
+	a.KnowsOnly(t)
+	kernelSays(t, a.Host, nil, []string{other4.String(), other6.String(), "02:00:00:00:0"})
+}
+
+// Nodes join and leave under way; a node whose object comes back with other podCIDRs takes those.
+func TestNodesJoinAndLeave(t *testing.T) {
+	c := Start(t, Options{})
+	o := NodeOptions{NetworkConfig: kernelVXLAN()}
+	a, b := c.AddNode(t, "a", o), c.AddNode(t, "b", o)
+	pods := []*Pod{a.AddPod(t), b.AddPod(t)}
+	AllReach(t, pods, 4, 6)
+	flow := StartFlow(t, pods[0].Endpoint(4), pods[1].Endpoint(4))
+
+	third := c.AddNode(t, "c", o)
+	all := append(pods[:2:2], third.AddPod(t))
+	AllReach(t, all, 4, 6)
+	subnets := map[*Node][]netip.Prefix{}
+	for _, n := range c.Nodes() {
+		subnets[n] = n.Subnets(t)
+	}
+	before := subnets[third]
+	third.Delete(t)
+	for _, n := range []*Node{a, b} {
+		other := subnets[b]
+		if n == b {
+			other = subnets[a]
+		}
+		n.KnowsOnly(t, other...)
+		kernelSays(t, n.Host, nil, []string{before[0].String(), before[1].String()})
+	}
+	// The weftd whose Node object is gone says so, and serves what it had until there is one again.
+	third.NotReadyFor(t, `"c"`)
+	c.Register(t, third, NodeOptions{PodCIDRs: []string{"10.244.210.0/24", "fd42:0:0:d2::/64"}})
+	third.StatusIs(t, "takes its new podCIDRs", func(s Status) error {
+		if s.Lease == nil || s.Lease.Subnet.String() != "10.244.210.0/24" || s.Lease.IPv6Subnet.String() != "fd42:0:0:d2::/64" || !s.Ready {
+			return fmt.Errorf("ready %v %v, lease %+v", s.Ready, s.NotReady, s.Lease)
+		}
+		return nil
+	})
+	a.KnowsOnly(t, append(subnets[b], third.Subnets(t)...)...)
+	flow.Lossless(t)
+}
+
+// An administrator's public-ip-overwrite is what peers dial; without it the node's own address is again.
+func TestPublicIPOverwrite(t *testing.T) {
+	c := Start(t, Options{})
+	o := NodeOptions{NetworkConfig: kernelVXLAN()}
+	a, b := c.AddNode(t, "a", o), c.AddNode(t, "b", o)
+	pods := []*Pod{a.AddPod(t), b.AddPod(t)}
+	AllReach(t, pods, 4, 6)
+	nat4, nat6 := netip.MustParseAddr("198.18.7.7"), netip.MustParseAddr("fd18::7:7")
+	for _, addr := range []netip.Addr{nat4, nat6} { // there it is reached, though it knows nothing of it
+		args := []string{"addr", "add", fmt.Sprintf("%s/%d", addr, addr.BitLen()), "dev", "lo"}
+		if addr.Is6() {
+			args = []string{"addr", "add", addr.String() + "/128", "dev", "eth0", "nodad", "preferred_lft", "0"}
+		}
+		if _, err := b.Command(t.Context(), "ip", args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Annotate(t, "b", map[string]any{AnnotationPrefix + "public-ip-overwrite": nat4.String(), AnnotationPrefix + "public-ipv6-overwrite": nat6.String()})
+	kernelSays(t, a.Host, []string{"dst " + nat4.String(), "dst " + nat6.String()}, []string{"dst " + b.Underlay4.String() + " "})
+	Until(t, "b's annotations", func(ctx context.Context) error {
+		obj, err := b.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if said := flannelAnnotations(obj); said["public-ip"] != nat4.String() || said["public-ipv6"] != nat6.String() {
+			return fmt.Errorf("%v", said)
+		}
+		return nil
+	})
+	AllReach(t, pods, 4, 6)
+	c.Annotate(t, "b", map[string]any{AnnotationPrefix + "public-ip-overwrite": nil, AnnotationPrefix + "public-ipv6-overwrite": nil})
+	kernelSays(t, a.Host, []string{"dst " + b.Underlay4.String(), "dst " + b.Underlay6.String()}, []string{"dst " + nat4.String(), "dst " + nat6.String()})
+	AllReach(t, pods, 4, 6)
+}

@@ -1,0 +1,125 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// vandalism is what somebody wrote into another node's object.
+type vandalism struct {
+	name        string
+	podCIDRs    []string
+	annotations map[string]string // in place of a flannel node's; without prefix
+}
+
+func vandalisms(own, others string) []vandalism {
+	huge := strings.Repeat("A", 100<<10) // an object's annotations hold 256 KiB
+	one := func(name, value string) map[string]string { return map[string]string{name: value} }
+	return []vandalism{
+		{"no address", nil, one("public-ip", "")},
+		{"an address of letters", nil, one("public-ip", "10.244.0.1; rm -rf /")},
+		{"an endless address", nil, one("public-ip", huge)},
+		{"nobody's address", nil, one("public-ip", "0.0.0.0")},
+		{"loopback", nil, one("public-ip", "127.0.0.1")},
+		{"multicast", nil, one("public-ip", "224.0.0.1")},
+		{"an address of the other family", nil, one("public-ip", "fd18::9:9")},
+		{"backend data of letters", nil, one("backend-data", "VtepMAC")},
+		{"backend data of another type", nil, one("backend-data", `["VNI",1]`)},
+		{"a hardware address of letters", nil, one("backend-data", `{"VNI":1,"VtepMAC":"flannel"}`)},
+		{"a group's hardware address", nil, one("backend-data", `{"VNI":1,"VtepMAC":"ff:ff:ff:ff:ff:ff"}`)},
+		{"deep backend data", nil, one("backend-data", strings.Repeat("[", 50<<10))},
+		{"endless backend data", nil, one("backend-data", `{"VNI":1,"VtepMAC":"`+huge+`"}`)},
+		{"another backend", nil, one("backend-type", "extension")},
+		{"our podCIDR", []string{own}, nil},
+		{"another node's podCIDR", []string{others}, nil},
+		{"a podCIDR that contains ours", []string{"10.244.0.0/17"}, nil},
+		{"every address", []string{"0.0.0.0/0"}, nil},
+		{"a podCIDR outside the network", []string{"192.0.2.0/24"}, nil},
+	}
+}
+
+// Whatever stands in somebody's annotations costs at most that node: no packet between the others is
+// lost, and nobody's subnet goes elsewhere. What stands in our own is put right again.
+func TestAnnotationsVandalised(t *testing.T) {
+	c := Start(t, Options{})
+	o := NodeOptions{NetworkConfig: `{"Network":"` + Network4 + `","Backend":{"Type":"vxlan","Userspace":"never"}}`}
+	a, b := c.AddNode(t, "a", o), c.AddNode(t, "b", o)
+	pods := []*Pod{a.AddPod(t), b.AddPod(t)}
+	AllReach(t, pods, 4)
+	flow := StartFlow(t, pods[0].Endpoint(4), pods[1].Endpoint(4))
+	own, others := a.Subnets(t)[0], b.Subnets(t)[0]
+	at := netip.MustParseAddr("198.18.9.9")
+	for i, v := range vandalisms(own.String(), others.String()) {
+		// A name that comes before those of the others, so that it is not the order that saves them.
+		name := fmt.Sprintf("0-vandal-%d", i)
+		annotations := FlannelAnnotations(at, netip.Addr{}, "02:00:00:00:04:01", "")
+		for key, value := range v.annotations {
+			annotations[AnnotationPrefix+key] = value
+		}
+		cidrs := v.podCIDRs
+		if len(cidrs) == 0 {
+			cidrs = []string{fmt.Sprintf("10.244.%d.0/24", 100+i)}
+		}
+		c.CreateNode(t, name, at, NodeOptions{PodCIDRs: cidrs, Annotations: annotations})
+	}
+	honest, _ := paperNode(c, t, "zz-honest", 250) // known after all of them were looked at
+	a.KnowsOnly(t, others, honest)
+	b.KnowsOnly(t, own, honest)
+	kernelSays(t, a.Host, []string{others.String()}, []string{"198.18.9.9", "192.0.2.0"})
+	s := a.StatusIs(t, "says what it does not use", func(s Status) error {
+		if s.Rejected == 0 || !s.Ready {
+			return fmt.Errorf("rejected %d, ready %v %v", s.Rejected, s.Ready, s.NotReady)
+		}
+		return nil
+	})
+	t.Logf("%d records rejected", s.Rejected)
+	AllReach(t, pods, 4)
+	ownRepaired(t, c, a)
+	b.KnowsOnly(t, own, honest)
+	AllReach(t, pods, 4)
+	flow.Lossless(t)
+}
+
+// ownRepaired vandalises a's own annotations, each in its turn.
+func ownRepaired(t *testing.T, c *Cluster, n *Node) {
+	t.Helper()
+	obj, err := n.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := maps.Clone(obj.Annotations)
+	for key, value := range before {
+		if !strings.HasPrefix(key, AnnotationPrefix) && !strings.Contains(key, "weft") {
+			continue
+		}
+		for _, vandal := range []any{"vandal", nil} {
+			c.Annotate(t, n.Object, map[string]any{key: vandal})
+			Until(t, fmt.Sprintf("%s is put right after %v", key, vandal), func(ctx context.Context) error {
+				obj, err := n.Get(ctx)
+				if err != nil {
+					return err
+				}
+				if got, ok := obj.Annotations[key]; !ok || got != value {
+					return fmt.Errorf("it is %q, want %q", got, value)
+				}
+				return nil
+			})
+		}
+	}
+	// All at once, with another node's data.
+	c.Annotate(t, n.Object, map[string]any{
+		AnnotationPrefix + "kube-subnet-manager": "false", AnnotationPrefix + "public-ip": "198.18.0.3",
+		AnnotationPrefix + "backend-type": "host-gw", AnnotationPrefix + "backend-data": "null",
+	})
+	Until(t, "all are put right", func(ctx context.Context) error {
+		obj, err := n.Get(ctx)
+		if err == nil && !maps.Equal(obj.Annotations, before) {
+			err = fmt.Errorf("%v, want %v", obj.Annotations, before)
+		}
+		return err
+	})
+}
