@@ -94,6 +94,7 @@ func (d *Daemon) prepare() (err error) {
 	if err != nil {
 		return err
 	}
+	d.identify(d.source.node())
 	d.cache = lease.NewCache(d.cfg.CacheDir, d.source.cacheName())
 	if d.recalled, d.cached = d.fromCache(); d.cached != nil {
 		d.identify(d.recalled.node)

@@ -105,14 +105,14 @@ func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
 			if err := lease.NewCache(dir, "/p").Save(saved); err != nil {
 				t.Fatal(err)
 			}
-			d := &Daemon{source: &etcdSource{node: "a"}, log: discard(), cache: lease.NewCache(dir, "/p")}
+			d := &Daemon{source: &etcdSource{id: "a"}, log: discard(), cache: lease.NewCache(dir, "/p")}
 			f, cached := d.fromCache()
 			if (cached != nil) != tt.want || tt.want && (f.node != "a" || f.network.Network != netip.MustParsePrefix("10.42.0.0/16")) {
 				t.Errorf("got %v %+v", cached, f)
 			}
 		})
 	}
-	d := &Daemon{source: &etcdSource{node: "a"}, log: discard(), cache: lease.NewCache(t.TempDir(), "/p")}
+	d := &Daemon{source: &etcdSource{id: "a"}, log: discard(), cache: lease.NewCache(t.TempDir(), "/p")}
 	if _, cached := d.fromCache(); cached != nil {
 		t.Error("a state out of nothing")
 	}

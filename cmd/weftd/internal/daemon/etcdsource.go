@@ -21,7 +21,7 @@ type etcdSource struct {
 	cfg   options.Config
 	log   *slog.Logger
 	store *etcd.Store
-	node  string
+	id    string
 	seed  []byte // network configuration for a store that has none, or nil
 }
 
@@ -40,13 +40,13 @@ func openEtcd(cfg options.Config, log *slog.Logger) (*etcdSource, error) {
 		return nil, err
 	}
 	var from lease.IdentitySource
-	if s.node, from, err = lease.LoadIdentity(lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir}); err != nil {
+	if s.id, from, err = lease.LoadIdentity(lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir}); err != nil {
 		return nil, err
 	}
 	if s.store, err = etcd.New(storeCfg); err != nil {
 		return nil, err
 	}
-	log.Info("leases are in etcd", "node", s.node, "identity", from.String(), "store", s.store.Endpoints(), "prefix", cfg.Store.Prefix)
+	log.Info("leases are in etcd", "node", s.id, "identity", from.String(), "store", s.store.Endpoints(), "prefix", cfg.Store.Prefix)
 	if from == lease.IdentityRandom {
 		log.Warn("there is no /etc/machine-id: this node's identity was drawn at random and lasts as long as the cache directory does; "+
 			"keep that on the host, or give --node-id, or the next start is another node's to the store", "dir", cfg.CacheDir)
@@ -69,14 +69,15 @@ func loadSeed(cfg options.Config) ([]byte, error) {
 func (s *etcdSource) name() string        { return "store" }
 func (s *etcdSource) endpoints() []string { return s.store.Endpoints() }
 func (s *etcdSource) cacheName() string   { return s.cfg.Store.Prefix }
+func (s *etcdSource) node() string        { return s.id }
 func (s *etcdSource) close() error        { return s.store.Close() }
 
 func (s *etcdSource) recall(c lease.Cached) (footing, error) {
-	if c.Own.Subnets == (lease.Subnets{}) || c.Own.Node() != s.node {
+	if c.Own.Subnets == (lease.Subnets{}) || c.Own.Node() != s.id {
 		return footing{}, fmt.Errorf("it has no lease of this node, but one of %q", c.Own.Node())
 	}
 	network, err := routing.ParseConfig(c.Memory.Config)
-	return footing{node: s.node, network: network}, err
+	return footing{node: s.id, network: network}, err
 }
 
 // confirm has nothing to do: the keeper finds out what else has changed.
@@ -84,7 +85,7 @@ func (s *etcdSource) confirm(context.Context, footing) error { return nil }
 
 // ask reads the network configuration. A fault in the store is for its operator to mend.
 func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why string) {
-	f.node = s.node
+	f.node = s.id
 	snap, err := s.store.Snapshot(ctx)
 	heard(err)
 	if err == nil && snap.Config == nil && s.seed != nil {
@@ -116,7 +117,7 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why
 
 func (s *etcdSource) member(o memberOptions) (member, error) {
 	return lease.NewKeeper(s.store, lease.Options{
-		Node: s.node, Config: o.footing.network, Seed: s.seedFor(o.footing.network), Local: o.local,
+		Node: s.id, Config: o.footing.network, Seed: s.seedFor(o.footing.network), Local: o.local,
 		Previous: lease.Subnets{V4: o.before.Subnet, V6: o.before.IPv6Subnet}, RenewMargin: s.cfg.RenewMargin,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "lease"),
 	})

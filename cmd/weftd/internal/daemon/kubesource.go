@@ -44,7 +44,7 @@ func openKube(cfg options.Config, log *slog.Logger) (*kubeSource, error) {
 		return nil, err
 	}
 	if len(s.network.Ignored) > 0 {
-		log.Warn("the cluster gives out subnets: these keys of the network configuration have no effect", "file", cfg.NetConfigPath, "keys", s.network.Ignored)
+		log.Info("the cluster gives out subnets: these keys of the network configuration have no effect", "file", cfg.NetConfigPath, "keys", s.network.Ignored)
 	}
 	log.Info("subnets come from the Kubernetes API", "server", s.client.Endpoints(), "annotations", cfg.Kube.AnnotationPrefix, "network", cfg.NetConfigPath)
 	return s, nil
@@ -53,6 +53,7 @@ func openKube(cfg options.Config, log *slog.Logger) (*kubeSource, error) {
 func (s *kubeSource) name() string        { return "API server" }
 func (s *kubeSource) endpoints() []string { return s.client.Endpoints() }
 func (s *kubeSource) cacheName() string   { return "kubernetes " + s.cfg.Kube.AnnotationPrefix }
+func (s *kubeSource) node() string        { return s.footing(kubeNode{Name: s.cfg.Kube.NodeName}).node }
 func (s *kubeSource) close() error        { return s.client.Close() }
 
 // recall goes by what the last run learnt of our Node, unless this one is told to be another.

@@ -18,6 +18,8 @@ type source interface {
 	endpoints() []string
 	// cacheName tells its cached state from that of another.
 	cacheName() string
+	// node is our identity, "" if that is not known before the source has been asked.
+	node() string
 	// recall is what the last run stood on, if a start may go by it; the error says why not.
 	recall(c lease.Cached) (footing, error)
 	// ask asks for it, once; why says what is missing yet. heard is told whether there was
