@@ -84,8 +84,8 @@ func believedFirst(records []*Record, before []Record) []*Record {
 }
 
 // own reports whether r is the record that we hold, whoever's name is on it at
-// the moment: that is for the keeper to judge.
-func (u Rules) own(r Record) bool { return r.Subnets == u.Own && u.Own != Subnets{} }
+// the moment: that is for the keeper to judge. In Kubernetes it is another Node's, with our subnets.
+func (u Rules) own(r Record) bool { return r.Subnets == u.Own && u.Own != Subnets{} && r.Kube == nil }
 
 // inUse returns s without a family that the network has off.
 func (u Rules) inUse(s Subnets) Subnets {

@@ -2,39 +2,49 @@ package kube
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 
 	"weft/lease"
 )
 
-// Config says how the API server is found, and which Node is ours.
-type Config struct {
-	// APIURL and Kubeconfig are --kube-api-url and --kubeconfig-file; both empty means the
-	// service account of the pod that we run in.
-	APIURL, Kubeconfig string
-	// AnnotationPrefix is --kube-annotation-prefix; empty means flannel.alpha.coreos.com.
-	AnnotationPrefix string
-	// NodeName is NODE_NAME; without it the pod PodName in PodNamespace is asked where it runs.
-	NodeName, PodName, PodNamespace string
-	// SetNodeNetworkUnavailable lets us keep the condition NetworkUnavailable of our Node.
-	SetNodeNetworkUnavailable bool
-	// Logger gets warnings of the API server; nil drops them.
-	Logger *slog.Logger
-}
-
-// Check returns every fault, joined. It opens no connection.
-func (c Config) Check() error { return nil }
+const (
+	// callTimeout bounds one call of the API server.
+	callTimeout = 10 * time.Second
+	// listTimeout bounds one page of a list.
+	listTimeout = time.Minute
+)
 
 // Client talks to one API server. Its methods are safe for concurrent use.
-type Client struct{ cfg Config }
+type Client struct {
+	cfg       Config
+	keys      keys
+	log       *slog.Logger
+	host      string
+	api       *rest.RESTClient
+	transport *http.Transport
+
+	mu   sync.Mutex
+	name string // of our Node, once it is known
+}
 
 // Node is what our own Node object says when the daemon starts.
 type Node struct {
 	// Name and UID are the object's.
 	Name, UID string
-	// Subnets are its podCIDRs; zero while none are assigned.
+	// Subnets are its podCIDRs; zero while none are assigned, or if they are none that a
+	// manager could use: it says why.
 	Subnets lease.Subnets
 	// PublicIP and PublicIPv6 are the annotations node-public-ip and node-public-ipv6, which
 	// replace --public-ip and --public-ipv6; zero where absent.
@@ -46,16 +56,116 @@ func New(c Config) (*Client, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	return &Client{cfg: c}, nil
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	loaded, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	out := &Client{cfg: c, log: c.Logger, host: loaded.Host, name: c.NodeName}
+	if out.keys, err = newKeys(c.AnnotationPrefix); err != nil {
+		return nil, err
+	}
+	if out.api, out.transport, err = newREST(loaded, c.Logger); err != nil {
+		return nil, fmt.Errorf("client of the API server %s: %w", loaded.Host, err)
+	}
+	if !strings.Contains(out.host, "://") { // the library takes a bare host too
+		out.host = out.api.Get().URL().Scheme + "://" + out.host
+	}
+	return out, nil
 }
 
-// Endpoints is the URL of the API server.
-func (c *Client) Endpoints() []string { return nil }
+// Endpoints is the URL of the API server. In a pod that is the cluster's Service, whose address
+// lies outside of the overlay.
+func (c *Client) Endpoints() []string { return []string{c.host} }
 
-// Close closes the connections.
-func (c *Client) Close() error { return nil }
+// Close closes the connections that carry no call.
+func (c *Client) Close() error {
+	c.transport.CloseIdleConnections()
+	return nil
+}
 
-// Node reads our own Node object, once.
+// Node reads our own Node object, once. The error says what the API server lacks or what it
+// does not let us do.
 func (c *Client) Node(ctx context.Context) (Node, error) {
-	return Node{}, errors.New("not implemented")
+	name, err := c.nodeName(ctx)
+	if err != nil {
+		return Node{}, err
+	}
+	obj, err := c.getNode(ctx, name, "")
+	if err != nil {
+		return Node{}, err
+	}
+	n := Node{Name: obj.Name, UID: string(obj.UID)}
+	n.Subnets, _ = parseCIDRs(cidrsOf(obj)) // a manager tells
+	if n.PublicIP, n.PublicIPv6, err = c.keys.nodePublic(obj.Annotations); err != nil {
+		return Node{}, fmt.Errorf("node %q: %w", name, err)
+	}
+	return n, nil
+}
+
+// nodeName returns the name of our Node, which a pod never changes.
+func (c *Client) nodeName(ctx context.Context) (string, error) {
+	c.mu.Lock()
+	known := c.name
+	c.mu.Unlock()
+	if known != "" {
+		return known, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var pod corev1.Pod
+	err := c.api.Get().Namespace(c.cfg.PodNamespace).Resource("pods").Name(c.cfg.PodName).Do(ctx).Into(&pod)
+	if err != nil {
+		return "", fmt.Errorf("which Node is ours (or set NODE_NAME): %w", c.explain(access{"get", "pods", c.cfg.PodNamespace + "/" + c.cfg.PodName}, err))
+	}
+	if !validName(pod.Spec.NodeName) {
+		return "", fmt.Errorf("pod %s/%s has the Node name %q: it is not scheduled yet, or POD_NAME names another pod", c.cfg.PodNamespace, c.cfg.PodName, pod.Spec.NodeName)
+	}
+	c.mu.Lock()
+	c.name = pod.Spec.NodeName
+	c.mu.Unlock()
+	return pod.Spec.NodeName, nil
+}
+
+// getNode reads a Node. Version "" asks for the newest, "0" for whatever the API server has at hand.
+func (c *Client) getNode(ctx context.Context, name, version string) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	obj := new(corev1.Node)
+	err := c.api.Get().Resource("nodes").Name(name).
+		VersionedParams(&metav1.GetOptions{ResourceVersion: version}, metav1.ParameterCodec).Do(ctx).Into(obj)
+	if err != nil {
+		return nil, c.explain(access{"get", "nodes", name}, err)
+	}
+	return obj, nil
+}
+
+// patchStatus sends a strategic merge patch, and returns what the Node is after it.
+func (c *Client) patchStatus(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	obj := new(corev1.Node)
+	err := c.api.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource("status").
+		Body(patch).Do(ctx).Into(obj)
+	if err != nil {
+		return nil, c.explain(access{"patch", "nodes/status", name}, err)
+	}
+	return obj, nil
+}
+
+// list reads one page of Nodes.
+func (c *Client) list(ctx context.Context, o metav1.ListOptions) (*corev1.NodeList, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	out := new(corev1.NodeList)
+	err := c.api.Get().Resource("nodes").VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(out)
+	return out, err
+}
+
+// watch opens a watch of Nodes, which ends with ctx.
+func (c *Client) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.Watch = true
+	return c.api.Get().Resource("nodes").VersionedParams(&o, metav1.ParameterCodec).Watch(ctx)
 }

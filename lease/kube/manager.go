@@ -1,8 +1,14 @@
 package kube
 
 import (
-	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"weft/lease"
 )
@@ -16,31 +22,190 @@ type Options struct {
 	RawConfig []byte
 	// Local is what we say about ourselves at first; see SetLocal.
 	Local lease.Local
-	// Cache keeps the last good state; nil for none. Cached is what it held, nil if nothing.
+	// Cache keeps the last good state; nil for none. Cached is what it held, nil if nothing:
+	// with it, Run serves at once.
 	Cache  *lease.Cache
 	Cached *lease.Cached
-	// Publish gets every new complete Set, from one goroutine at a time. It must not block.
+	// Publish gets every new complete Set, from one goroutine at a time. It must not block:
+	// hand the set to a channel that keeps the latest. nil drops them.
 	Publish func(lease.Set)
 	// Logger gets one line per change of state; nil drops them.
 	Logger *slog.Logger
 }
 
-// Manager keeps our Node's annotations and publishes what the other Nodes say. Its methods
-// are safe for concurrent use.
-type Manager struct{}
+// Manager keeps our Node's annotations and publishes what the other Nodes say. Its methods are
+// safe for concurrent use; Run is called once.
+type Manager struct {
+	client *Client
+	o      Options
+	log    *slog.Logger
+	pace   pace
 
-// NewManager returns a manager that does nothing yet.
-func NewManager(c *Client, o Options) (*Manager, error) { return &Manager{}, nil }
+	nodes atomic.Pointer[nodes] // nil until our Node's name is known
+	state loopState
 
-// Run publishes sets and keeps our annotations until ctx ends; then it returns nil.
-func (m *Manager) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+	heardAt atomic.Int64 // when the API server was last heard, in Unix nanoseconds; 0 for never
+	wake    chan struct{}
+	write   chan struct{}
 
-// Status returns the present state; the caller owns it.
-func (m *Manager) Status() lease.Status { return lease.Status{State: lease.Acquiring} }
+	mu         sync.Mutex // protects what follows
+	local      lease.Local
+	path       dataPath
+	status     lease.Status
+	own        lease.Subnets // what our annotations stand for; zero while they must not be written
+	overwrite  [2]netip.Addr // what an administrator has us publish instead
+	watchErr   error         // why the watch is silent
+	probeErr   error         // why the API server did not answer a question
+	silentFrom time.Time     // since when it is silent; zero while it is not
+	writeErr   error         // what the last write met
+	refused    bool          // by the API server, which has answered
+	written    bool          // our annotations have been as they should be, since the start
+}
 
-// SetLocal changes what we say about ourselves. It never blocks.
-func (m *Manager) SetLocal(l lease.Local) {}
+// pace is the times that a test shortens.
+type pace struct {
+	probe, broken, retryFirst, retryMost time.Duration
+}
+
+// loopState belongs to Run's loop.
+type loopState struct {
+	mem       lease.Memory
+	held      lease.Record   // our own; its Subnets are zero while we have none
+	ownUID    string         // of our Node, when it was last seen
+	confirmed bool           // the API server has told us everything, since the start
+	restored  bool           // we began with a cached state
+	before    []lease.Record // the peers of the last set, or of the cache
+	published *lease.Set     // the last one; nil before the first
+	bad       []lease.Rejected
+	saved     time.Time // when the cache was last written
+	saveDue   bool      // it is to be written again
+}
+
+// NewManager returns a manager that does nothing yet. The error joins every fault in the options.
+func NewManager(c *Client, o Options) (*Manager, error) {
+	var faults []error
+	if _, err := lease.DecodeWeft(fmt.Appendf(nil, "{\"Node\":%q}", o.Node)); err != nil {
+		faults = append(faults, fmt.Errorf("node id %q is not valid", clip(o.Node)))
+	}
+	if !o.Config.EnableIPv4 && !o.Config.EnableIPv6 || len(o.RawConfig) == 0 {
+		faults = append(faults, errors.New("the network configuration is missing"))
+	}
+	if a := o.Local.Attrs; !a.PublicIP.IsValid() && !a.PublicIPv6.IsValid() {
+		faults = append(faults, errors.New("there is no address to publish"))
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Publish == nil {
+		o.Publish = func(lease.Set) {}
+	}
+	m := &Manager{
+		client: c, o: o, log: o.Logger, wake: make(chan struct{}, 1), write: make(chan struct{}, 1),
+		pace: pace{probe: probeAfter, broken: brokenFor, retryFirst: time.Second, retryMost: time.Minute},
+	}
+	m.local = m.prepare(o.Local)
+	m.status.State = lease.Acquiring
+	m.restore()
+	return m, nil
+}
+
+// restore takes up the cached state, if there is one of this node.
+func (m *Manager) restore() {
+	c := m.o.Cached
+	if c == nil {
+		return
+	}
+	m.o.Cached = nil // which is not needed any more once the API server was heard
+	m.state.restored = true
+	m.state.mem = c.Memory.Expire(time.Now())
+	m.state.mem.Peers = slices.Clone(m.state.mem.Peers)
+	for i := range m.state.mem.Peers {
+		// The file is written when something changes, which may be long ago: a Node lasts
+		// until it is deleted.
+		if p := &m.state.mem.Peers[i]; !p.Held {
+			p.Until = time.Now().Add(lease.TTL)
+		}
+	}
+	m.state.before = m.state.mem.Records()
+	if c.Own.Subnets == (lease.Subnets{}) || c.Own.Node() != m.o.Node {
+		return
+	}
+	m.state.held = c.Own
+	if c.Own.Kube != nil {
+		m.state.ownUID = c.Own.Kube.UID
+	}
+	m.status.State, m.status.Own = lease.Unconfirmed, c.Own
+}
+
+// prepare returns a copy of l with our identity in it.
+func (m *Manager) prepare(l lease.Local) lease.Local {
+	w := lease.Weft{}
+	if l.Attrs.Weft != nil {
+		w = *l.Attrs.Weft
+	}
+	w.Node = m.o.Node
+	w.Recv, w.Addrs = slices.Clone(w.Recv), slices.Clone(w.Addrs)
+	l.Attrs.Weft = &w
+	l.Underlay, l.Store = slices.Clone(l.Underlay), slices.Clone(l.Store)
+	return l
+}
+
+// SetLocal changes what we say about ourselves; annotations that say something else are
+// rewritten soon after. It never blocks.
+func (m *Manager) SetLocal(l lease.Local) {
+	l = m.prepare(l)
+	m.mu.Lock()
+	same := m.local.Attrs.Equal(l.Attrs) && slices.Equal(m.local.Underlay, l.Underlay) && slices.Equal(m.local.Store, l.Store)
+	m.local = l
+	m.mu.Unlock()
+	if !same {
+		poke(m.wake)
+		poke(m.write)
+	}
+}
 
 // SetDataPath says whether this node carries packets: broken is "" if it does, else what is
-// wrong. It never blocks.
-func (m *Manager) SetDataPath(broken string) {}
+// wrong. Broken for a minute, our Node's condition NetworkUnavailable says so. It never blocks.
+func (m *Manager) SetDataPath(broken string) {
+	m.mu.Lock()
+	before := m.path
+	m.path = before.set(broken, time.Now())
+	changed := m.path != before
+	m.mu.Unlock()
+	if changed {
+		poke(m.write)
+	}
+}
+
+// poke wakes whoever waits on ch, which has room for one.
+func poke(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// announced is what we publish of ourselves: what the daemon says, with an administrator's
+// addresses instead of ours. Ours then are further sources, which peers on our side of a NAT see.
+func (m *Manager) announced() (lease.Local, lease.Subnets) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.prepare(m.local)
+	for i, into := range [...]*netip.Addr{&l.Attrs.PublicIP, &l.Attrs.PublicIPv6} {
+		given := m.overwrite[i]
+		if !given.IsValid() || *into == given {
+			continue
+		}
+		if into.IsValid() && !slices.Contains(l.Attrs.Weft.Addrs, *into) {
+			l.Attrs.Weft.Addrs = append(l.Attrs.Weft.Addrs, *into)
+		}
+		*into = given
+		if !slices.Contains(l.Underlay, given) {
+			l.Underlay = append(l.Underlay, given)
+		}
+	}
+	return l, m.own
+}

@@ -1,0 +1,78 @@
+package kube
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The condition NetworkUnavailable, as flannel writes it; it never writes that it is true.
+const (
+	reasonUp    = "FlannelIsUp"
+	messageUp   = "Flannel is running on this node"
+	reasonDown  = "FlannelIsDown"
+	messageDown = "weft carries no packets on this node: "
+)
+
+// maxMessage bounds what a condition says, in bytes; the API server takes 32 KiB.
+const maxMessage = 1 << 10
+
+// brokenFor is how long the data path is broken before the condition says so: the scheduler
+// then keeps new pods away, which a restart or a device that is made anew is not worth.
+const brokenFor = time.Minute
+
+func isNetworkCondition(c corev1.NodeCondition) bool { return c.Type == corev1.NodeNetworkUnavailable }
+
+// dataPath is what the daemon says of itself.
+type dataPath struct {
+	known  bool      // the daemon has said anything
+	broken string    // "" if packets flow
+	since  time.Time // when it broke
+}
+
+// set takes in what the daemon says now.
+func (d dataPath) set(broken string, now time.Time) dataPath {
+	switch {
+	case broken == "":
+		return dataPath{known: true}
+	case d.broken == "":
+		d.since = now
+	}
+	d.known, d.broken = true, broken
+	return d
+}
+
+// condition is what our Node should say at now, and nil for whatever it says. next is when that
+// changes by itself; zero for never.
+func (d dataPath) condition(now time.Time, patience time.Duration) (c *corev1.NodeCondition, next time.Time) {
+	switch at := d.since.Add(patience); {
+	case !d.known:
+		return nil, time.Time{}
+	case d.broken == "":
+		return &corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: reasonUp, Message: messageUp}, time.Time{}
+	case now.Before(at):
+		return nil, at
+	}
+	message := messageDown + d.broken
+	if len(message) > maxMessage {
+		message = message[:maxMessage]
+	}
+	return &corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: reasonDown, Message: message}, time.Time{}
+}
+
+// differs reports whether the Node says something else than c. Once we have written that the
+// network is available, another's reason for the same is left alone.
+func differs(n *corev1.Node, c *corev1.NodeCondition, written bool) bool {
+	for _, have := range n.Status.Conditions {
+		if !isNetworkCondition(have) {
+			continue
+		}
+		if have.Status != c.Status {
+			return true
+		}
+		ours := have.Reason == reasonUp || have.Reason == reasonDown
+		same := have.Reason == c.Reason && have.Message == c.Message
+		return !same && (ours || !written || c.Status == corev1.ConditionTrue)
+	}
+	return true
+}

@@ -1,0 +1,203 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"weft/lease"
+)
+
+// observe takes in what the API server has.
+func (m *Manager) observe(v view) {
+	st := &m.state
+	records, twice := single(v.records, st.mem)
+	alarm := st.mem.Alarm()
+	st.mem = lease.Believe(st.mem, lease.Snapshot{
+		ClusterID: m.cluster(v), Revision: v.revision, Config: m.o.RawConfig, Records: records, Bad: v.bad,
+	}, time.Now())
+	if next := st.mem.Alarm(); next != "" && alarm == "" {
+		m.log.Error("removals are not believed", "alarm", next)
+	}
+	st.bad = append(twice, v.bad...)
+	st.confirmed, st.saveDue = true, true
+	if v.ours != nil {
+		st.ownUID = string(v.ours.UID)
+	}
+}
+
+// single takes those away that have the subnets of another: of two, the one that was believed
+// before stays, then the first by name.
+func single(records []lease.Record, mem lease.Memory) (kept []lease.Record, twice []lease.Rejected) {
+	at := make(map[lease.Subnets]int, len(records))
+	for _, r := range records {
+		i, clash := at[r.Subnets]
+		if !clash {
+			at[r.Subnets] = len(kept)
+			kept = append(kept, r)
+			continue
+		}
+		if believed(mem, r) && !believed(mem, kept[i]) {
+			kept[i], r = r, kept[i]
+		}
+		twice = append(twice, lease.Rejected{
+			Key: r.Kube.Name, Reason: lease.RejectOverlapsPeer,
+			Detail: fmt.Sprintf("%s is that of node %q", r.Subnets, kept[i].Kube.Name),
+		})
+	}
+	return kept, twice
+}
+
+// believed reports whether r's Node had r's subnets before.
+func believed(mem lease.Memory, r lease.Record) bool {
+	i, ok := slices.BinarySearchFunc(mem.Peers, r.Subnets, func(p lease.Remembered, s lease.Subnets) int { return p.Compare(s) })
+	return ok && mem.Peers[i].Kube != nil && *mem.Peers[i].Kube == *r.Kube
+}
+
+// cluster names the cluster: by the UID that our Node had when we first knew it. A UID is never
+// given twice, so it is the same cluster as long as any Node still has the one that it had; our
+// own may be deleted and made anew. An API server that was wiped or replaced has no such Node.
+func (m *Manager) cluster(v view) string {
+	st := &m.state
+	own := "none"
+	if v.ours != nil {
+		own = string(v.ours.UID)
+	}
+	if st.mem.ClusterID == "" {
+		return own
+	}
+	if own == st.ownUID {
+		return st.mem.ClusterID
+	}
+	known := make(map[lease.KubeNode]bool, len(st.mem.Peers))
+	for _, p := range st.mem.Peers {
+		if p.Kube != nil {
+			known[*p.Kube] = true
+		}
+	}
+	if slices.ContainsFunc(v.records, func(r lease.Record) bool { return known[*r.Kube] }) {
+		return st.mem.ClusterID
+	}
+	return own
+}
+
+// judge draws the consequences for our own record.
+func (m *Manager) judge(nodes *nodes) {
+	st, ours := &m.state, nodes.ourNode()
+	var own lease.Subnets
+	var notes []string
+	var err error = &noNodeError{name: nodes.own}
+	if ours != nil {
+		own, notes, err = ownSubnets(m.o.Config, ours.Name, cidrsOf(ours))
+		v4, v6, faults := nodes.keys.overwrites(ours.Annotations)
+		notes = append(notes, faults...)
+		m.setOverwrite(v4, v6)
+	}
+	m.setOwn(own)
+	if err != nil {
+		m.without(nodes, notes, err)
+		return
+	}
+	if before := st.held.Subnets; before != own {
+		if before != (lease.Subnets{}) {
+			m.log.Warn("the podCIDR of our Node is another: pods that have an address of the former one are cut off", "before", before.String(), "now", own.String())
+		}
+		st.saveDue = true
+	}
+	local, _ := m.announced()
+	st.held = lease.Record{Subnets: own, Attrs: local.Attrs, Kube: &lease.KubeNode{Name: ours.Name, UID: string(ours.UID)}}
+	m.confirm(ours, notes)
+}
+
+var errNotWritten = errors.New("our annotations are not written yet")
+
+// confirm is judge with a podCIDR: the state is what our annotations are.
+func (m *Manager) confirm(ours *corev1.Node, notes []string) {
+	want, err := m.client.keys.encode(m.state.held.Attrs)
+	var p patch
+	p.annotations(m.client.keys, ours.Annotations, want)
+	m.mu.Lock()
+	if err == nil {
+		err = m.writeErr
+	}
+	right := p.empty() && err == nil
+	m.written = m.written || right
+	written, refused := m.written, m.refused
+	m.mu.Unlock()
+	state := lease.Held
+	switch {
+	case right || written && !refused:
+		err = nil // in order, or being written, or to be once the API server answers
+	case written:
+		state = lease.Expired
+	case m.state.restored:
+		state = lease.Unconfirmed
+	default:
+		state = lease.Acquiring
+	}
+	if state != lease.Held && err == nil {
+		err = errNotWritten
+	}
+	m.enter(state, notes, err)
+}
+
+// without is judge where our Node gives us nothing. We keep what we had until another Node has it.
+func (m *Manager) without(nodes *nodes, notes []string, why error) {
+	st := &m.state
+	before := st.held.Subnets
+	if before == (lease.Subnets{}) {
+		state := lease.Acquiring
+		if m.Status().State == lease.Lost {
+			state = lease.Lost
+		}
+		m.enter(state, notes, why)
+		return
+	}
+	if name, theirs := nodes.claimed(before); name != "" {
+		st.held, st.saveDue = lease.Record{}, true
+		m.enter(lease.Lost, notes, fmt.Errorf("%w; %w", &lease.TakenError{Subnets: before, By: name, Their: theirs}, why))
+		return
+	}
+	m.enter(lease.Expired, notes, why)
+}
+
+func (m *Manager) setOverwrite(v4, v6 netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.overwrite = [2]netip.Addr{v4, v6}
+}
+
+// setOwn says what our annotations stand for, and has them written.
+func (m *Manager) setOwn(own lease.Subnets) {
+	m.mu.Lock()
+	m.own = own
+	m.mu.Unlock()
+	poke(m.write)
+}
+
+// publish computes the Set and hands it out if it is not the last one.
+func (m *Manager) publish() {
+	st := &m.state
+	local, _ := m.announced()
+	a := local.Attrs
+	set := lease.Set{Config: m.o.Config, Own: st.held, Alarm: st.mem.Alarm()}
+	rules := lease.Rules{
+		Config: m.o.Config, Own: st.held.Subnets, AnyLength: true,
+		Self:     lease.Self{Node: m.o.Node, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6},
+		Underlay: local.Underlay, Store: local.Store,
+	}
+	peers, rejected := rules.Check(st.mem.Records(), st.before)
+	set.Peers, set.Rejected = peers, append(rejected, st.bad...)
+	m.mu.Lock()
+	m.status.Alarm, m.status.Peers, m.status.Rejected = set.Alarm, len(peers), set.Rejected
+	m.status.ClusterID = st.mem.ClusterID
+	m.mu.Unlock()
+	if st.published == nil || !set.Same(*st.published) {
+		m.o.Publish(set)
+		st.published, st.before = &set, set.Peers
+	}
+}

@@ -1,0 +1,149 @@
+package kube
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"weft/lease"
+)
+
+// longestSleep bounds a timer, because timers stand still while a machine sleeps.
+const longestSleep = 5 * time.Minute
+
+// Run publishes sets and keeps our annotations until ctx ends; then it returns nil. With a
+// cached state it publishes at once. It waits for whatever is missing: the API server, our Node,
+// its podCIDR, a right to write; Status says which.
+func (m *Manager) Run(ctx context.Context) error {
+	if m.state.restored {
+		m.publish()
+	}
+	name, ok := m.findNode(ctx)
+	if !ok {
+		return nil
+	}
+	nodes := newNodes(m.client.keys, name, m.heard, func() { poke(m.wake) })
+	m.nodes.Store(nodes)
+	f := &follower{client: m.client, nodes: nodes, silent: m.silent, quiet: m.quiet, asked: m.asked}
+	if m.o.Config.BackendType == "alloc" { // which has no peers
+		f.only = name
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { f.run(ctx) })
+	wg.Go(func() { f.probe(ctx, name, m.pace.probe) })
+	wg.Go(func() { m.writer(ctx, nodes) })
+	m.loop(ctx, nodes)
+	m.save(true)
+	return nil
+}
+
+// findNode returns the name of our Node, and false if ctx ended first.
+func (m *Manager) findNode(ctx context.Context) (string, bool) {
+	for failures := 0; ; failures++ {
+		name, err := m.client.nodeName(ctx)
+		if err == nil {
+			if failures > 0 {
+				m.asked(nil)
+			}
+			return name, true
+		}
+		if ctx.Err() != nil {
+			return "", false
+		}
+		m.asked(err)
+		if !sleep(ctx, m.backoff(failures)) {
+			return "", false
+		}
+	}
+}
+
+// backoff is the wait after so many failures, drawn from the upper half so that nodes do not
+// march in step.
+func (m *Manager) backoff(failures int) time.Duration {
+	d := m.pace.retryMost
+	if failures < 16 {
+		d = min(m.pace.retryFirst<<failures, m.pace.retryMost)
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// sleep reports false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// loop turns changes into sets.
+func (m *Manager) loop(ctx context.Context, nodes *nodes) {
+	for {
+		now := time.Now()
+		m.state.mem = m.state.mem.Expire(now)
+		if due := nodes.due(); !due.IsZero() && !now.Before(due) {
+			m.observe(nodes.take())
+		}
+		if m.state.confirmed { // a write has met something, or we say something else of ourselves
+			m.judge(nodes)
+		}
+		if m.state.confirmed || m.state.restored {
+			m.publish()
+		}
+		m.save(false)
+		timer := time.NewTimer(time.Until(m.next(nodes)))
+		select {
+		case <-ctx.Done():
+		case <-m.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// next is when the loop has something to do though nothing happens.
+func (m *Manager) next(nodes *nodes) time.Time {
+	at := time.Now().Add(longestSleep)
+	for _, t := range []time.Time{nodes.due(), m.state.mem.NextEnd(), m.nextSave()} {
+		if !t.IsZero() && t.Before(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// The cache is written no sooner after the last time than in saveWait for each peer, and saveMost
+// in all: writing is work for every peer, and in a large cluster some Node changes all the time.
+const (
+	saveWait = 500 * time.Microsecond
+	saveMost = 10 * time.Second
+)
+
+// nextSave is when the cache is to be written; the zero time if it need not be.
+func (m *Manager) nextSave() time.Time {
+	if !m.state.saveDue {
+		return time.Time{}
+	}
+	return m.state.saved.Add(min(saveWait*time.Duration(len(m.state.mem.Peers)), saveMost))
+}
+
+// save writes the cache if its time has come, or if this is the last chance. A failure costs
+// only the next start.
+func (m *Manager) save(last bool) {
+	at := m.nextSave()
+	if m.o.Cache == nil || at.IsZero() || !last && time.Now().Before(at) {
+		return
+	}
+	m.state.saveDue, m.state.saved = false, time.Now()
+	if err := m.o.Cache.Save(lease.Cached{Own: m.state.held, Memory: m.state.mem}); err != nil {
+		m.log.Warn("the state was not cached", "cause", err)
+	}
+}

@@ -1,0 +1,175 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// pageSize is how many Nodes one page of a list has, on an API server that does not stream lists.
+	pageSize = 500
+	// relistLeast and relistPerNode are how long a watch is believed before everything is read
+	// again, which heals whatever it missed. It grows with the cluster, so that the API server
+	// sends no more than some KB/s for each of its nodes.
+	relistLeast   = 10 * time.Minute
+	relistPerNode = 4 * time.Second
+	// probeAfter is how long the API server may be silent before it is asked for a sign of life.
+	// In a cluster of some twenty nodes there is hardly ever such a silence.
+	probeAfter   = 15 * time.Second
+	probeTimeout = 5 * time.Second
+	// backoffFirst and backoffMost bound the wait after a failed list or watch; up to as much again
+	// is added at random.
+	backoffFirst = 500 * time.Millisecond
+	backoffMost  = 10 * time.Second
+)
+
+// follower keeps a nodes up to date, and says whether the API server answers.
+type follower struct {
+	client *Client
+	nodes  *nodes
+	only   string // the one Node to watch; "" for all
+	// silent is told why the API server does not serve the watch, and nil once it does.
+	silent func(error)
+	// quiet returns for how long nothing was heard, and asked is told what a question then met.
+	quiet func() time.Duration
+	asked func(error)
+
+	calls sync.WaitGroup // of list: the reflector does not wait for it
+}
+
+// run lists and watches until ctx ends.
+func (f *follower) run(ctx context.Context) {
+	// The library's log says nothing that the errors do not.
+	ctx = klog.NewContext(ctx, klog.Logger{})
+	defer f.calls.Wait()
+	for ctx.Err() == nil {
+		again, cancel := context.WithTimeout(ctx, relistAfter(f.nodes.count()))
+		r := cache.NewReflectorWithOptions(f.listWatch(), &corev1.Node{}, f.nodes, cache.ReflectorOptions{
+			Name: "nodes", Logger: new(klog.Logger),
+			Backoff: &wait.Backoff{Duration: backoffFirst, Cap: backoffMost, Factor: 2, Jitter: 1, Steps: 10},
+		})
+		r.WatchListPageSize = pageSize
+		r.RunWithContext(again)
+		cancel()
+	}
+}
+
+// relistAfter is when to read everything again, in a cluster of so many nodes.
+func relistAfter(count int) time.Duration {
+	d := max(relistLeast, time.Duration(count)*relistPerNode)
+	return d + rand.N(d/2)
+}
+
+// probe asks the API server for a sign of life whenever it has been silent, until ctx ends: a
+// connection may be there with nobody at its other end.
+func (f *follower) probe(ctx context.Context, name string, after time.Duration) {
+	t := time.NewTicker(max(after/3, time.Millisecond))
+	defer t.Stop()
+	failed := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if f.quiet() < after {
+			if failed {
+				failed = false
+				f.asked(nil)
+			}
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, probeTimeout)
+		_, err := f.client.getNode(call, name, "0")
+		cancel()
+		var none *noNodeError
+		if errors.As(err, &none) || apierrors.ReasonForError(err) == metav1.StatusReasonForbidden {
+			err = nil // which is an answer
+		}
+		if ctx.Err() == nil {
+			failed = err != nil
+			f.asked(err)
+		}
+	}
+}
+
+func (f *follower) listWatch() *cache.ListWatch {
+	return &cache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}
+}
+
+// list reads one page, from an API server that does not stream. It asks for the newest: in pages,
+// because what the API server has at hand it sends all at once.
+func (f *follower) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	f.calls.Add(1)
+	defer f.calls.Done()
+	f.choose(&o)
+	o.ResourceVersion, o.ResourceVersionMatch = "", ""
+	if o.Limit == 0 {
+		o.Limit = pageSize
+	}
+	l, err := f.client.list(ctx, o)
+	if err != nil {
+		f.fail(ctx, "list", err)
+		return nil, err
+	}
+	f.nodes.heard()
+	for i := range l.Items {
+		l.Items[i] = *f.nodes.trim(&l.Items[i])
+	}
+	return l, nil
+}
+
+// watch opens a watch, or a list that is streamed and goes on as a watch.
+func (f *follower) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	f.choose(&o)
+	streamed := o.SendInitialEvents != nil && *o.SendInitialEvents
+	w, err := f.client.watch(ctx, o)
+	switch {
+	case err == nil:
+		f.nodes.heard()
+		f.silent(nil)
+		return w, nil
+	case streamed && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)):
+		return nil, err // an API server that does not stream lists: list follows
+	}
+	f.fail(ctx, "watch", err)
+	if streamed && (utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err)) {
+		// The reflector would wait here without looking whether ctx has ended; any other error it
+		// takes to its back-off.
+		return nil, errors.New(err.Error())
+	}
+	return nil, err
+}
+
+// choose narrows the watch to the one Node that is wanted.
+func (f *follower) choose(o *metav1.ListOptions) {
+	if f.only != "" {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, f.only).String()
+	}
+}
+
+// fail notes an error that means that nothing is heard. That a version is outdated is not one:
+// the reflector reads everything again.
+func (f *follower) fail(ctx context.Context, verb string, err error) {
+	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return
+	}
+	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		return
+	}
+	f.silent(f.client.explain(access{verb, "nodes", ""}, err))
+}
