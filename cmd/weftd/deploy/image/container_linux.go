@@ -67,7 +67,11 @@ func (c Container) run(ctx context.Context) error {
 	cmd.Dir, cmd.Env = "/", c.Env
 	cmd.Stdout, cmd.Stderr = c.Stdout, c.Stderr
 	cmd.SysProcAttr = &unix.SysProcAttr{Chroot: c.Root, Setpgid: true, Pdeathsig: unix.SIGKILL}
-	return cmd.Run()
+	err := cmd.Run()
+	if cmd.ProcessState != nil && cmd.ProcessState.Success() {
+		return nil // also when it was told to stop
+	}
+	return err
 }
 
 // path looks a program up as a runtime does, in the container's PATH.
@@ -146,6 +150,11 @@ func (c Container) mountKernel() error {
 	}
 	for _, dev := range []string{"null", "zero", "full", "random", "urandom"} {
 		if err := bind(Mount{Source: "/dev/" + dev, Target: filepath.Join(c.Root, "dev", dev)}); err != nil {
+			return err
+		}
+	}
+	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"} {
+		if err := os.Symlink(target, filepath.Join(c.Root, "dev", name)); err != nil {
 			return err
 		}
 	}

@@ -3,10 +3,8 @@ package image
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,34 +19,43 @@ import (
 // repository is the context of a build.
 const repository = "../../../.."
 
-// assembled is the root file system of one stage of the Dockerfile.
-func assembled(t *testing.T, stage string) (string, Stage) {
-	t.Helper()
+// rootFS is the root file system of one stage of the Dockerfile.
+type rootFS struct {
+	Stage
+	dir string
+}
+
+// TestImages makes both images from programs that are built once.
+func TestImages(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes root file systems and changes into them: run it as root (sudo make test)")
+	}
+	src := Source{Context: repository, Binaries: t.TempDir()}
+	cmd := exec.Command("go", "build", "-trimpath", "-o", src.Binaries+"/", "./cmd/weftd", "./cmd/weft", "./cmd/weft-cni")
+	cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 	}
 	stages, err := Dockerfile(repository)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, ok := stages[stage]
-	if !ok {
-		t.Fatalf("no stage %q", stage)
+	assembled := func(stage string) rootFS {
+		s, ok := stages[stage]
+		if !ok {
+			t.Fatalf("no stage %q", stage)
+		}
+		r := rootFS{s, t.TempDir()}
+		if err := errors.Join(os.Chmod(r.dir, 0o755), Assemble(s, src, r.dir)); err != nil {
+			t.Fatal(err)
+		}
+		return r
 	}
-	bin := t.TempDir()
-	cmd := exec.Command("go", "build", "-trimpath", "-o", bin+"/", "./cmd/weftd", "./cmd/weft", "./cmd/weft-cni")
-	cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
-	}
-	root := t.TempDir()
-	if err := os.Chmod(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := Assemble(s, Source{Context: repository, Binaries: bin}, root); err != nil {
-		t.Fatal(err)
-	}
-	return root, s
+	whole, minimal := assembled("default"), assembled("minimal")
+	t.Run("default has what flannel's has", func(t *testing.T) { hasWhatFlannelsHas(t, whole) })
+	t.Run("minimal has nothing else", func(t *testing.T) { hasNothingElse(t, minimal) })
+	t.Run("capabilities", func(t *testing.T) { capabilitiesSuffice(t, whole, minimal) })
+	t.Run("minimal refuses iptables", func(t *testing.T) { refusesIptables(t, minimal) })
 }
 
 // output runs c to its end and returns all that it prints.
@@ -73,8 +80,7 @@ func conflist(t *testing.T) string {
 	return dir
 }
 
-func TestDefaultImageHasWhatFlannelsHas(t *testing.T) {
-	root, s := assembled(t, "default")
+func hasWhatFlannelsHas(t *testing.T, s rootFS) {
 	if got := s.Entrypoint(); !slices.Equal(got, []string{"/opt/bin/weftd"}) {
 		t.Errorf("entry point %q", got)
 	}
@@ -104,7 +110,7 @@ func TestDefaultImageHasWhatFlannelsHas(t *testing.T) {
 		{[]string{"nft", "--version"}, "nftables v"},
 		{[]string{"ip", "-V"}, "iproute2"},
 	} {
-		out, err := output(t, Container{Root: root, ReadOnly: true, Mounts: mounts, Args: c.args, Env: environment(s)})
+		out, err := output(t, Container{Root: s.dir, ReadOnly: true, Mounts: mounts, Args: c.args, Env: s.environment()})
 		if err != nil || !strings.Contains(out, c.want) {
 			t.Errorf("%v: %v\n%swant %q", c.args, err, out, c.want)
 		}
@@ -112,8 +118,8 @@ func TestDefaultImageHasWhatFlannelsHas(t *testing.T) {
 	// Rules are made with the capabilities that flannel's manifest has, and the extensions are there.
 	rule := []string{"-t", "nat", "-A", "POSTROUTING", "-s", "10.244.0.0/16", "!", "-d", "224.0.0.0/4", "-m", "comment", "--comment", "x", "-j", "MASQUERADE", "--random-fully"}
 	if out, err := output(t, Container{
-		Root: root, Capabilities: []string{"NET_ADMIN", "NET_RAW"}, Net: namespace(t).FD(),
-		Args: append([]string{"iptables-nft"}, rule...), Env: environment(s),
+		Root: s.dir, Capabilities: []string{"NET_ADMIN", "NET_RAW"}, Net: namespace(t).FD(),
+		Args: append([]string{"iptables-nft"}, rule...), Env: s.environment(),
 	}); err != nil {
 		t.Errorf("iptables-nft: %v\n%s", err, out)
 	}
@@ -123,7 +129,7 @@ func TestDefaultImageHasWhatFlannelsHas(t *testing.T) {
 	}
 }
 
-func environment(s Stage) []string { return append(s.Env(), "HOME=/") }
+func (s rootFS) environment() []string { return append(s.Env(), "HOME=/") }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
@@ -144,12 +150,11 @@ func namespace(t *testing.T) *netns.Namespace {
 	return ns
 }
 
-func TestMinimalImageHasNothingElse(t *testing.T) {
-	root, s := assembled(t, "minimal")
+func hasNothingElse(t *testing.T, s rootFS) {
 	var files []string
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			files = append(files, strings.TrimPrefix(path, root))
+			files = append(files, strings.TrimPrefix(path, s.dir))
 		}
 		return err
 	})
@@ -168,66 +173,11 @@ func TestMinimalImageHasNothingElse(t *testing.T) {
 		{"/opt/bin/weft-cni", "install", "--bin-dir=/host/opt/cni/bin", "--conf=/etc/kube-flannel/cni-conf.json", "--conf-file=/host/etc/cni/net.d/10-weft.conflist"},
 		{"/host/opt/cni/bin/weft", "version"},
 	} {
-		if out, err := output(t, Container{Root: root, ReadOnly: true, Mounts: mounts, Args: args, Env: environment(s)}); err != nil {
+		if out, err := output(t, Container{Root: s.dir, ReadOnly: true, Mounts: mounts, Args: args, Env: s.environment()}); err != nil {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}
 	if got, want := read(t, filepath.Join(net, "10-weft.conflist")), read(t, filepath.Join(conf, "cni-conf.json")); got != want {
 		t.Errorf("installed %q, want %q", got, want)
-	}
-}
-
-// daemon runs weftd in an image with an embedded etcd, in a network of its own, and returns
-// what /readyz says once ok likes it.
-func daemon(t *testing.T, stage, config string, capabilities []string, mounts []Mount, ok func(status int, body string) bool) (log, answer string) {
-	t.Helper()
-	root, s := assembled(t, stage)
-	ns, dir := namespace(t), t.TempDir()
-	for _, line := range []string{"link add name eth0 type veth peer name far", "link set far up", "addr add 192.0.2.1/24 dev eth0", "link set eth0 up", "route add default via 192.0.2.2"} {
-		if out, err := runIn(ns, exec.Command("ip", strings.Fields(line)...)); err != nil {
-			t.Fatalf("ip %s: %v: %s", line, err, out)
-		}
-	}
-	if !json.Valid([]byte(config)) {
-		t.Fatalf("not JSON: %s", config)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "net-conf.json"), []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"run-flannel", "run-weft", "state"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var out bytes.Buffer
-	c := Container{
-		Root: root, ReadOnly: true, Capabilities: capabilities, Net: ns.FD(), Env: environment(s), Stdout: &out, Stderr: &out,
-		Args: []string{"/opt/bin/weftd", "--embedded-etcd", "--net-config-path=/etc/kube-flannel/net-conf.json", "--ip-masq", "--healthz-ip=127.0.0.1", "--healthz-port=8081"},
-		Mounts: append([]Mount{
-			{Source: dir, Target: "/etc/kube-flannel", ReadOnly: true}, {Source: filepath.Join(dir, "run-flannel"), Target: "/run/flannel"},
-			{Source: filepath.Join(dir, "run-weft"), Target: "/run/weft"}, {Source: filepath.Join(dir, "state"), Target: "/var/lib/weft"},
-		}, mounts...),
-	}
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	client := &http.Client{Transport: &http.Transport{DialContext: ns.Dial, DisableKeepAlives: true}}
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		status, body := get(client, "http://127.0.0.1:8081/readyz")
-		if ok(status, body) {
-			stop()
-			if err := <-ended; err != nil {
-				t.Errorf("weftd, told to stop: %v", err)
-			}
-			return out.String(), body
-		}
-		select {
-		case <-tick.C:
-		case err := <-ended:
-			return out.String(), "ended: " + errors.Join(err).Error()
-		}
 	}
 }
