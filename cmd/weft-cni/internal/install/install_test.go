@@ -1,0 +1,115 @@
+package install
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const conflist = `{"name":"cbr0","cniVersion":"0.3.1","plugins":[{"type":"flannel"},{"type":"portmap"}]}`
+
+func TestInstall(t *testing.T) {
+	old := syscall.Umask(0o077)
+	defer syscall.Umask(old)
+	dir := t.TempDir()
+	conf, bin, to := filepath.Join(dir, "in"), filepath.Join(dir, "opt/cni/bin"), filepath.Join(dir, "etc/cni/net.d/10-flannel.conflist")
+	if err := os.WriteFile(conf, []byte(conflist), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--bin-dir", bin, "--name", "flannel", "-name", "weft", "--conf", conf, "--conf-file", to}
+	for range 2 { // the second replaces
+		var out bytes.Buffer
+		if err := Run(args, &out); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := out.String(), "installed "+bin+"/flannel\ninstalled "+bin+"/weft\ninstalled "+to+"\n"; got != want {
+			t.Errorf("said %q, want %q", got, want)
+		}
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct {
+		text []byte
+		mode os.FileMode
+	}{bin + "/flannel": {self, 0o755}, bin + "/weft": {self, 0o755}, to: {[]byte(conflist), 0o644}} {
+		got, err := os.ReadFile(path)
+		if err != nil || !bytes.Equal(got, want.text) {
+			t.Errorf("%s: %d bytes, %v", path, len(got), err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want.mode {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	for _, d := range []string{bin, filepath.Dir(to)} {
+		entries, err := os.ReadDir(d)
+		if err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), ".") }) {
+			t.Errorf("%s: %v, %v", d, entries, err)
+		}
+	}
+}
+
+func TestInstallRefuses(t *testing.T) {
+	dir := t.TempDir()
+	conf, bin, to := filepath.Join(dir, "in"), filepath.Join(dir, "bin"), filepath.Join(dir, "net.d/x.conflist")
+	whole := []string{"--bin-dir", bin, "--conf", conf, "--conf-file", to}
+	for _, c := range []struct {
+		conf, want string
+		args       []string
+	}{
+		{``, "unexpected end", whole},
+		{`[]`, "array", whole},
+		{`{"plugins":[{"type":"a"}]}`, `no "name"`, whole},
+		{`{"name":"a"}`, `neither "plugins" nor "type"`, whole},
+		{`{"name":"a","plugins":[]}`, "empty", whole},
+		{`{"name":"a","plugins":[{"type":"a"},{}]}`, "plugins[1]", whole},
+		{strings.Repeat(" ", maxConf+1), "more than", whole},
+		{conflist, "go together", []string{"--conf", conf}},
+		{conflist, "go together", []string{"--conf-file", to}},
+		{conflist, "no such file", []string{"--conf", conf + "x", "--conf-file", to}},
+		{conflist, "no name of a file", []string{"--name", "../x"}},
+		{conflist, "no name of a file", []string{"--name", ".."}},
+		{conflist, "flags only", []string{"flannel"}},
+		{conflist, "not defined", []string{"--wrong"}},
+	} {
+		if err := os.WriteFile(conf, []byte(c.conf), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Run(c.args, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.50q %q: got %v, want something with %q", c.conf, c.args, err, c.want)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("a refused installation made %v, %v", entries, err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	var out bytes.Buffer
+	if err := Run([]string{"--help"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"-bin-dir", "-name", "-conf ", "-conf-file"} {
+		if !strings.Contains(out.String(), flag) {
+			t.Errorf("usage lacks %s", flag)
+		}
+	}
+}
+
+// Nothing is left of a file that cannot be written.
+func TestReplaceThatFails(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x")
+	if err := replace(path, 0o644, func(w io.Writer) error { return io.ErrShortWrite }); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("left %v, %v", entries, err)
+	}
+}
