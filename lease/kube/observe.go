@@ -15,7 +15,7 @@ import (
 // observe takes in what the API server has.
 func (m *Manager) observe(v view) {
 	st := &m.state
-	records, twice := single(v.records, st.mem)
+	records, twice := single(v.records, v.bad, st.mem)
 	alarm := st.mem.Alarm()
 	st.mem = lease.Believe(st.mem, lease.Snapshot{
 		ClusterID: m.cluster(v), Revision: v.revision, Config: m.o.RawConfig, Records: records, Bad: v.bad,
@@ -31,10 +31,24 @@ func (m *Manager) observe(v view) {
 }
 
 // single takes those away that have the subnets of another: of two, the one that was believed
-// before stays, then the first by name.
-func single(records []lease.Record, mem lease.Memory) (kept []lease.Record, twice []lease.Rejected) {
+// before stays, also while it does not parse, then the first by name.
+func single(records []lease.Record, bad []lease.Rejected, mem lease.Memory) (kept []lease.Record, twice []lease.Rejected) {
 	at := make(map[lease.Subnets]int, len(records))
+	drop := func(r lease.Record, owner string) {
+		twice = append(twice, lease.Rejected{
+			Key: r.Kube.Name, Reason: lease.RejectOverlapsPeer,
+			Detail: fmt.Sprintf("%s is that of node %q", r.Subnets, owner),
+		})
+	}
+	garbled := make(map[string]bool, len(bad))
+	for _, b := range bad {
+		garbled[b.Key] = true
+	}
 	for _, r := range records {
+		if owner := remembered(mem, r.Subnets); owner != nil && garbled[owner.Name] {
+			drop(r, owner.Name)
+			continue
+		}
 		i, clash := at[r.Subnets]
 		if !clash {
 			at[r.Subnets] = len(kept)
@@ -44,18 +58,24 @@ func single(records []lease.Record, mem lease.Memory) (kept []lease.Record, twic
 		if believed(mem, r) && !believed(mem, kept[i]) {
 			kept[i], r = r, kept[i]
 		}
-		twice = append(twice, lease.Rejected{
-			Key: r.Kube.Name, Reason: lease.RejectOverlapsPeer,
-			Detail: fmt.Sprintf("%s is that of node %q", r.Subnets, kept[i].Kube.Name),
-		})
+		drop(r, kept[i].Kube.Name)
 	}
 	return kept, twice
 }
 
 // believed reports whether r's Node had r's subnets before.
 func believed(mem lease.Memory, r lease.Record) bool {
-	i, ok := slices.BinarySearchFunc(mem.Peers, r.Subnets, func(p lease.Remembered, s lease.Subnets) int { return p.Compare(s) })
-	return ok && mem.Peers[i].Kube != nil && *mem.Peers[i].Kube == *r.Kube
+	owner := remembered(mem, r.Subnets)
+	return owner != nil && *owner == *r.Kube
+}
+
+// remembered is whose subnets s were; nil for nobody's.
+func remembered(mem lease.Memory, s lease.Subnets) *lease.KubeNode {
+	i, ok := slices.BinarySearchFunc(mem.Peers, s, func(p lease.Remembered, s lease.Subnets) int { return p.Compare(s) })
+	if !ok {
+		return nil
+	}
+	return mem.Peers[i].Kube
 }
 
 // cluster names the cluster: by the UID that our Node had when we first knew it. A UID is never
