@@ -1,0 +1,172 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"weft/cmd/weftd/deploy/image"
+)
+
+// apply gives text to the API server as the administrator would; every warning is an error.
+func (c *Cluster) apply(t *testing.T, text []byte, args ...string) error {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "manifest.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.Command(t.Context(), "kubectl", append([]string{"apply", "--server-side", "--force-conflicts", "--validate=strict", "--warnings-as-errors", "-f", file}, args...)...)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// assemble makes the root file system of an image, from its Dockerfile.
+func assemble(t *testing.T, bin, stage string) (root string, env []string) {
+	t.Helper()
+	repository := filepath.Join("..", "..")
+	stages, err := image.Dockerfile(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root = t.TempDir()
+	if err := errors.Join(os.Chmod(root, 0o755), image.Assemble(stages[stage], image.Source{Context: repository, Binaries: bin}, root)); err != nil {
+		t.Fatal(err)
+	}
+	return root, stages[stage].Env()
+}
+
+// schedule makes a pod of a DaemonSet on a node, as its controller does; that the API server lets it
+// in shows that the namespace's pod security standard does.
+func (c *Cluster) schedule(t *testing.T, namespace, daemonSet, node string) *corev1.Pod {
+	t.Helper()
+	ds, err := c.Admin.AppsV1().DaemonSets(namespace).Get(t.Context(), daemonSet, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: daemonSet + "-" + node, Namespace: namespace, Labels: ds.Spec.Template.Labels},
+		Spec:       ds.Spec.Template.Spec,
+	}
+	pod.Spec.NodeName = node
+	made, err := c.Admin.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// run puts a node on the wire and runs a DaemonSet's pod there from an image, until its readiness
+// probe succeeds.
+func (c *Cluster) run(t *testing.T, bin, stage, namespace, daemonSet, node string) *kubelet {
+	t.Helper()
+	k := &kubelet{cluster: c, host: c.Host(t), dir: t.TempDir()}
+	k.root, k.env = assemble(t, bin, stage)
+	c.CreateNode(t, node, k.host.Underlay4, NodeOptions{})
+	k.pod = c.schedule(t, namespace, daemonSet, node)
+	// As on most machines, and without --iface, what the default route names is the underlay.
+	if out, err := k.host.Command(t.Context(), "ip", "route", "replace", "default", "via", c.Control.Underlay4.String()); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	k.Start(t)
+	main := k.pod.Spec.Containers[0]
+	Until(t, node+" is ready", func(ctx context.Context) error { return k.probe(ctx, main.ReadinessProbe) })
+	if err := k.probe(t.Context(), main.LivenessProbe); err != nil {
+		t.Error(err)
+	}
+	Until(t, node+"'s condition", func(ctx context.Context) error { return c.networkIsUp(ctx, node) })
+	if text, err := k.Exec(t.Context(), "weft", "status"); err != nil || !regexp.MustCompile(`(?m)^ready +yes`).MatchString(text) {
+		t.Errorf("weft status: %v\n%s", err, text)
+	}
+	return k
+}
+
+func (c *Cluster) networkIsUp(ctx context.Context, node string) error {
+	n, err := c.Admin.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, have := range n.Status.Conditions {
+		if have.Type == corev1.NodeNetworkUnavailable && have.Status == corev1.ConditionFalse && have.Reason == "FlannelIsUp" {
+			return nil
+		}
+	}
+	return fmt.Errorf("conditions %v", n.Status.Conditions)
+}
+
+// What is rendered is what the API server takes, without a warning, and what its pods do.
+func TestDeploy(t *testing.T) {
+	c := Start(t, Options{})
+	bin := t.TempDir()
+	build := exec.Command("go", "build", "-trimpath", "-o", bin+"/", "./cmd/weftd", "./cmd/weft", "./cmd/weft-cni")
+	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := c.apply(t, variants()[0].kustomize(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range variants() {
+		if err := errors.Join(c.apply(t, v.kustomize(t), "--dry-run=server"), c.apply(t, v.chart(t), "--dry-run=server")); err != nil {
+			t.Errorf("%s: %v", v.name, err)
+		}
+	}
+	images := map[string]string{"iptables": "default"} // the others are content with less
+	for _, v := range variants() {
+		t.Run(v.name, func(t *testing.T) {
+			if err := c.apply(t, v.chart(t)); err != nil {
+				t.Fatal(err)
+			}
+			stage := images[v.name]
+			if stage == "" {
+				stage = "minimal"
+			}
+			k := c.run(t, bin, stage, "kube-weft", "weft", "weft-"+v.name)
+			installed(t, k, "weft", "10-weft.conflist")
+		})
+	}
+	t.Run("flannel's manifest with other images", func(t *testing.T) {
+		text, err := os.ReadFile("deploy_kube-flannel.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.apply(t, text); err != nil {
+			t.Fatal(err)
+		}
+		k := c.run(t, bin, "default", "kube-flannel", "kube-flannel-ds", "was-flannels")
+		installed(t, k, "flannel", "10-flannel.conflist")
+	})
+}
+
+// installed looks at what the init containers have left on the host.
+func installed(t *testing.T, k *kubelet, plugin, file string) {
+	t.Helper()
+	out, err := exec.Command(k.hostPath("/opt/cni/bin/"+plugin), "version").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "weft-cni") {
+		t.Errorf("the plugin: %v\n%s", err, out)
+	}
+	config, err := k.cluster.Admin.CoreV1().ConfigMaps(k.pod.Namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(k.hostPath("/etc/cni/net.d/" + file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range config.Items {
+		if c.Data["cni-conf.json"] == string(got) {
+			return
+		}
+	}
+	t.Errorf("%s is no ConfigMap's:\n%s", file, got)
+}

@@ -1,0 +1,248 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"weft/cmd/weftd/deploy/image"
+	"weft/test/lab"
+)
+
+// accountFolder is where a pod finds who it is to the API server.
+const accountFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// kubelet does for one pod of a node what a kubelet does: volumes, environment, init containers in
+// their order, then the container, in an assembled image.
+type kubelet struct {
+	cluster *Cluster
+	host    *lab.Node
+	pod     *corev1.Pod
+	root    string // of the image
+	env     []string
+	dir     string // its own files, and the host's folders
+
+	log safeBuffer
+}
+
+// safeBuffer is written by a process's copier and read by the test.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// hostPath is where the path of the node's host is kept here: nothing of this machine's is used,
+// but the TUN device.
+func (k *kubelet) hostPath(path string) string {
+	if path == "/dev/net/tun" {
+		return path
+	}
+	return filepath.Join(k.dir, "host", path)
+}
+
+// container is c of the pod's with everything that the pod says.
+func (k *kubelet) container(ctx context.Context, c corev1.Container) (image.Container, error) {
+	out := image.Container{
+		Root: k.root, Args: append(append([]string{}, c.Command...), c.Args...), Net: k.host.NS.FD(), Stdout: &k.log, Stderr: &k.log,
+		Env: append([]string{"KUBERNETES_SERVICE_HOST=" + k.cluster.Control.Underlay4.String(), "KUBERNETES_SERVICE_PORT=" + strconv.Itoa(apiPort)}, k.env...),
+	}
+	if s := c.SecurityContext; s != nil {
+		if s.Privileged != nil && *s.Privileged {
+			return out, fmt.Errorf("container %s is privileged", c.Name)
+		}
+		out.ReadOnly = s.ReadOnlyRootFilesystem != nil && *s.ReadOnlyRootFilesystem
+		if s.Capabilities != nil {
+			for _, name := range s.Capabilities.Add {
+				out.Capabilities = append(out.Capabilities, string(name))
+			}
+		}
+	}
+	for _, e := range c.Env {
+		value, err := k.value(e)
+		if err != nil {
+			return out, err
+		}
+		out.Env = append(out.Env, e.Name+"="+value)
+	}
+	for _, m := range c.VolumeMounts {
+		source, err := k.volume(ctx, m)
+		if err != nil {
+			return out, fmt.Errorf("container %s: volume %s: %w", c.Name, m.Name, err)
+		}
+		out.Mounts = append(out.Mounts, image.Mount{Source: source, Target: m.MountPath, ReadOnly: m.ReadOnly})
+	}
+	return out, nil
+}
+
+func (k *kubelet) value(e corev1.EnvVar) (string, error) {
+	if e.ValueFrom == nil {
+		return e.Value, nil
+	}
+	if f := e.ValueFrom.FieldRef; f != nil {
+		switch f.FieldPath {
+		case "spec.nodeName":
+			return k.pod.Spec.NodeName, nil
+		case "metadata.name":
+			return k.pod.Name, nil
+		case "metadata.namespace":
+			return k.pod.Namespace, nil
+		}
+	}
+	return "", fmt.Errorf("variable %s: not one that this kubelet knows", e.Name)
+}
+
+// volume makes what is mounted and returns where it is.
+func (k *kubelet) volume(ctx context.Context, m corev1.VolumeMount) (string, error) {
+	own := filepath.Join(k.dir, "volumes", m.Name)
+	for _, v := range k.pod.Spec.Volumes {
+		switch {
+		case v.Name != m.Name:
+		case v.HostPath != nil:
+			return k.hostPath(v.HostPath.Path), k.makeHostPath(v.HostPath)
+		case v.ConfigMap != nil:
+			config, err := k.cluster.Admin.CoreV1().ConfigMaps(k.pod.Namespace).Get(ctx, v.ConfigMap.Name, metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			return own, writeFiles(own, config.Data)
+		case m.MountPath == accountFolder:
+			seconds := int64(3600)
+			req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+			token, err := k.cluster.Admin.CoreV1().ServiceAccounts(k.pod.Namespace).CreateToken(ctx, k.pod.Spec.ServiceAccountName, req, metav1.CreateOptions{})
+			if err != nil {
+				return "", err
+			}
+			return own, writeFiles(own, map[string]string{"token": token.Status.Token, "namespace": k.pod.Namespace, "ca.crt": string(k.cluster.pki.pem)})
+		}
+	}
+	return "", errors.New("not one that this kubelet knows")
+}
+
+func (k *kubelet) makeHostPath(v *corev1.HostPathVolumeSource) error {
+	path := k.hostPath(v.Path)
+	kind := corev1.HostPathUnset
+	if v.Type != nil {
+		kind = *v.Type
+	}
+	switch kind {
+	case corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate: // container runtimes make a folder where nothing is said
+		return os.MkdirAll(path, 0o755)
+	case corev1.HostPathFileOrCreate:
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	case corev1.HostPathCharDev:
+		_, err := os.Stat(path)
+		return err
+	}
+	return fmt.Errorf("host path of type %s", kind)
+}
+
+func writeFiles(dir string, files map[string]string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Start runs the init containers and starts the pod's only container, which is stopped with SIGTERM when the
+// test ends and has to exit with 0.
+func (k *kubelet) Start(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, c := range k.pod.Spec.InitContainers {
+		run, err := k.container(ctx, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := run.Run(ctx); err != nil {
+			t.Fatalf("init container %s, %v: %v\n%s", c.Name, run.Args, err, k.log.String())
+		}
+	}
+	run, err := k.container(ctx, k.pod.Spec.Containers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run.Run(live) }() // waited for in the cleanup
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", k.pod.Name, err)
+		}
+		if t.Failed() {
+			t.Logf("%s's log:\n%s", k.pod.Name, k.log.String())
+		}
+	})
+}
+
+// Exec runs a program in the pod's container and returns what it prints.
+func (k *kubelet) Exec(ctx context.Context, args ...string) (string, error) {
+	run, err := k.container(ctx, k.pod.Spec.Containers[0])
+	if err != nil {
+		return "", err
+	}
+	var out safeBuffer
+	run.Args, run.Stdout, run.Stderr = args, &out, &out
+	err = run.Run(ctx)
+	return out.String(), err
+}
+
+// probe does what the kubelet does with a probe: an error unless it succeeds.
+func (k *kubelet) probe(ctx context.Context, p *corev1.Probe) error {
+	host := p.HTTPGet.Host
+	if host == "" {
+		host = k.host.Underlay4.String() // the pod's address, and it is the host's
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s:%d%s", host, p.HTTPGet.Port.IntValue(), p.HTTPGet.Path), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := k.host.HTTPClient().Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && (resp.StatusCode < 200 || resp.StatusCode >= 400) {
+		err = fmt.Errorf("%s: %s: %s", p.HTTPGet.Path, resp.Status, body)
+	}
+	return err
+}
