@@ -36,6 +36,9 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	if err != nil {
 		return types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 	}
+	if _, err := r.delegate.Find(d.Type); err != nil {
+		return err // before there is anything to undo, which could not be done either
+	}
 	before, err := r.before()
 	if err != nil {
 		return err
@@ -44,11 +47,14 @@ func (p plugin) add(args *skel.CmdArgs) error {
 		return stateFault(err)
 	}
 	result, err := r.delegate.Add(ctx, d, r.call)
-	if err == nil {
+	if err != nil {
+		err = by(d.Type, err)
+	} else {
 		err = r.limitGSO(ctx, env.MTU)
 	}
 	if err != nil {
-		return p.undo(ctx, r, d, before, err)
+		p.undo(ctx, r, d, before)
+		return err
 	}
 	if err := result.PrintTo(p.stdout); err != nil {
 		return types.NewError(types.ErrIOFailure, "print the result: "+err.Error(), "")
@@ -91,17 +97,21 @@ func (r request) before() (*attach.Record, error) {
 	return &rec, nil
 }
 
-// undo takes back an ADD that failed, and returns why it did.
+// by says whose error it is, and keeps its code.
+func by(plugin string, err error) error {
+	var e *types.Error
+	if !errors.As(err, &e) {
+		return fmt.Errorf("%s: %w", plugin, err)
+	}
+	return types.NewError(e.Code, plugin+": "+e.Msg, e.Details)
+}
+
+// undo takes back an ADD that failed.
 //
 // After a second ADD, the first may be in use, with the interface and the address that
 // a DEL would take away. It is left as it was; what the second made beside it is under the
 // same name and goes with its DEL.
-func (p plugin) undo(ctx context.Context, r request, d netconf.Delegate, before *attach.Record, cause error) error {
-	var e *types.Error
-	if !errors.As(cause, &e) {
-		e = types.NewError(types.ErrInternal, cause.Error(), "")
-	}
-	e.Msg = d.Type + ": " + e.Msg
+func (p plugin) undo(ctx context.Context, r request, d netconf.Delegate, before *attach.Record) {
 	var err error
 	if before != nil {
 		err = r.dir.Save(r.id, before.Text)
@@ -114,7 +124,6 @@ func (p plugin) undo(ctx context.Context, r request, d netconf.Delegate, before 
 	if err != nil {
 		fmt.Fprintf(p.stderr, "weft-cni: clean up after ADD of %s: %v; DEL will\n", r.id, err)
 	}
-	return e
 }
 
 // limitGSO does what gsoMaxSize says. A stated limit that cannot be set is an error; auto

@@ -13,6 +13,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
 	"github.com/containernetworking/cni/pkg/version"
 
@@ -50,7 +51,7 @@ func New(path string, stderr io.Writer) *Caller {
 func (c *Caller) Find(name string) (string, error) {
 	path, err := c.exec.FindInPath(name, filepath.SplitList(c.path))
 	if err != nil {
-		return "", fmt.Errorf("%w: install it there (Debian: containernetworking-plugins; or github.com/containernetworking/plugins)", err)
+		return "", fmt.Errorf("plugin %s: %w: install it there (Debian: containernetworking-plugins; or github.com/containernetworking/plugins)", name, err)
 	}
 	return path, nil
 }
@@ -88,8 +89,45 @@ func (c *Caller) Check(ctx context.Context, d netconf.Delegate, call Call) error
 		if !atLeast(d.CNIVersion, sinceCheck) {
 			return fmt.Errorf("CHECK of %s: %w", d.Type, ErrUnsupported)
 		}
-		return invoke.ExecPluginWithoutResult(ctx, path, d.Text(), call.with("CHECK", c.path), c.exec)
+		return invoke.ExecPluginWithoutResult(ctx, path, withGateways(d).Text(), call.with("CHECK", c.path), c.exec)
 	})
+}
+
+// withGateways states the gateway of every route in the result of ADD. Where it is left
+// out, a plugin routes through the gateway of the address (section 5, "gw"). The
+// plugins' CHECK then looks for a route without a gateway, which is not there.
+func withGateways(d netconf.Delegate) netconf.Delegate {
+	prev, err := create.Create(d.CNIVersion, d.PrevResult())
+	if err != nil {
+		return d // and the plugin says what is wrong
+	}
+	r, err := types100.GetResult(prev)
+	if err != nil {
+		return d
+	}
+	for _, route := range r.Routes {
+		for _, ip := range r.IPs {
+			if route.GW == nil && len(ip.Gateway) > 0 && (ip.Gateway.To4() == nil) == (route.Dst.IP.To4() == nil) {
+				route.GW = ip.Gateway
+			}
+		}
+	}
+	text, err := printed(r, d.CNIVersion)
+	if err != nil {
+		return d
+	}
+	return d.WithPrevResult(text)
+}
+
+// printed is r as JSON in version v.
+func printed(r types.Result, v string) ([]byte, error) {
+	r, err := r.GetAsVersion(v)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	err = r.PrintTo(&text)
+	return text.Bytes(), err
 }
 
 // Status asks whether an ADD could succeed. The error wraps ErrUnsupported if the
@@ -177,17 +215,14 @@ func lower(d netconf.Delegate, v string) (netconf.Delegate, error) {
 		return d, nil
 	}
 	result, err := create.Create(in.CNIVersion, prev)
-	if err == nil {
-		result, err = result.GetAsVersion(v)
+	if err != nil {
+		return d, fmt.Errorf("prevResult: %w", err)
 	}
-	var text bytes.Buffer
-	if err == nil {
-		err = result.PrintTo(&text)
-	}
+	text, err := printed(result, v)
 	if err != nil {
 		return d, fmt.Errorf("prevResult in version %s: %w", v, err)
 	}
-	return d.WithPrevResult(text.Bytes()), nil
+	return d.WithPrevResult(text), nil
 }
 
 // atLeast reports whether v is min or newer; one that does not parse is not. "" is the oldest.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -93,11 +94,11 @@ func (c Config) check() error {
 }
 
 func (c Config) delegateType() (string, error) {
-	return stringKey(c.Delegate, "delegate", "type", defaultType)
+	return pluginName(c.Delegate, "delegate", "type", defaultType)
 }
 
 func (c Config) ipamType() (string, error) {
-	return stringKey(c.IPAM, "ipam", "type", defaultIPAM)
+	return pluginName(c.IPAM, "ipam", "type", defaultIPAM)
 }
 
 func (c Config) ipamRoutes() ([]json.RawMessage, error) {
@@ -112,15 +113,15 @@ func (c Config) ipamRoutes() ([]json.RawMessage, error) {
 	return routes, nil
 }
 
-// stringKey reads m[key], a string that must not be empty; absent says what it is if m lacks it.
-func stringKey(m map[string]json.RawMessage, object, key, absent string) (string, error) {
+// pluginName reads m[key], the name of a program and no path; absent says what it is if m lacks it.
+func pluginName(m map[string]json.RawMessage, object, key, absent string) (string, error) {
 	raw, ok := m[key]
 	if !ok {
 		return absent, nil
 	}
 	var s *string
-	if err := json.Unmarshal(raw, &s); err != nil || s == nil || *s == "" {
-		return "", fmt.Errorf("%s.%s is %s, not a string that names a plugin", object, key, raw)
+	if err := json.Unmarshal(raw, &s); err != nil || s == nil || *s == "" || strings.ContainsRune(*s, filepath.Separator) {
+		return "", fmt.Errorf("%s.%s is %s, not the name of a plugin", object, key, raw)
 	}
 	return *s, nil
 }

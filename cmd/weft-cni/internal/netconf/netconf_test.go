@@ -15,6 +15,7 @@ func TestParseRefuses(t *testing.T) {
 		`{"delegate":{"type":7}}`:         "delegate.type is 7",
 		`{"delegate":{"type":null}}`:      "delegate.type is null",
 		`{"delegate":{"type":""}}`:        "delegate.type",
+		`{"delegate":{"type":"../x"}}`:    "delegate.type",
 		`{"delegate":{"name":"x"}}`:       `must not have "name"`,
 		`{"delegate":{"ipam":{}}}`:        `must not have "ipam"`,
 		`{"ipam":{"type":{}}}`:            "ipam.type",

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// cnitool runs the specification's own runtime in the node, on net.d's network cbr0.
+func (n *node) cnitool(command string, p pod) (string, error) {
+	cmd := exec.Command(filepath.Join(binDir, "cnitool"), command, "cbr0", p.path())
+	cmd.Env = []string{"CNI_PATH=" + n.path, "NETCONFPATH=" + n.dir + "/net.d", "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"}
+	if command != "check" { // that of Debian's portmap looks for the ports of one family in the other's rules
+		cmd.Env = append(cmd.Env, `CAP_ARGS={"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}`)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := n.Run(cmd); err != nil {
+		return "", fmt.Errorf("cnitool %s: %w: %s%s", command, err, stdout.Bytes(), stderr.Bytes())
+	}
+	return stdout.String(), nil
+}
+
+// conflist writes net.d's only file.
+func (n *node) conflist(cniVersion string, plugins ...string) {
+	n.t.Helper()
+	text := fmt.Sprintf(`{"name":"cbr0","cniVersion":%q,"plugins":[%s]}`, cniVersion, strings.Join(plugins, ","))
+	dir := filepath.Join(n.dir, "net.d")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "10-flannel.conflist"), []byte(text), 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// The list of kube-flannel.yml, in every version of the specification that Debian's
+// plugins know: two pods, their addresses, a published port, and nothing left of them.
+func TestPodsByCnitool(t *testing.T) {
+	for _, c := range []struct {
+		env, kind string
+		versions  string
+		mtu       int
+		want      [2]string
+		gateways  string
+	}{
+		{env4, "flannel", "0.3.1 0.4.0 1.0.0", 1450, [2]string{"[10.244.3.2/24]", "[10.244.3.3/24]"}, "10.244.3.1"},
+		{env6, "weft", "1.0.0", 1430, [2]string{"[fd42:0:0:3::2/64]", "[fd42:0:0:3::3/64]"}, "fd42:0:0:3::1"},
+		{envDual, "flannel", "0.3.1 1.0.0", 1400, [2]string{"[10.244.3.2/24 fd42:0:0:3::2/64]", "[10.244.3.3/24 fd42:0:0:3::3/64]"}, "10.244.3.1 fd42:0:0:3::1"},
+	} {
+		for v := range strings.FieldsSeq(c.versions) {
+			t.Run(c.gateways+"/"+v, func(t *testing.T) {
+				n := newNode(t)
+				n.subnet(c.env)
+				n.conflist(v, n.conf(v, c.kind, `"delegate":{"hairpinMode":true,"isDefaultGateway":true}`), `{"type":"portmap","capabilities":{"portMappings":true}}`)
+				pods := [2]pod{n.pod("a"), n.pod("b")}
+				for i, p := range pods {
+					if _, err := n.cnitool("add", p); err != nil {
+						t.Fatal(err)
+					}
+					got := p.addresses(t, "eth0")
+					if fmt.Sprint(got) != c.want[i] {
+						t.Errorf("pod %d has %s, want %s", i, got, c.want[i])
+					}
+					if l, err := p.Netlink().LinkByName("eth0"); err != nil || l.Attrs().MTU != c.mtu {
+						t.Errorf("pod %d: MTU %d, %v, want %d", i, l.Attrs().MTU, err, c.mtu)
+					}
+					if v != "0.3.1" { // which has no CHECK
+						if _, err := n.cnitool("check", p); err != nil {
+							t.Error(err)
+						}
+					}
+					if i == 0 { // one host port, one pod
+						for gw := range strings.FieldsSeq(c.gateways) {
+							reach(t, n.Namespace, p, netip.MustParseAddr(gw), 80, 8080)
+						}
+					}
+				}
+				for _, a := range pods[1].addresses(t, "eth0") {
+					reach(t, pods[0].Namespace, pods[1], a.Addr(), 80, 80)
+				}
+				for _, p := range slices.Concat(pods[:], pods[:]) { // and once more
+					if _, err := n.cnitool("del", p); err != nil {
+						t.Error(err)
+					}
+					if got := p.addresses(t, "eth0"); got != nil {
+						t.Errorf("detached, and still with %s", got)
+					}
+				}
+				n.wantClean()
+			})
+		}
+	}
+}
+
+// Version 1.1.0 with a bridge that knows 1.0.0 at most: every command of cnitool.
+func TestNewestVersionByCnitool(t *testing.T) {
+	n := newNode(t)
+	n.subnet(envDual)
+	n.conflist("1.1.0", n.conf("1.1.0", "weft", ""))
+	p := n.pod("a")
+	for _, command := range []string{"status", "add", "check", "status", "del", "del", "add", "gc"} {
+		out, err := n.cnitool(command, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if command == "add" && (!strings.Contains(out, `"cniVersion": "1.1.0"`) || !strings.Contains(out, "10.244.3.")) {
+			t.Errorf("the result is %s", out)
+		}
+	}
+	n.wantClean() // cnitool's gc names no valid attachment
+
+	if err := os.Remove(filepath.Join(n.dir, "subnet.env")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.cnitool("status", p); err == nil || !strings.Contains(err.Error(), "no subnet yet") {
+		t.Errorf("without a subnet: %v", err)
+	}
+}
