@@ -64,7 +64,7 @@ type Manager struct {
 
 // pace is the times that a test shortens.
 type pace struct {
-	probe, broken, retryFirst, retryMost time.Duration
+	probe, answer, broken, retryFirst, retryMost time.Duration
 }
 
 // loopState belongs to Run's loop.
@@ -104,7 +104,7 @@ func NewManager(c *Client, o Options) (*Manager, error) {
 	}
 	m := &Manager{
 		client: c, o: o, log: o.Logger, wake: make(chan struct{}, 1), write: make(chan struct{}, 1),
-		pace: pace{probe: probeAfter, broken: brokenFor, retryFirst: time.Second, retryMost: time.Minute},
+		pace: pace{probe: probeAfter, answer: probeTimeout, broken: brokenFor, retryFirst: time.Second, retryMost: time.Minute},
 	}
 	m.local = m.prepare(o.Local)
 	m.status.State = lease.Acquiring

@@ -32,7 +32,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { f.run(ctx) })
-	wg.Go(func() { f.probe(ctx, name, m.pace.probe) })
+	wg.Go(func() { f.probe(ctx, m.pace.probe, m.pace.answer) })
 	wg.Go(func() { m.writer(ctx, nodes) })
 	m.loop(ctx, nodes)
 	m.save(true)

@@ -48,22 +48,31 @@ type follower struct {
 	quiet func() time.Duration
 	asked func(error)
 
-	calls sync.WaitGroup // of list: the reflector does not wait for it
+	calls sync.RWMutex // held for reading by list: the reflector does not wait for it
+
+	mu     sync.Mutex // protects relist
+	relist func()     // reads everything again; nil before the first time
 }
 
 // run lists and watches until ctx ends.
 func (f *follower) run(ctx context.Context) {
 	// The library's log says nothing that the errors do not.
 	ctx = klog.NewContext(ctx, klog.Logger{})
-	defer f.calls.Wait()
+	defer func() { // when ctx has ended, which ends the calls too
+		f.calls.Lock()
+		defer f.calls.Unlock()
+	}()
 	for ctx.Err() == nil {
-		again, cancel := context.WithTimeout(ctx, relistAfter(f.nodes.count()))
+		round, cancel := context.WithTimeout(ctx, relistAfter(f.nodes.count()))
 		r := cache.NewReflectorWithOptions(f.listWatch(), &corev1.Node{}, f.nodes, cache.ReflectorOptions{
 			Name: "nodes", Logger: new(klog.Logger),
 			Backoff: &wait.Backoff{Duration: backoffFirst, Cap: backoffMost, Factor: 2, Jitter: 1, Steps: 10},
 		})
 		r.WatchListPageSize = pageSize
-		r.RunWithContext(again)
+		f.mu.Lock()
+		f.relist = cancel
+		f.mu.Unlock()
+		r.RunWithContext(round)
 		cancel()
 	}
 }
@@ -74,9 +83,38 @@ func relistAfter(count int) time.Duration {
 	return d + rand.N(d/2)
 }
 
+// follows reports whether a watch that goes on from a version is about the store that the version
+// is of, as far as our Node tells. After a restore from a backup, or a wipe, the API server counts
+// from further back, and a watch hears nothing until it has caught up: everything has to be read again.
+func (f *follower) follows(ctx context.Context) bool {
+	known := f.nodes.ourNode()
+	now, err := f.client.getNode(ctx, f.nodes.own, "")
+	return !contradicts(known, now, err)
+}
+
+// again has everything read again.
+func (f *follower) again() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.relist()
+}
+
+// contradicts reports whether what is known of our Node, nil for that it is not there, can not
+// have become what a later read met.
+func contradicts(known, now *corev1.Node, err error) bool {
+	var none *noNodeError
+	switch {
+	case errors.As(err, &none):
+		return known != nil
+	case err != nil || known == nil:
+		return false
+	}
+	return now.UID != known.UID || version(now.ResourceVersion) < version(known.ResourceVersion)
+}
+
 // probe asks the API server for a sign of life whenever it has been silent, until ctx ends: a
 // connection may be there with nobody at its other end.
-func (f *follower) probe(ctx context.Context, name string, after time.Duration) {
+func (f *follower) probe(ctx context.Context, after, timeout time.Duration) {
 	t := time.NewTicker(max(after/3, time.Millisecond))
 	defer t.Stop()
 	failed := false
@@ -93,8 +131,8 @@ func (f *follower) probe(ctx context.Context, name string, after time.Duration) 
 			}
 			continue
 		}
-		call, cancel := context.WithTimeout(ctx, probeTimeout)
-		_, err := f.client.getNode(call, name, "0")
+		call, cancel := context.WithTimeout(ctx, timeout)
+		_, err := f.client.getNode(call, f.nodes.own, "0")
 		cancel()
 		var none *noNodeError
 		if errors.As(err, &none) || apierrors.ReasonForError(err) == metav1.StatusReasonForbidden {
@@ -114,8 +152,8 @@ func (f *follower) listWatch() *cache.ListWatch {
 // list reads one page, from an API server that does not stream. It asks for the newest: in pages,
 // because what the API server has at hand it sends all at once.
 func (f *follower) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	f.calls.Add(1)
-	defer f.calls.Done()
+	f.calls.RLock()
+	defer f.calls.RUnlock()
 	f.choose(&o)
 	o.ResourceVersion, o.ResourceVersionMatch = "", ""
 	if o.Limit == 0 {
@@ -142,6 +180,11 @@ func (f *follower) watch(ctx context.Context, o metav1.ListOptions) (watch.Inter
 	case err == nil:
 		f.nodes.heard()
 		f.silent(nil)
+		if !streamed && !f.follows(ctx) {
+			w.Stop()
+			f.again()
+			return nil, errors.New("the API server went back")
+		}
 		return w, nil
 	case streamed && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)):
 		return nil, err // an API server that does not stream lists: list follows
