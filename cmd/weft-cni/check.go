@@ -38,8 +38,8 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	if d.Name != r.Name {
 		return types.NewError(types.ErrInternal, fmt.Sprintf("%s belongs to network %s", r.id, d.Name), "")
 	}
-	if err := r.delegate.Check(ctx, d.WithPrevResult(r.PrevResult), r.call); err != nil && !errors.Is(err, delegate.ErrUnsupported) {
-		return err
+	if err := r.delegate.Check(ctx, r.today(d), r.call); err != nil && !errors.Is(err, delegate.ErrUnsupported) {
+		return by(d.Type, err)
 	}
 	env, err := r.env(ctx, types.ErrTryAgainLater)
 	if err != nil {

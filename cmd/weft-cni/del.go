@@ -47,13 +47,19 @@ func (p plugin) del(args *skel.CmdArgs) error {
 	case d.Name != r.Name:
 		return nil // another network's, which a DEL would take down
 	}
-	if err := r.delegate.Del(ctx, d.WithPrevResult(r.PrevResult), r.call); err != nil {
-		return err
+	if err := r.delegate.Del(ctx, r.today(d), r.call); err != nil {
+		return by(d.Type, err)
 	}
 	if err := r.dir.Remove(rec); err != nil {
 		return stateFault(err)
 	}
 	return nil
+}
+
+// today is the d of an ADD as the runtime speaks now: in the version of its configuration,
+// which may have changed since, with the result of ADD in that version.
+func (r request) today(d netconf.Delegate) netconf.Delegate {
+	return d.WithVersion(r.CNIVersion).WithPrevResult(r.PrevResult)
 }
 
 // delUnknown detaches what nothing is known of: it was detached before, or never attached,

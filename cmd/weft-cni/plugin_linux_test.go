@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/types/create"
 
 	"weft/cmd/internal/control"
 	"weft/encap"
@@ -225,6 +227,29 @@ func TestCheck(t *testing.T) {
 	refused("an address that is gone", withPrev(conf, result), "10.244.3.2")
 	n.must("DEL", p, "eth0", conf)
 	refused("detached", withPrev(conf, result), "nothing is known")
+}
+
+// The configuration's version changes while a pod lives; its runtime then converts the result.
+func TestVersionChanges(t *testing.T) {
+	n := newNode(t)
+	n.subnet(envDual)
+	p := n.pod("a")
+	made, err := create.Create("0.3.1", []byte(n.must("ADD", p, "eth0", n.conf("0.3.1", "flannel", ""))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer, err := made.GetAsVersion("1.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result bytes.Buffer
+	if err := newer.PrintTo(&result); err != nil {
+		t.Fatal(err)
+	}
+	conf := withPrev(n.conf("1.1.0", "flannel", ""), result.String())
+	n.must("CHECK", p, "eth0", conf)
+	n.must("DEL", p, "eth0", conf)
+	n.wantClean()
 }
 
 func TestManyAtOnce(t *testing.T) {
