@@ -14,7 +14,7 @@ import (
 
 // briefly are the arguments of weft bench that make it as short as can be.
 func briefly(args ...string) []string {
-	return append([]string{"bench", "--quick", "--quiet", "--tcp", "30ms", "--trial", "10ms", "--ping", "20ms", "--loss", "0.5", "--frames", "64", "--json", "-"}, args...)
+	return append([]string{"bench", "--quick", "--quiet", "--tcp", "60ms", "--trial", "20ms", "--ping", "300ms", "--loss", "0.5", "--frames", "64", "--json", "-"}, args...)
 }
 
 // TestBench runs the operator's command: over two rungs that it builds, and between two pods of a lab

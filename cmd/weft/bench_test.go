@@ -84,7 +84,7 @@ func TestBenchServeAndTo(t *testing.T) {
 	dir := t.TempDir()
 	html, lines := filepath.Join(dir, "b.html"), filepath.Join(dir, "b.txt")
 	out, stderr, err := weft(t, "bench", "--to", at, "--token", "t", "--quick", "--reverse", "--json", "-", "--html", html, "--benchstat", lines,
-		"--tcp", "20ms", "--trial", "5ms", "--ping", "10ms", "--loss", "0.5")
+		"--tcp", "60ms", "--trial", "20ms", "--ping", "300ms", "--loss", "0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
