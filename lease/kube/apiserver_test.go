@@ -285,6 +285,13 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	from, _ := strconv.ParseInt(q.Get("resourceVersion"), 10, 64)
+	if streamed && from > now {
+		s.reply(w, http.StatusGatewayTimeout, "Status", metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout, Message: "Too large resource version",
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}},
+		})
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	send := func(kind, objKind string, obj any) {

@@ -1,0 +1,342 @@
+package kube
+
+import (
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"weft/lease"
+)
+
+// lastState runs a manager until it has cached what it knows, and returns that.
+func lastState(t *testing.T, s *apiServer) func(*Options) {
+	t.Helper()
+	dir := t.TempDir()
+	tt := newTester(t, s, s.config("a"), func(o *Options) { o.Cache = lease.NewCache(dir, "kube") })
+	stop := during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+	stop()
+	return func(o *Options) {
+		o.Cache = lease.NewCache(dir, "kube")
+		c, err := o.Cache.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Cached = &c
+	}
+}
+
+// reserved is an address where nothing listens until something is started there.
+func reserved(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// serveAt serves s at an address of its own, until it is closed.
+func (s *apiServer) serveAt(addr string) *httptest.Server {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: s}}
+	srv.Start()
+	s.t.Cleanup(func() {
+		s.cutWatches()
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	return srv
+}
+
+func TestStartWithoutTheAPIServer(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+	s.put(peer("c", "10.244.3.0/24", "192.0.2.3"))
+	cached := lastState(t, s)
+	s.put(peer("d", "10.244.4.0/24", "192.0.2.4"))
+	s.remove("c")
+
+	addr := reserved(t)
+	tt := newTester(t, s, Config{APIURL: "http://" + addr, NodeName: "a"}, cached)
+	during(t, tt.Run)
+	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
+	if own := tt.last().Own.String(); own != "10.244.1.0/24" {
+		t.Errorf("own %s", own)
+	}
+	eventually(t, func() string {
+		st := tt.Status()
+		if st.State != lease.Unconfirmed || !strings.Contains(text(st.StoreErr), addr) || !st.StoreSeen.IsZero() {
+			return fmt.Sprintf("%s, %v, seen %s", st.State, st.StoreErr, st.StoreSeen)
+		}
+		return ""
+	})
+	s.serveAt(addr)
+	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "d 10.244.4.0/24 192.0.2.4")
+	tt.wantState(lease.Held, "")
+	if st := tt.Status(); st.StoreErr != nil || st.Alarm != "" {
+		t.Errorf("%v, alarm %q", st.StoreErr, st.Alarm)
+	}
+}
+
+func TestTheAPIServerGoesAndComes(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+	addr := reserved(t)
+	srv := s.serveAt(addr)
+	tt := newTester(t, s, Config{APIURL: "http://" + addr, NodeName: "a"}, nil)
+	during(t, tt.Run)
+	tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
+	tt.wantState(lease.Held, "")
+	for range 2 {
+		s.cutWatches()
+		srv.CloseClientConnections()
+		srv.Close()
+		eventually(t, func() string {
+			if tt.Status().StoreErr == nil {
+				return "the silence is not noticed"
+			}
+			return ""
+		})
+		tt.wantState(lease.Held, "") // what we wrote is still there
+		s.put(peer("c", "10.244.3.0/24", "192.0.2.3"))
+		s.remove("b")
+		srv = s.serveAt(addr)
+		tt.wantPeers("c 10.244.3.0/24 192.0.2.3")
+		eventually(t, func() string { return text(tt.Status().StoreErr) })
+		s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+		tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
+		s.remove("c")
+		tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
+	}
+	if alarm := tt.last().Alarm; alarm != "" {
+		t.Errorf("alarm %q", alarm)
+	}
+}
+
+func TestWatchesEndAndExpire(t *testing.T) {
+	for _, streams := range []bool{true, false} {
+		t.Run(fmt.Sprintf("streams=%v", streams), func(t *testing.T) {
+			s := newAPIServer(t)
+			s.streams = streams
+			s.put(plain("a", "10.244.1.0/24"))
+			s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+			tt := newTester(t, s, s.config("a"), nil)
+			during(t, tt.Run)
+			tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
+			s.cutWatches() // and nothing is lost
+			s.put(peer("c", "10.244.3.0/24", "192.0.2.3"))
+			tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
+			s.do(func() { // 410 Gone: the versions that the watch could go on from are forgotten
+				delete(s.nodes, "b")
+				s.rv++
+				s.least, s.events = s.rv, nil
+			})
+			s.cutWatches()
+			tt.wantPeers("c 10.244.3.0/24 192.0.2.3")
+			if st := tt.Status(); st.Alarm != "" {
+				t.Errorf("alarm %q", st.Alarm)
+			}
+		})
+	}
+}
+
+func TestHangIsNoticed(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	tt := newTester(t, s, s.config("a"), nil)
+	tt.pace.probe, tt.pace.answer = 50*time.Millisecond, 100*time.Millisecond
+	during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+	s.do(func() { s.hangs = true })
+	eventually(t, func() string {
+		if st := tt.Status(); !strings.Contains(text(st.StoreErr), "does not answer in time") {
+			return "store error " + text(st.StoreErr)
+		}
+		return ""
+	})
+	s.do(func() { s.hangs = false })
+	eventually(t, func() string { return text(tt.Status().StoreErr) })
+}
+
+// TestAnotherCluster has the API server wiped: every Node is registered anew. What is gone by
+// that is kept; what comes back elsewhere is believed.
+func TestAnotherCluster(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+	s.put(peer("c", "10.244.3.0/24", "192.0.2.3"))
+	tt := newTester(t, s, s.config("a"), nil)
+	during(t, tt.Run)
+	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
+	s.do(func() {
+		s.nodes, s.events, s.rv, s.least = map[string]*corev1.Node{}, nil, 10, 0
+	})
+	s.put(plain("a", "10.244.1.0/24"))
+	s.cutWatches()
+	eventually(t, func() string {
+		if alarm := tt.Status().Alarm; !strings.Contains(alarm, "another cluster") || !strings.Contains(alarm, "2 records that it lost are kept") {
+			return "alarm " + alarm
+		}
+		return ""
+	})
+	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
+	tt.wantState(lease.Held, "")
+	s.put(peer("b", "10.244.9.0/24", "192.0.2.2"))
+	tt.wantPeers("c 10.244.3.0/24 192.0.2.3", "b 10.244.9.0/24 192.0.2.2")
+	s.put(peer("c", "10.244.3.0/24", "192.0.2.3"))
+	eventually(t, func() string { return tt.Status().Alarm })
+	s.remove("c") // now it is the cluster that we know
+	tt.wantPeers("b 10.244.9.0/24 192.0.2.2")
+}
+
+// TestOurNodeIsMadeAnew is no other cluster: the others are who they were.
+func TestOurNodeIsMadeAnew(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+	s.put(peer("c", "10.244.3.0/24", "192.0.2.3"))
+	cached := lastState(t, s)
+	s.remove("a")
+	s.remove("c")
+	s.put(plain("a", "10.244.1.0/24"))
+	tt := newTester(t, s, s.config("a"), cached)
+	during(t, tt.Run)
+	tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
+	tt.wantState(lease.Held, "")
+	if alarm := tt.Status().Alarm; alarm != "" {
+		t.Errorf("alarm %q", alarm)
+	}
+}
+
+// TestARestoreIsNoticed goes back to an older version, at which the watch would hear nothing.
+func TestARestoreIsNoticed(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+	tt := newTester(t, s, s.config("a"), nil)
+	during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+	s.put(peer("c", "10.244.3.0/24", "192.0.2.3"))
+	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
+	s.do(func() {
+		delete(s.nodes, "c") // it joined after the backup
+		n := s.nodes["a"].DeepCopy()
+		n.ResourceVersion = "50"
+		s.nodes["a"], s.rv, s.events = n, 60, nil
+	})
+	s.cutWatches()
+	eventually(t, func() string {
+		if alarm := tt.Status().Alarm; !strings.Contains(alarm, "went back from revision") {
+			return "alarm " + alarm
+		}
+		return ""
+	})
+	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
+	s.put(peer("d", "10.244.4.0/24", "192.0.2.4"))
+	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3", "d 10.244.4.0/24 192.0.2.4")
+}
+
+// TestBurst has 5,000 Nodes listed, and all of them changed at once.
+func TestBurst(t *testing.T) {
+	const count = 5000
+	s := newAPIServer(t)
+	s.streams = false
+	s.put(plain("a", "10.200.1.0/24"))
+	node := func(i, addr int) *corev1.Node {
+		return peer(fmt.Sprintf("n%04d", i), fmt.Sprintf("10.%d.%d.0/24", i/250, i%250), fmt.Sprintf("172.16.%d.%d", addr/250, addr%250+1))
+	}
+	for i := range count {
+		s.put(node(i, i))
+	}
+	tt := newTester(t, s, s.config("a"), func(o *Options) {
+		o.RawConfig = []byte(`{"Network":"10.0.0.0/8","Backend":{"Type":"vxlan"}}`)
+	})
+	during(t, tt.Run)
+	eventually(t, func() string {
+		if n := len(tt.last().Peers); n != count {
+			return fmt.Sprintf("%d peers", n)
+		}
+		return ""
+	})
+	pages := 0
+	for _, q := range s.listed() {
+		if strings.Contains(q, "limit=500") {
+			pages++
+		}
+	}
+	if pages != (count+1+pageSize-1)/pageSize {
+		t.Errorf("%d pages", pages)
+	}
+	before := tt.count()
+	for i := range count {
+		s.put(node(i, (i+1)%count))
+	}
+	eventually(t, func() string {
+		p := tt.last().Peers
+		if len(p) != count || p[0].PublicIP.String() != "172.16.0.2" || p[count-1].PublicIP.String() != "172.16.0.1" {
+			return fmt.Sprintf("%d peers, the first at %s, the last at %s", len(p), p[0].PublicIP, p[count-1].PublicIP)
+		}
+		return ""
+	})
+	if sets := tt.count() - before; sets > count/20 {
+		t.Errorf("%d sets for %d changes", sets, count)
+	}
+}
+
+// TestTLS has what a cluster has: HTTP/2, and the authority of a kubeconfig. The certificate of
+// another is not accepted, and the error says so.
+func TestTLS(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	srv := httptest.NewUnstartedServer(s)
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(func() {
+		s.cutWatches()
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
+	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	for name, text := range map[string]string{"ca.crt": string(ca), "kubeconfig": `{"apiVersion":"v1","kind":"Config","current-context":"x",
+		"clusters":[{"name":"c","cluster":{"server":"` + srv.URL + `","certificate-authority":"ca.crt"}}],
+		"users":[{"name":"u","user":{"token":"secret"}}],
+		"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}]}`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tt := newTester(t, s, Config{Kubeconfig: kubeconfig, NodeName: "a"}, nil)
+	if d := cmp.Diff([]string{srv.URL}, tt.client.Endpoints()); d != "" {
+		t.Error(d)
+	}
+	during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+
+	client, err := New(Config{APIURL: srv.URL, NodeName: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	if _, err := client.Node(t.Context()); err == nil || !strings.Contains(err.Error(), "not that of the cluster's authority") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,236 @@
+package kube
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"weft/lease"
+)
+
+func TestOwnNode(t *testing.T) {
+	s := newAPIServer(t)
+	tt := newTester(t, s, s.config("a"), nil)
+	during(t, tt.Run)
+	tt.wantState(lease.Acquiring, `there is no Node "a" in the cluster`)
+	s.put(plain("a"))
+	tt.wantState(lease.Acquiring, "--allocate-node-cidrs")
+	s.change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.99.1.0/24"} })
+	tt.wantState(lease.Acquiring, `podCIDR 10.99.1.0/24 of node "a" is not inside Network 10.244.0.0/16`)
+	if n := s.patched(); len(n) != 0 {
+		t.Errorf("written without a subnet: %q", n)
+	}
+	s.change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} })
+	tt.wantState(lease.Held, "")
+
+	// Another podCIDR, while we run.
+	s.change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.7.0/24"} })
+	eventually(t, func() string { return cmp.Diff("10.244.7.0/24", tt.last().Own.String()) })
+	tt.wantState(lease.Held, "")
+
+	// Our Node is deleted: we go on serving until another has our subnet.
+	s.remove("a")
+	tt.wantState(lease.Expired, `there is no Node "a"`)
+	if own := tt.last().Own.String(); own != "10.244.7.0/24" {
+		t.Errorf("own %s", own)
+	}
+	s.put(plain("z", "10.244.7.0/25")) // nobody runs there yet
+	tt.wantState(lease.Lost, `10.244.7.0/24 is lost: node "z"`)
+	eventually(t, func() string { return cmp.Diff(lease.Subnets{}.String(), tt.last().Own.String()) })
+	s.put(plain("a", "10.244.8.0/24"))
+	tt.wantState(lease.Held, "")
+	eventually(t, func() string { return cmp.Diff("10.244.8.0/24", tt.last().Own.String()) })
+}
+
+func TestAnnotationsAreRepaired(t *testing.T) {
+	const p = "flannel.alpha.coreos.com/"
+	s := newAPIServer(t)
+	n := plain("a", "10.244.1.0/24")
+	n.Annotations[p+"public-ipv6"], n.Annotations[p+"backend-v6-data"] = "2001:db8::bad", "null" // of a former life
+	n.Annotations["example.com/other"] = "stays"
+	s.put(n)
+	tt := newTester(t, s, s.config("a"), nil)
+	during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+	want := s.node("a").Annotations
+	if _, ok := want[p+"public-ipv6"]; ok || want["example.com/other"] != "stays" {
+		t.Errorf("annotations %q", want)
+	}
+	for _, vandal := range []func(map[string]string){
+		func(a map[string]string) { a[p+"public-ip"] = "203.0.113.99" },
+		func(a map[string]string) { delete(a, p+"kube-subnet-manager") },
+		func(a map[string]string) { delete(a, p+"weft") },
+		func(a map[string]string) { a[p+"backend-data"] = "{" },
+		func(a map[string]string) {
+			for key := range a {
+				if strings.HasPrefix(key, p) {
+					delete(a, key)
+				}
+			}
+		},
+	} {
+		s.change("a", func(n *corev1.Node) { vandal(n.Annotations) })
+		eventually(t, func() string { return cmp.Diff(want, s.node("a").Annotations) })
+		tt.wantState(lease.Held, "")
+	}
+
+	// What we say changes.
+	l := lease.Local{Attrs: attrs("192.0.2.11", `{"VNI":1,"VtepMAC":"02:00:00:00:00:55"}`)}
+	tt.SetLocal(l)
+	eventually(t, func() string { return cmp.Diff("192.0.2.11", s.node("a").Annotations[p+"public-ip"]) })
+
+	// An administrator's address goes before ours, and ours is one more source.
+	s.change("a", func(n *corev1.Node) { n.Annotations[p+"public-ip-overwrite"] = "203.0.113.1" })
+	eventually(t, func() string { return cmp.Diff("203.0.113.1", s.node("a").Annotations[p+"public-ip"]) })
+	eventually(t, func() string {
+		var w lease.Weft
+		if err := json.Unmarshal([]byte(s.node("a").Annotations[p+"weft"]), &w); err != nil || len(w.Addrs) != 1 || w.Addrs[0] != netip.MustParseAddr("192.0.2.11") {
+			return s.node("a").Annotations[p+"weft"]
+		}
+		return ""
+	})
+	eventually(t, func() string { return cmp.Diff("203.0.113.1", tt.last().Own.PublicIP.String()) })
+	s.change("a", func(n *corev1.Node) { n.Annotations[p+"public-ip-overwrite"] = "nonsense" })
+	eventually(t, func() string { return cmp.Diff("192.0.2.11", s.node("a").Annotations[p+"public-ip"]) })
+	eventually(t, func() string {
+		if notes := strings.Join(tt.Status().Notes, ";"); !strings.Contains(notes, "public-ip-overwrite") {
+			return "notes " + notes
+		}
+		return ""
+	})
+	for _, patch := range s.patched() {
+		if strings.Contains(patch, "overwrite") || strings.Contains(patch, "example.com") || strings.Contains(patch, "status") {
+			t.Errorf("patch of what is not ours: %s", patch)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		denied, want string
+		state        lease.State
+		store        bool // it shows in StoreErr, not in Err
+	}{
+		{"patch nodes/status", `lacks verb "patch" on resource "nodes/status"`, lease.Acquiring, false},
+		{"list nodes", `lacks verb "list" on resource "nodes"`, lease.Acquiring, true},
+		{"watch nodes", `lacks verb "watch" on resource "nodes"`, lease.Held, true},
+	} {
+		t.Run(c.denied, func(t *testing.T) {
+			s := newAPIServer(t)
+			s.streams = false
+			s.put(plain("a", "10.244.1.0/24"))
+			s.denied[c.denied] = true
+			tt := newTester(t, s, s.config("a"), nil)
+			during(t, tt.Run)
+			eventually(t, func() string {
+				st := tt.Status()
+				got := text(st.Err)
+				if c.store {
+					got = text(st.StoreErr)
+				}
+				if st.State != c.state || !strings.Contains(got, c.want) {
+					return st.State.String() + ": " + got
+				}
+				return ""
+			})
+			s.do(func() { delete(s.denied, c.denied) })
+			tt.wantState(lease.Held, "")
+			eventually(t, func() string { return text(tt.Status().StoreErr) })
+		})
+	}
+}
+
+func TestNodeOfThePod(t *testing.T) {
+	s := newAPIServer(t)
+	n := plain("a", "10.244.1.0/24")
+	n.Annotations["flannel.alpha.coreos.com/node-public-ip"] = "192.0.2.77"
+	s.put(n)
+	c := Config{APIURL: s.srv.URL, PodName: "weft-x", PodNamespace: "kube-flannel"}
+	client, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	if got := client.Endpoints(); len(got) != 1 || got[0] != s.srv.URL {
+		t.Errorf("endpoints %q", got)
+	}
+	fails := func(want string) {
+		t.Helper()
+		if _, err := client.Node(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	fails("POD_NAME and POD_NAMESPACE name the pod")
+	s.do(func() { s.denied["get pods"] = true })
+	fails(`lacks verb "get" on resource "pods"`)
+	s.do(func() {
+		delete(s.denied, "get pods")
+		s.pods["kube-flannel/weft-x"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "weft-x"}}
+	})
+	fails("not scheduled yet")
+	s.do(func() {
+		pod := s.pods["kube-flannel/weft-x"].DeepCopy()
+		pod.Spec.NodeName = "a"
+		s.pods["kube-flannel/weft-x"] = pod
+		s.denied["get nodes"] = true
+	})
+	fails(`lacks verb "get" on resource "nodes"`)
+	s.do(func() { delete(s.denied, "get nodes") })
+	got, err := client.Node(t.Context())
+	want := Node{Name: "a", UID: string(s.node("a").UID), Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.244.1.0/24")}, PublicIP: netip.MustParseAddr("192.0.2.77")}
+	if err != nil || got != want {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+	s.change("a", func(n *corev1.Node) { n.Annotations["flannel.alpha.coreos.com/node-public-ip"] = "here" })
+	fails(`node-public-ip "here"`)
+	s.remove("a")
+	fails(`there is no Node "a"`)
+	s.close()
+	fails("no answer of the API server http://127.0.0.1")
+}
+
+func TestConfigFaults(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for _, c := range []struct {
+		in   Config
+		want []string
+	}{
+		{Config{APIURL: "192.0.2.1:6443", AnnotationPrefix: "a/b/c"}, []string{"--kube-api-url", "--kube-annotation-prefix", "NODE_NAME is not set"}},
+		{Config{APIURL: "https://192.0.2.1", NodeName: "../x"}, []string{"NODE_NAME"}},
+		{Config{APIURL: "https://192.0.2.1", PodName: "A", PodNamespace: "b"}, []string{"POD_NAME"}},
+		{Config{Kubeconfig: "/nowhere/config", NodeName: "a"}, []string{"--kubeconfig-file", "no such file"}},
+		{Config{NodeName: "a"}, []string{"--kubeconfig-file nor --kube-api-url", "KUBERNETES_SERVICE_HOST"}},
+	} {
+		err := c.in.Check()
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: %v, want %q", c.in, err, want)
+			}
+		}
+	}
+}
+
+// TestAlloc has no peers, and so no reason to hear of them.
+func TestAlloc(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+	tt := newTester(t, s, s.config("a"), func(o *Options) {
+		o.RawConfig = []byte(`{"Network":"10.244.0.0/16","Backend":{"Type":"alloc"}}`)
+	})
+	during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+	for _, q := range s.listed() {
+		if !strings.Contains(q, "fieldSelector=metadata.name%3Da") {
+			t.Errorf("asked for all Nodes: %s", q)
+		}
+	}
+	if n := len(tt.last().Peers); n != 0 {
+		t.Errorf("%d peers", n)
+	}
+}
