@@ -156,7 +156,7 @@ func (h *host) status(t *testing.T) (control.Status, error) {
 // await polls until ok, and fails with the reason of the last try.
 func await(t *testing.T, what string, ok func() error) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		err := ok()
 		if err == nil {

@@ -351,3 +351,63 @@ func TestItIsCalledFlanneldToo(t *testing.T) {
 		t.Errorf("the check made the cache directory: %v", err)
 	}
 }
+
+// An API server inside the overlay's network, known by its own address and not by a Service's.
+func TestAnOverlayThatCutsTheAPIServerOff(t *testing.T) {
+	a, b, api := cluster(t, udpConf)
+	lo, err := a.ns.Netlink().LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := netlink.ParseAddr(farStore + "/32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.ns.Netlink().AddrAdd(lo, addr); err != nil {
+		t.Fatal(err)
+	}
+	var l net.Listener
+	if err := a.ns.Do(func() (err error) { l, err = net.Listen("tcp", farStore+":6443"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	far := &http.Server{Handler: api}
+	t.Cleanup(func() { _ = far.Close() })
+	go func() { _ = far.Serve(l) }() // ends with the test
+	b.route(t, b.ns.Netlink().RouteAdd, "0.0.0.0/0")
+	b.start(t, "--kube-api-url=http://"+farStore+":6443")
+	b.says(t, "config: "+strings.ReplaceAll(cutOff, "the store", "the API server"))
+	b.route(t, b.ns.Netlink().RouteAdd, farStore+"/32")
+	b.awaitReady(t)
+}
+
+func TestBothFamiliesFromACluster(t *testing.T) {
+	a, b, api := cluster(t, `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:42::/48","Backend":{"Type":"udp"}}`)
+	for i, h := range []*host{a, b} {
+		link, err := h.ns.Netlink().LinkByName("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr, err := netlink.ParseAddr(fmt.Sprintf("2001:db8::%d/64", i+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr.Flags = syscall.IFA_F_NODAD
+		if err := h.ns.Netlink().AddrAdd(link, addr); err != nil {
+			t.Fatal(err)
+		}
+		api.update("node-"+h.name, podCIDR(fmt.Sprintf("fd00:42:0:%d::/64", i+1), fmt.Sprintf("10.42.%d.0/24", i+1)))
+		h.start(t)
+	}
+	s := a.awaitReady(t)
+	b.awaitReady(t)
+	if s.Lease.Subnet != netip.MustParsePrefix("10.42.1.0/24") || s.Lease.IPv6Subnet != netip.MustParsePrefix("fd00:42:0:1::/64") {
+		t.Errorf("%+v", s.Lease)
+	}
+	if text, err := os.ReadFile(b.file()); err != nil || !strings.Contains(string(text), "FLANNEL_SUBNET=10.42.2.1/24\n") || !strings.Contains(string(text), "FLANNEL_IPV6_SUBNET=fd00:42:0:2::1/64\n") {
+		t.Errorf("b's subnet file: %v\n%s", err, text)
+	}
+	if got := api.node("node-b").Annotations[prefixOf+"public-ipv6"]; got != "2001:db8::2" {
+		t.Errorf("public-ipv6 %q", got)
+	}
+	a.reaches(t, b)
+}

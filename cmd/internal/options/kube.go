@@ -10,6 +10,9 @@ import (
 // has the rest of the rules. Those about etcd are not looked at.
 func (c *Config) validateKube() []error {
 	var faults []error
+	if c.Kube.AnnotationPrefix == "" {
+		c.Kube.AnnotationPrefix = defaults().Kube.AnnotationPrefix
+	}
 	if c.Embedded.On {
 		faults = append(faults, errors.New("--kube-subnet-mgr and --embedded-etcd are both given: subnets come from one of the two; leave one out"))
 	}

@@ -16,7 +16,7 @@ func TestKubernetesFlagsAndVariables(t *testing.T) {
 	if len(c.Remarks()) > 0 {
 		t.Errorf("remarks %q", c.Remarks())
 	}
-	c, err = Parse(nil, []string{"FLANNELD_KUBE_SUBNET_MGR=true"})
+	c, err = Parse([]string{"--kube-annotation-prefix="}, []string{"FLANNELD_KUBE_SUBNET_MGR=true"})
 	want = Kube{On: true, AnnotationPrefix: "flannel.alpha.coreos.com", SetNodeNetworkUnavailable: true}
 	if err != nil || c.Kube != want {
 		t.Errorf("%v, %+v", err, c.Kube)

@@ -10,8 +10,8 @@ import (
 	"weft/lease/kube"
 )
 
-// kube checks how the API server would be reached and who we would be there, and returns its
-// endpoints. Nobody is asked.
+// kube checks how the API server would be reached and who we would be there, and returns those
+// of its endpoints that the overlay could cut off. Nobody is asked.
 func (r *report) kube(cfg options.Config) []string {
 	client, err := kube.New(kubemode.Client(cfg, slog.New(slog.DiscardHandler)))
 	r.fault(err)
@@ -31,7 +31,7 @@ func (r *report) kube(cfg options.Config) []string {
 	}
 	defer func() { _ = client.Close() }() // nothing was sent
 	r.remark("API server: %s, which was not asked", strings.Join(client.Endpoints(), " "))
-	return client.Endpoints()
+	return kubemode.Routed(cfg, client)
 }
 
 // kubeNetwork reads the configuration file.

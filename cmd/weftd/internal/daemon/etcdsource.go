@@ -68,6 +68,7 @@ func loadSeed(cfg options.Config) ([]byte, error) {
 
 func (s *etcdSource) name() string        { return "store" }
 func (s *etcdSource) endpoints() []string { return s.store.Endpoints() }
+func (s *etcdSource) routed() []string    { return s.store.Endpoints() }
 func (s *etcdSource) cacheName() string   { return s.cfg.Store.Prefix }
 func (s *etcdSource) node() string        { return s.id }
 func (s *etcdSource) close() error        { return s.store.Close() }

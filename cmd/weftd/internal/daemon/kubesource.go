@@ -52,6 +52,7 @@ func openKube(cfg options.Config, log *slog.Logger) (*kubeSource, error) {
 
 func (s *kubeSource) name() string        { return "API server" }
 func (s *kubeSource) endpoints() []string { return s.client.Endpoints() }
+func (s *kubeSource) routed() []string    { return kubemode.Routed(s.cfg, s.client) }
 func (s *kubeSource) cacheName() string   { return "kubernetes " + s.cfg.Kube.AnnotationPrefix }
 func (s *kubeSource) node() string        { return s.footing(kubeNode{Name: s.cfg.Kube.NodeName}).node }
 func (s *kubeSource) close() error        { return s.client.Close() }

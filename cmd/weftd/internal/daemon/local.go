@@ -57,7 +57,7 @@ func (d *Daemon) local(g *generation) lease.Local {
 			l.Underlay = append(l.Underlay, a)
 		}
 	}
-	for _, a := range append(reach.Literals(d.source.endpoints()), store...) {
+	for _, a := range append(reach.Literals(d.source.routed()), store...) {
 		if !a.IsLoopback() && !a.IsUnspecified() {
 			l.Store = append(l.Store, a)
 		}
@@ -92,7 +92,7 @@ const resolveEvery = 5 * time.Minute
 // resolveStore looks up the endpoints that are names, so that no peer's subnet is
 // believed that contains the store. Names that do not resolve cost nothing else.
 func (d *Daemon) resolveStore(ctx context.Context, g *generation) error {
-	names := reach.Names(d.source.endpoints())
+	names := reach.Names(d.source.routed())
 	for len(names) > 0 {
 		found, err := reach.Lookup(ctx, names)
 		if err != nil {

@@ -16,6 +16,9 @@ type source interface {
 	name() string
 	// endpoints are where it is reached, as URLs or host:port.
 	endpoints() []string
+	// routed are those of endpoints that packets go to as they stand: the address of a
+	// Kubernetes Service is translated before.
+	routed() []string
 	// cacheName tells its cached state from that of another.
 	cacheName() string
 	// node is our identity, "" if that is not known before the source has been asked.

@@ -17,7 +17,7 @@ const lookupTimeout = 2 * time.Second
 func cutOff(ctx context.Context, src source, network lease.NetworkConfig, log *slog.Logger) string {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	why, err := reach.Store(network, "the "+src.name(), reach.Addrs(ctx, src.endpoints()))
+	why, err := reach.Store(network, "the "+src.name(), reach.Addrs(ctx, src.routed()))
 	if err != nil {
 		log.Debug("the way to the "+src.name()+" is not known", "reason", err)
 	}

@@ -29,6 +29,16 @@ func Client(cfg options.Config, log *slog.Logger) kube.Config {
 	}
 }
 
+// Routed are the endpoints of client that packets go to as they stand. A pod knows the API
+// server by its Service, whose address the cluster translates before a packet is routed, so
+// that it may lie anywhere.
+func Routed(cfg options.Config, client *kube.Client) []string {
+	if cfg.Kube.APIURL == "" && cfg.Kube.Kubeconfig == "" {
+		return nil
+	}
+	return client.Endpoints()
+}
+
 // Network is the network configuration of a cluster.
 type Network struct {
 	lease.NetworkConfig

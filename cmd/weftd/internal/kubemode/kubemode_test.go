@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"weft/cmd/internal/options"
+	"weft/lease/kube"
 )
 
 func TestWhatTheClusterDecidesDoesNotCount(t *testing.T) {
@@ -62,5 +63,20 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 	}}, nil)
 	if c.APIURL != "u" || c.Kubeconfig != "k" || c.AnnotationPrefix != "p" || !c.SetNodeNetworkUnavailable || c.NodeName != "n" || c.PodName != "o" || c.PodNamespace != "s" {
 		t.Errorf("%+v", c)
+	}
+}
+
+func TestAServiceIsNotRoutedTo(t *testing.T) {
+	if got := Routed(options.Config{Kube: options.Kube{On: true}}, nil); got != nil {
+		t.Errorf("in a pod: %q", got)
+	}
+	cfg := options.Config{Kube: options.Kube{On: true, APIURL: "http://192.0.2.1:8080", NodeName: "a"}}
+	client, err := kube.New(Client(cfg, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if got := Routed(cfg, client); !slices.Equal(got, []string{"http://192.0.2.1:8080"}) {
+		t.Errorf("by its own address: %q", got)
 	}
 }
