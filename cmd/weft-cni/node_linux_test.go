@@ -83,10 +83,7 @@ func newNode(t *testing.T) *node {
 	}
 	// The library's cache and the firewall's lock are at fixed paths; the node has them to itself.
 	err := n.Do(func() error {
-		if err := os.MkdirAll("/var/lib/cni", 0o755); err != nil {
-			return err
-		}
-		return errors.Join(unix.Mount("tmpfs", "/var/lib/cni", "tmpfs", 0, ""), unix.Mount("tmpfs", "/run", "tmpfs", 0, ""))
+		return errors.Join(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, ""), unix.Mount("tmpfs", "/run", "tmpfs", 0, ""))
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 const errNotAvailable = 50 // STATUS: no ADD would succeed
 
 // askTimeout bounds the question to weftd. A pod's start waits for it.
-const askTimeout = 2 * time.Second
+const askTimeout = 5 * time.Second
 
 // plugin answers the runtime's commands. Each is a process of its own.
 type plugin struct{ stdout, stderr io.Writer }

@@ -79,7 +79,7 @@ func Daemon(ctx context.Context, socket string, timeout time.Duration) (s Status
 func explain(err error, socket string) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("weftd does not listen on %s: is it running? (systemctl status weftd, or kubectl get pods of its DaemonSet)", socket)
+		return fmt.Errorf("weftd does not listen on %s: is it running? (systemctl status weftd; in Kubernetes the pods of its DaemonSet)", socket)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("weftd on %s does not answer in time: see its log", socket)
 	}
