@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -100,6 +101,15 @@ func etherLink(t *testing.T, name string, mtu int, addrs ...string) {
 			opt = " nodad"
 		}
 		ip(t, "addr add %s dev %s%s", a, name, opt)
+	}
+	for _, end := range []string{name, name + "-far"} { // the carrier comes a moment after the link is up
+		eventually(t, end+" up", func() error {
+			l, err := netlink.LinkByName(end)
+			if err == nil && l.Attrs().OperState != netlink.OperUp {
+				err = fmt.Errorf("it is %s", l.Attrs().OperState)
+			}
+			return err
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -29,9 +30,11 @@ type Receiver struct {
 	at   netip.AddrPort
 	mode ReceiveMode
 
-	tag  atomic.Uint64
-	got  counter // with the tag
-	all  counter
+	mu  sync.Mutex // protects tag, and got from being counted for another
+	tag uint64
+	got counter // with the tag
+	all counter
+
 	stop atomic.Bool
 	done chan error
 }
@@ -63,7 +66,9 @@ func (r *Receiver) Addr() netip.AddrPort { return r.at }
 
 // Expect begins to count the datagrams with that tag, from 0.
 func (r *Receiver) Expect(tag uint64) {
-	r.tag.Store(tag)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tag = tag
 	r.got.n.Store(0)
 }
 
@@ -119,9 +124,11 @@ func (r *Receiver) receive(b []byte, size int) error {
 
 // count counts a batch, whose message i is at b[i*size:].
 func (r *Receiver) count(b []byte, size int, m []mmsghdr) {
-	tag, got := r.tag.Load(), int64(0)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	got := int64(0)
 	for i := range m {
-		if m[i].len >= MinPayload && binary.LittleEndian.Uint64(b[i*size:]) == tag {
+		if m[i].len >= MinPayload && binary.LittleEndian.Uint64(b[i*size:]) == r.tag {
 			got++
 		}
 	}
