@@ -28,6 +28,8 @@ type Options struct {
 	ClusterCIDRs []string
 	// Controllers of the controller manager besides those for podCIDRs and service accounts.
 	Controllers []string
+	// APIServerArgs are appended to the API server's.
+	APIServerArgs []string
 }
 
 // Network4 and Network6 are what podCIDRs come from by default, a /24 and a /64 for each node.
@@ -97,7 +99,7 @@ func (c *Cluster) start(ctx context.Context, o Options) (err error) {
 	if err := c.startEtcd(ctx); err != nil {
 		return err
 	}
-	if err := c.startAPIServer(ctx); err != nil {
+	if err := c.startAPIServer(ctx, o); err != nil {
 		return err
 	}
 	rules, err := Rules()
@@ -217,7 +219,8 @@ func (c *Cluster) close(t *testing.T) {
 		if bytes.Contains(log, []byte("DATA RACE")) || bytes.Contains(log, []byte("panic:")) {
 			t.Errorf("%s's daemon:\n%s", n.Object, log)
 		} else if t.Failed() {
-			t.Logf("the end of %s's log:\n%s", n.Object, n.Daemon.LogTail(40))
+			kernel := n.kernel(context.Background())
+			t.Logf("%s's kernel:\n%.4000s\nthe end of %s's log:\n%s", n.Object, kernel, n.Object, n.Daemon.LogTail(40))
 		}
 		n.removePods()
 	}
@@ -226,7 +229,7 @@ func (c *Cluster) close(t *testing.T) {
 			continue
 		}
 		if t.Failed() {
-			t.Logf("the end of %s's log:\n%s", p.Name, p.LogTail(10))
+			t.Logf("the end of %s's log:\n%s", p.Name, p.LogTail(3))
 		}
 		_ = p.Kill() // one that does not run is what is wanted
 	}

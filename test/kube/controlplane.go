@@ -93,7 +93,7 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 	return c.Etcd.Up(ctx)
 }
 
-func (c *Cluster) startAPIServer(ctx context.Context) error {
+func (c *Cluster) startAPIServer(ctx context.Context, o Options) error {
 	pki := c.pki
 	if _, _, err := pki.issue("apiserver", nil, c.Control.Underlay4, c.Control.Underlay6, netip.MustParseAddr("127.0.0.1")); err != nil {
 		return err
@@ -101,17 +101,18 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	if _, _, err := pki.issue("service-accounts", nil); err != nil {
 		return err
 	}
-	d, err := c.daemon("kube-apiserver",
+	d, err := c.daemon("kube-apiserver", append([]string{
 		"--etcd-servers=http://127.0.0.1:2379",
 		fmt.Sprintf("--secure-port=%d", apiPort),
-		"--advertise-address="+c.Control.Underlay4.String(),
-		"--tls-cert-file="+pki.file("apiserver.crt"), "--tls-private-key-file="+pki.file("apiserver.key"),
-		"--client-ca-file="+pki.file("ca.crt"),
+		"--advertise-address=" + c.Control.Underlay4.String(),
+		"--tls-cert-file=" + pki.file("apiserver.crt"), "--tls-private-key-file=" + pki.file("apiserver.key"),
+		"--client-ca-file=" + pki.file("ca.crt"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-key-file="+pki.file("service-accounts.key"),
-		"--service-account-signing-key-file="+pki.file("service-accounts.key"),
+		"--service-account-key-file=" + pki.file("service-accounts.key"),
+		"--service-account-signing-key-file=" + pki.file("service-accounts.key"),
 		"--service-cluster-ip-range=10.96.0.0/16,fd96::/108",
-		"--authorization-mode=RBAC", "--allow-privileged=true", "--profiling=false")
+		"--authorization-mode=RBAC", "--allow-privileged=true", "--profiling=false",
+	}, o.APIServerArgs...)...)
 	if err != nil {
 		return err
 	}

@@ -55,10 +55,15 @@ func (n *Node) StatusIs(t *testing.T, what string, ok func(Status) error) (s Sta
 	return s
 }
 
-// KnowsOnly waits until n's peers have exactly subnets, and returns how long that took.
+// KnowsOnly waits until n's peers have exactly subnets, of the families that n has itself, and returns
+// how long that took.
 func (n *Node) KnowsOnly(t *testing.T, subnets ...netip.Prefix) time.Duration {
 	t.Helper()
 	want := sorted(subnets)
+	families := map[bool]bool{}
+	for _, own := range n.Subnets(t) {
+		families[own.Addr().Is4()] = true
+	}
 	return Until(t, fmt.Sprintf("%s knows %v", n.Object, want), func(ctx context.Context) error {
 		peers, err := n.Peers(ctx)
 		if err != nil {
@@ -66,7 +71,11 @@ func (n *Node) KnowsOnly(t *testing.T, subnets ...netip.Prefix) time.Duration {
 		}
 		var got []netip.Prefix
 		for _, p := range peers {
-			got = append(got, p.Subnets...)
+			for _, s := range p.Subnets {
+				if families[s.Addr().Is4()] {
+					got = append(got, s)
+				}
+			}
 		}
 		if got = sorted(got); !slices.Equal(got, want) {
 			return fmt.Errorf("it knows %v", got)

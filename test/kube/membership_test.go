@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-
-	"weft/test/lab"
 )
 
 // kernelVXLAN is what the tests use that look at the kernel's tables.
@@ -30,26 +28,19 @@ func paperAddress(number byte) (v4, v6 netip.Addr) {
 	return netip.AddrFrom4([4]byte{198, 18, 9, number}), netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x18, 14: 9, 15: number})
 }
 
-// kernelSays waits until what the kernel of a host knows of its peers has every text of want and none of not.
-func kernelSays(t *testing.T, h *lab.Host, want, not []string) {
+// kernelSays waits until what the kernel of a node knows of its peers has every text of want and none of not.
+func kernelSays(t *testing.T, n *Node, want, not []string) {
 	t.Helper()
-	Until(t, h.Name+"'s kernel", func(ctx context.Context) error {
-		var all strings.Builder
-		for _, args := range [][]string{{"ip", "-4", "route"}, {"ip", "-6", "route"}, {"ip", "neigh"}, {"bridge", "fdb"}} {
-			out, err := h.Command(ctx, args[0], args[1:]...)
-			if err != nil {
-				return err
-			}
-			all.Write(out)
-		}
+	Until(t, n.Object+"'s kernel", func(ctx context.Context) error {
+		all := n.kernel(ctx)
 		for _, w := range want {
-			if !strings.Contains(all.String(), w) {
-				return fmt.Errorf("no %q in\n%s", w, all.String())
+			if !strings.Contains(all, w) {
+				return fmt.Errorf("no %q in\n%s", w, all)
 			}
 		}
 		for _, w := range not {
-			if strings.Contains(all.String(), w) {
-				return fmt.Errorf("still %q in\n%s", w, all.String())
+			if strings.Contains(all, w) {
+				return fmt.Errorf("still %q in\n%s", w, all)
 			}
 		}
 		return nil
@@ -64,29 +55,29 @@ func TestNodesChange(t *testing.T) {
 	v4, v6 := paperNode(c, t, "x", 200)
 	a.KnowsOnly(t, v4, v6)
 	at4, at6 := paperAddress(200)
-	kernelSays(t, a.Host, []string{v4.String(), v6.String(), "02:00:00:00:04:c8 dst " + at4.String(), "02:00:00:00:06:c8 dst " + at6.String()}, nil)
+	kernelSays(t, a, []string{v4.String(), v6.String(), "02:00:00:00:04:c8 dev flannel.1 dst " + at4.String(), "02:00:00:00:06:c8 dev flannel-v6.1 dst " + at6.String()}, nil)
 
 	new4, new6 := paperAddress(201)
 	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "public-ipv6": new6.String()})
-	kernelSays(t, a.Host, []string{"02:00:00:00:04:c8 dst " + at4.String(), "02:00:00:00:06:c8 dst " + new6.String()}, []string{"dst " + at6.String()})
+	kernelSays(t, a, []string{"02:00:00:00:04:c8 dev flannel.1 dst " + at4.String(), "02:00:00:00:06:c8 dev flannel-v6.1 dst " + new6.String()}, []string{"dst " + at6.String()})
 	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "backend-v6-data": `{"VNI":1,"VtepMAC":"02:00:00:00:06:01"}`})
-	kernelSays(t, a.Host, []string{"02:00:00:00:06:01 dst " + new6.String()}, []string{"02:00:00:00:06:c8"})
+	kernelSays(t, a, []string{"02:00:00:00:06:01 dev flannel-v6.1 dst " + new6.String()}, []string{"02:00:00:00:06:c8"})
 	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "public-ip": new4.String()})
-	kernelSays(t, a.Host, []string{"02:00:00:00:04:c8 dst " + new4.String()}, []string{"dst " + at4.String()})
+	kernelSays(t, a, []string{"02:00:00:00:04:c8 dev flannel.1 dst " + new4.String()}, []string{"dst " + at4.String()})
 
 	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "kube-subnet-manager": nil})
 	a.KnowsOnly(t)
-	kernelSays(t, a.Host, nil, []string{v4.String(), v6.String(), "02:00:00:00:0"})
+	kernelSays(t, a, nil, []string{v4.String(), v6.String(), "02:00:00:00:0"})
 	c.Annotate(t, "x", map[string]any{AnnotationPrefix + "kube-subnet-manager": "true"})
 	a.KnowsOnly(t, v4, v6)
 
 	c.DeleteNode(t, "x")
 	other4, other6 := paperNode(c, t, "x", 202)
 	a.KnowsOnly(t, other4, other6)
-	kernelSays(t, a.Host, []string{other4.String(), other6.String()}, []string{v4.String(), v6.String()})
+	kernelSays(t, a, []string{other4.String(), other6.String()}, []string{v4.String(), v6.String()})
 	c.DeleteNode(t, "x")
 	a.KnowsOnly(t)
-	kernelSays(t, a.Host, nil, []string{other4.String(), other6.String(), "02:00:00:00:0"})
+	kernelSays(t, a, nil, []string{other4.String(), other6.String(), "02:00:00:00:0"})
 }
 
 // Nodes join and leave under way; a node whose object comes back with other podCIDRs takes those.
@@ -113,7 +104,7 @@ func TestNodesJoinAndLeave(t *testing.T) {
 			other = subnets[a]
 		}
 		n.KnowsOnly(t, other...)
-		kernelSays(t, n.Host, nil, []string{before[0].String(), before[1].String()})
+		kernelSays(t, n, nil, []string{before[0].String(), before[1].String()})
 	}
 	// The weftd whose Node object is gone says so, and serves what it had until there is one again.
 	third.NotReadyFor(t, `"c"`)
@@ -146,7 +137,7 @@ func TestPublicIPOverwrite(t *testing.T) {
 		}
 	}
 	c.Annotate(t, "b", map[string]any{AnnotationPrefix + "public-ip-overwrite": nat4.String(), AnnotationPrefix + "public-ipv6-overwrite": nat6.String()})
-	kernelSays(t, a.Host, []string{"dst " + nat4.String(), "dst " + nat6.String()}, []string{"dst " + b.Underlay4.String() + " "})
+	kernelSays(t, a, []string{"dst " + nat4.String(), "dst " + nat6.String()}, []string{"dst " + b.Underlay4.String() + " "})
 	Until(t, "b's annotations", func(ctx context.Context) error {
 		obj, err := b.Get(ctx)
 		if err != nil {
@@ -159,6 +150,6 @@ func TestPublicIPOverwrite(t *testing.T) {
 	})
 	AllReach(t, pods, 4, 6)
 	c.Annotate(t, "b", map[string]any{AnnotationPrefix + "public-ip-overwrite": nil, AnnotationPrefix + "public-ipv6-overwrite": nil})
-	kernelSays(t, a.Host, []string{"dst " + b.Underlay4.String(), "dst " + b.Underlay6.String()}, []string{"dst " + nat4.String(), "dst " + nat6.String()})
+	kernelSays(t, a, []string{"dst " + b.Underlay4.String(), "dst " + b.Underlay6.String()}, []string{"dst " + nat4.String(), "dst " + nat6.String()})
 	AllReach(t, pods, 4, 6)
 }

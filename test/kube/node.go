@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -174,6 +175,23 @@ func (n *Node) ownCNIState() error {
 		}
 		return nil
 	})
+}
+
+// kernel is what the kernel knows of n's peers, as its commands print it.
+func (n *Node) kernel(ctx context.Context) string {
+	var all strings.Builder
+	for _, args := range [][]string{{"ip", "-4", "route"}, {"ip", "-6", "route"}, {"ip", "neigh"}, {"bridge", "fdb"}} {
+		out, err := n.Command(ctx, args[0], args[1:]...)
+		for line := range strings.Lines(string(out)) {
+			if !strings.HasPrefix(line, "33:33:") && !strings.HasPrefix(line, "01:00:5e:") { // multicast
+				all.WriteString(line)
+			}
+		}
+		if err != nil {
+			fmt.Fprintln(&all, err)
+		}
+	}
+	return all.String()
 }
 
 // Status is what weftd's control socket says, as far as the scenarios look at it.

@@ -1,10 +1,13 @@
 package kube
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // programs are the paths of what is under test.
@@ -14,15 +17,38 @@ type programs struct {
 	cni string
 }
 
-// buildPrograms builds the commands as make build does, once for each cluster: the build cache makes
-// every time but the first one cheap.
+// buildPrograms builds the commands as make build does, and gives the test copies of its own. They are
+// built where they stay, because go build links nothing anew that is as it should be.
 func buildPrograms(t *testing.T) programs {
 	t.Helper()
+	bin, err := filepath.Abs("bin")
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
-	cmd := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "./cmd/weftd", "./cmd/weft", "./cmd/weft-cni")
-	cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	names := []string{"weftd", "weft", "weft-cni"}
+	if err := underLock(filepath.Join(bin, "lock"), func() error {
+		args := []string{"build", "-trimpath", "-o", bin + "/"}
+		for _, name := range names {
+			args = append(args, "./cmd/"+name)
+		}
+		cmd := exec.Command("go", args...)
+		cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w\n%s", cmd.Args, err, out)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(filepath.Join(bin, name))
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), text, 0o755); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 	p := programs{weftd: filepath.Join(dir, "weftd"), weft: filepath.Join(dir, "weft"), cni: filepath.Join(dir, "cni")}
 	if err := os.Mkdir(p.cni, 0o755); err != nil {
@@ -34,4 +60,20 @@ func buildPrograms(t *testing.T) programs {
 		}
 	}
 	return p
+}
+
+// underLock keeps two runs of the tests from building over each other.
+func underLock(path string, fn func() error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	return fn()
 }

@@ -64,7 +64,9 @@ func TestScale(t *testing.T) {
 	began = time.Now()
 	a.Up(t)
 	s.converged(a, began, "started")
-	flow := StartFlow(t, a.AddPod(t).Endpoint(4), b.AddPod(t).Endpoint(4))
+	pods := []*Pod{a.AddPod(t), b.AddPod(t)}
+	AllReach(t, pods, 4)
+	flow := StartFlow(t, pods[0].Endpoint(4), pods[1].Endpoint(4))
 	for _, phase := range []struct {
 		name        string
 		nodes, from int
