@@ -35,7 +35,7 @@ func TestGenerators(t *testing.T) {
 			t.Errorf("TCP, %d streams: %+v, %v", streams, r, err)
 		}
 	}
-	rtts, err := PingPong(t.Context(), PingPongPlan{From: from, To: to, Duration: 20 * time.Millisecond, FromCPU: AnyCPU, ToCPU: 0})
+	rtts, err := PingPong(t.Context(), PingPongPlan{From: from, To: to, Duration: 400 * time.Millisecond, FromCPU: AnyCPU, ToCPU: 0})
 	if err != nil || rtts.Count() == 0 || rtts.Quantile(0.5) <= 0 {
 		t.Errorf("ping-pong: %v", err)
 	}
