@@ -1,0 +1,218 @@
+package release
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const version = "v1.2.3-test+1"
+
+// released runs the script of the repository at root for this machine's architecture and returns
+// the files that it makes, by name.
+func released(t *testing.T, root string) map[string][]byte {
+	t.Helper()
+	out := t.TempDir()
+	cmd := exec.Command(filepath.Join(root, "cmd/weftd/deploy/release/release"), "-o", out, "-v", version, runtime.GOARCH)
+	// The race detector's build of this test has flags of its own.
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000", "GOFLAGS=-tags=nothing", "TMPDIR="+t.TempDir(), "TZ=Asia/Tokyo")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, text)
+	}
+	return files(t, out)
+}
+
+func files(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]byte{}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[e.Name()] = b
+	}
+	return all
+}
+
+// elsewhere is a copy of what the script reads, in another folder, without git.
+func elsewhere(t *testing.T, root string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "a folder of another name")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-r", "go.mod", "go.sum", "LICENSE", "README.md", "encap", "lease", "tunnel", "routing", "cmd", "bench"}
+	cmd := exec.Command("cp", append(args, dir)...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	// test/kube holds hundreds of megabytes at times, and no binary is made of it.
+	cmd = exec.Command("sh", "-ec", `mkdir "$1/test" && cp -r test/lab "$1/test/"`, "sh", dir)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+func TestRelease(t *testing.T) {
+	root, err := filepath.Abs("../../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := released(t, root)
+	name := "weft_" + version + "_linux_" + runtime.GOARCH
+	for _, want := range []string{name + ".tar.gz", name + ".cdx.json", "SHA256SUMS"} {
+		if first[want] == nil {
+			t.Fatalf("no %s", want)
+		}
+	}
+	t.Run("again, elsewhere", func(t *testing.T) {
+		second := released(t, elsewhere(t, root))
+		if len(second) != len(first) {
+			t.Errorf("%d files, and %d before", len(second), len(first))
+		}
+		for file, b := range first {
+			if !bytes.Equal(second[file], b) {
+				t.Errorf("%s differs", file)
+			}
+		}
+	})
+	t.Run("checksums", func(t *testing.T) {
+		want := ""
+		for _, file := range []string{name + ".cdx.json", name + ".tar.gz"} {
+			want += fmt.Sprintf("%x  %s\n", sha256.Sum256(first[file]), file)
+		}
+		if got := string(first["SHA256SUMS"]); got != want {
+			t.Errorf("got\n%swant\n%s", got, want)
+		}
+	})
+	t.Run("archive", func(t *testing.T) { checkArchive(t, name, first[name+".tar.gz"]) })
+	t.Run("bill of materials", func(t *testing.T) { checkSBOM(t, root, first[name+".cdx.json"]) })
+}
+
+func checkArchive(t *testing.T, name string, b []byte) {
+	dir := t.TempDir()
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Uid != 0 || h.Gid != 0 || h.ModTime.Unix() != 1700000000 || (h.Mode != 0o644 && h.Mode != 0o755) {
+			t.Errorf("%s: owner %d:%d, mode %o, time %s", h.Name, h.Uid, h.Gid, h.Mode, h.ModTime)
+		}
+		file, ok := strings.CutPrefix(h.Name, name+"/")
+		if !ok || h.Typeflag == tar.TypeDir || strings.Contains(file, "/") {
+			continue
+		}
+		names = append(names, file)
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), text, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"LICENSE", "README.md", "THIRD-PARTY-LICENCES", "weft", "weft-cni", "weftd"}; !slices.Equal(names, want) {
+		t.Errorf("got %q, want %q", names, want)
+	}
+	for _, c := range [][]string{{"weftd", "--version"}, {"weft-cni", "version"}} {
+		out, err := exec.Command(filepath.Join(dir, c[0]), c[1]).Output()
+		if err != nil || !strings.Contains(string(out), version) {
+			t.Errorf("%v: %v: %s", c, err, out)
+		}
+	}
+	for _, program := range []string{"weftd", "weft", "weft-cni"} {
+		f, err := elf.Open(filepath.Join(dir, program))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if libs, err := f.ImportedLibraries(); err == nil && len(libs) > 0 {
+			t.Errorf("%s loads %q", program, libs)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	licences, err := os.ReadFile(filepath.Join(dir, "THIRD-PARTY-LICENCES"))
+	for _, want := range []string{"== Go and its standard library", "== go.etcd.io/etcd/server/v3", "== github.com/vishvananda/netlink"} {
+		if err != nil || !strings.Contains(string(licences), want) {
+			t.Errorf("%v: no %q", err, want)
+		}
+	}
+}
+
+func checkSBOM(t *testing.T, root string, b []byte) {
+	var bom struct {
+		BOMFormat, SpecVersion string
+		Metadata               struct {
+			Component struct{ Name, Version, PURL string }
+		}
+		Components   []struct{ Name, Version, PURL string }
+		Dependencies []struct {
+			Ref       string
+			DependsOn []string
+		}
+	}
+	if err := json.Unmarshal(b, &bom); err != nil {
+		t.Fatal(err)
+	}
+	if bom.BOMFormat != "CycloneDX" || bom.SpecVersion != "1.5" || bom.Metadata.Component.Version != version ||
+		bom.Metadata.Component.PURL != "pkg:golang/weft@v1.2.3-test%2B1" {
+		t.Errorf("%+v", bom.Metadata)
+	}
+	have := map[string]string{}
+	for _, c := range bom.Components {
+		have[c.Name] = c.Version
+	}
+	if have["std"] != strings.TrimPrefix(runtime.Version(), "go") {
+		t.Errorf("standard library %q", have["std"])
+	}
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"github.com/vishvananda/netlink", "go.etcd.io/etcd/server/v3", "github.com/containernetworking/cni", "k8s.io/client-go"} {
+		if have[path] == "" || !strings.Contains(string(mod), path+" "+have[path]) {
+			t.Errorf("%s: version %q is not that of go.mod", path, have[path])
+		}
+	}
+	if len(bom.Dependencies) != 1 || len(bom.Dependencies[0].DependsOn) != len(bom.Components) {
+		t.Errorf("%d components, dependencies %v", len(bom.Components), bom.Dependencies)
+	}
+}
+
+func TestReleaseRefusesAVersionThatIsNone(t *testing.T) {
+	out, err := exec.Command("./release", "-o", t.TempDir(), "-v", `x"; touch /tmp/here`).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "letters, digits") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
