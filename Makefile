@@ -11,6 +11,7 @@
 #   make bench-guard  what hot functions cost, against bench/testdata/baseline.txt
 #   make lint    golangci-lint and staticcheck, as pinned in .ci/tools/go.mod
 #   make check   lint and test
+#   make release static archives for every architecture, checksums and lists of modules, in bin/release
 #   make deps    the Debian packages that the tests use
 #   make clean   remove what the others built
 
@@ -34,7 +35,7 @@ RUN ?= .
 TOOLS := .ci/tools/bin
 CONTROLPLANE := test/kube/bin/controlplane
 
-.PHONY: build run test test-kube test-matrix bench bench-guard lint check deps clean
+.PHONY: build run test test-kube test-matrix bench bench-guard lint check release deps clean
 .DEFAULT_GOAL := build
 
 # Static binaries, so that they run on any Linux and in an empty container image.
@@ -71,6 +72,9 @@ lint: $(TOOLS)/golangci-lint
 	$(TOOLS)/staticcheck ./...
 
 check: lint test
+
+release:
+	@GO='$(GO)' cmd/weftd/deploy/release/release -v '$(VERSION)'
 
 deps:
 	@.ci/deps
