@@ -3,6 +3,7 @@ package options
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 )
 
@@ -18,6 +19,9 @@ func (c *Config) validateKube() []error {
 	}
 	if c.NetConfigPath == "" {
 		faults = append(faults, errors.New("--net-config-path is empty: with --kube-subnet-mgr, name the file with the network configuration"))
+	}
+	if u, err := url.Parse(c.Kube.APIURL); err == nil && u.User != nil { // which logs and status would show
+		faults = append(faults, errors.New("--kube-api-url has a user name in it: put credentials into a kubeconfig and name it with --kubeconfig-file"))
 	}
 	return faults
 }

@@ -128,6 +128,7 @@ func TestFaults(t *testing.T) {
 		{"bad variable of ours", "", []string{"WEFTD_PUBLIC_IP=::1"}, []string{"WEFTD_PUBLIC_IP", "IPv4"}},
 		{"bad flag", "--public-ip nowhere", nil, []string{"-public-ip", "nowhere"}},
 		{"two sources", "--kube-subnet-mgr --embedded-etcd", nil, []string{"--kube-subnet-mgr", "--embedded-etcd"}},
+		{"credentials in the open", "--kube-subnet-mgr --kube-api-url=https://u:hunter2@192.0.2.1", nil, []string{"--kube-api-url", "--kubeconfig-file"}},
 		{"no network", "--kube-subnet-mgr --net-config-path=", nil, []string{"--net-config-path", "--kube-subnet-mgr"}},
 		{"all at once", "-subnet-lease-renew-margin 0 -healthz-port 70000 --log-format xml --iface-regex [ --subnet-file= --cache-dir=",
 			[]string{"WEFTD_IPTABLES_RESYNC=soon"},
@@ -146,6 +147,9 @@ func TestFaults(t *testing.T) {
 				if !strings.Contains(err.Error(), w) {
 					t.Errorf("%q is not in:\n%v", w, err)
 				}
+			}
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("a secret is in:\n%v", err)
 			}
 		})
 	}

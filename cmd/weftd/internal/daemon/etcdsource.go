@@ -66,12 +66,11 @@ func loadSeed(cfg options.Config) ([]byte, error) {
 	return b, nil
 }
 
-func (s *etcdSource) name() string        { return "store" }
-func (s *etcdSource) endpoints() []string { return s.store.Endpoints() }
-func (s *etcdSource) routed() []string    { return s.store.Endpoints() }
-func (s *etcdSource) cacheName() string   { return s.cfg.Store.Prefix }
-func (s *etcdSource) node() string        { return s.id }
-func (s *etcdSource) close() error        { return s.store.Close() }
+func (s *etcdSource) name() string      { return "store" }
+func (s *etcdSource) routed() []string  { return s.store.Endpoints() }
+func (s *etcdSource) cacheName() string { return s.cfg.Store.Prefix }
+func (s *etcdSource) node() string      { return s.id }
+func (s *etcdSource) close() error      { return s.store.Close() }
 
 func (s *etcdSource) recall(c lease.Cached) (footing, error) {
 	if c.Own.Subnets == (lease.Subnets{}) || c.Own.Node() != s.id {
@@ -145,7 +144,7 @@ func (s *etcdSource) status(st lease.Status) control.Store {
 	if s.cfg.Embedded.On {
 		kind = "embedded etcd"
 	}
-	return storeStatus(s, st, kind, s.cfg.Store.Prefix)
+	return storeStatus(st, control.Store{Kind: kind, Endpoints: s.store.Endpoints(), Prefix: s.cfg.Store.Prefix})
 }
 
 // release refuses our own record, which is in use.

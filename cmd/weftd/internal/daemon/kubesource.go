@@ -50,12 +50,11 @@ func openKube(cfg options.Config, log *slog.Logger) (*kubeSource, error) {
 	return s, nil
 }
 
-func (s *kubeSource) name() string        { return "API server" }
-func (s *kubeSource) endpoints() []string { return s.client.Endpoints() }
-func (s *kubeSource) routed() []string    { return kubemode.Routed(s.cfg, s.client) }
-func (s *kubeSource) cacheName() string   { return "kubernetes " + s.cfg.Kube.AnnotationPrefix }
-func (s *kubeSource) node() string        { return s.footing(kubeNode{Name: s.cfg.Kube.NodeName}).node }
-func (s *kubeSource) close() error        { return s.client.Close() }
+func (s *kubeSource) name() string      { return "API server" }
+func (s *kubeSource) routed() []string  { return kubemode.Routed(s.cfg, s.client) }
+func (s *kubeSource) cacheName() string { return "kubernetes " + s.cfg.Kube.AnnotationPrefix }
+func (s *kubeSource) node() string      { return s.footing(kubeNode{Name: s.cfg.Kube.NodeName}).node }
+func (s *kubeSource) close() error      { return s.client.Close() }
 
 // recall goes by what the last run learnt of our Node, unless this one is told to be another.
 func (s *kubeSource) recall(c lease.Cached) (footing, error) {
@@ -175,7 +174,7 @@ func (s *kubeSource) configErr(st lease.Status) error {
 }
 
 func (s *kubeSource) status(st lease.Status) control.Store {
-	return storeStatus(s, st, control.KindKubernetes, s.cfg.Kube.AnnotationPrefix)
+	return storeStatus(st, control.Store{Kind: control.KindKubernetes, Endpoints: s.client.Endpoints(), Prefix: s.cfg.Kube.AnnotationPrefix})
 }
 
 // release refuses: nobody gives a subnet back there.

@@ -56,13 +56,10 @@ func (d *Daemon) Status() control.Status {
 	return s
 }
 
-// storeStatus is what src was heard to say.
-func storeStatus(src source, st lease.Status, kind, prefix string) control.Store {
-	s := control.Store{
-		Kind: kind, Endpoints: src.endpoints(), Prefix: prefix,
-		Connected: st.StoreErr == nil && !st.StoreSeen.IsZero(), LastSeen: st.StoreSeen,
-		ClusterID: st.ClusterID, Revision: st.Revision,
-	}
+// storeStatus adds to s how it was heard.
+func storeStatus(st lease.Status, s control.Store) control.Store {
+	s.Connected, s.LastSeen = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen
+	s.ClusterID, s.Revision = st.ClusterID, st.Revision
 	if st.StoreErr != nil {
 		s.Error = st.StoreErr.Error()
 	}

@@ -14,10 +14,8 @@ import (
 type source interface {
 	// name is what it is called in a reason or a message: "store", "API server".
 	name() string
-	// endpoints are where it is reached, as URLs or host:port.
-	endpoints() []string
-	// routed are those of endpoints that packets go to as they stand: the address of a
-	// Kubernetes Service is translated before.
+	// routed are its endpoints, as URLs or host:port, that packets go to as they stand: the
+	// address of a Kubernetes Service is translated before.
 	routed() []string
 	// cacheName tells its cached state from that of another.
 	cacheName() string
