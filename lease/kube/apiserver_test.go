@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -59,10 +60,24 @@ func newAPIServer(t testing.TB) *apiServer {
 	return s
 }
 
-func (s *apiServer) close() {
-	s.cutWatches()
-	s.srv.CloseClientConnections()
-	s.srv.Close()
+func (s *apiServer) close() { s.stop(s.srv) }
+
+// stop ends a server that clients are connected to, and others about to be.
+func (s *apiServer) stop(srv *httptest.Server) {
+	closed := make(chan struct{})
+	go func() {
+		srv.Close()
+		close(closed)
+	}()
+	for {
+		s.cutWatches()
+		srv.CloseClientConnections()
+		select {
+		case <-closed:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // config is that of a client whose node is name.
@@ -318,16 +333,14 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	for {
 		s.mu.Lock()
 		moved := s.moved
-		var news []event
-		for _, e := range s.events {
-			if e.rv > from && (only == "" || e.node.Name == only) {
-				news = append(news, e)
-			}
-		}
+		i, _ := slices.BinarySearchFunc(s.events, from, func(e event, rv int64) int { return cmp.Compare(e.rv, rv+1) })
+		news := slices.Clone(s.events[i:])
 		s.mu.Unlock()
 		for _, e := range news {
-			send(e.kind, "Node", e.node)
 			from = e.rv
+			if only == "" || e.node.Name == only {
+				send(e.kind, "Node", e.node)
+			}
 		}
 		select {
 		case <-moved:

@@ -260,10 +260,11 @@ func (s *nodes) nudge() {
 	s.changed()
 }
 
-// answered takes in our Node as the answer to a write has it.
+// answered takes in our Node as the answer to a write has it. That it is another object by now is
+// for the watch to tell, together with what became of all others.
 func (s *nodes) answered(n *corev1.Node) {
 	s.mu.Lock()
-	news := s.ours != nil && s.put(n)
+	news := s.ours != nil && s.ours.UID == n.UID && s.put(n)
 	s.mu.Unlock()
 	if news {
 		s.changed()

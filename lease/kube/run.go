@@ -129,7 +129,7 @@ const (
 
 // nextSave is when the cache is to be written; the zero time if it need not be.
 func (m *Manager) nextSave() time.Time {
-	if !m.state.saveDue {
+	if !m.state.saveDue || m.o.Cache == nil {
 		return time.Time{}
 	}
 	return m.state.saved.Add(min(saveWait*time.Duration(len(m.state.mem.Peers)), saveMost))
@@ -139,7 +139,7 @@ func (m *Manager) nextSave() time.Time {
 // only the next start.
 func (m *Manager) save(last bool) {
 	at := m.nextSave()
-	if m.o.Cache == nil || at.IsZero() || !last && time.Now().Before(at) {
+	if at.IsZero() || !last && time.Now().Before(at) {
 		return
 	}
 	m.state.saveDue, m.state.saved = false, time.Now()
