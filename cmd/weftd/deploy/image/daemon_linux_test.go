@@ -81,7 +81,8 @@ func (a attempt) until(t *testing.T, s rootFS, ok func(status int, body string) 
 			ask.Args = []string{"weft", "status"}
 			text, err := output(t, ask)
 			stop()
-			return out.String(), fmt.Sprintf("%s\n%sweft status: %v; weftd: %v", answer, text, err, <-ended)
+			end := <-ended // out is the process's until then
+			return out.String(), fmt.Sprintf("%s\n%sweft status: %v; weftd: %v", answer, text, err, end)
 		}
 		select {
 		case <-tick.C:
