@@ -12,10 +12,10 @@ type contested struct {
 	replace bool // apply writes everything anew, as with nftables; else only what differs
 	foreign int  // how many of our writes somebody follows
 
-	gen, handle uint32
-	own         int // how often ours was written
-	theirs      bool
-	applies     int
+	gen     uint32
+	own     int // how often ours was written
+	theirs  bool
+	applies int
 }
 
 func (*contested) name() string { return "contested" }
