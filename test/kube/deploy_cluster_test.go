@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -88,7 +91,38 @@ func (c *Cluster) run(t *testing.T, bin, stage, namespace, daemonSet, node strin
 	if text, err := k.Exec(t.Context(), "weft", "status"); err != nil || !regexp.MustCompile(`(?m)^ready +yes`).MatchString(text) {
 		t.Errorf("weft status: %v\n%s", err, text)
 	}
+	if k.pod.Namespace == "kube-weft" {
+		k.withinRequests(t)
+	}
 	return k
+}
+
+// withinRequests compares what weftd takes with what is requested for it.
+func (k *kubelet) withinRequests(t *testing.T) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:8081/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := k.host.HTTPClient().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^process_resident_memory_bytes (\S+)$`).FindSubmatch(text)
+	if m == nil {
+		t.Fatal("no process_resident_memory_bytes in /metrics")
+	}
+	resident, err := strconv.ParseFloat(string(m[1]), 64)
+	requested := k.pod.Spec.Containers[0].Resources.Requests.Memory().Value()
+	t.Logf("resident %.1f MiB, requested %d MiB", resident/(1<<20), requested>>20)
+	if err != nil || resident <= 0 || resident > float64(requested) {
+		t.Errorf("%v: %.0f bytes are resident, and %d requested", err, resident, requested)
+	}
 }
 
 func (c *Cluster) networkIsUp(ctx context.Context, node string) error {

@@ -16,7 +16,7 @@ func outageLasts() time.Duration {
 	if os.Getenv("WEFT_LONG") != "" {
 		return 5 * time.Minute
 	}
-	return 20 * time.Second
+	return 30 * time.Second
 }
 
 // Without the API server, whether it is dead, stopped or has lost its store, no packet is lost and every
