@@ -121,8 +121,8 @@ func deriveIdentity(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
-// maxNode is the longest identity, in bytes: what a host name's label may hold.
-const maxNode = 63
+// maxNode is the longest identity, in bytes: what the name of a Node of Kubernetes may hold.
+const maxNode = 253
 
 func validNode(id string) bool {
 	if len(id) == 0 || len(id) > maxNode {

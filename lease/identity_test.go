@@ -71,7 +71,7 @@ func TestLoadIdentityFaults(t *testing.T) {
 	write(t, empty, "uninitialized\n")
 	for name, o := range map[string]lease.IdentityOptions{
 		"given with a blank":     {Given: "a b", CacheDir: dir},
-		"given too long":         {Given: strings.Repeat("a", 64), CacheDir: dir},
+		"given too long":         {Given: strings.Repeat("a", 254), CacheDir: dir},
 		"stored garbage":         {CacheDir: garbage, MachineID: machine},
 		"machine not set up yet": {CacheDir: filepath.Join(dir, "c"), MachineID: empty},
 		"cannot be stored":       {CacheDir: filepath.Join(blocked, "c"), MachineID: machine},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
@@ -28,12 +27,11 @@ const (
 
 // Client talks to one API server. Its methods are safe for concurrent use.
 type Client struct {
-	cfg       Config
-	keys      keys
-	log       *slog.Logger
-	host      string
-	api       *rest.RESTClient
-	transport *http.Transport
+	cfg    Config
+	keys   keys
+	host   string
+	api    *rest.RESTClient
+	hangUp func() // closes all connections
 
 	mu   sync.Mutex
 	name string // of our Node, once it is known
@@ -63,11 +61,11 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Client{cfg: c, log: c.Logger, host: loaded.Host, name: c.NodeName}
+	out := &Client{cfg: c, host: loaded.Host, name: c.NodeName}
 	if out.keys, err = newKeys(c.AnnotationPrefix); err != nil {
 		return nil, err
 	}
-	if out.api, out.transport, err = newREST(loaded, c.Logger); err != nil {
+	if out.api, out.hangUp, err = newREST(loaded, c.Logger); err != nil {
 		return nil, fmt.Errorf("client of the API server %s: %w", loaded.Host, err)
 	}
 	if !strings.Contains(out.host, "://") { // the library takes a bare host too
@@ -80,9 +78,9 @@ func New(c Config) (*Client, error) {
 // lies outside of the overlay.
 func (c *Client) Endpoints() []string { return []string{c.host} }
 
-// Close closes the connections that carry no call.
+// Close closes the connections, and ends what they carry.
 func (c *Client) Close() error {
-	c.transport.CloseIdleConnections()
+	c.hangUp()
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+	"k8s.io/client-go/util/connrotation"
 )
 
 const (
@@ -32,8 +33,9 @@ const (
 )
 
 // newTransport returns a transport of our own instead of the library's, which keeps every one
-// that it ever made, with a goroutine each, and finds a dead connection late.
-func newTransport(cfg *rest.Config) (*http.Transport, http.RoundTripper, error) {
+// that it ever made, with a goroutine each, and finds a dead connection late. hangUp closes all of
+// its connections: the next ones read the files with credentials again.
+func newTransport(cfg *rest.Config) (rt http.RoundTripper, hangUp func(), err error) {
 	tc, err := cfg.TransportConfig()
 	if err != nil {
 		return nil, nil, err
@@ -46,7 +48,7 @@ func newTransport(cfg *rest.Config) (*http.Transport, http.RoundTripper, error) 
 		Enable: true, Idle: pingAfter, Interval: pingTimeout / 3, Count: 3,
 	}}
 	base := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSClientConfig: tlsConfig,
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: tlsConfig,
 		TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: headerTimeout, IdleConnTimeout: idleTimeout,
 		MaxIdleConnsPerHost: 4, DisableCompression: cfg.DisableCompression,
 		ForceAttemptHTTP2: true,
@@ -55,16 +57,19 @@ func newTransport(cfg *rest.Config) (*http.Transport, http.RoundTripper, error) 
 	if tc.Proxy != nil {
 		base.Proxy = tc.Proxy
 	}
+	dial := dialer.DialContext
 	if tc.DialHolder != nil {
-		base.DialContext = tc.DialHolder.Dial
+		dial = tc.DialHolder.Dial
 	}
+	tracked := connrotation.NewDialer(dial)
+	base.DialContext = tracked.DialContext
 	wrapped, err := transport.HTTPWrappersForConfig(tc, base)
-	return base, wrapped, err
+	return wrapped, tracked.CloseAll, err
 }
 
 // newREST returns a client that knows Nodes and Pods and nothing else: the clientset of
 // client-go registers every API group when a program starts, some 10 MB of heap.
-func newREST(cfg *rest.Config, log *slog.Logger) (*rest.RESTClient, *http.Transport, error) {
+func newREST(cfg *rest.Config, log *slog.Logger) (client *rest.RESTClient, hangUp func(), err error) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Node{}, &corev1.NodeList{}, &corev1.Pod{})
 	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
@@ -77,12 +82,12 @@ func newREST(cfg *rest.Config, log *slog.Logger) (*rest.RESTClient, *http.Transp
 	cfg.QPS, cfg.Burst = qps, burst
 	cfg.UserAgent = userAgent()
 	cfg.WarningHandlerWithContext = warnings{log}
-	base, wrapped, err := newTransport(cfg)
+	rt, hangUp, err := newTransport(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := rest.RESTClientForConfigAndClient(cfg, &http.Client{Transport: wrapped})
-	return client, base, err
+	client, err = rest.RESTClientForConfigAndClient(cfg, &http.Client{Transport: rt})
+	return client, hangUp, err
 }
 
 // userAgent shows in the API server's audit log and metrics.
