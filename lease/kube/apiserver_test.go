@@ -157,16 +157,12 @@ func (s *apiServer) listed() []string {
 	return slices.Clone(s.lists)
 }
 
-// cutWatches ends all watches; forget makes the versions before now too old to go on from.
+// cutWatches ends all watches.
 func (s *apiServer) cutWatches() {
 	s.do(func() {
 		close(s.cut)
 		s.cut = make(chan struct{})
 	})
-}
-
-func (s *apiServer) forget() {
-	s.do(func() { s.least, s.events = s.rv, nil })
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -252,14 +252,6 @@ func (s *nodes) touch(urgent bool) {
 	s.urgent = s.urgent || urgent
 }
 
-// nudge has somebody look, though no Node has changed.
-func (s *nodes) nudge() {
-	s.mu.Lock()
-	s.touch(true)
-	s.mu.Unlock()
-	s.changed()
-}
-
 // answered takes in our Node as the answer to a write has it. That it is another object by now is
 // for the watch to tell, together with what became of all others.
 func (s *nodes) answered(n *corev1.Node) {
