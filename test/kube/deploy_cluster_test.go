@@ -16,6 +16,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"weft/cmd/weftd/deploy/image"
 )
@@ -125,6 +127,36 @@ func (k *kubelet) withinRequests(t *testing.T) {
 	}
 }
 
+// mayNotWriteTo tries with the pod's own token to change another node's status.
+func (k *kubelet) mayNotWriteTo(t *testing.T, node string) {
+	t.Helper()
+	token, err := k.token(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := k.cluster.clientConfig()
+	config.BearerToken, config.Dial = token, k.cluster.Control.NS.Dial
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(ctx context.Context, name string) error {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/by":%q}}}`, k.pod.Name)
+		_, err := client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		return err
+	}
+	// A policy takes a moment to be in force.
+	Until(t, "another node's status is refused", func(ctx context.Context) error {
+		if err := write(ctx, node); err == nil || !strings.Contains(err.Error(), "its own node only") {
+			return fmt.Errorf("writing to %s: %w", node, errors.Join(err, errors.New("want a refusal of the policy")))
+		}
+		return nil
+	})
+	if err := write(t.Context(), k.pod.Spec.NodeName); err != nil {
+		t.Errorf("its own node: %v", err)
+	}
+}
+
 func (c *Cluster) networkIsUp(ctx context.Context, node string) error {
 	n, err := c.Admin.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if err != nil {
@@ -167,6 +199,9 @@ func TestDeploy(t *testing.T) {
 			}
 			k := c.run(t, bin, stage, "kube-weft", "weft", "weft-"+v.name)
 			installed(t, k, "weft", "10-weft.conflist")
+			if v.name == "own-node" {
+				k.mayNotWriteTo(t, "weft-base")
+			}
 		})
 	}
 	t.Run("flannel's manifest with other images", func(t *testing.T) {

@@ -131,16 +131,28 @@ func (k *kubelet) volume(ctx context.Context, m corev1.VolumeMount) (string, err
 			}
 			return own, writeFiles(own, config.Data)
 		case m.MountPath == accountFolder:
-			seconds := int64(3600)
-			req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-			token, err := k.cluster.Admin.CoreV1().ServiceAccounts(k.pod.Namespace).CreateToken(ctx, k.pod.Spec.ServiceAccountName, req, metav1.CreateOptions{})
+			token, err := k.token(ctx)
 			if err != nil {
 				return "", err
 			}
-			return own, writeFiles(own, map[string]string{"token": token.Status.Token, "namespace": k.pod.Namespace, "ca.crt": string(k.cluster.pki.pem)})
+			return own, writeFiles(own, map[string]string{"token": token, "namespace": k.pod.Namespace, "ca.crt": string(k.cluster.pki.pem)})
 		}
 	}
 	return "", errors.New("not one that this kubelet knows")
+}
+
+// token is one of the pod's account, bound to the pod.
+func (k *kubelet) token(ctx context.Context) (string, error) {
+	seconds := int64(3600)
+	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: &seconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: k.pod.Name, UID: k.pod.UID},
+	}}
+	got, err := k.cluster.Admin.CoreV1().ServiceAccounts(k.pod.Namespace).CreateToken(ctx, k.pod.Spec.ServiceAccountName, req, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return got.Status.Token, nil
 }
 
 func (k *kubelet) makeHostPath(v *corev1.HostPathVolumeSource) error {

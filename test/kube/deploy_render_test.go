@@ -34,6 +34,7 @@ func variants() []variant {
 		{"udp", deployed("kubernetes", "overlays", "udp"), []string{`weft.backend="udp"`}},
 		{"host-gw", deployed("kubernetes", "overlays", "host-gw"), []string{`weft.backend="host-gw"`}},
 		{"dual-stack", deployed("kubernetes", "overlays", "dual-stack"), []string{`podCidrv6="fd42::/48"`}},
+		{"own-node", deployed("kubernetes", "overlays", "own-node"), []string{`weft.ownNodeOnly=true`}},
 		{"iptables", deployed("kubernetes", "overlays", "iptables"), []string{`weft.enableNFTables=false`}},
 	}
 }
