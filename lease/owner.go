@@ -110,7 +110,10 @@ func (e *TakenError) Error() string {
 
 // describeOwner names a node for an error or a log line.
 func describeOwner(node string, address netip.Addr) string {
-	if node == "" {
+	switch {
+	case !address.IsValid():
+		return fmt.Sprintf("node %q", node)
+	case node == "":
 		return fmt.Sprintf("a node without identity at %s", address)
 	}
 	return fmt.Sprintf("node %q at %s", node, address)

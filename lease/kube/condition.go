@@ -60,6 +60,16 @@ func (d dataPath) condition(now time.Time, patience time.Duration) (c *corev1.No
 	return &corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: reasonDown, Message: message}, time.Time{}
 }
 
+// status is what the Node says of its network; "" if it says nothing.
+func status(n *corev1.Node) corev1.ConditionStatus {
+	for _, c := range n.Status.Conditions {
+		if isNetworkCondition(c) {
+			return c.Status
+		}
+	}
+	return ""
+}
+
 // differs reports whether the Node says something else than c. Once we have written that the
 // network is available, another's reason for the same is left alone.
 func differs(n *corev1.Node, c *corev1.NodeCondition, written bool) bool {

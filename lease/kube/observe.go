@@ -140,11 +140,11 @@ func (m *Manager) confirm(ours *corev1.Node, notes []string) {
 	want, err := m.client.keys.encode(m.state.held.Attrs)
 	var p patch
 	p.annotations(m.client.keys, ours.Annotations, want)
+	right := p.empty() && err == nil
 	m.mu.Lock()
 	if err == nil {
 		err = m.writeErr
 	}
-	right := p.empty() && err == nil
 	m.written = m.written || right
 	written, refused := m.written, m.refused
 	m.mu.Unlock()

@@ -20,6 +20,8 @@ import (
 const (
 	writeEvery = 10 * time.Second
 	writeBurst = 12
+	// sayAgain is how long a condition says what it says, as long as it is true all the same.
+	sayAgain = time.Minute
 )
 
 // writer keeps our Node's annotations and its condition as they should be, until ctx ends.
@@ -81,7 +83,7 @@ func (m *Manager) writer(ctx context.Context, nodes *nodes) {
 type writing struct {
 	m           *Manager
 	nodes       *nodes
-	conditioned bool // we have written the condition, since the start
+	conditioned time.Time // when we wrote the condition last; zero for not since the start
 }
 
 // pending returns what our Node lacks at now, and when that changes by itself; zero for never.
@@ -105,9 +107,13 @@ func (w *writing) pending(now time.Time) (p patch, next time.Time, err error) {
 	w.m.mu.Lock()
 	c, next = w.m.path.condition(now, w.m.pace.broken)
 	w.m.mu.Unlock()
-	if c != nil && differs(ours, c, w.conditioned) {
-		p.condition(ours, *c, now)
+	if c == nil || !differs(ours, c, !w.conditioned.IsZero()) {
+		return p, next, nil
 	}
+	if again := w.conditioned.Add(sayAgain); status(ours) == c.Status && now.Before(again) {
+		return p, again, nil // a new reason can wait: reasons may come in quick succession
+	}
+	p.condition(ours, *c, now)
 	return p, next, nil
 }
 
@@ -119,7 +125,7 @@ func (w *writing) done(p patch) {
 	if p.Status == nil {
 		return
 	}
-	w.conditioned = true
+	w.conditioned = time.Now()
 	for _, c := range p.Status.Conditions {
 		w.m.log.Info("condition written", "node", w.nodes.own, "type", string(c.Type), "status", string(c.Status), "reason", c.Reason, "message", c.Message)
 	}
