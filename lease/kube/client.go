@@ -9,13 +9,13 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"weft/lease"
+	"weft/lease/kube/internal/objects"
 )
 
 const (
@@ -113,7 +113,7 @@ func (c *Client) nodeName(ctx context.Context) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	var pod corev1.Pod
+	var pod objects.Pod
 	err := c.api.Get().Namespace(c.cfg.PodNamespace).Resource("pods").Name(c.cfg.PodName).Do(ctx).Into(&pod)
 	if err != nil {
 		return "", fmt.Errorf("which Node is ours (or set NODE_NAME): %w", c.explain(access{"get", "pods", c.cfg.PodNamespace + "/" + c.cfg.PodName}, err))
@@ -128,10 +128,10 @@ func (c *Client) nodeName(ctx context.Context) (string, error) {
 }
 
 // getNode reads a Node. Version "" asks for the newest, "0" for whatever the API server has at hand.
-func (c *Client) getNode(ctx context.Context, name, version string) (*corev1.Node, error) {
+func (c *Client) getNode(ctx context.Context, name, version string) (*objects.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	obj := new(corev1.Node)
+	obj := new(objects.Node)
 	err := c.api.Get().Resource("nodes").Name(name).
 		VersionedParams(&metav1.GetOptions{ResourceVersion: version}, metav1.ParameterCodec).Do(ctx).Into(obj)
 	if err != nil {
@@ -141,10 +141,10 @@ func (c *Client) getNode(ctx context.Context, name, version string) (*corev1.Nod
 }
 
 // patchStatus sends a strategic merge patch, and returns what the Node is after it.
-func (c *Client) patchStatus(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
+func (c *Client) patchStatus(ctx context.Context, name string, patch []byte) (*objects.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	obj := new(corev1.Node)
+	obj := new(objects.Node)
 	err := c.api.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource("status").
 		Body(patch).Do(ctx).Into(obj)
 	if err != nil {
@@ -154,10 +154,10 @@ func (c *Client) patchStatus(ctx context.Context, name string, patch []byte) (*c
 }
 
 // list reads one page of Nodes.
-func (c *Client) list(ctx context.Context, o metav1.ListOptions) (*corev1.NodeList, error) {
+func (c *Client) list(ctx context.Context, o metav1.ListOptions) (*objects.NodeList, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	out := new(corev1.NodeList)
+	out := new(objects.NodeList)
 	err := c.api.Get().Resource("nodes").VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(out)
 	return out, err
 }

@@ -3,11 +3,14 @@ package kube
 import (
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"weft/lease/kube/internal/objects"
 )
 
 // The condition NetworkUnavailable, as flannel writes it; it never writes that it is true.
 const (
+	networkUnavailable            = "NetworkUnavailable"
+	conditionTrue, conditionFalse = "True", "False"
+
 	reasonUp    = "FlannelIsUp"
 	messageUp   = "Flannel is running on this node"
 	reasonDown  = "FlannelIsDown"
@@ -21,7 +24,7 @@ const maxMessage = 1 << 10
 // then keeps new pods away, which a restart or a device that is made anew is not worth.
 const brokenFor = time.Minute
 
-func isNetworkCondition(c corev1.NodeCondition) bool { return c.Type == corev1.NodeNetworkUnavailable }
+func isNetworkCondition(c objects.NodeCondition) bool { return c.Type == networkUnavailable }
 
 // dataPath is what the daemon says of itself.
 type dataPath struct {
@@ -44,12 +47,12 @@ func (d dataPath) set(broken string, now time.Time) dataPath {
 
 // condition is what our Node should say at now, and nil for whatever it says. next is when that
 // changes by itself; zero for never.
-func (d dataPath) condition(now time.Time, patience time.Duration) (c *corev1.NodeCondition, next time.Time) {
+func (d dataPath) condition(now time.Time, patience time.Duration) (c *objects.NodeCondition, next time.Time) {
 	switch at := d.since.Add(patience); {
 	case !d.known:
 		return nil, time.Time{}
 	case d.broken == "":
-		return &corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: reasonUp, Message: messageUp}, time.Time{}
+		return &objects.NodeCondition{Type: networkUnavailable, Status: conditionFalse, Reason: reasonUp, Message: messageUp}, time.Time{}
 	case now.Before(at):
 		return nil, at
 	}
@@ -57,11 +60,11 @@ func (d dataPath) condition(now time.Time, patience time.Duration) (c *corev1.No
 	if len(message) > maxMessage {
 		message = message[:maxMessage]
 	}
-	return &corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: reasonDown, Message: message}, time.Time{}
+	return &objects.NodeCondition{Type: networkUnavailable, Status: conditionTrue, Reason: reasonDown, Message: message}, time.Time{}
 }
 
 // status is what the Node says of its network; "" if it says nothing.
-func status(n *corev1.Node) corev1.ConditionStatus {
+func status(n *objects.Node) string {
 	for _, c := range n.Status.Conditions {
 		if isNetworkCondition(c) {
 			return c.Status
@@ -72,7 +75,7 @@ func status(n *corev1.Node) corev1.ConditionStatus {
 
 // differs reports whether the Node says something else than c. Once we have written that the
 // network is available, another's reason for the same is left alone.
-func differs(n *corev1.Node, c *corev1.NodeCondition, written bool) bool {
+func differs(n *objects.Node, c *objects.NodeCondition, written bool) bool {
 	for _, have := range n.Status.Conditions {
 		if !isNetworkCondition(have) {
 			continue
@@ -82,7 +85,7 @@ func differs(n *corev1.Node, c *corev1.NodeCondition, written bool) bool {
 		}
 		ours := have.Reason == reasonUp || have.Reason == reasonDown
 		same := have.Reason == c.Reason && have.Message == c.Message
-		return !same && (ours || !written || c.Status == corev1.ConditionTrue)
+		return !same && (ours || !written || c.Status == conditionTrue)
 	}
 	return true
 }

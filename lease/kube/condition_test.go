@@ -15,7 +15,7 @@ import (
 func TestDataPath(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1000+int64(s), 0) }
 	var d dataPath
-	says := func(now time.Time, status corev1.ConditionStatus, message string, next time.Time) {
+	says := func(now time.Time, status, message string, next time.Time) {
 		t.Helper()
 		c, n := d.condition(now, time.Minute)
 		if status == "" && c != nil || status != "" && (c == nil || c.Status != status || c.Message != message) || !n.Equal(next) {
@@ -27,9 +27,9 @@ func TestDataPath(t *testing.T) {
 	says(at(1), "", "", at(60))
 	d = d.set("no route", at(30)) // broken all along
 	says(at(59), "", "", at(60))
-	says(at(60), corev1.ConditionTrue, messageDown+"no route", time.Time{})
+	says(at(60), conditionTrue, messageDown+"no route", time.Time{})
 	d = d.set("", at(70))
-	says(at(70), corev1.ConditionFalse, messageUp, time.Time{})
+	says(at(70), conditionFalse, messageUp, time.Time{})
 	d = d.set("no device", at(80))
 	says(at(139), "", "", at(140))
 	d = d.set(strings.Repeat("x", 1<<20), at(90))

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"weft/lease"
+	"weft/lease/kube/internal/objects"
 )
 
 // nodes is what the watch knows: of each Node what a Set needs and nothing else, decoded once for
@@ -29,10 +29,10 @@ type nodes struct {
 	synced   bool
 	revision int64
 	byName   map[string]*node
-	ours     *corev1.Node // trimmed; nil if it is not there
-	first    time.Time    // when the first change came that nobody has looked at; zero for none
-	last     time.Time    // and the last one
-	urgent   bool         // somebody should look now
+	ours     *objects.Node // trimmed; nil if it is not there
+	first    time.Time     // when the first change came that nobody has looked at; zero for none
+	last     time.Time     // and the last one
+	urgent   bool          // somebody should look now
 }
 
 // node is one Node. It is immutable.
@@ -56,15 +56,15 @@ func newNodes(k keys, own string, heard, changed func()) *nodes {
 }
 
 // trim returns a Node with what we need of it: in a list of thousands the rest is most of the memory.
-func (s *nodes) trim(n *corev1.Node) *corev1.Node {
-	out := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion}}
+func (s *nodes) trim(n *objects.Node) *objects.Node {
+	out := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion}}
 	out.Spec.PodCIDR, out.Spec.PodCIDRs = n.Spec.PodCIDR, n.Spec.PodCIDRs
 	keep := s.keys.written()
 	wanted := keep[:]
 	if n.Name == s.own {
 		wanted = append(wanted, s.keys.overwrite, s.keys.overwriteV6)
 		if i := slices.IndexFunc(n.Status.Conditions, isNetworkCondition); i >= 0 {
-			out.Status.Conditions = []corev1.NodeCondition{n.Status.Conditions[i]}
+			out.Status.Conditions = []objects.NodeCondition{n.Status.Conditions[i]}
 		}
 	}
 	for _, key := range wanted {
@@ -81,7 +81,7 @@ func (s *nodes) trim(n *corev1.Node) *corev1.Node {
 // Transformer trims what a list is gathered from.
 func (s *nodes) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
-		n, ok := obj.(*corev1.Node)
+		n, ok := obj.(*objects.Node)
 		if !ok {
 			return obj, nil
 		}
@@ -91,7 +91,7 @@ func (s *nodes) Transformer() cache.TransformFunc {
 }
 
 // make decodes a Node. What it says of itself may be garbage; that costs it alone.
-func (s *nodes) make(n *corev1.Node, sum uint64) *node {
+func (s *nodes) make(n *objects.Node, sum uint64) *node {
 	out := &node{sum: sum, managed: s.keys.isManaged(n.Annotations)}
 	subnets, err := parseCIDRs(cidrsOf(n))
 	out.subnets = subnets
@@ -115,7 +115,7 @@ func (s *nodes) make(n *corev1.Node, sum uint64) *node {
 }
 
 // sum is of everything that make and our own Node go by.
-func (s *nodes) sum(n *corev1.Node) uint64 {
+func (s *nodes) sum(n *objects.Node) uint64 {
 	var h maphash.Hash
 	h.SetSeed(s.seed)
 	word := func(w string) { maphash.WriteComparable(&h, w) }
@@ -143,7 +143,7 @@ func (s *nodes) sum(n *corev1.Node) uint64 {
 // Add takes in a Node that is new, or that has changed.
 func (s *nodes) Add(obj any) error {
 	s.heard()
-	n, ok := obj.(*corev1.Node)
+	n, ok := obj.(*objects.Node)
 	if !ok {
 		return fmt.Errorf("%T is no Node", obj)
 	}
@@ -160,7 +160,7 @@ func (s *nodes) Add(obj any) error {
 func (s *nodes) Update(obj any) error { return s.Add(obj) }
 
 // put stores n and reports whether it says anything new.
-func (s *nodes) put(n *corev1.Node) bool {
+func (s *nodes) put(n *objects.Node) bool {
 	sum, before := s.sum(n), s.byName[n.Name]
 	if n.Name == s.own {
 		if s.ours != nil && version(n.ResourceVersion) < version(s.ours.ResourceVersion) && n.UID == s.ours.UID {
@@ -179,7 +179,7 @@ func (s *nodes) put(n *corev1.Node) bool {
 // Delete takes a Node away.
 func (s *nodes) Delete(obj any) error {
 	s.heard()
-	n, ok := obj.(*corev1.Node)
+	n, ok := obj.(*objects.Node)
 	if !ok {
 		return fmt.Errorf("%T is no Node", obj)
 	}
@@ -206,7 +206,7 @@ func (s *nodes) Replace(list []any, resourceVersion string) error {
 	known := s.byName
 	s.byName, s.ours = make(map[string]*node, len(list)), nil
 	for _, obj := range list {
-		n, ok := obj.(*corev1.Node)
+		n, ok := obj.(*objects.Node)
 		if !ok {
 			continue
 		}
@@ -254,7 +254,7 @@ func (s *nodes) touch(urgent bool) {
 
 // answered takes in our Node as the answer to a write has it. That it is another object by now is
 // for the watch to tell, together with what became of all others.
-func (s *nodes) answered(n *corev1.Node) {
+func (s *nodes) answered(n *objects.Node) {
 	s.mu.Lock()
 	news := s.ours != nil && s.ours.UID == n.UID && s.put(n)
 	s.mu.Unlock()
@@ -264,7 +264,7 @@ func (s *nodes) answered(n *corev1.Node) {
 }
 
 // ourNode returns our Node, trimmed, or nil. Nobody changes it.
-func (s *nodes) ourNode() *corev1.Node {
+func (s *nodes) ourNode() *objects.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ours
@@ -296,7 +296,7 @@ func (s *nodes) due() time.Time {
 // view is all Nodes at one moment.
 type view struct {
 	revision int64
-	ours     *corev1.Node
+	ours     *objects.Node
 	records  []lease.Record // of all others, by name
 	bad      []lease.Rejected
 }

@@ -7,9 +7,8 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"weft/lease"
+	"weft/lease/kube/internal/objects"
 )
 
 // observe takes in what the API server has.
@@ -136,7 +135,7 @@ func (m *Manager) judge(nodes *nodes) {
 var errNotWritten = errors.New("our annotations are not written yet")
 
 // confirm is judge with a podCIDR: the state is what our annotations are.
-func (m *Manager) confirm(ours *corev1.Node, notes []string) {
+func (m *Manager) confirm(ours *objects.Node, notes []string) {
 	want, err := m.client.keys.encode(m.state.held.Attrs)
 	var p patch
 	p.annotations(m.client.keys, ours.Annotations, want)

@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"weft/lease/kube/internal/objects"
 )
 
 // patch is a strategic merge patch of a Node's status. A null annotation is removed, and a
@@ -20,7 +21,7 @@ type patchMetadata struct {
 }
 
 type patchStatus struct {
-	Conditions []corev1.NodeCondition `json:"conditions"`
+	Conditions []objects.NodeCondition `json:"conditions"`
 }
 
 // annotations adds what have lacks of want, or has beside it under one of our keys.
@@ -42,7 +43,7 @@ func (p *patch) annotations(k keys, have, want map[string]string) {
 }
 
 // condition adds c, as of now. The time of its last transition stays if its status does.
-func (p *patch) condition(n *corev1.Node, c corev1.NodeCondition, now time.Time) {
+func (p *patch) condition(n *objects.Node, c objects.NodeCondition, now time.Time) {
 	c.LastHeartbeatTime = metav1.NewTime(now)
 	c.LastTransitionTime = c.LastHeartbeatTime
 	for _, have := range n.Status.Conditions {
@@ -50,7 +51,7 @@ func (p *patch) condition(n *corev1.Node, c corev1.NodeCondition, now time.Time)
 			c.LastTransitionTime = have.LastTransitionTime
 		}
 	}
-	p.Status = &patchStatus{Conditions: []corev1.NodeCondition{c}}
+	p.Status = &patchStatus{Conditions: []objects.NodeCondition{c}}
 }
 
 // empty reports whether there is nothing to send.

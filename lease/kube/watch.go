@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -17,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"weft/lease/kube/internal/objects"
 )
 
 const (
@@ -64,7 +65,7 @@ func (f *follower) run(ctx context.Context) {
 	}()
 	for ctx.Err() == nil {
 		round, cancel := context.WithTimeout(ctx, relistAfter(f.nodes.count()))
-		r := cache.NewReflectorWithOptions(f.listWatch(), &corev1.Node{}, f.nodes, cache.ReflectorOptions{
+		r := cache.NewReflectorWithOptions(f.listWatch(), &objects.Node{}, f.nodes, cache.ReflectorOptions{
 			Name: "nodes", Logger: new(klog.Logger),
 			Backoff: &wait.Backoff{Duration: backoffFirst, Cap: backoffMost, Factor: 2, Jitter: 1, Steps: 10},
 		})
@@ -101,7 +102,7 @@ func (f *follower) again() {
 
 // contradicts reports whether what is known of our Node, nil for that it is not there, can not
 // have become what a later read met.
-func contradicts(known, now *corev1.Node, err error) bool {
+func contradicts(known, now *objects.Node, err error) bool {
 	var none *noNodeError
 	switch {
 	case errors.As(err, &none):

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"golang.org/x/time/rate"
 
 	"weft/lease"
+	"weft/lease/kube/internal/objects"
 )
 
 // Writes are few: when we start, when something about us changes, and when somebody has changed
@@ -103,7 +103,7 @@ func (w *writing) pending(now time.Time) (p patch, next time.Time, err error) {
 	if !w.m.client.cfg.SetNodeNetworkUnavailable {
 		return p, time.Time{}, nil
 	}
-	var c *corev1.NodeCondition
+	var c *objects.NodeCondition
 	w.m.mu.Lock()
 	c, next = w.m.path.condition(now, w.m.pace.broken)
 	w.m.mu.Unlock()
