@@ -20,7 +20,7 @@ func whole() *corev1.Node {
 			Name: "n", UID: "u", ResourceVersion: "77", Generation: 3, CreationTimestamp: at,
 			Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"x/y": "z", "empty": ""},
 			Finalizers:    []string{"f"},
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:x":{}}`)}}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(`{"f:x":{}}`)}},
 		},
 		Spec: corev1.NodeSpec{PodCIDR: "10.1.0.0/24", PodCIDRs: []string{"10.1.0.0/24", "fd00::/64"}, Unschedulable: true, Taints: []corev1.Taint{{Key: "k", Effect: "NoSchedule", TimeAdded: &at}}},
 		Status: corev1.NodeStatus{
