@@ -26,6 +26,7 @@ type plane struct {
 	log     *slog.Logger
 	tun     tunnel.PortID // 0: none
 	sockets [2]socketPort // IPv4, IPv6
+	table   *tunnel.Table // the last one published; nil before
 }
 
 // newPlane makes a data plane without ports. lost is called, and must not block,
@@ -123,7 +124,11 @@ func (p *plane) reap(id tunnel.PortID) bool {
 // publish swaps in the table of s. The error joins the peers that were unsound;
 // the others are in use.
 func (p *plane) publish(s tunnel.Spec) error {
-	t, err := tunnel.NewTable(p.format, s)
+	if p.table == nil {
+		p.table, _ = tunnel.NewTable(p.format, tunnel.Spec{}) // of which nothing can be wrong
+	}
+	t, err := p.table.Next(s)
+	p.table = t
 	p.engine.Swap(t)
 	return err
 }

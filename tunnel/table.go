@@ -43,7 +43,13 @@ type Peer struct {
 // NewTable builds the table for format f from s. It is pure; the error joins
 // every fault found, and the table then holds all that was sound: one bad peer
 // costs only itself.
-func NewTable(f encap.Format, s Spec) (*Table, error) {
+func NewTable(f encap.Format, s Spec) (*Table, error) { return build(f, s, &Table{}) }
+
+// Next is NewTable for what comes after t. The two share the peers that are the same in both: of many peers a few
+// change, and all of them anew would be much garbage.
+func (t *Table) Next(s Spec) (*Table, error) { return build(t.format, s, t) }
+
+func build(f encap.Format, s Spec, before *Table) (*Table, error) {
 	t := &Table{
 		format:  f,
 		spec:    s,
@@ -61,26 +67,25 @@ func NewTable(f encap.Format, s Spec) (*Table, error) {
 	t.spec.Peers = nil // each is kept in its Peer
 	var faults []error
 	for i := range s.Peers {
-		if err := t.addPeer(s.Peers[i]); err != nil {
+		if err := t.addPeer(s.Peers[i], before); err != nil {
 			faults = append(faults, fmt.Errorf("peer %s: %w", s.Peers[i].Name, err))
 		}
 	}
 	return t, errors.Join(faults...)
 }
 
-// addPeer checks one peer whole before it enters any of the maps.
-func (t *Table) addPeer(s PeerSpec) error {
+// addPeer checks one peer whole before it enters any of the maps. One that is the same in before is taken from there.
+func (t *Table) addPeer(s PeerSpec, before *Table) error {
 	s.Addr = s.Addr.Unmap()
 	if !s.Addr.IsValid() || s.Addr.IsUnspecified() || s.Addr.IsMulticast() {
 		return fmt.Errorf("outer address %v cannot be sent to", s.Addr)
 	}
-	outer := append([]netip.Addr{s.Addr}, s.Sources...)
-	for i, a := range outer {
-		outer[i] = a.Unmap()
-		if t.self[outer[i]] {
+	for i := -1; i < len(s.Sources); i++ {
+		a := s.outer(i)
+		if t.self[a] {
 			return fmt.Errorf("outer address %v is our own", a)
 		}
-		if other := t.senders[outer[i]]; other != nil {
+		if other := t.senders[a]; other != nil {
 			return fmt.Errorf("outer address %v is %s's", a, other.spec.Name)
 		}
 	}
@@ -96,13 +101,46 @@ func (t *Table) addPeer(s PeerSpec) error {
 		}
 	}
 
+	p := before.senders[s.Addr]
+	if p == nil || !t.alike(before) || !p.is(s, t.format) {
+		var err error
+		if p, err = t.newPeer(s, p); err != nil {
+			return err
+		}
+	}
+	for _, n := range s.Subnets {
+		t.routes.Insert(n.Masked(), p)
+	}
+	for i := -1; i < len(s.Sources); i++ {
+		t.senders[s.outer(i)] = p
+	}
+	t.peers = append(t.peers, p)
+	return nil
+}
+
+// outer is one of the addresses that the peer sends from: Addr before the first of Sources.
+func (s *PeerSpec) outer(i int) netip.Addr {
+	if i < 0 {
+		return s.Addr.Unmap()
+	}
+	return s.Sources[i].Unmap()
+}
+
+// newPeer makes a peer that has been checked. It goes on counting where was left off, if that
+// has the same address.
+func (t *Table) newPeer(s PeerSpec, was *Peer) (*Peer, error) {
 	vxlan := t.format == encap.FormatVXLAN
-	p := &Peer{spec: s, state: new(peerState), inner6: s.Weft || vxlan, ecn: s.Weft || vxlan, packs: s.Weft && !vxlan}
+	p := &Peer{spec: s, inner6: s.Weft || vxlan, ecn: s.Weft || vxlan, packs: s.Weft && !vxlan}
 	if vxlan {
 		p.spec.Recv = 0
 		if err := p.setHead(t.vtep); err != nil {
-			return err
+			return nil, err
 		}
+	}
+	if was != nil && was.spec.Addr == s.Addr {
+		p.state = was.state
+	} else {
+		p.state = new(peerState)
 	}
 	p.linkMTU = t.spec.UnderlayMTU
 	p.cost = t.format.Overhead(s.Addr.Is6())
@@ -115,18 +153,43 @@ func (t *Table) addPeer(s PeerSpec) error {
 	p.sources = make([]netip.Prefix, 0, len(s.Subnets)+len(s.InnerSources))
 	for _, n := range s.Subnets {
 		p.sources = append(p.sources, n.Masked())
-		t.routes.Insert(n.Masked(), p)
 	}
 	for _, a := range s.InnerSources {
-		a = a.Unmap()
-		p.sources = append(p.sources, netip.PrefixFrom(a, a.BitLen()))
+		p.sources = append(p.sources, host(a))
 	}
 	p.spec.Subnets, p.spec.InnerSources = nil, nil // they are in sources
-	for _, a := range outer {
-		t.senders[a] = p
+	return p, nil
+}
+
+// host is the prefix of one address.
+func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()) }
+
+// alike reports whether a peer would be the same in both tables.
+func (t *Table) alike(u *Table) bool {
+	return t.format == u.format && t.vtep == u.vtep && t.spec.UnderlayMTU == u.spec.UnderlayMTU
+}
+
+// is reports whether the peer would be made from s too, in a table that is alike.
+func (p *Peer) is(s PeerSpec, f encap.Format) bool {
+	if f == encap.FormatVXLAN {
+		s.Recv = 0
 	}
-	t.peers = append(t.peers, p)
-	return nil
+	w := &p.spec
+	if w.Name != s.Name || w.Addr != s.Addr || w.Weft != s.Weft || w.Recv != s.Recv || w.MTU != s.MTU || w.MAC != s.MAC ||
+		!slices.Equal(w.Sources, s.Sources) || len(p.sources) != len(s.Subnets)+len(s.InnerSources) {
+		return false
+	}
+	for i, n := range s.Subnets {
+		if p.sources[i] != n.Masked() {
+			return false
+		}
+	}
+	for i, a := range s.InnerSources {
+		if p.sources[len(s.Subnets)+i] != host(a) {
+			return false
+		}
+	}
+	return true
 }
 
 // mayUse reports whether the peer may send packets with this inner source.
