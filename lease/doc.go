@@ -8,6 +8,7 @@
 //	                     └── judge ──> Plan ──Put (compare-and-swap)──> store
 //
 // Everything but Keeper, Cache and identity.go is a pure function. A Store is where
-// records live: lease/etcd has one, lease/leasetest one in memory. The formats are
+// records live: lease/etcd has one, lease/leasetest one in memory. In Kubernetes others decide
+// who owns what: lease/kube has a Keeper of its own, of the same parts. The formats are
 // flannel's, so that nodes of both kinds share a network.
 package lease
