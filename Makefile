@@ -48,9 +48,10 @@ run: build
 test: deps build
 	GO='$(GO)' .ci/test
 
-# A module of its own. Its tests are vetted by .ci/test: vet would look at all of Kubernetes once more.
+# A module of its own. Its tests mostly wait, so three run side by side. vet is left to .ci/test, for the tests
+# alone: here it would look at all of Kubernetes once more.
 test-kube: deps $(CONTROLPLANE)
-	$(GO) -C test/kube test -vet=off -count=1 -timeout 30m -run '$(RUN)' .
+	$(GO) -C test/kube test -vet=off -count=1 -parallel 3 -timeout 30m -run '$(RUN)' .
 
 test-matrix: deps build
 	WEFT_MATRIX=all $(GO) test -count=1 -v -timeout 60m -run '^TestMatrix$$' ./test

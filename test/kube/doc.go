@@ -12,6 +12,9 @@
 // their ends, and podCIDRs from the controller.
 //
 // The control plane is one program, cmd/controlplane, which make test-kube builds into bin; it takes
-// minutes the first time. Nothing here has a name outside the test's process but that and temporary
+// minutes the first time. WEFT_LONG=1 makes the longest outage five minutes, WEFT_NODES=5000 the crowd of
+// TestScale that large.
+//
+// Nothing here has a name outside the test's process but that and temporary
 // files, as in package lab, on which this stands.
 package kube

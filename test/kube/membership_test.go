@@ -50,6 +50,7 @@ func kernelSays(t *testing.T, n *Node, want, not []string) {
 // Whatever changes of a node's object takes effect: each annotation alone, each family alone, its
 // podCIDRs, its end.
 func TestNodesChange(t *testing.T) {
+	t.Parallel()
 	c := Start(t, Options{})
 	a := c.AddNode(t, "a", NodeOptions{NetworkConfig: kernelVXLAN()})
 	v4, v6 := paperNode(c, t, "x", 200)
@@ -82,6 +83,7 @@ func TestNodesChange(t *testing.T) {
 
 // Nodes join and leave under way; a node whose object comes back with other podCIDRs takes those.
 func TestNodesJoinAndLeave(t *testing.T) {
+	t.Parallel()
 	c := Start(t, Options{})
 	o := NodeOptions{NetworkConfig: kernelVXLAN()}
 	a, b := c.AddNode(t, "a", o), c.AddNode(t, "b", o)
@@ -121,6 +123,7 @@ func TestNodesJoinAndLeave(t *testing.T) {
 
 // An administrator's public-ip-overwrite is what peers dial; without it the node's own address is again.
 func TestPublicIPOverwrite(t *testing.T) {
+	t.Parallel()
 	c := Start(t, Options{})
 	o := NodeOptions{NetworkConfig: kernelVXLAN()}
 	a, b := c.AddNode(t, "a", o), c.AddNode(t, "b", o)

@@ -15,6 +15,7 @@ import (
 // it is not allowed, and for what. To look up its node through its pod, as with flannel's manifest, it
 // needs one verb more. The API server is one that does not stream lists: where it does, list is not asked for.
 func TestRBAC(t *testing.T) {
+	t.Parallel()
 	c := Start(t, Options{APIServerArgs: []string{"--feature-gates=WatchList=false"}})
 	c.AddNode(t, "other", NodeOptions{})
 	rules, err := Rules()
