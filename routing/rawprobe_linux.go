@@ -61,7 +61,9 @@ func probePacketSocket() error {
 	case err != nil:
 		return fmt.Errorf("packet socket (CONFIG_PACKET): %w", err)
 	}
-	return unix.Close(fd)
+	// The kernel waits for a grace period of RCU before it has closed a packet socket. The start does not.
+	go func() { _ = unix.Close(fd) }()
+	return nil
 }
 
 // protected says which IPsec policy holds for datagrams of this host, nil if there is
