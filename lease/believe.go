@@ -190,17 +190,21 @@ func until(r Record, before Remembered, now time.Time) time.Time {
 type presence struct {
 	nodes map[string]bool
 	addrs map[netip.Addr]bool // of records without identity
+	kube  map[string]bool     // Node objects, which are named by the store and not by themselves
 	fresh []Subnets           // of records that were not there before
 }
 
 func newPresence() presence {
-	return presence{nodes: map[string]bool{}, addrs: map[netip.Addr]bool{}}
+	return presence{nodes: map[string]bool{}, addrs: map[netip.Addr]bool{}, kube: map[string]bool{}}
 }
 
 func (p *presence) add(r Record, old bool) {
-	if n := r.Node(); n != "" {
+	switch n := r.Node(); {
+	case r.Kube != nil:
+		p.kube[r.Kube.Name] = true
+	case n != "":
 		p.nodes[n] = true
-	} else {
+	default:
 		p.addrs[r.Address()] = true
 	}
 	if !old {
@@ -212,8 +216,14 @@ func (p *presence) add(r Record, old bool) {
 // owner has another subnet now, or its subnet a new owner. A record that
 // overlapped it all along refutes nothing.
 func (p *presence) replaces(r Record) bool {
-	if n := r.Node(); n != "" && p.nodes[n] || n == "" && p.addrs[r.Address()] {
-		return true
+	elsewhere := false
+	switch n := r.Node(); {
+	case r.Kube != nil:
+		elsewhere = p.kube[r.Kube.Name]
+	case n != "":
+		elsewhere = p.nodes[n]
+	default:
+		elsewhere = p.addrs[r.Address()]
 	}
-	return slices.ContainsFunc(p.fresh, r.Overlaps)
+	return elsewhere || slices.ContainsFunc(p.fresh, r.Overlaps)
 }

@@ -48,13 +48,13 @@ func (u Rules) split(records []*Record, before []Record) (peers []Record, reject
 		}
 		reason, detail := u.check(r)
 		if reason == 0 {
-			reason, detail = earlier.clash(u.inUse(r.Subnets), r.Attrs)
+			reason, detail = earlier.clash(u.Config.InUse(r.Subnets), r.Attrs)
 		}
 		if reason != 0 {
 			rejected = append(rejected, Rejected{Key: r.name(), Reason: reason, Detail: detail, Revision: r.Revision})
 			continue
 		}
-		earlier.add(u.inUse(r.Subnets), r.Attrs)
+		earlier.add(u.Config.InUse(r.Subnets), r.Attrs)
 		peers = append(peers, r)
 	}
 	slices.SortFunc(peers, func(a, b Record) int { return a.Compare(b.Subnets) })
@@ -71,7 +71,7 @@ func believedFirst(records []*Record, before []Record) []*Record {
 	ordered, others := make([]*Record, 0, len(records)), []*Record(nil)
 	for _, r := range records {
 		i, ok := slices.BinarySearchFunc(before, r.Subnets, func(b Record, s Subnets) int { return b.Compare(s) })
-		if ok && before[i].Node() == r.Node() {
+		if ok && before[i].Node() == r.Node() && sameKube(before[i].Kube, r.Kube) {
 			ordered = append(ordered, r)
 		} else {
 			others = append(others, r)
@@ -87,20 +87,9 @@ func believedFirst(records []*Record, before []Record) []*Record {
 // the moment: that is for the keeper to judge. In Kubernetes it is another Node's, with our subnets.
 func (u Rules) own(r Record) bool { return r.Subnets == u.Own && u.Own != Subnets{} && r.Kube == nil }
 
-// inUse returns s without a family that the network has off.
-func (u Rules) inUse(s Subnets) Subnets {
-	if !u.Config.EnableIPv4 {
-		s.V4 = netip.Prefix{}
-	}
-	if !u.Config.EnableIPv6 {
-		s.V6 = netip.Prefix{}
-	}
-	return s
-}
-
 // check looks at one record by itself; reason 0 means that nothing is wrong.
 func (u Rules) check(r Record) (RejectReason, string) {
-	r.Subnets = u.inUse(r.Subnets)
+	r.Subnets = u.Config.InUse(r.Subnets)
 	if reason, detail := u.checkSubnets(r.Subnets); reason != 0 {
 		return reason, detail
 	}

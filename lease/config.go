@@ -103,3 +103,14 @@ func (c NetworkConfig) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(out)
 }
+
+// InUse returns s without a family that the network has off.
+func (c NetworkConfig) InUse(s Subnets) Subnets {
+	if !c.EnableIPv4 {
+		s.V4 = netip.Prefix{}
+	}
+	if !c.EnableIPv6 {
+		s.V6 = netip.Prefix{}
+	}
+	return s
+}

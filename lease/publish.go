@@ -42,11 +42,13 @@ func (k *Keeper) publish() Set {
 // look at times of expiry and at revisions, which every renewal changes.
 func (s Set) Same(t Set) bool {
 	sameRecord := func(a, b Record) bool {
-		return a.Subnets == b.Subnets && a.Reservation == b.Reservation && a.Attrs.Equal(b.Attrs)
+		return a.Subnets == b.Subnets && a.Reservation == b.Reservation && sameKube(a.Kube, b.Kube) && a.Attrs.Equal(b.Attrs)
 	}
 	return s.Alarm == t.Alarm && sameRecord(s.Own, t.Own) && s.Config.Equal(t.Config) &&
 		slices.EqualFunc(s.Peers, t.Peers, sameRecord) && slices.EqualFunc(s.Rejected, t.Rejected, sameRejected)
 }
+
+func sameKube(a, b *KubeNode) bool { return a == b || a != nil && b != nil && *a == *b }
 
 func sameRejected(a, b Rejected) bool { return a.Key == b.Key && a.Reason == b.Reason }
 

@@ -38,6 +38,7 @@ type apiServer struct {
 	streams bool            // lists can be streamed
 	denied  map[string]bool // "verb resource" that gets 403
 	hangs   bool            // no request is answered any more
+	broken  int             // the code that lists and watches get; 0 for none
 	cut     chan struct{}   // closed to end all watches
 	patches []string        // bodies
 	lists   []string        // queries of lists and watches
@@ -204,6 +205,20 @@ func (s *apiServer) refuses(w http.ResponseWriter, what string) bool {
 	return denied
 }
 
+// breaks answers a list or a watch with an error, while there is one.
+func (s *apiServer) breaks(w http.ResponseWriter, r *http.Request) bool {
+	s.mu.Lock()
+	code := s.broken
+	if code != 0 {
+		s.lists = append(s.lists, r.URL.RawQuery)
+	}
+	s.mu.Unlock()
+	if code != 0 {
+		s.fail(w, code, metav1.StatusReasonServiceUnavailable, "not now")
+	}
+	return code != 0
+}
+
 func (s *apiServer) reply(w http.ResponseWriter, code int, kind string, obj any) {
 	b, err := json.Marshal(obj)
 	if err != nil {
@@ -264,7 +279,7 @@ func (s *apiServer) all(r *http.Request) []corev1.Node {
 }
 
 func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
-	if s.refuses(w, "list nodes") {
+	if s.refuses(w, "list nodes") || s.breaks(w, r) {
 		return
 	}
 	q := r.URL.Query()
@@ -281,7 +296,7 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
-	if s.refuses(w, "watch nodes") {
+	if s.refuses(w, "watch nodes") || s.breaks(w, r) {
 		return
 	}
 	q := r.URL.Query()

@@ -75,6 +75,7 @@ type loopState struct {
 	confirmed bool           // the API server has told us everything, since the start
 	restored  bool           // we began with a cached state
 	before    []lease.Record // the peers of the last set, or of the cache
+	once      []lease.Record // peers of an earlier one, whose Nodes still have their podCIDRs
 	published *lease.Set     // the last one; nil before the first
 	bad       []lease.Rejected
 	saved     time.Time // when the cache was last written

@@ -27,7 +27,7 @@ func FuzzNode(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, cidr, cidr2, mark, public, data, weft string) {
-		s := newNodes(k, "a", func() {}, func() {})
+		s := newNodes(k, cfg, "a", func() {}, func() {})
 		good := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: "good", UID: "v", Annotations: map[string]string{k.managed: "true", k.public: "192.0.2.9"}}}
 		good.Spec.PodCIDRs = []string{"10.244.9.0/24"}
 		n := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{
@@ -37,14 +37,14 @@ func FuzzNode(f *testing.F) {
 		if err := s.Replace([]any{good, n}, "7"); err != nil {
 			t.Fatal(err)
 		}
-		v := s.take()
+		before := []lease.Record{s.byName["good"].record}
+		v := s.take(before, nil)
 		if len(v.records)+len(v.bad) > 2 {
 			t.Fatalf("%d records and %d bad", len(v.records), len(v.bad))
 		}
-		mem := lease.Memory{ClusterID: "c", Peers: []lease.Remembered{{Record: s.byName["good"].record}}}
-		kept, twice := single(v.records, v.bad, mem)
+		kept, twice := single(v.records, lease.Subnets{}, v.claims, func(string) bool { return false })
 		rules := lease.Rules{Config: cfg, Self: lease.Self{Node: "a", PublicIP: netip.MustParseAddr("192.0.2.1")}, AnyLength: true}
-		peers, rejected := rules.Check(kept, mem.Records())
+		peers, rejected := rules.Check(kept, before)
 		ours := false
 		for _, p := range peers {
 			ours = ours || p.Kube.Name == "good"

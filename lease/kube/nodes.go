@@ -20,6 +20,7 @@ import (
 // each change of it. The watch writes; everybody may read.
 type nodes struct {
 	keys keys
+	cfg  lease.NetworkConfig
 	own  string // the name of our Node
 	seed maphash.Seed
 	heard,
@@ -38,7 +39,8 @@ type nodes struct {
 // node is one Node. It is immutable.
 type node struct {
 	sum     uint64 // of what it was made from
-	subnets lease.Subnets
+	uid     string
+	subnets lease.Subnets // of the families that are on
 	managed bool
 	record  lease.Record
 	bad     *lease.Rejected // instead of the record
@@ -51,8 +53,8 @@ var (
 	_ cache.ResourceVersionUpdater = (*nodes)(nil)
 )
 
-func newNodes(k keys, own string, heard, changed func()) *nodes {
-	return &nodes{keys: k, own: own, seed: maphash.MakeSeed(), heard: heard, changed: changed, byName: map[string]*node{}}
+func newNodes(k keys, cfg lease.NetworkConfig, own string, heard, changed func()) *nodes {
+	return &nodes{keys: k, cfg: cfg, own: own, seed: maphash.MakeSeed(), heard: heard, changed: changed, byName: map[string]*node{}}
 }
 
 // trim returns a Node with what we need of it: in a list of thousands the rest is most of the memory.
@@ -92,9 +94,9 @@ func (s *nodes) Transformer() cache.TransformFunc {
 
 // make decodes a Node. What it says of itself may be garbage; that costs it alone.
 func (s *nodes) make(n *objects.Node, sum uint64) *node {
-	out := &node{sum: sum, managed: s.keys.isManaged(n.Annotations)}
-	subnets, err := parseCIDRs(cidrsOf(n))
-	out.subnets = subnets
+	out := &node{sum: sum, uid: string(n.UID), managed: s.keys.isManaged(n.Annotations)}
+	all, err := parseCIDRs(cidrsOf(n))
+	out.subnets = s.cfg.InUse(all)
 	if !out.managed {
 		return out
 	}
@@ -103,14 +105,14 @@ func (s *nodes) make(n *objects.Node, sum uint64) *node {
 		attrs, err = s.keys.decode(n.Annotations)
 	}
 	reason := lease.RejectValue
-	if err == nil && subnets == (lease.Subnets{}) {
-		reason, err = lease.RejectFamily, fmt.Errorf("it has no podCIDR")
+	if err == nil && out.subnets == (lease.Subnets{}) {
+		reason, err = lease.RejectFamily, fmt.Errorf("it has no podCIDR of a family that is on")
 	}
 	if err != nil {
 		out.bad = &lease.Rejected{Key: n.Name, Reason: reason, Detail: err.Error()}
 		return out
 	}
-	out.record = lease.Record{Subnets: subnets, Attrs: attrs, Kube: &lease.KubeNode{Name: n.Name, UID: string(n.UID)}}
+	out.record = lease.Record{Subnets: out.subnets, Attrs: attrs, Kube: &lease.KubeNode{Name: n.Name, UID: string(n.UID)}}
 	return out
 }
 
@@ -299,14 +301,17 @@ type view struct {
 	ours     *objects.Node
 	records  []lease.Record // of all others, by name
 	bad      []lease.Rejected
+	claims   []claim
 }
 
-// take returns everything, and notes that it was looked at.
-func (s *nodes) take() view {
+// take returns everything, and notes that it was looked at. Of the records that were believed, by
+// subnets, and of those that were once, the view has the claims.
+func (s *nodes) take(believed, once []lease.Record) view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.first, s.urgent = time.Time{}, false
 	v := view{revision: s.revision, ours: s.ours, records: make([]lease.Record, 0, len(s.byName))}
+	v.claims = s.claims(believed, once)
 	for name, n := range s.byName {
 		switch {
 		case name == s.own:

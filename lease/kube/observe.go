@@ -14,7 +14,8 @@ import (
 // observe takes in what the API server has.
 func (m *Manager) observe(v view) {
 	st := &m.state
-	records, twice := single(v.records, v.bad, st.mem)
+	records, twice := single(v.records, st.held.Subnets, v.claims, st.refused)
+	st.once = v.once(st.once)
 	alarm := st.mem.Alarm()
 	st.mem = lease.Believe(st.mem, lease.Snapshot{
 		ClusterID: m.cluster(v), Revision: v.revision, Config: m.o.RawConfig, Records: records, Bad: v.bad,
@@ -27,54 +28,6 @@ func (m *Manager) observe(v view) {
 	if v.ours != nil {
 		st.ownUID = string(v.ours.UID)
 	}
-}
-
-// single takes those away that have the subnets of another: of two, the one that was believed
-// before stays, also while it does not parse, then the first by name.
-func single(records []lease.Record, bad []lease.Rejected, mem lease.Memory) (kept []lease.Record, twice []lease.Rejected) {
-	at := make(map[lease.Subnets]int, len(records))
-	drop := func(r lease.Record, owner string) {
-		twice = append(twice, lease.Rejected{
-			Key: r.Kube.Name, Reason: lease.RejectOverlapsPeer,
-			Detail: fmt.Sprintf("%s is that of node %q", r.Subnets, owner),
-		})
-	}
-	garbled := make(map[string]bool, len(bad))
-	for _, b := range bad {
-		garbled[b.Key] = true
-	}
-	for _, r := range records {
-		if owner := remembered(mem, r.Subnets); owner != nil && garbled[owner.Name] {
-			drop(r, owner.Name)
-			continue
-		}
-		i, clash := at[r.Subnets]
-		if !clash {
-			at[r.Subnets] = len(kept)
-			kept = append(kept, r)
-			continue
-		}
-		if believed(mem, r) && !believed(mem, kept[i]) {
-			kept[i], r = r, kept[i]
-		}
-		drop(r, kept[i].Kube.Name)
-	}
-	return kept, twice
-}
-
-// believed reports whether r's Node had r's subnets before.
-func believed(mem lease.Memory, r lease.Record) bool {
-	owner := remembered(mem, r.Subnets)
-	return owner != nil && *owner == *r.Kube
-}
-
-// remembered is whose subnets s were; nil for nobody's.
-func remembered(mem lease.Memory, s lease.Subnets) *lease.KubeNode {
-	i, ok := slices.BinarySearchFunc(mem.Peers, s, func(p lease.Remembered, s lease.Subnets) int { return p.Compare(s) })
-	if !ok {
-		return nil
-	}
-	return mem.Peers[i].Kube
 }
 
 // cluster names the cluster: by the UID that our Node had when we first knew it. A UID is never
@@ -217,6 +170,9 @@ func (m *Manager) publish() {
 	m.mu.Unlock()
 	if st.published == nil || !set.Same(*st.published) {
 		m.o.Publish(set)
+		if st.published != nil {
+			st.once = unpublished(set, st.before, st.once)
+		}
 		st.published, st.before = &set, set.Peers
 	}
 }

@@ -23,7 +23,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	nodes := newNodes(m.client.keys, name, m.heard, func() { poke(m.wake) })
+	nodes := newNodes(m.client.keys, m.o.Config, name, m.heard, func() { poke(m.wake) })
 	m.nodes.Store(nodes)
 	f := &follower{client: m.client, nodes: nodes, silent: m.silent, quiet: m.quiet, asked: m.asked}
 	if m.o.Config.BackendType == "alloc" { // which has no peers
@@ -87,7 +87,7 @@ func (m *Manager) loop(ctx context.Context, nodes *nodes) {
 		now := time.Now()
 		m.state.mem = m.state.mem.Expire(now)
 		if due := nodes.due(); !due.IsZero() && !now.Before(due) {
-			m.observe(nodes.take())
+			m.observe(nodes.take(m.state.before, m.state.once))
 		}
 		if m.state.confirmed { // a write has met something, or we say something else of ourselves
 			m.judge(nodes)

@@ -33,9 +33,12 @@ const (
 	probeAfter   = 15 * time.Second
 	probeTimeout = 5 * time.Second
 	// backoffFirst and backoffMost bound the wait after a failed list or watch; up to as much again
-	// is added at random.
+	// is added at random. It stays short, so that what has changed is known soon after an outage.
 	backoffFirst = 500 * time.Millisecond
-	backoffMost  = 10 * time.Second
+	backoffMost  = time.Second
+	// backoffPerNode is how much longer, at random, a node waits for each Node that it knows: all of
+	// them come back at once, and each wants everything.
+	backoffPerNode = time.Millisecond
 )
 
 // follower keeps a nodes up to date, and says whether the API server answers.
@@ -206,8 +209,8 @@ func (f *follower) choose(o *metav1.ListOptions) {
 	}
 }
 
-// fail notes an error that means that nothing is heard. That a version is outdated is not one:
-// the reflector reads everything again.
+// fail notes an error that means that nothing is heard, and waits for longer the larger the cluster
+// is, or until ctx ends. That a version is outdated is not one: the reflector reads everything again.
 func (f *follower) fail(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
@@ -216,4 +219,5 @@ func (f *follower) fail(ctx context.Context, verb string, err error) {
 		return
 	}
 	f.silent(f.client.explain(access{verb, "nodes", ""}, err))
+	sleep(ctx, rand.N(time.Duration(f.nodes.count())*backoffPerNode+1))
 }

@@ -1,0 +1,121 @@
+package kube
+
+import (
+	"fmt"
+	"slices"
+
+	"weft/lease"
+)
+
+// claim is the right of a Node to its podCIDRs: it was believed once, and its object still has
+// them. They are its spec, which an administrator or the controller manager wrote; what its
+// annotations have become takes nothing from it.
+type claim struct {
+	*lease.Record
+	// left says that the Node does not take part any more.
+	left bool
+}
+
+// claims returns those of the records, each list by subnets, whose Nodes still have them. A Node
+// that was deleted has none, nor has another by its name. It is called under the lock.
+func (s *nodes) claims(believed, once []lease.Record) []claim {
+	out := make([]claim, 0, len(believed)+len(once))
+	for _, list := range [][]lease.Record{believed, once} {
+		for i := range list {
+			r := &list[i]
+			if r.Kube == nil {
+				continue
+			}
+			if n := s.byName[r.Kube.Name]; n != nil && n.uid == r.Kube.UID && n.subnets == r.Subnets {
+				out = append(out, claim{r, !n.managed})
+			}
+		}
+	}
+	if len(once) > 0 {
+		slices.SortFunc(out, func(a, b claim) int { return a.Compare(b.Subnets) })
+	}
+	return out
+}
+
+// has reports whether r's is one of the claims, which are sorted by subnets.
+func has(claims []claim, r *lease.Record) bool {
+	i, ok := slices.BinarySearchFunc(claims, r.Subnets, func(c claim, s lease.Subnets) int { return c.Compare(s) })
+	return ok && r.Kube != nil && *claims[i].Kube == *r.Kube
+}
+
+// claimant looks for the Node that the newcomer r would take something from; nil for none. A
+// Node that has left keeps out only who was refused already: that its mark is gone hands nothing
+// to whoever had laid claim beside it, and a Node that comes later is an administrator's will.
+func claimant(claims []claim, r *lease.Record, refused func(name string) bool) *lease.Record {
+	for _, c := range claims {
+		if c.Overlaps(r.Subnets) && (!c.left || refused(r.Kube.Name)) {
+			return c.Record
+		}
+	}
+	return nil
+}
+
+// single takes newcomers away whose subnets overlap another's claim, and all but the first by name
+// of those that have the same ones. claims are sorted by subnets. own are ours, which nobody may have.
+func single(records []lease.Record, own lease.Subnets, claims []claim, refused func(name string) bool) (kept []lease.Record, twice []lease.Rejected) {
+	newcomers := make(map[lease.Subnets]*lease.Record)
+	kept = make([]lease.Record, 0, len(records))
+	for i := range records {
+		r := &records[i]
+		if has(claims, r) {
+			kept = append(kept, *r)
+			continue
+		}
+		owner := newcomers[r.Subnets]
+		if owner == nil {
+			owner = claimant(claims, r, refused)
+		}
+		if owner == nil {
+			newcomers[r.Subnets] = r
+			kept = append(kept, *r)
+			continue
+		}
+		no := lease.Rejected{
+			Key: r.Kube.Name, Reason: lease.RejectOverlapsPeer,
+			Detail: fmt.Sprintf("%s overlaps %s, which is that of node %q", r.Subnets, owner.Subnets, owner.Kube.Name),
+		}
+		if r.Overlaps(own) {
+			no.Reason, no.Detail = lease.RejectOverlapsOwn, fmt.Sprintf("%s is ours", own)
+		}
+		twice = append(twice, no)
+	}
+	return kept, twice
+}
+
+// refused reports whether the last set refused the Node because its subnets are another's.
+func (st *loopState) refused(name string) bool {
+	return st.published != nil && slices.ContainsFunc(st.published.Rejected, func(r lease.Rejected) bool {
+		return r.Key == name && r.Reason == lease.RejectOverlapsPeer
+	})
+}
+
+// once returns those of records, which were believed once, that are still a claim.
+func (v view) once(records []lease.Record) (out []lease.Record) {
+	for i := range records { // not in place: the claims point there
+		if has(v.claims, &records[i]) {
+			out = append(out, records[i])
+		}
+	}
+	return out
+}
+
+// unpublished returns those that were believed and are not in set any more, and from whom nothing
+// in set has been given to another.
+func unpublished(set lease.Set, before, once []lease.Record) (out []lease.Record) {
+	for _, list := range [][]lease.Record{before, once} {
+		for _, r := range list {
+			_, ok := slices.BinarySearchFunc(set.Peers, r.Subnets, func(p lease.Record, s lease.Subnets) int { return p.Compare(s) })
+			taken := func(p lease.Record) bool { return p.Overlaps(r.Subnets) }
+			if ok || r.Kube == nil || r.Overlaps(set.Own.Subnets) || slices.ContainsFunc(set.Peers, taken) {
+				continue
+			}
+			out = append(out, r)
+		}
+	}
+	return out
+}

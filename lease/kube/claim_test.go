@@ -1,0 +1,194 @@
+package kube
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"weft/lease"
+)
+
+// wantRefused waits for just these Nodes to be refused because their podCIDRs are another's.
+func (tt *tester) wantRefused(want ...string) {
+	tt.t.Helper()
+	eventually(tt.t, func() string {
+		got := []string{}
+		for _, r := range tt.last().Rejected {
+			if r.Reason == lease.RejectOverlapsPeer {
+				got = append(got, r.Key)
+			}
+		}
+		return cmp.Diff(append([]string{}, want...), got)
+	})
+}
+
+// TestAnotherNodesPodCIDR has Nodes whose podCIDRs overlap those of m, which was there before,
+// through all that can become of m.
+func TestAnotherNodesPodCIDR(t *testing.T) {
+	const prefix = "flannel.alpha.coreos.com/"
+	const m = "m 10.244.2.0/24 192.0.2.2"
+	squatters := map[string]string{"0": "10.244.2.0/25", "1": "10.244.2.0/24", "2": "10.244.2.0/23", "z": "10.244.2.128/25"}
+	cut := func(key string) func(*corev1.Node) {
+		return func(n *corev1.Node) { delete(n.Annotations, prefix+key) }
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*corev1.Node) // of m
+		want   []string           // besides b; without m's squatters
+	}{
+		{"nothing", func(*corev1.Node) {}, []string{m}},
+		{"address is garbage", func(n *corev1.Node) { n.Annotations[prefix+"public-ip"] = "vandal" }, []string{m}},
+		{"data is garbage", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "{" }, []string{m}},
+		{"no address", cut("public-ip"), nil},
+		{"our address", func(n *corev1.Node) { n.Annotations[prefix+"public-ip"] = "192.0.2.1" }, nil},
+		{"no mark", cut("kube-subnet-manager"), nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newAPIServer(t)
+			s.put(plain("a", "10.244.1.0/24"))
+			s.put(peer("m", "10.244.2.0/24", "192.0.2.2"))
+			s.put(peer("b", "10.244.9.0/24", "192.0.2.9"))
+			d := newTester(t, s, s.config("a"), nil)
+			during(t, d.Run)
+			d.wantPeers(m, "b 10.244.9.0/24 192.0.2.9")
+			for name, cidr := range squatters {
+				s.put(peer(name, cidr, "192.0.2.66"))
+			}
+			d.wantRefused("0", "1", "2", "z")
+			s.change("m", tt.change)
+			// What comes later shows that all that was seen, and none of it is taken up late.
+			for i, addr := range []string{"192.0.2.91", "192.0.2.92"} {
+				s.change("b", func(n *corev1.Node) { n.Annotations[prefix+"public-ip"] = addr })
+				d.wantPeers(append(tt.want[:len(tt.want):len(tt.want)], "b 10.244.9.0/24 "+addr)...)
+				d.wantRefused("0", "1", "2", "z")
+				if i == 0 {
+					s.put(peer("0", squatters["0"], "192.0.2.67"))
+				}
+			}
+			s.put(peer("m", "10.244.2.0/24", "192.0.2.2"))
+			d.wantPeers(m, "b 10.244.9.0/24 192.0.2.92")
+			s.change("m", tt.change)
+			s.remove("m") // and with it its claim
+			d.wantPeers("2 10.244.2.0/23 192.0.2.66", "b 10.244.9.0/24 192.0.2.92")
+			d.wantRefused("0", "1", "z")
+		})
+	}
+}
+
+// TestAFormerPodCIDR is free for another once its Node is gone, has others, or has left before
+// the other came.
+func TestAFormerPodCIDR(t *testing.T) {
+	const prefix = "flannel.alpha.coreos.com/"
+	for name, leave := range map[string]func(*apiServer){
+		"deleted": func(s *apiServer) { s.remove("m") },
+		"another podCIDR": func(s *apiServer) {
+			s.change("m", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"192.168.7.0/24"} })
+		},
+		"no mark": func(s *apiServer) {
+			s.change("m", func(n *corev1.Node) { delete(n.Annotations, prefix+"kube-subnet-manager") })
+		},
+		"never a mark": func(s *apiServer) {
+			s.remove("m")
+			s.put(plain("m", "10.244.2.0/24"))
+		},
+		"made anew, garbage": func(s *apiServer) {
+			s.remove("m")
+			n := peer("m", "10.244.2.0/24", "garbage")
+			s.put(n)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newAPIServer(t)
+			s.put(plain("a", "10.244.1.0/24"))
+			s.put(peer("m", "10.244.2.0/24", "192.0.2.2"))
+			tt := newTester(t, s, s.config("a"), nil)
+			during(t, tt.Run)
+			tt.wantPeers("m 10.244.2.0/24 192.0.2.2")
+			leave(s)
+			s.put(peer("n", "10.244.2.0/25", "192.0.2.3"))
+			tt.wantPeers("n 10.244.2.0/25 192.0.2.3")
+			if alarm := tt.Status().Alarm; alarm != "" {
+				t.Errorf("alarm %q", alarm)
+			}
+			if strings.HasPrefix(name, "no mark") { // whoever comes back finds it taken
+				s.put(peer("m", "10.244.2.0/24", "192.0.2.2"))
+				tt.wantRefused("m")
+				tt.wantPeers("n 10.244.2.0/25 192.0.2.3")
+			}
+		})
+	}
+}
+
+// TestAClaimOutlivesARestart goes by the cache, while the Node is garbage.
+func TestAClaimOutlivesARestart(t *testing.T) {
+	const prefix = "flannel.alpha.coreos.com/"
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	s.put(peer("m", "10.244.2.0/24", "192.0.2.2"))
+	cached := lastState(t, s)
+	s.change("m", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "{" })
+	s.put(peer("0", "10.244.2.0/23", "192.0.2.66"))
+	s.put(peer("1", "10.244.2.0/24", "192.0.2.66"))
+	tt := newTester(t, s, s.config("a"), cached)
+	during(t, tt.Run)
+	tt.wantRefused("0", "1")
+	tt.wantPeers("m 10.244.2.0/24 192.0.2.2")
+}
+
+// TestWhoANodeIsIsItsName has a stranger call itself what a Node is called that does not parse.
+func TestWhoANodeIsIsItsName(t *testing.T) {
+	const prefix = "flannel.alpha.coreos.com/"
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	m := peer("m", "10.244.2.0/24", "192.0.2.2")
+	m.Annotations[prefix+"weft"] = `{"Node":"m"}`
+	s.put(m)
+	tt := newTester(t, s, s.config("a"), nil)
+	during(t, tt.Run)
+	tt.wantPeers("m 10.244.2.0/24 192.0.2.2")
+	s.change("m", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "{" })
+	z := peer("z", "10.244.3.0/24", "192.0.2.66")
+	z.Annotations[prefix+"weft"] = `{"Node":"m"}`
+	s.put(z)
+	tt.wantPeers("m 10.244.2.0/24 192.0.2.2", "z 10.244.3.0/24 192.0.2.66")
+}
+
+// TestFamiliesThatAreOff are no part of a peer, and nothing that two could both claim.
+func TestFamiliesThatAreOff(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24", "fd00:244:0:1::/64"))
+	for name, cidr := range map[string]string{"b": "10.244.2.0/24", "c": "10.244.3.0/24"} {
+		n := peer(name, cidr, "192.0.2."+cidr[7:8])
+		n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, "fd00:244:0:2::/64")
+		s.put(n)
+	}
+	tt := newTester(t, s, s.config("a"), nil)
+	during(t, tt.Run)
+	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
+}
+
+// TestALongOutage is asked about again and again, and not more and more seldom.
+func TestALongOutage(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	tt := newTester(t, s, s.config("a"), nil)
+	during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+	s.do(func() { s.broken = http.StatusServiceUnavailable })
+	before := len(s.listed())
+	s.cutWatches()
+	eventually(t, func() string { // each attempt asks twice; up to ten seconds apart, these would take a minute
+		if n := len(s.listed()) - before; n < 16 {
+			return fmt.Sprintf("%d questions", n)
+		}
+		return ""
+	})
+	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+	s.do(func() { s.broken = 0 })
+	tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
+}
