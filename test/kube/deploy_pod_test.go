@@ -176,6 +176,7 @@ func (k *kubelet) makeHostPath(v *corev1.HostPathVolumeSource) error {
 	case corev1.HostPathCharDev:
 		_, err := os.Stat(path)
 		return err
+	case corev1.HostPathDirectory, corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathBlockDev: // our manifest has none
 	}
 	return fmt.Errorf("host path of type %s", kind)
 }
