@@ -19,6 +19,9 @@ func TestSquatter(t *testing.T) {
 	for name, cidrs := range map[string][]string{"0": {own[0].String()}, "z": {own[0].String(), own[1].String()}, "1": {own[1].String()}, "2": {"10.244.0.0/17"}} {
 		c.CreateNode(t, name, at, NodeOptions{PodCIDRs: cidrs, Annotations: FlannelAnnotations(at, netip.MustParseAddr("fd18::9:9"), "02:00:00:00:04:01", "02:00:00:00:06:01")})
 	}
+	// What follows has to find them refused. (A Node that comes with or after a mark that goes may have the block.)
+	_, known := paperNode(c, t, "after", 249)
+	kernelSays(t, b, []string{known.String()}, []string{"198.18.9.9 ", "fd18::9:9 "})
 	for what, values := range map[string]map[string]any{
 		"garbage":   {AnnotationPrefix + "public-ip": "vandal", AnnotationPrefix + "backend-data": "vandal"},
 		"unmanaged": {AnnotationPrefix + "kube-subnet-manager": nil},
