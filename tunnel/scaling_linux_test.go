@@ -50,16 +50,19 @@ func newCrowd(n, flows, peers, lanes, sizes int, recv Recv) *crowd {
 	return c
 }
 
-// crowdOf is n packets, for each of which draw says the peer, the lane and the size in bytes.
+// crowdOf is n packets, for each of which draw says the peer, the lane and the size in bytes. They lie in
+// the ring's memory as a batch does that was read.
 func crowdOf(n int, draw func() (peer, lane, size int)) *crowd {
 	c := &crowd{ring: NewRing()}
 	c.w.set(&c.wire, UDPOptions{Logger: slog.New(slog.DiscardHandler)}, "crowd", true)
 	c.ring.reset()
-	for i := range n {
+	for range n {
 		peer, lane, size := draw()
-		p := &Packet{buf: c.ring.arena[i*1600 : i*1600+1600]}
+		end := c.ring.used + Headroom + size
+		p := &Packet{buf: c.ring.arena[c.ring.used:end:end]}
 		p.renew()
 		p.end = p.off + size
+		c.ring.take(size)
 		p.Outer = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(peer >> 16), byte(peer >> 8), byte(peer)}), 8285)
 		p.limit, p.lane = 1472, uint8(lane)
 		c.ps = append(c.ps, p)
