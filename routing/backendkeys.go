@@ -118,17 +118,17 @@ func (k *backendKeys) dataPlane() (path tunnel.Path, auto bool, off tunnel.Offlo
 	return path, auto, off
 }
 
-// sources reads the keys about senders, which every type has.
+// sources reads the keys about senders, which every type has. Without the key the check is what
+// tunnel.ParseSourceCheck makes of no word: there is no other default.
 func (k *backendKeys) sources() (check tunnel.SourceCheck, allowed []netip.Prefix) {
 	const want = `"strict", "outer" or "off"`
 	var word string
-	if k.value("SourceCheck", want, &word) {
-		var err error
-		if check, err = tunnel.ParseSourceCheck(word); err != nil {
-			k.fault("SourceCheck", want)
-		}
+	sound := k.value("SourceCheck", want, &word)
+	check, err := tunnel.ParseSourceCheck(word)
+	if sound && err != nil {
+		k.fault("SourceCheck", want)
 	}
-	allowed, err := parsePrefixes(k.raw["allowedsources"])
+	allowed, err = parsePrefixes(k.raw["allowedsources"])
 	if err != nil {
 		k.fault("AllowedSources", `a list of networks as ["192.0.2.0/24"]: `+err.Error())
 	}

@@ -124,10 +124,16 @@ func (p *plane) reap(id tunnel.PortID) bool {
 // publish swaps in the table of s. The error joins the peers that were unsound;
 // the others are in use.
 func (p *plane) publish(s tunnel.Spec) error {
+	var t *tunnel.Table
+	var err error
 	if p.table == nil {
-		p.table, _ = tunnel.NewTable(p.format, tunnel.Spec{}) // of which nothing can be wrong
+		t, err = tunnel.NewTable(p.format, s)
+	} else {
+		t, err = p.table.Next(s)
 	}
-	t, err := p.table.Next(s)
+	if t == nil { // what is in place stays: before the first, nobody is let in
+		return err
+	}
 	p.table = t
 	p.engine.Swap(t)
 	return err

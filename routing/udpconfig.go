@@ -42,7 +42,7 @@ type UDPOptions struct {
 // ones are ignored. The error joins one *lease.ConfigError for each fault.
 func ParseUDPConfig(c lease.NetworkConfig) (UDPOptions, error) {
 	o := UDPOptions{Port: DefaultUDPPort}
-	var raw struct{ Port, Path, DisableOffloads, SourceCheck, AllowedSources, MTU json.RawMessage }
+	var raw struct{ Port, Path, DisableOffloads, MTU json.RawMessage }
 	if len(c.Backend) > 0 {
 		if err := json.Unmarshal(c.Backend, &raw); err != nil {
 			return UDPOptions{}, &lease.ConfigError{Key: "Backend", Got: string(c.Backend), Want: "a JSON object"}
@@ -76,17 +76,9 @@ func ParseUDPConfig(c lease.NetworkConfig) (UDPOptions, error) {
 	if err != nil {
 		fault("DisableOffloads", raw.DisableOffloads, `a list of offloads as ["tun-tso"]: `+err.Error())
 	}
-	word = ""
-	err = unmarshalWord(raw.SourceCheck, &word)
-	if err == nil {
-		o.SourceCheck, err = tunnel.ParseSourceCheck(word)
-	}
-	if err != nil {
-		fault("SourceCheck", raw.SourceCheck, `"strict", "outer" or "off"`)
-	}
-	if o.AllowedSources, err = parsePrefixes(raw.AllowedSources); err != nil {
-		fault("AllowedSources", raw.AllowedSources, `a list of networks as ["192.0.2.0/24"]: `+err.Error())
-	}
+	k := readBackend(c)
+	o.SourceCheck, o.AllowedSources = k.sources()
+	faults = append(faults, k.faults...)
 	if given(raw.MTU) {
 		least := leastUDPMTU(c.EnableIPv6)
 		if err := json.Unmarshal(raw.MTU, &o.MTU); err != nil || o.MTU < least || o.MTU > 65535 {

@@ -166,6 +166,9 @@ func (u *UDP) swapTable(m mtus, st *Status) error {
 	}
 	u.peers = u.cfg.carried.peers(situation{set: u.set, under: u.under.now, mtu: m.inner, hops: u.ways}, m.outer, displaced)
 	unsound := u.plane.publish(u.peers.spec)
+	if errors.Is(unsound, tunnel.ErrSourceCheck) {
+		return unsound
+	}
 	u.table = key
 	u.hops.follow(u.peers.spec.Peers)
 	st.Peers, st.Skipped, st.Reached = len(u.peers.spec.Peers), u.peers.skipped, u.peers.reached

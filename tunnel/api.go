@@ -127,8 +127,8 @@ type Spec struct {
 	// MTU is the host TUN's MTU, in bytes; 0 if unsaid. An inner TCP packet that arrives larger
 	// with a partial checksum is a superpacket that lost its description on the way.
 	MTU int
-	// Check is how far sources are verified. AllowedSources are inner sources that any
-	// peer may use besides its own.
+	// Check is how far sources are verified; its zero value is a fault, not a default. AllowedSources
+	// are inner sources that any peer may use besides its own.
 	Check          SourceCheck
 	AllowedSources []netip.Prefix
 	// VNI is the network's number in format vxlan. MAC4 and MAC6 are this node's Ethernet addresses

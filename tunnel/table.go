@@ -40,9 +40,13 @@ type Peer struct {
 	state   *peerState // outlives the table
 }
 
+// ErrSourceCheck says that Spec.Check is none of the checks.
+var ErrSourceCheck = errors.New("the source check is none of strict, outer and off")
+
 // NewTable builds the table for format f from s. It is pure; the error joins
 // every fault found, and the table then holds all that was sound: one bad peer
-// costs only itself.
+// costs only itself. Without one of the checks in s.Check there is no table, and the
+// error is ErrSourceCheck.
 func NewTable(f encap.Format, s Spec) (*Table, error) { return build(f, s, &Table{}) }
 
 // Next is NewTable for what comes after t. The two share the peers that are the same in both: of many peers a few
@@ -50,6 +54,9 @@ func NewTable(f encap.Format, s Spec) (*Table, error) { return build(f, s, &Tabl
 func (t *Table) Next(s Spec) (*Table, error) { return build(t.format, s, t) }
 
 func build(f encap.Format, s Spec, before *Table) (*Table, error) {
+	if s.Check != CheckStrict && s.Check != CheckOuter && s.Check != CheckOff {
+		return nil, fmt.Errorf("%w: %v", ErrSourceCheck, s.Check)
+	}
 	t := &Table{
 		format:  f,
 		spec:    s,

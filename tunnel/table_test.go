@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -65,6 +66,26 @@ func TestNewTableFaults(t *testing.T) {
 				t.Error("a bad peer cost more than itself")
 			}
 		})
+	}
+}
+
+// A check that nobody has chosen means nothing: there is no table with it, nor after one that has.
+func TestNoTableWithoutSourceCheck(t *testing.T) {
+	good, err := NewTable(encap.FormatVXLAN, Spec{Check: CheckOff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []SourceCheck{0, CheckOff + 1, 255} {
+		s := testSpec()
+		s.Check = c
+		for _, f := range []encap.Format{encap.FormatIP, encap.FormatVXLAN} {
+			if table, err := NewTable(f, s); table != nil || !errors.Is(err, ErrSourceCheck) {
+				t.Errorf("%v: %v", c, err)
+			}
+		}
+		if table, err := good.Next(s); table != nil || !errors.Is(err, ErrSourceCheck) {
+			t.Errorf("%v after a good one: %v", c, err)
+		}
 	}
 }
 
