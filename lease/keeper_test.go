@@ -322,3 +322,33 @@ func TestAChangedConfigIsSaidOnce(t *testing.T) {
 		}
 	})
 }
+
+// A store that answers and in which nothing changes has been seen lately: else the first second of
+// an outage would look like the end of a long one.
+func TestQuietStoreIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := leasetest.New("c", []byte(network))
+		k := newKeeper(t, s, options(t, "a", "192.0.2.1"))
+		if !k.Status().StoreSeen.IsZero() {
+			t.Error("a store was seen that nobody asked")
+		}
+		stop := run(k)
+		time.Sleep(4*time.Minute + 30*time.Second)
+		if age := time.Since(k.Status().StoreSeen); age > 10*time.Second {
+			t.Errorf("a store that answers was last seen %s ago", age)
+		}
+		s.SetDown(true)
+		time.Sleep(40 * time.Second)
+		if st := k.Status(); time.Since(st.StoreSeen) != 40*time.Second || st.StoreErr == nil {
+			t.Errorf("40 s into an outage: seen %s ago, %v", time.Since(st.StoreSeen), st.StoreErr)
+		}
+		s.SetDown(false)
+		time.Sleep(time.Second)
+		if st := k.Status(); time.Since(st.StoreSeen) > time.Second || st.StoreErr != nil {
+			t.Errorf("after it: seen %s ago, %v", time.Since(st.StoreSeen), st.StoreErr)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

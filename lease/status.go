@@ -16,7 +16,8 @@ type Status struct {
 	Err error
 	// Notes say why our subnet is not the one that we had before.
 	Notes []string
-	// StoreSeen is when the store last answered; zero before the first time.
+	// StoreSeen is when the store last answered, if only that nothing has changed; zero before
+	// the first time.
 	StoreSeen time.Time
 	// StoreErr is why the store does not answer; nil while it does.
 	StoreErr error
@@ -52,6 +53,9 @@ func (k *Keeper) Status() Status {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.status
+	if heard := k.store.Heard(); heard.After(s.StoreSeen) { // a quiet store answers, and says nothing
+		s.StoreSeen = heard
+	}
 	s.Notes, s.Rejected = slices.Clone(s.Notes), slices.Clone(s.Rejected)
 	if s.State == Held && !s.Own.Expires.IsZero() && !time.Now().Before(s.Own.Expires) {
 		s.State = Expired

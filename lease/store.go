@@ -45,6 +45,9 @@ type Store interface {
 	// compaction or restart of the store and at least every few minutes, and calls lost
 	// with the reason whenever the store stops answering.
 	Watch(ctx context.Context, changed func(Snapshot), lost func(error)) error
+	// Heard is when the store last answered anything; the zero time before the first answer. While
+	// Watch runs and the store answers, it is seconds old at most, also when nothing changes.
+	Heard() time.Time
 	// CreateConfig writes <prefix>/config if there is none.
 	CreateConfig(ctx context.Context, config []byte) error
 }

@@ -65,6 +65,7 @@ func TestStoreOutage(t *testing.T) {
 				t.Fatal(err)
 			}
 			underWay(t, stream, 1000)
+			heardWhileQuiet(t, l.Node(3))
 			if err := o.begin(t, l.Store); err != nil {
 				t.Fatal(err)
 			}
@@ -109,6 +110,9 @@ func during(t *testing.T, l *lab.Lab, o outage) {
 		t.Logf("not ready %s after the outage was noticed: %v", took, idle.Ready(t.Context()))
 	}
 	until(t, 2*o.lasts+time.Second, "the outage lasts", func() error {
+		if err := idle.Ready(t.Context()); err != nil && !o.unready {
+			t.Errorf("%s after the outage of a quiet store was noticed: %v", time.Since(start), err)
+		}
 		if time.Since(start) < o.lasts {
 			return fmt.Errorf("%s", time.Since(start))
 		}
@@ -120,6 +124,20 @@ func during(t *testing.T, l *lab.Lab, o outage) {
 		noticed.Round(time.Millisecond), wall.Round(time.Millisecond), used, share(used, wall), carrying, share(carrying, wall))
 	if share(used, wall) >= 1 {
 		t.Errorf("node 3 used %.2f %% of a processor during the outage, want less than 1 %%", share(used, wall))
+	}
+}
+
+// heardWhileQuiet waits until the node has heard from its store twice, in which nothing changes:
+// how long a store is silent counts from there.
+func heardWhileQuiet(t *testing.T, n *lab.Node) {
+	first := status(t, n, time.Second, func(statusJSON) error { return nil }).Store
+	for last, more := first, 0; more < 2; more++ {
+		last = status(t, n, 15*time.Second, func(s statusJSON) error {
+			if !s.Store.LastSeen.After(last.LastSeen) {
+				return fmt.Errorf("last heard at %s, at revision %d", s.Store.LastSeen, s.Store.Revision)
+			}
+			return nil
+		}).Store
 	}
 }
 

@@ -144,6 +144,34 @@ func TestQuietWatchIsNotLost(t *testing.T) {
 	}
 }
 
+// A quiet etcd is heard again and again, though there is nothing to tell; a hanging one is not.
+func TestQuietStoreIsHeard(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	s := newStore(t, srv.Endpoint())
+	if !s.Heard().IsZero() {
+		t.Error("heard before anything was asked")
+	}
+	w := watch(t, s)
+	w.changedAfter(t, 0)
+	_, before, _ := w.snapshot()
+	for range 3 {
+		last := s.Heard()
+		eventually(t, "a sign of life", func() bool { return s.Heard().After(last) })
+	}
+	if _, after, lost := w.snapshot(); after != before || lost != 0 {
+		t.Errorf("%d snapshots and %d losses: it was not quiet", after-before, lost)
+	}
+	srv.Pause()
+	paused := time.Now()
+	w.silentAfter(t, 0)
+	if s.Heard().After(paused) {
+		t.Error("heard while it was paused")
+	}
+	srv.Resume()
+	eventually(t, "a sign of life after the pause", func() bool { return s.Heard().After(paused) })
+}
+
 func TestCompactionWhileDisconnected(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -40,6 +41,8 @@ type Store struct {
 	keys     keys
 	log      *slog.Logger
 	expiries expiries
+
+	heard atomic.Pointer[time.Time] // the last answer
 
 	dialing chan struct{} // held while a client is made; a channel, so that waiting ends with ctx
 	mu      sync.Mutex    // protects cur and closed, never held during I/O
@@ -84,7 +87,24 @@ func (s *Store) request(ctx context.Context, do func(context.Context, *clientv3.
 	if err == nil {
 		err = do(ctx, c)
 	}
+	if err == nil || errors.Is(err, lease.ErrConflict) || errors.Is(err, ErrNotFound) {
+		s.answered()
+	}
 	return fault.explain(err)
+}
+
+// answered notes that etcd has just said something.
+func (s *Store) answered() {
+	now := time.Now()
+	s.heard.Store(&now)
+}
+
+// Heard implements lease.Store. A watch asks etcd for a sign of life whenever it is silent for Config.PingEvery.
+func (s *Store) Heard() time.Time {
+	if at := s.heard.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }
 
 // Snapshot implements lease.Store. Records carry Expires only where it is already

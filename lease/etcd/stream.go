@@ -38,7 +38,7 @@ func (s *Store) openStream(ctx context.Context, c *clientv3.Client, v *view) (*s
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	late := time.AfterFunc(s.cfg.RequestTimeout, cancel)
 	st := &stream{cancel: cancel, C: make(chan *pb.WatchResponse)}
-	err := st.start(ctx, c, v)
+	err := s.start(ctx, st, c, v)
 	if err == nil && !late.Stop() {
 		err = fmt.Errorf("no answer within %s", s.cfg.RequestTimeout)
 	}
@@ -50,7 +50,7 @@ func (s *Store) openStream(ctx context.Context, c *clientv3.Client, v *view) (*s
 	return st, nil
 }
 
-func (st *stream) start(ctx context.Context, c *clientv3.Client, v *view) (err error) {
+func (s *Store) start(ctx context.Context, st *stream, c *clientv3.Client, v *view) (err error) {
 	// A burst of records can exceed gRPC's 4 MB.
 	st.rpc, err = pb.NewWatchClient(c.ActiveConnection()).Watch(ctx, grpc.MaxCallRecvMsgSize(math.MaxInt32))
 	if err != nil {
@@ -67,6 +67,7 @@ func (st *stream) start(ctx context.Context, c *clientv3.Client, v *view) (err e
 		if err := st.create(req, v); err != nil {
 			return err
 		}
+		s.answered()
 	}
 	return nil
 }

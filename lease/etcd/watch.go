@@ -209,6 +209,7 @@ func (w *watch) take(resp *pb.WatchResponse) (dirty bool, err error) {
 	if err := fault(resp, w.view.cluster); err != nil {
 		return false, err
 	}
+	w.store.answered() // an answer to a ping has no events
 	for _, e := range resp.Events {
 		dirty = w.view.apply(e) || dirty
 	}

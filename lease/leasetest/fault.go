@@ -11,6 +11,9 @@ import (
 func (s *Store) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if down && !s.down && !s.heard.IsZero() {
+		s.heard = time.Now()
+	}
 	s.down = down
 	s.touch()
 }

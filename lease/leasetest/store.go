@@ -36,6 +36,7 @@ type Store struct {
 	down     bool
 	forget   int           // so many writes are done and reported as failed
 	latency  time.Duration // of the reply to a Snapshot
+	heard    time.Time     // the last answer before an outage; zero before the first
 	changed  chan struct{} // closed and replaced at every change
 }
 
@@ -83,8 +84,19 @@ func (s *Store) answer(ctx context.Context) error {
 	if s.down {
 		return ErrOutage
 	}
+	s.heard = time.Now()
 	s.sweep()
 	return nil
+}
+
+// Heard implements lease.Store: a store that has answered once goes on doing so, unasked, unless it is down.
+func (s *Store) Heard() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.down && !s.heard.IsZero() {
+		s.heard = time.Now()
+	}
+	return s.heard
 }
 
 func (s *Store) snapshot() lease.Snapshot {
