@@ -21,6 +21,11 @@ type Status struct {
 	StoreSeen time.Time
 	// StoreErr is why the store does not answer; nil while it does.
 	StoreErr error
+	// StoreRefuses says that the store answered, and that StoreErr is its refusal: its answers
+	// keep StoreSeen fresh, so that StoreSince counts.
+	StoreRefuses bool
+	// StoreSince is when StoreErr began, where that is known; zero if it is not.
+	StoreSince time.Time
 	// ClusterID and Revision are the store's.
 	ClusterID string
 	Revision  int64

@@ -51,6 +51,18 @@ func TestKubernetesInItsOwnWords(t *testing.T) {
 	}
 }
 
+// What refuses has answered.
+func TestARefusalIsNotSilence(t *testing.T) {
+	now := time.Unix(100000, 0)
+	s := control.Store{Kind: control.KindKubernetes, LastSeen: now.Add(-time.Second), FailingSince: now.Add(-time.Minute), Error: "list nodes: forbidden"}
+	for want, refuses := range map[string]bool{"REFUSES US, last heard": true, "ANSWERS BUT DOES NOT SERVE US, last heard": false} {
+		s.Refuses = refuses
+		if got := storeLine(s, now); !strings.Contains(got, want) || strings.Contains(got, "NOT ANSWERING") || !strings.Contains(got, s.Error) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // Without a daemon there is no store to turn to.
 func TestLeasesOfAClusterAreKubectls(t *testing.T) {
 	dir := t.TempDir()

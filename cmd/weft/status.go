@@ -145,7 +145,13 @@ func storeLine(s control.Store, now time.Time) string {
 	if s.Kind == control.KindKubernetes {
 		line = fmt.Sprintf("API server %s, annotations %s", strings.Join(s.Endpoints, " "), s.Prefix)
 	}
-	if !s.Connected {
+	switch {
+	case s.Connected:
+	case s.Refuses:
+		line += ", REFUSES US"
+	case !s.FailingSince.IsZero() && s.LastSeen.After(s.FailingSince):
+		line += ", ANSWERS BUT DOES NOT SERVE US"
+	default:
 		line += ", NOT ANSWERING"
 	}
 	line += ", last heard " + ago(s.LastSeen, now)

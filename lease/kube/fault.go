@@ -50,6 +50,9 @@ func (c *Client) explain(a access, err error) error {
 	return fmt.Errorf("%s: no answer of the API server %s: %w", a, c.host, err)
 }
 
+// Refuses reports whether an error of a Client is the API server's refusal rather than its silence.
+func Refuses(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+
 // noNodeError says that our Node object is not there.
 type noNodeError struct {
 	name  string

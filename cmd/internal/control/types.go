@@ -89,10 +89,14 @@ type Store struct {
 	Prefix    string   `json:"prefix,omitempty"`
 	Connected bool     `json:"connected"`
 	// LastSeen is when it last answered; Error why it does not.
-	LastSeen  time.Time `json:"lastSeen,omitzero"`
-	Error     string    `json:"error,omitempty"`
-	ClusterID string    `json:"clusterID,omitempty"`
-	Revision  int64     `json:"revision,omitempty"`
+	LastSeen time.Time `json:"lastSeen,omitzero"`
+	Error    string    `json:"error,omitempty"`
+	// Refuses says that it answers, and that Error is its refusal: a right or a credential is missing.
+	Refuses bool `json:"refuses,omitempty"`
+	// FailingSince is when Error began, if that is known: it has answered since if LastSeen is later.
+	FailingSince time.Time `json:"failingSince,omitzero"`
+	ClusterID    string    `json:"clusterID,omitempty"`
+	Revision     int64     `json:"revision,omitempty"`
 }
 
 // Cache is the last good set on disk.

@@ -12,6 +12,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/ops"
 	"weft/lease"
+	"weft/lease/kube"
 )
 
 // Daemon is one run of weftd. Its exported methods are safe for concurrent use.
@@ -165,7 +166,7 @@ func (d *Daemon) wait(reason string) {
 func (d *Daemon) asked(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.heard.StoreErr = err
+	d.heard.StoreErr, d.heard.StoreRefuses = err, d.cfg.Kube.On && kube.Refuses(err)
 	if err == nil {
 		d.heard.StoreSeen = time.Now()
 	}

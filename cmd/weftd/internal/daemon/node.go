@@ -61,6 +61,7 @@ func storeStatus(st lease.Status, s control.Store) control.Store {
 	s.Connected, s.LastSeen = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen
 	s.ClusterID, s.Revision = st.ClusterID, st.Revision
 	if st.StoreErr != nil {
+		s.Refuses, s.FailingSince = st.StoreRefuses, st.StoreSince
 		s.Error = st.StoreErr.Error()
 	}
 	return s

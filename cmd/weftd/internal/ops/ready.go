@@ -86,9 +86,15 @@ func (s State) store(now time.Time) string {
 	if s.StoreCut != "" {
 		why = s.StoreCut + " (" + why + ")"
 	}
-	switch seen := s.Lease.StoreSeen; {
+	st := s.Lease
+	failing, held := st.StoreErr != nil && !st.StoreSince.IsZero(), st.State == lease.Held
+	switch seen := st.StoreSeen; {
+	case st.StoreRefuses && (!held || seen.IsZero() || failing && now.Sub(st.StoreSince) > storeGrace):
+		return "refuses us: " + why // which is an answer too: how long ago the last one was says nothing
 	case seen.IsZero():
 		return why
+	case failing && seen.After(st.StoreSince) && now.Sub(st.StoreSince) > storeGrace:
+		return "has not served us for " + now.Sub(st.StoreSince).Truncate(time.Second).String() + ": " + why
 	case s.Lease.StoreErr != nil && now.Sub(seen) > storeGrace:
 		return "silent for " + now.Sub(seen).Truncate(time.Second).String() + ": " + why
 	}

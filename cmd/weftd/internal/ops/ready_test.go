@@ -39,6 +39,18 @@ func TestReasons(t *testing.T) {
 			s.StoreCut, s.Lease.StoreErr, s.Lease.StoreSeen = "Network contains it", errors.New("refused"), now.Add(-time.Minute)
 		}, []string{"store: silent for 1m0s: Network contains it (refused)"}},
 		{"store behind the overlay that answers yet", func(s *State) { s.StoreCut = "Network contains it" }, nil},
+		{"a store that refuses, at a start", func(s *State) {
+			s.Lease.State, s.Lease.StoreErr, s.Lease.StoreRefuses, s.Lease.StoreSince = lease.Unconfirmed, errors.New("forbidden: list nodes"), true, now.Add(-time.Second)
+		}, []string{"store: refuses us: forbidden: list nodes", "lease: unconfirmed"}},
+		{"a store that refuses within the grace", func(s *State) {
+			s.Lease.StoreErr, s.Lease.StoreRefuses, s.Lease.StoreSince = errors.New("forbidden"), true, now.Add(-storeGrace)
+		}, nil},
+		{"a store that goes on refusing, and answers all the time", func(s *State) {
+			s.Lease.StoreErr, s.Lease.StoreRefuses, s.Lease.StoreSince = errors.New("forbidden"), true, now.Add(-time.Minute)
+		}, []string{"store: refuses us: forbidden"}},
+		{"a store that answers questions and no more", func(s *State) {
+			s.Lease.StoreErr, s.Lease.StoreSince = errors.New("internal error"), now.Add(-time.Minute)
+		}, []string{"store: has not served us for 1m0s: internal error"}},
 		{"a quiet store that answers", func(s *State) { s.Lease.StoreSeen = now.Add(-time.Hour) }, nil},
 		{"routes", func(s *State) { s.Backend = routing.Status{LastError: "x"} }, []string{"routes: x"}},
 		{"routes at first", func(s *State) { s.Backend = routing.Status{} }, []string{"routes: not in place yet"}},
