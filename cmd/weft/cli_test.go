@@ -70,7 +70,7 @@ func (n *node) Peers() control.Peers {
 	}
 	return control.Peers{
 		Peers: []control.Peer{
-			{Name: "b", Subnets: []netip.Prefix{prefix("10.42.2.0/24"), prefix("fd00:2::/64")}, Address: addr("10.0.0.2"), Weft: true, Path: "portable", MTU: 1372, PathMTU: 1400,
+			{Name: "b", Subnets: []netip.Prefix{prefix("10.42.2.0/24"), prefix("fd00:2::/64")}, Address: addr("10.0.0.2"), Weft: true, Recv: []string{"gso", "pcsum", "pack"}, Path: "portable", MTU: 1372, PathMTU: 1400,
 				TxPackets: 5, TxBytes: 5000, RxPackets: 1234567, RxBytes: 1 << 33, LastSeen: at(-2*time.Hour - half),
 				Drops: []control.Drop{{Reason: "foreign_source", Packets: 8, Admit: `Backend.AllowedSources (or Backend.SourceCheck "outer")`}}},
 			{Name: "10.42.3.0/24", Subnets: []netip.Prefix{prefix("10.42.3.0/24")}, Address: addr("10.0.0.3"), Path: "portable", MTU: 1472},

@@ -38,10 +38,10 @@ func printPeers(w io.Writer, p control.Peers, now time.Time) error {
 		fmt.Fprintln(w, "no peers: no other node has a lease that is believed (see weft lease list)")
 	} else {
 		t := newTable(w)
-		fmt.Fprintf(t, "PEER\tSUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\n")
+		fmt.Fprintf(t, "PEER\tSUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\tTAKES\n")
 		for _, e := range p.Peers {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d (%s)\t%d (%s)\t%s\t%d\n", orDash(e.Name), join(e.Subnets...), join(e.Address), orDash(path(e)), mtu(e),
-				e.TxPackets, size(e.TxBytes), e.RxPackets, size(e.RxBytes), ago(e.LastSeen, now), total(e.Drops))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d (%s)\t%d (%s)\t%s\t%d\t%s\n", orDash(e.Name), join(e.Subnets...), join(e.Address), orDash(path(e)), mtu(e),
+				e.TxPackets, size(e.TxBytes), e.RxPackets, size(e.RxBytes), ago(e.LastSeen, now), total(e.Drops), takes(e))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -51,6 +51,17 @@ func printPeers(w io.Writer, p control.Peers, now time.Time) error {
 		return err
 	}
 	return printRefused(w, p, now)
+}
+
+// takes is what the peer takes: a node of flannel's only what flannel sends, and a weft also what it says.
+func takes(p control.Peer) string {
+	switch {
+	case !p.Weft:
+		return "flannel: plain"
+	case len(p.Recv) == 0:
+		return "weft: plain"
+	}
+	return "weft: " + clean(strings.Join(p.Recv, ","))
 }
 
 // path is the data path, and beside it the ways that the kernel takes: "kernel route, tunnel".

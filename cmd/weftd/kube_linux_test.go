@@ -91,7 +91,7 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 		t.Errorf("a's status: %+v", sa)
 	}
 	n := api.node("node-a")
-	for key, want := range map[string]string{"kube-subnet-manager": "true", "backend-type": "", "backend-data": "null", "public-ip": "192.0.2.1"} {
+	for key, want := range map[string]string{"kube-subnet-manager": "true", "backend-type": "", "backend-data": " null", "public-ip": "192.0.2.1"} {
 		if got, ok := n.Annotations[prefixOf+key]; !ok || got != want {
 			t.Errorf("annotation %s is %q, want %q", key, got, want)
 		}

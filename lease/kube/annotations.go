@@ -96,11 +96,7 @@ func (k keys) encode(a lease.Attrs) (map[string]string, error) {
 		}
 	}
 	if a.Weft != nil {
-		b, err := json.Marshal(a.Weft)
-		if err != nil {
-			return nil, err
-		}
-		out[k.weft] = string(b)
+		return out, k.tie(out, a.Weft)
 	}
 	return out, nil
 }
@@ -110,7 +106,7 @@ func dataText(raw json.RawMessage) string {
 	if raw == nil {
 		return "null"
 	}
-	return string(raw)
+	return strings.TrimSpace(string(raw))
 }
 
 // decode reads what a node wrote about itself. The error wraps ErrAnnotation.
@@ -129,11 +125,7 @@ func (k keys) decode(annotations map[string]string) (lease.Attrs, error) {
 	a.BackendV6Data, err[1] = decodeData(k.v6data, annotations)
 	a.PublicIP, err[2] = decodeAddr(k.public, annotations, netip.Addr.Is4)
 	a.PublicIPv6, err[3] = decodeAddr(k.publicV6, annotations, isIPv6)
-	if text, ok := annotations[k.weft]; ok {
-		if a.Weft, err[4] = lease.DecodeWeft([]byte(text)); err[4] != nil {
-			err[4] = fmt.Errorf("%w: %s: %w", ErrAnnotation, k.weft, err[4])
-		}
-	}
+	a.Weft, err[4] = k.tied(annotations)
 	for _, e := range err {
 		if e != nil {
 			return lease.Attrs{}, e
@@ -143,9 +135,9 @@ func (k keys) decode(annotations map[string]string) (lease.Attrs, error) {
 }
 
 func decodeData(key string, annotations map[string]string) (json.RawMessage, error) {
-	text := annotations[key]
+	text := strings.TrimSpace(annotations[key])
 	switch {
-	case text == "", strings.TrimSpace(text) == "null":
+	case text == "", text == "null":
 		return nil, nil
 	case !json.Valid([]byte(text)):
 		return nil, fmt.Errorf("%w: %s %q is not JSON", ErrAnnotation, key, clip(text))

@@ -69,7 +69,7 @@ func TestEncode(t *testing.T) {
 		{"wireguard without IPv6 data", lease.Attrs{PublicIP: v4, PublicIPv6: v6, BackendType: "wireguard", BackendData: vtep},
 			map[string]string{"kube-subnet-manager": "true", "backend-type": "wireguard", "backend-data": mac, "public-ip": "192.0.2.1"}},
 		{"udp", lease.Attrs{PublicIP: v4, Weft: &lease.Weft{Node: "a"}},
-			map[string]string{"kube-subnet-manager": "true", "backend-type": "", "backend-data": "null", "public-ip": "192.0.2.1", "weft": `{"Node":"a"}`}},
+			map[string]string{"kube-subnet-manager": "true", "backend-type": "", "backend-data": " null", "public-ip": "192.0.2.1", "weft": `{"Node":"a","Of":"898fbbee3f0eeb33"}`}},
 	} {
 		k, err := newKeys("a.b")
 		if err != nil {

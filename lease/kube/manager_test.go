@@ -150,9 +150,9 @@ func TestJoin(t *testing.T) {
 				"node.alpha.kubernetes.io/ttl":                 "0",
 				"flannel.alpha.coreos.com/kube-subnet-manager": "true",
 				"flannel.alpha.coreos.com/backend-type":        "vxlan",
-				"flannel.alpha.coreos.com/backend-data":        `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`,
+				"flannel.alpha.coreos.com/backend-data":        ` {"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`,
 				"flannel.alpha.coreos.com/public-ip":           "192.0.2.1",
-				"flannel.alpha.coreos.com/weft":                `{"Node":"a","Recv":["gso"],"MTU":1450}`,
+				"flannel.alpha.coreos.com/weft":                `{"Node":"a","Recv":["gso"],"MTU":1450,"Of":"f6d3ad29abd951e3"}`,
 			}
 			if d := cmp.Diff(want, got); d != "" {
 				t.Error(d)

@@ -87,7 +87,7 @@ func (n *Node) publishes(t *testing.T, kind string, with []string) {
 			value := flannelAnnotations(obj)[name]
 			switch {
 			case name == "public-ip" && value != n.Underlay4.String(), name == "public-ipv6" && parse(value) != n.Underlay6,
-				strings.HasSuffix(name, "data") && !strings.HasPrefix(value, `{"VNI":1,"VtepMAC":"`):
+				strings.HasSuffix(name, "data") && !strings.HasPrefix(value, ` {"VNI":1,"VtepMAC":"`):
 				return fmt.Errorf("annotation %s is %q", name, value)
 			}
 		}

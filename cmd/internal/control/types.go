@@ -168,6 +168,9 @@ type Peer struct {
 	Address netip.Addr `json:"address,omitzero"`
 	// Weft says that the node runs weft.
 	Weft bool `json:"weft"`
+	// Recv are the forms of datagrams that it takes besides flannel's, none of a flannel node: "gso",
+	// "pcsum", "pack".
+	Recv []string `json:"recv,omitempty"`
 	// Path is how packets get there: portable, socket, raw; kernel or command if weft does not
 	// move them itself.
 	Path string `json:"path,omitempty"`

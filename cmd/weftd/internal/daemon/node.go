@@ -191,6 +191,9 @@ func (d *Daemon) Peers() control.Peers {
 // peer is what the record alone says.
 func peer(r lease.Record) control.Peer {
 	p := control.Peer{Name: r.Node(), Weft: r.Weft != nil, Address: r.Address(), Expires: r.Expires}
+	if r.Weft != nil {
+		p.Recv = r.Weft.Recv
+	}
 	for _, s := range []netip.Prefix{r.V4, r.V6} {
 		if !s.IsValid() {
 			continue
