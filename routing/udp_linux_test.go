@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -106,7 +107,7 @@ func golden() string {
 const wantGolden = `flannel0 inet 10.5.1.0/32 scope global flannel0 valid_lft forever preferred_lft forever
 flannel0 inet6 fd00:5:0:1::/128 scope global nodad valid_lft forever preferred_lft forever
 10.5.0.0/16 dev flannel0 scope link
-fd00:5::/48 dev flannel0 metric 1024 pref medium
+fd00:5::/48 via fe80::1 dev flannel0 metric 1024 pref medium
 `
 
 func same(want string) func() error {
@@ -190,6 +191,43 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 	if got := ip(t, "addr show dev flannel0") + ip(t, "route show dev flannel0"); !strings.Contains(got, "172.16.0.1/32") || !strings.Contains(got, "172.17.0.0/16") {
 		t.Errorf("foreign objects were touched:\n%s", got)
 	}
+}
+
+// TestUDPNeedsOneNeighbour sends to many pods over IPv6: the kernel, which has few places for neighbours in all,
+// is not to spend one on each.
+func TestUDPNeedsOneNeighbour(t *testing.T) {
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	u := newTestUDP(t, k, true)
+	apply(t, u, testSet("10.5.1.0/24", true))
+	start(t, u)
+	one := func() error {
+		for i := range 100 {
+			c, err := net.Dial("udp", fmt.Sprintf("[fd00:5:0:2::%x]:7000", i+1))
+			if err != nil {
+				return err
+			}
+			_, err = c.Write([]byte("packet"))
+			if err := errors.Join(err, c.Close()); err != nil {
+				return err
+			}
+		}
+		out, err := tryIP("-6 neigh show nud all dev flannel0")
+		for l := range strings.Lines(out) {
+			if !strings.HasPrefix(l, "ff") && !(strings.HasPrefix(l, "fe80::1 ") && strings.Contains(l, "PERMANENT")) {
+				return fmt.Errorf("neighbours are\n%s", out)
+			}
+		}
+		if err == nil && !strings.Contains(out, "PERMANENT") {
+			err = fmt.Errorf("no neighbour that stays:\n%s", out)
+		}
+		return err
+	}
+	if err := one(); err != nil {
+		t.Error(err)
+	}
+	ip(t, "link set flannel0 down") // which takes all neighbours along
+	eventually(t, "device down", one)
 }
 
 func TestUDPRestartKeepsAndMoves(t *testing.T) {

@@ -209,7 +209,7 @@ func TestWantState(t *testing.T) {
 		Addrs: []Addr{{"flannel0", pfx("10.5.1.0/32")}, {"flannel0", pfx("fd00:5:0:1::/128")}},
 		Routes: []Route{
 			{Dst: pfx("10.5.0.0/16"), Link: "flannel0", Scope: 253, Protocol: 119},
-			{Dst: pfx("fd00:5::/48"), Link: "flannel0", Metric: 1024, Protocol: 119},
+			{Dst: pfx("fd00:5::/48"), Gateway: addr("fe80::1"), Link: "flannel0", Metric: 1024, Protocol: 119},
 		},
 	}
 	if d := cmp.Diff(want, got, compareState); d != "" {

@@ -23,6 +23,12 @@ const (
 // IPv4 keeps 0.
 const defaultMetric6 = 1024
 
+// gateway6 is where the IPv6 network is said to lie behind on the TUN. There is nobody. But without a
+// gateway the kernel makes a neighbour of every destination, on a TUN too, and has room for 1,024 of those that are
+// not permanent (net.ipv6.neigh.default.gc_thresh3), for all devices and namespaces of the host together. When they are full
+// a packet to another pod fails with EINVAL. For IPv4 it takes a TUN for the point-to-point link that it is.
+var gateway6 = netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: 1})
+
 // txQueueLen is how many packets the TUN's queue holds before the kernel drops the
 // next one at its tail. Past the TUN the sender's TCP has no back-pressure, so one bulk
 // stream fills whatever is there, and every other flow waits behind it; too short, and a
@@ -41,7 +47,7 @@ func wantState(name string, mtu int, own lease.Subnets, c lease.NetworkConfig) S
 		route           Route
 	}{
 		{own.V4, c.Network, Route{Scope: scopeLink}},
-		{own.V6, c.IPv6Network, Route{Scope: scopeUniverse, Metric: defaultMetric6}},
+		{own.V6, c.IPv6Network, Route{Gateway: gateway6, Scope: scopeUniverse, Metric: defaultMetric6}},
 	} {
 		if !f.subnet.IsValid() || !f.network.IsValid() {
 			continue

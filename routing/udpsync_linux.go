@@ -1,6 +1,8 @@
 package routing
 
 import (
+	"errors"
+	"slices"
 	"time"
 
 	"weft/lease"
@@ -37,6 +39,9 @@ func (u *UDP) syncKernel(mtu int, st *Status) error {
 		u.log.Info("taken over", "object", a)
 	}
 	done, err := applyChanges(u.k, c)
+	if own.V6.IsValid() {
+		err = errors.Join(err, u.k.keepGateway(name, u.device.index))
+	}
 	st.Pending = c.Len() + len(c.Conflicts) - done
 	st.Adopted = c.Adopted
 	if done > 0 && want.equal(u.want) {
@@ -47,6 +52,15 @@ func (u *UDP) syncKernel(mtu int, st *Status) error {
 		u.want = want
 	}
 	return err
+}
+
+// keepGateway has the TUN's IPv6 gateway among the neighbours for good, so that none is ever to be made.
+func (k *Kernel) keepGateway(name string, index int) error {
+	have, err := k.neighs(map[int]string{index: name})
+	if err != nil || slices.ContainsFunc(have, func(n Neigh) bool { return n.Addr == gateway6 && n.Permanent }) {
+		return err
+	}
+	return wrap("set neighbour on "+name, k.SetNeigh(Neigh{Link: name, Addr: gateway6})) // a TUN has no link addresses
 }
 
 // warnOnce logs a fault that does not matter enough to fail, the first time, with more attributes.

@@ -126,16 +126,19 @@ func (o *overlay) attach(i int, s tunnel.Spec, local string, mtu int) error {
 	return errors.Join(err, err2)
 }
 
-// configureTUN gives flannel0 its addresses, MTU and routes.
+// configureTUN gives flannel0 its addresses, MTU and routes, as weftd does: IPv6 by a gateway that is nobody, since
+// without one each destination takes a place in the kernel's table of neighbours, which all namespaces share.
 func configureTUN(s tunnel.Spec, mtu int) error {
 	link, err := netlink.LinkByName("flannel0")
 	if err != nil {
 		return err
 	}
 	errs := []error{netlink.LinkSetMTU(link, mtu), addAddr("flannel0", s.Address4.String()+"/32"), addAddr("flannel0", s.Address6.String()+"/128")}
-	for _, n := range []string{"10.1.0.0/16", "fd00:1::/32"} {
+	index, gateway := link.Attrs().Index, net.ParseIP("fe80::1")
+	errs = append(errs, netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gateway}))
+	for n, gw := range map[string]net.IP{"10.1.0.0/16": nil, "fd00:1::/32": gateway} {
 		_, dst, err := net.ParseCIDR(n)
-		errs = append(errs, err, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst}))
+		errs = append(errs, err, netlink.RouteAdd(&netlink.Route{LinkIndex: index, Dst: dst, Gw: gw}))
 	}
 	return errors.Join(errs...)
 }
