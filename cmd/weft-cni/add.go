@@ -13,6 +13,7 @@ import (
 
 	"weft/cmd/weft-cni/internal/ask"
 	"weft/cmd/weft-cni/internal/attach"
+	"weft/cmd/weft-cni/internal/hostlocal"
 	"weft/cmd/weft-cni/internal/netconf"
 	"weft/cmd/weft-cni/internal/podlink"
 	"weft/encap"
@@ -41,6 +42,9 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	}
 	before, err := r.before()
 	if err != nil {
+		return err
+	}
+	if err := r.unattached(d); err != nil {
 		return err
 	}
 	if err := r.dir.Save(r.id, d.WithPrevResult(nil).Text()); err != nil {
@@ -95,6 +99,37 @@ func (r request) before() (*attach.Record, error) {
 			fmt.Sprintf("%s belongs to network %s: it has to leave that first", r.id, d.Name), "")
 	}
 	return &rec, nil
+}
+
+// unattached refuses an attachment that is there already, as its delegate would. To be refused by that
+// is not enough: what is known of the first may be lost, and then undoing the second is undoing the
+// first, under whose name it goes, with the interface of a pod that runs and an address that somebody else is given next.
+func (r request) unattached(d netconf.Delegate) error {
+	there, err := podlink.Exists(r.call.NetNS, r.call.IfName)
+	if err != nil {
+		return types.NewError(types.ErrInvalidNetNS, err.Error(), "")
+	}
+	if there {
+		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("%s is there already: it has to be deleted first", r.id), "")
+	}
+	if d.IPAMType != hostlocal.Plugin {
+		return nil
+	}
+	dir, err := reservations(d)
+	if err != nil {
+		return types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
+	}
+	holders, err := hostlocal.Holders(dir, r.Name)
+	if err != nil {
+		fmt.Fprintf(r.stderr, "weft-cni: reservations of host-local: %v\n", err) // and host-local decides
+	}
+	for _, h := range holders {
+		if call(attach.ID{Container: h.Container, Interface: h.Interface}) == call(r.id) {
+			return types.NewError(types.ErrInvalidNetworkConfig,
+				fmt.Sprintf("%s has an address of network %s already: it has to be deleted first", r.id, r.Name), "")
+		}
+	}
+	return nil
 }
 
 // by says whose error it is, and keeps its code.

@@ -108,17 +108,12 @@ func (c *collection) release(ctx context.Context) {
 	if c.current.IPAMType != hostlocal.Plugin {
 		return
 	}
-	var ipam struct {
-		DataDir string `json:"dataDir"`
-	}
-	if err := json.Unmarshal(c.current.IPAM(), &ipam); err != nil {
+	dir, err := reservations(c.current)
+	if err != nil {
 		c.fault("ipam", err)
 		return
 	}
-	if ipam.DataDir == "" {
-		ipam.DataDir = hostlocal.DefaultDir
-	}
-	holders, err := hostlocal.Holders(ipam.DataDir, c.Name)
+	holders, err := hostlocal.Holders(dir, c.Name)
 	c.fault("reservations of host-local", err)
 	for _, h := range holders {
 		id := attach.ID{Container: h.Container, Interface: h.Interface}
@@ -131,6 +126,20 @@ func (c *collection) release(ctx context.Context) {
 		}
 		c.fault("release the addresses of "+id.String(), c.delegate.Del(ctx, c.current.As(hostlocal.Plugin), call(id)))
 	}
+}
+
+// reservations is where d's host-local keeps who has which address.
+func reservations(d netconf.Delegate) (dir string, err error) {
+	var ipam struct {
+		DataDir string `json:"dataDir"`
+	}
+	if err := json.Unmarshal(d.IPAM(), &ipam); err != nil {
+		return "", err
+	}
+	if ipam.DataDir == "" {
+		return hostlocal.DefaultDir, nil
+	}
+	return ipam.DataDir, nil
 }
 
 // forward hands the delegate what the runtime handed us.

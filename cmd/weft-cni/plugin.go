@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -39,6 +40,7 @@ type request struct {
 	call     delegate.Call
 	dir      attach.Dir
 	delegate *delegate.Caller
+	stderr   io.Writer
 }
 
 func (p plugin) request(args *skel.CmdArgs) (request, error) {
@@ -55,13 +57,14 @@ func (p plugin) request(args *skel.CmdArgs) (request, error) {
 		call:     delegate.Call{ContainerID: args.ContainerID, NetNS: args.Netns, IfName: args.IfName, Args: args.Args},
 		dir:      attach.Dir(conf.DataDir),
 		delegate: delegate.New(args.Path, p.stderr),
+		stderr:   p.stderr,
 	}, nil
 }
 
 // env reads subnet.env. If that cannot be done the error has the code given, and in its
 // details why.
 func (r request) env(ctx context.Context, code uint) (netconf.Env, error) {
-	text, err := os.ReadFile(r.SubnetFile)
+	text, err := readSubnetFile(r.SubnetFile)
 	if err == nil {
 		var env netconf.Env
 		if env, err = netconf.ParseEnv(text); err == nil {
@@ -74,6 +77,22 @@ func (r request) env(ctx context.Context, code uint) (netconf.Env, error) {
 		return netconf.Env{}, types.NewError(code, "this node has no subnet yet: there is no "+r.SubnetFile, r.cause(ctx))
 	}
 	return netconf.Env{}, types.NewError(code, "the node's subnet file cannot be read: "+err.Error(), "")
+}
+
+// readSubnetFile reads no more than a byte beyond what ParseEnv takes, which then refuses it, and
+// nothing but a file: a device has no end, and a pipe perhaps no writer.
+func readSubnetFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	return io.ReadAll(io.LimitReader(f, netconf.MaxEnv+1))
 }
 
 // cause says what weftd is doing instead of having written the subnet file.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/types/create"
+	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/control"
 	"weft/encap"
@@ -46,6 +47,66 @@ func TestAddTwice(t *testing.T) {
 	}
 	for range 2 {
 		n.must("DEL", p, "eth0", conf)
+	}
+	n.wantClean()
+}
+
+// A second ADD of a pod that runs, when nothing of the plugin's says that there was a first, or only
+// what flannel's plugin wrote: it keeps its interface, and its address is given to nobody else.
+func TestAddTwiceAfterLostState(t *testing.T) {
+	for _, lost := range [][]string{{"a", "a:eth0"}, {"a:eth0"}} {
+		n := newNode(t)
+		n.subnet(env4)
+		p, conf := n.pod("a"), n.conf("1.0.0", "flannel", "")
+		n.must("ADD", p, "eth0", conf)
+		for _, f := range lost {
+			if err := os.Remove(filepath.Join(n.dir, "state", f)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left := fmt.Sprint(n.state())
+		elsewhere := n.pod("a") // the container's id with another namespace
+		for _, ns := range []string{p.path(), elsewhere.path()} {
+			if _, err := n.run("ADD", "a", ns, "eth0", conf); err == nil || !strings.Contains(err.Error(), "already") {
+				t.Errorf("a second ADD: %v", err)
+			}
+			if got := fmt.Sprint(p.addresses(t, "eth0"), n.reserved("cbr0"), n.state()); got != "[10.244.3.2/24] [10.244.3.2 a] "+left {
+				t.Errorf("after the second ADD: %s", got)
+			}
+			if got := elsewhere.addresses(t, "eth0"); got != nil {
+				t.Errorf("the other namespace has %s", got)
+			}
+		}
+		other := n.pod("b")
+		n.must("ADD", other, "eth0", conf)
+		if got := fmt.Sprint(other.addresses(t, "eth0")); got != "[10.244.3.3/24]" {
+			t.Errorf("the next pod has %s", got)
+		}
+		n.must("DEL", p, "eth0", conf)
+		n.must("DEL", other, "eth0", conf)
+		n.wantClean()
+	}
+}
+
+// A subnet file without an end, or without a writer, is refused and not waited for.
+func TestSubnetFileIsBounded(t *testing.T) {
+	n := newNode(t)
+	env, p := filepath.Join(n.dir, "subnet.env"), n.pod("a")
+	large := env4 + strings.Repeat("#\n", 1<<20)
+	for want, make := range map[string]func() error{
+		"more than 65536 bytes": func() error { return os.WriteFile(env, []byte(large), 0o644) },
+		"no regular file":       func() error { return os.Symlink("/dev/zero", env) },
+		"is no regular":         func() error { return unix.Mkfifo(env, 0o644) },
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.run("ADD", p.id, p.path(), "eth0", n.conf("1.0.0", "weft", "")); code(err) != types.ErrTryAgainLater || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		if err := os.Remove(env); err != nil {
+			t.Fatal(err)
+		}
 	}
 	n.wantClean()
 }

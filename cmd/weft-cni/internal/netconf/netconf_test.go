@@ -76,7 +76,7 @@ func TestParseEnv(t *testing.T) {
 		env4 + "FLANNEL_NETWORK=fd00::/8": "other address family",
 		env4 + "FLANNEL_IPV6_NETWORK=::ffff:1.2.3.0/120":  "FLANNEL_IPV6_NETWORK",
 		env4 + "FLANNEL_SUBNET=10.244.3.1/24,10.1.1.1/24": "a node has one subnet",
-		strings.Repeat("#", maxEnv+1):                     "more than 65536",
+		strings.Repeat("#", MaxEnv+1):                     "more than 65536",
 	} {
 		if got, err := ParseEnv([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80q: got %v, %v, want something with %q", text, got, err, want)

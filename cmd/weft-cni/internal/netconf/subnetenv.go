@@ -24,19 +24,19 @@ type Env struct {
 	IPMasq bool
 }
 
-// maxEnv bounds a subnet.env, in bytes.
-const maxEnv = 64 << 10
+// MaxEnv bounds a subnet.env, in bytes.
+const MaxEnv = 64 << 10
 
 // ParseEnv reads the text of a subnet.env. Unknown keys are ignored, and of keys that
 // occur twice the last one counts. The error joins every line that is wrong and names
 // the keys that are missing.
 func ParseEnv(text []byte) (Env, error) {
-	if len(text) > maxEnv {
-		return Env{}, fmt.Errorf("%d bytes, more than %d", len(text), maxEnv)
+	if len(text) > MaxEnv {
+		return Env{}, fmt.Errorf("more than %d bytes", MaxEnv)
 	}
 	values := map[string]string{}
 	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, maxEnv+1)
+	lines.Buffer(nil, MaxEnv+1)
 	for lines.Scan() {
 		line := strings.TrimPrefix(strings.TrimSpace(lines.Text()), "export ")
 		if key, value, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") {

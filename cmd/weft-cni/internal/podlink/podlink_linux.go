@@ -1,7 +1,8 @@
-// Package podlink sets what the delegate cannot set on the pod's own interface.
+// Package podlink looks at the pod's own interface, and sets on it what the delegate cannot.
 package podlink
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/vishvananda/netlink"
@@ -16,14 +17,9 @@ import (
 // On the host's end it would make the kernel cut up what arrives for the pod, and a
 // bridge takes the least limit of its ports for its own.
 func LimitGSO(path, link string, bytes int) error {
-	ns, err := netns.GetFromPath(path)
+	h, err := open(path)
 	if err != nil {
-		return fmt.Errorf("network namespace %s: %w", path, err)
-	}
-	defer ns.Close()
-	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("netlink in %s: %w", path, err)
+		return err
 	}
 	defer h.Close()
 	l, err := h.LinkByName(link)
@@ -34,4 +30,35 @@ func LimitGSO(path, link string, bytes int) error {
 		return fmt.Errorf("limit the superpackets of %s in %s to %d bytes: %w", link, path, bytes, err)
 	}
 	return nil
+}
+
+// Exists reports whether there is a link of that name in the network namespace at path.
+func Exists(path, link string) (bool, error) {
+	h, err := open(path)
+	if err != nil {
+		return false, err
+	}
+	defer h.Close()
+	_, err = h.LinkByName(link)
+	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s in %s: %w", link, path, err)
+	}
+	return true, nil
+}
+
+// open returns a handle that the caller closes.
+func open(path string) (*netlink.Handle, error) {
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return nil, fmt.Errorf("network namespace %s: %w", path, err)
+	}
+	defer ns.Close()
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("netlink in %s: %w", path, err)
+	}
+	return h, nil
 }
