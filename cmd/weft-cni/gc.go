@@ -36,7 +36,8 @@ type collection struct {
 // each of which reaches what the one before does not: the attachments whose state we have
 // are detached, like DEL does; reservations of host-local that no valid attachment
 // has are released, since host-local does not do so; the delegate does its own GC. A step that
-// fails does not stop the others. Other networks that use the same directory are left alone.
+// fails does not stop the others. Other networks that use the same directory are left alone. Without a list
+// of valid attachments nothing is done at all.
 func (p plugin) gc(args *skel.CmdArgs) error {
 	ctx := context.Background()
 	r, err := p.request(args)
@@ -44,9 +45,8 @@ func (p plugin) gc(args *skel.CmdArgs) error {
 		return err
 	}
 	c := collection{request: r, valid: map[attach.ID]bool{}, containers: map[string]bool{}}
-	for _, a := range r.Valid {
-		c.valid[attach.ID{Container: a.ContainerID, Interface: a.IfName}] = true
-		c.containers[a.ContainerID] = true
+	if err := c.believe(r.Valid); err != nil {
+		return err
 	}
 	env, err := r.env(ctx, types.ErrTryAgainLater)
 	if c.noEnv = err; err == nil {
@@ -62,6 +62,26 @@ func (p plugin) gc(args *skel.CmdArgs) error {
 	c.forward(ctx)
 	if err := errors.Join(c.faults...); err != nil {
 		return types.NewError(types.ErrInternal, err.Error(), "") // all of them, where the library would print the first
+	}
+	return nil
+}
+
+// believe takes over the list of valid attachments, if it is one. Where none is given, or one of
+// its entries is no attachment, nobody knows what lives, and everything might: a GC that took that for
+// an empty list would take the addresses of all pods that run.
+func (c *collection) believe(valid []types.GCAttachment) error {
+	if valid == nil {
+		return types.NewError(types.ErrInvalidNetworkConfig,
+			"GC without the list cni.dev/valid-attachments releases nothing: an empty list, [], says that no attachment is valid", "")
+	}
+	for i, a := range valid {
+		id := attach.ID{Container: a.ContainerID, Interface: a.IfName}
+		if err := id.Check(); err != nil {
+			return types.NewError(types.ErrInvalidNetworkConfig,
+				fmt.Sprintf("GC releases nothing: cni.dev/valid-attachments[%d] is no attachment: %v", i, err), "")
+		}
+		c.valid[id] = true
+		c.containers[id.Container] = true
 	}
 	return nil
 }
@@ -144,11 +164,7 @@ func reservations(d netconf.Delegate) (dir string, err error) {
 
 // forward hands the delegate what the runtime handed us.
 func (c *collection) forward(ctx context.Context) {
-	valid := c.Valid
-	if valid == nil {
-		valid = []types.GCAttachment{}
-	}
-	d := c.current.WithKey("cni.dev/valid-attachments", valid).WithKey("cni.dev/attachments", valid)
+	d := c.current.WithKey("cni.dev/valid-attachments", c.Valid).WithKey("cni.dev/attachments", c.Valid)
 	if err := c.delegate.GC(ctx, d); !errors.Is(err, delegate.ErrUnsupported) {
 		c.fault("GC of "+d.Type, err)
 	}

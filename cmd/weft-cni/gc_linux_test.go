@@ -74,6 +74,41 @@ func TestGC(t *testing.T) {
 	n.wantClean()
 }
 
+// A list that is missing or no list of attachments says nothing of what lives, so nothing is released;
+// an empty one says that nothing does.
+func TestGCWithoutAList(t *testing.T) {
+	n := newNode(t)
+	n.subnet(env4)
+	p, bare := n.pod("a"), n.conf("1.1.0", "weft", "")
+	n.must("ADD", p, "eth0", bare)
+	state := fmt.Sprint(n.state())
+	for _, list := range []string{
+		"", `null`, `{}`, `"a"`, `[null]`, `[{}]`, `["a"]`, `[{"containerID":"a"}]`, `[{"ifname":"eth0"}]`, `[{"containerID":"../a","ifname":"eth0"}]`,
+		`[{"containerID":"z","ifname":"eth0"},{"containerID":7,"ifname":"eth0"}]`,
+	} {
+		conf := bare
+		if list != "" {
+			conf = n.conf("1.1.0", "weft", `"cni.dev/valid-attachments":`+list)
+		}
+		if _, err := n.run("GC", "", "", "", conf); code(err) != 7 {
+			t.Errorf("list %s: code %d, %v", list, code(err), err)
+		}
+		if got := fmt.Sprint(n.reserved("cbr0"), n.state(), p.addresses(t, "eth0")); got != "[10.244.3.2 a] "+state+" [10.244.3.2/24]" {
+			t.Errorf("list %s: left are %s", list, got)
+		}
+	}
+	if _, err := n.run("GC", "", "", "", n.conf("1.1.0", "weft", `"cni.dev/attachments":[{"containerID":"a","ifname":"eth0"}]`)); err != nil {
+		t.Errorf("under the name of an early text: %v", err)
+	}
+	if got := n.reserved("cbr0"); len(got) != 1 {
+		t.Errorf("left are %q", got)
+	}
+	if err := n.collect(""); err != nil {
+		t.Fatal(err)
+	}
+	n.wantClean()
+}
+
 func TestGCWithoutSubnet(t *testing.T) {
 	n := newNode(t)
 	n.subnet(env4)

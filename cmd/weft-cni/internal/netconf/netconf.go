@@ -44,8 +44,9 @@ type Config struct {
 	DNS           json.RawMessage `json:"dns"`
 	Args          json.RawMessage `json:"args"`
 	PrevResult    json.RawMessage `json:"prevResult"`
-	// Valid are the attachments that exist: of GC only. MisspeltValid is the name that
-	// an early text of the specification gave to it.
+	// Valid are the attachments that exist: of GC only, and nil where the runtime did not
+	// say, which is not the same as none. MisspeltValid is the name that an early text of the
+	// specification gave to it.
 	Valid         []types.GCAttachment `json:"cni.dev/valid-attachments"`
 	MisspeltValid []types.GCAttachment `json:"cni.dev/attachments"`
 }
