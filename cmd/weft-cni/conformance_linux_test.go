@@ -99,6 +99,76 @@ func TestPodsByCnitool(t *testing.T) {
 	}
 }
 
+// manifest is what an administrator applies.
+const manifest = "../weftd/deploy/kubernetes/base/weft.yaml"
+
+// shipped installs the list of the manifest, with this node's paths, beside plugins of one folder.
+func (n *node) shipped(bin string) {
+	n.t.Helper()
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	_, after, ok := strings.Cut(string(text), "cni-conf.json: |\n")
+	conf, _, ok2 := strings.Cut(after, "\n  net-conf.json")
+	if !ok || !ok2 {
+		n.t.Fatalf("no cni-conf.json in %s", manifest)
+	}
+	paths := fmt.Sprintf(`{"type": "weft", "subnetFile":"%s/subnet.env","dataDir":"%s/state","controlSocket":"%s/weftd.sock","ipam":{"dataDir":"%s/ipam"},`, n.dir, n.dir, n.dir, n.dir)
+	conf = strings.Replace(conf, `{"type": "weft",`, paths, 1)
+	from := filepath.Join(n.dir, "cni-conf.json")
+	if err := os.WriteFile(from, []byte(conf), 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(binDir, "weft"), "install", "--bin-dir", bin, "--conf", from, "--conf-file", filepath.Join(n.dir, "net.d/10-weft.conflist"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		n.t.Fatalf("%v: %s", err, out)
+	}
+	n.t.Logf("%s", out)
+}
+
+// The list as it is shipped, on nodes whose portmap is of either kind. Debian's refuses 1.1.0, and so it is not
+// called with it; with one that knows it, the runtime's GC and STATUS reach the plugin.
+func TestShippedList(t *testing.T) {
+	for newest, portmap := range map[string]string{
+		"1.0.0": `exec ` + debianPlugins + `/portmap`,
+		"1.1.0": `case $CNI_COMMAND in
+VERSION) echo '{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.0.0","1.1.0"]}' ;;
+GC|STATUS) cat >/dev/null ;;
+*) sed 's/"cniVersion": *"1.1.0"/"cniVersion":"1.0.0"/g' | ` + debianPlugins + `/portmap | sed 's/"cniVersion": *"1.0.0"/"cniVersion":"1.1.0"/' ;;
+esac`,
+	} {
+		t.Run(newest, func(t *testing.T) {
+			n := newNode(t)
+			bin := t.TempDir()
+			if err := os.WriteFile(filepath.Join(bin, "portmap"), []byte("#!/bin/sh\n"+portmap+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			n.path = bin + ":" + debianPlugins
+			n.shipped(bin)
+			p := n.pod("a")
+			// Without a subnet STATUS fails, if it is asked at all.
+			if _, err := n.cnitool("status", p); (err != nil) != (newest == "1.1.0") {
+				t.Errorf("status without a subnet: %v", err)
+			}
+			n.subnet(env4)
+			for _, command := range []string{"status", "add", "check", "status"} {
+				if out, err := n.cnitool(command, p); err != nil {
+					t.Fatalf("%s: %v", command, err)
+				} else if command == "add" && !strings.Contains(out, `"cniVersion": "`+newest+`"`) {
+					t.Errorf("want a result of version %s: %s", newest, out)
+				}
+			}
+			reach(t, n.Namespace, p, netip.MustParseAddr("10.244.3.1"), 80, 8080)
+			if _, err := n.cnitool("del", p); err != nil {
+				t.Error(err)
+			}
+			n.wantClean()
+		})
+	}
+}
+
 // Version 1.1.0 with a bridge that knows 1.0.0 at most: every command of cnitool.
 func TestNewestVersionByCnitool(t *testing.T) {
 	n := newNode(t)

@@ -233,7 +233,8 @@ func installed(t *testing.T, k *kubelet, plugin, file string) {
 		t.Fatal(err)
 	}
 	for _, c := range config.Items {
-		if c.Data["cni-conf.json"] == string(got) {
+		// There is no portmap to ask for the versions that it knows.
+		if strings.Replace(c.Data["cni-conf.json"], `["0.4.0", "1.0.0", "1.1.0"]`, `["0.4.0","1.0.0"]`, 1) == string(got) {
 			return
 		}
 	}

@@ -52,7 +52,8 @@ func Usage(w io.Writer) {
 	fmt.Fprint(w, `weft-cni install copies this program, and then a network configuration, each in one step:
 a runtime sees the old file or the new. The configuration comes last, since a runtime
 takes a node for ready when it finds one. With --name flannel, configurations of
-type flannel work as they are.
+type flannel work as they are. Where the configuration has a list cniVersions, its plugins
+in --bin-dir are asked, and what one of them does not know is left out.
 
   weft-cni install --name flannel --name weft \
       --conf /etc/kube-flannel/cni-conf.json --conf-file /etc/cni/net.d/10-flannel.conflist
@@ -91,6 +92,9 @@ func Run(args []string, stdout io.Writer) error {
 	}
 	if conf == nil {
 		return nil
+	}
+	if conf, err = f.trim(conf, stdout); err != nil {
+		return fmt.Errorf("network configuration %s: %w", f.conf, err)
 	}
 	if err := replace(f.confFile, 0o644, func(w io.Writer) error { _, err := w.Write(conf); return err }); err != nil {
 		return err

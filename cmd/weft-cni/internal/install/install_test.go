@@ -90,6 +90,43 @@ func TestInstallRefuses(t *testing.T) {
 	}
 }
 
+// A version that a plugin of the list does not know is not offered to the runtime; a plugin that
+// cannot be asked counts as one that knows no more than cniVersion. All else stays as it was written.
+func TestVersionsThatPluginsLack(t *testing.T) {
+	dir := t.TempDir()
+	for name, script := range map[string]string{
+		"old":    `[ $CNI_COMMAND = VERSION ] && echo '{"cniVersion":"1.0.0","supportedVersions":["0.3.1","0.4.0","1.0.0"]}'`,
+		"new":    `[ $CNI_COMMAND = VERSION ] && echo '{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.0.0","1.1.0"]}'`,
+		"broken": "exit 3",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ plugins, versions, want, said string }{
+		{`{"type":"weft"}`, `["0.4.0","1.0.0","1.1.0"]`, `["0.4.0","1.0.0","1.1.0"]`, ""},
+		{`{"type":"weft"},{"type":"new"}`, `[ "0.4.0", "1.1.0" ]`, `[ "0.4.0", "1.1.0" ]`, ""},
+		{`{"type":"new"},{"type":"old"}`, `[ "0.4.0", "1.1.0", "1.0.0" ]`, `["0.4.0","1.0.0"]`, "CNI versions are 0.4.0, 1.0.0: plugin old knows 0.3.1, 0.4.0, 1.0.0\n"},
+		{`{"type":"old"}`, `["1.1.0"]`, `[]`, "CNI versions are : plugin old knows 0.3.1, 0.4.0, 1.0.0\n"},
+		{`{"type":"broken"}`, `["0.4.0","1.0.0","1.1.0"]`, `["0.4.0","1.0.0"]`, "newer than 1.0.0 are left out: plugin broken cannot be asked"},
+		{`{"type":"none"}`, `["1.1.0","x"]`, `[]`, "newer than 1.0.0 are left out: plugin none cannot be asked"},
+	} {
+		text := `{"cniVersion" : "1.0.0",  "cniVersions":%s ,"name":"a","plugins":[` + c.plugins + `],"more":{"cniVersions":["1.1.0"]}}` + "\n"
+		conf, to := filepath.Join(dir, "conf"), filepath.Join(dir, "net.d/x.conflist")
+		if err := os.WriteFile(conf, []byte(strings.Replace(text, "%s", c.versions, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := Run([]string{"--bin-dir", dir, "--conf", conf, "--conf-file", to}, &out); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(to)
+		if want := strings.Replace(text, "%s", c.want, 1); err != nil || string(got) != want || !strings.Contains(out.String(), c.said) {
+			t.Errorf("%s: %v\n got %swant %s%s", c.plugins, err, got, want, out.String())
+		}
+	}
+}
+
 func TestUsage(t *testing.T) {
 	var out bytes.Buffer
 	if err := Run([]string{"--help"}, &out); err != nil {

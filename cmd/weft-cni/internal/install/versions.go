@@ -1,0 +1,113 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// askTimeout bounds how long a plugin takes to say which versions it knows.
+const askTimeout = 10 * time.Second
+
+// offered are the versions of the specification that a network configuration may be used in. A runtime
+// calls every plugin in the newest of cniVersions and cniVersion that it knows itself. One that
+// does not know the list, which came with 1.1.0, takes cniVersion.
+type offered struct {
+	CNIVersion  string   `json:"cniVersion"`
+	CNIVersions []string `json:"cniVersions"`
+	Plugins     []struct {
+		Type string `json:"type"`
+	} `json:"plugins"`
+}
+
+// trim takes out of conf's cniVersions what one of its plugins does not know, and says why, a line for each such
+// plugin. A plugin that cannot be asked is taken to know no more than cniVersion. Everything else of
+// conf stays byte for byte, and a conf without the list stays as it is.
+func (f flags) trim(conf []byte, stdout io.Writer) ([]byte, error) {
+	var c offered
+	if err := json.Unmarshal(conf, &c); err != nil {
+		return nil, err
+	}
+	left := slices.Clone(c.CNIVersions)
+	for _, p := range c.Plugins {
+		if slices.Contains(f.names, p.Type) {
+			continue // this program, which knows all of them
+		}
+		before := len(left)
+		known, err := f.versions(p.Type)
+		left = slices.DeleteFunc(left, func(v string) bool {
+			if err == nil {
+				return !slices.Contains(known, v)
+			}
+			newer, parseErr := version.GreaterThan(v, c.CNIVersion)
+			return newer || parseErr != nil
+		})
+		switch {
+		case len(left) == before:
+		case err != nil:
+			fmt.Fprintf(stdout, "CNI versions newer than %s are left out: plugin %s cannot be asked for those that it knows: %v\n", c.CNIVersion, p.Type, err)
+		default:
+			fmt.Fprintf(stdout, "CNI versions are %s: plugin %s knows %s\n", strings.Join(left, ", "), p.Type, strings.Join(known, ", "))
+		}
+	}
+	if len(left) == len(c.CNIVersions) {
+		return conf, nil
+	}
+	return replaceKey(conf, "cniVersions", left)
+}
+
+// versions asks the plugin of that name in the directory that is installed to.
+func (f flags) versions(name string) ([]string, error) {
+	if f.binDir == "" {
+		return nil, errors.New("there is no --bin-dir to find it in")
+	}
+	path, err := invoke.FindInPath(name, []string{f.binDir})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	info, err := invoke.GetVersionInfo(ctx, path, &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return info.SupportedVersions(), nil
+}
+
+// replaceKey returns the JSON object text with another value for one of its keys.
+func replaceKey(text []byte, key string, value any) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		var old json.RawMessage
+		if err := d.Decode(&old); err != nil {
+			return nil, err
+		}
+		if name != key {
+			continue
+		}
+		end := int(d.InputOffset())
+		b, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		return slices.Concat(text[:end-len(old)], b, text[end:]), nil
+	}
+	return nil, fmt.Errorf("no %q in it", key)
+}
