@@ -26,8 +26,10 @@ type Config struct {
 	// RenewMargin is how long before the lease's end it is renewed: 1 to 1439 minutes.
 	RenewMargin time.Duration
 	// HealthzIP and HealthzPort are where /healthz, /readyz and /metrics are served. Port 0 is off.
-	HealthzIP   netip.Addr
-	HealthzPort int
+	// HealthzIPGiven says that HealthzIP was asked for; without, it is flannel's default, all addresses.
+	HealthzIP      netip.Addr
+	HealthzIPGiven bool
+	HealthzPort    int
 	// NetConfigPath is the network configuration with Kubernetes. With etcd it seeds an empty
 	// store, and only if it was asked for (NetConfigGiven), since flannel has a default for it.
 	NetConfigPath  string

@@ -70,7 +70,7 @@ func defineFlannel(fs *flag.FlagSet, c *Config) {
 	fs.Var(unitValue{&r.Resync, time.Second}, "iptables-resync", "`seconds` between looks at the traffic rules; those in nftables are also watched, and no look runs iptables")
 	fs.BoolVar(&r.ForwardRules, "iptables-forward-rules", r.ForwardRules, "accept forwarded overlay traffic")
 	fs.BoolVar(&r.Blackhole, "ip-blackhole-route", r.Blackhole, "keep a blackhole route for the local subnet, so that packets for absent pods do not leave by the default route")
-	fs.Var(addrValue{&c.HealthzIP, 0}, "healthz-ip", "`address` of the health and metrics server")
+	fs.Var(addrValue{&c.HealthzIP, 0}, "healthz-ip", "`address` of the health and metrics server; /metrics is for this host alone unless an address is given")
 	fs.IntVar(&c.HealthzPort, "healthz-port", c.HealthzPort, "`port` of the health and metrics server; 0 is off")
 	k := &c.Kube
 	fs.BoolVar(&k.On, "kube-subnet-mgr", k.On, "take subnets from the Kubernetes API (the podCIDRs of nodes) instead of etcd; the own node is that of NODE_NAME, else of the pod that POD_NAMESPACE and POD_NAME name")

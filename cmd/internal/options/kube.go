@@ -56,7 +56,7 @@ func (c Config) kubeRemarks() []string {
 
 // Quiet lists what deserves a debug message only, or a line of --check.
 func (c Config) Quiet() []string {
-	var out []string
+	out := c.healthzRemarks()
 	for _, name := range c.Unused {
 		out = append(out, fmt.Sprintf("environment variable %s is flannel's and has no effect: no event is lost here, and a start does not wait for the API server", name))
 	}

@@ -44,6 +44,7 @@ func Parse(args, environ []string) (Config, error) {
 	c.Settings = settings(fs, sources)
 	c.sources = sources
 	c.NetConfigGiven = sources["net-config-path"] != ""
+	c.HealthzIPGiven = sources["healthz-ip"] != ""
 	c.endpointsGiven = sources["etcd-endpoints"] != ""
 	faults = append(faults, c.validate()...)
 	if err := errors.Join(faults...); err != nil {

@@ -120,6 +120,9 @@ func (d *Daemon) listen(do func(func(context.Context) error)) error {
 			return err
 		}
 		h := ops.Handler(d.Reasons, ops.NewRegistry(d.snapshot))
+		if !d.cfg.HealthzIPGiven {
+			h = ops.OnlyHere(h, options.MetricsElsewhere)
+		}
 		do(func(ctx context.Context) error { return ops.Serve(ctx, l, h) })
 	}
 	return nil

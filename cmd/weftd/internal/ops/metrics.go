@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"weft/lease"
 	"weft/tunnel"
@@ -19,43 +18,6 @@ type metric struct {
 	kind       prometheus.ValueType
 	labels     []string
 	read       func(s *Snapshot, emit func(v float64, labels ...string))
-}
-
-// collector makes constant metrics from a Snapshot at every request, so that the
-// data plane is never asked to count for Prometheus.
-type collector struct {
-	snapshot func() Snapshot
-	metrics  []metric
-	descs    []*prometheus.Desc
-}
-
-// NewRegistry has our metrics, read from snapshot, and those of Go and of the
-// process. snapshot is called concurrently.
-func NewRegistry(snapshot func() Snapshot) *prometheus.Registry {
-	c := &collector{snapshot: snapshot, metrics: families()}
-	for _, m := range c.metrics {
-		c.descs = append(c.descs, prometheus.NewDesc(m.name, m.help, m.labels, nil))
-	}
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return reg
-}
-
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range c.descs {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	s := c.snapshot()
-	for i, m := range c.metrics {
-		m.read(&s, func(v float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(c.descs[i], m.kind, v, labels...)
-		})
-	}
 }
 
 // families lists every metric of ours, in the order of docs/metrics.md.

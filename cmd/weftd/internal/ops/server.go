@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -11,9 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Listen opens the health server's port. A port that is taken is an error that
@@ -36,10 +35,10 @@ const (
 	notReady = "flanneld is not ready yet"
 )
 
-// Handler serves health, readiness and what reg collects. The answers are flannel's;
+// Handler serves health, readiness and what reg renders. The answers are flannel's;
 // below the one for a node that is not ready stands each reason on a line of its own. reasons
 // says why the node is not ready; it is called concurrently.
-func Handler(reasons func() []string, reg *prometheus.Registry) http.Handler {
+func Handler(reasons func() []string, reg *Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, running) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -49,8 +48,26 @@ func Handler(reasons func() []string, reg *prometheus.Registry) http.Handler {
 		}
 		text(w, http.StatusOK, ready)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
-	return mux
+	mux.Handle("GET /metrics", newScrapes(reg))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 { // nobody here reads a body
+			w.Header().Set("Connection", "close")
+			text(w, http.StatusRequestEntityTooLarge, "a request without a body is wanted")
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// OnlyHere is h with /metrics for clients of this host alone. why tells others what to do.
+func OnlyHere(h http.Handler, why string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c := connOf(r.Context()); c != nil && r.URL.Path == "/metrics" && !c.fromHere() {
+			text(w, http.StatusForbidden, why)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // text answers with first, and with more below it.
@@ -64,12 +81,32 @@ func text(w http.ResponseWriter, status int, first string, more ...string) {
 	}
 }
 
-// Serve answers on l until ctx ends, and closes l.
+// What a client may take. A probe or a scrape is over in a fraction of it.
+const (
+	maxHeader  = 4 << 10 // bytes; net/http adds 4 KiB to it
+	askTime    = 5 * time.Second
+	answerTime = 15 * time.Second
+	idleTime   = time.Minute
+)
+
+// Serve answers on l until ctx ends, and closes l. However many clients come and whatever they send,
+// memory and time are bounded, and a new connection gets its turn.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
+	s := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if c := connOf(r.Context()); c != nil {
+				c.work(1)
+				defer c.work(-1)
+			}
+			h.ServeHTTP(w, r)
+		}),
+		ConnContext:    withConn,
+		MaxHeaderBytes: maxHeader, ReadHeaderTimeout: askTime, ReadTimeout: askTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
+		ErrorLog: log.New(io.Discard, "", 0), // a line for whatever a client does wrong
+	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(&limited{Listener: l}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("health server: %w", err)
 	}
 	return nil

@@ -1,0 +1,83 @@
+package ops
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"weft/lease"
+	"weft/routing"
+	"weft/tunnel"
+)
+
+func newRecorder() *httptest.ResponseRecorder { return httptest.NewRecorder() }
+
+func addrOf(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// reference has Prometheus' own library write the same metrics.
+type reference struct {
+	s       Snapshot
+	metrics []metric
+}
+
+// Describe implements prometheus.Collector: nothing is checked beforehand.
+func (reference) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (r reference) Collect(ch chan<- prometheus.Metric) {
+	for _, m := range r.metrics {
+		d := prometheus.NewDesc(m.name, m.help, m.labels, nil)
+		m.read(&r.s, func(v float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(d, m.kind, v, labels...)
+		})
+	}
+}
+
+func TestTextIsThatOfPrometheusLibrary(t *testing.T) {
+	s := Snapshot{
+		Version: "v1\\\"\n", Node: "a", Ready: true, LeaseExpires: time.Unix(1763769600, 123e6), StoreRevision: 1 << 60,
+		Rejected: map[lease.RejectReason]int{lease.RejectValue: 2},
+		Backend:  routing.Status{MTU: 1472, LastReconcile: time.Now()},
+		Peers: []tunnel.PeerStats{
+			{Name: "evil\"} 1\nweft_ready{x=\"\\", Addr: addrOf("192.0.2.1"), TxBytes: 1 << 63, LastRx: time.Unix(9, 0)},
+			{Name: "ü", TxPackets: 7},
+		},
+		Workers: make([]tunnel.WorkerStats, 2),
+	}
+	s.Tunnel.Offloads = []tunnel.OffloadStats{{Calls: 3}}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(reference{s, families()})
+	w := newRecorder()
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	var ours []string
+	for line := range strings.Lines(scrape(t, s)) {
+		if f := strings.Fields(line); strings.HasPrefix(line, "weft_") || line[0] == '#' && strings.HasPrefix(f[2], "weft_") {
+			ours = append(ours, line)
+		}
+	}
+	got, want := ours, slices.Collect(strings.Lines(w.Body.String()))
+	slices.Sort(got) // the library sorts families, and values within them
+	slices.Sort(want)
+	if w.Code != http.StatusOK || len(want) < 100 {
+		t.Fatalf("the reference: %d, %d lines", w.Code, len(want))
+	}
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) || got[i] != want[i] {
+			t.Fatalf("line %d:\n%q\nwant\n%q", i, got[min(i, len(got)-1)], want[min(i, len(want)-1)])
+		}
+	}
+}
+
+// A name that is not UTF-8 costs neither the page nor the daemon.
+func TestAnyNameIsALabel(t *testing.T) {
+	if text := scrape(t, Snapshot{Peers: []tunnel.PeerStats{{Name: "\xff\xfe"}}}); !strings.Contains(text, "weft_peer_mtu_bytes{peer=\"\ufffd\ufffd\"} 0\n") {
+		t.Error("a name of bytes that are no text")
+	}
+}
