@@ -64,7 +64,7 @@ func (r *Rules) guard() (Guard, []string) {
 	}
 	for _, l := range links {
 		v, ok := l.(*netlink.Vxlan)
-		if ok && v.Port == int(g.Port) && v.Attrs().Alias != ownMark && !strings.HasPrefix(v.Attrs().Name, "flannel") {
+		if ok && v.Port == int(g.Port) && v.Attrs().Alias != ownAlias && !strings.HasPrefix(v.Attrs().Name, "flannel") {
 			g.Peers = false
 			return g, []string{fmt.Sprintf("link %s uses UDP port %d too, with senders of its own: datagrams from strangers are not dropped; give one of them another port",
 				v.Attrs().Name, g.Port)}
@@ -73,10 +73,32 @@ func (r *Rules) guard() (Guard, []string) {
 	return g, nil
 }
 
-// foreignDrops names the chains of others that drop what nobody accepts in them, where no rule of ours helps.
-func foreignDrops(c Config) []string {
-	if !c.Forward {
+// policyDrops names the chains FORWARD of iptables that drop what nobody accepts in them, where our rules
+// that would accept are not wanted.
+func policyDrops(c Config, sides []*side, views []view) []string {
+	if c.Forward {
 		return nil
+	}
+	var notes []string
+	for i, s := range sides {
+		on := c.Network.EnableIPv4 && !s.ipv6 || c.Network.EnableIPv6 && s.ipv6
+		if on && views[i].forwardDrops {
+			notes = append(notes, fmt.Sprintf("%s: chain FORWARD of table filter drops forwarded packets that it does not accept: "+
+				"accept those from and to the overlay there, or start weftd with --iptables-forward-rules", s.name()))
+		}
+	}
+	return notes
+}
+
+// foreignDrops names the chains of others in nftables that drop what nobody accepts in them, where no rule of
+// ours helps.
+func foreignDrops(c Config) []string {
+	families := []uint8{unix.NFPROTO_INET}
+	if c.Network.EnableIPv4 {
+		families = append(families, unix.NFPROTO_IPV4)
+	}
+	if c.Network.EnableIPv6 {
+		families = append(families, unix.NFPROTO_IPV6)
 	}
 	chains, err := nfChains(unix.NFPROTO_UNSPEC)
 	if err != nil { // said elsewhere
@@ -84,9 +106,8 @@ func foreignDrops(c Config) []string {
 	}
 	var notes []string
 	for _, ch := range chains {
-		iptables := ch.table == "filter" && ch.name == "FORWARD"
-		if ch.base && ch.drop && ch.hook == unix.NF_INET_FORWARD && !iptables && !isOwnTable(ch.table) &&
-			slices.Contains([]uint8{unix.NFPROTO_INET, unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}, ch.family) {
+		iptables := ch.table == "filter" && ch.name == "FORWARD" && ch.family != unix.NFPROTO_INET
+		if ch.base && ch.drop && ch.hook == unix.NF_INET_FORWARD && !iptables && !isOwnTable(ch.table) && slices.Contains(families, ch.family) {
 			notes = append(notes, fmt.Sprintf("nftables chain %s of table %s drops forwarded packets that it does not accept: accept those from and to the overlay there",
 				ch.name, ch.table))
 		}

@@ -189,7 +189,7 @@ func (r *Rules) reconcile(ctx context.Context) error {
 	if err := syncBlackhole(r.cfg, r.set.Own.Subnets); err != nil {
 		faults = append(faults, err)
 	}
-	st.Notes = append(st.Notes, foreignDrops(r.cfg)...)
+	st.Notes = slices.Concat(st.Notes, policyDrops(r.cfg, r.sides, views), foreignDrops(r.cfg))
 	err = errors.Join(faults...)
 	r.report(st, primary, err)
 	return err
