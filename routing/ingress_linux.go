@@ -36,6 +36,9 @@ type ingress struct {
 	chain *nftables.Chain
 }
 
+// ingressChain is the name of the table's only chain.
+const ingressChain = "ingress"
+
 // ingressTable is the table's name: one for each socket.
 func ingressTable(local netip.AddrPort) string {
 	return fmt.Sprintf(ingressPrefix+"%s-%d", strings.ReplaceAll(local.Addr().String(), ":", "-"), local.Port())
@@ -67,7 +70,7 @@ func (i *ingress) install(link string, local netip.AddrPort) error {
 		return fmt.Errorf("nf_tables table of family netdev with an owner (CONFIG_NF_TABLES_NETDEV, Linux 5.12): %w", err)
 	}
 	i.chain = i.conn.AddChain(&nftables.Chain{
-		Name: "ingress", Table: i.table, Type: nftables.ChainTypeFilter,
+		Name: ingressChain, Table: i.table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookIngress, Priority: nftables.ChainPriorityFilter, Device: link,
 	})
 	i.conn.AddRule(&nftables.Rule{
@@ -126,13 +129,16 @@ func (i *ingress) check() error {
 	if err != nil {
 		return fmt.Errorf("list nf_tables table %s: %w", i.table.Name, err)
 	}
-	if !slices.ContainsFunc(rules, func(r *nftables.Rule) bool {
-		comment, _ := userdata.GetString(r.UserData, userdata.TypeComment)
-		return comment == Alias
-	}) {
+	if !slices.ContainsFunc(rules, isIngressRule) {
 		return fmt.Errorf("nf_tables table %s has lost its rule", i.table.Name)
 	}
 	return nil
+}
+
+// isIngressRule reports whether a rule of a table of ours is ours.
+func isIngressRule(r *nftables.Rule) bool {
+	comment, _ := userdata.GetString(r.UserData, userdata.TypeComment)
+	return comment == Alias
 }
 
 // close removes the table. The kernel would do so with the socket, but a child between fork(2) and

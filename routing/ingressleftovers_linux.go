@@ -3,7 +3,9 @@ package routing
 import (
 	"errors"
 	"fmt"
-	"regexp"
+	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/nftables"
@@ -14,7 +16,7 @@ import (
 const ingressPrefix = "weft-raw-"
 
 // IngressTables lists the nf_tables tables of family netdev that path raw made in the current network
-// namespace. The kernel removes those with an owner when it ends, so that as a rule a
+// namespace: those of its names with its rule. The kernel removes those with an owner when it ends, so that as a rule a
 // process has each; a kernel without nf_tables has none.
 func IngressTables() ([]string, error) {
 	c, err := nftables.New()
@@ -27,11 +29,32 @@ func IngressTables() ([]string, error) {
 	}
 	var names []string
 	for _, t := range ts {
-		if strings.HasPrefix(t.Name, ingressPrefix) {
+		if isIngressTable(t.Name) && hasIngressRule(c, t) {
 			names = append(names, t.Name)
 		}
 	}
 	return names, nil
+}
+
+// isIngressTable reports whether name is one that ingressTable gives.
+func isIngressTable(name string) bool {
+	rest, ok := strings.CutPrefix(name, ingressPrefix)
+	i := strings.LastIndexByte(rest, '-')
+	if !ok || i < 0 {
+		return false
+	}
+	port, err := strconv.ParseUint(rest[i+1:], 10, 16)
+	if err != nil {
+		return false
+	}
+	a, err := netip.ParseAddr(strings.ReplaceAll(rest[:i], "-", ":"))
+	return err == nil && ingressTable(netip.AddrPortFrom(a, uint16(port))) == name
+}
+
+// hasIngressRule reports whether the table has the rule that is ours.
+func hasIngressRule(c *nftables.Conn, t *nftables.Table) bool {
+	rules, err := c.GetRules(t, &nftables.Chain{Name: ingressChain, Table: t})
+	return err == nil && slices.ContainsFunc(rules, isIngressRule)
 }
 
 // absentNFTables keeps what is not the answer of a kernel without nf_tables.
@@ -56,10 +79,4 @@ func RemoveIngressTable(name string) error {
 		err = fmt.Errorf("%w: a running weftd owns it; it goes with that", err)
 	}
 	return err
-}
-
-// IsTAPName reports whether name is one that path raw gives to a TAP.
-func IsTAPName(name string) bool {
-	ok, _ := regexp.MatchString(`^weft-tx[0-9]+$`, name) // the pattern is constant
-	return ok
 }

@@ -3,6 +3,7 @@ package routing
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -33,7 +34,7 @@ func (k *Kernel) RemoveLeftovers(c lease.NetworkConfig, former []netip.Prefix, k
 		if slices.Contains(keep, a.Name) || !leftoverKind(l) {
 			continue
 		}
-		inside := IsTAPName(a.Name) || slices.ContainsFunc(as, func(i addrInfo) bool {
+		inside := isTAPName(a.Name) || slices.ContainsFunc(as, func(i addrInfo) bool {
 			return i.index == a.Index && slices.ContainsFunc(nets, func(n netip.Prefix) bool { return n.Contains(i.addr) })
 		})
 		if !inside {
@@ -57,12 +58,45 @@ func leftoverKind(l netlink.Link) bool {
 	case *netlink.Vxlan:
 		return isVTEPName(a.Name) && (a.Alias == Alias || a.Alias == "")
 	case *netlink.Tuntap:
-		if IsTAPName(a.Name) { // one that runs is path raw's, in use
+		if isTAPName(a.Name) { // one that runs is path raw's, in use
 			return l.Mode == netlink.TUNTAP_MODE_TAP && a.Alias == Alias && a.RawFlags&unix.IFF_RUNNING == 0
 		}
 		return l.Mode == netlink.TUNTAP_MODE_TUN && isDeviceName(a.Name) && a.Alias == Alias
 	}
 	return false
+}
+
+// IsOwnLink reports whether l is a device that weft made or took over: of the name and kind that a backend
+// gives, with our mark. What only is called alike, or only has the mark, is somebody else's.
+func IsOwnLink(l netlink.Link) bool {
+	a := l.Attrs()
+	switch l := l.(type) {
+	case *netlink.Vxlan:
+		return a.Alias == Alias && isVTEPName(a.Name) || isProbe(l)
+	case *netlink.Tuntap:
+		return a.Alias == Alias && (l.Mode == netlink.TUNTAP_MODE_TAP && isTAPName(a.Name) ||
+			l.Mode == netlink.TUNTAP_MODE_TUN && isDeviceName(a.Name))
+	}
+	return false
+}
+
+// IsFlannelLink reports whether l has a name and a kind that flannel gives its devices.
+func IsFlannelLink(l netlink.Link) bool {
+	switch t := l.(type) {
+	case *netlink.Vxlan:
+		return isVTEPName(l.Attrs().Name)
+	case *netlink.Tuntap:
+		return t.Mode == netlink.TUNTAP_MODE_TUN && isDeviceName(l.Attrs().Name)
+	}
+	return false
+}
+
+// isTAPName reports whether name is one that tapName gives.
+func isTAPName(name string) bool { return name == tapName(false) || name == tapName(true) }
+
+// isProbe reports whether l is the device of ProbeVXLAN, which is never marked: it should be gone at once.
+func isProbe(l *netlink.Vxlan) bool {
+	return l.Name == probeDevice && l.VxlanId == probeVNI && l.Port == probePort && l.Attrs().Flags&net.FlagUp == 0
 }
 
 // dropTAP deletes an idle TAP of path raw, if there is one of that name.

@@ -88,24 +88,34 @@ func (k *Kernel) addLink(l netlink.Link) error {
 	return err
 }
 
-// ProbeDevice is the name of the device that ProbeVXLAN makes. It stays only if the process is killed
-// meanwhile.
-const ProbeDevice = "weft-probe"
+// probeDevice is the name of the device that ProbeVXLAN makes. It stays only if the process is killed
+// meanwhile. It is never up, so that its port is not opened.
+const (
+	probeDevice = "weft-probe"
+	probeVNI    = 1<<24 - 1
+	probePort   = 1
+)
 
 // ProbeVXLAN asks the kernel whether it can make vxlan devices, by making one for a moment.
 // The error wraps ErrNoVXLAN if it cannot.
 func (k *Kernel) ProbeVXLAN() error {
-	const name, probeVNI, probePort = ProbeDevice, 1<<24 - 1, 1 // never up: the port is not opened
 	a := netlink.NewLinkAttrs()
-	a.Name = name
+	a.Name = probeDevice
 	var l netlink.Link = &netlink.Vxlan{LinkAttrs: a, VxlanId: probeVNI, Port: probePort}
 	if k.vxlanKind != "" {
 		l = &netlink.GenericLink{LinkAttrs: a, LinkType: k.vxlanKind}
 	}
-	if err := k.addLink(l); err != nil && !errors.Is(err, unix.EEXIST) {
+	err := k.addLink(l)
+	if errors.Is(err, unix.EEXIST) { // of a process that was killed meanwhile, or somebody else's
+		if there, bad := k.h.LinkByName(probeDevice); bad == nil && !IsOwnLink(there) {
+			return fmt.Errorf("probe for vxlan: link %s is another program's: rename it", probeDevice)
+		}
+		err = nil
+	}
+	if err != nil {
 		return fmt.Errorf("probe for vxlan: %w", err)
 	}
-	return k.delLink(name)
+	return k.delLink(probeDevice)
 }
 
 // ProbeVXLANAside is Kernel.ProbeVXLAN in a network namespace of its own, so that the host's own is not

@@ -226,7 +226,11 @@ func portIsKept(t *testing.T, l *lab.Lab, a *lab.Pod) {
 func cleansUp(t *testing.T, n *lab.Node, f firewall) {
 	foreign := "ip link add theirs type veth peer name theirs-far; ip link set theirs alias theirs; ip link set theirs up; " +
 		"ip route add 192.0.2.0/24 dev theirs proto 99; iptables-nft -N THEIRS; iptables-nft -A FORWARD -s 10.42.0.0/16 -j THEIRS; " +
-		"iptables-legacy -N THEIRS; nft add table ip theirs"
+		"iptables-legacy -N THEIRS; nft add table ip theirs; " +
+		// What only looks like ours.
+		"ip link add theirs0 type bridge; ip link set theirs0 alias weft; ip tuntap add weft-tx77 mode tap; ip tuntap add weft-tx6 mode tap; " +
+		"ip link add flannel.77 type bridge; ip link set flannel.77 alias weft; nft add table netdev weft-raw-theirs; nft add table netdev weft-raw-192.0.2.9-1; " +
+		"iptables-nft -N WEFT-CUSTOM; iptables-legacy -N WEFT-CUSTOM; iptables-legacy -A INPUT -j WEFT-CUSTOM"
 	sh(t, n.Host, foreign)
 	if _, errs, err := weft(t, n, "cleanup"); err == nil || !strings.Contains(errs, "--force") {
 		t.Errorf("while weftd runs: %v %q", err, errs)
@@ -235,12 +239,14 @@ func cleansUp(t *testing.T, n *lab.Node, f firewall) {
 		t.Fatal(lab.Explain(err))
 	}
 	// As if they had outlived the data plane, which the kernel sees to that they do not, or a probe that was killed.
-	sh(t, n.Host, "nft add table netdev weft-raw-192.0.2.1-8285; ip tuntap add weft-tx7 mode tap; ip link add weft-probe type vxlan id 16777215 dstport 1")
+	sh(t, n.Host, "nft add table netdev weft-raw-192.0.2.1-8285; nft add chain netdev weft-raw-192.0.2.1-8285 ingress '{ type filter hook ingress device eth0 priority 0; }'; "+
+		"nft add rule netdev weft-raw-192.0.2.1-8285 ingress counter comment weft; "+
+		"ip tuntap add weft-tx4 mode tap; ip link set weft-tx4 alias weft; ip link add weft-probe type vxlan id 16777215 dstport 1")
 	all := "ip -d link; ip route; ip -6 route; nft list ruleset; iptables-nft-save; ip6tables-nft-save; iptables-legacy-save; ip6tables-legacy-save"
 	before := sh(t, n.Host, all)
 	dry, errs, err := weft(t, n, "cleanup", "--dry-run")
 	if err != nil || !strings.Contains(dry, "would remove link flannel.1") || !strings.Contains(dry, "blackhole") ||
-		!strings.Contains(dry, "netdev weft-raw-192.0.2.1-8285") || !strings.Contains(dry, "link weft-tx7") || !strings.Contains(dry, "link weft-probe") {
+		!strings.Contains(dry, "netdev weft-raw-192.0.2.1-8285") || !strings.Contains(dry, "link weft-tx4") || !strings.Contains(dry, "link weft-probe") {
 		t.Fatalf("dry run: %v %s\n%s", err, errs, dry)
 	}
 	if now := sh(t, n.Host, "ip route; ip -6 route; "+f.list); sameRules(before, now) == nil && !strings.Contains(now, "proto 119") {
@@ -251,6 +257,12 @@ func cleansUp(t *testing.T, n *lab.Node, f firewall) {
 		t.Errorf("%v %s\n%s\nafter a dry run that said\n%s", err, errs, done, dry)
 	}
 	left := sh(t, n.Host, all)
+	for _, theirs := range []string{"theirs0", "alias weft", "weft-tx77", "weft-tx6", "flannel.77", "weft-raw-theirs", "weft-raw-192.0.2.9-1", "WEFT-CUSTOM"} {
+		if !strings.Contains(left, theirs) {
+			t.Errorf("%s is not ours, and went:\n%s", theirs, left)
+		}
+		left = strings.ReplaceAll(left, theirs, "")
+	}
 	for _, word := range []string{"flannel", "FLANNEL", "weft", "WEFT", "proto 119", "blackhole"} {
 		if strings.Contains(left, word) {
 			t.Errorf("%q is left:\n%s", word, left)

@@ -31,10 +31,11 @@ func cleanupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove what weftd leaves on this host: devices, routes and traffic rules",
-		Long: "Remove what weftd leaves on this host, so that it is as if weftd had never run: devices whose alias is weft and weft-tx*,\n" +
-			"routes of protocol 119, tables flannel-ipv4, flannel-ipv6 and weft-raw-* of nftables, and the chains FLANNEL-* and WEFT-*\n" +
-			"of iptables in both flavours. Pods lose the overlay. A line is printed for each object; where there is\n" +
-			"nothing left, nothing happens. Objects without weft's mark stay, also flannel's, unless --flannel is given.",
+		Long: "Remove what weftd leaves on this host, so that it is as if weftd had never run: devices flannel.*, flannel*, weft-tx4 and\n" +
+			"weft-tx6 with the alias weft, routes of protocol 119, and rules with weft's comments: in tables flannel-ipv4, flannel-ipv6\n" +
+			"and weft-raw-* of nftables, and in the chains FLANNEL-FWD, FLANNEL-POSTRTG and WEFT-* of iptables in both flavours. Pods\n" +
+			"lose the overlay. A line is printed for each object; where there is nothing left, nothing happens. What lacks\n" +
+			"weft's mark stays, also a living flannel's beside it, and what only has a name like weft's. --flannel takes flannel's too.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
 	}

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -89,7 +88,8 @@ func routeText(r netlink.Route) string {
 	return s
 }
 
-// cleanLinks takes the devices with our alias, and with --flannel those of flannel's names and kinds.
+// cleanLinks takes the devices of our names and kinds with our mark, and with --flannel those of flannel's names
+// and kinds without it.
 func (f *cleanupFlags) cleanLinks(c *cleaned) error {
 	links, err := netlink.LinkList()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -99,10 +99,9 @@ func (f *cleanupFlags) cleanLinks(c *cleaned) error {
 	for _, l := range links {
 		what := fmt.Sprintf("link %s (%s)", l.Attrs().Name, l.Type())
 		switch {
-		case l.Attrs().Alias == routing.Alias, l.Type() == "tuntap" && routing.IsTAPName(l.Attrs().Name),
-			l.Type() == "vxlan" && l.Attrs().Name == routing.ProbeDevice, f.flannel && flannelShaped(l):
+		case routing.IsOwnLink(l), f.flannel && routing.IsFlannelLink(l):
 			faults = append(faults, f.do(c, what, func() error { return netlink.LinkDel(l) }, unix.ENODEV))
-		case flannelShaped(l):
+		case routing.IsFlannelLink(l):
 			c.Left = append(c.Left, what)
 		}
 	}
@@ -117,18 +116,6 @@ func (f *cleanupFlags) cleanIngress(c *cleaned) error {
 		faults = append(faults, f.do(c, "nftables table netdev "+name, func() error { return routing.RemoveIngressTable(name) }, unix.ENOENT))
 	}
 	return errors.Join(faults...)
-}
-
-// flannelShaped reports whether l has a name and a kind that flannel gives its devices.
-func flannelShaped(l netlink.Link) bool {
-	name := l.Attrs().Name
-	switch l.(type) {
-	case *netlink.Vxlan:
-		return regexp.MustCompile(`^flannel(-v6)?\.\d+$`).MatchString(name)
-	case *netlink.Tuntap:
-		return regexp.MustCompile(`^flannel\d+$`).MatchString(name)
-	}
-	return false
 }
 
 // cleanFiles takes what weftd writes, file by file: other things may stand beside them.

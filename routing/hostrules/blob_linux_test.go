@@ -51,7 +51,7 @@ func FuzzParseBlob(f *testing.F) {
 		for i := range info.entry {
 			info.entry[i], info.underflow[i] = entry*uint32(i), under*uint32(i)
 		}
-		table, err := parseBlob(b, info, ipv6)
+		table, err := parseBlob("filter", b, info, ipv6)
 		if err == nil {
 			_ = table.ownText()
 		}

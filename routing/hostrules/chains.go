@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -17,15 +18,27 @@ const (
 	chainPodsForward = "WEFT-FORWARD"
 	chainPeers       = "WEFT-PEERS" // and WEFT-PEERS-1 and so on
 	chainStrangers   = "WEFT-STRANGERS"
-	ownPrefix        = "WEFT-"
 )
 
 // iptablesTables are those that we use, in the order of changing them: what drops comes first.
 func iptablesTables() []string { return []string{"mangle", "filter", "nat"} }
 
-// ownsChain reports whether a chain of iptables is ours by its name.
-func ownsChain(name string) bool {
-	return name == chainMasquerade || name == chainForward || strings.HasPrefix(name, ownPrefix)
+// ownsChain reports whether a chain of one of iptables' tables is ours by its name: exactly those that
+// iptablesRules makes. Others whose names begin alike are somebody else's.
+func ownsChain(table, name string) bool {
+	switch table {
+	case "nat":
+		return name == chainMasquerade
+	case "filter":
+		return name == chainForward
+	case "mangle":
+		if number, ok := strings.CutPrefix(name, chainPeers+"-"); ok {
+			n, err := strconv.ParseUint(number, 10, 32)
+			return err == nil && strconv.FormatUint(n, 10) == number
+		}
+		return name == chainPodsInput || name == chainPodsForward || name == chainPeers || name == chainStrangers
+	}
+	return false
 }
 
 // chain is a chain of ours with its rules, as iptables-save writes them after "-A CHAIN ".

@@ -36,9 +36,11 @@
 // # What is ours
 //
 // Tables, chains and comments are flannel's where flannel has them, each comment with
-// "weft" in it; the chains of the overlay port are WEFT-*. A chain of these names is
+// "weft" in it; the chains of the overlay port are WEFT-INPUT, WEFT-FORWARD, WEFT-PEERS, WEFT-PEERS-n and
+// WEFT-STRANGERS in mangle. While weftd runs a chain of these very names, in its table, is
 // ours as a whole. In chains of the host only rules that lead to those are touched.
-// The rules stay when weftd ends, as flannel's do: pods go on. "weft cleanup" removes them.
+// The rules stay when weftd ends, as flannel's do: pods go on. "weft cleanup" (Remove) takes those that have
+// one of our comments, and no others, since a flannel may have come after us.
 //
 // # How drift is noticed
 //

@@ -3,6 +3,7 @@ package hostrules
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -188,6 +189,44 @@ func TestForwardPolicyDropIsMet(t *testing.T) {
 	}
 }
 
+// Where our rules are not wanted that would accept, it is said which chain drops, in whichever firewall it is.
+func TestDropsWithoutForwardRulesAreSaid(t *testing.T) {
+	for _, f := range flavours() {
+		for policy, says := range map[string]string{
+			"iptables-nft -P FORWARD DROP":     "iptables, nft flavour, IPv4: chain FORWARD",
+			"ip6tables-nft -P FORWARD DROP":    "iptables, nft flavour, IPv6: chain FORWARD",
+			"iptables-legacy -P FORWARD DROP":  "iptables, legacy flavour, IPv4: chain FORWARD",
+			"ip6tables-legacy -P FORWARD DROP": "iptables, legacy flavour, IPv6: chain FORWARD",
+			"nft add chain ip theirs c { type filter hook forward priority 0 ; policy drop ; }":         "chain c of table theirs",
+			"nft add chain inet filter FORWARD { type filter hook forward priority 0 ; policy drop ; }": "chain FORWARD of table filter",
+		} {
+			t.Run(f.name+", "+policy, func(t *testing.T) {
+				inNamespace(t)
+				sh(t, "nft add table ip theirs")
+				sh(t, "nft add table inet filter")
+				sh(t, policy)
+				for _, forward := range []bool{false, true} {
+					c := testConfig(f)
+					c.Forward = forward
+					r := testRules(t, f, c)
+					apply(t, r, testSet())
+					ours := forward && strings.HasPrefix(says, "iptables") // then our rules accept
+					if notes := fmt.Sprint(r.Status().Notes); strings.Contains(notes, says) == ours {
+						t.Errorf("forward rules %t: %s", forward, notes)
+					}
+				}
+				c := testConfig(f)
+				c.Forward, c.Network.EnableIPv6 = false, false
+				r := testRules(t, f, c)
+				apply(t, r, testSet())
+				if notes := fmt.Sprint(r.Status().Notes); strings.Contains(notes, "IPv6: chain") {
+					t.Errorf("about a family that is off: %s", notes)
+				}
+			})
+		}
+	}
+}
+
 // What flannel has made and weft has not taken over stays, unless it is asked for; a dry run changes nothing.
 func TestRemoveLeavesFlannels(t *testing.T) {
 	inNamespace(t)
@@ -214,5 +253,83 @@ func TestRemoveLeavesFlannels(t *testing.T) {
 	// In each flavour two chains and three rules that lead there, and a table.
 	if after := all(); err != nil || len(lines) != 2*5+1 || strings.Contains(after, "FLANNEL") || strings.Contains(after, "flannel") {
 		t.Errorf("%d: %q, %v\n%s", len(lines), lines, err, after)
+	}
+}
+
+// Beside what is ours a living flannel's rules stay, and everybody's whose names only look like ours.
+func TestRemoveTakesOnlyOurs(t *testing.T) {
+	beside := []string{
+		"iptables-%[1]s -N FLANNEL-FWD", "iptables-%[1]s -A FORWARD -m comment --comment flanneld-forward -j FLANNEL-FWD",
+		"iptables-%[1]s -A FLANNEL-FWD -s 10.99.0.0/16 -m comment --comment flanneld-forward -j ACCEPT",
+		"iptables-%[1]s -N WEFT-CUSTOM", "iptables-%[1]s -A INPUT -m comment --comment weft -j WEFT-CUSTOM",
+		"iptables-%[1]s -t mangle -N WEFT-PEERS-x", "iptables-%[1]s -t mangle -N WEFT-PEERS-01",
+		"iptables-%[1]s -t raw -N WEFT-INPUT",
+	}
+	for _, f := range flavours() {
+		t.Run(f.name, func(t *testing.T) {
+			inNamespace(t)
+			c := testConfig(f)
+			var many []string
+			for i := range 2 * peersInChain {
+				many = append(many, fmt.Sprintf("198.51.100.%d", i+1))
+			}
+			apply(t, testRules(t, f, c), testSet(many...))
+			kind := strings.TrimPrefix(f.name, "iptables-")
+			if f.kind == kindNFTables {
+				// As flannel makes its two chains anew, and knows nothing of the others.
+				kind = "nft"
+				for _, chain := range []string{"postrtg", "forward"} {
+					sh(t, "nft flush chain ip flannel-ipv4 "+chain)
+					sh(t, "nft add rule ip flannel-ipv4 "+chain+" ip saddr 10.99.0.0/16 counter")
+				}
+			} else {
+				sh(t, "iptables-"+kind+" -D FORWARD 1")
+				sh(t, "iptables-"+kind+" -F FLANNEL-FWD")
+				sh(t, "iptables-"+kind+" -X FLANNEL-FWD")
+			}
+			for _, line := range beside {
+				sh(t, fmt.Sprintf(line, kind))
+			}
+			before := listing(t, f)
+			// A user's rule may be among flannel's, and ours too, when flannel came after us.
+			if f.kind != kindNFTables {
+				cmd := exec.Command("iptables-"+kind, "-A", "FLANNEL-FWD", "-s", overlay4, "-m", "comment", "--comment", commentForward, "-j", "ACCEPT")
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+			}
+			dry, err := Remove(t.Context(), RemoveOptions{DryRun: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines, err := Remove(t.Context(), RemoveOptions{})
+			if err != nil || len(lines) == 0 || fmt.Sprint(lines) != fmt.Sprint(dry) {
+				t.Errorf("%q, dry run %q, %v", lines, dry, err)
+			}
+			after := listing(t, f)
+			for line := range strings.Lines(before) {
+				theirs := false
+				for _, word := range []string{"10.99.0.0", "flanneld-forward", "CUSTOM", "PEERS-x", "PEERS-01", ":FLANNEL-FWD"} {
+					theirs = theirs || strings.Contains(line, word)
+				}
+				if theirs && !strings.Contains(after, line) {
+					t.Errorf("%q went with ours:\n%s", line, after)
+				}
+			}
+			for _, own := range append(comments(), "WEFT-STRANGERS", "WEFT-FORWARD", "WEFT-PEERS-1 ", "198.51.100", "overlay-") {
+				if strings.Contains(after, own) {
+					t.Errorf("%q is left:\n%s", own, after)
+				}
+			}
+			if again, err := Remove(t.Context(), RemoveOptions{}); err != nil || len(again) != 0 {
+				t.Errorf("the second time: %q, %v", again, err)
+			}
+			// Nor does a daemon that sweeps what an earlier one left take them.
+			c.Masquerade, c.Forward, c.Guard = false, false, nil
+			apply(t, testRules(t, f, c), testSet())
+			if text := listing(t, f); f.kind != kindNFTables && !strings.Contains(text, "-j WEFT-CUSTOM") {
+				t.Errorf("the sweep took a user's chain:\n%s", text)
+			}
+		})
 	}
 }

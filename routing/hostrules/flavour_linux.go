@@ -48,7 +48,8 @@ func preferFlavour(nft, legacy []string, command kind) (kind, string) {
 	others := func(chains []string) (n int) {
 		builtin := hooks()
 		for _, c := range chains {
-			if !ownsChain(c) && !slices.Contains(builtin[:], c) {
+			own := slices.ContainsFunc(iptablesTables(), func(table string) bool { return ownsChain(table, c) })
+			if !own && !slices.Contains(builtin[:], c) {
 				n++
 			}
 		}

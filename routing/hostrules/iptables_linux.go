@@ -76,7 +76,7 @@ func (i *iptables) lookNFT() (view, error) {
 	var v view
 	var w strings.Builder
 	for _, c := range chains {
-		if c.family != nfFamily(i.ipv6) || !slices.Contains(iptablesTables(), c.table) || !c.base && !ownsChain(c.name) {
+		if c.family != nfFamily(i.ipv6) || !slices.Contains(iptablesTables(), c.table) || !c.base && !ownsChain(c.table, c.name) {
 			continue
 		}
 		if c.table == "filter" && c.name == "FORWARD" && c.drop {
@@ -86,14 +86,14 @@ func (i *iptables) lookNFT() (view, error) {
 		if err != nil {
 			return view{}, err
 		}
-		if ownsChain(c.name) {
+		if ownsChain(c.table, c.name) {
 			fmt.Fprintf(&w, "%s %s %d\n", c.table, c.name, c.handle)
 		}
 		for _, r := range rules {
-			if ownsChain(c.name) || ownsChain(r.to) {
+			if ownsChain(c.table, c.name) || ownsChain(c.table, r.to) {
 				fmt.Fprintf(&w, "%s %s %d %s\n", c.table, c.name, r.handle, r.to)
 			}
-			if ownsChain(c.name) && r.verdict == nfDrop {
+			if ownsChain(c.table, c.name) && r.verdict == nfDrop {
 				v.dropped = v.dropped.plus(droppedBy(c.name, r.packets))
 			}
 		}
@@ -203,12 +203,18 @@ func (i *iptables) applyTable(ctx context.Context, t tools, name string, want ta
 	if payload == "" {
 		return false, nil
 	}
+	err = i.restore(ctx, t, payload)
+	return err == nil, err
+}
+
+// restore changes a table in one transaction.
+func (i *iptables) restore(ctx context.Context, t tools, payload string) error {
 	args := []string{"--noflush"}
 	if t.wait {
 		args = append(args, "-w", lockWait)
 	}
-	_, err = run(ctx, payload, t.restore, args...)
-	return err == nil, err
+	_, err := run(ctx, payload, t.restore, args...)
+	return err
 }
 
 func (i *iptables) save(ctx context.Context, t tools, name string) (saved, error) {

@@ -93,7 +93,7 @@ func readLegacyOnce(fd, level int, name string, ipv6 bool) (blobTable, error) {
 	if err != nil {
 		return blobTable{}, fmt.Errorf("entries of iptables table %s: %w", name, err)
 	}
-	t, err := parseBlob(b[head:max(n, head)], blobInfo{info.validHooks, info.entry, info.underflow}, ipv6)
+	t, err := parseBlob(name, b[head:max(n, head)], blobInfo{info.validHooks, info.entry, info.underflow}, ipv6)
 	if err != nil {
 		return blobTable{}, fmt.Errorf("iptables table %s: %w", name, err)
 	}

@@ -96,8 +96,8 @@ type blobEntry struct {
 	packets uint64
 }
 
-// parseBlob reads a table. Every length is checked.
-func parseBlob(b []byte, info blobInfo, ipv6 bool) (blobTable, error) {
+// parseBlob reads the table of that name. Every length is checked.
+func parseBlob(table string, b []byte, info blobInfo, ipv6 bool) (blobTable, error) {
 	l := layoutOf(ipv6)
 	var entries []blobEntry
 	for at := 0; at < len(b); {
@@ -109,7 +109,7 @@ func parseBlob(b []byte, info blobInfo, ipv6 bool) (blobTable, error) {
 		entries = append(entries, e)
 		at += len(e.body)
 	}
-	return collect(entries, info, l), nil
+	return collect(table, entries, info, l), nil
 }
 
 func parseEntry(b []byte, l entryLayout) (blobEntry, error) {
@@ -140,7 +140,7 @@ func cString(b []byte) string {
 }
 
 // collect sorts entries into chains.
-func collect(entries []blobEntry, info blobInfo, l entryLayout) blobTable {
+func collect(table string, entries []blobEntry, info blobInfo, l entryLayout) blobTable {
 	t := blobTable{own: map[string][]string{}, policyDrop: map[string]bool{}, dropped: map[string]uint64{}}
 	begins, policy := map[int]string{}, map[int]bool{}
 	for h, name := range hooks() {
@@ -168,7 +168,7 @@ func collect(entries []blobEntry, info blobInfo, l entryLayout) blobTable {
 				continue
 			}
 			t.chains = append(t.chains, chain)
-			if ownsChain(chain) {
+			if ownsChain(table, chain) {
 				t.own[chain] = append(t.own[chain], "chain")
 			}
 			continue
@@ -180,10 +180,10 @@ func collect(entries []blobEntry, info blobInfo, l entryLayout) blobTable {
 		if policy[e.at] && e.verdict == blobDrop {
 			t.policyDrop[chain] = true
 		}
-		if ownsChain(chain) || ownsChain(to) {
+		if ownsChain(table, chain) || ownsChain(table, to) {
 			t.own[chain] = append(t.own[chain], e.digest(l, to))
 		}
-		if ownsChain(chain) && e.target == "" && e.verdict == blobDrop {
+		if ownsChain(table, chain) && e.target == "" && e.verdict == blobDrop {
 			t.dropped[chain] += e.packets
 		}
 	}

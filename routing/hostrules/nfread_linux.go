@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -41,8 +42,10 @@ type nfRule struct {
 	comment string // as raw user data
 }
 
-// marked reports whether its comment has our mark.
-func (r nfRule) marked() bool { return strings.Contains(r.comment, ownMark) }
+// marked reports whether its comment is one of ours.
+func (r nfRule) marked() bool {
+	return slices.ContainsFunc(comments(), func(c string) bool { return strings.Contains(r.comment, c) })
+}
 
 const (
 	noVerdict = int32(-1 << 31)
@@ -282,4 +285,4 @@ func be64(b []byte) uint64 {
 }
 
 // isOwnTable reports whether a table of nftables is ours by its name.
-func isOwnTable(name string) bool { return strings.HasPrefix(name, "flannel-ipv") }
+func isOwnTable(name string) bool { return name == nft{}.table() || name == nft{ipv6: true}.table() }

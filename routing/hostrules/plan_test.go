@@ -78,11 +78,11 @@ func FuzzRestorePayload(f *testing.F) {
 				name = w[1]
 			case "-A", "-D":
 				name = w[1]
-				if ownsChain(target(strings.Join(w[2:], " "))) {
+				if ownsChain("filter", target(strings.Join(w[2:], " "))) {
 					continue
 				}
 			}
-			if !ownsChain(name) {
+			if !ownsChain("filter", name) {
 				t.Errorf("%q is not about us", line)
 			}
 		}

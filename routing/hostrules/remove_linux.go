@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/google/nftables"
 )
 
 // RemoveOptions say what Remove takes away.
@@ -20,87 +22,128 @@ type RemoveOptions struct {
 func Remove(ctx context.Context, o RemoveOptions) (removed []string, err error) {
 	var faults []error
 	for _, s := range newSides() {
-		lines, err := removeSide(ctx, s, o)
-		removed = append(removed, lines...)
+		v, err := s.look()
 		if err != nil {
 			faults = append(faults, err)
 		}
+		if err != nil || v.own == "" {
+			continue
+		}
+		var lines []string
+		switch f := s.firewall.(type) {
+		case nft:
+			lines, err = f.remove(o)
+		case *iptables:
+			lines, err = f.remove(ctx, o)
+		}
+		removed = append(removed, lines...)
+		faults = append(faults, err)
 	}
 	return removed, errors.Join(faults...)
 }
 
-func removeSide(ctx context.Context, s *side, o RemoveOptions) ([]string, error) {
-	v, err := s.look()
-	if err != nil || v.own == "" {
+// remove takes the table if all in it is ours, else those chains and rules that are.
+func (n nft) remove(o RemoveOptions) (lines []string, err error) {
+	family := nfFamily(n.ipv6)
+	chains, err := nfChains(family)
+	if err != nil {
 		return nil, err
 	}
-	var lines []string
-	switch f := s.firewall.(type) {
-	case nft:
-		marked, err := f.marked()
-		if err != nil || !marked && !o.Flannel {
+	c, err := nftables.New()
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	t := &nftables.Table{Family: nftables.TableFamily(family), Name: n.table()}
+	rest := false // something of somebody else's
+	for _, ch := range chains {
+		if ch.table != n.table() || ch.family != family {
+			continue
+		}
+		rules, err := nfRules(family, ch.table, ch.name)
+		if err != nil {
 			return nil, err
 		}
-		lines = []string{f.name()}
-	case *iptables:
-		var marked bool
-		if lines, marked, err = f.describe(ctx); err != nil || !marked && !o.Flannel {
+		chain := &nftables.Chain{Name: ch.name, Table: t}
+		marked := slices.DeleteFunc(slices.Clone(rules), func(r nfRule) bool { return !r.marked() })
+		if len(marked) == len(rules) && (len(rules) > 0 || ch.name == nftPortInput || ch.name == nftPortOut) {
+			lines = append(lines, fmt.Sprintf("%s: chain %s, %d rules", n.name(), ch.name, len(rules)))
+			c.FlushChain(chain)
+			c.DelChain(chain)
+			continue
+		}
+		rest = true
+		for _, r := range marked {
+			lines = append(lines, fmt.Sprintf("%s: rule %d of chain %s", n.name(), r.handle, ch.name))
+			if err := c.DelRule(&nftables.Rule{Table: t, Chain: chain, Handle: r.handle}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	switch {
+	case o.Flannel, !rest && len(lines) > 0:
+		if c, err = nftables.New(); err != nil {
+			return nil, fmt.Errorf("nftables: %w", err)
+		}
+		lines = []string{n.name()}
+		c.DelTable(t)
+	case len(lines) == 0:
+		return nil, nil
+	default:
+		if err := n.dropPeers(c, t); err != nil {
 			return nil, err
 		}
 	}
 	if o.DryRun {
 		return lines, nil
 	}
-	if _, err := s.apply(ctx, familyRules{ipv6: s.ipv6}); err != nil {
-		return nil, err
+	if err := c.Flush(); err != nil {
+		return nil, fmt.Errorf("%s: %w", n.name(), err)
 	}
 	return lines, nil
 }
 
-// marked reports whether the table has a chain that only we use, or a rule with our mark.
-func (n nft) marked() (bool, error) {
-	chains, err := nfChains(nfFamily(n.ipv6))
+// dropPeers removes the set of peers, if it is there: flannel has none.
+func (n nft) dropPeers(c *nftables.Conn, t *nftables.Table) error {
+	sets, err := c.GetSets(t)
 	if err != nil {
-		return false, err
+		return fmt.Errorf("%s: list its sets: %w", n.name(), err)
 	}
-	for _, c := range chains {
-		if c.table != n.table() {
-			continue
-		}
-		if c.name == nftPortInput || c.name == nftPortOut { // flannel has none of these
-			return true, nil
-		}
-		rules, err := nfRules(c.family, c.table, c.name)
-		if err != nil {
-			return false, err
-		}
-		if slices.ContainsFunc(rules, nfRule.marked) {
-			return true, nil
+	for _, s := range sets {
+		if s.Name == nftPeersSet {
+			c.DelSet(s)
 		}
 	}
-	return false, nil
+	return nil
 }
 
-// describe lists what of ours the tables have, and whether any of it is marked.
-func (i *iptables) describe(ctx context.Context) (lines []string, marked bool, err error) {
+// remove takes what planRemoval says from each table.
+func (i *iptables) remove(ctx context.Context, o RemoveOptions) (lines []string, err error) {
 	t, err := i.find(ctx)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	there, err := i.tables()
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
+	var faults []error
 	for _, name := range iptablesTables() {
 		if !slices.Contains(there, name) {
-			continue
+			continue // looking into a legacy table would make it
 		}
 		have, err := i.save(ctx, t, name)
-		if err != nil {
-			return nil, false, fmt.Errorf("%s, table %s: %w", i.name(), name, err)
+		if err == nil {
+			r := planRemoval(i.name(), name, have, o.Flannel)
+			if r.payload != "" && !o.DryRun {
+				err = i.restore(ctx, t, r.payload)
+			}
+			if err == nil {
+				lines = append(lines, r.lines...)
+			}
 		}
-		lines = append(lines, have.describe(i.name(), name)...)
-		marked = marked || have.marked()
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s, table %s: %w", i.name(), name, err))
+		}
 	}
-	return lines, marked, nil
+	return lines, errors.Join(faults...)
 }

@@ -1,7 +1,6 @@
 package hostrules
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -75,11 +74,11 @@ func restorePayload(name string, have saved, want table) string {
 	}
 	seen := map[jump]bool{}
 	for _, from := range have.order {
-		if ownsChain(from) {
+		if ownsChain(name, from) {
 			continue
 		}
 		for _, r := range have.rules[from] {
-			if j := (jump{from, r}); ownsChain(target(r)) {
+			if j := (jump{from, r}); ownsChain(name, target(r)) {
 				if slices.Contains(want.jumps, j) && !seen[j] {
 					seen[j] = true
 					continue
@@ -94,7 +93,7 @@ func restorePayload(name string, have saved, want table) string {
 		}
 	}
 	for _, c := range have.order {
-		if ownsChain(c) && !wanted[c] {
+		if ownsChain(name, c) && !wanted[c] {
 			body = append(body, "-F "+c)
 			remove = append(remove, "-X "+c)
 		}
@@ -104,37 +103,4 @@ func restorePayload(name string, have saved, want table) string {
 	}
 	lines := slices.Concat([]string{"*" + name}, declare, body, remove, []string{"COMMIT"})
 	return strings.Join(lines, "\n") + "\n"
-}
-
-// describe lists what of ours a saved table has, one line for each chain or rule of the host.
-func (s saved) describe(flavour, name string) []string {
-	var out []string
-	for _, c := range s.order {
-		if ownsChain(c) {
-			out = append(out, fmt.Sprintf("%s: table %s: chain %s, %d rules", flavour, name, c, len(s.rules[c])))
-			continue
-		}
-		for _, r := range s.rules[c] {
-			if ownsChain(target(r)) {
-				out = append(out, fmt.Sprintf("%s: table %s: rule in %s: %s", flavour, name, c, r))
-			}
-		}
-	}
-	return out
-}
-
-// marked reports whether anything of ours in the table carries our mark, or
-// bears a name that only we use.
-func (s saved) marked() bool {
-	for _, c := range s.order {
-		if strings.HasPrefix(c, ownPrefix) {
-			return true
-		}
-		for _, r := range s.rules[c] {
-			if (ownsChain(c) || ownsChain(target(r))) && strings.Contains(r, ownMark) {
-				return true
-			}
-		}
-	}
-	return false
 }

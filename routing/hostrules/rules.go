@@ -60,9 +60,15 @@ const (
 	commentPods       = "weft: pods keep off the overlay port"
 	commentStranger   = "weft: not from a peer"
 	commentPort       = "weft: the overlay port"
-	// ownMark is in every comment of ours and in none of flannel's.
-	ownMark = "weft"
+	// ownAlias marks the links of ours.
+	ownAlias = "weft"
 )
+
+// comments are those of all rules of ours, and the mark by which they are told from others': flannel's have
+// none of them.
+func comments() []string {
+	return []string{commentMasquerade, commentForward, commentPods, commentStranger, commentPort}
+}
 
 // Guard says what the overlay's port needs.
 type Guard struct {

@@ -1,0 +1,90 @@
+package hostrules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// removal is what goes from one table of iptables.
+type removal struct {
+	// lines say so to the operator.
+	lines []string
+	// payload is what iptables-restore --noflush has to read; "" for nothing.
+	payload string
+}
+
+// planRemoval says what of a saved table carries our mark and goes, and with flannel also what has
+// flannel's names or ours without it. It is pure.
+//
+// A chain of ours goes as a whole. One of flannel's names goes if all in it is marked; where a living
+// flannel has rules in it too, only ours go. A rule in a chain of somebody else goes if it leads to a
+// chain that goes, or if it is marked and leads to one of ours.
+func planRemoval(firewall, name string, have saved, flannel bool) removal {
+	whole := have.removable(name, flannel)
+	var r removal
+	var body, remove []string
+	for _, c := range have.order {
+		if whole[c] {
+			r.lines = append(r.lines, fmt.Sprintf("%s: table %s: chain %s, %d rules", firewall, name, c, len(have.rules[c])))
+			body, remove = append(body, "-F "+c), append(remove, "-X "+c)
+			continue
+		}
+		own := ownsChain(name, c)
+		for _, rule := range have.rules[c] {
+			to := target(rule)
+			if whole[to] || isMarked(rule) && (own || ownsChain(name, to)) {
+				r.lines = append(r.lines, fmt.Sprintf("%s: table %s: rule in %s: %s", firewall, name, c, rule))
+				body = append(body, "-D "+c+" "+rule)
+			}
+		}
+	}
+	if len(body) > 0 {
+		r.payload = strings.Join(slices.Concat([]string{"*" + name}, body, remove, []string{"COMMIT"}), "\n") + "\n"
+	}
+	return r
+}
+
+// removable are the chains that go as a whole.
+func (s saved) removable(name string, flannel bool) map[string]bool {
+	whole := map[string]bool{}
+	for _, c := range s.order {
+		if ownsChain(name, c) && (flannel || s.isOurs(name, c)) {
+			whole[c] = true
+		}
+	}
+	// The chains with the peers have no room for a comment on each rule: a marked one leads to them.
+	for grown := true; grown; {
+		grown = false
+		for _, c := range s.order {
+			for _, rule := range s.rules[c] {
+				to := target(rule)
+				if (whole[c] || isMarked(rule)) && !whole[to] && strings.HasPrefix(to, chainPeers) && ownsChain(name, to) {
+					if _, there := s.rules[to]; there {
+						whole[to], grown = true, true
+					}
+				}
+			}
+		}
+	}
+	return whole
+}
+
+// isOurs reports whether a chain of one of our names is ours and nobody else's.
+func (s saved) isOurs(name, c string) bool {
+	rules := s.rules[c]
+	if len(rules) == 0 { // emptied: what leads there says whose it is
+		return slices.ContainsFunc(s.order, func(from string) bool {
+			return slices.ContainsFunc(s.rules[from], func(r string) bool { return target(r) == c && isMarked(r) })
+		})
+	}
+	if flannels := c == chainMasquerade || c == chainForward; flannels {
+		return !slices.ContainsFunc(rules, func(r string) bool { return !isMarked(r) })
+	}
+	return slices.ContainsFunc(rules, isMarked)
+}
+
+// isMarked reports whether a rule as iptables-save prints it has a comment of ours.
+func isMarked(rule string) bool {
+	return slices.ContainsFunc(comments(), func(c string) bool { return strings.Contains(rule, commentMatch(c)) })
+}
