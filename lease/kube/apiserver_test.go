@@ -43,6 +43,7 @@ type apiServer struct {
 	patches []string        // bodies
 	lists   []string        // queries of lists and watches
 	agent   string
+	told    []eventJSON // Events as they are now
 }
 
 type event struct {
@@ -180,6 +181,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case len(parts) == 6 && parts[2] == "namespaces" && parts[4] == "pods":
 		s.getPod(w, parts[3]+"/"+parts[5])
+	case len(parts) >= 5 && parts[3] == "default" && parts[4] == "events":
+		s.event(w, r, parts[5:])
 	case len(parts) < 3 || parts[2] != "nodes":
 		s.fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no such path")
 	case len(parts) == 3 && r.URL.Query().Get("watch") == "true":
@@ -407,6 +410,32 @@ func (s *apiServer) patch(w http.ResponseWriter, r *http.Request, name string) {
 	s.putLocked(n)
 	s.mu.Unlock()
 	s.reply(w, http.StatusOK, "Node", n)
+}
+
+// event makes an Event, or changes one.
+func (s *apiServer) event(w http.ResponseWriter, r *http.Request, name []string) {
+	if s.refuses(w, map[string]string{"POST": "create", "PATCH": "patch"}[r.Method]+" events") {
+		return
+	}
+	var e eventJSON
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(body, &e)
+	}
+	if want := map[bool]string{true: "application/json", false: string(types.MergePatchType)}[len(name) == 0]; err != nil || r.Header.Get("Content-Type") != want {
+		s.t.Errorf("event as %s: %v", r.Header.Get("Content-Type"), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(name) == 0 {
+		s.told = append(s.told, e)
+	} else if i := slices.IndexFunc(s.told, func(have eventJSON) bool { return have.Metadata.Name == name[0] }); i >= 0 {
+		s.told[i].Message, s.told[i].Count, s.told[i].Last = e.Message, e.Count, e.Last
+	} else {
+		s.fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no such event")
+		return
+	}
+	s.reply(w, http.StatusOK, "Event", e)
 }
 
 // eventually polls until f returns "".

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"strings"
 	"time"
 
 	"weft/lease/kube/internal/objects"
@@ -13,79 +14,78 @@ const (
 
 	reasonUp    = "FlannelIsUp"
 	messageUp   = "Flannel is running on this node"
-	reasonDown  = "FlannelIsDown"
 	messageDown = "weft carries no packets on this node: "
+	messageBut  = "weft carries packets on this node, but: "
 )
 
-// maxMessage bounds what a condition says, in bytes; the API server takes 32 KiB.
+// maxMessage bounds what a condition or an Event says, in bytes; the API server takes 32 KiB of the
+// one and 1 KiB of the other.
 const maxMessage = 1 << 10
 
-// brokenFor is how long the data path is broken before the condition says so: the scheduler
-// then keeps new pods away, which a restart or a device that is made anew is not worth.
-const brokenFor = time.Minute
+const (
+	// brokenFor is how long pods have no network before the condition says so: the scheduler
+	// then keeps new pods away, which a restart or a device that is made anew is not worth.
+	brokenFor = time.Minute
+	// concernFor is the same for what cuts nobody off.
+	concernFor = 30 * time.Second
+)
+
+// A condition that does not change is written again now and then, so that its heartbeat tells how old
+// the word is: every beatLeast, as a kubelet does, and more seldom in a large cluster, where each write
+// is sent to every node.
+const (
+	beatLeast   = 5 * time.Minute
+	beatPerNode = 360 * time.Millisecond
+)
 
 func isNetworkCondition(c objects.NodeCondition) bool { return c.Type == networkUnavailable }
 
-// dataPath is what the daemon says of itself.
-type dataPath struct {
-	known  bool      // the daemon has said anything
-	broken string    // "" if packets flow
-	since  time.Time // when it broke
-}
-
-// set takes in what the daemon says now.
-func (d dataPath) set(broken string, now time.Time) dataPath {
+// condition is what our Node should say with these concerns.
+func condition(ripe []concern) objects.NodeCondition {
+	c := objects.NodeCondition{Type: networkUnavailable, Status: conditionFalse, Reason: reasonUp, Message: messageUp}
+	var texts []string
+	for _, r := range ripe {
+		if r.cuts && c.Status == conditionFalse {
+			c.Status, c.Reason = conditionTrue, r.reason
+		}
+		texts = append(texts, r.text)
+	}
 	switch {
-	case broken == "":
-		return dataPath{known: true}
-	case d.broken == "":
-		d.since = now
+	case len(ripe) == 0:
+		return c
+	case c.Status == conditionTrue:
+		c.Message = clipMessage(strings.Join(texts, "; "))
+	default:
+		c.Reason, c.Message = ripe[0].reason, clipMessage(messageBut+strings.Join(texts, "; "))
 	}
-	d.known, d.broken = true, broken
-	return d
+	return c
 }
 
-// condition is what our Node should say at now, and nil for whatever it says. next is when that
-// changes by itself; zero for never.
-func (d dataPath) condition(now time.Time, patience time.Duration) (c *objects.NodeCondition, next time.Time) {
-	switch at := d.since.Add(patience); {
-	case !d.known:
-		return nil, time.Time{}
-	case d.broken == "":
-		return &objects.NodeCondition{Type: networkUnavailable, Status: conditionFalse, Reason: reasonUp, Message: messageUp}, time.Time{}
-	case now.Before(at):
-		return nil, at
+func clipMessage(s string) string {
+	if len(s) > maxMessage {
+		return strings.ToValidUTF8(s[:maxMessage], "")
 	}
-	message := messageDown + d.broken
-	if len(message) > maxMessage {
-		message = message[:maxMessage]
-	}
-	return &objects.NodeCondition{Type: networkUnavailable, Status: conditionTrue, Reason: reasonDown, Message: message}, time.Time{}
+	return s
 }
 
-// status is what the Node says of its network; "" if it says nothing.
-func status(n *objects.Node) string {
-	for _, c := range n.Status.Conditions {
-		if isNetworkCondition(c) {
-			return c.Status
+// networkCondition is what the Node says of its network; nil if it says nothing.
+func networkCondition(n *objects.Node) *objects.NodeCondition {
+	for i := range n.Status.Conditions {
+		if isNetworkCondition(n.Status.Conditions[i]) {
+			return &n.Status.Conditions[i]
 		}
 	}
-	return ""
+	return nil
 }
 
-// differs reports whether the Node says something else than c. Once we have written that the
-// network is available, another's reason for the same is left alone.
-func differs(n *objects.Node, c *objects.NodeCondition, written bool) bool {
-	for _, have := range n.Status.Conditions {
-		if !isNetworkCondition(have) {
-			continue
-		}
-		if have.Status != c.Status {
-			return true
-		}
-		ours := have.Reason == reasonUp || have.Reason == reasonDown
-		same := have.Reason == c.Reason && have.Message == c.Message
-		return !same && (ours || !written || c.Status == conditionTrue)
+// differs reports whether the Node says something else than c. Once we have written that all is
+// well, another's reason for the same is left alone.
+func differs(have *objects.NodeCondition, c objects.NodeCondition, written bool) bool {
+	switch {
+	case have == nil || have.Status != c.Status:
+		return true
+	case have.Reason == c.Reason && have.Message == c.Message:
+		return false
 	}
-	return true
+	return isOurReason(have.Reason) || !written || c.Reason != reasonUp
 }

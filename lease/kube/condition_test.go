@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,28 +13,35 @@ import (
 	"weft/lease"
 )
 
-func TestDataPath(t *testing.T) {
+// What cuts pods off is said after a minute, all else after half of one; a fault that is another by
+// then has lasted as well, and nobody says in between that all is well.
+func TestDiary(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1000+int64(s), 0) }
-	var d dataPath
-	says := func(now time.Time, status, message string, next time.Time) {
+	var d diary
+	down, cache := concern{reasonDown, messageDown + "no device", true}, concern{reasonCache, "disk full", false}
+	says := func(s int, status, reason, message string, doubt bool, next int, news string, all ...concern) {
 		t.Helper()
-		c, n := d.condition(now, time.Minute)
-		if status == "" && c != nil || status != "" && (c == nil || c.Status != status || c.Message != message) || !n.Equal(next) {
-			t.Errorf("at %d: %+v until %v", now.Unix()-1000, c, n)
+		ripe, told, doubted, until := d.look(all, at(s), time.Minute, 30*time.Second)
+		c := condition(ripe)
+		var got []string
+		for _, n := range told {
+			got = append(got, fmt.Sprint(n.reason, " ", n.over, " ", n.after))
+		}
+		if c.Status != status || c.Reason != reason || c.Message != message || doubted != doubt || (next == 0) != until.IsZero() || next != 0 && !until.Equal(at(next)) || strings.Join(got, ", ") != news {
+			t.Errorf("at %d: %+v, doubt %v until %v, news %q", s, c, doubted, until, got)
 		}
 	}
-	says(at(0), "", "", time.Time{})
-	d = d.set("no device", at(0))
-	says(at(1), "", "", at(60))
-	d = d.set("no route", at(30)) // broken all along
-	says(at(59), "", "", at(60))
-	says(at(60), conditionTrue, messageDown+"no route", time.Time{})
-	d = d.set("", at(70))
-	says(at(70), conditionFalse, messageUp, time.Time{})
-	d = d.set("no device", at(80))
-	says(at(139), "", "", at(140))
-	d = d.set(strings.Repeat("x", 1<<20), at(90))
-	if c, _ := d.condition(at(140), time.Minute); len(c.Message) > maxMessage {
+	says(0, conditionFalse, reasonUp, messageUp, false, 0, "")
+	says(1, conditionFalse, reasonUp, messageUp, true, 61, "", down)
+	says(30, conditionFalse, reasonUp, messageUp, true, 60, "", concern{reasonDown, messageDown + "no route", true}, cache) // the cause may change, down it is
+	says(60, conditionFalse, reasonCache, messageBut+"disk full", true, 61, "StateNotSaved false 0s", down, cache)
+	says(61, conditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "FlannelIsDown false 0s", down, cache)
+	says(70, conditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "", down, cache)
+	says(71, conditionFalse, reasonCache, messageBut+"disk full", false, 0, "FlannelIsDown true 1m10s", cache)
+	says(72, conditionFalse, reasonUp, messageUp, false, 0, "StateNotSaved true 42s")
+	says(80, conditionFalse, reasonUp, messageUp, true, 140, "", down)
+	says(90, conditionFalse, reasonUp, messageUp, false, 0, "")
+	if c := condition([]concern{{reasonDown, strings.Repeat("x", 1<<20), true}}); len(c.Message) > maxMessage {
 		t.Errorf("message of %d bytes", len(c.Message))
 	}
 }
@@ -54,7 +62,7 @@ func TestCondition(t *testing.T) {
 	c := s.config("a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, nil)
-	tt.pace.broken = 50 * time.Millisecond
+	tt.pace.broken, tt.pace.concern = 50*time.Millisecond, 50*time.Millisecond
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	want := func(c ...string) {
@@ -62,16 +70,16 @@ func TestCondition(t *testing.T) {
 		eventually(t, func() string { return cmp.Diff(append([]string{"Ready=True KubeletReady: "}, c...), conditions(s)) })
 	}
 	want("NetworkUnavailable=True NoRouteCreated: ") // nobody has said that packets flow
-	tt.SetDataPath("")
+	tt.SetDataPath("", "")
 	const up, down = "NetworkUnavailable=False FlannelIsUp: Flannel is running on this node", "NetworkUnavailable=True FlannelIsDown: weft carries no packets on this node: "
 	want(up)
 	first := s.node("a").Status.Conditions[1]
 	if first.LastTransitionTime.IsZero() || first.LastTransitionTime != first.LastHeartbeatTime {
 		t.Errorf("%+v", first)
 	}
-	tt.SetDataPath("the device flannel.1 is gone")
+	tt.SetDataPath("the device flannel.1 is gone", "")
 	want(down + "the device flannel.1 is gone")
-	tt.SetDataPath("")
+	tt.SetDataPath("", "")
 	want(up)
 	s.change("a", func(n *corev1.Node) { // vandals
 		n.Status.Conditions = []corev1.NodeCondition{ready, {Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "X"}}

@@ -50,7 +50,10 @@ type Manager struct {
 
 	mu         sync.Mutex // protects what follows
 	local      lease.Local
-	path       dataPath
+	told       bool   // the daemon has said how the data path is
+	broken     string // what is wrong with it; "" if packets flow
+	former     string // pods have addresses of subnets that are not ours any more; "" if none have
+	cacheErr   error  // why the state is not saved
 	status     lease.Status
 	own        lease.Subnets // what our annotations stand for; zero while they must not be written
 	overwrite  [2]netip.Addr // what an administrator has us publish instead
@@ -64,7 +67,8 @@ type Manager struct {
 
 // pace is the times that a test shortens.
 type pace struct {
-	probe, answer, broken, retryFirst, retryMost time.Duration
+	probe, answer, retryFirst, retryMost time.Duration
+	broken, concern, beat                time.Duration
 }
 
 // loopState belongs to Run's loop.
@@ -105,7 +109,7 @@ func NewManager(c *Client, o Options) (*Manager, error) {
 	}
 	m := &Manager{
 		client: c, o: o, log: o.Logger, wake: make(chan struct{}, 1), write: make(chan struct{}, 1),
-		pace: pace{probe: probeAfter, answer: probeTimeout, broken: brokenFor, retryFirst: time.Second, retryMost: time.Minute},
+		pace: pace{probe: probeAfter, answer: probeTimeout, retryFirst: time.Second, retryMost: time.Minute, broken: brokenFor, concern: concernFor, beat: beatLeast},
 	}
 	m.local = m.prepare(o.Local)
 	m.status.State = lease.Acquiring
@@ -169,12 +173,12 @@ func (m *Manager) SetLocal(l lease.Local) {
 }
 
 // SetDataPath says whether this node carries packets: broken is "" if it does, else what is
-// wrong. Broken for a minute, our Node's condition NetworkUnavailable says so. It never blocks.
-func (m *Manager) SetDataPath(broken string) {
+// wrong. former says which pods have addresses of subnets that are not ours any more; "" for none. What
+// lasts our Node's condition NetworkUnavailable says, and an Event. It never blocks.
+func (m *Manager) SetDataPath(broken, former string) {
 	m.mu.Lock()
-	before := m.path
-	m.path = before.set(broken, time.Now())
-	changed := m.path != before
+	changed := !m.told || m.broken != broken || m.former != former
+	m.told, m.broken, m.former = true, broken, former
 	m.mu.Unlock()
 	if changed {
 		poke(m.write)

@@ -170,6 +170,7 @@ func (m *Manager) publish() {
 	m.mu.Unlock()
 	if st.published == nil || !set.Same(*st.published) {
 		m.o.Publish(set)
+		poke(m.write)
 		if st.published != nil {
 			st.once = unpublished(set, st.before, st.once)
 		}

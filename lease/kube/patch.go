@@ -14,6 +14,8 @@ import (
 type patch struct {
 	Metadata *patchMetadata `json:"metadata,omitempty"`
 	Status   *patchStatus   `json:"status,omitempty"`
+
+	beat bool // the status says nothing new
 }
 
 type patchMetadata struct {

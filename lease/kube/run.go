@@ -29,11 +29,13 @@ func (m *Manager) Run(ctx context.Context) error {
 	if m.o.Config.BackendType == "alloc" { // which has no peers
 		f.only = name
 	}
+	herald := newHerald(m.client, nodes, m.log)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	wg.Go(func() { herald.run(ctx) })
 	wg.Go(func() { f.run(ctx) })
 	wg.Go(func() { f.probe(ctx, m.pace.probe, m.pace.answer) })
-	wg.Go(func() { m.writer(ctx, nodes) })
+	wg.Go(func() { m.writer(ctx, nodes, herald) })
 	m.loop(ctx, nodes)
 	m.save(true)
 	return nil
@@ -143,7 +145,15 @@ func (m *Manager) save(last bool) {
 		return
 	}
 	m.state.saveDue, m.state.saved = false, time.Now()
-	if err := m.o.Cache.Save(lease.Cached{Own: m.state.held, Memory: m.state.mem}); err != nil {
+	err := m.o.Cache.Save(lease.Cached{Own: m.state.held, Memory: m.state.mem})
+	m.mu.Lock()
+	changed := (m.cacheErr == nil) != (err == nil)
+	m.cacheErr = err
+	m.mu.Unlock()
+	if changed {
+		poke(m.write)
+	}
+	if err != nil {
 		m.log.Warn("the state was not cached", "cause", err)
 	}
 }

@@ -63,6 +63,7 @@ func (m *Manager) store(which *error, err error) {
 		m.silentFrom = time.Now()
 	}
 	m.mu.Unlock()
+	poke(m.write)
 	switch {
 	case silent && (was.IsZero() || another):
 		m.log.Warn("the API server does not answer; packets go on, and so do we", "cause", err)
@@ -83,6 +84,7 @@ func (m *Manager) enter(state lease.State, notes []string, cause error) {
 			m.log.Warn("not all of our Node is used", "note", n)
 		}
 	}
+	poke(m.write)
 	if before.State == state && text(before.Err) == text(cause) && before.Own.Subnets == own.Subnets {
 		return
 	}

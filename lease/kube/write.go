@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 )
 
 // Writes are few: when we start, when something about us changes, and when somebody has changed
@@ -25,11 +25,11 @@ const (
 )
 
 // writer keeps our Node's annotations and its condition as they should be, until ctx ends.
-func (m *Manager) writer(ctx context.Context, nodes *nodes) {
+func (m *Manager) writer(ctx context.Context, nodes *nodes, herald *herald) {
 	limit := rate.NewLimiter(rate.Every(writeEvery), writeBurst)
 	var retry time.Time // no write before this
 	failures := 0
-	w := writing{m: m, nodes: nodes}
+	w := writing{m: m, nodes: nodes, herald: herald}
 	for {
 		now := time.Now()
 		p, next, err := w.pending(now)
@@ -83,14 +83,25 @@ func (m *Manager) writer(ctx context.Context, nodes *nodes) {
 type writing struct {
 	m           *Manager
 	nodes       *nodes
-	conditioned time.Time // when we wrote the condition last; zero for not since the start
+	herald      *herald
+	diary       diary
+	conditioned time.Time     // when we wrote the condition last; zero for not since the start
+	late        time.Duration // by how much the next heartbeat is put off, so that nodes do not march in step
 }
 
-// pending returns what our Node lacks at now, and when that changes by itself; zero for never.
+// pending returns what our Node lacks at now, and when that changes by itself; zero for never. It
+// tells the herald what is news.
 func (w *writing) pending(now time.Time) (p patch, next time.Time, err error) {
+	w.m.mu.Lock()
+	known := w.m.told
+	ripe, news, doubt, next := w.diary.look(w.m.concerns(), now, w.m.pace.broken, w.m.pace.concern)
+	w.m.mu.Unlock()
+	for _, n := range news {
+		w.herald.tell(n, len(w.diary.ripe) == 0, now)
+	}
 	ours := w.nodes.ourNode()
 	if ours == nil {
-		return p, time.Time{}, nil
+		return p, next, nil
 	}
 	local, own := w.m.announced()
 	if own != (lease.Subnets{}) {
@@ -100,21 +111,38 @@ func (w *writing) pending(now time.Time) (p patch, next time.Time, err error) {
 		}
 		p.annotations(w.nodes.keys, ours.Annotations, want)
 	}
-	if !w.m.client.cfg.SetNodeNetworkUnavailable {
-		return p, time.Time{}, nil
-	}
-	var c *objects.NodeCondition
-	w.m.mu.Lock()
-	c, next = w.m.path.condition(now, w.m.pace.broken)
-	w.m.mu.Unlock()
-	if c == nil || !differs(ours, c, !w.conditioned.IsZero()) {
+	if !w.m.client.cfg.SetNodeNetworkUnavailable || !known {
 		return p, next, nil
 	}
-	if again := w.conditioned.Add(sayAgain); status(ours) == c.Status && now.Before(again) {
-		return p, again, nil // a new reason can wait: reasons may come in quick succession
+	c, have := condition(ripe), networkCondition(ours)
+	if c.Status == conditionFalse && doubt {
+		return p, next, nil // nobody says meanwhile that all is well
 	}
-	p.condition(ours, *c, now)
+	at := now
+	switch {
+	case differs(have, c, !w.conditioned.IsZero()):
+		if have != nil && have.Status == c.Status {
+			at = w.conditioned.Add(sayAgain) // a new reason can wait: reasons may come in quick succession
+		}
+	case isOurReason(have.Reason):
+		at = have.LastHeartbeatTime.Add(max(w.m.pace.beat, time.Duration(w.nodes.count())*beatPerNode) + w.late)
+		p.beat = true
+	default:
+		return p, next, nil
+	}
+	if now.Before(at) {
+		return p, soonest(next, at), nil
+	}
+	p.condition(ours, c, now)
 	return p, next, nil
+}
+
+// soonest is the earlier of two times, of which the zero one is never.
+func soonest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // done notes and logs what was written.
@@ -126,6 +154,10 @@ func (w *writing) done(p patch) {
 		return
 	}
 	w.conditioned = time.Now()
+	w.late = rand.N(w.m.pace.beat/5 + 1)
+	if p.beat {
+		return
+	}
 	for _, c := range p.Status.Conditions {
 		w.m.log.Info("condition written", "node", w.nodes.own, "type", string(c.Type), "status", string(c.Status), "reason", c.Reason, "message", c.Message)
 	}
@@ -144,4 +176,5 @@ func (m *Manager) wrote(err error, refused bool) {
 		m.log.Warn("our Node is not written; it is tried again", "cause", err)
 	}
 	poke(m.wake)
+	poke(m.write)
 }

@@ -25,6 +25,8 @@ type kubeSource struct {
 	network kubemode.Network
 }
 
+var _ conditioned = (*kube.Manager)(nil)
+
 // openKube opens what can be opened without waiting for anyone.
 func openKube(cfg options.Config, log *slog.Logger) (*kubeSource, error) {
 	s := &kubeSource{cfg: cfg, log: log}

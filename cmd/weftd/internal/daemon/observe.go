@@ -48,7 +48,7 @@ func (d *Daemon) tellDataPath(g *generation, s ops.State) {
 	}
 	if broken := strings.Join(s.Broken(), "; "); g.told == nil || *g.told != broken {
 		g.told = &broken
-		m.SetDataPath(broken)
+		m.SetDataPath(broken, "")
 	}
 }
 

@@ -67,8 +67,9 @@ type member interface {
 
 // conditioned is a member that tells others how our data path is.
 type conditioned interface {
-	// SetDataPath is told at every change; broken is "" while packets are carried.
-	SetDataPath(broken string)
+	// SetDataPath is told at every change; broken is "" while packets are carried, and former
+	// unless pods have addresses of subnets that are not ours any more.
+	SetDataPath(broken, former string)
 }
 
 // memberOptions is what a member is made from.

@@ -1,0 +1,167 @@
+package kube
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"weft/lease"
+)
+
+// The reasons of our condition and of our Events, besides flannel's own for that all is well.
+const (
+	reasonDown        = "FlannelIsDown"         // packets cannot go
+	reasonNoSubnet    = "NoPodCIDR"             // there is nothing to give to pods yet
+	reasonLost        = "PodCIDRLost"           // another Node has what was ours
+	reasonNode        = "NodeObjectFault"       // our Node does not say any more what we serve
+	reasonDuplicate   = "DuplicatePodCIDR"      // another Node has ours too
+	reasonFormer      = "FormerPodCIDR"         // pods have addresses of a subnet that is not ours any more
+	reasonDenied      = "APIAccessDenied"       // a right is missing
+	reasonCredentials = "APICredentialsRefused" // the token or the certificate is not taken
+	reasonSilent      = "APIServerSilent"       // there is no answer
+	reasonReadOnly    = "NodeNotWritable"       // we may not write to our Node
+	reasonAlarm       = "RemovalsNotBelieved"   // the cluster may be another
+	reasonCache       = "StateNotSaved"         // a start without the API server would know too little
+	reasonPartly      = "NodeNotFullyUsed"      // some of what our Node says has no effect
+)
+
+// isOurReason reports whether we write that reason.
+func isOurReason(reason string) bool {
+	switch reason {
+	case reasonUp, reasonDown, reasonNoSubnet, reasonLost, reasonNode, reasonDuplicate, reasonFormer, reasonDenied, reasonCredentials,
+		reasonSilent, reasonReadOnly, reasonAlarm, reasonCache, reasonPartly:
+		return true
+	}
+	return false
+}
+
+// concern is one thing about this node that somebody should know, and do something about.
+type concern struct {
+	reason string
+	text   string // what it is, and the remedy
+	cuts   bool   // pods have no network by it
+}
+
+// concerns lists what there is now, most fundamental first, at most one of each reason. mu is held.
+func (m *Manager) concerns() (all []concern) {
+	add := func(reason, format string, a ...any) {
+		all = append(all, concern{reason: reason, text: fmt.Sprintf(format, a...)})
+	}
+	cut := func(reason, format string, a ...any) {
+		add(reason, format, a...)
+		all[len(all)-1].cuts = true
+	}
+	st := m.status
+	switch none := st.Own.Subnets == (lease.Subnets{}); {
+	case st.State == lease.Lost && st.Err != nil:
+		cut(reasonLost, "pods of this node have no network: %v; delete the Node object and let the node register again, which gets it another podCIDR", st.Err)
+	case none && st.Err != nil && m.heardAt.Load() != 0:
+		cut(reasonNoSubnet, "pods of this node have no network: %v", st.Err)
+	}
+	if m.broken != "" {
+		cut(reasonDown, "%s%s", messageDown, m.broken)
+	}
+	if st.State == lease.Expired && st.Err != nil && m.writeErr == nil {
+		add(reasonNode, "%v", st.Err)
+	}
+	for _, r := range st.Rejected {
+		if r.Reason == lease.RejectOverlapsOwn {
+			add(reasonDuplicate, "node %q claims our podCIDR too, and other nodes believe whom they knew first: %s; delete one of the two Node objects and let the node register again", r.Key, r.Detail)
+			break
+		}
+	}
+	if m.former != "" {
+		add(reasonFormer, "%s", m.former)
+	}
+	all = append(all, m.storeConcerns()...)
+	if st.Alarm != "" {
+		add(reasonAlarm, "%s", st.Alarm)
+	}
+	if m.cacheErr != nil {
+		add(reasonCache, "the last known peers are not saved, and a start without the API server would not know them: %v: see to the disk and to --cache-dir", m.cacheErr)
+	}
+	if len(st.Notes) > 0 {
+		add(reasonPartly, "%s", strings.Join(st.Notes, "; "))
+	}
+	return all
+}
+
+// storeConcerns are those about the API server. mu is held.
+func (m *Manager) storeConcerns() (all []concern) {
+	why := m.watchErr
+	if why == nil {
+		why = m.probeErr
+	}
+	switch {
+	case why == nil:
+	case apierrors.IsForbidden(why):
+		all = append(all, concern{reason: reasonDenied, text: why.Error()})
+	case apierrors.IsUnauthorized(why):
+		all = append(all, concern{reason: reasonCredentials, text: why.Error()})
+	default:
+		all = append(all, concern{reason: reasonSilent, text: why.Error()})
+	}
+	if m.writeErr != nil && m.refused { // this only Events can tell
+		all = append(all, concern{reason: reasonReadOnly, text: m.writeErr.Error()})
+	}
+	return all
+}
+
+// diary remembers since when there is which concern. The zero value is empty.
+type diary struct {
+	since map[string]time.Time // by reason
+	ripe  map[string]string    // what has lasted long enough to be told, with its text
+}
+
+// told is one thing to tell: that a concern began, or that it is over.
+type told struct {
+	concern
+	over  bool
+	after time.Duration // how long it lasted
+}
+
+// look takes in what there is at now. It returns what has lasted for patience, or for brief if it
+// cuts nobody off, what of that is news, and when there will be more by itself; zero for never. doubt says
+// that there is something that cuts pods off and has not lasted yet.
+func (d *diary) look(all []concern, now time.Time, patience, brief time.Duration) (ripe []concern, news []told, doubt bool, next time.Time) {
+	if d.since == nil {
+		d.since, d.ripe = map[string]time.Time{}, map[string]string{}
+	}
+	there := map[string]bool{}
+	for _, c := range all {
+		there[c.reason] = true
+		since, known := d.since[c.reason]
+		if !known {
+			since, d.since[c.reason] = now, now
+		}
+		at := since.Add(brief)
+		if c.cuts {
+			at = since.Add(patience)
+		}
+		if now.Before(at) {
+			doubt = doubt || c.cuts
+			if next.IsZero() || at.Before(next) {
+				next = at
+			}
+			continue
+		}
+		if _, said := d.ripe[c.reason]; !said {
+			news = append(news, told{concern: c})
+		}
+		d.ripe[c.reason] = c.text
+		ripe = append(ripe, c)
+	}
+	for reason, since := range d.since {
+		if there[reason] {
+			continue
+		}
+		if text, said := d.ripe[reason]; said {
+			news = append(news, told{concern: concern{reason: reason, text: text}, over: true, after: now.Sub(since)})
+		}
+		delete(d.since, reason)
+		delete(d.ripe, reason)
+	}
+	return ripe, news, doubt, next
+}

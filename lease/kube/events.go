@@ -1,0 +1,244 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// eventNamespace is where Events about objects without a namespace are.
+	eventNamespace = "default"
+	component      = "weftd"
+	eventWarning   = "Warning"
+	eventNormal    = "Normal"
+
+	// eventEvery and eventBurst bound what we write; what is to be told of one reason meanwhile is
+	// told once, with a count.
+	eventEvery = time.Minute
+	eventBurst = 10
+	// maxNotices bounds how many reasons wait to be told.
+	maxNotices = 32
+	// sameEvent is how long the same is told by counting an Event up. The API server keeps one for an hour.
+	sameEvent = 50 * time.Minute
+	// deniedFor is how long an API server that lets us write no Events is not asked again.
+	deniedFor = time.Hour
+)
+
+// notice is one Event to be written.
+type notice struct {
+	kind, reason, message string
+	first, last           time.Time
+	count                 int
+}
+
+// eventJSON is an Event of core/v1, which every API server knows, or a change of one.
+type eventJSON struct {
+	Metadata       eventMeta   `json:"metadata,omitzero"`
+	InvolvedObject eventObject `json:"involvedObject,omitzero"`
+	Reason         string      `json:"reason,omitempty"`
+	Message        string      `json:"message,omitempty"`
+	Source         eventSource `json:"source,omitzero"`
+	First          time.Time   `json:"firstTimestamp,omitzero"`
+	Last           time.Time   `json:"lastTimestamp,omitzero"`
+	Count          int         `json:"count,omitempty"`
+	Type           string      `json:"type,omitempty"`
+}
+
+type eventMeta struct {
+	Name      string `json:"name,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+}
+
+type eventObject struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Name       string `json:"name,omitempty"`
+	UID        string `json:"uid,omitempty"`
+}
+
+type eventSource struct {
+	Component string `json:"component,omitempty"`
+	Host      string `json:"host,omitempty"`
+}
+
+// herald writes Events about our Node. Its methods are safe for concurrent use; run is called once.
+type herald struct {
+	client *Client
+	nodes  *nodes
+	log    *slog.Logger
+	wake   chan struct{}
+
+	mu      sync.Mutex // protects what follows
+	notices []notice   // in the order in which they came up
+
+	posted map[string]posted // run's alone; by kind and reason
+}
+
+// posted is an Event that was written.
+type posted struct {
+	name  string
+	count int
+	first time.Time
+}
+
+func newHerald(c *Client, n *nodes, log *slog.Logger) *herald {
+	return &herald{client: c, nodes: n, log: log, wake: make(chan struct{}, 1), posted: map[string]posted{}}
+}
+
+// tell has an Event written about n. allWell says that nothing else is amiss. It never blocks.
+func (h *herald) tell(n told, allWell bool, now time.Time) {
+	news := notice{kind: eventWarning, reason: n.reason, message: n.text, first: now, last: now, count: 1}
+	if n.over {
+		news.kind, news.reason = eventNormal, n.reason+"Over"
+		if allWell {
+			news.reason = reasonUp
+		}
+		news.message = fmt.Sprintf("over after %s: %s", n.after.Round(time.Second), n.text)
+	}
+	news.message = clipMessage(news.message)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.notices {
+		if have := &h.notices[i]; have.kind == news.kind && have.reason == news.reason {
+			have.message, have.last, have.count = news.message, now, have.count+1
+			return
+		}
+	}
+	if len(h.notices) == maxNotices {
+		h.notices = h.notices[1:]
+	}
+	h.notices = append(h.notices, news)
+	poke(h.wake)
+}
+
+// take removes the first notice.
+func (h *herald) take() (n notice, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.notices) == 0 {
+		return n, false
+	}
+	n, h.notices = h.notices[0], h.notices[1:]
+	return n, true
+}
+
+// back puts a notice back that could not be written, before what came up meanwhile.
+func (h *herald) back(n notice) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.notices {
+		if have := &h.notices[i]; have.kind == n.kind && have.reason == n.reason {
+			have.first, have.count = n.first, have.count+n.count
+			return
+		}
+	}
+	h.notices = append([]notice{n}, h.notices...)
+}
+
+// run writes what is told until ctx ends.
+func (h *herald) run(ctx context.Context) {
+	limit := rate.NewLimiter(rate.Every(eventEvery), eventBurst)
+	for {
+		n, ok := h.take()
+		if !ok {
+			select {
+			case <-ctx.Done():
+				return
+			case <-h.wake:
+			}
+			continue
+		}
+		if limit.Wait(ctx) != nil {
+			return
+		}
+		wait := time.Duration(0)
+		switch err := h.post(ctx, n); {
+		case err == nil:
+		case ctx.Err() != nil:
+			return
+		case apierrors.IsForbidden(err):
+			h.log.Info("no Events are written about our Node: the ClusterRole of this account lacks verbs create and patch on resource events; all else goes on", "cause", err)
+			wait = deniedFor
+		case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+			h.log.Warn("an Event was not written", "reason", n.reason, "cause", err)
+			continue
+		default:
+			wait = eventEvery/2 + rand.N(eventEvery/2)
+		}
+		if wait > 0 {
+			h.back(n)
+			if !sleep(ctx, wait) {
+				return
+			}
+		}
+	}
+}
+
+// post writes n as an Event of its own, or counts up that which says the same.
+func (h *herald) post(ctx context.Context, n notice) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	id := n.kind + " " + n.reason
+	if was, ok := h.posted[id]; ok && n.last.Sub(was.first) < sameEvent {
+		was.count += n.count
+		err := h.send(ctx, http.MethodPatch, was.name, eventJSON{Message: n.message, Count: was.count, Last: n.last.UTC().Truncate(time.Second)})
+		if err == nil {
+			h.posted[id] = was
+		}
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	own := h.nodes.own
+	e := eventJSON{
+		Metadata:       eventMeta{Name: eventName(own, id, n.first), Namespace: eventNamespace},
+		InvolvedObject: eventObject{APIVersion: "v1", Kind: "Node", Name: own, UID: own},
+		Reason:         n.reason, Message: n.message, Source: eventSource{component, own},
+		First: n.first.UTC().Truncate(time.Second), Last: n.last.UTC().Truncate(time.Second), Count: n.count, Type: n.kind,
+	}
+	if ours := h.nodes.ourNode(); ours != nil {
+		e.InvolvedObject.UID = cmp.Or(string(ours.UID), own)
+	}
+	err := h.send(ctx, http.MethodPost, "", e)
+	if apierrors.IsAlreadyExists(err) { // the answer to the first try was lost
+		err = nil
+	}
+	if err == nil {
+		h.posted[id] = posted{e.Metadata.Name, n.count, n.first}
+		h.log.Debug("event written", "reason", n.reason, "message", n.message)
+	}
+	return err
+}
+
+// eventName is one that no other Event has.
+func eventName(node, id string, at time.Time) string {
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, id, at.UnixNano()) // a sum takes everything
+	return fmt.Sprintf("%s.%x", strings.TrimRight(node[:min(len(node), 200)], ".-"), h.Sum64())
+}
+
+// send calls the API server about the Event called name, or a new one.
+func (h *herald) send(ctx context.Context, verb, name string, e eventJSON) error {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	r := h.client.api.Verb(verb).SetHeader("Content-Type", "application/json")
+	if name != "" {
+		r = h.client.api.Patch(types.MergePatchType).Name(name)
+	}
+	return r.Namespace(eventNamespace).Resource("events").Body(body).Do(ctx).Error()
+}

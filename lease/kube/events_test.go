@@ -1,0 +1,250 @@
+package kube
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"weft/lease"
+)
+
+// events are what an administrator sees, each "type reason xCOUNT".
+func (s *apiServer) eventsOf(reason string) (all []eventJSON) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.told {
+		if e.Reason == reason {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// concerned is a manager whose condition and Events can be waited for.
+type concerned struct {
+	*tester
+	s *apiServer
+}
+
+func newConcerned(t *testing.T, change func(*Options)) concerned {
+	s := newAPIServer(t)
+	s.streams = false
+	s.put(plain("a", "10.244.1.0/24"))
+	c := s.config("a")
+	c.SetNodeNetworkUnavailable = true
+	tt := newTester(t, s, c, change)
+	tt.pace.broken, tt.pace.concern, tt.pace.probe = 50*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
+	during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+	tt.SetDataPath("", "")
+	out := concerned{tt, s}
+	out.wantCondition("False", reasonUp, messageUp)
+	return out
+}
+
+func (c concerned) wantCondition(status, reason, message string) {
+	c.t.Helper()
+	eventually(c.t, func() string {
+		for _, have := range c.s.node("a").Status.Conditions {
+			if have.Type == corev1.NodeNetworkUnavailable && string(have.Status) == status && have.Reason == reason && strings.Contains(have.Message, message) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("conditions %q, want %s %s %s", conditions(c.s), status, reason, message)
+	})
+}
+
+func (c concerned) wantEvent(kind, reason, message string) {
+	c.t.Helper()
+	eventually(c.t, func() string {
+		for _, e := range c.s.eventsOf(reason) {
+			if e.Type == kind && strings.Contains(e.Message, message) && e.InvolvedObject == (eventObject{"v1", "Node", "a", string(c.s.node("a").UID)}) && e.Count > 0 && !e.Last.Before(e.First) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("events %+v, want %s %s %s", c.s.eventsOf(reason), kind, reason, message)
+	})
+}
+
+// Each thing that somebody should know shows in the condition, with the remedy, as long as it can be
+// written, and in Events when it begins and when it is over.
+func TestConcernsAreTold(t *testing.T) {
+	for _, tt := range []struct {
+		name, status, reason, message string
+		begin, end                    func(concerned)
+	}{
+		{"a right to read is gone", "False", reasonDenied, `lacks verb "watch" on resource "nodes"`,
+			func(c concerned) {
+				c.s.do(func() { c.s.denied["watch nodes"], c.s.denied["list nodes"] = true, true })
+				c.s.cutWatches()
+			},
+			func(c concerned) { c.s.do(func() { clear(c.s.denied) }) }},
+		{"the API server serves no watch", "False", reasonSilent, "the API server refuses",
+			func(c concerned) {
+				c.s.do(func() { c.s.broken = 503 })
+				c.s.cutWatches()
+			},
+			func(c concerned) { c.s.do(func() { c.s.broken = 0 }) }},
+		{"another Node has our podCIDR", "False", reasonDuplicate, `node "twin" claims our podCIDR too`,
+			func(c concerned) { c.s.put(peer("twin", "10.244.1.0/24", "192.0.2.9")) },
+			func(c concerned) { c.s.remove("twin") }},
+		{"our podCIDR is gone, and another's", "True", reasonLost, "pods of this node have no network",
+			func(c concerned) {
+				c.s.change("a", func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "", nil })
+				c.s.put(plain("heir", "10.244.1.0/24"))
+			},
+			func(c concerned) {
+				c.s.remove("heir")
+				c.s.change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} })
+			}},
+		{"packets cannot go", "True", reasonDown, "the device flannel.1 is gone",
+			func(c concerned) { c.SetDataPath("the device flannel.1 is gone", "") },
+			func(c concerned) { c.SetDataPath("", "") }},
+		{"pods of a former podCIDR", "False", reasonFormer, "delete these pods",
+			func(c concerned) { c.SetDataPath("", "cni0 has 10.244.9.1/24: delete these pods") },
+			func(c concerned) { c.SetDataPath("", "") }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := newConcerned(t, nil)
+			tt.begin(c)
+			c.wantEvent("Warning", tt.reason, tt.message)
+			tt.end(c)
+			c.wantEvent("Normal", reasonUp, "over after")
+		})
+	}
+}
+
+// The condition says it too. What it says may be a minute late when packets go all the same: a test
+// has no such patience, and asks a node that has just started.
+func TestTheConditionTellsTheRest(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24", "fd00:9::/64")) // of which IPv6 is off
+	s.put(peer("twin", "10.244.1.0/24", "192.0.2.9"))
+	c := s.config("a")
+	c.SetNodeNetworkUnavailable = true
+	dir := filepath.Join(t.TempDir(), "not a directory")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tt := newTester(t, s, c, func(o *Options) { o.Cache = lease.NewCache(dir, "test") })
+	tt.pace.concern = 0
+	during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+	eventually(t, func() string {
+		tt.mu.Lock()
+		defer tt.mu.Unlock()
+		if len(tt.sets) == 0 {
+			return "no set"
+		}
+		return ""
+	})
+	eventually(t, func() string {
+		tt.Manager.mu.Lock()
+		defer tt.Manager.mu.Unlock()
+		if n := len(tt.concerns()); n != 3 {
+			return fmt.Sprintf("concerns %+v", tt.concerns())
+		}
+		return ""
+	})
+	tt.SetDataPath("", "")
+	is := concerned{tt, s}
+	is.wantCondition("False", reasonDuplicate, messageBut)
+	for _, want := range []string{`node "twin"`, "are not saved", "EnableIPv6 is false"} {
+		is.wantCondition("False", reasonDuplicate, want)
+	}
+}
+
+// A condition that stays is written again now and then, with what it says and since when unchanged.
+func TestHeartbeat(t *testing.T) {
+	s := newAPIServer(t)
+	n := plain("a", "10.244.1.0/24")
+	long := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: reasonUp, Message: messageUp,
+		LastHeartbeatTime: long, LastTransitionTime: long}}
+	s.put(n)
+	c := s.config("a")
+	c.SetNodeNetworkUnavailable = true
+	tt := newTester(t, s, c, nil)
+	during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+	tt.SetDataPath("", "")
+	eventually(t, func() string {
+		have := s.node("a").Status.Conditions[0]
+		if !have.LastHeartbeatTime.After(long.Time) || !have.LastTransitionTime.Equal(&long) || have.Reason != reasonUp {
+			return fmt.Sprintf("%+v", have)
+		}
+		return ""
+	})
+	before := len(s.patched())
+	tt.SetDataPath("", "x") // it is looked at once more, and is not due
+	tt.SetDataPath("", "")
+	s.change("a", func(n *corev1.Node) { delete(n.Annotations, DefaultPrefix+"/weft") })
+	eventually(t, func() string {
+		if len(s.patched()) == before {
+			return "the annotation is not repaired"
+		}
+		return ""
+	})
+	if p := s.patched()[before]; strings.Contains(p, "conditions") {
+		t.Errorf("a heartbeat before its time: %s", p)
+	}
+}
+
+// An Event that comes again is counted up; what comes too fast is told as one; without the right to
+// write Events all else goes on.
+func TestEventsAreFew(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	tt := newTester(t, s, s.config("a"), nil)
+	h := newHerald(tt.client, newNodes(tt.client.keys, tt.o.Config, "a", func() {}, func() {}), tt.log)
+	now := time.Now()
+	for i := range 5 {
+		h.tell(told{concern: concern{reasonCache, fmt.Sprint("try ", i), false}}, false, now)
+	}
+	for i := range 100 {
+		h.tell(told{concern: concern{fmt.Sprint("Reason", i), "", false}}, false, now)
+	}
+	if len(h.notices) != maxNotices {
+		t.Errorf("%d notices", len(h.notices))
+	}
+	h.notices = h.notices[:0]
+	post := func(n notice) {
+		t.Helper()
+		if err := h.post(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	post(notice{eventWarning, reasonCache, "first", now, now, 5})
+	post(notice{eventWarning, reasonDown, "another in the same moment", now, now, 1})
+	post(notice{eventWarning, reasonCache, "second", now, now.Add(time.Minute), 2})
+	got := s.eventsOf(reasonCache)
+	if len(got) != 1 || got[0].Count != 7 || got[0].Message != "second" || !got[0].First.Before(got[0].Last) || len(s.eventsOf(reasonDown)) != 1 {
+		t.Errorf("events %+v", s.told)
+	}
+	s.do(func() { s.told = slices.DeleteFunc(s.told, func(e eventJSON) bool { return e.Reason == reasonCache }) }) // the hour is over
+	post(notice{eventWarning, reasonCache, "third", now, now.Add(2 * time.Minute), 1})
+	if got := s.eventsOf(reasonCache); len(got) != 1 || got[0].Count != 1 {
+		t.Errorf("events %+v", got)
+	}
+	s.do(func() { s.denied["create events"] = true })
+	if err := h.post(t.Context(), notice{eventWarning, reasonLost, "x", now, now, 1}); !Refuses(err) {
+		t.Errorf("refused: %v", err)
+	}
+	h.back(notice{eventWarning, reasonLost, "x", now, now, 1})
+	h.tell(told{concern: concern{reasonLost, "y", false}}, false, now)
+	if n, ok := h.take(); !ok || n.count != 2 || n.message != "y" {
+		t.Errorf("%+v", n)
+	}
+	if d := cmp.Diff("worker.example.com.", strings.TrimRight(eventName("worker.example.com", "x", now), "0123456789abcdef")); d != "" {
+		t.Error(d)
+	}
+}
