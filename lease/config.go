@@ -38,13 +38,19 @@ type ConfigError struct {
 	Got string
 	// Want is what would be right.
 	Want string
+	// Meant is what was most likely meant, "" if that is anybody's guess.
+	Meant string
 }
 
 func (e *ConfigError) Error() string {
-	if e.Key == "" {
-		return fmt.Sprintf("network config: %s: want %s", e.Got, e.Want)
+	subject, hint := e.Got, ""
+	if e.Key != "" {
+		subject = e.Key + " is " + e.Got
 	}
-	return fmt.Sprintf("network config: %s is %s: want %s", e.Key, e.Got, e.Want)
+	if e.Meant != "" {
+		hint = fmt.Sprintf("; did you mean %q?", e.Meant)
+	}
+	return fmt.Sprintf("network config: %s: want %s%s", subject, e.Want, hint)
 }
 
 // ParseNetworkConfig reads flannel's network configuration. Keys match in any

@@ -39,6 +39,9 @@ func (p *configParser) rules(in familyRaw, f family) familyRaw {
 		}
 		p.fault(netKey, got, fmt.Sprintf("the %s network of all subnets, such as %q", f.name, f.example))
 	}
+	if !p.bad[netKey] && unusable(in.network) {
+		p.fault(netKey, in.network.String(), fmt.Sprintf("addresses that a host may send to others, such as %q: not the loopback, multicast, link-local or unspecified ones", f.example))
+	}
 	if p.bad[netKey] {
 		p.withoutNetwork(in, f)
 		return in
@@ -55,6 +58,12 @@ func (p *configParser) rules(in familyRaw, f family) familyRaw {
 	in.max = p.bound(in, in.max, f, "SubnetMax", lastSubnet(in.network, in.bits))
 	p.ordered(in, f)
 	return in
+}
+
+// unusable reports whether no address of n can be a pod's.
+func unusable(n netip.Prefix) bool {
+	a := n.Addr()
+	return a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() && a.Is6() || a.Is4() && a.As4()[0] == 0
 }
 
 // withoutNetwork finds the faults that show although the network is not known.

@@ -21,6 +21,7 @@ func ParseConfig(b []byte) (lease.NetworkConfig, error) {
 		err = errors.Join(err, bad, masquerade)
 	}
 	if err != nil {
+		suggest(err)
 		return lease.NetworkConfig{}, err
 	}
 	return c, nil

@@ -1,0 +1,58 @@
+package routing
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestUnknownKeysAreFoundAndExplained(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"udp","SorceCheck":"off"}}`: "[Backend.SorceCheck>Backend.SourceCheck]",
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"udp","Prot":8472}}`:        "[Backend.Prot>Backend.Port]",
+		`{"Network":"10.5.0.0/16","SubnetLenght":25}`:                           "[SubnetLenght>SubnetLen]",
+		`{"Netwrok":"10.5.0.0/16","Comment":"mine"}`:                            "[Netwrok>Network Comment>]",
+		`{"Network":"10.5.0.0/16","Port":8472,"EnableIpv6":false}`:              "[Port>Backend.Port]",
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"udp","SubnetLen":25}}`:     "[Backend.SubnetLen>SubnetLen]",
+		// flannel's own, and keys in any case
+		`{"network":"10.5.0.0/16","backend":{"type":"vxlan","vni":4096,"port":4789,"macprefix":"0E-2A","gbp":true}}`:                    "[]",
+		`{"Network":"10.5.0.0/16","EnableNFTables":true,"Backend":{"Type":"wireguard","Mode":"auto","PersistentKeepaliveInterval":25}}`: "[]",
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"ipsec","PSK":"x","UDPEncap":true,"ESPProposal":"y"}}`:                              "[]",
+		`{"Network":"10.5.0.0/16","Backend":null}`: "[]", `{"Network":`: "[]", `[1]`: "[]", ``: "[]",
+	} {
+		var got []string
+		for _, u := range UnknownKeys([]byte(config)) {
+			got = append(got, u.Key+">"+u.Meant)
+			if !strings.Contains(u.String(), u.Key) {
+				t.Errorf("%s", u)
+			}
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s: got %s, want %s", config, got, want)
+		}
+	}
+}
+
+// A typo in any value is named with its key, the value, and what was meant.
+func TestFaultsSayWhatWasMeant(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlna"}}`:                           `Backend.Type is "vxlna": .*; did you mean "vxlan"?`,
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"udp","Path":"sokcet"}}`:             `Backend.Path is "sokcet": .*; did you mean "socket"?`,
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"udp","SourceCheck":"strikt"}}`:      `Backend.SourceCheck is "strikt": .*; did you mean "strict"?`,
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","Userspace":"alway"}}`:       `Backend.Userspace is "alway": .*; did you mean "always"?`,
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","SourceCheck":"of"}}`:        `Backend.SourceCheck is "of": .*; did you mean "off"?`,
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":"one"}}`:               `Backend.VNI is "one": `,
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"udp","AllowedSources":["10.0/8"]}}`: `Backend.AllowedSources is \["10.0/8"\]: `,
+		`{"Network":"127.0.0.0/8"}`:                                        `Network is 127.0.0.0/8: `,
+		`{"Network":"224.0.0.0/8"}`:                                        `Network is 224.0.0.0/8: `,
+		`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"ff00::/16"}`: `IPv6Network is ff00::/16: `,
+		`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fe80::/16"}`: `IPv6Network is fe80::/16: `,
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard"}}`:         `Backend.Type is "wireguard": `,
+	} {
+		_, err := ParseConfig([]byte(config))
+		if err == nil || !regexp.MustCompile(strings.ReplaceAll(want, "?", "[?]")).MatchString(err.Error()) {
+			t.Errorf("%s: %v", config, err)
+		}
+	}
+}
