@@ -1,14 +1,17 @@
 package routing
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"weft/lease"
 )
@@ -194,5 +197,25 @@ func TestAlloc(t *testing.T) {
 	}
 	if after := ip(t, "-d link show") + ip(t, "route show"); after != before {
 		t.Errorf("it changed something:\n%s\n%s", before, after)
+	}
+}
+
+// A command that is ended says why: its own time was over, or nobody needs it any more, whatever the reason
+// that the caller has for that.
+func TestACommandThatIsEndedSaysWhy(t *testing.T) {
+	k, err := OpenKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	r := &extRunner{k: k, log: slog.New(slog.DiscardHandler)}
+	if _, err := r.run(t.Context(), 50*time.Millisecond, "SubnetAddCommand", "sleep 60", nil, ""); err == nil || !strings.Contains(err.Error(), "killed, because it did not end within 50ms") {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("restart to apply it")) })
+	_, err = r.run(ctx, time.Minute, "SubnetAddCommand", "sleep 60", nil, "")
+	if err == nil || !strings.Contains(err.Error(), "weftd does not need it any more") || strings.Contains(err.Error(), "restart to apply") || strings.Contains(err.Error(), "1m0s") {
+		t.Errorf("%v", err)
 	}
 }

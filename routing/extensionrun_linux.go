@@ -161,7 +161,8 @@ func (r *extRunner) run(ctx context.Context, limit time.Duration, key, command s
 	if len(words) == 0 {
 		return "", nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	parent := ctx
+	ctx, cancel := context.WithTimeout(parent, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), v.environ()...)
@@ -175,8 +176,11 @@ func (r *extRunner) run(ctx context.Context, limit time.Duration, key, command s
 	err := r.k.do(cmd.Run)
 	text := strings.TrimSpace(out.String())
 	if err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("%w after %s: %w", context.Cause(ctx), limit, err)
+		switch {
+		case parent.Err() != nil:
+			err = fmt.Errorf("killed after %s, because weftd does not need it any more: %w", time.Since(start).Round(time.Millisecond), parent.Err())
+		case ctx.Err() != nil:
+			err = fmt.Errorf("killed, because it did not end within %s", limit)
 		}
 		return "", fmt.Errorf("%s %q: %w: %s", key, words, err, shorten([]byte(text)))
 	}

@@ -37,6 +37,9 @@ func (b *kernelBackend) reconcile(ctx context.Context) error {
 	err = errors.Join(faults...)
 	st.InPlace = err == nil
 	err = errors.Join(err, peers)
+	if err != nil && ctx.Err() != nil {
+		return err // we were interrupted, which says nothing about the kernel
+	}
 	b.report(st, d, err)
 	if b.under.now != was && b.cfg.UnderlayChanged != nil { // after the report: whoever is told asks for the MTU
 		b.cfg.UnderlayChanged(b.under.now)

@@ -191,6 +191,9 @@ func (r *Rules) reconcile(ctx context.Context) error {
 	}
 	st.Notes = slices.Concat(st.Notes, policyDrops(r.cfg, r.sides, views), foreignDrops(r.cfg))
 	err = errors.Join(faults...)
+	if err != nil && ctx.Err() != nil {
+		return err // we were interrupted, which says nothing about the rules
+	}
 	r.report(st, primary, err)
 	return err
 }
