@@ -13,7 +13,7 @@ type Memory struct {
 	// ClusterID and Revision are those of the last snapshot.
 	ClusterID string
 	Revision  int64
-	// Config is the last raw configuration that was present; nil before the first.
+	// Config is the raw configuration that we go by; nil before the first.
 	Config []byte
 	// Peers are the records that we go by, sorted by subnets: all of the last
 	// snapshot, and those whose removal is not believed.

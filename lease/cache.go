@@ -25,7 +25,7 @@ const (
 )
 
 // Cached is the last good state: what a daemon starts with while the store does
-// not answer.
+// not answer. Its configuration has been served: Options.Unproven.
 type Cached struct {
 	// Own is the record that we held; zero Subnets if none.
 	Own Record

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -68,8 +70,16 @@ func (l Local) equal(m Local) bool {
 type Options struct {
 	// Node is our identity.
 	Node string
-	// Config is the network. It stays until a restart; see ConfigChangedError.
-	Config NetworkConfig
+	// Config is the network, and RawConfig the text that it was read from, for the cache; nil means
+	// Config as it would be written. It stays until a restart; see ConfigChangedError.
+	Config    NetworkConfig
+	RawConfig []byte
+	// CheckConfig reads what the store has as a configuration, and says what is wrong with it; nil
+	// means ParseNetworkConfig, which knows nothing of backends.
+	CheckConfig func([]byte) (NetworkConfig, error)
+	// Unproven says that nobody knows yet whether Config can be served: nothing is cached, so
+	// that what is stays, until Proven is called.
+	Unproven bool
 	// Seed is written to the store as its configuration if it has none; nil never.
 	Seed []byte
 	// Local is what we say about ourselves at first; see SetLocal.
@@ -102,11 +112,13 @@ type Keeper struct {
 	turn sync.Mutex // held by Acquire and by Run; it protects the loop's state below
 	loopState
 
+	proven atomic.Bool // Config may be cached
+
 	mu     sync.Mutex // protects local and status
 	local  Local
 	status Status
 
-	changed chan struct{} // capacity 1: local has changed
+	changed chan struct{} // capacity 1: local or proven has changed
 }
 
 // loopState belongs to whichever of Acquire and Run is running.
@@ -120,6 +132,7 @@ type loopState struct {
 	doubt     bool       // read the store again before the next write
 	seed      bool       // the store has no configuration, and we have one
 	confirmed bool       // a store has answered since we started
+	began     bool       // we have had a subnet since then
 	awaited   bool       // the watch has said nothing yet
 	mem       Memory     // what we believe
 	bad       []Rejected // of the last snapshot
@@ -167,7 +180,17 @@ func NewKeeper(store Store, o Options) (*Keeper, error) {
 	if o.Publish == nil {
 		o.Publish = func(Set) {}
 	}
+	if o.CheckConfig == nil {
+		o.CheckConfig = ParseNetworkConfig
+	}
+	if o.RawConfig == nil {
+		var err error
+		if o.RawConfig, err = json.Marshal(o.Config); err != nil {
+			return nil, fmt.Errorf("the network configuration cannot be cached: %w", err)
+		}
+	}
 	k := &Keeper{store: store, o: o, log: o.Logger, changed: make(chan struct{}, 1)}
+	k.proven.Store(!o.Unproven)
 	k.local = k.prepare(o.Local)
 	k.previous = o.Previous.masked() // subnet.env has the gateway's address
 	k.status.State = Acquiring
@@ -186,7 +209,7 @@ func (k *Keeper) restore() {
 	if c.Own.Subnets == (Subnets{}) || c.Own.Node() != k.o.Node {
 		return
 	}
-	k.held = &holding{Record: c.Own}
+	k.held, k.began = &holding{Record: c.Own}, true
 	k.previous = c.Own.Subnets
 	k.status.State = Unconfirmed
 }
@@ -212,9 +235,20 @@ func (k *Keeper) SetLocal(l Local) {
 	same := k.local.equal(l)
 	k.local = l
 	k.mu.Unlock()
-	if same {
-		return
+	if !same {
+		k.poke()
 	}
+}
+
+// Proven says that Config can be served: from now on it is what the cache holds. It never blocks.
+func (k *Keeper) Proven() {
+	if !k.proven.Swap(true) {
+		k.poke()
+	}
+}
+
+// poke has the loop look again.
+func (k *Keeper) poke() {
 	select {
 	case k.changed <- struct{}{}:
 	default:

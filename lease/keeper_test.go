@@ -260,37 +260,17 @@ func TestLogSaysWhyAndNothingSecret(t *testing.T) {
 	})
 }
 
-func TestWaitConfig(t *testing.T) {
+func TestAnotherConfigIsNotFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := slog.New(slog.DiscardHandler)
-		s := leasetest.New("c", nil)
-		time.AfterFunc(time.Minute, func() { s.SetConfig([]byte(network)) })
-		if cfg, _, err := lease.WaitConfig(t.Context(), s, nil, log); err != nil || cfg.Network != netip.MustParsePrefix("10.244.0.0/16") {
-			t.Errorf("%+v, %v", cfg, err)
-		}
-		s = leasetest.New("c", nil)
-		if _, raw, err := lease.WaitConfig(t.Context(), s, []byte(network), log); err != nil || string(raw) != network {
-			t.Errorf("seed: %s, %v", raw, err)
-		}
-		s.SetConfig([]byte(`{"Network":"x"}`))
-		var fault *lease.ConfigError
-		if _, _, err := lease.WaitConfig(t.Context(), s, nil, log); !errors.As(err, &fault) || fault.Key != "Network" {
-			t.Errorf("garbage: %v", err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if _, _, err := lease.WaitConfig(ctx, leasetest.New("c", nil), nil, log); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("nothing: %v", err)
-		}
-	})
-}
-
-func TestAChangedConfigIsSaidOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer // read once the keeper has ended
 		s := leasetest.New("c", []byte(network))
 		o := options(t, "a", "192.0.2.1")
-		o.Logger = slog.New(slog.NewTextHandler(&out, nil))
+		o.CheckConfig = func(b []byte) (lease.NetworkConfig, error) {
+			c, err := lease.ParseNetworkConfig(b)
+			if err == nil && c.BackendType == "nosuch" {
+				err = &lease.ConfigError{Key: "Backend.Type"}
+			}
+			return c, err
+		}
 		k := newKeeper(t, s, o)
 		stop := run(k)
 		for _, tt := range []struct {
@@ -298,6 +278,7 @@ func TestAChangedConfigIsSaidOnce(t *testing.T) {
 			want   error
 		}{
 			{network, nil},
+			{`{"Network":"10.244.0.0/16","Backend":{"Type":"nosuch"}}`, new(lease.ConfigError)},
 			{`{"Network":"10.243.0.0/16"}`, new(lease.ConfigChangedError)},
 			{`{"Network":"10.243.0.0/16","SubnetLen":24}`, new(lease.ConfigChangedError)},
 			{network, nil},
@@ -306,19 +287,17 @@ func TestAChangedConfigIsSaidOnce(t *testing.T) {
 			s.SetConfig([]byte(tt.config))
 			time.Sleep(48 * time.Hour) // with renewals
 			synctest.Wait()
-			got := k.Status().ConfigErr
+			st := k.Status()
 			var changed *lease.ConfigChangedError
-			if (got == nil) != (tt.want == nil) || errors.As(tt.want, &changed) != errors.As(got, &changed) {
-				t.Errorf("%s: %v, want a %T", tt.config, got, tt.want)
+			if (st.ConfigErr == nil) != (tt.want == nil) || errors.As(tt.want, &changed) != errors.As(st.ConfigErr, &changed) {
+				t.Errorf("%s: %v, want a %T", tt.config, st.ConfigErr, tt.want)
+			}
+			if !st.ConfigSeen || string(st.StoreConfig) != tt.config {
+				t.Errorf("%s: seen %v, %s", tt.config, st.ConfigSeen, st.StoreConfig)
 			}
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
-		}
-		for want, times := range map[string]int{"is not followed": 2, "restart to apply": 1, "in use again": 1} {
-			if n := strings.Count(out.String(), want); n != times {
-				t.Errorf("%q is logged %d times, want %d:\n%s", want, n, times, out.String())
-			}
 		}
 	})
 }

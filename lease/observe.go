@@ -10,7 +10,7 @@ import (
 // ErrNoConfig says that the store has no network configuration.
 var ErrNoConfig = errors.New("the store has no network configuration")
 
-// ConfigChangedError says that the store's configuration is not the one in use.
+// ConfigChangedError says that the store's configuration is good, and not the one in use.
 type ConfigChangedError struct {
 	InUse, Store NetworkConfig
 }
@@ -45,54 +45,34 @@ func (k *Keeper) freshen(ctx context.Context, s Snapshot) (Snapshot, error) {
 	return k.read(ctx)
 }
 
-// observe takes in what the store holds. The error is a *ConfigChangedError, and
-// only before the first snapshot since the start.
-func (k *Keeper) observe(s Snapshot) error {
+// observe takes in what the store holds.
+func (k *Keeper) observe(s Snapshot) {
 	now := time.Now()
+	theirs := s.Config
 	configErr := k.checkConfig(&s)
 	k.storeAnswered(now)
-	var before error
 	k.report(func(st *Status) {
-		before, st.ConfigErr = st.ConfigErr, configErr
+		st.ConfigErr, st.StoreConfig, st.ConfigSeen = configErr, theirs, true
 		st.ClusterID, st.Revision = s.ClusterID, s.Revision
 	})
-	var changed *ConfigChangedError
-	if errors.As(configErr, &changed) && !k.confirmed {
-		k.mem.Config = s.Config
-		k.saveNow() // so that the next start uses it
-		return changed
-	}
 	k.confirmed = true
-	k.logConfig(before, configErr)
 	alarm := k.mem.Alarm()
 	k.mem, k.bad = Believe(k.mem, s, now), s.Bad
+	k.mem.Config = k.o.RawConfig // what we go by, whatever the store has
 	if next := k.mem.Alarm(); next != "" && alarm == "" {
 		k.log.Error("removals are not believed", "alarm", next)
 	}
 	k.judgeHeld(s)
-	return nil
 }
 
-// logConfig says once that the store's configuration became another than the one in
-// use, and once that it is that one again.
-func (k *Keeper) logConfig(before, now error) {
-	switch {
-	case text(now) == text(before):
-	case now == nil:
-		k.log.Info("the store's network configuration is the one in use again")
-	default:
-		k.log.Warn("the store's network configuration is not followed; packets go on as before", "cause", now)
-	}
-}
-
-// checkConfig compares the store's configuration with ours. One that does not
-// parse is taken out of s, so that nobody goes by it.
+// checkConfig compares the store's configuration with ours. One that is not good is taken out
+// of s, so that nobody goes by it.
 func (k *Keeper) checkConfig(s *Snapshot) error {
 	k.seed = s.Config == nil && k.o.Seed != nil
 	if s.Config == nil {
 		return ErrNoConfig
 	}
-	cfg, err := ParseNetworkConfig(s.Config)
+	cfg, err := k.o.CheckConfig(s.Config)
 	if err != nil {
 		s.Config = nil
 		return err

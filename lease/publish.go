@@ -83,7 +83,7 @@ func (k *Keeper) save() {
 // saveNow writes the cache, if it says anything else than before. A failure costs only the next start.
 func (k *Keeper) saveNow() {
 	k.saves.due = time.Time{}
-	if k.o.Cache == nil || k.mem.ClusterID == "" {
+	if k.o.Cache == nil || k.mem.ClusterID == "" || !k.proven.Load() {
 		return
 	}
 	c := Cached{Memory: k.mem}

@@ -35,9 +35,8 @@ func (k *Keeper) Acquire(ctx context.Context) (Set, error) {
 
 // Run keeps the lease and publishes sets until ctx ends; then it returns nil. With
 // a cached state it publishes at once. Without a lease it acquires one, and keeps
-// trying whatever the reason that there is none. The error is a
-// *ConfigChangedError, before anything was believed or written, or says why the
-// store's watch ended.
+// trying whatever the reason that there is none; but its first subnet it does not take
+// by a configuration that is not the store's. The error says why the store's watch ended.
 func (k *Keeper) Run(ctx context.Context) error {
 	k.turn.Lock()
 	defer k.turn.Unlock()
@@ -59,13 +58,13 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.awaited = true
 		k.retry = time.Now().Add(callTimeout)
 	}
-	err := k.loop(ctx, &in)
+	k.loop(ctx, &in)
 	k.saveDue(true)
 	var ended *watchError
-	if err == nil && errors.As(context.Cause(ctx), &ended) {
+	if errors.As(context.Cause(ctx), &ended) {
 		return ended
 	}
-	return err
+	return nil
 }
 
 // watchError says that a watch ended which should not have.
@@ -74,8 +73,7 @@ type watchError struct{ err error }
 func (e *watchError) Error() string { return fmt.Sprintf("watch the store: ended: %v", e.err) }
 func (e *watchError) Unwrap() error { return e.err }
 
-func (k *Keeper) loop(ctx context.Context, in *inbox) error {
-	var changed *ConfigChangedError
+func (k *Keeper) loop(ctx context.Context, in *inbox) {
 	for {
 		s, lost := in.take()
 		if k.awaited && (s != nil || lost != nil) {
@@ -85,13 +83,9 @@ func (k *Keeper) loop(ctx context.Context, in *inbox) error {
 			k.storeSilent(lost)
 		}
 		if s != nil {
-			if err := k.hear(ctx, *s); err != nil {
-				return err
-			}
+			k.hear(ctx, *s)
 		}
-		if err := k.advance(ctx); errors.As(err, &changed) {
-			return changed
-		}
+		_ = k.advance(ctx) // it has reported what was wrong
 		k.mem = k.mem.Expire(time.Now())
 		if s := k.stateNow(); s == Expired && k.status.State == Held {
 			k.enter(s, errors.New("the lease has run out, and the store did not take a renewal"))
@@ -109,25 +103,22 @@ func (k *Keeper) loop(ctx context.Context, in *inbox) error {
 		}
 		timer.Stop()
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
 	}
 }
 
 // hear takes in a snapshot of the watch, and lets work that was put off go on.
-func (k *Keeper) hear(ctx context.Context, s Snapshot) error {
+func (k *Keeper) hear(ctx context.Context, s Snapshot) {
 	s, err := k.freshen(ctx, s)
 	if err != nil {
 		k.doubt = true
-		return nil
+		return
 	}
-	if err := k.observe(s); err != nil {
-		return err
-	}
+	k.observe(s)
 	if time.Until(k.retry) > backoffFirst {
 		k.retry = time.Now().Add(backoff(1, k.o.Rand))
 	}
-	return nil
 }
 
 // wake is when the loop has something to do though nothing happens.

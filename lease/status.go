@@ -31,9 +31,12 @@ type Status struct {
 	Revision  int64
 	// Alarm says why removals are being disbelieved; "" if none are.
 	Alarm string
-	// ConfigErr says that the store's configuration is gone, does not parse, or is
-	// not the one in use, which changes with a restart.
-	ConfigErr error
+	// ConfigErr says that the store's configuration is gone or not good, or, as a
+	// *ConfigChangedError, that it is not the one in use. StoreConfig is its text, nil for none;
+	// ConfigSeen says that the store has been asked for it.
+	ConfigErr   error
+	StoreConfig []byte
+	ConfigSeen  bool
 	// Peers is how many records passed the checks.
 	Peers int
 	// Rejected are the records that did not.

@@ -43,9 +43,7 @@ func (k *Keeper) work(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := k.observe(s); err != nil {
-			return err
-		}
+		k.observe(s)
 		k.doubt = false
 		switch {
 		case k.cloned:
@@ -68,6 +66,10 @@ func (k *Keeper) work(ctx context.Context) error {
 
 // acquire claims a subnet on the strength of s.
 func (k *Keeper) acquire(ctx context.Context, s Snapshot) error {
+	var changed *ConfigChangedError
+	if !k.began && errors.As(k.status.ConfigErr, &changed) { // only this goroutine writes it
+		return changed
+	}
 	local := k.currentLocal()
 	claim, err := Plan(Request{
 		Config: k.o.Config, Self: k.self(), Records: s.Records, Bad: s.Bad,
@@ -92,7 +94,7 @@ func (k *Keeper) acquire(ctx context.Context, s Snapshot) error {
 	}
 	k.log.Info("lease acquired", "subnets", h.Subnets.String(), "how", claim.Kind, "reasons", claim.Reasons)
 	k.report(func(st *Status) { st.Notes = claim.Reasons })
-	k.held, k.previous, k.gone = h, h.Subnets, false
+	k.held, k.previous, k.gone, k.began = h, h.Subnets, false, true
 	k.schedule()
 	k.release(ctx, claim.Release)
 	if !h.fresh {

@@ -55,6 +55,11 @@ type (
 			File string
 			Used bool
 		}
+		Config struct {
+			InUse, Other             string
+			Differs, LastGood        bool
+			Faults, Changes, Unknown []string
+		}
 		Alarm           string
 		Peers, Rejected int
 		Counters        struct{ Egress, Ingress flowJSON }

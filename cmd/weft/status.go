@@ -47,6 +47,7 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 	if s.Alarm != "" {
 		row("ALARM", "%s", s.Alarm)
 	}
+	configRows(row, s)
 	row("lease", "%s", leaseLine(s, now))
 	row("backend", "%s", backendLine(s.Backend))
 	for _, n := range s.Backend.Notes {

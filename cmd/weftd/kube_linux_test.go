@@ -125,9 +125,38 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 		t.Errorf("that SubnetLen does not count is not said once")
 	}
 	a.write(t, `{"Network":"10.43.0.0/16","Backend":{"Type":"udp"}}`)
-	if s, err := a.status(t); err != nil || !strings.Contains(fmt.Sprint(s.Backend.Notes), a.netconf()+" is not the one in use: restart weftd") {
-		t.Errorf("a changed file: %v %+v", err, s.Backend)
+	await(t, "a says that the file has changed", func() error {
+		s, err := a.status(t)
+		if err == nil && (!s.Config.Differs || !strings.Contains(fmt.Sprint(s.Config.Changes), "10.43.0.0/16")) {
+			err = fmt.Errorf("%+v", s.Config)
+		}
+		return err
+	})
+
+	// A restart does not take up a network that the node's pods are not in, nor a file with a fault; a good
+	// one it does, by itself.
+	for _, bad := range [][2]string{
+		{`{"Network":"10.43.0.0/16","Backend":{"Type":"udp"}}`, "--renumber"}, {`{"Network":"10.42.0.0/16","Backend":{"Type":"vxlna"}}`, `did you mean "vxlan"?`},
+	} {
+		text, want := bad[0], bad[1]
+		a.write(t, text)
+		for range 2 {
+			a.stop(t, syscall.SIGTERM)
+			a.start(t)
+			if s := a.awaitReady(t); !s.Config.LastGood || !strings.Contains(fmt.Sprint(s.Config.Faults), want) || s.Lease.Subnet != sa.Lease.Subnet {
+				t.Errorf("after a restart with %q: %+v", text, s.Config)
+			}
+			a.reaches(t, b)
+		}
 	}
+	a.write(t, `{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Port":8290}}`)
+	await(t, "a takes the new file up", func() error {
+		s, err := a.status(t)
+		if err == nil && (!s.Ready || s.Config.Differs || s.Backend.Port != 8290) {
+			err = fmt.Errorf("ready %v, %+v", s.Ready, s.Config)
+		}
+		return err
+	})
 }
 
 func TestAPodCIDRIsWaitedFor(t *testing.T) {

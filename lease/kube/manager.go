@@ -20,6 +20,9 @@ type Options struct {
 	// Config is the network, and RawConfig the text that it was read from. It stays until a restart.
 	Config    lease.NetworkConfig
 	RawConfig []byte
+	// Unproven says that nobody knows yet whether Config can be served: nothing is cached, so
+	// that what is stays, until Proven is called.
+	Unproven bool
 	// Local is what we say about ourselves at first; see SetLocal.
 	Local lease.Local
 	// Cache keeps the last good state; nil for none. Cached is what it held, nil if nothing:
@@ -44,6 +47,7 @@ type Manager struct {
 	nodes atomic.Pointer[nodes] // nil until our Node's name is known
 	state loopState
 
+	proven  atomic.Bool  // Config may be cached
 	heardAt atomic.Int64 // when the API server was last heard, in Unix nanoseconds; 0 for never
 	wake    chan struct{}
 	write   chan struct{}
@@ -111,6 +115,7 @@ func NewManager(c *Client, o Options) (*Manager, error) {
 		client: c, o: o, log: o.Logger, wake: make(chan struct{}, 1), write: make(chan struct{}, 1),
 		pace: pace{probe: probeAfter, answer: probeTimeout, retryFirst: time.Second, retryMost: time.Minute, broken: brokenFor, concern: concernFor, beat: beatLeast},
 	}
+	m.proven.Store(!o.Unproven)
 	m.local = m.prepare(o.Local)
 	m.status.State = lease.Acquiring
 	m.restore()
@@ -169,6 +174,13 @@ func (m *Manager) SetLocal(l lease.Local) {
 	if !same {
 		poke(m.wake)
 		poke(m.write)
+	}
+}
+
+// Proven says that Config can be served: from now on it is what the cache holds. It never blocks.
+func (m *Manager) Proven() {
+	if !m.proven.Swap(true) {
+		poke(m.wake)
 	}
 }
 

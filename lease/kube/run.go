@@ -131,7 +131,7 @@ const (
 
 // nextSave is when the cache is to be written; the zero time if it need not be.
 func (m *Manager) nextSave() time.Time {
-	if !m.state.saveDue || m.o.Cache == nil {
+	if !m.state.saveDue || m.o.Cache == nil || !m.proven.Load() {
 		return time.Time{}
 	}
 	return m.state.saved.Add(min(saveWait*time.Duration(len(m.state.mem.Peers)), saveMost))

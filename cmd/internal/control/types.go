@@ -26,6 +26,7 @@ type Status struct {
 	Store    Store    `json:"store"`
 	Cache    Cache    `json:"cache"`
 	Rules    Rules    `json:"rules"`
+	Config   Config   `json:"config"`
 	// Alarm says why removals in the store are being disbelieved.
 	Alarm    string   `json:"alarm,omitempty"`
 	Peers    int      `json:"peers"`

@@ -41,6 +41,9 @@ type Config struct {
 	// NodeID is the node's identity; "" means the stored or derived one.
 	NodeID string
 
+	// Renumber has a start take up a network that does not contain the node's subnet.
+	Renumber bool
+
 	// Check and Version are modes, not settings: they have no environment variable.
 	Check, Version bool
 

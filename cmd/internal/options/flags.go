@@ -98,6 +98,7 @@ func defineOwn(fs *flag.FlagSet, c *Config) {
 	fs.BoolVar(&e.Insecure, "embedded-etcd-insecure", e.Insecure, "let anyone who reaches the embedded etcd read and write it")
 	c.Store.defineOwn(fs)
 	fs.StringVar(&c.ControlSocket, "control-socket", c.ControlSocket, "Unix `socket` that the weft command asks; empty serves none")
+	fs.BoolVar(&c.Renumber, "renumber", false, "take up a network configuration whose Network does not contain this node's subnet: the node gets another one, and its pods are cut off until they are made anew")
 	fs.StringVar(&c.CacheDir, "cache-dir", c.CacheDir, "`directory` of the node's identity and the last known peers")
 	fs.StringVar(&c.NodeID, "node-id", c.NodeID, "`identity` of this node; empty keeps the stored one, else one derived from the machine id")
 	fs.StringVar(&c.Log.Format, "log-format", c.Log.Format, "`format` of log lines: text or json")

@@ -39,6 +39,7 @@ type Daemon struct {
 	gen     *generation
 	node    string       // our identity; "" as long as it is not known
 	waiting string       // what the start waits for; "" when gen is set
+	last    refusal      // the network configuration that could not be served last
 	heard   lease.Status // StoreSeen and StoreErr of the start, before gen has its own
 }
 
@@ -97,10 +98,11 @@ func (d *Daemon) prepare() (err error) {
 	}
 	d.identify(d.source.node())
 	d.cache = lease.NewCache(d.cfg.CacheDir, d.source.cacheName())
-	if d.recalled, d.cached = d.fromCache(); d.cached != nil {
-		d.identify(d.recalled.node)
-		d.serving.set()
+	if d.recalled, d.cached = d.fromCache(); d.cached == nil {
+		return d.source.startable()
 	}
+	d.identify(d.recalled.node)
+	d.serving.set()
 	return nil
 }
 
@@ -179,8 +181,8 @@ func (d *Daemon) asked(err error) {
 func (d *Daemon) setGeneration(g *generation) {
 	d.mu.Lock()
 	d.gen = g
-	if g != nil {
-		d.waiting = ""
+	if d.waiting = ""; g == nil {
+		d.waiting = "config: another one is being taken up"
 	}
 	d.mu.Unlock()
 	d.changed()

@@ -77,7 +77,7 @@ func (s *etcdSource) recall(c lease.Cached) (footing, error) {
 		return footing{}, fmt.Errorf("it has no lease of this node, but one of %q", c.Own.Node())
 	}
 	network, err := routing.ParseConfig(c.Memory.Config)
-	return footing{node: s.id, network: network}, err
+	return footing{node: s.id, network: network, raw: c.Memory.Config}, err
 }
 
 // confirm has nothing to do: the keeper finds out what else has changed.
@@ -106,6 +106,7 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why
 	if snap.Config == nil {
 		return f, fmt.Sprintf(`config: the store has none: put one, as in etcdctl put %s '{"Network":"10.5.0.0/16"}', or start one node with --net-config-path FILE`, key)
 	}
+	f.raw = snap.Config
 	if f.network, err = routing.ParseConfig(snap.Config); err != nil {
 		return f, fmt.Sprintf("config: %s: %v", key, err)
 	}
@@ -117,7 +118,8 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why
 
 func (s *etcdSource) member(o memberOptions) (member, error) {
 	return lease.NewKeeper(s.store, lease.Options{
-		Node: s.id, Config: o.footing.network, Seed: s.seedFor(o.footing.network), Local: o.local,
+		Node: s.id, Config: o.footing.network, RawConfig: o.footing.raw, CheckConfig: routing.ParseConfig, Unproven: o.cached == nil,
+		Seed: s.seedFor(o.footing.network), Local: o.local,
 		Previous: lease.Subnets{V4: o.before.Subnet, V6: o.before.IPv6Subnet}, RenewMargin: s.cfg.RenewMargin,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "lease"),
 	})
@@ -137,7 +139,20 @@ func (s *etcdSource) seedFor(network lease.NetworkConfig) []byte {
 	return s.seed
 }
 
-func (s *etcdSource) configErr(st lease.Status) error { return st.ConfigErr }
+// offered is what the keeper read last.
+func (s *etcdSource) offered(st lease.Status) offer {
+	o := offer{known: st.ConfigSeen, raw: st.StoreConfig}
+	if o.known {
+		if o.fault = st.ConfigErr; o.raw != nil {
+			o.network, o.fault = routing.ParseConfig(o.raw)
+		}
+	}
+	return o
+}
+
+func (s *etcdSource) where() string    { return "the store, " + s.cfg.Store.Prefix + "/config" }
+func (s *etcdSource) allocates() bool  { return true }
+func (s *etcdSource) startable() error { return nil }
 
 func (s *etcdSource) status(st lease.Status) control.Store {
 	kind := "etcd"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"weft/cmd/internal/control"
@@ -19,10 +20,11 @@ import (
 
 // kubeSource has subnets from the Kubernetes API, and the network configuration from a file.
 type kubeSource struct {
-	cfg     options.Config
-	log     *slog.Logger
-	client  *kube.Client
-	network kubemode.Network
+	cfg    options.Config
+	log    *slog.Logger
+	client *kube.Client
+	fault  error                            // what was wrong with the file at the start
+	good   atomic.Pointer[kubemode.Network] // the last good configuration, for a file that is not; nil for none
 }
 
 var _ conditioned = (*kube.Manager)(nil)
@@ -32,9 +34,8 @@ func openKube(cfg options.Config, log *slog.Logger) (*kubeSource, error) {
 	s := &kubeSource{cfg: cfg, log: log}
 	var faults []error
 	var err error
-	if s.network, err = kubemode.ReadNetwork(cfg.NetConfigPath); err != nil {
-		faults = append(faults, err)
-	}
+	var network kubemode.Network
+	network, s.fault = kubemode.ReadNetwork(cfg.NetConfigPath)
 	if s.client, err = kube.New(kubemode.Client(cfg, log.With("component", "kube"))); err != nil {
 		faults = append(faults, err)
 	}
@@ -43,10 +44,10 @@ func openKube(cfg options.Config, log *slog.Logger) (*kubeSource, error) {
 		faults = append(faults, err)
 	}
 	if err := errors.Join(faults...); err != nil {
-		return nil, err
+		return nil, errors.Join(s.fault, err)
 	}
-	if len(s.network.Ignored) > 0 {
-		log.Info("the cluster gives out subnets: these keys of the network configuration have no effect", "file", cfg.NetConfigPath, "keys", s.network.Ignored)
+	if len(network.Ignored) > 0 {
+		log.Info("the cluster gives out subnets: these keys of the network configuration have no effect", "file", cfg.NetConfigPath, "keys", network.Ignored)
 	}
 	log.Info("subnets come from the Kubernetes API", "server", s.client.Endpoints(), "annotations", cfg.Kube.AnnotationPrefix, "network", cfg.NetConfigPath)
 	return s, nil
@@ -57,6 +58,12 @@ func (s *kubeSource) routed() []string  { return kubemode.Routed(s.cfg, s.client
 func (s *kubeSource) cacheName() string { return "kubernetes " + s.cfg.Kube.AnnotationPrefix }
 func (s *kubeSource) node() string      { return s.footing(kubeNode{Name: s.cfg.Kube.NodeName}).node }
 func (s *kubeSource) close() error      { return s.client.Close() }
+func (s *kubeSource) where() string     { return s.cfg.NetConfigPath }
+func (s *kubeSource) allocates() bool   { return false }
+
+// startable is about the file: without a last good configuration weftd ends, as flannel does, so that
+// the pod's state says it.
+func (s *kubeSource) startable() error { return s.fault }
 
 // recall goes by what the last run learnt of our Node, unless this one is told to be another.
 func (s *kubeSource) recall(c lease.Cached) (footing, error) {
@@ -73,15 +80,20 @@ func (s *kubeSource) recall(c lease.Cached) (footing, error) {
 	if err != nil {
 		return footing{}, err
 	}
-	if !was.Equal(s.network.NetworkConfig) {
-		return footing{}, fmt.Errorf("it is of another network configuration than %s", s.cfg.NetConfigPath)
-	}
+	s.good.Store(&was)
+	f.network, f.raw = was.NetworkConfig, was.Raw
 	return f, nil
 }
 
 // ask looks our Node up.
 func (s *kubeSource) ask(ctx context.Context, heard func(error)) (f footing, why string) {
-	if why := cutOff(ctx, s, s.network.NetworkConfig, s.log); why != "" {
+	network, err := kubemode.ReadNetwork(s.cfg.NetConfigPath)
+	if good := s.good.Load(); err != nil && good != nil {
+		network = *good
+	} else if err != nil {
+		return f, "config: " + err.Error()
+	}
+	if why := cutOff(ctx, s, network.NetworkConfig, s.log); why != "" {
 		return f, "config: " + why
 	}
 	known, err := s.lookUp(ctx)
@@ -89,7 +101,9 @@ func (s *kubeSource) ask(ctx context.Context, heard func(error)) (f footing, why
 	if err != nil {
 		return f, "API server: " + err.Error()
 	}
-	return s.footing(known), ""
+	f = s.footing(known)
+	f.network, f.raw = network.NetworkConfig, network.Raw
+	return f, ""
 }
 
 // nodeTimeout bounds one look-up, which may ask for our pod first.
@@ -110,9 +124,9 @@ func (s *kubeSource) lookUp(ctx context.Context) (kubeNode, error) {
 	return known, nil
 }
 
-// footing is what a generation stands on if our Node is n.
+// footing is what a generation stands on if our Node is n, but for the network.
 func (s *kubeSource) footing(n kubeNode) footing {
-	f := footing{node: identity(n.Name), network: s.network.NetworkConfig, publicIP: n.PublicIP, publicIPv6: n.PublicIPv6}
+	f := footing{node: identity(n.Name), publicIP: n.PublicIP, publicIPv6: n.PublicIPv6}
 	if s.cfg.NodeID != "" {
 		f.node = s.cfg.NodeID
 	}
@@ -154,7 +168,7 @@ func (s *kubeSource) confirm(ctx context.Context, f footing) error {
 
 func (s *kubeSource) member(o memberOptions) (member, error) {
 	return kube.NewManager(s.client, kube.Options{
-		Node: o.footing.node, Config: o.footing.network, RawConfig: s.network.Raw, Local: o.local,
+		Node: o.footing.node, Config: o.footing.network, RawConfig: o.footing.raw, Unproven: o.cached == nil, Local: o.local,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
 	})
 }
@@ -162,17 +176,10 @@ func (s *kubeSource) member(o memberOptions) (member, error) {
 // run has nothing to do.
 func (s *kubeSource) run(context.Context, func() bool) error { return nil }
 
-// configErr compares the file with what was read at the start: a mounted ConfigMap changes in
-// place.
-func (s *kubeSource) configErr(st lease.Status) error {
+// offered reads the file: a mounted ConfigMap changes in place.
+func (s *kubeSource) offered(lease.Status) offer {
 	now, err := kubemode.ReadNetwork(s.cfg.NetConfigPath)
-	switch {
-	case err != nil:
-		return fmt.Errorf("the next start would fail: %w", err)
-	case !now.Equal(s.network.NetworkConfig):
-		return fmt.Errorf("%s is not the one in use: restart weftd to apply it", s.cfg.NetConfigPath)
-	}
-	return st.ConfigErr
+	return offer{known: true, raw: now.Raw, network: now.NetworkConfig, fault: err}
 }
 
 func (s *kubeSource) status(st lease.Status) control.Store {

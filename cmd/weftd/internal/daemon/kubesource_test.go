@@ -67,7 +67,7 @@ func TestAskLearnsWhoWeAre(t *testing.T) {
 	}
 	body.Store(nodeObject("a", `"flannel.alpha.coreos.com/node-public-ip":"192.0.2.9","flannel.alpha.coreos.com/node-public-ipv6":"2001:db8::9"`))
 	f, why := ask()
-	want := footing{node: "a", network: s.network.NetworkConfig, publicIP: netip.MustParseAddr("192.0.2.9"), publicIPv6: netip.MustParseAddr("2001:db8::9")}
+	want := footing{node: "a", network: parse(t, clusterConf), publicIP: netip.MustParseAddr("192.0.2.9"), publicIPv6: netip.MustParseAddr("2001:db8::9")}
 	if why != "" || !f.same(want) || !f.network.Equal(want.network) {
 		t.Errorf("%q, %+v", why, f)
 	}
@@ -133,7 +133,8 @@ func TestOnlyAUsableLastStateOfAClusterIsUsed(t *testing.T) {
 		{"another node's", known, "b", cached("a", clusterConf), "", false},
 		{"nobody's", kubeNode{}, "", cached("", clusterConf), "", false},
 		{"without a subnet", known, "a", lease.Cached{Memory: lease.Memory{Config: []byte(clusterConf)}}, "", false},
-		{"another configuration's", known, "a", cached("a", `{"Network":"10.42.0.0/16","Backend":{"Type":"vxlan"}}`), "", false},
+		{"another configuration than the file's, which was served", known, "a", cached("a", `{"Network":"10.42.0.0/16","Backend":{"Type":"vxlan"}}`), "a", true},
+		{"a configuration that this build cannot serve", known, "a", cached("a", `{"Network":"10.42.0.0/16","Backend":{"Type":"ipip"}}`), "", false},
 		{"the same configuration in other words", known, "a", cached("a", `{"SubnetLen":20,"Backend":{"Type":"udp"},"Network":"10.42.9.9/16"}`), "a", true},
 		{"no configuration's", known, "a", cached("a", ""), "", false},
 	} {
@@ -150,6 +151,9 @@ func TestOnlyAUsableLastStateOfAClusterIsUsed(t *testing.T) {
 				s.cfg.Kube.NodeName = tt.given
 			}
 			f, err := s.recall(tt.cached)
+			if err == nil && f.network.BackendType != parse(t, string(tt.cached.Memory.Config)).BackendType {
+				t.Errorf("the network is %+v, not the cached one", f.network)
+			}
 			if f.node != tt.want || (err == nil) != (tt.want != "") || f.publicIP.IsValid() != tt.public {
 				t.Errorf("%v, %+v", err, f)
 			}
@@ -186,14 +190,19 @@ func TestAFileThatChangesIsNoticed(t *testing.T) {
 	for text, want := range map[string]string{
 		clusterConf: "",
 		`{ "Network" : "10.42.0.0/16","SubnetLen":25, "Backend":{"Type":"udp"}}`: "",
-		`{"Network":"10.43.0.0/16","Backend":{"Type":"udp"}}`:                    "restart weftd",
-		`{`: "next start would fail",
+		`{"Network":"10.43.0.0/16","Backend":{"Type":"udp"}}`:                    "",
+		`{"Network":"10.42.0.0/16","Backend":{"Type":"vxlna"}}`:                  `did you mean "vxlan"?`,
+		`{`: "JSON",
 	} {
 		if err := os.WriteFile(s.cfg.NetConfigPath, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.configErr(lease.Status{}); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+		o := s.offered(lease.Status{})
+		if err := o.fault; !o.known || (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) || len(o.raw) == 0 {
 			t.Errorf("%s: %v", text, err)
+		}
+		if want == "" && !o.network.Equal(parse(t, strings.ReplaceAll(text, `"SubnetLen":25,`, ""))) {
+			t.Errorf("%s: %+v", text, o.network)
 		}
 	}
 }

@@ -14,33 +14,137 @@ import (
 // errFootingChanged ends a generation whose footing turned out to be outdated.
 var errFootingChanged = errors.New("the node is not what it was")
 
+// attempt is a footing that is to be served.
+type attempt struct {
+	footing footing
+	// cached is the last good state; nil for a configuration of which nobody knows yet whether it
+	// can be served.
+	cached *lease.Cached
+	// opened is what serves it, if that has been made already.
+	opened *generation
+}
+
 // live serves one footing after the other until ctx ends.
 func (d *Daemon) live(ctx context.Context) error {
-	f, cached := d.recalled, d.cached
-	d.cached = nil // in a large network it is much, and outdated soon
+	a := d.takeCached()
 	for {
-		if cached == nil {
-			var err error
-			if f, err = d.waitFooting(ctx); err != nil {
+		if a == nil {
+			f, err := d.waitFooting(ctx)
+			if err != nil {
 				return nil // ctx ended
 			}
+			a = &attempt{footing: f}
 		}
-		use := cached
-		cached = nil
-		err := d.serve(ctx, f, use)
-		var changed *lease.ConfigChangedError
-		switch {
-		case errors.As(err, &changed):
-			d.log.Info("the store's network configuration is another than the cached one: starting over with it")
-		case errors.Is(err, errFootingChanged):
-			d.log.Info("starting over", "because", err)
-		case ctx.Err() != nil:
+		g := a.opened
+		if g == nil {
+			var err error
+			if g, err = d.newGeneration(ctx, a.footing, a.cached); err != nil {
+				if a, err = d.notOpened(ctx, a, err); err != nil {
+					return err
+				}
+				if ctx.Err() != nil {
+					return nil
+				}
+				continue
+			}
+		}
+		err := d.serve(ctx, g)
+		if ctx.Err() != nil {
+			closeNext(err)
 			return nil
-		default:
-			return err
 		}
 		d.setGeneration(nil)
+		if a, err = d.after(a, err); err != nil {
+			return err
+		}
 	}
+}
+
+// takeCached is what the start read of the last run, for its first attempt.
+func (d *Daemon) takeCached() *attempt {
+	f, cached := d.recalled, d.cached
+	d.cached = nil // in a large network it is much, and outdated soon
+	if cached == nil {
+		return nil
+	}
+	return &attempt{footing: f, cached: cached}
+}
+
+// lastGood is the configuration that was served last and what was known with it, nil for none.
+func (d *Daemon) lastGood() *attempt {
+	c, err := d.cache.Load()
+	if err != nil {
+		return nil
+	}
+	f, err := d.source.recall(c)
+	if err != nil {
+		d.log.Debug("there is no last good configuration", "reason", err)
+		return nil
+	}
+	return &attempt{footing: f, cached: &c}
+}
+
+// closeNext frees what a generation that ended would have been followed by.
+func closeNext(err error) {
+	var next *takeUp
+	if errors.As(err, &next) {
+		next.generation.close()
+	}
+}
+
+// after says what follows a generation that served a and ended with err.
+func (d *Daemon) after(a *attempt, err error) (*attempt, error) {
+	var next *takeUp
+	var unfit *unfitError
+	switch {
+	case errors.As(err, &next):
+		d.log.Info("taking up the network configuration", "of", d.source.where(), "config", string(next.generation.footing.raw))
+		return &attempt{footing: next.generation.footing, opened: next.generation}, nil
+	case errors.Is(err, errFootingChanged):
+		d.log.Info("starting over", "because", err)
+		return nil, nil
+	case a.cached == nil:
+		good := d.lastGood()
+		if good == nil {
+			return nil, err
+		}
+		if !errors.As(err, &unfit) || !unfit.again {
+			d.refuse(a.footing.raw, err, false)
+		}
+		d.log.Error("the network configuration cannot be served: going back to the last good one", "cause", err)
+		return good, nil
+	}
+	return nil, err
+}
+
+// waitOpen is the time between attempts to make a backend while none is.
+const waitOpen = 5 * time.Second
+
+// notOpened says what to try after a, whose parts could not be made because of why. The error ends
+// the daemon: where there is no underlay, its supervisor starts it again, as flannel's does.
+func (d *Daemon) notOpened(ctx context.Context, a *attempt, why error) (*attempt, error) {
+	var unstarted *backendError
+	if a.cached == nil {
+		if good := d.lastGood(); good != nil {
+			d.refuse(a.footing.raw, why, true)
+			return good, nil
+		}
+		if !errors.As(why, &unstarted) {
+			return nil, why
+		}
+		d.wait(fmt.Sprintf("config: the backend does not start: %v", why))
+		pause(ctx, waitOpen)
+		return nil, nil
+	}
+	if !errors.As(why, &unstarted) {
+		return nil, why
+	}
+	d.wait(fmt.Sprintf("config: the last good one: the backend does not start: %v", why))
+	if f, none := d.source.ask(ctx, d.asked); none == "" && !f.network.Equal(a.footing.network) && !d.refused(f.raw) {
+		return &attempt{footing: f}, nil
+	}
+	pause(ctx, waitOpen)
+	return d.lastGood(), nil
 }
 
 // fromCache returns what the last run knew, or nil: then the source comes first.

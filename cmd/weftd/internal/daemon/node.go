@@ -43,9 +43,7 @@ func (d *Daemon) Status() control.Status {
 	s.Alarm, s.Peers, s.Rejected = st.Alarm, st.Peers, len(st.Rejected)
 	s.Backend, s.Underlay = backendStatus(b), underlayStatus(b)
 	s.Backend.Port = int(routing.Port(g.footing.network))
-	if err := d.source.configErr(st); err != nil {
-		s.Backend.Notes = append(s.Backend.Notes, "network config: "+err.Error())
-	}
+	s.Config = d.configStatus(g)
 	s.Rules = rulesStatus(g.rules.Status())
 	if why := g.cutOffNow(); why != "" {
 		s.Backend.Notes = append(s.Backend.Notes, why)

@@ -26,6 +26,9 @@ func (d *Daemon) readiness() (*generation, ops.State) {
 		_, s.SubnetFile = g.state()
 		s.StoreCut = g.cutOffNow()
 		s.Rules = d.rulesReason(g)
+		if !g.isCompared() {
+			s.Config = "not compared yet with that of " + d.source.where()
+		}
 	}
 	return g, s
 }
@@ -62,6 +65,10 @@ func (d *Daemon) observe(ctx context.Context) error {
 		g, state := d.readiness()
 		d.tellDataPath(g, state)
 		now := state.Reasons(time.Now())
+		if len(now) == 0 && g != nil && g.prove() {
+			d.log.Debug("the network configuration is good: it is in place, with a lease")
+			g.member.Proven()
+		}
 		if first || !slices.Equal(now, last) {
 			d.systemd.Readiness(now)
 			if len(last) == 0 {

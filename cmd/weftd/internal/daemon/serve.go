@@ -36,6 +36,7 @@ type generation struct {
 	mu       sync.Mutex // protects what follows
 	chosen   routing.Underlay
 	set      lease.Set    // the last one applied
+	config   configState  // how the source's network configuration relates to ours
 	fileWhy  string       // why the subnet file is not written
 	resolved []netip.Addr // addresses of the store's endpoints that are names
 	storeCut string       // why the overlay cuts the store off; "" if it does not
@@ -49,18 +50,11 @@ type dataPlane interface {
 }
 
 // serve forwards packets, keeps the lease and applies what the source says, until
-// ctx ends or one of these fails. The error is a *lease.ConfigChangedError or
-// errFootingChanged if what the cached state stood on turned out to be outdated.
-func (d *Daemon) serve(ctx context.Context, f footing, cached *lease.Cached) error {
-	kernel, err := routing.OpenKernel()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = kernel.Close() }() // descriptors of this process only
-	g, err := d.newGeneration(ctx, kernel, f, cached)
-	if err != nil {
-		return err
-	}
+// ctx ends or one of these fails; then g is closed. The error wraps errFootingChanged if what
+// the cached state stood on turned out to be outdated, and is a *takeUp or *unfitError where follow
+// says so.
+func (d *Daemon) serve(ctx context.Context, g *generation) error {
+	defer g.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
@@ -75,9 +69,10 @@ func (d *Daemon) serve(ctx context.Context, f footing, cached *lease.Cached) err
 	do(g.backend.Run)
 	do(g.rules.Run)
 	do(g.member.Run)
-	if cached != nil {
-		do(func(ctx context.Context) error { return d.source.confirm(ctx, f) })
+	if g.cached {
+		do(func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) })
 	}
+	do(func(ctx context.Context) error { return d.follow(ctx, g) })
 	do(func(ctx context.Context) error { return d.apply(ctx, g) })
 	do(func(ctx context.Context) error { return d.resolveStore(ctx, g) })
 	do(func(ctx context.Context) error { return d.watchStoreWay(ctx, g) })
@@ -88,14 +83,38 @@ func (d *Daemon) serve(ctx context.Context, f footing, cached *lease.Cached) err
 	return nil
 }
 
-// newGeneration makes everything and starts nothing.
-func (d *Daemon) newGeneration(ctx context.Context, kernel *routing.Kernel, f footing, cached *lease.Cached) (*generation, error) {
+// newGeneration makes everything and starts nothing: another generation may run meanwhile. The
+// error is a *backendError if the backend does not start.
+func (d *Daemon) newGeneration(ctx context.Context, f footing, cached *lease.Cached) (*generation, error) {
+	kernel, err := routing.OpenKernel()
+	if err != nil {
+		return nil, err
+	}
+	g, err := d.newParts(ctx, kernel, f, cached)
+	if err != nil {
+		_ = kernel.Close() // descriptors of this process only
+		return nil, err
+	}
+	for _, u := range routing.UnknownKeys(f.raw) {
+		d.log.Warn(u.String())
+	}
+	return g, nil
+}
+
+// close frees what newGeneration made. A backend that has run has freed its own.
+func (g *generation) close() {
+	_ = g.backend.Close()
+	_ = g.kernel.Close() // descriptors of this process only
+}
+
+func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing, cached *lease.Cached) (*generation, error) {
 	g := &generation{
 		footing: f, cached: cached != nil, kernel: kernel,
 		under: d.underlayOptions(f),
 		sets:  make(chan lease.Set, 1), wake: make(chan struct{}, 1),
-		fileWhy: "no lease yet",
+		fileWhy: "not written yet",
 	}
+	g.config.proven = cached != nil
 	var err error
 	if g.chosen, err = routing.ChooseUnderlay(kernel, g.under); err != nil {
 		return nil, err
@@ -110,7 +129,7 @@ func (d *Daemon) newGeneration(ctx context.Context, kernel *routing.Kernel, f fo
 		Logger:          d.log.With("component", "backend"),
 	})
 	if err != nil {
-		return nil, err
+		return nil, &backendError{err}
 	}
 	g.plane, _ = g.backend.(dataPlane)
 	if g.rules, err = d.newRules(g); err != nil {
@@ -151,6 +170,9 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 			why := ""
 			if err := g.follow(ctx, s); err != nil {
 				why = err.Error()
+			}
+			if ctx.Err() != nil {
+				return nil // and what was interrupted is no fault
 			}
 			if why != last && why != "" {
 				d.log.Warn("not everything is in place; it is tried again", "reason", why)

@@ -22,7 +22,8 @@ func (d *Daemon) snapshot() ops.Snapshot {
 	st := g.member.Status()
 	s.LeaseHeld, s.LeaseExpires = st.State == lease.Held, st.Own.Expires
 	s.StoreUp, s.StoreSeen, s.StoreRevision = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen, st.Revision
-	s.ConfigChanged = d.source.configErr(st) != nil
+	c := g.configNow().view
+	s.ConfigChanged, s.ConfigFault, s.ConfigLastGood = c.text() != configView{}.text(), c.fault != nil, c.lastGood
 	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
 	s.Backend = g.backend.Status()
 	s.Rules = g.rules.Status()

@@ -34,8 +34,15 @@ type source interface {
 	// run is what goes on in the background besides, until ctx ends. serving reports whether
 	// packets flow, so that a fault is no reason to end.
 	run(ctx context.Context, serving func() bool) error
-	// configErr says why the network configuration is not the one in use any more.
-	configErr(st lease.Status) error
+	// offered is the network configuration that it has now; st is the member's state.
+	offered(st lease.Status) offer
+	// where says where that is, for a message.
+	where() string
+	// allocates reports whether the network configuration says which subnets nodes get.
+	allocates() bool
+	// startable says what keeps a start from succeeding that has no last good state; nil if that
+	// is still to be found out.
+	startable() error
 	// status describes it as it was heard.
 	status(st lease.Status) control.Store
 	// release deletes the record of req; self is who asks.
@@ -46,8 +53,10 @@ type source interface {
 // footing is what a generation stands on.
 type footing struct {
 	// node is our identity.
-	node    string
+	node string
+	// network is the network configuration, and raw its text.
 	network lease.NetworkConfig
+	raw     []byte
 	// publicIP and publicIPv6 take the place of --public-ip and --public-ipv6, if valid.
 	publicIP, publicIPv6 netip.Addr
 }
@@ -63,6 +72,8 @@ type member interface {
 	Run(ctx context.Context) error
 	Status() lease.Status
 	SetLocal(l lease.Local)
+	// Proven says that the network configuration can be served, and may be cached.
+	Proven()
 }
 
 // conditioned is a member that tells others how our data path is.

@@ -52,7 +52,7 @@ type Network struct {
 const maxConfig = 1 << 20
 
 // ReadNetwork reads and checks the file of --net-config-path. The error names it, and what
-// to do.
+// to do; beside one about the text, Raw is that.
 func ReadNetwork(path string) (Network, error) {
 	b, err := read(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +63,7 @@ func ReadNetwork(path string) (Network, error) {
 	}
 	n, err := ParseNetwork(b)
 	if err != nil {
-		return Network{}, fmt.Errorf("--net-config-path %s: %w", path, err)
+		return Network{Raw: b}, fmt.Errorf("--net-config-path %s: %w", path, err)
 	}
 	return n, nil
 }

@@ -53,6 +53,8 @@ func nodeFamilies() []metric {
 		gauge("weft_store_last_seen_timestamp_seconds", "When the store last answered; 0 if never.", func(s *Snapshot) float64 { return unix(s.StoreSeen) }),
 		gauge("weft_store_revision", "The store's revision of the set in force.", func(s *Snapshot) float64 { return float64(s.StoreRevision) }),
 		gauge("weft_config_changed", "1 while the store's network configuration is not the one in use.", func(s *Snapshot) float64 { return truth(s.ConfigChanged) }),
+		gauge("weft_config_fault", "1 while the store's network configuration cannot be used: not valid, gone, or without a backend that starts here.", func(s *Snapshot) float64 { return truth(s.ConfigFault) }),
+		gauge("weft_config_last_good", "1 while the node runs on its last good network configuration because a start could not use the store's.", func(s *Snapshot) float64 { return truth(s.ConfigLastGood) }),
 		gauge("weft_removals_disbelieved", "1 while the store lacks peers and is not believed (an alarm).", func(s *Snapshot) float64 { return truth(s.Alarm) }),
 		{"weft_records_rejected", "Records in the store that are not used.", prometheus.GaugeValue, []string{"reason"},
 			func(s *Snapshot, emit func(float64, ...string)) {

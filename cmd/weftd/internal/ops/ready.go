@@ -20,6 +20,8 @@ type State struct {
 	// Lease and Backend count once nothing is waited for.
 	Lease   lease.Status
 	Backend routing.Status
+	// Config is what is still to be found out about the network configuration; "" for nothing.
+	Config string
 	// StoreCut is why the overlay keeps us from reaching the store; "" if it does not.
 	StoreCut string
 	// SubnetFile is why the subnet file is not written; "" if it is.
@@ -42,6 +44,9 @@ func (s State) Reasons(now time.Time) []string {
 			name = "store"
 		}
 		out = append(out, name+": "+why)
+	}
+	if s.Config != "" {
+		out = append(out, "config: "+s.Config)
 	}
 	if s.Lease.State != lease.Held {
 		why := "lease: " + s.Lease.State.String()

@@ -24,6 +24,9 @@ type Snapshot struct {
 	StoreRevision int64
 	// ConfigChanged says that the store's network configuration is not the one in use.
 	ConfigChanged bool
+	// ConfigFault says that it cannot be used, ConfigLastGood that this start wanted to, and runs on
+	// the last good one.
+	ConfigFault, ConfigLastGood bool
 	// Alarm says that removals are being disbelieved.
 	Alarm bool
 	// Rejected counts records by the reason why they are not believed.

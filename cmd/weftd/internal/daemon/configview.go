@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"fmt"
+	"strings"
+
+	"weft/cmd/internal/control"
+	"weft/routing"
+)
+
+// configView is how the source's network configuration differs from the one in use; zero if it
+// does not.
+type configView struct {
+	other    []byte   // its text; nil for none
+	fault    error    // why it cannot be used; nil if it could
+	lastGood bool     // this start asked for it, and runs on the last good one instead
+	changes  []string // what a restart would change
+}
+
+func (v configView) text() string {
+	return fmt.Sprint(string(v.other), v.fault, v.lastGood, v.changes)
+}
+
+// configState is a generation's part in following the source's configuration. The generation's
+// lock protects it.
+type configState struct {
+	view     configView
+	compared bool // since the source was heard
+	settled  bool // the source had the one in use, so that a change takes a restart
+	proven   bool // the one in use has been in place, with a lease
+}
+
+func (g *generation) setConfig(v configView) (before configView) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before, g.config.view, g.config.compared = g.config.view, v, true
+	return before
+}
+
+func (g *generation) settle() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.config.settled = true
+}
+
+// prove notes that the configuration is good, so that it may be cached, and reports whether that is new.
+func (g *generation) prove() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.config.proven
+	g.config.proven = true
+	return !before
+}
+
+func (g *generation) configNow() configState {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.config
+}
+
+func (g *generation) isCompared() bool  { return g.configNow().compared }
+func (g *generation) isProven() bool    { return g.configNow().proven }
+func (g *generation) isFollowing() bool { return !g.configNow().settled }
+
+// configStatus is what weft status shows.
+func (d *Daemon) configStatus(g *generation) control.Config {
+	v := g.configNow().view
+	c := control.Config{
+		InUse: string(g.footing.raw), LastGood: v.lastGood, Other: clip(v.other), Changes: v.changes,
+		Differs: v.text() != configView{}.text(),
+	}
+	if v.fault != nil {
+		for line := range strings.Lines(v.fault.Error()) {
+			c.Faults = append(c.Faults, strings.TrimSpace(line))
+		}
+	}
+	for _, u := range routing.UnknownKeys(g.footing.raw) {
+		c.Unknown = append(c.Unknown, u.String())
+	}
+	for _, u := range routing.UnknownKeys(v.other) {
+		c.Unknown = append(c.Unknown, "not in use: "+u.String())
+	}
+	return c
+}

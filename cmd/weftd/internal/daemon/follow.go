@@ -1,0 +1,274 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"weft/lease"
+	"weft/routing"
+)
+
+// offer is what the source has as its network configuration now.
+type offer struct {
+	// known is false as long as the source has not been heard.
+	known bool
+	// raw is the text, nil for none; fault says what is wrong with it or that there is none, and
+	// else network is what it says.
+	raw     []byte
+	network lease.NetworkConfig
+	fault   error
+}
+
+// takeUp ends a generation in favour of another, which is ready to be served.
+type takeUp struct{ generation *generation }
+
+func (*takeUp) Error() string { return "another network configuration is taken up" }
+
+// unfitError ends a generation whose configuration turned out not to be served.
+type unfitError struct {
+	why   []string
+	again bool // the configuration may not be to blame: it is tried again
+}
+
+func (e *unfitError) Error() string {
+	return "it was tried, and did not come into place; a restart tries it again: " + strings.Join(e.why, "; ")
+}
+
+// backendError says that the backend of a network configuration could not be made.
+type backendError struct{ err error }
+
+func (e *backendError) Error() string { return e.err.Error() }
+func (e *backendError) Unwrap() error { return e.err }
+
+// trialFor is how long a configuration has to come into place, with a lease, before the last good one,
+// if there is one, takes its place again: pods may have no network meanwhile. faultFor is the same
+// while the backend has its lease and says what is wrong.
+const (
+	trialFor = 30 * time.Second
+	faultFor = 3 * time.Second
+)
+
+// trial is that time. It is on if there is a last good configuration.
+type trial struct {
+	on            bool
+	began, faulty time.Time
+}
+
+// failed reports whether the time is over; proven ends it.
+func (t *trial) failed(proven, held, fault bool, now time.Time) bool {
+	switch {
+	case proven:
+		t.on = false
+	case !held || !fault:
+		t.faulty = time.Time{}
+	case t.faulty.IsZero():
+		t.faulty = now
+	}
+	return t.on && (now.Sub(t.began) > trialFor || !t.faulty.IsZero() && now.Sub(t.faulty) > faultFor)
+}
+
+// followEvery is the time between looks at what the source has; followSoon is the same before the
+// first one after the source was heard, for which the readiness waits.
+const (
+	followEvery = time.Second
+	followSoon  = 20 * time.Millisecond
+)
+
+// retryFirst and retryMost bound the wait before a configuration whose backend could not be made is
+// tried again, beside the one in use, which it does not disturb.
+const retryFirst, retryMost = 5 * time.Second, 5 * time.Minute
+
+// refusal is the configuration that was tried last and could not be served.
+type refusal struct {
+	raw   string
+	why   error
+	wait  time.Duration // before it is tried again; 0 for never
+	until time.Time
+}
+
+// refuse remembers that raw could not be served. again says that trying it costs nothing.
+func (d *Daemon) refuse(raw []byte, why error, again bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := refusal{raw: string(raw), why: why}
+	if again {
+		r.wait = retryFirst
+		if d.last.raw == r.raw {
+			r.wait = min(2*d.last.wait, retryMost)
+		}
+		r.until = time.Now().Add(r.wait)
+	}
+	d.last = r
+}
+
+// refusedNow is why raw is not tried now; nil if it may be.
+func (d *Daemon) refusedNow(raw []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r := d.last; r.why != nil && r.raw == string(raw) && (r.wait == 0 || time.Now().Before(r.until)) {
+		return r.why
+	}
+	return nil
+}
+
+// refused reports whether raw is not to be tried now.
+func (d *Daemon) refused(raw []byte) bool { return d.refusedNow(raw) != nil }
+
+// follow compares the source's configuration with the one in use. A start takes the source's up, if
+// that can be served, and goes on looking until it has: so a node that runs on its last good one, since
+// there was nothing better, follows by itself once there is. Once both have been the same, a change
+// takes a restart, as with flannel.
+func (d *Daemon) follow(ctx context.Context, g *generation) error {
+	trial := trial{on: !g.isProven() && d.lastGood() != nil, began: time.Now()}
+	for {
+		o := d.source.offered(g.member.Status())
+		if next := d.compare(ctx, g, o); next != nil {
+			return next
+		}
+		wait := followEvery
+		if !g.isCompared() {
+			wait = followSoon
+		}
+		if st := g.member.Status(); trial.failed(g.isProven(), st.State == lease.Held, g.backend.Status().LastError != "", time.Now()) {
+			return &unfitError{why: d.Reasons(), again: st.StoreErr != nil || st.StoreSeen.IsZero()}
+		}
+		if !pause(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+// compare takes in what the source has; the result is what to serve from now on, nil to go on.
+func (d *Daemon) compare(ctx context.Context, g *generation, o offer) error {
+	following := g.isFollowing()
+	v := configView{other: o.raw, lastGood: following && g.isProven()}
+	switch {
+	case !o.known:
+		return nil
+	case o.fault != nil:
+		v.fault = o.fault
+	case o.network.Equal(g.footing.network):
+		v = configView{}
+		g.settle()
+	case !following:
+		v.changes = d.changes(g, o.network)
+	default:
+		if v.fault = d.unfit(g, o.network); v.fault == nil {
+			v.fault = d.refusedNow(o.raw)
+		}
+		if v.fault != nil {
+			break
+		}
+		next, err := d.newGeneration(ctx, footing{
+			node: g.footing.node, network: o.network, raw: o.raw, publicIP: g.footing.publicIP, publicIPv6: g.footing.publicIPv6,
+		}, nil)
+		if err == nil {
+			return &takeUp{next}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		d.refuse(o.raw, fmt.Errorf("it cannot be served here, and is tried again: %w", err), true)
+		v.fault = d.refusedNow(o.raw)
+	}
+	d.show(g, v)
+	return nil
+}
+
+// show makes v what people are told, and logs it if it is something else than before.
+func (d *Daemon) show(g *generation, v configView) {
+	before := g.setConfig(v)
+	if before.text() == v.text() {
+		return
+	}
+	where := d.source.where()
+	switch {
+	case v.lastGood:
+		d.log.Error("the network configuration cannot be used: running on the last good one; a good one is taken up by itself", "of", where, "cause", v.fault, "theirs", clip(v.other))
+	case errors.Is(v.fault, lease.ErrNoConfig):
+		d.log.Warn("the network configuration is gone; packets go on as before, and so they do after a restart", "of", where)
+	case v.fault != nil:
+		d.log.Warn("the network configuration is not good; packets go on as before, and so they do after a restart", "of", where, "cause", v.fault, "theirs", clip(v.other))
+	case v.other != nil:
+		d.log.Warn("the network configuration is not the one in use: restart to apply it", "of", where, "a_restart_changes", v.changes, "theirs", clip(v.other))
+	default:
+		d.log.Info("the network configuration is the one in use again", "of", where)
+	}
+	for _, u := range routing.UnknownKeys(v.other) {
+		d.log.Warn(u.String(), "of", where)
+	}
+	d.changed()
+}
+
+// unfit says why network is not for this node, as long as it has pods in a subnet of another one: it
+// would cut them off.
+func (d *Daemon) unfit(g *generation, network lease.NetworkConfig) error {
+	if !g.isProven() || d.cfg.Renumber {
+		return nil
+	}
+	st := g.member.Status()
+	if !d.source.allocates() && (st.State == lease.Expired || st.State == lease.Lost) {
+		return nil // the cluster gives the node another subnet
+	}
+	own := st.Own.Subnets
+	var faults []error
+	for _, f := range []struct {
+		key     string
+		on      bool
+		network netip.Prefix
+		own     netip.Prefix
+	}{{"Network", network.EnableIPv4, network.Network, own.V4}, {"IPv6Network", network.EnableIPv6, network.IPv6Network, own.V6}} {
+		if f.on && f.own.IsValid() && (!f.network.Contains(f.own.Addr()) || f.network.Bits() > f.own.Bits()) {
+			faults = append(faults, &lease.ConfigError{Key: f.key, Got: f.network.String(), Want: fmt.Sprintf(
+				"one that contains this node's subnet %s, or its pods are cut off; to renumber the node all the same, restart weftd with --renumber", f.own)})
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// changes says what a restart would change if it took up network.
+func (d *Daemon) changes(g *generation, network lease.NetworkConfig) []string {
+	g.mu.Lock()
+	u := g.chosen
+	g.mu.Unlock()
+	var out []string
+	change := func(what string, now, then any) {
+		if now != then {
+			out = append(out, fmt.Sprintf("%s from %v to %v", what, now, then))
+		}
+	}
+	before := g.footing.network
+	change("type", before.BackendType, network.BackendType)
+	nets := func(c lease.NetworkConfig) string { return lease.Subnets{V4: c.Network, V6: c.IPv6Network}.String() }
+	change("network", nets(before), nets(network))
+	own := g.member.Status().Own.Subnets
+	if d.unfit(g, network) != nil {
+		return append(out, "nothing, since the node's subnet "+own.String()+" is not in that network: the restart goes on with this configuration, unless --renumber is given")
+	}
+	if why := network.Unfit(own); why != "" && own != (lease.Subnets{}) && d.source.allocates() {
+		out = append(out, fmt.Sprintf("own subnet from %s to another, which cuts its pods off (%s)", own, why))
+	}
+	if mtu, err := routing.OverlayMTU(network, u); err != nil {
+		out = append(out, fmt.Sprintf("nothing, since the backend would not start: %v", err))
+	} else {
+		change("MTU", g.backend.MTU(), mtu)
+	}
+	change("port", routing.Port(before), routing.Port(network))
+	if len(out) == 0 {
+		out = append(out, "only settings that peers and pods do not see")
+	}
+	return out
+}
+
+// clip shortens what somebody wrote, for a log line or a status.
+func clip(b []byte) string {
+	const most = 400
+	if len(b) <= most {
+		return string(b)
+	}
+	return strings.ToValidUTF8(string(b[:most]), "") + "…"
+}
