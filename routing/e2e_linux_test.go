@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/tunnel"
 )
 
 // node is one host of TestUDPCarriesPackets: a namespace and its backend.
@@ -46,7 +47,10 @@ func (n *node) listen(t *testing.T, a netip.Addr) net.PacketConn {
 
 // twoNodes makes two hosts, 192.0.2.1 and .2, joined by a veth pair, which know each
 // other as weft nodes, and starts their backends.
-func twoNodes(t *testing.T) (a, b *node) {
+func twoNodes(t *testing.T) (a, b *node) { return twoNodesOn(t, 0) }
+
+// twoNodesOn is twoNodes on a path; 0 is auto.
+func twoNodesOn(t *testing.T, path tunnel.Path) (a, b *node) {
 	t.Helper()
 	config := lease.NetworkConfig{EnableIPv4: true, Network: net4, EnableIPv6: true, IPv6Network: net6}
 	record := func(i int) lease.Record {
@@ -65,6 +69,9 @@ func twoNodes(t *testing.T) (a, b *node) {
 		n.run(t, fmt.Sprintf("addr add 192.0.2.%d/24 dev eth0", i+1))
 		n.u = newTestUDP(t, n.k, false)
 		n.u.cfg.Network = config
+		if path != 0 {
+			n.u.plane.path, n.u.plane.auto = path, false
+		}
 		start(t, n.u)
 	}
 	apply(t, a.u, lease.Set{Config: config, Own: a.own, Peers: []lease.Record{b.own}})

@@ -40,6 +40,8 @@ type hopInterest struct {
 	// macs are the link addresses in use of the neighbours that peers are reached by; none yet
 	// is the zero MAC.
 	macs map[netip.Addr]encap.MAC
+	// silent are those that the kernel asked for in vain.
+	silent map[netip.Addr]bool
 }
 
 // monitor is one subscription to the changes of links, addresses, routes and neighbours in a
@@ -149,7 +151,8 @@ func (h *hopInterest) concernsNeighbour(m syscall.NetlinkMessage) bool {
 	if m.Header.Type == unix.RTM_DELNEIGH || !n.usable() {
 		n.mac = encap.MAC{}
 	}
-	return ok && wanted && n.mac != mac
+	failed := m.Header.Type == unix.RTM_NEWNEIGH && n.state&nudFailed != 0 && !h.silent[n.addr]
+	return ok && wanted && (n.mac != mac || failed)
 }
 
 func (i *interest) concernsRoute(b []byte) bool {

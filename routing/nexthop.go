@@ -13,6 +13,7 @@ import (
 // Neighbour states of linux/neighbour.h.
 const (
 	nudReachable = 0x02
+	nudFailed    = 0x20
 	nudStale     = 0x04
 	nudDelay     = 0x08
 	nudProbe     = 0x10
@@ -135,6 +136,40 @@ func neighbourMACs(ns []neighbour, wanted map[netip.Addr]bool) map[netip.Addr]en
 		}
 	}
 	return macs
+}
+
+// silentNeighbours are those that the kernel asked for in vain: FAILED, and until they answer also while it asks
+// again. was are those of before, wanted the ones that matter.
+func silentNeighbours(was map[netip.Addr]bool, ns []neighbour, wanted map[netip.Addr]bool) map[netip.Addr]bool {
+	silent := map[netip.Addr]bool{}
+	for a := range was {
+		if wanted[a] {
+			silent[a] = true
+		}
+	}
+	for _, n := range ns {
+		switch {
+		case n.usable():
+			delete(silent, n.addr)
+		case n.state&nudFailed != 0 && wanted[n.addr]:
+			silent[n.addr] = true
+		}
+	}
+	return silent
+}
+
+// undeliverable are the outer addresses behind silent neighbours, or all if the link has no carrier.
+func (r hopRoutes) undeliverable(silent map[netip.Addr]bool, carrier bool) map[netip.Addr]bool {
+	if carrier && len(silent) == 0 {
+		return nil
+	}
+	to := map[netip.Addr]bool{}
+	for dst, via := range r.via {
+		if via.IsValid() && (!carrier || silent[via]) {
+			to[dst] = true
+		}
+	}
+	return to
 }
 
 // covers reports whether one of the sorted addresses lies in p.

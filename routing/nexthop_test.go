@@ -117,6 +117,44 @@ func TestNextHops(t *testing.T) {
 	}
 }
 
+// TestSilentNeighbours: who failed is silent until it answers, while it is asked for anew too.
+func TestSilentNeighbours(t *testing.T) {
+	a, b, c := addr("192.0.2.2"), addr("192.0.2.3"), addr("192.0.2.4")
+	wanted := map[netip.Addr]bool{a: true, b: true}
+	var silent map[netip.Addr]bool
+	for _, step := range []struct {
+		name string
+		have []neighbour
+		want []netip.Addr
+	}{
+		{"asked for the first time", []neighbour{{a, encap.MAC{}, unix.NUD_INCOMPLETE}}, nil},
+		{"failed, and a stranger", []neighbour{{a, encap.MAC{}, nudFailed}, {c, encap.MAC{}, nudFailed}}, []netip.Addr{a}},
+		{"asked for again", []neighbour{{a, encap.MAC{}, unix.NUD_INCOMPLETE}, {b, macPeer, nudFailed}}, []netip.Addr{a, b}},
+		{"forgotten", nil, []netip.Addr{a, b}},
+		{"answers", []neighbour{{a, macPeer, nudReachable}}, []netip.Addr{b}},
+		{"heard of", []neighbour{{a, macPeer, nudStale}, {b, macPeer, nudStale}}, nil},
+		{"failed again", []neighbour{{a, macPeer, nudFailed}}, []netip.Addr{a}},
+	} {
+		silent = silentNeighbours(silent, step.have, wanted)
+		if got := slices.SortedFunc(maps.Keys(silent), netip.Addr.Compare); !slices.Equal(got, step.want) {
+			t.Errorf("%s: %v, want %v", step.name, got, step.want)
+		}
+	}
+	if got := silentNeighbours(silent, nil, map[netip.Addr]bool{b: true}); len(got) != 0 {
+		t.Errorf("nobody's next hop any more: %v", got)
+	}
+	r := hopRoutes{via: map[netip.Addr]netip.Addr{a: a, addr("198.51.100.1"): a, b: b, addr("203.0.113.1"): {}}}
+	if got := r.undeliverable(silent, true); !maps.Equal(got, map[netip.Addr]bool{a: true, addr("198.51.100.1"): true}) {
+		t.Errorf("behind a silent one: %v", got)
+	}
+	if got := r.undeliverable(nil, false); len(got) != 3 {
+		t.Errorf("without a carrier: %v", got)
+	}
+	if got := r.undeliverable(nil, true); len(got) != 0 {
+		t.Errorf("all well: %v", got)
+	}
+}
+
 func TestCovers(t *testing.T) {
 	sorted := []netip.Addr{addr("192.0.2.2"), addr("192.0.2.200"), addr("198.51.100.1"), addr("2001:db8::2")}
 	for p, want := range map[string]bool{
@@ -136,7 +174,8 @@ func TestCovers(t *testing.T) {
 // nothing new about a neighbour do not.
 func TestHopInterest(t *testing.T) {
 	i := interest{hops: hopInterest{link: 7, others: map[int]bool{8: true}, peers: []netip.Addr{addr("192.0.2.2")},
-		macs: map[netip.Addr]encap.MAC{addr("192.0.2.2"): macPeer, addr("192.0.2.3"): {}}}}
+		macs: map[netip.Addr]encap.MAC{addr("192.0.2.2"): macPeer, addr("192.0.2.3"): {}, addr("192.0.2.5"): {}},
+		silent: map[netip.Addr]bool{addr("192.0.2.5"): true}}}
 	index := func(n int32) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(n)) }
 	neigh := func(link int32, dst string, mac encap.MAC, state uint16) []byte {
 		b := append([]byte{unix.AF_INET, 0, 0, 0}, index(link)...)
@@ -163,6 +202,8 @@ func TestHopInterest(t *testing.T) {
 		{"stale", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, nudStale), 0},
 		{"another MAC", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macGate, nudReachable), changedNeighbours},
 		{"failed", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, unix.NUD_FAILED), changedNeighbours},
+		{"failed, and had no MAC", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", encap.MAC{}, nudFailed), changedNeighbours},
+		{"failed as before", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.5", encap.MAC{}, nudFailed), 0},
 		{"deleted", unix.RTM_DELNEIGH, neigh(7, "192.0.2.2", macPeer, nudStale), changedNeighbours},
 		{"resolved", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", macPeer, nudReachable), changedNeighbours},
 		{"still not resolved", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", encap.MAC{}, unix.NUD_INCOMPLETE), 0},

@@ -16,6 +16,7 @@ type etherInfo struct {
 	name       string
 	index, mtu int
 	mac        encap.MAC
+	carrier    bool // without, the kernel drops what is sent there, and says nothing
 }
 
 // ether looks up a link by name. The error says why frames cannot be sent there: path raw
@@ -33,7 +34,8 @@ func (k *Kernel) ether(name string) (etherInfo, error) {
 	if a.EncapType != "ether" || len(a.HardwareAddr) != len(encap.MAC{}) {
 		return etherInfo{}, fmt.Errorf("link %s is %s, not Ethernet", name, a.EncapType)
 	}
-	return etherInfo{name: name, index: a.Index, mtu: a.MTU, mac: encap.MAC(a.HardwareAddr)}, nil
+	return etherInfo{name: name, index: a.Index, mtu: a.MTU, mac: encap.MAC(a.HardwareAddr),
+		carrier: a.RawFlags&unix.IFF_LOWER_UP != 0}, nil
 }
 
 // rawObstacle says why path raw is not possible for local on the link, nil if it is. It

@@ -212,6 +212,9 @@ func (u *UDP) repair(ctx context.Context) {
 	retry := retryFirst
 	for {
 		var c change
+		u.mu.Lock()
+		again := u.hops.again()
+		u.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return
@@ -219,6 +222,11 @@ func (u *UDP) repair(ctx context.Context) {
 			c = change(u.dirty.Swap(0))
 		case <-timer.C:
 			c = changedAll
+		case <-again:
+			u.mu.Lock()
+			u.refuse()
+			u.mu.Unlock()
+			continue
 		}
 		if ctx.Err() != nil {
 			return

@@ -17,13 +17,21 @@ type hopState struct {
 	peers  []netip.Addr // outer addresses, sorted
 	routes hopRoutes
 	macs   map[netip.Addr]encap.MAC
-	took   time.Duration // how long the last asking for routes took
+	took   time.Duration            // how long the last asking for routes took
+	silent map[netip.Addr]bool      // neighbours that the kernel asked for in vain; never changed, but replaced
+	asked  map[netip.Addr]time.Time // when we last had it ask for one of them
+	closed int                      // how many peers are undeliverable
+}
+
+// forget is for a link about which nothing is known any more.
+func (h *hopState) forget() {
+	h.key, h.routes, h.macs, h.silent, h.asked = hopKey{}, hopRoutes{}, nil, nil, nil
 }
 
 // hopKey is what every next hop depends on.
 type hopKey struct {
 	link           etherInfo
-	local4, local6 netip.AddrPort // of the ports on path raw
+	local4, local6 netip.AddrPort
 }
 
 // follow takes the outer addresses of other peers.
@@ -41,7 +49,7 @@ func (h *hopState) interest() hopInterest {
 	if h.key == (hopKey{}) {
 		return hopInterest{}
 	}
-	i := hopInterest{link: h.key.link.index, others: h.routes.others, peers: h.peers,
+	i := hopInterest{link: h.key.link.index, others: h.routes.others, peers: h.peers, silent: h.silent,
 		macs: make(map[netip.Addr]encap.MAC, len(h.routes.wanted))}
 	for via := range h.routes.wanted {
 		i.macs[via] = h.macs[via]
@@ -49,28 +57,40 @@ func (h *hopState) interest() hopInterest {
 	return i
 }
 
-// followHops hands the ports on path raw the next hops of all peers, if they changed. With
+// followHops hands the ports on path raw the next hops of all peers, if they changed, and the data plane on any
+// path the peers whose next hop answers nobody. With
 // changedRoutes it asks the kernel for all routes anew, else only for those that it does not
 // know. Neighbours are listed each time: a listing for all peers. mu is held.
 func (u *UDP) followHops(c change) error {
-	h, ports := &u.hops, u.plane.raws()
-	if len(ports) == 0 {
-		h.key, h.routes, h.macs = hopKey{}, hopRoutes{}, nil
-		return nil
+	err := u.followLink(c)
+	if err != nil && len(u.plane.raws()) == 0 {
+		// The sockets need none of it, and a sandbox may not have it.
+		u.log.Debug("neighbours are not followed", "error", err)
+		u.hops.forget()
+		err = nil
 	}
+	u.refuse()
+	return err
+}
+
+func (u *UDP) followLink(c change) error {
+	h, ports := &u.hops, u.plane.raws()
 	link, err := u.k.ether(u.cfg.Underlay.Link)
-	if err != nil || link.index != ports[0].link { // lost: the ports follow when it is back
+	if err != nil || len(ports) > 0 && link.index != ports[0].link { // lost: the ports follow when it is back
 		for _, f := range ports {
 			f.feed(nil)
 		}
-		h.key, h.routes, h.macs = hopKey{}, hopRoutes{}, nil
+		h.forget()
 		return nil
 	}
 	key := hopKey{link: link}
 	for i, local := range []*netip.AddrPort{&key.local4, &key.local6} {
-		if s := u.plane.sockets[i]; s.frames != nil {
+		if s := u.plane.sockets[i]; s.id != 0 {
 			*local = s.local
 		}
+	}
+	if key.link != h.key.link { // without a carrier it forgot its neighbours
+		h.silent, h.asked = nil, nil
 	}
 	if key != h.key || c&changedRoutes != 0 {
 		h.routes = hopRoutes{}
@@ -82,7 +102,7 @@ func (u *UDP) followHops(c change) error {
 	if err != nil {
 		return err
 	}
-	h.macs = neighbourMACs(ns, h.routes.wanted)
+	h.macs, h.silent = neighbourMACs(ns, h.routes.wanted), silentNeighbours(h.silent, ns, h.routes.wanted)
 	hops, changed := nextHops(h.routes, h.macs, link.mac), false
 	for _, f := range ports {
 		changed = f.feed(hops) || changed

@@ -96,6 +96,7 @@ type peerState struct {
 	lastRx             atomic.Int64 // Unix seconds
 	drops              [NumDropReasons]atomic.Uint64
 	path               pathMTU
+	way                way
 }
 
 // strangers remembers a few of the outer sources that belong to no peer, for

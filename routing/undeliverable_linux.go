@@ -1,0 +1,85 @@
+package routing
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// askEvery is how often the kernel is to ask for a silent neighbour that packets wait for, and
+	// askIdle for one that none do: whoever comes back unheard shall not wait for the first packet's loss. Each
+	// asking is three questions in three seconds, to all of the link.
+	askEvery = time.Second
+	askIdle  = 10 * time.Second
+	// askMost is for how many it is to ask at a time.
+	askMost = 32
+	// refuseFor is how long packets are dropped without being told again: a control plane that hangs must not
+	// keep from anybody what the kernel would send.
+	refuseFor = 5 * askEvery
+)
+
+// refuse has packets dropped, and counted, for peers whose next hop does not answer, and the kernel ask for
+// it again. mu is held.
+func (u *UDP) refuse() {
+	h, now := &u.hops, time.Now()
+	to := h.routes.undeliverable(h.silent, h.key.link.carrier)
+	if n := len(to); n != h.closed {
+		u.log.Info("peers whose next hop does not answer", "peers", n, "before", h.closed)
+		h.closed = n
+	}
+	waiting := map[netip.Addr]bool{}
+	for _, a := range u.plane.engine.Undeliverable(to, refuseFor) {
+		waiting[h.routes.via[a]] = true
+	}
+	if h.asked == nil {
+		h.asked = map[netip.Addr]time.Time{}
+	}
+	for a := range h.asked {
+		if !h.silent[a] {
+			delete(h.asked, a)
+		}
+	}
+	left := askMost
+	for a := range h.silent {
+		pause := askIdle
+		if waiting[a] {
+			pause = askEvery
+		}
+		if left > 0 && now.Sub(h.asked[a]) >= pause {
+			left--
+			h.asked[a] = now
+			if err := u.k.ask(h.key.link.index, a); err != nil {
+				u.log.Debug("ask for a neighbour", "neighbour", a, "error", err)
+			}
+		}
+	}
+}
+
+// again is when refuse has to be called once more; nil for never.
+func (h *hopState) again() <-chan time.Time {
+	if h.closed == 0 {
+		return nil
+	}
+	return time.After(askEvery)
+}
+
+// ask has the kernel look for a neighbour on a link, as a packet for it would.
+func (k *Kernel) ask(link int, neighbour netip.Addr) error {
+	return k.do(func() error {
+		req := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_ACK)
+		head := make([]byte, unix.SizeofNdMsg) // struct ndmsg of neighbour.h
+		head[0] = unix.AF_INET
+		if neighbour.Is6() {
+			head[0] = unix.AF_INET6
+		}
+		binary.NativeEndian.PutUint32(head[4:], uint32(link))
+		head[10] = unix.NTF_USE
+		req.AddRawData(append(head, nl.NewRtAttr(unix.NDA_DST, neighbour.AsSlice()).Serialize()...))
+		_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+		return err
+	})
+}

@@ -1,0 +1,120 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/tunnel"
+)
+
+// TestUndeliverableIsDropped has a peer that no longer answers on the link, and one whose port is down: what is
+// sent there is dropped for reason underlay, on every path, and arrives again when the peer is back, though nobody
+// but the sender says anything.
+func TestUndeliverableIsDropped(t *testing.T) {
+	for _, path := range []tunnel.Path{tunnel.PathRaw, tunnel.PathSocket, tunnel.PathPortable} {
+		t.Run(path.String(), func(t *testing.T) {
+			a, b := twoNodesOn(t, path)
+			setting := func(n *node, name, value string) {
+				t.Helper()
+				if err := n.k.do(func() error { return writeSetting("/proc/sys/net/ipv4", name, value) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			setting(a, "neigh/eth0/retrans_time_ms", "50") // so that it fails soon
+			to, from := b.listen(t, b.own.V4.Addr()), a.listen(t, a.own.V4.Addr())
+			eventually(t, "first packets", func() error { return carries(from, to) })
+			if got := a.u.Status().Path; got != path.String() {
+				t.Fatalf("path %s", got)
+			}
+			for _, fault := range []struct {
+				name        string
+				break_, end func()
+			}{
+				{"neighbour failed", func() {
+					setting(b, "conf/eth0/arp_ignore", "8")
+					a.run(t, "neigh flush dev eth0")
+				}, func() { setting(b, "conf/eth0/arp_ignore", "0") }},
+				{"no carrier", func() { b.run(t, "link set eth0 down") }, func() { b.run(t, "link set eth0 up") }},
+			} {
+				fault.break_()
+				before := a.u.Engine().Stats().Egress
+				eventually(t, fault.name+": a packet is dropped", func() error {
+					if err := carries(from, to); err == nil {
+						return errors.New("arrived")
+					}
+					if s := a.u.Engine().Stats().Egress; s.Drops[tunnel.DropUnderlay] == before.Drops[tunnel.DropUnderlay] {
+						return fmt.Errorf("%+v", s)
+					}
+					return nil
+				})
+				was := a.u.Engine().Stats().Egress
+				for range 50 {
+					if _, err := from.WriteTo([]byte("lost"), to.LocalAddr()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var s tunnel.Flow
+				eventually(t, fault.name+": taken", func() error {
+					if s = a.u.Engine().Stats().Egress; s.Received < was.Received+50 {
+						return fmt.Errorf("%d of 50", s.Received-was.Received)
+					}
+					return nil
+				})
+				if d, u := s.Delivered-was.Delivered, s.Drops[tunnel.DropUnderlay]-was.Drops[tunnel.DropUnderlay]; d != 0 || u != 50 {
+					t.Errorf("%s: of 50 packets %d count as delivered and %d as dropped for the underlay", fault.name, d, u)
+				}
+				sum := s.Delivered
+				for _, n := range s.Drops {
+					sum += n
+				}
+				if sum != s.Received {
+					t.Errorf("%s: %d received, %d delivered or dropped", fault.name, s.Received, sum)
+				}
+				fault.end()
+				eventually(t, fault.name+": over", func() error { return carries(from, to) })
+			}
+		})
+	}
+}
+
+// carries sends one packet, and waits shortly for it.
+func carries(from, to net.PacketConn) error {
+	if _, err := from.WriteTo([]byte("packet"), to.LocalAddr()); err != nil {
+		return err
+	}
+	_ = to.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	var b [16]byte
+	_, _, err := to.ReadFrom(b[:])
+	return err
+}
+
+// TestAskForNeighbour: the kernel asks the link for an address without a packet.
+func TestAskForNeighbour(t *testing.T) {
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	d, err := k.device("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []string{"192.0.2.77", "2001:db8::77"} {
+		if err := k.ask(d.Index, addr(a)); err != nil {
+			t.Fatal(err)
+		}
+		ns, err := k.neighbours(d.Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := false
+		for _, n := range ns {
+			asked = asked || n.addr == addr(a) && n.state&(unix.NUD_INCOMPLETE|nudFailed) != 0
+		}
+		if !asked {
+			t.Errorf("%s is not asked for: %v", a, ns)
+		}
+	}
+}
