@@ -174,7 +174,7 @@ func TestCovers(t *testing.T) {
 // nothing new about a neighbour do not.
 func TestHopInterest(t *testing.T) {
 	i := interest{hops: hopInterest{link: 7, others: map[int]bool{8: true}, peers: []netip.Addr{addr("192.0.2.2")},
-		macs: map[netip.Addr]encap.MAC{addr("192.0.2.2"): macPeer, addr("192.0.2.3"): {}, addr("192.0.2.5"): {}},
+		macs:   map[netip.Addr]encap.MAC{addr("192.0.2.2"): macPeer, addr("192.0.2.3"): {}, addr("192.0.2.5"): {}},
 		silent: map[netip.Addr]bool{addr("192.0.2.5"): true}}}
 	index := func(n int32) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(n)) }
 	neigh := func(link int32, dst string, mac encap.MAC, state uint16) []byte {
