@@ -51,9 +51,12 @@ func (w *worker) onSendError(e sendError) {
 	if peer == nil || peer.spec.Addr != e.dst {
 		return
 	}
-	if peer.state.path.learn(e.dst, e.mtu, peer.linkMTU, w.now) {
+	if !peer.state.path.learn(e.dst, e.mtu, peer.linkMTU, w.now) {
+		return
+	}
+	if n, ok := w.saying.may(w.now); ok {
 		w.engine.log.Info("path MTU lowered by a packet-too-big message",
-			"peer", peer.spec.Name, "addr", e.dst, "mtu", peer.state.path.get(w.now), "inner", peer.maxInner(w.now))
+			"peer", peer.spec.Name, "addr", e.dst, "mtu", peer.state.path.get(w.now), "inner", peer.maxInner(w.now), "left_out", n)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // worker moves packets: it waits until a port is readable, reads a batch into
 // its ring, decides about every packet, writes them, and looks again. Only its
-// own goroutine touches ring, tally and bucket.
+// own goroutine touches ring, tally, bucket and saying.
 type worker struct {
 	engine *Engine
 	index  int
@@ -21,6 +21,7 @@ type worker struct {
 	ring   *Ring
 	tally  tally
 	bucket bucket
+	saying saying
 	batch  // what the present batch is decided with
 
 	totals    counters

@@ -18,6 +18,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
 	"weft/cmd/weftd/internal/daemon"
+	"weft/cmd/weftd/internal/loglimit"
 	"weft/tunnel"
 )
 
@@ -59,7 +60,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case err != nil:
 		return err
 	}
-	log := newLogger(cfg.Log, stderr)
+	log, flush := newLogger(cfg.Log, stderr)
+	defer flush()
 	cfg.Workers = reserveProcessors()
 	remarks(cfg, log)
 	if err := daemon.Run(ctx, cfg, versionText(), log); err != nil {
@@ -79,15 +81,19 @@ func reserveProcessors() (workers int) {
 	return workers
 }
 
-func newLogger(cfg options.Log, w io.Writer) *slog.Logger {
+// newLogger writes to w, and no thing more often than a reader can follow. flush says what was left out
+// and not yet said.
+func newLogger(cfg options.Log, w io.Writer) (log *slog.Logger, flush func()) {
 	o := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if cfg.Verbosity >= 1 {
 		o.Level = slog.LevelDebug
 	}
+	var h slog.Handler = slog.NewTextHandler(w, o)
 	if cfg.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
+		h = slog.NewJSONHandler(w, o)
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+	l := loglimit.New(h)
+	return slog.New(l), l.Flush
 }
 
 // remarks logs, once, what is allowed and perhaps not meant.

@@ -108,7 +108,7 @@ func TestLogFormatsAndLevels(t *testing.T) {
 		{options.Log{Format: "text", Verbosity: 1}, "level=DEBUG msg=deep\n"},
 	} {
 		var out bytes.Buffer
-		log := newLogger(tt.cfg, &out)
+		log, _ := newLogger(tt.cfg, &out)
 		log.Debug("deep")
 		if tt.cfg.Verbosity == 0 {
 			log.Log(t.Context(), slog.LevelInfo, "seen")

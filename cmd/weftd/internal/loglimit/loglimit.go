@@ -1,0 +1,232 @@
+// Package loglimit keeps any one thing from flooding the log. Lines that say the same are let through a few
+// at a time, and how many were left out is said.
+package loglimit
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// burst lines that say the same pass at once, and one more each refill. Debug messages, which are
+	// asked for, are let through tenfold.
+	burst  = 20
+	refill = 5 * time.Second
+	// A message whose reasons differ each time, which a peer may bring about, has that much for all of them.
+	messageBurst  = 100
+	messageRefill = time.Second
+	// sumUpAfter is how long after the first line that was left out the sum is said.
+	sumUpAfter = 10 * time.Second
+	// maxKeys is how many different things are told apart at a time.
+	maxKeys = 1024
+)
+
+// Handler is a slog.Handler that passes on to another what does not flood. It is safe for concurrent use.
+type Handler struct {
+	next  slog.Handler
+	about string // the component, and whatever error the logger itself carries
+	*shared
+}
+
+// shared is the state of a Handler and all that With… made of it.
+type shared struct {
+	root slog.Handler // for sums
+
+	mu   sync.Mutex // protects what follows
+	keys map[key]*bucket
+	sums *time.Timer // runs while something was left out
+}
+
+// key is what makes lines the same. of is "" for the message as a whole.
+type key struct {
+	level          slog.Level
+	component, msg string
+	of             string
+}
+
+// bucket is a token bucket, full at first.
+type bucket struct {
+	spent   float64
+	at      time.Time // when spent was true
+	left    int       // lines left out since the last sum
+	since   time.Time // when the first of them came
+	message string    // of the last one left out
+}
+
+// New passes on to next.
+func New(next slog.Handler) *Handler {
+	return &Handler{next: next, shared: &shared{root: next, keys: map[key]*bucket{}}}
+}
+
+// Enabled implements slog.Handler.
+func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.next.Enabled(ctx, l) }
+
+// WithGroup implements slog.Handler.
+func (h *Handler) WithGroup(name string) slog.Handler {
+	return &Handler{next: h.next.WithGroup(name), about: h.about, shared: h.shared}
+}
+
+// WithAttrs implements slog.Handler.
+func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	about := h.about
+	for _, a := range attrs {
+		if a.Key == "component" {
+			about = a.Value.String()
+		}
+	}
+	return &Handler{next: h.next.WithAttrs(attrs), about: about, shared: h.shared}
+}
+
+// Handle implements slog.Handler.
+func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
+	if !h.admit(r, time.Now()) {
+		return nil
+	}
+	return h.next.Handle(ctx, r)
+}
+
+// admit decides about r, which is said at now, and counts it if it is left out.
+func (h *Handler) admit(r slog.Record, now time.Time) bool {
+	k := key{level: r.Level, component: h.about, msg: shape(r.Message)}
+	times := 1.0
+	if r.Level < slog.LevelInfo {
+		times = 10
+	}
+	why := reason(r)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := h.bucket(k, now)
+	same := all
+	if k.of = why; why != "" {
+		all.pay(now, time.Duration(float64(messageRefill)/times))
+		same = h.bucket(k, now)
+	}
+	same.pay(now, time.Duration(float64(refill)/times))
+	if same.spent+1 > burst*times || same != all && all.spent+1 > messageBurst*times {
+		h.leaveOut(same, r.Message, now)
+		return false
+	}
+	same.spent++
+	if same != all {
+		all.spent++
+	}
+	return true
+}
+
+// pay refills b.
+func (b *bucket) pay(now time.Time, every time.Duration) {
+	b.spent = max(0, b.spent-float64(now.Sub(b.at))/float64(every))
+	b.at = now
+}
+
+// bucket is k's. Of too many the one that was used longest ago goes, unless it has a sum to be said.
+func (h *shared) bucket(k key, now time.Time) *bucket {
+	b := h.keys[k]
+	if b != nil {
+		return b
+	}
+	if len(h.keys) >= maxKeys {
+		var oldest key
+		for o, b := range h.keys {
+			if old := h.keys[oldest]; old == nil || b.at.Before(old.at) {
+				oldest = o
+			}
+		}
+		h.sum(oldest, h.keys[oldest], now)
+		delete(h.keys, oldest)
+	}
+	b = &bucket{at: now}
+	h.keys[k] = b
+	return b
+}
+
+// leaveOut counts a line that b has no room for.
+func (h *shared) leaveOut(b *bucket, message string, now time.Time) {
+	if b.left == 0 {
+		b.since = now
+	}
+	b.left++
+	b.message = message
+	if h.sums == nil {
+		h.sums = time.AfterFunc(sumUpAfter, h.Flush)
+	}
+}
+
+// Flush says what was left out, if anything was.
+func (h *shared) Flush() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sums != nil {
+		h.sums.Stop()
+		h.sums = nil
+	}
+	now := time.Now()
+	var keys []key
+	for k, b := range h.keys {
+		if b.left > 0 {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b key) int { return h.keys[a].since.Compare(h.keys[b].since) })
+	for _, k := range keys {
+		h.sum(k, h.keys[k], now)
+	}
+}
+
+// sum says how many lines b left out.
+func (h *shared) sum(k key, b *bucket, now time.Time) {
+	if b.left == 0 {
+		return
+	}
+	r := slog.NewRecord(now, k.level, "lines were left out", 0)
+	r.AddAttrs(slog.Int("count", b.left), slog.String("like", b.message), slog.Duration("within", now.Sub(b.since)))
+	if k.of != "" {
+		r.AddAttrs(slog.String("because", k.of))
+	}
+	if k.component != "" {
+		r.AddAttrs(slog.String("component", k.component))
+	}
+	b.left = 0
+	_ = h.root.Handle(context.Background(), r) // as slog itself does: there is nowhere to say it
+}
+
+// reason is the shape of what r gives as its reason, so that errors that differ do not share a bucket.
+func reason(r slog.Record) string {
+	var out strings.Builder
+	r.Attrs(func(a slog.Attr) bool {
+		v := a.Value.Resolve()
+		_, isError := v.Any().(error)
+		switch a.Key {
+		case "reason", "error", "err", "detail", "because", "cause":
+			isError = true
+		}
+		if isError {
+			out.WriteString(a.Key + "=" + shape(v.String()) + " ")
+		}
+		return out.Len() < maxShape
+	})
+	return strings.TrimSuffix(out.String(), " ")
+}
+
+// maxShape bounds what is kept of a text, in bytes.
+const maxShape = 200
+
+// shape is text without what is another one each time: numbers, and so addresses, times and random names.
+func shape(text string) string {
+	b := make([]byte, 0, min(len(text), maxShape))
+	for i := 0; i < len(text) && len(b) < maxShape; i++ {
+		c := text[i]
+		if c >= '0' && c <= '9' {
+			if len(b) == 0 || b[len(b)-1] != '#' {
+				b = append(b, '#')
+			}
+			continue
+		}
+		b = append(b, c)
+	}
+	return strings.ToValidUTF8(string(b), "?")
+}
