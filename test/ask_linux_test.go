@@ -25,7 +25,7 @@ type (
 		Version, NodeID string
 		PID             int
 		Ready           bool
-		NotReady        []string
+		NotReady, Notes []string
 		Lease           *struct {
 			Subnet, IPv6Subnet netip.Prefix
 			Held               bool

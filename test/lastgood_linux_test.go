@@ -3,6 +3,9 @@ package test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +100,39 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	if r := stream.Wait(); r.Lost > 0 || r.Duplicates > 0 {
 		t.Errorf("%s, want none lost; outages %v", r, r.Outages)
 	}
+
+	// Nodes of two types have no use for each other: both are ready, and say it.
+	put(t, l.Store, configKey, string(networkOf(`{"Type":"host-gw"}`, false)), 0)
+	if err := b.Restart(within(t, 20*time.Second)); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	for n, want := range map[*lab.Node]string{
+		a: "no peer is usable: 1 peer publishes BackendType host-gw, this node runs vxlan", b: "no peer is usable: 1 peer publishes BackendType vxlan, this node runs host-gw",
+	} {
+		status(t, n, 10*time.Second, func(s statusJSON) error {
+			if !s.Ready || !slices.Contains(s.Notes, want) {
+				return fmt.Errorf("ready %v %q, notes %q", s.Ready, s.NotReady, s.Notes)
+			}
+			return nil
+		})
+		if m, err := n.Metrics(t.Context()); err != nil || !containsAll(m, []string{"\nweft_ready 1\n", "\nweft_no_usable_peer{reason=\"backend_type\"} 1\n"}) {
+			t.Errorf("%s's metrics: %v", n.Name, err)
+		}
+		resp, err := n.HTTPClient().Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", lab.HealthPort))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK || string(body) != "flanneld is ready\n"+want {
+			t.Errorf("%s's readyz: %v %s %s", n.Name, err, resp.Status, body)
+		}
+	}
+	put(t, l.Store, configKey, good(8472), 0)
+	if err := b.Restart(within(t, 20*time.Second)); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	reach(t, 10*time.Second, a.Pods[0], b.Pods[0], 4)
 
 	// One that differs from the last good one is taken up too, by nodes that started with a bad one.
 	put(t, l.Store, configKey, string(networkOf(`{"Type":"extension","PostStartupCommand":"false"}`, false)), 0)

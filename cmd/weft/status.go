@@ -44,6 +44,9 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 	for _, r := range s.NotReady {
 		row("", "%s", r)
 	}
+	for _, n := range s.Notes {
+		row("note", "%s", n)
+	}
 	if s.Alarm != "" {
 		row("ALARM", "%s", s.Alarm)
 	}

@@ -440,3 +440,17 @@ func TestBothFamiliesFromACluster(t *testing.T) {
 	}
 	a.reaches(t, b)
 }
+
+// A first start whose backend does not come up waits, and says why; once the file is good it goes on by
+// itself.
+func TestAFirstStartWaitsForAConfigThatCanBeServed(t *testing.T) {
+	a, b, _ := cluster(t, `{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"nosuch"}}`)
+	a.write(t, udpConf)
+	a.start(t)
+	b.start(t)
+	a.awaitReady(t)
+	b.says(t, "config", "the backend does not start", "nosuch")
+	b.write(t, udpConf)
+	b.awaitReady(t)
+	b.reaches(t, a)
+}

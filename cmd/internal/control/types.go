@@ -19,6 +19,9 @@ type Status struct {
 	// Ready is what /readyz says; NotReady are its reasons.
 	Ready    bool     `json:"ready"`
 	NotReady []string `json:"notReady,omitempty"`
+	// Notes are what an operator should know of a node that is ready all the same: that no peer is
+	// usable and why, or that the network configuration is the last good one.
+	Notes []string `json:"notes,omitempty"`
 	// Lease is nil until one is known.
 	Lease    *Lease   `json:"lease,omitempty"`
 	Backend  Backend  `json:"backend"`

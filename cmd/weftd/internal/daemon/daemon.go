@@ -121,7 +121,7 @@ func (d *Daemon) listen(do func(func(context.Context) error)) error {
 		if err != nil {
 			return err
 		}
-		h := ops.Handler(d.Reasons, ops.NewRegistry(d.snapshot))
+		h := ops.Handler(d.Reasons, ops.NewRegistry(d.snapshot), d.Notes)
 		if !d.cfg.HealthzIPGiven {
 			h = ops.OnlyHere(h, options.MetricsElsewhere)
 		}

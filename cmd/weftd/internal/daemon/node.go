@@ -43,7 +43,7 @@ func (d *Daemon) Status() control.Status {
 	s.Alarm, s.Peers, s.Rejected = st.Alarm, st.Peers, len(st.Rejected)
 	s.Backend, s.Underlay = backendStatus(b), underlayStatus(b)
 	s.Backend.Port = int(routing.Port(g.footing.network))
-	s.Config = d.configStatus(g)
+	s.Config, s.Notes = d.configStatus(g), d.Notes()
 	s.Rules = rulesStatus(g.rules.Status())
 	if why := g.cutOffNow(); why != "" {
 		s.Backend.Notes = append(s.Backend.Notes, why)

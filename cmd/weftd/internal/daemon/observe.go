@@ -60,10 +60,12 @@ func (d *Daemon) tellDataPath(g *generation, s ops.State) {
 func (d *Daemon) observe(ctx context.Context) error {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
+	lonely := false
 	last, first, notReady := []string(nil), true, time.Now()
 	for {
 		g, state := d.readiness()
 		d.tellDataPath(g, state)
+		lonely = d.tellNoPeer(lonely)
 		now := state.Reasons(time.Now())
 		if len(now) == 0 && g != nil && g.prove() {
 			d.log.Debug("the network configuration is good: it is in place, with a lease")
@@ -90,6 +92,18 @@ func (d *Daemon) observe(ctx context.Context) error {
 			d.retrySubnetFile()
 		}
 	}
+}
+
+// tellNoPeer logs that no peer is usable any more, or that one is again, and returns which.
+func (d *Daemon) tellNoPeer(before bool) (now bool) {
+	why, _ := d.noPeerNow()
+	switch now = why != ""; {
+	case now && !before:
+		d.log.Warn(why)
+	case before && !now:
+		d.log.Info("there is no lack of usable peers any more")
+	}
+	return now
 }
 
 // watchdog tells systemd that the daemon is alive as long as its state can be

@@ -23,6 +23,7 @@ type generation struct {
 	backend routing.Backend
 	plane   dataPlane      // the backend's own, nil if the kernel moves its packets
 	former  []netip.Prefix // networks that this node was in before
+	before  lease.Subnets  // what the subnet file had
 	member  member
 	rules   *hostrules.Rules
 
@@ -122,6 +123,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 	d.log.Info("underlay", "link", g.chosen.Link, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
 	before := previous(d.cfg.SubnetFile, d.log)
 	g.former = former(before, f.network)
+	g.before = lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}
 	g.backend, err = routing.NewBackend(ctx, routing.BackendConfig{
 		Kernel: kernel, Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under,
@@ -216,12 +218,26 @@ func (d *Daemon) applied(g *generation, s lease.Set) {
 	if s.Own.Subnets != (lease.Subnets{}) {
 		d.serving.set()
 	}
+	g.warnMoved(d.log, before.Own.Subnets, s.Own.Subnets)
 	if s.Own.Subnets != before.Own.Subnets || len(s.Peers) != len(before.Peers) {
 		d.log.Info("set applied", "own", s.Own.Subnets.String(), "peers", len(s.Peers), "rejected", len(s.Rejected))
 	}
 	logRejected(d.log, before.Rejected, s.Rejected)
 	d.writeSubnetFile(g)
 	d.tidy(before.Own.Subnets == lease.Subnets{}, len(before.Peers), len(s.Peers))
+}
+
+// warnMoved says that the node's subnets are others than before: by the last set, or with the first one
+// by the subnet file, as a CNI plugin last read it.
+func (g *generation) warnMoved(log *slog.Logger, last, own lease.Subnets) {
+	if last == (lease.Subnets{}) {
+		last = g.before
+	}
+	for _, p := range [][2]netip.Prefix{{last.V4, own.V4}, {last.V6, own.V6}} {
+		if p[0].IsValid() && p[1].IsValid() && p[0] != p[1] {
+			log.Warn("this node's subnet is another one: pods that have an address of the former one are cut off until they are made anew", "before", p[0].String(), "now", p[1].String())
+		}
+	}
 }
 
 // logRejected says once of every record why it is not believed.

@@ -24,6 +24,7 @@ func (d *Daemon) snapshot() ops.Snapshot {
 	s.StoreUp, s.StoreSeen, s.StoreRevision = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen, st.Revision
 	c := g.configNow().view
 	s.ConfigChanged, s.ConfigFault, s.ConfigLastGood = c.text() != configView{}.text(), c.fault != nil, c.lastGood
+	_, s.NoPeer = d.noPeerNow()
 	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
 	s.Backend = g.backend.Status()
 	s.Rules = g.rules.Status()

@@ -55,6 +55,7 @@ func nodeFamilies() []metric {
 		gauge("weft_config_changed", "1 while the store's network configuration is not the one in use.", func(s *Snapshot) float64 { return truth(s.ConfigChanged) }),
 		gauge("weft_config_fault", "1 while the store's network configuration cannot be used: not valid, gone, or without a backend that starts here.", func(s *Snapshot) float64 { return truth(s.ConfigFault) }),
 		gauge("weft_config_last_good", "1 while the node runs on its last good network configuration because a start could not use the store's.", func(s *Snapshot) float64 { return truth(s.ConfigLastGood) }),
+		noPeerFamily(),
 		gauge("weft_removals_disbelieved", "1 while the store lacks peers and is not believed (an alarm).", func(s *Snapshot) float64 { return truth(s.Alarm) }),
 		{"weft_records_rejected", "Records in the store that are not used.", prometheus.GaugeValue, []string{"reason"},
 			func(s *Snapshot, emit func(float64, ...string)) {

@@ -36,9 +36,10 @@ const (
 )
 
 // Handler serves health, readiness and what reg renders. The answers are flannel's;
-// below the one for a node that is not ready stands each reason on a line of its own. reasons
-// says why the node is not ready; it is called concurrently.
-func Handler(reasons func() []string, reg *Registry) http.Handler {
+// below the one for a node that is not ready stands each reason on a line of its own, and below the one for
+// a node that is ready each note, if there is any. reasons says why the node is not ready; it and notes
+// are called concurrently.
+func Handler(reasons func() []string, reg *Registry, notes ...func() []string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, running) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -46,7 +47,11 @@ func Handler(reasons func() []string, reg *Registry) http.Handler {
 			text(w, http.StatusServiceUnavailable, notReady, why...)
 			return
 		}
-		text(w, http.StatusOK, ready)
+		var more []string
+		for _, f := range notes {
+			more = append(more, f()...)
+		}
+		text(w, http.StatusOK, ready, more...)
 	})
 	mux.Handle("GET /metrics", newScrapes(reg))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -319,5 +320,19 @@ func TestGzipIsTheSame(t *testing.T) {
 		if b, err := io.ReadAll(body); err != nil || !strings.Contains(string(b), `version="v1"} 1`) {
 			t.Errorf("%q: %v, %d bytes", accept, err, len(b))
 		}
+	}
+}
+
+// Without notes the answer is flannel's to the byte.
+func TestNotesStandBelowReady(t *testing.T) {
+	var notes []string
+	h := Handler(ready0, NewRegistry(func() Snapshot { return Snapshot{} }), func() []string { return notes })
+	for _, want := range []string{"flanneld is ready", "flanneld is ready\none; and more\ntwo"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+		if w.Code != http.StatusOK || w.Body.String() != want {
+			t.Errorf("%d %q, want %q", w.Code, w.Body, want)
+		}
+		notes = []string{"one\nand more", "two"}
 	}
 }

@@ -27,6 +27,8 @@ type Snapshot struct {
 	// ConfigFault says that it cannot be used, ConfigLastGood that this start wanted to, and runs on
 	// the last good one.
 	ConfigFault, ConfigLastGood bool
+	// NoPeer is why no other node can be used; nil if one can, or there is none.
+	NoPeer []NoPeer
 	// Alarm says that removals are being disbelieved.
 	Alarm bool
 	// Rejected counts records by the reason why they are not believed.

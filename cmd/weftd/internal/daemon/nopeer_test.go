@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"weft/lease"
+	"weft/routing"
+)
+
+func TestNoUsablePeerIsSaidWithItsReason(t *testing.T) {
+	peer := func(n int, backend string) lease.Record {
+		return lease.Record{Subnets: lease.Subnets{V4: netip.MustParsePrefix(fmt.Sprintf("10.42.%d.0/24", n))}, Attrs: lease.Attrs{BackendType: backend}}
+	}
+	config := lease.NetworkConfig{EnableIPv4: true, Network: netip.MustParsePrefix("10.42.0.0/16")}
+	inPlace := routing.Status{InPlace: true, Path: "raw"}
+	skipped := inPlace
+	skipped.Skipped = []routing.Skipped{{Peer: "b", Reason: "it has no MAC"}, {Peer: "c", Reason: "it has no MAC"}}
+	used := skipped
+	used.Peers = 1
+	for _, tt := range []struct {
+		name    string
+		set     lease.Set
+		backend routing.Status
+		ours    string
+		want    string
+		kinds   string
+	}{
+		{"alone", lease.Set{Config: config}, inPlace, "", "", "[]"},
+		{"one of two is used", lease.Set{Config: config, Peers: []lease.Record{peer(1, "vxlan"), peer(2, "")}}, used, "", "", "[]"},
+		{"another type", lease.Set{Config: config, Peers: []lease.Record{peer(1, "vxlan"), peer(2, "vxlan")}}, skipped, "",
+			"no peer is usable: 2 peers publish BackendType vxlan, this node runs udp", "[backend_type]"},
+		{"flannel's udp", lease.Set{Config: config, Peers: []lease.Record{peer(1, "")}}, skipped, "vxlan",
+			"no peer is usable: 1 peer publishes BackendType udp, this node runs vxlan", "[backend_type]"},
+		{"something else", lease.Set{Config: config, Peers: []lease.Record{peer(1, "vxlan"), peer(2, "vxlan")}}, skipped, "vxlan",
+			"no peer is usable: 2 peers are not used: it has no MAC", "[other]"},
+		{"another network", lease.Set{Config: config, Rejected: []lease.Rejected{{Key: "k", Reason: lease.RejectOutside}, {Key: "l", Reason: lease.RejectOutside}}}, inPlace, "",
+			"no peer is usable: 2 records lie outside Network 10.42.0.0/16", "[outside_network]"},
+		{"another length", lease.Set{Config: config, Rejected: []lease.Rejected{{Key: "k", Reason: lease.RejectLength}}}, inPlace, "",
+			"no peer is usable: 1 record has a subnet of another length than SubnetLen says", "[wrong_length]"},
+		{"garbage", lease.Set{Config: config, Rejected: []lease.Rejected{{Key: "k", Reason: lease.RejectValue, Detail: "empty"}}}, inPlace, "",
+			"no peer is usable: 1 record is not believed (bad_value, as k: empty)", "[other]"},
+		{"not in place yet", lease.Set{Config: config, Peers: []lease.Record{peer(1, "vxlan")}}, routing.Status{Path: "raw"}, "", "", "[]"},
+		{"no peers by its type", lease.Set{Config: config, Peers: []lease.Record{peer(1, "vxlan")}}, routing.Status{InPlace: true, Path: "none"}, "", "", "[]"},
+	} {
+		note, kinds := noPeer(tt.set, tt.backend, tt.ours)
+		if note != tt.want || fmt.Sprint(kinds) != tt.kinds {
+			t.Errorf("%s: got %q %v, want %q %s", tt.name, note, kinds, tt.want, tt.kinds)
+		}
+	}
+}
