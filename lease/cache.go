@@ -67,6 +67,7 @@ type peerLine struct {
 		Expires     time.Time `json:",omitzero"`
 		Reservation bool      `json:",omitempty"`
 		Revision    int64
+		Created     int64     `json:",omitempty"`
 		Kube        *KubeNode `json:",omitempty"`
 	}
 	Until time.Time
@@ -187,6 +188,7 @@ func (c *Cache) encode(w io.Writer, s Cached) error {
 		line := peerLine{Until: p.Until, Held: p.Held}
 		line.Record.Key, line.Record.Attrs, line.Record.Expires = p.Key(), p.json(), p.Expires
 		line.Record.Reservation, line.Record.Revision, line.Record.Kube = p.Reservation, p.Revision, p.Kube
+		line.Record.Created = p.Created
 		if err := lines.Encode(&line); err != nil {
 			return err
 		}
@@ -212,7 +214,7 @@ func (c *Cache) settled(s Cached) uint64 {
 		word(r.BackendData)
 		word(r.BackendV6Data)
 		maphash.WriteComparable(&h, [3]bool{r.Reservation, held, r.Weft != nil})
-		maphash.WriteComparable(&h, r.Revision)
+		maphash.WriteComparable(&h, [2]int64{r.Revision, r.Created})
 		if r.Kube != nil {
 			maphash.WriteComparable(&h, *r.Kube)
 		}

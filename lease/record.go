@@ -192,13 +192,14 @@ type recordJSON struct {
 	Expires     time.Time `json:",omitzero"`
 	Reservation bool      `json:",omitempty"`
 	Revision    int64
+	Created     int64     `json:",omitempty"`
 	Kube        *KubeNode `json:",omitempty"`
 }
 
 // MarshalJSON writes the record with its key; without it the method of Attrs
 // would be promoted and lose everything else.
 func (r Record) MarshalJSON() ([]byte, error) {
-	return json.Marshal(recordJSON{r.Key(), r.Attrs, r.Expires, r.Reservation, r.Revision, r.Kube})
+	return json.Marshal(recordJSON{r.Key(), r.Attrs, r.Expires, r.Reservation, r.Revision, r.Created, r.Kube})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote. A record without a key is one
@@ -208,7 +209,7 @@ func (r *Record) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
 	}
-	*r = Record{Attrs: in.Attrs, Expires: in.Expires, Reservation: in.Reservation, Revision: in.Revision, Kube: in.Kube}
+	*r = Record{Attrs: in.Attrs, Expires: in.Expires, Reservation: in.Reservation, Revision: in.Revision, Created: in.Created, Kube: in.Kube}
 	if in.Key == "" {
 		return nil
 	}

@@ -168,7 +168,7 @@ func FuzzDecodeAttrs(f *testing.F) {
 
 func TestRecordJSONKeepsEverything(t *testing.T) {
 	r := record(t, "10.5.1.0/24", "n", "192.0.2.1", 7)
-	r.Reservation = true
+	r.Reservation, r.Created = true, 3
 	b, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

@@ -58,6 +58,9 @@ type Record struct {
 	// Revision is the store's modification revision, for compare-and-swap; 0 in a store
 	// whose records have no life of their own, which is Kubernetes.
 	Revision int64
+	// Created tells which of two records of a store is the older: in etcd the revision that made its key,
+	// in Kubernetes when its Node object was made, in Unix seconds. It outlives renewals; 0 if unknown.
+	Created int64
 	// Kube is the Node object that the record was read from; nil in etcd. It is shared
 	// between copies and never changed.
 	Kube *KubeNode

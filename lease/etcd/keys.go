@@ -60,7 +60,7 @@ func (k keys) decode(kv *mvccpb.KeyValue) entry {
 	return entry{
 		record: lease.Record{
 			Subnets: subnets, Attrs: attrs,
-			Reservation: kv.Lease == 0, Revision: kv.ModRevision,
+			Reservation: kv.Lease == 0, Revision: kv.ModRevision, Created: kv.CreateRevision,
 		},
 		lease: clientv3.LeaseID(kv.Lease),
 	}

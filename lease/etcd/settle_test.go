@@ -65,7 +65,7 @@ func TestViewTakesEventsOnce(t *testing.T) {
 	t.Parallel()
 	v := newView(newKeys("/p"))
 	kv := func(key, value string, rev int64) *mvccpb.KeyValue {
-		return &mvccpb.KeyValue{Key: []byte(key), Value: []byte(value), ModRevision: rev}
+		return &mvccpb.KeyValue{Key: []byte(key), Value: []byte(value), ModRevision: rev, CreateRevision: 2}
 	}
 	const a, b = "/p/subnets/10.1.1.0-24", "/p/subnets/10.1.2.0-24"
 	const value = `{"PublicIP":"1.2.3.4","PublicIPv6":null}`
@@ -93,6 +93,11 @@ func TestViewTakesEventsOnce(t *testing.T) {
 		snap := v.snapshot(new(expiries))
 		if string(snap.Config) != s.config || len(snap.Records) != s.records || snap.Revision != s.rev || v.configSeen != s.configSeen {
 			t.Errorf("%s: %+v, config seen to %d", s.name, snap, v.configSeen)
+		}
+		for _, r := range snap.Records {
+			if r.Created != 2 || r.Revision == 2 {
+				t.Errorf("%s: %s was made at %d, and changed at %d", s.name, r.Key(), r.Created, r.Revision)
+			}
 		}
 	}
 }

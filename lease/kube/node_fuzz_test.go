@@ -28,7 +28,7 @@ func FuzzNode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, cidr, cidr2, mark, public, data, weft string) {
 		s := newNodes(k, cfg, "a", func() {}, func() {})
-		good := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: "good", UID: "v", Annotations: map[string]string{k.managed: "true", k.public: "192.0.2.9"}}}
+		good := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: "good", UID: "v", CreationTimestamp: metav1.Unix(1700000000, 0), Annotations: map[string]string{k.managed: "true", k.public: "192.0.2.9"}}}
 		good.Spec.PodCIDRs = []string{"10.244.9.0/24"}
 		n := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{
 			k.managed: mark, k.public: public, k.data: data, k.weft: weft,
@@ -38,6 +38,9 @@ func FuzzNode(f *testing.F) {
 			t.Fatal(err)
 		}
 		before := []lease.Record{s.byName["good"].record}
+		if before[0].Created != 1700000000 || s.byName["n"].record.Created != 0 {
+			t.Fatalf("made at %d and %d", before[0].Created, s.byName["n"].record.Created)
+		}
 		v := s.take(before, nil)
 		if len(v.records)+len(v.bad) > 2 {
 			t.Fatalf("%d records and %d bad", len(v.records), len(v.bad))

@@ -59,7 +59,8 @@ func newNodes(k keys, cfg lease.NetworkConfig, own string, heard, changed func()
 
 // trim returns a Node with what we need of it: in a list of thousands the rest is most of the memory.
 func (s *nodes) trim(n *objects.Node) *objects.Node {
-	out := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion}}
+	out := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
+		CreationTimestamp: n.CreationTimestamp}}
 	out.Spec.PodCIDR, out.Spec.PodCIDRs = n.Spec.PodCIDR, n.Spec.PodCIDRs
 	keep := s.keys.written()
 	wanted := keep[:]
@@ -113,6 +114,9 @@ func (s *nodes) make(n *objects.Node, sum uint64) *node {
 		return out
 	}
 	out.record = lease.Record{Subnets: out.subnets, Attrs: attrs, Kube: &lease.KubeNode{Name: n.Name, UID: string(n.UID)}}
+	if !n.CreationTimestamp.IsZero() {
+		out.record.Created = n.CreationTimestamp.Unix()
+	}
 	return out
 }
 

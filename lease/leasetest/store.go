@@ -23,6 +23,7 @@ var ErrOutage = errors.New("no endpoint answers")
 type entry struct {
 	value    []byte
 	revision int64
+	created  int64     // the revision that made it
 	expires  time.Time // zero: never
 }
 
@@ -114,7 +115,7 @@ func (s *Store) snapshot() lease.Snapshot {
 			continue
 		}
 		out.Records = append(out.Records, lease.Record{
-			Subnets: subnets, Attrs: attrs, Expires: e.expires, Reservation: e.expires.IsZero(), Revision: e.revision,
+			Subnets: subnets, Attrs: attrs, Expires: e.expires, Reservation: e.expires.IsZero(), Revision: e.revision, Created: e.created,
 		})
 	}
 	return out
@@ -170,7 +171,10 @@ func (s *Store) Replace(ctx context.Context, old lease.Subnets, oldRevision int6
 
 func (s *Store) put(key string, value []byte, ttl time.Duration) {
 	s.revision++
-	e := entry{value: value, revision: s.revision}
+	e := entry{value: value, revision: s.revision, created: s.revision}
+	if was, there := s.entries[key]; there {
+		e.created = was.created
+	}
 	if ttl > 0 {
 		e.expires = time.Now().Add(ttl)
 	}

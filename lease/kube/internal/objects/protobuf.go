@@ -128,6 +128,8 @@ func unmarshalMeta(m *metav1.ObjectMeta, b []byte) error {
 			m.UID = types.UID(v)
 		case 6:
 			m.ResourceVersion = string(v)
+		case 8:
+			return unmarshalTime(&m.CreationTimestamp, v)
 		case 12:
 			return unmarshalAnnotation(m, v)
 		}

@@ -38,7 +38,7 @@ func same(t *testing.T, want *corev1.Node, got *Node) {
 	t.Helper()
 	var wantSlim, gotSlim Node
 	b, err := json.Marshal(corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: want.Name, UID: want.UID, ResourceVersion: want.ResourceVersion, Annotations: want.Annotations},
+		ObjectMeta: metav1.ObjectMeta{Name: want.Name, UID: want.UID, ResourceVersion: want.ResourceVersion, CreationTimestamp: want.CreationTimestamp, Annotations: want.Annotations},
 		Spec:       corev1.NodeSpec{PodCIDR: want.Spec.PodCIDR, PodCIDRs: want.Spec.PodCIDRs},
 		Status:     corev1.NodeStatus{Conditions: want.Status.Conditions},
 	})
