@@ -66,8 +66,8 @@ type Status struct {
 	// Peers is how many are in the table; Skipped are the records that are not, and why.
 	Peers   int
 	Skipped []Skipped
-	// Reached says for each subnet of each peer how packets get there; nil if the backend has
-	// but one way.
+	// Reached says for each subnet of each peer how packets get there; of a backend that has
+	// but one way only for those where they do not.
 	Reached []Reached
 	// Notes say what works less well than it could, and what would help: sentences for the operator.
 	Notes []string
@@ -75,8 +75,10 @@ type Status struct {
 	Adopted []string
 }
 
-// Skipped is a peer's record that a backend does not use, or not wholly.
+// Skipped is a peer's record that a backend does not use, or not wholly. It is comparable.
 type Skipped struct {
 	Peer   string
 	Reason string
+	// Subnets is the record.
+	Subnets lease.Subnets
 }

@@ -23,23 +23,13 @@ type carried interface {
 	note() string
 }
 
-// carriedPeers is what a set comes to.
-type carriedPeers struct {
-	spec    tunnel.Spec
-	skipped []Skipped
-	// reached and routes are for a type with several ways to a peer: the ways, and the plain routes
-	// that some of them take.
-	reached []Reached
-	routes  []Route
-}
-
 // bareIP is the udp backend: inner packets bare in UDP, one route for all peers.
 type bareIP struct {
 	o    UDPOptions
 	ipv6 bool // the network has it
 }
 
-func (bareIP) trait() trait                            { return trait{name: typeUDP} } // flannel's writes no BackendType
+func (bareIP) trait() trait                            { return trait{name: typeUDP, oneWay: true} } // flannel's writes no BackendType
 func (bareIP) format() encap.Format                    { return encap.FormatIP }
 func (bareIP) publish() (data, v6data json.RawMessage) { return nil, nil } // nor data
 func (bareIP) note() string                            { return "" }
@@ -49,7 +39,26 @@ func (b bareIP) sizes(u Underlay) (mtus, error) {
 	return mtus{outerMTU(u.MTU, b.o), inner}, err
 }
 
+// peers implements carried. A node is one peer, at one address for both of its subnets.
 func (b bareIP) peers(s situation, outer int, displaced []Displaced) carriedPeers {
-	spec, skipped := buildSpec(s.set, s.under, mtus{outer, s.mtu}, b.o, displaced)
-	return carriedPeers{spec: spec, skipped: skipped}
+	c := carriedPeers{spec: localSpec(s.set, s.under, mtus{outer, s.mtu}, b.o)}
+	c.spec.Peers = make([]tunnel.PeerSpec, 0, len(s.set.Peers))
+	for _, r := range s.set.Peers {
+		p, why := peerSpec(r, s.under)
+		var reports []Reached
+		for _, n := range subnets(r.Subnets) {
+			report := Reached{Peer: p.Name, Subnets: r.Subnets, Subnet: n, How: HowTunnel, Via: p.Addr}
+			if why != "" {
+				report = report.skip("%s", why)
+			}
+			reports = append(reports, report)
+		}
+		if why == "" {
+			c.add(r, p, reports...)
+		} else {
+			c.reached = append(c.reached, reports...)
+		}
+	}
+	c.settle(s.tenure, displaced)
+	return c
 }

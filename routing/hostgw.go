@@ -25,6 +25,8 @@ type trait struct {
 	name, record, path string
 	// looks says that the way to each peer matters: situation.hops is filled in.
 	looks bool
+	// oneWay says that all peers are reached alike, so that only those that are not are worth a report.
+	oneWay bool
 }
 
 // situation is what a backend decides on.
@@ -34,6 +36,8 @@ type situation struct {
 	mtu   int // the largest inner packet, in bytes
 	// hops are the ways to the peers' addresses, for a backend that looks.
 	hops map[netip.Addr]hop
+	// tenure is who has had which address or MAC so far.
+	tenure tenure
 }
 
 // desired is what a backend wants of the kernel.
@@ -41,6 +45,7 @@ type desired struct {
 	vteps   []VTEP
 	overlay overlay
 	reached []Reached
+	tenure  tenure // for the next time; nil for a type that gives nothing to one peer alone
 	// device is Status.Device for a backend without devices of its own.
 	device string
 }

@@ -30,6 +30,7 @@ type kernelBackend struct {
 	set     lease.Set
 	under   underState
 	hops    map[netip.Addr]hop
+	tenure  tenure         // as of want
 	want    desired        // what was in place last: a change without another want is a repair
 	settled bool           // flannel's leftovers were taken over
 	made    map[string]int // the numbers of our devices by name

@@ -20,8 +20,9 @@ func (b *kernelBackend) reconcile(ctx context.Context) error {
 	faults := []error{b.under.look(b.k, b.cfg.Underlay, b.cfg.UnderlayOptions, b.grace, b.log), b.look()}
 	mtu, err := b.way.mtu(b.under.now.MTU)
 	faults = append(faults, err)
-	s := situation{set: b.set, under: b.under.now, mtu: mtu, hops: b.hops}
+	s := situation{set: b.set, under: b.under.now, mtu: mtu, hops: b.hops, tenure: b.tenure}
 	d := b.way.want(s)
+	b.tenure = d.tenure
 	st.MTU, st.Device = mtu, d.device
 	faults = append(faults, b.syncKernel(d, &st))
 	var peers error

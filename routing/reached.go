@@ -2,6 +2,7 @@ package routing
 
 import (
 	"net/netip"
+	"slices"
 
 	"weft/lease"
 )
@@ -55,12 +56,17 @@ type Reached struct {
 func skippedOf(rs []Reached) []Skipped {
 	var out []Skipped
 	for _, r := range rs {
-		s := Skipped{Peer: r.Peer, Reason: r.Reason}
+		s := Skipped{Peer: r.Peer, Reason: r.Reason, Subnets: r.Subnets}
 		if r.How == HowSkipped && (len(out) == 0 || out[len(out)-1] != s) { // one reason for both families
 			out = append(out, s)
 		}
 	}
 	return out
+}
+
+// onlySkipped leaves out what is reached.
+func onlySkipped(rs []Reached) []Reached {
+	return slices.DeleteFunc(slices.Clone(rs), func(r Reached) bool { return r.How != HowSkipped })
 }
 
 // usedPeers counts the peers with at least one subnet that is not skipped.

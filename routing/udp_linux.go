@@ -62,6 +62,7 @@ type UDP struct {
 	device deviceState
 	under  underState
 	table  tableKey
+	tenure tenure       // as of the table
 	peers  carriedPeers // what the table was made from
 	ways   map[netip.Addr]hop
 	hops   hopState

@@ -153,7 +153,8 @@ func TestBuildSpec(t *testing.T) {
 	}
 	o := UDPOptions{SourceCheck: tunnel.CheckOuter, AllowedSources: []netip.Prefix{pfx("198.51.100.0/24")}}
 	displaced := []Displaced{{Addr: addr("10.5.250.9"), Network: pfx("10.5.0.0/16"), Way: Route{Dst: pfx("0.0.0.0/0"), Gateway: addr("192.0.2.254"), Link: "eth0"}}}
-	got, skipped := buildSpec(set, u, mtus{1500, 1472}, o, displaced)
+	peers := bareIP{o: o}.peers(situation{set: set, under: u, mtu: 1472}, 1500, displaced)
+	got, skipped := peers.spec, peers.skipped()
 	want := tunnel.Spec{
 		Local:    []netip.Prefix{pfx("10.5.1.0/24"), pfx("fd00:5:0:1::/64")},
 		Address4: addr("10.5.1.0"), Address6: addr("fd00:5:0:1::"),
@@ -173,12 +174,12 @@ func TestBuildSpec(t *testing.T) {
 		t.Errorf("spec (-want +got):\n%s", d)
 	}
 	wantSkipped := []Skipped{
-		{"10.5.5.0/24", `its backend is "vxlan", this network's is udp`},
-		{"10.5.7.0/24", "no common address family: it is reached at [], we send from [192.0.2.1 2001:db8::1]"},
+		{"10.5.5.0/24", `its backend is "vxlan", this network's is udp`, lease.Subnets{V4: pfx("10.5.5.0/24")}},
+		{"10.5.7.0/24", "no common address family: it is reached at [], we send from [192.0.2.1 2001:db8::1]", lease.Subnets{V4: pfx("10.5.7.0/24")}},
+		{"10.5.8.0/24", "its address 192.0.2.2 is 10.5.2.0/24's too, which had it first: give the nodes addresses of their own, or delete the record that is wrong", lease.Subnets{V4: pfx("10.5.8.0/24")}},
 		{"10.5.9.0/24", "Network 10.5.0.0/16 contains its address 10.5.250.9, which is reached via 192.0.2.254 on eth0: the overlay's route would take its place; " +
-			"choose another Network or add a more specific route to 10.5.250.9"},
-		{"three", "its further address 192.0.2.4 is 10.5.4.0/24's"},
-		{"10.5.8.0/24", "its address 192.0.2.2 is 10.5.2.0/24's too: give the nodes addresses of their own"},
+			"choose another Network or add a more specific route to 10.5.250.9", lease.Subnets{V4: pfx("10.5.9.0/24")}},
+		{"three", "its further address 192.0.2.4 is 10.5.4.0/24's", lease.Subnets{V4: pfx("10.5.3.0/24"), V6: pfx("fd00:5:0:3::/64")}},
 	}
 	if d := cmp.Diff(wantSkipped, skipped, compareState); d != "" {
 		t.Errorf("skipped (-want +got):\n%s", d)
@@ -194,7 +195,8 @@ func TestBuildSpecWithoutIPv4Underlay(t *testing.T) {
 		Subnets: lease.Subnets{V4: pfx("10.5.2.0/24")},
 		Attrs:   lease.Attrs{PublicIP: addr("192.0.2.2"), PublicIPv6: addr("2001:db8::2")},
 	}}}
-	s, skipped := buildSpec(set, u, mtus{1500, 1472}, UDPOptions{}, nil)
+	peers := bareIP{o: UDPOptions{SourceCheck: tunnel.CheckStrict}}.peers(situation{set: set, under: u, mtu: 1472}, 1500, nil)
+	s, skipped := peers.spec, peers.skipped()
 	if len(skipped) != 0 || len(s.Peers) != 1 || s.Peers[0].Addr != addr("2001:db8::2") {
 		t.Errorf("got %+v, %v", s, skipped)
 	}

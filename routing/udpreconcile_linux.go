@@ -164,21 +164,16 @@ func (u *UDP) swapTable(m mtus, st *Status) error {
 	if key == u.table {
 		return nil
 	}
-	u.peers = u.cfg.carried.peers(situation{set: u.set, under: u.under.now, mtu: m.inner, hops: u.ways}, m.outer, displaced)
-	unsound := u.plane.publish(u.peers.spec)
-	if errors.Is(unsound, tunnel.ErrSourceCheck) {
-		return unsound
+	u.peers = u.cfg.carried.peers(situation{set: u.set, under: u.under.now, mtu: m.inner, hops: u.ways, tenure: u.tenure}, m.outer, displaced)
+	if err := u.peers.unsound(u.plane.publish(u.peers.spec)); err != nil {
+		return err
 	}
-	u.table = key
+	u.table, u.tenure = key, u.peers.tenure
 	u.hops.follow(u.peers.spec.Peers)
-	st.Peers, st.Skipped, st.Reached = len(u.peers.spec.Peers), u.peers.skipped, u.peers.reached
-	u.peers.spec.Peers = nil // the table has them
-	if st.Reached != nil {   // a peer is as many as it has families
-		st.Peers = usedPeers(st.Reached)
-	}
-	for _, err := range split(unsound) {
-		st.Peers--
-		st.Skipped = append(st.Skipped, Skipped{Reason: err.Error()})
+	u.peers.spec.Peers, u.peers.of = nil, nil // the table has them
+	st.Peers, st.Skipped, st.Reached = usedPeers(u.peers.reached), u.peers.skipped(), u.peers.reached
+	if u.cfg.carried.trait().oneWay {
+		st.Reached = onlySkipped(st.Reached)
 	}
 	if !slices.Equal(st.Skipped, old.Skipped) {
 		for _, s := range st.Skipped {

@@ -13,27 +13,6 @@ import (
 // mtus are the largest datagram with its IP header, and the largest inner packet, in bytes.
 type mtus struct{ outer, inner int }
 
-// buildSpec says what the data plane's table is made from: the set, the underlay
-// and the sizes of packets; displaced are the peers' addresses that the overlay cuts off.
-// It is pure. One bad record costs only itself and is reported.
-func buildSpec(set lease.Set, u Underlay, m mtus, o UDPOptions, displaced []Displaced) (tunnel.Spec, []Skipped) {
-	s := localSpec(set, u, m, o)
-	peers := make([]tunnel.PeerSpec, 0, len(set.Peers))
-	var skipped []Skipped
-	for _, r := range set.Peers {
-		p, why := peerSpec(r, u)
-		if why != "" {
-			skipped = append(skipped, Skipped{Peer: p.Name, Reason: why})
-			continue
-		}
-		peers = append(peers, p)
-	}
-	peers, cutOff := leaveOut(peers, displaced)
-	peers, clashes := settleSources(peers)
-	s.Peers = peers
-	return s, slices.Concat(skipped, cutOff, clashes)
-}
-
 // localSpec is what concerns this node itself.
 func localSpec(set lease.Set, u Underlay, m mtus, o UDPOptions) tunnel.Spec {
 	s := tunnel.Spec{
@@ -52,49 +31,6 @@ func localSpec(set lease.Set, u Underlay, m mtus, o UDPOptions) tunnel.Spec {
 		s.Address6 = set.Own.V6.Addr()
 	}
 	return s
-}
-
-// settleSources gives every outer address to one peer: first where packets for a peer go
-// to, then what its record advertises or lists besides, in the peers' order. Without that
-// order one record could cut off any node by listing that node's address. The Sources of
-// the result do not repeat Addr. It is pure, and changes peers.
-func settleSources(peers []tunnel.PeerSpec) ([]tunnel.PeerSpec, []Skipped) {
-	owner := make(map[netip.Addr]int, len(peers))
-	claim := func(a netip.Addr, i int) {
-		if _, taken := owner[a]; !taken {
-			owner[a] = i
-		}
-	}
-	for i, p := range peers {
-		claim(p.Addr, i)
-	}
-	for i, p := range peers {
-		for _, a := range p.Sources {
-			claim(a, i)
-		}
-	}
-	refused := make([]bool, len(peers))
-	var clashes []Skipped
-	for i := range peers {
-		p := &peers[i]
-		if o := owner[p.Addr]; o != i {
-			clashes = append(clashes, Skipped{p.Name, fmt.Sprintf("its address %v is %s's too: give the nodes addresses of their own", p.Addr, peers[o].Name)})
-			refused[i] = true
-			continue
-		}
-		var mine []netip.Addr
-		for _, a := range unique(p.Sources) {
-			switch o := owner[a]; {
-			case o != i:
-				clashes = append(clashes, Skipped{p.Name, fmt.Sprintf("its further address %v is %s's", a, peers[o].Name)})
-			case a != p.Addr:
-				mine = append(mine, a)
-			}
-		}
-		p.Sources = mine
-	}
-	i := -1
-	return slices.DeleteFunc(peers, func(tunnel.PeerSpec) bool { i++; return refused[i] }), clashes
 }
 
 // peerSpec converts one record, or says why it is not used.

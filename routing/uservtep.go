@@ -2,7 +2,6 @@ package routing
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 
 	"weft/encap"
@@ -50,20 +49,17 @@ func (v userVTEP) peers(s situation, outer int, displaced []Displaced) carriedPe
 	for _, r := range s.set.Peers {
 		for _, f := range families(r, s.set, s.under) {
 			p, report := v.peerSpec(r, f)
-			if report.How != HowSkipped {
-				c.spec.Peers = append(c.spec.Peers, p)
-				report = v.choose(report, f, s)
+			if report.How == HowSkipped {
+				c.reached = append(c.reached, report)
+				continue
 			}
-			if report.How == HowRoute {
+			if report = v.choose(report, f, s); report.How == HowRoute {
 				c.routes = append(c.routes, peerRoute(f.subnet, f.public, s.under.Link, routeMTU(r, f.six, s.mtu)))
 			}
-			c.reached = append(c.reached, report)
+			c.add(r, p, report)
 		}
 	}
-	var cutOff, clashes []Skipped
-	c.spec.Peers, cutOff = leaveOut(c.spec.Peers, displaced)
-	c.spec.Peers, clashes = settleSources(c.spec.Peers)
-	c.leaveOut(slices.Concat(cutOff, clashes))
+	c.settle(s.tenure, displaced)
 	return c
 }
 
@@ -93,29 +89,4 @@ func (v userVTEP) peerSpec(r lease.Record, f family) (tunnel.PeerSpec, Reached) 
 		}
 	}
 	return p, report
-}
-
-// leaveOut enters in the reports why subnets have become no peer's.
-func (c *carriedPeers) leaveOut(why []Skipped) {
-	kept := map[netip.Addr]bool{}
-	for _, p := range c.spec.Peers {
-		kept[p.Addr] = true
-	}
-	for i, r := range c.reached {
-		if r.How == HowSkipped || kept[r.Via] {
-			continue
-		}
-		j := slices.IndexFunc(why, func(s Skipped) bool { return s.Peer == r.Peer && strings.Contains(s.Reason, r.Via.String()) })
-		if j < 0 {
-			continue
-		}
-		c.routes = slices.DeleteFunc(c.routes, func(d Route) bool { return d.Dst == r.Subnet.Masked() })
-		c.reached[i] = r.skip("%s", why[j].Reason)
-	}
-	c.skipped = skippedOf(c.reached)
-	for _, s := range why { // also what concerns only a further address
-		if !slices.Contains(c.skipped, s) {
-			c.skipped = append(c.skipped, s)
-		}
-	}
 }

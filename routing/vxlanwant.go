@@ -87,47 +87,87 @@ func (v vxlan) want(s situation) desired {
 		})
 		d.overlay.Addrs = append(d.overlay.Addrs, Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
 	}
-	owners := map[bool]map[MAC]string{false: {v.mac4: "this node"}, true: {v.mac6: "this node"}}
-	for _, r := range s.set.Peers {
-		for _, f := range families(r, s.set, s.under) {
-			d.reached = append(d.reached, v.peer(&d.overlay, r, f, s, devices, owners[f.six]))
-		}
-	}
+	d.settle(v.remotes(s, devices), s.tenure, func(c remote, report Reached) Reached { return v.peer(&d.overlay, c, report, s) })
 	return d
 }
 
-// peer adds what one subnet of a peer needs to o, and reports how it is reached. devices are the
-// families that this node has one for; owners has who uses which MAC: frames from our own, or from two nodes' common one, are lost.
-func (v vxlan) peer(o *overlay, r lease.Record, f family, s situation, devices map[bool]bool, owners map[MAC]string) Reached {
-	report := f.reached(r)
-	switch {
-	case !strings.EqualFold(r.BackendType, typeVXLAN):
-		return report.skip("its backend is %q, this network's is %s", r.BackendType, typeVXLAN)
-	case !f.public.IsValid():
-		return report.skip("it has no %s", f.publicKey)
-	case !devices[f.six]:
-		return report.skip("this node has no device for %s: see the error", familyName(f.six))
+// remote is one subnet of a peer, and what it publishes of its device.
+type remote struct {
+	r      lease.Record
+	f      family
+	mac    MAC
+	report Reached // skipped if it cannot be used as it is
+}
+
+// remotes looks at every subnet of every record by itself. devices are the families that this node has one
+// for. What a peer publishes has to be sound on a direct way too: without, its answers by the tunnel would be lost.
+func (v vxlan) remotes(s situation, devices map[bool]bool) []remote {
+	var cs []remote
+	for _, r := range s.set.Peers {
+		for _, f := range families(r, s.set, s.under) {
+			c := remote{r: r, f: f, report: f.reached(r)}
+			mac, err := parseVTEPData(f.data, v.o.VNI)
+			switch {
+			case !strings.EqualFold(r.BackendType, typeVXLAN):
+				c.report = c.report.skip("its backend is %q, this network's is %s", r.BackendType, typeVXLAN)
+			case !f.public.IsValid():
+				c.report = c.report.skip("it has no %s", f.publicKey)
+			case !devices[f.six]:
+				c.report = c.report.skip("this node has no device for %s: see the error", familyName(f.six))
+			case err != nil:
+				c.report = c.report.skip("%s: %v", f.key, err)
+			case mac == v.mac(f.six):
+				c.report = c.report.skip("its VtepMAC %v is this node's too: %s", mac, sameMAC)
+			default:
+				c.mac = mac
+			}
+			cs = append(cs, c)
+		}
 	}
-	// What it publishes has to be sound on a direct way too: without, its answers by the
-	// tunnel would be lost.
-	mac, err := parseVTEPData(f.data, v.o.VNI)
-	if err != nil {
-		return report.skip("%s: %v", f.key, err)
+	return cs
+}
+
+// sameMAC is what to do about two devices with one MAC: frames from our own, or from two nodes' common one, are lost.
+const sameMAC = "delete one of the two devices, or give the nodes identities of their own"
+
+// settle gives each MAC to one subnet, and reports what enter makes of those that stay.
+func (d *desired) settle(cs []remote, before tenure, enter func(remote, Reached) Reached) {
+	var bidders []bidder
+	var of []int // whose each is
+	for i, c := range cs {
+		if c.report.How != HowSkipped {
+			bidders = append(bidders, bidder{subnets: c.r.Subnets, created: c.r.Created, first: claim{mac: c.mac, six: c.f.six}})
+			of = append(of, i)
+		}
 	}
-	if who, taken := owners[mac]; taken {
-		return report.skip("its VtepMAC %v is %s's too: delete one of the two devices, or give the nodes identities of their own", mac, who)
+	grants, after := settle(bidders, before)
+	d.tenure = after
+	for k, g := range grants {
+		c := &cs[of[k]]
+		if g.by != k {
+			c.report = c.report.skip("its VtepMAC %v is %s's too, which had it first: %s", c.mac, cs[of[g.by]].report.Peer, sameMAC)
+		}
 	}
-	owners[mac] = report.Peer
-	most := routeMTU(r, f.six, s.mtu)
-	if report = v.choose(report, f, s); report.How == HowRoute {
-		o.Routes = append(o.Routes, peerRoute(f.subnet, f.public, s.under.Link, most))
+	for _, c := range cs {
+		if c.report.How != HowSkipped {
+			c.report = enter(c, c.report)
+		}
+		d.reached = append(d.reached, c.report)
+	}
+}
+
+// peer adds what one subnet of a peer needs to o, and reports how it is reached.
+func (v vxlan) peer(o *overlay, c remote, report Reached, s situation) Reached {
+	most := routeMTU(c.r, c.f.six, s.mtu)
+	if report = v.choose(report, c.f, s); report.How == HowRoute {
+		o.Routes = append(o.Routes, peerRoute(c.f.subnet, c.f.public, s.under.Link, most))
 		return report
 	}
-	name, base := vtepName(f.six, v.o.VNI), f.subnet.Masked().Addr()
-	route := peerRoute(f.subnet, base, name, most)
+	name, base := vtepName(c.f.six, v.o.VNI), c.f.subnet.Masked().Addr()
+	route := peerRoute(c.f.subnet, base, name, most)
 	route.OnLink = true
-	o.Neighs = append(o.Neighs, Neigh{Link: name, Addr: base, MAC: mac, Permanent: true})
-	o.FDBs = append(o.FDBs, FDB{Link: name, MAC: mac, Dst: f.public, Permanent: true})
+	o.Neighs = append(o.Neighs, Neigh{Link: name, Addr: base, MAC: c.mac, Permanent: true})
+	o.FDBs = append(o.FDBs, FDB{Link: name, MAC: c.mac, Dst: c.f.public, Permanent: true})
 	o.Routes = append(o.Routes, route)
 	return report
 }

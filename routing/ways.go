@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"weft/tunnel"
 )
 
 // Ways are how this host reaches others without the overlay, by its main routing
@@ -100,24 +98,6 @@ func (w Ways) best(a netip.Addr) (best Route, ok bool) {
 		}
 	}
 	return best, ok
-}
-
-// leaveOut drops the peers whose datagrams would be routed into the overlay itself. It
-// is pure, and changes peers.
-func leaveOut(peers []tunnel.PeerSpec, displaced []Displaced) ([]tunnel.PeerSpec, []Skipped) {
-	by := make(map[netip.Addr]Displaced, len(displaced))
-	for _, d := range displaced {
-		by[d.Addr] = d
-	}
-	var skipped []Skipped
-	kept := slices.DeleteFunc(peers, func(p tunnel.PeerSpec) bool {
-		d, out := by[p.Addr]
-		if out {
-			skipped = append(skipped, Skipped{p.Name, d.Reason("its address")})
-		}
-		return out
-	})
-	return kept, skipped
 }
 
 // inside are those of addrs that lie in one of the networks.

@@ -43,9 +43,22 @@ type Peer struct {
 // ErrSourceCheck says that Spec.Check is none of the checks.
 var ErrSourceCheck = errors.New("the source check is none of strict, outer and off")
 
+// PeerError says what is wrong with one peer of a Spec, which is not in the table.
+type PeerError struct {
+	Index int // in Spec.Peers
+	Name  string
+	Err   error
+}
+
+// Error names the peer.
+func (e *PeerError) Error() string { return fmt.Sprintf("peer %s: %v", e.Name, e.Err) }
+
+// Unwrap returns what is wrong.
+func (e *PeerError) Unwrap() error { return e.Err }
+
 // NewTable builds the table for format f from s. It is pure; the error joins
 // every fault found, and the table then holds all that was sound: one bad peer
-// costs only itself. Without one of the checks in s.Check there is no table, and the
+// costs only itself, and is a *PeerError. Without one of the checks in s.Check there is no table, and the
 // error is ErrSourceCheck.
 func NewTable(f encap.Format, s Spec) (*Table, error) { return build(f, s, &Table{}) }
 
@@ -75,7 +88,7 @@ func build(f encap.Format, s Spec, before *Table) (*Table, error) {
 	var faults []error
 	for i := range s.Peers {
 		if err := t.addPeer(s.Peers[i], before); err != nil {
-			faults = append(faults, fmt.Errorf("peer %s: %w", s.Peers[i].Name, err))
+			faults = append(faults, &PeerError{Index: i, Name: s.Peers[i].Name, Err: err})
 		}
 	}
 	return t, errors.Join(faults...)

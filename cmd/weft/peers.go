@@ -75,7 +75,7 @@ func path(p control.Peer) string {
 	if len(ways) == 0 || len(ways) == 1 && ways[0] == p.Path {
 		return p.Path
 	}
-	return p.Path + " " + strings.Join(ways, ", ")
+	return strings.TrimSpace(p.Path + " " + strings.Join(ways, ", "))
 }
 
 // printWays lists the subnets about whose way there is something to say.

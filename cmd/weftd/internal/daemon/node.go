@@ -163,15 +163,22 @@ func (d *Daemon) Peers() control.Peers {
 		if r.Kube != nil {
 			object = r.Kube.Name
 		}
-		for _, s := range append(stats[r.PublicIP], stats[r.PublicIPv6]...) {
-			if s.Name == p.Name || s.Name == object {
-				p.Path = status.Path
-				fill(&p, s)
+		found := ways[r.Subnets]
+		for _, a := range []netip.Addr{r.PublicIP, r.PublicIPv6} {
+			if refused(found, a) { // what is counted there is another's
+				continue
+			}
+			for _, s := range stats[a] {
+				if s.Name == p.Name || s.Name == object {
+					p.Path = status.Path
+					fill(&p, s)
+				}
 			}
 		}
 		p.Name = object
-		if found := ways[r.Subnets]; len(found) > 0 {
-			p.Path, p.Ways = status.Path, reached(found)
+		p.Ways = reached(found)
+		if slices.ContainsFunc(found, func(w routing.Reached) bool { return w.How != routing.HowSkipped }) {
+			p.Path = status.Path
 			if p.MTU == 0 {
 				p.MTU = status.MTU
 			}
@@ -184,6 +191,18 @@ func (d *Daemon) Peers() control.Peers {
 		})
 	}
 	return out
+}
+
+// refused reports whether a record is not used at an address of its own.
+func refused(ways []routing.Reached, a netip.Addr) bool {
+	skipped := false
+	for _, w := range ways {
+		if w.Via == a && w.How != routing.HowSkipped {
+			return false
+		}
+		skipped = skipped || w.Via == a
+	}
+	return skipped
 }
 
 // peer is what the record alone says.

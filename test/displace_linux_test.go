@@ -1,0 +1,116 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/test/lab"
+	"weft/test/lab/probe"
+)
+
+// A record that names a living node's addresses takes nothing from it: neither where it is known, nor on a node
+// that starts anew, and nothing is lost. Each of the two records is shown for what it is.
+func TestRecordDisplacesNobody(t *testing.T) {
+	const thief = "10.42.0.0-24&fd42::-64" // before all others
+	for name, backend := range map[string]string{"udp": `{"Type":"udp"}`, "vxlan in user space": `{"Type":"vxlan","Userspace":"always"}`} {
+		t.Run(name, func(t *testing.T) {
+			l := up(t, lab.Spec{NetworkConfig: networkOf(backend, true)})
+			n := l.Node(1)
+			a, b := n.Pods[0], l.Node(2).Pods[0]
+			record := recordOf(t, l, l.Node(2))
+			reach(t, 5*time.Second, a, b, 4)
+			reach(t, 5*time.Second, a, b, 6)
+			stream := paced(t, a, b, probe.PacedPlan{Count: 2000})
+			put(t, l.Store, prefix+"/subnets/"+thief, strings.Replace(record, `"node2"`, `"thief"`, 1), 0)
+			shown(t, n, b.Node)
+			reach(t, 5*time.Second, a, b, 6)
+			if r := stream.Wait(); r.Lost > 0 {
+				t.Errorf("%s", r)
+			}
+			// Without the peers of before it is the older record that counts.
+			if err := n.Stop(within(t, 10*time.Second)); err != nil {
+				t.Fatal(lab.Explain(err))
+			}
+			if err := os.Remove(filepath.Join(n.CacheDir, "lease.json")); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Start(within(t, 20*time.Second)); err != nil {
+				t.Fatal(lab.Explain(err))
+			}
+			shown(t, n, b.Node)
+			reach(t, 5*time.Second, a, b, 4)
+			reach(t, 5*time.Second, b, a, 6)
+			// When the node's own record is gone the other is let in.
+			if err := b.Node.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			del(t, l.Store, recordKey(b.Node))
+			until(t, 5*time.Second, "the other is let in", func() error {
+				p, err := waysOf(t, n, "thief")
+				if err == nil && strings.Contains(fmt.Sprint(p.Ways), "skipped") {
+					err = fmt.Errorf("%+v", p)
+				}
+				return err
+			})
+		})
+	}
+}
+
+// wayJSON is what weft peers says of one record.
+type wayJSON struct {
+	Name, Path           string
+	TxPackets, RxPackets uint64
+	Ways                 []struct{ Subnet, Way, Via, Reason string }
+}
+
+func waysOf(t *testing.T, n *lab.Node, name string) (wayJSON, error) {
+	t.Helper()
+	all, err := ask[struct{ Peers []wayJSON }](t.Context(), n, "peers")
+	if err != nil {
+		return wayJSON{}, err
+	}
+	for _, p := range all.Peers {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return wayJSON{}, fmt.Errorf("there is no %s: %+v", name, all.Peers)
+}
+
+// shown waits until a node knows the record of the thief, and looks at what it says about both.
+func shown(t *testing.T, n, victim *lab.Node) {
+	t.Helper()
+	until(t, 5*time.Second, "the record is known and refused", func() error {
+		p, err := waysOf(t, n, "thief")
+		if err != nil {
+			return err
+		}
+		for _, w := range p.Ways {
+			if w.Way != "skipped" || !strings.Contains(w.Reason, victim.Name) {
+				return fmt.Errorf("%+v", p)
+			}
+		}
+		if len(p.Ways) != 2 || p.Path != "" || p.TxPackets+p.RxPackets != 0 {
+			return fmt.Errorf("%+v", p)
+		}
+		return nil
+	})
+	p, err := waysOf(t, n, victim.Name)
+	if err != nil || p.Path == "" || strings.Contains(fmt.Sprint(p.Ways), "skipped") {
+		t.Errorf("%+v, %v", p, err)
+	}
+	status(t, n, 5*time.Second, func(s statusJSON) error {
+		if notes := fmt.Sprint(s.Backend.Notes); !s.Ready || !strings.Contains(notes, "peer thief is not used: its address") || strings.Contains(notes, victim.Name+" is not used") {
+			return fmt.Errorf("ready %v, notes %s", s.Ready, notes)
+		}
+		return nil
+	})
+	text, _, err := weft(t, n, "peers")
+	if err != nil || !strings.Contains(text, "delete the record that is wrong") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
