@@ -43,7 +43,7 @@ func parseExtension(c lease.NetworkConfig) (ExtensionOptions, error) {
 	return o, nil
 }
 
-// variables are a command's environment besides the daemon's own.
+// variables are a command's environment besides the daemon's own, of which it has what is public.
 type variables [][2]string
 
 func (v variables) environ() []string {
@@ -61,7 +61,33 @@ func (v variables) lookup(name string) string {
 			return e[1]
 		}
 	}
+	if secret(name) {
+		return ""
+	}
 	return os.Getenv(name)
+}
+
+// public is environ without what commands have no business with, and would pass on: passwords of the
+// store above all, by flannel's names, ours and etcdctl's.
+func public(environ []string) []string {
+	var out []string
+	for _, e := range environ {
+		if name, _, _ := strings.Cut(e, "="); !secret(name) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// secret reports whether a variable of that name holds a secret.
+func secret(name string) bool {
+	name = strings.ToUpper(name)
+	for _, word := range []string{"PASSWORD", "PASSWD", "SECRET", "TOKEN", "ETCDCTL_USER"} {
+		if strings.Contains(name, word) {
+			return true
+		}
+	}
+	return false
 }
 
 // splitCommand makes a command's words. A variable's value never becomes two words, and is not

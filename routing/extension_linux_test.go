@@ -164,7 +164,7 @@ func TestExtensionStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := Underlay{Link: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Ext4: addr("192.0.2.1")}
-	if _, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u}); err == nil || !strings.Contains(err.Error(), `PreStartupCommand ["false"]: exit status 1`) {
+	if _, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: func() error { return nil }}); err == nil || !strings.Contains(err.Error(), `PreStartupCommand ["false"]: exit status 1`) {
 		t.Errorf("PreStartup fails: %v", err)
 	}
 	e := newExtTest(t)
@@ -217,5 +217,51 @@ func TestACommandThatIsEndedSaysWhy(t *testing.T) {
 	_, err = r.run(ctx, time.Minute, "SubnetAddCommand", "sleep 60", nil, "")
 	if err == nil || !strings.Contains(err.Error(), "weftd does not need it any more") || strings.Contains(err.Error(), "restart to apply") || strings.Contains(err.Error(), "1m0s") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Nothing runs where the daemon has not said that it may.
+func TestExtensionIsRefused(t *testing.T) {
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	made := t.TempDir() + "/made"
+	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"touch ` + made + `"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := ChooseUnderlay(k, UnderlayOptions{IPv4: true, Interfaces: []string{"eth0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, may := range map[string]func() error{"nobody said": nil, "refused": func() error { return errors.New("anyone may write it") }} {
+		_, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: may})
+		if !errors.Is(err, ErrCommandsRefused) || may != nil && !strings.Contains(err.Error(), "anyone may write it") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(made); err == nil {
+			t.Errorf("%s: the command ran", name)
+		}
+	}
+}
+
+// What the daemon knows of the store's password, commands do not, nor what they print or fail with.
+func TestCommandsGetNoSecrets(t *testing.T) {
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	names := []string{"WEFTD_ETCD_PASSWORD", "FLANNELD_ETCD_PASSWORD", "ETCDCTL_PASSWORD", "ETCDCTL_USER", "KUBE_TOKEN", "MY_SECRET"}
+	for _, name := range names {
+		t.Setenv(name, "hunter2")
+	}
+	t.Setenv("FLANNELD_IFACE", "eth0")
+	data := func(command string) string {
+		b := openKernelBackend(t, k, fmt.Sprintf(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":%q}}`, command), nil)
+		data, _ := b.Publish()
+		return string(data)
+	}
+	if got := data("env"); strings.Contains(got, "hunter2") || !strings.Contains(got, "FLANNELD_IFACE=eth0") || !strings.Contains(got, "PATH=") {
+		t.Errorf("the environment of a command: %s", got)
+	}
+	if got := data("echo x $" + strings.Join(names, "$") + " y"); got != `"x  y"` {
+		t.Errorf("expanded: %s", got)
 	}
 }

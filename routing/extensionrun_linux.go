@@ -43,10 +43,20 @@ type extRunner struct {
 
 var _ actor = (*extRunner)(nil)
 
+// ErrCommandsRefused says that a network config of type extension is not followed, since whoever
+// wrote its commands would be root here.
+var ErrCommandsRefused = errors.New("type extension: its commands are not run")
+
 func openExtension(ctx context.Context, c BackendConfig) (Backend, error) {
 	o, err := parseExtension(c.Network)
 	if err != nil {
 		return nil, err
+	}
+	if c.MayRunCommands == nil {
+		return nil, ErrCommandsRefused
+	}
+	if err := c.MayRunCommands(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCommandsRefused, err)
 	}
 	r := &extRunner{o: o, k: c.Kernel, log: c.Logger}
 	if c.StateDir != "" {
@@ -165,7 +175,7 @@ func (r *extRunner) run(ctx context.Context, limit time.Duration, key, command s
 	ctx, cancel := context.WithTimeout(parent, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-	cmd.Env = append(os.Environ(), v.environ()...)
+	cmd.Env = append(public(os.Environ()), v.environ()...)
 	cmd.Stdin = strings.NewReader(stdin + "\n")
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) } // its children too

@@ -31,6 +31,9 @@ type BackendConfig struct {
 	// addresses or MTU changed, so that the lease record can follow. It must not block,
 	// nor call Apply.
 	UnderlayChanged func(Underlay)
+	// MayRunCommands says why this node does not run commands that the network config names, as type
+	// extension has it; nil runs them. If it is nil itself, none is run.
+	MayRunCommands func() error
 	// Logger; nil discards.
 	Logger *slog.Logger
 }

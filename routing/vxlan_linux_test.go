@@ -27,7 +27,7 @@ func openKernelBackend(t *testing.T, k *Kernel, config string, edit func(*Backen
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := BackendConfig{Kernel: k, Network: network, Node: "a",
+	c := BackendConfig{Kernel: k, Network: network, Node: "a", MayRunCommands: func() error { return nil },
 		UnderlayOptions: UnderlayOptions{IPv4: true, IPv6: network.EnableIPv6, Interfaces: []string{"eth0"}}}
 	if c.Underlay, err = ChooseUnderlay(k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)

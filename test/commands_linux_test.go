@@ -41,7 +41,7 @@ func TestExtension(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(string(backend), true)})
+	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(string(backend), true), WeftdArgs: []string{"--allow-extension"}})
 	meshed(t, l, []int{4, 6}, 1500)
 	n := l.Node(1)
 	for _, n := range l.Nodes() {

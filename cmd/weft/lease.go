@@ -120,7 +120,7 @@ func (f *leaseFlags) ask(cmd *cobra.Command, do func(leaseAPI) error) error {
 		return errors.Join(absent, err)
 	}
 	if absent != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "weft: nobody answers on %s; asking etcd at %s\n", f.socket, cfg.Endpoints)
+		fmt.Fprintf(cmd.ErrOrStderr(), "weft: nobody answers on %s; asking etcd at %s\n", f.socket, options.RedactAll(cfg.Endpoints))
 	}
 	api, done, err := openStore(cfg, func(w string) { fmt.Fprintln(cmd.ErrOrStderr(), "weft: warning:", w) })
 	if err != nil {

@@ -11,7 +11,10 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"weft/lease"
 )
 
 // DefaultPrefix is flannel's root of keys.
@@ -64,6 +67,47 @@ func (c Config) Check() (warnings []string, err error) {
 	return r.warnings, err
 }
 
+// Doubt says why what is read from etcd may be anybody's: "" if etcd proves who it is and we
+// prove who we are, so that it can keep others from writing. Whether it does is its operator's
+// matter, and not seen from here. It reads the files that c names.
+func (c Config) Doubt() string {
+	r, err := c.resolve()
+	if err != nil {
+		return err.Error()
+	}
+	for _, e := range r.Endpoints {
+		scheme, path, _ := strings.Cut(e, "://")
+		switch scheme {
+		case "unix":
+			if why := socketDoubt(path); why != "" {
+				return why
+			}
+		case "https", "unixs":
+			if r.CertFile == "" && r.Username == "" {
+				return fmt.Sprintf("%s asks neither for a client certificate nor for a login that we could give", e)
+			}
+		default:
+			return fmt.Sprintf("%s is not TLS: who writes there is not known, nor who answers", e)
+		}
+	}
+	return ""
+}
+
+// socketDoubt is Doubt for a Unix socket: it is root's or ours, and nobody else can write to it.
+func socketDoubt(name string) string {
+	for _, f := range []string{name, path.Dir(name)} {
+		info, err := os.Stat(f)
+		if err != nil {
+			return err.Error()
+		}
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || owner.Uid != 0 && int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+			return fmt.Sprintf("%s can be written by others than root", f)
+		}
+	}
+	return ""
+}
+
 func (c Config) resolve() (resolved, error) {
 	r := resolved{Config: c}
 	r.Endpoints = slices.Clone(c.Endpoints)
@@ -104,7 +148,7 @@ func (r *resolved) resolveEndpoints() error {
 			errs = append(errs, fmt.Errorf("etcd endpoint %d: user and password do not belong in the URL", i+1))
 			continue
 		case !slices.Contains([]string{"http", "https", "unix", "unixs"}, u.Scheme):
-			errs = append(errs, fmt.Errorf("etcd endpoint %q: the scheme is not http or https", e))
+			errs = append(errs, fmt.Errorf("etcd endpoint %q: the scheme is not http or https", lease.RedactURL(e)))
 		}
 		schemes[u.Scheme] = true
 		r.Endpoints[i] = e

@@ -61,12 +61,12 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Client{cfg: c, host: loaded.Host, name: c.NodeName}
+	out := &Client{cfg: c, host: lease.RedactURL(loaded.Host), name: c.NodeName}
 	if out.keys, err = newKeys(c.AnnotationPrefix); err != nil {
 		return nil, err
 	}
 	if out.api, out.hangUp, err = newREST(loaded, c.Logger); err != nil {
-		return nil, fmt.Errorf("client of the API server %s: %w", loaded.Host, err)
+		return nil, fmt.Errorf("client of the API server %s: %w", out.host, err)
 	}
 	if !strings.Contains(out.host, "://") { // the library takes a bare host too
 		out.host = out.api.Get().URL().Scheme + "://" + out.host

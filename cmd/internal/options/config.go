@@ -44,6 +44,9 @@ type Config struct {
 	// Renumber has a start take up a network that does not contain the node's subnet.
 	Renumber bool
 
+	// AllowExtension runs the commands of a network configuration of type extension whoever may have written it.
+	AllowExtension bool
+
 	// Check and Version are modes, not settings: they have no environment variable.
 	Check, Version bool
 
@@ -79,7 +82,8 @@ type Embedded struct {
 	On bool
 	// Dir holds its data.
 	Dir string
-	// Listen is where it serves clients. Anything but loopback needs TLS or Insecure.
+	// Listen is where it serves clients; zero is a Unix socket in Dir, for root alone. Anything but
+	// loopback needs TLS or Insecure.
 	Listen netip.AddrPort
 	// Insecure allows plain HTTP on an address that others can reach.
 	Insecure bool

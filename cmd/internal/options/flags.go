@@ -10,7 +10,7 @@ import (
 func defaults() Config {
 	return Config{
 		Store:         defaultStore(),
-		Embedded:      Embedded{Dir: "/var/lib/weft/etcd", Listen: netip.MustParseAddrPort("127.0.0.1:2379")},
+		Embedded:      Embedded{Dir: "/var/lib/weft/etcd"},
 		Kube:          Kube{AnnotationPrefix: "flannel.alpha.coreos.com", SetNodeNetworkUnavailable: true},
 		Rules:         Rules{ForwardRules: true, Resync: 5 * time.Second},
 		Log:           Log{Format: "text"},
@@ -39,7 +39,7 @@ func define(fs *flag.FlagSet, c *Config) {
 
 // define binds the flags that say how the store is reached.
 func (s *Store) define(fs *flag.FlagSet) {
-	fs.Var(listValue{&s.Endpoints}, "etcd-endpoints", "comma-separated `URLs` of etcd")
+	fs.Var(urlsValue{listValue{&s.Endpoints}}, "etcd-endpoints", "comma-separated `URLs` of etcd")
 	fs.StringVar(&s.Prefix, "etcd-prefix", s.Prefix, "root of all `keys` in etcd")
 	fs.StringVar(&s.KeyFile, "etcd-keyfile", s.KeyFile, "PEM `file` with our private key for etcd")
 	fs.StringVar(&s.CertFile, "etcd-certfile", s.CertFile, "PEM `file` with our certificate for etcd")
@@ -74,7 +74,7 @@ func defineFlannel(fs *flag.FlagSet, c *Config) {
 	fs.IntVar(&c.HealthzPort, "healthz-port", c.HealthzPort, "`port` of the health and metrics server; 0 is off")
 	k := &c.Kube
 	fs.BoolVar(&k.On, "kube-subnet-mgr", k.On, "take subnets from the Kubernetes API (the podCIDRs of nodes) instead of etcd; the own node is that of NODE_NAME, else of the pod that POD_NAMESPACE and POD_NAME name")
-	fs.StringVar(&k.APIURL, "kube-api-url", k.APIURL, "`URL` of the Kubernetes API; with neither this nor --kubeconfig-file it is found as pods find it")
+	fs.Var(urlValue{&k.APIURL}, "kube-api-url", "`URL` of the Kubernetes API; with neither this nor --kubeconfig-file it is found as pods find it")
 	fs.StringVar(&k.AnnotationPrefix, "kube-annotation-prefix", k.AnnotationPrefix, "`prefix` of the annotations on nodes: a domain, perhaps with a slash and the beginning of the name")
 	fs.StringVar(&k.Kubeconfig, "kubeconfig-file", k.Kubeconfig, "kubeconfig `file` that says how the Kubernetes API is reached, and who we are there")
 	fs.BoolVar(&k.SetNodeNetworkUnavailable, "set-node-network-unavailable", k.SetNodeNetworkUnavailable, "set the node's condition NetworkUnavailable: false once packets can flow, true when they cannot for long")
@@ -94,8 +94,11 @@ func defineOwn(fs *flag.FlagSet, c *Config) {
 	e := &c.Embedded
 	fs.BoolVar(&e.On, "embedded-etcd", e.On, "run an etcd server inside this daemon")
 	fs.StringVar(&e.Dir, "embedded-etcd-dir", e.Dir, "`directory` of the embedded etcd's data")
-	fs.Var(addrPortValue{&e.Listen}, "embedded-etcd-listen", "`address:port` of the embedded etcd; other than loopback it needs TLS or --embedded-etcd-insecure")
+	fs.Var(addrPortValue{&e.Listen}, "embedded-etcd-listen", "`address:port` where the embedded etcd serves clients; empty is the Unix socket client/etcd.sock in --embedded-etcd-dir, which only root can use. "+
+		"On loopback any local user can write the store; other than loopback it needs TLS or --embedded-etcd-insecure")
 	fs.BoolVar(&e.Insecure, "embedded-etcd-insecure", e.Insecure, "let anyone who reaches the embedded etcd read and write it")
+	fs.BoolVar(&c.AllowExtension, "allow-extension", c.AllowExtension, "run the commands of a network configuration of type extension, as root, also if it comes from a store that anyone may write; "+
+		"without this flag only from etcd by TLS with a client certificate or a login, from the embedded etcd's socket, or from a file that only root can write")
 	c.Store.defineOwn(fs)
 	fs.StringVar(&c.ControlSocket, "control-socket", c.ControlSocket, "Unix `socket` that the weft command asks; empty serves none")
 	fs.BoolVar(&c.Renumber, "renumber", false, "take up a network configuration whose Network does not contain this node's subnet: the node gets another one, and its pods are cut off until they are made anew")

@@ -10,8 +10,12 @@ func (c Config) Remarks() []string {
 			out = append(out, "--etcd-password on the command line can be read by everyone on this host: use --etcd-password-file")
 		}
 	}
-	if c.Embedded.On && c.Embedded.Insecure && !c.Embedded.Listen.Addr().IsLoopback() && c.Store.CertFile == "" {
-		out = append(out, fmt.Sprintf("--embedded-etcd-insecure: whoever reaches %s can take any subnet", c.Embedded.Listen))
+	switch listen := c.Embedded.Listen; {
+	case !c.Embedded.On || !listen.IsValid() || c.Store.CertFile != "":
+	case listen.Addr().IsLoopback():
+		out = append(out, fmt.Sprintf("--embedded-etcd-listen %s: any local user can take any subnet and write the network configuration; without this flag it is a Unix socket, for root alone", listen))
+	default:
+		out = append(out, fmt.Sprintf("--embedded-etcd-insecure: whoever reaches %s can take any subnet and write the network configuration", listen))
 	}
 	out = append(out, c.kubeRemarks()...)
 	for _, name := range c.Unknown {

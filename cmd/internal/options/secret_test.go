@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"weft/lease/kube"
 )
 
 func TestNoVerbPrintsASecret(t *testing.T) {
@@ -38,5 +40,37 @@ func TestNoVerbPrintsASecret(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), `{Name:etcd-password Value:set Source:flag}`) {
 		t.Error("the setting does not show that a password is set")
+	}
+}
+
+// URLs that nobody should write, but people do, show where they lead and not what they hold.
+func TestNoURLShowsAPassword(t *testing.T) {
+	const secret = "hunter2"
+	for _, args := range [][]string{
+		{"--etcd-endpoints=http://u:hunter2@192.0.2.1:2379,https://u:hunter2@192.0.2.2"},
+		{"--etcd-endpoints=u:hunter2@192.0.2.1:2379"},
+		{"--etcd-endpoints=ftp://u:hunter2@192.0.2.1"},
+		{"--etcd-endpoints=http:/u:hunter2@192.0.2.1"},
+		{"--etcd-endpoints=http://u:hunter2/@x@192.0.2.1:no%zzport"},
+		{"--etcd-endpoints", "http://u:p@192.0.2.1", "--embedded-etcd"},
+		{"--kube-subnet-mgr", "--kube-api-url=https://u:hunter2@192.0.2.1:6443"},
+		{"--kube-subnet-mgr", "--kube-api-url=https://u:hunter2@192.0.2.1:%zz"},
+	} {
+		for _, env := range []bool{false, true} {
+			given, environ := args, []string(nil)
+			if name, value, ok := strings.Cut(args[len(args)-1], "="); env && ok {
+				given = args[:len(args)-1]
+				environ = []string{"FLANNELD_" + strings.ToUpper(strings.ReplaceAll(strings.TrimPrefix(name, "--"), "-", "_")) + "=" + value}
+			}
+			c, err := Parse(given, environ)
+			_, checked := c.StoreClient(nil).Check()
+			text := fmt.Sprintln(err, c.Settings, c.Remarks(), checked)
+			if c.Kube.On {
+				text += fmt.Sprintln(kube.Config{APIURL: c.Kube.APIURL, NodeName: "n"}.Check())
+			}
+			if strings.Contains(text, secret) || !strings.Contains(text, "192.0.2.1") {
+				t.Errorf("%q: %s", args, text)
+			}
+		}
 	}
 }

@@ -25,7 +25,7 @@ func (s Store) Etcd(log *slog.Logger) etcd.Config {
 // were named.
 func (c Config) StoreClient(log *slog.Logger) etcd.Config {
 	e := c.Store.Etcd(log)
-	if c.Embedded.On && !c.endpointsGiven {
+	if c.UsesEmbedded() {
 		e.Endpoints = []string{c.embeddedEndpoint()}
 	}
 	return e
@@ -33,16 +33,26 @@ func (c Config) StoreClient(log *slog.Logger) etcd.Config {
 
 // EmbeddedServer is the configuration of the etcd server inside the daemon.
 func (c Config) EmbeddedServer(log *slog.Logger) embedded.Config {
-	return embedded.Config{
-		Dir: c.Embedded.Dir, Listen: c.Embedded.Listen.String(), Insecure: c.Embedded.Insecure,
+	e := embedded.Config{
+		Dir: c.Embedded.Dir, Insecure: c.Embedded.Insecure,
 		CertFile: c.Store.CertFile, KeyFile: c.Store.KeyFile, CAFile: c.Store.CAFile,
 		Logger: log,
 	}
+	if c.Embedded.Listen.IsValid() {
+		e.Listen = c.Embedded.Listen.String()
+	}
+	return e
 }
+
+// UsesEmbedded reports whether the store is the embedded server.
+func (c Config) UsesEmbedded() bool { return c.Embedded.On && !c.endpointsGiven }
 
 // embeddedEndpoint is how this host reaches the server.
 func (c Config) embeddedEndpoint() string {
 	scheme, listen := "http://", c.Embedded.Listen
+	if !listen.IsValid() {
+		return c.EmbeddedServer(nil).Endpoint()
+	}
 	if c.Store.CertFile != "" {
 		scheme = "https://"
 	}

@@ -7,7 +7,9 @@ import (
 
 func TestTheEmbeddedServerIsTheStoreUnlessAnotherIsNamed(t *testing.T) {
 	for _, tt := range []struct{ args, env, want string }{
-		{"--embedded-etcd", "", "http://127.0.0.1:2379"},
+		{"--embedded-etcd", "", "unix:///var/lib/weft/etcd/client/etcd.sock"},
+		{"--embedded-etcd --embedded-etcd-dir /srv/e --embedded-etcd-listen=", "", "unix:///srv/e/client/etcd.sock"},
+		{"--embedded-etcd --embedded-etcd-listen 127.0.0.1:2379", "", "http://127.0.0.1:2379"},
 		{"--embedded-etcd --embedded-etcd-listen 0.0.0.0:23 --embedded-etcd-insecure", "", "http://127.0.0.1:23"},
 		{"--embedded-etcd --embedded-etcd-listen [::]:23 --embedded-etcd-insecure", "", "http://[::1]:23"},
 		{"--embedded-etcd --etcd-endpoints http://192.0.2.1:1", "", "http://192.0.2.1:1"},
@@ -56,5 +58,12 @@ func TestRemarks(t *testing.T) {
 	}
 	if c, err = Parse(nil, []string{"WEFTD_ETCD_PASSWORD=x"}); err != nil || len(c.Remarks()) != 0 {
 		t.Errorf("%v %q", err, c.Remarks())
+	}
+	if c, err = Parse([]string{"--embedded-etcd"}, nil); err != nil || len(c.Remarks()) != 0 {
+		t.Errorf("the embedded server's socket: %v %q", err, c.Remarks())
+	}
+	c, err = Parse([]string{"--embedded-etcd", "--embedded-etcd-listen=127.0.0.1:2379"}, nil)
+	if got := strings.Join(c.Remarks(), ""); err != nil || !strings.Contains(got, "any local user") {
+		t.Errorf("the embedded server on loopback: %v %q", err, got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"weft/lease"
 	"weft/lease/etcd"
 )
 
@@ -32,6 +33,28 @@ func (v listValue) String() string {
 		return ""
 	}
 	return strings.Join(*v.list, ",")
+}
+
+// urlsValue is a listValue of URLs; it shows no password in them.
+type urlsValue struct{ listValue }
+
+func (v urlsValue) String() string {
+	if v.list == nil {
+		return ""
+	}
+	return strings.Join(RedactAll(*v.list), ",")
+}
+
+// urlValue is a URL, which shows no password in it.
+type urlValue struct{ url *string }
+
+func (v urlValue) Set(s string) error { *v.url = s; return nil }
+
+func (v urlValue) String() string {
+	if v.url == nil {
+		return ""
+	}
+	return lease.RedactURL(*v.url)
 }
 
 // repeatedValue collects one value each time the flag is given.
@@ -76,10 +99,14 @@ func (v addrValue) String() string {
 	return v.addr.String()
 }
 
-// addrPortValue is ADDRESS:PORT.
+// addrPortValue is ADDRESS:PORT, or empty.
 type addrPortValue struct{ ap *netip.AddrPort }
 
 func (v addrPortValue) Set(s string) error {
+	if s == "" {
+		*v.ap = netip.AddrPort{}
+		return nil
+	}
 	ap, err := netip.ParseAddrPort(s)
 	if err != nil || ap.Port() == 0 {
 		return fmt.Errorf("is not ADDRESS:PORT with a literal address and a port from 1 to 65535")

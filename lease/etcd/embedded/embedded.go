@@ -3,7 +3,6 @@
 package embedded
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -25,9 +24,6 @@ import (
 	"weft/lease/etcd/internal/zapslog"
 )
 
-// DefaultListen is where clients are served unless told otherwise.
-const DefaultListen = "127.0.0.1:2379"
-
 // member and peerURL are names that etcd demands. There is no second member, so
 // nothing listens on the peer URL.
 const (
@@ -42,13 +38,14 @@ type Config struct {
 	// Dir holds the data. It is made, with mode 0700, if it does not exist.
 	Dir string
 	// Listen is the address and port for clients, by number, or as a URL of that.
-	// Port 0 takes a free one. Empty means DefaultListen.
+	// Port 0 takes a free one. Empty means the Unix socket that Socket names, which only
+	// this process's user and root can use.
 	Listen string
 	// CertFile and KeyFile turn TLS on. With CAFile, clients have to show a
 	// certificate that it signed.
 	CertFile, KeyFile, CAFile string
 	// Insecure permits an address that is not loopback without TLS: whoever reaches
-	// it can then take any subnet.
+	// it can then take any subnet, and write the network configuration.
 	Insecure bool
 	// NoSync leaves out fsync. A crash of the machine then loses data; for tests and labs.
 	NoSync bool
@@ -68,6 +65,9 @@ type Server struct {
 // Check reports everything that is wrong with c; it changes nothing.
 func (c Config) Check() error {
 	_, err := c.listen()
+	if n := len(c.Socket()); c.Listen == "" && n > maxSocket {
+		err = errors.Join(err, fmt.Errorf("embedded etcd: the path of its socket, %s, has %d bytes, and %d are the most: choose a shorter directory", c.Socket(), n, maxSocket))
+	}
 	if c.Dir == "" {
 		err = errors.Join(err, errors.New("embedded etcd: no data directory"))
 	}
@@ -92,7 +92,10 @@ func (c Config) tls() bool { return c.CertFile != "" }
 
 // listen returns the URL to serve on.
 func (c Config) listen() (url.URL, error) {
-	addr := cmp.Or(c.Listen, DefaultListen)
+	if c.Listen == "" {
+		return url.URL{Scheme: "unix", Path: c.Socket()}, nil
+	}
+	addr := c.Listen
 	scheme := map[bool]string{true: "https", false: "http"}[c.tls()]
 	if u, err := url.Parse(addr); err == nil && u.Host != "" {
 		if u.Scheme != scheme {
@@ -102,7 +105,7 @@ func (c Config) listen() (url.URL, error) {
 	}
 	ap, err := netip.ParseAddrPort(addr)
 	if err != nil {
-		return url.URL{}, fmt.Errorf("embedded etcd on %q: want an address and port such as %s", addr, DefaultListen)
+		return url.URL{}, fmt.Errorf("embedded etcd on %q: want an address and port such as 192.0.2.1:2379", addr)
 	}
 	if !ap.Addr().Unmap().IsLoopback() && !c.tls() && !c.Insecure {
 		return url.URL{}, fmt.Errorf("embedded etcd on %s: an address that is not loopback needs TLS (certificate and key) or --embedded-etcd-insecure", ap)
@@ -119,6 +122,11 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("embedded etcd: %w", err)
+	}
+	if c.Listen == "" {
+		if err := c.prepareSocket(); err != nil {
+			return nil, err
+		}
 	}
 	s := &Server{fatal: make(chan error, 1), closed: make(chan struct{})}
 	cfg, err := c.embed(s.fatal)
@@ -140,6 +148,9 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 		return nil, fmt.Errorf("embedded etcd in %s: %w", c.Dir, err)
 	}
 	s.endpoint = endpoint(cfg.ListenClientUrls[0].Scheme, s.etcd.Clients[0].Addr())
+	if c.Listen == "" {
+		s.endpoint = c.Endpoint()
+	}
 	return s, nil
 }
 
@@ -173,6 +184,9 @@ func (c Config) embed(fatal chan<- error) (*embed.Config, error) {
 	cfg := embed.NewConfig()
 	cfg.Name, cfg.Dir = member, c.Dir
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{listen}, []url.URL{listen}
+	if listen.Host == "" { // etcd demands one; no client of ours follows what is advertised
+		cfg.AdvertiseClientUrls = []url.URL{{Scheme: "unix", Host: "localhost:0"}}
+	}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = nil, []url.URL{*peer}
 	cfg.InitialCluster = member + "=" + peerURL
 	// The cluster id is computed from the token: a store whose directory was lost

@@ -3,6 +3,8 @@ package embedded_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -83,6 +85,8 @@ func TestStartRefuses(t *testing.T) {
 		{embedded.Config{Dir: dir, CertFile: "/none", KeyFile: "/none"}, "no such file"},
 		{embedded.Config{Dir: dir, CAFile: "/none"}, "CA file needs"},
 		{embedded.Config{}, "no data directory"},
+		{embedded.Config{Dir: socketServer(t)}, "another one answers on"},
+		{embedded.Config{Dir: filepath.Join(dir, strings.Repeat("long", 30))}, "choose a shorter directory"},
 		{embedded.Config{Dir: dir, Listen: strings.TrimPrefix(busy.Endpoints()[0], "http://")}, "in use"},
 	}
 	for _, c := range cases {
@@ -181,4 +185,68 @@ func TestTLSWithClientCertificates(t *testing.T) {
 		}
 		_ = store.Close()
 	}
+}
+
+// socketServer runs a server with the defaults, and returns its directory.
+func socketServer(t *testing.T) string {
+	t.Helper()
+	dir := shortDir(t)
+	s, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return dir
+}
+
+// shortDir leaves room for the path of a socket, and others may enter it.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// By default the server is for its own user alone, also in a directory that others can enter, and
+// serves on after a crash that left the socket.
+func TestDefaultIsASocketOfOurOwn(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: mkdir(t, dir, "client", 0o777) + "/etcd.sock"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	_ = left.Close()
+	cfg := embedded.Config{Dir: dir, NoSync: true}
+	s, err := embedded.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if got := s.Endpoints(); len(got) != 1 || got[0] != "unix://"+dir+"/client/etcd.sock" || got[0] != cfg.Endpoint() {
+		t.Errorf("endpoints %q", got)
+	}
+	_, store := snapshot(t, s)
+	if err := store.CreateConfig(t.Context(), []byte("{}")); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(dir + "/client"); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the socket's directory: %v, %v", info, err)
+	}
+}
+
+func mkdir(t *testing.T, dir, name string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := errors.Join(os.Mkdir(path, mode), os.Chmod(path, mode)); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -18,6 +18,7 @@ import (
 
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/reach"
+	"weft/cmd/weftd/internal/trust"
 	"weft/lease"
 	"weft/routing"
 )
@@ -56,6 +57,7 @@ func Run(cfg options.Config, parse error, w io.Writer) error {
 		r.node(cfg)
 		network = r.network(cfg)
 	}
+	r.commands(cfg, network)
 	r.tun(network)
 	r.underlay(cfg, network)
 	r.storeWay(network, what, endpoints)
@@ -73,6 +75,23 @@ func (r *report) store(cfg options.Config) []string {
 	r.remarks = append(r.remarks, warnings...)
 	r.fault(err)
 	return client.Endpoints
+}
+
+// commands looks whether a network configuration that runs commands would be followed, or, where it
+// is not known which it is, says what of the store decides that.
+func (r *report) commands(cfg options.Config, network lease.NetworkConfig) {
+	switch t := network.BackendType; {
+	case t == "extension":
+		if err := trust.Commands(cfg); err != nil {
+			r.fault(fmt.Errorf("%w: %w", routing.ErrCommandsRefused, err))
+		} else if cfg.AllowExtension {
+			r.remark("type extension: its commands are run as root, whoever wrote them (--allow-extension)")
+		}
+	case t == "" && !cfg.Kube.On && !cfg.AllowExtension:
+		if why := trust.Doubt(cfg); why != "" {
+			r.remark("store: %s: whoever writes there can take any subnet; type extension would not be followed without --allow-extension", why)
+		}
+	}
 }
 
 // node finds the identity that a start would have, without storing it.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"weft/cmd/weftd/internal/trust"
 	"weft/lease"
 	"weft/routing"
 	"weft/routing/hostrules"
@@ -127,6 +128,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 	g.backend, err = routing.NewBackend(ctx, routing.BackendConfig{
 		Kernel: kernel, Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under,
+		MayRunCommands:  func() error { return trust.Commands(d.cfg) },
 		UnderlayChanged: func(u routing.Underlay) { d.moved(g, u) },
 		Logger:          d.log.With("component", "backend"),
 	})

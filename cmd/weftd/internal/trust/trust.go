@@ -1,0 +1,73 @@
+// Package trust says whether a node may run what its network configuration names as commands.
+package trust
+
+import (
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/options"
+)
+
+// remedy is what to do about a source that anyone may write.
+const remedy = "have etcd ask for client certificates, or for a login by TLS; or, if everyone who can write there may be root on this node, give --allow-extension"
+
+// Commands returns nil if the network configuration comes from where only those can write who may
+// be root here, or if the operator has said so; else why not, and what to do.
+func Commands(cfg options.Config) error {
+	switch {
+	case cfg.AllowExtension:
+		return nil
+	case cfg.Kube.On:
+		return file(cfg.NetConfigPath)
+	}
+	why := Doubt(cfg)
+	if why == "" {
+		return nil
+	}
+	return fmt.Errorf("whoever writes them to the store is root here, and %s; %s", why, remedy)
+}
+
+// Doubt says why the store may be written by anyone; "" if it need not be.
+func Doubt(cfg options.Config) string {
+	if listen := cfg.Embedded.Listen; cfg.UsesEmbedded() && cfg.Store.Username == "" {
+		switch {
+		case !listen.IsValid():
+			return "" // a socket for root alone
+		case cfg.Store.CertFile == "" || cfg.Store.CAFile == "":
+			return fmt.Sprintf("the embedded etcd on %s asks nobody for a certificate", listen)
+		}
+		return "" // the server, ours, demands them
+	}
+	return cfg.StoreClient(slog.New(slog.DiscardHandler)).Doubt()
+}
+
+// file returns nil if nobody but root and this process's user can change the file called name, or
+// put another in its place.
+func file(name string) error {
+	real, err := filepath.EvalSymlinks(name) // a ConfigMap's files are links
+	if err != nil {
+		return err
+	}
+	for _, f := range []string{real, filepath.Dir(real), filepath.Dir(name)} {
+		info, err := os.Stat(f)
+		if err != nil {
+			return err
+		}
+		var fsys unix.Statfs_t
+		if err := unix.Statfs(f, &fsys); err == nil && fsys.Flags&unix.ST_RDONLY != 0 {
+			continue // as a ConfigMap's volume is, whose directory has mode 0777
+		}
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		sticky := info.IsDir() && info.Mode()&fs.ModeSticky != 0
+		if !ok || owner.Uid != 0 && int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 && !sticky {
+			return fmt.Errorf("whoever writes them to %s is root here, and others than root can write %s: chown it to root and chmod go-w, or give --allow-extension", name, f)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package trust
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weft/cmd/internal/options"
+	"weft/lease/etcd/etcdtest"
+)
+
+// Commands are run only if those who wrote them had to say who they are, or the operator says so.
+func TestCommands(t *testing.T) {
+	ca := etcdtest.NewCA(t)
+	cert, key := ca.Leaf("node")
+	tls := fmt.Sprintf(" --etcd-cafile %s --etcd-certfile %s --etcd-keyfile %s", ca.File, cert, key)
+	open, closed := filepath.Join(t.TempDir(), "open"), filepath.Join(t.TempDir(), "closed")
+	for name, mode := range map[string]os.FileMode{open: 0o666, closed: 0o644} {
+		if err := os.WriteFile(name, nil, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(name, mode); err != nil { // whatever the umask
+			t.Fatal(err)
+		}
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if err := os.Chmod(socket, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ args, want string }{
+		{"", "http://127.0.0.1:4001 is not TLS"},
+		{"--allow-extension", ""},
+		{"--etcd-endpoints http://192.0.2.1:2379 --etcd-username u --etcd-password p", "is not TLS"},
+		{"--etcd-endpoints https://192.0.2.1:2379", "neither for a client certificate nor for a login"},
+		{"--etcd-endpoints https://192.0.2.1:2379 --etcd-cafile " + ca.File, "neither for a client certificate nor for a login"},
+		{"--etcd-endpoints https://192.0.2.1:2379" + tls, ""},
+		{"--etcd-endpoints https://192.0.2.1:2379,http://192.0.2.2:2379" + tls, "all must be http or all https"},
+		{"--etcd-endpoints 192.0.2.1:2379" + tls, ""},
+		{"--etcd-endpoints https://192.0.2.1:2379 --etcd-username u --etcd-password p", ""},
+		{"--etcd-endpoints https://192.0.2.1:2379 --etcd-username u", "neither"},
+		{"--etcd-endpoints https://192.0.2.1:2379 --etcd-cafile /nonexistent", "/nonexistent"},
+		{"--etcd-endpoints unix://" + socket, ""},
+		{"--etcd-endpoints unix://" + open, "written by others"},
+		{"--etcd-endpoints unix:///nonexistent", "/nonexistent"},
+		{"--embedded-etcd", ""},
+		{"--embedded-etcd --etcd-endpoints http://192.0.2.1:2379", "is not TLS"},
+		{"--embedded-etcd --embedded-etcd-listen 127.0.0.1:2379", "asks nobody for a certificate"},
+		{"--embedded-etcd --embedded-etcd-listen 0.0.0.0:2379 --embedded-etcd-insecure", "asks nobody for a certificate"},
+		{fmt.Sprintf("--embedded-etcd --embedded-etcd-listen 192.0.2.1:2379 --etcd-certfile %s --etcd-keyfile %s", cert, key), "asks nobody for a certificate"},
+		{"--embedded-etcd --embedded-etcd-listen 192.0.2.1:2379" + tls, ""},
+		{"--kube-subnet-mgr --net-config-path " + closed, ""},
+		{"--kube-subnet-mgr --net-config-path " + open, "others than root can write"},
+		{"--kube-subnet-mgr --allow-extension --net-config-path " + open, ""},
+		{"--kube-subnet-mgr --net-config-path /nonexistent", "/nonexistent"},
+	} {
+		cfg, err := options.Parse(strings.Fields(tt.args), nil)
+		if err != nil {
+			t.Errorf("%s: %v", tt.args, err)
+			continue
+		}
+		switch err := Commands(cfg); {
+		case (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want):
+			t.Errorf("%s: %v, want %q", tt.args, err, tt.want)
+		case err != nil && !cfg.Kube.On && !strings.Contains(err.Error(), "--allow-extension"):
+			t.Errorf("%s: %v has no remedy", tt.args, err)
+		}
+	}
+}

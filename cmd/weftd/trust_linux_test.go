@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+)
+
+const nobody = 65534
+
+// commandConfig is a network configuration whose command makes a file.
+func commandConfig(made string) string {
+	return fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"touch %s"}}`, made)
+}
+
+// alone is a host whose weftd has a store of its own, as by default, with config as what it begins with.
+func alone(t *testing.T, config string) *host {
+	t.Helper()
+	a, _ := wired(t)
+	netconf := filepath.Join(a.dir, "net.json")
+	if err := os.WriteFile(netconf, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(a.dir, 0o755); err != nil { // others can come as far as they may
+		t.Fatal(err)
+	}
+	a.args = append(a.args, "--embedded-etcd", "--embedded-etcd-dir", a.dir+"/etcd", "--net-config-path", netconf)
+	return a
+}
+
+// listening are the ports on which somebody in h's namespace takes TCP connections.
+func (h *host) listening(t *testing.T) []uint16 {
+	t.Helper()
+	var out []uint16
+	err := h.ns.Do(func() error {
+		for _, name := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
+			f, err := os.Open(name)
+			if err != nil {
+				return err
+			}
+			for s := bufio.NewScanner(f); s.Scan(); {
+				var sl, state, local, address string
+				var port uint16
+				if n, _ := fmt.Sscan(s.Text(), &sl, &local, &address, &state); n == 4 && state == "0A" {
+					if _, err := fmt.Sscanf(local[strings.LastIndexByte(local, ':')+1:], "%x", &port); err != nil {
+						return err
+					}
+					out = append(out, port)
+				}
+			}
+			_ = f.Close()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// asNobody connects to a Unix socket as a user without rights.
+func asNobody(path string) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and not given back: the thread ends with the goroutine
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			defer unix.Close(fd)
+			if _, err = unix.SetfsuidRetUid(nobody); err == nil { // for this thread; what overrides modes goes with it
+				err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+			}
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// writeConfig does what anyone can who reaches an etcd on TCP in h's namespace.
+func (h *host) writeConfig(t *testing.T, port uint16, config string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{fmt.Sprintf("http://127.0.0.1:%d", port)}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return h.ns.Dial(ctx, "tcp", addr) })},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	_, err = c.Put(ctx, "/coreos.com/network/config", config)
+	return err
+}
+
+// A user without rights does not become root by way of the store that a daemon runs for itself.
+func TestNobodyWritesTheEmbeddedStore(t *testing.T) {
+	made := filepath.Join(t.TempDir(), "made")
+	a := alone(t, `{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`)
+	a.start(t)
+	a.awaitReady(t)
+	for _, port := range a.listening(t) {
+		if err := a.writeConfig(t, port, commandConfig(made)); err == nil {
+			t.Errorf("the configuration was written by way of port %d", port)
+		}
+	}
+	socket := a.dir + "/etcd/client/etcd.sock"
+	if err := asNobody(socket); !errors.Is(err, unix.EACCES) {
+		t.Errorf("a user without rights connects to %s: %v", socket, err)
+	}
+	a.stop(t, syscall.SIGTERM)
+	a.start(t)
+	a.awaitReady(t)
+	if _, err := os.Stat(made); err == nil {
+		t.Error("the command of a stranger ran")
+	}
+}
+
+// Commands in the store are run if nobody but root could put them there, else only if the operator said so.
+func TestCommandsInTheStore(t *testing.T) {
+	made := filepath.Join(t.TempDir(), "made")
+	a := alone(t, commandConfig(made))
+	ran := func(want bool) {
+		t.Helper()
+		if _, err := os.Stat(made); (err == nil) != want {
+			t.Errorf("the command ran: %v, want %v", err == nil, want)
+		}
+		_ = os.Remove(made)
+	}
+	a.start(t)
+	a.awaitReady(t)
+	ran(true)
+	a.stop(t, syscall.SIGTERM)
+	a.args = append(a.args, "--embedded-etcd-listen=127.0.0.1:2379")
+	a.log.b.Reset()
+	a.start(t)
+	await(t, "weftd says why it runs no commands", func() error {
+		if log := a.log.String(); !strings.Contains(log, "127.0.0.1:2379 asks nobody for a certificate") || !strings.Contains(log, "give --allow-extension") {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	ran(false)
+	_ = a.cmd.Process.Kill()
+	_ = a.cmd.Wait()
+	a.start(t, "--allow-extension")
+	a.awaitReady(t)
+	ran(true)
+}
