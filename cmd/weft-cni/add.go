@@ -50,6 +50,10 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	if err := r.dir.Save(r.id, d.WithPrevResult(nil).Text()); err != nil {
 		return stateFault(err)
 	}
+	if err := p.addGateway(r, d, env); err != nil {
+		p.undo(ctx, r, d, before)
+		return err
+	}
 	result, err := r.delegate.Add(ctx, d, r.call)
 	if err != nil {
 		err = by(d.Type, err)

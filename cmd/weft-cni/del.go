@@ -53,6 +53,9 @@ func (p plugin) del(args *skel.CmdArgs) error {
 	if err := r.dir.Remove(rec); err != nil {
 		return stateFault(err)
 	}
+	if env, err := r.env(ctx, types.ErrTryAgainLater); err == nil && len(d.Elsewhere(env)) > 0 {
+		p.retireGateway(r, d, env)
+	}
 	return nil
 }
 

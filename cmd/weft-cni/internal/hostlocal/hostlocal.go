@@ -65,6 +65,21 @@ func Holders(dir, network string) ([]Holder, error) {
 	return slices.Compact(out), errors.Join(faults...)
 }
 
+// InUse reports whether anybody has an address of network in subnet. What cannot be read is in use.
+func InUse(dir, network string, subnet netip.Prefix) bool {
+	if utils.ValidateNetworkName(network) != nil {
+		return true
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, network))
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		a, err := netip.ParseAddr(e.Name())
+		return err == nil && subnet.Contains(a)
+	})
+}
+
 func read(path string) (Holder, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

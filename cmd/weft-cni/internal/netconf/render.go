@@ -171,6 +171,22 @@ func (d Delegate) As(plugin string) Delegate {
 	return d
 }
 
+// Bridge is the bridge on which the pods' gateway is, "" if d makes none.
+func (d Delegate) Bridge() string {
+	var b struct {
+		Bridge    *string `json:"bridge"`
+		IsGateway bool    `json:"isGateway"`
+		IsDefault bool    `json:"isDefaultGateway"`
+	}
+	switch err := json.Unmarshal(d.Text(), &b); {
+	case err != nil, d.Type != defaultType, !b.IsGateway && !b.IsDefault:
+		return ""
+	case b.Bridge == nil:
+		return "cni0" // as the plugin has it
+	}
+	return *b.Bridge
+}
+
 // Elsewhere returns d's subnets that are not env's, of the families that env has.
 func (d Delegate) Elsewhere(env Env) (old []netip.Prefix) {
 	var ipam struct {

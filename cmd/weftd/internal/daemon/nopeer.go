@@ -106,5 +106,8 @@ func (d *Daemon) Notes() []string {
 	if why, _ := d.noPeerNow(); why != "" {
 		out = append(out, why)
 	}
+	if why := g.formerGateways(); why != "" {
+		out = append(out, why)
+	}
 	return out
 }

@@ -2,11 +2,14 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"weft/cmd/weftd/internal/ops"
+	"weft/lease"
+	"weft/routing"
 )
 
 // observeEvery is how often the clock, or a part that does not tell, may change the
@@ -49,10 +52,56 @@ func (d *Daemon) tellDataPath(g *generation, s ops.State) {
 	if !ok {
 		return
 	}
-	if broken := strings.Join(s.Broken(), "; "); g.told == nil || *g.told != broken {
-		g.told = &broken
-		m.SetDataPath(broken, "")
+	now := dataPathNews{strings.Join(s.Broken(), "; "), g.formerGateways()}
+	if g.told == nil || *g.told != now {
+		g.told = &now
+		m.SetDataPath(now.broken, now.former)
 	}
+}
+
+// dataPathNews is what a member is told.
+type dataPathNews struct{ broken, former string }
+
+// formerEvery is the time between looks for gateways of former subnets.
+const formerEvery = 10 * time.Second
+
+// lookForFormer looks whether bridges have gateways of subnets that are not ours any more. observe
+// alone calls it.
+func (d *Daemon) lookForFormer(g *generation) {
+	if g == nil {
+		return
+	}
+	set, _ := g.state()
+	if set.Own.Subnets == (lease.Subnets{}) || set.Own.Subnets == g.lookedFor && time.Since(g.looked) < formerEvery {
+		return
+	}
+	g.looked, g.lookedFor = time.Now(), set.Own.Subnets
+	found, err := routing.FormerGateways(g.footing.network, set.Own.Subnets)
+	if err != nil {
+		d.log.Debug("whether there are pods of a former subnet is not known", "reason", err)
+		return
+	}
+	why := ""
+	if len(found) > 0 {
+		why = fmt.Sprintf("%s is of a subnet that was this node's, which has %s now: pods with an address of it are cut off from other nodes: delete them, and they are made anew", strings.Join(found, ", "), set.Own.Subnets)
+	}
+	g.mu.Lock()
+	changed := g.formerWhy != why
+	g.formerWhy = why
+	g.mu.Unlock()
+	switch {
+	case changed && why != "":
+		d.log.Warn("pods of a former subnet", "reason", why)
+	case changed:
+		d.log.Info("no pods of a former subnet any more")
+	}
+}
+
+// formerGateways says which bridges have gateways of subnets that are not ours any more; "" for none.
+func (g *generation) formerGateways() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.formerWhy
 }
 
 // observe looks at the readiness when something has changed and once a second,
@@ -64,6 +113,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 	last, first, notReady := []string(nil), true, time.Now()
 	for {
 		g, state := d.readiness()
+		d.lookForFormer(g)
 		d.tellDataPath(g, state)
 		lonely = d.tellNoPeer(lonely)
 		now := state.Reasons(time.Now())

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"time"
 
 	"weft/cmd/weftd/internal/trust"
 	"weft/lease"
@@ -33,15 +34,18 @@ type generation struct {
 	sets chan lease.Set // holds the latest set that is not applied yet
 	wake chan struct{}  // holds one: MTU or underlay changed
 
-	told *string // how the data path is, as the member was told; observe's alone
+	told      *dataPathNews // what the member was told; observe's alone
+	looked    time.Time     // when observe last looked for gateways of former subnets
+	lookedFor lease.Subnets // and what was ours then
 
-	mu       sync.Mutex // protects what follows
-	chosen   routing.Underlay
-	set      lease.Set    // the last one applied
-	config   configState  // how the source's network configuration relates to ours
-	fileWhy  string       // why the subnet file is not written
-	resolved []netip.Addr // addresses of the store's endpoints that are names
-	storeCut string       // why the overlay cuts the store off; "" if it does not
+	mu        sync.Mutex // protects what follows
+	chosen    routing.Underlay
+	set       lease.Set    // the last one applied
+	config    configState  // how the source's network configuration relates to ours
+	fileWhy   string       // why the subnet file is not written
+	formerWhy string       // which bridges have gateways of former subnets, "" for none
+	resolved  []netip.Addr // addresses of the store's endpoints that are names
+	storeCut  string       // why the overlay cuts the store off; "" if it does not
 }
 
 // dataPlane is what a backend has that moves packets itself.
