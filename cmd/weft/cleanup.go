@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +16,9 @@ import (
 type cleanupFlags struct {
 	common
 	dryRun, force, flannel, files bool
+	rules, wait, hold             bool
 	cacheDir, subnetFile          string
+	kube                          kubeFlags
 }
 
 // cleaned is what --json prints.
@@ -35,7 +38,9 @@ func cleanupCommand() *cobra.Command {
 			"weft-tx6 with the alias weft, routes of protocol 119, and rules with weft's comments: in tables flannel-ipv4, flannel-ipv6\n" +
 			"and weft-raw-* of nftables, and in the chains FLANNEL-FWD, FLANNEL-POSTRTG and WEFT-* of iptables in both flavours. Pods\n" +
 			"lose the overlay. A line is printed for each object; where there is nothing left, nothing happens. What lacks\n" +
-			"weft's mark stays, also a living flannel's beside it, and what only has a name like weft's. --flannel takes flannel's too.",
+			"weft's mark stays, also a living flannel's beside it, and what only has a name like weft's. --flannel takes flannel's too.\n\n" +
+			"--rules takes nothing that packets need: only the rules about the overlay's port, which a flannel that takes over leaves there.\n" +
+			"In a pod with NODE_NAME, or with --kubeconfig-file, weft's annotation goes from the Node object too.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
@@ -47,10 +52,22 @@ func cleanupCommand() *cobra.Command {
 	fs.BoolVar(&f.files, "files", false, "also the subnet file, the node's identity and the last known peers; the next weftd here is a new node")
 	fs.StringVar(&f.cacheDir, "cache-dir", "/var/lib/weft", "weftd's `directory`, for --files; data of an embedded etcd stay")
 	fs.StringVar(&f.subnetFile, "subnet-file", "/run/flannel/subnet.env", "weftd's subnet `file`, for --files")
+	fs.BoolVar(&f.rules, "rules", false, "only the rules that keep pods and strangers off the overlay's port; devices, routes and the other rules stay, and packets go on")
+	fs.BoolVar(&f.wait, "wait", false, "wait until no weftd answers, however long that takes")
+	fs.BoolVar(&f.hold, "hold", false, "when done, wait for a signal, as the container of a DaemonSet has to")
+	f.kube.bind(fs)
 	return cmd
 }
 
 func (f *cleanupFlags) run(ctx context.Context, w io.Writer) error {
+	if f.rules && (f.flannel || f.files) {
+		return errors.New("--rules takes only weft's own rules about the overlay's port: leave --flannel and --files out")
+	}
+	if f.wait {
+		if err := f.gone(ctx); err != nil {
+			return err
+		}
+	}
 	if !f.force && !f.dryRun {
 		switch _, err := f.client().Status(ctx); {
 		case err == nil:
@@ -60,10 +77,35 @@ func (f *cleanupFlags) run(ctx context.Context, w io.Writer) error {
 		}
 	}
 	c, err := f.clean(ctx)
+	err = errors.Join(err, f.forget(ctx, &c))
 	if f.json {
-		return errors.Join(printJSON(w, c), err)
+		err = errors.Join(printJSON(w, c), err)
+	} else {
+		err = errors.Join(f.print(w, c), err)
 	}
-	return errors.Join(f.print(w, c), err)
+	if err == nil && f.hold {
+		<-ctx.Done()
+	}
+	return err
+}
+
+// goneEvery is the time between questions whether a weftd still runs.
+const goneEvery = time.Second
+
+// gone waits until no weftd answers.
+func (f *cleanupFlags) gone(ctx context.Context) error {
+	for {
+		if _, err := f.client().Status(ctx); errors.Is(err, control.ErrNoDaemon) {
+			return nil
+		}
+		t := time.NewTimer(goneEvery)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
 }
 
 func (f *cleanupFlags) print(w io.Writer, c cleaned) error {

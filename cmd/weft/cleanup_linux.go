@@ -20,6 +20,11 @@ import (
 // it last. It tries everything.
 func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 	c := cleaned{DryRun: f.dryRun, Removed: []string{}}
+	if f.rules {
+		lines, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Port: true})
+		c.Removed = append(c.Removed, lines...)
+		return c, err
+	}
 	faults := []error{f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c)}
 	rules, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Flannel: f.flannel})
 	c.Removed = append(c.Removed, rules...)

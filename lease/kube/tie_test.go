@@ -120,3 +120,39 @@ func TestAPeerGoesBackToFlannel(t *testing.T) {
 	startB()
 	receives("b [gso pcsum pack]")
 }
+
+// Who leaves for good takes back what weft said, and nothing else.
+func TestForget(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	tt := newTester(t, s, s.config("a"), nil)
+	stop := during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+	stop()
+	want := s.node("a").Annotations
+	const ours = DefaultPrefix + "/weft"
+	for _, c := range []struct {
+		dryRun, left bool
+		says         string
+	}{{true, true, ours}, {false, false, ours}, {false, false, ""}} {
+		if got, err := tt.client.Forget(t.Context(), c.dryRun); got != c.says || err != nil {
+			t.Errorf("%+v: %q %v", c, got, err)
+		}
+		have := s.node("a").Annotations
+		if !c.left {
+			delete(want, ours)
+		}
+		if d := cmp.Diff(want, have); d != "" {
+			t.Errorf("%+v: %s", c, d)
+		}
+	}
+	s.do(func() { s.denied["get nodes"] = true })
+	if _, err := tt.client.Forget(t.Context(), false); !Refuses(err) {
+		t.Errorf("refused: %v", err)
+	}
+	s.do(func() { clear(s.denied) })
+	s.remove("a")
+	if got, err := tt.client.Forget(t.Context(), false); got != "" || err != nil {
+		t.Errorf("without a Node: %q %v", got, err)
+	}
+}

@@ -20,8 +20,11 @@ const (
 	chainStrangers   = "WEFT-STRANGERS"
 )
 
+// tablePort is iptables' table with the rules about the overlay's port, and no other of ours.
+const tablePort = "mangle"
+
 // iptablesTables are those that we use, in the order of changing them: what drops comes first.
-func iptablesTables() []string { return []string{"mangle", "filter", "nat"} }
+func iptablesTables() []string { return []string{tablePort, "filter", "nat"} }
 
 // ownsChain reports whether a chain of one of iptables' tables is ours by its name: exactly those that
 // iptablesRules makes. Others whose names begin alike are somebody else's.

@@ -15,6 +15,10 @@ type RemoveOptions struct {
 	DryRun bool
 	// Flannel also takes what has flannel's names and no mark of ours.
 	Flannel bool
+	// Port takes only the rules about the overlay's port: pods keep off it, and none but the peers that
+	// were known last may send to the kernel's vxlan. Flannel knows nothing of them and leaves them
+	// there. What masquerades and what accepts stays, so that packets go on.
+	Port bool
 }
 
 // Remove takes every rule of ours away, in all firewalls of both families. It returns a line
@@ -59,6 +63,10 @@ func (n nft) remove(o RemoveOptions) (lines []string, err error) {
 		if ch.table != n.table() || ch.family != family {
 			continue
 		}
+		if o.Port && ch.name != nftPortInput && ch.name != nftPortOut {
+			rest = true
+			continue
+		}
 		rules, err := nfRules(family, ch.table, ch.name)
 		if err != nil {
 			return nil, err
@@ -80,7 +88,7 @@ func (n nft) remove(o RemoveOptions) (lines []string, err error) {
 		}
 	}
 	switch {
-	case o.Flannel, !rest && len(lines) > 0:
+	case o.Flannel && !o.Port, !rest && len(lines) > 0:
 		if c, err = nftables.New(); err != nil {
 			return nil, fmt.Errorf("nftables: %w", err)
 		}
@@ -131,9 +139,12 @@ func (i *iptables) remove(ctx context.Context, o RemoveOptions) (lines []string,
 		if !slices.Contains(there, name) {
 			continue // looking into a legacy table would make it
 		}
+		if o.Port && name != tablePort {
+			continue
+		}
 		have, err := i.save(ctx, t, name)
 		if err == nil {
-			r := planRemoval(i.name(), name, have, o.Flannel)
+			r := planRemoval(i.name(), name, have, o.Flannel && !o.Port)
 			if r.payload != "" && !o.DryRun {
 				err = i.restore(ctx, t, r.payload)
 			}

@@ -1,0 +1,51 @@
+package hostrules
+
+import (
+	"strings"
+	"testing"
+)
+
+// What a flannel that takes over does not know is taken by itself: with the rules that it has too
+// nothing happens, nor with anybody else's.
+func TestTheRulesOfThePortAlone(t *testing.T) {
+	for _, f := range flavours() {
+		t.Run(f.name, func(t *testing.T) {
+			inNamespace(t)
+			for _, line := range f.foreign {
+				sh(t, line)
+			}
+			open := testConfig(f)
+			open.Guard = func() Guard { return Guard{} }
+			apply(t, testRules(t, f, open), testSet("198.51.100.1"))
+			without := listing(t, f)
+			apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1", "2001:db8::1"))
+			if with := listing(t, f); !ofThePort(with) {
+				t.Fatalf("no rules about the port:\n%s", with)
+			}
+			planned, err := Remove(t.Context(), RemoveOptions{Port: true, DryRun: true})
+			if err != nil || len(planned) == 0 || !ofThePort(listing(t, f)) {
+				t.Errorf("a dry run: %q, %v", planned, err)
+			}
+			lines, err := Remove(t.Context(), RemoveOptions{Port: true, Flannel: true})
+			if err != nil || strings.Join(lines, "\n") != strings.Join(planned, "\n") {
+				t.Errorf("%q, %v, planned %q", lines, err, planned)
+			}
+			after := listing(t, f)
+			if ofThePort(after) {
+				t.Errorf("left:\n%s", after)
+			}
+			for line := range strings.Lines(without) {
+				if !strings.Contains(after, line) {
+					t.Errorf("%q is gone", line)
+				}
+			}
+			if again, err := Remove(t.Context(), RemoveOptions{Port: true}); err != nil || len(again) != 0 {
+				t.Errorf("the second time: %q, %v", again, err)
+			}
+		})
+	}
+}
+
+func ofThePort(listing string) bool {
+	return strings.Contains(listing, "WEFT-") || strings.Contains(listing, "overlay-") || strings.Contains(listing, "overlay port")
+}
