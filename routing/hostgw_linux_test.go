@@ -112,7 +112,7 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Node: "a", Underlay: under, UnderlayOptions: o})
+		b, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Node: "a", Underlay: under, UnderlayOptions: o, MayRunCommands: func() error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,6 +34,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	}
 	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: []byte(good(8472))})
 	a, b := l.Node(1), l.Node(2)
+	args := a.Daemon.Args()
 	reach(t, 5*time.Second, a.Pods[0], b.Pods[0], 4)
 	sending, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -45,12 +46,14 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	for _, c := range []struct {
 		name, config string
 		says         []string
+		flags        []string // of the node that restarts
 	}{
-		{"a typo in the type", string(networkOf(`{"Type":"vxlna"}`, false)), []string{`Backend.Type is "vxlna"`, `did you mean "vxlan"?`}},
-		{"truncated", `{"Network":"10.42.0.0/16","Backend":{"Ty`, []string{"JSON"}},
-		{"a backend that does not start", string(networkOf(`{"Type":"extension","PreStartupCommand":"nosuch"}`, false)), []string{"nosuch"}},
-		{"a network without the nodes' subnets", `{"Network":"10.99.0.0/16","Backend":{"Type":"vxlan"}}`, []string{"Network is 10.99.0.0/16", a.Net.V4.Masked().String(), "--renumber"}},
-		{"gone", "", []string{"no network configuration"}},
+		{"a typo in the type", string(networkOf(`{"Type":"vxlna"}`, false)), []string{`Backend.Type is "vxlna"`, `did you mean "vxlan"?`}, nil},
+		{"truncated", `{"Network":"10.42.0.0/16","Backend":{"Ty`, []string{"JSON"}, nil},
+		{"a backend that does not start", string(networkOf(`{"Type":"extension","PreStartupCommand":"nosuch"}`, false)), []string{"nosuch"}, []string{"--allow-extension"}},
+		{"commands that anyone may have written", string(networkOf(`{"Type":"extension","PreStartupCommand":"nosuch"}`, false)), []string{"is not TLS", "--allow-extension"}, nil},
+		{"a network without the nodes' subnets", `{"Network":"10.99.0.0/16","Backend":{"Type":"vxlan"}}`, []string{"Network is 10.99.0.0/16", a.Net.V4.Masked().String(), "--renumber"}, nil},
+		{"gone", "", []string{"no network configuration"}, nil},
 	} {
 		if c.config == "" {
 			del(t, l.Store, configKey)
@@ -63,6 +66,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 			}
 			return nil
 		})
+		a.Daemon.SetArgs(append(args, c.flags...)...)
 		for range 2 {
 			if err := a.Restart(within(t, 20*time.Second)); err != nil {
 				t.Fatalf("%s: %s", c.name, lab.Explain(err))
@@ -137,6 +141,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	// One that differs from the last good one is taken up too, by nodes that started with a bad one.
 	put(t, l.Store, configKey, string(networkOf(`{"Type":"extension","PostStartupCommand":"false"}`, false)), 0)
 	for _, n := range l.Nodes() {
+		n.Daemon.SetArgs(append(n.Daemon.Args(), "--allow-extension")...)
 		if err := n.Restart(within(t, 30*time.Second)); err != nil {
 			t.Fatal(lab.Explain(err))
 		}
