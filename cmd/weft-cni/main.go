@@ -5,7 +5,7 @@
 //	runtime ──config──> weft-cni ──config + subnet.env──> bridge ──> host-local
 //
 // It follows version 1.1.0 of the CNI specification and knows all older ones. Called by
-// a person it has one command, install.
+// a person it has the commands install and probe.
 package main
 
 import (
@@ -51,6 +51,7 @@ const usage = `weft-cni is a CNI plugin: a container runtime calls it, with its 
 environment and its configuration on standard input.
 
   weft-cni install [flags]   put it where the runtime looks for it
+  weft-cni probe live|ready  ask the node's weftd, over its socket (--control-socket); not 0 if it is not
   weft-cni version
   weft-cni help
 
@@ -61,6 +62,8 @@ func run(args []string, stdout io.Writer) error {
 	switch args[0] {
 	case "install":
 		return install.Run(args[1:], stdout)
+	case "probe":
+		return probe(args[1:], stdout)
 	case "version", "-version", "--version":
 		fmt.Fprintln(stdout, "weft-cni", versionText())
 		return nil

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"net"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"weft/cmd/internal/control"
 )
 
 func TestCommandsForPeople(t *testing.T) {
@@ -21,6 +24,40 @@ func TestCommandsForPeople(t *testing.T) {
 		}
 	}
 	if err := run([]string{"add"}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "weft-cni help") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What the manifests' probes are told, and what makes them fail.
+func TestProbe(t *testing.T) {
+	n := &node{t: t, dir: t.TempDir()}
+	socket := filepath.Join(n.dir, "weftd.sock")
+	check := func(what, kind, want string) {
+		t.Helper()
+		var out bytes.Buffer
+		err := run([]string{"probe", "--control-socket=" + socket, kind}, &out)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s, %s: %v %s, want %q", what, kind, err, &out, want)
+		}
+	}
+	check("nothing listens yet", "live", "")
+	check("nothing listens yet", "ready", "does not listen")
+	stop := n.serve(control.Status{Version: "v9", NotReady: []string{"no lease", "no config"}})
+	check("not ready", "live", "")
+	check("not ready", "ready", "not ready: no lease; no config")
+	stop()
+	stop = n.serve(control.Status{Version: "v9", Ready: true})
+	check("ready", "live", "")
+	check("ready", "ready", "")
+	check("a word it does not know", "lively", "live or ready")
+	stop()
+	l, err := net.Listen("unix", socket) // and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	check("stuck", "live", "does not answer in time")
+	if err := run([]string{"probe"}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "live or ready") {
 		t.Errorf("got %v", err)
 	}
 }

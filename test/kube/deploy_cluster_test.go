@@ -199,6 +199,9 @@ func TestDeploy(t *testing.T) {
 			}
 			k := c.run(t, bin, stage, "kube-weft", "weft", "weft-"+v.name)
 			installed(t, k, "weft", "10-weft.conflist")
+			if v.name == "base" {
+				k.survivesHostPort(t)
+			}
 			if v.name == "own-node" {
 				k.mayNotWriteTo(t, "weft-base")
 			}

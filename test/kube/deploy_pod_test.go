@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 	"weft/cmd/weftd/deploy/image"
 	"weft/test/lab"
+	"weft/test/lab/netns"
 )
 
 // accountFolder is where a pod finds who it is to the API server.
@@ -240,11 +242,24 @@ func (k *kubelet) Exec(ctx context.Context, args ...string) (string, error) {
 
 // probe does what the kubelet does with a probe: an error unless it succeeds.
 func (k *kubelet) probe(ctx context.Context, p *corev1.Probe) error {
+	if p.Exec != nil {
+		if out, err := k.Exec(ctx, p.Exec.Command...); err != nil {
+			return fmt.Errorf("%v: %w: %s", p.Exec.Command, err, out)
+		}
+		return nil
+	}
 	host := p.HTTPGet.Host
 	if host == "" {
 		host = k.host.Underlay4.String() // the pod's address, and it is the host's
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s:%d%s", host, p.HTTPGet.Port.IntValue(), p.HTTPGet.Path), nil)
+	return k.get(ctx, fmt.Sprintf("http://%s:%d%s", host, p.HTTPGet.Port.IntValue(), p.HTTPGet.Path))
+}
+
+// get asks from the node as the kubelet does.
+func (k *kubelet) get(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
@@ -255,7 +270,44 @@ func (k *kubelet) probe(ctx context.Context, p *corev1.Probe) error {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err == nil && (resp.StatusCode < 200 || resp.StatusCode >= 400) {
-		err = fmt.Errorf("%s: %s: %s", p.HTTPGet.Path, resp.Status, body)
+		err = fmt.Errorf("%s: %s: %s", url, resp.Status, body)
 	}
 	return err
+}
+
+// survivesHostPort gives weftd's own port to a pod as its host port, by the plugin that does so on a real node,
+// and looks whether the probes still say what weftd says.
+func (k *kubelet) survivesHostPort(t *testing.T) {
+	t.Helper()
+	ns, err := netns.New("taker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD())
+	main := k.pod.Spec.Containers[0]
+	if len(main.Ports) != 1 || main.Ports[0].HostPort != 8081 {
+		t.Errorf("the port is not declared, so that the scheduler does not know of it: %v", main.Ports)
+	}
+	conf := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"cbr0","type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":8081,"containerPort":80,"protocol":"tcp"}]},
+		"prevResult":{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":%q}],"ips":[{"address":"10.244.250.2/24","interface":0}]}}`, path)
+	portmap := func(command string) {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(pluginDir, "portmap"))
+		cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=taker", "CNI_NETNS=" + path, "CNI_IFNAME=eth0", "CNI_PATH=" + pluginDir, "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"}
+		var out strings.Builder
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(conf), &out, &out
+		if err := k.host.NS.Run(cmd); err != nil {
+			t.Fatalf("portmap %s: %v: %s", command, err, out.String())
+		}
+	}
+	portmap("ADD")
+	if err := k.get(t.Context(), "http://127.0.0.1:8081/healthz"); err == nil {
+		t.Error("the port was not taken, so this shows nothing")
+	}
+	for name, p := range map[string]*corev1.Probe{"readiness": main.ReadinessProbe, "liveness": main.LivenessProbe} {
+		if err := k.probe(t.Context(), p); err != nil {
+			t.Errorf("%s, while a pod has the port: %v", name, err)
+		}
+	}
+	portmap("DEL")
 }

@@ -17,6 +17,9 @@ import (
 	"time"
 )
 
+// ErrNotListening says that there is no weftd behind the socket.
+var ErrNotListening = errors.New("weftd does not listen")
+
 // DefaultSocket is where weftd listens unless it is told otherwise.
 const DefaultSocket = "/run/weft/weftd.sock"
 
@@ -79,7 +82,7 @@ func Daemon(ctx context.Context, socket string, timeout time.Duration) (s Status
 func explain(err error, socket string) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("weftd does not listen on %s: is it running? (systemctl status weftd; in Kubernetes the pods of its DaemonSet)", socket)
+		return fmt.Errorf("%w on %s: is it running? (systemctl status weftd; in Kubernetes the pods of its DaemonSet)", ErrNotListening, socket)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("weftd on %s does not answer in time: see its log", socket)
 	}

@@ -46,9 +46,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if or (eq .Values.weft.backend "udp") .Values.weft.userspaceDevices (eq .Values.weft.userspace "always") }}yes{{ end -}}
 {{- end -}}
 
-{{- /* Where kubelet asks. */ -}}
+{{- /* What kubelet runs, with the socket that weftd is told to listen on. */ -}}
 {{- define "weft.probe" -}}
-httpGet:
-  host: {{ if has .Values.weft.healthz.ip (list "0.0.0.0" "::") }}127.0.0.1{{ else }}{{ .Values.weft.healthz.ip | quote }}{{ end }}
-  port: {{ .Values.weft.healthz.port }}
+exec:
+  command:
+    - /opt/bin/weft-cni
+    - probe
+    {{- range index . 1 }}
+    {{- if regexMatch "^--?control-socket=" . }}
+    - {{ . | quote }}
+    {{- end }}
+    {{- end }}
+    - {{ index . 0 }}
 {{- end -}}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"weft/cmd/weft-cni/internal/ask"
+)
+
+// probeTimeout is less than the manifests allow a probe.
+const probeTimeout = 4 * time.Second
+
+// probe is what the manifests' probes run. It asks over the Unix socket, which nothing of a pod can
+// take over, as a pod's host port does with the port that /readyz is on; and it is this
+// program's since this one starts in a few milliseconds.
+func probe(args []string, stdout io.Writer) error {
+	fs := flag.NewFlagSet("probe", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	usual := ask.DefaultSocket
+	if env := os.Getenv("WEFTD_CONTROL_SOCKET"); env != "" { // as weftd itself reads it, in the same container
+		usual = env
+	}
+	socket := fs.String("control-socket", usual, "")
+	if err := fs.Parse(args); err != nil {
+		return fmt.Errorf("probe: %w: see weft-cni help", err)
+	}
+	if fs.NArg() != 1 || fs.Arg(0) != "live" && fs.Arg(0) != "ready" {
+		return fmt.Errorf("probe takes live or ready, not %q", fs.Args())
+	}
+	s, err := ask.Daemon(context.Background(), *socket, probeTimeout)
+	switch {
+	case fs.Arg(0) == "live" && errors.Is(err, ask.ErrNotListening):
+		// It has not come that far, or does without the socket. What is dead has no container to run this in.
+		fmt.Fprintln(stdout, err)
+		return nil
+	case err != nil:
+		return err
+	case fs.Arg(0) == "ready" && !s.Ready:
+		return errors.New("not ready: " + strings.Join(s.NotReady, "; "))
+	}
+	fmt.Fprintln(stdout, "weftd", s.Version, "answers; ready:", s.Ready)
+	return nil
+}
