@@ -99,23 +99,18 @@ func TestPodsByCnitool(t *testing.T) {
 	}
 }
 
-// manifest is what an administrator applies.
-const manifest = "../weftd/deploy/kubernetes/base/weft.yaml"
+// shippedConf is the list that the manifests install.
+const shippedConf = "../weftd/deploy/kubernetes/base/cni-conf.json"
 
-// shipped installs the list of the manifest, with this node's paths, beside plugins of one folder.
+// shipped installs the manifests' list, with this node's paths, beside plugins of one folder.
 func (n *node) shipped(bin string) {
 	n.t.Helper()
-	text, err := os.ReadFile(manifest)
+	text, err := os.ReadFile(shippedConf)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	_, after, ok := strings.Cut(string(text), "cni-conf.json: |\n")
-	conf, _, ok2 := strings.Cut(after, "\n  net-conf.json")
-	if !ok || !ok2 {
-		n.t.Fatalf("no cni-conf.json in %s", manifest)
-	}
 	paths := fmt.Sprintf(`{"type": "weft", "subnetFile":"%s/subnet.env","dataDir":"%s/state","controlSocket":"%s/weftd.sock","ipam":{"dataDir":"%s/ipam"},`, n.dir, n.dir, n.dir, n.dir)
-	conf = strings.Replace(conf, `{"type": "weft",`, paths, 1)
+	conf := strings.Replace(string(text), `{"type": "weft",`, paths, 1)
 	from := filepath.Join(n.dir, "cni-conf.json")
 	if err := os.WriteFile(from, []byte(conf), 0o644); err != nil {
 		n.t.Fatal(err)
@@ -166,6 +161,40 @@ esac`,
 			}
 			n.wantClean()
 		})
+	}
+}
+
+// A NetworkPolicy controller's rules are in the hook forward. What goes from a pod to another on the same bridge
+// passes there with bridge-nf-call-iptables only, as docs/kubernetes.md says.
+func TestPoliciesSeeBridgedPods(t *testing.T) {
+	n := newNode(t)
+	n.subnet(env4)
+	conf := n.conf("1.0.0", "weft", "")
+	pods := [2]pod{n.pod("a"), n.pod("b")}
+	for _, p := range pods {
+		n.must("ADD", p, "eth0", conf)
+	}
+	nft := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("nft", args...)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := n.Run(cmd); err != nil {
+			t.Fatalf("%v: %v: %s", cmd.Args, err, &out)
+		}
+		return out.String()
+	}
+	nft("add table inet rules; add counter inet rules seen; add chain inet rules forward { type filter hook forward priority 0; }; add rule inet rules forward ip daddr 10.244.3.3 tcp dport 80 counter name seen")
+	_ = exec.Command("modprobe", "br_netfilter").Run() // what is missing then is said below
+	for _, seen := range []bool{false, true, false} {
+		if err := n.Sysctl("net/bridge/bridge-nf-call-iptables", map[bool]string{false: "0", true: "1"}[seen]); err != nil {
+			t.Fatalf("%v: the module br_netfilter is needed", err)
+		}
+		nft("reset counters")
+		reach(t, pods[0].Namespace, pods[1], netip.MustParseAddr("10.244.3.3"), 80, 80)
+		if rules := nft("reset counters"); strings.Contains(rules, "packets 0 ") == seen {
+			t.Errorf("bridge-nf-call-iptables %v:\n%s", seen, rules)
+		}
 	}
 }
 

@@ -202,7 +202,7 @@ func TestDeploy(t *testing.T) {
 			if v.name == "base" {
 				k.survivesHostPort(t)
 			}
-			if v.name == "own-node" {
+			if v.name == "udp" {
 				k.mayNotWriteTo(t, "weft-base")
 			}
 		})

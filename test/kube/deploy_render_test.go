@@ -21,6 +21,9 @@ func deployed(path ...string) string {
 	return filepath.Join(append([]string{"..", "..", "cmd", "weftd", "deploy"}, path...)...)
 }
 
+// policyAPI is what a server has that can hold weftd to its own node.
+const policyAPI = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+
 // variant is one way to deploy, as a kustomization and as values of the chart.
 type variant struct {
 	name   string
@@ -34,7 +37,7 @@ func variants() []variant {
 		{"udp", deployed("kubernetes", "overlays", "udp"), []string{`weft.backend="udp"`}},
 		{"host-gw", deployed("kubernetes", "overlays", "host-gw"), []string{`weft.backend="host-gw"`}},
 		{"dual-stack", deployed("kubernetes", "overlays", "dual-stack"), []string{`podCidrv6="fd42::/48"`}},
-		{"own-node", deployed("kubernetes", "overlays", "own-node"), []string{`weft.ownNodeOnly=true`}},
+		{"before-1.30", deployed("kubernetes", "overlays", "before-1.30"), []string{`weft.ownNodeOnly=false`}},
 		{"iptables", deployed("kubernetes", "overlays", "iptables"), []string{`weft.enableNFTables=false`}},
 	}
 }
@@ -71,7 +74,7 @@ func (v variant) kustomize(t *testing.T) []byte {
 
 func (v variant) chart(t *testing.T) []byte {
 	t.Helper()
-	args := []string{"template", "weft", deployed("chart", "weft"), "--namespace=kube-weft"}
+	args := []string{"template", "weft", deployed("chart", "weft"), "--namespace=kube-weft", "--api-versions=" + policyAPI}
 	for _, s := range v.values {
 		args = append(args, "--set-json="+s)
 	}
@@ -98,7 +101,11 @@ func objects(t *testing.T, text []byte) map[string]*unstructured.Unstructured {
 			}
 			t.Fatalf("%v\n%s", err, text)
 		}
-		all[o.GetKind()+"/"+o.GetName()] = o
+		name := o.GetName()
+		if o.GetKind() == "ConfigMap" {
+			name, _, _ = strings.Cut(name, "-") // and the hash of its content
+		}
+		all[o.GetKind()+"/"+name] = o
 	}
 }
 
@@ -106,6 +113,9 @@ func objects(t *testing.T, text []byte) map[string]*unstructured.Unstructured {
 func normal(t *testing.T, o *unstructured.Unstructured) map[string]any {
 	t.Helper()
 	o = o.DeepCopy()
+	if o.GetKind() == "ConfigMap" {
+		o.SetName("weft")
+	}
 	labels := o.GetLabels()
 	for _, name := range []string{"app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"} {
 		delete(labels, name)
@@ -126,11 +136,15 @@ func normal(t *testing.T, o *unstructured.Unstructured) map[string]any {
 	return o.Object
 }
 
-// sortNamed orders volumes and mounts by name: a patch puts its own first.
+// sortNamed orders volumes and mounts by name, since a patch puts its own first, and takes the hash from the
+// name of a ConfigMap.
 func sortNamed(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, inner := range v {
+			if config, ok := inner.(map[string]any); ok && key == "configMap" {
+				config["name"] = "weft"
+			}
 			if list, ok := inner.([]any); ok && (key == "volumes" || key == "volumeMounts") {
 				slices.SortFunc(list, func(a, b any) int { return strings.Compare(nameOf(a), nameOf(b)) })
 			}
@@ -174,13 +188,60 @@ func TestChartEqualsKustomization(t *testing.T) {
 			}
 		})
 	}
-	text, err := os.ReadFile(deployed("kubernetes", "base", "weft.yaml"))
-	if err != nil {
-		t.Fatal(err)
+}
+
+// A change of the configuration restarts the pods, which read it when they start: in a kustomization by the
+// ConfigMap's name, in the chart by an annotation.
+func TestConfigRestartsPods(t *testing.T) {
+	seen := map[string]string{}
+	for _, v := range variants() {
+		all := objects(t, v.kustomize(t))
+		name := all["ConfigMap/weft"].GetName()
+		if used := marshal(all["DaemonSet/weft"].Object); !strings.Contains(used, fmt.Sprintf(`"name": %q`, name)) {
+			t.Errorf("%s: the pods do not use %s", v.name, name)
+		}
+		data, _, _ := unstructured.NestedStringMap(all["ConfigMap/weft"].Object, "data")
+		if other, ok := seen[name]; ok && other != marshal(data) {
+			t.Errorf("%s: %s is also the name of another content", v.name, name)
+		}
+		seen[name] = marshal(data)
+		if !strings.HasPrefix(name, "weft-") {
+			t.Errorf("%s: the name is %s", v.name, name)
+		}
 	}
-	base, manifest := objects(t, variants()[0].kustomize(t)), objects(t, text)
-	if !reflect.DeepEqual(base, manifest) {
-		t.Error("the base is not the manifest")
+	if len(seen) < 4 {
+		t.Errorf("%d names of %d variants", len(seen), len(variants()))
+	}
+	sum := func(values ...string) string {
+		o := objects(t, variant{values: values}.chart(t))["DaemonSet/weft"]
+		sum, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", "checksum/config")
+		return sum
+	}
+	if plain := sum(); plain == "" || plain == sum(`weft.vni=2`) || plain == sum(`weft.cniConf="{}"`) || plain != sum(`weft.podLabels={"a":"b"}`) {
+		t.Errorf("the checksum %q does not follow the configuration", plain)
+	}
+}
+
+// Two releases in one cluster share no object that has no namespace.
+func TestReleasesAreApart(t *testing.T) {
+	seen := map[string]bool{}
+	for _, release := range [][2]string{{"weft", "kube-weft"}, {"weft", "other"}, {"weft-a", "b"}, {"weft", "a-b"}, {"kube-weft", "weft"}} {
+		text, err := tool(t, "helm", "template", release[0], deployed("chart", "weft"), "--namespace="+release[1], "--api-versions="+policyAPI)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, o := range objects(t, text) {
+			if o.GetNamespace() != "" {
+				continue
+			}
+			if seen[name] {
+				t.Errorf("release %s has %s of another release", release, name)
+			}
+			seen[name] = true
+		}
+	}
+	if len(seen) != 5*4 { // ClusterRole, its binding, the policy, its binding
+		t.Errorf("%d objects: %v", len(seen), seen)
 	}
 }
 
@@ -200,7 +261,7 @@ func TestChartValues(t *testing.T) {
 	}{
 		{[]string{`weft.backendPort=4789`, `weft.vni=4096`, `weft.GBP=true`, `weft.directRouting=true`, `weft.macPrefix="0E-2A"`, `weft.mtu=1400`},
 			`{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan","Port":4789,"VNI":4096,"GBP":true,"DirectRouting":true,"MacPrefix":"0E-2A","MTU":1400}}`},
-		{[]string{`weft.backend="host-gw"`, `weft.directRouting=true`, `weft.vni=7`}, `{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"host-gw"}}`},
+		{[]string{`weft.backend="host-gw"`, `weft.mtu=1400`}, `{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"host-gw","MTU":1400}}`},
 		{[]string{`podCidr=""`, `podCidrv6="fd42::/48"`, `weft.userspace="always"`},
 			`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd42::/48","EnableNFTables":true,"Backend":{"Type":"vxlan","Userspace":"always"}}`},
 		{[]string{`weft.backendConfig={"SourceCheck":"outer"}`, `weft.config={"NoMasquerade":["192.0.2.0/24"]}`},
@@ -215,36 +276,104 @@ func TestChartValues(t *testing.T) {
 			t.Errorf("%q\n got %s\nwant %s", c.values, marshal(got), c.want)
 		}
 	}
-	for value, want := range map[string]string{
-		`weft.bakend="udp"`:                             "additional properties 'bakend' not allowed",
-		`weft.backend="wireguard"`:                      "/weft/backend",
-		`podCidr="10.244.0.0"`:                          "/podCidr",
-		`podCidr=""`:                                    "a network needs one of them",
-		`weft.vni=16777216`:                             "/weft/vni",
-		`weft.args=["--healthz-port=1"]`:                "/weft/args/0",
-		`weft.cniConfFile="../10-weft.conflist"`:        "/weft/cniConfFile",
-		`weft.healthz={"ip":"127.0.0.1","port":"http"}`: "/weft/healthz/port",
-	} {
-		if _, err := tool(t, "helm", "template", "weft", deployed("chart", "weft"), "--set-json="+value); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", value, err, want)
-		}
-	}
 	if _, err := tool(t, "helm", "lint", "--strict", deployed("chart", "weft")); err != nil {
 		t.Error(err)
 	}
 }
 
-// Probes ask where weftd listens, and devices and capabilities follow from what is chosen.
+// Nothing that was set is passed over: what the chart does not know, what no API takes, what the chosen backend has
+// no use for, and what contradicts itself.
+func TestChartRefuses(t *testing.T) {
+	for values, want := range map[string]string{
+		`weft.bakend="udp"`:                                 "additional properties 'bakend' not allowed",
+		`weft.backend="wireguard"`:                          "/weft/backend",
+		`podCidr="10.244.0.0"`:                              "/podCidr",
+		`podCidr="300.1.2.3/99"`:                            "/podCidr",
+		`podCidr="10.244.0.0/33"`:                           "/podCidr",
+		`podCidr="10.244.0/16"`:                             "/podCidr",
+		`podCidr="fd42::/48"`:                               "/podCidr",
+		`podCidrv6="fd42::1::/48"`:                          "/podCidrv6",
+		`podCidrv6="fd42::/129"`:                            "/podCidrv6",
+		`podCidrv6="12345::/48"`:                            "/podCidrv6",
+		`podCidrv6="10.244.0.0/16"`:                         "/podCidrv6",
+		`podCidr=""`:                                        "a network needs one of them",
+		`weft.vni=16777216`:                                 "/weft/vni",
+		`weft.args=["--healthz-port=1"]`:                    "/weft/args/0",
+		`weft.cniConfFile="../10-weft.conflist"`:            "/weft/cniConfFile",
+		`weft.healthz={"ip":"127.0.0.1","port":"http"}`:     "/weft/healthz/port",
+		`weft.healthz.ip="300.0.0.1"`:                       "/weft/healthz/ip",
+		`weft.image.tag="a:b"`:                              "/weft/image/tag",
+		`weft.ownNodeOnly="yes"`:                            "/weft/ownNodeOnly",
+		`weft.backend="host-gw" weft.vni=7`:                 "weft.vni is for the backend vxlan, auto, and weft.backend is host-gw",
+		`weft.backend="host-gw" weft.directRouting=true`:    "weft.directRouting is for the backend vxlan, ",
+		`weft.backend="udp" weft.GBP=true`:                  "weft.GBP is for",
+		`weft.backend="udp" weft.userspace="never"`:         "weft.userspace is for",
+		`weft.backend="udp" weft.macPrefix="0E-2A"`:         "weft.macPrefix is for",
+		`weft.backend="alloc" weft.backendPort=1`:           "weft.backendPort is for",
+		`weft.backend="alloc" weft.mtu=1400`:                "weft.mtu is for",
+		`weft.backend="host-gw" weft.userspaceDevices=true`: "weft.userspaceDevices is for",
+		`weft.backend="auto" weft.directRouting=true`:       "weft.directRouting is for the backend vxlan, and",
+		`weft.backendConfig={"Type":"udp"}`:                 "weft.backendConfig.Type: set weft.backend",
+		`weft.config={"Network":"10.0.0.0/8"}`:              "weft.config.Network: set podCidr",
+		`weft.podMonitor.enabled=true`:                      "weft.podMonitor needs weft.healthz.ip",
+		`weft.podLabels={"app.kubernetes.io/name":"x"}`:     "weft.podLabels",
+	} {
+		args := []string{"template", "weft", deployed("chart", "weft")}
+		for v := range strings.FieldsSeq(values) {
+			args = append(args, "--set-json="+v)
+		}
+		if _, err := tool(t, "helm", args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", values, err, want)
+		}
+	}
+}
+
+// What its NOTES.txt says after an installation.
+func TestChartNotes(t *testing.T) {
+	for values, want := range map[string][]string{
+		`weft.ownNodeOnly=true`: {"backend vxlan, pods 10.244.0.0/16,", "pod-security.kubernetes.io/enforce=privileged", "NetworkPolicy is not enforced"},
+		`netpol.enabled=true podCidrv6="fd42::/48" weft.ownNodeOnly=false`: {
+			"pods 10.244.0.0/16, fd42::/48,", "enforced by kube-network-policies", "bridge-nf-call-iptables", "status of every node"},
+	} {
+		args := []string{"install", "weft", deployed("chart", "weft"), "--namespace=kube-weft", "--dry-run=client"}
+		for v := range strings.FieldsSeq(values) {
+			args = append(args, "--set-json="+v)
+		}
+		text, err := tool(t, "helm", args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, notes, _ := strings.Cut(string(text), "NOTES:")
+		for _, w := range want {
+			if !strings.Contains(notes, w) {
+				t.Errorf("%s: no %q in\n%s", values, w, notes)
+			}
+		}
+	}
+}
+
+// Probes ask where weftd listens, and devices, capabilities and the rest of the pod follow from what is chosen.
 func TestChartFollowsItsValues(t *testing.T) {
 	text := string(variant{values: []string{`weft.healthz.ip="0.0.0.0"`, `weft.userspaceDevices=true`, `weft.skipCNIConfigInstallation=true`,
 		`weft.image={"repository":"registry.example/weft","digest":"sha256:` + strings.Repeat("0", 64) + `"}`}}.chart(t))
-	for _, want := range []string{"host: 127.0.0.1", "--healthz-ip=0.0.0.0", "[NET_ADMIN, NET_RAW]", "/dev/net/tun", `"registry.example/weft@sha256:000`} {
+	for _, want := range []string{"--healthz-ip=0.0.0.0", "[NET_ADMIN, NET_RAW]", "/dev/net/tun", `"registry.example/weft@sha256:000`, "imagePullPolicy: IfNotPresent"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	if strings.Contains(text, "--conf-file") {
-		t.Error("a configuration is installed")
+	if strings.Contains(text, "--conf-file") || strings.Contains(text, "hostIP") {
+		t.Errorf("a configuration is installed, or a port declared for one address:\n%s", text)
+	}
+	text = string(variant{values: []string{`weft.healthz.ip="node"`, `weft.args=["--control-socket=/run/weft/other.sock"]`, `weft.image.tag="edge"`,
+		`weft.podLabels={"a":"label"}`, `weft.podAnnotations={"a":"annotation"}`, `weft.priorityClassName="mine"`,
+		`weft.affinity={"nodeAffinity":{}}`, `weft.extraVolumes=[{"name":"extra","emptyDir":{}}]`, `weft.extraVolumeMounts=[{"name":"extra","mountPath":"/extra"}]`,
+		`weft.podMonitor={"enabled":true,"labels":{"release":"prometheus"}}`, `netpol.enabled=true`, `namespace.manage=true`}}.chart(t))
+	for _, want := range []string{"--healthz-ip=$(NODE_IP)", "fieldPath: status.hostIP", "- --control-socket=/run/weft/other.sock", "weft:edge", "imagePullPolicy: Always",
+		"a: label", "a: annotation", "priorityClassName: mine", "nodeAffinity: {}", "mountPath: /extra", "emptyDir: {}",
+		"kind: PodMonitor", "release: prometheus", "kube-network-policies:v1.0.0", "networkpolicies", "pod-security.kubernetes.io/enforce: privileged"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
 	}
 	names := slices.Collect(func(yield func(string) bool) {
 		for _, v := range variants() {

@@ -3,7 +3,12 @@
 app.kubernetes.io/name: weft
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- /* What has no namespace carries the release's, in which there is no dot, and its name: two releases must not take each other's. */ -}}
+{{- define "weft.clusterName" -}}
+{{ printf "%s.%s" .Release.Namespace .Release.Name }}
 {{- end -}}
 
 {{- define "weft.image" -}}
@@ -12,24 +17,18 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{- /* The network config, as weftd reads it. */ -}}
-{{- define "weft.netConf" -}}
-{{- $w := .Values.weft -}}
-{{- $backend := dict "Type" $w.backend -}}
-{{- if $w.backendPort }}{{ $_ := set $backend "Port" $w.backendPort }}{{ end -}}
-{{- if $w.mtu }}{{ $_ := set $backend "MTU" $w.mtu }}{{ end -}}
-{{- if has $w.backend (list "vxlan" "auto") -}}
-{{- if ne (int $w.vni) 1 }}{{ $_ := set $backend "VNI" $w.vni }}{{ end -}}
-{{- if $w.GBP }}{{ $_ := set $backend "GBP" true }}{{ end -}}
-{{- if and $w.directRouting (eq $w.backend "vxlan") }}{{ $_ := set $backend "DirectRouting" true }}{{ end -}}
-{{- if $w.macPrefix }}{{ $_ := set $backend "MacPrefix" $w.macPrefix }}{{ end -}}
-{{- if ne $w.userspace "auto" }}{{ $_ := set $backend "Userspace" $w.userspace }}{{ end -}}
+{{- /* A tag that is no version may name another image tomorrow, and nodes must not keep the one that they have. */ -}}
+{{- define "weft.pullPolicy" -}}
+{{- with .Values.weft.image -}}
+{{- if .pullPolicy }}{{ .pullPolicy }}
+{{- else if or .digest (regexMatch "^v?[0-9]+\\.[0-9]+\\.[0-9]+" (.tag | default $.Chart.AppVersion)) }}IfNotPresent
+{{- else }}Always{{ end -}}
 {{- end -}}
-{{- $conf := dict "EnableNFTables" $w.enableNFTables "Backend" (mergeOverwrite $backend (deepCopy $w.backendConfig)) -}}
-{{- if .Values.podCidr }}{{ $_ := set $conf "Network" .Values.podCidr }}{{ else }}{{ $_ := set $conf "EnableIPv4" false }}{{ end -}}
-{{- with .Values.podCidrv6 }}{{ $_ := set $conf "EnableIPv6" true }}{{ $_ := set $conf "IPv6Network" . }}{{ end -}}
-{{- if not (or .Values.podCidr .Values.podCidrv6) }}{{ fail "podCidr and podCidrv6 are both empty: a network needs one of them" }}{{ end -}}
-{{- mergeOverwrite $conf (deepCopy $w.config) | toPrettyJson -}}
+{{- end -}}
+
+{{- /* Not empty if weftd is to carry packets itself. */ -}}
+{{- define "weft.devices" -}}
+{{- if or (eq .Values.weft.backend "udp") .Values.weft.userspaceDevices (eq .Values.weft.userspace "always") }}yes{{ end -}}
 {{- end -}}
 
 {{- /* What weftd may do: NET_RAW is for packet sockets, and for iptables of the legacy flavour. */ -}}
@@ -39,11 +38,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- else -}}
 [NET_ADMIN]
 {{- end -}}
-{{- end -}}
-
-{{- /* Not empty if weftd is to carry packets itself. */ -}}
-{{- define "weft.devices" -}}
-{{- if or (eq .Values.weft.backend "udp") .Values.weft.userspaceDevices (eq .Values.weft.userspace "always") }}yes{{ end -}}
 {{- end -}}
 
 {{- /* What kubelet runs, with the socket that weftd is told to listen on. */ -}}
@@ -58,4 +52,11 @@ exec:
     {{- end }}
     {{- end }}
     - {{ index . 0 }}
+{{- end -}}
+
+{{- /* Not empty if the API server is to hold weftd to its own node: asked for, or auto and it can. */ -}}
+{{- define "weft.ownNodeOnly" -}}
+{{- $can := and (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy") (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- $asked := .Values.weft.ownNodeOnly | toString -}}
+{{- if or (eq $asked "true") (and (eq $asked "auto") $can) }}yes{{ end -}}
 {{- end -}}
