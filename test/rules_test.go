@@ -175,7 +175,7 @@ func checkNames(t *tree) (faults []string) {
 
 func checkTopLevel(t *tree) (faults []string) {
 	allowed := strings.Fields(`cmd lease encap tunnel routing bench test docs go.mod go.sum Makefile README.md
-		.ci .gitignore .gitattributes .golangci.yml LICENSE CONTRIBUTING.md CHANGELOG.md SECURITY.md`)
+		.ci .github .gitignore .gitattributes .golangci.yml LICENSE CONTRIBUTING.md CHANGELOG.md SECURITY.md`)
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(t.files)) {
 		if first := top(name); !seen[first] && !slices.Contains(allowed, first) {
