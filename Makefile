@@ -13,6 +13,7 @@
 #   make lint    golangci-lint and staticcheck, as pinned in .ci/tools/go.mod
 #   make check   lint and test
 #   make release static archives for every architecture, checksums and lists of modules, in bin/release
+#   make publish images and chart of a release to REGISTRY, signed; what .github/workflows/release.yaml calls
 #   make deps    the Debian packages that the tests use
 #   make clean   remove what the others built
 
@@ -36,7 +37,7 @@ RUN ?= .
 TOOLS := .ci/tools/bin
 CONTROLPLANE := test/kube/bin/controlplane
 
-.PHONY: build run test test-kube test-matrix bench bench-once bench-guard lint check release deps clean
+.PHONY: build run test test-kube test-matrix bench bench-once bench-guard lint check release publish deps clean
 .DEFAULT_GOAL := build
 
 # Static binaries, so that they run on any Linux and in an empty container image.
@@ -84,6 +85,11 @@ check: lint test
 
 release:
 	@GO='$(GO)' cmd/weftd/deploy/release/release -v '$(VERSION)'
+
+# To REGISTRY, ghcr.io/owner. Takes docker with buildx, helm and cosign: see docs/releasing.md.
+REGISTRY ?=
+publish:
+	@cmd/weftd/deploy/release/publish -v '$(VERSION)' -r '$(REGISTRY)' images chart checksums
 
 deps:
 	@.ci/deps

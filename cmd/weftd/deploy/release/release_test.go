@@ -117,6 +117,7 @@ func checkArchive(t *testing.T, name string, b []byte) {
 		t.Fatal(err)
 	}
 	var names []string
+	stamped := 0
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -129,6 +130,13 @@ func checkArchive(t *testing.T, name string, b []byte) {
 			t.Errorf("%s: owner %d:%d, mode %o, time %s", h.Name, h.Uid, h.Gid, h.Mode, h.ModTime)
 		}
 		file, ok := strings.CutPrefix(h.Name, name+"/")
+		if want := map[string]string{ // the version, where an image or a chart is named by it
+			"deploy/chart/weft/Chart.yaml": "version: 1.2.3-test+1\n", "deploy/kubernetes/base/weft.yaml": "image: weft:v1.2.3-test_1\n"}[file]; want != "" {
+			if text, err := io.ReadAll(r); err != nil || !strings.Contains(string(text), want) {
+				t.Errorf("%s: %v: no %q", file, err, want)
+			}
+			stamped++
+		}
 		if !ok || h.Typeflag == tar.TypeDir || strings.Contains(file, "/") {
 			continue
 		}
@@ -143,6 +151,9 @@ func checkArchive(t *testing.T, name string, b []byte) {
 	}
 	if want := []string{"LICENSE", "README.md", "THIRD-PARTY-LICENCES", "weft", "weft-cni", "weftd"}; !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
+	}
+	if stamped != 2 {
+		t.Errorf("%d of chart and manifest are in it", stamped)
 	}
 	for _, c := range [][]string{{"weftd", "--version"}, {"weft-cni", "version"}} {
 		out, err := exec.Command(filepath.Join(dir, c[0]), c[1]).Output()

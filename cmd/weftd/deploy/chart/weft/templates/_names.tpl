@@ -21,7 +21,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- define "weft.pullPolicy" -}}
 {{- with .Values.weft.image -}}
 {{- if .pullPolicy }}{{ .pullPolicy }}
-{{- else if or .digest (regexMatch "^v?[0-9]+\\.[0-9]+\\.[0-9]+" (.tag | default $.Chart.AppVersion)) }}IfNotPresent
+{{- else if or .digest (and (regexMatch "^v?[0-9]+\\.[0-9]+\\.[0-9]+" (.tag | default $.Chart.AppVersion)) (not (hasSuffix "-dirty" (.tag | default $.Chart.AppVersion)))) }}IfNotPresent
 {{- else }}Always{{ end -}}
 {{- end -}}
 {{- end -}}
