@@ -103,7 +103,8 @@ $(TOOLS)/golangci-lint: .ci/tools/go.mod .ci/tools/go.sum
 	$(GO) -C .ci/tools build -trimpath -o bin/ tool
 	@touch $@
 
-# The control plane, in one program. Without debug information its link takes half the time and memory.
+# The control plane, in one program. Without debug information its link takes half the time and memory. Its version is what helm
+# goes by.
 $(CONTROLPLANE): test/kube/go.mod test/kube/go.sum $(wildcard test/kube/cmd/controlplane/*.go)
-	nice $(GO) -C test/kube build -ldflags '-s -w' -o bin/ ./cmd/controlplane
+	nice $(GO) -C test/kube build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$($(GO) -C test/kube list -m -f '{{.Version}}' k8s.io/kubernetes)" -o bin/ ./cmd/controlplane
 	@touch $@

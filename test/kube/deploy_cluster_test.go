@@ -207,6 +207,7 @@ func TestDeploy(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a second installation", func(t *testing.T) { c.secondInstallation(t) })
 	t.Run("flannel's manifest with other images", func(t *testing.T) {
 		text, err := os.ReadFile("deploy_kube-flannel.yaml")
 		if err != nil {
@@ -218,6 +219,52 @@ func TestDeploy(t *testing.T) {
 		k := c.run(t, bin, "default", "kube-flannel", "kube-flannel-ds", "was-flannels")
 		installed(t, k, "flannel", "10-flannel.conflist")
 	})
+}
+
+// secondInstallation has helm install another release beside the manifest's, which is to keep all that is its own.
+func (c *Cluster) secondInstallation(t *testing.T) {
+	t.Helper()
+	chart, err := filepath.Abs(deployed("chart", "weft"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	install := func(namespace string, args ...string) error {
+		out, err := c.Command(t.Context(), "helm", append([]string{"install", "second", chart, "--namespace=" + namespace, "--create-namespace"}, args...)...)
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	}
+	strict := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "strict", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
+	if _, err := c.Admin.CoreV1().Namespaces().Create(t.Context(), strict, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := install("strict"); err == nil || !strings.Contains(err.Error(), "kubectl label namespace strict --overwrite pod-security") {
+		t.Errorf("in a namespace that admits no such pod: %v", err)
+	}
+	if err := install("beside", "--take-ownership", "--set=namespace.manage=true"); err != nil {
+		t.Fatal(err)
+	}
+	ns, err := c.Admin.CoreV1().Namespaces().Get(t.Context(), "beside", metav1.GetOptions{})
+	if err != nil || ns.Labels["pod-security.kubernetes.io/enforce"] != "privileged" {
+		t.Errorf("the namespace's labels: %v, %v", ns.Labels, err)
+	}
+	for name, namespace := range map[string]string{"kube-weft.weft": "kube-weft", "beside.second": "beside"} {
+		binding, err := c.Admin.RbacV1().ClusterRoleBindings().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil || binding.RoleRef.Name != name || len(binding.Subjects) != 1 || binding.Subjects[0].Namespace != namespace {
+			t.Errorf("binding %s: %+v, %v", name, binding, err)
+		}
+		// This server can, so nothing had to be said.
+		if _, err := c.Admin.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name+".own-node", metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	if out, err := c.Command(t.Context(), "helm", "uninstall", "second", "--namespace=beside"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, err := c.Admin.RbacV1().ClusterRoleBindings().Get(t.Context(), "kube-weft.weft", metav1.GetOptions{}); err != nil {
+		t.Errorf("the first's went with the second: %v", err)
+	}
 }
 
 // installed looks at what the init containers have left on the host.

@@ -35,7 +35,8 @@ type kubelet struct {
 	pod     *corev1.Pod
 	root    string // of the image
 	env     []string
-	dir     string // its own files, and the host's folders
+	dir     string          // its own files, and the host's folders
+	main    image.Container // as Start has made it
 
 	log safeBuffer
 }
@@ -214,6 +215,7 @@ func (k *kubelet) Start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	k.main = run
 	live, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- run.Run(live) }() // waited for in the cleanup
@@ -228,15 +230,12 @@ func (k *kubelet) Start(t *testing.T) {
 	})
 }
 
-// Exec runs a program in the pod's container and returns what it prints.
+// Exec runs a program in the pod's container, with the files that are there, and returns what it prints.
 func (k *kubelet) Exec(ctx context.Context, args ...string) (string, error) {
-	run, err := k.container(ctx, k.pod.Spec.Containers[0])
-	if err != nil {
-		return "", err
-	}
+	run := k.main
 	var out safeBuffer
 	run.Args, run.Stdout, run.Stderr = args, &out, &out
-	err = run.Run(ctx)
+	err := run.Run(ctx)
 	return out.String(), err
 }
 
