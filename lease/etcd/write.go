@@ -15,8 +15,8 @@ import (
 )
 
 // Put implements lease.Store. Each write with a ttl is bound to an etcd lease of its
-// own, as flannel does it; the lease of the record that is replaced is left to end
-// with nothing bound to it. A ttl is rounded up to whole seconds.
+// own, as flannel does it; the lease of what it replaces is revoked if nothing else is
+// bound to it. A ttl is rounded up to whole seconds.
 func (s *Store) Put(ctx context.Context, sn lease.Subnets, a lease.Attrs, ttl time.Duration, ifRevision int64) (revision int64, err error) {
 	key, err := s.keys.record(sn)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) Replace(ctx context.Context, old lease.Subnets, oldRevision int6
 	if err != nil {
 		return 0, err
 	}
-	return s.write(ctx, key, a, ttl, []clientv3.Cmp{at(from, oldRevision), at(key, 0)}, clientv3.OpDelete(from))
+	return s.write(ctx, key, a, ttl, []clientv3.Cmp{at(from, oldRevision), at(key, 0)}, clientv3.OpDelete(from, clientv3.WithPrevKV()))
 }
 
 // write puts a record after the operations first, all in one transaction, if every comparison holds.
@@ -49,16 +49,18 @@ func (s *Store) write(ctx context.Context, key string, a lease.Attrs, ttl time.D
 	if err != nil {
 		return 0, fmt.Errorf("write %s: %w", key, err)
 	}
-	put := clientv3.OpPut(key, string(value))
+	put := clientv3.OpPut(key, string(value), clientv3.WithPrevKV())
 	if id != clientv3.NoLease {
-		put = clientv3.OpPut(key, string(value), clientv3.WithLease(id))
+		put = clientv3.OpPut(key, string(value), clientv3.WithPrevKV(), clientv3.WithLease(id))
 	}
+	var left []clientv3.LeaseID
 	err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
-		revision, err = swap(ctx, c, cmps, append(slices.Clip(first), put)...)
+		revision, left, err = swap(ctx, c, cmps, append(slices.Clip(first), put)...)
 		return err
 	})
 	if err == nil {
 		s.expiries.set(id, time.Now().Add(ttl))
+		s.revokeUnused(ctx, left)
 		return revision, nil
 	}
 	if id != clientv3.NoLease {
@@ -75,13 +77,15 @@ func (s *Store) Delete(ctx context.Context, sn lease.Subnets, ifRevision int64) 
 	if err != nil {
 		return err
 	}
+	var left []clientv3.LeaseID
 	err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
-		_, err := swap(ctx, c, []clientv3.Cmp{at(key, ifRevision)}, clientv3.OpDelete(key))
+		_, left, err = swap(ctx, c, []clientv3.Cmp{at(key, ifRevision)}, clientv3.OpDelete(key, clientv3.WithPrevKV()))
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", key, err)
 	}
+	s.revokeUnused(ctx, left)
 	return nil
 }
 
@@ -93,16 +97,48 @@ func at(key string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
 }
 
-// swap does the operations, in one transaction, if every comparison holds.
-func swap(ctx context.Context, c *clientv3.Client, cmps []clientv3.Cmp, ops ...clientv3.Op) (int64, error) {
+// swap does the operations, in one transaction, if every comparison holds. left are the leases that
+// what was replaced or deleted was bound to.
+func swap(ctx context.Context, c *clientv3.Client, cmps []clientv3.Cmp, ops ...clientv3.Op) (revision int64, left []clientv3.LeaseID, err error) {
 	resp, err := c.Txn(ctx).If(cmps...).Then(ops...).Commit()
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, nil, err
 	case !resp.Succeeded:
-		return 0, lease.ErrConflict
+		return 0, nil, lease.ErrConflict
 	}
-	return resp.Header.Revision, nil
+	for _, r := range resp.Responses {
+		was := r.GetResponseDeleteRange().GetPrevKvs()
+		if kv := r.GetResponsePut().GetPrevKv(); kv != nil {
+			was = append(was, kv)
+		}
+		for _, kv := range was {
+			if kv.Lease != 0 {
+				left = append(left, clientv3.LeaseID(kv.Lease))
+			}
+		}
+	}
+	return resp.Header.Revision, left, nil
+}
+
+// revokeUnused revokes those of ids that no key is bound to: etcd would keep each for the rest of its
+// 24 hours. Revoking deletes what is bound, so one that still has keys is left alone, and so is one
+// whose keys we are not shown. It is a courtesy: nothing depends on it.
+func (s *Store) revokeUnused(ctx context.Context, ids []clientv3.LeaseID) {
+	for _, id := range ids {
+		err := s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
+			resp, err := c.TimeToLive(ctx, id, clientv3.WithAttachedKeys())
+			if err != nil || resp.TTL <= 0 || len(resp.Keys) > 0 {
+				return err
+			}
+			_, err = c.Revoke(ctx, id)
+			return err
+		})
+		if err != nil {
+			s.log.Debug("etcd: a lease that nothing is bound to stays until it ends", "lease", id, "reason", err)
+			return
+		}
+	}
 }
 
 // grant returns a new etcd lease, or none for a record that does not expire.

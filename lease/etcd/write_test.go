@@ -53,12 +53,15 @@ func TestCompareAndSwap(t *testing.T) {
 	if len(snap.Records) != 1 || snap.Records[0].Revision != next || !snap.Records[0].Attrs.Equal(attrs(1)) {
 		t.Errorf("records %+v, want what was written at %d", snap.Records, next)
 	}
-	// The first lease and that of its update; those of refused writes are gone.
-	if n := leaseCount(t, srv); n != 2 {
-		t.Errorf("%d etcd leases, want 2", n)
+	// That of the update; the first one's has nothing bound to it, and those of refused writes neither.
+	if n := leaseCount(t, srv); n != 1 {
+		t.Errorf("%d etcd leases, want 1", n)
 	}
 	if err := s.Delete(t.Context(), subnet(1), next); err != nil {
 		t.Error(err)
+	}
+	if n := leaseCount(t, srv); n != 0 {
+		t.Errorf("%d etcd leases after the record's deletion, want none", n)
 	}
 	if snap, err = s.Snapshot(t.Context()); err != nil || len(snap.Records) != 0 {
 		t.Errorf("after delete: %v, %v", snap.Records, err)
@@ -96,8 +99,34 @@ func TestReplace(t *testing.T) {
 	if len(snap.Records) != 2 || snap.Records[0].Subnets != both || snap.Records[0].Reservation || snap.Records[1].Subnets != subnet(2) {
 		t.Errorf("records %+v", snap.Records)
 	}
-	if n := leaseCount(t, srv); n != 3 { // of the old, of the other, and of the new; not of what was refused
-		t.Errorf("%d etcd leases, want 3", n)
+	if n := leaseCount(t, srv); n != 2 { // of the other, and of the new; not of the old, nor of what was refused
+		t.Errorf("%d etcd leases, want 2", n)
+	}
+}
+
+// A lease to which somebody bound another key is not ours to revoke: the key would go with it.
+func TestLeaseInUseIsKept(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	s := newStore(t, srv.Endpoint())
+	rev := put(t, s, 1, lease.TTL, 0)
+	c := srv.Client()
+	const record, other = "/coreos.com/network/subnets/10.5.1.0-24", "/coreos.com/network/weft/other"
+	resp, err := c.Get(t.Context(), record)
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Fatal(resp, err)
+	}
+	if _, err := c.Put(t.Context(), other, "x", clientv3.WithLease(clientv3.LeaseID(resp.Kvs[0].Lease))); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // as by restarts
+		rev = put(t, s, 1, lease.TTL, rev)
+	}
+	if n := leaseCount(t, srv); n != 2 {
+		t.Errorf("%d etcd leases, want the record's and the one that another key is bound to", n)
+	}
+	if resp, err = c.Get(t.Context(), other); err != nil || len(resp.Kvs) != 1 {
+		t.Errorf("the other key is gone: %v", err)
 	}
 }
 
