@@ -114,9 +114,10 @@ type Keeper struct {
 
 	proven atomic.Bool // Config may be cached
 
-	mu     sync.Mutex // protects local and status
+	mu     sync.Mutex // protects what follows
 	local  Local
 	status Status
+	lives  Memory // what we believed when we last published, or would have
 
 	changed chan struct{} // capacity 1: local or proven has changed
 }

@@ -331,3 +331,43 @@ func TestQuietStoreIsSeen(t *testing.T) {
 		}
 	})
 }
+
+// A renewal is no new Set, but what it changes can be asked for.
+func TestCurrentFollowsRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := leasetest.New("c", []byte(network))
+		const key, value = "10.244.9.0-24", `{"PublicIP":"192.0.2.9","Weft":{"Node":"b"}}`
+		s.PutRaw(key, []byte(value), lease.TTL)
+		o := options(t, "a", "192.0.2.1")
+		var sets []lease.Set
+		o.Publish = func(s lease.Set) { sets = append(sets, s) }
+		k := newKeeper(t, s, o)
+		stop := run(k)
+		time.Sleep(time.Hour)
+		s.PutRaw(key, []byte(value), lease.TTL)
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		snap, err := s.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := snap.Records[len(snap.Records)-1] // ours may be either
+		if want.Subnets != subnets(t, "10.244.9.0/24") {
+			want = snap.Records[0]
+		}
+		last := sets[len(sets)-1].Peers
+		now := k.Current(last)
+		if len(now) != 1 || !now[0].Expires.Equal(want.Expires) || now[0].Revision != want.Revision {
+			t.Errorf("%+v, want the end %s and revision %d", now, want.Expires, want.Revision)
+		}
+		if last[0].Revision == want.Revision {
+			t.Error("the renewal made a set: nothing was tried")
+		}
+		now[0].Revision = 0
+		if k.Current(last)[0].Revision == 0 {
+			t.Error("the caller's slice is the keeper's")
+		}
+	})
+}

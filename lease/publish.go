@@ -26,6 +26,7 @@ func (k *Keeper) publish() Set {
 	peers, rejected := rules.split(records, before)
 	set.Peers, set.Rejected = peers, append(rejected, k.bad...)
 	k.report(func(st *Status) {
+		k.lives = k.mem
 		st.Own, st.Alarm, st.Peers, st.Rejected = set.Own, set.Alarm, len(peers), set.Rejected
 	})
 	if k.published == nil || !set.Same(*k.published) {

@@ -155,6 +155,20 @@ func TestLeaseRelease(t *testing.T) {
 	a, b := l.Node(1), l.Node(2)
 	reach(t, 5*time.Second, a.Pods[0], b.Pods[0], 4)
 	subnet := b.Net.V4.Masked().String()
+	for _, n := range l.Nodes() { // records that were just written
+		until(t, 10*time.Second, n.Name+" knows when every lease ends", func() error {
+			all := weftJSON[leasesJSON](t, n, "lease", "list")
+			for _, r := range all.Leases {
+				if left := time.Until(r.Expires); left < 23*time.Hour {
+					return fmt.Errorf("%s ends in %s", r.Subnet, left)
+				}
+			}
+			if len(all.Leases) != 2 {
+				return fmt.Errorf("%+v", all)
+			}
+			return nil
+		})
+	}
 	if _, errs, err := weft(t, a, "lease", "release", a.Net.V4.Masked().String()); err == nil || !strings.Contains(errs, "--force") {
 		t.Errorf("its own: %v %s", err, errs)
 	}

@@ -11,18 +11,26 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// expiries remembers when etcd leases end. A lease is asked about once: nobody
-// renews one, since each write of a record brings a new lease. The zero value is ready.
+// expiries remembers when etcd leases end. Nobody renews one, since each write of a record brings a
+// new lease; but an etcd that starts, or whose leader changes, gives all of them their whole time
+// anew. The zero value is ready.
 type expiries struct {
-	mu sync.Mutex
-	at map[clientv3.LeaseID]time.Time
+	mu  sync.Mutex
+	at  map[clientv3.LeaseID]expiry
+	own clientv3.LeaseID // that of our last write
+}
+
+// expiry is when a lease ends. In doubt, it may be later.
+type expiry struct {
+	at    time.Time
+	doubt bool
 }
 
 // get returns the zero time for a lease that is not known.
 func (x *expiries) get(id clientv3.LeaseID) time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.at[id]
+	return x.at[id].at
 }
 
 func (x *expiries) set(id clientv3.LeaseID, at time.Time) {
@@ -32,51 +40,77 @@ func (x *expiries) set(id clientv3.LeaseID, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.at == nil {
-		x.at = map[clientv3.LeaseID]time.Time{}
+		x.at = map[clientv3.LeaseID]expiry{}
 	}
-	x.at[id] = at
+	x.at[id] = expiry{at: at}
+}
+
+// written is set for the lease of our own record.
+func (x *expiries) written(id clientv3.LeaseID, at time.Time) {
+	x.set(id, at)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.own = id
+}
+
+// doubt has every lease asked about again.
+func (x *expiries) doubt() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id, e := range x.at {
+		e.doubt = true
+		x.at[id] = e
+	}
 }
 
 // missing forgets every lease that is not in ids and returns those of ids that are
-// not known.
-func (x *expiries) missing(ids map[clientv3.LeaseID]struct{}) []clientv3.LeaseID {
+// not known, and our own if it is in doubt; and then the others in doubt.
+func (x *expiries) missing(ids map[clientv3.LeaseID]struct{}) (w wish) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	maps.DeleteFunc(x.at, func(id clientv3.LeaseID, _ time.Time) bool { _, ok := ids[id]; return !ok })
-	var out []clientv3.LeaseID
+	maps.DeleteFunc(x.at, func(id clientv3.LeaseID, _ expiry) bool { _, ok := ids[id]; return !ok })
 	for id := range ids {
-		if _, ok := x.at[id]; !ok {
-			out = append(out, id)
+		switch e, known := x.at[id]; {
+		case !known || e.doubt && id == x.own:
+			w.first = append(w.first, id)
+		case e.doubt:
+			w.again = append(w.again, id)
 		}
 	}
-	slices.Sort(out)
-	return out
+	slices.Sort(w.first)
+	slices.Sort(w.again)
+	return w
 }
+
+// wish is what is to be learnt: first what is not known, and slowly what is in doubt.
+type wish struct{ first, again []clientv3.LeaseID }
 
 // learner asks etcd for expiries beside a watch, slowly enough that a whole cluster
 // which starts at once with thousands of records does not drown its store.
 type learner struct {
 	store  *Store
-	want   chan []clientv3.LeaseID // holds the newest wish only
-	learnt chan struct{}           // one signal when a wish has been worked off
+	want   chan wish     // holds the newest only
+	learnt chan struct{} // one signal when a wish has been worked off
 }
 
 const (
 	learnWorkers = 4
 	learnRate    = 200 // a second
+	// againAll is the same for all nodes of a cluster together, each with one record, for what is in doubt.
+	againAll = 20_000
 )
 
 func newLearner(s *Store) *learner {
-	return &learner{store: s, want: make(chan []clientv3.LeaseID, 1), learnt: make(chan struct{}, 1)}
+	return &learner{store: s, want: make(chan wish, 1), learnt: make(chan struct{}, 1)}
 }
 
 // wish replaces what is to be learnt. It does not block.
-func (l *learner) wish(ids []clientv3.LeaseID) {
+func (l *learner) wish(w wish) {
 	select {
 	case <-l.want:
 	default:
 	}
-	l.want <- ids // only the watch's goroutine sends, so there is room
+	l.want <- w // only the watch's goroutine sends, so there is room
 }
 
 // run works until ctx ends.
@@ -86,8 +120,10 @@ func (l *learner) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case ids := <-l.want:
-			if l.learn(ctx, limit, ids) {
+		case w := <-l.want:
+			slow := rate.NewLimiter(rate.Limit(min(learnRate, againAll/float64(len(w.again)+1))), learnWorkers)
+			known := l.learn(ctx, limit, w.first)
+			if l.learn(ctx, slow, w.again) || known {
 				select {
 				case l.learnt <- struct{}{}:
 				default:

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -101,6 +102,38 @@ func TestKillAndRestart(t *testing.T) {
 	if w.missing[subnet(1).Key()] != 0 {
 		t.Error("a record went missing meanwhile")
 	}
+}
+
+// An etcd that starts gives every lease its whole time anew, and so the ends that were known are asked
+// for again: our own record's, another's, and one that was never ours to know.
+func TestEndsAreAskedForAfterARestart(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	s, other := newStore(t, srv.Endpoint()), newStore(t, srv.Endpoint())
+	w := watch(t, s)
+	put(t, s, 1, lease.TTL, 0)
+	put(t, other, 2, lease.TTL, 0)
+	w.records(t, 1, 2)
+	ends := func() (out []time.Time) {
+		last, _, _ := w.snapshot()
+		for _, r := range last.Records {
+			out = append(out, r.Expires)
+		}
+		return out
+	}
+	eventually(t, "both ends", func() bool { return !slices.ContainsFunc(ends(), time.Time.IsZero) })
+	before := ends()
+	eventually(t, "three seconds of their life", func() bool { return time.Until(before[0]) < lease.TTL-3*time.Second })
+	srv.Kill()
+	srv.Start()
+	eventually(t, "both ends anew", func() bool {
+		for i, e := range ends() {
+			if e.Sub(before[i]) < 2*time.Second {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 func TestPauseIsNoticed(t *testing.T) {

@@ -50,6 +50,7 @@ func (s *Store) Watch(ctx context.Context, changed func(lease.Snapshot), lost fu
 		} else {
 			lost(err)
 		}
+		s.expiries.doubt()                                     // it may have been restarted
 		if time.Since(began) > s.cfg.RequestTimeout+retryMax { // it had worked for a while
 			retry = retryMin
 		}

@@ -59,7 +59,7 @@ func (s *Store) write(ctx context.Context, key string, a lease.Attrs, ttl time.D
 		return err
 	})
 	if err == nil {
-		s.expiries.set(id, time.Now().Add(ttl))
+		s.expiries.written(id, time.Now().Add(ttl))
 		s.revokeUnused(ctx, left)
 		return revision, nil
 	}

@@ -142,7 +142,6 @@ func (d *Daemon) Peers() control.Peers {
 	if g == nil {
 		return out
 	}
-	set, _ := g.state()
 	status := g.backend.Status()
 	var peers []tunnel.PeerStats
 	var strangers []tunnel.Stranger
@@ -157,7 +156,7 @@ func (d *Daemon) Peers() control.Peers {
 	for _, r := range status.Reached {
 		ways[r.Subnets] = append(ways[r.Subnets], r)
 	}
-	for _, r := range set.Peers {
+	for _, r := range g.peers() {
 		p := peer(r)
 		object := p.Name
 		if r.Kube != nil {
@@ -269,13 +268,12 @@ func (d *Daemon) Leases(context.Context) (control.Leases, error) {
 	if g == nil {
 		return out, errors.New("nothing is known yet: " + waiting)
 	}
-	set, _ := g.state()
 	st := g.member.Status()
 	out.Network = records.Network(g.footing.network)
 	if st.Own.Subnets != (lease.Subnets{}) {
 		out.Leases = append(out.Leases, records.From(st.Own, true))
 	}
-	for _, r := range set.Peers {
+	for _, r := range g.peers() {
 		out.Leases = append(out.Leases, records.From(r, false))
 	}
 	slices.SortFunc(out.Leases, func(a, b control.Record) int {

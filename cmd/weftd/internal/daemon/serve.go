@@ -265,3 +265,12 @@ func (g *generation) state() (set lease.Set, fileWhy string) {
 	defer g.mu.Unlock()
 	return g.set, g.fileWhy
 }
+
+// peers are those of the last set, with the ends of their records as they are known by now.
+func (g *generation) peers() []lease.Record {
+	set, _ := g.state()
+	if m, ok := g.member.(aging); ok {
+		return m.Current(set.Peers)
+	}
+	return set.Peers
+}

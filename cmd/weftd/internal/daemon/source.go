@@ -76,6 +76,12 @@ type member interface {
 	Proven()
 }
 
+// aging is a member whose records have a life that a set does not follow.
+type aging interface {
+	// Current is peers with what is known of their ends by now.
+	Current(peers []lease.Record) []lease.Record
+}
+
 // conditioned is a member that tells others how our data path is.
 type conditioned interface {
 	// SetDataPath is told at every change; broken is "" while packets are carried, and former
