@@ -1,6 +1,10 @@
 package lease
 
-import "net/netip"
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
 
 // Unfit says why c would give a node others than s; "" if s fits. A family that c has off does
 // not count.
@@ -18,4 +22,21 @@ func (c NetworkConfig) Unfit(s Subnets) string {
 		}
 	}
 	return ""
+}
+
+// Contains returns nil if the networks of c have s in them, whatever the lengths are, and else a
+// *ConfigError for each family that has not: pods of such a node would be cut off. A family that c has off
+// does not count.
+func (c NetworkConfig) Contains(s Subnets) error {
+	var faults []error
+	for _, f := range []struct {
+		key          string
+		on           bool
+		network, own netip.Prefix
+	}{{"Network", c.EnableIPv4, c.Network, s.V4}, {"IPv6Network", c.EnableIPv6, c.IPv6Network, s.V6}} {
+		if f.on && f.own.IsValid() && (!f.network.Contains(f.own.Addr()) || f.network.Bits() > f.own.Bits()) {
+			faults = append(faults, &ConfigError{Key: f.key, Got: f.network.String(), Want: fmt.Sprintf("one that contains this node's subnet %s, or its pods are cut off", f.own)})
+		}
+	}
+	return errors.Join(faults...)
 }

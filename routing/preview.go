@@ -47,3 +47,21 @@ func OverlayMTU(c lease.NetworkConfig, u Underlay) (int, error) {
 	}
 	return mtu, nil
 }
+
+// Command is one of those that the network config names.
+type Command struct{ Key, Command string }
+
+// Commands lists what a backend of c would run, in the order in which it would; nil for a type that runs nothing.
+func Commands(c lease.NetworkConfig) []Command {
+	if c.BackendType != typeExtension {
+		return nil
+	}
+	o, err := parseExtension(c)
+	if err != nil {
+		return nil
+	}
+	return []Command{
+		{"PreStartupCommand", o.PreStartup}, {"PostStartupCommand", o.PostStartup}, {"SubnetAddCommand", o.SubnetAdd},
+		{"SubnetRemoveCommand", o.SubnetRemove}, {"ShutdownCommand", o.Shutdown},
+	}
+}

@@ -22,7 +22,7 @@ func TestCheckSaysWhoCarries(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := sh(t, n.Host, "ip -o link | cut -d' ' -f1-3; ip route")
-		says(t, n.Host, 0, []string{want, "no faults"}, "--check", "--net-config-path="+file, "--iface=eth0", "--cache-dir="+t.TempDir())
+		says(t, n.Host, 0, []string{want, "no faults"}, "--check", "--offline", "--net-config-path="+file, "--iface=eth0", "--cache-dir="+t.TempDir())
 		if after := sh(t, n.Host, "ip -o link | cut -d' ' -f1-3; ip route"); after != before {
 			t.Errorf("%s: before\n%sand after\n%s", backend, before, after)
 		}

@@ -363,7 +363,7 @@ func TestItIsCalledFlanneldToo(t *testing.T) {
 	if err := os.Symlink(self, flanneld); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(flanneld, append(b.args, "--check")...)
+	cmd := exec.Command(flanneld, append(b.args, "--check", "--offline")...)
 	cmd.Env = append(os.Environ(), asWeftd+"=1", "NODE_NAME=node-b", "EVENT_QUEUE_DEPTH=5000", "FLANNELD_ETCD_PREFIX=/x")
 	var out bytes.Buffer
 	cmd.Stdout = &out

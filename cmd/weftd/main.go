@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fmt.Fprintln(stdout, "weftd", versionText())
 		return nil
 	case cfg.Check:
-		return check.Run(cfg, err, stdout)
+		return check.Run(ctx, cfg, err, stdout)
 	case err != nil:
 		return err
 	}

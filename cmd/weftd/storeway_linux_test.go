@@ -105,7 +105,7 @@ func TestAnOverlayThatCutsTheStoreOff(t *testing.T) {
 func TestCheckFindsAnOverlayThatCutsTheStoreOff(t *testing.T) {
 	a, b := farPair(t)
 	for fault, extra := range map[string]string{cutOff: "http://" + farStore + ":2379", "": "http://192.0.2.1:2379"} {
-		cmd := b.command("--check", "--net-config-path", filepath.Join(a.dir, "net.json"), "--etcd-endpoints", extra)
+		cmd := b.command("--check", "--offline", "--net-config-path", filepath.Join(a.dir, "net.json"), "--etcd-endpoints", extra)
 		var out bytes.Buffer
 		cmd.Stdout = &out
 		if err := b.ns.Run(cmd); (err != nil) != (fault != "") || !strings.Contains(out.String(), fault) {

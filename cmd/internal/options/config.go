@@ -49,6 +49,8 @@ type Config struct {
 
 	// Check and Version are modes, not settings: they have no environment variable.
 	Check, Version bool
+	// Offline has Check ask nobody.
+	Offline bool
 
 	// Settings are all flags with the values in force and their sources, by name.
 	Settings []Setting

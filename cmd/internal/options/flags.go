@@ -105,5 +105,6 @@ func defineOwn(fs *flag.FlagSet, c *Config) {
 	fs.StringVar(&c.CacheDir, "cache-dir", c.CacheDir, "`directory` of the node's identity and the last known peers")
 	fs.StringVar(&c.NodeID, "node-id", c.NodeID, "`identity` of this node; empty keeps the stored one, else one derived from the machine id")
 	fs.StringVar(&c.Log.Format, "log-format", c.Log.Format, "`format` of log lines: text or json")
-	fs.BoolVar(&c.Check, "check", false, "check everything, print the configuration in force with its sources, change nothing")
+	fs.BoolVar(&c.Check, "check", false, "check everything, the store and what it has included, print the configuration in force with its sources, change nothing")
+	fs.BoolVar(&c.Offline, "offline", false, "with --check, do not ask the store or the API server")
 }

@@ -22,16 +22,13 @@ var ErrUsage = errors.New("see weftd --help")
 func Parse(args, environ []string) (Config, error) {
 	c := defaults()
 	fs := newFlagSet(&c)
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return c, ErrHelp
-		}
-		return c, fmt.Errorf("%w (%w)", err, ErrUsage)
+	faults, err := parseArgs(fs, args)
+	if err != nil {
+		return c, ErrHelp
 	}
-	if c.Version {
+	if c.Version && len(faults) == 0 {
 		return c, nil
 	}
-	var faults []error
 	if fs.NArg() > 0 {
 		faults = append(faults, fmt.Errorf("argument %q is not a flag, and what follows it is not read; a boolean flag is switched off by --flag=false", fs.Arg(0)))
 	}
@@ -62,7 +59,7 @@ func newFlagSet(c *Config) *flag.FlagSet {
 
 // isMode says that a flag is something to do rather than a setting. flannel, too,
 // looks at --version before the environment.
-func isMode(name string) bool { return name == "version" || name == "check" }
+func isMode(name string) bool { return name == "version" || name == "check" || name == "offline" }
 
 // variables names the environment variables of a flag, strongest first.
 func variables(own *flag.FlagSet, name string) []string {

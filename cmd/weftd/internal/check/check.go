@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -42,8 +43,9 @@ func (r *report) fault(err error) {
 }
 
 // Run prints to w what cfg means on this host. parse is what was wrong with the
-// command line and the environment, if anything. The error is ErrFaults.
-func Run(cfg options.Config, parse error, w io.Writer) error {
+// command line and the environment, if anything. It asks the store, or the API server, unless
+// cfg.Offline is set. The error is ErrFaults.
+func Run(ctx context.Context, cfg options.Config, parse error, w io.Writer) error {
 	r := &report{remarks: cfg.Remarks()}
 	r.remarks = append(r.remarks, cfg.Quiet()...)
 	r.fault(parse)
@@ -52,12 +54,17 @@ func Run(cfg options.Config, parse error, w io.Writer) error {
 	if cfg.Kube.On {
 		what, endpoints = "the API server", r.kube(cfg)
 		network = r.kubeNetwork(cfg)
+		r.askKube(ctx, cfg, network)
 	} else {
 		endpoints = r.store(cfg)
 		r.node(cfg)
-		network = r.network(cfg)
+		network = r.network(ctx, cfg)
 	}
 	r.commands(cfg, network)
+	have, err := capabilities()
+	r.fault(err)
+	r.privileges(have)
+	r.published(cfg)
 	r.tun(network)
 	r.underlay(cfg, network)
 	r.storeWay(network, what, endpoints)
@@ -126,6 +133,11 @@ func (r *report) tun(network lease.NetworkConfig) {
 	case t == "" || routing.NeedsTUN(network):
 	case !routing.MayNeedTUN(network):
 		r.remark("backend %s moves no packets itself: it needs no TUN device", t)
+		if routing.Port(network) != 0 { // of the kernel's vxlan, and of no other
+			if err := routing.ProbeVXLANAside(); errors.Is(err, routing.ErrNoVXLAN) {
+				r.fault(fmt.Errorf(`backend %s: %w, and "Userspace":"never" forbids to carry the packets without`, t, err))
+			}
+		}
 		return
 	default:
 		switch err := routing.ProbeVXLANAside(); {
@@ -150,32 +162,18 @@ func (r *report) tun(network lease.NetworkConfig) {
 // guessed are flannel's default families, for a network that is not known.
 func guessed() lease.NetworkConfig { return lease.NetworkConfig{EnableIPv4: true} }
 
-// network reads the configuration file, if one was named.
-func (r *report) network(cfg options.Config) lease.NetworkConfig {
-	if !cfg.NetConfigGiven {
-		r.remark("network config: comes from the store, which was not asked")
-		return guessed()
-	}
-	b, err := os.ReadFile(cfg.NetConfigPath)
-	if err != nil {
-		r.fault(fmt.Errorf("--net-config-path: %w", err))
-		return guessed()
-	}
-	network, err := routing.ParseConfig(b)
-	if err != nil {
-		r.fault(fmt.Errorf("--net-config-path %s: %w", cfg.NetConfigPath, err))
-		return guessed()
-	}
-	r.describe(network, cfg.NetConfigPath)
-	return network
-}
-
-func (r *report) describe(network lease.NetworkConfig, path string) {
-	r.remark("network config: %s, backend %s, from file %s", lease.Subnets{V4: network.Network, V6: network.IPv6Network}, network.BackendType, path)
+func (r *report) describe(network lease.NetworkConfig, from string) {
+	r.remark("network config: %s, backend %s, from %s", lease.Subnets{V4: network.Network, V6: network.IPv6Network}, network.BackendType, from)
 }
 
 // underlay makes the choice that a start would make.
 func (r *report) underlay(cfg options.Config, network lease.NetworkConfig) {
+	for _, x := range cfg.Underlay.Regexes {
+		if _, err := regexp.Compile(x); err != nil { // which is among the faults of the command line
+			r.remark("underlay: was not chosen, since --iface-regex %q is no pattern", x)
+			return
+		}
+	}
 	k, err := routing.OpenKernel()
 	if err != nil {
 		r.fault(err)
@@ -198,6 +196,7 @@ func (r *report) underlay(cfg options.Config, network lease.NetworkConfig) {
 		return
 	}
 	r.remark("underlay: %s, MTU %d, local %s, peers are told %s", u.Link, u.MTU, list(u.Addr4, u.Addr6), list(u.Ext4, u.Ext6))
+	r.backend(network, u)
 }
 
 // storeWay looks whether the overlay of the configuration file, if one was named, would
@@ -231,9 +230,11 @@ func (r *report) print(cfg options.Config, w io.Writer) {
 		return
 	}
 	fmt.Fprintln(w, "\nFAULTS")
+	said := map[string]bool{options.ErrUsage.Error(): true} // a hint, no fault
 	for _, err := range r.faults {
 		for line := range strings.Lines(err.Error()) {
-			if line = strings.TrimSpace(line); line != options.ErrUsage.Error() { // a hint, no fault
+			if line = strings.TrimSpace(line); !said[line] {
+				said[line] = true
 				fmt.Fprintf(w, "- %s\n", line)
 			}
 		}

@@ -19,7 +19,7 @@ func (r *report) kube(cfg options.Config) []string {
 	case k.NodeName != "":
 		r.remark("node: %s (env NODE_NAME)", k.NodeName)
 	case k.PodName != "" && k.PodNamespace != "":
-		r.remark("node: that of the pod %s/%s (env POD_NAMESPACE, POD_NAME), which was not asked for", k.PodNamespace, k.PodName)
+		r.remark("node: that of the pod %s/%s (env POD_NAMESPACE, POD_NAME)", k.PodNamespace, k.PodName)
 	}
 	if cfg.NodeID != "" {
 		_, _, bad := lease.LoadIdentity(lease.IdentityOptions{Given: cfg.NodeID})
@@ -30,7 +30,7 @@ func (r *report) kube(cfg options.Config) []string {
 		return nil
 	}
 	defer func() { _ = client.Close() }() // nothing was sent
-	r.remark("API server: %s, which was not asked", strings.Join(client.Endpoints(), " "))
+	r.remark("API server: %s", strings.Join(client.Endpoints(), " "))
 	return kubemode.Routed(cfg, client)
 }
 
@@ -39,11 +39,13 @@ func (r *report) kubeNetwork(cfg options.Config) lease.NetworkConfig {
 	network, err := kubemode.ReadNetwork(cfg.NetConfigPath)
 	if err != nil {
 		r.fault(err)
+		r.unknown(network.Raw, "--net-config-path "+cfg.NetConfigPath)
 		return guessed()
 	}
 	if len(network.Ignored) > 0 {
 		r.remark("network config: %s have no effect: the cluster gives out subnets", strings.Join(network.Ignored, ", "))
 	}
-	r.describe(network.NetworkConfig, cfg.NetConfigPath)
+	r.unknown(network.Raw, "--net-config-path "+cfg.NetConfigPath)
+	r.describe(network.NetworkConfig, "file "+cfg.NetConfigPath)
 	return network.NetworkConfig
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -214,20 +213,10 @@ func (d *Daemon) unfit(g *generation, network lease.NetworkConfig) error {
 	if !d.source.allocates() && (st.State == lease.Expired || st.State == lease.Lost) {
 		return nil // the cluster gives the node another subnet
 	}
-	own := st.Own.Subnets
-	var faults []error
-	for _, f := range []struct {
-		key     string
-		on      bool
-		network netip.Prefix
-		own     netip.Prefix
-	}{{"Network", network.EnableIPv4, network.Network, own.V4}, {"IPv6Network", network.EnableIPv6, network.IPv6Network, own.V6}} {
-		if f.on && f.own.IsValid() && (!f.network.Contains(f.own.Addr()) || f.network.Bits() > f.own.Bits()) {
-			faults = append(faults, &lease.ConfigError{Key: f.key, Got: f.network.String(), Want: fmt.Sprintf(
-				"one that contains this node's subnet %s, or its pods are cut off; to renumber the node all the same, restart weftd with --renumber", f.own)})
-		}
+	if err := network.Contains(st.Own.Subnets); err != nil {
+		return fmt.Errorf("%w; to renumber the node all the same, restart weftd with --renumber", err)
 	}
-	return errors.Join(faults...)
+	return nil
 }
 
 // changes says what a restart would change if it took up network.

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/pem"
+	"io"
+	"log"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// check runs weftd --check on h, and returns what it prints.
+func (h *host) check(args ...string) (out string, ok bool) {
+	cmd := h.command(append(args, "--check")...)
+	var b bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &b, &b
+	err := h.ns.Run(cmd)
+	return b.String(), err == nil
+}
+
+// --check asks the store as a start would, judges what the store has, and says everything at once and
+// nothing twice.
+func TestCheckAsksTheStore(t *testing.T) {
+	a, b := pair(t)
+	a.start(t)
+	a.awaitReady(t)
+	file := func(text string) string {
+		name := filepath.Join(t.TempDir(), "net.json")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "--net-config-path=" + name
+	}
+	for _, tt := range []struct {
+		name string
+		args []string
+		want []string // of a fault once each; of none if the first is "no faults"
+	}{
+		{"all is well", nil, []string{"no faults", "network config: 10.42.0.0/16, backend udp, from the store, /coreos.com/network/config", "MTU 1472 inside", "store: answers; records under /coreos.com/network/subnets: 1"}},
+		{"nobody there", []string{"--etcd-endpoints=http://127.0.0.1:9"}, []string{"- the store cannot be read: ", "--offline checks without it"}},
+		{"nobody is asked", []string{"--etcd-endpoints=http://127.0.0.1:9", "--offline"}, []string{"no faults", "was not asked"}},
+		{"an empty store", []string{"--etcd-prefix=/none"}, []string{"- the store has no network configuration: a start would wait for /none/config"}},
+		{"an empty store and a file for it", []string{"--etcd-prefix=/none", file(`{"Network":"10.7.0.0/16"}`)}, []string{"no faults", "10.7.0.0/16"}},
+		{"misspelt keys", []string{"--offline", file(`{"Network":"10.7.0.0/16","SubnetLenght":25,"Backend":{"Type":"udp","SorceCheck":"off","Prot":8285}}`)},
+			[]string{"SubnetLenght is not known, and has no effect; did you mean SubnetLen?", "Backend.SorceCheck is not known, and has no effect; did you mean Backend.SourceCheck?", "did you mean Backend.Port?"}},
+		{"flannel's keys of other types", []string{"--offline", file(`{"Network":"10.7.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan","GBP":true,"PersistentKeepaliveInterval":25}}`)}, []string{"no faults"}},
+		{"addresses of this host alone", []string{"--offline", "--public-ip=127.0.0.1", file(`{"Network":"127.0.0.0/8"}`)},
+			[]string{"- --public-ip 127.0.0.1: no other host can send to it", "Network is 127.0.0.0/8"}},
+		{"several bad flags", []string{"--healthz-port=x", "--ifcae=eth0", "--iface-regex=(", "--nonsense", "--log-format=xml", "--etcd-endpoints=http://127.0.0.1:9"},
+			[]string{`"x" for flag -healthz-port`, "-ifcae; did you mean --iface?", "error parsing regexp", "-nonsense", "--log-format is", "the store cannot be read"}},
+		{"a backend that does not start", []string{"--offline", "--allow-extension", file(`{"Network":"10.7.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"nosuch x"}}`)},
+			[]string{`Backend.PreStartupCommand: exec: "nosuch"`}},
+		{"an underlay that is too small", []string{"--offline", file(`{"Network":"10.7.0.0/16","EnableIPv6":false,"Backend":{"Type":"vxlan","MTU":576}}`)}, []string{"no faults", "MTU 526 inside"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out, ok := b.check(tt.args...)
+			if ok != (tt.want[0] == "no faults") {
+				t.Errorf("no faults: %v", ok)
+			}
+			for _, want := range tt.want {
+				if n := strings.Count(out, want); n != 1 {
+					t.Errorf("%q is there %d times", want, n)
+				}
+			}
+			if t.Failed() {
+				t.Logf("%s", out)
+			}
+		})
+	}
+}
+
+// An etcd that wants a certificate of its clients does not serve a start that has none.
+func TestCheckMeetsWhatTheStoreDemands(t *testing.T) {
+	_, b := wired(t)
+	s := httptest.NewUnstartedServer(nil)
+	s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	_ = s.Listener.Close()
+	err := b.ns.Do(func() (err error) { s.Listener, err = net.Listen("tcp", "127.0.0.1:0"); return err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, ok := b.check("--etcd-endpoints=https://"+s.Listener.Addr().String(), "--etcd-cafile="+ca)
+	if ok || !strings.Contains(out, "- the store cannot be read: ") || !strings.Contains(out, "--etcd-certfile") {
+		t.Errorf("no faults: %v\n%s", ok, out)
+	}
+}
