@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -102,7 +103,7 @@ func (c *Cluster) run(t *testing.T, bin, stage, namespace, daemonSet, node strin
 // withinRequests compares what weftd takes with what is requested for it.
 func (k *kubelet) withinRequests(t *testing.T) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:8081/metrics", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+net.JoinHostPort(k.metricsHost(), "8081")+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +126,16 @@ func (k *kubelet) withinRequests(t *testing.T) {
 	if err != nil || resident <= 0 || resident > float64(requested) {
 		t.Errorf("%v: %.0f bytes are resident, and %d requested", err, resident, requested)
 	}
+}
+
+// metricsHost is where the pod was told to serve them.
+func (k *kubelet) metricsHost() string {
+	for _, arg := range k.main.Args {
+		if ip, ok := strings.CutPrefix(arg, "--healthz-ip="); ok {
+			return ip
+		}
+	}
+	return "127.0.0.1"
 }
 
 // mayNotWriteTo tries with the pod's own token to change another node's status.
@@ -207,6 +218,15 @@ func TestDeploy(t *testing.T) {
 			}
 		})
 	}
+	t.Run("metrics on the node's address", func(t *testing.T) {
+		if err := c.apply(t, variant{values: []string{`weft.healthz.ip="node"`}}.chart(t)); err != nil {
+			t.Fatal(err)
+		}
+		k := c.run(t, bin, "minimal", "kube-weft", "weft", "weft-metrics")
+		if err := k.get(t.Context(), "http://127.0.0.1:8081/metrics"); err == nil {
+			t.Error("they are on loopback too")
+		}
+	})
 	t.Run("a second installation", func(t *testing.T) { c.secondInstallation(t) })
 	t.Run("flannel's manifest with other images", func(t *testing.T) {
 		text, err := os.ReadFile("deploy_kube-flannel.yaml")

@@ -91,6 +91,9 @@ func (k *kubelet) container(ctx context.Context, c corev1.Container) (image.Cont
 			return out, err
 		}
 		out.Env = append(out.Env, e.Name+"="+value)
+		for i := range out.Args {
+			out.Args[i] = strings.ReplaceAll(out.Args[i], "$("+e.Name+")", value)
+		}
 	}
 	for _, m := range c.VolumeMounts {
 		source, err := k.volume(ctx, m)
@@ -110,6 +113,8 @@ func (k *kubelet) value(e corev1.EnvVar) (string, error) {
 		switch f.FieldPath {
 		case "spec.nodeName":
 			return k.pod.Spec.NodeName, nil
+		case "status.hostIP":
+			return k.host.Underlay4.String(), nil
 		case "metadata.name":
 			return k.pod.Name, nil
 		case "metadata.namespace":
