@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"weft/cmd/weft-cni/internal/attach"
+	"weft/cmd/weft-cni/internal/hostlocal"
 	"weft/cmd/weft-cni/internal/netconf"
 )
 
@@ -75,10 +79,40 @@ func (p plugin) delUnknown(ctx context.Context, r request) {
 		return
 	}
 	d, err := r.Render(env)
+	if err == nil && r.isAnothers(d) {
+		return // this network's ADD was refused for it
+	}
 	if err == nil {
 		err = r.delegate.Del(ctx, d, r.call)
 	}
 	if err != nil {
 		fmt.Fprintf(p.stderr, "weft-cni: nothing is known of %s, and %s cannot detach it: %v\n", r.id, d.Type, err)
 	}
+}
+
+// isAnothers reports whether host-local holds an address for the attachment in another network, and none in this.
+// A delegate knows an attachment by the interface's name alone, and would take the other network's.
+func (r request) isAnothers(d netconf.Delegate) bool {
+	dir, err := reservations(d)
+	if err != nil || d.IPAMType != hostlocal.Plugin {
+		return false
+	}
+	networks, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	another := false
+	for _, n := range networks {
+		holders, _ := hostlocal.Holders(dir, n.Name()) // what is no network of its has none
+		if !slices.ContainsFunc(holders, func(h hostlocal.Holder) bool {
+			return call(attach.ID{Container: h.Container, Interface: h.Interface}) == call(r.id)
+		}) {
+			continue
+		}
+		if n.Name() == r.Name {
+			return false
+		}
+		another = true
+	}
+	return another
 }

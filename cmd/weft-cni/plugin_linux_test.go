@@ -77,6 +77,14 @@ func TestAddTwiceAfterLostState(t *testing.T) {
 				t.Errorf("the other namespace has %s", got)
 			}
 		}
+		foreign := n.conf("1.0.0", "flannel", `"name":"other"`)
+		if _, err := n.run("ADD", "a", p.path(), "eth0", foreign); err == nil {
+			t.Error("another network's ADD succeeded")
+		}
+		n.must("DEL", p, "eth0", foreign) // as a runtime does after an ADD that failed
+		if got := fmt.Sprint(p.addresses(t, "eth0"), n.reserved("cbr0")); got != "[10.244.3.2/24] [10.244.3.2 a]" {
+			t.Errorf("after another network's DEL: %s", got)
+		}
 		other := n.pod("b")
 		n.must("ADD", other, "eth0", conf)
 		if got := fmt.Sprint(other.addresses(t, "eth0")); got != "[10.244.3.3/24]" {
