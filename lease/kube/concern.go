@@ -2,7 +2,6 @@ package kube
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,14 +23,13 @@ const (
 	reasonReadOnly    = "NodeNotWritable"       // we may not write to our Node
 	reasonAlarm       = "RemovalsNotBelieved"   // the cluster may be another
 	reasonCache       = "StateNotSaved"         // a start without the API server would know too little
-	reasonPartly      = "NodeNotFullyUsed"      // some of what our Node says has no effect
 )
 
 // isOurReason reports whether we write that reason.
 func isOurReason(reason string) bool {
 	switch reason {
 	case reasonUp, reasonDown, reasonNoSubnet, reasonLost, reasonNode, reasonDuplicate, reasonFormer, reasonDenied, reasonCredentials,
-		reasonSilent, reasonReadOnly, reasonAlarm, reasonCache, reasonPartly:
+		reasonSilent, reasonReadOnly, reasonAlarm, reasonCache:
 		return true
 	}
 	return false
@@ -81,9 +79,6 @@ func (m *Manager) concerns() (all []concern) {
 	}
 	if m.cacheErr != nil {
 		add(reasonCache, "the last known peers are not saved, and a start without the API server would not know them: %v: see to the disk and to --cache-dir", m.cacheErr)
-	}
-	if len(st.Notes) > 0 {
-		add(reasonPartly, "%s", strings.Join(st.Notes, "; "))
 	}
 	return all
 }

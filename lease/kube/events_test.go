@@ -16,7 +16,7 @@ import (
 	"weft/lease"
 )
 
-// events are what an administrator sees, each "type reason xCOUNT".
+// eventsOf are the Events with a reason.
 func (s *apiServer) eventsOf(reason string) (all []eventJSON) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func TestConcernsAreTold(t *testing.T) {
 // has no such patience, and asks a node that has just started.
 func TestTheConditionTellsTheRest(t *testing.T) {
 	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24", "fd00:9::/64")) // of which IPv6 is off
+	s.put(plain("a", "10.244.1.0/24", "fd00:9::/64")) // IPv6 is off, which is meant
 	s.put(peer("twin", "10.244.1.0/24", "192.0.2.9"))
 	c := s.config("a")
 	c.SetNodeNetworkUnavailable = true
@@ -150,7 +150,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	eventually(t, func() string {
 		tt.Manager.mu.Lock()
 		defer tt.Manager.mu.Unlock()
-		if n := len(tt.concerns()); n != 3 {
+		if n := len(tt.concerns()); n != 2 {
 			return fmt.Sprintf("concerns %+v", tt.concerns())
 		}
 		return ""
@@ -158,7 +158,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	tt.SetDataPath("", "")
 	is := concerned{tt, s}
 	is.wantCondition("False", reasonDuplicate, messageBut)
-	for _, want := range []string{`node "twin"`, "are not saved", "EnableIPv6 is false"} {
+	for _, want := range []string{`node "twin"`, "are not saved"} {
 		is.wantCondition("False", reasonDuplicate, want)
 	}
 }

@@ -360,6 +360,13 @@ func version(rv string) int64 {
 	return n
 }
 
+// isSynced reports whether all Nodes have been read.
+func (s *nodes) isSynced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.synced
+}
+
 func (s *nodes) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

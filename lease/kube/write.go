@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"weft/lease"
+	"weft/lease/kube/internal/objects"
 )
 
 // Writes are few: when we start, when something about us changes, and when somebody has changed
@@ -85,6 +86,7 @@ type writing struct {
 	nodes       *nodes
 	herald      *herald
 	diary       diary
+	blind       string        // the reason of the last condition, if our Node could not be read then
 	conditioned time.Time     // when we wrote the condition last; zero for not since the start
 	late        time.Duration // by how much the next heartbeat is put off, so that nodes do not march in step
 }
@@ -100,7 +102,14 @@ func (w *writing) pending(now time.Time) (p patch, next time.Time, err error) {
 		w.herald.tell(n, len(w.diary.ripe) == 0, now)
 	}
 	ours := w.nodes.ourNode()
-	if ours == nil {
+	switch {
+	case ours == nil && len(ripe) > 0 && known && w.m.client.cfg.SetNodeNetworkUnavailable && !w.nodes.isSynced():
+		// We may not read, but perhaps write.
+		if c := condition(ripe); c.Reason != w.blind && !now.Before(w.conditioned.Add(sayAgain)) {
+			p.condition(&objects.Node{}, c, now)
+		}
+		return p, next, nil
+	case ours == nil:
 		return p, next, nil
 	}
 	local, own := w.m.announced()
@@ -153,7 +162,7 @@ func (w *writing) done(p patch) {
 	if p.Status == nil {
 		return
 	}
-	w.conditioned = time.Now()
+	w.conditioned, w.blind = time.Now(), p.Status.Conditions[0].Reason
 	w.late = rand.N(w.m.pace.beat/5 + 1)
 	if p.beat {
 		return
