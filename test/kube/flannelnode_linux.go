@@ -27,7 +27,8 @@ type FlannelNode struct {
 	// V4 and V6 are its podCIDRs; its one pod is the host itself, at the second address of each.
 	V4, V6 netip.Prefix
 
-	links []netlink.Link // of IPv4 and IPv6
+	links   []netlink.Link // of IPv4 and IPv6
+	bridged bool           // its pods are behind a bridge instead
 }
 
 // vxlanData is backend-data of flannel's vxlan backend.
@@ -183,9 +184,11 @@ func (f *FlannelNode) program(link netlink.Link, subnet netip.Prefix, public, da
 	if family == unix.AF_INET6 {
 		src = f.Endpoint(6).Addr
 	}
-	if err := nl.RouteReplace(&netlink.Route{
-		LinkIndex: index, Dst: ipNet(subnet), Gw: subnet.Addr().AsSlice(), Flags: int(netlink.FLAG_ONLINK), Src: src.AsSlice(),
-	}); err != nil {
+	route := &netlink.Route{LinkIndex: index, Dst: ipNet(subnet), Gw: subnet.Addr().AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
+	if !f.bridged {
+		route.Src = src.AsSlice()
+	}
+	if err := nl.RouteReplace(route); err != nil {
 		return fmt.Errorf("route: %w", err)
 	}
 	return nil

@@ -199,6 +199,7 @@ type Status struct {
 	NodeID   string
 	Ready    bool
 	NotReady []string
+	Notes    []string
 	Lease    *struct {
 		Subnet, IPv6Subnet netip.Prefix
 		Held               bool
@@ -214,6 +215,7 @@ type Status struct {
 	Store struct {
 		Kind, Error string
 		Connected   bool
+		Refuses     bool
 		LastSeen    time.Time
 	}
 	Cache struct{ Used bool }
@@ -229,6 +231,7 @@ type Peer struct {
 	Subnets []netip.Prefix
 	Address netip.Addr
 	Weft    bool
+	Recv    []string
 	Path    string
 	Ways    []struct {
 		Subnet      netip.Prefix
