@@ -54,6 +54,7 @@ func TestImages(t *testing.T) {
 	whole, minimal := assembled("default"), assembled("minimal")
 	t.Run("default has what flannel's has", func(t *testing.T) { hasWhatFlannelsHas(t, whole) })
 	t.Run("minimal has nothing else", func(t *testing.T) { hasNothingElse(t, minimal) })
+	t.Run("plugins are asked", func(t *testing.T) { asksPlugins(t, whole, minimal) })
 	t.Run("capabilities", func(t *testing.T) { capabilitiesSuffice(t, whole, minimal) })
 	t.Run("minimal refuses iptables", func(t *testing.T) { refusesIptables(t, minimal) })
 }
@@ -126,6 +127,30 @@ func hasWhatFlannelsHas(t *testing.T, s rootFS) {
 	want, got := read(t, filepath.Join(conf, "cni-conf.json")), read(t, filepath.Join(net, "10-flannel.conflist"))
 	if got != want {
 		t.Errorf("installed %q, want %q", got, want)
+	}
+}
+
+// asksPlugins installs the manifests' list beside Debian's portmap, which the default image can run, and the minimal one
+// cannot, for want of a C library. Either way a version that this portmap refuses is not offered.
+func asksPlugins(t *testing.T, whole, minimal rootFS) {
+	conf, err := filepath.Abs("../kubernetes/base")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for said, s := range map[string]rootFS{"plugin portmap knows 0.1.0": whole, "plugin portmap cannot be asked": minimal} {
+		bin, net := t.TempDir(), t.TempDir()
+		if err := copyFile("/usr/lib/cni/portmap", filepath.Join(bin, "portmap")); err != nil {
+			t.Fatal(err)
+		}
+		mounts := []Mount{{Source: bin, Target: "/host/opt/cni/bin"}, {Source: net, Target: "/host/etc/cni/net.d"}, {Source: conf, Target: "/etc/kube-flannel", ReadOnly: true}}
+		args := []string{"/opt/bin/weft-cni", "install", "--bin-dir=/host/opt/cni/bin", "--conf=/etc/kube-flannel/cni-conf.json", "--conf-file=/host/etc/cni/net.d/10-weft.conflist"}
+		out, err := output(t, Container{Root: s.dir, ReadOnly: true, Mounts: mounts, Args: args, Env: s.environment()})
+		if err != nil || !strings.Contains(out, said) {
+			t.Errorf("%v: want %q in\n%s", err, said, out)
+		}
+		if got := read(t, filepath.Join(net, "10-weft.conflist")); !strings.Contains(got, `"cniVersions": ["0.4.0","1.0.0"]`) {
+			t.Errorf("installed %s", got)
+		}
 	}
 }
 
