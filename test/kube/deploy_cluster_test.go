@@ -259,8 +259,10 @@ func (c *Cluster) secondInstallation(t *testing.T) {
 	if _, err := c.Admin.CoreV1().Namespaces().Create(t.Context(), strict, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := install("strict"); err == nil || !strings.Contains(err.Error(), "kubectl label namespace strict --overwrite pod-security") {
-		t.Errorf("in a namespace that admits no such pod: %v", err)
+	for _, args := range [][]string{nil, {"--take-ownership", "--set=namespace.manage=true"}} { // nothing is begun
+		if err := install("strict", args...); err == nil || !strings.Contains(err.Error(), "kubectl label namespace strict --overwrite pod-security.kubernetes.io/enforce=privileged") {
+			t.Errorf("in a namespace that admits no such pod: %v", err)
+		}
 	}
 	if err := install("beside", "--take-ownership", "--set=namespace.manage=true"); err != nil {
 		t.Fatal(err)
@@ -284,6 +286,9 @@ func (c *Cluster) secondInstallation(t *testing.T) {
 	}
 	if _, err := c.Admin.RbacV1().ClusterRoleBindings().Get(t.Context(), "kube-weft.weft", metav1.GetOptions{}); err != nil {
 		t.Errorf("the first's went with the second: %v", err)
+	}
+	if ns, err := c.Admin.CoreV1().Namespaces().Get(t.Context(), "beside", metav1.GetOptions{}); err != nil || ns.DeletionTimestamp != nil {
+		t.Errorf("the namespace went with the release: %v", err)
 	}
 }
 

@@ -43,9 +43,13 @@
 {{- range $key, $_ := $w.podLabels -}}
 {{- if eq $key "app.kubernetes.io/name" }}{{ $faults = append $faults "weft.podLabels: app.kubernetes.io/name is what the DaemonSet finds its pods by" }}{{ end -}}
 {{- end -}}
-{{- $namespace := lookup "v1" "Namespace" "" .Release.Namespace -}}
-{{- if and $namespace (not .Values.namespace.manage) (has (dig "metadata" "labels" "pod-security.kubernetes.io/enforce" "" $namespace) (list "baseline" "restricted")) -}}
-{{- $faults = append $faults (printf "the namespace %s does not admit what is on the host's network: kubectl label namespace %s --overwrite pod-security.kubernetes.io/enforce=privileged" .Release.Namespace .Release.Namespace) -}}
+{{- /* A namespace whose labels could not be taken over would not get the annotation that keeps it, and a rollback would delete it. */ -}}
+{{- $labels := dig "metadata" "labels" dict (lookup "v1" "Namespace" "" .Release.Namespace) | default dict -}}
+{{- range $mode := ternary (list "enforce" "audit" "warn") (list "enforce") .Values.namespace.manage -}}
+{{- $level := get $labels (print "pod-security.kubernetes.io/" $mode) -}}
+{{- if and $level (ne $level "privileged") -}}
+{{- $faults = append $faults (printf "the namespace %s is for pods that are %s, and weft is on the host's network: kubectl label namespace %s --overwrite pod-security.kubernetes.io/%s=privileged" $.Release.Namespace $level $.Release.Namespace $mode) -}}
+{{- end -}}
 {{- end -}}
 {{- if $faults }}{{ fail (printf "\n  %s" (join "\n  " $faults)) }}{{ end -}}
 {{- end -}}
