@@ -59,7 +59,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.retry = time.Now().Add(callTimeout)
 	}
 	k.loop(ctx, &in)
-	k.saveDue(true)
+	if k.saveDue(true); k.confirmed {
+		k.saveNow() // it may have been proven in this moment
+	}
 	var ended *watchError
 	if errors.As(context.Cause(ctx), &ended) {
 		return ended

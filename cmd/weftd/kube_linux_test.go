@@ -453,4 +453,28 @@ func TestAFirstStartWaitsForAConfigThatCanBeServed(t *testing.T) {
 	b.write(t, udpConf)
 	b.awaitReady(t)
 	b.reaches(t, a)
+
+	// So does a last good one that does not come up any more: another one is tried in its place.
+	script := filepath.Join(b.dir, "prestart")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho key\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	extension := fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":%q}}`, script)
+	b.write(t, extension)
+	b.stop(t, syscall.SIGTERM)
+	b.start(t)
+	if s := b.awaitReady(t); s.Backend.Type != "extension" || s.Config.Differs {
+		t.Errorf("%+v %+v", s.Backend, s.Config)
+	}
+	if err := os.Remove(script); err != nil {
+		t.Fatal(err)
+	}
+	b.stop(t, syscall.SIGTERM)
+	b.start(t)
+	b.says(t, "config: the last good one", "prestart")
+	b.write(t, udpConf)
+	if s := b.awaitReady(t); s.Backend.Type != "udp" || s.Config.Differs {
+		t.Errorf("%+v %+v", s.Backend, s.Config)
+	}
+	b.reaches(t, a)
 }

@@ -38,8 +38,18 @@ func (d *Daemon) readiness() (*generation, ops.State) {
 
 // Reasons lists why the node is not ready; none means that it is.
 func (d *Daemon) Reasons() []string {
-	_, s := d.readiness()
-	return s.Reasons(time.Now())
+	g, s := d.readiness()
+	reasons := s.Reasons(time.Now())
+	d.prove(g, reasons)
+	return reasons
+}
+
+// prove has the network configuration of g cached if g is ready: so it is good.
+func (d *Daemon) prove(g *generation, reasons []string) {
+	if len(reasons) == 0 && g != nil && g.prove() {
+		d.log.Debug("the network configuration is good: it is in place, with a lease")
+		g.member.Proven()
+	}
 }
 
 // tellDataPath tells the member whether packets are carried, if it tells others. observe alone
@@ -117,10 +127,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 		d.tellDataPath(g, state)
 		lonely = d.tellNoPeer(lonely)
 		now := state.Reasons(time.Now())
-		if len(now) == 0 && g != nil && g.prove() {
-			d.log.Debug("the network configuration is good: it is in place, with a lease")
-			g.member.Proven()
-		}
+		d.prove(g, now)
 		if first || !slices.Equal(now, last) {
 			d.systemd.Readiness(now)
 			if len(last) == 0 {
