@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"weft/lease"
 	"weft/routing"
 	"weft/routing/hostrules"
 )
@@ -126,8 +128,13 @@ func (f *cleanupFlags) cleanIngress(c *cleaned) error {
 // cleanFiles takes what weftd writes, file by file: other things may stand beside them.
 func (f *cleanupFlags) cleanFiles(c *cleaned) error {
 	var faults []error
-	for _, name := range []string{filepath.Join(f.cacheDir, "lease.json"), filepath.Join(f.cacheDir, "extension.json"),
-		filepath.Join(f.cacheDir, "node-id"), filepath.Join(f.cacheDir, "kube-node.json"), f.subnetFile} {
+	names := []string{f.subnetFile}
+	for _, name := range []string{"lease.json", "extension.json", "extension.json.new", "node-id", "state-id", "kube-node.json"} {
+		names = append(names, filepath.Join(f.cacheDir, name))
+	}
+	left, err := lease.Leftovers(-time.Hour, names...) // of a weftd that was killed
+	faults = append(faults, err)
+	for _, name := range append(names, left...) {
 		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -97,6 +98,8 @@ func (d *Daemon) prepare() (err error) {
 		return err
 	}
 	d.identify(d.source.node())
+	d.clearLeftovers(d.cacheFile(), filepath.Join(d.cfg.CacheDir, "node-id"), filepath.Join(d.cfg.CacheDir, "state-id"),
+		filepath.Join(d.cfg.CacheDir, "kube-node.json"), d.cfg.SubnetFile)
 	d.cache = lease.NewCache(d.cfg.CacheDir, d.source.cacheName())
 	if d.recalled, d.cached = d.fromCache(); d.cached == nil {
 		return d.source.startable()
@@ -104,6 +107,20 @@ func (d *Daemon) prepare() (err error) {
 	d.identify(d.recalled.node)
 	d.serving.set()
 	return nil
+}
+
+// leftoverAge is how long a file that is being replaced may take; each is written in a moment.
+const leftoverAge = time.Minute
+
+// clearLeftovers removes what earlier runs left that were killed while they replaced one of paths.
+func (d *Daemon) clearLeftovers(paths ...string) {
+	left, err := lease.Leftovers(leftoverAge, paths...)
+	for _, name := range left {
+		err = errors.Join(err, os.Remove(name))
+	}
+	if err != nil {
+		d.log.Debug("not every file that was left half-written is gone", "reason", err)
+	}
 }
 
 // listen opens the control socket and the health server, so that the daemon can

@@ -56,7 +56,7 @@ func (s *kubeSource) saveNode(n kubeNode) error {
 	if err := os.MkdirAll(s.cfg.CacheDir, 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(s.cfg.CacheDir, ".kube-node.*")
+	tmp, err := os.CreateTemp(s.cfg.CacheDir, ".kube-node.json.*")
 	if err != nil {
 		return err
 	}
