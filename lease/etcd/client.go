@@ -75,6 +75,7 @@ func (s *Store) dial(ctx context.Context) (*clientv3.Client, error) {
 		DialTimeout:          s.cfg.RequestTimeout,
 		DialKeepAliveTime:    keepaliveEvery,
 		DialKeepAliveTimeout: keepaliveTimeout,
+		MaxCallRecvMsgSize:   maxMessage,
 		Logger:               zapslog.New(s.cfg.Logger),
 		DialOptions: []grpc.DialOption{
 			grpc.WithConnectParams(grpc.ConnectParams{

@@ -44,6 +44,7 @@ func (k keys) decode(kv *mvccpb.KeyValue) entry {
 	// Below the directory an entry goes by its name, as a record does; a stray key by all of it.
 	name, ok := strings.CutPrefix(string(kv.Key), k.subnets+"/")
 	reject := func(r lease.RejectReason, detail string) entry {
+		name, detail := clip(name), clip(detail) // a key may have a megabyte
 		return entry{bad: &lease.Rejected{Key: name, Reason: r, Detail: detail, Revision: kv.ModRevision}}
 	}
 	if !ok {
@@ -65,3 +66,25 @@ func (k keys) decode(kv *mvccpb.KeyValue) entry {
 		lease: clientv3.LeaseID(kv.Lease),
 	}
 }
+
+// huge is decode for a record whose value was not received.
+func (k keys) huge(kv *mvccpb.KeyValue) entry {
+	e := k.decode(kv)
+	if e.bad == nil || e.bad.Reason == lease.RejectValue {
+		name, _ := strings.CutPrefix(string(kv.Key), k.subnets+"/")
+		e.bad = &lease.Rejected{Key: name, Reason: lease.RejectValue, Revision: kv.ModRevision,
+			Detail: fmt.Sprintf("%v: more than %d bytes", lease.ErrValue, maxMessage)}
+	}
+	return e
+}
+
+// clip returns s, or the beginning of a long one.
+func clip(s string) string {
+	if len(s) <= maxName {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxName], "") + "…"
+}
+
+// maxName is how much of a key is kept, in bytes. A record's has 60.
+const maxName = 256

@@ -117,22 +117,6 @@ func (s *Store) Snapshot(ctx context.Context) (lease.Snapshot, error) {
 	return v.snapshot(&s.expiries), nil
 }
 
-// list reads everything at one revision into v, which is replaced.
-func (s *Store) list(ctx context.Context, v *view) error {
-	return s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
-		resp, err := c.Txn(ctx).Then(
-			clientv3.OpGet(s.keys.config),
-			clientv3.OpGet(s.keys.subnets, clientv3.WithPrefix()),
-		).Commit()
-		if err != nil {
-			return fmt.Errorf("read %s: %w", s.keys.prefix, err)
-		}
-		config, records := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
-		v.reset(clusterID(resp.Header.ClusterId), resp.Header.Revision, append(config, records...))
-		return nil
-	})
-}
-
 // Remaining implements lease.Store. The error is ErrNotFound if there is no such record.
 func (s *Store) Remaining(ctx context.Context, sn lease.Subnets) (left time.Duration, err error) {
 	key, err := s.keys.record(sn)

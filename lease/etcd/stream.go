@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -51,14 +50,14 @@ func (s *Store) openStream(ctx context.Context, c *clientv3.Client, v *view) (*s
 }
 
 func (s *Store) start(ctx context.Context, st *stream, c *clientv3.Client, v *view) (err error) {
-	// A burst of records can exceed gRPC's 4 MB.
-	st.rpc, err = pb.NewWatchClient(c.ActiveConnection()).Watch(ctx, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	st.rpc, err = pb.NewWatchClient(c.ActiveConnection()).Watch(ctx, grpc.MaxCallRecvMsgSize(maxMessage))
 	if err != nil {
 		return err
 	}
 	for _, req := range []*pb.WatchCreateRequest{
-		{Key: []byte(v.keys.config), StartRevision: v.configSeen + 1},
+		{Key: []byte(v.keys.config), StartRevision: v.configSeen + 1, Fragment: true},
 		{
+			Fragment:      true, // a burst of records comes in pieces
 			Key:           []byte(v.keys.subnets),
 			RangeEnd:      []byte(clientv3.GetPrefixRangeEnd(v.keys.subnets)),
 			StartRevision: v.recordsSeen + 1,
@@ -80,15 +79,16 @@ func (st *stream) create(req *pb.WatchCreateRequest, v *view) error {
 	}
 	for {
 		resp, err := st.rpc.Recv()
+		if tooLarge(err) {
+			return fmt.Errorf("%w: %w", errStale, err)
+		}
 		if err != nil {
 			return err
 		}
 		if err := fault(resp, v.cluster); err != nil {
 			return err
 		}
-		for _, e := range resp.Events {
-			st.dirty = v.apply(e) || st.dirty
-		}
+		st.dirty = v.applyAll(resp) || st.dirty
 		if resp.Created {
 			return nil
 		}

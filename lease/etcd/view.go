@@ -1,10 +1,12 @@
 package etcd
 
 import (
+	"crypto/sha256"
 	"maps"
 	"slices"
 	"strings"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -20,9 +22,11 @@ type view struct {
 	// config and records arrive on two watches, whose events are in order each but
 	// not with the other's; so each has its own revision up to which it was seen.
 	configSeen, recordsSeen int64
-	config                  []byte
-	entries                 map[string]entry
-	recv                    []string // the last record's
+	// pieces has what is missing of an answer that came in pieces, by watch.
+	pieces  map[int64]bool
+	config  []byte
+	entries map[string]entry
+	recv    []string // the last record's
 }
 
 func newView(k keys) *view { return &view{keys: k} }
@@ -31,11 +35,32 @@ func newView(k keys) *view { return &view{keys: k} }
 func (v *view) reset(cluster string, revision int64, kvs []*mvccpb.KeyValue) {
 	v.cluster, v.listed = cluster, revision
 	v.configSeen, v.recordsSeen = revision, revision
-	v.config, v.entries = nil, make(map[string]entry, len(kvs))
+	v.config, v.entries, v.pieces = nil, make(map[string]entry, len(kvs)), nil
 	for _, kv := range kvs {
 		v.put(kv)
 	}
 }
+
+// applyAll takes over an answer, and reports whether anything may have changed. Of one that comes in
+// pieces the last may never come: until then the watch cannot be resumed, since events of one
+// revision may be on either side.
+func (v *view) applyAll(resp *pb.WatchResponse) (dirty bool) {
+	for _, e := range resp.Events {
+		dirty = v.apply(e) || dirty
+	}
+	if resp.Fragment {
+		if v.pieces == nil {
+			v.pieces = map[int64]bool{}
+		}
+		v.pieces[resp.WatchId] = true
+	} else {
+		delete(v.pieces, resp.WatchId)
+	}
+	return dirty
+}
+
+// partial reports whether an answer is there of which the last piece is not.
+func (v *view) partial() bool { return len(v.pieces) > 0 }
 
 // apply takes over one event, unless the last list included it. It reports whether
 // anything may have changed.
@@ -70,15 +95,27 @@ func (v *view) put(kv *mvccpb.KeyValue) {
 		} else if w != nil {
 			v.recv = w.Recv
 		}
-		v.entries[key] = e
+		v.entries[entryName(key)] = e
 	}
+}
+
+// putHuge takes over a record without its value, which is too large to be received.
+func (v *view) putHuge(kv *mvccpb.KeyValue) { v.entries[entryName(string(kv.Key))] = v.keys.huge(kv) }
+
+// entryName is the key, or for a very long one, which is not a record's, a name that takes less memory.
+func entryName(key string) string {
+	if len(key) <= maxName {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return key[:maxName] + string(sum[:])
 }
 
 func (v *view) remove(key string) {
 	if key == v.keys.config {
 		v.config = nil
 	} else {
-		delete(v.entries, key)
+		delete(v.entries, entryName(key))
 	}
 }
 

@@ -77,6 +77,9 @@ type watch struct {
 // session lists or resumes, then follows one stream until it fails.
 func (w *watch) session(ctx context.Context) error {
 	relist, resumed := w.store.cfg.RelistEvery, true
+	if w.view.partial() { // the last watch ended within a revision
+		w.view.listed = 0
+	}
 	if w.view.listed != 0 {
 		err := w.confirm(ctx)
 		if err != nil && !errors.Is(err, errStale) {
@@ -159,6 +162,9 @@ func (w *watch) follow(ctx context.Context, st *stream, relist time.Duration) er
 		case <-ctx.Done():
 			return ctx.Err()
 		case resp, ok := <-st.C:
+			if !ok && tooLarge(st.err) {
+				return fmt.Errorf("%w: %w", errStale, st.err)
+			}
 			if !ok {
 				return fmt.Errorf("watch %s: %w", w.view.keys.prefix, st.err)
 			}
@@ -211,8 +217,5 @@ func (w *watch) take(resp *pb.WatchResponse) (dirty bool, err error) {
 		return false, err
 	}
 	w.store.answered() // an answer to a ping has no events
-	for _, e := range resp.Events {
-		dirty = w.view.apply(e) || dirty
-	}
-	return dirty, nil
+	return w.view.applyAll(resp), nil
 }
