@@ -122,10 +122,20 @@ func TestNobodyWritesTheEmbeddedStore(t *testing.T) {
 		t.Errorf("a user without rights connects to %s: %v", socket, err)
 	}
 	a.stop(t, syscall.SIGTERM)
+	left := a.dir + "/cache/.lease.json.123" // of a weftd that was killed
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(left, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
 	a.start(t)
 	a.awaitReady(t)
 	if _, err := os.Stat(made); err == nil {
 		t.Error("the command of a stranger ran")
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Errorf("%s is still there", left)
 	}
 }
 
@@ -159,4 +169,30 @@ func TestCommandsInTheStore(t *testing.T) {
 	a.start(t, "--allow-extension")
 	a.awaitReady(t)
 	ran(true)
+}
+
+// --check says what becomes of commands, and what the doors of the store are like, before a start does.
+func TestCheckSaysWhoMayWrite(t *testing.T) {
+	dir := t.TempDir()
+	netconf := filepath.Join(dir, "net.json")
+	if err := os.WriteFile(netconf, []byte(commandConfig(filepath.Join(dir, "made"))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const refused, door, anyone = "- type extension: its commands are not run", "store: http://192.0.2.1:2379 is not TLS", "and be root here (--allow-extension)"
+	for _, tt := range []struct {
+		args  string
+		wants map[string]bool
+	}{
+		{"--etcd-endpoints=http://192.0.2.1:2379", map[string]bool{refused: true, door: true, anyone: false}},
+		{"--etcd-endpoints=http://192.0.2.1:2379 --allow-extension", map[string]bool{refused: false, door: true, anyone: true}},
+		{"--embedded-etcd --embedded-etcd-dir=" + dir, map[string]bool{refused: false, door: false, anyone: false}},
+		{"--etcd-endpoints=http://u:hunter2@192.0.2.1:2379", map[string]bool{refused: true, "http://xxxxx@192.0.2.1:2379": true, "hunter2": false}},
+	} {
+		out, _, _ := call(t, append(strings.Fields(tt.args), "--check", "--offline", "--cache-dir="+dir, "--net-config-path="+netconf)...)
+		for text, want := range tt.wants {
+			if strings.Contains(out, text) != want {
+				t.Errorf("%s: %q is there: %v, want %v:\n%s", tt.args, text, !want, want, out)
+			}
+		}
+	}
 }

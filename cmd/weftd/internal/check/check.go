@@ -84,20 +84,24 @@ func (r *report) store(cfg options.Config) []string {
 	return client.Endpoints
 }
 
-// commands looks whether a network configuration that runs commands would be followed, or, where it
-// is not known which it is, says what of the store decides that.
+// commands looks whether a network configuration that runs commands would be followed, and says what
+// the store's doors are like, which decides that.
 func (r *report) commands(cfg options.Config, network lease.NetworkConfig) {
-	switch t := network.BackendType; {
-	case t == "extension":
+	if network.BackendType == "extension" {
 		if err := trust.Commands(cfg); err != nil {
 			r.fault(fmt.Errorf("%w: %w", routing.ErrCommandsRefused, err))
-		} else if cfg.AllowExtension {
-			r.remark("type extension: its commands are run as root, whoever wrote them (--allow-extension)")
 		}
-	case t == "" && !cfg.Kube.On && !cfg.AllowExtension:
-		if why := trust.Doubt(cfg); why != "" {
-			r.remark("store: %s: whoever writes there can take any subnet; type extension would not be followed without --allow-extension", why)
-		}
+	}
+	if cfg.Kube.On {
+		return
+	}
+	why := trust.Doubt(cfg)
+	switch {
+	case why == "":
+	case cfg.AllowExtension:
+		r.remark("store: %s: whoever writes there can take any subnet, and be root here (--allow-extension)", why)
+	default:
+		r.remark("store: %s: whoever writes there can take any subnet; commands of type extension are not run from there without --allow-extension", why)
 	}
 }
 
