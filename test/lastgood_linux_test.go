@@ -32,7 +32,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	good := func(port int) string {
 		return string(networkOf(fmt.Sprintf(`{"Type":"vxlan","Port":%d}`, port), false))
 	}
-	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: []byte(good(8472)), WeftdArgs: []string{"--allow-extension"}})
+	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: []byte(good(8472))})
 	a, b := l.Node(1), l.Node(2)
 	args := a.Daemon.Args()
 	reach(t, 5*time.Second, a.Pods[0], b.Pods[0], 4)
