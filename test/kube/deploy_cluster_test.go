@@ -228,6 +228,7 @@ func TestDeploy(t *testing.T) {
 		}
 	})
 	t.Run("a second installation", func(t *testing.T) { c.secondInstallation(t) })
+	t.Run("the manifest for the way back", func(t *testing.T) { c.leaves(t, bin) })
 	t.Run("flannel's manifest with other images", func(t *testing.T) {
 		text, err := os.ReadFile("deploy_kube-flannel.yaml")
 		if err != nil {

@@ -1,0 +1,69 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"weft/test/lab"
+)
+
+// leaves runs the pod of the manifest for the way back on a node that a weftd has left, with exactly the
+// rights that the manifest has: its init container ends when the rules of the port and weft's annotation are gone.
+func (c *Cluster) leaves(t *testing.T, bin string) {
+	const node = "leaver"
+	var host *lab.Node
+	rules := func(t *testing.T) string {
+		t.Helper()
+		out, err := host.Command(t.Context(), "nft", "list", "ruleset")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	t.Run("weft", func(t *testing.T) {
+		if err := c.apply(t, variants()[0].kustomize(t)); err != nil {
+			t.Fatal(err)
+		}
+		host = c.run(t, bin, "minimal", "kube-weft", "weft", node).host
+		Until(t, "the rules of the port", func(context.Context) error {
+			if said := rules(t); !strings.Contains(said, "overlay-peers") {
+				return fmt.Errorf("%s", said)
+			}
+			return nil
+		})
+	})
+	if t.Failed() {
+		return
+	}
+	text, err := tool(t, "kubectl", "kustomize", deployed("kubernetes", "leave"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.apply(t, text); err != nil {
+		t.Fatal(err)
+	}
+	k := &kubelet{cluster: c, host: host, dir: t.TempDir()}
+	k.root, k.env = assemble(t, bin, "minimal")
+	k.pod = c.schedule(t, "kube-weft-leave", "weft-leave", node)
+	k.Start(t)
+	obj, err := c.Admin.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := flannelAnnotations(obj); a["weft"] != "" || a["kube-subnet-manager"] != "true" || a["backend-data"] == "" {
+		t.Errorf("annotations %v", a)
+	}
+	if said := rules(t); strings.Contains(said, "overlay-") || !strings.Contains(said, "postrtg") {
+		t.Errorf("rules:\n%s", said)
+	}
+	Until(t, "the container has nothing left to do", func(context.Context) error {
+		if said := k.log.String(); !strings.Contains(said, "removed annotation") || !strings.Contains(said, "nothing of weft's is left") {
+			return fmt.Errorf("log %q", said)
+		}
+		return nil
+	})
+}
