@@ -12,6 +12,7 @@ import (
 // The reasons of our condition and of our Events, besides flannel's own for that all is well.
 const (
 	reasonDown        = "FlannelIsDown"         // packets cannot go
+	reasonStopped     = "FlannelIsStopped"      // and with it the only one who carries packets
 	reasonNoSubnet    = "NoPodCIDR"             // there is nothing to give to pods yet
 	reasonLost        = "PodCIDRLost"           // another Node has what was ours
 	reasonNode        = "NodeObjectFault"       // our Node does not say any more what we serve
@@ -28,7 +29,7 @@ const (
 // isOurReason reports whether we write that reason.
 func isOurReason(reason string) bool {
 	switch reason {
-	case reasonUp, reasonDown, reasonNoSubnet, reasonLost, reasonNode, reasonDuplicate, reasonFormer, reasonDenied, reasonCredentials,
+	case reasonUp, reasonDown, reasonStopped, reasonNoSubnet, reasonLost, reasonNode, reasonDuplicate, reasonFormer, reasonDenied, reasonCredentials,
 		reasonSilent, reasonReadOnly, reasonAlarm, reasonCache:
 		return true
 	}

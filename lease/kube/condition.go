@@ -11,9 +11,11 @@ import (
 const (
 	networkUnavailable            = "NetworkUnavailable"
 	conditionTrue, conditionFalse = "True", "False"
+	conditionUnknown              = "Unknown"
 
 	reasonUp    = "FlannelIsUp"
 	messageUp   = "Flannel is running on this node"
+	messageStop = "weft was stopped, and carries this node's packets itself: pods have no network until it runs again"
 	messageDown = "weft carries no packets on this node: "
 	messageBut  = "weft carries packets on this node, but: "
 )

@@ -163,6 +163,38 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	}
 }
 
+// Who carries the packets itself takes back at a stop that pods have a network, and says so again at the
+// next start; what the kernel carries goes on.
+func TestAStopShowsWhereWeftCarriesThePackets(t *testing.T) {
+	for _, kernels := range []bool{false, true} {
+		s := newAPIServer(t)
+		s.put(plain("a", "10.244.1.0/24"))
+		c := s.config("a")
+		c.SetNodeNetworkUnavailable = true
+		start := func() (stop func(), is concerned) {
+			tt := newTester(t, s, c, func(o *Options) {
+				if kernels {
+					o.Local.Attrs.Weft.Recv = nil
+				}
+			})
+			stop = during(t, tt.Run)
+			tt.wantState(lease.Held, "")
+			tt.SetDataPath("", "")
+			is = concerned{tt, s}
+			is.wantCondition("False", reasonUp, messageUp)
+			return stop, is
+		}
+		stop, is := start()
+		stop()
+		if kernels {
+			is.wantCondition("False", reasonUp, messageUp)
+			continue
+		}
+		is.wantCondition("Unknown", reasonStopped, "until it runs again")
+		start()
+	}
+}
+
 // A condition that stays is written again now and then, with what it says and since when unchanged.
 func TestHeartbeat(t *testing.T) {
 	s := newAPIServer(t)

@@ -31,7 +31,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	herald := newHerald(m.client, nodes, m.log)
 	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer func() {
+		wg.Wait()
+		m.farewell(nodes)
+	}()
 	wg.Go(func() { herald.run(ctx) })
 	wg.Go(func() { f.run(ctx) })
 	wg.Go(func() { f.probe(ctx, m.pace.probe, m.pace.answer) })

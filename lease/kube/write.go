@@ -187,3 +187,31 @@ func (m *Manager) wrote(err error, refused bool) {
 	poke(m.wake)
 	poke(m.write)
 }
+
+// farewellTimeout bounds the last write, for which a stop waits.
+const farewellTimeout = 2 * time.Second
+
+// farewell takes back that pods have a network, where they have none without us: where weft itself carries
+// the packets, which is where it says what it can receive. What the kernel carries goes on. An API server that did not answer lately is
+// not waited for, and a daemon that is killed says nothing.
+func (m *Manager) farewell(nodes *nodes) {
+	m.mu.Lock()
+	carries := m.told && m.broken == "" && len(m.local.Attrs.Weft.Recv) > 0
+	silent := m.watchErr != nil || m.probeErr != nil
+	m.mu.Unlock()
+	ours := nodes.ourNode()
+	if !m.client.cfg.SetNodeNetworkUnavailable || !carries || silent || ours == nil {
+		return
+	}
+	have := networkCondition(ours)
+	if have == nil || have.Status != conditionFalse || !isOurReason(have.Reason) {
+		return
+	}
+	var p patch
+	p.condition(ours, objects.NodeCondition{Type: networkUnavailable, Status: conditionUnknown, Reason: reasonStopped, Message: messageStop}, time.Now())
+	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
+	defer cancel()
+	if _, err := m.client.patchStatus(ctx, nodes.own, p.body()); err != nil {
+		m.log.Debug("the condition was not written at the end", "cause", err)
+	}
+}
