@@ -69,7 +69,8 @@ type UDP struct {
 	warned map[string]bool
 	strict strictDrops
 	ended  bool
-	want   State // what was in place last: a change without another want is a repair
+	over   func() bool // Run is to end; nil before it began
+	want   State       // what was in place last: a change without another want is a repair
 
 	lostMu sync.Mutex // a leaf lock: the data plane's workers take it
 	lost   map[tunnel.PortID]bool
@@ -195,6 +196,9 @@ func (u *UDP) Run(ctx context.Context) error {
 	defer stop()
 	var wg sync.WaitGroup
 	var errs [2]error
+	u.mu.Lock()
+	u.over = func() bool { return ctx.Err() != nil }
+	u.mu.Unlock()
 	wg.Go(func() { defer cancel(); errs[0] = u.plane.run(ctx) })
 	wg.Go(func() { defer cancel(); errs[1] = u.monitor.run(u.nudge) })
 	u.repair(ctx)

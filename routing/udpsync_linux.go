@@ -76,6 +76,9 @@ func (u *UDP) warnOnce(err error, more ...any) {
 
 // report publishes what a reconcile found, and logs an error that is new.
 func (u *UDP) report(st Status, mtu int, err error) {
+	if err != nil && u.over != nil && u.over() {
+		return // the data plane is ending, which says nothing about the kernel
+	}
 	u.statusMu.Lock()
 	old := u.status
 	st.Type, st.Path, st.MTU = old.Type, u.plane.pathName(), mtu

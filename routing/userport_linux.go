@@ -5,16 +5,12 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
-
-	"weft/encap"
 )
 
 // freePort deletes the kernel's vxlan devices that hold the data plane's port, if they are ours or
-// flannel's by name and by their addresses. It reports whether there is one less.
+// flannel's by name and by their addresses: a udp network may have the port that a former vxlan one
+// had. It reports whether there is one less.
 func (u *UDP) freePort() (freed bool) {
-	if u.cfg.carried.format() != encap.FormatVXLAN {
-		return false
-	}
 	ls, err := dump(func() ([]netlink.Link, error) { return u.k.h.LinkList() })
 	if err != nil {
 		u.log.Warn("which device holds the port is not known", "port", u.cfg.Options.Port, "error", err)

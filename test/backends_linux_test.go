@@ -297,4 +297,11 @@ func TestSwitchingTheBackend(t *testing.T) {
 			})
 		}
 	}
+	for _, n := range l.Nodes() { // a start over is no fault
+		for line := range strings.Lines(string(n.Daemon.LogTail(5000))) {
+			if strings.Contains(line, "level=ERROR") {
+				t.Errorf("%s logged %s", n.Name, line)
+			}
+		}
+	}
 }
