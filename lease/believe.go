@@ -32,7 +32,13 @@ type Remembered struct {
 	// Held says that the store has lost the record in a way that is not believed; it
 	// then lives until Until.
 	Held bool `json:",omitempty"`
+	// Leaving says that the record was removed a moment ago: until Until a node that lives
+	// has put it back, and no packet of its is lost.
+	Leaving bool `json:",omitempty"`
 }
+
+// removalGrace is how long a removed record still counts, if nobody else has taken its place.
+const removalGrace = time.Second
 
 // Alarm says that removals are being disbelieved, and why; "" if none are.
 func (m Memory) Alarm() string {
@@ -51,11 +57,11 @@ func (m Memory) Alarm() string {
 	return fmt.Sprintf("%s: %d records that it lost are kept, the last until %s", m.Why, held, last.UTC().Format(time.RFC3339))
 }
 
-// NextEnd is when the first held record ends; the zero time if none is held.
+// NextEnd is when the first record ends that the store does not have; the zero time if there is none.
 func (m Memory) NextEnd() time.Time {
 	var next time.Time
 	for _, p := range m.Peers {
-		if p.Held && (next.IsZero() || p.Until.Before(next)) {
+		if (p.Held || p.Leaving) && (next.IsZero() || p.Until.Before(next)) {
 			next = p.Until
 		}
 	}
@@ -74,7 +80,8 @@ func (m Memory) Records() []Record {
 // Believe returns what to go by after s was read at now. What the store has is
 // always believed. That it has a record no longer is believed only if it is the
 // store that had it: the same cluster, at a revision not below, and with a
-// configuration. A record lost in another way is held until its last known end,
+// configuration; and it is a second later that it counts, since a node that lives puts its own
+// back. A record lost in another way is held until its last known end,
 // or until its owner or its subnet shows up elsewhere; and so is one whose value
 // has become garbage, which takes nothing away either.
 func Believe(prev Memory, s Snapshot, now time.Time) Memory {
@@ -98,14 +105,14 @@ func Believe(prev Memory, s Snapshot, now time.Time) Memory {
 		next.Peers = append(next.Peers, Remembered{Record: r, Until: until(r, was, now)})
 	}
 	if lost > 0 {
-		next.hold(prev, s, seen)
+		next.hold(prev, s, seen, now)
 	}
 	slices.SortFunc(next.Peers, compareRemembered)
 	return next.Expire(now)
 }
 
 // hold keeps those of the peers of prev, beside the seen ones, whose removal by s is not believed.
-func (m *Memory) hold(prev Memory, s Snapshot, seen []bool) {
+func (m *Memory) hold(prev Memory, s Snapshot, seen []bool, now time.Time) {
 	present := newPresence()
 	for _, r := range s.Records {
 		i, known := prev.find(r.Subnets)
@@ -121,12 +128,16 @@ func (m *Memory) hold(prev Memory, s Snapshot, seen []bool) {
 			why = fmt.Sprintf("the record %s does not parse", p.name())
 		}
 		if why == "" && !p.Held {
+			if !p.Leaving {
+				p.Leaving, p.Until = true, now.Add(removalGrace)
+			}
+			m.Peers = append(m.Peers, p)
 			continue
 		}
 		if m.Why == "" {
 			m.Why = why
 		}
-		p.Held = true
+		p.Held, p.Leaving = true, false
 		m.Peers = append(m.Peers, p)
 	}
 }
@@ -138,9 +149,9 @@ func (m Memory) find(s Subnets) (int, bool) {
 
 func compareRemembered(a, b Remembered) int { return a.Compare(b.Subnets) }
 
-// Expire returns m without the held records that have ended by now. It copies only if there are any.
+// Expire returns m without the records that the store does not have and that have ended by now. It copies only if there are any.
 func (m Memory) Expire(now time.Time) Memory {
-	ended := func(p Remembered) bool { return p.Held && !now.Before(p.Until) }
+	ended := func(p Remembered) bool { return (p.Held || p.Leaving) && !now.Before(p.Until) }
 	if slices.ContainsFunc(m.Peers, ended) || !slices.IsSortedFunc(m.Peers, compareRemembered) {
 		m.Peers = slices.DeleteFunc(slices.Clone(m.Peers), ended)
 		slices.SortFunc(m.Peers, compareRemembered)

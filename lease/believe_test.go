@@ -17,7 +17,7 @@ func TestBelieve(t *testing.T) {
 	tests := []struct {
 		name  string
 		next  lease.Snapshot
-		want  string // what is left after it, at once
+		want  string // what is left a second after it
 		alarm string
 	}{
 		{"removal", lease.Snapshot{ClusterID: "one", Revision: 11, Config: config, Records: []lease.Record{a}}, "10.244.1.0/24", ""},
@@ -35,7 +35,7 @@ func TestBelieve(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			before := lease.Believe(lease.Memory{}, full, now)
 			m := lease.Believe(before, tt.next, now.Add(time.Minute))
-			if got := remembered(m); got != tt.want {
+			if got := remembered(m.Expire(now.Add(time.Minute + time.Second))); got != tt.want {
 				t.Errorf("left %q, want %q", got, tt.want)
 			}
 			if !strings.Contains(m.Alarm(), tt.alarm) || (m.Alarm() == "") != (tt.alarm == "") {
@@ -93,7 +93,33 @@ func TestBelieveTheNewStoreAboutWhatItHad(t *testing.T) {
 	m = lease.Believe(m, at("two", 1), now)
 	m = lease.Believe(m, at("two", 2, a), now) // a is back
 	m = lease.Believe(m, at("two", 3), now)    // and leaves in good order
-	if got := remembered(m); got != "10.244.2.0/24" {
+	if got := remembered(m.Expire(now.Add(time.Second))); got != "10.244.2.0/24" {
 		t.Errorf("left %q, want only what the new store never had", got)
+	}
+}
+
+// TestARemovalCountsASecondLater: a record that a living node puts back was never missed; one that another takes is, at once.
+func TestARemovalCountsASecondLater(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	a := record(t, "10.244.1.0/24", "a", "192.0.2.1", 3)
+	a.Expires = now.Add(20 * time.Hour)
+	at := func(rev int64, records ...lease.Record) lease.Snapshot {
+		return lease.Snapshot{ClusterID: "one", Revision: rev, Config: []byte(`{}`), Records: records}
+	}
+	m := lease.Believe(lease.Believe(lease.Memory{}, at(10, a), now), at(11), now)
+	again := lease.Believe(m, at(11), now.Add(900*time.Millisecond)) // which does not prolong it
+	if got := remembered(again); got != "10.244.1.0/24" || again.Alarm() != "" || !again.NextEnd().Equal(now.Add(time.Second)) {
+		t.Errorf("left %q, alarm %q, until %s", got, again.Alarm(), again.NextEnd())
+	}
+	if got := remembered(again.Expire(now.Add(time.Second))); got != "" {
+		t.Errorf("left %q after a second", got)
+	}
+	back := lease.Believe(again, at(12, a), now.Add(950*time.Millisecond))
+	if got := remembered(back.Expire(now.Add(time.Hour))); got != "10.244.1.0/24" {
+		t.Errorf("left %q after it was put back", got)
+	}
+	taken := lease.Believe(m, at(12, record(t, "10.244.1.0/24,fd00::/64", "b", "192.0.2.2", 12)), now)
+	if got := remembered(taken); got != "10.244.1.0/24,fd00::/64" {
+		t.Errorf("left %q after another took it", got)
 	}
 }

@@ -185,7 +185,7 @@ func (c *Cache) encode(w io.Writer, s Cached) error {
 			separator = "\n"
 		}
 		_, _ = out.WriteString(separator)
-		line := peerLine{Until: p.Until, Held: p.Held}
+		line := peerLine{Until: p.Until, Held: p.Held || p.Leaving}
 		line.Record.Key, line.Record.Attrs, line.Record.Expires = p.Key(), p.json(), p.Expires
 		line.Record.Reservation, line.Record.Revision, line.Record.Kube = p.Reservation, p.Revision, p.Kube
 		line.Record.Created = p.Created
@@ -233,7 +233,7 @@ func (c *Cache) settled(s Cached) uint64 {
 	word(s.Memory.Config)
 	record(&s.Own, false)
 	for i := range s.Memory.Peers {
-		record(&s.Memory.Peers[i].Record, s.Memory.Peers[i].Held)
+		record(&s.Memory.Peers[i].Record, s.Memory.Peers[i].Held || s.Memory.Peers[i].Leaving)
 	}
 	return max(h.Sum64(), 1)
 }
