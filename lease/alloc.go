@@ -70,6 +70,9 @@ type Request struct {
 	Self   Self
 	// Records are all that the store holds.
 	Records []Record
+	// Twins are those of the records with our identity that are not for us to take or to release:
+	// another process wrote them.
+	Twins map[Subnets]bool
 	// Bad are those that did not parse; a subnet that such a key names counts as taken.
 	Bad []Rejected
 	// Previous is the subnet that we had before; zero if none.
@@ -91,6 +94,9 @@ func Plan(q Request) (Claim, error) {
 	var current, unfit []Record
 	var rival *RivalError
 	for _, r := range q.Records {
+		if q.Twins[r.Subnets] {
+			continue
+		}
 		switch owns := q.Self.Owns(r.Attrs); owns {
 		case Rival:
 			rival = &RivalError{Ours: q.Self.Node, Theirs: r.Node(), Subnets: r.Subnets, Address: r.Address()}

@@ -5,9 +5,15 @@ import (
 	"slices"
 )
 
-// holding is the record that we hold, and what tells our writes from another's.
+// holding is the record that we hold, and what tells our writes from another's. Its Revision is
+// where the store last had it as we wrote it.
 type holding struct {
 	Record
+	// at is the revision of what is under our key, for the next write: Revision, unless somebody
+	// has written over ours; 0 if nothing is there.
+	at int64
+	// back says that ours is to be put back there.
+	back bool
 	// cluster is the store in which Revision counts; "" until a store has confirmed
 	// the holding, as after a start from the cache.
 	cluster string
@@ -29,21 +35,22 @@ const (
 	verdictRewrite
 	// verdictGone: the store has no such record, and nothing in its place.
 	verdictGone
-	// verdictTaken: another owner has the subnet. The error is a *TakenError.
+	// verdictTaken: a record of another identity is in the place of ours.
 	verdictTaken
-	// verdictCloned: another process writes as us. The error is a *ClonedError.
-	verdictCloned
+	// verdictTwin: another process has written it with our identity, from another address or
+	// another state directory.
+	verdictTwin
 	// verdictGarbled: there is something under our key that does not parse, which is no owner.
 	verdictGarbled
 )
 
 // judge compares what we hold with what the store has. found is the record under
-// our key; of a garbled one only the revision is known, if that.
-func (h holding) judge(self Self, s Snapshot) (v verdict, found Record, err error) {
+// our key, or in its place; of a garbled one only the revision is known, if that. The owners of
+// the records in silent, at their revisions, were asked for and did not answer.
+func (h holding) judge(self Self, s Snapshot, silent map[Subnets]int64) (v verdict, found Record, err error) {
 	for _, r := range s.Records {
 		if r.Subnets == h.Subnets {
-			v, err = h.judgeRecord(self, s.ClusterID, r)
-			return v, r, err
+			return h.judgeRecord(self, s.ClusterID, r, silent), r, nil
 		}
 	}
 	for _, b := range s.Bad {
@@ -52,33 +59,34 @@ func (h holding) judge(self Self, s Snapshot) (v verdict, found Record, err erro
 		}
 	}
 	for _, r := range s.Records {
-		if r.Overlaps(h.Subnets) && self.Owns(r.Attrs) != Ours {
-			return verdictTaken, r, h.taken(r)
+		if r.Overlaps(h.Subnets) && self.Owns(r.Attrs) != Ours && !isSilent(silent, r) {
+			return verdictTaken, r, nil
 		}
 	}
 	return verdictGone, Record{}, nil
 }
 
-func (h holding) judgeRecord(self Self, cluster string, r Record) (verdict, error) {
-	switch self.Owns(r.Attrs) {
-	case Rival, Foreign:
-		return verdictTaken, h.taken(r)
-	case Adoptable:
-		return verdictRewrite, nil
-	case Ours:
-	}
+func (h holding) judgeRecord(self Self, cluster string, r Record, silent map[Subnets]int64) verdict {
 	sameAs := func(a Attrs) bool { return a.Equal(r.Attrs) }
-	switch {
-	case h.cluster != cluster, r.Revision < h.Revision:
-		// We have just started, or the store has: its record of us is simply ours.
-		return verdictRewrite, nil
-	case r.Revision == h.Revision, slices.ContainsFunc(h.unsure, sameAs):
-		return verdictHeld, nil
-	case r.Reservation && sameAs(h.Attrs):
+	switch owns := self.Owns(r.Attrs); {
+	case isSilent(silent, r), owns == Adoptable:
+		return verdictRewrite
+	case owns != Ours:
+		return verdictTaken
+	case h.cluster == cluster && (r.Revision == h.Revision || slices.ContainsFunc(h.unsure, sameAs) || r.Reservation && sameAs(h.Attrs)):
 		// Putting the same value without a TTL is how an operator reserves a subnet.
-		return verdictHeld, nil
+		return verdictHeld
+	case self.Recognises(r.Attrs):
+		// We have just started, or the store has; or somebody writes what we do not say.
+		return verdictRewrite
 	}
-	return verdictCloned, &ClonedError{Node: self.Node, Subnets: r.Subnets, Address: r.Address(), Revision: r.Revision}
+	return verdictTwin
+}
+
+// isSilent reports whether the owner of r, as it stands, was asked for and did not answer.
+func isSilent(silent map[Subnets]int64, r Record) bool {
+	at, ok := silent[r.Subnets]
+	return ok && at == r.Revision
 }
 
 func (h holding) taken(r Record) error {
@@ -96,7 +104,7 @@ func (h holding) beaten(self Self, s Snapshot) error {
 		switch owns := self.Owns(r.Attrs); {
 		case owns == Rival:
 			return &RivalError{Ours: self.Node, Theirs: r.Node(), Subnets: r.Subnets, Address: r.Address()}
-		case owns != Ours && r.Overlaps(h.Subnets):
+		case owns != Ours && r.Overlaps(h.Subnets), owns == Ours && !self.Recognises(r.Attrs):
 			return fmt.Errorf("%w: %s was there first", ErrConflict, r.Subnets)
 		}
 	}

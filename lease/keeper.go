@@ -30,8 +30,9 @@ const (
 	Expired
 	// Lost: another owner has the subnet; we have given it up and look for another.
 	Lost
-	// Cloned: another process writes as us; we have given the subnet up, until a restart.
-	Cloned
+	// Waiting: a record stands where ours should, whose owner lives, or is being asked for; or
+	// ours is written over again and again. What we hold we go on serving.
+	Waiting
 )
 
 func (s State) String() string {
@@ -46,8 +47,8 @@ func (s State) String() string {
 		return "expired"
 	case Lost:
 		return "lost"
-	case Cloned:
-		return "cloned"
+	case Waiting:
+		return "waiting"
 	}
 	return "invalid"
 }
@@ -70,6 +71,10 @@ func (l Local) equal(m Local) bool {
 type Options struct {
 	// Node is our identity.
 	Node string
+	// State names our state directory (see LoadState); "" if there is none.
+	State string
+	// Underlay is asked whether another owner lives, beside the store; nil for the store alone.
+	Underlay Underlay
 	// Config is the network, and RawConfig the text that it was read from, for the cache; nil means
 	// Config as it would be written. It stays until a restart; see ConfigChangedError.
 	Config    NetworkConfig
@@ -105,9 +110,11 @@ type Options struct {
 // Keeper keeps one node's lease alive and publishes who else has one. Its methods
 // are safe for concurrent use; Acquire and Run take turns.
 type Keeper struct {
-	store Store
-	o     Options
-	log   *slog.Logger
+	store   Store
+	o       Options
+	log     *slog.Logger
+	process string // names this process towards others of our identity
+	in      *inbox
 
 	turn sync.Mutex // held by Acquire and by Run; it protects the loop's state below
 	loopState
@@ -124,20 +131,24 @@ type Keeper struct {
 
 // loopState belongs to whichever of Acquire and Run is running.
 type loopState struct {
-	held      *holding   // nil while we have no subnet
-	previous  Subnets    // what to ask for when held is nil
-	written   Attrs      // what the store's record of us says
-	renew     time.Time  // when held is due; zero for a reservation
-	gone      bool       // the record of held is not in the store
-	cloned    bool       // do not write until a restart
-	doubt     bool       // read the store again before the next write
-	seed      bool       // the store has no configuration, and we have one
-	confirmed bool       // a store has answered since we started
-	began     bool       // we have had a subnet since then
-	awaited   bool       // the watch has said nothing yet
-	mem       Memory     // what we believe
-	bad       []Rejected // of the last snapshot
-	published *Set       // the last one; nil before the first
+	held      *holding  // nil while we have no subnet
+	previous  Subnets   // what to ask for when held is nil
+	written   Attrs     // what the store's record of us says
+	renew     time.Time // when held is due; zero for a reservation
+	gone      bool      // the record of held is not in the store
+	contest   *contest  // what keeps us from writing; nil for nothing
+	putBacks  putBacks
+	spoke     time.Time         // when we last told another that we live
+	cleared   map[Subnets]int64 // revisions of records whose owners were asked for and are silent
+	spawn     func(func())      // runs what Run or Acquire waits for
+	doubt     bool              // read the store again before the next write
+	seed      bool              // the store has no configuration, and we have one
+	confirmed bool              // a store has answered since we started
+	began     bool              // we have had a subnet since then
+	awaited   bool              // the watch has said nothing yet
+	mem       Memory            // what we believe
+	bad       []Rejected        // of the last snapshot
+	published *Set              // the last one; nil before the first
 	saves     saves
 	restored  bool      // we began with a cached state
 	cached    []Record  // its records, until there is a Set
@@ -159,6 +170,9 @@ func NewKeeper(store Store, o Options) (*Keeper, error) {
 	}
 	if !validNode(o.Node) {
 		faults = append(faults, fmt.Errorf("node id %q is not valid", o.Node))
+	}
+	if o.State != "" && !validState(o.State) {
+		faults = append(faults, fmt.Errorf("state directory %q is no name", o.State))
 	}
 	if !o.Config.EnableIPv4 && !o.Config.EnableIPv6 {
 		faults = append(faults, errors.New("the network configuration is missing"))
@@ -190,7 +204,7 @@ func NewKeeper(store Store, o Options) (*Keeper, error) {
 			return nil, fmt.Errorf("the network configuration cannot be cached: %w", err)
 		}
 	}
-	k := &Keeper{store: store, o: o, log: o.Logger, changed: make(chan struct{}, 1)}
+	k := &Keeper{store: store, o: o, log: o.Logger, changed: make(chan struct{}, 1), process: randomIdentity(), in: newInbox()}
 	k.proven.Store(!o.Unproven)
 	k.local = k.prepare(o.Local)
 	k.previous = o.Previous.masked() // subnet.env has the gateway's address
@@ -210,7 +224,7 @@ func (k *Keeper) restore() {
 	if c.Own.Subnets == (Subnets{}) || c.Own.Node() != k.o.Node {
 		return
 	}
-	k.held, k.began = &holding{Record: c.Own}, true
+	k.held, k.began = &holding{Record: c.Own, at: c.Own.Revision}, true
 	k.previous = c.Own.Subnets
 	k.status.State = Unconfirmed
 }
@@ -221,7 +235,7 @@ func (k *Keeper) prepare(l Local) Local {
 	if l.Attrs.Weft != nil {
 		w = *l.Attrs.Weft
 	}
-	w.Node = k.o.Node
+	w.Node, w.State = k.o.Node, k.o.State
 	w.Recv, w.Addrs = slices.Clone(w.Recv), slices.Clone(w.Addrs)
 	l.Attrs.Weft = &w
 	l.Underlay, l.Store = slices.Clone(l.Underlay), slices.Clone(l.Store)
@@ -264,5 +278,5 @@ func (k *Keeper) currentLocal() Local {
 
 func (k *Keeper) self() Self {
 	a := k.currentLocal().Attrs
-	return Self{Node: k.o.Node, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6}
+	return Self{Node: k.o.Node, State: k.o.State, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6}
 }

@@ -62,7 +62,7 @@ func (k *Keeper) observe(s Snapshot) {
 	if next := k.mem.Alarm(); next != "" && alarm == "" {
 		k.log.Error("removals are not believed", "alarm", next)
 	}
-	k.judgeHeld(s)
+	k.judge(s)
 }
 
 // checkConfig compares the store's configuration with ours. One that is not good is taken out
@@ -83,35 +83,91 @@ func (k *Keeper) checkConfig(s *Snapshot) error {
 	return nil
 }
 
-// judgeHeld draws the consequences for our own record.
-func (k *Keeper) judgeHeld(s Snapshot) {
-	if k.held == nil {
+// judge draws the consequences for our own record, and of others with our identity.
+func (k *Keeper) judge(s Snapshot) {
+	before := k.contest
+	k.contest = nil
+	if k.held != nil {
+		k.judgeHeld(before, s)
+	}
+	if k.contest != nil || !k.needsAcquire() {
 		return
 	}
-	v, found, err := k.held.judge(k.self(), s)
+	if twin := k.twin(s); twin != nil {
+		k.contend(before, k.newTwin(*twin, s))
+	} else if before != nil && before.twin && before.lives != "" {
+		if !before.gone { // whoever lives puts it back
+			before.gone, before.silent, before.need = true, 0, silentShort
+		}
+		k.contest = before
+	}
+}
+
+// twin is the first record with our identity that is not known to be ours, if none is: who has
+// one of its own takes no other. nil for none.
+func (k *Keeper) twin(s Snapshot) (first *Record) {
+	self := k.self()
+	for i := range s.Records {
+		switch r := &s.Records[i]; {
+		case self.Owns(r.Attrs) != Ours:
+		case self.Recognises(r.Attrs) || isSilent(k.cleared, *r):
+			return nil
+		case first == nil:
+			first = r
+		}
+	}
+	return first
+}
+
+// twins are the subnets of the records with our identity that are not known to be ours.
+func (k *Keeper) twins(s Snapshot) map[Subnets]bool {
+	self, out := k.self(), map[Subnets]bool{}
+	for _, r := range s.Records {
+		if self.Owns(r.Attrs) == Ours && !self.Recognises(r.Attrs) && !isSilent(k.cleared, r) {
+			out[r.Subnets] = true
+		}
+	}
+	return out
+}
+
+// judgeHeld is judge while we hold a subnet.
+func (k *Keeper) judgeHeld(before *contest, s Snapshot) {
+	h := k.held
+	v, found, err := h.judge(k.self(), s, k.cleared)
 	k.gone = false
 	switch v {
 	case verdictHeld:
 		k.keep(found, s.ClusterID)
 	case verdictRewrite:
-		if k.held.cluster == "" {
-			return // not confirmed yet: acquire decides
+		if k.confirmedHolder() { // else acquire decides
+			k.putBack(found.Revision, s.ClusterID, found.Reservation && found.Node() == k.o.Node, "is not as we wrote it")
 		}
-		k.log.Warn("our record is not as we wrote it: rewriting", "subnets", found.Subnets.String(), "revision", found.Revision)
-		k.rewriteAt(found.Revision, s.ClusterID, found.Reservation)
 	case verdictGone:
-		k.gone = true
-		if k.held.cluster != "" {
-			k.enter(Expired, fmt.Errorf("the store has lost our record %s", k.held.Subnets))
+		switch {
+		case k.valid():
+			k.putBack(0, s.ClusterID, false, "is gone")
+		default:
+			k.gone = true
+			if k.confirmedHolder() {
+				k.enter(Expired, fmt.Errorf("the store has lost our record %s", h.Subnets))
+			}
 		}
 	case verdictTaken:
-		k.give(Lost, err)
-	case verdictCloned:
-		k.cloned = true
-		k.give(Cloned, err)
+		switch c := k.newForeign(found, s); {
+		case found.Node() == "" && !c.yields && found.Subnets == h.Subnets: // whom nobody can ask
+			k.putBack(found.Revision, s.ClusterID, false, "was written over by "+describeOwner(found.Node(), found.Address()))
+		case found.Node() == "" && c.yields && k.o.Underlay == nil:
+			k.give(Lost, h.taken(found))
+		default:
+			k.contend(before, c)
+		}
+	case verdictTwin:
+		if k.confirmedHolder() { // else acquire decides
+			k.contend(before, k.newTwin(found, s))
+		}
 	case verdictGarbled:
 		if found.Revision != 0 {
-			k.rewriteAt(found.Revision, s.ClusterID, k.held.Reservation)
+			k.putBack(found.Revision, s.ClusterID, h.Reservation, "was overwritten")
 		}
 		k.enter(k.stateNow(), err)
 	}
@@ -126,17 +182,11 @@ func (k *Keeper) keep(found Record, cluster string) {
 	}
 	moved := found.Revision != h.Revision || found.Expires.Sub(known).Abs() > time.Minute
 	h.Record, h.cluster, h.unsure = found, cluster, nil
+	h.at, h.back = found.Revision, false
 	k.written = found.Attrs
 	if moved || found.Reservation {
 		k.schedule()
 	}
-}
-
-// rewriteAt makes a write due that replaces what is at revision.
-func (k *Keeper) rewriteAt(revision int64, cluster string, reservation bool) {
-	k.held.Revision, k.held.cluster, k.held.Reservation = revision, cluster, reservation
-	k.held.unsure = nil
-	k.written = Attrs{}
 }
 
 // give gives the subnet up. It is what we ask for first when we acquire again.

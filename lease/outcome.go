@@ -58,24 +58,24 @@ func answered(err error) bool {
 func final(err error) bool {
 	var rival *RivalError
 	var only *IPv6OnlyError
-	var cloned *ClonedError
+	var contest *ContestError
 	var changed *ConfigChangedError
-	return errors.As(err, &rival) || errors.As(err, &only) || errors.As(err, &cloned) ||
+	return errors.As(err, &rival) || errors.As(err, &only) || errors.As(err, &contest) ||
 		errors.As(err, &changed) || errors.Is(err, ErrOutOfSubnets)
 }
 
 // stateNow derives the state from what we hold.
 func (k *Keeper) stateNow() State {
 	switch h := k.held; {
-	case k.cloned:
-		return Cloned
+	case k.contest != nil, time.Now().Before(k.putBacks.next):
+		return Waiting
 	case h == nil && k.status.State == Lost: // only this goroutine writes it
 		return Lost
 	case h == nil:
 		return Acquiring
 	case h.cluster == "":
 		return Unconfirmed
-	case k.gone, !h.Reservation && !time.Now().Before(h.Expires):
+	case k.gone, h.at == 0, !h.Reservation && !time.Now().Before(h.Expires):
 		return Expired
 	}
 	return Held

@@ -10,6 +10,8 @@ import (
 type Self struct {
 	// Node is our identity.
 	Node string
+	// State names our state directory; "" if we have none.
+	State string
 	// PublicIP and PublicIPv6 are what we publish; zero where absent.
 	PublicIP, PublicIPv6 netip.Addr
 }
@@ -20,7 +22,7 @@ type Ownership uint8
 // The answers. The zero value is a bug.
 const (
 	_ Ownership = iota
-	// Ours carries our identity, at whatever address.
+	// Ours carries our identity, at whatever address: see Recognises.
 	Ours
 	// Adoptable carries no identity and our address: a flannel ran here before us.
 	Adoptable
@@ -60,6 +62,19 @@ func (s Self) Owns(a Attrs) Ownership {
 	return Foreign
 }
 
+// Recognises reports whether a record with our identity says all that this process would say of
+// where it runs: our address, in a family that it has, and our state directory, or none, as weft
+// wrote before it named them. Any other was written from a copy of this machine, or from where
+// this machine was before it moved.
+func (s Self) Recognises(a Attrs) bool {
+	return s.at(a) && (a.State() == s.State || a.State() == "")
+}
+
+// at reports whether a has our address in one of the families.
+func (s Self) at(a Attrs) bool {
+	return s.PublicIP.IsValid() && s.PublicIP == a.PublicIP || s.PublicIPv6.IsValid() && s.PublicIPv6 == a.PublicIPv6
+}
+
 // RivalError says that another node's record has our address. It lasts until that
 // record expires, is released, or one of the two gets another address.
 type RivalError struct {
@@ -77,21 +92,6 @@ func (e *RivalError) Error() string {
 	}
 	return fmt.Sprintf("our address %s is that of node %q, which holds %s; we are node %q: their record %s; if that node is gone: weft lease release %s",
 		e.Address, e.Theirs, e.Subnets, e.Ours, life, e.Subnets)
-}
-
-// ClonedError says that another process writes our record with our identity.
-type ClonedError struct {
-	Node    string
-	Subnets Subnets
-	// Address is what the other process publishes.
-	Address netip.Addr
-	// Revision is where it wrote.
-	Revision int64
-}
-
-func (e *ClonedError) Error() string {
-	return fmt.Sprintf("%s was rewritten by another process with our identity %q and address %s (revision %d): this machine was cloned, or runs two daemons: give one of them its own --node-id and --cache-dir, and restart both",
-		e.Subnets, e.Node, e.Address, e.Revision)
 }
 
 // TakenError says who has the subnet that was ours.

@@ -107,6 +107,8 @@ func (w *Weft) check() error {
 		return nil
 	case w.Node == "" || !validNode(w.Node):
 		return fmt.Errorf("%w: Weft.Node %q is no node id", ErrValue, quote([]byte(w.Node)))
+	case w.State != "" && !validState(w.State):
+		return fmt.Errorf("%w: Weft.State %q names no state directory", ErrValue, quote([]byte(w.State)))
 	case len(w.Addrs) > maxAddrs || len(w.Recv) > maxRecv:
 		return fmt.Errorf("%w: %d Weft.Addrs and %d Weft.Recv", ErrValue, len(w.Addrs), len(w.Recv))
 	case w.MTU < 0 || w.MTU > 65535:
@@ -174,7 +176,7 @@ func (a Attrs) alike(b Attrs) bool {
 	if v == nil || w == nil {
 		return v == w
 	}
-	return v.Node == w.Node && v.MTU == w.MTU && slices.Equal(v.Recv, w.Recv) && slices.Equal(v.Addrs, w.Addrs)
+	return v.Node == w.Node && v.State == w.State && v.MTU == w.MTU && slices.Equal(v.Recv, w.Recv) && slices.Equal(v.Addrs, w.Addrs)
 }
 
 // Node returns the identity of the owner, "" on a record without our object.
@@ -183,6 +185,14 @@ func (a Attrs) Node() string {
 		return ""
 	}
 	return a.Weft.Node
+}
+
+// State names the state directory that the record was written from, "" if it does not say.
+func (a Attrs) State() string {
+	if a.Weft == nil {
+		return ""
+	}
+	return a.Weft.State
 }
 
 // recordJSON is a record in the cache and towards an operator.

@@ -10,13 +10,22 @@ import (
 
 // Acquire blocks until we hold a subnet, and returns the first Set, which it also
 // publishes. It waits while the store does not answer or has no configuration. It
-// does not wait for people: the error is then a *RivalError, *IPv6OnlyError,
+// does not wait for people: the error is then a *RivalError, *ContestError, *IPv6OnlyError,
 // *ConfigChangedError, or wraps ErrOutOfSubnets. Otherwise it is ctx's.
 func (k *Keeper) Acquire(ctx context.Context) (Set, error) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
+	life, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	k.hearken(life, &wg)
 	for {
+		k.attend(ctx)
 		err := k.advance(ctx)
+		if err == nil && k.contest != nil && k.contest.lives != "" {
+			err = k.contestError()
+		}
 		if err != nil && final(err) {
 			return Set{}, err
 		}
@@ -28,9 +37,21 @@ func (k *Keeper) Acquire(ctx context.Context) (Set, error) {
 		case <-ctx.Done():
 			timer.Stop()
 			return Set{}, context.Cause(ctx)
+		case <-k.in.wake:
+			timer.Stop()
 		case <-timer.C:
 		}
 	}
+}
+
+// hearken listens to what others say to those of our identity, until ctx ends.
+func (k *Keeper) hearken(ctx context.Context, wg *sync.WaitGroup) {
+	k.spawn = wg.Go
+	wg.Go(func() {
+		if err := k.store.Listen(ctx, k.o.Node, k.in.told); ctx.Err() == nil {
+			k.log.Warn("who asks in the store whether we live gets no answer", "cause", err)
+		}
+	})
 }
 
 // Run keeps the lease and publishes sets until ctx ends; then it returns nil. With
@@ -41,10 +62,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	k.turn.Lock()
 	defer k.turn.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
-	in := inbox{wake: make(chan struct{}, 1)}
+	in := k.in
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel(nil)
+	k.hearken(ctx, &wg)
 	wg.Go(func() {
 		err := k.store.Watch(ctx, in.changed, in.lost)
 		if ctx.Err() == nil {
@@ -58,7 +80,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.awaited = true
 		k.retry = time.Now().Add(callTimeout)
 	}
-	k.loop(ctx, &in)
+	k.loop(ctx, in)
 	if k.saveDue(true); k.confirmed {
 		k.saveNow() // it may have been proven in this moment
 	}
@@ -87,6 +109,7 @@ func (k *Keeper) loop(ctx context.Context, in *inbox) {
 		if s != nil {
 			k.hear(ctx, *s)
 		}
+		k.attend(ctx)
 		_ = k.advance(ctx) // it has reported what was wrong
 		k.mem = k.mem.Expire(time.Now())
 		if s := k.stateNow(); s == Expired && k.status.State == Held {
@@ -135,10 +158,10 @@ func (k *Keeper) wake() time.Time {
 	switch {
 	case k.pending(now):
 		at = now
-		if k.retry.After(now) {
-			at = k.retry
+		if later := k.notBefore(); later.After(now) {
+			at = later
 		}
-	case k.held != nil && !k.cloned:
+	case k.held != nil:
 		sooner(k.renew)
 	}
 	if k.held != nil && k.held.Expires.After(now) {

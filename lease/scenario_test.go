@@ -61,11 +61,14 @@ type story struct {
 	config string
 	nodes  map[string]*actor
 	seen   map[string]string // last line printed about each node
+	net    *underlay
 }
 
 // actor is one node: a keeper that runs.
 type actor struct {
 	keeper *lease.Keeper
+	store  *line
+	addr   string
 	stop   func()
 
 	mu  sync.Mutex
@@ -74,7 +77,7 @@ type actor struct {
 }
 
 func play(t *testing.T, text string) string {
-	s := &story{t: t, dir: t.TempDir(), nodes: map[string]*actor{}, seen: map[string]string{}, config: `{"Network":"10.244.0.0/16"}`}
+	s := &story{t: t, dir: t.TempDir(), nodes: map[string]*actor{}, seen: map[string]string{}, net: &underlay{up: map[netip.Addr]bool{}}, config: `{"Network":"10.244.0.0/16"}`}
 	s.store = leasetest.New("cluster-1", []byte(s.config))
 	var out strings.Builder
 	for line := range lines(text) {
@@ -116,12 +119,20 @@ func (s *story) do(args []string) string {
 		s.store.SetConfig([]byte(rest))
 	case "noconfig":
 		s.store.SetConfig(nil)
-	case "start": // start NAME ADDRESS [id=ID] [previous=SUBNET] [cache=NAME]
+	case "start": // start NAME ADDRESS [id=ID] [state=NAME] [previous=SUBNET] [cache=NAME]
 		s.start(args[1], args[2], args[3:])
+	case "alive", "dead": // alive ADDRESS: whether it answers over the underlay, as those of nodes that were started do
+		s.net.set(args[1], args[0] == "alive")
+	case "cut", "back": // cut NAME: it has no store any more, and goes on
+		s.nodes[args[1]].store.cut(args[0] == "cut")
 	case "readdress": // readdress NAME ADDRESS
+		s.net.set(s.nodes[args[1]].addr, false)
+		s.net.set(args[2], true)
+		s.nodes[args[1]].addr = args[2]
 		s.nodes[args[1]].keeper.SetLocal(local(args[2]))
 	case "stop":
 		s.nodes[args[1]].stop()
+		s.net.set(s.nodes[args[1]].addr, false)
 		delete(s.nodes, args[1])
 		delete(s.seen, args[1])
 	case "wait":
@@ -172,11 +183,12 @@ func local(addrs string) lease.Local {
 }
 
 func (s *story) start(name, addr string, options []string) {
-	n := &actor{}
+	n := &actor{addr: addr, store: &line{Store: s.store}}
+	s.net.set(addr, true)
 	h := fnv.New64()
 	h.Write([]byte(name))
 	o := lease.Options{
-		Node: name, Config: parse(s.t, s.config), Local: local(addr), Rand: rand.New(rand.NewPCG(1, h.Sum64())),
+		Node: name, State: name, Underlay: s.net.from(addr), Config: parse(s.t, s.config), Local: local(addr), Rand: rand.New(rand.NewPCG(1, h.Sum64())),
 		Publish: func(set lease.Set) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -187,6 +199,8 @@ func (s *story) start(name, addr string, options []string) {
 		switch key, value, _ := strings.Cut(option, "="); key {
 		case "id":
 			o.Node = value
+		case "state":
+			o.State = value
 		case "previous":
 			o.Previous = subnets(s.t, value)
 		case "cache": // a name, so that a later start finds it
@@ -196,7 +210,7 @@ func (s *story) start(name, addr string, options []string) {
 			}
 		}
 	}
-	k, err := lease.NewKeeper(s.store, o)
+	k, err := lease.NewKeeper(n.store, o)
 	if err != nil {
 		s.t.Fatal(err)
 	}

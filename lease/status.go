@@ -1,7 +1,9 @@
 package lease
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 )
@@ -12,7 +14,7 @@ type Status struct {
 	// Own is our record; its Subnets are zero while we have none.
 	Own Record
 	// Err is why the state is not Held, or what the last write met; nil if all is well.
-	// It may be a *RivalError, *ClonedError, *TakenError, *IPv6OnlyError, or wrap ErrOutOfSubnets.
+	// It may be a *RivalError, *ContestError, *TakenError, *IPv6OnlyError, or wrap ErrOutOfSubnets.
 	Err error
 	// Notes say why our subnet is not the one that we had before.
 	Notes []string
@@ -111,11 +113,18 @@ func (k *Keeper) enter(state State, cause error) {
 	if before.State == state && text(before.Err) == text(cause) && before.Own.Subnets == own.Subnets {
 		return
 	}
+	level := slog.LevelInfo
+	switch {
+	case k.putBacks.quarrel():
+		level = slog.LevelDebug // it goes on and on
+	case cause != nil:
+		level = slog.LevelWarn
+	}
 	if cause != nil {
-		k.log.Warn("lease", "state", state.String(), "subnets", own.Subnets.String(), "cause", cause)
+		k.log.Log(context.Background(), level, "lease", "state", state.String(), "subnets", own.Subnets.String(), "cause", cause)
 		return
 	}
-	k.log.Info("lease", "state", state.String(), "subnets", own.Subnets.String())
+	k.log.Log(context.Background(), level, "lease", "state", state.String(), "subnets", own.Subnets.String())
 }
 
 // text is what makes a cause a new one: not how long a rival's record still lives.

@@ -48,6 +48,12 @@ type Store interface {
 	// Heard is when the store last answered anything; the zero time before the first answer. While
 	// Watch runs and the store answers, it is seconds old at most, also when nothing changes.
 	Heard() time.Time
+	// Tell leaves m for the identity m.To, in the place of what m.From said to it before. The error
+	// wraps ErrMute if that is not for this node to do.
+	Tell(ctx context.Context, m Message) error
+	// Listen hands on every message for node, those that lie there first, until ctx ends. It
+	// reconnects by itself.
+	Listen(ctx context.Context, node string, told func(Message)) error
 	// CreateConfig writes <prefix>/config if there is none.
 	CreateConfig(ctx context.Context, config []byte) error
 }

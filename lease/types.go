@@ -37,6 +37,9 @@ type Attrs struct {
 type Weft struct {
 	// Node is the identity of the owner (see Identity).
 	Node string
+	// State names the state directory of the process that wrote the record (see LoadState); ""
+	// if it has none. It tells a node that was started again from a copy of it.
+	State string `json:",omitempty"`
 	// Recv names what the node parses on every path: "gso", "pcsum", "pack".
 	// It is never withdrawn while the node runs.
 	Recv []string `json:",omitempty"`

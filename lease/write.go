@@ -20,14 +20,26 @@ func (k *Keeper) due(now time.Time) bool {
 
 // pending reports whether there is work for the store, now or after the back-off.
 func (k *Keeper) pending(now time.Time) bool {
-	return !k.cloned && (k.doubt || k.seed || k.needsAcquire() || k.held.fresh || k.due(now))
+	return k.contest != nil || k.doubt || k.seed || k.needsAcquire() || k.held.fresh || k.due(now)
+}
+
+// notBefore is when the next piece of work may be done.
+func (k *Keeper) notBefore() time.Time {
+	at := k.retry
+	if k.putBacks.next.After(at) {
+		at = k.putBacks.next
+	}
+	if k.contest != nil && k.contest.next.After(at) {
+		at = k.contest.next
+	}
+	return at
 }
 
 // advance does the next piece of work with the store, if any is due. An error has
 // been reported and the time of the next try set.
 func (k *Keeper) advance(ctx context.Context) error {
 	now := time.Now()
-	if !k.pending(now) || now.Before(k.retry) {
+	if !k.pending(now) || now.Before(k.notBefore()) {
 		return nil
 	}
 	err := k.work(ctx)
@@ -46,16 +58,22 @@ func (k *Keeper) work(ctx context.Context) error {
 		k.observe(s)
 		k.doubt = false
 		switch {
-		case k.cloned:
-			return nil
 		case k.seed:
 			k.seed, k.doubt = false, true
 			return k.store.CreateConfig(ctx, k.o.Seed)
+		case k.contest != nil:
+			return k.inquire(ctx)
 		case k.needsAcquire():
 			return k.acquire(ctx, s)
 		case k.held.fresh:
 			return k.verify(ctx, s)
 		}
+	}
+	if k.contest != nil {
+		return k.inquire(ctx)
+	}
+	if time.Now().Before(k.notBefore()) { // what was read has put it off
+		return nil
 	}
 	if k.due(time.Now()) {
 		return k.rewrite(ctx)
@@ -72,7 +90,7 @@ func (k *Keeper) acquire(ctx context.Context, s Snapshot) error {
 	}
 	local := k.currentLocal()
 	claim, err := Plan(Request{
-		Config: k.o.Config, Self: k.self(), Records: s.Records, Bad: s.Bad,
+		Config: k.o.Config, Self: k.self(), Records: s.Records, Bad: s.Bad, Twins: k.twins(s),
 		Previous: k.previous, Avoid: slices.Concat(local.Underlay, local.Store), Rand: k.o.Rand,
 	})
 	if err != nil {
@@ -81,10 +99,10 @@ func (k *Keeper) acquire(ctx context.Context, s Snapshot) error {
 	if claim.Kind == ClaimFree && s.Config == nil {
 		return ErrNoConfig
 	}
-	h := &holding{Record: claim.Current, cluster: s.ClusterID}
+	h := &holding{Record: claim.Current, cluster: s.ClusterID, at: claim.Current.Revision}
 	h.fresh = claim.Current.Revision == 0
 	if h.Subnets != claim.Subnets { // a new key
-		h.Subnets, h.Revision, h.fresh = claim.Subnets, 0, true
+		h.Subnets, h.Revision, h.at, h.fresh = claim.Subnets, 0, 0, true
 		h.Attrs = Attrs{} // to be written, whatever the old one says
 	}
 	if h.Reservation && h.Attrs.Equal(local.Attrs) {
@@ -145,15 +163,15 @@ func (k *Keeper) put(ctx context.Context, h *holding, a Attrs, old Record) error
 	if old.Revision != 0 && old.Subnets != h.Subnets {
 		revision, err = k.store.Replace(ctx, old.Subnets, old.Revision, h.Subnets, a, ttl)
 	} else {
-		revision, err = k.store.Put(ctx, h.Subnets, a, ttl, h.Revision)
+		revision, err = k.store.Put(ctx, h.Subnets, a, ttl, h.at)
 	}
 	switch {
 	case errors.Is(err, ErrConflict):
 		k.doubt = true
-		return fmt.Errorf("write %s at revision %d: %w", h.Subnets, h.Revision, err)
+		return fmt.Errorf("write %s at revision %d: %w", h.Subnets, h.at, err)
 	case err != nil:
 		// It may have been written all the same. Remember it in the record that we
-		// hold, so that it is not taken for a clone's.
+		// hold, so that it is not taken for another's.
 		k.doubt = true
 		if k.held != nil && k.held.Subnets == h.Subnets {
 			k.held.unsure = append(k.held.unsure, a)
@@ -161,6 +179,7 @@ func (k *Keeper) put(ctx context.Context, h *holding, a Attrs, old Record) error
 		return fmt.Errorf("write %s: %w", h.Subnets, err)
 	}
 	h.Attrs, h.Revision, h.unsure = a, revision, nil
+	h.at, h.back = revision, false
 	h.Expires = time.Time{}
 	if !h.Reservation {
 		h.Expires = began.Add(ttl)

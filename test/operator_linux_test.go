@@ -93,62 +93,6 @@ func TestCheckChangesNothing(t *testing.T) {
 	}
 }
 
-// A second weftd on a host says what is wrong, and does the first one no harm.
-func TestSecondDaemonOnOneHost(t *testing.T) {
-	l := up(t, lab.Spec{})
-	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-	reach(t, 5*time.Second, a, b, 4)
-	n := l.Node(1)
-	says(t, n.Host, 1, []string{"another weftd answers on " + n.ControlSocket, "stop it"}, n.Daemon.Args()...)
-	dir := t.TempDir()
-	apart := []string{"--cache-dir=" + dir, "--control-socket=" + dir + "/s", "--healthz-port=0", "--subnet-file=" + dir + "/subnet.env"}
-	says(t, n.Host, -1, []string{`our address 198.18.0.1 is that of node \"node1\"`, `we are node \"other\"`, "weft lease release"},
-		append(append(n.Daemon.Args(), apart...), "--node-id=other")...)
-	reach(t, time.Second, a, b, 4)
-	if err := n.Ready(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-// A machine that was cloned, identity and all, is told from one that moved: whoever was there first
-// says who took over, and what to do; and doing that helps.
-func TestClonedIdentity(t *testing.T) {
-	l := up(t, lab.Spec{Nodes: 3})
-	first, clone := l.Node(1), l.Node(2)
-	if err := clone.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	out, errs, err := weft(t, first, "lease", "release", clone.Net.V4.Masked().String())
-	if err != nil {
-		t.Fatal(err, out, errs)
-	}
-	args := clone.Daemon.Args()
-	clone.Daemon.SetArgs(append(args, "--node-id=node1", "--cache-dir="+t.TempDir(), "--subnet-file="+t.TempDir()+"/env")...)
-	if err := clone.Daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s := status(t, first, 10*time.Second, func(s statusJSON) error {
-		if why := strings.Join(s.NotReady, "\n"); s.Ready || !containsAll(why, []string{"cloned", `"node1"`, "198.18.0.2", "--node-id"}) {
-			return fmt.Errorf("ready %v, %s", s.Ready, why)
-		}
-		return nil
-	})
-	t.Logf("%q", s.NotReady)
-	if err := clone.Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
-	clone.Daemon.SetArgs(args...)
-	if err := clone.Daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Restart(t.Context()); err != nil {
-		t.Error(lab.Explain(err))
-	}
-	if err := clone.WaitReady(t.Context()); err != nil {
-		t.Error(lab.Explain(err))
-	}
-}
-
 // weft lease release frees what a node that is gone held, and refuses what is in use.
 func TestLeaseRelease(t *testing.T) {
 	l := up(t, lab.Spec{})

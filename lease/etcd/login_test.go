@@ -100,6 +100,9 @@ func TestLogin(t *testing.T) {
 	if err := s.CreateConfig(ctx, []byte("{}")); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		t.Errorf("config without permission: %v", err)
 	}
+	if err := s.Tell(ctx, question("b", "p1")); !errors.Is(err, lease.ErrMute) {
+		t.Errorf("message without permission: %v", err)
+	}
 	// A restart voids every token.
 	_, _, lost := w.snapshot()
 	srv.Kill()

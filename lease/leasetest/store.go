@@ -34,6 +34,8 @@ type Store struct {
 	revision int64
 	config   []byte
 	entries  map[string]entry
+	mail     map[string]map[string]letter // by the identity that it is for, then by who sent it
+	letters  int                          // messages so far
 	down     bool
 	forget   int           // so many writes are done and reported as failed
 	latency  time.Duration // of the reply to a Snapshot

@@ -14,6 +14,7 @@ import (
 	"weft/cmd/weftd/internal/ops"
 	"weft/lease"
 	"weft/lease/kube"
+	"weft/routing"
 )
 
 // Daemon is one run of weftd. Its exported methods are safe for concurrent use.
@@ -28,6 +29,8 @@ type Daemon struct {
 	// cached and recalled are the last run's state; cached is nil if there is none.
 	cached   *lease.Cached
 	recalled footing
+	state    string // names our state directory; "" if it cannot be named
+	claim    routing.HostClaim
 
 	nudge   chan struct{} // holds one: state has changed, look at it
 	resized chan struct{} // holds one: there are many peers more, or less
@@ -59,6 +62,7 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 		return err
 	}
 	defer func() { _ = d.source.close() }() // nothing was written that a close could lose
+	defer func() { _ = d.claim.Close() }()  // nor here
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
@@ -100,6 +104,9 @@ func (d *Daemon) prepare() (err error) {
 	d.identify(d.source.node())
 	d.clearLeftovers(d.cacheFile(), filepath.Join(d.cfg.CacheDir, "node-id"), filepath.Join(d.cfg.CacheDir, "state-id"),
 		filepath.Join(d.cfg.CacheDir, "kube-node.json"), d.cfg.SubnetFile)
+	if d.state, err = lease.LoadState(d.cfg.CacheDir); err != nil {
+		d.log.Warn("this node cannot be told from a copy of it, but by its address", "reason", err)
+	}
 	d.cache = lease.NewCache(d.cfg.CacheDir, d.source.cacheName())
 	if d.recalled, d.cached = d.fromCache(); d.cached == nil {
 		return d.source.startable()

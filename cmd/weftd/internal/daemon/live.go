@@ -38,7 +38,10 @@ func (d *Daemon) live(ctx context.Context) error {
 		g := a.opened
 		if g == nil {
 			var err error
-			if g, err = d.newGeneration(ctx, a.footing, a.cached); err != nil {
+			var taken *routing.HostTakenError
+			if g, err = d.newGeneration(ctx, a.footing, a.cached); errors.As(err, &taken) {
+				return err // of this host, and not of any configuration
+			} else if err != nil {
 				if a, err = d.notOpened(ctx, a, err); err != nil {
 					return err
 				}
@@ -49,6 +52,9 @@ func (d *Daemon) live(ctx context.Context) error {
 			}
 		}
 		err := d.serve(ctx, g)
+		if taken := (*routing.HostTakenError)(nil); errors.As(err, &taken) {
+			return err
+		}
 		if ctx.Err() != nil {
 			closeNext(err)
 			return nil

@@ -285,7 +285,11 @@ func (d *Daemon) Leases(context.Context) (control.Leases, error) {
 
 // Release implements control.Node.
 func (d *Daemon) Release(ctx context.Context, req control.ReleaseRequest) (control.Released, error) {
-	done, err := d.source.release(ctx, req, d.identity())
+	self := d.identity()
+	if g, _ := d.current(); g != nil && g.member.Status().State == lease.Waiting {
+		self = "" // what carries our identity is another's
+	}
+	done, err := d.source.release(ctx, req, self)
 	if err == nil {
 		d.log.Info("lease released on request", "subnet", req.Subnet, "node", done.Record.Node, "force", req.Force)
 	}

@@ -61,6 +61,9 @@ type dataPlane interface {
 // says so.
 func (d *Daemon) serve(ctx context.Context, g *generation) error {
 	defer g.close()
+	if err := d.claimPort(ctx, g); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
@@ -121,7 +124,10 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 		fileWhy: "not written yet",
 	}
 	g.config.proven = cached != nil
-	var err error
+	err := d.claimHost(ctx, kernel, f)
+	if err != nil {
+		return nil, err
+	}
 	if g.chosen, err = routing.ChooseUnderlay(kernel, g.under); err != nil {
 		return nil, err
 	}
@@ -145,11 +151,19 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 	}
 	g.member, err = d.source.member(memberOptions{
 		footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
+		state: d.state, alive: routing.Alive{Kernel: kernel, From: g.underlay, Port: routing.Port(f.network)},
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.backend.Close())
 	}
 	return g, nil
+}
+
+// underlay is the one in use.
+func (g *generation) underlay() routing.Underlay {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.chosen
 }
 
 // publish keeps the latest set for apply. It does not block.

@@ -97,4 +97,7 @@ type memberOptions struct {
 	cache   *lease.Cache
 	cached  *lease.Cached
 	publish func(lease.Set)
+	// state names our state directory, "" for none; alive asks the underlay who lives.
+	state string
+	alive lease.Underlay
 }

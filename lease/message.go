@@ -1,0 +1,74 @@
+package lease
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// ErrMute says that the store lets this node leave no messages, as etcd does with a role that has
+// nothing but flannel's keys.
+var ErrMute = errors.New("the store takes no messages")
+
+// messageTTL is how long a message lies in the store.
+const messageTTL = 30 * time.Second
+
+// Message is what one process says to those that run under the identity To. It lies in the store
+// for a short while, beside the records and not among them.
+type Message struct {
+	// To is the identity that it is for. The store has it in the key.
+	To string `json:"-"`
+	// From names the process that says it, Node its identity.
+	From, Node string
+	// Asks is set on a question: does anybody hold Subnets, and live?
+	Asks bool `json:",omitempty"`
+	// Answers is the From of the question that this answers; "" on a question.
+	Answers string `json:",omitempty"`
+	// Subnets is what is asked for, and in an answer what the sender holds.
+	Subnets string
+	// Revision is where the store last had the sender's record as the sender wrote it; 0 if
+	// it never had. Of two that both hold something the later one answers.
+	Revision int64
+	// Address is where the sender is reached.
+	Address netip.Addr `json:",omitzero"`
+}
+
+// maxMessage bounds a message, in bytes.
+const maxMessage = 2 << 10
+
+// EncodeMessage returns the value of a message.
+func EncodeMessage(m Message) ([]byte, error) {
+	b, err := json.Marshal(m)
+	if err == nil && len(b) > maxMessage {
+		err = fmt.Errorf("%d bytes, more than %d", len(b), maxMessage)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode message for %q: %w", m.To, err)
+	}
+	return b, nil
+}
+
+// DecodeMessage reads the value of a message for the identity to. The error wraps ErrValue.
+func DecodeMessage(to string, b []byte) (Message, error) {
+	if len(b) > maxMessage {
+		return Message{}, fmt.Errorf("%w: %d bytes, more than %d", ErrValue, len(b), maxMessage)
+	}
+	var m Message
+	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&m); err != nil {
+		return Message{}, fmt.Errorf("%w: %w", ErrValue, err)
+	}
+	if !validNode(m.Node) || !validNode(m.From) || m.Answers != "" && !validNode(m.Answers) || m.Asks == (m.Answers != "") {
+		return Message{}, fmt.Errorf("%w: it names nobody, or is no question and no answer", ErrValue)
+	}
+	m.To = to
+	return m, nil
+}
+
+// overlaps reports whether the message is about something of s.
+func (m Message) overlaps(s Subnets) bool {
+	t, err := ParseKey(m.Subnets)
+	return err == nil && t.Overlaps(s)
+}

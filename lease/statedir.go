@@ -1,0 +1,37 @@
+package lease
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// stateFile holds what tells one state directory from another.
+const stateFile = "state-id"
+
+// LoadState returns the name of the state directory dir: 128 bits that were drawn when it was first
+// used. It is no secret; it tells a process that was started again from one on another machine, as
+// long as the directory was not copied. The directory is made if it is missing.
+func LoadState(dir string) (string, error) {
+	path := filepath.Join(dir, stateFile)
+	stored, err := os.ReadFile(path)
+	switch id := string(bytes.TrimSpace(stored)); {
+	case err == nil && validState(id):
+		return id, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("read the state directory's name: %w", err)
+	}
+	id := randomIdentity() // also for one that is garbage: it proves nothing
+	if err := writeFile(path, []byte(id+"\n")); err != nil {
+		return "", fmt.Errorf("store the state directory's name: %w", err)
+	}
+	return id, nil
+}
+
+// maxState is the longest name of a state directory, in bytes.
+const maxState = 64
+
+func validState(id string) bool { return len(id) <= maxState && validNode(id) }

@@ -1,0 +1,176 @@
+package routing
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+
+	"weft/lease"
+)
+
+// Alive asks over the underlay whether a node lives: it is the lease's Underlay. What answers is the
+// node's kernel, so one whose weftd hangs, or has no store, lives. It is safe for concurrent use.
+type Alive struct {
+	// Kernel is the namespace to ask from.
+	Kernel *Kernel
+	// From is the underlay at the moment.
+	From func() Underlay
+	// Port is the overlay's in the network; 0 for none. A host that says that nothing listens
+	// there has no node any more, whoever has the address now.
+	Port uint16
+}
+
+var _ lease.Underlay = Alive{}
+
+// Answers implements lease.Underlay. An address of this host is never another's.
+func (v Alive) Answers(ctx context.Context, a lease.Attrs) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	answers := make(chan bool, 2)
+	for _, addr := range valid(a.PublicIP, a.PublicIPv6) {
+		wg.Go(func() { answers <- v.answers(ctx, addr) })
+	}
+	go func() { wg.Wait(); close(answers) }() // ends with the two
+	for yes := range answers {
+		if yes {
+			return true
+		}
+	}
+	return false
+}
+
+func (v Alive) answers(ctx context.Context, to netip.Addr) bool {
+	if here, err := v.Kernel.addrInfos(); err != nil || slices.ContainsFunc(here, func(i addrInfo) bool { return i.addr == to }) {
+		return false
+	}
+	from := v.From().Addr4
+	if to.Is6() {
+		from = v.From().Addr6
+	}
+	if !from.IsValid() || !v.echo(ctx, from, to) {
+		return false
+	}
+	return !v.refuses(ctx, from, to)
+}
+
+// echoEvery is the time between two echo requests, portWait how long a refusal is waited for.
+const (
+	echoEvery = 400 * time.Millisecond
+	portWait  = 300 * time.Millisecond
+)
+
+// echo asks until there is an answer or ctx ends. Without a right to ICMP sockets it asks for a
+// TCP connection, which a living kernel refuses.
+func (v Alive) echo(ctx context.Context, from, to netip.Addr) bool {
+	c, peer, err := v.icmpSocket(from, to)
+	if err != nil {
+		return v.tcp(ctx, from, to)
+	}
+	defer func() { _ = c.Close() }() // also ends the reading below
+	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var token [16]byte
+	_, _ = rand.Read(token[:]) // never fails (crypto/rand)
+	request := icmp.Message{Type: ipv4.ICMPTypeEcho}
+	protocol := ipv4.ICMPTypeEcho.Protocol()
+	if to.Is6() {
+		request.Type, protocol = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoRequest.Protocol() // the kernel fills in the checksum
+	}
+	b := make([]byte, 1500)
+	for n := 1; ctx.Err() == nil; n++ {
+		request.Body = &icmp.Echo{ID: int(binary.BigEndian.Uint16(token[:])), Seq: n, Data: token[:]}
+		out, err := request.Marshal(nil)
+		if err != nil {
+			return false
+		}
+		_, _ = c.WriteTo(out, peer) // an unreachable host is a silent one
+		if err := c.SetReadDeadline(time.Now().Add(echoEvery)); err != nil || ctx.Err() != nil {
+			return false
+		}
+		for {
+			n, _, err := c.ReadFrom(b)
+			if errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENETUNREACH) {
+				continue
+			}
+			if err != nil {
+				break // the next request, or the end
+			}
+			m, err := icmp.ParseMessage(protocol, b[:n])
+			if err != nil || m.Type != ipv4.ICMPTypeEchoReply && m.Type != ipv6.ICMPTypeEchoReply {
+				continue
+			}
+			if e, ok := m.Body.(*icmp.Echo); ok && string(e.Data) == string(token[:]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// icmpSocket opens a raw ICMP socket, or else one for echo requests alone.
+func (v Alive) icmpSocket(from, to netip.Addr) (c net.PacketConn, peer net.Addr, err error) {
+	raw, ping := "ip4:icmp", "udp4"
+	if to.Is6() {
+		raw, ping = "ip6:ipv6-icmp", "udp6"
+	}
+	err = v.Kernel.do(func() (err error) {
+		peer = &net.IPAddr{IP: to.AsSlice()}
+		if c, err = net.ListenPacket(raw, from.String()); err == nil {
+			return nil
+		}
+		peer = &net.UDPAddr{IP: to.AsSlice()}
+		c, err = icmp.ListenPacket(ping, from.String())
+		return err
+	})
+	return c, peer, err
+}
+
+// dial opens a socket towards the node's port in the namespace.
+func (v Alive) dial(ctx context.Context, network string, from net.Addr, to netip.Addr, port uint16) (c net.Conn, err error) {
+	d := net.Dialer{LocalAddr: from}
+	err = v.Kernel.do(func() (err error) {
+		c, err = d.DialContext(ctx, network, netip.AddrPortFrom(to, port).String())
+		return err
+	})
+	return c, err
+}
+
+// tcp reports whether a kernel answers a request for a connection, in whatever way.
+func (v Alive) tcp(ctx context.Context, from, to netip.Addr) bool {
+	c, err := v.dial(ctx, "tcp", &net.TCPAddr{IP: from.AsSlice()}, to, max(v.Port, 1))
+	if err == nil {
+		return c.Close() == nil
+	}
+	return errors.Is(err, unix.ECONNREFUSED)
+}
+
+// refuses reports whether the host says that nothing listens on the overlay's port. What is sent
+// there is no packet of any overlay.
+func (v Alive) refuses(ctx context.Context, from, to netip.Addr) bool {
+	if v.Port == 0 {
+		return false
+	}
+	c, err := v.dial(ctx, "udp", &net.UDPAddr{IP: from.AsSlice()}, to, v.Port)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = c.Close() }() // nothing was written that a close could lose
+	if _, err = c.Write([]byte{0}); err == nil {
+		if err = c.SetReadDeadline(time.Now().Add(portWait)); err == nil {
+			_, err = c.Read(make([]byte, 1))
+		}
+	}
+	return errors.Is(err, unix.ECONNREFUSED)
+}

@@ -1,0 +1,187 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/lease"
+)
+
+// HostClaim keeps a second weftd off a network that this host serves already: it holds a name for
+// each. The names are of a network namespace (unix(7), abstract sockets), as are the device, the
+// routes and the port that two would quarrel about, whatever files each of them sees; and the kernel
+// gives them free with the process. The zero value holds nothing. It is safe for concurrent use.
+type HostClaim struct {
+	mu  sync.Mutex
+	fds map[string]int
+}
+
+// HostTakenError says that another process serves the network here.
+type HostTakenError struct {
+	What string // what it holds
+	PID  int    // 0 if it is not visible from here
+}
+
+func (e *HostTakenError) Error() string {
+	who := "another weftd"
+	if e.PID != 0 {
+		who = fmt.Sprintf("another weftd (pid %d)", e.PID)
+	}
+	return fmt.Sprintf("%s serves %s on this host: stop it; nothing was changed", who, e.What)
+}
+
+// claimEvery is the time between tries while another holds a name: a process that ends gives its
+// own free within milliseconds.
+const claimEvery = 10 * time.Millisecond
+
+// Network claims the network, unless that is done. While another process holds it it waits for that
+// to end, until ctx does. The error is then a *HostTakenError. A process without our rights holds
+// nothing: anybody may take such a name.
+func (h *HostClaim) Network(ctx context.Context, k *Kernel, c lease.NetworkConfig) error {
+	for _, p := range networks(c) {
+		if err := h.claim(ctx, k, "network/"+p.String(), "the network "+p.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Port claims the port of a data plane, as Network does.
+func (h *HostClaim) Port(ctx context.Context, k *Kernel, port uint16) error {
+	return h.claim(ctx, k, fmt.Sprint("port/", port), fmt.Sprint("the overlay's port ", port))
+}
+
+func (h *HostClaim) claim(ctx context.Context, k *Kernel, name, what string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, have := h.fds[name]; have {
+		return nil
+	}
+	at := &unix.SockaddrUnix{Name: "@weft/" + name}
+	for {
+		var fd int
+		err := k.do(func() (err error) {
+			fd, err = listenUnix(at)
+			return err
+		})
+		if err == nil {
+			if h.fds == nil {
+				h.fds = map[string]int{}
+			}
+			h.fds[name] = fd
+			return nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return fmt.Errorf("claim %s: %w", what, err)
+		}
+		var holder *unix.Ucred
+		err = k.do(func() (err error) {
+			holder, err = holderOf(at)
+			return err
+		})
+		if err == nil && holder.Uid != 0 && int(holder.Uid) != unix.Geteuid() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			taken := &HostTakenError{What: what}
+			if err == nil {
+				taken.PID = int(holder.Pid)
+			}
+			return taken
+		case <-time.After(claimEvery):
+		}
+	}
+}
+
+// listenUnix returns a socket that holds the name. Nobody accepts on it: who connects learns who listens.
+func listenUnix(at *unix.SockaddrUnix) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Bind(fd, at); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// holderOf asks who holds the name.
+func holderOf(at *unix.SockaddrUnix) (*unix.Ucred, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written
+	if err := unix.Connect(fd, at); err != nil {
+		return nil, err
+	}
+	return unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+}
+
+// Close gives the names free.
+func (h *HostClaim) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var errs []error
+	for _, fd := range h.fds {
+		errs = append(errs, unix.Close(fd))
+	}
+	h.fds = nil
+	return errors.Join(errs...)
+}
+
+// PortFree reports whether a data plane could listen on the port at the underlay's addresses, before anything is
+// written. The error wraps unix.EADDRINUSE if a process has it; an address that is not there, and a device
+// of the kernel's that the data plane removes, are no fault yet.
+func (k *Kernel) PortFree(u Underlay, port uint16) error {
+	if port == 0 {
+		return nil
+	}
+	for _, a := range u.Local() {
+		err := k.do(func() error { return tryPort(netip.AddrPortFrom(a, port)) })
+		if errors.Is(err, unix.EADDRINUSE) && !k.deviceHasPort(port) {
+			return fmt.Errorf("port %d at %s: %w: is flanneld or another weftd running here?", port, a, err)
+		}
+	}
+	return nil
+}
+
+// deviceHasPort reports whether a vxlan device of the kernel's has the port.
+func (k *Kernel) deviceHasPort(port uint16) bool {
+	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
+	return err == nil && slices.ContainsFunc(ls, func(l netlink.Link) bool {
+		x, ok := l.(*netlink.Vxlan)
+		return ok && x.Port == int(port)
+	})
+}
+
+func tryPort(at netip.AddrPort) error {
+	family, to := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(at.Port()), Addr: v4of(at.Addr())})
+	if at.Addr().Is6() {
+		family, to = unix.AF_INET6, &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Bind(fd, to), unix.Close(fd))
+}
+
+func v4of(a netip.Addr) [4]byte {
+	if !a.Is4() {
+		return [4]byte{}
+	}
+	return a.As4()
+}

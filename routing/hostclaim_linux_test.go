@@ -1,0 +1,127 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/lease"
+)
+
+// TestHostClaim: a network belongs to one process in a network namespace, until that ends; another network and
+// another namespace are free; and who has not our rights claims nothing.
+func TestHostClaim(t *testing.T) {
+	k := inNamespace(t)
+	config := lease.NetworkConfig{EnableIPv4: true, Network: net4, EnableIPv6: true, IPv6Network: net6}
+	claim := func(k *Kernel, c lease.NetworkConfig, patience time.Duration) (*HostClaim, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		h := new(HostClaim)
+		return h, h.Network(ctx, k, c)
+	}
+	taken := func(err error) {
+		t.Helper()
+		var e *HostTakenError
+		if !errors.As(err, &e) || e.PID != os.Getpid() {
+			t.Fatalf("%v, want that process %d has it", err, os.Getpid())
+		}
+	}
+	first, err := claim(k, config, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Network(t.Context(), k, config); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	_, err = claim(k, config, 20*time.Millisecond)
+	taken(err)
+	_, err = claim(k, lease.NetworkConfig{EnableIPv6: true, IPv6Network: net6}, 20*time.Millisecond)
+	taken(err)
+	other, err := claim(k, lease.NetworkConfig{EnableIPv4: true, Network: pfx("10.6.0.0/16")}, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Port(t.Context(), k, 8285); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	taken(first.Port(ctx, k, 8285))
+	elsewhere, err := claim(newNamespace(t), config, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { // waited for below
+		c, err := claim(k, config, 10*time.Second)
+		if err == nil {
+			err = c.Close()
+		}
+		done <- err
+	}()
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("after the first has ended: %v", err)
+	}
+
+	// The process's rights are those of the thread that listens.
+	squat := make(chan error, 1)
+	go func() { // waited for below
+		squat <- k.do(func() error {
+			if _, _, errno := unix.Syscall(unix.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
+				return errno
+			}
+			_, err := listenUnix(&unix.SockaddrUnix{Name: "@weft/network/" + net4.String()})
+			return err
+		})
+	}()
+	if err := <-squat; err != nil {
+		t.Fatal(err)
+	}
+	second, err := claim(k, config, time.Second)
+	if err != nil {
+		t.Errorf("a stranger's socket: %v", err)
+	} else if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []*HostClaim{other, elsewhere} {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestPortFree: a port that another process has is not free, and one that a vxlan device has is the backend's business.
+func TestPortFree(t *testing.T) {
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	u := Underlay{Link: "eth0", Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
+	free := func(what string, want bool) {
+		t.Helper()
+		if err := k.PortFree(u, 8472); (err == nil) != want {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	free("nobody", true)
+	for _, at := range []string{"192.0.2.1:8472", "0.0.0.0:8472", "[2001:db8::1]:8472"} {
+		var c net.PacketConn
+		if err := k.do(func() (err error) { c, err = net.ListenPacket("udp", at); return err }); err != nil {
+			t.Fatal(err)
+		}
+		free(at, false)
+		_ = c.Close()
+	}
+	free("nobody any more", true)
+	ip(t, "link add flannel.1 type vxlan id 1 dev eth0 local 192.0.2.1 dstport 8472")
+	ip(t, "link set flannel.1 up")
+	free("a device of the kernel's", true)
+	u.Addr4 = addr("192.0.2.9")
+	free("an address that is not there", true)
+}

@@ -1,0 +1,176 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/lab"
+	"weft/test/lab/probe"
+)
+
+// pinged has two pods send to each other without a pause until the returned function is called, which
+// says what was lost.
+func pinged(t *testing.T, a, b *lab.Pod) (stop func(what string)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var streams []*probe.Paced
+	for _, pair := range [][2]*lab.Pod{{a, b}, {b, a}} {
+		s, err := probe.StartPaced(ctx, probe.PacedPlan{From: pair[0].Endpoint(4), To: pair[1].Endpoint(4), Rate: 200, Count: 60_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, s)
+	}
+	return func(what string) {
+		t.Helper()
+		cancel()
+		for i, s := range streams {
+			r := s.Wait()
+			t.Logf("%s, stream %d: %s", what, i, r)
+			if r.Lost > 0 || r.Sent == 0 {
+				t.Errorf("%s, stream %d: %s, outages %v", what, i, r, r.Outages)
+			}
+		}
+	}
+}
+
+// rawRecord is the key of a node's record with its value.
+func rawRecord(t *testing.T, l *lab.Lab, n *lab.Node) pair {
+	t.Helper()
+	for _, kv := range list(t, l.Store, prefix+"/subnets/") {
+		if strings.Contains(kv.value, fmt.Sprintf("%q", n.Name)) {
+			return kv
+		}
+	}
+	t.Fatalf("%s has no record", n.Name)
+	return pair{}
+}
+
+// putBack waits until a record is as it was.
+func putBack(t *testing.T, l *lab.Lab, want pair) {
+	t.Helper()
+	until(t, 10*time.Second, "the record is put back", func() error {
+		for _, kv := range list(t, l.Store, want.key) {
+			if kv.key == want.key && kv.value == want.value {
+				return nil
+			}
+		}
+		return fmt.Errorf("the store has %v, want %v", list(t, l.Store, prefix), want)
+	})
+}
+
+// waits waits until a node waits, and says all of why.
+func waits(t *testing.T, n *lab.Node, why ...string) {
+	t.Helper()
+	status(t, n, 15*time.Second, func(s statusJSON) error {
+		if text := strings.Join(s.NotReady, "\n"); s.Ready || !containsAll(text, append(why, "lease: waiting", "weft lease release")) {
+			return fmt.Errorf("ready %v, %q, want %q", s.Ready, text, why)
+		}
+		return nil
+	})
+}
+
+// clone starts the daemon of a node anew with the identity of another.
+func clone(t *testing.T, n, of *lab.Node, flags ...string) {
+	t.Helper()
+	n.Daemon.SetArgs(append(append(n.Daemon.Args(), "--node-id="+of.Name, "--subnet-file="+t.TempDir()+"/env"), flags...)...)
+	if err := n.Daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A living node is not replaced: not by a copy of it elsewhere, not by a second weftd on its host, and not by what somebody
+// writes to the store. Its pods lose nothing.
+func TestLivingNodeIsNotReplaced(t *testing.T) {
+	l := up(t, lab.Spec{Nodes: 3})
+	first, second, third := l.Node(1), l.Node(2), l.Node(3)
+	reach(t, 5*time.Second, first.Pods[0], second.Pods[0], 4)
+	if err := third.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, err := weft(t, second, "lease", "release", third.Net.V4.Masked().String()); err != nil {
+		t.Fatal(err, out, errs)
+	}
+	ours := rawRecord(t, l, first)
+	stop := pinged(t, first.Pods[0], second.Pods[0])
+	say := func(what string) {
+		t.Helper()
+		stop(what)
+		if err := first.Ready(t.Context()); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		stop = pinged(t, first.Pods[0], second.Pods[0])
+	}
+
+	clone(t, third, first, "--cache-dir="+t.TempDir())
+	waits(t, third, `"node1"`, "198.18.0.1", "it answers in the store", "--node-id", "--cache-dir")
+	if got := rawRecord(t, l, first); got != ours {
+		t.Errorf("the record is %v, before %v", got, ours)
+	}
+	say("a copy elsewhere")
+
+	dir := t.TempDir()
+	says(t, first.Host, 1, []string{"another weftd answers on " + first.ControlSocket, "stop it"}, first.Daemon.Args()...)
+	apart := []string{"--cache-dir=" + dir, "--control-socket=" + dir + "/s", "--healthz-port=0", "--subnet-file=" + dir + "/subnet.env"}
+	says(t, first.Host, 1, []string{fmt.Sprintf("another weftd (pid %d) serves the network 10.42.0.0/16", first.Daemon.PID()), "stop it"},
+		append(first.Daemon.Args(), apart...)...)
+	if got := rawRecord(t, l, first); got != ours {
+		t.Errorf("the record is %v, before %v", got, ours)
+	}
+	say("a second weftd on the host")
+
+	if !strings.Contains(ours.value, `"MTU":1472`) {
+		t.Fatal(ours.value)
+	}
+	put(t, l.Store, ours.key, strings.Replace(ours.value, `"MTU":1472`, `"MTU":1471`, 1), 24*time.Hour)
+	putBack(t, l, ours)
+	put(t, l.Store, ours.key, `{"PublicIP":"198.18.0.1","PublicIPv6":null,"Weft":{"Node":"node1","MTU":1471}}`, 24*time.Hour)
+	putBack(t, l, ours)
+	put(t, l.Store, ours.key, "{", 0)
+	putBack(t, l, ours)
+	say("its record written over")
+	del(t, l.Store, ours.key)
+	putBack(t, l, ours)
+	stop("its record deleted")
+
+	// Who is told by the store that the subnet is elsewhere sends there, until the node has put that right.
+	for _, value := range []string{
+		`{"PublicIP":"198.18.0.2","PublicIPv6":null,"Weft":{"Node":"node1","State":"x"}}`,
+		`{"PublicIP":"198.18.7.9","PublicIPv6":null,"Weft":{"Node":"thief"}}`,
+	} {
+		put(t, l.Store, ours.key, value, 24*time.Hour)
+		putBack(t, l, ours)
+		reach(t, 5*time.Second, second.Pods[0], first.Pods[0], 4)
+	}
+
+	// The first hangs, and its kernel still answers; then its host is off the wire: the copy takes over.
+	if err := first.Daemon.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waits(t, third, "its address answers")
+	sh(t, first.Host, "ip link set eth0 down")
+	if err := third.WaitReady(t.Context()); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	// The first comes back to one that lives, keeps what it has, and waits; until that is gone.
+	sh(t, first.Host, "ip link set eth0 up")
+	if err := first.Daemon.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	waits(t, first, `"node1"`, "198.18.0.3", "goes on carrying packets")
+	if addrs := sh(t, first.Host, "ip -o addr show dev flannel0"); !strings.Contains(addrs, first.Net.V4.Masked().Addr().String()) {
+		t.Errorf("it has given up its address: %s", addrs)
+	}
+	if err := third.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.WaitReady(t.Context()); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	reach(t, 10*time.Second, first.Pods[0], second.Pods[0], 4)
+}
