@@ -83,7 +83,10 @@ func TestHostRules(t *testing.T) {
 				reach(t, 10*time.Second, b, a, 6)
 			})
 			t.Run("masquerade", func(t *testing.T) { masquerades(t, l, a, b) })
-			t.Run("overlay port", func(t *testing.T) { portIsKept(t, l, a) })
+			t.Run("overlay port", func(t *testing.T) {
+				portIsKept(t, l, a)
+				podsForge(t, l, a, b, []int{4, 6})
+			})
 			t.Run("drift", func(t *testing.T) {
 				for _, line := range []string{f.break1, f.break2} {
 					before := sh(t, a.Node.Host, f.list)

@@ -1,14 +1,12 @@
 package test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
 	"testing"
 	"time"
 
-	"weft/encap"
 	"weft/test/lab"
 )
 
@@ -33,7 +31,7 @@ func refusesSenders(t *testing.T, l *lab.Lab, families []int) {
 		for _, src := range sources {
 			packet := inner(t, src, pod.String(), secretPort, 64, "forged")
 			if s.Backend.Type == "vxlan" {
-				packet = framed(t, l, to, from, family, packet)
+				packet = frame(t, macOf(t, l, to, family), macOf(t, l, from, family), packet)
 			}
 			before := status(t, to, 5*time.Second, func(statusJSON) error { return nil }).Counters.Ingress
 			if _, err := c.Write(packet); err != nil {
@@ -50,38 +48,6 @@ func refusesSenders(t *testing.T, l *lab.Lab, families []int) {
 			}
 		}
 	}
-}
-
-// framed puts a packet into the frame and the header of vxlan that one node sends to another.
-func framed(t *testing.T, l *lab.Lab, to, from *lab.Node, family int, packet []byte) []byte {
-	t.Helper()
-	mac := func(n *lab.Node) encap.MAC {
-		for _, kv := range list(t, l.Store, prefix+"/subnets/") {
-			var r struct {
-				PublicIP, PublicIPv6       netip.Addr
-				BackendData, BackendV6Data struct{ VtepMAC string }
-			}
-			if err := json.Unmarshal([]byte(kv.value), &r); err != nil {
-				t.Fatal(err)
-			}
-			if r.PublicIP != n.Underlay4 && r.PublicIPv6 != n.Underlay6 {
-				continue
-			}
-			m, err := net.ParseMAC(map[int]string{4: r.BackendData.VtepMAC, 6: r.BackendV6Data.VtepMAC}[family])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return encap.MAC(m)
-		}
-		t.Fatalf("no record of %s", n.Name)
-		return encap.MAC{}
-	}
-	e := encap.Ethernet{Dst: mac(to), Src: mac(from), Type: map[int]uint16{4: encap.EtherTypeIPv4, 6: encap.EtherTypeIPv6}[family]}
-	b, err := encap.AppendVXLAN(nil, encap.VXLAN{VNI: 1, Ethernet: e})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(b, packet...)
 }
 
 func dialUDP(t *testing.T, h *lab.Host, to netip.AddrPort) net.Conn {

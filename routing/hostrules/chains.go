@@ -18,6 +18,7 @@ const (
 	chainPodsForward = "WEFT-FORWARD"
 	chainPeers       = "WEFT-PEERS" // and WEFT-PEERS-1 and so on
 	chainStrangers   = "WEFT-STRANGERS"
+	chainToPeers     = "WEFT-TO" // and WEFT-TO-1 and so on
 )
 
 // tablePort is iptables' table with the rules about the overlay's port, and no other of ours.
@@ -35,11 +36,13 @@ func ownsChain(table, name string) bool {
 	case "filter":
 		return name == chainForward
 	case "mangle":
-		if number, ok := strings.CutPrefix(name, chainPeers+"-"); ok {
-			n, err := strconv.ParseUint(number, 10, 32)
-			return err == nil && strconv.FormatUint(n, 10) == number
+		for _, tree := range []string{chainPeers, chainToPeers} {
+			if number, ok := strings.CutPrefix(name, tree+"-"); ok {
+				n, err := strconv.ParseUint(number, 10, 32)
+				return err == nil && strconv.FormatUint(n, 10) == number
+			}
 		}
-		return name == chainPodsInput || name == chainPodsForward || name == chainPeers || name == chainStrangers
+		return slices.Contains([]string{chainPodsInput, chainPodsForward, chainPeers, chainStrangers, chainToPeers}, name)
 	}
 	return false
 }
@@ -72,9 +75,8 @@ func iptablesRules(f familyRules) map[string]table {
 		filter.chains = append(filter.chains, renderChain(chainForward, f, f.forward))
 		filter.jumps = append(filter.jumps, jump{"FORWARD", jumpRule(commentForward, chainForward)})
 	}
-	if f.podsInput != nil || f.peersInput != nil {
-		input := renderChain(chainPodsInput, f, slices.Concat(f.podsInput, f.peersInput))
-		mangle.chains = append(mangle.chains, input)
+	if input := f.portInput(); input != nil {
+		mangle.chains = append(mangle.chains, renderChain(chainPodsInput, f, input))
 		mangle.jumps = append(mangle.jumps, jump{"INPUT", jumpRule(commentPort, chainPodsInput)})
 	}
 	if f.podsForward != nil {
@@ -84,6 +86,9 @@ func iptablesRules(f familyRules) map[string]table {
 	if f.peersInput != nil {
 		mangle.chains = append(mangle.chains, peerChains(f.peers)...)
 		mangle.chains = append(mangle.chains, chain{chainStrangers, []string{commentMatch(commentStranger) + " -j DROP"}})
+	}
+	if f.toPeers() {
+		mangle.chains = append(mangle.chains, toPeerChains(f.peers)...)
 	}
 	return map[string]table{"mangle": mangle, "filter": filter, "nat": nat}
 }
@@ -110,6 +115,9 @@ func (r rule) iptables(randomFully bool) string {
 	}
 	prefix("-s", r.src, r.nsrc)
 	prefix("-d", r.dst, r.ndst)
+	if r.in != "" {
+		w = append(w, "-i", r.in)
+	}
 	if r.port != 0 {
 		w = append(w, "-p udp -m udp --dport", fmt.Sprint(r.port))
 	}
@@ -120,6 +128,8 @@ func (r rule) iptables(randomFully bool) string {
 	switch {
 	case r.fromStranger:
 		w = append(w, chainPeers)
+	case r.toPeer:
+		w = append(w, chainToPeers)
 	case r.do == verdictReturn:
 		w = append(w, "RETURN")
 	case r.do == verdictAccept:

@@ -27,11 +27,16 @@
 //	overlay port              N → this host, UDP to the overlay's port drop
 //	                          N → not N, forwarded, the same           drop
 //	                          not from a peer, to the kernel's VXLAN   drop
+//	                          → this host, not by the underlay's side  drop
+//	                          → a peer, forwarded, the same            drop
 //
 // The overlay's port is kept from pods because a datagram of theirs, masqueraded
-// on its way, would come from a node, and every node believes its peers. Senders are
-// told apart by their address: that a pod does not invent one is the task of
-// rp_filter or of the CNI plugin.
+// on its way or with a node's address from the start (CAP_NET_RAW), would come from a node, and
+// every node believes its peers. So the last two go by the link that a datagram came in by. The
+// underlay's side is the underlay's link, the loopback, Ethernet, VLAN and bond devices of the host, and whatever
+// the host's own routes to a peer, or to everywhere, lead to; a change of those routes shows within half a
+// minute. What is forwarded to others than peers passes: another overlay may use the port there. Pods that
+// are bridged to the underlay itself are on it, and no rule here tells them from nodes.
 //
 // # What is ours
 //

@@ -55,7 +55,7 @@ func hostNotes(c Config) []string {
 // peers are not ours. mu is held.
 func (r *Rules) guard() (Guard, []string) {
 	g := r.cfg.Guard()
-	if !g.Peers || g.Port == 0 {
+	if g.Port == 0 {
 		return g, nil
 	}
 	links, err := netlink.LinkList()
@@ -65,8 +65,8 @@ func (r *Rules) guard() (Guard, []string) {
 	for _, l := range links {
 		v, ok := l.(*netlink.Vxlan)
 		if ok && v.Port == int(g.Port) && v.Attrs().Alias != ownAlias && !strings.HasPrefix(v.Attrs().Name, "flannel") {
-			g.Peers = false
-			return g, []string{fmt.Sprintf("link %s uses UDP port %d too, with senders of its own: datagrams from strangers are not dropped; give one of them another port",
+			g.Peers, g.Underlay = false, "" // its datagrams may come in by any link
+			return g, []string{fmt.Sprintf("link %s uses UDP port %d too, with senders of its own: datagrams from strangers, and from pods with others' addresses, are not dropped; give one of them another port",
 				v.Attrs().Name, g.Port)}
 		}
 	}

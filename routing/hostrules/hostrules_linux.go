@@ -24,6 +24,7 @@ type Rules struct {
 	active  bool // there has been a set with a subnet of ours
 	flavour kind // of iptables; 0 until it is looked for
 	warned  map[string]bool
+	outer   outerLinks
 
 	statusMu sync.Mutex
 	status   Status
@@ -146,7 +147,11 @@ func (r *Rules) reconcile(ctx context.Context) error {
 	st := Status{Notes: hostNotes(r.cfg)}
 	guard, note := r.guard()
 	st.Notes = append(st.Notes, note...)
-	v4, v6 := desired(r.cfg, r.set, guard)
+	outer, err := r.outer.links(guard, r.set, r.cfg.RouteProtocol)
+	if err != nil {
+		st.Notes = append(st.Notes, fmt.Sprintf("which links are the underlay's side is not known: %v", err))
+	}
+	v4, v6 := desired(r.cfg, r.set, guard, outer)
 
 	var faults []error
 	views := make([]view, len(r.sides))

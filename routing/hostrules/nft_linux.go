@@ -141,7 +141,7 @@ func wideSocket(c *netlink.Conn) error {
 // fill adds the chains of an empty table.
 func (n nft) fill(c *nftables.Conn, t *nftables.Table, f familyRules) error {
 	var set *nftables.Set
-	if f.peersInput != nil {
+	if f.peersInput != nil || f.toPeers() {
 		var err error
 		if set, err = n.addPeers(c, t, f.peers); err != nil {
 			return err
@@ -154,7 +154,7 @@ func (n nft) fill(c *nftables.Conn, t *nftables.Table, f familyRules) error {
 		priority *nftables.ChainPriority
 		rules    []rule
 	}{
-		{nftPortInput, nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle, slices.Concat(f.podsInput, f.peersInput)},
+		{nftPortInput, nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle, f.portInput()},
 		{nftPortOut, nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityMangle, f.podsForward},
 		{nftForward, nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter, f.forward},
 		{nftMasquerade, nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, f.masquerade},
@@ -202,6 +202,11 @@ func elements(as []netip.Addr) []nftables.SetElement {
 // nft is r for the kernel; set holds the peers.
 func (r rule) nft(f familyRules, set *nftables.Set) []expr.Any {
 	var es []expr.Any
+	if r.in != "" {
+		name := make([]byte, unix.IFNAMSIZ)
+		copy(name, r.in)
+		es = append(es, &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: name})
+	}
 	if r.port != 0 {
 		es = append(es,
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
@@ -221,6 +226,9 @@ func (r rule) nft(f familyRules, set *nftables.Set) []expr.Any {
 	if r.fromStranger {
 		field := addressField(sourceField, f.ipv6)
 		es = append(es, field, &expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID, Invert: true})
+	}
+	if r.toPeer {
+		es = append(es, addressField(destinationField, f.ipv6), &expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID})
 	}
 	switch r.do {
 	case verdictReturn:

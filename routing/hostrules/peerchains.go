@@ -9,24 +9,39 @@ import (
 // chains grows with the number of digits of the addresses, not with that of the peers.
 const peersInChain = 32
 
-// peerChains is the set of peers for an iptables without sets: a packet from
-// one of them returns to where chainPeers was called from, any other goes to
-// chainStrangers. peers are sorted and of one family. Many are spread over chains by the bits in
+// tree is a set of addresses for an iptables without sets. Many are spread over chains by the bits in
 // which they differ; the goto between these leaves no trace to return to.
+type tree struct {
+	root, flag string
+	found, end string // what becomes of a packet with one of the addresses, and of any other; "" returns
+}
+
+// peerChains is the set of peers that datagrams come from: a packet from one of them returns to where
+// chainPeers was called from, any other goes to chainStrangers. peers are sorted and of one family.
 func peerChains(peers []netip.Addr) []chain {
+	return tree{chainPeers, "-s", "-j RETURN", "-g " + chainStrangers}.chains(peers)
+}
+
+// toPeerChains is the set of peers that datagrams go to: a packet to one of them is dropped, any other
+// returns to where chainToPeers was called from.
+func toPeerChains(peers []netip.Addr) []chain {
+	return tree{chainToPeers, "-d", commentMatch(commentPods) + " -j DROP", ""}.chains(peers)
+}
+
+func (t tree) chains(peers []netip.Addr) []chain {
 	var out []chain
-	split(&out, chainPeers, peers, 0)
+	t.split(&out, t.root, peers, 0)
 	return out
 }
 
 // split appends chain name for peers, which agree in their first known bits, and the chains below it.
-func split(out *[]chain, name string, peers []netip.Addr, known int) {
+func (t tree) split(out *[]chain, name string, peers []netip.Addr, known int) {
 	at := len(*out)
 	*out = append(*out, chain{name: name})
 	var rules []string
 	if len(peers) <= peersInChain {
 		for _, p := range peers {
-			rules = append(rules, fmt.Sprintf("-s %v/%d -j RETURN", p, p.BitLen()))
+			rules = append(rules, fmt.Sprintf("%s %v/%d %s", t.flag, p, p.BitLen(), t.found))
 		}
 	} else {
 		bits := min(agree(peers[0], peers[len(peers)-1], known)+4, peers[0].BitLen())
@@ -36,13 +51,16 @@ func split(out *[]chain, name string, peers []netip.Addr, known int) {
 			for n < len(peers) && p.Contains(peers[n]) {
 				n++
 			}
-			below := fmt.Sprintf("%s-%d", chainPeers, len(*out))
-			rules = append(rules, fmt.Sprintf("-s %v -g %s", p, below))
-			split(out, below, peers[:n], bits)
+			below := fmt.Sprintf("%s-%d", t.root, len(*out))
+			rules = append(rules, fmt.Sprintf("%s %s -g %s", t.flag, p, below))
+			t.split(out, below, peers[:n], bits)
 			peers = peers[n:]
 		}
 	}
-	(*out)[at].rules = append(rules, "-g "+chainStrangers)
+	if t.end != "" {
+		rules = append(rules, t.end)
+	}
+	(*out)[at].rules = rules
 }
 
 // agree is in how many leading bits a and b are the same, where they are known to be in some.

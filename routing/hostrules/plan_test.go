@@ -231,25 +231,39 @@ func TestDesired(t *testing.T) {
 	c := Config{Network: dualStack(false), Masquerade: true, Forward: true}
 	set := testSet("192.0.2.1", "192.0.2.1", "2001:db8::1", "0.0.0.0")
 	set.Peers[0].Weft = &lease.Weft{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("2001:db8::9")}}
-	v4, v6 := desired(c, set, Guard{Port: 8472, Peers: true})
+	v4, v6 := desired(c, set, Guard{Port: 8472, Peers: true}, nil)
 	if got := fmt.Sprint(v4.peers, v6.peers); got != "[192.0.2.1 192.0.2.9] [2001:db8::1 2001:db8::9]" {
 		t.Error(got)
 	}
 	if v4.ipv6 || !v6.ipv6 || len(v4.masquerade) != 6 || v4.forward == nil || v4.podsInput == nil || v4.podsForward == nil || v4.peersInput == nil {
 		t.Errorf("%+v", v4)
 	}
-	if v4, v6 = desired(c, set, Guard{Port: 8285}); v4.peersInput != nil || v6.podsInput == nil {
+	if v4, v6 = desired(c, set, Guard{Port: 8285}, nil); v4.peersInput != nil || v6.podsInput == nil {
 		t.Error("the user-space port has a guard against strangers, or none against pods")
 	}
-	if v4, _ = desired(c, set, Guard{}); v4.podsInput != nil || v4.podsForward != nil {
+	if v4, _ = desired(c, set, Guard{}, nil); v4.podsInput != nil || v4.podsForward != nil {
+		t.Error("there are rules about a port, and no port")
+	}
+	// Who is inside speaks to no peer and not to us, whatever address it sends from.
+	for _, g := range []Guard{{Port: 8285}, {Port: 8472, Peers: true}} {
+		v4, v6 = desired(c, set, g, []string{"eth0", "lo"})
+		for _, f := range []familyRules{v4, v6} {
+			input, last := f.portInput(), f.podsForward[len(f.podsForward)-1]
+			if len(f.peers) != 2 || len(f.insideInput) != 3 || input[len(input)-1].do != verdictDrop || input[len(input)-1].src.IsValid() ||
+				!last.toPeer || last.do != verdictDrop || last.src.IsValid() || input[1].fromStranger != g.Peers {
+				t.Errorf("%+v: %+v", g, f)
+			}
+		}
+	}
+	if v4, _ = desired(c, set, Guard{}, []string{"eth0"}); v4.insideInput != nil || v4.podsForward != nil {
 		t.Error("there are rules about a port, and no port")
 	}
 	set.Own.V6 = netip.Prefix{}
-	if v4, v6 = desired(c, set, Guard{Port: 1}); v4.empty() || !v6.empty() {
+	if v4, v6 = desired(c, set, Guard{Port: 1}, nil); v4.empty() || !v6.empty() {
 		t.Error("the family without a lease has rules, or the other has none")
 	}
 	c.Network.EnableIPv4 = false
-	if v4, _ = desired(c, set, Guard{Port: 1}); !v4.empty() {
+	if v4, _ = desired(c, set, Guard{Port: 1}, nil); !v4.empty() {
 		t.Error("a family that is off has rules")
 	}
 }

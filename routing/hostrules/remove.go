@@ -53,13 +53,13 @@ func (s saved) removable(name string, flannel bool) map[string]bool {
 			whole[c] = true
 		}
 	}
-	// The chains with the peers have no room for a comment on each rule: a marked one leads to them.
+	// The chains with the peers have no comment on each rule, and may be empty: a marked one leads to them.
 	for grown := true; grown; {
 		grown = false
 		for _, c := range s.order {
 			for _, rule := range s.rules[c] {
 				to := target(rule)
-				if (whole[c] || isMarked(rule)) && !whole[to] && strings.HasPrefix(to, chainPeers) && ownsChain(name, to) {
+				if (whole[c] || isMarked(rule)) && !whole[to] && name == "mangle" && ownsChain(name, to) {
 					if _, there := s.rules[to]; there {
 						whole[to], grown = true, true
 					}

@@ -26,8 +26,10 @@ type rule struct {
 	marked       bool // kube-proxy's mark is set
 	src, dst     netip.Prefix
 	nsrc, ndst   bool   // not that src, not that dst
+	in           string // the link that it came in by
 	port         uint16 // UDP destination
 	fromStranger bool   // the source is none of the peers
+	toPeer       bool   // the destination is one of them
 	do           verdict
 	comment      string
 }
@@ -40,13 +42,25 @@ type familyRules struct {
 	podsInput   []rule // pods to this host
 	podsForward []rule // pods to other hosts
 	peersInput  []rule // the underlay to the kernel's vxlan
-	// peers are those that peersInput lets in, sorted.
+	insideInput []rule // whoever is not on the underlay to this host
+	// peers are those that peersInput lets in, and that nobody inside may speak to; sorted.
 	peers       []netip.Addr
 	randomFully bool
 }
 
 func (f familyRules) empty() bool {
-	return f.masquerade == nil && f.forward == nil && f.podsInput == nil && f.podsForward == nil && f.peersInput == nil
+	return f.masquerade == nil && f.forward == nil && f.podsInput == nil && f.podsForward == nil && f.peersInput == nil && f.insideInput == nil
+}
+
+// portInput are the rules about who speaks to this host's port. The peers' come before those that end with a
+// return for the links of the underlay's side.
+func (f familyRules) portInput() []rule {
+	return slices.Concat(f.podsInput, f.peersInput, f.insideInput)
+}
+
+// toPeers reports whether a rule looks at packets to peers.
+func (f familyRules) toPeers() bool {
+	return slices.ContainsFunc(f.podsForward, func(r rule) bool { return r.toPeer })
 }
 
 // forwardOnly is f without anything else: for a firewall that is in use beside ours and
@@ -59,6 +73,7 @@ const (
 	commentForward    = "flanneld forward (weft)"
 	commentPods       = "weft: pods keep off the overlay port"
 	commentStranger   = "weft: not from a peer"
+	commentOuter      = "weft: by the underlay"
 	commentPort       = "weft: the overlay port"
 	// ownAlias marks the links of ours.
 	ownAlias = "weft"
@@ -67,7 +82,7 @@ const (
 // comments are those of all rules of ours, and the mark by which they are told from others': flannel's have
 // none of them.
 func comments() []string {
-	return []string{commentMasquerade, commentForward, commentPods, commentStranger, commentPort}
+	return []string{commentMasquerade, commentForward, commentPods, commentStranger, commentOuter, commentPort}
 }
 
 // Guard says what the overlay's port needs.
@@ -77,22 +92,26 @@ type Guard struct {
 	// Peers also drops datagrams from anyone but the peers. It is for a port that
 	// the kernel's vxlan listens on, which takes packets from everyone; tunnel checks for itself.
 	Peers bool
+	// Underlay is the link that the overlay's datagrams come in by; "" if it is not known. With it
+	// nobody but the underlay's side speaks on the port, whatever address they send from.
+	Underlay string
 }
 
-// desired says what each family should have. It is pure. Without a subnet of ours there is nothing.
-func desired(c Config, set lease.Set, g Guard) (v4, v6 familyRules) {
+// desired says what each family should have. It is pure. Without a subnet of ours there is nothing. outer are
+// the links that are not the pods' side; with none the port is kept from senders of the network alone.
+func desired(c Config, set lease.Set, g Guard, outer []string) (v4, v6 familyRules) {
 	v6.ipv6 = true
 	n, s := c.Network, set.Own.Subnets
 	if n.EnableIPv4 {
-		v4 = desiredFamily(c, n.Network, s.V4, set.Peers, g)
+		v4 = desiredFamily(c, n.Network, s.V4, set.Peers, g, outer)
 	}
 	if n.EnableIPv6 {
-		v6 = desiredFamily(c, n.IPv6Network, s.V6, set.Peers, g)
+		v6 = desiredFamily(c, n.IPv6Network, s.V6, set.Peers, g, outer)
 	}
 	return v4, v6
 }
 
-func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard) familyRules {
+func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard, outer []string) familyRules {
 	f := familyRules{ipv6: n.Addr().Is6(), randomFully: c.RandomFully}
 	if !s.IsValid() {
 		return f
@@ -109,6 +128,15 @@ func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard) f
 	if g.Port != 0 {
 		f.podsInput = []rule{{src: n, port: g.Port, do: verdictDrop, comment: commentPods}}
 		f.podsForward = []rule{{src: n, dst: n, ndst: true, port: g.Port, do: verdictDrop, comment: commentPods}}
+		if len(outer) > 0 {
+			var admit []rule
+			for _, link := range outer {
+				admit = append(admit, rule{in: link, port: g.Port, do: verdictReturn, comment: commentOuter})
+			}
+			f.insideInput = append(admit, rule{port: g.Port, do: verdictDrop, comment: commentPods})
+			f.podsForward = slices.Concat(f.podsForward, admit, []rule{{port: g.Port, toPeer: true, do: verdictDrop, comment: commentPods}})
+			f.peers = sources(peers, f.ipv6)
+		}
 	}
 	if g.Port != 0 && g.Peers {
 		f.peersInput = []rule{{port: g.Port, fromStranger: true, do: verdictDrop, comment: commentStranger}}

@@ -21,7 +21,8 @@ func (d *Daemon) newRules(g *generation) (*hostrules.Rules, error) {
 		Masquerade: f.IPMasq, RandomFully: !f.RandomFullyDisable, Forward: f.ForwardRules, Blackhole: f.Blackhole,
 		Resync: f.Resync, RouteProtocol: routing.RouteProtocol,
 		Guard: func() hostrules.Guard {
-			return routing.OverlayGuard(g.footing.network, g.backend.Status().Path == "kernel")
+			st := g.backend.Status()
+			return routing.OverlayGuard(g.footing.network, st.Path == "kernel", st.Underlay.Link)
 		},
 		Logger: d.log.With("component", "rules"),
 	})

@@ -1,0 +1,119 @@
+package hostrules
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/lease"
+)
+
+// outerLinks knows the links that datagrams to the overlay's port may come in by: those of the underlay's side.
+// A pod that may send what it likes bears any address, but it comes in by a link of its own side.
+type outerLinks struct {
+	asked    time.Time // when routes was read
+	peers    *lease.Record
+	underlay string
+	routes   map[int]bool // links that a route leads by to a peer or to everywhere
+	pods     map[int]bool // links that a route leads by to our own subnet
+}
+
+// routesFresh is how long routes are believed: listing them is work for every peer.
+const routesFresh = 30 * time.Second
+
+// links lists the names, sorted: the underlay's, the loopback, devices that are of the host itself, as pods
+// have none, and those that the host's own routes to peers, or to everywhere, leave by. Those of our own
+// pods are not among them, unless the underlay is one. None if the underlay is not known.
+func (o *outerLinks) links(g Guard, set lease.Set, protocol int) ([]string, error) {
+	if g.Port == 0 || g.Underlay == "" {
+		return nil, nil
+	}
+	all, err := netlink.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	if err := o.look(g, set, protocol); err != nil {
+		return nil, err
+	}
+	names, index := map[string]bool{}, map[int]netlink.Link{}
+	for _, l := range all {
+		index[l.Attrs().Index] = l
+	}
+	for _, l := range all {
+		a := l.Attrs()
+		host := slices.Contains([]string{"device", "bond", "team", "vlan", "vrf"}, l.Type())
+		if a.Name != g.Underlay && (o.pods[a.Index] || !host && !o.routes[a.Index]) {
+			continue
+		}
+		names[a.Name] = true
+		if m := index[a.MasterIndex]; m != nil && m.Type() == "vrf" { // what a packet has come in by then
+			names[m.Attrs().Name] = true
+		}
+	}
+	if !names[g.Underlay] { // it is away
+		names[g.Underlay] = true
+	}
+	plain := regexp.MustCompile(`^[A-Za-z0-9_.@:-]+$`) // a plus sign at the end would be a wildcard
+	for name := range names {
+		if !plain.MatchString(name) {
+			return nil, fmt.Errorf("link %q has a name that rules cannot have", name)
+		}
+	}
+	return slices.Sorted(maps.Keys(names)), nil
+}
+
+// look reads the routes, if the set or the underlay is another than last time, or time has passed.
+func (o *outerLinks) look(g Guard, set lease.Set, protocol int) error {
+	var first *lease.Record
+	if len(set.Peers) > 0 {
+		first = &set.Peers[0] // a set is immutable, so that another has other records
+	}
+	if o.routes != nil && first == o.peers && o.underlay == g.Underlay && time.Since(o.asked) < routesFresh {
+		return nil
+	}
+	own := []netip.Prefix{set.Own.V4, set.Own.V6}
+	routes, pods := map[int]bool{}, map[int]bool{}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		peers := sources(set.Peers, family == netlink.FAMILY_V6)
+		rs, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.ENOENT) {
+			continue // a kernel without IPv6
+		}
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return fmt.Errorf("list routes: %w", err)
+		}
+		for _, r := range rs {
+			if int(r.Protocol) == protocol {
+				continue
+			}
+			dst := routePrefix(r)
+			to := routes
+			switch {
+			case !dst.IsValid() || dst.Bits() == 0:
+			case slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.IsValid() && p.Contains(dst.Addr()) && p.Bits() <= dst.Bits() }):
+				to = pods
+			case !anyWithin(dst, peers):
+				continue
+			}
+			to[r.LinkIndex] = true
+			for _, hop := range r.MultiPath {
+				to[hop.LinkIndex] = true
+			}
+		}
+	}
+	o.routes, o.pods, o.peers, o.underlay, o.asked = routes, pods, first, g.Underlay, time.Now()
+	return nil
+}
+
+// anyWithin reports whether one of the addresses, which are sorted, is within p.
+func anyWithin(p netip.Prefix, as []netip.Addr) bool {
+	i, _ := slices.BinarySearchFunc(as, p.Masked().Addr(), netip.Addr.Compare)
+	return i < len(as) && p.Contains(as[i])
+}

@@ -1,0 +1,70 @@
+package hostrules
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/lease"
+)
+
+// The links of the underlay's side are the underlay, those by which the host reaches peers or everywhere,
+// and no others that a pod could be on.
+func TestOuterLinks(t *testing.T) {
+	inNamespace(t)
+	for _, name := range []string{"under", "uplink", "lan", "cni0", "docker0", "virbr0", "wide"} {
+		sh(t, "ip link add "+name+" type veth peer name "+name+"-far")
+		sh(t, "ip link set "+name+" up")
+		sh(t, "ip link set "+name+"-far up")
+	}
+	for _, r := range []string{"route add default dev uplink", "route add 203.0.113.0/24 dev lan", "route add 172.17.0.0/16 dev docker0",
+		"route add 10.42.7.0/24 dev cni0", "-6 route add fd42:0:0:7::/64 dev cni0", "-6 route add 2001:db8:9::/64 dev virbr0", "route add 10.0.0.0/8 dev wide",
+		"route add 198.51.100.0/24 dev docker0 proto 119"} {
+		sh(t, "ip "+r)
+	}
+	set := testSet("198.51.100.1", "203.0.113.7", "2001:db8:9::9")
+	g := Guard{Port: 8472, Underlay: "under"}
+	var o outerLinks
+	look := func(want string) {
+		t.Helper()
+		got, err := o.links(g, set, 119)
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%q, %v, want %s", got, err, want)
+		}
+	}
+	look("lan lo under uplink virbr0")
+	// Another set is looked at anew, the same one only from time to time.
+	sh(t, "ip route add 192.0.2.0/24 dev wide")
+	look("lan lo under uplink virbr0")
+	set = testSet("192.0.2.1")
+	look("lo under uplink wide")
+	sh(t, "ip route del default")
+	look("lo under uplink wide")
+	o.asked = time.Now().Add(-2 * routesFresh)
+	look("lo under wide")
+	g.Underlay = "cni0" // nothing forbids it
+	look("cni0 lo wide")
+	g.Underlay = "away0"
+	look("away0 lo wide")
+	for _, g = range []Guard{{Port: 8472}, {Underlay: "under"}} {
+		look("")
+	}
+	if anyWithin(netip.MustParsePrefix("192.0.2.0/24"), nil) {
+		t.Error("one of none")
+	}
+}
+
+// A link whose name a rule would take for several, or not take, makes no rule.
+func TestOuterLinksWithStrangeNames(t *testing.T) {
+	inNamespace(t)
+	sh(t, "ip link add eth+ type veth peer name far")
+	var o outerLinks
+	if got, err := o.links(Guard{Port: 1, Underlay: "eth+"}, lease.Set{}, 119); err == nil || len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+	if got, err := o.links(Guard{Port: 1, Underlay: "far"}, lease.Set{}, 119); err != nil || !slices.Equal(got, []string{"far", "lo"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
