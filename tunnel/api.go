@@ -78,15 +78,16 @@ const (
 	RecvGSO   Recv = 1 << iota // "gso": an inner superpacket in one datagram
 	RecvPCsum                  // "pcsum": a partial inner checksum
 	RecvPack                   // "pack": several inner packets in one datagram
+	RecvProbe                  // "probe": a probe of the path, which is answered
 )
 
 // Supported is what this build parses on every path, for our own lease record.
-const Supported = RecvGSO | RecvPCsum | RecvPack
+const Supported = RecvGSO | RecvPCsum | RecvPack | RecvProbe
 
 var recvNames = [...]struct {
 	bit  Recv
 	name string
-}{{RecvGSO, "gso"}, {RecvPCsum, "pcsum"}, {RecvPack, "pack"}}
+}{{RecvGSO, "gso"}, {RecvPCsum, "pcsum"}, {RecvPack, "pack"}, {RecvProbe, "probe"}}
 
 // ParseRecv turns the names of a lease record into bits. Names that this build
 // does not know are a newer node's, and are skipped.

@@ -9,7 +9,7 @@
 // The files stand in the order in which a packet meets them: port.go and ring.go
 // (where it enters), worker.go (who moves it), egress.go and ingress.go (what
 // is decided about it), table.go and way.go (who is where, and whether to be reached), icmp.go and pathmtu.go (what
-// the sender is told), drops.go (why it went no further). The edges to the
+// the sender is told; pathprobe.go finds out whether it is true), drops.go (why it went no further). The edges to the
 // kernel are tun_linux.go, with tunoffload_linux.go and merge_linux.go for superpackets, and for
 // the underlay udp_linux.go (path portable), udpoffload_linux.go (socket) and raw_linux.go
 // (raw); runwriter_linux.go and sendrun_linux.go make one send of many packets for the last two.

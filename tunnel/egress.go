@@ -115,7 +115,7 @@ func (w *worker) sendTo(peer *Peer, p *Packet, in *encap.Inner, size int) (DropR
 // where the far end is known to bring it back in; to others it is Not-ECT.
 func (w *worker) address(p *Packet, peer *Peer, in *encap.Inner) {
 	p.peer = peer
-	p.Outer = netip.AddrPortFrom(peer.spec.Addr, w.engine.cfg.Port)
+	p.Outer = peer.outer(w.engine.cfg.Port)
 	p.OuterECN = encap.NotECT
 	if peer.ecn {
 		p.OuterECN = in.ECN()

@@ -43,6 +43,8 @@ type Engine struct {
 	// change of the underlay would be no counter.
 	overflowed atomic.Uint64
 
+	saying sayings // what is logged off the workers
+
 	began time.Time // when the engine was made, with its monotonic reading
 
 	mu        sync.Mutex // serializes changes of table and ports; workers do not take it

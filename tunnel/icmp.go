@@ -41,25 +41,6 @@ func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 	}
 }
 
-// onSendError takes in what the network said about a datagram that we sent. Only
-// a peer's path is learnt: the kernel has matched the quoted ports with ours.
-func (w *worker) onSendError(e sendError) {
-	if !e.tooBig {
-		return
-	}
-	peer := w.table.senders[e.dst]
-	if peer == nil || peer.spec.Addr != e.dst {
-		return
-	}
-	if !peer.state.path.learn(e.dst, e.mtu, peer.linkMTU, w.now) {
-		return
-	}
-	if n, ok := w.saying.may(w.now); ok {
-		w.engine.log.Info("path MTU lowered by a packet-too-big message",
-			"peer", peer.spec.Name, "addr", e.dst, "mtu", peer.state.path.get(w.now), "inner", peer.maxInner(w.now), "left_out", n)
-	}
-}
-
 // bucket is a token bucket. The zero value is full.
 type bucket struct {
 	spent float64

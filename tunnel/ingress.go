@@ -64,6 +64,9 @@ func (w *worker) receive(p *Packet) (rest int, r DropReason, ok bool) {
 	datagram := p.Bytes()
 	in, err := encap.ParseInner(datagram)
 	if err != nil {
+		if w.probed(p, datagram) {
+			p.segments, p.inner = 0, 0 // no packet, and so none received
+		}
 		return 0, DropMalformed, false
 	}
 	p.trim(in.TotalLen)

@@ -1,7 +1,10 @@
 package tunnel
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -9,22 +12,49 @@ import (
 // Limits on what a packet-too-big message can make us do. Anyone who can guess
 // our ports can send one.
 const (
-	// pathMTULife is how long a learnt path MTU holds (RFC 1191 section 6.3, RFC 8201
-	// section 4: ten minutes), after which the underlay's own MTU is tried again.
-	pathMTULife = 10 * time.Minute
-	// The floors: RFC 1122 section 3.3.3 (576) and RFC 8200 section 5 (1280).
+	// provenLife is how long a path MTU holds that probes have proven (RFC 1191 section 6.3, RFC 8201
+	// section 4: ten minutes), after which the underlay's own MTU is tried again; claimedLife
+	// is for one that nobody vouches for. A claim made again renews it.
+	provenLife  = 10 * time.Minute
+	claimedLife = time.Minute
+	// The floors: RFC 1122 section 3.3.3 (576) and RFC 8200 section 5 (1280). Below the second, what
+	// IPv6 and QUIC count on no longer passes, so a claim alone does not lead there.
 	minPathMTU4 = 576
 	minPathMTU6 = 1280
-	// pathMTUGap is the least time between two changes for one peer.
+	// pathMTUGap is the least time between two changes for one peer, and between two checks.
 	pathMTUGap = 100 * time.Millisecond
+	// lowClaims, each lowGap or more after the one before, and all of them after larger datagrams were no longer
+	// sent, are the evidence for less than 1280 towards a peer that answers no probes.
+	lowClaims = 3
+	lowGap    = time.Second
 )
 
-// pathMTU is the outer MTU towards one peer, as packet-too-big messages have it.
+// pathMTU is the outer MTU towards one peer, as packet-too-big messages have it and probes prove it.
 // The zero value has learnt nothing. It is safe for concurrent use.
 type pathMTU struct {
 	mtu     atomic.Uint32 // bytes; 0 if none
 	expires atomic.Int64  // Unix nanoseconds
-	changed atomic.Int64  // Unix nanoseconds
+
+	mu      sync.Mutex // guards what follows, of which packets know nothing
+	proven  bool
+	changed int64 // Unix nanoseconds
+	lows    int   // claims of less than 1280 that count
+	lastLow int64 // Unix nanoseconds
+	check   check
+}
+
+// check is a claim that probes are to prove or refute. The zero check is none.
+type check struct {
+	token        uint64
+	claimed, was int // outer MTUs: what is claimed, and what was in force or the link's
+	cost         int // bytes that the outer headers take
+	came         int // the longest probe that arrived, an outer size; 0 if none is known to
+	done         bool
+	began        int64 // Unix nanoseconds
+	// To put back if the larger probe turns out to have arrived after all.
+	before  uint32
+	expires int64
+	proven  bool
 }
 
 // get is the MTU in force at now (Unix nanoseconds), or 0.
@@ -36,27 +66,131 @@ func (m *pathMTU) get(now int64) int {
 	return int(v)
 }
 
-// learn takes what a message claimed about the path to dst, whose link carries
-// linkMTU. It reports whether that changed anything.
-func (m *pathMTU) learn(dst netip.Addr, claimed, linkMTU int, now int64) bool {
-	floor := minPathMTU4
+// floor is the least that is believed of the path to dst at all.
+func floor(dst netip.Addr) int {
 	if dst.Is6() {
-		floor = minPathMTU6
+		return minPathMTU6
 	}
+	return minPathMTU4
+}
+
+// learn takes what a message claimed about the path to dst, to which datagrams of up to sent bytes
+// leave, outer headers included, and which answers no probes. It reports whether that changed anything.
+func (m *pathMTU) learn(dst netip.Addr, claimed, sent int, now int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if claimed <= 0 {
 		return false // an old router that does not say (RFC 1191 section 5): not worth guessing
 	}
-	mtu := max(claimed, floor)
-	if mtu >= linkMTU {
+	mtu := max(claimed, floor(dst))
+	if mtu < minPathMTU6 && !m.low(now) {
+		mtu = minPathMTU6
+	}
+	return m.lower(mtu, sent, now)
+}
+
+// low counts a claim of less than 1280, and reports whether there are enough. mu is held.
+func (m *pathMTU) low(now int64) bool {
+	cur := m.get(now)
+	if cur == 0 || cur > minPathMTU6 {
+		m.lows = 0
+	} else if now-m.lastLow >= int64(lowGap) {
+		m.lows++
+	} else {
+		return m.lows >= lowClaims
+	}
+	m.lastLow = now
+	return m.lows >= lowClaims
+}
+
+// lower puts an MTU in force that nobody has proven. mu is held.
+func (m *pathMTU) lower(mtu, sent int, now int64) bool {
+	if mtu >= sent {
 		return false // nothing that we do not know
 	}
-	if last := m.changed.Load(); last != 0 && now-last < int64(pathMTUGap) {
-		return false
-	}
-	if cur := m.get(now); cur != 0 && mtu > cur {
+	cur := m.get(now)
+	if m.changed != 0 && now-m.changed < int64(pathMTUGap) || cur != 0 && mtu > cur {
 		return false // a larger one is believed only after this one expires
 	}
-	m.changed.Store(now)
-	m.expires.Store(now + int64(pathMTULife))
-	return m.mtu.Swap(uint32(mtu)) != uint32(mtu)
+	if cur == mtu && m.proven {
+		return false
+	}
+	return m.set(uint32(mtu), now+int64(claimedLife), false, now)
+}
+
+// set puts an MTU in force, or none if it is 0. mu is held.
+func (m *pathMTU) set(mtu uint32, expires int64, proven bool, now int64) (changed bool) {
+	m.changed, m.proven = now, proven
+	m.expires.Store(expires)
+	return m.mtu.Swap(mtu) != mtu
+}
+
+// sizes are the outer sizes that the probes of c have. What a claim of less than 1280 says is asked for between
+// the two too, or one made up would pass for proven on a path that is only somewhat narrow.
+func (c *check) sizes() [3]int {
+	mid := c.claimed
+	if c.claimed < minPathMTU6 && minPathMTU6 < c.was {
+		mid = minPathMTU6
+	}
+	return [3]int{c.claimed, mid, c.was}
+}
+
+// doubt begins to check a claim by probes; cost is what the outer headers take, in bytes. It is
+// false if there is nothing to check, if one is being checked, or if one was a moment ago.
+func (m *pathMTU) doubt(dst netip.Addr, claimed, sent, cost int, now int64) (c check, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if cur := m.get(now); cur != 0 {
+		sent = min(sent, cur)
+	}
+	was := &m.check
+	if claimed <= 0 || max(claimed, floor(dst)) >= sent || was.token != 0 && !was.done || was.began != 0 && now-was.began < int64(checkGap) {
+		return check{}, false
+	}
+	m.check = check{token: newToken(), claimed: max(claimed, floor(dst)), was: sent, cost: cost, began: now,
+		before: m.mtu.Load(), expires: m.expires.Load(), proven: m.proven}
+	return m.check, true
+}
+
+// answered takes what the peer says has arrived, in bytes of UDP payload. It reports whether that refutes the
+// claim: a probe as long as what we send arrived, be it after the check was concluded.
+func (m *pathMTU) answered(token uint64, length int, now int64) (refuted bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := &m.check
+	if c.token == 0 || token != c.token {
+		return false
+	}
+	if outer := length + c.cost; outer < c.was {
+		c.came = max(c.came, outer)
+		return false
+	}
+	if c.done {
+		m.set(c.before, c.expires, c.proven, now)
+	}
+	c.token, c.done = 0, true // further answers say the same
+	return true
+}
+
+// conclude ends the check of that token, when answers have had their time. It reports whether the MTU
+// is another now, and whether probes have proven it.
+func (m *pathMTU) conclude(token uint64, now int64) (changed, proven bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := &m.check
+	if c.token != token || c.done {
+		return false, false
+	}
+	c.done = true
+	if c.came >= c.claimed {
+		return m.set(uint32(c.came), now+int64(provenLife), true, now), true
+	}
+	// None arrived: the peer is away, or slow. A real narrow path is not to be a hole meanwhile.
+	return m.lower(max(c.claimed, minPathMTU6), c.was, now), false
+}
+
+func newToken() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.NativeEndian.Uint64(b[:]) | 1
 }

@@ -31,6 +31,7 @@ type Peer struct {
 	inner6  bool           // takes inner IPv6
 	ecn     bool           // brings the outer ECN field back in
 	packs   bool           // may put several packets into a datagram
+	probes  bool           // answers probes, and asks
 	maxSize int            // largest inner packet, bytes, without a learnt path MTU
 	linkMTU int            // the underlay's MTU, bytes
 	cost    int            // bytes that encapsulation adds towards this peer
@@ -150,7 +151,8 @@ func (s *PeerSpec) outer(i int) netip.Addr {
 // has the same address.
 func (t *Table) newPeer(s PeerSpec, was *Peer) (*Peer, error) {
 	vxlan := t.format == encap.FormatVXLAN
-	p := &Peer{spec: s, inner6: s.Weft || vxlan, ecn: s.Weft || vxlan, packs: s.Weft && !vxlan}
+	p := &Peer{spec: s, inner6: s.Weft || vxlan, ecn: s.Weft || vxlan, packs: s.Weft && !vxlan,
+		probes: s.Weft && !vxlan && s.Recv&RecvProbe != 0}
 	if vxlan {
 		p.spec.Recv = 0
 		if err := p.setHead(t.vtep); err != nil {
@@ -226,6 +228,9 @@ func (p *Peer) mayUse(src netip.Addr, also []netip.Prefix) bool {
 	}
 	return false
 }
+
+// outer is where datagrams to the peer go, whose tunnel has that port.
+func (p *Peer) outer(port uint16) netip.AddrPort { return netip.AddrPortFrom(p.spec.Addr, port) }
 
 // maxInner is the largest inner packet that the path to the peer carries now
 // (Unix nanoseconds), in bytes.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -34,6 +35,8 @@ type path struct {
 	off      tunnel.OffloadSet
 	many     int  // workers, and queues and lanes; 0 is what this machine has
 	spoilt   bool // the kernel will refuse UDP_SEGMENT, but only when it is used
+	probed   bool // the other end is known to answer probes
+	log      *slog.Logger
 }
 
 // open opens the two ports of the path in the current namespace.
@@ -85,6 +88,9 @@ func newOverlay(t testing.TB, outerA, outerB string, mtu int, paths [2]path) *ov
 		if paths[i].raw {
 			s.Peers[0].Recv = tunnel.Supported
 		}
+		if paths[i].probed {
+			s.Peers[0].Recv |= tunnel.RecvProbe
+		}
 		h.Do(t, func() error { return o.attach(i, s, outers[i], mtu) })
 		go func() { done <- o.engines[i].Run(ctx) }()
 	}
@@ -112,7 +118,7 @@ func (o *overlay) attach(i int, s tunnel.Spec, local string, mtu int) error {
 	if err := configureTUN(s, s.MTU); err != nil {
 		return err
 	}
-	if o.engines[i], err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, Workers: o.paths[i].many}); err != nil {
+	if o.engines[i], err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, Workers: o.paths[i].many, Logger: o.paths[i].log}); err != nil {
 		return err
 	}
 	table, err := tunnel.NewTable(encap.FormatIP, s)

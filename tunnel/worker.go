@@ -22,7 +22,9 @@ type worker struct {
 	tally  tally
 	bucket bucket
 	saying saying
-	batch  // what the present batch is decided with
+	// answers bounds the probes that are answered.
+	answers bucket
+	batch   // what the present batch is decided with
 
 	totals    counters
 	strangers strangers

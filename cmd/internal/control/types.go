@@ -173,7 +173,7 @@ type Peer struct {
 	// Weft says that the node runs weft.
 	Weft bool `json:"weft"`
 	// Recv are the forms of datagrams that it takes besides flannel's, none of a flannel node: "gso",
-	// "pcsum", "pack".
+	// "pcsum", "pack", "probe".
 	Recv []string `json:"recv,omitempty"`
 	// Path is how packets get there: portable, socket, raw; kernel or command if weft does not
 	// move them itself.

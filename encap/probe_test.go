@@ -1,0 +1,57 @@
+package encap
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"testing"
+)
+
+func TestProbe(t *testing.T) {
+	for _, c := range []struct {
+		p    Probe
+		want string
+	}{
+		{Probe{Token: 0x0102030405060708}, "0077504100000000" + "0102030405060708"},
+		{Probe{Answer: true, Length: 1472, Token: 0xffeeddccbbaa9988}, "0077504205c00000" + "ffeeddccbbaa9988"},
+	} {
+		b := AppendProbe(nil, c.p)
+		if got := hex.EncodeToString(b); got != c.want {
+			t.Errorf("%+v is %s, want %s", c.p, got, c.want)
+		}
+		if got, err := ParseProbe(append(b, 0, 0, 0)); err != nil || got != c.p {
+			t.Errorf("%+v came back as %+v, %v", c.p, got, err)
+		}
+		if _, err := ParseInner(append(b, make([]byte, 100)...)); err == nil {
+			t.Errorf("%+v passes for an IP packet", c.p)
+		}
+		if _, err := ParseProbe(b[:ProbeLen-1]); !errors.Is(err, ErrShort) {
+			t.Errorf("short: %v", err)
+		}
+		for i := range 8 {
+			if i == 4 || i == 5 {
+				continue
+			}
+			bad := bytes.Clone(b)
+			bad[i] ^= 0x84
+			if _, err := ParseProbe(bad); !errors.Is(err, ErrMalformed) {
+				t.Errorf("byte %d wrong: %v", i, err)
+			}
+		}
+	}
+}
+
+func FuzzParseProbe(f *testing.F) {
+	f.Add(AppendProbe(nil, Probe{Token: 1}))
+	f.Add(AppendProbe(nil, Probe{Answer: true, Length: 9, Token: 1}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := ParseProbe(b)
+		switch {
+		case errors.Is(err, ErrShort), errors.Is(err, ErrMalformed):
+		case err != nil:
+			t.Fatalf("undocumented error %v", err)
+		case !bytes.Equal(AppendProbe(nil, p), b[:ProbeLen]):
+			t.Fatalf("%+v does not come back", p)
+		}
+	})
+}

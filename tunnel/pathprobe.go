@@ -1,0 +1,116 @@
+package tunnel
+
+import (
+	"sync"
+	"time"
+
+	"weft/encap"
+)
+
+const (
+	// A check sends so many probes of each size at once, so that one lost proves nothing, and looks at the answers
+	// after checkFor: longer than a round trip almost anywhere. checkGap is the least time from one to the next.
+	checkProbes = 3
+	checkFor    = 250 * time.Millisecond
+	checkGap    = time.Second
+)
+
+// onSendError takes in what the network said about a datagram that we sent. Only
+// a peer's path is learnt: the kernel has matched the quoted ports with ours. Anybody can know these, so
+// the claim is checked by probes if the peer answers them, and else believed within limits.
+func (w *worker) onSendError(e sendError) {
+	if !e.tooBig {
+		return
+	}
+	peer := w.table.senders[e.dst]
+	if peer == nil || peer.spec.Addr != e.dst {
+		return
+	}
+	path, sent := &peer.state.path, min(peer.linkMTU, peer.maxSize+peer.cost)
+	if peer.probes {
+		if c, ok := path.doubt(e.dst, e.mtu, sent, peer.cost, w.now); ok {
+			w.check(peer, c)
+		}
+		return
+	}
+	if !path.learn(e.dst, e.mtu, sent, w.now) {
+		return
+	}
+	if n, ok := w.saying.may(w.now); ok {
+		w.engine.log.Info("path MTU lowered by a packet-too-big message",
+			"peer", peer.spec.Name, "addr", e.dst, "mtu", path.get(w.now), "inner", peer.maxInner(w.now), "left_out", n)
+	}
+}
+
+// check sends the probes of c, and concludes it when their answers have had time.
+func (w *worker) check(peer *Peer, c check) {
+	for range checkProbes {
+		for _, size := range c.sizes() {
+			w.probe(peer, encap.Probe{Token: c.token}, size-c.cost)
+		}
+	}
+	e := w.engine
+	time.AfterFunc(checkFor, func() { // touches the peer's state only, which nothing has to outlive
+		changed, proven := peer.state.path.conclude(c.token, e.now())
+		if !changed {
+			return
+		}
+		if n, ok := e.saying.may(e.now()); ok {
+			e.log.Info("path MTU lowered by a packet-too-big message", "proven", proven,
+				"peer", peer.spec.Name, "addr", peer.spec.Addr, "mtu", peer.state.path.get(e.now()), "inner", peer.maxInner(e.now()), "left_out", n)
+		}
+	})
+}
+
+// probe sends a probe or an answer to the peer, in length bytes. One that cannot be sent is one that is lost.
+func (w *worker) probe(peer *Peer, p encap.Probe, length int) {
+	under := w.set.under4
+	if peer.spec.Addr.Is6() {
+		under = w.set.under6
+	}
+	if under == nil || length < encap.ProbeLen || length > MaxPacket {
+		return
+	}
+	d := w.ring.newReply()
+	b := encap.AppendProbe(d.Space()[:0], p)
+	b = append(b, encap.Padding(length-len(b))...)
+	d.end = d.off + len(b)
+	d.Outer = peer.outer(w.engine.cfg.Port)
+	under.port.WriteBatch(w.ring, w.ring.replyOut[:])
+}
+
+// probed takes in a datagram that holds no packet: a probe, which it answers, or an answer. false says
+// that it is neither. No more is answered than asked for, and only to peers.
+func (w *worker) probed(p *Packet, datagram []byte) bool {
+	if p.peer == nil || !p.peer.probes || w.table.format != encap.FormatIP {
+		return false
+	}
+	q, err := encap.ParseProbe(datagram)
+	if err != nil {
+		return false
+	}
+	switch {
+	case !q.Answer:
+		if w.answers.take(w.now) {
+			w.probe(p.peer, encap.Probe{Answer: true, Length: uint16(len(datagram)), Token: q.Token}, encap.ProbeLen)
+		}
+	case p.peer.state.path.answered(q.Token, int(q.Length), w.now):
+		if n, ok := w.saying.may(w.now); ok {
+			w.engine.log.Warn("a packet-too-big message was wrong or forged: larger datagrams arrive",
+				"peer", p.peer.spec.Name, "addr", p.peer.spec.Addr, "left_out", n)
+		}
+	}
+	return true
+}
+
+// sayings is saying for several goroutines.
+type sayings struct {
+	mu sync.Mutex
+	saying
+}
+
+func (s *sayings) may(now int64) (withheld uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.saying.may(now)
+}
