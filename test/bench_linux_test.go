@@ -62,8 +62,8 @@ func TestBench(t *testing.T) {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}
-	lab("up", "--name", "bench", "--backend", "kernel-host-gw", "--pods", "1", "--ipv6", "--direct")
-	defer lab("down", "bench")
+	lab("up", "--lab", "bench", "--backend", "kernel-host-gw", "--pods", "1", "--ipv6", "--direct")
+	defer lab("down", "--lab", "bench")
 	for _, args := range [][]string{{"--from", "node1-pod1", "--to", "node2-pod1", "--reverse"}, {"--from", "node2-pod1", "--to", "node1-pod1", "--ipv6"}} {
 		d := measured(briefly(append(args, "--lab", "bench")...)...)
 		if len(d.Measures) < 7 || !strings.Contains(d.Topology, "node1-pod1") {

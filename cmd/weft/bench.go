@@ -62,13 +62,18 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := f.config(cmd)
 			if err != nil {
-				return err
+				return asUsage(err)
+			}
+			for flag, file := range map[string]string{"json": f.json, "html": f.html, "benchstat": f.benchstat} {
+				if err := writable(file); err != nil {
+					return usagef("--%s: %w", flag, err)
+				}
 			}
 			switch {
 			case f.lab != "":
 				return benchLab(f)
 			case f.from != "":
-				return errors.New("--from goes with --lab: without a lab, this machine is the one end, and --to the other")
+				return usagef("--from goes with --lab: without a lab, this machine is the one end, and --to the other")
 			case f.to != "":
 				return benchTo(cmd, f, c)
 			}
@@ -107,7 +112,7 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.StringVar(&f.benchstat, "benchstat", "", "write each measurement as a line for benchstat to this `file`; - is standard output, before the table")
 	s.StringVar(&f.weftd, "weftd", "", "the weftd to measure (default: the one beside this program, then in $PATH)")
 	s.BoolVar(&f.rootless, "rootless", false, "use a user namespace even as root")
-	s.StringVar(&f.lab, "lab", "", "measure between two hosts of the lab of this `name`, which is up")
+	nameLab(s, &f.lab, "", "measure between two hosts of the lab of this `name`, which is up")
 	s.StringVar(&f.from, "from", "", "the `host` of the lab that sends: a pod (node1-pod1), or a node, whose underlay it is then")
 	s.StringVar(&f.to, "to", "", "the `host` of the lab that receives; without --lab the address[:port] or name where weft bench serve runs")
 	s.BoolVar(&f.reverse, "reverse", false, "with --to: measure the way back too, in turns")
@@ -229,6 +234,27 @@ func (f *benchFlags) lines(cmd *cobra.Command) (w io.Writer, done func() error, 
 		return nil, nil, err
 	}
 	return file, file.Close, nil
+}
+
+// writable finds out, before hours of measuring, whether a result can be written into a file. It leaves
+// an existing one as it is, and no new one behind.
+func writable(name string) error {
+	if name == "" || name == "-" {
+		return nil
+	}
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return nil // a pipe, whose reader would see its end
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err == nil {
+		return errors.Join(file.Close(), os.Remove(name))
+	}
+	if errors.Is(err, os.ErrExist) {
+		if file, err = os.OpenFile(name, os.O_WRONLY, 0); err == nil {
+			return file.Close()
+		}
+	}
+	return err
 }
 
 func (f *benchFlags) write(cmd *cobra.Command, d *report.Document) error {

@@ -61,7 +61,7 @@ func cleanupCommand() *cobra.Command {
 
 func (f *cleanupFlags) run(ctx context.Context, w io.Writer) error {
 	if f.rules && (f.flannel || f.files) {
-		return errors.New("--rules takes only weft's own rules about the overlay's port: leave --flannel and --files out")
+		return usagef("--rules takes only weft's own rules about the overlay's port: leave --flannel and --files out")
 	}
 	if f.wait {
 		if err := f.gone(ctx); err != nil {

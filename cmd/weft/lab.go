@@ -73,22 +73,24 @@ func labExecCommand() *cobra.Command {
 			return statusError(status)
 		},
 	}
-	cmd.Flags().StringVar(&name, "lab", defaultLab, "the lab's `name`")
+	nameLab(cmd.Flags(), &name, defaultLab, "the lab's `name`")
 	cmd.Flags().SetInterspersed(false) // what follows HOST is the command's
 	return cmd
 }
 
 func labDownCommand() *cobra.Command {
 	var all bool
+	var name string
 	cmd := &cobra.Command{
-		Use:   "down [NAME]",
+		Use:   "down",
 		Short: "End a lab, or clear away what a dead one left",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  cobra.MaximumNArgs(1), // a name, as it was given before there was --lab
 		RunE: func(cmd *cobra.Command, args []string) error {
-			names := []string{defaultLab}
+			named := cmd.Flags().Changed("lab")
+			names := []string{name}
 			switch {
-			case all && len(args) > 0:
-				return fmt.Errorf("--all and a name (%s)", args[0])
+			case all && named || all && len(args) > 0 || named && len(args) > 0:
+				return usagef("want one of --all and --lab NAME")
 			case all:
 				labs, err := holder.List()
 				if err != nil {
@@ -104,6 +106,7 @@ func labDownCommand() *cobra.Command {
 			return labDown(cmd, names)
 		},
 	}
+	nameLab(cmd.Flags(), &name, defaultLab, "the lab's `name`")
 	cmd.Flags().BoolVar(&all, "all", false, "all labs of this user, and all leftovers")
 	return cmd
 }

@@ -30,7 +30,10 @@ func labRunCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			spec, err := f.spec()
 			if err != nil {
-				return err
+				return asUsage(err)
+			}
+			if duration < 0 {
+				return usagef("--duration %s: want 0, for no stream, or more", duration)
 			}
 			if holder.NeedsIsolation(f.rootless) {
 				status, err := holder.Isolated()
@@ -46,7 +49,7 @@ func labRunCommand() *cobra.Command {
 		},
 	}
 	f.bind(cmd)
-	cmd.Flags().StringVar(&f.name, "name", "", "the lab's name (default: a new one)")
+	nameLab(cmd.Flags(), &f.name, "", "the lab's `name` (default: a new one)")
 	cmd.Flags().DurationVar(&duration, "duration", 3*time.Second, "how long the TCP stream of each family lasts; 0 for none")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	return cmd
@@ -55,7 +58,7 @@ func labRunCommand() *cobra.Command {
 func labRun(cmd *cobra.Command, f labFlags, spec lab.Spec, duration time.Duration, asJSON bool) error {
 	ctx, stop := withHangup(cmd.Context())
 	defer stop()
-	if duration <= 0 {
+	if duration == 0 {
 		duration = -1
 	}
 	spec.Progress = progressTo(cmd.ErrOrStderr())
@@ -79,7 +82,7 @@ func labRun(cmd *cobra.Command, f labFlags, spec lab.Spec, duration time.Duratio
 		},
 	})
 	if kept != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "logs and state: %s (weft lab down %s removes them)\n", kept, f.name)
+		fmt.Fprintf(cmd.ErrOrStderr(), "logs and state: %s (weft lab down --lab %s removes them)\n", kept, f.name)
 	}
 	return explained(err)
 }
@@ -131,7 +134,7 @@ func labUpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			spec, err := f.spec()
 			if err != nil {
-				return err
+				return asUsage(err)
 			}
 			ctx, stop := withHangup(cmd.Context())
 			defer stop()
@@ -146,7 +149,7 @@ func labUpCommand() *cobra.Command {
 		},
 	}
 	f.bind(cmd)
-	cmd.Flags().StringVar(&f.name, "name", defaultLab, "the lab's name")
+	nameLab(cmd.Flags(), &f.name, defaultLab, "the lab's `name`")
 	return cmd
 }
 

@@ -44,6 +44,14 @@ func (f *labFlags) spec() (lab.Spec, error) {
 		Nodes: f.nodes, PodsPerNode: f.pods, MTU: f.mtu, Direct: f.direct,
 		WeftdPath: f.weftd, WeftdArgs: f.weftdArgs, Endpoints: f.endpoints,
 	}
+	for _, n := range []struct {
+		flag             string
+		got, least, most int
+	}{{"nodes", f.nodes, 1, lab.MaxNodes}, {"pods", f.pods, 1, lab.MaxPods}, {"mtu", f.mtu, lab.MinMTU, lab.MaxMTU}} {
+		if n.got < n.least || n.got > n.most {
+			return s, fmt.Errorf("--%s %d: want %d to %d", n.flag, n.got, n.least, n.most)
+		}
+	}
 	stores := map[string]lab.StoreKind{"embedded": lab.Embedded, "separate": lab.Separate, "external": lab.External}
 	if s.Store = stores[f.store]; s.Store == 0 {
 		return s, fmt.Errorf("--store %q: want embedded, separate or external", f.store)

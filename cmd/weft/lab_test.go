@@ -30,12 +30,18 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 			`{"Backend":{"Path":"raw","Type":"vxlan","Userspace":"always"},"Network":"10.42.0.0/16"}`, ""},
 		{"the kernel has no path", labFlags{backend: "auto", path: "raw", store: "embedded"}, lab.Weftd, "", "it is the kernel"},
 		{"file", labFlags{config: file, store: "embedded"}, 0, `{"Network":"10.9.0.0/16"}`, ""},
+		{"as documented", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes, pods: 1, mtu: 576}, lab.Weftd,
+			`{"Backend":{"Type":"udp"},"Network":"10.42.0.0/16"}`, ""},
+		{"one node too many", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes + 1, pods: 1, mtu: 576}, 0, "", "--nodes 251: want 1 to 250"},
 		{"no such file", labFlags{config: file + "x", store: "embedded"}, 0, "", "no such file"},
 		{"backend", labFlags{backend: "carrier-pigeon", store: "embedded"}, lab.Weftd, "", "carrier-pigeon"},
 		{"store", labFlags{backend: "udp", store: "drawer"}, 0, "", "drawer"},
 		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw", store: "embedded"}, lab.KernelHostGW, "", "no path of ours"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.flags.nodes == 0 {
+				c.flags.nodes, c.flags.pods, c.flags.mtu = 2, 2, 1500
+			}
 			s, err := c.flags.spec()
 			if c.fault != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fault) {
@@ -48,7 +54,7 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 			}
 		})
 	}
-	s, err := (&labFlags{backend: "udp", store: "embedded", endpoints: []string{"http://x:1"}}).spec()
+	s, err := (&labFlags{backend: "udp", store: "embedded", nodes: 2, pods: 2, mtu: 1500, endpoints: []string{"http://x:1"}}).spec()
 	if err != nil || s.Store != lab.External {
 		t.Errorf("endpoints alone mean an external store: %v, %v", s.Store, err)
 	}

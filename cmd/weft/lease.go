@@ -78,7 +78,7 @@ func (f *leaseFlags) releaseCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkSubnet(args[0]); err != nil {
-				return err
+				return asUsage(err)
 			}
 			return f.ask(cmd, func(api leaseAPI) error {
 				d, err := api.Release(cmd.Context(), control.ReleaseRequest{Subnet: args[0], Force: force})

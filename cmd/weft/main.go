@@ -21,11 +21,15 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if status := exitStatus(0); errors.As(err, &status) {
-		os.Exit(int(status)) // of a command that weft ran, which has spoken for itself
+		os.Exit(int(status)) // of a command that weft ran, or of weft status: all has been said
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errUsage):
 		fmt.Fprintln(os.Stderr, "weft:", err)
-		os.Exit(1)
+		os.Exit(exitUsage)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "weft:", err)
+		os.Exit(exitFailure)
 	}
 }
 
@@ -35,6 +39,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	complete(root)
 	return root.ExecuteContext(ctx)
 }
 

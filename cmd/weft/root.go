@@ -21,14 +21,20 @@ func (c *common) client() *control.Client { return control.NewClient(c.socket) }
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "weft",
-		Short:         "Look at and look after the overlay network that weftd carries",
+		Use:   "weft",
+		Short: "Look at and look after the overlay network that weftd carries",
+		Long: "Look at and look after the overlay network that weftd carries.\n\n" +
+			"Exit status: 0, or 1 for a failure, 2 for a command line that is not understood, 3 from weft status for a node\n" +
+			"that is not ready; from weft lab exec it is the command's.",
 		Version:       versionText(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("weft {{.Version}}\n")
-	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), labCommand(), benchCommand(), cleanupCommand())
+	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), labCommand(), benchCommand(), cleanupCommand(), &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "weft", versionText()) },
+	})
 	return root
 }
 

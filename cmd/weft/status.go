@@ -17,16 +17,23 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the daemon's lease, backend, store and counters",
-		Args:  cobra.NoArgs,
+		Long: "Show the daemon's lease, backend, store and counters.\n\n" +
+			"Exit status: 0 if the node is ready, 3 if it is not, 1 if weftd could not be asked, 2 for wrong usage.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := c.client().Status(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if c.json {
-				return printJSON(cmd.OutOrStdout(), s)
+				err = printJSON(cmd.OutOrStdout(), s)
+			} else {
+				err = printStatus(cmd.OutOrStdout(), s, time.Now())
 			}
-			return printStatus(cmd.OutOrStdout(), s, time.Now())
+			if err == nil && !s.Ready {
+				return exitStatus(exitNotReady)
+			}
+			return err
 		},
 	}
 	c.bind(cmd)

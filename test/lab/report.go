@@ -11,7 +11,7 @@ import (
 	"weft/test/lab/probe"
 )
 
-// Report is what Measure measured. Its JSON form is stable; times are in nanoseconds.
+// Report is what Measure measured. Its JSON form is stable; what has a unit has it in its name.
 type Report struct {
 	Lab     string          `json:"lab"`
 	Driver  string          `json:"driver"`
@@ -31,8 +31,8 @@ type Pair struct {
 	ToNode   string        `json:"toNode"`
 	Sent     int           `json:"sent"`
 	Received int           `json:"received"`
-	P50      time.Duration `json:"rttP50"`
-	P99      time.Duration `json:"rttP99"`
+	P50      time.Duration `json:"rttP50Nanoseconds"`
+	P99      time.Duration `json:"rttP99Nanoseconds"`
 	Error    string        `json:"error,omitempty"`
 	// RTT are all round trips, for summaries over several pairs.
 	RTT []time.Duration `json:"-"`

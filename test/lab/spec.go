@@ -113,6 +113,8 @@ type Spec struct {
 const (
 	MaxNodes = 250
 	MaxPods  = 200
+	MinMTU   = 576
+	MaxMTU   = 65535
 )
 
 // maxSocketPath is sizeof(sockaddr_un.sun_path) less the final zero (unix(7)).
@@ -143,7 +145,7 @@ func (s Spec) withDefaults() (Spec, error) {
 	check(s.PodsPerNode >= 1 && s.PodsPerNode <= MaxPods, "pods per node: %d, want 1 to %d", s.PodsPerNode, MaxPods)
 	check(s.Driver <= Bare, "unknown driver %s", s.Driver)
 	check(s.Store <= External, "unknown store %s", s.Store)
-	check(s.MTU >= 576 && s.MTU <= 65535, "mtu: %d, want 576 to 65535", s.MTU)
+	check(s.MTU >= MinMTU && s.MTU <= MaxMTU, "mtu: %d, want %d to %d", s.MTU, MinMTU, MaxMTU)
 	check(json.Valid(s.NetworkConfig), "network config is not JSON: %s", s.NetworkConfig)
 	check(!s.Direct || s.Nodes == 2 && s.Store != Separate, "direct needs exactly two nodes and no separate store")
 	check((s.Store == External) == (len(s.Endpoints) > 0), "endpoints go with an external store, and only with that")

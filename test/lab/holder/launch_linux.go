@@ -77,7 +77,7 @@ func holderCommand(name string, isolated bool) (*exec.Cmd, *os.File, error) {
 	}
 	f, err := lock(dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("lab %s: %w (weft lab down %s)", name, err, name)
+		return nil, nil, fmt.Errorf("lab %s: %w (weft lab down --lab %s)", name, err, name)
 	}
 	defer f.Close()
 	cmd, err := self()

@@ -110,7 +110,7 @@ func claimName(name string) (*claim, error) {
 	}
 	f, err := lock(dir)
 	if err != nil {
-		return nil, fmt.Errorf("lab %s: %w (weft lab down %s)", name, err, name)
+		return nil, fmt.Errorf("lab %s: %w (weft lab down --lab %s)", name, err, name)
 	}
 	c := &claim{dir: dir, lock: f}
 	if err := c.clear(lockFile, logFile); err != nil {

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// errUsage is wrapped by every error that is about the command line itself.
+var errUsage = errors.New("wrong usage")
+
+// The exit statuses besides 0. A command that weft runs on somebody's behalf has its own.
+const (
+	exitFailure  = 1
+	exitUsage    = 2
+	exitNotReady = 3
+)
+
+// usageError is err, marked as errUsage without a word more.
+type usageError struct{ error }
+
+func (u usageError) Unwrap() []error { return []error{u.error, errUsage} }
+
+func asUsage(err error) error {
+	if err == nil || errors.Is(err, errUsage) {
+		return err
+	}
+	return usageError{err}
+}
+
+// usagef is an error about the command line.
+func usagef(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
+
+// complete adds cobra's own commands to root, whose output is set, and makes all of them strict.
+func complete(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd("completion") // with this argument it is added whatever the arguments are
+	root.SetFlagErrorFunc(badFlag)
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Run, c.RunE = nil, helpFor
+		}
+	}
+	strict(root)
+}
+
+// strict makes what cmd and all below it cannot understand an error about usage, also where cobra
+// prints its help and succeeds.
+func strict(cmd *cobra.Command) {
+	if cmd.HasSubCommands() {
+		if !cmd.Runnable() {
+			cmd.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+			cmd.Args = noSuchCommand
+			cmd.DisableFlagsInUseLine = true
+		}
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	args, before := cmd.Args, cmd.PreRunE
+	if args != nil {
+		cmd.Args = func(c *cobra.Command, a []string) error { return withHelp(c, args(c, a)) }
+	}
+	cmd.PreRunE = func(c *cobra.Command, a []string) error {
+		if err := errors.Join(c.ValidateRequiredFlags(), c.ValidateFlagGroups()); err != nil {
+			return withHelp(c, err)
+		}
+		if before != nil {
+			return before(c, a)
+		}
+		return nil
+	}
+	for _, c := range cmd.Commands() {
+		strict(c)
+	}
+}
+
+// badFlag is what cobra asks about a flag that it cannot parse. What stands before it may be the real fault.
+func badFlag(cmd *cobra.Command, err error) error {
+	if rest := cmd.Flags().Args(); cmd.HasSubCommands() && len(rest) > 0 {
+		return withHelp(cmd, noSuchCommand(cmd, rest))
+	}
+	return withHelp(cmd, err)
+}
+
+func withHelp(cmd *cobra.Command, err error) error {
+	if err == nil || errors.Is(err, errUsage) {
+		return err
+	}
+	return usagef("%w (see %s --help)", err, cmd.CommandPath())
+}
+
+// noSuchCommand refuses any argument of a command that is only a group of others.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%q is no command of %s", args[0], cmd.CommandPath())
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += ": did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return withHelp(cmd, errors.New(text))
+}
+
+// helpFor is `weft help`, which names what it does not know.
+func helpFor(cmd *cobra.Command, args []string) error {
+	of, rest, err := cmd.Root().Find(args)
+	if err != nil {
+		return asUsage(err)
+	}
+	if of.HasSubCommands() {
+		if err := noSuchCommand(of, rest); err != nil {
+			return err
+		}
+	}
+	of.InitDefaultHelpFlag()
+	return of.Help()
+}
+
+// nameLab adds --lab, by which every command names a lab. --name, as it was called for some, is the same.
+func nameLab(f *pflag.FlagSet, name *string, value, usage string) {
+	f.StringVar(name, "lab", value, usage)
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, n string) pflag.NormalizedName {
+		if n == "name" {
+			n = "lab"
+		}
+		return pflag.NormalizedName(n)
+	})
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"weft/cmd/internal/control"
+)
+
+// asCommand makes the test binary weft itself, for its exit status.
+const asCommand = "WEFT_TEST_IS_COMMAND"
+
+// exits runs weft as a process.
+func exits(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(os.Environ(), asCommand+"=1")
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// What a script relies on.
+func TestExitStatuses(t *testing.T) {
+	ready, starting := start(t, &node{}), start(t, &node{empty: true})
+	for _, c := range []struct {
+		args string
+		want int
+		says string // on stderr, where nothing else is
+	}{
+		{"status --control-socket " + ready, 0, ""},
+		{"status --json --control-socket " + ready, 0, ""},
+		{"status --control-socket " + starting, 3, ""},
+		{"status --json --control-socket " + starting, 3, ""},
+		{"peers --control-socket " + starting, 0, ""},
+		{"status --control-socket /nonexistent/s", 1, "is it running?"},
+		{"stauts", 2, `"stauts" is no command of weft: did you mean status?`},
+		{"", 0, ""}, {"lease", 0, ""}, {"help lease", 0, ""}, {"lease --help", 0, ""}, {"--version", 0, ""}, {"version", 0, ""},
+		{"version x", 2, "x"},
+		{"lease lst", 2, `"lst" is no command of weft lease: did you mean list?`},
+		{"lease lst --forse", 2, "did you mean list?"},
+		{"lease list more", 2, "more"},
+		{"lease --nonsense", 2, "nonsense"},
+		{"lease release", 2, "arg"},
+		{"lease release 10.42.2.1/24", 2, "did you mean 10.42.2.0/24?"},
+		{"lab foo", 2, `"foo" is no command of weft lab`},
+		{"lab donw", 2, "did you mean down?"},
+		{"lab up --backend carrier-pigeon", 2, "carrier-pigeon"},
+		{"lab up --nodes 0", 2, "--nodes 0: want 1 to 250"},
+		{"lab run --nodes -1", 2, "--nodes -1"},
+		{"lab run --pods 0", 2, "--pods 0: want 1 to 200"},
+		{"lab up --mtu 0", 2, "--mtu 0"},
+		{"lab run --duration -5s", 2, "--duration -5s"},
+		{"bench --quick --json /nonexist/x", 2, "--json: open /nonexist/x"},
+		{"bench --quick --html /nonexist/x", 2, "--html: open /nonexist/x"},
+		{"bench --quick --benchstat /", 2, "--benchstat: open /: is a directory"},
+		{"bench --to 127.0.0.1:1 --json /nonexist/x", 2, "--json: open /nonexist/x"},
+		{"lab down --all --lab x", 2, "--all"},
+		{"lab exec", 2, "arg"},
+		{"completion tcsh", 2, `"tcsh" is no command of weft completion`},
+		{"completion bsh", 2, "did you mean bash"},
+		{"help nonsense", 2, "nonsense"},
+		{"help lease lst", 2, "did you mean list?"},
+		{"status --nonsense", 2, "weft status --help"},
+		{"bench serv", 2, "serv"},
+		{"bench --quick --full", 2, "full"},
+		{"bench --rungs vlan", 2, "vlan"},
+		{"bench --from a", 2, "--lab"},
+		{"cleanup --rules --files", 2, "--files"},
+	} {
+		status, out, errs := exits(t, strings.Fields(c.args)...)
+		if status != c.want || (c.says == "") != (errs == "") || !strings.Contains(errs, c.says) || (out == "") != (c.says != "") {
+			t.Errorf("weft %s: exit status %d, want %d, with %q; on stdout %d bytes, on stderr: %s", c.args, status, c.want, c.says, len(out), errs)
+		}
+	}
+}
+
+// The exit status adds nothing to what is printed.
+func TestStatusPrintsWhetherReadyOrNot(t *testing.T) {
+	out, stderr, err := weft(t, "status", "--control-socket", start(t, &node{empty: true}))
+	var status exitStatus
+	if !errors.As(err, &status) || status != exitNotReady || stderr != "" || !strings.Contains(out, "waiting for the store") {
+		t.Errorf("%v %s %s", err, stderr, out)
+	}
+	var s control.Status
+	if s = (&node{empty: true}).Status(); s.Ready {
+		t.Error("the fake is ready")
+	}
+}
+
+// A lab is named by --lab everywhere, and as before.
+func TestOneWayToNameALab(t *testing.T) {
+	t.Setenv("WEFT_LAB_STATE", t.TempDir())
+	for _, args := range []string{"lab exec --lab none node1 -- true", "lab down --lab none", "lab down none", "bench --lab none --from a --to b"} {
+		if _, _, err := weft(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), "none") || errors.Is(err, errUsage) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	for _, command := range []string{"lab run", "lab up", "lab exec", "lab down", "bench"} {
+		out, _, err := weft(t, append(strings.Fields(command), "--help")...)
+		if err != nil || !strings.Contains(out, "--lab name") || strings.Contains(out, "--name") {
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+	}
+	for _, old := range []string{"lab run --name x --nodes 0", "lab up --name x --nodes 0"} {
+		if _, _, err := weft(t, strings.Fields(old)...); err == nil || strings.Contains(err.Error(), "name") || !strings.Contains(err.Error(), "--nodes") {
+			t.Errorf("%s: %v", old, err)
+		}
+	}
+}
