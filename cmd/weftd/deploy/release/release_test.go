@@ -12,7 +12,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -59,7 +61,7 @@ func elsewhere(t *testing.T, root string) string {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-r", "go.mod", "go.sum", "LICENSE", "README.md", "encap", "lease", "tunnel", "routing", "cmd", "bench"}
+	args := []string{"-r", "go.mod", "go.sum", "LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "encap", "lease", "tunnel", "routing", "cmd", "bench"}
 	cmd := exec.Command("cp", append(args, dir)...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -118,6 +120,7 @@ func checkArchive(t *testing.T, name string, b []byte) {
 	}
 	var names []string
 	stamped := 0
+	texts, there := map[string]string{}, map[string]bool{".": true}
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -130,6 +133,7 @@ func checkArchive(t *testing.T, name string, b []byte) {
 			t.Errorf("%s: owner %d:%d, mode %o, time %s", h.Name, h.Uid, h.Gid, h.Mode, h.ModTime)
 		}
 		file, ok := strings.CutPrefix(h.Name, name+"/")
+		there[path.Clean(file)] = true
 		if want := map[string]string{ // the version, where an image or a chart is named by it
 			"deploy/chart/weft/Chart.yaml": "version: 1.2.3-test+1\n", "deploy/kubernetes/base/weft.yaml": "image: weft:v1.2.3-test_1\n"}[file]; want != "" {
 			if text, err := io.ReadAll(r); err != nil || !strings.Contains(string(text), want) {
@@ -137,19 +141,26 @@ func checkArchive(t *testing.T, name string, b []byte) {
 			}
 			stamped++
 		}
-		if !ok || h.Typeflag == tar.TypeDir || strings.Contains(file, "/") {
+		if !ok || h.Typeflag == tar.TypeDir || strings.Contains(file, "/") && !strings.HasPrefix(file, "docs/") {
 			continue
 		}
-		names = append(names, file)
 		text, err := io.ReadAll(r)
 		if err != nil {
 			t.Fatal(err)
 		}
+		if strings.HasSuffix(file, ".md") {
+			texts[file] = string(text)
+		}
+		if strings.Contains(file, "/") {
+			continue
+		}
+		names = append(names, file)
 		if err := os.WriteFile(filepath.Join(dir, file), text, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if want := []string{"LICENSE", "README.md", "THIRD-PARTY-LICENCES", "weft", "weft-cni", "weftd"}; !slices.Equal(names, want) {
+	checkLinks(t, texts, there)
+	if want := []string{"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "THIRD-PARTY-LICENCES", "weft", "weft-cni", "weftd"}; !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
 	if stamped != 2 {
@@ -178,6 +189,34 @@ func checkArchive(t *testing.T, name string, b []byte) {
 		if err != nil || !strings.Contains(string(licences), want) {
 			t.Errorf("%v: no %q", err, want)
 		}
+	}
+}
+
+// checkLinks follows the links of texts, by their paths in the archive, to what is there.
+func checkLinks(t *testing.T, texts map[string]string, there map[string]bool) {
+	followed := map[string]bool{}
+	for file, text := range texts {
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(text, -1) {
+			target, _, _ := strings.Cut(m[1], "#")
+			if target == "" || strings.Contains(target, "://") {
+				continue
+			}
+			to := path.Join(path.Dir(file), target)
+			if !there[to] {
+				t.Errorf("%s links to %s, which is not in the archive", file, target)
+			}
+			followed[file+" "+to] = true
+		}
+	}
+	// What is there is linked to, and not only named.
+	for _, want := range []string{"README.md docs/flannel.md", "README.md docs/decisions", "README.md CONTRIBUTING.md", "README.md deploy/weftd.service",
+		"CHANGELOG.md docs/releasing.md", "docs/kubernetes.md deploy/chart/weft/README.md", "docs/metrics.md docs/scaling.md"} {
+		if !followed[want] {
+			t.Errorf("no link %s", want)
+		}
+	}
+	if !strings.Contains(texts["README.md"], "[docs/metrics.md](docs/metrics.md)") || !strings.Contains(texts["README.md"], "| `encap/` |") {
+		t.Error("a link to source has not become its text")
 	}
 }
 
