@@ -273,7 +273,7 @@ func logRejected(log *slog.Logger, before, now []lease.Rejected) {
 	}
 }
 
-// snapshotOf returns what changes under the generation's lock.
+// state returns what changes under the generation's lock: the last set, and why the subnet file could not be written.
 func (g *generation) state() (set lease.Set, fileWhy string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
