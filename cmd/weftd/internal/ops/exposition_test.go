@@ -81,3 +81,24 @@ func TestAnyNameIsALabel(t *testing.T) {
 		t.Error("a name of bytes that are no text")
 	}
 }
+
+// With thousands of peers the names of all are looked through once for a page, not for every family.
+func TestPeersAreNamedOnceForAPage(t *testing.T) {
+	s := Snapshot{Peers: []tunnel.PeerStats{{Name: "n"}, {Name: "n", Addr: addrOf("192.0.2.1")}, {Name: "n", Addr: addrOf("192.0.2.1")}, {Name: "m"}}}
+	want, families := "n, n 192.0.2.1, m", 0
+	for _, m := range peerFamilies() {
+		if len(m.labels) == 0 {
+			continue
+		}
+		var names []string
+		m.read(&s, func(_ float64, labels ...string) { names = append(names, labels[0]) })
+		if got := strings.Join(names, ", "); got != want {
+			t.Errorf("%s, family %d: %s, want %s", m.name, families, got, want)
+		}
+		families++
+		s.Peers[3].Name = "n" // whoever looks again sees it
+	}
+	if families < 2 {
+		t.Errorf("%d families", families)
+	}
+}

@@ -135,17 +135,8 @@ func kernelFamilies() []metric {
 func peerFamilies() []metric {
 	each := func(name, help string, kind prometheus.ValueType, v func(*tunnel.PeerStats) float64) metric {
 		return metric{name, help, kind, []string{"peer"}, func(s *Snapshot, emit func(float64, ...string)) {
-			seen := map[string]bool{} // two records with one node id must not fail the whole request
-			for i := range s.Peers {
-				p := &s.Peers[i]
-				name := p.Name
-				if seen[name] {
-					name += " " + p.Addr.String()
-				}
-				if !seen[name] {
-					seen[name] = true
-					emit(v(p), name)
-				}
+			for _, p := range s.namedPeers() {
+				emit(v(p.PeerStats), p.name)
 			}
 		}}
 	}

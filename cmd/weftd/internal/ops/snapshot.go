@@ -47,4 +47,34 @@ type Snapshot struct {
 	// DeviceDropped is how many packets the kernel dropped on their way into the
 	// overlay's device.
 	DeviceDropped uint64
+
+	named []namedPeer // of Peers, once they were asked for
+}
+
+// namedPeer is a peer under a name that no other has.
+type namedPeer struct {
+	*tunnel.PeerStats
+	name string
+}
+
+// namedPeers are Peers by names of their own: two records with one node id must not fail the whole
+// request. They are found once for all of a page's families, for one goroutine.
+func (s *Snapshot) namedPeers() []namedPeer {
+	if s.named != nil {
+		return s.named
+	}
+	s.named = make([]namedPeer, 0, len(s.Peers))
+	seen := make(map[string]bool, len(s.Peers))
+	for i := range s.Peers {
+		p := &s.Peers[i]
+		name := p.Name
+		if seen[name] {
+			name += " " + p.Addr.String()
+		}
+		if !seen[name] {
+			seen[name] = true
+			s.named = append(s.named, namedPeer{p, name})
+		}
+	}
+	return s.named
 }
