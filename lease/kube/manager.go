@@ -17,6 +17,10 @@ import (
 type Options struct {
 	// Node is our identity.
 	Node string
+	// State names our state directory (see lease.LoadState); "" if there is none.
+	State string
+	// Underlay is asked whether another machine of our Node's name lives; nil for nobody.
+	Underlay lease.Underlay
 	// Config is the network, and RawConfig the text that it was read from. It stays until a restart.
 	Config    lease.NetworkConfig
 	RawConfig []byte
@@ -51,6 +55,7 @@ type Manager struct {
 	heardAt atomic.Int64 // when the API server was last heard, in Unix nanoseconds; 0 for never
 	wake    chan struct{}
 	write   chan struct{}
+	echo    chan bool // capacity 1: what a round of asking met
 
 	mu         sync.Mutex // protects what follows
 	local      lease.Local
@@ -60,6 +65,7 @@ type Manager struct {
 	cacheErr   error  // why the state is not saved
 	status     lease.Status
 	own        lease.Subnets // what our annotations stand for; zero while they must not be written
+	waits      bool          // our Node is another machine's: nothing is written to it
 	overwrite  [2]netip.Addr // what an administrator has us publish instead
 	watchErr   error         // why the watch is silent
 	probeErr   error         // why the API server did not answer a question
@@ -88,6 +94,8 @@ type loopState struct {
 	bad       []lease.Rejected
 	saved     time.Time // when the cache was last written
 	saveDue   bool      // it is to be written again
+	namesake  namesake
+	ask       func(lease.Attrs) // begins a round of asking
 }
 
 // NewManager returns a manager that does nothing yet. The error joins every fault in the options.
@@ -112,7 +120,7 @@ func NewManager(c *Client, o Options) (*Manager, error) {
 		o.Publish = func(lease.Set) {}
 	}
 	m := &Manager{
-		client: c, o: o, log: o.Logger, wake: make(chan struct{}, 1), write: make(chan struct{}, 1),
+		client: c, o: o, log: o.Logger, wake: make(chan struct{}, 1), write: make(chan struct{}, 1), echo: make(chan bool, 1),
 		pace: pace{probe: probeAfter, answer: probeTimeout, retryFirst: time.Second, retryMost: time.Minute, broken: brokenFor, concern: concernFor, beat: beatLeast},
 	}
 	m.proven.Store(!o.Unproven)
@@ -156,7 +164,7 @@ func (m *Manager) prepare(l lease.Local) lease.Local {
 	if l.Attrs.Weft != nil {
 		w = *l.Attrs.Weft
 	}
-	w.Node = m.o.Node
+	w.Node, w.State = m.o.Node, m.o.State
 	w.Recv, w.Addrs = slices.Clone(w.Recv), slices.Clone(w.Addrs)
 	l.Attrs.Weft = &w
 	l.Underlay, l.Store = slices.Clone(l.Underlay), slices.Clone(l.Store)

@@ -69,6 +69,14 @@ func (m *Manager) judge(nodes *nodes) {
 		notes = append(notes, faults...)
 		m.setOverwrite(v4, v6)
 	}
+	if err == nil {
+		other := m.namesake(ours, time.Now())
+		if m.setWaits(other != nil); other != nil {
+			m.setOwn(lease.Subnets{})
+			m.enter(lease.Waiting, notes, other)
+			return
+		}
+	}
 	m.setOwn(own)
 	if err != nil {
 		m.without(nodes, notes, err)
@@ -93,6 +101,9 @@ func (m *Manager) confirm(ours *objects.Node, notes []string) {
 	var p patch
 	p.annotations(m.client.keys, ours.Annotations, want)
 	right := p.empty() && err == nil
+	if right && m.state.namesake.right.IsZero() {
+		m.state.namesake.right = time.Now()
+	}
 	m.mu.Lock()
 	if err == nil {
 		err = m.writeErr
@@ -141,6 +152,13 @@ func (m *Manager) setOverwrite(v4, v6 netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.overwrite = [2]netip.Addr{v4, v6}
+}
+
+// setWaits says whether our Node is another machine's.
+func (m *Manager) setWaits(waits bool) {
+	m.mu.Lock()
+	m.waits = waits
+	m.mu.Unlock()
 }
 
 // setOwn says what our annotations stand for, and has them written.

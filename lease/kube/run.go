@@ -39,6 +39,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	wg.Go(func() { f.run(ctx) })
 	wg.Go(func() { f.probe(ctx, m.pace.probe, m.pace.answer) })
 	wg.Go(func() { m.writer(ctx, nodes, herald) })
+	m.state.ask = m.asker(ctx, wg.Go)
 	m.loop(ctx, nodes)
 	m.save(true)
 	return nil
@@ -117,7 +118,7 @@ func (m *Manager) loop(ctx context.Context, nodes *nodes) {
 // next is when the loop has something to do though nothing happens.
 func (m *Manager) next(nodes *nodes) time.Time {
 	at := time.Now().Add(longestSleep)
-	for _, t := range []time.Time{nodes.due(), m.state.mem.NextEnd(), m.nextSave()} {
+	for _, t := range []time.Time{nodes.due(), m.state.mem.NextEnd(), m.nextSave(), m.state.namesake.due()} {
 		if !t.IsZero() && t.Before(at) {
 			at = t
 		}

@@ -112,6 +112,12 @@ func (w *writing) pending(now time.Time) (p patch, next time.Time, err error) {
 	case ours == nil:
 		return p, next, nil
 	}
+	w.m.mu.Lock()
+	waits := w.m.waits
+	w.m.mu.Unlock()
+	if waits {
+		return p, next, nil
+	}
 	local, own := w.m.announced()
 	if own != (lease.Subnets{}) {
 		want, err := w.nodes.keys.encode(local.Attrs)
@@ -197,7 +203,7 @@ const farewellTimeout = 2 * time.Second
 func (m *Manager) farewell(nodes *nodes) {
 	m.mu.Lock()
 	carries := m.told && m.broken == "" && len(m.local.Attrs.Weft.Recv) > 0
-	silent := m.watchErr != nil || m.probeErr != nil
+	silent := m.waits || m.watchErr != nil || m.probeErr != nil
 	m.mu.Unlock()
 	ours := nodes.ourNode()
 	if !m.client.cfg.SetNodeNetworkUnavailable || !carries || silent || ours == nil {

@@ -168,7 +168,7 @@ func (s *kubeSource) confirm(ctx context.Context, f footing) error {
 
 func (s *kubeSource) member(o memberOptions) (member, error) {
 	return kube.NewManager(s.client, kube.Options{
-		Node: o.footing.node, Config: o.footing.network, RawConfig: o.footing.raw, Unproven: o.cached == nil, Local: o.local,
+		Node: o.footing.node, State: o.state, Underlay: o.alive, Config: o.footing.network, RawConfig: o.footing.raw, Unproven: o.cached == nil, Local: o.local,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
 	})
 }

@@ -1,0 +1,155 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"weft/lease"
+	"weft/lease/kube/internal/objects"
+)
+
+// Two machines of one name have one Node, which says where one of them is. Until we have said for namesakeSettled
+// where we are, another address there is asked whether it lives, before anything is written; later
+// it is what somebody wrote, and is put right.
+const (
+	namesakeWait    = 1500 * time.Millisecond // for an answer
+	namesakePause   = time.Second             // between rounds without an answer
+	namesakeAgain   = 5 * time.Second         // between rounds with one
+	namesakeSettled = 10 * time.Second
+	// namesakeRounds is how many rounds without an answer make it silent; one is enough if it was
+	// written from our own state directory.
+	namesakeRounds = 3
+)
+
+// namesake is what Run's loop knows of whoever else our Node tells of. The zero value asks.
+type namesake struct {
+	right  time.Time              // when our Node first said what we say; zero for not since the start
+	about  [2]netip.Addr          // whom it told of last
+	silent int                    // rounds without an answer, in a row
+	lives  bool                   // the last round had an answer
+	asked  bool                   // a round is under way
+	next   time.Time              // no round before this
+	gone   map[[2]netip.Addr]bool // did not answer: they are not asked again
+}
+
+// namesakeError says who else our Node tells of.
+type namesakeError struct {
+	node    string
+	address netip.Addr
+	ours    netip.Addr
+	lives   bool
+	keys    keys
+}
+
+func (e *namesakeError) Error() string {
+	if !e.lives {
+		return fmt.Sprintf("Node %q says that it is at %s, and we are at %s: asking whether another machine of that name lives", e.node, e.address, e.ours)
+	}
+	return fmt.Sprintf("Node %q is another machine at %s, which answers: this one, at %s, writes nothing and waits: if it is a copy, give it a host name of its own and an empty --cache-dir, and let it register as another Node; if %s is somebody else's by now: kubectl annotate node %s %s- %s-",
+		e.node, e.address, e.ours, e.address, e.node, e.keys.public, e.keys.publicV6)
+}
+
+// namesake returns a *namesakeError while another machine of our Node's name lives, or may live. It asks.
+func (m *Manager) namesake(ours *objects.Node, now time.Time) error {
+	n := &m.state.namesake
+	if n.asked {
+		select {
+		case yes := <-m.echo:
+			n.answered(yes, now)
+		default:
+		}
+	}
+	theirs, ok := m.elsewhere(ours)
+	if !ok || m.o.Underlay == nil || m.state.ask == nil || !n.right.IsZero() && now.Sub(n.right) > namesakeSettled {
+		return nil
+	}
+	about := [2]netip.Addr{theirs.PublicIP, theirs.PublicIPv6}
+	if n.about != about && !n.asked {
+		n.about, n.silent, n.lives, n.next = about, 0, false, time.Time{}
+	}
+	need := namesakeRounds
+	if m.o.State != "" && theirs.State() == m.o.State {
+		need = 1
+	}
+	if n.silent >= need && !n.gone[about] {
+		m.log.Warn("nobody answers where our Node says that it is: it is written anew", "node", ours.Name, "address", theirs.Address())
+		if n.gone == nil {
+			n.gone = map[[2]netip.Addr]bool{}
+		}
+		n.gone[about] = true
+	}
+	if n.gone[about] {
+		return nil
+	}
+	if !n.asked && !now.Before(n.next) {
+		n.asked, n.next = true, time.Time{}
+		m.state.ask(theirs)
+	}
+	local, _ := m.announced()
+	return &namesakeError{node: ours.Name, address: theirs.Address(), ours: local.Attrs.Address(), lives: n.lives, keys: m.client.keys}
+}
+
+// answered ends a round.
+func (n *namesake) answered(yes bool, now time.Time) {
+	n.asked, n.lives = false, yes
+	if yes {
+		n.silent, n.next = 0, now.Add(namesakeAgain)
+		return
+	}
+	n.silent++
+	n.next = now.Add(namesakePause)
+}
+
+// due is when the next round begins; the zero time if an answer or nothing is waited for.
+func (n *namesake) due() time.Time {
+	if n.asked {
+		return time.Time{}
+	}
+	return n.next
+}
+
+// elsewhere returns what our Node says of itself, and true, if that is of another machine. What does not parse is
+// nobody's; and whoever names one of our addresses, as behind an administrator's, is us.
+func (m *Manager) elsewhere(ours *objects.Node) (lease.Attrs, bool) {
+	keys := m.client.keys
+	if !keys.isManaged(ours.Annotations) {
+		return lease.Attrs{}, false
+	}
+	theirs, err := keys.decode(ours.Annotations)
+	if err != nil {
+		return lease.Attrs{}, false
+	}
+	local, _ := m.announced()
+	a := local.Attrs
+	here := append(slices.Concat(local.Underlay, a.Weft.Addrs), a.PublicIP, a.PublicIPv6)
+	there := []netip.Addr{theirs.PublicIP, theirs.PublicIPv6}
+	if theirs.Weft != nil {
+		there = append(there, theirs.Weft.Addrs...)
+	}
+	known := false
+	for _, addr := range there {
+		if !addr.IsValid() || addr.IsUnspecified() {
+			continue
+		}
+		if known = true; slices.Contains(here, addr) {
+			return lease.Attrs{}, false
+		}
+	}
+	return theirs, known
+}
+
+// asker returns what begins a round: it asks beside the loop, in what run runs, and wakes that up.
+func (m *Manager) asker(ctx context.Context, run func(func())) func(lease.Attrs) {
+	return func(a lease.Attrs) {
+		run(func() {
+			ctx, cancel := context.WithTimeout(ctx, namesakeWait)
+			defer cancel()
+			yes := m.o.Underlay.Answers(ctx, a)
+			m.echo <- yes // there is room: one round is under way
+			poke(m.wake)
+		})
+	}
+}

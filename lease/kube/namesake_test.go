@@ -1,0 +1,130 @@
+package kube
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"weft/lease"
+)
+
+// living is who answers over the underlay.
+type living struct {
+	mu    sync.Mutex
+	who   []string
+	asked int
+}
+
+func (l *living) Answers(_ context.Context, a lease.Attrs) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked++
+	return slices.Contains(l.who, a.Address().String())
+}
+
+func (l *living) set(who ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.who = who
+}
+
+func (l *living) rounds() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.asked
+}
+
+// TestTwoMachinesOfOneName: one Node, two machines. Who starts waits and writes nothing as long as the other answers, and
+// has the Node when that is silent; who has it puts back what is written over it, whoever answers.
+func TestTwoMachinesOfOneName(t *testing.T) {
+	const public = "flannel.alpha.coreos.com/public-ip"
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	var there living
+	with := func(addr, state string) func(*Options) {
+		return func(o *Options) {
+			o.State, o.Underlay = state, &there
+			o.Local.Attrs = attrs(addr, `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)
+		}
+	}
+	cfg := s.config("a")
+	cfg.SetNodeNetworkUnavailable = true
+	first := newTester(t, s, cfg, with("192.0.2.1", "one"))
+	stop := during(t, first.Run)
+	first.wantState(lease.Held, "")
+	if n := there.rounds(); n != 0 {
+		t.Errorf("a first start asked %d times", n)
+	}
+	there.set("192.0.2.1")
+	before := len(s.patched())
+	second := newTester(t, s, cfg, with("192.0.2.2", "two"))
+	second.pace.broken, second.pace.concern = time.Millisecond, time.Millisecond
+	stopSecond := during(t, second.Run)
+	second.SetDataPath("", "")
+	second.wantState(lease.Waiting, "another machine at 192.0.2.1, which answers")
+	second.wantState(lease.Waiting, "kubectl annotate node a "+public+"-")
+	eventually(t, func() string { // an Event says it, the condition is the living machine's
+		if len(s.eventsOf(reasonNoSubnet)) == 0 {
+			return "no Event"
+		}
+		return ""
+	})
+	if second.Status().Ready() {
+		t.Error("ready")
+	}
+	if own := second.last().Own.Subnets; own != (lease.Subnets{}) {
+		t.Errorf("it took %s", own)
+	}
+	if got := s.patched()[before:]; len(got) != 0 {
+		t.Errorf("it wrote %q", got)
+	}
+	first.wantState(lease.Held, "")
+
+	// The first is gone, and its address silent.
+	stop()
+	there.set()
+	second.wantState(lease.Held, "")
+	eventually(t, func() string {
+		if got := s.node("a").Annotations[public]; got != "192.0.2.2" {
+			return got
+		}
+		return ""
+	})
+	stopSecond()
+
+	// It comes back from its own state directory, with another address: one round is enough. An address that does not
+	// parse is nobody's, and neither is one behind which we are named.
+	before = there.rounds()
+	moved := newTester(t, s, cfg, with("192.0.2.3", "two"))
+	stopMoved := during(t, moved.Run)
+	moved.wantState(lease.Held, "")
+	if n := there.rounds() - before; n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	stopMoved()
+	there.set("203.0.113.1")
+	s.change("a", func(n *corev1.Node) {
+		n.Annotations[public] = "203.0.113.1"
+		n.Annotations[public+"-overwrite"] = "203.0.113.1"
+	})
+	before = there.rounds()
+	again := newTester(t, s, cfg, with("192.0.2.3", "two"))
+	stopAgain := during(t, again.Run)
+	again.wantState(lease.Held, "")
+	stopAgain()
+	s.change("a", func(n *corev1.Node) { delete(n.Annotations, public+"-overwrite") })
+	again = newTester(t, s, cfg, with("192.0.2.3", "two"))
+	during(t, again.Run)
+	again.wantState(lease.Held, "")
+	if n := there.rounds() - before; n != 0 {
+		t.Errorf("asked %d times", n)
+	}
+	if text := strings.Join(s.patched(), "\n"); !strings.Contains(text, `\"State\":\"two\"`) {
+		t.Errorf("no state in %s", text)
+	}
+}
