@@ -8,11 +8,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // File is the content of subnet.env. A family that is off has zero prefixes.
@@ -81,16 +84,31 @@ func Write(path string, f File) (err error) {
 	}
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
-		return fmt.Errorf("write subnet file: %w", err)
+		return fault(path, err)
 	}
 	_, err = tmp.Write(text)
 	if err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close()); err == nil {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("write subnet file: %w", errors.Join(err, os.Remove(tmp.Name())))
+		_ = os.Remove(tmp.Name()) // what went wrong first is what counts
+		return fault(path, err)
 	}
 	return nil
+}
+
+// fault is err without the name that the file had for the moment, which is another one each time:
+// who tries again sees that the cause is the same.
+func fault(path string, err error) error {
+	var at *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &at):
+		err = at.Err
+	case errors.As(err, &link):
+		err = link.Err
+	}
+	return fmt.Errorf("write subnet file %s: %w", path, err)
 }
 
 // maxSize bounds what Read takes in, in bytes.
@@ -100,7 +118,7 @@ const maxSize = 64 << 10
 // fs.ErrNotExist; otherwise the error joins every line that is wrong. Unknown keys
 // are ignored; a list of several prefixes is refused.
 func Read(path string) (File, error) {
-	b, err := os.ReadFile(path)
+	b, err := readText(path)
 	if err != nil {
 		return File{}, fmt.Errorf("read subnet file: %w", err)
 	}
@@ -111,10 +129,36 @@ func Read(path string) (File, error) {
 	return f, nil
 }
 
+// Holds reports whether the file at path has the text of f, to the byte.
+func Holds(path string, f File) bool {
+	want, err := f.AppendText(nil)
+	if err != nil {
+		return false
+	}
+	b, err := readText(path)
+	return err == nil && bytes.Equal(b, want)
+}
+
+// readText reads at most a byte more than Parse takes, and nothing but a file: a device has no end,
+// and a pipe perhaps no writer.
+func readText(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	return io.ReadAll(io.LimitReader(f, maxSize+1))
+}
+
 // Parse reads the text of a subnet.env.
 func Parse(b []byte) (File, error) {
 	if len(b) > maxSize {
-		return File{}, fmt.Errorf("%d bytes, more than %d", len(b), maxSize)
+		return File{}, fmt.Errorf("more than %d bytes", maxSize)
 	}
 	var f File
 	var faults []error

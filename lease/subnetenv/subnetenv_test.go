@@ -132,3 +132,35 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// What is no file, or has no end, is refused and not read.
+func TestReadIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	pipe, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "large")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(large, nil, 0o600), os.Truncate(large, 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, large, "/dev/zero", dir} {
+		if f, err := subnetenv.Read(path); err == nil || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %+v, %v", path, f, err)
+		}
+		if subnetenv.Holds(path, dual) {
+			t.Errorf("%s holds it", path)
+		}
+	}
+}
+
+// The same cause has the same text, so that who tries again logs it once.
+func TestWriteSaysTheSameOfTheSame(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "subnet.env")
+	if err := os.Mkdir(path, 0o755); err != nil { // which no file can replace
+		t.Fatal(err)
+	}
+	first, second := subnetenv.Write(path, dual), subnetenv.Write(path, dual)
+	if first == nil || second == nil || first.Error() != second.Error() {
+		t.Errorf("%v, then %v", first, second)
+	}
+	if first = subnetenv.Write("/proc/self/subnet.env", dual); first == nil || first.Error() != subnetenv.Write("/proc/self/subnet.env", dual).Error() {
+		t.Errorf("%v", first)
+	}
+}

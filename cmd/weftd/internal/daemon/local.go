@@ -135,32 +135,6 @@ func former(f subnetenv.File, network lease.NetworkConfig) []netip.Prefix {
 	})
 }
 
-// writeSubnetFile brings the subnet file up to date, once the lease is known and
-// the device is there, and the lease record with it.
-func (d *Daemon) writeSubnetFile(g *generation) {
-	set, before := g.state()
-	status := g.backend.Status()
-	if set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
-		return
-	}
-	g.member.SetLocal(d.local(g))
-	f := subnetFile(g.footing.network, set.Own.Subnets, status.MTU, d.cfg.Rules.IPMasq)
-	why := ""
-	if old, err := subnetenv.Read(d.cfg.SubnetFile); err != nil || old != f {
-		if err := subnetenv.Write(d.cfg.SubnetFile, f); err != nil {
-			why = err.Error()
-		} else {
-			d.log.Info("subnet file written", "file", d.cfg.SubnetFile, "subnet", set.Own.Subnets.String(), "mtu", f.MTU)
-		}
-	}
-	if why != "" && why != before {
-		d.log.Error("subnet file not written: container runtimes cannot use the subnet; it is tried again", "reason", why)
-	}
-	g.mu.Lock()
-	g.fileWhy = why
-	g.mu.Unlock()
-}
-
 // subnetFile is flannel's: the first address of the subnet with its length.
 func subnetFile(network lease.NetworkConfig, own lease.Subnets, mtu int, masq bool) subnetenv.File {
 	f := subnetenv.File{MTU: mtu, IPMasq: masq}

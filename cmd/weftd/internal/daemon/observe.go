@@ -121,6 +121,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 	defer tick.Stop()
 	lonely := false
 	last, first, notReady := []string(nil), true, time.Now()
+	kept := time.Now()
 	for {
 		g, state := d.readiness()
 		d.lookForFormer(g)
@@ -136,17 +137,20 @@ func (d *Daemon) observe(ctx context.Context) error {
 			d.logReadiness(first, last, now, time.Since(notReady))
 			last, first = now, false
 		}
+		wait := observeEvery
 		if len(now) > 0 && time.Since(notReady) < eagerFor {
-			tick.Reset(eager)
-		} else {
-			tick.Reset(observeEvery)
+			wait = eager
 		}
+		if time.Since(kept) >= wait { // however often there is news, and no more often
+			kept = time.Now()
+			d.keepSubnetFile()
+		}
+		tick.Reset(wait)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-d.nudge:
 		case <-tick.C:
-			d.retrySubnetFile()
 		}
 	}
 }
@@ -179,20 +183,5 @@ func (d *Daemon) logReadiness(first bool, last, now []string, after time.Duratio
 		d.log.Warn("not ready any more", "reasons", now)
 	default:
 		d.log.Debug("not ready", "reasons", now)
-	}
-}
-
-// retrySubnetFile has apply write the subnet file again if it could not.
-func (d *Daemon) retrySubnetFile() {
-	g, _ := d.current()
-	if g == nil {
-		return
-	}
-	if _, why := g.state(); why == "" {
-		return
-	}
-	select {
-	case g.wake <- struct{}{}:
-	default:
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"weft/cmd/weftd/internal/trust"
 	"weft/lease"
+	"weft/lease/subnetenv"
 	"weft/routing"
 	"weft/routing/hostrules"
 	"weft/tunnel"
@@ -40,12 +41,13 @@ type generation struct {
 
 	mu        sync.Mutex // protects what follows
 	chosen    routing.Underlay
-	set       lease.Set    // the last one applied
-	config    configState  // how the source's network configuration relates to ours
-	fileWhy   string       // why the subnet file is not written
-	formerWhy string       // which bridges have gateways of former subnets, "" for none
-	resolved  []netip.Addr // addresses of the store's endpoints that are names
-	storeCut  string       // why the overlay cuts the store off; "" if it does not
+	set       lease.Set      // the last one applied
+	config    configState    // how the source's network configuration relates to ours
+	fileWhy   string         // why the subnet file is not as it has to be
+	file      subnetenv.File // what it has to say; zero as long as nothing was written
+	formerWhy string         // which bridges have gateways of former subnets, "" for none
+	resolved  []netip.Addr   // addresses of the store's endpoints that are names
+	storeCut  string         // why the overlay cuts the store off; "" if it does not
 }
 
 // dataPlane is what a backend has that moves packets itself.

@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"weft/lease"
+	"weft/lease/subnetenv"
+)
+
+// writeSubnetFile brings the subnet file up to date, once the lease is known and
+// the device is there, and the lease record with it.
+func (d *Daemon) writeSubnetFile(g *generation) {
+	set, before := g.state()
+	status := g.backend.Status()
+	if set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
+		return
+	}
+	g.member.SetLocal(d.local(g))
+	d.putSubnetFile(g, subnetFile(g.footing.network, set.Own.Subnets, status.MTU, d.cfg.Rules.IPMasq), before)
+}
+
+// putSubnetFile writes f, if the file is not that already; before is why that was not possible last.
+func (d *Daemon) putSubnetFile(g *generation, f subnetenv.File, before string) {
+	why := ""
+	if !subnetenv.Holds(d.cfg.SubnetFile, f) {
+		if err := subnetenv.Write(d.cfg.SubnetFile, f); err != nil {
+			why = err.Error()
+		}
+		switch again := f == g.wanted(); {
+		case why != "" && why != before:
+			d.log.Error("subnet file not written: container runtimes cannot use the subnet; it is tried again", "reason", why)
+		case why == "" && again && before == "":
+			d.log.Warn("the subnet file was gone or had been changed by somebody else: put back", "file", d.cfg.SubnetFile)
+		case why == "":
+			d.log.Info("subnet file written", "file", d.cfg.SubnetFile, "subnet", lease.Subnets{V4: f.Subnet, V6: f.IPv6Subnet}.String(), "mtu", f.MTU)
+		}
+	}
+	g.mu.Lock()
+	g.file, g.fileWhy = f, why
+	g.mu.Unlock()
+}
+
+// wanted is what the subnet file has to say; zero as long as that is not known.
+func (g *generation) wanted() subnetenv.File {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.file
+}
+
+// keepSubnetFile has apply write the subnet file again if it could not, or if the file is gone or says
+// something else by now: who else writes there does not tell.
+func (d *Daemon) keepSubnetFile() {
+	g, _ := d.current()
+	if g == nil {
+		return
+	}
+	f := g.wanted()
+	if _, why := g.state(); why == "" && (f == subnetenv.File{} || subnetenv.Holds(d.cfg.SubnetFile, f)) {
+		return
+	}
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
