@@ -149,7 +149,7 @@ func (p extPeer) variables() variables {
 func newExtPeer(r lease.Record) (extPeer, string) {
 	p := extPeer{V4: r.V4, V6: r.V6, IP: r.PublicIP, IPv6: r.PublicIPv6}
 	if !strings.EqualFold(r.BackendType, typeExtension) {
-		return p, fmt.Sprintf("its backend is %q, this network's is %s", r.BackendType, typeExtension)
+		return p, fmt.Sprintf("its backend is %s, this network's is %s", backendName(r.BackendType), typeExtension)
 	}
 	if given(r.BackendData) {
 		if err := json.Unmarshal(r.BackendData, &p.Data); err != nil {

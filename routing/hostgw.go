@@ -184,7 +184,7 @@ func (g hostGW) want(s situation) desired {
 			h, known := s.hops[f.public]
 			switch {
 			case !strings.EqualFold(r.BackendType, typeHostGW):
-				report = report.skip("its backend is %q, this network's is %s", r.BackendType, typeHostGW)
+				report = report.skip("its backend is %s, this network's is %s", backendName(r.BackendType), typeHostGW)
 			case !f.public.IsValid() || !f.local.IsValid():
 				report = report.skip("it has no %s, or this node has none", f.publicKey)
 			case !known:

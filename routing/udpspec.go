@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"weft/lease"
@@ -41,7 +42,7 @@ func peerSpec(r lease.Record, u Underlay) (tunnel.PeerSpec, string) {
 		InnerSources: valid(r.PublicIP, r.PublicIPv6),
 	}
 	if !isUDP(r.BackendType) {
-		return p, fmt.Sprintf("its backend is %q, this network's is udp", r.BackendType)
+		return p, fmt.Sprintf("its backend is %s, this network's is udp", backendName(r.BackendType))
 	}
 	switch {
 	case u.Addr4.IsValid() && r.PublicIP.IsValid():
@@ -58,6 +59,15 @@ func peerSpec(r lease.Record, u Underlay) (tunnel.PeerSpec, string) {
 		p.Sources = append(p.Sources, valid(r.Weft.Addrs...)...)
 	}
 	return p, ""
+}
+
+// backendName is a record's type for a message: flannel's udp writes none, and anything else may be
+// in one.
+func backendName(backendType string) string {
+	if backendType == "" {
+		return typeUDP
+	}
+	return strconv.Quote(backendType)
 }
 
 // isUDP reports whether a record's BackendType means this backend: flannel writes none.

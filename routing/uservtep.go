@@ -69,7 +69,7 @@ func (v userVTEP) peerSpec(r lease.Record, f family) (tunnel.PeerSpec, Reached) 
 	p := tunnel.PeerSpec{Name: report.Peer, Addr: f.public, Subnets: []netip.Prefix{f.subnet}, InnerSources: []netip.Addr{f.public}}
 	switch {
 	case !strings.EqualFold(r.BackendType, typeVXLAN):
-		return p, report.skip("its backend is %q, this network's is %s", r.BackendType, typeVXLAN)
+		return p, report.skip("its backend is %s, this network's is %s", backendName(r.BackendType), typeVXLAN)
 	case !f.public.IsValid():
 		return p, report.skip("it has no %s", f.publicKey)
 	case !f.local.IsValid():

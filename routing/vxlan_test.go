@@ -178,7 +178,7 @@ func TestVXLANPeers(t *testing.T) {
 		{"a subnet without data", false, edit(2, func(r *lease.Record) { r.BackendV6Data = nil }), nil,
 			"10.5.2.0/24 tunnel via 192.0.2.2\nfd00:5:0:2::/64 skipped via 2001:db8::2: BackendV6Data: it publishes none\n", "10.5.2.0"},
 		{"another backend", false, four(2, func(r *lease.Record) { r.BackendType = "" }), nil,
-			"10.5.2.0/24 skipped via 192.0.2.2: its backend is \"\", this network's is vxlan\n", ""},
+			"10.5.2.0/24 skipped via 192.0.2.2: its backend is udp, this network's is vxlan\n", ""},
 		{"another VNI", false, four(2, func(r *lease.Record) { r.BackendData = []byte(`{"VNI":7,"VtepMAC":"0e:00:00:00:04:02"}`) }), nil,
 			"10.5.2.0/24 skipped via 192.0.2.2: BackendData: its VNI is 7, this network's is 1\n", ""},
 		{"early flannel's data", false, four(2, func(r *lease.Record) { r.BackendData = []byte(`{"VtepMAC":"0e:00:00:00:04:02"}`) }), nil,

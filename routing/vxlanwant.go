@@ -109,7 +109,7 @@ func (v vxlan) remotes(s situation, devices map[bool]bool) []remote {
 			mac, err := parseVTEPData(f.data, v.o.VNI)
 			switch {
 			case !strings.EqualFold(r.BackendType, typeVXLAN):
-				c.report = c.report.skip("its backend is %q, this network's is %s", r.BackendType, typeVXLAN)
+				c.report = c.report.skip("its backend is %s, this network's is %s", backendName(r.BackendType), typeVXLAN)
 			case !f.public.IsValid():
 				c.report = c.report.skip("it has no %s", f.publicKey)
 			case !devices[f.six]:

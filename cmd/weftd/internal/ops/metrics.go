@@ -82,9 +82,9 @@ func packetFamilies() []metric {
 	}
 	return []metric{
 		flows("weft_received_packets_total", "Inner packets taken from the host (egress) or from the underlay (ingress).", func(f *tunnel.Flow) uint64 { return f.Received }),
-		flows("weft_received_bytes_total", "Inner bytes of these.", func(f *tunnel.Flow) uint64 { return f.ReceivedBytes }),
+		flows("weft_received_bytes_total", "Inner bytes taken from the host (egress) or from the underlay (ingress).", func(f *tunnel.Flow) uint64 { return f.ReceivedBytes }),
 		flows("weft_delivered_packets_total", "Inner packets handed to the underlay (egress) or to the host (ingress).", func(f *tunnel.Flow) uint64 { return f.Delivered }),
-		flows("weft_delivered_bytes_total", "Inner bytes of these.", func(f *tunnel.Flow) uint64 { return f.DeliveredBytes }),
+		flows("weft_delivered_bytes_total", "Inner bytes handed to the underlay (egress) or to the host (ingress).", func(f *tunnel.Flow) uint64 { return f.DeliveredBytes }),
 		{"weft_dropped_packets_total", "Inner packets that went no further; received = delivered + dropped.", prometheus.CounterValue, []string{"direction", "reason"}, drops},
 		counter("weft_icmp_sent_total", "ICMP errors written back to our own senders.", func(s *Snapshot) uint64 { return s.Tunnel.ICMPSent }),
 		counter("weft_icmp_suppressed_total", "ICMP errors that the rate limit withheld.", func(s *Snapshot) uint64 { return s.Tunnel.ICMPSuppressed }),
@@ -146,9 +146,9 @@ func peerFamilies() []metric {
 		gauge("weft_peers_skipped", "Peers whose record the backend cannot use.", func(s *Snapshot) float64 { return float64(len(s.Backend.Skipped)) }),
 		gauge("weft_strangers", "Outer sources seen lately that are no peer's.", func(s *Snapshot) float64 { return float64(s.Strangers) }),
 		each("weft_peer_transmit_packets_total", "Inner packets sent to the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxPackets) }),
-		each("weft_peer_transmit_bytes_total", "Inner bytes of these.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxBytes) }),
+		each("weft_peer_transmit_bytes_total", "Inner bytes sent to the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxBytes) }),
 		each("weft_peer_receive_packets_total", "Inner packets received from the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxPackets) }),
-		each("weft_peer_receive_bytes_total", "Inner bytes of these.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxBytes) }),
+		each("weft_peer_receive_bytes_total", "Inner bytes received from the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxBytes) }),
 		each("weft_peer_refused_packets_total", "Packets from the peer that were refused.", c, func(p *tunnel.PeerStats) float64 {
 			var n uint64
 			for _, d := range p.Drops {

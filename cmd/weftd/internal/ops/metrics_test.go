@@ -93,3 +93,14 @@ func TestAllReasonsArePresentBeforeAnythingHappened(t *testing.T) {
 		}
 	}
 }
+
+// A scrape shows each metric by itself: its help may not speak of another's.
+func TestEachHelpStandsAlone(t *testing.T) {
+	seen := map[string]string{}
+	for _, m := range families() {
+		if other, twice := seen[m.help]; twice || strings.HasSuffix(m.help, " these.") {
+			t.Errorf("%s: %q says nothing by itself (%s)", m.name, m.help, other)
+		}
+		seen[m.help] = m.name
+	}
+}
