@@ -24,7 +24,8 @@ const DefaultPort = 5210
 
 const (
 	maxLine   = 4 << 10          // bytes of a request or a reply
-	greetTime = 5 * time.Second  // for the first words of a connection
+	greetTime = 5 * time.Second  // that a client gives to the first words of a connection
+	helloTime = 2 * time.Second  // that a server does
 	idleTime  = 30 * time.Second // between a session's requests
 	replyTime = 15 * time.Second // for an answer that involves no measurement
 	secretLen = 16               // bytes of a nonce and of a session's name

@@ -213,19 +213,6 @@ func TestHostileClient(t *testing.T) {
 			t.Errorf("%.30q was taken for a client: %.100q", words, said)
 		}
 	}
-	// Connections that say nothing do not keep others out.
-	var silent []net.Conn
-	for range maxGreeting / 2 {
-		c, err := net.Dial("tcp", at.String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		silent = append(silent, c)
-	}
-	eventually(t, "a client is served beside silent ones", free(t, at))
-	for _, c := range silent {
-		_ = c.Close()
-	}
 	var k *Client
 	eventually(t, "a session", func() (err error) {
 		k, err = Dial(t.Context(), at, "")
@@ -264,6 +251,80 @@ func TestHostileClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the next client is served", free(t, at))
+}
+
+// from connects to a server from an address of loopback.
+func from(t *testing.T, at netip.AddrPort, local string) *net.TCPConn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(local), 0)), Timeout: 10 * time.Second}
+	c, err := d.Dial("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	return c.(*net.TCPConn)
+}
+
+// TestSilence: connections that say nothing keep nobody out, wherever they come from.
+func TestSilence(t *testing.T) {
+	for name, source := range map[string]func(i int) string{
+		"one source":     func(int) string { return "127.0.0.1" },
+		"the newcomer's": func(int) string { return "127.0.0.9" },
+		"many sources":   func(i int) string { return fmt.Sprintf("127.0.1.%d", i+1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, _ := serve(t, "127.0.0.1:0", Options{})
+			var last *net.TCPConn
+			for i := range 2 * maxGreeting {
+				last = from(t, at, source(i))
+			}
+			// The last one is greeted, so that the server knows of all.
+			if _, err := bufio.NewReader(last).ReadString('\n'); err != nil {
+				t.Errorf("the last that came is not greeted: %v", err)
+			}
+			c := from(t, at, "127.0.0.9")
+			in := newLines(c)
+			var g greeting
+			var r reply
+			if err := errors.Join(in.read(&g), writeLine(c, hello{Version: Version}), in.read(&r)); err != nil || r.Session == "" {
+				t.Errorf("the newcomer is not served: %v, %+v", err, r)
+			}
+		})
+	}
+}
+
+// TestGuesses: hardly any of many tokens from one source is looked at, and others are served.
+func TestGuesses(t *testing.T) {
+	at, _ := serve(t, "127.0.0.1:0", Options{Token: "right"})
+	try := func(local, token string) reply {
+		c := from(t, at, local)
+		in := newLines(c)
+		var g greeting
+		var r reply
+		if err := in.read(&g); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(writeLine(c, hello{Version: Version, Proof: proof(token, g.Nonce)}), in.read(&r)); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	began, looked := time.Now(), 0
+	for i := range 200 {
+		switch r := try("127.0.0.1", fmt.Sprint(i)); {
+		case strings.Contains(r.Error, "wrong token, or none"):
+			looked++
+		case !strings.Contains(r.Error, "too many wrong tokens"):
+			t.Fatalf("%+v", r)
+		}
+	}
+	if most := sourceGuesses + 1 + int(time.Since(began)/sourceInterval); looked < sourceGuesses || looked > most {
+		t.Errorf("%d of 200 guesses were looked at, want at most %d", looked, most)
+	}
+	if r := try("127.0.0.2", "right"); r.Session == "" {
+		t.Errorf("another client is not served: %+v", r)
+	}
 }
 
 func TestMemoryIsNotAsked(t *testing.T) {

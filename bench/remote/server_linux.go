@@ -30,13 +30,13 @@ type Options struct {
 	Log                     *slog.Logger
 }
 
-// maxGreeting is how many connections may be about to say who they are.
-const maxGreeting = 64
-
 // Server measures with one client at a time.
 type Server struct {
 	o Options
 	l *net.TCPListener
+
+	arrivals arrivals
+	guesses  brake
 
 	mu      sync.Mutex
 	current *session
@@ -84,7 +84,6 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	greeting := make(chan struct{}, maxGreeting)
 	for {
 		c, err := s.l.AcceptTCP()
 		if err != nil {
@@ -102,16 +101,15 @@ func (s *Server) Serve(ctx context.Context) error {
 			}
 			continue
 		}
-		select {
-		case greeting <- struct{}{}:
-		default: // too many that say nothing
+		n := &arrival{c: c, source: sourceOf(addrOf(c.RemoteAddr()))}
+		if !s.arrivals.admit(n) {
 			_ = c.Close()
 			continue
 		}
 		wg.Go(func() {
 			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 			defer stop()
-			served := s.answer(ctx, c, sync.OnceFunc(func() { <-greeting }), waiting)
+			served := s.answer(ctx, n, waiting)
 			if served && s.o.Once {
 				end(errServed)
 			}
@@ -119,12 +117,12 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 }
 
-// answer serves one connection and says whether it was a session. greeted is called when
-// the client has said who it is, or gone.
-func (s *Server) answer(ctx context.Context, c *net.TCPConn, greeted func(), waiting *time.Timer) (served bool) {
+// answer serves one connection and says whether it was a session.
+func (s *Server) answer(ctx context.Context, n *arrival, waiting *time.Timer) (served bool) {
+	c := n.c
 	defer c.Close()
-	defer greeted()
-	_ = c.SetDeadline(time.Now().Add(greetTime))
+	defer s.arrivals.leave(n)
+	_ = c.SetDeadline(time.Now().Add(helloTime))
 	nonce := newSecret()
 	if err := writeLine(c, greeting{Version, nonce}); err != nil {
 		return false
@@ -135,6 +133,7 @@ func (s *Server) answer(ctx context.Context, c *net.TCPConn, greeted func(), wai
 		_ = writeLine(c, reply{Error: err.Error()})
 		return false
 	}
+	s.arrivals.hear(n)
 	refuse := func(format string, args ...any) bool {
 		r := reply{Error: fmt.Sprintf(format, args...)}
 		s.o.Log.Info("refused", "client", c.RemoteAddr(), "reason", r.Error)
@@ -145,10 +144,19 @@ func (s *Server) answer(ctx context.Context, c *net.TCPConn, greeted func(), wai
 	case h.Version != Version:
 		return refuse("this is version %d of weft bench's protocol, and you have %d: use the same weft at both ends", Version, h.Version)
 	case h.Session != "":
-		s.data(ctx, c, h, greeted)
+		s.data(ctx, n, h)
 		return false
-	case s.o.Token != "" && !proves(s.o.Token, nonce, h.Proof):
-		return refuse("wrong token, or none: see --token of the server")
+	}
+	if s.o.Token != "" {
+		right := proves(s.o.Token, nonce, h.Proof)
+		switch looked, wait := s.guesses.try(time.Now(), n.source, right); {
+		case !looked: // at debug level: there may be thousands a second
+			s.o.Log.Debug("token not looked at", "client", c.RemoteAddr())
+			_ = writeLine(c, reply{Error: fmt.Sprintf("there were too many wrong tokens: try again in %s", wait.Round(100*time.Millisecond)+100*time.Millisecond)})
+			return false
+		case !right:
+			return refuse("wrong token, or none: see --token of the server")
+		}
 	}
 	look, err := machine.Look()
 	if err != nil {
@@ -160,7 +168,7 @@ func (s *Server) answer(ctx context.Context, c *net.TCPConn, greeted func(), wai
 		_ = writeLine(c, reply{Busy: true, Error: busy.Error()})
 		return false
 	}
-	greeted()
+	s.arrivals.leave(n)
 	waiting.Stop()
 	defer s.finish(ses)
 	s.o.Log.Info("session begins", "client", c.RemoteAddr())
@@ -191,7 +199,8 @@ func (s *Server) finish(ses *session) {
 func addrOf(a net.Addr) netip.Addr { return a.(*net.TCPAddr).AddrPort().Addr().Unmap() }
 
 // data serves a data connection of the current session.
-func (s *Server) data(ctx context.Context, c *net.TCPConn, h hello, greeted func()) {
+func (s *Server) data(ctx context.Context, n *arrival, h hello) {
+	c := n.c
 	s.mu.Lock()
 	ses := s.current
 	s.mu.Unlock()
@@ -204,7 +213,7 @@ func (s *Server) data(ctx context.Context, c *net.TCPConn, h hello, greeted func
 		return
 	}
 	defer ses.leave()
-	greeted()
+	s.arrivals.leave(n)
 	if err := writeLine(c, reply{}); err != nil {
 		return
 	}
