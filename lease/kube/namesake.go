@@ -11,14 +11,14 @@ import (
 	"weft/lease/kube/internal/objects"
 )
 
-// Two machines of one name have one Node, which says where one of them is. Until we have said for namesakeSettled
-// where we are, another address there is asked whether it lives, before anything is written; later
-// it is what somebody wrote, and is put right.
+// Two machines of one name have one Node, which says where one of them is. What comes up there until we have said for
+// namesakeSettled where we are is asked whether it lives, before anything is written; what comes later
+// is what somebody wrote, and is put right.
 const (
 	namesakeWait    = 1500 * time.Millisecond // for an answer
 	namesakePause   = time.Second             // between rounds without an answer
 	namesakeAgain   = 5 * time.Second         // between rounds with one
-	namesakeSettled = 10 * time.Second
+	namesakeSettled = 3 * time.Second
 	// namesakeRounds is how many rounds without an answer make it silent; one is enough if it was
 	// written from our own state directory.
 	namesakeRounds = 3
@@ -26,13 +26,14 @@ const (
 
 // namesake is what Run's loop knows of whoever else our Node tells of. The zero value asks.
 type namesake struct {
-	right  time.Time              // when our Node first said what we say; zero for not since the start
-	about  [2]netip.Addr          // whom it told of last
-	silent int                    // rounds without an answer, in a row
-	lives  bool                   // the last round had an answer
-	asked  bool                   // a round is under way
-	next   time.Time              // no round before this
-	gone   map[[2]netip.Addr]bool // did not answer: they are not asked again
+	right   time.Time              // when our Node first said what we say; zero for not since the start
+	contest bool                   // since it told of another, which came up before we had settled
+	about   [2]netip.Addr          // whom it told of last
+	silent  int                    // rounds without an answer, in a row
+	lives   bool                   // the last round had an answer
+	asked   bool                   // a round is under way
+	next    time.Time              // no round before this
+	gone    map[[2]netip.Addr]bool // did not answer: they are not asked again
 }
 
 // namesakeError says who else our Node tells of.
@@ -63,10 +64,17 @@ func (m *Manager) namesake(ours *objects.Node, now time.Time) error {
 		}
 	}
 	theirs, ok := m.elsewhere(ours)
-	if !ok || m.o.Underlay == nil || m.state.ask == nil || !n.right.IsZero() && now.Sub(n.right) > namesakeSettled {
+	if !ok || m.o.Underlay == nil || m.state.ask == nil {
+		n.contest = false
 		return nil
 	}
 	about := [2]netip.Addr{theirs.PublicIP, theirs.PublicIPv6}
+	if !n.contest {
+		if !n.right.IsZero() && now.Sub(n.right) > namesakeSettled {
+			return nil
+		}
+		n.contest = true
+	}
 	if n.about != about && !n.asked {
 		n.about, n.silent, n.lives, n.next = about, 0, false, time.Time{}
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"weft/lease"
+	"weft/lease/kube/internal/objects"
 )
 
 // living is who answers over the underlay.
@@ -126,5 +127,23 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	}
 	if text := strings.Join(s.patched(), "\n"); !strings.Contains(text, `\"State\":\"two\"`) {
 		t.Errorf("no state in %s", text)
+	}
+}
+
+// TestWhoComesLaterIsNobody: of two that start together the later one keeps the Node for as long as it lives; but what
+// somebody writes to the Node of a machine that has had it for a while is put right, whoever answers.
+func TestWhoComesLaterIsNobody(t *testing.T) {
+	s := newAPIServer(t)
+	ours := &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	for after, want := range map[time.Duration]bool{time.Second: true, time.Minute: false} {
+		tt := newTester(t, s, s.config("a"), func(o *Options) { o.Underlay = &living{} })
+		tt.state.ask = func(lease.Attrs) { tt.echo <- true }
+		began := time.Now()
+		tt.state.namesake.right = began
+		for _, more := range []time.Duration{0, time.Second, 10 * time.Second, time.Hour} {
+			if err := tt.namesake(ours, began.Add(after+more)); (err != nil) != want {
+				t.Errorf("first seen after %s, and now %s later: %v", after, more, err)
+			}
+		}
 	}
 }
