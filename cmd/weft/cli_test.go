@@ -28,6 +28,14 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
+	if socket := os.Getenv(asDaemon); socket != "" {
+		l, err := control.Listen(socket)
+		if err == nil {
+			err = control.Serve(context.Background(), l, &node{})
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	flag.Bool("update", false, "rewrite testdata/*.golden")
 	flag.Parse()
 	os.Exit(m.Run())
@@ -76,9 +84,10 @@ func (n *node) Peers() control.Peers {
 	return control.Peers{
 		Peers: []control.Peer{
 			{Name: "b", Subnets: []netip.Prefix{prefix("10.42.2.0/24"), prefix("fd00:2::/64")}, Address: addr("10.0.0.2"), Weft: true, Recv: []string{"gso", "pcsum", "pack"}, Path: "portable", MTU: 1372, PathMTU: 1400,
-				TxPackets: 5, TxBytes: 5000, RxPackets: 1234567, RxBytes: 1 << 33, LastSeen: at(-2*time.Hour - half),
-				Drops: []control.Drop{{Reason: "foreign_source", Packets: 8, Admit: `Backend.AllowedSources (or Backend.SourceCheck "outer")`}}},
-			{Name: "10.42.3.0/24", Subnets: []netip.Prefix{prefix("10.42.3.0/24")}, Address: addr("10.0.0.3"), Path: "portable", MTU: 1472},
+				Traffic: &control.Traffic{TxPackets: 5, TxBytes: 5000, RxPackets: 1234567, RxBytes: 1 << 33, LastSeen: at(-2*time.Hour - half)},
+				Drops:   []control.Drop{{Reason: "foreign_source", Packets: 8, Admit: `Backend.AllowedSources (or Backend.SourceCheck "outer")`}}},
+			{Name: "10.42.3.0/24", Subnets: []netip.Prefix{prefix("10.42.3.0/24")}, Address: addr("10.0.0.3"), Path: "portable", MTU: 1472, Traffic: &control.Traffic{}},
+			{Name: "c", Subnets: []netip.Prefix{prefix("10.42.4.0/24")}, Address: addr("10.0.0.4"), Path: "kernel", MTU: 1450},
 		},
 		Strangers: []control.Stranger{{Address: addr("203.0.113.9"), Packets: 2, LastSeen: at(-50*time.Hour - half), Admit: "the sender's lease"}},
 	}

@@ -38,7 +38,7 @@ func leaseCommand() *cobra.Command {
 		Use:   "lease",
 		Short: "List or release the subnets that nodes hold",
 		Long: "List or release the subnets that nodes hold.\n\n" +
-			"The daemon is asked over its control socket. If none answers, or an --etcd-… flag is given,\n" +
+			"The daemon is asked over its control socket. If none answers (for list also one that is stopped), or an --etcd-… flag is given,\n" +
 			"the store is asked. Those flags may come from WEFTD_… and FLANNELD_… variables, as for weftd.\n" +
 			"In Kubernetes only the daemon is asked: subnets are the podCIDRs of Node objects, which kubectl shows.",
 	}
@@ -54,7 +54,7 @@ func (f *leaseFlags) listCommand() *cobra.Command {
 		Short: "List every record in the store, also those that are not believed",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.ask(cmd, func(api leaseAPI) error {
+			return f.ask(cmd, true, func(api leaseAPI) error {
 				l, err := api.Leases(cmd.Context())
 				if err != nil {
 					return err
@@ -80,7 +80,7 @@ func (f *leaseFlags) releaseCommand() *cobra.Command {
 			if err := checkSubnet(args[0]); err != nil {
 				return asUsage(err)
 			}
-			return f.ask(cmd, func(api leaseAPI) error {
+			return f.ask(cmd, false, func(api leaseAPI) error {
 				d, err := api.Release(cmd.Context(), control.ReleaseRequest{Subnet: args[0], Force: force})
 				if err != nil {
 					return err
@@ -100,12 +100,14 @@ func (f *leaseFlags) releaseCommand() *cobra.Command {
 }
 
 // ask runs do with the daemon, or with the store if an --etcd- flag is given or
-// no daemon answers. It says on stderr when it falls back.
-func (f *leaseFlags) ask(cmd *cobra.Command, do func(leaseAPI) error) error {
+// no daemon answers. It says on stderr when it falls back. A daemon that is stuck is fallen back from
+// only for what reads.
+func (f *leaseFlags) ask(cmd *cobra.Command, reads bool, do func(leaseAPI) error) error {
 	var absent error
 	if !f.storeGiven(cmd) {
 		absent = do(f.client())
-		if !errors.Is(absent, control.ErrNoDaemon) {
+		stuck := reads && errors.Is(absent, control.ErrStuck) // what would write, may have been taken by it
+		if !errors.Is(absent, control.ErrNoDaemon) && !stuck {
 			return absent
 		}
 		if cmd.Flags().Changed("control-socket") {
@@ -120,7 +122,11 @@ func (f *leaseFlags) ask(cmd *cobra.Command, do func(leaseAPI) error) error {
 		return errors.Join(absent, err)
 	}
 	if absent != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "weft: nobody answers on %s; asking etcd at %s\n", f.socket, options.RedactAll(cfg.Endpoints))
+		why := "nobody answers on " + f.socket
+		if errors.Is(absent, control.ErrStuck) {
+			why = absent.Error()
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "weft: %s; asking etcd at %s\n", why, options.RedactAll(cfg.Endpoints))
 	}
 	api, done, err := openStore(cfg, func(w string) { fmt.Fprintln(cmd.ErrOrStderr(), "weft: warning:", w) })
 	if err != nil {

@@ -40,8 +40,7 @@ func printPeers(w io.Writer, p control.Peers, now time.Time) error {
 		t := newTable(w)
 		fmt.Fprintf(t, "PEER\tSUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\tTAKES\n")
 		for _, e := range p.Peers {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d (%s)\t%d (%s)\t%s\t%d\t%s\n", orDash(e.Name), join(e.Subnets...), join(e.Address), orDash(path(e)), mtu(e),
-				e.TxPackets, size(e.TxBytes), e.RxPackets, size(e.RxBytes), ago(e.LastSeen, now), total(e.Drops), takes(e))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", orDash(e.Name), join(e.Subnets...), join(e.Address), orDash(path(e)), mtu(e), traffic(e, now), takes(e))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -51,6 +50,15 @@ func printPeers(w io.Writer, p control.Peers, now time.Time) error {
 		return err
 	}
 	return printRefused(w, p, now)
+}
+
+// traffic is what was sent, received, last seen and refused; dashes where the kernel moves the packets,
+// which counts them for devices and not for peers.
+func traffic(p control.Peer, now time.Time) string {
+	if p.Traffic == nil {
+		return "-\t-\t-\t-"
+	}
+	return fmt.Sprintf("%d (%s)\t%d (%s)\t%s\t%d", p.TxPackets, size(p.TxBytes), p.RxPackets, size(p.RxBytes), ago(p.LastSeen, now), total(p.Drops))
 }
 
 // takes is what the peer takes: a node of flannel's only what flannel sends, and a weft also what it says.

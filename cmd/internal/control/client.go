@@ -18,21 +18,14 @@ import (
 var ErrNoDaemon = errors.New("weftd does not answer")
 
 // Client asks the daemon behind one socket. It is safe for concurrent use.
-type Client struct {
-	socket string
-	http   *http.Client
-}
+type Client struct{ socket string }
+
+// answerTimeout bounds what the daemon answers from memory.
+const answerTimeout = 6 * time.Second
 
 // NewClient opens nothing; the first request does.
 func NewClient(socket string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	}
-	return &Client{socket: socket, http: &http.Client{
-		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true},
-		Timeout:   requestTimeout + 5*time.Second,
-	}}
+	return &Client{socket: socket}
 }
 
 // Status asks for the daemon's state.
@@ -63,11 +56,33 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 			return fmt.Errorf("encode request: %w", err)
 		}
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	req, err := http.NewRequestWithContext(ctx, method, "http://weftd"+path, &body)
 	if err != nil {
 		return fmt.Errorf("ask weftd: %w", err)
 	}
-	resp, err := c.http.Do(req)
+	var l listener
+	client := http.Client{Timeout: answerTimeout, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, c.socket) },
+	}}
+	if method != http.MethodGet { // the store has to be asked
+		client.Timeout = requestTimeout + 5*time.Second
+	}
+	watched := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(watched)
+		l.watch(ctx, c.socket, cancel)
+	}()
+	defer func() { cancel(nil); <-watched }()
+	resp, err := client.Do(req)
+	if why := context.Cause(ctx); err != nil && errors.Is(why, ErrStuck) {
+		return why
+	}
+	if err != nil && timedOut(err) {
+		return l.stuck(c.socket)
+	}
 	if err != nil {
 		return c.explain(err)
 	}

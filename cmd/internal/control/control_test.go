@@ -27,7 +27,7 @@ type fake struct {
 
 func (f *fake) Status() Status { return f.status }
 func (f *fake) Peers() Peers {
-	return Peers{Peers: []Peer{{Name: "b", LastSeen: time.Unix(9, 0).UTC()}}}
+	return Peers{Peers: []Peer{{Name: "b", Traffic: &Traffic{LastSeen: time.Unix(9, 0).UTC()}}, {Name: "c"}}}
 }
 func (f *fake) Leases(context.Context) (Leases, error) { return f.leases, f.err }
 func (f *fake) Release(_ context.Context, r ReleaseRequest) (Released, error) {

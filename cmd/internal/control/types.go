@@ -179,18 +179,25 @@ type Peer struct {
 	// move them itself.
 	Path string `json:"path,omitempty"`
 	// MTU is the largest inner packet; PathMTU the outer one learnt from the network, 0 if none.
-	MTU       int       `json:"mtu,omitempty"`
-	PathMTU   int       `json:"pathMTU,omitempty"`
+	MTU     int `json:"mtu,omitempty"`
+	PathMTU int `json:"pathMTU,omitempty"`
+	// Traffic is nil, and its fields are not there, where nobody counts for each peer: when the kernel
+	// moves the packets.
+	*Traffic
+	Drops []Drop `json:"drops,omitempty"`
+	// Expires is the end of its lease, zero for a reservation or if unknown.
+	Expires time.Time `json:"expires,omitzero"`
+	// Ways say for each subnet how packets get there, if the backend has more ways than one.
+	Ways []Way `json:"ways,omitempty"`
+}
+
+// Traffic is what the data plane has exchanged with one peer, in inner packets.
+type Traffic struct {
 	TxPackets uint64    `json:"txPackets"`
 	TxBytes   uint64    `json:"txBytes"`
 	RxPackets uint64    `json:"rxPackets"`
 	RxBytes   uint64    `json:"rxBytes"`
 	LastSeen  time.Time `json:"lastSeen,omitzero"`
-	Drops     []Drop    `json:"drops,omitempty"`
-	// Expires is the end of its lease, zero for a reservation or if unknown.
-	Expires time.Time `json:"expires,omitzero"`
-	// Ways say for each subnet how packets get there, if the backend has more ways than one.
-	Ways []Way `json:"ways,omitempty"`
 }
 
 // Way is how one subnet of a peer is reached.

@@ -236,6 +236,9 @@ func fill(p *control.Peer, s tunnel.PeerStats) {
 	if p.MTU == 0 { // the first
 		p.Address, p.MTU = s.Addr, s.MTU
 	}
+	if p.Traffic == nil {
+		p.Traffic = &control.Traffic{}
+	}
 	p.MTU = min(p.MTU, s.MTU)
 	if s.PathMTU > 0 && (p.PathMTU == 0 || s.PathMTU < p.PathMTU) {
 		p.PathMTU = s.PathMTU

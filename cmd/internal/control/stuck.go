@@ -1,0 +1,104 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrStuck says that a weftd is there and does not answer: it is stopped, or busy beyond measure. It
+// may have taken the request, and may still do what was asked.
+var ErrStuck = errors.New("weftd is there, but does not answer")
+
+// stuckEvery is the time between looks at a daemon that has not answered yet.
+const stuckEvery = 500 * time.Millisecond
+
+// listener is the process that listens where a request went to; 0 while unknown, or if it is in a
+// namespace of processes that cannot be seen from here. It is safe for concurrent use.
+type listener struct{ pid atomic.Int32 }
+
+// dial connects to the socket, and remembers who listens there.
+func (l *listener) dial(ctx context.Context, socket string) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	if raw, err := c.(*net.UnixConn).SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { // without an answer the pid stays unknown
+			if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+				l.pid.Store(cred.Pid)
+			}
+		})
+	}
+	return c, nil
+}
+
+// state is the letter of /proc/PID/stat, 0 if it cannot be read.
+func (l *listener) state() byte {
+	pid := l.pid.Load()
+	if pid == 0 {
+		return 0
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The command's name before it may have blanks and brackets of its own.
+	if i := strings.LastIndexByte(string(text), ')'); i >= 0 && i+2 < len(text) {
+		return text[i+2]
+	}
+	return 0
+}
+
+// watch ends a request, by cancel, that a stopped daemon would never answer. It returns with ctx.
+func (l *listener) watch(ctx context.Context, socket string, cancel context.CancelCauseFunc) {
+	tick := time.NewTicker(stuckEvery)
+	defer tick.Stop()
+	for seen := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if s := l.state(); s != 'T' && s != 't' {
+			seen = 0
+		} else if seen++; seen == 2 { // a debugger may have held it for a moment
+			cancel(l.stuck(socket))
+			return
+		}
+	}
+}
+
+// stuck says as much as can be known about a daemon that does not answer.
+func (l *listener) stuck(socket string) error {
+	pid := l.pid.Load()
+	if pid == 0 {
+		return fmt.Errorf("%w on %s", ErrStuck, socket)
+	}
+	what := fmt.Sprintf("pid %d", pid)
+	switch s := l.state(); s {
+	case 'T':
+		what += fmt.Sprintf(", stopped: kill -CONT %d lets it go on", pid)
+	case 't':
+		what += ", stopped by a debugger"
+	case 0:
+	default:
+		what += fmt.Sprintf(", state %c of ps(1)", s)
+	}
+	return fmt.Errorf("%w on %s (%s)", ErrStuck, socket, what)
+}
+
+// timedOut reports whether err is a wait that was too long, or a queue of those who wait that is full.
+func timedOut(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout() || errors.Is(err, syscall.EAGAIN)
+}
