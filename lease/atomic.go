@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -21,25 +22,45 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
+	defer func() { err = unnamed(path, err) }()
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // 0600
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
+			_ = os.Remove(f.Name()) // what went wrong first is what counts
 		}
 	}()
 	if err = write(f); err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
 	}
 	if err = os.Rename(f.Name(), path); err != nil {
 		return err
 	}
 	return syncDir(dir)
+}
+
+// unnamed is err without the name that the file had for the moment, which is another one each time:
+// who tries again sees that the cause is the same.
+func unnamed(path string, err error) error {
+	var at *fs.PathError
+	var link *os.LinkError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &at):
+		err = at.Err
+	case errors.As(err, &link):
+		err = link.Err
+	}
+	return fmt.Errorf("write %s: %w", path, err)
 }
 
 // syncDir makes a rename in dir survive a crash of the machine.

@@ -60,9 +60,14 @@ type IdentityOptions struct {
 	MachineID string
 }
 
+// ErrNotStored is wrapped by an error of LoadIdentity that comes with an identity: it holds for this
+// run, and the next one derives, or draws, its own.
+var ErrNotStored = errors.New("the node id is not stored")
+
 // LoadIdentity returns the node's identity, which stays the same across restarts
 // and changes of address. One derived from the machine's id is stored before it
-// is returned, so that a new machine id does not make a new node.
+// is returned, so that a new machine id does not make a new node. Where it cannot be stored the error
+// wraps ErrNotStored, and what is returned with it is to be used all the same.
 func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 	if o.Given != "" {
 		if !validNode(o.Given) {
@@ -90,7 +95,7 @@ func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 		return "", 0, err
 	}
 	if err := writeFile(path, []byte(id+"\n")); err != nil {
-		return "", 0, fmt.Errorf("store node id: %w", err)
+		return id, source, fmt.Errorf("%w: %w", ErrNotStored, err)
 	}
 	return id, source, nil
 }

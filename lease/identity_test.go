@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -59,9 +60,8 @@ const hmacOfMachine = "71b5cd51a5c99e945e7431d34b5cb1a5"
 
 func TestLoadIdentityFaults(t *testing.T) {
 	dir := t.TempDir()
-	machine, blocked := filepath.Join(dir, "machine-id"), filepath.Join(dir, "file")
+	machine := filepath.Join(dir, "machine-id")
 	write(t, machine, strings.Repeat("a", 32))
-	write(t, blocked, "")
 	garbage := filepath.Join(dir, "garbage")
 	if err := os.Mkdir(garbage, 0o700); err != nil {
 		t.Fatal(err)
@@ -74,11 +74,17 @@ func TestLoadIdentityFaults(t *testing.T) {
 		"given too long":         {Given: strings.Repeat("a", 254), CacheDir: dir},
 		"stored garbage":         {CacheDir: garbage, MachineID: machine},
 		"machine not set up yet": {CacheDir: filepath.Join(dir, "c"), MachineID: empty},
-		"cannot be stored":       {CacheDir: filepath.Join(blocked, "c"), MachineID: machine},
 	} {
 		if id, _, err := lease.LoadIdentity(o); err == nil {
 			t.Errorf("%s: got %q", name, id)
 		}
+	}
+	// A disk that takes nothing keeps no node from its work.
+	o := lease.IdentityOptions{CacheDir: "/proc/weft-none", MachineID: machine}
+	id, source, err := lease.LoadIdentity(o)
+	again, _, twice := lease.LoadIdentity(o)
+	if len(id) != 32 || id != again || source != lease.IdentityMachine || !errors.Is(err, lease.ErrNotStored) || err.Error() != twice.Error() {
+		t.Errorf("cannot be stored: %q from %s, %v, then %q, %v", id, source, err, again, twice)
 	}
 }
 

@@ -65,6 +65,9 @@ type saves struct {
 	last time.Time // when it was
 	own  Subnets   // ours in it
 	due  time.Time // when it is to be; zero for no need
+	// failed is when it could not be written, and why the text of that; zero if it was since.
+	failed time.Time
+	why    string
 }
 
 // save writes the cache, or sets when that is due. What our own lease is, is written at once.
@@ -72,6 +75,10 @@ func (k *Keeper) save() {
 	var own Subnets
 	if k.held != nil {
 		own = k.held.Subnets
+	}
+	if !k.saves.failed.IsZero() {
+		k.saves.due = k.saves.failed.Add(saveMost)
+		return
 	}
 	due := k.saves.last.Add(min(saveWait*time.Duration(len(k.mem.Peers)), saveMost))
 	if time.Now().Before(due) && own == k.saves.own {
@@ -92,9 +99,16 @@ func (k *Keeper) saveNow() {
 		c.Own = k.held.Record
 	}
 	written, err := k.o.Cache.save(c)
+	k.report(func(st *Status) { st.CacheErr = err })
 	if err != nil {
-		k.log.Warn("the state was not cached", "cause", err)
+		if k.saves.why != err.Error() {
+			k.log.Warn("the state was not cached; it is tried again", "cause", err)
+		}
+		k.saves.failed, k.saves.why = time.Now(), err.Error()
+		k.saves.due = k.saves.failed.Add(saveMost)
+		return
 	}
+	k.saves.failed, k.saves.why = time.Time{}, ""
 	if written {
 		k.saves.last, k.saves.own = time.Now(), c.Own.Subnets
 	}

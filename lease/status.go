@@ -31,6 +31,8 @@ type Status struct {
 	// ClusterID and Revision are the store's.
 	ClusterID string
 	Revision  int64
+	// CacheErr is why the state is not saved for a start without the store; nil if it is.
+	CacheErr error
 	// Alarm says why removals are being disbelieved; "" if none are.
 	Alarm string
 	// ConfigErr says that the store's configuration is gone or not good, or, as a

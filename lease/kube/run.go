@@ -152,12 +152,16 @@ func (m *Manager) save(last bool) {
 	err := m.o.Cache.Save(lease.Cached{Own: m.state.held, Memory: m.state.mem})
 	m.mu.Lock()
 	changed := (m.cacheErr == nil) != (err == nil)
+	said := m.cacheErr != nil && err != nil && m.cacheErr.Error() == err.Error()
 	m.cacheErr = err
 	m.mu.Unlock()
 	if changed {
 		poke(m.write)
 	}
 	if err != nil {
-		m.log.Warn("the state was not cached", "cause", err)
+		m.state.saveDue, m.state.saved = true, time.Now().Add(saveMost) // once more then
+	}
+	if err != nil && !said {
+		m.log.Warn("the state was not cached; it is tried again", "cause", err)
 	}
 }

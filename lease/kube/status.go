@@ -22,6 +22,7 @@ func (m *Manager) Status() lease.Status {
 	if s.StoreErr = m.watchErr; s.StoreErr == nil {
 		s.StoreErr = m.probeErr
 	}
+	s.CacheErr = m.cacheErr
 	s.StoreRefuses, s.StoreSince = Refuses(s.StoreErr), m.silentFrom
 	if s.Err == nil {
 		s.Err = m.writeErr
