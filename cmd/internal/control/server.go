@@ -31,8 +31,14 @@ var (
 // requestTimeout bounds one request: the store may have to be asked.
 const requestTimeout = 10 * time.Second
 
+// OccupiedError says that the socket's path is somebody else's: no try later mends that.
+type OccupiedError struct{ Reason string }
+
+func (e *OccupiedError) Error() string { return "control socket: " + e.Reason }
+
 // Listen makes the socket's directory (0755) and the socket (0600). A socket that
-// nobody answers on is replaced; one that a daemon answers on is an error.
+// nobody answers on is replaced; one that a daemon answers on, and a file that is none, is an
+// *OccupiedError.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -40,11 +46,12 @@ func Listen(path string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	// The umask makes the socket private from the moment it exists. It is the
-	// process's, so this is done before anything else runs.
-	old := syscall.Umask(0o177)
-	l, err := net.Listen("unix", path)
-	syscall.Umask(old)
+	// The mode of the descriptor is that of the file once it is bound (unix(7)): it is private from the
+	// moment it exists, and the process's umask, which other threads write by, stays as it is.
+	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }), err)
+	}}
+	l, err := private.Listen(context.Background(), "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
@@ -60,12 +67,12 @@ func removeStale(path string) error {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	if info.Mode()&os.ModeSocket == 0 {
-		return fmt.Errorf("control socket: %s exists and is not a socket: remove it or choose another path with --control-socket", path)
+		return &OccupiedError{path + " exists and is not a socket: remove it or choose another path with --control-socket"}
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		_ = c.Close()
-		return fmt.Errorf("control socket: another weftd answers on %s: stop it, or give this one its own --control-socket, --cache-dir and --subnet-file", path)
+		return &OccupiedError{"another weftd answers on " + path + ": stop it, or give this one its own --control-socket, --cache-dir and --subnet-file"}
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("control socket: %w", err)

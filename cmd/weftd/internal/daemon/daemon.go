@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/ops"
 	"weft/lease"
@@ -41,10 +40,11 @@ type Daemon struct {
 
 	mu      sync.Mutex // protects what follows
 	gen     *generation
-	node    string       // our identity; "" as long as it is not known
-	waiting string       // what the start waits for; "" when gen is set
-	last    refusal      // the network configuration that could not be served last
-	heard   lease.Status // StoreSeen and StoreErr of the start, before gen has its own
+	node    string            // our identity; "" as long as it is not known
+	waiting string            // what the start waits for; "" when gen is set
+	last    refusal           // the network configuration that could not be served last
+	lacks   map[string]string // what we do without, and why
+	heard   lease.Status      // StoreSeen and StoreErr of the start, before gen has its own
 }
 
 // Run is the daemon from its checked flags until ctx ends, which returns nil. An
@@ -105,7 +105,7 @@ func (d *Daemon) prepare() (err error) {
 	d.clearLeftovers(d.cacheFile(), filepath.Join(d.cfg.CacheDir, "node-id"), filepath.Join(d.cfg.CacheDir, "state-id"),
 		filepath.Join(d.cfg.CacheDir, "kube-node.json"), d.cfg.SubnetFile)
 	if d.state, err = lease.LoadState(d.cfg.CacheDir); err != nil {
-		d.log.Warn("this node cannot be told from a copy of it, but by its address", "reason", err)
+		d.lack("state directory: this node cannot be told from a copy of it, but by its address", err)
 	}
 	d.cache = lease.NewCache(d.cfg.CacheDir, d.source.cacheName())
 	if d.recalled, d.cached = d.fromCache(); d.cached == nil {
@@ -128,30 +128,6 @@ func (d *Daemon) clearLeftovers(paths ...string) {
 	if err != nil {
 		d.log.Debug("not every file that was left half-written is gone", "reason", err)
 	}
-}
-
-// listen opens the control socket and the health server, so that the daemon can
-// be asked what it waits for.
-func (d *Daemon) listen(do func(func(context.Context) error)) error {
-	if path := d.cfg.ControlSocket; path != "" {
-		l, err := control.Listen(path)
-		if err != nil {
-			return err
-		}
-		do(func(ctx context.Context) error { return control.Serve(ctx, l, d) })
-	}
-	if port := d.cfg.HealthzPort; port != 0 {
-		l, err := ops.Listen(d.cfg.HealthzIP, port)
-		if err != nil {
-			return err
-		}
-		h := ops.Handler(d.Reasons, ops.NewRegistry(d.snapshot), d.Notes)
-		if !d.cfg.HealthzIPGiven {
-			h = ops.OnlyHere(h, options.MetricsElsewhere)
-		}
-		do(func(ctx context.Context) error { return ops.Serve(ctx, l, h) })
-	}
-	return nil
 }
 
 // cacheFile is where lease.Cache keeps the last state.

@@ -40,7 +40,9 @@ func openEtcd(cfg options.Config, log *slog.Logger) (*etcdSource, error) {
 		return nil, err
 	}
 	var from lease.IdentitySource
-	if s.id, from, err = lease.LoadIdentity(lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir}); err != nil {
+	if s.id, from, err = lease.LoadIdentity(lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir}); errors.Is(err, lease.ErrNotStored) {
+		log.Warn("this node's identity is not kept for the next start", "node", s.id, "reason", err)
+	} else if err != nil {
 		return nil, err
 	}
 	if s.store, err = etcd.New(storeCfg); err != nil {

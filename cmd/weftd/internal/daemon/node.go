@@ -32,6 +32,7 @@ func (d *Daemon) Status() control.Status {
 	if info, err := os.Stat(s.Cache.File); err == nil {
 		s.Cache.SavedAt = info.ModTime()
 	}
+	s.Notes = d.Notes()
 	g, _ := d.current()
 	if g == nil {
 		return s
@@ -43,7 +44,7 @@ func (d *Daemon) Status() control.Status {
 	s.Alarm, s.Peers, s.Rejected = st.Alarm, st.Peers, len(st.Rejected)
 	s.Backend, s.Underlay = backendStatus(b), underlayStatus(b)
 	s.Backend.Port = int(routing.Port(g.footing.network))
-	s.Config, s.Notes = d.configStatus(g), d.Notes()
+	s.Config = d.configStatus(g)
 	s.Rules = rulesStatus(g.rules.Status())
 	if why := g.cutOffNow(); why != "" {
 		s.Backend.Notes = append(s.Backend.Notes, why)

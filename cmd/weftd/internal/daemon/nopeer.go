@@ -95,11 +95,14 @@ func (d *Daemon) noPeerNow() (note string, kinds []ops.NoPeer) {
 
 // Notes are what a ready node's operator should know all the same.
 func (d *Daemon) Notes() []string {
+	out := d.lacking()
 	g, _ := d.current()
 	if g == nil {
-		return nil
+		return out
 	}
-	var out []string
+	if err := g.member.Status().CacheErr; err != nil {
+		out = append(out, fmt.Sprintf("the last state is not saved, and a start without the %s would not know it: %v: see to the disk and to --cache-dir", d.source.name(), err))
+	}
 	if v := g.configNow().view; v.lastGood && v.fault != nil {
 		out = append(out, "network config: the last good one is in use, since that of "+d.source.where()+" cannot be: "+v.fault.Error())
 	}

@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"time"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/options"
+	"weft/cmd/weftd/internal/ops"
+)
+
+// listen opens the control socket and the health server, so that the daemon can be asked what it waits
+// for. Packets do not need either: what cannot be opened is tried again, unless the control socket
+// belongs to another.
+func (d *Daemon) listen(do func(func(context.Context) error)) error {
+	if path := d.cfg.ControlSocket; path != "" {
+		open := func() (net.Listener, error) { return control.Listen(path) }
+		l, err := open()
+		if occupied := new(control.OccupiedError); errors.As(err, &occupied) {
+			return err
+		}
+		do(func(ctx context.Context) error {
+			return d.keepServing(ctx, "control socket", l, err, open, func(ctx context.Context, l net.Listener) error { return control.Serve(ctx, l, d) })
+		})
+	}
+	if port := d.cfg.HealthzPort; port != 0 {
+		h := ops.Handler(d.Reasons, ops.NewRegistry(d.snapshot), d.Notes)
+		if !d.cfg.HealthzIPGiven {
+			h = ops.OnlyHere(h, options.MetricsElsewhere)
+		}
+		open := func() (net.Listener, error) { return ops.Listen(d.cfg.HealthzIP, port) }
+		l, err := open()
+		do(func(ctx context.Context) error {
+			return d.keepServing(ctx, "health server", l, err, open, func(ctx context.Context, l net.Listener) error { return ops.Serve(ctx, l, h) })
+		})
+	}
+	return nil
+}
+
+// openFirst and openMost are the times between tries to open what others ask us by.
+const openFirst, openMost = time.Second, 10 * time.Second
+
+// keepServing serves on l, or on what open makes if err says why there is none, until ctx ends.
+func (d *Daemon) keepServing(ctx context.Context, what string, l net.Listener, err error, open func() (net.Listener, error), serve func(context.Context, net.Listener) error) error {
+	for wait := openFirst; ; wait = min(2*wait, openMost) {
+		if err == nil {
+			d.lack(what, nil)
+			wait, err = openFirst, serve(ctx, l)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		d.lack(what, err)
+		if !pause(ctx, wait) {
+			return nil
+		}
+		l, err = open()
+	}
+}
+
+// lack notes that the daemon goes on without what, and why; nil if it does not any more. It is logged
+// when it changes.
+func (d *Daemon) lack(what string, err error) {
+	d.mu.Lock()
+	before, was := d.lacks[what]
+	switch {
+	case err == nil:
+		delete(d.lacks, what)
+	case d.lacks == nil:
+		d.lacks = map[string]string{}
+		fallthrough
+	default:
+		d.lacks[what] = err.Error()
+	}
+	d.mu.Unlock()
+	switch {
+	case err == nil && was:
+		d.log.Info("there is again what was missing", "what", what)
+	case err != nil && before != err.Error():
+		d.log.Warn("forwarding goes on without", "what", what, "reason", err)
+	}
+}
+
+// lacking are the notes on what we do without.
+func (d *Daemon) lacking() (notes []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for what, why := range d.lacks {
+		notes = append(notes, "without "+what+": "+why)
+	}
+	slices.Sort(notes)
+	return notes
+}

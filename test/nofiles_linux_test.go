@@ -1,0 +1,132 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/lab"
+)
+
+// readyz asks a node, over its loopback.
+func readyz(n *lab.Node) (string, error) {
+	resp, err := n.HTTPClient().Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", lab.HealthPort))
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+// Packets need none of the files that a node keeps, nor the port that it is asked on: with a read-only
+// /run, a disk that is full and a port that is taken a node starts and its pods have their network; it
+// says what it does without, and has it as soon as that can be.
+func TestForwardingNeedsNoFiles(t *testing.T) {
+	l := up(t, lab.Spec{})
+	n := l.Node(1)
+	a, b := n.Pods[0], l.Node(2).Pods[0]
+	saysAll := func(what string, want ...string) {
+		t.Helper()
+		until(t, 15*time.Second, what, func() error {
+			body, err := readyz(n)
+			if err == nil && !containsAll(body, want) {
+				err = fmt.Errorf("want %q in %s", want, body)
+			}
+			return err
+		})
+		reach(t, 3*time.Second, a, b, 4)
+		reach(t, 3*time.Second, b, a, 4)
+	}
+	stop := func() {
+		t.Helper()
+		if err := n.Stop(within(t, 10*time.Second)); err != nil {
+			t.Fatal(lab.Explain(err))
+		}
+	}
+	start := func() {
+		t.Helper()
+		if err := n.Daemon.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inside := func(f func() error) {
+		t.Helper()
+		if err := n.NS.Do(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env, err := os.ReadFile(n.SubnetFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Gone while it runs, it is put back.
+	if err := os.Remove(n.SubnetFile); err != nil {
+		t.Fatal(err)
+	}
+	until(t, 10*time.Second, "subnet.env put back", func() error {
+		if now, err := os.ReadFile(n.SubnetFile); err != nil || string(now) != string(env) {
+			return fmt.Errorf("%q, %v", now, err)
+		}
+		return nil
+	})
+
+	// The mounts are the node's own; the test sees the directory as it is.
+	stop()
+	full := filepath.Join(n.CacheDir, "full")
+	inside(func() error {
+		return errors.Join(
+			unix.Mount(n.Dir, n.Dir, "", unix.MS_BIND, ""),
+			unix.Mount("", n.Dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""),
+			unix.Mount("weft-full", n.CacheDir, "tmpfs", 0, "size=4k"),
+			os.WriteFile(full, make([]byte, 4096), 0o600))
+	})
+	start()
+	saysAll("ready on a read-only disk and a full one", "flanneld is ready", "control socket", "read-only file system", "state directory", "not saved", "no space left")
+	if err := os.Remove(n.SubnetFile); err != nil {
+		t.Fatal(err)
+	}
+	saysAll("not ready without a subnet.env", "flanneld is not ready yet", "subnet file", n.SubnetFile, "read-only file system")
+	inside(func() error {
+		return errors.Join(unix.Mount("", n.Dir, "", unix.MS_REMOUNT|unix.MS_BIND, ""), os.Remove(full))
+	})
+	status(t, n, 30*time.Second, func(s statusJSON) error {
+		if notes := strings.Join(s.Notes, "\n"); !s.Ready || strings.Contains(notes, "control socket") || strings.Contains(notes, "not saved") {
+			return fmt.Errorf("ready %v %q, notes %q", s.Ready, s.NotReady, notes)
+		}
+		return nil
+	})
+	reach(t, 3*time.Second, a, b, 4)
+
+	// Somebody has the health server's port.
+	stop()
+	var other net.Listener
+	inside(func() (err error) {
+		other, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lab.HealthPort))
+		return err
+	})
+	t.Cleanup(func() { _ = other.Close() })
+	start()
+	status(t, n, 15*time.Second, func(s statusJSON) error {
+		if notes := strings.Join(s.Notes, "\n"); !s.Ready || !containsAll(notes, []string{"health server", "--healthz-port"}) {
+			return fmt.Errorf("ready %v %q, notes %q", s.Ready, s.NotReady, notes)
+		}
+		return nil
+	})
+	reach(t, 3*time.Second, a, b, 4)
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.WaitReady(t.Context()); err != nil {
+		t.Error(lab.Explain(err))
+	}
+}
