@@ -13,8 +13,8 @@ import (
 // nothing but flannel's keys.
 var ErrMute = errors.New("the store takes no messages")
 
-// messageTTL is how long a message lies in the store.
-const messageTTL = 30 * time.Second
+// MessageTTL is how long a message lies in the store.
+const MessageTTL = 30 * time.Second
 
 // Message is what one process says to those that run under the identity To. It lies in the store
 // for a short while, beside the records and not among them.

@@ -86,7 +86,7 @@ func speakFor(t *testing.T, from *lab.Host, src netip.Addr, to netip.AddrPort, p
 	udp := &proto.UDP{SrcPort: proto.UDPPort(to.Port()), DstPort: proto.UDPPort(to.Port())}
 	err := from.Do(func() error {
 		family, level := unix.AF_INET, any(&proto.IPv4{Version: 4, TTL: 64, Protocol: proto.IPProtocolUDP, SrcIP: src.AsSlice(), DstIP: to.Addr().AsSlice()})
-		sockaddr := unix.Sockaddr(&unix.SockaddrInet4{})
+		var sockaddr unix.Sockaddr
 		if src.Is6() {
 			family, sockaddr = unix.AF_INET6, &unix.SockaddrInet6{Addr: to.Addr().As16()}
 			level = &proto.IPv6{Version: 6, HopLimit: 64, NextHeader: proto.IPProtocolUDP, SrcIP: src.AsSlice(), DstIP: to.Addr().AsSlice()}

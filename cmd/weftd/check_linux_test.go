@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"encoding/pem"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -85,7 +84,7 @@ func TestCheckMeetsWhatTheStoreDemands(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.EnableHTTP2 = true
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	defer s.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")

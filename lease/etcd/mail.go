@@ -16,8 +16,7 @@ import (
 )
 
 // Messages lie under <prefix>/weft/mail/<identity>/<process>, beside what flannel reads, each on
-// an etcd lease of mailTTL.
-const mailTTL = 30 * time.Second
+// an etcd lease of lease.MessageTTL.
 
 // A listener that fails tries again after mailRetryMin, and later and later; one that is not allowed
 // to listen after mailRetryMax. Every mailAnew it starts over, since the library's watcher waits for
@@ -37,7 +36,7 @@ func (s *Store) Tell(ctx context.Context, m lease.Message) error {
 	if err != nil {
 		return err
 	}
-	id, err := s.grant(ctx, mailTTL)
+	id, err := s.grant(ctx, lease.MessageTTL)
 	if err == nil {
 		err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.Put(ctx, s.keys.mail(m.To)+m.From, string(value), clientv3.WithLease(id))

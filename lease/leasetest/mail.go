@@ -8,9 +8,6 @@ import (
 	"weft/lease"
 )
 
-// mailTTL is how long a message lies here, as in etcd.
-const mailTTL = 30 * time.Second
-
 // letter is a message with its end. The n-th of the store has number n.
 type letter struct {
 	value   []byte
@@ -36,7 +33,7 @@ func (s *Store) Tell(ctx context.Context, m lease.Message) error {
 		s.mail[m.To] = map[string]letter{}
 	}
 	s.letters++
-	s.mail[m.To][m.From] = letter{value, s.letters, time.Now().Add(mailTTL)}
+	s.mail[m.To][m.From] = letter{value, s.letters, time.Now().Add(lease.MessageTTL)}
 	s.touch()
 	return nil
 }

@@ -49,7 +49,7 @@ func planRemoval(firewall, name string, have saved, flannel bool) removal {
 func (s saved) removable(name string, flannel bool) map[string]bool {
 	whole := map[string]bool{}
 	for _, c := range s.order {
-		if ownsChain(name, c) && (flannel || s.isOurs(name, c)) {
+		if ownsChain(name, c) && (flannel || s.isOurs(c)) {
 			whole[c] = true
 		}
 	}
@@ -71,7 +71,7 @@ func (s saved) removable(name string, flannel bool) map[string]bool {
 }
 
 // isOurs reports whether a chain of one of our names is ours and nobody else's.
-func (s saved) isOurs(name, c string) bool {
+func (s saved) isOurs(c string) bool {
 	rules := s.rules[c]
 	if len(rules) == 0 { // emptied: what leads there says whose it is
 		return slices.ContainsFunc(s.order, func(from string) bool {

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -107,7 +106,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 		}),
 		ConnContext:    withConn,
 		MaxHeaderBytes: maxHeader, ReadHeaderTimeout: askTime, ReadTimeout: askTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
-		ErrorLog: log.New(io.Discard, "", 0), // a line for whatever a client does wrong
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // a line for whatever a client does wrong
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
