@@ -79,7 +79,8 @@ func memory(pid int) (most, now int, err error) {
 }
 
 // A daemon with 10,000 peers that it learnt of one after the other, or all at once, is small while it
-// carries as much as it can to all of them, with records that change meanwhile.
+// carries as much as it can to all of them, with records that change meanwhile; and stays so while
+// hundreds ask for its metrics.
 func TestMemoryOfManyPeers(t *testing.T) {
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(
 		`{"Network":"10.0.0.0/8","SubnetLen":24,"SubnetMin":"10.42.0.0","SubnetMax":"10.42.255.0","Backend":{"Type":"udp","Path":"raw"}}`)})
@@ -157,6 +158,7 @@ func TestMemoryOfManyPeers(t *testing.T) {
 			return nil
 		})
 	}
+	manyAsk(t, l, a, b)
 }
 
 // haveAll waits until a node knows all peers.
