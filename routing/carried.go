@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 
 	"weft/encap"
-	"weft/tunnel"
 )
 
 // carried is a type of backend whose packets weft's own data plane moves: what it publishes, and
@@ -42,21 +41,24 @@ func (b bareIP) sizes(u Underlay) (mtus, error) {
 // peers implements carried. A node is one peer, at one address for both of its subnets.
 func (b bareIP) peers(s situation, outer int, displaced []Displaced) carriedPeers {
 	c := carriedPeers{spec: localSpec(s.set, s.under, mtus{outer, s.mtu}, b.o)}
-	c.spec.Peers = make([]tunnel.PeerSpec, 0, len(s.set.Peers))
-	for _, r := range s.set.Peers {
-		p, why := peerSpec(r, s.under)
-		var reports []Reached
-		for _, n := range subnets(r.Subnets) {
+	families := 1
+	if b.ipv6 {
+		families = 2
+	}
+	c.room(len(s.set.Peers), families)
+	for i := range s.set.Peers {
+		r := &s.set.Peers[i]
+		p, why := peerSpec(*r, s.under)
+		first := len(c.reached)
+		for _, n := range p.Subnets {
 			report := Reached{Peer: p.Name, Subnets: r.Subnets, Subnet: n, How: HowTunnel, Via: p.Addr}
 			if why != "" {
 				report = report.skip("%s", why)
 			}
-			reports = append(reports, report)
+			c.reached = append(c.reached, report)
 		}
 		if why == "" {
-			c.add(r, p, reports...)
-		} else {
-			c.reached = append(c.reached, reports...)
+			c.add(r, p, first)
 		}
 	}
 	c.settle(s.tenure, displaced)

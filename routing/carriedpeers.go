@@ -27,19 +27,21 @@ type carriedPeers struct {
 
 // carriedOf ties a peer of the data plane to the record that it comes from.
 type carriedOf struct {
-	subnets lease.Subnets
-	created int64
-	reached []int // indexes of what is reported about it
+	record *lease.Record // of the set
+	// reached[first:end] is what is reported about it.
+	first, end int
 }
 
-// add appends a peer with the reports about it.
-func (c *carriedPeers) add(r lease.Record, p tunnel.PeerSpec, reports ...Reached) {
-	of := carriedOf{subnets: r.Subnets, created: r.Created}
-	for _, report := range reports {
-		of.reached = append(of.reached, len(c.reached))
-		c.reached = append(c.reached, report)
-	}
-	c.spec.Peers, c.of = append(c.spec.Peers, p), append(c.of, of)
+// room makes room for so many peers at once, with so many reports about each: of thousands, growing would leave
+// several times that behind as garbage, at each change of one of them.
+func (c *carriedPeers) room(peers, reports int) {
+	c.spec.Peers, c.of = make([]tunnel.PeerSpec, 0, peers), make([]carriedOf, 0, peers)
+	c.reached = make([]Reached, 0, peers*reports)
+}
+
+// add appends a peer; what is reported about it is what stands from first on. r is the set's.
+func (c *carriedPeers) add(r *lease.Record, p tunnel.PeerSpec, first int) {
+	c.spec.Peers, c.of = append(c.spec.Peers, p), append(c.of, carriedOf{r, first, len(c.reached)})
 }
 
 // settle leaves out the peers whose address another one has, or the overlay cuts off. The Sources of those
@@ -48,8 +50,11 @@ func (c *carriedPeers) settle(before tenure, displaced []Displaced) {
 	bidders := make([]bidder, len(c.spec.Peers))
 	for i := range c.spec.Peers {
 		p := &c.spec.Peers[i]
-		b := bidder{subnets: c.of[i].subnets, created: c.of[i].created, first: claim{addr: p.Addr}}
+		b := bidder{subnets: c.of[i].record.Subnets, created: c.of[i].record.Created, first: claim{addr: p.Addr}}
 		p.Sources = slices.DeleteFunc(unique(p.Sources), func(a netip.Addr) bool { return a == p.Addr })
+		if len(p.Sources) == 0 {
+			p.Sources = nil // an empty one would keep its memory
+		}
 		for _, a := range p.Sources {
 			b.further = append(b.further, claim{addr: a})
 		}
@@ -64,7 +69,7 @@ func (c *carriedPeers) settle(before tenure, displaced []Displaced) {
 			why[i] = fmt.Sprintf("its address %v is %s's too, which had it first: give the nodes addresses of their own, or delete the record that is wrong", p.Addr, c.spec.Peers[g.by].Name)
 		}
 		for _, l := range slices.Backward(g.lost) {
-			c.notes = append(c.notes, Skipped{Peer: p.Name, Subnets: c.of[i].subnets,
+			c.notes = append(c.notes, Skipped{Peer: p.Name, Subnets: c.of[i].record.Subnets,
 				Reason: fmt.Sprintf("its further address %v is %s's", p.Sources[l[0]], c.spec.Peers[l[1]].Name)})
 			p.Sources = slices.Delete(p.Sources, l[0], l[0]+1)
 		}
@@ -90,7 +95,7 @@ func (c *carriedPeers) leaveOut(why []string) {
 			n++
 			continue
 		}
-		for _, j := range c.of[i].reached {
+		for j := c.of[i].first; j < c.of[i].end; j++ {
 			r := c.reached[j]
 			c.routes = slices.DeleteFunc(c.routes, func(d Route) bool { return d.Dst == r.Subnet.Masked() })
 			c.reached[j] = r.skip("%s", reason)
@@ -114,6 +119,16 @@ func (c *carriedPeers) unsound(err error) error {
 	}
 	c.leaveOut(why)
 	return errors.Join(rest...)
+}
+
+// used counts the records of which a peer is left; those of one record stand side by side.
+func (c *carriedPeers) used() (n int) {
+	for i := range c.of {
+		if i == 0 || c.of[i].record != c.of[i-1].record {
+			n++
+		}
+	}
+	return n
 }
 
 // skipped lists what is not used, or not wholly, in the form of Status.Skipped.

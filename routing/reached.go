@@ -2,7 +2,6 @@ package routing
 
 import (
 	"net/netip"
-	"slices"
 
 	"weft/lease"
 )
@@ -66,7 +65,13 @@ func skippedOf(rs []Reached) []Skipped {
 
 // onlySkipped leaves out what is reached.
 func onlySkipped(rs []Reached) []Reached {
-	return slices.DeleteFunc(slices.Clone(rs), func(r Reached) bool { return r.How != HowSkipped })
+	var out []Reached // of thousands hardly one
+	for _, r := range rs {
+		if r.How == HowSkipped {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // usedPeers counts the peers with at least one subnet that is not skipped.

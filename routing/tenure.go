@@ -21,6 +21,27 @@ type claim struct {
 // anybody who can write one record could cut off any node. It is immutable.
 type tenure map[claim]lease.Subnets
 
+// holds reports whether each bidder has all that it claims, and nobody has anything else: most changes of a
+// record are about something else, and are not to make a new tenure of thousands.
+func (t tenure) holds(bs []bidder) bool {
+	n := 0
+	for i, b := range bs {
+		if i > 0 && bs[i-1].subnets == b.subnets { // two families of one record, which could claim the same
+			return false
+		}
+		if t[b.first] != b.subnets {
+			return false
+		}
+		for _, c := range b.further {
+			if t[c] != b.subnets {
+				return false
+			}
+		}
+		n += 1 + len(b.further)
+	}
+	return n > 0 && n == len(t)
+}
+
 // bidder is a record, or one family of it, with what it claims: first what it cannot do without.
 type bidder struct {
 	subnets lease.Subnets
@@ -41,6 +62,13 @@ type grant struct {
 // else first claims go before further ones, and those of records that are older in the store before younger
 // ones'. It is pure and deterministic. The tenure that results holds for the next time.
 func settle(bs []bidder, before tenure) ([]grant, tenure) {
+	if before.holds(bs) {
+		grants := make([]grant, len(bs))
+		for i := range grants {
+			grants[i].by = i
+		}
+		return grants, before
+	}
 	has := func(b bidder, c claim) bool {
 		s, ok := before[c]
 		return ok && sameRecord(s, b.subnets)

@@ -170,8 +170,8 @@ func (u *UDP) swapTable(m mtus, st *Status) error {
 	}
 	u.table, u.tenure = key, u.peers.tenure
 	u.hops.follow(u.peers.spec.Peers)
-	u.peers.spec.Peers, u.peers.of = nil, nil // the table has them
-	st.Peers, st.Skipped, st.Reached = usedPeers(u.peers.reached), u.peers.skipped(), u.peers.reached
+	st.Peers, st.Skipped, st.Reached = u.peers.used(), u.peers.skipped(), u.peers.reached
+	u.peers = carriedPeers{routes: u.peers.routes} // the rest is in the table and in the status
 	if u.cfg.carried.trait().oneWay {
 		st.Reached = onlySkipped(st.Reached)
 	}

@@ -46,17 +46,19 @@ func (v userVTEP) sizes(u Underlay) (mtus, error) {
 func (v userVTEP) peers(s situation, outer int, displaced []Displaced) carriedPeers {
 	c := carriedPeers{spec: localSpec(s.set, s.under, mtus{outer, s.mtu}, v.carrierOptions())}
 	c.spec.VNI, c.spec.MAC4, c.spec.MAC6 = v.o.VNI, encap.MAC(v.mac4), encap.MAC(v.mac6)
-	for _, r := range s.set.Peers {
-		for _, f := range families(r, s.set, s.under) {
-			p, report := v.peerSpec(r, f)
+	for i := range s.set.Peers {
+		r := &s.set.Peers[i]
+		for _, f := range families(*r, s.set, s.under) {
+			p, report := v.peerSpec(*r, f)
 			if report.How == HowSkipped {
 				c.reached = append(c.reached, report)
 				continue
 			}
 			if report = v.choose(report, f, s); report.How == HowRoute {
-				c.routes = append(c.routes, peerRoute(f.subnet, f.public, s.under.Link, routeMTU(r, f.six, s.mtu)))
+				c.routes = append(c.routes, peerRoute(f.subnet, f.public, s.under.Link, routeMTU(*r, f.six, s.mtu)))
 			}
-			c.add(r, p, report)
+			c.reached = append(c.reached, report)
+			c.add(r, p, len(c.reached)-1)
 		}
 	}
 	c.settle(s.tenure, displaced)

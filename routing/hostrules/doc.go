@@ -35,7 +35,8 @@
 // every node believes its peers. So the last two go by the link that a datagram came in by. The
 // underlay's side is the underlay's link, the loopback, Ethernet, VLAN and bond devices of the host, and whatever
 // the host's own routes to a peer, or to everywhere, lead to; a change of those routes shows within half a
-// minute. What is forwarded to others than peers passes: another overlay may use the port there. Pods that
+// minute. What is forwarded to others than peers passes: another overlay may use the port there
+// (unless the data plane is in user space and there are more than 256 peers). Pods that
 // are bridged to the underlay itself are on it, and no rule here tells them from nodes.
 //
 // # What is ours

@@ -255,6 +255,15 @@ func TestDesired(t *testing.T) {
 			}
 		}
 	}
+	// Of thousands none is listed only for that: nobody inside speaks on the port to anybody then.
+	many := set
+	many.Peers = make([]lease.Record, mostSpared+1)
+	for _, g := range []Guard{{Port: 8285}, {Port: 8472, Peers: true}} {
+		v4, _ = desired(c, many, g, []string{"eth0", "lo"})
+		if last := v4.podsForward[len(v4.podsForward)-1]; last.toPeer != g.Peers || v4.toPeers() != g.Peers || last.do != verdictDrop {
+			t.Errorf("%+v: %+v", g, v4.podsForward)
+		}
+	}
 	if v4, _ = desired(c, set, Guard{}, []string{"eth0"}); v4.insideInput != nil || v4.podsForward != nil {
 		t.Error("there are rules about a port, and no port")
 	}

@@ -111,6 +111,11 @@ func desired(c Config, set lease.Set, g Guard, outer []string) (v4, v6 familyRul
 	return v4, v6
 }
 
+// mostSpared is up to how many peers their addresses are listed only to spare who speaks on the port to others
+// from inside this host, as another overlay behind a bridge would. To read thousands of rules back at each
+// change costs more than all the rest of a change; the kernel's vxlan has them listed anyway.
+const mostSpared = 256
+
 func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard, outer []string) familyRules {
 	f := familyRules{ipv6: n.Addr().Is6(), randomFully: c.RandomFully}
 	if !s.IsValid() {
@@ -134,8 +139,11 @@ func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard, o
 				admit = append(admit, rule{in: link, port: g.Port, do: verdictReturn, comment: commentOuter})
 			}
 			f.insideInput = append(admit, rule{port: g.Port, do: verdictDrop, comment: commentPods})
-			f.podsForward = slices.Concat(f.podsForward, admit, []rule{{port: g.Port, toPeer: true, do: verdictDrop, comment: commentPods}})
-			f.peers = sources(peers, f.ipv6)
+			onward := rule{port: g.Port, toPeer: g.Peers || len(peers) <= mostSpared, do: verdictDrop, comment: commentPods}
+			f.podsForward = slices.Concat(f.podsForward, admit, []rule{onward})
+			if onward.toPeer {
+				f.peers = sources(peers, f.ipv6)
+			}
 		}
 	}
 	if g.Port != 0 && g.Peers {
