@@ -175,8 +175,11 @@ type Stats struct {
 	// on as such.
 	Fragmented, Completed uint64
 	// SocketOverflow counts datagrams that the kernel dropped because the socket's
-	// receive buffer was full (SO_RXQ_OVFL).
+	// receive buffer was full (SO_RXQ_OVFL), or because they were a held peer's.
 	SocketOverflow uint64
+	// HeldBack is how many peers are held back now: each took more than a share of a full
+	// receive queue, and only a part of what it sends is let in.
+	HeldBack int
 	// Wakeups and Batches say how often workers woke and how many batches they moved.
 	Wakeups, Batches uint64
 	// Ports is the number of ports attached.

@@ -95,6 +95,7 @@ type peerState struct {
 	rxPackets, rxBytes atomic.Uint64
 	lastRx             atomic.Int64 // Unix seconds
 	drops              [NumDropReasons]atomic.Uint64
+	fairSeen           uint64 // packets at the last tick of Engine.keepFair, which alone uses it
 	path               pathMTU
 	way                way
 }

@@ -13,6 +13,7 @@
 // kernel are tun_linux.go, with tunoffload_linux.go and merge_linux.go for superpackets, and for
 // the underlay udp_linux.go (path portable), udpoffload_linux.go (socket) and raw_linux.go
 // (raw); runwriter_linux.go and sendrun_linux.go make one send of many packets for the last two.
+// fairshare.go, fairkeep.go and fairfilter_linux.go keep one peer from filling a receive queue for all.
 // How workers wait is in poller_linux.go and linger_linux.go, how several share a port
 // in spread.go.
 //

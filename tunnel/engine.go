@@ -64,6 +64,7 @@ type attached struct {
 	outer6         bool      // an underlay over IPv6
 	lanes, readers int       // of a spreadPort, else 1
 	super          superPort // the port, if it takes superpackets as they are
+	fair           fairPort  // of an underlay; Engine.mu guards it
 }
 
 // queueID names a queue of an attached port to epoll; it is never reused.
@@ -251,6 +252,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			}
 		})
 	}
+	wg.Go(func() { e.keepFair(ctx) })
 	wg.Wait()
 	if !stop() {
 		<-rung // a worker that failed did not wait for its bell, which must not be rung once it is closed
@@ -291,6 +293,7 @@ func (e *Engine) Stats() Stats {
 	s.SocketOverflow = e.overflowed.Load()
 	for _, a := range set.byID {
 		s.SocketOverflow += a.overflow()
+		s.HeldBack += len(a.fair.held)
 		if o, ok := a.port.(superPort); ok {
 			for _, o := range o.Offloads() {
 				s.addOffload(o)

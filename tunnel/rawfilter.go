@@ -14,7 +14,9 @@ import (
 // to local: frames to this host, without a VLAN tag, IPv4 without options and fragment
 // fields or IPv6, UDP directly behind. What it does not pass is the IP stack's, and must
 // not be taken from it by the ingress filter either.
-func frameFilter(local netip.AddrPort) ([]unix.SockFilter, error) {
+//
+// Of the sources in held only a share passes.
+func frameFilter(local netip.AddrPort, held ...heldSource) ([]unix.SockFilter, error) {
 	const ip = encap.EthernetLen
 	type check struct { // of size bytes at off, whose bits in mask (0: all) are val
 		off, size int
@@ -58,9 +60,10 @@ func frameFilter(local netip.AddrPort) ([]unix.SockFilter, error) {
 		}
 		program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: c.val})
 	}
-	const whole = 1 << 18 // bytes of the frame to keep: all
-	program = append(program, bpf.RetConstant{Val: whole}, bpf.RetConstant{Val: 0})
-	for i, in := range program { // every mismatch goes to the last instruction
+	checked := len(program)
+	program = append(program, holding(ip, local.Addr().Is6(), held)...)
+	program = append(program, bpf.RetConstant{Val: wholePacket}, bpf.RetConstant{Val: 0})
+	for i, in := range program[:checked] { // every mismatch goes to the last instruction
 		if j, ok := in.(bpf.JumpIf); ok {
 			j.SkipTrue = uint8(len(program) - 2 - i)
 			program[i] = j

@@ -112,11 +112,13 @@ func attachFilter(fd int, filter []unix.SockFilter) error {
 	return nil
 }
 
+// skfNetOff makes an offset one from the IP header (linux/filter.h).
+const skfNetOff = 0xfff00000
+
 // sharing is the classic BPF program that names one of n sockets for a datagram, by outer source
 // address and port: the address puts the nodes that send from one port only on different
 // sockets, and the port puts a node's lanes there. It is given frames and datagrams alike.
 func sharing(six bool, n int) ([]unix.SockFilter, error) {
-	const skfNetOff = 0xfff00000 // linux/filter.h: offsets from the IP header
 	return assemble(sharingAt(skfNetOff, six, n))
 }
 

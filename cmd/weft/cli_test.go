@@ -72,7 +72,7 @@ func (n *node) Status() control.Status {
 		Cache:    control.Cache{File: "/var/lib/weft/lease.json", SavedAt: at(-3*time.Hour - half), Used: true},
 		Counters: control.Counters{
 			Egress:  control.Flow{Received: 10, Delivered: 7, ReceivedBytes: 15 << 20, DeliveredBytes: 999, Drops: []control.Drop{{Reason: "no_route", Packets: 2}, {Reason: "ttl", Packets: 1}}},
-			Ingress: control.Flow{Received: 4, Delivered: 4, ReceivedBytes: 4096, DeliveredBytes: 4096}, SocketOverflow: 3,
+			Ingress: control.Flow{Received: 4, Delivered: 4, ReceivedBytes: 4096, DeliveredBytes: 4096}, SocketOverflow: 3, HeldBack: 1,
 		},
 	}
 }

@@ -208,6 +208,9 @@ func printCounters(w io.Writer, c control.Counters) error {
 	if c.SocketOverflow+c.DeviceDropped > 0 {
 		fmt.Fprintf(w, "lost in the kernel, whose queues were full: socket %d, device %d\n", c.SocketOverflow, c.DeviceDropped)
 	}
+	if c.HeldBack > 0 {
+		fmt.Fprintf(w, "held back: %d of the peers, whose packets filled the queue that others share (the log names them)\n", c.HeldBack)
+	}
 	return nil
 }
 

@@ -121,9 +121,11 @@ type Counters struct {
 	Fragmented     uint64 `json:"fragmented"`
 	Completed      uint64 `json:"checksumsCompleted"`
 	// SocketOverflow and DeviceDropped were lost in the kernel: a receive buffer or the
-	// queue of the overlay's device was full.
+	// queue of the overlay's device was full. The socket's include what was a held peer's.
 	SocketOverflow uint64 `json:"socketOverflow"`
 	DeviceDropped  uint64 `json:"deviceDropped"`
+	// HeldBack is how many peers are held back now, who filled a receive buffer that others share.
+	HeldBack int `json:"heldBack,omitempty"`
 	// Offloads are those of the data path, none on path portable.
 	Offloads []Offload `json:"offloads,omitempty"`
 }

@@ -108,7 +108,7 @@ func counters(b dataPlane) control.Counters {
 	c := control.Counters{
 		Egress: flow(t.Egress), Ingress: flow(t.Ingress),
 		ICMPSent: t.ICMPSent, ICMPSuppressed: t.ICMPSuppressed,
-		Fragmented: t.Fragmented, Completed: t.Completed, SocketOverflow: t.SocketOverflow,
+		Fragmented: t.Fragmented, Completed: t.Completed, SocketOverflow: t.SocketOverflow, HeldBack: t.HeldBack,
 	}
 	for _, o := range t.Offloads {
 		c.Offloads = append(c.Offloads, control.Offload{Name: o.Offload.String(), State: o.State.String(), Calls: o.Calls, Packets: o.Segments})

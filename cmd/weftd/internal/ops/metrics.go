@@ -123,6 +123,7 @@ func kernelFamilies() []metric {
 				emit(float64(s.Tunnel.SocketOverflow), "socket")
 				emit(float64(s.DeviceDropped), "device")
 			}},
+		gauge("weft_peers_held_back", "Peers of whose packets only a part is let into a receive queue that they had filled.", func(s *Snapshot) float64 { return float64(s.Tunnel.HeldBack) }),
 		gauge("weft_backend_in_place", "1 if device, addresses and routes are as the set wants.", func(s *Snapshot) float64 { return truth(s.Backend.InPlace) }),
 		gauge("weft_backend_pending_changes", "Changes to the kernel that are wanted and not made yet.", func(s *Snapshot) float64 { return float64(s.Backend.Pending) }),
 		counter("weft_backend_repairs_total", "Changes that undid somebody else's.", func(s *Snapshot) uint64 { return s.Backend.Repaired }),

@@ -1,0 +1,162 @@
+package tunnel
+
+import (
+	"context"
+	"net/netip"
+	"time"
+)
+
+const (
+	// fairTick is how often the queues are looked at while much arrives, and fairIdle how often it is
+	// found out whether it does: at least fairBusy packets a second.
+	fairTick, fairIdle = 50 * time.Millisecond, 250 * time.Millisecond
+	fairBusy           = 2000
+	// activeFor: who sent a packet within it is somebody that the others could harm. The clock of LastRx has
+	// a resolution of one second.
+	activeFor = 2 * time.Second
+)
+
+// fairPort is the fairness of an attached underlay.
+type fairPort struct {
+	fairness
+	counting bool // every peer's seen is of the tick before
+	failed   bool // the kernel refused the filter
+}
+
+// keepFair looks after the queues of the underlays until ctx ends.
+func (e *Engine) keepFair(ctx context.Context) {
+	t := time.NewTicker(fairIdle)
+	defer t.Stop()
+	every, seen := fairIdle, uint64(0)
+	var from []arrival
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		received := uint64(0)
+		for _, w := range e.workers {
+			received += w.totals.ingress.received.Load()
+		}
+		next := fairIdle
+		if received-seen >= uint64(fairBusy*every/time.Second) {
+			next = fairTick
+		}
+		seen = received
+		if every == fairTick {
+			var held bool
+			if from, held = e.lookAtQueues(from); held {
+				next = fairTick
+			}
+		}
+		if next != every {
+			every = next
+			t.Reset(every)
+		}
+	}
+}
+
+// lookAtQueues is one tick of every underlay. from is memory to use. It reports whether anybody is held back.
+func (e *Engine) lookAtQueues(from []arrival) (_ []arrival, held bool) {
+	e.mu.Lock() // no port is closed meanwhile
+	defer e.mu.Unlock()
+	set := e.ports.Load()
+	for _, a := range []*attached{set.under4, set.under6} {
+		if a == nil || a.fair.failed {
+			continue
+		}
+		p, ok := a.port.(holdingPort)
+		if !ok {
+			continue
+		}
+		fill := p.fill()
+		if fill < queueFull/2 && len(a.fair.held) == 0 {
+			a.fair.release()
+			a.fair.counting = false
+			continue
+		}
+		from = e.arrivals(from[:0], a.outer6)
+		if !a.fair.counting { // what was counted is of more than a tick
+			a.fair.counting = true
+			continue
+		}
+		before := append([]heldPeer(nil), a.fair.held...)
+		if a.fair.tick(fill, from) {
+			e.holdBack(a, p, before)
+		}
+		held = held || len(a.fair.held) > 0
+	}
+	return from, held
+}
+
+// arrivals appends what each peer of an outer family sent since the call before.
+func (e *Engine) arrivals(from []arrival, six bool) []arrival {
+	now := e.now()
+	for _, p := range e.table.Load().peers {
+		if p.spec.Addr.Is6() != six {
+			continue
+		}
+		s := p.state
+		n := s.rxPackets.Load()
+		for r := range s.drops {
+			n += s.drops[r].Load()
+		}
+		a := arrival{addr: p.spec.Addr, sources: 1 + len(p.spec.Sources), packets: n - s.fairSeen}
+		a.active = a.packets > 0 || now-s.lastRx.Load()*int64(time.Second) < int64(activeFor)
+		s.fairSeen = n
+		from = append(from, a)
+	}
+	return from
+}
+
+// outers are the addresses of a family that the peer sends from.
+func (p *Peer) outers(six bool) (l []netip.Addr) {
+	for i := -1; i < len(p.spec.Sources); i++ {
+		if a := p.spec.outer(i); a.Is6() == six {
+			l = append(l, a)
+		}
+	}
+	return l
+}
+
+// holdBack puts into force what was decided for a, and says what is new in it.
+func (e *Engine) holdBack(a *attached, p holdingPort, before []heldPeer) {
+	t := e.table.Load()
+	var sources []heldSource
+	for _, h := range a.fair.held {
+		if peer := t.senders[h.addr]; peer != nil {
+			for _, addr := range peer.outers(a.outer6) {
+				sources = append(sources, heldSource{addr, h.share})
+			}
+		}
+	}
+	if err := p.hold(sources); err != nil {
+		a.fair.failed = true
+		a.fair.release()
+		_ = p.hold(nil) // as far as it goes
+		e.log.Warn("one peer's packets may fill the queue that others share: the kernel refuses the filter", "cause", err)
+	}
+	e.sayHeld(t, a.fair.held, before, "held back: its packets fill the queue that others share")
+	e.sayHeld(t, before, a.fair.held, "no longer held back")
+}
+
+// sayHeld writes a line about each of l that is not in but.
+func (e *Engine) sayHeld(t *Table, l, but []heldPeer, what string) {
+	had := make(map[netip.Addr]bool, len(but))
+	for _, h := range but {
+		had[h.addr] = true
+	}
+	for _, h := range l {
+		if had[h.addr] {
+			continue
+		}
+		name := ""
+		if p := t.senders[h.addr]; p != nil {
+			name = p.spec.Name
+		}
+		if n, ok := e.saying.may(e.now()); ok {
+			e.log.Info(what, "peer", name, "addr", h.addr, "left_out", n)
+		}
+	}
+}
