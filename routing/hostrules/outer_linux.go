@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -39,17 +40,17 @@ func (o *outerLinks) links(g Guard, set lease.Set, protocol int) ([]string, erro
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	if err := o.look(g, set, protocol); err != nil {
-		return nil, err
-	}
-	names, index := map[string]bool{}, map[int]netlink.Link{}
+	names, index, own := map[string]bool{}, map[int]netlink.Link{}, map[int]bool{}
 	for _, l := range all {
-		index[l.Attrs().Index] = l
+		a := l.Attrs()
+		index[a.Index], own[a.Index] = l, a.Name == g.Underlay || ofHost(l)
+	}
+	if err := o.look(g, set, protocol, own); err != nil {
+		return nil, err
 	}
 	for _, l := range all {
 		a := l.Attrs()
-		host := slices.Contains([]string{"device", "bond", "team", "vlan", "vrf"}, l.Type())
-		if a.Name != g.Underlay && (o.pods[a.Index] || !host && !o.routes[a.Index]) {
+		if a.Name != g.Underlay && (o.pods[a.Index] || !ofHost(l) && !o.routes[a.Index]) {
 			continue
 		}
 		names[a.Name] = true
@@ -69,8 +70,14 @@ func (o *outerLinks) links(g Guard, set lease.Set, protocol int) ([]string, erro
 	return slices.Sorted(maps.Keys(names)), nil
 }
 
-// look reads the routes, if the set or the underlay is another than last time, or time has passed.
-func (o *outerLinks) look(g Guard, set lease.Set, protocol int) error {
+// ofHost reports whether a link is of a kind that no pod has.
+func ofHost(l netlink.Link) bool {
+	return slices.Contains([]string{"device", "bond", "team", "vlan", "vrf"}, l.Type())
+}
+
+// look reads the routes, if the set or the underlay is another than last time, or time has passed. Routes by
+// the links in own need no look at thousands of peers.
+func (o *outerLinks) look(g Guard, set lease.Set, protocol int, own map[int]bool) error {
 	var first *lease.Record
 	if len(set.Peers) > 0 {
 		first = &set.Peers[0] // a set is immutable, so that another has other records
@@ -78,10 +85,10 @@ func (o *outerLinks) look(g Guard, set lease.Set, protocol int) error {
 	if o.routes != nil && first == o.peers && o.underlay == g.Underlay && time.Since(o.asked) < routesFresh {
 		return nil
 	}
-	own := []netip.Prefix{set.Own.V4, set.Own.V6}
+	subnets := []netip.Prefix{set.Own.V4, set.Own.V6}
 	routes, pods := map[int]bool{}, map[int]bool{}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		peers := sources(set.Peers, family == netlink.FAMILY_V6)
+		peers := sync.OnceValue(func() []netip.Addr { return sources(set.Peers, family == netlink.FAMILY_V6) })
 		rs, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.ENOENT) {
 			continue // a kernel without IPv6
@@ -97,9 +104,9 @@ func (o *outerLinks) look(g Guard, set lease.Set, protocol int) error {
 			to := routes
 			switch {
 			case !dst.IsValid() || dst.Bits() == 0:
-			case slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.IsValid() && p.Contains(dst.Addr()) && p.Bits() <= dst.Bits() }):
+			case slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.IsValid() && p.Contains(dst.Addr()) && p.Bits() <= dst.Bits() }):
 				to = pods
-			case !anyWithin(dst, peers):
+			case own[r.LinkIndex], !anyWithin(dst, peers()):
 				continue
 			}
 			to[r.LinkIndex] = true

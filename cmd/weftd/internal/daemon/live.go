@@ -17,8 +17,9 @@ var errFootingChanged = errors.New("the node is not what it was")
 // attempt is a footing that is to be served.
 type attempt struct {
 	footing footing
-	// cached is the last good state; nil for a configuration of which nobody knows yet whether it
-	// can be served.
+	// good says that it is the last good one: of another nobody knows yet whether it can be served.
+	// cached is what was known with it, until a generation has it: in a large network that is much.
+	good   bool
 	cached *lease.Cached
 	// opened is what serves it, if that has been made already.
 	opened *generation
@@ -51,6 +52,7 @@ func (d *Daemon) live(ctx context.Context) error {
 				continue
 			}
 		}
+		a.cached = nil
 		err := d.serve(ctx, g)
 		if taken := (*routing.HostTakenError)(nil); errors.As(err, &taken) {
 			return err
@@ -73,7 +75,7 @@ func (d *Daemon) takeCached() *attempt {
 	if cached == nil {
 		return nil
 	}
-	return &attempt{footing: f, cached: cached}
+	return &attempt{footing: f, good: true, cached: cached}
 }
 
 // lastGood is the configuration that was served last and what was known with it, nil for none.
@@ -87,7 +89,7 @@ func (d *Daemon) lastGood() *attempt {
 		d.log.Debug("there is no last good configuration", "reason", err)
 		return nil
 	}
-	return &attempt{footing: f, cached: &c}
+	return &attempt{footing: f, good: true, cached: &c}
 }
 
 // closeNext frees what a generation that ended would have been followed by.
@@ -109,7 +111,7 @@ func (d *Daemon) after(a *attempt, err error) (*attempt, error) {
 	case errors.Is(err, errFootingChanged):
 		d.log.Info("starting over", "because", err)
 		return nil, nil
-	case a.cached == nil:
+	case !a.good:
 		good := d.lastGood()
 		if good == nil {
 			return nil, err
@@ -130,7 +132,7 @@ const waitOpen = 5 * time.Second
 // the daemon: where there is no underlay, its supervisor starts it again, as flannel's does.
 func (d *Daemon) notOpened(ctx context.Context, a *attempt, why error) (*attempt, error) {
 	var unstarted *backendError
-	if a.cached == nil {
+	if !a.good {
 		if good := d.lastGood(); good != nil {
 			d.refuse(a.footing.raw, why, true)
 			return good, nil
