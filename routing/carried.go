@@ -41,25 +41,15 @@ func (b bareIP) sizes(u Underlay) (mtus, error) {
 // peers implements carried. A node is one peer, at one address for both of its subnets.
 func (b bareIP) peers(s situation, outer int, displaced []Displaced) carriedPeers {
 	c := carriedPeers{spec: localSpec(s.set, s.under, mtus{outer, s.mtu}, b.o)}
-	families := 1
-	if b.ipv6 {
-		families = 2
-	}
-	c.room(len(s.set.Peers), families)
+	c.room(len(s.set.Peers))
 	for i := range s.set.Peers {
 		r := &s.set.Peers[i]
 		p, why := peerSpec(*r, s.under)
-		first := len(c.reached)
-		for _, n := range p.Subnets {
-			report := Reached{Peer: p.Name, Subnets: r.Subnets, Subnet: n, How: HowTunnel, Via: p.Addr}
-			if why != "" {
-				report = report.skip("%s", why)
-			}
-			c.reached = append(c.reached, report)
+		if why != "" {
+			c.skip(r, p, why)
+			continue
 		}
-		if why == "" {
-			c.add(r, p, first)
-		}
+		c.add(r, p, len(c.reached))
 	}
 	c.settle(s.tenure, displaced)
 	return c

@@ -13,7 +13,8 @@ import (
 // carriedPeers is what a set comes to.
 type carriedPeers struct {
 	spec tunnel.Spec
-	// reached is about every subnet of every record, and routes are the plain routes that some of them take.
+	// reached is about every subnet of every record, but for those in use of a type that has one way only, and
+	// routes are the plain routes that some of them take.
 	reached []Reached
 	routes  []Route
 	// notes are about records that are used, but not wholly.
@@ -28,15 +29,22 @@ type carriedPeers struct {
 // carriedOf ties a peer of the data plane to the record that it comes from.
 type carriedOf struct {
 	record *lease.Record // of the set
-	// reached[first:end] is what is reported about it.
+	// reached[first:end] is what is reported about it; nothing where there is one way only.
 	first, end int
 }
 
-// room makes room for so many peers at once, with so many reports about each: of thousands, growing would leave
-// several times that behind as garbage, at each change of one of them.
-func (c *carriedPeers) room(peers, reports int) {
+// room makes room for so many peers at once: of thousands, growing would leave several times that behind as
+// garbage, at each change of one of them.
+func (c *carriedPeers) room(peers int) {
 	c.spec.Peers, c.of = make([]tunnel.PeerSpec, 0, peers), make([]carriedOf, 0, peers)
-	c.reached = make([]Reached, 0, peers*reports)
+}
+
+// skip reports that a record is not used, with the reason, for each of its subnets.
+func (c *carriedPeers) skip(r *lease.Record, p tunnel.PeerSpec, why string) {
+	for _, n := range p.Subnets {
+		report := Reached{Peer: p.Name, Subnets: r.Subnets, Subnet: n, How: HowTunnel, Via: p.Addr}
+		c.reached = append(c.reached, report.skip("%s", why))
+	}
 }
 
 // add appends a peer; what is reported about it is what stands from first on. r is the set's.
@@ -94,6 +102,9 @@ func (c *carriedPeers) leaveOut(why []string) {
 			c.spec.Peers[n], c.of[n] = c.spec.Peers[i], c.of[i]
 			n++
 			continue
+		}
+		if c.of[i].first == c.of[i].end {
+			c.skip(c.of[i].record, c.spec.Peers[i], reason)
 		}
 		for j := c.of[i].first; j < c.of[i].end; j++ {
 			r := c.reached[j]
