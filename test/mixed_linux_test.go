@@ -35,13 +35,13 @@ func TestMixedFamilies(t *testing.T) {
 			}
 			fours, duals := l.Nodes()[:2], l.Nodes()[2:]
 			for _, n := range l.Nodes() {
-				dual, mtu, notes := slices.Contains(duals, n), c.mtu, 1 // that the config in the store is a new one
+				dual, mtu := slices.Contains(duals, n), c.mtu
 				if dual {
-					mtu, notes = c.dual, 0
+					mtu = c.dual
 				}
 				status(t, n, 10*time.Second, func(s statusJSON) error {
-					if !s.Ready || s.Peers != 3 || s.Rejected != 0 || !s.Backend.InPlace || len(s.Backend.Notes) != notes {
-						return fmt.Errorf("ready %v, %d peers, %d rejected, %+v", s.Ready, s.Peers, s.Rejected, s.Backend)
+					if !s.Ready || s.Peers != 3 || s.Rejected != 0 || !s.Backend.InPlace || len(s.Backend.Notes) != 0 || s.Config.Differs == dual { // who runs on sees that the store has another
+						return fmt.Errorf("ready %v, %d peers, %d rejected, %+v, %+v", s.Ready, s.Peers, s.Rejected, s.Backend, s.Config)
 					}
 					return nil
 				})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -174,6 +175,8 @@ func checksums(p gopacket.Packet) error {
 		}
 	}
 	err, bad := p.VerifyChecksums()
+	// In one's complement both are zero, and the sum of one packet in 65,536 is.
+	bad = slices.DeleteFunc(bad, func(b gopacket.ChecksumMismatch) bool { return b.Correct == 0 && b.Actual == 0xffff })
 	if len(bad) > 0 {
 		err = fmt.Errorf("wrong checksums: %+v", bad)
 	}
