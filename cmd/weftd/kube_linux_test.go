@@ -104,10 +104,13 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 		return err
 	})
 	c := control.NewClient(b.socket())
-	peers, err := c.Peers(t.Context())
-	if err != nil || len(peers.Peers) != 1 || peers.Peers[0].Name != "node-a" || !peers.Peers[0].Weft {
-		t.Errorf("b's peers: %v %+v", err, peers)
-	}
+	await(t, "b shows its peer, which it does once all of it is in place", func() error {
+		peers, err := c.Peers(t.Context())
+		if err == nil && (len(peers.Peers) != 1 || peers.Peers[0].Name != "node-a" || !peers.Peers[0].Weft) {
+			err = fmt.Errorf("%+v", peers)
+		}
+		return err
+	})
 	leases, err := c.Leases(t.Context())
 	if err != nil || len(leases.Leases) != 2 || leases.Leases[0].Node != "node-a" || leases.Leases[1].Node != "node-b" || !leases.Leases[1].Own {
 		t.Errorf("b's leases: %v %+v", err, leases)

@@ -44,6 +44,7 @@ type apiServer struct {
 	lists   []string        // queries of lists and watches
 	agent   string
 	told    []eventJSON // Events as they are now
+	taken   func(patch) // is called with a patch that was taken, before it is answered
 }
 
 type event struct {
@@ -408,7 +409,11 @@ func (s *apiServer) patch(w http.ResponseWriter, r *http.Request, name string) {
 		}
 	}
 	s.putLocked(n)
+	taken := s.taken
 	s.mu.Unlock()
+	if taken != nil {
+		taken(p)
+	}
 	s.reply(w, http.StatusOK, "Node", n)
 }
 

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -192,6 +193,30 @@ func TestAStopShowsWhereWeftCarriesThePackets(t *testing.T) {
 		}
 		is.wantCondition("Unknown", reasonStopped, "until it runs again")
 		start()
+	}
+}
+
+// So it does when the stop comes while the first word is on its way.
+func TestAStopTakesBackWhatItDidNotSeeAnswered(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	c := s.config("a")
+	c.SetNodeNetworkUnavailable = true
+	tt := newTester(t, s, c, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.do(func() {
+		s.taken = func(p patch) {
+			if p.Status != nil && p.Status.Conditions[0].Status == conditionFalse {
+				cancel()
+			}
+		}
+	})
+	tt.SetDataPath("", "")
+	if err := tt.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if got := conditions(s); len(got) != 1 || !strings.Contains(got[0], reasonStopped) {
+		t.Errorf("conditions %q", got)
 	}
 }
 

@@ -72,6 +72,7 @@ type Manager struct {
 	silentFrom time.Time     // since when it is silent; zero while it is not
 	writeErr   error         // what the last write met
 	refused    bool          // by the API server, which has answered
+	cutOff     bool          // the stop did not wait for the answer to a write that says pods have a network
 	written    bool          // our annotations have been as they should be, since the start
 }
 

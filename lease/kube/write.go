@@ -45,6 +45,7 @@ func (m *Manager) writer(ctx context.Context, nodes *nodes, herald *herald) {
 		default:
 			node, err := m.client.patchStatus(ctx, nodes.own, p.body())
 			if ctx.Err() != nil {
+				m.interrupted(p)
 				return
 			}
 			if err != nil {
@@ -194,6 +195,13 @@ func (m *Manager) wrote(err error, refused bool) {
 	poke(m.write)
 }
 
+// interrupted notes a write whose answer the stop did not wait for: the API server may have taken it.
+func (m *Manager) interrupted(p patch) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cutOff = p.Status != nil && p.Status.Conditions[0].Status == conditionFalse
+}
+
 // farewellTimeout bounds the last write, for which a stop waits.
 const farewellTimeout = 2 * time.Second
 
@@ -204,13 +212,16 @@ func (m *Manager) farewell(nodes *nodes) {
 	m.mu.Lock()
 	carries := m.told && m.broken == "" && len(m.local.Attrs.Weft.Recv) > 0
 	silent := m.waits || m.watchErr != nil || m.probeErr != nil
+	said := m.cutOff
 	m.mu.Unlock()
 	ours := nodes.ourNode()
 	if !m.client.cfg.SetNodeNetworkUnavailable || !carries || silent || ours == nil {
 		return
 	}
-	have := networkCondition(ours)
-	if have == nil || have.Status != conditionFalse || !isOurReason(have.Reason) {
+	if have := networkCondition(ours); have != nil && have.Status == conditionFalse && isOurReason(have.Reason) {
+		said = true
+	}
+	if !said {
 		return
 	}
 	var p patch
