@@ -51,9 +51,34 @@ func checkLayers(t *tree) (faults []string) {
 	return faults
 }
 
-// checkTestingOnly follows the imports of each command.
+// checkTestingOnly keeps what is for tests alone out of every command.
 func checkTestingOnly(t *tree) (faults []string) {
 	only := []string{"testing", "net/http/httptest", "github.com/google/go-cmp", "github.com/gopacket"}
+	t.eachLinked(func(main *pkg, f *goFile, imp string) {
+		if isBelow(imp, only) || strings.HasPrefix(imp, module) && strings.HasSuffix(imp, "test") {
+			faults = append(faults, fmt.Sprintf("%s%s links %s, by %s", module, main.dir, imp, f.path))
+		}
+	})
+	return faults
+}
+
+// checkServerOnly keeps etcd's server, a third of what weftd weighs, out of the other commands.
+func checkServerOnly(t *tree) (faults []string) {
+	t.eachLinked(func(main *pkg, f *goFile, imp string) {
+		if main.dir != "cmd/weftd" && !strings.HasPrefix(main.dir, "cmd/weftd/") && isBelow(imp, []string{"go.etcd.io/etcd/server"}) {
+			faults = append(faults, fmt.Sprintf("%s%s links %s, by %s", module, main.dir, imp, f.path))
+		}
+	})
+	return faults
+}
+
+// isBelow reports whether imp is one of paths, or lies below one.
+func isBelow(imp string, paths []string) bool {
+	return slices.ContainsFunc(paths, func(p string) bool { return imp == p || strings.HasPrefix(imp, p+"/") })
+}
+
+// eachLinked follows the imports of each package of cmd through our own packages, and calls do with each import on the way.
+func (t *tree) eachLinked(do func(main *pkg, f *goFile, imp string)) {
 	byDir := map[string]*pkg{}
 	for _, p := range t.pkgs {
 		byDir[p.dir] = p
@@ -69,15 +94,8 @@ func checkTestingOnly(t *tree) (faults []string) {
 					continue
 				}
 				for _, imp := range f.imports() {
-					for _, o := range only {
-						if imp == o || strings.HasPrefix(imp, o+"/") {
-							faults = append(faults, fmt.Sprintf("%s%s links %s, by %s", module, main.dir, imp, f.path))
-						}
-					}
+					do(main, f, imp)
 					dir := strings.TrimPrefix(imp, module)
-					if dir != imp && strings.HasSuffix(dir, "test") {
-						faults = append(faults, fmt.Sprintf("%s%s links %s, by %s", module, main.dir, imp, f.path))
-					}
 					if next := byDir[dir]; next != nil && dir != imp && !seen[dir] {
 						seen[dir] = true
 						queue = append(queue, next)
@@ -86,7 +104,6 @@ func checkTestingOnly(t *tree) (faults []string) {
 			}
 		}
 	}
-	return faults
 }
 
 func checkPackageComments(t *tree) (faults []string) {

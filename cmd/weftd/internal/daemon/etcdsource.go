@@ -13,6 +13,7 @@ import (
 	"weft/lease"
 	"weft/lease/etcd"
 	"weft/lease/etcd/embedded"
+	"weft/lease/etcd/embedded/server"
 	"weft/routing"
 )
 
@@ -202,7 +203,7 @@ func (s *etcdSource) run(ctx context.Context, serving func() bool) error {
 }
 
 func runEmbedded(ctx context.Context, cfg embedded.Config) error {
-	s, err := embedded.Start(ctx, cfg)
+	s, err := server.Start(ctx, cfg)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,12 @@
-// Package embedded runs an etcd server of one member inside the daemon, for a lab or
-// a first node that has no other store.
-package embedded
+// Package server runs the etcd server that an embedded.Config describes, inside this
+// process. It links etcd's server, and importing it costs what that initialises at each start.
+package server
 
 import (
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -21,6 +20,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"weft/lease/etcd/embedded"
 	"weft/lease/etcd/internal/zapslog"
 )
 
@@ -33,26 +33,6 @@ const (
 
 const closeTimeout = 10 * time.Second
 
-// Config says where the server keeps its data and whom it serves.
-type Config struct {
-	// Dir holds the data. It is made, with mode 0700, if it does not exist.
-	Dir string
-	// Listen is the address and port for clients, by number, or as a URL of that.
-	// Port 0 takes a free one. Empty means the Unix socket that Socket names, which only
-	// this process's user and root can use.
-	Listen string
-	// CertFile and KeyFile turn TLS on. With CAFile, clients have to show a
-	// certificate that it signed.
-	CertFile, KeyFile, CAFile string
-	// Insecure permits an address that is not loopback without TLS: whoever reaches
-	// it can then take any subnet, and write the network configuration.
-	Insecure bool
-	// NoSync leaves out fsync. A crash of the machine then loses data; for tests and labs.
-	NoSync bool
-	// Logger receives etcd's errors as warnings, and the rest at debug level. Nil discards.
-	Logger *slog.Logger
-}
-
 // Server is a running etcd. Its methods are safe for concurrent use.
 type Server struct {
 	etcd     *embed.Etcd
@@ -62,61 +42,10 @@ type Server struct {
 	closed   chan struct{}
 }
 
-// Check reports everything that is wrong with c; it changes nothing.
-func (c Config) Check() error {
-	_, err := c.listen()
-	if n := len(c.Socket()); c.Listen == "" && n > maxSocket {
-		err = errors.Join(err, fmt.Errorf("embedded etcd: the path of its socket, %s, has %d bytes, and %d are the most: choose a shorter directory", c.Socket(), n, maxSocket))
-	}
-	if c.Dir == "" {
-		err = errors.Join(err, errors.New("embedded etcd: no data directory"))
-	}
-	if (c.CertFile == "") != (c.KeyFile == "") {
-		err = errors.Join(err, errors.New("embedded etcd: certificate and key file go together"))
-	}
-	if c.CAFile != "" && c.CertFile == "" {
-		err = errors.Join(err, errors.New("embedded etcd: a CA file needs a certificate and a key file beside it"))
-	}
-	for _, f := range []string{c.CertFile, c.KeyFile, c.CAFile} {
-		if f == "" {
-			continue
-		}
-		if _, serr := os.Stat(f); serr != nil {
-			err = errors.Join(err, fmt.Errorf("embedded etcd: %w", serr))
-		}
-	}
-	return err
-}
-
-func (c Config) tls() bool { return c.CertFile != "" }
-
-// listen returns the URL to serve on.
-func (c Config) listen() (url.URL, error) {
-	if c.Listen == "" {
-		return url.URL{Scheme: "unix", Path: c.Socket()}, nil
-	}
-	addr := c.Listen
-	scheme := map[bool]string{true: "https", false: "http"}[c.tls()]
-	if u, err := url.Parse(addr); err == nil && u.Host != "" {
-		if u.Scheme != scheme {
-			return url.URL{}, fmt.Errorf("embedded etcd on %s: the scheme is %s with these files", addr, scheme)
-		}
-		addr = u.Host
-	}
-	ap, err := netip.ParseAddrPort(addr)
-	if err != nil {
-		return url.URL{}, fmt.Errorf("embedded etcd on %q: want an address and port such as 192.0.2.1:2379", addr)
-	}
-	if !ap.Addr().Unmap().IsLoopback() && !c.tls() && !c.Insecure {
-		return url.URL{}, fmt.Errorf("embedded etcd on %s: an address that is not loopback needs TLS (certificate and key) or --embedded-etcd-insecure", ap)
-	}
-	return url.URL{Scheme: scheme, Host: ap.String()}, nil
-}
-
 // Start runs the server and returns when it serves; it gives up when ctx ends, which
 // has no effect later. On a directory that holds data it goes on with that.
 // The caller closes the Server.
-func Start(ctx context.Context, c Config) (*Server, error) {
+func Start(ctx context.Context, c embedded.Config) (*Server, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
@@ -124,12 +53,12 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 		return nil, fmt.Errorf("embedded etcd: %w", err)
 	}
 	if c.Listen == "" {
-		if err := c.prepareSocket(); err != nil {
+		if err := prepareSocket(c.Socket()); err != nil {
 			return nil, err
 		}
 	}
 	s := &Server{fatal: make(chan error, 1), closed: make(chan struct{})}
-	cfg, err := c.embed(s.fatal)
+	cfg, err := etcdConfig(c, s.fatal)
 	if err != nil {
 		return nil, err
 	}
@@ -171,9 +100,9 @@ func (s *Server) launch(cfg *embed.Config) error {
 	return <-started
 }
 
-// embed translates c. What etcd would exit over is sent to fatal.
-func (c Config) embed(fatal chan<- error) (*embed.Config, error) {
-	listen, err := c.listen()
+// etcdConfig translates c. What etcd would exit over is sent to fatal.
+func etcdConfig(c embedded.Config, fatal chan<- error) (*embed.Config, error) {
+	listen, err := c.ListenURL()
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +125,7 @@ func (c Config) embed(fatal chan<- error) (*embed.Config, error) {
 	cfg.EnableGRPCGateway = false
 	cfg.ElectionMs = 5 * cfg.TickMs // the least etcd takes: alone there is nobody to wait for
 	cfg.UnsafeNoFsync = c.NoSync
-	if c.tls() {
+	if c.TLS() {
 		cfg.ClientTLSInfo = transport.TLSInfo{
 			CertFile: c.CertFile, KeyFile: c.KeyFile,
 			TrustedCAFile: c.CAFile, ClientCertAuth: c.CAFile != "",

@@ -1,4 +1,4 @@
-package embedded_test
+package server_test
 
 import (
 	"bytes"
@@ -15,12 +15,13 @@ import (
 	"weft/lease"
 	"weft/lease/etcd"
 	"weft/lease/etcd/embedded"
+	"weft/lease/etcd/embedded/server"
 	"weft/lease/etcd/etcdtest"
 )
 
-func start(t *testing.T, dir string) *embedded.Server {
+func start(t *testing.T, dir string) *server.Server {
 	t.Helper()
-	s, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, Listen: "127.0.0.1:0", NoSync: true})
+	s, err := server.Start(t.Context(), embedded.Config{Dir: dir, Listen: "127.0.0.1:0", NoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +29,7 @@ func start(t *testing.T, dir string) *embedded.Server {
 	return s
 }
 
-func snapshot(t *testing.T, s *embedded.Server) (lease.Snapshot, *etcd.Store) {
+func snapshot(t *testing.T, s *server.Server) (lease.Snapshot, *etcd.Store) {
 	t.Helper()
 	store, err := etcd.New(etcd.Config{Endpoints: s.Endpoints()})
 	if err != nil {
@@ -90,7 +91,7 @@ func TestStartRefuses(t *testing.T) {
 		{embedded.Config{Dir: dir, Listen: strings.TrimPrefix(busy.Endpoints()[0], "http://")}, "in use"},
 	}
 	for _, c := range cases {
-		s, err := embedded.Start(t.Context(), c.cfg)
+		s, err := server.Start(t.Context(), c.cfg)
 		if err == nil {
 			_ = s.Close()
 			t.Errorf("%+v: started", c.cfg)
@@ -102,7 +103,7 @@ func TestStartRefuses(t *testing.T) {
 
 func TestInsecureOnAllAddresses(t *testing.T) {
 	t.Parallel()
-	s, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Listen: "0.0.0.0:0", Insecure: true, NoSync: true})
+	s, err := server.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Listen: "0.0.0.0:0", Insecure: true, NoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestStartGivesUp(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", NoSync: true})
+	s, err := server.Start(ctx, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", NoSync: true})
 	if err == nil { // it was quicker than the select
 		_ = s.Close()
 	}
@@ -149,7 +150,7 @@ func TestBrokenDataIsAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, Listen: "127.0.0.1:0", NoSync: true})
+	s, err := server.Start(t.Context(), embedded.Config{Dir: dir, Listen: "127.0.0.1:0", NoSync: true})
 	if err == nil {
 		_ = s.Close()
 		t.Fatal("it started on broken data")
@@ -162,7 +163,7 @@ func TestTLSWithClientCertificates(t *testing.T) {
 	ca := etcdtest.NewCA(t)
 	cert, key := ca.Leaf("server")
 	mine, myKey := ca.Leaf("client")
-	s, err := embedded.Start(t.Context(), embedded.Config{
+	s, err := server.Start(t.Context(), embedded.Config{
 		Dir: t.TempDir(), Listen: "127.0.0.1:0", NoSync: true, CertFile: cert, KeyFile: key, CAFile: ca.File,
 	})
 	if err != nil {
@@ -191,7 +192,7 @@ func TestTLSWithClientCertificates(t *testing.T) {
 func socketServer(t *testing.T) string {
 	t.Helper()
 	dir := shortDir(t)
-	s, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, NoSync: true})
+	s, err := server.Start(t.Context(), embedded.Config{Dir: dir, NoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +226,7 @@ func TestDefaultIsASocketOfOurOwn(t *testing.T) {
 	left.SetUnlinkOnClose(false)
 	_ = left.Close()
 	cfg := embedded.Config{Dir: dir, NoSync: true}
-	s, err := embedded.Start(t.Context(), cfg)
+	s, err := server.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
