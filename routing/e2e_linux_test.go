@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/test/await"
 	"weft/tunnel"
 )
 
@@ -138,7 +139,7 @@ func carriesPackets(t *testing.T) (a, b *node) {
 		}
 		return nil
 	}
-	eventually(t, "first packets", passes)
+	await.OK(t, "first packets", passes)
 	for _, step := range []struct {
 		name, damage, mend string
 	}{
@@ -149,7 +150,7 @@ func carriesPackets(t *testing.T) (a, b *node) {
 	} {
 		a.run(t, step.damage)
 		if step.mend != "" {
-			eventually(t, step.name+": noticed", func() error {
+			await.OK(t, step.name+": noticed", func() error {
 				if passes() == nil {
 					return errors.New("packets pass without an underlay")
 				}
@@ -157,7 +158,7 @@ func carriesPackets(t *testing.T) (a, b *node) {
 			})
 			a.run(t, step.mend)
 		}
-		eventually(t, step.name, passes)
+		await.OK(t, step.name, passes)
 	}
 	for _, n := range []*node{a, b} {
 		if s := n.u.Engine().Stats(); s.Ports != 2 || s.Egress.Delivered+s.Ingress.Delivered == 0 {
@@ -166,7 +167,7 @@ func carriesPackets(t *testing.T) (a, b *node) {
 	}
 	// The device itself: sockets bound to its address lose nothing but the route meanwhile.
 	a.run(t, "link del flannel0")
-	eventually(t, "device deleted", passes)
+	await.OK(t, "device deleted", passes)
 	if d, err := a.u.DeviceDrops(); err != nil {
 		t.Errorf("drops %d, %v", d, err)
 	}

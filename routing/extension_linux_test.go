@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/test/await"
 )
 
 // extTest is a directory with a script that notes how it was called.
@@ -119,7 +120,7 @@ remove [ 10.5.2.0/24 fd00:5:0:2::/64 192.0.2.2 2001:db8::2] a b|$(touch /tmp/x)'
 		t.Errorf("while it fails: %+v", st)
 	}
 	e.fail("add", false)
-	eventually(t, "tried again", func() error {
+	await.OK(t, "tried again", func() error {
 		if st := b.Status(); !st.InPlace || st.Peers != 2 {
 			return errors.New(st.LastError)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/test/await"
 )
 
 const hostGWDual = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"host-gw"}}`
@@ -59,10 +60,10 @@ fd00:5:0:4::/64 via 2001:db8::4 dev eth0 metric 1024 pref medium
 		if out, err := exec.Command("sh", "-c", drift).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v %s", drift, err, out)
 		}
-		eventually(t, drift, listed(want))
+		await.OK(t, drift, listed(want))
 	}
 	ip(t, "route add 198.51.100.0/24 dev eth0")
-	eventually(t, "the far peer's way is direct now", func() error {
+	await.OK(t, "the far peer's way is direct now", func() error {
 		if got := kernelListing(); !strings.Contains(got, "10.5.4.0/24 via 198.51.100.4 dev eth0") {
 			return errors.New(got)
 		}

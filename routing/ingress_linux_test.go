@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/test/await"
 	"weft/tunnel"
 )
 
@@ -101,13 +102,13 @@ func TestIngressMatchesThePacketSocket(t *testing.T) {
 		last := u.Engine().Stats().Ingress.Drops[tunnel.DropMartian]
 		end := martian()
 		send(frame(macUs, v4, ip4("192.0.2.2", "192.0.2.1", nil, 0, 8+len(end)), datagram(8285, a, b, end)))
-		eventually(t, "the last datagram", func() error {
+		await.OK(t, "the last datagram", func() error {
 			if u.Engine().Stats().Ingress.Drops[tunnel.DropMartian] == last {
 				return errors.New("not yet")
 			}
 			return nil
 		})
-		eventually(t, c.name, func() error {
+		await.OK(t, c.name, func() error {
 			r, d := u.Engine().Stats().Ingress.Received-received-1, dropCounters(t)-dropped-1
 			if r != c.received || d != c.dropped {
 				return fmt.Errorf("%d received, want %d; %d kept from the stack, want %d", r, c.received, d, c.dropped)

@@ -7,10 +7,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"weft/test/await"
 )
 
 // inNamespace moves the test to a network namespace of its own, which vanishes
@@ -103,28 +104,12 @@ func etherLink(t *testing.T, name string, mtu int, addrs ...string) {
 		ip(t, "addr add %s dev %s%s", a, name, opt)
 	}
 	for _, end := range []string{name, name + "-far"} { // the carrier comes a moment after the link is up
-		eventually(t, end+" up", func() error {
+		await.OK(t, end+" up", func() error {
 			l, err := netlink.LinkByName(end)
 			if err == nil && l.Attrs().OperState != netlink.OperUp {
 				err = fmt.Errorf("it is %s", l.Attrs().OperState)
 			}
 			return err
 		})
-	}
-}
-
-// eventually waits until f finds nothing wrong.
-func eventually(t *testing.T, what string, f func() error) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }

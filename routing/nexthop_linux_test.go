@@ -9,6 +9,7 @@ import (
 
 	"weft/encap"
 	"weft/lease"
+	"weft/test/await"
 	"weft/tunnel"
 )
 
@@ -52,7 +53,7 @@ func nextHopsFollow(t *testing.T, set lease.Set, near, peer, gate, host string) 
 	expect := func(what string, mac encap.MAC) {
 		t.Helper()
 		want := tunnel.NextHop{Local: local, Remote: mac}
-		eventually(t, what, func() error {
+		await.OK(t, what, func() error {
 			got := hopsOf(u)
 			if h, ok := got[addr(peer)]; mac == (encap.MAC{}) && len(got) > 0 || mac != (encap.MAC{}) && (!ok || h != want || len(got) != 1) {
 				return fmt.Errorf("next hops %v, want %v", got, want)
@@ -155,13 +156,13 @@ func TestNextHopsScale(t *testing.T) {
 		t.Error(err)
 	}
 	start(t, u)
-	eventually(t, "what was missed at the start", func() error { return many(peers) })
+	await.OK(t, "what was missed at the start", func() error { return many(peers) })
 	var err error
 	for i := range byte(20) { // something else that was under way may have asked for them
 		mark()
 		mac := encap.MAC{2, 0, 0, 0, 1, i}
 		ip(t, "neigh replace 192.0.2.9 lladdr %v dev eth0", mac)
-		eventually(t, "another MAC of the gateway", func() error { return all(mac) })
+		await.OK(t, "another MAC of the gateway", func() error { return all(mac) })
 		if err = many(peers - 1); err == nil {
 			break
 		}
@@ -171,7 +172,7 @@ func TestNextHopsScale(t *testing.T) {
 	}
 	ip(t, "route add 198.18.0.0/24 via 192.0.2.10")
 	ip(t, "route del 198.18.0.0/24")
-	eventually(t, "asked for again", func() error { return many(peers) })
+	await.OK(t, "asked for again", func() error { return many(peers) })
 }
 
 func TestRoutesTo(t *testing.T) {

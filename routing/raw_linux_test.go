@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/test/await"
 )
 
 // onRaw is what path raw has in the kernel of this namespace, as other programs see it; nil
@@ -38,7 +39,7 @@ func TestRawRepairs(t *testing.T) {
 	apply(t, u, testSet("10.5.1.0/24", false))
 	stop := start(t, u)
 	there := func() error { return onRaw(u, "192.0.2.1") }
-	eventually(t, "path raw", there)
+	await.OK(t, "path raw", there)
 	link := ip(t, "-d link show dev weft-tx4")
 	for _, s := range []string{"mtu 65521", "alias weft", "NOARP", "LOWER_UP", "addrgenmode none"} {
 		if !strings.Contains(link, s) {
@@ -57,7 +58,7 @@ func TestRawRepairs(t *testing.T) {
 		{"nft", "flush", "ruleset"},
 	} {
 		command(t, damage[0], damage[1:]...)
-		eventually(t, strings.Join(damage, " "), there)
+		await.OK(t, strings.Join(damage, " "), there)
 	}
 	if out, err := try("nft", "delete", "table", "netdev", "weft-raw-192.0.2.1-8285"); err == nil {
 		t.Errorf("another process deleted the table: %s", out)
@@ -73,7 +74,7 @@ func TestRawRepairs(t *testing.T) {
 	was := index("eth0")
 	ip(t, "link del eth0")
 	etherLink(t, "eth0", 1400, "192.0.2.1/24")
-	eventually(t, "link deleted and made again", there)
+	await.OK(t, "link deleted and made again", there)
 	if now := index("eth0"); now == was {
 		t.Fatalf("index %d as before: the test shows nothing", now)
 	}
@@ -89,7 +90,7 @@ func TestRawRepairs(t *testing.T) {
 	ip(t, "link del weft-tx4")
 	ip(t, "tuntap add weft-tx4 mode tap")
 	u.mu.Unlock()
-	eventually(t, "another device of the TAP's name", func() error {
+	await.OK(t, "another device of the TAP's name", func() error {
 		if link := ip(t, "link show dev weft-tx4"); !strings.Contains(link, "LOWER_UP") {
 			return fmt.Errorf("nobody has it open:\n%s", link)
 		}
@@ -104,7 +105,7 @@ func TestRawRepairs(t *testing.T) {
 	f.ingress = nil
 	u.mu.Unlock()
 	u.nudge(changedAll)
-	eventually(t, "no ingress filter", there)
+	await.OK(t, "no ingress filter", there)
 
 	stop()
 	if out := command(t, "nft", "list", "ruleset"); out != "" {
@@ -147,7 +148,7 @@ func TestRawNeedsEthernet(t *testing.T) {
 	start(t, u)
 	ip(t, "link del eth0")
 	etherLink(t, "eth0", 1500, "192.0.2.1/24")
-	eventually(t, "raw on the new link", func() error { return onRaw(u, "192.0.2.1") })
+	await.OK(t, "raw on the new link", func() error { return onRaw(u, "192.0.2.1") })
 }
 
 // TestRawStaysOutOfIPsec has path auto leave to the IP stack what the host may want encrypted.
@@ -167,10 +168,10 @@ func TestRawStaysOutOfIPsec(t *testing.T) {
 	u.plane.sockets[0].retry = u.plane.sockets[0].retry.Add(-retryRaw)
 	u.mu.Unlock()
 	u.nudge(changedAll)
-	eventually(t, "no policy any more", func() error { return onRaw(u, "192.0.2.1") })
+	await.OK(t, "no policy any more", func() error { return onRaw(u, "192.0.2.1") })
 	ip(t, "xfrm policy add src 192.0.2.1 dst 192.0.2.2 dir out tmpl proto esp mode transport")
 	u.nudge(changedAll)
-	eventually(t, "a policy at run time", func() error {
+	await.OK(t, "a policy at run time", func() error {
 		if st := u.Status(); st.Path != "socket" {
 			return errors.New(st.Path)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/test/await"
 	"weft/tunnel"
 )
 
@@ -158,8 +159,8 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 		"link del flannel0",
 	} {
 		ip(t, "%s", damage)
-		eventually(t, damage, same(wantGolden))
-		eventually(t, damage, func() error {
+		await.OK(t, damage, same(wantGolden))
+		await.OK(t, damage, func() error {
 			d, err := k.device("flannel0")
 			if err == nil && d.Link != (Link{"flannel0", Alias, 1472, 500, true}) {
 				err = fmt.Errorf("link %+v", d.Link)
@@ -171,18 +172,18 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 		t.Errorf("repaired only %d", st.Repaired)
 	}
 	ip(t, "link set eth0 mtu 1300")
-	eventually(t, "too small for IPv6, and IPv4 goes on", func() error {
+	await.OK(t, "too small for IPv6, and IPv4 goes on", func() error {
 		if st, got := u.Status(), golden(); !strings.Contains(st.LastError, "IPv6 needs 1280") || strings.Contains(got, "fd00") || !strings.Contains(got, "10.5.0.0/16") {
 			return fmt.Errorf("%s\n%s", st.LastError, got)
 		}
 		return nil
 	})
 	ip(t, "link set eth0 mtu 1500")
-	eventually(t, "MTU back", same(wantGolden))
+	await.OK(t, "MTU back", same(wantGolden))
 	ip(t, "addr add 172.16.0.1/32 dev flannel0")
 	ip(t, "route add 172.17.0.0/16 dev flannel0")
 	ip(t, "link set eth0 mtu 1400")
-	eventually(t, "MTU follows the underlay", func() error {
+	await.OK(t, "MTU follows the underlay", func() error {
 		if m := u.MTU(); m != 1372 {
 			return fmt.Errorf("is %d", m)
 		}
@@ -227,7 +228,7 @@ func TestUDPNeedsOneNeighbour(t *testing.T) {
 		t.Error(err)
 	}
 	ip(t, "link set flannel0 down") // which takes all neighbours along
-	eventually(t, "device down", one)
+	await.OK(t, "device down", one)
 }
 
 func TestUDPRestartKeepsAndMoves(t *testing.T) {
@@ -373,7 +374,7 @@ func TestUDPReportsForeignRoute(t *testing.T) {
 	}
 	start(t, u)
 	ip(t, "route del 10.5.0.0/16 dev eth0")
-	eventually(t, "the way is free", func() error {
+	await.OK(t, "the way is free", func() error {
 		if st := u.Status(); !st.InPlace {
 			return errors.New(st.LastError)
 		}
@@ -396,14 +397,14 @@ func TestUDPSurvivesUnderlay(t *testing.T) {
 		}
 	}
 	ip(t, "addr del 192.0.2.1/24 dev eth0")
-	eventually(t, "address lost", lost("link eth0 has no address 192.0.2.1"))
+	await.OK(t, "address lost", lost("link eth0 has no address 192.0.2.1"))
 	ip(t, "addr add 192.0.2.1/24 dev eth0")
-	eventually(t, "address back", lost(""))
+	await.OK(t, "address back", lost(""))
 	ip(t, "link del eth0")
-	eventually(t, "link lost", lost("link eth0 is gone"))
+	await.OK(t, "link lost", lost("link eth0 is gone"))
 	etherLink(t, "eth0", 1450, "192.0.2.1/24")
-	eventually(t, "link back", lost(""))
-	eventually(t, "MTU of the new link", func() error {
+	await.OK(t, "link back", lost(""))
+	await.OK(t, "MTU of the new link", func() error {
 		if m := u.MTU(); m != 1422 {
 			return fmt.Errorf("%d", m)
 		}
@@ -432,9 +433,9 @@ func TestUDPFollowsNewAddress(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "another address of the link", local("192.0.2.9"))
+	await.OK(t, "another address of the link", local("192.0.2.9"))
 	ip(t, "addr add 192.0.2.1/24 dev eth0")
-	eventually(t, "the chosen address is back", local("192.0.2.1"))
+	await.OK(t, "the chosen address is back", local("192.0.2.1"))
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if want := []netip.Addr{addr("192.0.2.9"), addr("192.0.2.1")}; !slices.Equal(seen, want) {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/test/await"
 	"weft/tunnel"
 )
 
@@ -27,7 +28,7 @@ func TestUndeliverableIsDropped(t *testing.T) {
 			}
 			setting(a, "neigh/eth0/retrans_time_ms", "50") // so that it fails soon
 			to, from := b.listen(t, b.own.V4.Addr()), a.listen(t, a.own.V4.Addr())
-			eventually(t, "first packets", func() error { return carries(from, to) })
+			await.OK(t, "first packets", func() error { return carries(from, to) })
 			if got := a.u.Status().Path; got != path.String() {
 				t.Fatalf("path %s", got)
 			}
@@ -43,7 +44,7 @@ func TestUndeliverableIsDropped(t *testing.T) {
 			} {
 				fault.break_()
 				before := a.u.Engine().Stats().Egress
-				eventually(t, fault.name+": a packet is dropped", func() error {
+				await.OK(t, fault.name+": a packet is dropped", func() error {
 					if err := carries(from, to); err == nil {
 						return errors.New("arrived")
 					}
@@ -59,7 +60,7 @@ func TestUndeliverableIsDropped(t *testing.T) {
 					}
 				}
 				var s tunnel.Flow
-				eventually(t, fault.name+": taken", func() error {
+				await.OK(t, fault.name+": taken", func() error {
 					if s = a.u.Engine().Stats().Egress; s.Received < was.Received+50 {
 						return fmt.Errorf("%d of 50", s.Received-was.Received)
 					}
@@ -76,7 +77,7 @@ func TestUndeliverableIsDropped(t *testing.T) {
 					t.Errorf("%s: %d received, %d delivered or dropped", fault.name, s.Received, sum)
 				}
 				fault.end()
-				eventually(t, fault.name+": over", func() error { return carries(from, to) })
+				await.OK(t, fault.name+": over", func() error { return carries(from, to) })
 			}
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/lease"
+	"weft/test/await"
 	"weft/tunnel"
 )
 
@@ -208,7 +209,7 @@ func TestUserVTEPsMix(t *testing.T) {
 			ns := vtepNodes(t, `"Userspace":"always","Path":"`+path+`"`, `"Userspace":"never"`, `"Userspace":"always","Path":"socket"`)
 			a, kernel, other := ns[0], ns[1], ns[2]
 			for _, six := range []bool{false, true} {
-				eventually(t, "the first packet", func() error {
+				await.OK(t, "the first packet", func() error {
 					in, out := kernel.listen(t, kernel.addr(six)), a.listen(t, a.addr(six))
 					defer func() { _ = errors.Join(in.Close(), out.Close()) }()
 					_, _ = out.WriteTo([]byte("x"), in.LocalAddr())
@@ -306,7 +307,7 @@ func TestUserVTEPTakesThePort(t *testing.T) {
 	}
 	start(t, u)
 	ip(t, "link del vx9")
-	eventually(t, "the port is free", func() error {
+	await.OK(t, "the port is free", func() error {
 		if st := u.Status(); !st.InPlace {
 			return errors.New(st.LastError)
 		}
@@ -352,7 +353,7 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "at first", routes(all, "10.5.2.0/24 via 192.0.2.2 dev eth0"))
+	await.OK(t, "at first", routes(all, "10.5.2.0/24 via 192.0.2.2 dev eth0"))
 	reached := u.Status().Reached
 	if u.Type() != "auto" || u.RecordType() != "vxlan" {
 		t.Errorf("type %q, in the record %q", u.Type(), u.RecordType())
@@ -361,10 +362,10 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 		t.Errorf("%+v", reached)
 	}
 	ip(t, "route add 198.51.100.3/32 dev eth0")
-	eventually(t, "the far one comes near", routes(all, "10.5.2.0/24 via 192.0.2.2 dev eth0", "10.5.3.0/24 via 198.51.100.3 dev eth0"))
+	await.OK(t, "the far one comes near", routes(all, "10.5.2.0/24 via 192.0.2.2 dev eth0", "10.5.3.0/24 via 198.51.100.3 dev eth0"))
 	ip(t, "route del 198.51.100.3/32 dev eth0")
 	ip(t, "route add 192.0.2.2/32 via 192.0.2.254")
-	eventually(t, "both go far", routes(all))
+	await.OK(t, "both go far", routes(all))
 }
 
 // TestNoVXLAN asks this kernel for a kind of link that it does not have: what it says is what a kernel

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/test/await"
 )
 
 // kernelTest is a kernelBackend on eth0 of the test's namespace.
@@ -200,7 +201,7 @@ func TestVXLANBringsUpAndRepairs(t *testing.T) {
 		if out, err := exec.Command("sh", "-c", drift.do).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v %s", drift.do, err, out)
 		}
-		eventually(t, drift.name, func() error {
+		await.OK(t, drift.name, func() error {
 			if err := listed(vxlanGolden)(); err != nil {
 				return err
 			}
@@ -254,7 +255,7 @@ func TestVXLANFollowsUnderlay(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "the smaller MTU", mtu(1350))
+	await.OK(t, "the smaller MTU", mtu(1350))
 	ip(t, "addr add 192.0.2.9/24 dev eth0")
 	ip(t, "addr del 192.0.2.1/24 dev eth0")
 	ip(t, "addr replace 192.0.2.9/24 dev eth0")
@@ -266,17 +267,17 @@ func TestVXLANFollowsUnderlay(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "another address of the node", local("192.0.2.9"))
+	await.OK(t, "another address of the node", local("192.0.2.9"))
 	ip(t, "link del eth0") // takes the device with it
-	eventually(t, "lost", func() error {
+	await.OK(t, "lost", func() error {
 		if st := b.Status(); st.UnderlayLost == "" || st.InPlace {
 			return fmt.Errorf("%+v", st)
 		}
 		return nil
 	})
 	etherLink(t, "eth0", 1500, "192.0.2.1/24")
-	eventually(t, "another link of the name", local("192.0.2.1"))
-	eventually(t, "its MTU", mtu(1450))
+	await.OK(t, "another link of the name", local("192.0.2.1"))
+	await.OK(t, "its MTU", mtu(1450))
 	if !strings.Contains(kernelListing(), "10.5.2.0/24 via 10.5.2.0 dev flannel.1 onlink") {
 		t.Errorf("peers:\n%s", kernelListing())
 	}
@@ -447,7 +448,7 @@ func TestVXLANDirectRouting(t *testing.T) {
 		t.Error(err)
 	}
 	ip(t, "route add 192.0.2.2/32 via 192.0.2.254 dev eth0")
-	eventually(t, "tunnel, now that a router stands between", func() error {
+	await.OK(t, "tunnel, now that a router stands between", func() error {
 		if got := kernelListing(); !strings.Contains(got, "10.5.2.0/24 via 10.5.2.0 dev flannel.1 onlink") || !strings.Contains(got, "dst 192.0.2.2 self") {
 			return errors.New(got)
 		}
@@ -455,7 +456,7 @@ func TestVXLANDirectRouting(t *testing.T) {
 	})
 	ip(t, "route del 192.0.2.2/32")
 	ip(t, "route add 198.51.100.0/24 dev eth0")
-	eventually(t, "both direct", func() error {
+	await.OK(t, "both direct", func() error {
 		if got := kernelListing(); strings.Contains(got, "onlink") || strings.Contains(got, "self") || !strings.Contains(got, "10.5.3.0/24 via 198.51.100.3 dev eth0") {
 			return errors.New(got)
 		}

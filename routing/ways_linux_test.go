@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/test/await"
 )
 
 func TestDisplaced(t *testing.T) {
@@ -97,14 +98,14 @@ func TestUDPSkipsPeersBehindTheOverlay(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "the peer is skipped", skipped("contains its address 10.5.200.3, which is reached via 192.0.2.253 on eth0"))
+	await.OK(t, "the peer is skipped", skipped("contains its address 10.5.200.3, which is reached via 192.0.2.253 on eth0"))
 	if s := u.Status(); s.Peers != 1 || !s.InPlace {
 		t.Errorf("status %+v", s)
 	}
 	ip(t, "route add 10.5.200.0/24 via 192.0.2.254")
-	eventually(t, "a more specific route is noticed", skipped(""))
+	await.OK(t, "a more specific route is noticed", skipped(""))
 	ip(t, "route del 10.5.200.0/24")
-	eventually(t, "its loss too", skipped("10.5.200.3"))
+	await.OK(t, "its loss too", skipped("10.5.200.3"))
 
 	network := set.Config
 	for _, a := range []string{"fd00:5:0:9::5", "10.5.9.9"} {

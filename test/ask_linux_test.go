@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -125,7 +126,7 @@ func (f flowJSON) balanced() bool {
 // weft runs the operator's command against a node's daemon.
 func weft(t *testing.T, n *lab.Node, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	cmd := exec.CommandContext(within(t, 20*time.Second), command(t, "weft"), args...)
+	cmd := exec.CommandContext(await.Context(t, 20*time.Second), command(t, "weft"), args...)
 	cmd.Env = append(os.Environ(), "WEFTD_CONTROL_SOCKET="+n.ControlSocket)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -170,7 +171,7 @@ func ask[T any](ctx context.Context, n *lab.Node, path string) (v T, err error) 
 // status waits until a node's status is what ok wants, and returns it.
 func status(t *testing.T, n *lab.Node, limit time.Duration, ok func(statusJSON) error) (s statusJSON) {
 	t.Helper()
-	until(t, limit, n.Name+"'s status", func() (err error) {
+	await.Within(t, limit, n.Name+"'s status", func() (err error) {
 		if s, err = ask[statusJSON](t.Context(), n, "status"); err != nil {
 			return err
 		}
@@ -183,7 +184,7 @@ func status(t *testing.T, n *lab.Node, limit time.Duration, ok func(statusJSON) 
 func knows(t *testing.T, n *lab.Node, limit time.Duration, subnet string, want bool) time.Duration {
 	t.Helper()
 	p := netip.MustParsePrefix(subnet)
-	return until(t, limit, fmt.Sprintf("%s has peer %s: %v", n.Name, p, want), func() error {
+	return await.Within(t, limit, fmt.Sprintf("%s has peer %s: %v", n.Name, p, want), func() error {
 		all, err := ask[peersJSON](t.Context(), n, "peers")
 		if err != nil {
 			return err

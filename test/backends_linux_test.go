@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -83,7 +84,7 @@ func TestKernelBackends(t *testing.T) {
 				for _, f := range families {
 					reach(t, 10*time.Second, a, b, f)
 				}
-				if err := b.Node.WaitReady(within(t, 10*time.Second)); err != nil {
+				if err := b.Node.WaitReady(await.Context(t, 10*time.Second)); err != nil {
 					t.Error(lab.Explain(err))
 				}
 			}
@@ -101,7 +102,7 @@ func TestKernelBackends(t *testing.T) {
 			}
 			del(t, l.Store, recordKey(more))
 			subnet := more.Net.V4.Masked().String()
-			until(t, 5*time.Second, "the routes to who left", func() error {
+			await.Within(t, 5*time.Second, "the routes to who left", func() error {
 				if out := sh(t, a.Node.Host, "ip route; ip neigh; bridge fdb"); strings.Contains(out, subnet) || strings.Contains(out, more.Underlay4.String()+" self") {
 					return fmt.Errorf("%s", out)
 				}
@@ -125,7 +126,7 @@ func meshed(t *testing.T, l *lab.Lab, families []int, mtu int) {
 			}
 		}
 	}
-	r, err := l.Measure(within(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 300 * time.Millisecond})
+	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 300 * time.Millisecond})
 	if faults := r.Faults(); err != nil || len(faults) > 0 {
 		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
 	}
@@ -141,7 +142,7 @@ func meshed(t *testing.T, l *lab.Lab, families []int, mtu int) {
 	}
 	for _, f := range families {
 		fullSize(t, l.Node(1).Pods[0], l.Node(2).Pods[0], f, mtu)
-		r, err := probe.Stream(within(t, 30*time.Second), probe.StreamPlan{
+		r, err := probe.Stream(await.Context(t, 30*time.Second), probe.StreamPlan{
 			From: l.Node(2).Pods[0].Endpoint(f), To: l.Node(3).Pods[0].Endpoint(f), Bytes: 4 << 20, Verify: true})
 		if err != nil {
 			t.Errorf("TCP over IPv%d: %d bytes, %v", f, r.Received, err)
@@ -277,7 +278,7 @@ func TestSwitchingTheBackend(t *testing.T) {
 			reach(t, 10*time.Second, b, a, f)
 		}
 		for _, n := range l.Nodes() {
-			until(t, 5*time.Second, c.backend, func() error {
+			await.Within(t, 5*time.Second, c.backend, func() error {
 				ls, err := n.NS.Netlink().LinkList()
 				if err != nil {
 					return err

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -59,7 +60,7 @@ func TestExtension(t *testing.T) {
 	put(t, l.Store, prefix+"/subnets/10.42.208.0-24", `{"PublicIP":"203.0.113.8","PublicIPv6":null,"BackendType":"extension"}`, time.Hour)
 	routed := func(subnet string, want bool) {
 		t.Helper()
-		until(t, 10*time.Second, subnet, func() error {
+		await.Within(t, 10*time.Second, subnet, func() error {
 			if got := sh(t, n.Host, "ip route; ip -6 route"); strings.Contains(got, subnet+" via") != want {
 				return fmt.Errorf("routes, want it %v:\n%s", want, got)
 			}
@@ -85,18 +86,18 @@ func TestExtension(t *testing.T) {
 	}
 	del(t, l.Store, prefix+"/subnets/10.42.207.0-24")
 	reach(t, time.Second, n.Pods[0], l.Node(2).Pods[0], 4)
-	if err := n.Start(within(t, 20*time.Second)); err != nil {
+	if err := n.Start(await.Context(t, 20*time.Second)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
 	routed("10.42.207.0/24", false)
 	last := l.Node(3)
-	if err := last.Stop(within(t, 10*time.Second)); err != nil {
+	if err := last.Stop(await.Context(t, 10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	del(t, l.Store, recordKey(last))
 	routed(last.Net.V4.Masked().String(), false)
 	routed(last.Net.V6.Masked().String(), false)
-	if err := last.Start(within(t, 20*time.Second)); err != nil {
+	if err := last.Start(await.Context(t, 20*time.Second)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
 	routed(last.Net.V4.Masked().String(), true)
@@ -128,7 +129,7 @@ func TestAlloc(t *testing.T) {
 				if strings.Contains(before, "Backend") {
 					t.Errorf("the record is %s", before)
 				}
-				if err := n.Restart(within(t, 20*time.Second)); err != nil {
+				if err := n.Restart(await.Context(t, 20*time.Second)); err != nil {
 					t.Fatal(lab.Explain(err))
 				}
 				if after := recordOf(t, l, n); after != before {

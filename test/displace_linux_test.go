@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -32,13 +33,13 @@ func TestRecordDisplacesNobody(t *testing.T) {
 				t.Errorf("%s", r)
 			}
 			// Without the peers of before it is the older record that counts.
-			if err := n.Stop(within(t, 10*time.Second)); err != nil {
+			if err := n.Stop(await.Context(t, 10*time.Second)); err != nil {
 				t.Fatal(lab.Explain(err))
 			}
 			if err := os.Remove(filepath.Join(n.CacheDir, "lease.json")); err != nil {
 				t.Fatal(err)
 			}
-			if err := n.Start(within(t, 20*time.Second)); err != nil {
+			if err := n.Start(await.Context(t, 20*time.Second)); err != nil {
 				t.Fatal(lab.Explain(err))
 			}
 			shown(t, n, b.Node)
@@ -49,7 +50,7 @@ func TestRecordDisplacesNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 			del(t, l.Store, recordKey(b.Node))
-			until(t, 5*time.Second, "the other is let in", func() error {
+			await.Within(t, 5*time.Second, "the other is let in", func() error {
 				p, err := waysOf(t, n, "thief")
 				if err == nil && strings.Contains(fmt.Sprint(p.Ways), "skipped") {
 					err = fmt.Errorf("%+v", p)
@@ -84,7 +85,7 @@ func waysOf(t *testing.T, n *lab.Node, name string) (wayJSON, error) {
 // shown waits until a node knows the record of the thief, and looks at what it says about both.
 func shown(t *testing.T, n, victim *lab.Node) {
 	t.Helper()
-	until(t, 5*time.Second, "the record is known and refused", func() error {
+	await.Within(t, 5*time.Second, "the record is known and refused", func() error {
 		p, err := waysOf(t, n, "thief")
 		if err != nil {
 			return err

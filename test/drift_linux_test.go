@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -36,10 +37,10 @@ func TestDriftHeals(t *testing.T) {
 			}
 			t.Logf("back after %s", reach(t, 10*time.Second, a, b, 4).Round(time.Millisecond))
 			reach(t, time.Second, b, a, 4)
-			if err := b.Node.WaitReady(within(t, 10*time.Second)); err != nil {
+			if err := b.Node.WaitReady(await.Context(t, 10*time.Second)); err != nil {
 				t.Error(lab.Explain(err))
 			}
-			until(t, 10*time.Second, "flannel0 as it was", func() error {
+			await.Within(t, 10*time.Second, "flannel0 as it was", func() error {
 				link, err := b.Node.NS.Netlink().LinkByName("flannel0")
 				if err == nil && (link.Attrs().MTU != 1472 || link.Attrs().Alias != "weft") {
 					err = fmt.Errorf("mtu %d, alias %q", link.Attrs().MTU, link.Attrs().Alias)

@@ -11,6 +11,7 @@ import (
 	proto "github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -22,10 +23,10 @@ func TestFlannelNodeAsPeer(t *testing.T) {
 	f := startFlanneld(t, l)
 	a := l.Node(1).Pods[0]
 	for _, p := range l.Pods() {
-		if err := lab.Reach(within(t, 5*time.Second), p.Endpoint(4), f.pod); err != nil {
+		if err := lab.Reach(await.Context(t, 5*time.Second), p.Endpoint(4), f.pod); err != nil {
 			t.Fatal(err)
 		}
-		if err := lab.Reach(within(t, 5*time.Second), f.endpoint(), p.V4); err != nil {
+		if err := lab.Reach(await.Context(t, 5*time.Second), f.endpoint(), p.V4); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -39,7 +40,7 @@ func TestFlannelNodeAsPeer(t *testing.T) {
 				t.Errorf("UDP of %d bytes from %s: %s", size, way.from.Name, r)
 			}
 		}
-		r, err := probe.Stream(within(t, 30*time.Second), probe.StreamPlan{From: way.from, To: way.to, Bytes: 4 << 20, Verify: true})
+		r, err := probe.Stream(await.Context(t, 30*time.Second), probe.StreamPlan{From: way.from, To: way.to, Bytes: 4 << 20, Verify: true})
 		if err != nil || r.Received != 4<<20 {
 			t.Errorf("TCP from %s: %d bytes, %v", way.from.Name, r.Received, err)
 		}
@@ -99,7 +100,7 @@ func TestFlannelNodeGetsNoIPv6(t *testing.T) {
 		knows(t, n, 5*time.Second, "fd42:0:0:207::/64", true)
 	}
 	reach(t, 5*time.Second, a, l.Node(2).Pods[0], 6)
-	if err := lab.Reach(within(t, 5*time.Second), a.Endpoint(4), f.pod); err != nil {
+	if err := lab.Reach(await.Context(t, 5*time.Second), a.Endpoint(4), f.pod); err != nil {
 		t.Fatal(err)
 	}
 	before := status(t, a.Node, time.Second, func(statusJSON) error { return nil }).Counters.Egress.dropped("unsupported")

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -40,7 +41,7 @@ func TestHostileRecordsCostOnlyThemselves(t *testing.T) {
 	}
 	put(t, l.Store, prefix+"/subnets/10.42.220.0-24", `{"PublicIP":"198.18.7.20","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}}`, 0)
 	for _, n := range l.Nodes() {
-		until(t, 5*time.Second, "all refused by "+n.Name, func() error { return refuses(weftJSON[leasesJSON](t, n, "lease", "list")) })
+		await.Within(t, 5*time.Second, "all refused by "+n.Name, func() error { return refuses(weftJSON[leasesJSON](t, n, "lease", "list")) })
 		status(t, n, 5*time.Second, func(s statusJSON) error {
 			if notes := fmt.Sprint(s.Backend.Notes); !strings.Contains(notes, "vxlan") || s.Backend.Error != "" || !s.Ready {
 				return fmt.Errorf("notes %s, error %q, ready %v %q", notes, s.Backend.Error, s.Ready, s.NotReady)
@@ -94,7 +95,7 @@ func TestGarbledRecordsOfLiveNodes(t *testing.T) {
 	for _, kv := range before {
 		put(t, l.Store, kv.key, "{garbage", 0)
 	}
-	until(t, 10*time.Second, "own records written anew", func() error {
+	await.Within(t, 10*time.Second, "own records written anew", func() error {
 		for _, kv := range list(t, l.Store, prefix+"/subnets/") {
 			if kv.key != third && !strings.Contains(kv.value, `"PublicIP":"198.18.0.`) {
 				return fmt.Errorf("%s: %s", kv.key, kv.value)

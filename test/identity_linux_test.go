@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -54,7 +55,7 @@ func rawRecord(t *testing.T, l *lab.Lab, n *lab.Node) pair {
 // putBack waits until a record is as it was.
 func putBack(t *testing.T, l *lab.Lab, want pair) {
 	t.Helper()
-	until(t, 10*time.Second, "the record is put back", func() error {
+	await.Within(t, 10*time.Second, "the record is put back", func() error {
 		for _, kv := range list(t, l.Store, want.key) {
 			if kv.key == want.key && kv.value == want.value {
 				return nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -68,7 +69,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		})
 		a.Daemon.SetArgs(append(args, c.flags...)...)
 		for range 2 {
-			if err := a.Restart(within(t, 20*time.Second)); err != nil {
+			if err := a.Restart(await.Context(t, 20*time.Second)); err != nil {
 				t.Fatalf("%s: %s", c.name, lab.Explain(err))
 			}
 			lastGoodIs(t, a, c.says...)
@@ -107,7 +108,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 
 	// Nodes of two types have no use for each other: both are ready, and say it.
 	put(t, l.Store, configKey, string(networkOf(`{"Type":"host-gw"}`, false)), 0)
-	if err := b.Restart(within(t, 20*time.Second)); err != nil {
+	if err := b.Restart(await.Context(t, 20*time.Second)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
 	for n, want := range map[*lab.Node]string{
@@ -133,7 +134,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		}
 	}
 	put(t, l.Store, configKey, good(8472), 0)
-	if err := b.Restart(within(t, 20*time.Second)); err != nil {
+	if err := b.Restart(await.Context(t, 20*time.Second)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
 	reach(t, 10*time.Second, a.Pods[0], b.Pods[0], 4)
@@ -142,7 +143,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	put(t, l.Store, configKey, string(networkOf(`{"Type":"extension","PostStartupCommand":"false"}`, false)), 0)
 	for _, n := range l.Nodes() {
 		n.Daemon.SetArgs(append(n.Daemon.Args(), "--allow-extension")...)
-		if err := n.Restart(within(t, 30*time.Second)); err != nil {
+		if err := n.Restart(await.Context(t, 30*time.Second)); err != nil {
 			t.Fatal(lab.Explain(err))
 		}
 	}

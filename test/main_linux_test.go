@@ -2,7 +2,6 @@ package test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -106,39 +106,11 @@ func requireTool(t *testing.T, name, pkg string) {
 	}
 }
 
-// within is a context for one step of a test.
-func within(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// until polls ok, the more seldom the longer it takes, and fails the test with the reason of the
-// last try when limit is over. It returns how long that took.
-func until(t *testing.T, limit time.Duration, what string, ok func() error) time.Duration {
-	t.Helper()
-	start := time.Now()
-	for {
-		err := ok()
-		took := time.Since(start)
-		switch {
-		case err == nil:
-			return took
-		case took > limit:
-			t.Fatalf("%s: not within %s: %v", what, limit, err)
-		case t.Context().Err() != nil:
-			t.Fatalf("%s: %v", what, t.Context().Err())
-		}
-		time.Sleep(min(max(took/10, 5*time.Millisecond), 250*time.Millisecond))
-	}
-}
-
 // reach pings from one pod to another until there is an answer.
 func reach(t *testing.T, limit time.Duration, from, to *lab.Pod, family int) time.Duration {
 	t.Helper()
 	start := time.Now()
-	if err := lab.Reach(within(t, limit), from.Endpoint(family), to.Addr(family)); err != nil {
+	if err := lab.Reach(await.Context(t, limit), from.Endpoint(family), to.Addr(family)); err != nil {
 		t.Fatalf("IPv%d: %v", family, err)
 	}
 	return time.Since(start)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -167,7 +168,7 @@ func TestMatrix(t *testing.T) {
 				WeftdArgs: []string{"--ip-masq", "--iptables-resync=1", "--allow-extension"}})
 			for _, n := range l.Nodes() {
 				sh(t, n.Host, wall.hint)
-				if err := n.Restart(within(t, 20*time.Second)); err != nil {
+				if err := n.Restart(await.Context(t, 20*time.Second)); err != nil {
 					t.Fatal(lab.Explain(err))
 				}
 				rulesOf(t, n, func(r rulesJSON) bool { return r.Rules.InPlace && r.Rules.Firewall == wall.name })

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"weft/bench/load"
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -91,7 +92,7 @@ func TestMemoryOfManyPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	mtu := l.Node(1).Net.MTU
-	if err := l.Node(2).Stop(within(t, 10*time.Second)); err != nil {
+	if err := l.Node(2).Stop(await.Context(t, 10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -104,7 +105,7 @@ func TestMemoryOfManyPeers(t *testing.T) {
 	note(t, l.Node(1), "told of peers one by one")
 
 	began = time.Now()
-	if err := l.Node(2).Start(within(t, 30*time.Second)); err != nil {
+	if err := l.Node(2).Start(await.Context(t, 30*time.Second)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
 	haveAll(t, l.Node(2))
@@ -215,7 +216,7 @@ func note(t *testing.T, n *lab.Node, when string) {
 // datagrams of many flows, and meanwhile to each of the many peers over and over.
 func fullLoad(t *testing.T, a, b *lab.Pod, last time.Duration) string {
 	t.Helper()
-	ctx := within(t, 2*last+30*time.Second)
+	ctx := await.Context(t, 2*last+30*time.Second)
 	var (
 		all       sync.WaitGroup
 		faults    [3]error

@@ -10,6 +10,7 @@ import (
 	"github.com/gopacket/gopacket"
 	proto "github.com/gopacket/gopacket/layers"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -41,7 +42,7 @@ func TestTwentyDaemonsStartTogether(t *testing.T) {
 			return nil
 		})
 	}
-	r, err := l.Measure(within(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: time.Second})
+	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: time.Second})
 	if faults := r.Faults(); err != nil || len(faults) > 0 || len(r.Pairs) != crowd*(crowd-1) {
 		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
 	}
@@ -62,7 +63,7 @@ func TestMesh(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := up(t, lab.Spec{Nodes: 3, PodsPerNode: 2, NetworkConfig: json.RawMessage(c.config)})
-			r, err := l.Measure(within(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 500 * time.Millisecond})
+			r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 500 * time.Millisecond})
 			if faults := r.Faults(); err != nil || len(faults) > 0 || len(r.Pairs) != 30*len(c.families) {
 				t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
 			}
@@ -77,7 +78,7 @@ func TestMesh(t *testing.T) {
 			for _, family := range c.families {
 				fullSize(t, l.Node(1).Pods[0], l.Node(2).Pods[1], family, c.mtu)
 				carriedBy(t, l, l.Node(1).Pods[1], l.Node(3).Pods[0], family, c.outer)
-				r, err := probe.Stream(within(t, 30*time.Second), probe.StreamPlan{
+				r, err := probe.Stream(await.Context(t, 30*time.Second), probe.StreamPlan{
 					From: l.Node(2).Pods[0].Endpoint(family), To: l.Node(3).Pods[0].Endpoint(family), Bytes: 4 << 20, Verify: true})
 				if err != nil {
 					t.Errorf("TCP over IPv%d: %d bytes, %v", family, r.Received, err)

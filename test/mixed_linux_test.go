@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -29,7 +30,7 @@ func TestMixedFamilies(t *testing.T) {
 			l := up(t, lab.Spec{Nodes: 2, NetworkConfig: networkOf(c.backend, false), WeftdArgs: []string{"--ip-masq"}})
 			put(t, l.Store, prefix+"/config", string(networkOf(c.backend, true)), 0)
 			for range 2 {
-				if _, err := l.AddNode(within(t, 30*time.Second)); err != nil {
+				if _, err := l.AddNode(await.Context(t, 30*time.Second)); err != nil {
 					t.Fatal(lab.Explain(err))
 				}
 			}
@@ -59,7 +60,7 @@ func TestMixedFamilies(t *testing.T) {
 			for _, way := range [][2]*lab.Node{{fours[0], duals[0]}, {duals[0], fours[0]}} {
 				from, to := way[0].Pods[0], way[1].Pods[0]
 				tellsSize(t, from, to, c.dual)
-				r, err := probe.Stream(within(t, 30*time.Second), probe.StreamPlan{From: from.Endpoint(4), To: to.Endpoint(4), Bytes: 4 << 20, Verify: true})
+				r, err := probe.Stream(await.Context(t, 30*time.Second), probe.StreamPlan{From: from.Endpoint(4), To: to.Endpoint(4), Bytes: 4 << 20, Verify: true})
 				if err != nil {
 					t.Errorf("TCP from %s to %s: %d bytes, %v", from.Name, to.Name, r.Received, err)
 				}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -36,7 +37,7 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 	a, b := n.Pods[0], l.Node(2).Pods[0]
 	saysAll := func(what string, want ...string) {
 		t.Helper()
-		until(t, 15*time.Second, what, func() error {
+		await.Within(t, 15*time.Second, what, func() error {
 			body, err := readyz(n)
 			if err == nil && !containsAll(body, want) {
 				err = fmt.Errorf("want %q in %s", want, body)
@@ -48,7 +49,7 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 	}
 	stop := func() {
 		t.Helper()
-		if err := n.Stop(within(t, 10*time.Second)); err != nil {
+		if err := n.Stop(await.Context(t, 10*time.Second)); err != nil {
 			t.Fatal(lab.Explain(err))
 		}
 	}
@@ -73,7 +74,7 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 	if err := os.Remove(n.SubnetFile); err != nil {
 		t.Fatal(err)
 	}
-	until(t, 10*time.Second, "subnet.env put back", func() error {
+	await.Within(t, 10*time.Second, "subnet.env put back", func() error {
 		if now, err := os.ReadFile(n.SubnetFile); err != nil || string(now) != string(env) {
 			return fmt.Errorf("%q, %v", now, err)
 		}

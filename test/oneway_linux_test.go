@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -31,7 +32,7 @@ func TestOneSideDirect(t *testing.T) {
 
 			// The first hears answers out of its device although it sends by the other. Restarted, so
 			// that the device has its settings.
-			if err := first.Restart(within(t, 20*time.Second)); err != nil {
+			if err := first.Restart(await.Context(t, 20*time.Second)); err != nil {
 				t.Fatal(lab.Explain(err))
 			}
 			reach(t, 10*time.Second, a, b, 4)
@@ -74,7 +75,7 @@ func oneWay(t *testing.T, first, second *lab.Node) {
 		from, to *lab.Node
 		way      string
 	}{{first, second, "route"}, {second, first, "tunnel"}} {
-		until(t, 10*time.Second, w.from.Name+" to "+w.to.Name, func() error {
+		await.Within(t, 10*time.Second, w.from.Name+" to "+w.to.Name, func() error {
 			for _, p := range weftJSON[waysJSON](t, w.from, "peers").Peers {
 				if p.Name == w.to.Name && len(p.Ways) == 1 {
 					if p.Ways[0].Way == w.way {

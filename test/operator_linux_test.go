@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -100,7 +101,7 @@ func TestLeaseRelease(t *testing.T) {
 	reach(t, 5*time.Second, a.Pods[0], b.Pods[0], 4)
 	subnet := b.Net.V4.Masked().String()
 	for _, n := range l.Nodes() { // records that were just written
-		until(t, 10*time.Second, n.Name+" knows when every lease ends", func() error {
+		await.Within(t, 10*time.Second, n.Name+" knows when every lease ends", func() error {
 			all := weftJSON[leasesJSON](t, n, "lease", "list")
 			for _, r := range all.Leases {
 				if left := time.Until(r.Expires); left < 23*time.Hour {

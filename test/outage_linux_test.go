@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -101,7 +102,7 @@ func during(t *testing.T, l *lab.Lab, o outage) {
 		noticed = time.Since(start)
 	}
 	if o.unready {
-		took := until(t, time.Minute, "node 3 is not ready", func() error {
+		took := await.Within(t, time.Minute, "node 3 is not ready", func() error {
 			if err := idle.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "store: silent for ") {
 				return fmt.Errorf("readyz: %v", err)
 			}
@@ -109,7 +110,7 @@ func during(t *testing.T, l *lab.Lab, o outage) {
 		})
 		t.Logf("not ready %s after the outage was noticed: %v", took, idle.Ready(t.Context()))
 	}
-	until(t, 2*o.lasts+time.Second, "the outage lasts", func() error {
+	await.Within(t, 2*o.lasts+time.Second, "the outage lasts", func() error {
 		if err := idle.Ready(t.Context()); err != nil && !o.unready {
 			t.Errorf("%s after the outage of a quiet store was noticed: %v", time.Since(start), err)
 		}
@@ -170,7 +171,7 @@ func joins(t *testing.T, l *lab.Lab) {
 		added <- err
 	}()
 	var key string
-	until(t, 20*time.Second, "a new record", func() error {
+	await.Within(t, 20*time.Second, "a new record", func() error {
 		for _, kv := range list(t, l.Store, prefix+"/subnets/") {
 			if !known[kv.key] {
 				key = strings.TrimPrefix(kv.key, prefix+"/subnets/")

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -61,7 +62,7 @@ func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 				sent++
 			}
 		}
-		until(t, 10*time.Second, setting, func() error {
+		await.Within(t, 10*time.Second, setting, func() error {
 			r, err := ask[rulesJSON](t.Context(), n, "status")
 			if err == nil && r.Rules.PodsDropped != before.PodsDropped+sent {
 				err = fmt.Errorf("of %d forged datagrams %d are dropped", sent, r.Rules.PodsDropped-before.PodsDropped)

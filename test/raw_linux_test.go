@@ -17,6 +17,7 @@ import (
 	proto "github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -50,7 +51,7 @@ func streams(t *testing.T, a, b probe.Endpoint) {
 // stream sends 4 MiB over TCP, and compares what arrives.
 func stream(t *testing.T, from, to probe.Endpoint) {
 	t.Helper()
-	r, err := probe.Stream(within(t, 20*time.Second), probe.StreamPlan{From: from, To: to, Bytes: 4 << 20, Verify: true})
+	r, err := probe.Stream(await.Context(t, 20*time.Second), probe.StreamPlan{From: from, To: to, Bytes: 4 << 20, Verify: true})
 	if err != nil {
 		t.Errorf("TCP from %s to %s: %d bytes: %v", from.Name, to.Name, r.Received, err)
 	}
@@ -143,11 +144,11 @@ const fewDatagrams = 20
 // OUTPUT; sent counts there. In between the kernel sends itself, to ask for the neighbour.
 func byFrames(t *testing.T, from, to *lab.Pod, sent func() int, mac net.HardwareAddr) {
 	t.Helper()
-	took := until(t, 15*time.Second, fmt.Sprintf("frames from %s to %s", from.Node.Name, mac), func() error {
+	took := await.Within(t, 15*time.Second, fmt.Sprintf("frames from %s to %s", from.Node.Name, mac), func() error {
 		wire := sniff(t, from.Node.Host, "eth0")
 		defer wire.f.Close()
 		before := sent()
-		if err := lab.Reach(within(t, time.Second), from.Endpoint(4), to.V4); err != nil {
+		if err := lab.Reach(await.Context(t, time.Second), from.Endpoint(4), to.V4); err != nil {
 			return err
 		}
 		var got net.HardwareAddr
@@ -219,7 +220,7 @@ func TestRawLeavesAnIdleTAP(t *testing.T) {
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	inKernel := func(want int) {
 		t.Helper()
-		until(t, 5*time.Second, "what is in the kernel", func() error {
+		await.Within(t, 5*time.Second, "what is in the kernel", func() error {
 			has := sh(t, b.Node.Host, "nft list tables; ip -o link show")
 			if strings.Count(has, "weft-raw-") != want || strings.Count(has, "weft-tx") != 1 {
 				return fmt.Errorf("want %d tables, and a TAP:\n%s", want, has)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -153,7 +154,7 @@ func TestRawFollowsTheLink(t *testing.T) {
 				}
 				return nil
 			})
-			until(t, 10*time.Second, "the peer's MTU", func() error {
+			await.Within(t, 10*time.Second, "the peer's MTU", func() error {
 				p, err := ask[peersJSON](t.Context(), a.Node, "peers")
 				if err == nil && (len(p.Peers) != 1 || p.Peers[0].MTU != inner) {
 					err = fmt.Errorf("%+v", p.Peers)

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -111,7 +112,7 @@ func paced(t *testing.T, from, to *lab.Pod, plan probe.PacedPlan) *probe.Paced {
 // underWay waits until a stream has sent so many packets.
 func underWay(t *testing.T, s *probe.Paced, packets int) {
 	t.Helper()
-	until(t, time.Minute, "stream", func() error {
+	await.Within(t, time.Minute, "stream", func() error {
 		if sent, _ := s.Progress(); sent < packets {
 			return fmt.Errorf("%d packets sent, want %d", sent, packets)
 		}

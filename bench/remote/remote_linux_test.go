@@ -14,6 +14,7 @@ import (
 	"weft/bench/load"
 	"weft/bench/plan"
 	"weft/bench/report"
+	"weft/test/await"
 )
 
 // serve runs a server on loopback until the test ends.
@@ -87,20 +88,6 @@ func dial(t *testing.T, at netip.AddrPort, token string) *Client {
 	return k
 }
 
-// eventually polls for what is about to be.
-func eventually(t *testing.T, what string, is func() error) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		err := is()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("not within 10 s: %s: %v", what, err)
-		}
-	}
-}
-
 // free is nil when a session can be had.
 func free(t *testing.T, at netip.AddrPort) func() error {
 	return func() error {
@@ -134,7 +121,7 @@ func TestBusyAndGone(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the next client is served", free(t, at))
+	await.OK(t, "the next client is served", free(t, at))
 }
 
 // TestCancelled: a measurement that is called off ends at once, at both ends.
@@ -147,7 +134,7 @@ func TestCancelled(t *testing.T) {
 	if _, err := Run(ctx, Plan{Config: c, Server: at}, plan.Out{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want %v", err, context.Canceled)
 	}
-	eventually(t, "the next client is served", free(t, at))
+	await.OK(t, "the next client is served", free(t, at))
 }
 
 func TestTokenAndVersion(t *testing.T) {
@@ -214,7 +201,7 @@ func TestHostileClient(t *testing.T) {
 		}
 	}
 	var k *Client
-	eventually(t, "a session", func() (err error) {
+	await.OK(t, "a session", func() (err error) {
 		k, err = Dial(t.Context(), at, "")
 		return err
 	})
@@ -250,7 +237,7 @@ func TestHostileClient(t *testing.T) {
 	if _, err := k.c.Write([]byte(strings.Repeat("y", 2*maxLine) + "\n")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the next client is served", free(t, at))
+	await.OK(t, "the next client is served", free(t, at))
 }
 
 // from connects to a server from an address of loopback.

@@ -14,11 +14,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
+	"weft/test/await"
 	"weft/test/lab/netns"
 )
 
@@ -258,31 +258,18 @@ func (n *node) wantClean() {
 func reach(t *testing.T, from *netns.Namespace, to pod, addr netip.Addr, listen, dial uint16) {
 	t.Helper()
 	var l net.Listener
-	until(t, fmt.Sprintf("listen in %s", to.id), func() error {
+	await.OK(t, fmt.Sprintf("listen in %s", to.id), func() error {
 		return to.Do(func() (err error) {
 			l, err = net.Listen("tcp", netip.AddrPortFrom(netip.IPv6Unspecified(), listen).String())
 			return err
 		})
 	})
 	defer l.Close()
-	until(t, fmt.Sprintf("connect to %s of %s", addr, to.id), func() error {
+	await.OK(t, fmt.Sprintf("connect to %s of %s", addr, to.id), func() error {
 		c, err := from.Dial(t.Context(), "tcp", netip.AddrPortFrom(addr, dial).String())
 		if err != nil {
 			return err
 		}
 		return c.Close()
 	})
-}
-
-func until(t *testing.T, what string, ok func() error) {
-	t.Helper()
-	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Since(start) > 30*time.Second {
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
 }

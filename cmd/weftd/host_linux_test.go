@@ -21,6 +21,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/lease/subnetenv"
+	"weft/test/await"
 	"weft/test/lab/netns"
 )
 
@@ -153,26 +154,10 @@ func (h *host) status(t *testing.T) (control.Status, error) {
 	return control.NewClient(h.socket()).Status(t.Context())
 }
 
-// await polls until ok, and fails with the reason of the last try.
-func await(t *testing.T, what string, ok func() error) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
 func (h *host) awaitReady(t *testing.T) control.Status {
 	t.Helper()
 	var s control.Status
-	await(t, h.name+" ready", func() (err error) {
+	await.OK(t, h.name+" ready", func() (err error) {
 		if s, err = h.status(t); err == nil && !s.Ready {
 			err = fmt.Errorf("not ready: %q", s.NotReady)
 		}
@@ -205,7 +190,7 @@ func (h *host) reaches(t *testing.T, to *host) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	await(t, h.name+" reaches "+to.name, func() error {
+	await.OK(t, h.name+" reaches "+to.name, func() error {
 		if _, err := out.Write([]byte("over the overlay")); err != nil {
 			return err
 		}

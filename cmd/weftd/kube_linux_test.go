@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"weft/cmd/internal/control"
+	"weft/test/await"
 )
 
 const (
@@ -64,7 +65,7 @@ func listen(t *testing.T, a *host, api *apiServer) {
 // says waits until h gives a reason that has each of want in it, and is not ready.
 func (h *host) says(t *testing.T, want ...string) {
 	t.Helper()
-	await(t, h.name+" says why it is not ready", func() error {
+	await.OK(t, h.name+" says why it is not ready", func() error {
 		s, err := h.status(t)
 		for _, w := range want {
 			if err == nil && (s.Ready || !strings.Contains(fmt.Sprint(s.NotReady), w)) {
@@ -96,7 +97,7 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 			t.Errorf("annotation %s is %q, want %q", key, got, want)
 		}
 	}
-	await(t, "the condition", func() error {
+	await.OK(t, "the condition", func() error {
 		c, err := api.condition("node-a", corev1.NodeNetworkUnavailable)
 		if err == nil && (c.Status != corev1.ConditionFalse || c.Reason != "FlannelIsUp") {
 			err = fmt.Errorf("%+v", c)
@@ -104,7 +105,7 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 		return err
 	})
 	c := control.NewClient(b.socket())
-	await(t, "b shows its peer, which it does once all of it is in place", func() error {
+	await.OK(t, "b shows its peer, which it does once all of it is in place", func() error {
 		peers, err := c.Peers(t.Context())
 		if err == nil && (len(peers.Peers) != 1 || peers.Peers[0].Name != "node-a" || !peers.Peers[0].Weft) {
 			err = fmt.Errorf("%+v", peers)
@@ -128,7 +129,7 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 		t.Errorf("that SubnetLen does not count is not said once")
 	}
 	a.write(t, `{"Network":"10.43.0.0/16","Backend":{"Type":"udp"}}`)
-	await(t, "a says that the file has changed", func() error {
+	await.OK(t, "a says that the file has changed", func() error {
 		s, err := a.status(t)
 		if err == nil && (!s.Config.Differs || !strings.Contains(fmt.Sprint(s.Config.Changes), "10.43.0.0/16")) {
 			err = fmt.Errorf("%+v", s.Config)
@@ -153,7 +154,7 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 		}
 	}
 	a.write(t, `{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Port":8290}}`)
-	await(t, "a takes the new file up", func() error {
+	await.OK(t, "a takes the new file up", func() error {
 		s, err := a.status(t)
 		if err == nil && (!s.Ready || s.Config.Differs || s.Backend.Port != 8290) {
 			err = fmt.Errorf("ready %v, %+v", s.Ready, s.Config)
@@ -197,7 +198,7 @@ func TestAStartWithoutTheAPIServer(t *testing.T) {
 	api.stop()
 	b.env = []string{"POD_NAMESPACE=kube-flannel", "POD_NAME=node-b--y"}
 	b.start(t)
-	await(t, "b serves from its cache", func() error {
+	await.OK(t, "b serves from its cache", func() error {
 		s, err := b.status(t)
 		if err == nil && (s.NodeID != "node-b" || s.Ready || !s.Cache.Used || s.Lease == nil || s.Lease.Held || !strings.Contains(fmt.Sprint(s.NotReady), "API server: ")) {
 			err = fmt.Errorf("%+v", s)
@@ -226,7 +227,7 @@ func TestACacheOfAnotherNode(t *testing.T) {
 	api.update("node-c", podCIDR("10.42.3.0/24"))
 	b.env = []string{"POD_NAMESPACE=kube-flannel", "POD_NAME=node-c--x"}
 	b.start(t)
-	await(t, "b is another", func() error {
+	await.OK(t, "b is another", func() error {
 		s, err := b.status(t)
 		if err == nil && (!s.Ready || s.NodeID != "node-c" || s.Lease.Subnet != netip.MustParsePrefix("10.42.3.0/24")) {
 			err = fmt.Errorf("%+v", s)
@@ -263,7 +264,7 @@ func TestNodePublicIP(t *testing.T) {
 		if s := h.awaitReady(t); s.Underlay.PublicIP != netip.MustParseAddr(want) {
 			t.Errorf("%+v", s.Underlay)
 		}
-		await(t, "the annotation", func() error {
+		await.OK(t, "the annotation", func() error {
 			if got := api.node("node-b").Annotations[prefixOf+"public-ip"]; got != want {
 				return fmt.Errorf("public-ip %q, want %s", got, want)
 			}
@@ -275,7 +276,7 @@ func TestNodePublicIP(t *testing.T) {
 	b.stop(t, syscall.SIGTERM)
 	api.update("node-b", func(n *corev1.Node) { delete(n.Annotations, prefixOf+"node-public-ip") })
 	b.start(t, "--public-ip=192.0.2.2") // with its cache, which says what is outdated by now
-	await(t, "b follows", func() error {
+	await.OK(t, "b follows", func() error {
 		s, err := b.status(t)
 		if err == nil && s.Underlay.PublicIP != netip.MustParseAddr("192.0.2.2") {
 			err = fmt.Errorf("%+v", s.Underlay)
@@ -302,7 +303,7 @@ func TestEveryBackendTakesItsSubnetFromTheCluster(t *testing.T) {
 				t.Errorf("backend-type %q, want %q", got, want)
 			}
 			if !strings.Contains(backend, "alloc") {
-				await(t, "a's peer", func() error {
+				await.OK(t, "a's peer", func() error {
 					s, err := a.status(t)
 					if err == nil && (s.Peers != 1 || strings.Contains(fmt.Sprint(s.Backend.Notes), "is not used")) {
 						err = fmt.Errorf("%+v", s)

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"weft/test/await"
 )
 
 // farStore is an address of the store's host within the overlay's network, and
@@ -67,7 +69,7 @@ func TestAnOverlayThatCutsTheStoreOff(t *testing.T) {
 	a.start(t)
 	a.awaitReady(t)
 	b.start(t)
-	await(t, "b says why it waits", func() error {
+	await.OK(t, "b says why it waits", func() error {
 		s, err := b.status(t)
 		if err == nil && (s.Ready || !strings.Contains(fmt.Sprint(s.NotReady), cutOff)) {
 			err = fmt.Errorf("%q", s.NotReady)
@@ -95,10 +97,10 @@ func TestAnOverlayThatCutsTheStoreOff(t *testing.T) {
 		}
 		return err
 	}
-	await(t, "b notes that the route is gone", noted)
+	await.OK(t, "b notes that the route is gone", noted)
 	b.stop(t, syscall.SIGTERM)
 	b.start(t) // with its cached set packets flow, whatever becomes of the store
-	await(t, "b notes it after a restart", noted)
+	await.OK(t, "b notes it after a restart", noted)
 	b.reaches(t, a)
 }
 
@@ -121,7 +123,7 @@ func TestASeedThatCutsTheStoreOffIsNotWritten(t *testing.T) {
 	}
 	a.start(t)
 	b.start(t, "--net-config-path", filepath.Join(a.dir, "net.json"))
-	await(t, "b keeps its file to itself", func() error {
+	await.OK(t, "b keeps its file to itself", func() error {
 		s, err := b.status(t)
 		if err == nil && !strings.Contains(fmt.Sprint(s.NotReady), "net.json is not written to the store: "+cutOff) {
 			err = fmt.Errorf("%q", s.NotReady)

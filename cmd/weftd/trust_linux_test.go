@@ -18,6 +18,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+
+	"weft/test/await"
 )
 
 const nobody = 65534
@@ -157,7 +159,7 @@ func TestCommandsInTheStore(t *testing.T) {
 	a.args = append(a.args, "--embedded-etcd-listen=127.0.0.1:2379")
 	a.log.b.Reset()
 	a.start(t)
-	await(t, "weftd says why it runs no commands", func() error {
+	await.OK(t, "weftd says why it runs no commands", func() error {
 		if log := a.log.String(); !strings.Contains(log, "127.0.0.1:2379 asks nobody for a certificate") || !strings.Contains(log, "give --allow-extension") {
 			return errors.New("it does not")
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"weft/cmd/internal/control"
+	"weft/test/await"
 )
 
 func TestTwoHostsTalk(t *testing.T) {
@@ -40,7 +41,7 @@ func TestTwoHostsTalk(t *testing.T) {
 	if n := strings.Count(b.log.String(), "masquerade=true"); n != 1 {
 		t.Errorf("masquerade rules are logged %d times", n)
 	}
-	await(t, "a's peers", func() error { // a packet is counted after it has been delivered
+	await.OK(t, "a's peers", func() error { // a packet is counted after it has been delivered
 		peers, err := control.NewClient(a.socket()).Peers(t.Context())
 		if err != nil || len(peers.Peers) != 1 || peers.Peers[0].Name != "b" || !peers.Peers[0].Weft || peers.Peers[0].RxPackets == 0 || peers.Peers[0].Path == "" {
 			return fmt.Errorf("%+v: %w", peers, err)
@@ -164,7 +165,7 @@ func TestReleaseOverTheSocket(t *testing.T) {
 	if err != nil || d.Record.Node != "b" || d.Record.Subnet != sb.Lease.Subnet || d.Record.Expires.IsZero() {
 		t.Errorf("a stopped node's: %v %+v", err, d)
 	}
-	await(t, "a drops the peer", func() error {
+	await.OK(t, "a drops the peer", func() error {
 		p, err := control.NewClient(a.socket()).Peers(t.Context())
 		if err == nil && len(p.Peers) > 0 {
 			err = fmt.Errorf("%+v", p.Peers)
@@ -218,7 +219,7 @@ func TestNothingSecretIsLogged(t *testing.T) {
 	const secret = "hunter2"
 	_, b := pair(t)
 	b.start(t, "-v=10", "--etcd-username=somebody", "--etcd-password="+secret, "--etcd-endpoints=http://192.0.2.1:9")
-	await(t, "b says what it waits for", func() error {
+	await.OK(t, "b says what it waits for", func() error {
 		s, err := b.status(t)
 		if err == nil && !strings.Contains(fmt.Sprint(s.NotReady), "store: ") {
 			err = fmt.Errorf("%q", s.NotReady)

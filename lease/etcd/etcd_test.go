@@ -16,6 +16,7 @@ import (
 	"weft/lease"
 	"weft/lease/etcd"
 	"weft/lease/etcd/etcdtest"
+	"weft/test/await"
 )
 
 // newStore returns a Store on srv with the times that the tests want.
@@ -59,16 +60,6 @@ func rawPut(t testing.TB, srv *etcdtest.Server, key, value string) {
 	defer cancel()
 	if _, err := srv.Client().Put(ctx, key, value); err != nil {
 		t.Fatalf("put %s: %v", key, err)
-	}
-}
-
-// eventually polls until ok holds.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(15 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 15 s: %s", what)
-		}
 	}
 }
 
@@ -140,7 +131,7 @@ func (w *watcher) records(t testing.TB, want ...int) lease.Snapshot {
 	slices.Sort(keys) // as the store orders them
 	names := strings.Join(keys, "")
 	var last lease.Snapshot
-	eventually(t, "records "+names, func() bool {
+	await.True(t, "records "+names, func() bool {
 		got := ""
 		last, _, _ = w.snapshot()
 		for _, r := range last.Records {
@@ -154,7 +145,7 @@ func (w *watcher) records(t testing.TB, want ...int) lease.Snapshot {
 // lostAfter waits for a loss beyond the first n.
 func (w *watcher) lostAfter(t testing.TB, n int) {
 	t.Helper()
-	eventually(t, "a loss", func() bool { _, _, l := w.snapshot(); return l > n })
+	await.True(t, "a loss", func() bool { _, _, l := w.snapshot(); return l > n })
 }
 
 // silentAfter waits for a loss beyond the first n, which is that of an unanswered ping.
@@ -171,7 +162,7 @@ func (w *watcher) silentAfter(t testing.TB, n int) {
 // changedAfter waits for a snapshot beyond the first n.
 func (w *watcher) changedAfter(t testing.TB, n int) {
 	t.Helper()
-	eventually(t, "a snapshot", func() bool { _, c, _ := w.snapshot(); return c > n })
+	await.True(t, "a snapshot", func() bool { _, c, _ := w.snapshot(); return c > n })
 }
 
 func leaseCount(t testing.TB, srv *etcdtest.Server) int {
@@ -263,9 +254,9 @@ func TestManyRecords(t *testing.T) {
 	fill(t, srv, n)
 	s := newStore(t, srv.Endpoint())
 	w := watch(t, s)
-	eventually(t, "all records", func() bool { last, _, _ := w.snapshot(); return len(last.Records) == n })
+	await.True(t, "all records", func() bool { last, _, _ := w.snapshot(); return len(last.Records) == n })
 	put(t, s, n, lease.TTL, 0)
-	eventually(t, "one more", func() bool { last, _, _ := w.snapshot(); return len(last.Records) == n+1 })
+	await.True(t, "one more", func() bool { last, _, _ := w.snapshot(); return len(last.Records) == n+1 })
 	last, _, lost := w.snapshot()
 	if len(last.Bad) != 0 || lost != 0 {
 		t.Errorf("%d bad records and %d losses", len(last.Bad), lost)

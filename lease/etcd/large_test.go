@@ -11,6 +11,7 @@ import (
 
 	"weft/lease"
 	"weft/lease/etcd/etcdtest"
+	"weft/test/await"
 )
 
 // What strangers write does not decide how much memory a list, or a watch that is behind, takes: large
@@ -65,13 +66,13 @@ func TestLargeRecordsCostOnlyThemselves(t *testing.T) {
 			t.Errorf("%.60s…: %v (%.400s)", b.Key, b.Reason, b.Detail)
 		}
 	}
-	eventually(t, "the watch has all", func() bool { last, _, _ := w.snapshot(); return complete(last) })
+	await.True(t, "the watch has all", func() bool { last, _, _ := w.snapshot(); return complete(last) })
 	proxy.mend()
-	eventually(t, "the watch that was behind has all", func() bool { last, _, _ := behind.snapshot(); return complete(last) })
+	await.True(t, "the watch that was behind has all", func() bool { last, _, _ := behind.snapshot(); return complete(last) })
 	if _, err := srv.Client().Delete(t.Context(), dir+strings.Repeat("k", 1_400_000)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the long key is gone", func() bool { last, _, _ := w.snapshot(); return len(last.Bad) == large+2 })
+	await.True(t, "the long key is gone", func() bool { last, _, _ := w.snapshot(); return len(last.Bad) == large+2 })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.losses) > 0 {

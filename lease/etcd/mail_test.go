@@ -10,6 +10,7 @@ import (
 
 	"weft/lease"
 	"weft/lease/etcd/etcdtest"
+	"weft/test/await"
 )
 
 func question(to, from string) lease.Message {
@@ -35,7 +36,7 @@ func TestMessages(t *testing.T) {
 	}
 	hears := func(name string, want ...lease.Message) {
 		t.Helper()
-		eventually(t, name+" hears", func() bool {
+		await.True(t, name+" hears", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return slices.Equal(heard[name], want)

@@ -15,6 +15,7 @@ import (
 	"weft/lease"
 	"weft/lease/etcd"
 	"weft/lease/etcd/etcdtest"
+	"weft/test/await"
 )
 
 func TestWatchDeliversCompleteDebouncedSets(t *testing.T) {
@@ -36,13 +37,13 @@ func TestWatchDeliversCompleteDebouncedSets(t *testing.T) {
 	if err := s.CreateConfig(t.Context(), []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the config", func() bool { last, _, _ := w.snapshot(); return string(last.Config) == "{}" })
+	await.True(t, "the config", func() bool { last, _, _ := w.snapshot(); return string(last.Config) == "{}" })
 	if _, err := srv.Client().Delete(t.Context(), "/coreos.com/network/config"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "no config", func() bool { last, _, _ := w.snapshot(); return last.Config == nil })
+	await.True(t, "no config", func() bool { last, _, _ := w.snapshot(); return last.Config == nil })
 	rawPut(t, srv, "/coreos.com/network/config", "")
-	eventually(t, "an empty config", func() bool {
+	await.True(t, "an empty config", func() bool {
 		last, _, _ := w.snapshot()
 		return last.Config != nil && len(last.Config) == 0
 	})
@@ -56,7 +57,7 @@ func TestExpiryIsLearntBesideTheWatch(t *testing.T) {
 	put(t, other, 2, 0, 0)
 	w := watch(t, newStore(t, srv.Endpoint()))
 	w.records(t, 1, 2)
-	eventually(t, "the expiry", func() bool { last, _, _ := w.snapshot(); return !last.Records[0].Expires.IsZero() })
+	await.True(t, "the expiry", func() bool { last, _, _ := w.snapshot(); return !last.Records[0].Expires.IsZero() })
 	last, _, _ := w.snapshot()
 	if left := time.Until(last.Records[0].Expires); left < 59*time.Minute || left > 61*time.Minute {
 		t.Errorf("expires in %s, want an hour", left)
@@ -121,12 +122,12 @@ func TestEndsAreAskedForAfterARestart(t *testing.T) {
 		}
 		return out
 	}
-	eventually(t, "both ends", func() bool { return !slices.ContainsFunc(ends(), time.Time.IsZero) })
+	await.True(t, "both ends", func() bool { return !slices.ContainsFunc(ends(), time.Time.IsZero) })
 	before := ends()
-	eventually(t, "three seconds of their life", func() bool { return time.Until(before[0]) < lease.TTL-3*time.Second })
+	await.True(t, "three seconds of their life", func() bool { return time.Until(before[0]) < lease.TTL-3*time.Second })
 	srv.Kill()
 	srv.Start()
-	eventually(t, "both ends anew", func() bool {
+	await.True(t, "both ends anew", func() bool {
 		for i, e := range ends() {
 			if e.Sub(before[i]) < 2*time.Second {
 				return false
@@ -171,7 +172,7 @@ func TestQuietWatchIsNotLost(t *testing.T) {
 	w := watch(t, newStore(t, srv.Endpoint(), func(c *etcd.Config) { c.RelistEvery = time.Second }))
 	w.records(t)
 	_, before, _ := w.snapshot()
-	eventually(t, "lists", func() bool { _, n, _ := w.snapshot(); return n >= before+3 })
+	await.True(t, "lists", func() bool { _, n, _ := w.snapshot(); return n >= before+3 })
 	if _, _, lost := w.snapshot(); lost != 0 {
 		t.Errorf("lost %d times: %v", lost, w.losses)
 	}
@@ -190,7 +191,7 @@ func TestQuietStoreIsHeard(t *testing.T) {
 	_, before, _ := w.snapshot()
 	for range 3 {
 		last := s.Heard()
-		eventually(t, "a sign of life", func() bool { return s.Heard().After(last) })
+		await.True(t, "a sign of life", func() bool { return s.Heard().After(last) })
 	}
 	if _, after, lost := w.snapshot(); after != before || lost != 0 {
 		t.Errorf("%d snapshots and %d losses: it was not quiet", after-before, lost)
@@ -202,7 +203,7 @@ func TestQuietStoreIsHeard(t *testing.T) {
 		t.Error("heard while it was paused")
 	}
 	srv.Resume()
-	eventually(t, "a sign of life after the pause", func() bool { return s.Heard().After(paused) })
+	await.True(t, "a sign of life after the pause", func() bool { return s.Heard().After(paused) })
 }
 
 func TestCompactionWhileDisconnected(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"weft/lease"
 	"weft/lease/etcd"
 	"weft/lease/etcd/etcdtest"
+	"weft/test/await"
 )
 
 func count(errs []error) (won, lost int) {
@@ -237,12 +238,12 @@ func TestForeignKeysCostOnlyThemselves(t *testing.T) {
 	w := watch(t, s)
 	w.records(t, 1)
 	rawPut(t, srv, dir+"/garbage", "x")
-	eventually(t, "the garbage", func() bool { last, _, _ := w.snapshot(); return len(last.Bad) == len(bad)+1 })
+	await.True(t, "the garbage", func() bool { last, _, _ := w.snapshot(); return len(last.Bad) == len(bad)+1 })
 	w.records(t, 1)
 	if _, err := srv.Client().Delete(t.Context(), dir+"/garbage"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the garbage's end", func() bool { last, _, _ := w.snapshot(); return len(last.Bad) == len(bad) })
+	await.True(t, "the garbage's end", func() bool { last, _, _ := w.snapshot(); return len(last.Bad) == len(bad) })
 	if _, err := srv.Client().Delete(t.Context(), dir+"/10.5", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}

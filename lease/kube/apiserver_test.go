@@ -443,23 +443,6 @@ func (s *apiServer) event(w http.ResponseWriter, r *http.Request, name []string)
 	s.reply(w, http.StatusOK, "Event", e)
 }
 
-// eventually polls until f returns "".
-func eventually(t testing.TB, f func() string) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		why := f()
-		if why == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(why)
-		}
-		poll := time.NewTimer(5 * time.Millisecond)
-		<-poll.C
-	}
-}
-
 // during runs f beside the test, and ends it with it.
 func during(t testing.TB, f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())

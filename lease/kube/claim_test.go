@@ -10,12 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"weft/lease"
+	"weft/test/await"
 )
 
 // wantRefused waits for just these Nodes to be refused because their podCIDRs are another's.
 func (tt *tester) wantRefused(want ...string) {
 	tt.t.Helper()
-	eventually(tt.t, func() string {
+	await.NoDiff(tt.t, func() string {
 		got := []string{}
 		for _, r := range tt.last().Rejected {
 			if r.Reason == lease.RejectOverlapsPeer {
@@ -182,7 +183,7 @@ func TestALongOutage(t *testing.T) {
 	s.do(func() { s.broken = http.StatusServiceUnavailable })
 	before := len(s.listed())
 	s.cutWatches()
-	eventually(t, func() string { // each attempt asks twice; up to ten seconds apart, these would take a minute
+	await.NoDiff(t, func() string { // each attempt asks twice; up to ten seconds apart, these would take a minute
 		if n := len(s.listed()) - before; n < 16 {
 			return fmt.Sprintf("%d questions", n)
 		}

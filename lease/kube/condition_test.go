@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"weft/lease"
+	"weft/test/await"
 )
 
 // What cuts pods off is said after a minute, all else after half of one; a fault that is another by
@@ -67,7 +68,7 @@ func TestCondition(t *testing.T) {
 	tt.wantState(lease.Held, "")
 	want := func(c ...string) {
 		t.Helper()
-		eventually(t, func() string { return cmp.Diff(append([]string{"Ready=True KubeletReady: "}, c...), conditions(s)) })
+		await.NoDiff(t, func() string { return cmp.Diff(append([]string{"Ready=True KubeletReady: "}, c...), conditions(s)) })
 	}
 	want("NetworkUnavailable=True NoRouteCreated: ") // nobody has said that packets flow
 	tt.SetDataPath("", "")
@@ -94,7 +95,7 @@ func TestCondition(t *testing.T) {
 		n.Status.Conditions[1].Reason, n.Status.Conditions[1].LastTransitionTime = "RouteCreated", metav1.Now()
 	})
 	s.change("a", func(n *corev1.Node) { delete(n.Annotations, "flannel.alpha.coreos.com/weft") })
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		if len(s.patched()) == before {
 			return "the annotation is not repaired"
 		}

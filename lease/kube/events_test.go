@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"weft/lease"
+	"weft/test/await"
 )
 
 // eventsOf are the Events with a reason.
@@ -53,7 +54,7 @@ func newConcerned(t *testing.T, change func(*Options)) concerned {
 
 func (c concerned) wantCondition(status, reason, message string) {
 	c.t.Helper()
-	eventually(c.t, func() string {
+	await.NoDiff(c.t, func() string {
 		for _, have := range c.s.node("a").Status.Conditions {
 			if have.Type == corev1.NodeNetworkUnavailable && string(have.Status) == status && have.Reason == reason && strings.Contains(have.Message, message) {
 				return ""
@@ -65,7 +66,7 @@ func (c concerned) wantCondition(status, reason, message string) {
 
 func (c concerned) wantEvent(kind, reason, message string) {
 	c.t.Helper()
-	eventually(c.t, func() string {
+	await.NoDiff(c.t, func() string {
 		for _, e := range c.s.eventsOf(reason) {
 			if e.Type == kind && strings.Contains(e.Message, message) && e.InvolvedObject == (eventObject{"v1", "Node", "a", string(c.s.node("a").UID)}) && e.Count > 0 && !e.Last.Before(e.First) {
 				return ""
@@ -140,7 +141,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	tt.pace.concern = 0
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		tt.mu.Lock()
 		defer tt.mu.Unlock()
 		if len(tt.sets) == 0 {
@@ -148,7 +149,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 		}
 		return ""
 	})
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		tt.Manager.mu.Lock()
 		defer tt.Manager.mu.Unlock()
 		if n := len(tt.concerns()); n != 2 {
@@ -234,7 +235,7 @@ func TestHeartbeat(t *testing.T) {
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	tt.SetDataPath("", "")
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		have := s.node("a").Status.Conditions[0]
 		if !have.LastHeartbeatTime.After(long.Time) || !have.LastTransitionTime.Equal(&long) || have.Reason != reasonUp {
 			return fmt.Sprintf("%+v", have)
@@ -245,7 +246,7 @@ func TestHeartbeat(t *testing.T) {
 	tt.SetDataPath("", "x") // it is looked at once more, and is not due
 	tt.SetDataPath("", "")
 	s.change("a", func(n *corev1.Node) { delete(n.Annotations, DefaultPrefix+"/weft") })
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		if len(s.patched()) == before {
 			return "the annotation is not repaired"
 		}

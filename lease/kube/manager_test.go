@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"weft/lease"
+	"weft/test/await"
 )
 
 const dualConfig = `{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:244::/48","Backend":{"Type":"vxlan"}}`
@@ -86,7 +87,7 @@ func (tt *tester) count() int {
 // wantPeers waits for the last set to have these, each "name subnets address".
 func (tt *tester) wantPeers(want ...string) {
 	tt.t.Helper()
-	eventually(tt.t, func() string {
+	await.NoDiff(tt.t, func() string {
 		var got []string
 		for _, p := range tt.last().Peers {
 			got = append(got, fmt.Sprintf("%s %s %s", p.Kube.Name, p.Subnets, p.Address()))
@@ -97,7 +98,7 @@ func (tt *tester) wantPeers(want ...string) {
 
 func (tt *tester) wantState(state lease.State, cause string) {
 	tt.t.Helper()
-	eventually(tt.t, func() string {
+	await.NoDiff(tt.t, func() string {
 		st := tt.Status()
 		if got := text(st.Err); st.State != state || !strings.Contains(got, cause) || cause == "" && got != "" {
 			return fmt.Sprintf("state %s (%s), want %s (%s)", st.State, got, state, cause)
@@ -199,14 +200,14 @@ func TestEveryChangeTakesEffect(t *testing.T) {
 
 	// One family's change, of both kinds, and a changed podCIDR.
 	s.change("b", func(n *corev1.Node) { n.Annotations[prefix+"public-ipv6"] = "2001:db8::22" })
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		if got := tt.last().Peers[0].PublicIPv6; got != netip.MustParseAddr("2001:db8::22") {
 			return "public-ipv6 is still " + got.String()
 		}
 		return ""
 	})
 	s.change("b", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = `{"VNI":1,"VtepMAC":"02:00:00:00:00:77"}` })
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		if got := string(tt.last().Peers[0].BackendData); !strings.Contains(got, "77") {
 			return "backend-data is still " + got
 		}
@@ -257,7 +258,7 @@ func TestHostileNodesCostOnlyThemselves(t *testing.T) {
 	tt := newTester(t, s, s.config("a"), nil)
 	during(t, tt.Run)
 	tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		got := map[string]string{}
 		for _, r := range tt.Status().Rejected {
 			got[r.Key] = r.Reason.String()
@@ -273,7 +274,7 @@ func TestHostileNodesCostOnlyThemselves(t *testing.T) {
 	})
 	// One that turns to garbage is kept for a while: that takes nothing away.
 	s.change("b", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "{" })
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		if !strings.Contains(tt.Status().Alarm, "the record b does not parse") {
 			return "alarm " + tt.Status().Alarm
 		}
@@ -281,7 +282,7 @@ func TestHostileNodesCostOnlyThemselves(t *testing.T) {
 	})
 	tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
 	s.change("b", func(n *corev1.Node) { n.Annotations[prefix+"backend-data"] = "null" })
-	eventually(t, func() string { return tt.Status().Alarm })
+	await.NoDiff(t, func() string { return tt.Status().Alarm })
 }
 
 func TestNothingIsLeftRunning(t *testing.T) {
@@ -295,7 +296,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 		stop()
 		_ = tt.client.Close()
 	}
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		s.srv.CloseClientConnections()
 		if n := runtime.NumGoroutine(); n > before {
 			b := make([]byte, 1<<20)

@@ -12,6 +12,7 @@ import (
 
 	"weft/lease"
 	"weft/lease/kube/internal/objects"
+	"weft/test/await"
 )
 
 // living is who answers over the underlay.
@@ -69,7 +70,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	second.SetDataPath("", "")
 	second.wantState(lease.Waiting, "another machine at 192.0.2.1, which answers")
 	second.wantState(lease.Waiting, "kubectl annotate node a "+public+"-")
-	eventually(t, func() string { // an Event says it, the condition is the living machine's
+	await.NoDiff(t, func() string { // an Event says it, the condition is the living machine's
 		if len(s.eventsOf(reasonNoSubnet)) == 0 {
 			return "no Event"
 		}
@@ -90,7 +91,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	stop()
 	there.set()
 	second.wantState(lease.Held, "")
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		if got := s.node("a").Annotations[public]; got != "192.0.2.2" {
 			return got
 		}

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"weft/lease"
+	"weft/test/await"
 )
 
 // lastState runs a manager until it has cached what it knows, and returns that.
@@ -77,7 +78,7 @@ func TestStartWithoutTheAPIServer(t *testing.T) {
 	if own := tt.last().Own.String(); own != "10.244.1.0/24" {
 		t.Errorf("own %s", own)
 	}
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		st := tt.Status()
 		if st.State != lease.Unconfirmed || !strings.Contains(text(st.StoreErr), addr) || !st.StoreSeen.IsZero() {
 			return fmt.Sprintf("%s, %v, seen %s", st.State, st.StoreErr, st.StoreSeen)
@@ -104,7 +105,7 @@ func TestTheAPIServerGoesAndComes(t *testing.T) {
 	tt.wantState(lease.Held, "")
 	for range 2 {
 		stop()
-		eventually(t, func() string {
+		await.NoDiff(t, func() string {
 			if tt.Status().StoreErr == nil {
 				return "the silence is not noticed"
 			}
@@ -115,7 +116,7 @@ func TestTheAPIServerGoesAndComes(t *testing.T) {
 		s.remove("b")
 		stop = s.serveAt(addr)
 		tt.wantPeers("c 10.244.3.0/24 192.0.2.3")
-		eventually(t, func() string { return text(tt.Status().StoreErr) })
+		await.NoDiff(t, func() string { return text(tt.Status().StoreErr) })
 		s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
 		tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
 		s.remove("c")
@@ -161,14 +162,14 @@ func TestHangIsNoticed(t *testing.T) {
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	s.do(func() { s.hangs = true })
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		if st := tt.Status(); !strings.Contains(text(st.StoreErr), "does not answer in time") {
 			return "store error " + text(st.StoreErr)
 		}
 		return ""
 	})
 	s.do(func() { s.hangs = false })
-	eventually(t, func() string { return text(tt.Status().StoreErr) })
+	await.NoDiff(t, func() string { return text(tt.Status().StoreErr) })
 }
 
 // TestAnotherCluster has the API server wiped: every Node is registered anew. What is gone by
@@ -186,7 +187,7 @@ func TestAnotherCluster(t *testing.T) {
 	})
 	s.put(plain("a", "10.244.1.0/24"))
 	s.cutWatches()
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		if alarm := tt.Status().Alarm; !strings.Contains(alarm, "another cluster") || !strings.Contains(alarm, "2 records that it lost are kept") {
 			return "alarm " + alarm
 		}
@@ -197,7 +198,7 @@ func TestAnotherCluster(t *testing.T) {
 	s.put(peer("b", "10.244.9.0/24", "192.0.2.2"))
 	tt.wantPeers("c 10.244.3.0/24 192.0.2.3", "b 10.244.9.0/24 192.0.2.2")
 	s.put(peer("c", "10.244.3.0/24", "192.0.2.3"))
-	eventually(t, func() string { return tt.Status().Alarm })
+	await.NoDiff(t, func() string { return tt.Status().Alarm })
 	s.remove("c") // now it is the cluster that we know
 	tt.wantPeers("b 10.244.9.0/24 192.0.2.2")
 }
@@ -238,7 +239,7 @@ func TestARestoreIsNoticed(t *testing.T) {
 		s.nodes["a"], s.rv, s.events = n, 60, nil
 	})
 	s.cutWatches()
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		if alarm := tt.Status().Alarm; !strings.Contains(alarm, "went back from revision") {
 			return "alarm " + alarm
 		}
@@ -265,7 +266,7 @@ func TestBurst(t *testing.T) {
 		o.RawConfig = []byte(`{"Network":"10.0.0.0/8","Backend":{"Type":"vxlan"}}`)
 	})
 	during(t, tt.Run)
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		if n := len(tt.last().Peers); n != count {
 			return fmt.Sprintf("%d peers", n)
 		}
@@ -284,7 +285,7 @@ func TestBurst(t *testing.T) {
 	for i := range count {
 		s.put(node(i, (i+1)%count))
 	}
-	eventually(t, func() string {
+	await.NoDiff(t, func() string {
 		p := tt.last().Peers
 		if len(p) != count || p[0].PublicIP.String() != "172.16.0.2" || p[count-1].PublicIP.String() != "172.16.0.1" {
 			return fmt.Sprintf("%d peers, the first at %s, the last at %s", len(p), p[0].PublicIP, p[count-1].PublicIP)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"weft/lease"
+	"weft/test/await"
 )
 
 func TestOwnNode(t *testing.T) {
@@ -30,7 +31,7 @@ func TestOwnNode(t *testing.T) {
 
 	// Another podCIDR, while we run.
 	s.change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.7.0/24"} })
-	eventually(t, func() string { return cmp.Diff("10.244.7.0/24", tt.last().Own.String()) })
+	await.NoDiff(t, func() string { return cmp.Diff("10.244.7.0/24", tt.last().Own.String()) })
 	tt.wantState(lease.Held, "")
 
 	// Our Node is deleted: we go on serving until another has our subnet.
@@ -41,10 +42,10 @@ func TestOwnNode(t *testing.T) {
 	}
 	s.put(plain("z", "10.244.7.0/25")) // nobody runs there yet
 	tt.wantState(lease.Lost, `10.244.7.0/24 is lost: node "z"`)
-	eventually(t, func() string { return cmp.Diff(lease.Subnets{}.String(), tt.last().Own.String()) })
+	await.NoDiff(t, func() string { return cmp.Diff(lease.Subnets{}.String(), tt.last().Own.String()) })
 	s.put(plain("a", "10.244.8.0/24"))
 	tt.wantState(lease.Held, "")
-	eventually(t, func() string { return cmp.Diff("10.244.8.0/24", tt.last().Own.String()) })
+	await.NoDiff(t, func() string { return cmp.Diff("10.244.8.0/24", tt.last().Own.String()) })
 }
 
 func TestAnnotationsAreRepaired(t *testing.T) {
@@ -75,29 +76,29 @@ func TestAnnotationsAreRepaired(t *testing.T) {
 		},
 	} {
 		s.change("a", func(n *corev1.Node) { vandal(n.Annotations) })
-		eventually(t, func() string { return cmp.Diff(want, s.node("a").Annotations) })
+		await.NoDiff(t, func() string { return cmp.Diff(want, s.node("a").Annotations) })
 		tt.wantState(lease.Held, "")
 	}
 
 	// What we say changes.
 	l := lease.Local{Attrs: attrs("192.0.2.11", `{"VNI":1,"VtepMAC":"02:00:00:00:00:55"}`)}
 	tt.SetLocal(l)
-	eventually(t, func() string { return cmp.Diff("192.0.2.11", s.node("a").Annotations[p+"public-ip"]) })
+	await.NoDiff(t, func() string { return cmp.Diff("192.0.2.11", s.node("a").Annotations[p+"public-ip"]) })
 
 	// An administrator's address goes before ours, and ours is one more source.
 	s.change("a", func(n *corev1.Node) { n.Annotations[p+"public-ip-overwrite"] = "203.0.113.1" })
-	eventually(t, func() string { return cmp.Diff("203.0.113.1", s.node("a").Annotations[p+"public-ip"]) })
-	eventually(t, func() string {
+	await.NoDiff(t, func() string { return cmp.Diff("203.0.113.1", s.node("a").Annotations[p+"public-ip"]) })
+	await.NoDiff(t, func() string {
 		var w lease.Weft
 		if err := json.Unmarshal([]byte(s.node("a").Annotations[p+"weft"]), &w); err != nil || len(w.Addrs) != 1 || w.Addrs[0] != netip.MustParseAddr("192.0.2.11") {
 			return s.node("a").Annotations[p+"weft"]
 		}
 		return ""
 	})
-	eventually(t, func() string { return cmp.Diff("203.0.113.1", tt.last().Own.PublicIP.String()) })
+	await.NoDiff(t, func() string { return cmp.Diff("203.0.113.1", tt.last().Own.PublicIP.String()) })
 	s.change("a", func(n *corev1.Node) { n.Annotations[p+"public-ip-overwrite"] = "nonsense" })
-	eventually(t, func() string { return cmp.Diff("192.0.2.11", s.node("a").Annotations[p+"public-ip"]) })
-	eventually(t, func() string {
+	await.NoDiff(t, func() string { return cmp.Diff("192.0.2.11", s.node("a").Annotations[p+"public-ip"]) })
+	await.NoDiff(t, func() string {
 		if notes := strings.Join(tt.Status().Notes, ";"); !strings.Contains(notes, "public-ip-overwrite") {
 			return "notes " + notes
 		}
@@ -127,7 +128,7 @@ func TestRefusals(t *testing.T) {
 			s.denied[c.denied] = true
 			tt := newTester(t, s, s.config("a"), nil)
 			during(t, tt.Run)
-			eventually(t, func() string {
+			await.NoDiff(t, func() string {
 				st := tt.Status()
 				got := text(st.Err)
 				if c.store {
@@ -140,7 +141,7 @@ func TestRefusals(t *testing.T) {
 			})
 			s.do(func() { delete(s.denied, c.denied) })
 			tt.wantState(lease.Held, "")
-			eventually(t, func() string { return text(tt.Status().StoreErr) })
+			await.NoDiff(t, func() string { return text(tt.Status().StoreErr) })
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"weft/lease"
+	"weft/test/await"
 )
 
 // flanneldStarts does to a Node's annotations what a flanneld does when it takes its lease: it compares
@@ -100,7 +101,7 @@ func TestAPeerGoesBackToFlannel(t *testing.T) {
 	}
 	receives := func(want string) {
 		t.Helper()
-		eventually(t, func() string {
+		await.NoDiff(t, func() string {
 			var got []string
 			for _, p := range a.last().Peers {
 				if p.Weft == nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -27,20 +28,7 @@ func Until(t *testing.T, what string, ok func(context.Context) error) time.Durat
 // UntilWithin is Until with another limit.
 func UntilWithin(t *testing.T, limit time.Duration, what string, ok func(context.Context) error) time.Duration {
 	t.Helper()
-	start := time.Now()
-	for {
-		err := ok(t.Context())
-		took := time.Since(start)
-		switch {
-		case err == nil:
-			return took
-		case took > limit:
-			t.Fatalf("%s: not within %s: %v", what, limit, err)
-		case t.Context().Err() != nil:
-			t.Fatalf("%s: %v", what, t.Context().Err())
-		}
-		time.Sleep(min(max(took/10, 10*time.Millisecond), 500*time.Millisecond))
-	}
+	return await.Within(t, limit, what, func() error { return ok(t.Context()) })
 }
 
 // StatusIs waits until n's status is what ok wants, and returns it.

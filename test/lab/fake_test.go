@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/lease/subnetenv"
+	"weft/test/await"
 )
 
 // fakeWeftd, in the environment, makes the test binary a weftd that carries nothing: it
@@ -93,7 +94,7 @@ func TestReadyNodesGetPods(t *testing.T) {
 	if err := n.Ready(t.Context()); err == nil {
 		t.Error("ready after kill -9")
 	}
-	if err := n.Start(within(t, 10*time.Second)); err != nil {
+	if err := n.Start(await.Context(t, 10*time.Second)); err != nil {
 		t.Error(err)
 	}
 }
@@ -118,7 +119,7 @@ func TestSeparateStore(t *testing.T) {
 	l := up(t, spec)
 	get := func() string {
 		t.Helper()
-		value, _, err := l.Store.Get(within(t, 5*time.Second), configKey)
+		value, _, err := l.Store.Get(await.Context(t, 5*time.Second), configKey)
 		if err != nil {
 			t.Fatal(err)
 		}

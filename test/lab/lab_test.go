@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/test/await"
 )
 
 const dualStack = `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{"Type":"udp"}}`
@@ -30,14 +32,6 @@ func up(t *testing.T, spec Spec) *Lab {
 	return l
 }
 
-// within is a context for one step of a test.
-func within(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func TestKernelLabs(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -53,7 +47,7 @@ func TestKernelLabs(t *testing.T) {
 			c.spec.NetworkConfig = json.RawMessage(dualStack)
 			l := up(t, c.spec)
 			pods := 2 * len(l.Nodes())
-			r, err := l.Measure(within(t, time.Minute), MeasurePlan{Echo: 100 * time.Millisecond, Stream: 100 * time.Millisecond})
+			r, err := l.Measure(await.Context(t, time.Minute), MeasurePlan{Echo: 100 * time.Millisecond, Stream: 100 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +79,7 @@ func TestAddNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Reach(within(t, 5*time.Second), l.Node(1).Pods[0].Endpoint(4), n.Pods[0].V4); err != nil {
+	if err := Reach(await.Context(t, 5*time.Second), l.Node(1).Pods[0].Endpoint(4), n.Pods[0].V4); err != nil {
 		t.Error(err)
 	}
 	if _, err := up(t, Spec{Driver: KernelHostGW, Direct: true}).AddNode(t.Context()); err == nil {
@@ -95,7 +89,7 @@ func TestAddNode(t *testing.T) {
 
 func TestReachGivesUp(t *testing.T) {
 	l := up(t, Spec{Driver: KernelHostGW, PodsPerNode: 1})
-	err := Reach(within(t, 200*time.Millisecond), l.Pods()[0].Endpoint(4), netip.MustParseAddr("10.42.77.77"))
+	err := Reach(await.Context(t, 200*time.Millisecond), l.Pods()[0].Endpoint(4), netip.MustParseAddr("10.42.77.77"))
 	if !errors.Is(err, ErrUnreachable) {
 		t.Errorf("%v, want %v", err, ErrUnreachable)
 	}
@@ -174,7 +168,7 @@ func TestDaemonLife(t *testing.T) {
 		t.Errorf("kill: %v, pid %d", err, d.PID())
 	}
 	start()
-	err := d.Stop(within(t, 5*time.Second))
+	err := d.Stop(await.Context(t, 5*time.Second))
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("stop of one that exits with 3: %v", err)
 	}
@@ -183,7 +177,7 @@ func TestDaemonLife(t *testing.T) {
 	}
 	d.SetArgs("-c", `trap "" TERM; echo deaf; while :; do sleep 0.01; done`)
 	start()
-	if err := d.Stop(within(t, 20*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) || d.PID() != 0 {
+	if err := d.Stop(await.Context(t, 20*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) || d.PID() != 0 {
 		t.Errorf("stop of one that does not listen: %v, pid %d", err, d.PID())
 	}
 }

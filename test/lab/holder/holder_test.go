@@ -10,9 +10,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/test/await"
 )
 
 // user runs the small weft of TestMain as somebody.
@@ -98,16 +99,6 @@ func (u user) want(t *testing.T, output string, status int, args ...string) {
 	}
 }
 
-// eventually polls for what is about to be.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 10 s: %s", what)
-		}
-	}
-}
-
 // processesWith counts processes that have the word among their arguments.
 func processesWith(t *testing.T, word string) int {
 	t.Helper()
@@ -171,7 +162,7 @@ func TestUpExecDown(t *testing.T) {
 		if left := u.leftovers(t); len(left) > 0 {
 			t.Errorf("left: %v", left)
 		}
-		eventually(t, "its processes are gone", func() bool { return u.ended(t) })
+		await.True(t, "its processes are gone", func() bool { return u.ended(t) })
 	})
 }
 
@@ -204,7 +195,7 @@ func TestSignalsAndLostClients(t *testing.T) {
 		lost := start(`echo go; exec sleep 1000`)
 		_ = lost.Process.Kill()
 		_ = lost.Wait()
-		eventually(t, "the command of a client that died is killed", func() bool { return processesWith(t, "marker-") == 0 })
+		await.True(t, "the command of a client that died is killed", func() bool { return processesWith(t, "marker-") == 0 })
 	})
 }
 
@@ -215,7 +206,7 @@ func TestKilledHolderLeavesOnlyFiles(t *testing.T) {
 		if err := sleeper.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the sleeper sleeps", func() bool { return processesWith(t, "\x001000.125") == 2 }) // it and exec itself
+		await.True(t, "the sleeper sleeps", func() bool { return processesWith(t, "\x001000.125") == 2 }) // it and exec itself
 		pid, err := holderPID(filepath.Join(u.root, "one"))
 		if err != nil {
 			t.Fatal(err)
@@ -226,7 +217,7 @@ func TestKilledHolderLeavesOnlyFiles(t *testing.T) {
 		if err := sleeper.Wait(); err == nil {
 			t.Error("exec of a lab that died: status 0")
 		}
-		eventually(t, "its processes are gone", func() bool { return u.ended(t) && processesWith(t, "\x001000.125") == 0 })
+		await.True(t, "its processes are gone", func() bool { return u.ended(t) && processesWith(t, "\x001000.125") == 0 })
 		u.want(t, "false\n", 0, "down", "one")
 		if left := u.leftovers(t); len(left) > 0 {
 			t.Errorf("left: %v", left)
@@ -255,7 +246,7 @@ func TestInterruptedRun(t *testing.T) {
 				if err := cmd.Wait(); err == nil {
 					t.Error("an interrupted run ended with status 0")
 				}
-				eventually(t, "its processes are gone", func() bool { return u.ended(t) })
+				await.True(t, "its processes are gone", func() bool { return u.ended(t) })
 				if sig == unix.SIGKILL {
 					u.want(t, "false\n", 0, "down", "one")
 				}

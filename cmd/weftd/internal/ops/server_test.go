@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/tunnel"
 )
 
@@ -95,7 +96,7 @@ func probe(t *testing.T, at string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	for _, path := range []string{"/healthz", "/readyz"} {
-		await(t, path+" is answered", func() error {
+		await.OK(t, path+" is answered", func() error {
 			resp, err := client.Get("http://" + at + path)
 			if err != nil {
 				return err
@@ -173,7 +174,7 @@ func TestScrapesShareARendering(t *testing.T) {
 		})
 	}
 	<-begun
-	await(t, "the others are refused", func() error {
+	await.OK(t, "the others are refused", func() error {
 		if n := refused.Load(); n < 50-maxPerSource-maxScrapes {
 			return fmt.Errorf("%d", n)
 		}
@@ -184,19 +185,6 @@ func TestScrapesShareARendering(t *testing.T) {
 	wg.Wait()
 	if n := made.Load(); n > 2 || fine.Load() == 0 {
 		t.Errorf("%d renderings, %d answers, %d refused", n, fine.Load(), refused.Load())
-	}
-}
-
-func await(t *testing.T, what string, is func() error) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		err := is()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s: %v", what, err)
-		}
 	}
 }
 
