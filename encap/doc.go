@@ -1,8 +1,9 @@
-// Package encap is the wire: how an inner IP packet is dressed to cross the
-// underlay, how it is undressed, and the arithmetic on the way. It holds pure
-// functions over byte slices. Nothing here does I/O, starts a goroutine, keeps
-// state or allocates (an append allocates only if its destination lacks
-// capacity), so every function is safe for concurrent use on distinct slices.
+// Package encap has the wire formats: how an inner IP packet is encapsulated to
+// cross the underlay, how it is decapsulated, and the checksums, lengths and
+// congestion marks that change with that. It holds pure functions over byte
+// slices. Nothing here does I/O, starts a goroutine, keeps state or allocates (an
+// append allocates only if its destination lacks capacity), so every function is
+// safe for concurrent use on distinct slices.
 //
 // One packet, byte offsets from the start of the outer IP header. Between the
 // bars are the lengths:
@@ -22,17 +23,17 @@
 //
 // # In the order in which a packet meets it
 //
-// Going out: [ParseInner], [DecrementTTL] where we are the router,
-// [PartialChecksum] and [CompleteChecksum], [AppendVXLAN], [AppendOuter].
-// A packet that may not pass is answered with [AppendICMPError] or cut up by
-// [Fragment4]. [FlowHash] keeps the packets of a flow together.
+// Going out: [ParseInner], and [ParseSuper] if the packet stands for several; [DecrementTTL]
+// where we are the router; [FlowPairHash], which keeps both directions of a flow together;
+// [AppendVXLAN]. A packet that may not pass is answered with [AppendICMPError] or cut up by
+// [Fragment4]. [FinishChecksum] completes a checksum where what follows cannot, and
+// [Super.AppendHeader] makes the header of every segment. [FrameTemplate.Put] writes the outer
+// headers where we send Ethernet frames, behind a [VNetHdr.Put] or, around a superpacket, a
+// [VNetHdr.PutTunnel]; where we send by a UDP socket the kernel writes them.
 //
-// Coming in: [ParseOuter], [ParseVXLAN], [ParseInner], [MartianSource] and
-// [MartianDestination], [DecapECN] and [SetECN].
-//
-// Where we write and read whole Ethernet frames of the underlay, [FrameTemplate]
-// and [ParseFrame] take the place of AppendOuter and ParseOuter, behind a
-// [VNetHdr.Put] or, around a superpacket, a [VNetHdr.PutTunnel].
+// Coming in: [ParseFrame] where we read Ethernet frames; [ParseVXLAN], [ParseInner],
+// [MartianSource] and [MartianDestination], [DecapECN] and [SetECN], [PartialChecksum].
+// A [Run] makes one superpacket of the packets of a flow.
 //
 // # Several packets in a datagram
 //
@@ -49,7 +50,7 @@
 //
 //	AppendVXLAN(buf[off-VXLANOverhead:off-VXLANOverhead], h)
 //
-// dresses it without moving it, and buf[off-VXLANOverhead:end] is the payload
+// encapsulates it without moving it, and buf[off-VXLANOverhead:end] is the payload
 // of the datagram.
 //
 // # Errors

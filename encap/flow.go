@@ -8,39 +8,39 @@ import (
 // protoSCTP has its ports where TCP and UDP have theirs (RFC 9260 §3.1).
 const protoSCTP = 132
 
-// FlowHash returns a hash of addresses, protocol and ports of the packet in b, of
-// which ParseInner said in. It is the same for all packets of a flow in one
-// direction, and another in the other. A fragment, first or later, and another
-// protocol than TCP, UDP or SCTP count without ports, so that fragments stay
-// together. All bits are mixed equally well: any of them will do for a table or a
-// port. It is the same on every machine, and not secret: who chooses the ports can
-// make hashes collide.
+// FlowPairHash returns a hash of addresses, protocol and ports of the packet in b, of
+// which ParseInner said in. It is the same for all packets of a flow and of the flow in the
+// other direction, so that what is chosen by it is chosen alike for a connection's data
+// and its acknowledgements. A fragment, first or later, and another protocol than TCP, UDP or SCTP
+// count without ports, so that fragments stay together. All bits are mixed equally
+// well: any of them will do for a table or a port. It is the same on every machine, and
+// not secret: who chooses the ports can make hashes collide.
 //
 // It is 0 if b is shorter than in says.
-func FlowHash(b []byte, in Inner) uint32 {
+func FlowPairHash(b []byte, in Inner) uint32 {
 	if in.TotalLen > len(b) {
 		return 0
 	}
 	b = b[:in.TotalLen]
-	tail := uint64(in.Proto)
+	var from, to uint64
 	switch in.Proto {
 	case ProtoTCP, ProtoUDP, protoSCTP:
 		if in.L4 > 0 && in.L4+4 <= len(b) && !in.Fragment() {
-			tail |= uint64(binary.LittleEndian.Uint32(b[in.L4:])) << 8
+			from = uint64(binary.LittleEndian.Uint16(b[in.L4:])) << 32
+			to = uint64(binary.LittleEndian.Uint16(b[in.L4+2:])) << 32
 		}
 	}
-	var h uint64
 	switch {
 	case in.Version == 4 && len(b) >= IPv4Len:
-		h = mix(binary.LittleEndian.Uint64(b[12:])^mixA, tail^mixB)
+		from = mix((uint64(binary.LittleEndian.Uint32(b[12:]))|from)^mixA, mixB)
+		to = mix((uint64(binary.LittleEndian.Uint32(b[16:]))|to)^mixA, mixB)
 	case in.Version == 6 && len(b) >= IPv6Len:
-		h = mix(binary.LittleEndian.Uint64(b[8:])^mixA, binary.LittleEndian.Uint64(b[16:])^mixB)
-		h = mix(binary.LittleEndian.Uint64(b[24:])^h, binary.LittleEndian.Uint64(b[32:])^mixC)
-		h = mix(h^mixA, tail^mixB)
+		from = mix(binary.LittleEndian.Uint64(b[8:])^mixA, binary.LittleEndian.Uint64(b[16:])^from^mixB)
+		to = mix(binary.LittleEndian.Uint64(b[24:])^mixA, binary.LittleEndian.Uint64(b[32:])^to^mixB)
 	default:
 		return 0
 	}
-	h = mix(h, mixC)
+	h := mix((from+to)^mixA, uint64(in.Proto)^mixC)
 	return uint32(h ^ h>>32)
 }
 

@@ -6,24 +6,15 @@ import (
 	"testing"
 )
 
-func flowHash(t testing.TB, b []byte) uint32 {
-	t.Helper()
-	in, err := ParseInner(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return FlowHash(b, in)
-}
-
 // What tells flows apart changes the hash, and nothing else does.
-func TestFlowHashFields(t *testing.T) {
+func TestFlowPairHashFields(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		l4, proto, addrs, tos, ttl := 20, 9, 12, 1, 8
 		if six {
 			l4, proto, addrs, tos, ttl = 40, 6, 8, 1, 7
 		}
 		base := transport(six, ProtoTCP, 100, true)
-		want := flowHash(t, base)
+		want := flowPairHash(t, base)
 		for what, c := range map[string]struct {
 			at   int
 			flow bool
@@ -43,20 +34,20 @@ func TestFlowHashFields(t *testing.T) {
 			if what == "protocol" {
 				b[c.at] = ProtoUDP
 			}
-			if got := flowHash(t, b); (got != want) != c.flow {
+			if got := flowPairHash(t, b); (got != want) != c.flow {
 				t.Errorf("ip=%s: %s changed: %#x, was %#x", family(six), what, got, want)
 			}
 		}
-		if got := flowHash(t, transport(six, ProtoTCP, 7, false)); got != want {
+		if got := flowPairHash(t, transport(six, ProtoTCP, 7, false)); got != want {
 			t.Errorf("ip=%s: another length: %#x, was %#x", family(six), got, want)
 		}
-		if got := flowHash(t, append(slices.Clone(base), 1, 2, 3)); got != want {
+		if got := flowPairHash(t, append(slices.Clone(base), 1, 2, 3)); got != want {
 			t.Errorf("ip=%s: bytes behind: %#x, was %#x", family(six), got, want)
 		}
 	}
 }
 
-func TestFlowHashWithoutPorts(t *testing.T) {
+func TestFlowPairHashWithoutPorts(t *testing.T) {
 	whole := packet(false, ProtoUDP, testBytes(2000))
 	whole[6], whole[7] = 0, 0
 	frags, err := fragments(fixHeader(whole), 600)
@@ -64,21 +55,21 @@ func TestFlowHashWithoutPorts(t *testing.T) {
 		t.Fatal(len(frags), err)
 	}
 	for _, f := range frags {
-		if flowHash(t, f) != flowHash(t, frags[0]) {
+		if flowPairHash(t, f) != flowPairHash(t, frags[0]) {
 			t.Errorf("fragments of one packet hash differently")
 		}
 	}
 	for _, six := range []bool{false, true} {
 		for _, proto := range []uint8{ProtoICMP, 47, ProtoUDP} {
 			a, b := packet(six, proto, []byte{1, 2, 3}), packet(six, proto, []byte{4, 5, 6})
-			if flowHash(t, a) != flowHash(t, b) {
+			if flowPairHash(t, a) != flowPairHash(t, b) {
 				t.Errorf("ip=%s proto=%d: there are no ports, but bytes count", family(six), proto)
 			}
 		}
 	}
 	a, b := packet(false, protoSCTP, testBytes(12)), packet(false, protoSCTP, testBytes(12))
 	b[20] ^= 1
-	if flowHash(t, a) == flowHash(t, b) {
+	if flowPairHash(t, a) == flowPairHash(t, b) {
 		t.Error("ports of SCTP do not count")
 	}
 	in, _ := ParseInner(whole)
@@ -86,7 +77,7 @@ func TestFlowHashWithoutPorts(t *testing.T) {
 		b  []byte
 		in Inner
 	}{{nil, Inner{}}, {nil, in}, {whole[:len(whole)-1], in}, {whole[:10], Inner{Version: 4, TotalLen: 10}}, {whole[:30], Inner{Version: 6, TotalLen: 30}}} {
-		if h := FlowHash(c.b, c.in); h != 0 {
+		if h := FlowPairHash(c.b, c.in); h != 0 {
 			t.Errorf("%d bytes, said to be %d: %#x", len(c.b), c.in.TotalLen, h)
 		}
 	}
@@ -102,7 +93,7 @@ func testBytes(n int) []byte {
 
 // Flows that differ by a count in one field spread over a table, by the high bits
 // or by the low ones, and a bit of difference changes about half of the hash.
-func TestFlowHashMixes(t *testing.T) {
+func TestFlowPairHashMixes(t *testing.T) {
 	const flows, places = 1 << 14, 1 << 8 // 64 in a place, with a deviation of 8
 	for _, six := range []bool{false, true} {
 		pkt := transport(six, ProtoTCP, 0, false)
@@ -116,10 +107,10 @@ func TestFlowHashMixes(t *testing.T) {
 			}
 			b, changed := slices.Clone(pkt), 0
 			var high, low [places]int
-			before := FlowHash(b, in)
+			before := FlowPairHash(b, in)
 			for i := range flows {
 				b[at], b[at+1] = byte(i>>8), byte(i)
-				h := FlowHash(b, in)
+				h := FlowPairHash(b, in)
 				high[h>>24]++
 				low[h%places]++
 				changed += bits.OnesCount32(h ^ before)

@@ -110,7 +110,7 @@ func InnerMTU(f Format, underlayMTU int, outer6 bool) int {
 // 0 if mtu is too small to matter, or f is invalid.
 func GSOMaxSize(f Format, mtu int) int {
 	segment := mtu + f.Overhead(false) - IPv4Len - UDPLen
-	if f.Overhead(false) == 0 || mtu < 576 {
+	if f.Overhead(false) == 0 || mtu < MinMTU4 {
 		return 0
 	}
 	// The kernel counts payload: it takes 320 bytes off for headers (MAX_TCP_HEADER) and

@@ -145,7 +145,7 @@ func slowParseFrame(b []byte) (Frame, bool) {
 	if err != nil {
 		return Frame{}, false
 	}
-	o, payload, err := ParseOuter(pkt)
+	o, payload, err := parseOuter(pkt)
 	if err != nil {
 		return Frame{}, false
 	}

@@ -38,23 +38,6 @@ func BenchmarkParseFrame(b *testing.B) {
 	}
 }
 
-func BenchmarkFinishOuterChecksum(b *testing.B) {
-	for _, six := range []bool{false, true} {
-		tm, _, _ := template(b, six)
-		pkt := transport(false, ProtoTCP, 1410, false)
-		frame := make([]byte, tm.Len())
-		b.Run("outer="+family(six), func(b *testing.B) {
-			b.SetBytes(int64(len(pkt)))
-			b.ReportAllocs()
-			frame = append(frame, pkt...)
-			for b.Loop() {
-				tm.Put(frame, len(pkt), ECT0, 1, true)
-				FinishOuterChecksum(frame, tm.Len()-UDPLen, tm.Len()+IPv4Len, ChecksumOffsetTCP)
-			}
-		})
-	}
-}
-
 func BenchmarkPutTunnel(b *testing.B) {
 	buf := make([]byte, VNetTunnelHdrLen)
 	h := VNetHdr{Flags: VNetNeedsCsum, GSOType: VNetGSOTCPv4 | VNetGSOTunnel4, HdrLen: 82, GSOSize: 1400, CsumStart: 62, CsumOffset: ChecksumOffsetTCP}
@@ -95,7 +78,7 @@ func BenchmarkUnpack(b *testing.B) {
 	}
 }
 
-func BenchmarkFlowHash(b *testing.B) {
+func BenchmarkFlowPairHash(b *testing.B) {
 	for _, six := range []bool{false, true} {
 		pkt := transport(six, ProtoTCP, 1400, true)
 		in, err := ParseInner(pkt)
@@ -106,7 +89,7 @@ func BenchmarkFlowHash(b *testing.B) {
 			b.SetBytes(int64(len(pkt)))
 			b.ReportAllocs()
 			for b.Loop() {
-				FlowHash(pkt, in)
+				FlowPairHash(pkt, in)
 			}
 		})
 	}

@@ -88,11 +88,11 @@ func TestAgainstIndependentEncoder(t *testing.T) {
 			t.Fatal(err)
 		}
 		got = append(got, padded...)
-		CompleteChecksum(got, o.HeaderLen()-UDPLen, ChecksumOffsetUDP)
+		completeChecksum(got, o.HeaderLen()-UDPLen, ChecksumOffsetUDP)
 		if !bytes.Equal(got, want) {
 			t.Fatalf("%+v %+v\n got %x\nwant %x", o, v, got, want)
 		}
-		parsed, _, err := ParseOuter(want)
+		parsed, _, err := parseOuter(want)
 		if err != nil || parsed != o {
 			t.Fatalf("parsed %+v, %v, want %+v", parsed, err, o)
 		}

@@ -53,7 +53,7 @@ func TestICMPErrorQuotesToItsLimit(t *testing.T) {
 			continue
 		}
 		in, err := ParseInner(got[1:])
-		if err != nil || in.TotalLen != c.want || in.TTL != 64 || !HeaderChecksumOK(got[1:]) {
+		if err != nil || in.TotalLen != c.want || in.TTL != 64 || !headerChecksumOK(got[1:]) {
 			t.Errorf("%+v: %+v, %v", c, in, err)
 		}
 		if quote := got[1+in.L4+8:]; !bytes.HasPrefix(off, quote) {
@@ -226,7 +226,7 @@ func FuzzAppendICMPError(f *testing.F) {
 			return
 		}
 		in, err := ParseInner(out[1:])
-		if err != nil || in.TotalLen != len(out)-1 || in.Src != src || !HeaderChecksumOK(out[1:]) {
+		if err != nil || in.TotalLen != len(out)-1 || in.Src != src || !headerChecksumOK(out[1:]) {
 			t.Fatalf("%+v, %v from %x", in, err, out)
 		}
 		if _, err := AppendICMPError(nil, ICMPNoRoute, in.Dst, 0, out[1:]); !errors.Is(err, ErrNotEligible) {

@@ -74,7 +74,7 @@ func (in Inner) Fragment() bool { return in.MoreFragments || in.FragOffset != 0 
 // length, and ErrMalformed if a field cannot be right: version, header length,
 // total length (jumbograms have none, and are refused), a fragment beyond 65535
 // bytes, an extension header that runs past the packet. The IPv4 header
-// checksum is not looked at, see [HeaderChecksumOK].
+// checksum is not verified.
 func ParseInner(b []byte) (Inner, error) {
 	if len(b) == 0 {
 		return Inner{}, ErrShort
@@ -86,18 +86,4 @@ func ParseInner(b []byte) (Inner, error) {
 		return parse6(b)
 	}
 	return Inner{}, errVersion
-}
-
-// HeaderChecksumOK says whether the IPv4 header at the start of b carries the
-// right checksum. It is true for IPv6, which has none, and false if the header
-// does not fit b.
-func HeaderChecksumOK(b []byte) bool {
-	if len(b) == 0 {
-		return false
-	}
-	if b[0]>>4 == 6 {
-		return len(b) >= IPv6Len
-	}
-	n := int(b[0]&0xf) * 4
-	return b[0]>>4 == 4 && n >= IPv4Len && n <= len(b) && Checksum(b[:n]) == 0
 }

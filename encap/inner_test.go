@@ -32,7 +32,7 @@ func TestParseInnerKernelPackets(t *testing.T) {
 	} {
 		b := all[name]
 		if name[:5] == "vxlan" {
-			_, payload, err := ParseOuter(b)
+			_, payload, err := parseOuter(b)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}

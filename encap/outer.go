@@ -12,7 +12,6 @@ var (
 	errOuterProto    = fmt.Errorf("outer packet is not udp: %w", ErrMalformed)
 	errOuterFragment = fmt.Errorf("outer packet is a fragment: %w", ErrMalformed)
 	errOuterHeader   = fmt.Errorf("outer ipv4 header checksum: %w", ErrMalformed)
-	errUDPLen        = fmt.Errorf("udp length beyond the ip packet or below 8: %w", ErrMalformed)
 	errUDPZero       = fmt.Errorf("udp over ipv6 without checksum: %w", ErrMalformed)
 )
 
@@ -36,7 +35,7 @@ func (o Outer) HeaderLen() int { return FormatIP.Overhead(o.Dst.Addr().Is6()) }
 //
 // The UDP checksum is 0, or where there is to be one the pseudo-header sum, as
 // the kernel wants it together with NEEDS_CSUM. Who sends without that offload
-// appends the payload and calls CompleteChecksum with start [Outer.HeaderLen]
+// appends the payload and calls [FinishChecksum] with start [Outer.HeaderLen]
 // minus 8 and offset ChecksumOffsetUDP.
 //
 // The error wraps ErrMalformed if the addresses are invalid, 4-in-6 or of two
@@ -67,57 +66,6 @@ func AppendOuter(dst []byte, o Outer, payloadLen int) ([]byte, error) {
 		binary.BigEndian.PutUint16(udp[6:], Fold(PseudoHeaderSum(src, dest, ProtoUDP, length)))
 	}
 	return append(dst, udp[:]...), nil
-}
-
-// ParseOuter splits the IP packet in b into the outer headers and the payload
-// of the datagram. payload aliases b. IPv6 extension headers and IPv4 options
-// are skipped. The UDP checksum is not verified: on a virtual wire it may be
-// partial, and what the kernel or the interface has verified need not be done
-// again; see [ChecksumOK].
-//
-// The error wraps ErrShort or ErrMalformed, as that of ParseInner. Malformed
-// are also a wrong IPv4 header checksum, a fragment, another protocol than UDP,
-// a wrong UDP length, 4-in-6 addresses, and UDP over IPv6 without checksum.
-func ParseOuter(b []byte) (o Outer, payload []byte, err error) {
-	in, err := ParseInner(b)
-	if err != nil {
-		return Outer{}, nil, err
-	}
-	b = b[:in.TotalLen]
-	switch {
-	case !sameFamily(in.Src, in.Dst):
-		return Outer{}, nil, errOuterFamily
-	case in.Fragment():
-		return Outer{}, nil, errOuterFragment
-	case in.Proto != ProtoUDP || in.L4 == 0:
-		return Outer{}, nil, errOuterProto
-	case in.Version == 4 && Checksum(b[:in.HeaderLen]) != 0:
-		return Outer{}, nil, errOuterHeader
-	case len(b)-in.L4 < UDPLen:
-		return Outer{}, nil, ErrShort
-	}
-	udp := b[in.L4:]
-	length := int(binary.BigEndian.Uint16(udp[4:]))
-	check := binary.BigEndian.Uint16(udp[6:])
-	if length < UDPLen || length > len(udp) {
-		return Outer{}, nil, errUDPLen
-	}
-	o = Outer{
-		Src:          netip.AddrPortFrom(in.Src, binary.BigEndian.Uint16(udp[0:])),
-		Dst:          netip.AddrPortFrom(in.Dst, binary.BigEndian.Uint16(udp[2:])),
-		TrafficClass: in.TrafficClass,
-		TTL:          in.TTL,
-		Checksum:     check != 0,
-	}
-	if in.Version == 6 {
-		if check == 0 {
-			return Outer{}, nil, errUDPZero
-		}
-		o.FlowLabel = binary.BigEndian.Uint32(b) & 0xfffff
-	} else {
-		o.ID, o.DF = binary.BigEndian.Uint16(b[4:]), in.DF
-	}
-	return o, udp[UDPLen:length], nil
 }
 
 // sameFamily says whether a and b are both IPv4, or both IPv6 and not 4-in-6.

@@ -34,7 +34,7 @@ func TestKernelVXLANBothWays(t *testing.T) {
 		"vxlan-v6-icmp": {outer6(), VXLAN{0xfedcba, Ethernet{mac(6, 2), mac(6, 1), EtherTypeIPv6}}},
 	} {
 		golden := all[name]
-		o, payload, err := ParseOuter(golden)
+		o, payload, err := parseOuter(golden)
 		if err != nil || o != c.outer {
 			t.Fatalf("%s: outer %+v, %v, want %+v", name, o, err, c.outer)
 		}
@@ -70,13 +70,13 @@ func TestAppendOuterInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		pkt := buf[off:]
-		if !CompleteChecksum(pkt, o.HeaderLen()-UDPLen, ChecksumOffsetUDP) {
+		if !completeChecksum(pkt, o.HeaderLen()-UDPLen, ChecksumOffsetUDP) {
 			t.Error("the UDP checksum was not partial")
 		}
 		if !slowTransportOK(pkt, o.HeaderLen()-UDPLen, ProtoUDP) {
 			t.Error("the UDP checksum is wrong")
 		}
-		_, got, err := ParseOuter(pkt)
+		_, got, err := parseOuter(pkt)
 		if err != nil || !bytes.Equal(got[VXLANOverhead:], inner) {
 			t.Errorf("inner packet moved: %x, %v", got, err)
 		}
@@ -143,7 +143,7 @@ func TestParseOuterRefuses(t *testing.T) {
 		"v6 4-in-6 source": {with(build(outer6()), 8, unhex(t, "00000000000000000000ffff0a000001")...), ErrMalformed},
 		"v6 later header":  {packet(true, protoNone, nil), ErrMalformed},
 	} {
-		if o, payload, err := ParseOuter(c.b); !errors.Is(err, c.want) || payload != nil || o != (Outer{}) {
+		if o, payload, err := parseOuter(c.b); !errors.Is(err, c.want) || payload != nil || o != (Outer{}) {
 			t.Errorf("%s: %+v, %x, %v, want %v", name, o, payload, err, c.want)
 		}
 	}
@@ -154,7 +154,7 @@ func FuzzParseOuter(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		o, payload, err := ParseOuter(b)
+		o, payload, err := parseOuter(b)
 		if err != nil {
 			if !errors.Is(err, ErrShort) && !errors.Is(err, ErrMalformed) {
 				t.Fatalf("undocumented error %v", err)
@@ -165,7 +165,7 @@ func FuzzParseOuter(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%+v parsed but does not append: %v", o, err)
 		}
-		o2, payload2, err := ParseOuter(append(again, payload...))
+		o2, payload2, err := parseOuter(append(again, payload...))
 		if err != nil || o2 != o || !bytes.Equal(payload2, payload) {
 			t.Fatalf("round trip: %+v, %v, want %+v", o2, err, o)
 		}

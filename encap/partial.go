@@ -39,14 +39,6 @@ func PartialChecksum(b []byte, in Inner) (start, offset int, partial bool) {
 	return in.L4, offset, true
 }
 
-// CompleteChecksum fills in the checksum that PartialChecksum found in b, which
-// has been cut to Inner.TotalLen. It looks again, so that a field that is not
-// partial, one completed before say, stays as it is. It reports whether it
-// wrote.
-func CompleteChecksum(b []byte, start, offset int) bool {
-	return seeded(b, start, offset) && FinishChecksum(b, start, offset)
-}
-
 // ChecksumOK says whether the TCP or UDP checksum of the packet in b is complete
 // and right, or absent in UDP over IPv4. in is what ParseInner said of b. It is
 // false where there is none of these checksums, or none that can be verified: for
@@ -93,28 +85,6 @@ func FinishChecksum(b []byte, start, offset int) bool {
 		check = 0xffff // 0 means none in UDP (RFC 768); to TCP they are the same number
 	}
 	binary.BigEndian.PutUint16(b[start+offset:], check)
-	return true
-}
-
-// FinishOuterChecksum is [FinishChecksum] for the UDP header at b[outer:] of a
-// datagram whose inner packet has a partial checksum, and keeps it: start and
-// offset say where that is, as [PartialChecksum] returns them, but from the start
-// of b. The result is right once the inner checksum is finished, so that the
-// payload need not be summed: Linux calls it local checksum offload. Nothing but
-// zeros may follow the inner packet. It returns false, and changes nothing, if a
-// field is not inside b or the inner one is not behind the outer header.
-func FinishOuterChecksum(b []byte, outer, start, offset int) bool {
-	if outer < 0 || start > len(b) || start-outer < UDPLen || offset < 0 || offset > len(b)-start-2 {
-		return false
-	}
-	// The finished sum of the inner packet is what its seed, the sum of its pseudo
-	// header, lacks to 0xffff.
-	seed := binary.BigEndian.Uint16(b[start+offset:])
-	check := ^Fold(Sum(b[outer:start], uint64(^seed)))
-	if check == 0 {
-		check = 0xffff
-	}
-	binary.BigEndian.PutUint16(b[outer+ChecksumOffsetUDP:], check)
 	return true
 }
 

@@ -14,7 +14,7 @@ func TestCompleteKernelPackets(t *testing.T) {
 	all := kernelPackets(t)
 	for name, l4 := range map[string]int{"vxlan-v4-udp": 20, "vxlan-v4-tcp-syn": 20, "vxlan-v6-udp": 40} {
 		outer := all[name]
-		_, payload, err := ParseOuter(outer)
+		_, payload, err := parseOuter(outer)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestCompleteKernelPackets(t *testing.T) {
 		if ChecksumOK(inner, in) {
 			t.Errorf("%s: a partial checksum passes for complete", name)
 		}
-		if !CompleteChecksum(inner, start, offset) {
+		if !completeChecksum(inner, start, offset) {
 			t.Errorf("%s: not completed", name)
 		}
 		if !slowTransportOK(inner, l4, in.Proto) || !ChecksumOK(inner, in) {
@@ -53,7 +53,7 @@ func TestCompleteKernelPackets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if start, offset, partial := PartialChecksum(outer, in); !partial || !CompleteChecksum(outer, start, offset) {
+		if start, offset, partial := PartialChecksum(outer, in); !partial || !completeChecksum(outer, start, offset) {
 			t.Errorf("%s: outer checksum not partial", name)
 		}
 		if !ChecksumOK(outer, in) {
@@ -77,14 +77,14 @@ func TestPartialEverySize(t *testing.T) {
 					t.Errorf("%s: not seen as partial", name)
 					continue
 				}
-				if !CompleteChecksum(b, start, offset) || !bytes.Equal(b, want) {
+				if !completeChecksum(b, start, offset) || !bytes.Equal(b, want) {
 					t.Errorf("%s: completed to %x, want %x", name, b[start:start+20], want[start:start+20])
 				}
 				// Complete now, so it stays as it is.
 				if _, _, partial := PartialChecksum(b, in); partial {
 					t.Errorf("%s: still partial", name)
 				}
-				if CompleteChecksum(b, start, offset) || !bytes.Equal(b, want) {
+				if completeChecksum(b, start, offset) || !bytes.Equal(b, want) {
 					t.Errorf("%s: completed twice", name)
 				}
 			}
@@ -123,7 +123,7 @@ func TestCompleteChecksumThatLooksPartial(t *testing.T) {
 				if !partial || !ChecksumOK(b, in) {
 					t.Fatal("it should look partial, and verify")
 				}
-				CompleteChecksum(b, start, offset)
+				completeChecksum(b, start, offset)
 				if !bytes.Equal(b, whole) {
 					t.Errorf("six=%t proto=%d payload %04x: changed %x to %x", six, proto, v, whole, b)
 				}
@@ -139,7 +139,7 @@ func TestUDPChecksumIsNeverZero(t *testing.T) {
 	for v := range 1 << 16 {
 		b := transport(false, ProtoUDP, 2, false)
 		binary.BigEndian.PutUint16(b[28:], uint16(v))
-		CompleteChecksum(b, 20, ChecksumOffsetUDP)
+		completeChecksum(b, 20, ChecksumOffsetUDP)
 		if b[26] == 0 && b[27] == 0 {
 			t.Fatalf("payload %04x: checksum 0, which means none", v)
 		}
@@ -208,7 +208,7 @@ func TestChecksumBounds(t *testing.T) {
 	was := bytes.Clone(b)
 	for _, start := range []int{-1, len(b) - 1, len(b), len(b) + 1, math.MaxInt, math.MinInt} {
 		for _, offset := range []int{-1, 0, 6, 16, math.MaxInt} {
-			if FinishChecksum(b, start, offset) || CompleteChecksum(b, start, offset) {
+			if FinishChecksum(b, start, offset) || completeChecksum(b, start, offset) {
 				t.Errorf("start %d, offset %d is outside", start, offset)
 			}
 		}
@@ -239,14 +239,14 @@ func FuzzPartialChecksum(f *testing.F) {
 		if !partial {
 			return
 		}
-		if !CompleteChecksum(b, start, offset) {
+		if !completeChecksum(b, start, offset) {
 			t.Fatal("partial, but not completed")
 		}
 		if !slowTransportOK(b, start, in.Proto) || !ChecksumOK(b, in) {
 			t.Fatalf("completed wrongly: %x", b)
 		}
 		once := bytes.Clone(b)
-		CompleteChecksum(b, start, offset)
+		completeChecksum(b, start, offset)
 		if !bytes.Equal(b, once) {
 			t.Fatal("the second time changed it")
 		}

@@ -110,7 +110,7 @@ func TestSegmentAgainstSlow(t *testing.T) {
 		samePackets(t, segments(t, pkt, size, partial), slowSegment(pkt, size, partial))
 		for _, seg := range segments(t, pkt, size, false) {
 			in2, err := ParseInner(seg)
-			if err != nil || !ChecksumOK(seg, in2) || !HeaderChecksumOK(seg) || in2.TrafficClass != in.TrafficClass {
+			if err != nil || !ChecksumOK(seg, in2) || !headerChecksumOK(seg) || in2.TrafficClass != in.TrafficClass {
 				t.Fatalf("segment %x of %x: %v", seg, pkt, err)
 			}
 		}

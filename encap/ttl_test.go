@@ -38,7 +38,7 @@ func FuzzRewrite(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, e uint8) {
 		before, err := ParseInner(b)
-		ok := HeaderChecksumOK(b)
+		ok := headerChecksumOK(b)
 		SetECN(b, ECN(e))
 		done := DecrementTTL(b)
 		if err != nil {
@@ -53,7 +53,7 @@ func FuzzRewrite(f *testing.F) {
 		if err != nil || after != want || done != (before.TTL > 1) {
 			t.Fatalf("%+v became %+v, %v (ecn %d, ttl %t)", before, after, err, e, done)
 		}
-		if HeaderChecksumOK(b) != ok {
+		if headerChecksumOK(b) != ok {
 			t.Fatalf("header checksum was %t", ok)
 		}
 	})

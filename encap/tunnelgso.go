@@ -44,7 +44,7 @@ const (
 //   - A packet of one segment. Its payload must be more than GSOSize, or the frame
 //     neither counts as GSO nor as ordinary: a TAP that it leaves at fails to read it,
 //     with EINVAL, and nobody finishes the outer checksum. Write it without tunnel
-//     GSO, and over IPv6 finish its outer checksum with [FinishOuterChecksum].
+//     GSO.
 //
 // A device that it leaves by takes the frame whole if it can, and with
 // VNetTunnelCsum if it can do that too (0x80 and 0x100 of TUNSETOFFLOAD; a veth can

@@ -219,7 +219,7 @@ func TestTunnelGSOIsCut(t *testing.T) {
 					case csum && offload == 0:
 						FinishChecksum(want[k], tm.Len()-UDPLen, ChecksumOffsetUDP)
 					case csum:
-						FinishOuterChecksum(want[k], tm.Len()-UDPLen, start, offset)
+						finishOuterChecksum(want[k], tm.Len()-UDPLen, start, offset)
 					}
 					h, err := ParseVNetHdr(got[k])
 					if partial := (VNetHdr{Flags: VNetNeedsCsum, CsumStart: uint16(start), CsumOffset: uint16(offset)}); err != nil ||

@@ -17,7 +17,7 @@ const DefaultUDPPort = 8285
 
 // minMTU6 is the least MTU of a link that carries IPv6 (RFC 8200 section 5), and
 // minMTU4 what every IPv4 host must take (RFC 791 section 3.2). In bytes.
-const minMTU6, minMTU4 = 1280, 576
+const minMTU6, minMTU4 = encap.MinMTU6, encap.MinMTU4
 
 // UDPOptions is the Backend object of a network config of type udp.
 type UDPOptions struct {

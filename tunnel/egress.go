@@ -84,7 +84,7 @@ func (w *worker) sendTo(peer *Peer, p *Packet, in *encap.Inner, size int) (DropR
 	if in.Version == 6 {
 		// No IPv6 sender goes below that (RFC 8200 section 5), so a message that claims less, forged
 		// or not, must not stop what the link itself would take.
-		limit = max(limit, min(peer.maxSize, minPathMTU6))
+		limit = max(limit, min(peer.maxSize, encap.MinMTU6))
 	}
 	if under != nil && under.lanes > 1 && (peer.spec.Weft || peer.headLen > 0) { // kernels take vxlan from any source port
 		// Of both directions alike: what a worker reads from its queue of the TUN then tends to be

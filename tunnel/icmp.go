@@ -20,7 +20,7 @@ func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 	src := w.table.spec.Address4
 	if offending[0]>>4 == 6 {
 		src = w.table.spec.Address6
-		mtu = max(mtu, minPathMTU6) // RFC 4213 section 3.2: never less
+		mtu = max(mtu, encap.MinMTU6) // RFC 4213 section 3.2: never less
 	}
 	if !src.IsValid() {
 		return

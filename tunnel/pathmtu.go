@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"weft/encap"
 )
 
 // Limits on what a packet-too-big message can make us do. Anyone who can guess
@@ -17,10 +19,6 @@ const (
 	// is for one that nobody vouches for. A claim made again renews it.
 	provenLife  = 10 * time.Minute
 	claimedLife = time.Minute
-	// The floors: RFC 1122 section 3.3.3 (576) and RFC 8200 section 5 (1280). Below the second, what
-	// IPv6 and QUIC count on no longer passes, so a claim alone does not lead there.
-	minPathMTU4 = 576
-	minPathMTU6 = 1280
 	// pathMTUGap is the least time between two changes for one peer, and between two checks.
 	pathMTUGap = 100 * time.Millisecond
 	// lowClaims, each lowGap or more after the one before, and all of them after larger datagrams were no longer
@@ -66,12 +64,13 @@ func (m *pathMTU) get(now int64) int {
 	return int(v)
 }
 
-// floor is the least that is believed of the path to dst at all.
+// floor is the least that is believed of the path to dst at all (RFC 1122 section 3.3.3, RFC 8200 section 5). Also over
+// IPv4 what IPv6 and QUIC count on no longer passes below the second, so a claim alone does not lead there.
 func floor(dst netip.Addr) int {
 	if dst.Is6() {
-		return minPathMTU6
+		return encap.MinMTU6
 	}
-	return minPathMTU4
+	return encap.MinMTU4
 }
 
 // learn takes what a message claimed about the path to dst, to which datagrams of up to sent bytes
@@ -83,8 +82,8 @@ func (m *pathMTU) learn(dst netip.Addr, claimed, sent int, now int64) bool {
 		return false // an old router that does not say (RFC 1191 section 5): not worth guessing
 	}
 	mtu := max(claimed, floor(dst))
-	if mtu < minPathMTU6 && !m.low(now) {
-		mtu = minPathMTU6
+	if mtu < encap.MinMTU6 && !m.low(now) {
+		mtu = encap.MinMTU6
 	}
 	return m.lower(mtu, sent, now)
 }
@@ -92,7 +91,7 @@ func (m *pathMTU) learn(dst netip.Addr, claimed, sent int, now int64) bool {
 // low counts a claim of less than 1280, and reports whether there are enough. mu is held.
 func (m *pathMTU) low(now int64) bool {
 	cur := m.get(now)
-	if cur == 0 || cur > minPathMTU6 {
+	if cur == 0 || cur > encap.MinMTU6 {
 		m.lows = 0
 	} else if now-m.lastLow >= int64(lowGap) {
 		m.lows++
@@ -129,8 +128,8 @@ func (m *pathMTU) set(mtu uint32, expires int64, proven bool, now int64) (change
 // the two too, or one made up would pass for proven on a path that is only somewhat narrow.
 func (c *check) sizes() [3]int {
 	mid := c.claimed
-	if c.claimed < minPathMTU6 && minPathMTU6 < c.was {
-		mid = minPathMTU6
+	if c.claimed < encap.MinMTU6 && encap.MinMTU6 < c.was {
+		mid = encap.MinMTU6
 	}
 	return [3]int{c.claimed, mid, c.was}
 }
@@ -186,7 +185,7 @@ func (m *pathMTU) conclude(token uint64, now int64) (changed, proven bool) {
 		return m.set(uint32(c.came), now+int64(provenLife), true, now), true
 	}
 	// None arrived: the peer is away, or slow. A real narrow path is not to be a hole meanwhile.
-	return m.lower(max(c.claimed, minPathMTU6), c.was, now), false
+	return m.lower(max(c.claimed, encap.MinMTU6), c.was, now), false
 }
 
 func newToken() uint64 {

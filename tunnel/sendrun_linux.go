@@ -13,7 +13,7 @@ const (
 	// maxPieces is the most iovecs of a run: each datagram has a header and a payload, or
 	// each packet of a full batch one, and each datagram of several its padding. The kernel
 	// takes 1024 (UIO_MAXIOV).
-	maxPieces = 1 + max(2*maxRun, batchSize+maxRun+maxDatagram/minPathMTU4)
+	maxPieces = 1 + max(2*maxRun, batchSize+maxRun+maxDatagram/encap.MinMTU4)
 	// maxHead is the most that precedes the payload of a superpacket's segment, in bytes.
 	maxHead = encap.VXLANOverhead + encap.MaxSegmentHeader
 	// padShare: a datagram is padded to the size of the others in its run if that adds at

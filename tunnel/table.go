@@ -169,7 +169,7 @@ func (t *Table) newPeer(s PeerSpec, was *Peer) (*Peer, error) {
 	p.maxSize = p.linkMTU - p.cost
 	// A smaller MTU that a record claims is honoured down to what every IP host must take
 	// (RFC 791 section 3.2): a hostile one must not make us send crumbs.
-	if s.MTU >= minPathMTU4 {
+	if s.MTU >= encap.MinMTU4 {
 		p.maxSize = min(p.maxSize, s.MTU)
 	}
 	p.sources = make([]netip.Prefix, 0, len(s.Subnets)+len(s.InnerSources))

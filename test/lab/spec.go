@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"weft/encap"
 )
 
 // Driver says who carries packets between the nodes.
@@ -113,7 +115,7 @@ type Spec struct {
 const (
 	MaxNodes = 250
 	MaxPods  = 200
-	MinMTU   = 576
+	MinMTU   = encap.MinMTU4
 	MaxMTU   = 65535
 )
 
