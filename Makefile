@@ -2,9 +2,9 @@
 #
 #   make build   bin/weftd and bin/weft
 #   make run     a lab of nodes and pods on this machine, measured and cleaned up
-#   make test    every test (as root: it makes network namespaces)
-#   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd; part of make
-#                test. The first build of those takes some seven minutes and 1.2 GB of Go's module cache
+#   make test    every test but test-kube's (as root: it makes network namespaces)
+#   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd. The first build
+#                of those takes some seven minutes and 1.2 GB of Go's module cache
 #   make test-matrix  every combination of backend, family, firewall and path, of which make test runs a choice
 #   make bench   every benchmark, in benchstat's form; as root also pods over weft and over the kernel,
 #                these also as bin/bench.html and bin/bench.json
@@ -51,9 +51,9 @@ test: deps build
 	GO='$(GO)' .ci/test
 
 # A module of its own. Its tests mostly wait, so three run side by side. vet is left to .ci/test, for the tests
-# alone: here it would look at all of Kubernetes once more.
+# alone: here it would look at all of Kubernetes once more. TESTED is what .ci/test puts in front: test/cmd/report.
 test-kube: deps $(CONTROLPLANE)
-	$(GO) -C test/kube test -vet=off -count=1 -parallel 3 -timeout 30m -run '$(RUN)' .
+	$(TESTED) $(GO) -C test/kube test $(if $(TESTED),-json) -vet=off -count=1 -parallel 3 -timeout 30m -run '$(RUN)' .
 
 test-matrix: deps build
 	WEFT_MATRIX=all $(GO) test -count=1 -v -timeout 60m -run '^TestMatrix$$' ./test

@@ -1,0 +1,74 @@
+// Command report runs "go test -json" and tells what came of it, for people who read the end of a log: a line for
+// each package as it ends, all that a failed test printed, then the slowest tests, and last the failed tests'
+// names and what they said. Its exit status is that of the command.
+//
+//	report [-times FILE] [-slowest N] -- go test -json ./...
+//
+// The times of all tests are appended to FILE, a line each: seconds, package, test.
+package main
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+)
+
+func main() {
+	status, err := run(os.Args[1:], os.Stdout, os.Stderr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "report:", err)
+		os.Exit(1)
+	}
+	os.Exit(status)
+}
+
+// run returns the exit status of the command that args name.
+func run(args []string, stdout, stderr io.Writer) (int, error) {
+	f := flag.NewFlagSet("report", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	times := f.String("times", "", "append the time of each test to this `file`")
+	slowest := f.Int("slowest", 0, "print so many of the slowest tests")
+	if err := f.Parse(args); err != nil {
+		return 2, nil // f has said it
+	}
+	if f.NArg() == 0 {
+		return 0, errors.New("no command: report -- go test -json ./...")
+	}
+	cmd := exec.Command(f.Arg(0), f.Args()[1:]...)
+	cmd.Stderr = stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	r := newResults(stdout)
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadBytes('\n')
+		r.line(line)
+		if err != nil {
+			break // io.EOF, or the command's end will say
+		}
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		return 0, err
+	}
+	if *times != "" {
+		if err := r.appendTimes(*times); err != nil {
+			return 0, err
+		}
+	}
+	r.end(*slowest)
+	status := cmd.ProcessState.ExitCode()
+	if status == 0 && r.failed() {
+		return 0, errors.New("a test failed, and go test says that none did")
+	}
+	return status, nil
+}

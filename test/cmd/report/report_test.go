@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const ok = `{"Action":"run","Package":"m/a","Test":"TestA"}
+{"Action":"output","Package":"m/a","Test":"TestA","Output":"    a_test.go:1: not shown\n"}
+{"Action":"pass","Package":"m/a","Test":"TestA","Elapsed":2}
+{"Action":"run","Package":"m/a","Test":"TestB"}
+{"Action":"run","Package":"m/a","Test":"TestB/sub"}
+{"Action":"pass","Package":"m/a","Test":"TestB/sub","Elapsed":3}
+{"Action":"pass","Package":"m/a","Test":"TestB","Elapsed":3}
+{"Action":"output","Package":"m/a","Output":"PASS\n"}
+{"Action":"output","Package":"m/a","Output":"ok  \tm/a\t5s\n"}
+{"Action":"pass","Package":"m/a","Elapsed":5}
+`
+
+// reported runs a shell command that prints events.
+func reported(t *testing.T, events, then string, flags ...string) (out string, status int, err error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "events")
+	if err := os.WriteFile(file, []byte(events), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	status, err = run(append(flags, "--", "sh", "-c", "cat "+file+"; "+then), &stdout, &stderr)
+	return stdout.String() + stderr.String(), status, err
+}
+
+func TestAllIsWell(t *testing.T) {
+	times := filepath.Join(t.TempDir(), "times")
+	want := "ok  \tm/a\t5s\n    3.00 m/a TestB\n"
+	if out, status, err := reported(t, ok, "true", "-slowest", "1", "-times", times); out != want || status != 0 || err != nil {
+		t.Errorf("%q, status %d, %v; want %q", out, status, err, want)
+	}
+	if got, err := os.ReadFile(times); string(got) != "    3.00 m/a TestB\n    2.00 m/a TestA\n" {
+		t.Errorf("times: %q, %v", got, err)
+	}
+}
+
+// The status is the command's; a failure that the status does not show is an error.
+func TestTheStatusIsTheCommands(t *testing.T) {
+	if _, status, err := reported(t, ok, "exit 3"); status != 3 || err != nil {
+		t.Errorf("status %d, %v", status, err)
+	}
+	bad := `{"Action":"fail","Package":"m/a","Test":"TestA"}` + "\n"
+	if _, _, err := reported(t, bad, "true"); err == nil {
+		t.Error("no error for a failed test with status 0")
+	}
+	if _, _, err := reported(t, `{"Action":"run","Package":"m/a","Test":"TestA"}`+"\nnot JSON\n", "true"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What failed stands last, each with its own words, whether it is a test, a build or a process.
+func TestFailuresStandLast(t *testing.T) {
+	events, err := os.ReadFile("testdata/failures.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, status, err := reported(t, string(events), "exit 1", "-slowest", "10")
+	if status != 1 || err != nil {
+		t.Errorf("status %d, %v", status, err)
+	}
+	before, last, _ := strings.Cut(out, "== failed, in short\n")
+	if !strings.Contains(before, "        6\n") || strings.Contains(out, "not shown") {
+		t.Errorf("all that failed tests said, and nothing of the others:\n%s", before)
+	}
+	want := `FAIL: a build, or a package beside its tests
+# m/c [m/c.test]
+c/c_test.go:3:31: undefined: x
+FAIL	m/c [build failed]
+no main
+FAIL	m/d	0.024s
+FAIL: m/a TestBad/sub (0.0 s)
+    a_test.go:6: n
+        1
+        2
+    a_test.go:6: got 1, want 2
+FAIL: m/b TestPanics (0.0 s)
+    b_test.go:3: before
+panic: runtime error: invalid memory address or nil pointer dereference [recovered, repanicked]
+[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x52e41c]
+
+FAIL: m/e TestHangs (0.0 s)
+panic: test timed out after 1s
+== failed: 4
+FAIL: a build, or a package beside its tests
+FAIL: m/a TestBad/sub (0.0 s)
+FAIL: m/b TestPanics (0.0 s)
+FAIL: m/e TestHangs (0.0 s)
+`
+	if last != want {
+		t.Errorf("the end is\n%s\nwant\n%s", last, want)
+	}
+}
+
+// However much failed, its names and first words fit into a hundred lines.
+func TestTheEndFitsIntoAHundredLines(t *testing.T) {
+	var b strings.Builder
+	for i := range 300 {
+		for range 50 {
+			fmt.Fprintf(&b, `{"Action":"output","Package":"m/a","Test":"Test%d","Output":"    a_test.go:1: line\n"}`+"\n", i)
+		}
+		fmt.Fprintf(&b, `{"Action":"fail","Package":"m/a","Test":"Test%d"}`+"\n", i)
+	}
+	b.WriteString(`{"Action":"fail","Package":"m/a"}` + "\n")
+	out, _, _ := reported(t, b.String(), "exit 1")
+	_, last, _ := strings.Cut(out, "== failed, in short\n")
+	if n := strings.Count(last, "\n"); n > 100 || !strings.Contains(last, "failed: 300") {
+		t.Errorf("%d lines:\n%s", n, last)
+	}
+}
