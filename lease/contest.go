@@ -15,16 +15,12 @@ type Underlay interface {
 
 // How it is found out whether another owner lives.
 const (
-	// answerWait is how long a round of asking lasts: the question's way through the store to
-	// the other's watch and back, and three echo requests.
+	// answerWait is how long a round of asking lasts: the time that the question takes through the store
+	// to the other's watch, and the answer back, and three echo requests.
 	answerWait = 1500 * time.Millisecond
-	// roundPause is the time between rounds without an answer.
-	roundPause = time.Second
 	// silentLong is how many rounds without an answer make a stranger silent, silentShort how
 	// many suffice if our state directory or our address says that we were there before.
 	silentLong, silentShort = 3, 1
-	// againFirst and againMost bound the time between two questions to one who lives.
-	againFirst, againMost = 2 * time.Second, 10 * time.Second
 )
 
 // What is known of how the other owner lives.
@@ -33,17 +29,28 @@ const (
 	livesOnUnderlay = "its address answers"
 )
 
+// contestKind says what a contest is over.
+type contestKind uint8
+
+const (
+	// overIdentity: another process has written the record with our identity. If it is silent, the
+	// record is ours.
+	overIdentity contestKind = iota
+	// overOurs: another identity's record stands in the place of ours, which has not run out. If the
+	// owner is silent, ours is put back.
+	overOurs
+	// overSpent: as overOurs, but we have no claim any more but that our pods are there. If the owner lives,
+	// it is the owner.
+	overSpent
+)
+
 // contest is about a record that stands where ours should: nothing is written before it is known
 // whether its owner lives.
 type contest struct {
 	Record
-	// twin says that it has our identity.
-	twin bool
-	// yields says that we have no claim but that our pods are there: if the owner lives, it is
-	// the owner.
-	yields bool
-	// gone says that the record, whose owner lived, has vanished since.
-	gone bool
+	kind contestKind
+	// vanished says that the record, whose owner lived, is gone since.
+	vanished bool
 	// underlay says that an answer over the underlay counts: not for a record of ours that was
 	// written over, since any address can be written there.
 	underlay bool
@@ -51,41 +58,39 @@ type contest struct {
 	need int
 
 	since  time.Time // when we met it first
-	asked  bool      // a round is under way
-	number int       // of the round, so that a late answer is told
-	next   time.Time // when the round ends, or the next one begins
-	heard  string    // how an answer came in this round; "" for none
-	lives  string    // the same of the last round with one
-	silent int       // rounds without, in a row
-	waits  int       // rounds with, in a row
+	rounds Rounds
+	heard  string // how an answer came in this round; "" for none
+	lives  string // the same of the last round with one
 }
 
 // same reports whether both are about the same matter, and so what is known of one holds.
 func (c *contest) same(d *contest) bool {
-	return c.Subnets == d.Subnets && c.twin == d.twin && c.yields == d.yields && c.Node() == d.Node()
+	return c.Subnets == d.Subnets && c.kind == d.kind && c.Node() == d.Node()
 }
 
-// contend notes that r is in our place. before is what was known until now, nil for nothing.
-func (k *Keeper) contend(before *contest, c contest) {
-	c.since = time.Now()
-	if before != nil && before.same(&c) {
-		if before.Revision != c.Revision { // somebody writes it
-			before.silent = 0
+// next is when there is something to do about it.
+func (c *contest) next() time.Time { return c.rounds.Next }
+
+// contend notes that a record is in our place. before is what was known until now, nil for nothing.
+func (c *Core) contend(before *contest, d contest) {
+	d.since = c.now
+	if before != nil && before.same(&d) {
+		if before.Revision != d.Revision { // somebody writes it
+			before.rounds.Silent = 0
 		}
-		before.Record, before.gone = c.Record, false
-		before.underlay, before.need = c.underlay, c.need
-		c = *before
+		before.Record, before.vanished = d.Record, false
+		before.underlay, before.need = d.underlay, d.need
+		d = *before
 	}
-	k.contest = &c
-	k.enter(Waiting, k.contestError())
+	c.contest, c.cause = &d, nil // the contest is the cause
 }
 
 // contestError describes the contest that there is.
-func (k *Keeper) contestError() error {
-	c, self := k.contest, k.self()
+func (c *Core) contestError() error {
+	d, self := c.contest, c.self()
 	e := &ContestError{
-		Ours: self.Node, OurAddress: self.PublicIP, Theirs: c.Node(), Address: c.Address(),
-		Subnets: c.Subnets, Lives: c.lives, Since: c.since, Holds: k.held != nil,
+		Ours: self.Node, OurAddress: self.PublicIP, Theirs: d.Node(), Address: d.Address(),
+		Subnets: d.Subnets, Lives: d.lives, Since: d.since, Holds: c.own.held != nil,
 	}
 	if !e.OurAddress.IsValid() {
 		e.OurAddress = self.PublicIPv6
@@ -94,29 +99,23 @@ func (k *Keeper) contestError() error {
 }
 
 // newTwin is the contest over a record with our identity that we do not recognise.
-func (k *Keeper) newTwin(r Record, s Snapshot) contest {
-	c := contest{Record: r, twin: true, need: silentLong}
-	here := k.self().at(r.Attrs)
-	if here || k.confirmedHolder() || r.State() == k.o.State && k.o.State != "" {
-		c.need = silentShort
+func (c *Core) newTwin(r Record, s Snapshot) contest {
+	d := contest{Record: r, kind: overIdentity, need: silentLong}
+	here := c.self().at(r.Attrs)
+	if here || c.own.confirmed() || r.State() == c.o.State && c.o.State != "" {
+		d.need = silentShort
 	}
-	c.underlay = !here && !k.confirmedHolder() && !elsewhere(s, r)
-	return c
+	d.underlay = !here && !c.own.confirmed() && !elsewhere(s, r)
+	return d
 }
 
 // newForeign is the contest over a record of another identity in the place of ours.
-func (k *Keeper) newForeign(r Record, s Snapshot) contest {
-	c := contest{Record: r, need: silentShort, yields: !k.valid()}
-	c.underlay = c.yields && !elsewhere(s, r)
-	return c
-}
-
-// confirmedHolder reports whether a store has had our record since the start.
-func (k *Keeper) confirmedHolder() bool { return k.held != nil && k.held.cluster != "" }
-
-// valid reports whether the store has had our record since the start, and it has not run out.
-func (k *Keeper) valid() bool {
-	return k.confirmedHolder() && (k.held.Reservation || time.Now().Before(k.held.Expires))
+func (c *Core) newForeign(r Record, s Snapshot) contest {
+	d := contest{Record: r, need: silentShort, kind: overOurs}
+	if !c.own.valid(c.now) {
+		d.kind, d.underlay = overSpent, !elsewhere(s, r)
+	}
+	return d
 }
 
 // elsewhere reports whether another node has been given the address of r since r was written.

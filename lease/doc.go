@@ -1,14 +1,21 @@
 // Package lease decides who owns which subnet. It holds the network
 // configuration, the records of the store and their checks, the allocation of a
-// subnet, and the loop that keeps a node's own lease alive.
+// subnet, and the life of a node's own lease.
 //
-//	store ──Watch──> Snapshot ──Believe──> Memory ──Check──> Set ──> routing
-//	                     │                    │
-//	                     │                    └── Cache: the last good state on disk
-//	                     └── judge ──> Plan ──Put (compare-and-swap)──> store
+//	             events: News, Result, Saved, Tick                    effects
+//	store, clock, disk ──────────> Core.Step ──────────> Call, Publish, SaveCache, AskUnderlay, Log, Wait
 //
-// Everything but Keeper, Cache and identity.go is a pure function. A Store is where
-// records live: lease/etcd has one, lease/leasetest one in memory. In Kubernetes others decide
-// who owns what: lease/kube has a Keeper of its own, of the same parts. The formats are
+//	turn: hear ──Believe──> Memory ──judge──> contest, duties, tenure
+//	      attend: what others ask and answer
+//	      advance ──Plan──> Call{WriteRecord}, a compare-and-swap
+//	      rest: Memory ──Check──> Set ──> Publish, SaveCache, Wait
+//
+// Core has no clock and does no I/O: Keeper is a Core with a Store, a clock and a disk (run.go). What
+// a turn waits for is an errand, one type for each; how we have our subnet is a tenure; what has to be done in
+// the store before the next write are duties; who else may be the owner is a contest. The State
+// that people see is computed of those (state.go).
+//
+// A Store is where records live: lease/etcd has one, lease/leasetest one in memory. In Kubernetes others decide
+// who owns what: lease/kube has a life of its own, of the same parts (Outlook, Saver, Rounds). The formats are
 // flannel's, so that nodes of both kinds share a network.
 package lease

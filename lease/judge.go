@@ -1,28 +1,6 @@
 package lease
 
-import (
-	"fmt"
-	"slices"
-)
-
-// holding is the record that we hold, and what tells our writes from another's. Its Revision is
-// where the store last had it as we wrote it.
-type holding struct {
-	Record
-	// at is the revision of what is under our key, for the next write: Revision, unless somebody
-	// has written over ours; 0 if nothing is there.
-	at int64
-	// back says that ours is to be put back there.
-	back bool
-	// cluster is the store in which Revision counts; "" until a store has confirmed
-	// the holding, as after a start from the cache.
-	cluster string
-	// unsure are the attributes of writes whose outcome is not known.
-	unsure []Attrs
-	// fresh says that we created the record and have not yet looked whether another
-	// node created a conflicting one just before.
-	fresh bool
-}
+import "fmt"
 
 // verdict is what a snapshot says about our record.
 type verdict uint8
@@ -47,7 +25,7 @@ const (
 // judge compares what we hold with what the store has. found is the record under
 // our key, or in its place; of a garbled one only the revision is known, if that. The owners of
 // the records in silent, at their revisions, were asked for and did not answer.
-func (h holding) judge(self Self, s Snapshot, silent map[Subnets]int64) (v verdict, found Record, err error) {
+func (h *holding) judge(self Self, s Snapshot, silent map[Subnets]int64) (v verdict, found Record, err error) {
 	for _, r := range s.Records {
 		if r.Subnets == h.Subnets {
 			return h.judgeRecord(self, s.ClusterID, r, silent), r, nil
@@ -66,15 +44,13 @@ func (h holding) judge(self Self, s Snapshot, silent map[Subnets]int64) (v verdi
 	return verdictGone, Record{}, nil
 }
 
-func (h holding) judgeRecord(self Self, cluster string, r Record, silent map[Subnets]int64) verdict {
-	sameAs := func(a Attrs) bool { return a.Equal(r.Attrs) }
+func (h *holding) judgeRecord(self Self, cluster string, r Record, silent map[Subnets]int64) verdict {
 	switch owns := self.Owns(r.Attrs); {
 	case isSilent(silent, r), owns == Adoptable:
 		return verdictRewrite
 	case owns != Ours:
 		return verdictTaken
-	case h.cluster == cluster && (r.Revision == h.Revision || slices.ContainsFunc(h.unsure, sameAs) || r.Reservation && sameAs(h.Attrs)):
-		// Putting the same value without a TTL is how an operator reserves a subnet.
+	case h.isOurs(cluster, r):
 		return verdictHeld
 	case self.Recognises(r.Attrs):
 		// We have just started, or the store has; or somebody writes what we do not say.
@@ -89,14 +65,14 @@ func isSilent(silent map[Subnets]int64, r Record) bool {
 	return ok && at == r.Revision
 }
 
-func (h holding) taken(r Record) error {
+func (h *holding) taken(r Record) error {
 	return &TakenError{Subnets: h.Subnets, By: r.Node(), Address: r.Address(), Their: r.Subnets}
 }
 
 // beaten looks for a record that was there when we created ours and that we had
 // not seen: in dual stack two keys can differ and still overlap, and two nodes
 // with one address can start together. The later one yields.
-func (h holding) beaten(self Self, s Snapshot) error {
+func (h *holding) beaten(self Self, s Snapshot) error {
 	for _, r := range s.Records {
 		if r.Subnets == h.Subnets || r.Revision > h.Revision {
 			continue

@@ -1,9 +1,9 @@
 package lease
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -19,98 +19,102 @@ func (e *ConfigChangedError) Error() string {
 	return "the store's network configuration is not the one in use: restart to apply it"
 }
 
-// callTimeout bounds one call of the store.
-const callTimeout = 10 * time.Second
-
-// read asks the store for everything.
-func (k *Keeper) read(ctx context.Context) (Snapshot, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	s, err := k.store.Snapshot(ctx)
-	if err != nil {
-		return Snapshot{}, fmt.Errorf("read the store: %w", err)
+// hear takes in a snapshot of the watch, and lets work that was put off go on. One that is older than what we
+// know, as a watch may deliver what it read before our last write, is a reason to read the store: what is
+// older still then is a store that went back. n is what came with it.
+func (c *Core) hear(s Snapshot, n News) {
+	held := c.own.held
+	mem := c.peers.Memory()
+	if s.ClusterID == mem.ClusterID && s.Revision < mem.Revision || held != nil && s.ClusterID == held.cluster && s.Revision < held.Revision {
+		c.call(ReadStore{}, refreshing{n})
+		return
 	}
-	return s, nil
+	c.heard(s, n)
 }
 
-// freshen returns s, or a new snapshot if s is older than what we know: a watch
-// may deliver what it read before our last write. What is older still then is a
-// store that went back.
-func (k *Keeper) freshen(ctx context.Context, s Snapshot) (Snapshot, error) {
-	older := s.ClusterID == k.mem.ClusterID && s.Revision < k.mem.Revision ||
-		k.held != nil && s.ClusterID == k.held.cluster && s.Revision < k.held.Revision
-	if !older {
-		return s, nil
+// refreshing waits for a newer snapshot than the watch's.
+type refreshing struct{ news News }
+
+func (e refreshing) done(c *Core, r Result) {
+	if r.Err != nil {
+		c.duties.add(dutyRead)
+		c.attend(e.news)
+		return
 	}
-	return k.read(ctx)
+	c.heard(r.Snapshot, e.news)
 }
 
-// observe takes in what the store holds.
-func (k *Keeper) observe(s Snapshot) {
-	now := time.Now()
-	theirs := s.Config
-	configErr := k.checkConfig(&s)
-	k.storeAnswered(now)
-	k.report(func(st *Status) {
-		st.ConfigErr, st.StoreConfig, st.ConfigSeen = configErr, theirs, true
-		st.ClusterID, st.Revision = s.ClusterID, s.Revision
-	})
-	k.confirmed = true
-	alarm := k.mem.Alarm()
-	k.mem, k.bad = Believe(k.mem, s, now), s.Bad
-	k.mem.Config = k.o.RawConfig // what we go by, whatever the store has
-	if next := k.mem.Alarm(); next != "" && alarm == "" {
-		k.log.Error("removals are not believed", "alarm", next)
+func (c *Core) heard(s Snapshot, n News) {
+	c.observe(s)
+	if c.retry.Sub(c.now) > backoffFirst {
+		c.retry = c.now.Add(backoff(1, c.o.Rand))
 	}
-	k.judge(s)
+	c.attend(n)
 }
 
-// checkConfig compares the store's configuration with ours. One that is not good is taken out
-// of s, so that nobody goes by it.
-func (k *Keeper) checkConfig(s *Snapshot) error {
-	k.seed = s.Config == nil && k.o.Seed != nil
+// observe takes in what the store holds. What it returns has no configuration that is not good, so that
+// nobody goes by it.
+func (c *Core) observe(s Snapshot) Snapshot {
+	st := &c.store
+	st.config, st.asked, st.clusterID, st.revision = s.Config, true, s.ClusterID, s.Revision
+	st.configErr = c.checkConfig(&s)
+	c.storeAnswered()
+	c.source = sourceStore
+	if alarm := c.peers.Believe(s, c.o.RawConfig, c.now); alarm != "" {
+		c.log(slog.LevelError, "removals are not believed", "alarm", alarm)
+	}
+	c.judge(s)
+	return s
+}
+
+// checkConfig compares the store's configuration with ours. One that is not good is taken out of s.
+func (c *Core) checkConfig(s *Snapshot) error {
+	c.duties.drop(dutySeed)
 	if s.Config == nil {
+		if c.o.Seed != nil {
+			c.duties.add(dutySeed)
+		}
 		return ErrNoConfig
 	}
-	cfg, err := k.o.CheckConfig(s.Config)
+	cfg, err := c.o.CheckConfig(s.Config)
 	if err != nil {
 		s.Config = nil
 		return err
 	}
-	if !cfg.Equal(k.o.Config) {
-		return &ConfigChangedError{InUse: k.o.Config, Store: cfg}
+	if !cfg.Equal(c.o.Config) {
+		return &ConfigChangedError{InUse: c.o.Config, Store: cfg}
 	}
 	return nil
 }
 
 // judge draws the consequences for our own record, and of others with our identity.
-func (k *Keeper) judge(s Snapshot) {
-	before := k.contest
-	k.contest = nil
-	if k.held != nil {
-		k.judgeHeld(before, s)
+func (c *Core) judge(s Snapshot) {
+	before := c.contest
+	c.contest = nil
+	if c.own.held != nil {
+		c.judgeHeld(before, s)
 	}
-	if k.contest != nil || !k.needsAcquire() {
+	if c.contest != nil || !c.needsAcquire() {
 		return
 	}
-	if twin := k.twin(s); twin != nil {
-		k.contend(before, k.newTwin(*twin, s))
-	} else if before != nil && before.twin && before.lives != "" {
-		if !before.gone { // whoever lives puts it back
-			before.gone, before.silent, before.need = true, 0, silentShort
+	if twin := c.twin(s); twin != nil {
+		c.contend(before, c.newTwin(*twin, s))
+	} else if before != nil && before.kind == overIdentity && before.lives != "" {
+		if !before.vanished { // whoever lives puts it back
+			before.vanished, before.rounds.Silent, before.need = true, 0, silentShort
 		}
-		k.contest = before
+		c.contest = before
 	}
 }
 
 // twin is the first record with our identity that is not known to be ours, if none is: who has
 // one of its own takes no other. nil for none.
-func (k *Keeper) twin(s Snapshot) (first *Record) {
-	self := k.self()
+func (c *Core) twin(s Snapshot) (first *Record) {
+	self := c.self()
 	for i := range s.Records {
 		switch r := &s.Records[i]; {
 		case self.Owns(r.Attrs) != Ours:
-		case self.Recognises(r.Attrs) || isSilent(k.cleared, *r):
+		case self.Recognises(r.Attrs) || isSilent(c.cleared, *r):
 			return nil
 		case first == nil:
 			first = r
@@ -120,10 +124,10 @@ func (k *Keeper) twin(s Snapshot) (first *Record) {
 }
 
 // twins are the subnets of the records with our identity that are not known to be ours.
-func (k *Keeper) twins(s Snapshot) map[Subnets]bool {
-	self, out := k.self(), map[Subnets]bool{}
+func (c *Core) twins(s Snapshot) map[Subnets]bool {
+	self, out := c.self(), map[Subnets]bool{}
 	for _, r := range s.Records {
-		if self.Owns(r.Attrs) == Ours && !self.Recognises(r.Attrs) && !isSilent(k.cleared, r) {
+		if self.Owns(r.Attrs) == Ours && !self.Recognises(r.Attrs) && !isSilent(c.cleared, r) {
 			out[r.Subnets] = true
 		}
 	}
@@ -131,75 +135,86 @@ func (k *Keeper) twins(s Snapshot) map[Subnets]bool {
 }
 
 // judgeHeld is judge while we hold a subnet.
-func (k *Keeper) judgeHeld(before *contest, s Snapshot) {
-	h := k.held
-	v, found, err := h.judge(k.self(), s, k.cleared)
-	k.gone = false
+func (c *Core) judgeHeld(before *contest, s Snapshot) {
+	h := c.own.held
+	v, found, err := h.judge(c.self(), s, c.cleared)
+	if c.own.tenure == missing && !c.duties.any(dutyVerify) {
+		c.own.tenure = ended
+	}
 	switch v {
 	case verdictHeld:
-		k.keep(found, s.ClusterID)
+		c.keep(found, s.ClusterID)
 	case verdictRewrite:
-		if k.confirmedHolder() { // else acquire decides
-			k.putBack(found.Revision, s.ClusterID, found.Reservation && found.Node() == k.o.Node, "is not as we wrote it")
+		if c.own.confirmed() { // else acquire decides
+			c.displaced(found.Revision, s.ClusterID, found.Reservation && found.Node() == c.o.Node, "is not as we wrote it")
 		}
 	case verdictGone:
-		switch {
-		case k.valid():
-			k.putBack(0, s.ClusterID, false, "is gone")
-		default:
-			k.gone = true
-			if k.confirmedHolder() {
-				k.enter(Expired, fmt.Errorf("the store has lost our record %s", h.Subnets))
-			}
-		}
+		c.vanished(s.ClusterID)
 	case verdictTaken:
-		switch c := k.newForeign(found, s); {
-		case found.Node() == "" && !c.yields && found.Subnets == h.Subnets: // whom nobody can ask
-			k.putBack(found.Revision, s.ClusterID, false, "was written over by "+describeOwner(found.Node(), found.Address()))
-		case found.Node() == "" && c.yields && k.o.Underlay == nil:
-			k.give(Lost, h.taken(found))
+		switch d := c.newForeign(found, s); {
+		case found.Node() == "" && d.kind == overOurs && found.Subnets == h.Subnets: // whom nobody can ask
+			c.displaced(found.Revision, s.ClusterID, false, "was written over by "+describeOwner(found.Node(), found.Address()))
+		case found.Node() == "" && d.kind == overSpent && c.o.Underlay == nil:
+			c.giveUp(h.taken(found))
 		default:
-			k.contend(before, c)
+			c.contend(before, d)
 		}
 	case verdictTwin:
-		if k.confirmedHolder() { // else acquire decides
-			k.contend(before, k.newTwin(found, s))
+		if c.own.confirmed() { // else acquire decides
+			c.contend(before, c.newTwin(found, s))
 		}
 	case verdictGarbled:
 		if found.Revision != 0 {
-			k.putBack(found.Revision, s.ClusterID, h.Reservation, "was overwritten")
+			c.displaced(found.Revision, s.ClusterID, h.Reservation, "was overwritten")
 		}
-		k.enter(k.stateNow(), err)
+		c.cause = err
+	}
+}
+
+// vanished draws the consequences of a store that does not have the record that we hold.
+func (c *Core) vanished(cluster string) {
+	switch {
+	case c.own.valid(c.now):
+		c.displaced(0, cluster, false, "is gone")
+	case c.own.confirmed():
+		c.duties.drop(dutyVerify)
+		c.own.tenure = missing
+		c.cause = fmt.Errorf("the store has lost our record %s", c.own.held.Subnets)
 	}
 }
 
 // keep takes over what the store says about the record that we hold.
-func (k *Keeper) keep(found Record, cluster string) {
-	h := k.held
-	known := h.Expires
-	if found.Expires.IsZero() && !found.Reservation {
-		found.Expires = known
+func (c *Core) keep(found Record, cluster string) {
+	if c.own.found(found, cluster) {
+		c.schedule()
 	}
-	moved := found.Revision != h.Revision || found.Expires.Sub(known).Abs() > time.Minute
-	h.Record, h.cluster, h.unsure = found, cluster, nil
-	h.at, h.back = found.Revision, false
-	k.written = found.Attrs
-	if moved || found.Reservation {
-		k.schedule()
+	if !c.duties.any(dutyVerify) {
+		c.own.tenure = kept
 	}
 }
 
-// give gives the subnet up. It is what we ask for first when we acquire again.
-func (k *Keeper) give(state State, why error) {
-	k.previous = k.held.Subnets
-	k.held, k.gone = nil, false
-	k.enter(state, why)
+// giveUp gives the subnet to whoever has it.
+func (c *Core) giveUp(why error) {
+	c.duties.drop(dutyVerify)
+	c.own.drop(lost)
+	c.cause = why
 }
 
-// schedule sets when the held record is renewed.
-func (k *Keeper) schedule() {
-	k.renew = time.Time{}
-	if !k.held.Reservation {
-		k.renew = renewAt(k.held.Expires, k.o.RenewMargin, k.o.Rand)
+// storeSilent notes that the store does not answer, and logs it the first time: the
+// texts of later failures differ, and say no more.
+func (c *Core) storeSilent(cause error) {
+	c.store.err = cause
+	if c.store.silent.IsZero() {
+		c.store.silent = c.now
+		c.log(slog.LevelWarn, "the store does not answer; packets go on, and so do we", "cause", cause)
+	}
+}
+
+// storeAnswered notes that it does.
+func (c *Core) storeAnswered() {
+	c.store.seen, c.store.err = c.now, nil
+	if !c.store.silent.IsZero() {
+		c.log(slog.LevelInfo, "the store answers again", "after", c.now.Sub(c.store.silent).Round(time.Millisecond))
+		c.store.silent = time.Time{}
 	}
 }

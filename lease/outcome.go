@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"context"
 	"errors"
 	"time"
 )
@@ -9,44 +8,55 @@ import (
 // racesMost is how many races in a row are retried at once; then it is no race.
 const racesMost = 50
 
-// succeeded ends a run of failures.
-func (k *Keeper) succeeded() {
-	k.failures, k.races, k.retry = 0, 0, time.Time{}
-	k.enter(k.stateNow(), nil)
+// succeed ends a run of failures.
+func (c *Core) succeed() {
+	c.failing, c.races, c.retry = 0, 0, time.Time{}
+	c.cause = nil
 }
 
-// fail sets when to try again, and says what happened.
-func (k *Keeper) fail(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return // we are being stopped
-	}
-	now := time.Now()
-	if errors.Is(err, ErrConflict) && k.races < racesMost {
-		k.races++
-		k.retry = now.Add(raceBackoff(k.races, k.o.Rand))
+// fail sets when to try again, and notes why.
+func (c *Core) fail(err error) {
+	if c.phase == stopping {
 		return
 	}
-	k.failures++
-	k.retry = now.Add(backoff(k.failures, k.o.Rand))
-	var rival *RivalError
-	switch {
-	case errors.As(err, &rival):
-		rival.Remaining = k.remaining(ctx, rival.Subnets)
-	case !answered(err):
-		k.storeSilent(err)
+	if errors.Is(err, ErrConflict) && c.races < racesMost {
+		c.races++
+		c.retry = c.now.Add(raceBackoff(c.races, c.o.Rand))
+		c.rest(err)
+		return
 	}
-	k.enter(k.stateNow(), err)
+	c.failing++
+	c.retry = c.now.Add(backoff(c.failing, c.o.Rand))
+	var rival *RivalError
+	if errors.As(err, &rival) {
+		c.call(ReadRemaining{rival.Subnets}, rivalling{rival, err})
+		return
+	}
+	if !answered(err) {
+		c.storeSilent(err)
+	}
+	c.failed(err)
 }
 
-// remaining asks how long another's record lives; 0 if the store does not say.
-func (k *Keeper) remaining(ctx context.Context, s Subnets) time.Duration {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	d, err := k.store.Remaining(ctx, s)
-	if err != nil {
-		return 0
+// rivalling waits for how long a rival's record lives.
+type rivalling struct {
+	rival *RivalError
+	err   error // that it is in
+}
+
+func (e rivalling) done(c *Core, r Result) {
+	if r.Err == nil {
+		e.rival.Remaining = r.Remaining
 	}
-	return d
+	c.failed(e.err)
+}
+
+func (c *Core) failed(err error) {
+	c.cause = err
+	if c.own.tenure == kept && c.own.overdue(c.now) {
+		c.own.tenure = ended
+	}
+	c.rest(err)
 }
 
 // answered reports whether err came of what the store says, not of its silence.
@@ -62,21 +72,4 @@ func final(err error) bool {
 	var changed *ConfigChangedError
 	return errors.As(err, &rival) || errors.As(err, &only) || errors.As(err, &contest) ||
 		errors.As(err, &changed) || errors.Is(err, ErrOutOfSubnets)
-}
-
-// stateNow derives the state from what we hold.
-func (k *Keeper) stateNow() State {
-	switch h := k.held; {
-	case k.contest != nil, time.Now().Before(k.putBacks.next):
-		return Waiting
-	case h == nil && k.status.State == Lost: // only this goroutine writes it
-		return Lost
-	case h == nil:
-		return Acquiring
-	case h.cluster == "":
-		return Unconfirmed
-	case k.gone, h.at == 0, !h.Reservation && !time.Now().Before(h.Expires):
-		return Expired
-	}
-	return Held
 }

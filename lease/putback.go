@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -23,28 +24,30 @@ type putBacks struct {
 }
 
 // quarrel reports whether somebody writes over our record again and again.
-func (p putBacks) quarrel() bool { return p.count > putBacksFree && time.Since(p.last) < putBackOver }
+func (p *putBacks) quarrel(now time.Time) bool {
+	return p.count > putBacksFree && now.Sub(p.last) < putBackOver
+}
 
-// putBack makes a write due that replaces what is at revision, 0 if nothing is there.
-func (k *Keeper) putBack(revision int64, cluster string, reservation bool, what string) {
-	if k.held.back && k.held.at == revision {
+// displaced makes a write due that replaces what is at revision, 0 if nothing is there.
+func (c *Core) displaced(revision int64, cluster string, reservation bool, what string) {
+	h := c.own.held
+	if h.back && h.at == revision {
 		return // it is due already
 	}
-	now, p := time.Now(), &k.putBacks
-	if now.Sub(p.last) > putBackOver {
+	p := &c.putBack
+	if c.now.Sub(p.last) > putBackOver {
 		*p = putBacks{}
 	}
 	p.count++
-	p.last = now
+	p.last = c.now
 	if p.count > putBacksFree {
-		p.next = now.Add(min(backoff(p.count-putBacksFree, k.o.Rand), putBackMost))
-		k.enter(Waiting, fmt.Errorf("our record %s %s, for the %dth time in short order: it is put back more seldom now: who writes it?", k.held.Subnets, what, p.count))
+		p.next = c.now.Add(min(backoff(p.count-putBacksFree, c.o.Rand), putBackMost))
+		c.cause = fmt.Errorf("our record %s %s, for the %dth time in short order: it is put back more seldom now: who writes it?", h.Subnets, what, p.count)
 	}
-	if now.Sub(p.said) > putBackSaid {
-		p.said = now
-		k.log.Warn("our record "+what+": putting it back", "subnets", k.held.Subnets.String(), "revision", revision, "times", p.count)
+	if c.now.Sub(p.said) > putBackSaid {
+		p.said = c.now
+		c.log(slog.LevelWarn, "our record "+what+": putting it back", "subnets", h.Subnets.String(), "revision", revision, "times", p.count)
 	}
-	h := k.held
 	h.at, h.back, h.cluster, h.Reservation, h.unsure = revision, true, cluster, reservation, nil
-	k.written = Attrs{}
+	c.own.written = Attrs{}
 }

@@ -13,45 +13,11 @@ import (
 // does not wait for people: the error is then a *RivalError, *ContestError, *IPv6OnlyError,
 // *ConfigChangedError, or wraps ErrOutOfSubnets. Otherwise it is ctx's.
 func (k *Keeper) Acquire(ctx context.Context) (Set, error) {
-	k.turn.Lock()
-	defer k.turn.Unlock()
-	life, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer stop()
-	k.hearken(life, &wg)
-	for {
-		k.attend(ctx)
-		err := k.advance(ctx)
-		if err == nil && k.contest != nil && k.contest.lives != "" {
-			err = k.contestError()
-		}
-		if err != nil && final(err) {
-			return Set{}, err
-		}
-		if k.held != nil && !k.needsAcquire() && !k.held.fresh {
-			return k.publish(), nil
-		}
-		timer := time.NewTimer(time.Until(k.wake()))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return Set{}, context.Cause(ctx)
-		case <-k.in.wake:
-			timer.Stop()
-		case <-timer.C:
-		}
+	end, err := k.live(ctx, Begin{})
+	if err != nil || end == nil {
+		return Set{}, err
 	}
-}
-
-// hearken listens to what others say to those of our identity, until ctx ends.
-func (k *Keeper) hearken(ctx context.Context, wg *sync.WaitGroup) {
-	k.spawn = wg.Go
-	wg.Go(func() {
-		if err := k.store.Listen(ctx, k.o.Node, k.in.told); ctx.Err() == nil {
-			k.log.Warn("who asks in the store whether we live gets no answer", "cause", err)
-		}
-	})
+	return end.Set, end.Err
 }
 
 // Run keeps the lease and publishes sets until ctx ends; then it returns nil. With
@@ -59,33 +25,9 @@ func (k *Keeper) hearken(ctx context.Context, wg *sync.WaitGroup) {
 // trying whatever the reason that there is none; but its first subnet it does not take
 // by a configuration that is not the store's. The error says why the store's watch ended.
 func (k *Keeper) Run(ctx context.Context) error {
-	k.turn.Lock()
-	defer k.turn.Unlock()
-	ctx, cancel := context.WithCancelCause(ctx)
-	in := k.in
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel(nil)
-	k.hearken(ctx, &wg)
-	wg.Go(func() {
-		err := k.store.Watch(ctx, in.changed, in.lost)
-		if ctx.Err() == nil {
-			cancel(&watchError{err})
-		}
-	})
-	if k.restored || k.confirmed {
-		k.publish()
-	}
-	if !k.confirmed { // the watch's first word saves us a read
-		k.awaited = true
-		k.retry = time.Now().Add(callTimeout)
-	}
-	k.loop(ctx, in)
-	if k.saveDue(true); k.confirmed {
-		k.saveNow() // it may have been proven in this moment
-	}
+	_, err := k.live(ctx, Begin{Keeps: true})
 	var ended *watchError
-	if errors.As(context.Cause(ctx), &ended) {
+	if errors.As(err, &ended) {
 		return ended
 	}
 	return nil
@@ -97,77 +39,110 @@ type watchError struct{ err error }
 func (e *watchError) Error() string { return fmt.Sprintf("watch the store: ended: %v", e.err) }
 func (e *watchError) Unwrap() error { return e.err }
 
-func (k *Keeper) loop(ctx context.Context, in *inbox) {
-	for {
-		s, lost := in.take()
-		if k.awaited && (s != nil || lost != nil) {
-			k.awaited, k.retry = false, time.Time{}
+// live does what the core asks for, from begin to its end or that of ctx; the error is then ctx's cause.
+func (k *Keeper) live(ctx context.Context, begin Begin) (*Acquired, error) {
+	k.turn.Lock()
+	defer k.turn.Unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	l := loop{k: k, ctx: ctx, cancel: cancel, timer: time.NewTimer(longestSleep)}
+	defer l.beside.Wait()
+	defer cancel(nil)
+	defer l.timer.Stop()
+	l.step(k.in.take())
+	for next := Event(begin); ; {
+		l.step(next)
+		switch {
+		case l.acquired != nil:
+			return l.acquired, nil
+		case l.stopped:
+			return nil, context.Cause(ctx)
 		}
-		if lost != nil {
-			k.storeSilent(lost)
-		}
-		if s != nil {
-			k.hear(ctx, *s)
-		}
-		k.attend(ctx)
-		_ = k.advance(ctx) // it has reported what was wrong
-		k.mem = k.mem.Expire(time.Now())
-		if s := k.stateNow(); s == Expired && k.status.State == Held {
-			k.enter(s, errors.New("the lease has run out, and the store did not take a renewal"))
-		}
-		if (k.confirmed || k.restored) && (k.held == nil || !k.held.fresh) {
-			k.publish()
-		}
-		k.saveDue(false)
-		timer := time.NewTimer(time.Until(k.wake()))
 		select {
 		case <-ctx.Done():
-		case <-in.wake:
-		case <-k.changed:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return
+			l.stopped, next = true, Stop{Last: k.in.take()}
+		case <-k.in.wake:
+			next = k.in.take()
+		case <-l.timer.C:
+			next = Tick{}
 		}
 	}
 }
 
-// hear takes in a snapshot of the watch, and lets work that was put off go on.
-func (k *Keeper) hear(ctx context.Context, s Snapshot) {
-	s, err := k.freshen(ctx, s)
-	if err != nil {
-		k.doubt = true
-		return
-	}
-	k.observe(s)
-	if time.Until(k.retry) > backoffFirst {
-		k.retry = time.Now().Add(backoff(1, k.o.Rand))
+// loop is one life of a keeper's core.
+type loop struct {
+	k        *Keeper
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	beside   sync.WaitGroup // what runs beside the loop, until ctx ends
+	timer    *time.Timer    // the core's Wait
+	acquired *Acquired
+	stopped  bool // the core was told to stop
+}
+
+// step hands e to the core, and does what it asks for until nothing is left to be done.
+func (l *loop) step(e Event) {
+	for events := []Event{e}; len(events) > 0; {
+		next := events[0]
+		events[0], events = nil, events[1:] // a snapshot is large
+		l.k.mu.Lock()
+		effects := l.k.core.Step(time.Now(), next)
+		l.k.mu.Unlock()
+		for _, f := range effects {
+			if r := l.perform(f); r != nil {
+				if l.ctx.Err() != nil && !l.stopped { // which is why the store gave up, perhaps
+					l.stopped = true
+					events = append(events, Stop{Last: l.k.in.take()})
+				}
+				events = append(events, r)
+			}
+		}
 	}
 }
 
-// wake is when the loop has something to do though nothing happens.
-func (k *Keeper) wake() time.Time {
-	now := time.Now()
-	at := now.Add(longestSleep)
-	sooner := func(t time.Time) {
-		if !t.IsZero() && t.Before(at) {
-			at = t
-		}
+// perform does what the core asks for; nil if there is nothing to tell it.
+func (l *loop) perform(f Effect) Event {
+	k := l.k
+	switch f := f.(type) {
+	case Listen:
+		l.beside.Go(func() {
+			err := k.store.Listen(l.ctx, f.Node, func(m Message) { k.in.post(News{Messages: []Message{m}}) })
+			if l.ctx.Err() == nil {
+				k.log.Warn("who asks in the store whether we live gets no answer", "cause", err)
+			}
+		})
+	case Watch:
+		l.beside.Go(func() {
+			changed := func(s Snapshot) { k.in.post(News{Snapshot: &s, Watched: true}) }
+			lost := func(err error) { k.in.post(News{Lost: err, Watched: true}) }
+			if err := k.store.Watch(l.ctx, changed, lost); l.ctx.Err() == nil {
+				l.cancel(&watchError{err})
+			}
+		})
+	case AskUnderlay:
+		l.beside.Go(func() {
+			ctx, cancel := context.WithTimeout(l.ctx, answerWait)
+			defer cancel()
+			if k.o.Underlay.Answers(ctx, f.Attrs) {
+				k.in.post(News{Answered: f.Round})
+			}
+		})
+	case Call:
+		ctx, cancel := context.WithTimeout(l.ctx, callTimeout)
+		defer cancel()
+		r := f.Operation.Do(ctx, k.store)
+		r.Number = f.Number
+		return r
+	case SaveCache:
+		written, err := k.o.Cache.save(f.Cached)
+		return Saved{written, err}
+	case Publish:
+		k.o.Publish(f.Set)
+	case Log:
+		k.log.Log(l.ctx, f.Level, f.Message, f.Args...)
+	case Wait:
+		l.timer.Reset(time.Until(f.Until))
+	case Acquired:
+		l.acquired = &f
 	}
-	switch {
-	case k.pending(now):
-		at = now
-		if later := k.notBefore(); later.After(now) {
-			at = later
-		}
-	case k.held != nil:
-		sooner(k.renew)
-	}
-	if k.held != nil && k.held.Expires.After(now) {
-		sooner(k.held.Expires)
-	}
-	sooner(k.mem.NextEnd())
-	sooner(k.saves.due)
-	return at
+	return nil
 }

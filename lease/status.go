@@ -1,12 +1,46 @@
 package lease
 
-import (
-	"context"
-	"errors"
-	"log/slog"
-	"slices"
-	"time"
+import "time"
+
+// State is where a node's own lease stands.
+type State uint8
+
+// The states. The zero value is a bug.
+const (
+	_ State = iota
+	// Acquiring: no lease yet.
+	Acquiring
+	// Unconfirmed: serving the cached lease; the store has not been heard.
+	Unconfirmed
+	// Held: the store has our record.
+	Held
+	// Expired: our record has ended, or is gone, and no other owner has been seen.
+	// We go on serving.
+	Expired
+	// Lost: another owner has the subnet; we have given it up and look for another.
+	Lost
+	// Waiting: a record stands where ours should, whose owner lives, or is being asked for; or
+	// ours is written over again and again. What we hold we go on serving.
+	Waiting
 )
+
+func (s State) String() string {
+	switch s {
+	case Acquiring:
+		return "acquiring"
+	case Unconfirmed:
+		return "unconfirmed"
+	case Held:
+		return "held"
+	case Expired:
+		return "expired"
+	case Lost:
+		return "lost"
+	case Waiting:
+		return "waiting"
+	}
+	return "invalid"
+}
 
 // Status is a keeper's state at one moment, for readiness, metrics and operators.
 type Status struct {
@@ -57,88 +91,4 @@ func (s Status) RejectedCount() map[RejectReason]int {
 		n[r.Reason]++
 	}
 	return n
-}
-
-// Status returns the present state; the caller owns it. A lease whose time has
-// run out is Expired from that moment on.
-func (k *Keeper) Status() Status {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := k.status
-	if heard := k.store.Heard(); heard.After(s.StoreSeen) { // a quiet store answers, and says nothing
-		s.StoreSeen = heard
-	}
-	s.Notes, s.Rejected = slices.Clone(s.Notes), slices.Clone(s.Rejected)
-	if s.State == Held && !s.Own.Expires.IsZero() && !time.Now().Before(s.Own.Expires) {
-		s.State = Expired
-	}
-	return s
-}
-
-// report changes the status under its lock.
-func (k *Keeper) report(change func(*Status)) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	change(&k.status)
-}
-
-// storeSilent notes that the store does not answer, and logs it the first time: the
-// texts of later failures differ, and say no more.
-func (k *Keeper) storeSilent(cause error) {
-	k.report(func(s *Status) { s.StoreErr = cause })
-	if k.silent.IsZero() {
-		k.silent = time.Now()
-		k.log.Warn("the store does not answer; packets go on, and so do we", "cause", cause)
-	}
-}
-
-// storeAnswered notes that it does.
-func (k *Keeper) storeAnswered(now time.Time) {
-	k.report(func(s *Status) { s.StoreSeen, s.StoreErr = now, nil })
-	if !k.silent.IsZero() {
-		k.log.Info("the store answers again", "after", now.Sub(k.silent).Round(time.Millisecond))
-		k.silent = time.Time{}
-	}
-}
-
-// enter sets the state and its cause, and logs a change of either.
-func (k *Keeper) enter(state State, cause error) {
-	var own Record
-	if k.held != nil {
-		own = k.held.Record
-	}
-	var before Status
-	k.report(func(s *Status) {
-		before = *s
-		s.State, s.Err, s.Own = state, cause, own
-	})
-	if before.State == state && text(before.Err) == text(cause) && before.Own.Subnets == own.Subnets {
-		return
-	}
-	level := slog.LevelInfo
-	switch {
-	case k.putBacks.quarrel():
-		level = slog.LevelDebug // it goes on and on
-	case cause != nil:
-		level = slog.LevelWarn
-	}
-	if cause != nil {
-		k.log.Log(context.Background(), level, "lease", "state", state.String(), "subnets", own.Subnets.String(), "cause", cause)
-		return
-	}
-	k.log.Log(context.Background(), level, "lease", "state", state.String(), "subnets", own.Subnets.String())
-}
-
-// text is what makes a cause a new one: not how long a rival's record still lives.
-func text(err error) string {
-	var rival *RivalError
-	switch {
-	case err == nil:
-		return ""
-	case errors.As(err, &rival):
-		still := *rival
-		still.Remaining = 0
-		return still.Error()
-	}
-	return err.Error()
 }

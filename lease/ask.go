@@ -1,0 +1,143 @@
+package lease
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"time"
+)
+
+// spokenLately is the least time between two answers.
+const spokenLately = 50 * time.Millisecond
+
+// inquire begins or ends a round of asking, whichever is due.
+func (c *Core) inquire() {
+	d := c.contest
+	if !d.rounds.Under {
+		c.ask()
+		return
+	}
+	d.rounds.End(c.now, d.heard != "")
+	c.cause = nil // the contest is the cause
+	switch {
+	case d.heard != "":
+		d.lives = d.heard
+		if d.kind == overSpent && !d.vanished && c.own.held != nil {
+			c.contest = nil
+			c.giveUp(c.own.held.taken(d.Record))
+		}
+	case d.rounds.Silent < d.need:
+	case d.kind == overSpent: // it is the owner, if a silent one: our pods lose nothing while we wait
+		d.rounds.Next = c.now.Add(againMost)
+	default:
+		level := slog.LevelWarn
+		if c.putBack.quarrel(c.now) {
+			level = slog.LevelDebug
+		}
+		c.log(level, "the other owner is silent: its record is replaced", "subnets", d.Subnets.String(), "node", d.Node(), "address", d.Address())
+		c.cleared = map[Subnets]int64{d.Subnets: d.Revision}
+		c.contest = nil
+		c.duties.add(dutyRead)
+	}
+	c.rest(nil)
+}
+
+// ask begins a round, with a question in the store if there is somebody to ask.
+func (c *Core) ask() {
+	d := c.contest
+	d.heard = ""
+	if d.Node() == "" {
+		c.asked()
+		return
+	}
+	c.call(SendMessage{Message{
+		To: d.Node(), From: c.process, Node: c.o.Node, Asks: true,
+		Subnets: d.Key(), Revision: c.own.revision(), Address: c.local.Attrs.Address(),
+	}}, asking{})
+}
+
+// asking waits for a question to be left in the store.
+type asking struct{}
+
+func (asking) done(c *Core, r Result) {
+	switch {
+	case errors.Is(r.Err, ErrMute):
+		c.log(slog.LevelDebug, "nobody can be asked in the store", "cause", r.Err)
+	case r.Err != nil:
+		c.fail(r.Err)
+		return
+	}
+	c.asked()
+}
+
+// asked begins the round's time, and asks over the underlay too.
+func (c *Core) asked() {
+	d := c.contest
+	d.rounds.Begin(c.now.Add(answerWait))
+	if d.underlay && !d.vanished && c.o.Underlay != nil {
+		c.do(AskUnderlay{d.rounds.Number, d.Attrs})
+	}
+	c.rest(nil)
+}
+
+// attend takes in what others say: it answers questions, and notes answers.
+func (c *Core) attend(n News) {
+	d := c.contest
+	if d != nil && d.rounds.Under && n.Answered == d.rounds.Number && d.heard == "" {
+		d.heard = livesOnUnderlay // until the round's end, since the store says more
+	}
+	c.read(n.Messages)
+}
+
+// read takes in messages, and goes on to what is due.
+func (c *Core) read(messages []Message) {
+	for i, m := range messages {
+		d := c.contest
+		switch {
+		case m.From == c.process:
+		case m.Asks:
+			if reply, ok := c.reply(m); ok {
+				c.call(SendMessage{reply}, answering{messages[i+1:]})
+				return
+			}
+		case d == nil || !d.rounds.Under || m.Answers != c.process || m.Node != d.Node():
+		case d.kind == overIdentity || c.own.held != nil && m.overlaps(c.own.held.Subnets):
+			d.heard, d.rounds.Next = livesInStore, time.Time{} // which ends the round
+		}
+	}
+	c.advance()
+}
+
+// answering waits for an answer to be left in the store.
+type answering struct{ unread []Message }
+
+func (e answering) done(c *Core, r Result) {
+	if r.Err != nil {
+		c.log(slog.LevelWarn, "the question is not answered", "cause", r.Err)
+	}
+	c.read(e.unread)
+}
+
+// reply tells whoever asks that we live, if we hold something, and held it after the asker did:
+// so of two that ask each other one gets an answer.
+func (c *Core) reply(m Message) (Message, bool) {
+	ours := c.own.revision()
+	if ours == 0 || m.Revision >= ours || m.Node != c.o.Node && !m.overlaps(c.own.held.Subnets) || c.now.Sub(c.spoke) < spokenLately {
+		return Message{}, false
+	}
+	if c.now.Sub(c.spoke) > putBackSaid {
+		c.log(slog.LevelWarn, "another weftd asks whether we live: it has our identity, or our subnet", "node", m.Node, "address", addressText(m.Address), "subnets", m.Subnets)
+	}
+	c.spoke = c.now
+	return Message{
+		To: m.Node, From: c.process, Node: c.o.Node, Answers: m.From,
+		Subnets: c.own.held.Key(), Revision: ours, Address: c.local.Attrs.Address(),
+	}, true
+}
+
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return "unknown"
+	}
+	return a.String()
+}

@@ -1,0 +1,378 @@
+package lease
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// Core is the life of one node's lease, and of what it knows of all others, without a clock, a store, a
+// file, a goroutine or a lock: whoever has one tells it what has happened and does what it asks for. The
+// same options, random numbers, times and events give the same effects. A Keeper is a core with a store.
+//
+// A step is a turn, or part of one: news are taken in (hear, attend), then comes what is due in the
+// store (advance), then what follows for everybody else (rest). Where a turn has to wait for the store
+// it leaves an errand behind, which goes on with the store's Result. It is not safe for concurrent use.
+type Core struct {
+	o       Options
+	process string // names this process towards others of our identity
+
+	now    time.Time // of this step
+	out    []Effect  // of this step
+	phase  phase
+	errand errand // what the turn waits for; nil between turns
+	calls  uint64 // the number of the last one
+	news   News   // what has come and was not taken in
+
+	local  Local
+	proven bool // the configuration may be cached
+
+	own     own
+	contest *contest // what keeps us from writing; nil for nothing
+	putBack putBacks
+	spoke   time.Time         // when we last told another that we live
+	cleared map[Subnets]int64 // revisions of records whose owners were asked for and are silent
+
+	duties  duties
+	source  source
+	peers   Outlook
+	saver   Saver
+	retry   time.Time // no write before this
+	failing int       // failures in a row
+	races   int       // lost in a row
+
+	store storeFacts
+	cause error    // what the last write met; nil if all went well
+	notes []string // why our subnet is not the one that we had before
+	said  standing // what the log last had
+}
+
+// phase is what a core does.
+type phase uint8
+
+const (
+	idle      phase = iota // before Begin, and after the end
+	acquiring              // until there is a lease
+	awaiting               // keeps, and the watch has said nothing yet, which saves us a read
+	keeping                // keeps
+	stopping               // was told to stop, and waits for the store's answer
+)
+
+// source is what the peers that we go by are of.
+type source uint8
+
+const (
+	sourceNone  source = iota // there are none
+	sourceCache               // the last run's state: a set can be made, and nothing is saved
+	sourceStore               // a store has answered since the start
+)
+
+// duties are what has to be done in the store before our record is next written. All of them begin
+// with a read.
+type duties uint8
+
+const (
+	dutyRead   duties = 1 << iota // what we know may be wrong
+	dutySeed                      // the store has no configuration, and we have one
+	dutyVerify                    // we have created a record, and not looked who else has created a conflicting one
+)
+
+func (d duties) any(of duties) bool { return d&of != 0 }
+func (d *duties) add(one duties)    { *d |= one }
+func (d *duties) drop(one duties)   { *d &^= one }
+
+// storeFacts is what was last seen of the store.
+type storeFacts struct {
+	seen, silent time.Time // when it last answered, and since when it does not; zero for never, and while it does
+	err          error     // why it does not
+	asked        bool      // its configuration is known
+	config       []byte
+	configErr    error
+	clusterID    string
+	revision     int64
+}
+
+// errand is what a turn waits for: it goes on with the Result of its Call. Each is a type of its own,
+// which has what is needed then.
+type errand interface{ done(c *Core, r Result) }
+
+// NewCore returns a core that has done nothing yet. It uses of o what is no I/O; of Cache and Underlay only
+// whether there is one. Rand is required, and the core's from now on. process is a name that no other process
+// has. The error joins every fault in the options.
+func NewCore(o Options, process string, now time.Time) (*Core, error) {
+	if o.RenewMargin == 0 {
+		o.RenewMargin = time.Hour
+	}
+	if faults := o.faults(); len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	if o.CheckConfig == nil {
+		o.CheckConfig = ParseNetworkConfig
+	}
+	if o.RawConfig == nil {
+		var err error
+		if o.RawConfig, err = json.Marshal(o.Config); err != nil {
+			return nil, fmt.Errorf("the network configuration cannot be cached: %w", err)
+		}
+	}
+	c := &Core{o: o, process: process, now: now, proven: !o.Unproven}
+	c.local = c.prepare(o.Local)
+	c.own.previous = o.Previous.masked() // subnet.env has the gateway's address
+	c.restore()
+	c.said = c.standing()
+	return c, nil
+}
+
+// faults are those of the options, one error for each.
+func (o Options) faults() (faults []error) {
+	if o.RenewMargin < time.Minute || o.RenewMargin > TTL-time.Minute {
+		faults = append(faults, fmt.Errorf("renew margin %s: want 1m to 23h59m", o.RenewMargin))
+	}
+	if !validNode(o.Node) {
+		faults = append(faults, fmt.Errorf("node id %q is not valid", o.Node))
+	}
+	if o.State != "" && !validState(o.State) {
+		faults = append(faults, fmt.Errorf("state directory %q is no name", o.State))
+	}
+	if !o.Config.EnableIPv4 && !o.Config.EnableIPv6 {
+		faults = append(faults, errors.New("the network configuration is missing"))
+	}
+	if o.Config.EnableIPv4 && !o.Local.Attrs.PublicIP.Is4() {
+		faults = append(faults, fmt.Errorf("EnableIPv4 true: want an IPv4 address to publish, not %s", o.Local.Attrs.PublicIP))
+	}
+	if o.Config.EnableIPv6 && !family6.is(o.Local.Attrs.PublicIPv6) {
+		faults = append(faults, fmt.Errorf("EnableIPv6 true: want an IPv6 address to publish, not %s", o.Local.Attrs.PublicIPv6))
+	}
+	if o.Rand == nil {
+		faults = append(faults, errors.New("there are no random numbers"))
+	}
+	return faults
+}
+
+// restore takes up the cached state, if there is one of this node.
+func (c *Core) restore() {
+	from := c.o.Cached
+	if from == nil {
+		return
+	}
+	c.source, c.o.Cached = sourceCache, nil // which is not needed any more once the store was heard
+	c.peers = NewOutlook(from.Memory.Expire(c.now))
+	if from.Own.Subnets == (Subnets{}) || from.Own.Node() != c.o.Node {
+		return
+	}
+	c.own.recall(from.Own)
+}
+
+// prepare returns a copy of l with our identity in it.
+func (c *Core) prepare(l Local) Local { return l.signed(c.o.Node, c.o.State) }
+
+// Step takes in what has happened at now, which does not go back, and returns what is to be done.
+func (c *Core) Step(now time.Time, e Event) []Effect {
+	c.now, c.out = now, nil
+	turn := true // else only what has come meanwhile is a reason for one
+	switch e := e.(type) {
+	case Begin:
+		c.begin(e)
+	case News:
+		c.accept(e)
+	case Result:
+		c.result(e)
+		turn = false
+	case Saved:
+		c.saved(e)
+		turn = false
+	case Stop:
+		c.accept(e.Last)
+		c.stop()
+	case Tick:
+	}
+	for c.running() && c.errand == nil && (turn || c.news.any()) {
+		c.turn()
+		turn = false
+	}
+	if c.phase == stopping && c.errand == nil {
+		c.end()
+	}
+	return c.out
+}
+
+func (c *Core) running() bool {
+	return c.phase == acquiring || c.phase == awaiting || c.phase == keeping
+}
+
+// do asks for an effect.
+func (c *Core) do(e Effect) { c.out = append(c.out, e) }
+
+func (c *Core) log(level slog.Level, message string, args ...any) { c.do(Log{level, message, args}) }
+
+// call asks for an operation, and leaves the turn to the errand. Who was told to stop begins nothing.
+func (c *Core) call(op Operation, then errand) {
+	if c.phase == stopping {
+		return
+	}
+	c.calls++
+	c.errand = then
+	c.do(Call{Number: c.calls, Operation: op})
+}
+
+// result goes on with the turn that waits for r.
+func (c *Core) result(r Result) {
+	if c.errand == nil || r.Number != c.calls {
+		return
+	}
+	then := c.errand
+	c.errand = nil
+	then.done(c, r)
+}
+
+func (c *Core) begin(e Begin) {
+	if c.phase != idle {
+		return
+	}
+	c.do(Listen{c.o.Node})
+	if !e.Keeps {
+		c.phase = acquiring
+		return
+	}
+	c.do(Watch{})
+	c.phase = keeping
+	if c.source != sourceNone {
+		c.publish()
+	}
+	if c.source != sourceStore {
+		c.phase = awaiting
+		c.retry = c.now.Add(callTimeout)
+	}
+}
+
+// stop lets nothing begin any more.
+func (c *Core) stop() {
+	if c.running() {
+		c.phase = stopping
+	}
+}
+
+// end saves what is not saved: the configuration may have been proven in this moment.
+func (c *Core) end() {
+	c.phase, c.news = idle, News{}
+	if !c.saver.Due().IsZero() || c.source == sourceStore {
+		c.save(true)
+	}
+}
+
+// accept keeps news for the next turn. What we say of ourselves counts at once.
+func (c *Core) accept(n News) {
+	if n.Local != nil {
+		c.local = c.prepare(*n.Local)
+	}
+	c.proven = c.proven || n.Proven
+	c.news.Merge(n)
+}
+
+// turn takes in the news and does what is due, as far as it gets without the store.
+func (c *Core) turn() {
+	n := c.news
+	c.news = News{}
+	if n.Watched && c.phase == awaiting {
+		c.phase, c.retry = keeping, time.Time{}
+	}
+	if n.Lost != nil {
+		c.storeSilent(n.Lost)
+	}
+	if n.Snapshot != nil {
+		c.hear(*n.Snapshot, n)
+		return
+	}
+	c.attend(n)
+}
+
+// rest is the end of a turn: what follows for everybody else of what is known now. err is what the
+// work in the store met.
+func (c *Core) rest(err error) {
+	if c.phase == acquiring {
+		c.restAcquiring(err)
+		return
+	}
+	c.peers.Expire(c.now)
+	if c.own.tenure == kept && c.own.overdue(c.now) && c.state(c.now) == Expired {
+		c.own.tenure, c.cause = ended, errRunOut
+	}
+	if c.source != sourceNone && !c.duties.any(dutyVerify) {
+		c.publish()
+	}
+	if due := c.saver.Due(); !due.IsZero() && !c.now.Before(due) {
+		c.save(true)
+	}
+	c.say()
+	c.wait()
+}
+
+var errRunOut = errors.New("the lease has run out, and the store did not take a renewal")
+
+// restAcquiring is rest while there is no lease yet.
+func (c *Core) restAcquiring(err error) {
+	if err == nil && c.contest != nil && c.contest.lives != "" {
+		err = c.contestError()
+	}
+	c.say()
+	switch {
+	case err != nil && final(err):
+		c.phase = idle
+		c.do(Acquired{Err: err})
+	case !c.needsAcquire() && !c.duties.any(dutyVerify):
+		c.phase = idle
+		c.do(Acquired{Set: c.publish()})
+	default:
+		c.wait()
+	}
+}
+
+// wait asks to be woken when there is something to do though nothing happens.
+func (c *Core) wait() {
+	if c.phase == idle || c.phase == stopping {
+		return
+	}
+	at := c.now.Add(longestSleep)
+	sooner := func(t time.Time) {
+		if !t.IsZero() && t.Before(at) {
+			at = t
+		}
+	}
+	switch held := c.own.held; {
+	case c.pending():
+		at = c.now
+		if later := c.notBefore(); later.After(c.now) {
+			at = later
+		}
+	case held != nil:
+		sooner(c.own.renew)
+	}
+	if held := c.own.held; held != nil && held.Expires.After(c.now) {
+		sooner(held.Expires)
+	}
+	sooner(c.peers.Memory().NextEnd())
+	sooner(c.saver.Due())
+	c.do(Wait{at})
+}
+
+// self is who we are when ownership is decided.
+func (c *Core) self() Self {
+	a := c.local.Attrs
+	return Self{Node: c.o.Node, State: c.o.State, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6}
+}
+
+// signed returns a copy of l that names who says it.
+func (l Local) signed(node, state string) Local {
+	w := Weft{}
+	if l.Attrs.Weft != nil {
+		w = *l.Attrs.Weft
+	}
+	w.Node, w.State = node, state
+	w.Recv, w.Addrs = slices.Clone(w.Recv), slices.Clone(w.Addrs)
+	l.Attrs.Weft = &w
+	l.Underlay, l.Store = slices.Clone(l.Underlay), slices.Clone(l.Store)
+	return l
+}

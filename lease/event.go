@@ -1,0 +1,99 @@
+package lease
+
+import (
+	"slices"
+	"time"
+)
+
+// Event is something that has happened to a node: what Core.Step takes in. It is one of the types of
+// this file.
+type Event interface{ event() }
+
+// Begin says that the node begins to acquire a lease, or to keep one. Before it, and after the end,
+// a core takes everything in and does nothing.
+type Begin struct {
+	// Keeps is set if the lease is to be kept and peers are to be followed until Stop. Without it
+	// everything ends with the effect Acquired.
+	Keeps bool
+}
+
+// News is what has come in from outside since the last one, in any combination; the zero value is
+// nothing. Of two that come one after the other Merge makes one, so that a flood costs one step.
+type News struct {
+	// Snapshot is the store's watch's latest; nil for none. Nobody changes it any more.
+	Snapshot *Snapshot
+	// Lost is why the watch has heard nothing since then; nil if it hears.
+	Lost error
+	// Watched says that the watch has said something: a Snapshot, or that it is Lost.
+	Watched bool
+	// Messages are what others have said to those of our identity, the oldest first.
+	Messages []Message
+	// Answered is the latest round of asking to which an answer came over the underlay; 0 for none.
+	Answered int
+	// Local is what this node says of itself from now on; nil for no change.
+	Local *Local
+	// Proven says that the configuration can be served: from now on it is cached.
+	Proven bool
+}
+
+// Tick says that the time has come that the last Wait named, or is only a reason to look at the clock.
+type Tick struct{}
+
+// Result is what became of the Call of the same number. A field is set if the operation is one that
+// asks for it.
+type Result struct {
+	Number    uint64
+	Snapshot  Snapshot      // of ReadStore
+	Revision  int64         // of WriteRecord and ReplaceRecord: where the record is now
+	Remaining time.Duration // of ReadRemaining
+	// Err is the store's error; nil if the operation was done. With any other error than ErrConflict a
+	// write may have been done all the same.
+	Err error
+}
+
+// Saved is what became of a SaveCache.
+type Saved struct {
+	// Written says that the file is another one: nothing is written twice.
+	Written bool
+	Err     error
+}
+
+// Stop ends what Begin began. A call that is under way still gets its Result.
+type Stop struct {
+	// Last is what has come in before it, on which nobody acts any more.
+	Last News
+}
+
+func (Begin) event()  {}
+func (News) event()   {}
+func (Tick) event()   {}
+func (Result) event() {}
+func (Saved) event()  {}
+func (Stop) event()   {}
+
+// messagesMost bounds the messages that wait to be read.
+const messagesMost = 64
+
+// Merge adds what came after n. Of a flood of messages the first are kept: who asks asks again.
+func (n *News) Merge(later News) {
+	if later.Snapshot != nil {
+		n.Snapshot = later.Snapshot
+	}
+	if later.Watched {
+		// A snapshot ends an outage, and an outage may follow a snapshot that was not taken in yet,
+		// which is then still good.
+		n.Watched, n.Lost = true, later.Lost
+	}
+	room := min(len(later.Messages), messagesMost-len(n.Messages))
+	n.Messages = slices.Concat(n.Messages, later.Messages[:max(room, 0)])
+	n.Answered = max(n.Answered, later.Answered)
+	if later.Local != nil {
+		n.Local = later.Local
+	}
+	n.Proven = n.Proven || later.Proven
+}
+
+// any reports whether there is something in it.
+func (n *News) any() bool {
+	return n.Watched || n.Snapshot != nil || len(n.Messages) > 0 || n.Answered != 0 || n.Local != nil || n.Proven
+}

@@ -1,0 +1,91 @@
+package lease
+
+import (
+	"slices"
+	"time"
+)
+
+// Outlook is what a node goes by: what it believes of the store, and the Set that it has made of it. The zero
+// value knows nothing. It has no clock and does no I/O, and is not safe for concurrent use.
+type Outlook struct {
+	mem    Memory
+	bad    []Rejected // of the last snapshot
+	before []Record   // the peers that were accepted last, or that the cache has
+	handed bool       // a Set was handed out
+	last   Set        // the last one, with what has changed since that no backend needs to know
+	given  Set        // the last that was handed out, whose peers others keep too
+}
+
+// NewOutlook returns what a node goes by that knows mem from its last run.
+func NewOutlook(mem Memory) Outlook { return Outlook{mem: mem, before: mem.Records()} }
+
+// Memory is what is believed of the store. It shares what nobody changes.
+func (o *Outlook) Memory() Memory { return o.mem }
+
+// Last is the last Set, the zero one before the first. Nobody changes it.
+func (o *Outlook) Last() Set { return o.last }
+
+// Accepted are the peers of the last Set, or before the first those of the last run. Nobody changes them.
+func (o *Outlook) Accepted() []Record { return o.before }
+
+// Expire forgets what the store does not have and has ended by now.
+func (o *Outlook) Expire(now time.Time) { o.mem = o.mem.Expire(now) }
+
+// Believe takes in a snapshot; config is the configuration that we go by, whatever the store has. It returns
+// an alarm that there was not before; "" for none.
+func (o *Outlook) Believe(s Snapshot, config []byte, now time.Time) (alarm string) {
+	before := o.mem.Alarm()
+	o.mem, o.bad = Believe(o.mem, s, now), s.Bad
+	o.mem.Config = config
+	if before != "" {
+		return ""
+	}
+	return o.mem.Alarm()
+}
+
+// Set computes the Set by the rules, in which own is ours, and reports whether it is to be handed out:
+// whether it is the first one, or another than the last for a backend.
+func (o *Outlook) Set(rules Rules, own Record) (set Set, news bool) {
+	records := make([]*Record, len(o.mem.Peers))
+	for i := range o.mem.Peers {
+		records[i] = &o.mem.Peers[i].Record
+	}
+	set = Set{Config: rules.Config, Own: own, Alarm: o.mem.Alarm()}
+	peers, rejected := rules.split(records, o.before)
+	set.Peers, set.Rejected = peers, append(rejected, o.bad...)
+	news = !o.handed || !set.Same(o.given)
+	if news {
+		o.handed, o.given, o.before = true, set, set.Peers
+	}
+	o.last = set
+	o.last.Peers = o.given.Peers // as many, and the same but for clocks: one list is enough
+	return set, news
+}
+
+// Current returns peers, which are those of a Set, with the times of expiry and revisions that the store
+// has told since: a renewal makes no new Set. The slice is new.
+func (o *Outlook) Current(peers []Record) []Record {
+	out := make([]Record, 0, len(peers))
+	for _, r := range peers {
+		if i, found := o.mem.find(r.Subnets); found {
+			now := o.mem.Peers[i].Record
+			r.Expires, r.Revision, r.Reservation = now.Expires, now.Revision, now.Reservation
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// Same reports whether a backend would do the same with both sets: it does not
+// look at times of expiry and at revisions, which every renewal changes.
+func (s Set) Same(t Set) bool {
+	sameRecord := func(a, b Record) bool {
+		return a.Subnets == b.Subnets && a.Reservation == b.Reservation && sameKube(a.Kube, b.Kube) && a.Attrs.Equal(b.Attrs)
+	}
+	return s.Alarm == t.Alarm && sameRecord(s.Own, t.Own) && s.Config.Equal(t.Config) &&
+		slices.EqualFunc(s.Peers, t.Peers, sameRecord) && slices.EqualFunc(s.Rejected, t.Rejected, sameRejected)
+}
+
+func sameKube(a, b *KubeNode) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func sameRejected(a, b Rejected) bool { return a.Key == b.Key && a.Reason == b.Reason }

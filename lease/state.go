@@ -1,0 +1,100 @@
+package lease
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// state is where our lease stands at now. Nothing stores it.
+func (c *Core) state(now time.Time) State {
+	if c.contest != nil || now.Before(c.putBack.next) {
+		return Waiting
+	}
+	switch c.own.tenure {
+	case seeking, beaten:
+		return Acquiring
+	case lost:
+		return Lost
+	case recalled:
+		return Unconfirmed
+	case kept:
+		if !c.own.overdue(now) && (c.own.held.at != 0 || c.cause == nil) { // without a cause it is being put back
+			return Held
+		}
+	case ended, missing:
+	}
+	return Expired
+}
+
+// record is our record, as far as it is sure that it is ours; its Subnets are zero if there is none.
+func (c *Core) record() Record {
+	if !c.duties.any(dutyVerify) {
+		return c.own.record()
+	}
+	return c.peers.Last().Own
+}
+
+// err is why the state is not Held, or what the last write met.
+func (c *Core) err() error {
+	if c.cause == nil && c.contest != nil {
+		return c.contestError()
+	}
+	return c.cause
+}
+
+// Status is where the lease stands at now; the caller owns it. It leaves out what only the store
+// itself knows: when it was last heard of beside the calls.
+func (c *Core) Status(now time.Time) Status {
+	st := &c.store
+	last := c.peers.Last()
+	return Status{
+		State: c.state(now), Own: c.record(), Err: c.err(), Notes: slices.Clone(c.notes),
+		StoreSeen: st.seen, StoreErr: st.err, ClusterID: st.clusterID, Revision: st.revision,
+		CacheErr: c.saver.Err(), Alarm: last.Alarm, Peers: len(last.Peers), Rejected: slices.Clone(last.Rejected),
+		ConfigErr: st.configErr, StoreConfig: st.config, ConfigSeen: st.asked,
+	}
+}
+
+// standing is what makes a change of the state worth a line in the log.
+type standing struct {
+	state   State
+	cause   string
+	subnets Subnets
+}
+
+func (c *Core) standing() standing {
+	return standing{c.state(c.now), causeText(c.err()), c.record().Subnets}
+}
+
+// say logs where we stand, if it is not what the log had last.
+func (c *Core) say() {
+	now := c.standing()
+	if now == c.said {
+		return
+	}
+	c.said = now
+	level, args := slog.LevelInfo, []any{"state", now.state.String(), "subnets", now.subnets.String()}
+	if err := c.err(); err != nil {
+		level, args = slog.LevelWarn, append(args, "cause", err)
+	}
+	if c.putBack.quarrel(c.now) {
+		level = slog.LevelDebug // it goes on and on
+	}
+	c.log(level, "lease", args...)
+}
+
+// causeText is what makes a cause a new one: not how long a rival's record still lives.
+func causeText(err error) string {
+	var rival *RivalError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &rival):
+		still := *rival
+		still.Remaining = 0
+		return still.Error()
+	}
+	return err.Error()
+}

@@ -1,0 +1,132 @@
+package lease
+
+import (
+	"slices"
+	"time"
+)
+
+// tenure is how we have our subnet, if we have one. A contest, or somebody who writes over our record again
+// and again, is another matter, and so is a record that we have created and not looked after yet: until then
+// the tenure is what it was before.
+type tenure uint8
+
+const (
+	// seeking: there was no subnet since the start.
+	seeking tenure = iota
+	// beaten: we created a record, and another's was there first.
+	beaten
+	// lost: another owner has the subnet, and we have given it up.
+	lost
+	// recalled: it is in the cached state, and no store has said anything about it.
+	recalled
+	// kept: the store has had our record since the start, and had it when it was last heard, or it is to be
+	// put back.
+	kept
+	// ended: as kept, but its time is over, which has been said.
+	ended
+	// missing: the store has it no more, after its time was over.
+	missing
+)
+
+// own is our subnet, and the record of it.
+type own struct {
+	tenure   tenure
+	held     *holding  // nil while we have no subnet
+	previous Subnets   // what to ask for when held is nil
+	written  Attrs     // what the store's record of us says
+	renew    time.Time // when held is due; zero for a reservation
+}
+
+// holding is the record that we hold, and what tells our writes from another's. Its Revision is
+// where the store last had it as we wrote it.
+type holding struct {
+	Record
+	// at is the revision of what is under our key, for the next write: Revision, unless somebody
+	// has written over ours; 0 if nothing is there.
+	at int64
+	// back says that ours is to be put back there.
+	back bool
+	// cluster is the store in which Revision counts; "" until a store has confirmed
+	// the holding, as after a start from the cache.
+	cluster string
+	// unsure are the attributes of writes whose outcome is not known.
+	unsure []Attrs
+}
+
+// recall takes up what we held in the last run.
+func (o *own) recall(r Record) {
+	o.tenure, o.held, o.previous = recalled, &holding{Record: r, at: r.Revision}, r.Subnets
+}
+
+// drop gives the subnet up. It is what we ask for first when we acquire again.
+func (o *own) drop(to tenure) {
+	if o.held != nil && to == lost {
+		o.previous = o.held.Subnets
+	}
+	if o.tenure != lost {
+		o.tenure = to
+	}
+	o.held = nil
+}
+
+// record is what we hold; zero for nothing.
+func (o *own) record() Record {
+	if o.held == nil {
+		return Record{}
+	}
+	return o.held.Record
+}
+
+// overdue reports whether the time of what we hold is over.
+func (o *own) overdue(now time.Time) bool {
+	return o.held != nil && !o.held.Reservation && !now.Before(o.held.Expires)
+}
+
+// confirmed reports whether a store has had our record since the start.
+func (o *own) confirmed() bool { return o.held != nil && o.held.cluster != "" }
+
+// valid reports whether the store has had our record since the start, and it has not run out.
+func (o *own) valid(now time.Time) bool { return o.confirmed() && !o.overdue(now) }
+
+// revision is where the store last had our record as we wrote it; 0 if it has not since the start.
+func (o *own) revision() int64 {
+	if !o.confirmed() {
+		return 0
+	}
+	return o.held.Revision
+}
+
+// due reports whether the held record has to be written, to say a.
+func (o *own) due(now time.Time, a Attrs) bool {
+	return o.held != nil && (!o.renew.IsZero() && !now.Before(o.renew) || !o.written.Equal(a))
+}
+
+// found takes over what the store says about the record that we hold. It reports whether the time of the
+// next renewal has to be set.
+func (o *own) found(r Record, cluster string) (moved bool) {
+	h := o.held
+	known := h.Expires
+	if r.Expires.IsZero() && !r.Reservation {
+		r.Expires = known
+	}
+	moved = r.Revision != h.Revision || r.Expires.Sub(known).Abs() > time.Minute || r.Reservation
+	h.Record, h.cluster, h.unsure = r, cluster, nil
+	h.at, h.back = r.Revision, false
+	o.written = r.Attrs
+	return moved
+}
+
+// wrote notes in h, which may be what we hold, that the store has it.
+func (o *own) wrote(h *holding, a Attrs, revision int64, expires time.Time) {
+	h.Attrs, h.Revision, h.unsure = a, revision, nil
+	h.at, h.back = revision, false
+	h.Expires = expires
+	o.written = a
+}
+
+// isOurs reports whether r, which has our identity, is h as we wrote it.
+func (h *holding) isOurs(cluster string, r Record) bool {
+	sameAs := func(a Attrs) bool { return a.Equal(r.Attrs) }
+	// Putting the same value without a TTL is how an operator reserves a subnet.
+	return h.cluster == cluster && (r.Revision == h.Revision || slices.ContainsFunc(h.unsure, sameAs) || r.Reservation && sameAs(h.Attrs))
+}
