@@ -3,6 +3,8 @@ package routing
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
+	"net/netip"
 	"time"
 
 	"weft/lease"
@@ -46,8 +48,8 @@ type Status struct {
 	Up bool
 	// MTU is the largest inner packet, in bytes.
 	MTU int
-	// Path is how packets move between device and underlay: "portable", "socket" or
-	// "raw" in user space, "kernel" if weft only tells the kernel what to do, "none".
+	// Path is how packets move between device and underlay: the name of the data plane's path (tunnel.Path), or
+	// PathKernel, PathCommand or PathNone.
 	Path string
 	// Underlay carries the datagrams. UnderlayLost says what is missing of it now; empty
 	// if nothing is.
@@ -81,4 +83,33 @@ type Skipped struct {
 	Reason string
 	// Subnets is the record.
 	Subnets lease.Subnets
+}
+
+// BackendConfig is what any backend is made of.
+type BackendConfig struct {
+	// Kernel is the namespace to work in. It is borrowed until Run or Close returns.
+	Kernel *Kernel
+	// Network is the network config; its Backend object is the backend's.
+	Network lease.NetworkConfig
+	// Node is this node's identity: what the backend invents for it is derived from that,
+	// and so the same after a reboot.
+	Node string
+	// StateDir is a directory that outlives the process; "" for none.
+	StateDir string
+	// Workers is how many workers a data plane of our own has; 0 means tunnel.DefaultWorkers.
+	Workers int
+	// Former are networks that this node was in before: what it had there is taken away.
+	Former []netip.Prefix
+	// Underlay is what ChooseUnderlay chose with UnderlayOptions.
+	Underlay        Underlay
+	UnderlayOptions UnderlayOptions
+	// UnderlayChanged, if not nil, is called with the new state when the underlay's
+	// addresses or MTU changed, so that the lease record can follow. It must not block,
+	// nor call Apply.
+	UnderlayChanged func(Underlay)
+	// MayRunCommands says why this node does not run commands that the network config names, as type
+	// extension has it; nil runs them. If it is nil itself, none is run.
+	MayRunCommands func() error
+	// Logger; nil discards.
+	Logger *slog.Logger
 }

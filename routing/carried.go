@@ -22,35 +22,15 @@ type carried interface {
 	note() string
 }
 
-// bareIP is the udp backend: inner packets bare in UDP, one route for all peers.
-type bareIP struct {
-	o    UDPOptions
-	ipv6 bool // the network has it
-}
-
-func (bareIP) trait() trait                            { return trait{name: typeUDP, oneWay: true} } // flannel's writes no BackendType
-func (bareIP) format() encap.Format                    { return encap.FormatIP }
-func (bareIP) publish() (data, v6data json.RawMessage) { return nil, nil } // nor data
-func (bareIP) note() string                            { return "" }
-
-func (b bareIP) sizes(u Underlay) (mtus, error) {
-	inner, err := overlayMTU(u.MTU, b.o, u.outer6(), b.ipv6)
-	return mtus{outerMTU(u.MTU, b.o), inner}, err
-}
-
-// peers implements carried. A node is one peer, at one address for both of its subnets.
-func (b bareIP) peers(s situation, outer int, displaced []Displaced) carriedPeers {
-	c := carriedPeers{spec: localSpec(s.set, s.under, mtus{outer, s.mtu}, b.o)}
-	c.room(len(s.set.Peers))
-	for i := range s.set.Peers {
-		r := &s.set.Peers[i]
-		p, why := peerSpec(*r, s.under)
-		if why != "" {
-			c.skip(r, p, why)
-			continue
-		}
-		c.add(r, p, len(c.reached))
+// openCarried makes the backend of a type whose packets the data plane moves, as o has it.
+func openCarried(c BackendConfig, o UDPOptions, t carried) (Backend, error) {
+	u, err := NewUDP(UDPConfig{
+		Kernel: c.Kernel, Network: c.Network, Options: o, Workers: c.Workers, Former: c.Former,
+		Underlay: c.Underlay, UnderlayOptions: c.UnderlayOptions, UnderlayChanged: c.UnderlayChanged,
+		Logger: c.Logger, carried: t,
+	})
+	if err != nil {
+		return nil, err // and no *UDP in the interface
 	}
-	c.settle(s.tenure, displaced)
-	return c
+	return u, nil
 }

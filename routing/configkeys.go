@@ -39,13 +39,17 @@ func networkKeys() []string {
 	}
 }
 
-// ownBackendKeys are those that a type of ours reads, the common ones first.
-func ownBackendKeys() []string {
-	return []string{
-		"Type", "Port", "MTU", "Path", "DisableOffloads", "SourceCheck", "AllowedSources", "NoMasquerade",
-		"Userspace", "VNI", "GBP", "Learning", "DirectRouting", "MacPrefix",
-		"PreStartupCommand", "PostStartupCommand", "ShutdownCommand", "SubnetAddCommand", "SubnetRemoveCommand",
+// backendKeys are those of the Backend object that one of the types reads.
+func (ts Types) backendKeys() []Key {
+	keys := []Key{{Name: "Type", Words: ts.Names()}, {Name: "NoMasquerade"}} // the latter is hostrules'
+	for _, t := range ts {
+		for _, k := range t.Settings(lease.NetworkConfig{}).Keys() {
+			if !slices.ContainsFunc(keys, func(have Key) bool { return have.Name == k.Name }) {
+				keys = append(keys, k)
+			}
+		}
 	}
+	return keys
 }
 
 // flannelBackendKeys are those of flannel's types that are not ours, and of its Windows nodes: a
@@ -59,22 +63,29 @@ func flannelBackendKeys() []string {
 	}
 }
 
+// UnknownKeys is that of BuiltIn().
+func UnknownKeys(b []byte) []UnknownKey { return BuiltIn().UnknownKeys(b) }
+
 // UnknownKeys lists the keys of the network config b that nobody reads, in b's order; none for
 // a text that does not parse, whose fault is ParseConfig's to report.
-func UnknownKeys(b []byte) []UnknownKey {
+func (ts Types) UnknownKeys(b []byte) []UnknownKey {
+	var own []string
+	for _, k := range ts.backendKeys() {
+		own = append(own, k.Name)
+	}
+	known := slices.Concat(own, flannelBackendKeys())
 	var out []UnknownKey
 	for _, e := range entries(b) {
 		if strings.EqualFold(e.key, "Backend") {
-			known := append(ownBackendKeys(), flannelBackendKeys()...)
 			for _, i := range entries(e.value) {
 				if !isOneOf(i.key, known) {
-					out = append(out, UnknownKey{backendPrefix + i.key, nearestKey(i.key, ownBackendKeys(), backendPrefix, networkKeys(), "")})
+					out = append(out, UnknownKey{backendPrefix + i.key, nearestKey(i.key, own, backendPrefix, networkKeys(), "")})
 				}
 			}
 			continue
 		}
 		if !isOneOf(e.key, networkKeys()) {
-			out = append(out, UnknownKey{e.key, nearestKey(e.key, networkKeys(), "", ownBackendKeys(), backendPrefix)})
+			out = append(out, UnknownKey{e.key, nearestKey(e.key, networkKeys(), "", own, backendPrefix)})
 		}
 	}
 	return out
@@ -127,37 +138,29 @@ func entries(b []byte) []entry {
 	return out
 }
 
-// configWords are the values of those keys that take a word.
-func configWords(key string) []string {
-	switch strings.TrimPrefix(key, backendPrefix) {
-	case "Type":
-		var names []string
-		for _, k := range kinds() {
-			names = append(names, k.name)
-		}
-		return names
-	case "Path":
-		return []string{"auto", "raw", "socket", "portable"}
-	case "Userspace":
-		return []string{"auto", "always", "never"}
-	case "SourceCheck":
-		return []string{"strict", "outer", "off"}
-	}
-	return nil
-}
-
 // suggest has each *lease.ConfigError in err say which word was most likely meant.
-func suggest(err error) {
+func (ts Types) suggest(err error) {
 	for _, e := range split(err) {
 		var fault *lease.ConfigError
 		if _, joined := e.(interface{ Unwrap() []error }); joined {
-			suggest(e)
+			ts.suggest(e)
 		} else if errors.As(e, &fault) && fault.Meant == "" {
 			got := fault.Got
 			if word, err := strconv.Unquote(got); err == nil {
 				got = word
 			}
-			fault.Meant = lease.Nearest(got, configWords(fault.Key)...)
+			fault.Meant = lease.Nearest(got, ts.words(fault.Key)...)
 		}
 	}
+}
+
+// words are the values of a key that takes words, with Backend before one of the backend's.
+func (ts Types) words(key string) []string {
+	name, ours := strings.CutPrefix(key, backendPrefix)
+	for _, k := range ts.backendKeys() {
+		if ours && k.Name == name {
+			return k.Words
+		}
+	}
+	return nil
 }

@@ -24,9 +24,11 @@
 // The files stand in that order: underlay.go (which interface carries the
 // datagrams), backend.go (what a backend is), plan.go (what to change), sync.go
 // (changing it), ways.go (what the overlay would cut off), kernel_linux.go and monitor_linux.go (the netlink edge), and
-// udp*.go (the backend that carries packets in user space). kinds_linux.go is the table of backends.
-// Those that leave the packets to the kernel are a way each (hostgw.go, vxlan*.go, extension*.go),
-// which says what it wants, and share the labour: overlay.go and vtep.go (what to change),
+// udp*_linux.go (the controller of backends that carry packets in user space). types.go says what a
+// backend type is and lists them; each is the file of its name (udp.go, vxlan.go, auto.go, hostgw.go, alloc.go,
+// extension.go), whose keys are read as keys.go has it.
+// Those that leave the packets to the kernel are a way each,
+// which says what it wants (desired.go), and share the labour: overlay.go and vtep.go (what to change),
 // neigh_linux.go and vtep_linux.go (the netlink edge), kernel*_linux.go (doing so when something
 // changed), leftovers_linux.go (what another backend left).
 package routing

@@ -8,7 +8,15 @@ import (
 	"strings"
 
 	"weft/lease"
+	"weft/tunnel"
 )
+
+// typeExtension is flannel's extension: the operator's commands see to the ways to peers.
+const typeExtension = "extension"
+
+func extensionType() Type {
+	return Type{Name: typeExtension, Settings: func(c lease.NetworkConfig) Settings { return &extensionSettings{ipv6: c.EnableIPv6} }}
+}
 
 // ExtensionOptions is the Backend object of a network config of type extension: commands of the
 // operator's. Each is split at white space, and $NAME or ${NAME} in a word stands for a
@@ -28,19 +36,47 @@ type ExtensionOptions struct {
 	plain                   plainOptions
 }
 
-// parseExtension reads the Backend object of c. The error joins one *lease.ConfigError for each fault.
-func parseExtension(c lease.NetworkConfig) (ExtensionOptions, error) {
-	k := readBackend(c)
-	k.sources()
-	o := ExtensionOptions{
-		PreStartup: k.text("PreStartupCommand"), PostStartup: k.text("PostStartupCommand"), Shutdown: k.text("ShutdownCommand"),
-		SubnetAdd: k.text("SubnetAddCommand"), SubnetRemove: k.text("SubnetRemoveCommand"),
-		plain: plainOptions{MTU: k.mtu(0, c.EnableIPv6)},
+// extensionSettings are the options of a network.
+type extensionSettings struct {
+	ExtensionOptions
+	ipv6 bool // the network has it
+}
+
+// Keys implements Settings.
+func (s *extensionSettings) Keys() []Key {
+	keys := sourceKeys(new(tunnel.SourceCheck), new([]netip.Prefix))
+	for _, c := range s.commands() {
+		*c.text = ""
+		keys = append(keys, textKey(c.key, func(text string) string { *c.text = text; return "" }))
 	}
-	if err := k.err(); err != nil {
-		return ExtensionOptions{}, err
+	return append(keys, mtuKey(&s.plain.MTU, 0, s.ipv6))
+}
+
+// commands lists the keys that name commands, in the order in which these run.
+func (o *ExtensionOptions) commands() []commandKey {
+	return []commandKey{
+		{"PreStartupCommand", &o.PreStartup}, {"PostStartupCommand", &o.PostStartup}, {"SubnetAddCommand", &o.SubnetAdd},
+		{"SubnetRemoveCommand", &o.SubnetRemove}, {"ShutdownCommand", &o.Shutdown},
 	}
-	return o, nil
+}
+
+type commandKey struct {
+	key  string
+	text *string
+}
+
+// Facts implements Settings.
+func (s *extensionSettings) Facts() Facts {
+	f := Facts{Carrier: CarrierOthers}
+	for _, c := range s.commands() {
+		f.Commands = append(f.Commands, Command{c.key, *c.text})
+	}
+	return f
+}
+
+// MTU implements Settings.
+func (s *extensionSettings) MTU(u Underlay) (int, error) {
+	return extension{o: s.ExtensionOptions}.mtu(u.MTU)
 }
 
 // variables are a command's environment besides the daemon's own, of which it has what is public.
@@ -198,7 +234,7 @@ type extension struct {
 }
 
 func (extension) trait() trait {
-	return trait{name: typeExtension, record: typeExtension, path: pathCommand}
+	return trait{name: typeExtension, record: typeExtension, path: PathCommand}
 }
 
 func (e extension) publish() (data, v6data json.RawMessage) {

@@ -47,11 +47,9 @@ var _ actor = (*extRunner)(nil)
 // wrote its commands would be root here.
 var ErrCommandsRefused = errors.New("type extension: its commands are not run")
 
-func openExtension(ctx context.Context, c BackendConfig) (Backend, error) {
-	o, err := parseExtension(c.Network)
-	if err != nil {
-		return nil, err
-	}
+// Open implements Settings.
+func (s *extensionSettings) Open(ctx context.Context, c BackendConfig) (Backend, error) {
+	o := s.ExtensionOptions
 	if c.MayRunCommands == nil {
 		return nil, ErrCommandsRefused
 	}
@@ -67,11 +65,12 @@ func openExtension(ctx context.Context, c BackendConfig) (Backend, error) {
 	}
 	w := extension{o: o}
 	if o.PreStartup != "" {
+		var err error
 		if w.data, err = r.run(ctx, extTimeout, "PreStartupCommand", o.PreStartup, nil, ""); err != nil {
 			return nil, fmt.Errorf("%s backend: %w", typeExtension, err)
 		}
 	}
-	return opened(newKernelBackend(c, w, r))
+	return openKernel(c, w, r)
 }
 
 // act implements actor.

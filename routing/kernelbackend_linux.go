@@ -79,6 +79,15 @@ func newKernelBackend(c BackendConfig, w way, a actor) (*kernelBackend, error) {
 	return b, nil
 }
 
+// openKernel makes the backend of a type whose packets the kernel moves.
+func openKernel(c BackendConfig, w way, a actor) (Backend, error) {
+	b, err := newKernelBackend(c, w, a)
+	if err != nil {
+		return nil, err // and no *kernelBackend in the interface
+	}
+	return b, nil
+}
+
 // Type implements Backend.
 func (b *kernelBackend) Type() string { return b.way.trait().name }
 

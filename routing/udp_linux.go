@@ -17,9 +17,6 @@ import (
 	"weft/tunnel"
 )
 
-// typeUDP is the backend's name in the network config.
-const typeUDP = "udp"
-
 // UDPConfig is what a UDP backend is made of.
 type UDPConfig struct {
 	// Kernel is the namespace to work in. It is borrowed until Run or Close returns.

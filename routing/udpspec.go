@@ -1,11 +1,9 @@
 package routing
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	"weft/lease"
 	"weft/tunnel"
@@ -34,33 +32,6 @@ func localSpec(set lease.Set, u Underlay, m mtus, o UDPOptions) tunnel.Spec {
 	return s
 }
 
-// peerSpec converts one record, or says why it is not used.
-func peerSpec(r lease.Record, u Underlay) (tunnel.PeerSpec, string) {
-	p := tunnel.PeerSpec{
-		Name:         peerName(r),
-		Subnets:      subnets(r.Subnets),
-		InnerSources: valid(r.PublicIP, r.PublicIPv6),
-	}
-	if !isUDP(r.BackendType) {
-		return p, fmt.Sprintf("its backend is %s, this network's is udp", backendName(r.BackendType))
-	}
-	switch {
-	case u.Addr4.IsValid() && r.PublicIP.IsValid():
-		p.Addr = r.PublicIP
-	case u.Addr6.IsValid() && r.PublicIPv6.IsValid():
-		p.Addr = r.PublicIPv6
-	default:
-		return p, fmt.Sprintf("no common address family: it is reached at %v, we send from %v",
-			valid(r.PublicIP, r.PublicIPv6), u.Local())
-	}
-	p.Sources = valid(r.PublicIP, r.PublicIPv6)
-	if r.Weft != nil {
-		p.Weft, p.Recv, p.MTU = true, tunnel.ParseRecv(r.Weft.Recv), r.Weft.MTU
-		p.Sources = append(p.Sources, valid(r.Weft.Addrs...)...)
-	}
-	return p, ""
-}
-
 // backendName is a record's type for a message: flannel's udp writes none, and anything else may be
 // in one.
 func backendName(backendType string) string {
@@ -68,11 +39,6 @@ func backendName(backendType string) string {
 		return typeUDP
 	}
 	return strconv.Quote(backendType)
-}
-
-// isUDP reports whether a record's BackendType means this backend: flannel writes none.
-func isUDP(backendType string) bool {
-	return backendType == "" || strings.EqualFold(backendType, typeUDP)
 }
 
 // peerName is what people call the owner of r.

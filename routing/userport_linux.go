@@ -2,7 +2,6 @@ package routing
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 )
@@ -40,51 +39,4 @@ func (u *UDP) freePort() (freed bool) {
 		freed = true
 	}
 	return freed
-}
-
-// openUserVTEP makes the backend that carries vxlan in user space; why says why the kernel does not.
-func openUserVTEP(c BackendConfig, v vxlan, why string) (Backend, error) {
-	if v.o.GBP || v.o.Learning {
-		c.Logger.Warn("GBP and Learning are the kernel's: in user space they have no effect")
-	}
-	for _, six := range []bool{false, true} {
-		mac := vtepMAC(c.Node, six, v.o.VNI, v.o.MACPrefix)
-		if six {
-			v.mac6 = mac
-		} else {
-			v.mac4 = mac
-		}
-	}
-	way := userVTEP{v, why}
-	u, err := NewUDP(UDPConfig{
-		Kernel: c.Kernel, Network: c.Network, Options: way.carrierOptions(), Workers: c.Workers, Former: c.Former,
-		Underlay: c.Underlay, UnderlayOptions: c.UnderlayOptions, UnderlayChanged: c.UnderlayChanged,
-		Logger: c.Logger, carried: way,
-	})
-	if err != nil {
-		return nil, err // and no *UDP in the interface
-	}
-	return u, nil
-}
-
-// inUserSpace says whether vxlan is to be carried in user space, and if it is for want of the
-// kernel's, why. A device that is there proves that the kernel has vxlan.
-func (k *Kernel) inUserSpace(o VXLANOptions) (yes bool, why string, err error) {
-	switch o.Userspace {
-	case "always":
-		return true, "", nil
-	case "never":
-		return false, "", nil
-	}
-	if slices.ContainsFunc([]bool{false, true}, func(six bool) bool { _, err := k.vtep(vtepName(six, o.VNI)); return err == nil }) {
-		return false, "", nil
-	}
-	err = k.ProbeVXLAN()
-	if errors.Is(err, ErrNoVXLAN) {
-		return true, err.Error(), nil
-	}
-	if err != nil {
-		return false, "", err
-	}
-	return false, "", nil
 }

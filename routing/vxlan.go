@@ -1,16 +1,26 @@
 package routing
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"weft/encap"
 	"weft/lease"
+	"weft/routing/hostrules"
 	"weft/tunnel"
 )
+
+// typeVXLAN is flannel's vxlan: the kernel tunnels, or this program does where the kernel cannot.
+const typeVXLAN = "vxlan"
+
+func vxlanType() Type {
+	return Type{Name: typeVXLAN, Settings: func(c lease.NetworkConfig) Settings { return newVXLAN(c) }}
+}
 
 // DefaultVXLANPort is what the kernel takes if the config names none, as flannel does.
 const DefaultVXLANPort = 8472
@@ -31,8 +41,7 @@ type VXLANOptions struct {
 	DirectRouting bool
 	// MACPrefix are the first two bytes of our MACs; nil for any.
 	MACPrefix *[2]byte
-	// Userspace says who carries the packets: "auto" is the kernel if it can, "always" and "never" are
-	// the data plane.
+	// Userspace says whether the data plane carries the packets: userAuto, userAlways or userNever.
 	Userspace string
 	// Path, AutoPath and Off are the data plane's, as in UDPOptions.
 	Path     tunnel.Path
@@ -50,116 +59,422 @@ const (
 	maxVNI6 = 9_999     // flannel-v6.9999
 )
 
-// parseVXLAN reads the Backend object of c. The error joins one *lease.ConfigError for
-// each fault.
-func parseVXLAN(c lease.NetworkConfig) (VXLANOptions, error) {
-	k := readBackend(c)
-	most := maxVNI
-	if c.EnableIPv6 {
+// The words of Userspace. With userAuto it is the kernel that carries the packets, if it can.
+const (
+	userAuto   = "auto"
+	userAlways = "always"
+	userNever  = "never"
+)
+
+// vxlanSettings are the options of a network.
+type vxlanSettings struct {
+	VXLANOptions
+	enabled4, enabled6 bool // the network's families
+}
+
+func newVXLAN(c lease.NetworkConfig) *vxlanSettings {
+	return &vxlanSettings{enabled4: c.EnableIPv4, enabled6: c.EnableIPv6}
+}
+
+// Keys implements Settings.
+func (s *vxlanSettings) Keys() []Key {
+	o, most := &s.VXLANOptions, maxVNI
+	if s.enabled6 {
 		most = maxVNI6
 	}
-	outer6 := c.EnableIPv6
-	o := VXLANOptions{
-		VNI:      uint32(k.number("VNI", 1, 0, most)),
-		Port:     uint16(k.number("Port", 0, 0, 65535)),
-		MTU:      k.mtu(encap.FormatVXLAN.Overhead(outer6), c.EnableIPv6),
-		GBP:      k.boolean("GBP"),
-		Learning: k.boolean("Learning"), DirectRouting: k.boolean("DirectRouting"),
-		Userspace: k.word("Userspace", "auto", "always", "never"),
+	keys := []Key{
+		numberKey("VNI", &o.VNI, 1, 0, most),
+		vxlanPortKey(&o.Port),
+		mtuKey(&o.MTU, encap.FormatVXLAN.Overhead(s.enabled6), s.enabled6),
+		booleanKey("GBP", &o.GBP), booleanKey("Learning", &o.Learning),
+		booleanKey("DirectRouting", &o.DirectRouting),
+		wordKey("Userspace", &o.Userspace, userAuto, userAlways, userNever),
+		macPrefixKey(&o.MACPrefix),
 	}
-	if o.Port == 0 {
-		o.Port = DefaultVXLANPort
-	}
-	if s := k.text("MacPrefix"); s != "" {
-		p, err := parseMACPrefix(s)
-		if err != nil {
-			k.fault("MacPrefix", `two bytes as "0E-2A": `+err.Error())
+	keys = append(keys, dataPlaneKeys(&o.Path, &o.AutoPath, &o.Off)...)
+	return append(keys, sourceKeys(&o.SourceCheck, &o.AllowedSources)...)
+}
+
+// vxlanPortKey is flannel's: 0 stands for the default.
+func vxlanPortKey(to *uint16) Key {
+	k := numberKey("Port", to, DefaultVXLANPort, 0, 65535)
+	read := k.read
+	k.read = func(value json.RawMessage) (want string) {
+		if want = read(value); *to == 0 {
+			*to = DefaultVXLANPort
 		}
-		o.MACPrefix = &p
+		return want
 	}
-	o.Path, o.AutoPath, o.Off = k.dataPlane()
-	o.SourceCheck, o.AllowedSources = k.sources()
-	// With type auto the nodes see for themselves what each can do, all in one network.
-	if o.Auto = c.BackendType == typeAuto; o.Auto {
-		o.DirectRouting = true
-	}
-	if err := k.err(); err != nil {
+	return k
+}
+
+// macPrefixKey takes two bytes; "" is as good as no key.
+func macPrefixKey(to **[2]byte) Key {
+	return textKey("MacPrefix", func(text string) string {
+		if text == "" {
+			return ""
+		}
+		p, err := parseMACPrefix(text)
+		if err != nil {
+			return `two bytes as "0E-2A": ` + err.Error()
+		}
+		*to = &p
+		return ""
+	})
+}
+
+// parseVXLAN reads the Backend object of c. The error joins one *lease.ConfigError for each fault.
+func parseVXLAN(c lease.NetworkConfig) (VXLANOptions, error) {
+	s := newVXLAN(c)
+	if err := readKeys(c, s.Keys()); err != nil {
 		return VXLANOptions{}, err
 	}
-	return o, nil
+	return s.VXLANOptions, nil
 }
 
-// vtepName is the device's name in a family, flannel's.
-func vtepName(six bool, vni uint32) string {
+// Facts implements Settings. What a node without a family's data publishes no VTEP for is not reached there.
+func (s *vxlanSettings) Facts() Facts {
+	f := Facts{
+		Carrier: CarrierEither, Port: s.Port, DataV4: true, DataV6: true,
+		Guard:   hostrules.Guard{Port: s.Port, Peers: s.SourceCheck != tunnel.CheckOff},
+		Feature: &Feature{Name: "vxlan", Probe: ProbeVXLANAside, Missing: ErrNoVXLAN},
+	}
+	switch s.Userspace {
+	case userAlways:
+		f.Carrier, f.Feature = CarrierWeft, nil
+	case userNever:
+		f.Carrier = CarrierKernel
+		f.Feature.Required = `"Userspace":"never" forbids to carry the packets without`
+	}
+	return f
+}
+
+// MTU implements Settings.
+func (s *vxlanSettings) MTU(u Underlay) (int, error) { return s.vxlan().mtu(u.MTU) }
+
+// vxlan is what the settings come to, but for the MACs.
+func (s *vxlanSettings) vxlan() vxlan {
+	return vxlan{o: s.VXLANOptions, enabled4: s.enabled4, enabled6: s.enabled6}
+}
+
+// Open implements Settings.
+func (s *vxlanSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
+	if c.Kernel == nil {
+		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", typeVXLAN)
+	}
+	v := s.vxlan()
+	user, why, err := c.Kernel.inUserSpace(v.o)
+	if err != nil {
+		return nil, fmt.Errorf("%s backend: %w", typeVXLAN, err)
+	}
+	v.mac4, v.mac6 = vtepMAC(c.Node, false, v.o.VNI, v.o.MACPrefix), vtepMAC(c.Node, true, v.o.VNI, v.o.MACPrefix)
+	if user {
+		if why != "" {
+			c.Logger.Warn("vxlan is carried in user space", "cause", why)
+		}
+		if v.o.GBP || v.o.Learning {
+			c.Logger.Warn("GBP and Learning are the kernel's: in user space they have no effect")
+		}
+		carried := userVTEP{v, why}
+		return openCarried(c, carried.carrierOptions(), carried)
+	}
+	// A device that is there keeps its MAC, also if flannel made it, so that no peer has to learn another.
+	for six, mac := range map[bool]*MAC{false: &v.mac4, true: &v.mac6} {
+		switch have, err := c.Kernel.vtep(vtepName(six, v.o.VNI)); {
+		case err == nil:
+			*mac = have.MAC
+		case !errors.Is(err, errNoLink) && !errors.Is(err, errNotVXLAN):
+			return nil, fmt.Errorf("%s backend: %w", typeVXLAN, err)
+		}
+	}
+	return openKernel(c, v, nil)
+}
+
+// inUserSpace says whether vxlan is to be carried in user space, and if it is for want of the
+// kernel's, why. A device that is there proves that the kernel has vxlan.
+func (k *Kernel) inUserSpace(o VXLANOptions) (yes bool, why string, err error) {
+	switch o.Userspace {
+	case userAlways:
+		return true, "", nil
+	case userNever:
+		return false, "", nil
+	}
+	if slices.ContainsFunc([]bool{false, true}, func(six bool) bool { _, err := k.vtep(vtepName(six, o.VNI)); return err == nil }) {
+		return false, "", nil
+	}
+	err = k.ProbeVXLAN()
+	if errors.Is(err, ErrNoVXLAN) {
+		return true, err.Error(), nil
+	}
+	if err != nil {
+		return false, "", err
+	}
+	return false, "", nil
+}
+
+// vxlan has the kernel tunnel packets between devices of flannel's names, one for each family.
+type vxlan struct {
+	o                  VXLANOptions
+	enabled4, enabled6 bool
+	mac4, mac6         MAC
+}
+
+func (v vxlan) trait() trait {
+	name := typeVXLAN
+	if v.o.Auto {
+		name = typeAuto
+	}
+	return trait{name: name, record: typeVXLAN, path: PathKernel, looks: v.o.DirectRouting}
+}
+
+func (v vxlan) publish() (data, v6data json.RawMessage) {
+	if v.enabled4 {
+		data = vtepData(v.o.VNI, v.mac4)
+	}
+	if v.enabled6 {
+		v6data = vtepData(v.o.VNI, v.mac6)
+	}
+	return data, v6data
+}
+
+// mtu is the least of the devices': a pod has one for both families.
+func (v vxlan) mtu(link int) (int, error) {
+	mtu := link
+	var faults []error
+	for _, six := range []bool{false, true} {
+		if !v.enabled(six) {
+			continue
+		}
+		m, err := vtepMTU(link, v.o.MTU, six)
+		if err == nil {
+			mtu = min(mtu, m)
+		}
+		faults = append(faults, err)
+	}
+	return mtu, errors.Join(faults...)
+}
+
+func (v vxlan) enabled(six bool) bool {
 	if six {
-		return fmt.Sprintf("flannel-v6.%d", vni)
+		return v.enabled6
 	}
-	return fmt.Sprintf("flannel.%d", vni)
+	return v.enabled4
 }
 
-// vtepMAC is the address that a node of that identity gives to its device: the same after every
-// boot, another for each node, family and VNI, locally administered and no group's.
-func vtepMAC(node string, six bool, vni uint32, prefix *[2]byte) MAC {
-	h := hmac.New(sha256.New, []byte(node))
-	_, _ = fmt.Fprintf(h, "weft vtep 1 %s", vtepName(six, vni)) // a hash takes everything
-	m := MAC(h.Sum(nil))
-	m[0] = m[0]&^1 | 2
-	if prefix != nil {
-		m[0], m[1] = prefix[0], prefix[1]
-	}
-	return m
-}
-
-// vtepData is BackendData, byte for byte flannel's.
-func vtepData(vni uint32, m MAC) json.RawMessage {
-	return fmt.Appendf(nil, `{"VNI":%d,"VtepMAC":"%s"}`, vni, m)
-}
-
-// parseVTEPData reads a peer's BackendData. Early flannel wrote no VNI, which is any.
-func parseVTEPData(b json.RawMessage, vni uint32) (MAC, error) {
-	if !given(b) {
-		return MAC{}, fmt.Errorf("it publishes none")
-	}
-	var v struct {
-		VNI     *uint32
-		VtepMAC string
-	}
-	if err := json.Unmarshal(b, &v); err != nil {
-		return MAC{}, fmt.Errorf("it publishes %s, which is not what vxlan has", shorten(b))
-	}
-	if v.VNI != nil && *v.VNI != vni {
-		return MAC{}, fmt.Errorf("its VNI is %d, this network's is %d", *v.VNI, vni)
-	}
-	return ParseMAC(v.VtepMAC)
-}
-
-// shorten quotes what a record says, for a message.
-func shorten(b []byte) string {
-	const most = 60
-	return fmt.Sprintf("%.*q", most, b)
-}
-
-// vtepMTU is the largest inner packet of one family's device, in bytes: with an IPv6 outer
-// header 70 bytes less than outside, with IPv4's 50.
-func vtepMTU(link, most int, six bool) (int, error) {
-	outer := link
-	if most > 0 {
-		outer = min(outer, most)
-	}
-	mtu, least := encap.InnerMTU(encap.FormatVXLAN, outer, six), minMTU4-encap.FormatVXLAN.Overhead(false)
+func (v vxlan) mac(six bool) MAC {
 	if six {
-		least = minMTU6
+		return v.mac6
 	}
-	if mtu < least {
-		return mtu, fmt.Errorf("MTU %d of %s is below the %d that it needs: raise that of the underlay, now %d, by %d",
-			mtu, familyName(six), least, outer, least-mtu)
-	}
-	return mtu, nil
+	return v.mac4
 }
 
-func familyName(six bool) string {
-	if six {
-		return "IPv6"
+// want implements way. A family whose device the underlay's MTU does not suffice for has none.
+func (v vxlan) want(s situation) desired {
+	var d desired
+	devices := map[bool]bool{}
+	for _, six := range []bool{false, true} {
+		local, own := s.under.Addr4, s.set.Own.V4
+		if six {
+			local, own = s.under.Addr6, s.set.Own.V6
+		}
+		mtu, err := vtepMTU(s.under.MTU, v.o.MTU, six)
+		if !v.enabled(six) || !local.IsValid() || !own.IsValid() || err != nil {
+			continue
+		}
+		devices[six] = true
+		name, base := vtepName(six, v.o.VNI), own.Masked().Addr()
+		d.vteps = append(d.vteps, VTEP{
+			Name: name, Alias: Alias, MAC: v.mac(six), MTU: mtu, Up: true,
+			VNI: v.o.VNI, Port: v.o.Port, Under: s.under.Index, Local: local, GBP: v.o.GBP, Learning: v.o.Learning,
+		})
+		d.overlay.Addrs = append(d.overlay.Addrs, Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
 	}
-	return "IPv4"
+	d.settle(v.remotes(s, devices), s.tenure, func(c remote, report Reached) Reached { return v.peer(&d.overlay, c, report, s) })
+	return d
+}
+
+// remote is one subnet of a peer, and what it publishes of its device.
+type remote struct {
+	r      lease.Record
+	f      family
+	mac    MAC
+	report Reached // skipped if it cannot be used as it is
+}
+
+// remotes looks at every subnet of every record by itself. devices are the families that this node has one
+// for. What a peer publishes has to be sound on a direct way too: without, its answers by the tunnel would be lost.
+func (v vxlan) remotes(s situation, devices map[bool]bool) []remote {
+	var cs []remote
+	for _, r := range s.set.Peers {
+		for _, f := range families(r, s.set, s.under) {
+			c := remote{r: r, f: f, report: f.reached(r)}
+			mac, err := parseVTEPData(f.data, v.o.VNI)
+			switch {
+			case !strings.EqualFold(r.BackendType, typeVXLAN):
+				c.report = c.report.skip("its backend is %s, this network's is %s", backendName(r.BackendType), typeVXLAN)
+			case !f.public.IsValid():
+				c.report = c.report.skip("it has no %s", f.publicKey)
+			case !devices[f.six]:
+				c.report = c.report.skip("this node has no device for %s: see the error", familyName(f.six))
+			case err != nil:
+				c.report = c.report.skip("%s: %v", f.key, err)
+			case mac == v.mac(f.six):
+				c.report = c.report.skip("its VtepMAC %v is this node's too: %s", mac, sameMAC)
+			default:
+				c.mac = mac
+			}
+			cs = append(cs, c)
+		}
+	}
+	return cs
+}
+
+// sameMAC is what to do about two devices with one MAC: frames from our own, or from two nodes' common one, are lost.
+const sameMAC = "delete one of the two devices, or give the nodes identities of their own"
+
+// settle gives each MAC to one subnet, and reports what enter makes of those that stay.
+func (d *desired) settle(cs []remote, before tenure, enter func(remote, Reached) Reached) {
+	var bidders []bidder
+	var of []int // whose each is
+	for i, c := range cs {
+		if c.report.How != HowSkipped {
+			bidders = append(bidders, bidder{subnets: c.r.Subnets, created: c.r.Created, first: claim{mac: c.mac, six: c.f.six}})
+			of = append(of, i)
+		}
+	}
+	grants, after := settle(bidders, before)
+	d.tenure = after
+	for k, g := range grants {
+		c := &cs[of[k]]
+		if g.by != k {
+			c.report = c.report.skip("its VtepMAC %v is %s's too, which had it first: %s", c.mac, cs[of[g.by]].report.Peer, sameMAC)
+		}
+	}
+	for _, c := range cs {
+		if c.report.How != HowSkipped {
+			c.report = enter(c, c.report)
+		}
+		d.reached = append(d.reached, c.report)
+	}
+}
+
+// peer adds what one subnet of a peer needs to o, and reports how it is reached.
+func (v vxlan) peer(o *overlay, c remote, report Reached, s situation) Reached {
+	most := routeMTU(c.r, c.f.six, s.mtu)
+	if report = v.choose(report, c.f, s); report.How == HowRoute {
+		o.Routes = append(o.Routes, peerRoute(c.f.subnet, c.f.public, s.under.Link, most))
+		return report
+	}
+	name, base := vtepName(c.f.six, v.o.VNI), c.f.subnet.Masked().Addr()
+	route := peerRoute(c.f.subnet, base, name, most)
+	route.OnLink = true
+	o.Neighs = append(o.Neighs, Neigh{Link: name, Addr: base, MAC: c.mac, Permanent: true})
+	o.FDBs = append(o.FDBs, FDB{Link: name, MAC: c.mac, Dst: c.f.public, Permanent: true})
+	o.Routes = append(o.Routes, route)
+	return report
+}
+
+// choose decides between a plain route and the tunnel, for a subnet that has both. The reason says
+// why not the better one, with type auto also why that.
+func (v vxlan) choose(report Reached, f family, s situation) Reached {
+	report.How = HowTunnel
+	if !v.o.DirectRouting {
+		return report
+	}
+	h, known := s.hops[f.public]
+	if report.Reason = "the way is not known yet"; known {
+		report.Reason = h.indirect(f.public, s.under.Link)
+	}
+	if report.Reason != "" {
+		return report
+	}
+	report.How = HowRoute
+	if v.o.Auto {
+		report.Reason = fmt.Sprintf("%v is on %s itself, so that it needs no tunnel", f.public, s.under.Link)
+	}
+	return report
+}
+
+// userVTEP is vxlan in user space: the same records and the same bytes as the kernel's devices, so
+// that nodes of both kinds mix, with one TUN in place of a device for each family.
+type userVTEP struct {
+	vxlan
+	// why says why the kernel does not do it; "" if the config says so.
+	why string
+}
+
+// carrierOptions are the keys that the data plane wants.
+func (v userVTEP) carrierOptions() UDPOptions {
+	return UDPOptions{Port: v.o.Port, Path: v.o.Path, Auto: v.o.AutoPath, Off: v.o.Off,
+		SourceCheck: v.o.SourceCheck, AllowedSources: v.o.AllowedSources, MTU: v.o.MTU}
+}
+
+func (v userVTEP) format() encap.Format { return encap.FormatVXLAN }
+
+func (v userVTEP) note() string {
+	var notes []string
+	if v.why != "" {
+		notes = append(notes, "vxlan is carried in user space: "+v.why)
+	}
+	if v.o.GBP || v.o.Learning {
+		notes = append(notes, "GBP and Learning are the kernel's, and have no effect in user space: packets leave without their mark, and come without")
+	}
+	return strings.Join(notes, "; ")
+}
+
+func (v userVTEP) sizes(u Underlay) (mtus, error) {
+	inner, err := v.mtu(u.MTU)
+	return mtus{outerMTU(u.MTU, v.carrierOptions()), inner}, err
+}
+
+// peers implements carried. A node is one peer for each family, since each has its own address and
+// MAC, as the kernel's two devices have.
+func (v userVTEP) peers(s situation, outer int, displaced []Displaced) carriedPeers {
+	c := carriedPeers{spec: localSpec(s.set, s.under, mtus{outer, s.mtu}, v.carrierOptions())}
+	c.spec.VNI, c.spec.MAC4, c.spec.MAC6 = v.o.VNI, encap.MAC(v.mac4), encap.MAC(v.mac6)
+	for i := range s.set.Peers {
+		r := &s.set.Peers[i]
+		for _, f := range families(*r, s.set, s.under) {
+			p, report := v.peerSpec(*r, f)
+			if report.How == HowSkipped {
+				c.reached = append(c.reached, report)
+				continue
+			}
+			if report = v.choose(report, f, s); report.How == HowRoute {
+				c.routes = append(c.routes, peerRoute(f.subnet, f.public, s.under.Link, routeMTU(*r, f.six, s.mtu)))
+			}
+			c.reached = append(c.reached, report)
+			c.add(r, p, len(c.reached)-1)
+		}
+	}
+	c.settle(s.tenure, displaced)
+	return c
+}
+
+// peerSpec is one subnet of a peer.
+func (v userVTEP) peerSpec(r lease.Record, f family) (tunnel.PeerSpec, Reached) {
+	report := f.reached(r)
+	p := tunnel.PeerSpec{Name: report.Peer, Addr: f.public, Subnets: []netip.Prefix{f.subnet}, InnerSources: []netip.Addr{f.public}}
+	switch {
+	case !strings.EqualFold(r.BackendType, typeVXLAN):
+		return p, report.skip("its backend is %s, this network's is %s", backendName(r.BackendType), typeVXLAN)
+	case !f.public.IsValid():
+		return p, report.skip("it has no %s", f.publicKey)
+	case !f.local.IsValid():
+		return p, report.skip("this node has no %s address on the underlay", familyName(f.six))
+	}
+	mac, err := parseVTEPData(f.data, v.o.VNI)
+	if err != nil {
+		return p, report.skip("%s: %v", f.key, err)
+	}
+	p.MAC, p.Sources = encap.MAC(mac), []netip.Addr{f.public}
+	if r.Weft != nil {
+		p.Weft, p.MTU = true, r.Weft.MTU
+		for _, a := range valid(r.Weft.Addrs...) {
+			if a.Unmap().Is6() == f.six {
+				p.Sources = append(p.Sources, a)
+			}
+		}
+	}
+	return p, report
 }

@@ -3,13 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"weft/cmd/internal/control"
+	"weft/routing"
 )
 
 func statusCommand() *cobra.Command {
@@ -74,7 +74,7 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if slices.Contains([]string{"kernel", "command", "none"}, s.Backend.Path) {
+	if routing.CarriesNothing(s.Backend.Path) {
 		_, err := fmt.Fprintf(w, "\nweftd itself moves no packets with this backend: ip -s link counts them\n")
 		return err
 	}

@@ -87,7 +87,7 @@ func (r *report) store(cfg options.Config) []string {
 // commands looks whether a network configuration that runs commands would be followed, and says what
 // the store's doors are like, which decides that.
 func (r *report) commands(cfg options.Config, network lease.NetworkConfig) {
-	if network.BackendType == "extension" {
+	if len(routing.FactsOf(network).Commands) > 0 {
 		if err := trust.Commands(cfg); err != nil {
 			r.fault(fmt.Errorf("%w: %w", routing.ErrCommandsRefused, err))
 		}
@@ -133,23 +133,24 @@ func (r *report) node(cfg options.Config) {
 // tun looks whether the kernel offers TUN devices, if the backend needs one or is not known;
 // opening the node makes none.
 func (r *report) tun(network lease.NetworkConfig) {
-	switch t := network.BackendType; {
-	case t == "" || routing.NeedsTUN(network):
-	case !routing.MayNeedTUN(network):
+	facts := routing.FactsOf(network)
+	switch t, feature := network.BackendType, facts.Feature; {
+	case t == "" || facts.Carrier == routing.CarrierWeft:
+	case facts.Carrier != routing.CarrierEither:
 		r.remark("backend %s moves no packets itself: it needs no TUN device", t)
-		if routing.Port(network) != 0 { // of the kernel's vxlan, and of no other
-			if err := routing.ProbeVXLANAside(); errors.Is(err, routing.ErrNoVXLAN) {
-				r.fault(fmt.Errorf(`backend %s: %w, and "Userspace":"never" forbids to carry the packets without`, t, err))
+		if feature != nil {
+			if err := feature.Probe(); errors.Is(err, feature.Missing) {
+				r.fault(fmt.Errorf("backend %s: %w, and %s", t, err, feature.Required))
 			}
 		}
 		return
 	default:
-		switch err := routing.ProbeVXLANAside(); {
+		switch err := feature.Probe(); {
 		case err == nil:
-			r.remark("backend %s: this kernel has vxlan, so that no TUN device is needed", t)
+			r.remark("backend %s: this kernel has %s, so that no TUN device is needed", t, feature.Name)
 			return
-		case !errors.Is(err, routing.ErrNoVXLAN):
-			r.remark("backend %s: whether this kernel has vxlan is not known: %v", t, err)
+		case !errors.Is(err, feature.Missing):
+			r.remark("backend %s: whether this kernel has %s is not known: %v", t, feature.Name, err)
 			return
 		default:
 			r.remark("backend %s: packets would be carried in user space: %v", t, err)

@@ -54,7 +54,7 @@ func (r *report) backend(network lease.NetworkConfig, u routing.Underlay) {
 	} else {
 		r.remark("backend %s: MTU %d inside the overlay", network.BackendType, mtu)
 	}
-	for _, c := range routing.Commands(network) {
+	for _, c := range routing.FactsOf(network).Commands {
 		words := strings.Fields(c.Command)
 		if len(words) == 0 || strings.Contains(words[0], "$") {
 			continue

@@ -246,7 +246,7 @@ func (d *Daemon) changes(g *generation, network lease.NetworkConfig) []string {
 	} else {
 		change("MTU", g.backend.MTU(), mtu)
 	}
-	change("port", routing.Port(before), routing.Port(network))
+	change("port", routing.FactsOf(before).Port, routing.FactsOf(network).Port)
 	if len(out) == 0 {
 		out = append(out, "only settings that peers and pods do not see")
 	}

@@ -28,7 +28,7 @@ func (d *Daemon) claimHost(ctx context.Context, k *routing.Kernel, f footing) er
 // a process that is no weftd has it, a flanneld perhaps, it waits: the lease of a node that carries
 // nothing would only mislead its peers.
 func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
-	port := routing.Port(g.footing.network)
+	port := routing.FactsOf(g.footing.network).Port
 	if g.plane == nil || port == 0 {
 		return nil
 	}

@@ -43,7 +43,7 @@ func (d *Daemon) Status() control.Status {
 	s.Cache.Used = g.cached
 	s.Alarm, s.Peers, s.Rejected = st.Alarm, st.Peers, len(st.Rejected)
 	s.Backend, s.Underlay = backendStatus(b), underlayStatus(b)
-	s.Backend.Port = int(routing.Port(g.footing.network))
+	s.Backend.Port = int(routing.FactsOf(g.footing.network).Port)
 	s.Config = d.configStatus(g)
 	s.Rules = rulesStatus(g.rules.Status())
 	if why := g.cutOffNow(); why != "" {

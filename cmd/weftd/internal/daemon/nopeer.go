@@ -15,7 +15,7 @@ import (
 // noPeer says why none of the other nodes that the store knows is of use, as a sentence and as the
 // labels of a metric; nothing if one is, or if there are none. recordType is what this node publishes.
 func noPeer(set lease.Set, b routing.Status, recordType string) (note string, kinds []ops.NoPeer) {
-	if !b.InPlace || b.Path == "none" || b.Peers > 0 || len(set.Peers)+len(set.Rejected) == 0 {
+	if !b.InPlace || b.Path == routing.PathNone || b.Peers > 0 || len(set.Peers)+len(set.Rejected) == 0 {
 		return "", nil
 	}
 	var why []string

@@ -21,8 +21,7 @@ func (d *Daemon) newRules(g *generation) (*hostrules.Rules, error) {
 		Masquerade: f.IPMasq, RandomFully: !f.RandomFullyDisable, Forward: f.ForwardRules, Blackhole: f.Blackhole,
 		Resync: f.Resync, RouteProtocol: routing.RouteProtocol,
 		Guard: func() hostrules.Guard {
-			st := g.backend.Status()
-			return routing.OverlayGuard(g.footing.network, st.Path == "kernel", st.Underlay.Link)
+			return routing.FactsOf(g.footing.network).GuardNow(g.backend.Status())
 		},
 		Logger: d.log.With("component", "rules"),
 	})

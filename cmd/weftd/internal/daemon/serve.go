@@ -153,7 +153,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 	}
 	g.member, err = d.source.member(memberOptions{
 		footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
-		state: d.state, alive: routing.Alive{Kernel: kernel, From: g.underlay, Port: routing.Port(f.network)},
+		state: d.state, alive: routing.Alive{Kernel: kernel, From: g.underlay, Port: routing.FactsOf(f.network).Port},
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.backend.Close())

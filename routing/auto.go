@@ -1,0 +1,23 @@
+package routing
+
+import (
+	"context"
+
+	"weft/lease"
+)
+
+// typeAuto is vxlan in its records and on the wire, with plain routes to the peers where those do. The nodes see
+// for themselves what each can do, all in one network.
+const typeAuto = "auto"
+
+func autoType() Type {
+	return Type{Name: typeAuto, Settings: func(c lease.NetworkConfig) Settings { return autoSettings{newVXLAN(c)} }}
+}
+
+type autoSettings struct{ *vxlanSettings }
+
+// Open implements Settings. The key DirectRouting has no effect.
+func (s autoSettings) Open(ctx context.Context, c BackendConfig) (Backend, error) {
+	s.Auto, s.DirectRouting = true, true
+	return s.vxlanSettings.Open(ctx, c)
+}

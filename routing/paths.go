@@ -1,0 +1,62 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"weft/tunnel"
+)
+
+// Values of Status.Path where it is not weft's data plane that moves the packets; there it is a
+// tunnel.Path's name.
+const (
+	PathKernel  = "kernel"  // weft tells the kernel what to do
+	PathCommand = "command" // the operator's commands see to it
+	PathNone    = "none"    // no packets are moved for anybody
+)
+
+// CarriesNothing reports whether weft itself moves no packets on path, of a Status.
+func CarriesNothing(path string) bool {
+	return path == PathKernel || path == PathCommand || path == PathNone
+}
+
+// paths are those of the data plane that this build has, the best first.
+func paths() []tunnel.Path {
+	return []tunnel.Path{tunnel.PathRaw, tunnel.PathSocket, tunnel.PathPortable}
+}
+
+// pathAuto is the configuration's word for the best path that is possible.
+const pathAuto = "auto"
+
+// PathWords are what the network config's key Path takes, the word for a choice first.
+func PathWords() []string {
+	words := []string{pathAuto}
+	for _, p := range paths() {
+		words = append(words, p.String())
+	}
+	return words
+}
+
+// pathsWanted is PathWords for a message.
+func pathsWanted() string {
+	var quoted []string
+	for _, w := range PathWords() {
+		quoted = append(quoted, fmt.Sprintf("%q", w))
+	}
+	last := len(quoted) - 1
+	return strings.Join(quoted[:last], ", ") + " or " + quoted[last]
+}
+
+// resolvePath turns the configuration's word into the path that is used.
+func resolvePath(word string) (p tunnel.Path, auto bool, err error) {
+	if word == "" || strings.EqualFold(word, pathAuto) {
+		return paths()[0], true, nil
+	}
+	for _, p := range paths() {
+		if strings.EqualFold(word, p.String()) {
+			return p, false, nil
+		}
+	}
+	return 0, false, errors.New("there is no such path")
+}

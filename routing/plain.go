@@ -1,0 +1,36 @@
+package routing
+
+import (
+	"fmt"
+	"net/netip"
+
+	"weft/tunnel"
+)
+
+// plainOptions are the keys that each type has. Who sends is the kernel's to look at here: the keys about it are
+// only checked.
+type plainOptions struct {
+	// MTU is the largest outer packet, in bytes; 0 for that of the underlay link.
+	MTU int
+}
+
+// plainKeys declares them.
+func plainKeys(o *plainOptions, ipv6 bool) []Key {
+	return append(sourceKeys(new(tunnel.SourceCheck), new([]netip.Prefix)), mtuKey(&o.MTU, 0, ipv6))
+}
+
+// plainMTU is the largest packet without a tunnel, in bytes.
+func plainMTU(link, most int, ipv6 bool) (int, error) {
+	mtu := link
+	if most > 0 {
+		mtu = min(mtu, most)
+	}
+	least := minMTU4
+	if ipv6 {
+		least = minMTU6
+	}
+	if mtu < least {
+		return mtu, fmt.Errorf("MTU %d is below the %d that the network needs: raise that of the underlay by %d", mtu, least, least-mtu)
+	}
+	return mtu, nil
+}

@@ -1,0 +1,183 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"weft/encap"
+	"weft/lease"
+	"weft/routing/hostrules"
+	"weft/tunnel"
+)
+
+// typeUDP is flannel's udp: this program carries inner packets, bare in UDP.
+const typeUDP = "udp"
+
+// DefaultUDPPort is flannel's.
+const DefaultUDPPort = 8285
+
+// minMTU6 is the least MTU of a link that carries IPv6 (RFC 8200 section 5), and
+// minMTU4 what every IPv4 host must take (RFC 791 section 3.2). In bytes.
+const minMTU6, minMTU4 = encap.MinMTU6, encap.MinMTU4
+
+func udpType() Type {
+	return Type{Name: typeUDP, Settings: func(c lease.NetworkConfig) Settings { return &udpSettings{ipv6: c.EnableIPv6} }}
+}
+
+// UDPOptions is the Backend object of a network config of type udp.
+type UDPOptions struct {
+	// Port is every node's UDP port, default DefaultUDPPort.
+	Port uint16
+	// Path is how packets are moved. With Auto it is the best that the kernel, the underlay's
+	// link and our capabilities allow.
+	Path tunnel.Path
+	Auto bool
+	// Off are the offloads that paths socket and raw do without.
+	Off tunnel.OffloadSet
+	// SourceCheck is how far senders are verified, default strict.
+	SourceCheck tunnel.SourceCheck
+	// AllowedSources are inner sources that any peer may use besides its own; masked.
+	AllowedSources []netip.Prefix
+	// MTU is the largest datagram with its IP header, in bytes, as flannel's key MTU is for
+	// vxlan; 0 for that of the underlay link. A value above the link's has no effect.
+	MTU int
+}
+
+// udpSettings are the options of a network.
+type udpSettings struct {
+	UDPOptions
+	ipv6 bool // the network has it
+}
+
+// Keys implements Settings.
+func (s *udpSettings) Keys() []Key {
+	keys := []Key{numberKey("Port", &s.Port, DefaultUDPPort, 1, 65535)}
+	keys = append(keys, dataPlaneKeys(&s.Path, &s.Auto, &s.Off)...)
+	keys = append(keys, sourceKeys(&s.SourceCheck, &s.AllowedSources)...)
+	return append(keys, numberKey("MTU", &s.UDPOptions.MTU, 0, leastUDPMTU(s.ipv6), 65535))
+}
+
+// Facts implements Settings.
+func (s *udpSettings) Facts() Facts {
+	return Facts{Carrier: CarrierWeft, Port: s.Port, Guard: hostrules.Guard{Port: s.Port}}
+}
+
+// MTU implements Settings.
+func (s *udpSettings) MTU(u Underlay) (int, error) {
+	return overlayMTU(u.MTU, s.UDPOptions, u.outer6(), s.ipv6)
+}
+
+// Open implements Settings.
+func (s *udpSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
+	return openCarried(c, s.UDPOptions, bareIP{s.UDPOptions, s.ipv6})
+}
+
+// ParseUDPConfig reads the Backend object of c. The error joins one *lease.ConfigError for each fault.
+func ParseUDPConfig(c lease.NetworkConfig) (UDPOptions, error) {
+	s := udpSettings{ipv6: c.EnableIPv6}
+	if err := readKeys(c, s.Keys()); err != nil {
+		return UDPOptions{}, err
+	}
+	return s.UDPOptions, nil
+}
+
+// leastUDPMTU is the least outer MTU, in bytes, that leaves the inner one legal
+// over an IPv4 underlay.
+func leastUDPMTU(ipv6 bool) int {
+	if ipv6 {
+		return minMTU6 + encap.FormatIP.Overhead(false)
+	}
+	return minMTU4
+}
+
+// overlayMTU is the largest inner packet, in bytes, over an underlay of linkMTU.
+// Peers that take less do not lower it: the data plane tells senders to such a
+// peer so one by one, and two hosts with jumbo frames keep them among themselves.
+func overlayMTU(linkMTU int, o UDPOptions, outer6, ipv6 bool) (int, error) {
+	mtu := encap.InnerMTU(encap.FormatIP, outerMTU(linkMTU, o), outer6)
+	least := minMTU4 - encap.FormatIP.Overhead(outer6)
+	if ipv6 {
+		least = minMTU6
+	}
+	if mtu < least {
+		return mtu, fmt.Errorf("MTU %d of the overlay is below the %d that it needs: raise the MTU of the underlay, now %d, by %d (IPv6 needs 1280 inside)",
+			mtu, least, outerMTU(linkMTU, o), least-mtu)
+	}
+	return mtu, nil
+}
+
+// outerMTU is the largest datagram with its IP header, in bytes.
+func outerMTU(linkMTU int, o UDPOptions) int {
+	if o.MTU > 0 {
+		return min(linkMTU, o.MTU)
+	}
+	return linkMTU
+}
+
+// bareIP is the udp backend: inner packets bare in UDP, one route for all peers.
+type bareIP struct {
+	o    UDPOptions
+	ipv6 bool // the network has it
+}
+
+func (bareIP) trait() trait                            { return trait{name: typeUDP, oneWay: true} } // flannel's writes no BackendType
+func (bareIP) format() encap.Format                    { return encap.FormatIP }
+func (bareIP) publish() (data, v6data json.RawMessage) { return nil, nil } // nor data
+func (bareIP) note() string                            { return "" }
+
+func (b bareIP) sizes(u Underlay) (mtus, error) {
+	inner, err := overlayMTU(u.MTU, b.o, u.outer6(), b.ipv6)
+	return mtus{outerMTU(u.MTU, b.o), inner}, err
+}
+
+// peers implements carried. A node is one peer, at one address for both of its subnets.
+func (b bareIP) peers(s situation, outer int, displaced []Displaced) carriedPeers {
+	c := carriedPeers{spec: localSpec(s.set, s.under, mtus{outer, s.mtu}, b.o)}
+	c.room(len(s.set.Peers))
+	for i := range s.set.Peers {
+		r := &s.set.Peers[i]
+		p, why := peerSpec(*r, s.under)
+		if why != "" {
+			c.skip(r, p, why)
+			continue
+		}
+		c.add(r, p, len(c.reached))
+	}
+	c.settle(s.tenure, displaced)
+	return c
+}
+
+// peerSpec converts one record, or says why it is not used.
+func peerSpec(r lease.Record, u Underlay) (tunnel.PeerSpec, string) {
+	p := tunnel.PeerSpec{
+		Name:         peerName(r),
+		Subnets:      subnets(r.Subnets),
+		InnerSources: valid(r.PublicIP, r.PublicIPv6),
+	}
+	if !isUDP(r.BackendType) {
+		return p, fmt.Sprintf("its backend is %s, this network's is udp", backendName(r.BackendType))
+	}
+	switch {
+	case u.Addr4.IsValid() && r.PublicIP.IsValid():
+		p.Addr = r.PublicIP
+	case u.Addr6.IsValid() && r.PublicIPv6.IsValid():
+		p.Addr = r.PublicIPv6
+	default:
+		return p, fmt.Sprintf("no common address family: it is reached at %v, we send from %v",
+			valid(r.PublicIP, r.PublicIPv6), u.Local())
+	}
+	p.Sources = valid(r.PublicIP, r.PublicIPv6)
+	if r.Weft != nil {
+		p.Weft, p.Recv, p.MTU = true, tunnel.ParseRecv(r.Weft.Recv), r.Weft.MTU
+		p.Sources = append(p.Sources, valid(r.Weft.Addrs...)...)
+	}
+	return p, ""
+}
+
+// isUDP reports whether a record's BackendType means this backend: flannel writes none.
+func isUDP(backendType string) bool {
+	return backendType == "" || strings.EqualFold(backendType, typeUDP)
+}
