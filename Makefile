@@ -1,6 +1,6 @@
 # The verbs of this repository. Each does its own set-up; none needs another to be run first.
 #
-#   make build   bin/weftd and bin/weft
+#   make build   bin/weftd, bin/weft-etcd, bin/weft and bin/weft-cni
 #   make run     a lab of nodes and pods on this machine, measured and cleaned up
 #   make test    every test but test-kube's (as root: it makes network namespaces)
 #   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd. The first build

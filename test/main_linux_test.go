@@ -29,14 +29,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build makes weftd and weft as make build does, with the race detector if WEFT_RACE is set.
+// build makes weftd, weft-etcd and weft as make build does, with the race detector if WEFT_RACE is set.
 var build = sync.OnceValue(func() error {
 	args := []string{"build", "-trimpath", "-o", binDir + "/"}
 	env := append(os.Environ(), "CGO_ENABLED=0")
 	if os.Getenv("WEFT_RACE") != "" {
 		args, env = append(args, "-race"), append(os.Environ(), "CGO_ENABLED=1")
 	}
-	cmd := exec.Command("go", append(args, "./cmd/weftd", "./cmd/weft")...)
+	cmd := exec.Command("go", append(args, "./cmd/weftd", "./cmd/weft-etcd", "./cmd/weft")...)
 	cmd.Dir, cmd.Env = "..", env
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", cmd.Args, err, out)

@@ -76,11 +76,12 @@ func rules() []rule {
 			{"weft/cmd/weftd links weft/tunnel/tunneltest", one("cmd/weftd/a.go", `package main; import _ "weft/tunnel/tunneltest"`)},
 			{"links github.com/google/go-cmp", one("cmd/weftd/a.go", `package main; import _ "github.com/google/go-cmp/cmp"`)},
 		}},
-		{"only weftd links etcd's server", checkServerOnly, []example{
+		{"only weft-etcd links etcd's server", checkServerOnly, []example{
 			{"weft/cmd/weft links go.etcd.io/etcd/server/v3/embed, by lease/etcd/x/a.go", map[string]string{
 				"cmd/weft/a.go":     `package main; import _ "weft/lease/etcd/x"`,
 				"lease/etcd/x/a.go": `package x; import _ "go.etcd.io/etcd/server/v3/embed"`,
 			}},
+			{"weft/cmd/weftd links go.etcd.io/etcd/server", one("cmd/weftd/a.go", `package main; import _ "go.etcd.io/etcd/server/v3/embed"`)},
 			{"weft/cmd/weft-cni links go.etcd.io/etcd/server", one("cmd/weft-cni/a.go", `package main; import _ "go.etcd.io/etcd/server/v3/embed"`)},
 		}},
 		{"every package has a comment", checkPackageComments, []example{

@@ -6,12 +6,16 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
+	"weft/lease/etcd/embedded"
+	"weft/lease/etcd/embedded/server"
 )
 
 // asWeftd makes the test binary be weftd, so that tests meet real processes with
@@ -26,7 +30,31 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	if filepath.Base(os.Args[0]) == embedded.Program {
+		signal.Ignore(os.Interrupt, syscall.SIGTERM)
+		if err := server.Process(os.Args[1:], os.Stdin, os.Stdout, os.Stderr); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(withEtcd(m.Run))
+}
+
+// withEtcd runs do with a weft-etcd in $PATH, which is the test binary too.
+func withEtcd(do func() int) int {
+	dir, err := os.MkdirTemp("", "weft-etcd-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	if err := errors.Join(os.Symlink(self, filepath.Join(dir, embedded.Program)), os.Setenv("PATH", dir+":"+os.Getenv("PATH"))); err != nil {
+		panic(err)
+	}
+	return do()
 }
 
 // call is run with what it printed.

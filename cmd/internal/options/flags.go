@@ -92,7 +92,7 @@ func defineKlog(fs *flag.FlagSet, c *Config) {
 // defineOwn has the flags that flanneld does not know.
 func defineOwn(fs *flag.FlagSet, c *Config) {
 	e := &c.Embedded
-	fs.BoolVar(&e.On, "embedded-etcd", e.On, "run an etcd server inside this daemon")
+	fs.BoolVar(&e.On, "embedded-etcd", e.On, "run an etcd server, which ends when this daemon does")
 	fs.StringVar(&e.Dir, "embedded-etcd-dir", e.Dir, "`directory` of the embedded etcd's data")
 	fs.Var(addrPortValue{&e.Listen}, "embedded-etcd-listen", "`address:port` where the embedded etcd serves clients; empty is the Unix socket client/etcd.sock in --embedded-etcd-dir, which only root can use. "+
 		"On loopback any local user can write the store; other than loopback it needs TLS or --embedded-etcd-insecure")

@@ -13,7 +13,7 @@ import (
 // Source is where an image's parts come from.
 type Source struct {
 	Context  string // the folder that COPY without --from refers to: the repository
-	Binaries string // has weftd, weft and weft-cni, as the build stage makes them in /out
+	Binaries string // has the programs, as the build stage makes them in /out
 }
 
 // basePackages are those of Debian's slim image that the scripts use.

@@ -31,7 +31,7 @@ func TestImages(t *testing.T) {
 		t.Fatal("this test makes root file systems and changes into them: run it as root (sudo make test)")
 	}
 	src := Source{Context: repository, Binaries: t.TempDir()}
-	cmd := exec.Command("go", "build", "-trimpath", "-o", src.Binaries+"/", "./cmd/weftd", "./cmd/weft", "./cmd/weft-cni")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", src.Binaries+"/", "./cmd/weftd", "./cmd/weft-etcd", "./cmd/weft", "./cmd/weft-cni")
 	cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
@@ -183,7 +183,7 @@ func hasNothingElse(t *testing.T, s rootFS) {
 		}
 		return err
 	})
-	want := []string{"/etc/ssl/certs/ca-certificates.crt", "/opt/bin/weft", "/opt/bin/weft-cni", "/opt/bin/weftd", "/usr/share/doc/weft/LICENSE"}
+	want := []string{"/etc/ssl/certs/ca-certificates.crt", "/opt/bin/weft", "/opt/bin/weft-cni", "/opt/bin/weft-etcd", "/opt/bin/weftd", "/usr/share/doc/weft/LICENSE"}
 	if err != nil || !slices.Equal(files, want) {
 		t.Errorf("%v\n got %q\nwant %q", err, files, want)
 	}

@@ -160,7 +160,7 @@ func checkArchive(t *testing.T, name string, b []byte) {
 		}
 	}
 	checkLinks(t, texts, there)
-	if want := []string{"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "THIRD-PARTY-LICENCES", "weft", "weft-cni", "weftd"}; !slices.Equal(names, want) {
+	if want := []string{"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "THIRD-PARTY-LICENCES", "weft", "weft-cni", "weft-etcd", "weftd"}; !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
 	if stamped != 2 {

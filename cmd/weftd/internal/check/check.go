@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/options"
+	"weft/cmd/weftd/internal/etcdchild"
 	"weft/cmd/weftd/internal/reach"
 	"weft/cmd/weftd/internal/trust"
 	"weft/lease"
@@ -81,6 +82,10 @@ func (r *report) store(cfg options.Config) []string {
 	warnings, err := client.Check()
 	r.remarks = append(r.remarks, warnings...)
 	r.fault(err)
+	if cfg.Embedded.On {
+		_, err := etcdchild.Find()
+		r.fault(err)
+	}
 	return client.Endpoints
 }
 

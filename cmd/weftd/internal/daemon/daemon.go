@@ -56,7 +56,7 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 		systemd: ops.NewSystemd(log), nudge: make(chan struct{}, 1), resized: make(chan struct{}, 1),
 		serving: newLatch(), waiting: "config: not read yet",
 	}
-	d.thrifty = thrifty(cfg.Embedded.On)
+	d.thrifty = thrifty()
 	context.AfterFunc(ctx, d.systemd.Stopping)
 	if err := d.prepare(); err != nil {
 		return err

@@ -10,10 +10,10 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/records"
+	"weft/cmd/weftd/internal/etcdchild"
 	"weft/lease"
 	"weft/lease/etcd"
 	"weft/lease/etcd/embedded"
-	"weft/lease/etcd/embedded/server"
 	"weft/routing"
 )
 
@@ -24,6 +24,9 @@ type etcdSource struct {
 	store *etcd.Store
 	id    string
 	seed  []byte // network configuration for a store that has none, or nil
+	// program is the embedded etcd's; "" if there is none. server is written by run, and read by close after that.
+	program string
+	server  *etcdchild.Process
 }
 
 // openEtcd opens what can be opened without waiting for anyone, and finds out who we are.
@@ -37,6 +40,11 @@ func openEtcd(cfg options.Config, log *slog.Logger) (*etcdSource, error) {
 		return nil, err
 	}
 	s := &etcdSource{cfg: cfg, log: log}
+	if cfg.Embedded.On {
+		if s.program, err = etcdchild.Find(); err != nil {
+			return nil, err
+		}
+	}
 	if s.seed, err = loadSeed(cfg); err != nil {
 		return nil, err
 	}
@@ -73,7 +81,14 @@ func (s *etcdSource) name() string      { return "store" }
 func (s *etcdSource) routed() []string  { return s.store.Endpoints() }
 func (s *etcdSource) cacheName() string { return s.cfg.Store.Prefix }
 func (s *etcdSource) node() string      { return s.id }
-func (s *etcdSource) close() error      { return s.store.Close() }
+
+func (s *etcdSource) close() error {
+	err := s.store.Close()
+	if s.server != nil {
+		s.server.Close()
+	}
+	return err
+}
 
 func (s *etcdSource) recall(c lease.Cached) (footing, error) {
 	if c.Own.Subnets == (lease.Subnets{}) || c.Own.Node() != s.id {
@@ -188,7 +203,7 @@ func (s *etcdSource) run(ctx context.Context, serving func() bool) error {
 	}
 	cfg := s.cfg.EmbeddedServer(s.log.With("component", "embedded-etcd"))
 	for {
-		err := runEmbedded(ctx, cfg)
+		err := s.runEmbedded(ctx, cfg)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
@@ -202,16 +217,14 @@ func (s *etcdSource) run(ctx context.Context, serving func() bool) error {
 	}
 }
 
-func runEmbedded(ctx context.Context, cfg embedded.Config) error {
-	s, err := server.Start(ctx, cfg)
+// runEmbedded returns nil when ctx ends, and leaves the server to close: until then the store is there
+// for what the daemon does last.
+func (s *etcdSource) runEmbedded(ctx context.Context, cfg embedded.Config) error {
+	p, err := etcdchild.Start(ctx, s.program, cfg)
 	if err != nil {
 		return err
 	}
-	cfg.Logger.Info("embedded etcd serves", "endpoints", s.Endpoints(), "dir", cfg.Dir)
-	err = s.Wait(ctx)
-	if ctx.Err() != nil {
-		// The daemon ends, and fast: what was acknowledged is on disk, as after a crash.
-		return nil
-	}
-	return errors.Join(err, s.Close())
+	s.server = p
+	cfg.Logger.Info("embedded etcd serves", "endpoints", p.Endpoints(), "dir", cfg.Dir)
+	return p.Wait(ctx)
 }

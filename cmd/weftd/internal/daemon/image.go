@@ -10,8 +10,8 @@ import (
 )
 
 // dropImage lets go of the resident pages of this program's code and constants. The start runs through
-// nearly all of them, most of them for an embedded etcd and never again; those that are used come back
-// from the page cache at a fault each. Pages that the program may write to are left alone.
+// nearly all of them, most of them for packages that initialise themselves and never again; those that are
+// used come back from the page cache at a fault each. Pages that the program may write to are left alone.
 func dropImage() error {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -21,12 +21,11 @@ const (
 	settleEvery = 30 * time.Second
 )
 
-// thrifty reports whether the collector is ours to set: not if the operator does (GOGC, GOMEMLIMIT), and
-// not beside an embedded etcd, which makes garbage all the time.
-func thrifty(embedded bool) bool {
+// thrifty reports whether the collector is ours to set: not if the operator does (GOGC, GOMEMLIMIT).
+func thrifty() bool {
 	_, percent := os.LookupEnv("GOGC")
 	_, limit := os.LookupEnv("GOMEMLIMIT")
-	return !embedded && !percent && !limit
+	return !percent && !limit
 }
 
 // tidy is called when a set of so many peers has taken the place of another, or of none.

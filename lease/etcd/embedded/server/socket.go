@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// ErrInUse is for a socket on which another server answers.
+var ErrInUse = errors.New("in use")
+
 // prepareSocket makes the directory of the socket at path, closes it to others, and refuses to take the socket
 // of a server that runs: etcd would remove it before it finds that the data are in use.
 func prepareSocket(path string) error {
@@ -29,7 +32,7 @@ func prepareSocket(path string) error {
 	}
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		_ = conn.Close() // nothing was sent
-		return fmt.Errorf("embedded etcd: another one answers on %s: stop it, or give this one a directory of its own", path)
+		return fmt.Errorf("embedded etcd: %w: another one answers on %s: stop it, or give this one a directory of its own", ErrInUse, path)
 	}
 	return nil
 }
