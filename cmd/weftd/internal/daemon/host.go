@@ -21,7 +21,17 @@ const portEvery = time.Second
 func (d *Daemon) claimHost(ctx context.Context, k *routing.Kernel, f footing) error {
 	ctx, cancel := context.WithTimeout(ctx, hostPatience)
 	defer cancel()
-	return d.claim.Network(ctx, k, f.network)
+	return d.unlessTaken("claim on the network", d.claim.Network(ctx, k, f.network))
+}
+
+// unlessTaken is err if another weftd has what was to be claimed. A claim that fails for another reason, without
+// a descriptor perhaps, is something that the daemon goes on without.
+func (d *Daemon) unlessTaken(claim string, err error) error {
+	if taken := new(routing.HostTakenError); errors.As(err, &taken) {
+		return err
+	}
+	d.lack(claim, err)
+	return nil
 }
 
 // claimPort does the same for the port that g's data plane is to listen on, before anything is written. As long as
@@ -34,7 +44,7 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 	}
 	patient, cancel := context.WithTimeout(ctx, hostPatience)
 	defer cancel()
-	if err := d.claim.Port(patient, g.kernel, port); err != nil {
+	if err := d.unlessTaken("claim on the port", d.claim.Port(patient, g.kernel, port)); err != nil {
 		return err
 	}
 	for {
