@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"weft/cmd/weftd/deploy/image"
+	"weft/test/image"
 )
 
 // apply gives text to the API server as the administrator would; every warning is an error.

@@ -19,7 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"weft/cmd/weftd/deploy/image"
+	"weft/test/image"
 	"weft/test/lab"
 	"weft/test/lab/netns"
 )

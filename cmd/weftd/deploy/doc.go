@@ -6,5 +6,5 @@
 //	chart/weft/       a Helm chart with the same content
 //	release/          static binaries for every architecture, checksums, lists of what is in them
 //
-// What is rendered is tried against a real API server in test/kube.
+// What is rendered is tried against a real API server in test/kube, and the images in test/image.
 package deploy

@@ -21,9 +21,12 @@ func basePackages() []string {
 	return []string{"dash", "coreutils", "sed", "grep"}
 }
 
-// Dockerfile reads the file beside this package in the repository at context.
+// folder has the Dockerfile and the scripts that it copies.
+const folder = "cmd/weftd/deploy/image"
+
+// Dockerfile reads the file that the images are made of, in the repository at context.
 func Dockerfile(context string) (map[string]Stage, error) {
-	b, err := os.ReadFile(filepath.Join(context, "cmd/weftd/deploy/image/Dockerfile"))
+	b, err := os.ReadFile(filepath.Join(context, folder, "Dockerfile"))
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // repository is the context of a build.
-const repository = "../../../.."
+const repository = "../.."
 
 // rootFS is the root file system of one stage of the Dockerfile.
 type rootFS struct {
@@ -133,7 +133,7 @@ func hasWhatFlannelsHas(t *testing.T, s rootFS) {
 // asksPlugins installs the manifests' list beside Debian's portmap, which the default image can run, and the minimal one
 // cannot, for want of a C library. Either way a version that this portmap refuses is not offered.
 func asksPlugins(t *testing.T, whole, minimal rootFS) {
-	conf, err := filepath.Abs("../kubernetes/base")
+	conf, err := filepath.Abs(filepath.Join(repository, "cmd/weftd/deploy/kubernetes/base"))
 	if err != nil {
 		t.Fatal(err)
 	}

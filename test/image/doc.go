@@ -1,4 +1,4 @@
-// Package image makes the root file systems that the Dockerfile beside it describes, and runs
+// Package image makes the root file systems that cmd/weftd/deploy/image/Dockerfile describes, and runs
 // programs in them as a container would: without an engine, for tests.
 //
 // It reads the Dockerfile itself, so that what is tested is what it says. What a registry would give

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// runScript runs one of the scripts here with the shells that it may meet, each in a folder of its
+// runScript runs one of the image's scripts with the shells that it may meet, each in a folder of its
 // own; check sees what came of it.
 func runScript(t *testing.T, before string, env []string, script string, args []string, check func(t *testing.T, dir string, status int, stderr string)) {
 	t.Helper()
-	path, err := filepath.Abs(script)
+	path, err := filepath.Abs(filepath.Join(repository, folder, script))
 	if err != nil {
 		t.Fatal(err)
 	}
