@@ -21,7 +21,7 @@ type kernelBackend struct {
 	k       *Kernel
 	way     way
 	actor   actor // nil if the way is all in the kernel
-	monitor *watcher
+	monitor *monitor
 	kick    chan struct{} // holds one: something may have changed
 	grace   time.Duration // underlayGrace, but in tests
 	release string        // the kernel's, but in tests
@@ -73,7 +73,7 @@ func newKernelBackend(c BackendConfig, w way, a actor) (*kernelBackend, error) {
 	}
 	b.under.now = c.Underlay
 	b.status = Status{Type: t.name, MTU: mtu, Path: t.path, Underlay: c.Underlay}
-	if b.monitor, err = b.k.watcher(); err != nil {
+	if b.monitor, err = b.k.subscribe(); err != nil {
 		return nil, fmt.Errorf("%s backend: %w", t.name, err)
 	}
 	return b, nil
@@ -131,7 +131,7 @@ func (b *kernelBackend) Run(ctx context.Context) error {
 	defer stop()
 	var wg sync.WaitGroup
 	var err error
-	wg.Go(func() { defer cancel(); err = b.monitor.run(b.nudge) })
+	wg.Go(func() { defer cancel(); err = b.monitor.run(func(change) { b.nudge() }) })
 	b.repair(ctx)
 	wg.Wait()
 	b.mu.Lock()

@@ -222,7 +222,7 @@ func (b *kernelBackend) ownership(devices []string) Ownership {
 
 // watch tells the monitor what to look for.
 func (b *kernelBackend) watch(d desired) {
-	l := watchlist{own: map[int]bool{}, under: b.under.now.Index, names: map[string]bool{b.cfg.Underlay.Link: true}, networks: b.networks()}
+	l := interest{own: map[int]bool{}, under: b.under.now.Index, names: map[string]bool{b.cfg.Underlay.Link: true}, entries: true, networks: b.networks()}
 	for _, v := range d.vteps {
 		l.names[v.Name] = true
 		if dev, err := b.k.device(v.Name); err == nil {

@@ -3,6 +3,7 @@ package routing
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -25,12 +26,23 @@ const (
 
 // interest says which notifications concern us. It is immutable once stored.
 type interest struct {
-	indexes  map[int]bool
-	names    map[string]bool
+	// own are the numbers of our devices, under is the underlay link's: their state, their addresses, and
+	// the routes by them. Names are theirs, for one that appears.
+	own   map[int]bool
+	under int
+	names map[string]bool
+	// entries says that neighbours and forwarding entries on our devices concern us, filters that
+	// traffic control on all these links does.
+	entries, filters bool
+	// networks are the overlay's: the routes in them.
 	networks []netip.Prefix
-	hosts    []netip.Addr // addresses the way to which concerns us
-	hops     hopInterest
+	// hosts are addresses the route to which concerns us.
+	hosts []netip.Addr
+	hops  hopInterest
 }
+
+// ours reports whether a link is one of our devices or the underlay.
+func (i *interest) ours(index int) bool { return index != 0 && (index == i.under || i.own[index]) }
 
 // hopInterest is what next hops depend on.
 type hopInterest struct {
@@ -62,7 +74,7 @@ func (k *Kernel) subscribe() (*monitor, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("subscribe to link, address and route changes: %w", err)
+		return nil, fmt.Errorf("subscribe to changes of links, addresses, routes and neighbours: %w", err)
 	}
 	return m, nil
 }
@@ -96,26 +108,29 @@ func (i *interest) concerns(m syscall.NetlinkMessage) change {
 			return 0
 		}
 		index := int(nl.DeserializeIfInfomsg(m.Data).Index)
-		return when(i.indexes[index] || i.names[string(attribute(m.Data[unix.SizeofIfInfomsg:], unix.IFLA_IFNAME))], changedObjects) |
+		return when(i.ours(index) || i.names[string(attribute(m.Data[unix.SizeofIfInfomsg:], unix.IFLA_IFNAME))], changedObjects) |
 			when(i.hops.link == index && index != 0 || i.hops.others[index], changedRoutes)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		if len(m.Data) < unix.SizeofIfAddrmsg {
 			return 0
 		}
 		index := int(nl.DeserializeIfAddrmsg(m.Data).Index)
-		return when(i.indexes[index], changedObjects) | when(i.hops.link == index && index != 0, changedRoutes)
+		return when(i.ours(index), changedObjects) | when(i.hops.link == index && index != 0, changedRoutes)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		return when(i.concernsRoute(m.Data), changedObjects) | when(i.hops.concernsRoute(m.Data), changedRoutes)
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE, unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
 		return when(i.hops.link != 0, changedRoutes) | when(len(i.hosts) > 0, changedObjects)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		return when(i.hops.concernsNeighbour(m), changedNeighbours)
+		return when(i.entries && len(m.Data) >= unix.SizeofNdMsg && i.own[secondWord(m.Data)], changedObjects) |
+			when(i.hops.concernsNeighbour(m), changedNeighbours)
 	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER, unix.RTM_DELCHAIN:
-		// struct tcmsg: the index is the second word.
-		return when(len(m.Data) >= 8 && i.indexes[int(nl.NativeEndian().Uint32(m.Data[4:]))], changedObjects)
+		return when(i.filters && len(m.Data) >= 8 && i.ours(secondWord(m.Data)), changedObjects)
 	}
 	return 0
 }
+
+// secondWord is where struct ndmsg of neighbour.h and struct tcmsg of rtnetlink.h have the link's number.
+func secondWord(b []byte) int { return int(int32(nl.NativeEndian().Uint32(b[4:]))) }
 
 func when(b bool, c change) change {
 	if b {
@@ -155,30 +170,37 @@ func (h *hopInterest) concernsNeighbour(m syscall.NetlinkMessage) bool {
 	return ok && wanted && (n.mac != mac || failed)
 }
 
+// concernsRoute reports whether a route leads to one of the hosts, or in the main table leaves by a link of
+// ours or lies in the overlay.
 func (i *interest) concernsRoute(b []byte) bool {
 	if len(b) < unix.SizeofRtMsg {
 		return false
 	}
 	head, attrs := nl.DeserializeRtMsg(b), b[unix.SizeofRtMsg:]
-	if head.Flags&unix.RTM_F_CLONED != 0 {
+	if head.Flags&unix.RTM_F_CLONED != 0 || head.Table == unix.RT_TABLE_LOCAL {
 		return false
 	}
-	if len(i.hosts) > 0 && head.Table != unix.RT_TABLE_LOCAL && leads(head, attrs, i.hosts) {
+	if len(i.hosts) > 0 && leads(head, attrs, i.hosts) {
 		return true
 	}
 	if head.Table != unix.RT_TABLE_MAIN {
 		return false
 	}
-	if out := attribute(attrs, unix.RTA_OIF); len(out) == 4 && i.indexes[int(nl.NativeEndian().Uint32(out))] {
-		return true
-	}
+	dst, out := fromIP(attribute(attrs, unix.RTA_DST)), attribute(attrs, unix.RTA_OIF)
+	return len(out) == 4 && i.ours(int(int32(nl.NativeEndian().Uint32(out)))) ||
+		slices.ContainsFunc(i.networks, func(n netip.Prefix) bool { return n.Contains(dst) })
+}
+
+// leads reports whether a route is one to any of those addresses.
+func leads(head *nl.RtMsg, attrs []byte, hosts []netip.Addr) bool {
 	dst := fromIP(attribute(attrs, unix.RTA_DST))
-	for _, n := range i.networks {
-		if n.Contains(dst) {
-			return true
+	if !dst.IsValid() { // the default route has no such attribute
+		dst = netip.IPv4Unspecified()
+		if head.Family == unix.AF_INET6 {
+			dst = netip.IPv6Unspecified()
 		}
 	}
-	return false
+	return slices.ContainsFunc(hosts, netip.PrefixFrom(dst, int(head.Dst_len)).Contains)
 }
 
 // attrTypeMask is NLA_TYPE_MASK of netlink.h: the two high bits are flags.

@@ -18,7 +18,7 @@ func rtattr(kind uint16, v ...byte) []byte {
 }
 
 func TestInterest(t *testing.T) {
-	i := interest{indexes: map[int]bool{7: true}, names: map[string]bool{"flannel0": true}, networks: []netip.Prefix{net4}}
+	i := interest{own: map[int]bool{7: true}, names: map[string]bool{"flannel0": true}, networks: []netip.Prefix{net4}}
 	link := func(index int32, name string) []byte {
 		b := make([]byte, unix.SizeofIfInfomsg)
 		binary.NativeEndian.PutUint32(b[4:], uint32(index))

@@ -261,8 +261,10 @@ func (u *UDP) openDevice(name string) error {
 // watch tells the monitor what to look for.
 func (u *UDP) watch() {
 	i := interest{
-		indexes:  map[int]bool{u.device.index: u.device.index != 0, u.under.now.Index: true},
+		own:      map[int]bool{u.device.index: u.device.index != 0},
+		under:    u.under.now.Index,
 		names:    map[string]bool{u.device.name: u.device.name != "", u.cfg.Underlay.Link: true},
+		filters:  true,
 		networks: u.networks(),
 		hops:     u.hops.interest(),
 	}
@@ -271,7 +273,7 @@ func (u *UDP) watch() {
 	}
 	for _, f := range u.plane.raws() {
 		if f.tap != 0 {
-			i.indexes[f.tap], i.names[f.port.TAP()] = true, true
+			i.own[f.tap], i.names[f.port.TAP()] = true, true
 		}
 	}
 	u.monitor.watch(i)
