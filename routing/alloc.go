@@ -27,7 +27,7 @@ func (s *allocSettings) Keys() []Key { return plainKeys(&s.plainOptions, s.ipv6)
 func (*allocSettings) Facts() Facts { return Facts{Carrier: CarrierOthers, Alone: true} }
 
 // MTU implements Settings.
-func (s *allocSettings) MTU(u Underlay) (int, error) { return alloc{s.plainOptions}.mtu(u.MTU) }
+func (s *allocSettings) MTU(u Underlay) (int, error) { return innerMTU(alloc{s.plainOptions}, u) }
 
 // Open implements Settings.
 func (s *allocSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
@@ -41,6 +41,6 @@ func (alloc) trait() trait { return trait{name: typeAlloc, path: PathNone} }
 
 func (alloc) publish() (data, v6data json.RawMessage) { return nil, nil }
 
-func (a alloc) mtu(link int) (int, error) { return plainMTU(link, a.o.MTU, false) }
+func (a alloc) sizes(u Underlay) (mtus, error) { return plainSizes(u.MTU, a.o.MTU, false) }
 
 func (alloc) want(situation) desired { return desired{} }

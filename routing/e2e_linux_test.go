@@ -19,7 +19,7 @@ import (
 // node is one host of TestUDPCarriesPackets: a namespace and its backend.
 type node struct {
 	k   *Kernel
-	u   *UDP
+	u   *carrier
 	own lease.Record
 }
 

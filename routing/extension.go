@@ -76,7 +76,7 @@ func (s *extensionSettings) Facts() Facts {
 
 // MTU implements Settings.
 func (s *extensionSettings) MTU(u Underlay) (int, error) {
-	return extension{o: s.ExtensionOptions}.mtu(u.MTU)
+	return innerMTU(extension{o: s.ExtensionOptions}, u)
 }
 
 // variables are a command's environment besides the daemon's own, of which it has what is public.
@@ -245,7 +245,7 @@ func (e extension) publish() (data, v6data json.RawMessage) {
 	return data, nil
 }
 
-func (e extension) mtu(link int) (int, error) { return plainMTU(link, e.o.plain.MTU, false) }
+func (e extension) sizes(u Underlay) (mtus, error) { return plainSizes(u.MTU, e.o.plain.MTU, false) }
 
 func (e extension) want(s situation) desired {
 	var d desired

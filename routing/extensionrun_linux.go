@@ -74,23 +74,15 @@ func (s *extensionSettings) Open(ctx context.Context, c BackendConfig) (Backend,
 }
 
 // act implements actor.
-func (r *extRunner) act(ctx context.Context, s situation, reached []Reached) (node, peers error) {
+func (r *extRunner) act(ctx context.Context, s situation) outcome {
+	var out outcome
 	if err := r.start(ctx, s); err != nil {
-		return fmt.Errorf("%w: %w", errNotStarted, err), nil
+		return outcome{node: fmt.Errorf("%w: %w", errNotStarted, err)}
 	}
 	var want []extPeer
 	for _, record := range s.set.Peers {
 		if p, why := newExtPeer(record); why == "" {
 			want = append(want, p)
-		}
-	}
-	var faults []error
-	failed := func(p extPeer, err error) {
-		faults = append(faults, err)
-		for i, x := range reached {
-			if x.Subnets == p.subnets() && x.How == HowCommand {
-				reached[i] = x.skip("%v", err)
-			}
 		}
 	}
 	change, remove := extPlan(r.added, want)
@@ -102,7 +94,7 @@ func (r *extRunner) act(ctx context.Context, s situation, reached []Reached) (no
 		}
 		r.added, r.doubtful = dropPeer(r.added, c.add), dropPeer(r.doubtful, c.add)
 		if err := r.peer(ctx, "SubnetAddCommand", r.o.SubnetAdd, c.add); err != nil {
-			failed(c.add, err)
+			out.peers = append(out.peers, peerFault{c.add.subnets(), err})
 			r.doubtful = append(r.doubtful, c.add)
 			continue
 		}
@@ -111,15 +103,15 @@ func (r *extRunner) act(ctx context.Context, s situation, reached []Reached) (no
 	_, more := extPlan(r.doubtful, want)
 	for _, p := range append(remove, more...) {
 		if err := r.peer(ctx, "SubnetRemoveCommand", r.o.SubnetRemove, p); err != nil {
-			faults = append(faults, err)
+			out.peers = append(out.peers, peerFault{p.subnets(), err})
 			continue
 		}
 		r.added, r.doubtful = dropPeer(r.added, p), dropPeer(r.doubtful, p)
 	}
 	if len(change)+len(remove)+len(more) > 0 {
-		node = r.save()
+		out.node = r.save()
 	}
-	return node, errors.Join(faults...)
+	return out
 }
 
 // before are the forms in which a peer that changed may have been added.

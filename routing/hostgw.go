@@ -28,7 +28,7 @@ func (s *hostGWSettings) Keys() []Key { return plainKeys(&s.plainOptions, s.ipv6
 func (*hostGWSettings) Facts() Facts { return Facts{Carrier: CarrierKernel, Direct: true} }
 
 // MTU implements Settings.
-func (s *hostGWSettings) MTU(u Underlay) (int, error) { return hostGW{s.plainOptions}.mtu(u.MTU) }
+func (s *hostGWSettings) MTU(u Underlay) (int, error) { return innerMTU(hostGW{s.plainOptions}, u) }
 
 // Open implements Settings.
 func (s *hostGWSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
@@ -39,12 +39,12 @@ func (s *hostGWSettings) Open(_ context.Context, c BackendConfig) (Backend, erro
 type hostGW struct{ o plainOptions }
 
 func (hostGW) trait() trait {
-	return trait{name: typeHostGW, record: typeHostGW, path: PathKernel, looks: true}
+	return trait{name: typeHostGW, record: typeHostGW, path: PathKernel, asksHops: true}
 }
 
 func (hostGW) publish() (data, v6data json.RawMessage) { return nil, nil }
 
-func (g hostGW) mtu(link int) (int, error) { return plainMTU(link, g.o.MTU, false) }
+func (g hostGW) sizes(u Underlay) (mtus, error) { return plainSizes(u.MTU, g.o.MTU, false) }
 
 func (g hostGW) want(s situation) desired {
 	d := desired{device: s.under.Link}
@@ -65,7 +65,7 @@ func (g hostGW) want(s situation) desired {
 					break
 				}
 				report.How = HowRoute
-				d.overlay.Routes = append(d.overlay.Routes, peerRoute(f.subnet, f.public, s.under.Link, routeMTU(r, f.six, s.mtu)))
+				d.Routes = append(d.Routes, peerRoute(f.subnet, f.public, s.under.Link, routeMTU(r, f.six, s.mtu)))
 			}
 			d.reached = append(d.reached, report)
 		}

@@ -10,29 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// state lists what a plan for the device name needs: the link, its addresses, and
-// the routes of the main table that leave by it or carry our protocol number.
-func (k *Kernel) state(name string) (State, error) {
-	d, err := k.device(name)
-	if err != nil {
-		return State{}, err
-	}
-	s := State{Links: []Link{d.Link}}
-	addrs, err := k.addrs()
-	if err != nil {
-		return State{}, err
-	}
-	for _, a := range addrs {
-		if a.LinkIndex == d.Index {
-			s.Addrs = append(s.Addrs, Addr{Link: name, Prefix: fromIPNet(a.IPNet)})
-		}
-	}
-	if s.Routes, err = k.routes(d); err != nil {
-		return State{}, err
-	}
-	return s, nil
-}
-
 func (k *Kernel) addrs() ([]netlink.Addr, error) {
 	as, err := dump(func() ([]netlink.Addr, error) { return k.h.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {

@@ -5,61 +5,86 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// overlayState lists what a plan needs: addresses, neighbours and forwarding entries of our
-// devices, and the routes by them, by the underlay, or with our protocol number. A link that
-// does not exist has nothing.
-func (k *Kernel) overlayState(own []string, underlay string) (overlay, error) {
-	var o overlay
-	names := map[int]string{}
+// place says where to look for what there is.
+type place struct {
+	devices []string // ours
+	// underlay is the link whose routes matter too; "" for none.
+	underlay string
+	// neighs and fdbs say that neighbours and forwarding entries on the devices matter.
+	neighs, fdbs bool
+}
+
+// state lists what a plan needs: our devices, their addresses, neighbours and forwarding entries, and the
+// routes by them, by the underlay, or with our protocol number. A link that does not exist has nothing.
+func (k *Kernel) state(at place) (State, error) {
+	var s State
+	own, err := k.stateOfLinks(&s, at)
+	if err != nil || len(own) == 0 {
+		return s, err
+	}
+	as, err := k.addrs()
+	if err != nil {
+		return s, err
+	}
+	for _, a := range as {
+		if name := own[a.LinkIndex]; name != "" && a.IPNet != nil {
+			s.Addrs = append(s.Addrs, Addr{Link: name, Prefix: fromIPNet(a.IPNet)})
+		}
+	}
+	if at.neighs {
+		if s.Neighs, err = k.neighs(own); err != nil {
+			return s, err
+		}
+	}
+	if at.fdbs {
+		s.FDBs, err = k.fdbs(own)
+	}
+	return s, err
+}
+
+// stateOfLinks enters the devices and the routes, and returns the names of our devices by their numbers.
+func (k *Kernel) stateOfLinks(s *State, at place) (own map[int]string, err error) {
+	own = map[int]string{}
 	seen := map[Route]bool{}
-	for i, name := range append([]string{underlay}, own...) {
+	links := at.devices
+	if at.underlay != "" {
+		links = append([]string{at.underlay}, links...)
+	}
+	for _, name := range links {
+		mine := slices.Contains(at.devices, name)
 		d, err := k.device(name)
 		if errors.Is(err, errNoLink) {
-			if i > 0 {
+			if mine {
 				continue
 			}
 			d, err = device{Link: Link{Name: name}, Index: -1}, nil // for the routes with our mark
 		}
 		if err != nil {
-			return o, err
+			return nil, err
 		}
-		if i > 0 {
-			names[d.Index] = name
+		if mine {
+			own[d.Index] = name
+			s.Links = append(s.Links, d.Link)
 		}
 		rs, err := k.routes(d)
 		if err != nil {
-			return o, err
+			return nil, err
 		}
 		for _, r := range rs {
 			if !seen[r] {
 				seen[r] = true
-				o.Routes = append(o.Routes, r)
+				s.Routes = append(s.Routes, r)
 			}
 		}
 	}
-	if len(names) == 0 {
-		return o, nil
-	}
-	as, err := k.addrs()
-	if err != nil {
-		return o, err
-	}
-	for _, a := range as {
-		if name := names[a.LinkIndex]; name != "" && a.IPNet != nil {
-			o.Addrs = append(o.Addrs, Addr{Link: name, Prefix: fromIPNet(a.IPNet)})
-		}
-	}
-	if o.Neighs, err = k.neighs(names); err != nil {
-		return o, err
-	}
-	o.FDBs, err = k.fdbs(names)
-	return o, err
+	return own, nil
 }
 
 // neighs lists the neighbours on those links.
@@ -160,11 +185,20 @@ func gone(err error) error {
 	return err
 }
 
-// hop is how the kernel would send to an address now.
+// hop is how the kernel would send to an address now. It is comparable.
 type hop struct {
 	link    string
 	gateway netip.Addr // the zero Addr if the address is on the link itself
 	err     error
+}
+
+// plainErrno is the kernel's error number in err, so that one hop can be compared with another; else err.
+func plainErrno(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
 }
 
 // nextHops asks the kernel about each address, policy rules and all.
@@ -192,7 +226,7 @@ func (k *Kernel) nextHops(addrs []netip.Addr) (map[netip.Addr]hop, error) {
 		rs, err := h.RouteGet(a.AsSlice())
 		switch {
 		case err != nil:
-			out[a] = hop{err: err}
+			out[a] = hop{err: plainErrno(err)}
 		case len(rs) != 1 || rs[0].Type != unix.RTN_UNICAST:
 			out[a] = hop{err: unix.EHOSTUNREACH}
 		default:

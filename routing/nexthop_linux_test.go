@@ -14,7 +14,7 @@ import (
 )
 
 // hopsOf are the next hops that a backend has handed its ports.
-func hopsOf(u *UDP) map[netip.Addr]tunnel.NextHop {
+func hopsOf(u *carrier) map[netip.Addr]tunnel.NextHop {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	hops := map[netip.Addr]tunnel.NextHop{}
@@ -125,7 +125,7 @@ func TestNextHopsScale(t *testing.T) {
 	u := newTestUDP(t, k, false)
 	u.cfg.Network = set.Config
 	apply(t, u, set)
-	t.Logf("asking for %d routes took %v", peers, u.hops.took)
+	t.Logf("asking for %d routes took %v", peers, u.plane.next.took)
 	all := func(want encap.MAC) error {
 		for _, h := range hopsOf(u) {
 			if h.Remote != want {
@@ -143,12 +143,12 @@ func TestNextHopsScale(t *testing.T) {
 	// Marking one in the cache shows whether it is asked for again.
 	mark := func() {
 		u.mu.Lock()
-		u.hops.routes.via[addr("198.18.0.7")] = netip.Addr{}
+		u.plane.next.routes.via[addr("198.18.0.7")] = netip.Addr{}
 		u.mu.Unlock()
 	}
 	mark()
 	began := time.Now()
-	if err := u.followHops(changedNeighbours); err != nil {
+	if err := u.plane.updateNextHops("eth0", changedNeighbours); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("following a neighbour took %v", time.Since(began))

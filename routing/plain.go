@@ -19,8 +19,8 @@ func plainKeys(o *plainOptions, ipv6 bool) []Key {
 	return append(sourceKeys(new(tunnel.SourceCheck), new([]netip.Prefix)), mtuKey(&o.MTU, 0, ipv6))
 }
 
-// plainMTU is the largest packet without a tunnel, in bytes.
-func plainMTU(link, most int, ipv6 bool) (int, error) {
+// plainSizes are those of packets without a tunnel.
+func plainSizes(link, most int, ipv6 bool) (mtus, error) {
 	mtu := link
 	if most > 0 {
 		mtu = min(mtu, most)
@@ -30,7 +30,7 @@ func plainMTU(link, most int, ipv6 bool) (int, error) {
 		least = minMTU6
 	}
 	if mtu < least {
-		return mtu, fmt.Errorf("MTU %d is below the %d that the network needs: raise that of the underlay by %d", mtu, least, least-mtu)
+		return mtus{mtu, mtu}, fmt.Errorf("MTU %d is below the %d that the network needs: raise that of the underlay by %d", mtu, least, least-mtu)
 	}
-	return mtu, nil
+	return mtus{mtu, mtu}, nil
 }

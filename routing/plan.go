@@ -53,44 +53,84 @@ type slot struct {
 
 func (r Route) slot() slot { return slot{r.Dst, r.Metric} }
 
-// State is links, addresses and routes: what there is, or what there should be.
+// String is the name.
+func (l Link) String() string { return l.Name }
+
+// String is as iproute2 shows it.
+func (a Addr) String() string { return fmt.Sprintf("%v dev %s", a.Prefix, a.Link) }
+
+// String is what names a route.
+func (r Route) String() string { return fmt.Sprintf("%v dev %s", r.Dst, r.Link) }
+
+// State is all that a backend keeps in the kernel: what there is, or what there should be.
 type State struct {
+	// Links are devices that others make and that we bring to this state, VTEPs those that we make.
 	Links  []Link
+	VTEPs  []VTEP
 	Addrs  []Addr
 	Routes []Route
+	Neighs []Neigh
+	FDBs   []FDB
 }
 
 // equal reports whether s and t list the same objects in the same order.
 func (s State) equal(t State) bool {
-	return slices.Equal(s.Links, t.Links) && slices.Equal(s.Addrs, t.Addrs) && slices.Equal(s.Routes, t.Routes)
+	return slices.Equal(s.Links, t.Links) && slices.Equal(s.VTEPs, t.VTEPs) && slices.Equal(s.Addrs, t.Addrs) &&
+		slices.Equal(s.Routes, t.Routes) && slices.Equal(s.Neighs, t.Neighs) && slices.Equal(s.FDBs, t.FDBs)
+}
+
+// with is s and then t.
+func (s State) with(t State) State {
+	return State{
+		Links: slices.Concat(s.Links, t.Links), VTEPs: slices.Concat(s.VTEPs, t.VTEPs), Addrs: slices.Concat(s.Addrs, t.Addrs),
+		Routes: slices.Concat(s.Routes, t.Routes), Neighs: slices.Concat(s.Neighs, t.Neighs), FDBs: slices.Concat(s.FDBs, t.FDBs),
+	}
+}
+
+// without leaves out what needs one of those links.
+func (s State) without(links []string) State {
+	if len(links) == 0 {
+		return s
+	}
+	gone := func(link string) bool { return slices.Contains(links, link) }
+	return State{
+		Links:  slices.DeleteFunc(slices.Clone(s.Links), func(l Link) bool { return gone(l.Name) }),
+		VTEPs:  slices.DeleteFunc(slices.Clone(s.VTEPs), func(v VTEP) bool { return gone(v.Name) }),
+		Addrs:  slices.DeleteFunc(slices.Clone(s.Addrs), func(a Addr) bool { return gone(a.Link) }),
+		Routes: slices.DeleteFunc(slices.Clone(s.Routes), func(r Route) bool { return gone(r.Link) }),
+		Neighs: slices.DeleteFunc(slices.Clone(s.Neighs), func(n Neigh) bool { return gone(n.Link) }),
+		FDBs:   slices.DeleteFunc(slices.Clone(s.FDBs), func(f FDB) bool { return gone(f.Link) }),
+	}
 }
 
 // Ownership says which objects a plan may change.
 type Ownership struct {
-	// Link is the name of our device, Links are those of further ones.
-	Link  string
+	// Links are the names of our devices.
 	Links []string
 	// Networks are the overlay's networks.
 	Networks []netip.Prefix
 	// Sweep allows deletes: it is set once the first complete set is known.
 	Sweep bool
-	// Adopts, if not nil, says which routes have flannel's shape, in place of the udp
-	// backend's rule. With Sweep those that are not wanted are deleted.
-	Adopts func(Route) bool
+	// Adopts, if not nil, says which routes have flannel's shape, so that one of ours may take their
+	// place. SweepAdopted has those of them that are not wanted deleted, as ours are.
+	Adopts       func(Route) bool
+	SweepAdopted bool
 }
+
+// ownsLink reports whether a device is ours.
+func (o Ownership) ownsLink(name string) bool { return slices.Contains(o.Links, name) }
 
 // ownsRoute reports whether r is ours by its mark.
 func (o Ownership) ownsRoute(r Route) bool {
-	return r.Protocol == RouteProtocol && (r.Link == o.Link || slices.Contains(o.Links, r.Link) || o.within(r.Dst))
+	return r.Protocol == RouteProtocol && (o.ownsLink(r.Link) || o.within(r.Dst))
 }
 
-// adoptsRoute reports whether r has the exact shape of flannel's: a whole network
-// of ours, by our device, without gateway, made by hand or by flannel.
-func (o Ownership) adoptsRoute(r Route) bool {
-	if o.Adopts != nil {
-		return o.Adopts(r)
-	}
-	return r.Protocol == protoBoot && r.Link == o.Link && !r.Gateway.IsValid() && slices.Contains(o.Networks, r.Dst)
+// adoptsRoute reports whether r has the exact shape of flannel's.
+func (o Ownership) adoptsRoute(r Route) bool { return o.Adopts != nil && o.Adopts(r) }
+
+// sweepsRoute reports whether r goes if it is not wanted.
+func (o Ownership) sweepsRoute(r Route) bool {
+	return o.Sweep && (o.ownsRoute(r) || o.SweepAdopted && o.adoptsRoute(r))
 }
 
 // within reports whether p lies inside one of the networks.
@@ -100,14 +140,24 @@ func (o Ownership) within(p netip.Prefix) bool {
 	})
 }
 
+// contains reports whether a lies inside one of the networks.
+func (o Ownership) contains(a netip.Addr) bool {
+	return slices.ContainsFunc(o.Networks, func(n netip.Prefix) bool { return n.Contains(a) })
+}
+
 // Changes is a plan, in the order of applying: what is there is completed before anything is
-// taken away. The zero Changes is "nothing to do".
+// taken away, and a peer's entries before the route that leads to them. Setting an entry replaces what is there
+// for the same address. The zero Changes is "nothing to do".
 type Changes struct {
 	SetLinks      []Link
 	AddAddrs      []Addr
+	SetNeighs     []Neigh
+	SetFDBs       []FDB
 	AddRoutes     []Route
 	ReplaceRoutes []Route // in place: what stood there is ours or adopted
 	DelRoutes     []Route
+	DelNeighs     []Neigh
+	DelFDBs       []FDB
 	DelAddrs      []Addr
 	// Adopted describes what is taken over from flannel, for the log.
 	Adopted []string
@@ -125,15 +175,18 @@ func (c Conflict) String() string {
 
 // Len is how many kernel calls the plan makes, about.
 func (c Changes) Len() int {
-	return len(c.SetLinks) + len(c.AddAddrs) + len(c.AddRoutes) + len(c.ReplaceRoutes) + len(c.DelRoutes) + len(c.DelAddrs)
+	return len(c.SetLinks) + len(c.AddAddrs) + len(c.SetNeighs) + len(c.SetFDBs) + len(c.AddRoutes) + len(c.ReplaceRoutes) +
+		len(c.DelRoutes) + len(c.DelNeighs) + len(c.DelFDBs) + len(c.DelAddrs)
 }
 
-// Plan says how to get from have to want. It is pure and deterministic. A link in
-// want that have lacks is left out: creating it is the caller's.
+// Plan says how to get from have to want. It is pure and deterministic. A link in want that have lacks is left
+// out: creating it is the caller's, as with VTEPs (planVTEP), which have to be there before anything can be on them.
 func Plan(have, want State, own Ownership) Changes {
 	var c Changes
 	planLinks(&c, have, want, own)
 	planAddrs(&c, have, want, own)
+	planNeighs(&c, have.Neighs, want.Neighs, own)
+	planFDBs(&c, have.FDBs, want.FDBs, own)
 	planRoutes(&c, have, want, own)
 	return c
 }
@@ -146,7 +199,7 @@ func planLinks(c *Changes, have, want State, own Ownership) {
 		}
 		// One without an address of the overlay is new: we have just made it.
 		if have.Links[i].Alias == "" && slices.ContainsFunc(have.Addrs, func(a Addr) bool {
-			return a.Link == w.Name && own.within(netip.PrefixFrom(a.Prefix.Addr(), a.Prefix.Addr().BitLen()))
+			return a.Link == w.Name && own.contains(a.Prefix.Addr())
 		}) {
 			c.Adopted = append(c.Adopted, "link "+w.Name)
 		}
@@ -160,12 +213,8 @@ func planAddrs(c *Changes, have, want State, own Ownership) {
 			c.AddAddrs = append(c.AddAddrs, w)
 		}
 	}
-	if !own.Sweep {
-		return
-	}
 	for _, h := range have.Addrs {
-		host := netip.PrefixFrom(h.Prefix.Addr(), h.Prefix.Addr().BitLen())
-		if h.Link == own.Link && own.within(host) && !slices.Contains(want.Addrs, h) {
+		if own.Sweep && own.ownsLink(h.Link) && own.contains(h.Prefix.Addr()) && !slices.Contains(want.Addrs, h) {
 			c.DelAddrs = append(c.DelAddrs, h)
 		}
 	}
@@ -195,11 +244,9 @@ func planRoutes(c *Changes, have, want State, own Ownership) {
 			c.ReplaceRoutes = append(c.ReplaceRoutes, w)
 		}
 	}
-	if own.Sweep {
-		for _, h := range have.Routes {
-			if (own.ownsRoute(h) || own.Adopts != nil && own.Adopts(h)) && !wanted[h.slot()] {
-				c.DelRoutes = append(c.DelRoutes, h)
-			}
+	for _, h := range have.Routes {
+		if !wanted[h.slot()] && own.sweepsRoute(h) {
+			c.DelRoutes = append(c.DelRoutes, h)
 		}
 	}
 	sortRoutes(c.AddRoutes)

@@ -26,8 +26,10 @@ func TestPlan(t *testing.T) {
 	route6 := Route{Dst: pfx("fd00:5::/48"), Link: dev, Metric: 1024, Protocol: RouteProtocol}
 	flannels := route4
 	flannels.Scope, flannels.Protocol = scopeUniverse, protoBoot
-	want := State{[]Link{ours}, []Addr{own4}, []Route{route4, route6}}
-	own := Ownership{Link: dev, Networks: []netip.Prefix{pfx("10.5.0.0/16"), pfx("fd00:5::/48")}, Sweep: true}
+	state := func(l []Link, a []Addr, r []Route) State { return State{Links: l, Addrs: a, Routes: r} }
+	want := state([]Link{ours}, []Addr{own4}, []Route{route4, route6})
+	own := Ownership{Links: []string{dev}, Networks: []netip.Prefix{pfx("10.5.0.0/16"), pfx("fd00:5::/48")}, Sweep: true,
+		Adopts: func(r Route) bool { return r.Protocol == protoBoot && r.Link == dev && r.Dst == pfx("10.5.0.0/16") }}
 	edit := func(r Route, f func(*Route)) Route { f(&r); return r }
 	fresh := Link{Name: dev, MTU: 1500, TxQueueLen: 500}
 	byHand := edit(route4, func(r *Route) { r.Protocol = 4 }) // RTPROT_STATIC
@@ -41,32 +43,32 @@ func TestPlan(t *testing.T) {
 	}{
 		{"new device", State{Links: []Link{fresh}}, own,
 			Changes{SetLinks: []Link{ours}, AddAddrs: []Addr{own4}, AddRoutes: []Route{route4, route6}}},
-		{"flannel's device is adopted", State{[]Link{fresh}, []Addr{own4}, nil}, own,
+		{"flannel's device is adopted", state([]Link{fresh}, []Addr{own4}, nil), own,
 			Changes{SetLinks: []Link{ours}, AddRoutes: []Route{route4, route6}, Adopted: []string{"link flannel0"}}},
 		{"all in place", want, own, Changes{}},
 		{"no device yet: that is the caller's", State{}, own, Changes{AddAddrs: []Addr{own4}, AddRoutes: []Route{route4, route6}}},
 		{"drift of every kind", State{Links: []Link{{Name: dev, Alias: Alias, MTU: 1500, TxQueueLen: 500}}, Routes: []Route{route6}}, own,
 			Changes{SetLinks: []Link{ours}, AddAddrs: []Addr{own4}, AddRoutes: []Route{route4}}},
-		{"flannel's route is taken over in place", State{[]Link{ours}, []Addr{own4}, []Route{flannels, route6}}, own,
+		{"flannel's route is taken over in place", state([]Link{ours}, []Addr{own4}, []Route{flannels, route6}), own,
 			Changes{ReplaceRoutes: []Route{route4}, Adopted: []string{"route 10.5.0.0/16 dev flannel0"}}},
-		{"our own route with another shape is replaced in place", State{[]Link{ours}, []Addr{own4}, []Route{edit(route4, func(r *Route) { r.Scope = scopeUniverse }), route6}}, own,
+		{"our own route with another shape is replaced in place", state([]Link{ours}, []Addr{own4}, []Route{edit(route4, func(r *Route) { r.Scope = scopeUniverse }), route6}), own,
 			Changes{ReplaceRoutes: []Route{route4}}},
-		{"a foreign route in the place is not touched", State{[]Link{ours}, []Addr{own4}, []Route{byHand, route6}}, own,
+		{"a foreign route in the place is not touched", state([]Link{ours}, []Addr{own4}, []Route{byHand, route6}), own,
 			Changes{Conflicts: []Conflict{{route4, byHand}}}},
 		{"a foreign route by another device with flannel's protocol neither",
-			State{[]Link{ours}, []Addr{own4}, []Route{edit(flannels, func(r *Route) { r.Link = "flannel9" }), route6}}, own,
+			state([]Link{ours}, []Addr{own4}, []Route{edit(flannels, func(r *Route) { r.Link = "flannel9" }), route6}), own,
 			Changes{Conflicts: []Conflict{{route4, edit(flannels, func(r *Route) { r.Link = "flannel9" })}}}},
 		{"leftovers of ours go: old address, old network, route of an earlier backend",
-			State{[]Link{ours}, []Addr{own4, {dev, pfx("10.5.2.0/32")}}, []Route{route4, route6, stray, edit(route4, func(r *Route) { r.Dst = pfx("10.6.0.0/16") })}}, own,
+			state([]Link{ours}, []Addr{own4, {dev, pfx("10.5.2.0/32")}}, []Route{route4, route6, stray, edit(route4, func(r *Route) { r.Dst = pfx("10.6.0.0/16") })}), own,
 			Changes{DelAddrs: []Addr{{dev, pfx("10.5.2.0/32")}}, DelRoutes: []Route{stray, edit(route4, func(r *Route) { r.Dst = pfx("10.6.0.0/16") })}}},
 		{"what others put on our device stays",
-			State{[]Link{ours}, []Addr{own4, {dev, pfx("172.16.0.1/32")}, {dev, pfx("fe80::1/64")}}, []Route{route4, route6, edit(byHand, func(r *Route) { r.Dst = pfx("10.5.7.0/24") })}}, own, Changes{}},
+			state([]Link{ours}, []Addr{own4, {dev, pfx("172.16.0.1/32")}, {dev, pfx("fe80::1/64")}}, []Route{route4, route6, edit(byHand, func(r *Route) { r.Dst = pfx("10.5.7.0/24") })}), own, Changes{}},
 		{"another instance's route, with our mark, stays",
-			State{[]Link{ours}, []Addr{own4}, []Route{route4, route6, edit(route4, func(r *Route) { r.Dst = pfx("10.9.0.0/16"); r.Link = "flannel1" })}}, own, Changes{}},
+			state([]Link{ours}, []Addr{own4}, []Route{route4, route6, edit(route4, func(r *Route) { r.Dst = pfx("10.9.0.0/16"); r.Link = "flannel1" })}), own, Changes{}},
 		{"no deletes before the first complete set",
-			State{[]Link{ours}, []Addr{own4, {dev, pfx("10.5.2.0/32")}}, []Route{route4, route6, stray}}, Ownership{Link: dev, Networks: own.Networks}, Changes{}},
+			state([]Link{ours}, []Addr{own4, {dev, pfx("10.5.2.0/32")}}, []Route{route4, route6, stray}), Ownership{Links: own.Links, Networks: own.Networks}, Changes{}},
 		{"the right address with a wrong length is added, then the wrong one goes",
-			State{[]Link{ours}, []Addr{{dev, pfx("10.5.1.0/24")}}, []Route{route4, route6}}, own,
+			state([]Link{ours}, []Addr{{dev, pfx("10.5.1.0/24")}}, []Route{route4, route6}), own,
 			Changes{AddAddrs: []Addr{own4}, DelAddrs: []Addr{{dev, pfx("10.5.1.0/24")}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

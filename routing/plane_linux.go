@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -13,7 +14,7 @@ import (
 	"weft/tunnel"
 )
 
-// plane is the data plane with the ports that this backend gives it: one TUN and
+// plane is the data plane with the ports that a backend gives it: one TUN and
 // an underlay socket for each family. Its methods but run are called by one
 // goroutine at a time.
 type plane struct {
@@ -21,25 +22,54 @@ type plane struct {
 	engine  *tunnel.Engine
 	path    tunnel.Path
 	format  encap.Format
+	port    uint16
 	auto    bool // a lesser path will do
 	off     tunnel.OffloadSet
 	log     *slog.Logger
+	nudge   func(change)  // asks to look again; it does not block
+	device  deviceState   // the TUN
 	tun     tunnel.PortID // 0: none
 	sockets [2]socketPort // IPv4, IPv6
 	table   *tunnel.Table // the last one published; nil before
+	next    hopState      // where the frames of path raw go
+
+	lostMu sync.Mutex // a leaf lock: the data plane's workers take it
+	lost   map[tunnel.PortID]bool
 }
 
-// newPlane makes a data plane without ports. lost is called, and must not block,
-// when a port dies by itself.
-func newPlane(k *Kernel, workers int, format encap.Format, o UDPOptions, log *slog.Logger, lost func(tunnel.PortID)) (*plane, error) {
-	e, err := tunnel.New(tunnel.Config{
+// newPlane makes a data plane without ports. nudge is called when something may have changed, and must not block.
+func newPlane(k *Kernel, workers int, format encap.Format, o UDPOptions, log *slog.Logger, nudge func(change)) (*plane, error) {
+	p := &plane{k: k, format: format, port: o.Port, path: o.Path, auto: o.Auto, off: o.Off, log: log, nudge: nudge, lost: map[tunnel.PortID]bool{}}
+	var err error
+	p.engine, err = tunnel.New(tunnel.Config{
 		Format: format, Port: o.Port, Workers: workers, Logger: log,
-		PortLost: func(id tunnel.PortID, _ error) { lost(id) },
+		PortLost: func(id tunnel.PortID, _ error) { p.portLost(id) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("data plane: %w", err)
 	}
-	return &plane{k: k, engine: e, format: format, path: o.Path, auto: o.Auto, off: o.Off, log: log}, nil
+	return p, nil
+}
+
+// portLost notes a port that died by itself. The data plane calls it.
+func (p *plane) portLost(id tunnel.PortID) {
+	p.lostMu.Lock()
+	p.lost[id] = true
+	p.lostMu.Unlock()
+	p.nudge(changedAll)
+}
+
+// reapLost detaches ports that died, so that they are opened anew.
+func (p *plane) reapLost() {
+	p.lostMu.Lock()
+	lost := p.lost
+	p.lost = map[tunnel.PortID]bool{}
+	p.lostMu.Unlock()
+	for id := range lost {
+		if p.reap(id) {
+			p.log.Warn("port of the data plane died, opening it anew", "port", id)
+		}
+	}
 }
 
 // openTUN opens or re-attaches the persistent TUN, in place of the one before. The
@@ -121,22 +151,41 @@ func (p *plane) reap(id tunnel.PortID) bool {
 	return true
 }
 
-// publish swaps in the table of s. The error joins the peers that were unsound;
-// the others are in use.
-func (p *plane) publish(s tunnel.Spec) error {
+// publish swaps in the table of s. Peers that were unsound are refused, and the others in use. Beside an error
+// what was in place stays: before the first, nobody is let in.
+func (p *plane) publish(s tunnel.Spec) (refused []*tunnel.PeerError, err error) {
 	var t *tunnel.Table
-	var err error
 	if p.table == nil {
 		t, err = tunnel.NewTable(p.format, s)
 	} else {
 		t, err = p.table.Next(s)
 	}
-	if t == nil { // what is in place stays: before the first, nobody is let in
-		return err
+	if t == nil {
+		return nil, err
 	}
 	p.table = t
 	p.engine.Swap(t)
-	return err
+	var rest []error
+	for _, e := range split(err) {
+		var bad *tunnel.PeerError
+		if errors.As(e, &bad) && bad.Index < len(s.Peers) {
+			refused = append(refused, bad)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	return refused, errors.Join(rest...)
+}
+
+// split takes apart what errors.Join joined.
+func split(err error) []error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		return j.Unwrap()
+	}
+	if err != nil {
+		return []error{err}
+	}
+	return nil
 }
 
 func (p *plane) run(ctx context.Context) error { return p.engine.Run(ctx) }

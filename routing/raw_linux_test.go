@@ -15,7 +15,7 @@ import (
 
 // onRaw is what path raw has in the kernel of this namespace, as other programs see it; nil
 // if it is all there.
-func onRaw(u *UDP, local string) error {
+func onRaw(u *carrier, local string) error {
 	st := u.Status()
 	if st.Path != "raw" || !st.InPlace || len(st.Notes) > 0 {
 		return fmt.Errorf("path %s, in place %v, notes %q, error %q", st.Path, st.InPlace, st.Notes, st.LastError)
@@ -137,8 +137,8 @@ func TestRawNeedsEthernet(t *testing.T) {
 	stop()
 
 	c := u.cfg
-	c.Options.Auto = false
-	if _, err := NewUDP(c); err == nil || !strings.Contains(err.Error(), "path raw is not possible: link eth0 is none, not Ethernet") {
+	c.Network.Backend = []byte(`{"Type":"udp","Path":"raw"}`)
+	if _, err := NewBackend(t.Context(), c); err == nil || !strings.Contains(err.Error(), "path raw is not possible: link eth0 is none, not Ethernet") {
 		t.Errorf("path raw, asked for: %v", err)
 	}
 

@@ -13,40 +13,45 @@ type changer interface {
 	AddRoute(Route) error
 	ReplaceRoute(Route) error
 	DelRoute(Route) error
+	SetNeigh(Neigh) error
+	DelNeigh(Neigh) error
+	SetFDB(FDB) error
+	DelFDB(FDB) error
 }
 
 // applyChanges makes the changes in order: adds before deletes, so that there is
 // no moment without a route. It tries everything and joins the errors; done is how
 // many succeeded.
 func applyChanges(k changer, c Changes) (done int, err error) {
-	var faults []error
-	step := func(err error, format string, args ...any) {
-		if err == nil {
-			done++
-			return
-		}
-		faults = append(faults, fmt.Errorf(format+": %w", append(args, err)...))
-	}
-	for _, l := range c.SetLinks {
-		step(k.SetLink(l), "set link %s", l.Name)
-	}
-	for _, a := range c.AddAddrs {
-		step(k.AddAddr(a), "add address %v dev %s", a.Prefix, a.Link)
-	}
-	for _, r := range c.AddRoutes {
-		step(k.AddRoute(r), "add route %v dev %s", r.Dst, r.Link)
-	}
-	for _, r := range c.ReplaceRoutes {
-		step(k.ReplaceRoute(r), "replace route %v dev %s", r.Dst, r.Link)
-	}
-	for _, r := range c.DelRoutes {
-		step(k.DelRoute(r), "delete route %v dev %s", r.Dst, r.Link)
-	}
-	for _, a := range c.DelAddrs {
-		step(k.DelAddr(a), "delete address %v dev %s", a.Prefix, a.Link)
-	}
+	var t tried
+	each(&t, c.SetLinks, k.SetLink, "set link")
+	each(&t, c.AddAddrs, k.AddAddr, "add address")
+	each(&t, c.SetNeighs, k.SetNeigh, "set neighbour")
+	each(&t, c.SetFDBs, k.SetFDB, "set forwarding entry")
+	each(&t, c.AddRoutes, k.AddRoute, "add route")
+	each(&t, c.ReplaceRoutes, k.ReplaceRoute, "replace route")
+	each(&t, c.DelRoutes, k.DelRoute, "delete route")
+	each(&t, c.DelNeighs, k.DelNeigh, "delete neighbour")
+	each(&t, c.DelFDBs, k.DelFDB, "delete forwarding entry")
+	each(&t, c.DelAddrs, k.DelAddr, "delete address")
 	for _, x := range c.Conflicts {
-		faults = append(faults, errors.New(x.String()))
+		t.faults = append(t.faults, errors.New(x.String()))
 	}
-	return done, errors.Join(faults...)
+	return t.done, errors.Join(t.faults...)
+}
+
+// tried counts what succeeded and collects what did not.
+type tried struct {
+	done   int
+	faults []error
+}
+
+func each[T fmt.Stringer](t *tried, l []T, change func(T) error, what string) {
+	for _, x := range l {
+		if err := change(x); err != nil {
+			t.faults = append(t.faults, fmt.Errorf("%s %s: %w", what, x, err))
+			continue
+		}
+		t.done++
+	}
 }

@@ -45,17 +45,19 @@ func TestNobodyIsDisplaced(t *testing.T) {
 			for i := range s.set.Peers {
 				s.set.Peers[i].BackendType = ""
 			}
-			c := bareIP{o: UDPOptions{SourceCheck: tunnel.CheckStrict}, ipv6: true}.peers(s, 1500, nil)
-			return holders(c.spec), c.skipped(), c.tenure
+			s.outer = 1500
+			c := bareIP{o: UDPOptions{SourceCheck: tunnel.CheckStrict}, ipv6: true}.want(s)
+			return holders(*c.spec), c.skipped(), c.tenure
 		},
 		"vxlan in user space": func(s situation) ([]string, []Skipped, tenure) {
-			c := userVTEP{vxlan: testVXLAN(false)}.peers(s, 1500, nil)
-			return holders(c.spec), c.skipped(), c.tenure
+			s.outer = 1500
+			c := userVTEP{vxlan: testVXLAN(false)}.want(s)
+			return holders(*c.spec), c.skipped(), c.tenure
 		},
 		"vxlan by the kernel": func(s situation) ([]string, []Skipped, tenure) {
 			d := testVXLAN(false).want(s)
 			var used []string
-			for _, f := range d.overlay.FDBs {
+			for _, f := range d.FDBs {
 				used = append(used, fmt.Sprintf("%v %v", f.MAC, f.Dst))
 			}
 			return used, skippedOf(d.reached), d.tenure

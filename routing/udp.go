@@ -72,7 +72,7 @@ func (s *udpSettings) MTU(u Underlay) (int, error) {
 
 // Open implements Settings.
 func (s *udpSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
-	return openCarried(c, s.UDPOptions, bareIP{s.UDPOptions, s.ipv6})
+	return openCarried(c, bareIP{s.UDPOptions, s.ipv6})
 }
 
 // ParseUDPConfig reads the Backend object of c. The error joins one *lease.ConfigError for each fault.
@@ -127,15 +127,16 @@ func (bareIP) trait() trait                            { return trait{name: type
 func (bareIP) format() encap.Format                    { return encap.FormatIP }
 func (bareIP) publish() (data, v6data json.RawMessage) { return nil, nil } // nor data
 func (bareIP) note() string                            { return "" }
+func (b bareIP) options() UDPOptions                   { return b.o }
 
 func (b bareIP) sizes(u Underlay) (mtus, error) {
 	inner, err := overlayMTU(u.MTU, b.o, u.outer6(), b.ipv6)
 	return mtus{outerMTU(u.MTU, b.o), inner}, err
 }
 
-// peers implements carried. A node is one peer, at one address for both of its subnets.
-func (b bareIP) peers(s situation, outer int, displaced []Displaced) carriedPeers {
-	c := carriedPeers{spec: localSpec(s.set, s.under, mtus{outer, s.mtu}, b.o)}
+// want implements backendType. A node is one peer, at one address for both of its subnets.
+func (b bareIP) want(s situation) desired {
+	c := desired{spec: localSpec(s, b.o)}
 	c.room(len(s.set.Peers))
 	for i := range s.set.Peers {
 		r := &s.set.Peers[i]
@@ -146,7 +147,7 @@ func (b bareIP) peers(s situation, outer int, displaced []Displaced) carriedPeer
 		}
 		c.add(r, p, len(c.reached))
 	}
-	c.settle(s.tenure, displaced)
+	c.settleAddrs(s.tenure, s.displaced)
 	return c
 }
 

@@ -39,7 +39,7 @@ func testSet(own4 string, six bool) lease.Set {
 }
 
 // newTestUDP makes the backend on link eth0 of the namespace, not yet running.
-func newTestUDP(t *testing.T, k *Kernel, six bool) *UDP {
+func newTestUDP(t *testing.T, k *Kernel, six bool) *carrier {
 	t.Helper()
 	set := testSet("10.5.1.0/24", six)
 	o := UnderlayOptions{IPv4: true, IPv6: six, Interfaces: []string{"eth0"}}
@@ -47,19 +47,16 @@ func newTestUDP(t *testing.T, k *Kernel, six bool) *UDP {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts, err := ParseUDPConfig(set.Config)
+	set.Config.BackendType = typeUDP
+	b, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: set.Config, Underlay: under, UnderlayOptions: o})
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := NewUDP(UDPConfig{Kernel: k, Network: set.Config, Options: opts, Underlay: under, UnderlayOptions: o})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
+	return b.(*carrier)
 }
 
 // start runs u until the test ends, or stop is called.
-func start(t *testing.T, u *UDP) (stop func()) {
+func start(t *testing.T, u *carrier) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -79,7 +76,7 @@ func start(t *testing.T, u *UDP) (stop func()) {
 	return stop
 }
 
-func apply(t *testing.T, u *UDP, s lease.Set) {
+func apply(t *testing.T, u *carrier, s lease.Set) {
 	t.Helper()
 	if err := u.Apply(t.Context(), s); err != nil {
 		t.Fatalf("apply: %v", err)

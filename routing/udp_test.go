@@ -153,8 +153,8 @@ func TestBuildSpec(t *testing.T) {
 	}
 	o := UDPOptions{SourceCheck: tunnel.CheckOuter, AllowedSources: []netip.Prefix{pfx("198.51.100.0/24")}}
 	displaced := []Displaced{{Addr: addr("10.5.250.9"), Network: pfx("10.5.0.0/16"), Way: Route{Dst: pfx("0.0.0.0/0"), Gateway: addr("192.0.2.254"), Link: "eth0"}}}
-	peers := bareIP{o: o}.peers(situation{set: set, under: u, mtu: 1472}, 1500, displaced)
-	got, skipped := peers.spec, peers.skipped()
+	peers := bareIP{o: o}.want(situation{set: set, under: u, mtu: 1472, outer: 1500, displaced: displaced})
+	got, skipped := *peers.spec, peers.skipped()
 	want := tunnel.Spec{
 		Local:    []netip.Prefix{pfx("10.5.1.0/24"), pfx("fd00:5:0:1::/64")},
 		Address4: addr("10.5.1.0"), Address6: addr("fd00:5:0:1::"),
@@ -195,7 +195,7 @@ func TestBuildSpecWithoutIPv4Underlay(t *testing.T) {
 		Subnets: lease.Subnets{V4: pfx("10.5.2.0/24")},
 		Attrs:   lease.Attrs{PublicIP: addr("192.0.2.2"), PublicIPv6: addr("2001:db8::2")},
 	}}}
-	peers := bareIP{o: UDPOptions{SourceCheck: tunnel.CheckStrict}}.peers(situation{set: set, under: u, mtu: 1472}, 1500, nil)
+	peers := bareIP{o: UDPOptions{SourceCheck: tunnel.CheckStrict}}.want(situation{set: set, under: u, mtu: 1472, outer: 1500})
 	s, skipped := peers.spec, peers.skipped()
 	if len(skipped) != 0 || len(s.Peers) != 1 || s.Peers[0].Addr != addr("2001:db8::2") {
 		t.Errorf("got %+v, %v", s, skipped)
@@ -213,11 +213,12 @@ func TestWantState(t *testing.T) {
 			{Dst: pfx("10.5.0.0/16"), Link: "flannel0", Scope: 253, Protocol: 119},
 			{Dst: pfx("fd00:5::/48"), Gateway: addr("fe80::1"), Link: "flannel0", Metric: 1024, Protocol: 119},
 		},
+		Neighs: []Neigh{{Link: "flannel0", Addr: addr("fe80::1"), Permanent: true}},
 	}
 	if d := cmp.Diff(want, got, compareState); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if got := wantState("flannel0", 1472, lease.Subnets{V4: own.V4}, c); len(got.Routes) != 1 {
+	if got := wantState("flannel0", 1472, lease.Subnets{V4: own.V4}, c); len(got.Routes) != 1 || len(got.Neighs) != 0 {
 		t.Errorf("IPv4 only: %+v", got)
 	}
 }

@@ -57,6 +57,9 @@ func wantState(name string, mtu int, own lease.Subnets, c lease.NetworkConfig) S
 		r := f.route
 		r.Dst, r.Link, r.Protocol = f.network.Masked(), name, RouteProtocol
 		s.Routes = append(s.Routes, r)
+		if r.Gateway.IsValid() { // for good, so that none is ever to be made; a TUN has no link addresses
+			s.Neighs = append(s.Neighs, Neigh{Link: name, Addr: r.Gateway, Permanent: true})
+		}
 	}
 	return s
 }
@@ -107,11 +110,11 @@ func pickDevice(ds []device, addrs map[int][]netip.Addr, nets []netip.Prefix, in
 	}
 }
 
-// follow is the underlay as it is now: chosen at the start, then u, on the link as
+// refreshed is the underlay as it is now: chosen at the start, then u, on the link as
 // l shows it. The chosen address is kept or returned to while the link has it; when
 // it is gone and replace is set, the link's next best takes its place, and is advertised if
 // the old one was. lost says what is missing, empty for nothing.
-func (u Underlay) follow(chosen Underlay, l listing, o UnderlayOptions, replace bool) (now Underlay, lost string) {
+func (u Underlay) refreshed(chosen Underlay, l listing, o UnderlayOptions, replace bool) (now Underlay, lost string) {
 	i := slices.IndexFunc(l.links, func(k linkInfo) bool { return k.name == chosen.Link })
 	if i < 0 {
 		return u, fmt.Sprintf("link %s is gone", chosen.Link)

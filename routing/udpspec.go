@@ -9,14 +9,12 @@ import (
 	"weft/tunnel"
 )
 
-// mtus are the largest datagram with its IP header, and the largest inner packet, in bytes.
-type mtus struct{ outer, inner int }
-
 // localSpec is what concerns this node itself.
-func localSpec(set lease.Set, u Underlay, m mtus, o UDPOptions) tunnel.Spec {
+func localSpec(at situation, o UDPOptions) *tunnel.Spec {
+	set, u := at.set, at.under
 	s := tunnel.Spec{
 		Local:       subnets(set.Own.Subnets),
-		UnderlayMTU: m.outer, MTU: m.inner,
+		UnderlayMTU: at.outer, MTU: at.mtu,
 		Check: o.SourceCheck, AllowedSources: o.AllowedSources,
 		Self: unique(valid(u.Addr4, u.Addr6, u.Ext4, u.Ext6)),
 	}
@@ -29,7 +27,7 @@ func localSpec(set lease.Set, u Underlay, m mtus, o UDPOptions) tunnel.Spec {
 	if set.Own.V6.IsValid() {
 		s.Address6 = set.Own.V6.Addr()
 	}
-	return s
+	return &s
 }
 
 // backendName is a record's type for a message: flannel's udp writes none, and anything else may be

@@ -23,16 +23,16 @@ const (
 )
 
 // refuse has packets dropped, and counted, for peers whose next hop does not answer, and the kernel ask for
-// it again. mu is held.
-func (u *UDP) refuse() {
-	h, now := &u.hops, time.Now()
+// it again.
+func (p *plane) refuse() {
+	h, now := &p.next, time.Now()
 	to := h.routes.undeliverable(h.silent, h.key.link.carrier)
 	if n := len(to); n != h.closed {
-		u.log.Info("peers whose next hop does not answer", "peers", n, "before", h.closed)
+		p.log.Info("peers whose next hop does not answer", "peers", n, "before", h.closed)
 		h.closed = n
 	}
 	waiting := map[netip.Addr]bool{}
-	for _, a := range u.plane.engine.Undeliverable(to, refuseFor) {
+	for _, a := range p.engine.Undeliverable(to, refuseFor) {
 		waiting[h.routes.via[a]] = true
 	}
 	if h.asked == nil {
@@ -52,8 +52,8 @@ func (u *UDP) refuse() {
 		if left > 0 && now.Sub(h.asked[a]) >= pause {
 			left--
 			h.asked[a] = now
-			if err := u.k.ask(h.key.link.index, a); err != nil {
-				u.log.Debug("ask for a neighbour", "neighbour", a, "error", err)
+			if err := p.k.ask(h.key.link.index, a); err != nil {
+				p.log.Debug("ask for a neighbour", "neighbour", a, "error", err)
 			}
 		}
 	}

@@ -13,17 +13,17 @@ type underState struct {
 	lostSince time.Time
 }
 
-// look looks whether the underlay still is as it was; first is what was chosen at the start. One that
+// refresh looks whether the underlay still is as it was; first is what was chosen at the start. One that
 // has been lost for longer than grace may be replaced by another address or link. The error says what is
 // lost, or that the kernel does not tell.
-func (s *underState) look(k *Kernel, first Underlay, o UnderlayOptions, grace time.Duration, log *slog.Logger) error {
+func (s *underState) refresh(k *Kernel, first Underlay, o UnderlayOptions, grace time.Duration, log *slog.Logger) error {
 	l, err := k.underlayListing(first.Link)
 	if err != nil {
 		return fmt.Errorf("underlay: %w", err)
 	}
 	was := *s
 	replace := was.lost != "" && time.Since(was.lostSince) >= grace
-	s.now, s.lost = was.now.follow(first, l, o, replace)
+	s.now, s.lost = was.now.refreshed(first, l, o, replace)
 	if s.lost != was.lost {
 		s.lostSince = time.Now()
 		if s.lost != "" {

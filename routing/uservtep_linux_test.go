@@ -75,10 +75,10 @@ func (n *vtepNode) open(t *testing.T, keys string) {
 	if n.b, err = NewBackend(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if b, ok := n.b.(*kernelBackend); ok {
-		(&kernelTest{kernelBackend: b, t: t}).start()
+	if b, ok := n.b.(*controller); ok {
+		(&kernelTest{controller: b, t: t}).start()
 	} else {
-		n.u = n.b.(*UDP)
+		n.u = n.b.(*carrier)
 		start(t, n.u)
 	}
 	n.own.BackendType = n.b.RecordType()
@@ -266,7 +266,7 @@ func TestUserVTEPTakesThePort(t *testing.T) {
 	b.stop()
 	ip(t, "link show flannel.1")
 
-	open := func() *UDP {
+	open := func() *carrier {
 		t.Helper()
 		network, err := ParseConfig([]byte(config("always")))
 		if err != nil {
@@ -280,7 +280,7 @@ func TestUserVTEPTakesThePort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return u.(*UDP)
+		return u.(*carrier)
 	}
 	u := open()
 	data, _ := u.Publish()
@@ -335,7 +335,7 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := b.(*UDP)
+	u := b.(*carrier)
 	start(t, u)
 	own := vxlanPeer(1)
 	own.V6 = netip.Prefix{}
@@ -399,7 +399,7 @@ func TestNoVXLAN(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, user := b.(*UDP)
+		u, user := b.(*carrier)
 		if user != want {
 			t.Errorf("%s: %T", keys, b)
 		}

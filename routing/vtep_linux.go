@@ -149,6 +149,30 @@ func (k *Kernel) vxlanWith(vni uint32, port uint16) string {
 	return ""
 }
 
+// vtepsOnPort lists the vxlan devices of a UDP port.
+func (k *Kernel) vtepsOnPort(port uint16) ([]VTEP, error) {
+	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
+	var vs []VTEP
+	for _, l := range ls {
+		if x, ok := l.(*netlink.Vxlan); ok && x.Port == int(port) {
+			vs = append(vs, fromVXLAN(x))
+		}
+	}
+	return vs, err
+}
+
+// removeVTEP deletes a vxlan device if it is ours or flannel's; else the error says why not.
+func (k *Kernel) removeVTEP(v VTEP, networks []netip.Prefix) error {
+	addrs, err := k.linkAddrs(v.Name)
+	if err != nil {
+		return err
+	}
+	if why := vtepStrange(v, addrs, networks); why != "" {
+		return errors.New(why)
+	}
+	return k.delLink(v.Name)
+}
+
 // delLink deletes a link; one that is gone already is no error.
 func (k *Kernel) delLink(name string) error {
 	l, err := k.h.LinkByName(name)
@@ -194,11 +218,11 @@ func (k *Kernel) setVTEP(v VTEP, names []string) (done int, err error) {
 }
 
 // setVTEPSettings brings the settings of a device to what its family needs: the other family is off,
-// so that the kernel sends nothing of it into the tunnel. looks says that peers may be reached by a plain
+// so that the kernel sends nothing of it into the tunnel. direct says that peers may be reached by a plain
 // route, and answer by the tunnel.
-func (k *Kernel) setVTEPSettings(name string, six, looks bool) error {
+func (k *Kernel) setVTEPSettings(name string, six, direct bool) error {
 	err := k.setIPv6(name, six)
-	if looks && !six {
+	if direct && !six {
 		err = errors.Join(err, k.loosen(name))
 	}
 	return err

@@ -150,7 +150,7 @@ func (s *vxlanSettings) Facts() Facts {
 }
 
 // MTU implements Settings.
-func (s *vxlanSettings) MTU(u Underlay) (int, error) { return s.vxlan().mtu(u.MTU) }
+func (s *vxlanSettings) MTU(u Underlay) (int, error) { return innerMTU(s.vxlan(), u) }
 
 // vxlan is what the settings come to, but for the MACs.
 func (s *vxlanSettings) vxlan() vxlan {
@@ -175,8 +175,7 @@ func (s *vxlanSettings) Open(_ context.Context, c BackendConfig) (Backend, error
 		if v.o.GBP || v.o.Learning {
 			c.Logger.Warn("GBP and Learning are the kernel's: in user space they have no effect")
 		}
-		carried := userVTEP{v, why}
-		return openCarried(c, carried.carrierOptions(), carried)
+		return openCarried(c, userVTEP{v, why})
 	}
 	// A device that is there keeps its MAC, also if flannel made it, so that no peer has to learn another.
 	for six, mac := range map[bool]*MAC{false: &v.mac4, true: &v.mac6} {
@@ -224,7 +223,7 @@ func (v vxlan) trait() trait {
 	if v.o.Auto {
 		name = typeAuto
 	}
-	return trait{name: name, record: typeVXLAN, path: PathKernel, looks: v.o.DirectRouting}
+	return trait{name: name, record: typeVXLAN, path: PathKernel, asksHops: v.o.DirectRouting}
 }
 
 func (v vxlan) publish() (data, v6data json.RawMessage) {
@@ -237,9 +236,9 @@ func (v vxlan) publish() (data, v6data json.RawMessage) {
 	return data, v6data
 }
 
-// mtu is the least of the devices': a pod has one for both families.
-func (v vxlan) mtu(link int) (int, error) {
-	mtu := link
+// sizes are the least of the devices': a pod has one for both families.
+func (v vxlan) sizes(u Underlay) (mtus, error) {
+	link, mtu := u.MTU, u.MTU
 	var faults []error
 	for _, six := range []bool{false, true} {
 		if !v.enabled(six) {
@@ -251,7 +250,7 @@ func (v vxlan) mtu(link int) (int, error) {
 		}
 		faults = append(faults, err)
 	}
-	return mtu, errors.Join(faults...)
+	return mtus{link, mtu}, errors.Join(faults...)
 }
 
 func (v vxlan) enabled(six bool) bool {
@@ -268,7 +267,7 @@ func (v vxlan) mac(six bool) MAC {
 	return v.mac4
 }
 
-// want implements way. A family whose device the underlay's MTU does not suffice for has none.
+// want implements backendType. A family whose device the underlay's MTU does not suffice for has none.
 func (v vxlan) want(s situation) desired {
 	var d desired
 	devices := map[bool]bool{}
@@ -283,13 +282,13 @@ func (v vxlan) want(s situation) desired {
 		}
 		devices[six] = true
 		name, base := vtepName(six, v.o.VNI), own.Masked().Addr()
-		d.vteps = append(d.vteps, VTEP{
+		d.VTEPs = append(d.VTEPs, VTEP{
 			Name: name, Alias: Alias, MAC: v.mac(six), MTU: mtu, Up: true,
 			VNI: v.o.VNI, Port: v.o.Port, Under: s.under.Index, Local: local, GBP: v.o.GBP, Learning: v.o.Learning,
 		})
-		d.overlay.Addrs = append(d.overlay.Addrs, Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
+		d.Addrs = append(d.Addrs, Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
 	}
-	d.settle(v.remotes(s, devices), s.tenure, func(c remote, report Reached) Reached { return v.peer(&d.overlay, c, report, s) })
+	d.settleMACs(v.remotes(s, devices), s.tenure, func(c remote, report Reached) Reached { return v.peer(&d.State, c, report, s) })
 	return d
 }
 
@@ -332,8 +331,8 @@ func (v vxlan) remotes(s situation, devices map[bool]bool) []remote {
 // sameMAC is what to do about two devices with one MAC: frames from our own, or from two nodes' common one, are lost.
 const sameMAC = "delete one of the two devices, or give the nodes identities of their own"
 
-// settle gives each MAC to one subnet, and reports what enter makes of those that stay.
-func (d *desired) settle(cs []remote, before tenure, enter func(remote, Reached) Reached) {
+// settleMACs gives each MAC to one subnet, and reports what enter makes of those that stay.
+func (d *desired) settleMACs(cs []remote, before tenure, enter func(remote, Reached) Reached) {
 	var bidders []bidder
 	var of []int // whose each is
 	for i, c := range cs {
@@ -359,7 +358,7 @@ func (d *desired) settle(cs []remote, before tenure, enter func(remote, Reached)
 }
 
 // peer adds what one subnet of a peer needs to o, and reports how it is reached.
-func (v vxlan) peer(o *overlay, c remote, report Reached, s situation) Reached {
+func (v vxlan) peer(o *State, c remote, report Reached, s situation) Reached {
 	most := routeMTU(c.r, c.f.six, s.mtu)
 	if report = v.choose(report, c.f, s); report.How == HowRoute {
 		o.Routes = append(o.Routes, peerRoute(c.f.subnet, c.f.public, s.under.Link, most))
@@ -403,8 +402,8 @@ type userVTEP struct {
 	why string
 }
 
-// carrierOptions are the keys that the data plane wants.
-func (v userVTEP) carrierOptions() UDPOptions {
+// options are the keys that the data plane wants.
+func (v userVTEP) options() UDPOptions {
 	return UDPOptions{Port: v.o.Port, Path: v.o.Path, Auto: v.o.AutoPath, Off: v.o.Off,
 		SourceCheck: v.o.SourceCheck, AllowedSources: v.o.AllowedSources, MTU: v.o.MTU}
 }
@@ -423,14 +422,14 @@ func (v userVTEP) note() string {
 }
 
 func (v userVTEP) sizes(u Underlay) (mtus, error) {
-	inner, err := v.mtu(u.MTU)
-	return mtus{outerMTU(u.MTU, v.carrierOptions()), inner}, err
+	m, err := v.vxlan.sizes(u)
+	return mtus{outerMTU(u.MTU, v.options()), m.inner}, err
 }
 
-// peers implements carried. A node is one peer for each family, since each has its own address and
+// want implements backendType. A node is one peer for each family, since each has its own address and
 // MAC, as the kernel's two devices have.
-func (v userVTEP) peers(s situation, outer int, displaced []Displaced) carriedPeers {
-	c := carriedPeers{spec: localSpec(s.set, s.under, mtus{outer, s.mtu}, v.carrierOptions())}
+func (v userVTEP) want(s situation) desired {
+	c := desired{spec: localSpec(s, v.options())}
 	c.spec.VNI, c.spec.MAC4, c.spec.MAC6 = v.o.VNI, encap.MAC(v.mac4), encap.MAC(v.mac6)
 	for i := range s.set.Peers {
 		r := &s.set.Peers[i]
@@ -441,13 +440,13 @@ func (v userVTEP) peers(s situation, outer int, displaced []Displaced) carriedPe
 				continue
 			}
 			if report = v.choose(report, f, s); report.How == HowRoute {
-				c.routes = append(c.routes, peerRoute(f.subnet, f.public, s.under.Link, routeMTU(*r, f.six, s.mtu)))
+				c.Routes = append(c.Routes, peerRoute(f.subnet, f.public, s.under.Link, routeMTU(*r, f.six, s.mtu)))
 			}
 			c.reached = append(c.reached, report)
 			c.add(r, p, len(c.reached)-1)
 		}
 	}
-	c.settle(s.tenure, displaced)
+	c.settleAddrs(s.tenure, s.displaced)
 	return c
 }
 

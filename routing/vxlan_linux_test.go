@@ -14,9 +14,9 @@ import (
 	"weft/test/await"
 )
 
-// kernelTest is a kernelBackend on eth0 of the test's namespace.
+// kernelTest is a controller on eth0 of the test's namespace.
 type kernelTest struct {
-	*kernelBackend
+	*controller
 	t    *testing.T
 	stop func()
 }
@@ -40,7 +40,7 @@ func openKernelBackend(t *testing.T, k *Kernel, config string, edit func(*Backen
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &kernelTest{kernelBackend: b.(*kernelBackend), t: t}
+	return &kernelTest{controller: b.(*controller), t: t}
 }
 
 // start runs the backend until the test ends, or stop is called.

@@ -122,11 +122,11 @@ func testVXLAN(direct bool) vxlan {
 func TestVXLANWant(t *testing.T) {
 	d := testVXLAN(false).want(vxlanSituation(vxlanPeer(2)))
 	want := desired{
-		vteps: []VTEP{
-			{Name: "flannel.1", Alias: Alias, MAC: mac("0e:00:00:00:04:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")},
-			{Name: "flannel-v6.1", Alias: Alias, MAC: mac("0e:00:00:00:06:01"), MTU: 1430, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("2001:db8::1")},
-		},
-		overlay: overlay{
+		State: State{
+			VTEPs: []VTEP{
+				{Name: "flannel.1", Alias: Alias, MAC: mac("0e:00:00:00:04:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")},
+				{Name: "flannel-v6.1", Alias: Alias, MAC: mac("0e:00:00:00:06:01"), MTU: 1430, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("2001:db8::1")},
+			},
 			Addrs: []Addr{{"flannel.1", pfx("10.5.1.0/32")}, {"flannel-v6.1", pfx("fd00:5:0:1::/128")}},
 			Routes: []Route{
 				{Dst: pfx("10.5.2.0/24"), Gateway: addr("10.5.2.0"), Link: "flannel.1", Protocol: RouteProtocol, OnLink: true},
@@ -136,21 +136,18 @@ func TestVXLANWant(t *testing.T) {
 			FDBs:   []FDB{{"flannel.1", mac("0e:00:00:00:04:02"), addr("192.0.2.2"), true}, {"flannel-v6.1", mac("0e:00:00:00:06:02"), addr("2001:db8::2"), true}},
 		},
 	}
-	if diff := cmp.Diff(want.overlay, d.overlay, compareState); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(want.vteps, d.vteps, compareState); diff != "" {
+	if diff := cmp.Diff(want.State, d.State, compareState); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	data, v6data := testVXLAN(false).publish()
 	if string(data) != `{"VNI":1,"VtepMAC":"0e:00:00:00:04:01"}` || string(v6data) != `{"VNI":1,"VtepMAC":"0e:00:00:00:06:01"}` {
 		t.Errorf("published %s and %s", data, v6data)
 	}
-	if m, err := testVXLAN(false).mtu(1500); m != 1430 || err != nil {
-		t.Errorf("MTU %d, %v", m, err)
+	if m, err := testVXLAN(false).sizes(Underlay{MTU: 1500}); m.inner != 1430 || err != nil {
+		t.Errorf("MTU %d, %v", m.inner, err)
 	}
-	if m, err := testVXLAN(false).mtu(1340); m != 1290 || err == nil {
-		t.Errorf("MTU %d, %v: IPv6 does not fit, IPv4 does", m, err)
+	if m, err := testVXLAN(false).sizes(Underlay{MTU: 1340}); m.inner != 1290 || err == nil {
+		t.Errorf("MTU %d, %v: IPv6 does not fit, IPv4 does", m.inner, err)
 	}
 }
 
@@ -198,11 +195,11 @@ func TestVXLANPeers(t *testing.T) {
 				t.Errorf("reached\n%swant\n%s", got, c.want)
 			}
 			var vias []string
-			for _, r := range d.overlay.Routes {
+			for _, r := range d.Routes {
 				vias = append(vias, r.Gateway.String())
 			}
-			if strings.Join(vias, " ") != c.routes || len(d.overlay.Neighs) != len(d.overlay.FDBs) {
-				t.Errorf("routes via %q, %+v", vias, d.overlay)
+			if strings.Join(vias, " ") != c.routes || len(d.Neighs) != len(d.FDBs) {
+				t.Errorf("routes via %q, %+v", vias, d.State)
 			}
 		})
 	}
@@ -211,7 +208,7 @@ func TestVXLANPeers(t *testing.T) {
 		t.Errorf("one MAC, two nodes:\n%s", reachedText(twice.reached))
 	}
 	small := four(2, func(r *lease.Record) { r.Weft = &lease.Weft{MTU: 1300} })
-	if r := testVXLAN(false).want(vxlanSituation(small)).overlay.Routes; r[0].MTU != 1300 {
+	if r := testVXLAN(false).want(vxlanSituation(small)).Routes; r[0].MTU != 1300 {
 		t.Errorf("a peer that takes 1300: %+v", r)
 	}
 }
@@ -238,7 +235,7 @@ fd00:5:0:2::/64 route via 2001:db8::2
 		{Dst: pfx("10.5.2.0/24"), Gateway: addr("192.0.2.2"), Link: "eth0", Protocol: RouteProtocol},
 		{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("2001:db8::2"), Link: "eth0", Metric: 1024, Protocol: RouteProtocol},
 	}
-	if diff := cmp.Diff(overlay{Routes: routes}, d.overlay, compareState); diff != "" {
+	if diff := cmp.Diff(State{Routes: routes}, d.State, compareState); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"weft/tunnel"
 )
 
-// hopState is what the next hops in use were made from. UDP.mu guards it.
+// hopState is what the next hops in use were made from. The controller's lock guards it.
 type hopState struct {
 	key    hopKey
 	peers  []netip.Addr // outer addresses, sorted
@@ -34,8 +34,8 @@ type hopKey struct {
 	local4, local6 netip.AddrPort
 }
 
-// follow takes the outer addresses of other peers.
-func (h *hopState) follow(peers []tunnel.PeerSpec) {
+// setPeers takes the outer addresses of other peers.
+func (h *hopState) setPeers(peers []tunnel.PeerSpec) {
 	h.peers = make([]netip.Addr, 0, len(peers))
 	for _, p := range peers {
 		h.peers = append(h.peers, p.Addr)
@@ -57,25 +57,25 @@ func (h *hopState) interest() hopInterest {
 	return i
 }
 
-// followHops hands the ports on path raw the next hops of all peers, if they changed, and the data plane on any
+// updateNextHops hands the ports on path raw the next hops of all peers, if they changed, and the data plane on any
 // path the peers whose next hop answers nobody. With
 // changedRoutes it asks the kernel for all routes anew, else only for those that it does not
-// know. Neighbours are listed each time: a listing for all peers. mu is held.
-func (u *UDP) followHops(c change) error {
-	err := u.followLink(c)
-	if err != nil && len(u.plane.raws()) == 0 {
+// know. Neighbours are listed each time: a listing for all peers. link is the underlay's.
+func (p *plane) updateNextHops(link string, c change) error {
+	err := p.readNextHops(link, c)
+	if err != nil && len(p.raws()) == 0 {
 		// The sockets need none of it, and a sandbox may not have it.
-		u.log.Debug("neighbours are not followed", "error", err)
-		u.hops.forget()
+		p.log.Debug("neighbours are not followed", "error", err)
+		p.next.forget()
 		err = nil
 	}
-	u.refuse()
+	p.refuse()
 	return err
 }
 
-func (u *UDP) followLink(c change) error {
-	h, ports := &u.hops, u.plane.raws()
-	link, err := u.k.ether(u.cfg.Underlay.Link)
+func (p *plane) readNextHops(underlay string, c change) error {
+	h, ports := &p.next, p.raws()
+	link, err := p.k.ether(underlay)
 	if err != nil || len(ports) > 0 && link.index != ports[0].link { // lost: the ports follow when it is back
 		for _, f := range ports {
 			f.feed(nil)
@@ -85,7 +85,7 @@ func (u *UDP) followLink(c change) error {
 	}
 	key := hopKey{link: link}
 	for i, local := range []*netip.AddrPort{&key.local4, &key.local6} {
-		if s := u.plane.sockets[i]; s.id != 0 {
+		if s := p.sockets[i]; s.id != 0 {
 			*local = s.local
 		}
 	}
@@ -95,10 +95,10 @@ func (u *UDP) followLink(c change) error {
 	if key != h.key || c&changedRoutes != 0 {
 		h.routes = hopRoutes{}
 	}
-	if err := u.askRoutes(key); err != nil {
+	if err := p.askRoutes(key); err != nil {
 		return err
 	}
-	ns, err := u.k.neighbours(link.index)
+	ns, err := p.k.neighbours(link.index)
 	if err != nil {
 		return err
 	}
@@ -108,17 +108,17 @@ func (u *UDP) followLink(c change) error {
 		changed = f.feed(hops) || changed
 	}
 	if key != h.key { // what changed meanwhile was nothing that the monitor looked for
-		u.nudge(changedRoutes | changedNeighbours)
+		p.nudge(changedRoutes | changedNeighbours)
 	} else if changed {
-		u.nudge(changedNeighbours)
+		p.nudge(changedNeighbours)
 	}
 	h.key = key
 	return nil
 }
 
 // askRoutes completes the cached routes.
-func (u *UDP) askRoutes(key hopKey) error {
-	h := &u.hops
+func (p *plane) askRoutes(key hopKey) error {
+	h := &p.next
 	routes, missing := h.routes.keep(h.peers)
 	began := time.Now()
 	split, _ := slices.BinarySearchFunc(missing, netip.IPv6Unspecified(), netip.Addr.Compare)
@@ -132,7 +132,7 @@ func (u *UDP) askRoutes(key hopKey) error {
 			}
 			continue
 		}
-		answers, err := u.k.routesTo(f.dsts, f.local)
+		answers, err := p.k.routesTo(f.dsts, f.local)
 		if err != nil {
 			return err
 		}
@@ -158,13 +158,13 @@ func (f *frames) feed(hops map[netip.Addr]tunnel.NextHop) (changed bool) {
 }
 
 // rawIfAskedFor fails if path raw was asked for, in words, and is not possible.
-func (u *UDP) rawIfAskedFor() error {
-	o, local := u.cfg.Options, u.cfg.Underlay.Local()
+func (k *Kernel) rawIfAskedFor(o UDPOptions, u Underlay) error {
+	local := u.Local()
 	if o.Path != tunnel.PathRaw || o.Auto || len(local) == 0 {
 		return nil
 	}
-	if err := u.k.rawObstacle(u.cfg.Underlay.Link, local[0]); err != nil {
-		return fmt.Errorf(`%s backend: path raw is not possible: %w; "Path":"auto" takes the best that is`, u.Type(), err)
+	if err := k.rawObstacle(u.Link, local[0]); err != nil {
+		return fmt.Errorf(`path raw is not possible: %w; "Path":"auto" takes the best that is`, err)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func FuzzParseVTEPData(f *testing.F) {
 	})
 }
 
-func TestPlanOverlay(t *testing.T) {
+func TestPlanEntries(t *testing.T) {
 	const dev, dev6 = "flannel.1", "flannel-v6.1"
 	m2, m3 := mac("0e:00:00:00:00:02"), mac("0e:00:00:00:00:03")
 	own := Ownership{Links: []string{dev, dev6}, Networks: []netip.Prefix{net4, net6}, Sweep: true, Adopts: func(Route) bool { return false }}
@@ -62,8 +62,8 @@ func TestPlanOverlay(t *testing.T) {
 		r.OnLink = true
 		return r
 	}
-	want := overlay{
-		Addrs:  []Addr{{dev, pfx("10.5.1.0/32")}, {dev6, pfx("fd00:5:0:1::/128")}},
+	want := State{
+		Addrs:  []Addr{{dev6, pfx("fd00:5:0:1::/128")}, {dev, pfx("10.5.1.0/32")}}, // in the order of a plan
 		Routes: []Route{onLink("10.5.2.0/24", "10.5.2.0", dev), peerRoute(pfx("10.5.3.0/24"), addr("192.0.2.3"), "eth0", 1400)},
 		Neighs: []Neigh{{dev, addr("10.5.2.0"), m2, true}},
 		FDBs:   []FDB{{dev, m2, addr("192.0.2.2"), true}},
@@ -71,53 +71,54 @@ func TestPlanOverlay(t *testing.T) {
 	flannels := want.Routes[0]
 	flannels.Protocol = protoBoot
 	adopting := own
+	adopting.SweepAdopted = true
 	adopting.Adopts = func(r Route) bool { return r.Protocol == protoBoot && r.OnLink }
 	stale := onLink("10.5.9.0/24", "10.5.9.0", dev)
 	foreign := Route{Dst: pfx("10.5.8.0/24"), Link: "eth0", Gateway: addr("192.0.2.8"), Protocol: protoBoot}
 
 	for _, c := range []struct {
 		name string
-		have overlay
+		have State
 		own  Ownership
-		want overlayChanges
+		want Changes
 	}{
-		{"nothing there", overlay{}, own, overlayChanges{
-			Changes: Changes{AddAddrs: want.Addrs, AddRoutes: want.Routes}, SetNeighs: want.Neighs, SetFDBs: want.FDBs}},
-		{"all in place", want, own, overlayChanges{}},
-		{"entries learnt, wrong and superfluous", overlay{
+		{"nothing there", State{}, own, Changes{
+			AddAddrs: want.Addrs, AddRoutes: want.Routes, SetNeighs: want.Neighs, SetFDBs: want.FDBs}},
+		{"all in place", want, own, Changes{}},
+		{"entries learnt, wrong and superfluous", State{
 			Addrs: want.Addrs, Routes: want.Routes,
 			Neighs: []Neigh{{dev, addr("10.5.2.0"), m3, false}, {dev, addr("10.5.7.0"), m3, true}, {dev, addr("10.5.7.1"), m3, false},
 				{dev6, addr("fe80::1"), m3, true}, {dev6, addr("fd00:5:0:9::"), m3, true}, {"eth0", addr("10.5.7.2"), m3, true}},
 			FDBs: []FDB{{dev, m2, addr("192.0.2.9"), true}, {dev, m3, addr("192.0.2.3"), true}, {dev, mac("0e:00:00:00:00:04"), addr("192.0.2.4"), false},
 				{dev, MAC{}, addr("192.0.2.5"), true}, {"vx9", m3, addr("192.0.2.3"), true}},
-		}, own, overlayChanges{
+		}, own, Changes{
 			SetNeighs: want.Neighs, SetFDBs: want.FDBs,
 			DelNeighs: []Neigh{{dev6, addr("fd00:5:0:9::"), m3, true}, {dev, addr("10.5.7.0"), m3, true}},
 			DelFDBs:   []FDB{{dev, m3, addr("192.0.2.3"), true}},
 		}},
-		{"an address of the other family's device is not confused", overlay{
+		{"an address of the other family's device is not confused", State{
 			Addrs:  []Addr{{dev, pfx("10.5.1.0/32")}, {dev, pfx("10.5.4.0/32")}, {dev6, pfx("fd00:5:0:1::/128")}, {dev6, pfx("fe80::1/64")}},
 			Routes: want.Routes, Neighs: want.Neighs, FDBs: want.FDBs,
-		}, own, overlayChanges{Changes: Changes{DelAddrs: []Addr{{dev, pfx("10.5.4.0/32")}}}}},
-		{"a peer's smaller MTU is set in place", overlay{
+		}, own, Changes{DelAddrs: []Addr{{dev, pfx("10.5.4.0/32")}}}},
+		{"a peer's smaller MTU is set in place", State{
 			Addrs: want.Addrs, Routes: []Route{want.Routes[0], peerRoute(pfx("10.5.3.0/24"), addr("192.0.2.3"), "eth0", 0)}, Neighs: want.Neighs, FDBs: want.FDBs,
-		}, own, overlayChanges{Changes: Changes{ReplaceRoutes: want.Routes[1:]}}},
-		{"stale routes of ours go, and those of others stay", overlay{
+		}, own, Changes{ReplaceRoutes: want.Routes[1:]}},
+		{"stale routes of ours go, and those of others stay", State{
 			Addrs: want.Addrs, Routes: append([]Route{stale, foreign}, want.Routes...), Neighs: want.Neighs, FDBs: want.FDBs,
-		}, own, overlayChanges{Changes: Changes{DelRoutes: []Route{stale}}}},
-		{"flannel's are taken over at the start", overlay{
+		}, own, Changes{DelRoutes: []Route{stale}}},
+		{"flannel's are taken over at the start", State{
 			Addrs: want.Addrs, Routes: []Route{flannels, want.Routes[1], {Dst: pfx("10.5.9.0/24"), Gateway: addr("10.5.9.0"), Link: dev, OnLink: true, Protocol: protoBoot}},
 			Neighs: want.Neighs, FDBs: want.FDBs,
-		}, adopting, overlayChanges{Changes: Changes{
+		}, adopting, Changes{
 			ReplaceRoutes: want.Routes[:1], Adopted: []string{"route 10.5.2.0/24 dev flannel.1"},
 			DelRoutes: []Route{{Dst: pfx("10.5.9.0/24"), Gateway: addr("10.5.9.0"), Link: dev, OnLink: true, Protocol: protoBoot}},
-		}}},
-		{"later the same shape is a conflict", overlay{
+		}},
+		{"later the same shape is a conflict", State{
 			Addrs: want.Addrs, Routes: []Route{flannels, want.Routes[1]}, Neighs: want.Neighs, FDBs: want.FDBs,
-		}, own, overlayChanges{Changes: Changes{Conflicts: []Conflict{{want.Routes[0], flannels}}}}},
+		}, own, Changes{Conflicts: []Conflict{{want.Routes[0], flannels}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := planOverlay(c.have, want, c.own)
+			got := Plan(c.have, want, c.own)
 			if d := cmp.Diff(c.want, got, compareState); d != "" {
 				t.Errorf("plan (-want +got):\n%s", d)
 			}
@@ -125,7 +126,7 @@ func TestPlanOverlay(t *testing.T) {
 			slices.Reverse(c.have.Neighs)
 			slices.Reverse(c.have.FDBs)
 			slices.Reverse(c.have.Routes)
-			if again := planOverlay(c.have, want, c.own); cmp.Diff(got, again, compareState) != "" {
+			if again := Plan(c.have, want, c.own); cmp.Diff(got, again, compareState) != "" {
 				t.Errorf("the order of the kernel's listing matters: %+v", again)
 			}
 		})
@@ -137,22 +138,20 @@ func (r *recorder) DelNeigh(n Neigh) error { return r.note("-neigh " + n.Addr.St
 func (r *recorder) SetFDB(f FDB) error     { return r.note("=fdb " + f.Dst.String()) }
 func (r *recorder) DelFDB(f FDB) error     { return r.note("-fdb " + f.Dst.String()) }
 
-var _ overlayChanger = (*recorder)(nil)
-
 // A route never leads to an entry that is not there yet, and one bad entry costs only itself.
-func TestApplyOverlayOrder(t *testing.T) {
+func TestApplyEntriesBeforeRoutes(t *testing.T) {
 	a := func(s string) netip.Addr { return addr(s) }
-	c := overlayChanges{
-		Changes: Changes{AddAddrs: []Addr{{"x", pfx("10.5.1.0/32")}}, DelAddrs: []Addr{{"x", pfx("10.5.9.0/32")}},
-			AddRoutes: []Route{{Dst: pfx("10.5.2.0/24")}}, DelRoutes: []Route{{Dst: pfx("10.5.3.0/24")}}},
+	c := Changes{
+		AddAddrs: []Addr{{"x", pfx("10.5.1.0/32")}}, DelAddrs: []Addr{{"x", pfx("10.5.9.0/32")}},
+		AddRoutes: []Route{{Dst: pfx("10.5.2.0/24")}}, DelRoutes: []Route{{Dst: pfx("10.5.3.0/24")}},
 		SetNeighs: []Neigh{{Addr: a("10.5.2.0")}, {Addr: a("10.5.4.0")}}, DelNeighs: []Neigh{{Addr: a("10.5.3.0")}},
 		SetFDBs: []FDB{{Dst: a("192.0.2.2")}}, DelFDBs: []FDB{{Dst: a("192.0.2.3")}},
 	}
 	k := &recorder{fail: "=neigh 10.5.2.0"}
-	done, err := applyOverlay(k, c)
+	done, err := applyChanges(k, c)
 	want := []string{"+addr 10.5.1.0/32", "=neigh 10.5.2.0", "=neigh 10.5.4.0", "=fdb 192.0.2.2", "+route 10.5.2.0/24", "-route 10.5.3.0/24",
 		"-neigh 10.5.3.0", "-fdb 192.0.2.3", "-addr 10.5.9.0/32"}
-	if !slices.Equal(k.calls, want) || done != c.len()-1 {
+	if !slices.Equal(k.calls, want) || done != c.Len()-1 {
 		t.Errorf("%d done, calls %q", done, k.calls)
 	}
 	if err == nil || !strings.Contains(err.Error(), "set neighbour 10.5.2.0 lladdr") || errors.Is(err, errNoLink) {

@@ -8,48 +8,6 @@ import (
 	"weft/lease"
 )
 
-// trait is what distinguishes one such backend from another.
-type trait struct {
-	// name and record are Backend's Type and RecordType; path is Status.Path.
-	name, record, path string
-	// looks says that the way to each peer matters: situation.hops is filled in.
-	looks bool
-	// oneWay says that all peers are reached alike, so that only those that are not are worth a report.
-	oneWay bool
-}
-
-// situation is what a backend decides on.
-type situation struct {
-	set   lease.Set
-	under Underlay
-	mtu   int // the largest inner packet, in bytes
-	// hops are the ways to the peers' addresses, for a backend that looks.
-	hops map[netip.Addr]hop
-	// tenure is who has had which address or MAC so far.
-	tenure tenure
-}
-
-// desired is what a backend wants of the kernel.
-type desired struct {
-	vteps   []VTEP
-	overlay overlay
-	reached []Reached
-	tenure  tenure // for the next time; nil for a type that gives nothing to one peer alone
-	// device is Status.Device for a backend without devices of its own.
-	device string
-}
-
-// way is a backend but for the labour of keeping the kernel so. want is pure.
-type way interface {
-	trait() trait
-	// publish is Backend.Publish.
-	publish() (data, v6data json.RawMessage)
-	// mtu is the largest inner packet over a link, in bytes. Beside an error it is what is
-	// possible, for the families that it suffices for.
-	mtu(link int) (int, error)
-	want(s situation) desired
-}
-
 // family is one of the two subnets of a record with all that goes with it.
 type family struct {
 	six            bool

@@ -1,0 +1,364 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weft/encap"
+	"weft/lease"
+	"weft/tunnel"
+)
+
+// controller keeps the kernel, and for types that need it a data plane, as its type of backend wants them for the
+// latest set. It is every Backend, and safe for concurrent use.
+type controller struct {
+	cfg     BackendConfig
+	log     *slog.Logger
+	k       *Kernel
+	kind    backendType
+	plane   *plane // nil if the kernel moves the packets
+	actor   actor  // nil if all that the type does is the kernel's state
+	monitor *monitor
+	kick    chan struct{} // holds one: something may have changed
+	dirty   atomic.Uint32 // what: a change
+	grace   time.Duration // underlayGrace, but in tests
+	release string        // the kernel's, but in tests
+
+	mu      sync.Mutex // serializes reconciling, and guards what follows and the plane
+	set     lease.Set
+	under   underState
+	hops    map[netip.Addr]hop // to the peers; nil for a type that does not ask for them
+	want    decision
+	inPlace State          // what was in place last: a change without another want is a repair
+	settled bool           // all was in place once, so that what flannel left is taken over
+	made    map[string]int // the numbers of the devices that we made, by name
+	warned  map[string]bool
+	strict  strictDrops
+	ended   bool
+	over    func() bool // Run is to end; nil before it began
+
+	statusMu sync.Mutex // a leaf lock, so that Status never waits for the kernel
+	status   Status
+}
+
+// actor is the part of a type that is not the kernel's state.
+type actor interface {
+	// act brings what it does to the situation; what fails is tried again. It is called with the controller's
+	// lock held.
+	act(ctx context.Context, s situation) outcome
+	// stop is called once when the backend has run and ends.
+	stop(ctx context.Context) error
+}
+
+// outcome is what an actor's work came to.
+type outcome struct {
+	// node is what is wrong for the node itself; with errNotStarted no pod can be given an address.
+	node error
+	// peers are the records that something failed for: one that cannot be served does not make the node unfit.
+	peers []peerFault
+}
+
+// errNotStarted says of an actor that what the node itself needs is not there.
+var errNotStarted = errors.New("the node's own part is not in place")
+
+// peerFault is what went wrong for the record with those subnets.
+type peerFault struct {
+	subnets lease.Subnets
+	err     error
+}
+
+var _ Backend = (*controller)(nil)
+
+// newController makes the backend of a type whose packets the kernel moves: it opens descriptors, touches nothing
+// and starts nothing. The caller runs Run or calls Close.
+func newController(c BackendConfig, t backendType, a actor) (*controller, error) {
+	about := t.trait()
+	if c.Kernel == nil {
+		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", about.name)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	sizes, err := t.sizes(c.Underlay)
+	if err != nil {
+		return nil, fmt.Errorf("%s backend over %s: %w", about.name, c.Underlay.Link, err)
+	}
+	b := &controller{
+		cfg: c, log: c.Logger.With("backend", about.name), k: c.Kernel, kind: t, actor: a,
+		kick: make(chan struct{}, 1), grace: underlayGrace, release: c.Kernel.release(), warned: map[string]bool{}, made: map[string]int{},
+	}
+	b.under.now = c.Underlay
+	b.status = Status{Type: about.name, MTU: sizes.inner, Path: about.path, Underlay: c.Underlay}
+	if b.monitor, err = b.k.subscribe(); err != nil {
+		return nil, fmt.Errorf("%s backend: %w", about.name, err)
+	}
+	return b, nil
+}
+
+// openKernel makes the backend of a type whose packets the kernel moves.
+func openKernel(c BackendConfig, t backendType, a actor) (Backend, error) {
+	b, err := newController(c, t, a)
+	if err != nil {
+		return nil, err // and no *controller in the interface
+	}
+	return b, nil
+}
+
+// openCarried makes the backend of a type whose packets the data plane moves.
+func openCarried(c BackendConfig, t carried) (Backend, error) {
+	b, err := newCarrier(c, t)
+	if err != nil {
+		return nil, err // and no *carrier in the interface
+	}
+	return b, nil
+}
+
+// carrier is the backend of a type whose packets weft's own data plane moves.
+type carrier struct{ *controller }
+
+// newCarrier is newController for such a type.
+func newCarrier(c BackendConfig, t carried) (*carrier, error) {
+	b, err := newController(c, t, nil)
+	if err != nil {
+		return nil, err
+	}
+	b.status.Path = t.options().Path.String()
+	err = b.k.rawIfAskedFor(t.options(), c.Underlay)
+	if err == nil {
+		b.plane, err = newPlane(b.k, c.Workers, t.format(), t.options(), b.log, b.nudge)
+	}
+	if err != nil {
+		b.monitor.Close()
+		return nil, fmt.Errorf("%s backend: %w", b.Type(), err)
+	}
+	return &carrier{b}, nil
+}
+
+// Engine is the data plane, for its counters.
+func (c *carrier) Engine() *tunnel.Engine { return c.plane.engine }
+
+// Recv is what the lease record names of what this node parses beyond one complete packet a
+// datagram: in format vxlan nothing, since what kernels take is all that is sent.
+func (c *carrier) Recv() tunnel.Recv {
+	if c.plane.format == encap.FormatIP {
+		return tunnel.Supported
+	}
+	return 0
+}
+
+// DeviceDrops is how many packets the kernel dropped because the TUN's queue was full or nobody had
+// it open: losses that no counter of the data plane sees.
+func (c *carrier) DeviceDrops() (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended || c.plane.device.name == "" {
+		return 0, nil
+	}
+	d, err := c.k.device(c.plane.device.name)
+	return d.Dropped, err
+}
+
+// Type implements Backend.
+func (c *controller) Type() string { return c.kind.trait().name }
+
+// RecordType implements Backend.
+func (c *controller) RecordType() string { return c.kind.trait().record }
+
+// Publish implements Backend.
+func (c *controller) Publish() (data, v6data json.RawMessage) { return c.kind.publish() }
+
+// MTU implements Backend.
+func (c *controller) MTU() int { return c.Status().MTU }
+
+// Status implements Backend.
+func (c *controller) Status() Status {
+	c.statusMu.Lock()
+	defer c.statusMu.Unlock()
+	return c.status
+}
+
+// Apply implements Backend.
+func (c *controller) Apply(ctx context.Context, s lease.Set) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return fmt.Errorf("%s backend: it has ended", c.Type())
+	}
+	c.set = s
+	c.want.stale = true // the peers may be others
+	err := c.reconcile(ctx, changedNeighbours)
+	if err != nil {
+		c.nudge(changedAll) // Run retries
+	}
+	return err
+}
+
+// Run implements Backend.
+func (c *controller) Run(ctx context.Context) error {
+	started := ctx.Err() == nil
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, c.monitor.Close)
+	defer stop()
+	var wg sync.WaitGroup
+	var monitored, carried error
+	c.mu.Lock()
+	c.over = func() bool { return ctx.Err() != nil }
+	c.mu.Unlock()
+	wg.Go(func() { defer cancel(); monitored = c.monitor.run(c.nudge) })
+	if c.plane != nil {
+		wg.Go(func() { defer cancel(); carried = c.plane.run(ctx) })
+	}
+	c.repair(ctx)
+	wg.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true // from here on the Kernel may be closed
+	if c.actor != nil && started {
+		// Detached: the context that would bound it has just ended.
+		if err := c.actor.stop(context.WithoutCancel(ctx)); err != nil {
+			c.log.Warn("stop", "error", err)
+		}
+	}
+	if c.plane != nil {
+		carried = errors.Join(carried, c.plane.close())
+	}
+	return wrap(c.Type()+" backend", errors.Join(carried, monitored))
+}
+
+// Close implements Backend.
+func (c *controller) Close() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return c.Run(ctx)
+}
+
+// retryFirst and retryLast bound the wait after an attempt that failed; resync is
+// how often all is compared without reason. tidy is the least time between two reconciles:
+// a burst of notifications costs one, and a quarrel with another program ten a second.
+const (
+	retryFirst = 200 * time.Millisecond
+	retryLast  = 30 * time.Second
+	resync     = 30 * time.Second
+	tidy       = 100 * time.Millisecond
+)
+
+// repair reconciles after every notification and failure, and now and then, until
+// ctx ends.
+func (c *controller) repair(ctx context.Context) {
+	timer := time.NewTimer(resync)
+	defer timer.Stop()
+	retry := retryFirst
+	for {
+		var ch change
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.kick:
+			ch = change(c.dirty.Swap(0))
+		case <-timer.C:
+			ch = changedAll
+		case <-c.askAgain():
+			c.mu.Lock()
+			c.plane.refuse()
+			c.mu.Unlock()
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		whole, pause, err := c.settle(ctx, ch)
+		wait := resync
+		if err != nil {
+			wait, retry = retry, min(2*retry, retryLast)
+		} else if whole {
+			retry = retryFirst
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		if whole { // else the wait for the next try goes on
+			timer.Reset(wait)
+		}
+	}
+}
+
+// settle does what a change makes necessary: if only next hops may have changed, no more than to look at these. whole
+// says that all was reconciled, pause how long the next time is to wait.
+func (c *controller) settle(ctx context.Context, ch change) (whole bool, pause time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.plane != nil {
+		c.plane.next.took = 0
+	}
+	if whole = ch&changedObjects != 0; !whole && c.plane != nil {
+		whole = c.plane.updateNextHops(c.cfg.Underlay.Link, ch) != nil
+		c.watch()
+	}
+	if whole {
+		err = c.reconcile(ctx, ch)
+	}
+	if pause = tidy; c.plane != nil {
+		pause = max(pause, 10*c.plane.next.took) // with 10,000 peers, asking for routes is work
+	}
+	return whole, pause, err
+}
+
+// askAgain is when peers that do not answer are to be asked for once more; nil for never.
+func (c *controller) askAgain() <-chan time.Time {
+	if c.plane == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.plane.next.again()
+}
+
+// nudge asks to look after what may have changed. It does not block.
+func (c *controller) nudge(ch change) {
+	c.dirty.Or(uint32(ch))
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// networks are those of the config, then the former ones.
+func (c *controller) networks() []netip.Prefix {
+	return slices.Concat(networks(c.cfg.Network), c.cfg.Former)
+}
+
+// outer are the peers' addresses.
+func (c *controller) outer() []netip.Addr {
+	var as []netip.Addr
+	for i := range c.set.Peers {
+		as = append(as, valid(c.set.Peers[i].PublicIP, c.set.Peers[i].PublicIPv6)...)
+	}
+	return as
+}
+
+// logger names the TUN, if there is one.
+func (c *controller) logger() *slog.Logger {
+	if c.plane == nil {
+		return c.log
+	}
+	return c.log.With("device", c.plane.device.name)
+}
+
+// warnOnce logs a fault that does not matter enough to fail, the first time, with more attributes.
+func (c *controller) warnOnce(err error, more ...any) {
+	if err != nil && !c.warned[err.Error()] {
+		c.warned[err.Error()] = true
+		c.log.Warn("not set", append([]any{"error", err}, more...)...)
+	}
+}

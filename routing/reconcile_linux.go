@@ -1,0 +1,260 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"weft/tunnel"
+)
+
+// underlayGrace is how long a lost underlay address is waited for before another
+// one of the link takes its place: longer than a DHCP client or a network manager
+// needs to take an address off and put it back.
+const underlayGrace = 10 * time.Second
+
+// round is one reconcile: what it found, and what is wrong. Whatever fails, the rest is tried.
+type round struct {
+	st     Status
+	faults []error
+}
+
+func (r *round) try(err error) { r.faults = append(r.faults, err) }
+
+func (r *round) note(notes ...string) {
+	for _, n := range notes {
+		if n != "" {
+			r.st.Notes = append(r.st.Notes, n)
+		}
+	}
+}
+
+// reconcile makes kernel and data plane follow the set: what carries packets first, the routes that lead to it
+// last. It tries every part and joins the errors. ch is what made it necessary. mu is held.
+func (c *controller) reconcile(ctx context.Context, ch change) error {
+	if !c.set.Own.V4.IsValid() && !c.set.Own.V6.IsValid() {
+		return c.giveUp()
+	}
+	r := &round{}
+	was := c.under.now
+	r.try(c.under.refresh(c.k, c.cfg.Underlay, c.cfg.UnderlayOptions, c.grace, c.log))
+	r.try(c.askHops())
+	sizes, err := c.kind.sizes(c.under.now)
+	r.try(err)
+	c.openPorts(r)
+	r.try(c.decide(sizes))
+	c.nextHops(r, ch)
+	c.syncKernel(r, sizes)
+	out := c.act(ctx)
+	r.try(out.node)
+	r.st.Up = r.st.Up && !errors.Is(out.node, errNotStarted)
+	r.st.MTU, r.st.InPlace = sizes.inner, errors.Join(r.faults...) == nil
+	c.tellPeers(r, out)
+	c.tellNotes(r)
+	c.watch()
+	err = errors.Join(r.faults...)
+	if err != nil && (ctx.Err() != nil || c.over != nil && c.over()) {
+		return err // we were interrupted, which says nothing about the kernel
+	}
+	c.report(r.st, err)
+	if c.under.now != was && c.cfg.UnderlayChanged != nil { // after the report: whoever is told asks for the MTU
+		c.cfg.UnderlayChanged(c.under.now)
+	}
+	return err
+}
+
+// giveUp is for a set without a subnet of ours. Before the first lease there is nothing to do: what an earlier
+// process left stays as it is. Afterwards another node has the subnet: we carry nothing more, and take its address
+// off. The rest stays, so that packets for the overlay end here and do not leak to the default route.
+func (c *controller) giveUp() error {
+	if len(c.inPlace.Addrs) == 0 {
+		return nil
+	}
+	c.logger().Warn("the subnet is another node's now: giving it up")
+	c.want.stale = true
+	if c.plane != nil {
+		if _, err := c.plane.publish(tunnel.Spec{UnderlayMTU: c.under.now.MTU, Check: tunnel.CheckStrict}); err != nil {
+			return err
+		}
+	}
+	want := c.inPlace
+	want.Addrs = nil
+	for range 2 { // with its last IPv4 address a link loses its routes
+		var r round
+		if c.bring(&r, want); errors.Join(r.faults...) != nil {
+			return errors.Join(r.faults...)
+		}
+	}
+	c.inPlace = want
+	return nil
+}
+
+// askHops asks how the kernel would send to the peers, for a type that it matters to. While the underlay is lost
+// the answers stay what they were: without it there are none, and what stands works again the moment it is back.
+func (c *controller) askHops() error {
+	if !c.kind.trait().asksHops || c.under.lost != "" {
+		return nil
+	}
+	hops, err := c.k.nextHops(c.outer())
+	if err == nil {
+		c.hops = hops
+	}
+	return err
+}
+
+// openPorts has the data plane listen at the underlay's addresses. While one is lost its socket stays: it
+// works again the moment the address is back.
+func (c *controller) openPorts(r *round) {
+	if c.plane == nil {
+		return
+	}
+	c.plane.reapLost()
+	r.try(c.plane.listenAll(c.under.now, c.cfg.Underlay.Link, c.networks()))
+}
+
+// decide asks the type what it wants, if the set or the situation is another one than the last time, and gives the
+// data plane its table. A bad record is reported; it is no fault of ours to retry.
+func (c *controller) decide(m mtus) error {
+	s := situation{under: c.under.now, mtu: m.inner, outer: m.outer, hops: c.hops}
+	if c.plane != nil {
+		var err error
+		if s.displaced, err = c.k.Displaced(c.cfg.Network, c.outer()); err != nil {
+			return err
+		}
+	}
+	if !c.want.stale && s.equal(c.want.from) {
+		return nil
+	}
+	d := c.kind.want(c.situation(s))
+	if d.spec != nil {
+		refused, err := c.plane.publish(*d.spec)
+		if err != nil {
+			return err
+		}
+		d.refuse(refused)
+		c.plane.next.setPeers(d.spec.Peers)
+	}
+	w := decision{desired: d, from: s, peers: d.used(), skips: d.skipped()}
+	w.spec, w.of = nil, nil
+	if c.kind.trait().oneWay {
+		w.reached = onlySkipped(w.reached)
+	}
+	c.want = w
+	return nil
+}
+
+// situation completes s by the set and what the last decision made of the one before.
+func (c *controller) situation(s situation) situation {
+	s.set, s.tenure = c.set, c.want.tenure
+	return s
+}
+
+// nextHops gives the data plane what the frames to peers need.
+func (c *controller) nextHops(r *round, ch change) {
+	if c.plane != nil {
+		r.try(c.plane.updateNextHops(c.cfg.Underlay.Link, ch))
+	}
+}
+
+// act has the actor do its part, if there is one.
+func (c *controller) act(ctx context.Context) outcome {
+	if c.actor == nil {
+		return outcome{}
+	}
+	return c.actor.act(ctx, c.situation(c.want.from))
+}
+
+// tellPeers enters what becomes of the records, less those that the actor failed for.
+func (c *controller) tellPeers(r *round, out outcome) {
+	r.st.Reached, r.st.Skipped, r.st.Peers = c.want.reached, c.want.skips, c.want.peers
+	if len(out.peers) == 0 {
+		return
+	}
+	reached := slices.Clone(c.want.reached)
+	for _, f := range out.peers {
+		r.try(f.err)
+		for i, x := range reached {
+			if x.Subnets == f.subnets && x.How == HowCommand {
+				reached[i] = x.skip("%v", f.err)
+			}
+		}
+	}
+	r.st.Reached, r.st.Skipped, r.st.Peers = reached, skippedOf(reached), usedPeers(reached)
+}
+
+// tellNotes enters what works less well than it could.
+func (c *controller) tellNotes(r *round) {
+	if t, ok := c.kind.(carried); ok {
+		r.note(t.note())
+		r.note(c.plane.notes()...)
+	}
+	r.note(c.strict.note(c.k, c.under.now.Link, r.st.Reached))
+}
+
+// watch tells the monitor what to look for.
+func (c *controller) watch() {
+	i := interest{own: map[int]bool{}, under: c.under.now.Index, names: map[string]bool{c.cfg.Underlay.Link: true}, networks: c.networks()}
+	if c.kind.trait().asksHops {
+		i.hosts = c.outer()
+	}
+	if c.plane != nil {
+		c.plane.addInterest(&i)
+	} else {
+		i.entries = true
+	}
+	for _, v := range c.want.VTEPs {
+		i.names[v.Name] = true
+		if dev, err := c.k.device(v.Name); err == nil {
+			i.own[dev.Index] = true
+		}
+	}
+	c.monitor.watch(i)
+}
+
+// report publishes what a reconcile found, and logs what is new: peers that are not used, and an error.
+func (c *controller) report(st Status, err error) {
+	c.statusMu.Lock()
+	old := c.status
+	st.Type, st.Path = old.Type, old.Path
+	if c.plane != nil {
+		st.Path, st.Device = c.plane.pathName(), c.plane.device.name
+	}
+	st.Underlay, st.UnderlayLost = c.under.now, c.under.lost
+	st.LastReconcile = time.Now()
+	st.Repaired += old.Repaired
+	if len(old.Adopted) > 0 {
+		st.Adopted = old.Adopted
+	}
+	if err != nil {
+		st.LastError = err.Error()
+	}
+	c.status = st
+	c.statusMu.Unlock()
+	if !slices.Equal(st.Skipped, old.Skipped) {
+		for _, s := range st.Skipped {
+			c.log.Warn("peer not used", "peer", s.Peer, "reason", s.Reason)
+		}
+	}
+	switch {
+	case err != nil && st.LastError != old.LastError:
+		c.log.Error("reconcile", "error", err)
+	case err == nil && old.LastError != "":
+		c.log.Info("reconciled, all in place")
+	}
+}
+
+// checksums keeps devices from the fault that checksumFault tells of, and says so; "" without it.
+func (c *controller) checksums(devices []string) string {
+	if len(devices) == 0 || !checksumFault(c.release) {
+		return ""
+	}
+	for _, name := range devices {
+		if _, err := c.k.stopTxChecksum(name); err != nil {
+			c.warnOnce(err)
+			return fmt.Sprintf("kernel %s may send wrong outer UDP checksums when it translates addresses, and switching the offload off failed (%v): use Linux 5.7 or newer", c.release, err)
+		}
+	}
+	return fmt.Sprintf("kernel %s may send wrong outer UDP checksums when it translates addresses: checksum offload is off on %v, which costs throughput; Linux 5.7 has the fix", c.release, devices)
+}

@@ -1,0 +1,112 @@
+package routing
+
+import (
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"weft/encap"
+	"weft/lease"
+	"weft/tunnel"
+)
+
+// backendType is a type of backend but for the labour of keeping the kernel and the data plane so. It is pure.
+type backendType interface {
+	trait() trait
+	// publish is Backend.Publish.
+	publish() (data, v6data json.RawMessage)
+	// sizes are those of packets over the underlay as it is. Beside an error they are what is
+	// possible, for the families that it suffices for.
+	sizes(u Underlay) (mtus, error)
+	// want says what becomes of the set.
+	want(s situation) desired
+}
+
+// carried is a type whose packets weft's own data plane moves. Its want has a spec.
+type carried interface {
+	backendType
+	format() encap.Format
+	options() UDPOptions
+	// note is what works less well than it could; "" if nothing does.
+	note() string
+}
+
+// trait is what distinguishes one type from another.
+type trait struct {
+	// name and record are Backend's Type and RecordType; path is Status.Path of a type without a data plane.
+	name, record, path string
+	// asksHops says that it matters how the kernel would send to each peer: situation.hops is filled in.
+	asksHops bool
+	// oneWay says that all peers are reached alike, so that only those that are not are worth a report.
+	oneWay bool
+}
+
+// mtus are the largest datagram with its IP header, and the largest inner packet, in bytes.
+type mtus struct{ outer, inner int }
+
+// innerMTU is the largest inner packet of a type over u, in bytes.
+func innerMTU(t backendType, u Underlay) (int, error) {
+	m, err := t.sizes(u)
+	return m.inner, err
+}
+
+// situation is what a type decides on.
+type situation struct {
+	set   lease.Set
+	under Underlay
+	mtu   int // the largest inner packet, in bytes
+	outer int // the largest datagram, in bytes
+	// hops are how the kernel would send to the peers' addresses, for a type that asks for them.
+	hops map[netip.Addr]hop
+	// displaced are the peers' addresses that the overlay cuts off; nil but for a data plane.
+	displaced []Displaced
+	// tenure is who has had which address or MAC so far.
+	tenure tenure
+}
+
+// equal reports whether two situations are the same but for the set and what an earlier decision made of it.
+func (s situation) equal(t situation) bool {
+	return s.under == t.under && s.mtu == t.mtu && s.outer == t.outer &&
+		slices.Equal(s.displaced, t.displaced) && maps.Equal(s.hops, t.hops)
+}
+
+// desired is what a type wants: of the kernel, State, of the data plane, spec.
+type desired struct {
+	State
+	// spec is nil for a type whose packets the kernel moves. of says for each of its Peers whose it is.
+	spec *tunnel.Spec
+	of   []carriedOf
+	// reached is about every subnet of every record, but for those in use of a type that has one way only.
+	reached []Reached
+	// notes are about records that are used, but not wholly.
+	notes  []Skipped
+	tenure tenure // for the next time; nil for a type that gives nothing to one peer alone
+	// device is Status.Device for a backend without devices of its own.
+	device string
+}
+
+// used is how many records are used.
+func (d *desired) used() (n int) {
+	if d.spec == nil {
+		return usedPeers(d.reached)
+	}
+	for i := range d.of { // those of one record stand side by side
+		if i == 0 || d.of[i].record != d.of[i-1].record {
+			n++
+		}
+	}
+	return n
+}
+
+// skipped lists what is not used, or not wholly, in the form of Status.Skipped.
+func (d *desired) skipped() []Skipped { return slices.Concat(skippedOf(d.reached), d.notes) }
+
+// decision is what is wanted at present, and what it was made from.
+type decision struct {
+	desired           // without its spec: the data plane has the table
+	from    situation // without the set
+	peers   int       // that are used
+	skips   []Skipped
+	stale   bool // it has to be made anew
+}
