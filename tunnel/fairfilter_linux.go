@@ -30,14 +30,14 @@ type heldSource struct {
 func (s *UDPSocket) fill() float64                { return queueFill(s.fd) }
 func (s *UDPSocket) hold(held []heldSource) error { return holdAt(s.local.Addr().Is6(), held, s.fd) }
 
-func (s *OffloadSocket) fill() (most float64) {
+func (s *sockets) fill() (most float64) {
 	for _, u := range s.group {
 		most = max(most, u.fill())
 	}
 	return most
 }
 
-func (s *OffloadSocket) hold(held []heldSource) error {
+func (s *sockets) hold(held []heldSource) error {
 	var fds []int
 	for _, u := range s.group {
 		fds = append(fds, u.fd)
@@ -45,17 +45,16 @@ func (s *OffloadSocket) hold(held []heldSource) error {
 	return holdAt(s.local.Addr().Is6(), held, fds...)
 }
 
-func (r *Raw) fill() (most float64) {
-	for _, fd := range r.packets[:r.listening] {
+func (f *frames) fill() (most float64) {
+	for _, fd := range f.fds[:f.listening] {
 		most = max(most, queueFill(fd))
 	}
 	return most
 }
 
-// hold leaves the UDP socket alone, where only fragments arrive.
-func (r *Raw) hold(held []heldSource) error {
-	filter, err := frameFilter(r.local, held...)
-	for _, fd := range r.packets[:r.listening] {
+func (f *frames) hold(held []heldSource) error {
+	filter, err := frameFilter(f.local, held...)
+	for _, fd := range f.fds[:f.listening] {
 		if err == nil {
 			err = attachFilter(fd, filter)
 		}

@@ -19,16 +19,15 @@ func BenchmarkGather(b *testing.B) {
 		p := r.Slot()
 		copy(p.Space(), packet)
 		r.Commit(len(packet))
-		s := &OffloadSocket{runWriter: runWriter{maxSegs: maxRun}}
-		s.wire = s
-		s.gso.set(OffloadGSO, 0, true)
+		w := &runWriter{wire: &sockets{}, maxSegs: maxRun}
+		w.gso.set(OffloadGSO, 0, true)
 		b.Run(fmt.Sprintf("path=socket/segments=%d/mss=%d", segments, size), func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(packet)))
 			for b.Loop() {
 				p.segSize, p.partial, p.csumStart, p.csumOffset = size, true, 20, encap.ChecksumOffsetTCP
 				r.io.send.begin(p)
-				s.gather(r, p)
+				w.gather(r, p)
 			}
 			if got := r.io.send.n; got != segments {
 				b.Fatalf("%d segments, want %d", got, segments)
@@ -42,9 +41,8 @@ func BenchmarkGather(b *testing.B) {
 func BenchmarkGatherRun(b *testing.B) {
 	const size, n = 92, 64 // of 64 bytes with their headers
 	r := fillRing(b, n, size, func(int) []byte { return ipv4("10.1.1.5", "10.1.2.7", size) })
-	s := &OffloadSocket{runWriter: runWriter{maxSegs: maxRun}}
-	s.wire = s
-	s.gso.set(OffloadGSO, 0, true)
+	w := &runWriter{wire: &sockets{}, maxSegs: maxRun}
+	w.gso.set(OffloadGSO, 0, true)
 	b.Run(fmt.Sprintf("path=socket/size=%d", size), func(b *testing.B) {
 		b.ReportAllocs()
 		b.SetBytes(size)
@@ -52,7 +50,7 @@ func BenchmarkGatherRun(b *testing.B) {
 			if i%n == 0 {
 				r.io.send.begin(&r.slots[0])
 			}
-			s.gather(r, &r.slots[i%n])
+			w.gather(r, &r.slots[i%n])
 		}
 	})
 }
@@ -63,10 +61,9 @@ func BenchmarkPack(b *testing.B) {
 		b.Run("path=raw/size="+name, func(b *testing.B) {
 			const n = 64
 			r := fillRing(b, n, 528, func(i int) []byte { return ipv4("10.1.1.5", "10.1.2.7", sizes[i%len(sizes)]) })
-			s := &OffloadSocket{runWriter: runWriter{maxSegs: maxRun}}
-			s.wire = s
-			s.gso.set(OffloadGSO, 0, true)
-			s.pack.set(OffloadPack, 0, true)
+			w := &runWriter{wire: &sockets{}, maxSegs: maxRun}
+			w.gso.set(OffloadGSO, 0, true)
+			w.pack.set(OffloadPack, 0, true)
 			for i := range n {
 				p := &r.slots[i]
 				p.trim(sizes[i%len(sizes)])
@@ -77,7 +74,7 @@ func BenchmarkPack(b *testing.B) {
 				if i%n == 0 {
 					r.io.send.begin(&r.slots[0])
 				}
-				s.gather(r, &r.slots[i%n])
+				w.gather(r, &r.slots[i%n])
 			}
 		})
 	}
@@ -99,7 +96,7 @@ func BenchmarkTakeFrame(b *testing.B) {
 		frame := frameOf(b, 0, encap.NotECT, make([]byte, tt.datagram*tt.n))
 		const front = encap.VNetHdrLen + encap.EthernetLen + encap.IPv4Len + encap.UDPLen
 		ring := NewRing()
-		r := &Raw{OffloadSocket: &OffloadSocket{UDPSocket: &UDPSocket{local: ours[0]}}}
+		f := &frames{local: ours[0], gro: &offload{}}
 		in := ring.Slot().buf[Headroom-front:]
 		tt.h.Put(in)
 		in = in[:encap.VNetHdrLen+copy(in[encap.VNetHdrLen:], frame)]
@@ -107,7 +104,7 @@ func BenchmarkTakeFrame(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				ring.reset()
-				r.take(ring, ring.Slot(), in, front)
+				f.take(ring, ring.Slot(), in, front)
 			}
 			if ring.n != tt.n {
 				b.Fatalf("%d packets, want %d", ring.n, tt.n)
@@ -123,12 +120,12 @@ func BenchmarkWhole(b *testing.B) {
 	ring := fillRing(b, 1, len(packet), func(int) []byte { return packet })
 	p := &ring.slots[0]
 	p.segSize, p.segments, p.partial, p.csumStart, p.csumOffset, p.Outer = 1400, 45, true, 20, encap.ChecksumOffsetTCP, theirs[0]
-	r, _ := newWholeRaw(b, 0)
-	r.tap.fd = -1 // EBADF
+	w, _ := newWholeWire(b, 0)
+	w.tap.fd = -1 // EBADF
 	b.Run("path=raw/segments=45/mss=1400", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			r.whole(ring, p)
+			w.whole(ring, p)
 		}
 	})
 }

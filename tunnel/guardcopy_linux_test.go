@@ -71,11 +71,10 @@ func TestGuardGatherCopies(t *testing.T) {
 	copy(p.Space(), b)
 	r.Commit(len(b))
 	p.segSize, p.segments, p.partial, p.csumStart, p.csumOffset = size, segments, true, 20, encap.ChecksumOffsetTCP
-	s := &OffloadSocket{runWriter: runWriter{maxSegs: 64}}
-	s.wire = s
-	s.gso.set(OffloadGSO, 0, true)
+	w := &runWriter{wire: &sockets{}, maxSegs: 64}
+	w.gso.set(OffloadGSO, 0, true)
 	r.io.send.begin(p)
-	s.gather(r, p)
+	w.gather(r, p)
 	u := &r.io.send
 	if u.n != segments || u.used != 1+2*segments {
 		t.Fatalf("%d segments in %d pieces, want %d in twice as many", u.n, u.used, segments)
@@ -95,10 +94,9 @@ func TestGuardGatherCopies(t *testing.T) {
 // between them is padding, which is nobody's.
 func TestGuardPackCopies(t *testing.T) {
 	r := NewRing()
-	s := &OffloadSocket{runWriter: runWriter{maxSegs: 64}}
-	s.wire = s
-	s.gso.set(OffloadGSO, 0, true)
-	s.pack.set(OffloadPack, 0, true)
+	w := &runWriter{wire: &sockets{}, maxSegs: 64}
+	w.gso.set(OffloadGSO, 0, true)
+	w.pack.set(OffloadPack, 0, true)
 	const n = maxReads
 	sent := 0
 	for i := range n {
@@ -110,7 +108,7 @@ func TestGuardPackCopies(t *testing.T) {
 		if i == 0 {
 			r.io.send.begin(p)
 		}
-		s.gather(r, p)
+		w.gather(r, p)
 		sent += len(b)
 	}
 	u, padding := &r.io.send, 0
@@ -128,7 +126,7 @@ func TestGuardPackCopies(t *testing.T) {
 // read, and is one write.
 func TestGuardWholeCopies(t *testing.T) {
 	for six := range 2 {
-		r, tap := newWholeRaw(t, six)
+		w, tap := newWholeWire(t, six)
 		ring := NewRing()
 		b := tcp4(40 * 1400)
 		p := ring.Slot()
@@ -137,7 +135,7 @@ func TestGuardWholeCopies(t *testing.T) {
 		p.segSize, p.segments, p.partial, p.csumStart, p.csumOffset = 1400, 40, true, 20, encap.ChecksumOffsetTCP
 		p.Outer = theirs[six]
 		p.Delivered() // as a run is until a send says otherwise
-		if !r.whole(ring, p) || p.verdict != delivered {
+		if !w.whole(ring, p) || p.verdict != delivered {
 			t.Fatalf("IPv%d: not whole, or with verdict %d", 4+2*six, p.verdict)
 		}
 		got := make([]byte, 2*MaxPacket)
@@ -153,7 +151,7 @@ func TestGuardWholeCopies(t *testing.T) {
 			t.Errorf("IPv%d: they were written from elsewhere", 4+2*six)
 		}
 		if got := testing.AllocsPerRun(10, func() {
-			_ = r.whole(ring, p)
+			_ = w.whole(ring, p)
 			_, _ = unix.Read(tap, got)
 		}); got > 0 {
 			t.Errorf("IPv%d: %.0f allocations", 4+2*six, got)
@@ -161,8 +159,8 @@ func TestGuardWholeCopies(t *testing.T) {
 	}
 }
 
-// newWholeRaw is a port at ours with a next hop to theirs, and what is written to its TAP.
-func newWholeRaw(t testing.TB, six int) (r *Raw, tapEnd int) {
+// newWholeWire is path raw's wire at ours with a next hop to theirs, and what is written to its TAP.
+func newWholeWire(t testing.TB, six int) (w *frameWire, tapEnd int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -174,14 +172,13 @@ func newWholeRaw(t testing.TB, six int) (r *Raw, tapEnd int) {
 			t.Fatal(err)
 		}
 	}
-	r = &Raw{OffloadSocket: &OffloadSocket{UDPSocket: &UDPSocket{local: ours[six]}}, tap: &tap{fd: fds[0], name: "tap"}}
-	r.log = slog.New(slog.DiscardHandler)
-	r.tunnel.set(OffloadTunnel, 0, true)
-	r.UseTAP(true)
-	r.hops.Store(&hops{})
-	r.SetNextHops(map[netip.Addr]NextHop{theirs[six].Addr(): {Local: encap.MAC{2, 0, 0, 0, 0, 1}, Remote: encap.MAC{2, 0, 0, 0, 0, 2}}})
-	(*r.hops.Load())[theirs[six].Addr()].confirm.Store(1 << 62)
-	return r, fds[1]
+	w = &frameWire{&frames{local: ours[six]}, &tap{fd: fds[0], name: "tap", log: slog.New(slog.DiscardHandler)}, &sockets{}}
+	w.tap.offload.set(OffloadTunnel, 0, true)
+	w.tap.use.Store(true)
+	w.frames.hops.Store(&hops{})
+	w.frames.setNextHops(map[netip.Addr]NextHop{theirs[six].Addr(): {Local: encap.MAC{2, 0, 0, 0, 0, 1}, Remote: encap.MAC{2, 0, 0, 0, 0, 2}}})
+	(*w.frames.hops.Load())[theirs[six].Addr()].confirm.Store(1 << 62)
+	return w, fds[1]
 }
 
 // TestGuardMergeCopies: a superpacket is written from where its packets were read.

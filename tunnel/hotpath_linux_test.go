@@ -147,7 +147,7 @@ func TestSuperpacketToSmallerMTU(t *testing.T) {
 	}{{false, 14000, true, 15}, {false, 1400, true, 2}, {true, 14000, false, 10}} {
 		w := newHotPath(t, 4)
 		w.flow = &w.tally.egress
-		w.set.under4.super = &OffloadSocket{}
+		w.set.under4.super = &OffloadSocket{runs: &runWriter{}}
 		w.ring.reset()
 		b := tcp4(tt.payload)
 		if b[6] &^= 0x40; tt.df {

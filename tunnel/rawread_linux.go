@@ -8,10 +8,10 @@ import (
 	"weft/encap"
 )
 
-// readFrames reads until nothing is left: one frame, or superframe, a recvfrom(2).
-func (r *Raw) readFrames(fd int, ring *Ring) error {
+// read reads until nothing is left: one frame, or superframe, a recvfrom(2).
+func (f *frames) read(fd int, ring *Ring) error {
 	front := encap.VNetHdrLen + encap.EthernetLen + encap.IPv4Len + encap.UDPLen
-	if r.local.Addr().Is6() {
+	if f.local.Addr().Is6() {
 		front += encap.IPv6Len - encap.IPv4Len
 	}
 	for {
@@ -24,7 +24,7 @@ func (r *Raw) readFrames(fd int, ring *Ring) error {
 		switch errno {
 		case 0:
 			p.Truncated = n > len(b)
-			r.take(ring, p, b[:min(n, len(b))], front)
+			f.take(ring, p, b[:min(n, len(b))], front)
 		case unix.EAGAIN:
 			return nil
 		case unix.EINVAL:
@@ -33,33 +33,33 @@ func (r *Raw) readFrames(fd int, ring *Ring) error {
 			ring.Commit(0)
 		case unix.EINTR, unix.ENETDOWN: // the link went down: it may come up again
 		default:
-			return fmt.Errorf("receive frames for %v: %w", r.local, errno)
+			return fmt.Errorf("receive frames for %v: %w", f.local, errno)
 		}
 	}
 }
 
 // take commits the slot with what the frame in b, behind its virtio-net header, carries. What
 // makes no sense is committed without an outer address, to be counted.
-func (r *Raw) take(ring *Ring, p *Packet, b []byte, front int) {
+func (f *frames) take(ring *Ring, p *Packet, b []byte, front int) {
 	h, err := encap.ParseVNetHdr(b)
-	var f encap.Frame
+	var frame encap.Frame
 	if err == nil {
 		b = b[encap.VNetHdrLen:]
-		f, err = encap.ParseFrame(b)
+		frame, err = encap.ParseFrame(b)
 	}
-	if err != nil || f.From != front-encap.VNetHdrLen || !describeFrame(p, b, f, h) {
+	if err != nil || frame.From != front-encap.VNetHdrLen || !describeFrame(p, b, frame, h) {
 		p.renew()
 		ring.Commit(0)
 		return
 	}
-	p.Outer, p.OuterECN = f.Src, f.ECN
-	n, size := f.To-f.From, int(h.GSOSize)
+	p.Outer, p.OuterECN = frame.Src, frame.ECN
+	n, size := frame.To-frame.From, int(h.GSOSize)
 	if h.GSOType&^encap.VNetGSOECN != encap.VNetGSOUDPL4 || p.segSize > 0 {
 		ring.Commit(n)
 		return
 	}
 	ring.CommitRun(n, size)
-	r.gro.used((n + size - 1) / size)
+	f.gro.used((n + size - 1) / size)
 }
 
 // describeFrame notes what the virtio-net header says about the inner packet in a frame: that

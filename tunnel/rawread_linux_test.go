@@ -39,14 +39,18 @@ func takeFrame(six int, h encap.VNetHdr, frame []byte) *Ring {
 // takeInto does the same with a ring that is there, whose next slot gets the frame as recvfrom(2)
 // would put it there.
 func takeInto(ring *Ring, six int, h encap.VNetHdr, frame []byte) {
-	r := &Raw{OffloadSocket: &OffloadSocket{UDPSocket: &UDPSocket{local: ours[six]}}}
+	takeBy(&frames{local: ours[six], gro: &offload{}}, ring, six, h, frame)
+}
+
+// takeBy has f do that.
+func takeBy(f *frames, ring *Ring, six int, h encap.VNetHdr, frame []byte) {
 	front := encap.VNetHdrLen + encap.EthernetLen + [2]int{encap.IPv4Len, encap.IPv6Len}[six] + encap.UDPLen
 	p := ring.Slot()
 	b := p.buf[p.off-front:]
 	h.Put(b)
 	n := encap.VNetHdrLen + copy(b[encap.VNetHdrLen:], frame)
 	p.Truncated = encap.VNetHdrLen+len(frame) > n
-	r.take(ring, p, b[:n], front)
+	f.take(ring, p, b[:n], front)
 }
 
 // took says in words what a frame became: the packets, or "refused".

@@ -9,7 +9,7 @@ import (
 	"weft/encap"
 )
 
-// wire is how a run of datagrams leaves: by the UDP socket, or as frames.
+// wire is where a run of datagrams goes: to UDP sockets, or as frames to packet sockets.
 type wire interface {
 	// transmit is one system call: n datagrams to r.io.send.first.Outer, of size bytes each
 	// but for the last, gathered from r.io.send.iov[from:to]. The iovec before is free.
@@ -19,8 +19,8 @@ type wire interface {
 	whole(r *Ring, p *Packet) bool
 }
 
-// runWriter makes runs of the packets that an underlay port is to send. It is safe for
-// concurrent use.
+// runWriter makes runs of the packets that an underlay port is to send, and gives them to a wire. It is
+// safe for concurrent use.
 type runWriter struct {
 	wire             wire
 	name             string
@@ -29,18 +29,17 @@ type runWriter struct {
 	gso, pcsum, pack offload
 }
 
-// set prepares w for wire, which is called name in logs.
-func (w *runWriter) set(wire wire, o UDPOptions, name string, gso bool) {
-	w.wire, w.name, w.log, w.maxSegs = wire, name, o.Logger, 64
-	if w.log == nil {
-		w.log = slog.New(slog.DiscardHandler)
-	}
+// newRunWriter makes a run writer for a wire, which is called name in logs. gso says whether the kernel takes a run
+// in one call.
+func newRunWriter(to wire, o UDPOptions, name string, gso bool) *runWriter {
+	w := &runWriter{wire: to, name: name, log: o.logger(), maxSegs: 64}
 	if kernelAtLeast(6, 9) { // UDP_MAX_SEGMENTS
 		w.maxSegs = maxRun
 	}
 	w.gso.set(OffloadGSO, o.Off, gso)
 	w.pcsum.set(OffloadPCsum, o.Off, true)
 	w.pack.set(OffloadPack, o.Off, true)
+	return w
 }
 
 // kernelAtLeast compares the running kernel's version. There is no other way to

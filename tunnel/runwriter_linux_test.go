@@ -3,7 +3,6 @@ package tunnel
 import (
 	"bytes"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -37,8 +36,8 @@ type fakeSend struct {
 
 // newFakeWire is a run writer that sends segs datagrams at once into a fake wire.
 func newFakeWire(tb testing.TB, segs int) *fakeWire {
-	f := &fakeWire{tb: tb, w: &runWriter{}}
-	f.w.set(f, UDPOptions{Logger: slog.New(slog.DiscardHandler)}, "fake", true)
+	f := &fakeWire{tb: tb}
+	f.w = newRunWriter(f, UDPOptions{}, "fake", true)
 	f.w.maxSegs = segs
 	return f
 }

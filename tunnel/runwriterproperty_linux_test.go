@@ -95,8 +95,8 @@ func newLoop(tb testing.TB, segs int, superHost bool) *loop {
 		}
 		w.table = t
 	}
-	under := &attached{port: &runPort{w: l.wire.w}, role: RoleUnderlay, super: &OffloadSocket{runWriter: runWriter{}}}
-	under.super.(*OffloadSocket).pcsum.set(OffloadPCsum, 0, true)
+	under := &attached{port: &runPort{w: l.wire.w}, role: RoleUnderlay, super: &OffloadSocket{runs: &runWriter{}}}
+	under.super.(*OffloadSocket).runs.pcsum.set(OffloadPCsum, 0, true)
 	l.from.set.under4, l.from.set.under6 = under, under
 	l.to.set.host.port = l.host
 	if superHost {

@@ -2,7 +2,6 @@ package tunnel
 
 import (
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -25,7 +24,7 @@ func (c *countingWire) whole(*Ring, *Packet) bool { return false }
 
 // crowd is packets of many flows to many peers, as writeRuns gets them.
 type crowd struct {
-	w    runWriter
+	w    *runWriter
 	wire countingWire
 	ring *Ring
 	ps   []*Packet
@@ -54,7 +53,7 @@ func newCrowd(n, flows, peers, lanes, sizes int, recv Recv) *crowd {
 // the ring's memory as a batch does that was read.
 func crowdOf(n int, draw func() (peer, lane, size int)) *crowd {
 	c := &crowd{ring: NewRing()}
-	c.w.set(&c.wire, UDPOptions{Logger: slog.New(slog.DiscardHandler)}, "crowd", true)
+	c.w = newRunWriter(&c.wire, UDPOptions{}, "crowd", true)
 	c.ring.reset()
 	for range n {
 		peer, lane, size := draw()
@@ -160,17 +159,16 @@ func BenchmarkTable(b *testing.B) {
 				}
 			}
 		})
-		r := &Raw{OffloadSocket: &OffloadSocket{UDPSocket: &UDPSocket{local: netip.MustParseAddrPort("192.0.2.1:8285")}}}
-		r.hops.Store(&hops{})
+		f := &frames{local: netip.MustParseAddrPort("192.0.2.1:8285")}
+		f.hops.Store(&hops{})
 		next := map[netip.Addr]NextHop{}
 		for _, p := range s.Peers {
 			next[p.Addr] = NextHop{Local: encap.MAC{2}, Remote: encap.MAC{4}}
 		}
-		r.SetNextHops(next)
-		ring := NewRing()
+		f.setNextHops(next)
 		b.Run(fmt.Sprintf("op=hop/peers=%d", peers), func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
-				if h, _ := r.hop(ring, s.Peers[order[i%peers]].Addr); h == nil {
+				if h, _ := f.hop(s.Peers[order[i%peers]].Addr, 0); h == nil {
 					b.Fatal("no next hop")
 				}
 			}

@@ -42,6 +42,14 @@ type UDPOptions struct {
 	Logger *slog.Logger
 }
 
+// logger is the Logger, or one that discards.
+func (o *UDPOptions) logger() *slog.Logger {
+	if o.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return o.Logger
+}
+
 // UDPSocket is a UDP socket as the underlay port: one datagram a system call
 // (path portable). It is safe for concurrent use.
 type UDPSocket struct {

@@ -4,37 +4,42 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
-// lanePeriod: the port of lane i is the tunnel's port plus i, modulo this. Who shares out what
-// arrives by source port modulo a power of two up to it, as sharing does, then gives each
-// lane of a peer to another of its sockets.
+// lanePeriod is the modulus of the lanes' ports: that of lane i is the tunnel's port plus i, modulo
+// lanePeriod. A receiver chooses the socket by the source port modulo how many it has (see
+// sharing), a power of two up to lanePeriod, so that each lane of a peer gets another socket there.
 const lanePeriod = 8
 
-// spread opens the sockets of o.Queues and o.Lanes. Where that fails one queue will do, or no
-// lane at all: with some of them a flow would have none. Groups are since Linux 4.5.
-func (s *OffloadSocket) spread(o UDPOptions) {
-	if o.Queues > 1 {
-		if err := s.share(o); err != nil {
-			s.log.Warn("one worker receives all datagrams", "local", s.local, "cause", err)
-			_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
-			closeAll(s.group[1:])
-			s.group = s.group[:1]
-		}
+// openQueues opens the other sockets of the tunnel's port, for o.Queues in all. Where that fails one will
+// do. Groups are since Linux 4.5.
+func (s *sockets) openQueues(o UDPOptions) {
+	if o.Queues < 2 {
+		return
 	}
+	if err := s.share(o); err != nil {
+		s.log.Warn("one worker receives all datagrams", "local", s.local, "cause", err)
+		_ = unix.SetsockoptInt(s.group[0].fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
+		closeAll(s.group[1:])
+		s.group = s.group[:1]
+	}
+}
+
+// openLanes opens the sockets of o.Lanes. Where one fails there are none: with some of them a flow
+// would have no port to leave from.
+func (s *sockets) openLanes(o UDPOptions) {
 	for lane := 1; o.Lanes > 1 && lane <= o.Lanes; lane++ {
 		u, err := s.openLane(o, lane)
 		if err != nil {
 			s.log.Warn("all datagrams leave from the tunnel's own port", "local", s.local, "cause", err)
-			closeAll(s.ways)
-			s.ways = nil
+			closeAll(s.lanes)
+			s.lanes = nil
 			return
 		}
-		s.ways = append(s.ways, u)
+		s.lanes = append(s.lanes, u)
 	}
 }
 
@@ -46,14 +51,14 @@ func closeAll(l []*UDPSocket) {
 
 // share makes a SO_REUSEPORT group of the socket. It was bound without the option, so the port
 // is nobody else's; and who joins later gets nothing, since the program never names it.
-func (s *OffloadSocket) share(o UDPOptions) error {
+func (s *sockets) share(o UDPOptions) error {
 	reuse := func(fd int) error {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 			return fmt.Errorf("SO_REUSEPORT: %w", err)
 		}
 		return nil
 	}
-	if err := reuse(s.fd); err != nil {
+	if err := reuse(s.group[0].fd); err != nil {
 		return err
 	}
 	o.Local = s.local
@@ -68,7 +73,7 @@ func (s *OffloadSocket) share(o UDPOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
+	if err := unix.SetsockoptSockFprog(s.group[0].fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
 		return fmt.Errorf("SO_ATTACH_REUSEPORT_CBPF: %w", err)
 	}
 	return nil
@@ -76,7 +81,7 @@ func (s *OffloadSocket) share(o UDPOptions) error {
 
 // openLane binds a lane's port: one near to what the kernel would choose, with the right
 // remainder.
-func (s *OffloadSocket) openLane(o UDPOptions, lane int) (*UDPSocket, error) {
+func (s *sockets) openLane(o UDPOptions, lane int) (*UDPSocket, error) {
 	o.Local = netip.AddrPortFrom(s.local.Addr(), 0)
 	near, err := listenUDP(o, deafen)
 	if err != nil {
@@ -153,74 +158,4 @@ func assemble(program []bpf.Instruction) ([]unix.SockFilter, error) {
 		out[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
 	}
 	return out, nil
-}
-
-func (s *OffloadSocket) lanes() int   { return max(1, len(s.ways)) }
-func (s *OffloadSocket) readers() int { return len(s.group) }
-
-// Queues implements queuedPort.
-func (s *OffloadSocket) Queues() []Queue {
-	if len(s.group) == 1 {
-		return append([]Queue{s}, s.laneQueues()...)
-	}
-	var l []Queue
-	for i, u := range s.group {
-		l = append(l, groupQueue{u, s, i})
-	}
-	return append(l, s.laneQueues()...)
-}
-
-func (s *OffloadSocket) laneQueues() (l []Queue) {
-	for i, u := range s.ways {
-		l = append(l, laneQueue{u, i})
-	}
-	return l
-}
-
-// groupQueue is one socket of several on the tunnel's port.
-type groupQueue struct {
-	*UDPSocket
-	of   *OffloadSocket
-	home int
-}
-
-// ReadBatch implements Queue.
-func (q groupQueue) ReadBatch(r *Ring) error { return q.of.readRuns(q.UDPSocket, r) }
-
-func (q groupQueue) place() int { return q.home }
-
-// laneQueue is the socket of a lane: it has errors to read, and nothing else.
-type laneQueue struct {
-	*UDPSocket
-	home int
-}
-
-// ReadBatch implements Queue: it takes what error is pending off the socket.
-func (q laneQueue) ReadBatch(r *Ring) error {
-	p := r.Slot()
-	for range maxReads {
-		if _, errno := recv(q.fd, p.Space(), 0); errno == unix.EAGAIN {
-			break
-		}
-	}
-	return nil
-}
-
-func (q laneQueue) place() int { return q.home }
-
-// Overflow is how many datagrams the kernel dropped because a receive buffer was full.
-func (s *OffloadSocket) Overflow() (n uint64) {
-	for _, u := range s.group {
-		n += u.Overflow()
-	}
-	return n
-}
-
-// Close implements Port.
-func (s *OffloadSocket) Close() error {
-	var errs []error
-	for _, u := range slices.Concat(s.group, s.ways) {
-		errs = append(errs, u.Close())
-	}
-	return errors.Join(errs...)
 }

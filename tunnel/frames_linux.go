@@ -1,0 +1,220 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// frames are the packet sockets on the underlay's link, and the next hops of what they send. They read
+// and write whole Ethernet frames. It is safe for concurrent use.
+type frames struct {
+	local     netip.AddrPort
+	log       *slog.Logger
+	fds       []int
+	listening int // how many of them, the first ones, receive
+	link      int
+	hops      atomic.Pointer[hops]
+	gro       *offload      // counts runs that arrive; the port's UDP socket has the same
+	lost      atomic.Uint64 // frames that PACKET_STATISTICS said were lost
+}
+
+// openFrames makes so many packet sockets, which as yet receive nothing.
+func openFrames(o RawOptions, local netip.AddrPort, queues int, gro *offload) (*frames, error) {
+	f := &frames{local: local, log: o.logger(), link: o.Link, gro: gro}
+	f.hops.Store(&hops{})
+	for range queues {
+		if err := f.open(); err != nil {
+			return nil, errors.Join(err, f.close())
+		}
+	}
+	return f, nil
+}
+
+// open makes a packet socket, which as yet receives nothing.
+func (f *frames) open() error {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%w: it takes CAP_NET_RAW", err)
+	case err != nil:
+		return fmt.Errorf("%w (CONFIG_PACKET)", err)
+	}
+	f.fds = append(f.fds, fd)
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+		return fmt.Errorf("PACKET_VNET_HDR: %w", err)
+	}
+	if err := deafen(fd); err != nil {
+		return err
+	}
+	// A clone of every frame that leaves the link would be filtered else. Since Linux 4.20;
+	// before, the filter alone does it.
+	_ = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
+	return errors.Join(
+		force(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF),
+		force(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: f.link}),
+	)
+}
+
+// listen has frames arrive from now on.
+func (f *frames) listen() error {
+	// All protocols, because that is where a socket sees a frame before the ingress hooks
+	// drop it; a socket for IPv4 alone comes after them.
+	all := bits.ReverseBytes16(unix.ETH_P_ALL)
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 { // network order
+		all = unix.ETH_P_ALL
+	}
+	filter, err := frameFilter(f.local)
+	if err != nil {
+		return err
+	}
+	for _, fd := range f.fds { // all of them deaf as yet
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: f.link, Protocol: all}); err != nil {
+			return fmt.Errorf("listen for frames on link %d: %w", f.link, err)
+		}
+	}
+	f.listening = len(f.fds)
+	if f.listening > 1 {
+		if err := f.fanOut(); err != nil {
+			// A group without its program gives all frames to the first.
+			f.log.Warn("one worker receives all frames", "local", f.local, "cause", err)
+			f.listening = 1
+		}
+	}
+	for _, fd := range f.fds[:f.listening] {
+		err = errors.Join(err, attachFilter(fd, filter))
+	}
+	return err
+}
+
+// fanOut makes a group of the packet sockets, in which each frame goes to one. While it is in the
+// making they must be deaf: those outside it get every frame.
+func (f *frames) fanOut() error {
+	const unique = unix.PACKET_FANOUT_FLAG_UNIQUEID << 16
+	group := unix.PACKET_FANOUT_CBPF << 16
+	for i, fd := range f.fds {
+		arg := group
+		if i == 0 {
+			arg |= unique
+		}
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, arg); err != nil {
+			return fmt.Errorf("PACKET_FANOUT: %w", err)
+		}
+		if i > 0 {
+			continue
+		}
+		id, err := unix.GetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
+		if err != nil {
+			return fmt.Errorf("PACKET_FANOUT: %w", err)
+		}
+		group |= id & 0xffff
+	}
+	program, err := sharing(f.local.Addr().Is6(), len(f.fds))
+	if err != nil {
+		return err
+	}
+	// The group's, not the socket's.
+	if err := unix.SetsockoptSockFprog(f.fds[0], unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
+		return fmt.Errorf("PACKET_FANOUT_DATA: %w", err)
+	}
+	return nil
+}
+
+// hops are the next hops by outer address. Immutable but for the hops' clocks.
+type hops map[netip.Addr]*hop
+
+type hop struct {
+	template encap.FrameTemplate
+	next     NextHop
+	// confirm is when to let the kernel send once, Unix nanoseconds.
+	confirm atomic.Int64
+}
+
+// confirmEvery is how often one run to a next hop takes the kernel's way: only what it sends
+// itself makes it ask whether the neighbour is still there (NUD_STALE to NUD_PROBE).
+const confirmEvery = 10 * time.Second
+
+// setNextHops replaces the next hops.
+func (f *frames) setNextHops(next map[netip.Addr]NextHop) {
+	was, now := *f.hops.Load(), make(hops, len(next))
+	for to, n := range next {
+		if h := was[to]; h != nil && h.next == n {
+			now[to] = h
+			continue
+		}
+		t, err := encap.NewFrameTemplate(n.Local, n.Remote, f.local, netip.AddrPortFrom(to, f.local.Port()))
+		if err != nil {
+			continue // a next hop that nothing can be sent to
+		}
+		now[to] = &hop{template: t, next: n}
+	}
+	f.hops.Store(&now)
+}
+
+// hop is the next hop to an outer address at now (Unix nanoseconds); nil if the kernel is to send. due says
+// that there is one, but that it is time for the kernel to.
+func (f *frames) hop(to netip.Addr, now int64) (h *hop, due bool) {
+	h = (*f.hops.Load())[to]
+	if h != nil && now >= h.confirm.Load() {
+		return h, true
+	}
+	return h, false
+}
+
+// queues are those of the packet sockets. Several are read by a worker each.
+func (f *frames) queues() (l []Queue) {
+	for i, fd := range f.fds {
+		home := i
+		if len(f.fds) == 1 {
+			home = anyWorker
+		}
+		l = append(l, frameQueue{f, fd, home})
+	}
+	return l
+}
+
+// frameQueue reads the frames of one packet socket.
+type frameQueue struct {
+	of   *frames
+	fd   int
+	home int
+}
+
+// PollFD implements Queue.
+func (q frameQueue) PollFD() int { return q.fd }
+
+// ReadBatch implements Queue.
+func (q frameQueue) ReadBatch(r *Ring) error { return q.of.read(q.fd, r) }
+
+func (q frameQueue) place() int { return q.home }
+
+// overflow is how many frames the kernel dropped because a receive buffer was full.
+func (f *frames) overflow() uint64 {
+	for _, fd := range f.fds {
+		if s, err := unix.GetsockoptTpacketStats(fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+			f.lost.Add(uint64(s.Drops)) // reading clears it
+		}
+	}
+	return f.lost.Load()
+}
+
+func (f *frames) close() error {
+	errs := make([]error, len(f.fds))
+	var wg sync.WaitGroup // each waits for RCU: they wait together
+	for i, fd := range f.fds {
+		wg.Go(func() { errs[i] = unix.Close(fd) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,178 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// sockets are the UDP sockets of an underlay: those that share the tunnel's port and receive, and one
+// for each lane, which only sends. They move runs of datagrams of one size in one system call. It is
+// safe for concurrent use.
+type sockets struct {
+	local netip.AddrPort
+	log   *slog.Logger
+	group []*UDPSocket // these share the port; there is always one
+	lanes []*UDPSocket
+	gro   offload
+	head  int // bytes of the format in a datagram, before the inner packet
+}
+
+// listenSockets opens the sockets in the current network namespace. The error is that of ListenUDP.
+func listenSockets(o UDPOptions) (*sockets, error) {
+	u, err := ListenUDP(o)
+	if err != nil {
+		return nil, err
+	}
+	s := &sockets{local: u.local, log: o.logger(), group: []*UDPSocket{u}}
+	if o.Format == encap.FormatVXLAN {
+		s.head = encap.VXLANOverhead
+	}
+	s.openQueues(o)
+	s.openLanes(o)
+	gro := !o.Off.Has(OffloadGRO)
+	for _, u := range s.group {
+		gro = gro && unix.SetsockoptInt(u.fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil
+	}
+	s.gro.set(OffloadGRO, o.Off, gro)
+	return s, nil
+}
+
+// takesRuns probes whether the kernel sends a run in one call.
+func (s *sockets) takesRuns() bool {
+	_, err := unix.GetsockoptInt(s.group[0].fd, unix.SOL_UDP, unix.UDP_SEGMENT)
+	return err == nil
+}
+
+// readRuns reads one run of datagrams a recvmsg(2) from u, until nothing is left.
+func (s *sockets) readRuns(u *UDPSocket, r *Ring) error {
+	for {
+		p := r.Slot()
+		if p == nil {
+			return nil
+		}
+		r.io.payload(p.Space())
+		n, errno := r.io.recvmsg(u.fd, unix.MSG_TRUNC)
+		switch {
+		case errno == 0:
+			p.Outer = r.io.source()
+			p.Truncated = n > len(p.Space())
+			n = min(n, len(p.Space()))
+			size := u.readControl(p, r.io.control())
+			if size <= 0 || n <= size || s.superpacket(p, n, size) {
+				r.Commit(n)
+				continue
+			}
+			r.CommitRun(n, size)
+			s.gro.used((n + size - 1) / size)
+		case errno == unix.EAGAIN:
+			return nil
+		case errno == unix.EINTR || isQueuedError(errno):
+		default:
+			return fmt.Errorf("receive on udp %v: %w", s.local, errno)
+		}
+	}
+}
+
+// superpacket says whether the n bytes in the slot, which came with UDP_GRO's segment size, are
+// no batch of datagrams but one that holds an inner UDP superpacket: on a virtual wire
+// tunnel GSO arrives so. An inner packet is never longer than its datagram.
+func (s *sockets) superpacket(p *Packet, n, size int) bool {
+	in, err := encap.ParseInner(p.Space()[min(s.head, n):n])
+	if err != nil || in.TotalLen <= size || in.Proto != encap.ProtoUDP || in.L4 == 0 {
+		return false
+	}
+	p.segSize, p.partial, p.csumStart, p.csumOffset = size, true, s.head+in.L4, encap.ChecksumOffsetUDP
+	return true
+}
+
+// whole implements wire: a socket sends no superpackets.
+func (s *sockets) whole(*Ring, *Packet) bool { return false }
+
+// transmit implements wire: one sendmsg(2).
+func (s *sockets) transmit(r *Ring, from, to, n, size int) unix.Errno {
+	u := &r.io.send
+	r.io.gather(u.iov[from:to])
+	r.io.n = 0
+	r.io.putECN(u.first)
+	if n > 1 {
+		r.io.putControl(unix.SOL_UDP, unix.UDP_SEGMENT, 2, size)
+	}
+	return s.from(r, u.first.lane).sendTo(r, u.first.Outer)
+}
+
+// from is the socket that a lane's datagrams leave from.
+func (s *sockets) from(r *Ring, lane uint8) *UDPSocket {
+	if lane > 0 && int(lane) <= len(s.lanes) {
+		return s.lanes[lane-1]
+	}
+	return s.group[r.worker%len(s.group)]
+}
+
+// queues are those of the tunnel's port, and those of the lanes.
+func (s *sockets) queues() (l []Queue) {
+	for i, u := range s.group {
+		home := i
+		if len(s.group) == 1 {
+			home = anyWorker
+		}
+		l = append(l, groupQueue{u, s, home})
+	}
+	for i, u := range s.lanes {
+		l = append(l, laneQueue{u, i})
+	}
+	return l
+}
+
+// groupQueue is one socket of those on the tunnel's port.
+type groupQueue struct {
+	*UDPSocket
+	of   *sockets
+	home int
+}
+
+// ReadBatch implements Queue.
+func (q groupQueue) ReadBatch(r *Ring) error { return q.of.readRuns(q.UDPSocket, r) }
+
+func (q groupQueue) place() int { return q.home }
+
+// laneQueue is the socket of a lane: it has errors to read, and nothing else.
+type laneQueue struct {
+	*UDPSocket
+	home int
+}
+
+// ReadBatch implements Queue: it takes what error is pending off the socket.
+func (q laneQueue) ReadBatch(r *Ring) error {
+	p := r.Slot()
+	for range maxReads {
+		if _, errno := recv(q.fd, p.Space(), 0); errno == unix.EAGAIN {
+			break
+		}
+	}
+	return nil
+}
+
+func (q laneQueue) place() int { return q.home }
+
+// overflow is how many datagrams the kernel dropped because a receive buffer was full.
+func (s *sockets) overflow() (n uint64) {
+	for _, u := range s.group {
+		n += u.Overflow()
+	}
+	return n
+}
+
+func (s *sockets) close() error {
+	var errs []error
+	for _, u := range slices.Concat(s.group, s.lanes) {
+		errs = append(errs, u.Close())
+	}
+	return errors.Join(errs...)
+}
