@@ -244,3 +244,21 @@ func TestFrameLimits(t *testing.T) {
 		t.Errorf("%d packets in %d bytes", ring.n, ring.used)
 	}
 }
+
+// TestSwitchedOffRunsAreTakenUncounted: what other nodes send as a superframe arrives as one, whatever this
+// node's configuration says. An offload that is switched off counts no call for it.
+func TestSwitchedOffRunsAreTakenUncounted(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		var set OffloadSet
+		if off {
+			set = set.With(OffloadGRO)
+		}
+		f := &frames{local: ours[0], gro: &offload{}}
+		f.gro.set(OffloadGRO, set, true)
+		ring := NewRing()
+		takeBy(f, ring, 0, encap.VNetHdr{Flags: encap.VNetDataValid, GSOType: encap.VNetGSOUDPL4, GSOSize: 100}, frameOf(t, 0, 0, make([]byte, 350)))
+		if got := f.gro.stats(); ring.n != 4 || off != (got.Calls == 0) || off != (got.Segments == 0) {
+			t.Errorf("switched off %t: %d packets, %+v", off, ring.n, got)
+		}
+	}
+}
