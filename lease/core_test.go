@@ -1,0 +1,244 @@
+package lease_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/lease"
+)
+
+// epoch is when the tables' clocks begin. Nothing here waits, and nothing runs beside the test.
+func epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// coreRand draws the same numbers each time.
+func coreRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(1, seed)) }
+
+func newCore(t testing.TB, change func(*lease.Options)) *lease.Core {
+	t.Helper()
+	o := lease.Options{Node: "a", State: "s", Config: parse(t, network), Local: local("192.0.2.1"), Rand: coreRand(1)}
+	if change != nil {
+		change(&o)
+	}
+	c, err := lease.NewCore(o, "process", epoch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// answers is an underlay in name: a core asks for it, and never calls it.
+type answers struct{ lease.Underlay }
+
+// describe is one word or a few for each effect, without the lines of the log, and the last Wait. The cache
+// is left out too where it says what it said before: what nothing has changed in, Cache does not write.
+func describe(effects []lease.Effect, now time.Time, cache *string) string {
+	var out []string
+	var wait string
+	for _, f := range effects {
+		switch f := f.(type) {
+		case lease.Listen:
+			out = append(out, "listen "+f.Node)
+		case lease.Watch:
+			out = append(out, "watch")
+		case lease.Call:
+			out, wait = append(out, describeOperation(f.Operation)), ""
+		case lease.AskUnderlay:
+			out = append(out, fmt.Sprintf("ask %s round %d", f.Attrs.Address(), f.Round))
+		case lease.SaveCache:
+			save := fmt.Sprintf("save %s at %d and %d", f.Cached.Own.Subnets, f.Cached.Own.Revision, len(f.Cached.Memory.Peers))
+			if save != *cache {
+				out, *cache = append(out, save), save
+			}
+		case lease.Publish:
+			out = append(out, fmt.Sprintf("publish %s and %d", f.Set.Own.Subnets, len(f.Set.Peers)))
+		case lease.Wait:
+			wait = "wait " + f.Until.Sub(now).Round(time.Second).String()
+		case lease.Acquired:
+			out = append(out, fmt.Sprintf("acquired %s %v", f.Set.Own.Subnets, f.Err))
+		case lease.Log:
+		}
+	}
+	if wait != "" {
+		out = append(out, wait)
+	}
+	return strings.Join(out, "; ")
+}
+
+func describeOperation(op lease.Operation) string {
+	switch op := op.(type) {
+	case lease.ReadStore:
+		return "read"
+	case lease.WriteRecord:
+		return fmt.Sprintf("write %s at %d", op.Subnets, op.IfRevision)
+	case lease.ReplaceRecord:
+		return fmt.Sprintf("write %s instead of %s at %d", op.Subnets, op.Old, op.OldRevision)
+	case lease.DeleteRecord:
+		return fmt.Sprintf("delete %s at %d", op.Subnets, op.IfRevision)
+	case lease.ReadRemaining:
+		return "remaining " + op.Subnets.String()
+	case lease.WriteConfig:
+		return "write config"
+	case lease.SendMessage:
+		if op.Message.Asks {
+			return "ask " + op.Message.To
+		}
+		return "answer " + op.Message.To
+	}
+	return "invalid"
+}
+
+// TestCoreSteps tells a core what happens, and wants of each event exactly these effects.
+func TestCoreSteps(t *testing.T) {
+	const ours = "10.244.5.0/24"
+	full := func(revision int64, records ...lease.Record) lease.Snapshot {
+		return lease.Snapshot{ClusterID: "c", Revision: revision, Config: []byte(network), Records: records}
+	}
+	seen := func(s lease.Snapshot) lease.Event { return lease.News{Snapshot: &s, Watched: true} }
+	mine := record(t, ours, "a", "192.0.2.1", 7)
+	mine.Weft.State = "s"
+	mine.Expires = epoch().Add(23 * time.Hour)
+	theirs := record(t, ours, "b", "192.0.2.2", 9)
+	theirs.Expires = epoch().Add(24 * time.Hour)
+	peer := record(t, "10.244.9.0/24", "c", "192.0.2.3", 3)
+	cached := &lease.Cached{Own: mine, Memory: lease.Memory{ClusterID: "c", Revision: 7, Config: []byte(network)}}
+	outage := errors.New("no endpoint answers")
+	const rejoin = "publish 10.244.5.0/24 and 0; save 10.244.5.0/24 at 8 and 1; "
+	type step struct {
+		after time.Duration
+		event lease.Event
+		want  string
+	}
+	// held leads to a lease that is held, from the record that the store has.
+	held := []step{
+		{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
+		{0, seen(full(7, mine)), "read"},
+		{0, lease.Result{Number: 1, Snapshot: full(7, mine)}, "write 10.244.5.0/24 at 7"},
+		{0, lease.Result{Number: 2, Revision: 8}, rejoin + "wait 5m0s"},
+	}
+	mine8 := mine
+	mine8.Revision, mine8.Expires = 8, epoch().Add(lease.TTL)
+	tests := []struct {
+		name   string
+		change func(*lease.Options)
+		steps  []step
+		state  lease.State
+	}{
+		{"the store has our record", nil, held, lease.Held},
+		{"a first subnet is created, read again, and handed out then", nil, []step{
+			{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
+			{0, seen(full(1)), "read"},
+			{0, lease.Result{Number: 1, Snapshot: full(1)}, "write 10.244.100.0/24 at 0"},
+			{0, lease.Result{Number: 2, Revision: 2}, "wait 0s"},
+			{0, lease.Tick{}, "read"},
+			{0, lease.Result{Number: 3, Snapshot: full(2, created(t, "10.244.100.0/24", 2))}, "publish 10.244.100.0/24 and 0; save 10.244.100.0/24 at 2 and 1; wait 5m0s"},
+		}, lease.Held},
+		{"who created an overlapping record later yields", nil, []step{
+			{0, lease.Begin{}, "listen a; read"},
+			{0, lease.Result{Number: 1, Snapshot: full(1)}, "write 10.244.100.0/24 at 0"},
+			{0, lease.Result{Number: 2, Revision: 3}, "wait 0s"},
+			{0, lease.Tick{}, "read"},
+			{0, lease.Result{Number: 3, Snapshot: full(3, record(t, "10.244.100.0/23", "b", "192.0.2.2", 2), created(t, "10.244.100.0/24", 3))}, "delete 10.244.100.0/24 at 3"},
+			{0, lease.Result{Number: 4}, "wait 0s"},
+		}, lease.Acquiring},
+		{"another has our address: what is there to wait for is said", nil, []step{
+			{0, lease.Begin{}, "listen a; read"},
+			{0, lease.Result{Number: 1, Snapshot: full(4, record(t, "10.244.6.0/24", "b", "192.0.2.1", 4))}, "remaining 10.244.6.0/24"},
+			{0, lease.Result{Number: 2, Remaining: time.Hour}, `acquired none our address 192.0.2.1 is that of node "b", which holds 10.244.6.0/24; we are node "a": their record expires in 1h0m0s; if that node is gone: weft lease release 10.244.6.0/24`},
+		}, lease.Acquiring},
+		{"a cached state is served at once, and its peers too", func(o *lease.Options) { o.Cached = cached }, []step{
+			{0, lease.Begin{Keeps: true}, "listen a; watch; publish 10.244.5.0/24 and 0; wait 10s"},
+			{time.Second, lease.News{Watched: true, Lost: outage}, "read"},
+			{0, lease.Result{Number: 1, Err: outage}, "wait 1s"},
+		}, lease.Unconfirmed},
+		{"what was deleted is put back", nil, append(held[:len(held):len(held)],
+			step{time.Hour, seen(full(9)), "write 10.244.5.0/24 at 0"},
+			step{0, lease.Result{Number: 3, Revision: 10}, "save 10.244.5.0/24 at 10 and 1; wait 1s"},
+		), lease.Held},
+		{"a renewal that the store does not take: its time runs out, and we serve on", nil, append(held[:len(held):len(held)],
+			step{23 * time.Hour, lease.Tick{}, "write 10.244.5.0/24 at 8"},
+			step{0, lease.Result{Number: 3, Err: outage}, "wait 1s"},
+			step{2 * time.Hour, lease.Tick{}, "read"},
+			step{0, lease.Result{Number: 4, Err: outage}, "wait 2s"},
+		), lease.Expired},
+		{"a living node's record stands in the place of ours: nothing is written", nil, append(held[:len(held):len(held)],
+			step{time.Hour, seen(full(9, theirs)), "ask b"},
+			step{0, lease.Result{Number: 3}, "wait 2s"},
+			step{time.Second, lease.News{Messages: []lease.Message{{To: "a", From: "other", Node: "b", Answers: "process", Subnets: "10.244.5.0-24", Revision: 9}}}, "wait 2s"},
+			step{2 * time.Second, lease.Tick{}, "ask b"},
+			step{0, lease.Result{Number: 4}, "wait 2s"},
+		), lease.Waiting},
+		{"a silent one's is replaced", nil, append(held[:len(held):len(held)],
+			step{time.Hour, seen(full(9, theirs)), "ask b"},
+			step{0, lease.Result{Number: 3}, "wait 2s"},
+			step{1500 * time.Millisecond, lease.Tick{}, "wait 0s"},
+			step{0, lease.Tick{}, "read"},
+			step{0, lease.Result{Number: 5, Snapshot: full(9, theirs)}, ""}, // of no call
+			step{0, lease.Result{Number: 4, Snapshot: full(9, theirs)}, "write 10.244.5.0/24 at 9"},
+		), lease.Held},
+		{"a copy of our machine is asked in the store and at its address", func(o *lease.Options) { o.Underlay, o.State = answers{}, "copy" }, []step{
+			{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
+			{0, seen(full(9, record(t, ours, "a", "192.0.2.9", 9))), "read"},
+			{0, lease.Result{Number: 1, Snapshot: full(9, record(t, ours, "a", "192.0.2.9", 9))}, "ask a"},
+			{0, lease.Result{Number: 2, Err: lease.ErrMute}, "ask 192.0.2.9 round 1; publish none and 0; save none at 0 and 1; wait 2s"},
+			{time.Second, lease.News{Answered: 1}, "wait 1s"},
+			{time.Second, lease.Tick{}, "read"},
+			{0, lease.Result{Number: 3, Snapshot: full(9, record(t, ours, "a", "192.0.2.9", 9))}, "wait 2s"},
+		}, lease.Waiting},
+		{"who asks is answered, and who held later is not", nil, append(held[:len(held):len(held)],
+			step{time.Minute, lease.News{Messages: []lease.Message{{To: "a", From: "other", Node: "a", Asks: true, Subnets: "10.244.5.0-24"}}}, "answer a"},
+			step{0, lease.News{Messages: []lease.Message{{To: "a", From: "other", Node: "a", Asks: true, Subnets: "10.244.5.0-24", Revision: 99}}}, ""},
+			step{0, lease.Result{Number: 3}, "wait 5m0s"},
+		), lease.Held},
+		{"peers come and go while a call is under way, and are taken in after it", nil, append(held[:len(held):len(held)],
+			step{23 * time.Hour, lease.Tick{}, "write 10.244.5.0/24 at 8"},
+			step{0, seen(full(9, mine8, peer)), ""},
+			step{0, seen(full(10, mine8, peer)), ""},
+			step{0, lease.Result{Number: 3, Revision: 11}, "save 10.244.5.0/24 at 11 and 1; read"}, // what the watch said is older than what we wrote
+		), lease.Held},
+		{"a stop waits for the answer to a write, and saves what it says", nil, append(held[:len(held):len(held)],
+			step{time.Hour, lease.News{Local: ptr(local("192.0.2.7"))}, "write 10.244.5.0/24 at 8"},
+			step{0, lease.Stop{}, ""},
+			step{0, lease.Result{Number: 3, Revision: 11}, "publish 10.244.5.0/24 and 0; save 10.244.5.0/24 at 11 and 1"},
+			step{0, lease.Tick{}, ""},
+		), lease.Held},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCore(t, func(o *lease.Options) {
+				o.Cache = lease.NewCache(t.TempDir(), "/net") // never written: a core does no I/O
+				if tt.change != nil {
+					tt.change(o)
+				}
+			})
+			now, cache := epoch(), ""
+			for i, s := range tt.steps {
+				now = now.Add(s.after)
+				effects := c.Step(now, s.event)
+				if got := describe(effects, now, &cache); got != s.want {
+					t.Errorf("step %d, %T:\n got %s\nwant %s", i, s.event, got, s.want)
+				}
+				if slices.ContainsFunc(effects, func(f lease.Effect) bool { _, ok := f.(lease.SaveCache); return ok }) {
+					c.Step(now, lease.Saved{Written: true})
+				}
+			}
+			if got := c.Status(now).State; got != tt.state {
+				t.Errorf("state %s, want %s (%v)", got, tt.state, c.Status(now).Err)
+			}
+		})
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// created is a record as this node writes it.
+func created(t testing.TB, subnet string, revision int64) lease.Record {
+	r := record(t, subnet, "a", "192.0.2.1", revision)
+	r.Weft.State = "s"
+	r.Expires = epoch().Add(lease.TTL)
+	return r
+}
