@@ -167,7 +167,7 @@ func (c *Core) restore() {
 }
 
 // prepare returns a copy of l with our identity in it.
-func (c *Core) prepare(l Local) Local { return l.signed(c.o.Node, c.o.State) }
+func (c *Core) prepare(l Local) Local { return l.Signed(c.o.Node, c.o.State) }
 
 // Step takes in what has happened at now, which does not go back, and returns what is to be done.
 func (c *Core) Step(now time.Time, e Event) []Effect {
@@ -364,8 +364,8 @@ func (c *Core) self() Self {
 	return Self{Node: c.o.Node, State: c.o.State, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6}
 }
 
-// signed returns a copy of l that names who says it.
-func (l Local) signed(node, state string) Local {
+// Signed returns a copy of l that names who says it.
+func (l Local) Signed(node, state string) Local {
 	w := Weft{}
 	if l.Attrs.Weft != nil {
 		w = *l.Attrs.Weft

@@ -19,7 +19,8 @@ type Local struct {
 	Store []netip.Addr
 }
 
-func (l Local) equal(m Local) bool {
+// Equal reports whether both say the same.
+func (l Local) Equal(m Local) bool {
 	return l.Attrs.Equal(m.Attrs) && slices.Equal(l.Underlay, m.Underlay) && slices.Equal(l.Store, m.Store)
 }
 
@@ -101,9 +102,9 @@ func NewKeeper(store Store, o Options) (*Keeper, error) {
 // SetLocal changes what we say about ourselves. A record that says something else
 // is rewritten soon after. It never blocks.
 func (k *Keeper) SetLocal(l Local) {
-	l = l.signed(k.o.Node, k.o.State)
+	l = l.Signed(k.o.Node, k.o.State)
 	k.mu.Lock()
-	same := k.local.equal(l)
+	same := k.local.Equal(l)
 	k.local = l
 	k.mu.Unlock()
 	if !same {

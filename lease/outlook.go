@@ -31,11 +31,14 @@ func (o *Outlook) Accepted() []Record { return o.before }
 // Expire forgets what the store does not have and has ended by now.
 func (o *Outlook) Expire(now time.Time) { o.mem = o.mem.Expire(now) }
 
-// Believe takes in a snapshot; config is the configuration that we go by, whatever the store has. It returns
-// an alarm that there was not before; "" for none.
-func (o *Outlook) Believe(s Snapshot, config []byte, now time.Time) (alarm string) {
+// Handed reports whether there was a Set to be handed out.
+func (o *Outlook) Handed() bool { return o.handed }
+
+// Believe takes in a snapshot; config is the configuration that we go by, whatever the store has, and refused
+// are records that were left out of the snapshot. It returns an alarm that there was not before; "" for none.
+func (o *Outlook) Believe(s Snapshot, config []byte, now time.Time, refused ...Rejected) (alarm string) {
 	before := o.mem.Alarm()
-	o.mem, o.bad = Believe(o.mem, s, now), s.Bad
+	o.mem, o.bad = Believe(o.mem, s, now), slices.Concat(refused, s.Bad)
 	o.mem.Config = config
 	if before != "" {
 		return ""

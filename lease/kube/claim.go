@@ -89,7 +89,7 @@ func single(records []lease.Record, own lease.Subnets, claims []claim, refused f
 
 // refused reports whether the last set refused the Node because its subnets are another's.
 func (st *loopState) refused(name string) bool {
-	return st.published != nil && slices.ContainsFunc(st.published.Rejected, func(r lease.Rejected) bool {
+	return slices.ContainsFunc(st.peers.Last().Rejected, func(r lease.Rejected) bool {
 		return r.Key == name && r.Reason == lease.RejectOverlapsPeer
 	})
 }

@@ -84,20 +84,25 @@ type pace struct {
 
 // loopState belongs to Run's loop.
 type loopState struct {
-	mem       lease.Memory
-	held      lease.Record   // our own; its Subnets are zero while we have none
-	ownUID    string         // of our Node, when it was last seen
-	confirmed bool           // the API server has told us everything, since the start
-	restored  bool           // we began with a cached state
-	before    []lease.Record // the peers of the last set, or of the cache
-	once      []lease.Record // peers of an earlier one, whose Nodes still have their podCIDRs
-	published *lease.Set     // the last one; nil before the first
-	bad       []lease.Rejected
-	saved     time.Time // when the cache was last written
-	saveDue   bool      // it is to be written again
-	namesake  namesake
-	ask       func(lease.Attrs) // begins a round of asking
+	peers    lease.Outlook
+	saver    lease.Saver
+	held     lease.Record // our own; its Subnets are zero while we have none
+	ownUID   string       // of our Node, when it was last seen
+	source   source
+	restored bool           // we began with a cached state
+	once     []lease.Record // peers of an earlier set, whose Nodes still have their podCIDRs
+	namesake namesake
+	ask      func(lease.Attrs) // begins a round of asking
 }
+
+// source is what the peers that we go by are of.
+type source uint8
+
+const (
+	sourceNone   source = iota // there are none
+	sourceCache                // the last run's state: a set can be made, and nothing is saved
+	sourceServer               // the API server has told us everything, since the start
+)
 
 // NewManager returns a manager that does nothing yet. The error joins every fault in the options.
 func NewManager(c *Client, o Options) (*Manager, error) {
@@ -138,17 +143,17 @@ func (m *Manager) restore() {
 		return
 	}
 	m.o.Cached = nil // which is not needed any more once the API server was heard
-	m.state.restored = true
-	m.state.mem = c.Memory.Expire(time.Now())
-	m.state.mem.Peers = slices.Clone(m.state.mem.Peers)
-	for i := range m.state.mem.Peers {
+	m.state.source, m.state.restored = sourceCache, true
+	mem := c.Memory.Expire(time.Now())
+	mem.Peers = slices.Clone(mem.Peers)
+	for i := range mem.Peers {
 		// The file is written when something changes, which may be long ago: a Node lasts
 		// until it is deleted.
-		if p := &m.state.mem.Peers[i]; !p.Held {
+		if p := &mem.Peers[i]; !p.Held {
 			p.Until = time.Now().Add(lease.TTL)
 		}
 	}
-	m.state.before = m.state.mem.Records()
+	m.state.peers = lease.NewOutlook(mem)
 	if c.Own.Subnets == (lease.Subnets{}) || c.Own.Node() != m.o.Node {
 		return
 	}
@@ -160,24 +165,14 @@ func (m *Manager) restore() {
 }
 
 // prepare returns a copy of l with our identity in it.
-func (m *Manager) prepare(l lease.Local) lease.Local {
-	w := lease.Weft{}
-	if l.Attrs.Weft != nil {
-		w = *l.Attrs.Weft
-	}
-	w.Node, w.State = m.o.Node, m.o.State
-	w.Recv, w.Addrs = slices.Clone(w.Recv), slices.Clone(w.Addrs)
-	l.Attrs.Weft = &w
-	l.Underlay, l.Store = slices.Clone(l.Underlay), slices.Clone(l.Store)
-	return l
-}
+func (m *Manager) prepare(l lease.Local) lease.Local { return l.Signed(m.o.Node, m.o.State) }
 
 // SetLocal changes what we say about ourselves; annotations that say something else are
 // rewritten soon after. It never blocks.
 func (m *Manager) SetLocal(l lease.Local) {
 	l = m.prepare(l)
 	m.mu.Lock()
-	same := m.local.Attrs.Equal(l.Attrs) && slices.Equal(m.local.Underlay, l.Underlay) && slices.Equal(m.local.Store, l.Store)
+	same := m.local.Equal(l)
 	m.local = l
 	m.mu.Unlock()
 	if !same {

@@ -16,7 +16,6 @@ import (
 // is what somebody wrote, and is put right.
 const (
 	namesakeWait    = 1500 * time.Millisecond // for an answer
-	namesakePause   = time.Second             // between rounds without an answer
 	namesakeAgain   = 5 * time.Second         // between rounds with one
 	namesakeSettled = 3 * time.Second
 	// namesakeRounds is how many rounds without an answer make it silent; one is enough if it was
@@ -29,10 +28,7 @@ type namesake struct {
 	right   time.Time              // when our Node first said what we say; zero for not since the start
 	contest bool                   // since it told of another, which came up before we had settled
 	about   [2]netip.Addr          // whom it told of last
-	silent  int                    // rounds without an answer, in a row
-	lives   bool                   // the last round had an answer
-	asked   bool                   // a round is under way
-	next    time.Time              // no round before this
+	rounds  lease.Rounds           // of asking about it
 	gone    map[[2]netip.Addr]bool // did not answer: they are not asked again
 }
 
@@ -56,7 +52,7 @@ func (e *namesakeError) Error() string {
 // namesake returns a *namesakeError while another machine of our Node's name lives, or may live. It asks.
 func (m *Manager) namesake(ours *objects.Node, now time.Time) error {
 	n := &m.state.namesake
-	if n.asked {
+	if n.rounds.Under {
 		select {
 		case yes := <-m.echo:
 			n.answered(yes, now)
@@ -75,14 +71,14 @@ func (m *Manager) namesake(ours *objects.Node, now time.Time) error {
 		}
 		n.contest = true
 	}
-	if n.about != about && !n.asked {
-		n.about, n.silent, n.lives, n.next = about, 0, false, time.Time{}
+	if n.about != about && !n.rounds.Under {
+		n.about, n.rounds = about, lease.Rounds{}
 	}
 	need := namesakeRounds
 	if m.o.State != "" && theirs.State() == m.o.State {
 		need = 1
 	}
-	if n.silent >= need && !n.gone[about] {
+	if n.rounds.Silent >= need && !n.gone[about] {
 		m.log.Warn("nobody answers where our Node says that it is: it is written anew", "node", ours.Name, "address", theirs.Address())
 		if n.gone == nil {
 			n.gone = map[[2]netip.Addr]bool{}
@@ -92,31 +88,28 @@ func (m *Manager) namesake(ours *objects.Node, now time.Time) error {
 	if n.gone[about] {
 		return nil
 	}
-	if !n.asked && !now.Before(n.next) {
-		n.asked, n.next = true, time.Time{}
+	if !n.rounds.Under && !now.Before(n.rounds.Next) {
+		n.rounds.Begin(time.Time{}) // until the answer, which is yes or no
 		m.state.ask(theirs)
 	}
 	local, _ := m.announced()
-	return &namesakeError{node: ours.Name, address: theirs.Address(), ours: local.Attrs.Address(), lives: n.lives, keys: m.client.keys}
+	return &namesakeError{node: ours.Name, address: theirs.Address(), ours: local.Attrs.Address(), lives: n.rounds.Answered > 0, keys: m.client.keys}
 }
 
 // answered ends a round.
 func (n *namesake) answered(yes bool, now time.Time) {
-	n.asked, n.lives = false, yes
+	n.rounds.End(now, yes)
 	if yes {
-		n.silent, n.next = 0, now.Add(namesakeAgain)
-		return
+		n.rounds.Next = now.Add(namesakeAgain)
 	}
-	n.silent++
-	n.next = now.Add(namesakePause)
 }
 
 // due is when the next round begins; the zero time if an answer or nothing is waited for.
 func (n *namesake) due() time.Time {
-	if n.asked {
+	if n.rounds.Under {
 		return time.Time{}
 	}
-	return n.next
+	return n.rounds.Next
 }
 
 // elsewhere returns what our Node says of itself, and true, if that is of another machine. What does not parse is

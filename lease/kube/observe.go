@@ -16,15 +16,13 @@ func (m *Manager) observe(v view) {
 	st := &m.state
 	records, twice := single(v.records, st.held.Subnets, v.claims, st.refused)
 	st.once = v.once(st.once)
-	alarm := st.mem.Alarm()
-	st.mem = lease.Believe(st.mem, lease.Snapshot{
+	alarm := st.peers.Believe(lease.Snapshot{
 		ClusterID: m.cluster(v), Revision: v.revision, Config: m.o.RawConfig, Records: records, Bad: v.bad,
-	}, time.Now())
-	if next := st.mem.Alarm(); next != "" && alarm == "" {
-		m.log.Error("removals are not believed", "alarm", next)
+	}, m.o.RawConfig, time.Now(), twice...)
+	if alarm != "" {
+		m.log.Error("removals are not believed", "alarm", alarm)
 	}
-	st.bad = append(twice, v.bad...)
-	st.confirmed, st.saveDue = true, true
+	st.source = sourceServer
 	if v.ours != nil {
 		st.ownUID = string(v.ours.UID)
 	}
@@ -34,25 +32,25 @@ func (m *Manager) observe(v view) {
 // given twice, so it is the same cluster as long as any Node still has the one that it had; our
 // own may be deleted and made anew. An API server that was wiped or replaced has no such Node.
 func (m *Manager) cluster(v view) string {
-	st := &m.state
+	st, mem := &m.state, m.state.peers.Memory()
 	own := "none"
 	if v.ours != nil {
 		own = string(v.ours.UID)
 	}
-	if st.mem.ClusterID == "" {
+	if mem.ClusterID == "" {
 		return own
 	}
 	if own == st.ownUID {
-		return st.mem.ClusterID
+		return mem.ClusterID
 	}
-	known := make(map[lease.KubeNode]bool, len(st.mem.Peers))
-	for _, p := range st.mem.Peers {
+	known := make(map[lease.KubeNode]bool, len(mem.Peers))
+	for _, p := range mem.Peers {
 		if p.Kube != nil {
 			known[*p.Kube] = true
 		}
 	}
 	if slices.ContainsFunc(v.records, func(r lease.Record) bool { return known[*r.Kube] }) {
-		return st.mem.ClusterID
+		return mem.ClusterID
 	}
 	return own
 }
@@ -86,7 +84,6 @@ func (m *Manager) judge(nodes *nodes) {
 		if before != (lease.Subnets{}) {
 			m.log.Warn("the podCIDR of our Node is another: pods that have an address of the former one are cut off", "before", before.String(), "now", own.String())
 		}
-		st.saveDue = true
 	}
 	local, _ := m.announced()
 	st.held = lease.Record{Subnets: own, Attrs: local.Attrs, Kube: &lease.KubeNode{Name: ours.Name, UID: string(ours.UID)}}
@@ -141,7 +138,7 @@ func (m *Manager) without(nodes *nodes, notes []string, why error) {
 		return
 	}
 	if name, theirs := nodes.claimed(before); name != "" {
-		st.held, st.saveDue = lease.Record{}, true
+		st.held = lease.Record{}
 		m.enter(lease.Lost, notes, fmt.Errorf("%w; %w", &lease.TakenError{Subnets: before, By: name, Their: theirs}, why))
 		return
 	}
@@ -174,24 +171,23 @@ func (m *Manager) publish() {
 	st := &m.state
 	local, _ := m.announced()
 	a := local.Attrs
-	set := lease.Set{Config: m.o.Config, Own: st.held, Alarm: st.mem.Alarm()}
 	rules := lease.Rules{
 		Config: m.o.Config, Own: st.held.Subnets, AnyLength: true,
 		Self:     lease.Self{Node: m.o.Node, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6},
 		Underlay: local.Underlay, Store: local.Store,
 	}
-	peers, rejected := rules.Check(st.mem.Records(), st.before)
-	set.Peers, set.Rejected = peers, append(rejected, st.bad...)
+	before, first := st.peers.Accepted(), !st.peers.Handed()
+	set, news := st.peers.Set(rules, st.held)
 	m.mu.Lock()
-	m.status.Alarm, m.status.Peers, m.status.Rejected = set.Alarm, len(peers), set.Rejected
-	m.status.ClusterID = st.mem.ClusterID
+	m.status.Alarm, m.status.Peers, m.status.Rejected = set.Alarm, len(set.Peers), set.Rejected
+	m.status.ClusterID = st.peers.Memory().ClusterID
 	m.mu.Unlock()
-	if st.published == nil || !set.Same(*st.published) {
-		m.o.Publish(set)
-		poke(m.write)
-		if st.published != nil {
-			st.once = unpublished(set, st.before, st.once)
-		}
-		st.published, st.before = &set, set.Peers
+	if !news {
+		return
+	}
+	m.o.Publish(set)
+	poke(m.write)
+	if !first {
+		st.once = unpublished(set, before, st.once)
 	}
 }

@@ -16,7 +16,7 @@ const longestSleep = 5 * time.Minute
 // cached state it publishes at once. It waits for whatever is missing: the API server, our Node,
 // its podCIDR, a right to write; Status says which.
 func (m *Manager) Run(ctx context.Context) error {
-	if m.state.restored {
+	if m.state.source == sourceCache {
 		m.publish()
 	}
 	name, ok := m.findNode(ctx)
@@ -91,14 +91,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (m *Manager) loop(ctx context.Context, nodes *nodes) {
 	for {
 		now := time.Now()
-		m.state.mem = m.state.mem.Expire(now)
+		m.state.peers.Expire(now)
 		if due := nodes.due(); !due.IsZero() && !now.Before(due) {
-			m.observe(nodes.take(m.state.before, m.state.once))
+			m.observe(nodes.take(m.state.peers.Accepted(), m.state.once))
 		}
-		if m.state.confirmed { // a write has met something, or we say something else of ourselves
+		if m.state.source == sourceServer { // a write has met something, or we say something else of ourselves
 			m.judge(nodes)
 		}
-		if m.state.confirmed || m.state.restored {
+		if m.state.source != sourceNone {
 			m.publish()
 		}
 		m.save(false)
@@ -118,7 +118,7 @@ func (m *Manager) loop(ctx context.Context, nodes *nodes) {
 // next is when the loop has something to do though nothing happens.
 func (m *Manager) next(nodes *nodes) time.Time {
 	at := time.Now().Add(longestSleep)
-	for _, t := range []time.Time{nodes.due(), m.state.mem.NextEnd(), m.nextSave(), m.state.namesake.due()} {
+	for _, t := range []time.Time{nodes.due(), m.state.peers.Memory().NextEnd(), m.state.saver.Due(), m.state.namesake.due()} {
 		if !t.IsZero() && t.Before(at) {
 			at = t
 		}
@@ -126,42 +126,30 @@ func (m *Manager) next(nodes *nodes) time.Time {
 	return at
 }
 
-// The cache is written no sooner after the last time than in saveWait for each peer, and saveMost
-// in all: writing is work for every peer, and in a large cluster some Node changes all the time.
-const (
-	saveWait = 500 * time.Microsecond
-	saveMost = 10 * time.Second
-)
-
-// nextSave is when the cache is to be written; the zero time if it need not be.
-func (m *Manager) nextSave() time.Time {
-	if !m.state.saveDue || m.o.Cache == nil || !m.proven.Load() {
-		return time.Time{}
-	}
-	return m.state.saved.Add(min(saveWait*time.Duration(len(m.state.mem.Peers)), saveMost))
-}
-
-// save writes the cache if its time has come, or if this is the last chance. A failure costs
-// only the next start.
+// save writes the cache if its time has come, or if this is the last chance.
 func (m *Manager) save(last bool) {
-	at := m.nextSave()
-	if at.IsZero() || !last && time.Now().Before(at) {
+	st, now := &m.state, time.Now()
+	if st.source != sourceServer {
 		return
 	}
-	m.state.saveDue, m.state.saved = false, time.Now()
-	err := m.o.Cache.Save(lease.Cached{Own: m.state.held, Memory: m.state.mem})
+	if !st.saver.Want(now, len(st.peers.Memory().Peers), st.held.Subnets) && !last && now.Before(st.saver.Due()) {
+		return
+	}
+	if m.o.Cache == nil || !m.proven.Load() {
+		st.saver.Skip()
+		return
+	}
+	st.saver.Begin(st.held.Subnets)
+	err := m.o.Cache.Save(lease.Cached{Own: st.held, Memory: st.peers.Memory()})
+	news := st.saver.Done(now, true, err)
 	m.mu.Lock()
 	changed := (m.cacheErr == nil) != (err == nil)
-	said := m.cacheErr != nil && err != nil && m.cacheErr.Error() == err.Error()
 	m.cacheErr = err
 	m.mu.Unlock()
 	if changed {
 		poke(m.write)
 	}
-	if err != nil {
-		m.state.saveDue, m.state.saved = true, time.Now().Add(saveMost) // once more then
-	}
-	if err != nil && !said {
+	if news {
 		m.log.Warn("the state was not cached; it is tried again", "cause", err)
 	}
 }
