@@ -55,6 +55,7 @@ func TestNewKeeperReportsAllFaults(t *testing.T) {
 func TestRenewals(t *testing.T) {
 	for _, margin := range []time.Duration{time.Minute, time.Hour, 12 * time.Hour, 1439 * time.Minute} {
 		t.Run(margin.String(), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := leasetest.New("c", []byte(network))
 				o := options(t, "a", "192.0.2.1")

@@ -25,6 +25,7 @@ func (h *host) check(args ...string) (out string, ok bool) {
 // --check asks the store as a start would, judges what the store has, and says everything at once and
 // nothing twice.
 func TestCheckAsksTheStore(t *testing.T) {
+	t.Parallel()
 	a, b := pair(t)
 	a.start(t)
 	a.awaitReady(t)
@@ -75,6 +76,7 @@ func TestCheckAsksTheStore(t *testing.T) {
 
 // An etcd that wants a certificate of its clients does not serve a start that has none.
 func TestCheckMeetsWhatTheStoreDemands(t *testing.T) {
+	t.Parallel()
 	_, b := wired(t)
 	s := httptest.NewUnstartedServer(nil)
 	s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}

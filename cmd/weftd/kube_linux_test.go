@@ -79,6 +79,7 @@ func (h *host) says(t *testing.T, want ...string) {
 const udpConf = `{"Network":"10.42.0.0/16","SubnetLen":26,"Backend":{"Type":"udp"}}`
 
 func TestTwoNodesOfAClusterTalk(t *testing.T) {
+	t.Parallel()
 	a, b, api := cluster(t, udpConf)
 	a.start(t)
 	b.start(t, "--ip-masq")
@@ -164,6 +165,7 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 }
 
 func TestAPodCIDRIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	a, b, api := cluster(t, udpConf)
 	api.update("node-b", func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "", nil })
 	a.start(t)
@@ -180,6 +182,7 @@ func TestAPodCIDRIsWaitedFor(t *testing.T) {
 }
 
 func TestAStartWithoutTheAPIServer(t *testing.T) {
+	t.Parallel()
 	a, b, api := cluster(t, udpConf)
 	b.env = []string{"POD_NAMESPACE=kube-flannel", "POD_NAME=node-b--x"} // who we are is not known from the environment
 	api.stop()
@@ -218,6 +221,7 @@ func TestAStartWithoutTheAPIServer(t *testing.T) {
 
 // A host that was given another name, or another public address, while it was off.
 func TestACacheOfAnotherNode(t *testing.T) {
+	t.Parallel()
 	_, b, api := cluster(t, udpConf)
 	b.env = []string{"POD_NAMESPACE=kube-flannel", "POD_NAME=node-b--x"}
 	b.start(t)
@@ -243,6 +247,7 @@ func TestACacheOfAnotherNode(t *testing.T) {
 }
 
 func TestNodePublicIP(t *testing.T) {
+	t.Parallel()
 	a, b, api := cluster(t, udpConf)
 	link, err := b.ns.Netlink().LinkByName("eth0")
 	if err != nil {
@@ -288,6 +293,7 @@ func TestNodePublicIP(t *testing.T) {
 }
 
 func TestEveryBackendTakesItsSubnetFromTheCluster(t *testing.T) {
+	t.Parallel()
 	const extension = `"SubnetAddCommand":"true","PreStartupCommand":"echo of $SUBNET"`
 	for backend, want := range map[string]string{
 		`"Type":"udp"`: "", `"Type":"alloc"`: "", `"Type":"host-gw"`: "host-gw", `"Type":"vxlan"`: "vxlan",
@@ -319,6 +325,7 @@ func TestEveryBackendTakesItsSubnetFromTheCluster(t *testing.T) {
 }
 
 func TestStartsInAClusterThatCannotSucceed(t *testing.T) {
+	t.Parallel()
 	_, b, _ := cluster(t, udpConf)
 	for _, tt := range []struct {
 		name, args string
@@ -357,6 +364,7 @@ func TestStartsInAClusterThatCannotSucceed(t *testing.T) {
 
 // The image of flannel's own manifests calls it flanneld; --check asks nobody.
 func TestItIsCalledFlanneldToo(t *testing.T) {
+	t.Parallel()
 	_, b, api := cluster(t, udpConf)
 	api.stop()
 	self, err := os.Readlink("/proc/self/exe")
@@ -387,6 +395,7 @@ func TestItIsCalledFlanneldToo(t *testing.T) {
 
 // An API server inside the overlay's network, known by its own address and not by a Service's.
 func TestAnOverlayThatCutsTheAPIServerOff(t *testing.T) {
+	t.Parallel()
 	a, b, api := cluster(t, udpConf)
 	lo, err := a.ns.Netlink().LinkByName("lo")
 	if err != nil {
@@ -414,6 +423,7 @@ func TestAnOverlayThatCutsTheAPIServerOff(t *testing.T) {
 }
 
 func TestBothFamiliesFromACluster(t *testing.T) {
+	t.Parallel()
 	a, b, api := cluster(t, `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:42::/48","Backend":{"Type":"udp"}}`)
 	for i, h := range []*host{a, b} {
 		link, err := h.ns.Netlink().LinkByName("eth0")
@@ -448,6 +458,7 @@ func TestBothFamiliesFromACluster(t *testing.T) {
 // A first start whose backend does not come up waits, and says why; once the file is good it goes on by
 // itself.
 func TestAFirstStartWaitsForAConfigThatCanBeServed(t *testing.T) {
+	t.Parallel()
 	a, b, _ := cluster(t, `{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"nosuch"}}`)
 	a.write(t, udpConf)
 	a.start(t)

@@ -65,6 +65,7 @@ func (h *host) route(t *testing.T, change func(*netlink.Route) error, dst string
 }
 
 func TestAnOverlayThatCutsTheStoreOff(t *testing.T) {
+	t.Parallel()
 	a, b := farPair(t)
 	a.start(t)
 	a.awaitReady(t)
@@ -105,6 +106,7 @@ func TestAnOverlayThatCutsTheStoreOff(t *testing.T) {
 }
 
 func TestCheckFindsAnOverlayThatCutsTheStoreOff(t *testing.T) {
+	t.Parallel()
 	a, b := farPair(t)
 	for fault, extra := range map[string]string{cutOff: "http://" + farStore + ":2379", "": "http://192.0.2.1:2379"} {
 		cmd := b.command("--check", "--offline", "--net-config-path", filepath.Join(a.dir, "net.json"), "--etcd-endpoints", extra)
@@ -117,6 +119,7 @@ func TestCheckFindsAnOverlayThatCutsTheStoreOff(t *testing.T) {
 }
 
 func TestASeedThatCutsTheStoreOffIsNotWritten(t *testing.T) {
+	t.Parallel()
 	a, b := farPair(t)
 	if i := slices.Index(a.args, "--net-config-path"); i >= 0 { // the store stays without a configuration
 		a.args = slices.Delete(a.args, i, i+2)

@@ -110,6 +110,7 @@ func (h *host) writeConfig(t *testing.T, port uint16, config string) error {
 
 // A user without rights does not become root by way of the store that a daemon runs for itself.
 func TestNobodyWritesTheEmbeddedStore(t *testing.T) {
+	t.Parallel()
 	made := filepath.Join(t.TempDir(), "made")
 	a := alone(t, `{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`)
 	a.start(t)
@@ -143,6 +144,7 @@ func TestNobodyWritesTheEmbeddedStore(t *testing.T) {
 
 // Commands in the store are run if nobody but root could put them there, else only if the operator said so.
 func TestCommandsInTheStore(t *testing.T) {
+	t.Parallel()
 	made := filepath.Join(t.TempDir(), "made")
 	a := alone(t, commandConfig(made))
 	ran := func(want bool) {
@@ -175,6 +177,7 @@ func TestCommandsInTheStore(t *testing.T) {
 
 // --check says what becomes of commands, and what the doors of the store are like, before a start does.
 func TestCheckSaysWhoMayWrite(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	netconf := filepath.Join(dir, "net.json")
 	if err := os.WriteFile(netconf, []byte(commandConfig(filepath.Join(dir, "made"))), 0o600); err != nil {

@@ -19,6 +19,7 @@ import (
 )
 
 func TestTwoHostsTalk(t *testing.T) {
+	t.Parallel()
 	a, b := pair(t)
 	a.start(t)
 	b.start(t, "--ip-masq")
@@ -48,10 +49,13 @@ func TestTwoHostsTalk(t *testing.T) {
 		}
 		return nil
 	})
-	leases, err := control.NewClient(b.socket()).Leases(t.Context())
-	if err != nil || len(leases.Leases) != 2 || leases.Network != "10.42.0.0/16" {
-		t.Errorf("b's leases: %v %+v", err, leases)
-	}
+	await.OK(t, "b's leases", func() error { // a set is applied before it is listed
+		leases, err := control.NewClient(b.socket()).Leases(t.Context())
+		if err != nil || len(leases.Leases) != 2 || leases.Network != "10.42.0.0/16" {
+			return fmt.Errorf("%+v: %w", leases, err)
+		}
+		return nil
+	})
 	if code, body, err := b.get(t, "/readyz"); err != nil || code != http.StatusOK {
 		t.Errorf("readyz: %v %d %s", err, code, body)
 	}
@@ -61,6 +65,7 @@ func TestTwoHostsTalk(t *testing.T) {
 }
 
 func TestStopLeavesEverythingAndTheNextStartNeedsNoStore(t *testing.T) {
+	t.Parallel()
 	a, b := pair(t)
 	a.start(t)
 	b.start(t)
@@ -118,6 +123,7 @@ func (h *host) kernel(t *testing.T) string {
 }
 
 func TestACachedConfigurationThatIsOutdated(t *testing.T) {
+	t.Parallel()
 	a, b := pair(t)
 	a.start(t)
 	b.start(t)
@@ -148,6 +154,7 @@ func TestACachedConfigurationThatIsOutdated(t *testing.T) {
 }
 
 func TestReleaseOverTheSocket(t *testing.T) {
+	t.Parallel()
 	a, b := pair(t)
 	a.start(t)
 	b.start(t)
@@ -175,6 +182,7 @@ func TestReleaseOverTheSocket(t *testing.T) {
 }
 
 func TestStartsThatCannotSucceed(t *testing.T) {
+	t.Parallel()
 	a, _ := pair(t)
 	a.start(t)
 	a.awaitReady(t)
@@ -216,6 +224,7 @@ func TestStartsThatCannotSucceed(t *testing.T) {
 }
 
 func TestNothingSecretIsLogged(t *testing.T) {
+	t.Parallel()
 	const secret = "hunter2"
 	_, b := pair(t)
 	b.start(t, "-v=10", "--etcd-username=somebody", "--etcd-password="+secret, "--etcd-endpoints=http://192.0.2.1:9")

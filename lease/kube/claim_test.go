@@ -30,6 +30,7 @@ func (tt *tester) wantRefused(want ...string) {
 // TestAnotherNodesPodCIDR has Nodes whose podCIDRs overlap those of m, which was there before,
 // through all that can become of m.
 func TestAnotherNodesPodCIDR(t *testing.T) {
+	t.Parallel()
 	const prefix = "flannel.alpha.coreos.com/"
 	const m = "m 10.244.2.0/24 192.0.2.2"
 	squatters := map[string]string{"0": "10.244.2.0/25", "1": "10.244.2.0/24", "2": "10.244.2.0/23", "z": "10.244.2.128/25"}

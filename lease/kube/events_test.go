@@ -79,6 +79,7 @@ func (c concerned) wantEvent(kind, reason, message string) {
 // Each thing that somebody should know shows in the condition, with the remedy, as long as it can be
 // written, and in Events when it begins and when it is over.
 func TestConcernsAreTold(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, status, reason, message string
 		begin, end                    func(concerned)

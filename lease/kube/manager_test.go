@@ -176,6 +176,7 @@ func TestJoin(t *testing.T) {
 }
 
 func TestEveryChangeTakesEffect(t *testing.T) {
+	t.Parallel()
 	const prefix = "flannel.alpha.coreos.com/"
 	s := newAPIServer(t)
 	s.put(plain("a", "10.244.1.0/24", "fd00:244:0:1::/64"))

@@ -44,6 +44,7 @@ func (l *living) rounds() int {
 // TestTwoMachinesOfOneName: one Node, two machines. Who starts waits and writes nothing as long as the other answers, and
 // has the Node when that is silent; who has it puts back what is written over it, whoever answers.
 func TestTwoMachinesOfOneName(t *testing.T) {
+	t.Parallel()
 	const public = "flannel.alpha.coreos.com/public-ip"
 	s := newAPIServer(t)
 	s.put(plain("a", "10.244.1.0/24"))

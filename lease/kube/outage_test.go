@@ -38,10 +38,11 @@ func lastState(t *testing.T, s *apiServer) func(*Options) {
 	}
 }
 
-// reserved is an address where nothing listens until something is started there.
+// reserved is an address where nothing listens until something is started there: not 127.0.0.1, where other tests'
+// servers take any port.
 func reserved(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.9:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,6 +64,7 @@ func (s *apiServer) serveAt(addr string) (stop func()) {
 }
 
 func TestStartWithoutTheAPIServer(t *testing.T) {
+	t.Parallel()
 	s := newAPIServer(t)
 	s.put(plain("a", "10.244.1.0/24"))
 	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
@@ -94,6 +96,7 @@ func TestStartWithoutTheAPIServer(t *testing.T) {
 }
 
 func TestTheAPIServerGoesAndComes(t *testing.T) {
+	t.Parallel()
 	s := newAPIServer(t)
 	s.put(plain("a", "10.244.1.0/24"))
 	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
@@ -128,6 +131,7 @@ func TestTheAPIServerGoesAndComes(t *testing.T) {
 }
 
 func TestWatchesEndAndExpire(t *testing.T) {
+	t.Parallel()
 	for _, streams := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streams=%v", streams), func(t *testing.T) {
 			s := newAPIServer(t)
@@ -175,6 +179,7 @@ func TestHangIsNoticed(t *testing.T) {
 // TestAnotherCluster has the API server wiped: every Node is registered anew. What is gone by
 // that is kept; what comes back elsewhere is believed.
 func TestAnotherCluster(t *testing.T) {
+	t.Parallel()
 	s := newAPIServer(t)
 	s.put(plain("a", "10.244.1.0/24"))
 	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
@@ -205,6 +210,7 @@ func TestAnotherCluster(t *testing.T) {
 
 // TestOurNodeIsMadeAnew is no other cluster: the others are who they were.
 func TestOurNodeIsMadeAnew(t *testing.T) {
+	t.Parallel()
 	s := newAPIServer(t)
 	s.put(plain("a", "10.244.1.0/24"))
 	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))

@@ -112,6 +112,7 @@ func TestAnnotationsAreRepaired(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		denied, want string
 		state        lease.State
