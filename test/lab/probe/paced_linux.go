@@ -143,7 +143,9 @@ func widen(conn syscall.Conn) error {
 }
 
 // send keeps to an absolute timetable: a packet that is late goes at once, and those
-// after it are not shifted. It sleeps in the kernel, since Go's timers are a millisecond coarse.
+// after it are not shifted. Many that are late, since this process had no processor, go at eight times the
+// pace: all at once they would overflow a queue, and look like loss of the network. It sleeps in the kernel, since Go's
+// timers are a millisecond coarse.
 func (p *Paced) send(ctx context.Context) {
 	defer close(p.sentAll)
 	runtime.LockOSThread()
@@ -151,12 +153,18 @@ func (p *Paced) send(ctx context.Context) {
 	to := netip.AddrPortFrom(p.plan.To.Addr, p.in.LocalAddr().(*net.UDPAddr).AddrPort().Port())
 	b := make([]byte, p.plan.Size)
 	gap := time.Second / time.Duration(p.plan.Rate)
+	due := p.start
 	for i := range p.plan.Count {
-		sleepUntil(p.start.Add(time.Duration(i) * gap))
+		if scheduled := p.start.Add(time.Duration(i) * gap); scheduled.After(due) {
+			due = scheduled
+		}
+		sleepUntil(due)
 		if ctx.Err() != nil {
 			return
 		}
-		at := int64(time.Since(p.start))
+		now := time.Now()
+		due = now.Add(gap / 8)
+		at := int64(now.Sub(p.start))
 		p.sent[i] = at
 		binary.BigEndian.PutUint64(b, uint64(i))
 		binary.BigEndian.PutUint64(b[8:], uint64(at))
