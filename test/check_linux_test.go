@@ -9,6 +9,7 @@ import (
 
 // weftd --check says who would carry the packets here, and leaves the host as it is.
 func TestCheckSaysWhoCarries(t *testing.T) {
+	busy(t)
 	n := up(t, lab.Spec{Nodes: 1}).Node(1)
 	for backend, want := range map[string]string{
 		`{"Type":"auto"}`:                       "backend auto: this kernel has vxlan, so that no TUN device is needed",

@@ -16,9 +16,11 @@ import (
 // A record that names a living node's addresses takes nothing from it: neither where it is known, nor on a node
 // that starts anew, and nothing is lost. Each of the two records is shown for what it is.
 func TestRecordDisplacesNobody(t *testing.T) {
+	counting(t)
 	const thief = "10.42.0.0-24&fd42::-64" // before all others
 	for name, backend := range map[string]string{"udp": `{"Type":"udp"}`, "vxlan in user space": `{"Type":"vxlan","Userspace":"always"}`} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := up(t, lab.Spec{NetworkConfig: networkOf(backend, true)})
 			n := l.Node(1)
 			a, b := n.Pods[0], l.Node(2).Pods[0]

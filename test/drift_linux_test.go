@@ -11,6 +11,7 @@ import (
 
 // What somebody takes away from the kernel, or from under it, is put back: traffic returns within seconds.
 func TestDriftHeals(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	reach(t, 5*time.Second, a, b, 4)

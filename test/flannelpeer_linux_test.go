@@ -19,6 +19,7 @@ import (
 // A node that runs flannel, with a record as flannel writes it, is a peer like any other, and gets
 // only what flannel understands.
 func TestFlannelNodeAsPeer(t *testing.T) {
+	counting(t)
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(ipv4Only), Nodes: 2})
 	f := startFlanneld(t, l)
 	a := l.Node(1).Pods[0]
@@ -91,6 +92,7 @@ func keepsECNInside(t *testing.T, l *lab.Lab, f *flanneld, a *lab.Pod) {
 // In a network of both families a flannel node still gets no IPv6: its udp backend would take it for
 // IPv4. Who sends is told so.
 func TestFlannelNodeGetsNoIPv6(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack)})
 	f := startFlanneld(t, l)
 	a := l.Node(1).Pods[0]

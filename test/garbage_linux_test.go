@@ -32,6 +32,7 @@ func hostile() []struct{ key, value, reason string } {
 // Garbage, foreign and hostile records cost themselves and nothing else: the peers that are there
 // stay reachable without a packet lost, and weft lease list names every record with its reason.
 func TestHostileRecordsCostOnlyThemselves(t *testing.T) {
+	counting(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	reach(t, 5*time.Second, a, b, 4)
@@ -82,6 +83,7 @@ func refuses(l leasesJSON) error {
 // A record whose value becomes garbage takes nobody away either: its owner writes it anew, and
 // meanwhile, and if there is no owner to do so, it counts as it was.
 func TestGarbledRecordsOfLiveNodes(t *testing.T) {
+	counting(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	reach(t, 5*time.Second, a, b, 4)
@@ -120,6 +122,7 @@ func TestGarbledRecordsOfLiveNodes(t *testing.T) {
 // Records that vanish together with the configuration are not believed to be gone. When both are
 // back the alarm ends, and from then on a removal is a removal.
 func TestLossOfTheConfigurationIsNotBelieved(t *testing.T) {
+	counting(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	reach(t, 5*time.Second, a, b, 4)

@@ -60,11 +60,13 @@ func rulesOf(t *testing.T, n *lab.Node, ok func(rulesJSON) bool) (r rulesJSON) {
 // The rules of the host, in each firewall, with the kernel's vxlan and both families: who is masqueraded and
 // who is not, what is forwarded, who is kept off the overlay's port, and that it stays so until it is cleaned up.
 func TestHostRules(t *testing.T) {
+	t.Parallel()
 	for tool, pkg := range map[string]string{"nft": "nftables", "iptables-nft": "iptables", "iptables-legacy": "iptables"} {
 		requireTool(t, tool, pkg)
 	}
 	for _, f := range firewalls() {
 		t.Run(f.name, func(t *testing.T) {
+			busy(t)
 			config := fmt.Sprintf(`{%s"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48",
 				"Backend":{"Type":"vxlan","NoMasquerade":["198.18.0.88/32","fd18::58/128"]}}`, f.key)
 			l := up(t, lab.Spec{NetworkConfig: json.RawMessage(config), WeftdArgs: []string{"--ip-masq", "--iptables-resync=1", "--ip-blackhole-route"}})

@@ -30,6 +30,7 @@ func lastGoodIs(t *testing.T, n *lab.Node, want ...string) {
 // Whatever is put into the store as the network configuration, and however often the nodes restart then,
 // pods keep their network; the nodes name the fault, and take up what is good by themselves.
 func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
+	counting(t)
 	good := func(port int) string {
 		return string(networkOf(fmt.Sprintf(`{"Type":"vxlan","Port":%d}`, port), false))
 	}

@@ -148,6 +148,7 @@ func TestPairwiseMeetsAll(t *testing.T) {
 // pings and streams to every other, with packets of the full size and one byte more. Where weft's own data
 // plane carries them, it also takes nothing from a peer that is not the peer's.
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	d := matrixDimensions()
 	cs := d.pairwise()
 	if os.Getenv(matrixAll) != "" {
@@ -163,6 +164,7 @@ func TestMatrix(t *testing.T) {
 			name = append(name, path)
 		}
 		t.Run(strings.Join(name, " "), func(t *testing.T) {
+			busy(t)
 			keys := strings.ReplaceAll(keys, routesByCommand, routeScript(t))
 			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(fmt.Sprintf(`{%s%s,"Backend":{%s}}`, wall.key, family.keys, keys)),
 				WeftdArgs: []string{"--ip-masq", "--iptables-resync=1", "--allow-extension"}})
@@ -193,6 +195,7 @@ func TestMatrix(t *testing.T) {
 // A vxlan network of which one node's kernel carries the packets, another's data plane does, and a third
 // goes from the one to the other and back. Nobody can tell by the records.
 func TestMixedVTEPs(t *testing.T) {
+	busy(t)
 	config := func(how string) string {
 		return string(networkOf(`{"Type":"vxlan","Userspace":"`+how+`"}`, true))
 	}

@@ -16,6 +16,7 @@ import (
 // the families that both have, in sizes that both take, and a node
 // with IPv4 alone learns nothing of the other.
 func TestMixedFamilies(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, backend string
 		mtu, dual     int // of the nodes with IPv4 alone, and of those with both
@@ -27,6 +28,7 @@ func TestMixedFamilies(t *testing.T) {
 		{"host-gw", `{"Type":"host-gw"}`, 1500, 1500},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			busy(t)
 			l := up(t, lab.Spec{Nodes: 2, NetworkConfig: networkOf(c.backend, false), WeftdArgs: []string{"--ip-masq"}})
 			put(t, l.Store, prefix+"/config", string(networkOf(c.backend, true)), 0)
 			for range 2 {

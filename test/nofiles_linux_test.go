@@ -32,6 +32,7 @@ func readyz(n *lab.Node) (string, error) {
 // /run, a disk that is full and a port that is taken a node starts and its pods have their network; it
 // says what it does without, and has it as soon as that can be.
 func TestForwardingNeedsNoFiles(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{})
 	n := l.Node(1)
 	a, b := n.Pods[0], l.Node(2).Pods[0]

@@ -16,11 +16,13 @@ import (
 // devices of ours let such packets in; the underlay's link does once the operator has done what the
 // second node's status says.
 func TestOneSideDirect(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, backend string }{
 		{"by the kernel", `{"Type":"auto"}`},
 		{"in user space", `{"Type":"vxlan","DirectRouting":true,"Userspace":"always"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			busy(t)
 			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(c.backend, false)})
 			first, second, router := l.Node(1), l.Node(2), l.Node(3)
 			a, b := first.Pods[0], second.Pods[0]

@@ -71,6 +71,7 @@ func says(t *testing.T, h *lab.Host, status int, want []string, args ...string) 
 
 // --check looks at everything, says all that is wrong at once, and changes nothing.
 func TestCheckChangesNothing(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{Nodes: 1})
 	h := newcomer(t, l, 50)
 	dir := t.TempDir() + "/nothing-here"
@@ -96,6 +97,7 @@ func TestCheckChangesNothing(t *testing.T) {
 
 // weft lease release frees what a node that is gone held, and refuses what is in use.
 func TestLeaseRelease(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1), l.Node(2)
 	reach(t, 5*time.Second, a.Pods[0], b.Pods[0], 4)
@@ -138,6 +140,7 @@ func TestLeaseRelease(t *testing.T) {
 
 // weft status has what a script wants to know, and the same for people.
 func TestStatusSaysIt(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{})
 	reach(t, 5*time.Second, l.Node(1).Pods[0], l.Node(2).Pods[0], 4)
 	n := l.Node(1)

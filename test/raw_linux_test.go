@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -172,6 +173,7 @@ func byFrames(t *testing.T, from, to *lab.Pod, sent func() int, mac net.Hardware
 // Path raw passes the firewall of the host by: datagrams leave by the packet socket, past OUTPUT, and arrive past
 // INPUT, of which a rule that drops them shows nothing.
 func TestRawPassesTheFirewall(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack)})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	onPath(t, a.Node, "raw")
@@ -197,6 +199,7 @@ func TestRawPassesTheFirewall(t *testing.T) {
 
 // The same where the nodes' own addresses are IPv6.
 func TestRawOverIPv6(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(ipv6Only)})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	onPath(t, a.Node, "raw")
@@ -216,6 +219,7 @@ func TestRawOverIPv6(t *testing.T) {
 // Neither a killed daemon nor one that ends leaves anything of path raw in the kernel but an idle TAP,
 // which the next one takes up, and carries.
 func TestRawLeavesAnIdleTAP(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	inKernel := func(want int) {
@@ -265,6 +269,7 @@ func withoutNetRaw(t *testing.T, n *lab.Node) {
 
 // A node that may not open packet sockets takes path socket, says why, and talks to those on raw.
 func TestRawNeedsItsCapability(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack)})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	withoutNetRaw(t, b.Node)
@@ -314,23 +319,28 @@ func fragmented(t *testing.T, from *lab.Host, o outer) {
 // reassembled is how many datagrams a host has put together.
 func reassembled(t *testing.T, h *lab.Host) int {
 	t.Helper()
-	lines := strings.Split(sh(t, h, "grep ^Ip: /proc/net/snmp"), "\n")
-	for i, name := range strings.Fields(lines[0]) {
-		if name == "ReasmOKs" {
-			n, err := strconv.Atoi(strings.Fields(lines[1])[i])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
+	return counterOf(t, h, "Ip", "ReasmOKs")
+}
+
+// counterOf is a counter of a host's IP stack: a name in a group of /proc/net/snmp.
+func counterOf(t *testing.T, h *lab.Host, group, name string) int {
+	t.Helper()
+	lines := strings.Split(sh(t, h, "grep ^"+group+": /proc/net/snmp"), "\n")
+	if i := slices.Index(strings.Fields(lines[0]), name); i >= 0 {
+		n, err := strconv.Atoi(strings.Fields(lines[1])[i])
+		if err != nil {
+			t.Fatal(err)
 		}
+		return n
 	}
-	t.Fatalf("no ReasmOKs in %q", lines)
+	t.Fatalf("no %s in %q", name, lines)
 	return 0
 }
 
 // Fragments are not for the packet socket: the IP stack puts them together, and the bound socket
 // hands the packet on.
 func TestRawTakesFragments(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	onPath(t, a.Node, "raw")

@@ -49,6 +49,7 @@ func behindGateway(t *testing.T, l *lab.Lab, n *lab.Node) (router *lab.Host) {
 // says so itself or has only to be asked. Behind it is a link of a smaller MTU: where datagrams may be
 // fragmented they are put together again, and where they may not, the pods' packets become smaller.
 func TestRawByAGateway(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	router := behindGateway(t, l, b.Node)
@@ -90,6 +91,7 @@ func TestRawByAGateway(t *testing.T) {
 
 // The underlay may be a macvlan: a node in a container, with its link on that of the machine.
 func TestRawOnAMacvlan(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	if err := b.Node.Stop(t.Context()); err != nil {
@@ -121,6 +123,7 @@ func TestRawOnAMacvlan(t *testing.T) {
 
 // What happens to a node's link at run time: both ends follow within seconds.
 func TestRawFollowsTheLink(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	sentA, sentB := spy(t, a.Node.Host), spy(t, b.Node.Host)

@@ -52,6 +52,7 @@ func forgeries(t *testing.T, a, b *lab.Pod, stranger netip.Addr) []forgery {
 
 // No forged packet reaches a pod. Each is counted once, for its reason, with its sender.
 func TestNoPacketFromStrangers(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	reach(t, 5*time.Second, a, b, 4)

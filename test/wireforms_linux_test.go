@@ -112,6 +112,7 @@ func on(t *testing.T, l *lab.Lab, n *lab.Node, path string) {
 // Superpackets, partial checksums and packed datagrams are right at every receiver, whatever is left to
 // the wire and whatever the wire can do; and a node that runs flannel gets none of them.
 func TestWireForms(t *testing.T) {
+	busy(t)
 	l := up(t, lab.Spec{Nodes: 4, NetworkConfig: json.RawMessage(ipv4Only)})
 	a := l.Node(1).Pods[0]
 	withoutNetRaw(t, l.Node(3))

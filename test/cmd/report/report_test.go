@@ -11,11 +11,15 @@ import (
 
 const ok = `{"Action":"run","Package":"m/a","Test":"TestA"}
 {"Action":"output","Package":"m/a","Test":"TestA","Output":"    a_test.go:1: not shown\n"}
-{"Action":"pass","Package":"m/a","Test":"TestA","Elapsed":2}
+{"Action":"attr","Package":"m/a","Test":"TestA","Key":"waited","Value":"3.5s"}
+{"Action":"attr","Package":"m/a","Test":"TestA","Key":"waited in vain","Value":"3.5s"}
+{"Action":"pass","Package":"m/a","Test":"TestA","Elapsed":5.5}
 {"Action":"run","Package":"m/a","Test":"TestB"}
 {"Action":"run","Package":"m/a","Test":"TestB/sub"}
-{"Action":"pass","Package":"m/a","Test":"TestB/sub","Elapsed":3}
-{"Action":"pass","Package":"m/a","Test":"TestB","Elapsed":3}
+{"Action":"run","Package":"m/a","Test":"TestB/another"}
+{"Action":"pass","Package":"m/a","Test":"TestB/sub","Elapsed":1}
+{"Action":"pass","Package":"m/a","Test":"TestB/another","Elapsed":2}
+{"Action":"pass","Package":"m/a","Test":"TestB","Elapsed":0}
 {"Action":"output","Package":"m/a","Output":"PASS\n"}
 {"Action":"output","Package":"m/a","Output":"ok  \tm/a\t5s\n"}
 {"Action":"pass","Package":"m/a","Elapsed":5}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 )
 
 // event is a line of go test -json: "go doc test2json", and for builds "go help buildjson".
@@ -19,12 +20,14 @@ type event struct {
 	Test       string
 	Output     string
 	Elapsed    float64 // seconds
+	Key, Value string  // of an attribute
 }
 
 // test is one test or subtest.
 type test struct {
 	pkg, name string
-	seconds   float64
+	seconds   float64 // without those that it waited for its turn
+	waited    float64
 	said      []string // lines
 	ended     bool
 	failed    bool
@@ -76,10 +79,14 @@ func (r *results) ofTest(e event) {
 		if !strings.HasPrefix(e.Output, "=== ") {
 			t.said = append(t.said, e.Output)
 		}
+	case "attr":
+		if d, err := time.ParseDuration(e.Value); err == nil && e.Key == "waited" {
+			t.waited = d.Seconds()
+		}
 	case "pass", "skip":
-		t.ended, t.seconds, t.said = true, e.Elapsed, nil
+		t.ended, t.seconds, t.said = true, e.Elapsed-t.waited, nil
 	case "fail":
-		t.ended, t.failed, t.seconds = true, true, e.Elapsed
+		t.ended, t.failed, t.seconds = true, true, e.Elapsed-t.waited
 	}
 }
 
@@ -113,11 +120,20 @@ func (r *results) failed() bool {
 	return len(r.other) > 0 || slices.ContainsFunc(r.order, func(t *test) bool { return t.failed })
 }
 
-// top are the tests that are no subtests, the slowest first.
+// top are the tests that are no subtests, the slowest first. The time of a test is at least that of its subtests
+// together: for go test what runs in parallel takes no time of the test that it belongs to.
 func (r *results) top() []*test {
 	var ts []*test
-	for _, t := range r.order {
-		if t.ended && !strings.Contains(t.name, "/") {
+	of := map[[2]string]float64{} // by package and name of a test, its subtests' time
+	for _, t := range slices.Backward(r.order) {
+		if !t.ended {
+			continue
+		}
+		name := [2]string{t.pkg, t.name}
+		t.seconds = max(t.seconds, of[name])
+		if i := strings.LastIndex(t.name, "/"); i >= 0 {
+			of[[2]string{t.pkg, t.name[:i]}] += t.seconds
+		} else {
 			ts = append(ts, t)
 		}
 	}

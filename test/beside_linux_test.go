@@ -1,0 +1,76 @@
+package test
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Scenarios run side by side: their namespaces have no names, and most of them wait. Three kinds are kept apart.
+//
+//   - What measures the machine itself, as memory under full load or the packets that a restart costs, runs alone:
+//     such a test says nothing of this file.
+//   - What loses no packet at a pace calls counting. These run beside each other only, and before all others: what they
+//     count is weft's doing, and not that of a machine which had no time.
+//   - All others call busy.
+//
+// A test whose subtests each have a lab calls t.Parallel itself, and its subtests busy.
+
+// turns says whose turn it is. The test framework's own limit would give a test that has to wait for its turn a place
+// that others could use; TestMain lifts it.
+type turns struct {
+	mu       sync.Mutex
+	changed  *sync.Cond
+	counting int // tests of this kind that have not ended, or not begun
+	running  int // of both kinds
+}
+
+var turn = newTurns()
+
+func newTurns() *turns {
+	var t turns
+	t.changed = sync.NewCond(&t.mu)
+	return &t
+}
+
+// atOnce is how many labs there are side by side.
+func atOnce() int { return 2 * runtime.GOMAXPROCS(0) }
+
+// counting makes a test one that counts packets. It has to be a top-level test's first statement: all of them are known
+// before the first one begins.
+func counting(t *testing.T) {
+	t.Helper()
+	turn.change(func() { turn.counting++ })
+	t.Cleanup(func() { turn.change(func() { turn.counting-- }) })
+	t.Parallel()
+	turn.take(t, func() bool { return true })
+}
+
+// busy makes a test one that may load the machine, beside others of its kind.
+func busy(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	turn.take(t, func() bool { return turn.counting == 0 })
+}
+
+func (t *turns) change(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f()
+	t.changed.Broadcast()
+}
+
+// take waits for a place, and gives it back when the test ends. How long that was is an attribute of the test, so that
+// test/cmd/report can tell it from the test's own time.
+func (t *turns) take(test *testing.T, mine func() bool) {
+	start := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.running >= atOnce() || !mine() {
+		t.changed.Wait()
+	}
+	t.running++
+	test.Cleanup(func() { t.change(func() { t.running-- }) })
+	test.Attr("waited", time.Since(start).String())
+}
