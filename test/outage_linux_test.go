@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,8 +52,9 @@ func outages() []outage {
 }
 
 // Without its store a cluster goes on: no packet is lost, nobody spins, and everyone says what is
-// wrong. What is written after the store's return is known within two seconds.
+// wrong. What is written after the store's return is known with the next connection to it.
 func TestStoreOutage(t *testing.T) {
+	counting(t)
 	requireTool(t, "nft", "nftables")
 	for _, o := range outages() {
 		t.Run(o.name, func(t *testing.T) {
@@ -87,10 +90,10 @@ func TestStoreOutage(t *testing.T) {
 }
 
 // during watches the outage: the status says it, and the third node, which carries no packets,
-// uses next to no processor time.
+// sleeps for nearly all of the time.
 func during(t *testing.T, l *lab.Lab, o outage) {
 	idle, busy := l.Node(3), l.Node(1)
-	start, idleFrom, busyFrom := time.Now(), cpu(t, idle.Daemon.PID()), cpu(t, busy.Daemon.PID())
+	start, idleFrom, busyFrom, woken := time.Now(), cpu(t, idle.Daemon.PID()), cpu(t, busy.Daemon.PID()), wakeups(t, idle.Daemon.PID())
 	noticed := time.Duration(0)
 	for _, n := range l.Nodes() {
 		status(t, n, 20*time.Second, func(s statusJSON) error {
@@ -121,11 +124,45 @@ func during(t *testing.T, l *lab.Lab, o outage) {
 	})
 	wall := time.Since(start)
 	used, carrying := cpu(t, idle.Daemon.PID())-idleFrom, cpu(t, busy.Daemon.PID())-busyFrom
-	t.Logf("noticed after %s; in %s node 3 used %s (%.2f %%), node 1 with 1,000 packets a second %s (%.2f %%)",
-		noticed.Round(time.Millisecond), wall.Round(time.Millisecond), used, share(used, wall), carrying, share(carrying, wall))
-	if share(used, wall) >= 1 {
-		t.Errorf("node 3 used %.2f %% of a processor during the outage, want less than 1 %%", share(used, wall))
+	woken = wakeups(t, idle.Daemon.PID()) - woken
+	t.Logf("noticed after %s; in %s node 3 woke up %d times and used %s (%.2f %%), node 1 with 1,000 packets a second %s (%.2f %%)",
+		noticed.Round(time.Millisecond), wall.Round(time.Millisecond), woken, used, share(used, wall), carrying, share(carrying, wall))
+	if most := int(wakeupsASecond * wall.Seconds()); woken > most {
+		t.Errorf("node 3 woke up %d times in the outage of %s, want at most %d", woken, wall, most)
 	}
+}
+
+// wakeupsASecond is how often an idle node may wake up in an outage. One that spins, or that tries to connect over and
+// over, wakes up thousands of times.
+const wakeupsASecond = 500
+
+// wakeups is how often the threads of a process have slept and gone on (voluntary_ctxt_switches, proc_pid_status(5)).
+// That of a thread that has ended is not in it; Go keeps its threads.
+func wakeups(t *testing.T, pid int) (n int) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("process %d has no threads: %v", pid, err)
+	}
+	for _, name := range threads {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has just ended
+		}
+		_, after, _ := strings.Cut(string(b), "\nvoluntary_ctxt_switches:")
+		more, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(after, "\n", 2)[0]))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		n += more
+	}
+	return n
+}
+
+// connections is how often a host has begun a TCP connection.
+func connections(t *testing.T, h *lab.Host) int {
+	t.Helper()
+	return counterOf(t, h, "Tcp", "ActiveOpens")
 }
 
 // heardWhileQuiet waits until the node has heard from its store twice, in which nothing changes:
@@ -144,22 +181,31 @@ func heardWhileQuiet(t *testing.T, n *lab.Node) {
 
 func share(part, whole time.Duration) float64 { return 100 * part.Seconds() / whole.Seconds() }
 
-// learnt is how soon a record has to be known.
-const learnt = 2 * time.Second
+// mostConnections is how often a node may connect to the store, once that is back, until it knows what was written there. A
+// daemon has two clients, and the one that is connecting while the store returns may have to do it again.
+const mostConnections = 4
 
 // learns writes a record as soon as the store is back.
 func learns(t *testing.T, l *lab.Lab) {
+	before := map[*lab.Node]int{}
+	for _, n := range l.Nodes() {
+		before[n] = connections(t, n.Host)
+	}
 	put(t, l.Store, prefix+"/subnets/10.42.250.0-24", `{"PublicIP":"198.18.0.250","PublicIPv6":null}`, 24*time.Hour)
 	for _, n := range l.Nodes() {
-		took := knows(t, n, learnt, "10.42.250.0/24", true)
-		t.Logf("%s knows a record written after the store's return in %s", n.Name, took.Round(time.Millisecond))
+		took := knows(t, n, await.Patience, "10.42.250.0/24", true)
+		tried := connections(t, n.Host) - before[n]
+		t.Logf("%s knows a record written after the store's return in %s, with %d connections", n.Name, took.Round(time.Millisecond), tried)
+		if tried > mostConnections {
+			t.Errorf("%s connected %d times until it knew a record written after the store's return, want at most %d", n.Name, tried, mostConnections)
+		}
 		if err := n.WaitReady(t.Context()); err != nil {
 			t.Error(lab.Explain(err))
 		}
 	}
 }
 
-// joins adds a node and looks how soon after its record was written the others know it.
+// joins adds a node, and lets the others know it and reach it.
 func joins(t *testing.T, l *lab.Lab) {
 	known := map[string]bool{}
 	for _, kv := range list(t, l.Store, prefix+"/subnets/") {
@@ -181,12 +227,12 @@ func joins(t *testing.T, l *lab.Lab) {
 		return fmt.Errorf("only %v", known)
 	})
 	subnet := netip.MustParsePrefix(strings.ReplaceAll(key, "-", "/"))
-	took := knows(t, l.Node(1), learnt, subnet.String(), true)
+	took := knows(t, l.Node(1), await.Patience, subnet.String(), true)
 	if err := <-added; err != nil {
 		t.Fatal(lab.Explain(err))
 	}
 	nodes := l.Nodes()
 	last := nodes[len(nodes)-1].Pods[0]
 	t.Logf("a new node known %s after its record was written; reached after a further %s", took.Round(time.Millisecond),
-		reach(t, learnt, nodes[0].Pods[0], last, 4).Round(time.Millisecond))
+		reach(t, await.Patience, nodes[0].Pods[0], last, 4).Round(time.Millisecond))
 }
