@@ -24,7 +24,7 @@ type NetworkConfig struct {
 	// that is given out.
 	SubnetMin, SubnetMax         netip.Addr
 	IPv6SubnetMin, IPv6SubnetMax netip.Addr
-	// BackendType is Backend's Type in lower case, "udp" if Backend is absent.
+	// BackendType is Backend's Type in lower case, DefaultBackend if Backend is absent.
 	BackendType string
 	// Backend is the object as it was written, nil if absent.
 	Backend json.RawMessage

@@ -122,7 +122,7 @@ func (p *configParser) backend(values map[string]json.RawMessage) {
 	const want = `an object with a Type such as {"Type":"vxlan"}, or no Backend at all, which means udp`
 	raw, ok := values["Backend"]
 	if !ok {
-		p.cfg.BackendType = "udp"
+		p.cfg.BackendType = DefaultBackend
 		return
 	}
 	var v struct{ Type *string }

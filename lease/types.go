@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/netip"
 	"time"
@@ -9,6 +10,13 @@ import (
 // TTL is how long a record lives in the store without renewal. flannel fixes it
 // at 24 hours, and so every reader of the store assumes it.
 const TTL = 24 * time.Hour
+
+// DefaultBackend is the backend's type where none is named: in a network config without Backend, and in
+// a record without BackendType.
+const DefaultBackend = "udp"
+
+// BackendName is a record's BackendType in words, as it stands there.
+func BackendName(backendType string) string { return cmp.Or(backendType, DefaultBackend) }
 
 // Subnets is what one node owns: one prefix per address family. The zero prefix
 // means that the family is absent. Subnets is comparable and is the identity of

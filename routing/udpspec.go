@@ -30,11 +30,10 @@ func localSpec(at situation, o UDPOptions) *tunnel.Spec {
 	return &s
 }
 
-// backendName is a record's type for a message: flannel's udp writes none, and anything else may be
-// in one.
+// backendName is a record's type for a message: anything may be in one.
 func backendName(backendType string) string {
 	if backendType == "" {
-		return typeUDP
+		return lease.BackendName("")
 	}
 	return strconv.Quote(backendType)
 }

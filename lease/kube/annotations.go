@@ -74,20 +74,19 @@ func (k keys) written() [7]string {
 // isManaged reports whether the Node takes part: all others are ignored by everybody.
 func (k keys) isManaged(annotations map[string]string) bool { return annotations[k.managed] == "true" }
 
-// encode returns what a node writes, as flannel does: the IPv4 keys always, except for a vxlan
-// without IPv4; the IPv6 keys for a node with such an address, except for a vxlan or wireguard
-// without IPv6. What is not in the result is removed from the Node. The error is about
+// encode returns what a node writes, as flannel does: the IPv4 keys always, and the IPv6 keys for a node
+// with such an address, but neither for a backend b that needs data of its own there and has none. What
+// is not in the result is removed from the Node. The error is about
 // a.BackendData or a.BackendV6Data that are not JSON.
-func (k keys) encode(a lease.Attrs) (map[string]string, error) {
+func (k keys) encode(a lease.Attrs, b Backend) (map[string]string, error) {
 	out := map[string]string{k.managed: "true", k.backendType: a.BackendType}
-	if a.BackendType != "vxlan" || a.BackendData != nil {
+	if !b.DataV4 || a.BackendData != nil {
 		out[k.data], out[k.public] = dataText(a.BackendData), a.PublicIP.String()
 		if !a.PublicIP.IsValid() {
 			out[k.public] = netip.IPv4Unspecified().String()
 		}
 	}
-	perFamily := a.BackendType == "vxlan" || a.BackendType == "wireguard"
-	if a.PublicIPv6.IsValid() && (!perFamily || a.BackendV6Data != nil) {
+	if a.PublicIPv6.IsValid() && (!b.DataV6 || a.BackendV6Data != nil) {
 		out[k.v6data], out[k.publicV6] = dataText(a.BackendV6Data), a.PublicIPv6.String()
 	}
 	for _, key := range [...]string{k.data, k.v6data} {

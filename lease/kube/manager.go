@@ -24,6 +24,8 @@ type Options struct {
 	// Config is the network, and RawConfig the text that it was read from. It stays until a restart.
 	Config    lease.NetworkConfig
 	RawConfig []byte
+	// Backend is what has to be known here of the one that Config names.
+	Backend Backend
 	// Unproven says that nobody knows yet whether Config can be served: nothing is cached, so
 	// that what is stays, until Proven is called.
 	Unproven bool
@@ -38,6 +40,15 @@ type Options struct {
 	Publish func(lease.Set)
 	// Logger gets one line per change of state; nil drops them.
 	Logger *slog.Logger
+}
+
+// Backend is what the type of a network's backend means for annotations.
+type Backend struct {
+	// Alone says that it has no peers: no Node but our own is looked at.
+	Alone bool
+	// DataV4 and DataV6 say that a node without BackendData, or without BackendV6Data, takes no part in that
+	// family: its address there is not written either.
+	DataV4, DataV6 bool
 }
 
 // Manager keeps our Node's annotations and publishes what the other Nodes say. Its methods are

@@ -49,6 +49,7 @@ func newTester(t testing.TB, s *apiServer, c Config, change func(*Options)) *tes
 	if o.Config, err = lease.ParseNetworkConfig(o.RawConfig); err != nil {
 		t.Fatal(err)
 	}
+	o.Backend = backendOf(o.Config.BackendType)
 	if tt.Manager, err = NewManager(client, o); err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ var errNotWritten = errors.New("our annotations are not written yet")
 
 // confirm is judge with a podCIDR: the state is what our annotations are.
 func (m *Manager) confirm(ours *objects.Node, notes []string) {
-	want, err := m.client.keys.encode(m.state.held.Attrs)
+	want, err := m.client.keys.encode(m.state.held.Attrs, m.o.Backend)
 	var p patch
 	p.annotations(m.client.keys, ours.Annotations, want)
 	right := p.empty() && err == nil

@@ -45,7 +45,7 @@ func TestAFlanneldEndsWhatWeftSaid(t *testing.T) {
 		"vxlan":   {PublicIP: public, BackendType: "vxlan", BackendData: json.RawMessage(vtep), Weft: weft()},
 		"host-gw": {PublicIP: public, BackendType: "host-gw", Weft: weft()},
 	} {
-		written, err := k.encode(a)
+		written, err := k.encode(a, backendOf(a.BackendType))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestAFlanneldEndsWhatWeftSaid(t *testing.T) {
 			t.Errorf("%s: after a flanneld has started: %+v %v in %q", name, after.Weft, err, written)
 		}
 		// What flannel reads as its own MAC (pkg/subnet/kube, GetStoredMacAddresses) stands in ours too.
-		if written, err = k.encode(a); err != nil || a.BackendType == "vxlan" && strings.Split(strings.Trim(written[k.data], `"}`), `:"`)[1] != "02:00:00:00:00:02" {
+		if written, err = k.encode(a, backendOf(a.BackendType)); err != nil || a.BackendType == "vxlan" && strings.Split(strings.Trim(written[k.data], `"}`), `:"`)[1] != "02:00:00:00:00:02" {
 			t.Errorf("%s: %q %v", name, written[k.data], err)
 		}
 	}

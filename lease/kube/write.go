@@ -121,7 +121,7 @@ func (w *writing) pending(now time.Time) (p patch, next time.Time, err error) {
 	}
 	local, own := w.m.announced()
 	if own != (lease.Subnets{}) {
-		want, err := w.nodes.keys.encode(local.Attrs)
+		want, err := w.nodes.keys.encode(local.Attrs, w.m.o.Backend)
 		if err != nil {
 			return p, time.Time{}, err
 		}

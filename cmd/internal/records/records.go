@@ -21,17 +21,9 @@ func From(r lease.Record, own bool) control.Record {
 	return control.Record{
 		Subnet: r.V4, IPv6Subnet: r.V6,
 		PublicIP: r.PublicIP, PublicIPv6: r.PublicIPv6,
-		Node: node, Backend: backend(r.BackendType),
+		Node: node, Backend: lease.BackendName(r.BackendType),
 		Own: own, Reservation: r.Reservation, Expires: r.Expires, Revision: r.Revision,
 	}
-}
-
-// backend fills in what flannel leaves out of the record.
-func backend(t string) string {
-	if t == "" {
-		return "udp"
-	}
-	return t
 }
 
 // Rejections converts what was not believed.

@@ -16,6 +16,7 @@ import (
 	"weft/cmd/weftd/internal/kubemode"
 	"weft/lease"
 	"weft/lease/kube"
+	"weft/routing"
 )
 
 // kubeSource has subnets from the Kubernetes API, and the network configuration from a file.
@@ -167,8 +168,10 @@ func (s *kubeSource) confirm(ctx context.Context, f footing) error {
 }
 
 func (s *kubeSource) member(o memberOptions) (member, error) {
+	facts := routing.FactsOf(o.footing.network)
 	return kube.NewManager(s.client, kube.Options{
-		Node: o.footing.node, State: o.state, Underlay: o.alive, Config: o.footing.network, RawConfig: o.footing.raw, Unproven: o.cached == nil, Local: o.local,
+		Backend: kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6},
+		Node:    o.footing.node, State: o.state, Underlay: o.alive, Config: o.footing.network, RawConfig: o.footing.raw, Unproven: o.cached == nil, Local: o.local,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
 	})
 }

@@ -65,8 +65,8 @@ func noPeer(set lease.Set, b routing.Status, recordType string) (note string, ki
 	return "no peer is usable: " + strings.Join(why, "; "), kinds
 }
 
-// typeName is a record's type in words: flannel's udp writes none.
-func typeName(t string) string { return cmp.Or(strings.ToLower(t), "udp") }
+// typeName is a record's type in lower case.
+func typeName(t string) string { return strings.ToLower(lease.BackendName(t)) }
 
 // mostFirst are the keys, that with the highest count first.
 func mostFirst(count map[string]int) []string {
