@@ -10,6 +10,7 @@ import (
 	"weft/bench/load"
 	"weft/bench/plan"
 	"weft/bench/report"
+	"weft/tunnel"
 )
 
 // Config says which rungs are measured, and how.
@@ -28,7 +29,7 @@ type Config struct {
 // more rounds and without the frame sizes, which are half of all the time. The error has
 // every fault.
 func ParseConfig(s string) (Config, error) {
-	c := Config{Config: plan.Default(), Rungs: []string{"host-gw", Reference, "portable", "socket", "raw"}}
+	c := Config{Config: plan.Default(), Rungs: []string{"host-gw", Reference, tunnel.PathPortable.String(), tunnel.PathSocket.String(), tunnel.PathRaw.String()}}
 	c.Rounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 5, time.Second, 300*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond
 	c.Kinds = []report.Kind{report.TCP, report.Packets, report.Mixed, report.PingPong, report.Memory}
 	var faults []error

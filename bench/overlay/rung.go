@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"weft/tunnel"
 )
 
 // Reference is the name of the rung that ratios are taken to.
@@ -33,9 +35,9 @@ func Rungs() []Rung {
 		{"veth", "one veth pair from pod to pod: what the generators themselves can do", link},
 		{"host-gw", "the kernel's routing, set up by hand: the least a kernel can do", hostGW},
 		{Reference, "the kernel's vxlan, set up by hand", vxlan},
-		{"portable", "weftd, path portable: TUN and UDP socket, a packet at a time", weftd},
-		{"socket", "weftd, path socket: TUN and UDP socket with the kernel's offloads", weftd},
-		{"raw", "weftd, path raw: frames in and out past the IP stack, whole superpackets where the kernel can", weftd},
+		{tunnel.PathPortable.String(), "weftd, path portable: TUN and UDP socket, a packet at a time", weftd},
+		{tunnel.PathSocket.String(), "weftd, path socket: TUN and UDP socket with the kernel's offloads", weftd},
+		{tunnel.PathRaw.String(), "weftd, path raw: frames in and out past the IP stack, whole superpackets where the kernel can", weftd},
 	}
 }
 

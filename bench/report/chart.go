@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"weft/tunnel"
 )
 
 // A chart's coordinates: SVG units, which are about a pixel on a telephone.
@@ -110,7 +112,7 @@ type look struct {
 
 // lookOf is fixed for the rungs that are known, so that two pages can be compared.
 func lookOf(rung string, index int) look {
-	known := []string{"veth", "host-gw", "vxlan", "portable", "socket", "raw"}
+	known := []string{"veth", "host-gw", "vxlan", tunnel.PathPortable.String(), tunnel.PathSocket.String(), tunnel.PathRaw.String()}
 	if i := slices.Index(known, rung); i >= 0 {
 		index = i
 	} else {

@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"weft/lease"
+	"weft/routing"
 	"weft/test/lab"
 )
 
@@ -24,8 +27,8 @@ func (f *labFlags) bind(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.IntVar(&f.nodes, "nodes", 2, "number of nodes")
 	s.IntVar(&f.pods, "pods", 2, "pods on each node")
-	s.StringVar(&f.backend, "backend", "udp", "weftd's backend (udp, vxlan, vxlan-user, host-gw, auto), or kernel-host-gw or kernel-vxlan: set up by hand, without weftd")
-	s.StringVar(&f.path, "path", "", "weftd's data path: auto, raw, socket or portable")
+	s.StringVar(&f.backend, "backend", lease.DefaultBackend, fmt.Sprintf("weftd's backend (%s), or %s or %s: set up by hand, without weftd", strings.Join(labBackends(), ", "), lab.KernelHostGW, lab.KernelVXLAN))
+	s.StringVar(&f.path, "path", "", "weftd's data path: "+strings.Join(routing.PathWords(), ", "))
 	s.BoolVar(&f.ipv6, "ipv6", false, "IPv6 for the pods, beside IPv4")
 	s.StringVar(&f.config, "net-conf", "", "`file` with the network config, instead of --backend, --path and --ipv6")
 	s.StringVar(&f.store, "store", "embedded", "where the leases are: embedded (etcd in node1's weftd), separate (an etcd process of its own), external")
@@ -72,14 +75,40 @@ func (f *labFlags) spec() (lab.Spec, error) {
 // userVXLAN is the backend vxlan, carried by weft itself.
 const userVXLAN = "vxlan-user"
 
+// labBackends are those that weftd runs in a lab: the types of routing whose packets weft or the kernel moves, and userVXLAN.
+func labBackends() (names []string) {
+	for _, name := range append(routing.BuiltIn().Names(), userVXLAN) {
+		if labFacts(name).Carrier != routing.CarrierOthers {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// labBackend is the Backend object for one of them.
+func labBackend(name string) map[string]any {
+	if name == userVXLAN {
+		return map[string]any{"Type": "vxlan", "Userspace": "always"}
+	}
+	return map[string]any{"Type": name}
+}
+
+// labFacts is what routing says of a backend by that name.
+func labFacts(name string) routing.Facts {
+	object := labBackend(name)
+	text, err := json.Marshal(object)
+	if err != nil {
+		return routing.Facts{}
+	}
+	kind, _ := object["Type"].(string)
+	return routing.FactsOf(lease.NetworkConfig{EnableIPv4: true, BackendType: kind, Backend: text})
+}
+
 // network is the driver and flannel's JSON for it.
 func (f *labFlags) network() (lab.Driver, json.RawMessage, error) {
-	backend := map[string]any{"Type": f.backend}
+	backend := labBackend(f.backend)
 	driver := lab.Weftd
 	switch f.backend {
-	case "udp", "vxlan", "host-gw", "auto":
-	case userVXLAN:
-		backend["Type"], backend["Userspace"] = "vxlan", "always"
 	case lab.KernelHostGW.String(), lab.KernelVXLAN.String():
 		driver = lab.KernelHostGW
 		if f.backend == lab.KernelVXLAN.String() {
@@ -90,10 +119,12 @@ func (f *labFlags) network() (lab.Driver, json.RawMessage, error) {
 			return driver, nil, fmt.Errorf("--path %s: backend %s has no path of ours", f.path, f.backend)
 		}
 	default:
-		return driver, nil, fmt.Errorf("--backend %q: want udp, vxlan, vxlan-user, host-gw, auto, kernel-host-gw or kernel-vxlan", f.backend)
+		if !slices.Contains(labBackends(), f.backend) {
+			return driver, nil, fmt.Errorf("--backend %q: want %s, %s or %s", f.backend, strings.Join(labBackends(), ", "), lab.KernelHostGW, lab.KernelVXLAN)
+		}
 	}
 	if f.path != "" {
-		if f.backend != "udp" && f.backend != userVXLAN {
+		if labFacts(f.backend).Carrier != routing.CarrierWeft {
 			return driver, nil, fmt.Errorf("--path %s: it is the kernel that moves the packets of backend %s: want udp or %s", f.path, f.backend, userVXLAN)
 		}
 		backend["Path"] = f.path
