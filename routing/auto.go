@@ -11,7 +11,9 @@ import (
 const typeAuto = "auto"
 
 func autoType() Type {
-	return Type{Name: typeAuto, Settings: func(c lease.NetworkConfig) Settings { return autoSettings{newVXLAN(c)} }}
+	t := vxlanType()
+	t.Name, t.Settings = typeAuto, func(c lease.NetworkConfig) Settings { return autoSettings{newVXLAN(c)} }
+	return t
 }
 
 type autoSettings struct{ *vxlanSettings }

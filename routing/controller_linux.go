@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weft/encap"
 	"weft/lease"
 	"weft/tunnel"
 )
@@ -122,7 +121,10 @@ func openCarried(c BackendConfig, t carried) (Backend, error) {
 }
 
 // carrier is the backend of a type whose packets weft's own data plane moves.
-type carrier struct{ *controller }
+type carrier struct {
+	*controller
+	recv tunnel.Recv
+}
 
 // newCarrier is newController for such a type.
 func newCarrier(c BackendConfig, t carried) (*carrier, error) {
@@ -139,20 +141,15 @@ func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 		b.monitor.Close()
 		return nil, fmt.Errorf("%s backend: %w", b.Type(), err)
 	}
-	return &carrier{b}, nil
+	return &carrier{b, t.recv()}, nil
 }
 
 // Engine is the data plane, for its counters.
 func (c *carrier) Engine() *tunnel.Engine { return c.plane.engine }
 
 // Recv is what the lease record names of what this node parses beyond one complete packet a
-// datagram: in format vxlan nothing, since what kernels take is all that is sent.
-func (c *carrier) Recv() tunnel.Recv {
-	if c.plane.format == encap.FormatIP {
-		return tunnel.Supported
-	}
-	return 0
-}
+// datagram.
+func (c *carrier) Recv() tunnel.Recv { return c.recv }
 
 // DeviceDrops is how many packets the kernel dropped because the TUN's queue was full or nobody had
 // it open: losses that no counter of the data plane sees.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -54,45 +53,36 @@ func (k *Kernel) RemoveLeftovers(c lease.NetworkConfig, former []netip.Prefix, k
 // do not outlive it.
 func leftoverKind(l netlink.Link) bool {
 	a := l.Attrs()
-	switch l := l.(type) {
-	case *netlink.Vxlan:
-		return isVTEPName(a.Name) && (a.Alias == Alias || a.Alias == "")
-	case *netlink.Tuntap:
-		if isTAPName(a.Name) { // one that runs is path raw's, in use
-			return l.Mode == netlink.TUNTAP_MODE_TAP && a.Alias == Alias && a.RawFlags&unix.IFF_RUNNING == 0
-		}
-		return l.Mode == netlink.TUNTAP_MODE_TUN && isDeviceName(a.Name) && a.Alias == Alias
+	if isTAP(l) { // one that runs is path raw's, in use
+		return a.Alias == Alias && a.RawFlags&unix.IFF_RUNNING == 0
 	}
-	return false
+	t, ok := BuiltIn().device(l)
+	return ok && (a.Alias == Alias || t.Lasting && a.Alias == "")
 }
 
 // IsOwnLink reports whether l is a device that weft made or took over: of the name and kind that a backend
 // gives, with our mark. What only is called alike, or only has the mark, is somebody else's.
 func IsOwnLink(l netlink.Link) bool {
-	a := l.Attrs()
-	switch l := l.(type) {
-	case *netlink.Vxlan:
-		return a.Alias == Alias && isVTEPName(a.Name) || isProbe(l)
-	case *netlink.Tuntap:
-		return a.Alias == Alias && (l.Mode == netlink.TUNTAP_MODE_TAP && isTAPName(a.Name) ||
-			l.Mode == netlink.TUNTAP_MODE_TUN && isDeviceName(a.Name))
+	if x, ok := l.(*netlink.Vxlan); ok && isProbe(x) {
+		return true
 	}
-	return false
+	return l.Attrs().Alias == Alias && (isTAP(l) || IsFlannelLink(l))
 }
 
 // IsFlannelLink reports whether l has a name and a kind that flannel gives its devices.
 func IsFlannelLink(l netlink.Link) bool {
-	switch t := l.(type) {
-	case *netlink.Vxlan:
-		return isVTEPName(l.Attrs().Name)
-	case *netlink.Tuntap:
-		return t.Mode == netlink.TUNTAP_MODE_TUN && isDeviceName(l.Attrs().Name)
-	}
-	return false
+	_, ok := BuiltIn().device(l)
+	return ok
 }
 
 // isTAPName reports whether name is one that tapName gives.
 func isTAPName(name string) bool { return name == tapName(false) || name == tapName(true) }
+
+// isTAP reports whether l is a TAP of path raw's by name and kind.
+func isTAP(l netlink.Link) bool {
+	t, ok := l.(*netlink.Tuntap)
+	return ok && t.Mode == netlink.TUNTAP_MODE_TAP && isTAPName(l.Attrs().Name)
+}
 
 // isProbe reports whether l is the device of ProbeVXLAN, which is never marked: it should be gone at once.
 func isProbe(l *netlink.Vxlan) bool {
@@ -105,10 +95,4 @@ func (k *Kernel) dropTAP(name string) error {
 		return nil
 	}
 	return k.delLink(name)
-}
-
-// isVTEPName reports whether name is one that vtepName gives.
-func isVTEPName(name string) bool {
-	ok, _ := regexp.MatchString(`^flannel(-v6)?\.[0-9]+$`, name) // the pattern is constant
-	return ok
 }

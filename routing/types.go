@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/vishvananda/netlink"
+
 	"weft/lease"
 	"weft/routing/hostrules"
 )
@@ -26,6 +28,11 @@ func BuiltIn() Types {
 type Type struct {
 	// Name is the word of Backend.Type in the network config, in lower case.
 	Name string
+	// Device reports whether l has a name and a kind that the type gives its devices, as flannel does; nil for a type
+	// without any. What has our mark besides is ours, and a leftover where the backend in use keeps it not.
+	Device func(l netlink.Link) bool
+	// Lasting says that flannel's devices outlive it: one without our mark is a leftover too.
+	Lasting bool
 	// Settings returns what a Backend object of this type is read into. c need not be valid: of the
 	// zero config too the settings declare their keys.
 	Settings func(c lease.NetworkConfig) Settings
@@ -102,6 +109,16 @@ type Command struct{ Key, Command string }
 
 // Types are the types of backends that a program has. They are never changed once made.
 type Types []Type
+
+// device returns the type whose device l is by name and kind.
+func (ts Types) device(l netlink.Link) (t Type, ok bool) {
+	for _, t := range ts {
+		if t.Device != nil && t.Device(l) {
+			return t, true
+		}
+	}
+	return Type{}, false
+}
 
 // Names lists the types.
 func (ts Types) Names() []string {

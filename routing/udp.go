@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/vishvananda/netlink"
+
 	"weft/encap"
 	"weft/lease"
 	"weft/routing/hostrules"
@@ -14,7 +16,7 @@ import (
 )
 
 // typeUDP is flannel's udp: this program carries inner packets, bare in UDP.
-const typeUDP = "udp"
+const typeUDP = lease.DefaultBackend
 
 // DefaultUDPPort is flannel's.
 const DefaultUDPPort = 8285
@@ -24,7 +26,16 @@ const DefaultUDPPort = 8285
 const minMTU6, minMTU4 = encap.MinMTU6, encap.MinMTU4
 
 func udpType() Type {
-	return Type{Name: typeUDP, Settings: func(c lease.NetworkConfig) Settings { return &udpSettings{ipv6: c.EnableIPv6} }}
+	return Type{
+		Name: typeUDP, Settings: func(c lease.NetworkConfig) Settings { return &udpSettings{ipv6: c.EnableIPv6} },
+		Device: isTUN, // flannel's are gone with it: one without our mark is in use
+	}
+}
+
+// isTUN reports whether l has the name and the kind of the data plane's TUN.
+func isTUN(l netlink.Link) bool {
+	t, ok := l.(*netlink.Tuntap)
+	return ok && t.Mode == netlink.TUNTAP_MODE_TUN && isDeviceName(l.Attrs().Name)
 }
 
 // UDPOptions is the Backend object of a network config of type udp.
@@ -126,6 +137,7 @@ type bareIP struct {
 func (bareIP) trait() trait                            { return trait{name: typeUDP, oneWay: true} } // flannel's writes no BackendType
 func (bareIP) format() encap.Format                    { return encap.FormatIP }
 func (bareIP) publish() (data, v6data json.RawMessage) { return nil, nil } // nor data
+func (bareIP) recv() tunnel.Recv                       { return tunnel.Supported }
 func (bareIP) note() string                            { return "" }
 func (b bareIP) options() UDPOptions                   { return b.o }
 
@@ -180,5 +192,5 @@ func peerSpec(r lease.Record, u Underlay) (tunnel.PeerSpec, string) {
 
 // isUDP reports whether a record's BackendType means this backend: flannel writes none.
 func isUDP(backendType string) bool {
-	return backendType == "" || strings.EqualFold(backendType, typeUDP)
+	return strings.EqualFold(lease.BackendName(backendType), typeUDP)
 }

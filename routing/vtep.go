@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -133,6 +134,12 @@ func vtepName(six bool, vni uint32) string {
 		return fmt.Sprintf("flannel-v6.%d", vni)
 	}
 	return fmt.Sprintf("flannel.%d", vni)
+}
+
+// isVTEPName reports whether name is one that vtepName gives.
+func isVTEPName(name string) bool {
+	ok, _ := regexp.MatchString(`^flannel(-v6)?\.[0-9]+$`, name) // the pattern is constant
+	return ok
 }
 
 // vtepMAC is the address that a node of that identity gives to its device: the same after every

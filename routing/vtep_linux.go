@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -297,4 +298,26 @@ func ethtool(socket int, name string, v *ethtoolValue) error {
 		return errno
 	}
 	return nil
+}
+
+// inUserSpace says whether vxlan is to be carried in user space, and if it is for want of the
+// kernel's, why. A device that is there proves that the kernel has vxlan.
+func (k *Kernel) inUserSpace(o VXLANOptions) (yes bool, why string, err error) {
+	switch o.Userspace {
+	case userAlways:
+		return true, "", nil
+	case userNever:
+		return false, "", nil
+	}
+	if slices.ContainsFunc([]bool{false, true}, func(six bool) bool { _, err := k.vtep(vtepName(six, o.VNI)); return err == nil }) {
+		return false, "", nil
+	}
+	err = k.ProbeVXLAN()
+	if errors.Is(err, ErrNoVXLAN) {
+		return true, err.Error(), nil
+	}
+	if err != nil {
+		return false, "", err
+	}
+	return false, "", nil
 }

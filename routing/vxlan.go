@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
+
+	"github.com/vishvananda/netlink"
 
 	"weft/encap"
 	"weft/lease"
@@ -19,7 +20,16 @@ import (
 const typeVXLAN = "vxlan"
 
 func vxlanType() Type {
-	return Type{Name: typeVXLAN, Settings: func(c lease.NetworkConfig) Settings { return newVXLAN(c) }}
+	return Type{
+		Name: typeVXLAN, Settings: func(c lease.NetworkConfig) Settings { return newVXLAN(c) },
+		Device: isVTEP, Lasting: true,
+	}
+}
+
+// isVTEP reports whether l has a VTEP's name and kind.
+func isVTEP(l netlink.Link) bool {
+	_, ok := l.(*netlink.Vxlan)
+	return ok && isVTEPName(l.Attrs().Name)
 }
 
 // DefaultVXLANPort is what the kernel takes if the config names none, as flannel does.
@@ -187,28 +197,6 @@ func (s *vxlanSettings) Open(_ context.Context, c BackendConfig) (Backend, error
 		}
 	}
 	return openKernel(c, v, nil)
-}
-
-// inUserSpace says whether vxlan is to be carried in user space, and if it is for want of the
-// kernel's, why. A device that is there proves that the kernel has vxlan.
-func (k *Kernel) inUserSpace(o VXLANOptions) (yes bool, why string, err error) {
-	switch o.Userspace {
-	case userAlways:
-		return true, "", nil
-	case userNever:
-		return false, "", nil
-	}
-	if slices.ContainsFunc([]bool{false, true}, func(six bool) bool { _, err := k.vtep(vtepName(six, o.VNI)); return err == nil }) {
-		return false, "", nil
-	}
-	err = k.ProbeVXLAN()
-	if errors.Is(err, ErrNoVXLAN) {
-		return true, err.Error(), nil
-	}
-	if err != nil {
-		return false, "", err
-	}
-	return false, "", nil
 }
 
 // vxlan has the kernel tunnel packets between devices of flannel's names, one for each family.
@@ -409,6 +397,9 @@ func (v userVTEP) options() UDPOptions {
 }
 
 func (v userVTEP) format() encap.Format { return encap.FormatVXLAN }
+
+// recv is nothing: what kernels take is all that is sent.
+func (userVTEP) recv() tunnel.Recv { return 0 }
 
 func (v userVTEP) note() string {
 	var notes []string

@@ -28,6 +28,8 @@ type carried interface {
 	backendType
 	format() encap.Format
 	options() UDPOptions
+	// recv is what the lease record names of what this node parses beyond one complete packet a datagram.
+	recv() tunnel.Recv
 	// note is what works less well than it could; "" if nothing does.
 	note() string
 }
