@@ -40,7 +40,7 @@ func TestRun(t *testing.T) {
 		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
 	}
 	c := Config{Config: plan.Quick(), Rungs: []string{Reference, "veth", "host-gw"}}
-	c.TCP, c.WarmUp, c.Trial, c.Ping, c.Frames = 100*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, 300*time.Millisecond, []int{64, 1518}
+	c.TCP, c.WarmUp, c.Trial, c.Ping, c.Frames = 100*time.Millisecond, 20*time.Millisecond, 60*time.Millisecond, 300*time.Millisecond, []int{64, 1518}
 	c.Kinds, c.Loss = report.Kinds(), 0.5 // a machine that does other things meanwhile is fine
 	var lines bytes.Buffer
 	shares := []float64{0}
