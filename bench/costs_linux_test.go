@@ -51,7 +51,7 @@ func TestCosts(t *testing.T) {
 }
 
 func compareCosts(t *testing.T, b costs.Baseline) {
-	m, err := machine.Look()
+	m, err := machine.Observe()
 	if err != nil {
 		t.Fatal(err)
 	}

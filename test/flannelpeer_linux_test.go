@@ -31,19 +31,19 @@ func TestFlannelNodeAsPeer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, way := range []struct{ from, to probe.Endpoint }{{a.Endpoint(4), f.endpoint()}, {f.endpoint(), a.Endpoint(4)}} {
+	for _, direction := range []struct{ from, to probe.Endpoint }{{a.Endpoint(4), f.endpoint()}, {f.endpoint(), a.Endpoint(4)}} {
 		for _, size := range []int{16, 1444, 4000} { // the last in fragments
-			stream, err := probe.StartPaced(t.Context(), probe.PacedPlan{From: way.from, To: way.to, Count: 500, Size: size})
+			stream, err := probe.StartPaced(t.Context(), probe.PacedPlan{From: direction.from, To: direction.to, Count: 500, Size: size})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if r := stream.Wait(); r.Lost > 0 || r.Duplicates > 0 {
-				t.Errorf("UDP of %d bytes from %s: %s", size, way.from.Name, r)
+				t.Errorf("UDP of %d bytes from %s: %s", size, direction.from.Name, r)
 			}
 		}
-		r, err := probe.Stream(await.Context(t, 30*time.Second), probe.StreamPlan{From: way.from, To: way.to, Bytes: 4 << 20, Verify: true})
+		r, err := probe.Stream(await.Context(t, 30*time.Second), probe.StreamPlan{From: direction.from, To: direction.to, Bytes: 4 << 20, Verify: true})
 		if err != nil || r.Received != 4<<20 {
-			t.Errorf("TCP from %s: %d bytes, %v", way.from.Name, r.Received, err)
+			t.Errorf("TCP from %s: %d bytes, %v", direction.from.Name, r.Received, err)
 		}
 	}
 	received, longest, err := f.verdict()

@@ -59,8 +59,8 @@ func TestMixedFamilies(t *testing.T) {
 			if routes := sh(t, fours[0].Host, "ip -6 route show proto 119"); routes != "" {
 				t.Errorf("a node with IPv4 alone has\n%s", routes)
 			}
-			for _, way := range [][2]*lab.Node{{fours[0], duals[0]}, {duals[0], fours[0]}} {
-				from, to := way[0].Pods[0], way[1].Pods[0]
+			for _, direction := range [][2]*lab.Node{{fours[0], duals[0]}, {duals[0], fours[0]}} {
+				from, to := direction[0].Pods[0], direction[1].Pods[0]
 				tellsSize(t, from, to, c.dual)
 				r, err := probe.Stream(await.Context(t, 30*time.Second), probe.StreamPlan{From: from.Endpoint(4), To: to.Endpoint(4), Bytes: 4 << 20, Verify: true})
 				if err != nil {

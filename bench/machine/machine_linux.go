@@ -1,4 +1,4 @@
-// Package machine looks at the machine that something is measured on.
+// Package machine observes the machine that something is measured on.
 package machine
 
 import (
@@ -16,15 +16,15 @@ import (
 	"weft/bench/report"
 )
 
-// Watch is a look at a machine, to be compared with a later one.
+// Watch is what was seen of a machine at one time, to be compared with a later one.
 type Watch struct {
 	report.Machine
 	at  time.Time
 	cpu load.CPU
 }
 
-// Look looks at this machine, now.
-func Look() (w Watch, err error) {
+// Observe begins a Watch of this machine, now.
+func Observe() (w Watch, err error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return w, fmt.Errorf("uname: %w", err)
@@ -45,7 +45,7 @@ func Look() (w Watch, err error) {
 	return w, err
 }
 
-// Since is the machine with what of the time since the look was used and stolen.
+// Since is the machine with what of the time since Observe was used and stolen.
 func (w Watch) Since() (report.Machine, error) {
 	m := w.Machine
 	cpu, err := load.ReadCPU()

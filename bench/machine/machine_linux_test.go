@@ -7,7 +7,7 @@ import (
 )
 
 func TestLook(t *testing.T) {
-	w, err := Look()
+	w, err := Observe()
 	if err != nil || !strings.Contains(w.String(), "CPUs (") || !strings.HasPrefix(w.Load(), "loadavg ") {
 		t.Errorf("%+v, %v", w, err)
 	}

@@ -50,7 +50,7 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 			return report.New(), err
 		}
 	}
-	watch, err := machine.Look()
+	watch, err := machine.Observe()
 	if err != nil {
 		return report.New(), err
 	}
@@ -66,9 +66,9 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 	d, err := plan.Run(ctx, c.Config, paths, reference(rungs), out)
 	d.Topology = "pod – bridge – node – veth – node – bridge – pod, in network namespaces of one machine; a 1500-byte underlay"
 	d.Notes = append(d.Notes, notes(d)...)
-	var lookErr error
-	d.Machine, lookErr = watch.Since()
-	return d, errors.Join(err, lookErr)
+	var watchErr error
+	d.Machine, watchErr = watch.Since()
+	return d, errors.Join(err, watchErr)
 }
 
 // reference is the rung that ratios are to, if it is among them.

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// How many wrong tokens are looked at: at once, and then one in each interval, of one source and of
+// How many wrong tokens are examined: at once, and then one in each interval, of one source and of
 // all. A wrong one in a script or two is no attack; 10 a second are 26 million in a month.
 const (
 	sourceGuesses  = 5
 	sourceInterval = 2 * time.Second
 	allGuesses     = 100
 	allInterval    = 100 * time.Millisecond
-	// maxSources bounds the table of sources. What is looked at of all is a fifth of that within the
+	// maxSources bounds the table of sources. What is examined of all is a fifth of that within the
 	// 10 seconds after which a source can be forgotten, so that it is hardly reached.
 	maxSources = 1024
 	// maxKnown is how many sources that had the token are remembered.
@@ -45,9 +45,9 @@ type brake struct {
 	known   []netip.Addr // sources that had the token, newest last
 }
 
-// try says whether a token from source is looked at; if not, after how long another would be. right
-// is whether it is the one, which only counts if it is looked at: else guesses would go on.
-func (b *brake) try(now time.Time, source netip.Addr, right bool) (looked bool, wait time.Duration) {
+// try says whether a token from source is examined; if not, after how long another would be. right
+// is whether it is the one, which only counts if it is examined: else guesses would go on.
+func (b *brake) try(now time.Time, source netip.Addr, right bool) (examined bool, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	own := b.sources[source]

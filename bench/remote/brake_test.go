@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// guesses tries wrong tokens, one from each source in turn, and says how many were looked at.
-func guesses(b *brake, now time.Time, n int, from func(i int) netip.Addr) (looked int) {
+// guesses tries wrong tokens, one from each source in turn, and says how many were examined.
+func guesses(b *brake, now time.Time, n int, from func(i int) netip.Addr) (examined int) {
 	for i := range n {
 		if ok, _ := b.try(now, from(i), false); ok {
-			looked++
+			examined++
 		}
 	}
-	return looked
+	return examined
 }
 
 func numbered(i int) netip.Addr {
@@ -29,9 +29,9 @@ func TestBrake(t *testing.T) {
 		t.Error("the first is refused")
 	}
 	if n := guesses(&b, now, 1000, one(foe)); n != sourceGuesses {
-		t.Errorf("%d guesses of one source were looked at", n)
+		t.Errorf("%d guesses of one source were examined", n)
 	}
-	// Its right one is not looked at either, or the brake would be none; others' are.
+	// Its right one is not examined either, or the brake would be none; others' are.
 	if ok, wait := b.try(now, foe, true); ok || wait <= 0 || wait > sourceInterval {
 		t.Errorf("the right token among guesses: %v, wait %s", ok, wait)
 	}
@@ -50,7 +50,7 @@ func TestBrake(t *testing.T) {
 	now = now.Add(time.Hour)
 	everywhere := func(i int) netip.Addr { return numbered(1000 + i) }
 	if n := guesses(&b, now, 100_000, everywhere); n != allGuesses {
-		t.Errorf("%d guesses of all sources were looked at", n)
+		t.Errorf("%d guesses of all sources were examined", n)
 	}
 	if ok, wait := b.try(now, numbered(4), true); ok || wait <= 0 || wait > allInterval {
 		t.Errorf("a newcomer's right token: %v, wait %s", ok, wait)

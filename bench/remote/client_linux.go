@@ -182,14 +182,14 @@ func (e *ends) TCP(ctx context.Context, streams int, warmUp, last time.Duration)
 	if err := pause(ctx, warmUp); err != nil {
 		return r, err
 	}
-	before, err := e.look(ctx, &got)
+	before, err := e.read(ctx, &got)
 	if err != nil {
 		return r, err
 	}
 	if err := pause(ctx, last); err != nil {
 		return r, err
 	}
-	after, err := e.look(ctx, &got)
+	after, err := e.read(ctx, &got)
 	if err != nil {
 		return r, err
 	}
@@ -207,7 +207,7 @@ type reading struct {
 	cpu   load.CPU
 }
 
-func (e *ends) look(ctx context.Context, got *atomic.Int64) (reading, error) {
+func (e *ends) read(ctx context.Context, got *atomic.Int64) (reading, error) {
 	r, err := e.ask(ctx, request{Op: opBytes}, 0)
 	if err != nil {
 		return reading{}, err

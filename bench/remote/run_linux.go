@@ -30,7 +30,7 @@ func Run(ctx context.Context, p Plan, out plan.Out) (*report.Document, error) {
 	if err := p.Check(); err != nil {
 		return report.New(), err
 	}
-	watch, err := machine.Look()
+	watch, err := machine.Observe()
 	if err != nil {
 		return report.New(), err
 	}
@@ -62,14 +62,14 @@ func Run(ctx context.Context, p Plan, out plan.Out) (*report.Document, error) {
 		"An Ethernet frame counts 18 bytes more than its IP packet; it is that of the interface here. Sizes beyond its MTU are cut down to it.",
 		"Processor time is of both machines as a whole, whatever else they do.",
 		"A packet rate counts what the receiving program got: its own processor time is a part of what bounds it.")
-	var lookErr error
-	d.Machine, lookErr = watch.Since()
+	var watchErr error
+	d.Machine, watchErr = watch.Since()
 	if k.machine.Boot != machine.BootID() {
 		d.Far = &k.machine
 	} else {
 		d.Notes = append(d.Notes, "Both ends run on one machine and share its CPUs: a throughput is a cost turned round, and predicts no network between two machines.")
 	}
-	return d, errors.Join(err, lookErr)
+	return d, errors.Join(err, watchErr)
 }
 
 // mtuOf is the MTU of the interface with the address.

@@ -149,16 +149,16 @@ func (s *Server) answer(ctx context.Context, n *arrival, waiting *time.Timer) (s
 	}
 	if s.o.Token != "" {
 		right := proves(s.o.Token, nonce, h.Proof)
-		switch looked, wait := s.guesses.try(time.Now(), n.source, right); {
-		case !looked: // at debug level: there may be thousands a second
-			s.o.Log.Debug("token not looked at", "client", c.RemoteAddr())
+		switch examined, wait := s.guesses.try(time.Now(), n.source, right); {
+		case !examined: // at debug level: there may be thousands a second
+			s.o.Log.Debug("token not examined", "client", c.RemoteAddr())
 			_ = writeLine(c, reply{Error: fmt.Sprintf("there were too many wrong tokens: try again in %s", wait.Round(100*time.Millisecond)+100*time.Millisecond)})
 			return false
 		case !right:
 			return refuse("wrong token, or none: see --token of the server")
 		}
 	}
-	look, err := machine.Look()
+	look, err := machine.Observe()
 	if err != nil {
 		return refuse("the server cannot look at its machine: %v", err)
 	}

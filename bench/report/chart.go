@@ -98,31 +98,31 @@ type point struct {
 // curve is one rung's.
 type curve struct {
 	rung   string
-	look   look
+	style  style
 	points []point
 	// dots marks each point, and area fills what is below.
 	dots, area bool
 }
 
-// look is how a rung is drawn everywhere: a colour of the style sheet and a mark.
-type look struct {
+// style is how a rung is drawn everywhere: a colour of the style sheet and a mark.
+type style struct {
 	Colour string
 	mark   int
 }
 
-// lookOf is fixed for the rungs that are known, so that two pages can be compared.
-func lookOf(rung string, index int) look {
+// styleOf is fixed for the rungs that are known, so that two pages can be compared.
+func styleOf(rung string, index int) style {
 	known := []string{"veth", "host-gw", "vxlan", tunnel.PathPortable.String(), tunnel.PathSocket.String(), tunnel.PathRaw.String()}
 	if i := slices.Index(known, rung); i >= 0 {
 		index = i
 	} else {
 		index = (index + 4) % 7
 	}
-	return look{fmt.Sprintf("k%d", index), index}
+	return style{fmt.Sprintf("k%d", index), index}
 }
 
 // drawMark is a shape around a point, so that colour is not all that tells curves apart.
-func (l look) drawMark(x, y float64) string {
+func (l style) drawMark(x, y float64) string {
 	const r = 4.0
 	at := func(format string, v ...any) string { return fmt.Sprintf(`<path class="dot" d="`+format+`"/>`, v...) }
 	switch l.mark {
@@ -172,7 +172,7 @@ func (c curve) draw(b *strings.Builder, x, y axis) {
 	for i, p := range c.points {
 		fmt.Fprintf(&d, "%c%.1f %.1f", "ML"[min(i, 1)], x.x(p.x), y.y(p.y))
 	}
-	fmt.Fprintf(b, `<g class="%s"><title>%s</title>`, c.look.Colour, html.EscapeString(c.rung))
+	fmt.Fprintf(b, `<g class="%s"><title>%s</title>`, c.style.Colour, html.EscapeString(c.rung))
 	if c.area {
 		first, last := c.points[0], c.points[len(c.points)-1]
 		fmt.Fprintf(b, `<path class="area" d="%sL%.1f %.1fL%.1f %.1fz"/>`, d.String(), x.x(last.x), y.y(0), x.x(first.x), y.y(0))
@@ -183,7 +183,7 @@ func (c curve) draw(b *strings.Builder, x, y axis) {
 			fmt.Fprintf(b, `<path class="bar" d="M%.1f %.1fV%.1f"/>`, x.x(p.x), y.y(p.low), y.y(p.high))
 		}
 		if c.dots {
-			fmt.Fprintf(b, `<g>%s<title>%s</title></g>`, c.look.drawMark(x.x(p.x), y.y(p.y)), html.EscapeString(p.note))
+			fmt.Fprintf(b, `<g>%s<title>%s</title></g>`, c.style.drawMark(x.x(p.x), y.y(p.y)), html.EscapeString(p.note))
 		}
 	}
 	b.WriteString("</g>")

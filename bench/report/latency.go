@@ -105,9 +105,9 @@ func (d *Document) latencyCharts(m *Measure) []card {
 		if h == nil || h.Count() == 0 {
 			continue
 		}
-		look := d.lookOf(r.Rung)
-		tails = append(tails, curve{rung: r.Rung, look: look, points: percentiles(h)})
-		bodies = append(bodies, curve{rung: r.Rung, look: look, points: columns(h), area: true})
+		style := d.styleOf(r.Rung)
+		tails = append(tails, curve{rung: r.Rung, style: style, points: percentiles(h)})
+		bodies = append(bodies, curve{rung: r.Rung, style: style, points: columns(h), area: true})
 		low, high = min(low, microseconds(h.Quantile(0.001))), max(high, microseconds(h.Quantile(0.998)))
 	}
 	if len(tails) == 0 {

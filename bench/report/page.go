@@ -104,15 +104,15 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-func (d *Document) lookOf(rung string) look {
-	return lookOf(rung, slices.IndexFunc(d.Rungs, func(r Rung) bool { return r.Name == rung }))
+func (d *Document) styleOf(rung string) style {
+	return styleOf(rung, slices.IndexFunc(d.Rungs, func(r Rung) bool { return r.Name == rung }))
 }
 
 func legend(curves []curve) (l []legendEntry) {
 	for _, c := range curves {
-		e := legendEntry{Name: c.rung, Colour: c.look.Colour}
+		e := legendEntry{Name: c.rung, Colour: c.style.Colour}
 		if c.dots {
-			e.Mark = template.HTML(c.look.drawMark(11, 6))
+			e.Mark = template.HTML(c.style.drawMark(11, 6))
 		}
 		l = append(l, e)
 	}

@@ -71,7 +71,7 @@ func (d *Document) bars(m *Measure, name, part string) (l []bar) {
 		}
 		f := r.Figure(name)
 		b := bar{
-			Name: rung.Name, About: rung.About, Colour: d.lookOf(rung.Name).Colour, Value: figure(f.Median) + " " + f.Unit,
+			Name: rung.Name, About: rung.About, Colour: d.styleOf(rung.Name).Colour, Value: figure(f.Median) + " " + f.Unit,
 			Width: percent(f.Median), Reference: percent(reference), Low: percent(f.Min), Spread: percent(f.Max) - percent(f.Min),
 			Cut: f.Median > scale,
 		}
@@ -143,7 +143,7 @@ func frameAxis(all []*Measure) axis {
 
 func (d *Document) frameCurves(all []*Measure, name string) (l []curve) {
 	for _, rung := range d.Rungs {
-		c := curve{rung: rung.Name, look: d.lookOf(rung.Name), dots: true}
+		c := curve{rung: rung.Name, style: d.styleOf(rung.Name), dots: true}
 		for i, m := range all {
 			r := m.Result(rung.Name)
 			if r == nil || r.Figure(name) == nil {
