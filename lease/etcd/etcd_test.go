@@ -56,7 +56,7 @@ func put(t testing.TB, s *etcd.Store, i int, ttl time.Duration, rev int64) int64
 
 func rawPut(t testing.TB, srv *etcdtest.Server, key, value string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	if _, err := srv.Client().Put(ctx, key, value); err != nil {
 		t.Fatalf("put %s: %v", key, err)
@@ -86,7 +86,7 @@ func watch(t testing.TB, s *etcd.Store) *watcher {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("Watch returned %v, want the context's error", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(await.Patience):
 			t.Error("Watch does not return when its context ends")
 		}
 	})

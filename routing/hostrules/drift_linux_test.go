@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weft/test/await"
 )
 
 // disturbances are what others do to the rules of each flavour.
@@ -65,7 +67,7 @@ func disturb(f flavour, before string, repaired func() uint64) string {
 		if out, err := try(line); err != nil {
 			return fmt.Sprintf("%s: %v\n%s", line, err, out)
 		}
-		deadline := time.Now().Add(10 * time.Second)
+		deadline := time.Now().Add(await.Patience)
 		for {
 			now, err := tryListing(f)
 			if err == nil && sortedLines(now) == sortedLines(before) && repaired() > counted {
