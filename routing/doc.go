@@ -24,11 +24,9 @@
 // The files stand in that order: underlay.go (which interface carries the
 // datagrams), backend.go (what a backend is), plan.go (what to change), sync.go
 // (changing it), ways.go (what the overlay would cut off), kernel_linux.go and monitor_linux.go (the netlink edge), and
-// udp*_linux.go (the controller of backends that carry packets in user space). types.go says what a
+// controller_linux.go and reconcile_linux.go (the one controller). types.go says what a
 // backend type is and lists them; each is the file of its name (udp.go, vxlan.go, auto.go, hostgw.go, alloc.go,
 // extension.go), whose keys are read as keys.go has it.
-// Those that leave the packets to the kernel are a way each,
-// which says what it wants (desired.go), and share the labour: overlay.go and vtep.go (what to change),
-// neigh_linux.go and vtep_linux.go (the netlink edge), kernel*_linux.go (doing so when something
-// changed), leftovers_linux.go (what another backend left).
+// What a type wants is in want.go's terms; entries.go and vtep.go say what to change of it, neigh_linux.go and
+// vtep_linux.go are its netlink edge, and leftovers_linux.go removes what another backend left.
 package routing
