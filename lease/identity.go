@@ -94,7 +94,7 @@ func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 	if err != nil {
 		return "", 0, err
 	}
-	if err := writeFile(path, []byte(id+"\n")); err != nil {
+	if err := WriteFile(path, []byte(id+"\n")); err != nil {
 		return id, source, fmt.Errorf("%w: %w", ErrNotStored, err)
 	}
 	return id, source, nil

@@ -25,7 +25,7 @@ func LoadState(dir string) (string, error) {
 		return "", fmt.Errorf("read the state directory's name: %w", err)
 	}
 	id := randomIdentity() // also for one that is garbage: it proves nothing
-	if err := writeFile(path, []byte(id+"\n")); err != nil {
+	if err := WriteFile(path, []byte(id+"\n")); err != nil {
 		return "", fmt.Errorf("store the state directory's name: %w", err)
 	}
 	return id, nil

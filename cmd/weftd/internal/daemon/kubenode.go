@@ -2,12 +2,13 @@ package daemon
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
+
+	"weft/lease"
 )
 
 // kubeNode is what a start has to know of our Node before the API server answers.
@@ -53,19 +54,5 @@ func (s *kubeSource) saveNode(n kubeNode) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.cfg.CacheDir, 0o700); err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(s.cfg.CacheDir, ".kube-node.json.*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(append(b, '\n'))
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), s.nodeFile())
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp.Name()))
-	}
-	return nil
+	return lease.WriteFile(s.nodeFile(), append(b, '\n'))
 }

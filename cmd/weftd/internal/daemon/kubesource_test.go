@@ -214,3 +214,19 @@ func TestNobodyGivesASubnetBackToACluster(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A save that fails says which file, and the same each time: who logs it knows that nothing is new.
+func TestAFailedSaveOfTheNodeNamesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	s := &kubeSource{cfg: options.Config{CacheDir: dir}}
+	if err := os.MkdirAll(filepath.Join(s.nodeFile(), "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	first, second := s.saveNode(kubeNode{Name: "a"}), s.saveNode(kubeNode{Name: "a"})
+	if first == nil || second == nil || first.Error() != second.Error() || !strings.Contains(first.Error(), s.nodeFile()) {
+		t.Errorf("%v, then %v", first, second)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
