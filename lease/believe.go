@@ -40,7 +40,7 @@ type Remembered struct {
 // removalGrace is how long a removed record still counts, if nobody else has taken its place.
 const removalGrace = time.Second
 
-// Alarm says that removals are being disbelieved, and why; "" if none are.
+// Alarm says that removals are not believed, and why; "" if none are.
 func (m Memory) Alarm() string {
 	held, last := 0, time.Time{}
 	for _, p := range m.Peers {

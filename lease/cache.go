@@ -203,7 +203,7 @@ func (c *Cache) encode(w io.Writer, s Cached) error {
 func (c *Cache) settled(s Cached) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
-	word := func(b []byte) { // with its length, so that no two lists of words look the same
+	word := func(b []byte) { // with its length, so that no two lists of words are the same
 		maphash.WriteComparable(&h, len(b))
 		_, _ = h.Write(b)
 	}

@@ -24,8 +24,8 @@ type Rules struct {
 	ranges []subnetRange // of Config, while Check runs
 }
 
-// Check splits records into peers and those that are not believed, each with its
-// reason. Of two that overlap, one that was believed before wins, then the first
+// Check splits records into peers, which are accepted, and those that are not, each with its
+// reason. Of two that overlap, one that was accepted before wins, then the first
 // by subnet: so a new record cannot push out a peer. Our own record is in
 // neither. Both results are new slices, sorted by subnets.
 func (u Rules) Check(records []Record, before []Record) (peers []Record, rejected []Rejected) {
@@ -41,7 +41,7 @@ func (u Rules) split(records []*Record, before []Record) (peers []Record, reject
 	u.ranges = u.Config.ranges()
 	peers = make([]Record, 0, len(records))
 	earlier := newAccepted(len(records))
-	for _, r := range believedFirst(records, before) {
+	for _, r := range acceptedFirst(records, before) {
 		r := *r
 		if u.own(r) {
 			continue
@@ -62,8 +62,8 @@ func (u Rules) split(records []*Record, before []Record) (peers []Record, reject
 	return peers, rejected
 }
 
-// believedFirst are the records that are in before with the same owner, by subnets, then the others.
-func believedFirst(records []*Record, before []Record) []*Record {
+// acceptedFirst are the records that are in before with the same owner, by subnets, then the others.
+func acceptedFirst(records []*Record, before []Record) []*Record {
 	bySubnets := func(a, b Record) int { return a.Compare(b.Subnets) }
 	if !slices.IsSortedFunc(before, bySubnets) {
 		before = slices.SortedFunc(slices.Values(before), bySubnets)

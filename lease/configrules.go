@@ -29,7 +29,7 @@ func (f family) is(a netip.Addr) bool {
 }
 
 // rules fills in defaults and checks each value against the others. A value
-// already at fault is not looked at again.
+// already at fault is not checked again.
 func (p *configParser) rules(in familyRaw, f family) familyRaw {
 	netKey, lenKey := f.prefix+"Network", f.prefix+"SubnetLen"
 	if !p.bad[netKey] && in.network.Bits() <= 0 { // missing, or the whole address space

@@ -77,7 +77,7 @@ type duties uint8
 const (
 	dutyRead   duties = 1 << iota // what we know may be wrong
 	dutySeed                      // the store has no configuration, and we have one
-	dutyVerify                    // we have created a record, and not looked who else has created a conflicting one
+	dutyVerify                    // we have created a record, and another may have created a conflicting one before
 )
 
 func (d duties) any(of duties) bool { return d&of != 0 }

@@ -12,7 +12,7 @@ type Event interface{ event() }
 // Begin says that the node begins to acquire a lease, or to keep one. Before it, and after the end,
 // a core takes everything in and does nothing.
 type Begin struct {
-	// Keeps is set if the lease is to be kept and peers are to be followed until Stop. Without it
+	// Keeps is set if the lease is to be kept, and what becomes of peers to be published, until Stop. Without it
 	// everything ends with the effect Acquired.
 	Keeps bool
 }
@@ -36,7 +36,7 @@ type News struct {
 	Proven bool
 }
 
-// Tick says that the time has come that the last Wait named, or is only a reason to look at the clock.
+// Tick says that the time has come that the last Wait named, or only that time has passed.
 type Tick struct{}
 
 // Result is what became of the Call of the same number. A field is set if the operation is one that

@@ -12,7 +12,7 @@ import (
 
 // Leftovers are what a process that was killed while it replaced one of the files at paths has left
 // beside it: regular files of this user whose names are a dot, the file's name, a dot and digits,
-// last changed longer than age ago. The error joins what could not be looked at.
+// last changed longer than age ago. The error joins what could not be read.
 func Leftovers(age time.Duration, paths ...string) ([]string, error) {
 	var out []string
 	var faults []error

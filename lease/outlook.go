@@ -79,8 +79,8 @@ func (o *Outlook) Current(peers []Record) []Record {
 	return out
 }
 
-// Same reports whether a backend would do the same with both sets: it does not
-// look at times of expiry and at revisions, which every renewal changes.
+// Same reports whether a backend would do the same with both sets: it leaves
+// times of expiry and revisions out, which every renewal changes.
 func (s Set) Same(t Set) bool {
 	sameRecord := func(a, b Record) bool {
 		return a.Subnets == b.Subnets && a.Reservation == b.Reservation && sameKube(a.Kube, b.Kube) && a.Attrs.Equal(b.Attrs)

@@ -19,7 +19,7 @@ const (
 	RejectLength
 	// RejectOverlapsOwn: the subnet overlaps ours.
 	RejectOverlapsOwn
-	// RejectOverlapsPeer: the subnet overlaps that of a record believed earlier.
+	// RejectOverlapsPeer: the subnet overlaps that of a record accepted earlier.
 	RejectOverlapsPeer
 	// RejectCoversUnderlay: the subnet contains an address of the underlay.
 	RejectCoversUnderlay

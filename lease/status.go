@@ -17,7 +17,7 @@ const (
 	// Expired: our record has ended, or is gone, and no other owner has been seen.
 	// We go on serving.
 	Expired
-	// Lost: another owner has the subnet; we have given it up and look for another.
+	// Lost: another owner has the subnet; we have given it up and seek another.
 	Lost
 	// Waiting: a record stands where ours should, whose owner lives, or is being asked for; or
 	// ours is written over again and again. What we hold we go on serving.
@@ -67,7 +67,7 @@ type Status struct {
 	Revision  int64
 	// CacheErr is why the state is not saved for a start without the store; nil if it is.
 	CacheErr error
-	// Alarm says why removals are being disbelieved; "" if none are.
+	// Alarm says why removals are not believed; "" if none are.
 	Alarm string
 	// ConfigErr says that the store's configuration is gone or not good, or, as a
 	// *ConfigChangedError, that it is not the one in use. StoreConfig is its text, nil for none;

@@ -6,7 +6,7 @@ import (
 )
 
 // tenure is how we have our subnet, if we have one. A contest, or somebody who writes over our record again
-// and again, is another matter, and so is a record that we have created and not looked after yet: until then
+// and again, is another matter, and so is a record that we have created and not verified yet: until then
 // the tenure is what it was before.
 type tenure uint8
 

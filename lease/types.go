@@ -101,9 +101,9 @@ type Set struct {
 	Own Record
 	// Peers are sorted by V4, then V6 prefix.
 	Peers []Record
-	// Rejected are records that were read and not believed, with the reason.
+	// Rejected are records that were read and not accepted, with the reason.
 	Rejected []Rejected
-	// Alarm is non-empty when removals are being disbelieved: it says why, for status and log.
+	// Alarm is non-empty when removals are not believed: it says why, for status and log.
 	Alarm string
 }
 

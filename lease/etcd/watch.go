@@ -74,7 +74,7 @@ type watch struct {
 	learner *learner
 }
 
-// session lists or resumes, then follows one stream until it fails.
+// session lists or resumes, then takes in one stream until it fails.
 func (w *watch) session(ctx context.Context) error {
 	relist, resumed := w.store.cfg.RelistEvery, true
 	if w.view.partial() { // the last watch ended within a revision
@@ -108,7 +108,7 @@ func (w *watch) session(ctx context.Context) error {
 	defer st.close()
 	// The end of an outage is told even if nothing changed.
 	st.dirty = st.dirty || resumed
-	return w.follow(ctx, st, relist)
+	return w.receive(ctx, st, relist)
 }
 
 // list reads everything and hands it on.
@@ -143,8 +143,8 @@ func (w *watch) confirm(ctx context.Context) error {
 	})
 }
 
-// follow applies what st delivers, until st fails, falls silent or ctx ends.
-func (w *watch) follow(ctx context.Context, st *stream, relist time.Duration) error {
+// receive takes in what st delivers, until st fails, falls silent or ctx ends.
+func (w *watch) receive(ctx context.Context, st *stream, relist time.Duration) error {
 	cfg := &w.store.cfg
 	emit := time.NewTimer(0)
 	if !st.dirty {

@@ -7,7 +7,7 @@ import (
 	"weft/lease"
 )
 
-// claim is the right of a Node to its podCIDRs: it was believed once, and its object still has
+// claim is the right of a Node to its podCIDRs: it was accepted once, and its object still has
 // them. They are its spec, which an administrator or the controller manager wrote; what its
 // annotations have become takes nothing from it.
 type claim struct {
@@ -18,9 +18,9 @@ type claim struct {
 
 // claims returns those of the records, each list by subnets, whose Nodes still have them. A Node
 // that was deleted has none, nor has another by its name. It is called under the lock.
-func (s *nodes) claims(believed, once []lease.Record) []claim {
-	out := make([]claim, 0, len(believed)+len(once))
-	for _, list := range [][]lease.Record{believed, once} {
+func (s *nodes) claims(accepted, once []lease.Record) []claim {
+	out := make([]claim, 0, len(accepted)+len(once))
+	for _, list := range [][]lease.Record{accepted, once} {
 		for i := range list {
 			r := &list[i]
 			if r.Kube == nil {
@@ -94,7 +94,7 @@ func (st *loopState) refused(name string) bool {
 	})
 }
 
-// once returns those of records, which were believed once, that are still a claim.
+// once returns those of records, which were accepted once, that are still a claim.
 func (v view) once(records []lease.Record) (out []lease.Record) {
 	for i := range records { // not in place: the claims point there
 		if has(v.claims, &records[i]) {
@@ -104,7 +104,7 @@ func (v view) once(records []lease.Record) (out []lease.Record) {
 	return out
 }
 
-// unpublished returns those that were believed and are not in set any more, and from whom nothing
+// unpublished returns those that were accepted and are not in set any more, and from whom nothing
 // in set has been given to another.
 func unpublished(set lease.Set, before, once []lease.Record) (out []lease.Record) {
 	for _, list := range [][]lease.Record{before, once} {

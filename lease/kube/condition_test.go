@@ -22,7 +22,7 @@ func TestDiary(t *testing.T) {
 	down, cache := concern{reasonDown, messageDown + "no device", true}, concern{reasonCache, "disk full", false}
 	says := func(s int, status, reason, message string, doubt bool, next int, news string, all ...concern) {
 		t.Helper()
-		ripe, told, doubted, until := d.look(all, at(s), time.Minute, 30*time.Second)
+		ripe, told, doubted, until := d.update(all, at(s), time.Minute, 30*time.Second)
 		c := condition(ripe)
 		var got []string
 		for _, n := range told {

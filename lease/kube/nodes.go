@@ -31,9 +31,9 @@ type nodes struct {
 	revision int64
 	byName   map[string]*node
 	ours     *objects.Node // trimmed; nil if it is not there
-	first    time.Time     // when the first change came that nobody has looked at; zero for none
+	first    time.Time     // when the first change came that nobody has taken; zero for none
 	last     time.Time     // and the last one
-	urgent   bool          // somebody should look now
+	urgent   bool          // the changes should be taken now
 }
 
 // node is one Node. It is immutable.
@@ -282,7 +282,7 @@ const (
 	settleMost  = time.Second
 )
 
-// due is when the changes that nobody has looked at are to be; the zero time if there are none.
+// due is when the changes that nobody has taken are to be; the zero time if there are none.
 func (s *nodes) due() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,14 +308,14 @@ type view struct {
 	claims   []claim
 }
 
-// take returns everything, and notes that it was looked at. Of the records that were believed, by
+// take returns everything as it is now. Of the records that were accepted last, by
 // subnets, and of those that were once, the view has the claims.
-func (s *nodes) take(believed, once []lease.Record) view {
+func (s *nodes) take(accepted, once []lease.Record) view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.first, s.urgent = time.Time{}, false
 	v := view{revision: s.revision, ours: s.ours, records: make([]lease.Record, 0, len(s.byName))}
-	v.claims = s.claims(believed, once)
+	v.claims = s.claims(accepted, once)
 	for name, n := range s.byName {
 		switch {
 		case name == s.own:

@@ -25,7 +25,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	nodes := newNodes(m.client.keys, m.o.Config, name, m.heard, func() { poke(m.wake) })
 	m.nodes.Store(nodes)
-	f := &follower{client: m.client, nodes: nodes, silent: m.silent, quiet: m.quiet, asked: m.asked}
+	f := &nodeWatch{client: m.client, nodes: nodes, silent: m.silent, quiet: m.quiet, asked: m.asked}
 	if m.o.Backend.Alone {
 		f.only = name
 	}

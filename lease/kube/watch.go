@@ -23,7 +23,7 @@ import (
 const (
 	// pageSize is how many Nodes one page of a list has, on an API server that does not stream lists.
 	pageSize = 500
-	// relistLeast and relistPerNode are how long a watch is believed before everything is read
+	// relistLeast and relistPerNode are how long a watch is trusted before everything is read
 	// again, which heals whatever it missed. It grows with the cluster, so that the API server
 	// sends no more than some KB/s for each of its nodes.
 	relistLeast   = 10 * time.Minute
@@ -42,8 +42,8 @@ const (
 	backoffPerNode = time.Millisecond
 )
 
-// follower keeps a nodes up to date, and says whether the API server answers.
-type follower struct {
+// nodeWatch keeps a nodes up to date, and says whether the API server answers.
+type nodeWatch struct {
 	client *Client
 	nodes  *nodes
 	only   string // the one Node to watch; "" for all
@@ -60,7 +60,7 @@ type follower struct {
 }
 
 // run lists and watches until ctx ends.
-func (f *follower) run(ctx context.Context) {
+func (f *nodeWatch) run(ctx context.Context) {
 	// The library's log says nothing that the errors do not.
 	ctx = klog.NewContext(ctx, klog.Logger{})
 	defer func() { // when ctx has ended, which ends the calls too
@@ -88,17 +88,17 @@ func relistAfter(count int) time.Duration {
 	return d + rand.N(d/2)
 }
 
-// follows reports whether a watch that goes on from a version is about the store that the version
+// continues reports whether a watch that goes on from a version is about the store that the version
 // is of, as far as our Node tells. After a restore from a backup, or a wipe, the API server counts
 // from further back, and a watch hears nothing until it has caught up: everything has to be read again.
-func (f *follower) follows(ctx context.Context) bool {
+func (f *nodeWatch) continues(ctx context.Context) bool {
 	known := f.nodes.ourNode()
 	now, err := f.client.getNode(ctx, f.nodes.own, "")
 	return !contradicts(known, now, err)
 }
 
 // again has everything read again.
-func (f *follower) again() {
+func (f *nodeWatch) again() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.relist()
@@ -119,7 +119,7 @@ func contradicts(known, now *objects.Node, err error) bool {
 
 // probe asks the API server for a sign of life whenever it has been silent, until ctx ends: a
 // connection may be there with nobody at its other end.
-func (f *follower) probe(ctx context.Context, after, timeout time.Duration) {
+func (f *nodeWatch) probe(ctx context.Context, after, timeout time.Duration) {
 	t := time.NewTicker(max(after/3, time.Millisecond))
 	defer t.Stop()
 	failed := false
@@ -150,13 +150,13 @@ func (f *follower) probe(ctx context.Context, after, timeout time.Duration) {
 	}
 }
 
-func (f *follower) listWatch() *cache.ListWatch {
+func (f *nodeWatch) listWatch() *cache.ListWatch {
 	return &cache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}
 }
 
 // list reads one page, from an API server that does not stream. It asks for the newest: in pages,
 // because what the API server has at hand it sends all at once.
-func (f *follower) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+func (f *nodeWatch) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	f.calls.RLock()
 	defer f.calls.RUnlock()
 	f.choose(&o)
@@ -177,7 +177,7 @@ func (f *follower) list(ctx context.Context, o metav1.ListOptions) (runtime.Obje
 }
 
 // watch opens a watch, or a list that is streamed and goes on as a watch.
-func (f *follower) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (f *nodeWatch) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	f.choose(&o)
 	streamed := o.SendInitialEvents != nil && *o.SendInitialEvents
 	w, err := f.client.watch(ctx, o)
@@ -185,18 +185,18 @@ func (f *follower) watch(ctx context.Context, o metav1.ListOptions) (watch.Inter
 	case err == nil:
 		f.nodes.heard()
 		f.silent(nil)
-		if !streamed && !f.follows(ctx) {
+		if !streamed && !f.continues(ctx) {
 			w.Stop()
 			f.again()
 			return nil, errors.New("the API server went back")
 		}
 		return w, nil
 	case streamed && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)):
-		return nil, err // an API server that does not stream lists: list follows
+		return nil, err // an API server that does not stream lists: list is next
 	}
 	f.fail(ctx, "watch", err)
 	if streamed && (utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err)) {
-		// The reflector would wait here without looking whether ctx has ended; any other error it
+		// The reflector would wait here without asking whether ctx has ended; any other error it
 		// takes to its back-off.
 		return nil, errors.New(err.Error())
 	}
@@ -204,7 +204,7 @@ func (f *follower) watch(ctx context.Context, o metav1.ListOptions) (watch.Inter
 }
 
 // choose narrows the watch to the one Node that is wanted.
-func (f *follower) choose(o *metav1.ListOptions) {
+func (f *nodeWatch) choose(o *metav1.ListOptions) {
 	if f.only != "" {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, f.only).String()
 	}
@@ -212,7 +212,7 @@ func (f *follower) choose(o *metav1.ListOptions) {
 
 // fail notes an error that means that nothing is heard, and waits for longer the larger the cluster
 // is, or until ctx ends. That a version is outdated is not one: the reflector reads everything again.
-func (f *follower) fail(ctx context.Context, verb string, err error) {
+func (f *nodeWatch) fail(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
 	}

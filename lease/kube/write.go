@@ -97,7 +97,7 @@ type writing struct {
 func (w *writing) pending(now time.Time) (p patch, next time.Time, err error) {
 	w.m.mu.Lock()
 	known := w.m.told
-	ripe, news, doubt, next := w.diary.look(w.m.concerns(), now, w.m.pace.broken, w.m.pace.concern)
+	ripe, news, doubt, next := w.diary.update(w.m.concerns(), now, w.m.pace.broken, w.m.pace.concern)
 	w.m.mu.Unlock()
 	for _, n := range news {
 		w.herald.tell(n, len(w.diary.ripe) == 0, now)
