@@ -24,7 +24,7 @@ func (w *worker) egress() {
 // send takes one inner packet, or superpacket, as far as the queue of the port
 // that it leaves by. ok is false if it is dropped for reason r.
 func (w *worker) send(p *Packet) (r DropReason, ok bool) {
-	in, err := encap.ParseInner(p.Bytes())
+	in, err := p.parse()
 	if err != nil {
 		return DropMalformed, false
 	}
@@ -32,7 +32,7 @@ func (w *worker) send(p *Packet) (r DropReason, ok bool) {
 	p.inner = in.TotalLen
 	size := in.TotalLen // of the largest packet that this is or stands for
 	if p.segSize > 0 {
-		super, err := encap.ParseSuper(p.Bytes(), in, p.segSize)
+		super, err := p.parseSuper()
 		if err != nil {
 			return DropMalformed, false
 		}
@@ -47,6 +47,8 @@ func (w *worker) send(p *Packet) (r DropReason, ok bool) {
 			w.complain(encap.ICMPTimeExceeded, 0, p.Bytes())
 			return DropTTL, false
 		}
+		in.TTL--
+		p.changed()
 	}
 	if isMulticast(in.Dst) {
 		return DropMulticast, false
@@ -60,7 +62,7 @@ func (w *worker) send(p *Packet) (r DropReason, ok bool) {
 		return 0, true
 	}
 	if peer, found := w.table.routes.Lookup(in.Dst); found {
-		return w.sendTo(peer, p, &in, size)
+		return w.sendTo(peer, p, in, size)
 	}
 	if w.from.role == RolePod && w.set.host != nil { // not the overlay's: the host routes it on
 		w.push(p, w.set.host)
@@ -99,7 +101,7 @@ func (w *worker) sendTo(peer *Peer, p *Packet, in *encap.Inner, size int) (DropR
 		return DropUnderlay, false
 	case size > limit && in.Version == 4 && !in.DF && p.segSize == 0:
 		return w.sendFragments(peer, p, in, limit, under)
-	case size > limit && in.Version == 4 && !in.DF && in.Proto == encap.ProtoTCP && p.recut(in, limit):
+	case size > limit && in.Version == 4 && !in.DF && in.Proto == encap.ProtoTCP && p.recut(limit):
 		// It permits fragments, and smaller segments serve it better.
 	case size > limit:
 		w.complain(encap.ICMPTooBig, limit, p.Bytes())

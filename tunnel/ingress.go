@@ -62,7 +62,7 @@ func (w *worker) receive(p *Packet) (rest int, r DropReason, ok bool) {
 		}
 	}
 	datagram := p.Bytes()
-	in, err := encap.ParseInner(datagram)
+	in, err := p.parse()
 	if err != nil {
 		if w.probed(p, datagram) {
 			p.segments, p.inner = 0, 0 // no packet, and so none received
@@ -76,14 +76,14 @@ func (w *worker) receive(p *Packet) (rest int, r DropReason, ok bool) {
 		more, _ := encap.NextPacked(datagram, in.TotalLen)
 		rest = len(more)
 	}
-	r, ok = w.accept(p, &in)
+	r, ok = w.accept(p, in)
 	return rest, r, ok
 }
 
 // accept judges one inner packet and queues it.
 func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 	if p.segSize > 0 {
-		super, err := encap.ParseSuper(p.Bytes(), *in, p.segSize)
+		super, err := p.parseSuper()
 		field := encap.ChecksumOffsetTCP
 		if in.Proto == encap.ProtoUDP {
 			field = encap.ChecksumOffsetUDP
@@ -107,6 +107,8 @@ func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 
 	if ecn != in.ECN() {
 		encap.SetECN(p.Bytes(), ecn)
+		in.TrafficClass = in.TrafficClass&^3 | uint8(ecn)
+		p.changed()
 	}
 	// A virtual wire hands over packets whose checksum a device was to fill in.
 	if p.segSize == 0 {
@@ -131,7 +133,7 @@ func describe(p *Packet, in *encap.Inner, mtu int) (DropReason, bool) {
 	if mtu == 0 || in.TotalLen <= mtu || in.Proto != encap.ProtoTCP || p.segSize > 0 {
 		return 0, true
 	}
-	if !p.recut(in, mtu) {
+	if !p.recut(mtu) {
 		return DropMalformed, false
 	}
 	return 0, true

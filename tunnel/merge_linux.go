@@ -38,17 +38,17 @@ type openRun struct {
 // kept; between flows it need not be.
 func (m *merger) add(t *OffloadTUN, p *Packet) {
 	b := p.Bytes()
-	in, err := encap.ParseInner(b)
+	in, err := p.parse()
 	if err != nil {
 		p.Drop(DropMalformed)
 		return
 	}
 	if in.L4 == 0 || in.Fragment() || in.TotalLen < in.L4+4 {
 		m.flush(t) // it may be of any flow
-		t.writeOne(m.ring, &m.runs[0], p, &in)
+		t.writeOne(m.ring, &m.runs[0], p)
 		return
 	}
-	k := place(b, &in)
+	k := place(b, in)
 	o, bit := &m.runs[k], uint64(1)<<k
 	if m.open&bit != 0 {
 		if n := o.run.Segments(); p.segSize == 0 && n < maxMerge && o.join(p, in, n) {
@@ -57,13 +57,13 @@ func (m *merger) add(t *OffloadTUN, p *Packet) {
 		o.flush(m.ring, t)
 		m.open &^= bit
 	}
-	if p.segSize == 0 && t.merges(in.Proto) && o.run.Start(b, in, p.partial) {
+	if p.segSize == 0 && t.merges(in.Proto) && o.run.Start(b, *in, p.partial) {
 		o.packets[0] = p
 		o.iov[1] = iovec(b)
 		m.open |= bit
 		return
 	}
-	t.writeOne(m.ring, o, p, &in)
+	t.writeOne(m.ring, o, p)
 }
 
 // place is where a flow's run is kept: packets of one flow always have the same.
@@ -82,8 +82,8 @@ func (t *OffloadTUN) merges(proto uint8) bool {
 }
 
 // join makes p the run's segment n, if it fits.
-func (o *openRun) join(p *Packet, in encap.Inner, n int) bool {
-	from, ok := o.run.Add(p.Bytes(), in, p.partial)
+func (o *openRun) join(p *Packet, in *encap.Inner, n int) bool {
+	from, ok := o.run.Add(p.Bytes(), *in, p.partial)
 	if ok {
 		o.packets[n] = p
 		o.iov[1+n] = iovec(p.Bytes()[from:])
@@ -120,9 +120,7 @@ func (o *openRun) flush(r *Ring, t *OffloadTUN) {
 	t.offloadOf(meta.Kind).lose(t.log, t.name, errno)
 	copy(first, o.head[:kept])
 	for _, p := range packets {
-		if in, err := encap.ParseInner(p.Bytes()); err == nil {
-			t.writeOne(r, o, p, &in)
-		}
+		t.writeOne(r, o, p)
 	}
 }
 
@@ -135,22 +133,22 @@ func (t *OffloadTUN) offloadOf(k encap.GSOKind) *offload {
 
 // writeOne writes p as it is: a packet, or a superpacket from another port. It uses
 // o's memory, which is idle.
-func (t *OffloadTUN) writeOne(r *Ring, o *openRun, p *Packet, in *encap.Inner) {
+func (t *OffloadTUN) writeOne(r *Ring, o *openRun, p *Packet) {
 	var h encap.VNetHdr
 	if p.partial {
 		h.Flags, h.CsumStart, h.CsumOffset = encap.VNetNeedsCsum, uint16(p.csumStart), uint16(p.csumOffset)
 	}
 	if p.segSize > 0 {
-		super, err := encap.ParseSuper(p.Bytes(), *in, p.segSize)
+		super, err := p.parseSuper()
 		if err != nil {
 			p.Drop(DropMalformed)
 			return
 		}
 		h.HdrLen, h.GSOSize = uint16(super.HeaderLen), uint16(p.segSize)
 		switch {
-		case in.Proto == encap.ProtoUDP:
+		case super.Proto == encap.ProtoUDP:
 			h.GSOType = encap.VNetGSOUDPL4
-		case in.Version == 6:
+		case super.Version == 6:
 			h.GSOType = encap.VNetGSOTCPv6
 		default:
 			h.GSOType = encap.VNetGSOTCPv4

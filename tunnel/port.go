@@ -3,8 +3,6 @@ package tunnel
 import (
 	"fmt"
 	"net/netip"
-
-	"weft/encap"
 )
 
 // A Port is one edge of the data plane: the host's TUN, a pod's TUN, or the
@@ -99,95 +97,6 @@ const (
 
 // PortID names an attached port; it is never reused.
 type PortID uint64
-
-// Packet is one slot of a Ring: an inner packet, or the datagram that carries
-// it, and what is known about it. It is valid until the ring is reset.
-type Packet struct {
-	buf      []byte // the slot's memory: headroom, then up to MaxPacket bytes
-	off, end int    // the packet is buf[off:end]
-	head     int    // egress: bytes before off that go with it, the headers of format vxlan
-
-	// Outer is the other node's address: where a datagram came from, or where it is
-	// to be sent. OuterECN is the outer header's ECN field, either way.
-	Outer    netip.AddrPort
-	OuterECN encap.ECN
-	// Truncated says that the datagram was longer than the slot.
-	Truncated bool
-
-	// A superpacket stands for several inner packets: its payload is to be cut every
-	// segSize bytes. 0: it is one packet. segments is how many it stands for.
-	segSize, segments int
-	// partial: the inner checksum at csumStart+csumOffset holds only the folded sum of
-	// the pseudo header, and is still to be filled in. True of every superpacket.
-	partial               bool
-	csumStart, csumOffset int
-
-	// What the receiver parses, and the largest datagram payload it takes: egress only.
-	recv  Recv
-	limit int
-
-	// lane is the source port that the datagram leaves from: 0 is the tunnel's own, the others
-	// are for nodes of our kind only.
-	lane uint8
-	// crowded: one worker reads all that the sender sends, so that the other directions of
-	// its flows must not all go to it as well. Ingress only.
-	crowded bool
-
-	peer    *Peer     // egress: receiver; ingress: sender, nil if unchecked
-	out     *attached // where the packet goes
-	inner   int       // bytes of the inner packet, for the counters
-	verdict verdict
-}
-
-type verdict uint8
-
-// A verdict is pending, delivered, or verdictDrop + DropReason.
-const (
-	pending verdict = iota
-	delivered
-	verdictDrop
-)
-
-// Bytes is the packet as it stands. borrowed: it belongs to the ring.
-func (p *Packet) Bytes() []byte { return p.buf[p.off:p.end] }
-
-// Space is the slot's memory past the headroom, to read a packet into.
-// borrowed: it belongs to the ring.
-func (p *Packet) Space() []byte { return p.buf[p.off:] }
-
-// Delivered is the verdict of a WriteBatch that passed the packet on.
-func (p *Packet) Delivered() { p.verdict = delivered }
-
-// Drop is the verdict of a WriteBatch that could not.
-func (p *Packet) Drop(r DropReason) { p.verdict = verdictDrop + verdict(r) }
-
-// trim cuts the packet to its first n bytes.
-func (p *Packet) trim(n int) { p.end = p.off + n }
-
-// renew makes p an empty packet with all of its headroom.
-func (p *Packet) renew() {
-	*p = Packet{buf: p.buf, off: Headroom, end: Headroom, segments: 1}
-}
-
-// complete fills in a partial checksum, for an edge that cannot say that it is one.
-func (p *Packet) complete() {
-	if p.partial {
-		encap.FinishChecksum(p.Bytes(), p.csumStart, p.csumOffset)
-		p.partial = false
-	}
-}
-
-// recut has p, which is TCP and what in says, cut into packets of at most mtu bytes. Any
-// size will do, since TCP does not mind where it is cut. It is false if none fits.
-func (p *Packet) recut(in *encap.Inner, mtu int) bool {
-	whole, err := encap.ParseSuper(p.Bytes(), *in, in.TotalLen)
-	if err != nil || whole.HeaderLen >= mtu {
-		return false
-	}
-	p.segSize = mtu - whole.HeaderLen
-	p.segments = (in.TotalLen - whole.HeaderLen + p.segSize - 1) / p.segSize
-	return true
-}
 
 func (r Role) String() string {
 	switch r {

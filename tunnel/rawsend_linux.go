@@ -29,11 +29,11 @@ func (w *frameWire) whole(ring *Ring, p *Packet) bool {
 	if h == nil || due || len(p.Bytes()) > h.template.MaxPayload() {
 		return false
 	}
-	head := h.template.Len()
-	v, ok := p.vnet()
-	if !ok {
+	super, err := p.parseSuper()
+	if err != nil {
 		return false
 	}
+	head, v := h.template.Len(), p.vnet(super)
 	six := p.Outer.Addr().Is6()
 	if v.HdrLen, v.CsumStart = v.HdrLen+uint16(head), v.CsumStart+uint16(head); six {
 		v.GSOType |= encap.VNetGSOTunnel6
@@ -98,25 +98,21 @@ func (f *frames) send(ring *Ring, v []unix.Iovec) unix.Errno {
 	return unix.EAGAIN
 }
 
-// vnet is the virtio-net header of a superpacket, with the offsets of the inner packet. It is
-// false if the packet is none that the header can describe.
-func (p *Packet) vnet() (h encap.VNetHdr, ok bool) {
-	b, l4 := p.Bytes(), p.csumStart
-	h = encap.VNetHdr{Flags: encap.VNetNeedsCsum, GSOSize: uint16(p.segSize), CsumStart: uint16(l4), CsumOffset: uint16(p.csumOffset)}
+// vnet is the virtio-net header of a superpacket, with the offsets of the inner packet.
+func (p *Packet) vnet(s *encap.Super) encap.VNetHdr {
+	h := encap.VNetHdr{Flags: encap.VNetNeedsCsum, HdrLen: uint16(s.HeaderLen), GSOSize: uint16(p.segSize),
+		CsumStart: uint16(p.csumStart), CsumOffset: uint16(p.csumOffset)}
 	switch {
-	case l4 < encap.IPv4Len || len(b) < l4+20:
-		return h, false
-	case p.csumOffset == encap.ChecksumOffsetUDP:
-		h.GSOType, h.HdrLen = encap.VNetGSOUDPL4, uint16(l4+encap.UDPLen)
-		return h, true
-	case b[0]>>4 == 6:
+	case s.Proto == encap.ProtoUDP:
+		h.GSOType = encap.VNetGSOUDPL4
+		return h
+	case s.Version == 6:
 		h.GSOType = encap.VNetGSOTCPv6
 	default:
 		h.GSOType = encap.VNetGSOTCPv4
 	}
-	h.HdrLen = uint16(l4 + int(b[l4+12]>>4)*4)
-	if b[l4+13]&0x80 != 0 { // CWR
+	if p.Bytes()[s.L4+13]&0x80 != 0 { // CWR
 		h.GSOType |= encap.VNetGSOECN
 	}
-	return h, true
+	return h
 }

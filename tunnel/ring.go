@@ -105,7 +105,8 @@ func (r *Ring) CommitRun(n, size int) {
 	for off := 0; off < n; off += size {
 		p := &r.slots[r.n]
 		if off > 0 {
-			*p = *first
+			p.state = first.state
+			p.parsed = false
 			p.off = Headroom + off
 		}
 		p.inner = min(size, n-off)
@@ -131,7 +132,7 @@ func (r *Ring) next(p *Packet, off, end int) *Packet {
 	}
 	q := &r.more[r.extra]
 	r.extra++
-	*q = Packet{buf: p.buf, off: off, end: end, Outer: p.Outer, OuterECN: p.OuterECN, segments: 1, inner: end - off}
+	q.state = state{buf: p.buf, off: off, end: end, Outer: p.Outer, OuterECN: p.OuterECN, segments: 1, inner: end - off}
 	return q
 }
 

@@ -5,8 +5,6 @@ import (
 	"log/slog"
 
 	"golang.org/x/sys/unix"
-
-	"weft/encap"
 )
 
 // wire is where a run of datagrams goes: to UDP sockets, or as frames to packet sockets.
@@ -110,12 +108,7 @@ func (w *runWriter) gather(r *Ring, p *Packet) {
 			return
 		}
 	}
-	in, err := encap.ParseInner(p.Bytes())
-	if err != nil {
-		p.Drop(DropMalformed)
-		return
-	}
-	super, err := encap.ParseSuper(p.Bytes(), in, p.segSize)
+	super, err := p.parseSuper()
 	if err != nil {
 		p.Drop(DropMalformed)
 		return

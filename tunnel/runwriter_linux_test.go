@@ -149,7 +149,7 @@ func packets(l []outgoing, limit int) []*Packet {
 			b[4], b[5] = byte((o.size-40)>>8), byte(o.size-40)
 			b[8], b[24] = 0xfd, 0xfd
 		}
-		p := &Packet{buf: make([]byte, Headroom+MaxPacket)}
+		p := &Packet{state: state{buf: make([]byte, Headroom+MaxPacket)}}
 		p.renew()
 		p.end += copy(p.Space(), b)
 		p.Outer = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, max(o.to, 2)}), 8285)

@@ -58,7 +58,7 @@ func crowdOf(n int, draw func() (peer, lane, size int)) *crowd {
 	for range n {
 		peer, lane, size := draw()
 		end := c.ring.used + Headroom + size
-		p := &Packet{buf: c.ring.arena[c.ring.used:end:end]}
+		p := &Packet{state: state{buf: c.ring.arena[c.ring.used:end:end]}}
 		p.renew()
 		p.end = p.off + size
 		c.ring.take(size)

@@ -85,9 +85,17 @@ func (s *sockets) readRuns(u *UDPSocket, r *Ring) error {
 // tunnel GSO arrives so. An inner packet is never longer than its datagram.
 func (s *sockets) superpacket(p *Packet, n, size int) bool {
 	in, err := encap.ParseInner(p.Space()[min(s.head, n):n])
-	if err != nil || in.TotalLen <= size || in.Proto != encap.ProtoUDP || in.L4 == 0 {
+	if err != nil {
 		return false
 	}
+	if in.TotalLen <= size {
+		p.info.Inner, p.parsed = in, true // of the first datagram
+		return false
+	}
+	if in.Proto != encap.ProtoUDP || in.L4 == 0 {
+		return false
+	}
+	p.info.Inner, p.parsed = in, true
 	p.segSize, p.partial, p.csumStart, p.csumOffset = size, true, s.head+in.L4, encap.ChecksumOffsetUDP
 	return true
 }

@@ -188,8 +188,8 @@ func (t *TUN) queueFor(r *Ring, p *Packet) int {
 		return t.fd
 	}
 	if p.crowded {
-		if in, err := encap.ParseInner(p.Bytes()); err == nil {
-			return t.fds[int(encap.FlowPairHash(p.Bytes(), in)%uint32(n))]
+		if in, err := p.parse(); err == nil {
+			return t.fds[int(encap.FlowPairHash(p.Bytes(), *in)%uint32(n))]
 		}
 	}
 	return t.fds[r.worker%n]

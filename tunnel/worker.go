@@ -6,9 +6,6 @@ import (
 	"os"
 	"runtime"
 	"sync/atomic"
-	"time"
-
-	"weft/encap"
 )
 
 // worker moves packets: it waits until a port is readable, reads a batch into
@@ -146,117 +143,6 @@ func (w *worker) lose(a *attached, err error) {
 	w.engine.log.Warn("port lost", "role", a.role.String(), "port", uint64(a.id), "err", err)
 	if f := w.engine.cfg.PortLost; f != nil {
 		f(a.id, err)
-	}
-}
-
-// push queues p to be written to out at the end of the batch, in the form that out
-// takes.
-func (w *worker) push(p *Packet, out *attached) {
-	p.out = out
-	if p.segSize > 0 && out.super == nil {
-		w.cut(p)
-		return
-	}
-	if p.partial && p.segSize == 0 && (out.super == nil || !out.super.leavesPartial(p.recv)) {
-		p.complete()
-	}
-	w.ring.out = append(w.ring.out, p)
-}
-
-// cut writes the segments of a superpacket one by one, for a port that takes no
-// superpackets.
-func (w *worker) cut(p *Packet) {
-	w.flush() // keep the order: what came before goes first
-	in, err := encap.ParseInner(p.Bytes())
-	if err != nil {
-		w.drop(p, DropMalformed)
-		return
-	}
-	super, err := encap.ParseSuper(p.Bytes(), in, p.segSize)
-	if err != nil {
-		w.drop(p, DropMalformed)
-		return
-	}
-	for k := range super.Segments {
-		piece := w.ring.newReply()
-		b := super.AppendHeader(piece.Space()[:0], p.Bytes(), k, false)
-		from, to := super.Payload(k)
-		b = append(b, p.Bytes()[from:to]...)
-		piece.end, piece.inner = piece.off+len(b), len(b)
-		piece.peer, piece.Outer, piece.OuterECN, piece.lane, piece.crowded = p.peer, p.Outer, p.OuterECN, p.lane, p.crowded
-		piece.copyHead(p)
-		p.out.port.WriteBatch(w.ring, w.ring.replyOut[:])
-		w.account(w.ring.replyOut[:])
-	}
-}
-
-// flush writes what is queued, in order, in runs to the same port.
-func (w *worker) flush() {
-	out := w.ring.out
-	for len(out) > 0 {
-		n := 1
-		for n < len(out) && out[n].out == out[0].out {
-			n++
-		}
-		out[0].out.port.WriteBatch(w.ring, out[:n])
-		w.account(out[:n])
-		out = out[n:]
-	}
-	w.ring.out = w.ring.out[:0]
-}
-
-// account enters the verdicts of a written run, one addition a peer.
-func (w *worker) account(ps []*Packet) {
-	var peer *Peer
-	var packets, bytes uint64
-	for _, p := range ps {
-		if p.verdict != delivered {
-			w.drop(p, p.reason())
-			continue
-		}
-		w.flow.Delivered += uint64(p.segments)
-		w.flow.DeliveredBytes += uint64(p.inner)
-		if p.peer != peer {
-			w.credit(peer, packets, bytes)
-			peer, packets, bytes = p.peer, 0, 0
-		}
-		packets += uint64(p.segments)
-		bytes += uint64(p.inner)
-	}
-	w.credit(peer, packets, bytes)
-}
-
-func (w *worker) credit(peer *Peer, packets, bytes uint64) {
-	if peer == nil || packets == 0 {
-		return
-	}
-	s := peer.state
-	if w.flow == &w.tally.egress {
-		s.txPackets.Add(packets)
-		s.txBytes.Add(bytes)
-		return
-	}
-	s.rxPackets.Add(packets)
-	s.rxBytes.Add(bytes)
-	if sec := w.now / int64(time.Second); s.lastRx.Load() != sec {
-		s.lastRx.Store(sec)
-	}
-}
-
-// reason is why a packet that was written was not delivered. A port that gave
-// no verdict at all did not take it.
-func (p *Packet) reason() DropReason {
-	if p.verdict < verdictDrop {
-		return DropClosed
-	}
-	return DropReason(p.verdict - verdictDrop)
-}
-
-// drop counts p under r. Packets that we send are not held against the peer.
-func (w *worker) drop(p *Packet, r DropReason) {
-	w.flow.Drops[r] += uint64(p.segments)
-	if p.peer != nil && w.flow == &w.tally.ingress {
-		p.peer.state.drops[r].Add(uint64(p.segments))
 	}
 }
 
