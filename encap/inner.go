@@ -76,14 +76,23 @@ func (in Inner) Fragment() bool { return in.MoreFragments || in.FragOffset != 0 
 // bytes, an extension header that runs past the packet. The IPv4 header
 // checksum is not verified.
 func ParseInner(b []byte) (Inner, error) {
+	var in Inner
+	if err := in.Parse(b); err != nil {
+		return Inner{}, err
+	}
+	return in, nil
+}
+
+// Parse is [ParseInner] into memory that is there. After an error nothing is said about what in holds.
+func (in *Inner) Parse(b []byte) error {
 	if len(b) == 0 {
-		return Inner{}, ErrShort
+		return ErrShort
 	}
 	switch b[0] >> 4 {
 	case 4:
-		return parse4(b)
+		return in.parse4(b)
 	case 6:
-		return parse6(b)
+		return in.parse6(b)
 	}
-	return Inner{}, errVersion
+	return errVersion
 }

@@ -12,43 +12,35 @@ const (
 	fragOffset = 0x1fff // in units of 8 bytes
 )
 
-// parse4 reads an IPv4 header; b is not empty.
-func parse4(b []byte) (Inner, error) {
+// parse4 reads an IPv4 header; b is not empty. It sets the fields one by one, since a whole Inner
+// would be made elsewhere first, and copied.
+func (in *Inner) parse4(b []byte) error {
 	if len(b) < IPv4Len {
-		return Inner{}, ErrShort
+		return ErrShort
 	}
 	hlen := int(b[0]&0xf) * 4
 	total := int(binary.BigEndian.Uint16(b[2:]))
 	switch {
 	case hlen < IPv4Len:
-		return Inner{}, errIHL
+		return errIHL
 	case total < hlen:
-		return Inner{}, errTotalLen
+		return errTotalLen
 	case total > len(b):
-		return Inner{}, ErrShort
+		return ErrShort
 	}
 	frag := binary.BigEndian.Uint16(b[6:])
-	in := Inner{
-		Src:           netip.AddrFrom4([4]byte(b[12:16])),
-		Dst:           netip.AddrFrom4([4]byte(b[16:20])),
-		Version:       4,
-		HeaderLen:     hlen,
-		TotalLen:      total,
-		TrafficClass:  b[1],
-		TTL:           b[8],
-		Proto:         b[9],
-		L4:            hlen,
-		DF:            frag&flagDF != 0,
-		MoreFragments: frag&flagMF != 0,
-		FragOffset:    int(frag&fragOffset) * 8,
-	}
+	in.Src, in.Dst = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
+	in.Version, in.HeaderLen, in.TotalLen, in.L4 = 4, hlen, total, hlen
+	in.TrafficClass, in.TTL, in.Proto = b[1], b[8], b[9]
+	in.DF, in.MoreFragments, in.FragOffset = frag&flagDF != 0, frag&flagMF != 0, int(frag&fragOffset)*8
+	in.routed = false
 	if in.FragOffset != 0 {
 		in.L4 = 0
 		if in.FragOffset+total-hlen > maxPacket {
-			return Inner{}, errFragEnd
+			return errFragEnd
 		}
 	}
-	return in, nil
+	return nil
 }
 
 // header is what outer.go and icmp.go say in an IP header of either family.

@@ -10,36 +10,27 @@ import (
 // of them twice.
 const maxExtHeaders = 8
 
-// parse6 reads an IPv6 header; b is not empty.
-func parse6(b []byte) (Inner, error) {
+// parse6 reads an IPv6 header; b is not empty. As for parse4, it sets the fields one by one.
+func (in *Inner) parse6(b []byte) error {
 	if len(b) < IPv6Len {
-		return Inner{}, ErrShort
+		return ErrShort
 	}
-	in := Inner{
-		Src:          netip.AddrFrom16([16]byte(b[8:24])),
-		Dst:          netip.AddrFrom16([16]byte(b[24:40])),
-		Version:      6,
-		HeaderLen:    IPv6Len,
-		TotalLen:     IPv6Len + int(binary.BigEndian.Uint16(b[4:])),
-		TrafficClass: b[0]<<4 | b[1]>>4,
-		TTL:          b[7],
-		Proto:        b[6],
-		DF:           true,
+	total := IPv6Len + int(binary.BigEndian.Uint16(b[4:]))
+	if total > len(b) {
+		return ErrShort
 	}
-	if in.TotalLen > len(b) {
-		return Inner{}, ErrShort
-	}
+	in.Src, in.Dst = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
+	in.Version, in.HeaderLen, in.TotalLen, in.L4 = 6, IPv6Len, total, 0
+	in.TrafficClass, in.TTL, in.Proto = b[0]<<4|b[1]>>4, b[7], b[6]
+	in.DF, in.MoreFragments, in.FragOffset, in.routed = true, false, 0, false
 	if in.Proto == ProtoTCP || in.Proto == ProtoUDP { // nearly every packet
 		in.L4 = IPv6Len
-		return in, nil
+		return nil
 	}
-	if err := in.walk(b[:in.TotalLen]); err != nil {
-		return Inner{}, err
-	}
-	return in, nil
+	return in.walk(b[:total])
 }
 
-// walk follows the extension headers of b from in.Proto on, and sets Proto, L4
+// walk goes along the extension headers of b from in.Proto on, and sets Proto, L4
 // and what a fragment and a routing header say (RFC 8200 §4, RFC 7045 §1.1).
 func (in *Inner) walk(b []byte) error {
 	at := IPv6Len

@@ -98,11 +98,10 @@ func (p *Packet) complete() {
 // parse reads the header of the inner packet, if that has not been done. What it returns belongs to p.
 func (p *Packet) parse() (*encap.Inner, error) {
 	if !p.parsed {
-		in, err := encap.ParseInner(p.Bytes())
-		if err != nil {
+		if err := p.info.Inner.Parse(p.Bytes()); err != nil {
 			return nil, err
 		}
-		p.info.Inner, p.parsed = in, true
+		p.parsed = true
 	}
 	return &p.info.Inner, nil
 }

@@ -84,18 +84,18 @@ func (s *sockets) readRuns(u *UDPSocket, r *Ring) error {
 // no batch of datagrams but one that holds an inner UDP superpacket: on a virtual wire
 // tunnel GSO arrives so. An inner packet is never longer than its datagram.
 func (s *sockets) superpacket(p *Packet, n, size int) bool {
-	in, err := encap.ParseInner(p.Space()[min(s.head, n):n])
-	if err != nil {
+	in := &p.info.Inner
+	if in.Parse(p.Space()[min(s.head, n):n]) != nil {
 		return false
 	}
 	if in.TotalLen <= size {
-		p.info.Inner, p.parsed = in, true // of the first datagram
+		p.parsed = true // of the first datagram
 		return false
 	}
 	if in.Proto != encap.ProtoUDP || in.L4 == 0 {
 		return false
 	}
-	p.info.Inner, p.parsed = in, true
+	p.parsed = true
 	p.segSize, p.partial, p.csumStart, p.csumOffset = size, true, s.head+in.L4, encap.ChecksumOffsetUDP
 	return true
 }
