@@ -22,7 +22,7 @@ const maxRunHeader = IPv6Len + 60
 // so is got back byte for byte, but for three fields with more than one right
 // value: the identification of IPv4 packets with DF (RFC 6864 §4.1), which counts
 // up even if it was fixed; a TCP checksum of 0xffff, which becomes 0; and a
-// transport checksum that was partial and is complete then, or the other way round.
+// transport checksum that was partial and is complete then, or was complete and is partial then.
 //
 // The zero Run is idle and ready. It is not safe for concurrent use.
 type Run struct {

@@ -142,7 +142,7 @@ type Frame struct {
 // Of a frame that the kernel has not cut into datagrams (USO, or TCP in tunnel GSO)
 // both lengths are those of the whole, and the payload is that of all datagrams.
 //
-// The Ethernet addresses are not looked at. Nothing has compared Dst with our own
+// The Ethernet addresses are not read. Nothing has compared Dst with our own
 // address either: who reads frames has to.
 //
 // The error wraps ErrShort if b ends before a header or the length that the IP

@@ -73,7 +73,7 @@ func ChecksumOK(b []byte, in Inner) bool {
 
 // FinishChecksum sums b[start:], which includes what the checksum field was
 // seeded with, and stores the inverted sum in the field at start+offset: what a
-// virtio-net header with NEEDS_CSUM asks for, without a look at the headers.
+// virtio-net header with NEEDS_CSUM asks for, without reading the headers.
 // Doing it twice brings the seed back. It returns false, and changes nothing,
 // if the field is not inside b.
 func FinishChecksum(b []byte, start, offset int) bool {

@@ -17,7 +17,7 @@ const (
 
 var errProbe = fmt.Errorf("not a probe: %w", ErrMalformed)
 
-// Probe is a datagram of FormatIP that finds out what the path carries (RFC 8899's way): zeros behind it make the
+// Probe is a datagram of FormatIP that finds out what the path carries, as RFC 8899 does: zeros behind it make the
 // datagram as long as what is in doubt, and who gets it says in an answer how long it was. Nodes answer that say
 // so in their record; it is never sent to others.
 //

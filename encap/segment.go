@@ -59,7 +59,7 @@ type Super struct {
 
 // ParseSuper prepares the packet in b to be cut into segments of segmentSize
 // payload bytes. in is what ParseInner said of b. No checksum of the packet is
-// looked at: a superpacket's are not complete.
+// verified: a superpacket's are not complete.
 //
 // It wraps ErrNotEligible for a segmentSize below 1, a protocol other than TCP and
 // UDP, a fragment, and an IPv6 packet with a route still to go or with headers of

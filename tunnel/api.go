@@ -9,7 +9,7 @@ import (
 	"weft/encap"
 )
 
-// Path is one way of moving packets between the TUN and the underlay.
+// Path is a kind of ports by which packets move between the TUN and the underlay.
 type Path uint8
 
 // The paths, from the one that runs anywhere to the fastest.
@@ -33,7 +33,7 @@ func (p Path) String() string {
 	return fmt.Sprintf("path(%d)", uint8(p))
 }
 
-// SourceCheck says which packets from the underlay are believed.
+// SourceCheck says which packets from the underlay are accepted.
 type SourceCheck uint8
 
 // The checks, strictest first.
@@ -184,7 +184,7 @@ type Stats struct {
 	Wakeups, Batches uint64
 	// Ports is the number of ports attached.
 	Ports int
-	// Offloads are those that any port has, each once, in the order of a packet's way.
+	// Offloads are those that any port has, each once, in the order in which a packet meets them.
 	Offloads []OffloadStats
 }
 

@@ -97,11 +97,11 @@ type peerState struct {
 	drops              [NumDropReasons]atomic.Uint64
 	fairSeen           uint64 // packets at the last tick of Engine.keepFair, which alone uses it
 	path               pathMTU
-	way                way
+	reach              reach
 }
 
 // strangers remembers a few of the outer sources that belong to no peer, for
-// weft peers. Recording gives way to a reader rather than wait for it.
+// weft peers. Recording is left out while a reader has the lock, rather than wait for it.
 type strangers struct {
 	mu   sync.Mutex
 	list [16]Stranger

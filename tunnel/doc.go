@@ -6,16 +6,24 @@
 //	ingress:  underlay port ─> ring slot ─> outer source ─> decapsulate in place
 //	          ─> inner source and destination ─> batch ─> inner port
 //
-// The files stand in the order in which a packet meets them: port.go and ring.go
-// (where it enters), worker.go (who moves it), egress.go and ingress.go (what
-// is decided about it), table.go and way.go (who is where, and whether to be reached), icmp.go and pathmtu.go (what
-// the sender is told; pathprobe.go finds out whether it is true), drops.go (why it went no further). The edges to the
-// kernel are tun_linux.go, with tunoffload_linux.go and merge_linux.go for superpackets, and for
-// the underlay udp_linux.go (path portable), udpoffload_linux.go (socket) and raw_linux.go
-// (raw); runwriter_linux.go and sendrun_linux.go make one send of many packets for the last two.
-// fairshare.go, fairkeep.go and fairfilter_linux.go keep one peer from filling a receive queue for all.
-// How workers wait is in poller_linux.go and linger_linux.go, how several share a port
-// in spread.go.
+// A packet meets the files in this order, and none twice; docs/architecture.md walks along it.
+//
+//   - worker.go says who moves it: one worker reads, decides and writes.
+//   - tun_linux.go, tunqueues_linux.go and tunoffload_linux.go read inner packets; udp_linux.go (path portable),
+//     sockets_linux.go (path socket) and rawread_linux.go (path raw) read datagrams. They read into a
+//     Packet (packet.go) in a Ring (ring.go).
+//   - egress.go, or ingress.go with vtep.go and pathprobe.go, decides about it, with what table.go, reach.go and
+//     pathmtu.go know of the peer. icmp.go tells the sender why it cannot pass, and drops.go has the reasons.
+//   - output.go hands it to the port that it leaves by, port.go, and accounts for it.
+//   - udpoffload_linux.go and raw_linux.go are ports of the underlay. runwriter_linux.go and sendrun_linux.go make one
+//     send of many packets for them; rawsend_linux.go, frames_linux.go and tap_linux.go, or
+//     sockets_linux.go, send it. merge_linux.go makes superpackets of what goes into the TUN.
+//   - syscall_linux.go has the system calls.
+//
+// Beside it stand engine.go, which attaches ports and starts workers; poller_linux.go and linger_linux.go, how
+// workers wait; spread.go and udpspread_linux.go, how several workers share a port; rawfilter.go, which
+// frames are ours; fairshare.go, fairkeep.go and fairfilter_linux.go, which keep one peer from filling a receive queue
+// for all; offload.go and counters.go, what is reported.
 //
 // The unit is a Port: the host's TUN, a pod's TUN, or the underlay socket. A
 // few workers each own a Ring and poll many ports; a worker runs a batch to

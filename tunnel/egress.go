@@ -74,7 +74,7 @@ func (w *worker) send(p *Packet) (r DropReason, ok bool) {
 
 // sendTo encapsulates p in place for peer. No packet of it is larger than size bytes.
 func (w *worker) sendTo(peer *Peer, p *Packet, in *encap.Inner, size int) (DropReason, bool) {
-	if peer.state.way.refuses(w.now) {
+	if peer.state.reach.refuses(w.now) {
 		return DropUnderlay, false
 	}
 	under := w.set.under4

@@ -237,9 +237,9 @@ func (e *Engine) retire(a *attached, set *portSet) {
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	rung := make(chan struct{})
+	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		defer close(rung)
+		defer close(woken)
 		for _, w := range e.workers {
 			w.poll.close() // wakes the worker, which then ends
 		}
@@ -255,7 +255,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	wg.Go(func() { e.keepFair(ctx) })
 	wg.Wait()
 	if !stop() {
-		<-rung // a worker that failed did not wait for its bell, which must not be rung once it is closed
+		<-woken // a worker that failed did not wait to be woken, and its eventfd must not be written once it is closed
 	}
 	err := e.close()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {

@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	// fairTick is how often the queues are looked at while much arrives, and fairIdle how often it is
-	// found out whether it does: at least fairBusy packets a second.
+	// fairTick is how often the queues are checked while much arrives: at least fairBusy packets a second. fairIdle is
+	// how often the engine finds out whether so much arrives.
 	fairTick, fairIdle = 50 * time.Millisecond, 250 * time.Millisecond
 	fairBusy           = 2000
-	// activeFor: who sent a packet within it is somebody that the others could harm. The clock of LastRx has
-	// a resolution of one second.
+	// activeFor is how long after its last packet a peer counts as one that the others could harm. The clock of
+	// LastRx has a resolution of one second.
 	activeFor = 2 * time.Second
 )
 
@@ -23,7 +23,7 @@ type fairPort struct {
 	failed   bool // the kernel refused the filter
 }
 
-// keepFair looks after the queues of the underlays until ctx ends.
+// keepFair checks the queues of the underlays until ctx ends.
 func (e *Engine) keepFair(ctx context.Context) {
 	t := time.NewTicker(fairIdle)
 	defer t.Stop()
@@ -46,7 +46,7 @@ func (e *Engine) keepFair(ctx context.Context) {
 		seen = received
 		if every == fairTick {
 			var held bool
-			if from, held = e.lookAtQueues(from); held {
+			if from, held = e.checkQueues(from); held {
 				next = fairTick
 			}
 		}
@@ -57,8 +57,8 @@ func (e *Engine) keepFair(ctx context.Context) {
 	}
 }
 
-// lookAtQueues is one tick of every underlay. from is memory to use. It reports whether anybody is held back.
-func (e *Engine) lookAtQueues(from []arrival) (_ []arrival, held bool) {
+// checkQueues is one tick of every underlay. from is memory to use. It reports whether anybody is held back.
+func (e *Engine) checkQueues(from []arrival) (_ []arrival, held bool) {
 	e.mu.Lock() // no port is closed meanwhile
 	defer e.mu.Unlock()
 	set := e.ports.Load()

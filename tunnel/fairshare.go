@@ -18,7 +18,7 @@ const (
 	fullTicks, emptyTicks = 3, 5
 	// leastShare is the smallest part let through: a peer is never cut off.
 	leastShare = 1.0 / 64
-	// maxHeld bounds the outer sources that the filter of a port looks for.
+	// maxHeld bounds the outer sources that the filter of a port compares with.
 	maxHeld = 8
 )
 

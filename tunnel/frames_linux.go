@@ -141,7 +141,7 @@ type hop struct {
 	confirm atomic.Int64
 }
 
-// confirmEvery is how often one run to a next hop takes the kernel's way: only what it sends
+// confirmEvery is how often one run to a next hop is sent by the kernel: only what it sends
 // itself makes it ask whether the neighbour is still there (NUD_STALE to NUD_PROBE).
 const confirmEvery = 10 * time.Second
 
@@ -170,6 +170,19 @@ func (f *frames) hop(to netip.Addr, now int64) (h *hop, due bool) {
 		return h, true
 	}
 	return h, false
+}
+
+// send writes one frame, or superframe, with its virtio-net header.
+func (f *frames) send(ring *Ring, v []unix.Iovec) unix.Errno {
+	fd := f.fds[ring.worker%len(f.fds)]
+	for range 4 {
+		errno := writev(fd, v)
+		if errno != unix.EAGAIN {
+			return errno
+		}
+		ring.io.waitWritable(fd)
+	}
+	return unix.EAGAIN
 }
 
 // queues are those of the packet sockets. Several are read by a worker each.

@@ -18,7 +18,7 @@ func (w *worker) ingress() {
 			}
 			w.flow.Received += uint64(p.segments)
 			w.flow.ReceivedBytes += uint64(p.inner)
-			p = w.follow(p, rest)
+			p = w.nextPacked(p, rest)
 		}
 	}
 	if n := w.ring.lost; n > 0 {
@@ -28,8 +28,8 @@ func (w *worker) ingress() {
 	w.flush()
 }
 
-// follow makes the next packet of a datagram of several: rest, which stands behind p.
-func (w *worker) follow(p *Packet, rest int) *Packet {
+// nextPacked makes the next packet of a datagram of several: rest, which stands behind p.
+func (w *worker) nextPacked(p *Packet, rest int) *Packet {
 	if rest == 0 {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (w *worker) admit(in *encap.Inner, p *Packet) (to *attached, r DropReason, 
 	if to == nil {
 		return nil, DropClosed, false
 	}
-	if !w.table.isOwn(in.Dst) { // those are looked at one by one, for tunnels in the tunnel
+	if !w.table.isOwn(in.Dst) { // each of those is checked, for tunnels in the tunnel
 		w.route = route{p.peer, in.Src, in.Dst, to}
 	}
 	return to, 0, true

@@ -10,19 +10,19 @@ import (
 
 // What a worker does after a batch, before it blocks. To block and be woken costs more than
 // any packet: some microseconds on each side. With sparse traffic the answer to what was
-// just sent is near, so the worker looks a few times more, and lets others run in
-// between. With many small packets it is the other way round: who wakes a little later finds
+// just sent is near, so the worker reads its queues a few times more, and lets others run in
+// between. With many small packets a pause is better: a worker that wakes a little later finds
 // a longer batch, and has fewer wakeups a packet.
 const (
-	// lingerLooks is how often a worker looks again; each time it yields the CPU to whoever
+	// lingerReads is how often a worker reads again; each time it yields the CPU to whoever
 	// waits for it.
-	lingerLooks = 80
-	// lingerMost is how long it does, however much there is to see: the next wait looks at the
+	lingerReads = 80
+	// lingerMost is how long it does so, however much there is to read: only the next wait reports the
 	// other ports, and whether to end. Packets to a link that is stuck take some 20 ms each.
 	lingerMost = 5 * time.Millisecond
-	// sparse: no packet is waited for that comes later than this after the one before.
+	// sparse is the longest gap between packets for which a worker waits.
 	sparse = time.Millisecond
-	// bulk lasts this long after a batch that was bulk. In bulk nobody waits for a
+	// bulkLasts is how long there is bulk after a batch that was bulk. In bulk nobody waits for a
 	// single packet, and yields only cost.
 	bulkLasts = time.Millisecond
 	// From bulkPackets packets or bulkBytes bytes on, a batch is bulk.
@@ -75,8 +75,8 @@ func (w *worker) warmed(id queueID) {
 	w.warm[oldest] = warm{id: id, at: w.now}
 }
 
-// look serves the queues that are warm, without asking epoll, and reports whether any had packets.
-func (w *worker) look() (any bool) {
+// serveWarm serves the queues that are warm, without asking epoll, and reports whether any had packets.
+func (w *worker) serveWarm() (any bool) {
 	w.epoch.Add(1)
 	for i := range w.warm {
 		if q := w.warm[i]; w.now-q.at < int64(sparse) && w.serve(q.id, false) {
@@ -99,13 +99,13 @@ func (w *worker) linger() {
 		return
 	}
 	began := w.now
-	for looks, rounds := 0, 0; looks < lingerLooks && rounds < 4*lingerLooks; looks, rounds = looks+1, rounds+1 {
+	for idle, rounds := 0, 0; idle < lingerReads && rounds < 4*lingerReads; idle, rounds = idle+1, rounds+1 {
 		if w.engine.load.bulk(w.now) || w.now-began > int64(lingerMost) {
 			return
 		}
 		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-		if w.look() {
-			looks = 0
+		if w.serveWarm() {
+			idle = 0
 		}
 	}
 }

@@ -17,7 +17,7 @@ const (
 	maxMerge = 64 // packets in a run: a superpacket of 64 KB has 45
 )
 
-// merger joins packets on their way into a TUN. It holds packets only during one
+// merger joins packets that are to be written to a TUN. It holds packets only during one
 // WriteBatch: a lone packet or ACK never waits for another batch.
 type merger struct {
 	runs [openRuns]openRun

@@ -64,7 +64,7 @@ func (m *pathMTU) get(now int64) int {
 	return int(v)
 }
 
-// floor is the least that is believed of the path to dst at all (RFC 1122 section 3.3.3, RFC 8200 section 5). Also over
+// floor is the least MTU that is taken for that of the path to dst (RFC 1122 section 3.3.3, RFC 8200 section 5). Also over
 // IPv4 what IPv6 and QUIC count on no longer passes below the second, so a claim alone does not lead there.
 func floor(dst netip.Addr) int {
 	if dst.Is6() {
@@ -109,7 +109,7 @@ func (m *pathMTU) lower(mtu, sent int, now int64) bool {
 	}
 	cur := m.get(now)
 	if m.changed != 0 && now-m.changed < int64(pathMTUGap) || cur != 0 && mtu > cur {
-		return false // a larger one is believed only after this one expires
+		return false // a larger one counts only after this one expires
 	}
 	if cur == mtu && m.proven {
 		return false

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// A check sends so many probes of each size at once, so that one lost proves nothing, and looks at the answers
-	// after checkFor: longer than a round trip almost anywhere. checkGap is the least time from one to the next.
+	// checkProbes is how many probes of each size a check sends at once, so that one lost proves nothing. checkFor is how
+	// long it waits for the answers: longer than a round trip almost anywhere. checkGap is the least time from
+	// one check to the next.
 	checkProbes = 3
 	checkFor    = 250 * time.Millisecond
 	checkGap    = time.Second
@@ -17,7 +18,7 @@ const (
 
 // onSendError takes in what the network said about a datagram that we sent. Only
 // a peer's path is learnt: the kernel has matched the quoted ports with ours. Anybody can know these, so
-// the claim is checked by probes if the peer answers them, and else believed within limits.
+// the claim is checked by probes if the peer answers them, and otherwise taken for true within limits.
 func (w *worker) onSendError(e sendError) {
 	if !e.tooBig {
 		return

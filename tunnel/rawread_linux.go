@@ -67,7 +67,7 @@ func (f *frames) take(ring *Ring, p *Packet, b []byte, front int) {
 // describeFrame notes what the virtio-net header says about the inner packet in a frame: that
 // its checksum is partial, that it is a superpacket. csum_start tells an inner USO packet
 // from a batch of datagrams. It is false if header and frame do not fit, or if a checksum that
-// nobody has looked at is wrong.
+// nobody has verified is wrong.
 func describeFrame(p *Packet, b []byte, f encap.Frame, h encap.VNetHdr) bool {
 	inner := int(h.CsumStart) - f.From
 	if h.Flags&encap.VNetNeedsCsum != 0 && inner > 0 {

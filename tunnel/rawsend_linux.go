@@ -85,19 +85,6 @@ func (w *frameWire) setLane(udp []byte, lane uint8) {
 	}
 }
 
-// send writes one frame, or superframe, with its virtio-net header.
-func (f *frames) send(ring *Ring, v []unix.Iovec) unix.Errno {
-	fd := f.fds[ring.worker%len(f.fds)]
-	for range 4 {
-		errno := writev(fd, v)
-		if errno != unix.EAGAIN {
-			return errno
-		}
-		ring.io.waitWritable(fd)
-	}
-	return unix.EAGAIN
-}
-
 // vnet is the virtio-net header of a superpacket, with the offsets of the inner packet.
 func (p *Packet) vnet(s *encap.Super) encap.VNetHdr {
 	h := encap.VNetHdr{Flags: encap.VNetNeedsCsum, HdrLen: uint16(s.HeaderLen), GSOSize: uint16(p.segSize),

@@ -124,7 +124,7 @@ func (r *Ring) take(n int) {
 // batch is what was committed.
 func (r *Ring) batch() []Packet { return r.slots[:r.n] }
 
-// next returns a slot for what follows p in its datagram, from off on in p's memory; nil if
+// next returns a slot for what stands behind p in its datagram, from off to end in p's memory; nil if
 // all are in use.
 func (r *Ring) next(p *Packet, off, end int) *Packet {
 	if r.extra == len(r.more) {

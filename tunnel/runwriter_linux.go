@@ -40,8 +40,8 @@ func newRunWriter(to wire, o UDPOptions, name string, gso bool) *runWriter {
 	return w
 }
 
-// kernelAtLeast compares the running kernel's version. There is no other way to
-// learn how many segments a send may have, short of losing one.
+// kernelAtLeast compares the running kernel's version. Nothing else tells
+// how many segments a send may have, but the loss of one.
 func kernelAtLeast(major, minor int) bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -68,7 +68,7 @@ func (w *runWriter) leavesPartial(recv Recv) bool { return recv&RecvPCsum != 0 &
 // packets to one peer in one lane is kept, of those with different ECN fields as well: a flow has
 // both.
 //
-// It looks at every packet once for each peer and lane in the batch. With 64 packets to 64 peers that is 25 ns a
+// It visits every packet once for each peer and lane in the batch. With 64 packets to 64 peers that is 25 ns a
 // packet, of a send's 3 us (BenchmarkRuns): sorting first would cost the common case more.
 func (w *runWriter) writeRuns(r *Ring, ps []*Packet) {
 	run := &r.io.send

@@ -16,7 +16,7 @@ const (
 	maxPieces = 1 + max(2*maxRun, batchSize+maxRun+maxDatagram/encap.MinMTU4)
 	// maxHead is the most that precedes the payload of a superpacket's segment, in bytes.
 	maxHead = encap.VXLANOverhead + encap.MaxSegmentHeader
-	// padShare: a datagram is padded to the size of the others in its run if that adds at
+	// padShare decides when a datagram is padded: it is padded to the size of the others in its run if that adds at
 	// most this part of it; otherwise the run ends with it. A send costs as much as many
 	// bytes of padding on a virtual wire, and few on a real one.
 	padShare = 4

@@ -26,7 +26,7 @@ type TUNOptions struct {
 	// taken with as many as are asked for.
 	Queues int
 	// Off switches offloads off, and Logger is told when one is lost; only
-	// OpenOffloadTUN looks at Off. A nil Logger discards.
+	// OpenOffloadTUN uses Off. A nil Logger discards.
 	Off    OffloadSet
 	Logger *slog.Logger
 }
@@ -102,7 +102,7 @@ func setUpTUN(fd int, o TUNOptions, flags uint16) (multi bool, err error) {
 // takes fd over, also on error.
 func TUNFromFD(fd int) (*TUN, error) {
 	// Of the package's constructors this is the one that starts no goroutine and does
-	// not look for the device in the caller's network namespace. But it registers its
+	// not search the caller's network namespace for the device. But it registers its
 	// descriptor with Go's poller, which then every packet would wake: it gets
 	// a duplicate, to see what the device is, and ours is never registered.
 	name, err := inspectTUN(fd)

@@ -14,7 +14,7 @@ import (
 	"weft/encap"
 )
 
-// socketBuffer is the size asked for each way, in bytes. The kernel charges a
+// socketBuffer is the size asked for in each direction, in bytes. The kernel charges a
 // datagram about twice its length, so this holds some 2,500 full-size ones, 25 ms
 // at 1 Gb/s: longer than the scheduler keeps a worker off a busy CPU. It is forced
 // past rmem_max where CAP_NET_ADMIN permits.
@@ -28,16 +28,16 @@ type UDPOptions struct {
 	// Device, if not empty, binds the socket to that link as well.
 	Device string
 	// Format is the wire format, for what is read before the engine sees it; the zero Format is
-	// that of ip. Only ListenOffload looks at it.
+	// that of ip. Only ListenOffload uses it.
 	Format encap.Format
 	// Queues is how many workers shall receive side by side, 0 is 1: each gets all that one outer
 	// source sends from one port. Lanes, a power of two, is from how many source ports the flows
 	// to a node of our kind leave; 0 and 1 are the tunnel's port alone. The others are
 	// chosen by the kernel, bound to Local's address, and receive nothing but
-	// ICMP errors. Only ListenOffload and OpenRaw look at Queues and Lanes.
+	// ICMP errors. Only ListenOffload and OpenRaw use Queues and Lanes.
 	Queues, Lanes int
 	// Off switches offloads off, and Logger is told when one is lost; only
-	// ListenOffload looks at them. A nil Logger discards.
+	// ListenOffload and OpenRaw use them. A nil Logger discards.
 	Off    OffloadSet
 	Logger *slog.Logger
 }

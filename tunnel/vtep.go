@@ -54,7 +54,7 @@ func (p *Packet) headers() []byte { return p.buf[p.off-p.head : p.off] }
 func (p *Packet) Datagram() []byte { return p.buf[p.off-p.head : p.end] }
 
 // unwrap takes the headers of format vxlan off. Only the network's own number and a frame to this
-// very VTEP are believed: the neighbour tables of all nodes are complete, so that none has a
+// very VTEP are accepted: the neighbour tables of all nodes are complete, so that none has a
 // reason to broadcast.
 func (v *vtep) unwrap(p *Packet) (DropReason, bool) {
 	h, inner, err := encap.ParseVXLAN(p.Bytes())

@@ -9,7 +9,7 @@ import (
 )
 
 // worker moves packets: it waits until a port is readable, reads a batch into
-// its ring, decides about every packet, writes them, and looks again. Only its
+// its ring, decides about every packet, writes them, and waits again. Only its
 // own goroutine touches ring, tally, bucket and saying.
 type worker struct {
 	engine *Engine
@@ -41,7 +41,7 @@ type batch struct {
 	flow  *Flow // the direction's counters
 	now   int64 // Unix nanoseconds
 
-	// What was looked up for the packet before. Packets come in bursts of a flow, and
+	// sender and route are what was found for the packet before. Packets come in bursts of a flow, and
 	// within a batch the table stays the same.
 	sender sender
 	route  route
