@@ -12,6 +12,7 @@ import (
 
 	"weft/encap"
 	"weft/routing/internal/notify"
+	"weft/tunnel/nlattr"
 )
 
 // change is a set of what notifications were about.
@@ -108,7 +109,7 @@ func (i *interest) concerns(m syscall.NetlinkMessage) change {
 			return 0
 		}
 		index := int(nl.DeserializeIfInfomsg(m.Data).Index)
-		return when(i.ours(index) || i.names[string(attribute(m.Data[unix.SizeofIfInfomsg:], unix.IFLA_IFNAME))], changedObjects) |
+		return when(i.ours(index) || i.names[unix.ByteSliceToString(nlattr.Find(m.Data[unix.SizeofIfInfomsg:], unix.IFLA_IFNAME))], changedObjects) |
 			when(i.hops.link == index && index != 0 || i.hops.others[index], changedRoutes)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		if len(m.Data) < unix.SizeofIfAddrmsg {
@@ -148,7 +149,7 @@ func (h *hopInterest) concernsRoute(b []byte) bool {
 	if head.Family == unix.AF_INET6 {
 		dst = netip.IPv6Unspecified()
 	}
-	if v := attribute(b[unix.SizeofRtMsg:], unix.RTA_DST); v != nil {
+	if v := nlattr.Find(b[unix.SizeofRtMsg:], unix.RTA_DST); v != nil {
 		dst = fromIP(v)
 	}
 	p, err := dst.Prefix(int(head.Dst_len))
@@ -186,14 +187,14 @@ func (i *interest) concernsRoute(b []byte) bool {
 	if head.Table != unix.RT_TABLE_MAIN {
 		return false
 	}
-	dst, out := fromIP(attribute(attrs, unix.RTA_DST)), attribute(attrs, unix.RTA_OIF)
+	dst, out := fromIP(nlattr.Find(attrs, unix.RTA_DST)), nlattr.Find(attrs, unix.RTA_OIF)
 	return len(out) == 4 && i.ours(int(int32(nl.NativeEndian().Uint32(out)))) ||
 		slices.ContainsFunc(i.networks, func(n netip.Prefix) bool { return n.Contains(dst) })
 }
 
 // leads reports whether a route is one to any of those addresses.
 func leads(head *nl.RtMsg, attrs []byte, hosts []netip.Addr) bool {
-	dst := fromIP(attribute(attrs, unix.RTA_DST))
+	dst := fromIP(nlattr.Find(attrs, unix.RTA_DST))
 	if !dst.IsValid() { // the default route has no such attribute
 		dst = netip.IPv4Unspecified()
 		if head.Family == unix.AF_INET6 {
@@ -201,27 +202,4 @@ func leads(head *nl.RtMsg, attrs []byte, hosts []netip.Addr) bool {
 		}
 	}
 	return slices.ContainsFunc(hosts, netip.PrefixFrom(dst, int(head.Dst_len)).Contains)
-}
-
-// attrTypeMask is NLA_TYPE_MASK of netlink.h: the two high bits are flags.
-const attrTypeMask = 1<<14 - 1
-
-// attribute finds the first netlink attribute of a kind and returns its value, without the
-// NUL that ends a name; nil if there is none.
-func attribute(b []byte, kind uint16) []byte {
-	for len(b) >= unix.SizeofRtAttr {
-		length := int(nl.NativeEndian().Uint16(b))
-		if length < unix.SizeofRtAttr || length > len(b) {
-			return nil
-		}
-		if nl.NativeEndian().Uint16(b[2:])&attrTypeMask == kind {
-			v := b[unix.SizeofRtAttr:length]
-			if kind == unix.IFLA_IFNAME && len(v) > 0 && v[len(v)-1] == 0 {
-				v = v[:len(v)-1]
-			}
-			return v
-		}
-		b = b[min(len(b), (length+3)&^3):]
-	}
-	return nil
 }

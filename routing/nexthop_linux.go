@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/tunnel/nlattr"
 )
 
 // askBatch is how many routes are asked for in one message to the kernel. It answers before
@@ -127,15 +128,15 @@ func parseAnswer(m syscall.NetlinkMessage) answer {
 		return answer{err: errNoAnswer}
 	}
 	a, attrs := answer{kind: b[7]}, b[unix.SizeofRtMsg:]
-	if v := attribute(attrs, unix.RTA_OIF); len(v) == 4 {
+	if v := nlattr.Find(attrs, unix.RTA_OIF); len(v) == 4 {
 		a.link = int(binary.NativeEndian.Uint32(v))
 	}
-	a.gateway = fromIP(attribute(attrs, unix.RTA_GATEWAY))
-	if v := attribute(attrs, unix.RTA_VIA); len(v) > 2 { // struct rtvia: an IPv4 route by an IPv6 neighbour
+	a.gateway = fromIP(nlattr.Find(attrs, unix.RTA_GATEWAY))
+	if v := nlattr.Find(attrs, unix.RTA_VIA); len(v) > 2 { // struct rtvia: an IPv4 route by an IPv6 neighbour
 		a.gateway = fromIP(v[2:])
 	}
-	a.encap = attribute(attrs, unix.RTA_ENCAP_TYPE) != nil
-	if v := attribute(attribute(attrs, unix.RTA_METRICS), unix.RTAX_MTU); len(v) == 4 && !expires(attrs) {
+	a.encap = nlattr.Find(attrs, unix.RTA_ENCAP_TYPE) != nil
+	if v := nlattr.Find(nlattr.Find(attrs, unix.RTA_METRICS), unix.RTAX_MTU); len(v) == 4 && !expires(attrs) {
 		a.mtu = int(binary.NativeEndian.Uint32(v))
 	}
 	return a
@@ -144,7 +145,7 @@ func parseAnswer(m syscall.NetlinkMessage) answer {
 // expires reports whether the route is one that the kernel learnt from a packet-too-big
 // message: the data plane minds those by itself, and anyone can forge one.
 func expires(attrs []byte) bool {
-	v := attribute(attrs, unix.RTA_CACHEINFO) // struct rta_cacheinfo: rta_expires is the third
+	v := nlattr.Find(attrs, unix.RTA_CACHEINFO) // struct rta_cacheinfo: rta_expires is the third
 	return len(v) >= 12 && binary.NativeEndian.Uint32(v[8:]) != 0
 }
 
@@ -185,9 +186,9 @@ func parseNeighbour(b []byte, index int) (n neighbour, ok bool) {
 	if family != unix.AF_INET && family != unix.AF_INET6 || int(binary.NativeEndian.Uint32(b[4:])) != index {
 		return n, false
 	}
-	n.addr = fromIP(attribute(attrs, unix.NDA_DST))
+	n.addr = fromIP(nlattr.Find(attrs, unix.NDA_DST))
 	n.state = binary.NativeEndian.Uint16(b[8:])
-	if mac := attribute(attrs, unix.NDA_LLADDR); len(mac) == len(n.mac) {
+	if mac := nlattr.Find(attrs, unix.NDA_LLADDR); len(mac) == len(n.mac) {
 		n.mac = encap.MAC(mac)
 	}
 	return n, n.addr.IsValid()

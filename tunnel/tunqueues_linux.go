@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"weft/tunnel/nlattr"
 )
 
 // A device with several queues has a descriptor for each. The kernel gives a flow to the
@@ -103,7 +105,6 @@ const (
 	attrLinkInfo     = 18
 	attrInfoData     = 2
 	attrTUNNumQueues = 8
-	nlaTypeMask      = 0x3fff // linux/netlink.h
 )
 
 // tunQueueCount is how many queues of a device with several are open, by any process; 0 if it
@@ -122,28 +123,13 @@ func tunQueueCount(name string) int {
 			continue
 		}
 		attrs := m.Data[unix.SizeofIfInfomsg:]
-		if unix.ByteSliceToString(attribute(attrs, unix.IFLA_IFNAME)) != name {
+		if unix.ByteSliceToString(nlattr.Find(attrs, unix.IFLA_IFNAME)) != name {
 			continue
 		}
-		if n := attribute(attribute(attribute(attrs, attrLinkInfo), attrInfoData), attrTUNNumQueues); len(n) >= 4 {
+		if n := nlattr.Find(nlattr.Find(nlattr.Find(attrs, attrLinkInfo), attrInfoData), attrTUNNumQueues); len(n) >= 4 {
 			return int(binary.NativeEndian.Uint32(n))
 		}
 		return 0
 	}
 	return 0
-}
-
-// attribute is the value of the first netlink attribute of a type in b; nil if there is none.
-func attribute(b []byte, kind uint16) []byte {
-	for len(b) >= unix.SizeofRtAttr {
-		n := int(binary.NativeEndian.Uint16(b))
-		if n < unix.SizeofRtAttr || n > len(b) {
-			return nil
-		}
-		if binary.NativeEndian.Uint16(b[2:])&nlaTypeMask == kind {
-			return b[unix.SizeofRtAttr:n]
-		}
-		b = b[min(len(b), (n+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]
-	}
-	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"weft/tunnel/nlattr"
 )
 
 // Reading nftables. google/nftables decodes whole rules, and fails on what it does not know; other
@@ -255,19 +257,12 @@ func nfElements(family uint8, table, set string) ([]string, error) {
 	return keys, nil
 }
 
-// attrTypeMask is NLA_TYPE_MASK of netlink.h: the two high bits are flags.
-const attrTypeMask = 1<<14 - 1
-
 // eachAttr calls f with the netlink attributes in b until one's length is wrong.
 func eachAttr(b []byte, f func(kind uint16, value []byte)) {
-	for len(b) >= unix.SizeofRtAttr {
-		length := int(nl.NativeEndian().Uint16(b))
-		if length < unix.SizeofRtAttr || length > len(b) {
-			return
-		}
-		f(nl.NativeEndian().Uint16(b[2:])&attrTypeMask, b[unix.SizeofRtAttr:length])
-		b = b[min(len(b), (length+3)&^3):]
-	}
+	nlattr.Each(b, func(kind uint16, value []byte) bool {
+		f(kind, value)
+		return true
+	})
 }
 
 func be32(b []byte) uint32 {
