@@ -23,7 +23,7 @@ var (
 	errVXLANNoI = fmt.Errorf("vxlan header without the I flag: %w", ErrMalformed)
 )
 
-// MAC is a 48-bit Ethernet address: comparable, and without allocation.
+// MAC is a 48-bit Ethernet address. It is comparable.
 type MAC [6]byte
 
 // String returns m as six pairs of hexadecimal digits with colons.

@@ -9,10 +9,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"weft/encap"
 )
 
-// MAC is an Ethernet address. It is comparable; the zero MAC is none.
-type MAC [6]byte
+// MAC is an Ethernet address; the zero MAC is none.
+type MAC = encap.MAC
 
 // ParseMAC reads the form of a lease record: six bytes in hex, with colons. Any other length
 // that net.ParseMAC takes is an error, and so is an address that no single device can have.
@@ -22,18 +24,15 @@ func ParseMAC(s string) (MAC, error) {
 		return MAC{}, fmt.Errorf("%q is no Ethernet address", s)
 	}
 	m := MAC(b)
-	if m == (MAC{}) || m.group() {
+	if m == (MAC{}) || group(m) {
 		return MAC{}, fmt.Errorf("%s is no single device's address", m)
 	}
 	return m, nil
 }
 
-// String is the form of ParseMAC, in lower case.
-func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
-
 // group reports whether m is a multicast or the broadcast address (IEEE 802, the first bit on
 // the wire).
-func (m MAC) group() bool { return m[0]&1 != 0 }
+func group(m MAC) bool { return m[0]&1 != 0 }
 
 // parseMACPrefix reads the key MacPrefix, as "0E-2A" or "0e:2a": the first two bytes.
 func parseMACPrefix(s string) (p [2]byte, err error) {
@@ -102,7 +101,7 @@ func planFDBs(c *Changes, have, want []FDB, own Ownership) {
 	there := make(map[FDB]bool, len(have))
 	for _, h := range have {
 		there[h] = true
-		if own.Sweep && !wanted[key{h.Link, h.MAC}] && h.Permanent && own.ownsLink(h.Link) && !h.MAC.group() && h.MAC != (MAC{}) {
+		if own.Sweep && !wanted[key{h.Link, h.MAC}] && h.Permanent && own.ownsLink(h.Link) && !group(h.MAC) && h.MAC != (MAC{}) {
 			c.DelFDBs = append(c.DelFDBs, h)
 		}
 	}

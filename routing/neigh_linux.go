@@ -160,11 +160,11 @@ func (k *Kernel) SetFDB(f FDB) error { return k.changeFDB(f, k.h.NeighSet) }
 func (k *Kernel) DelFDB(f FDB) error { return gone(k.changeFDB(f, k.h.NeighDel)) }
 
 func (k *Kernel) changeNeigh(n Neigh, change func(*netlink.Neigh) error) error {
-	return k.changeEntry(n.Link, netlink.Neigh{IP: n.Addr.AsSlice(), HardwareAddr: n.MAC.hardware()}, change)
+	return k.changeEntry(n.Link, netlink.Neigh{IP: n.Addr.AsSlice(), HardwareAddr: hardware(n.MAC)}, change)
 }
 
 func (k *Kernel) changeFDB(f FDB, change func(*netlink.Neigh) error) error {
-	return k.changeEntry(f.Link, netlink.Neigh{Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, IP: f.Dst.AsSlice(), HardwareAddr: f.MAC.hardware()}, change)
+	return k.changeEntry(f.Link, netlink.Neigh{Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, IP: f.Dst.AsSlice(), HardwareAddr: hardware(f.MAC)}, change)
 }
 
 func (k *Kernel) changeEntry(link string, n netlink.Neigh, change func(*netlink.Neigh) error) error {
@@ -176,7 +176,7 @@ func (k *Kernel) changeEntry(link string, n netlink.Neigh, change func(*netlink.
 	return change(&n)
 }
 
-func (m MAC) hardware() net.HardwareAddr { return m[:] }
+func hardware(m MAC) net.HardwareAddr { return m[:] }
 
 func gone(err error) error {
 	if errors.Is(err, unix.ENOENT) {

@@ -19,7 +19,7 @@ import (
 const typeUDP = lease.DefaultBackend
 
 // DefaultUDPPort is flannel's.
-const DefaultUDPPort = 8285
+const DefaultUDPPort = encap.PortIP
 
 // minMTU6 is the least MTU of a link that carries IPv6 (RFC 8200 section 5), and
 // minMTU4 what every IPv4 host must take (RFC 791 section 3.2). In bytes.

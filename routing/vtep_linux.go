@@ -67,7 +67,7 @@ func fromVXLAN(x *netlink.Vxlan) VTEP {
 // addVTEP makes a device, down. The error wraps ErrNoVXLAN if the kernel cannot.
 func (k *Kernel) addVTEP(v VTEP) error {
 	a := netlink.NewLinkAttrs()
-	a.Name, a.MTU, a.HardwareAddr = v.Name, v.MTU, v.MAC.hardware()
+	a.Name, a.MTU, a.HardwareAddr = v.Name, v.MTU, hardware(v.MAC)
 	err := k.addLink(&netlink.Vxlan{
 		LinkAttrs: a, VxlanId: int(v.VNI), VtepDevIndex: v.Under, SrcAddr: v.Local.AsSlice(),
 		Port: int(v.Port), GBP: v.GBP, Learning: v.Learning,
@@ -199,7 +199,7 @@ func (k *Kernel) setVTEP(v VTEP, names []string) (done int, err error) {
 	for _, name := range names {
 		switch name {
 		case "mac":
-			err = k.h.LinkSetHardwareAddr(l, v.MAC.hardware())
+			err = k.h.LinkSetHardwareAddr(l, hardware(v.MAC))
 		case "mtu":
 			err = k.h.LinkSetMTU(l, v.MTU)
 		case "alias":

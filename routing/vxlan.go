@@ -33,7 +33,7 @@ func isVTEP(l netlink.Link) bool {
 }
 
 // DefaultVXLANPort is what the kernel takes if the config names none, as flannel does.
-const DefaultVXLANPort = 8472
+const DefaultVXLANPort = encap.PortVXLAN
 
 // VXLANOptions is the Backend object of a network config of type vxlan.
 type VXLANOptions struct {
@@ -421,7 +421,7 @@ func (v userVTEP) sizes(u Underlay) (mtus, error) {
 // MAC, as the kernel's two devices have.
 func (v userVTEP) want(s situation) desired {
 	c := desired{spec: localSpec(s, v.options())}
-	c.spec.VNI, c.spec.MAC4, c.spec.MAC6 = v.o.VNI, encap.MAC(v.mac4), encap.MAC(v.mac6)
+	c.spec.VNI, c.spec.MAC4, c.spec.MAC6 = v.o.VNI, v.mac4, v.mac6
 	for i := range s.set.Peers {
 		r := &s.set.Peers[i]
 		for _, f := range families(*r, s.set, s.under) {
@@ -457,7 +457,7 @@ func (v userVTEP) peerSpec(r lease.Record, f family) (tunnel.PeerSpec, Reached) 
 	if err != nil {
 		return p, report.skip("%s: %v", f.key, err)
 	}
-	p.MAC, p.Sources = encap.MAC(mac), []netip.Addr{f.public}
+	p.MAC, p.Sources = mac, []netip.Addr{f.public}
 	if r.Weft != nil {
 		p.Weft, p.MTU = true, r.Weft.MTU
 		for _, a := range valid(r.Weft.Addrs...) {

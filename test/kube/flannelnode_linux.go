@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"weft/encap"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -40,7 +41,7 @@ type vxlanData struct {
 // Flannel's defaults.
 const (
 	vxlanID   = 1
-	vxlanPort = 8472
+	vxlanPort = encap.PortVXLAN
 	vxlanMTU  = 1430 // over an underlay of either family
 )
 

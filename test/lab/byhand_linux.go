@@ -8,12 +8,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"weft/encap"
 )
 
 const (
 	vxlanDev      = "flannel.1"
 	vxlanID       = 1
-	vxlanPort     = 8472
+	vxlanPort     = encap.PortVXLAN
 	vxlanOverhead = 50 // bytes: outer IPv4 20, UDP 8, VXLAN 8, Ethernet 14
 )
 
