@@ -1,10 +1,10 @@
 package objects
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -25,7 +25,7 @@ func (p *Pod) Reset() { *p = Pod{} }
 // k8s.io/api/core/v1/generated.proto and k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto.
 // The error wraps ErrProtobuf.
 func (n *Node) Unmarshal(b []byte) error {
-	return fields(b, func(number uint64, v []byte) error {
+	return fields(b, func(number protowire.Number, v []byte) error {
 		switch number {
 		case 1:
 			return unmarshalMeta(&n.ObjectMeta, v)
@@ -40,7 +40,7 @@ func (n *Node) Unmarshal(b []byte) error {
 
 // Unmarshal adds what b says to l. The error wraps ErrProtobuf.
 func (l *NodeList) Unmarshal(b []byte) error {
-	return fields(b, func(number uint64, v []byte) error {
+	return fields(b, func(number protowire.Number, v []byte) error {
 		switch number {
 		case 1:
 			return unmarshalListMeta(&l.ListMeta, v)
@@ -54,12 +54,12 @@ func (l *NodeList) Unmarshal(b []byte) error {
 
 // Unmarshal adds what b says to p. The error wraps ErrProtobuf.
 func (p *Pod) Unmarshal(b []byte) error {
-	return fields(b, func(number uint64, v []byte) error {
+	return fields(b, func(number protowire.Number, v []byte) error {
 		switch number {
 		case 1:
 			return unmarshalMeta(&p.ObjectMeta, v)
 		case 2:
-			return fields(v, func(number uint64, v []byte) error {
+			return fields(v, func(number protowire.Number, v []byte) error {
 				if number == 10 {
 					p.Spec.NodeName = string(v)
 				}
@@ -71,7 +71,7 @@ func (p *Pod) Unmarshal(b []byte) error {
 }
 
 func (s *NodeSpec) unmarshal(b []byte) error {
-	return fields(b, func(number uint64, v []byte) error {
+	return fields(b, func(number protowire.Number, v []byte) error {
 		switch number {
 		case 1:
 			s.PodCIDR = string(v)
@@ -83,7 +83,7 @@ func (s *NodeSpec) unmarshal(b []byte) error {
 }
 
 func (s *NodeStatus) unmarshal(b []byte) error {
-	return fields(b, func(number uint64, v []byte) error {
+	return fields(b, func(number protowire.Number, v []byte) error {
 		if number != 4 {
 			return nil
 		}
@@ -93,7 +93,7 @@ func (s *NodeStatus) unmarshal(b []byte) error {
 }
 
 func (c *NodeCondition) unmarshal(b []byte) error {
-	return fields(b, func(number uint64, v []byte) error {
+	return fields(b, func(number protowire.Number, v []byte) error {
 		switch number {
 		case 1:
 			c.Type = string(v)
@@ -120,7 +120,7 @@ func unmarshalTime(t *metav1.Time, b []byte) error {
 }
 
 func unmarshalMeta(m *metav1.ObjectMeta, b []byte) error {
-	return fields(b, func(number uint64, v []byte) error {
+	return fields(b, func(number protowire.Number, v []byte) error {
 		switch number {
 		case 1:
 			m.Name = string(v)
@@ -139,7 +139,7 @@ func unmarshalMeta(m *metav1.ObjectMeta, b []byte) error {
 
 func unmarshalAnnotation(m *metav1.ObjectMeta, b []byte) error {
 	var key, value string
-	err := fields(b, func(number uint64, v []byte) error {
+	err := fields(b, func(number protowire.Number, v []byte) error {
 		switch number {
 		case 1:
 			key = string(v)
@@ -156,7 +156,7 @@ func unmarshalAnnotation(m *metav1.ObjectMeta, b []byte) error {
 }
 
 func unmarshalListMeta(m *metav1.ListMeta, b []byte) error {
-	return fields(b, func(number uint64, v []byte) error {
+	return fields(b, func(number protowire.Number, v []byte) error {
 		switch number {
 		case 2:
 			m.ResourceVersion = string(v)
@@ -167,51 +167,25 @@ func unmarshalListMeta(m *metav1.ListMeta, b []byte) error {
 	})
 }
 
-// The wire types of protobuf; groups are of the past and not sent.
-const (
-	wireVarint = 0
-	wire64     = 1
-	wireBytes  = 2
-	wire32     = 5
-)
-
 // fields calls f for each field of a message that has a length: text, bytes and messages. It skips
 // the others. borrowed: v belongs to b.
-func fields(b []byte, f func(number uint64, v []byte) error) error {
+func fields(b []byte, f func(number protowire.Number, v []byte) error) error {
 	for len(b) > 0 {
-		tag, n := binary.Uvarint(b)
-		if n <= 0 || tag>>3 == 0 {
-			return fmt.Errorf("%w: tag", ErrProtobuf)
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return fmt.Errorf("%w: tag: %w", ErrProtobuf, protowire.ParseError(n))
 		}
 		b = b[n:]
-		size := uint64(0)
-		switch tag & 7 {
-		case wireVarint:
-			if _, n = binary.Uvarint(b); n <= 0 {
-				return fmt.Errorf("%w: number", ErrProtobuf)
-			}
-			size = uint64(n)
-		case wire64:
-			size = 8
-		case wire32:
-			size = 4
-		case wireBytes:
-			if size, n = binary.Uvarint(b); n <= 0 {
-				return fmt.Errorf("%w: length", ErrProtobuf)
-			}
-			b = b[n:]
-		default:
-			return fmt.Errorf("%w: wire type %d", ErrProtobuf, tag&7)
+		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+			return fmt.Errorf("%w: field %d: %w", ErrProtobuf, number, protowire.ParseError(n))
 		}
-		if size > uint64(len(b)) {
-			return fmt.Errorf("%w: %d bytes announced, %d there", ErrProtobuf, size, len(b))
-		}
-		if tag&7 == wireBytes {
-			if err := f(tag>>3, b[:size]); err != nil {
+		if kind == protowire.BytesType {
+			v, _ := protowire.ConsumeBytes(b)
+			if err := f(number, v); err != nil {
 				return err
 			}
 		}
-		b = b[size:]
+		b = b[n:]
 	}
 	return nil
 }
