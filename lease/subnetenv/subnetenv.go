@@ -23,21 +23,12 @@ type File struct {
 	// Network and IPv6Network are the whole overlay.
 	Network, IPv6Network netip.Prefix
 	// Subnet and IPv6Subnet are the node's, written as the first address in it with
-	// the subnet's length: 10.5.72.1/24. See Gateway.
+	// the subnet's length: 10.5.72.1/24.
 	Subnet, IPv6Subnet netip.Prefix
 	// MTU is the largest inner packet, in bytes.
 	MTU int
 	// IPMasq says that the node masquerades what leaves the overlay.
 	IPMasq bool
-}
-
-// Gateway returns the first address in subnet, with the subnet's length: what
-// SUBNET says. The zero prefix stays zero.
-func Gateway(subnet netip.Prefix) netip.Prefix {
-	if !subnet.IsValid() {
-		return subnet
-	}
-	return netip.PrefixFrom(subnet.Masked().Addr().Next(), subnet.Bits())
 }
 
 // The keys, in the order of the file.
