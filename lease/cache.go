@@ -18,9 +18,11 @@ import (
 // ErrNoCache says that there is no usable cached state.
 var ErrNoCache = errors.New("no cached state")
 
+// CacheFile, in the state directory, is where a Cache keeps the last good state.
+const CacheFile = "lease.json"
+
 const (
 	cacheVersion = 1
-	cacheFile    = "lease.json"
 	maxCache     = 256 << 20 // bytes: some 500,000 records
 )
 
@@ -77,7 +79,7 @@ type peerLine struct {
 // NewCache returns the cache in dir for one store. store names it (its prefix is
 // enough): the state of another store is not used.
 func NewCache(dir, store string) *Cache {
-	return &Cache{path: filepath.Join(dir, cacheFile), store: store, seed: maphash.MakeSeed()}
+	return &Cache{path: filepath.Join(dir, CacheFile), store: store, seed: maphash.MakeSeed()}
 }
 
 // Load reads the state back. Whatever is wrong with the file, the error says it

@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 )
 
-// nodeFile is where the identity lives in the cache directory.
-const nodeFile = "node-id"
+// NodeFile is where the identity is, in the state directory.
+const NodeFile = "node-id"
 
 // machineID is where systemd and D-Bus keep the machine's identity.
 const machineID = "/etc/machine-id"
@@ -75,7 +75,7 @@ func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 		}
 		return o.Given, IdentityGiven, nil
 	}
-	path := filepath.Join(o.CacheDir, nodeFile)
+	path := filepath.Join(o.CacheDir, NodeFile)
 	stored, err := os.ReadFile(path)
 	switch id := string(bytes.TrimSpace(stored)); {
 	case err == nil && validNode(id):

@@ -9,14 +9,14 @@ import (
 	"path/filepath"
 )
 
-// stateFile holds what tells one state directory from another.
-const stateFile = "state-id"
+// StateFile, in the state directory, holds what tells that from another one.
+const StateFile = "state-id"
 
 // LoadState returns the name of the state directory dir: 128 bits that were drawn when it was first
 // used. It is no secret; it tells a process that was started again from one on another machine, as
 // long as the directory was not copied. The directory is made if it is missing.
 func LoadState(dir string) (string, error) {
-	path := filepath.Join(dir, stateFile)
+	path := filepath.Join(dir, StateFile)
 	stored, err := os.ReadFile(path)
 	switch id := string(bytes.TrimSpace(stored)); {
 	case err == nil && validState(id):

@@ -47,6 +47,10 @@ var _ actor = (*extRunner)(nil)
 // wrote its commands would be root here.
 var ErrCommandsRefused = errors.New("type extension: its commands are not run")
 
+// ExtensionFile, in the state directory, says for which peers commands ran. While it is replaced, the next one has
+// ".new" at its end.
+const ExtensionFile = "extension.json"
+
 // Open implements Settings.
 func (s *extensionSettings) Open(ctx context.Context, c BackendConfig) (Backend, error) {
 	o := s.ExtensionOptions
@@ -58,7 +62,7 @@ func (s *extensionSettings) Open(ctx context.Context, c BackendConfig) (Backend,
 	}
 	r := &extRunner{o: o, k: c.Kernel, log: c.Logger}
 	if c.StateDir != "" {
-		r.file = filepath.Join(c.StateDir, "extension.json")
+		r.file = filepath.Join(c.StateDir, ExtensionFile)
 	}
 	if err := r.load(); err != nil {
 		c.Logger.Warn("what ran for whom is not known: commands for peers that left are not run", "reason", err)

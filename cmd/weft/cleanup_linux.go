@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"weft/cmd/internal/statefiles"
 	"weft/lease"
 	"weft/routing"
 	"weft/routing/hostrules"
@@ -129,7 +130,7 @@ func (f *cleanupFlags) cleanIngress(c *cleaned) error {
 func (f *cleanupFlags) cleanFiles(c *cleaned) error {
 	var faults []error
 	names := []string{f.subnetFile}
-	for _, name := range []string{"lease.json", "extension.json", "extension.json.new", "node-id", "state-id", "kube-node.json"} {
+	for _, name := range statefiles.Names() {
 		names = append(names, filepath.Join(f.cacheDir, name))
 	}
 	left, err := lease.Leftovers(-time.Hour, names...) // of a weftd that was killed

@@ -17,6 +17,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
+	"weft/cmd/internal/statefiles"
 	"weft/lease"
 )
 
@@ -161,7 +162,7 @@ func inCluster() bool {
 	if dir == "" {
 		dir = "/var/lib/weft"
 	}
-	_, err := os.Lstat(filepath.Join(dir, "kube-node.json"))
+	_, err := os.Lstat(filepath.Join(dir, statefiles.KubeNode))
 	return err == nil
 }
 

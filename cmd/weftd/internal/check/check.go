@@ -113,7 +113,7 @@ func (r *report) commands(cfg options.Config, network lease.NetworkConfig) {
 // node finds the identity that a start would have, without storing it.
 func (r *report) node(cfg options.Config) {
 	o := lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir}
-	stored := filepath.Join(cfg.CacheDir, "node-id")
+	stored := filepath.Join(cfg.CacheDir, lease.NodeFile)
 	if _, err := os.Stat(stored); cfg.NodeID == "" && errors.Is(err, fs.ErrNotExist) {
 		tmp, err := os.MkdirTemp("", "weftd-check-") // LoadIdentity stores what it derives
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/options"
+	"weft/cmd/internal/statefiles"
 	"weft/cmd/weftd/internal/ops"
 	"weft/lease"
 	"weft/lease/kube"
@@ -102,8 +103,8 @@ func (d *Daemon) prepare() (err error) {
 		return err
 	}
 	d.identify(d.source.node())
-	d.clearLeftovers(d.cacheFile(), filepath.Join(d.cfg.CacheDir, "node-id"), filepath.Join(d.cfg.CacheDir, "state-id"),
-		filepath.Join(d.cfg.CacheDir, "kube-node.json"), d.cfg.SubnetFile)
+	d.clearLeftovers(d.cacheFile(), filepath.Join(d.cfg.CacheDir, lease.NodeFile), filepath.Join(d.cfg.CacheDir, lease.StateFile),
+		filepath.Join(d.cfg.CacheDir, statefiles.KubeNode), d.cfg.SubnetFile)
 	if d.state, err = lease.LoadState(d.cfg.CacheDir); err != nil {
 		d.lack("state directory: this node cannot be told from a copy of it, but by its address", err)
 	}
@@ -131,7 +132,7 @@ func (d *Daemon) clearLeftovers(paths ...string) {
 }
 
 // cacheFile is where lease.Cache keeps the last state.
-func (d *Daemon) cacheFile() string { return filepath.Join(d.cfg.CacheDir, "lease.json") }
+func (d *Daemon) cacheFile() string { return filepath.Join(d.cfg.CacheDir, lease.CacheFile) }
 
 // changed asks observe to look. It does not block.
 func (d *Daemon) changed() {

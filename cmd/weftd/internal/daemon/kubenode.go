@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"weft/cmd/internal/statefiles"
 	"weft/lease"
 )
 
@@ -20,7 +21,7 @@ type kubeNode struct {
 }
 
 // nodeFile is where the cache directory has it.
-func (s *kubeSource) nodeFile() string { return filepath.Join(s.cfg.CacheDir, "kube-node.json") }
+func (s *kubeSource) nodeFile() string { return filepath.Join(s.cfg.CacheDir, statefiles.KubeNode) }
 
 // maxNodeFile bounds the file, in bytes.
 const maxNodeFile = 4096
