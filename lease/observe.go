@@ -26,6 +26,7 @@ func (c *Core) hear(s Snapshot, n News) {
 	held := c.own.held
 	mem := c.peers.Memory()
 	if s.ClusterID == mem.ClusterID && s.Revision < mem.Revision || held != nil && s.ClusterID == held.cluster && s.Revision < held.Revision {
+		n.Snapshot = nil // it is large, and of no use any more
 		c.call(ReadStore{}, refreshing{n})
 		return
 	}

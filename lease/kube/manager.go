@@ -100,11 +100,21 @@ type loopState struct {
 	held     lease.Record // our own; its Subnets are zero while we have none
 	ownUID   string       // of our Node, when it was last seen
 	source   source
-	restored bool           // we began with a cached state
+	began    source // what source was at the start
+	tenure   tenure
 	once     []lease.Record // peers of an earlier set, whose Nodes still have their podCIDRs
 	namesake namesake
 	ask      func(lease.Attrs) // begins a round of asking
 }
+
+// tenure is how we have our podCIDR.
+type tenure uint8
+
+const (
+	seeking tenure = iota // there was none since the start, but perhaps in the last run
+	given                 // our Node has it, or had it, and no other Node has
+	lost                  // another Node has it
+)
 
 // source is what the peers that we go by are of.
 type source uint8
@@ -154,7 +164,7 @@ func (m *Manager) restore() {
 		return
 	}
 	m.o.Cached = nil // which is not needed any more once the API server was heard
-	m.state.source, m.state.restored = sourceCache, true
+	m.state.source, m.state.began = sourceCache, sourceCache
 	mem := c.Memory.Expire(time.Now())
 	mem.Peers = slices.Clone(mem.Peers)
 	for i := range mem.Peers {

@@ -86,6 +86,7 @@ func (m *Manager) judge(nodes *nodes) {
 		}
 	}
 	local, _ := m.announced()
+	st.tenure = given
 	st.held = lease.Record{Subnets: own, Attrs: local.Attrs, Kube: &lease.KubeNode{Name: ours.Name, UID: string(ours.UID)}}
 	m.confirm(ours, notes)
 }
@@ -114,7 +115,7 @@ func (m *Manager) confirm(ours *objects.Node, notes []string) {
 		err = nil // in order, or being written, or to be once the API server answers
 	case written:
 		state = lease.Expired
-	case m.state.restored:
+	case m.state.began == sourceCache:
 		state = lease.Unconfirmed
 	default:
 		state = lease.Acquiring
@@ -131,14 +132,14 @@ func (m *Manager) without(nodes *nodes, notes []string, why error) {
 	before := st.held.Subnets
 	if before == (lease.Subnets{}) {
 		state := lease.Acquiring
-		if m.Status().State == lease.Lost {
+		if st.tenure == lost {
 			state = lease.Lost
 		}
 		m.enter(state, notes, why)
 		return
 	}
 	if name, theirs := nodes.claimed(before); name != "" {
-		st.held = lease.Record{}
+		st.held, st.tenure = lease.Record{}, lost
 		m.enter(lease.Lost, notes, fmt.Errorf("%w; %w", &lease.TakenError{Subnets: before, By: name, Their: theirs}, why))
 		return
 	}
