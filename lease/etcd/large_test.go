@@ -49,10 +49,13 @@ func TestLargeRecordsCostOnlyThemselves(t *testing.T) {
 	runtime.GC()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	got, err := s.Snapshot(t.Context())
-	if err != nil || !complete(got) {
-		t.Fatalf("%d records, %d that are none, %v", len(got.Records), len(got.Bad), err)
-	}
+	var got lease.Snapshot
+	await.OK(t, "a snapshot", func() (err error) { // one try is over after seconds, in which a busy machine may not read that much
+		if got, err = s.Snapshot(t.Context()); err == nil && !complete(got) {
+			err = fmt.Errorf("%d records, %d that are none", len(got.Records), len(got.Bad))
+		}
+		return err
+	})
 	runtime.ReadMemStats(&after)
 	if n := after.HeapSys - min(before.HeapSys, after.HeapSys); n > 40<<20 {
 		t.Errorf("the heap grew by %d MB for %d MB of large records", n>>20, large*len(value)>>20)
