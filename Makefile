@@ -2,7 +2,7 @@
 #
 #   make build   bin/weftd, bin/weft-etcd, bin/weft and bin/weft-cni
 #   make run     a lab of nodes and pods on this machine, measured and cleaned up
-#   make test    every test but test-kube's (as root: it makes network namespaces)
+#   make test    every test but test-kube's and that of a whole release (as root: it makes network namespaces)
 #   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd. The first build
 #                of those takes some seven minutes and 1.2 GB of Go's module cache
 #   make test-matrix  every combination of backend, family, firewall and path, of which make test runs a choice
