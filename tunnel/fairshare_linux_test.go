@@ -16,15 +16,18 @@ import (
 	"weft/tunnel"
 )
 
-// TestFloodLeavesOthersTheirPackets has one peer send as fast as it can, first alone, then beside another's 10 Mb/s.
+// TestFloodLeavesOthersTheirPackets has one peer send as fast as it can, first alone, then beside another's 10 Mb/s. That
+// nobody stays held back takes seconds to show, and so is awaited for all ports together.
 func TestFloodLeavesOthersTheirPackets(t *testing.T) {
+	ports := map[string]*flooded{}
 	for name, p := range map[string]path{"portable": {portable: true}, "socket": {}, "raw": {raw: true}} {
 		for _, six := range []bool{false, true} {
 			if six && p.portable {
 				continue // the filter is that of path socket
 			}
+			f := newFlooded(t, p, six)
+			ports[fmt.Sprintf("%s, IPv6 %v", name, six)] = f
 			t.Run(fmt.Sprintf("%s/IPv6=%v", name, six), func(t *testing.T) {
-				f := newFlooded(t, p, six)
 				stop := f.flood(t)
 				defer stop()
 				for end := time.Now().Add(within); f.peer(0).RxPackets == 0; time.Sleep(5 * time.Millisecond) {
@@ -39,28 +42,39 @@ func TestFloodLeavesOthersTheirPackets(t *testing.T) {
 				}
 				var sent, got uint64
 				var held bool
-				for range 3 { // the flood, its receiver and everybody else share this machine's CPUs
-					if sent, got, held = f.quiet(t); 3*got >= 2*sent && (held || 20*got >= 19*sent) {
+				var late time.Duration
+				// The flood, its receiver and everybody else share this machine's CPUs: where not even the sender
+				// was on time, a measurement says nothing.
+				for tries, end := 0, time.Now().Add(2*within); tries < 3 && time.Now().Before(end); {
+					if sent, got, held, late = f.quiet(t); 3*got >= 2*sent && (held || 20*got >= 19*sent) {
 						break
 					}
+					if late < maxLate {
+						tries++
+					}
 				}
-				t.Logf("%d packets of %d arrived beside the flood, held back: %v", got, sent, held)
+				t.Logf("%d packets of %d arrived beside the flood, held back: %v, the sender up to %v late", got, sent, held, late)
 				if 3*got < 2*sent && !raceEnabled { // the race detector makes the receiver slower than 1/64 of the flood
 					t.Errorf("%d packets of %d arrived beside the flood, want two thirds", got, sent)
 				}
 				if !held && 20*got < 19*sent {
 					t.Errorf("%d packets of %d arrived beside the flood, and nobody is held back", got, sent)
 				}
-				stop()
-				for end := time.Now().Add(within); f.engine.Stats().HeldBack > 0; time.Sleep(5 * time.Millisecond) {
-					if time.Now().After(end) {
-						t.Fatal("a peer is held back long after its flood")
-					}
-				}
 			})
 		}
 	}
+	end := time.Now().Add(within)
+	for name, f := range ports {
+		for ; f.engine.Stats().HeldBack > 0; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: a peer is held back long after its flood", name)
+			}
+		}
+	}
 }
+
+// maxLate is how late a packet of 10 Mb/s may leave for a measurement to count: a few packets' time.
+const maxLate = 10 * time.Millisecond
 
 // flooded is an engine with three peers on another host, from whose sockets the test sends itself.
 type flooded struct {
@@ -160,13 +174,14 @@ func (f *flooded) flood(t *testing.T) (stop func()) {
 }
 
 // quiet sends 10 Mb/s from the second peer until the flood is held back, or could be, and then from the third, whose
-// packets it counts: none of them was waiting in the queue by then.
-func (f *flooded) quiet(t *testing.T) (sent, got uint64, held bool) {
+// packets it counts: none of them was waiting in the queue by then. late is by how much the sender missed its time.
+func (f *flooded) quiet(t *testing.T) (sent, got uint64, held bool, late time.Duration) {
 	t.Helper()
 	send := func(peer int, until func() bool) (n uint64) {
 		const gap = time.Millisecond // 1,228 bytes in each
 		packet := udp4(t, fmt.Sprintf("10.1.%d.7", 2+peer), "10.1.1.0", 1200, nil)
 		for began := time.Now(); !until(); time.Sleep(gap) {
+			late = max(late, time.Since(began)-time.Duration(n)*gap)
 			for due := uint64(time.Since(began) / gap); n < due; n++ {
 				if _, err := f.conns[peer].Write(packet); err != nil {
 					t.Fatal(err)
@@ -179,11 +194,12 @@ func (f *flooded) quiet(t *testing.T) (sent, got uint64, held bool) {
 	send(1, func() bool { held = f.engine.Stats().HeldBack > 0; return held || time.Now().After(deadline) })
 	settle := time.Now().Add(100 * time.Millisecond)
 	send(1, func() bool { return time.Now().After(settle) })
+	late = 0
 	before, end := f.peer(2).RxPackets, time.Now().Add(600*time.Millisecond)
 	sent = send(2, func() bool { return time.Now().After(end) })
 	for end := time.Now().Add(time.Second); ; time.Sleep(5 * time.Millisecond) { // what waits is not lost
 		if got = f.peer(2).RxPackets - before; 20*got >= 19*sent || time.Now().After(end) {
-			return sent, got, held
+			return sent, got, held, late
 		}
 	}
 }
