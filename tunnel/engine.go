@@ -39,8 +39,8 @@ type Engine struct {
 	workers []*worker
 	load    load
 
-	// overflowed is what ports that are gone had counted: a counter that went back at every
-	// change of the underlay would be no counter.
+	// overflowed is the sum of what ports that are gone had counted, so that the counter does not go
+	// back at every change of the underlay.
 	overflowed atomic.Uint64
 
 	saying sayings // what is logged off the workers
@@ -185,7 +185,7 @@ func (e *Engine) queue(a *attached, set *portSet) {
 	}
 }
 
-// unpoll has nobody told any more when a is readable.
+// unpoll takes the port's queues from epoll.
 func (a *attached) unpoll() {
 	for _, q := range a.queues {
 		q.worker.poll.remove(q.queue.PollFD())

@@ -7,14 +7,15 @@ import (
 )
 
 // One peer at full rate can fill the receive queue that all share, and then the kernel drops everybody's
-// packets alike, before any of them is read. So who takes more than a share of a full queue is let
+// packets alike, before any of them is read. So a peer that takes more than its share of a full queue is let
 // through only in part, by a filter in front of the queue.
 const (
 	// A queue is full, and nearly empty, at these parts of its size. The kernel gives back up to a quarter of a
 	// UDP socket's late (udp_rmem_release).
 	queueFull, queueEmpty = 0.5, 0.3
-	// So many ticks in a row the queue is full before anybody is held back: bursts fill it too. So many it is nearly
-	// empty before more is let through: what is let in too much costs the others until it is taken back.
+	// fullTicks is for how many ticks in a row the queue must be full before anybody is held back, since bursts
+	// fill it too. emptyTicks is for how many it must be nearly empty before more is let through, since letting in
+	// too much costs the others packets until it is taken back.
 	fullTicks, emptyTicks = 3, 5
 	// leastShare is the smallest part let through: a peer is never cut off.
 	leastShare = 1.0 / 64
@@ -105,7 +106,7 @@ func (f *fairness) lower(from []arrival, total uint64, active int) (changed bool
 	return changed
 }
 
-// raise lets half as much again through, and those go of whom that is all.
+// raise lets half as much again through, and forgets the peers of which that is all.
 func (f *fairness) raise() {
 	for i := range f.held {
 		f.held[i].share *= 1.5

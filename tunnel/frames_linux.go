@@ -57,8 +57,8 @@ func (f *frames) open() error {
 	if err := deafen(fd); err != nil {
 		return err
 	}
-	// A clone of every frame that leaves the link would be filtered else. Since Linux 4.20;
-	// before, the filter alone does it.
+	// Without it the kernel clones every frame that leaves the link, only for the filter to drop it. It is
+	// since Linux 4.20.
 	_ = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 	return errors.Join(
 		force(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF),

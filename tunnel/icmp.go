@@ -6,9 +6,9 @@ import (
 	"weft/encap"
 )
 
-// How many ICMP errors one worker sends (RFC 1812 section 4.3.2.8, RFC 4443
-// section 2.4 (f): a token bucket). Enough for every flow of a busy node to learn
-// a new MTU at once, and too few to be a flood.
+// icmpRate and icmpBurst bound how many ICMP errors one worker sends (RFC 1812 section
+// 4.3.2.8, RFC 4443 section 2.4 (f): a token bucket). They are enough for every flow of a
+// busy node to learn a new MTU at once, and too few to be a flood.
 const (
 	icmpRate  = 100 // a second
 	icmpBurst = 200

@@ -21,8 +21,8 @@ const (
 	claimedLife = time.Minute
 	// pathMTUGap is the least time between two changes for one peer, and between two checks.
 	pathMTUGap = 100 * time.Millisecond
-	// lowClaims, each lowGap or more after the one before, and all of them after larger datagrams were no longer
-	// sent, are the evidence for less than 1280 towards a peer that answers no probes.
+	// lowClaims is how many claims of less than 1280 are needed towards a peer that answers no probes. Each counts
+	// only lowGap or more after the one before, and after larger datagrams were no longer sent.
 	lowClaims = 3
 	lowGap    = time.Second
 )
@@ -124,8 +124,9 @@ func (m *pathMTU) set(mtu uint32, expires int64, proven bool, now int64) (change
 	return m.mtu.Swap(mtu) != mtu
 }
 
-// sizes are the outer sizes that the probes of c have. What a claim of less than 1280 says is asked for between
-// the two too, or one made up would pass for proven on a path that is only somewhat narrow.
+// sizes are the outer sizes that the probes of c have: what is claimed, and what was in force. For a claim of less than
+// 1280 they include 1280, or a claim that somebody made up would pass for proven on a path that is only somewhat
+// narrower than what was in force.
 func (c *check) sizes() [3]int {
 	mid := c.claimed
 	if c.claimed < encap.MinMTU6 && encap.MinMTU6 < c.was {

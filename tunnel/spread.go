@@ -9,8 +9,8 @@ const maxWorkers = 8
 // DefaultWorkers is how many workers an engine has on procs CPUs (GOMAXPROCS): one for each
 // direction, and from four CPUs on a power of two of them, up to eight, each with a queue of
 // every port and both directions of its share of the flows. Three CPUs are too few
-// for that: the pods need one. Of another number than a power of two some workers would get several of
-// a peer's source ports and some none (docs/scaling.md).
+// for that: the pods need one. With another number than a power of two, some workers would get several of
+// a peer's source ports and others none (docs/scaling.md).
 func DefaultWorkers(procs int) int {
 	if procs < 4 {
 		return min(2, max(1, procs))
@@ -34,7 +34,7 @@ func (e *Engine) Queues() int {
 // UDPOptions.Lanes: as many as there are queues, rounded down to a power of two.
 func (e *Engine) Lanes() int { return powerOfTwo(e.Queues()) }
 
-// WorkerStats is what one worker moved, for who wants to see how evenly flows are spread.
+// WorkerStats is what one worker moved: it shows how evenly flows are spread.
 type WorkerStats struct {
 	// Egress and Ingress are inner packets read, as Flow.Received is.
 	Egress, Ingress  uint64
