@@ -75,9 +75,9 @@ func takes(p control.Peer) string {
 // path is the data path, and beside it the ways that the kernel takes: "kernel route, tunnel".
 func path(p control.Peer) string {
 	var ways []string
-	for _, y := range p.Ways {
-		if !slices.Contains(ways, y.Way) {
-			ways = append(ways, y.Way)
+	for _, y := range p.Reached {
+		if !slices.Contains(ways, y.How) {
+			ways = append(ways, y.How)
 		}
 	}
 	if len(ways) == 0 || len(ways) == 1 && ways[0] == p.Path {
@@ -91,13 +91,13 @@ func printWays(w io.Writer, p control.Peers) error {
 	t := newTable(w)
 	heading := "\nSUBNET\tOF\tWAY\tBECAUSE\n"
 	for _, e := range p.Peers {
-		for _, y := range e.Ways {
+		for _, y := range e.Reached {
 			if y.Reason == "" {
 				continue
 			}
 			fmt.Fprint(t, heading)
 			heading = ""
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", y.Subnet, orDash(e.Name), y.Way, clean(y.Reason))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", y.Subnet, orDash(e.Name), y.How, clean(y.Reason))
 		}
 	}
 	return t.Flush()

@@ -84,7 +84,7 @@ func (r *Rules) Present() bool {
 	defer r.mu.Unlock()
 	for _, s := range r.sides {
 		if (s.kind == kindNFTables) == r.cfg.Network.EnableNFTables {
-			if v, err := s.look(); err == nil && v.own != "" {
+			if v, err := s.inspect(); err == nil && v.own != "" {
 				return true
 			}
 		}
@@ -156,7 +156,7 @@ func (r *Rules) reconcile(ctx context.Context) error {
 	var faults []error
 	views := make([]view, len(r.sides))
 	for i, s := range r.sides {
-		v, err := s.look()
+		v, err := s.inspect()
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", s.name(), err))
 		}

@@ -25,14 +25,14 @@ func (i *iptables) name() string {
 	return i.kind.String() + ", " + family
 }
 
-func (i *iptables) look() (view, error) {
+func (i *iptables) inspect() (view, error) {
 	if i.kind == kindIptablesLegacy {
-		return i.lookLegacy()
+		return i.inspectLegacy()
 	}
-	return i.lookNFT()
+	return i.inspectNFT()
 }
 
-func (i *iptables) lookLegacy() (view, error) {
+func (i *iptables) inspectLegacy() (view, error) {
 	there, err := legacyTables(i.ipv6)
 	if err != nil {
 		return view{}, err
@@ -65,7 +65,7 @@ func droppedBy(chain string, n uint64) Dropped {
 	return Dropped{Pods: n}
 }
 
-func (i *iptables) lookNFT() (view, error) {
+func (i *iptables) inspectNFT() (view, error) {
 	chains, err := nfChains(nfFamily(i.ipv6))
 	if errors.Is(err, errNoNFTables) {
 		return view{}, nil

@@ -39,7 +39,7 @@ func (n nft) table() string {
 
 // look names chains, rules and elements of our table by the handles that the kernel gives them: a rule
 // that is changed or put back has another.
-func (n nft) look() (view, error) {
+func (n nft) inspect() (view, error) {
 	family := nfFamily(n.ipv6)
 	chains, err := nfChains(family)
 	if errors.Is(err, errNoNFTables) {

@@ -45,7 +45,7 @@ func (o *outerLinks) links(g Guard, set lease.Set, protocol int) ([]string, erro
 		a := l.Attrs()
 		index[a.Index], own[a.Index] = l, a.Name == g.Underlay || ofHost(l)
 	}
-	if err := o.look(g, set, protocol, own); err != nil {
+	if err := o.find(g, set, protocol, own); err != nil {
 		return nil, err
 	}
 	for _, l := range all {
@@ -75,9 +75,9 @@ func ofHost(l netlink.Link) bool {
 	return slices.Contains([]string{"device", "bond", "team", "vlan", "vrf"}, l.Type())
 }
 
-// look reads the routes, if the set or the underlay is another than last time, or time has passed. Routes by
-// the links in own need no look at thousands of peers.
-func (o *outerLinks) look(g Guard, set lease.Set, protocol int, own map[int]bool) error {
+// find reads the routes, if the set or the underlay is another than last time, or time has passed. Routes by
+// the links in own are found without thousands of peers.
+func (o *outerLinks) find(g Guard, set lease.Set, protocol int, own map[int]bool) error {
 	var first *lease.Record
 	if len(set.Peers) > 0 {
 		first = &set.Peers[0] // a set is immutable, so that another has other records

@@ -27,29 +27,29 @@ func TestOuterLinks(t *testing.T) {
 	set := testSet("198.51.100.1", "203.0.113.7", "2001:db8:9::9")
 	g := Guard{Port: 8472, Underlay: "under"}
 	var o outerLinks
-	look := func(want string) {
+	expect := func(want string) {
 		t.Helper()
 		got, err := o.links(g, set, 119)
 		if err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%q, %v, want %s", got, err, want)
 		}
 	}
-	look("lan lo under uplink virbr0")
+	expect("lan lo under uplink virbr0")
 	// Another set is looked at anew, the same one only from time to time.
 	sh(t, "ip route add 192.0.2.0/24 dev wide")
-	look("lan lo under uplink virbr0")
+	expect("lan lo under uplink virbr0")
 	set = testSet("192.0.2.1")
-	look("lo under uplink wide")
+	expect("lo under uplink wide")
 	sh(t, "ip route del default")
-	look("lo under uplink wide")
+	expect("lo under uplink wide")
 	o.asked = time.Now().Add(-2 * routesFresh)
-	look("lo under wide")
+	expect("lo under wide")
 	g.Underlay = "cni0" // nothing forbids it
-	look("cni0 lo wide")
+	expect("cni0 lo wide")
 	g.Underlay = "away0"
-	look("away0 lo wide")
+	expect("away0 lo wide")
 	for _, g = range []Guard{{Port: 8472}, {Underlay: "under"}} {
-		look("")
+		expect("")
 	}
 	if anyWithin(netip.MustParsePrefix("192.0.2.0/24"), nil) {
 		t.Error("one of none")

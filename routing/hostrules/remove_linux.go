@@ -26,7 +26,7 @@ type RemoveOptions struct {
 func Remove(ctx context.Context, o RemoveOptions) (removed []string, err error) {
 	var faults []error
 	for _, s := range newSides() {
-		v, err := s.look()
+		v, err := s.inspect()
 		if err != nil {
 			faults = append(faults, err)
 		}

@@ -32,8 +32,8 @@ type view struct {
 // firewall is one place that can hold rules, for one family.
 type firewall interface {
 	name() string
-	// look reads, without a lock, a process, or a change.
-	look() (view, error)
+	// inspect reads, without a lock, a process, or a change.
+	inspect() (view, error)
 	// apply makes want so, in a transaction for each table, and returns how many there were. It is
 	// called only if something differs from the last time.
 	apply(ctx context.Context, want familyRules) (transactions int, err error)
@@ -52,7 +52,7 @@ type side struct {
 	after string
 	known bool
 
-	last    Dropped // at the last look
+	last    Dropped // when it was last inspected
 	dropped Dropped // since we began
 }
 
@@ -118,7 +118,7 @@ func (s *side) applyAlone(ctx context.Context, want familyRules) (after view, ch
 		if err != nil {
 			return view{}, changed, err
 		}
-		if after, err = s.look(); err != nil {
+		if after, err = s.inspect(); err != nil {
 			return view{}, changed, err
 		}
 		to, err := s.generation()

@@ -20,7 +20,7 @@ type contested struct {
 
 func (*contested) name() string { return "contested" }
 
-func (c *contested) look() (view, error) {
+func (c *contested) inspect() (view, error) {
 	return view{own: fmt.Sprintf("ours %d, theirs %t", c.own, c.theirs)}, nil
 }
 
@@ -72,7 +72,7 @@ func TestChangeBehindOurWriteIsSeen(t *testing.T) {
 				if foreign == 0 && c.applies != kind.quiet {
 					t.Errorf("%d applies, want %d", c.applies, kind.quiet)
 				}
-				v, _ := c.look()
+				v, _ := c.inspect()
 				if changed, _, _ := s.follow(t.Context(), v, want); changed {
 					t.Error("what is in place is written again")
 				}

@@ -189,8 +189,8 @@ type Peer struct {
 	Drops []Drop `json:"drops,omitempty"`
 	// Expires is the end of its lease, zero for a reservation or if unknown.
 	Expires time.Time `json:"expires,omitzero"`
-	// Ways say for each subnet how packets get there, if the backend has more ways than one.
-	Ways []Way `json:"ways,omitempty"`
+	// Reached says for each subnet how packets get there, if the backend knows more than one answer.
+	Reached []Reached `json:"ways,omitempty"`
 }
 
 // Traffic is what the data plane has exchanged with one peer, in inner packets.
@@ -202,14 +202,14 @@ type Traffic struct {
 	LastSeen  time.Time `json:"lastSeen,omitzero"`
 }
 
-// Way is how one subnet of a peer is reached.
-type Way struct {
+// Reached is how one subnet of a peer is reached.
+type Reached struct {
 	Subnet netip.Prefix `json:"subnet"`
-	// Way is route, tunnel, command, or skipped: not reached.
-	Way string `json:"way"`
+	// How is route, tunnel, command, or skipped: not reached.
+	How string `json:"way"`
 	// Via is the peer's address on the underlay.
 	Via netip.Addr `json:"via,omitzero"`
-	// Reason says why it is not reached, or not by a better way.
+	// Reason says why it is not reached, or not as it could best be.
 	Reason string `json:"reason,omitempty"`
 }
 

@@ -176,7 +176,7 @@ func (d *Daemon) Peers() control.Peers {
 			}
 		}
 		p.Name = object
-		p.Ways = reached(found)
+		p.Reached = reached(found)
 		if slices.ContainsFunc(found, func(w routing.Reached) bool { return w.How != routing.HowSkipped }) {
 			p.Path = status.Path
 			if p.MTU == 0 {
@@ -224,10 +224,10 @@ func peer(r lease.Record) control.Peer {
 }
 
 // reached converts how a peer's subnets are reached.
-func reached(rs []routing.Reached) []control.Way {
-	var out []control.Way
+func reached(rs []routing.Reached) []control.Reached {
+	var out []control.Reached
 	for _, r := range rs {
-		out = append(out, control.Way{Subnet: r.Subnet, Way: r.How.String(), Via: r.Via, Reason: r.Reason})
+		out = append(out, control.Reached{Subnet: r.Subnet, How: r.How.String(), Via: r.Via, Reason: r.Reason})
 	}
 	return out
 }
