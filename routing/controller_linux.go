@@ -133,7 +133,7 @@ func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 		return nil, err
 	}
 	b.status.Path = t.options().Path.String()
-	err = b.k.rawIfAskedFor(t.options(), c.Underlay)
+	err = rawIfAskedFor(b.k, t.options(), c.Underlay)
 	if err == nil {
 		b.plane, err = newPlane(b.k, c.Workers, t.format(), t.options(), b.log, b.nudge)
 	}
@@ -210,7 +210,7 @@ func (c *controller) Run(ctx context.Context) error {
 	c.mu.Lock()
 	c.over = func() bool { return ctx.Err() != nil }
 	c.mu.Unlock()
-	wg.Go(func() { defer cancel(); monitored = c.monitor.run(c.nudge) })
+	wg.Go(func() { defer cancel(); monitored = c.monitor.follow(c.nudge) })
 	if c.plane != nil {
 		wg.Go(func() { defer cancel(); carried = c.plane.run(ctx) })
 	}

@@ -11,14 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-func mac(s string) MAC {
-	m, err := ParseMAC(s)
-	if err != nil {
-		panic(err)
-	}
-	return m
-}
-
 func TestParseMAC(t *testing.T) {
 	for s, want := range map[string]string{
 		"c6:d2:32:6f:8f:44":       "c6:d2:32:6f:8f:44",
@@ -36,21 +28,6 @@ func TestParseMAC(t *testing.T) {
 			t.Errorf("%q: %v, %v", s, m, err)
 		}
 	}
-}
-
-func FuzzParseVTEPData(f *testing.F) {
-	f.Add([]byte(`{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}`))
-	f.Add([]byte(`{"VtepMAC":"c6:d2:32:6f:8f:44"}`))
-	f.Add([]byte(`null`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := parseVTEPData(b, 1)
-		if err != nil {
-			return
-		}
-		if again, err := parseVTEPData(vtepData(1, m), 1); err != nil || again != m {
-			t.Errorf("%s: %v, then %v, %v", b, m, again, err)
-		}
-	})
 }
 
 func TestPlanEntries(t *testing.T) {

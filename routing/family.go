@@ -45,16 +45,6 @@ func (r Reached) skip(format string, a ...any) Reached {
 	return r
 }
 
-// peerRoute is a route to a peer's subnet. Without a metric IPv4 has 0 and IPv6 what the
-// kernel makes of that.
-func peerRoute(subnet netip.Prefix, via netip.Addr, link string, mtu int) Route {
-	r := Route{Dst: subnet.Masked(), Gateway: via, Link: link, Scope: scopeUniverse, Protocol: RouteProtocol, MTU: mtu}
-	if subnet.Addr().Is6() {
-		r.Metric = defaultMetric6
-	}
-	return r
-}
-
 // routeMTU is the MTU of a route to a peer that takes less than we do; 0 if it takes as much, or
 // says nothing. What no host may be asked to go below is the least.
 func routeMTU(r lease.Record, six bool, ours int) int {
@@ -65,17 +55,4 @@ func routeMTU(r lease.Record, six bool, ours int) int {
 		return max(r.Weft.MTU, minMTU6)
 	}
 	return max(r.Weft.MTU, minMTU4)
-}
-
-// indirect says why a peer cannot be reached by a plain route on link; "" if it can.
-func (h hop) indirect(a netip.Addr, link string) string {
-	switch {
-	case h.err != nil:
-		return fmt.Sprintf("there is no way to %v: %v", a, h.err)
-	case h.gateway.IsValid():
-		return fmt.Sprintf("%v is reached through the router %v on %s, not directly", a, h.gateway, h.link)
-	case h.link != link:
-		return fmt.Sprintf("%v is reached on %s, and the underlay is %s", a, h.link, link)
-	}
-	return ""
 }

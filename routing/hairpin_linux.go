@@ -113,3 +113,25 @@ func (k *Kernel) redirects(l netlink.Link, to int) bool {
 	}
 	return rules == 1
 }
+
+// isTAPName reports whether name is one that tapName gives.
+func isTAPName(name string) bool { return name == tapName(false) || name == tapName(true) }
+
+// isTAP reports whether l is a TAP of path raw's by name and kind.
+func isTAP(l netlink.Link) bool {
+	t, ok := l.(*netlink.Tuntap)
+	return ok && t.Mode == netlink.TUNTAP_MODE_TAP && isTAPName(l.Attrs().Name)
+}
+
+// isIdleTAP reports whether l is a TAP of path raw's that nobody has open: one that runs is in use.
+func isIdleTAP(l netlink.Link) bool {
+	return isTAP(l) && l.Attrs().Alias == Alias && l.Attrs().RawFlags&unix.IFF_RUNNING == 0
+}
+
+// dropTAP deletes an idle TAP of path raw, if there is one of that name.
+func (k *Kernel) dropTAP(name string) error {
+	if l, err := k.h.LinkByName(name); err != nil || !isIdleTAP(l) {
+		return nil
+	}
+	return k.delLink(name)
+}

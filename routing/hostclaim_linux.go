@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"weft/lease"
@@ -145,13 +143,13 @@ func (h *HostClaim) Close() error {
 // PortFree reports whether a data plane could listen on the port at the underlay's addresses, before anything is
 // written. The error wraps unix.EADDRINUSE if a process has it; an address that is not there, and a device
 // of the kernel's that the data plane removes, are no fault yet.
-func (k *Kernel) PortFree(u Underlay, port uint16) error {
+func PortFree(k *Kernel, u Underlay, port uint16) error {
 	if port == 0 {
 		return nil
 	}
 	for _, a := range u.Local() {
 		err := k.do(func() error { return tryPort(netip.AddrPortFrom(a, port)) })
-		if errors.Is(err, unix.EADDRINUSE) && !k.deviceHasPort(port) {
+		if errors.Is(err, unix.EADDRINUSE) && !deviceHasPort(k, port) {
 			return fmt.Errorf("port %d at %s: %w: is flanneld or another weftd running here?", port, a, err)
 		}
 	}
@@ -159,12 +157,9 @@ func (k *Kernel) PortFree(u Underlay, port uint16) error {
 }
 
 // deviceHasPort reports whether a vxlan device of the kernel's has the port.
-func (k *Kernel) deviceHasPort(port uint16) bool {
-	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
-	return err == nil && slices.ContainsFunc(ls, func(l netlink.Link) bool {
-		x, ok := l.(*netlink.Vxlan)
-		return ok && x.Port == int(port)
-	})
+func deviceHasPort(k *Kernel, port uint16) bool {
+	vs, err := k.vtepsOnPort(port)
+	return err == nil && len(vs) > 0
 }
 
 func tryPort(at netip.AddrPort) error {

@@ -105,7 +105,7 @@ func TestPortFree(t *testing.T) {
 	u := Underlay{Link: "eth0", Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
 	free := func(what string, want bool) {
 		t.Helper()
-		if err := k.PortFree(u, 8472); (err == nil) != want {
+		if err := PortFree(k, u, 8472); (err == nil) != want {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

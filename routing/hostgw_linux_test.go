@@ -128,7 +128,7 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		}
 		st := b.Status()
 		for range 2 {
-			if _, err := k.RemoveLeftovers(network, nil, append([]string{st.Device}, st.Devices...)); err != nil {
+			if _, err := RemoveLeftovers(k, network, nil, append([]string{st.Device}, st.Devices...)); err != nil {
 				t.Errorf("%s: %v", c.backend, err)
 			}
 		}

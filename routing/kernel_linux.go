@@ -198,3 +198,9 @@ func fromIP(b []byte) netip.Addr {
 	a, _ := netip.AddrFromSlice(b)
 	return a.Unmap()
 }
+
+// links lists all links as the library has them, for whoever asks what kind each is.
+func (k *Kernel) links() ([]netlink.Link, error) {
+	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
+	return ls, wrap("list links", err)
+}

@@ -211,3 +211,36 @@ func fromIPNet(n *net.IPNet) netip.Prefix {
 	bits, _ := n.Mask.Size()
 	return netip.PrefixFrom(fromIP(n.IP), bits)
 }
+
+// mainRoutes lists the unicast routes of the main table, one for each next hop. names are the links' by number.
+func (k *Kernel) mainRoutes(names map[int]string) ([]Route, error) {
+	var rs []Route
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		l, err := dump(func() ([]netlink.Route, error) { return k.listRoutes(family, netlink.Route{}, 0) })
+		if err != nil {
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		for _, r := range l {
+			rs = append(rs, eachHop(r, names)...)
+		}
+	}
+	return rs, nil
+}
+
+// eachHop converts a unicast route of the main table, one Route for each next hop; none for any other.
+func eachHop(r netlink.Route, names map[int]string) []Route {
+	if r.Type != unix.RTN_UNICAST || r.Dst == nil || r.Tos != 0 {
+		return nil
+	}
+	one := Route{Dst: fromIPNet(r.Dst), Metric: uint32(r.Priority), Scope: uint8(r.Scope), Protocol: uint8(r.Protocol)}
+	if len(r.MultiPath) == 0 {
+		one.Gateway, one.Link = fromIP(r.Gw), names[r.LinkIndex]
+		return []Route{one}
+	}
+	var all []Route
+	for _, h := range r.MultiPath {
+		one.Gateway, one.Link = fromIP(h.Gw), names[h.LinkIndex]
+		all = append(all, one)
+	}
+	return all
+}

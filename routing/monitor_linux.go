@@ -83,9 +83,9 @@ func (k *Kernel) subscribe() (*monitor, error) {
 // watch replaces what the monitor looks for.
 func (m *monitor) watch(i interest) { m.interest.Store(&i) }
 
-// run calls changed after messages that concern us, and when messages were lost, until Close.
+// follow calls changed after messages that concern us, and when messages were lost, until Close.
 // changed must not block.
-func (m *monitor) run(changed func(change)) error {
+func (m *monitor) follow(changed func(change)) error {
 	return m.Run(func(msgs []syscall.NetlinkMessage) {
 		if len(msgs) == 0 {
 			changed(changedAll)

@@ -84,7 +84,7 @@ func TestMonitorResyncsAfterOverflow(t *testing.T) {
 	changed := make(chan bool, 1)
 	done := make(chan error, 1)
 	go func() { // waited for below
-		done <- m.run(func(change) {
+		done <- m.follow(func(change) {
 			select {
 			case changed <- true:
 			default:

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -238,4 +239,34 @@ func (k *Kernel) nextHops(addrs []netip.Addr) (map[netip.Addr]hop, error) {
 		}
 	}
 	return out, nil
+}
+
+// indirect says why a peer cannot be reached by a plain route on link; "" if it can.
+func (h hop) indirect(a netip.Addr, link string) string {
+	switch {
+	case h.err != nil:
+		return fmt.Sprintf("there is no way to %v: %v", a, h.err)
+	case h.gateway.IsValid():
+		return fmt.Sprintf("%v is reached through the router %v on %s, not directly", a, h.gateway, h.link)
+	case h.link != link:
+		return fmt.Sprintf("%v is reached on %s, and the underlay is %s", a, h.link, link)
+	}
+	return ""
+}
+
+// ask has the kernel look for a neighbour on a link, as a packet for it would.
+func (k *Kernel) ask(link int, neighbour netip.Addr) error {
+	return k.do(func() error {
+		req := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_ACK)
+		head := make([]byte, unix.SizeofNdMsg) // struct ndmsg of neighbour.h
+		head[0] = unix.AF_INET
+		if neighbour.Is6() {
+			head[0] = unix.AF_INET6
+		}
+		binary.NativeEndian.PutUint32(head[4:], uint32(link))
+		head[10] = unix.NTF_USE
+		req.AddRawData(append(head, nl.NewRtAttr(unix.NDA_DST, neighbour.AsSlice()).Serialize()...))
+		_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+		return err
+	})
 }

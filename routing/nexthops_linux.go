@@ -158,7 +158,7 @@ func (f *frames) feed(hops map[netip.Addr]tunnel.NextHop) (changed bool) {
 }
 
 // rawIfAskedFor fails if path raw was asked for, in words, and is not possible.
-func (k *Kernel) rawIfAskedFor(o UDPOptions, u Underlay) error {
+func rawIfAskedFor(k *Kernel, o UDPOptions, u Underlay) error {
 	local := u.Local()
 	if o.Path != tunnel.PathRaw || o.Auto || len(local) == 0 {
 		return nil

@@ -267,3 +267,23 @@ func compareRoutes(a, b Route) int {
 	return cmp.Or(a.Dst.Addr().Compare(b.Dst.Addr()), cmp.Compare(a.Dst.Bits(), b.Dst.Bits()),
 		cmp.Compare(a.Metric, b.Metric), cmp.Compare(a.Link, b.Link), a.Gateway.Compare(b.Gateway))
 }
+
+// Scopes of rtnetlink.h. IPv6 routes have none, which reads as universe.
+const (
+	scopeUniverse = 0
+	scopeLink     = 253
+)
+
+// defaultMetric6 is what the kernel makes of metric 0 in IPv6 (IP6_RT_PRIO_USER);
+// IPv4 keeps 0.
+const defaultMetric6 = 1024
+
+// peerRoute is a route to a peer's subnet. Without a metric IPv4 has 0 and IPv6 what the
+// kernel makes of that.
+func peerRoute(subnet netip.Prefix, via netip.Addr, link string, mtu int) Route {
+	r := Route{Dst: subnet.Masked(), Gateway: via, Link: link, Scope: scopeUniverse, Protocol: RouteProtocol, MTU: mtu}
+	if subnet.Addr().Is6() {
+		r.Metric = defaultMetric6
+	}
+	return r
+}

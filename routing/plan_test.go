@@ -7,16 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 )
-
-func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
-
-var compareState = cmp.Options{
-	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
-	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
-	cmpopts.EquateEmpty(),
-}
 
 func TestPlan(t *testing.T) {
 	const dev = "flannel0"

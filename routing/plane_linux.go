@@ -177,15 +177,4 @@ func (p *plane) publish(s tunnel.Spec) (refused []*tunnel.PeerError, err error) 
 	return refused, errors.Join(rest...)
 }
 
-// split takes apart what errors.Join joined.
-func split(err error) []error {
-	if j, ok := err.(interface{ Unwrap() []error }); ok {
-		return j.Unwrap()
-	}
-	if err != nil {
-		return []error{err}
-	}
-	return nil
-}
-
 func (p *plane) run(ctx context.Context) error { return p.engine.Run(ctx) }

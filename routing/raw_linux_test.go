@@ -116,7 +116,7 @@ func TestRawRepairs(t *testing.T) {
 	}
 	// Another backend clears it away, and nothing of anyone else.
 	command(t, "ip", "tuntap", "add", "weft-tx9", "mode", "tap")
-	if removed, err := k.RemoveLeftovers(lease.NetworkConfig{}, nil, nil); err != nil || !slices.Equal(removed, []string{"link weft-tx4"}) {
+	if removed, err := RemoveLeftovers(k, lease.NetworkConfig{}, nil, nil); err != nil || !slices.Equal(removed, []string{"link weft-tx4"}) {
 		t.Errorf("leftovers: %q, %v", removed, err)
 	}
 }

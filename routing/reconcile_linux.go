@@ -120,7 +120,7 @@ func (c *controller) decide(m mtus) error {
 	s := situation{under: c.under.now, mtu: m.inner, outer: m.outer, hops: c.hops}
 	if c.plane != nil {
 		var err error
-		if s.displaced, err = c.k.Displaced(c.cfg.Network, c.outer()); err != nil {
+		if s.displaced, err = FindDisplaced(c.k, c.cfg.Network, c.outer()); err != nil {
 			return err
 		}
 	}

@@ -47,3 +47,14 @@ func settingNotes(device string, err error) []string {
 	}
 	return notes
 }
+
+// split takes apart what errors.Join joined.
+func split(err error) []error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		return j.Unwrap()
+	}
+	if err != nil {
+		return []error{err}
+	}
+	return nil
+}

@@ -16,11 +16,6 @@ import (
 	"weft/tunnel"
 )
 
-var (
-	net4 = pfx("10.5.0.0/16")
-	net6 = pfx("fd00:5::/48")
-)
-
 // testSet is a set with an own lease and one peer.
 func testSet(own4 string, six bool) lease.Set {
 	s := lease.Set{

@@ -10,19 +10,6 @@ import (
 	"weft/lease"
 )
 
-// devicePrefix and a number are the names of the udp backend's TUN: flannel0 first.
-const devicePrefix = "flannel"
-
-// Scopes of rtnetlink.h. IPv6 routes have none, which reads as universe.
-const (
-	scopeUniverse = 0
-	scopeLink     = 253
-)
-
-// defaultMetric6 is what the kernel makes of metric 0 in IPv6 (IP6_RT_PRIO_USER);
-// IPv4 keeps 0.
-const defaultMetric6 = 1024
-
 // gateway6 is where the IPv6 network is said to lie behind on the TUN. There is nobody. But without a
 // gateway the kernel makes a neighbour of every destination, on a TUN too, and has room for 1,024 of those that are
 // not permanent (net.ipv6.neigh.default.gc_thresh3), for all devices and namespaces of the host together. When they are full

@@ -1,12 +1,8 @@
 package routing
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"time"
-
-	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -65,21 +61,4 @@ func (h *hopState) again() <-chan time.Time {
 		return nil
 	}
 	return time.After(askEvery)
-}
-
-// ask has the kernel look for a neighbour on a link, as a packet for it would.
-func (k *Kernel) ask(link int, neighbour netip.Addr) error {
-	return k.do(func() error {
-		req := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_ACK)
-		head := make([]byte, unix.SizeofNdMsg) // struct ndmsg of neighbour.h
-		head[0] = unix.AF_INET
-		if neighbour.Is6() {
-			head[0] = unix.AF_INET6
-		}
-		binary.NativeEndian.PutUint32(head[4:], uint32(link))
-		head[10] = unix.NTF_USE
-		req.AddRawData(append(head, nl.NewRtAttr(unix.NDA_DST, neighbour.AsSlice()).Serialize()...))
-		_, err := req.Execute(unix.NETLINK_ROUTE, 0)
-		return err
-	})
 }

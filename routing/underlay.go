@@ -73,25 +73,6 @@ type linkInfo struct {
 	up          bool
 }
 
-type addrInfo struct {
-	index                                          int
-	addr                                           netip.Addr
-	deprecated, tentative, failed, dynamic, tempor bool
-}
-
-type defaultRoute struct {
-	index  int
-	six    bool
-	metric uint32
-}
-
-// reachInfo is the kernel's answer to "how would you reach that address?".
-type reachInfo struct {
-	index int
-	src   netip.Addr
-	err   error
-}
-
 // explicit reports whether the caller named interfaces.
 func (o UnderlayOptions) explicit() bool {
 	return len(o.Interfaces)+len(o.Regexes) > 0 || o.CanReach.IsValid()

@@ -170,7 +170,7 @@ func (l listing) pick(c candidate, six bool, o UnderlayOptions) (netip.Addr, str
 		if a.index != c.index || a.addr.Is6() != six {
 			continue
 		}
-		if why := a.refuse(o.Overlay); why != "" {
+		if why := unfit(a, o.Overlay); why != "" {
 			refused = append(refused, fmt.Sprintf("%v is %s", a.addr, why))
 			continue
 		}
@@ -187,11 +187,11 @@ func (l listing) pick(c candidate, six bool, o UnderlayOptions) (netip.Addr, str
 			return first, ""
 		}
 	}
-	return slices.MinFunc(usable, func(a, b addrInfo) int { return cmp.Compare(a.rank(), b.rank()) }).addr, ""
+	return slices.MinFunc(usable, func(a, b addrInfo) int { return cmp.Compare(rank(a), rank(b)) }).addr, ""
 }
 
-// refuse says why the address cannot be an underlay's, or is empty.
-func (a addrInfo) refuse(overlay []netip.Prefix) string {
+// unfit says why the address cannot be an underlay's, or is empty.
+func unfit(a addrInfo, overlay []netip.Prefix) string {
 	switch {
 	case a.deprecated:
 		return "deprecated"
@@ -211,7 +211,7 @@ func (a addrInfo) refuse(overlay []netip.Prefix) string {
 }
 
 // rank orders usable addresses, best first.
-func (a addrInfo) rank() int {
+func rank(a addrInfo) int {
 	r := 0
 	for i, worse := range []bool{a.tempor, a.dynamic, a.tentative, a.addr.IsLinkLocalUnicast()} {
 		if worse {

@@ -7,8 +7,6 @@ import (
 	"testing"
 )
 
-func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
-
 // host is a listing with two underlay links, an overlay device and lo.
 func host() listing {
 	return listing{

@@ -17,7 +17,7 @@ type underState struct {
 // has been lost for longer than grace may be replaced by another address or link. The error says what is
 // lost, or that the kernel does not tell.
 func (s *underState) refresh(k *Kernel, first Underlay, o UnderlayOptions, grace time.Duration, log *slog.Logger) error {
-	l, err := k.underlayListing(first.Link)
+	l, err := underlayListing(k, first.Link)
 	if err != nil {
 		return fmt.Errorf("underlay: %w", err)
 	}

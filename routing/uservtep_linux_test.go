@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"weft/lease"
@@ -112,7 +113,8 @@ func (n *vtepNode) addr(six bool) netip.Addr {
 // taken is what the host has taken from a node's device.
 func (n *vtepNode) taken(t *testing.T) (bytes, packets uint64) {
 	t.Helper()
-	l, err := n.k.h.LinkByName(n.b.Status().Device)
+	var l netlink.Link
+	err := n.k.do(func() (err error) { l, err = netlink.LinkByName(n.b.Status().Device); return err })
 	if err != nil {
 		t.Fatal(err)
 	}

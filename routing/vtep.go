@@ -1,16 +1,10 @@
 package routing
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
-
-	"weft/encap"
 )
 
 // VTEP is a vxlan device as far as we keep it. It is comparable.
@@ -126,87 +120,6 @@ func checksumFault(release string) bool {
 		return false
 	}
 	return major < 5 || major == 5 && minor < 7
-}
-
-// vtepName is the device's name in a family, flannel's.
-func vtepName(six bool, vni uint32) string {
-	if six {
-		return fmt.Sprintf("flannel-v6.%d", vni)
-	}
-	return fmt.Sprintf("flannel.%d", vni)
-}
-
-// isVTEPName reports whether name is one that vtepName gives.
-func isVTEPName(name string) bool {
-	ok, _ := regexp.MatchString(`^flannel(-v6)?\.[0-9]+$`, name) // the pattern is constant
-	return ok
-}
-
-// vtepMAC is the address that a node of that identity gives to its device: the same after every
-// boot, another for each node, family and VNI, locally administered and no group's.
-func vtepMAC(node string, six bool, vni uint32, prefix *[2]byte) MAC {
-	h := hmac.New(sha256.New, []byte(node))
-	_, _ = fmt.Fprintf(h, "weft vtep 1 %s", vtepName(six, vni)) // a hash takes everything
-	m := MAC(h.Sum(nil))
-	m[0] = m[0]&^1 | 2
-	if prefix != nil {
-		m[0], m[1] = prefix[0], prefix[1]
-	}
-	return m
-}
-
-// vtepData is BackendData, byte for byte flannel's.
-func vtepData(vni uint32, m MAC) json.RawMessage {
-	return fmt.Appendf(nil, `{"VNI":%d,"VtepMAC":"%s"}`, vni, m)
-}
-
-// parseVTEPData reads a peer's BackendData. Early flannel wrote no VNI, which is any.
-func parseVTEPData(b json.RawMessage, vni uint32) (MAC, error) {
-	if !given(b) {
-		return MAC{}, fmt.Errorf("it publishes none")
-	}
-	var v struct {
-		VNI     *uint32
-		VtepMAC string
-	}
-	if err := json.Unmarshal(b, &v); err != nil {
-		return MAC{}, fmt.Errorf("it publishes %s, which is not what vxlan has", shorten(b))
-	}
-	if v.VNI != nil && *v.VNI != vni {
-		return MAC{}, fmt.Errorf("its VNI is %d, this network's is %d", *v.VNI, vni)
-	}
-	return ParseMAC(v.VtepMAC)
-}
-
-// shorten quotes what a record says, for a message.
-func shorten(b []byte) string {
-	const most = 60
-	return fmt.Sprintf("%.*q", most, b)
-}
-
-// vtepMTU is the largest inner packet of one family's device, in bytes: with an IPv6 outer
-// header 70 bytes less than outside, with IPv4's 50.
-func vtepMTU(link, most int, six bool) (int, error) {
-	outer := link
-	if most > 0 {
-		outer = min(outer, most)
-	}
-	mtu, least := encap.InnerMTU(encap.FormatVXLAN, outer, six), minMTU4-encap.FormatVXLAN.Overhead(false)
-	if six {
-		least = minMTU6
-	}
-	if mtu < least {
-		return mtu, fmt.Errorf("MTU %d of %s is below the %d that it needs: raise that of the underlay, now %d, by %d",
-			mtu, familyName(six), least, outer, least-mtu)
-	}
-	return mtu, nil
-}
-
-func familyName(six bool) string {
-	if six {
-		return "IPv6"
-	}
-	return "IPv4"
 }
 
 // String is for the log.

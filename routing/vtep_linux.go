@@ -3,9 +3,9 @@ package routing
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"runtime"
-	"slices"
 	"strings"
 	"unsafe"
 
@@ -108,7 +108,7 @@ func (k *Kernel) ProbeVXLAN() error {
 	}
 	err := k.addLink(l)
 	if errors.Is(err, unix.EEXIST) { // of a process that was killed meanwhile, or somebody else's
-		if there, bad := k.h.LinkByName(probeDevice); bad == nil && !IsOwnLink(there) {
+		if there, bad := k.h.LinkByName(probeDevice); bad == nil && !isProbe(there) {
 			return fmt.Errorf("probe for vxlan: link %s is another program's: rename it", probeDevice)
 		}
 		err = nil
@@ -148,6 +148,12 @@ func (k *Kernel) vxlanWith(vni uint32, port uint16) string {
 		}
 	}
 	return ""
+}
+
+// isProbe reports whether l is the device of ProbeVXLAN, which is never marked: it should be gone at once.
+func isProbe(l netlink.Link) bool {
+	x, ok := l.(*netlink.Vxlan)
+	return ok && x.Name == probeDevice && x.VxlanId == probeVNI && x.Port == probePort && x.Attrs().Flags&net.FlagUp == 0
 }
 
 // vtepsOnPort lists the vxlan devices of a UDP port.
@@ -298,26 +304,4 @@ func ethtool(socket int, name string, v *ethtoolValue) error {
 		return errno
 	}
 	return nil
-}
-
-// inUserSpace says whether vxlan is to be carried in user space, and if it is for want of the
-// kernel's, why. A device that is there proves that the kernel has vxlan.
-func (k *Kernel) inUserSpace(o VXLANOptions) (yes bool, why string, err error) {
-	switch o.Userspace {
-	case userAlways:
-		return true, "", nil
-	case userNever:
-		return false, "", nil
-	}
-	if slices.ContainsFunc([]bool{false, true}, func(six bool) bool { _, err := k.vtep(vtepName(six, o.VNI)); return err == nil }) {
-		return false, "", nil
-	}
-	err = k.ProbeVXLAN()
-	if errors.Is(err, ErrNoVXLAN) {
-		return true, err.Error(), nil
-	}
-	if err != nil {
-		return false, "", err
-	}
-	return false, "", nil
 }

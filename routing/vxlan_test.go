@@ -239,3 +239,18 @@ fd00:5:0:2::/64 route via 2001:db8::2
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func FuzzParseVTEPData(f *testing.F) {
+	f.Add([]byte(`{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}`))
+	f.Add([]byte(`{"VtepMAC":"c6:d2:32:6f:8f:44"}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := parseVTEPData(b, 1)
+		if err != nil {
+			return
+		}
+		if again, err := parseVTEPData(vtepData(1, m), 1); err != nil || again != m {
+			t.Errorf("%s: %v, then %v, %v", b, m, again, err)
+		}
+	})
+}

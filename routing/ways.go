@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 )
 
 // Ways are how this host reaches others without the overlay, by its main routing
@@ -39,13 +37,6 @@ func newWays(ds []device, as []addrInfo, rs []Route) Ways {
 		}
 	}
 	return w
-}
-
-// isDeviceName reports whether name is one that the udp backend gives to its TUN.
-func isDeviceName(name string) bool {
-	number, ok := strings.CutPrefix(name, devicePrefix)
-	_, err := strconv.ParseUint(number, 10, 32)
-	return ok && err == nil
 }
 
 // Displaced is an address that this host reaches by a way whose place the overlay's

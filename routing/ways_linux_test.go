@@ -109,7 +109,7 @@ func TestUDPSkipsPeersBehindTheOverlay(t *testing.T) {
 
 	network := set.Config
 	for _, a := range []string{"fd00:5:0:9::5", "10.5.9.9"} {
-		if got, err := k.Displaced(network, []netip.Addr{addr(a), addr("192.0.2.77"), addr("10.5.1.0")}); err != nil || len(got) != 2 || got[0].Addr != addr(a) {
+		if got, err := FindDisplaced(k, network, []netip.Addr{addr(a), addr("192.0.2.77"), addr("10.5.1.0")}); err != nil || len(got) != 2 || got[0].Addr != addr(a) {
 			t.Errorf("%s: %+v, %v", a, got, err)
 		}
 	}

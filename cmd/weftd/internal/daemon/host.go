@@ -48,7 +48,7 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 		return err
 	}
 	for {
-		err := g.kernel.PortFree(g.underlay(), port)
+		err := routing.PortFree(g.kernel, g.underlay(), port)
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil // whatever else there is the backend finds
 		}

@@ -218,7 +218,7 @@ func (d *Daemon) removeLeftovers(g *generation) {
 	if set, _ := g.state(); g.swept || set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
 		return
 	}
-	removed, err := g.kernel.RemoveLeftovers(g.footing.network, g.former, append([]string{status.Device}, status.Devices...))
+	removed, err := routing.RemoveLeftovers(g.kernel, g.footing.network, g.former, append([]string{status.Device}, status.Devices...))
 	for _, r := range removed {
 		d.log.Info("removed what another backend left", "object", r)
 	}

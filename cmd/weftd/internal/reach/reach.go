@@ -74,7 +74,7 @@ func Store(network lease.NetworkConfig, what string, addrs []netip.Addr) (string
 		return "", err
 	}
 	defer func() { _ = k.Close() }() // descriptors of this process only
-	displaced, err := k.Displaced(network, addrs)
+	displaced, err := routing.FindDisplaced(k, network, addrs)
 	var out []string
 	for _, d := range displaced {
 		if reason := d.Reason(what); !slices.Contains(out, reason) {

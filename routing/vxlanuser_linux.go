@@ -1,0 +1,28 @@
+package routing
+
+import (
+	"errors"
+	"slices"
+)
+
+// inUserSpace says whether vxlan is to be carried in user space, and if it is for want of the
+// kernel's, why. A device that is there proves that the kernel has vxlan.
+func inUserSpace(k *Kernel, o VXLANOptions) (yes bool, why string, err error) {
+	switch o.Userspace {
+	case userAlways:
+		return true, "", nil
+	case userNever:
+		return false, "", nil
+	}
+	if slices.ContainsFunc([]bool{false, true}, func(six bool) bool { _, err := k.vtep(vtepName(six, o.VNI)); return err == nil }) {
+		return false, "", nil
+	}
+	err = k.ProbeVXLAN()
+	if errors.Is(err, ErrNoVXLAN) {
+		return true, err.Error(), nil
+	}
+	if err != nil {
+		return false, "", err
+	}
+	return false, "", nil
+}
