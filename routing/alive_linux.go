@@ -17,13 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 )
 
 // Alive asks over the underlay whether a node lives: it is the lease's Underlay. What answers is the
 // node's kernel, so one whose weftd hangs, or has no store, lives. It is safe for concurrent use.
 type Alive struct {
 	// Kernel is the namespace to ask from.
-	Kernel *Kernel
+	Kernel *kernel.Kernel
 	// From is the underlay at the moment.
 	From func() Underlay
 	// Port is the overlay's in the network; 0 for none. A host that says that nothing listens
@@ -52,7 +53,7 @@ func (v Alive) Answers(ctx context.Context, a lease.Attrs) bool {
 }
 
 func (v Alive) answers(ctx context.Context, to netip.Addr) bool {
-	if here, err := v.Kernel.addrInfos(); err != nil || slices.ContainsFunc(here, func(i addrInfo) bool { return i.addr == to }) {
+	if here, err := v.Kernel.AddrInfos(); err != nil || slices.ContainsFunc(here, func(i kernel.AddrInfo) bool { return i.Addr == to }) {
 		return false
 	}
 	from := v.From().Addr4
@@ -125,7 +126,7 @@ func (v Alive) icmpSocket(from, to netip.Addr) (c net.PacketConn, peer net.Addr,
 	if to.Is6() {
 		raw, ping = "ip6:ipv6-icmp", "udp6"
 	}
-	err = v.Kernel.do(func() (err error) {
+	err = v.Kernel.Do(func() (err error) {
 		peer = &net.IPAddr{IP: to.AsSlice()}
 		if c, err = net.ListenPacket(raw, from.String()); err == nil {
 			return nil
@@ -140,7 +141,7 @@ func (v Alive) icmpSocket(from, to netip.Addr) (c net.PacketConn, peer net.Addr,
 // dial opens a socket towards the node's port in the namespace.
 func (v Alive) dial(ctx context.Context, network string, from net.Addr, to netip.Addr, port uint16) (c net.Conn, err error) {
 	d := net.Dialer{LocalAddr: from}
-	err = v.Kernel.do(func() (err error) {
+	err = v.Kernel.Do(func() (err error) {
 		c, err = d.DialContext(ctx, network, netip.AddrPortFrom(to, port).String())
 		return err
 	})

@@ -17,7 +17,7 @@ import (
 func TestAlive(t *testing.T) {
 	a, b := &node{k: inNamespace(t)}, &node{k: newNamespace(t)}
 	a.run(t, "link add eth0 type veth peer name far")
-	a.run(t, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), b.k.ns))
+	a.run(t, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), b.k.NS))
 	b.run(t, "link set far name eth0")
 	for i, n := range []*node{a, b} {
 		n.run(t, "link set eth0 up")
@@ -47,7 +47,7 @@ func TestAlive(t *testing.T) {
 	asked("nobody listens", six, false)
 	for _, at := range []netip.AddrPort{netip.AddrPortFrom(four.PublicIP, 8285), netip.AddrPortFrom(six.PublicIPv6, 8285)} {
 		var c net.PacketConn
-		if err := b.k.do(func() (err error) { c, err = net.ListenPacket("udp", at.String()); return err }); err != nil {
+		if err := b.k.Do(func() (err error) { c, err = net.ListenPacket("udp", at.String()); return err }); err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()

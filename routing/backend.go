@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 )
 
 // Backend is one way to carry packets between subnets. It is level-triggered: it
@@ -88,7 +89,7 @@ type Skipped struct {
 // BackendConfig is what any backend is made of.
 type BackendConfig struct {
 	// Kernel is the namespace to work in. It is borrowed until Run or Close returns.
-	Kernel *Kernel
+	Kernel *kernel.Kernel
 	// Network is the network config; its Backend object is the backend's.
 	Network lease.NetworkConfig
 	// Node is this node's identity: what the backend invents for it is derived from that,

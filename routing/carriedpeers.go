@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -98,7 +99,7 @@ func (d *desired) leaveOut(out leftOut) {
 		}
 		for j := d.of[i].first; j < d.of[i].end; j++ {
 			r := d.reached[j]
-			d.Routes = slices.DeleteFunc(d.Routes, func(x Route) bool { return x.Dst == r.Subnet.Masked() })
+			d.Routes = slices.DeleteFunc(d.Routes, func(x kernel.Route) bool { return x.Dst == r.Subnet.Masked() })
 			d.reached[j] = r.skip("%s", reason)
 		}
 	}

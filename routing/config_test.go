@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 )
 
 // TestParseConfig wants every fault at once, whichever package knows the key.
@@ -49,7 +50,7 @@ func TestParseConfig(t *testing.T) {
 
 func flatten(err error) []error {
 	var out []error
-	for _, e := range split(err) {
+	for _, e := range kernel.Joined(err) {
 		if _, joined := e.(interface{ Unwrap() []error }); joined {
 			out = append(out, flatten(e)...)
 			continue

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 )
 
 // UnknownKey is a key of a network config that nobody reads: flannel's and this program's keys
@@ -140,7 +141,7 @@ func entries(b []byte) []entry {
 
 // suggest has each *lease.ConfigError in err say which word was most likely meant.
 func (ts Types) suggest(err error) {
-	for _, e := range split(err) {
+	for _, e := range kernel.Joined(err) {
 		var fault *lease.ConfigError
 		if _, joined := e.(interface{ Unwrap() []error }); joined {
 			ts.suggest(e)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -21,11 +22,11 @@ import (
 type controller struct {
 	cfg     BackendConfig
 	log     *slog.Logger
-	k       *Kernel
+	k       *kernel.Kernel
 	kind    backendType
 	plane   *plane // nil if the kernel moves the packets
 	actor   actor  // nil if all that the type does is the kernel's state
-	monitor *monitor
+	monitor *kernel.Monitor
 	kick    chan struct{} // holds one: something may have changed
 	dirty   atomic.Uint32 // what: a change
 	grace   time.Duration // underlayGrace, but in tests
@@ -34,9 +35,9 @@ type controller struct {
 	mu      sync.Mutex // serializes reconciling, and guards what follows and the plane
 	set     lease.Set
 	under   underState
-	hops    map[netip.Addr]hop // to the peers; nil for a type that does not ask for them
+	hops    map[netip.Addr]kernel.Hop // to the peers; nil for a type that does not ask for them
 	want    decision
-	inPlace State          // what was in place last: a change without another want is a repair
+	inPlace kernel.State   // what was in place last: a change without another want is a repair
 	settled bool           // all was in place once, so that what flannel left is taken over
 	made    map[string]int // the numbers of the devices that we made, by name
 	warned  map[string]bool
@@ -92,11 +93,11 @@ func newController(c BackendConfig, t backendType, a actor) (*controller, error)
 	}
 	b := &controller{
 		cfg: c, log: c.Logger.With("backend", about.name), k: c.Kernel, kind: t, actor: a,
-		kick: make(chan struct{}, 1), grace: underlayGrace, release: c.Kernel.release(), warned: map[string]bool{}, made: map[string]int{},
+		kick: make(chan struct{}, 1), grace: underlayGrace, release: c.Kernel.Release(), warned: map[string]bool{}, made: map[string]int{},
 	}
 	b.under.now = c.Underlay
 	b.status = Status{Type: about.name, MTU: sizes.inner, Path: about.path, Underlay: c.Underlay}
-	if b.monitor, err = b.k.subscribe(); err != nil {
+	if b.monitor, err = b.k.Subscribe(); err != nil {
 		return nil, fmt.Errorf("%s backend: %w", about.name, err)
 	}
 	return b, nil
@@ -159,7 +160,7 @@ func (c *carrier) DeviceDrops() (uint64, error) {
 	if c.ended || c.plane.device.name == "" {
 		return 0, nil
 	}
-	d, err := c.k.device(c.plane.device.name)
+	d, err := c.k.Device(c.plane.device.name)
 	return d.Dropped, err
 }
 
@@ -191,9 +192,9 @@ func (c *controller) Apply(ctx context.Context, s lease.Set) error {
 	}
 	c.set = s
 	c.want.stale = true // the peers may be others
-	err := c.reconcile(ctx, changedNeighbours)
+	err := c.reconcile(ctx, kernel.ChangedNeighbours)
 	if err != nil {
-		c.nudge(changedAll) // Run retries
+		c.nudge(kernel.ChangedAll) // Run retries
 	}
 	return err
 }
@@ -210,7 +211,7 @@ func (c *controller) Run(ctx context.Context) error {
 	c.mu.Lock()
 	c.over = func() bool { return ctx.Err() != nil }
 	c.mu.Unlock()
-	wg.Go(func() { defer cancel(); monitored = c.monitor.follow(c.nudge) })
+	wg.Go(func() { defer cancel(); monitored = c.monitor.Follow(c.nudge) })
 	if c.plane != nil {
 		wg.Go(func() { defer cancel(); carried = c.plane.run(ctx) })
 	}
@@ -228,7 +229,7 @@ func (c *controller) Run(ctx context.Context) error {
 	if c.plane != nil {
 		carried = errors.Join(carried, c.plane.close())
 	}
-	return wrap(c.Type()+" backend", errors.Join(carried, monitored))
+	return kernel.Wrap(c.Type()+" backend", errors.Join(carried, monitored))
 }
 
 // Close implements Backend.
@@ -255,14 +256,14 @@ func (c *controller) repair(ctx context.Context) {
 	defer timer.Stop()
 	retry := retryFirst
 	for {
-		var ch change
+		var ch kernel.Change
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.kick:
-			ch = change(c.dirty.Swap(0))
+			ch = kernel.Change(c.dirty.Swap(0))
 		case <-timer.C:
-			ch = changedAll
+			ch = kernel.ChangedAll
 		case <-c.askAgain():
 			c.mu.Lock()
 			c.plane.refuse()
@@ -292,13 +293,13 @@ func (c *controller) repair(ctx context.Context) {
 
 // settle does what a change makes necessary: if only next hops may have changed, no more than to look at these. whole
 // says that all was reconciled, pause how long the next time is to wait.
-func (c *controller) settle(ctx context.Context, ch change) (whole bool, pause time.Duration, err error) {
+func (c *controller) settle(ctx context.Context, ch kernel.Change) (whole bool, pause time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.plane != nil {
 		c.plane.next.took = 0
 	}
-	if whole = ch&changedObjects != 0; !whole && c.plane != nil {
+	if whole = ch&kernel.ChangedObjects != 0; !whole && c.plane != nil {
 		whole = c.plane.updateNextHops(c.cfg.Underlay.Link, ch) != nil
 		c.watch()
 	}
@@ -322,7 +323,7 @@ func (c *controller) askAgain() <-chan time.Time {
 }
 
 // nudge asks to look after what may have changed. It does not block.
-func (c *controller) nudge(ch change) {
+func (c *controller) nudge(ch kernel.Change) {
 	c.dirty.Or(uint32(ch))
 	select {
 	case c.kick <- struct{}{}:

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"weft/routing/internal/kernel"
 )
 
 // syncKernel brings devices, addresses, entries and routes to what the decision wants. The first time it also takes
@@ -20,7 +22,7 @@ func (c *controller) syncKernel(r *round, m mtus) {
 			r.try(err)
 			return
 		}
-		want = tun.with(want)
+		want = tun.With(want)
 	}
 	before := len(r.faults)
 	done := c.bring(r, want)
@@ -29,7 +31,7 @@ func (c *controller) syncKernel(r *round, m mtus) {
 		c.log.Info("taken over", "object", a)
 	}
 	switch {
-	case done > 0 && c.settled && want.equal(c.inPlace):
+	case done > 0 && c.settled && want.Equal(c.inPlace):
 		r.st.Repaired = uint64(done)
 		c.logger().Warn("repaired what was changed", "changes", done)
 	case err == nil:
@@ -39,27 +41,27 @@ func (c *controller) syncKernel(r *round, m mtus) {
 }
 
 // ensureTUN makes sure that the data plane holds its TUN, and says what is wanted on it.
-func (c *controller) ensureTUN(r *round, m mtus) (State, error) {
+func (c *controller) ensureTUN(r *round, m mtus) (kernel.State, error) {
 	path := c.plane.path
 	err := c.plane.ensureTUN(networks(c.cfg.Network), c.cfg.Former)
 	if c.plane.path != path {
-		c.nudge(changedObjects) // the sockets follow the TUN
+		c.nudge(kernel.ChangedObjects) // the sockets follow the TUN
 	}
 	if err != nil {
-		return State{}, err
+		return kernel.State{}, err
 	}
 	name, own := c.plane.device.name, c.set.Own.Subnets
 	if m.inner < minMTU6 {
 		own.V6 = netip.Prefix{} // the kernel would refuse it on such a link
 	}
 	// Faults here are mostly a read-only /proc/sys. What really fails for that shows below.
-	settings := []error{c.k.setIPv4(name), c.k.setIPv6(name, own.V6.IsValid())}
+	settings := []error{c.k.SetIPv4(name), c.k.SetIPv6(name, own.V6.IsValid())}
 	if c.kind.trait().asksHops {
-		settings = append(settings, c.k.loosen(name))
+		settings = append(settings, c.k.Loosen(name))
 	}
 	for _, err := range settings {
 		if err != nil {
-			notes := settingNotes(name, err)
+			notes := kernel.SettingNotes(name, err)
 			r.note(notes...)
 			c.warnOnce(err, "meaning", notes)
 		}
@@ -68,7 +70,7 @@ func (c *controller) ensureTUN(r *round, m mtus) (State, error) {
 }
 
 // ownDevices names the devices of ours that a state has.
-func ownDevices(s State) []string {
+func ownDevices(s kernel.State) []string {
 	var names []string
 	for _, l := range s.Links {
 		names = append(names, l.Name)
@@ -81,23 +83,23 @@ func ownDevices(s State) []string {
 
 // bring makes the kernel as want says: devices first, since all else is on them, and one that cannot be had costs only what
 // is on it. done is how many changes were made.
-func (c *controller) bring(r *round, want State) (done int) {
+func (c *controller) bring(r *round, want kernel.State) (done int) {
 	missing, changes, done := c.syncVTEPs(r, want.VTEPs)
-	want = want.without(missing)
+	want = want.Without(missing)
 	devices := ownDevices(want)
 	at := c.place(devices, want)
-	have, err := c.k.state(at)
+	have, err := c.k.State(at)
 	if err != nil {
 		r.try(err)
 		return done
 	}
-	plan := Plan(have, want, c.ownership(devices))
-	n, err := applyChanges(c.k, plan)
+	plan := kernel.Plan(have, want, c.ownership(devices))
+	n, err := kernel.Apply(c.k, plan)
 	if errors.Is(err, unix.EINVAL) && len(plan.DelRoutes) > 0 {
 		// What was in the way may have been ours, and is gone now.
-		if have, again := c.k.state(at); again == nil {
+		if have, again := c.k.State(at); again == nil {
 			var more int
-			more, err = applyChanges(c.k, Plan(have, want, c.ownership(devices)))
+			more, err = kernel.Apply(c.k, kernel.Plan(have, want, c.ownership(devices)))
 			n += more
 		}
 	}
@@ -117,26 +119,26 @@ func (c *controller) bring(r *round, want State) (done int) {
 
 // place says where to look for what there is. A sandbox may not list neighbours, so that they are only asked for
 // where some are wanted.
-func (c *controller) place(devices []string, want State) place {
-	p := place{devices: devices, neighs: len(want.Neighs) > 0 || len(want.VTEPs) > 0, fdbs: len(want.VTEPs) > 0}
+func (c *controller) place(devices []string, want kernel.State) kernel.Place {
+	p := kernel.Place{Devices: devices, Neighs: len(want.Neighs) > 0 || len(want.VTEPs) > 0, Fdbs: len(want.VTEPs) > 0}
 	if c.plane == nil {
-		p.underlay = c.under.now.Link
+		p.Underlay = c.under.now.Link
 	}
 	return p
 }
 
 // syncVTEPs brings the vxlan devices to want. missing names those that are not there for us, changes is how many
 // were to be made, and done how many were.
-func (c *controller) syncVTEPs(r *round, want []VTEP) (missing []string, changes, done int) {
+func (c *controller) syncVTEPs(r *round, want []kernel.VTEP) (missing []string, changes, done int) {
 	for _, v := range want {
 		p, n, err := c.syncVTEP(v)
-		changes, done = changes+p.len(), done+n
+		changes, done = changes+p.Len(), done+n
 		if p.Adopted {
 			r.st.Adopted = append(r.st.Adopted, "link "+v.Name)
 		}
 		if err != nil {
 			r.try(err)
-			if _, there := c.k.vtep(v.Name); there != nil || errors.Is(err, errStrange) {
+			if _, there := c.k.VTEP(v.Name); there != nil || errors.Is(err, errStrange) {
 				missing = append(missing, v.Name) // nothing on another's device is ours
 			}
 		}
@@ -148,29 +150,29 @@ func (c *controller) syncVTEPs(r *round, want []VTEP) (missing []string, changes
 var errStrange = errors.New("not ours")
 
 // syncVTEP brings one device to want; done is how many changes were made.
-func (c *controller) syncVTEP(want VTEP) (p vtepPlan, done int, err error) {
-	have, err := c.k.vtep(want.Name)
+func (c *controller) syncVTEP(want kernel.VTEP) (p kernel.VTEPPlan, done int, err error) {
+	have, err := c.k.VTEP(want.Name)
 	switch {
-	case errors.Is(err, errNotVXLAN):
+	case errors.Is(err, kernel.ErrNotVXLAN):
 		return p, 0, fmt.Errorf("%w: %w", errStrange, err)
-	case errors.Is(err, errNoLink):
-		p = planVTEP(nil, want)
+	case errors.Is(err, kernel.ErrNoLink):
+		p = kernel.PlanVTEP(nil, want)
 	case err != nil:
 		return p, 0, err
 	default:
-		addrs, err := c.k.linkAddrs(want.Name)
+		addrs, err := c.k.LinkAddrs(want.Name)
 		if err != nil {
 			return p, 0, err
 		}
 		// One that we brought up stays ours, whatever somebody does to it.
-		if why := vtepStrange(have, addrs, c.networks()); why != "" && c.made[want.Name] != have.Index {
+		if why := kernel.VTEPStrange(have, addrs, c.networks()); why != "" && c.made[want.Name] != have.Index {
 			return p, 0, fmt.Errorf("%w: %s", errStrange, why)
 		}
-		p = planVTEP(&have, want)
+		p = kernel.PlanVTEP(&have, want)
 	}
 	if p.Recreate != "" {
 		c.log.Info("making the device anew", "device", want.Name, "because", p.Recreate)
-		if err := c.k.delLink(want.Name); err != nil {
+		if err := c.k.DelLink(want.Name); err != nil {
 			return p, 0, err
 		}
 	}
@@ -179,18 +181,18 @@ func (c *controller) syncVTEP(want VTEP) (p vtepPlan, done int, err error) {
 		if c.made[want.Name] != 0 && p.Create {
 			c.log.Warn("device is gone, making it again", "device", want.Name)
 		}
-		if err := c.k.addVTEP(want); err != nil {
+		if err := c.k.AddVTEP(want); err != nil {
 			return p, 0, err
 		}
 		done, set = 1, []string{"alias", "up"}
 	}
 	// Before it is up: with the other family on, the kernel would greet the tunnel at once.
-	c.warnOnce(c.k.setVTEPSettings(want.Name, want.Local.Is6(), c.kind.trait().asksHops))
-	n, err := c.k.setVTEP(want, set)
+	c.warnOnce(c.k.SetVTEPSettings(want.Name, want.Local.Is6(), c.kind.trait().asksHops))
+	n, err := c.k.SetVTEP(want, set)
 	if done == 0 {
 		done = n
 	}
-	if d, there := c.k.device(want.Name); err == nil && there == nil {
+	if d, there := c.k.Device(want.Name); err == nil && there == nil {
 		c.made[want.Name] = d.Index
 	}
 	return p, done, err
@@ -199,11 +201,11 @@ func (c *controller) syncVTEP(want VTEP) (p vtepPlan, done int, err error) {
 // ownership is which objects are ours to change. Of a data plane, whose one route stands for all peers, flannel's
 // in its place is always taken over. Routes to single peers of flannel's shape are taken over once, at the start:
 // later ones are somebody's own.
-func (c *controller) ownership(devices []string) Ownership {
-	o := Ownership{Links: devices, Networks: c.networks(), Sweep: true}
+func (c *controller) ownership(devices []string) kernel.Ownership {
+	o := kernel.Ownership{Links: devices, Networks: c.networks(), Sweep: true}
 	if c.plane != nil {
-		o.Adopts = func(r Route) bool {
-			return r.Protocol == protoBoot && o.ownsLink(r.Link) && !r.Gateway.IsValid() && slices.Contains(o.Networks, r.Dst)
+		o.Adopts = func(r kernel.Route) bool {
+			return r.Protocol == kernel.ProtoBoot && o.OwnsLink(r.Link) && !r.Gateway.IsValid() && slices.Contains(o.Networks, r.Dst)
 		}
 		return o
 	}
@@ -212,11 +214,11 @@ func (c *controller) ownership(devices []string) Ownership {
 	}
 	lengths := map[bool]int{false: c.cfg.Network.SubnetLen, true: c.cfg.Network.IPv6SubnetLen}
 	o.SweepAdopted = true
-	o.Adopts = func(r Route) bool {
-		if r.Protocol != protoBoot || !r.Gateway.IsValid() || !o.within(r.Dst) || r.Dst.Bits() != lengths[r.Dst.Addr().Is6()] {
+	o.Adopts = func(r kernel.Route) bool {
+		if r.Protocol != kernel.ProtoBoot || !r.Gateway.IsValid() || !o.Within(r.Dst) || r.Dst.Bits() != lengths[r.Dst.Addr().Is6()] {
 			return false
 		}
-		if o.ownsLink(r.Link) {
+		if o.OwnsLink(r.Link) {
 			return r.OnLink && r.Gateway == r.Dst.Addr()
 		}
 		return r.Link == c.under.now.Link && !r.OnLink

@@ -1,32 +1,35 @@
 // Package routing is the kernel's side of weft: it chooses the underlay, gives
 // the overlay's device its addresses and routes, and feeds the data plane.
 //
-//	lease.Set ──Apply──> want ─┐
-//	                           ├─ Plan (pure) ──> adds, then deletes ──> kernel
-//	kernel ──────list──> have ─┘
-//	lease.Set ──> tunnel.Spec (pure) ──> tunnel.Table ──swap──> data plane
+//	lease.Set ──Apply──> a type's want ─┐
+//	                                    ├─ Plan (pure) ──> adds, then deletes ──> kernel
+//	kernel ──────────────list──> have ──┘
+//	                      want ──> tunnel.Spec ──> tunnel.Table ──swap──> data plane
 //	netlink notification, 30 s timer, failed attempt ──> the same again
 //
-// A backend is level-triggered: it is handed the complete set of peers, reads
+// There is one controller. It is level-triggered: it is handed the complete set of peers, reads
 // what the kernel has, and makes the difference. It never acts on an event, so a
 // missed one, a crash between two kernel calls and a route deleted by hand heal
 // alike.
 //
 // # What is ours
 //
-// A link is ours if its alias is Alias; a route is ours if its protocol is
+// A link is ours if its alias is weft; a route is ours if its protocol is
 // RouteProtocol and it leaves by our device or lies within our network; an address
 // is ours if it is on our device and within our network, and so is a permanent
 // neighbour; a permanent forwarding entry is, if it is on our device. Objects of flannel's exact
 // name and shape are taken over, and that is logged. Nothing else is changed or
 // deleted.
 //
-// The files stand in that order: underlay.go (which interface carries the
-// datagrams), backend.go (what a backend is), plan.go (what to change), sync.go
-// (changing it), ways.go (what the overlay would cut off), kernel_linux.go and monitor_linux.go (the netlink edge), and
-// controller_linux.go and reconcile_linux.go (the one controller). types.go says what a
-// backend type is and lists them; each is the file of its name (udp.go, vxlan.go, auto.go, hostgw.go, alloc.go,
-// extension.go), whose keys are read as keys.go has it.
-// What a type wants is in want.go's terms; entries.go and vtep.go say what to change of it, neigh_linux.go and
-// vtep_linux.go are its netlink edge, and leftovers_linux.go removes what another backend left.
+// # Where things are
+//
+// backend.go says what a backend is, types.go what a type of backend is, and lists them; each type is the file of
+// its name (udp.go, vxlan.go, auto.go, hostgw.go, alloc.go, extension.go), whose keys are read as keys.go has it.
+// want.go is what a type says of a set, and the files of pure functions that types share are family.go,
+// carriedpeers.go, tenure.go, reached.go and udpspec.go. controller_linux.go has the loop, reconcile_linux.go the
+// steps of one reconcile, devices_linux.go what these do to the kernel.
+//
+// plane_linux.go, rawport_linux.go, tundevice_linux.go, nexthops_linux.go and undeliverable_linux.go are the data
+// plane with its ports; underlay*.go choose the link that carries the datagrams, and ways.go finds what the overlay would
+// cut off. Package internal/kernel is the edge to netlink with the plan, hostrules the rules of the firewall.
 package routing

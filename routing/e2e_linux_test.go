@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/test/await"
 	"weft/tunnel"
 )
 
 // node is one host of TestUDPCarriesPackets: a namespace and its backend.
 type node struct {
-	k   *Kernel
+	k   *kernel.Kernel
 	u   *carrier
 	own lease.Record
 }
@@ -26,7 +27,7 @@ type node struct {
 // run does ip in the node's namespace.
 func (n *node) run(t *testing.T, args string) {
 	t.Helper()
-	err := n.k.do(func() error { _, err := tryIP(args); return err })
+	err := n.k.Do(func() error { _, err := tryIP(args); return err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func (n *node) run(t *testing.T, args string) {
 func (n *node) listen(t *testing.T, a netip.Addr) net.PacketConn {
 	t.Helper()
 	var c net.PacketConn
-	err := n.k.do(func() (err error) {
+	err := n.k.Do(func() (err error) {
 		c, err = net.ListenPacket("udp", netip.AddrPortFrom(a, 7000).String())
 		return err
 	})
@@ -63,7 +64,7 @@ func twoNodesOn(t *testing.T, path tunnel.Path) (a, b *node) {
 	a = &node{k: inNamespace(t), own: record(1)}
 	b = &node{k: newNamespace(t), own: record(2)}
 	a.run(t, "link add eth0 type veth peer name far")
-	a.run(t, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), b.k.ns))
+	a.run(t, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), b.k.NS))
 	b.run(t, "link set far name eth0")
 	for i, n := range []*node{a, b} {
 		n.run(t, "link set eth0 up")
@@ -87,7 +88,7 @@ func TestUDPCarriesPacketsInManyQueues(t *testing.T) {
 	was := runtime.GOMAXPROCS(4)
 	t.Cleanup(func() { runtime.GOMAXPROCS(was) })
 	a, _ := carriesPackets(t)
-	err := a.k.do(func() error {
+	err := a.k.Do(func() error {
 		link, err := tryIP("-d link show flannel0")
 		if err != nil || !strings.Contains(link, "numqueues 4") {
 			t.Errorf("the TUN has no four queues: %v\n%s", err, link)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/test/await"
 )
 
@@ -204,7 +205,7 @@ func TestAlloc(t *testing.T) {
 // A command that is ended says why: its own time was over, or nobody needs it any more, whatever the reason
 // that the caller has for that.
 func TestACommandThatIsEndedSaysWhy(t *testing.T) {
-	k, err := OpenKernel()
+	k, err := kernel.OpenKernel()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/routing/internal/kernel"
 )
 
 // extTimeout bounds one command, and extStopTimeout the one at the end.
@@ -29,7 +31,7 @@ const maxOutput = 64 << 10
 // extRunner runs the commands, and remembers what ran for whom, also across restarts.
 type extRunner struct {
 	o    ExtensionOptions
-	k    *Kernel
+	k    *kernel.Kernel
 	log  *slog.Logger
 	file string // "" keeps nothing
 
@@ -178,7 +180,7 @@ func (r *extRunner) run(ctx context.Context, limit time.Duration, key, command s
 	var out cappedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	start := time.Now()
-	err := r.k.do(cmd.Run)
+	err := r.k.Do(cmd.Run)
 	text := strings.TrimSpace(out.String())
 	if err != nil {
 		switch {
@@ -254,7 +256,7 @@ func (r *extRunner) save() error {
 	if err := os.WriteFile(next, b, 0o600); err != nil {
 		return fmt.Errorf("note what ran: %w", err)
 	}
-	return wrap("note what ran", os.Rename(next, r.file))
+	return kernel.Wrap("note what ran", os.Rename(next, r.file))
 }
 
 // bootID is another one after each boot (random(4)).

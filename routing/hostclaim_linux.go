@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 )
 
 // HostClaim keeps a second weftd off a network that this host serves already: it holds a name for
@@ -43,7 +44,7 @@ const claimEvery = 10 * time.Millisecond
 // Network claims the network, unless that is done. While another process holds it it waits for that
 // to end, until ctx does. The error is then a *HostTakenError. A process without our rights holds
 // nothing: anybody may take such a name.
-func (h *HostClaim) Network(ctx context.Context, k *Kernel, c lease.NetworkConfig) error {
+func (h *HostClaim) Network(ctx context.Context, k *kernel.Kernel, c lease.NetworkConfig) error {
 	for _, p := range networks(c) {
 		if err := h.claim(ctx, k, "network/"+p.String(), "the network "+p.String()); err != nil {
 			return err
@@ -53,11 +54,11 @@ func (h *HostClaim) Network(ctx context.Context, k *Kernel, c lease.NetworkConfi
 }
 
 // Port claims the port of a data plane, as Network does.
-func (h *HostClaim) Port(ctx context.Context, k *Kernel, port uint16) error {
+func (h *HostClaim) Port(ctx context.Context, k *kernel.Kernel, port uint16) error {
 	return h.claim(ctx, k, fmt.Sprint("port/", port), fmt.Sprint("the overlay's port ", port))
 }
 
-func (h *HostClaim) claim(ctx context.Context, k *Kernel, name, what string) error {
+func (h *HostClaim) claim(ctx context.Context, k *kernel.Kernel, name, what string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, have := h.fds[name]; have {
@@ -66,7 +67,7 @@ func (h *HostClaim) claim(ctx context.Context, k *Kernel, name, what string) err
 	at := &unix.SockaddrUnix{Name: "@weft/" + name}
 	for {
 		var fd int
-		err := k.do(func() (err error) {
+		err := k.Do(func() (err error) {
 			fd, err = listenUnix(at)
 			return err
 		})
@@ -81,7 +82,7 @@ func (h *HostClaim) claim(ctx context.Context, k *Kernel, name, what string) err
 			return fmt.Errorf("claim %s: %w", what, err)
 		}
 		var holder *unix.Ucred
-		err = k.do(func() (err error) {
+		err = k.Do(func() (err error) {
 			holder, err = holderOf(at)
 			return err
 		})
@@ -143,12 +144,12 @@ func (h *HostClaim) Close() error {
 // PortFree reports whether a data plane could listen on the port at the underlay's addresses, before anything is
 // written. The error wraps unix.EADDRINUSE if a process has it; an address that is not there, and a device
 // of the kernel's that the data plane removes, are no fault yet.
-func PortFree(k *Kernel, u Underlay, port uint16) error {
+func PortFree(k *kernel.Kernel, u Underlay, port uint16) error {
 	if port == 0 {
 		return nil
 	}
 	for _, a := range u.Local() {
-		err := k.do(func() error { return tryPort(netip.AddrPortFrom(a, port)) })
+		err := k.Do(func() error { return tryPort(netip.AddrPortFrom(a, port)) })
 		if errors.Is(err, unix.EADDRINUSE) && !deviceHasPort(k, port) {
 			return fmt.Errorf("port %d at %s: %w: is flanneld or another weftd running here?", port, a, err)
 		}
@@ -157,8 +158,8 @@ func PortFree(k *Kernel, u Underlay, port uint16) error {
 }
 
 // deviceHasPort reports whether a vxlan device of the kernel's has the port.
-func deviceHasPort(k *Kernel, port uint16) bool {
-	vs, err := k.vtepsOnPort(port)
+func deviceHasPort(k *kernel.Kernel, port uint16) bool {
+	vs, err := k.VTEPsOnPort(port)
 	return err == nil && len(vs) > 0
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 )
 
 // TestHostClaim: a network belongs to one process in a network namespace, until that ends; another network and
@@ -18,7 +19,7 @@ import (
 func TestHostClaim(t *testing.T) {
 	k := inNamespace(t)
 	config := lease.NetworkConfig{EnableIPv4: true, Network: net4, EnableIPv6: true, IPv6Network: net6}
-	claim := func(k *Kernel, c lease.NetworkConfig, patience time.Duration) (*HostClaim, error) {
+	claim := func(k *kernel.Kernel, c lease.NetworkConfig, patience time.Duration) (*HostClaim, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		h := new(HostClaim)
@@ -74,7 +75,7 @@ func TestHostClaim(t *testing.T) {
 	// The process's rights are those of the thread that listens.
 	squat := make(chan error, 1)
 	go func() { // waited for below
-		squat <- k.do(func() error {
+		squat <- k.Do(func() error {
 			if _, _, errno := unix.Syscall(unix.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
 				return errno
 			}
@@ -112,7 +113,7 @@ func TestPortFree(t *testing.T) {
 	free("nobody", true)
 	for _, at := range []string{"192.0.2.1:8472", "0.0.0.0:8472", "[2001:db8::1]:8472"} {
 		var c net.PacketConn
-		if err := k.do(func() (err error) { c, err = net.ListenPacket("udp", at); return err }); err != nil {
+		if err := k.Do(func() (err error) { c, err = net.ListenPacket("udp", at); return err }); err != nil {
 			t.Fatal(err)
 		}
 		free(at, false)

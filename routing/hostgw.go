@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 )
 
 // typeHostGW is flannel's host-gw: plain routes between nodes on one link.
@@ -60,12 +61,12 @@ func (g hostGW) want(s situation) desired {
 			case !known:
 				report = report.skip("the way to %v is not known yet", f.public)
 			default:
-				if why := h.indirect(f.public, s.under.Link); why != "" {
+				if why := h.Indirect(f.public, s.under.Link); why != "" {
 					report = report.skip("%s: host-gw needs all nodes on one link; vxlan with DirectRouting does not", why)
 					break
 				}
 				report.How = HowRoute
-				d.Routes = append(d.Routes, peerRoute(f.subnet, f.public, s.under.Link, routeMTU(r, f.six, s.mtu)))
+				d.Routes = append(d.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Link, routeMTU(r, f.six, s.mtu)))
 			}
 			d.reached = append(d.reached, report)
 		}

@@ -136,7 +136,7 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 			t.Errorf("%s: %v", c.backend, err)
 		}
 		var links []string
-		ds, _ := k.devices()
+		ds, _ := k.Devices()
 		for _, d := range ds {
 			if strings.HasPrefix(d.Name, "flannel") && d.Name != "flannel.77" {
 				links = append(links, d.Name)
@@ -147,7 +147,7 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 			t.Errorf("%s: links %q, routes %q", c.backend, links, got)
 		}
 	}
-	if _, err := k.device("flannel.77"); err != nil {
+	if _, err := k.Device("flannel.77"); err != nil {
 		t.Errorf("another network's device: %v", err)
 	}
 }

@@ -31,7 +31,7 @@ func TestUDPSendersSeeICMPErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var c net.Conn
-			err := k.do(func() (err error) {
+			err := k.Do(func() (err error) {
 				c, err = net.Dial("udp", netip.AddrPortFrom(addr(tt.to), 9).String())
 				return err
 			})
@@ -71,7 +71,7 @@ func TestUDPSendersSeeICMPErrors(t *testing.T) {
 func TestUDPRoutesHoldWithoutAProcess(t *testing.T) {
 	k := inNamespace(t)
 	for _, family := range []string{"ipv4", "ipv6"} {
-		file := filepath.Join("/proc/sys/net", family, "conf/default", ignoreLinkDown)
+		file := filepath.Join("/proc/sys/net", family, "conf/default", "ignore_routes_with_linkdown")
 		if err := os.WriteFile(file, []byte("1"), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestUDPRoutesHoldWithoutAProcess(t *testing.T) {
 	if err := u.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.device("flannel0"); err != nil {
+	if _, err := k.Device("flannel0"); err != nil {
 		t.Fatal(err)
 	}
 	for _, dst := range []string{"10.5.2.7", "fd00:5:0:2::7"} {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/routing/internal/kernel"
 	"weft/test/await"
 	"weft/tunnel"
 )
@@ -125,9 +126,9 @@ func martian() string {
 }
 
 // sender sends frames on a link of the namespace.
-func sender(t *testing.T, k *Kernel, link string) func([]byte) {
+func sender(t *testing.T, k *kernel.Kernel, link string) func([]byte) {
 	t.Helper()
-	d, err := k.device(link)
+	d, err := k.Device(link)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,18 +8,19 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 )
 
 // RemoveLeftovers deletes the devices that another backend, of ours or of flannel's, left on this
 // host: those of flannel's names and kinds with an address in the networks of c or in a former
 // one, and the idle TAPs of path raw, but those in use, which are kept. Their routes and entries go with them. It returns what was
 // deleted, and does nothing the second time. Other objects of ours are swept by the backend in use.
-func RemoveLeftovers(k *Kernel, c lease.NetworkConfig, former []netip.Prefix, keep []string) (removed []string, err error) {
-	ls, err := k.links()
+func RemoveLeftovers(k *kernel.Kernel, c lease.NetworkConfig, former []netip.Prefix, keep []string) (removed []string, err error) {
+	ls, err := k.Links()
 	if err != nil {
 		return nil, err
 	}
-	as, err := k.addrInfos()
+	as, err := k.AddrInfos()
 	if err != nil {
 		return nil, err
 	}
@@ -30,13 +31,13 @@ func RemoveLeftovers(k *Kernel, c lease.NetworkConfig, former []netip.Prefix, ke
 		if slices.Contains(keep, a.Name) || !leftoverKind(l) {
 			continue
 		}
-		inside := isTAP(l) || slices.ContainsFunc(as, func(i addrInfo) bool {
-			return i.index == a.Index && slices.ContainsFunc(nets, func(n netip.Prefix) bool { return n.Contains(i.addr) })
+		inside := kernel.IsTAP(l) || slices.ContainsFunc(as, func(i kernel.AddrInfo) bool {
+			return i.Index == a.Index && slices.ContainsFunc(nets, func(n netip.Prefix) bool { return n.Contains(i.Addr) })
 		})
 		if !inside {
 			continue
 		}
-		if err := k.delLink(a.Name); err != nil {
+		if err := k.DelLink(a.Name); err != nil {
 			faults = append(faults, err)
 			continue
 		}
@@ -50,17 +51,17 @@ func RemoveLeftovers(k *Kernel, c lease.NetworkConfig, former []netip.Prefix, ke
 // do not outlive it.
 func leftoverKind(l netlink.Link) bool {
 	a := l.Attrs()
-	if isTAP(l) {
-		return isIdleTAP(l)
+	if kernel.IsTAP(l) {
+		return kernel.IsIdleTAP(l)
 	}
 	t, ok := BuiltIn().device(l)
-	return ok && (a.Alias == Alias || t.Lasting && a.Alias == "")
+	return ok && (a.Alias == kernel.Alias || t.Lasting && a.Alias == "")
 }
 
 // IsOwnLink reports whether l is a device that weft made or took over: of the name and kind that a backend
 // gives, with our mark. What only is called alike, or only has the mark, is somebody else's.
 func IsOwnLink(l netlink.Link) bool {
-	return isProbe(l) || l.Attrs().Alias == Alias && (isTAP(l) || IsFlannelLink(l))
+	return kernel.IsProbe(l) || l.Attrs().Alias == kernel.Alias && (kernel.IsTAP(l) || IsFlannelLink(l))
 }
 
 // IsFlannelLink reports whether l has a name and a kind that flannel gives its devices.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"weft/routing/internal/kernel"
 )
 
 // rtattr encodes one netlink attribute, padded (RTA_ALIGN of rtnetlink.h).
@@ -18,7 +20,7 @@ func rtattr(kind uint16, v ...byte) []byte {
 }
 
 func TestInterest(t *testing.T) {
-	i := interest{own: map[int]bool{7: true}, names: map[string]bool{"flannel0": true}, networks: []netip.Prefix{net4}}
+	i := kernel.Interest{Own: map[int]bool{7: true}, Names: map[string]bool{"flannel0": true}, Networks: []netip.Prefix{net4}}
 	link := func(index int32, name string) []byte {
 		b := make([]byte, unix.SizeofIfInfomsg)
 		binary.NativeEndian.PutUint32(b[4:], uint32(index))
@@ -52,7 +54,7 @@ func TestInterest(t *testing.T) {
 		{"truncated", unix.RTM_NEWROUTE, make([]byte, 3), false},
 		{"something else", unix.RTM_NEWNEIGH, link(7, "flannel0"), false},
 	} {
-		if got := i.concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: c.kind}, Data: c.data}); (got == changedObjects) != c.want || got&^changedObjects != 0 {
+		if got := i.Concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: c.kind}, Data: c.data}); (got == kernel.ChangedObjects) != c.want || got&^kernel.ChangedObjects != 0 {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
@@ -62,15 +64,15 @@ func FuzzInterest(f *testing.F) {
 	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg), rtattr(unix.RTA_DST, 10, 5, 0, 0)...))
 	f.Add(uint16(unix.RTM_NEWLINK), append(make([]byte, unix.SizeofIfInfomsg), 3, 0, 3, 0))
 	f.Add(uint16(unix.RTM_NEWADDR), []byte{})
-	i := interest{networks: []netip.Prefix{net4}}
+	i := kernel.Interest{Networks: []netip.Prefix{net4}}
 	f.Fuzz(func(_ *testing.T, kind uint16, b []byte) {
-		i.concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: b})
+		i.Concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: b})
 	})
 }
 
 func TestMonitorResyncsAfterOverflow(t *testing.T) {
 	k := inNamespace(t)
-	m, err := k.subscribe()
+	m, err := k.Subscribe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,7 @@ func TestMonitorResyncsAfterOverflow(t *testing.T) {
 	changed := make(chan bool, 1)
 	done := make(chan error, 1)
 	go func() { // waited for below
-		done <- m.follow(func(change) {
+		done <- m.Follow(func(kernel.Change) {
 			select {
 			case changed <- true:
 			default:

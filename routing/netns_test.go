@@ -11,12 +11,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"weft/routing/internal/kernel"
 	"weft/test/await"
 )
 
 // inNamespace moves the test to a network namespace of its own, which vanishes
 // with the thread. Goroutines that the test starts are not in it; Kernel is.
-func inNamespace(t *testing.T) *Kernel {
+func inNamespace(t *testing.T) *kernel.Kernel {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes network namespaces and needs root: run it with sudo, or in a user namespace with unshare -rn")
@@ -39,7 +40,7 @@ func inNamespace(t *testing.T) *Kernel {
 const mark, marked = "/proc/sys/net/ipv4/ip_unprivileged_port_start", "1001"
 
 // newNamespace moves the thread to a new network namespace.
-func newNamespace(t *testing.T) *Kernel {
+func newNamespace(t *testing.T) *kernel.Kernel {
 	t.Helper()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace: %v", err)
@@ -47,7 +48,7 @@ func newNamespace(t *testing.T) *Kernel {
 	if err := os.WriteFile(mark, []byte(marked), 0); err != nil {
 		t.Fatal(err)
 	}
-	k, err := OpenKernel()
+	k, err := kernel.OpenKernel()
 	if err != nil {
 		t.Fatal(err)
 	}

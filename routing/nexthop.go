@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"weft/encap"
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -25,14 +26,14 @@ func newHopRoutes(size int) hopRoutes {
 }
 
 // add notes the kernel's answer for dst.
-func (r hopRoutes) add(dst netip.Addr, a answer, link etherInfo) {
-	via, err := a.neighbour(dst, link)
+func (r hopRoutes) add(dst netip.Addr, a kernel.Answer, link kernel.EtherInfo) {
+	via, err := a.Neighbour(dst, link)
 	r.via[dst] = via
 	switch {
 	case err == nil:
 		r.wanted[via] = true
-	case a.err == nil && a.link != link.index:
-		r.others[a.link] = true
+	case a.Err == nil && a.Link != link.Index:
+		r.others[a.Link] = true
 	}
 }
 
@@ -70,11 +71,11 @@ func nextHops(r hopRoutes, macs map[netip.Addr]encap.MAC, local encap.MAC) map[n
 }
 
 // neighbourMACs are the link addresses of those entries that are usable and wanted.
-func neighbourMACs(ns []neighbour, wanted map[netip.Addr]bool) map[netip.Addr]encap.MAC {
+func neighbourMACs(ns []kernel.Neighbour, wanted map[netip.Addr]bool) map[netip.Addr]encap.MAC {
 	macs := make(map[netip.Addr]encap.MAC, min(len(ns), len(wanted)))
 	for _, n := range ns {
-		if wanted[n.addr] && n.usable() {
-			macs[n.addr] = n.mac
+		if wanted[n.Addr] && n.Usable() {
+			macs[n.Addr] = n.MAC
 		}
 	}
 	return macs
@@ -82,7 +83,7 @@ func neighbourMACs(ns []neighbour, wanted map[netip.Addr]bool) map[netip.Addr]en
 
 // silentNeighbours are those that the kernel asked for in vain: FAILED, and until they answer also while it asks
 // again. was are those of before, wanted the ones that matter.
-func silentNeighbours(was map[netip.Addr]bool, ns []neighbour, wanted map[netip.Addr]bool) map[netip.Addr]bool {
+func silentNeighbours(was map[netip.Addr]bool, ns []kernel.Neighbour, wanted map[netip.Addr]bool) map[netip.Addr]bool {
 	silent := map[netip.Addr]bool{}
 	for a := range was {
 		if wanted[a] {
@@ -91,10 +92,10 @@ func silentNeighbours(was map[netip.Addr]bool, ns []neighbour, wanted map[netip.
 	}
 	for _, n := range ns {
 		switch {
-		case n.usable():
-			delete(silent, n.addr)
-		case n.state&nudFailed != 0 && wanted[n.addr]:
-			silent[n.addr] = true
+		case n.Usable():
+			delete(silent, n.Addr)
+		case n.State&kernel.NudFailed != 0 && wanted[n.Addr]:
+			silent[n.Addr] = true
 		}
 	}
 	return silent

@@ -9,6 +9,7 @@ import (
 
 	"weft/encap"
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/test/await"
 	"weft/tunnel"
 )
@@ -148,7 +149,7 @@ func TestNextHopsScale(t *testing.T) {
 	}
 	mark()
 	began := time.Now()
-	if err := u.plane.updateNextHops("eth0", changedNeighbours); err != nil {
+	if err := u.plane.updateNextHops("eth0", kernel.ChangedNeighbours); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("following a neighbour took %v", time.Since(began))
@@ -183,33 +184,33 @@ func TestRoutesTo(t *testing.T) {
 	ip(t, "route add 198.51.100.0/24 via inet6 2001:db8::9 dev eth0")
 	ip(t, "route add 203.0.113.0/24 via 192.0.2.9 mtu 1300")
 	ip(t, "route add prohibit 203.0.114.0/24")
-	d, err := k.device("eth0")
+	d, err := k.Device("eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dsts := []netip.Addr{addr("192.0.2.2"), addr("198.51.100.1"), addr("203.0.113.1"), addr("203.0.114.1"), addr("8.8.8.8"), addr("192.0.2.1")}
-	got, err := k.routesTo(dsts, netip.MustParseAddrPort("192.0.2.1:8285"))
+	got, err := k.RoutesTo(dsts, netip.MustParseAddrPort("192.0.2.1:8285"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []answer{
-		{kind: routeUnicast, link: d.Index},
-		{kind: routeUnicast, link: d.Index, gateway: addr("2001:db8::9")},
-		{kind: routeUnicast, link: d.Index, gateway: addr("192.0.2.9"), mtu: 1300},
+	for i, want := range []kernel.Answer{
+		{Kind: kernel.RouteUnicast, Link: d.Index},
+		{Kind: kernel.RouteUnicast, Link: d.Index, Gateway: addr("2001:db8::9")},
+		{Kind: kernel.RouteUnicast, Link: d.Index, Gateway: addr("192.0.2.9"), MTU: 1300},
 	} {
 		if got[i] != want {
 			t.Errorf("%v: %+v, want %+v", dsts[i], got[i], want)
 		}
 	}
 	for i := 3; i < 5; i++ {
-		if got[i].err == nil || errors.Is(got[i].err, errNoAnswer) {
+		if got[i].Err == nil || errors.Is(got[i].Err, kernel.ErrNoAnswer) {
 			t.Errorf("%v: %+v, want an error", dsts[i], got[i])
 		}
 	}
-	if got[5].kind == routeUnicast {
+	if got[5].Kind == kernel.RouteUnicast {
 		t.Errorf("%v: %+v, want a local route", dsts[5], got[5])
 	}
-	if got, err := k.routesTo(nil, netip.AddrPort{}); err != nil || len(got) != 0 {
+	if got, err := k.RoutesTo(nil, netip.AddrPort{}); err != nil || len(got) != 0 {
 		t.Errorf("nothing asked: %v, %v", got, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -19,31 +20,31 @@ var (
 	macUs   = encap.MAC{2, 0, 0, 0, 0, 1}
 	macPeer = encap.MAC{2, 0, 0, 0, 0, 2}
 	macGate = encap.MAC{2, 0, 0, 0, 0, 9}
-	eth     = etherInfo{name: "eth0", index: 7, mtu: 1500, mac: macUs}
+	eth     = kernel.EtherInfo{Name: "eth0", Index: 7, MTU: 1500, MAC: macUs}
 )
 
 func TestAnswerNeighbour(t *testing.T) {
 	dst := addr("192.0.2.2")
 	for _, c := range []struct {
 		name string
-		a    answer
+		a    kernel.Answer
 		via  string // "" if frames cannot be sent
 		why  string
 	}{
-		{"on the link", answer{kind: routeUnicast, link: 7}, "192.0.2.2", ""},
-		{"by a gateway", answer{kind: routeUnicast, link: 7, gateway: addr("192.0.2.9")}, "192.0.2.9", ""},
-		{"by an IPv6 gateway", answer{kind: routeUnicast, link: 7, gateway: addr("fe80::9")}, "fe80::9", ""},
-		{"by another link", answer{kind: routeUnicast, link: 8}, "", "leaves by link 8, not eth0"},
-		{"ours", answer{kind: unix.RTN_LOCAL, link: 1}, "", "of type 2"},
-		{"blackhole", answer{kind: unix.RTN_BLACKHOLE, link: 7}, "", "of type 6"},
-		{"a smaller MTU", answer{kind: routeUnicast, link: 7, mtu: 1400}, "", "MTU 1400"},
-		{"the link's MTU", answer{kind: routeUnicast, link: 7, mtu: 1500}, "192.0.2.2", ""},
-		{"a larger MTU", answer{kind: routeUnicast, link: 7, mtu: 9000}, "192.0.2.2", ""},
-		{"encapsulated", answer{kind: routeUnicast, link: 7, encap: true}, "", "encapsulates"},
-		{"unreachable", answer{err: unix.EHOSTUNREACH}, "", unix.EHOSTUNREACH.Error()},
-		{"nothing at all", answer{}, "", "type 0"},
+		{"on the link", kernel.Answer{Kind: kernel.RouteUnicast, Link: 7}, "192.0.2.2", ""},
+		{"by a gateway", kernel.Answer{Kind: kernel.RouteUnicast, Link: 7, Gateway: addr("192.0.2.9")}, "192.0.2.9", ""},
+		{"by an IPv6 gateway", kernel.Answer{Kind: kernel.RouteUnicast, Link: 7, Gateway: addr("fe80::9")}, "fe80::9", ""},
+		{"by another link", kernel.Answer{Kind: kernel.RouteUnicast, Link: 8}, "", "leaves by link 8, not eth0"},
+		{"ours", kernel.Answer{Kind: unix.RTN_LOCAL, Link: 1}, "", "of type 2"},
+		{"blackhole", kernel.Answer{Kind: unix.RTN_BLACKHOLE, Link: 7}, "", "of type 6"},
+		{"a smaller MTU", kernel.Answer{Kind: kernel.RouteUnicast, Link: 7, MTU: 1400}, "", "MTU 1400"},
+		{"the link's MTU", kernel.Answer{Kind: kernel.RouteUnicast, Link: 7, MTU: 1500}, "192.0.2.2", ""},
+		{"a larger MTU", kernel.Answer{Kind: kernel.RouteUnicast, Link: 7, MTU: 9000}, "192.0.2.2", ""},
+		{"encapsulated", kernel.Answer{Kind: kernel.RouteUnicast, Link: 7, Encap: true}, "", "encapsulates"},
+		{"unreachable", kernel.Answer{Err: unix.EHOSTUNREACH}, "", unix.EHOSTUNREACH.Error()},
+		{"nothing at all", kernel.Answer{}, "", "type 0"},
 	} {
-		via, err := c.a.neighbour(dst, eth)
+		via, err := c.a.Neighbour(dst, eth)
 		if c.via != "" && (err != nil || via != addr(c.via)) || c.via == "" && (err == nil || via.IsValid() || !strings.Contains(err.Error(), c.why)) {
 			t.Errorf("%s: %v, %v", c.name, via, err)
 		}
@@ -70,7 +71,7 @@ func TestNeighbourUsable(t *testing.T) {
 		{"broadcast", unix.NUD_PERMANENT, encap.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, false},
 		{"multicast", unix.NUD_PERMANENT, encap.MAC{1, 0, 0x5e, 0, 0, 1}, false},
 	} {
-		if got := (neighbour{state: c.state, mac: c.mac}).usable(); got != c.want {
+		if got := (kernel.Neighbour{State: c.state, MAC: c.mac}).Usable(); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
@@ -80,21 +81,21 @@ func TestNeighbourUsable(t *testing.T) {
 // and those that frames do not reach.
 func TestNextHops(t *testing.T) {
 	r := newHopRoutes(0)
-	for dst, a := range map[string]answer{
-		"192.0.2.2":    {kind: routeUnicast, link: 7},
-		"198.51.100.1": {kind: routeUnicast, link: 7, gateway: addr("192.0.2.9")},
-		"198.51.100.2": {kind: routeUnicast, link: 7, gateway: addr("192.0.2.9")},
-		"2001:db8::2":  {kind: routeUnicast, link: 7},
-		"203.0.113.1":  {kind: routeUnicast, link: 8},
-		"203.0.113.2":  {err: unix.ENETUNREACH},
-		"192.0.2.3":    {kind: routeUnicast, link: 7}, // unresolved
-		"192.0.2.4":    {kind: routeUnicast, link: 7}, // claims our MAC
+	for dst, a := range map[string]kernel.Answer{
+		"192.0.2.2":    {Kind: kernel.RouteUnicast, Link: 7},
+		"198.51.100.1": {Kind: kernel.RouteUnicast, Link: 7, Gateway: addr("192.0.2.9")},
+		"198.51.100.2": {Kind: kernel.RouteUnicast, Link: 7, Gateway: addr("192.0.2.9")},
+		"2001:db8::2":  {Kind: kernel.RouteUnicast, Link: 7},
+		"203.0.113.1":  {Kind: kernel.RouteUnicast, Link: 8},
+		"203.0.113.2":  {Err: unix.ENETUNREACH},
+		"192.0.2.3":    {Kind: kernel.RouteUnicast, Link: 7}, // unresolved
+		"192.0.2.4":    {Kind: kernel.RouteUnicast, Link: 7}, // claims our MAC
 	} {
 		r.add(addr(dst), a, eth)
 	}
-	macs := neighbourMACs([]neighbour{
-		{addr("192.0.2.2"), macPeer, nudStale}, {addr("192.0.2.9"), macGate, nudReachable}, {addr("2001:db8::2"), macPeer, nudPermanent},
-		{addr("192.0.2.3"), macPeer, unix.NUD_FAILED}, {addr("192.0.2.4"), macUs, nudReachable}, {addr("192.0.2.200"), macPeer, nudReachable},
+	macs := neighbourMACs([]kernel.Neighbour{
+		{Addr: addr("192.0.2.2"), MAC: macPeer, State: kernel.NudStale}, {Addr: addr("192.0.2.9"), MAC: macGate, State: kernel.NudReachable}, {Addr: addr("2001:db8::2"), MAC: macPeer, State: kernel.NudPermanent},
+		{Addr: addr("192.0.2.3"), MAC: macPeer, State: unix.NUD_FAILED}, {Addr: addr("192.0.2.4"), MAC: macUs, State: kernel.NudReachable}, {Addr: addr("192.0.2.200"), MAC: macPeer, State: kernel.NudReachable},
 	}, r.wanted)
 	if len(macs) != 4 {
 		t.Errorf("neighbours kept: %v", macs)
@@ -124,16 +125,16 @@ func TestSilentNeighbours(t *testing.T) {
 	var silent map[netip.Addr]bool
 	for _, step := range []struct {
 		name string
-		have []neighbour
+		have []kernel.Neighbour
 		want []netip.Addr
 	}{
-		{"asked for the first time", []neighbour{{a, encap.MAC{}, unix.NUD_INCOMPLETE}}, nil},
-		{"failed, and a stranger", []neighbour{{a, encap.MAC{}, nudFailed}, {c, encap.MAC{}, nudFailed}}, []netip.Addr{a}},
-		{"asked for again", []neighbour{{a, encap.MAC{}, unix.NUD_INCOMPLETE}, {b, macPeer, nudFailed}}, []netip.Addr{a, b}},
+		{"asked for the first time", []kernel.Neighbour{{Addr: a, MAC: encap.MAC{}, State: unix.NUD_INCOMPLETE}}, nil},
+		{"failed, and a stranger", []kernel.Neighbour{{Addr: a, MAC: encap.MAC{}, State: kernel.NudFailed}, {Addr: c, MAC: encap.MAC{}, State: kernel.NudFailed}}, []netip.Addr{a}},
+		{"asked for again", []kernel.Neighbour{{Addr: a, MAC: encap.MAC{}, State: unix.NUD_INCOMPLETE}, {Addr: b, MAC: macPeer, State: kernel.NudFailed}}, []netip.Addr{a, b}},
 		{"forgotten", nil, []netip.Addr{a, b}},
-		{"answers", []neighbour{{a, macPeer, nudReachable}}, []netip.Addr{b}},
-		{"heard of", []neighbour{{a, macPeer, nudStale}, {b, macPeer, nudStale}}, nil},
-		{"failed again", []neighbour{{a, macPeer, nudFailed}}, []netip.Addr{a}},
+		{"answers", []kernel.Neighbour{{Addr: a, MAC: macPeer, State: kernel.NudReachable}}, []netip.Addr{b}},
+		{"heard of", []kernel.Neighbour{{Addr: a, MAC: macPeer, State: kernel.NudStale}, {Addr: b, MAC: macPeer, State: kernel.NudStale}}, nil},
+		{"failed again", []kernel.Neighbour{{Addr: a, MAC: macPeer, State: kernel.NudFailed}}, []netip.Addr{a}},
 	} {
 		silent = silentNeighbours(silent, step.have, wanted)
 		if got := slices.SortedFunc(maps.Keys(silent), netip.Addr.Compare); !slices.Equal(got, step.want) {
@@ -161,11 +162,11 @@ func TestCovers(t *testing.T) {
 		"0.0.0.0/0": true, "::/0": true, "192.0.2.2/32": true, "192.0.2.3/32": false, "192.0.2.128/25": true, "192.0.2.64/26": false,
 		"198.51.100.0/24": true, "203.0.113.0/24": false, "2001:db8::/32": true, "2001:db9::/32": false, "10.0.0.0/8": false,
 	} {
-		if got := covers(pfx(p), sorted); got != want {
+		if got := kernel.Covers(pfx(p), sorted); got != want {
 			t.Errorf("%s: %v", p, got)
 		}
 	}
-	if covers(pfx("0.0.0.0/0"), nil) || covers(pfx("::/0"), sorted[:3]) {
+	if kernel.Covers(pfx("0.0.0.0/0"), nil) || kernel.Covers(pfx("::/0"), sorted[:3]) {
 		t.Error("covers what is not there")
 	}
 }
@@ -173,9 +174,9 @@ func TestCovers(t *testing.T) {
 // TestHopInterest is which notifications have the next hops looked at: those that say
 // nothing new about a neighbour do not.
 func TestHopInterest(t *testing.T) {
-	i := interest{hops: hopInterest{link: 7, others: map[int]bool{8: true}, peers: []netip.Addr{addr("192.0.2.2")},
-		macs:   map[netip.Addr]encap.MAC{addr("192.0.2.2"): macPeer, addr("192.0.2.3"): {}, addr("192.0.2.5"): {}},
-		silent: map[netip.Addr]bool{addr("192.0.2.5"): true}}}
+	i := kernel.Interest{Hops: kernel.HopInterest{Link: 7, Others: map[int]bool{8: true}, Peers: []netip.Addr{addr("192.0.2.2")},
+		MACs:   map[netip.Addr]encap.MAC{addr("192.0.2.2"): macPeer, addr("192.0.2.3"): {}, addr("192.0.2.5"): {}},
+		Silent: map[netip.Addr]bool{addr("192.0.2.5"): true}}}
 	index := func(n int32) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(n)) }
 	neigh := func(link int32, dst string, mac encap.MAC, state uint16) []byte {
 		b := append([]byte{unix.AF_INET, 0, 0, 0}, index(link)...)
@@ -196,43 +197,43 @@ func TestHopInterest(t *testing.T) {
 		name string
 		kind uint16
 		data []byte
-		want change
+		want kernel.Change
 	}{
-		{"confirmed again", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, nudReachable), 0},
-		{"stale", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, nudStale), 0},
-		{"another MAC", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macGate, nudReachable), changedNeighbours},
-		{"failed", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, unix.NUD_FAILED), changedNeighbours},
-		{"failed, and had no MAC", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", encap.MAC{}, nudFailed), changedNeighbours},
-		{"failed as before", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.5", encap.MAC{}, nudFailed), 0},
-		{"deleted", unix.RTM_DELNEIGH, neigh(7, "192.0.2.2", macPeer, nudStale), changedNeighbours},
-		{"resolved", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", macPeer, nudReachable), changedNeighbours},
+		{"confirmed again", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, kernel.NudReachable), 0},
+		{"stale", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, kernel.NudStale), 0},
+		{"another MAC", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macGate, kernel.NudReachable), kernel.ChangedNeighbours},
+		{"failed", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macPeer, unix.NUD_FAILED), kernel.ChangedNeighbours},
+		{"failed, and had no MAC", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", encap.MAC{}, kernel.NudFailed), kernel.ChangedNeighbours},
+		{"failed as before", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.5", encap.MAC{}, kernel.NudFailed), 0},
+		{"deleted", unix.RTM_DELNEIGH, neigh(7, "192.0.2.2", macPeer, kernel.NudStale), kernel.ChangedNeighbours},
+		{"resolved", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", macPeer, kernel.NudReachable), kernel.ChangedNeighbours},
 		{"still not resolved", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.3", encap.MAC{}, unix.NUD_INCOMPLETE), 0},
-		{"nobody's neighbour", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.4", macPeer, nudReachable), 0},
-		{"another link's", unix.RTM_NEWNEIGH, neigh(8, "192.0.2.2", macGate, nudReachable), 0},
-		{"a truncated one", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macGate, nudReachable)[:11], 0},
-		{"a route to a peer", unix.RTM_NEWROUTE, route(unix.AF_INET, 24, 192, 0, 2, 0), changedRoutes},
-		{"the default route", unix.RTM_DELROUTE, route(unix.AF_INET, 0), changedRoutes},
+		{"nobody's neighbour", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.4", macPeer, kernel.NudReachable), 0},
+		{"another link's", unix.RTM_NEWNEIGH, neigh(8, "192.0.2.2", macGate, kernel.NudReachable), 0},
+		{"a truncated one", unix.RTM_NEWNEIGH, neigh(7, "192.0.2.2", macGate, kernel.NudReachable)[:11], 0},
+		{"a route to a peer", unix.RTM_NEWROUTE, route(unix.AF_INET, 24, 192, 0, 2, 0), kernel.ChangedRoutes},
+		{"the default route", unix.RTM_DELROUTE, route(unix.AF_INET, 0), kernel.ChangedRoutes},
 		{"another route", unix.RTM_NEWROUTE, route(unix.AF_INET, 24, 192, 0, 3, 0), 0},
 		{"IPv6's default route", unix.RTM_NEWROUTE, route(unix.AF_INET6, 0), 0},
 		{"a route with nonsense for a length", unix.RTM_NEWROUTE, route(unix.AF_INET, 33, 192, 0, 2, 0), 0},
-		{"a rule", unix.RTM_NEWRULE, nil, changedRoutes},
-		{"a next hop object", unix.RTM_DELNEXTHOP, nil, changedRoutes},
-		{"the underlay's link", unix.RTM_NEWLINK, link(7), changedRoutes},
-		{"a link that peers are routed to", unix.RTM_DELLINK, link(8), changedRoutes},
+		{"a rule", unix.RTM_NEWRULE, nil, kernel.ChangedRoutes},
+		{"a next hop object", unix.RTM_DELNEXTHOP, nil, kernel.ChangedRoutes},
+		{"the underlay's link", unix.RTM_NEWLINK, link(7), kernel.ChangedRoutes},
+		{"a link that peers are routed to", unix.RTM_DELLINK, link(8), kernel.ChangedRoutes},
 		{"another link", unix.RTM_DELLINK, link(9), 0},
 	} {
-		if got := i.concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: c.kind}, Data: c.data}); got != c.want {
+		if got := i.Concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: c.kind}, Data: c.data}); got != c.want {
 			t.Errorf("%s: %b, want %b", c.name, got, c.want)
 		}
-		none := interest{}
-		if got := none.concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: c.kind}, Data: c.data}); got != 0 {
+		none := kernel.Interest{}
+		if got := none.Concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: c.kind}, Data: c.data}); got != 0 {
 			t.Errorf("%s, without path raw: %b", c.name, got)
 		}
 	}
 }
 
 func TestRouteRequest(t *testing.T) {
-	got := appendRouteRequest(nil, 5, addr("198.51.100.2"), netip.MustParseAddrPort("192.0.2.1:8285"))
+	got := kernel.AppendRouteRequest(nil, 5, addr("198.51.100.2"), netip.MustParseAddrPort("192.0.2.1:8285"))
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		return // the bytes below are those of a little-endian host
 	}
@@ -253,17 +254,17 @@ func FuzzHopMessages(f *testing.F) {
 	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg), rtattr(unix.RTA_VIA, 10, 0, 1)...))
 	f.Add(uint16(unix.NLMSG_ERROR), []byte{0, 0, 0, 0x80})
 	f.Add(uint16(unix.RTM_NEWNEIGH), append([]byte{2, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0}, rtattr(unix.NDA_DST, 192, 0, 2, 2)...))
-	h := hopInterest{link: 7, peers: []netip.Addr{addr("192.0.2.2")}}
+	h := kernel.HopInterest{Link: 7, Peers: []netip.Addr{addr("192.0.2.2")}}
 	f.Fuzz(func(t *testing.T, kind uint16, b []byte) {
 		m := syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: b}
-		a := parseAnswer(m)
-		if via, err := a.neighbour(addr("192.0.2.2"), eth); err == nil && !via.IsValid() {
+		a := kernel.ParseAnswer(m)
+		if via, err := a.Neighbour(addr("192.0.2.2"), eth); err == nil && !via.IsValid() {
 			t.Errorf("%+v: no neighbour and no error", a)
 		}
-		if n, ok := parseNeighbour(b, 7); ok && !n.addr.IsValid() {
+		if n, ok := kernel.ParseNeighbour(b, 7); ok && !n.Addr.IsValid() {
 			t.Error("a neighbour without an address")
 		}
-		h.concernsNeighbour(m)
-		h.concernsRoute(b)
+		h.ConcernsNeighbour(m)
+		h.ConcernsRoute(b)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weft/encap"
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -30,7 +31,7 @@ func (h *hopState) forget() {
 
 // hopKey is what every next hop depends on.
 type hopKey struct {
-	link           etherInfo
+	link           kernel.EtherInfo
 	local4, local6 netip.AddrPort
 }
 
@@ -45,23 +46,23 @@ func (h *hopState) setPeers(peers []tunnel.PeerSpec) {
 }
 
 // interest is what the next hops depend on, for the monitor.
-func (h *hopState) interest() hopInterest {
+func (h *hopState) interest() kernel.HopInterest {
 	if h.key == (hopKey{}) {
-		return hopInterest{}
+		return kernel.HopInterest{}
 	}
-	i := hopInterest{link: h.key.link.index, others: h.routes.others, peers: h.peers, silent: h.silent,
-		macs: make(map[netip.Addr]encap.MAC, len(h.routes.wanted))}
+	i := kernel.HopInterest{Link: h.key.link.Index, Others: h.routes.others, Peers: h.peers, Silent: h.silent,
+		MACs: make(map[netip.Addr]encap.MAC, len(h.routes.wanted))}
 	for via := range h.routes.wanted {
-		i.macs[via] = h.macs[via]
+		i.MACs[via] = h.macs[via]
 	}
 	return i
 }
 
 // updateNextHops hands the ports on path raw the next hops of all peers, if they changed, and the data plane on any
 // path the peers whose next hop answers nobody. With
-// changedRoutes it asks the kernel for all routes anew, else only for those that it does not
+// kernel.ChangedRoutes it asks the kernel for all routes anew, else only for those that it does not
 // know. Neighbours are listed each time: a listing for all peers. link is the underlay's.
-func (p *plane) updateNextHops(link string, c change) error {
+func (p *plane) updateNextHops(link string, c kernel.Change) error {
 	err := p.readNextHops(link, c)
 	if err != nil && len(p.raws()) == 0 {
 		// The sockets need none of it, and a sandbox may not have it.
@@ -73,10 +74,10 @@ func (p *plane) updateNextHops(link string, c change) error {
 	return err
 }
 
-func (p *plane) readNextHops(underlay string, c change) error {
+func (p *plane) readNextHops(underlay string, c kernel.Change) error {
 	h, ports := &p.next, p.raws()
-	link, err := p.k.ether(underlay)
-	if err != nil || len(ports) > 0 && link.index != ports[0].link { // lost: the ports follow when it is back
+	link, err := p.k.Ether(underlay)
+	if err != nil || len(ports) > 0 && link.Index != ports[0].link { // lost: the ports follow when it is back
 		for _, f := range ports {
 			f.feed(nil)
 		}
@@ -92,25 +93,25 @@ func (p *plane) readNextHops(underlay string, c change) error {
 	if key.link != h.key.link { // without a carrier it forgot its neighbours
 		h.silent, h.asked = nil, nil
 	}
-	if key != h.key || c&changedRoutes != 0 {
+	if key != h.key || c&kernel.ChangedRoutes != 0 {
 		h.routes = hopRoutes{}
 	}
 	if err := p.askRoutes(key); err != nil {
 		return err
 	}
-	ns, err := p.k.neighbours(link.index)
+	ns, err := p.k.Neighbours(link.Index)
 	if err != nil {
 		return err
 	}
 	h.macs, h.silent = neighbourMACs(ns, h.routes.wanted), silentNeighbours(h.silent, ns, h.routes.wanted)
-	hops, changed := nextHops(h.routes, h.macs, link.mac), false
+	hops, changed := nextHops(h.routes, h.macs, link.MAC), false
 	for _, f := range ports {
 		changed = f.feed(hops) || changed
 	}
 	if key != h.key { // what changed meanwhile was nothing that the monitor looked for
-		p.nudge(changedRoutes | changedNeighbours)
+		p.nudge(kernel.ChangedRoutes | kernel.ChangedNeighbours)
 	} else if changed {
-		p.nudge(changedNeighbours)
+		p.nudge(kernel.ChangedNeighbours)
 	}
 	h.key = key
 	return nil
@@ -132,7 +133,7 @@ func (p *plane) askRoutes(key hopKey) error {
 			}
 			continue
 		}
-		answers, err := p.k.routesTo(f.dsts, f.local)
+		answers, err := p.k.RoutesTo(f.dsts, f.local)
 		if err != nil {
 			return err
 		}
@@ -158,12 +159,12 @@ func (f *frames) feed(hops map[netip.Addr]tunnel.NextHop) (changed bool) {
 }
 
 // rawIfAskedFor fails if path raw was asked for, in words, and is not possible.
-func rawIfAskedFor(k *Kernel, o UDPOptions, u Underlay) error {
+func rawIfAskedFor(k *kernel.Kernel, o UDPOptions, u Underlay) error {
 	local := u.Local()
 	if o.Path != tunnel.PathRaw || o.Auto || len(local) == 0 {
 		return nil
 	}
-	if err := k.rawObstacle(u.Link, local[0]); err != nil {
+	if err := k.RawObstacle(u.Link, local[0]); err != nil {
 		return fmt.Errorf(`path raw is not possible: %w; "Path":"auto" takes the best that is`, err)
 	}
 	return nil

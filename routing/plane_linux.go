@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -18,7 +19,7 @@ import (
 // an underlay socket for each family. Its methods but run are called by one
 // goroutine at a time.
 type plane struct {
-	k       *Kernel
+	k       *kernel.Kernel
 	engine  *tunnel.Engine
 	path    tunnel.Path
 	format  encap.Format
@@ -26,19 +27,19 @@ type plane struct {
 	auto    bool // a lesser path will do
 	off     tunnel.OffloadSet
 	log     *slog.Logger
-	nudge   func(change)  // asks to look again; it does not block
-	device  deviceState   // the TUN
-	tun     tunnel.PortID // 0: none
-	sockets [2]socketPort // IPv4, IPv6
-	table   *tunnel.Table // the last one published; nil before
-	next    hopState      // where the frames of path raw go
+	nudge   func(kernel.Change) // asks to look again; it does not block
+	device  deviceState         // the TUN
+	tun     tunnel.PortID       // 0: none
+	sockets [2]socketPort       // IPv4, IPv6
+	table   *tunnel.Table       // the last one published; nil before
+	next    hopState            // where the frames of path raw go
 
 	lostMu sync.Mutex // a leaf lock: the data plane's workers take it
 	lost   map[tunnel.PortID]bool
 }
 
 // newPlane makes a data plane without ports. nudge is called when something may have changed, and must not block.
-func newPlane(k *Kernel, workers int, format encap.Format, o UDPOptions, log *slog.Logger, nudge func(change)) (*plane, error) {
+func newPlane(k *kernel.Kernel, workers int, format encap.Format, o UDPOptions, log *slog.Logger, nudge func(kernel.Change)) (*plane, error) {
 	p := &plane{k: k, format: format, port: o.Port, path: o.Path, auto: o.Auto, off: o.Off, log: log, nudge: nudge, lost: map[tunnel.PortID]bool{}}
 	var err error
 	p.engine, err = tunnel.New(tunnel.Config{
@@ -56,7 +57,7 @@ func (p *plane) portLost(id tunnel.PortID) {
 	p.lostMu.Lock()
 	p.lost[id] = true
 	p.lostMu.Unlock()
-	p.nudge(changedAll)
+	p.nudge(kernel.ChangedAll)
 }
 
 // reapLost detaches ports that died, so that they are opened anew.
@@ -76,7 +77,7 @@ func (p *plane) reapLost() {
 // error wraps unix.EBUSY if another process holds it.
 func (p *plane) openTUN(name string) error {
 	var t tunnel.Port
-	err := p.k.do(func() (err error) {
+	err := p.k.Do(func() (err error) {
 		t, err = p.newTUN(tunnel.TUNOptions{Name: name, Queues: p.engine.Queues(), Off: p.off, Logger: p.log})
 		return err
 	})
@@ -166,7 +167,7 @@ func (p *plane) publish(s tunnel.Spec) (refused []*tunnel.PeerError, err error) 
 	p.table = t
 	p.engine.Swap(t)
 	var rest []error
-	for _, e := range split(err) {
+	for _, e := range kernel.Joined(err) {
 		var bad *tunnel.PeerError
 		if errors.As(e, &bad) && bad.Index < len(s.Peers) {
 			refused = append(refused, bad)

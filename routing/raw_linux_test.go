@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/test/await"
 )
 
@@ -65,7 +66,7 @@ func TestRawRepairs(t *testing.T) {
 	}
 
 	index := func(name string) int {
-		d, err := k.device(name)
+		d, err := k.Device(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,12 +100,12 @@ func TestRawRepairs(t *testing.T) {
 	// The filter was gone, and could not be made again.
 	u.mu.Lock()
 	f := u.plane.sockets[0].frames
-	if err := f.ingress.close(); err != nil {
+	if err := f.ingress.Close(); err != nil {
 		t.Error(err)
 	}
 	f.ingress = nil
 	u.mu.Unlock()
-	u.nudge(changedAll)
+	u.nudge(kernel.ChangedAll)
 	await.OK(t, "no ingress filter", there)
 
 	stop()
@@ -167,10 +168,10 @@ func TestRawStaysOutOfIPsec(t *testing.T) {
 	u.mu.Lock()
 	u.plane.sockets[0].retry = u.plane.sockets[0].retry.Add(-retryRaw)
 	u.mu.Unlock()
-	u.nudge(changedAll)
+	u.nudge(kernel.ChangedAll)
 	await.OK(t, "no policy any more", func() error { return onRaw(u, "192.0.2.1") })
 	ip(t, "xfrm policy add src 192.0.2.1 dst 192.0.2.2 dir out tmpl proto esp mode transport")
-	u.nudge(changedAll)
+	u.nudge(kernel.ChangedAll)
 	await.OK(t, "a policy at run time", func() error {
 		if st := u.Status(); st.Path != "socket" {
 			return errors.New(st.Path)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -32,7 +33,7 @@ const retryRaw = 30 * time.Second
 type frames struct {
 	port    *tunnel.Raw
 	link    int // index
-	ingress *ingress
+	ingress *kernel.Ingress
 	tap     int    // index of the TAP; 0 if there is none
 	note    string // what the TAP lacks
 	hops    map[netip.Addr]tunnel.NextHop
@@ -52,22 +53,22 @@ func (p *plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 		return p.path, nil
 	}
 	if p.auto {
-		if err := p.k.protected(); err != nil {
+		if err := p.k.Protected(); err != nil {
 			return tunnel.PathSocket, err
 		}
 	}
-	e, err := p.k.ether(link)
+	e, err := p.k.Ether(link)
 	switch {
-	case s.id != 0 && s.path == tunnel.PathRaw && s.local == local && (errors.Is(err, errNoLink) || err == nil && e.index == s.frames.link):
+	case s.id != 0 && s.path == tunnel.PathRaw && s.local == local && (errors.Is(err, kernel.ErrNoLink) || err == nil && e.Index == s.frames.link):
 		return tunnel.PathRaw, nil // as it is; if the link is gone, until there is another
 	case err != nil:
 		return tunnel.PathSocket, err
-	case s.id != 0 && s.path == tunnel.PathSocket && s.why != nil && e.index == s.index && time.Now().Before(s.retry):
+	case s.id != 0 && s.path == tunnel.PathSocket && s.why != nil && e.Index == s.index && time.Now().Before(s.retry):
 		return tunnel.PathSocket, s.why
 	case s.id == 0:
 		return tunnel.PathRaw, nil // there is no port that a fault would cost: open finds out, without probes that take time
 	}
-	if err := p.k.rawObstacle(link, local.Addr()); err != nil {
+	if err := p.k.RawObstacle(link, local.Addr()); err != nil {
 		return tunnel.PathSocket, err
 	}
 	return tunnel.PathRaw, nil
@@ -104,7 +105,7 @@ func (p *plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 		path = tunnel.PathSocket
 	}
 	var sock tunnel.Underlay
-	err := p.k.do(func() (err error) {
+	err := p.k.Do(func() (err error) {
 		sock, err = p.newSocket(path, p.underlayOptions(local))
 		return err
 	})
@@ -116,7 +117,7 @@ func (p *plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 		return why, errors.Join(err, sock.Close())
 	}
 	*s = socketPort{id: id, local: local, path: path}
-	if err := p.k.dropTAP(tapName(local.Addr().Is6())); err != nil { // of path raw, before
+	if err := p.k.DropTAP(kernel.TAPName(local.Addr().Is6())); err != nil { // of path raw, before
 		p.log.Warn("device that is used no more", "error", err)
 	}
 	return why, nil
@@ -125,22 +126,22 @@ func (p *plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 // openRaw opens a port of path raw. The ingress filter comes before the first frame, so that
 // none arrives twice.
 func (p *plane) openRaw(s *socketPort, local netip.AddrPort, link string) error {
-	e, err := p.k.ether(link)
+	e, err := p.k.Ether(link)
 	if err != nil {
 		return err
 	}
 	var port *tunnel.Raw
-	err = p.k.do(func() (err error) {
+	err = p.k.Do(func() (err error) {
 		port, err = tunnel.OpenRaw(tunnel.RawOptions{
-			UDPOptions: p.underlayOptions(local), Link: e.index, TAP: tapName(local.Addr().Is6()),
+			UDPOptions: p.underlayOptions(local), Link: e.Index, TAP: kernel.TAPName(local.Addr().Is6()),
 		})
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	f := &frames{port: port, link: e.index}
-	if f.ingress, err = p.k.openIngress(link, local); err != nil {
+	f := &frames{port: port, link: e.Index}
+	if f.ingress, err = p.k.OpenIngress(link, local); err != nil {
 		return errors.Join(err, port.Close())
 	}
 	id := tunnel.PortID(0)
@@ -148,7 +149,7 @@ func (p *plane) openRaw(s *socketPort, local netip.AddrPort, link string) error 
 		id, err = p.engine.Attach(port, tunnel.RoleUnderlay)
 	}
 	if err != nil {
-		return errors.Join(err, port.Close(), f.ingress.close())
+		return errors.Join(err, port.Close(), f.ingress.Close())
 	}
 	*s = socketPort{id: id, local: local, path: tunnel.PathRaw, frames: f}
 	if !p.tend(s, link) { // without the filter every datagram would arrive twice
@@ -161,21 +162,21 @@ func (p *plane) openRaw(s *socketPort, local netip.AddrPort, link string) error 
 // opened anew.
 func (p *plane) tend(s *socketPort, link string) bool {
 	f := s.frames
-	switch e, err := p.k.ether(link); {
+	switch e, err := p.k.Ether(link); {
 	case err != nil:
 		return true // until there is a link again
-	case e.index != f.link:
+	case e.Index != f.link:
 		return false
 	}
 	if f.ingress == nil { // it could not be made again
 		return false
 	}
-	if err := f.ingress.check(); err != nil {
+	if err := f.ingress.Check(); err != nil {
 		p.log.Warn("ingress filter is gone, making it again", "cause", err)
-		if err := f.ingress.close(); err != nil {
+		if err := f.ingress.Close(); err != nil {
 			p.log.Warn("ingress filter", "error", err)
 		}
-		if f.ingress, err = p.k.openIngress(link, s.local); err != nil {
+		if f.ingress, err = p.k.OpenIngress(link, s.local); err != nil {
 			p.log.Error("ingress filter", "error", err)
 			return false
 		}
@@ -184,8 +185,8 @@ func (p *plane) tend(s *socketPort, link string) bool {
 	if name == "" {
 		return true
 	}
-	index, err := p.k.hairpin(name, f.tap, f.link)
-	if errors.Is(err, errNoLink) && f.tap != 0 {
+	index, err := p.k.Hairpin(name, f.tap, f.link)
+	if errors.Is(err, kernel.ErrNoLink) && f.tap != 0 {
 		p.log.Warn("device is gone, making it again", "device", name)
 		return false
 	}
@@ -211,8 +212,8 @@ func (p *plane) explain(s *socketPort, why error, link string) error {
 		s.retry = time.Now().Add(retryRaw)
 	}
 	s.why = why
-	if e, err := p.k.ether(link); err == nil {
-		s.index = e.index
+	if e, err := p.k.Ether(link); err == nil {
+		s.index = e.Index
 	}
 	if why != nil && !p.auto {
 		return fmt.Errorf("path raw, for %v: %w", s.local, why)
@@ -234,7 +235,7 @@ func (p *plane) closePort(s *socketPort) error {
 		err = p.engine.Detach(old.id)
 	}
 	if old.frames != nil && old.frames.ingress != nil {
-		err = errors.Join(err, old.frames.ingress.close())
+		err = errors.Join(err, old.frames.ingress.Close())
 	}
 	return err
 }
@@ -244,7 +245,7 @@ func (p *plane) close() error {
 	var errs []error
 	for i := range p.sockets {
 		if f := p.sockets[i].frames; f != nil && f.ingress != nil {
-			errs = append(errs, f.ingress.close())
+			errs = append(errs, f.ingress.Close())
 			f.ingress = nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -33,7 +34,7 @@ func (r *round) note(notes ...string) {
 
 // reconcile makes kernel and data plane follow the set: what carries packets first, the routes that lead to it
 // last. It tries every part and joins the errors. ch is what made it necessary. mu is held.
-func (c *controller) reconcile(ctx context.Context, ch change) error {
+func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 	if !c.set.Own.V4.IsValid() && !c.set.Own.V6.IsValid() {
 		return c.giveUp()
 	}
@@ -97,7 +98,7 @@ func (c *controller) askHops() error {
 	if !c.kind.trait().asksHops || c.under.lost != "" {
 		return nil
 	}
-	hops, err := c.k.nextHops(c.outer())
+	hops, err := c.k.NextHops(c.outer())
 	if err == nil {
 		c.hops = hops
 	}
@@ -152,7 +153,7 @@ func (c *controller) situation(s situation) situation {
 }
 
 // nextHops gives the data plane what the frames to peers need.
-func (c *controller) nextHops(r *round, ch change) {
+func (c *controller) nextHops(r *round, ch kernel.Change) {
 	if c.plane != nil {
 		r.try(c.plane.updateNextHops(c.cfg.Underlay.Link, ch))
 	}
@@ -195,22 +196,22 @@ func (c *controller) tellNotes(r *round) {
 
 // watch tells the monitor what to look for.
 func (c *controller) watch() {
-	i := interest{own: map[int]bool{}, under: c.under.now.Index, names: map[string]bool{c.cfg.Underlay.Link: true}, networks: c.networks()}
+	i := kernel.Interest{Own: map[int]bool{}, Under: c.under.now.Index, Names: map[string]bool{c.cfg.Underlay.Link: true}, Networks: c.networks()}
 	if c.kind.trait().asksHops {
-		i.hosts = c.outer()
+		i.Hosts = c.outer()
 	}
 	if c.plane != nil {
 		c.plane.addInterest(&i)
 	} else {
-		i.entries = true
+		i.Entries = true
 	}
 	for _, v := range c.want.VTEPs {
-		i.names[v.Name] = true
-		if dev, err := c.k.device(v.Name); err == nil {
-			i.own[dev.Index] = true
+		i.Names[v.Name] = true
+		if dev, err := c.k.Device(v.Name); err == nil {
+			i.Own[dev.Index] = true
 		}
 	}
-	c.monitor.watch(i)
+	c.monitor.Watch(i)
 }
 
 // report publishes what a reconcile found, and logs what is new: peers that are not used, and an error.
@@ -245,13 +246,13 @@ func (c *controller) report(st Status, err error) {
 	}
 }
 
-// checksums keeps devices from the fault that checksumFault tells of, and says so; "" without it.
+// checksums keeps devices from the fault that kernel.ChecksumFault tells of, and says so; "" without it.
 func (c *controller) checksums(devices []string) string {
-	if len(devices) == 0 || !checksumFault(c.release) {
+	if len(devices) == 0 || !kernel.ChecksumFault(c.release) {
 		return ""
 	}
 	for _, name := range devices {
-		if _, err := c.k.stopTxChecksum(name); err != nil {
+		if _, err := c.k.StopTxChecksum(name); err != nil {
 			c.warnOnce(err)
 			return fmt.Sprintf("kernel %s may send wrong outer UDP checksums when it translates addresses, and switching the offload off failed (%v): use Linux 5.7 or newer", c.release, err)
 		}

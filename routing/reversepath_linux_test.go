@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"weft/routing/internal/kernel"
 )
 
 func TestNetstatCounter(t *testing.T) {
@@ -20,11 +22,11 @@ func TestNetstatCounter(t *testing.T) {
 		{"TcpExt: A\nTcpExt: -1\n", "A", 0, false},
 		{"", "A", 0, false},
 	} {
-		if got, err := netstatCounter(c.text, "TcpExt", c.name); got != c.want || err == nil != c.ok {
+		if got, err := kernel.NetstatCounter(c.text, "TcpExt", c.name); got != c.want || err == nil != c.ok {
 			t.Errorf("%s of %q: %d, %v", c.name, c.text, got, err)
 		}
 	}
-	if _, err := inNamespace(t).reversePathDrops(); err != nil {
+	if _, err := inNamespace(t).ReversePathDrops(); err != nil {
 		t.Errorf("this kernel: %v", err)
 	}
 }
@@ -35,7 +37,7 @@ func TestReversePathOfOurDevice(t *testing.T) {
 	k := inNamespace(t)
 	etherLink(t, "eth0", 1500, "192.0.2.1/24")
 	set := func(link, value string) {
-		if err := os.WriteFile(conf4+"/"+link+"/rp_filter", []byte(value), 0); err != nil {
+		if err := os.WriteFile(kernel.Conf4+"/"+link+"/rp_filter", []byte(value), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -44,10 +46,10 @@ func TestReversePathOfOurDevice(t *testing.T) {
 	} {
 		set("all", c.all)
 		set("eth0", c.own)
-		if err := k.loosen("eth0"); err != nil {
+		if err := k.Loosen("eth0"); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readSetting(conf4+"/eth0", reversePath); got != c.want || err != nil {
+		if got, err := kernel.ReadSetting(kernel.Conf4+"/eth0", kernel.ReversePath); got != c.want || err != nil {
 			t.Errorf("all %s, own %s: now %s, want %s; %v", c.all, c.own, got, c.want, err)
 		}
 	}
@@ -57,10 +59,10 @@ func TestReversePathOfOurDevice(t *testing.T) {
 		b := openKernelBackend(t, k, strings.Replace(vxlan4, `{"Type":"vxlan"}`, backend, 1), nil)
 		b.apply(kernelSet(b, vxlanPeer(2)))
 		want := map[string]string{"vxlan": "0", "auto": "2"}[b.Type()]
-		if got, err := readSetting(conf4+"/flannel.1", reversePath); got != want || err != nil {
+		if got, err := kernel.ReadSetting(kernel.Conf4+"/flannel.1", kernel.ReversePath); got != want || err != nil {
 			t.Errorf("%s: flannel.1 has %s, want %s; %v", backend, got, want, err)
 		}
-		if got, _ := readSetting(conf4+"/eth0", reversePath); got != "0" {
+		if got, _ := kernel.ReadSetting(kernel.Conf4+"/eth0", kernel.ReversePath); got != "0" {
 			t.Errorf("%s: eth0 has %s", backend, got)
 		}
 		if err := b.Close(); err != nil {

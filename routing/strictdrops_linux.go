@@ -1,5 +1,9 @@
 package routing
 
+import (
+	"weft/routing/internal/kernel"
+)
+
 import "fmt"
 
 // strictDrops tells when the underlay's link, which is not ours to change, loses peers' packets. The
@@ -11,8 +15,8 @@ type strictDrops struct {
 
 // note is for the operator; "" if nothing is lost, or it cannot be known. It blames a peer only once
 // packets were dropped: where both sides use the tunnel a strict link does no harm.
-func (s *strictDrops) note(k *Kernel, link string, reached []Reached) string {
-	n, err := k.reversePathDrops()
+func (s *strictDrops) note(k *kernel.Kernel, link string, reached []Reached) string {
+	n, err := k.ReversePathDrops()
 	if err != nil {
 		return ""
 	}
@@ -23,11 +27,11 @@ func (s *strictDrops) note(k *Kernel, link string, reached []Reached) string {
 	if n == s.first || peer == "" {
 		return ""
 	}
-	if strict, err := k.isStrict(link); err != nil || !strict {
+	if strict, err := k.IsStrict(link); err != nil || !strict {
 		return ""
 	}
 	return fmt.Sprintf("%d packets were dropped by rp_filter since weftd started, which is strict on %s: this node reaches %s by the tunnel, and what it sends plainly is taken for forged; sysctl -w net.ipv4.conf.%s.rp_filter=%d",
-		n-s.first, link, peer, link, reversePathLoose)
+		n-s.first, link, peer, link, kernel.ReversePathLoose)
 }
 
 // tunnelled names the first peer with an IPv4 subnet that is reached by the tunnel although a plain route

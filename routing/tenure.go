@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 )
 
 // claim is something that only one peer can have: an address that its datagrams come from, or on a device of
 // the kernel's, where forwarding goes by it, a MAC. It is comparable.
 type claim struct {
 	addr netip.Addr
-	mac  MAC
+	mac  kernel.MAC
 	six  bool // of a MAC: the device's family
 }
 

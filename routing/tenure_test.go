@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -18,7 +19,7 @@ func claimant(n int, created int64, edit func(*lease.Record)) lease.Record {
 	r.PublicIP, r.PublicIPv6 = addr(fmt.Sprintf("192.0.2.%d", n)), addr(fmt.Sprintf("2001:db8::%d", n))
 	r.Weft = &lease.Weft{Node: fmt.Sprintf("node%d", n)}
 	r.BackendType = typeVXLAN
-	r.BackendData, r.BackendV6Data = vtepData(1, MAC{2, 4, 5: byte(n)}), vtepData(1, MAC{2, 6, 5: byte(n)})
+	r.BackendData, r.BackendV6Data = vtepData(1, kernel.MAC{2, 4, 5: byte(n)}), vtepData(1, kernel.MAC{2, 6, 5: byte(n)})
 	if edit != nil {
 		edit(&r)
 	}

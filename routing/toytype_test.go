@@ -8,6 +8,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/hostrules"
+	"weft/routing/internal/kernel"
 )
 
 // toyType is a type of backend as CONTRIBUTING.md has one added: this file, and one line in a list. It has a little of
@@ -74,7 +75,7 @@ func (t toy) want(s situation) desired {
 				report = report.skip("its colour is %s, this node's is %s", shorten(f.data), t.s.Colour)
 			default:
 				report.How = HowRoute
-				d.Routes = append(d.Routes, peerRoute(f.subnet, f.public, s.under.Link, routeMTU(r, f.six, s.mtu)))
+				d.Routes = append(d.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Link, routeMTU(r, f.six, s.mtu)))
 			}
 			d.reached = append(d.reached, report)
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"weft/routing/internal/kernel"
 )
 
 // deviceState is the TUN as it was opened.
@@ -21,11 +23,11 @@ func (p *plane) ensureTUN(nets, former []netip.Prefix) error {
 	if p.device.name == "" {
 		return p.firstTUN(nets, slices.Concat(nets, former))
 	}
-	d, err := p.k.device(p.device.name)
+	d, err := p.k.Device(p.device.name)
 	if err == nil && d.Index == p.device.index && p.tun != 0 {
 		return nil
 	}
-	if err != nil && !errors.Is(err, errNoLink) {
+	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
 		return err
 	}
 	p.log.Warn("device is gone, making it again", "device", p.device.name)
@@ -35,22 +37,22 @@ func (p *plane) ensureTUN(nets, former []netip.Prefix) error {
 // firstTUN chooses the TUN's name and opens it. A name that turns out to be in
 // use by another process, with another network, leaves the next.
 func (p *plane) firstTUN(nets, all []netip.Prefix) error {
-	ds, err := p.k.devices()
+	ds, err := p.k.Devices()
 	if err != nil {
 		return err
 	}
-	as, err := p.k.addrInfos()
+	as, err := p.k.AddrInfos()
 	if err != nil {
 		return err
 	}
 	addrs := make(map[int][]netip.Addr)
 	for _, a := range as {
-		addrs[a.index] = append(addrs[a.index], a.addr)
+		addrs[a.Index] = append(addrs[a.Index], a.Addr)
 	}
 	inUse := map[string]bool{}
 	for {
 		name := pickDevice(ds, addrs, nets, inUse)
-		i := slices.IndexFunc(ds, func(d device) bool { return d.Name == name })
+		i := slices.IndexFunc(ds, func(d kernel.Device) bool { return d.Name == name })
 		if i < 0 { // none of this network
 			name = pickDevice(ds, addrs, all, inUse)
 		}
@@ -72,7 +74,7 @@ func (p *plane) openDevice(name string) error {
 	if err := p.openTUN(name); err != nil {
 		return err
 	}
-	d, err := p.k.device(name)
+	d, err := p.k.Device(name)
 	if err != nil {
 		return err
 	}
@@ -108,16 +110,16 @@ func (p *plane) listenAll(u Underlay, link string, networks []netip.Prefix) erro
 // flannel's by name and by their addresses: a udp network may have the port that a former vxlan one
 // had. It reports whether there is one less.
 func (p *plane) freePort(networks []netip.Prefix) (freed bool) {
-	vs, err := p.k.vtepsOnPort(p.port)
+	vs, err := p.k.VTEPsOnPort(p.port)
 	if err != nil {
 		p.log.Warn("which device holds the port is not known", "port", p.port, "error", err)
 		return false
 	}
 	for _, v := range vs {
-		if !isVTEPName(v.Name) {
+		if !kernel.IsVTEPName(v.Name) {
 			continue
 		}
-		if err := p.k.removeVTEP(v, networks); err != nil {
+		if err := p.k.RemoveVTEP(v, networks); err != nil {
 			p.log.Warn("the kernel's vxlan device holds the port", "device", v.Name, "port", v.Port, "error", err)
 			continue
 		}
@@ -128,14 +130,14 @@ func (p *plane) freePort(networks []netip.Prefix) (freed bool) {
 }
 
 // addInterest tells the monitor what of the data plane's to look for.
-func (p *plane) addInterest(i *interest) {
-	i.filters, i.hops = true, p.next.interest()
+func (p *plane) addInterest(i *kernel.Interest) {
+	i.Filters, i.Hops = true, p.next.interest()
 	if p.device.name != "" {
-		i.own[p.device.index], i.names[p.device.name] = true, true
+		i.Own[p.device.index], i.Names[p.device.name] = true, true
 	}
 	for _, f := range p.raws() {
 		if f.tap != 0 {
-			i.own[f.tap], i.names[f.port.TAP()] = true, true
+			i.Own[f.tap], i.Names[f.port.TAP()] = true, true
 		}
 	}
 }

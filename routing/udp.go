@@ -12,6 +12,7 @@ import (
 	"weft/encap"
 	"weft/lease"
 	"weft/routing/hostrules"
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -35,7 +36,7 @@ func udpType() Type {
 // isTUN reports whether l has the name and the kind of the data plane's TUN.
 func isTUN(l netlink.Link) bool {
 	t, ok := l.(*netlink.Tuntap)
-	return ok && t.Mode == netlink.TUNTAP_MODE_TUN && isDeviceName(l.Attrs().Name)
+	return ok && t.Mode == netlink.TUNTAP_MODE_TUN && kernel.IsTUNName(l.Attrs().Name)
 }
 
 // UDPOptions is the Backend object of a network config of type udp.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/test/await"
 	"weft/tunnel"
 )
@@ -34,7 +35,7 @@ func testSet(own4 string, six bool) lease.Set {
 }
 
 // newTestUDP makes the backend on link eth0 of the namespace, not yet running.
-func newTestUDP(t *testing.T, k *Kernel, six bool) *carrier {
+func newTestUDP(t *testing.T, k *kernel.Kernel, six bool) *carrier {
 	t.Helper()
 	set := testSet("10.5.1.0/24", six)
 	o := UnderlayOptions{IPv4: true, IPv6: six, Interfaces: []string{"eth0"}}
@@ -117,7 +118,7 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	u := newTestUDP(t, k, true)
 	apply(t, u, lease.Set{})
-	if _, err := k.device("flannel0"); !errors.Is(err, errNoLink) {
+	if _, err := k.Device("flannel0"); !errors.Is(err, kernel.ErrNoLink) {
 		t.Errorf("a device before there is a lease: %v", err)
 	}
 	began := time.Now()
@@ -153,8 +154,8 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 		ip(t, "%s", damage)
 		await.OK(t, damage, same(wantGolden))
 		await.OK(t, damage, func() error {
-			d, err := k.device("flannel0")
-			if err == nil && d.Link != (Link{"flannel0", Alias, 1472, 500, true}) {
+			d, err := k.Device("flannel0")
+			if err == nil && d.Link != (kernel.Link{Name: "flannel0", Alias: kernel.Alias, MTU: 1472, TxQueueLen: 500, Up: true}) {
 				err = fmt.Errorf("link %+v", d.Link)
 			}
 			return err
@@ -230,7 +231,7 @@ func TestUDPRestartKeepsAndMoves(t *testing.T) {
 	stop := start(t, u)
 	apply(t, u, testSet("10.5.1.0/24", false))
 	stop()
-	before, err := k.device("flannel0")
+	before, err := k.Device("flannel0")
 	if err != nil {
 		t.Fatalf("the TUN did not stay: %v", err)
 	}
@@ -241,7 +242,7 @@ func TestUDPRestartKeepsAndMoves(t *testing.T) {
 	u = newTestUDP(t, k, false)
 	apply(t, u, testSet("10.5.3.0/24", false)) // another lease
 	start(t, u)
-	if after, err := k.device("flannel0"); err != nil || after.Index != before.Index {
+	if after, err := k.Device("flannel0"); err != nil || after.Index != before.Index {
 		t.Errorf("the TUN was not taken up again: %+v, %v", after, err)
 	}
 	if got := golden(); strings.Contains(got, "10.5.1.0") || !strings.Contains(got, "10.5.3.0/32") {
@@ -271,7 +272,7 @@ func TestUDPLeavesItsFormerNetwork(t *testing.T) {
 	if err := same(want)(); err != nil {
 		t.Error(err)
 	}
-	if _, err := k.device("flannel1"); !errors.Is(err, errNoLink) {
+	if _, err := k.Device("flannel1"); !errors.Is(err, kernel.ErrNoLink) {
 		t.Errorf("a second device: %v", err)
 	}
 }
@@ -306,11 +307,11 @@ func TestUDPAdoptsFlannels(t *testing.T) {
 	ip(t, "addr add 10.5.8.0/32 dev flannel0")
 	ip(t, "link set flannel0 up")
 	ip(t, "route add 10.5.0.0/16 dev flannel0 scope global")
-	before, _ := k.device("flannel0")
+	before, _ := k.Device("flannel0")
 	u := newTestUDP(t, k, false)
 	apply(t, u, testSet("10.5.1.0/24", false))
 	start(t, u)
-	after, _ := k.device("flannel0")
+	after, _ := k.Device("flannel0")
 	if want := []string{"link flannel0", "route 10.5.0.0/16 dev flannel0"}; after.Index != before.Index || !slices.Equal(u.Status().Adopted, want) {
 		t.Errorf("adopted %q, device %d then %d", u.Status().Adopted, before.Index, after.Index)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"weft/encap"
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -152,7 +153,7 @@ func TestBuildSpec(t *testing.T) {
 		},
 	}
 	o := UDPOptions{SourceCheck: tunnel.CheckOuter, AllowedSources: []netip.Prefix{pfx("198.51.100.0/24")}}
-	displaced := []Displaced{{Addr: addr("10.5.250.9"), Network: pfx("10.5.0.0/16"), Way: Route{Dst: pfx("0.0.0.0/0"), Gateway: addr("192.0.2.254"), Link: "eth0"}}}
+	displaced := []Displaced{{Addr: addr("10.5.250.9"), Network: pfx("10.5.0.0/16"), Way: kernel.Route{Dst: pfx("0.0.0.0/0"), Gateway: addr("192.0.2.254"), Link: "eth0"}}}
 	peers := bareIP{o: o}.want(situation{set: set, under: u, mtu: 1472, outer: 1500, displaced: displaced})
 	got, skipped := *peers.spec, peers.skipped()
 	want := tunnel.Spec{
@@ -206,14 +207,14 @@ func TestWantState(t *testing.T) {
 	c := lease.NetworkConfig{Network: pfx("10.5.0.0/16"), IPv6Network: pfx("fd00:5::/48")}
 	own := lease.Subnets{V4: pfx("10.5.1.0/24"), V6: pfx("fd00:5:0:1::/64")}
 	got := wantState("flannel0", 1472, own, c)
-	want := State{
-		Links: []Link{{Name: "flannel0", Alias: "weft", MTU: 1472, TxQueueLen: 500, Up: true}},
-		Addrs: []Addr{{"flannel0", pfx("10.5.1.0/32")}, {"flannel0", pfx("fd00:5:0:1::/128")}},
-		Routes: []Route{
+	want := kernel.State{
+		Links: []kernel.Link{{Name: "flannel0", Alias: "weft", MTU: 1472, TxQueueLen: 500, Up: true}},
+		Addrs: []kernel.Addr{{Link: "flannel0", Prefix: pfx("10.5.1.0/32")}, {Link: "flannel0", Prefix: pfx("fd00:5:0:1::/128")}},
+		Routes: []kernel.Route{
 			{Dst: pfx("10.5.0.0/16"), Link: "flannel0", Scope: 253, Protocol: 119},
 			{Dst: pfx("fd00:5::/48"), Gateway: addr("fe80::1"), Link: "flannel0", Metric: 1024, Protocol: 119},
 		},
-		Neighs: []Neigh{{Link: "flannel0", Addr: addr("fe80::1"), Permanent: true}},
+		Neighs: []kernel.Neigh{{Link: "flannel0", Addr: addr("fe80::1"), Permanent: true}},
 	}
 	if d := cmp.Diff(want, got, compareState); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -225,27 +226,27 @@ func TestWantState(t *testing.T) {
 
 func TestPickDevice(t *testing.T) {
 	nets := []netip.Prefix{pfx("10.5.0.0/16"), pfx("fd00:5::/48")}
-	tun := func(i int, name, alias string) device {
-		return device{Link: Link{Name: name, Alias: alias}, Index: i, TUN: true}
+	tun := func(i int, name, alias string) kernel.Device {
+		return kernel.Device{Link: kernel.Link{Name: name, Alias: alias}, Index: i, TUN: true}
 	}
 	for _, c := range []struct {
 		name  string
-		ds    []device
+		ds    []kernel.Device
 		addrs map[int][]netip.Addr
 		inUse map[string]bool
 		want  string
 	}{
 		{name: "first one", want: "flannel0"},
-		{name: "ours from before", ds: []device{tun(1, "flannel0", ""), tun(2, "flannel1", Alias)},
+		{name: "ours from before", ds: []kernel.Device{tun(1, "flannel0", ""), tun(2, "flannel1", kernel.Alias)},
 			addrs: map[int][]netip.Addr{1: {addr("10.9.0.0")}, 2: {addr("fe80::1"), addr("fd00:5:0:1::")}}, want: "flannel1"},
-		{name: "flannel's, left behind", ds: []device{tun(1, "flannel0", "")}, addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel0"},
-		{name: "ours, without an address yet", ds: []device{tun(1, "flannel0", Alias)}, addrs: map[int][]netip.Addr{1: {addr("fe80::1")}}, want: "flannel0"},
-		{name: "ours without an address, but another process has it", ds: []device{tun(1, "flannel0", Alias)}, inUse: map[string]bool{"flannel0": true}, want: "flannel1"},
-		{name: "another instance's", ds: []device{tun(1, "flannel0", Alias)}, addrs: map[int][]netip.Addr{1: {addr("10.9.1.0")}}, want: "flannel1"},
-		{name: "somebody's, without an address", ds: []device{tun(1, "flannel0", "")}, want: "flannel1"},
-		{name: "with somebody's alias", ds: []device{tun(1, "flannel0", "vpn")}, addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel1"},
-		{name: "no TUN", ds: []device{{Link: Link{Name: "flannel0", Alias: Alias}, Index: 1}}, addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel1"},
-		{name: "vxlan's names are others", ds: []device{tun(1, "flannel.1", ""), tun(2, "flannel0a", "")}, want: "flannel0"},
+		{name: "flannel's, left behind", ds: []kernel.Device{tun(1, "flannel0", "")}, addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel0"},
+		{name: "ours, without an address yet", ds: []kernel.Device{tun(1, "flannel0", kernel.Alias)}, addrs: map[int][]netip.Addr{1: {addr("fe80::1")}}, want: "flannel0"},
+		{name: "ours without an address, but another process has it", ds: []kernel.Device{tun(1, "flannel0", kernel.Alias)}, inUse: map[string]bool{"flannel0": true}, want: "flannel1"},
+		{name: "another instance's", ds: []kernel.Device{tun(1, "flannel0", kernel.Alias)}, addrs: map[int][]netip.Addr{1: {addr("10.9.1.0")}}, want: "flannel1"},
+		{name: "somebody's, without an address", ds: []kernel.Device{tun(1, "flannel0", "")}, want: "flannel1"},
+		{name: "with somebody's alias", ds: []kernel.Device{tun(1, "flannel0", "vpn")}, addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel1"},
+		{name: "no TUN", ds: []kernel.Device{{Link: kernel.Link{Name: "flannel0", Alias: kernel.Alias}, Index: 1}}, addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel1"},
+		{name: "vxlan's names are others", ds: []kernel.Device{tun(1, "flannel.1", ""), tun(2, "flannel0a", "")}, want: "flannel0"},
 		{name: "a new one fell to another process", inUse: map[string]bool{"flannel0": true}, want: "flannel1"},
 	} {
 		if got := pickDevice(c.ds, c.addrs, nets, c.inUse); got != c.want {

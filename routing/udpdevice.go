@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 )
 
 // gateway6 is where the IPv6 network is said to lie behind on the TUN. There is nobody. But without a
@@ -27,25 +28,25 @@ var gateway6 = netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: 1})
 const txQueueLen = 500
 
 // wantState is what the kernel shall have for our lease on the device.
-func wantState(name string, mtu int, own lease.Subnets, c lease.NetworkConfig) State {
-	s := State{Links: []Link{{Name: name, Alias: Alias, MTU: mtu, TxQueueLen: txQueueLen, Up: true}}}
+func wantState(name string, mtu int, own lease.Subnets, c lease.NetworkConfig) kernel.State {
+	s := kernel.State{Links: []kernel.Link{{Name: name, Alias: kernel.Alias, MTU: mtu, TxQueueLen: txQueueLen, Up: true}}}
 	for _, f := range []struct {
 		subnet, network netip.Prefix
-		route           Route
+		route           kernel.Route
 	}{
-		{own.V4, c.Network, Route{Scope: scopeLink}},
-		{own.V6, c.IPv6Network, Route{Gateway: gateway6, Scope: scopeUniverse, Metric: defaultMetric6}},
+		{own.V4, c.Network, kernel.Route{Scope: kernel.ScopeLink}},
+		{own.V6, c.IPv6Network, kernel.Route{Gateway: gateway6, Scope: kernel.ScopeUniverse, Metric: kernel.DefaultMetric6}},
 	} {
 		if !f.subnet.IsValid() || !f.network.IsValid() {
 			continue
 		}
 		base := f.subnet.Masked().Addr()
-		s.Addrs = append(s.Addrs, Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
+		s.Addrs = append(s.Addrs, kernel.Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
 		r := f.route
-		r.Dst, r.Link, r.Protocol = f.network.Masked(), name, RouteProtocol
+		r.Dst, r.Link, r.Protocol = f.network.Masked(), name, kernel.RouteProtocol
 		s.Routes = append(s.Routes, r)
 		if r.Gateway.IsValid() { // for good, so that none is ever to be made; a TUN has no link addresses
-			s.Neighs = append(s.Neighs, Neigh{Link: name, Addr: r.Gateway, Permanent: true})
+			s.Neighs = append(s.Neighs, kernel.Neigh{Link: name, Addr: r.Gateway, Permanent: true})
 		}
 	}
 	return s
@@ -60,19 +61,19 @@ func networks(c lease.NetworkConfig) []netip.Prefix {
 // an address in our network is ours from before, or flannel's (then it is adopted); one that has
 // our alias and no address yet was left by a crash; else the first free name is for a new
 // one. inUse are names that another process turned out to hold.
-func pickDevice(ds []device, addrs map[int][]netip.Addr, nets []netip.Prefix, inUse map[string]bool) string {
+func pickDevice(ds []kernel.Device, addrs map[int][]netip.Addr, nets []netip.Prefix, inUse map[string]bool) string {
 	var bare string
 	there := make(map[string]bool, len(ds))
 	ds = slices.Clone(ds)
-	slices.SortFunc(ds, func(a, b device) int {
+	slices.SortFunc(ds, func(a, b kernel.Device) int {
 		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
 	for _, d := range ds {
 		there[d.Name] = true
-		if !isDeviceName(d.Name) {
+		if !kernel.IsTUNName(d.Name) {
 			continue
 		}
-		if inUse[d.Name] || !d.TUN || d.Alias != Alias && d.Alias != "" {
+		if inUse[d.Name] || !d.TUN || d.Alias != kernel.Alias && d.Alias != "" {
 			continue
 		}
 		as := addrs[d.Index]
@@ -83,7 +84,7 @@ func pickDevice(ds []device, addrs map[int][]netip.Addr, nets []netip.Prefix, in
 			return d.Name
 		}
 		lone := !slices.ContainsFunc(as, func(a netip.Addr) bool { return !a.IsLinkLocalUnicast() })
-		if bare == "" && lone && d.Alias == Alias {
+		if bare == "" && lone && d.Alias == kernel.Alias {
 			bare = d.Name
 		}
 	}
@@ -91,7 +92,7 @@ func pickDevice(ds []device, addrs map[int][]netip.Addr, nets []netip.Prefix, in
 		return bare
 	}
 	for n := 0; ; n++ {
-		if name := fmt.Sprint(devicePrefix, n); !there[name] && !inUse[name] {
+		if name := fmt.Sprint(kernel.TUNPrefix, n); !there[name] && !inUse[name] {
 			return name
 		}
 	}
@@ -123,7 +124,7 @@ func (u Underlay) refreshed(chosen Underlay, l listing, o UnderlayOptions, repla
 		}
 		next, _ := l.pick(candidate{index: link.index, addr: f.chosen}, f.six, o)
 		has := func(a netip.Addr) bool {
-			return slices.ContainsFunc(l.addrs, func(k addrInfo) bool { return k.index == link.index && k.addr == a && !k.failed })
+			return slices.ContainsFunc(l.addrs, func(k kernel.AddrInfo) bool { return k.Index == link.index && k.Addr == a && !k.Failed })
 		}
 		switch {
 		case f.chosen.IsValid() && has(f.chosen):

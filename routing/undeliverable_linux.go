@@ -22,7 +22,7 @@ const (
 // it again.
 func (p *plane) refuse() {
 	h, now := &p.next, time.Now()
-	to := h.routes.undeliverable(h.silent, h.key.link.carrier)
+	to := h.routes.undeliverable(h.silent, h.key.link.Carrier)
 	if n := len(to); n != h.closed {
 		p.log.Info("peers whose next hop does not answer", "peers", n, "before", h.closed)
 		h.closed = n
@@ -48,7 +48,7 @@ func (p *plane) refuse() {
 		if left > 0 && now.Sub(h.asked[a]) >= pause {
 			left--
 			h.asked[a] = now
-			if err := p.k.ask(h.key.link.index, a); err != nil {
+			if err := p.k.Ask(h.key.link.Index, a); err != nil {
 				p.log.Debug("ask for a neighbour", "neighbour", a, "error", err)
 			}
 		}

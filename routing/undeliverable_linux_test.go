@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/routing/internal/kernel"
 	"weft/test/await"
 	"weft/tunnel"
 )
@@ -22,7 +23,7 @@ func TestUndeliverableIsDropped(t *testing.T) {
 			a, b := twoNodesOn(t, path)
 			setting := func(n *node, name, value string) {
 				t.Helper()
-				if err := n.k.do(func() error { return writeSetting("/proc/sys/net/ipv4", name, value) }); err != nil {
+				if err := n.k.Do(func() error { return kernel.WriteSetting("/proc/sys/net/ipv4", name, value) }); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -98,21 +99,21 @@ func carries(from, to net.PacketConn) error {
 func TestAskForNeighbour(t *testing.T) {
 	k := inNamespace(t)
 	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
-	d, err := k.device("eth0")
+	d, err := k.Device("eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range []string{"192.0.2.77", "2001:db8::77"} {
-		if err := k.ask(d.Index, addr(a)); err != nil {
+		if err := k.Ask(d.Index, addr(a)); err != nil {
 			t.Fatal(err)
 		}
-		ns, err := k.neighbours(d.Index)
+		ns, err := k.Neighbours(d.Index)
 		if err != nil {
 			t.Fatal(err)
 		}
 		asked := false
 		for _, n := range ns {
-			asked = asked || n.addr == addr(a) && n.state&(unix.NUD_INCOMPLETE|nudFailed) != 0
+			asked = asked || n.Addr == addr(a) && n.State&(unix.NUD_INCOMPLETE|kernel.NudFailed) != 0
 		}
 		if !asked {
 			t.Errorf("%s is not asked for: %v", a, ns)

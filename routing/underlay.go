@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"weft/routing/internal/kernel"
 )
 
 // ErrNoUnderlay says that no interface passed; the message lists every one that
@@ -62,9 +64,9 @@ type UnderlayOptions struct {
 // listing is what the choice is made from: a snapshot of the kernel's state.
 type listing struct {
 	links    []linkInfo
-	addrs    []addrInfo
-	defaults []defaultRoute
-	reach    reachInfo
+	addrs    []kernel.AddrInfo
+	defaults []kernel.DefaultRoute
+	reach    kernel.ReachInfo
 }
 
 type linkInfo struct {
@@ -150,7 +152,7 @@ func (l listing) try(c candidate, o UnderlayOptions, all bool) (Underlay, string
 	switch {
 	case !ok:
 		return Underlay{}, fmt.Sprintf("interface number %d does not exist", c.index)
-	case link.alias == Alias:
+	case link.alias == kernel.Alias:
 		return Underlay{}, fmt.Sprintf("%s is the overlay's own device", link.name)
 	case !link.up:
 		return Underlay{}, fmt.Sprintf("%s is down: set it up", link.name)

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"weft/routing/internal/kernel"
 )
 
 // candidates lists what the options propose, in the order of trying.
@@ -23,9 +25,9 @@ func (l listing) candidates(o UnderlayOptions, regexes []*regexp.Regexp) []candi
 		cs = append(cs, l.regexCandidates(re, o)...)
 	}
 	if o.CanReach.IsValid() {
-		c := candidate{why: fmt.Sprintf("--iface-can-reach %v", o.CanReach), index: l.reach.index, addr: l.reach.src}
-		if l.reach.err != nil {
-			c.fault = fmt.Sprintf("no route to it: %v", l.reach.err)
+		c := candidate{why: fmt.Sprintf("--iface-can-reach %v", o.CanReach), index: l.reach.Index, addr: l.reach.Src}
+		if l.reach.Err != nil {
+			c.fault = fmt.Sprintf("no route to it: %v", l.reach.Err)
 		}
 		cs = append(cs, c)
 	}
@@ -37,8 +39,8 @@ func (l listing) interfaceCandidate(s string) candidate {
 	c := candidate{why: fmt.Sprintf("--iface %s", s)}
 	if a, err := netip.ParseAddr(s); err == nil {
 		a = a.Unmap()
-		if i := slices.IndexFunc(l.addrs, func(k addrInfo) bool { return k.addr == a.WithZone("") }); i >= 0 {
-			c.index, c.addr = l.addrs[i].index, a
+		if i := slices.IndexFunc(l.addrs, func(k kernel.AddrInfo) bool { return k.Addr == a.WithZone("") }); i >= 0 {
+			c.index, c.addr = l.addrs[i].Index, a
 			return c
 		}
 		c.fault = "no interface has that address; an address that is not local, as behind NAT, is what --public-ip is for"
@@ -62,11 +64,11 @@ func (l listing) regexCandidates(re *regexp.Regexp, o UnderlayOptions) []candida
 	why := fmt.Sprintf("--iface-regex %q", re.String())
 	var cs []candidate
 	for _, a := range l.addrs {
-		if six := a.addr.Is6(); six && !o.IPv6 || !six && !o.IPv4 {
+		if six := a.Addr.Is6(); six && !o.IPv6 || !six && !o.IPv4 {
 			continue
 		}
-		if re.MatchString(a.addr.String()) {
-			cs = append(cs, candidate{why: why, index: a.index, addr: a.addr})
+		if re.MatchString(a.Addr.String()) {
+			cs = append(cs, candidate{why: why, index: a.Index, addr: a.Addr})
 		}
 	}
 	if len(cs) > 0 {
@@ -96,8 +98,8 @@ func (l listing) publicCandidates(o UnderlayOptions) []candidate {
 			continue
 		}
 		for _, a := range l.addrs {
-			if a.addr == p.addr {
-				cs = append(cs, candidate{why: fmt.Sprintf("%s %v", p.flag, p.addr), index: a.index, addr: a.addr})
+			if a.Addr == p.addr {
+				cs = append(cs, candidate{why: fmt.Sprintf("%s %v", p.flag, p.addr), index: a.Index, addr: a.Addr})
 			}
 		}
 	}
@@ -115,20 +117,20 @@ func (l listing) defaultCandidates(o UnderlayOptions) []candidate {
 	}
 	var ws []ways
 	for _, d := range l.defaults {
-		if d.six && !o.IPv6 || !d.six && !o.IPv4 {
+		if d.Six && !o.IPv6 || !d.Six && !o.IPv4 {
 			continue
 		}
-		i := slices.IndexFunc(ws, func(w ways) bool { return w.index == d.index })
+		i := slices.IndexFunc(ws, func(w ways) bool { return w.index == d.Index })
 		if i < 0 {
-			ws = append(ws, ways{index: d.index})
+			ws = append(ws, ways{index: d.Index})
 			i = len(ws) - 1
 		}
 		has, m := &ws[i].has4, &ws[i].m4
-		if d.six {
+		if d.Six {
 			has, m = &ws[i].has6, &ws[i].m6
 		}
-		if !*has || d.metric < *m {
-			*has, *m = true, d.metric
+		if !*has || d.Metric < *m {
+			*has, *m = true, d.Metric
 		}
 	}
 	yesFirst := func(a, b bool) int { // true sorts before false
@@ -164,14 +166,14 @@ func (l listing) pick(c candidate, six bool, o UnderlayOptions) (netip.Addr, str
 	if six {
 		family, public = "IPv6", o.PublicIPv6
 	}
-	var usable []addrInfo
+	var usable []kernel.AddrInfo
 	var refused []string
 	for _, a := range l.addrs {
-		if a.index != c.index || a.addr.Is6() != six {
+		if a.Index != c.index || a.Addr.Is6() != six {
 			continue
 		}
 		if why := unfit(a, o.Overlay); why != "" {
-			refused = append(refused, fmt.Sprintf("%v is %s", a.addr, why))
+			refused = append(refused, fmt.Sprintf("%v is %s", a.Addr, why))
 			continue
 		}
 		usable = append(usable, a)
@@ -183,27 +185,27 @@ func (l listing) pick(c candidate, six bool, o UnderlayOptions) (netip.Addr, str
 		return netip.Addr{}, fmt.Sprintf("has no %s address", family)
 	}
 	for _, first := range []netip.Addr{c.addr, public} {
-		if slices.ContainsFunc(usable, func(a addrInfo) bool { return a.addr == first }) {
+		if slices.ContainsFunc(usable, func(a kernel.AddrInfo) bool { return a.Addr == first }) {
 			return first, ""
 		}
 	}
-	return slices.MinFunc(usable, func(a, b addrInfo) int { return cmp.Compare(rank(a), rank(b)) }).addr, ""
+	return slices.MinFunc(usable, func(a, b kernel.AddrInfo) int { return cmp.Compare(rank(a), rank(b)) }).Addr, ""
 }
 
 // unfit says why the address cannot be an underlay's, or is empty.
-func unfit(a addrInfo, overlay []netip.Prefix) string {
+func unfit(a kernel.AddrInfo, overlay []netip.Prefix) string {
 	switch {
-	case a.deprecated:
+	case a.Deprecated:
 		return "deprecated"
-	case a.failed:
+	case a.Failed:
 		return "a duplicate of another host's"
-	case a.addr.IsLinkLocalUnicast() && a.addr.Is6():
+	case a.Addr.IsLinkLocalUnicast() && a.Addr.Is6():
 		return "link-local, and a lease record has no room for its zone"
-	case !a.addr.IsGlobalUnicast() && !a.addr.IsLinkLocalUnicast():
+	case !a.Addr.IsGlobalUnicast() && !a.Addr.IsLinkLocalUnicast():
 		return "not unicast beyond this host"
 	}
 	for _, n := range overlay {
-		if n.Contains(a.addr) {
+		if n.Contains(a.Addr) {
 			return fmt.Sprintf("within the overlay network %v", n)
 		}
 	}
@@ -211,9 +213,9 @@ func unfit(a addrInfo, overlay []netip.Prefix) string {
 }
 
 // rank orders usable addresses, best first.
-func rank(a addrInfo) int {
+func rank(a kernel.AddrInfo) int {
 	r := 0
-	for i, worse := range []bool{a.tempor, a.dynamic, a.tentative, a.addr.IsLinkLocalUnicast()} {
+	for i, worse := range []bool{a.Temporary, a.Dynamic, a.Tentative, a.Addr.IsLinkLocalUnicast()} {
 		if worse {
 			r |= 1 << i
 		}

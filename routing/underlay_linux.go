@@ -3,11 +3,13 @@ package routing
 import (
 	"errors"
 	"fmt"
+
+	"weft/routing/internal/kernel"
 )
 
 // ChooseUnderlay chooses the underlay interface among those that k has now. The
 // error wraps ErrNoUnderlay if none passes.
-func ChooseUnderlay(k *Kernel, o UnderlayOptions) (Underlay, error) {
+func ChooseUnderlay(k *kernel.Kernel, o UnderlayOptions) (Underlay, error) {
 	o.CanReach, o.PublicIP, o.PublicIPv6 = o.CanReach.Unmap(), o.PublicIP.Unmap(), o.PublicIPv6.Unmap()
 	l, err := readListing(k, o)
 	if err != nil {
@@ -17,23 +19,23 @@ func ChooseUnderlay(k *Kernel, o UnderlayOptions) (Underlay, error) {
 }
 
 // readListing reads what choose needs, and no more: default routes only if no interface is named.
-func readListing(k *Kernel, o UnderlayOptions) (listing, error) {
+func readListing(k *kernel.Kernel, o UnderlayOptions) (listing, error) {
 	var l listing
-	ds, err := k.devices()
+	ds, err := k.Devices()
 	if err != nil {
 		return l, err
 	}
 	for _, d := range ds {
 		l.links = append(l.links, info(d))
 	}
-	if l.addrs, err = k.addrInfos(); err != nil {
+	if l.addrs, err = k.AddrInfos(); err != nil {
 		return l, err
 	}
 	if o.CanReach.IsValid() {
-		l.reach = k.reach(o.CanReach)
+		l.reach = k.Reach(o.CanReach)
 	}
 	if !o.explicit() {
-		if l.defaults, err = k.defaultRoutes(); err != nil {
+		if l.defaults, err = k.DefaultRoutes(); err != nil {
 			return l, err
 		}
 	}
@@ -41,19 +43,19 @@ func readListing(k *Kernel, o UnderlayOptions) (listing, error) {
 }
 
 // underlayListing reads the state of one link and all addresses.
-func underlayListing(k *Kernel, name string) (listing, error) {
+func underlayListing(k *kernel.Kernel, name string) (listing, error) {
 	var l listing
-	d, err := k.device(name)
+	d, err := k.Device(name)
 	switch {
 	case err == nil:
 		l.links = []linkInfo{info(d)}
-	case !errors.Is(err, errNoLink):
+	case !errors.Is(err, kernel.ErrNoLink):
 		return l, err
 	}
-	l.addrs, err = k.addrInfos()
+	l.addrs, err = k.AddrInfos()
 	return l, err
 }
 
-func info(d device) linkInfo {
+func info(d kernel.Device) linkInfo {
 	return linkInfo{index: d.Index, mtu: d.MTU, name: d.Name, alias: d.Alias, up: d.Up}
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"weft/routing/internal/kernel"
 )
 
 // host is a listing with two underlay links, an overlay device and lo.
@@ -15,27 +17,27 @@ func host() listing {
 			{index: 2, name: "eth0", mtu: 1500, up: true},
 			{index: 3, name: "eth1", mtu: 9000, up: true},
 			{index: 4, name: "eth2", mtu: 1500},
-			{index: 5, name: "flannel0", alias: Alias, mtu: 1472, up: true},
+			{index: 5, name: "flannel0", alias: kernel.Alias, mtu: 1472, up: true},
 		},
-		addrs: []addrInfo{
-			{index: 1, addr: addr("127.0.0.1")},
-			{index: 1, addr: addr("::1")},
-			{index: 2, addr: addr("fe80::2")},
-			{index: 2, addr: addr("192.0.2.10"), dynamic: true},
-			{index: 2, addr: addr("192.0.2.11")},
-			{index: 2, addr: addr("2001:db8::bad"), failed: true},
-			{index: 2, addr: addr("2001:db8::d"), deprecated: true},
-			{index: 3, addr: addr("169.254.1.1")},
-			{index: 3, addr: addr("198.51.100.3")},
-			{index: 3, addr: addr("2001:db8:1::7e"), dynamic: true, tempor: true},
-			{index: 3, addr: addr("2001:db8:1::3"), dynamic: true},
-			{index: 4, addr: addr("203.0.113.4")},
-			{index: 5, addr: addr("10.5.1.0")},
+		addrs: []kernel.AddrInfo{
+			{Index: 1, Addr: addr("127.0.0.1")},
+			{Index: 1, Addr: addr("::1")},
+			{Index: 2, Addr: addr("fe80::2")},
+			{Index: 2, Addr: addr("192.0.2.10"), Dynamic: true},
+			{Index: 2, Addr: addr("192.0.2.11")},
+			{Index: 2, Addr: addr("2001:db8::bad"), Failed: true},
+			{Index: 2, Addr: addr("2001:db8::d"), Deprecated: true},
+			{Index: 3, Addr: addr("169.254.1.1")},
+			{Index: 3, Addr: addr("198.51.100.3")},
+			{Index: 3, Addr: addr("2001:db8:1::7e"), Dynamic: true, Temporary: true},
+			{Index: 3, Addr: addr("2001:db8:1::3"), Dynamic: true},
+			{Index: 4, Addr: addr("203.0.113.4")},
+			{Index: 5, Addr: addr("10.5.1.0")},
 		},
-		defaults: []defaultRoute{
-			{index: 3, metric: 100}, {index: 2, metric: 50}, {index: 3, six: true, metric: 1024},
+		defaults: []kernel.DefaultRoute{
+			{Index: 3, Metric: 100}, {Index: 2, Metric: 50}, {Index: 3, Six: true, Metric: 1024},
 		},
-		reach: reachInfo{index: 3, src: addr("198.51.100.3")},
+		reach: kernel.ReachInfo{Index: 3, Src: addr("198.51.100.3")},
 	}
 }
 
@@ -126,7 +128,7 @@ func TestChooseRefuses(t *testing.T) {
 		t.Errorf("without default route: %v", err)
 	}
 	unreachable := host()
-	unreachable.reach = reachInfo{err: errors.New("network is unreachable")}
+	unreachable.reach = kernel.ReachInfo{Err: errors.New("network is unreachable")}
 	if _, err := choose(unreachable, UnderlayOptions{IPv4: true, CanReach: addr("8.8.8.8")}); err == nil || !strings.Contains(err.Error(), "8.8.8.8: no route to it: network is unreachable") {
 		t.Errorf("unreachable: %v", err)
 	}
@@ -143,11 +145,11 @@ func TestFollow(t *testing.T) {
 	chosen := Underlay{Link: "eth0", Index: 2, MTU: 1500, Addr4: addr("192.0.2.11"), Ext4: addr("192.0.2.11")}
 	o := UnderlayOptions{IPv4: true, IPv6: true}
 	without := func(l listing, gone ...string) listing {
-		var as []addrInfo
+		var as []kernel.AddrInfo
 	next:
 		for _, a := range l.addrs {
 			for _, g := range gone {
-				if a.addr == addr(g) {
+				if a.Addr == addr(g) {
 					continue next
 				}
 			}
@@ -192,12 +194,12 @@ func TestFollow(t *testing.T) {
 	}
 	down := host()
 	down.links[1].up, down.links[1].mtu, down.links[1].index = false, 1400, 12
-	down.addrs[4].index = 12
+	down.addrs[4].Index = 12
 	if now, lost := chosen.refreshed(chosen, down, o, false); now.MTU != 1400 || now.Index != 12 || lost != "link eth0 is down" {
 		t.Errorf("link down and anew: %+v %q", now, lost)
 	}
 	late := host()
-	late.addrs = append(late.addrs, addrInfo{index: 2, addr: addr("2001:db8::5")})
+	late.addrs = append(late.addrs, kernel.AddrInfo{Index: 2, Addr: addr("2001:db8::5")})
 	if now, lost := chosen.refreshed(chosen, late, o, false); now.Addr6 != addr("2001:db8::5") || now.Ext6 != now.Addr6 || lost != "" {
 		t.Errorf("IPv6 came late: %+v %q", now, lost)
 	}

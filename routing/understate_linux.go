@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"weft/routing/internal/kernel"
 )
 
 // underState is the underlay as it was last seen.
@@ -16,7 +18,7 @@ type underState struct {
 // refresh looks whether the underlay still is as it was; first is what was chosen at the start. One that
 // has been lost for longer than grace may be replaced by another address or link. The error says what is
 // lost, or that the kernel does not tell.
-func (s *underState) refresh(k *Kernel, first Underlay, o UnderlayOptions, grace time.Duration, log *slog.Logger) error {
+func (s *underState) refresh(k *kernel.Kernel, first Underlay, o UnderlayOptions, grace time.Duration, log *slog.Logger) error {
 	l, err := underlayListing(k, first.Link)
 	if err != nil {
 		return fmt.Errorf("underlay: %w", err)

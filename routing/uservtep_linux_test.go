@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/test/await"
 	"weft/tunnel"
 )
@@ -35,9 +36,9 @@ const userVXLAN = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd0
 func vtepNodes(t *testing.T, keys ...string) []*vtepNode {
 	t.Helper()
 	bridge := inNamespace(t)
-	sh := func(k *Kernel, args string) {
+	sh := func(k *kernel.Kernel, args string) {
 		t.Helper()
-		if err := k.do(func() error { _, err := tryIP(args); return err }); err != nil {
+		if err := k.Do(func() error { _, err := tryIP(args); return err }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +49,7 @@ func vtepNodes(t *testing.T, keys ...string) []*vtepNode {
 		n := &vtepNode{node: node{k: newNamespace(t), own: vxlanPeer(i + 1)}}
 		sh(n.k, "link set lo up")
 		sh(bridge, fmt.Sprintf("link add port%d type veth peer name far", i))
-		sh(bridge, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), n.k.ns))
+		sh(bridge, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), n.k.NS))
 		sh(bridge, fmt.Sprintf("link set port%d master br0 up", i))
 		for _, args := range []string{"link set far name eth0", "link set eth0 up",
 			fmt.Sprintf("addr add 192.0.2.%d/24 dev eth0", i+1), fmt.Sprintf("addr add 2001:db8::%d/64 dev eth0 nodad", i+1)} {
@@ -114,7 +115,7 @@ func (n *vtepNode) addr(six bool) netip.Addr {
 func (n *vtepNode) taken(t *testing.T) (bytes, packets uint64) {
 	t.Helper()
 	var l netlink.Link
-	err := n.k.do(func() (err error) { l, err = netlink.LinkByName(n.b.Status().Device); return err })
+	err := n.k.Do(func() (err error) { l, err = netlink.LinkByName(n.b.Status().Device); return err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func streams(t *testing.T, from, to *vtepNode, six bool) {
 	t.Helper()
 	const size = 6 << 20
 	var l net.Listener
-	if err := to.k.do(func() (err error) {
+	if err := to.k.Do(func() (err error) {
 		l, err = net.Listen("tcp", netip.AddrPortFrom(to.addr(six), 0).String())
 		return err
 	}); err != nil {
@@ -134,7 +135,7 @@ func streams(t *testing.T, from, to *vtepNode, six bool) {
 	}
 	defer func() { _ = l.Close() }()
 	var c net.Conn
-	if err := from.k.do(func() (err error) {
+	if err := from.k.Do(func() (err error) {
 		c, err = net.DialTimeout("tcp", l.Addr().String(), 10*time.Second)
 		return err
 	}); err != nil {
@@ -381,11 +382,11 @@ func TestNoVXLAN(t *testing.T) {
 	if out := ip(t, "link"); strings.Contains(out, "weft-probe") {
 		t.Errorf("the probe is left:\n%s", out)
 	}
-	if err := ProbeVXLANAside(); err != nil {
+	if err := kernel.ProbeVXLANAside(); err != nil {
 		t.Errorf("probe in a namespace of its own: %v", err)
 	}
-	k.vxlanKind = "weft-nosuch"
-	if err := k.ProbeVXLAN(); !errors.Is(err, ErrNoVXLAN) {
+	k.VXLANKind = "weft-nosuch"
+	if err := k.ProbeVXLAN(); !errors.Is(err, kernel.ErrNoVXLAN) {
 		t.Errorf("probe for what there is not: %v", err)
 	}
 	for keys, want := range map[string]bool{`"vxlan"`: true, `"auto"`: true, `"vxlan","Userspace":"never"`: false} {

@@ -5,14 +5,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"weft/routing/internal/kernel"
 )
 
 func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-func mac(s string) MAC {
-	m, err := ParseMAC(s)
+func mac(s string) kernel.MAC {
+	m, err := kernel.ParseMAC(s)
 	if err != nil {
 		panic(err)
 	}

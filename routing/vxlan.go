@@ -13,6 +13,7 @@ import (
 	"weft/encap"
 	"weft/lease"
 	"weft/routing/hostrules"
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -29,7 +30,7 @@ func vxlanType() Type {
 // isVTEP reports whether l has a VTEP's name and kind.
 func isVTEP(l netlink.Link) bool {
 	_, ok := l.(*netlink.Vxlan)
-	return ok && isVTEPName(l.Attrs().Name)
+	return ok && kernel.IsVTEPName(l.Attrs().Name)
 }
 
 // DefaultVXLANPort is what the kernel takes if the config names none, as flannel does.
@@ -124,7 +125,7 @@ func macPrefixKey(to **[2]byte) Key {
 		if text == "" {
 			return ""
 		}
-		p, err := parseMACPrefix(text)
+		p, err := kernel.ParseMACPrefix(text)
 		if err != nil {
 			return `two bytes as "0E-2A": ` + err.Error()
 		}
@@ -147,7 +148,7 @@ func (s *vxlanSettings) Facts() Facts {
 	f := Facts{
 		Carrier: CarrierEither, Port: s.Port, DataV4: true, DataV6: true,
 		Guard:   hostrules.Guard{Port: s.Port, Peers: s.SourceCheck != tunnel.CheckOff},
-		Feature: &Feature{Name: "vxlan", Probe: ProbeVXLANAside, Missing: ErrNoVXLAN},
+		Feature: &Feature{Name: "vxlan", Probe: kernel.ProbeVXLANAside, Missing: kernel.ErrNoVXLAN},
 	}
 	switch s.Userspace {
 	case userAlways:
@@ -188,11 +189,11 @@ func (s *vxlanSettings) Open(_ context.Context, c BackendConfig) (Backend, error
 		return openCarried(c, userVTEP{v, why})
 	}
 	// A device that is there keeps its MAC, also if flannel made it, so that no peer has to learn another.
-	for six, mac := range map[bool]*MAC{false: &v.mac4, true: &v.mac6} {
-		switch have, err := c.Kernel.vtep(vtepName(six, v.o.VNI)); {
+	for six, mac := range map[bool]*kernel.MAC{false: &v.mac4, true: &v.mac6} {
+		switch have, err := c.Kernel.VTEP(kernel.VTEPName(six, v.o.VNI)); {
 		case err == nil:
 			*mac = have.MAC
-		case !errors.Is(err, errNoLink) && !errors.Is(err, errNotVXLAN):
+		case !errors.Is(err, kernel.ErrNoLink) && !errors.Is(err, kernel.ErrNotVXLAN):
 			return nil, fmt.Errorf("%s backend: %w", typeVXLAN, err)
 		}
 	}
@@ -203,7 +204,7 @@ func (s *vxlanSettings) Open(_ context.Context, c BackendConfig) (Backend, error
 type vxlan struct {
 	o                  VXLANOptions
 	enabled4, enabled6 bool
-	mac4, mac6         MAC
+	mac4, mac6         kernel.MAC
 }
 
 func (v vxlan) trait() trait {
@@ -248,7 +249,7 @@ func (v vxlan) enabled(six bool) bool {
 	return v.enabled4
 }
 
-func (v vxlan) mac(six bool) MAC {
+func (v vxlan) mac(six bool) kernel.MAC {
 	if six {
 		return v.mac6
 	}
@@ -269,12 +270,12 @@ func (v vxlan) want(s situation) desired {
 			continue
 		}
 		devices[six] = true
-		name, base := vtepName(six, v.o.VNI), own.Masked().Addr()
-		d.VTEPs = append(d.VTEPs, VTEP{
-			Name: name, Alias: Alias, MAC: v.mac(six), MTU: mtu, Up: true,
+		name, base := kernel.VTEPName(six, v.o.VNI), own.Masked().Addr()
+		d.VTEPs = append(d.VTEPs, kernel.VTEP{
+			Name: name, Alias: kernel.Alias, MAC: v.mac(six), MTU: mtu, Up: true,
 			VNI: v.o.VNI, Port: v.o.Port, Under: s.under.Index, Local: local, GBP: v.o.GBP, Learning: v.o.Learning,
 		})
-		d.Addrs = append(d.Addrs, Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
+		d.Addrs = append(d.Addrs, kernel.Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
 	}
 	d.settleMACs(v.remotes(s, devices), s.tenure, func(c remote, report Reached) Reached { return v.peer(&d.State, c, report, s) })
 	return d
@@ -284,7 +285,7 @@ func (v vxlan) want(s situation) desired {
 type remote struct {
 	r      lease.Record
 	f      family
-	mac    MAC
+	mac    kernel.MAC
 	report Reached // skipped if it cannot be used as it is
 }
 
@@ -346,17 +347,17 @@ func (d *desired) settleMACs(cs []remote, before tenure, enter func(remote, Reac
 }
 
 // peer adds what one subnet of a peer needs to o, and reports how it is reached.
-func (v vxlan) peer(o *State, c remote, report Reached, s situation) Reached {
+func (v vxlan) peer(o *kernel.State, c remote, report Reached, s situation) Reached {
 	most := routeMTU(c.r, c.f.six, s.mtu)
 	if report = v.choose(report, c.f, s); report.How == HowRoute {
-		o.Routes = append(o.Routes, peerRoute(c.f.subnet, c.f.public, s.under.Link, most))
+		o.Routes = append(o.Routes, kernel.PeerRoute(c.f.subnet, c.f.public, s.under.Link, most))
 		return report
 	}
-	name, base := vtepName(c.f.six, v.o.VNI), c.f.subnet.Masked().Addr()
-	route := peerRoute(c.f.subnet, base, name, most)
+	name, base := kernel.VTEPName(c.f.six, v.o.VNI), c.f.subnet.Masked().Addr()
+	route := kernel.PeerRoute(c.f.subnet, base, name, most)
 	route.OnLink = true
-	o.Neighs = append(o.Neighs, Neigh{Link: name, Addr: base, MAC: c.mac, Permanent: true})
-	o.FDBs = append(o.FDBs, FDB{Link: name, MAC: c.mac, Dst: c.f.public, Permanent: true})
+	o.Neighs = append(o.Neighs, kernel.Neigh{Link: name, Addr: base, MAC: c.mac, Permanent: true})
+	o.FDBs = append(o.FDBs, kernel.FDB{Link: name, MAC: c.mac, Dst: c.f.public, Permanent: true})
 	o.Routes = append(o.Routes, route)
 	return report
 }
@@ -370,7 +371,7 @@ func (v vxlan) choose(report Reached, f family, s situation) Reached {
 	}
 	h, known := s.hops[f.public]
 	if report.Reason = "the way is not known yet"; known {
-		report.Reason = h.indirect(f.public, s.under.Link)
+		report.Reason = h.Indirect(f.public, s.under.Link)
 	}
 	if report.Reason != "" {
 		return report
@@ -431,7 +432,7 @@ func (v userVTEP) want(s situation) desired {
 				continue
 			}
 			if report = v.choose(report, f, s); report.How == HowRoute {
-				c.Routes = append(c.Routes, peerRoute(f.subnet, f.public, s.under.Link, routeMTU(*r, f.six, s.mtu)))
+				c.Routes = append(c.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Link, routeMTU(*r, f.six, s.mtu)))
 			}
 			c.reached = append(c.reached, report)
 			c.add(r, p, len(c.reached)-1)

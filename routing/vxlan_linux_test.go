@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/test/await"
 )
 
@@ -22,7 +23,7 @@ type kernelTest struct {
 }
 
 // openKernelBackend makes the backend that config names, in full JSON, not yet running.
-func openKernelBackend(t *testing.T, k *Kernel, config string, edit func(*BackendConfig)) *kernelTest {
+func openKernelBackend(t *testing.T, k *kernel.Kernel, config string, edit func(*BackendConfig)) *kernelTest {
 	t.Helper()
 	network, err := ParseConfig([]byte(config))
 	if err != nil {
@@ -164,8 +165,8 @@ func TestVXLANBringsUpAndRepairs(t *testing.T) {
 		data []byte
 		link string
 	}{"flannel.1": {data, "mtu 1450"}, "flannel-v6.1": {v6data, "mtu 1430"}} {
-		v, err := k.vtep(dev)
-		if err != nil || string(want.data) != string(vtepData(1, v.MAC)) || v.Alias != Alias {
+		v, err := k.VTEP(dev)
+		if err != nil || string(want.data) != string(vtepData(1, v.MAC)) || v.Alias != kernel.Alias {
 			t.Errorf("%s: %+v, %v, published %s", dev, v, err, want.data)
 		}
 		if got := ip(t, "-d link show dev %s", dev); !strings.Contains(got, want.link) || !strings.Contains(got, "nolearning") || !strings.Contains(got, "dstport 8472") {
@@ -205,8 +206,8 @@ func TestVXLANBringsUpAndRepairs(t *testing.T) {
 			if err := listed(vxlanGolden)(); err != nil {
 				return err
 			}
-			v, err := k.vtep("flannel.1")
-			if err != nil || string(data) != string(vtepData(1, v.MAC)) || v.MTU != 1450 || v.Alias != Alias || !v.Up {
+			v, err := k.VTEP("flannel.1")
+			if err != nil || string(data) != string(vtepData(1, v.MAC)) || v.MTU != 1450 || v.Alias != kernel.Alias || !v.Up {
 				return fmt.Errorf("%+v, %v", v, err)
 			}
 			if st := b.Status(); st.Repaired == before && !strings.HasPrefix(drift.name, "underlay") || !st.InPlace {
@@ -249,7 +250,7 @@ func TestVXLANFollowsUnderlay(t *testing.T) {
 	ip(t, "link set eth0 mtu 1400")
 	mtu := func(want int) func() error {
 		return func() error {
-			if v, err := k.vtep("flannel.1"); err != nil || v.MTU != want || b.MTU() != want {
+			if v, err := k.VTEP("flannel.1"); err != nil || v.MTU != want || b.MTU() != want {
 				return fmt.Errorf("%+v, %v, MTU %d", v, err, b.MTU())
 			}
 			return nil
@@ -261,7 +262,7 @@ func TestVXLANFollowsUnderlay(t *testing.T) {
 	ip(t, "addr replace 192.0.2.9/24 dev eth0")
 	local := func(want string) func() error {
 		return func() error {
-			if v, err := k.vtep("flannel.1"); err != nil || v.Local != addr(want) || !b.Status().InPlace {
+			if v, err := k.VTEP("flannel.1"); err != nil || v.Local != addr(want) || !b.Status().InPlace {
 				return fmt.Errorf("%+v, %v, %s", v, err, b.Status().LastError)
 			}
 			return nil
@@ -306,7 +307,7 @@ func TestVXLANAdoptsFlannels(t *testing.T) {
 		}
 	}
 	ip(t, "route add 10.5.8.0/24 via 192.0.2.8 dev eth0") // of its DirectRouting
-	before, err := k.device("flannel.1")
+	before, err := k.Device("flannel.1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +327,7 @@ func TestVXLANAdoptsFlannels(t *testing.T) {
 	if got := ip(t, "route show"); strings.Contains(got, "10.5.8.0") || strings.Contains(got, "10.5.9.0") {
 		t.Errorf("flannel's stale routes:\n%s", got)
 	}
-	after, _ := k.device("flannel.1")
+	after, _ := k.Device("flannel.1")
 	if st := b.Status(); after.Index != before.Index || !slices.Contains(st.Adopted, "link flannel.1") || !slices.Contains(st.Adopted, "route 10.5.2.0/24 dev flannel.1") {
 		t.Errorf("adopted %q, device %d then %d", st.Adopted, before.Index, after.Index)
 	}
@@ -385,13 +386,13 @@ func TestVXLANRefuses(t *testing.T) {
 		if strings.Contains(c.want, "alias") {
 			ip(t, "link set %s alias calico", name)
 		}
-		before, _ := k.device(name)
+		before, _ := k.Device(name)
 		b := openKernelBackend(t, k, vxlan4, nil)
 		err := b.Apply(t.Context(), kernelSet(b, vxlanPeer(2)))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.make, err)
 		}
-		if after, err := k.device(name); err != nil || after.Index != before.Index {
+		if after, err := k.Device(name); err != nil || after.Index != before.Index {
 			t.Errorf("%s: touched: %v", c.make, err)
 		}
 		if st := b.Status(); st.Up || st.InPlace {
@@ -474,7 +475,7 @@ func TestOldKernelsChecksumOffloadIsOff(t *testing.T) {
 	defer func() { _ = b.Close() }()
 	b.release = "5.4.0-150-generic"
 	b.apply(kernelSet(b))
-	if already, err := k.stopTxChecksum("flannel.1"); err != nil || !already {
+	if already, err := k.StopTxChecksum("flannel.1"); err != nil || !already {
 		t.Errorf("off: %v, %v", already, err)
 	}
 	if n := b.Status().Notes; len(n) != 1 || !strings.Contains(n[0], "5.4.0-150-generic") {

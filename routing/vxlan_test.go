@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -49,7 +50,7 @@ func TestVXLANKeys(t *testing.T) {
 }
 
 func TestVTEPMAC(t *testing.T) {
-	seen := map[MAC]string{}
+	seen := map[kernel.MAC]string{}
 	for _, node := range []string{"a", "b"} {
 		for _, six := range []bool{false, true} {
 			for _, vni := range []uint32{1, 2} {
@@ -93,10 +94,10 @@ func vxlanSituation(peers ...lease.Record) situation {
 			Own:    vxlanPeer(1), Peers: peers,
 		},
 		under: Underlay{Link: "eth0", Index: 3, MTU: 1500, Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1"), Ext4: addr("192.0.2.1"), Ext6: addr("2001:db8::1")},
-		mtu:   1430, hops: map[netip.Addr]hop{},
+		mtu:   1430, hops: map[netip.Addr]kernel.Hop{},
 	}
 	for _, p := range peers {
-		s.hops[p.PublicIP], s.hops[p.PublicIPv6] = hop{link: "eth0"}, hop{link: "eth0"}
+		s.hops[p.PublicIP], s.hops[p.PublicIPv6] = kernel.Hop{Link: "eth0"}, kernel.Hop{Link: "eth0"}
 	}
 	return s
 }
@@ -122,18 +123,18 @@ func testVXLAN(direct bool) vxlan {
 func TestVXLANWant(t *testing.T) {
 	d := testVXLAN(false).want(vxlanSituation(vxlanPeer(2)))
 	want := desired{
-		State: State{
-			VTEPs: []VTEP{
-				{Name: "flannel.1", Alias: Alias, MAC: mac("0e:00:00:00:04:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")},
-				{Name: "flannel-v6.1", Alias: Alias, MAC: mac("0e:00:00:00:06:01"), MTU: 1430, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("2001:db8::1")},
+		State: kernel.State{
+			VTEPs: []kernel.VTEP{
+				{Name: "flannel.1", Alias: kernel.Alias, MAC: mac("0e:00:00:00:04:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")},
+				{Name: "flannel-v6.1", Alias: kernel.Alias, MAC: mac("0e:00:00:00:06:01"), MTU: 1430, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("2001:db8::1")},
 			},
-			Addrs: []Addr{{"flannel.1", pfx("10.5.1.0/32")}, {"flannel-v6.1", pfx("fd00:5:0:1::/128")}},
-			Routes: []Route{
-				{Dst: pfx("10.5.2.0/24"), Gateway: addr("10.5.2.0"), Link: "flannel.1", Protocol: RouteProtocol, OnLink: true},
-				{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("fd00:5:0:2::"), Link: "flannel-v6.1", Metric: 1024, Protocol: RouteProtocol, OnLink: true},
+			Addrs: []kernel.Addr{{Link: "flannel.1", Prefix: pfx("10.5.1.0/32")}, {Link: "flannel-v6.1", Prefix: pfx("fd00:5:0:1::/128")}},
+			Routes: []kernel.Route{
+				{Dst: pfx("10.5.2.0/24"), Gateway: addr("10.5.2.0"), Link: "flannel.1", Protocol: kernel.RouteProtocol, OnLink: true},
+				{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("fd00:5:0:2::"), Link: "flannel-v6.1", Metric: 1024, Protocol: kernel.RouteProtocol, OnLink: true},
 			},
-			Neighs: []Neigh{{"flannel.1", addr("10.5.2.0"), mac("0e:00:00:00:04:02"), true}, {"flannel-v6.1", addr("fd00:5:0:2::"), mac("0e:00:00:00:06:02"), true}},
-			FDBs:   []FDB{{"flannel.1", mac("0e:00:00:00:04:02"), addr("192.0.2.2"), true}, {"flannel-v6.1", mac("0e:00:00:00:06:02"), addr("2001:db8::2"), true}},
+			Neighs: []kernel.Neigh{{Link: "flannel.1", Addr: addr("10.5.2.0"), MAC: mac("0e:00:00:00:04:02"), Permanent: true}, {Link: "flannel-v6.1", Addr: addr("fd00:5:0:2::"), MAC: mac("0e:00:00:00:06:02"), Permanent: true}},
+			FDBs:   []kernel.FDB{{Link: "flannel.1", MAC: mac("0e:00:00:00:04:02"), Dst: addr("192.0.2.2"), Permanent: true}, {Link: "flannel-v6.1", MAC: mac("0e:00:00:00:06:02"), Dst: addr("2001:db8::2"), Permanent: true}},
 		},
 	}
 	if diff := cmp.Diff(want.State, d.State, compareState); diff != "" {
@@ -160,15 +161,15 @@ func TestVXLANPeers(t *testing.T) {
 		name   string
 		direct bool
 		peer   lease.Record
-		hops   map[string]hop
+		hops   map[string]kernel.Hop
 		want   string
 		routes string
 	}{
 		{"tunnel", false, vxlanPeer(2), nil, "10.5.2.0/24 tunnel via 192.0.2.2\nfd00:5:0:2::/64 tunnel via 2001:db8::2\n", "10.5.2.0 fd00:5:0:2::"},
 		{"both direct", true, vxlanPeer(2), nil, "10.5.2.0/24 route via 192.0.2.2\nfd00:5:0:2::/64 route via 2001:db8::2\n", "192.0.2.2 2001:db8::2"},
-		{"one family behind a router", true, vxlanPeer(2), map[string]hop{"192.0.2.2": {link: "eth0", gateway: addr("192.0.2.254")}},
+		{"one family behind a router", true, vxlanPeer(2), map[string]kernel.Hop{"192.0.2.2": {Link: "eth0", Gateway: addr("192.0.2.254")}},
 			"10.5.2.0/24 tunnel via 192.0.2.2: 192.0.2.2 is reached through the router 192.0.2.254 on eth0, not directly\nfd00:5:0:2::/64 route via 2001:db8::2\n", "10.5.2.0 2001:db8::2"},
-		{"on another link", true, four(2, func(*lease.Record) {}), map[string]hop{"192.0.2.2": {link: "eth1"}},
+		{"on another link", true, four(2, func(*lease.Record) {}), map[string]kernel.Hop{"192.0.2.2": {Link: "eth1"}},
 			"10.5.2.0/24 tunnel via 192.0.2.2: 192.0.2.2 is reached on eth1, and the underlay is eth0\n", "10.5.2.0"},
 		{"an IPv4 node in a network of both", false, four(2, func(r *lease.Record) { r.PublicIPv6, r.BackendV6Data = netip.Addr{}, nil }), nil,
 			"10.5.2.0/24 tunnel via 192.0.2.2\n", "10.5.2.0"},
@@ -221,7 +222,7 @@ func TestHostGWWant(t *testing.T) {
 		return r
 	}
 	s := vxlanSituation(gw(2, func(*lease.Record) {}), gw(3, func(r *lease.Record) { r.V6 = netip.Prefix{} }), gw(4, func(r *lease.Record) { r.BackendType, r.V6 = typeVXLAN, netip.Prefix{} }))
-	s.hops[addr("192.0.2.3")] = hop{link: "eth0", gateway: addr("192.0.2.254")}
+	s.hops[addr("192.0.2.3")] = kernel.Hop{Link: "eth0", Gateway: addr("192.0.2.254")}
 	d := hostGW{}.want(s)
 	const want = `10.5.2.0/24 route via 192.0.2.2
 fd00:5:0:2::/64 route via 2001:db8::2
@@ -231,11 +232,11 @@ fd00:5:0:2::/64 route via 2001:db8::2
 	if got := reachedText(d.reached); got != want {
 		t.Errorf("got\n%s", got)
 	}
-	routes := []Route{
-		{Dst: pfx("10.5.2.0/24"), Gateway: addr("192.0.2.2"), Link: "eth0", Protocol: RouteProtocol},
-		{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("2001:db8::2"), Link: "eth0", Metric: 1024, Protocol: RouteProtocol},
+	routes := []kernel.Route{
+		{Dst: pfx("10.5.2.0/24"), Gateway: addr("192.0.2.2"), Link: "eth0", Protocol: kernel.RouteProtocol},
+		{Dst: pfx("fd00:5:0:2::/64"), Gateway: addr("2001:db8::2"), Link: "eth0", Metric: 1024, Protocol: kernel.RouteProtocol},
 	}
-	if diff := cmp.Diff(State{Routes: routes}, d.State, compareState); diff != "" {
+	if diff := cmp.Diff(kernel.State{Routes: routes}, d.State, compareState); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -7,14 +7,15 @@ import (
 	"fmt"
 
 	"weft/encap"
+	"weft/routing/internal/kernel"
 )
 
 // vtepMAC is the address that a node of that identity gives to its device: the same after every
 // boot, another for each node, family and VNI, locally administered and no group's.
-func vtepMAC(node string, six bool, vni uint32, prefix *[2]byte) MAC {
+func vtepMAC(node string, six bool, vni uint32, prefix *[2]byte) kernel.MAC {
 	h := hmac.New(sha256.New, []byte(node))
-	_, _ = fmt.Fprintf(h, "weft vtep 1 %s", vtepName(six, vni)) // a hash takes everything
-	m := MAC(h.Sum(nil))
+	_, _ = fmt.Fprintf(h, "weft vtep 1 %s", kernel.VTEPName(six, vni)) // a hash takes everything
+	m := kernel.MAC(h.Sum(nil))
 	m[0] = m[0]&^1 | 2
 	if prefix != nil {
 		m[0], m[1] = prefix[0], prefix[1]
@@ -23,26 +24,26 @@ func vtepMAC(node string, six bool, vni uint32, prefix *[2]byte) MAC {
 }
 
 // vtepData is BackendData, byte for byte flannel's.
-func vtepData(vni uint32, m MAC) json.RawMessage {
+func vtepData(vni uint32, m kernel.MAC) json.RawMessage {
 	return fmt.Appendf(nil, `{"VNI":%d,"VtepMAC":"%s"}`, vni, m)
 }
 
 // parseVTEPData reads a peer's BackendData. Early flannel wrote no VNI, which is any.
-func parseVTEPData(b json.RawMessage, vni uint32) (MAC, error) {
+func parseVTEPData(b json.RawMessage, vni uint32) (kernel.MAC, error) {
 	if !given(b) {
-		return MAC{}, fmt.Errorf("it publishes none")
+		return kernel.MAC{}, fmt.Errorf("it publishes none")
 	}
 	var v struct {
 		VNI     *uint32
 		VtepMAC string
 	}
 	if err := json.Unmarshal(b, &v); err != nil {
-		return MAC{}, fmt.Errorf("it publishes %s, which is not what vxlan has", shorten(b))
+		return kernel.MAC{}, fmt.Errorf("it publishes %s, which is not what vxlan has", shorten(b))
 	}
 	if v.VNI != nil && *v.VNI != vni {
-		return MAC{}, fmt.Errorf("its VNI is %d, this network's is %d", *v.VNI, vni)
+		return kernel.MAC{}, fmt.Errorf("its VNI is %d, this network's is %d", *v.VNI, vni)
 	}
-	return ParseMAC(v.VtepMAC)
+	return kernel.ParseMAC(v.VtepMAC)
 }
 
 // shorten quotes what a record says, for a message.

@@ -8,6 +8,7 @@ import (
 
 	"weft/encap"
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -60,7 +61,7 @@ type situation struct {
 	mtu   int // the largest inner packet, in bytes
 	outer int // the largest datagram, in bytes
 	// hops are how the kernel would send to the peers' addresses, for a type that asks for them.
-	hops map[netip.Addr]hop
+	hops map[netip.Addr]kernel.Hop
 	// displaced are the peers' addresses that the overlay cuts off; nil but for a data plane.
 	displaced []Displaced
 	// tenure is who has had which address or MAC so far.
@@ -75,7 +76,7 @@ func (s situation) equal(t situation) bool {
 
 // desired is what a type wants: of the kernel, State, of the data plane, spec.
 type desired struct {
-	State
+	kernel.State
 	// spec is nil for a type whose packets the kernel moves. of says for each of its Peers whose it is.
 	spec *tunnel.Spec
 	of   []carriedOf

@@ -5,34 +5,36 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"weft/routing/internal/kernel"
 )
 
 // Ways are how this host reaches others without the overlay, by its main routing
 // table. Rules that send packets to other tables are not looked at.
 type Ways struct {
 	// Routes are the unicast routes, one for each next hop.
-	Routes []Route
+	Routes []kernel.Route
 	// Local are the host's addresses.
 	Local []netip.Addr
 }
 
 // newWays leaves out what is the overlay's: routes with our protocol number, and all
 // that is on a device of ours, or on a TUN of flannel's that we would take over.
-func newWays(ds []device, as []addrInfo, rs []Route) Ways {
+func newWays(ds []kernel.Device, as []kernel.AddrInfo, rs []kernel.Route) Ways {
 	names, own := map[string]bool{}, map[int]bool{}
 	for _, d := range ds {
-		if d.Alias == Alias || d.TUN && d.Alias == "" && isDeviceName(d.Name) {
+		if d.Alias == kernel.Alias || d.TUN && d.Alias == "" && kernel.IsTUNName(d.Name) {
 			names[d.Name], own[d.Index] = true, true
 		}
 	}
 	var w Ways
 	for _, a := range as {
-		if !own[a.index] {
-			w.Local = append(w.Local, a.addr)
+		if !own[a.Index] {
+			w.Local = append(w.Local, a.Addr)
 		}
 	}
 	for _, r := range rs {
-		if r.Protocol != RouteProtocol && !names[r.Link] {
+		if r.Protocol != kernel.RouteProtocol && !names[r.Link] {
 			w.Routes = append(w.Routes, r)
 		}
 	}
@@ -44,7 +46,7 @@ func newWays(ds []device, as []addrInfo, rs []Route) Ways {
 type Displaced struct {
 	Addr    netip.Addr
 	Network netip.Prefix // the overlay's, which contains Addr
-	Way     Route        // the best one besides the overlay's
+	Way     kernel.Route // the best one besides the overlay's
 }
 
 // Reason says what is wrong, and what to do. who has the address.
@@ -79,7 +81,7 @@ func (w Ways) Displaced(networks []netip.Prefix, addrs []netip.Addr) []Displaced
 }
 
 // best is the longest route to a, of equally long ones the first with the least metric.
-func (w Ways) best(a netip.Addr) (best Route, ok bool) {
+func (w Ways) best(a netip.Addr) (best kernel.Route, ok bool) {
 	for _, r := range w.Routes {
 		if !r.Dst.Contains(a) {
 			continue

@@ -4,11 +4,12 @@ import (
 	"net/netip"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 )
 
 // FindDisplaced finds those of addrs that the overlay of c cuts this host off from, as things
 // are now. It lists routes only if one of addrs is within the overlay.
-func FindDisplaced(k *Kernel, c lease.NetworkConfig, addrs []netip.Addr) ([]Displaced, error) {
+func FindDisplaced(k *kernel.Kernel, c lease.NetworkConfig, addrs []netip.Addr) ([]Displaced, error) {
 	addrs = inside(networks(c), addrs)
 	if len(addrs) == 0 {
 		return nil, nil
@@ -21,12 +22,12 @@ func FindDisplaced(k *Kernel, c lease.NetworkConfig, addrs []netip.Addr) ([]Disp
 }
 
 // readWays lists what Ways is made from.
-func readWays(k *Kernel) (Ways, error) {
-	ds, err := k.devices()
+func readWays(k *kernel.Kernel) (Ways, error) {
+	ds, err := k.Devices()
 	if err != nil {
 		return Ways{}, err
 	}
-	as, err := k.addrInfos()
+	as, err := k.AddrInfos()
 	if err != nil {
 		return Ways{}, err
 	}
@@ -34,7 +35,7 @@ func readWays(k *Kernel) (Ways, error) {
 	for _, d := range ds {
 		names[d.Index] = d.Name
 	}
-	rs, err := k.mainRoutes(names)
+	rs, err := k.MainRoutes(names)
 	if err != nil {
 		return Ways{}, err
 	}

@@ -8,33 +8,34 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
 	"weft/test/await"
 )
 
 func TestDisplaced(t *testing.T) {
-	links := []device{
-		{Link: Link{Name: "eth0"}, Index: 2},
-		{Link: Link{Name: "flannel0", Alias: Alias}, Index: 7, TUN: true},
-		{Link: Link{Name: "flannel1"}, Index: 8, TUN: true}, // flanneld left it
-		{Link: Link{Name: "flannel.1"}, Index: 9},           // vxlan, of another network
+	links := []kernel.Device{
+		{Link: kernel.Link{Name: "eth0"}, Index: 2},
+		{Link: kernel.Link{Name: "flannel0", Alias: kernel.Alias}, Index: 7, TUN: true},
+		{Link: kernel.Link{Name: "flannel1"}, Index: 8, TUN: true}, // flanneld left it
+		{Link: kernel.Link{Name: "flannel.1"}, Index: 9},           // vxlan, of another network
 	}
-	addrs := []addrInfo{{index: 2, addr: addr("10.0.0.7")}, {index: 7, addr: addr("10.20.0.0")}, {index: 2, addr: addr("fd00::7")}}
-	route := func(dst, gw, link string, protocol uint8, metric uint32) Route {
-		r := Route{Dst: pfx(dst), Link: link, Protocol: protocol, Metric: metric}
+	addrs := []kernel.AddrInfo{{Index: 2, Addr: addr("10.0.0.7")}, {Index: 7, Addr: addr("10.20.0.0")}, {Index: 2, Addr: addr("fd00::7")}}
+	route := func(dst, gw, link string, protocol uint8, metric uint32) kernel.Route {
+		r := kernel.Route{Dst: pfx(dst), Link: link, Protocol: protocol, Metric: metric}
 		if gw != "" {
 			r.Gateway = addr(gw)
 		}
 		return r
 	}
-	viaDefault := []Route{
-		route("0.0.0.0/0", "192.0.2.9", "eth0", protoBoot, 100), route("0.0.0.0/0", "192.0.2.1", "eth0", protoBoot, 0),
-		route("::/0", "fe80::1", "eth0", protoBoot, 1024),
+	viaDefault := []kernel.Route{
+		route("0.0.0.0/0", "192.0.2.9", "eth0", kernel.ProtoBoot, 100), route("0.0.0.0/0", "192.0.2.1", "eth0", kernel.ProtoBoot, 0),
+		route("::/0", "fe80::1", "eth0", kernel.ProtoBoot, 1024),
 	}
-	with := func(more ...Route) []Route { return slices.Concat(viaDefault, more) }
+	with := func(more ...kernel.Route) []kernel.Route { return slices.Concat(viaDefault, more) }
 	net8, net6 := pfx("10.0.0.0/8"), pfx("fd00::/8")
 	for _, tt := range []struct {
 		name   string
-		routes []Route
+		routes []kernel.Route
 		addr   string
 		via    string // "" if it is not displaced
 	}{
@@ -49,11 +50,11 @@ func TestDisplaced(t *testing.T) {
 		{"a route to another", with(route("10.21.0.0/16", "192.0.2.3", "eth0", 4, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
 		{"a shorter route", with(route("10.0.0.0/7", "192.0.2.3", "eth0", 4, 0)), "10.20.0.5", "192.0.2.3 on eth0"},
 		{"one as long", with(route("10.0.0.0/8", "", "eth0", 2, 0)), "10.20.0.5", "eth0"},
-		{"ours count for nothing", with(route("10.0.0.0/8", "", "flannel0", RouteProtocol, 0), route("10.20.0.0/16", "", "eth1", RouteProtocol, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
-		{"nor do those by our device", with(route("10.20.0.0/16", "", "flannel0", protoBoot, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
-		{"nor flannel's", with(route("10.20.0.0/16", "", "flannel1", protoBoot, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
-		{"another overlay's", with(route("10.20.0.0/24", "10.20.0.0", "flannel.1", protoBoot, 0)), "10.20.0.5", ""},
-		{"no way at all", []Route{route("10.0.0.0/8", "", "flannel0", RouteProtocol, 0)}, "10.20.0.5", ""},
+		{"ours count for nothing", with(route("10.0.0.0/8", "", "flannel0", kernel.RouteProtocol, 0), route("10.20.0.0/16", "", "eth1", kernel.RouteProtocol, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
+		{"nor do those by our device", with(route("10.20.0.0/16", "", "flannel0", kernel.ProtoBoot, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
+		{"nor flannel's", with(route("10.20.0.0/16", "", "flannel1", kernel.ProtoBoot, 0)), "10.20.0.5", "192.0.2.1 on eth0"},
+		{"another overlay's", with(route("10.20.0.0/24", "10.20.0.0", "flannel.1", kernel.ProtoBoot, 0)), "10.20.0.5", ""},
+		{"no way at all", []kernel.Route{route("10.0.0.0/8", "", "flannel0", kernel.RouteProtocol, 0)}, "10.20.0.5", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := newWays(links, addrs, tt.routes).Displaced([]netip.Prefix{net8, net6}, []netip.Addr{addr(tt.addr)})
@@ -71,7 +72,7 @@ func TestDisplaced(t *testing.T) {
 }
 
 func TestDisplacedReasonNamesTheKey(t *testing.T) {
-	d := Displaced{addr("fd00:20::5"), pfx("fd00::/8"), Route{Link: "eth0"}}
+	d := Displaced{addr("fd00:20::5"), pfx("fd00::/8"), kernel.Route{Link: "eth0"}}
 	want := "IPv6Network fd00::/8 contains the store fd00:20::5, which is reached via eth0: the overlay's route would take its place; " +
 		"choose another IPv6Network or add a more specific route to fd00:20::5"
 	if got := d.Reason("the store"); got != want {

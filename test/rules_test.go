@@ -29,6 +29,10 @@ func layers() map[string][]string {
 func rooms() map[string][]string {
 	return map[string][]string{
 		"test/await": {}, // so that tests of every layer can use it
+
+		"routing/hostrules":       {"lease", "routing/internal/notify", "tunnel/nlattr"},
+		"routing/internal/kernel": {"encap", "routing/internal/notify", "tunnel/nlattr"},
+		"routing/internal/notify": {},
 	}
 }
 

@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"bytes"
@@ -34,8 +34,8 @@ func ParseMAC(s string) (MAC, error) {
 // the wire).
 func group(m MAC) bool { return m[0]&1 != 0 }
 
-// parseMACPrefix reads the key MacPrefix, as "0E-2A" or "0e:2a": the first two bytes.
-func parseMACPrefix(s string) (p [2]byte, err error) {
+// ParseMACPrefix reads the key MacPrefix, as "0E-2A" or "0e:2a": the first two bytes.
+func ParseMACPrefix(s string) (p [2]byte, err error) {
 	b, err := hex.DecodeString(strings.NewReplacer("-", "", ":", "").Replace(s))
 	if err != nil || len(b) != len(p) || b[0]&1 != 0 {
 		return p, fmt.Errorf("%q is no two bytes that an Ethernet address of one device begins with", s)
@@ -73,7 +73,7 @@ func planNeighs(c *Changes, have, want []Neigh, own Ownership) {
 	there := make(map[Neigh]bool, len(have))
 	for _, h := range have {
 		there[h] = true
-		if own.Sweep && !wanted[key{h.Link, h.Addr}] && h.Permanent && own.ownsLink(h.Link) && own.contains(h.Addr) {
+		if own.Sweep && !wanted[key{h.Link, h.Addr}] && h.Permanent && own.OwnsLink(h.Link) && own.contains(h.Addr) {
 			c.DelNeighs = append(c.DelNeighs, h)
 		}
 	}
@@ -101,7 +101,7 @@ func planFDBs(c *Changes, have, want []FDB, own Ownership) {
 	there := make(map[FDB]bool, len(have))
 	for _, h := range have {
 		there[h] = true
-		if own.Sweep && !wanted[key{h.Link, h.MAC}] && h.Permanent && own.ownsLink(h.Link) && !group(h.MAC) && h.MAC != (MAC{}) {
+		if own.Sweep && !wanted[key{h.Link, h.MAC}] && h.Permanent && own.OwnsLink(h.Link) && !group(h.MAC) && h.MAC != (MAC{}) {
 			c.DelFDBs = append(c.DelFDBs, h)
 		}
 	}

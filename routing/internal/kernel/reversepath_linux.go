@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"fmt"
@@ -12,22 +12,22 @@ import (
 // differently, packets come in by another link than those to their sender leave by, which strict
 // reverse path filtering (RFC 3704 section 2.2) takes for forged. IPv6 has no such setting.
 
-// reversePath is the IPv4 setting, of which the kernel takes the larger of a link's own and that of
+// ReversePath is the IPv4 setting, of which the kernel takes the larger of a link's own and that of
 // all (IN_DEV_RPFILTER of inetdevice.h), and two of its values.
 const (
-	reversePath       = "rp_filter"
+	ReversePath       = "rp_filter"
 	reversePathStrict = 1
-	reversePathLoose  = 2
+	ReversePathLoose  = 2
 )
 
-const conf4 = "/proc/sys/net/ipv4/conf"
+const Conf4 = "/proc/sys/net/ipv4/conf"
 
-// isStrict reports whether a link refuses packets whose sender is reached by another.
-func (k *Kernel) isStrict(link string) (strict bool, err error) {
-	err = k.do(func() error {
+// IsStrict reports whether a link refuses packets whose sender is reached by another.
+func (k *Kernel) IsStrict(link string) (strict bool, err error) {
+	err = k.Do(func() error {
 		most := 0
 		for _, name := range []string{"all", link} {
-			text, err := readSetting(filepath.Join(conf4, name), reversePath)
+			text, err := ReadSetting(filepath.Join(Conf4, name), ReversePath)
 			if err != nil {
 				return err
 			}
@@ -41,34 +41,34 @@ func (k *Kernel) isStrict(link string) (strict bool, err error) {
 	return strict, err
 }
 
-// loosen has a link of ours that is strict take packets from any sender that there is a route to. Who
+// Loosen has a link of ours that is strict take packets from any sender that there is a route to. Who
 // may send by it is not for the kernel's routes to say, but for the peers' records.
-func (k *Kernel) loosen(link string) error {
-	strict, err := k.isStrict(link)
+func (k *Kernel) Loosen(link string) error {
+	strict, err := k.IsStrict(link)
 	if err != nil || !strict {
 		return err
 	}
-	return k.do(func() error {
-		return writeSetting(filepath.Join(conf4, link), reversePath, strconv.Itoa(reversePathLoose))
+	return k.Do(func() error {
+		return WriteSetting(filepath.Join(Conf4, link), ReversePath, strconv.Itoa(ReversePathLoose))
 	})
 }
 
-// reversePathDrops is how many packets the kernel's namespace has dropped so since it is.
-func (k *Kernel) reversePathDrops() (n uint64, err error) {
-	err = k.do(func() error {
+// ReversePathDrops is how many packets the kernel's namespace has dropped so since it is.
+func (k *Kernel) ReversePathDrops() (n uint64, err error) {
+	err = k.Do(func() error {
 		b, err := os.ReadFile("/proc/thread-self/net/netstat")
 		if err != nil {
 			return err
 		}
-		n, err = netstatCounter(string(b), "TcpExt", "IPReversePathFilter")
+		n, err = NetstatCounter(string(b), "TcpExt", "IPReversePathFilter")
 		return err
 	})
 	return n, err
 }
 
-// netstatCounter finds a counter in the form of /proc/net/netstat: a line of names and one of numbers
+// NetstatCounter finds a counter in the form of /proc/net/netstat: a line of names and one of numbers
 // for each group.
-func netstatCounter(text, group, name string) (uint64, error) {
+func NetstatCounter(text, group, name string) (uint64, error) {
 	var names []string
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)

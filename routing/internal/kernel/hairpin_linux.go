@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tapName names the TAP through which superpackets of an outer family leave whole (tunnel GSO).
-func tapName(six bool) string {
+// TAPName names the TAP through which superpackets of an outer family leave whole (tunnel GSO).
+func TAPName(six bool) string {
 	if six {
 		return "weft-tx6"
 	}
@@ -20,23 +20,23 @@ func tapName(six bool) string {
 // tapMTU is the largest that an Ethernet device takes: 65535 less the Ethernet header, in bytes.
 const tapMTU = 65521
 
-// hairpin makes what is written to the TAP leave by the link of that index: the TAP's ingress
+// Hairpin makes what is written to the TAP leave by the link of that index: the TAP's ingress
 // redirects every frame to the link's egress. What is in place already is left as it is. The
-// error says which piece of the kernel is missing, or wraps errNoLink if the TAP is, or if there is another
+// error says which piece of the kernel is missing, or wraps ErrNoLink if the TAP is, or if there is another
 // of its name than the one with index was, when that is not 0. index is the TAP's.
 // Needs CAP_NET_ADMIN. The TAP outlives us, and what is done to it with it; without us nothing is written to it.
-func (k *Kernel) hairpin(tap string, was, to int) (index int, err error) {
-	d, err := k.device(tap)
+func (k *Kernel) Hairpin(tap string, was, to int) (index int, err error) {
+	d, err := k.Device(tap)
 	if err != nil {
 		return 0, err
 	}
 	if was != 0 && d.Index != was {
-		return 0, fmt.Errorf("link %s is another, number %d: %w", tap, d.Index, errNoLink)
+		return 0, fmt.Errorf("link %s is another, number %d: %w", tap, d.Index, ErrNoLink)
 	}
 	return d.Index, k.bend(d, to)
 }
 
-func (k *Kernel) bend(d device, to int) error {
+func (k *Kernel) bend(d Device, to int) error {
 	tap := d.Name
 	l, err := k.h.LinkByIndex(d.Index)
 	if err != nil {
@@ -48,7 +48,7 @@ func (k *Kernel) bend(d device, to int) error {
 		}
 	}
 	// Without it the kernel would write router solicitations there, which nobody reads.
-	_ = k.setIPv6(tap, false)
+	_ = k.SetIPv6(tap, false)
 	if err := k.SetLink(Link{Name: tap, Alias: Alias, MTU: tapMTU, TxQueueLen: d.TxQueueLen, Up: true}); err != nil {
 		return fmt.Errorf("%s: %w", tap, err)
 	}
@@ -114,24 +114,24 @@ func (k *Kernel) redirects(l netlink.Link, to int) bool {
 	return rules == 1
 }
 
-// isTAPName reports whether name is one that tapName gives.
-func isTAPName(name string) bool { return name == tapName(false) || name == tapName(true) }
+// isTAPName reports whether name is one that TAPName gives.
+func isTAPName(name string) bool { return name == TAPName(false) || name == TAPName(true) }
 
-// isTAP reports whether l is a TAP of path raw's by name and kind.
-func isTAP(l netlink.Link) bool {
+// IsTAP reports whether l is a TAP of path raw's by name and kind.
+func IsTAP(l netlink.Link) bool {
 	t, ok := l.(*netlink.Tuntap)
 	return ok && t.Mode == netlink.TUNTAP_MODE_TAP && isTAPName(l.Attrs().Name)
 }
 
-// isIdleTAP reports whether l is a TAP of path raw's that nobody has open: one that runs is in use.
-func isIdleTAP(l netlink.Link) bool {
-	return isTAP(l) && l.Attrs().Alias == Alias && l.Attrs().RawFlags&unix.IFF_RUNNING == 0
+// IsIdleTAP reports whether l is a TAP of path raw's that nobody has open: one that runs is in use.
+func IsIdleTAP(l netlink.Link) bool {
+	return IsTAP(l) && l.Attrs().Alias == Alias && l.Attrs().RawFlags&unix.IFF_RUNNING == 0
 }
 
-// dropTAP deletes an idle TAP of path raw, if there is one of that name.
-func (k *Kernel) dropTAP(name string) error {
-	if l, err := k.h.LinkByName(name); err != nil || !isIdleTAP(l) {
+// DropTAP deletes an idle TAP of path raw, if there is one of that name.
+func (k *Kernel) DropTAP(name string) error {
+	if l, err := k.h.LinkByName(name); err != nil || !IsIdleTAP(l) {
 		return nil
 	}
-	return k.delLink(name)
+	return k.DelLink(name)
 }

@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"errors"
@@ -27,11 +27,11 @@ type settingError struct {
 func (e *settingError) Error() string { return fmt.Sprintf("set %s to %s: %v", e.name, e.value, e.err) }
 func (e *settingError) Unwrap() error { return e.err }
 
-// settingNotes says, for each *settingError that err joins, what is lost on the device
+// SettingNotes says, for each *settingError that err joins, what is lost on the device
 // by that, and what helps. It is silent about those without which the overlay works the same.
-func settingNotes(device string, err error) []string {
+func SettingNotes(device string, err error) []string {
 	var notes []string
-	for _, e := range split(err) {
+	for _, e := range Joined(err) {
 		var s *settingError
 		if !errors.As(e, &s) {
 			continue
@@ -48,8 +48,8 @@ func settingNotes(device string, err error) []string {
 	return notes
 }
 
-// split takes apart what errors.Join joined.
-func split(err error) []error {
+// Joined takes apart what errors.Join joined.
+func Joined(err error) []error {
 	if j, ok := err.(interface{ Unwrap() []error }); ok {
 		return j.Unwrap()
 	}

@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"errors"
@@ -11,48 +11,48 @@ import (
 	"weft/encap"
 )
 
-// etherInfo is a link as far as frames on it need it.
-type etherInfo struct {
-	name       string
-	index, mtu int
-	mac        encap.MAC
-	carrier    bool // without, the kernel drops what is sent there, and says nothing
+// EtherInfo is a link as far as frames on it need it.
+type EtherInfo struct {
+	Name       string
+	Index, MTU int
+	MAC        encap.MAC
+	Carrier    bool // without, the kernel drops what is sent there, and says nothing
 }
 
-// ether looks up a link by name. The error says why frames cannot be sent there: path raw
+// Ether looks up a link by name. The error says why frames cannot be sent there: path raw
 // is for Ethernet, VLANs, bonds, bridges, macvlans and veths among it, since the device that
 // has the address is the one that the socket is bound to, and whatever is below is the kernel's.
-func (k *Kernel) ether(name string) (etherInfo, error) {
+func (k *Kernel) Ether(name string) (EtherInfo, error) {
 	l, err := k.h.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		err = errNoLink
+		err = ErrNoLink
 	}
 	if err != nil {
-		return etherInfo{}, fmt.Errorf("link %s: %w", name, err)
+		return EtherInfo{}, fmt.Errorf("link %s: %w", name, err)
 	}
 	a := l.Attrs()
 	if a.EncapType != "ether" || len(a.HardwareAddr) != len(encap.MAC{}) {
-		return etherInfo{}, fmt.Errorf("link %s is %s, not Ethernet", name, a.EncapType)
+		return EtherInfo{}, fmt.Errorf("link %s is %s, not Ethernet", name, a.EncapType)
 	}
-	return etherInfo{name: name, index: a.Index, mtu: a.MTU, mac: encap.MAC(a.HardwareAddr),
-		carrier: a.RawFlags&unix.IFF_LOWER_UP != 0}, nil
+	return EtherInfo{Name: name, Index: a.Index, MTU: a.MTU, MAC: encap.MAC(a.HardwareAddr),
+		Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0}, nil
 }
 
-// rawObstacle says why path raw is not possible for local on the link, nil if it is. It
+// RawObstacle says why path raw is not possible for local on the link, nil if it is. It
 // tries every piece, and leaves nothing behind.
-func (k *Kernel) rawObstacle(link string, local netip.Addr) error {
-	if _, err := k.ether(link); err != nil {
+func (k *Kernel) RawObstacle(link string, local netip.Addr) error {
+	if _, err := k.Ether(link); err != nil {
 		return err
 	}
-	if err := k.do(probePacketSocket); err != nil {
+	if err := k.Do(probePacketSocket); err != nil {
 		return err
 	}
 	// No datagram has port 0, so the rule drops nothing.
-	i, err := k.openIngress(link, netip.AddrPortFrom(local, 0))
+	i, err := k.OpenIngress(link, netip.AddrPortFrom(local, 0))
 	if err != nil {
 		return err
 	}
-	return i.close()
+	return i.Close()
 }
 
 func probePacketSocket() error {
@@ -68,12 +68,12 @@ func probePacketSocket() error {
 	return nil
 }
 
-// protected says which IPsec policy holds for datagrams of this host, nil if there is
+// Protected says which IPsec policy holds for datagrams of this host, nil if there is
 // none: frames would pass it by, and what is to be encrypted would leave in clear.
-func (k *Kernel) protected() error {
+func (k *Kernel) Protected() error {
 	policies, err := dump(func() (l []netlink.XfrmPolicy, err error) {
 		// The handle has a socket for routing only: this opens one.
-		err = k.do(func() (err error) { l, err = k.h.XfrmPolicyList(netlink.FAMILY_ALL); return err })
+		err = k.Do(func() (err error) { l, err = k.h.XfrmPolicyList(netlink.FAMILY_ALL); return err })
 		return l, err
 	})
 	switch {

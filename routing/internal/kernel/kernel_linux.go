@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"errors"
@@ -15,10 +15,10 @@ import (
 // in, whichever thread uses it later. It is safe for concurrent use.
 type Kernel struct {
 	h  *netlink.Handle
-	ns int // descriptor of the namespace, for what has no netlink: /proc/sys, /dev/net/tun, sockets
+	NS int // descriptor of the namespace, for what has no netlink: /proc/sys, /dev/net/tun, sockets
 	id nsID
-	// vxlanKind is asked for by ProbeVXLAN in place of "vxlan", in tests.
-	vxlanKind string
+	// VXLANKind is asked for by ProbeVXLAN in place of "vxlan", in tests.
+	VXLANKind string
 }
 
 // nsID identifies a namespace: device and inode of its file (namespaces(7)).
@@ -38,7 +38,7 @@ func OpenKernel() (*Kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", threadNS, err)
 	}
-	k := &Kernel{ns: ns}
+	k := &Kernel{NS: ns}
 	if k.id, err = statNS(); err != nil {
 		return nil, errors.Join(err, unix.Close(ns))
 	}
@@ -60,7 +60,7 @@ func (k *Kernel) Close() error {
 		k.h.Close()
 		k.h = nil
 	}
-	return unix.Close(k.ns)
+	return unix.Close(k.NS)
 }
 
 func statNS() (nsID, error) {
@@ -71,10 +71,10 @@ func statNS() (nsID, error) {
 	return nsID{st.Dev, st.Ino}, nil
 }
 
-// do runs f on a thread that is in the namespace. In a daemon that is the calling
+// Do runs f on a thread that is in the namespace. In a daemon that is the calling
 // one; only a process that works in several namespaces pays for another, which
 // is thrown away after use because it cannot be handed back.
-func (k *Kernel) do(f func() error) error {
+func (k *Kernel) Do(f func() error) error {
 	if id, err := statNS(); err != nil {
 		return err
 	} else if id == k.id {
@@ -83,7 +83,7 @@ func (k *Kernel) do(f func() error) error {
 	done := make(chan error, 1)
 	go func() { // waited for below
 		runtime.LockOSThread()
-		if err := unix.Setns(k.ns, unix.CLONE_NEWNET); err != nil {
+		if err := unix.Setns(k.NS, unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("enter the network namespace: %w", err)
 			return
 		}
@@ -92,45 +92,45 @@ func (k *Kernel) do(f func() error) error {
 	return <-done
 }
 
-// device is a link as the kernel shows it.
-type device struct {
+// Device is a link as the kernel shows it.
+type Device struct {
 	Link
 	Index   int
 	TUN     bool // a TUN, not a TAP or anything else
 	Dropped uint64
 }
 
-// errNoLink is for a device that does not exist.
-var errNoLink = errors.New("no such link")
+// ErrNoLink is for a device that does not exist.
+var ErrNoLink = errors.New("no such link")
 
-// device looks up one link by name.
-func (k *Kernel) device(name string) (device, error) {
+// Device looks up one link by name.
+func (k *Kernel) Device(name string) (Device, error) {
 	l, err := k.h.LinkByName(name)
 	if err != nil {
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
-			return device{}, fmt.Errorf("link %s: %w", name, errNoLink)
+			return Device{}, fmt.Errorf("link %s: %w", name, ErrNoLink)
 		}
-		return device{}, fmt.Errorf("link %s: %w", name, err)
+		return Device{}, fmt.Errorf("link %s: %w", name, err)
 	}
 	return fromLink(l), nil
 }
 
-// devices lists all links.
-func (k *Kernel) devices() ([]device, error) {
+// Devices lists all links.
+func (k *Kernel) Devices() ([]Device, error) {
 	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	ds := make([]device, len(ls))
+	ds := make([]Device, len(ls))
 	for i, l := range ls {
 		ds[i] = fromLink(l)
 	}
 	return ds, nil
 }
 
-func fromLink(l netlink.Link) device {
+func fromLink(l netlink.Link) Device {
 	a := l.Attrs()
-	d := device{
+	d := Device{
 		Link:  Link{Name: a.Name, Alias: a.Alias, MTU: a.MTU, TxQueueLen: a.TxQLen, Up: a.RawFlags&unix.IFF_UP != 0},
 		Index: a.Index,
 	}
@@ -153,25 +153,25 @@ func (k *Kernel) SetLink(l Link) error {
 	have := fromLink(nl).Link
 	var errs []error
 	if have.Alias != l.Alias {
-		errs = append(errs, wrap("alias", k.h.LinkSetAlias(nl, l.Alias)))
+		errs = append(errs, Wrap("alias", k.h.LinkSetAlias(nl, l.Alias)))
 	}
 	if have.MTU != l.MTU {
-		errs = append(errs, wrap(fmt.Sprintf("mtu %d", l.MTU), k.h.LinkSetMTU(nl, l.MTU)))
+		errs = append(errs, Wrap(fmt.Sprintf("mtu %d", l.MTU), k.h.LinkSetMTU(nl, l.MTU)))
 	}
 	if have.TxQueueLen != l.TxQueueLen {
-		errs = append(errs, wrap(fmt.Sprintf("txqueuelen %d", l.TxQueueLen), k.h.LinkSetTxQLen(nl, l.TxQueueLen)))
+		errs = append(errs, Wrap(fmt.Sprintf("txqueuelen %d", l.TxQueueLen), k.h.LinkSetTxQLen(nl, l.TxQueueLen)))
 	}
 	switch {
 	case l.Up && !have.Up:
-		errs = append(errs, wrap("up", k.h.LinkSetUp(nl)))
+		errs = append(errs, Wrap("up", k.h.LinkSetUp(nl)))
 	case !l.Up && have.Up:
-		errs = append(errs, wrap("down", k.h.LinkSetDown(nl)))
+		errs = append(errs, Wrap("down", k.h.LinkSetDown(nl)))
 	}
 	return errors.Join(errs...)
 }
 
-// wrap prefixes err, and is nil for nil.
-func wrap(what string, err error) error {
+// Wrap prefixes err, and is nil for nil.
+func Wrap(what string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -199,8 +199,8 @@ func fromIP(b []byte) netip.Addr {
 	return a.Unmap()
 }
 
-// links lists all links as the library has them, for whoever asks what kind each is.
-func (k *Kernel) links() ([]netlink.Link, error) {
+// Links lists all links as the library has them, for whoever asks what kind each is.
+func (k *Kernel) Links() ([]netlink.Link, error) {
 	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
-	return ls, wrap("list links", err)
+	return ls, Wrap("list links", err)
 }

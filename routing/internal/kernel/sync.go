@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"errors"
@@ -19,10 +19,10 @@ type changer interface {
 	DelFDB(FDB) error
 }
 
-// applyChanges makes the changes in order: adds before deletes, so that there is
+// Apply makes the changes in order: adds before deletes, so that there is
 // no moment without a route. It tries everything and joins the errors; done is how
 // many succeeded.
-func applyChanges(k changer, c Changes) (done int, err error) {
+func Apply(k changer, c Changes) (done int, err error) {
 	var t tried
 	each(&t, c.SetLinks, k.SetLink, "set link")
 	each(&t, c.AddAddrs, k.AddAddr, "add address")

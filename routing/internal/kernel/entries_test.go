@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"errors"
@@ -35,23 +35,23 @@ func TestPlanEntries(t *testing.T) {
 	m2, m3 := mac("0e:00:00:00:00:02"), mac("0e:00:00:00:00:03")
 	own := Ownership{Links: []string{dev, dev6}, Networks: []netip.Prefix{net4, net6}, Sweep: true, Adopts: func(Route) bool { return false }}
 	onLink := func(dst, via, link string) Route {
-		r := peerRoute(pfx(dst), addr(via), link, 0)
+		r := PeerRoute(pfx(dst), addr(via), link, 0)
 		r.OnLink = true
 		return r
 	}
 	want := State{
 		Addrs:  []Addr{{dev6, pfx("fd00:5:0:1::/128")}, {dev, pfx("10.5.1.0/32")}}, // in the order of a plan
-		Routes: []Route{onLink("10.5.2.0/24", "10.5.2.0", dev), peerRoute(pfx("10.5.3.0/24"), addr("192.0.2.3"), "eth0", 1400)},
+		Routes: []Route{onLink("10.5.2.0/24", "10.5.2.0", dev), PeerRoute(pfx("10.5.3.0/24"), addr("192.0.2.3"), "eth0", 1400)},
 		Neighs: []Neigh{{dev, addr("10.5.2.0"), m2, true}},
 		FDBs:   []FDB{{dev, m2, addr("192.0.2.2"), true}},
 	}
 	flannels := want.Routes[0]
-	flannels.Protocol = protoBoot
+	flannels.Protocol = ProtoBoot
 	adopting := own
 	adopting.SweepAdopted = true
-	adopting.Adopts = func(r Route) bool { return r.Protocol == protoBoot && r.OnLink }
+	adopting.Adopts = func(r Route) bool { return r.Protocol == ProtoBoot && r.OnLink }
 	stale := onLink("10.5.9.0/24", "10.5.9.0", dev)
-	foreign := Route{Dst: pfx("10.5.8.0/24"), Link: "eth0", Gateway: addr("192.0.2.8"), Protocol: protoBoot}
+	foreign := Route{Dst: pfx("10.5.8.0/24"), Link: "eth0", Gateway: addr("192.0.2.8"), Protocol: ProtoBoot}
 
 	for _, c := range []struct {
 		name string
@@ -78,17 +78,17 @@ func TestPlanEntries(t *testing.T) {
 			Routes: want.Routes, Neighs: want.Neighs, FDBs: want.FDBs,
 		}, own, Changes{DelAddrs: []Addr{{dev, pfx("10.5.4.0/32")}}}},
 		{"a peer's smaller MTU is set in place", State{
-			Addrs: want.Addrs, Routes: []Route{want.Routes[0], peerRoute(pfx("10.5.3.0/24"), addr("192.0.2.3"), "eth0", 0)}, Neighs: want.Neighs, FDBs: want.FDBs,
+			Addrs: want.Addrs, Routes: []Route{want.Routes[0], PeerRoute(pfx("10.5.3.0/24"), addr("192.0.2.3"), "eth0", 0)}, Neighs: want.Neighs, FDBs: want.FDBs,
 		}, own, Changes{ReplaceRoutes: want.Routes[1:]}},
 		{"stale routes of ours go, and those of others stay", State{
 			Addrs: want.Addrs, Routes: append([]Route{stale, foreign}, want.Routes...), Neighs: want.Neighs, FDBs: want.FDBs,
 		}, own, Changes{DelRoutes: []Route{stale}}},
 		{"flannel's are taken over at the start", State{
-			Addrs: want.Addrs, Routes: []Route{flannels, want.Routes[1], {Dst: pfx("10.5.9.0/24"), Gateway: addr("10.5.9.0"), Link: dev, OnLink: true, Protocol: protoBoot}},
+			Addrs: want.Addrs, Routes: []Route{flannels, want.Routes[1], {Dst: pfx("10.5.9.0/24"), Gateway: addr("10.5.9.0"), Link: dev, OnLink: true, Protocol: ProtoBoot}},
 			Neighs: want.Neighs, FDBs: want.FDBs,
 		}, adopting, Changes{
 			ReplaceRoutes: want.Routes[:1], Adopted: []string{"route 10.5.2.0/24 dev flannel.1"},
-			DelRoutes: []Route{{Dst: pfx("10.5.9.0/24"), Gateway: addr("10.5.9.0"), Link: dev, OnLink: true, Protocol: protoBoot}},
+			DelRoutes: []Route{{Dst: pfx("10.5.9.0/24"), Gateway: addr("10.5.9.0"), Link: dev, OnLink: true, Protocol: ProtoBoot}},
 		}},
 		{"later the same shape is a conflict", State{
 			Addrs: want.Addrs, Routes: []Route{flannels, want.Routes[1]}, Neighs: want.Neighs, FDBs: want.FDBs,
@@ -125,13 +125,13 @@ func TestApplyEntriesBeforeRoutes(t *testing.T) {
 		SetFDBs: []FDB{{Dst: a("192.0.2.2")}}, DelFDBs: []FDB{{Dst: a("192.0.2.3")}},
 	}
 	k := &recorder{fail: "=neigh 10.5.2.0"}
-	done, err := applyChanges(k, c)
+	done, err := Apply(k, c)
 	want := []string{"+addr 10.5.1.0/32", "=neigh 10.5.2.0", "=neigh 10.5.4.0", "=fdb 192.0.2.2", "+route 10.5.2.0/24", "-route 10.5.3.0/24",
 		"-neigh 10.5.3.0", "-fdb 192.0.2.3", "-addr 10.5.9.0/32"}
 	if !slices.Equal(k.calls, want) || done != c.Len()-1 {
 		t.Errorf("%d done, calls %q", done, k.calls)
 	}
-	if err == nil || !strings.Contains(err.Error(), "set neighbour 10.5.2.0 lladdr") || errors.Is(err, errNoLink) {
+	if err == nil || !strings.Contains(err.Error(), "set neighbour 10.5.2.0 lladdr") || errors.Is(err, ErrNoLink) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -142,19 +142,19 @@ func TestPlanVTEP(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		have *VTEP
-		want vtepPlan
+		want VTEPPlan
 	}{
-		{"none", nil, vtepPlan{Create: true}},
-		{"as wanted", &want, vtepPlan{}},
-		{"flannel's", edit(func(v *VTEP) { v.Alias = "" }), vtepPlan{Set: []string{"alias"}, Adopted: true}},
-		{"MAC and link changed by others", edit(func(v *VTEP) { v.MAC[5], v.Up, v.MTU = 9, false, 1400 }), vtepPlan{Set: []string{"mac", "mtu", "up"}}},
-		{"another port", edit(func(v *VTEP) { v.Port = 4789 }), vtepPlan{Recreate: "port 4789, want 8472"}},
+		{"none", nil, VTEPPlan{Create: true}},
+		{"as wanted", &want, VTEPPlan{}},
+		{"flannel's", edit(func(v *VTEP) { v.Alias = "" }), VTEPPlan{Set: []string{"alias"}, Adopted: true}},
+		{"MAC and link changed by others", edit(func(v *VTEP) { v.MAC[5], v.Up, v.MTU = 9, false, 1400 }), VTEPPlan{Set: []string{"mac", "mtu", "up"}}},
+		{"another port", edit(func(v *VTEP) { v.Port = 4789 }), VTEPPlan{Recreate: "port 4789, want 8472"}},
 		{"another underlay", edit(func(v *VTEP) { v.Under, v.Local = 4, addr("192.0.2.9") }),
-			vtepPlan{Recreate: "underlay link 4, want 3; local address 192.0.2.9, want 192.0.2.1"}},
-		{"GBP and learning", edit(func(v *VTEP) { v.GBP, v.Learning = true, true }), vtepPlan{Recreate: "GBP true, want false; learning true, want false"}},
-		{"an attribute that we do not set", edit(func(v *VTEP) { v.Other = "it has ttl" }), vtepPlan{Recreate: "it has ttl"}},
+			VTEPPlan{Recreate: "underlay link 4, want 3; local address 192.0.2.9, want 192.0.2.1"}},
+		{"GBP and learning", edit(func(v *VTEP) { v.GBP, v.Learning = true, true }), VTEPPlan{Recreate: "GBP true, want false; learning true, want false"}},
+		{"an attribute that we do not set", edit(func(v *VTEP) { v.Other = "it has ttl" }), VTEPPlan{Recreate: "it has ttl"}},
 	} {
-		if got := planVTEP(c.have, want); !cmp.Equal(got, c.want, cmpopts.EquateEmpty()) {
+		if got := PlanVTEP(c.have, want); !cmp.Equal(got, c.want, cmpopts.EquateEmpty()) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
@@ -167,7 +167,7 @@ func TestPlanVTEP(t *testing.T) {
 		{Alias, []netip.Prefix{pfx("fe80::1/64")}, true}, {Alias, []netip.Prefix{pfx("10.9.1.0/32"), pfx("10.5.1.0/32")}, true},
 		{Alias, []netip.Prefix{pfx("10.9.1.0/32")}, false}, {"calico", []netip.Prefix{pfx("10.5.1.0/32")}, false},
 	} {
-		if why := vtepStrange(VTEP{Name: "flannel.1", Alias: c.alias}, c.addrs, []netip.Prefix{net4}); (why == "") != c.ours {
+		if why := VTEPStrange(VTEP{Name: "flannel.1", Alias: c.alias}, c.addrs, []netip.Prefix{net4}); (why == "") != c.ours {
 			t.Errorf("alias %q, %v: %q", c.alias, c.addrs, why)
 		}
 	}
@@ -177,7 +177,7 @@ func TestChecksumFault(t *testing.T) {
 	for release, want := range map[string]bool{
 		"4.15.0-213-generic": true, "5.4.0-150-generic": true, "5.6.19": true, "5.7.0": false, "5.10.0-28-amd64": false, "6.18.44-fc": false, "": false, "x": false,
 	} {
-		if got := checksumFault(release); got != want {
+		if got := ChecksumFault(release); got != want {
 			t.Errorf("%s: %v", release, got)
 		}
 	}

@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ func (k *Kernel) addrs() ([]netlink.Addr, error) {
 
 // routes lists the routes by device d and, by whichever device, those of ours. The two
 // filters cost the same on a host with a full Internet table as on an empty one.
-func (k *Kernel) routes(d device) ([]Route, error) {
+func (k *Kernel) routes(d Device) ([]Route, error) {
 	names := map[int]string{d.Index: d.Name}
 	seen := map[Route]bool{}
 	var rs []Route
@@ -212,8 +212,8 @@ func fromIPNet(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(fromIP(n.IP), bits)
 }
 
-// mainRoutes lists the unicast routes of the main table, one for each next hop. names are the links' by number.
-func (k *Kernel) mainRoutes(names map[int]string) ([]Route, error) {
+// MainRoutes lists the unicast routes of the main table, one for each next hop. names are the links' by number.
+func (k *Kernel) MainRoutes(names map[int]string) ([]Route, error) {
 	var rs []Route
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		l, err := dump(func() ([]netlink.Route, error) { return k.listRoutes(family, netlink.Route{}, 0) })

@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"errors"
@@ -13,14 +13,14 @@ func TestPlan(t *testing.T) {
 	const dev = "flannel0"
 	ours := Link{Name: dev, Alias: Alias, MTU: 1472, TxQueueLen: 500, Up: true}
 	own4 := Addr{dev, pfx("10.5.1.0/32")}
-	route4 := Route{Dst: pfx("10.5.0.0/16"), Link: dev, Scope: scopeLink, Protocol: RouteProtocol}
+	route4 := Route{Dst: pfx("10.5.0.0/16"), Link: dev, Scope: ScopeLink, Protocol: RouteProtocol}
 	route6 := Route{Dst: pfx("fd00:5::/48"), Link: dev, Metric: 1024, Protocol: RouteProtocol}
 	flannels := route4
-	flannels.Scope, flannels.Protocol = scopeUniverse, protoBoot
+	flannels.Scope, flannels.Protocol = ScopeUniverse, ProtoBoot
 	state := func(l []Link, a []Addr, r []Route) State { return State{Links: l, Addrs: a, Routes: r} }
 	want := state([]Link{ours}, []Addr{own4}, []Route{route4, route6})
 	own := Ownership{Links: []string{dev}, Networks: []netip.Prefix{pfx("10.5.0.0/16"), pfx("fd00:5::/48")}, Sweep: true,
-		Adopts: func(r Route) bool { return r.Protocol == protoBoot && r.Link == dev && r.Dst == pfx("10.5.0.0/16") }}
+		Adopts: func(r Route) bool { return r.Protocol == ProtoBoot && r.Link == dev && r.Dst == pfx("10.5.0.0/16") }}
 	edit := func(r Route, f func(*Route)) Route { f(&r); return r }
 	fresh := Link{Name: dev, MTU: 1500, TxQueueLen: 500}
 	byHand := edit(route4, func(r *Route) { r.Protocol = 4 }) // RTPROT_STATIC
@@ -42,7 +42,7 @@ func TestPlan(t *testing.T) {
 			Changes{SetLinks: []Link{ours}, AddAddrs: []Addr{own4}, AddRoutes: []Route{route4}}},
 		{"flannel's route is taken over in place", state([]Link{ours}, []Addr{own4}, []Route{flannels, route6}), own,
 			Changes{ReplaceRoutes: []Route{route4}, Adopted: []string{"route 10.5.0.0/16 dev flannel0"}}},
-		{"our own route with another shape is replaced in place", state([]Link{ours}, []Addr{own4}, []Route{edit(route4, func(r *Route) { r.Scope = scopeUniverse }), route6}), own,
+		{"our own route with another shape is replaced in place", state([]Link{ours}, []Addr{own4}, []Route{edit(route4, func(r *Route) { r.Scope = ScopeUniverse }), route6}), own,
 			Changes{ReplaceRoutes: []Route{route4}}},
 		{"a foreign route in the place is not touched", state([]Link{ours}, []Addr{own4}, []Route{byHand, route6}), own,
 			Changes{Conflicts: []Conflict{{route4, byHand}}}},
@@ -105,7 +105,7 @@ func TestApplyAddsBeforeDeletesAndTriesAll(t *testing.T) {
 		Conflicts: []Conflict{{Want: Route{Dst: pfx("10.4.0.0/16")}, Have: Route{Link: "x", Protocol: 4}}},
 	}
 	k := &recorder{fail: "+addr 10.0.0.1/32"}
-	done, err := applyChanges(k, c)
+	done, err := Apply(k, c)
 	want := []string{"link a", "+addr 10.0.0.1/32", "+route 10.1.0.0/16", "=route 10.2.0.0/16", "-route 10.3.0.0/16", "-addr 10.0.0.2/32"}
 	if !slices.Equal(k.calls, want) || done != 5 {
 		t.Errorf("calls %q, %d done", k.calls, done)

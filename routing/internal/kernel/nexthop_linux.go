@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"encoding/binary"
@@ -19,21 +19,21 @@ import (
 // sendto(2) returns, and each answer takes some 5 KB of the receive buffer.
 const askBatch = 24
 
-// errNoAnswer is for an address that the kernel said nothing about.
-var errNoAnswer = errors.New("the kernel did not answer")
+// ErrNoAnswer is for an address that the kernel said nothing about.
+var ErrNoAnswer = errors.New("the kernel did not answer")
 
-// routesTo asks the kernel how it would send the tunnel's datagrams from local to each of
+// RoutesTo asks the kernel how it would send the tunnel's datagrams from local to each of
 // dsts, in order, by rules and all tables, as it would decide for the socket. It takes about
 // 2 µs for each.
-func (k *Kernel) routesTo(dsts []netip.Addr, local netip.AddrPort) ([]answer, error) {
-	answers := make([]answer, len(dsts))
+func (k *Kernel) RoutesTo(dsts []netip.Addr, local netip.AddrPort) ([]Answer, error) {
+	answers := make([]Answer, len(dsts))
 	for i := range answers {
-		answers[i].err = errNoAnswer
+		answers[i].Err = ErrNoAnswer
 	}
 	if len(dsts) == 0 {
 		return answers, nil
 	}
-	err := k.do(func() error {
+	err := k.Do(func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
@@ -49,7 +49,7 @@ func (k *Kernel) routesTo(dsts []netip.Addr, local netip.AddrPort) ([]answer, er
 			last := min(first+askBatch, len(dsts))
 			request = request[:0]
 			for i, dst := range dsts[first:last] {
-				request = appendRouteRequest(request, uint32(first+i), dst, local)
+				request = AppendRouteRequest(request, uint32(first+i), dst, local)
 			}
 			if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 				return err
@@ -75,19 +75,19 @@ func (k *Kernel) routesTo(dsts []netip.Addr, local netip.AddrPort) ([]answer, er
 				for _, m := range messages {
 					left--
 					if seq := int(m.Header.Seq); seq < len(answers) {
-						answers[seq] = parseAnswer(m)
+						answers[seq] = ParseAnswer(m)
 					}
 				}
 			}
 		}
 		return nil
 	})
-	return answers, wrap("ask for routes", err)
+	return answers, Wrap("ask for routes", err)
 }
 
-// appendRouteRequest appends an RTM_GETROUTE for UDP datagrams from local to dst, of the same
+// AppendRouteRequest appends an RTM_GETROUTE for UDP datagrams from local to dst, of the same
 // port (rtnetlink(7); the protocol and ports are since Linux 4.17, older kernels skip them).
-func appendRouteRequest(b []byte, seq uint32, dst netip.Addr, local netip.AddrPort) []byte {
+func AppendRouteRequest(b []byte, seq uint32, dst netip.Addr, local netip.AddrPort) []byte {
 	start, family := len(b), byte(unix.AF_INET)
 	if dst.Is6() {
 		family = unix.AF_INET6
@@ -115,29 +115,29 @@ func appendRouteRequest(b []byte, seq uint32, dst netip.Addr, local netip.AddrPo
 	return b
 }
 
-// parseAnswer reads the kernel's reply: a route, or an error number.
-func parseAnswer(m syscall.NetlinkMessage) answer {
+// ParseAnswer reads the kernel's reply: a route, or an error number.
+func ParseAnswer(m syscall.NetlinkMessage) Answer {
 	b := m.Data
 	switch {
 	case m.Header.Type == unix.NLMSG_ERROR && len(b) >= 4:
 		if errno := -int32(binary.NativeEndian.Uint32(b)); errno > 0 {
-			return answer{err: unix.Errno(errno)}
+			return Answer{Err: unix.Errno(errno)}
 		}
-		return answer{err: errNoAnswer}
+		return Answer{Err: ErrNoAnswer}
 	case m.Header.Type != unix.RTM_NEWROUTE || len(b) < unix.SizeofRtMsg:
-		return answer{err: errNoAnswer}
+		return Answer{Err: ErrNoAnswer}
 	}
-	a, attrs := answer{kind: b[7]}, b[unix.SizeofRtMsg:]
+	a, attrs := Answer{Kind: b[7]}, b[unix.SizeofRtMsg:]
 	if v := nlattr.Find(attrs, unix.RTA_OIF); len(v) == 4 {
-		a.link = int(binary.NativeEndian.Uint32(v))
+		a.Link = int(binary.NativeEndian.Uint32(v))
 	}
-	a.gateway = fromIP(nlattr.Find(attrs, unix.RTA_GATEWAY))
+	a.Gateway = fromIP(nlattr.Find(attrs, unix.RTA_GATEWAY))
 	if v := nlattr.Find(attrs, unix.RTA_VIA); len(v) > 2 { // struct rtvia: an IPv4 route by an IPv6 neighbour
-		a.gateway = fromIP(v[2:])
+		a.Gateway = fromIP(v[2:])
 	}
-	a.encap = nlattr.Find(attrs, unix.RTA_ENCAP_TYPE) != nil
+	a.Encap = nlattr.Find(attrs, unix.RTA_ENCAP_TYPE) != nil
 	if v := nlattr.Find(nlattr.Find(attrs, unix.RTA_METRICS), unix.RTAX_MTU); len(v) == 4 && !expires(attrs) {
-		a.mtu = int(binary.NativeEndian.Uint32(v))
+		a.MTU = int(binary.NativeEndian.Uint32(v))
 	}
 	return a
 }
@@ -149,13 +149,13 @@ func expires(attrs []byte) bool {
 	return len(v) >= 12 && binary.NativeEndian.Uint32(v[8:]) != 0
 }
 
-// neighbours lists the kernel's entries for the link, of both families. The library's own listing
+// Neighbours lists the kernel's entries for the link, of both families. The library's own listing
 // sends uninitialized bytes, which a strict kernel refuses, and cannot ask for one link.
-func (k *Kernel) neighbours(index int) ([]neighbour, error) {
-	var ns []neighbour
+func (k *Kernel) Neighbours(index int) ([]Neighbour, error) {
+	var ns []Neighbour
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		l, err := dump(func() (l [][]byte, err error) {
-			err = k.do(func() (err error) {
+			err = k.Do(func() (err error) {
 				req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
 				head := append([]byte{family}, make([]byte, unix.SizeofNdMsg-1)...)
 				// Raw data comes last in the message, so all of it is.
@@ -169,7 +169,7 @@ func (k *Kernel) neighbours(index int) ([]neighbour, error) {
 			return nil, fmt.Errorf("list neighbours: %w", err)
 		}
 		for _, b := range l {
-			if n, ok := parseNeighbour(b, index); ok {
+			if n, ok := ParseNeighbour(b, index); ok {
 				ns = append(ns, n)
 			}
 		}
@@ -177,8 +177,8 @@ func (k *Kernel) neighbours(index int) ([]neighbour, error) {
 	return ns, nil
 }
 
-// parseNeighbour reads an RTM_NEWNEIGH, or the same of RTM_DELNEIGH, about a link of that index.
-func parseNeighbour(b []byte, index int) (n neighbour, ok bool) {
+// ParseNeighbour reads an RTM_NEWNEIGH, or the same of RTM_DELNEIGH, about a link of that index.
+func ParseNeighbour(b []byte, index int) (n Neighbour, ok bool) {
 	if len(b) < unix.SizeofNdMsg {
 		return n, false
 	}
@@ -186,10 +186,10 @@ func parseNeighbour(b []byte, index int) (n neighbour, ok bool) {
 	if family != unix.AF_INET && family != unix.AF_INET6 || int(binary.NativeEndian.Uint32(b[4:])) != index {
 		return n, false
 	}
-	n.addr = fromIP(nlattr.Find(attrs, unix.NDA_DST))
-	n.state = binary.NativeEndian.Uint16(b[8:])
-	if mac := nlattr.Find(attrs, unix.NDA_LLADDR); len(mac) == len(n.mac) {
-		n.mac = encap.MAC(mac)
+	n.Addr = fromIP(nlattr.Find(attrs, unix.NDA_DST))
+	n.State = binary.NativeEndian.Uint16(b[8:])
+	if mac := nlattr.Find(attrs, unix.NDA_LLADDR); len(mac) == len(n.MAC) {
+		n.MAC = encap.MAC(mac)
 	}
-	return n, n.addr.IsValid()
+	return n, n.Addr.IsValid()
 }

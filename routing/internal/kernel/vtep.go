@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"fmt"
@@ -28,8 +28,8 @@ type VTEP struct {
 	Other string
 }
 
-// vtepPlan is what to do about one device.
-type vtepPlan struct {
+// VTEPPlan is what to do about one device.
+type VTEPPlan struct {
 	// Create says that there is none, Recreate why the one that there is has to go first.
 	Create   bool
 	Recreate string
@@ -39,10 +39,10 @@ type vtepPlan struct {
 	Adopted bool
 }
 
-// planVTEP compares a device in full. have is nil if there is none. It is pure.
-func planVTEP(have *VTEP, want VTEP) vtepPlan {
+// PlanVTEP compares a device in full. have is nil if there is none. It is pure.
+func PlanVTEP(have *VTEP, want VTEP) VTEPPlan {
 	if have == nil {
-		return vtepPlan{Create: true}
+		return VTEPPlan{Create: true}
 	}
 	var differ []string
 	check := func(what string, have, want any) {
@@ -60,9 +60,9 @@ func planVTEP(have *VTEP, want VTEP) vtepPlan {
 		differ = append(differ, have.Other)
 	}
 	if len(differ) > 0 {
-		return vtepPlan{Recreate: strings.Join(differ, "; ")}
+		return VTEPPlan{Recreate: strings.Join(differ, "; ")}
 	}
-	var p vtepPlan
+	var p VTEPPlan
 	for _, s := range []struct {
 		name    string
 		differs bool
@@ -78,17 +78,17 @@ func planVTEP(have *VTEP, want VTEP) vtepPlan {
 	return p
 }
 
-// len is how many kernel calls the plan makes, about.
-func (p vtepPlan) len() int {
+// Len is how many kernel calls the plan makes, about.
+func (p VTEPPlan) Len() int {
 	if p.Create || p.Recreate != "" {
 		return 1
 	}
 	return len(p.Set)
 }
 
-// vtepStrange says why a device of the name that we want is not ours to take, and what to do;
+// VTEPStrange says why a device of the name that we want is not ours to take, and what to do;
 // "" if it is. Ours and flannel's have an address in the network, or none yet. It is pure.
-func vtepStrange(d VTEP, addrs []netip.Prefix, networks []netip.Prefix) string {
+func VTEPStrange(d VTEP, addrs []netip.Prefix, networks []netip.Prefix) string {
 	if d.Alias != "" && d.Alias != Alias {
 		return fmt.Sprintf("link %s has the alias %q, so it is another program's: choose another VNI, or ip link del %s", d.Name, d.Alias, d.Name)
 	}
@@ -109,12 +109,12 @@ func vtepStrange(d VTEP, addrs []netip.Prefix, networks []netip.Prefix) string {
 		d.Name, strings.Join(others, ", "), d.Name)
 }
 
-// checksumFault reports whether a kernel of that release may get the outer UDP checksum wrong when
+// ChecksumFault reports whether a kernel of that release may get the outer UDP checksum wrong when
 // it translates the address of a packet that left the overlay's device with its inner checksum
 // still to be made (fixed by ea64d8d6c675, "netfilter: nat: never update the UDP checksum when
 // it's 0", Linux 5.7). Distributions have carried the fix back, which the release does not show.
 // An unreadable release counts as new. It is pure.
-func checksumFault(release string) bool {
+func ChecksumFault(release string) bool {
 	var major, minor int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n != 2 {
 		return false

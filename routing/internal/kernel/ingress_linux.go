@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"encoding/binary"
@@ -25,11 +25,11 @@ const nfTablesTimeout = 5 * time.Second
 // socket that made the table can change it, and the kernel removes it with the socket.
 const tableOwner = 0x2
 
-// ingress keeps the datagrams that arrive as frames on path raw out of the IP stack: they
+// Ingress keeps the datagrams that arrive as frames on path raw out of the IP stack: they
 // would be delivered to the UDP socket as well. It is a rule at the link's ingress, behind
 // the place where packet sockets see a frame, in an nf_tables table that the kernel removes
 // when this process ends, however it ends.
-type ingress struct {
+type Ingress struct {
 	conn  *nftables.Conn
 	raw   *netlink.Conn // conn's socket
 	table *nftables.Table
@@ -44,11 +44,11 @@ func ingressTable(local netip.AddrPort) string {
 	return fmt.Sprintf(ingressPrefix+"%s-%d", strings.ReplaceAll(local.Addr().String(), ":", "-"), local.Port())
 }
 
-// openIngress drops, at the ingress of link, what the packet socket for local takes.
+// OpenIngress drops, at the ingress of link, what the packet socket for local takes.
 // Needs CAP_NET_ADMIN in the network namespace's user namespace. The caller closes it.
-func (k *Kernel) openIngress(link string, local netip.AddrPort) (*ingress, error) {
-	i := &ingress{}
-	err := k.do(func() (err error) {
+func (k *Kernel) OpenIngress(link string, local netip.AddrPort) (*Ingress, error) {
+	i := &Ingress{}
+	err := k.Do(func() (err error) {
 		i.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
 			i.raw = c
 			return nil
@@ -59,12 +59,12 @@ func (k *Kernel) openIngress(link string, local netip.AddrPort) (*ingress, error
 		return nil, fmt.Errorf("nf_tables (CONFIG_NF_TABLES): %w", err)
 	}
 	if err := i.install(link, local); err != nil {
-		return nil, errors.Join(err, i.close())
+		return nil, errors.Join(err, i.Close())
 	}
 	return i, nil
 }
 
-func (i *ingress) install(link string, local netip.AddrPort) error {
+func (i *Ingress) install(link string, local netip.AddrPort) error {
 	i.table = &nftables.Table{Name: ingressTable(local), Family: nftables.TableFamilyNetdev}
 	if err := i.own(); err != nil {
 		return fmt.Errorf("nf_tables table of family netdev with an owner (CONFIG_NF_TABLES_NETDEV, Linux 5.12): %w", err)
@@ -80,11 +80,11 @@ func (i *ingress) install(link string, local netip.AddrPort) error {
 	if err := i.flush(); err != nil {
 		return fmt.Errorf("nf_tables rule at the ingress of %s (CONFIG_NETFILTER_INGRESS): %w", link, err)
 	}
-	return i.check()
+	return i.Check()
 }
 
-// own makes the table. The library knows no table flags, so the message is made here.
-func (i *ingress) own() error {
+// Own makes the table. The library knows no table flags, so the message is made here.
+func (i *Ingress) own() error {
 	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
 		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(i.table.Name), 0)},
 		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, tableOwner)},
@@ -113,15 +113,15 @@ func (i *ingress) own() error {
 }
 
 // flush sends what conn has gathered, as one transaction.
-func (i *ingress) flush() error {
+func (i *Ingress) flush() error {
 	if err := i.raw.SetDeadline(time.Now().Add(nfTablesTimeout)); err != nil {
 		return err
 	}
 	return i.conn.Flush()
 }
 
-// check reports whether the rule is in place: with its device, a chain may go.
-func (i *ingress) check() error {
+// Check reports whether the rule is in place: with its device, a chain may go.
+func (i *Ingress) Check() error {
 	if err := i.raw.SetDeadline(time.Now().Add(nfTablesTimeout)); err != nil {
 		return err
 	}
@@ -141,9 +141,9 @@ func isIngressRule(r *nftables.Rule) bool {
 	return comment == Alias
 }
 
-// close removes the table. The kernel would do so with the socket, but a child between fork(2) and
+// Close removes the table. The kernel would do so with the socket, but a child between fork(2) and
 // execve(2) keeps that open for a moment, in which no other can make a table of this name.
-func (i *ingress) close() error {
+func (i *Ingress) Close() error {
 	var err error
 	if i.chain != nil {
 		i.conn.DelTable(i.table)
@@ -154,7 +154,7 @@ func (i *ingress) close() error {
 	// The kernel takes some 15 ms to close a socket that owned a table. Nobody has to wait for that: the
 	// table is gone.
 	go func() { _ = i.conn.CloseLasting() }()
-	return wrap("remove nf_tables table "+i.table.Name, err)
+	return Wrap("remove nf_tables table "+i.table.Name, err)
 }
 
 // ingressRule is the counterpart of the packet socket's filter: it drops exactly what that

@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"encoding/binary"
@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place says where to look for what there is.
-type place struct {
-	devices []string // ours
-	// underlay is the link whose routes matter too; "" for none.
-	underlay string
-	// neighs and fdbs say that neighbours and forwarding entries on the devices matter.
-	neighs, fdbs bool
+// Place says where to look for what there is.
+type Place struct {
+	Devices []string // ours
+	// Underlay is the link whose routes matter too; "" for none.
+	Underlay string
+	// Neighs and fdbs say that neighbours and forwarding entries on the devices matter.
+	Neighs, Fdbs bool
 }
 
-// state lists what a plan needs: our devices, their addresses, neighbours and forwarding entries, and the
+// State lists what a plan needs: our devices, their addresses, neighbours and forwarding entries, and the
 // routes by them, by the underlay, or with our protocol number. A link that does not exist has nothing.
-func (k *Kernel) state(at place) (State, error) {
+func (k *Kernel) State(at Place) (State, error) {
 	var s State
 	own, err := k.stateOfLinks(&s, at)
 	if err != nil || len(own) == 0 {
@@ -39,33 +39,33 @@ func (k *Kernel) state(at place) (State, error) {
 			s.Addrs = append(s.Addrs, Addr{Link: name, Prefix: fromIPNet(a.IPNet)})
 		}
 	}
-	if at.neighs {
+	if at.Neighs {
 		if s.Neighs, err = k.neighs(own); err != nil {
 			return s, err
 		}
 	}
-	if at.fdbs {
+	if at.Fdbs {
 		s.FDBs, err = k.fdbs(own)
 	}
 	return s, err
 }
 
 // stateOfLinks enters the devices and the routes, and returns the names of our devices by their numbers.
-func (k *Kernel) stateOfLinks(s *State, at place) (own map[int]string, err error) {
+func (k *Kernel) stateOfLinks(s *State, at Place) (own map[int]string, err error) {
 	own = map[int]string{}
 	seen := map[Route]bool{}
-	links := at.devices
-	if at.underlay != "" {
-		links = append([]string{at.underlay}, links...)
+	links := at.Devices
+	if at.Underlay != "" {
+		links = append([]string{at.Underlay}, links...)
 	}
 	for _, name := range links {
-		mine := slices.Contains(at.devices, name)
-		d, err := k.device(name)
-		if errors.Is(err, errNoLink) {
+		mine := slices.Contains(at.Devices, name)
+		d, err := k.Device(name)
+		if errors.Is(err, ErrNoLink) {
 			if mine {
 				continue
 			}
-			d, err = device{Link: Link{Name: name}, Index: -1}, nil // for the routes with our mark
+			d, err = Device{Link: Link{Name: name}, Index: -1}, nil // for the routes with our mark
 		}
 		if err != nil {
 			return nil, err
@@ -88,7 +88,7 @@ func (k *Kernel) stateOfLinks(s *State, at place) (own map[int]string, err error
 	return own, nil
 }
 
-// neighs lists the neighbours on those links.
+// Neighs lists the neighbours on those links.
 func (k *Kernel) neighs(links map[int]string) ([]Neigh, error) {
 	var out []Neigh
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -105,7 +105,7 @@ func (k *Kernel) neighs(links map[int]string) ([]Neigh, error) {
 	return out, nil
 }
 
-// fdbs lists the forwarding entries of those vxlan devices, but those that another control
+// Fdbs lists the forwarding entries of those vxlan devices, but those that another control
 // plane says are its own.
 func (k *Kernel) fdbs(links map[int]string) ([]FDB, error) {
 	l, err := k.listNeighs(unix.AF_BRIDGE, links)
@@ -126,7 +126,7 @@ func (k *Kernel) fdbs(links map[int]string) ([]FDB, error) {
 // for this dump has whatever the memory had in its padding, which is then refused now and then.
 func (k *Kernel) listNeighs(family int, links map[int]string) ([]netlink.Neigh, error) {
 	var out []netlink.Neigh
-	err := k.do(func() error {
+	err := k.Do(func() error {
 		msgs, err := dump(func() ([][]byte, error) {
 			req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
 			req.AddRawData([]byte{byte(family), 11: 0}) // struct ndmsg of neighbour.h
@@ -186,10 +186,10 @@ func gone(err error) error {
 	return err
 }
 
-// hop is how the kernel would send to an address now. It is comparable.
-type hop struct {
-	link    string
-	gateway netip.Addr // the zero Addr if the address is on the link itself
+// Hop is how the kernel would send to an address now. It is comparable.
+type Hop struct {
+	Link    string
+	Gateway netip.Addr // the zero Addr if the address is on the link itself
 	err     error
 }
 
@@ -202,9 +202,9 @@ func plainErrno(err error) error {
 	return err
 }
 
-// nextHops asks the kernel about each address, policy rules and all.
-func (k *Kernel) nextHops(addrs []netip.Addr) (map[netip.Addr]hop, error) {
-	ds, err := k.devices()
+// NextHops asks the kernel about each address, policy rules and all.
+func (k *Kernel) NextHops(addrs []netip.Addr) (map[netip.Addr]Hop, error) {
+	ds, err := k.Devices()
 	if err != nil {
 		return nil, err
 	}
@@ -212,10 +212,10 @@ func (k *Kernel) nextHops(addrs []netip.Addr) (map[netip.Addr]hop, error) {
 	for _, d := range ds {
 		names[d.Index] = d.Name
 	}
-	out := make(map[netip.Addr]hop, len(addrs))
+	out := make(map[netip.Addr]Hop, len(addrs))
 	// The Handle checks strictly, and then refuses what the library asks for IPv6.
 	var h *netlink.Handle
-	err = k.do(func() (err error) { h, err = netlink.NewHandle(unix.NETLINK_ROUTE); return err })
+	err = k.Do(func() (err error) { h, err = netlink.NewHandle(unix.NETLINK_ROUTE); return err })
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
@@ -227,13 +227,13 @@ func (k *Kernel) nextHops(addrs []netip.Addr) (map[netip.Addr]hop, error) {
 		rs, err := h.RouteGet(a.AsSlice())
 		switch {
 		case err != nil:
-			out[a] = hop{err: plainErrno(err)}
+			out[a] = Hop{err: plainErrno(err)}
 		case len(rs) != 1 || rs[0].Type != unix.RTN_UNICAST:
-			out[a] = hop{err: unix.EHOSTUNREACH}
+			out[a] = Hop{err: unix.EHOSTUNREACH}
 		default:
-			next := hop{link: names[rs[0].LinkIndex], gateway: fromIP(rs[0].Gw)}
-			if via, ok := rs[0].Via.(*netlink.Via); ok && !next.gateway.IsValid() { // a gateway of the other family
-				next.gateway = fromIP(via.Addr)
+			next := Hop{Link: names[rs[0].LinkIndex], Gateway: fromIP(rs[0].Gw)}
+			if via, ok := rs[0].Via.(*netlink.Via); ok && !next.Gateway.IsValid() { // a gateway of the other family
+				next.Gateway = fromIP(via.Addr)
 			}
 			out[a] = next
 		}
@@ -241,22 +241,22 @@ func (k *Kernel) nextHops(addrs []netip.Addr) (map[netip.Addr]hop, error) {
 	return out, nil
 }
 
-// indirect says why a peer cannot be reached by a plain route on link; "" if it can.
-func (h hop) indirect(a netip.Addr, link string) string {
+// Indirect says why a peer cannot be reached by a plain route on link; "" if it can.
+func (h Hop) Indirect(a netip.Addr, link string) string {
 	switch {
 	case h.err != nil:
 		return fmt.Sprintf("there is no way to %v: %v", a, h.err)
-	case h.gateway.IsValid():
-		return fmt.Sprintf("%v is reached through the router %v on %s, not directly", a, h.gateway, h.link)
-	case h.link != link:
-		return fmt.Sprintf("%v is reached on %s, and the underlay is %s", a, h.link, link)
+	case h.Gateway.IsValid():
+		return fmt.Sprintf("%v is reached through the router %v on %s, not directly", a, h.Gateway, h.Link)
+	case h.Link != link:
+		return fmt.Sprintf("%v is reached on %s, and the underlay is %s", a, h.Link, link)
 	}
 	return ""
 }
 
-// ask has the kernel look for a neighbour on a link, as a packet for it would.
-func (k *Kernel) ask(link int, neighbour netip.Addr) error {
-	return k.do(func() error {
+// Ask has the kernel look for a neighbour on a link, as a packet for it would.
+func (k *Kernel) Ask(link int, neighbour netip.Addr) error {
+	return k.Do(func() error {
 		req := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_ACK)
 		head := make([]byte, unix.SizeofNdMsg) // struct ndmsg of neighbour.h
 		head[0] = unix.AF_INET

@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"cmp"
@@ -13,8 +13,8 @@ import (
 // various daemons.
 const RouteProtocol = 119
 
-// protoBoot is RTPROT_BOOT of rtnetlink.h, which flannel's routes carry.
-const protoBoot = 3
+// ProtoBoot is RTPROT_BOOT of rtnetlink.h, which flannel's routes carry.
+const ProtoBoot = 3
 
 // Alias marks our links ("ip link show" prints it as alias).
 const Alias = "weft"
@@ -73,22 +73,22 @@ type State struct {
 	FDBs   []FDB
 }
 
-// equal reports whether s and t list the same objects in the same order.
-func (s State) equal(t State) bool {
+// Equal reports whether s and t list the same objects in the same order.
+func (s State) Equal(t State) bool {
 	return slices.Equal(s.Links, t.Links) && slices.Equal(s.VTEPs, t.VTEPs) && slices.Equal(s.Addrs, t.Addrs) &&
 		slices.Equal(s.Routes, t.Routes) && slices.Equal(s.Neighs, t.Neighs) && slices.Equal(s.FDBs, t.FDBs)
 }
 
-// with is s and then t.
-func (s State) with(t State) State {
+// With is s and then t.
+func (s State) With(t State) State {
 	return State{
 		Links: slices.Concat(s.Links, t.Links), VTEPs: slices.Concat(s.VTEPs, t.VTEPs), Addrs: slices.Concat(s.Addrs, t.Addrs),
 		Routes: slices.Concat(s.Routes, t.Routes), Neighs: slices.Concat(s.Neighs, t.Neighs), FDBs: slices.Concat(s.FDBs, t.FDBs),
 	}
 }
 
-// without leaves out what needs one of those links.
-func (s State) without(links []string) State {
+// Without leaves out what needs one of those links.
+func (s State) Without(links []string) State {
 	if len(links) == 0 {
 		return s
 	}
@@ -117,12 +117,12 @@ type Ownership struct {
 	SweepAdopted bool
 }
 
-// ownsLink reports whether a device is ours.
-func (o Ownership) ownsLink(name string) bool { return slices.Contains(o.Links, name) }
+// OwnsLink reports whether a device is ours.
+func (o Ownership) OwnsLink(name string) bool { return slices.Contains(o.Links, name) }
 
 // ownsRoute reports whether r is ours by its mark.
 func (o Ownership) ownsRoute(r Route) bool {
-	return r.Protocol == RouteProtocol && (o.ownsLink(r.Link) || o.within(r.Dst))
+	return r.Protocol == RouteProtocol && (o.OwnsLink(r.Link) || o.Within(r.Dst))
 }
 
 // adoptsRoute reports whether r has the exact shape of flannel's.
@@ -133,8 +133,8 @@ func (o Ownership) sweepsRoute(r Route) bool {
 	return o.Sweep && (o.ownsRoute(r) || o.SweepAdopted && o.adoptsRoute(r))
 }
 
-// within reports whether p lies inside one of the networks.
-func (o Ownership) within(p netip.Prefix) bool {
+// Within reports whether p lies inside one of the networks.
+func (o Ownership) Within(p netip.Prefix) bool {
 	return slices.ContainsFunc(o.Networks, func(n netip.Prefix) bool {
 		return p.Bits() >= n.Bits() && n.Contains(p.Addr())
 	})
@@ -180,7 +180,7 @@ func (c Changes) Len() int {
 }
 
 // Plan says how to get from have to want. It is pure and deterministic. A link in want that have lacks is left
-// out: creating it is the caller's, as with VTEPs (planVTEP), which have to be there before anything can be on them.
+// out: creating it is the caller's, as with VTEPs (PlanVTEP), which have to be there before anything can be on them.
 func Plan(have, want State, own Ownership) Changes {
 	var c Changes
 	planLinks(&c, have, want, own)
@@ -214,7 +214,7 @@ func planAddrs(c *Changes, have, want State, own Ownership) {
 		}
 	}
 	for _, h := range have.Addrs {
-		if own.Sweep && own.ownsLink(h.Link) && own.contains(h.Prefix.Addr()) && !slices.Contains(want.Addrs, h) {
+		if own.Sweep && own.OwnsLink(h.Link) && own.contains(h.Prefix.Addr()) && !slices.Contains(want.Addrs, h) {
 			c.DelAddrs = append(c.DelAddrs, h)
 		}
 	}
@@ -270,20 +270,20 @@ func compareRoutes(a, b Route) int {
 
 // Scopes of rtnetlink.h. IPv6 routes have none, which reads as universe.
 const (
-	scopeUniverse = 0
-	scopeLink     = 253
+	ScopeUniverse = 0
+	ScopeLink     = 253
 )
 
-// defaultMetric6 is what the kernel makes of metric 0 in IPv6 (IP6_RT_PRIO_USER);
+// DefaultMetric6 is what the kernel makes of metric 0 in IPv6 (IP6_RT_PRIO_USER);
 // IPv4 keeps 0.
-const defaultMetric6 = 1024
+const DefaultMetric6 = 1024
 
-// peerRoute is a route to a peer's subnet. Without a metric IPv4 has 0 and IPv6 what the
+// PeerRoute is a route to a peer's subnet. Without a metric IPv4 has 0 and IPv6 what the
 // kernel makes of that.
-func peerRoute(subnet netip.Prefix, via netip.Addr, link string, mtu int) Route {
-	r := Route{Dst: subnet.Masked(), Gateway: via, Link: link, Scope: scopeUniverse, Protocol: RouteProtocol, MTU: mtu}
+func PeerRoute(subnet netip.Prefix, via netip.Addr, link string, mtu int) Route {
+	r := Route{Dst: subnet.Masked(), Gateway: via, Link: link, Scope: ScopeUniverse, Protocol: RouteProtocol, MTU: mtu}
 	if subnet.Addr().Is6() {
-		r.Metric = defaultMetric6
+		r.Metric = DefaultMetric6
 	}
 	return r
 }

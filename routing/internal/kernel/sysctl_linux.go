@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"errors"
@@ -18,31 +18,31 @@ const (
 	disableIPv6 = "disable_ipv6"
 )
 
-// setIPv4 brings the settings of a link to those values.
-func (k *Kernel) setIPv4(link string) error {
+// SetIPv4 brings the settings of a link to those values.
+func (k *Kernel) SetIPv4(link string) error {
 	dir := filepath.Join("/proc/sys/net/ipv4/conf", link)
-	return k.do(func() error {
-		return errors.Join(writeSetting(dir, acceptLocal, "1"), writeSetting(dir, ignoreLinkDown, "0"))
+	return k.Do(func() error {
+		return errors.Join(WriteSetting(dir, acceptLocal, "1"), WriteSetting(dir, ignoreLinkDown, "0"))
 	})
 }
 
-// setIPv6 brings the settings of a link to those values; without IPv6 in the
+// SetIPv6 brings the settings of a link to those values; without IPv6 in the
 // overlay it is off on the link, so that the kernel sends nothing of it into the
 // tunnel. A kernel without IPv6, and a link with an MTU too small for it, have no
 // such files, which is no error if IPv6 is not wanted.
-func (k *Kernel) setIPv6(link string, ipv6 bool) error {
+func (k *Kernel) SetIPv6(link string, ipv6 bool) error {
 	dir := filepath.Join("/proc/sys/net/ipv6/conf", link)
-	return k.do(func() error {
+	return k.Do(func() error {
 		off := "1"
 		if ipv6 {
 			off = "0"
 		}
-		errs := []error{writeSetting(dir, acceptRA, "0")}
+		errs := []error{WriteSetting(dir, acceptRA, "0")}
 		// A link that generated its address already keeps it, until IPv6 was off.
-		if have, err := readSetting(dir, addrGenMode); err == nil && have != "1" {
-			errs = append(errs, writeSetting(dir, disableIPv6, "1"))
+		if have, err := ReadSetting(dir, addrGenMode); err == nil && have != "1" {
+			errs = append(errs, WriteSetting(dir, disableIPv6, "1"))
 		}
-		errs = append(errs, writeSetting(dir, addrGenMode, "1"), writeSetting(dir, ignoreLinkDown, "0"), writeSetting(dir, disableIPv6, off))
+		errs = append(errs, WriteSetting(dir, addrGenMode, "1"), WriteSetting(dir, ignoreLinkDown, "0"), WriteSetting(dir, disableIPv6, off))
 		if err := errors.Join(errs...); ipv6 || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -50,14 +50,14 @@ func (k *Kernel) setIPv6(link string, ipv6 bool) error {
 	})
 }
 
-func readSetting(dir, name string) (string, error) {
+func ReadSetting(dir, name string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	return strings.TrimSpace(string(b)), err
 }
 
-// writeSetting writes a value that differs from what is there.
-func writeSetting(dir, name, value string) error {
-	have, err := readSetting(dir, name)
+// WriteSetting writes a value that differs from what is there.
+func WriteSetting(dir, name, value string) error {
+	have, err := ReadSetting(dir, name)
 	if err == nil && have != value {
 		err = os.WriteFile(filepath.Join(dir, name), []byte(value), 0)
 	}

@@ -1,4 +1,4 @@
-package routing
+package kernel
 
 import (
 	"errors"
@@ -17,21 +17,21 @@ import (
 // vxlan is not installed. It is the kernel's own answer to a request for one.
 var ErrNoVXLAN = errors.New("this kernel has no vxlan (the module vxlan, as in linux-modules-extra, would bring it)")
 
-// errNotVXLAN is for a link that has the name of our device and is another kind.
-var errNotVXLAN = errors.New("it is no vxlan device")
+// ErrNotVXLAN is for a link that has the name of our device and is another kind.
+var ErrNotVXLAN = errors.New("it is no vxlan device")
 
-// vtep looks up a vxlan device. The error wraps errNoLink or errNotVXLAN.
-func (k *Kernel) vtep(name string) (VTEP, error) {
+// VTEP looks up a vxlan device. The error wraps ErrNoLink or ErrNotVXLAN.
+func (k *Kernel) VTEP(name string) (VTEP, error) {
 	l, err := k.h.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return VTEP{}, fmt.Errorf("link %s: %w", name, errNoLink)
+		return VTEP{}, fmt.Errorf("link %s: %w", name, ErrNoLink)
 	}
 	if err != nil {
 		return VTEP{}, fmt.Errorf("link %s: %w", name, err)
 	}
 	x, ok := l.(*netlink.Vxlan)
 	if !ok {
-		return VTEP{}, fmt.Errorf("link %s is of type %s: %w: ip link del %s if nothing uses it", name, l.Type(), errNotVXLAN, name)
+		return VTEP{}, fmt.Errorf("link %s is of type %s: %w: ip link del %s if nothing uses it", name, l.Type(), ErrNotVXLAN, name)
 	}
 	return fromVXLAN(x), nil
 }
@@ -64,8 +64,8 @@ func fromVXLAN(x *netlink.Vxlan) VTEP {
 	return v
 }
 
-// addVTEP makes a device, down. The error wraps ErrNoVXLAN if the kernel cannot.
-func (k *Kernel) addVTEP(v VTEP) error {
+// AddVTEP makes a device, down. The error wraps ErrNoVXLAN if the kernel cannot.
+func (k *Kernel) AddVTEP(v VTEP) error {
 	a := netlink.NewLinkAttrs()
 	a.Name, a.MTU, a.HardwareAddr = v.Name, v.MTU, hardware(v.MAC)
 	err := k.addLink(&netlink.Vxlan{
@@ -77,7 +77,7 @@ func (k *Kernel) addVTEP(v VTEP) error {
 			err = fmt.Errorf("%w: link %s has VNI %d on port %d: ip link del %s if nothing uses it, or choose another VNI", err, who, v.VNI, v.Port, who)
 		}
 	}
-	return wrap("add link "+v.String(), err)
+	return Wrap("add link "+v.String(), err)
 }
 
 // addLink is LinkAdd, with the kernel's answer to an unknown type made ErrNoVXLAN.
@@ -103,12 +103,12 @@ func (k *Kernel) ProbeVXLAN() error {
 	a := netlink.NewLinkAttrs()
 	a.Name = probeDevice
 	var l netlink.Link = &netlink.Vxlan{LinkAttrs: a, VxlanId: probeVNI, Port: probePort}
-	if k.vxlanKind != "" {
-		l = &netlink.GenericLink{LinkAttrs: a, LinkType: k.vxlanKind}
+	if k.VXLANKind != "" {
+		l = &netlink.GenericLink{LinkAttrs: a, LinkType: k.VXLANKind}
 	}
 	err := k.addLink(l)
 	if errors.Is(err, unix.EEXIST) { // of a process that was killed meanwhile, or somebody else's
-		if there, bad := k.h.LinkByName(probeDevice); bad == nil && !isProbe(there) {
+		if there, bad := k.h.LinkByName(probeDevice); bad == nil && !IsProbe(there) {
 			return fmt.Errorf("probe for vxlan: link %s is another program's: rename it", probeDevice)
 		}
 		err = nil
@@ -116,7 +116,7 @@ func (k *Kernel) ProbeVXLAN() error {
 	if err != nil {
 		return fmt.Errorf("probe for vxlan: %w", err)
 	}
-	return k.delLink(probeDevice)
+	return k.DelLink(probeDevice)
 }
 
 // ProbeVXLANAside is Kernel.ProbeVXLAN in a network namespace of its own, so that the host's own is not
@@ -150,14 +150,14 @@ func (k *Kernel) vxlanWith(vni uint32, port uint16) string {
 	return ""
 }
 
-// isProbe reports whether l is the device of ProbeVXLAN, which is never marked: it should be gone at once.
-func isProbe(l netlink.Link) bool {
+// IsProbe reports whether l is the device of ProbeVXLAN, which is never marked: it should be gone at once.
+func IsProbe(l netlink.Link) bool {
 	x, ok := l.(*netlink.Vxlan)
 	return ok && x.Name == probeDevice && x.VxlanId == probeVNI && x.Port == probePort && x.Attrs().Flags&net.FlagUp == 0
 }
 
-// vtepsOnPort lists the vxlan devices of a UDP port.
-func (k *Kernel) vtepsOnPort(port uint16) ([]VTEP, error) {
+// VTEPsOnPort lists the vxlan devices of a UDP port.
+func (k *Kernel) VTEPsOnPort(port uint16) ([]VTEP, error) {
 	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
 	var vs []VTEP
 	for _, l := range ls {
@@ -168,20 +168,20 @@ func (k *Kernel) vtepsOnPort(port uint16) ([]VTEP, error) {
 	return vs, err
 }
 
-// removeVTEP deletes a vxlan device if it is ours or flannel's; else the error says why not.
-func (k *Kernel) removeVTEP(v VTEP, networks []netip.Prefix) error {
-	addrs, err := k.linkAddrs(v.Name)
+// RemoveVTEP deletes a vxlan device if it is ours or flannel's; else the error says why not.
+func (k *Kernel) RemoveVTEP(v VTEP, networks []netip.Prefix) error {
+	addrs, err := k.LinkAddrs(v.Name)
 	if err != nil {
 		return err
 	}
-	if why := vtepStrange(v, addrs, networks); why != "" {
+	if why := VTEPStrange(v, addrs, networks); why != "" {
 		return errors.New(why)
 	}
-	return k.delLink(v.Name)
+	return k.DelLink(v.Name)
 }
 
-// delLink deletes a link; one that is gone already is no error.
-func (k *Kernel) delLink(name string) error {
+// DelLink deletes a link; one that is gone already is no error.
+func (k *Kernel) DelLink(name string) error {
 	l, err := k.h.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil
@@ -195,8 +195,8 @@ func (k *Kernel) delLink(name string) error {
 	return nil
 }
 
-// setVTEP changes the named attributes (vtepPlan.Set) to those of v.
-func (k *Kernel) setVTEP(v VTEP, names []string) (done int, err error) {
+// SetVTEP changes the named attributes (VTEPPlan.Set) to those of v.
+func (k *Kernel) SetVTEP(v VTEP, names []string) (done int, err error) {
 	l, err := k.h.LinkByName(v.Name)
 	if err != nil {
 		return 0, err
@@ -224,20 +224,20 @@ func (k *Kernel) setVTEP(v VTEP, names []string) (done int, err error) {
 	return done, errors.Join(faults...)
 }
 
-// setVTEPSettings brings the settings of a device to what its family needs: the other family is off,
+// SetVTEPSettings brings the settings of a device to what its family needs: the other family is off,
 // so that the kernel sends nothing of it into the tunnel. direct says that peers may be reached by a plain
 // route, and answer by the tunnel.
-func (k *Kernel) setVTEPSettings(name string, six, direct bool) error {
-	err := k.setIPv6(name, six)
+func (k *Kernel) SetVTEPSettings(name string, six, direct bool) error {
+	err := k.SetIPv6(name, six)
 	if direct && !six {
-		err = errors.Join(err, k.loosen(name))
+		err = errors.Join(err, k.Loosen(name))
 	}
 	return err
 }
 
-// linkAddrs are the addresses of one link.
-func (k *Kernel) linkAddrs(name string) ([]netip.Prefix, error) {
-	d, err := k.device(name)
+// LinkAddrs are the addresses of one link.
+func (k *Kernel) LinkAddrs(name string) ([]netip.Prefix, error) {
+	d, err := k.Device(name)
 	if err != nil {
 		return nil, err
 	}
@@ -251,8 +251,8 @@ func (k *Kernel) linkAddrs(name string) ([]netip.Prefix, error) {
 	return out, err
 }
 
-// release is the kernel's, as uname says it.
-func (k *Kernel) release() string {
+// Release is the kernel's, as uname says it.
+func (k *Kernel) Release() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
 		return ""
@@ -269,10 +269,10 @@ const (
 // ethtoolValue is struct ethtool_value of ethtool.h.
 type ethtoolValue struct{ cmd, data uint32 }
 
-// stopTxChecksum has checksums of what leaves by a link made before it does, as ethtool -K
+// StopTxChecksum has checksums of what leaves by a link made before it does, as ethtool -K
 // NAME tx off. It reports whether that was so already.
-func (k *Kernel) stopTxChecksum(name string) (already bool, err error) {
-	err = k.do(func() error {
+func (k *Kernel) StopTxChecksum(name string) (already bool, err error) {
+	err = k.Do(func() error {
 		s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -288,7 +288,7 @@ func (k *Kernel) stopTxChecksum(name string) (already bool, err error) {
 		v = ethtoolValue{cmd: ethtoolSTxCsum}
 		return ethtool(s, name, &v)
 	})
-	return already, wrap("ethtool -K "+name+" tx off", err)
+	return already, Wrap("ethtool -K "+name+" tx off", err)
 }
 
 func ethtool(socket int, name string, v *ethtoolValue) error {

@@ -1,0 +1,93 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+type AddrInfo struct {
+	Index                                             int
+	Addr                                              netip.Addr
+	Deprecated, Tentative, Failed, Dynamic, Temporary bool
+}
+
+type DefaultRoute struct {
+	Index  int
+	Six    bool
+	Metric uint32
+}
+
+// ReachInfo is the kernel's answer to "how would you reach that address?".
+type ReachInfo struct {
+	Index int
+	Src   netip.Addr
+	Err   error
+}
+
+// AddrInfos lists the addresses of all links.
+func (k *Kernel) AddrInfos() ([]AddrInfo, error) {
+	as, err := k.addrs()
+	if err != nil {
+		return nil, err
+	}
+	var infos []AddrInfo
+	for _, a := range as {
+		if a.IPNet == nil {
+			continue
+		}
+		infos = append(infos, AddrInfo{
+			Index: a.LinkIndex, Addr: fromIP(a.IP),
+			Deprecated: a.Flags&unix.IFA_F_DEPRECATED != 0,
+			Tentative:  a.Flags&unix.IFA_F_TENTATIVE != 0 && a.Flags&unix.IFA_F_OPTIMISTIC == 0,
+			Failed:     a.Flags&unix.IFA_F_DADFAILED != 0,
+			Dynamic:    a.Flags&unix.IFA_F_PERMANENT == 0,
+			Temporary:  a.Flags&unix.IFA_F_TEMPORARY != 0 && a.IP.To4() == nil, // the bit means "secondary" in IPv4
+		})
+	}
+	return infos, nil
+}
+
+// Reach asks the kernel how it would reach a.
+func (k *Kernel) Reach(a netip.Addr) ReachInfo {
+	rs, err := k.h.RouteGet(a.AsSlice())
+	switch {
+	case err != nil:
+		return ReachInfo{Err: err}
+	case len(rs) == 0:
+		return ReachInfo{Err: unix.ENETUNREACH}
+	case rs[0].Type == unix.RTN_LOCAL:
+		return ReachInfo{Err: errors.New("it is this host's own address")}
+	}
+	return ReachInfo{Index: rs[0].LinkIndex, Src: fromIP(rs[0].Src)}
+}
+
+// DefaultRoutes lists the default routes of the main table, one for each next hop.
+func (k *Kernel) DefaultRoutes() ([]DefaultRoute, error) {
+	var ds []DefaultRoute
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rs, err := dump(func() ([]netlink.Route, error) { return k.listRoutes(family, netlink.Route{}, 0) })
+		if err != nil {
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		for _, r := range rs {
+			if r.Dst == nil || r.Type != unix.RTN_UNICAST {
+				continue
+			}
+			if bits, _ := r.Dst.Mask.Size(); bits != 0 {
+				continue
+			}
+			d := DefaultRoute{Six: family == netlink.FAMILY_V6, Metric: uint32(r.Priority)}
+			for _, hop := range r.MultiPath {
+				ds = append(ds, DefaultRoute{Index: hop.LinkIndex, Six: d.Six, Metric: d.Metric})
+			}
+			if d.Index = r.LinkIndex; len(r.MultiPath) == 0 {
+				ds = append(ds, d)
+			}
+		}
+	}
+	return ds, nil
+}

@@ -1,0 +1,205 @@
+package kernel
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+	"weft/routing/internal/notify"
+	"weft/tunnel/nlattr"
+)
+
+// Change is a set of what notifications were about.
+type Change uint8
+
+const (
+	ChangedObjects    Change = 1 << iota // our device, the underlay, or routes of our networks
+	ChangedRoutes                        // how datagrams get to peers
+	ChangedNeighbours                    // the link address of a neighbour that frames go to
+	ChangedAll        = ChangedObjects | ChangedRoutes | ChangedNeighbours
+)
+
+// Interest says which notifications concern us. It is immutable once stored.
+type Interest struct {
+	// Own are the numbers of our devices, under is the underlay link's: their state, their addresses, and
+	// the routes by them. Names are theirs, for one that appears.
+	Own   map[int]bool
+	Under int
+	Names map[string]bool
+	// Entries says that neighbours and forwarding entries on our devices concern us, filters that
+	// traffic control on all these links does.
+	Entries, Filters bool
+	// Networks are the overlay's: the routes in them.
+	Networks []netip.Prefix
+	// Hosts are addresses the route to which concerns us.
+	Hosts []netip.Addr
+	Hops  HopInterest
+}
+
+// ours reports whether a link is one of our devices or the underlay.
+func (i *Interest) ours(index int) bool { return index != 0 && (index == i.Under || i.Own[index]) }
+
+// HopInterest is what next hops depend on.
+type HopInterest struct {
+	Link   int          // the underlay's; 0 if there are no next hops
+	Others map[int]bool // links that some peers are routed to instead
+	Peers  []netip.Addr // sorted
+	// MACs are the link addresses in use of the neighbours that peers are reached by; none yet
+	// is the zero MAC.
+	MACs map[netip.Addr]encap.MAC
+	// Silent are those that the kernel asked for in vain.
+	Silent map[netip.Addr]bool
+}
+
+// Monitor is one subscription to the changes of links, addresses, routes and neighbours in a
+// namespace.
+type Monitor struct {
+	*notify.Socket
+	interest atomic.Pointer[Interest]
+}
+
+// Subscribe opens the subscription; the caller closes it.
+func (k *Kernel) Subscribe() (*Monitor, error) {
+	m := &Monitor{}
+	m.interest.Store(&Interest{})
+	err := k.Do(func() (err error) {
+		m.Socket, err = notify.Open(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK,
+			unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_NEIGH, unix.RTNLGRP_TC)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to changes of links, addresses, routes and neighbours: %w", err)
+	}
+	return m, nil
+}
+
+// Watch replaces what the monitor looks for.
+func (m *Monitor) Watch(i Interest) { m.interest.Store(&i) }
+
+// Follow calls changed after messages that concern us, and when messages were lost, until Close.
+// changed must not block.
+func (m *Monitor) Follow(changed func(Change)) error {
+	return m.Run(func(msgs []syscall.NetlinkMessage) {
+		if len(msgs) == 0 {
+			changed(ChangedAll)
+			return
+		}
+		i, c := m.interest.Load(), Change(0)
+		for _, msg := range msgs {
+			c |= i.Concerns(msg)
+		}
+		if c != 0 {
+			changed(c)
+		}
+	})
+}
+
+// Concerns says what of ours a message is about.
+func (i *Interest) Concerns(m syscall.NetlinkMessage) Change {
+	switch m.Header.Type {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		if len(m.Data) < unix.SizeofIfInfomsg {
+			return 0
+		}
+		index := int(nl.DeserializeIfInfomsg(m.Data).Index)
+		return when(i.ours(index) || i.Names[unix.ByteSliceToString(nlattr.Find(m.Data[unix.SizeofIfInfomsg:], unix.IFLA_IFNAME))], ChangedObjects) |
+			when(i.Hops.Link == index && index != 0 || i.Hops.Others[index], ChangedRoutes)
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		if len(m.Data) < unix.SizeofIfAddrmsg {
+			return 0
+		}
+		index := int(nl.DeserializeIfAddrmsg(m.Data).Index)
+		return when(i.ours(index), ChangedObjects) | when(i.Hops.Link == index && index != 0, ChangedRoutes)
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		return when(i.concernsRoute(m.Data), ChangedObjects) | when(i.Hops.ConcernsRoute(m.Data), ChangedRoutes)
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE, unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
+		return when(i.Hops.Link != 0, ChangedRoutes) | when(len(i.Hosts) > 0, ChangedObjects)
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		return when(i.Entries && len(m.Data) >= unix.SizeofNdMsg && i.Own[secondWord(m.Data)], ChangedObjects) |
+			when(i.Hops.ConcernsNeighbour(m), ChangedNeighbours)
+	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER, unix.RTM_DELCHAIN:
+		return when(i.Filters && len(m.Data) >= 8 && i.ours(secondWord(m.Data)), ChangedObjects)
+	}
+	return 0
+}
+
+// secondWord is where struct ndmsg of neighbour.h and struct tcmsg of rtnetlink.h have the link's number.
+func secondWord(b []byte) int { return int(int32(nl.NativeEndian().Uint32(b[4:]))) }
+
+func when(b bool, c Change) Change {
+	if b {
+		return c
+	}
+	return 0
+}
+
+// ConcernsRoute reports whether a route of any table may lead to a peer.
+func (h *HopInterest) ConcernsRoute(b []byte) bool {
+	if h.Link == 0 || len(b) < unix.SizeofRtMsg {
+		return false
+	}
+	head, dst := nl.DeserializeRtMsg(b), netip.IPv4Unspecified()
+	if head.Family == unix.AF_INET6 {
+		dst = netip.IPv6Unspecified()
+	}
+	if v := nlattr.Find(b[unix.SizeofRtMsg:], unix.RTA_DST); v != nil {
+		dst = fromIP(v)
+	}
+	p, err := dst.Prefix(int(head.Dst_len))
+	return err == nil && head.Flags&unix.RTM_F_CLONED == 0 && Covers(p, h.Peers)
+}
+
+// ConcernsNeighbour reports whether a neighbour that frames go to, or could go to, has become
+// another. Most of these messages only say that one was confirmed.
+func (h *HopInterest) ConcernsNeighbour(m syscall.NetlinkMessage) bool {
+	if h.Link == 0 {
+		return false
+	}
+	n, ok := ParseNeighbour(m.Data, h.Link)
+	mac, wanted := h.MACs[n.Addr]
+	if m.Header.Type == unix.RTM_DELNEIGH || !n.Usable() {
+		n.MAC = encap.MAC{}
+	}
+	failed := m.Header.Type == unix.RTM_NEWNEIGH && n.State&NudFailed != 0 && !h.Silent[n.Addr]
+	return ok && wanted && (n.MAC != mac || failed)
+}
+
+// ConcernsRoute reports whether a route leads to one of the hosts, or in the main table leaves by a link of
+// ours or lies in the overlay.
+func (i *Interest) concernsRoute(b []byte) bool {
+	if len(b) < unix.SizeofRtMsg {
+		return false
+	}
+	head, attrs := nl.DeserializeRtMsg(b), b[unix.SizeofRtMsg:]
+	if head.Flags&unix.RTM_F_CLONED != 0 || head.Table == unix.RT_TABLE_LOCAL {
+		return false
+	}
+	if len(i.Hosts) > 0 && leads(head, attrs, i.Hosts) {
+		return true
+	}
+	if head.Table != unix.RT_TABLE_MAIN {
+		return false
+	}
+	dst, out := fromIP(nlattr.Find(attrs, unix.RTA_DST)), nlattr.Find(attrs, unix.RTA_OIF)
+	return len(out) == 4 && i.ours(int(int32(nl.NativeEndian().Uint32(out)))) ||
+		slices.ContainsFunc(i.Networks, func(n netip.Prefix) bool { return n.Contains(dst) })
+}
+
+// leads reports whether a route is one to any of those addresses.
+func leads(head *nl.RtMsg, attrs []byte, hosts []netip.Addr) bool {
+	dst := fromIP(nlattr.Find(attrs, unix.RTA_DST))
+	if !dst.IsValid() { // the default route has no such attribute
+		dst = netip.IPv4Unspecified()
+		if head.Family == unix.AF_INET6 {
+			dst = netip.IPv6Unspecified()
+		}
+	}
+	return slices.ContainsFunc(hosts, netip.PrefixFrom(dst, int(head.Dst_len)).Contains)
+}

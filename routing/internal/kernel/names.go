@@ -1,0 +1,32 @@
+package kernel
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// TUNPrefix and a number are the names of the udp backend's TUN: flannel0 first.
+const TUNPrefix = "flannel"
+
+// IsTUNName reports whether name is one that the udp backend gives to its TUN.
+func IsTUNName(name string) bool {
+	number, ok := strings.CutPrefix(name, TUNPrefix)
+	_, err := strconv.ParseUint(number, 10, 32)
+	return ok && err == nil
+}
+
+// VTEPName is the device's name in a family, flannel's.
+func VTEPName(six bool, vni uint32) string {
+	if six {
+		return fmt.Sprintf("flannel-v6.%d", vni)
+	}
+	return fmt.Sprintf("flannel.%d", vni)
+}
+
+// IsVTEPName reports whether name is one that VTEPName gives.
+func IsVTEPName(name string) bool {
+	ok, _ := regexp.MatchString(`^flannel(-v6)?\.[0-9]+$`, name) // the pattern is constant
+	return ok
+}

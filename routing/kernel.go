@@ -1,0 +1,27 @@
+package routing
+
+import "weft/routing/internal/kernel"
+
+// Kernel is the netlink edge to one network namespace, the one that it was opened in, whichever thread uses it
+// later. It is safe for concurrent use.
+type Kernel = kernel.Kernel
+
+// OpenKernel opens the namespace of the calling thread. The caller closes it.
+func OpenKernel() (*Kernel, error) { return kernel.OpenKernel() }
+
+// RouteProtocol marks our routes ("proto 119" in ip route).
+const RouteProtocol = kernel.RouteProtocol
+
+// ErrNoVXLAN says that this kernel makes no vxlan devices.
+var ErrNoVXLAN = kernel.ErrNoVXLAN
+
+// ProbeVXLANAside asks the kernel whether it can make vxlan devices, in a network namespace of its own, so that
+// the host's own is not touched. The error wraps ErrNoVXLAN if it cannot.
+func ProbeVXLANAside() error { return kernel.ProbeVXLANAside() }
+
+// IngressTables lists the nf_tables tables of family netdev that path raw made in the current network namespace.
+func IngressTables() ([]string, error) { return kernel.IngressTables() }
+
+// RemoveIngressTable deletes one. The error wraps unix.EPERM if a running process owns it, and
+// unix.ENOENT if it is gone.
+func RemoveIngressTable(name string) error { return kernel.RemoveIngressTable(name) }
