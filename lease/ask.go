@@ -94,18 +94,24 @@ func (c *Core) read(messages []Message) {
 	for i, m := range messages {
 		d := c.contest
 		switch {
-		case m.From == c.process:
+		case !c.concerns(m):
 		case m.Asks:
 			if reply, ok := c.reply(m); ok {
 				c.call(SendMessage{reply}, answering{messages[i+1:]})
 				return
 			}
-		case d == nil || !d.rounds.Under || m.Answers != c.process || m.Node != d.Node():
+		case d == nil || !d.rounds.Under || m.Node != d.Node():
 		case d.kind == overIdentity || c.own.held != nil && m.overlaps(c.own.held.Subnets):
 			d.heard, d.rounds.Next = livesInStore, time.Time{} // which ends the round
 		}
 	}
 	c.advance()
+}
+
+// concerns reports whether m is for this process, of all that have its identity: another's question, or an
+// answer to one of its own. It is safe for concurrent use.
+func (c *Core) concerns(m Message) bool {
+	return m.From != c.process && (m.Asks || m.Answers == c.process)
 }
 
 // answering waits for an answer to be left in the store.

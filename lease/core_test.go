@@ -172,6 +172,13 @@ func TestCoreSteps(t *testing.T) {
 			step{2 * time.Second, lease.Tick{}, "ask b"},
 			step{0, lease.Result{Number: 4}, "wait 2s"},
 		), lease.Waiting},
+		{"its answer is heard in a flood of questions", nil, append(held[:len(held):len(held)],
+			step{time.Hour, seen(full(9, theirs)), "ask b"},
+			step{0, lease.Result{Number: 3}, "wait 2s"},
+			step{time.Second, flood(lease.Message{To: "a", From: "other", Node: "b", Answers: "process", Subnets: "10.244.5.0-24", Revision: 9}), "wait 2s"},
+			step{2 * time.Second, lease.Tick{}, "ask b"},
+			step{0, lease.Result{Number: 4}, "wait 2s"},
+		), lease.Waiting},
 		{"a silent one's is replaced", nil, append(held[:len(held):len(held)],
 			step{time.Hour, seen(full(9, theirs)), "ask b"},
 			step{0, lease.Result{Number: 3}, "wait 2s"},
@@ -241,4 +248,17 @@ func created(t testing.TB, subnet string, revision int64) lease.Record {
 	r.Weft.State = "s"
 	r.Expires = epoch().Add(lease.TTL)
 	return r
+}
+
+// flood is what has come to one who was cut off for long, and m after it: one sender's questions of hours, and
+// those of many.
+func flood(m lease.Message) (n lease.News) {
+	for i := range 300 {
+		ask := lease.Message{To: "a", From: "copy", Node: "a", Asks: true, Subnets: "10.244.5.0-24", Revision: 99}
+		n.Merge(lease.News{Messages: []lease.Message{ask}})
+		ask.From = fmt.Sprint("stranger-", i)
+		n.Merge(lease.News{Messages: []lease.Message{ask}})
+	}
+	n.Merge(lease.News{Messages: []lease.Message{m}})
+	return n
 }

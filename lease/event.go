@@ -71,10 +71,10 @@ func (Result) event() {}
 func (Saved) event()  {}
 func (Stop) event()   {}
 
-// messagesMost bounds the messages that wait to be read.
+// messagesMost bounds the questions that wait to be read, and the answers.
 const messagesMost = 64
 
-// Merge adds what came after n. Of a flood of messages the first are kept: who asks asks again.
+// Merge adds what came after n.
 func (n *News) Merge(later News) {
 	if later.Snapshot != nil {
 		n.Snapshot = later.Snapshot
@@ -84,13 +84,35 @@ func (n *News) Merge(later News) {
 		// which is then still good.
 		n.Watched, n.Lost = true, later.Lost
 	}
-	room := min(len(later.Messages), messagesMost-len(n.Messages))
-	n.Messages = slices.Concat(n.Messages, later.Messages[:max(room, 0)])
+	n.Messages = mergeMessages(n.Messages, later.Messages)
 	n.Answered = max(n.Answered, later.Answered)
 	if later.Local != nil {
 		n.Local = later.Local
 	}
 	n.Proven = n.Proven || later.Proven
+}
+
+// mergeMessages is old and then later. What somebody says again replaces what was said before: who was cut
+// off for long finds hundreds of one sender's questions. Of a flood from many senders the first are kept, of questions
+// and of answers, since who asks asks again, and an answer that is lost makes silent who lives.
+func mergeMessages(old, later []Message) []Message {
+	if len(later) == 0 {
+		return old
+	}
+	out := slices.Clone(old)
+	for _, m := range later {
+		out = slices.DeleteFunc(out, m.replaces)
+		alike := 0
+		for _, o := range out {
+			if o.Asks == m.Asks {
+				alike++
+			}
+		}
+		if alike < messagesMost {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // any reports whether there is something in it.

@@ -72,3 +72,9 @@ func (m Message) overlaps(s Subnets) bool {
 	t, err := ParseKey(m.Subnets)
 	return err == nil && t.Overlaps(s)
 }
+
+// replaces reports whether m, which came after old, leaves nothing to be read in old: it is the same
+// sender's question, or its answer to the same question.
+func (m Message) replaces(old Message) bool {
+	return old.From == m.From && old.Asks == m.Asks && old.Answers == m.Answers
+}

@@ -105,7 +105,12 @@ func (l *loop) perform(f Effect) Event {
 	switch f := f.(type) {
 	case Listen:
 		l.beside.Go(func() {
-			err := k.store.Listen(l.ctx, f.Node, func(m Message) { k.in.post(News{Messages: []Message{m}}) })
+			told := func(m Message) {
+				if k.core.concerns(m) { // else it would only take the place of one that does
+					k.in.post(News{Messages: []Message{m}})
+				}
+			}
+			err := k.store.Listen(l.ctx, f.Node, told)
 			if l.ctx.Err() == nil {
 				k.log.Warn("who asks in the store whether we live gets no answer", "cause", err)
 			}
