@@ -104,6 +104,8 @@ func TestCoreSteps(t *testing.T) {
 	mine.Expires = epoch().Add(23 * time.Hour)
 	theirs := record(t, ours, "b", "192.0.2.2", 9)
 	theirs.Expires = epoch().Add(24 * time.Hour)
+	another := full(9, theirs)
+	another.ClusterID = "d"
 	peer := record(t, "10.244.9.0/24", "c", "192.0.2.3", 3)
 	cached := &lease.Cached{Own: mine, Memory: lease.Memory{ClusterID: "c", Revision: 7, Config: []byte(network)}}
 	outage := errors.New("no endpoint answers")
@@ -187,6 +189,15 @@ func TestCoreSteps(t *testing.T) {
 			step{0, lease.Result{Number: 5, Snapshot: full(9, theirs)}, ""}, // of no call
 			step{0, lease.Result{Number: 4, Snapshot: full(9, theirs)}, "write 10.244.5.0/24 at 9"},
 		), lease.Held},
+		{"who is in its place at the same revision of another store is asked", nil, append(held[:len(held):len(held)],
+			step{time.Hour, seen(full(9, theirs)), "ask b"},
+			step{0, lease.Result{Number: 3}, "wait 2s"},
+			step{1500 * time.Millisecond, lease.Tick{}, "wait 0s"},
+			step{0, lease.Tick{}, "read"},
+			step{0, lease.Result{Number: 4, Snapshot: full(9, theirs)}, "write 10.244.5.0/24 at 9"},
+			step{0, lease.Result{Number: 5, Revision: 10}, "wait 0s"},
+			step{time.Minute, seen(another), "ask b"},
+		), lease.Waiting},
 		{"a copy of our machine is asked in the store and at its address", func(o *lease.Options) { o.Underlay, o.State = answers{}, "copy" }, []step{
 			{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
 			{0, seen(full(9, record(t, ours, "a", "192.0.2.9", 9))), "read"},
