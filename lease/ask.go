@@ -18,6 +18,9 @@ func (c *Core) inquire() {
 		return
 	}
 	d.rounds.End(c.now, d.heard != "")
+	if d.stirred {
+		d.rounds.Silent = 0
+	}
 	c.cause = nil // the contest is the cause
 	switch {
 	case d.heard != "":
@@ -45,7 +48,7 @@ func (c *Core) inquire() {
 // ask begins a round, with a question in the store if there is somebody to ask.
 func (c *Core) ask() {
 	d := c.contest
-	d.heard = ""
+	d.heard, d.stirred = "", false
 	if d.Node() == "" {
 		c.asked()
 		return

@@ -60,7 +60,10 @@ type contest struct {
 	since  time.Time // when we met it first
 	rounds Rounds
 	heard  string // how an answer came in this round; "" for none
-	lives  string // the same of the last round with one
+	// stirred says that the record was written in this round: who did that may have come up after
+	// the question, so the round's silence says nothing.
+	stirred bool
+	lives   string // the same of the last round with one
 }
 
 // same reports whether both are about the same matter, and so what is known of one holds.
@@ -76,7 +79,7 @@ func (c *Core) contend(before *contest, d contest) {
 	d.since = c.now
 	if before != nil && before.same(&d) {
 		if before.Revision != d.Revision { // somebody writes it
-			before.rounds.Silent = 0
+			before.rounds.Silent, before.stirred = 0, true
 		}
 		before.Record, before.vanished = d.Record, false
 		before.underlay, before.need = d.underlay, d.need

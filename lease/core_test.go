@@ -104,6 +104,8 @@ func TestCoreSteps(t *testing.T) {
 	mine.Expires = epoch().Add(23 * time.Hour)
 	theirs := record(t, ours, "b", "192.0.2.2", 9)
 	theirs.Expires = epoch().Add(24 * time.Hour)
+	renewed := theirs
+	renewed.Revision = 10
 	another := full(9, theirs)
 	another.ClusterID = "d"
 	peer := record(t, "10.244.9.0/24", "c", "192.0.2.3", 3)
@@ -198,6 +200,17 @@ func TestCoreSteps(t *testing.T) {
 			step{0, lease.Result{Number: 5, Revision: 10}, "wait 0s"},
 			step{time.Minute, seen(another), "ask b"},
 		), lease.Waiting},
+		{"a record that is written while its owner is asked for is asked for again", nil, append(held[:len(held):len(held)],
+			step{time.Hour, seen(full(9, theirs)), "ask b"},
+			step{0, lease.Result{Number: 3}, "wait 2s"},
+			step{time.Second, seen(full(10, renewed)), "wait 1s"},
+			step{500 * time.Millisecond, lease.Tick{}, "wait 1s"},
+			step{time.Second, lease.Tick{}, "ask b"},
+			step{0, lease.Result{Number: 4}, "wait 2s"},
+			step{1500 * time.Millisecond, lease.Tick{}, "wait 0s"},
+			step{0, lease.Tick{}, "read"},
+			step{0, lease.Result{Number: 5, Snapshot: full(10, renewed)}, "write 10.244.5.0/24 at 10"},
+		), lease.Held},
 		{"a copy of our machine is asked in the store and at its address", func(o *lease.Options) { o.Underlay, o.State = answers{}, "copy" }, []step{
 			{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
 			{0, seen(full(9, record(t, ours, "a", "192.0.2.9", 9))), "read"},

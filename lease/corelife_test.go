@@ -28,7 +28,7 @@ type world struct {
 	revision int64
 	config   []byte
 	records  map[lease.Subnets]lease.Record
-	alive    map[string]time.Time // by identity and address: since when the owner answers; zero while it does not
+	alive    map[string]bool // by identity and address: whether the owner answers
 	down     bool
 	quiet    time.Duration // for how long nothing more happens
 	saved    lease.Cached
@@ -42,7 +42,7 @@ type delivery struct {
 
 func newWorld(t testing.TB, seed uint64) *world {
 	w := &world{t: t, rng: coreRand(seed), now: epoch(), cluster: "c", revision: 1, config: []byte(network),
-		records: map[lease.Subnets]lease.Record{}, alive: map[string]time.Time{}}
+		records: map[lease.Subnets]lease.Record{}, alive: map[string]bool{}}
 	w.start(seed)
 	return w
 }
@@ -75,23 +75,9 @@ func (w *world) other() lease.Record {
 		r.Weft = &lease.Weft{Node: names[i], State: "elsewhere"}
 	}
 	if _, known := w.alive[owner(r)]; !known {
-		w.live(owner(r), w.rng.IntN(2) == 0)
+		w.alive[owner(r)] = w.rng.IntN(2) == 0
 	}
 	return r
-}
-
-// live says whether an owner answers from now on.
-func (w *world) live(owner string, lives bool) {
-	w.alive[owner] = time.Time{}
-	if lives {
-		w.alive[owner] = w.now
-	}
-}
-
-// lives reports whether an owner answers. Who has begun a moment ago may have missed a question.
-func (w *world) lives(owner string, long bool) bool {
-	since := w.alive[owner]
-	return !since.IsZero() && (!long || w.now.Sub(since) > 10*time.Second)
 }
 
 func owner(r lease.Record) string { return r.Node() + "@" + r.Address().String() }
@@ -143,7 +129,7 @@ func (w *world) step(e lease.Event) {
 			r.Number = f.Number
 			w.later(100*time.Millisecond, r)
 		case lease.AskUnderlay:
-			if w.lives(owner(lease.Record{Attrs: f.Attrs}), false) {
+			if w.alive[owner(lease.Record{Attrs: f.Attrs})] {
 				w.later(time.Second, lease.News{Answered: f.Round})
 			}
 		case lease.SaveCache:
@@ -211,7 +197,7 @@ func (w *world) write(s lease.Subnets, a lease.Attrs, ttl time.Duration, at int6
 	if there.Revision != at {
 		return lease.Result{Err: lease.ErrConflict}
 	}
-	if at != 0 && there.Node() != "" && !w.mine(there) && w.lives(owner(there), true) {
+	if at != 0 && there.Node() != "" && !w.mine(there) && w.alive[owner(there)] {
 		w.t.Fatalf("%s is written, which %s has, who lives", s, owner(there))
 	}
 	r.Revision = w.put(lease.Record{Subnets: s, Attrs: a}, ttl)
@@ -227,7 +213,7 @@ func (w *world) ask(m lease.Message) {
 		return
 	}
 	for _, r := range w.snapshot().Records {
-		if r.Node() == m.To && !w.mine(r) && w.lives(owner(r), false) {
+		if r.Node() == m.To && !w.mine(r) && w.alive[owner(r)] {
 			w.later(1400*time.Millisecond, lease.News{Messages: []lease.Message{{
 				To: m.Node, From: owner(r), Node: r.Node(), Answers: m.From, Subnets: r.Key(), Revision: r.Revision, Address: r.Address(),
 			}}})
@@ -270,9 +256,9 @@ func (w *world) happen(seed uint64) {
 		}}})
 	case 10:
 		r := w.other()
-		w.live(owner(r), !w.lives(owner(r), false))
+		w.alive[owner(r)] = !w.alive[owner(r)]
 		for _, had := range w.snapshot().Records { // who comes back says so
-			if owner(had) == owner(r) && w.lives(owner(r), false) {
+			if owner(had) == owner(r) && w.alive[owner(r)] {
 				w.put(had, lease.TTL)
 			}
 		}
