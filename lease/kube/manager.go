@@ -76,7 +76,8 @@ type Manager struct {
 	cacheErr   error  // why the state is not saved
 	status     lease.Status
 	own        lease.Subnets // what our annotations stand for; zero while they must not be written
-	waits      bool          // our Node is another machine's: nothing is written to it
+	judged     bool          // it is known whether our Node is another machine's: nothing is written to it before
+	waits      bool          // it is: nothing is written to it
 	overwrite  [2]netip.Addr // what an administrator has us publish instead
 	watchErr   error         // why the watch is silent
 	probeErr   error         // why the API server did not answer a question

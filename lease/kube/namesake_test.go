@@ -41,6 +41,27 @@ func (l *living) rounds() int {
 	return l.asked
 }
 
+// TestNothingIsWrittenUnjudged: until it is known whether our Node is another machine's, nothing is written to it, though
+// the Node is there and packets flow.
+func TestNothingIsWrittenUnjudged(t *testing.T) {
+	cfg := newAPIServer(t).config("a")
+	cfg.SetNodeNetworkUnavailable = true
+	tt := newTester(t, nil, cfg, nil)
+	tt.SetDataPath("", "")
+	nodes := newNodes(tt.client.keys, tt.o.Config, "a", func() {}, func() {})
+	if err := nodes.Add(&objects.Node{ObjectMeta: plain("a", "10.244.1.0/24").ObjectMeta}); err != nil {
+		t.Fatal(err)
+	}
+	w := writing{m: tt.Manager, nodes: nodes, herald: newHerald(tt.client, nodes, tt.log)}
+	if p, _, err := w.pending(time.Now()); !p.empty() || err != nil {
+		t.Errorf("%s, %v", p.body(), err)
+	}
+	tt.setWaits(false)
+	if p, _, err := w.pending(time.Now()); p.empty() || err != nil {
+		t.Errorf("nothing is written, %v", err)
+	}
+}
+
 // TestTwoMachinesOfOneName: one Node, two machines. Who starts waits and writes nothing as long as the other answers, and
 // has the Node when that is silent; who has it puts back what is written over it, whoever answers.
 func TestTwoMachinesOfOneName(t *testing.T) {

@@ -75,6 +75,9 @@ func (m *Manager) judge(nodes *nodes) {
 			return
 		}
 	}
+	if ours != nil {
+		m.setJudged()
+	}
 	m.setOwn(own)
 	if err != nil {
 		m.without(nodes, notes, err)
@@ -155,7 +158,14 @@ func (m *Manager) setOverwrite(v4, v6 netip.Addr) {
 // setWaits says whether our Node is another machine's.
 func (m *Manager) setWaits(waits bool) {
 	m.mu.Lock()
-	m.waits = waits
+	m.judged, m.waits = true, waits
+	m.mu.Unlock()
+}
+
+// setJudged says that our Node, which gives us nothing, was looked at.
+func (m *Manager) setJudged() {
+	m.mu.Lock()
+	m.judged = true
 	m.mu.Unlock()
 }
 

@@ -114,7 +114,7 @@ func (w *writing) pending(now time.Time) (p patch, next time.Time, err error) {
 		return p, next, nil
 	}
 	w.m.mu.Lock()
-	waits := w.m.waits
+	waits := w.m.waits || !w.m.judged
 	w.m.mu.Unlock()
 	if waits {
 		return p, next, nil
@@ -211,7 +211,7 @@ const farewellTimeout = 2 * time.Second
 func (m *Manager) farewell(nodes *nodes) {
 	m.mu.Lock()
 	carries := m.told && m.broken == "" && len(m.local.Attrs.Weft.Recv) > 0
-	silent := m.waits || m.watchErr != nil || m.probeErr != nil
+	silent := m.waits || !m.judged || m.watchErr != nil || m.probeErr != nil
 	said := m.cutOff
 	m.mu.Unlock()
 	ours := nodes.ourNode()
