@@ -30,6 +30,6 @@
 // steps of one reconcile, devices_linux.go what these do to the kernel.
 //
 // plane_linux.go, rawport_linux.go, tundevice_linux.go, nexthops_linux.go and undeliverable_linux.go are the data
-// plane with its ports; underlay*.go choose the link that carries the datagrams, and ways.go finds what the overlay would
+// plane with its ports; underlay*.go choose the link that carries the datagrams, and hostroutes.go finds what the overlay would
 // cut off. Package internal/kernel is the edge to netlink with the plan, hostrules the rules of the firewall.
 package routing

@@ -139,7 +139,7 @@ func (c *controller) decide(m mtus) error {
 	}
 	w := decision{desired: d, from: s, peers: d.used(), skips: d.skipped()}
 	w.spec, w.of = nil, nil
-	if c.kind.trait().oneWay {
+	if c.kind.trait().uniform {
 		w.reached = onlySkipped(w.reached)
 	}
 	c.want = w

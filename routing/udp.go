@@ -135,7 +135,7 @@ type bareIP struct {
 	ipv6 bool // the network has it
 }
 
-func (bareIP) trait() trait                            { return trait{name: typeUDP, oneWay: true} } // flannel's writes no BackendType
+func (bareIP) trait() trait                            { return trait{name: typeUDP, uniform: true} } // flannel's writes no BackendType
 func (bareIP) format() encap.Format                    { return encap.FormatIP }
 func (bareIP) publish() (data, v6data json.RawMessage) { return nil, nil } // nor data
 func (bareIP) recv() tunnel.Recv                       { return tunnel.Supported }

@@ -153,7 +153,7 @@ func TestBuildSpec(t *testing.T) {
 		},
 	}
 	o := UDPOptions{SourceCheck: tunnel.CheckOuter, AllowedSources: []netip.Prefix{pfx("198.51.100.0/24")}}
-	displaced := []Displaced{{Addr: addr("10.5.250.9"), Network: pfx("10.5.0.0/16"), Way: kernel.Route{Dst: pfx("0.0.0.0/0"), Gateway: addr("192.0.2.254"), Link: "eth0"}}}
+	displaced := []Displaced{{Addr: addr("10.5.250.9"), Network: pfx("10.5.0.0/16"), Route: kernel.Route{Dst: pfx("0.0.0.0/0"), Gateway: addr("192.0.2.254"), Link: "eth0"}}}
 	peers := bareIP{o: o}.want(situation{set: set, under: u, mtu: 1472, outer: 1500, displaced: displaced})
 	got, skipped := *peers.spec, peers.skipped()
 	want := tunnel.Spec{

@@ -110,24 +110,24 @@ func (l listing) publicCandidates(o UnderlayOptions) []candidate {
 // link with default routes of both families precedes one without; between families with
 // equal metrics IPv4 decides, since its metrics and those of IPv6 are not on one scale.
 func (l listing) defaultCandidates(o UnderlayOptions) []candidate {
-	type ways struct {
+	type link struct {
 		index      int
 		has4, has6 bool
 		m4, m6     uint32
 	}
-	var ws []ways
+	var ls []link
 	for _, d := range l.defaults {
 		if d.Six && !o.IPv6 || !d.Six && !o.IPv4 {
 			continue
 		}
-		i := slices.IndexFunc(ws, func(w ways) bool { return w.index == d.Index })
+		i := slices.IndexFunc(ls, func(w link) bool { return w.index == d.Index })
 		if i < 0 {
-			ws = append(ws, ways{index: d.Index})
-			i = len(ws) - 1
+			ls = append(ls, link{index: d.Index})
+			i = len(ls) - 1
 		}
-		has, m := &ws[i].has4, &ws[i].m4
+		has, m := &ls[i].has4, &ls[i].m4
 		if d.Six {
-			has, m = &ws[i].has6, &ws[i].m6
+			has, m = &ls[i].has6, &ls[i].m6
 		}
 		if !*has || d.Metric < *m {
 			*has, *m = true, d.Metric
@@ -142,7 +142,7 @@ func (l listing) defaultCandidates(o UnderlayOptions) []candidate {
 		}
 		return 1
 	}
-	slices.SortStableFunc(ws, func(a, b ways) int {
+	slices.SortStableFunc(ls, func(a, b link) int {
 		return cmp.Or(
 			yesFirst(a.has4 && a.has6, b.has4 && b.has6),
 			yesFirst(a.has4, b.has4),
@@ -150,8 +150,8 @@ func (l listing) defaultCandidates(o UnderlayOptions) []candidate {
 			cmp.Compare(a.m6, b.m6),
 		)
 	})
-	cs := make([]candidate, len(ws))
-	for i, w := range ws {
+	cs := make([]candidate, len(ls))
+	for i, w := range ls {
 		cs[i] = candidate{why: "default route", index: w.index}
 	}
 	return cs

@@ -41,8 +41,8 @@ type trait struct {
 	name, record, path string
 	// asksHops says that it matters how the kernel would send to each peer: situation.hops is filled in.
 	asksHops bool
-	// oneWay says that all peers are reached alike, so that only those that are not are worth a report.
-	oneWay bool
+	// uniform says that all peers are reached alike, so that only those that are not are worth a report.
+	uniform bool
 }
 
 // mtus are the largest datagram with its IP header, and the largest inner packet, in bytes.

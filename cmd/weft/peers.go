@@ -46,7 +46,7 @@ func printPeers(w io.Writer, p control.Peers, now time.Time) error {
 			return err
 		}
 	}
-	if err := printWays(w, p); err != nil {
+	if err := printReached(w, p); err != nil {
 		return err
 	}
 	return printRefused(w, p, now)
@@ -72,22 +72,22 @@ func takes(p control.Peer) string {
 	return "weft: " + clean(strings.Join(p.Recv, ","))
 }
 
-// path is the data path, and beside it the ways that the kernel takes: "kernel route, tunnel".
+// path is the data path, and beside it how the kernel reaches the peer: "kernel route, tunnel".
 func path(p control.Peer) string {
-	var ways []string
+	var how []string
 	for _, y := range p.Reached {
-		if !slices.Contains(ways, y.How) {
-			ways = append(ways, y.How)
+		if !slices.Contains(how, y.How) {
+			how = append(how, y.How)
 		}
 	}
-	if len(ways) == 0 || len(ways) == 1 && ways[0] == p.Path {
+	if len(how) == 0 || len(how) == 1 && how[0] == p.Path {
 		return p.Path
 	}
-	return strings.TrimSpace(p.Path + " " + strings.Join(ways, ", "))
+	return strings.TrimSpace(p.Path + " " + strings.Join(how, ", "))
 }
 
-// printWays lists the subnets about whose way there is something to say.
-func printWays(w io.Writer, p control.Peers) error {
+// printReached lists the subnets of which there is something to say about how they are reached.
+func printReached(w io.Writer, p control.Peers) error {
 	t := newTable(w)
 	heading := "\nSUBNET\tOF\tWAY\tBECAUSE\n"
 	for _, e := range p.Peers {

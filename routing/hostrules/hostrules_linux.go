@@ -108,7 +108,7 @@ func (r *Rules) Run(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, m.Close)
 		defer stop()
 		defer m.Close()
-		wg.Go(func() { follow(m, changes) })
+		wg.Go(func() { signalChanges(m, changes) })
 	}
 	tick := time.NewTicker(r.cfg.Resync)
 	defer tick.Stop()
@@ -183,7 +183,7 @@ func (r *Rules) reconcile(ctx context.Context) error {
 			if want.empty() != leftovers || leftovers && failed {
 				continue
 			}
-			changed, repaired, err := s.follow(ctx, views[i], want)
+			changed, repaired, err := s.bring(ctx, views[i], want)
 			r.tell(s, want, changed, repaired, &st)
 			if err != nil {
 				faults = append(faults, err)

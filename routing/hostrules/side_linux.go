@@ -78,14 +78,14 @@ func (k kind) String() string {
 	return "unknown"
 }
 
-// count adds what was dropped since the last look.
+// count adds what was dropped since the last inspection.
 func (s *side) count(v view) {
 	s.dropped = s.dropped.plus(v.dropped.minus(s.last))
 	s.last = v.dropped
 }
 
-// follow makes the side as wanted if it is not. repaired says that it had been, and somebody changed it.
-func (s *side) follow(ctx context.Context, v view, want familyRules) (changed, repaired bool, err error) {
+// bring makes the side as wanted if it is not. repaired says that it had been, and somebody changed it.
+func (s *side) bring(ctx context.Context, v view, want familyRules) (changed, repaired bool, err error) {
 	same := s.known && reflect.DeepEqual(s.done, want)
 	if same && s.after == v.own || want.empty() && v.own == "" {
 		return false, false, nil

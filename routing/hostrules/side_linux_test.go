@@ -62,7 +62,7 @@ func TestChangeBehindOurWriteIsSeen(t *testing.T) {
 				c := &contested{counts: kind.counts, replace: kind.replace, foreign: foreign}
 				s := &side{firewall: c}
 				want := familyRules{forward: []rule{{do: verdictAccept}}}
-				changed, repaired, err := s.follow(t.Context(), view{}, want)
+				changed, repaired, err := s.bring(t.Context(), view{}, want)
 				if err != nil || !changed || repaired {
 					t.Errorf("changed %t, repaired %t, %v", changed, repaired, err)
 				}
@@ -73,7 +73,7 @@ func TestChangeBehindOurWriteIsSeen(t *testing.T) {
 					t.Errorf("%d applies, want %d", c.applies, kind.quiet)
 				}
 				v, _ := c.inspect()
-				if changed, _, _ := s.follow(t.Context(), v, want); changed {
+				if changed, _, _ := s.bring(t.Context(), v, want); changed {
 					t.Error("what is in place is written again")
 				}
 			})
@@ -85,7 +85,7 @@ func TestChangeBehindOurWriteIsSeen(t *testing.T) {
 func TestRestlessHostIsNotFought(t *testing.T) {
 	c := &contested{counts: true, replace: true, foreign: 1000}
 	s := &side{firewall: c}
-	if _, _, err := s.follow(t.Context(), view{}, familyRules{forward: []rule{{do: verdictAccept}}}); err != nil || c.applies != applyTries {
+	if _, _, err := s.bring(t.Context(), view{}, familyRules{forward: []rule{{do: verdictAccept}}}); err != nil || c.applies != applyTries {
 		t.Errorf("%d applies, %v", c.applies, err)
 	}
 }

@@ -23,9 +23,9 @@ func subscribe() (*notify.Socket, error) {
 	return s, nil
 }
 
-// follow puts something into changes, which holds one, whenever rules of ours may have been changed,
-// until s is closed. If it fails, the regular look goes on.
-func follow(s *notify.Socket, changes chan<- struct{}) {
+// signalChanges puts something into changes, which holds one, whenever rules of ours may have been changed,
+// until s is closed. If it fails, the regular inspection goes on.
+func signalChanges(s *notify.Socket, changes chan<- struct{}) {
 	_ = s.Run(func(msgs []syscall.NetlinkMessage) {
 		if len(msgs) > 0 && !slices.ContainsFunc(msgs, concerns) {
 			return

@@ -68,7 +68,7 @@ func Run(ctx context.Context, cfg options.Config, parse error, w io.Writer) erro
 	r.published(cfg)
 	r.tun(network)
 	r.underlay(cfg, network)
-	r.storeWay(network, what, endpoints)
+	r.storeRoute(network, what, endpoints)
 	r.print(cfg, w)
 	if len(r.faults) > 0 {
 		return ErrFaults
@@ -209,9 +209,9 @@ func (r *report) underlay(cfg options.Config, network lease.NetworkConfig) {
 	r.backend(network, u)
 }
 
-// storeWay looks whether the overlay of the configuration file, if one was named, would
+// storeRoute looks whether the overlay of the configuration file, if one was named, would
 // cut this host off from its store at endpoints, which is called what.
-func (r *report) storeWay(network lease.NetworkConfig, what string, endpoints []string) {
+func (r *report) storeRoute(network lease.NetworkConfig, what string, endpoints []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
 	why, err := reach.Store(network, what, reach.Addrs(ctx, endpoints))

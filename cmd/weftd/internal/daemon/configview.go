@@ -58,9 +58,9 @@ func (g *generation) configNow() configState {
 	return g.config
 }
 
-func (g *generation) isCompared() bool  { return g.configNow().compared }
-func (g *generation) isProven() bool    { return g.configNow().proven }
-func (g *generation) isFollowing() bool { return !g.configNow().settled }
+func (g *generation) isCompared() bool { return g.configNow().compared }
+func (g *generation) isProven() bool   { return g.configNow().proven }
+func (g *generation) isSettled() bool  { return g.configNow().settled }
 
 // configStatus is what weft status shows.
 func (d *Daemon) configStatus(g *generation) control.Config {

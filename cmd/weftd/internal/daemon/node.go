@@ -153,9 +153,9 @@ func (d *Daemon) Peers() control.Peers {
 	for _, p := range peers {
 		stats[p.Addr] = append(stats[p.Addr], p)
 	}
-	ways := map[lease.Subnets][]routing.Reached{}
+	bySubnets := map[lease.Subnets][]routing.Reached{}
 	for _, r := range status.Reached {
-		ways[r.Subnets] = append(ways[r.Subnets], r)
+		bySubnets[r.Subnets] = append(bySubnets[r.Subnets], r)
 	}
 	for _, r := range g.peers() {
 		p := peer(r)
@@ -163,7 +163,7 @@ func (d *Daemon) Peers() control.Peers {
 		if r.Kube != nil {
 			object = r.Kube.Name
 		}
-		found := ways[r.Subnets]
+		found := bySubnets[r.Subnets]
 		for _, a := range []netip.Addr{r.PublicIP, r.PublicIPv6} {
 			if refused(found, a) { // what is counted there is another's
 				continue
@@ -194,9 +194,9 @@ func (d *Daemon) Peers() control.Peers {
 }
 
 // refused reports whether a record is not used at an address of its own.
-func refused(ways []routing.Reached, a netip.Addr) bool {
+func refused(found []routing.Reached, a netip.Addr) bool {
 	skipped := false
-	for _, w := range ways {
+	for _, w := range found {
 		if w.Via == a && w.How != routing.HowSkipped {
 			return false
 		}

@@ -75,9 +75,9 @@ type dataPathNews struct{ broken, former string }
 // formerEvery is the time between looks for gateways of former subnets.
 const formerEvery = 10 * time.Second
 
-// lookForFormer looks whether bridges have gateways of subnets that are not ours any more. observe
+// findFormer finds out whether bridges have gateways of subnets that are not ours any more. observe
 // alone calls it.
-func (d *Daemon) lookForFormer(g *generation) {
+func (d *Daemon) findFormer(g *generation) {
 	if g == nil {
 		return
 	}
@@ -124,7 +124,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 	kept := time.Now()
 	for {
 		g, state := d.readiness()
-		d.lookForFormer(g)
+		d.findFormer(g)
 		d.tellDataPath(g, state)
 		lonely = d.tellNoPeer(lonely)
 		now := state.Reasons(time.Now())

@@ -27,10 +27,10 @@ func (d *Daemon) newRules(g *generation) (*hostrules.Rules, error) {
 	})
 }
 
-// follow has backend and rules follow s: the rules first, so that no packet is ahead of them, unless
+// apply has backend and rules become what s wants: the rules first, so that no packet is ahead of them, unless
 // those of an earlier run are there; then packets do not wait for iptables. The error is the backend's:
 // rules log theirs.
-func (g *generation) follow(ctx context.Context, s lease.Set) error {
+func (g *generation) apply(ctx context.Context, s lease.Set) error {
 	if !g.rules.Present() {
 		_ = g.rules.Apply(ctx, s)
 		return g.backend.Apply(ctx, s)

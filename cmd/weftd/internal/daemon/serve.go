@@ -83,10 +83,10 @@ func (d *Daemon) serve(ctx context.Context, g *generation) error {
 	if g.cached {
 		do(func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) })
 	}
-	do(func(ctx context.Context) error { return d.follow(ctx, g) })
+	do(func(ctx context.Context) error { return d.watchConfig(ctx, g) })
 	do(func(ctx context.Context) error { return d.apply(ctx, g) })
 	do(func(ctx context.Context) error { return d.resolveStore(ctx, g) })
-	do(func(ctx context.Context) error { return d.watchStoreWay(ctx, g) })
+	do(func(ctx context.Context) error { return d.watchStoreRoute(ctx, g) })
 	wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
@@ -192,7 +192,7 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 			return nil
 		case s := <-g.sets:
 			why := ""
-			if err := g.follow(ctx, s); err != nil {
+			if err := g.apply(ctx, s); err != nil {
 				why = err.Error()
 			}
 			if ctx.Err() != nil {

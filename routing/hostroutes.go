@@ -9,54 +9,54 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// Ways are how this host reaches others without the overlay, by its main routing
-// table. Rules that send packets to other tables are not looked at.
-type Ways struct {
+// HostRoutes are how this host reaches others without the overlay, by its main routing
+// table. Rules that send packets to other tables are not read.
+type HostRoutes struct {
 	// Routes are the unicast routes, one for each next hop.
 	Routes []kernel.Route
 	// Local are the host's addresses.
 	Local []netip.Addr
 }
 
-// newWays leaves out what is the overlay's: routes with our protocol number, and all
+// newHostRoutes leaves out what is the overlay's: routes with our protocol number, and all
 // that is on a device of ours, or on a TUN of flannel's that we would take over.
-func newWays(ds []kernel.Device, as []kernel.AddrInfo, rs []kernel.Route) Ways {
+func newHostRoutes(ds []kernel.Device, as []kernel.AddrInfo, rs []kernel.Route) HostRoutes {
 	names, own := map[string]bool{}, map[int]bool{}
 	for _, d := range ds {
 		if d.Alias == kernel.Alias || d.TUN && d.Alias == "" && kernel.IsTUNName(d.Name) {
 			names[d.Name], own[d.Index] = true, true
 		}
 	}
-	var w Ways
+	var out HostRoutes
 	for _, a := range as {
 		if !own[a.Index] {
-			w.Local = append(w.Local, a.Addr)
+			out.Local = append(out.Local, a.Addr)
 		}
 	}
 	for _, r := range rs {
 		if r.Protocol != kernel.RouteProtocol && !names[r.Link] {
-			w.Routes = append(w.Routes, r)
+			out.Routes = append(out.Routes, r)
 		}
 	}
-	return w
+	return out
 }
 
-// Displaced is an address that this host reaches by a way whose place the overlay's
+// Displaced is an address that this host reaches by a route whose place the overlay's
 // route takes, so that it is cut off. It is comparable.
 type Displaced struct {
 	Addr    netip.Addr
 	Network netip.Prefix // the overlay's, which contains Addr
-	Way     kernel.Route // the best one besides the overlay's
+	Route   kernel.Route // the best one besides the overlay's
 }
 
 // Reason says what is wrong, and what to do. who has the address.
 func (d Displaced) Reason(who string) string {
-	key, via := "Network", d.Way.Link
+	key, via := "Network", d.Route.Link
 	if d.Network.Addr().Is6() {
 		key = "IPv6Network"
 	}
-	if d.Way.Gateway.IsValid() {
-		via = fmt.Sprintf("%v on %s", d.Way.Gateway, via)
+	if d.Route.Gateway.IsValid() {
+		via = fmt.Sprintf("%v on %s", d.Route.Gateway, via)
 	}
 	return fmt.Sprintf("%s %v contains %s %v, which is reached via %s: the overlay's route would take its place; choose another %s or add a more specific route to %v",
 		key, d.Network, who, d.Addr, via, key, d.Addr)
@@ -64,15 +64,15 @@ func (d Displaced) Reason(who string) string {
 
 // Displaced finds those of addrs that an overlay with these networks cuts off: they are
 // within one, not this host's own, and no route to them is longer than the network. An
-// address without any route is not among them: there is no way to take. It is pure.
-func (w Ways) Displaced(networks []netip.Prefix, addrs []netip.Addr) []Displaced {
+// address without any route is not among them: there is no route whose place could be taken. It is pure.
+func (h HostRoutes) Displaced(networks []netip.Prefix, addrs []netip.Addr) []Displaced {
 	var out []Displaced
 	for _, a := range addrs {
 		for _, n := range networks {
-			if !n.Contains(a) || slices.Contains(w.Local, a) {
+			if !n.Contains(a) || slices.Contains(h.Local, a) {
 				continue
 			}
-			if r, ok := w.best(a); ok && r.Dst.Bits() <= n.Bits() {
+			if r, ok := h.best(a); ok && r.Dst.Bits() <= n.Bits() {
 				out = append(out, Displaced{a, n, r})
 			}
 		}
@@ -81,8 +81,8 @@ func (w Ways) Displaced(networks []netip.Prefix, addrs []netip.Addr) []Displaced
 }
 
 // best is the longest route to a, of equally long ones the first with the least metric.
-func (w Ways) best(a netip.Addr) (best kernel.Route, ok bool) {
-	for _, r := range w.Routes {
+func (h HostRoutes) best(a netip.Addr) (best kernel.Route, ok bool) {
+	for _, r := range h.Routes {
 		if !r.Dst.Contains(a) {
 			continue
 		}

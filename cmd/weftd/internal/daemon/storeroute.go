@@ -24,13 +24,13 @@ func cutOff(ctx context.Context, src source, network lease.NetworkConfig, log *s
 	return why
 }
 
-// storeWayEvery is the time between looks at the way to the store.
-const storeWayEvery = 5 * time.Second
+// storeRouteEvery is the time between questions to the kernel how it reaches the store.
+const storeRouteEvery = 5 * time.Second
 
-// watchStoreWay notes when the overlay in use cuts this host off from the store: with a
+// watchStoreRoute notes when the overlay in use cuts this host off from the store: with a
 // cached configuration packets flow before anything is judged, and routes come and go. Packets
 // go on; the status says why the store is silent.
-func (d *Daemon) watchStoreWay(ctx context.Context, g *generation) error {
+func (d *Daemon) watchStoreRoute(ctx context.Context, g *generation) error {
 	for {
 		now, err := reach.Store(g.footing.network, "the "+d.source.name(), d.local(g).Store)
 		if err != nil {
@@ -43,7 +43,7 @@ func (d *Daemon) watchStoreWay(ctx context.Context, g *generation) error {
 			}
 			d.changed()
 		}
-		if !pause(ctx, storeWayEvery) {
+		if !pause(ctx, storeRouteEvery) {
 			return nil
 		}
 	}

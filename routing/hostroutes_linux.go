@@ -14,22 +14,22 @@ func FindDisplaced(k *kernel.Kernel, c lease.NetworkConfig, addrs []netip.Addr) 
 	if len(addrs) == 0 {
 		return nil, nil
 	}
-	w, err := readWays(k)
+	routes, err := readHostRoutes(k)
 	if err != nil {
 		return nil, err
 	}
-	return w.Displaced(networks(c), addrs), nil
+	return routes.Displaced(networks(c), addrs), nil
 }
 
-// readWays lists what Ways is made from.
-func readWays(k *kernel.Kernel) (Ways, error) {
+// readHostRoutes lists what HostRoutes is made from.
+func readHostRoutes(k *kernel.Kernel) (HostRoutes, error) {
 	ds, err := k.Devices()
 	if err != nil {
-		return Ways{}, err
+		return HostRoutes{}, err
 	}
 	as, err := k.AddrInfos()
 	if err != nil {
-		return Ways{}, err
+		return HostRoutes{}, err
 	}
 	names := make(map[int]string, len(ds))
 	for _, d := range ds {
@@ -37,7 +37,7 @@ func readWays(k *kernel.Kernel) (Ways, error) {
 	}
 	rs, err := k.MainRoutes(names)
 	if err != nil {
-		return Ways{}, err
+		return HostRoutes{}, err
 	}
-	return newWays(ds, as, rs), nil
+	return newHostRoutes(ds, as, rs), nil
 }

@@ -57,7 +57,7 @@ func TestDisplaced(t *testing.T) {
 		{"no way at all", []kernel.Route{route("10.0.0.0/8", "", "flannel0", kernel.RouteProtocol, 0)}, "10.20.0.5", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := newWays(links, addrs, tt.routes).Displaced([]netip.Prefix{net8, net6}, []netip.Addr{addr(tt.addr)})
+			got := newHostRoutes(links, addrs, tt.routes).Displaced([]netip.Prefix{net8, net6}, []netip.Addr{addr(tt.addr)})
 			if tt.via == "" {
 				if len(got) > 0 {
 					t.Errorf("got %+v, want none", got)

@@ -70,11 +70,11 @@ func (t *trial) failed(proven, held, fault bool, now time.Time) bool {
 	return t.on && (now.Sub(t.began) > trialFor || !t.faulty.IsZero() && now.Sub(t.faulty) > faultFor)
 }
 
-// followEvery is the time between looks at what the source has; followSoon is the same before the
+// compareEvery is the time between comparisons with what the source has; compareSoon is the same before the
 // first one after the source was heard, for which the readiness waits.
 const (
-	followEvery = time.Second
-	followSoon  = 20 * time.Millisecond
+	compareEvery = time.Second
+	compareSoon  = 20 * time.Millisecond
 )
 
 // retryFirst and retryMost bound the wait before a configuration whose backend could not be made is
@@ -117,20 +117,20 @@ func (d *Daemon) refusedNow(raw []byte) error {
 // refused reports whether raw is not to be tried now.
 func (d *Daemon) refused(raw []byte) bool { return d.refusedNow(raw) != nil }
 
-// follow compares the source's configuration with the one in use. A start takes the source's up, if
+// watchConfig compares the source's configuration with the one in use. A start takes the source's up, if
 // that can be served, and goes on looking until it has: so a node that runs on its last good one, since
 // there was nothing better, follows by itself once there is. Once both have been the same, a change
 // takes a restart, as with flannel.
-func (d *Daemon) follow(ctx context.Context, g *generation) error {
+func (d *Daemon) watchConfig(ctx context.Context, g *generation) error {
 	trial := trial{on: !g.isProven() && d.lastGood() != nil, began: time.Now()}
 	for {
 		o := d.source.offered(g.member.Status())
 		if next := d.compare(ctx, g, o); next != nil {
 			return next
 		}
-		wait := followEvery
+		wait := compareEvery
 		if !g.isCompared() {
-			wait = followSoon
+			wait = compareSoon
 		}
 		if st := g.member.Status(); trial.failed(g.isProven(), st.State == lease.Held, g.backend.Status().LastError != "", time.Now()) {
 			return &unfitError{why: d.Reasons(), again: st.StoreErr != nil || st.StoreSeen.IsZero()}
@@ -143,8 +143,8 @@ func (d *Daemon) follow(ctx context.Context, g *generation) error {
 
 // compare takes in what the source has; the result is what to serve from now on, nil to go on.
 func (d *Daemon) compare(ctx context.Context, g *generation, o offer) error {
-	following := g.isFollowing()
-	v := configView{other: o.raw, lastGood: following && g.isProven()}
+	settled := g.isSettled()
+	v := configView{other: o.raw, lastGood: !settled && g.isProven()}
 	switch {
 	case !o.known:
 		return nil
@@ -153,7 +153,7 @@ func (d *Daemon) compare(ctx context.Context, g *generation, o offer) error {
 	case o.network.Equal(g.footing.network):
 		v = configView{}
 		g.settle()
-	case !following:
+	case settled:
 		v.changes = d.changes(g, o.network)
 	default:
 		if v.fault = d.unfit(g, o.network); v.fault == nil {
