@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // NetworkConfig is the network that all nodes share: flannel's JSON, checked and
@@ -76,6 +77,11 @@ func (c NetworkConfig) Equal(d NetworkConfig) bool {
 	a, errA := json.Marshal(c)
 	b, errB := json.Marshal(d)
 	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+// Networks lists the overlay's networks that there are, IPv4 first, without host bits.
+func (c NetworkConfig) Networks() []netip.Prefix {
+	return slices.DeleteFunc([]netip.Prefix{c.Network.Masked(), c.IPv6Network.Masked()}, func(p netip.Prefix) bool { return !p.IsValid() })
 }
 
 // configJSON is the order in which a configuration is written.

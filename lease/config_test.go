@@ -3,6 +3,7 @@ package lease_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -180,4 +181,17 @@ func FuzzParseNetworkConfig(f *testing.F) {
 			roundTrip(t, c)
 		}
 	})
+}
+
+func TestConfigNetworks(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"Network":"10.5.0.0/16"}`: "[10.5.0.0/16]",
+		`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:5::/48"}`:                        "[fd00:5::/48]",
+		`{"EnableIPv4":true,"EnableIPv6":true,"Network":"10.5.0.0/16","IPv6Network":"fd00:5::/48"}`: "[10.5.0.0/16 fd00:5::/48]",
+	} {
+		c, err := lease.ParseNetworkConfig([]byte(in))
+		if got := fmt.Sprint(c.Networks()); err != nil || got != want {
+			t.Errorf("%s: got %s, %v, want %s", in, got, err, want)
+		}
+	}
 }

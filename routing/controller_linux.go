@@ -333,7 +333,7 @@ func (c *controller) nudge(ch kernel.Change) {
 
 // networks are those of the config, then the former ones.
 func (c *controller) networks() []netip.Prefix {
-	return slices.Concat(networks(c.cfg.Network), c.cfg.Former)
+	return slices.Concat(c.cfg.Network.Networks(), c.cfg.Former)
 }
 
 // outer are the peers' addresses.

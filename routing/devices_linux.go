@@ -43,7 +43,7 @@ func (c *controller) syncKernel(r *round, m mtus) {
 // ensureTUN makes sure that the data plane holds its TUN, and says what is wanted on it.
 func (c *controller) ensureTUN(r *round, m mtus) (kernel.State, error) {
 	path := c.plane.path
-	err := c.plane.ensureTUN(networks(c.cfg.Network), c.cfg.Former)
+	err := c.plane.ensureTUN(c.cfg.Network.Networks(), c.cfg.Former)
 	if c.plane.path != path {
 		c.nudge(kernel.ChangedObjects) // the sockets follow the TUN
 	}

@@ -45,7 +45,7 @@ const claimEvery = 10 * time.Millisecond
 // to end, until ctx does. The error is then a *HostTakenError. A process without our rights holds
 // nothing: anybody may take such a name.
 func (h *HostClaim) Network(ctx context.Context, k *kernel.Kernel, c lease.NetworkConfig) error {
-	for _, p := range networks(c) {
+	for _, p := range c.Networks() {
 		if err := h.claim(ctx, k, "network/"+p.String(), "the network "+p.String()); err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 // FindDisplaced finds those of addrs that the overlay of c cuts this host off from, as things
 // are now. It lists routes only if one of addrs is within the overlay.
 func FindDisplaced(k *kernel.Kernel, c lease.NetworkConfig, addrs []netip.Addr) ([]Displaced, error) {
-	addrs = inside(networks(c), addrs)
+	addrs = inside(c.Networks(), addrs)
 	if len(addrs) == 0 {
 		return nil, nil
 	}
@@ -18,7 +18,7 @@ func FindDisplaced(k *kernel.Kernel, c lease.NetworkConfig, addrs []netip.Addr) 
 	if err != nil {
 		return nil, err
 	}
-	return routes.Displaced(networks(c), addrs), nil
+	return routes.Displaced(c.Networks(), addrs), nil
 }
 
 // readHostRoutes lists what HostRoutes is made from.

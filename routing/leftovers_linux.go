@@ -24,7 +24,7 @@ func RemoveLeftovers(k *kernel.Kernel, c lease.NetworkConfig, former []netip.Pre
 	if err != nil {
 		return nil, err
 	}
-	nets := slices.Concat(networks(c), former)
+	nets := slices.Concat(c.Networks(), former)
 	var faults []error
 	for _, l := range ls {
 		a := l.Attrs()

@@ -52,11 +52,6 @@ func wantState(name string, mtu int, own lease.Subnets, c lease.NetworkConfig) k
 	return s
 }
 
-// networks lists the overlay's networks.
-func networks(c lease.NetworkConfig) []netip.Prefix {
-	return slices.DeleteFunc([]netip.Prefix{c.Network.Masked(), c.IPv6Network.Masked()}, func(p netip.Prefix) bool { return !p.IsValid() })
-}
-
 // pickDevice chooses the TUN's name among the links that there are. A TUN with
 // an address in our network is ours from before, or flannel's (then it is adopted); one that has
 // our alias and no address yet was left by a crash; else the first free name is for a new
