@@ -18,6 +18,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 )
 
 // Alive asks over the underlay whether a node lives: it is the lease's Underlay. What answers is the
@@ -26,7 +27,7 @@ type Alive struct {
 	// Kernel is the namespace to ask from.
 	Kernel *kernel.Kernel
 	// From is the underlay at the moment.
-	From func() Underlay
+	From func() underlay.Link
 	// Port is the overlay's in the network; 0 for none. A host that says that nothing listens
 	// there has no node any more, whoever has the address now.
 	Port uint16

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing/underlay"
 )
 
 // TestAlive asks a host for its addresses of both families while its kernel answers and something listens on the overlay's
@@ -25,8 +26,8 @@ func TestAlive(t *testing.T) {
 		n.run(t, fmt.Sprintf("addr add 2001:db8::%d/64 dev eth0 nodad", i+1))
 	}
 	a.run(t, "addr add 192.0.2.7/32 dev eth0")
-	under := Underlay{Link: "eth0", Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
-	alive := Alive{Kernel: a.k, From: func() Underlay { return under }, Port: 8285}
+	under := underlay.Link{Name: "eth0", Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
+	alive := Alive{Kernel: a.k, From: func() underlay.Link { return under }, Port: 8285}
 	four, six := lease.Attrs{PublicIP: addr("192.0.2.2")}, lease.Attrs{PublicIPv6: addr("2001:db8::2")}
 	asked := func(what string, at lease.Attrs, want bool) {
 		t.Helper()

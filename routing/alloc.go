@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"weft/lease"
+	"weft/routing/underlay"
 )
 
 // typeAlloc is flannel's alloc: a subnet for the node, and nothing else.
@@ -27,7 +28,7 @@ func (s *allocSettings) Keys() []Key { return plainKeys(&s.plainOptions, s.ipv6)
 func (*allocSettings) Facts() Facts { return Facts{Carrier: CarrierOthers, Alone: true} }
 
 // MTU implements Settings.
-func (s *allocSettings) MTU(u Underlay) (int, error) { return innerMTU(alloc{s.plainOptions}, u) }
+func (s *allocSettings) MTU(u underlay.Link) (int, error) { return innerMTU(alloc{s.plainOptions}, u) }
 
 // Open implements Settings.
 func (s *allocSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
@@ -41,6 +42,6 @@ func (alloc) trait() trait { return trait{name: typeAlloc, path: PathNone} }
 
 func (alloc) publish() (data, v6data json.RawMessage) { return nil, nil }
 
-func (a alloc) sizes(u Underlay) (mtus, error) { return plainSizes(u.MTU, a.o.MTU, false) }
+func (a alloc) sizes(u underlay.Link) (mtus, error) { return plainSizes(u.MTU, a.o.MTU, false) }
 
 func (alloc) want(situation) desired { return desired{} }

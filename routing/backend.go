@@ -9,6 +9,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 )
 
 // Backend is one way to carry packets between subnets. It is level-triggered: it
@@ -54,7 +55,7 @@ type Status struct {
 	Path string
 	// Underlay carries the datagrams. UnderlayLost says what is missing of it now; empty
 	// if nothing is.
-	Underlay     Underlay
+	Underlay     underlay.Link
 	UnderlayLost string
 	// InPlace says that device, addresses, routes and table are as the latest set wants. A peer that a
 	// command failed for is among Skipped, and in LastError.
@@ -101,13 +102,13 @@ type BackendConfig struct {
 	Workers int
 	// Former are networks that this node was in before: what it had there is taken away.
 	Former []netip.Prefix
-	// Underlay is what ChooseUnderlay chose with UnderlayOptions.
-	Underlay        Underlay
-	UnderlayOptions UnderlayOptions
+	// Underlay is what underlay.Choose chose with UnderlayOptions.
+	Underlay        underlay.Link
+	UnderlayOptions underlay.Options
 	// UnderlayChanged, if not nil, is called with the new state when the underlay's
 	// addresses or MTU changed, so that the lease record can follow. It must not block,
 	// nor call Apply.
-	UnderlayChanged func(Underlay)
+	UnderlayChanged func(underlay.Link)
 	// MayRunCommands says why this node does not run commands that the network config names, as type
 	// extension has it; nil runs them. If it is nil itself, none is run.
 	MayRunCommands func() error

@@ -7,6 +7,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -38,7 +39,7 @@ func (d *desired) add(r *lease.Record, p tunnel.PeerSpec, first int) {
 
 // settleAddrs leaves out the peers whose address another one has, or the overlay cuts off. The Sources of those
 // that stay are sorted, without those of others, and do not repeat Addr.
-func (d *desired) settleAddrs(before tenure, displaced []Displaced) {
+func (d *desired) settleAddrs(before tenure, displaced []underlay.Displaced) {
 	bidders := make([]bidder, len(d.spec.Peers))
 	for i := range d.spec.Peers {
 		p := &d.spec.Peers[i]
@@ -66,7 +67,7 @@ func (d *desired) settleAddrs(before tenure, displaced []Displaced) {
 			p.Sources = slices.Delete(p.Sources, l[0], l[0]+1)
 		}
 	}
-	by := make(map[netip.Addr]Displaced, len(displaced))
+	by := make(map[netip.Addr]underlay.Displaced, len(displaced))
 	for _, x := range displaced {
 		by[x.Addr] = x
 	}

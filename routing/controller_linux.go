@@ -14,6 +14,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -34,7 +35,7 @@ type controller struct {
 
 	mu      sync.Mutex // serializes reconciling, and guards what follows and the plane
 	set     lease.Set
-	under   underState
+	under   underlay.State
 	hops    map[netip.Addr]kernel.Hop // to the peers; nil for a type that does not ask for them
 	want    decision
 	inPlace kernel.State   // what was in place last: a change without another want is a repair
@@ -89,13 +90,13 @@ func newController(c BackendConfig, t backendType, a actor) (*controller, error)
 	}
 	sizes, err := t.sizes(c.Underlay)
 	if err != nil {
-		return nil, fmt.Errorf("%s backend over %s: %w", about.name, c.Underlay.Link, err)
+		return nil, fmt.Errorf("%s backend over %s: %w", about.name, c.Underlay.Name, err)
 	}
 	b := &controller{
 		cfg: c, log: c.Logger.With("backend", about.name), k: c.Kernel, kind: t, actor: a,
 		kick: make(chan struct{}, 1), grace: underlayGrace, release: c.Kernel.Release(), warned: map[string]bool{}, made: map[string]int{},
 	}
-	b.under.now = c.Underlay
+	b.under.Now = c.Underlay
 	b.status = Status{Type: about.name, MTU: sizes.inner, Path: about.path, Underlay: c.Underlay}
 	if b.monitor, err = b.k.Subscribe(); err != nil {
 		return nil, fmt.Errorf("%s backend: %w", about.name, err)
@@ -300,7 +301,7 @@ func (c *controller) settle(ctx context.Context, ch kernel.Change) (whole bool, 
 		c.plane.next.took = 0
 	}
 	if whole = ch&kernel.ChangedObjects != 0; !whole && c.plane != nil {
-		whole = c.plane.updateNextHops(c.cfg.Underlay.Link, ch) != nil
+		whole = c.plane.updateNextHops(c.cfg.Underlay.Name, ch) != nil
 		c.watch()
 	}
 	if whole {

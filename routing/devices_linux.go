@@ -122,7 +122,7 @@ func (c *controller) bring(r *round, want kernel.State) (done int) {
 func (c *controller) place(devices []string, want kernel.State) kernel.Place {
 	p := kernel.Place{Devices: devices, Neighs: len(want.Neighs) > 0 || len(want.VTEPs) > 0, Fdbs: len(want.VTEPs) > 0}
 	if c.plane == nil {
-		p.Underlay = c.under.now.Link
+		p.Underlay = c.under.Now.Name
 	}
 	return p
 }
@@ -221,7 +221,7 @@ func (c *controller) ownership(devices []string) kernel.Ownership {
 		if o.OwnsLink(r.Link) {
 			return r.OnLink && r.Gateway == r.Dst.Addr()
 		}
-		return r.Link == c.under.now.Link && !r.OnLink
+		return r.Link == c.under.Now.Name && !r.OnLink
 	}
 	return o
 }

@@ -1,5 +1,5 @@
-// Package routing is the kernel's side of weft: it chooses the underlay, gives
-// the overlay's device its addresses and routes, and feeds the data plane.
+// Package routing is the kernel's side of weft: it gives the overlay's device
+// its addresses and routes, and feeds the data plane.
 //
 //	lease.Set ──Apply──> a type's want ─┐
 //	                                    ├─ Plan (pure) ──> adds, then deletes ──> kernel
@@ -30,6 +30,6 @@
 // steps of one reconcile, devices_linux.go what these do to the kernel.
 //
 // plane_linux.go, rawport_linux.go, tundevice_linux.go, nexthops_linux.go and undeliverable_linux.go are the data
-// plane with its ports; underlay*.go choose the link that carries the datagrams, and hostroutes.go finds what the overlay would
-// cut off. Package internal/kernel is the edge to netlink with the plan, hostrules the rules of the firewall.
+// plane with its ports. Package underlay chooses the link that carries the datagrams and finds whom the overlay would cut
+// off, internal/kernel is the edge to netlink with the plan, hostrules has the rules of the firewall.
 package routing

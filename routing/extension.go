@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"weft/lease"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -75,7 +76,7 @@ func (s *extensionSettings) Facts() Facts {
 }
 
 // MTU implements Settings.
-func (s *extensionSettings) MTU(u Underlay) (int, error) {
+func (s *extensionSettings) MTU(u underlay.Link) (int, error) {
 	return innerMTU(extension{o: s.ExtensionOptions}, u)
 }
 
@@ -245,7 +246,9 @@ func (e extension) publish() (data, v6data json.RawMessage) {
 	return data, nil
 }
 
-func (e extension) sizes(u Underlay) (mtus, error) { return plainSizes(u.MTU, e.o.plain.MTU, false) }
+func (e extension) sizes(u underlay.Link) (mtus, error) {
+	return plainSizes(u.MTU, e.o.plain.MTU, false)
+}
 
 func (e extension) want(s situation) desired {
 	var d desired

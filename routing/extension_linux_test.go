@@ -15,6 +15,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/test/await"
 )
 
@@ -165,7 +166,7 @@ func TestExtensionStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := Underlay{Link: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Ext4: addr("192.0.2.1")}
+	u := underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Ext4: addr("192.0.2.1")}
 	if _, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: func() error { return nil }}); err == nil || !strings.Contains(err.Error(), `PreStartupCommand ["false"]: exit status 1`) {
 		t.Errorf("PreStartup fails: %v", err)
 	}
@@ -231,7 +232,7 @@ func TestExtensionIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := ChooseUnderlay(k, UnderlayOptions{IPv4: true, Interfaces: []string{"eth0"}})
+	u, err := underlay.Choose(k, underlay.Options{IPv4: true, Interfaces: []string{"eth0"}})
 	if err != nil {
 		t.Fatal(err)
 	}

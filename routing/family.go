@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"weft/lease"
+	"weft/routing/underlay"
 )
 
 // family is one of the two subnets of a record with all that goes with it.
@@ -20,7 +21,7 @@ type family struct {
 }
 
 // families lists the subnets of r that this network has.
-func families(r lease.Record, s lease.Set, u Underlay) []family {
+func families(r lease.Record, s lease.Set, u underlay.Link) []family {
 	all := []family{
 		{false, r.V4, s.Own.V4, s.Config.Network, r.PublicIP, u.Addr4, r.BackendData, "PublicIP", "BackendData"},
 		{true, r.V6, s.Own.V6, s.Config.IPv6Network, r.PublicIPv6, u.Addr6, r.BackendV6Data, "PublicIPv6", "BackendV6Data"},

@@ -12,6 +12,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 )
 
 // HostClaim keeps a second weftd off a network that this host serves already: it holds a name for
@@ -144,7 +145,7 @@ func (h *HostClaim) Close() error {
 // PortFree reports whether a data plane could listen on the port at the underlay's addresses, before anything is
 // written. The error wraps unix.EADDRINUSE if a process has it; an address that is not there, and a device
 // of the kernel's that the data plane removes, are no fault yet.
-func PortFree(k *kernel.Kernel, u Underlay, port uint16) error {
+func PortFree(k *kernel.Kernel, u underlay.Link, port uint16) error {
 	if port == 0 {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 )
 
 // TestHostClaim: a network belongs to one process in a network namespace, until that ends; another network and
@@ -103,7 +104,7 @@ func TestHostClaim(t *testing.T) {
 func TestPortFree(t *testing.T) {
 	k := inNamespace(t)
 	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
-	u := Underlay{Link: "eth0", Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
+	u := underlay.Link{Name: "eth0", Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
 	free := func(what string, want bool) {
 		t.Helper()
 		if err := PortFree(k, u, 8472); (err == nil) != want {

@@ -7,6 +7,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 )
 
 // typeHostGW is flannel's host-gw: plain routes between nodes on one link.
@@ -29,7 +30,9 @@ func (s *hostGWSettings) Keys() []Key { return plainKeys(&s.plainOptions, s.ipv6
 func (*hostGWSettings) Facts() Facts { return Facts{Carrier: CarrierKernel, Direct: true} }
 
 // MTU implements Settings.
-func (s *hostGWSettings) MTU(u Underlay) (int, error) { return innerMTU(hostGW{s.plainOptions}, u) }
+func (s *hostGWSettings) MTU(u underlay.Link) (int, error) {
+	return innerMTU(hostGW{s.plainOptions}, u)
+}
 
 // Open implements Settings.
 func (s *hostGWSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
@@ -45,10 +48,10 @@ func (hostGW) trait() trait {
 
 func (hostGW) publish() (data, v6data json.RawMessage) { return nil, nil }
 
-func (g hostGW) sizes(u Underlay) (mtus, error) { return plainSizes(u.MTU, g.o.MTU, false) }
+func (g hostGW) sizes(u underlay.Link) (mtus, error) { return plainSizes(u.MTU, g.o.MTU, false) }
 
 func (g hostGW) want(s situation) desired {
-	d := desired{device: s.under.Link}
+	d := desired{device: s.under.Name}
 	for _, r := range s.set.Peers {
 		for _, f := range families(r, s.set, s.under) {
 			report := f.reached(r)
@@ -61,12 +64,12 @@ func (g hostGW) want(s situation) desired {
 			case !known:
 				report = report.skip("the way to %v is not known yet", f.public)
 			default:
-				if why := h.Indirect(f.public, s.under.Link); why != "" {
+				if why := h.Indirect(f.public, s.under.Name); why != "" {
 					report = report.skip("%s: host-gw needs all nodes on one link; vxlan with DirectRouting does not", why)
 					break
 				}
 				report.How = HowRoute
-				d.Routes = append(d.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Link, routeMTU(r, f.six, s.mtu)))
+				d.Routes = append(d.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Name, routeMTU(r, f.six, s.mtu)))
 			}
 			d.reached = append(d.reached, report)
 		}

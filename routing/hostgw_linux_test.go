@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/routing/underlay"
 	"weft/test/await"
 )
 
@@ -81,7 +82,7 @@ func TestHostGWNeedsTheLinksOwnAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := Underlay{Link: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1")}
+	u := underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1")}
 	if _, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u}); err == nil || !strings.Contains(err.Error(), "203.0.113.1") {
 		t.Errorf("behind NAT: %v", err)
 	}
@@ -108,8 +109,8 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := UnderlayOptions{IPv4: true, Interfaces: []string{"eth0"}}
-		under, err := ChooseUnderlay(k, o)
+		o := underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}
+		under, err := underlay.Choose(k, o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/hostrules"
+	"weft/routing/underlay"
 )
 
 // withToy are the types of this build and one more, by its line.
@@ -55,13 +56,13 @@ func TestNewTypeIsConfigured(t *testing.T) {
 		t.Errorf("facts %+v", f)
 	}
 	want := hostrules.Guard{Port: 7000, Peers: true, Underlay: "eth0"}
-	if g := f.GuardNow(Status{Path: PathKernel, Underlay: Underlay{Link: "eth0"}}); g != want {
+	if g := f.GuardNow(Status{Path: PathKernel, Underlay: underlay.Link{Name: "eth0"}}); g != want {
 		t.Errorf("guard %+v", g)
 	}
-	if mtu, err := withToy().MTU(c, Underlay{Link: "eth0", MTU: 1500}); mtu != 1400 || err != nil {
+	if mtu, err := withToy().MTU(c, underlay.Link{Name: "eth0", MTU: 1500}); mtu != 1400 || err != nil {
 		t.Errorf("MTU %d, %v", mtu, err)
 	}
-	if _, err := withToy().MTU(c, Underlay{Link: "eth0", MTU: 500}); err == nil || !strings.Contains(err.Error(), "toy backend over eth0: MTU 500") {
+	if _, err := withToy().MTU(c, underlay.Link{Name: "eth0", MTU: 500}); err == nil || !strings.Contains(err.Error(), "toy backend over eth0: MTU 500") {
 		t.Errorf("a small underlay: %v", err)
 	}
 	if !slices.Equal(BuiltIn().Names(), []string{"udp", "vxlan", "auto", "host-gw", "alloc", "extension"}) {
@@ -77,8 +78,8 @@ func TestNewTypeGetsPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: UnderlayOptions{IPv4: true, Interfaces: []string{"eth0"}}}
-	if c.Underlay, err = ChooseUnderlay(k, c.UnderlayOptions); err != nil {
+	c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
+	if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)
 	}
 	opened, err := withToy().Open(t.Context(), c)

@@ -9,6 +9,7 @@ import (
 
 	"weft/encap"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -74,9 +75,9 @@ func (p *plane) updateNextHops(link string, c kernel.Change) error {
 	return err
 }
 
-func (p *plane) readNextHops(underlay string, c kernel.Change) error {
+func (p *plane) readNextHops(name string, c kernel.Change) error {
 	h, ports := &p.next, p.raws()
-	link, err := p.k.Ether(underlay)
+	link, err := p.k.Ether(name)
 	if err != nil || len(ports) > 0 && link.Index != ports[0].link { // lost: the ports follow when it is back
 		for _, f := range ports {
 			f.feed(nil)
@@ -159,12 +160,12 @@ func (f *frames) feed(hops map[netip.Addr]tunnel.NextHop) (changed bool) {
 }
 
 // rawIfAskedFor fails if path raw was asked for, in words, and is not possible.
-func rawIfAskedFor(k *kernel.Kernel, o UDPOptions, u Underlay) error {
+func rawIfAskedFor(k *kernel.Kernel, o UDPOptions, u underlay.Link) error {
 	local := u.Local()
 	if o.Path != tunnel.PathRaw || o.Auto || len(local) == 0 {
 		return nil
 	}
-	if err := k.RawObstacle(u.Link, local[0]); err != nil {
+	if err := k.RawObstacle(u.Name, local[0]); err != nil {
 		return fmt.Errorf(`path raw is not possible: %w; "Path":"auto" takes the best that is`, err)
 	}
 	return nil

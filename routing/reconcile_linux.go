@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -39,10 +40,10 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 		return c.giveUp()
 	}
 	r := &round{}
-	was := c.under.now
-	r.try(c.under.refresh(c.k, c.cfg.Underlay, c.cfg.UnderlayOptions, c.grace, c.log))
+	was := c.under.Now
+	r.try(c.under.Refresh(c.k, c.cfg.Underlay, c.cfg.UnderlayOptions, c.grace, c.log))
 	r.try(c.askHops())
-	sizes, err := c.kind.sizes(c.under.now)
+	sizes, err := c.kind.sizes(c.under.Now)
 	r.try(err)
 	c.openPorts(r)
 	r.try(c.decide(sizes))
@@ -60,8 +61,8 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 		return err // we were interrupted, which says nothing about the kernel
 	}
 	c.report(r.st, err)
-	if c.under.now != was && c.cfg.UnderlayChanged != nil { // after the report: whoever is told asks for the MTU
-		c.cfg.UnderlayChanged(c.under.now)
+	if c.under.Now != was && c.cfg.UnderlayChanged != nil { // after the report: whoever is told asks for the MTU
+		c.cfg.UnderlayChanged(c.under.Now)
 	}
 	return err
 }
@@ -76,7 +77,7 @@ func (c *controller) giveUp() error {
 	c.logger().Warn("the subnet is another node's now: giving it up")
 	c.want.stale = true
 	if c.plane != nil {
-		if _, err := c.plane.publish(tunnel.Spec{UnderlayMTU: c.under.now.MTU, Check: tunnel.CheckStrict}); err != nil {
+		if _, err := c.plane.publish(tunnel.Spec{UnderlayMTU: c.under.Now.MTU, Check: tunnel.CheckStrict}); err != nil {
 			return err
 		}
 	}
@@ -95,7 +96,7 @@ func (c *controller) giveUp() error {
 // askHops asks how the kernel would send to the peers, for a type that it matters to. While the underlay is lost
 // the answers stay what they were: without it there are none, and what stands works again the moment it is back.
 func (c *controller) askHops() error {
-	if !c.kind.trait().asksHops || c.under.lost != "" {
+	if !c.kind.trait().asksHops || c.under.Lost != "" {
 		return nil
 	}
 	hops, err := c.k.NextHops(c.outer())
@@ -112,16 +113,16 @@ func (c *controller) openPorts(r *round) {
 		return
 	}
 	c.plane.reapLost()
-	r.try(c.plane.listenAll(c.under.now, c.cfg.Underlay.Link, c.networks()))
+	r.try(c.plane.listenAll(c.under.Now, c.cfg.Underlay.Name, c.networks()))
 }
 
 // decide asks the type what it wants, if the set or the situation is another one than the last time, and gives the
 // data plane its table. A bad record is reported; it is no fault of ours to retry.
 func (c *controller) decide(m mtus) error {
-	s := situation{under: c.under.now, mtu: m.inner, outer: m.outer, hops: c.hops}
+	s := situation{under: c.under.Now, mtu: m.inner, outer: m.outer, hops: c.hops}
 	if c.plane != nil {
 		var err error
-		if s.displaced, err = FindDisplaced(c.k, c.cfg.Network, c.outer()); err != nil {
+		if s.displaced, err = underlay.FindDisplaced(c.k, c.cfg.Network.Networks(), c.outer()); err != nil {
 			return err
 		}
 	}
@@ -155,7 +156,7 @@ func (c *controller) situation(s situation) situation {
 // nextHops gives the data plane what the frames to peers need.
 func (c *controller) nextHops(r *round, ch kernel.Change) {
 	if c.plane != nil {
-		r.try(c.plane.updateNextHops(c.cfg.Underlay.Link, ch))
+		r.try(c.plane.updateNextHops(c.cfg.Underlay.Name, ch))
 	}
 }
 
@@ -191,12 +192,12 @@ func (c *controller) tellNotes(r *round) {
 		r.note(t.note())
 		r.note(c.plane.notes()...)
 	}
-	r.note(c.strict.note(c.k, c.under.now.Link, r.st.Reached))
+	r.note(c.strict.note(c.k, c.under.Now.Name, r.st.Reached))
 }
 
 // watch tells the monitor what to look for.
 func (c *controller) watch() {
-	i := kernel.Interest{Own: map[int]bool{}, Under: c.under.now.Index, Names: map[string]bool{c.cfg.Underlay.Link: true}, Networks: c.networks()}
+	i := kernel.Interest{Own: map[int]bool{}, Under: c.under.Now.Index, Names: map[string]bool{c.cfg.Underlay.Name: true}, Networks: c.networks()}
 	if c.kind.trait().asksHops {
 		i.Hosts = c.outer()
 	}
@@ -222,7 +223,7 @@ func (c *controller) report(st Status, err error) {
 	if c.plane != nil {
 		st.Path, st.Device = c.plane.pathName(), c.plane.device.name
 	}
-	st.Underlay, st.UnderlayLost = c.under.now, c.under.lost
+	st.Underlay, st.UnderlayLost = c.under.Now, c.under.Lost
 	st.LastReconcile = time.Now()
 	st.Repaired += old.Repaired
 	if len(old.Adopted) > 0 {

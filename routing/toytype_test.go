@@ -9,6 +9,7 @@ import (
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 )
 
 // toyType is a type of backend as CONTRIBUTING.md has one added: this file, and one line in a list. It has a little of
@@ -39,7 +40,7 @@ func (s *toySettings) Facts() Facts {
 }
 
 // MTU implements Settings.
-func (s *toySettings) MTU(u Underlay) (int, error) { return innerMTU(toy{s}, u) }
+func (s *toySettings) MTU(u underlay.Link) (int, error) { return innerMTU(toy{s}, u) }
 
 // Open implements Settings.
 func (s *toySettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
@@ -55,14 +56,14 @@ func (t toy) publish() (data, v6data json.RawMessage) {
 	return fmt.Appendf(nil, `{"Colour":%q}`, t.s.Colour), nil
 }
 
-func (t toy) sizes(u Underlay) (mtus, error) {
+func (t toy) sizes(u underlay.Link) (mtus, error) {
 	m, err := plainSizes(u.MTU, t.s.plainOptions.MTU, t.s.ipv6)
 	m.inner -= toyOverhead
 	return m, err
 }
 
 func (t toy) want(s situation) desired {
-	d := desired{device: s.under.Link}
+	d := desired{device: s.under.Name}
 	for _, r := range s.set.Peers {
 		for _, f := range families(r, s.set, s.under) {
 			report := f.reached(r)
@@ -75,7 +76,7 @@ func (t toy) want(s situation) desired {
 				report = report.skip("its colour is %s, this node's is %s", shorten(f.data), t.s.Colour)
 			default:
 				report.How = HowRoute
-				d.Routes = append(d.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Link, routeMTU(r, f.six, s.mtu)))
+				d.Routes = append(d.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Name, routeMTU(r, f.six, s.mtu)))
 			}
 			d.reached = append(d.reached, report)
 		}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 )
 
 // deviceState is the TUN as it was opened.
@@ -84,7 +85,7 @@ func (p *plane) openDevice(name string) error {
 
 // listenAll binds the underlay ports of both families. A vxlan device of the kernel's that has the port gives way if
 // it is ours or flannel's, which networks tell.
-func (p *plane) listenAll(u Underlay, link string, networks []netip.Prefix) error {
+func (p *plane) listenAll(u underlay.Link, link string, networks []netip.Prefix) error {
 	var faults []error
 	for _, f := range []struct {
 		six  bool

@@ -9,6 +9,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/hostrules"
+	"weft/routing/underlay"
 )
 
 // BuiltIn are the types of this build, in the order in which messages name them. A new type is one file and one line here.
@@ -48,7 +49,7 @@ type Settings interface {
 	Facts() Facts
 	// MTU is the largest inner packet, in bytes, over the underlay u. The error says why the backend
 	// would not start there; beside it, MTU is what would be possible.
-	MTU(u Underlay) (int, error)
+	MTU(u underlay.Link) (int, error)
 	// Open makes the backend, as NewBackend describes it. c.Logger is not nil.
 	Open(ctx context.Context, c BackendConfig) (Backend, error)
 }
@@ -151,14 +152,14 @@ func (ts Types) Facts(c lease.NetworkConfig) Facts {
 
 // MTU is the largest inner packet, in bytes, that the backend of c would have over u, without making it. The
 // error is why it would not start over u, or about c.
-func (ts Types) MTU(c lease.NetworkConfig, u Underlay) (int, error) {
+func (ts Types) MTU(c lease.NetworkConfig, u underlay.Link) (int, error) {
 	s, err := ts.Settings(c)
 	if err != nil {
 		return 0, err
 	}
 	mtu, err := s.MTU(u)
 	if err != nil {
-		return mtu, fmt.Errorf("%s backend over %s: %w", c.BackendType, u.Link, err)
+		return mtu, fmt.Errorf("%s backend over %s: %w", c.BackendType, u.Name, err)
 	}
 	return mtu, nil
 }
@@ -176,7 +177,7 @@ func (ts Types) Open(ctx context.Context, c BackendConfig) (Backend, error) {
 	}
 	if u := c.Underlay; s.Facts().Direct && (u.Ext4 != u.Addr4 || u.Ext6 != u.Addr6) {
 		return nil, fmt.Errorf("%s backend: peers would be told %v, and %s has %v: routes need the address of the link itself: leave out --public-ip, or use vxlan or udp, which pass a NAT",
-			c.Network.BackendType, valid(u.Ext4, u.Ext6), u.Link, u.Local())
+			c.Network.BackendType, valid(u.Ext4, u.Ext6), u.Name, u.Local())
 	}
 	return s.Open(ctx, c)
 }
@@ -185,7 +186,7 @@ func (ts Types) Open(ctx context.Context, c BackendConfig) (Backend, error) {
 func NewBackend(ctx context.Context, c BackendConfig) (Backend, error) { return BuiltIn().Open(ctx, c) }
 
 // OverlayMTU is BuiltIn().MTU.
-func OverlayMTU(c lease.NetworkConfig, u Underlay) (int, error) { return BuiltIn().MTU(c, u) }
+func OverlayMTU(c lease.NetworkConfig, u underlay.Link) (int, error) { return BuiltIn().MTU(c, u) }
 
 // FactsOf is BuiltIn().Facts.
 func FactsOf(c lease.NetworkConfig) Facts { return BuiltIn().Facts(c) }
@@ -196,7 +197,7 @@ func (f Facts) GuardNow(st Status) hostrules.Guard {
 	if g == (hostrules.Guard{}) {
 		return g
 	}
-	g.Underlay = st.Underlay.Link
+	g.Underlay = st.Underlay.Name
 	g.Peers = g.Peers && st.Path == PathKernel
 	return g
 }

@@ -13,6 +13,7 @@ import (
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -78,8 +79,8 @@ func (s *udpSettings) Facts() Facts {
 }
 
 // MTU implements Settings.
-func (s *udpSettings) MTU(u Underlay) (int, error) {
-	return overlayMTU(u.MTU, s.UDPOptions, u.outer6(), s.ipv6)
+func (s *udpSettings) MTU(u underlay.Link) (int, error) {
+	return overlayMTU(u.MTU, s.UDPOptions, u.Outer6(), s.ipv6)
 }
 
 // Open implements Settings.
@@ -142,8 +143,8 @@ func (bareIP) recv() tunnel.Recv                       { return tunnel.Supported
 func (bareIP) note() string                            { return "" }
 func (b bareIP) options() UDPOptions                   { return b.o }
 
-func (b bareIP) sizes(u Underlay) (mtus, error) {
-	inner, err := overlayMTU(u.MTU, b.o, u.outer6(), b.ipv6)
+func (b bareIP) sizes(u underlay.Link) (mtus, error) {
+	inner, err := overlayMTU(u.MTU, b.o, u.Outer6(), b.ipv6)
 	return mtus{outerMTU(u.MTU, b.o), inner}, err
 }
 
@@ -165,7 +166,7 @@ func (b bareIP) want(s situation) desired {
 }
 
 // peerSpec converts one record, or says why it is not used.
-func peerSpec(r lease.Record, u Underlay) (tunnel.PeerSpec, string) {
+func peerSpec(r lease.Record, u underlay.Link) (tunnel.PeerSpec, string) {
 	p := tunnel.PeerSpec{
 		Name:         peerName(r),
 		Subnets:      subnets(r.Subnets),

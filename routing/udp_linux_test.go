@@ -13,6 +13,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/test/await"
 	"weft/tunnel"
 )
@@ -38,8 +39,8 @@ func testSet(own4 string, six bool) lease.Set {
 func newTestUDP(t *testing.T, k *kernel.Kernel, six bool) *carrier {
 	t.Helper()
 	set := testSet("10.5.1.0/24", six)
-	o := UnderlayOptions{IPv4: true, IPv6: six, Interfaces: []string{"eth0"}}
-	under, err := ChooseUnderlay(k, o)
+	o := underlay.Options{IPv4: true, IPv6: six, Interfaces: []string{"eth0"}}
+	under, err := underlay.Choose(k, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +344,7 @@ func TestUDPNames(t *testing.T) {
 	etherLink(t, "eth1", 1500, "198.51.100.1/24")
 	two := newTestUDP(t, k, false)
 	defer func() { _ = two.Close() }()
-	two.under.now.Addr4, two.cfg.Underlay.Addr4 = addr("192.0.2.1"), addr("192.0.2.1")
+	two.under.Now.Addr4, two.cfg.Underlay.Addr4 = addr("192.0.2.1"), addr("192.0.2.1")
 	err = two.Apply(t.Context(), testSet("10.5.1.0/24", false))
 	if err == nil || !strings.Contains(err.Error(), "stop flanneld or the other weftd") || !strings.Contains(err.Error(), "another weftd running") {
 		t.Errorf("second daemon: %v", err)
@@ -410,7 +411,7 @@ func TestUDPFollowsNewAddress(t *testing.T) {
 	etherLink(t, "eth0", 1500, "192.0.2.1/24")
 	u := newTestUDP(t, k, false)
 	var seen []netip.Addr // guarded by u.mu, as the callback is
-	u.cfg.UnderlayChanged = func(now Underlay) { seen = append(seen, now.Ext4) }
+	u.cfg.UnderlayChanged = func(now underlay.Link) { seen = append(seen, now.Ext4) }
 	apply(t, u, testSet("10.5.1.0/24", false))
 	u.grace = 0
 	start(t, u)
@@ -420,8 +421,8 @@ func TestUDPFollowsNewAddress(t *testing.T) {
 		return func() error {
 			u.mu.Lock()
 			defer u.mu.Unlock()
-			if got := u.plane.sockets[0].local; got != netip.AddrPortFrom(addr(want), 8285) || u.under.lost != "" {
-				return fmt.Errorf("socket %v, lost %q", got, u.under.lost)
+			if got := u.plane.sockets[0].local; got != netip.AddrPortFrom(addr(want), 8285) || u.under.Lost != "" {
+				return fmt.Errorf("socket %v, lost %q", got, u.under.Lost)
 			}
 			return nil
 		}

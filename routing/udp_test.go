@@ -12,6 +12,7 @@ import (
 	"weft/encap"
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -114,7 +115,7 @@ func TestOverlayMTU(t *testing.T) {
 }
 
 func TestBuildSpec(t *testing.T) {
-	u := Underlay{Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1"), Addr6: addr("2001:db8::1"), Ext6: addr("2001:db8::1")}
+	u := underlay.Link{Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1"), Addr6: addr("2001:db8::1"), Ext6: addr("2001:db8::1")}
 	rec := func(v4, v6, ip, ip6 string, f func(*lease.Record)) lease.Record {
 		var r lease.Record
 		if v4 != "" {
@@ -153,7 +154,7 @@ func TestBuildSpec(t *testing.T) {
 		},
 	}
 	o := UDPOptions{SourceCheck: tunnel.CheckOuter, AllowedSources: []netip.Prefix{pfx("198.51.100.0/24")}}
-	displaced := []Displaced{{Addr: addr("10.5.250.9"), Network: pfx("10.5.0.0/16"), Route: kernel.Route{Dst: pfx("0.0.0.0/0"), Gateway: addr("192.0.2.254"), Link: "eth0"}}}
+	displaced := []underlay.Displaced{{Addr: addr("10.5.250.9"), Network: pfx("10.5.0.0/16"), Route: kernel.Route{Dst: pfx("0.0.0.0/0"), Gateway: addr("192.0.2.254"), Link: "eth0"}}}
 	peers := bareIP{o: o}.want(situation{set: set, under: u, mtu: 1472, outer: 1500, displaced: displaced})
 	got, skipped := *peers.spec, peers.skipped()
 	want := tunnel.Spec{
@@ -191,7 +192,7 @@ func TestBuildSpec(t *testing.T) {
 }
 
 func TestBuildSpecWithoutIPv4Underlay(t *testing.T) {
-	u := Underlay{Addr6: addr("2001:db8::1"), Ext6: addr("2001:db8::1")}
+	u := underlay.Link{Addr6: addr("2001:db8::1"), Ext6: addr("2001:db8::1")}
 	set := lease.Set{Peers: []lease.Record{{
 		Subnets: lease.Subnets{V4: pfx("10.5.2.0/24")},
 		Attrs:   lease.Attrs{PublicIP: addr("192.0.2.2"), PublicIPv6: addr("2001:db8::2")},

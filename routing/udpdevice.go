@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
@@ -92,54 +91,3 @@ func pickDevice(ds []kernel.Device, addrs map[int][]netip.Addr, nets []netip.Pre
 		}
 	}
 }
-
-// refreshed is the underlay as it is now: chosen at the start, then u, on the link as
-// l shows it. The chosen address is kept or returned to while the link has it; when
-// it is gone and replace is set, the link's next best takes its place, and is advertised if
-// the old one was. lost says what is missing, empty for nothing.
-func (u Underlay) refreshed(chosen Underlay, l listing, o UnderlayOptions, replace bool) (now Underlay, lost string) {
-	i := slices.IndexFunc(l.links, func(k linkInfo) bool { return k.name == chosen.Link })
-	if i < 0 {
-		return u, fmt.Sprintf("link %s is gone", chosen.Link)
-	}
-	link := l.links[i]
-	now = u
-	now.Index, now.MTU = link.index, link.mtu
-	var missing []string
-	for _, f := range []struct {
-		on, six                   bool
-		chosen, chosenExt, public netip.Addr
-		addr, ext                 *netip.Addr
-	}{
-		{o.IPv4, false, chosen.Addr4, chosen.Ext4, o.PublicIP, &now.Addr4, &now.Ext4},
-		{o.IPv6, true, chosen.Addr6, chosen.Ext6, o.PublicIPv6, &now.Addr6, &now.Ext6},
-	} {
-		if !f.on && !f.chosen.IsValid() {
-			continue
-		}
-		next, _ := l.pick(candidate{index: link.index, addr: f.chosen}, f.six, o)
-		has := func(a netip.Addr) bool {
-			return slices.ContainsFunc(l.addrs, func(k kernel.AddrInfo) bool { return k.Index == link.index && k.Addr == a && !k.Failed })
-		}
-		switch {
-		case f.chosen.IsValid() && has(f.chosen):
-			*f.addr, *f.ext = f.chosen, f.chosenExt
-		case f.addr.IsValid() && has(*f.addr):
-		case next.IsValid() && (replace || !f.addr.IsValid()):
-			if *f.addr = next; !f.public.IsValid() {
-				*f.ext = next
-			} else {
-				*f.ext = f.public
-			}
-		case f.addr.IsValid():
-			missing = append(missing, fmt.Sprintf("link %s has no address %v", link.name, *f.addr))
-		}
-	}
-	if !link.up {
-		missing = append(missing, fmt.Sprintf("link %s is down", link.name))
-	}
-	return now, strings.Join(missing, "; ")
-}
-
-// outer6 reports whether datagrams to most peers have an IPv6 header.
-func (u Underlay) outer6() bool { return !u.Addr4.IsValid() }

@@ -61,6 +61,11 @@ func subnets(s lease.Subnets) []netip.Prefix {
 	return nil
 }
 
+// valid are those of addrs that are set; it takes the slice over.
+func valid(addrs ...netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !a.IsValid() })
+}
+
 func unique(as []netip.Addr) []netip.Addr {
 	slices.SortFunc(as, netip.Addr.Compare)
 	return slices.Compact(as)

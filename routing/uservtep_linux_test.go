@@ -19,6 +19,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/test/await"
 	"weft/tunnel"
 )
@@ -70,8 +71,8 @@ func (n *vtepNode) open(t *testing.T, keys string) {
 		t.Fatal(err)
 	}
 	c := BackendConfig{Kernel: n.k, Network: network, Node: n.own.V4.String(),
-		UnderlayOptions: UnderlayOptions{IPv4: true, IPv6: true, Interfaces: []string{"eth0"}}}
-	if c.Underlay, err = ChooseUnderlay(n.k, c.UnderlayOptions); err != nil {
+		UnderlayOptions: underlay.Options{IPv4: true, IPv6: true, Interfaces: []string{"eth0"}}}
+	if c.Underlay, err = underlay.Choose(n.k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)
 	}
 	if n.b, err = NewBackend(t.Context(), c); err != nil {
@@ -275,8 +276,8 @@ func TestUserVTEPTakesThePort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: UnderlayOptions{IPv4: true, Interfaces: []string{"eth0"}}}
-		if c.Underlay, err = ChooseUnderlay(k, c.UnderlayOptions); err != nil {
+		c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
+		if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
 			t.Fatal(err)
 		}
 		u, err := NewBackend(t.Context(), c)
@@ -330,8 +331,8 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: UnderlayOptions{IPv4: true, Interfaces: []string{"eth0"}}}
-	if c.Underlay, err = ChooseUnderlay(k, c.UnderlayOptions); err != nil {
+	c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
+	if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)
 	}
 	b, err := NewBackend(t.Context(), c)
@@ -394,8 +395,8 @@ func TestNoVXLAN(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: UnderlayOptions{IPv4: true, Interfaces: []string{"eth0"}}}
-		if c.Underlay, err = ChooseUnderlay(k, c.UnderlayOptions); err != nil {
+		c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
+		if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
 			t.Fatal(err)
 		}
 		b, err := NewBackend(t.Context(), c)

@@ -14,6 +14,7 @@ import (
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -161,7 +162,7 @@ func (s *vxlanSettings) Facts() Facts {
 }
 
 // MTU implements Settings.
-func (s *vxlanSettings) MTU(u Underlay) (int, error) { return innerMTU(s.vxlan(), u) }
+func (s *vxlanSettings) MTU(u underlay.Link) (int, error) { return innerMTU(s.vxlan(), u) }
 
 // vxlan is what the settings come to, but for the MACs.
 func (s *vxlanSettings) vxlan() vxlan {
@@ -226,7 +227,7 @@ func (v vxlan) publish() (data, v6data json.RawMessage) {
 }
 
 // sizes are the least of the devices': a pod has one for both families.
-func (v vxlan) sizes(u Underlay) (mtus, error) {
+func (v vxlan) sizes(u underlay.Link) (mtus, error) {
 	link, mtu := u.MTU, u.MTU
 	var faults []error
 	for _, six := range []bool{false, true} {
@@ -350,7 +351,7 @@ func (d *desired) settleMACs(cs []remote, before tenure, enter func(remote, Reac
 func (v vxlan) peer(o *kernel.State, c remote, report Reached, s situation) Reached {
 	most := routeMTU(c.r, c.f.six, s.mtu)
 	if report = v.choose(report, c.f, s); report.How == HowRoute {
-		o.Routes = append(o.Routes, kernel.PeerRoute(c.f.subnet, c.f.public, s.under.Link, most))
+		o.Routes = append(o.Routes, kernel.PeerRoute(c.f.subnet, c.f.public, s.under.Name, most))
 		return report
 	}
 	name, base := kernel.VTEPName(c.f.six, v.o.VNI), c.f.subnet.Masked().Addr()
@@ -371,14 +372,14 @@ func (v vxlan) choose(report Reached, f family, s situation) Reached {
 	}
 	h, known := s.hops[f.public]
 	if report.Reason = "the way is not known yet"; known {
-		report.Reason = h.Indirect(f.public, s.under.Link)
+		report.Reason = h.Indirect(f.public, s.under.Name)
 	}
 	if report.Reason != "" {
 		return report
 	}
 	report.How = HowRoute
 	if v.o.Auto {
-		report.Reason = fmt.Sprintf("%v is on %s itself, so that it needs no tunnel", f.public, s.under.Link)
+		report.Reason = fmt.Sprintf("%v is on %s itself, so that it needs no tunnel", f.public, s.under.Name)
 	}
 	return report
 }
@@ -413,7 +414,7 @@ func (v userVTEP) note() string {
 	return strings.Join(notes, "; ")
 }
 
-func (v userVTEP) sizes(u Underlay) (mtus, error) {
+func (v userVTEP) sizes(u underlay.Link) (mtus, error) {
 	m, err := v.vxlan.sizes(u)
 	return mtus{outerMTU(u.MTU, v.options()), m.inner}, err
 }
@@ -432,7 +433,7 @@ func (v userVTEP) want(s situation) desired {
 				continue
 			}
 			if report = v.choose(report, f, s); report.How == HowRoute {
-				c.Routes = append(c.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Link, routeMTU(*r, f.six, s.mtu)))
+				c.Routes = append(c.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Name, routeMTU(*r, f.six, s.mtu)))
 			}
 			c.reached = append(c.reached, report)
 			c.add(r, p, len(c.reached)-1)

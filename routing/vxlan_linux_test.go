@@ -12,6 +12,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/test/await"
 )
 
@@ -30,8 +31,8 @@ func openKernelBackend(t *testing.T, k *kernel.Kernel, config string, edit func(
 		t.Fatal(err)
 	}
 	c := BackendConfig{Kernel: k, Network: network, Node: "a", MayRunCommands: func() error { return nil },
-		UnderlayOptions: UnderlayOptions{IPv4: true, IPv6: network.EnableIPv6, Interfaces: []string{"eth0"}}}
-	if c.Underlay, err = ChooseUnderlay(k, c.UnderlayOptions); err != nil {
+		UnderlayOptions: underlay.Options{IPv4: true, IPv6: network.EnableIPv6, Interfaces: []string{"eth0"}}}
+	if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)
 	}
 	if edit != nil {
@@ -237,7 +238,7 @@ func TestVXLANFollowsUnderlay(t *testing.T) {
 	var seen []int // guarded by b.mu, as the callback is
 	var status func() Status
 	b := openKernelBackend(t, k, vxlan4, func(c *BackendConfig) {
-		c.UnderlayChanged = func(u Underlay) {
+		c.UnderlayChanged = func(u underlay.Link) {
 			seen = append(seen, u.MTU)
 			if got := status().MTU; got != u.MTU-50 {
 				t.Errorf("who is told that the underlay's MTU is %d finds %d for pods", u.MTU, got)

@@ -11,6 +11,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -93,7 +94,7 @@ func vxlanSituation(peers ...lease.Record) situation {
 			Config: lease.NetworkConfig{EnableIPv4: true, EnableIPv6: true, Network: net4, IPv6Network: net6, SubnetLen: 24, IPv6SubnetLen: 64},
 			Own:    vxlanPeer(1), Peers: peers,
 		},
-		under: Underlay{Link: "eth0", Index: 3, MTU: 1500, Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1"), Ext4: addr("192.0.2.1"), Ext6: addr("2001:db8::1")},
+		under: underlay.Link{Name: "eth0", Index: 3, MTU: 1500, Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1"), Ext4: addr("192.0.2.1"), Ext6: addr("2001:db8::1")},
 		mtu:   1430, hops: map[netip.Addr]kernel.Hop{},
 	}
 	for _, p := range peers {
@@ -144,10 +145,10 @@ func TestVXLANWant(t *testing.T) {
 	if string(data) != `{"VNI":1,"VtepMAC":"0e:00:00:00:04:01"}` || string(v6data) != `{"VNI":1,"VtepMAC":"0e:00:00:00:06:01"}` {
 		t.Errorf("published %s and %s", data, v6data)
 	}
-	if m, err := testVXLAN(false).sizes(Underlay{MTU: 1500}); m.inner != 1430 || err != nil {
+	if m, err := testVXLAN(false).sizes(underlay.Link{MTU: 1500}); m.inner != 1430 || err != nil {
 		t.Errorf("MTU %d, %v", m.inner, err)
 	}
-	if m, err := testVXLAN(false).sizes(Underlay{MTU: 1340}); m.inner != 1290 || err == nil {
+	if m, err := testVXLAN(false).sizes(underlay.Link{MTU: 1340}); m.inner != 1290 || err == nil {
 		t.Errorf("MTU %d, %v: IPv6 does not fit, IPv4 does", m.inner, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"weft/encap"
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -19,7 +20,7 @@ type backendType interface {
 	publish() (data, v6data json.RawMessage)
 	// sizes are those of packets over the underlay as it is. Beside an error they are what is
 	// possible, for the families that it suffices for.
-	sizes(u Underlay) (mtus, error)
+	sizes(u underlay.Link) (mtus, error)
 	// want says what becomes of the set.
 	want(s situation) desired
 }
@@ -49,7 +50,7 @@ type trait struct {
 type mtus struct{ outer, inner int }
 
 // innerMTU is the largest inner packet of a type over u, in bytes.
-func innerMTU(t backendType, u Underlay) (int, error) {
+func innerMTU(t backendType, u underlay.Link) (int, error) {
 	m, err := t.sizes(u)
 	return m.inner, err
 }
@@ -57,13 +58,13 @@ func innerMTU(t backendType, u Underlay) (int, error) {
 // situation is what a type decides on.
 type situation struct {
 	set   lease.Set
-	under Underlay
+	under underlay.Link
 	mtu   int // the largest inner packet, in bytes
 	outer int // the largest datagram, in bytes
 	// hops are how the kernel would send to the peers' addresses, for a type that asks for them.
 	hops map[netip.Addr]kernel.Hop
 	// displaced are the peers' addresses that the overlay cuts off; nil but for a data plane.
-	displaced []Displaced
+	displaced []underlay.Displaced
 	// tenure is who has had which address or MAC so far.
 	tenure tenure
 }

@@ -67,6 +67,7 @@ func rules() []rule {
 			{"cmd/weft imports weft/bench", one("cmd/weft/a.go", `package main; import _ "weft/bench"`)},
 			{"of ours it may import", one("test/await/a.go", `package await; import _ "weft/test/lab"`)},
 			{"routing/internal/kernel imports weft/lease", one("routing/internal/kernel/a.go", `package kernel; import _ "weft/lease"`)},
+			{"routing/underlay imports weft/lease", one("routing/underlay/a.go", `package underlay; import _ "weft/lease"`)},
 			{"belongs to no layer", one("netutil/a.go", `package netutil; import _ "weft/encap"`)},
 		}},
 		{"commands link nothing that is only for tests", checkTestingOnly, []example{

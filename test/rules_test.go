@@ -33,6 +33,7 @@ func rooms() map[string][]string {
 		"routing/hostrules":       {"lease", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/kernel": {"encap", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/notify": {},
+		"routing/underlay":        {"routing/internal/kernel"},
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"weft/cmd/weftd/internal/trust"
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/underlay"
 )
 
 // ErrFaults ends a check that found something; the faults themselves were printed.
@@ -196,7 +197,7 @@ func (r *report) underlay(cfg options.Config, network lease.NetworkConfig) {
 			overlay = append(overlay, p)
 		}
 	}
-	u, err := routing.ChooseUnderlay(k, routing.UnderlayOptions{
+	u, err := underlay.Choose(k, underlay.Options{
 		Interfaces: cfg.Underlay.Ifaces, Regexes: cfg.Underlay.Regexes, CanReach: cfg.Underlay.CanReach,
 		PublicIP: cfg.Underlay.PublicIP, PublicIPv6: cfg.Underlay.PublicIPv6,
 		IPv4: network.EnableIPv4, IPv6: network.EnableIPv6, AllFamilies: true, Overlay: overlay,
@@ -205,7 +206,7 @@ func (r *report) underlay(cfg options.Config, network lease.NetworkConfig) {
 		r.fault(err)
 		return
 	}
-	r.remark("underlay: %s, MTU %d, local %s, peers are told %s", u.Link, u.MTU, list(u.Addr4, u.Addr6), list(u.Ext4, u.Ext6))
+	r.remark("underlay: %s, MTU %d, local %s, peers are told %s", u.Name, u.MTU, list(u.Addr4, u.Addr6), list(u.Ext4, u.Ext6))
 	r.backend(network, u)
 }
 

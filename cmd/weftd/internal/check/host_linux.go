@@ -12,6 +12,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/underlay"
 )
 
 // capabilities reads those in effect, as a set of bits.
@@ -45,7 +46,7 @@ func (r *report) published(cfg options.Config) {
 }
 
 // backend looks whether the backend of network would start over u.
-func (r *report) backend(network lease.NetworkConfig, u routing.Underlay) {
+func (r *report) backend(network lease.NetworkConfig, u underlay.Link) {
 	if network.BackendType == "" {
 		return // it is not known
 	}

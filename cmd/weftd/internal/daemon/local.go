@@ -12,12 +12,12 @@ import (
 	"weft/cmd/weftd/internal/reach"
 	"weft/lease"
 	"weft/lease/subnetenv"
-	"weft/routing"
+	"weft/routing/underlay"
 )
 
 // underlayOptions are the flags, for the families that the network needs: each
 // needs an address of its own to be published.
-func (d *Daemon) underlayOptions(f footing) routing.UnderlayOptions {
+func (d *Daemon) underlayOptions(f footing) underlay.Options {
 	u, network := d.cfg.Underlay, f.network
 	if f.publicIP.IsValid() {
 		u.PublicIP = f.publicIP
@@ -25,7 +25,7 @@ func (d *Daemon) underlayOptions(f footing) routing.UnderlayOptions {
 	if f.publicIPv6.IsValid() {
 		u.PublicIPv6 = f.publicIPv6
 	}
-	o := routing.UnderlayOptions{
+	o := underlay.Options{
 		Interfaces: u.Ifaces, Regexes: u.Regexes, CanReach: u.CanReach,
 		PublicIP: u.PublicIP, PublicIPv6: u.PublicIPv6,
 		IPv4: network.EnableIPv4, IPv6: network.EnableIPv6, AllFamilies: true,
@@ -76,7 +76,7 @@ func (g *generation) recv() []string {
 
 // moved follows a change of the underlay's addresses or MTU. The backend calls it
 // and must not wait.
-func (d *Daemon) moved(g *generation, u routing.Underlay) {
+func (d *Daemon) moved(g *generation, u underlay.Link) {
 	g.mu.Lock()
 	g.chosen = u
 	g.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"weft/lease/subnetenv"
 	"weft/routing"
 	"weft/routing/hostrules"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -21,7 +22,7 @@ import (
 type generation struct {
 	footing footing
 	cached  bool // forwarding began from the cache, not with the store
-	under   routing.UnderlayOptions
+	under   underlay.Options
 	kernel  *routing.Kernel
 	backend routing.Backend
 	plane   dataPlane      // the backend's own, nil if the kernel moves its packets
@@ -40,7 +41,7 @@ type generation struct {
 	lookedFor lease.Subnets // and what was ours then
 
 	mu        sync.Mutex // protects what follows
-	chosen    routing.Underlay
+	chosen    underlay.Link
 	set       lease.Set      // the last one applied
 	config    configState    // how the source's network configuration relates to ours
 	fileWhy   string         // why the subnet file is not as it has to be
@@ -130,10 +131,10 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 	if err != nil {
 		return nil, err
 	}
-	if g.chosen, err = routing.ChooseUnderlay(kernel, g.under); err != nil {
+	if g.chosen, err = underlay.Choose(kernel, g.under); err != nil {
 		return nil, err
 	}
-	d.log.Info("underlay", "link", g.chosen.Link, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
+	d.log.Info("underlay", "link", g.chosen.Name, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
 	before := previous(d.cfg.SubnetFile, d.log)
 	g.former = former(before, f.network)
 	g.before = lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}
@@ -141,7 +142,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 		Kernel: kernel, Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under,
 		MayRunCommands:  func() error { return trust.Commands(d.cfg) },
-		UnderlayChanged: func(u routing.Underlay) { d.moved(g, u) },
+		UnderlayChanged: func(u underlay.Link) { d.moved(g, u) },
 		Logger:          d.log.With("component", "backend"),
 	})
 	if err != nil {
@@ -162,7 +163,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 }
 
 // underlay is the one in use.
-func (g *generation) underlay() routing.Underlay {
+func (g *generation) underlay() underlay.Link {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.chosen

@@ -12,6 +12,7 @@ import (
 
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/underlay"
 )
 
 // Hosts are the host parts of endpoints, which are URLs or host:port.
@@ -74,7 +75,7 @@ func Store(network lease.NetworkConfig, what string, addrs []netip.Addr) (string
 		return "", err
 	}
 	defer func() { _ = k.Close() }() // descriptors of this process only
-	displaced, err := routing.FindDisplaced(k, network, addrs)
+	displaced, err := underlay.FindDisplaced(k, network.Networks(), addrs)
 	var out []string
 	for _, d := range displaced {
 		if reason := d.Reason(what); !slices.Contains(out, reason) {

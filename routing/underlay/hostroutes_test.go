@@ -1,15 +1,12 @@
-package routing
+package underlay
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
-	"weft/lease"
 	"weft/routing/internal/kernel"
-	"weft/test/await"
 )
 
 func TestDisplaced(t *testing.T) {
@@ -77,41 +74,5 @@ func TestDisplacedReasonNamesTheKey(t *testing.T) {
 		"choose another IPv6Network or add a more specific route to fd00:20::5"
 	if got := d.Reason("the store"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
-func TestUDPSkipsPeersBehindTheOverlay(t *testing.T) {
-	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
-	ip(t, "route add default nexthop via 192.0.2.253 dev eth0 nexthop via 192.0.2.254 dev eth0")
-	ip(t, "-6 route add default via 2001:db8::fe")
-	u := newTestUDP(t, k, true)
-	set := testSet("10.5.1.0/24", true)
-	far := lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.3.0/24")}, Attrs: lease.Attrs{PublicIP: addr("10.5.200.3")}}
-	set.Peers = append(set.Peers, far)
-	apply(t, u, set)
-	start(t, u)
-	skipped := func(want string) func() error {
-		return func() error {
-			if got := fmt.Sprint(u.Status().Skipped); !strings.Contains(got, want) || want == "" && got != "[]" {
-				return fmt.Errorf("skipped %s, want %q", got, want)
-			}
-			return nil
-		}
-	}
-	await.OK(t, "the peer is skipped", skipped("contains its address 10.5.200.3, which is reached via 192.0.2.253 on eth0"))
-	if s := u.Status(); s.Peers != 1 || !s.InPlace {
-		t.Errorf("status %+v", s)
-	}
-	ip(t, "route add 10.5.200.0/24 via 192.0.2.254")
-	await.OK(t, "a more specific route is noticed", skipped(""))
-	ip(t, "route del 10.5.200.0/24")
-	await.OK(t, "its loss too", skipped("10.5.200.3"))
-
-	network := set.Config
-	for _, a := range []string{"fd00:5:0:9::5", "10.5.9.9"} {
-		if got, err := FindDisplaced(k, network, []netip.Addr{addr(a), addr("192.0.2.77"), addr("10.5.1.0")}); err != nil || len(got) != 2 || got[0].Addr != addr(a) {
-			t.Errorf("%s: %+v, %v", a, got, err)
-		}
 	}
 }

@@ -1,16 +1,15 @@
-package routing
+package underlay
 
 import (
 	"net/netip"
 
-	"weft/lease"
 	"weft/routing/internal/kernel"
 )
 
-// FindDisplaced finds those of addrs that the overlay of c cuts this host off from, as things
+// FindDisplaced finds those of addrs that an overlay with these networks cuts this host off from, as things
 // are now. It lists routes only if one of addrs is within the overlay.
-func FindDisplaced(k *kernel.Kernel, c lease.NetworkConfig, addrs []netip.Addr) ([]Displaced, error) {
-	addrs = inside(c.Networks(), addrs)
+func FindDisplaced(k *kernel.Kernel, networks []netip.Prefix, addrs []netip.Addr) ([]Displaced, error) {
+	addrs = inside(networks, addrs)
 	if len(addrs) == 0 {
 		return nil, nil
 	}
@@ -18,7 +17,7 @@ func FindDisplaced(k *kernel.Kernel, c lease.NetworkConfig, addrs []netip.Addr) 
 	if err != nil {
 		return nil, err
 	}
-	return routes.Displaced(c.Networks(), addrs), nil
+	return routes.Displaced(networks, addrs), nil
 }
 
 // readHostRoutes lists what HostRoutes is made from.

@@ -1,4 +1,4 @@
-package routing
+package underlay
 
 import (
 	"errors"
@@ -11,15 +11,15 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// ErrNoUnderlay says that no interface passed; the message lists every one that
+// ErrNone says that no interface passed; the message lists every one that
 // was tried with the reason why it was refused.
-var ErrNoUnderlay = errors.New("no underlay interface")
+var ErrNone = errors.New("no underlay interface")
 
-// Underlay is the interface that carries the datagrams between nodes. It is
+// Link is the interface that carries the datagrams between nodes. It is
 // comparable.
-type Underlay struct {
-	// Link is the interface's name, Index its number, MTU its largest IP packet in bytes.
-	Link       string
+type Link struct {
+	// Name is the interface's, Index its number, MTU its largest IP packet in bytes.
+	Name       string
 	Index, MTU int
 	// Addr4 and Addr6 are addresses of the link, which the tunnel binds to; the zero Addr if
 	// that family is not used.
@@ -30,20 +30,25 @@ type Underlay struct {
 }
 
 // Local lists the local addresses that are set, IPv4 first.
-func (u Underlay) Local() []netip.Addr { return valid(u.Addr4, u.Addr6) }
+func (u Link) Local() []netip.Addr {
+	return slices.DeleteFunc([]netip.Addr{u.Addr4, u.Addr6}, func(a netip.Addr) bool { return !a.IsValid() })
+}
+
+// Outer6 reports whether datagrams to most peers have an IPv6 header.
+func (u Link) Outer6() bool { return !u.Addr4.IsValid() }
 
 // Unadvertised lists the local addresses that the lease record does not name as
 // PublicIP or PublicIPv6. Datagrams leave with them, so the record names them in
 // Weft.Addrs, or peers on the same side of the NAT would refuse our packets.
-func (u Underlay) Unadvertised() []netip.Addr {
+func (u Link) Unadvertised() []netip.Addr {
 	return slices.DeleteFunc(u.Local(), func(a netip.Addr) bool { return a == u.Ext4 || a == u.Ext6 })
 }
 
-// UnderlayOptions are flanneld's flags for the choice. Interfaces are tried
+// Options are flanneld's flags for the choice. Interfaces are tried
 // first, in order, then Regexes, then CanReach; the first that passes is taken.
 // With none of the three it is the interface that has the public address, else the one of the
 // default route with the lowest metric.
-type UnderlayOptions struct {
+type Options struct {
 	// Interfaces are names or addresses (--iface).
 	Interfaces []string
 	// Regexes are unanchored, matched with addresses and, if none matches, with names
@@ -76,12 +81,12 @@ type linkInfo struct {
 }
 
 // explicit reports whether the caller named interfaces.
-func (o UnderlayOptions) explicit() bool {
+func (o Options) explicit() bool {
 	return len(o.Interfaces)+len(o.Regexes) > 0 || o.CanReach.IsValid()
 }
 
 // check finds faults in the options themselves, all at once.
-func (o UnderlayOptions) check() ([]*regexp.Regexp, error) {
+func (o Options) check() ([]*regexp.Regexp, error) {
 	var faults []error
 	var res []*regexp.Regexp
 	for _, s := range o.Regexes {
@@ -113,10 +118,10 @@ type candidate struct {
 }
 
 // choose is the choice itself. It is pure.
-func choose(l listing, o UnderlayOptions) (Underlay, error) {
+func choose(l listing, o Options) (Link, error) {
 	regexes, err := o.check()
 	if err != nil {
-		return Underlay{}, err
+		return Link{}, err
 	}
 	cands := l.candidates(o, regexes)
 	// An interface with an address of every family first, then one that lacks a family.
@@ -139,27 +144,27 @@ func choose(l listing, o UnderlayOptions) (Underlay, error) {
 	if len(refused) == 0 {
 		refused = append(refused, "there is no default route")
 	}
-	return Underlay{}, fmt.Errorf("%w: %s; name an interface with --iface NAME or --iface ADDRESS, or give it an address",
-		ErrNoUnderlay, strings.Join(refused, "; "))
+	return Link{}, fmt.Errorf("%w: %s; name an interface with --iface NAME or --iface ADDRESS, or give it an address",
+		ErrNone, strings.Join(refused, "; "))
 }
 
-// try checks one candidate and fills the Underlay, or says why not.
-func (l listing) try(c candidate, o UnderlayOptions, all bool) (Underlay, string) {
+// try checks one candidate and fills the Link, or says why not.
+func (l listing) try(c candidate, o Options, all bool) (Link, string) {
 	if c.fault != "" {
-		return Underlay{}, c.fault
+		return Link{}, c.fault
 	}
 	link, ok := l.link(c.index)
 	switch {
 	case !ok:
-		return Underlay{}, fmt.Sprintf("interface number %d does not exist", c.index)
+		return Link{}, fmt.Sprintf("interface number %d does not exist", c.index)
 	case link.alias == kernel.Alias:
-		return Underlay{}, fmt.Sprintf("%s is the overlay's own device", link.name)
+		return Link{}, fmt.Sprintf("%s is the overlay's own device", link.name)
 	case !link.up:
-		return Underlay{}, fmt.Sprintf("%s is down: set it up", link.name)
+		return Link{}, fmt.Sprintf("%s is down: set it up", link.name)
 	case link.mtu == 0:
-		return Underlay{}, fmt.Sprintf("%s has MTU 0", link.name)
+		return Link{}, fmt.Sprintf("%s has MTU 0", link.name)
 	}
-	u := Underlay{Link: link.name, Index: link.index, MTU: link.mtu}
+	u := Link{Name: link.name, Index: link.index, MTU: link.mtu}
 	var why4, why6 string
 	if o.IPv4 {
 		u.Addr4, why4 = l.pick(c, false, o)
@@ -169,7 +174,7 @@ func (l listing) try(c candidate, o UnderlayOptions, all bool) (Underlay, string
 	}
 	lacks4, lacks6 := o.IPv4 && !u.Addr4.IsValid(), o.IPv6 && !u.Addr6.IsValid()
 	if all && (lacks4 || lacks6) || !u.Addr4.IsValid() && !u.Addr6.IsValid() {
-		return Underlay{}, link.name + " " + strings.Join(nonEmpty(why4, why6), ", ")
+		return Link{}, link.name + " " + strings.Join(nonEmpty(why4, why6), ", ")
 	}
 	u.Ext4, u.Ext6 = u.Addr4, u.Addr6
 	if u.Addr4.IsValid() && o.PublicIP.IsValid() {
@@ -187,10 +192,6 @@ func (l listing) link(index int) (linkInfo, bool) {
 		return linkInfo{}, false
 	}
 	return l.links[i], true
-}
-
-func valid(addrs ...netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !a.IsValid() })
 }
 
 func nonEmpty(s ...string) []string {

@@ -1,4 +1,4 @@
-package routing
+package underlay
 
 import (
 	"errors"
@@ -7,19 +7,19 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// ChooseUnderlay chooses the underlay interface among those that k has now. The
-// error wraps ErrNoUnderlay if none passes.
-func ChooseUnderlay(k *kernel.Kernel, o UnderlayOptions) (Underlay, error) {
+// Choose chooses the underlay interface among those that k has now. The
+// error wraps ErrNone if none passes.
+func Choose(k *kernel.Kernel, o Options) (Link, error) {
 	o.CanReach, o.PublicIP, o.PublicIPv6 = o.CanReach.Unmap(), o.PublicIP.Unmap(), o.PublicIPv6.Unmap()
 	l, err := readListing(k, o)
 	if err != nil {
-		return Underlay{}, fmt.Errorf("choose underlay interface: %w", err)
+		return Link{}, fmt.Errorf("choose underlay interface: %w", err)
 	}
 	return choose(l, o)
 }
 
 // readListing reads what choose needs, and no more: default routes only if no interface is named.
-func readListing(k *kernel.Kernel, o UnderlayOptions) (listing, error) {
+func readListing(k *kernel.Kernel, o Options) (listing, error) {
 	var l listing
 	ds, err := k.Devices()
 	if err != nil {
@@ -42,8 +42,8 @@ func readListing(k *kernel.Kernel, o UnderlayOptions) (listing, error) {
 	return l, nil
 }
 
-// underlayListing reads the state of one link and all addresses.
-func underlayListing(k *kernel.Kernel, name string) (listing, error) {
+// listingOf reads the state of one link and all addresses.
+func listingOf(k *kernel.Kernel, name string) (listing, error) {
 	var l listing
 	d, err := k.Device(name)
 	switch {

@@ -1,4 +1,4 @@
-package routing
+package underlay
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 )
 
 // candidates lists what the options propose, in the order of trying.
-func (l listing) candidates(o UnderlayOptions, regexes []*regexp.Regexp) []candidate {
+func (l listing) candidates(o Options, regexes []*regexp.Regexp) []candidate {
 	var cs []candidate
 	if !o.explicit() {
 		cs = l.publicCandidates(o)
@@ -60,7 +60,7 @@ func (l listing) interfaceCandidate(s string) candidate {
 
 // regexCandidates matches addresses first and names only if no address matched,
 // as flannel does. A link whose addresses of every family match comes first.
-func (l listing) regexCandidates(re *regexp.Regexp, o UnderlayOptions) []candidate {
+func (l listing) regexCandidates(re *regexp.Regexp, o Options) []candidate {
 	why := fmt.Sprintf("--iface-regex %q", re.String())
 	var cs []candidate
 	for _, a := range l.addrs {
@@ -87,7 +87,7 @@ func (l listing) regexCandidates(re *regexp.Regexp, o UnderlayOptions) []candida
 
 // publicCandidates are the links that have a public address themselves. A public
 // address that no link has is only advertised (NAT), and is no candidate.
-func (l listing) publicCandidates(o UnderlayOptions) []candidate {
+func (l listing) publicCandidates(o Options) []candidate {
 	var cs []candidate
 	for _, p := range []struct {
 		flag string
@@ -109,7 +109,7 @@ func (l listing) publicCandidates(o UnderlayOptions) []candidate {
 // defaultCandidates are the links of default routes, lowest metric first. In dual stack a
 // link with default routes of both families precedes one without; between families with
 // equal metrics IPv4 decides, since its metrics and those of IPv6 are not on one scale.
-func (l listing) defaultCandidates(o UnderlayOptions) []candidate {
+func (l listing) defaultCandidates(o Options) []candidate {
 	type link struct {
 		index      int
 		has4, has6 bool
@@ -161,7 +161,7 @@ func (l listing) defaultCandidates(o UnderlayOptions) []candidate {
 // none. A named address comes first, then the public one if the link has it, since
 // peers expect packets from what is advertised; then global before link-local, settled
 // before tentative, permanent before dynamic, lasting before temporary.
-func (l listing) pick(c candidate, six bool, o UnderlayOptions) (netip.Addr, string) {
+func (l listing) pick(c candidate, six bool, o Options) (netip.Addr, string) {
 	family, public := "IPv4", o.PublicIP
 	if six {
 		family, public = "IPv6", o.PublicIPv6

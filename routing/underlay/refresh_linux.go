@@ -1,0 +1,47 @@
+package underlay
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"weft/routing/internal/kernel"
+)
+
+// State is the underlay as it was last seen. It is for one goroutine at a time.
+type State struct {
+	// Now is the link with the addresses in use; before the first Refresh it is what Choose chose.
+	Now Link
+	// Lost says what is missing of it; empty if nothing is.
+	Lost string
+
+	lostSince time.Time
+}
+
+// Refresh looks whether the underlay still is as it was; first is what was chosen at the start. One that
+// has been lost for longer than grace may be replaced by another address or link. The error says what is
+// lost, or that the kernel does not tell.
+func (s *State) Refresh(k *kernel.Kernel, first Link, o Options, grace time.Duration, log *slog.Logger) error {
+	l, err := listingOf(k, first.Name)
+	if err != nil {
+		return fmt.Errorf("underlay: %w", err)
+	}
+	was := *s
+	replace := was.Lost != "" && time.Since(was.lostSince) >= grace
+	s.Now, s.Lost = was.Now.refreshed(first, l, o, replace)
+	if s.Lost != was.Lost {
+		s.lostSince = time.Now()
+		if s.Lost != "" {
+			log.Warn("underlay lost, waiting for it", "reason", s.Lost)
+		} else {
+			log.Info("underlay is back", "link", s.Now.Name)
+		}
+	}
+	if s.Now != was.Now {
+		log.Info("underlay changed", "link", s.Now.Name, "mtu", s.Now.MTU, "ipv4", s.Now.Addr4, "ipv6", s.Now.Addr6)
+	}
+	if s.Lost != "" {
+		return fmt.Errorf("underlay: %s", s.Lost)
+	}
+	return nil
+}
