@@ -19,8 +19,8 @@ type State struct {
 }
 
 // Refresh looks whether the underlay still is as it was; first is what was chosen at the start. One that
-// has been lost for longer than grace may be replaced by another address or link. The error says what is
-// lost, or that the kernel does not tell.
+// has been lost for longer than grace may be replaced by another address of the same link. The error says
+// what is lost, or that the kernel does not tell.
 func (s *State) Refresh(k *kernel.Kernel, first Link, o Options, grace time.Duration, log *slog.Logger) error {
 	l, err := listingOf(k, first.Name)
 	if err != nil {
