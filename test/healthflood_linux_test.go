@@ -27,12 +27,17 @@ func asked(ctx context.Context, n *lab.Node, clients, header int, reads bool, la
 	for i := range more {
 		more[i] = 'x'
 	}
+	// Dialling takes a thread inside the namespace, and a thread is what the kernel shares the CPU out to: were all
+	// clients to dial at once, the daemon's few threads would wait for hundreds of this test's.
+	dialling := make(chan struct{}, 8)
 	var got atomic.Int64
 	var all sync.WaitGroup
 	for range clients {
 		all.Go(func() {
 			for ctx.Err() == nil {
+				dialling <- struct{}{}
 				c, err := n.NS.Dial(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", lab.HealthPort))
+				<-dialling
 				if err != nil {
 					continue
 				}
