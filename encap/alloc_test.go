@@ -2,8 +2,7 @@ package encap
 
 import "testing"
 
-// Every function of the hot path, and every way that hostile bytes can take
-// through it, without an allocation.
+// No function of the hot path allocates, whatever hostile bytes it is given.
 func TestNoAllocations(t *testing.T) {
 	dst := make([]byte, 0, 4096)
 	tcp4, tcp6 := transport(false, ProtoTCP, 1400, false), transport(true, ProtoTCP, 1400, false)

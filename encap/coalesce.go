@@ -12,17 +12,18 @@ const maxRunHeader = IPv6Len + 60
 
 // Run merges packets of one flow, in the order of their arrival, into one
 // superpacket. No payload is copied: the run keeps the first packet's header, and
-// the caller the list of payloads. The superpacket is the first packet, with the
-// header that Finish patches, and behind it the payloads of those that joined.
+// the caller keeps the list of payloads. The superpacket is the first packet, with
+// the header that Finish patches, and behind it the payloads of the packets that
+// joined.
 //
-// Who merges keeps the order within the flow: a packet that does not join but is of
-// the [Run.SameFlow], a pure ACK for one, may leave only after the run.
+// The caller keeps the order within the flow: a packet of the run's flow that does
+// not join, such as a pure ACK, may leave only after the run.
 //
-// What joins could have been cut from the superpacket by [Super.AppendHeader], and
-// so is got back byte for byte, but for three fields with more than one right
-// value: the identification of IPv4 packets with DF (RFC 6864 §4.1), which counts
-// up even if it was fixed; a TCP checksum of 0xffff, which becomes 0; and a
-// transport checksum that was partial and is complete then, or was complete and is partial then.
+// [Super.AppendHeader] cuts the superpacket into the packets that joined, byte for
+// byte, but for three fields with more than one right value. The identification of
+// IPv4 packets with DF (RFC 6864 §4.1) counts up even if it was fixed. A TCP checksum
+// of 0xffff becomes 0. A transport checksum that was partial may come out complete,
+// and one that was complete may come out partial.
 //
 // The zero Run is idle and ready. It is not safe for concurrent use.
 type Run struct {
@@ -59,14 +60,15 @@ func (r *Run) TotalLen() int { return r.totalLen }
 func (r *Run) Closed() bool { return r.closed || r.segments == 0 }
 
 // Start begins a run with the packet in b if another could join it, and forgets the
-// run before. in is what ParseInner said of b, partial what PartialChecksum said.
-// Otherwise the run is idle and the packet has to go alone and verbatim, after what
-// is held of its flow.
+// run before. in is what ParseInner returned for b, and partial what PartialChecksum
+// did. If Start refuses the packet, the run is idle, and the packet has to leave
+// alone and unchanged, after what is held of its flow.
 //
-// It refuses all but TCP and UDP with payload directly behind an IP header without
-// options; fragments; TCP with SYN, FIN, RST, URG, CWR or PSH, or without ACK; UDP over
-// IPv4 without checksum; and, so that no corrupt packet is made whole, an IPv4 header
-// checksum or a complete transport checksum that is wrong.
+// Start refuses everything but TCP and UDP with payload directly behind an IP header
+// without options. It refuses fragments; TCP with SYN, FIN, RST, URG, CWR or PSH, or
+// without ACK; UDP over IPv4 without checksum; and a packet whose IPv4 header
+// checksum or complete transport checksum is wrong, since the superpacket's would be
+// right and hide the damage.
 func (r *Run) Start(b []byte, in Inner, partial bool) bool {
 	r.segments = 0
 	if len(b) < in.TotalLen || in.Fragment() || (in.Proto != ProtoTCP && in.Proto != ProtoUDP) {
@@ -168,8 +170,8 @@ func (r *Run) Add(b []byte, in Inner, partial bool) (payloadFrom int, ok bool) {
 	return r.headerLen, true
 }
 
-// sameHeader says whether b, which is longer than the run's header, repeats what is
-// the same in all packets of a run and no business of Add's.
+// sameHeader says whether b, which is longer than the run's header, repeats the
+// fields that all packets of a run share. Add checks the others.
 func (r *Run) sameHeader(b []byte) bool {
 	h := r.head[:r.headerLen]
 	b = b[:len(h)]

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// stream makes the n packets of one flow that a sender with this segment size
-// makes, as a superpacket's segments.
+// stream makes n packets of one flow, as a sender with this segment size would: they
+// are the segments of one superpacket.
 func stream(six bool, proto uint8, size, n int) (pkts [][]byte) {
 	pkt := transport(six, proto, size*n, false)
 	if proto == ProtoTCP {
@@ -51,7 +51,7 @@ func sameMerged(t testing.TB, as []arrival, got []merged, metas []Meta, want []m
 	}
 }
 
-// checkMeta cuts a merged packet as its Meta says, which has to give what arrived.
+// checkMeta cuts a merged packet as its Meta says; the result has to be what arrived.
 func checkMeta(t testing.TB, m Meta, g merged, as []arrival) {
 	t.Helper()
 	l4, proto := slowL4(g.pkt)
@@ -80,7 +80,7 @@ func checkMeta(t testing.TB, m Meta, g merged, as []arrival) {
 	}
 }
 
-// change spoils or varies packet p in the way that op says, with v.
+// change spoils or varies packet p. op says how, and v is the value for that.
 func change(p []byte, op, v uint8) []byte {
 	if op != 1 && !slowPlain(p) {
 		return p // spoilt before
@@ -149,7 +149,8 @@ func slowFixSums(p []byte) {
 	}
 }
 
-// script is a short flow with changes: three bytes each, packet, what and how.
+// script makes a short flow and changes it. ops has three bytes for each change: which
+// packet, op and v.
 func script(seed uint64, ops []byte) (as []arrival) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	six, size := r.IntN(2) == 0, 1+r.IntN(60)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// rule says how three packets of a flow, the second changed so, merge: the lengths
-// of the groups in which they leave.
+// rule says how three packets of a flow, of which the second is changed, merge: it
+// has the lengths of the groups in which they leave.
 type rule struct {
 	name   string
 	six    bool

@@ -5,8 +5,8 @@
 // append allocates only if its destination lacks capacity), so every function is
 // safe for concurrent use on distinct slices.
 //
-// One packet, byte offsets from the start of the outer IP header. Between the
-// bars are the lengths:
+// This is one packet. The offsets above it are bytes from the start of the outer
+// IP header, and the numbers between the bars are lengths:
 //
 //	                0         20        28
 //	ip, outer v4    | IPv4 20 | UDP 8   | inner IPv4 or IPv6 packet …         MTU − 28
@@ -21,27 +21,43 @@
 // The overhead counts from the outer IP header, since that is what the MTU of
 // the underlay counts from; the underlay's own Ethernet header is outside it.
 //
-// # In the order in which a packet meets it
+// # The order in which a packet meets the functions
 //
-// Going out: [ParseInner], and [ParseSuper] if the packet stands for several; [DecrementTTL]
-// where we are the router; [FlowPairHash], which keeps both directions of a flow together;
-// [AppendVXLAN]. A packet that may not pass is answered with [AppendICMPError] or cut up by
-// [Fragment4]. [FinishChecksum] completes a checksum where what follows cannot, and
-// [Super.AppendHeader] makes the header of every segment. [FrameTemplate.Put] writes the outer
-// headers where we send Ethernet frames, behind a [VNetHdr.Put] or, around a superpacket, a
-// [VNetHdr.PutTunnel]; where we send by a UDP socket the kernel writes them.
+// A packet that goes out meets them in this order:
 //
-// Coming in: [ParseFrame] where we read Ethernet frames; [ParseVXLAN], [ParseInner],
-// [MartianSource] and [MartianDestination], [DecapECN] and [SetECN], [PartialChecksum].
-// A [Run] makes one superpacket of the packets of a flow.
+//   - [ParseVNetHdr] reads the header that a TUN puts before every packet.
+//   - [Inner.Parse] reads the IP header, and [ParseSuper] the transport header of a
+//     superpacket, which is one packet that stands for several.
+//   - [MartianDestination] tells whether the packet may cross the overlay at all.
+//   - [DecrementTTL] applies where we are the router.
+//   - [AppendICMPError] makes the answer to a packet that may not pass, and [Fragment4]
+//     cuts one that is too long and may be cut.
+//   - [FlowPairHash] chooses the source port, and keeps both directions of a flow together.
+//   - [AppendVXLAN] writes the headers of format vxlan.
+//   - [FinishChecksum] completes a checksum where nobody behind us does, and
+//     [Super.AppendHeader] makes the header of every segment.
+//   - [FrameTemplate.Put] writes the outer headers where we send Ethernet frames, and
+//     [VNetHdr.Put] the virtio-net header before them, or [VNetHdr.PutTunnel] if the frame
+//     holds a superpacket. Where we send by a UDP socket the kernel writes the outer headers.
+//
+// A packet that comes in meets them in this order:
+//
+//   - [ParseFrame] reads the outer headers where we read Ethernet frames.
+//   - [ParseVXLAN] reads the headers of format vxlan, or [NextPacked] splits a datagram of
+//     format ip that holds several packets.
+//   - [Inner.Parse] reads the inner IP header; [MartianSource] and [MartianDestination]
+//     judge its addresses.
+//   - [DecapECN] combines the congestion marks of both headers, and [SetECN] writes the result.
+//   - [PartialChecksum] tells whether the inner checksum is still to be completed.
+//   - A [Run] joins packets of one flow in one superpacket.
 //
 // # Several packets in a datagram
 //
-// A datagram of format ip may hold more than one inner packet, each delimited by
-// its own length, and zeros behind the last, so that datagrams of one size can share
-// a superframe. [NextPacked] takes them apart, [Padding] has the zeros. It is for
-// peers that are known to read it: flannel's udp backend hands a datagram to the
-// kernel as one packet, of which all but the first is lost.
+// A datagram of format ip may hold more than one inner packet. Each is delimited by
+// its own length, and zeros may follow the last, so that datagrams of one size can
+// leave in one system call. [NextPacked] takes them apart, and [Padding] has the zeros.
+// Only peers that are known to read such datagrams get them: flannel's udp backend hands
+// a datagram to the kernel as one packet, so that all but the first would be lost.
 //
 // # Headroom
 //

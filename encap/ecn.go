@@ -54,7 +54,7 @@ func DecapECN(outer, inner ECN) (e ECN, ok bool) {
 }
 
 // SetECN writes e into the IP header at the start of pkt, and keeps the IPv4
-// header checksum right (RFC 1624). It leaves alone what is no IP header.
+// header checksum right (RFC 1624). It changes nothing if pkt holds no IP header.
 func SetECN(pkt []byte, e ECN) {
 	if len(pkt) < IPv4Len {
 		return

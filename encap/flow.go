@@ -8,13 +8,13 @@ import (
 // protoSCTP has its ports where TCP and UDP have theirs (RFC 9260 §3.1).
 const protoSCTP = 132
 
-// FlowPairHash returns a hash of addresses, protocol and ports of the packet in b, of
-// which ParseInner said in. It is the same for all packets of a flow and of the flow in the
-// other direction, so that what is chosen by it is chosen alike for a connection's data
-// and its acknowledgements. A fragment, first or later, and another protocol than TCP, UDP or SCTP
-// count without ports, so that fragments stay together. All bits are mixed equally
-// well: any of them will do for a table or a port. It is the same on every machine, and
-// not secret: who chooses the ports can make hashes collide.
+// FlowPairHash returns a hash of addresses, protocol and ports of the packet in b; in is
+// what ParseInner returned for b. The hash is the same for all packets of a flow and of the
+// flow in the other direction, so that a connection's data and its acknowledgements get the
+// same port or worker. The ports do not count in a fragment, first or later, so that fragments
+// stay together, nor in a protocol other than TCP, UDP and SCTP. All bits are mixed equally
+// well: any of them will do for a table or a port. The hash is the same on every machine, and
+// not secret: a sender that chooses its ports can make hashes collide.
 //
 // It is 0 if b is shorter than in says.
 func FlowPairHash(b []byte, in Inner) uint32 {
@@ -51,8 +51,8 @@ const (
 	mixC = 0x8ebc6af09c88c6e3
 )
 
-// mix multiplies to 128 bits and adds the halves without carry: every bit of either
-// number has a say in every bit of the result.
+// mix multiplies to 128 bits and adds the halves without carry, so that every bit of
+// either number influences every bit of the result.
 func mix(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo

@@ -14,16 +14,16 @@ const (
 	EthernetLen = 14 // untagged, without frame check sequence
 )
 
-// What the formats add to an inner packet, in bytes. VXLANOverhead is only the
-// part inside the datagram: VXLAN and inner Ethernet header.
+// These are the bytes that the formats add to an inner packet. VXLANOverhead is only
+// the part inside the datagram: VXLAN and inner Ethernet header.
 const (
 	VXLANOverhead = VXLANLen + EthernetLen
 	// MaxOverhead is the largest Overhead of all: the headroom that fits any format.
 	MaxOverhead = IPv6Len + UDPLen + VXLANOverhead
 )
 
-// Smallest MTUs in bytes that a path may be taken to have: what every IPv4 host
-// reassembles (RFC 791 §3.1), and what every IPv6 link carries (RFC 8200 §5).
+// These are the smallest MTUs, in bytes, that a path is taken to have: what every IPv4
+// host reassembles (RFC 791 §3.1), and what every IPv6 link carries (RFC 8200 §5).
 const (
 	MinMTU4 = 576
 	MinMTU6 = 1280
@@ -38,7 +38,7 @@ const (
 	PortVXLAN = 8472 // Linux' own, older than IANA's 4789
 )
 
-// What parsers find wrong.
+// Every error of this package wraps one of these.
 var (
 	// ErrShort means that bytes are missing: b ends before a header does, or
 	// before the length that a header claims.
@@ -47,12 +47,12 @@ var (
 	ErrMalformed = errors.New("packet malformed")
 	// ErrTooLong means that a length does not fit the header's 16-bit field.
 	ErrTooLong = errors.New("packet too long")
-	// ErrNotEligible means that the packet is fine, but that what was asked for
-	// must not be done to it.
+	// ErrNotEligible means that the packet is fine, but that the caller asked for
+	// something that must not be done to it.
 	ErrNotEligible = errors.New("packet not eligible")
 )
 
-// Format is how a datagram carries an inner packet. The zero Format is invalid.
+// Format says how a datagram carries an inner packet. The zero Format is invalid.
 type Format uint8
 
 // The formats.
@@ -102,12 +102,12 @@ func InnerMTU(f Format, underlayMTU int, outer6 bool) int {
 	return min(underlayMTU, maxPacket) - o
 }
 
-// GSOMaxSize returns what to set as the gso_max_size of a link whose packets enter
-// the tunnel, in bytes, so that a TCP superpacket of mtu-sized packets leaves in
-// one UDP_SEGMENT send: each segment carries f's header inside the datagram, and
-// all of them share the 65507 bytes of one IPv4 datagram. At the kernel's default
-// of 65536 one or two segments are left over, and cost a send of their own. It is
-// 0 if mtu is too small to matter, or f is invalid.
+// GSOMaxSize returns the gso_max_size in bytes for a link whose packets enter the
+// tunnel. With it, a TCP superpacket of mtu-sized packets leaves in one send with
+// UDP_SEGMENT, in which every segment carries f's header inside the datagram and
+// all segments share the 65507 bytes of one IPv4 datagram. At the kernel's default
+// of 65536 one or two segments would be left over and cost a send of their own. The
+// result is 0 if mtu is too small to matter, or f is invalid.
 func GSOMaxSize(f Format, mtu int) int {
 	segment := mtu + f.Overhead(false) - IPv4Len - UDPLen
 	if f.Overhead(false) == 0 || mtu < MinMTU4 {

@@ -40,7 +40,7 @@ func TestOverheadAndInnerMTU(t *testing.T) {
 	}
 }
 
-// The overhead is what the encoders add, not a number beside them.
+// Overhead equals the length of what the encoders add.
 func TestOverheadIsWhatIsAppended(t *testing.T) {
 	for _, f := range []Format{FormatIP, FormatVXLAN} {
 		for _, o := range []Outer{outer4(), outer6()} {

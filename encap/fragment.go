@@ -16,8 +16,9 @@ var (
 
 // Fragment4 appends to dst the fragment of the IPv4 packet pkt that carries the
 // data from offset on and fits mtu bytes (RFC 791 §3.2). offset counts from the
-// end of pkt's header; it is 0 at first, then the next of the call before. next
-// is 0 after the last fragment. A packet that fits is appended whole.
+// end of pkt's header; it is 0 in the first call, and in each other call what the
+// call before returned as next, which is 0 after the last fragment. A packet that
+// fits is appended whole.
 //
 //	for off, more := 0, true; more; more = off != 0 {
 //		frag, off, err = Fragment4(buf[:0], pkt, mtu, off)
@@ -30,9 +31,9 @@ var (
 //
 // The error wraps ErrNotEligible if pkt is IPv6, does not fit and has DF set, or
 // if mtu is less than its header and 8 bytes; ErrShort or ErrMalformed if pkt
-// does not parse or its options do not; ErrMalformed if offset is none that was
-// returned. Only the last can happen after the first call. dst is then returned
-// unchanged.
+// does not parse or its options do not; ErrMalformed if offset is not one that a
+// call returned. Only the last can happen after the first call. With an error, dst
+// is returned unchanged.
 func Fragment4(dst, pkt []byte, mtu, offset int) (frag []byte, next int, err error) {
 	in, err := ParseInner(pkt)
 	if err != nil {

@@ -16,15 +16,15 @@ var (
 // maxFrameHeader is the Ethernet, IPv6 and UDP header.
 const maxFrameHeader = EthernetLen + IPv6Len + UDPLen
 
-// FrameTemplate is the Ethernet, IP and UDP header in front of what goes to one
-// next hop, with all that two datagrams have in common already summed. Make one
+// FrameTemplate is the Ethernet, IP and UDP header of the datagrams that go to one
+// peer by one next hop. What all of them have in common is already summed. Make one
 // with [NewFrameTemplate]; it does not change afterwards, so that any number of
 // goroutines may use it.
 type FrameTemplate struct {
 	head [maxFrameHeader]byte
 	six  bool
-	// Sums of what is in head, folded: the IPv4 header, and the pseudo header
-	// without the length.
+	// ip and pseudo are folded sums: of the IPv4 header in head, and of the pseudo
+	// header without the length.
 	ip, pseudo uint16
 }
 
@@ -75,8 +75,8 @@ func (t *FrameTemplate) Len() int {
 	return EthernetLen + IPv4Len + UDPLen
 }
 
-// MaxPayload returns the largest payloadLen that the lengths in the header can say:
-// 65507, or 65527 over IPv6.
+// MaxPayload returns the largest payloadLen that the length fields of the header can
+// hold: 65507, or 65527 over IPv6.
 func (t *FrameTemplate) MaxPayload() int {
 	if t.six {
 		return maxPacket - UDPLen
@@ -85,18 +85,18 @@ func (t *FrameTemplate) MaxPayload() int {
 }
 
 // Put writes the header of a frame to the first [FrameTemplate.Len] bytes of b, and
-// panics if b is shorter. payloadLen is the length of all that follows, from 0 to
-// [FrameTemplate.MaxPayload]; the header of another length is worthless. In a
-// frame that somebody is still to cut into datagrams (USO, or TCP in tunnel GSO)
-// it is that of the payload of the whole frame. id is for IPv4 only; with DF set
-// it means nothing (RFC 6864 §4.1), but the kernel counts on from it in each
-// segment.
+// panics if b is shorter. payloadLen is the length in bytes of all that follows the
+// header, from 0 to [FrameTemplate.MaxPayload]; with any other, the header is wrong.
+// For a frame that the kernel or a device is still to cut into datagrams (USO, or TCP
+// in tunnel GSO) it is the length of the payload of the whole frame. id is for IPv4
+// only; with DF set it means nothing (RFC 6864 §4.1), but the kernel counts up from it
+// in each segment.
 //
 // The UDP checksum is 0, or with seedUDP the pseudo-header sum, as the kernel wants
 // it where it is to fill in the checksum: for NEEDS_CSUM at the outer UDP header,
 // which USO demands, and for [VNetTunnelCsum]. Over IPv6 the caller must ask for
-// that and for one of the two, since receivers drop a datagram without checksum
-// (RFC 8200 §8.1), or complete it with [FinishChecksum].
+// seedUDP and one of the two, or complete the checksum with [FinishChecksum], since
+// receivers drop a datagram without checksum (RFC 8200 §8.1).
 func (t *FrameTemplate) Put(b []byte, payloadLen int, ecn ECN, id uint16, seedUDP bool) {
 	length := UDPLen + payloadLen
 	var udp []byte
@@ -139,19 +139,18 @@ type Frame struct {
 
 // ParseFrame reads the headers of an untagged Ethernet frame that holds a UDP
 // datagram. Bytes behind the IP packet are ignored: frames are padded to 60 bytes.
-// Of a frame that the kernel has not cut into datagrams (USO, or TCP in tunnel GSO)
+// In a frame that the kernel has not cut into datagrams (USO, or TCP in tunnel GSO)
 // both lengths are those of the whole, and the payload is that of all datagrams.
 //
-// The Ethernet addresses are not read. Nothing has compared Dst with our own
-// address either: who reads frames has to.
+// The Ethernet addresses are not read. Dst may be anybody's address: the caller has
+// to compare it with its own.
 //
-// The error wraps ErrShort if b ends before a header or the length that the IP
-// header claims, and ErrMalformed for any other EtherType than those of IP, and in
-// them a tag; a wrong IPv4 header or header checksum, a fragment; another protocol
-// than UDP behind the IP header, where IPv4 options are skipped, but IPv6 extension
-// headers are not; a UDP length that is not that of the IP payload, unlike
-// [ParseOuter], which allows it to be less; 4-in-6 addresses, and UDP over IPv6
-// without checksum.
+// The error wraps ErrShort if b ends before a header, or before the length that the
+// IP header claims. It wraps ErrMalformed for an EtherType other than those of IP, a
+// VLAN tag included; a wrong IPv4 header or header checksum; a fragment; a protocol
+// other than UDP behind the IP header (IPv4 options are skipped, IPv6 extension headers
+// are not); a UDP length that is not that of the IP payload; 4-in-6 addresses; and UDP
+// over IPv6 without checksum.
 func ParseFrame(b []byte) (f Frame, err error) {
 	if len(b) < EthernetLen {
 		return Frame{}, ErrShort

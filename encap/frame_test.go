@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// template returns one, and what it was made of.
+// template returns a template, and the headers that it was made of.
 func template(t testing.TB, six bool) (*FrameTemplate, Ethernet, Outer) {
 	t.Helper()
 	e := Ethernet{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1}, Type: EtherTypeIPv4}
@@ -26,7 +26,7 @@ func template(t testing.TB, six bool) (*FrameTemplate, Ethernet, Outer) {
 	return &tm, e, o
 }
 
-// slowFrame is what Put should write, and payloadLen zeros.
+// slowFrame returns what Put should write, with payloadLen zeros behind it.
 func slowFrame(t testing.TB, e Ethernet, o Outer, payloadLen int, seed bool) []byte {
 	t.Helper()
 	b, err := AppendOuter(AppendEthernet(nil, e), o, payloadLen)
@@ -138,8 +138,8 @@ func TestNewFrameTemplateRefuses(t *testing.T) {
 	}
 }
 
-// slowParseFrame is ParseFrame by the functions for layers. Where it says that the
-// frame is no good, ParseFrame has to, but not with the same words.
+// slowParseFrame does what ParseFrame does, with a function for each layer. Where it
+// refuses a frame, ParseFrame has to refuse it too, but maybe with another error.
 func slowParseFrame(b []byte) (Frame, bool) {
 	e, pkt, err := ParseEthernet(b)
 	if err != nil {
@@ -281,7 +281,7 @@ func FuzzParseFrame(f *testing.F) {
 		if err != nil || (b[0]|b[6])&1 != 0 {
 			return
 		}
-		// There and back again: what the header says is what we write.
+		// A header made from the parsed fields is the one that was parsed.
 		tm, err := NewFrameTemplate(MAC(b[6:]), MAC(b[0:]), p.Src, p.Dst)
 		if err != nil {
 			t.Fatalf("%+v parsed but has no template: %v", p, err)

@@ -51,7 +51,7 @@ func (h VNetHdr) Put(b []byte) {
 }
 
 // ParseVNetHdr reads the header at the start of b, in the machine's byte order. It
-// judges no field. The error is ErrShort if b has fewer than VNetHdrLen bytes.
+// checks no field. The error is ErrShort if b has fewer than VNetHdrLen bytes.
 func ParseVNetHdr(b []byte) (VNetHdr, error) {
 	if len(b) < VNetHdrLen {
 		return VNetHdr{}, ErrShort
@@ -66,7 +66,7 @@ func ParseVNetHdr(b []byte) (VNetHdr, error) {
 	}, nil
 }
 
-// GSOKind is what a packet is to be cut into. The zero GSOKind is invalid.
+// GSOKind says what a packet is to be cut into. The zero GSOKind is invalid.
 type GSOKind uint8
 
 // The kinds.
@@ -107,8 +107,8 @@ func (k GSOKind) vnetType() uint8 {
 	return VNetGSONone
 }
 
-// Meta describes a packet, super or not, to whoever takes it. Lengths and offsets
-// are in bytes from the packet's start.
+// Meta describes an inner packet, superpacket or not, to the port that takes it.
+// Lengths and offsets are in bytes from the packet's start.
 type Meta struct {
 	Kind      GSOKind
 	HeaderLen int // IP and transport header

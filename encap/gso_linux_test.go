@@ -22,14 +22,14 @@ import (
 // in leaves the kernel at out, cut to the segments that the superpacket said.
 type router struct{ in, out int }
 
-// Where the router sends what it forwards, and sources that it believes.
+// These are the networks to which the router forwards, and those from which it accepts packets.
 const (
 	routed4, routed6 = "10.9.0.0/16", "fd09::/64"
 	from4, from6     = "10.8.0.0/16", "fd08::/64"
 )
 
-// newRouter makes one. partial lets out take packets with unfinished checksums, so
-// that the kernel cuts, and does not sum. It needs root, and says so.
+// newRouter makes a router. With partial, out takes packets with unfinished checksums,
+// so that the kernel cuts, and does not sum. It needs root, and says so.
 func newRouter(t testing.TB, partial bool) *router {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -284,7 +284,7 @@ func TestChecksumZeroIsKernels(t *testing.T) {
 	}
 }
 
-// What a Run makes of packets, the kernel takes, and makes the packets of it.
+// The kernel takes the superpackets that a Run makes, and cuts them into the packets again.
 func TestCoalescedIsTakenByKernel(t *testing.T) {
 	r, rt := testRand(t), newRouter(t, false)
 	for _, six := range []bool{false, true} {

@@ -44,17 +44,17 @@ func (k ICMPKind) String() string {
 }
 
 // AppendICMPError appends a whole IP packet from src to the source of the packet
-// offending, which says k of it and quotes as much of it as fits 576 bytes (RFC
-// 1812 §4.3.2.3), or 1280 for IPv6 (RFC 4443 §2.4(c)). mtu is the MTU in bytes
-// that ICMPTooBig reports, and means nothing to the others. The packet is not to
-// overlap the free space of dst.
+// offending. It reports the error k, and quotes as much of offending as fits 576
+// bytes (RFC 1812 §4.3.2.3), or 1280 for IPv6 (RFC 4443 §2.4(c)). mtu is the MTU in
+// bytes that ICMPTooBig reports, and means nothing to the other kinds. offending is
+// not to overlap the free space of dst.
 //
 // The error wraps ErrNotEligible if offending must not be answered: it is an
 // ICMP error or redirect, cannot be told from one, is a later fragment, or has a
 // martian, multicast or broadcast address (RFC 1122 §3.2.2, RFC 4443 §2.4(e), of
 // whose exceptions for multicast none is used). It wraps ErrShort or
 // ErrMalformed if offending does not parse, and ErrMalformed if k is invalid or
-// src of the wrong family. With an error, dst is returned unchanged.
+// src is of the other family. With an error, dst is returned unchanged.
 func AppendICMPError(dst []byte, k ICMPKind, src netip.Addr, mtu int, offending []byte) ([]byte, error) {
 	in, err := ParseInner(offending)
 	if err != nil {

@@ -31,8 +31,8 @@ var (
 	errExtChain = fmt.Errorf("ipv6 extension header runs past the packet: %w", ErrMalformed)
 )
 
-// Inner is what the headers of an inner IP packet say. It holds no reference to
-// the packet. Lengths and offsets are in bytes from the packet's start.
+// Inner is what [Inner.Parse] reads in the headers of an inner IP packet. It holds no
+// reference to the packet. Lengths and offsets are in bytes from the packet's start.
 type Inner struct {
 	Src, Dst netip.Addr // never 4-in-6 for an IPv4 packet; maybe 4-in-6 for an IPv6 one
 	Version  uint8      // 4 or 6
@@ -56,8 +56,8 @@ type Inner struct {
 	MoreFragments bool
 	FragOffset    int // of this fragment's data in the original packet's
 
-	// routed: an IPv6 routing header has segments left, so that Dst is not the
-	// address that transport checksums cover (RFC 8200 §8.1).
+	// routed says that an IPv6 routing header has segments left, so that Dst is not
+	// the address that transport checksums cover (RFC 8200 §8.1).
 	routed bool
 }
 
@@ -83,7 +83,8 @@ func ParseInner(b []byte) (Inner, error) {
 	return in, nil
 }
 
-// Parse is [ParseInner] into memory that is there. After an error nothing is said about what in holds.
+// Parse is [ParseInner] into memory that the caller has, which saves a copy. After an error the
+// fields of in mean nothing.
 func (in *Inner) Parse(b []byte) error {
 	if len(b) == 0 {
 		return ErrShort

@@ -12,8 +12,8 @@ const (
 	fragOffset = 0x1fff // in units of 8 bytes
 )
 
-// parse4 reads an IPv4 header; b is not empty. It sets the fields one by one, since a whole Inner
-// would be made elsewhere first, and copied.
+// parse4 reads an IPv4 header; b is not empty. It sets the fields one by one, since the compiler
+// would make a whole Inner elsewhere first, and copy it.
 func (in *Inner) parse4(b []byte) error {
 	if len(b) < IPv4Len {
 		return ErrShort
@@ -43,7 +43,7 @@ func (in *Inner) parse4(b []byte) error {
 	return nil
 }
 
-// header is what outer.go and icmp.go say in an IP header of either family.
+// header has the fields that outer.go and icmp.go set in an IP header of either family.
 type header struct {
 	src, dst     netip.Addr // of one family
 	trafficClass uint8

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 )
 
-// maxExtHeaders bounds the walk along IPv6 extension headers, so that a packet
-// made of them costs no more than another. RFC 8200 §4.1 names six in order, one
-// of them twice.
+// maxExtHeaders is how many IPv6 extension headers are read, so that a packet that
+// consists of them costs little more than another. RFC 8200 §4.1 names six in order,
+// one of them twice.
 const maxExtHeaders = 8
 
 // parse6 reads an IPv6 header; b is not empty. As for parse4, it sets the fields one by one.
@@ -30,8 +30,9 @@ func (in *Inner) parse6(b []byte) error {
 	return in.walk(b[:total])
 }
 
-// walk goes along the extension headers of b from in.Proto on, and sets Proto, L4
-// and what a fragment and a routing header say (RFC 8200 §4, RFC 7045 §1.1).
+// walk reads the extension headers of b from in.Proto on, and sets Proto, L4 and the
+// fields that a fragment header and a routing header determine (RFC 8200 §4, RFC 7045
+// §1.1).
 func (in *Inner) walk(b []byte) error {
 	at := IPv6Len
 	for range maxExtHeaders {

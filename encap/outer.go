@@ -33,10 +33,10 @@ func (o Outer) HeaderLen() int { return FormatIP.Overhead(o.Dst.Addr().Is6()) }
 
 // AppendOuter appends both headers of a datagram that carries payloadLen bytes.
 //
-// The UDP checksum is 0, or where there is to be one the pseudo-header sum, as
-// the kernel wants it together with NEEDS_CSUM. Who sends without that offload
-// appends the payload and calls [FinishChecksum] with start [Outer.HeaderLen]
-// minus 8 and offset ChecksumOffsetUDP.
+// The UDP checksum is 0, or, if o asks for one, the pseudo-header sum, as the
+// kernel wants it together with NEEDS_CSUM. A sender without that offload appends
+// the payload and calls [FinishChecksum] with start [Outer.HeaderLen] minus 8 and
+// offset ChecksumOffsetUDP.
 //
 // The error wraps ErrMalformed if the addresses are invalid, 4-in-6 or of two
 // families, and ErrTooLong if the length does not fit; dst is then returned

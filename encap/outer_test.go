@@ -21,8 +21,8 @@ func outer6() Outer {
 	}
 }
 
-// What Linux put on a virtual wire, we parse to what we know we set up there, and
-// write the same bytes from it.
+// We parse packets that Linux put on a virtual wire, find the values that were set up
+// there, and write the same bytes from them.
 func TestKernelVXLANBothWays(t *testing.T) {
 	all := kernelPackets(t)
 	mac := func(format, node byte) MAC { return MAC{2, 0, 0, 0, format, node} }

@@ -13,8 +13,8 @@ var errPacked = fmt.Errorf("neither an ip packet nor padding behind a packet: %w
 //
 // b is what is left of the datagram, and packet the TotalLen of the inner packet at
 // its start. rest begins with the version nibble of another packet, 4 or 6, and is
-// yet to be parsed; it aliases b. It is empty at the end, and where padding starts,
-// which is told by its first nibble alone.
+// yet to be parsed; it aliases b. It is empty at the end of the datagram, and where
+// padding starts, which the first nibble alone tells.
 //
 //	for len(b) > 0 {
 //		in, err := ParseInner(b)
@@ -49,6 +49,6 @@ func NextPacked(b []byte, packet int) (rest []byte, err error) {
 var padding = [maxPacket]byte{}
 
 // Padding returns n zeros to put behind the last packet of a datagram, with writev
-// or the like. The memory is everybody's, so it must not be written to. It panics
-// if n is negative or above 65535.
+// or the like. All callers share the memory, so it must not be written to. Padding
+// panics if n is negative or above 65535.
 func Padding(n int) []byte { return padding[:n:n] }

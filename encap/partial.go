@@ -9,12 +9,13 @@ const (
 )
 
 // PartialChecksum says whether the TCP or UDP checksum of the packet in b is
-// still to be filled in. Linux hands a packet to a virtual wire with only the
-// folded sum of the pseudo header in the field, not inverted (CHECKSUM_PARTIAL),
-// whatever its size, and a plain UDP socket gets it so inside a datagram. start
-// and offset are what a virtio-net header calls csum_start and csum_offset.
+// still to be completed. Linux hands a packet of any size to a virtual device with
+// only the folded sum of the pseudo header in the field, not inverted
+// (CHECKSUM_PARTIAL), and a plain UDP socket can receive one like that inside a
+// datagram. start and offset are what a virtio-net header calls csum_start and
+// csum_offset.
 //
-// in is what ParseInner said of b. A fragment is never partial, nor a UDP
+// in is what ParseInner returned for b. A fragment is never partial, nor a UDP
 // packet over IPv4 without checksum, nor one whose UDP length is not that of
 // the IP payload, nor an IPv6 packet with segments left in a routing header.
 //
@@ -40,7 +41,7 @@ func PartialChecksum(b []byte, in Inner) (start, offset int, partial bool) {
 }
 
 // ChecksumOK says whether the TCP or UDP checksum of the packet in b is complete
-// and right, or absent in UDP over IPv4. in is what ParseInner said of b. It is
+// and right, or absent in UDP over IPv4. in is what ParseInner returned for b. It is
 // false where there is none of these checksums, or none that can be verified: for
 // another protocol, a fragment, segments left in a routing header.
 func ChecksumOK(b []byte, in Inner) bool {
@@ -71,11 +72,11 @@ func ChecksumOK(b []byte, in Inner) bool {
 	return Fold(Sum(l4, PseudoHeaderSum(in.Src, in.Dst, in.Proto, len(l4)))) == 0xffff
 }
 
-// FinishChecksum sums b[start:], which includes what the checksum field was
-// seeded with, and stores the inverted sum in the field at start+offset: what a
-// virtio-net header with NEEDS_CSUM asks for, without reading the headers.
-// Doing it twice brings the seed back. It returns false, and changes nothing,
-// if the field is not inside b.
+// FinishChecksum sums b[start:], which includes the seed in the checksum field, and
+// stores the inverted sum in the field at start+offset. That is what a virtio-net
+// header with NEEDS_CSUM asks for; no other header is read. A second call brings the
+// seed back. FinishChecksum returns false, and changes nothing, if the field is not
+// inside b.
 func FinishChecksum(b []byte, start, offset int) bool {
 	if start < 0 || offset < 0 || start > len(b) || len(b)-start < 2 || offset > len(b)-start-2 {
 		return false
@@ -89,7 +90,8 @@ func FinishChecksum(b []byte, start, offset int) bool {
 }
 
 // seeded says whether the checksum of the transport header at b[start:] equals
-// the pseudo-header sum of the IP packet b. The offset tells the protocol.
+// the pseudo-header sum of the IP packet b. offset is that of the checksum field, and
+// so tells which protocol it is.
 func seeded(b []byte, start, offset int) bool {
 	if len(b) < IPv4Len || start < 0 || start > len(b) {
 		return false

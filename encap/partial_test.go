@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The kernel leaves inner UDP and TCP checksums to the interface, and computes
+// The kernel leaves inner UDP and TCP checksums to the device, and computes
 // the outer one as if the inner were already complete.
 func TestCompleteKernelPackets(t *testing.T) {
 	all := kernelPackets(t)

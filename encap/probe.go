@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// ProbeLen is a probe's length without what fills it up, and that of an answer, in bytes.
+// ProbeLen is the length in bytes of an answer, and of a probe without its padding.
 const ProbeLen = 16
 
-// What a datagram of FormatIP with a probe begins with. A first nibble of 0 is no IP packet.
+// A datagram with a probe begins with probeMagic. Its first nibble is 0, which no IP packet has.
 const (
 	probeMagic  = 0x00775046 // the low half of the last byte is the kind
 	probeAsk    = 1
@@ -17,16 +17,17 @@ const (
 
 var errProbe = fmt.Errorf("not a probe: %w", ErrMalformed)
 
-// Probe is a datagram of FormatIP that finds out what the path carries, as RFC 8899 does: zeros behind it make the
-// datagram as long as what is in doubt, and who gets it says in an answer how long it was. Nodes answer that say
-// so in their record; it is never sent to others.
+// Probe is a datagram of FormatIP that finds out how large a datagram the path carries, as RFC 8899 does: zeros
+// behind it make the datagram as long as the length in doubt, and the receiver says in an answer how much arrived.
+// Only a node whose record says that it answers is sent a probe.
 //
 //	| 00 77 50 4x | length 2 | 0 0 | token 8 | 0 0 0 … |
 type Probe struct {
 	Answer bool
-	// Length is what an answer says has arrived, in bytes of UDP payload. A probe itself has 0.
+	// Length is 0 in a probe. In an answer it is how much of the probe has arrived, in bytes of UDP payload.
 	Length uint16
-	// Token is the asker's, and comes back: who cannot guess it cannot answer in another's place.
+	// Token is chosen by the node that asks, and the answer repeats it: nobody who cannot guess it can answer in
+	// another's place.
 	Token uint64
 }
 
@@ -41,7 +42,7 @@ func AppendProbe(dst []byte, p Probe) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, 0, 0), p.Token)
 }
 
-// ParseProbe reads what a datagram begins with. The error wraps ErrShort or ErrMalformed.
+// ParseProbe reads the probe or the answer at the start of a datagram. The error wraps ErrShort or ErrMalformed.
 func ParseProbe(b []byte) (Probe, error) {
 	if len(b) < ProbeLen {
 		return Probe{}, ErrShort

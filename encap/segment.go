@@ -37,19 +37,20 @@ var (
 	errSuperUDPLen  = fmt.Errorf("udp length is not that of the ip payload: %w", ErrMalformed)
 )
 
-// Super is an inner packet whose transport payload is to leave as several packets,
-// each with a header of its own: a superpacket, or an ordinary one as the case of
-// one segment. It holds no reference to the packet, and what every segment's
-// checksums have in common, so that a segment costs little more than its payload's
-// sum. It is made by [ParseSuper] and not changed by its methods, which are safe
-// for concurrent use.
+// Super describes an inner packet whose transport payload is to leave as several
+// packets, each with a header of its own: a superpacket, or an ordinary packet, which
+// is the case of one segment. It holds no reference to the packet. It holds the sums
+// that all segments have in common, so that a segment's checksum costs little more
+// than the sum of its payload. [ParseSuper] makes it; its methods do not change it, and
+// are safe for concurrent use.
 type Super struct {
 	Inner
 	HeaderLen   int // IP and transport header, both with options and extensions, in bytes
 	SegmentSize int // payload bytes of every segment but the last
 	Segments    int // at least 1
 
-	// Unfolded sums of what is the same in every segment; see fixed.
+	// ipSum, pseudoSum and l4Sum are unfolded sums of what is the same in every
+	// segment; fixed computes them.
 	ipSum, pseudoSum, l4Sum uint64
 
 	seq   uint32
@@ -58,7 +59,7 @@ type Super struct {
 }
 
 // ParseSuper prepares the packet in b to be cut into segments of segmentSize
-// payload bytes. in is what ParseInner said of b. No checksum of the packet is
+// payload bytes. in is what ParseInner returned for b. No checksum of the packet is
 // verified: a superpacket's are not complete.
 //
 // It wraps ErrNotEligible for a segmentSize below 1, a protocol other than TCP and
@@ -139,7 +140,7 @@ func (s *Super) fixed(h []byte) {
 	s.l4Sum = Sum(l4, s.pseudoSum+varies)
 }
 
-// without is what to add to a sum so that the word at the start of b drops out.
+// without returns what to add to a sum to take the word at the start of b out of it.
 func without(b []byte) uint64 { return uint64(^binary.BigEndian.Uint16(b)) }
 
 // Payload returns where the payload of segment k, from 0 to Segments-1, lies in
@@ -166,15 +167,15 @@ func (s *Super) SegmentLen(k int) int {
 // lacks capacity. dst comes back unchanged if there is no segment k, or if b ends
 // before TotalLen.
 //
-// The header is the packet's, but for the lengths, the IPv4 identification, which
-// counts up from the packet's with DF as well, the TCP sequence number, FIN and
-// PSH, which only the last segment has, CWR, which only the first has, and the
-// checksums. That is how Linux does it (inet_gso_segment, tcp_gso_segment,
-// __udp_gso_segment), IPv4 options copied whole included.
+// The header is the packet's, but for these fields: the lengths; the IPv4
+// identification, which counts up from the packet's, with DF as well; the TCP
+// sequence number; FIN and PSH, which only the last segment has; CWR, which only the
+// first has; and the checksums. Linux does the same (inet_gso_segment,
+// tcp_gso_segment, __udp_gso_segment), and also copies IPv4 options whole.
 //
-// The transport checksum is complete, or with partial seeded with the folded sum
-// of the pseudo header, and the payload not read. Of the two values that mean the
-// same, a complete one is 0 in TCP, where skb_checksum_help would write 0xffff.
+// The transport checksum is complete. With partial it is only seeded with the folded
+// sum of the pseudo header, and the payload is not read. Where a complete checksum
+// could be 0 or 0xffff, TCP gets 0, unlike with skb_checksum_help.
 func (s *Super) AppendHeader(dst, b []byte, k int, partial bool) []byte {
 	if k < 0 || k >= s.Segments || len(b) < s.TotalLen {
 		return dst

@@ -73,7 +73,7 @@ func slowPlain(pkt []byte) bool {
 	return false
 }
 
-// slowSegment cuts a superpacket by copying, as the text of the rules has it.
+// slowSegment cuts a superpacket by copying, as the comment of Super.AppendHeader says.
 func slowSegment(pkt []byte, size int, partial bool) (segs [][]byte) {
 	l4, proto := slowL4(pkt)
 	head, payload := pkt[:slowHeaderLen(pkt)], pkt[slowHeaderLen(pkt):]
@@ -112,8 +112,9 @@ type arrival struct {
 	partial bool
 }
 
-// slowMerged says whether the packets may be one superpacket, and returns it: they
-// may if nothing forbids one of them, and if what is cut from it is they.
+// slowMerged says whether the packets may be one superpacket, and returns it. They may
+// if none of them is of a kind that never merges, and if the superpacket, cut again,
+// gives the same packets.
 func slowMerged(as []arrival, udpSegments int) ([]byte, bool) {
 	first := as[0].pkt
 	in, err := ParseInner(first)
@@ -187,7 +188,7 @@ func slowSame(a arrival, seg []byte, fixedID bool) bool {
 	return bytes.Equal(p, seg)
 }
 
-// merged is one packet that leaves, super or not, and the packets that it is.
+// merged is one packet that leaves, superpacket or not, and the packets that it stands for.
 type merged struct {
 	pkt  []byte
 	from int

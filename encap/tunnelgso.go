@@ -8,8 +8,8 @@ import "encoding/binary"
 // two offsets.
 const VNetTunnelHdrLen = 24
 
-// What tunnel GSO adds to a virtio-net header (linux/virtio_net.h). The type of the
-// outer IP header is or-ed to that of the inner packet, which has to be one.
+// Tunnel GSO adds these to a virtio-net header (linux/virtio_net.h). The bit for the
+// outer IP header is or-ed to the GSO type of the inner packet, which must have one.
 const (
 	VNetGSOTunnel4 = 0x20
 	VNetGSOTunnel6 = 0x40
@@ -18,9 +18,9 @@ const (
 )
 
 // PutTunnel writes h to the first VNetTunnelHdrLen bytes of b, and panics if b is
-// shorter. What it has in common with [VNetHdr.Put] is in the machine's byte order;
-// the offsets behind are little-endian on every machine. Hash and number of buffers
-// are 0: a TAP ignores them.
+// shorter. The fields that [VNetHdr.Put] writes too are in the machine's byte order;
+// the two offsets behind them are little-endian on every machine. Hash and number of
+// buffers are 0: a TAP ignores them.
 //
 // outerTransport and innerNetwork are where the outer UDP and the inner IP header
 // start, in bytes from the frame's start, as CsumStart and HdrLen count too. If h
@@ -30,10 +30,10 @@ const (
 // VNetGSOTunnel4 and VNetGSOTunnel6 beside [VNetGSOTCPv4], [VNetGSOTCPv6] or
 // [VNetGSOUDPL4], the flag VNetNeedsCsum is set with CsumStart and CsumOffset those
 // of the inner packet, whose checksum is the seed, and the headers do not overlap.
-// Much else that is wrong is taken, to no good:
+// The kernel accepts other mistakes, and sends something useless:
 //
-//   - The outer UDP checksum. Of what [FrameTemplate.Put] and the flag can say, two
-//     combinations are right, and IPv6 has only the second:
+//   - A wrong outer UDP checksum. Of the combinations of VNetTunnelCsum and the seedUDP
+//     of [FrameTemplate.Put] two are right, and for IPv6 only the second is:
 //
 //     VNetTunnelCsum   seedUDP   outer UDP checksum of every segment
 //     no               false     none; over IPv6 receivers drop that
@@ -41,16 +41,16 @@ const (
 //     yes              false     wrong
 //     no               true      the seed, which is wrong
 //
-//   - A packet of one segment. Its payload must be more than GSOSize, or the frame
-//     neither counts as GSO nor as ordinary: a TAP that it leaves at fails to read it,
-//     with EINVAL, and nobody finishes the outer checksum. Write it without tunnel
-//     GSO.
+//   - A packet of one segment. Its payload must be longer than GSOSize, or the kernel
+//     takes the frame for neither GSO nor ordinary: a TAP by which it leaves fails to
+//     read it, with EINVAL, and nobody finishes the outer checksum. Write such a packet
+//     without tunnel GSO.
 //
-// A device that it leaves by takes the frame whole if it can, and with
-// VNetTunnelCsum if it can do that too (0x80 and 0x100 of TUNSETOFFLOAD; a veth can
-// both); otherwise the kernel cuts. In a whole frame the outer checksum is the seed
-// still. In segments that are left with a partial inner checksum the outer one is
-// complete, that is right as soon as the inner one is.
+// The device by which the frame leaves takes it whole if it can do tunnel GSO, and for
+// VNetTunnelCsum also its outer checksum (0x80 and 0x100 of TUNSETOFFLOAD; a veth can do
+// both); otherwise the kernel cuts it. In a whole frame the outer checksum is still the
+// seed. Segments may be left with a partial inner checksum; their outer checksum is
+// complete: it is right as soon as the inner one is finished.
 func (h VNetHdr) PutTunnel(b []byte, outerTransport, innerNetwork int) {
 	b = b[:VNetTunnelHdrLen]
 	clear(b[VNetHdrLen:])

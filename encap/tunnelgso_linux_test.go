@@ -19,8 +19,8 @@ import (
 const allOffloads = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN |
 	unix.TUN_F_USO4 | unix.TUN_F_USO6 | 0x80 | 0x100
 
-// wire is a namespace where what is written to TAP in leaves at TAP out, by a
-// bridge: whole if out takes that, else cut and summed by the kernel.
+// wire is a namespace in which a bridge joins the TAPs in and out: what is written to
+// in leaves at out, whole if out takes that, else cut and summed by the kernel.
 type wire struct{ in, out int }
 
 // newWire makes one. offload is what out takes. It needs root, and Linux 6.17.
@@ -234,7 +234,7 @@ func TestTunnelGSOIsCut(t *testing.T) {
 	}
 }
 
-// What PutTunnel says that the kernel refuses, and what it says that it takes.
+// The kernel refuses what PutTunnel's comment says it refuses, and takes the rest.
 func TestTunnelGSORefused(t *testing.T) {
 	w := newWire(t, allOffloads)
 	tm, _, _ := template(t, true)

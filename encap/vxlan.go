@@ -57,8 +57,8 @@ func ParseEthernet(b []byte) (e Ethernet, payload []byte, err error) {
 	}, b[EthernetLen:], nil
 }
 
-// VXLAN is what a datagram of FormatVXLAN holds before the inner packet: the
-// VXLAN header and the header of the inner Ethernet frame.
+// VXLAN has the headers that a datagram of FormatVXLAN holds before the inner
+// packet: the VXLAN header and the header of the inner Ethernet frame.
 type VXLAN struct {
 	VNI uint32 // 24 bits
 	Ethernet
