@@ -106,7 +106,7 @@ func (n *namesake) answered(yes bool, now time.Time) {
 
 // due is when the next round begins; the zero time if an answer or nothing is waited for.
 func (n *namesake) due() time.Time {
-	if n.rounds.Under {
+	if n.rounds.Under || !n.contest || n.gone[n.about] {
 		return time.Time{}
 	}
 	return n.rounds.Next

@@ -170,3 +170,20 @@ func TestWhoComesLaterIsNobody(t *testing.T) {
 		}
 	}
 }
+
+// TestNobodyIsWaitedForInVain: once it is known that nobody lives where our Node says that it is, no round is due, which
+// would keep the loop turning.
+func TestNobodyIsWaitedForInVain(t *testing.T) {
+	s := newAPIServer(t)
+	ours := &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	tt := newTester(t, s, s.config("a"), func(o *Options) { o.Underlay = &living{} })
+	tt.state.ask = func(lease.Attrs) { tt.echo <- false }
+	now := time.Now()
+	for range 2*namesakeRounds + 1 {
+		_ = tt.namesake(ours, now) // what it says meanwhile another test tells
+		now = now.Add(time.Minute)
+	}
+	if err := tt.namesake(ours, now); err != nil || !tt.state.namesake.due().IsZero() {
+		t.Errorf("%v; the next round is due at %s", err, tt.state.namesake.due())
+	}
+}
