@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A legacy table is read as iptables-save shows it, and the same after others have changed it elsewhere.
+// A legacy table is read as iptables-save shows it, and is read the same after others have changed other parts of it.
 func TestLegacyTablesAreRead(t *testing.T) {
 	inNamespace(t)
 	for _, family := range []string{"iptables", "ip6tables"} {
@@ -42,7 +42,7 @@ func TestLegacyTablesAreRead(t *testing.T) {
 	}
 }
 
-// Nothing that the kernel could say makes parseBlob panic.
+// Nothing that the kernel could return makes parseBlob panic.
 func FuzzParseBlob(f *testing.F) {
 	f.Add([]byte{}, uint32(0), uint32(0), uint32(0), true)
 	f.Add(make([]byte, 400), uint32(31), uint32(0), uint32(112), false)

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// The chains of ours in iptables' tables. The first two are flannel's.
+// These are our chains in iptables' tables. The first two are flannel's.
 const (
 	chainMasquerade = "FLANNEL-POSTRTG" // in nat
 	chainForward    = "FLANNEL-FWD"     // in filter
-	// These drop. They are in mangle, which comes before filter: a drop must not depend on
-	// who accepts first.
+	// The chains from here on drop packets. They are in mangle, which comes before filter, since a
+	// rule of somebody else that accepts the packet earlier must not prevent the drop.
 	chainPodsInput   = "WEFT-INPUT"
 	chainPodsForward = "WEFT-FORWARD"
 	chainPeers       = "WEFT-PEERS" // and WEFT-PEERS-1 and so on
@@ -24,7 +24,7 @@ const (
 // tablePort is iptables' table with the rules about the overlay's port, and no other of ours.
 const tablePort = "mangle"
 
-// iptablesTables are those that we use, in the order of changing them: what drops comes first.
+// iptablesTables are the tables that we use, in the order in which they are changed: the one that drops comes first.
 func iptablesTables() []string { return []string{tablePort, "filter", "nat"} }
 
 // ownsChain reports whether a chain of one of iptables' tables is ours by its name: exactly those that
@@ -101,7 +101,7 @@ func renderChain(name string, f familyRules, rules []rule) chain {
 	return c
 }
 
-// iptables is r in the words and in the order of iptables-save.
+// iptables writes r with the words and in the order of iptables-save.
 func (r rule) iptables(randomFully bool) string {
 	var w []string
 	prefix := func(flag string, p netip.Prefix, not bool) {
@@ -146,5 +146,5 @@ func (r rule) iptables(randomFully bool) string {
 
 func jumpRule(comment, to string) string { return commentMatch(comment) + " -j " + to }
 
-// commentMatch is as iptables-save quotes it; our comments have no quotation mark.
+// commentMatch quotes a comment as iptables-save does; our comments have no quotation mark.
 func commentMatch(text string) string { return `-m comment --comment "` + text + `"` }

@@ -12,7 +12,7 @@ import (
 	"weft/lease"
 )
 
-// Config is what the rules follow from, beside the leases.
+// Config is what determines the rules, beside the leases.
 type Config struct {
 	// Network says which families there are, and whether nftables is used (EnableNFTables).
 	Network lease.NetworkConfig
@@ -52,10 +52,10 @@ func (c Config) check() (Config, error) {
 	return c, nil
 }
 
-// ParseNoMasquerade reads the key Backend.NoMasquerade of a network config: networks,
-// as in ["192.0.2.0/24"], that packets go to with the sender's own address although
-// --ip-masq is on. It stands with the backend's keys, where flannel ignores what it does not
-// know. The result is masked and sorted; the error is a *lease.ConfigError.
+// ParseNoMasquerade reads the key Backend.NoMasquerade of a network config: a list of
+// networks, such as ["192.0.2.0/24"], to which packets go with the sender's own address
+// although --ip-masq is on. The key is one of Backend because flannel ignores unknown keys
+// there. The result is masked and sorted; the error is a *lease.ConfigError.
 func ParseNoMasquerade(c lease.NetworkConfig) ([]netip.Prefix, error) {
 	if len(c.Backend) == 0 {
 		return nil, nil

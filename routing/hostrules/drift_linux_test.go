@@ -59,8 +59,8 @@ func TestDriftIsUndone(t *testing.T) {
 	}
 }
 
-// disturb does each disturbance and waits until its effect is gone and it is counted as repaired: one that comes
-// before a repair has been looked at again would be mended with that, and counted as one.
+// disturb does each disturbance, and waits until its effect is gone and it is counted as repaired: if the next one
+// came before the repair was inspected, the two would be mended together and counted as one.
 func disturb(f flavour, before string, repaired func() uint64) string {
 	for _, line := range disturbances(f) {
 		counted := repaired()
@@ -102,7 +102,7 @@ func TestForeignRulesAreNotTouched(t *testing.T) {
 			if lines, err := Remove(t.Context(), RemoveOptions{}); err != nil || len(lines) == 0 {
 				t.Errorf("%q, %v", lines, err)
 			}
-			// Empty tables of iptables stay: whose they are cannot be told.
+			// Empty tables of iptables stay, since nothing tells whose they are.
 			after := listing(t, f)
 			for _, own := range []string{"FLANNEL", "WEFT", "flannel", "weft"} {
 				if strings.Contains(after, own) {
@@ -121,7 +121,7 @@ func TestForeignRulesAreNotTouched(t *testing.T) {
 	}
 }
 
-// flannels are rules as flannel leaves them: another network's in iptables, and its tables.
+// flannels are rules as flannel leaves them: those of another network in iptables, and its tables in nftables.
 func flannels() []string {
 	return []string{
 		"iptables-%[1]s -t nat -N FLANNEL-POSTRTG",
@@ -132,7 +132,7 @@ func flannels() []string {
 	}
 }
 
-// What flannel left, or an earlier run with another configuration, is replaced, in whichever firewall it is.
+// Rules that flannel left, or an earlier run with another configuration, are replaced, in whichever firewall they are.
 func TestLeftoversGo(t *testing.T) {
 	for _, f := range flavours() {
 		t.Run(f.name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestLeftoversGo(t *testing.T) {
 	}
 }
 
-// Where iptables drops what nobody accepts, the accepting rules are there too, whatever the rest is in.
+// Where iptables drops what nobody accepts, it gets our accepting rules too, whichever firewall has the others.
 func TestForwardPolicyDropIsMet(t *testing.T) {
 	for _, other := range []string{"nft", "legacy"} {
 		for _, f := range flavours() {
@@ -192,7 +192,7 @@ func TestForwardPolicyDropIsMet(t *testing.T) {
 	}
 }
 
-// Where our rules are not wanted that would accept, it is said which chain drops, in whichever firewall it is.
+// Where our accepting rules are not wanted, a note says which chain drops, in whichever firewall it is.
 func TestDropsWithoutForwardRulesAreSaid(t *testing.T) {
 	for _, f := range flavours() {
 		for policy, says := range map[string]string{
@@ -279,7 +279,7 @@ func TestRemoveTakesOnlyOurs(t *testing.T) {
 			apply(t, testRules(t, f, c), testSet(many...))
 			kind := strings.TrimPrefix(f.name, "iptables-")
 			if f.kind == kindNFTables {
-				// As flannel makes its two chains anew, and knows nothing of the others.
+				// The rules are changed as flannel would: it makes its two chains anew, and does not touch the others.
 				kind = "nft"
 				for _, chain := range []string{"postrtg", "forward"} {
 					sh(t, "nft flush chain ip flannel-ipv4 "+chain)
@@ -294,7 +294,7 @@ func TestRemoveTakesOnlyOurs(t *testing.T) {
 				sh(t, fmt.Sprintf(line, kind))
 			}
 			before := listing(t, f)
-			// A user's rule may be among flannel's, and ours too, when flannel came after us.
+			// A user's rule may stand among flannel's, and so may ours, if flannel came after us.
 			if f.kind != kindNFTables {
 				cmd := exec.Command("iptables-"+kind, "-A", "FLANNEL-FWD", "-s", overlay4, "-m", "comment", "--comment", commentForward, "-j", "ACCEPT")
 				if out, err := cmd.CombinedOutput(); err != nil {
@@ -327,7 +327,7 @@ func TestRemoveTakesOnlyOurs(t *testing.T) {
 			if again, err := Remove(t.Context(), RemoveOptions{}); err != nil || len(again) != 0 {
 				t.Errorf("the second time: %q, %v", again, err)
 			}
-			// Nor does a daemon that sweeps what an earlier one left take them.
+			// A daemon that removes what an earlier one left does not remove them either.
 			c.Masquerade, c.Forward, c.Guard = false, false, nil
 			apply(t, testRules(t, f, c), testSet())
 			if text := listing(t, f); f.kind != kindNFTables && !strings.Contains(text, "-j WEFT-CUSTOM") {

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// chooseFlavour decides which iptables this host uses: the one that kubelet left its hint in,
-// else the one with more chains that are not ours, else the one that the command iptables is. What
-// has no programs here is not chosen. why is for the log.
+// chooseFlavour decides which iptables this host uses: the one in which kubelet left its hint,
+// else the one with more chains that are not ours, else the one that the command iptables is. A
+// flavour without programs on this host is not chosen. why is for the log.
 func chooseFlavour(ctx context.Context) (k kind, why string, err error) {
 	nft, errNFT := (&iptables{kind: kindIptablesNFT}).chainsOf()
 	legacy, errLegacy := (&iptables{kind: kindIptablesLegacy}).chainsOf()

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// listing is all that the host has in a flavour, without what differs from run to run.
+// listing is everything that the host has in a flavour, without what differs from run to run.
 func listing(t *testing.T, f flavour) string {
 	t.Helper()
 	text, err := tryListing(f)
@@ -79,7 +79,7 @@ func TestListingsAreGolden(t *testing.T) {
 	}
 }
 
-// A large cluster's peers fit into one transaction, and are followed.
+// A large cluster's peers fit into one transaction, and the rules change with them.
 func TestManyPeers(t *testing.T) {
 	const peers = 6000
 	var all []string

@@ -16,8 +16,8 @@ import (
 	"weft/lease"
 )
 
-// hostNotes looks at the settings that packets need to pass. A host without them is
-// reported, not changed: it may be meant.
+// hostNotes checks the settings without which packets do not pass. What is missing is
+// reported and not changed, since the operator may want it so.
 func hostNotes(c Config) []string {
 	var notes []string
 	setting := func(file, meaning, remedy string) {
@@ -51,8 +51,8 @@ func hostNotes(c Config) []string {
 	return notes
 }
 
-// guard is the backend's, without the check of peers where somebody else's vxlan shares the port: its
-// peers are not ours. mu is held.
+// guard returns the backend's Guard, without the check of peers if somebody else's vxlan shares the port,
+// whose peers are not ours. mu is held.
 func (r *Rules) guard() (Guard, []string) {
 	g := r.cfg.Guard()
 	if g.Port == 0 {
@@ -73,8 +73,8 @@ func (r *Rules) guard() (Guard, []string) {
 	return g, nil
 }
 
-// policyDrops names the chains FORWARD of iptables that drop what nobody accepts in them, where our rules
-// that would accept are not wanted.
+// policyDrops names the chains FORWARD of iptables that drop what nobody accepts in them. There are none if
+// our accepting rules are wanted.
 func policyDrops(c Config, sides []*side, views []view) []string {
 	if c.Forward {
 		return nil
@@ -90,8 +90,8 @@ func policyDrops(c Config, sides []*side, views []view) []string {
 	return notes
 }
 
-// foreignDrops names the chains of others in nftables that drop what nobody accepts in them, where no rule of
-// ours helps.
+// foreignDrops names the chains of others in nftables that drop what nobody accepts in them: an accepting rule
+// in a table of ours does not prevent that.
 func foreignDrops(c Config) []string {
 	families := []uint8{unix.NFPROTO_INET}
 	if c.Network.EnableIPv4 {
@@ -115,13 +115,13 @@ func foreignDrops(c Config) []string {
 	return notes
 }
 
-// blackholeMetric is so bad that any other route to the subnet wins: that of the bridge which
-// the pods are on has the same prefix, and the kernel adds it behind one of the same metric.
+// blackholeMetric is so high that any other route to the subnet wins: the route of the pods'
+// bridge has the same prefix, and with the same metric the kernel would add it behind ours.
 const blackholeMetric = 1<<31 - 2
 
-// syncBlackhole makes the blackhole routes of ours those of the subnets, or none. They
-// keep packets for addresses that no pod has from leaving by the default route, and
-// from circling with a router that sends them back.
+// syncBlackhole makes our blackhole routes those of the subnets, or removes them. Without
+// one, a packet for an address that no pod has would leave by the default route, and might
+// circle between this host and a router that sends it back.
 func syncBlackhole(c Config, own lease.Subnets) error {
 	want := map[netip.Prefix]bool{}
 	if c.Blackhole {

@@ -32,16 +32,16 @@ type Rules struct {
 
 // Status is what weft status shows of the rules.
 type Status struct {
-	// Firewall is where the rules are: "nftables", or iptables with its flavour; "" before there are any.
+	// Firewall says where the rules are: "nftables", or iptables with its flavour; "" before there are any.
 	Firewall string
-	// InPlace says that everything is as it should be; LastError what is not.
+	// InPlace says that everything is as it should be; if not, LastError says what is wrong.
 	InPlace   bool
 	LastError string
-	// Repaired counts how often rules were put back that somebody else had changed.
+	// Repaired counts how often rules were restored that somebody else had changed.
 	Repaired uint64
-	// Dropped are packets that the rules about the overlay's port dropped since the start.
+	// Dropped counts the packets that the rules about the overlay's port dropped since the start.
 	Dropped Dropped
-	// Notes say what of the host keeps packets from passing, and the remedy: sentences for the operator.
+	// Notes are sentences for the operator: which settings of the host keep packets from passing, and the remedy.
 	Notes []string
 }
 
@@ -65,8 +65,8 @@ func newSides() []*side {
 	return sides
 }
 
-// Apply makes the rules follow s, and returns when they do or with every error joined; what
-// failed is tried again by Run. It works before Run runs. Without a subnet of ours in s nothing changes.
+// Apply makes the rules fit s. It returns when they do, or with every error joined; Run tries
+// again what failed. Apply works before Run runs. If s has no subnet of ours, nothing changes.
 func (r *Rules) Apply(ctx context.Context, s lease.Set) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,8 +77,8 @@ func (r *Rules) Apply(ctx context.Context, s lease.Set) error {
 	return r.reconcile(ctx)
 }
 
-// Present reports whether rules of ours are there already, as an earlier process leaves them: then packets
-// need not wait for the first Apply. It reads the kernel.
+// Present reports whether an earlier process has left rules of ours. If so, packets need not wait for the first
+// Apply. It reads the kernel.
 func (r *Rules) Present() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,11 +92,11 @@ func (r *Rules) Present() bool {
 	return false
 }
 
-// settle is how long notifications are waited out before looking: programs change rules
-// in many steps.
+// settle is how long we wait after a notification before we inspect the rules, since programs
+// change rules in many steps.
 const settle = 50 * time.Millisecond
 
-// Run puts back what others change, until ctx ends; then it returns nil. The rules stay.
+// Run restores what others change, until ctx ends; then it returns nil. The rules stay.
 func (r *Rules) Run(ctx context.Context) error {
 	changes := make(chan struct{}, 1)
 	var wg sync.WaitGroup
@@ -141,8 +141,8 @@ func (r *Rules) Status() Status {
 	return s
 }
 
-// reconcile looks at every firewall and changes what differs: where the rules belong first, what
-// is left over elsewhere last, and only when the former succeeded. mu is held.
+// reconcile inspects every firewall and changes what differs. The firewall in which the rules belong
+// comes first; what is left in the others is removed only if that succeeded. mu is held.
 func (r *Rules) reconcile(ctx context.Context) error {
 	st := Status{Notes: hostNotes(r.cfg)}
 	guard, note := r.guard()

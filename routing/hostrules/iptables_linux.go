@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// iptables is one flavour of it, for one family. It is written with iptables-restore, and read
+// iptables is one flavour of iptables, for one family. It is written with iptables-restore, and read
 // from the kernel.
 type iptables struct {
 	ipv6 bool
 	kind kind
-	// tools are looked for again until they are found.
+	// tools is nil until the programs are found; each use looks for them again.
 	tools *tools
 }
 
@@ -102,7 +102,7 @@ func (i *iptables) inspectNFT() (view, error) {
 	return v, nil
 }
 
-// chainsOf lists all chains, to tell the flavour that others use.
+// chainsOf lists all chains, so that chooseFlavour can tell which flavour others use.
 func (i *iptables) chainsOf() ([]string, error) {
 	var names []string
 	if i.kind == kindIptablesNFT {
@@ -141,7 +141,7 @@ func (i *iptables) find(ctx context.Context) (tools, error) {
 	return *i.tools, nil
 }
 
-// generation is that of all of nftables, or 0: the legacy flavour has none.
+// generation returns the generation of all of nftables, or 0 for the legacy flavour, which has none.
 func (i *iptables) generation() (uint32, error) {
 	if i.kind == kindIptablesLegacy {
 		return 0, nil
@@ -163,7 +163,7 @@ func (i *iptables) apply(ctx context.Context, want familyRules) (transactions in
 	var faults []error
 	for _, name := range iptablesTables() {
 		if rules[name].empty() && !slices.Contains(there, name) {
-			continue // looking into a legacy table would make it
+			continue // reading a legacy table by name would make it
 		}
 		wrote, err := i.applyTable(ctx, t, name, rules[name])
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From linux/netfilter_ipv4/ip_tables.h; IPv6 has the same numbers.
+// These numbers are from linux/netfilter_ipv4/ip_tables.h; IPv6 has the same.
 const (
 	optInfo    = 64 // IPT_SO_GET_INFO
 	optEntries = 65 // IPT_SO_GET_ENTRIES

@@ -11,9 +11,9 @@ import (
 	"unsafe"
 )
 
-// A table of legacy iptables as getsockopt gives it: entries behind one another, chain after
-// chain, in the byte order and with the alignment of this machine (linux/netfilter/x_tables.h,
-// linux/netfilter_ipv4/ip_tables.h and its IPv6 twin).
+// This file reads a table of legacy iptables as getsockopt returns it. The entries stand one behind
+// the other, chain after chain, in the byte order and with the alignment of this machine
+// (linux/netfilter/x_tables.h, linux/netfilter_ipv4/ip_tables.h, linux/netfilter_ipv6/ip6_tables.h).
 
 // ipv4Entry is struct ipt_entry, without the matches and the target that follow.
 type ipv4Entry struct {
@@ -60,7 +60,7 @@ const (
 	errorNameLen  = 30
 )
 
-// The verdicts of a standard target; a jump is the offset of what it goes to, not negative.
+// These are the verdicts of a standard target. A verdict that is not negative is a jump to that offset.
 const (
 	blobDrop   = -1 // -NF_DROP - 1
 	blobReturn = -5 // XT_RETURN
@@ -78,7 +78,7 @@ type blobTable struct {
 	dropped map[string]uint64
 }
 
-// blobInfo is what struct ipt_getinfo says of a table beside its size.
+// blobInfo has the fields of struct ipt_getinfo, without the table's size.
 type blobInfo struct {
 	validHooks       uint32
 	entry, underflow [5]uint32 // where the chain of each hook begins, and where its policy is
@@ -190,7 +190,7 @@ func collect(table string, entries []blobEntry, info blobInfo, l entryLayout) bl
 	return t
 }
 
-// digest is the same for the same rule, wherever the tables have it and whatever it has counted.
+// digest returns a hash of the rule, which does not depend on its place in the table and its counters.
 func (e blobEntry) digest(l entryLayout, to string) string {
 	b := slices.Clone(e.body)
 	clear(b[l.comefrom : l.comefrom+4])
@@ -204,7 +204,7 @@ func (e blobEntry) digest(l entryLayout, to string) string {
 	return fmt.Sprintf("%016x %s", h.Sum64(), to)
 }
 
-// ownText lists what of ours there is, for comparing.
+// ownText lists everything of ours in the table, as text to compare.
 func (t blobTable) ownText() string {
 	var w strings.Builder
 	for _, c := range t.chains {

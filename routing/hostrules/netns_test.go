@@ -73,7 +73,7 @@ func enterer(t *testing.T) func(func()) {
 	}
 }
 
-// flavours are what the rules can be in, with the network config's key and how to list them.
+// flavour is a firewall that can hold the rules, with the network config's key for it and how to list it.
 type flavour struct {
 	name    string
 	kind    kind
@@ -124,7 +124,7 @@ func testSet(peers ...string) lease.Set {
 	return s
 }
 
-// testRules are rules whose iptables is of the flavour, whatever the machine prefers.
+// testRules makes Rules that use the given flavour of iptables, whatever the machine prefers.
 func testRules(t *testing.T, f flavour, c Config) *Rules {
 	t.Helper()
 	r, err := New(c)

@@ -14,8 +14,8 @@ import (
 	"weft/tunnel/nlattr"
 )
 
-// Reading nftables. google/nftables decodes whole rules, and fails on what it does not know; other
-// people's tables have that. Here only names, handles, verdicts and counters are looked at.
+// This file reads nftables. google/nftables decodes whole rules, and fails on expressions that it does not
+// know, which other people's tables have. Here only names, handles, verdicts and counters are read.
 
 // nfFamily is NFPROTO_IPV4 or NFPROTO_IPV6, which are also the address families.
 func nfFamily(ipv6 bool) uint8 {
@@ -91,7 +91,7 @@ func nfDump(kind int, family uint8, attrs ...*nl.RtAttr) ([]nfMessage, error) {
 // errNoNFTables is for a kernel without nftables, or one whose module is not loaded.
 var errNoNFTables = errors.New("the kernel has no nftables: load the module nf_tables")
 
-// nfGeneration is how often nftables was changed in this namespace, modulo 2^32; 0 without nftables.
+// nfGeneration returns how often nftables was changed in this namespace, modulo 2^32; 0 without nftables.
 func nfGeneration() (uint32, error) {
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
 	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.NFPROTO_UNSPEC, Version: nl.NFNETLINK_V0})
@@ -188,7 +188,7 @@ func nfRules(family uint8, table, chain string) ([]nfRule, error) {
 	return rs, nil
 }
 
-// expression notes what e says, one of a rule's.
+// expression reads one expression of the rule into r.
 func (r *nfRule) expression(e []byte) {
 	name, data := "", []byte(nil)
 	eachAttr(e, func(kind uint16, v []byte) {

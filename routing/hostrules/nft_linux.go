@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The chains of tables flannel-ipv4 and flannel-ipv6. The first two are flannel's.
+// These are the chains of the tables flannel-ipv4 and flannel-ipv6. The first two are flannel's.
 const (
 	nftMasquerade = "postrtg"
 	nftForward    = "forward"
@@ -37,8 +37,8 @@ func (n nft) table() string {
 	return "flannel-ipv4"
 }
 
-// look names chains, rules and elements of our table by the handles that the kernel gives them: a rule
-// that is changed or put back has another.
+// inspect identifies chains, rules and elements of our table by the handles that the kernel gives them: a rule
+// that somebody has changed or added again has another handle.
 func (n nft) inspect() (view, error) {
 	family := nfFamily(n.ipv6)
 	chains, err := nfChains(family)
@@ -130,8 +130,8 @@ func (n nft) apply(_ context.Context, want familyRules) (transactions int, err e
 
 func (nft) generation() (uint32, error) { return nfGeneration() }
 
-// wideSocket makes room for a transaction with all the peers of a large cluster. Where it may not, what
-// the system's limit allows has to do.
+// wideSocket makes room for a transaction with all the peers of a large cluster. Without the privilege for
+// that, the buffer is as large as the system's limit allows.
 func wideSocket(c *netlink.Conn) error {
 	_ = c.SetWriteBuffer(8 << 20)
 	_ = c.SetReadBuffer(8 << 20)
@@ -199,7 +199,7 @@ func elements(as []netip.Addr) []nftables.SetElement {
 	return es
 }
 
-// nft is r for the kernel; set holds the peers.
+// nft returns r as expressions for the kernel; set holds the peers.
 func (r rule) nft(f familyRules, set *nftables.Set) []expr.Any {
 	var es []expr.Any
 	if r.in != "" {
@@ -243,7 +243,7 @@ func (r rule) nft(f familyRules, set *nftables.Set) []expr.Any {
 	return es
 }
 
-// field is which address of an IP header.
+// field names one of the addresses in an IP header.
 type field uint8
 
 const (

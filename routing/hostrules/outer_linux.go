@@ -16,8 +16,8 @@ import (
 	"weft/lease"
 )
 
-// outerLinks knows the links that datagrams to the overlay's port may come in by: those of the underlay's side.
-// A pod that may send what it likes bears any address, but it comes in by a link of its own side.
+// outerLinks finds the links of the underlay's side, by which datagrams to the overlay's port may come in. A pod
+// with CAP_NET_RAW can send from any address, but its packets come in by a link of the pods' side.
 type outerLinks struct {
 	asked    time.Time // when routes was read
 	peers    *lease.Record
@@ -26,12 +26,12 @@ type outerLinks struct {
 	pods     map[int]bool // links that a route leads by to our own subnet
 }
 
-// routesFresh is how long routes are believed: listing them is work for every peer.
+// routesFresh is how long a listing of the routes is used before they are listed again, which costs work for each peer.
 const routesFresh = 30 * time.Second
 
-// links lists the names, sorted: the underlay's, the loopback, devices that are of the host itself, as pods
-// have none, and those that the host's own routes to peers, or to everywhere, leave by. Those of our own
-// pods are not among them, unless the underlay is one. None if the underlay is not known.
+// links returns the sorted names of the underlay's link, the loopback, the devices of kinds that no pod has, and
+// the links to which the host's own routes to peers, or its default routes, lead. A link to our own pods is not
+// among them, unless it is the underlay. The result is empty if the underlay is not known.
 func (o *outerLinks) links(g Guard, set lease.Set, protocol int) ([]string, error) {
 	if g.Port == 0 || g.Underlay == "" {
 		return nil, nil
@@ -75,8 +75,9 @@ func ofHost(l netlink.Link) bool {
 	return slices.Contains([]string{"device", "bond", "team", "vlan", "vrf"}, l.Type())
 }
 
-// find reads the routes, if the set or the underlay is another than last time, or time has passed. Routes by
-// the links in own are found without thousands of peers.
+// find reads the routes if the set or the underlay is not the same as last time, or if routesFresh has passed. The
+// links in own are known already, so that routes by them are not compared with the peers, of which there may be
+// thousands.
 func (o *outerLinks) find(g Guard, set lease.Set, protocol int, own map[int]bool) error {
 	var first *lease.Record
 	if len(set.Peers) > 0 {

@@ -10,8 +10,8 @@ import (
 	"weft/lease"
 )
 
-// The links of the underlay's side are the underlay, those by which the host reaches peers or everywhere,
-// and no others that a pod could be on.
+// The links of the underlay's side are the underlay and those of the host's routes to peers and default routes; of
+// the links that a pod could be on no other is one.
 func TestOuterLinks(t *testing.T) {
 	inNamespace(t)
 	for _, name := range []string{"under", "uplink", "lan", "cni0", "docker0", "virbr0", "wide"} {
@@ -35,7 +35,7 @@ func TestOuterLinks(t *testing.T) {
 		}
 	}
 	expect("lan lo under uplink virbr0")
-	// Another set is looked at anew, the same one only from time to time.
+	// Routes are read again for another set, and for the same one only from time to time.
 	sh(t, "ip route add 192.0.2.0/24 dev wide")
 	expect("lan lo under uplink virbr0")
 	set = testSet("192.0.2.1")
@@ -56,7 +56,7 @@ func TestOuterLinks(t *testing.T) {
 	}
 }
 
-// A link whose name a rule would take for several, or not take, makes no rule.
+// There is no rule for a link whose name iptables would read as a pattern, or would refuse.
 func TestOuterLinksWithStrangeNames(t *testing.T) {
 	inNamespace(t)
 	sh(t, "ip link add eth+ type veth peer name far")

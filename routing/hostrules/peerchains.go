@@ -5,12 +5,13 @@ import (
 	"net/netip"
 )
 
-// peersInChain bounds the rules of one chain, so that the way of a packet through the peers'
-// chains grows with the number of digits of the addresses, not with that of the peers.
+// peersInChain bounds the rules of one chain, so that the number of rules that a packet meets grows
+// with the logarithm of the number of peers.
 const peersInChain = 32
 
-// tree is a set of addresses for an iptables without sets. Many are spread over chains by the bits in
-// which they differ; the goto between these leaves no trace to return to.
+// tree is a set of addresses for an iptables without sets. If they are many, they are spread over several
+// chains by the bits in which they differ. One chain leads to another by goto, so that a return in it goes
+// back to the chain from which the first was called.
 type tree struct {
 	root, flag string
 	found, end string // what becomes of a packet with one of the addresses, and of any other; "" returns
@@ -63,7 +64,7 @@ func (t tree) split(out *[]chain, name string, peers []netip.Addr, known int) {
 	(*out)[at].rules = rules
 }
 
-// agree is in how many leading bits a and b are the same, where they are known to be in some.
+// agree returns in how many leading bits a and b are the same; they are known to be in the first known bits.
 func agree(a, b netip.Addr, known int) int {
 	for known < a.BitLen() {
 		p, _ := a.Prefix(known + 1) // within the address

@@ -59,7 +59,7 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// What has been restored is what is wanted, whatever iptables-save said before.
+// After the payload is restored the table is as wanted, whatever iptables-save printed before.
 func FuzzRestorePayload(f *testing.F) {
 	f.Add("*filter\n:FORWARD ACCEPT [0:0]\n:FLANNEL-FWD - [0:0]\n-A FORWARD -j FLANNEL-FWD\nCOMMIT\n")
 	f.Add("*filter\n:WEFT-X - [0:0]\n-A WEFT-X\n-A\n:\n*\n")
@@ -244,7 +244,7 @@ func TestDesired(t *testing.T) {
 	if v4, _ = desired(c, set, Guard{}, nil); v4.podsInput != nil || v4.podsForward != nil {
 		t.Error("there are rules about a port, and no port")
 	}
-	// Who is inside speaks to no peer and not to us, whatever address it sends from.
+	// No sender inside reaches a peer's port or ours, whatever address it sends from.
 	for _, g := range []Guard{{Port: 8285}, {Port: 8472, Peers: true}} {
 		v4, v6 = desired(c, set, g, []string{"eth0", "lo"})
 		for _, f := range []familyRules{v4, v6} {
@@ -255,7 +255,7 @@ func TestDesired(t *testing.T) {
 			}
 		}
 	}
-	// Of thousands none is listed only for that: nobody inside speaks on the port to anybody then.
+	// Thousands of peers are not listed only for that: then nobody inside reaches the port of anybody.
 	many := set
 	many.Peers = make([]lease.Record, mostSpared+1)
 	for _, g := range []Guard{{Port: 8285}, {Port: 8472, Peers: true}} {

@@ -7,7 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// routePrefix is a route's destination, the zero Prefix for a default route.
+// routePrefix returns a route's destination, the zero Prefix for a default route.
 func routePrefix(r netlink.Route) netip.Prefix {
 	if r.Dst == nil {
 		return netip.Prefix{}

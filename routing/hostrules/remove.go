@@ -14,12 +14,12 @@ type removal struct {
 	payload string
 }
 
-// planRemoval says what of a saved table carries our mark and goes, and with flannel also what has
-// flannel's names or ours without it. It is pure.
+// planRemoval decides what to remove from a saved table: what carries our mark, and with flannel also
+// what has flannel's names or ours without the mark. It is pure.
 //
-// A chain of ours goes as a whole. One of flannel's names goes if all in it is marked; where a living
-// flannel has rules in it too, only ours go. A rule in a chain of somebody else goes if it leads to a
-// chain that goes, or if it is marked and leads to one of ours.
+// A chain of ours is removed as a whole. A chain with one of flannel's names is removed if all its rules
+// are marked; if a living flannel has rules in it too, only ours are. A rule in a chain of somebody else
+// is removed if it leads to a chain that is removed, or if it is marked and leads to one of ours.
 func planRemoval(firewall, name string, have saved, flannel bool) removal {
 	whole := have.removable(name, flannel)
 	var r removal
@@ -53,7 +53,8 @@ func (s saved) removable(name string, flannel bool) map[string]bool {
 			whole[c] = true
 		}
 	}
-	// The chains with the peers have no comment on each rule, and may be empty: a marked one leads to them.
+	// Rules in the chains with the peers have no comment, and these chains may be empty. They are ours if a marked
+	// chain leads to them.
 	for grown := true; grown; {
 		grown = false
 		for _, c := range s.order {
@@ -73,7 +74,7 @@ func (s saved) removable(name string, flannel bool) map[string]bool {
 // isOurs reports whether a chain of one of our names is ours and nobody else's.
 func (s saved) isOurs(c string) bool {
 	rules := s.rules[c]
-	if len(rules) == 0 { // emptied: what leads there says whose it is
+	if len(rules) == 0 { // it was emptied, and only the rules that lead there tell whose it is
 		return slices.ContainsFunc(s.order, func(from string) bool {
 			return slices.ContainsFunc(s.rules[from], func(r string) bool { return target(r) == c && isMarked(r) })
 		})

@@ -9,20 +9,20 @@ import (
 	"github.com/google/nftables"
 )
 
-// RemoveOptions say what Remove takes away.
+// RemoveOptions say what Remove removes.
 type RemoveOptions struct {
 	// DryRun only says what there is.
 	DryRun bool
-	// Flannel also takes what has flannel's names and no mark of ours.
+	// Flannel also removes what has flannel's names and no mark of ours.
 	Flannel bool
-	// Port takes only the rules about the overlay's port: pods keep off it, and none but the peers that
-	// were known last may send to the kernel's vxlan. Flannel knows nothing of them and leaves them
-	// there. What masquerades and what accepts stays, so that packets go on.
+	// Port removes only the rules about the overlay's port, which forbid it to pods, and the kernel's vxlan
+	// to all but the peers that were known last. A flannel that takes over does not know them and would
+	// leave them in place. The rules that masquerade and accept stay, so that packets go on.
 	Port bool
 }
 
-// Remove takes every rule of ours away, in all firewalls of both families. It returns a line
-// for each object that it removed or, in a dry run, would remove. What is gone already is no error.
+// Remove removes every rule of ours, in all firewalls of both families. It returns a line for
+// each object that it removed or, in a dry run, would remove. What is gone already is no error.
 func Remove(ctx context.Context, o RemoveOptions) (removed []string, err error) {
 	var faults []error
 	for _, s := range newSides() {
@@ -46,7 +46,7 @@ func Remove(ctx context.Context, o RemoveOptions) (removed []string, err error) 
 	return removed, errors.Join(faults...)
 }
 
-// remove takes the table if all in it is ours, else those chains and rules that are.
+// remove removes the table if all in it is ours, else those chains and rules that are.
 func (n nft) remove(o RemoveOptions) (lines []string, err error) {
 	family := nfFamily(n.ipv6)
 	chains, err := nfChains(family)
@@ -124,7 +124,7 @@ func (n nft) dropPeers(c *nftables.Conn, t *nftables.Table) error {
 	return nil
 }
 
-// remove takes what planRemoval says from each table.
+// remove removes from each table what planRemoval says.
 func (i *iptables) remove(ctx context.Context, o RemoveOptions) (lines []string, err error) {
 	t, err := i.find(ctx)
 	if err != nil {
@@ -137,7 +137,7 @@ func (i *iptables) remove(ctx context.Context, o RemoveOptions) (lines []string,
 	var faults []error
 	for _, name := range iptablesTables() {
 		if !slices.Contains(there, name) {
-			continue // looking into a legacy table would make it
+			continue // reading a legacy table by name would make it
 		}
 		if o.Port && name != tablePort {
 			continue

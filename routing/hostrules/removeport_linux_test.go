@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What a flannel that takes over does not know is taken by itself: with the rules that it has too
-// nothing happens, nor with anybody else's.
+// The rules that a flannel would not know can be removed alone: the rules that flannel makes too stay, and so do
+// everybody else's.
 func TestTheRulesOfThePortAlone(t *testing.T) {
 	for _, f := range flavours() {
 		t.Run(f.name, func(t *testing.T) {

@@ -55,9 +55,9 @@ func target(rule string) string {
 	return ""
 }
 
-// restorePayload is what iptables-restore --noflush has to read so that one table becomes
+// restorePayload returns what iptables-restore --noflush has to read so that one table becomes
 // as wanted; "" if it is. It is pure. A chain of ours that differs is filled anew as a whole,
-// and what leads to one from a chain of the host is there once.
+// and afterwards each jump to one from a chain of the host is there once.
 func restorePayload(name string, have saved, want table) string {
 	var declare, body, remove []string
 	wanted := map[string]bool{}

@@ -18,10 +18,10 @@ const (
 	verdictMasquerade
 )
 
-// kubeMark is kube-proxy's "masquerade this", value and mask: such packets are its own.
+// kubeMark is the mark, value and mask, by which kube-proxy says that it masquerades a packet itself.
 const kubeMark = 0x4000
 
-// rule matches what all its fields match; zero fields match everything.
+// rule matches a packet that all its fields match; a field that is zero matches every packet.
 type rule struct {
 	marked       bool // kube-proxy's mark is set
 	src, dst     netip.Prefix
@@ -42,8 +42,8 @@ type familyRules struct {
 	podsInput   []rule // pods to this host
 	podsForward []rule // pods to other hosts
 	peersInput  []rule // the underlay to the kernel's vxlan
-	insideInput []rule // whoever is not on the underlay to this host
-	// peers are those that peersInput lets in, and that nobody inside may speak to; sorted.
+	insideInput []rule // from links that are not of the underlay's side to this host
+	// peers, sorted, are the addresses that peersInput lets in, and to whose port nobody inside may send.
 	peers       []netip.Addr
 	randomFully bool
 }
@@ -52,22 +52,22 @@ func (f familyRules) empty() bool {
 	return f.masquerade == nil && f.forward == nil && f.podsInput == nil && f.podsForward == nil && f.peersInput == nil && f.insideInput == nil
 }
 
-// portInput are the rules about who speaks to this host's port. The peers' come before those that end with a
-// return for the links of the underlay's side.
+// portInput returns the rules about who may send to this host's port. Those about peers come before those that
+// end with a return for the links of the underlay's side.
 func (f familyRules) portInput() []rule {
 	return slices.Concat(f.podsInput, f.peersInput, f.insideInput)
 }
 
-// toPeers reports whether a rule looks at packets to peers.
+// toPeers reports whether a rule is about packets to peers.
 func (f familyRules) toPeers() bool {
 	return slices.ContainsFunc(f.podsForward, func(r rule) bool { return r.toPeer })
 }
 
-// forwardOnly is f without anything else: for a firewall that is in use beside ours and
-// drops what nobody accepts in it.
+// forwardOnly returns only the forward rules of f. A firewall that is in use beside ours, and drops what
+// nobody accepts in it, gets these.
 func (f familyRules) forwardOnly() familyRules { return familyRules{ipv6: f.ipv6, forward: f.forward} }
 
-// The comments of rules. Those of flannel's chains begin with flannel's.
+// These are the comments of rules. In flannel's chains they begin with flannel's own comment.
 const (
 	commentMasquerade = "flanneld masq (weft)"
 	commentForward    = "flanneld forward (weft)"
@@ -79,8 +79,8 @@ const (
 	ownAlias = "weft"
 )
 
-// comments are those of all rules of ours, and the mark by which they are told from others': flannel's have
-// none of them.
+// comments lists the comments of all our rules. They are the mark that tells our rules from others': no rule of
+// flannel's has one of them.
 func comments() []string {
 	return []string{commentMasquerade, commentForward, commentPods, commentStranger, commentOuter, commentPort}
 }
@@ -89,16 +89,16 @@ func comments() []string {
 type Guard struct {
 	// Port is the overlay's UDP port; 0 guards nothing.
 	Port uint16
-	// Peers also drops datagrams from anyone but the peers. It is for a port that
-	// the kernel's vxlan listens on, which takes packets from everyone; tunnel checks for itself.
+	// Peers also drops datagrams from anyone but the peers. It is for a port on which the kernel's
+	// vxlan listens, which accepts packets from everyone; package tunnel checks for itself.
 	Peers bool
-	// Underlay is the link that the overlay's datagrams come in by; "" if it is not known. With it
-	// nobody but the underlay's side speaks on the port, whatever address they send from.
+	// Underlay is the link by which the overlay's datagrams come in; "" if it is not known. If it is
+	// set, only links of the underlay's side may use the port, whatever address a datagram has.
 	Underlay string
 }
 
-// desired says what each family should have. It is pure. Without a subnet of ours there is nothing. outer are
-// the links that are not the pods' side; with none the port is kept from senders of the network alone.
+// desired returns the rules that each family should have. It is pure. Without a subnet of ours there are none.
+// outer are the links of the underlay's side; without any, the port is forbidden only to the network's addresses.
 func desired(c Config, set lease.Set, g Guard, outer []string) (v4, v6 familyRules) {
 	v6.ipv6 = true
 	n, s := c.Network, set.Own.Subnets
@@ -111,9 +111,10 @@ func desired(c Config, set lease.Set, g Guard, outer []string) (v4, v6 familyRul
 	return v4, v6
 }
 
-// mostSpared is up to how many peers their addresses are listed only to spare who speaks on the port to others
-// from inside this host, as another overlay behind a bridge would. To read thousands of rules back at each
-// change costs more than all the rest of a change; the kernel's vxlan has them listed anyway.
+// mostSpared is the largest number of peers for which the rules name each peer, so that senders inside this host
+// may use the port towards everybody else, as another overlay behind a bridge would. With more peers reading the
+// rules back after each change would cost more than all the rest of it. The rules for the kernel's vxlan name the
+// peers in any case.
 const mostSpared = 256
 
 func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard, outer []string) familyRules {
@@ -153,8 +154,9 @@ func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard, o
 	return f
 }
 
-// masqueradeRules are flannel's for iptables, with ours for never before what masquerades. flannel's
-// for nftables differ in one rule, which keeps its last from ever matching.
+// masqueradeRules returns flannel's rules for iptables, with ours for the networks in never before the rule that
+// masquerades. flannel's rules for nftables have one that differs and keeps their last from ever matching; it is
+// not copied.
 func masqueradeRules(n, s netip.Prefix, never []netip.Prefix) []rule {
 	multicast := netip.MustParsePrefix("224.0.0.0/4")
 	if n.Addr().Is6() {
@@ -180,7 +182,7 @@ func masqueradeRules(n, s netip.Prefix, never []netip.Prefix) []rule {
 	return rules
 }
 
-// sources are the addresses that datagrams of the peers may come from, sorted.
+// sources returns the addresses from which datagrams of the peers may come, sorted.
 func sources(peers []lease.Record, ipv6 bool) []netip.Addr {
 	var as []netip.Addr
 	add := func(a netip.Addr) {

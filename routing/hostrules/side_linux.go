@@ -7,24 +7,24 @@ import (
 
 // Dropped counts packets that the rules about the overlay's port have dropped.
 type Dropped struct {
-	// Pods were sent by pods to the overlay's port. Strangers came to the kernel's
+	// Pods counts what pods sent to the overlay's port. Strangers counts what came to the kernel's
 	// vxlan from an address that is no peer's.
 	Pods, Strangers uint64
 }
 
 func (d Dropped) plus(e Dropped) Dropped { return Dropped{d.Pods + e.Pods, d.Strangers + e.Strangers} }
 
-// minus is how much d is ahead of e, which it was read after.
+// minus returns by how much d exceeds e, which was read before it.
 func (d Dropped) minus(e Dropped) Dropped {
 	return Dropped{d.Pods - min(d.Pods, e.Pods), d.Strangers - min(d.Strangers, e.Strangers)}
 }
 
-// view is what a look at one firewall shows.
+// view is what an inspection of one firewall shows.
 type view struct {
 	// own names everything of ours, so that two views with the same text have the same rules. It is ""
 	// if there is nothing.
 	own string
-	// forwardDrops says that what nobody accepts is not forwarded.
+	// forwardDrops says that the firewall does not forward what nobody accepts.
 	forwardDrops bool
 	dropped      Dropped
 }
@@ -34,10 +34,10 @@ type firewall interface {
 	name() string
 	// inspect reads, without a lock, a process, or a change.
 	inspect() (view, error)
-	// apply makes want so, in a transaction for each table, and returns how many there were. It is
-	// called only if something differs from the last time.
+	// apply makes the firewall as wanted, in a transaction for each table, and returns how many there
+	// were. It is called only if something differs from the last time.
 	apply(ctx context.Context, want familyRules) (transactions int, err error)
-	// generation grows by one with each transaction, whoever makes it. It stays 0 where that is not counted.
+	// generation grows by one with each transaction, whoever makes it. It stays 0 if the kernel does not count.
 	generation() (uint32, error)
 }
 
@@ -46,8 +46,8 @@ type side struct {
 	firewall
 	ipv6 bool
 	kind kind
-	// done is what apply last succeeded with, and after how it looked then. Both are
-	// zero until then: what an earlier process made is not compared but made anew.
+	// done is what apply last made, and after is the view then. Both are zero before the first
+	// success: what an earlier process made is not compared, but made anew.
 	done  familyRules
 	after string
 	known bool
@@ -56,7 +56,7 @@ type side struct {
 	dropped Dropped // since we began
 }
 
-// kind is which firewall a side is.
+// kind says which firewall a side is.
 type kind uint8
 
 const (
@@ -84,7 +84,8 @@ func (s *side) count(v view) {
 	s.last = v.dropped
 }
 
-// bring makes the side as wanted if it is not. repaired says that it had been, and somebody changed it.
+// bring makes the side as wanted if it is not. repaired says that it was as wanted before, and that somebody
+// changed it.
 func (s *side) bring(ctx context.Context, v view, want familyRules) (changed, repaired bool, err error) {
 	same := s.known && reflect.DeepEqual(s.done, want)
 	if same && s.after == v.own || want.empty() && v.own == "" {
@@ -103,9 +104,9 @@ func (s *side) bring(ctx context.Context, v view, want familyRules) (changed, re
 // applyTries bounds how often rules are written because somebody else writes too.
 const applyTries = 4
 
-// applyAlone makes the side as wanted, and returns how it looks then. What somebody changes between the
-// writing and the look would be taken for ours, and stay: so it is done again until nobody has, as far
-// as the firewall can tell. changed says that it was written.
+// applyAlone makes the side as wanted, and returns the view then. A change that somebody makes between our
+// writing and the inspection would be taken for ours, and stay. So both are done again until nobody has
+// changed anything in between, as far as the firewall can tell. changed says that it was written.
 func (s *side) applyAlone(ctx context.Context, want familyRules) (after view, changed bool, err error) {
 	for try := 1; ; try++ {
 		before := after
@@ -125,7 +126,7 @@ func (s *side) applyAlone(ctx context.Context, want familyRules) (after view, ch
 		if err != nil {
 			return view{}, changed, err
 		}
-		// Where nothing had to be written the look before shows that nobody else did.
+		// If nothing had to be written, the inspection before shows that nobody else wrote.
 		alone := to-from == uint32(wrote) && (wrote > 0 || after.own == before.own)
 		if alone || try == applyTries {
 			return after, true, nil

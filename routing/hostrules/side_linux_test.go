@@ -10,7 +10,7 @@ import (
 type contested struct {
 	counts  bool // it has a generation
 	replace bool // apply writes everything anew, as with nftables; else only what differs
-	foreign int  // how many of our writes somebody follows
+	foreign int  // after how many of our writes somebody else writes too
 
 	gen     uint32
 	own     int // how often ours was written
@@ -46,12 +46,12 @@ func (c *contested) generation() (uint32, error) {
 	return c.gen, nil
 }
 
-// What others write right after us, before we look, is undone and not taken for ours.
+// What others write right after us, before we inspect, is undone and not taken for ours.
 func TestChangeBehindOurWriteIsSeen(t *testing.T) {
 	for _, kind := range []struct {
 		name            string
 		counts, replace bool
-		quiet           int // writes that nobody follows
+		quiet           int // writes after which nobody else writes
 	}{
 		{"nftables", true, true, 1},
 		{"iptables in nftables", true, false, 1},

@@ -18,7 +18,7 @@ import (
 // tools are the programs of one flavour of iptables, for one family.
 type tools struct {
 	save, restore string // paths
-	// wait and randomFully say what this version can: both came with 1.6.2.
+	// wait and randomFully say whether this version has the options; both came with 1.6.2.
 	wait, randomFully bool
 }
 
@@ -66,7 +66,7 @@ type version struct {
 	number [3]int
 }
 
-// parseVersion reads "iptables v1.8.9 (nf_tables)"; before 1.8 there was no flavour to name.
+// parseVersion reads "iptables v1.8.9 (nf_tables)"; versions before 1.8 name no flavour.
 func parseVersion(text string) version {
 	v := version{kind: kindIptablesLegacy}
 	if strings.Contains(text, "nf_tables") {
@@ -121,7 +121,7 @@ func run(ctx context.Context, stdin string, path string, args ...string) (string
 	return stdout.String(), nil
 }
 
-// firstLine is what a log line can hold of a program's complaint.
+// firstLine shortens a program's error message so that it fits a log line.
 func firstLine(text string) string {
 	const most = 300
 	for line := range strings.Lines(text) {

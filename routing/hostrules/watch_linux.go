@@ -37,7 +37,7 @@ func signalChanges(s *notify.Socket, changes chan<- struct{}) {
 	})
 }
 
-// concerns reports whether a message is about a table of ours, or one that iptables has rules of ours in.
+// concerns reports whether a message is about a table of ours, or one in which iptables has rules of ours.
 func concerns(m syscall.NetlinkMessage) bool {
 	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < nl.SizeofNfgenmsg {
 		return false

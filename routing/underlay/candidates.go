@@ -159,7 +159,7 @@ func (l listing) defaultCandidates(o Options) []candidate {
 
 // pick chooses the candidate's local address of one family, or says why there is
 // none. A named address comes first, then the public one if the link has it, since
-// peers expect packets from what is advertised; then global before link-local, settled
+// peers expect packets from the advertised address; then global before link-local, settled
 // before tentative, permanent before dynamic, lasting before temporary.
 func (l listing) pick(c candidate, six bool, o Options) (netip.Addr, string) {
 	family, public := "IPv4", o.PublicIP

@@ -109,7 +109,7 @@ func (o Options) check() ([]*regexp.Regexp, error) {
 	return res, errors.Join(faults...)
 }
 
-// candidate is one way to try: a link and, if the user named it, an address.
+// candidate is a link to try and, if the user named one, its address.
 type candidate struct {
 	why   string // the option that proposed it, for the error
 	index int
@@ -124,7 +124,7 @@ func choose(l listing, o Options) (Link, error) {
 		return Link{}, err
 	}
 	cands := l.candidates(o, regexes)
-	// An interface with an address of every family first, then one that lacks a family.
+	// First an interface with an address of every family is looked for, then one that lacks a family.
 	var refused []string
 	for _, all := range []bool{true, false} {
 		if all && !(o.IPv4 && o.IPv6) || !all && o.AllFamilies && o.IPv4 && o.IPv6 {

@@ -9,8 +9,8 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// HostRoutes are how this host reaches others without the overlay, by its main routing
-// table. Rules that send packets to other tables are not read.
+// HostRoutes are the routes of the main routing table by which this host reaches others
+// without the overlay. Rules that send packets to other tables are not read.
 type HostRoutes struct {
 	// Routes are the unicast routes, one for each next hop.
 	Routes []kernel.Route
@@ -18,8 +18,8 @@ type HostRoutes struct {
 	Local []netip.Addr
 }
 
-// newHostRoutes leaves out what is the overlay's: routes with our protocol number, and all
-// that is on a device of ours, or on a TUN of flannel's that we would take over.
+// newHostRoutes leaves out the overlay's own routes: those with our protocol number, and all
+// routes and addresses on a device of ours, or on a TUN of flannel's that we would take over.
 func newHostRoutes(ds []kernel.Device, as []kernel.AddrInfo, rs []kernel.Route) HostRoutes {
 	names, own := map[string]bool{}, map[int]bool{}
 	for _, d := range ds {
@@ -49,7 +49,7 @@ type Displaced struct {
 	Route   kernel.Route // the best one besides the overlay's
 }
 
-// Reason says what is wrong, and what to do. who has the address.
+// Reason says what is wrong, and what to do. who names the owner of the address.
 func (d Displaced) Reason(who string) string {
 	key, via := "Network", d.Route.Link
 	if d.Network.Addr().Is6() {
@@ -62,9 +62,9 @@ func (d Displaced) Reason(who string) string {
 		key, d.Network, who, d.Addr, via, key, d.Addr)
 }
 
-// Displaced finds those of addrs that an overlay with these networks cuts off: they are
-// within one, not this host's own, and no route to them is longer than the network. An
-// address without any route is not among them: there is no route whose place could be taken. It is pure.
+// Displaced finds the addresses of addrs that an overlay with these networks cuts off: they are
+// within one, not this host's own, and no route to them is longer than the network. An address
+// without any route is not among them, since no route's place is taken. It is pure.
 func (h HostRoutes) Displaced(networks []netip.Prefix, addrs []netip.Addr) []Displaced {
 	var out []Displaced
 	for _, a := range addrs {
@@ -80,7 +80,7 @@ func (h HostRoutes) Displaced(networks []netip.Prefix, addrs []netip.Addr) []Dis
 	return out
 }
 
-// best is the longest route to a, of equally long ones the first with the least metric.
+// best returns the longest route to a, and of equally long ones the first with the least metric.
 func (h HostRoutes) best(a netip.Addr) (best kernel.Route, ok bool) {
 	for _, r := range h.Routes {
 		if !r.Dst.Contains(a) {

@@ -9,10 +9,10 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// refreshed is the underlay as it is now: chosen at the start, then u, on the link as
-// l shows it. The chosen address is kept or returned to while the link has it; when
-// it is gone and replace is set, the link's next best takes its place, and is advertised if
-// the old one was. lost says what is missing, empty for nothing.
+// refreshed returns the underlay as it is now. chosen is what was chosen at the start, u what has been in
+// use since, and l shows the link and its addresses now. An address that was chosen is used as long as the
+// link has it, also again after it was away. If it is gone and replace is set, the link's next best takes
+// its place, and is advertised if the old one was. lost says what is missing; it is empty if nothing is.
 func (u Link) refreshed(chosen Link, l listing, o Options, replace bool) (now Link, lost string) {
 	i := slices.IndexFunc(l.links, func(k linkInfo) bool { return k.name == chosen.Name })
 	if i < 0 {

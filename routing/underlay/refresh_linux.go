@@ -8,7 +8,7 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// State is the underlay as it was last seen. It is for one goroutine at a time.
+// State is the underlay as Refresh last saw it. One goroutine at a time may use it.
 type State struct {
 	// Now is the link with the addresses in use; before the first Refresh it is what Choose chose.
 	Now Link
@@ -18,9 +18,9 @@ type State struct {
 	lostSince time.Time
 }
 
-// Refresh looks whether the underlay still is as it was; first is what was chosen at the start. One that
-// has been lost for longer than grace may be replaced by another address of the same link. The error says
-// what is lost, or that the kernel does not tell.
+// Refresh checks whether the underlay still is as it was; first is what was chosen at the start. An address that
+// has been lost for longer than grace may be replaced by another one of the same link. The error says what is lost,
+// or why the kernel's listing failed.
 func (s *State) Refresh(k *kernel.Kernel, first Link, o Options, grace time.Duration, log *slog.Logger) error {
 	l, err := listingOf(k, first.Name)
 	if err != nil {
