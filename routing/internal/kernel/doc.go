@@ -1,6 +1,7 @@
-// Package kernel is the edge to the kernel of one network namespace: links, addresses, routes, neighbours,
-// forwarding entries, settings and filters, what it says about them unasked (Subscribe), and the plan that
-// compares what there is with what there should be (Plan, Apply).
+// Package kernel is the edge to the kernel of one network namespace. It reads and changes links, addresses, routes,
+// neighbours, forwarding entries, settings and filters, and receives the kernel's notifications about them
+// (Subscribe). Plan compares what there is with what there should be, and Apply makes the difference.
 //
-// It decides nothing about peers. What it plans is pure, what it changes it tries wholly and joins the errors.
+// Nothing here decides about peers. Plans are pure. Apply tries every change, whatever failed before, and joins the
+// errors.
 package kernel

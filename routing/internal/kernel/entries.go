@@ -16,8 +16,8 @@ import (
 // MAC is an Ethernet address; the zero MAC is none.
 type MAC = encap.MAC
 
-// ParseMAC reads the form of a lease record: six bytes in hex, with colons. Any other length
-// that net.ParseMAC takes is an error, and so is an address that no single device can have.
+// ParseMAC reads a MAC in the form of a lease record: six bytes in hex, with colons. Any other
+// length that net.ParseMAC takes is an error, and so is an address that no single device can have.
 func ParseMAC(s string) (MAC, error) {
 	b, err := net.ParseMAC(s)
 	if err != nil || len(b) != len(MAC{}) {
@@ -59,8 +59,8 @@ type FDB struct {
 	Permanent bool
 }
 
-// planNeighs deletes what is permanent, on our devices and within our networks: the kernel's own
-// entries for groups and link-local addresses are none of these.
+// planNeighs deletes only entries that are permanent, on our devices and within our networks; the
+// kernel's own entries for groups and link-local addresses are not.
 func planNeighs(c *Changes, have, want []Neigh, own Ownership) {
 	type key struct {
 		link string
@@ -87,8 +87,8 @@ func planNeighs(c *Changes, have, want []Neigh, own Ownership) {
 	slices.SortFunc(c.DelNeighs, order)
 }
 
-// planFDBs deletes what is permanent, on our devices and for one address: entries that the
-// kernel learnt, and those for groups, are not ours.
+// planFDBs deletes only entries that are permanent, on our devices and for one address: those that
+// the kernel learnt, and those for groups, are not ours.
 func planFDBs(c *Changes, have, want []FDB, own Ownership) {
 	type key struct {
 		link string

@@ -20,11 +20,12 @@ func TAPName(six bool) string {
 // tapMTU is the largest that an Ethernet device takes: 65535 less the Ethernet header, in bytes.
 const tapMTU = 65521
 
-// Hairpin makes what is written to the TAP leave by the link of that index: the TAP's ingress
-// redirects every frame to the link's egress. What is in place already is left as it is. The
-// error says which piece of the kernel is missing, or wraps ErrNoLink if the TAP is, or if there is another
-// of its name than the one with index was, when that is not 0. index is the TAP's.
-// Needs CAP_NET_ADMIN. The TAP outlives us, and what is done to it with it; without us nothing is written to it.
+// Hairpin makes what is written to the TAP leave by the link whose index is to: the TAP's ingress redirects
+// every frame to the link's egress. If was is not 0, the TAP has to be the one with that index. index is the
+// TAP's. What is in place already is left as it is.
+//
+// The error says which piece of the kernel is missing. It wraps ErrNoLink if there is no such TAP. Hairpin needs
+// CAP_NET_ADMIN. The TAP and its filters stay when this process ends; then nobody writes to it.
 func (k *Kernel) Hairpin(tap string, was, to int) (index int, err error) {
 	d, err := k.Device(tap)
 	if err != nil {
@@ -114,16 +115,16 @@ func (k *Kernel) redirects(l netlink.Link, to int) bool {
 	return rules == 1
 }
 
-// isTAPName reports whether name is one that TAPName gives.
+// isTAPName reports whether name is one that TAPName returns.
 func isTAPName(name string) bool { return name == TAPName(false) || name == TAPName(true) }
 
-// IsTAP reports whether l is a TAP of path raw's by name and kind.
+// IsTAP reports whether l is a TAP of path raw, by its name and kind.
 func IsTAP(l netlink.Link) bool {
 	t, ok := l.(*netlink.Tuntap)
 	return ok && t.Mode == netlink.TUNTAP_MODE_TAP && isTAPName(l.Attrs().Name)
 }
 
-// IsIdleTAP reports whether l is a TAP of path raw's that nobody has open: one that runs is in use.
+// IsIdleTAP reports whether l is a TAP of path raw that no process has open: one that is running is in use.
 func IsIdleTAP(l netlink.Link) bool {
 	return IsTAP(l) && l.Attrs().Alias == Alias && l.Attrs().RawFlags&unix.IFF_RUNNING == 0
 }

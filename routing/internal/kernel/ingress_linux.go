@@ -25,10 +25,10 @@ const nfTablesTimeout = 5 * time.Second
 // socket that made the table can change it, and the kernel removes it with the socket.
 const tableOwner = 0x2
 
-// Ingress keeps the datagrams that arrive as frames on path raw out of the IP stack: they
-// would be delivered to the UDP socket as well. It is a rule at the link's ingress, behind
-// the place where packet sockets see a frame, in an nf_tables table that the kernel removes
-// when this process ends, however it ends.
+// Ingress keeps the datagrams that path raw reads as frames out of the IP stack, which would
+// deliver them to the UDP socket as well. It is a rule at the link's ingress, behind the place
+// where packet sockets see a frame, in an nf_tables table that the kernel removes when this
+// process ends, however it ends.
 type Ingress struct {
 	conn  *nftables.Conn
 	raw   *netlink.Conn // conn's socket
@@ -120,7 +120,7 @@ func (i *Ingress) flush() error {
 	return i.conn.Flush()
 }
 
-// Check reports whether the rule is in place: with its device, a chain may go.
+// Check reports whether the rule is in place: the kernel may remove a chain together with its device.
 func (i *Ingress) Check() error {
 	if err := i.raw.SetDeadline(time.Now().Add(nfTablesTimeout)); err != nil {
 		return err
@@ -148,7 +148,7 @@ func (i *Ingress) Close() error {
 	if i.chain != nil {
 		i.conn.DelTable(i.table)
 		if err = i.flush(); errors.Is(err, unix.ENOENT) {
-			err = nil // flushed by somebody
+			err = nil // somebody has flushed the tables
 		}
 	}
 	// The kernel takes some 15 ms to close a socket that owned a table. Nobody has to wait for that: the
@@ -157,8 +157,8 @@ func (i *Ingress) Close() error {
 	return Wrap("remove nf_tables table "+i.table.Name, err)
 }
 
-// ingressRule is the counterpart of the packet socket's filter: it drops exactly what that
-// takes. A frame that is too short for one of the comparisons is passed on by both.
+// ingressRule is the counterpart of the packet socket's filter: it drops exactly what that filter
+// takes. Neither matches a frame that is too short for one of the comparisons.
 func ingressRule(local netip.AddrPort) []expr.Any {
 	const register = 1
 	load := func(base expr.PayloadBase, offset, size uint32) expr.Any {

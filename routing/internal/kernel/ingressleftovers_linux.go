@@ -15,9 +15,9 @@ import (
 // ingressPrefix begins the names of the tables that path raw makes, one for each socket.
 const ingressPrefix = "weft-raw-"
 
-// IngressTables lists the nf_tables tables of family netdev that path raw made in the current network
-// namespace: those of its names with its rule. The kernel removes those with an owner when it ends, so that as a rule a
-// process has each; a kernel without nf_tables has none.
+// IngressTables lists the nf_tables tables of family netdev that path raw made in the current network namespace: they
+// have one of its names and its rule. The kernel removes a table with an owner when the owner ends, so that as a rule
+// each of them belongs to a process that runs. A kernel without nf_tables has none.
 func IngressTables() ([]string, error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -57,7 +57,7 @@ func hasIngressRule(c *nftables.Conn, t *nftables.Table) bool {
 	return err == nil && slices.ContainsFunc(rules, isIngressRule)
 }
 
-// absentNFTables keeps what is not the answer of a kernel without nf_tables.
+// absentNFTables returns err, or nil if it is the answer of a kernel without nf_tables.
 func absentNFTables(err error) error {
 	for _, absent := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.ENOENT} {
 		if errors.Is(err, absent) {
@@ -67,8 +67,8 @@ func absentNFTables(err error) error {
 	return fmt.Errorf("list nf_tables tables: %w", err)
 }
 
-// RemoveIngressTable deletes one. The error wraps unix.EPERM if a running process owns it, and
-// unix.ENOENT if it is gone.
+// RemoveIngressTable deletes one of IngressTables. The error wraps unix.EPERM if a running process owns it,
+// and unix.ENOENT if it is gone.
 func RemoveIngressTable(name string) error {
 	c, err := nftables.New()
 	if err != nil {

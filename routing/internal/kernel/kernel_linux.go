@@ -17,7 +17,7 @@ type Kernel struct {
 	h  *netlink.Handle
 	NS int // descriptor of the namespace, for what has no netlink: /proc/sys, /dev/net/tun, sockets
 	id nsID
-	// VXLANKind is asked for by ProbeVXLAN in place of "vxlan", in tests.
+	// VXLANKind is the kind of link that ProbeVXLAN asks for; a test sets it to something other than "vxlan".
 	VXLANKind string
 }
 
@@ -72,8 +72,8 @@ func statNS() (nsID, error) {
 }
 
 // Do runs f on a thread that is in the namespace. In a daemon that is the calling
-// one; only a process that works in several namespaces pays for another, which
-// is thrown away after use because it cannot be handed back.
+// thread. Only a process that works in several namespaces pays for another one,
+// which ends after f, since it cannot return to its first namespace.
 func (k *Kernel) Do(f func() error) error {
 	if id, err := statNS(); err != nil {
 		return err
@@ -143,8 +143,8 @@ func fromLink(l netlink.Link) Device {
 	return d
 }
 
-// SetLink brings alias, MTU, queue length and state of an existing link to l, one
-// call for each that differs.
+// SetLink makes alias, MTU, queue length and state of an existing link those of l, with
+// one call for each that differs.
 func (k *Kernel) SetLink(l Link) error {
 	nl, err := k.h.LinkByName(l.Name)
 	if err != nil {
@@ -170,7 +170,7 @@ func (k *Kernel) SetLink(l Link) error {
 	return errors.Join(errs...)
 }
 
-// Wrap prefixes err, and is nil for nil.
+// Wrap prefixes err with what; it returns nil for nil.
 func Wrap(what string, err error) error {
 	if err == nil {
 		return nil
@@ -178,8 +178,8 @@ func Wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// dump repeats a listing that the kernel says was interrupted by a change. After a
-// few it is used as it is: the change is notified, and reconciling starts anew.
+// dump repeats a listing that a change interrupted, as the kernel says. After a few
+// tries the listing is used as it is: the change is notified, and reconciling starts anew.
 func dump[T any](list func() ([]T, error)) ([]T, error) {
 	const tries = 4
 	for i := 1; ; i++ {
@@ -199,7 +199,7 @@ func fromIP(b []byte) netip.Addr {
 	return a.Unmap()
 }
 
-// Links lists all links as the library has them, for whoever asks what kind each is.
+// Links lists all links as the library has them, for callers that need to know the kind of each.
 func (k *Kernel) Links() ([]netlink.Link, error) {
 	ls, err := dump(func() ([]netlink.Link, error) { return k.h.LinkList() })
 	return ls, Wrap("list links", err)

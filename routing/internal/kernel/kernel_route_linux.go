@@ -18,7 +18,7 @@ func (k *Kernel) addrs() ([]netlink.Addr, error) {
 	return as, nil
 }
 
-// routes lists the routes by device d and, by whichever device, those of ours. The two
+// routes lists the routes by device d, and those with our protocol number by any device. The two
 // filters cost the same on a host with a full Internet table as on an empty one.
 func (k *Kernel) routes(d Device) ([]Route, error) {
 	names := map[int]string{d.Index: d.Name}
@@ -63,8 +63,8 @@ func (k *Kernel) listRoutes(family int, filter netlink.Route, mask uint64) ([]ne
 	return rs, err
 }
 
-// fromRoute converts a unicast route; ok is false for any other. One with several next hops,
-// which is never ours to want, has no Link and no Gateway. names caches link names by index.
+// fromRoute converts a unicast route; ok is false for any other. A route with several next hops,
+// which we never want, has no Link and no Gateway. names caches link names by index.
 func (k *Kernel) fromRoute(r netlink.Route, names map[int]string) (Route, bool) {
 	if r.Type != unix.RTN_UNICAST || r.Dst == nil || r.Tos != 0 {
 		return Route{}, false
@@ -139,7 +139,7 @@ func (k *Kernel) AddRoute(r Route) error {
 }
 
 // ReplaceRoute puts r in the place of the route to the same destination with the
-// same metric, without a moment between.
+// same metric, so that there is no moment without a route.
 func (k *Kernel) ReplaceRoute(r Route) error {
 	nr, err := k.toRoute(r)
 	if err != nil {
@@ -157,8 +157,8 @@ func (k *Kernel) ReplaceRoute(r Route) error {
 	return coveredGateway(r, err)
 }
 
-// coveredGateway explains why IPv6 refuses a route whose gateway it is told is on the link: another
-// route, not a default one, leads to the gateway elsewhere (ip6_route_check_nh_onlink).
+// coveredGateway explains why IPv6 refuses a route whose gateway is said to be on the link: another
+// route, not a default one, leads to the gateway by another device (ip6_route_check_nh_onlink).
 func coveredGateway(r Route, err error) error {
 	if r.OnLink && r.Dst.Addr().Is6() && errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("%w: another route covers %v: delete it, or choose another IPv6Network", err, r.Gateway)

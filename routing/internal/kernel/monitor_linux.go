@@ -15,7 +15,7 @@ import (
 	"weft/tunnel/nlattr"
 )
 
-// Change is a set of what notifications were about.
+// Change is the set of things that notifications were about.
 type Change uint8
 
 const (
@@ -27,17 +27,17 @@ const (
 
 // Interest says which notifications concern us. It is immutable once stored.
 type Interest struct {
-	// Own are the numbers of our devices, under is the underlay link's: their state, their addresses, and
-	// the routes by them. Names are theirs, for one that appears.
+	// Own has the numbers of our devices, and Under that of the underlay's link: their state, their addresses
+	// and the routes by them concern us. Names has the names of our devices, for one that appears.
 	Own   map[int]bool
 	Under int
 	Names map[string]bool
-	// Entries says that neighbours and forwarding entries on our devices concern us, filters that
-	// traffic control on all these links does.
+	// Entries says that neighbours and forwarding entries on our devices concern us, and Filters that the
+	// filters of traffic control on all these links do.
 	Entries, Filters bool
-	// Networks are the overlay's: the routes in them.
+	// Networks are the overlay's; the routes in them concern us.
 	Networks []netip.Prefix
-	// Hosts are addresses the route to which concerns us.
+	// Hosts are addresses; the routes to them concern us.
 	Hosts []netip.Addr
 	Hops  HopInterest
 }
@@ -45,15 +45,15 @@ type Interest struct {
 // ours reports whether a link is one of our devices or the underlay.
 func (i *Interest) ours(index int) bool { return index != 0 && (index == i.Under || i.Own[index]) }
 
-// HopInterest is what next hops depend on.
+// HopInterest says on what the next hops of the data plane's datagrams depend.
 type HopInterest struct {
 	Link   int          // the underlay's; 0 if there are no next hops
 	Others map[int]bool // links that some peers are routed to instead
 	Peers  []netip.Addr // sorted
-	// MACs are the link addresses in use of the neighbours that peers are reached by; none yet
-	// is the zero MAC.
+	// MACs has the link addresses in use of the neighbours by which peers are reached; the zero MAC
+	// stands for none yet.
 	MACs map[netip.Addr]encap.MAC
-	// Silent are those that the kernel asked for in vain.
+	// Silent has the neighbours that the kernel asked for without an answer.
 	Silent map[netip.Addr]bool
 }
 
@@ -83,8 +83,8 @@ func (k *Kernel) Subscribe() (*Monitor, error) {
 // Watch replaces what the monitor looks for.
 func (m *Monitor) Watch(i Interest) { m.interest.Store(&i) }
 
-// Follow calls changed after messages that concern us, and when messages were lost, until Close.
-// changed must not block.
+// Follow calls changed after messages that concern us, and after messages were lost. It returns after
+// Close. changed must not block.
 func (m *Monitor) Follow(changed func(Change)) error {
 	return m.Run(func(msgs []syscall.NetlinkMessage) {
 		if len(msgs) == 0 {
@@ -101,7 +101,7 @@ func (m *Monitor) Follow(changed func(Change)) error {
 	})
 }
 
-// Concerns says what of ours a message is about.
+// Concerns says which of the things that concern us a message is about.
 func (i *Interest) Concerns(m syscall.NetlinkMessage) Change {
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -130,7 +130,7 @@ func (i *Interest) Concerns(m syscall.NetlinkMessage) Change {
 	return 0
 }
 
-// secondWord is where struct ndmsg of neighbour.h and struct tcmsg of rtnetlink.h have the link's number.
+// secondWord returns the link's number in struct ndmsg of neighbour.h and in struct tcmsg of rtnetlink.h.
 func secondWord(b []byte) int { return int(int32(nl.NativeEndian().Uint32(b[4:]))) }
 
 func when(b bool, c Change) Change {
@@ -171,8 +171,8 @@ func (h *HopInterest) ConcernsNeighbour(m syscall.NetlinkMessage) bool {
 	return ok && wanted && (n.MAC != mac || failed)
 }
 
-// ConcernsRoute reports whether a route leads to one of the hosts, or in the main table leaves by a link of
-// ours or lies in the overlay.
+// concernsRoute reports whether a route leads to one of the hosts or, if it is in the main table, whether it
+// leaves by a link of ours or lies in the overlay.
 func (i *Interest) concernsRoute(b []byte) bool {
 	if len(b) < unix.SizeofRtMsg {
 		return false

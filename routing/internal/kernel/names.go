@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// TUNPrefix and a number are the names of the udp backend's TUN: flannel0 first.
+// TUNPrefix begins the names of the udp backend's TUN, and a number ends them: flannel0 is the first.
 const TUNPrefix = "flannel"
 
 // IsTUNName reports whether name is one that the udp backend gives to its TUN.
@@ -17,7 +17,7 @@ func IsTUNName(name string) bool {
 	return ok && err == nil
 }
 
-// VTEPName is the device's name in a family, flannel's.
+// VTEPName returns the name of the vxlan device of a family, which is flannel's.
 func VTEPName(six bool, vni uint32) string {
 	if six {
 		return fmt.Sprintf("flannel-v6.%d", vni)
@@ -25,7 +25,7 @@ func VTEPName(six bool, vni uint32) string {
 	return fmt.Sprintf("flannel.%d", vni)
 }
 
-// IsVTEPName reports whether name is one that VTEPName gives.
+// IsVTEPName reports whether name is one that VTEPName returns.
 func IsVTEPName(name string) bool {
 	ok, _ := regexp.MatchString(`^flannel(-v6)?\.[0-9]+$`, name) // the pattern is constant
 	return ok

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place says where to look for what there is.
+// Place says what State lists.
 type Place struct {
 	Devices []string // ours
 	// Underlay is the link whose routes matter too; "" for none.
 	Underlay string
-	// Neighs and fdbs say that neighbours and forwarding entries on the devices matter.
+	// Neighs and Fdbs say that neighbours and forwarding entries on the devices matter.
 	Neighs, Fdbs bool
 }
 
@@ -88,7 +88,7 @@ func (k *Kernel) stateOfLinks(s *State, at Place) (own map[int]string, err error
 	return own, nil
 }
 
-// Neighs lists the neighbours on those links.
+// neighs lists the neighbours on those links.
 func (k *Kernel) neighs(links map[int]string) ([]Neigh, error) {
 	var out []Neigh
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -105,8 +105,8 @@ func (k *Kernel) neighs(links map[int]string) ([]Neigh, error) {
 	return out, nil
 }
 
-// Fdbs lists the forwarding entries of those vxlan devices, but those that another control
-// plane says are its own.
+// fdbs lists the forwarding entries of those vxlan devices, without those that another control
+// plane marks as its own.
 func (k *Kernel) fdbs(links map[int]string) ([]FDB, error) {
 	l, err := k.listNeighs(unix.AF_BRIDGE, links)
 	if err != nil {
@@ -122,8 +122,8 @@ func (k *Kernel) fdbs(links map[int]string) ([]FDB, error) {
 	return out, nil
 }
 
-// listNeighs asks on a socket of its own: the Handle's checks requests strictly, and the library's
-// for this dump has whatever the memory had in its padding, which is then refused now and then.
+// listNeighs asks on a socket of its own. The kernel checks requests on the Handle's socket strictly, and the
+// library's request for this dump has uninitialized padding, so that it would be refused now and then.
 func (k *Kernel) listNeighs(family int, links map[int]string) ([]netlink.Neigh, error) {
 	var out []netlink.Neigh
 	err := k.Do(func() error {
@@ -186,14 +186,15 @@ func gone(err error) error {
 	return err
 }
 
-// Hop is how the kernel would send to an address now. It is comparable.
+// Hop says how the kernel would send to an address now. It is comparable.
 type Hop struct {
 	Link    string
 	Gateway netip.Addr // the zero Addr if the address is on the link itself
 	err     error
 }
 
-// plainErrno is the kernel's error number in err, so that one hop can be compared with another; else err.
+// plainErrno returns the kernel's error number in err, so that one hop can be compared with another; if there is
+// none, it returns err.
 func plainErrno(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {
@@ -202,7 +203,7 @@ func plainErrno(err error) error {
 	return err
 }
 
-// NextHops asks the kernel about each address, policy rules and all.
+// NextHops asks the kernel how it would send to each address; its answer follows policy rules too.
 func (k *Kernel) NextHops(addrs []netip.Addr) (map[netip.Addr]Hop, error) {
 	ds, err := k.Devices()
 	if err != nil {
@@ -254,7 +255,7 @@ func (h Hop) Indirect(a netip.Addr, link string) string {
 	return ""
 }
 
-// Ask has the kernel look for a neighbour on a link, as a packet for it would.
+// Ask makes the kernel resolve a neighbour on a link, as a packet to it would.
 func (k *Kernel) Ask(link int, neighbour netip.Addr) error {
 	return k.Do(func() error {
 		req := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_ACK)

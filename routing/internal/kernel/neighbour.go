@@ -25,19 +25,19 @@ type Neighbour struct {
 	State uint16
 }
 
-// Usable reports whether frames may go to the entry's link address: the kernel's own would.
-// One that is not confirmed (STALE) is; one without address or that failed is not.
+// Usable reports whether frames may go to the entry's link address, as the kernel's own would. An entry that
+// is not confirmed (STALE) is usable; one without address, or that failed, is not.
 func (n Neighbour) Usable() bool {
 	const states = NudReachable | NudStale | nudDelay | nudProbe | NudPermanent
 	return n.State&states != 0 && n.MAC != encap.MAC{} && n.MAC[0]&1 == 0
 }
 
-// route types of rtnetlink.h.
+// RouteUnicast is RTN_UNICAST of rtnetlink.h.
 const RouteUnicast = 1
 
-// Answer is what the kernel says about how a datagram to one address would be sent.
+// Answer is the kernel's answer to the question how it would send a datagram to one address.
 type Answer struct {
-	Kind    uint8 // routeUnicast, or why not
+	Kind    uint8 // RouteUnicast, or the type of route (RTN_*) that refuses the datagram
 	Link    int   // index
 	Gateway netip.Addr
 	MTU     int // of the route, in bytes; 0 if it has none of its own
@@ -45,8 +45,8 @@ type Answer struct {
 	Err     error // instead of all that
 }
 
-// Neighbour is whose link address frames to dst bear when they leave by link: the
-// gateway's or dst's. The error says why they cannot be sent as frames.
+// Neighbour returns whose link address frames to dst carry when they leave by link: the gateway or
+// dst itself. The error says why datagrams to dst cannot be sent as frames.
 func (a Answer) Neighbour(dst netip.Addr, link EtherInfo) (netip.Addr, error) {
 	switch {
 	case a.Err != nil:

@@ -19,12 +19,12 @@ import (
 // sendto(2) returns, and each answer takes some 5 KB of the receive buffer.
 const askBatch = 24
 
-// ErrNoAnswer is for an address that the kernel said nothing about.
+// ErrNoAnswer is for an address about which the kernel did not answer.
 var ErrNoAnswer = errors.New("the kernel did not answer")
 
 // RoutesTo asks the kernel how it would send the tunnel's datagrams from local to each of
-// dsts, in order, by rules and all tables, as it would decide for the socket. It takes about
-// 2 µs for each.
+// dsts, in order. Policy rules and all tables count, as for a datagram of the socket. It takes
+// about 2 µs for each.
 func (k *Kernel) RoutesTo(dsts []netip.Addr, local netip.AddrPort) ([]Answer, error) {
 	answers := make([]Answer, len(dsts))
 	for i := range answers {
@@ -142,8 +142,8 @@ func ParseAnswer(m syscall.NetlinkMessage) Answer {
 	return a
 }
 
-// expires reports whether the route is one that the kernel learnt from a packet-too-big
-// message: the data plane minds those by itself, and anyone can forge one.
+// expires reports whether the kernel learnt the route from a packet-too-big message, which
+// anyone can forge; the data plane handles such messages itself.
 func expires(attrs []byte) bool {
 	v := nlattr.Find(attrs, unix.RTA_CACHEINFO) // struct rta_cacheinfo: rta_expires is the third
 	return len(v) >= 12 && binary.NativeEndian.Uint32(v[8:]) != 0

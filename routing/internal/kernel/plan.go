@@ -45,7 +45,7 @@ type Route struct {
 	MTU      int   // largest packet by this route, in bytes; 0 for the link's
 }
 
-// slot is what the kernel lets exist only once.
+// slot identifies a place in the routing table that only one route can have.
 type slot struct {
 	dst    netip.Prefix
 	metric uint32
@@ -53,18 +53,18 @@ type slot struct {
 
 func (r Route) slot() slot { return slot{r.Dst, r.Metric} }
 
-// String is the name.
+// String returns the name.
 func (l Link) String() string { return l.Name }
 
 // String is as iproute2 shows it.
 func (a Addr) String() string { return fmt.Sprintf("%v dev %s", a.Prefix, a.Link) }
 
-// String is what names a route.
+// String names the route for logs.
 func (r Route) String() string { return fmt.Sprintf("%v dev %s", r.Dst, r.Link) }
 
-// State is all that a backend keeps in the kernel: what there is, or what there should be.
+// State has all objects that a backend keeps in the kernel: those that are there, or those that should be.
 type State struct {
-	// Links are devices that others make and that we bring to this state, VTEPs those that we make.
+	// Links are devices that others make and whose state we keep; VTEPs are those that we make.
 	Links  []Link
 	VTEPs  []VTEP
 	Addrs  []Addr
@@ -79,7 +79,7 @@ func (s State) Equal(t State) bool {
 		slices.Equal(s.Routes, t.Routes) && slices.Equal(s.Neighs, t.Neighs) && slices.Equal(s.FDBs, t.FDBs)
 }
 
-// With is s and then t.
+// With returns the objects of s, and then those of t.
 func (s State) With(t State) State {
 	return State{
 		Links: slices.Concat(s.Links, t.Links), VTEPs: slices.Concat(s.VTEPs, t.VTEPs), Addrs: slices.Concat(s.Addrs, t.Addrs),
@@ -87,7 +87,7 @@ func (s State) With(t State) State {
 	}
 }
 
-// Without leaves out what needs one of those links.
+// Without returns s without those links, and without the objects that need one of them.
 func (s State) Without(links []string) State {
 	if len(links) == 0 {
 		return s
@@ -145,9 +145,9 @@ func (o Ownership) contains(a netip.Addr) bool {
 	return slices.ContainsFunc(o.Networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// Changes is a plan, in the order of applying: what is there is completed before anything is
-// taken away, and a peer's entries before the route that leads to them. Setting an entry replaces what is there
-// for the same address. The zero Changes is "nothing to do".
+// Changes is a plan, in the order in which it is applied: everything is added before anything is deleted, and a
+// peer's entries are added before the route that leads to them. Setting an entry replaces the one for the same
+// address. The zero Changes is "nothing to do".
 type Changes struct {
 	SetLinks      []Link
 	AddAddrs      []Addr
@@ -173,14 +173,14 @@ func (c Conflict) String() string {
 		c.Want.Dst, c.Have.Protocol, c.Have.Link)
 }
 
-// Len is how many kernel calls the plan makes, about.
+// Len returns about how many kernel calls the plan makes.
 func (c Changes) Len() int {
 	return len(c.SetLinks) + len(c.AddAddrs) + len(c.SetNeighs) + len(c.SetFDBs) + len(c.AddRoutes) + len(c.ReplaceRoutes) +
 		len(c.DelRoutes) + len(c.DelNeighs) + len(c.DelFDBs) + len(c.DelAddrs)
 }
 
 // Plan says how to get from have to want. It is pure and deterministic. A link in want that have lacks is left
-// out: creating it is the caller's, as with VTEPs (PlanVTEP), which have to be there before anything can be on them.
+// out: the caller creates it, as it does VTEPs (PlanVTEP), since a device has to be there before anything can be on it.
 func Plan(have, want State, own Ownership) Changes {
 	var c Changes
 	planLinks(&c, have, want, own)
@@ -197,7 +197,7 @@ func planLinks(c *Changes, have, want State, own Ownership) {
 		if i < 0 || have.Links[i] == w {
 			continue
 		}
-		// One without an address of the overlay is new: we have just made it.
+		// A link without an address of the overlay is new: we have just made it.
 		if have.Links[i].Alias == "" && slices.ContainsFunc(have.Addrs, func(a Addr) bool {
 			return a.Link == w.Name && own.contains(a.Prefix.Addr())
 		}) {
@@ -278,8 +278,8 @@ const (
 // IPv4 keeps 0.
 const DefaultMetric6 = 1024
 
-// PeerRoute is a route to a peer's subnet. Without a metric IPv4 has 0 and IPv6 what the
-// kernel makes of that.
+// PeerRoute returns a route to a peer's subnet. It has no metric of its own: that is 0 in IPv4 and
+// DefaultMetric6 in IPv6.
 func PeerRoute(subnet netip.Prefix, via netip.Addr, link string, mtu int) Route {
 	r := Route{Dst: subnet.Masked(), Gateway: via, Link: link, Scope: ScopeUniverse, Protocol: RouteProtocol, MTU: mtu}
 	if subnet.Addr().Is6() {

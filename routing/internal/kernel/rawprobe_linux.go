@@ -11,7 +11,7 @@ import (
 	"weft/encap"
 )
 
-// EtherInfo is a link as far as frames on it need it.
+// EtherInfo is what one has to know of a link to send frames on it.
 type EtherInfo struct {
 	Name       string
 	Index, MTU int
@@ -19,9 +19,9 @@ type EtherInfo struct {
 	Carrier    bool // without, the kernel drops what is sent there, and says nothing
 }
 
-// Ether looks up a link by name. The error says why frames cannot be sent there: path raw
-// is for Ethernet, VLANs, bonds, bridges, macvlans and veths among it, since the device that
-// has the address is the one that the socket is bound to, and whatever is below is the kernel's.
+// Ether looks up a link by name. The error says why frames cannot be sent there. Path raw works on
+// Ethernet devices, VLANs, bonds, bridges, macvlans and veths included: the packet socket is bound to
+// the device that has the address, and the kernel takes care of whatever is below it.
 func (k *Kernel) Ether(name string) (EtherInfo, error) {
 	l, err := k.h.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -38,7 +38,7 @@ func (k *Kernel) Ether(name string) (EtherInfo, error) {
 		Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0}, nil
 }
 
-// RawObstacle says why path raw is not possible for local on the link, nil if it is. It
+// RawObstacle says why path raw is not possible for local on the link, and returns nil if it is. It
 // tries every piece, and leaves nothing behind.
 func (k *Kernel) RawObstacle(link string, local netip.Addr) error {
 	if _, err := k.Ether(link); err != nil {
@@ -68,8 +68,8 @@ func probePacketSocket() error {
 	return nil
 }
 
-// Protected says which IPsec policy holds for datagrams of this host, nil if there is
-// none: frames would pass it by, and what is to be encrypted would leave in clear.
+// Protected says which IPsec policy holds for datagrams of this host, and returns nil if there is
+// none. Frames would bypass the policy, so that what is to be encrypted would leave in clear.
 func (k *Kernel) Protected() error {
 	policies, err := dump(func() (l []netlink.XfrmPolicy, err error) {
 		// The handle has a socket for routing only: this opens one.

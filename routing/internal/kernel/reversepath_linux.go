@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Each node decides for itself whether it sends to a peer plainly or by the tunnel. Where two decide
-// differently, packets come in by another link than those to their sender leave by, which strict
-// reverse path filtering (RFC 3704 section 2.2) takes for forged. IPv6 has no such setting.
+// Each node decides for itself whether it sends to a peer by a plain route or by the tunnel. If two nodes
+// decide differently, packets come in by one link while those to their sender leave by another, and strict
+// reverse path filtering (RFC 3704 section 2.2) takes them for forged. IPv6 has no such setting.
 
 // ReversePath is the IPv4 setting, of which the kernel takes the larger of a link's own and that of
 // all (IN_DEV_RPFILTER of inetdevice.h), and two of its values.
@@ -22,7 +22,7 @@ const (
 
 const Conf4 = "/proc/sys/net/ipv4/conf"
 
-// IsStrict reports whether a link refuses packets whose sender is reached by another.
+// IsStrict reports whether a link refuses packets whose sender is reached by another link.
 func (k *Kernel) IsStrict(link string) (strict bool, err error) {
 	err = k.Do(func() error {
 		most := 0
@@ -41,8 +41,8 @@ func (k *Kernel) IsStrict(link string) (strict bool, err error) {
 	return strict, err
 }
 
-// Loosen has a link of ours that is strict take packets from any sender that there is a route to. Who
-// may send by it is not for the kernel's routes to say, but for the peers' records.
+// Loosen makes a strict link of ours accept packets from any sender to which there is a route. The peers'
+// records decide who may send by it, and not the kernel's routes.
 func (k *Kernel) Loosen(link string) error {
 	strict, err := k.IsStrict(link)
 	if err != nil || !strict {
@@ -53,7 +53,7 @@ func (k *Kernel) Loosen(link string) error {
 	})
 }
 
-// ReversePathDrops is how many packets the kernel's namespace has dropped so since it is.
+// ReversePathDrops returns how many packets reverse path filtering has dropped in the namespace since it exists.
 func (k *Kernel) ReversePathDrops() (n uint64, err error) {
 	err = k.Do(func() error {
 		b, err := os.ReadFile("/proc/thread-self/net/netstat")

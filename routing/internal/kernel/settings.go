@@ -7,14 +7,14 @@ import (
 
 // The settings of our device in both families.
 const (
-	// acceptLocal lets our own ICMP errors in: they come out of the device with its own
-	// address as source, which the kernel drops as a martian otherwise, and no sender would
-	// ever learn of a smaller MTU or a missing route. IPv6 has no such check. From the overlay
-	// itself no such source comes this far: the data plane refuses it.
+	// acceptLocal lets our own ICMP errors in. They come out of the device with its own
+	// address as source; without the setting the kernel drops them as martians, and no sender
+	// would ever learn of a smaller MTU or a missing route. IPv6 has no such check. A packet
+	// from the overlay with such a source does not get here, since the data plane refuses it.
 	acceptLocal = "accept_local"
-	// ignoreLinkDown would, where the host's default is on, take our routes out of use
-	// while no process holds the device, and packets for the overlay would leak to the
-	// default route. The kernel looks at the link's own setting alone.
+	// ignoreLinkDown is switched off: where the host's default is on, our routes would be out
+	// of use while no process holds the device, and packets for the overlay would leave by the
+	// default route. The kernel reads the link's own setting alone.
 	ignoreLinkDown = "ignore_routes_with_linkdown"
 )
 
@@ -27,8 +27,8 @@ type settingError struct {
 func (e *settingError) Error() string { return fmt.Sprintf("set %s to %s: %v", e.name, e.value, e.err) }
 func (e *settingError) Unwrap() error { return e.err }
 
-// SettingNotes says, for each *settingError that err joins, what is lost on the device
-// by that, and what helps. It is silent about those without which the overlay works the same.
+// SettingNotes says, for each *settingError that err joins, what does not work on the device
+// without the setting, and what helps. It says nothing of a setting that the overlay can do without.
 func SettingNotes(device string, err error) []string {
 	var notes []string
 	for _, e := range Joined(err) {

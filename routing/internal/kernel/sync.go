@@ -21,7 +21,7 @@ type changer interface {
 
 // Apply makes the changes in order: adds before deletes, so that there is
 // no moment without a route. It tries everything and joins the errors; done is how
-// many succeeded.
+// many changes succeeded.
 func Apply(k changer, c Changes) (done int, err error) {
 	var t tried
 	each(&t, c.SetLinks, k.SetLink, "set link")

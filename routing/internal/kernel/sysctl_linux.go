@@ -18,7 +18,7 @@ const (
 	disableIPv6 = "disable_ipv6"
 )
 
-// SetIPv4 brings the settings of a link to those values.
+// SetIPv4 makes the IPv4 settings of a link what our devices need.
 func (k *Kernel) SetIPv4(link string) error {
 	dir := filepath.Join("/proc/sys/net/ipv4/conf", link)
 	return k.Do(func() error {
@@ -26,8 +26,8 @@ func (k *Kernel) SetIPv4(link string) error {
 	})
 }
 
-// SetIPv6 brings the settings of a link to those values; without IPv6 in the
-// overlay it is off on the link, so that the kernel sends nothing of it into the
+// SetIPv6 makes the IPv6 settings of a link what our devices need. Without IPv6 in
+// the overlay, IPv6 is off on the link, so that the kernel sends none into the
 // tunnel. A kernel without IPv6, and a link with an MTU too small for it, have no
 // such files, which is no error if IPv6 is not wanted.
 func (k *Kernel) SetIPv6(link string, ipv6 bool) error {
@@ -38,7 +38,7 @@ func (k *Kernel) SetIPv6(link string, ipv6 bool) error {
 			off = "0"
 		}
 		errs := []error{WriteSetting(dir, acceptRA, "0")}
-		// A link that generated its address already keeps it, until IPv6 was off.
+		// A link that has generated its address keeps it until IPv6 is switched off once.
 		if have, err := ReadSetting(dir, addrGenMode); err == nil && have != "1" {
 			errs = append(errs, WriteSetting(dir, disableIPv6, "1"))
 		}

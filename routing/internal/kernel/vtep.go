@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// VTEP is a vxlan device as far as we keep it. It is comparable.
+// VTEP has the attributes of a vxlan device that we keep. It is comparable.
 type VTEP struct {
 	Name  string
 	Alias string
@@ -17,7 +17,7 @@ type VTEP struct {
 	// Index is the link's number; 0 if there is none yet. It is not compared.
 	Index int
 
-	// What a device has for life. Under is the number of the underlay link, Local the
+	// A device cannot change these. Under is the number of the underlay link, Local the
 	// outer source address.
 	VNI           uint32
 	Port          uint16
@@ -30,7 +30,7 @@ type VTEP struct {
 
 // VTEPPlan is what to do about one device.
 type VTEPPlan struct {
-	// Create says that there is none, Recreate why the one that there is has to go first.
+	// Create says that there is none; Recreate says why the one that is there has to go first.
 	Create   bool
 	Recreate string
 	// Set are the attributes to change: "mac", "mtu", "alias", "up".
@@ -78,7 +78,7 @@ func PlanVTEP(have *VTEP, want VTEP) VTEPPlan {
 	return p
 }
 
-// Len is how many kernel calls the plan makes, about.
+// Len returns about how many kernel calls the plan makes.
 func (p VTEPPlan) Len() int {
 	if p.Create || p.Recreate != "" {
 		return 1
@@ -111,8 +111,8 @@ func VTEPStrange(d VTEP, addrs []netip.Prefix, networks []netip.Prefix) string {
 
 // ChecksumFault reports whether a kernel of that release may get the outer UDP checksum wrong when
 // it translates the address of a packet that left the overlay's device with its inner checksum
-// still to be made (fixed by ea64d8d6c675, "netfilter: nat: never update the UDP checksum when
-// it's 0", Linux 5.7). Distributions have carried the fix back, which the release does not show.
+// still to be completed (fixed by ea64d8d6c675, "netfilter: nat: never update the UDP checksum when
+// it's 0", Linux 5.7). Distributions have backported the fix, which the release does not show.
 // An unreadable release counts as new. It is pure.
 func ChecksumFault(release string) bool {
 	var major, minor int
@@ -122,7 +122,7 @@ func ChecksumFault(release string) bool {
 	return major < 5 || major == 5 && minor < 7
 }
 
-// String is for the log.
+// String describes the device for the log.
 func (v VTEP) String() string {
 	return fmt.Sprintf("%s id %d local %v dstport %d", v.Name, v.VNI, v.Local, v.Port)
 }

@@ -119,7 +119,7 @@ func (k *Kernel) ProbeVXLAN() error {
 	return k.DelLink(probeDevice)
 }
 
-// ProbeVXLANAside is Kernel.ProbeVXLAN in a network namespace of its own, so that the host's own is not
+// ProbeVXLANAside runs Kernel.ProbeVXLAN in a network namespace of its own, so that the host's is not
 // touched.
 func ProbeVXLANAside() error {
 	result := make(chan error, 1)
@@ -224,9 +224,9 @@ func (k *Kernel) SetVTEP(v VTEP, names []string) (done int, err error) {
 	return done, errors.Join(faults...)
 }
 
-// SetVTEPSettings brings the settings of a device to what its family needs: the other family is off,
-// so that the kernel sends nothing of it into the tunnel. direct says that peers may be reached by a plain
-// route, and answer by the tunnel.
+// SetVTEPSettings makes the settings of a device what its family needs: the other family is off, so that
+// the kernel sends none of it into the tunnel. direct says that we may reach a peer by a plain route while
+// it answers by the tunnel.
 func (k *Kernel) SetVTEPSettings(name string, six, direct bool) error {
 	err := k.SetIPv6(name, six)
 	if direct && !six {
@@ -251,7 +251,7 @@ func (k *Kernel) LinkAddrs(name string) ([]netip.Prefix, error) {
 	return out, err
 }
 
-// Release is the kernel's, as uname says it.
+// Release returns the kernel's release, as uname prints it.
 func (k *Kernel) Release() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -269,8 +269,8 @@ const (
 // ethtoolValue is struct ethtool_value of ethtool.h.
 type ethtoolValue struct{ cmd, data uint32 }
 
-// StopTxChecksum has checksums of what leaves by a link made before it does, as ethtool -K
-// NAME tx off. It reports whether that was so already.
+// StopTxChecksum makes the kernel complete checksums before a packet leaves by the link, as "ethtool -K
+// NAME tx off" does. It reports whether that was so already.
 func (k *Kernel) StopTxChecksum(name string) (already bool, err error) {
 	err = k.Do(func() error {
 		s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

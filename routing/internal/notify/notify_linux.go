@@ -13,7 +13,7 @@ import (
 )
 
 // buffer is the socket's receive buffer in bytes. The kernel charges about 1 KB a message, so
-// this rides out some 2,000 of them.
+// some 2,000 of them fit.
 const buffer = 2 << 20
 
 // Socket is one subscription, in the network namespace of the thread that opened it.
@@ -35,8 +35,8 @@ func Open(protocol int, groups ...uint) (*Socket, error) {
 	return out, nil
 }
 
-// Limit makes the receive buffer so many bytes, as far as rmem_max and the kernel's least allow.
-// That is all that can be done without CAP_NET_ADMIN in the first user namespace.
+// Limit sets the size of the receive buffer in bytes, within rmem_max and the kernel's minimum. Without
+// CAP_NET_ADMIN in the first user namespace no more is possible.
 func (s *Socket) Limit(bytes int) error { return s.s.SetReceiveBufferSize(bytes, false) }
 
 // Close ends Run, which then returns nil. It may be called again, and by any goroutine.
@@ -46,8 +46,9 @@ func (s *Socket) Close() {
 	}
 }
 
-// Run hands messages on as they come, until Close. After the kernel had to drop some it calls
-// received with none: anything may have changed. received must not block, and may keep what it got.
+// Run calls received with the messages as they come, until Close. After the kernel had to drop some, it
+// calls received with none, which means that anything may have changed. received must not block, and may
+// keep the messages.
 func (s *Socket) Run(received func([]syscall.NetlinkMessage)) error {
 	for {
 		msgs, from, err := s.s.Receive()
