@@ -1,0 +1,149 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// typeMask is NLA_TYPE_MASK of netlink.h: an attribute's type without the flags for nested ones and byte order.
+const typeMask = 0x3fff
+
+// Features are those of a device, each with whether it is on, by the names that ethtool -k has
+// for a single one, such as tx-udp-segmentation. One that a device cannot have at all may be missing.
+func (n *Namespace) Features(device string) (map[string]bool, error) {
+	var features map[string]bool
+	err := n.Do(func() error {
+		message, err := askEthtool(unix.ETHTOOL_MSG_FEATURES_GET, featuresHeader(device, 0))
+		if err == nil {
+			features, err = parseFeatures(message)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: features of %s: %w", n.name, device, err)
+	}
+	return features, nil
+}
+
+// SetFeatures turns features of a device on or off, as ethtool -K does. One that the device
+// does not change is an error; the others are changed then nevertheless.
+func (n *Namespace) SetFeatures(device string, want map[string]bool) error {
+	err := n.Do(func() error {
+		// As struct nlattr of netlink.h has it: attributes within attributes, the names and values of linux/ethtool_netlink.h.
+		set := nl.NewRtAttr(unix.ETHTOOL_A_FEATURES_WANTED|unix.NLA_F_NESTED, nil)
+		bits := set.AddRtAttr(unix.ETHTOOL_A_BITSET_BITS|unix.NLA_F_NESTED, nil)
+		for name, on := range want {
+			bit := bits.AddRtAttr(unix.ETHTOOL_A_BITSET_BITS_BIT|unix.NLA_F_NESTED, nil)
+			bit.AddRtAttr(unix.ETHTOOL_A_BITSET_BIT_NAME, nl.ZeroTerminated(name))
+			if on {
+				bit.AddRtAttr(unix.ETHTOOL_A_BITSET_BIT_VALUE, nil)
+			}
+		}
+		_, err := askEthtool(unix.ETHTOOL_MSG_FEATURES_SET, featuresHeader(device, unix.ETHTOOL_FLAG_OMIT_REPLY), set)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: set features of %s: %w", n.name, device, err)
+	}
+	got, err := n.Features(device)
+	if err != nil {
+		return err
+	}
+	var faults []error
+	for name, on := range want {
+		if got[name] != on {
+			faults = append(faults, fmt.Errorf("%s: %s stays %s on %s", n.name, name, map[bool]string{true: "on", false: "off"}[got[name]], device))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func featuresHeader(device string, flags uint32) *nl.RtAttr {
+	header := nl.NewRtAttr(unix.ETHTOOL_A_FEATURES_HEADER|unix.NLA_F_NESTED, nil)
+	header.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_NAME, nl.ZeroTerminated(device))
+	header.AddRtAttr(unix.ETHTOOL_A_HEADER_FLAGS, nl.Uint32Attr(flags))
+	return header
+}
+
+// askEthtool sends one request from the calling thread's namespace and returns the answer's
+// attributes, none for a request that has only an acknowledgement.
+func askEthtool(command uint8, attributes ...*nl.RtAttr) ([]byte, error) {
+	family, err := netlink.GenlFamilyGet(unix.ETHTOOL_GENL_NAME)
+	if err != nil {
+		return nil, fmt.Errorf("find ethtool's netlink family (Linux 5.6, CONFIG_ETHTOOL_NETLINK): %w", err)
+	}
+	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
+	req.AddData(&nl.Genlmsg{Command: command, Version: unix.ETHTOOL_GENL_VERSION})
+	for _, a := range attributes {
+		req.AddData(a)
+	}
+	messages, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil || len(messages) == 0 {
+		return nil, err
+	}
+	if len(messages[0]) < nl.SizeofGenlmsg {
+		return nil, errors.New("an answer of ethtool's without a header")
+	}
+	return messages[0][nl.SizeofGenlmsg:], nil
+}
+
+// parseFeatures reads the active ones of a features message. A feature that is off is there
+// too, so that one that the kernel does not know can be told from it.
+func parseFeatures(message []byte) (map[string]bool, error) {
+	features := map[string]bool{}
+	err := eachAttribute(message, func(kind uint16, value []byte) error {
+		if kind != unix.ETHTOOL_A_FEATURES_HW && kind != unix.ETHTOOL_A_FEATURES_ACTIVE {
+			return nil
+		}
+		return eachBit(value, func(name string) {
+			features[name] = kind == unix.ETHTOOL_A_FEATURES_ACTIVE || features[name]
+		})
+	})
+	return features, err
+}
+
+// eachBit calls fn with the names of a set's bits that are in its value.
+func eachBit(set []byte, fn func(name string)) error {
+	list := false // without a mask: what is listed is set
+	return eachAttribute(set, func(kind uint16, value []byte) error {
+		if kind == unix.ETHTOOL_A_BITSET_NOMASK {
+			list = true
+		}
+		if kind != unix.ETHTOOL_A_BITSET_BITS {
+			return nil
+		}
+		return eachAttribute(value, func(_ uint16, bit []byte) error {
+			name, on := "", list
+			err := eachAttribute(bit, func(kind uint16, value []byte) error {
+				switch kind {
+				case unix.ETHTOOL_A_BITSET_BIT_NAME:
+					name = unix.ByteSliceToString(value)
+				case unix.ETHTOOL_A_BITSET_BIT_VALUE:
+					on = true
+				}
+				return nil
+			})
+			if on {
+				fn(name)
+			}
+			return err
+		})
+	})
+}
+
+func eachAttribute(b []byte, fn func(kind uint16, value []byte) error) error {
+	attributes, err := nl.ParseRouteAttr(b)
+	if err != nil {
+		return err
+	}
+	for _, a := range attributes {
+		if err := fn(a.Attr.Type&typeMask, a.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
