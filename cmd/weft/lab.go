@@ -141,16 +141,16 @@ func labListCommand() *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), labs)
 			}
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
-			fmt.Fprintln(t, "LAB\tSTATE\tNODES")
+			fmt.Fprintln(t, "LAB\tSTATE\tWIRE\tNODES")
 			for _, l := range labs {
-				state, nodes := "leftover", ""
+				state, wire, nodes := "leftover", "", ""
 				switch {
 				case l.Info != nil:
-					state, nodes = "up", nodeNames(l.Info)
+					state, wire, nodes = "up", l.Info.Wire, nodeNames(l.Info)
 				case l.Alive:
 					state = "busy"
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\n", l.Name, state, nodes)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, state, wire, nodes)
 			}
 			return t.Flush()
 		},

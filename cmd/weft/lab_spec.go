@@ -16,11 +16,11 @@ import (
 
 // labFlags are the flags of `weft lab run` and `weft lab up`.
 type labFlags struct {
-	name, backend, path, store, config string
-	nodes, pods, mtu                   int
-	ipv6, direct, rootless, keepLogs   bool
-	weftd                              string
-	weftdArgs, endpoints               []string
+	name, backend, path, store, config, wire string
+	nodes, pods, mtu                         int
+	ipv6, direct, rootless, keepLogs         bool
+	weftd                                    string
+	weftdArgs, endpoints                     []string
 }
 
 func (f *labFlags) bind(cmd *cobra.Command) {
@@ -34,6 +34,7 @@ func (f *labFlags) bind(cmd *cobra.Command) {
 	s.StringVar(&f.store, "store", "embedded", "where the leases are: embedded (etcd in node1's weftd), separate (an etcd process of its own), external")
 	s.StringSliceVar(&f.endpoints, "etcd-endpoints", nil, "`URLs` of an external store, as seen from the nodes")
 	s.IntVar(&f.mtu, "mtu", 1500, "MTU of the wire between the nodes, in bytes")
+	s.StringVar(&f.wire, "wire", lab.WireFull.String(), "what the wire between the nodes cuts: full (nothing, a veth pair as it is made), uso (a tunnel's superpackets, as a card with UDP segmentation), plain (those of UDP too, as most virtual machines); what was cut is joined by GRO")
 	s.BoolVar(&f.direct, "direct", false, "one cable between two nodes, instead of a bridge")
 	s.StringVar(&f.weftd, "weftd", "", "the weftd to run (default: the one beside this program, then in $PATH)")
 	s.StringArrayVar(&f.weftdArgs, "weftd-arg", nil, "further argument for every weftd; may be given several times")
@@ -55,6 +56,10 @@ func (f *labFlags) spec() (lab.Spec, error) {
 			return s, fmt.Errorf("--%s %d: want %d to %d", n.flag, n.got, n.least, n.most)
 		}
 	}
+	var err error
+	if s.Wire, err = lab.ParseWireKind(f.wire); err != nil {
+		return s, fmt.Errorf("--%w", err)
+	}
 	stores := map[string]lab.StoreKind{"embedded": lab.Embedded, "separate": lab.Separate, "external": lab.External}
 	if s.Store = stores[f.store]; s.Store == 0 {
 		return s, fmt.Errorf("--store %q: want embedded, separate or external", f.store)
@@ -67,7 +72,6 @@ func (f *labFlags) spec() (lab.Spec, error) {
 		s.NetworkConfig = text
 		return s, err
 	}
-	var err error
 	s.Driver, s.NetworkConfig, err = f.network()
 	return s, err
 }

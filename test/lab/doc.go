@@ -7,7 +7,8 @@
 //	                                   wire0 (bridge, in the namespace "wire")
 //	                                      └─ eth0 store (etcd, when it has its own host)
 //
-// With Spec.Direct two nodes share one veth pair and there is no wire.
+// With Spec.Direct two nodes share one veth pair and there is no wire. Spec.Wire says which
+// superpackets cross between the nodes whole, and so how near this comes to network cards.
 //
 //	underlay  198.18.0.N/16 and fd18::N/64 for node N; the wire is .255.254, the store .255.253
 //	overlay   what the network config says; each node's bridge and pods use its subnet.env

@@ -95,7 +95,7 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := settle(ctx, l.hosts()); err != nil {
 		return err
 	}
-	l.progress("%d nodes on the wire (%s)", l.Spec.Nodes, since(start))
+	l.progress("%d nodes on wire %s (%s)", l.Spec.Nodes, l.Spec.Wire, since(start))
 	return l.startNodes(ctx, l.Nodes())
 }
 

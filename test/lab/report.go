@@ -15,6 +15,7 @@ import (
 type Report struct {
 	Lab     string          `json:"lab"`
 	Driver  string          `json:"driver"`
+	Wire    string          `json:"wire"`
 	Config  json.RawMessage `json:"config"`
 	Nodes   int             `json:"nodes"`
 	Pods    int             `json:"pods"`

@@ -103,6 +103,8 @@ type Spec struct {
 	// DefaultGSO leaves the gso_max_size of weftd's pods as the kernel has it; otherwise it is
 	// what makes a superpacket fit one send (encap.GSOMaxSize).
 	DefaultGSO bool
+	// Wire says what the devices between the nodes cut; WireFull by default.
+	Wire WireKind
 	// Direct joins two nodes by one veth pair, without a bridge between.
 	Direct bool
 	// ReadyTimeout bounds the time from a weftd's start to its readiness; 30 s by default.
@@ -130,6 +132,7 @@ func (s Spec) withDefaults() (Spec, error) {
 	setDefault(&s.Driver, Weftd)
 	setDefault(&s.Store, Embedded)
 	setDefault(&s.MTU, 1500)
+	setDefault(&s.Wire, WireFull)
 	setDefault(&s.ReadyTimeout, 30*time.Second)
 	if s.Progress == nil {
 		s.Progress = func(string) {}
@@ -147,6 +150,7 @@ func (s Spec) withDefaults() (Spec, error) {
 	check(s.PodsPerNode >= 1 && s.PodsPerNode <= MaxPods, "pods per node: %d, want 1 to %d", s.PodsPerNode, MaxPods)
 	check(s.Driver <= Bare, "unknown driver %s", s.Driver)
 	check(s.Store <= External, "unknown store %s", s.Store)
+	check(s.Wire <= WirePlain, "unknown wire %s", s.Wire)
 	check(s.MTU >= MinMTU && s.MTU <= MaxMTU, "mtu: %d, want %d to %d", s.MTU, MinMTU, MaxMTU)
 	check(json.Valid(s.NetworkConfig), "network config is not JSON: %s", s.NetworkConfig)
 	check(!s.Direct || s.Nodes == 2 && s.Store != Separate, "direct needs exactly two nodes and no separate store")

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -60,6 +61,12 @@ func (l *Lab) plug(h *Host, number int) error {
 	if err := l.Wire.NS.Netlink().LinkSetMasterByIndex(port, bridge.Attrs().Index); err != nil {
 		return fmt.Errorf("plug %s into %s: %w", h.Name, wireBridge, err)
 	}
+	if err := l.playCard(h, underlayDev); err != nil {
+		return err
+	}
+	if err := l.playSwitch(l.Wire, h.Name); err != nil {
+		return err
+	}
 	if err := l.Wire.configure(h.Name); err != nil {
 		return err
 	}
@@ -79,6 +86,9 @@ func (l *Lab) joinDirectly() error {
 		return err
 	}
 	for _, n := range []*Node{a, b} {
+		if err := errors.Join(l.playCard(n.Host, underlayDev), l.playSwitch(n.Host, underlayDev)); err != nil {
+			return err
+		}
 		if err := n.configure(underlayDev, underlayAddrs(n.Index)...); err != nil {
 			return err
 		}

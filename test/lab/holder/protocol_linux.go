@@ -47,6 +47,7 @@ type reply struct {
 type Info struct {
 	Name   string     `json:"name"`
 	Driver string     `json:"driver"`
+	Wire   string     `json:"wire"`
 	Dir    string     `json:"dir"`
 	Nodes  []NodeInfo `json:"nodes"`
 }
