@@ -14,6 +14,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -25,8 +26,8 @@ type controller struct {
 	log     *slog.Logger
 	k       *kernel.Kernel
 	kind    backendType
-	plane   *plane // nil if the kernel moves the packets
-	actor   actor  // nil if all that the type does is the kernel's state
+	plane   *plane.Plane // nil if the kernel moves the packets
+	actor   actor        // nil if all that the type does is the kernel's state
 	monitor *kernel.Monitor
 	kick    chan struct{} // holds one: something may have changed
 	dirty   atomic.Uint32 // what: a change
@@ -134,10 +135,11 @@ func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.status.Path = t.options().Path.String()
-	err = rawIfAskedFor(b.k, t.options(), c.Underlay)
-	if err == nil {
-		b.plane, err = newPlane(b.k, c.Workers, t.format(), t.options(), b.log, b.nudge)
+	o := t.plane()
+	o.Workers, o.Logger, o.Nudge = c.Workers, b.log, b.nudge
+	b.status.Path = o.Path.String()
+	if err = o.Obstacle(b.k, c.Underlay.Name, c.Underlay.Local()); err == nil {
+		b.plane, err = plane.New(b.k, o)
 	}
 	if err != nil {
 		b.monitor.Close()
@@ -147,7 +149,7 @@ func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 }
 
 // Engine is the data plane, for its counters.
-func (c *carrier) Engine() *tunnel.Engine { return c.plane.engine }
+func (c *carrier) Engine() *tunnel.Engine { return c.plane.Engine() }
 
 // Recv is what the lease record names of what this node parses beyond one complete packet a
 // datagram.
@@ -158,10 +160,10 @@ func (c *carrier) Recv() tunnel.Recv { return c.recv }
 func (c *carrier) DeviceDrops() (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended || c.plane.device.name == "" {
+	if c.ended || c.plane.Device() == "" {
 		return 0, nil
 	}
-	d, err := c.k.Device(c.plane.device.name)
+	d, err := c.k.Device(c.plane.Device())
 	return d.Dropped, err
 }
 
@@ -214,7 +216,7 @@ func (c *controller) Run(ctx context.Context) error {
 	c.mu.Unlock()
 	wg.Go(func() { defer cancel(); monitored = c.monitor.Follow(c.nudge) })
 	if c.plane != nil {
-		wg.Go(func() { defer cancel(); carried = c.plane.run(ctx) })
+		wg.Go(func() { defer cancel(); carried = c.plane.Run(ctx) })
 	}
 	c.repair(ctx)
 	wg.Wait()
@@ -228,7 +230,7 @@ func (c *controller) Run(ctx context.Context) error {
 		}
 	}
 	if c.plane != nil {
-		carried = errors.Join(carried, c.plane.close())
+		carried = errors.Join(carried, c.plane.Close())
 	}
 	return kernel.Wrap(c.Type()+" backend", errors.Join(carried, monitored))
 }
@@ -267,7 +269,7 @@ func (c *controller) repair(ctx context.Context) {
 			ch = kernel.ChangedAll
 		case <-c.askAgain():
 			c.mu.Lock()
-			c.plane.refuse()
+			c.plane.Refuse()
 			c.mu.Unlock()
 			continue
 		}
@@ -298,17 +300,17 @@ func (c *controller) settle(ctx context.Context, ch kernel.Change) (whole bool, 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.plane != nil {
-		c.plane.next.took = 0
+		c.plane.AskingTook() // what a reconcile took before is over
 	}
 	if whole = ch&kernel.ChangedObjects != 0; !whole && c.plane != nil {
-		whole = c.plane.updateNextHops(c.cfg.Underlay.Name, ch) != nil
+		whole = c.plane.UpdateNextHops(c.cfg.Underlay.Name, ch) != nil
 		c.watch()
 	}
 	if whole {
 		err = c.reconcile(ctx, ch)
 	}
 	if pause = tidy; c.plane != nil {
-		pause = max(pause, 10*c.plane.next.took) // with 10,000 peers, asking for routes is work
+		pause = max(pause, 10*c.plane.AskingTook()) // with 10,000 peers, asking for routes is work
 	}
 	return whole, pause, err
 }
@@ -320,7 +322,7 @@ func (c *controller) askAgain() <-chan time.Time {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.plane.next.again()
+	return c.plane.Again()
 }
 
 // nudge asks to look after what may have changed. It does not block.
@@ -351,7 +353,7 @@ func (c *controller) logger() *slog.Logger {
 	if c.plane == nil {
 		return c.log
 	}
-	return c.log.With("device", c.plane.device.name)
+	return c.log.With("device", c.plane.Device())
 }
 
 // warnOnce logs a fault that does not matter enough to fail, the first time, with more attributes.

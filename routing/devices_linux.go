@@ -42,15 +42,10 @@ func (c *controller) syncKernel(r *round, m mtus) {
 
 // ensureTUN makes sure that the data plane holds its TUN, and says what is wanted on it.
 func (c *controller) ensureTUN(r *round, m mtus) (kernel.State, error) {
-	path := c.plane.path
-	err := c.plane.ensureTUN(c.cfg.Network.Networks(), c.cfg.Former)
-	if c.plane.path != path {
-		c.nudge(kernel.ChangedObjects) // the sockets follow the TUN
-	}
-	if err != nil {
+	if err := c.plane.EnsureTUN(c.cfg.Network.Networks(), c.cfg.Former); err != nil {
 		return kernel.State{}, err
 	}
-	name, own := c.plane.device.name, c.set.Own.Subnets
+	name, own := c.plane.Device(), c.set.Own.Subnets
 	if m.inner < minMTU6 {
 		own.V6 = netip.Prefix{} // the kernel would refuse it on such a link
 	}
@@ -66,7 +61,7 @@ func (c *controller) ensureTUN(r *round, m mtus) (kernel.State, error) {
 			c.warnOnce(err, "meaning", notes)
 		}
 	}
-	return wantState(name, m.inner, own, c.cfg.Network), nil
+	return tunState(name, m.inner, own, c.cfg.Network), nil
 }
 
 // ownDevices names the devices of ours that a state has.

@@ -26,10 +26,10 @@
 // backend.go says what a backend is, types.go what a type of backend is, and lists them; each type is the file of
 // its name (udp.go, vxlan.go, auto.go, hostgw.go, alloc.go, extension.go), whose keys are read as keys.go has it.
 // want.go is what a type says of a set, and the files of pure functions that types share are family.go,
-// carriedpeers.go, tenure.go, reached.go and udpspec.go. controller_linux.go has the loop, reconcile_linux.go the
+// carried.go, tenure.go and reached.go. controller_linux.go has the loop, reconcile_linux.go the
 // steps of one reconcile, devices_linux.go what these do to the kernel.
 //
-// plane_linux.go, rawport_linux.go, tundevice_linux.go, nexthops_linux.go and undeliverable_linux.go are the data
-// plane with its ports. Package underlay chooses the link that carries the datagrams and finds whom the overlay would cut
-// off, internal/kernel is the edge to netlink with the plan, hostrules has the rules of the firewall.
+// Package internal/plane is the data plane with its ports. Package underlay chooses the link that carries the datagrams and
+// finds whom the overlay would cut off, internal/kernel is the edge to netlink with the plan, hostrules has the rules of the
+// firewall.
 package routing

@@ -69,11 +69,8 @@ func twoNodesOn(t *testing.T, path tunnel.Path) (a, b *node) {
 	for i, n := range []*node{a, b} {
 		n.run(t, "link set eth0 up")
 		n.run(t, fmt.Sprintf("addr add 192.0.2.%d/24 dev eth0", i+1))
-		n.u = newTestUDP(t, n.k, false)
+		n.u = newTestUDPOn(t, n.k, false, path)
 		n.u.cfg.Network = config
-		if path != 0 {
-			n.u.plane.path, n.u.plane.auto = path, false
-		}
 		start(t, n.u)
 	}
 	apply(t, a.u, lease.Set{Config: config, Own: a.own, Peers: []lease.Record{b.own}})

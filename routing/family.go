@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 
 	"weft/lease"
 	"weft/routing/underlay"
@@ -56,4 +58,45 @@ func routeMTU(r lease.Record, six bool, ours int) int {
 		return max(r.Weft.MTU, minMTU6)
 	}
 	return max(r.Weft.MTU, minMTU4)
+}
+
+// backendName is a record's type for a message: anything may be in one.
+func backendName(backendType string) string {
+	if backendType == "" {
+		return lease.BackendName("")
+	}
+	return strconv.Quote(backendType)
+}
+
+// peerName is what people call the owner of r.
+func peerName(r lease.Record) string {
+	switch {
+	case r.Weft != nil && r.Weft.Node != "":
+		return r.Weft.Node
+	case r.V4.IsValid():
+		return r.V4.String()
+	}
+	return r.V6.String()
+}
+
+func subnets(s lease.Subnets) []netip.Prefix {
+	switch {
+	case s.V4.IsValid() && s.V6.IsValid():
+		return []netip.Prefix{s.V4, s.V6}
+	case s.V4.IsValid():
+		return []netip.Prefix{s.V4}
+	case s.V6.IsValid():
+		return []netip.Prefix{s.V6}
+	}
+	return nil
+}
+
+// valid are those of addrs that are set; it takes the slice over.
+func valid(addrs ...netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !a.IsValid() })
+}
+
+func unique(as []netip.Addr) []netip.Addr {
+	slices.SortFunc(as, netip.Addr.Compare)
+	return slices.Compact(as)
 }

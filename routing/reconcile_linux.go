@@ -77,7 +77,7 @@ func (c *controller) giveUp() error {
 	c.logger().Warn("the subnet is another node's now: giving it up")
 	c.want.stale = true
 	if c.plane != nil {
-		if _, err := c.plane.publish(tunnel.Spec{UnderlayMTU: c.under.Now.MTU, Check: tunnel.CheckStrict}); err != nil {
+		if _, err := c.plane.Publish(tunnel.Spec{UnderlayMTU: c.under.Now.MTU, Check: tunnel.CheckStrict}); err != nil {
 			return err
 		}
 	}
@@ -112,8 +112,7 @@ func (c *controller) openPorts(r *round) {
 	if c.plane == nil {
 		return
 	}
-	c.plane.reapLost()
-	r.try(c.plane.listenAll(c.under.Now, c.cfg.Underlay.Name, c.networks()))
+	r.try(c.plane.Listen(c.under.Now.Addr4, c.under.Now.Addr6, c.cfg.Underlay.Name, c.networks()))
 }
 
 // decide asks the type what it wants, if the set or the situation is another one than the last time, and gives the
@@ -131,12 +130,11 @@ func (c *controller) decide(m mtus) error {
 	}
 	d := c.kind.want(c.situation(s))
 	if d.spec != nil {
-		refused, err := c.plane.publish(*d.spec)
+		refused, err := c.plane.Publish(*d.spec)
 		if err != nil {
 			return err
 		}
 		d.refuse(refused)
-		c.plane.next.setPeers(d.spec.Peers)
 	}
 	w := decision{desired: d, from: s, peers: d.used(), skips: d.skipped()}
 	w.spec, w.of = nil, nil
@@ -156,7 +154,7 @@ func (c *controller) situation(s situation) situation {
 // nextHops gives the data plane what the frames to peers need.
 func (c *controller) nextHops(r *round, ch kernel.Change) {
 	if c.plane != nil {
-		r.try(c.plane.updateNextHops(c.cfg.Underlay.Name, ch))
+		r.try(c.plane.UpdateNextHops(c.cfg.Underlay.Name, ch))
 	}
 }
 
@@ -190,7 +188,7 @@ func (c *controller) tellPeers(r *round, out outcome) {
 func (c *controller) tellNotes(r *round) {
 	if t, ok := c.kind.(carried); ok {
 		r.note(t.note())
-		r.note(c.plane.notes()...)
+		r.note(c.plane.Notes()...)
 	}
 	r.note(c.strict.note(c.k, c.under.Now.Name, r.st.Reached))
 }
@@ -202,7 +200,7 @@ func (c *controller) watch() {
 		i.Hosts = c.outer()
 	}
 	if c.plane != nil {
-		c.plane.addInterest(&i)
+		c.plane.AddInterest(&i)
 	} else {
 		i.Entries = true
 	}
@@ -221,7 +219,7 @@ func (c *controller) report(st Status, err error) {
 	old := c.status
 	st.Type, st.Path = old.Type, old.Path
 	if c.plane != nil {
-		st.Path, st.Device = c.plane.pathName(), c.plane.device.name
+		st.Path, st.Device = c.plane.PathName(), c.plane.Device()
 	}
 	st.Underlay, st.UnderlayLost = c.under.Now, c.under.Lost
 	st.LastReconcile = time.Now()

@@ -13,6 +13,7 @@ import (
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
+	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -80,7 +81,7 @@ func (s *udpSettings) Facts() Facts {
 
 // MTU implements Settings.
 func (s *udpSettings) MTU(u underlay.Link) (int, error) {
-	return overlayMTU(u.MTU, s.UDPOptions, u.Outer6(), s.ipv6)
+	return overlayMTU(u.MTU, s.UDPOptions.MTU, u.Outer6(), s.ipv6)
 }
 
 // Open implements Settings.
@@ -106,26 +107,27 @@ func leastUDPMTU(ipv6 bool) int {
 	return minMTU4
 }
 
-// overlayMTU is the largest inner packet, in bytes, over an underlay of linkMTU.
+// overlayMTU is the largest inner packet, in bytes, over an underlay of linkMTU, of which most is used at the most.
 // Peers that take less do not lower it: the data plane tells senders to such a
 // peer so one by one, and two hosts with jumbo frames keep them among themselves.
-func overlayMTU(linkMTU int, o UDPOptions, outer6, ipv6 bool) (int, error) {
-	mtu := encap.InnerMTU(encap.FormatIP, outerMTU(linkMTU, o), outer6)
+func overlayMTU(linkMTU, most int, outer6, ipv6 bool) (int, error) {
+	mtu := encap.InnerMTU(encap.FormatIP, outerMTU(linkMTU, most), outer6)
 	least := minMTU4 - encap.FormatIP.Overhead(outer6)
 	if ipv6 {
 		least = minMTU6
 	}
 	if mtu < least {
 		return mtu, fmt.Errorf("MTU %d of the overlay is below the %d that it needs: raise the MTU of the underlay, now %d, by %d (IPv6 needs 1280 inside)",
-			mtu, least, outerMTU(linkMTU, o), least-mtu)
+			mtu, least, outerMTU(linkMTU, most), least-mtu)
 	}
 	return mtu, nil
 }
 
-// outerMTU is the largest datagram with its IP header, in bytes.
-func outerMTU(linkMTU int, o UDPOptions) int {
-	if o.MTU > 0 {
-		return min(linkMTU, o.MTU)
+// outerMTU is the largest datagram with its IP header, in bytes, of which the config says how large it may be at the
+// most; 0 if it does not.
+func outerMTU(linkMTU, most int) int {
+	if most > 0 {
+		return min(linkMTU, most)
 	}
 	return linkMTU
 }
@@ -137,20 +139,22 @@ type bareIP struct {
 }
 
 func (bareIP) trait() trait                            { return trait{name: typeUDP, uniform: true} } // flannel's writes no BackendType
-func (bareIP) format() encap.Format                    { return encap.FormatIP }
-func (bareIP) publish() (data, v6data json.RawMessage) { return nil, nil } // nor data
+func (bareIP) publish() (data, v6data json.RawMessage) { return nil, nil }                            // nor data
 func (bareIP) recv() tunnel.Recv                       { return tunnel.Supported }
 func (bareIP) note() string                            { return "" }
-func (b bareIP) options() UDPOptions                   { return b.o }
+
+func (b bareIP) plane() plane.Options {
+	return plane.Options{Format: encap.FormatIP, Port: b.o.Port, Path: b.o.Path, Auto: b.o.Auto, Off: b.o.Off}
+}
 
 func (b bareIP) sizes(u underlay.Link) (mtus, error) {
-	inner, err := overlayMTU(u.MTU, b.o, u.Outer6(), b.ipv6)
-	return mtus{outerMTU(u.MTU, b.o), inner}, err
+	inner, err := overlayMTU(u.MTU, b.o.MTU, u.Outer6(), b.ipv6)
+	return mtus{outerMTU(u.MTU, b.o.MTU), inner}, err
 }
 
 // want implements backendType. A node is one peer, at one address for both of its subnets.
 func (b bareIP) want(s situation) desired {
-	c := desired{spec: localSpec(s, b.o)}
+	c := desired{spec: localSpec(s, b.o.SourceCheck, b.o.AllowedSources)}
 	c.room(len(s.set.Peers))
 	for i := range s.set.Peers {
 		r := &s.set.Peers[i]

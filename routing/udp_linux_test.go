@@ -36,7 +36,10 @@ func testSet(own4 string, six bool) lease.Set {
 }
 
 // newTestUDP makes the backend on link eth0 of the namespace, not yet running.
-func newTestUDP(t *testing.T, k *kernel.Kernel, six bool) *carrier {
+func newTestUDP(t *testing.T, k *kernel.Kernel, six bool) *carrier { return newTestUDPOn(t, k, six, 0) }
+
+// newTestUDPOn is newTestUDP on a path; 0 is auto.
+func newTestUDPOn(t *testing.T, k *kernel.Kernel, six bool, path tunnel.Path) *carrier {
 	t.Helper()
 	set := testSet("10.5.1.0/24", six)
 	o := underlay.Options{IPv4: true, IPv6: six, Interfaces: []string{"eth0"}}
@@ -45,6 +48,9 @@ func newTestUDP(t *testing.T, k *kernel.Kernel, six bool) *carrier {
 		t.Fatal(err)
 	}
 	set.Config.BackendType = typeUDP
+	if path != 0 {
+		set.Config.Backend = fmt.Appendf(nil, `{"Type":"udp","Path":%q}`, path)
+	}
 	b, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: set.Config, Underlay: under, UnderlayOptions: o})
 	if err != nil {
 		t.Fatal(err)
@@ -421,8 +427,9 @@ func TestUDPFollowsNewAddress(t *testing.T) {
 		return func() error {
 			u.mu.Lock()
 			defer u.mu.Unlock()
-			if got := u.plane.sockets[0].local; got != netip.AddrPortFrom(addr(want), 8285) || u.under.Lost != "" {
-				return fmt.Errorf("socket %v, lost %q", got, u.under.Lost)
+			sockets, err := try("ss", "-Hlun", "sport = :8285")
+			if err != nil || !strings.Contains(sockets, want+":8285 ") || strings.Count(sockets, "\n") != 1 || u.under.Lost != "" {
+				return fmt.Errorf("%w: lost %q, sockets\n%s", err, u.under.Lost, sockets)
 			}
 			return nil
 		}

@@ -107,7 +107,7 @@ func TestOverlayMTU(t *testing.T) {
 		{576, 0, false, false, 548, true},
 		{575, 0, false, false, 547, false},
 	} {
-		got, err := overlayMTU(c.link, UDPOptions{MTU: c.config}, c.outer6, c.v6)
+		got, err := overlayMTU(c.link, c.config, c.outer6, c.v6)
 		if got != c.want || (err == nil) != c.ok {
 			t.Errorf("%+v: got %d, %v", c, got, err)
 		}
@@ -204,10 +204,10 @@ func TestBuildSpecWithoutIPv4Underlay(t *testing.T) {
 	}
 }
 
-func TestWantState(t *testing.T) {
+func TestTUNState(t *testing.T) {
 	c := lease.NetworkConfig{Network: pfx("10.5.0.0/16"), IPv6Network: pfx("fd00:5::/48")}
 	own := lease.Subnets{V4: pfx("10.5.1.0/24"), V6: pfx("fd00:5:0:1::/64")}
-	got := wantState("flannel0", 1472, own, c)
+	got := tunState("flannel0", 1472, own, c)
 	want := kernel.State{
 		Links: []kernel.Link{{Name: "flannel0", Alias: "weft", MTU: 1472, TxQueueLen: 500, Up: true}},
 		Addrs: []kernel.Addr{{Link: "flannel0", Prefix: pfx("10.5.1.0/32")}, {Link: "flannel0", Prefix: pfx("fd00:5:0:1::/128")}},
@@ -220,38 +220,7 @@ func TestWantState(t *testing.T) {
 	if d := cmp.Diff(want, got, compareState); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if got := wantState("flannel0", 1472, lease.Subnets{V4: own.V4}, c); len(got.Routes) != 1 || len(got.Neighs) != 0 {
+	if got := tunState("flannel0", 1472, lease.Subnets{V4: own.V4}, c); len(got.Routes) != 1 || len(got.Neighs) != 0 {
 		t.Errorf("IPv4 only: %+v", got)
-	}
-}
-
-func TestPickDevice(t *testing.T) {
-	nets := []netip.Prefix{pfx("10.5.0.0/16"), pfx("fd00:5::/48")}
-	tun := func(i int, name, alias string) kernel.Device {
-		return kernel.Device{Link: kernel.Link{Name: name, Alias: alias}, Index: i, TUN: true}
-	}
-	for _, c := range []struct {
-		name  string
-		ds    []kernel.Device
-		addrs map[int][]netip.Addr
-		inUse map[string]bool
-		want  string
-	}{
-		{name: "first one", want: "flannel0"},
-		{name: "ours from before", ds: []kernel.Device{tun(1, "flannel0", ""), tun(2, "flannel1", kernel.Alias)},
-			addrs: map[int][]netip.Addr{1: {addr("10.9.0.0")}, 2: {addr("fe80::1"), addr("fd00:5:0:1::")}}, want: "flannel1"},
-		{name: "flannel's, left behind", ds: []kernel.Device{tun(1, "flannel0", "")}, addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel0"},
-		{name: "ours, without an address yet", ds: []kernel.Device{tun(1, "flannel0", kernel.Alias)}, addrs: map[int][]netip.Addr{1: {addr("fe80::1")}}, want: "flannel0"},
-		{name: "ours without an address, but another process has it", ds: []kernel.Device{tun(1, "flannel0", kernel.Alias)}, inUse: map[string]bool{"flannel0": true}, want: "flannel1"},
-		{name: "another instance's", ds: []kernel.Device{tun(1, "flannel0", kernel.Alias)}, addrs: map[int][]netip.Addr{1: {addr("10.9.1.0")}}, want: "flannel1"},
-		{name: "somebody's, without an address", ds: []kernel.Device{tun(1, "flannel0", "")}, want: "flannel1"},
-		{name: "with somebody's alias", ds: []kernel.Device{tun(1, "flannel0", "vpn")}, addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel1"},
-		{name: "no TUN", ds: []kernel.Device{{Link: kernel.Link{Name: "flannel0", Alias: kernel.Alias}, Index: 1}}, addrs: map[int][]netip.Addr{1: {addr("10.5.1.0")}}, want: "flannel1"},
-		{name: "vxlan's names are others", ds: []kernel.Device{tun(1, "flannel.1", ""), tun(2, "flannel0a", "")}, want: "flannel0"},
-		{name: "a new one fell to another process", inUse: map[string]bool{"flannel0": true}, want: "flannel1"},
-	} {
-		if got := pickDevice(c.ds, c.addrs, nets, c.inUse); got != c.want {
-			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
-		}
 	}
 }

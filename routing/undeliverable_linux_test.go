@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"weft/routing/internal/kernel"
 	"weft/test/await"
 	"weft/tunnel"
@@ -93,30 +91,4 @@ func carries(from, to net.PacketConn) error {
 	var b [16]byte
 	_, _, err := to.ReadFrom(b[:])
 	return err
-}
-
-// TestAskForNeighbour: the kernel asks the link for an address without a packet.
-func TestAskForNeighbour(t *testing.T) {
-	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
-	d, err := k.Device("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range []string{"192.0.2.77", "2001:db8::77"} {
-		if err := k.Ask(d.Index, addr(a)); err != nil {
-			t.Fatal(err)
-		}
-		ns, err := k.Neighbours(d.Index)
-		if err != nil {
-			t.Fatal(err)
-		}
-		asked := false
-		for _, n := range ns {
-			asked = asked || n.Addr == addr(a) && n.State&(unix.NUD_INCOMPLETE|kernel.NudFailed) != 0
-		}
-		if !asked {
-			t.Errorf("%s is not asked for: %v", a, ns)
-		}
-	}
 }

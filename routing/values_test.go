@@ -6,12 +6,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"weft/encap"
 	"weft/routing/internal/kernel"
 )
 
-func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+var (
+	pfx, addr = netip.MustParsePrefix, netip.MustParseAddr
 
-func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+	compareState = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
+
+	// net4 and net6 are the overlay's networks in tests.
+	net4, net6 = pfx("10.5.0.0/16"), pfx("fd00:5::/48")
+
+	macUs   = encap.MAC{2, 0, 0, 0, 0, 1}
+	macPeer = encap.MAC{2, 0, 0, 0, 0, 2}
+	macGate = encap.MAC{2, 0, 0, 0, 0, 9}
+)
 
 func mac(s string) kernel.MAC {
 	m, err := kernel.ParseMAC(s)
@@ -20,12 +30,3 @@ func mac(s string) kernel.MAC {
 	}
 	return m
 }
-
-var compareState = cmp.Options{
-	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
-	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
-	cmpopts.EquateEmpty(),
-}
-
-// net4 and net6 are the overlay's networks in tests.
-var net4, net6 = pfx("10.5.0.0/16"), pfx("fd00:5::/48")

@@ -14,6 +14,7 @@ import (
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
+	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -392,13 +393,9 @@ type userVTEP struct {
 	why string
 }
 
-// options are the keys that the data plane wants.
-func (v userVTEP) options() UDPOptions {
-	return UDPOptions{Port: v.o.Port, Path: v.o.Path, Auto: v.o.AutoPath, Off: v.o.Off,
-		SourceCheck: v.o.SourceCheck, AllowedSources: v.o.AllowedSources, MTU: v.o.MTU}
+func (v userVTEP) plane() plane.Options {
+	return plane.Options{Format: encap.FormatVXLAN, Port: v.o.Port, Path: v.o.Path, Auto: v.o.AutoPath, Off: v.o.Off}
 }
-
-func (v userVTEP) format() encap.Format { return encap.FormatVXLAN }
 
 // recv is nothing: what kernels take is all that is sent.
 func (userVTEP) recv() tunnel.Recv { return 0 }
@@ -416,13 +413,13 @@ func (v userVTEP) note() string {
 
 func (v userVTEP) sizes(u underlay.Link) (mtus, error) {
 	m, err := v.vxlan.sizes(u)
-	return mtus{outerMTU(u.MTU, v.options()), m.inner}, err
+	return mtus{outerMTU(u.MTU, v.o.MTU), m.inner}, err
 }
 
 // want implements backendType. A node is one peer for each family, since each has its own address and
 // MAC, as the kernel's two devices have.
 func (v userVTEP) want(s situation) desired {
-	c := desired{spec: localSpec(s, v.options())}
+	c := desired{spec: localSpec(s, v.o.SourceCheck, v.o.AllowedSources)}
 	c.spec.VNI, c.spec.MAC4, c.spec.MAC6 = v.o.VNI, v.mac4, v.mac6
 	for i := range s.set.Peers {
 		r := &s.set.Peers[i]

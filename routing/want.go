@@ -6,9 +6,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"weft/encap"
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -28,8 +28,8 @@ type backendType interface {
 // carried is a type whose packets weft's own data plane moves. Its want has a spec.
 type carried interface {
 	backendType
-	format() encap.Format
-	options() UDPOptions
+	// plane is what the data plane is made with; Workers, Logger and Nudge are the controller's to say.
+	plane() plane.Options
 	// recv is what the lease record names of what this node parses beyond one complete packet a datagram.
 	recv() tunnel.Recv
 	// note is what works less well than it could; "" if nothing does.

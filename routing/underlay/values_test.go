@@ -2,6 +2,4 @@ package underlay
 
 import "net/netip"
 
-func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
-
-func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+var pfx, addr = netip.MustParsePrefix, netip.MustParseAddr

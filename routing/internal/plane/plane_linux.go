@@ -1,4 +1,4 @@
-package routing
+package plane
 
 import (
 	"context"
@@ -15,35 +15,49 @@ import (
 	"weft/tunnel"
 )
 
-// plane is the data plane with the ports that a backend gives it: one TUN and
-// an underlay socket for each family. Its methods but run are called by one
-// goroutine at a time.
-type plane struct {
+// Options are what a data plane is made of.
+type Options struct {
+	// Format is that of the datagrams, Port the UDP port that every node receives them on.
+	Format encap.Format
+	Port   uint16
+	// Path is how packets are moved. With Auto it is the best that the kernel, the underlay's
+	// link and our capabilities allow, and Path the one to begin with.
+	Path tunnel.Path
+	Auto bool
+	// Off are the offloads that paths socket and raw do without.
+	Off tunnel.OffloadSet
+	// Workers is how many there are; 0 means tunnel.DefaultWorkers.
+	Workers int
+	// Logger is required.
+	Logger *slog.Logger
+	// Nudge asks whoever calls the methods to look again at what may have changed. It must not block.
+	Nudge func(kernel.Change)
+}
+
+// Plane is the data plane with the ports that a backend gives it: one TUN and an underlay socket for each
+// family. Its methods but Engine and Run are called by one goroutine at a time.
+type Plane struct {
 	k       *kernel.Kernel
+	o       Options
 	engine  *tunnel.Engine
-	path    tunnel.Path
-	format  encap.Format
-	port    uint16
-	auto    bool // a lesser path will do
-	off     tunnel.OffloadSet
+	path    tunnel.Path // o.Path, or a lesser one
 	log     *slog.Logger
-	nudge   func(kernel.Change) // asks to look again; it does not block
-	device  deviceState         // the TUN
-	tun     tunnel.PortID       // 0: none
-	sockets [2]socketPort       // IPv4, IPv6
-	table   *tunnel.Table       // the last one published; nil before
-	next    hopState            // where the frames of path raw go
+	device  deviceState   // the TUN
+	tun     tunnel.PortID // 0: none
+	sockets [2]socketPort // IPv4, IPv6
+	table   *tunnel.Table // the last one published; nil before
+	next    hopState      // where the frames of path raw go
 
 	lostMu sync.Mutex // a leaf lock: the data plane's workers take it
 	lost   map[tunnel.PortID]bool
 }
 
-// newPlane makes a data plane without ports. nudge is called when something may have changed, and must not block.
-func newPlane(k *kernel.Kernel, workers int, format encap.Format, o UDPOptions, log *slog.Logger, nudge func(kernel.Change)) (*plane, error) {
-	p := &plane{k: k, format: format, port: o.Port, path: o.Path, auto: o.Auto, off: o.Off, log: log, nudge: nudge, lost: map[tunnel.PortID]bool{}}
+// New makes a data plane without ports, in the namespace of k, which is borrowed until Close returns.
+func New(k *kernel.Kernel, o Options) (*Plane, error) {
+	p := &Plane{k: k, o: o, path: o.Path, log: o.Logger, lost: map[tunnel.PortID]bool{}}
 	var err error
 	p.engine, err = tunnel.New(tunnel.Config{
-		Format: format, Port: o.Port, Workers: workers, Logger: log,
+		Format: o.Format, Port: o.Port, Workers: o.Workers, Logger: o.Logger,
 		PortLost: func(id tunnel.PortID, _ error) { p.portLost(id) },
 	})
 	if err != nil {
@@ -52,16 +66,22 @@ func newPlane(k *kernel.Kernel, workers int, format encap.Format, o UDPOptions, 
 	return p, nil
 }
 
+// Engine is the workers, for their counters. It is the same for the plane's life.
+func (p *Plane) Engine() *tunnel.Engine { return p.engine }
+
+// Device is the TUN's name; "" before it was opened.
+func (p *Plane) Device() string { return p.device.name }
+
 // portLost notes a port that died by itself. The data plane calls it.
-func (p *plane) portLost(id tunnel.PortID) {
+func (p *Plane) portLost(id tunnel.PortID) {
 	p.lostMu.Lock()
 	p.lost[id] = true
 	p.lostMu.Unlock()
-	p.nudge(kernel.ChangedAll)
+	p.o.Nudge(kernel.ChangedAll)
 }
 
 // reapLost detaches ports that died, so that they are opened anew.
-func (p *plane) reapLost() {
+func (p *Plane) reapLost() {
 	p.lostMu.Lock()
 	lost := p.lost
 	p.lost = map[tunnel.PortID]bool{}
@@ -75,10 +95,10 @@ func (p *plane) reapLost() {
 
 // openTUN opens or re-attaches the persistent TUN, in place of the one before. The
 // error wraps unix.EBUSY if another process holds it.
-func (p *plane) openTUN(name string) error {
+func (p *Plane) openTUN(name string) error {
 	var t tunnel.Port
 	err := p.k.Do(func() (err error) {
-		t, err = p.newTUN(tunnel.TUNOptions{Name: name, Queues: p.engine.Queues(), Off: p.off, Logger: p.log})
+		t, err = p.newTUN(tunnel.TUNOptions{Name: name, Queues: p.engine.Queues(), Off: p.o.Off, Logger: p.log})
 		return err
 	})
 	if err != nil {
@@ -96,12 +116,12 @@ func (p *plane) openTUN(name string) error {
 }
 
 // newTUN opens the TUN as the path wants it.
-func (p *plane) newTUN(o tunnel.TUNOptions) (tunnel.Port, error) {
+func (p *Plane) newTUN(o tunnel.TUNOptions) (tunnel.Port, error) {
 	if p.path == tunnel.PathPortable {
 		return tunnel.OpenTUN(o)
 	}
 	t, err := tunnel.OpenOffloadTUN(o)
-	if err == nil || !p.auto || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EPERM) {
+	if err == nil || !p.o.Auto || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EPERM) {
 		return t, err
 	}
 	plain, plainErr := tunnel.OpenTUN(o)
@@ -114,12 +134,12 @@ func (p *plane) newTUN(o tunnel.TUNOptions) (tunnel.Port, error) {
 }
 
 // underlayOptions are those of an underlay port at local, on any path.
-func (p *plane) underlayOptions(local netip.AddrPort) tunnel.UDPOptions {
-	return tunnel.UDPOptions{Local: local, Format: p.format, Queues: p.engine.Queues(), Lanes: p.engine.Lanes(), Off: p.off, Logger: p.log}
+func (p *Plane) underlayOptions(local netip.AddrPort) tunnel.UDPOptions {
+	return tunnel.UDPOptions{Local: local, Format: p.o.Format, Queues: p.engine.Queues(), Lanes: p.engine.Lanes(), Off: p.o.Off, Logger: p.log}
 }
 
 // newSocket binds an underlay socket as the path, which is not raw, wants it.
-func (p *plane) newSocket(path tunnel.Path, o tunnel.UDPOptions) (tunnel.Underlay, error) {
+func (p *Plane) newSocket(path tunnel.Path, o tunnel.UDPOptions) (tunnel.Underlay, error) {
 	if path == tunnel.PathPortable {
 		return tunnel.ListenUDP(o)
 	}
@@ -127,7 +147,7 @@ func (p *plane) newSocket(path tunnel.Path, o tunnel.UDPOptions) (tunnel.Underla
 }
 
 // closeTUN detaches from the TUN, which stays.
-func (p *plane) closeTUN() error {
+func (p *Plane) closeTUN() error {
 	if p.tun == 0 {
 		return nil
 	}
@@ -137,7 +157,7 @@ func (p *plane) closeTUN() error {
 }
 
 // reap detaches a port that died, and reports whether it was one in use.
-func (p *plane) reap(id tunnel.PortID) bool {
+func (p *Plane) reap(id tunnel.PortID) bool {
 	switch id {
 	case p.tun:
 		p.tun = 0
@@ -152,12 +172,12 @@ func (p *plane) reap(id tunnel.PortID) bool {
 	return true
 }
 
-// publish swaps in the table of s. Peers that were unsound are refused, and the others in use. Beside an error
+// Publish swaps in the table of s. Peers that were unsound are refused, and the others in use. Beside an error
 // what was in place stays: before the first, nobody is let in.
-func (p *plane) publish(s tunnel.Spec) (refused []*tunnel.PeerError, err error) {
+func (p *Plane) Publish(s tunnel.Spec) (refused []*tunnel.PeerError, err error) {
 	var t *tunnel.Table
 	if p.table == nil {
-		t, err = tunnel.NewTable(p.format, s)
+		t, err = tunnel.NewTable(p.o.Format, s)
 	} else {
 		t, err = p.table.Next(s)
 	}
@@ -175,7 +195,9 @@ func (p *plane) publish(s tunnel.Spec) (refused []*tunnel.PeerError, err error) 
 			rest = append(rest, e)
 		}
 	}
+	p.next.setPeers(s.Peers, refused)
 	return refused, errors.Join(rest...)
 }
 
-func (p *plane) run(ctx context.Context) error { return p.engine.Run(ctx) }
+// Run carries packets until ctx ends; then it returns nil.
+func (p *Plane) Run(ctx context.Context) error { return p.engine.Run(ctx) }

@@ -1,8 +1,8 @@
-package routing
+package kernel_test
 
 import (
 	"encoding/binary"
-	"maps"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,10 +13,12 @@ import (
 
 	"weft/encap"
 	"weft/routing/internal/kernel"
-	"weft/tunnel"
+	"weft/routing/internal/nstest"
 )
 
 var (
+	pfx, addr = netip.MustParsePrefix, netip.MustParseAddr
+
 	macUs   = encap.MAC{2, 0, 0, 0, 0, 1}
 	macPeer = encap.MAC{2, 0, 0, 0, 0, 2}
 	macGate = encap.MAC{2, 0, 0, 0, 0, 9}
@@ -74,85 +76,6 @@ func TestNeighbourUsable(t *testing.T) {
 		if got := (kernel.Neighbour{State: c.state, MAC: c.mac}).Usable(); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
-	}
-}
-
-// TestNextHops joins routes and neighbours: two peers behind one gateway, one on the link,
-// and those that frames do not reach.
-func TestNextHops(t *testing.T) {
-	r := newHopRoutes(0)
-	for dst, a := range map[string]kernel.Answer{
-		"192.0.2.2":    {Kind: kernel.RouteUnicast, Link: 7},
-		"198.51.100.1": {Kind: kernel.RouteUnicast, Link: 7, Gateway: addr("192.0.2.9")},
-		"198.51.100.2": {Kind: kernel.RouteUnicast, Link: 7, Gateway: addr("192.0.2.9")},
-		"2001:db8::2":  {Kind: kernel.RouteUnicast, Link: 7},
-		"203.0.113.1":  {Kind: kernel.RouteUnicast, Link: 8},
-		"203.0.113.2":  {Err: unix.ENETUNREACH},
-		"192.0.2.3":    {Kind: kernel.RouteUnicast, Link: 7}, // unresolved
-		"192.0.2.4":    {Kind: kernel.RouteUnicast, Link: 7}, // claims our MAC
-	} {
-		r.add(addr(dst), a, eth)
-	}
-	macs := neighbourMACs([]kernel.Neighbour{
-		{Addr: addr("192.0.2.2"), MAC: macPeer, State: kernel.NudStale}, {Addr: addr("192.0.2.9"), MAC: macGate, State: kernel.NudReachable}, {Addr: addr("2001:db8::2"), MAC: macPeer, State: kernel.NudPermanent},
-		{Addr: addr("192.0.2.3"), MAC: macPeer, State: unix.NUD_FAILED}, {Addr: addr("192.0.2.4"), MAC: macUs, State: kernel.NudReachable}, {Addr: addr("192.0.2.200"), MAC: macPeer, State: kernel.NudReachable},
-	}, r.wanted)
-	if len(macs) != 4 {
-		t.Errorf("neighbours kept: %v", macs)
-	}
-	want := map[netip.Addr]tunnel.NextHop{
-		addr("192.0.2.2"):    {Local: macUs, Remote: macPeer},
-		addr("198.51.100.1"): {Local: macUs, Remote: macGate},
-		addr("198.51.100.2"): {Local: macUs, Remote: macGate},
-		addr("2001:db8::2"):  {Local: macUs, Remote: macPeer},
-	}
-	if got := nextHops(r, macs, macUs); !maps.Equal(got, want) {
-		t.Errorf("got %v", got)
-	}
-	if !maps.Equal(r.others, map[int]bool{8: true}) {
-		t.Errorf("other links: %v", r.others)
-	}
-	known, missing := r.keep([]netip.Addr{addr("192.0.2.2"), addr("192.0.2.77"), addr("203.0.113.1")})
-	if !slices.Equal(missing, []netip.Addr{addr("192.0.2.77")}) || len(known.via) != 2 || !maps.Equal(known.wanted, map[netip.Addr]bool{addr("192.0.2.2"): true}) {
-		t.Errorf("kept %v, missing %v", known, missing)
-	}
-}
-
-// TestSilentNeighbours: who failed is silent until it answers, while it is asked for anew too.
-func TestSilentNeighbours(t *testing.T) {
-	a, b, c := addr("192.0.2.2"), addr("192.0.2.3"), addr("192.0.2.4")
-	wanted := map[netip.Addr]bool{a: true, b: true}
-	var silent map[netip.Addr]bool
-	for _, step := range []struct {
-		name string
-		have []kernel.Neighbour
-		want []netip.Addr
-	}{
-		{"asked for the first time", []kernel.Neighbour{{Addr: a, MAC: encap.MAC{}, State: unix.NUD_INCOMPLETE}}, nil},
-		{"failed, and a stranger", []kernel.Neighbour{{Addr: a, MAC: encap.MAC{}, State: kernel.NudFailed}, {Addr: c, MAC: encap.MAC{}, State: kernel.NudFailed}}, []netip.Addr{a}},
-		{"asked for again", []kernel.Neighbour{{Addr: a, MAC: encap.MAC{}, State: unix.NUD_INCOMPLETE}, {Addr: b, MAC: macPeer, State: kernel.NudFailed}}, []netip.Addr{a, b}},
-		{"forgotten", nil, []netip.Addr{a, b}},
-		{"answers", []kernel.Neighbour{{Addr: a, MAC: macPeer, State: kernel.NudReachable}}, []netip.Addr{b}},
-		{"heard of", []kernel.Neighbour{{Addr: a, MAC: macPeer, State: kernel.NudStale}, {Addr: b, MAC: macPeer, State: kernel.NudStale}}, nil},
-		{"failed again", []kernel.Neighbour{{Addr: a, MAC: macPeer, State: kernel.NudFailed}}, []netip.Addr{a}},
-	} {
-		silent = silentNeighbours(silent, step.have, wanted)
-		if got := slices.SortedFunc(maps.Keys(silent), netip.Addr.Compare); !slices.Equal(got, step.want) {
-			t.Errorf("%s: %v, want %v", step.name, got, step.want)
-		}
-	}
-	if got := silentNeighbours(silent, nil, map[netip.Addr]bool{b: true}); len(got) != 0 {
-		t.Errorf("nobody's next hop any more: %v", got)
-	}
-	r := hopRoutes{via: map[netip.Addr]netip.Addr{a: a, addr("198.51.100.1"): a, b: b, addr("203.0.113.1"): {}}}
-	if got := r.undeliverable(silent, true); !maps.Equal(got, map[netip.Addr]bool{a: true, addr("198.51.100.1"): true}) {
-		t.Errorf("behind a silent one: %v", got)
-	}
-	if got := r.undeliverable(nil, false); len(got) != 3 {
-		t.Errorf("without a carrier: %v", got)
-	}
-	if got := r.undeliverable(nil, true); len(got) != 0 {
-		t.Errorf("all well: %v", got)
 	}
 }
 
@@ -267,4 +190,69 @@ func FuzzHopMessages(f *testing.F) {
 		h.ConcernsNeighbour(m)
 		h.ConcernsRoute(b)
 	})
+}
+
+func TestRoutesTo(t *testing.T) {
+	k := nstest.In(t)
+	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	nstest.IP(t, "-6 addr add 2001:db8::1/64 dev eth0 nodad")
+	nstest.IP(t, "neigh add 2001:db8::9 lladdr %v dev eth0", macGate)
+	nstest.IP(t, "route add 198.51.100.0/24 via inet6 2001:db8::9 dev eth0")
+	nstest.IP(t, "route add 203.0.113.0/24 via 192.0.2.9 mtu 1300")
+	nstest.IP(t, "route add prohibit 203.0.114.0/24")
+	d, err := k.Device("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dsts := []netip.Addr{addr("192.0.2.2"), addr("198.51.100.1"), addr("203.0.113.1"), addr("203.0.114.1"), addr("8.8.8.8"), addr("192.0.2.1")}
+	got, err := k.RoutesTo(dsts, netip.MustParseAddrPort("192.0.2.1:8285"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []kernel.Answer{
+		{Kind: kernel.RouteUnicast, Link: d.Index},
+		{Kind: kernel.RouteUnicast, Link: d.Index, Gateway: addr("2001:db8::9")},
+		{Kind: kernel.RouteUnicast, Link: d.Index, Gateway: addr("192.0.2.9"), MTU: 1300},
+	} {
+		if got[i] != want {
+			t.Errorf("%v: %+v, want %+v", dsts[i], got[i], want)
+		}
+	}
+	for i := 3; i < 5; i++ {
+		if got[i].Err == nil || errors.Is(got[i].Err, kernel.ErrNoAnswer) {
+			t.Errorf("%v: %+v, want an error", dsts[i], got[i])
+		}
+	}
+	if got[5].Kind == kernel.RouteUnicast {
+		t.Errorf("%v: %+v, want a local route", dsts[5], got[5])
+	}
+	if got, err := k.RoutesTo(nil, netip.AddrPort{}); err != nil || len(got) != 0 {
+		t.Errorf("nothing asked: %v, %v", got, err)
+	}
+}
+
+// TestAskForNeighbour: the kernel asks the link for an address without a packet.
+func TestAskForNeighbour(t *testing.T) {
+	k := nstest.In(t)
+	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	d, err := k.Device("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []string{"192.0.2.77", "2001:db8::77"} {
+		if err := k.Ask(d.Index, addr(a)); err != nil {
+			t.Fatal(err)
+		}
+		ns, err := k.Neighbours(d.Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := false
+		for _, n := range ns {
+			asked = asked || n.Addr == addr(a) && n.State&(unix.NUD_INCOMPLETE|kernel.NudFailed) != 0
+		}
+		if !asked {
+			t.Errorf("%s is not asked for: %v", a, ns)
+		}
+	}
 }

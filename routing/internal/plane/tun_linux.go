@@ -1,6 +1,7 @@
-package routing
+package plane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -9,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/routing/internal/kernel"
-	"weft/routing/underlay"
 )
 
 // deviceState is the TUN as it was opened.
@@ -18,9 +18,18 @@ type deviceState struct {
 	index int
 }
 
-// ensureTUN makes sure that we hold the TUN, and opens it if not. nets are the overlay's networks, former those that
-// this node was in before.
-func (p *plane) ensureTUN(nets, former []netip.Prefix) error {
+// EnsureTUN makes sure that we hold the TUN, and opens it if not. nets are the overlay's networks, former those that
+// this node was in before. Where the kernel's TUN does for a lesser path only, the ports are asked to follow it.
+func (p *Plane) EnsureTUN(nets, former []netip.Prefix) error {
+	path := p.path
+	err := p.ensureTUN(nets, former)
+	if p.path != path {
+		p.o.Nudge(kernel.ChangedObjects)
+	}
+	return err
+}
+
+func (p *Plane) ensureTUN(nets, former []netip.Prefix) error {
 	if p.device.name == "" {
 		return p.firstTUN(nets, slices.Concat(nets, former))
 	}
@@ -37,7 +46,7 @@ func (p *plane) ensureTUN(nets, former []netip.Prefix) error {
 
 // firstTUN chooses the TUN's name and opens it. A name that turns out to be in
 // use by another process, with another network, leaves the next.
-func (p *plane) firstTUN(nets, all []netip.Prefix) error {
+func (p *Plane) firstTUN(nets, all []netip.Prefix) error {
 	ds, err := p.k.Devices()
 	if err != nil {
 		return err
@@ -71,7 +80,7 @@ func (p *plane) firstTUN(nets, all []netip.Prefix) error {
 }
 
 // openDevice opens the TUN by name and notes its number.
-func (p *plane) openDevice(name string) error {
+func (p *Plane) openDevice(name string) error {
 	if err := p.openTUN(name); err != nil {
 		return err
 	}
@@ -83,17 +92,19 @@ func (p *plane) openDevice(name string) error {
 	return nil
 }
 
-// listenAll binds the underlay ports of both families. A vxlan device of the kernel's that has the port gives way if
+// Listen binds the underlay ports of both families to the addresses on the link, and closes that of a family
+// without one. Ports that died are opened anew. A vxlan device of the kernel's that has the port gives way if
 // it is ours or flannel's, which networks tell.
-func (p *plane) listenAll(u underlay.Link, link string, networks []netip.Prefix) error {
+func (p *Plane) Listen(addr4, addr6 netip.Addr, link string, networks []netip.Prefix) error {
+	p.reapLost()
 	var faults []error
 	for _, f := range []struct {
 		six  bool
 		addr netip.Addr
-	}{{false, u.Addr4}, {true, u.Addr6}} {
+	}{{false, addr4}, {true, addr6}} {
 		var local netip.AddrPort
 		if f.addr.IsValid() {
-			local = netip.AddrPortFrom(f.addr, p.port)
+			local = netip.AddrPortFrom(f.addr, p.o.Port)
 		}
 		err := p.listen(f.six, local, link)
 		if errors.Is(err, unix.EADDRINUSE) && p.freePort(networks) {
@@ -110,10 +121,10 @@ func (p *plane) listenAll(u underlay.Link, link string, networks []netip.Prefix)
 // freePort deletes the kernel's vxlan devices that hold the data plane's port, if they are ours or
 // flannel's by name and by their addresses: a udp network may have the port that a former vxlan one
 // had. It reports whether there is one less.
-func (p *plane) freePort(networks []netip.Prefix) (freed bool) {
-	vs, err := p.k.VTEPsOnPort(p.port)
+func (p *Plane) freePort(networks []netip.Prefix) (freed bool) {
+	vs, err := p.k.VTEPsOnPort(p.o.Port)
 	if err != nil {
-		p.log.Warn("which device holds the port is not known", "port", p.port, "error", err)
+		p.log.Warn("which device holds the port is not known", "port", p.o.Port, "error", err)
 		return false
 	}
 	for _, v := range vs {
@@ -130,8 +141,8 @@ func (p *plane) freePort(networks []netip.Prefix) (freed bool) {
 	return freed
 }
 
-// addInterest tells the monitor what of the data plane's to look for.
-func (p *plane) addInterest(i *kernel.Interest) {
+// AddInterest tells the monitor what of the data plane's to look for.
+func (p *Plane) AddInterest(i *kernel.Interest) {
 	i.Filters, i.Hops = true, p.next.interest()
 	if p.device.name != "" {
 		i.Own[p.device.index], i.Names[p.device.name] = true, true
@@ -139,6 +150,47 @@ func (p *plane) addInterest(i *kernel.Interest) {
 	for _, f := range p.raws() {
 		if f.tap != 0 {
 			i.Own[f.tap], i.Names[f.port.TAP()] = true, true
+		}
+	}
+}
+
+// pickDevice chooses the TUN's name among the links that there are. A TUN with
+// an address in our network is ours from before, or flannel's (then it is adopted); one that has
+// our alias and no address yet was left by a crash; else the first free name is for a new
+// one. inUse are names that another process turned out to hold.
+func pickDevice(ds []kernel.Device, addrs map[int][]netip.Addr, nets []netip.Prefix, inUse map[string]bool) string {
+	var bare string
+	there := make(map[string]bool, len(ds))
+	ds = slices.Clone(ds)
+	slices.SortFunc(ds, func(a, b kernel.Device) int {
+		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+	})
+	for _, d := range ds {
+		there[d.Name] = true
+		if !kernel.IsTUNName(d.Name) {
+			continue
+		}
+		if inUse[d.Name] || !d.TUN || d.Alias != kernel.Alias && d.Alias != "" {
+			continue
+		}
+		as := addrs[d.Index]
+		inside := slices.ContainsFunc(as, func(a netip.Addr) bool {
+			return slices.ContainsFunc(nets, func(n netip.Prefix) bool { return n.Contains(a) })
+		})
+		if inside {
+			return d.Name
+		}
+		lone := !slices.ContainsFunc(as, func(a netip.Addr) bool { return !a.IsLinkLocalUnicast() })
+		if bare == "" && lone && d.Alias == kernel.Alias {
+			bare = d.Name
+		}
+	}
+	if bare != "" {
+		return bare
+	}
+	for n := 0; ; n++ {
+		if name := fmt.Sprint(kernel.TUNPrefix, n); !there[name] && !inUse[name] {
+			return name
 		}
 	}
 }

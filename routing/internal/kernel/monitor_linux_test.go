@@ -1,4 +1,4 @@
-package routing
+package kernel_test
 
 import (
 	"encoding/binary"
@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/routing/internal/kernel"
+	"weft/routing/internal/nstest"
 )
 
 // rtattr encodes one netlink attribute, padded (RTA_ALIGN of rtnetlink.h).
@@ -20,7 +21,7 @@ func rtattr(kind uint16, v ...byte) []byte {
 }
 
 func TestInterest(t *testing.T) {
-	i := kernel.Interest{Own: map[int]bool{7: true}, Names: map[string]bool{"flannel0": true}, Networks: []netip.Prefix{net4}}
+	i := kernel.Interest{Own: map[int]bool{7: true}, Names: map[string]bool{"flannel0": true}, Networks: []netip.Prefix{pfx("10.5.0.0/16")}}
 	link := func(index int32, name string) []byte {
 		b := make([]byte, unix.SizeofIfInfomsg)
 		binary.NativeEndian.PutUint32(b[4:], uint32(index))
@@ -64,14 +65,14 @@ func FuzzInterest(f *testing.F) {
 	f.Add(uint16(unix.RTM_NEWROUTE), append(make([]byte, unix.SizeofRtMsg), rtattr(unix.RTA_DST, 10, 5, 0, 0)...))
 	f.Add(uint16(unix.RTM_NEWLINK), append(make([]byte, unix.SizeofIfInfomsg), 3, 0, 3, 0))
 	f.Add(uint16(unix.RTM_NEWADDR), []byte{})
-	i := kernel.Interest{Networks: []netip.Prefix{net4}}
+	i := kernel.Interest{Networks: []netip.Prefix{pfx("10.5.0.0/16")}}
 	f.Fuzz(func(_ *testing.T, kind uint16, b []byte) {
 		i.Concerns(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: b})
 	})
 }
 
 func TestMonitorResyncsAfterOverflow(t *testing.T) {
-	k := inNamespace(t)
+	k := nstest.In(t)
 	m, err := k.Subscribe()
 	if err != nil {
 		t.Fatal(err)
@@ -79,9 +80,9 @@ func TestMonitorResyncsAfterOverflow(t *testing.T) {
 	if err := m.Limit(1); err != nil { // the kernel's least
 		t.Fatal(err)
 	}
-	etherLink(t, "eth0", 1500)
+	nstest.EtherLink(t, "eth0", 1500)
 	for i := range 40 {
-		ip(t, "addr add 192.0.2.%d/32 dev eth0", i+1) // none concerns us
+		nstest.IP(t, "addr add 192.0.2.%d/32 dev eth0", i+1) // none concerns us
 	}
 	changed := make(chan bool, 1)
 	done := make(chan error, 1)

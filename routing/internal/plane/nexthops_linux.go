@@ -1,7 +1,6 @@
-package routing
+package plane
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -9,17 +8,16 @@ import (
 
 	"weft/encap"
 	"weft/routing/internal/kernel"
-	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
-// hopState is what the next hops in use were made from. The controller's lock guards it.
+// hopState is what the next hops in use were made from. The Plane's caller guards it.
 type hopState struct {
 	key    hopKey
 	peers  []netip.Addr // outer addresses, sorted
 	routes hopRoutes
 	macs   map[netip.Addr]encap.MAC
-	took   time.Duration            // how long the last asking for routes took
+	took   time.Duration            // how long the last asking for routes took; 0 once AskingTook said so
 	silent map[netip.Addr]bool      // neighbours that the kernel asked for in vain; never changed, but replaced
 	asked  map[netip.Addr]time.Time // when we last had it ask for one of them
 	closed int                      // how many peers are undeliverable
@@ -36,11 +34,17 @@ type hopKey struct {
 	local4, local6 netip.AddrPort
 }
 
-// setPeers takes the outer addresses of other peers.
-func (h *hopState) setPeers(peers []tunnel.PeerSpec) {
+// setPeers takes the outer addresses of other peers, but for those that are refused.
+func (h *hopState) setPeers(peers []tunnel.PeerSpec, refused []*tunnel.PeerError) {
 	h.peers = make([]netip.Addr, 0, len(peers))
-	for _, p := range peers {
-		h.peers = append(h.peers, p.Addr)
+	out := make(map[int]bool, len(refused))
+	for _, r := range refused {
+		out[r.Index] = true
+	}
+	for i := range peers {
+		if !out[i] {
+			h.peers = append(h.peers, peers[i].Addr)
+		}
 	}
 	slices.SortFunc(h.peers, netip.Addr.Compare)
 	h.peers = slices.Compact(h.peers)
@@ -59,11 +63,11 @@ func (h *hopState) interest() kernel.HopInterest {
 	return i
 }
 
-// updateNextHops hands the ports on path raw the next hops of all peers, if they changed, and the data plane on any
+// UpdateNextHops hands the ports on path raw the next hops of all peers, if they changed, and the data plane on any
 // path the peers whose next hop answers nobody. With
 // kernel.ChangedRoutes it asks the kernel for all routes anew, else only for those that it does not
 // know. Neighbours are listed each time: a listing for all peers. link is the underlay's.
-func (p *plane) updateNextHops(link string, c kernel.Change) error {
+func (p *Plane) UpdateNextHops(link string, c kernel.Change) error {
 	err := p.readNextHops(link, c)
 	if err != nil && len(p.raws()) == 0 {
 		// The sockets need none of it, and a sandbox may not have it.
@@ -71,11 +75,11 @@ func (p *plane) updateNextHops(link string, c kernel.Change) error {
 		p.next.forget()
 		err = nil
 	}
-	p.refuse()
+	p.Refuse()
 	return err
 }
 
-func (p *plane) readNextHops(name string, c kernel.Change) error {
+func (p *Plane) readNextHops(name string, c kernel.Change) error {
 	h, ports := &p.next, p.raws()
 	link, err := p.k.Ether(name)
 	if err != nil || len(ports) > 0 && link.Index != ports[0].link { // lost: the ports follow when it is back
@@ -110,16 +114,23 @@ func (p *plane) readNextHops(name string, c kernel.Change) error {
 		changed = f.feed(hops) || changed
 	}
 	if key != h.key { // what changed meanwhile was nothing that the monitor looked for
-		p.nudge(kernel.ChangedRoutes | kernel.ChangedNeighbours)
+		p.o.Nudge(kernel.ChangedRoutes | kernel.ChangedNeighbours)
 	} else if changed {
-		p.nudge(kernel.ChangedNeighbours)
+		p.o.Nudge(kernel.ChangedNeighbours)
 	}
 	h.key = key
 	return nil
 }
 
+// AskingTook is how long asking for routes took the last time since it was asked; 0 if there was none.
+func (p *Plane) AskingTook() time.Duration {
+	took := p.next.took
+	p.next.took = 0
+	return took
+}
+
 // askRoutes completes the cached routes.
-func (p *plane) askRoutes(key hopKey) error {
+func (p *Plane) askRoutes(key hopKey) error {
 	h := &p.next
 	routes, missing := h.routes.keep(h.peers)
 	began := time.Now()
@@ -157,16 +168,4 @@ func (f *frames) feed(hops map[netip.Addr]tunnel.NextHop) (changed bool) {
 	f.port.SetNextHops(hops)
 	f.hops = hops
 	return true
-}
-
-// rawIfAskedFor fails if path raw was asked for, in words, and is not possible.
-func rawIfAskedFor(k *kernel.Kernel, o UDPOptions, u underlay.Link) error {
-	local := u.Local()
-	if o.Path != tunnel.PathRaw || o.Auto || len(local) == 0 {
-		return nil
-	}
-	if err := k.RawObstacle(u.Name, local[0]); err != nil {
-		return fmt.Errorf(`path raw is not possible: %w; "Path":"auto" takes the best that is`, err)
-	}
-	return nil
 }

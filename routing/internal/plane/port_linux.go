@@ -1,4 +1,4 @@
-package routing
+package plane
 
 import (
 	"errors"
@@ -12,6 +12,18 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
+
+// Obstacle says, of options that ask for path raw in words, why it is not possible on the link, from the first of
+// the underlay's own addresses; nil if it is, or if another path will do.
+func (o Options) Obstacle(k *kernel.Kernel, link string, local []netip.Addr) error {
+	if o.Path != tunnel.PathRaw || o.Auto || len(local) == 0 {
+		return nil
+	}
+	if err := k.RawObstacle(link, local[0]); err != nil {
+		return fmt.Errorf(`path raw is not possible: %w; "Path":"auto" takes the best that is`, err)
+	}
+	return nil
+}
 
 // socketPort is an underlay port of the data plane.
 type socketPort struct {
@@ -40,7 +52,7 @@ type frames struct {
 }
 
 // socket is the port of a family.
-func (p *plane) socket(six bool) *socketPort {
+func (p *Plane) socket(six bool) *socketPort {
 	if six {
 		return &p.sockets[1]
 	}
@@ -48,11 +60,11 @@ func (p *plane) socket(six bool) *socketPort {
 }
 
 // pathFor is the path that a family's port shall have on the link, and why it is none better.
-func (p *plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunnel.Path, error) {
+func (p *Plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunnel.Path, error) {
 	if p.path != tunnel.PathRaw || !local.IsValid() {
 		return p.path, nil
 	}
-	if p.auto {
+	if p.o.Auto {
 		if err := p.k.Protected(); err != nil {
 			return tunnel.PathSocket, err
 		}
@@ -77,7 +89,7 @@ func (p *plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 // listen binds a family's underlay port to local on the link, in place of the one before; the
 // zero AddrPort only closes. There is no port for a moment, since the engine takes one a
 // family. If path raw is not possible it is path socket, and if raw was asked for, an error as well.
-func (p *plane) listen(six bool, local netip.AddrPort, link string) error {
+func (p *Plane) listen(six bool, local netip.AddrPort, link string) error {
 	s := p.socket(six)
 	path, why := p.pathFor(s, local, link)
 	if s.id == 0 || s.local != local || s.path != path || path == tunnel.PathRaw && !p.tend(s, link) {
@@ -96,7 +108,7 @@ func (p *plane) listen(six bool, local netip.AddrPort, link string) error {
 }
 
 // open makes the port of a path, and one of path socket where raw fails.
-func (p *plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link string, why error) (error, error) {
+func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link string, why error) (error, error) {
 	if path == tunnel.PathRaw {
 		why = p.openRaw(s, local, link)
 		if why == nil || errors.Is(why, unix.EADDRINUSE) || errors.Is(why, unix.EADDRNOTAVAIL) {
@@ -125,7 +137,7 @@ func (p *plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 
 // openRaw opens a port of path raw. The ingress filter comes before the first frame, so that
 // none arrives twice.
-func (p *plane) openRaw(s *socketPort, local netip.AddrPort, link string) error {
+func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string) error {
 	e, err := p.k.Ether(link)
 	if err != nil {
 		return err
@@ -160,7 +172,7 @@ func (p *plane) openRaw(s *socketPort, local netip.AddrPort, link string) error 
 
 // tend looks after the kernel's side of a port of path raw. It is false if the port must be
 // opened anew.
-func (p *plane) tend(s *socketPort, link string) bool {
+func (p *Plane) tend(s *socketPort, link string) bool {
 	f := s.frames
 	switch e, err := p.k.Ether(link); {
 	case err != nil:
@@ -204,7 +216,7 @@ func (p *plane) tend(s *socketPort, link string) bool {
 }
 
 // explain notes why a port is not on path raw, and says so once.
-func (p *plane) explain(s *socketPort, why error, link string) error {
+func (p *Plane) explain(s *socketPort, why error, link string) error {
 	if why != nil && (s.why == nil || s.why.Error() != why.Error()) {
 		p.log.Warn("path raw is not possible: path socket it is", "local", s.local, "cause", why)
 	}
@@ -215,7 +227,7 @@ func (p *plane) explain(s *socketPort, why error, link string) error {
 	if e, err := p.k.Ether(link); err == nil {
 		s.index = e.Index
 	}
-	if why != nil && !p.auto {
+	if why != nil && !p.o.Auto {
 		return fmt.Errorf("path raw, for %v: %w", s.local, why)
 	}
 	return nil
@@ -223,7 +235,7 @@ func (p *plane) explain(s *socketPort, why error, link string) error {
 
 // closePort takes a port out of use: first the frames end, then the ingress filter, so that
 // no datagram arrives twice.
-func (p *plane) closePort(s *socketPort) error {
+func (p *Plane) closePort(s *socketPort) error {
 	old := *s
 	*s = socketPort{}
 	// A child between fork and exec has copies of our descriptors, with which the TAP and the table
@@ -240,8 +252,8 @@ func (p *plane) closePort(s *socketPort) error {
 	return err
 }
 
-// close frees what the engine does not.
-func (p *plane) close() error {
+// Close frees what the engine does not, after Run has returned.
+func (p *Plane) Close() error {
 	var errs []error
 	for i := range p.sockets {
 		if f := p.sockets[i].frames; f != nil && f.ingress != nil {
@@ -253,7 +265,7 @@ func (p *plane) close() error {
 }
 
 // raws are the ports of path raw.
-func (p *plane) raws() []*frames {
+func (p *Plane) raws() []*frames {
 	var fs []*frames
 	for i := range p.sockets {
 		if f := p.sockets[i].frames; f != nil {
@@ -263,8 +275,8 @@ func (p *plane) raws() []*frames {
 	return fs
 }
 
-// pathName is the path in use; if the families' differ, both.
-func (p *plane) pathName() string {
+// PathName is the path in use; if the families' differ, both.
+func (p *Plane) PathName() string {
 	name := ""
 	for _, s := range p.sockets {
 		switch word := s.path.String(); {
@@ -281,8 +293,8 @@ func (p *plane) pathName() string {
 	return name
 }
 
-// notes say what the paths lack.
-func (p *plane) notes() []string {
+// Notes say what the paths lack: sentences for the operator.
+func (p *Plane) Notes() []string {
 	var notes []string
 	for _, s := range p.sockets {
 		if s.id != 0 && s.why != nil {

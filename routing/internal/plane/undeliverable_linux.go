@@ -1,4 +1,4 @@
-package routing
+package plane
 
 import (
 	"net/netip"
@@ -18,9 +18,9 @@ const (
 	refuseFor = 5 * askEvery
 )
 
-// refuse has packets dropped, and counted, for peers whose next hop does not answer, and the kernel ask for
+// Refuse has packets dropped, and counted, for peers whose next hop does not answer, and the kernel ask for
 // it again.
-func (p *plane) refuse() {
+func (p *Plane) Refuse() {
 	h, now := &p.next, time.Now()
 	to := h.routes.undeliverable(h.silent, h.key.link.Carrier)
 	if n := len(to); n != h.closed {
@@ -55,9 +55,9 @@ func (p *plane) refuse() {
 	}
 }
 
-// again is when refuse has to be called once more; nil for never.
-func (h *hopState) again() <-chan time.Time {
-	if h.closed == 0 {
+// Again is when Refuse has to be called once more; nil for never.
+func (p *Plane) Again() <-chan time.Time {
+	if p.next.closed == 0 {
 		return nil
 	}
 	return time.After(askEvery)
