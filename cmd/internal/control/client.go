@@ -23,7 +23,7 @@ type Client struct{ socket string }
 // answerTimeout bounds what the daemon answers from memory.
 const answerTimeout = 6 * time.Second
 
-// NewClient opens nothing; the first request does.
+// NewClient returns a Client, which connects with its first request.
 func NewClient(socket string) *Client {
 	return &Client{socket: socket}
 }
@@ -33,7 +33,7 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
-// Peers asks for everyone the daemon exchanges packets with.
+// Peers asks for the nodes with which the daemon exchanges packets.
 func (c *Client) Peers(ctx context.Context) (p Peers, err error) {
 	return p, c.do(ctx, http.MethodGet, "/v1/peers", nil, &p)
 }
@@ -67,7 +67,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, c.socket) },
 	}}
-	if method != http.MethodGet { // the store has to be asked
+	if method != http.MethodGet { // the daemon has to ask the store
 		client.Timeout = requestTimeout + 5*time.Second
 	}
 	watched := make(chan struct{})
@@ -121,7 +121,7 @@ func refusal(resp *http.Response) error {
 	return remote{e.Message, nil}
 }
 
-// remote is the daemon's own message, with the sentinel it stands for.
+// remote is an error with the daemon's own message and the sentinel that it stands for.
 type remote struct {
 	message string
 	cause   error

@@ -1,5 +1,5 @@
-// Package control is how the weft command talks to a running weftd: JSON over
-// HTTP on a Unix socket that only root may open.
+// Package control has the protocol between the command weft and a running weftd, with
+// its client and its server: JSON over HTTP on a Unix socket that only root may open.
 //
 //	GET  /v1/status           Status
 //	GET  /v1/peers            Peers

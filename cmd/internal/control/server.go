@@ -13,12 +13,13 @@ import (
 	"time"
 )
 
-// Node is what the server asks. Its methods are called concurrently.
+// Node answers the server's questions about the daemon. Its methods are called concurrently.
 type Node interface {
 	Status() Status
 	Peers() Peers
 	Leases(ctx context.Context) (Leases, error)
-	// Release refuses with an error that wraps ErrRefused, ErrNotFound or another.
+	// Release deletes a record. If it does not, its error wraps ErrRefused or ErrNotFound, or
+	// is another one if the store failed.
 	Release(ctx context.Context, r ReleaseRequest) (Released, error)
 }
 
@@ -28,17 +29,17 @@ var (
 	ErrRefused  = errors.New("refused")
 )
 
-// requestTimeout bounds one request: the store may have to be asked.
+// requestTimeout bounds one request, for which the daemon may have to ask the store.
 const requestTimeout = 10 * time.Second
 
-// OccupiedError says that the socket's path is somebody else's: no try later mends that.
+// OccupiedError says that somebody else has the socket's path, so that to try again does not help.
 type OccupiedError struct{ Reason string }
 
 func (e *OccupiedError) Error() string { return "control socket: " + e.Reason }
 
-// Listen makes the socket's directory (0755) and the socket (0600). A socket that
-// nobody answers on is replaced; one that a daemon answers on, and a file that is none, is an
-// *OccupiedError.
+// Listen makes the socket's directory (0755) and the socket (0600). A socket on which
+// nobody answers is replaced. The error is an *OccupiedError if a daemon answers on it, or
+// if the file is no socket.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -46,8 +47,8 @@ func Listen(path string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	// The mode of the descriptor is that of the file once it is bound (unix(7)): it is private from the
-	// moment it exists, and the process's umask, which other threads write by, stays as it is.
+	// The file gets the mode of the descriptor when that is bound (unix(7)). So the file is private from the
+	// moment it exists, without a change of the umask, which all threads share.
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		return errors.Join(c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }), err)
 	}}
@@ -99,7 +100,7 @@ func Serve(ctx context.Context, l net.Listener, n Node) error {
 	return nil
 }
 
-// Handler answers for n.
+// Handler returns the handler of the requests about n.
 func Handler(n Node) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Status(), nil) })

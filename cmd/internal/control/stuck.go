@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrStuck says that a weftd is there and does not answer: it is stopped, or busy beyond measure. It
-// may have taken the request, and may still do what was asked.
+// ErrStuck says that a weftd is there but does not answer: it is stopped, or far too busy. It may have
+// received the request, and may still do what it asks.
 var ErrStuck = errors.New("weftd is there, but does not answer")
 
-// stuckEvery is the time between looks at a daemon that has not answered yet.
+// stuckEvery is the time between checks of the process of a daemon that has not answered yet.
 const stuckEvery = 500 * time.Millisecond
 
-// listener is the process that listens where a request went to; 0 while unknown, or if it is in a
-// namespace of processes that cannot be seen from here. It is safe for concurrent use.
+// listener is the process that listens on the socket to which a request went. pid is 0 while it is unknown,
+// or if the process is in a pid namespace that this one does not see. It is safe for concurrent use.
 type listener struct{ pid atomic.Int32 }
 
-// dial connects to the socket, and remembers who listens there.
+// dial connects to the socket, and remembers which process listens there.
 func (l *listener) dial(ctx context.Context, socket string) (net.Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", socket)
@@ -42,7 +42,7 @@ func (l *listener) dial(ctx context.Context, socket string) (net.Conn, error) {
 	return c, nil
 }
 
-// state is the letter of /proc/PID/stat, 0 if it cannot be read.
+// state returns the letter for the process's state in /proc/PID/stat, 0 if it cannot be read.
 func (l *listener) state() byte {
 	pid := l.pid.Load()
 	if pid == 0 {
@@ -52,7 +52,7 @@ func (l *listener) state() byte {
 	if err != nil {
 		return 0
 	}
-	// The command's name before it may have blanks and brackets of its own.
+	// The command's name, which stands before it, may contain blanks and brackets.
 	if i := strings.LastIndexByte(string(text), ')'); i >= 0 && i+2 < len(text) {
 		return text[i+2]
 	}
@@ -78,7 +78,7 @@ func (l *listener) watch(ctx context.Context, socket string, cancel context.Canc
 	}
 }
 
-// stuck says as much as can be known about a daemon that does not answer.
+// stuck returns an error that says what is known about a daemon that does not answer.
 func (l *listener) stuck(socket string) error {
 	pid := l.pid.Load()
 	if pid == 0 {
@@ -97,7 +97,7 @@ func (l *listener) stuck(socket string) error {
 	return fmt.Errorf("%w on %s (%s)", ErrStuck, socket, what)
 }
 
-// timedOut reports whether err is a wait that was too long, or a queue of those who wait that is full.
+// timedOut reports whether err says that a timeout passed, or that the socket's queue of connections is full.
 func timedOut(err error) bool {
 	var n net.Error
 	return errors.As(err, &n) && n.Timeout() || errors.Is(err, syscall.EAGAIN)

@@ -16,11 +16,11 @@ type Status struct {
 	StartedAt time.Time `json:"startedAt"`
 	// Uptime is in seconds.
 	Uptime int64 `json:"uptimeSeconds"`
-	// Ready is what /readyz says; NotReady are its reasons.
+	// Ready is what /readyz answers; NotReady are its reasons.
 	Ready    bool     `json:"ready"`
 	NotReady []string `json:"notReady,omitempty"`
-	// Notes are what an operator should know of a node that is ready all the same: that no peer is
-	// usable and why, or that the network configuration is the last good one.
+	// Notes say what an operator should know although the node is ready: that no peer is usable and
+	// why, or that the network configuration is the last good one.
 	Notes []string `json:"notes,omitempty"`
 	// Lease is nil until one is known.
 	Lease    *Lease   `json:"lease,omitempty"`
@@ -30,14 +30,14 @@ type Status struct {
 	Cache    Cache    `json:"cache"`
 	Rules    Rules    `json:"rules"`
 	Config   Config   `json:"config"`
-	// Alarm says why removals in the store are being disbelieved.
+	// Alarm says why records that are gone from the store still count.
 	Alarm    string   `json:"alarm,omitempty"`
 	Peers    int      `json:"peers"`
 	Rejected int      `json:"rejected"`
 	Counters Counters `json:"counters"`
 }
 
-// Lease is our own record.
+// Lease is this node's own record.
 type Lease struct {
 	Subnet     netip.Prefix `json:"subnet,omitzero"`
 	IPv6Subnet netip.Prefix `json:"ipv6Subnet,omitzero"`
@@ -50,7 +50,7 @@ type Lease struct {
 	Detail      string    `json:"detail,omitempty"`
 }
 
-// Backend is how packets are carried.
+// Backend says how packets are carried.
 type Backend struct {
 	Type string `json:"type,omitempty"`
 	// Path is portable, socket or raw.
@@ -60,10 +60,10 @@ type Backend struct {
 	Port   int    `json:"port,omitempty"`
 	// InPlace says that device, addresses and routes are as wanted.
 	InPlace bool `json:"inPlace"`
-	// Notes are remarks: what was taken over from flannel, which peers cannot be used.
+	// Notes say what was taken over from flannel, and which peers cannot be used.
 	Notes []string `json:"notes,omitempty"`
-	// LastReconcile is when the kernel was last compared with what is wanted, and Error
-	// what then could not be done.
+	// LastReconcile is when the kernel was last compared with what is wanted. Error says what
+	// could not be done then.
 	LastReconcile time.Time `json:"lastReconcile,omitzero"`
 	Error         string    `json:"error,omitempty"`
 }
@@ -72,9 +72,9 @@ type Backend struct {
 type Underlay struct {
 	Link string `json:"link,omitempty"`
 	MTU  int    `json:"mtu,omitempty"`
-	// Lost says what is missing of it now.
+	// Lost says what of it is missing now.
 	Lost string `json:"lost,omitempty"`
-	// Address and IPv6Address are local, PublicIP and PublicIPv6 are what peers are told.
+	// Address and IPv6Address are local; PublicIP and PublicIPv6 are those that peers are told.
 	Address     netip.Addr `json:"address,omitzero"`
 	IPv6Address netip.Addr `json:"ipv6Address,omitzero"`
 	PublicIP    netip.Addr `json:"publicIP,omitzero"`
@@ -84,7 +84,7 @@ type Underlay struct {
 // KindKubernetes is a Store's Kind where subnets come from the Kubernetes API.
 const KindKubernetes = "kubernetes"
 
-// Store is the state of the connection to where leases live.
+// Store is the state of the connection to the store of the leases.
 type Store struct {
 	// Kind is etcd, "embedded etcd" or KindKubernetes. With the last, Prefix is that of the
 	// annotations.
@@ -92,7 +92,7 @@ type Store struct {
 	Endpoints []string `json:"endpoints,omitempty"`
 	Prefix    string   `json:"prefix,omitempty"`
 	Connected bool     `json:"connected"`
-	// LastSeen is when it last answered; Error why it does not.
+	// LastSeen is when it last answered; Error says why it does not answer now.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 	Error    string    `json:"error,omitempty"`
 	// Refuses says that it answers, and that Error is its refusal: a right or a credential is missing.
@@ -108,11 +108,11 @@ type Cache struct {
 	File string `json:"file,omitempty"`
 	// SavedAt is when it was written; zero if there is none.
 	SavedAt time.Time `json:"savedAt,omitzero"`
-	// Used says that this run began forwarding from it.
+	// Used says that weftd began to forward packets with it when it started.
 	Used bool `json:"used"`
 }
 
-// Counters are of inner packets since the daemon started.
+// Counters count inner packets since the daemon started.
 type Counters struct {
 	Egress         Flow   `json:"egress"`
 	Ingress        Flow   `json:"ingress"`
@@ -120,22 +120,23 @@ type Counters struct {
 	ICMPSuppressed uint64 `json:"icmpSuppressed"`
 	Fragmented     uint64 `json:"fragmented"`
 	Completed      uint64 `json:"checksumsCompleted"`
-	// SocketOverflow and DeviceDropped were lost in the kernel: a receive buffer or the
-	// queue of the overlay's device was full. The socket's include what was a held peer's.
+	// SocketOverflow and DeviceDropped count what the kernel dropped because a receive buffer, or
+	// the queue of the overlay's device, was full. The socket's count includes datagrams of peers
+	// that are held back.
 	SocketOverflow uint64 `json:"socketOverflow"`
 	DeviceDropped  uint64 `json:"deviceDropped"`
-	// HeldBack is how many peers are held back now, who filled a receive buffer that others share.
+	// HeldBack is how many peers are held back now because they filled a receive buffer that others share.
 	HeldBack int `json:"heldBack,omitempty"`
-	// Offloads are those of the data path, none on path portable.
+	// Offloads are those of the path; path portable has none.
 	Offloads []Offload `json:"offloads,omitempty"`
 }
 
-// Offload is something that the kernel does for many packets at once.
+// Offload is work that the kernel does for many packets at once.
 type Offload struct {
 	Name string `json:"name"`
 	// State is on, switched off, not supported by this kernel, or lost.
 	State string `json:"state"`
-	// Calls are the system calls that used it, and Packets what those moved.
+	// Calls counts the system calls that used it, and Packets the packets that they moved.
 	Calls   uint64 `json:"calls"`
 	Packets uint64 `json:"packets"`
 }
@@ -150,7 +151,7 @@ type Flow struct {
 	Drops []Drop `json:"drops,omitempty"`
 }
 
-// Drop is how many packets went no further, and why.
+// Drop says how many packets were dropped for one reason.
 type Drop struct {
 	Reason  string `json:"reason"`
 	Packets uint64 `json:"packets"`
@@ -158,7 +159,7 @@ type Drop struct {
 	Admit string `json:"admit,omitempty"`
 }
 
-// Peers is everyone we exchange packets with, and who sent without being known.
+// Peers has the nodes with which this node exchanges packets, and the senders that are none of them.
 type Peers struct {
 	Peers     []Peer     `json:"peers"`
 	Strangers []Stranger `json:"strangers,omitempty"`
@@ -170,21 +171,21 @@ type Peer struct {
 	// Node object's name.
 	Name    string         `json:"name"`
 	Subnets []netip.Prefix `json:"subnets"`
-	// Address is where packets are sent to.
+	// Address is the one to which packets are sent.
 	Address netip.Addr `json:"address,omitzero"`
 	// Weft says that the node runs weft.
 	Weft bool `json:"weft"`
-	// Recv are the forms of datagrams that it takes besides flannel's, none of a flannel node: "gso",
-	// "pcsum", "pack", "probe".
+	// Recv are the forms of datagrams that it takes besides flannel's: "gso", "pcsum", "pack", "probe".
+	// A flannel node takes none of them.
 	Recv []string `json:"recv,omitempty"`
-	// Path is how packets get there: portable, socket, raw; kernel or command if weft does not
-	// move them itself.
+	// Path says what moves packets to the peer: portable, socket or raw, or kernel or command if weft
+	// does not move them itself.
 	Path string `json:"path,omitempty"`
 	// MTU is the largest inner packet; PathMTU the outer one learnt from the network, 0 if none.
 	MTU     int `json:"mtu,omitempty"`
 	PathMTU int `json:"pathMTU,omitempty"`
-	// Traffic is nil, and its fields are not there, where nobody counts for each peer: when the kernel
-	// moves the packets.
+	// Traffic is nil, and its fields are absent, when the kernel moves the packets: then nobody counts
+	// for each peer.
 	*Traffic
 	Drops []Drop `json:"drops,omitempty"`
 	// Expires is the end of its lease, zero for a reservation or if unknown.
@@ -193,7 +194,7 @@ type Peer struct {
 	Reached []Reached `json:"ways,omitempty"`
 }
 
-// Traffic is what the data plane has exchanged with one peer, in inner packets.
+// Traffic counts what the data plane has exchanged with one peer, in inner packets.
 type Traffic struct {
 	TxPackets uint64    `json:"txPackets"`
 	TxBytes   uint64    `json:"txBytes"`
@@ -202,7 +203,7 @@ type Traffic struct {
 	LastSeen  time.Time `json:"lastSeen,omitzero"`
 }
 
-// Reached is how one subnet of a peer is reached.
+// Reached says how one subnet of a peer is reached.
 type Reached struct {
 	Subnet netip.Prefix `json:"subnet"`
 	// How is route, tunnel, command, or skipped: not reached.
@@ -213,7 +214,7 @@ type Reached struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Stranger sent to our port and is no peer's address.
+// Stranger is an address that sent to our port and is no peer's.
 type Stranger struct {
 	Address  netip.Addr `json:"address"`
 	Packets  uint64     `json:"packets"`
@@ -223,7 +224,7 @@ type Stranger struct {
 
 // Leases is every record in the store.
 type Leases struct {
-	// Source says where they were read: the daemon's last set, or the store itself.
+	// Source says where they were read: from the daemon's last set, or from the store itself.
 	Source   string     `json:"source"`
 	Network  string     `json:"network,omitempty"`
 	Leases   []Record   `json:"leases"`
@@ -248,7 +249,7 @@ type Record struct {
 	Revision int64 `json:"revision"`
 }
 
-// Rejected is a record that is read and not believed.
+// Rejected is a record that was read and is not accepted.
 type Rejected struct {
 	Key    string `json:"key"`
 	Reason string `json:"reason"`
@@ -263,7 +264,7 @@ type ReleaseRequest struct {
 	Force bool `json:"force,omitempty"`
 }
 
-// Released is the record that was deleted, as it was.
+// Released has the record that was deleted, as it was before.
 type Released struct {
 	Record Record `json:"record"`
 }

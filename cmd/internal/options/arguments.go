@@ -9,7 +9,7 @@ import (
 	"weft/lease"
 )
 
-// parseArgs reads all of args, beyond what is wrong with some. The error is ErrHelp or nil.
+// parseArgs reads all of args, and goes on after a fault in one of them. The error is ErrHelp or nil.
 func parseArgs(fs *flag.FlagSet, args []string) (faults []error, err error) {
 	seen := map[string]bool{}
 	for {
@@ -24,7 +24,7 @@ func parseArgs(fs *flag.FlagSet, args []string) (faults []error, err error) {
 		rest := fs.Args()
 		unknown := strings.Contains(err.Error(), "not defined: ")
 		switch {
-		case len(rest) == len(args) || strings.HasPrefix(err.Error(), "bad flag syntax"): // it is still there
+		case len(rest) == len(args) || strings.HasPrefix(err.Error(), "bad flag syntax"): // the faulty argument is still there
 			rest = rest[1:]
 		case unknown && !strings.Contains(args[len(args)-len(rest)-1], "=") && len(rest) > 0 && !strings.HasPrefix(rest[0], "-"):
 			rest = rest[1:] // most likely its value
@@ -33,7 +33,7 @@ func parseArgs(fs *flag.FlagSet, args []string) (faults []error, err error) {
 	}
 }
 
-// meant adds to the error about a flag that is not known the one that is most like it.
+// meant adds to the error about an unknown flag the name of the flag that is most like it.
 func meant(fs *flag.FlagSet, err error) error {
 	_, name, unknown := strings.Cut(err.Error(), "not defined: -")
 	if !unknown {

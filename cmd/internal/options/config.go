@@ -7,7 +7,7 @@ import (
 	"weft/lease/etcd"
 )
 
-// Config is what the command line and the environment ask for. It holds values
+// Config has what the command line and the environment ask for. It holds values
 // only: nothing has been opened, resolved or created.
 type Config struct {
 	Store    Store
@@ -21,9 +21,9 @@ type Config struct {
 	// derives it from GOMAXPROCS.
 	Workers int
 
-	// SubnetFile is where subnet.env is written, and where the previous subnet is read from.
+	// SubnetFile is the path of subnet.env, to which the subnet is written, and from which the previous one is read.
 	SubnetFile string
-	// RenewMargin is how long before the lease's end it is renewed: 1 to 1439 minutes.
+	// RenewMargin is how long before its end the lease is renewed: 1 to 1439 minutes.
 	RenewMargin time.Duration
 	// HealthzIP and HealthzPort are where /healthz, /readyz and /metrics are served. Port 0 is off.
 	// HealthzIPGiven says that HealthzIP was asked for; without, it is flannel's default, all addresses.
@@ -41,15 +41,15 @@ type Config struct {
 	// NodeID is the node's identity; "" means the stored or derived one.
 	NodeID string
 
-	// Renumber has a start take up a network that does not contain the node's subnet.
+	// Renumber lets weftd, when it starts, adopt a network that does not contain the node's subnet.
 	Renumber bool
 
-	// AllowExtension runs the commands of a network configuration of type extension whoever may have written it.
+	// AllowExtension permits the commands of a network configuration of type extension, whoever may have written it.
 	AllowExtension bool
 
 	// Check and Version are modes, not settings: they have no environment variable.
 	Check, Version bool
-	// Offline has Check ask nobody.
+	// Offline keeps Check from asking the store or the Kubernetes API.
 	Offline bool
 
 	// Settings are all flags with the values in force and their sources, by name.
@@ -60,7 +60,7 @@ type Config struct {
 
 	// endpointsGiven says that the endpoints are not the default ones.
 	endpointsGiven bool
-	// sources has where each flag that was given came from, by name.
+	// sources says, for each flag that was given, where it came from, by name.
 	sources map[string]string
 }
 
@@ -111,18 +111,18 @@ type Kube struct {
 	AnnotationPrefix string
 	// SetNodeNetworkUnavailable keeps the node's condition NetworkUnavailable.
 	SetNodeNetworkUnavailable bool
-	// NodeName is our Node object; without it, it is that of the pod. They come from the
-	// variables NODE_NAME, POD_NAME and POD_NAMESPACE, as manifests set them.
+	// NodeName is the name of our Node object; if it is empty, the Node of the pod is ours. All three come
+	// from the variables NODE_NAME, POD_NAME and POD_NAMESPACE, as manifests set them.
 	NodeName, PodName, PodNamespace string
 }
 
 // Rules are the flags about traffic rules.
 type Rules struct {
-	// IPMasq masquerades what leaves the overlay, with random source ports unless
+	// IPMasq masquerades packets that leave the overlay, with random source ports unless
 	// RandomFullyDisable; it is also written to subnet.env. ForwardRules accepts forwarded
-	// packets of the overlay; Blackhole is a route for the own subnet.
+	// packets of the overlay. Blackhole adds a blackhole route for the own subnet.
 	IPMasq, RandomFullyDisable, ForwardRules, Blackhole bool
-	// Resync is the period between checks of what the kernel does not notify of.
+	// Resync is the time between checks of the rules about whose changes the kernel does not notify.
 	Resync time.Duration
 }
 

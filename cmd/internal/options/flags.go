@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// defaults are flannel's, and ours for our own flags.
+// defaults returns flannel's defaults, and ours for our own flags.
 func defaults() Config {
 	return Config{
 		Store:         defaultStore(),
@@ -48,12 +48,12 @@ func (s *Store) define(fs *flag.FlagSet) {
 	fs.Var(secretValue{&s.Password}, "etcd-password", "the user's `password`; anyone on this host can read it on the command line, so prefer --etcd-password-file")
 }
 
-// defineOwn binds those of them that flanneld does not know.
+// defineOwn binds the flags about the store that flanneld does not know.
 func (s *Store) defineOwn(fs *flag.FlagSet) {
 	fs.StringVar(&s.PasswordFile, "etcd-password-file", s.PasswordFile, "`file` whose first line is the password of --etcd-username")
 }
 
-// defineFlannel has flanneld's flags in the order of its documentation.
+// defineFlannel binds flanneld's flags, in the order of its documentation.
 func defineFlannel(fs *flag.FlagSet, c *Config) {
 	c.Store.define(fs)
 	u := &c.Underlay
@@ -82,14 +82,14 @@ func defineFlannel(fs *flag.FlagSet, c *Config) {
 	fs.BoolVar(&c.Version, "version", false, "print the version and exit")
 }
 
-// defineKlog has the three logging flags that flanneld exposes.
+// defineKlog binds the three logging flags that flanneld has.
 func defineKlog(fs *flag.FlagSet, c *Config) {
 	fs.IntVar(&c.Log.Verbosity, "v", c.Log.Verbosity, "log `level`: 1 or more logs debug messages")
 	fs.StringVar(&c.Log.VModule, "vmodule", c.Log.VModule, "accepted for flannel's sake; has no effect")
 	fs.StringVar(&c.Log.BacktraceAt, "log_backtrace_at", c.Log.BacktraceAt, "accepted for flannel's sake; has no effect")
 }
 
-// defineOwn has the flags that flanneld does not know.
+// defineOwn binds the flags that flanneld does not know.
 func defineOwn(fs *flag.FlagSet, c *Config) {
 	e := &c.Embedded
 	fs.BoolVar(&e.On, "embedded-etcd", e.On, "run an etcd server, which ends when this daemon does")

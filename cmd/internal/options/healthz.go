@@ -2,11 +2,11 @@ package options
 
 import "fmt"
 
-// MetricsElsewhere is what a client of another host is told that asks for /metrics, as long as no address
-// was given: that the server is open to all is flannel's default, and flannel has no metrics there.
+// MetricsElsewhere is the answer to a client on another host that asks for /metrics, unless weftd was told an
+// address. By flannel's default the server is open to everybody, but flannel has no metrics there.
 const MetricsElsewhere = "metrics are for this host alone, unless weftd is told an address by --healthz-ip (0.0.0.0 for all)"
 
-// healthzRemarks recommends what flannel's default is not.
+// healthzRemarks recommends an address for the health server where flannel's default is in use.
 func (c Config) healthzRemarks() []string {
 	if c.HealthzPort == 0 || c.HealthzIPGiven {
 		return nil

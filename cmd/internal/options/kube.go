@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// validateKube checks what the flags say about Kubernetes besides each alone; kube.Config
-// has the rest of the rules. Those about etcd are not looked at.
+// validateKube checks whether the flags about Kubernetes fit together; kube.Config has the
+// other rules. Flags about etcd are not checked.
 func (c *Config) validateKube() []error {
 	var faults []error
 	if c.Kube.AnnotationPrefix == "" {
@@ -26,7 +26,7 @@ func (c *Config) validateKube() []error {
 	return faults
 }
 
-// kubeRemarks lists flags that were given and have no effect for where subnets come from.
+// kubeRemarks lists the flags that were given and have no effect because subnets come from elsewhere.
 func (c Config) kubeRemarks() []string {
 	idle := func(name string) bool {
 		own := strings.HasPrefix(name, "kube-") || name == "kubeconfig-file" || name == "set-node-network-unavailable"
@@ -54,7 +54,7 @@ func (c Config) kubeRemarks() []string {
 	return out
 }
 
-// Quiet lists what deserves a debug message only, or a line of --check.
+// Quiet lists remarks that deserve only a debug message, or a line of --check.
 func (c Config) Quiet() []string {
 	out := c.healthzRemarks()
 	for _, name := range c.Unused {

@@ -23,7 +23,7 @@ func TestKubernetesFlagsAndVariables(t *testing.T) {
 	}
 }
 
-// What flannel's own manifest gives is taken without a warning.
+// The flags and variables of flannel's own manifest are accepted without a warning.
 func TestFlannelsManifestIsUnderstood(t *testing.T) {
 	c, err := Parse(strings.Fields("--ip-masq --kube-subnet-mgr --healthz-port=8081"),
 		[]string{"POD_NAME=kube-flannel-ds-x", "POD_NAMESPACE=kube-flannel", "EVENT_QUEUE_DEPTH=5000", "CONT_WHEN_CACHE_NOT_READY=false"})

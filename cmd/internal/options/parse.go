@@ -57,8 +57,8 @@ func newFlagSet(c *Config) *flag.FlagSet {
 	return fs
 }
 
-// isMode says that a flag is something to do rather than a setting. flannel, too,
-// looks at --version before the environment.
+// isMode says that a flag is something to do rather than a setting, and so has no
+// variable. flannel, too, acts on --version before it reads the environment.
 func isMode(name string) bool { return name == "version" || name == "check" || name == "offline" }
 
 // variables names the environment variables of a flag, strongest first.
@@ -78,9 +78,9 @@ func ownFlags() *flag.FlagSet {
 	return fs
 }
 
-// fromEnvironment sets every flag that the command line did not. Unlike flannel,
-// a value that does not parse is an error: a typing mistake in a unit file would
-// otherwise run with the default, unseen.
+// fromEnvironment sets every flag that the command line did not set. Unlike in
+// flannel, a value that does not parse is an error: otherwise weftd would run with
+// the default, and nobody would notice a typing mistake in a unit file.
 func fromEnvironment(fs, own *flag.FlagSet, env map[string]string, sources map[string]string) []error {
 	var faults []error
 	fs.VisitAll(func(f *flag.Flag) {
@@ -112,8 +112,8 @@ func environment(environ []string) map[string]string {
 	return env
 }
 
-// unknown finds variables with our own prefix that name no flag: most likely
-// typing mistakes. FLANNELD_ is not ours to judge.
+// unknown finds variables with our own prefix that name no flag, most likely
+// typing mistakes. Variables that begin with FLANNELD_ may be meant for flannel.
 func unknown(fs *flag.FlagSet, env map[string]string) []string {
 	known := map[string]bool{}
 	fs.VisitAll(func(f *flag.Flag) {

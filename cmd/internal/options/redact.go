@@ -2,7 +2,7 @@ package options
 
 import "weft/lease"
 
-// RedactAll is lease.RedactURL for each of urls; the slice is new.
+// RedactAll calls lease.RedactURL for each of urls, and returns a new slice.
 func RedactAll(urls []string) []string {
 	out := make([]string, len(urls))
 	for i, u := range urls {

@@ -2,7 +2,7 @@ package options
 
 import "fmt"
 
-// Remarks lists what is allowed and perhaps not meant, for the log and for --check.
+// Remarks lists settings that are allowed but perhaps not meant, for the log and for --check.
 func (c Config) Remarks() []string {
 	var out []string
 	for _, s := range c.Settings {

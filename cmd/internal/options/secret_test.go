@@ -43,7 +43,7 @@ func TestNoVerbPrintsASecret(t *testing.T) {
 	}
 }
 
-// URLs that nobody should write, but people do, show where they lead and not what they hold.
+// A URL with a password in it, which nobody should write, is shown without the password.
 func TestNoURLShowsAPassword(t *testing.T) {
 	const secret = "hunter2"
 	for _, args := range [][]string{

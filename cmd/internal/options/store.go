@@ -10,8 +10,8 @@ import (
 	"weft/lease/etcd/embedded"
 )
 
-// Etcd is the configuration of the store's client. It still has to be checked,
-// which reads the files that it names.
+// Etcd returns the configuration of the store's client. The caller still has to
+// check it, which reads the files that it names.
 func (s Store) Etcd(log *slog.Logger) etcd.Config {
 	return etcd.Config{
 		Endpoints: s.Endpoints, Prefix: s.Prefix,
@@ -21,8 +21,8 @@ func (s Store) Etcd(log *slog.Logger) etcd.Config {
 	}
 }
 
-// StoreClient is Store.Etcd, which turns to the embedded server unless endpoints
-// were named.
+// StoreClient returns what Store.Etcd does, with the embedded server as its endpoint
+// if that is on and no endpoints were given.
 func (c Config) StoreClient(log *slog.Logger) etcd.Config {
 	e := c.Store.Etcd(log)
 	if c.UsesEmbedded() {
@@ -31,7 +31,7 @@ func (c Config) StoreClient(log *slog.Logger) etcd.Config {
 	return e
 }
 
-// EmbeddedServer is the configuration of the etcd server inside the daemon.
+// EmbeddedServer returns the configuration of the etcd server that the daemon starts.
 func (c Config) EmbeddedServer(log *slog.Logger) embedded.Config {
 	e := embedded.Config{
 		Dir: c.Embedded.Dir, Insecure: c.Embedded.Insecure,
@@ -47,7 +47,7 @@ func (c Config) EmbeddedServer(log *slog.Logger) embedded.Config {
 // UsesEmbedded reports whether the store is the embedded server.
 func (c Config) UsesEmbedded() bool { return c.Embedded.On && !c.endpointsGiven }
 
-// embeddedEndpoint is how this host reaches the server.
+// embeddedEndpoint returns the endpoint by which this host reaches that server.
 func (c Config) embeddedEndpoint() string {
 	scheme, listen := "http://", c.Embedded.Listen
 	if !listen.IsValid() {
@@ -69,11 +69,11 @@ func (c Config) embeddedEndpoint() string {
 type StoreFlags struct {
 	// Set holds the flags, to be bound to that command's own.
 	Set *flag.FlagSet
-	// store is what they are bound to.
+	// store holds the values to which they are bound.
 	store Store
 }
 
-// NewStoreFlags has the daemon's defaults.
+// NewStoreFlags returns the flags with the daemon's defaults.
 func NewStoreFlags() *StoreFlags {
 	f := &StoreFlags{Set: flag.NewFlagSet("store", flag.ContinueOnError), store: defaultStore()}
 	f.store.define(f.Set)
@@ -81,8 +81,8 @@ func NewStoreFlags() *StoreFlags {
 	return f
 }
 
-// Store completes what the command line gave, which given tells, from environ,
-// and checks it. The error joins every fault.
+// Store returns the values of the command line; given says which flags it has, and
+// environ supplies the others. The values are checked. The error joins every fault.
 func (f *StoreFlags) Store(given func(name string) bool, environ []string) (Store, error) {
 	sources := map[string]string{}
 	f.Set.VisitAll(func(g *flag.Flag) {

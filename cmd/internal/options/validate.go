@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// validate checks what one flag alone cannot know, and brings values into their
-// one form.
+// validate checks whether the flags fit together, and normalizes their values.
 func (c *Config) validate() []error {
 	var faults []error
 	bad := func(format string, a ...any) { faults = append(faults, fmt.Errorf(format, a...)) }
@@ -47,7 +46,7 @@ func (c *Config) validate() []error {
 }
 
 // validate checks the flags about the store without reading a file; etcd.Config
-// has the rest of the rules.
+// has the other rules.
 func (s *Store) validate() []error {
 	var faults []error
 	if len(s.Endpoints) == 0 {

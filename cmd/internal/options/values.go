@@ -11,8 +11,8 @@ import (
 	"weft/lease/etcd"
 )
 
-// The flag.Value types. A parse error is worded so that it reads after "invalid
-// value "x" for flag -name: ".
+// These are the types that implement flag.Value. A parse error is worded so that it
+// reads well after "invalid value "x" for flag -name: ".
 
 // listValue is a comma list; setting it again replaces it, as flannel does.
 type listValue struct{ list *[]string }

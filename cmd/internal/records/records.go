@@ -1,5 +1,5 @@
-// Package records lists and releases the records of a store for people, in the
-// same words whether weftd does it or weft without a daemon.
+// Package records lists and releases the records of a store, in the same words whether
+// weftd does it, or weft itself because no daemon runs.
 package records
 
 import (
@@ -26,7 +26,7 @@ func From(r lease.Record, own bool) control.Record {
 	}
 }
 
-// Rejections converts what was not believed.
+// Rejections converts the records that were not accepted.
 func Rejections(in []lease.Rejected) []control.Rejected {
 	var out []control.Rejected
 	for _, r := range in {
@@ -35,8 +35,9 @@ func Rejections(in []lease.Rejected) []control.Rejected {
 	return out
 }
 
-// List reads every record from the store, with the time it has left where the
-// store tells. Nothing is judged but what does not parse: that needs a node.
+// List reads every record from the store, with the time that it has left if the store
+// says so. A record is rejected only if it does not parse: whether it conflicts with
+// another, only a node that has accepted records can say.
 func List(ctx context.Context, s lease.Store, source string) (control.Leases, error) {
 	snap, err := s.Snapshot(ctx)
 	if err != nil {
@@ -58,8 +59,8 @@ func Network(cfg lease.NetworkConfig) string {
 	return lease.Subnets{V4: cfg.Network, V6: cfg.IPv6Network}.String()
 }
 
-// fillExpiry asks how long r has left. A record that went meanwhile keeps what
-// was known.
+// fillExpiry asks the store how long r has left. If the record is gone meanwhile, r keeps
+// what was known.
 func fillExpiry(ctx context.Context, s lease.Store, r *lease.Record) {
 	if !r.Expires.IsZero() || r.Reservation {
 		return
@@ -73,12 +74,12 @@ func fillExpiry(ctx context.Context, s lease.Store, r *lease.Record) {
 	}
 }
 
-// ClusterOwned says why no record is deleted where the cluster gives out subnets.
+// ClusterOwned says why no record is deleted in a cluster that assigns the subnets.
 const ClusterOwned = "a Kubernetes cluster gives out the subnets: a node's is its podCIDR, and is free when the Node object is gone (kubectl delete node NODE)"
 
 // Release deletes the record of req.Subnet if it is still as it was read. refuse
-// may object to the record; --force overrules it. The error wraps
-// control.ErrNotFound or control.ErrRefused where that is why.
+// may object to the record, which req.Force overrules. The error wraps
+// control.ErrNotFound or control.ErrRefused if that is the reason.
 func Release(ctx context.Context, s lease.Store, req control.ReleaseRequest, refuse func(lease.Record) error) (control.Released, error) {
 	want, err := lease.ParseSubnets(req.Subnet)
 	if err != nil {
@@ -105,7 +106,8 @@ func Release(ctx context.Context, s lease.Store, req control.ReleaseRequest, ref
 	return control.Released{Record: From(r, false)}, nil
 }
 
-// find takes the whole name of a record, or one family of it.
+// find returns the record with exactly the subnets in want. If want has one family only, a record of both
+// families is found by that one.
 func find(records []lease.Record, want lease.Subnets) (lease.Record, bool) {
 	for _, r := range records {
 		if r.Subnets == want || !want.V6.IsValid() && r.V4 == want.V4 || !want.V4.IsValid() && r.V6 == want.V6 {

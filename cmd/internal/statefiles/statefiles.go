@@ -1,5 +1,5 @@
-// Package statefiles names the files that weftd keeps in its state directory, --cache-dir, for those who
-// look for them there. Whoever writes a file names it.
+// Package statefiles lists the names of the files that weftd keeps in its state directory, --cache-dir, for
+// commands that look for them there. The name of each file is defined in the package that writes it.
 package statefiles
 
 import (
@@ -7,7 +7,8 @@ import (
 	"weft/routing"
 )
 
-// KubeNode has what a start with Kubernetes knows of its own Node. Only there is one.
+// KubeNode holds what weftd knew of its own Node, for its next start with Kubernetes. With etcd there is no such
+// file.
 const KubeNode = "kube-node.json"
 
 // Names are all files, those of every store and backend.
