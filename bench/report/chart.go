@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"html"
-	"html/template"
 	"math"
 	"slices"
 	"strings"
@@ -141,7 +140,7 @@ func (l style) drawMark(x, y float64) string {
 }
 
 // draw is the chart as SVG. label says in words what it shows.
-func draw(x, y axis, curves []curve, label string) template.HTML {
+func draw(x, y axis, curves []curve, label string) markup {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %g %g" role="img" aria-label="%s">`, chartWidth, chartHeight, html.EscapeString(label))
 	base := chartHeight - bottom
@@ -161,7 +160,7 @@ func draw(x, y axis, curves []curve, label string) template.HTML {
 		c.draw(&b, x, y)
 	}
 	b.WriteString("</svg>")
-	return template.HTML(b.String())
+	return markup(b.String())
 }
 
 func (c curve) draw(b *strings.Builder, x, y axis) {

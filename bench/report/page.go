@@ -1,25 +1,16 @@
 package report
 
 import (
-	_ "embed" // the page's template and style
 	"fmt"
-	"html/template"
 	"io"
 	"slices"
 	"strings"
 	"time"
 )
 
-//go:embed page.tmpl
-var pageTemplate string
-
-//go:embed page.css
-var pageStyle string
-
-// page is what the template shows.
+// page is what the document shows (pagehtml.go).
 type page struct {
 	Doc        *Document
-	Style      template.CSS
 	Date, Took string
 	Settings   string
 	Glance     []glanceRow
@@ -45,7 +36,7 @@ type card struct {
 	Title  string
 	Bars   []bar
 	Legend []legendEntry
-	Chart  template.HTML
+	Chart  markup
 	Table  *grid
 	// Wide takes the whole width.
 	Wide bool
@@ -58,7 +49,7 @@ type grid struct {
 
 type legendEntry struct {
 	Name, Colour string
-	Mark         template.HTML
+	Mark         markup
 }
 
 // bar is drawn by the style sheet: all but the texts are percent of the track.
@@ -79,19 +70,15 @@ type figureRow struct{ Rung, Median, Range, Ratio, RatioRange, Also string }
 
 // WriteHTML writes the page. It needs nothing else: no script, no font, no network.
 func (d *Document) WriteHTML(w io.Writer) error {
-	t, err := template.New("page").Parse(pageTemplate)
-	if err != nil {
-		return fmt.Errorf("write HTML: %w", err)
-	}
 	s := d.Settings
 	p := page{
-		Doc: d, Style: template.CSS(pageStyle), Date: d.Started.Format("2006-01-02 15:04 MST"),
+		Doc: d, Date: d.Started.Format("2006-01-02 15:04 MST"),
 		Took: time.Duration(d.Seconds * float64(time.Second)).Round(time.Second).String(),
 		Settings: fmt.Sprintf("%s, the frame sizes in %d of them; TCP %g s, a trial of a packet rate %g s, a ping-pong %g s; a rate counts that lost less than %g %%",
 			plural(s.Rounds, "round"), s.SweepRounds, s.TCPSeconds, s.TrialSeconds, s.PingSeconds, 100*s.LossLimit),
 		Glance: d.glance(), Sections: d.sections(), All: d.figureGroups(),
 	}
-	if err := t.Execute(w, p); err != nil {
+	if _, err := io.WriteString(w, p.html()); err != nil {
 		return fmt.Errorf("write HTML: %w", err)
 	}
 	return nil
@@ -112,7 +99,7 @@ func legend(curves []curve) (l []legendEntry) {
 	for _, c := range curves {
 		e := legendEntry{Name: c.rung, Colour: c.style.Colour}
 		if c.dots {
-			e.Mark = template.HTML(c.style.drawMark(11, 6))
+			e.Mark = markup(c.style.drawMark(11, 6))
 		}
 		l = append(l, e)
 	}

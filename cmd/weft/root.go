@@ -26,16 +26,20 @@ func rootCommand() *cobra.Command {
 		Long: "Look at and look after the overlay network that weftd carries.\n\n" +
 			"Exit status: 0, or 1 for a failure, 2 for a command line that is not understood, 3 from weft status for a node\n" +
 			"that is not ready; from weft lab exec it is the command's.",
-		Version:       versionText(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetVersionTemplate("weft {{.Version}}\n")
+	root.Flags().BoolP("version", "v", false, "version for weft")
 	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), labCommand(), benchCommand(), cleanupCommand(), &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "weft", versionText()) },
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs, RunE: printVersion,
 	})
 	return root
+}
+
+// printVersion is weft version, and weft --version: cobra's own would print another line, or need a template.
+func printVersion(cmd *cobra.Command, _ []string) error {
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), "weft", versionText())
+	return err
 }
 
 // bind adds the common flags to cmd.

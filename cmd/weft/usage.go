@@ -45,6 +45,13 @@ func complete(root *cobra.Command) {
 		}
 	}
 	strict(root)
+	help := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if asked, err := cmd.Flags().GetBool("version"); err != nil || !asked {
+			return errors.Join(err, help(cmd, args))
+		}
+		return printVersion(cmd, args)
+	}
 }
 
 // strict makes what cmd and all below it cannot understand an error about usage, also where cobra
