@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // build makes weftd, weft-etcd and weft as make build does, with the race detector if WEFT_RACE is set.
 var build = sync.OnceValue(func() error {
-	args := []string{"build", "-trimpath", "-o", binDir + "/"}
+	args := []string{"build", "-trimpath", "-tags", "grpcnotrace", "-o", binDir + "/"}
 	env := append(os.Environ(), "CGO_ENABLED=0")
 	if os.Getenv("WEFT_RACE") != "" {
 		args, env = append(args, "-race"), append(os.Environ(), "CGO_ENABLED=1")

@@ -169,7 +169,7 @@ func (b *bed) PingPong(ctx context.Context, size int, last time.Duration, pinned
 
 // build compiles weftd, with the etcd of the first node, into dir, as make build does.
 func build(ctx context.Context, dir string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir+"/", "weft/cmd/weftd", "weft/cmd/weft-etcd")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", dir+"/", "weft/cmd/weftd", "weft/cmd/weft-etcd")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)

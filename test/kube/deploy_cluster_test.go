@@ -185,7 +185,7 @@ func (c *Cluster) networkIsUp(ctx context.Context, node string) error {
 func TestDeploy(t *testing.T) {
 	c := Start(t, Options{})
 	bin := t.TempDir()
-	build := exec.Command("go", "build", "-trimpath", "-o", bin+"/", "./cmd/weftd", "./cmd/weft-etcd", "./cmd/weft", "./cmd/weft-cni")
+	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", bin+"/", "./cmd/weftd", "./cmd/weft-etcd", "./cmd/weft", "./cmd/weft-cni")
 	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -28,7 +28,7 @@ func buildPrograms(t *testing.T) programs {
 	dir := t.TempDir()
 	names := []string{"weftd", "weft", "weft-cni"}
 	if err := underLock(filepath.Join(bin, "lock"), func() error {
-		args := []string{"build", "-trimpath", "-o", bin + "/"}
+		args := []string{"build", "-trimpath", "-tags", "grpcnotrace", "-o", bin + "/"}
 		for _, name := range names {
 			args = append(args, "./cmd/"+name)
 		}
