@@ -186,6 +186,8 @@ type Stats struct {
 	Ports int
 	// Offloads are those that any port has, each once, in the order in which a packet meets them.
 	Offloads []OffloadStats
+	// Outlets are those of the ports that have a choice, by address.
+	Outlets []OutletStats
 }
 
 // Flow is one direction's share of Stats.

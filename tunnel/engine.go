@@ -299,8 +299,12 @@ func (e *Engine) Stats() Stats {
 				s.addOffload(o)
 			}
 		}
+		if o, ok := a.port.(interface{ Outlets() OutletStats }); ok {
+			s.Outlets = append(s.Outlets, o.Outlets())
+		}
 	}
 	slices.SortFunc(s.Offloads, func(a, b OffloadStats) int { return int(a.Offload) - int(b.Offload) })
+	slices.SortFunc(s.Outlets, func(a, b OutletStats) int { return a.Local.Compare(b.Local) })
 	return s
 }
 

@@ -52,6 +52,7 @@ func OpenRaw(o RawOptions) (*Raw, error) {
 	}
 	t := openTAP(o)
 	runs := newRunWriter(&frameWire{f, t, s}, o.UDPOptions, s.local.String(), s.takesRuns())
+	runs.choice.Store(newChoice(Outlets{First: OutletWhole}))
 	return &Raw{frames: f, tap: t, sockets: s, runs: runs}, nil
 }
 
@@ -71,6 +72,21 @@ func (r *Raw) TAP() string { return r.tap.name }
 // UseTAP has superpackets leave by the TAP from now on, or no longer. The caller has made its
 // ingress lead to the underlay's egress.
 func (r *Raw) UseTAP(use bool) { r.tap.use.Store(use && r.tap.fd >= 0) }
+
+// SetOutlets says how superpackets leave from now on; until the first call it is whole. What trials found under other Outlets is
+// forgotten. Where the TAP is not in use, all leave in runs.
+func (r *Raw) SetOutlets(o Outlets) {
+	if r.runs.choice.Load().outlets != o {
+		r.runs.choice.Store(newChoice(o))
+	}
+}
+
+// Outlets says how superpackets leave, and what trials found.
+func (r *Raw) Outlets() OutletStats {
+	s := r.runs.choice.Load().stats()
+	s.Local = r.sockets.local
+	return s
+}
 
 // LocalAddr implements Underlay.
 func (r *Raw) LocalAddr() netip.AddrPort { return r.sockets.local }

@@ -3,6 +3,8 @@ package tunnel
 import (
 	"fmt"
 	"log/slog"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,6 +27,7 @@ type runWriter struct {
 	log              *slog.Logger
 	maxSegs          int
 	gso, pcsum, pack offload
+	choice           atomic.Pointer[choice] // nil if superpackets leave in runs only
 }
 
 // newRunWriter makes a run writer for a wire, which is called name in logs. gso says whether the kernel takes a run
@@ -94,7 +97,6 @@ func (w *runWriter) writeRuns(r *Ring, ps []*Packet) {
 
 // gather adds p, or its segments if it is a superpacket, to the run.
 func (w *runWriter) gather(r *Ring, p *Packet) {
-	u := &r.io.send
 	if p.segSize == 0 {
 		if p.partial {
 			w.pcsum.used(1)
@@ -102,12 +104,52 @@ func (w *runWriter) gather(r *Ring, p *Packet) {
 		w.one(r, p)
 		return
 	}
-	if p.recv&RecvGSO != 0 {
-		w.flush(r) // keep the order: what came before goes first
-		if w.wire.whole(r, p) {
-			return
-		}
+	if c := w.choice.Load(); c != nil && p.recv&RecvGSO != 0 {
+		w.leave(r, p, c)
+		return
 	}
+	w.segments(r, p)
+}
+
+// leave has a superpacket leave by the outlet that c chooses, and in a run where it cannot leave whole. What writing the headers
+// of a run costs is part of the run's price.
+func (w *runWriter) leave(r *Ring, p *Packet, c *choice) {
+	o, turn := c.take(r.now, p.inner)
+	if turn == noTurn {
+		if o == OutletRuns || !w.whole(r, p) {
+			w.segments(r, p)
+		}
+		return
+	}
+	w.flush(r) // what came before is not part of the price
+	start, sent := time.Now(), true
+	if o == OutletRuns {
+		w.segments(r, p)
+		w.flush(r)
+	} else {
+		sent = w.whole(r, p)
+	}
+	took := time.Since(start)
+	switch {
+	case !sent:
+		w.segments(r, p)
+		c.end(turn, priceVoid, r.now)
+	case p.verdict != delivered:
+		c.end(turn, priceFailed, r.now)
+	default:
+		c.end(turn, uint64(max(1, took))*1000/uint64(p.inner), r.now)
+	}
+}
+
+// whole sends a superpacket uncut, if the wire can.
+func (w *runWriter) whole(r *Ring, p *Packet) bool {
+	w.flush(r) // keep the order: what came before goes first
+	return w.wire.whole(r, p)
+}
+
+// segments adds the segments of a superpacket to the run.
+func (w *runWriter) segments(r *Ring, p *Packet) {
+	u := &r.io.send
 	super, err := p.parseSuper()
 	if err != nil {
 		p.Drop(DropMalformed)
