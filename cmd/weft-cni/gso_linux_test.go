@@ -1,0 +1,50 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"weft/cmd/weft-cni/internal/ask"
+	"weft/encap"
+	"weft/lease"
+	"weft/routing"
+	"weft/routing/underlay"
+	"weft/tunnel"
+)
+
+// suitableGSO knows types of backends and paths by their names. Every type that the data plane carries has the
+// limit of its format, on the paths that have superpackets; the format is the one whose overhead the type's MTU
+// leaves room for.
+func TestNamesAgree(t *testing.T) {
+	const underlayMTU = 1500
+	for _, name := range routing.BuiltIn().Names() {
+		network := lease.NetworkConfig{EnableIPv4: true, BackendType: name, Backend: json.RawMessage(fmt.Sprintf(`{"Type":%q}`, name))}
+		if c := routing.FactsOf(network).Carrier; c != routing.CarrierWeft && c != routing.CarrierEither {
+			continue
+		}
+		mtu, err := routing.OverlayMTU(network, underlay.Link{Name: "eth0", Index: 2, MTU: underlayMTU})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := 0
+		for _, f := range []encap.Format{encap.FormatIP, encap.FormatVXLAN} {
+			for _, six := range []bool{false, true} {
+				if encap.InnerMTU(f, underlayMTU, six) == mtu {
+					want = encap.GSOMaxSize(f, mtu)
+				}
+			}
+		}
+		if want == 0 {
+			t.Fatalf("%s: no format leaves an MTU of %d", name, mtu)
+		}
+		for path, want := range map[tunnel.Path]int{tunnel.PathPortable: 0, tunnel.PathSocket: want, tunnel.PathRaw: want} {
+			if got := suitableGSO(ask.Backend{Type: name, Path: path.String()}, mtu); got != want {
+				t.Errorf("%s on path %v: %d, want %d", name, path, got, want)
+			}
+		}
+	}
+	if got := suitableGSO(ask.Backend{Type: "host-gw"}, underlayMTU); got != 0 {
+		t.Errorf("a backend that the kernel carries: %d, want 0", got)
+	}
+}
