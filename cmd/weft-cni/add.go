@@ -70,8 +70,8 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	return nil
 }
 
-// notOwnNamespace keeps the delegate from giving the host a pod's address. The library looks
-// only when all is done.
+// notOwnNamespace refuses the plugin's own namespace, so that the delegate does not give the host a
+// pod's address. The library checks that only after the ADD.
 func notOwnNamespace(args *skel.CmdArgs) error {
 	if o := strings.ToUpper(args.NetnsOverride); o == "TRUE" || o == "1" {
 		return nil
@@ -86,8 +86,8 @@ func notOwnNamespace(args *skel.CmdArgs) error {
 	return nil
 }
 
-// before is what was known of the attachment already, nil if nothing: a second ADD, or one
-// whose DEL never came.
+// before returns the record of an earlier ADD of this attachment, nil if there is none. There is one
+// if this is a second ADD, or if the DEL of an earlier attachment never came.
 func (r request) before() (*attach.Record, error) {
 	rec, err := r.dir.Load(r.id)
 	switch {
@@ -105,9 +105,10 @@ func (r request) before() (*attach.Record, error) {
 	return &rec, nil
 }
 
-// unattached refuses an attachment that is there already, as its delegate would. To be refused by that
-// is not enough: what is known of the first may be lost, and then undoing the second is undoing the
-// first, under whose name it goes, with the interface of a pod that runs and an address that somebody else is given next.
+// unattached refuses an attachment that is there already, before the delegate would. That the delegate refuses
+// it is not enough: the record of the first ADD may be lost. Undoing the second, which has the same container
+// and interface, would then undo the first: a running pod would lose its interface, and its address would be
+// given to another.
 func (r request) unattached(d netconf.Delegate) error {
 	there, err := podlink.Exists(r.call.NetNS, r.call.IfName)
 	if err != nil {
@@ -136,7 +137,7 @@ func (r request) unattached(d netconf.Delegate) error {
 	return nil
 }
 
-// by says whose error it is, and keeps its code.
+// by adds the name of the plugin whose error it is, and keeps the error's code.
 func by(plugin string, err error) error {
 	var e *types.Error
 	if !errors.As(err, &e) {
@@ -147,9 +148,9 @@ func by(plugin string, err error) error {
 
 // undo takes back an ADD that failed.
 //
-// After a second ADD, the first may be in use, with the interface and the address that
-// a DEL would take away. It is left as it was; what the second made beside it is under the
-// same name and goes with its DEL.
+// If this was a second ADD, the first attachment may be in use, and a DEL would remove its
+// interface and its address. So it is left as it was. What the second ADD has made has the same
+// container and interface, and is removed by the DEL of the first.
 func (p plugin) undo(ctx context.Context, r request, d netconf.Delegate, before *attach.Record) {
 	var err error
 	if before != nil {
@@ -186,9 +187,11 @@ func (r request) limitGSO(ctx context.Context, mtu int) error {
 	return fmt.Errorf("gsoMaxSize: %w", err)
 }
 
-// suitableGSO is the limit with which a superpacket fits one send of weftd, 0 where the
-// kernel's default is as good: its own backends, and the path that has no superpackets. The words are the
-// control socket's: to ask tunnel and routing for them would make the plugin, which starts for each pod, 8 % longer.
+// suitableGSO returns the limit with which a superpacket fits one send of weftd. It is 0 where the
+// kernel's default is as good: for backends that the kernel carries, and for the path that has no
+// superpackets. The names of backends and paths are those that the control socket uses. To take them
+// from tunnel and routing would make the plugin, which starts for each pod, 8 % larger;
+// TestNamesAgree keeps them the same.
 func suitableGSO(b ask.Backend, mtu int) int {
 	if b.Path != "socket" && b.Path != "raw" {
 		return 0

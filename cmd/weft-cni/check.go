@@ -13,8 +13,9 @@ import (
 	"weft/cmd/weft-cni/internal/netconf"
 )
 
-// check asks the delegate whether the attachment is as ADD left it, and looks itself for
-// what only we know: whether DEL could undo it, and whether the node still has its subnet.
+// check asks the delegate whether the attachment is as ADD left it. It checks itself what the
+// delegate cannot know: whether DEL could undo the attachment, and whether the node still has its
+// subnet.
 func (p plugin) check(args *skel.CmdArgs) error {
 	ctx := context.Background()
 	r, err := p.request(args)

@@ -123,8 +123,8 @@ func (n *node) shipped(bin string) {
 	n.t.Logf("%s", out)
 }
 
-// The list as it is shipped, on nodes whose portmap is of either kind. Debian's refuses 1.1.0, and so it is not
-// called with it; with one that knows it, the runtime's GC and STATUS reach the plugin.
+// The list that the manifests install works with either portmap. Debian's refuses version 1.1.0, and is not called
+// with it; with a portmap that knows 1.1.0, the runtime's GC and STATUS reach the plugin.
 func TestShippedList(t *testing.T) {
 	for newest, portmap := range map[string]string{
 		"1.0.0": `exec ` + debianPlugins + `/portmap`,
@@ -143,7 +143,7 @@ esac`,
 			n.path = bin + ":" + debianPlugins
 			n.shipped(bin)
 			p := n.pod("a")
-			// Without a subnet STATUS fails, if it is asked at all.
+			// Without a subnet STATUS fails, if the runtime asks for it at all.
 			if _, err := n.cnitool("status", p); (err != nil) != (newest == "1.1.0") {
 				t.Errorf("status without a subnet: %v", err)
 			}
@@ -164,8 +164,8 @@ esac`,
 	}
 }
 
-// A NetworkPolicy controller's rules are in the hook forward. What goes from a pod to another on the same bridge
-// passes there with bridge-nf-call-iptables only, as docs/kubernetes.md says.
+// The rules of a NetworkPolicy controller are in the hook forward. Packets between pods on the same bridge pass
+// that hook only with bridge-nf-call-iptables, as docs/kubernetes.md says.
 func TestPoliciesSeeBridgedPods(t *testing.T) {
 	n := newNode(t)
 	n.subnet(env4)

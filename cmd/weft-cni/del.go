@@ -17,7 +17,7 @@ import (
 )
 
 // del detaches a container, with the configuration that it was attached with. It needs
-// subnet.env only where that one is lost.
+// subnet.env only if that configuration is lost.
 func (p plugin) del(args *skel.CmdArgs) error {
 	ctx := context.Background()
 	r, err := p.request(args)
@@ -49,7 +49,7 @@ func (p plugin) del(args *skel.CmdArgs) error {
 		p.delUnknown(ctx, r)
 		return nil
 	case d.Name != r.Name:
-		return nil // another network's, which a DEL would take down
+		return nil // another network's attachment, which a DEL would remove
 	}
 	if err := r.delegate.Del(ctx, r.today(d), r.call); err != nil {
 		return by(d.Type, err)
@@ -63,16 +63,16 @@ func (p plugin) del(args *skel.CmdArgs) error {
 	return nil
 }
 
-// today is the d of an ADD as the runtime speaks now: in the version of its configuration,
-// which may have changed since, with the result of ADD in that version.
+// today returns d, which is that of an ADD, in the version of the runtime's configuration of now, which
+// may have changed since; the result of ADD is converted to it.
 func (r request) today(d netconf.Delegate) netconf.Delegate {
 	return d.WithVersion(r.CNIVersion).WithPrevResult(r.PrevResult)
 }
 
-// delUnknown detaches what nothing is known of: it was detached before, or never attached,
-// or its state is lost. In the last case the delegate still finds what it made by the
-// container's id and the interface's name. Its failure is not the runtime's to mend, and
-// what it leaves behind is GC's.
+// delUnknown detaches an attachment that has no record: it was detached before, or never
+// attached, or its record is lost. If it is lost, the delegate still finds what it made by the
+// container's id and the interface's name. If the delegate fails, the runtime cannot help that,
+// and GC removes what is left.
 func (p plugin) delUnknown(ctx context.Context, r request) {
 	env, err := r.env(ctx, types.ErrTryAgainLater)
 	if err != nil {
@@ -80,7 +80,7 @@ func (p plugin) delUnknown(ctx context.Context, r request) {
 	}
 	d, err := r.Render(env)
 	if err == nil && r.isAnothers(d) {
-		return // this network's ADD was refused for it
+		return // it is the reason why this network's ADD was refused
 	}
 	if err == nil {
 		err = r.delegate.Del(ctx, d, r.call)
@@ -90,8 +90,8 @@ func (p plugin) delUnknown(ctx context.Context, r request) {
 	}
 }
 
-// isAnothers reports whether host-local holds an address for the attachment in another network, and none in this.
-// A delegate knows an attachment by the interface's name alone, and would take the other network's.
+// isAnothers reports whether host-local holds an address for the attachment in another network, and none in this
+// one. A delegate finds an attachment by the interface's name alone, and would remove the other network's.
 func (r request) isAnothers(d netconf.Delegate) bool {
 	dir, err := reservations(d)
 	if err != nil || d.IPAMType != hostlocal.Plugin {
@@ -103,7 +103,7 @@ func (r request) isAnothers(d netconf.Delegate) bool {
 	}
 	another := false
 	for _, n := range networks {
-		holders, _ := hostlocal.Holders(dir, n.Name()) // what is no network of its has none
+		holders, _ := hostlocal.Holders(dir, n.Name()) // a directory that is no network of host-local has none
 		if !slices.ContainsFunc(holders, func(h hostlocal.Holder) bool {
 			return call(attach.ID{Container: h.Container, Interface: h.Interface}) == call(r.id)
 		}) {

@@ -11,7 +11,8 @@ import (
 	"weft/cmd/weft-cni/internal/netconf"
 )
 
-// addGateway lets pods of the node's subnet onto a bridge that has the gateway of a former one.
+// addGateway gives the bridge the gateway of the node's subnet if it has that of a former one, so
+// that plugin bridge accepts pods of the new subnet.
 func (p plugin) addGateway(r request, d netconf.Delegate, env netconf.Env) error {
 	if d.Bridge() == "" || d.IPAMType != hostlocal.Plugin {
 		return nil
@@ -23,8 +24,8 @@ func (p plugin) addGateway(r request, d netconf.Delegate, env netconf.Env) error
 	return nil
 }
 
-// retireGateway takes the gateway of a former subnet away once its last pod is gone. That it could not
-// keeps nobody from anything: the next ADD tries again.
+// retireGateway removes the gateway of a former subnet once the last pod of that is gone. A failure
+// does no harm, since the next ADD tries again.
 func (p plugin) retireGateway(r request, d netconf.Delegate, env netconf.Env) {
 	if d.Bridge() == "" || d.IPAMType != hostlocal.Plugin {
 		return

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A node gets another subnet while it has pods. New ones are attached, old ones keep their gateway as
-// long as there is one of them, and the bridge is as it would be without a past when the last has gone.
+// A node gets another subnet while it has pods. New pods are attached, old ones keep their gateway as long as
+// there is one of them, and after the last one the bridge is as if there had been no other subnet.
 func TestTheSubnetIsAnother(t *testing.T) {
 	for _, tt := range []struct{ name, before, after, old, want string }{
 		{"IPv4", env4, strings.ReplaceAll(env4, "10.244.3.1", "10.244.7.1"), "10.244.3.1/24", "[10.244.7.1/24]"},

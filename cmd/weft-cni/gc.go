@@ -15,8 +15,8 @@ import (
 	"weft/cmd/weft-cni/internal/netconf"
 )
 
-// usualInterface is what runtimes call a container's first interface. It stands for that
-// of files which do not say.
+// usualInterface is the name that runtimes give to a container's first interface. It is assumed
+// for files that do not name one.
 const usualInterface = "eth0"
 
 // collection is one GC of one network.
@@ -32,12 +32,12 @@ type collection struct {
 	faults     []error
 }
 
-// gc removes what is left of attachments that are not among the valid ones, in three steps,
-// each of which reaches what the one before does not: the attachments whose state we have
-// are detached, like DEL does; reservations of host-local that no valid attachment
-// has are released, since host-local does not do so; the delegate does its own GC. A step that
-// fails does not stop the others. Other networks that use the same directory are left alone. Without a list
-// of valid attachments nothing is done at all.
+// gc removes what is left of attachments that are not among the valid ones. It takes three
+// steps, each of which finds what the one before does not: it detaches the attachments that have
+// a record, as DEL does; it releases reservations of host-local that no valid attachment has,
+// since host-local itself does not; and it calls the delegate's GC. A step that fails does not
+// stop the others. Other networks that use the same directory are left alone. Without a list of
+// valid attachments nothing is done at all.
 func (p plugin) gc(args *skel.CmdArgs) error {
 	ctx := context.Background()
 	r, err := p.request(args)
@@ -45,7 +45,7 @@ func (p plugin) gc(args *skel.CmdArgs) error {
 		return err
 	}
 	c := collection{request: r, valid: map[attach.ID]bool{}, containers: map[string]bool{}}
-	if err := c.believe(r.Valid); err != nil {
+	if err := c.setValid(r.Valid); err != nil {
 		return err
 	}
 	env, err := r.env(ctx, types.ErrTryAgainLater)
@@ -61,15 +61,15 @@ func (p plugin) gc(args *skel.CmdArgs) error {
 	c.release(ctx)
 	c.forward(ctx)
 	if err := errors.Join(c.faults...); err != nil {
-		return types.NewError(types.ErrInternal, err.Error(), "") // all of them, where the library would print the first
+		return types.NewError(types.ErrInternal, err.Error(), "") // with all errors, of which the library would print the first
 	}
 	return nil
 }
 
-// believe takes over the list of valid attachments, if it is one. Where none is given, or one of
-// its entries is no attachment, nobody knows what lives, and everything might: a GC that took that for
-// an empty list would take the addresses of all pods that run.
-func (c *collection) believe(valid []types.GCAttachment) error {
+// setValid adopts the list of valid attachments. If there is none, or if one of its entries is no
+// attachment, nobody knows which attachments exist. A GC that took that for an empty list would
+// release the addresses of all running pods.
+func (c *collection) setValid(valid []types.GCAttachment) error {
 	if valid == nil {
 		return types.NewError(types.ErrInvalidNetworkConfig,
 			"GC without the list cni.dev/valid-attachments releases nothing: an empty list, [], says that no attachment is valid", "")
@@ -97,7 +97,7 @@ func (c *collection) isValid(id attach.ID) bool {
 	return c.valid[id] || id.Interface == "" && c.containers[id.Container]
 }
 
-// detach calls the delegate's DEL for every stale attachment that we have the state of.
+// detach calls the delegate's DEL for every stale attachment that has a record.
 func (c *collection) detach(ctx context.Context) {
 	records, err := c.dir.List()
 	c.fault("list "+c.DataDir, err)
@@ -113,7 +113,7 @@ func (c *collection) detach(ctx context.Context) {
 			c.fault(rec.Path, errors.Join(err, c.noEnv))
 			continue
 		case err != nil:
-			d = c.current // with which another network's attachment is not found, and loses nothing
+			d = c.current // with it the delegate does not find another network's attachment, which so loses nothing
 		}
 		if err := c.delegate.Del(ctx, d.WithPrevResult(nil), call(rec.ID)); err != nil {
 			c.fault("detach "+rec.ID.String(), err)
@@ -123,7 +123,7 @@ func (c *collection) detach(ctx context.Context) {
 	}
 }
 
-// release has host-local give back the addresses that no valid attachment has.
+// release makes host-local release the addresses that no valid attachment has.
 func (c *collection) release(ctx context.Context) {
 	if c.current.IPAMType != hostlocal.Plugin {
 		return
@@ -148,7 +148,7 @@ func (c *collection) release(ctx context.Context) {
 	}
 }
 
-// reservations is where d's host-local keeps who has which address.
+// reservations returns the directory in which d's host-local keeps who has which address.
 func reservations(d netconf.Delegate) (dir string, err error) {
 	var ipam struct {
 		DataDir string `json:"dataDir"`
@@ -162,7 +162,7 @@ func reservations(d netconf.Delegate) (dir string, err error) {
 	return ipam.DataDir, nil
 }
 
-// forward hands the delegate what the runtime handed us.
+// forward calls the delegate's GC with the runtime's list.
 func (c *collection) forward(ctx context.Context) {
 	d := c.current.WithKey("cni.dev/valid-attachments", c.Valid).WithKey("cni.dev/attachments", c.Valid)
 	if err := c.delegate.GC(ctx, d); !errors.Is(err, delegate.ErrUnsupported) {
@@ -170,7 +170,7 @@ func (c *collection) forward(ctx context.Context) {
 	}
 }
 
-// call is DEL's for an attachment whose namespace is gone.
+// call returns what the environment tells a plugin in the DEL of an attachment whose namespace is gone.
 func call(id attach.ID) delegate.Call {
 	if id.Interface == "" {
 		id.Interface = usualInterface

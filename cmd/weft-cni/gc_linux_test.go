@@ -23,7 +23,7 @@ func (n *node) collect(keys string, valid ...string) error {
 	return err
 }
 
-// Containers that went without a DEL, in every way in which something of them can be left.
+// Containers have ended without a DEL, and have left everything that they can leave.
 func TestGC(t *testing.T) {
 	n := newNode(t)
 	n.subnet(envDual)
@@ -129,13 +129,13 @@ func TestGCWithoutSubnet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What only host-local knows of cannot be released, and that is said.
+	// An address of which only host-local knows cannot be released, and the error says so.
 	if err := n.collect(""); err == nil || !strings.Contains(err.Error(), "addresses of interface eth0 of container b") || !strings.Contains(err.Error(), "no subnet yet") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A delegate that knows GC is handed what the runtime said, and one fault does not hide another.
+// A delegate that knows GC gets the runtime's list, and one fault does not hide another.
 func TestGCIsForwarded(t *testing.T) {
 	n := newNode(t)
 	n.subnet(env4)

@@ -4,8 +4,8 @@
 //
 //	runtime ──config──> weft-cni ──config + subnet.env──> bridge ──> host-local
 //
-// It follows version 1.1.0 of the CNI specification and knows all older ones. Called by
-// a person it has the commands install and probe.
+// It implements version 1.1.0 of the CNI specification and all older ones. For people, and
+// for manifests, it has the commands install and probe.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// fail prints what the specification asks for, and ends the process.
+// fail prints the error in the specification's form, and ends the process.
 func fail(fault *types.Error) {
 	if err := fault.Print(); err != nil {
 		fmt.Fprintln(os.Stderr, "weft-cni:", fault, err)
@@ -57,7 +57,7 @@ environment and its configuration on standard input.
 
 `
 
-// run is what a person, or an init container, can call.
+// run runs a command that a person, an init container or a probe calls.
 func run(args []string, stdout io.Writer) error {
 	switch args[0] {
 	case "install":
@@ -75,7 +75,7 @@ func run(args []string, stdout io.Writer) error {
 	return fmt.Errorf("unknown command %q: see weft-cni help", args[0])
 }
 
-// versionText is the linker's version, else what the module was built from.
+// versionText returns the linker's version, else the one that Go recorded for the module.
 func versionText() string {
 	if version != "" {
 		return version

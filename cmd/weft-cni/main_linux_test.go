@@ -28,7 +28,7 @@ func TestCommandsForPeople(t *testing.T) {
 	}
 }
 
-// What the manifests' probes are told, and what makes them fail.
+// TestProbe checks the answers to the manifests' probes, and what makes the probes fail.
 func TestProbe(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir()}
 	socket := filepath.Join(n.dir, "weftd.sock")
@@ -77,7 +77,7 @@ func TestWhatIsLinked(t *testing.T) {
 	}
 }
 
-// What a runtime learns from the program alone.
+// A runtime learns the versions from the program alone.
 func TestVersionCommand(t *testing.T) {
 	if err := build(); err != nil {
 		t.Fatal(err)

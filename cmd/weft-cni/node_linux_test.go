@@ -25,7 +25,7 @@ import (
 // debianPlugins is where Debian's containernetworking-plugins are.
 const debianPlugins = "/usr/lib/cni"
 
-// binDir is where the plugin and cnitool are built, once for a run of the tests.
+// binDir is the directory in which the plugin and cnitool are built, once for a run of the tests.
 var binDir string
 
 func TestMain(m *testing.M) {
@@ -101,7 +101,7 @@ func space(t *testing.T, name string) *netns.Namespace {
 	return n
 }
 
-// The nodes' subnet.env.
+// These are contents of a node's subnet.env.
 const (
 	env4    = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.3.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
 	env6    = "FLANNEL_IPV6_NETWORK=fd42::/48\nFLANNEL_IPV6_SUBNET=fd42:0:0:3::1/64\nFLANNEL_MTU=1430\nFLANNEL_IPMASQ=true\n"
@@ -115,8 +115,8 @@ func (n *node) subnet(env string) {
 	}
 }
 
-// conf is a configuration of the plugin on this node, of the network cbr0 unless keys
-// say otherwise. keys are more of it, as JSON without braces.
+// conf returns a configuration of the plugin on this node, of the network cbr0 unless keys
+// say otherwise. keys are further members of the object, as JSON without braces.
 func (n *node) conf(cniVersion, kind, keys string) string {
 	if keys != "" {
 		keys = "," + keys
@@ -167,7 +167,7 @@ func (n *node) run(command, id, ns, ifname, conf string) (string, error) {
 	return "", &e
 }
 
-// must is run that succeeds.
+// must calls run, which has to succeed.
 func (n *node) must(command string, p pod, ifname, conf string) string {
 	n.t.Helper()
 	out, err := n.run(command, p.id, p.path(), ifname, conf)
@@ -177,7 +177,7 @@ func (n *node) must(command string, p pod, ifname, conf string) string {
 	return out
 }
 
-// withPrev is conf with the result of ADD.
+// withPrev returns conf with the result of ADD.
 func withPrev(conf, result string) string {
 	return strings.TrimSuffix(conf, "}") + `,"prevResult":` + result + "}"
 }
@@ -191,7 +191,7 @@ func code(err error) uint {
 	return 0
 }
 
-// addresses are those of ifname in the pod, without link-local ones; nil if it has no such interface.
+// addresses returns those of ifname in the pod, without link-local ones; nil if it has no such interface.
 func (p pod) addresses(t *testing.T, ifname string) (out []netip.Prefix) {
 	t.Helper()
 	l, err := p.Netlink().LinkByName(ifname)
@@ -212,7 +212,7 @@ func (p pod) addresses(t *testing.T, ifname string) (out []netip.Prefix) {
 	return out
 }
 
-// reserved are the addresses that host-local holds for network, as "address container".
+// reserved lists the addresses that host-local holds for network, as "address container".
 func (n *node) reserved(network string) (out []string) {
 	n.t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.dir, "ipam", network, "*[.:]*"))
@@ -232,7 +232,7 @@ func (n *node) reserved(network string) (out []string) {
 	return out
 }
 
-// state are the names of the plugin's files.
+// state lists the names of the plugin's files.
 func (n *node) state() (out []string) {
 	n.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(n.dir, "state"))

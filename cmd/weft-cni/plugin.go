@@ -20,7 +20,7 @@ import (
 	"weft/cmd/weft-cni/internal/netconf"
 )
 
-// The codes of the specification that package types has no name for.
+// Package types has no names for these codes of the specification.
 const errNotAvailable = 50 // STATUS: no ADD would succeed
 
 // askTimeout bounds the question to weftd. A pod's start waits for it.
@@ -33,7 +33,7 @@ func (p plugin) funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{Add: p.add, Del: p.del, Check: p.check, GC: p.gc, Status: p.status}
 }
 
-// request is a command with what its configuration says.
+// request is a command with its configuration.
 type request struct {
 	netconf.Config
 	id       attach.ID
@@ -61,8 +61,8 @@ func (p plugin) request(args *skel.CmdArgs) (request, error) {
 	}, nil
 }
 
-// env reads subnet.env. If that cannot be done the error has the code given, and in its
-// details why.
+// env reads subnet.env. If it cannot, the error has the given code, and its details say
+// why there is no such file.
 func (r request) env(ctx context.Context, code uint) (netconf.Env, error) {
 	text, err := readSubnetFile(r.SubnetFile)
 	if err == nil {
@@ -79,8 +79,8 @@ func (r request) env(ctx context.Context, code uint) (netconf.Env, error) {
 	return netconf.Env{}, types.NewError(code, "the node's subnet file cannot be read: "+err.Error(), "")
 }
 
-// readSubnetFile reads no more than a byte beyond what ParseEnv takes, which then refuses it, and
-// nothing but a file: a device has no end, and a pipe perhaps no writer.
+// readSubnetFile reads at most one byte more than ParseEnv takes, which then refuses the text. It reads
+// nothing but a regular file: a device has no end, and a pipe perhaps no writer.
 func readSubnetFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -95,7 +95,7 @@ func readSubnetFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, netconf.MaxEnv+1))
 }
 
-// cause says what weftd is doing instead of having written the subnet file.
+// cause says why weftd has not written the subnet file yet.
 func (r request) cause(ctx context.Context) string {
 	s, err := ask.Daemon(ctx, r.ControlSocket, askTimeout)
 	switch {

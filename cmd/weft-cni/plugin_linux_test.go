@@ -51,8 +51,8 @@ func TestAddTwice(t *testing.T) {
 	n.wantClean()
 }
 
-// A second ADD of a pod that runs, when nothing of the plugin's says that there was a first, or only
-// what flannel's plugin wrote: it keeps its interface, and its address is given to nobody else.
+// A running pod gets a second ADD, while there is no record of the first, or only the one that flannel's plugin
+// wrote. The pod keeps its interface, and its address is given to nobody else.
 func TestAddTwiceAfterLostState(t *testing.T) {
 	for _, lost := range [][]string{{"a", "a:eth0"}, {"a:eth0"}} {
 		n := newNode(t)
@@ -153,7 +153,7 @@ func TestDelWithoutSubnetOrNamespace(t *testing.T) {
 	n.wantClean()
 }
 
-// A delegate that fails, or dies together with the plugin, before or after its work.
+// A delegate fails, or dies together with the plugin, before or after its work.
 func TestAddThatFails(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
@@ -196,8 +196,8 @@ func TestAddThatFails(t *testing.T) {
 	}
 }
 
-// TestPodsOfFlannelsPlugin: the files of attachments that flannel's plugin made, and what
-// it would find of ours.
+// TestPodsOfFlannelsPlugin checks that attachments of flannel's plugin are detached here, and that
+// flannel's plugin would find the files of ours.
 func TestPodsOfFlannelsPlugin(t *testing.T) {
 	n := newNode(t)
 	n.subnet(env4)
@@ -249,7 +249,7 @@ func TestUnreadableState(t *testing.T) {
 			if err := os.Rename(env, env+".away"); err != nil {
 				t.Fatal(err)
 			}
-			// Nothing says how it was made: that is no success, and the file stays.
+			// No configuration says how the pod was attached: the DEL fails, and the file stays.
 			if _, err := n.run("DEL", p.id, p.path(), "eth0", conf); code(err) != types.ErrTryAgainLater || !strings.Contains(err.Error(), name) {
 				t.Errorf("DEL without a subnet: %v", err)
 			}
@@ -362,7 +362,7 @@ func TestManyAtOnce(t *testing.T) {
 	n.wantClean()
 }
 
-// daemon is a weftd as far as its status goes.
+// daemon is a weftd that has nothing but a status.
 type daemon struct {
 	control.Node
 	status control.Status

@@ -16,9 +16,9 @@ import (
 // probeTimeout is less than the manifests allow a probe.
 const probeTimeout = 4 * time.Second
 
-// probe is what the manifests' probes run. It asks over the Unix socket, which nothing of a pod can
-// take over, as a pod's host port does with the port that /readyz is on; and it is this
-// program's since this one starts in a few milliseconds.
+// probe is what the manifests' probes run. It asks over the Unix socket, which no pod can take over; a
+// pod with a host port could take over the port of /readyz. It is a command of this program because
+// this one starts in a few milliseconds.
 func probe(args []string, stdout io.Writer) error {
 	fs := flag.NewFlagSet("probe", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -36,7 +36,8 @@ func probe(args []string, stdout io.Writer) error {
 	s, err := ask.Daemon(context.Background(), *socket, probeTimeout)
 	switch {
 	case fs.Arg(0) == "live" && errors.Is(err, ask.ErrNotListening):
-		// It has not come that far, or does without the socket. What is dead has no container to run this in.
+		// weftd has not opened the socket yet, or goes on without it. If weftd were dead, there would be no
+		// container in which this could run.
 		fmt.Fprintln(stdout, err)
 		return nil
 	case err != nil:

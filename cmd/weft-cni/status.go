@@ -10,9 +10,9 @@ import (
 	"weft/cmd/weft-cni/internal/delegate"
 )
 
-// status says whether an ADD could succeed. That weftd does not answer or is not ready is
-// no reason why not, as long as it has left a subnet: packets flow without it, or will
-// again, and a runtime that is told otherwise takes the node's pods away.
+// status says whether an ADD could succeed. It does not fail because weftd does not answer or
+// is not ready, as long as there is a subnet file: packets flow without weftd, or will again,
+// and a runtime to which STATUS fails removes the node's pods.
 func (p plugin) status(args *skel.CmdArgs) error {
 	ctx := context.Background()
 	r, err := p.request(args)

@@ -11,9 +11,9 @@ import (
 )
 
 func main() {
-	// A terminal and a service manager send these to weftd as well, which decides.
+	// A terminal or a service manager sends these signals to weftd as well, which decides when etcd ends.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	if err := server.Process(os.Args[1:], os.Stdin, os.Stdout, os.Stderr); err != nil {
-		os.Exit(1) // it was reported
+		os.Exit(1) // Process has reported the error
 	}
 }

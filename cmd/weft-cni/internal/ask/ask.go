@@ -1,6 +1,6 @@
-// Package ask asks a running weftd how it is, over its control socket. It speaks as
-// much HTTP as that takes: the client in cmd/internal/control links net/http, which more
-// than doubles a program that is started for every pod.
+// Package ask asks a running weftd for its status, over its control socket. It has only as
+// much of HTTP as that takes: the client in cmd/internal/control links net/http, which would
+// more than double the size of a program that is started for every pod.
 package ask
 
 import (
@@ -29,13 +29,13 @@ const maxAnswer = 4 << 20
 // Status is the part of the daemon's status that a pod's start depends on.
 type Status struct {
 	Version string `json:"version"`
-	// Ready is what /readyz says; NotReady are its reasons.
+	// Ready is what /readyz answers; NotReady are its reasons.
 	Ready    bool     `json:"ready"`
 	NotReady []string `json:"notReady"`
 	Backend  Backend  `json:"backend"`
 }
 
-// Backend is how packets are carried.
+// Backend says how packets are carried.
 type Backend struct {
 	// Type is the backend's name in the network configuration.
 	Type string `json:"type"`

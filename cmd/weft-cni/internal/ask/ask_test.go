@@ -69,7 +69,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 }
 
-// node is a daemon as far as its status goes.
+// node is a daemon that has nothing but a status.
 type node struct{ control.Node }
 
 func (node) Status() control.Status {

@@ -2,11 +2,10 @@
 // configuration with which it was made, so that it can be undone in the same way when
 // the node's configuration has changed, or is gone.
 //
-// A file is named <container>:<interface>; a colon is in neither. flannel's plugin has
-// <container> alone, so that of two interfaces of one container it remembers the last.
-// Its files are read, and every first attachment of a container has such a name too,
-// as a second link to the same file: an attachment may be made by the one plugin and
-// undone by the other, either way.
+// A file is named <container>:<interface>; neither contains a colon. flannel's plugin names
+// its files <container> alone, so that of two interfaces of one container it remembers only
+// the last. Its files are read here. The file of the first attachment of a container also has
+// a name of that form, as a second link. So either plugin can undo what the other has made.
 package attach
 
 import (
@@ -54,7 +53,7 @@ func (id ID) Check() error {
 	return nil
 }
 
-// Record is what is known of an attachment.
+// Record is the record of an attachment.
 type Record struct {
 	ID ID
 	// Text is the configuration that its delegate was called with.
@@ -72,9 +71,9 @@ type Dir string
 func (d Dir) own(id ID) string          { return filepath.Join(string(d), id.Container+separator+id.Interface) }
 func (d Dir) flannels(id string) string { return filepath.Join(string(d), id) }
 
-// Save writes what is known of id, in one step that a crash does not tear, and replaces
-// what was known before. The file is the owner's alone, and so is the directory if it
-// has to be made.
+// Save writes the record of id and replaces an earlier one, in one step, so that a crash leaves
+// the whole of the one or of the other. Only the owner may read the file, and the directory if
+// it has to be made.
 func (d Dir) Save(id ID, text []byte) (err error) {
 	if err := id.Check(); err != nil {
 		return err
@@ -103,13 +102,13 @@ func (d Dir) Save(id ID, text []byte) (err error) {
 	if err = os.Rename(f.Name(), d.own(id)); err != nil {
 		return err
 	}
-	// Where the name is taken it is another interface's, and where the file system has no links
-	// there is no way back to flannel's plugin: neither hinders us.
+	// If the name exists, it is another interface's. If the file system has no links, flannel's
+	// plugin will not find the attachment. Neither is a reason to fail.
 	_ = os.Link(d.own(id), d.flannels(id.Container))
 	return d.sync()
 }
 
-// Load reads what is known of id. The error wraps fs.ErrNotExist if that is nothing.
+// Load reads the record of id. The error wraps fs.ErrNotExist if there is none.
 func (d Dir) Load(id ID) (Record, error) {
 	if err := id.Check(); err != nil {
 		return Record{}, err
@@ -127,7 +126,7 @@ func (d Dir) Load(id ID) (Record, error) {
 	return r, nil
 }
 
-// Remove forgets r. What is forgotten already is no error.
+// Remove deletes r. It is no error if it is gone already.
 func (d Dir) Remove(r Record) error {
 	if !r.Flannel {
 		if err := d.unlinkFlannels(r.ID); err != nil {
@@ -140,9 +139,9 @@ func (d Dir) Remove(r Record) error {
 	return nil
 }
 
-// List returns all that is known, and takes away what a crash left half written. Files
-// that are neither ours nor flannel's are left alone. A file that cannot be read is
-// an error beside the others' records.
+// List returns all records, and deletes the temporary files that a crash left. Files that are
+// neither ours nor flannel's are left alone. A file that cannot be read is an error, beside
+// which the other records are returned.
 func (d Dir) List() ([]Record, error) {
 	entries, err := os.ReadDir(string(d))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -175,8 +174,8 @@ func (d Dir) List() ([]Record, error) {
 	return out, errors.Join(faults...)
 }
 
-// isFlannels reports whether container's file is one that flannel's plugin wrote: ours
-// have a second name.
+// isFlannels reports whether flannel's plugin wrote container's file: one of ours has a
+// second name.
 func (d Dir) isFlannels(container string) bool {
 	info, err := os.Lstat(d.flannels(container))
 	if err != nil || !info.Mode().IsRegular() {

@@ -88,7 +88,7 @@ func TestTwoInterfacesOfOneContainer(t *testing.T) {
 	}
 }
 
-// The names cannot be confused, though an id may have what is in an interface's name.
+// Two attachments never have the same name, whatever characters an id and an interface's name contain.
 func TestNamesAreDistinct(t *testing.T) {
 	d := Dir(t.TempDir())
 	ids := []ID{{"a-b", "c"}, {"a", "b-c"}, {"a.b", "c"}, {"a", "b.c"}, {"a_b", "c"}}

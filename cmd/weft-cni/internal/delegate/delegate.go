@@ -1,5 +1,6 @@
 // Package delegate calls the plugin that does the work, in the version of the
-// specification that both it and the runtime's configuration know.
+// specification that the runtime's configuration has, or in an older one that the plugin
+// knows.
 package delegate
 
 import (
@@ -31,11 +32,11 @@ const (
 	oldest      = "0.1.0"
 )
 
-// Call is what the environment tells a plugin about the attachment.
+// Call has what the environment tells a plugin about the attachment.
 type Call struct{ ContainerID, NetNS, IfName, Args string }
 
-// Caller finds plugins and runs them. A delegate's errors come back as they are, so that
-// their code reaches the runtime.
+// Caller finds plugins and runs them. A delegate's errors are returned unchanged, so that
+// their codes reach the runtime.
 type Caller struct {
 	path string
 	exec invoke.Exec
@@ -82,8 +83,8 @@ func (c *Caller) Del(ctx context.Context, d netconf.Delegate, call Call) error {
 	})
 }
 
-// Check looks whether the attachment is as ADD left it. The error wraps ErrUnsupported
-// if the plugin cannot tell.
+// Check asks the plugin whether the attachment is as ADD left it. The error wraps
+// ErrUnsupported if the plugin cannot tell.
 func (c *Caller) Check(ctx context.Context, d netconf.Delegate, call Call) error {
 	return c.negotiate(ctx, d, func(path string, d netconf.Delegate) error {
 		if !atLeast(d.CNIVersion, sinceCheck) {
@@ -93,9 +94,9 @@ func (c *Caller) Check(ctx context.Context, d netconf.Delegate, call Call) error
 	})
 }
 
-// withGateways states the gateway of every route in the result of ADD. Where it is left
-// out, a plugin routes through the gateway of the address (section 5, "gw"). The
-// plugins' CHECK then looks for a route without a gateway, which is not there.
+// withGateways adds the gateway to every route in the result of ADD that has none. Such a
+// route goes through the gateway of the address (section 5, "gw"), but the plugins' CHECK
+// looks for a route without a gateway, which is not there.
 func withGateways(d netconf.Delegate) netconf.Delegate {
 	prev, err := create.Create(d.CNIVersion, d.PrevResult())
 	if err != nil {
@@ -119,7 +120,7 @@ func withGateways(d netconf.Delegate) netconf.Delegate {
 	return d.WithPrevResult(text)
 }
 
-// printed is r as JSON in version v.
+// printed returns r as JSON in version v.
 func printed(r types.Result, v string) ([]byte, error) {
 	r, err := r.GetAsVersion(v)
 	if err != nil {
@@ -136,13 +137,13 @@ func (c *Caller) Status(ctx context.Context, d netconf.Delegate) error {
 	return c.sinceOrUnsupported(ctx, d, "STATUS", sinceStatus)
 }
 
-// GC hands on which attachments are valid, as d has them. The error wraps ErrUnsupported
+// GC calls the plugin's GC with the valid attachments in d. The error wraps ErrUnsupported
 // if the plugin knows no GC.
 func (c *Caller) GC(ctx context.Context, d netconf.Delegate) error {
 	return c.sinceOrUnsupported(ctx, d, "GC", sinceGC)
 }
 
-// sinceOrUnsupported asks for the plugin's versions first: an old one would take the
+// sinceOrUnsupported asks for the plugin's versions first, since an old plugin would take the
 // command's name for a mistake.
 func (c *Caller) sinceOrUnsupported(ctx context.Context, d netconf.Delegate, command, since string) error {
 	path, err := c.Find(d.Type)
@@ -159,9 +160,9 @@ func (c *Caller) sinceOrUnsupported(ctx context.Context, d netconf.Delegate, com
 	return invoke.ExecPluginWithoutResult(ctx, path, d.Text(), Call{}.with(command, c.path), c.exec)
 }
 
-// negotiate runs do, and again with an older version of the specification if the plugin
-// refuses d's. It is not asked for its versions before, since that would cost a
-// process for every pod, mostly for nothing.
+// negotiate calls do, and calls it again with an older version of the specification if the
+// plugin refuses d's. It does not ask the plugin for its versions first, since that would
+// cost a process for every pod, mostly for nothing.
 func (c *Caller) negotiate(ctx context.Context, d netconf.Delegate, do func(string, netconf.Delegate) error) error {
 	path, err := c.Find(d.Type)
 	if err != nil {
@@ -182,8 +183,8 @@ func (c *Caller) negotiate(ctx context.Context, d netconf.Delegate, do func(stri
 	return do(path, older)
 }
 
-// common is the newest version that the plugin at path knows and that is not newer than
-// wanted; "" if there is none.
+// common returns the newest version that the plugin at path knows and that is not newer
+// than wanted; "" if there is none.
 func (c *Caller) common(ctx context.Context, path, wanted string) (string, error) {
 	info, err := invoke.GetVersionInfo(ctx, path, c.exec)
 	if err != nil {
@@ -198,7 +199,7 @@ func (c *Caller) common(ctx context.Context, path, wanted string) (string, error
 	return best, nil
 }
 
-// lower makes d one of version v, the result of ADD in it too.
+// lower returns d in version v, and so is the result of ADD in it.
 func lower(d netconf.Delegate, v string) (netconf.Delegate, error) {
 	prev := d.PrevResult()
 	d = d.WithVersion(v)

@@ -1,9 +1,9 @@
-// Package gateway keeps the addresses of the bridge that pods have as their gateway, when the
-// node's subnet is another than it was.
+// Package gateway manages the addresses that the pods' bridge has as their gateway, when the node's
+// subnet changes.
 //
-// Plugin bridge gives the bridge its address with the first pod, and refuses every pod whose gateway
-// is another. Taking the old address away would cut off the pods that have it as their gateway. So the new one
-// stands beside it until the last of these is gone.
+// Plugin bridge gives the bridge its address with the first pod, and refuses every pod with another
+// gateway. To remove the old address would cut off the pods that have it as their gateway. So the
+// bridge has both until the last of these pods is gone.
 package gateway
 
 import (
@@ -23,7 +23,7 @@ type Node struct {
 	Networks, Subnets []netip.Prefix
 }
 
-// Of is the gateway in a subnet: its first address, with the subnet's length, as host-local has it.
+// Of returns the gateway in a subnet: its first address with the subnet's length, as host-local chooses it.
 func Of(subnet netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(subnet.Addr().Next(), subnet.Bits())
 }
@@ -39,9 +39,9 @@ func (n Node) former(a netip.Prefix) bool {
 }
 
 // Add gives the bridge the gateway of the node's IPv4 subnet, if it has that of a former one. Plugin
-// bridge takes the first address in the kernel's order for the only one, so that the new one has to come
-// before the old: one of a narrower scope does. Among the addresses of IPv6 plugin bridge finds its own.
-// A bridge that is not there yet has no former gateway.
+// bridge reads only the first IPv4 address in the kernel's order, so the new one has to come before
+// the old. It does because it has a narrower scope. IPv6 needs no Add: there plugin bridge finds its own
+// address among the others. A bridge that does not exist yet has no former gateway.
 func (n Node) Add(bridge string) error {
 	l, have, err := addresses(bridge)
 	if err != nil || l == nil || !slices.ContainsFunc(have, func(a address) bool { return a.Addr().Is4() && n.former(a.Prefix) }) {
@@ -58,8 +58,8 @@ func (n Node) Add(bridge string) error {
 	return nil
 }
 
-// Retire takes those gateways of former subnets from the bridge in whose subnets nobody has an
-// address any more: inUse is asked.
+// Retire removes from the bridge the gateways of those former subnets in which nobody has an address
+// any more; inUse says whether anybody has.
 func (n Node) Retire(bridge string, inUse func(subnet netip.Prefix) bool) error {
 	l, have, err := addresses(bridge)
 	if err != nil || l == nil {
@@ -76,13 +76,13 @@ func (n Node) Retire(bridge string, inUse func(subnet netip.Prefix) bool) error 
 	return errors.Join(faults...)
 }
 
-// address is one of a link's.
+// address is an address of a link.
 type address struct {
 	netip.Prefix
 	link *netlink.Addr
 }
 
-// addresses are those of the bridge; the link is nil if there is no bridge of that name.
+// addresses returns the bridge and its addresses; the link is nil if there is no bridge of that name.
 func addresses(bridge string) (netlink.Link, []address, error) {
 	l, err := netlink.LinkByName(bridge)
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {

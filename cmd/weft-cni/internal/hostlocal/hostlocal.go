@@ -30,11 +30,11 @@ const DefaultDir = "/var/lib/cni/networks"
 // maxText bounds a file, in bytes.
 const maxText = 4096
 
-// Holder is who has addresses. Interface is "" in a reservation of an old host-local.
+// Holder is an attachment that has addresses. Interface is "" in a reservation of an old host-local.
 type Holder struct{ Container, Interface string }
 
-// Holders returns everyone who has an address in network, each once and sorted. Files that
-// are no reservations are left alone. A directory that does not exist has none.
+// Holders returns the attachments that have an address in network, each once and sorted. Files
+// that are no reservations are ignored. A directory that does not exist has none.
 func Holders(dir, network string) ([]Holder, error) {
 	if err := utils.ValidateNetworkName(network); err != nil {
 		return nil, err
@@ -65,7 +65,8 @@ func Holders(dir, network string) ([]Holder, error) {
 	return slices.Compact(out), errors.Join(faults...)
 }
 
-// InUse reports whether anybody has an address of network in subnet. What cannot be read is in use.
+// InUse reports whether anybody has an address of network in subnet. An address whose file cannot be read
+// counts as in use.
 func InUse(dir, network string, subnet netip.Prefix) bool {
 	if utils.ValidateNetworkName(network) != nil {
 		return true

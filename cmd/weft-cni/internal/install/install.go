@@ -47,7 +47,7 @@ func (f *flags) set(w io.Writer) *flag.FlagSet {
 	return fs
 }
 
-// Usage prints what the flags are.
+// Usage prints the flags.
 func Usage(w io.Writer) {
 	fmt.Fprint(w, `weft-cni install copies this program, and then a network configuration, each in one step:
 a runtime sees the old file or the new. The configuration comes last, since a runtime
@@ -62,7 +62,7 @@ in --bin-dir are asked, and what one of them does not know is left out.
 	new(flags).set(w).PrintDefaults()
 }
 
-// Run is the command. What was done goes to stdout, a line each.
+// Run runs the command. It prints a line to stdout for each thing that it does.
 func Run(args []string, stdout io.Writer) error {
 	var f flags
 	fs := f.set(io.Discard)
@@ -80,7 +80,7 @@ func Run(args []string, stdout io.Writer) error {
 	if f.names == nil {
 		f.names = names{defaultName}
 	}
-	// Everything that can be wrong with the input is known before anything is changed.
+	// All input is checked before anything is changed.
 	conf, err := f.readConf()
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (f flags) program(stdout io.Writer) error {
 // maxConf bounds a network configuration, in bytes.
 const maxConf = 1 << 20
 
-// readConf reads the configuration and looks whether a runtime could use it.
+// readConf reads the configuration and checks whether a runtime could use it.
 func (f flags) readConf() ([]byte, error) {
 	if f.conf == "" {
 		return nil, nil
@@ -185,14 +185,14 @@ func checkConf(b []byte) error {
 	return nil
 }
 
-// replace writes a file in one step. A directory that has to be made is readable by all,
-// like what goes into it.
+// replace writes a file in one step. A directory that has to be made is readable by all, as
+// are the files in it.
 func replace(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	// A name without an extension that runtimes read, in the same file system.
+	// The temporary file is in the same file system, and has no extension that runtimes read.
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return err

@@ -90,8 +90,8 @@ func TestInstallRefuses(t *testing.T) {
 	}
 }
 
-// A version that a plugin of the list does not know is not offered to the runtime; a plugin that
-// cannot be asked counts as one that knows no more than cniVersion. All else stays as it was written.
+// A version that a plugin of the list does not know is not offered to the runtime. A plugin that
+// cannot be asked counts as one that knows no more than cniVersion. Everything else stays as it was written.
 func TestVersionsThatPluginsLack(t *testing.T) {
 	dir := t.TempDir()
 	for name, script := range map[string]string{

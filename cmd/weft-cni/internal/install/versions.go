@@ -19,9 +19,9 @@ import (
 // askTimeout bounds how long a plugin takes to say which versions it knows.
 const askTimeout = 10 * time.Second
 
-// offered are the versions of the specification that a network configuration may be used in. A runtime
-// calls every plugin in the newest of cniVersions and cniVersion that it knows itself. One that
-// does not know the list, which came with 1.1.0, takes cniVersion.
+// offered has the versions of the specification in which a network configuration may be used. A runtime
+// calls every plugin in the newest of cniVersions and cniVersion that it knows itself. A runtime that
+// does not know the key cniVersions, which came with 1.1.0, takes cniVersion.
 type offered struct {
 	CNIVersion  string   `json:"cniVersion"`
 	CNIVersions []string `json:"cniVersions"`
@@ -30,9 +30,9 @@ type offered struct {
 	} `json:"plugins"`
 }
 
-// trim takes out of conf's cniVersions what one of its plugins does not know, and says why, a line for each such
-// plugin. A plugin that cannot be asked is taken to know no more than cniVersion. Everything else of
-// conf stays byte for byte, and a conf without the list stays as it is.
+// trim removes from conf's cniVersions the versions that one of its plugins does not know, and prints a line for
+// each such plugin. It assumes that a plugin that cannot be asked knows no more than cniVersion. The rest of conf
+// stays byte for byte, and a conf without cniVersions stays as it is.
 func (f flags) trim(conf []byte, stdout io.Writer) ([]byte, error) {
 	var c offered
 	if err := json.Unmarshal(conf, &c); err != nil {
@@ -66,7 +66,7 @@ func (f flags) trim(conf []byte, stdout io.Writer) ([]byte, error) {
 	return replaceKey(conf, "cniVersions", left)
 }
 
-// versions asks the plugin of that name in the directory that is installed to.
+// versions asks the plugin of that name, in the directory to which this program is installed.
 func (f flags) versions(name string) ([]string, error) {
 	if f.binDir == "" {
 		return nil, errors.New("there is no --bin-dir to find it in")

@@ -5,18 +5,18 @@ import (
 	"fmt"
 )
 
-// The bounds of a stated limit, in bytes. Below the least, cutting superpackets up
-// costs more than any path of the overlay gains; above the most they are BIG TCP, which
-// no tunnel of ours carries in one piece.
+// These are the bounds of a stated limit, in bytes. Below the lower one, cutting superpackets
+// costs more than any path of the overlay gains. Above the upper one they are BIG TCP, which
+// no path of the data plane carries in one piece.
 const (
 	MinGSOMaxSize = 16 << 10
 	MaxGSOMaxSize = 64 << 10
 )
 
-// GSOLimit is the key gsoMaxSize: absent, "auto", or a number of bytes. The zero
-// value is absent, and leaves the pod's link as the kernel makes it.
+// GSOLimit is the value of the key gsoMaxSize: absent, "auto", or a number of bytes. The
+// zero value stands for absent, which leaves the pod's link as the kernel makes it.
 type GSOLimit struct {
-	// Auto asks for the limit that suits the way the node's weftd carries packets.
+	// Auto asks for the limit that suits the path by which the node's weftd carries packets.
 	Auto bool
 	// Bytes is a stated limit, or 0.
 	Bytes int

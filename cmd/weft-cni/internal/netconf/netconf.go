@@ -1,7 +1,7 @@
 // Package netconf turns the network configuration that a runtime hands to the
 // plugin, and the node's subnet.env, into the configuration of the plugin that
-// does the work. It is flannel's plugin's way to the letter, apart from its
-// faults; it does no I/O.
+// does the work. The result is the same as that of flannel's plugin, apart from
+// its faults. The package does no I/O.
 package netconf
 
 import (
@@ -34,7 +34,7 @@ type Config struct {
 	DataDir string `json:"dataDir"`
 	// ControlSocket is where a weftd is asked why there is no subnet file.
 	ControlSocket string `json:"controlSocket"`
-	// Delegate are the keys for the plugin that does the work, and IPAM those of its ipam.
+	// Delegate has the keys for the plugin that does the work, and IPAM those of its ipam.
 	Delegate map[string]json.RawMessage `json:"delegate"`
 	IPAM     map[string]json.RawMessage `json:"ipam"`
 	// GSOMaxSize bounds the superpackets that leave the pod.
@@ -44,9 +44,9 @@ type Config struct {
 	DNS           json.RawMessage `json:"dns"`
 	Args          json.RawMessage `json:"args"`
 	PrevResult    json.RawMessage `json:"prevResult"`
-	// Valid are the attachments that exist: of GC only, and nil where the runtime did not
-	// say, which is not the same as none. MisspeltValid is the name that an early text of the
-	// specification gave to it.
+	// Valid are the attachments that exist. Only GC gets it; it is nil if the runtime did not
+	// give a list, which is not the same as an empty one. MisspeltValid has the name that an
+	// early text of the specification gave to the key.
 	Valid         []types.GCAttachment `json:"cni.dev/valid-attachments"`
 	MisspeltValid []types.GCAttachment `json:"cni.dev/attachments"`
 }
@@ -114,7 +114,7 @@ func (c Config) ipamRoutes() ([]json.RawMessage, error) {
 	return routes, nil
 }
 
-// pluginName reads m[key], the name of a program and no path; absent says what it is if m lacks it.
+// pluginName reads m[key], which has to be the name of a program and no path; absent is the name if m lacks it.
 func pluginName(m map[string]json.RawMessage, object, key, absent string) (string, error) {
 	raw, ok := m[key]
 	if !ok {

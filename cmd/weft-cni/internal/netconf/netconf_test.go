@@ -84,7 +84,7 @@ func TestParseEnv(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever the configuration and the subnet file, what is rendered is read back as it was.
+// FuzzParse checks that, whatever the configuration and the subnet file, what is rendered is read back as it was.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"name":"cbr0","cniVersion":"0.3.1","type":"flannel","delegate":{"hairpinMode":true},"ipam":{"routes":[{"dst":"0.0.0.0/0"}]}}`), []byte(env4))
 	f.Add([]byte(`{"name":"n","gsoMaxSize":"auto","dns":{},"args":[],"prevResult":1,"runtimeConfig":"\u2028<"}`), []byte(envDual))
@@ -115,7 +115,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzParseDelegate: state files may hold anything.
+// FuzzParseDelegate reads state files, which may hold anything.
 func FuzzParseDelegate(f *testing.F) {
 	f.Add([]byte(`{"name":"n","type":"bridge","ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.3.0/24"}]]}}`))
 	f.Add([]byte(`{"name":"n","type":"bridge","ipam":[]}`))

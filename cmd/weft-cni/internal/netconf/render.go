@@ -23,7 +23,7 @@ type Delegate struct {
 // Render makes the delegate's configuration for a node with env.
 //
 // The keys of delegate win over everything that is derived. dns, args and prevResult
-// are forwarded, which flannel's plugin does not do: they would be the delegate's if it
+// are forwarded, which flannel's plugin does not do: the delegate would get them if it
 // were called in our place.
 func (c Config) Render(env Env) (Delegate, error) {
 	d, err := c.withoutEnv()
@@ -43,8 +43,8 @@ func (c Config) Render(env Env) (Delegate, error) {
 	return d, nil
 }
 
-// RenderStatus makes the delegate's configuration without a node: what STATUS and GC
-// take when there is no subnet.env.
+// RenderStatus makes the delegate's configuration without a node's subnet, for STATUS and
+// GC when there is no subnet.env.
 func (c Config) RenderStatus() (Delegate, error) {
 	d, err := c.withoutEnv()
 	if err != nil {
@@ -59,7 +59,7 @@ func (c Config) RenderStatus() (Delegate, error) {
 	return d, nil
 }
 
-// withoutEnv is all that needs no subnet.env.
+// withoutEnv makes the part of the configuration that needs no subnet.env.
 func (c Config) withoutEnv() (d Delegate, err error) {
 	if d.Type, err = c.delegateType(); err != nil {
 		return Delegate{}, err
@@ -114,7 +114,7 @@ func (c Config) renderIPAM(kind string, env Env) (map[string]json.RawMessage, er
 	return ipam, nil
 }
 
-// ParseDelegate reads back what Text made, or flannel's plugin.
+// ParseDelegate reads back what Text, or flannel's plugin, has made.
 func ParseDelegate(text []byte) (Delegate, error) {
 	var d Delegate
 	if err := json.Unmarshal(text, &d.keys); err != nil {
@@ -171,7 +171,7 @@ func (d Delegate) As(plugin string) Delegate {
 	return d
 }
 
-// Bridge is the bridge on which the pods' gateway is, "" if d makes none.
+// Bridge returns the name of the bridge that has the pods' gateway, "" if d makes none.
 func (d Delegate) Bridge() string {
 	var b struct {
 		Bridge    *string `json:"bridge"`
@@ -230,7 +230,7 @@ func given(raw json.RawMessage) bool {
 	return len(raw) > 0 && !bytes.Equal(raw, []byte("null"))
 }
 
-// encode is json.Marshal of what always can be: maps, strings, numbers and parsed JSON.
+// encode is json.Marshal for values with which that never fails: maps, strings, numbers and parsed JSON.
 func encode(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {

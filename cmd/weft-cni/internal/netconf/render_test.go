@@ -15,7 +15,7 @@ const (
 	envList = "FLANNEL_NETWORK=10.244.0.0/16,10.245.0.0/16,10.244.0.0/16\nFLANNEL_SUBNET=10.244.3.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=yes\n"
 )
 
-// The ipam that host-local is given on a node with env4.
+// ipam4 is the ipam that host-local gets on a node with env4.
 const ipam4 = `"ipam":{"ranges":[[{"subnet":"10.244.3.0/24"}]],"routes":[{"dst":"10.244.0.0/16"}],"type":"host-local"}`
 
 func TestRender(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Env is what the plugin takes from subnet.env. Unlike the daemon, which writes one
-// network of each family, it reads lists: other writers have several.
+// Env is what the plugin reads from subnet.env. The daemon writes one network of each
+// family; other writers have several, so lists are read.
 type Env struct {
 	// Networks are the overlay's, IPv4 before IPv6, masked and each once.
 	Networks []netip.Prefix
@@ -77,7 +77,7 @@ func ParseEnv(text []byte) (Env, error) {
 	return e, nil
 }
 
-// missing names the keys without which no pod can be given an address.
+// missing names the keys that are missing and without which no pod can be given an address.
 func missing(values map[string]string) error {
 	var keys []string
 	one := func(a, b string) {

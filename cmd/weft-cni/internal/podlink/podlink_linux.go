@@ -1,4 +1,4 @@
-// Package podlink looks at the pod's own interface, and sets on it what the delegate cannot.
+// Package podlink reads the pod's own interface, and sets its GSO limit, which the delegate cannot.
 package podlink
 
 import (
@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LimitGSO sets how large the superpackets of both families are, in bytes, that leave
+// LimitGSO sets the largest size, in bytes, of the superpackets of both families that leave
 // through link in the network namespace at path.
 //
-// It is set on the pod's end alone. There TCP asks for it when it builds a superpacket.
-// On the host's end it would make the kernel cut up what arrives for the pod, and a
-// bridge takes the least limit of its ports for its own.
+// The limit is set on the pod's end alone, where TCP reads it when it builds a superpacket. On
+// the host's end it would make the kernel cut up packets for the pod, and a bridge adopts the
+// smallest limit of its ports.
 func LimitGSO(path, link string, bytes int) error {
 	h, err := open(path)
 	if err != nil {
