@@ -2,7 +2,6 @@ package routing
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -76,35 +75,42 @@ func ownDevices(s kernel.State) []string {
 	return names
 }
 
-// bring makes the kernel as want says: devices first, since all else is on them, and one that cannot be had costs only what
-// is on it. done is how many changes were made.
+// bring makes the kernel as want says; a device that cannot be had costs only what is on it. done is how many changes
+// were made.
 func (c *controller) bring(r *round, want kernel.State) (done int) {
-	missing, changes, done := c.syncVTEPs(r, want.VTEPs)
-	want = want.Without(missing)
-	devices := ownDevices(want)
-	at := c.place(devices, want)
+	names := ownDevices(want)
+	at := c.place(names, want)
 	have, err := c.k.State(at)
 	if err != nil {
 		r.try(err)
-		return done
+		return 0
 	}
-	plan := kernel.Plan(have, want, c.ownership(devices))
-	n, err := kernel.Apply(c.k, plan)
+	plan := kernel.Plan(have, want, c.ownership(names))
+	c.tellDevices(plan.VTEPs)
+	result, err := kernel.Apply(c.k, plan)
+	done = result.Done
 	if errors.Is(err, unix.EINVAL) && len(plan.DelRoutes) > 0 {
 		// What was in the way may have been ours, and is gone now.
 		if have, again := c.k.State(at); again == nil {
-			var more int
-			more, err = kernel.Apply(c.k, kernel.Plan(have, want, c.ownership(devices)))
-			n += more
+			result, err = kernel.Apply(c.k, kernel.Plan(have, want, c.ownership(names)))
+			done += result.Done
 		}
 	}
 	r.try(err)
-	changes, done = changes+plan.Len()+len(plan.Conflicts), done+n
+	for _, err := range result.Settings {
+		c.warnOnce(err)
+	}
 	r.st.Adopted = append(r.st.Adopted, plan.Adopted...)
-	r.st.Pending = changes - done
+	r.st.Pending = plan.Len() + len(plan.Conflicts) - done
+	missing := result.Missing
+	for _, s := range plan.Strangers {
+		missing = append(missing, s.Name)
+	}
+	c.noteMade(plan.VTEPs, missing)
 	if c.plane != nil {
 		return done
 	}
+	devices := ownDevices(want.Without(missing))
 	r.note(c.checksums(devices))
 	if r.st.Up = len(missing) == 0; r.st.Up && len(devices) > 0 {
 		r.st.Device, r.st.Devices = devices[0], devices
@@ -112,92 +118,48 @@ func (c *controller) bring(r *round, want kernel.State) (done int) {
 	return done
 }
 
+// tellDevices logs which devices are to be made anew.
+func (c *controller) tellDevices(vs []kernel.VTEPChange) {
+	for _, v := range vs {
+		switch {
+		case v.Recreate != "":
+			c.log.Info("making the device anew", "device", v.Want.Name, "because", v.Recreate)
+		case v.Create && c.made[v.Want.Name] != 0:
+			c.log.Warn("device is gone, making it again", "device", v.Want.Name)
+		}
+	}
+}
+
+// noteMade notes the numbers of the devices that are there for us.
+func (c *controller) noteMade(vs []kernel.VTEPChange, missing []string) {
+	for _, v := range vs {
+		if slices.Contains(missing, v.Want.Name) {
+			continue
+		}
+		if d, err := c.k.Device(v.Want.Name); err == nil {
+			c.made[v.Want.Name] = d.Index
+		}
+	}
+}
+
 // place says where to look for what there is. A sandbox may not list neighbours, so that they are only asked for
 // where some are wanted.
 func (c *controller) place(devices []string, want kernel.State) kernel.Place {
 	p := kernel.Place{Devices: devices, Neighs: len(want.Neighs) > 0 || len(want.VTEPs) > 0, Fdbs: len(want.VTEPs) > 0}
+	for _, v := range want.VTEPs {
+		p.VTEPs = append(p.VTEPs, v.Name)
+	}
 	if c.plane == nil {
 		p.Underlay = c.under.Now.Name
 	}
 	return p
 }
 
-// syncVTEPs brings the vxlan devices to want. missing names those that are not there for us, changes is how many
-// were to be made, and done how many were.
-func (c *controller) syncVTEPs(r *round, want []kernel.VTEP) (missing []string, changes, done int) {
-	for _, v := range want {
-		p, n, err := c.syncVTEP(v)
-		changes, done = changes+p.Len(), done+n
-		if p.Adopted {
-			r.st.Adopted = append(r.st.Adopted, "link "+v.Name)
-		}
-		if err != nil {
-			r.try(err)
-			if _, there := c.k.VTEP(v.Name); there != nil || errors.Is(err, errStrange) {
-				missing = append(missing, v.Name) // nothing on another's device is ours
-			}
-		}
-	}
-	return missing, changes, done
-}
-
-// errStrange is for a device of our name that is not ours to take.
-var errStrange = errors.New("not ours")
-
-// syncVTEP brings one device to want; done is how many changes were made.
-func (c *controller) syncVTEP(want kernel.VTEP) (p kernel.VTEPPlan, done int, err error) {
-	have, err := c.k.VTEP(want.Name)
-	switch {
-	case errors.Is(err, kernel.ErrNotVXLAN):
-		return p, 0, fmt.Errorf("%w: %w", errStrange, err)
-	case errors.Is(err, kernel.ErrNoLink):
-		p = kernel.PlanVTEP(nil, want)
-	case err != nil:
-		return p, 0, err
-	default:
-		addrs, err := c.k.LinkAddrs(want.Name)
-		if err != nil {
-			return p, 0, err
-		}
-		// One that we brought up stays ours, whatever somebody does to it.
-		if why := kernel.VTEPStrange(have, addrs, c.networks()); why != "" && c.made[want.Name] != have.Index {
-			return p, 0, fmt.Errorf("%w: %s", errStrange, why)
-		}
-		p = kernel.PlanVTEP(&have, want)
-	}
-	if p.Recreate != "" {
-		c.log.Info("making the device anew", "device", want.Name, "because", p.Recreate)
-		if err := c.k.DelLink(want.Name); err != nil {
-			return p, 0, err
-		}
-	}
-	set := p.Set
-	if p.Create || p.Recreate != "" {
-		if c.made[want.Name] != 0 && p.Create {
-			c.log.Warn("device is gone, making it again", "device", want.Name)
-		}
-		if err := c.k.AddVTEP(want); err != nil {
-			return p, 0, err
-		}
-		done, set = 1, []string{"alias", "up"}
-	}
-	// Before it is up: with the other family on, the kernel would greet the tunnel at once.
-	c.warnOnce(c.k.SetVTEPSettings(want.Name, want.Local.Is6(), c.kind.trait().asksHops))
-	n, err := c.k.SetVTEP(want, set)
-	if done == 0 {
-		done = n
-	}
-	if d, there := c.k.Device(want.Name); err == nil && there == nil {
-		c.made[want.Name] = d.Index
-	}
-	return p, done, err
-}
-
 // ownership is which objects are ours to change. Of a data plane, whose one route stands for all peers, flannel's
 // in its place is always taken over. Routes to single peers of flannel's shape are taken over once, at the start:
 // later ones are somebody's own.
 func (c *controller) ownership(devices []string) kernel.Ownership {
-	o := kernel.Ownership{Links: devices, Networks: c.networks(), Sweep: true}
+	o := kernel.Ownership{Links: devices, Made: c.made, Networks: c.networks(), Sweep: true}
 	if c.plane != nil {
 		o.Adopts = func(r kernel.Route) bool {
 			return r.Protocol == kernel.ProtoBoot && o.OwnsLink(r.Link) && !r.Gateway.IsValid() && slices.Contains(o.Networks, r.Dst)

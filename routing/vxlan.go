@@ -275,7 +275,7 @@ func (v vxlan) want(s situation) desired {
 		name, base := kernel.VTEPName(six, v.o.VNI), own.Masked().Addr()
 		d.VTEPs = append(d.VTEPs, kernel.VTEP{
 			Name: name, Alias: kernel.Alias, MAC: v.mac(six), MTU: mtu, Up: true,
-			VNI: v.o.VNI, Port: v.o.Port, Under: s.under.Index, Local: local, GBP: v.o.GBP, Learning: v.o.Learning,
+			VNI: v.o.VNI, Port: v.o.Port, Under: s.under.Index, Local: local, GBP: v.o.GBP, Learning: v.o.Learning, Loose: v.o.DirectRouting,
 		})
 		d.Addrs = append(d.Addrs, kernel.Addr{Link: name, Prefix: netip.PrefixFrom(base, base.BitLen())})
 	}

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestParseMAC(t *testing.T) {
@@ -125,60 +124,13 @@ func TestApplyEntriesBeforeRoutes(t *testing.T) {
 		SetFDBs: []FDB{{Dst: a("192.0.2.2")}}, DelFDBs: []FDB{{Dst: a("192.0.2.3")}},
 	}
 	k := &recorder{fail: "=neigh 10.5.2.0"}
-	done, err := Apply(k, c)
+	result, err := Apply(k, c)
 	want := []string{"+addr 10.5.1.0/32", "=neigh 10.5.2.0", "=neigh 10.5.4.0", "=fdb 192.0.2.2", "+route 10.5.2.0/24", "-route 10.5.3.0/24",
 		"-neigh 10.5.3.0", "-fdb 192.0.2.3", "-addr 10.5.9.0/32"}
-	if !slices.Equal(k.calls, want) || done != c.Len()-1 {
-		t.Errorf("%d done, calls %q", done, k.calls)
+	if !slices.Equal(k.calls, want) || result.Done != c.Len()-1 {
+		t.Errorf("%d done, calls %q", result.Done, k.calls)
 	}
 	if err == nil || !strings.Contains(err.Error(), "set neighbour 10.5.2.0 lladdr") || errors.Is(err, ErrNoLink) {
 		t.Errorf("error %v", err)
-	}
-}
-
-func TestPlanVTEP(t *testing.T) {
-	want := VTEP{Name: "flannel.1", Alias: Alias, MAC: mac("0e:00:00:00:00:01"), MTU: 1450, Up: true, VNI: 1, Port: 8472, Under: 3, Local: addr("192.0.2.1")}
-	edit := func(f func(*VTEP)) *VTEP { v := want; f(&v); return &v }
-	for _, c := range []struct {
-		name string
-		have *VTEP
-		want VTEPPlan
-	}{
-		{"none", nil, VTEPPlan{Create: true}},
-		{"as wanted", &want, VTEPPlan{}},
-		{"flannel's", edit(func(v *VTEP) { v.Alias = "" }), VTEPPlan{Set: []string{"alias"}, Adopted: true}},
-		{"MAC and link changed by others", edit(func(v *VTEP) { v.MAC[5], v.Up, v.MTU = 9, false, 1400 }), VTEPPlan{Set: []string{"mac", "mtu", "up"}}},
-		{"another port", edit(func(v *VTEP) { v.Port = 4789 }), VTEPPlan{Recreate: "port 4789, want 8472"}},
-		{"another underlay", edit(func(v *VTEP) { v.Under, v.Local = 4, addr("192.0.2.9") }),
-			VTEPPlan{Recreate: "underlay link 4, want 3; local address 192.0.2.9, want 192.0.2.1"}},
-		{"GBP and learning", edit(func(v *VTEP) { v.GBP, v.Learning = true, true }), VTEPPlan{Recreate: "GBP true, want false; learning true, want false"}},
-		{"an attribute that we do not set", edit(func(v *VTEP) { v.Other = "it has ttl" }), VTEPPlan{Recreate: "it has ttl"}},
-	} {
-		if got := PlanVTEP(c.have, want); !cmp.Equal(got, c.want, cmpopts.EquateEmpty()) {
-			t.Errorf("%s: %+v", c.name, got)
-		}
-	}
-	for _, c := range []struct {
-		alias string
-		addrs []netip.Prefix
-		ours  bool
-	}{
-		{"", nil, true}, {Alias, nil, true}, {"", []netip.Prefix{pfx("10.5.1.0/32")}, true},
-		{Alias, []netip.Prefix{pfx("fe80::1/64")}, true}, {Alias, []netip.Prefix{pfx("10.9.1.0/32"), pfx("10.5.1.0/32")}, true},
-		{Alias, []netip.Prefix{pfx("10.9.1.0/32")}, false}, {"calico", []netip.Prefix{pfx("10.5.1.0/32")}, false},
-	} {
-		if why := VTEPStrange(VTEP{Name: "flannel.1", Alias: c.alias}, c.addrs, []netip.Prefix{net4}); (why == "") != c.ours {
-			t.Errorf("alias %q, %v: %q", c.alias, c.addrs, why)
-		}
-	}
-}
-
-func TestChecksumFault(t *testing.T) {
-	for release, want := range map[string]bool{
-		"4.15.0-213-generic": true, "5.4.0-150-generic": true, "5.6.19": true, "5.7.0": false, "5.10.0-28-amd64": false, "6.18.44-fc": false, "": false, "x": false,
-	} {
-		if got := ChecksumFault(release); got != want {
-			t.Errorf("%s: %v", release, got)
-		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 
 // Place says what State lists.
 type Place struct {
-	Devices []string // ours
+	// Devices are ours, VTEPs those of them that are vxlan devices.
+	Devices, VTEPs []string
 	// Underlay is the link whose routes matter too; "" for none.
 	Underlay string
 	// Neighs and Fdbs say that neighbours and forwarding entries on the devices matter.
@@ -73,6 +74,16 @@ func (k *Kernel) stateOfLinks(s *State, at Place) (own map[int]string, err error
 		if mine {
 			own[d.Index] = name
 			s.Links = append(s.Links, d.Link)
+		}
+		if mine && slices.Contains(at.VTEPs, name) {
+			v, err := k.VTEP(name)
+			if errors.Is(err, ErrNotVXLAN) {
+				v, err = VTEP{Name: name, NotVXLAN: err.Error()}, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			s.VTEPs = append(s.VTEPs, v)
 		}
 		rs, err := k.routes(d)
 		if err != nil {

@@ -107,6 +107,8 @@ func (s State) Without(links []string) State {
 type Ownership struct {
 	// Links are the names of our devices.
 	Links []string
+	// Made are the numbers of the VTEPs that we brought up, by name.
+	Made map[string]int
 	// Networks are the overlay's networks.
 	Networks []netip.Prefix
 	// Sweep allows deletes: it is set once the first complete set is known.
@@ -147,8 +149,10 @@ func (o Ownership) contains(a netip.Addr) bool {
 
 // Changes is a plan, in the order in which it is applied: everything is added before anything is deleted, and a
 // peer's entries are added before the route that leads to them. Setting an entry replaces the one for the same
-// address. The zero Changes is "nothing to do".
+// address. Len is 0 if there is nothing to do.
 type Changes struct {
+	// VTEPs are all that are wanted and ours, those included that are as they should be.
+	VTEPs         []VTEPChange
 	SetLinks      []Link
 	AddAddrs      []Addr
 	SetNeighs     []Neigh
@@ -163,6 +167,8 @@ type Changes struct {
 	Adopted []string
 	// Conflicts are wanted routes whose place a foreign one holds. They are not touched.
 	Conflicts []Conflict
+	// Strangers are devices of others by the name of a wanted one. Nothing on them is touched.
+	Strangers []Stranger
 }
 
 // Conflict is a route that we want and one of somebody else's in its place.
@@ -175,14 +181,19 @@ func (c Conflict) String() string {
 
 // Len returns about how many kernel calls the plan makes.
 func (c Changes) Len() int {
-	return len(c.SetLinks) + len(c.AddAddrs) + len(c.SetNeighs) + len(c.SetFDBs) + len(c.AddRoutes) + len(c.ReplaceRoutes) +
+	n := 0
+	for _, v := range c.VTEPs {
+		n += v.Len()
+	}
+	return n + len(c.SetLinks) + len(c.AddAddrs) + len(c.SetNeighs) + len(c.SetFDBs) + len(c.AddRoutes) + len(c.ReplaceRoutes) +
 		len(c.DelRoutes) + len(c.DelNeighs) + len(c.DelFDBs) + len(c.DelAddrs)
 }
 
-// Plan says how to get from have to want. It is pure and deterministic. A link in want that have lacks is left
-// out: the caller creates it, as it does VTEPs (PlanVTEP), since a device has to be there before anything can be on it.
+// Plan says how to get from have to want. It is pure and deterministic. Of want.Links one that have lacks is left
+// out: creating it is the caller's.
 func Plan(have, want State, own Ownership) Changes {
 	var c Changes
+	have, want, own = planVTEPs(&c, have, want, own)
 	planLinks(&c, have, want, own)
 	planAddrs(&c, have, want, own)
 	planNeighs(&c, have.Neighs, want.Neighs, own)

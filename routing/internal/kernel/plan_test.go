@@ -105,10 +105,10 @@ func TestApplyAddsBeforeDeletesAndTriesAll(t *testing.T) {
 		Conflicts: []Conflict{{Want: Route{Dst: pfx("10.4.0.0/16")}, Have: Route{Link: "x", Protocol: 4}}},
 	}
 	k := &recorder{fail: "+addr 10.0.0.1/32"}
-	done, err := Apply(k, c)
+	result, err := Apply(k, c)
 	want := []string{"link a", "+addr 10.0.0.1/32", "+route 10.1.0.0/16", "=route 10.2.0.0/16", "-route 10.3.0.0/16", "-addr 10.0.0.2/32"}
-	if !slices.Equal(k.calls, want) || done != 5 {
-		t.Errorf("calls %q, %d done", k.calls, done)
+	if !slices.Equal(k.calls, want) || result.Done != 5 {
+		t.Errorf("calls %q, %d done", k.calls, result.Done)
 	}
 	const says = "add address 10.0.0.1/32 dev a: no\nroute 10.4.0.0/16 is taken by one of protocol 4 dev x, which is not ours: delete it, or stop what made it"
 	if err == nil || err.Error() != says {

@@ -3,10 +3,15 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // changer is the part of the kernel that applying a plan needs.
 type changer interface {
+	DelLink(name string) error
+	AddVTEP(VTEP) error
+	SettleVTEP(VTEP) error
+	SetVTEP(v VTEP, names []string) (done int, err error)
 	SetLink(Link) error
 	AddAddr(Addr) error
 	DelAddr(Addr) error
@@ -19,11 +24,27 @@ type changer interface {
 	DelFDB(FDB) error
 }
 
-// Apply makes the changes in order: adds before deletes, so that there is
-// no moment without a route. It tries everything and joins the errors; done is how
-// many changes succeeded.
-func Apply(k changer, c Changes) (done int, err error) {
+// Result is what applying a plan came to.
+type Result struct {
+	// Done is how many changes succeeded.
+	Done int
+	// Missing are the devices that could not be made: what would be on them was not tried.
+	Missing []string
+	// Settings are what could not be set of devices; they work without, if less well.
+	Settings []error
+}
+
+// Apply makes the changes in order: devices first, since all else is on them, then adds before deletes, so that there is
+// no moment without a route. It tries everything and joins the errors.
+func Apply(k changer, c Changes) (Result, error) {
 	var t tried
+	for _, s := range c.Strangers {
+		t.faults = append(t.faults, fmt.Errorf("not ours: %s", s.Why))
+	}
+	for _, v := range c.VTEPs {
+		t.device(k, v)
+	}
+	c = c.without(t.Missing)
 	each(&t, c.SetLinks, k.SetLink, "set link")
 	each(&t, c.AddAddrs, k.AddAddr, "add address")
 	each(&t, c.SetNeighs, k.SetNeigh, "set neighbour")
@@ -37,13 +58,60 @@ func Apply(k changer, c Changes) (done int, err error) {
 	for _, x := range c.Conflicts {
 		t.faults = append(t.faults, errors.New(x.String()))
 	}
-	return t.done, errors.Join(t.faults...)
+	return t.Result, errors.Join(t.faults...)
 }
 
 // tried counts what succeeded and collects what did not.
 type tried struct {
-	done   int
+	Result
 	faults []error
+}
+
+// device brings one vxlan device to what is wanted. Its settings come before it is up: with the other family on, the
+// kernel would greet the tunnel at once.
+func (t *tried) device(k changer, c VTEPChange) {
+	fresh, set := c.Create || c.Recreate != "", c.Set
+	if c.Recreate != "" {
+		if err := k.DelLink(c.Want.Name); err != nil {
+			t.faults = append(t.faults, err)
+			return
+		}
+	}
+	if fresh {
+		if err := k.AddVTEP(c.Want); err != nil {
+			t.faults, t.Missing = append(t.faults, err), append(t.Missing, c.Want.Name)
+			return
+		}
+		t.Done++
+		set = []string{"alias", "up"}
+	}
+	if err := k.SettleVTEP(c.Want); err != nil {
+		t.Settings = append(t.Settings, err)
+	}
+	n, err := k.SetVTEP(c.Want, set)
+	if !fresh {
+		t.Done += n
+	}
+	if err != nil {
+		t.faults = append(t.faults, err)
+	}
+	if errors.Is(err, ErrNoLink) {
+		t.Missing = append(t.Missing, c.Want.Name)
+	}
+}
+
+// without leaves out what needs one of those links.
+func (c Changes) without(links []string) Changes {
+	if len(links) == 0 {
+		return c
+	}
+	gone := func(link string) bool { return slices.Contains(links, link) }
+	c.AddAddrs = slices.DeleteFunc(slices.Clone(c.AddAddrs), func(a Addr) bool { return gone(a.Link) })
+	c.SetNeighs = slices.DeleteFunc(slices.Clone(c.SetNeighs), func(n Neigh) bool { return gone(n.Link) })
+	c.SetFDBs = slices.DeleteFunc(slices.Clone(c.SetFDBs), func(f FDB) bool { return gone(f.Link) })
+	c.AddRoutes = slices.DeleteFunc(slices.Clone(c.AddRoutes), func(r Route) bool { return gone(r.Link) })
+	c.ReplaceRoutes = slices.DeleteFunc(slices.Clone(c.ReplaceRoutes), func(r Route) bool { return gone(r.Link) })
+	return c
 }
 
 func each[T fmt.Stringer](t *tried, l []T, change func(T) error, what string) {
@@ -52,6 +120,6 @@ func each[T fmt.Stringer](t *tried, l []T, change func(T) error, what string) {
 			t.faults = append(t.faults, fmt.Errorf("%s %s: %w", what, x, err))
 			continue
 		}
-		t.done++
+		t.Done++
 	}
 }

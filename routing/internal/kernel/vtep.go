@@ -26,24 +26,60 @@ type VTEP struct {
 	GBP, Learning bool
 	// Other lists attributes that we leave at the kernel's defaults and that differ; "" if none does.
 	Other string
+	// NotVXLAN says of a link with the name that it is of another kind, and what to do; "" if it is not.
+	NotVXLAN string
+	// Loose says that peers may be reached by a plain route and answer by the tunnel. It is not compared: the
+	// device's settings are looked at each time.
+	Loose bool
 }
 
-// VTEPPlan is what to do about one device.
-type VTEPPlan struct {
-	// Create says that there is none; Recreate says why the one that is there has to go first.
+// VTEPChange is what to do about one device that is ours.
+type VTEPChange struct {
+	Want VTEP
+	// Create says that there is none, Recreate why the one that there is has to go first.
 	Create   bool
 	Recreate string
 	// Set are the attributes to change: "mac", "mtu", "alias", "up".
 	Set []string
-	// Adopted says that it was flannel's.
-	Adopted bool
 }
 
-// PlanVTEP compares a device in full. have is nil if there is none. It is pure.
-func PlanVTEP(have *VTEP, want VTEP) VTEPPlan {
-	if have == nil {
-		return VTEPPlan{Create: true}
+// Stranger is a device of a name that we want, and why it is not ours to take.
+type Stranger struct{ Name, Why string }
+
+// planVTEPs says what to do about the devices themselves, and what remains to be compared of what is on them: with a device
+// that has to go, all that is on it goes too, and with another MAC the kernel forgets its neighbours. On a stranger's
+// nothing is wanted, and nothing is ours.
+func planVTEPs(c *Changes, have, want State, own Ownership) (State, State, Ownership) {
+	for _, w := range want.VTEPs {
+		i := slices.IndexFunc(have.VTEPs, func(h VTEP) bool { return h.Name == w.Name })
+		if i < 0 {
+			c.VTEPs = append(c.VTEPs, VTEPChange{Want: w, Create: true})
+			continue
+		}
+		h := have.VTEPs[i]
+		if why := own.strange(h, have.Addrs); why != "" {
+			c.Strangers = append(c.Strangers, Stranger{w.Name, why})
+			want, own = want.Without([]string{w.Name}), own.without(w.Name)
+			continue
+		}
+		change := planVTEP(h, w)
+		c.VTEPs = append(c.VTEPs, change)
+		switch {
+		case change.Recreate != "":
+			have = have.Without([]string{w.Name})
+		case slices.Contains(change.Set, "mac"):
+			have.Neighs = slices.DeleteFunc(slices.Clone(have.Neighs), func(n Neigh) bool { return n.Link == w.Name })
+		}
+		if change.Recreate == "" && h.Alias == "" && w.Alias != "" {
+			c.Adopted = append(c.Adopted, "link "+w.Name)
+		}
 	}
+	return have, want, own
+}
+
+// planVTEP compares a device in full.
+func planVTEP(have, want VTEP) VTEPChange {
+	p := VTEPChange{Want: want}
 	var differ []string
 	check := func(what string, have, want any) {
 		if have != want {
@@ -59,10 +95,9 @@ func PlanVTEP(have *VTEP, want VTEP) VTEPPlan {
 	if have.Other != "" {
 		differ = append(differ, have.Other)
 	}
-	if len(differ) > 0 {
-		return VTEPPlan{Recreate: strings.Join(differ, "; ")}
+	if p.Recreate = strings.Join(differ, "; "); p.Recreate != "" {
+		return p
 	}
-	var p VTEPPlan
 	for _, s := range []struct {
 		name    string
 		differs bool
@@ -74,16 +109,42 @@ func PlanVTEP(have *VTEP, want VTEP) VTEPPlan {
 			p.Set = append(p.Set, s.name)
 		}
 	}
-	p.Adopted = have.Alias == "" && want.Alias != ""
 	return p
 }
 
-// Len returns about how many kernel calls the plan makes.
-func (p VTEPPlan) Len() int {
+// Len returns about how many kernel calls the change makes.
+func (p VTEPChange) Len() int {
 	if p.Create || p.Recreate != "" {
 		return 1
 	}
 	return len(p.Set)
+}
+
+// strange says why a device is not ours to take, of whose addresses all are among addrs; "" if it is. One that we
+// brought up stays ours, whatever somebody does to it.
+func (o Ownership) strange(d VTEP, addrs []Addr) string {
+	if d.NotVXLAN != "" {
+		return d.NotVXLAN
+	}
+	if o.Made[d.Name] == d.Index && d.Index != 0 {
+		return ""
+	}
+	var on []netip.Prefix
+	for _, a := range addrs {
+		if a.Link == d.Name {
+			on = append(on, a.Prefix)
+		}
+	}
+	return VTEPStrange(d, on, o.Networks)
+}
+
+// without leaves out a device, and the routes by it.
+func (o Ownership) without(link string) Ownership {
+	o.Links = slices.DeleteFunc(slices.Clone(o.Links), func(l string) bool { return l == link })
+	if adopts := o.Adopts; adopts != nil {
+		o.Adopts = func(r Route) bool { return r.Link != link && adopts(r) }
+	}
+	return o
 }
 
 // VTEPStrange says why a device of the name that we want is not ours to take, and what to do;

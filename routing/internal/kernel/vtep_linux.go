@@ -195,9 +195,15 @@ func (k *Kernel) DelLink(name string) error {
 	return nil
 }
 
-// SetVTEP changes the named attributes (VTEPPlan.Set) to those of v.
+// SetVTEP changes the named attributes (VTEPChange.Set) to those of v. The error wraps ErrNoLink if it is gone.
 func (k *Kernel) SetVTEP(v VTEP, names []string) (done int, err error) {
+	if len(names) == 0 {
+		return 0, nil
+	}
 	l, err := k.h.LinkByName(v.Name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return 0, fmt.Errorf("link %s: %w", v.Name, ErrNoLink)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -224,13 +230,13 @@ func (k *Kernel) SetVTEP(v VTEP, names []string) (done int, err error) {
 	return done, errors.Join(faults...)
 }
 
-// SetVTEPSettings makes the settings of a device what its family needs: the other family is off, so that
-// the kernel sends none of it into the tunnel. direct says that we may reach a peer by a plain route while
-// it answers by the tunnel.
-func (k *Kernel) SetVTEPSettings(name string, six, direct bool) error {
-	err := k.SetIPv6(name, six)
-	if direct && !six {
-		err = errors.Join(err, k.Loosen(name))
+// SettleVTEP makes the settings of a device what its family needs: the other family is off, so that
+// the kernel sends none of it into the tunnel.
+func (k *Kernel) SettleVTEP(v VTEP) error {
+	six := v.Local.Is6()
+	err := k.SetIPv6(v.Name, six)
+	if v.Loose && !six {
+		err = errors.Join(err, k.Loosen(v.Name))
 	}
 	return err
 }
