@@ -2,17 +2,19 @@ package test
 
 import (
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
-// Scenarios run side by side: their namespaces have no names, and most of them wait. Three kinds are kept apart.
+// Scenarios run side by side: their namespaces have no names, and most of them wait. Three kinds are told apart.
 //
 //   - What measures the machine itself, as memory under full load or the packets that a restart costs, runs alone:
 //     such a test says nothing of this file.
-//   - What loses no packet at a pace calls counting. These run beside each other only, and before all others: what they
-//     count is weft's doing, and not that of a machine which had no time.
+//   - What loses no packet at a pace calls counting. These take the places first, since they are the longest. Their
+//     daemons go before all else on the machine: what they count is weft's doing, and not that of a machine which had
+//     no time.
 //   - All others call busy.
 //
 // A test whose subtests each have a lab calls t.Parallel itself, and its subtests busy.
@@ -20,16 +22,17 @@ import (
 // turns says whose turn it is. The test framework's own limit would give a test that has to wait for its turn a place
 // that others could use; TestMain lifts it.
 type turns struct {
-	mu       sync.Mutex
-	changed  *sync.Cond
-	counting int // tests of this kind that have not ended, or not begun
-	running  int // of both kinds
+	mu      sync.Mutex
+	changed *sync.Cond
+	counts  map[string]bool // the top-level tests that count, by name
+	coming  int             // of these, how many have no place yet
+	running int             // of both kinds
 }
 
 var turn = newTurns()
 
 func newTurns() *turns {
-	var t turns
+	t := turns{counts: map[string]bool{}}
 	t.changed = sync.NewCond(&t.mu)
 	return &t
 }
@@ -37,21 +40,35 @@ func newTurns() *turns {
 // atOnce is how many labs there are side by side.
 func atOnce() int { return 2 * runtime.GOMAXPROCS(0) }
 
+// ahead is the nice value of a daemon whose packets are counted: for each turn of another process it has some twenty.
+const ahead = -15
+
 // counting makes a test one that counts packets. It has to be a top-level test's first statement: all of them are known
 // before the first one begins.
 func counting(t *testing.T) {
 	t.Helper()
-	turn.change(func() { turn.counting++ })
-	t.Cleanup(func() { turn.change(func() { turn.counting-- }) })
+	turn.change(func() { turn.counts[t.Name()], turn.coming = true, turn.coming+1 })
 	t.Parallel()
 	turn.take(t, func() bool { return true })
+	turn.change(func() { turn.coming-- })
 }
 
 // busy makes a test one that may load the machine, beside others of its kind.
 func busy(t *testing.T) {
 	t.Helper()
 	t.Parallel()
-	turn.take(t, func() bool { return turn.counting == 0 })
+	turn.take(t, func() bool { return turn.coming == 0 })
+}
+
+// niceOf is what the daemons of a test's labs have as nice value.
+func niceOf(t *testing.T) int {
+	top, _, _ := strings.Cut(t.Name(), "/")
+	turn.mu.Lock()
+	defer turn.mu.Unlock()
+	if turn.counts[top] {
+		return ahead
+	}
+	return 0
 }
 
 func (t *turns) change(f func()) {

@@ -78,6 +78,7 @@ func up(t *testing.T, spec lab.Spec) *lab.Lab {
 	if spec.PodsPerNode == 0 {
 		spec.PodsPerNode = 1
 	}
+	spec.Nice = niceOf(t)
 	spec.Progress = func(line string) { t.Log(line) }
 	l, err := lab.Up(t.Context(), spec)
 	if err != nil {

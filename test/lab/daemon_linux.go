@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +31,7 @@ type Daemon struct {
 	path string
 	args []string
 	env  []string // besides this process's own
+	nice int
 
 	mu  sync.Mutex
 	run *run // the latest, nil before the first start
@@ -60,6 +62,9 @@ func (d *Daemon) Start() error {
 	}
 	defer log.Close()
 	cmd := exec.Command(d.path, d.args...)
+	if d.nice != 0 { // nice(1) becomes the program, so that the process id is that of both
+		cmd = exec.Command("nice", append([]string{"-n", strconv.Itoa(d.nice), d.path}, d.args...)...)
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	if len(d.env) > 0 {
 		cmd.Env = append(os.Environ(), d.env...)

@@ -99,6 +99,15 @@ func TestReadyNodesGetPods(t *testing.T) {
 	}
 }
 
+func TestDaemonsGoBeforeOthers(t *testing.T) {
+	spec := fakeSpec(t, "ready")
+	spec.Nice = -3
+	d := up(t, spec).Node(2).Daemon
+	if got, err := unix.Getpriority(unix.PRIO_PROCESS, d.PID()); err != nil || got != 20+3 { // 20 less the nice value (getpriority(2))
+		t.Errorf("priority %d, %v, want 23", got, err)
+	}
+}
+
 func TestReadyzReasonIsReported(t *testing.T) {
 	spec := fakeSpec(t, "no lease yet: the store is empty")
 	spec.ReadyTimeout = time.Second

@@ -76,7 +76,7 @@ func (l *Lab) newNode() (*Node, error) {
 	}
 	n.Daemon = &Daemon{
 		Name: n.Name + "'s weftd", LogFile: filepath.Join(dir, "weftd.log"),
-		ns: n.NS, path: l.Spec.WeftdPath, args: l.weftdArgs(n),
+		ns: n.NS, path: l.Spec.WeftdPath, args: l.weftdArgs(n), nice: l.Spec.Nice,
 	}
 	if err := os.MkdirAll(n.CacheDir, 0o755); err != nil {
 		return nil, err

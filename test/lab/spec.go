@@ -107,6 +107,9 @@ type Spec struct {
 	Wire WireKind
 	// Direct joins two nodes by one veth pair, without a bridge between.
 	Direct bool
+	// Nice is added to the nice value of every weftd (nice(1)); less than 0 takes CAP_SYS_NICE. A daemon that is ahead of
+	// all else on a busy machine loses no packet because it waited for a processor.
+	Nice int
 	// ReadyTimeout bounds the time from a weftd's start to its readiness; 30 s by default.
 	ReadyTimeout time.Duration
 	// Progress, if set, is told in one line about each step done. Calls come one at a time.
