@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -9,9 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"weft/cmd/internal/control"
+	"weft/test/await"
 )
 
 // asDaemon makes the test binary answer as a weftd, on the socket that it names.
@@ -30,18 +31,17 @@ func TestStoppedDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = daemon.Process.Kill(); _ = daemon.Wait() }) // it is killed, and says so
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, _, err = weft(t, "status", "--control-socket", socket); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal(err)
-		}
+	t.Setenv("WEFTD_CONTROL_SOCKET", socket)
+	answers := func() error {
+		_, _, err := weft(t, "status")
+		return err
 	}
+	await.OK(t, "the daemon answers", answers)
 	if err := daemon.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("WEFTD_CONTROL_SOCKET", socket)
+	// A signal is only sent by then: each thread stops when it is its turn, and /proc says so when the first has.
+	await.OK(t, "the daemon is stopped", func() error { return inState(daemon.Process.Pid, 'T') })
 	t.Setenv("WEFTD_ETCD_ENDPOINTS", "http://127.0.0.1:1")
 	t.Setenv("WEFTD_KUBE_SUBNET_MGR", "false")
 	stopped := fmt.Sprintf("(pid %d, stopped: kill -CONT %[1]d", daemon.Process.Pid)
@@ -58,9 +58,19 @@ func TestStoppedDaemon(t *testing.T) {
 	if err := daemon.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := weft(t, "status"); err != nil {
-		t.Error(err)
+	await.OK(t, "the daemon answers again", answers)
+}
+
+// inState says whether that letter is the state of a process, as ps(1) names it.
+func inState(pid int, want byte) error {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return err
 	}
+	if i := bytes.LastIndex(stat, []byte(") ")); i < 0 || stat[i+2] != want {
+		return fmt.Errorf("its state is not %c: %s", want, stat)
+	}
+	return nil
 }
 
 // Where nobody counts for each peer, nobody is told a number.
