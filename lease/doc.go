@@ -16,6 +16,6 @@
 // that people see is computed of those (state.go).
 //
 // A Store is where records live: lease/etcd has one, lease/leasetest one in memory. In Kubernetes others decide
-// who owns what: lease/kube has a life of its own, of the same parts (Outlook, Saver, Rounds). The formats are
+// who owns what: lease/kube has a core of its own, of the same parts (Outlook, Saver, Rounds). The formats are
 // flannel's, so that nodes of both kinds share a network.
 package lease

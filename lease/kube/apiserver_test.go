@@ -33,7 +33,7 @@ type apiServer struct {
 	pods    map[string]*corev1.Pod
 	rv      int64
 	least   int64 // events up to here are forgotten
-	events  []event
+	events  []happening
 	moved   chan struct{}   // closed at every change
 	streams bool            // lists can be streamed
 	denied  map[string]bool // "verb resource" that gets 403
@@ -47,7 +47,7 @@ type apiServer struct {
 	taken   func(patch) // is called with a patch that was taken, before it is answered
 }
 
-type event struct {
+type happening struct {
 	rv   int64
 	kind string
 	node *corev1.Node
@@ -110,10 +110,10 @@ func (s *apiServer) putLocked(n *corev1.Node) {
 	s.rv++
 	n.ResourceVersion = strconv.FormatInt(s.rv, 10)
 	s.nodes[n.Name] = n
-	s.happened(event{s.rv, kind, n})
+	s.happened(happening{s.rv, kind, n})
 }
 
-func (s *apiServer) happened(e event) {
+func (s *apiServer) happened(e happening) {
 	s.events = append(s.events, e)
 	close(s.moved)
 	s.moved = make(chan struct{})
@@ -125,7 +125,7 @@ func (s *apiServer) remove(name string) {
 		delete(s.nodes, name)
 		s.rv++
 		n.ResourceVersion = strconv.FormatInt(s.rv, 10)
-		s.happened(event{s.rv, "DELETED", n})
+		s.happened(happening{s.rv, "DELETED", n})
 	})
 }
 
@@ -348,7 +348,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	for {
 		s.mu.Lock()
 		moved := s.moved
-		i, _ := slices.BinarySearchFunc(s.events, from, func(e event, rv int64) int { return cmp.Compare(e.rv, rv+1) })
+		i, _ := slices.BinarySearchFunc(s.events, from, func(e happening, rv int64) int { return cmp.Compare(e.rv, rv+1) })
 		news := slices.Clone(s.events[i:])
 		s.mu.Unlock()
 		for _, e := range news {

@@ -17,8 +17,8 @@ type claim struct {
 }
 
 // claims returns those of the records, each list by subnets, whose Nodes still have them. A Node
-// that was deleted has none, nor has another by its name. It is called under the lock.
-func (s *nodes) claims(accepted, once []lease.Record) []claim {
+// that was deleted has none, nor has another by its name.
+func (v view) claims(accepted, once []lease.Record) []claim {
 	out := make([]claim, 0, len(accepted)+len(once))
 	for _, list := range [][]lease.Record{accepted, once} {
 		for i := range list {
@@ -26,7 +26,7 @@ func (s *nodes) claims(accepted, once []lease.Record) []claim {
 			if r.Kube == nil {
 				continue
 			}
-			if n := s.byName[r.Kube.Name]; n != nil && n.uid == r.Kube.UID && n.subnets == r.Subnets {
+			if n := v.find(r.Kube.Name); n != nil && n.uid == r.Kube.UID && n.subnets == r.Subnets {
 				out = append(out, claim{r, !n.managed})
 			}
 		}
@@ -88,16 +88,16 @@ func single(records []lease.Record, own lease.Subnets, claims []claim, refused f
 }
 
 // refused reports whether the last set refused the Node because its subnets are another's.
-func (st *loopState) refused(name string) bool {
-	return slices.ContainsFunc(st.peers.Last().Rejected, func(r lease.Rejected) bool {
+func (c *core) refused(name string) bool {
+	return slices.ContainsFunc(c.peers.Last().Rejected, func(r lease.Rejected) bool {
 		return r.Key == name && r.Reason == lease.RejectOverlapsPeer
 	})
 }
 
-// once returns those of records, which were accepted once, that are still a claim.
-func (v view) once(records []lease.Record) (out []lease.Record) {
+// claiming returns those of records that are still a claim.
+func claiming(claims []claim, records []lease.Record) (out []lease.Record) {
 	for i := range records { // not in place: the claims point there
-		if has(v.claims, &records[i]) {
+		if has(claims, &records[i]) {
 			out = append(out, records[i])
 		}
 	}

@@ -2,6 +2,8 @@ package kube
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,8 +45,8 @@ type concern struct {
 	cuts   bool   // pods have no network by it
 }
 
-// concerns lists what there is now, most fundamental first, at most one of each reason. mu is held.
-func (m *Manager) concerns() (all []concern) {
+// concerns lists what there is now, most fundamental first, at most one of each reason.
+func (c *core) concerns() (all []concern) {
 	add := func(reason, format string, a ...any) {
 		all = append(all, concern{reason: reason, text: fmt.Sprintf(format, a...)})
 	}
@@ -52,55 +54,45 @@ func (m *Manager) concerns() (all []concern) {
 		add(reason, format, a...)
 		all[len(all)-1].cuts = true
 	}
-	st := m.status
-	switch none := st.Own.Subnets == (lease.Subnets{}); {
-	case st.State == lease.Lost && st.Err != nil:
-		cut(reasonLost, "pods of this node have no network: %v; delete the Node object and let the node register again, which gets it another podCIDR", st.Err)
-	case none && st.Err != nil && m.heardAt.Load() != 0:
-		cut(reasonNoSubnet, "pods of this node have no network: %v", st.Err)
+	st, w := &c.standing, &c.writer
+	switch none := st.own == (lease.Subnets{}); {
+	case st.state == lease.Lost && st.cause != nil:
+		cut(reasonLost, "pods of this node have no network: %v; delete the Node object and let the node register again, which gets it another podCIDR", st.cause)
+	case none && st.cause != nil && !c.server.heard.IsZero():
+		cut(reasonNoSubnet, "pods of this node have no network: %v", st.cause)
 	}
-	if m.broken != "" {
-		cut(reasonDown, "%s%s", messageDown, m.broken)
+	if c.path != nil && c.path.broken != "" {
+		cut(reasonDown, "%s%s", messageDown, c.path.broken)
 	}
-	if st.State == lease.Expired && st.Err != nil && m.writeErr == nil {
-		add(reasonNode, "%v", st.Err)
+	if st.state == lease.Expired && st.cause != nil && w.err == nil {
+		add(reasonNode, "%v", st.cause)
 	}
-	for _, r := range st.Rejected {
+	for _, r := range c.peers.Last().Rejected {
 		if r.Reason == lease.RejectOverlapsOwn {
 			add(reasonDuplicate, "node %q claims our podCIDR too, and other nodes believe whom they knew first: %s; delete one of the two Node objects and let the node register again", r.Key, r.Detail)
 			break
 		}
 	}
-	if m.former != "" {
-		add(reasonFormer, "%s", m.former)
+	if c.path != nil && c.path.former != "" {
+		add(reasonFormer, "%s", c.path.former)
 	}
-	all = append(all, m.storeConcerns()...)
-	if st.Alarm != "" {
-		add(reasonAlarm, "%s", st.Alarm)
-	}
-	if m.cacheErr != nil {
-		add(reasonCache, "the last known peers are not saved, and a start without the API server would not know them: %v: see to the disk and to --cache-dir", m.cacheErr)
-	}
-	return all
-}
-
-// storeConcerns are those about the API server. mu is held.
-func (m *Manager) storeConcerns() (all []concern) {
-	why := m.watchErr
-	if why == nil {
-		why = m.probeErr
-	}
-	switch {
+	switch why := c.server.err(); {
 	case why == nil:
 	case apierrors.IsForbidden(why):
-		all = append(all, concern{reason: reasonDenied, text: why.Error()})
+		add(reasonDenied, "%v", why)
 	case apierrors.IsUnauthorized(why):
-		all = append(all, concern{reason: reasonCredentials, text: why.Error()})
+		add(reasonCredentials, "%v", why)
 	default:
-		all = append(all, concern{reason: reasonSilent, text: why.Error()})
+		add(reasonSilent, "%v", why)
 	}
-	if m.writeErr != nil && m.refused { // this only Events can tell
-		all = append(all, concern{reason: reasonReadOnly, text: m.writeErr.Error()})
+	if w.err != nil && w.refused { // this only Events can tell
+		add(reasonReadOnly, "%v", w.err)
+	}
+	if alarm := c.peers.Last().Alarm; alarm != "" {
+		add(reasonAlarm, "%s", alarm)
+	}
+	if err := c.saver.Err(); err != nil {
+		add(reasonCache, "the last known peers are not saved, and a start without the API server would not know them: %v: see to the disk and to --cache-dir", err)
 	}
 	return all
 }
@@ -149,7 +141,8 @@ func (d *diary) update(all []concern, now time.Time, patience, brief time.Durati
 		d.ripe[c.reason] = c.text
 		ripe = append(ripe, c)
 	}
-	for reason, since := range d.since {
+	for _, reason := range slices.Sorted(maps.Keys(d.since)) {
+		since := d.since[reason]
 		if there[reason] {
 			continue
 		}

@@ -1,4 +1,19 @@
 // Package kube keeps leases in the Kubernetes API: a node's subnets are the podCIDRs of its
 // Node object, and how it is reached stands in the object's annotations, which are flannel's
 // to the letter, so that nodes of both kinds share a cluster.
+//
+//	                  events: news, found, patched, probed, nodesRead, Saved             effects
+//	API server, clock, disk ──────> core.step ──────> findNode, watchNodes, readNodes, patchNode, probeServer,
+//	                                                  tell, AskUnderlay, Publish, SaveCache, Log, Wait
+//
+//	turn: observe   all Nodes ──Believe──> Memory            when changes have settled (observe.go, claim.go)
+//	      judge     our Node ──> state, or another machine's (observe.go, namesake.go)
+//	      publish   Memory ──> Set                           (observe.go)
+//	      save      the cache                                (core.go)
+//	      write     annotations, condition, Events           (write.go, concern.go, condition.go)
+//	      ask       the API server for a sign of life        (server.go)
+//
+// The core has no clock and does no I/O. A Manager is a core with an API server, a clock and a disk
+// (run.go): nodeWatch lists and watches Nodes into a table (watch.go, nodes.go), and a herald writes
+// Events (events.go).
 package kube

@@ -77,7 +77,7 @@ type eventSource struct {
 // herald writes Events about our Node. Its methods are safe for concurrent use; run is called once.
 type herald struct {
 	client *Client
-	nodes  *nodes
+	nodes  *table
 	log    *slog.Logger
 	wake   chan struct{}
 
@@ -94,33 +94,38 @@ type posted struct {
 	first time.Time
 }
 
-func newHerald(c *Client, n *nodes, log *slog.Logger) *herald {
+func newHerald(c *Client, n *table, log *slog.Logger) *herald {
 	return &herald{client: c, nodes: n, log: log, wake: make(chan struct{}, 1), posted: map[string]posted{}}
 }
 
-// tell has an Event written about n. allWell says that nothing else is amiss. It never blocks.
-func (h *herald) tell(n told, allWell bool, now time.Time) {
-	news := notice{kind: eventWarning, reason: n.reason, message: n.text, first: now, last: now, count: 1}
-	if n.over {
-		news.kind, news.reason = eventNormal, n.reason+"Over"
+// notice is the Event that says it. allWell says that nothing else is amiss.
+func (t told) notice(allWell bool, now time.Time) notice {
+	n := notice{kind: eventWarning, reason: t.reason, message: t.text, first: now, last: now, count: 1}
+	if t.over {
+		n.kind, n.reason = eventNormal, t.reason+"Over"
 		if allWell {
-			news.reason = reasonUp
+			n.reason = reasonUp
 		}
-		news.message = fmt.Sprintf("over after %s: %s", n.after.Round(time.Second), n.text)
+		n.message = fmt.Sprintf("over after %s: %s", t.after.Round(time.Second), t.text)
 	}
-	news.message = clipMessage(news.message)
+	n.message = clipMessage(n.message)
+	return n
+}
+
+// add has an Event written. It never blocks.
+func (h *herald) add(n notice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.notices {
-		if have := &h.notices[i]; have.kind == news.kind && have.reason == news.reason {
-			have.message, have.last, have.count = news.message, now, have.count+1
+		if have := &h.notices[i]; have.kind == n.kind && have.reason == n.reason {
+			have.message, have.last, have.count = n.message, n.last, have.count+n.count
 			return
 		}
 	}
 	if len(h.notices) == maxNotices {
 		h.notices = h.notices[1:]
 	}
-	h.notices = append(h.notices, news)
+	h.notices = append(h.notices, n)
 	poke(h.wake)
 }
 

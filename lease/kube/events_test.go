@@ -43,7 +43,7 @@ func newConcerned(t *testing.T, change func(*Options)) concerned {
 	c := s.config("a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, change)
-	tt.pace.broken, tt.pace.concern, tt.pace.probe = 50*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
+	tt.core.pace.broken, tt.core.pace.concern, tt.core.pace.probe = 50*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	tt.SetDataPath("", "")
@@ -139,7 +139,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	tt := newTester(t, s, c, func(o *Options) { o.Cache = lease.NewCache(dir, "test") })
-	tt.pace.concern = 0
+	tt.core.pace.concern = 0
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	await.NoDiff(t, func() string {
@@ -153,8 +153,8 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	await.NoDiff(t, func() string {
 		tt.Manager.mu.Lock()
 		defer tt.Manager.mu.Unlock()
-		if n := len(tt.concerns()); n != 2 {
-			return fmt.Sprintf("concerns %+v", tt.concerns())
+		if n := len(tt.core.concerns()); n != 2 {
+			return fmt.Sprintf("concerns %+v", tt.core.concerns())
 		}
 		return ""
 	})
@@ -264,13 +264,13 @@ func TestEventsAreFew(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(plain("a", "10.244.1.0/24"))
 	tt := newTester(t, s, s.config("a"), nil)
-	h := newHerald(tt.client, newNodes(tt.client.keys, tt.o.Config, "a", func() {}, func() {}), tt.log)
+	h := newHerald(tt.client, newTable(tt.client.keys, tt.o.Config, "a", func() {}, func(news) {}), tt.log)
 	now := time.Now()
 	for i := range 5 {
-		h.tell(told{concern: concern{reasonCache, fmt.Sprint("try ", i), false}}, false, now)
+		h.add(told{concern: concern{reasonCache, fmt.Sprint("try ", i), false}}.notice(false, now))
 	}
 	for i := range 100 {
-		h.tell(told{concern: concern{fmt.Sprint("Reason", i), "", false}}, false, now)
+		h.add(told{concern: concern{fmt.Sprint("Reason", i), "", false}}.notice(false, now))
 	}
 	if len(h.notices) != maxNotices {
 		t.Errorf("%d notices", len(h.notices))
@@ -299,7 +299,7 @@ func TestEventsAreFew(t *testing.T) {
 		t.Errorf("refused: %v", err)
 	}
 	h.back(notice{eventWarning, reasonLost, "x", now, now, 1})
-	h.tell(told{concern: concern{reasonLost, "y", false}}, false, now)
+	h.add(told{concern: concern{reasonLost, "y", false}}.notice(false, now))
 	if n, ok := h.take(); !ok || n.count != 2 || n.message != "y" {
 		t.Errorf("%+v", n)
 	}

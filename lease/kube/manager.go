@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
-	"slices"
+	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"weft/lease"
@@ -51,80 +49,21 @@ type Backend struct {
 	DataV4, DataV6 bool
 }
 
-// Manager keeps our Node's annotations and publishes what the other Nodes say. Its methods are
-// safe for concurrent use; Run is called once.
+// Manager keeps our Node's annotations and publishes what the other Nodes say: it does for a core what that
+// asks for, with an API server, a clock and a disk. Its methods are safe for concurrent use; Run is
+// called once.
 type Manager struct {
 	client *Client
 	o      Options
 	log    *slog.Logger
-	pace   pace
+	in     inbox
 
-	nodes atomic.Pointer[nodes] // nil until our Node's name is known
-	state loopState
-
-	proven  atomic.Bool  // Config may be cached
-	heardAt atomic.Int64 // when the API server was last heard, in Unix nanoseconds; 0 for never
-	wake    chan struct{}
-	write   chan struct{}
-	echo    chan bool // capacity 1: what a round of asking met
-
-	mu         sync.Mutex // protects what follows
-	local      lease.Local
-	told       bool   // the daemon has said how the data path is
-	broken     string // what is wrong with it; "" if packets flow
-	former     string // pods have addresses of subnets that are not ours any more; "" if none have
-	cacheErr   error  // why the state is not saved
-	status     lease.Status
-	own        lease.Subnets // what our annotations stand for; zero while they must not be written
-	judged     bool          // it is known whether our Node is another machine's: nothing is written to it before
-	waits      bool          // it is: nothing is written to it
-	overwrite  [2]netip.Addr // what an administrator has us publish instead
-	watchErr   error         // why the watch is silent
-	probeErr   error         // why the API server did not answer a question
-	silentFrom time.Time     // since when it is silent; zero while it is not
-	writeErr   error         // what the last write met
-	refused    bool          // by the API server, which has answered
-	cutOff     bool          // the stop did not wait for the answer to a write that says pods have a network
-	written    bool          // our annotations have been as they should be, since the start
+	mu    sync.Mutex // protects what follows
+	core  *core
+	local lease.Local // the latest that was said of us
+	path  *dataPath   // the latest that was said of it; nil for nothing
+	table *table      // nil until our Node's name is known
 }
-
-// pace is the times that a test shortens.
-type pace struct {
-	probe, answer, retryFirst, retryMost time.Duration
-	broken, concern, beat                time.Duration
-}
-
-// loopState belongs to Run's loop.
-type loopState struct {
-	peers    lease.Outlook
-	saver    lease.Saver
-	held     lease.Record // our own; its Subnets are zero while we have none
-	ownUID   string       // of our Node, when it was last seen
-	source   source
-	began    source // what source was at the start
-	tenure   tenure
-	once     []lease.Record // peers of an earlier set, whose Nodes still have their podCIDRs
-	namesake namesake
-	ask      func(lease.Attrs) // begins a round of asking
-}
-
-// tenure is how we have our podCIDR.
-type tenure uint8
-
-const (
-	seeking tenure = iota // there was none since the start, but perhaps in the last run
-	given                 // our Node has it, or had it, and no other Node has
-	lost                  // another Node has it
-)
-
-// source is what the peers that we go by are of.
-type source uint8
-
-const (
-	sourceNone   source = iota // there are none
-	sourceCache                // the last run's state: a set can be made, and nothing is saved
-	sourceServer               // the API server has told us everything, since the start
-)
 
 // NewManager returns a manager that does nothing yet. The error joins every fault in the options.
 func NewManager(c *Client, o Options) (*Manager, error) {
@@ -147,80 +86,93 @@ func NewManager(c *Client, o Options) (*Manager, error) {
 	if o.Publish == nil {
 		o.Publish = func(lease.Set) {}
 	}
-	m := &Manager{
-		client: c, o: o, log: o.Logger, wake: make(chan struct{}, 1), write: make(chan struct{}, 1), echo: make(chan bool, 1),
-		pace: pace{probe: probeAfter, answer: probeTimeout, retryFirst: time.Second, retryMost: time.Minute, broken: brokenFor, concern: concernFor, beat: beatLeast},
-	}
-	m.proven.Store(!o.Unproven)
-	m.local = m.prepare(o.Local)
-	m.status.State = lease.Acquiring
-	m.restore()
-	return m, nil
+	core := newCore(c.keys, c.cfg.SetNodeNetworkUnavailable, o, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), time.Now())
+	o.Cached = nil // the core has it, as long as it is needed
+	return &Manager{client: c, o: o, log: o.Logger, in: newInbox(), core: core, local: core.local}, nil
 }
-
-// restore takes up the cached state, if there is one of this node.
-func (m *Manager) restore() {
-	c := m.o.Cached
-	if c == nil {
-		return
-	}
-	m.o.Cached = nil // which is not needed any more once the API server was heard
-	m.state.source, m.state.began = sourceCache, sourceCache
-	mem := c.Memory.Expire(time.Now())
-	mem.Peers = slices.Clone(mem.Peers)
-	for i := range mem.Peers {
-		// The file is written when something changes, which may be long ago: a Node lasts
-		// until it is deleted.
-		if p := &mem.Peers[i]; !p.Held {
-			p.Until = time.Now().Add(lease.TTL)
-		}
-	}
-	m.state.peers = lease.NewOutlook(mem)
-	if c.Own.Subnets == (lease.Subnets{}) || c.Own.Node() != m.o.Node {
-		return
-	}
-	m.state.held = c.Own
-	if c.Own.Kube != nil {
-		m.state.ownUID = c.Own.Kube.UID
-	}
-	m.status.State, m.status.Own = lease.Unconfirmed, c.Own
-}
-
-// prepare returns a copy of l with our identity in it.
-func (m *Manager) prepare(l lease.Local) lease.Local { return l.Signed(m.o.Node, m.o.State) }
 
 // SetLocal changes what we say about ourselves; annotations that say something else are
 // rewritten soon after. It never blocks.
 func (m *Manager) SetLocal(l lease.Local) {
-	l = m.prepare(l)
+	l = l.Signed(m.o.Node, m.o.State)
 	m.mu.Lock()
 	same := m.local.Equal(l)
 	m.local = l
 	m.mu.Unlock()
 	if !same {
-		poke(m.wake)
-		poke(m.write)
+		m.in.post(news{local: &l})
 	}
 }
 
 // Proven says that Config can be served: from now on it is what the cache holds. It never blocks.
-func (m *Manager) Proven() {
-	if !m.proven.Swap(true) {
-		poke(m.wake)
-	}
-}
+func (m *Manager) Proven() { m.in.post(news{proven: true}) }
 
 // SetDataPath says whether this node carries packets: broken is "" if it does, else what is
 // wrong. former says which pods have addresses of subnets that are not ours any more; "" for none. What
 // lasts our Node's condition NetworkUnavailable says, and an Event. It never blocks.
 func (m *Manager) SetDataPath(broken, former string) {
+	p := dataPath{broken, former}
 	m.mu.Lock()
-	changed := !m.told || m.broken != broken || m.former != former
-	m.told, m.broken, m.former = true, broken, former
+	same := m.path != nil && *m.path == p
+	m.path = &p
 	m.mu.Unlock()
-	if changed {
-		poke(m.write)
+	if !same {
+		m.in.post(news{path: &p})
 	}
+}
+
+// Status returns the present state; the caller owns it.
+func (m *Manager) Status() lease.Status {
+	m.mu.Lock()
+	s, t := m.core.status(), m.table
+	m.mu.Unlock()
+	if heard := m.in.lastHeard(); heard.After(s.StoreSeen) { // of which nobody was woken
+		s.StoreSeen = heard
+	}
+	if t != nil {
+		s.Revision = t.at()
+	}
+	return s
+}
+
+// inbox keeps what has come until the loop takes it.
+type inbox struct {
+	mu   sync.Mutex // protects news
+	news news
+	wake chan struct{} // capacity 1
+}
+
+func newInbox() inbox { return inbox{wake: make(chan struct{}, 1)} }
+
+func (b *inbox) post(n news) {
+	if n == (news{}) {
+		return
+	}
+	b.mu.Lock()
+	b.news.merge(n)
+	b.mu.Unlock()
+	poke(b.wake)
+}
+
+// hear notes a word of the API server, which is news for whoever looks.
+func (b *inbox) hear() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.news.heard = time.Now()
+}
+
+func (b *inbox) lastHeard() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.news.heard
+}
+
+func (b *inbox) take() news {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.news
+	b.news = news{}
+	return n
 }
 
 // poke wakes whoever waits on ch, which has room for one.
@@ -229,26 +181,4 @@ func poke(ch chan struct{}) {
 	case ch <- struct{}{}:
 	default:
 	}
-}
-
-// announced is what we publish of ourselves: what the daemon says, with an administrator's
-// addresses instead of ours. Ours then are further sources, which peers on our side of a NAT see.
-func (m *Manager) announced() (lease.Local, lease.Subnets) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	l := m.prepare(m.local)
-	for i, into := range [...]*netip.Addr{&l.Attrs.PublicIP, &l.Attrs.PublicIPv6} {
-		given := m.overwrite[i]
-		if !given.IsValid() || *into == given {
-			continue
-		}
-		if into.IsValid() && !slices.Contains(l.Attrs.Weft.Addrs, *into) {
-			l.Attrs.Weft.Addrs = append(l.Attrs.Weft.Addrs, *into)
-		}
-		*into = given
-		if !slices.Contains(l.Underlay, given) {
-			l.Underlay = append(l.Underlay, given)
-		}
-	}
-	return l, m.own
 }

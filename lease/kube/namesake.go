@@ -1,14 +1,13 @@
 package kube
 
 import (
-	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
 
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 )
 
 // Two machines of one name have one Node, which says where one of them is. What comes up there until we have said for
@@ -16,6 +15,7 @@ import (
 // is what somebody wrote, and is put right.
 const (
 	namesakeWait    = 1500 * time.Millisecond // for an answer
+	namesakeSlack   = time.Second             // until it has come from whoever asked
 	namesakeAgain   = 5 * time.Second         // between rounds with one
 	namesakeSettled = 3 * time.Second
 	// namesakeRounds is how many rounds without an answer make it silent; one is enough if it was
@@ -23,12 +23,13 @@ const (
 	namesakeRounds = 3
 )
 
-// namesake is what Run's loop knows of whoever else our Node tells of. The zero value asks.
+// namesake is what is known of whoever else our Node tells of. The zero value asks.
 type namesake struct {
 	right   time.Time              // when our Node first said what we say; zero for not since the start
 	contest bool                   // since it told of another, which came up before we had settled
 	about   [2]netip.Addr          // whom it told of last
 	rounds  lease.Rounds           // of asking about it
+	asked   int                    // the number of the last question, of all rounds
 	gone    map[[2]netip.Addr]bool // did not answer: they are not asked again
 }
 
@@ -49,37 +50,33 @@ func (e *namesakeError) Error() string {
 		e.node, e.address, e.ours, e.address, e.node, e.keys.public, e.keys.publicV6)
 }
 
-// namesake returns a *namesakeError while another machine of our Node's name lives, or may live. It asks.
-func (m *Manager) namesake(ours *objects.Node, now time.Time) error {
-	n := &m.state.namesake
-	if n.rounds.Under {
-		select {
-		case yes := <-m.echo:
-			n.answered(yes, now)
-		default:
-		}
-	}
-	theirs, ok := m.elsewhere(ours)
-	if !ok || m.o.Underlay == nil || m.state.ask == nil {
+// otherMachine returns a *namesakeError while another machine of our Node's name lives, or may live. It asks.
+func (c *core) otherMachine() error {
+	n := &c.namesake
+	theirs, ok := c.elsewhere()
+	if !ok || c.o.Underlay == nil {
 		n.contest = false
 		return nil
 	}
 	about := [2]netip.Addr{theirs.PublicIP, theirs.PublicIPv6}
 	if !n.contest {
-		if !n.right.IsZero() && now.Sub(n.right) > namesakeSettled {
+		if !n.right.IsZero() && c.now.Sub(n.right) > namesakeSettled {
 			return nil
 		}
 		n.contest = true
 	}
-	if n.about != about && !n.rounds.Under {
+	if n.about != about {
 		n.about, n.rounds = about, lease.Rounds{}
 	}
+	if n.rounds.Under && !c.now.Before(n.rounds.Next) { // whoever asks has not even said that there is no answer
+		n.end(false, c.now)
+	}
 	need := namesakeRounds
-	if m.o.State != "" && theirs.State() == m.o.State {
+	if c.o.State != "" && theirs.State() == c.o.State {
 		need = 1
 	}
 	if n.rounds.Silent >= need && !n.gone[about] {
-		m.log.Warn("nobody answers where our Node says that it is: it is written anew", "node", ours.Name, "address", theirs.Address())
+		c.log(slog.LevelWarn, "nobody answers where our Node says that it is: it is written anew", "node", c.name, "address", theirs.Address())
 		if n.gone == nil {
 			n.gone = map[[2]netip.Addr]bool{}
 		}
@@ -88,25 +85,32 @@ func (m *Manager) namesake(ours *objects.Node, now time.Time) error {
 	if n.gone[about] {
 		return nil
 	}
-	if !n.rounds.Under && !now.Before(n.rounds.Next) {
-		n.rounds.Begin(time.Time{}) // until the answer, which is yes or no
-		m.state.ask(theirs)
+	if !n.rounds.Under && !c.now.Before(n.rounds.Next) {
+		n.rounds.Begin(c.now.Add(namesakeWait + namesakeSlack))
+		n.asked++
+		c.do(lease.AskUnderlay{Round: n.asked, Attrs: theirs})
 	}
-	local, _ := m.announced()
-	return &namesakeError{node: ours.Name, address: theirs.Address(), ours: local.Attrs.Address(), lives: n.rounds.Answered > 0, keys: m.client.keys}
+	return &namesakeError{node: c.name, address: theirs.Address(), ours: c.announced().Attrs.Address(), lives: n.rounds.Answered > 0, keys: c.keys}
 }
 
-// answered ends a round.
-func (n *namesake) answered(yes bool, now time.Time) {
+// answered ends the round that a is of, if it is under way.
+func (n *namesake) answered(a answer, now time.Time) {
+	if n.rounds.Under && a.round == n.asked {
+		n.end(a.yes, now)
+	}
+}
+
+// end ends a round.
+func (n *namesake) end(yes bool, now time.Time) {
 	n.rounds.End(now, yes)
 	if yes {
 		n.rounds.Next = now.Add(namesakeAgain)
 	}
 }
 
-// due is when the next round begins; the zero time if an answer or nothing is waited for.
+// due is when the round ends, or the next one begins; the zero time if nothing is asked.
 func (n *namesake) due() time.Time {
-	if n.rounds.Under || !n.contest || n.gone[n.about] {
+	if !n.contest || n.gone[n.about] {
 		return time.Time{}
 	}
 	return n.rounds.Next
@@ -114,16 +118,15 @@ func (n *namesake) due() time.Time {
 
 // elsewhere returns what our Node says of itself, and true, if that is of another machine. What does not parse is
 // nobody's; and whoever names one of our addresses, as behind an administrator's, is us.
-func (m *Manager) elsewhere(ours *objects.Node) (lease.Attrs, bool) {
-	keys := m.client.keys
-	if !keys.isManaged(ours.Annotations) {
+func (c *core) elsewhere() (lease.Attrs, bool) {
+	if !c.keys.isManaged(c.ours.Annotations) {
 		return lease.Attrs{}, false
 	}
-	theirs, err := keys.decode(ours.Annotations)
+	theirs, err := c.keys.decode(c.ours.Annotations)
 	if err != nil {
 		return lease.Attrs{}, false
 	}
-	local, _ := m.announced()
+	local := c.announced()
 	a := local.Attrs
 	here := append(slices.Concat(local.Underlay, a.Weft.Addrs), a.PublicIP, a.PublicIPv6)
 	there := []netip.Addr{theirs.PublicIP, theirs.PublicIPv6}
@@ -140,17 +143,4 @@ func (m *Manager) elsewhere(ours *objects.Node) (lease.Attrs, bool) {
 		}
 	}
 	return theirs, known
-}
-
-// asker returns what begins a round: it asks beside the loop, in what run runs, and wakes that up.
-func (m *Manager) asker(ctx context.Context, run func(func())) func(lease.Attrs) {
-	return func(a lease.Attrs) {
-		run(func() {
-			ctx, cancel := context.WithTimeout(ctx, namesakeWait)
-			defer cancel()
-			yes := m.o.Underlay.Answers(ctx, a)
-			m.echo <- yes // there is room: one round is under way
-			poke(m.wake)
-		})
-	}
 }

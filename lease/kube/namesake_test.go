@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -44,20 +45,13 @@ func (l *living) rounds() int {
 // TestNothingIsWrittenUnjudged: until it is known whether our Node is another machine's, nothing is written to it, though
 // the Node is there and packets flow.
 func TestNothingIsWrittenUnjudged(t *testing.T) {
-	cfg := newAPIServer(t).config("a")
-	cfg.SetNodeNetworkUnavailable = true
-	tt := newTester(t, nil, cfg, nil)
-	tt.SetDataPath("", "")
-	nodes := newNodes(tt.client.keys, tt.o.Config, "a", func() {}, func() {})
-	if err := nodes.Add(&objects.Node{ObjectMeta: plain("a", "10.244.1.0/24").ObjectMeta}); err != nil {
-		t.Fatal(err)
-	}
-	w := writing{m: tt.Manager, nodes: nodes, herald: newHerald(tt.client, nodes, tt.log)}
-	if p, _, err := w.pending(time.Now()); !p.empty() || err != nil {
+	c := newTestCore(t)
+	c.path, c.ours = &dataPath{}, &objects.Node{ObjectMeta: plain("a", "10.244.1.0/24").ObjectMeta}
+	if p, _, err := c.pending(); !p.empty() || err != nil {
 		t.Errorf("%s, %v", p.body(), err)
 	}
-	tt.setWaits(false)
-	if p, _, err := w.pending(time.Now()); p.empty() || err != nil {
+	c.writer.mayWrite = true
+	if p, _, err := c.pending(); p.empty() || err != nil {
 		t.Errorf("nothing is written, %v", err)
 	}
 }
@@ -87,7 +81,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	there.set("192.0.2.1")
 	before := len(s.patched())
 	second := newTester(t, s, cfg, with("192.0.2.2", "two"))
-	second.pace.broken, second.pace.concern = time.Millisecond, time.Millisecond
+	second.core.pace.broken, second.core.pace.concern = time.Millisecond, time.Millisecond
 	stopSecond := during(t, second.Run)
 	second.SetDataPath("", "")
 	second.wantState(lease.Waiting, "another machine at 192.0.2.1, which answers")
@@ -156,17 +150,17 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 // TestWhoComesLaterIsNobody: of two that start together the later one keeps the Node for as long as it lives; but what
 // somebody writes to the Node of a machine that has had it for a while is put right, whoever answers.
 func TestWhoComesLaterIsNobody(t *testing.T) {
-	s := newAPIServer(t)
-	ours := &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	for after, want := range map[time.Duration]bool{time.Second: true, time.Minute: false} {
-		tt := newTester(t, s, s.config("a"), func(o *Options) { o.Underlay = &living{} })
-		tt.state.ask = func(lease.Attrs) { tt.echo <- true }
-		began := time.Now()
-		tt.state.namesake.right = began
+		c := newTestCore(t)
+		c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+		began := c.now
+		c.namesake.right = began
 		for _, more := range []time.Duration{0, time.Second, 10 * time.Second, time.Hour} {
-			if err := tt.namesake(ours, began.Add(after+more)); (err != nil) != want {
+			c.now = began.Add(after + more)
+			if err := c.otherMachine(); (err != nil) != want {
 				t.Errorf("first seen after %s, and now %s later: %v", after, more, err)
 			}
+			c.namesake.answered(answer{c.namesake.asked, true}, c.now)
 		}
 	}
 }
@@ -174,16 +168,57 @@ func TestWhoComesLaterIsNobody(t *testing.T) {
 // TestNobodyIsWaitedForInVain: once it is known that nobody lives where our Node says that it is, no round is due, which
 // would keep the loop turning.
 func TestNobodyIsWaitedForInVain(t *testing.T) {
-	s := newAPIServer(t)
-	ours := &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
-	tt := newTester(t, s, s.config("a"), func(o *Options) { o.Underlay = &living{} })
-	tt.state.ask = func(lease.Attrs) { tt.echo <- false }
-	now := time.Now()
+	c := newTestCore(t)
+	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	for range 2*namesakeRounds + 1 {
-		_ = tt.namesake(ours, now) // what it says meanwhile another test tells
-		now = now.Add(time.Minute)
+		_ = c.otherMachine() // what it says meanwhile another test tells
+		c.namesake.answered(answer{c.namesake.asked, false}, c.now)
+		c.now = c.now.Add(time.Minute)
 	}
-	if err := tt.namesake(ours, now); err != nil || !tt.state.namesake.due().IsZero() {
-		t.Errorf("%v; the next round is due at %s", err, tt.state.namesake.due())
+	if err := c.otherMachine(); err != nil || !c.namesake.due().IsZero() {
+		t.Errorf("%v; the next round is due at %s", err, c.namesake.due())
 	}
+}
+
+// TestANodeWithoutAPodCIDRIsAnothersToo: nothing is written to it either before it is known whether that lives.
+func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
+	c := newTestCore(t)
+	c.phase, c.source, c.path = keeping, sourceServer, &dataPath{}
+	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	c.pace.broken = 0
+	asked := 0
+	for _, f := range c.step(c.now, news{}) {
+		switch f := f.(type) {
+		case lease.AskUnderlay:
+			asked++
+		case patchNode:
+			t.Errorf("it is written: %s", f.patch.body())
+		}
+	}
+	if st := c.status(); st.State != lease.Waiting || asked != 1 {
+		t.Errorf("state %s, asked %d times", st.State, asked)
+	}
+}
+
+// newTestCore returns a core of the Node "a" at 192.0.2.1, which has somebody to ask.
+func newTestCore(t testing.TB) *core {
+	c := newTestCoreAt(t, time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), rand.New(rand.NewPCG(1, 2)), func(*Options) {})
+	c.name = "a"
+	return c
+}
+
+func newTestCoreAt(t testing.TB, now time.Time, rng *rand.Rand, change func(*Options)) *core {
+	k, err := newKeys("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{
+		Node: "a", State: "s", RawConfig: []byte(v4Config), Underlay: &living{},
+		Local: lease.Local{Attrs: attrs("192.0.2.1", `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)},
+	}
+	change(&o)
+	if o.Config, err = lease.ParseNetworkConfig(o.RawConfig); err != nil {
+		t.Fatal(err)
+	}
+	return newCore(k, true, o, rng, now)
 }

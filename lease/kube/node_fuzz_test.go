@@ -27,7 +27,7 @@ func FuzzNode(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, cidr, cidr2, mark, public, data, weft string) {
-		s := newNodes(k, cfg, "a", func() {}, func() {})
+		s := newTable(k, cfg, "a", func() {}, func(news) {})
 		good := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: "good", UID: "v", CreationTimestamp: metav1.Unix(1700000000, 0), Annotations: map[string]string{k.managed: "true", k.public: "192.0.2.9"}}}
 		good.Spec.PodCIDRs = []string{"10.244.9.0/24"}
 		n := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{
@@ -41,11 +41,12 @@ func FuzzNode(f *testing.F) {
 		if before[0].Created != 1700000000 || s.byName["n"].record.Created != 0 {
 			t.Fatalf("made at %d and %d", before[0].Created, s.byName["n"].record.Created)
 		}
-		v := s.take(before, nil)
-		if len(v.records)+len(v.bad) > 2 {
-			t.Fatalf("%d records and %d bad", len(v.records), len(v.bad))
+		v := s.read()
+		records, bad := v.records("a")
+		if len(records)+len(bad) > 2 {
+			t.Fatalf("%d records and %d bad", len(records), len(bad))
 		}
-		kept, twice := single(v.records, lease.Subnets{}, v.claims, func(string) bool { return false })
+		kept, twice := single(records, lease.Subnets{}, v.claims(before, nil), func(string) bool { return false })
 		rules := lease.Rules{Config: cfg, Self: lease.Self{Node: "a", PublicIP: netip.MustParseAddr("192.0.2.1")}, AnyLength: true}
 		peers, rejected := rules.Check(kept, before)
 		ours := false
@@ -58,7 +59,7 @@ func FuzzNode(f *testing.F) {
 		if !ours {
 			t.Fatalf("a stranger put a peer out: %v %v %v", peers, rejected, twice)
 		}
-		if got := len(peers) + len(rejected) + len(twice) + len(v.bad); mark == "true" && got != 2 || mark != "true" && got != 1 {
+		if got := len(peers) + len(rejected) + len(twice) + len(bad); mark == "true" && got != 2 || mark != "true" && got != 1 {
 			t.Fatalf("%d accounted for", got)
 		}
 	})

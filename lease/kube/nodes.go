@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -16,29 +16,28 @@ import (
 	"weft/lease/kube/internal/objects"
 )
 
-// nodes is what the watch knows: of each Node what a Set needs and nothing else, decoded once for
-// each change of it. The watch writes; everybody may read.
-type nodes struct {
+// table is what the watch knows: of each Node what a Set needs and nothing else, decoded once for
+// each change of it. The watch writes; everybody may read. What is new it tells a core.
+type table struct {
 	keys keys
 	cfg  lease.NetworkConfig
 	own  string // the name of our Node
 	seed maphash.Seed
-	heard,
-	changed func() // called after an answer, and after a change that matters
+	// heard is called after each word of the API server, and tell with what is new.
+	heard func()
+	tell  func(news)
 
 	mu       sync.Mutex // protects what follows
 	synced   bool
 	revision int64
 	byName   map[string]*node
 	ours     *objects.Node // trimmed; nil if it is not there
-	first    time.Time     // when the first change came that nobody has taken; zero for none
-	last     time.Time     // and the last one
-	urgent   bool          // the changes should be taken now
 }
 
 // node is one Node. It is immutable.
 type node struct {
 	sum     uint64 // of what it was made from
+	name    string
 	uid     string
 	subnets lease.Subnets // of the families that are on
 	managed bool
@@ -47,18 +46,18 @@ type node struct {
 }
 
 var (
-	_ cache.ReflectorStore         = (*nodes)(nil)
-	_ cache.TransformingStore      = (*nodes)(nil)
-	_ cache.ReflectorBookmarkStore = (*nodes)(nil)
-	_ cache.ResourceVersionUpdater = (*nodes)(nil)
+	_ cache.ReflectorStore         = (*table)(nil)
+	_ cache.TransformingStore      = (*table)(nil)
+	_ cache.ReflectorBookmarkStore = (*table)(nil)
+	_ cache.ResourceVersionUpdater = (*table)(nil)
 )
 
-func newNodes(k keys, cfg lease.NetworkConfig, own string, heard, changed func()) *nodes {
-	return &nodes{keys: k, cfg: cfg, own: own, seed: maphash.MakeSeed(), heard: heard, changed: changed, byName: map[string]*node{}}
+func newTable(k keys, cfg lease.NetworkConfig, own string, heard func(), tell func(news)) *table {
+	return &table{keys: k, cfg: cfg, own: own, seed: maphash.MakeSeed(), heard: heard, tell: tell, byName: map[string]*node{}}
 }
 
 // trim returns a Node with what we need of it: in a list of thousands the rest is most of the memory.
-func (s *nodes) trim(n *objects.Node) *objects.Node {
+func (s *table) trim(n *objects.Node) *objects.Node {
 	out := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
 		CreationTimestamp: n.CreationTimestamp}}
 	out.Spec.PodCIDR, out.Spec.PodCIDRs = n.Spec.PodCIDR, n.Spec.PodCIDRs
@@ -82,7 +81,7 @@ func (s *nodes) trim(n *objects.Node) *objects.Node {
 }
 
 // Transformer trims what a list is gathered from.
-func (s *nodes) Transformer() cache.TransformFunc {
+func (s *table) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
 		n, ok := obj.(*objects.Node)
 		if !ok {
@@ -93,17 +92,17 @@ func (s *nodes) Transformer() cache.TransformFunc {
 	}
 }
 
-// make decodes a Node. What it says of itself may be garbage; that costs it alone.
-func (s *nodes) make(n *objects.Node, sum uint64) *node {
-	out := &node{sum: sum, uid: string(n.UID), managed: s.keys.isManaged(n.Annotations)}
+// node decodes a Node. What it says of itself may be garbage; that costs it alone.
+func (k keys) node(cfg lease.NetworkConfig, n *objects.Node, sum uint64) *node {
+	out := &node{sum: sum, name: n.Name, uid: string(n.UID), managed: k.isManaged(n.Annotations)}
 	all, err := parseCIDRs(cidrsOf(n))
-	out.subnets = s.cfg.InUse(all)
+	out.subnets = cfg.InUse(all)
 	if !out.managed {
 		return out
 	}
 	var attrs lease.Attrs
 	if err == nil {
-		attrs, err = s.keys.decode(n.Annotations)
+		attrs, err = k.decode(n.Annotations)
 	}
 	reason := lease.RejectValue
 	if err == nil && out.subnets == (lease.Subnets{}) {
@@ -120,8 +119,8 @@ func (s *nodes) make(n *objects.Node, sum uint64) *node {
 	return out
 }
 
-// sum is of everything that make and our own Node go by.
-func (s *nodes) sum(n *objects.Node) uint64 {
+// sum is of everything that node and our own Node go by.
+func (s *table) sum(n *objects.Node) uint64 {
 	var h maphash.Hash
 	h.SetSeed(s.seed)
 	word := func(w string) { maphash.WriteComparable(&h, w) }
@@ -147,66 +146,67 @@ func (s *nodes) sum(n *objects.Node) uint64 {
 }
 
 // Add takes in a Node that is new, or that has changed.
-func (s *nodes) Add(obj any) error {
+func (s *table) Add(obj any) error {
 	s.heard()
 	n, ok := obj.(*objects.Node)
 	if !ok {
 		return fmt.Errorf("%T is no Node", obj)
 	}
 	s.mu.Lock()
-	news := s.put(n)
+	said := s.put(n)
 	s.mu.Unlock()
-	if news {
-		s.changed()
-	}
+	s.tell(said)
 	return nil
 }
 
 // Update is Add.
-func (s *nodes) Update(obj any) error { return s.Add(obj) }
+func (s *table) Update(obj any) error { return s.Add(obj) }
 
-// put stores n and reports whether it says anything new.
-func (s *nodes) put(n *objects.Node) bool {
+// put stores n and returns what is new by it.
+func (s *table) put(n *objects.Node) (said news) {
 	sum, before := s.sum(n), s.byName[n.Name]
 	if n.Name == s.own {
-		if s.ours != nil && version(n.ResourceVersion) < version(s.ours.ResourceVersion) && n.UID == s.ours.UID {
-			return false // older than the answer to our last write
+		if olderThan(n, s.ours) {
+			return said // than the answer to our last write
 		}
 		s.ours = s.trim(n)
+		said.own = &sighting{node: s.ours}
 	}
-	if before != nil && before.sum == sum {
-		return false
+	if before == nil || before.sum != sum {
+		s.byName[n.Name] = s.keys.node(s.cfg, s.trim(n), sum)
+		said.changed, said.urgent = s.synced, n.Name == s.own
 	}
-	s.byName[n.Name] = s.make(s.trim(n), sum)
-	s.touch(n.Name == s.own)
-	return true
+	return said
+}
+
+// olderThan reports whether n is an older version of the object than known, which is nil for none.
+func olderThan(n, known *objects.Node) bool {
+	return known != nil && n.UID == known.UID && version(n.ResourceVersion) < version(known.ResourceVersion)
 }
 
 // Delete takes a Node away.
-func (s *nodes) Delete(obj any) error {
+func (s *table) Delete(obj any) error {
 	s.heard()
 	n, ok := obj.(*objects.Node)
 	if !ok {
 		return fmt.Errorf("%T is no Node", obj)
 	}
+	var said news
 	s.mu.Lock()
 	_, known := s.byName[n.Name]
 	delete(s.byName, n.Name)
+	said.changed = known && s.synced
 	if n.Name == s.own {
 		s.ours = nil
-	}
-	if known {
-		s.touch(n.Name == s.own)
+		said.own, said.urgent = &sighting{}, true
 	}
 	s.mu.Unlock()
-	if known {
-		s.changed()
-	}
+	s.tell(said)
 	return nil
 }
 
 // Replace takes in a complete list, and so heals whatever was missed.
-func (s *nodes) Replace(list []any, resourceVersion string) error {
+func (s *table) Replace(list []any, resourceVersion string) error {
 	s.heard()
 	s.mu.Lock()
 	known := s.byName
@@ -220,132 +220,64 @@ func (s *nodes) Replace(list []any, resourceVersion string) error {
 		if before := known[n.Name]; before != nil && before.sum == sum {
 			s.byName[n.Name] = before
 		} else {
-			s.byName[n.Name] = s.make(s.trim(n), sum)
+			s.byName[n.Name] = s.keys.node(s.cfg, s.trim(n), sum)
 		}
 		if n.Name == s.own {
 			s.ours = s.trim(n)
 		}
 	}
 	s.synced, s.revision = true, version(resourceVersion)
-	s.touch(true)
+	said := news{own: &sighting{s.ours, true}, changed: true, urgent: true}
 	s.mu.Unlock()
-	s.changed()
+	s.tell(said)
 	return nil
 }
 
 // Resync does nothing: whoever reads takes everything.
-func (s *nodes) Resync() error { return nil }
+func (s *table) Resync() error { return nil }
 
 // Bookmark is how the API server says that nothing has happened.
-func (s *nodes) Bookmark(string) error {
+func (s *table) Bookmark(string) error {
 	s.heard()
 	return nil
 }
 
 // UpdateResourceVersion notes how far the watch has come.
-func (s *nodes) UpdateResourceVersion(rv string) {
+func (s *table) UpdateResourceVersion(rv string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision = version(rv)
 }
 
-// touch notes a change, under the lock.
-func (s *nodes) touch(urgent bool) {
-	s.last = time.Now()
-	if s.first.IsZero() {
-		s.first = s.last
-	}
-	s.urgent = s.urgent || urgent
-}
-
-// answered takes in our Node as the answer to a write has it. That it is another object by now is
-// for the watch to tell, together with what became of all others.
-func (s *nodes) answered(n *objects.Node) {
+// answered takes in our Node as the answer to a write has it, and returns it trimmed. That it is another
+// object by now is for the watch to tell, together with what became of all others.
+func (s *table) answered(n *objects.Node) *objects.Node {
+	var said news
 	s.mu.Lock()
-	news := s.ours != nil && s.ours.UID == n.UID && s.put(n)
-	s.mu.Unlock()
-	if news {
-		s.changed()
+	if s.ours != nil && s.ours.UID == n.UID {
+		said = s.put(n)
 	}
+	s.mu.Unlock()
+	s.tell(said)
+	return s.trim(n)
 }
 
-// ourNode returns our Node, trimmed, or nil. Nobody changes it.
-func (s *nodes) ourNode() *objects.Node {
+// ourNode returns our Node, trimmed, or nil. It is changed by nobody.
+func (s *table) ourNode() *objects.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ours
 }
 
-// A burst of changes becomes one set once it is quiet for settleQuiet, or every settleMost while it lasts.
-const (
-	settleQuiet = 50 * time.Millisecond
-	settleMost  = time.Second
-)
-
-// due is when the changes that nobody has taken are to be; the zero time if there are none.
-func (s *nodes) due() time.Time {
+// read returns all Nodes as they are now.
+func (s *table) read() view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.first.IsZero() || !s.synced:
-		return time.Time{}
-	case s.urgent:
-		return s.first
-	}
-	at := s.last.Add(settleQuiet)
-	if most := s.first.Add(settleMost); most.Before(at) {
-		at = most
-	}
-	return at
-}
-
-// view is all Nodes at one moment.
-type view struct {
-	revision int64
-	ours     *objects.Node
-	records  []lease.Record // of all others, by name
-	bad      []lease.Rejected
-	claims   []claim
-}
-
-// take returns everything as it is now. Of the records that were accepted last, by
-// subnets, and of those that were once, the view has the claims.
-func (s *nodes) take(accepted, once []lease.Record) view {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.first, s.urgent = time.Time{}, false
-	v := view{revision: s.revision, ours: s.ours, records: make([]lease.Record, 0, len(s.byName))}
-	v.claims = s.claims(accepted, once)
-	for name, n := range s.byName {
-		switch {
-		case name == s.own:
-			continue
-		case n.bad != nil:
-			v.bad = append(v.bad, *n.bad)
-		case n.managed:
-			v.records = append(v.records, n.record)
-		}
-	}
-	slices.SortFunc(v.records, func(a, b lease.Record) int { return cmp.Compare(a.Kube.Name, b.Kube.Name) })
-	slices.SortFunc(v.bad, func(a, b lease.Rejected) int { return cmp.Compare(a.Key, b.Key) })
-	return v
-}
-
-// claimed returns the first Node by name, other than ours, with a podCIDR that overlaps want,
-// whether or not it takes part.
-func (s *nodes) claimed(want lease.Subnets) (name string, theirs lease.Subnets) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for other, n := range s.byName {
-		if other != s.own && n.subnets.Overlaps(want) && (name == "" || other < name) {
-			name, theirs = other, n.subnets
-		}
-	}
-	return name, theirs
+	return view{read: true, revision: s.revision, nodes: slices.SortedFunc(maps.Values(s.byName), func(a, b *node) int { return cmp.Compare(a.name, b.name) })}
 }
 
 // at is how far the watch has come.
-func (s *nodes) at() int64 {
+func (s *table) at() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.revision
@@ -360,14 +292,7 @@ func version(rv string) int64 {
 	return n
 }
 
-// isSynced reports whether all Nodes have been read.
-func (s *nodes) isSynced() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.synced
-}
-
-func (s *nodes) count() int {
+func (s *table) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.byName)

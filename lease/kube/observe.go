@@ -3,44 +3,45 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
-	"time"
 
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 )
 
 // observe takes in what the API server has.
-func (m *Manager) observe(v view) {
-	st := &m.state
-	records, twice := single(v.records, st.held.Subnets, v.claims, st.refused)
-	st.once = v.once(st.once)
-	alarm := st.peers.Believe(lease.Snapshot{
-		ClusterID: m.cluster(v), Revision: v.revision, Config: m.o.RawConfig, Records: records, Bad: v.bad,
-	}, m.o.RawConfig, time.Now(), twice...)
+func (c *core) observe(v view) {
+	c.view = v
+	all, bad := v.records(c.name)
+	claims := v.claims(c.peers.Accepted(), c.once)
+	records, twice := single(all, c.held.Subnets, claims, c.refused)
+	c.once = claiming(claims, c.once)
+	alarm := c.peers.Believe(lease.Snapshot{
+		ClusterID: c.cluster(all), Revision: v.revision, Config: c.o.RawConfig, Records: records, Bad: bad,
+	}, c.o.RawConfig, c.now, twice...)
 	if alarm != "" {
-		m.log.Error("removals are not believed", "alarm", alarm)
+		c.log(slog.LevelError, "removals are not believed", "alarm", alarm)
 	}
-	st.source = sourceServer
-	if v.ours != nil {
-		st.ownUID = string(v.ours.UID)
+	c.source = sourceServer
+	if c.ours != nil {
+		c.ownUID = string(c.ours.UID)
 	}
 }
 
 // cluster names the cluster: by the UID that our Node had when we first knew it. A UID is never
 // given twice, so it is the same cluster as long as any Node still has the one that it had; our
 // own may be deleted and made anew. An API server that was wiped or replaced has no such Node.
-func (m *Manager) cluster(v view) string {
-	st, mem := &m.state, m.state.peers.Memory()
+func (c *core) cluster(records []lease.Record) string {
+	mem := c.peers.Memory()
 	own := "none"
-	if v.ours != nil {
-		own = string(v.ours.UID)
+	if c.ours != nil {
+		own = string(c.ours.UID)
 	}
 	if mem.ClusterID == "" {
 		return own
 	}
-	if own == st.ownUID {
+	if own == c.ownUID {
 		return mem.ClusterID
 	}
 	known := make(map[lease.KubeNode]bool, len(mem.Peers))
@@ -49,76 +50,67 @@ func (m *Manager) cluster(v view) string {
 			known[*p.Kube] = true
 		}
 	}
-	if slices.ContainsFunc(v.records, func(r lease.Record) bool { return known[*r.Kube] }) {
+	if slices.ContainsFunc(records, func(r lease.Record) bool { return known[*r.Kube] }) {
 		return mem.ClusterID
 	}
 	return own
 }
 
 // judge draws the consequences for our own record.
-func (m *Manager) judge(nodes *nodes) {
-	st, ours := &m.state, nodes.ourNode()
-	var own lease.Subnets
-	var notes []string
-	var err error = &noNodeError{name: nodes.own}
-	if ours != nil {
-		own, notes, err = ownSubnets(m.o.Config, ours.Name, cidrsOf(ours))
-		v4, v6, faults := nodes.keys.overwrites(ours.Annotations)
-		notes = append(notes, faults...)
-		m.setOverwrite(v4, v6)
-	}
-	if err == nil {
-		other := m.namesake(ours, time.Now())
-		if m.setWaits(other != nil); other != nil {
-			m.setOwn(lease.Subnets{})
-			m.enter(lease.Waiting, notes, other)
-			return
-		}
-	}
-	if ours != nil {
-		m.setJudged()
-	}
-	m.setOwn(own)
-	if err != nil {
-		m.without(nodes, notes, err)
+func (c *core) judge() {
+	if c.ours == nil {
+		c.namesake.contest, c.writer.own = false, lease.Subnets{}
+		c.without(nil, &noNodeError{name: c.name})
 		return
 	}
-	if before := st.held.Subnets; before != own {
-		if before != (lease.Subnets{}) {
-			m.log.Warn("the podCIDR of our Node is another: pods that have an address of the former one are cut off", "before", before.String(), "now", own.String())
+	own, notes, err := ownSubnets(c.o.Config, c.ours.Name, cidrsOf(c.ours))
+	v4, v6, faults := c.keys.overwrites(c.ours.Annotations)
+	notes = append(notes, faults...)
+	c.overwrite = [2]netip.Addr{v4, v6}
+	other := c.otherMachine()
+	if c.writer.mayWrite = other == nil; other != nil {
+		if c.writer.own = (lease.Subnets{}); err != nil {
+			other = c.surrender(other)
 		}
+		c.enter(lease.Waiting, notes, other)
+		return
 	}
-	local, _ := m.announced()
-	st.tenure = given
-	st.held = lease.Record{Subnets: own, Attrs: local.Attrs, Kube: &lease.KubeNode{Name: ours.Name, UID: string(ours.UID)}}
-	m.confirm(ours, notes)
+	c.writer.own = own
+	if err != nil {
+		c.without(notes, err)
+		return
+	}
+	if before := c.held.Subnets; before != own && before != (lease.Subnets{}) {
+		c.log(slog.LevelWarn, "the podCIDR of our Node is another: pods that have an address of the former one are cut off", "before", before.String(), "now", own.String())
+	}
+	c.tenure = given
+	c.held = lease.Record{Subnets: own, Attrs: c.announced().Attrs, Kube: &lease.KubeNode{Name: c.ours.Name, UID: string(c.ours.UID)}}
+	c.confirm(notes)
 }
 
 var errNotWritten = errors.New("our annotations are not written yet")
 
 // confirm is judge with a podCIDR: the state is what our annotations are.
-func (m *Manager) confirm(ours *objects.Node, notes []string) {
-	want, err := m.client.keys.encode(m.state.held.Attrs, m.o.Backend)
+func (c *core) confirm(notes []string) {
+	w := &c.writer
+	want, err := c.keys.encode(c.held.Attrs, c.o.Backend)
 	var p patch
-	p.annotations(m.client.keys, ours.Annotations, want)
+	p.annotations(c.keys, c.ours.Annotations, want)
 	right := p.empty() && err == nil
-	if right && m.state.namesake.right.IsZero() {
-		m.state.namesake.right = time.Now()
+	if right && c.namesake.right.IsZero() {
+		c.namesake.right = c.now
 	}
-	m.mu.Lock()
 	if err == nil {
-		err = m.writeErr
+		err = w.err
 	}
-	m.written = m.written || right
-	written, refused := m.written, m.refused
-	m.mu.Unlock()
+	w.right = w.right || right
 	state := lease.Held
 	switch {
-	case right || written && !refused:
+	case right || w.right && !w.refused:
 		err = nil // in order, or being written, or to be once the API server answers
-	case written:
+	case w.right:
 		state = lease.Expired
-	case m.state.began == sourceCache:
+	case c.began == sourceCache:
 		state = lease.Unconfirmed
 	default:
 		state = lease.Acquiring
@@ -126,79 +118,54 @@ func (m *Manager) confirm(ours *objects.Node, notes []string) {
 	if state != lease.Held && err == nil {
 		err = errNotWritten
 	}
-	m.enter(state, notes, err)
+	c.enter(state, notes, err)
 }
 
 // without is judge where our Node gives us nothing. We keep what we had until another Node has it.
-func (m *Manager) without(nodes *nodes, notes []string, why error) {
-	st := &m.state
-	before := st.held.Subnets
-	if before == (lease.Subnets{}) {
-		state := lease.Acquiring
-		if st.tenure == lost {
-			state = lease.Lost
+func (c *core) without(notes []string, why error) {
+	state := lease.Acquiring
+	if c.held.Subnets != (lease.Subnets{}) {
+		state = lease.Expired
+		if cause := c.surrender(why); cause != why {
+			state, why = lease.Lost, cause
 		}
-		m.enter(state, notes, why)
-		return
+	} else if c.tenure == lost {
+		state = lease.Lost
 	}
-	if name, theirs := nodes.claimed(before); name != "" {
-		st.held, st.tenure = lease.Record{}, lost
-		m.enter(lease.Lost, notes, fmt.Errorf("%w; %w", &lease.TakenError{Subnets: before, By: name, Their: theirs}, why))
-		return
+	c.enter(state, notes, why)
+}
+
+// surrender gives up what our Node does not give us any more, if another Node has it. It returns why, with
+// who has it if somebody has.
+func (c *core) surrender(why error) error {
+	had := c.held.Subnets
+	if had == (lease.Subnets{}) {
+		return why
 	}
-	m.enter(lease.Expired, notes, why)
-}
-
-func (m *Manager) setOverwrite(v4, v6 netip.Addr) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.overwrite = [2]netip.Addr{v4, v6}
-}
-
-// setWaits says whether our Node is another machine's.
-func (m *Manager) setWaits(waits bool) {
-	m.mu.Lock()
-	m.judged, m.waits = true, waits
-	m.mu.Unlock()
-}
-
-// setJudged says that our Node, which gives us nothing, was looked at.
-func (m *Manager) setJudged() {
-	m.mu.Lock()
-	m.judged = true
-	m.mu.Unlock()
-}
-
-// setOwn says what our annotations stand for, and has them written.
-func (m *Manager) setOwn(own lease.Subnets) {
-	m.mu.Lock()
-	m.own = own
-	m.mu.Unlock()
-	poke(m.write)
+	n := c.view.claimed(had, c.name)
+	if n == nil {
+		return why
+	}
+	c.held, c.tenure = lease.Record{}, lost
+	return fmt.Errorf("%w; %w", &lease.TakenError{Subnets: had, By: n.name, Their: n.subnets}, why)
 }
 
 // publish computes the Set and hands it out if it is not the last one.
-func (m *Manager) publish() {
-	st := &m.state
-	local, _ := m.announced()
+func (c *core) publish() {
+	local := c.announced()
 	a := local.Attrs
 	rules := lease.Rules{
-		Config: m.o.Config, Own: st.held.Subnets, AnyLength: true,
-		Self:     lease.Self{Node: m.o.Node, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6},
+		Config: c.o.Config, Own: c.held.Subnets, AnyLength: true,
+		Self:     lease.Self{Node: c.o.Node, PublicIP: a.PublicIP, PublicIPv6: a.PublicIPv6},
 		Underlay: local.Underlay, Store: local.Store,
 	}
-	before, first := st.peers.Accepted(), !st.peers.Handed()
-	set, news := st.peers.Set(rules, st.held)
-	m.mu.Lock()
-	m.status.Alarm, m.status.Peers, m.status.Rejected = set.Alarm, len(set.Peers), set.Rejected
-	m.status.ClusterID = st.peers.Memory().ClusterID
-	m.mu.Unlock()
+	before, first := c.peers.Accepted(), !c.peers.Handed()
+	set, news := c.peers.Set(rules, c.held)
 	if !news {
 		return
 	}
-	m.o.Publish(set)
-	poke(m.write)
+	c.do(lease.Publish{Set: set})
 	if !first {
-		st.once = unpublished(set, before, st.once)
+		c.once = unpublished(set, before, c.once)
 	}
 }

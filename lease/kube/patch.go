@@ -59,6 +59,11 @@ func (p *patch) condition(n *objects.Node, c objects.NodeCondition, now time.Tim
 // empty reports whether there is nothing to send.
 func (p *patch) empty() bool { return p.Metadata == nil && p.Status == nil }
 
+// claims reports whether it says that pods have a network.
+func (p *patch) claims() bool {
+	return p.Status != nil && p.Status.Conditions[0].Status == conditionFalse
+}
+
 // body is the patch on the wire. It cannot fail: a patch has texts and times only.
 func (p *patch) body() []byte {
 	b, err := json.Marshal(p)

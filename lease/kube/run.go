@@ -2,154 +2,144 @@ package kube
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"weft/lease"
 )
 
-// longestSleep bounds a timer, because timers stand still while a machine sleeps.
-const longestSleep = 5 * time.Minute
-
 // Run publishes sets and keeps our annotations until ctx ends; then it returns nil. With a
 // cached state it publishes at once. It waits for whatever is missing: the API server, our Node,
 // its podCIDR, a right to write; Status says which.
 func (m *Manager) Run(ctx context.Context) error {
-	if m.state.source == sourceCache {
-		m.publish()
+	ctx, cancel := context.WithCancel(ctx)
+	l := loop{m: m, ctx: ctx, answers: make(chan event, 2), timer: time.NewTimer(longestSleep)}
+	defer l.beside.Wait()
+	defer cancel()
+	defer l.timer.Stop()
+	l.step(m.in.take())
+	l.step(begin{})
+	for done := ctx.Done(); !l.stopped; {
+		var answer event
+		select {
+		case <-done:
+		case <-m.in.wake:
+		case <-l.timer.C: // what was heard meanwhile has woken nobody
+		case answer = <-l.answers:
+		}
+		switch {
+		case ctx.Err() != nil && done != nil: // which may be why the answer is none
+			done = nil
+			l.step(stop{m.in.take()})
+			if answer != nil {
+				l.step(answer)
+			}
+		case answer != nil:
+			l.step(answer)
+		default:
+			l.step(m.in.take())
+		}
 	}
-	name, ok := m.findNode(ctx)
-	if !ok {
-		return nil
-	}
-	nodes := newNodes(m.client.keys, m.o.Config, name, m.heard, func() { poke(m.wake) })
-	m.nodes.Store(nodes)
-	f := &nodeWatch{client: m.client, nodes: nodes, silent: m.silent, quiet: m.quiet, asked: m.asked}
-	if m.o.Backend.Alone {
-		f.only = name
-	}
-	herald := newHerald(m.client, nodes, m.log)
-	var wg sync.WaitGroup
-	defer func() {
-		wg.Wait()
-		m.farewell(nodes)
-	}()
-	wg.Go(func() { herald.run(ctx) })
-	wg.Go(func() { f.run(ctx) })
-	wg.Go(func() { f.probe(ctx, m.pace.probe, m.pace.answer) })
-	wg.Go(func() { m.writer(ctx, nodes, herald) })
-	m.state.ask = m.asker(ctx, wg.Go)
-	m.loop(ctx, nodes)
-	m.save(true)
 	return nil
 }
 
-// findNode returns the name of our Node, and false if ctx ended first.
-func (m *Manager) findNode(ctx context.Context) (string, bool) {
-	for failures := 0; ; failures++ {
-		name, err := m.client.nodeName(ctx)
-		if err == nil {
-			if failures > 0 {
-				m.asked(nil)
+// loop is the life of a manager's core.
+type loop struct {
+	m       *Manager
+	ctx     context.Context
+	beside  sync.WaitGroup // what runs beside the loop
+	timer   *time.Timer    // the core's Wait
+	answers chan event     // to what was asked beside the loop; it has room for as much as is asked at a time
+	table   *table         // nil until our Node's name is known
+	watch   *nodeWatch
+	herald  *herald
+	stopped bool
+}
+
+// step hands e to the core, and does what it asks for until nothing is left to be done.
+func (l *loop) step(e event) {
+	for events := []event{e}; len(events) > 0; events = events[1:] {
+		l.m.mu.Lock()
+		effects := l.m.core.step(time.Now(), events[0])
+		l.m.mu.Unlock()
+		for _, f := range effects {
+			if answer := l.perform(f); answer != nil {
+				events = append(events, answer)
 			}
-			return name, true
-		}
-		if ctx.Err() != nil {
-			return "", false
-		}
-		m.asked(err)
-		if !sleep(ctx, m.backoff(failures)) {
-			return "", false
 		}
 	}
 }
 
-// backoff is the wait after so many failures, drawn from the upper half so that nodes do not
-// march in step.
-func (m *Manager) backoff(failures int) time.Duration {
-	d := m.pace.retryMost
-	if failures < 16 {
-		d = min(m.pace.retryFirst<<failures, m.pace.retryMost)
+// perform does what the core asks for; nil if there is nothing to tell it.
+func (l *loop) perform(f effect) event {
+	m := l.m
+	switch f := f.(type) {
+	case findNode:
+		l.ask(func() event {
+			name, err := m.client.nodeName(l.ctx)
+			return found{name, err}
+		})
+	case watchNodes:
+		l.watchNodes(f)
+	case readNodes:
+		return nodesRead{l.table.read()}
+	case patchNode:
+		l.ask(func() event { return l.patch(f) })
+	case probeServer:
+		l.ask(func() event { return probed{l.watch.signOfLife(l.ctx, m.core.pace.answer)} })
+	case tell:
+		l.herald.add(f.notice)
+	case lease.AskUnderlay:
+		l.beside.Go(func() {
+			ctx, cancel := context.WithTimeout(l.ctx, namesakeWait)
+			defer cancel()
+			m.in.post(news{answer: &answer{f.Round, m.o.Underlay.Answers(ctx, f.Attrs)}})
+		})
+	case lease.Publish:
+		m.o.Publish(f.Set)
+	case lease.SaveCache:
+		err := m.o.Cache.Save(f.Cached)
+		return lease.Saved{Written: err == nil, Err: err}
+	case lease.Log:
+		m.log.Log(l.ctx, f.Level, f.Message, f.Args...)
+	case lease.Wait:
+		l.timer.Reset(time.Until(f.Until))
+	case stopped:
+		l.stopped = true
 	}
-	return d/2 + rand.N(d/2+1)
+	return nil
 }
 
-// sleep reports false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
+// ask runs f beside the loop, and has the core told what it returns.
+func (l *loop) ask(f func() event) { l.beside.Go(func() { l.answers <- f() }) }
 
-// loop turns changes into sets.
-func (m *Manager) loop(ctx context.Context, nodes *nodes) {
-	for {
-		now := time.Now()
-		m.state.peers.Expire(now)
-		if due := nodes.due(); !due.IsZero() && !now.Before(due) {
-			m.observe(nodes.take(m.state.peers.Accepted(), m.state.once))
-		}
-		if m.state.source == sourceServer { // a write has met something, or we say something else of ourselves
-			m.judge(nodes)
-		}
-		if m.state.source != sourceNone {
-			m.publish()
-		}
-		m.save(false)
-		timer := time.NewTimer(time.Until(m.next(nodes)))
-		select {
-		case <-ctx.Done():
-		case <-m.wake:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return
-		}
+// watchNodes begins the watch of Nodes and the writing of Events, until ctx ends.
+func (l *loop) watchNodes(f watchNodes) {
+	m := l.m
+	l.table = newTable(m.client.keys, m.o.Config, f.name, m.in.hear, m.in.post)
+	l.watch = &nodeWatch{client: m.client, nodes: l.table, silent: func(err error) { m.in.post(news{watch: &watchState{err}}) }}
+	if f.alone {
+		l.watch.only = f.name
 	}
-}
-
-// next is when the loop has something to do though nothing happens.
-func (m *Manager) next(nodes *nodes) time.Time {
-	at := time.Now().Add(longestSleep)
-	for _, t := range []time.Time{nodes.due(), m.state.peers.Memory().NextEnd(), m.state.saver.Due(), m.state.namesake.due()} {
-		if !t.IsZero() && t.Before(at) {
-			at = t
-		}
-	}
-	return at
-}
-
-// save writes the cache if its time has come, or if this is the last chance.
-func (m *Manager) save(last bool) {
-	st, now := &m.state, time.Now()
-	if st.source != sourceServer {
-		return
-	}
-	if !st.saver.Want(now, len(st.peers.Memory().Peers), st.held.Subnets) && !last && now.Before(st.saver.Due()) {
-		return
-	}
-	if m.o.Cache == nil || !m.proven.Load() {
-		st.saver.Skip()
-		return
-	}
-	st.saver.Begin(st.held.Subnets)
-	err := m.o.Cache.Save(lease.Cached{Own: st.held, Memory: st.peers.Memory()})
-	news := st.saver.Done(now, true, err)
+	l.herald = newHerald(m.client, l.table, m.log)
 	m.mu.Lock()
-	changed := (m.cacheErr == nil) != (err == nil)
-	m.cacheErr = err
+	m.table = l.table
 	m.mu.Unlock()
-	if changed {
-		poke(m.write)
+	l.beside.Go(func() { l.watch.run(l.ctx) })
+	l.beside.Go(func() { l.herald.run(l.ctx) })
+}
+
+// patch writes to our Node. The last write goes on though ctx has ended.
+func (l *loop) patch(f patchNode) patched {
+	ctx := l.ctx
+	if f.last {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
+		defer cancel()
 	}
-	if news {
-		m.log.Warn("the state was not cached; it is tried again", "cause", err)
+	node, err := l.m.client.patchStatus(ctx, f.name, f.patch.body())
+	if err != nil {
+		return patched{err: err}
 	}
+	return patched{node: l.table.answered(node)}
 }

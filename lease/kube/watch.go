@@ -28,11 +28,6 @@ const (
 	// sends no more than some KB/s for each of its nodes.
 	relistLeast   = 10 * time.Minute
 	relistPerNode = 4 * time.Second
-	// probeAfter is how long the API server may be silent before it is asked for a sign of life.
-	// With twice that between the last word and the first failure, an API server that restarts within
-	// the grace of readiness costs none. In a cluster of some fifty nodes there is hardly ever such a silence.
-	probeAfter   = 6 * time.Second
-	probeTimeout = 5 * time.Second
 	// backoffFirst and backoffMost bound the wait after a failed list or watch; up to as much again
 	// is added at random. It stays short, so that what has changed is known soon after an outage.
 	backoffFirst = 500 * time.Millisecond
@@ -45,13 +40,10 @@ const (
 // nodeWatch keeps a nodes up to date, and says whether the API server answers.
 type nodeWatch struct {
 	client *Client
-	nodes  *nodes
+	nodes  *table
 	only   string // the one Node to watch; "" for all
 	// silent is told why the API server does not serve the watch, and nil once it does.
 	silent func(error)
-	// quiet returns for how long nothing was heard, and asked is told what a question then met.
-	quiet func() time.Duration
-	asked func(error)
 
 	calls sync.RWMutex // held for reading by list: the reflector does not wait for it
 
@@ -117,37 +109,16 @@ func contradicts(known, now *objects.Node, err error) bool {
 	return now.UID != known.UID || version(now.ResourceVersion) < version(known.ResourceVersion)
 }
 
-// probe asks the API server for a sign of life whenever it has been silent, until ctx ends: a
-// connection may be there with nobody at its other end.
-func (f *nodeWatch) probe(ctx context.Context, after, timeout time.Duration) {
-	t := time.NewTicker(max(after/3, time.Millisecond))
-	defer t.Stop()
-	failed := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		if f.quiet() < after {
-			if failed {
-				failed = false
-				f.asked(nil)
-			}
-			continue
-		}
-		call, cancel := context.WithTimeout(ctx, timeout)
-		_, err := f.client.getNode(call, f.nodes.own, "0")
-		cancel()
-		var none *noNodeError
-		if errors.As(err, &none) || apierrors.ReasonForError(err) == metav1.StatusReasonForbidden {
-			err = nil // which is an answer
-		}
-		if ctx.Err() == nil {
-			failed = err != nil
-			f.asked(err)
-		}
+// signOfLife asks the API server for one, and returns an error if there is none in time. A refusal is one.
+func (f *nodeWatch) signOfLife(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	_, err := f.client.getNode(ctx, f.nodes.own, "0")
+	var none *noNodeError
+	if errors.As(err, &none) || apierrors.ReasonForError(err) == metav1.StatusReasonForbidden {
+		return nil
 	}
+	return err
 }
 
 func (f *nodeWatch) listWatch() *cache.ListWatch {
@@ -221,4 +192,16 @@ func (f *nodeWatch) fail(ctx context.Context, verb string, err error) {
 	}
 	f.silent(f.client.explain(access{verb, "nodes", ""}, err))
 	sleep(ctx, rand.N(time.Duration(f.nodes.count())*backoffPerNode+1))
+}
+
+// sleep reports false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
 }

@@ -1,15 +1,13 @@
 package kube
 
 import (
-	"context"
+	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"weft/lease"
 	"weft/lease/kube/internal/objects"
@@ -25,131 +23,129 @@ const (
 	sayAgain = time.Minute
 )
 
-// writer keeps our Node's annotations and its condition as they should be, until ctx ends.
-func (m *Manager) writer(ctx context.Context, nodes *nodes, herald *herald) {
-	limit := rate.NewLimiter(rate.Every(writeEvery), writeBurst)
-	var retry time.Time // no write before this
-	failures := 0
-	w := writing{m: m, nodes: nodes, herald: herald}
-	for {
-		now := time.Now()
-		p, next, err := w.pending(now)
-		at := now.Add(longestSleep)
-		switch {
-		case err != nil:
-			m.wrote(err, true)
-		case p.empty():
-			m.wrote(nil, false)
-		case now.Before(retry):
-			at = retry
-		default:
-			node, err := m.client.patchStatus(ctx, nodes.own, p.body())
-			if ctx.Err() != nil {
-				m.interrupted(p)
-				return
-			}
-			if err != nil {
-				retry = time.Now().Add(m.backoff(failures))
-				failures++
-				m.wrote(err, apierrors.ReasonForError(err) != "")
-				continue
-			}
-			failures = 0
-			if wait := limit.Reserve().Delay(); wait > 0 {
-				retry = time.Now().Add(wait)
-				m.log.Warn("what we write to our Node is changed again and again: does another flanneld run here, with the same --kube-annotation-prefix?", "node", nodes.own, "retry", wait.Round(time.Second))
-			}
-			m.heard()
-			w.done(p)
-			nodes.answered(node)
-			m.wrote(nil, false)
-			continue
-		}
-		if !next.IsZero() && next.Before(at) {
-			at = next
-		}
-		timer := time.NewTimer(time.Until(at))
-		select {
-		case <-ctx.Done():
-		case <-m.write:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return
-		}
-	}
-}
+// writer is what a core knows of its writes.
+type writer struct {
+	own      lease.Subnets // what our annotations stand for; zero while they must not be written
+	mayWrite bool          // our Node is known not to be another machine's
+	err      error         // what the last write met
+	refused  bool          // the API server has answered with err
+	right    bool          // our annotations have been as they should be, since the start
 
-// writing is what the writer remembers.
-type writing struct {
-	m           *Manager
-	nodes       *nodes
-	herald      *herald
+	limit    *rate.Limiter // which is handed the time
+	retry    time.Time     // nothing is asked before this
+	failures int           // in a row
+	sent     patch         // by the request that is under way
+
 	diary       diary
 	blind       string        // the reason of the last condition, if our Node could not be read then
 	conditioned time.Time     // when we wrote the condition last; zero for not since the start
 	late        time.Duration // by how much the next heartbeat is put off, so that nodes do not march in step
+
+	cutOff bool // the stop did not wait for the answer to a write that says that pods have a network
 }
 
-// pending returns what our Node lacks at now, and when that changes by itself; zero for never. It
-// tells the herald what is news.
-func (w *writing) pending(now time.Time) (p patch, next time.Time, err error) {
-	w.m.mu.Lock()
-	known := w.m.told
-	ripe, news, doubt, next := w.diary.update(w.m.concerns(), now, w.m.pace.broken, w.m.pace.concern)
-	w.m.mu.Unlock()
-	for _, n := range news {
-		w.herald.tell(n, len(w.diary.ripe) == 0, now)
-	}
-	ours := w.nodes.ourNode()
+// write keeps our Node's annotations and its condition as they should be. It returns when there is more to do
+// by itself, zero for never, and whether something is known now of the last write that was not before.
+func (c *core) write() (next time.Time, news bool) {
+	w := &c.writer
+	p, next, err := c.pending()
 	switch {
-	case ours == nil && len(ripe) > 0 && known && w.m.client.cfg.SetNodeNetworkUnavailable && !w.nodes.isSynced():
+	case c.under != none:
+	case err != nil:
+		news = c.wrote(err, true)
+	case p.empty():
+		news = c.wrote(nil, false)
+	case c.now.Before(w.retry):
+		next = soonest(next, w.retry)
+	default:
+		c.under, w.sent = patching, p
+		c.do(patchNode{name: c.name, patch: p})
+	}
+	return next, news
+}
+
+// patched goes on with the answer to a write.
+func (c *core) patched(e patched) {
+	w := &c.writer
+	was, sent := c.under, w.sent
+	if was != patching && was != parting {
+		return
+	}
+	c.under, w.sent = none, patch{}
+	switch {
+	case was == parting && e.err != nil:
+		c.log(slog.LevelDebug, "the condition was not written at the end", "cause", e.err)
+	case was == parting:
+	case e.err != nil && c.phase == stopping: // the API server may have taken it
+		w.cutOff = sent.claims()
+	case e.err != nil:
+		c.retryLater()
+		c.wrote(e.err, apierrors.ReasonForError(e.err) != "")
+	default:
+		w.failures = 0
+		if wait := w.limit.ReserveN(c.now, 1).DelayFrom(c.now); wait > 0 {
+			w.retry = c.now.Add(wait)
+			c.log(slog.LevelWarn, "what we write to our Node is changed again and again: does another flanneld run here, with the same --kube-annotation-prefix?", "node", c.name, "retry", wait.Round(time.Second))
+		}
+		c.server.heard = c.now
+		c.done(sent)
+		// That it is another object by now is for the watch to tell, together with what became of all others.
+		if c.ours != nil && c.ours.UID == e.node.UID && !olderThan(e.node, c.ours) {
+			c.ours = e.node
+		}
+		c.wrote(nil, false)
+	}
+}
+
+// pending returns what our Node lacks, and when that changes by itself; zero for never. It asks for an Event
+// about what is news.
+func (c *core) pending() (p patch, next time.Time, err error) {
+	w := &c.writer
+	known := c.path != nil
+	ripe, news, doubt, next := w.diary.update(c.concerns(), c.now, c.pace.broken, c.pace.concern)
+	for _, n := range news {
+		c.do(tell{n.notice(len(w.diary.ripe) == 0, c.now)})
+	}
+	switch {
+	case c.ours == nil && len(ripe) > 0 && known && c.tells && !c.view.read:
 		// We may not read, but perhaps write.
-		if c := condition(ripe); c.Reason != w.blind && !now.Before(w.conditioned.Add(sayAgain)) {
-			p.condition(&objects.Node{}, c, now)
+		if says := condition(ripe); says.Reason != w.blind && !c.now.Before(w.conditioned.Add(sayAgain)) {
+			p.condition(&objects.Node{}, says, c.now)
 		}
 		return p, next, nil
-	case ours == nil:
+	case c.ours == nil || !w.mayWrite:
 		return p, next, nil
 	}
-	w.m.mu.Lock()
-	waits := w.m.waits || !w.m.judged
-	w.m.mu.Unlock()
-	if waits {
-		return p, next, nil
-	}
-	local, own := w.m.announced()
-	if own != (lease.Subnets{}) {
-		want, err := w.nodes.keys.encode(local.Attrs, w.m.o.Backend)
+	if w.own != (lease.Subnets{}) {
+		want, err := c.keys.encode(c.announced().Attrs, c.o.Backend)
 		if err != nil {
 			return p, time.Time{}, err
 		}
-		p.annotations(w.nodes.keys, ours.Annotations, want)
+		p.annotations(c.keys, c.ours.Annotations, want)
 	}
-	if !w.m.client.cfg.SetNodeNetworkUnavailable || !known {
+	if !c.tells || !known {
 		return p, next, nil
 	}
-	c, have := condition(ripe), networkCondition(ours)
-	if c.Status == conditionFalse && doubt {
+	says, have := condition(ripe), networkCondition(c.ours)
+	if says.Status == conditionFalse && doubt {
 		return p, next, nil // nobody says meanwhile that all is well
 	}
-	at := now
+	at := c.now
 	switch {
-	case differs(have, c, !w.conditioned.IsZero()):
-		if have != nil && have.Status == c.Status {
+	case differs(have, says, !w.conditioned.IsZero()):
+		if have != nil && have.Status == says.Status {
 			at = w.conditioned.Add(sayAgain) // a new reason can wait: reasons may come in quick succession
 		}
 	case isOurReason(have.Reason):
-		at = have.LastHeartbeatTime.Add(max(w.m.pace.beat, time.Duration(w.nodes.count())*beatPerNode) + w.late)
+		at = have.LastHeartbeatTime.Add(max(c.pace.beat, time.Duration(len(c.view.nodes))*beatPerNode) + w.late)
 		p.beat = true
 	default:
 		return p, next, nil
 	}
-	if now.Before(at) {
+	if c.now.Before(at) {
 		return p, soonest(next, at), nil
 	}
-	p.condition(ours, c, now)
+	p.condition(c.ours, says, c.now)
 	return p, next, nil
 }
 
@@ -162,73 +158,56 @@ func soonest(a, b time.Time) time.Time {
 }
 
 // done notes and logs what was written.
-func (w *writing) done(p patch) {
+func (c *core) done(p patch) {
+	w := &c.writer
 	if p.Metadata != nil {
-		w.m.log.Info("annotations written", "node", w.nodes.own, "keys", slices.Sorted(maps.Keys(p.Metadata.Annotations)))
+		c.log(slog.LevelInfo, "annotations written", "node", c.name, "keys", slices.Sorted(maps.Keys(p.Metadata.Annotations)))
 	}
 	if p.Status == nil {
 		return
 	}
-	w.conditioned, w.blind = time.Now(), p.Status.Conditions[0].Reason
-	w.late = rand.N(w.m.pace.beat/5 + 1)
+	w.conditioned, w.blind = c.now, p.Status.Conditions[0].Reason
+	w.late = c.draw(c.pace.beat/5 + 1)
 	if p.beat {
 		return
 	}
-	for _, c := range p.Status.Conditions {
-		w.m.log.Info("condition written", "node", w.nodes.own, "type", string(c.Type), "status", string(c.Status), "reason", c.Reason, "message", c.Message)
+	for _, says := range p.Status.Conditions {
+		c.log(slog.LevelInfo, "condition written", "node", c.name, "type", string(says.Type), "status", string(says.Status), "reason", says.Reason, "message", says.Message)
 	}
 }
 
-// wrote notes what the last write met; refused says that the API server answered.
-func (m *Manager) wrote(err error, refused bool) {
-	m.mu.Lock()
-	before := m.writeErr
-	m.writeErr, m.refused = err, refused
-	m.mu.Unlock()
+// wrote notes what the last write met, and reports whether that is news; refused says that the API
+// server answered.
+func (c *core) wrote(err error, refused bool) (news bool) {
+	before := c.writer.err
+	c.writer.err, c.writer.refused = err, refused
 	if text(before) == text(err) {
-		return
+		return false
 	}
 	if err != nil {
-		m.log.Warn("our Node is not written; it is tried again", "cause", err)
+		c.log(slog.LevelWarn, "our Node is not written; it is tried again", "cause", err)
 	}
-	poke(m.wake)
-	poke(m.write)
-}
-
-// interrupted notes a write whose answer the stop did not wait for: the API server may have taken it.
-func (m *Manager) interrupted(p patch) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.cutOff = p.Status != nil && p.Status.Conditions[0].Status == conditionFalse
+	return true
 }
 
 // farewellTimeout bounds the last write, for which a stop waits.
 const farewellTimeout = 2 * time.Second
 
-// farewell takes back that pods have a network, where they have none without us: where weft itself carries
-// the packets, which is where it says what it can receive. What the kernel carries goes on. An API server that did not answer lately is
-// not waited for, and a daemon that is killed says nothing.
-func (m *Manager) farewell(nodes *nodes) {
-	m.mu.Lock()
-	carries := m.told && m.broken == "" && len(m.local.Attrs.Weft.Recv) > 0
-	silent := m.waits || !m.judged || m.watchErr != nil || m.probeErr != nil
-	said := m.cutOff
-	m.mu.Unlock()
-	ours := nodes.ourNode()
-	if !m.client.cfg.SetNodeNetworkUnavailable || !carries || silent || ours == nil {
-		return
+// farewell is the last write, if there is one: it takes back that pods have a network, where they have none
+// without us, which is where weft itself carries the packets, and says so by what it can receive. What
+// the kernel carries goes on. An API server that did not answer lately is not waited for, and a daemon that
+// is killed says nothing.
+func (c *core) farewell() (p patch, ok bool) {
+	carries := c.path != nil && c.path.broken == "" && len(c.local.Attrs.Weft.Recv) > 0
+	if !c.tells || !carries || !c.writer.mayWrite || c.server.err() != nil || c.ours == nil {
+		return p, false
 	}
-	if have := networkCondition(ours); have != nil && have.Status == conditionFalse && isOurReason(have.Reason) {
+	said := c.writer.cutOff
+	if have := networkCondition(c.ours); have != nil && have.Status == conditionFalse && isOurReason(have.Reason) {
 		said = true
 	}
-	if !said {
-		return
+	if said {
+		p.condition(c.ours, objects.NodeCondition{Type: networkUnavailable, Status: conditionUnknown, Reason: reasonStopped, Message: messageStop}, c.now)
 	}
-	var p patch
-	p.condition(ours, objects.NodeCondition{Type: networkUnavailable, Status: conditionUnknown, Reason: reasonStopped, Message: messageStop}, time.Now())
-	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
-	defer cancel()
-	if _, err := m.client.patchStatus(ctx, nodes.own, p.body()); err != nil {
-		m.log.Debug("the condition was not written at the end", "cause", err)
-	}
+	return p, said
 }
