@@ -126,7 +126,7 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("to", "rungs")
 }
 
-// config is the preset with what was given in place of its own.
+// config returns the preset's configuration, with the flags that were given in place of its values.
 func (f *benchFlags) config(cmd *cobra.Command) (overlay.Config, error) {
 	c := overlay.Config{Config: plan.Default(), Rungs: f.rungs, Weftd: f.weftd}
 	switch {
@@ -201,7 +201,7 @@ func (f *benchFlags) measure(cmd *cobra.Command, estimate time.Duration, run fun
 	return errors.Join(explained(err), f.write(cmd, d))
 }
 
-// shown are the arguments without what is secret.
+// shown returns the arguments without secrets.
 func shown(args []string) (l []string) {
 	hide := false
 	for _, a := range args[min(1, len(args)):] {
@@ -221,7 +221,7 @@ func shown(args []string) (l []string) {
 	return l
 }
 
-// lines is where benchstat's lines go. done is called at the end.
+// lines returns the writer for benchstat's lines. The caller calls done at the end.
 func (f *benchFlags) lines(cmd *cobra.Command) (w io.Writer, done func() error, err error) {
 	switch f.benchstat {
 	case "":

@@ -10,7 +10,7 @@ import (
 	"weft/bench/plan"
 )
 
-// progressLine is one line on a terminal that is written over; on anything else nothing.
+// progressLine is one line on a terminal that is overwritten again and again. On anything else it prints nothing.
 type progressLine struct {
 	w     io.Writer // nil for none
 	width int
@@ -46,7 +46,7 @@ func (l *progressLine) say(text string) {
 	l.used = true
 }
 
-// clear makes room for what follows.
+// clear erases the line, so that something else can be printed.
 func (l *progressLine) clear() {
 	if l.used {
 		fmt.Fprint(l.w, "\r\x1b[K")

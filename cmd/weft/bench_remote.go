@@ -65,7 +65,7 @@ func benchServeCommand() *cobra.Command {
 	return cmd
 }
 
-// serverPs is more than there are ends of a measurement, so that none waits for another.
+// serverPs is the GOMAXPROCS of a server. It is more than a measurement has endpoints, so that none of them waits for another.
 const serverPs = 16
 
 // listenAddr reads ADDR, ADDR:PORT, :PORT or nothing.
@@ -95,7 +95,7 @@ func literal(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), err
 }
 
-// resolve is literal, and for a name its first address of the family.
+// resolve is like literal, and also accepts a name, of which it takes the first address of the family.
 func resolve(ctx context.Context, s string, ipv6 bool) (netip.AddrPort, error) {
 	if at, err := literal(s); err == nil {
 		return at, nil
@@ -136,7 +136,7 @@ func benchTo(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
 	})
 }
 
-// benchLab runs both ends in a lab, by way of its holder, which alone can enter the hosts.
+// benchLab runs both ends in a lab. It asks the lab's holder, since only that can enter the hosts.
 func benchLab(f benchFlags) error {
 	if f.from == "" || f.to == "" {
 		return errors.New("--lab goes with --from and --to: two hosts of the lab, such as node1-pod1 and node2-pod1 (weft lab list)")
@@ -203,7 +203,7 @@ func serveInLab(self string, f benchFlags, addr netip.Addr) (ended <-chan error,
 	return done, at, nil
 }
 
-// labAddr is the address of a pod, or of a node on the underlay.
+// labAddr returns the address of a pod, or of a node on the underlay.
 func labAddr(name, host string, ipv6 bool) (netip.Addr, error) {
 	labs, err := holder.List()
 	if err != nil {
@@ -235,7 +235,7 @@ func labAddr(name, host string, ipv6 bool) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("no host %q in lab %s: it has %s", host, name, strings.Join(hosts, ", "))
 }
 
-// passedOn are the arguments of weft bench without those that say where.
+// passedOn returns the arguments of weft bench without those that say where to measure.
 func passedOn(args []string) (l []string) {
 	skip := true // the program, and all before bench
 	value := false

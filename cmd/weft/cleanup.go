@@ -21,11 +21,11 @@ type cleanupFlags struct {
 	kube                          kubeFlags
 }
 
-// cleaned is what --json prints.
+// cleaned has what --json prints.
 type cleaned struct {
 	DryRun  bool     `json:"dryRun"`
 	Removed []string `json:"removed"`
-	// Left are objects of flannel's names without our mark.
+	// Left lists objects that have flannel's names and not our mark, and so were left.
 	Left []string `json:"left,omitempty"`
 }
 
@@ -89,7 +89,7 @@ func (f *cleanupFlags) run(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// goneEvery is the time between questions whether a weftd still runs.
+// goneEvery is the time between checks whether a weftd still runs.
 const goneEvery = time.Second
 
 // gone waits until no weftd answers.

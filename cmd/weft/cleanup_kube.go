@@ -22,7 +22,7 @@ func (k *kubeFlags) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&k.node, "node-name", os.Getenv("NODE_NAME"), "the Node object's `name`")
 }
 
-// given reports whether there is a Node object to turn to: somebody says which, and how.
+// given reports whether the flags or the environment say which Node object is this host's, and how to reach the API.
 func (k *kubeFlags) given() bool {
 	return k.kubeconfig != "" || k.apiURL != "" || k.node != "" && os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 }

@@ -19,8 +19,8 @@ import (
 	"weft/routing/hostrules"
 )
 
-// clean removes in the order in which nothing is left open: first what carries packets, the rules about
-// it last. It tries everything.
+// clean removes first what carries packets, and then the rules that protect it, so that nothing is unprotected in
+// between. It tries everything.
 func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 	c := cleaned{DryRun: f.dryRun, Removed: []string{}}
 	if f.rules {
@@ -60,7 +60,7 @@ func (f *cleanupFlags) do(c *cleaned, what string, change func() error, gone ...
 	return nil
 }
 
-// cleanRoutes takes the routes of our protocol, of every kind and in every table.
+// cleanRoutes removes the routes of our protocol, of every kind and in every table.
 func (f *cleanupFlags) cleanRoutes(c *cleaned) error {
 	var faults []error
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -96,8 +96,8 @@ func routeText(r netlink.Route) string {
 	return s
 }
 
-// cleanLinks takes the devices of our names and kinds with our mark, and with --flannel those of flannel's names
-// and kinds without it.
+// cleanLinks removes the devices that have our names, kinds and mark, and with --flannel those that have flannel's
+// names and kinds and not our mark.
 func (f *cleanupFlags) cleanLinks(c *cleaned) error {
 	links, err := netlink.LinkList()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -116,7 +116,7 @@ func (f *cleanupFlags) cleanLinks(c *cleaned) error {
 	return errors.Join(faults...)
 }
 
-// cleanIngress takes the tables that keep the frames of path raw from the IP stack.
+// cleanIngress removes the tables that keep the frames of path raw from the IP stack.
 func (f *cleanupFlags) cleanIngress(c *cleaned) error {
 	names, err := routing.IngressTables()
 	faults := []error{err}
@@ -126,7 +126,7 @@ func (f *cleanupFlags) cleanIngress(c *cleaned) error {
 	return errors.Join(faults...)
 }
 
-// cleanFiles takes what weftd writes, file by file: other things may stand beside them.
+// cleanFiles removes the files that weftd writes, one by one, since other files may be in the same directories.
 func (f *cleanupFlags) cleanFiles(c *cleaned) error {
 	var faults []error
 	names := []string{f.subnetFile}

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// cleanup --files takes what weftd writes, also what it was killed over, and nothing that stands beside.
+// cleanup --files removes the files that weftd writes, those included that it had not finished when it was killed,
+// and no others.
 func TestCleanupTakesFilesOfOursOnly(t *testing.T) {
 	cache, run := t.TempDir(), t.TempDir()
 	f := &cleanupFlags{cacheDir: cache, subnetFile: filepath.Join(run, "subnet.env")}

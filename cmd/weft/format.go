@@ -34,7 +34,7 @@ func (t table) Flush() error {
 	return nil
 }
 
-// count is "1 record" or "3 records".
+// count returns "1 record" or "3 records".
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -42,7 +42,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// duration has the two largest units that matter: 23h59m, 2d3h, 45s.
+// duration prints the two largest units that matter: 23h59m, 2d3h, 45s.
 func duration(d time.Duration) string {
 	if d < 0 {
 		d = 0
@@ -79,7 +79,7 @@ func ends(expires time.Time, reservation bool, now time.Time) string {
 	return duration(expires.Sub(now))
 }
 
-// size is a byte count in powers of 1024: 999B, 1.2KiB, 34MiB.
+// size prints a byte count in powers of 1024: 999B, 1.2KiB, 34MiB.
 func size(n uint64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%dB", n)
@@ -118,7 +118,7 @@ func orDash(s string) string {
 	return clean(s)
 }
 
-// clean keeps what others wrote into the store from driving the terminal.
+// clean removes control characters, so that what others wrote into the store does not control the terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {

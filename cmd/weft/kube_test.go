@@ -51,7 +51,7 @@ func TestKubernetesInItsOwnWords(t *testing.T) {
 	}
 }
 
-// What refuses has answered.
+// A store that refuses us has answered: it is not shown as silent.
 func TestARefusalIsNotSilence(t *testing.T) {
 	now := time.Unix(100000, 0)
 	s := control.Store{Kind: control.KindKubernetes, LastSeen: now.Add(-time.Second), FailingSince: now.Add(-time.Minute), Error: "list nodes: forbidden"}
@@ -63,7 +63,7 @@ func TestARefusalIsNotSilence(t *testing.T) {
 	}
 }
 
-// Without a daemon there is no store to turn to.
+// In a cluster, without a daemon, there is no store that weft could ask instead.
 func TestLeasesOfAClusterAreKubectls(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("WEFTD_CONTROL_SOCKET", filepath.Join(dir, "none.sock"))

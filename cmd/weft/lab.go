@@ -14,7 +14,7 @@ import (
 // defaultLab is the name that up, exec and down mean when none is given.
 const defaultLab = "lab"
 
-// exitStatus is the outcome of a command that was run for the user; it has been told already.
+// exitStatus is the exit status of a command that was run for the user, which has printed its errors itself.
 type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
@@ -33,7 +33,7 @@ func labCommand() *cobra.Command {
 		Short: "Nodes and pods in network namespaces of this machine",
 		Long: "Nodes and pods in network namespaces of this machine, a weftd in each node.\n" +
 			"An ordinary user's lab runs in a user namespace, where those are allowed.",
-		// Before each command below: a process that is only the first of a new pid namespace.
+		// A process that is only the first of a new pid namespace starts its child here, before any command.
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if is, status, err := holder.Init(); err != nil {
 				return err

@@ -105,7 +105,7 @@ func unreached(l *lab.Lab, faults int) error {
 	return suspect.Fault(err)
 }
 
-// explained adds the end of a failing node's log to err's text.
+// explained adds the last lines of a failing node's log to err's text.
 func explained(err error) error {
 	var fault *lab.NodeError
 	if errors.As(err, &fault) {
@@ -114,7 +114,7 @@ func explained(err error) error {
 	return err
 }
 
-// withHangup ends the context when the terminal goes away too.
+// withHangup returns a context that also ends when the terminal goes away.
 func withHangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 }

@@ -21,7 +21,7 @@ import (
 	"weft/lease"
 )
 
-// leaseAPI is what the lease commands need, from the daemon or from the store.
+// leaseAPI has the questions of the lease commands, which the daemon or the store answers.
 type leaseAPI interface {
 	Leases(ctx context.Context) (control.Leases, error)
 	Release(ctx context.Context, r control.ReleaseRequest) (control.Released, error)
@@ -100,19 +100,19 @@ func (f *leaseFlags) releaseCommand() *cobra.Command {
 	return cmd
 }
 
-// ask runs do with the daemon, or with the store if an --etcd- flag is given or
-// no daemon answers. It says on stderr when it falls back. A daemon that is stuck is fallen back from
-// only for what reads.
+// ask calls do with the daemon, or with the store if an --etcd- flag is given or no daemon
+// answers; then it says so on stderr. If there is a daemon that is stuck, the store takes its
+// place only for commands that read.
 func (f *leaseFlags) ask(cmd *cobra.Command, reads bool, do func(leaseAPI) error) error {
 	var absent error
 	if !f.storeGiven(cmd) {
 		absent = do(f.client())
-		stuck := reads && errors.Is(absent, control.ErrStuck) // what would write, may have been taken by it
+		stuck := reads && errors.Is(absent, control.ErrStuck) // a command that writes may have reached the daemon
 		if !errors.Is(absent, control.ErrNoDaemon) && !stuck {
 			return absent
 		}
 		if cmd.Flags().Changed("control-socket") {
-			return absent // that very daemon was meant
+			return absent // the user named this daemon's socket
 		}
 		if inCluster() {
 			return fmt.Errorf("%w; %s", absent, kubectlInstead)
@@ -146,7 +146,7 @@ func (f *leaseFlags) storeGiven(cmd *cobra.Command) bool {
 	return given
 }
 
-// kubectlInstead is what to do without a daemon where the cluster gives out subnets.
+// kubectlInstead says what to do without a daemon in a cluster that assigns the subnets.
 const kubectlInstead = "this is a node of a Kubernetes cluster, where subnets are the podCIDRs of Node objects: " +
 	"kubectl get nodes -o custom-columns=NODE:.metadata.name,SUBNETS:.spec.podCIDRs lists them, and kubectl delete node NODE gives one back"
 
@@ -214,7 +214,7 @@ func remaining(r control.Record, now time.Time) string {
 	return duration(r.Expires.Sub(now)) + " were left"
 }
 
-// checkSubnet explains what is wrong before anyone is asked.
+// checkSubnet explains what is wrong with the argument, before the daemon or the store is asked.
 func checkSubnet(text string) error {
 	if p, err := netip.ParsePrefix(text); err == nil && p != p.Masked() {
 		return fmt.Errorf("%s is an address in a subnet: did you mean %s?", p, p.Masked())

@@ -21,7 +21,7 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if status := exitStatus(0); errors.As(err, &status) {
-		os.Exit(int(status)) // of a command that weft ran, or of weft status: all has been said
+		os.Exit(int(status)) // of a command that weft ran, or of weft status, which have printed everything
 	}
 	switch {
 	case errors.Is(err, errUsage):
@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return root.ExecuteContext(ctx)
 }
 
-// versionText is the linker's version, else what the module was built from.
+// versionText returns the linker's version, else the one that Go recorded for the module.
 func versionText() string {
 	if version != "" {
 		return version

@@ -52,8 +52,8 @@ func printPeers(w io.Writer, p control.Peers, now time.Time) error {
 	return printRefused(w, p, now)
 }
 
-// traffic is what was sent, received, last seen and refused; dashes where the kernel moves the packets,
-// which counts them for devices and not for peers.
+// traffic returns what was sent, received, last seen and refused. It returns dashes if the kernel moves the
+// packets, since that counts for devices and not for peers.
 func traffic(p control.Peer, now time.Time) string {
 	if p.Traffic == nil {
 		return "-\t-\t-\t-"
@@ -61,7 +61,8 @@ func traffic(p control.Peer, now time.Time) string {
 	return fmt.Sprintf("%d (%s)\t%d (%s)\t%s\t%d", p.TxPackets, size(p.TxBytes), p.RxPackets, size(p.RxBytes), ago(p.LastSeen, now), total(p.Drops))
 }
 
-// takes is what the peer takes: a node of flannel's only what flannel sends, and a weft also what it says.
+// takes returns the forms of datagrams that the peer takes: from a flannel node only flannel's own, from a weft node
+// also those in its record.
 func takes(p control.Peer) string {
 	switch {
 	case !p.Weft:
@@ -72,7 +73,8 @@ func takes(p control.Peer) string {
 	return "weft: " + clean(strings.Join(p.Recv, ","))
 }
 
-// path is the data path, and beside it how the kernel reaches the peer: "kernel route, tunnel".
+// path returns the path to the peer and, if the kernel moves the packets, how it reaches the peer: "kernel route,
+// tunnel".
 func path(p control.Peer) string {
 	var how []string
 	for _, y := range p.Reached {
@@ -86,7 +88,7 @@ func path(p control.Peer) string {
 	return strings.TrimSpace(p.Path + " " + strings.Join(how, ", "))
 }
 
-// printReached lists the subnets of which there is something to say about how they are reached.
+// printReached lists the subnets that are not reached, or not as they could best be, with the reason.
 func printReached(w io.Writer, p control.Peers) error {
 	t := newTable(w)
 	heading := "\nSUBNET\tOF\tWAY\tBECAUSE\n"
@@ -103,7 +105,7 @@ func printReached(w io.Writer, p control.Peers) error {
 	return t.Flush()
 }
 
-// mtu is the inner MTU, with the path's if the network named one.
+// mtu returns the inner MTU, and the path MTU if one was learnt.
 func mtu(p control.Peer) string {
 	switch {
 	case p.MTU == 0:
@@ -114,7 +116,7 @@ func mtu(p control.Peer) string {
 	return fmt.Sprint(p.MTU)
 }
 
-// printRefused lists what peers and strangers sent in vain, with the remedy.
+// printRefused lists the packets of peers and strangers that were dropped, with the remedy.
 func printRefused(w io.Writer, p control.Peers, now time.Time) error {
 	t := newTable(w)
 	heading := "\nREFUSED FROM\tREASON\tPACKETS\tWOULD BE ADMITTED BY\n"

@@ -9,7 +9,7 @@ import (
 	"weft/cmd/internal/control"
 )
 
-// Peers that the kernel serves show the way to each subnet, and why it is not a better one.
+// For peers that the kernel reaches, each subnet is shown with how it is reached, and why not in a better way.
 func TestPeersShowTheirWays(t *testing.T) {
 	var b strings.Builder
 	err := printPeers(&b, control.Peers{Peers: []control.Peer{

@@ -11,7 +11,7 @@ import (
 	"weft/cmd/internal/control"
 )
 
-// common are the flags that every command that asks the daemon has.
+// common has the flags of every command that asks the daemon.
 type common struct {
 	socket string
 	json   bool

@@ -136,7 +136,7 @@ func underlayLine(u control.Underlay) string {
 	return s
 }
 
-// storeRow is the heading of the store's line, storeName what it is called in others.
+// storeRow returns the heading of the store's line, storeName the store's name in other lines.
 func storeRow(s control.Store) string {
 	if s.Kind == control.KindKubernetes {
 		return "kubernetes"
@@ -239,7 +239,7 @@ func total(drops []control.Drop) (n uint64) {
 	return n
 }
 
-// reasons is "no_route 3, ttl 1".
+// reasons prints drops as "no_route 3, ttl 1".
 func reasons(drops []control.Drop) string {
 	var out []string
 	for _, d := range drops {

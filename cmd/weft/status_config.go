@@ -2,8 +2,8 @@ package main
 
 import "weft/cmd/internal/control"
 
-// configRows say how the store's network configuration differs from the one in use; nothing if it
-// does not, and no key is unknown.
+// configRows prints how the store's network configuration differs from the one in use, and its unknown
+// keys. It prints nothing if there is nothing of that.
 func configRows(row func(name, format string, a ...any), s control.Status) {
 	c, name := s.Config, "config"
 	say := func(format string, a ...any) {

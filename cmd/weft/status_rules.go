@@ -6,7 +6,7 @@ import (
 	"weft/cmd/internal/control"
 )
 
-// rulesRows has nothing to say before there are rules.
+// rulesRows prints the state of the firewall rules, and nothing before there are any.
 func rulesRows(row func(name, format string, a ...any), r control.Rules) {
 	if r.Firewall == "" && r.Error == "" {
 		return

@@ -45,7 +45,7 @@ func (d direct) Leases(ctx context.Context) (control.Leases, error) {
 	return l, nil
 }
 
-// Release refuses nothing: without a daemon no record here is in use by one.
+// Release refuses no record as the daemon's own, since no daemon runs here that could use it.
 func (d direct) Release(ctx context.Context, r control.ReleaseRequest) (control.Released, error) {
 	return records.Release(ctx, d.store, r, func(lease.Record) error { return nil })
 }

@@ -15,10 +15,10 @@ import (
 	"weft/test/await"
 )
 
-// asDaemon makes the test binary answer as a weftd, on the socket that it names.
+// asDaemon is a variable that makes the test binary answer as a weftd, on the socket that its value names.
 const asDaemon = "WEFT_TEST_IS_DAEMON"
 
-// A daemon that was stopped is named with its pid and state, and what can be read elsewhere is.
+// The error about a stopped daemon has its pid and state, and what the store can answer is read there.
 func TestStoppedDaemon(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	self, err := os.Executable()
@@ -73,7 +73,7 @@ func inState(pid int, want byte) error {
 	return nil
 }
 
-// Where nobody counts for each peer, nobody is told a number.
+// If nobody counts for each peer, no number is shown, not even 0.
 func TestUncountedIsNoZero(t *testing.T) {
 	socket := start(t, &node{})
 	out, _, err := weft(t, "peers", "--json", "--control-socket", socket)

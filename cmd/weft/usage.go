@@ -12,14 +12,14 @@ import (
 // errUsage is wrapped by every error that is about the command line itself.
 var errUsage = errors.New("wrong usage")
 
-// The exit statuses besides 0. A command that weft runs on somebody's behalf has its own.
+// These are the exit statuses besides 0. A command that weft runs for the user has its own.
 const (
 	exitFailure  = 1
 	exitUsage    = 2
 	exitNotReady = 3
 )
 
-// usageError is err, marked as errUsage without a word more.
+// usageError marks an error as one that wraps errUsage, and leaves its text as it is.
 type usageError struct{ error }
 
 func (u usageError) Unwrap() []error { return []error{u.error, errUsage} }
@@ -31,7 +31,7 @@ func asUsage(err error) error {
 	return usageError{err}
 }
 
-// usagef is an error about the command line.
+// usagef returns an error about the command line.
 func usagef(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
 
 // complete adds cobra's own commands to root, whose output is set, and makes all of them strict.
@@ -54,8 +54,8 @@ func complete(root *cobra.Command) {
 	}
 }
 
-// strict makes what cmd and all below it cannot understand an error about usage, also where cobra
-// prints its help and succeeds.
+// strict makes arguments that cmd, or a command below it, does not understand an error about usage, also where
+// cobra would print its help and succeed.
 func strict(cmd *cobra.Command) {
 	if cmd.HasSubCommands() {
 		if !cmd.Runnable() {
@@ -83,7 +83,7 @@ func strict(cmd *cobra.Command) {
 	}
 }
 
-// badFlag is what cobra asks about a flag that it cannot parse. What stands before it may be the real fault.
+// badFlag makes the error about a flag that cobra cannot parse. An argument before the flag may be the real fault.
 func badFlag(cmd *cobra.Command, err error) error {
 	if rest := cmd.Flags().Args(); cmd.HasSubCommands() && len(rest) > 0 {
 		return withHelp(cmd, noSuchCommand(cmd, rest))
@@ -110,7 +110,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return withHelp(cmd, errors.New(text))
 }
 
-// helpFor is `weft help`, which names what it does not know.
+// helpFor is `weft help`. Its error names a command that it does not know.
 func helpFor(cmd *cobra.Command, args []string) error {
 	of, rest, err := cmd.Root().Find(args)
 	if err != nil {
@@ -125,7 +125,7 @@ func helpFor(cmd *cobra.Command, args []string) error {
 	return of.Help()
 }
 
-// nameLab adds --lab, by which every command names a lab. --name, as it was called for some, is the same.
+// nameLab adds --lab, by which every command names a lab, and --name, as some commands called it before.
 func nameLab(f *pflag.FlagSet, name *string, value, usage string) {
 	f.StringVar(name, "lab", value, usage)
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, n string) pflag.NormalizedName {

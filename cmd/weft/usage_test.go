@@ -10,7 +10,7 @@ import (
 	"weft/cmd/internal/control"
 )
 
-// asCommand makes the test binary weft itself, for its exit status.
+// asCommand is a variable that makes the test binary run as weft, so that the test gets its exit status.
 const asCommand = "WEFT_TEST_IS_COMMAND"
 
 // exits runs weft as a process.
@@ -30,7 +30,7 @@ func exits(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// What a script relies on.
+// Scripts rely on these exit statuses.
 func TestExitStatuses(t *testing.T) {
 	ready, starting := start(t, &node{}), start(t, &node{empty: true})
 	for _, c := range []struct {
@@ -98,7 +98,7 @@ func TestStatusPrintsWhetherReadyOrNot(t *testing.T) {
 	}
 }
 
-// A lab is named by --lab everywhere, and as before.
+// Every command names a lab by --lab, and also accepts the form that it had before.
 func TestOneWayToNameALab(t *testing.T) {
 	t.Setenv("WEFT_LAB_STATE", t.TempDir())
 	for _, args := range []string{"lab exec --lab none node1 -- true", "lab down --lab none", "lab down none", "bench --lab none --from a --to b"} {

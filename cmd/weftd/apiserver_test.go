@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// apiServer is as much of an API server as weftd needs: Nodes, and the Pods that run on them.
+// apiServer is a fake of those parts of an API server that weftd needs: Nodes, and the Pods that run on them.
 type apiServer struct {
 	mu      sync.Mutex
 	nodes   map[string]*corev1.Node
@@ -110,7 +110,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// only is the one Node that is asked for, "" for all.
+// only returns the name of the one Node that the request is about, "" if it is about all.
 func only(r *http.Request) string {
 	return strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 }
@@ -197,19 +197,19 @@ func (a *apiServer) patch(w http.ResponseWriter, r *http.Request, name string) {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // who went away does not want it
+	_ = json.NewEncoder(w).Encode(v) // it fails only if the client has gone away
 }
 
 func refuse(w http.ResponseWriter, status int, reason metav1.StatusReason) {
 	answer(w, status, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: reason, Code: int32(status)})
 }
 
-// podCIDR assigns them.
+// podCIDR returns a change that assigns podCIDRs to a Node.
 func podCIDR(cidrs ...string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = cidrs[0], cidrs }
 }
 
-// condition of the Node.
+// condition returns the Node's condition of that kind.
 func (a *apiServer) condition(name string, kind corev1.NodeConditionType) (corev1.NodeCondition, error) {
 	for _, c := range a.node(name).Status.Conditions {
 		if c.Type == kind {

@@ -22,8 +22,8 @@ func (h *host) check(args ...string) (out string, ok bool) {
 	return b.String(), err == nil
 }
 
-// --check asks the store as a start would, judges what the store has, and says everything at once and
-// nothing twice.
+// --check asks the store as weftd would when it starts, checks the configuration that the store has, and
+// reports every fault at once and none twice.
 func TestCheckAsksTheStore(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -74,7 +74,7 @@ func TestCheckAsksTheStore(t *testing.T) {
 	}
 }
 
-// An etcd that wants a certificate of its clients does not serve a start that has none.
+// If etcd demands a client certificate, --check reports that there is none.
 func TestCheckMeetsWhatTheStoreDemands(t *testing.T) {
 	t.Parallel()
 	_, b := wired(t)

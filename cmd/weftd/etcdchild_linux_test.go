@@ -13,8 +13,8 @@ import (
 	"weft/test/await"
 )
 
-// The embedded etcd is a process of its own: it ends with weftd, however that ends, so that the next weftd
-// has its store at once; and when it alone ends, weftd says so, forwards on and starts it again.
+// The embedded etcd is a process of its own. It ends with weftd, however that ends, so that the next weftd has its
+// store at once. If etcd alone ends, weftd says so, goes on forwarding and starts etcd again.
 func TestEmbeddedEtcdLivesAndDiesWithWeftd(t *testing.T) {
 	a, b := pair(t)
 	a.start(t)
@@ -57,7 +57,7 @@ func TestEmbeddedEtcdLivesAndDiesWithWeftd(t *testing.T) {
 	a.reaches(t, b)
 }
 
-// What etcd logs is in weftd's log, and what it ends over is weftd's error.
+// weftd's log has what etcd logs, and weftd's error is the reason why etcd ended.
 func TestEmbeddedEtcdSaysWhatIsWrong(t *testing.T) {
 	a, _ := pair(t)
 	a.start(t, "--v=1")
@@ -86,7 +86,7 @@ func TestEmbeddedEtcdSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// wait is how h's weftd ended by itself.
+// wait waits for h's weftd, which ends by itself, and returns its exit status.
 func wait(h *host) int {
 	_ = h.cmd.Wait() // the status is what is asked for
 	code := h.cmd.ProcessState.ExitCode()
@@ -94,7 +94,7 @@ func wait(h *host) int {
 	return code
 }
 
-// etcd is the process of h's embedded etcd.
+// etcd returns the pid of h's embedded etcd.
 func (h *host) etcd(t *testing.T) (pid int) {
 	t.Helper()
 	await.OK(t, h.name+"'s etcd", func() error {
@@ -117,7 +117,7 @@ func (h *host) etcd(t *testing.T) (pid int) {
 	return pid
 }
 
-// gone is nil if there is no process pid, or it only waits for its parent to hear of its end.
+// gone returns nil if there is no process pid, or if it is a zombie.
 func gone(pid int) error {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"weft/test/lab/netns"
 )
 
-// host is a node of its own: a namespace, a directory, and a weftd at times.
+// host is a node with a namespace and a directory of its own, in which a weftd may run.
 type host struct {
 	name string
 	ns   *netns.Namespace
@@ -55,7 +55,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// pair is wired, and the first one's weftd has the store.
+// pair makes two hosts as wired does; the weftd of the first has the store.
 func pair(t *testing.T) (a, b *host) {
 	t.Helper()
 	a, b = wired(t)

@@ -1,4 +1,4 @@
-// Package deploy holds what brings weft onto machines, and tests of it; it has no code of its own.
+// Package deploy holds the files by which weft is installed, and their tests; it has no code of its own.
 //
 //	weftd.service     a unit for systemd; weftd.service.d has additions for it
 //	image/            Dockerfile of both images, and the scripts that flannel's image has
@@ -6,5 +6,5 @@
 //	chart/weft/       a Helm chart with the same content
 //	release/          static binaries for every architecture, checksums, lists of what is in them
 //
-// What is rendered is tried against a real API server in test/kube, and the images in test/image.
+// test/kube tries the manifests and the chart against a real API server, and test/image tries the images.
 package deploy

@@ -63,7 +63,8 @@ func TestStamp(t *testing.T) {
 	}
 }
 
-// What is in the repository is as stamp would write it: no tag that may name another image tomorrow, and one version everywhere.
+// The files in the repository are as the script stamp writes them: with one version everywhere, and without a tag that
+// may name another image tomorrow.
 func TestVersionInTree(t *testing.T) {
 	dir := deployCopy(t)
 	chart := read(t, dir, "chart/weft/Chart.yaml")
@@ -79,8 +80,8 @@ func TestVersionInTree(t *testing.T) {
 	}
 }
 
-// publish with stand-ins that note how they are called: every image and the chart is signed by the digest that was pushed,
-// and what is no release is refused.
+// publish runs with stand-ins for the programs that it calls, which note their arguments: every image and the chart is
+// signed by the digest that was pushed, and a version that is no release is refused.
 func TestPublish(t *testing.T) {
 	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
 	digest := func(of string) string { return "sha256:" + strings.Repeat(of, 64) }
@@ -133,7 +134,7 @@ printf '{\n "buildx.build.ref": "x",\n "containerimage.digest": "sha256:%064d"\n
 	}
 }
 
-// The workflows are whole, take no action by a name that may be moved, and call what exists.
+// The workflows parse, name every action by a commit and not by a tag that may be moved, and call targets that exist.
 func TestWorkflows(t *testing.T) {
 	root, err := filepath.Abs("../../../..")
 	if err != nil {

@@ -29,7 +29,7 @@ func released(t *testing.T, root string) map[string][]byte {
 	t.Helper()
 	out := t.TempDir()
 	cmd := exec.Command(filepath.Join(root, "cmd/weftd/deploy/release/release"), "-o", out, "-v", version, runtime.GOARCH)
-	// The race detector's build of this test has flags of its own.
+	// The script ignores flags in the environment, such as those with which this test was built.
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000", "GOFLAGS=-tags=nothing", "TMPDIR="+t.TempDir(), "TZ=Asia/Tokyo")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, text)
@@ -208,7 +208,7 @@ func checkLinks(t *testing.T, texts map[string]string, there map[string]bool) {
 			followed[file+" "+to] = true
 		}
 	}
-	// What is there is linked to, and not only named.
+	// The texts link to these files, and do not only name them.
 	for _, want := range []string{"README.md docs/flannel.md", "README.md docs/decisions", "README.md CONTRIBUTING.md", "README.md deploy/weftd.service",
 		"CHANGELOG.md docs/releasing.md", "docs/kubernetes.md deploy/chart/weft/README.md", "docs/metrics.md docs/scaling.md"} {
 		if !followed[want] {

@@ -20,7 +20,7 @@ import (
 // askTimeout bounds the one question to the store, or to the API server.
 const askTimeout = 5 * time.Second
 
-// askStore reads the store as a start would. ok is false if there was no answer, or nobody was asked.
+// askStore reads the store as weftd would when it starts. ok is false if there was no answer, or no question.
 func (r *report) askStore(ctx context.Context, cfg options.Config) (s lease.Snapshot, ok bool) {
 	switch {
 	case cfg.Offline:
@@ -52,7 +52,7 @@ func (r *report) askStore(ctx context.Context, cfg options.Config) (s lease.Snap
 	return s, true
 }
 
-// network reads the configuration that a start would have: the store's, else that of the file, if
+// network reads the configuration with which weftd would start: the store's, else that of the file, if
 // one was named.
 func (r *report) network(ctx context.Context, cfg options.Config) lease.NetworkConfig {
 	file, fromFile := r.networkFile(cfg)
@@ -124,11 +124,11 @@ func prefixed(where string, err error) error {
 	return errors.Join(out...)
 }
 
-// cached says what a start on this host would do with network beside its last good one.
+// cached says whether weftd, when it starts on this host, would use network or its last good configuration.
 func (r *report) cached(cfg options.Config, network lease.NetworkConfig) {
 	c, err := lease.NewCache(cfg.CacheDir, cfg.Store.Prefix).Load()
 	if err != nil {
-		return // there is none, or none to go by
+		return // there is none, or none that could be used
 	}
 	last, err := routing.ParseConfig(c.Memory.Config)
 	if err != nil || last.Equal(network) {
@@ -144,7 +144,7 @@ func (r *report) cached(cfg options.Config, network lease.NetworkConfig) {
 	}
 }
 
-// askKube looks our Node up as a start would.
+// askKube looks our Node up as weftd would when it starts.
 func (r *report) askKube(ctx context.Context, cfg options.Config, network lease.NetworkConfig) {
 	if cfg.Offline {
 		r.remark("API server: was not asked (--offline)")

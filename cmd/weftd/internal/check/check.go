@@ -1,5 +1,5 @@
-// Package check is weftd --check: it validates everything that a start would
-// need, prints the configuration in force with its sources, and changes nothing.
+// Package check is weftd --check: it validates everything that weftd needs to start,
+// prints the configuration in force with its sources, and changes nothing.
 package check
 
 import (
@@ -44,9 +44,9 @@ func (r *report) fault(err error) {
 	}
 }
 
-// Run prints to w what cfg means on this host. parse is what was wrong with the
-// command line and the environment, if anything. It asks the store, or the API server, unless
-// cfg.Offline is set. The error is ErrFaults.
+// Run prints to w what cfg means on this host. parse is the error of the command line and
+// the environment, or nil. Run asks the store, or the API server, unless cfg.Offline is set.
+// Its error is ErrFaults.
 func Run(ctx context.Context, cfg options.Config, parse error, w io.Writer) error {
 	r := &report{remarks: cfg.Remarks()}
 	r.remarks = append(r.remarks, cfg.Quiet()...)
@@ -90,8 +90,8 @@ func (r *report) store(cfg options.Config) []string {
 	return client.Endpoints
 }
 
-// commands looks whether a network configuration that runs commands would be followed, and says what
-// the store's doors are like, which decides that.
+// commands checks whether weftd would run the commands of the network configuration, and reports who can
+// write to the store, which decides that.
 func (r *report) commands(cfg options.Config, network lease.NetworkConfig) {
 	if len(routing.FactsOf(network).Commands) > 0 {
 		if err := trust.Commands(cfg); err != nil {
@@ -111,7 +111,7 @@ func (r *report) commands(cfg options.Config, network lease.NetworkConfig) {
 	}
 }
 
-// node finds the identity that a start would have, without storing it.
+// node finds the identity with which weftd would start, without storing it.
 func (r *report) node(cfg options.Config) {
 	o := lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir}
 	stored := filepath.Join(cfg.CacheDir, lease.NodeFile)
@@ -136,8 +136,8 @@ func (r *report) node(cfg options.Config) {
 	r.remark("node id: %s (%s)", id, source)
 }
 
-// tun looks whether the kernel offers TUN devices, if the backend needs one or is not known;
-// opening the node makes none.
+// tun checks whether the kernel offers TUN devices, if the backend needs one or is not known. Opening
+// /dev/net/tun makes no device.
 func (r *report) tun(network lease.NetworkConfig) {
 	facts := routing.FactsOf(network)
 	switch t, feature := network.BackendType, facts.Feature; {
@@ -170,14 +170,14 @@ func (r *report) tun(network lease.NetworkConfig) {
 	_ = f.Close()
 }
 
-// guessed are flannel's default families, for a network that is not known.
+// guessed returns flannel's default families, for a network that is not known.
 func guessed() lease.NetworkConfig { return lease.NetworkConfig{EnableIPv4: true} }
 
 func (r *report) describe(network lease.NetworkConfig, from string) {
 	r.remark("network config: %s, backend %s, from %s", lease.Subnets{V4: network.Network, V6: network.IPv6Network}, network.BackendType, from)
 }
 
-// underlay makes the choice that a start would make.
+// underlay chooses the underlay as weftd would when it starts.
 func (r *report) underlay(cfg options.Config, network lease.NetworkConfig) {
 	for _, x := range cfg.Underlay.Regexes {
 		if _, err := regexp.Compile(x); err != nil { // which is among the faults of the command line
@@ -210,8 +210,8 @@ func (r *report) underlay(cfg options.Config, network lease.NetworkConfig) {
 	r.backend(network, u)
 }
 
-// storeRoute looks whether the overlay of the configuration file, if one was named, would
-// cut this host off from its store at endpoints, which is called what.
+// storeRoute checks whether the overlay of the configuration file, if one was named, would cut
+// this host off from its store at endpoints. what is the store's name in messages.
 func (r *report) storeRoute(network lease.NetworkConfig, what string, endpoints []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
@@ -231,7 +231,7 @@ func (r *report) print(cfg options.Config, w io.Writer) {
 	for _, s := range cfg.Settings {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Name, s.Source, s.Value)
 	}
-	_ = t.Flush() // w is standard output: who closed it wants no more
+	_ = t.Flush() // w is standard output, and may have been closed
 	fmt.Fprintln(w)
 	for _, s := range r.remarks {
 		fmt.Fprintln(w, s)

@@ -25,7 +25,7 @@ func capabilities() (uint64, error) {
 	return uint64(d[1].Effective)<<32 | uint64(d[0].Effective), nil
 }
 
-// privileges looks for those that every backend needs.
+// privileges checks the capabilities that every backend needs.
 func (r *report) privileges(have uint64) {
 	has := func(c uint) bool { return have&(1<<c) != 0 }
 	if !has(unix.CAP_NET_ADMIN) {
@@ -36,7 +36,7 @@ func (r *report) privileges(have uint64) {
 	}
 }
 
-// published looks whether anybody could send to the addresses that peers would be told.
+// published checks whether anybody could send to the addresses that weftd would publish.
 func (r *report) published(cfg options.Config) {
 	for flag, a := range map[string]netip.Addr{"--public-ip": cfg.Underlay.PublicIP, "--public-ipv6": cfg.Underlay.PublicIPv6} {
 		if a.IsValid() && (a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast()) {
@@ -45,7 +45,7 @@ func (r *report) published(cfg options.Config) {
 	}
 }
 
-// backend looks whether the backend of network would start over u.
+// backend checks whether the backend of network would start over u.
 func (r *report) backend(network lease.NetworkConfig, u underlay.Link) {
 	if network.BackendType == "" {
 		return // it is not known

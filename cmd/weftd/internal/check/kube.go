@@ -10,8 +10,8 @@ import (
 	"weft/lease/kube"
 )
 
-// kube checks how the API server would be reached and who we would be there, and returns those
-// of its endpoints that the overlay could cut off. Nobody is asked.
+// kube checks how weftd would reach the API server and which Node would be ours, and returns the
+// endpoints that the overlay could cut off. It sends no request.
 func (r *report) kube(cfg options.Config) []string {
 	client, err := kube.New(kubemode.Client(cfg, slog.New(slog.DiscardHandler)))
 	r.fault(err)
