@@ -8,8 +8,8 @@ import (
 	"weft/routing"
 )
 
-// configView is how the source's network configuration differs from the one in use; zero if it
-// does not.
+// configView says how the source's network configuration differs from the one in use; it is zero if
+// it does not.
 type configView struct {
 	other    []byte   // its text; nil for none
 	fault    error    // why it cannot be used; nil if it could
@@ -21,12 +21,12 @@ func (v configView) text() string {
 	return fmt.Sprint(string(v.other), v.fault, v.lastGood, v.changes)
 }
 
-// configState is a generation's part in following the source's configuration. The generation's
-// lock protects it.
+// configState has what a generation knows of the source's configuration. The generation's lock
+// protects it.
 type configState struct {
 	view     configView
-	compared bool // since the source was heard
-	settled  bool // the source had the one in use, so that a change takes a restart
+	compared bool // the configurations were compared after the source had answered
+	settled  bool // the source has had the one in use, so that only a restart adopts another
 	proven   bool // the one in use has been in place, with a lease
 }
 
@@ -62,7 +62,7 @@ func (g *generation) isCompared() bool { return g.configNow().compared }
 func (g *generation) isProven() bool   { return g.configNow().proven }
 func (g *generation) isSettled() bool  { return g.configNow().settled }
 
-// configStatus is what weft status shows.
+// configStatus returns what weft status shows of it.
 func (d *Daemon) configStatus(g *generation) control.Config {
 	v := g.configNow().view
 	c := control.Config{

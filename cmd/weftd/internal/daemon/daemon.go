@@ -26,17 +26,17 @@ type Daemon struct {
 	systemd *ops.Systemd
 	source  source
 	cache   *lease.Cache
-	// cached and recalled are the last run's state; cached is nil if there is none.
+	// cached and recalled are the state that the last run saved; cached is nil if there is none.
 	cached   *lease.Cached
 	recalled footing
 	state    string // names our state directory; "" if it cannot be named
 	claim    routing.HostClaim
 
-	nudge   chan struct{} // holds one: state has changed, look at it
-	resized chan struct{} // holds one: there are many peers more, or less
-	thrifty bool          // the collector is ours to run
-	// serving is set once packets flow, or are about to: from then on a fault of the
-	// store is no reason to end.
+	nudge   chan struct{} // holds one; asks observe to read the state, which has changed
+	resized chan struct{} // holds one; says that the number of peers has changed by many
+	thrifty bool          // we tune the garbage collector, since the operator does not
+	// serving is set once packets flow, or are about to. From then on weftd does not end
+	// because of a fault of the store.
 	serving latch
 
 	mu      sync.Mutex // protects what follows
@@ -44,11 +44,11 @@ type Daemon struct {
 	node    string            // our identity; "" as long as it is not known
 	waiting string            // what the start waits for; "" when gen is set
 	last    refusal           // the network configuration that could not be served last
-	lacks   map[string]string // what we do without, and why
-	heard   lease.Status      // StoreSeen and StoreErr of the start, before gen has its own
+	lacks   map[string]string // what could not be opened, and why; weftd goes on without it
+	heard   lease.Status      // StoreSeen and StoreErr until there is a generation that has its own
 }
 
-// Run is the daemon from its checked flags until ctx ends, which returns nil. An
+// Run runs the daemon with checked flags until ctx ends; then it returns nil. An
 // error says what was wrong and what to do. Device, routes, lease and subnet file
 // stay as they are in either case.
 func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logger) error {
@@ -117,10 +117,10 @@ func (d *Daemon) prepare() (err error) {
 	return nil
 }
 
-// leftoverAge is how long a file that is being replaced may take; each is written in a moment.
+// leftoverAge is the age from which a temporary file counts as left over; each is written in a moment.
 const leftoverAge = time.Minute
 
-// clearLeftovers removes what earlier runs left that were killed while they replaced one of paths.
+// clearLeftovers removes the temporary files of earlier runs that were killed while they replaced one of paths.
 func (d *Daemon) clearLeftovers(paths ...string) {
 	left, err := lease.Leftovers(leftoverAge, paths...)
 	for _, name := range left {
@@ -131,10 +131,10 @@ func (d *Daemon) clearLeftovers(paths ...string) {
 	}
 }
 
-// cacheFile is where lease.Cache keeps the last state.
+// cacheFile returns the path at which lease.Cache keeps the last state.
 func (d *Daemon) cacheFile() string { return filepath.Join(d.cfg.CacheDir, lease.CacheFile) }
 
-// changed asks observe to look. It does not block.
+// changed asks observe to read the state again. It does not block.
 func (d *Daemon) changed() {
 	select {
 	case d.nudge <- struct{}{}:
@@ -142,21 +142,21 @@ func (d *Daemon) changed() {
 	}
 }
 
-// identify notes who we are.
+// identify stores our identity.
 func (d *Daemon) identify(node string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.node = node
 }
 
-// identity is who we are, "" if that is not known yet.
+// identity returns our identity, "" if it is not known yet.
 func (d *Daemon) identity() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.node
 }
 
-// wait notes what the start waits for, and logs it if it is something else than before.
+// wait stores the reason why there is no generation yet, and logs it if it is another one than before.
 func (d *Daemon) wait(reason string) {
 	d.mu.Lock()
 	before := d.waiting
@@ -168,7 +168,7 @@ func (d *Daemon) wait(reason string) {
 	}
 }
 
-// asked notes how the source answered before there is a member to do so.
+// asked stores how the source has answered, as long as there is no member that does so.
 func (d *Daemon) asked(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,14 +189,14 @@ func (d *Daemon) setGeneration(g *generation) {
 	d.changed()
 }
 
-// current returns the generation, or nil and what is waited for.
+// current returns the generation, or nil and the reason why there is none yet.
 func (d *Daemon) current() (*generation, string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.gen, d.waiting
 }
 
-// heardAtStart is what is known of the store while there is no generation.
+// heardAtStart returns what is known of the store while there is no generation.
 func (d *Daemon) heardAtStart() lease.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -222,7 +222,7 @@ func (l latch) isSet() bool {
 	}
 }
 
-// pause waits for the time, and reports false if ctx ended first.
+// pause waits for d. It returns false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

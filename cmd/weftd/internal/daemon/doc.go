@@ -1,16 +1,20 @@
-// Package daemon is what weftd does between its flags and its packages:
+// Package daemon starts and joins the other packages, as weftd's flags say. This is the order
+// in which a start comes by its parts, with a cached set and without one:
 //
 //	cache ─> underlay ─> backend ─> forwarding ─> source ─> lease
 //	  └── none: source ─> underlay ─> backend ─> lease ─> forwarding
 //
 // The source is etcd or the Kubernetes API. With a cached set, packets flow before
-// it is asked; without one, it comes first: etcd has the network configuration, and
-// the API server says which Node we are. From then on
+// weftd asks it. Without one, weftd asks it first: etcd has the network configuration,
+// and the API server says which Node is ours. From then on
 //
 //	source ──Watch──> member ──complete set──> routing.Backend
 //	                     │           └───────> subnet file, readiness, systemd
 //	                     └ lease.Keeper or kube.Manager
 //
-// A run has one generation for each footing: that of the cache is replaced by a
-// second one if it turns out to be outdated (serve.go).
+// A footing is what weftd has to know of its network and its node to carry packets
+// (source.go). A generation is everything that works on one footing: backend, rules,
+// and the member, which keeps this node's lease (serve.go). A generation that began with
+// the cached footing is replaced by another if that footing turns out to be outdated, or
+// if the source has another network configuration to begin with (takeup.go).
 package daemon

@@ -17,19 +17,20 @@ import (
 	"weft/routing"
 )
 
-// etcdSource has leases in etcd, and the network configuration beside them.
+// etcdSource is an etcd that has the leases and the network configuration.
 type etcdSource struct {
 	cfg   options.Config
 	log   *slog.Logger
 	store *etcd.Store
 	id    string
 	seed  []byte // network configuration for a store that has none, or nil
-	// program is the embedded etcd's; "" if there is none. server is written by run, and read by close after that.
+	// program is the path of weft-etcd; "" if there is no embedded etcd. run writes server, and close reads it after
+	// run has returned.
 	program string
 	server  *etcdchild.Process
 }
 
-// openEtcd opens what can be opened without waiting for anyone, and finds out who we are.
+// openEtcd opens what can be opened without waiting for anyone, and finds our identity.
 func openEtcd(cfg options.Config, log *slog.Logger) (*etcdSource, error) {
 	storeCfg := cfg.StoreClient(log.With("component", "etcd"))
 	warnings, err := storeCfg.Check()
@@ -65,7 +66,7 @@ func openEtcd(cfg options.Config, log *slog.Logger) (*etcdSource, error) {
 	return s, nil
 }
 
-// loadSeed reads the network configuration that an empty store is given.
+// loadSeed reads the network configuration that weftd writes into a store without one.
 func loadSeed(cfg options.Config) ([]byte, error) {
 	if !cfg.NetConfigGiven {
 		return nil, nil
@@ -98,10 +99,10 @@ func (s *etcdSource) recall(c lease.Cached) (footing, error) {
 	return footing{node: s.id, network: network, raw: c.Memory.Config}, err
 }
 
-// confirm has nothing to do: the keeper finds out what else has changed.
+// confirm has nothing to do: if something has changed, the keeper finds out.
 func (s *etcdSource) confirm(context.Context, footing) error { return nil }
 
-// ask reads the network configuration. A fault in the store is for its operator to mend.
+// ask reads the network configuration. If that has a fault, why says so, since only an operator can mend it.
 func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why string) {
 	f.node = s.id
 	snap, err := s.store.Snapshot(ctx)
@@ -144,9 +145,9 @@ func (s *etcdSource) member(o memberOptions) (member, error) {
 	})
 }
 
-// seedFor is what a store without a configuration is given while network is served: the
-// file of --net-config-path, unless it is another network's by now. Who finds an etcd that
-// lost everything must not move it to a network that the pods do not live in.
+// seedFor returns what weftd writes into a store without a configuration while network is in use:
+// the text of --net-config-path, unless it is another network's by now. When etcd has lost
+// everything, its new configuration must not be a network in which the pods are not.
 func (s *etcdSource) seedFor(network lease.NetworkConfig) []byte {
 	if s.seed == nil {
 		return nil
@@ -158,7 +159,7 @@ func (s *etcdSource) seedFor(network lease.NetworkConfig) []byte {
 	return s.seed
 }
 
-// offered is what the keeper read last.
+// offered returns the configuration that the keeper read last.
 func (s *etcdSource) offered(st lease.Status) offer {
 	o := offer{known: st.ConfigSeen, raw: st.StoreConfig}
 	if o.known {
@@ -195,8 +196,8 @@ func (s *etcdSource) release(ctx context.Context, req control.ReleaseRequest, se
 // packets flow without it.
 const embeddedRetry = 5 * time.Second
 
-// run runs the embedded etcd server, if there is to be one. If it cannot start the daemon
-// ends, unless packets flow already: then they go on, and it is tried again.
+// run runs the embedded etcd server, if there is to be one. If that cannot start, the daemon
+// ends, unless packets flow already; then run tries again.
 func (s *etcdSource) run(ctx context.Context, serving func() bool) error {
 	if !s.cfg.Embedded.On {
 		return nil
@@ -217,8 +218,8 @@ func (s *etcdSource) run(ctx context.Context, serving func() bool) error {
 	}
 }
 
-// runEmbedded returns nil when ctx ends, and leaves the server to close: until then the store is there
-// for what the daemon does last.
+// runEmbedded returns nil when ctx ends, and does not end the server, which close does: until then the store is
+// there for the last writes of the daemon.
 func (s *etcdSource) runEmbedded(ctx context.Context, cfg embedded.Config) error {
 	p, err := etcdchild.Start(ctx, s.program, cfg)
 	if err != nil {

@@ -9,23 +9,23 @@ import (
 	"weft/routing"
 )
 
-// hostPatience is how long a process that serves the network on this host already has to end: the
-// one before us may be on its way out.
+// hostPatience is how long we wait for another process that serves the network on this host, since it may
+// be our predecessor, which is about to end.
 const hostPatience = 5 * time.Second
 
-// portEvery is the time between tries while a stranger has the port.
+// portEvery is the time between tries while a process that is no weftd has the port.
 const portEvery = time.Second
 
-// claimHost makes sure that no other weftd serves the network on this host. Nothing is made before it
-// has returned. What this process has it has until it ends.
+// claimHost makes sure that no other weftd serves the network on this host. Nothing is made before it has
+// returned. The claim lasts until this process ends.
 func (d *Daemon) claimHost(ctx context.Context, k *routing.Kernel, f footing) error {
 	ctx, cancel := context.WithTimeout(ctx, hostPatience)
 	defer cancel()
 	return d.unlessTaken("claim on the network", d.claim.Network(ctx, k, f.network))
 }
 
-// unlessTaken is err if another weftd has what was to be claimed. A claim that fails for another reason, without
-// a descriptor perhaps, is something that the daemon goes on without.
+// unlessTaken returns err if it says that another weftd has the claim. If a claim fails for another reason, such as
+// a lack of descriptors, the daemon notes that and goes on without it.
 func (d *Daemon) unlessTaken(claim string, err error) error {
 	if taken := new(routing.HostTakenError); errors.As(err, &taken) {
 		return err
@@ -34,9 +34,9 @@ func (d *Daemon) unlessTaken(claim string, err error) error {
 	return nil
 }
 
-// claimPort does the same for the port that g's data plane is to listen on, before anything is written. As long as
-// a process that is no weftd has it, a flanneld perhaps, it waits: the lease of a node that carries
-// nothing would only mislead its peers.
+// claimPort makes sure, before anything is written, that the port is free on which g's data plane is to listen. As
+// long as a process that is no weftd has it, perhaps a flanneld, claimPort waits: the lease of a node that carries
+// no packets would only mislead its peers.
 func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 	port := routing.FactsOf(g.footing.network).Port
 	if g.plane == nil || port == 0 {
@@ -50,7 +50,7 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 	for {
 		err := routing.PortFree(g.kernel, g.underlay(), port)
 		if !errors.Is(err, syscall.EADDRINUSE) {
-			return nil // whatever else there is the backend finds
+			return nil // the backend reports any other fault
 		}
 		d.wait("port: " + err.Error())
 		if !pause(ctx, portEvery) {

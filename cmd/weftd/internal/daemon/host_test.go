@@ -15,7 +15,7 @@ import (
 	"weft/routing"
 )
 
-// Only another weftd keeps this one from serving: without a claim, for any other reason, it goes on and says so.
+// Only another weftd keeps this one from starting. If a claim fails for any other reason, weftd goes on and says so.
 func TestAClaimThatCannotBeMadeIsNoReasonToEnd(t *testing.T) {
 	k, err := routing.OpenKernel()
 	if err != nil {

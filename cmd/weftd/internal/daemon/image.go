@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropImage lets go of the resident pages of this program's code and constants. The start runs through
-// nearly all of them, most of them for packages that initialise themselves and never again; those that are
-// used come back from the page cache at a fault each. Pages that the program may write to are left alone.
+// dropImage releases the resident pages of this program's code and constants. The start has touched nearly all
+// of them, most only for packages that initialise themselves. A page that is used again comes back from the page
+// cache, at the cost of a page fault. Pages that the program may write to are left alone.
 func dropImage() error {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -35,7 +35,8 @@ func dropImage() error {
 	return lines.Err()
 }
 
-// imagePages are the addresses of a line of /proc/self/maps (proc_pid_maps(5)) that maps exe read-only.
+// imagePages returns the addresses in a line of /proc/self/maps (proc_pid_maps(5)); ok is false unless the line maps
+// exe, and not for writing.
 func imagePages(line, exe string) (from, to uintptr, ok bool) {
 	f := strings.Fields(line) // address perms offset dev inode pathname
 	if len(f) != 6 || f[5] != exe || f[1] != "r-xp" && f[1] != "r--p" {

@@ -22,7 +22,7 @@ func TestImagePages(t *testing.T) {
 	}
 }
 
-// The program goes on as before without the pages, which come back.
+// The program runs as before after its pages were released, since they come back.
 func TestDropImage(t *testing.T) {
 	if err := dropImage(); err != nil {
 		t.Fatal(err)

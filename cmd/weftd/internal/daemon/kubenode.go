@@ -12,7 +12,7 @@ import (
 	"weft/lease"
 )
 
-// kubeNode is what a start has to know of our Node before the API server answers.
+// kubeNode is what weftd has to know of our Node to start before the API server answers.
 type kubeNode struct {
 	Name string `json:"name"`
 	// PublicIP and PublicIPv6 are the annotations node-public-ip and node-public-ipv6.
@@ -20,14 +20,13 @@ type kubeNode struct {
 	PublicIPv6 netip.Addr `json:"publicIPv6,omitzero"`
 }
 
-// nodeFile is where the cache directory has it.
+// nodeFile returns its path in the cache directory.
 func (s *kubeSource) nodeFile() string { return filepath.Join(s.cfg.CacheDir, statefiles.KubeNode) }
 
 // maxNodeFile bounds the file, in bytes.
 const maxNodeFile = 4096
 
-// loadNode reads what the last run saved. The error is not nil either if NODE_NAME names
-// another Node.
+// loadNode reads what the last run saved. It is an error too if NODE_NAME names another Node.
 func (s *kubeSource) loadNode() (n kubeNode, err error) {
 	f, err := os.Open(s.nodeFile())
 	if err != nil {

@@ -19,13 +19,13 @@ import (
 	"weft/routing"
 )
 
-// kubeSource has subnets from the Kubernetes API, and the network configuration from a file.
+// kubeSource gets subnets from the Kubernetes API, and the network configuration from a file.
 type kubeSource struct {
 	cfg    options.Config
 	log    *slog.Logger
 	client *kube.Client
 	fault  error                            // what was wrong with the file at the start
-	good   atomic.Pointer[kubemode.Network] // the last good configuration, for a file that is not; nil for none
+	good   atomic.Pointer[kubemode.Network] // the last good configuration, which takes the place of a faulty file; nil for none
 }
 
 var _ conditioned = (*kube.Manager)(nil)
@@ -62,11 +62,11 @@ func (s *kubeSource) close() error      { return s.client.Close() }
 func (s *kubeSource) where() string     { return s.cfg.NetConfigPath }
 func (s *kubeSource) allocates() bool   { return false }
 
-// startable is about the file: without a last good configuration weftd ends, as flannel does, so that
-// the pod's state says it.
+// startable returns the fault of the file. Without a last good configuration weftd then ends, as flannel does, so
+// that the pod's state shows it.
 func (s *kubeSource) startable() error { return s.fault }
 
-// recall goes by what the last run learnt of our Node, unless this one is told to be another.
+// recall returns what the last run learnt of our Node, unless NODE_NAME is another one now.
 func (s *kubeSource) recall(c lease.Cached) (footing, error) {
 	known, err := s.loadNode()
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *kubeSource) ask(ctx context.Context, heard func(error)) (f footing, why
 // nodeTimeout bounds one look-up, which may ask for our pod first.
 const nodeTimeout = 20 * time.Second
 
-// lookUp asks once for our Node, and keeps what it learns for a start without the API server.
+// lookUp asks once for our Node, and saves what it learns for a later start without the API server.
 func (s *kubeSource) lookUp(ctx context.Context) (kubeNode, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
@@ -125,7 +125,7 @@ func (s *kubeSource) lookUp(ctx context.Context) (kubeNode, error) {
 	return known, nil
 }
 
-// footing is what a generation stands on if our Node is n, but for the network.
+// footing returns the footing if our Node is n, without the network configuration.
 func (s *kubeSource) footing(n kubeNode) footing {
 	f := footing{node: identity(n.Name), publicIP: n.PublicIP, publicIPv6: n.PublicIPv6}
 	if s.cfg.NodeID != "" {
@@ -134,8 +134,8 @@ func (s *kubeSource) footing(n kubeNode) footing {
 	return f
 }
 
-// identity is name, unless that is too long for one: then as much of it as has room beside a
-// sum of all of it.
+// identity returns name if it is short enough for an identity, else the beginning of it and a
+// checksum of the whole.
 func identity(name string) string {
 	const longest, digits = 63, 16
 	if len(name) <= longest {
@@ -145,16 +145,16 @@ func identity(name string) string {
 	return name[:longest-digits-1] + "-" + hex.EncodeToString(sum[:digits/2])
 }
 
-// confirmFirst and confirmMost are the times between look-ups after a start without the API
-// server: no packet waits for them.
+// confirmFirst and confirmMost are the shortest and the longest time between look-ups after a
+// start without the API server. No packet waits for them.
 const confirmFirst, confirmMost = time.Second, 30 * time.Second
 
-// confirm asks until there is an answer whether our Node is what it was.
+// confirm asks for our Node until there is an answer, and compares it with the footing.
 func (s *kubeSource) confirm(ctx context.Context, f footing) error {
 	for wait := confirmFirst; ; wait = min(2*wait, confirmMost) {
 		known, err := s.lookUp(ctx)
 		switch now := s.footing(known); {
-		case err != nil: // the manager tells that the API server is silent
+		case err != nil: // the manager reports that the API server is silent
 		case f.same(now):
 			return nil
 		default:
@@ -189,7 +189,7 @@ func (s *kubeSource) status(st lease.Status) control.Store {
 	return storeStatus(st, control.Store{Kind: control.KindKubernetes, Endpoints: s.client.Endpoints(), Prefix: s.cfg.Kube.AnnotationPrefix})
 }
 
-// release refuses: nobody gives a subnet back there.
+// release refuses, since a node does not give its subnet back to the cluster.
 func (s *kubeSource) release(context.Context, control.ReleaseRequest, string) (control.Released, error) {
 	return control.Released{}, fmt.Errorf("%w: %s", control.ErrRefused, records.ClusterOwned)
 }

@@ -215,7 +215,7 @@ func TestNobodyGivesASubnetBackToACluster(t *testing.T) {
 	}
 }
 
-// A save that fails says which file, and the same each time: who logs it knows that nothing is new.
+// A failed save names the file, and its error is the same each time, so that it is logged once.
 func TestAFailedSaveOfTheNodeNamesTheFile(t *testing.T) {
 	dir := t.TempDir()
 	s := &kubeSource{cfg: options.Config{CacheDir: dir}}

@@ -11,17 +11,17 @@ import (
 	"weft/routing"
 )
 
-// errFootingChanged ends a generation whose footing turned out to be outdated.
+// errFootingChanged is the error of a generation whose footing turned out to be outdated.
 var errFootingChanged = errors.New("the node is not what it was")
 
 // attempt is a footing that is to be served.
 type attempt struct {
 	footing footing
-	// good says that it is the last good one: of another nobody knows yet whether it can be served.
-	// cached is what was known with it, until a generation has it: in a large network that is much.
+	// good says that it is the last good one; whether another one works is not known yet. cached is the set
+	// that was saved with it. It is nil once a generation has taken it, since in a large network it is large.
 	good   bool
 	cached *lease.Cached
-	// opened is what serves it, if that has been made already.
+	// opened is the generation for it, if that has been made already.
 	opened *generation
 }
 
@@ -41,7 +41,7 @@ func (d *Daemon) live(ctx context.Context) error {
 			var err error
 			var taken *routing.HostTakenError
 			if g, err = d.newGeneration(ctx, a.footing, a.cached); errors.As(err, &taken) {
-				return err // of this host, and not of any configuration
+				return err // the fault is this host's, so that another configuration would not help
 			} else if err != nil {
 				if a, err = d.notOpened(ctx, a, err); err != nil {
 					return err
@@ -68,17 +68,18 @@ func (d *Daemon) live(ctx context.Context) error {
 	}
 }
 
-// takeCached is what the start read of the last run, for its first attempt.
+// takeCached returns the attempt with what the last run saved, once, for the first attempt of this run.
 func (d *Daemon) takeCached() *attempt {
 	f, cached := d.recalled, d.cached
-	d.cached = nil // in a large network it is much, and outdated soon
+	d.cached = nil // in a large network it is large, and soon outdated
 	if cached == nil {
 		return nil
 	}
 	return &attempt{footing: f, good: true, cached: cached}
 }
 
-// lastGood is the configuration that was served last and what was known with it, nil for none.
+// lastGood returns the attempt with the last configuration that worked and the set that was saved with it, nil if
+// there is none.
 func (d *Daemon) lastGood() *attempt {
 	c, err := d.cache.Load()
 	if err != nil {
@@ -92,7 +93,7 @@ func (d *Daemon) lastGood() *attempt {
 	return &attempt{footing: f, good: true, cached: &c}
 }
 
-// closeNext frees what a generation that ended would have been followed by.
+// closeNext frees the generation that was to take the place of one that ended with err, if there is such a one.
 func closeNext(err error) {
 	var next *takeUp
 	if errors.As(err, &next) {
@@ -128,8 +129,8 @@ func (d *Daemon) after(a *attempt, err error) (*attempt, error) {
 // waitOpen is the time between attempts to make a backend while none is.
 const waitOpen = 5 * time.Second
 
-// notOpened says what to try after a, whose parts could not be made because of why. The error ends
-// the daemon: where there is no underlay, its supervisor starts it again, as flannel's does.
+// notOpened says what to try after a, whose generation could not be made because of why. An error ends
+// the daemon: without an underlay its supervisor has to start it again, as it does flannel.
 func (d *Daemon) notOpened(ctx context.Context, a *attempt, why error) (*attempt, error) {
 	var unstarted *backendError
 	if !a.good {
@@ -155,8 +156,8 @@ func (d *Daemon) notOpened(ctx context.Context, a *attempt, why error) (*attempt
 	return d.lastGood(), nil
 }
 
-// fromCache returns what the last run knew, or nil: then the source comes first.
-// Nothing that is wrong with the cache keeps the daemon from starting.
+// fromCache returns what the last run saved. If it returns nil, weftd asks the source
+// first. No fault of the cache keeps the daemon from starting.
 func (d *Daemon) fromCache() (footing, *lease.Cached) {
 	c, err := d.cache.Load()
 	if err != nil {
@@ -173,7 +174,7 @@ func (d *Daemon) fromCache() (footing, *lease.Cached) {
 
 const waitFirst, waitMost = 100 * time.Millisecond, 2 * time.Second
 
-// waitFooting asks the source until there is something to stand on. The error is ctx's.
+// waitFooting asks the source until it has a footing. The error is ctx's.
 func (d *Daemon) waitFooting(ctx context.Context) (footing, error) {
 	for wait := waitFirst; ; wait = min(2*wait, waitMost) {
 		f, why := d.source.ask(ctx, d.asked)

@@ -15,8 +15,8 @@ import (
 	"weft/routing/underlay"
 )
 
-// underlayOptions are the flags, for the families that the network needs: each
-// needs an address of its own to be published.
+// underlayOptions returns the options for choosing the underlay, from the flags and for the
+// families that the network has: of each an address has to be published.
 func (d *Daemon) underlayOptions(f footing) underlay.Options {
 	u, network := d.cfg.Underlay, f.network
 	if f.publicIP.IsValid() {
@@ -38,7 +38,7 @@ func (d *Daemon) underlayOptions(f footing) underlay.Options {
 	return o
 }
 
-// local is what we tell others about this node now.
+// local returns what this node publishes about itself now.
 func (d *Daemon) local(g *generation) lease.Local {
 	g.mu.Lock()
 	u, store := g.chosen, g.resolved
@@ -65,8 +65,8 @@ func (d *Daemon) local(g *generation) lease.Local {
 	return l
 }
 
-// recv names what this node parses beyond one whole packet a datagram: where the kernel takes
-// the datagrams, nothing.
+// recv names the forms of datagrams that this node parses besides one whole packet in a datagram. If
+// the kernel receives the datagrams, there are none.
 func (g *generation) recv() []string {
 	if g.plane == nil {
 		return nil
@@ -74,8 +74,8 @@ func (g *generation) recv() []string {
 	return g.plane.Recv().Names()
 }
 
-// moved follows a change of the underlay's addresses or MTU. The backend calls it
-// and must not wait.
+// moved handles a change of the underlay's addresses or MTU. The backend calls it, so
+// it must not block.
 func (d *Daemon) moved(g *generation, u underlay.Link) {
 	g.mu.Lock()
 	g.chosen = u
@@ -89,8 +89,8 @@ func (d *Daemon) moved(g *generation, u underlay.Link) {
 // resolveEvery is the time between look-ups of the store's names.
 const resolveEvery = 5 * time.Minute
 
-// resolveStore looks up the endpoints that are names, so that no peer's subnet is
-// believed that contains the store. Names that do not resolve cost nothing else.
+// resolveStore looks up the endpoints that are names, so that a peer's subnet that
+// contains the store is not accepted. A name that does not resolve is left out.
 func (d *Daemon) resolveStore(ctx context.Context, g *generation) error {
 	names := reach.Names(d.source.routed())
 	for len(names) > 0 {
@@ -115,7 +115,7 @@ func (d *Daemon) resolveStore(ctx context.Context, g *generation) error {
 	return nil
 }
 
-// previous is the subnet file that an earlier run, or flannel, wrote; its subnets masked.
+// previous reads the subnet file that an earlier run, or flannel, wrote; its subnets are masked.
 func previous(path string, log *slog.Logger) subnetenv.File {
 	f, err := subnetenv.Read(path)
 	if err != nil {
@@ -128,14 +128,14 @@ func previous(path string, log *slog.Logger) subnetenv.File {
 	return f
 }
 
-// former are the networks of f that are not those of network.
+// former returns the networks of f that are not those of network.
 func former(f subnetenv.File, network lease.NetworkConfig) []netip.Prefix {
 	return slices.DeleteFunc([]netip.Prefix{f.Network.Masked(), f.IPv6Network.Masked()}, func(p netip.Prefix) bool {
 		return !p.IsValid() || p.Bits() == 0 || p == network.Network || p == network.IPv6Network
 	})
 }
 
-// subnetFile is flannel's: the first address of the subnet with its length.
+// subnetFile returns the subnet file in flannel's form: a subnet is written as its first address with its length.
 func subnetFile(network lease.NetworkConfig, own lease.Subnets, mtu int, masq bool) subnetenv.File {
 	f := subnetenv.File{MTU: mtu, IPMasq: masq}
 	if network.EnableIPv4 && own.V4.IsValid() {

@@ -12,25 +12,26 @@ const (
 	// garbagePercent is how much garbage may pile up, in percent of what is in use. Go's own 100 nearly
 	// doubles the memory of a large network, to save time that is not needed: forwarding makes no garbage.
 	garbagePercent = 15
-	// manyPeers is from how many on a set is worth a collection of its own: each change makes a new set
-	// and a new table, and then nothing for long, so that the old ones would stay until the next change.
+	// manyPeers is the number of peers from which on each new set is followed by a garbage collection. A change
+	// makes a new set and a new table, and may be the last for long, so that the old ones would stay till then.
 	manyPeers = 1000
-	// settleAfter is how long after a large change memory is given back to the kernel, since the next
-	// change may follow at once; settleEvery is the least time between two times.
+	// settleAfter is how long after a large change memory is returned to the kernel, since the next change
+	// may come at once; settleEvery is the shortest time between two such returns.
 	settleAfter = 5 * time.Second
 	settleEvery = 30 * time.Second
 )
 
-// thrifty reports whether the collector is ours to set: not if the operator does (GOGC, GOMEMLIMIT).
+// thrifty reports whether weftd tunes the garbage collector. It does not if the operator does (GOGC, GOMEMLIMIT).
 func thrifty() bool {
 	_, percent := os.LookupEnv("GOGC")
 	_, limit := os.LookupEnv("GOMEMLIMIT")
 	return !percent && !limit
 }
 
-// tidy is called when a set of so many peers has taken the place of another, or of none.
+// tidy is called when a set has taken the place of another, or of none (first). before and now are their numbers of
+// peers.
 func (d *Daemon) tidy(first bool, before, now int) {
-	if first && d.thrifty { // before, packets wait for the start, and collecting would delay it
+	if first && d.thrifty { // not earlier, since packets wait for the start, which a collection would delay
 		debug.SetGCPercent(garbagePercent)
 	}
 	if first || max(now-before, before-now) >= manyPeers {
@@ -44,9 +45,9 @@ func (d *Daemon) tidy(first bool, before, now int) {
 	}
 }
 
-// settle gives memory back to the kernel after the start and after large changes, until ctx ends. To
-// learn many peers at once takes several times the memory that they then take, and Go keeps for long
-// what it had.
+// settle returns memory to the kernel after the start and after large changes, until ctx ends. Learning
+// many peers at once takes several times the memory that they need afterwards, and Go keeps freed memory
+// for long.
 func (d *Daemon) settle(ctx context.Context) error {
 	for {
 		select {
@@ -58,7 +59,7 @@ func (d *Daemon) settle(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-d.resized: // what came meanwhile is served too
+		case <-d.resized: // this return serves a change that came meanwhile too
 		default:
 		}
 		if d.thrifty {

@@ -16,7 +16,7 @@ import (
 	"weft/tunnel"
 )
 
-// The methods that the control socket asks: control.Node.
+// The control socket's server calls these methods.
 var _ control.Node = (*Daemon)(nil)
 
 // Status implements control.Node.
@@ -55,7 +55,7 @@ func (d *Daemon) Status() control.Status {
 	return s
 }
 
-// storeStatus adds to s how it was heard.
+// storeStatus adds to s when the store answered last, and its error.
 func storeStatus(st lease.Status, s control.Store) control.Store {
 	s.Connected, s.LastSeen = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen
 	s.ClusterID, s.Revision = st.ClusterID, st.Revision
@@ -165,7 +165,7 @@ func (d *Daemon) Peers() control.Peers {
 		}
 		found := bySubnets[r.Subnets]
 		for _, a := range []netip.Addr{r.PublicIP, r.PublicIPv6} {
-			if refused(found, a) { // what is counted there is another's
+			if refused(found, a) { // the counters of that address are another peer's
 				continue
 			}
 			for _, s := range stats[a] {
@@ -205,7 +205,7 @@ func refused(found []routing.Reached, a netip.Addr) bool {
 	return skipped
 }
 
-// peer is what the record alone says.
+// peer returns the peer as its record alone describes it.
 func peer(r lease.Record) control.Peer {
 	p := control.Peer{Name: r.Node(), Weft: r.Weft != nil, Address: r.Address(), Expires: r.Expires}
 	if r.Weft != nil {
@@ -252,7 +252,7 @@ func fill(p *control.Peer, s tunnel.PeerStats) {
 	p.Drops = addDrops(p.Drops, drops(s.Drops))
 }
 
-// addDrops adds up what has the same reason.
+// addDrops adds up the counts of the same reason.
 func addDrops(a, b []control.Drop) []control.Drop {
 	for _, d := range b {
 		if i := slices.IndexFunc(a, func(e control.Drop) bool { return e.Reason == d.Reason }); i >= 0 {
@@ -264,8 +264,8 @@ func addDrops(a, b []control.Drop) []control.Drop {
 	return a
 }
 
-// Leases implements control.Node: what the last set says, so that it can be asked
-// while the store is away.
+// Leases implements control.Node. It answers from the last set, and so also while the
+// store is away.
 func (d *Daemon) Leases(context.Context) (control.Leases, error) {
 	out := control.Leases{Source: "weftd", Leases: []control.Record{}}
 	g, waiting := d.current()
@@ -291,7 +291,7 @@ func (d *Daemon) Leases(context.Context) (control.Leases, error) {
 func (d *Daemon) Release(ctx context.Context, req control.ReleaseRequest) (control.Released, error) {
 	self := d.identity()
 	if g, _ := d.current(); g != nil && g.member.Status().State == lease.Waiting {
-		self = "" // what carries our identity is another's
+		self = "" // a record with our identity is another node's
 	}
 	done, err := d.source.release(ctx, req, self)
 	if err == nil {

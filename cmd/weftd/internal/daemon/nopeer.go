@@ -12,8 +12,8 @@ import (
 	"weft/routing"
 )
 
-// noPeer says why none of the other nodes that the store knows is of use, as a sentence and as the
-// labels of a metric; nothing if one is, or if there are none. recordType is what this node publishes.
+// noPeer says, as a sentence and as labels of a metric, why no other node in the store can be a peer. It
+// says nothing if one is a peer, or if there are no other nodes. recordType is what this node publishes.
 func noPeer(set lease.Set, b routing.Status, recordType string) (note string, kinds []ops.NoPeer) {
 	if !b.InPlace || b.Path == routing.PathNone || b.Peers > 0 || len(set.Peers)+len(set.Rejected) == 0 {
 		return "", nil
@@ -65,10 +65,10 @@ func noPeer(set lease.Set, b routing.Status, recordType string) (note string, ki
 	return "no peer is usable: " + strings.Join(why, "; "), kinds
 }
 
-// typeName is a record's type in lower case.
+// typeName returns a record's type in lower case.
 func typeName(t string) string { return strings.ToLower(lease.BackendName(t)) }
 
-// mostFirst are the keys, that with the highest count first.
+// mostFirst returns the keys, the one with the highest count first.
 func mostFirst(count map[string]int) []string {
 	return slices.SortedFunc(maps.Keys(count), func(a, b string) int {
 		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b))
@@ -82,7 +82,7 @@ func countOf(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// noPeerNow is noPeer for the generation in force.
+// noPeerNow calls noPeer for the present generation.
 func (d *Daemon) noPeerNow() (note string, kinds []ops.NoPeer) {
 	g, _ := d.current()
 	if g == nil {
@@ -93,7 +93,7 @@ func (d *Daemon) noPeerNow() (note string, kinds []ops.NoPeer) {
 	return noPeer(set, g.backend.Status(), g.backend.RecordType())
 }
 
-// Notes are what a ready node's operator should know all the same.
+// Notes returns what the operator should know although the node is ready.
 func (d *Daemon) Notes() []string {
 	out := d.lacking()
 	g, _ := d.current()

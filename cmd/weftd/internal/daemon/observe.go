@@ -12,15 +12,16 @@ import (
 	"weft/routing"
 )
 
-// observeEvery is how often the clock, or a part that does not tell, may change the
-// readiness; eager is the same while somebody waits for it. It stays eager for eagerFor.
+// observeEvery is the time between two readings of the readiness, for changes that come
+// with time or from a part that does not notify. eager is the same for as long as somebody
+// waits for the readiness, but no longer than eagerFor.
 const (
 	observeEvery = time.Second
 	eager        = 50 * time.Millisecond
 	eagerFor     = 10 * time.Second
 )
 
-// readiness is what the node's readiness is judged from.
+// readiness returns the state from which the node's readiness follows.
 func (d *Daemon) readiness() (*generation, ops.State) {
 	g, waiting := d.current()
 	s := ops.State{Waiting: waiting, Source: d.source.name()}
@@ -44,7 +45,7 @@ func (d *Daemon) Reasons() []string {
 	return reasons
 }
 
-// prove has the network configuration of g cached if g is ready: so it is good.
+// prove lets the network configuration of g be cached once g is ready, since that shows that it works.
 func (d *Daemon) prove(g *generation, reasons []string) {
 	if len(reasons) == 0 && g != nil && g.prove() {
 		d.log.Debug("the network configuration is good: it is in place, with a lease")
@@ -52,8 +53,8 @@ func (d *Daemon) prove(g *generation, reasons []string) {
 	}
 }
 
-// tellDataPath tells the member whether packets are carried, if it tells others. observe alone
-// calls it.
+// tellDataPath tells the member whether packets are carried, if it is one that publishes that. Only
+// observe calls it.
 func (d *Daemon) tellDataPath(g *generation, s ops.State) {
 	if g == nil {
 		return
@@ -69,14 +70,14 @@ func (d *Daemon) tellDataPath(g *generation, s ops.State) {
 	}
 }
 
-// dataPathNews is what a member is told.
+// dataPathNews is what the member was told about the data path.
 type dataPathNews struct{ broken, former string }
 
-// formerEvery is the time between looks for gateways of former subnets.
+// formerEvery is the time between two searches for gateways of former subnets.
 const formerEvery = 10 * time.Second
 
-// findFormer finds out whether bridges have gateways of subnets that are not ours any more. observe
-// alone calls it.
+// findFormer checks whether bridges have gateways of subnets that are not ours any more. Only observe
+// calls it.
 func (d *Daemon) findFormer(g *generation) {
 	if g == nil {
 		return
@@ -114,8 +115,8 @@ func (g *generation) formerGateways() string {
 	return g.formerWhy
 }
 
-// observe looks at the readiness when something has changed and once a second,
-// logs what it becomes, and tells systemd.
+// observe reads the readiness when something has changed, and once a second. It logs
+// changes of the readiness, and reports them to systemd.
 func (d *Daemon) observe(ctx context.Context) error {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
@@ -141,7 +142,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 		if len(now) > 0 && time.Since(notReady) < eagerFor {
 			wait = eager
 		}
-		if time.Since(kept) >= wait { // however often there is news, and no more often
+		if time.Since(kept) >= wait { // not more often, even if there are many changes
 			kept = time.Now()
 			d.keepSubnetFile()
 		}
@@ -155,7 +156,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 	}
 }
 
-// tellNoPeer logs that no peer is usable any more, or that one is again, and returns which.
+// tellNoPeer logs when no peer is usable any more, and when one is again, and returns which is so now.
 func (d *Daemon) tellNoPeer(before bool) (now bool) {
 	why, _ := d.noPeerNow()
 	switch now = why != ""; {
@@ -168,13 +169,13 @@ func (d *Daemon) tellNoPeer(before bool) (now bool) {
 }
 
 // watchdog tells systemd that the daemon is alive as long as its state can be
-// read: a lock that is never given back ends in a restart.
+// read, so that systemd restarts a daemon in which a lock is never released.
 func (d *Daemon) watchdog(ctx context.Context) error {
 	d.systemd.Watchdog(ctx, func() bool { d.Reasons(); return true })
 	return nil
 }
 
-// logReadiness logs the steps that an operator waits for or is woken by.
+// logReadiness logs the changes that an operator waits for or has to know of.
 func (d *Daemon) logReadiness(first bool, last, now []string, after time.Duration) {
 	switch {
 	case len(now) == 0:

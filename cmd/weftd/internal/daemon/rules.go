@@ -9,7 +9,7 @@ import (
 	"weft/routing/hostrules"
 )
 
-// newRules makes what keeps the host's rules for g, whose backend is there already.
+// newRules makes the Rules of g, whose backend is there already.
 func (d *Daemon) newRules(g *generation) (*hostrules.Rules, error) {
 	never, err := hostrules.ParseNoMasquerade(g.footing.network)
 	if err != nil {
@@ -27,9 +27,9 @@ func (d *Daemon) newRules(g *generation) (*hostrules.Rules, error) {
 	})
 }
 
-// apply has backend and rules become what s wants: the rules first, so that no packet is ahead of them, unless
-// those of an earlier run are there; then packets do not wait for iptables. The error is the backend's:
-// rules log theirs.
+// apply makes backend and rules fit s. The rules come first, so that no packet passes without them, unless those
+// of an earlier run are there; then packets do not wait for iptables. The error is the backend's; the rules log
+// theirs.
 func (g *generation) apply(ctx context.Context, s lease.Set) error {
 	if !g.rules.Present() {
 		_ = g.rules.Apply(ctx, s)
@@ -40,8 +40,8 @@ func (g *generation) apply(ctx context.Context, s lease.Set) error {
 	return err
 }
 
-// rulesReason is why the rules keep the node from being ready: pods whose packets should be
-// masqueraded and are not have no way out. Anything else about rules is a note.
+// rulesReason returns why the rules keep the node from being ready, which is so if packets of pods should
+// be masqueraded and are not. Any other fault of the rules is only a note.
 func (d *Daemon) rulesReason(g *generation) string {
 	if !d.cfg.Rules.IPMasq {
 		return ""

@@ -18,26 +18,26 @@ import (
 	"weft/tunnel"
 )
 
-// generation is what serves one footing.
+// generation is everything that works on one footing: backend, rules, and the member that keeps the lease.
 type generation struct {
 	footing footing
 	cached  bool // forwarding began from the cache, not with the store
 	under   underlay.Options
 	kernel  *routing.Kernel
 	backend routing.Backend
-	plane   dataPlane      // the backend's own, nil if the kernel moves its packets
+	plane   dataPlane      // the backend, if it moves packets itself; nil if the kernel does
 	former  []netip.Prefix // networks that this node was in before
 	before  lease.Subnets  // what the subnet file had
 	member  member
 	rules   *hostrules.Rules
 
-	swept bool // what other backends left is gone; apply's alone
+	swept bool // what other backends left has been removed; only apply uses it
 
 	sets chan lease.Set // holds the latest set that is not applied yet
-	wake chan struct{}  // holds one: MTU or underlay changed
+	wake chan struct{}  // holds one; says that MTU or underlay changed
 
-	told      *dataPathNews // what the member was told; observe's alone
-	looked    time.Time     // when observe last looked for gateways of former subnets
+	told      *dataPathNews // what the member was told; only observe uses it, and the next two
+	looked    time.Time     // when observe last searched for gateways of former subnets
 	lookedFor lease.Subnets // and what was ours then
 
 	mu        sync.Mutex // protects what follows
@@ -45,23 +45,23 @@ type generation struct {
 	set       lease.Set      // the last one applied
 	config    configState    // how the source's network configuration relates to ours
 	fileWhy   string         // why the subnet file is not as it has to be
-	file      subnetenv.File // what it has to say; zero as long as nothing was written
+	file      subnetenv.File // what it has to contain; zero as long as nothing was written
 	formerWhy string         // which bridges have gateways of former subnets, "" for none
 	resolved  []netip.Addr   // addresses of the store's endpoints that are names
 	storeCut  string         // why the overlay cuts the store off; "" if it does not
 }
 
-// dataPlane is what a backend has that moves packets itself.
+// dataPlane has the methods of a backend that moves packets itself.
 type dataPlane interface {
 	Engine() *tunnel.Engine
 	DeviceDrops() (uint64, error)
 	Recv() tunnel.Recv
 }
 
-// serve forwards packets, keeps the lease and applies what the source says, until
-// ctx ends or one of these fails; then g is closed. The error wraps errFootingChanged if what
-// the cached state stood on turned out to be outdated, and is a *takeUp or *unfitError where follow
-// says so.
+// serve forwards packets, keeps the lease and applies the sets of the source, until ctx ends
+// or one of these fails; then g is closed. The error wraps errFootingChanged if the cached
+// footing turned out to be outdated. It is a *takeUp or an *unfitError if watchConfig returns
+// one.
 func (d *Daemon) serve(ctx context.Context, g *generation) error {
 	defer g.close()
 	if err := d.claimPort(ctx, g); err != nil {
@@ -95,8 +95,8 @@ func (d *Daemon) serve(ctx context.Context, g *generation) error {
 	return nil
 }
 
-// newGeneration makes everything and starts nothing: another generation may run meanwhile. The
-// error is a *backendError if the backend does not start.
+// newGeneration makes all parts and starts none, since another generation may be running. The error
+// is a *backendError if the backend could not be made.
 func (d *Daemon) newGeneration(ctx context.Context, f footing, cached *lease.Cached) (*generation, error) {
 	kernel, err := routing.OpenKernel()
 	if err != nil {
@@ -113,7 +113,7 @@ func (d *Daemon) newGeneration(ctx context.Context, f footing, cached *lease.Cac
 	return g, nil
 }
 
-// close frees what newGeneration made. A backend that has run has freed its own.
+// close frees what newGeneration made. A backend that has run has freed its own parts.
 func (g *generation) close() {
 	_ = g.backend.Close()
 	_ = g.kernel.Close() // descriptors of this process only
@@ -162,7 +162,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 	return g, nil
 }
 
-// underlay is the one in use.
+// underlay returns the underlay in use.
 func (g *generation) underlay() underlay.Link {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -184,7 +184,7 @@ func (g *generation) publish(s lease.Set) {
 	}
 }
 
-// apply hands every new set to the backend, and keeps the subnet file after it.
+// apply hands every new set to the backend, and then writes the subnet file.
 func (d *Daemon) apply(ctx context.Context, g *generation) error {
 	var last string
 	for {
@@ -197,7 +197,7 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 				why = err.Error()
 			}
 			if ctx.Err() != nil {
-				return nil // and what was interrupted is no fault
+				return nil // an error of what was interrupted is no fault
 			}
 			if why != last && why != "" {
 				d.log.Warn("not everything is in place; it is tried again", "reason", why)
@@ -212,8 +212,8 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 	}
 }
 
-// removeLeftovers deletes, once, what another backend left on this host: not before the one in use
-// can carry packets.
+// removeLeftovers deletes, once, what another backend left on this host, but not before the one in use can
+// carry packets.
 func (d *Daemon) removeLeftovers(g *generation) {
 	status := g.backend.Status()
 	if set, _ := g.state(); g.swept || set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
@@ -232,7 +232,7 @@ func (d *Daemon) removeLeftovers(g *generation) {
 // usable reports whether pods can be given addresses: the device is there, or none is needed.
 func usable(s routing.Status) bool { return s.Device != "" || s.Up }
 
-// applied notes that s is in force.
+// applied stores s as the set that is in force.
 func (d *Daemon) applied(g *generation, s lease.Set) {
 	g.mu.Lock()
 	before := g.set
@@ -250,8 +250,8 @@ func (d *Daemon) applied(g *generation, s lease.Set) {
 	d.tidy(before.Own.Subnets == lease.Subnets{}, len(before.Peers), len(s.Peers))
 }
 
-// warnMoved says that the node's subnets are others than before: by the last set, or with the first one
-// by the subnet file, as a CNI plugin last read it.
+// warnMoved logs that the node's subnets are not the same as before. What they were before, the last set says or,
+// with the first set, the subnet file, which a CNI plugin may have read.
 func (g *generation) warnMoved(log *slog.Logger, last, own lease.Subnets) {
 	if last == (lease.Subnets{}) {
 		last = g.before
@@ -263,7 +263,7 @@ func (g *generation) warnMoved(log *slog.Logger, last, own lease.Subnets) {
 	}
 }
 
-// logRejected says once of every record why it is not believed.
+// logRejected logs, once for every rejected record, the reason.
 func logRejected(log *slog.Logger, before, now []lease.Rejected) {
 	known := map[string]bool{}
 	for _, r := range before {
@@ -283,7 +283,7 @@ func (g *generation) state() (set lease.Set, fileWhy string) {
 	return g.set, g.fileWhy
 }
 
-// peers are those of the last set, with the ends of their records as they are known by now.
+// peers returns the peers of the last set, with the ends of their records as far as they are known by now.
 func (g *generation) peers() []lease.Record {
 	set, _ := g.state()
 	if m, ok := g.member.(aging); ok {

@@ -7,7 +7,7 @@ import (
 	"weft/lease"
 )
 
-// snapshot is what the metrics are made from.
+// snapshot returns the values from which the metrics are made.
 func (d *Daemon) snapshot() ops.Snapshot {
 	s := ops.Snapshot{Version: d.version, Node: d.identity(), Ready: len(d.Reasons()) == 0}
 	if info, err := os.Stat(d.cacheFile()); err == nil {

@@ -9,65 +9,65 @@ import (
 	"weft/lease/subnetenv"
 )
 
-// source is where subnets come from: etcd (etcdsource.go) or the Kubernetes API (kubesource.go).
-// Its methods are safe for concurrent use.
+// source is the store from which subnets come: etcd (etcdsource.go) or the Kubernetes API
+// (kubesource.go). Its methods are safe for concurrent use.
 type source interface {
-	// name is what it is called in a reason or a message: "store", "API server".
+	// name returns what messages call it: "store", "API server".
 	name() string
-	// routed are its endpoints, as URLs or host:port, that packets go to as they stand: the
-	// address of a Kubernetes Service is translated before.
+	// routed returns those of its endpoints, as URLs or host:port, whose addresses packets really
+	// have: that of a Kubernetes Service is translated before a packet is routed.
 	routed() []string
-	// cacheName tells its cached state from that of another.
+	// cacheName returns a name that tells its cached state from that of another source.
 	cacheName() string
-	// node is our identity, "" if that is not known before the source has been asked.
+	// node returns our identity, "" if that is not known before the source has answered.
 	node() string
-	// recall is what the last run stood on, if a start may go by it; the error says why not.
+	// recall returns the footing of the last run, if weftd may start with it; the error says why not.
 	recall(c lease.Cached) (footing, error)
-	// ask asks for it, once; why says what is missing yet. heard is told whether there was
-	// an answer.
+	// ask asks the source for a footing, once; why says what is still missing. heard is called
+	// with the error of the answer, nil if there was one.
 	ask(ctx context.Context, heard func(error)) (f footing, why string)
-	// confirm returns nil if what recall said still holds, or if ctx ends first, and else
+	// confirm returns nil if the footing of recall still holds, or if ctx ends first, and else
 	// errFootingChanged.
 	confirm(ctx context.Context, f footing) error
-	// member makes this node's part in the network.
+	// member makes the part that keeps this node's lease.
 	member(o memberOptions) (member, error)
-	// run is what goes on in the background besides, until ctx ends. serving reports whether
+	// run does the source's own work in the background, until ctx ends. serving reports whether
 	// packets flow, so that a fault is no reason to end.
 	run(ctx context.Context, serving func() bool) error
-	// offered is the network configuration that it has now; st is the member's state.
+	// offered returns the network configuration that it has now; st is the member's state.
 	offered(st lease.Status) offer
-	// where says where that is, for a message.
+	// where says where that configuration is, for a message.
 	where() string
 	// allocates reports whether the network configuration says which subnets nodes get.
 	allocates() bool
-	// startable says what keeps a start from succeeding that has no last good state; nil if that
-	// is still to be found out.
+	// startable returns the error with which weftd has to end if it has no last good state; nil if it
+	// is to wait for the source.
 	startable() error
-	// status describes it as it was heard.
+	// status describes the source and its last answer.
 	status(st lease.Status) control.Store
-	// release deletes the record of req; self is who asks.
+	// release deletes the record of req; self is this node's identity.
 	release(ctx context.Context, req control.ReleaseRequest, self string) (control.Released, error)
 	close() error
 }
 
-// footing is what a generation stands on.
+// footing is what weftd has to know of its network and its node to carry packets.
 type footing struct {
 	// node is our identity.
 	node string
 	// network is the network configuration, and raw its text.
 	network lease.NetworkConfig
 	raw     []byte
-	// publicIP and publicIPv6 take the place of --public-ip and --public-ipv6, if valid.
+	// publicIP and publicIPv6, if valid, replace --public-ip and --public-ipv6.
 	publicIP, publicIPv6 netip.Addr
 }
 
-// same reports whether what f says of this node holds of g too.
+// same reports whether f and g say the same of this node.
 func (f footing) same(g footing) bool {
 	return f.node == g.node && f.publicIP == g.publicIP && f.publicIPv6 == g.publicIPv6
 }
 
-// member keeps this node's subnet and publishes who else has one: a lease.Keeper or a
-// kube.Manager.
+// member keeps this node's lease, and publishes the complete set of records whenever it
+// changes. It is a lease.Keeper or a kube.Manager.
 type member interface {
 	Run(ctx context.Context) error
 	Status() lease.Status
@@ -76,15 +76,15 @@ type member interface {
 	Proven()
 }
 
-// aging is a member whose records have a life that a set does not follow.
+// aging is a member whose records are renewed without a new set for each renewal.
 type aging interface {
-	// Current is peers with what is known of their ends by now.
+	// Current returns peers with the ends of their records as far as they are known by now.
 	Current(peers []lease.Record) []lease.Record
 }
 
-// conditioned is a member that tells others how our data path is.
+// conditioned is a member that publishes the state of our data path.
 type conditioned interface {
-	// SetDataPath is told at every change; broken is "" while packets are carried, and former
+	// SetDataPath is called at every change. broken is "" while packets are carried; former is ""
 	// unless pods have addresses of subnets that are not ours any more.
 	SetDataPath(broken, former string)
 }
@@ -97,7 +97,7 @@ type memberOptions struct {
 	cache   *lease.Cache
 	cached  *lease.Cached
 	publish func(lease.Set)
-	// state names our state directory, "" for none; alive asks the underlay who lives.
+	// state names our state directory, "" for none; alive asks over the underlay which node lives.
 	state string
 	alive lease.Underlay
 }

@@ -27,9 +27,9 @@ func cutOff(ctx context.Context, src source, network lease.NetworkConfig, log *s
 // storeRouteEvery is the time between questions to the kernel how it reaches the store.
 const storeRouteEvery = 5 * time.Second
 
-// watchStoreRoute notes when the overlay in use cuts this host off from the store: with a
-// cached configuration packets flow before anything is judged, and routes come and go. Packets
-// go on; the status says why the store is silent.
+// watchStoreRoute notes when the overlay in use cuts this host off from the store. That can happen
+// because with a cached configuration packets flow before that is checked, and because routes
+// change. Packets go on; the status says why the store is silent.
 func (d *Daemon) watchStoreRoute(ctx context.Context, g *generation) error {
 	for {
 		now, err := reach.Store(g.footing.network, "the "+d.source.name(), d.local(g).Store)
@@ -49,7 +49,7 @@ func (d *Daemon) watchStoreRoute(ctx context.Context, g *generation) error {
 	}
 }
 
-// setStoreCut notes why the store is cut off, and returns what was noted before.
+// setStoreCut stores why the store is cut off, and returns what was stored before.
 func (g *generation) setStoreCut(why string) (before string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -57,7 +57,7 @@ func (g *generation) setStoreCut(why string) (before string) {
 	return before
 }
 
-// cutOffNow is what setStoreCut noted last.
+// cutOffNow returns what setStoreCut stored last.
 func (g *generation) cutOffNow() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

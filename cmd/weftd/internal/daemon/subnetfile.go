@@ -17,7 +17,7 @@ func (d *Daemon) writeSubnetFile(g *generation) {
 	d.putSubnetFile(g, subnetFile(g.footing.network, set.Own.Subnets, status.MTU, d.cfg.Rules.IPMasq), before)
 }
 
-// putSubnetFile writes f, if the file is not that already; before is why that was not possible last.
+// putSubnetFile writes f, if the file is not that already; before says why the last try failed, "" if it did not.
 func (d *Daemon) putSubnetFile(g *generation, f subnetenv.File, before string) {
 	why := ""
 	if !subnetenv.Holds(d.cfg.SubnetFile, f) {
@@ -38,15 +38,15 @@ func (d *Daemon) putSubnetFile(g *generation, f subnetenv.File, before string) {
 	g.mu.Unlock()
 }
 
-// wanted is what the subnet file has to say; zero as long as that is not known.
+// wanted returns what the subnet file has to contain; zero as long as that is not known.
 func (g *generation) wanted() subnetenv.File {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.file
 }
 
-// keepSubnetFile has apply write the subnet file again if it could not, or if the file is gone or says
-// something else by now: who else writes there does not tell.
+// keepSubnetFile makes apply write the subnet file again if that failed, or if the file is gone or has other
+// contents, since no other writer of the file tells us.
 func (d *Daemon) keepSubnetFile() {
 	g, _ := d.current()
 	if g == nil {

@@ -13,7 +13,7 @@ import (
 	"weft/lease/subnetenv"
 )
 
-// Whatever becomes of the subnet file, it is put back; while that cannot be done there is a reason,
+// Whatever happens to the subnet file, it is written again; as long as that fails there is a reason,
 // which is logged once.
 func TestSubnetFileIsPutBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")

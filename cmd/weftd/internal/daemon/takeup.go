@@ -11,23 +11,23 @@ import (
 	"weft/routing"
 )
 
-// offer is what the source has as its network configuration now.
+// offer is the network configuration that the source has now.
 type offer struct {
-	// known is false as long as the source has not been heard.
+	// known is false as long as the source has not answered.
 	known bool
-	// raw is the text, nil for none; fault says what is wrong with it or that there is none, and
-	// else network is what it says.
+	// raw is the text, nil for none. fault says what is wrong with it, or that there is none; if it
+	// is nil, network is the parsed text.
 	raw     []byte
 	network lease.NetworkConfig
 	fault   error
 }
 
-// takeUp ends a generation in favour of another, which is ready to be served.
+// takeUp is the error of a generation that ends because another one, which is ready, takes its place.
 type takeUp struct{ generation *generation }
 
 func (*takeUp) Error() string { return "another network configuration is taken up" }
 
-// unfitError ends a generation whose configuration turned out not to be served.
+// unfitError is the error of a generation whose configuration does not work.
 type unfitError struct {
 	why   []string
 	again bool // the configuration may not be to blame: it is tried again
@@ -43,15 +43,15 @@ type backendError struct{ err error }
 func (e *backendError) Error() string { return e.err.Error() }
 func (e *backendError) Unwrap() error { return e.err }
 
-// trialFor is how long a configuration has to come into place, with a lease, before the last good one,
-// if there is one, takes its place again: pods may have no network meanwhile. faultFor is the same
-// while the backend has its lease and says what is wrong.
+// trialFor is how long weftd waits for a new configuration to be in place, with a lease, before the last
+// good one takes its place again, since pods may have no network meanwhile. faultFor is the same for a
+// configuration that has its lease and whose backend reports an error.
 const (
 	trialFor = 30 * time.Second
 	faultFor = 3 * time.Second
 )
 
-// trial is that time. It is on if there is a last good configuration.
+// trial is that time for one configuration. There is one only if there is a last good configuration.
 type trial struct {
 	on            bool
 	began, faulty time.Time
@@ -78,10 +78,10 @@ const (
 )
 
 // retryFirst and retryMost bound the wait before a configuration whose backend could not be made is
-// tried again, beside the one in use, which it does not disturb.
+// tried again; the attempt does not disturb the generation in use.
 const retryFirst, retryMost = 5 * time.Second, 5 * time.Minute
 
-// refusal is the configuration that was tried last and could not be served.
+// refusal is the last configuration that was tried and did not work.
 type refusal struct {
 	raw   string
 	why   error
@@ -89,7 +89,7 @@ type refusal struct {
 	until time.Time
 }
 
-// refuse remembers that raw could not be served. again says that trying it costs nothing.
+// refuse remembers that raw does not work. again says that it may be tried again.
 func (d *Daemon) refuse(raw []byte, why error, again bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +104,7 @@ func (d *Daemon) refuse(raw []byte, why error, again bool) {
 	d.last = r
 }
 
-// refusedNow is why raw is not tried now; nil if it may be.
+// refusedNow returns why raw is not tried now; nil if it may be.
 func (d *Daemon) refusedNow(raw []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,10 +117,10 @@ func (d *Daemon) refusedNow(raw []byte) error {
 // refused reports whether raw is not to be tried now.
 func (d *Daemon) refused(raw []byte) bool { return d.refusedNow(raw) != nil }
 
-// watchConfig compares the source's configuration with the one in use. A start takes the source's up, if
-// that can be served, and goes on looking until it has: so a node that runs on its last good one, since
-// there was nothing better, follows by itself once there is. Once both have been the same, a change
-// takes a restart, as with flannel.
+// watchConfig compares the source's configuration with the one in use. Until both have been the same once,
+// weftd adopts the source's as soon as it works: a node that started with its last good configuration, because
+// the source's had a fault, so needs no restart when that is mended. Afterwards only a restart adopts a change,
+// as with flannel.
 func (d *Daemon) watchConfig(ctx context.Context, g *generation) error {
 	trial := trial{on: !g.isProven() && d.lastGood() != nil, began: time.Now()}
 	for {
@@ -141,7 +141,8 @@ func (d *Daemon) watchConfig(ctx context.Context, g *generation) error {
 	}
 }
 
-// compare takes in what the source has; the result is what to serve from now on, nil to go on.
+// compare compares the source's configuration o with the one in use. A *takeUp has the generation that is to
+// take g's place; nil means that g goes on.
 func (d *Daemon) compare(ctx context.Context, g *generation, o offer) error {
 	settled := g.isSettled()
 	v := configView{other: o.raw, lastGood: !settled && g.isProven()}
@@ -178,7 +179,7 @@ func (d *Daemon) compare(ctx context.Context, g *generation, o offer) error {
 	return nil
 }
 
-// show makes v what people are told, and logs it if it is something else than before.
+// show stores v for the status, and logs it if it is not the same as before.
 func (d *Daemon) show(g *generation, v configView) {
 	before := g.setConfig(v)
 	if before.text() == v.text() {
@@ -203,8 +204,7 @@ func (d *Daemon) show(g *generation, v configView) {
 	d.changed()
 }
 
-// unfit says why network is not for this node, as long as it has pods in a subnet of another one: it
-// would cut them off.
+// unfit says why this node cannot adopt network: it has pods in a subnet outside it, which would be cut off.
 func (d *Daemon) unfit(g *generation, network lease.NetworkConfig) error {
 	if !g.isProven() || d.cfg.Renumber {
 		return nil
@@ -219,7 +219,7 @@ func (d *Daemon) unfit(g *generation, network lease.NetworkConfig) error {
 	return nil
 }
 
-// changes says what a restart would change if it took up network.
+// changes lists what a restart that adopts network would change.
 func (d *Daemon) changes(g *generation, network lease.NetworkConfig) []string {
 	g.mu.Lock()
 	u := g.chosen
@@ -253,7 +253,7 @@ func (d *Daemon) changes(g *generation, network lease.NetworkConfig) []string {
 	return out
 }
 
-// clip shortens what somebody wrote, for a log line or a status.
+// clip shortens the text of a configuration, for a log line or a status.
 func clip(b []byte) string {
 	const most = 400
 	if len(b) <= most {

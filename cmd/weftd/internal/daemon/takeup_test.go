@@ -11,8 +11,8 @@ import (
 	"weft/lease"
 )
 
-// A configuration on trial is given up when it is not in place in time, sooner when its backend says that
-// something is wrong, and never once it has been in place.
+// A configuration on trial is given up if it is not in place in time, sooner if its backend reports an error, and
+// never once it has been in place.
 func TestATrialEnds(t *testing.T) {
 	type look struct {
 		after               time.Duration
@@ -41,8 +41,8 @@ func TestATrialEnds(t *testing.T) {
 	}
 }
 
-// What could not be made is tried again after ever longer waits, what was tried in vain not at all; another
-// text at once.
+// A configuration whose backend could not be made is tried again after ever longer waits. One that was tried and
+// did not work is not tried again. Another text is tried at once.
 func TestARefusedConfigIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, why := &Daemon{}, errors.New("nosuch")
@@ -70,7 +70,8 @@ func TestARefusedConfigIsTriedAgain(t *testing.T) {
 	})
 }
 
-// Pods in the node's subnet are not cut off by a network without it, unless that is asked for.
+// A network that does not contain the node's subnet would cut off its pods, and is adopted only if the operator
+// asks for that.
 func TestANetworkWithoutTheNodesSubnetIsUnfit(t *testing.T) {
 	own := lease.Subnets{V4: netip.MustParsePrefix("10.42.7.0/24"), V6: netip.MustParsePrefix("fd00:7::/64")}
 	for _, tt := range []struct {

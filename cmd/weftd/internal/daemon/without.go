@@ -12,9 +12,9 @@ import (
 	"weft/cmd/weftd/internal/ops"
 )
 
-// listen opens the control socket and the health server, so that the daemon can be asked what it waits
-// for. Packets do not need either: what cannot be opened is tried again, unless the control socket
-// belongs to another.
+// listen opens the control socket and the health server, so that operators can ask the daemon what it
+// waits for. Packets need neither, so what cannot be opened is tried again, unless the control socket
+// belongs to another weftd.
 func (d *Daemon) listen(do func(func(context.Context) error)) error {
 	if path := d.cfg.ControlSocket; path != "" {
 		open := func() (net.Listener, error) { return control.Listen(path) }
@@ -40,10 +40,10 @@ func (d *Daemon) listen(do func(func(context.Context) error)) error {
 	return nil
 }
 
-// openFirst and openMost are the times between tries to open what others ask us by.
+// openFirst and openMost are the shortest and the longest time between tries to open one of them.
 const openFirst, openMost = time.Second, 10 * time.Second
 
-// keepServing serves on l, or on what open makes if err says why there is none, until ctx ends.
+// keepServing serves on l until ctx ends. If err says why there is no l, it calls open until that makes one.
 func (d *Daemon) keepServing(ctx context.Context, what string, l net.Listener, err error, open func() (net.Listener, error), serve func(context.Context, net.Listener) error) error {
 	for wait := openFirst; ; wait = min(2*wait, openMost) {
 		if err == nil {
@@ -61,8 +61,8 @@ func (d *Daemon) keepServing(ctx context.Context, what string, l net.Listener, e
 	}
 }
 
-// lack notes that the daemon goes on without what, and why; nil if it does not any more. It is logged
-// when it changes.
+// lack notes that the daemon goes on without what because of why; a nil why says that it has it now. Changes are
+// logged.
 func (d *Daemon) lack(what string, err error) {
 	d.mu.Lock()
 	before, was := d.lacks[what]
@@ -84,7 +84,7 @@ func (d *Daemon) lack(what string, err error) {
 	}
 }
 
-// lacking are the notes on what we do without.
+// lacking returns the notes on what the daemon goes on without.
 func (d *Daemon) lacking() (notes []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
