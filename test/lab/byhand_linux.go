@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -19,8 +20,8 @@ const (
 	vxlanOverhead = 50 // bytes: outer IPv4 20, UDP 8, VXLAN 8, Ethernet 14
 )
 
-// startByHand sets up what the kernel needs to carry the pods' packets, without a daemon.
-func (l *Lab) startByHand(nodes []*Node) error {
+// startByHand sets up what the kernel or a wireguard-go needs to carry the pods' packets, without weftd.
+func (l *Lab) startByHand(ctx context.Context, nodes []*Node) error {
 	start := time.Now()
 	for _, n := range nodes {
 		var err error
@@ -32,6 +33,11 @@ func (l *Lab) startByHand(nodes []*Node) error {
 		}
 		if l.Spec.Driver == KernelVXLAN {
 			if err := n.addVXLAN(); err != nil {
+				return n.Fault(err)
+			}
+		}
+		if l.Spec.Driver == WireGuardGo {
+			if err := n.startWireGuard(ctx); err != nil {
 				return n.Fault(err)
 			}
 		}
@@ -53,8 +59,12 @@ func (l *Lab) startByHand(nodes []*Node) error {
 // podNetByHand gives node N the Nth subnet of each network: /24 and /64, as flannel's defaults are.
 func (l *Lab) podNetByHand(index int) (PodNet, error) {
 	p := PodNet{MTU: l.Spec.MTU}
-	if l.Spec.Driver == KernelVXLAN {
+	switch l.Spec.Driver {
+	case KernelVXLAN:
 		p.MTU -= vxlanOverhead
+	case WireGuardGo:
+		p.MTU -= wireGuardOverhead
+	case Weftd, KernelHostGW, Bare:
 	}
 	var err error
 	if n := l.overlay.Network; n.IsValid() {
@@ -85,6 +95,9 @@ func nthSubnet(network netip.Prefix, bits, n int) (netip.Prefix, error) {
 
 // joinByHand gives from the routes to to's pods; doing it again changes nothing.
 func (l *Lab) joinByHand(from, to *Node) error {
+	if l.Spec.Driver == WireGuardGo {
+		return from.addWireGuardPeer(to)
+	}
 	for _, g := range to.Net.gateways() {
 		via := to.Underlay4
 		if g.Addr().Is6() {

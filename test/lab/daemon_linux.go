@@ -32,6 +32,7 @@ type Daemon struct {
 	args []string
 	env  []string // besides this process's own
 	nice int
+	dir  string // where it is started; this process's if empty
 
 	mu  sync.Mutex
 	run *run // the latest, nil before the first start
@@ -65,7 +66,7 @@ func (d *Daemon) Start() error {
 	if d.nice != 0 { // nice(1) becomes the program, so that the process id is that of both
 		cmd = exec.Command("nice", append([]string{"-n", strconv.Itoa(d.nice), d.path}, d.args...)...)
 	}
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, d.dir
 	if len(d.env) > 0 {
 		cmd.Env = append(os.Environ(), d.env...)
 	}

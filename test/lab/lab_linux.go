@@ -115,8 +115,8 @@ func (l *Lab) startDataPlane(ctx context.Context, nodes []*Node) error {
 	switch l.Spec.Driver {
 	case Bare:
 		return nil
-	case KernelHostGW, KernelVXLAN:
-		return l.startByHand(nodes)
+	case KernelHostGW, KernelVXLAN, WireGuardGo:
+		return l.startByHand(ctx, nodes)
 	case Weftd:
 	}
 	if l.Spec.Store == Embedded && nodes[0].Index == 1 {

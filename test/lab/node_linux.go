@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/ecdh"
 	"fmt"
 	"net/netip"
 	"os"
@@ -25,7 +26,7 @@ type Node struct {
 	Index int
 	// Underlay4 and Underlay6 are its addresses on the wire.
 	Underlay4, Underlay6 netip.Addr
-	// Daemon is the node's weftd; with another driver it is never started. Start, Stop,
+	// Daemon is the node's weftd, or its wireguard-go; with another driver it is never started. Start, Stop,
 	// Kill and Restart of Node wait for what these mean; Daemon's own do not.
 	Daemon *Daemon
 	// Dir has the node's files. The others are in it.
@@ -36,7 +37,8 @@ type Node struct {
 	Pods []*Pod
 
 	lab  *Lab
-	once sync.Once // attaches the pods
+	once sync.Once        // attaches the pods
+	key  *ecdh.PrivateKey // of its wireguard-go
 }
 
 // Pod is a container's network: eth0, joined to its node's bridge by a veth pair.
@@ -77,6 +79,9 @@ func (l *Lab) newNode() (*Node, error) {
 	n.Daemon = &Daemon{
 		Name: n.Name + "'s weftd", LogFile: filepath.Join(dir, "weftd.log"),
 		ns: n.NS, path: l.Spec.WeftdPath, args: l.weftdArgs(n), nice: l.Spec.Nice,
+	}
+	if l.Spec.Driver == WireGuardGo {
+		n.Daemon = n.wireGuard()
 	}
 	if err := os.MkdirAll(n.CacheDir, 0o755); err != nil {
 		return nil, err

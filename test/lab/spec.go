@@ -24,6 +24,8 @@ const (
 	KernelHostGW
 	// KernelVXLAN sets up a vxlan device in every node by hand.
 	KernelVXLAN
+	// WireGuardGo runs a wireguard-go (Spec.WireGuardPath) in every node. It encrypts.
+	WireGuardGo
 	// Bare leaves the nodes without pods and without a data plane: what they run is the caller's business.
 	// Each has a Daemon for a weftd, with the arguments that it would have here.
 	Bare
@@ -37,6 +39,8 @@ func (d Driver) String() string {
 		return "kernel-host-gw"
 	case KernelVXLAN:
 		return "kernel-vxlan"
+	case WireGuardGo:
+		return "wireguard-go"
 	case Bare:
 		return "bare"
 	default:
@@ -91,6 +95,9 @@ type Spec struct {
 	WeftdPath string
 	// WeftdArgs are appended to every weftd's arguments.
 	WeftdArgs []string
+	// WireGuardPath is the program for WireGuardGo, whose control socket is made where it is
+	// started: -ldflags='-X golang.zx2c4.com/wireguard/ipc.socketDirectory=.' makes it so.
+	WireGuardPath string
 	// EtcdPath is for a Separate store; "etcd" in $PATH by default.
 	EtcdPath string
 	// StateDir holds logs, sockets and caches, one folder for each node. By default it is a
@@ -158,6 +165,7 @@ func (s Spec) withDefaults() (Spec, error) {
 	check(json.Valid(s.NetworkConfig), "network config is not JSON: %s", s.NetworkConfig)
 	check(!s.Direct || s.Nodes == 2 && s.Store != Separate, "direct needs exactly two nodes and no separate store")
 	check((s.Store == External) == (len(s.Endpoints) > 0), "endpoints go with an external store, and only with that")
+	check(s.Driver != WireGuardGo || s.WireGuardPath != "", "driver %s needs the program's path", WireGuardGo)
 	faults = append(faults, s.findPrograms())
 	return s, errors.Join(faults...)
 }
@@ -170,6 +178,9 @@ func setDefault[T comparable](v *T, def T) {
 }
 
 func (s *Spec) findPrograms() error {
+	if s.Driver == WireGuardGo {
+		return checkTUN()
+	}
 	if s.Driver != Weftd {
 		return nil
 	}

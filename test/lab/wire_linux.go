@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -61,10 +60,10 @@ func (l *Lab) plug(h *Host, number int) error {
 	if err := l.Wire.NS.Netlink().LinkSetMasterByIndex(port, bridge.Attrs().Index); err != nil {
 		return fmt.Errorf("plug %s into %s: %w", h.Name, wireBridge, err)
 	}
-	if err := l.playCard(h, underlayDev); err != nil {
+	if err := l.Spec.Wire.playCard(h.NS, underlayDev); err != nil {
 		return err
 	}
-	if err := l.playSwitch(l.Wire, h.Name); err != nil {
+	if err := l.Spec.Wire.playSwitch(l.Wire.NS, h.Name); err != nil {
 		return err
 	}
 	if err := l.Wire.configure(h.Name); err != nil {
@@ -86,7 +85,7 @@ func (l *Lab) joinDirectly() error {
 		return err
 	}
 	for _, n := range []*Node{a, b} {
-		if err := errors.Join(l.playCard(n.Host, underlayDev), l.playSwitch(n.Host, underlayDev)); err != nil {
+		if err := l.Spec.Wire.PlayEnd(n.NS, underlayDev); err != nil {
 			return err
 		}
 		if err := n.configure(underlayDev, underlayAddrs(n.Index)...); err != nil {

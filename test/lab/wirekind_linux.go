@@ -3,6 +3,8 @@ package lab
 import (
 	"maps"
 	"strings"
+
+	"weft/test/lab/netns"
 )
 
 // uncut are the features of a sending device that a wire of this kind lacks, each off.
@@ -20,13 +22,22 @@ func (k WireKind) uncut() map[string]bool {
 
 // playCard makes a host's device like a card of the wire's kind: what it cannot cut is cut
 // before it, and what arrives takes NAPI and GRO, if the device at the other end lets it.
-func (l *Lab) playCard(h *Host, device string) error {
-	if l.Spec.Wire == WireFull {
+func (k WireKind) playCard(n *netns.Namespace, device string) error {
+	if k == WireFull {
 		return nil
 	}
-	want := l.Spec.Wire.uncut()
+	want := k.uncut()
 	want["rx-gro"] = true
-	return h.NS.SetFeatures(device, want)
+	return n.SetFeatures(device, want)
+}
+
+// PlayEnd makes a veth device one end of a cable of that kind between two hosts. The other
+// end needs the same. The device must be as it was made.
+func (k WireKind) PlayEnd(n *netns.Namespace, device string) error {
+	if err := k.playCard(n, device); err != nil {
+		return err
+	}
+	return k.playSwitch(n, device)
 }
 
 // playSwitch makes a device that faces a host's card pass on frames as they come from a
@@ -34,20 +45,20 @@ func (l *Lab) playCard(h *Host, device string) error {
 // TCP superpacket itself (veth_skb_is_eligible_for_gro in the kernel's veth.c), so it must
 // not be able to: TCP is cut here, and joined again behind, as from a real wire. Of a direct
 // cable each end is both, and its node's TCP, outside of any tunnel, is cut in software.
-func (l *Lab) playSwitch(h *Host, device string) error {
-	if l.Spec.Wire == WireFull {
+func (k WireKind) playSwitch(n *netns.Namespace, device string) error {
+	if k == WireFull {
 		return nil
 	}
-	has, err := h.NS.Features(device)
+	has, err := n.Features(device)
 	if err != nil {
 		return err
 	}
-	want := l.Spec.Wire.uncut()
+	want := k.uncut()
 	maps.DeleteFunc(has, func(name string, _ bool) bool {
 		return !strings.HasPrefix(name, "tx-tcp") || !strings.HasSuffix(name, "-segmentation")
 	})
 	for name := range has {
 		want[name] = false
 	}
-	return h.NS.SetFeatures(device, want)
+	return n.SetFeatures(device, want)
 }
