@@ -47,7 +47,7 @@ func TestBench(t *testing.T) {
 		return d
 	}
 	d := measured(briefly("--rungs", "vxlan,socket", "--html", "page.html")...)
-	if len(d.Rungs) != 2 || len(d.Measures) < 8 || d.Measure("measure=memory") == nil {
+	if len(d.Rungs) != 2 || len(d.Measures) < 8 || d.Measure("measure=memory/wire=plain") == nil {
 		t.Errorf("%d rungs, %d measures", len(d.Rungs), len(d.Measures))
 	}
 	if page, err := os.ReadFile(filepath.Join(dir, "page.html")); err != nil || !strings.Contains(string(page), "</html>") {

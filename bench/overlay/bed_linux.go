@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -32,12 +29,12 @@ type bed struct {
 }
 
 // raise builds the rung's bed. The caller closes it.
-func (r Rung) raise(ctx context.Context, daemon string, say func(string)) (*bed, error) {
+func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, say func(string)) (*bed, error) {
 	if r.way == link {
-		return raiseLink(r)
+		return raiseLink(r, wire)
 	}
 	spec := lab.Spec{
-		Name: r.Name, Nodes: 2, PodsPerNode: 1, Direct: true, WeftdPath: daemon,
+		Name: r.Name, Nodes: 2, PodsPerNode: 1, Direct: true, Wire: wire, WeftdPath: programs.weftd, WireGuardPath: programs.wireGuard,
 		Progress: func(line string) { say(r.Name + ": " + line) },
 	}
 	switch r.way {
@@ -45,8 +42,13 @@ func (r Rung) raise(ctx context.Context, daemon string, say func(string)) (*bed,
 		spec.Driver = lab.KernelHostGW
 	case vxlan:
 		spec.Driver = lab.KernelVXLAN
+	case wireguard:
+		spec.Driver = lab.WireGuardGo
 	default:
 		spec.Driver = lab.Weftd
+		if r.Name == Auto {
+			break
+		}
 		spec.NetworkConfig = json.RawMessage(fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Path":%q}}`, r.Name))
 	}
 	l, err := lab.Up(ctx, spec)
@@ -58,7 +60,7 @@ func (r Rung) raise(ctx context.Context, daemon string, say func(string)) (*bed,
 	b.from, b.to, b.mtu = pods[0].Endpoint(4), pods[1].Endpoint(4), min(pods[0].Node.Net.MTU, pods[1].Node.Net.MTU)
 	err = lab.Reach(ctx, b.from, b.to.Addr)
 	if err == nil && r.way == weftd {
-		err = b.isThatPath(ctx)
+		err = b.askPath(ctx)
 	}
 	if err != nil {
 		b.close()
@@ -67,9 +69,10 @@ func (r Rung) raise(ctx context.Context, daemon string, say func(string)) (*bed,
 	return b, nil
 }
 
-// isThatPath asks the daemons which path they took: a weftd that has to may take a slower
-// one than it was told, and a figure must not have the wrong name.
-func (b *bed) isThatPath(ctx context.Context) error {
+// askPath asks the daemons which path they took: a weftd that has to may take a slower
+// one than it was told, and a figure must not have the wrong name. Of a rung that
+// leaves it to weftd the answer goes into what is said about it.
+func (b *bed) askPath(ctx context.Context) error {
 	for _, n := range b.lab.Nodes() {
 		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", n.ControlSocket)
@@ -93,7 +96,12 @@ func (b *bed) isThatPath(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: read its path: %w", n.Name, err)
 		}
-		if got := status.Backend.Path; got != b.rung.Name {
+		got := status.Backend.Path
+		if b.rung.Name == Auto {
+			b.rung.About = "weftd with nothing configured, which took path " + got
+			continue
+		}
+		if got != b.rung.Name {
 			return fmt.Errorf("%s took path %q: %s", n.Name, got, strings.Join(status.Backend.Notes, "; "))
 		}
 	}
@@ -115,8 +123,11 @@ func (b *bed) path() *plan.Path {
 		Name: b.rung.Name, About: b.rung.About, MTU: b.mtu, IPv6: b.from.Addr.Is6(),
 		Once: b.rung.way == link, CPUs: runtime.NumCPU(), Ends: b,
 	}
-	if b.rung.way == weftd {
-		p.Check = b.daemons
+	if b.rung.way == weftd || b.rung.way == wireguard {
+		p.Check, p.Daemon = b.daemons, "weftd"
+		if b.rung.way == wireguard {
+			p.Daemon = b.rung.Name
+		}
 		// Node 1's weftd has an etcd inside.
 		p.Memory = func() (now, peak uint64, err error) { return machine.Resident(b.lab.Node(2).Daemon.PID()) }
 	}
@@ -125,7 +136,7 @@ func (b *bed) path() *plan.Path {
 
 // pids are the rung's daemons.
 func (b *bed) pids() (l []int) {
-	if b.rung.way != weftd {
+	if b.rung.way != weftd && b.rung.way != wireguard {
 		return nil
 	}
 	for _, n := range b.lab.Nodes() {
@@ -141,7 +152,7 @@ func (b *bed) daemons() error {
 	if len(b.pids()) == len(b.lab.Nodes()) {
 		return nil
 	}
-	err := fmt.Errorf("rung %s: a weftd ended", b.rung.Name)
+	err := fmt.Errorf("rung %s: a daemon ended", b.rung.Name)
 	for _, n := range b.lab.Nodes() {
 		err = errors.Join(err, fmt.Errorf("%s: %s", n.Name, n.Daemon.LogTail(20)))
 	}
@@ -165,14 +176,4 @@ func (b *bed) PingPong(ctx context.Context, size int, last time.Duration, pinned
 		p.FromCPU, p.ToCPU = 0, 1
 	}
 	return load.PingPong(ctx, p)
-}
-
-// build compiles weftd, with the etcd of the first node, into dir, as make build does.
-func build(ctx context.Context, dir string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", dir+"/", "weft/cmd/weftd", "weft/cmd/weft-etcd")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
-	}
-	return filepath.Join(dir, "weftd"), nil
 }

@@ -3,6 +3,7 @@ package overlay
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,7 +11,7 @@ import (
 	"weft/bench/load"
 	"weft/bench/plan"
 	"weft/bench/report"
-	"weft/tunnel"
+	"weft/test/lab"
 )
 
 // Config says which rungs are measured, and how.
@@ -18,6 +19,8 @@ type Config struct {
 	plan.Config
 	// Rungs name a choice; all by default.
 	Rungs []string
+	// Wires name what lies between the nodes, one after the other; lab.WireFull by default.
+	Wires []string
 	// Weftd is the daemon; by default it is built from this module.
 	Weftd string
 	// JSON and HTML are files to write the result to; none by default.
@@ -29,7 +32,7 @@ type Config struct {
 // more rounds and without the frame sizes, which are half of all the time. The error has
 // every fault.
 func ParseConfig(s string) (Config, error) {
-	c := Config{Config: plan.Default(), Rungs: []string{"host-gw", Reference, tunnel.PathPortable.String(), tunnel.PathSocket.String(), tunnel.PathRaw.String()}}
+	c := Config{Config: plan.Default(), Rungs: Usual(), Wires: []string{lab.WireUSO.String(), lab.WirePlain.String()}}
 	c.Rounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 5, time.Second, 300*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond
 	c.Kinds = []report.Kind{report.TCP, report.Packets, report.Mixed, report.PingPong, report.Memory}
 	var faults []error
@@ -45,7 +48,22 @@ func ParseConfig(s string) (Config, error) {
 // Check is nil for what can be measured; else it has every fault.
 func (c Config) Check() error {
 	_, err := choose(c.Rungs)
-	return errors.Join(err, c.Config.Check())
+	_, wrong := c.wires()
+	return errors.Join(err, wrong, c.Config.Check())
+}
+
+// wires are the kinds that c.Wires name, each once.
+func (c Config) wires() (kinds []lab.WireKind, err error) {
+	for _, name := range c.Wires {
+		k, wrong := lab.ParseWireKind(name)
+		if err = errors.Join(err, wrong); wrong == nil && !slices.Contains(kinds, k) {
+			kinds = append(kinds, k)
+		}
+	}
+	if len(kinds) == 0 {
+		kinds = []lab.WireKind{lab.WireFull}
+	}
+	return kinds, err
 }
 
 // Set sets one key.
@@ -84,6 +102,11 @@ func (c *Config) Set(key, value string) (err error) {
 		if c.Rungs = nil; value != "all" {
 			c.Rungs = strings.Split(value, ",")
 		}
+	case "wires":
+		c.Wires = nil
+		for word := range strings.SplitSeq(value, ",") {
+			c.Wires = append(c.Wires, word)
+		}
 	case "measures":
 		if value == "all" {
 			c.Kinds = report.Kinds()
@@ -100,7 +123,7 @@ func (c *Config) Set(key, value string) (err error) {
 	case "html":
 		c.HTML = value
 	default:
-		err = errors.New("is not one of rounds, sweeps, tcp, trial, ping, size, frames, receive, loss, rungs, measures, weftd, json, html")
+		err = errors.New("is not one of rounds, sweeps, tcp, trial, ping, size, frames, receive, loss, rungs, wires, measures, weftd, json, html")
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"weft/test/lab"
 	"weft/test/lab/netns"
 	"weft/test/lab/probe"
 )
@@ -14,7 +15,7 @@ import (
 const linkMTU = 1500
 
 // raiseLink joins two namespaces by one veth pair, without bridge, route or node between.
-func raiseLink(r Rung) (_ *bed, err error) {
+func raiseLink(r Rung, wire lab.WireKind) (_ *bed, err error) {
 	b := &bed{rung: r, mtu: linkMTU}
 	var spaces []*netns.Namespace
 	b.close = func() {
@@ -54,6 +55,9 @@ func raiseLink(r Rung) (_ *bed, err error) {
 		l, err := nl.LinkByName("eth0")
 		if err != nil {
 			return nil, fmt.Errorf("find eth0: %w", err)
+		}
+		if err := wire.PlayEnd(e.NS, "eth0"); err != nil {
+			return nil, err
 		}
 		addr := &netlink.Addr{IPNet: &net.IPNet{IP: e.Addr.AsSlice(), Mask: net.CIDRMask(24, 32)}}
 		if err := nl.AddrAdd(l, addr); err != nil {

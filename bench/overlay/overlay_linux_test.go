@@ -14,8 +14,8 @@ import (
 )
 
 func TestParseConfig(t *testing.T) {
-	c, err := ParseConfig(" rounds=2 sweeps=4 tcp=3s rungs=vxlan,socket measures=tcp receive=wait loss=0.01 frames=64,128 weftd=/x json=/j html=/h")
-	if err != nil || c.Rounds != 2 || c.SweepRounds != 4 || c.TCP != 3*time.Second || len(c.Rungs) != 2 || !slices.Equal(c.Kinds, []report.Kind{report.TCP}) ||
+	c, err := ParseConfig(" rounds=2 sweeps=4 tcp=3s rungs=vxlan,socket wires=plain,full measures=tcp receive=wait loss=0.01 frames=64,128 weftd=/x json=/j html=/h")
+	if err != nil || c.Rounds != 2 || c.SweepRounds != 4 || c.TCP != 3*time.Second || len(c.Rungs) != 2 || !slices.Equal(c.Wires, []string{"plain", "full"}) || !slices.Equal(c.Kinds, []report.Kind{report.TCP}) ||
 		c.Receive != load.Wait || c.Weftd != "/x" || !slices.Equal(c.Frames, []int{64, 128}) || c.JSON != "/j" || c.HTML != "/h" {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -25,8 +25,8 @@ func TestParseConfig(t *testing.T) {
 	if c, err := ParseConfig("rungs=all measures=all"); err != nil || len(c.Rungs) != 0 || !slices.Equal(c.Kinds, report.Kinds()) {
 		t.Errorf("all: %+v, %v", c, err)
 	}
-	_, err = ParseConfig("rounds=no trial=0s rungs=vlan measures=x nonsense=1 receive=never frames=1,no size=4")
-	for _, want := range []string{"rounds=no", "to be positive", `rung "vlan"`, `measure "x"`, "nonsense", "receive=never", "frame of 1", "frames=1,no", "size of 4"} {
+	_, err = ParseConfig("rounds=no trial=0s rungs=vlan wires=rope measures=x nonsense=1 receive=never frames=1,no size=4")
+	for _, want := range []string{"rounds=no", "to be positive", `rung "vlan"`, `wire "rope"`, `measure "x"`, "nonsense", "receive=never", "frame of 1", "frames=1,no", "size of 4"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not mention %s", err, want)
 		}
@@ -39,7 +39,7 @@ func TestRun(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
 	}
-	c := Config{Config: plan.Quick(), Rungs: []string{Reference, "veth", "host-gw"}}
+	c := Config{Config: plan.Quick(), Rungs: []string{Reference, "veth", "host-gw"}, Wires: []string{"full", "plain"}}
 	c.TCP, c.WarmUp, c.Trial, c.Ping, c.Frames = 100*time.Millisecond, 20*time.Millisecond, 60*time.Millisecond, 300*time.Millisecond, []int{64, 1518}
 	c.Kinds, c.Loss = report.Kinds(), 0.5 // a machine that does other things meanwhile is fine
 	var lines bytes.Buffer
@@ -48,7 +48,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(d.Rungs) != 3 || d.Reference != Reference || d.Seconds <= 0 || d.Machine.Kernel == "" || len(d.Notes) == 0 {
+	if len(d.Rungs) != 3 || len(d.Wires) != 2 || d.Wires[1].Name != "plain" || d.Reference != Reference || d.Seconds <= 0 || d.Machine.Kernel == "" || len(d.Notes) == 0 {
 		t.Errorf("%+v", d)
 	}
 	kinds := map[report.Kind]int{}
@@ -74,10 +74,10 @@ func TestRun(t *testing.T) {
 			t.Errorf("nothing of kind %s", k)
 		}
 	}
-	if m := d.Measure("measure=frames/frame=1518/send=sendto/receive=drain"); m == nil || m.Packet != 1450 || m.Frame != 1468 || m.Payload != 1422 {
+	if m := d.Measure("measure=frames/frame=1518/send=sendto/receive=drain/wire=plain"); m == nil || m.Packet != 1450 || m.Frame != 1468 || m.Payload != 1422 {
 		t.Errorf("a frame of 1518 bytes through an MTU of 1450: %+v", m)
 	}
-	if m := d.Measure("measure=frames/frame=64/send=sendto/receive=drain"); m == nil || m.Packet != 46 || m.Frame != 64 || m.Payload != 18 {
+	if m := d.Measure("measure=frames/frame=64/send=sendto/receive=drain/wire=plain"); m == nil || m.Packet != 46 || m.Frame != 64 || m.Payload != 18 {
 		t.Errorf("a frame of 64 bytes: %+v", m)
 	}
 	if last := shares[len(shares)-1]; !slices.IsSorted(shares) || last > 1 || last < 0.8 {
@@ -87,14 +87,16 @@ func TestRun(t *testing.T) {
 
 func TestEstimate(t *testing.T) {
 	for name, want := range map[string]struct {
-		c        plan.Config
+		c        Config
 		from, to time.Duration
 	}{
-		"quick":   {plan.Quick(), 10 * time.Second, 45 * time.Second},
-		"default": {plan.Default(), 90 * time.Second, 200 * time.Second},
-		"full":    {plan.Full(), 5 * time.Minute, 40 * time.Minute},
+		"quick":   {Config{Config: plan.Quick(), Rungs: Usual(), Wires: []string{"plain"}}, 10 * time.Second, 45 * time.Second},
+		"default": {Config{Config: plan.Default(), Rungs: Usual(), Wires: []string{"uso", "plain"}}, 90 * time.Second, 5 * time.Minute},
+		"full":    {Config{Config: plan.Full(), Wires: []string{"full", "uso", "plain"}}, 5 * time.Minute, 40 * time.Minute},
 	} {
-		if got := (Config{Config: want.c}).Estimate(2); got < want.from || got > want.to {
+		got := want.c.Estimate(2)
+		t.Logf("%s: %s", name, got)
+		if got < want.from || got > want.to {
 			t.Errorf("%s: %s, want %s to %s", name, got, want.from, want.to)
 		}
 	}

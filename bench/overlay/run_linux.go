@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"time"
 
 	"weft/bench/machine"
 	"weft/bench/plan"
 	"weft/bench/report"
+	"weft/test/lab"
 )
 
 // raising is about how long a rung's lab takes to come up.
@@ -18,9 +20,15 @@ const raising = 700 * time.Millisecond
 // Estimate is about how long Run takes.
 func (c Config) Estimate(cpus int) time.Duration {
 	rungs, err := choose(c.Rungs)
-	if err != nil {
+	wires, wrong := c.wires()
+	if err != nil || wrong != nil {
 		return 0
 	}
+	return time.Duration(len(wires)) * c.estimate(rungs, cpus)
+}
+
+// estimate is for one wire.
+func (c Config) estimate(rungs []Rung, cpus int) time.Duration {
 	once := 0
 	for _, r := range rungs {
 		if r.way == link {
@@ -30,45 +38,96 @@ func (c Config) Estimate(cpus int) time.Duration {
 	return time.Duration(len(rungs))*raising + c.Config.Estimate(len(rungs), once, cpus)
 }
 
-// Run builds the labs, measures, and takes them down again. What is being built goes to
-// say, and the rest to out. The document is returned with an error too, as far as it got.
+// Run builds the labs, measures, and takes them down again, one wire after the other. What is
+// being built goes to say, and the rest to out. The document is returned with an error too,
+// as far as it got.
 func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report.Document, error) {
+	d := report.New()
 	if err := c.Check(); err != nil {
-		return report.New(), err
+		return d, err
 	}
-	rungs, err := choose(c.Rungs)
-	if err != nil {
-		return report.New(), err
-	}
+	rungs, _ := choose(c.Rungs) // Check has seen to these two
+	wires, _ := c.wires()
 	dir, err := os.MkdirTemp("", "weft-bench-")
 	if err != nil {
-		return report.New(), err
+		return d, err
 	}
 	defer os.RemoveAll(dir)
-	if c.Weftd == "" && c.NeedsWeftd() {
-		if c.Weftd, err = build(ctx, dir); err != nil {
-			return report.New(), err
+	programs, missing, err := c.find(ctx, dir)
+	if err != nil {
+		return d, err
+	}
+	if missing != nil {
+		if slices.Contains(c.Rungs, WireGuard) && !slices.Equal(c.Rungs, Usual()) {
+			return d, missing
 		}
+		rungs = slices.DeleteFunc(rungs, func(r Rung) bool { return r.way == wireguard })
 	}
 	watch, err := machine.Observe()
 	if err != nil {
-		return report.New(), err
+		return d, err
 	}
+	for i, wire := range wires {
+		var part *report.Document
+		part, err = c.runOn(ctx, wire, rungs, programs, share(out, i, len(wires), c.estimate(rungs, runtime.NumCPU())), say)
+		if i == 0 {
+			d = part
+		} else {
+			d.Append(part)
+		}
+		if err != nil {
+			break
+		}
+	}
+	d.Topology = "pod – bridge – node – veth – node – bridge – pod, in network namespaces of one machine; a 1500-byte underlay"
+	d.Notes = append(d.Notes, notes(d)...)
+	if missing != nil {
+		d.Notes = append(d.Notes, missing.Error())
+	}
+	var watchErr error
+	d.Machine, watchErr = watch.Since()
+	return d, errors.Join(err, watchErr)
+}
+
+// runOn measures all rungs over one wire.
+func (c Config) runOn(ctx context.Context, wire lab.WireKind, rungs []Rung, programs programs, out plan.Out, say func(string)) (*report.Document, error) {
 	var paths []*plan.Path
 	for _, r := range rungs {
-		b, err := r.raise(ctx, c.Weftd, say)
+		b, err := r.raise(ctx, wire, programs, say)
 		if err != nil {
 			return report.New(), err
 		}
 		defer b.close()
 		paths = append(paths, b.path())
 	}
-	d, err := plan.Run(ctx, c.Config, paths, reference(rungs), out)
-	d.Topology = "pod – bridge – node – veth – node – bridge – pod, in network namespaces of one machine; a 1500-byte underlay"
-	d.Notes = append(d.Notes, notes(d)...)
-	var watchErr error
-	d.Machine, watchErr = watch.Since()
-	return d, errors.Join(err, watchErr)
+	c.Config.Wire = report.Wire{Name: wire.String(), About: aboutWire(wire)}
+	return plan.Run(ctx, c.Config, paths, reference(rungs), out)
+}
+
+func aboutWire(k lab.WireKind) string {
+	switch k {
+	case lab.WireFull:
+		return "a veth pair as it is made, which passes on superpackets of every kind whole, as no network card does"
+	case lab.WireUSO:
+		return "like a card that cuts runs of UDP datagrams, which cross whole, but no tunnel's superpackets; what arrives takes NAPI and GRO"
+	case lab.WirePlain:
+		return "like a card that cuts TCP only, as in most virtual machines; what arrives takes NAPI and GRO"
+	}
+	return k.String()
+}
+
+// share makes the progress of one wire of several that of the whole.
+func share(out plan.Out, i, of int, each time.Duration) plan.Out {
+	say := out.Say
+	if say == nil {
+		return out
+	}
+	out.Say = func(p plan.Progress) {
+		p.Done = (float64(i) + p.Done) / float64(of)
+		p.Left += time.Duration(of-1-i) * each
+		say(p)
+	}
+	return out
 }
 
 // reference is the rung that ratios are to, if it is among them.

@@ -3,6 +3,7 @@ package overlay
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"weft/tunnel"
@@ -15,16 +16,23 @@ const Reference = "vxlan"
 type way uint8
 
 const (
-	_      way = iota
-	link       // one veth pair from pod to pod, and nothing else
-	hostGW     // the kernel's routing, set up by hand
-	vxlan      // the kernel's vxlan, set up by hand
-	weftd      // weftd, by the path of the rung's name
+	_         way = iota
+	link          // one veth pair from pod to pod, and nothing else
+	hostGW        // the kernel's routing, set up by hand
+	vxlan         // the kernel's vxlan, set up by hand
+	weftd         // weftd, by the path of the rung's name
+	wireguard     // wireguard-go, which encrypts
+)
+
+// Auto is the rung of a weftd with nothing configured, and WireGuard that of what a user may take instead.
+const (
+	Auto      = "auto"
+	WireGuard = "wireguard-go"
 )
 
 // Rung is one way of carrying packets between pods of two nodes.
 type Rung struct {
-	// Name is also weftd's Backend.Path where weftd carries the packets.
+	// Name is also weftd's Backend.Path where weftd carries the packets, unless it is Auto.
 	Name, About string
 	way         way
 }
@@ -38,7 +46,20 @@ func Rungs() []Rung {
 		{tunnel.PathPortable.String(), "weftd, path portable: TUN and UDP socket, a packet at a time", weftd},
 		{tunnel.PathSocket.String(), "weftd, path socket: TUN and UDP socket with the kernel's offloads", weftd},
 		{tunnel.PathRaw.String(), "weftd, path raw: frames in and out past the IP stack, whole superpackets where the kernel can", weftd},
+		{Auto, "weftd with nothing configured", weftd},
+		{WireGuard, "wireguard-go, another tunnel in user space. It encrypts, which the other rungs do not", wireguard},
 	}
+}
+
+// Usual are those that are measured if nothing is said, but in a long run: without the generators' own limit and the path
+// for old kernels.
+func Usual() (names []string) {
+	for _, r := range Rungs() {
+		if r.way != link && r.Name != tunnel.PathPortable.String() {
+			names = append(names, r.Name)
+		}
+	}
+	return names
 }
 
 // choose are the rungs with those names, in the order of Rungs; all for none.
@@ -63,12 +84,9 @@ func choose(names []string) (l []Rung, err error) {
 }
 
 // NeedsWeftd says whether weftd carries packets for one of the rungs.
-func (c Config) NeedsWeftd() bool {
+func (c Config) NeedsWeftd() bool { return c.needs(weftd) }
+
+func (c Config) needs(w way) bool {
 	rungs, _ := choose(c.Rungs)
-	for _, r := range rungs {
-		if r.way == weftd {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(rungs, func(r Rung) bool { return r.way == w })
 }

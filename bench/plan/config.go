@@ -33,16 +33,19 @@ type Config struct {
 	Loss float64
 	// Kinds are what is measured.
 	Kinds []report.Kind
+	// Wire is what all paths cross, for the names of the measures; the zero Wire if that is not known.
+	Wire report.Wire
 }
 
 // Standard frame sizes, from RFC 2544, section 9.1.
 func Standard() []int { return []int{64, 128, 256, 512, 1024, 1280, 1518} }
 
-// Default takes two to three minutes with six paths.
+// Default takes two minutes and a half with six paths.
 func Default() Config {
 	return Config{
 		Rounds: 3, SweepRounds: 1, TCP: 800 * time.Millisecond, WarmUp: 200 * time.Millisecond, Trial: 150 * time.Millisecond, Ping: 400 * time.Millisecond,
-		Size: 64, Frames: Standard(), Receive: load.Drain, Loss: 0.005, Kinds: report.Kinds(),
+		Size: 64, Frames: []int{64, 512, 1518}, Receive: load.Drain, Loss: 0.005,
+		Kinds: []report.Kind{report.TCP, report.Packets, report.Mixed, report.Frames, report.PingPong, report.Memory},
 	}
 }
 
@@ -51,14 +54,13 @@ func Quick() Config {
 	c := Default()
 	c.Rounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 1, 300*time.Millisecond, 150*time.Millisecond, 50*time.Millisecond, 150*time.Millisecond
 	c.Frames = []int{64, 1518}
-	c.Kinds = []report.Kind{report.TCP, report.Packets, report.Mixed, report.Frames, report.PingPong, report.Memory}
 	return c
 }
 
 // Full has rounds enough, and long enough, for a median that stays.
 func Full() Config {
 	c := Default()
-	c.Rounds, c.SweepRounds = 11, 5
+	c.Rounds, c.Frames, c.Kinds = 7, Standard(), report.Kinds()
 	c.TCP, c.WarmUp, c.Trial, c.Ping = 2*time.Second, 300*time.Millisecond, 300*time.Millisecond, time.Second
 	return c
 }

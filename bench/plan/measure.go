@@ -61,6 +61,12 @@ func (c Config) measures(mtu int, ipv6 bool, cpus int) (l []measure) {
 			l = append(l, memory())
 		}
 	}
+	for i := range l {
+		if m := &l[i]; c.Wire.Name != "" {
+			m.Wire = c.Wire.Name
+			m.Key += "/wire=" + c.Wire.Name
+		}
+	}
 	return l
 }
 
@@ -82,7 +88,11 @@ func (c Config) tcp(streams int) measure {
 				{Name: "cpu_seconds_per_gigabyte", Unit: "cpu-s/GB", N: r.PerGigabyte(r.CPU.Machine)},
 			}
 			if r.CPU.Processes > 0 {
-				v = append(v, report.Value{Name: "weftd_cpu_seconds_per_gigabyte", Unit: "weftd-s/GB", N: r.PerGigabyte(r.CPU.Processes)})
+				name, unit := report.DaemonCPU, "daemon-s/GB"
+				if p.Daemon == "" || p.Daemon == "weftd" {
+					name, unit = report.WeftdCPU, "weftd-s/GB"
+				}
+				v = append(v, report.Value{Name: name, Unit: unit, N: r.PerGigabyte(r.CPU.Processes)})
 			}
 			return v, nil, nil
 		},
@@ -207,7 +217,7 @@ func (c Config) pingPong(pinned bool) measure {
 func memory() measure {
 	const mebibyte = 1 << 20
 	return measure{
-		Measure: report.Measure{Kind: report.Memory, Key: "measure=memory", Title: "Memory resident in weftd after the round's load"},
+		Measure: report.Measure{Kind: report.Memory, Key: "measure=memory", Title: "Memory resident in the daemon after the round's load"},
 		take: func(_ context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
 			if p.Memory == nil {
 				return nil, nil, nil

@@ -21,6 +21,8 @@ type Path struct {
 	// CPUs is how many the nearer end can be pinned to, and so the farther one.
 	CPUs int
 	Ends Ends
+	// Daemon is the program whose processor time TCP's result has, if there is one.
+	Daemon string
 	// Check, if set, says what is wrong with the path itself when a measurement has failed.
 	Check func() error
 	// Memory, if set, is what its daemon holds resident now, and the most it has held; in bytes.

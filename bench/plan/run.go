@@ -84,6 +84,9 @@ func Run(ctx context.Context, c Config, paths []*Path, reference string, out Out
 		d.Rungs = append(d.Rungs, report.Rung{Name: p.Name, About: p.About, MTU: p.MTU, Once: p.Once})
 	}
 	all := c.measures(mtu, paths[0].IPv6, cpus)
+	if c.Wire.Name != "" {
+		d.Wires = []report.Wire{c.Wire}
+	}
 	for i := range all {
 		d.Measures = append(d.Measures, all[i].Measure)
 	}
@@ -163,6 +166,14 @@ func (r *runner) take(ctx context.Context, m *measure, p *Path) error {
 	return nil
 }
 
+func (r *runner) what(s step, p *Path) string {
+	wire := ""
+	if r.c.Wire.Name != "" {
+		wire = "wire " + r.c.Wire.Name + ", "
+	}
+	return fmt.Sprintf("%sround %d of %d, %s: %s", wire, s.round+1, r.c.Rounds, s.measure.Title, p.Name)
+}
+
 // say corrects what was thought by how long it took until now.
 func (r *runner) say(s step, p *Path) {
 	if r.out.Say == nil {
@@ -173,5 +184,5 @@ func (r *runner) say(s step, p *Path) {
 	if r.over > 0 {
 		left = time.Duration(float64(time.Since(r.start)) * float64(left) / float64(r.over))
 	}
-	r.out.Say(Progress{Done: done, Left: left, What: fmt.Sprintf("round %d of %d, %s: %s", s.round+1, r.c.Rounds, s.measure.Title, p.Name)})
+	r.out.Say(Progress{Done: done, Left: left, What: r.what(s, p)})
 }

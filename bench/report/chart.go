@@ -111,7 +111,7 @@ type style struct {
 
 // styleOf is fixed for the rungs that are known, so that two pages can be compared.
 func styleOf(rung string, index int) style {
-	known := []string{"veth", "host-gw", "vxlan", tunnel.PathPortable.String(), tunnel.PathSocket.String(), tunnel.PathRaw.String()}
+	known := []string{"veth", "host-gw", "vxlan", tunnel.PathPortable.String(), tunnel.PathSocket.String(), tunnel.PathRaw.String(), "auto", "wireguard-go"}
 	if i := slices.Index(known, rung); i >= 0 {
 		index = i
 	} else {
@@ -133,6 +133,8 @@ func (l style) drawMark(x, y float64) string {
 		return at("M%.1f %.1fl%.1f %.1fl-%.1f %.1fl-%.1f -%.1fz", x, y-r-1, r+1, r+1, r+1, r+1, r+1, r+1)
 	case 5: // star of four
 		return at("M%.1f %.1fl2 4l4 2l-4 2l-2 4l-2 -4l-4 -2l4 -2z", x, y-6)
+	case 7: // bar
+		return at("M%.1f %.1fh%.1fv%.1fh-%.1fz", x-r-1, y-r/2, 2*r+2, r, 2*r+2)
 	case 0: // upside-down triangle
 		return at("M%.1f %.1fl%.1f -%.1fh-%.1fz", x, y+r+1, r+1, 2*r, 2*r+2)
 	}

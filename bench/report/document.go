@@ -42,9 +42,11 @@ type Document struct {
 	Far      *Machine `json:"far_machine,omitempty"`
 	Settings Settings `json:"settings"`
 	// Reference is the rung that ratios are to; empty if there is none.
-	Reference string    `json:"reference_rung,omitempty"`
-	Rungs     []Rung    `json:"rungs"`
-	Measures  []Measure `json:"measures"`
+	Reference string `json:"reference_rung,omitempty"`
+	Rungs     []Rung `json:"rungs"`
+	// Wires are what lay between the nodes, one after the other; empty if that is not of our making.
+	Wires    []Wire    `json:"wires,omitempty"`
+	Measures []Measure `json:"measures"`
 	// Notes are what a reader has to know, and what such a run cannot show.
 	Notes []string `json:"notes"`
 }
@@ -91,6 +93,12 @@ type Rung struct {
 	Once bool `json:"measured_once,omitempty"`
 }
 
+// Wire is what lies between the nodes: which superpackets cross it whole.
+type Wire struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+}
+
 // Kind is what sort of thing a measure measures.
 type Kind string
 
@@ -105,6 +113,12 @@ const (
 	Memory   Kind = "memory"   // of the daemon
 )
 
+// Figures of what daemons used of the processor time: weftd, and others.
+const (
+	WeftdCPU  = "weftd_cpu_seconds_per_gigabyte"
+	DaemonCPU = "daemon_cpu_seconds_per_gigabyte"
+)
+
 // Kinds are all of them, in the order of a round.
 func Kinds() []Kind { return []Kind{TCP, Packets, Mixed, Frames, Super, PingPong, Memory} }
 
@@ -114,6 +128,8 @@ type Measure struct {
 	Key   string `json:"key"`
 	Kind  Kind   `json:"kind"`
 	Title string `json:"title"`
+	// Wire is the name of the wire that it was measured on, which is in Key too; empty if the document has none.
+	Wire string `json:"wire,omitempty"`
 	// Streams is set for TCP. The sizes are set where all packets have one: of the Ethernet
 	// frame with its check sequence, of the IP packet, and of the UDP payload. Nominal is the
 	// frame that was asked for, where the overlay's MTU or the headers allowed only another.
@@ -174,6 +190,16 @@ type Sample struct {
 // New is a document without results.
 func New() *Document {
 	return &Document{Schema: Schema, Version: Version, Rungs: []Rung{}, Measures: []Measure{}, Notes: []string{}}
+}
+
+// Append takes in what was measured on another wire, of rungs by the same names.
+func (d *Document) Append(o *Document) {
+	for _, r := range o.Rungs {
+		if !slices.ContainsFunc(d.Rungs, func(have Rung) bool { return have.Name == r.Name }) {
+			d.Rungs = append(d.Rungs, r)
+		}
+	}
+	d.Wires, d.Measures, d.Seconds = append(d.Wires, o.Wires...), append(d.Measures, o.Measures...), d.Seconds+o.Seconds
 }
 
 // Measure finds a measure by its key; nil if there is none.

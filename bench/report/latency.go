@@ -84,10 +84,18 @@ func placement(m *Measure) string {
 	return "pinned to CPUs " + strings.ReplaceAll(m.Placement, ",", " and ")
 }
 
+// placed is the same with the wire.
+func placed(m *Measure) string {
+	if m.Wire == "" {
+		return placement(m)
+	}
+	return placement(m) + ", wire " + m.Wire
+}
+
 func latencyRows(m *Measure) (rows [][]string) {
 	for _, r := range m.Results {
 		if h := r.RoundTrips; h != nil && h.Count() > 0 {
-			row := []string{placement(m), r.Rung}
+			row := []string{placed(m), r.Rung}
 			for _, q := range []float64{0.5, 0.9, 0.99, 0.999} {
 				row = append(row, figure(microseconds(h.Quantile(q))))
 			}
@@ -113,7 +121,7 @@ func (d *Document) latencyCharts(m *Measure) []card {
 	if len(tails) == 0 {
 		return nil
 	}
-	where := placement(m)
+	where := placed(m)
 	slowest := max(most(tails, func(p point) float64 { return p.y }), high)
 	x := logarithmic(low*0.9, high*1.1, "round trip, microseconds, logarithmic")
 	for i := range bodies {

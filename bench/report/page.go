@@ -18,8 +18,10 @@ type page struct {
 	All        []figureGroup
 }
 
+// glanceRow is a measure's, or with Wire alone the heading of those that were measured on a wire.
 type glanceRow struct {
 	Title, Unit string
+	Wire        string
 	Cells       []cell
 }
 
@@ -108,10 +110,15 @@ func legend(curves []curve) (l []legendEntry) {
 
 // glance has a row for each measure; of the frame sizes only the smallest and the largest.
 func (d *Document) glance() (rows []glanceRow) {
+	wire := ""
 	for i := range d.Measures {
 		m := &d.Measures[i]
 		if d.between(m) {
 			continue
+		}
+		if m.Wire != "" && m.Wire != wire {
+			wire = m.Wire
+			rows = append(rows, glanceRow{Wire: d.wire(wire)})
 		}
 		row := glanceRow{Title: m.short(), Unit: inWords(m.Results[0].Figures[0].Unit)}
 		for _, rung := range d.Rungs {
@@ -129,6 +136,24 @@ func (d *Document) glance() (rows []glanceRow) {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// wire is one in words.
+func (d *Document) wire(name string) string {
+	for _, w := range d.Wires {
+		if w.Name == name {
+			return fmt.Sprintf("Wire %s: %s", w.Name, w.About)
+		}
+	}
+	return "Wire " + name
+}
+
+// titled is the measure's title with the wire.
+func (m *Measure) titled() string {
+	if m.Wire == "" {
+		return m.Title
+	}
+	return m.Title + " – wire " + m.Wire
 }
 
 // verdict is the ratio with a sign of what it means, and a class of the style sheet.
@@ -155,8 +180,8 @@ func verdict(ratio float64, moreIsBetter bool) (text, class string) {
 func (d *Document) between(m *Measure) bool {
 	smaller, larger := false, false
 	for _, o := range d.Measures {
-		smaller = smaller || o.Kind == m.Kind && o.Frame < m.Frame
-		larger = larger || o.Kind == m.Kind && o.Frame > m.Frame
+		smaller = smaller || o.Wire == m.Wire && o.Kind == m.Kind && o.Frame < m.Frame
+		larger = larger || o.Wire == m.Wire && o.Kind == m.Kind && o.Frame > m.Frame
 	}
 	return smaller && larger
 }
@@ -179,7 +204,7 @@ func (m *Measure) short() string {
 	case PingPong:
 		return "TCP ping-pong, " + placement(m)
 	case Memory:
-		return "weftd’s memory"
+		return "the daemon’s memory"
 	}
 	return m.Title
 }
@@ -197,7 +222,7 @@ func inWords(unit string) string {
 
 func (d *Document) figureGroups() (groups []figureGroup) {
 	for _, m := range d.Measures {
-		g := figureGroup{Title: m.Title, Key: strings.TrimPrefix(m.Key, "measure=")}
+		g := figureGroup{Title: m.titled(), Key: strings.TrimPrefix(m.Key, "measure=")}
 		for _, r := range m.Results {
 			f := r.Figures[0]
 			row := figureRow{Rung: r.Rung, Median: figure(f.Median) + " " + f.Unit, Range: figure(f.Min) + " – " + figure(f.Max), Ratio: "–", RatioRange: "–"}

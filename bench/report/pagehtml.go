@@ -80,6 +80,10 @@ func (p *page) glance(w *writer) {
 	}
 	w.add("</tr></thead>\n<tbody>\n")
 	for _, row := range p.Glance {
+		if row.Wire != "" {
+			w.add("<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"%v\">%v</th></tr>\n", 1+len(p.Doc.Rungs), row.Wire)
+			continue
+		}
 		w.add(`<tr><th scope="row">%v<br/><small>%v</small></th>`, row.Title, row.Unit)
 		for _, c := range row.Cells {
 			w.add("<td")
@@ -196,6 +200,9 @@ func (p *page) machine(w *writer) {
 		entry("other machine", d.Far)
 	}
 	entry("measured", p.Settings)
+	for _, l := range d.Wires {
+		entry("wire "+l.Name, l.About)
+	}
 	for _, r := range d.Rungs {
 		entry(r.Name, fmt.Sprintf("%v; MTU %d", r.About, r.MTU))
 	}

@@ -39,6 +39,15 @@ func example() *Document {
 		{Key: "measure=pingpong/size=64/cpus=any", Kind: PingPong, Title: "ping-pong", Placement: "any"},
 		{Key: "measure=memory", Kind: Memory, Title: "memory"},
 	}
+	d.Wires = []Wire{{"full", "a cable"}, {"plain", "a <card>"}}
+	one := d.Measures
+	d.Measures = nil
+	for _, w := range d.Wires {
+		for _, m := range one {
+			m.Wire, m.Key = w.Name, m.Key+"/wire="+w.Name
+			d.Measures = append(d.Measures, m)
+		}
+	}
 	for round := range 3 {
 		for k, m := range d.Measures {
 			for i, r := range d.Rungs {
@@ -131,7 +140,7 @@ func TestLinesAreBenchmarks(t *testing.T) {
 			}
 		}
 	}
-	if n < 50 {
+	if n < 100 {
 		t.Errorf("%d lines", n)
 	}
 }
@@ -147,7 +156,7 @@ func TestJSONComesBack(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(d, back) {
 		t.Errorf("what was read differs from what was written: %v", err)
 	}
-	for _, want := range []string{`"schema": "weft-bench"`, `"schema_version": 1`, `"reference_rung": "vxlan"`, `"throughput_gigabits_per_second"`, `"bucket_up_to_nanoseconds": [`} {
+	for _, want := range []string{`"schema": "weft-bench"`, `"schema_version": 1`, `"wire": "plain"`, `"reference_rung": "vxlan"`, `"throughput_gigabits_per_second"`, `"bucket_up_to_nanoseconds": [`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in it", want)
 		}
@@ -158,7 +167,7 @@ func TestJSONComesBack(t *testing.T) {
 	if err := dec.Decode(&strict); err != nil {
 		t.Errorf("with a field of no type: %v", err)
 	}
-	if n := strings.Count(text, "\n"); n > 3000 {
+	if n := strings.Count(text, "\n"); n > 6000 {
 		t.Errorf("%d lines: lists of numbers are to be on one each", n)
 	}
 	for _, bad := range []string{"", "[]", `{"schema":"other","schema_version":1}`, `{"schema":"weft-bench","schema_version":2}`} {
@@ -182,7 +191,7 @@ func TestPage(t *testing.T) {
 		}
 		text := b.String()
 		wellFormed(t, name, text)
-		for _, bad := range []string{"<script", "http://", "https://", "url(", "@import", "ZgotmplZ", "NaN", "Inf", "v1 <b>", "x<y>"} {
+		for _, bad := range []string{"<script", "http://", "https://", "url(", "@import", "ZgotmplZ", "NaN", "Inf", "v1 <b>", "x<y>", "<card>"} {
 			if strings.Contains(text, bad) {
 				t.Errorf("%s: there is %q in the page", name, bad)
 			}
@@ -197,7 +206,7 @@ func TestPage(t *testing.T) {
 				t.Errorf("%s: rung %s is not there", name, r.Name)
 			}
 		}
-		if name == "full" && (strings.Count(text, "<svg class=\"chart\"") != 8 || strings.Count(text, "aria-label=") < 8) {
+		if name == "full" && (strings.Count(text, "<svg class=\"chart\"") != 16 || !strings.Contains(text, "Wire plain: a &lt;card&gt;") || strings.Count(text, "aria-label=") < 8) {
 			t.Errorf("%d charts", strings.Count(text, "<svg class=\"chart\""))
 		}
 	}
@@ -269,5 +278,38 @@ func TestColumns(t *testing.T) {
 	}
 	if l := percentiles(&h); len(l) == 0 || l[len(l)-1].x > 3 {
 		t.Errorf("percentiles beyond ten of 10000: %+v", l[len(l)-1])
+	}
+}
+
+// TestWiresStandApart: what was measured on one wire is in rows of its own, and has its ratios there.
+func TestWiresStandApart(t *testing.T) {
+	on := func(wire string, mine, theirs float64) *Document {
+		d := New()
+		d.Reference, d.Wires, d.Seconds = "vxlan", []Wire{{Name: wire}}, 1
+		d.Rungs = []Rung{{Name: "vxlan"}, {Name: "socket"}}
+		d.Measures = []Measure{{Key: "measure=tcp/streams=1/wire=" + wire, Kind: TCP, Wire: wire}}
+		d.Add(Sample{Measure: d.Measures[0].Key, Rung: "vxlan", Values: []Value{{"a", "Gb/s", theirs}}})
+		d.Add(Sample{Measure: d.Measures[0].Key, Rung: "socket", Values: []Value{{"a", "Gb/s", mine}}})
+		d.Conclude()
+		return d
+	}
+	d := on("uso", 6, 3)
+	d.Append(on("plain", 1, 4))
+	if len(d.Rungs) != 2 || len(d.Wires) != 2 || d.Seconds != 2 || len(d.Measures) != 2 {
+		t.Fatalf("%+v", d)
+	}
+	var table strings.Builder
+	if err := d.WriteTable(&table); err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for line := range strings.Lines(table.String()) {
+		rows = append(rows, strings.Join(strings.Fields(line), " "))
+	}
+	for _, want := range []string{"uso tcp/streams=1 vxlan 3.00 Gb/s 3.00–3.00 1.00 1.00–1.00", "socket 6.00 Gb/s 6.00–6.00 2.00 2.00–2.00",
+		"plain tcp/streams=1 vxlan 4.00 Gb/s 4.00–4.00 1.00 1.00–1.00", "socket 1.00 Gb/s 1.00–1.00 0.25 0.25–0.25"} {
+		if !slices.Contains(rows, want) {
+			t.Errorf("no row %q in\n%s", want, &table)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // sections are the page's plots, kind by kind; a kind that was not measured has none.
@@ -16,26 +17,26 @@ func (d *Document) sections() (l []section) {
 	if d.Reference != "" {
 		bars += "; the dashed line is " + d.Reference
 	}
-	add(section{"tcp", "TCP throughput", "Bulk data in one direction. " + bars + ".", d.barCards("throughput_gigabits_per_second", "", TCP)})
+	add(section{"tcp", "TCP throughput", "Bulk data in one direction. " + bars + ".", d.barCards("throughput_gigabits_per_second", nil, TCP)})
 	add(section{"packets", "Packet rates", fmt.Sprintf("The highest rate that lost less than %g %%, found by trials. %s.", 100*d.Settings.LossLimit, bars),
-		d.barCards("delivered_kilopackets_per_second", "", Packets, Mixed)})
+		d.barCards("delivered_kilopackets_per_second", nil, Packets, Mixed)})
 	add(section{"frames", "Packet rate by frame size", "Datagrams of one flow, in the manner of RFC 2544. Sizes are of Ethernet frames on the pod's link with check sequence; on the axis they are evenly spaced. Vertical strokes reach from the lowest to the highest round.",
 		d.frameCards()})
 	add(section{"latency", "Latency", "Round trips of a small message on one TCP connection, one at a time, of all rounds together. A virtual machine's figures depend on whether a CPU slept when it was woken.", d.latencyCards()})
-	add(section{"cpu", "Processor time", "Of the whole machine for 10⁹ bytes of TCP payload, both ends included; hatched is what weftd's processes used of it. Less is better.",
-		d.barCards("cpu_seconds_per_gigabyte", "weftd_cpu_seconds_per_gigabyte", TCP)})
-	add(section{"memory", "Memory", "Resident in the weftd of the receiving node, which has no store inside, after the round's load.", d.barCards("resident_mebibytes", "", Memory)})
+	add(section{"cpu", "Processor time", "Of the whole machine for 10⁹ bytes of TCP payload, both ends included; hatched is what the daemons used of it. Less is better.",
+		d.barCards("cpu_seconds_per_gigabyte", []string{WeftdCPU, DaemonCPU}, TCP)})
+	add(section{"memory", "Memory", "Resident in the daemon of the receiving node, which has no store inside, after the round's load.", d.barCards("resident_mebibytes", nil, Memory)})
 	return l
 }
 
-// barCards has a card for each measure of the kinds, with the figure of that name. part, if
-// not empty, is the name of a figure that is contained in it.
-func (d *Document) barCards(name, part string, kinds ...Kind) (l []card) {
+// barCards has a card for each measure of the kinds, with the figure of that name. parts are
+// names of figures that are contained in it, of which a rung has one at most.
+func (d *Document) barCards(name string, parts []string, kinds ...Kind) (l []card) {
 	for _, k := range kinds {
 		for i := range d.Measures {
 			if m := &d.Measures[i]; m.Kind == k {
-				if bars := d.bars(m, name, part); len(bars) > 0 {
-					l = append(l, card{Title: m.Title, Bars: bars})
+				if bars := d.bars(m, name, parts); len(bars) > 0 {
+					l = append(l, card{Title: m.titled(), Bars: bars})
 				}
 			}
 		}
@@ -46,7 +47,7 @@ func (d *Document) barCards(name, part string, kinds ...Kind) (l []card) {
 // farthest is how many times the reference a chart of bars shows at most.
 const farthest = 4
 
-func (d *Document) bars(m *Measure, name, part string) (l []bar) {
+func (d *Document) bars(m *Measure, name string, parts []string) (l []bar) {
 	scale, reference := 0.0, 0.0
 	for i := range m.Results {
 		if f := m.Results[i].Figure(name); f != nil {
@@ -81,11 +82,16 @@ func (d *Document) bars(m *Measure, name, part string) (l []bar) {
 		if r.Ratio != nil && name == r.Figures[0].Name && rung.Name != d.Reference {
 			b.Also += fmt.Sprintf(" · %.2f × %s", r.Ratio.Median, d.Reference)
 		}
-		if p := r.Figure(part); part != "" && p != nil {
+		for _, part := range parts {
+			p := r.Figure(part)
+			if p == nil {
+				continue
+			}
 			if !b.Cut {
 				b.Part = percent(min(p.Median, f.Median))
 			}
-			b.Also += fmt.Sprintf(" · weftd %s", figure(p.Median))
+			who, _, _ := strings.Cut(part, "_")
+			b.Also += fmt.Sprintf(" · %s %s", who, figure(p.Median))
 		}
 		l = append(l, b)
 	}
@@ -94,13 +100,27 @@ func (d *Document) bars(m *Measure, name, part string) (l []bar) {
 
 // frameCards are charts of packet rates by frame size, a rung a line.
 func (d *Document) frameCards() (l []card) {
+	if len(d.Wires) == 0 {
+		return d.frameCardsOn("")
+	}
+	for _, w := range d.Wires {
+		l = append(l, d.frameCardsOn(w.Name)...)
+	}
+	return l
+}
+
+func (d *Document) frameCardsOn(wire string) (l []card) {
+	flow := "One flow"
+	if wire != "" {
+		flow = "Wire " + wire + ", one flow"
+	}
 	for _, k := range []struct {
 		kind Kind
 		what string
 	}{{Frames, "a system call each"}, {Super, "sent as superpackets"}} {
 		var all []*Measure
 		for i := range d.Measures {
-			if d.Measures[i].Kind == k.kind {
+			if d.Measures[i].Kind == k.kind && d.Measures[i].Wire == wire {
 				all = append(all, &d.Measures[i])
 			}
 		}
@@ -111,11 +131,11 @@ func (d *Document) frameCards() (l []card) {
 		within := fmt.Sprintf("less than %g %% lost", 100*d.Settings.LossLimit)
 		lossy, lossless := d.frameCurves(all, "delivered_kilopackets_per_second"), d.frameCurves(all, "lossless_kilopackets_per_second")
 		if same(lossy, lossless) {
-			l = append(l, frameCard(all, lossy, fmt.Sprintf("One flow, %s, %s (and no less with nothing lost)", k.what, within)))
+			l = append(l, frameCard(all, lossy, fmt.Sprintf("%s, %s, %s (and no less with nothing lost)", flow, k.what, within)))
 			continue
 		}
-		l = append(l, frameCard(all, lossy, fmt.Sprintf("One flow, %s, %s", k.what, within)),
-			frameCard(all, lossless, fmt.Sprintf("One flow, %s, nothing lost", k.what)))
+		l = append(l, frameCard(all, lossy, fmt.Sprintf("%s, %s, %s", flow, k.what, within)),
+			frameCard(all, lossless, fmt.Sprintf("%s, %s, nothing lost", flow, k.what)))
 	}
 	return l
 }

@@ -22,13 +22,20 @@ func (d *Document) WriteTable(w io.Writer) error {
 	if d.Reference != "" {
 		ratio = "RATIO TO " + strings.ToUpper(d.Reference) + "\tMIN–MAX\t"
 	}
-	fmt.Fprintf(t, "MEASURE\tRUNG\tMEDIAN\tMIN–MAX\t%sALSO\n", ratio)
+	wire := ""
+	if len(d.Wires) > 0 {
+		wire = "WIRE\t"
+	}
+	fmt.Fprintf(t, wire+"MEASURE\tRUNG\tMEDIAN\tMIN–MAX\t%sALSO\n", ratio)
 	for i := range d.Measures {
 		m := &d.Measures[i]
-		name := strings.TrimPrefix(m.Key, "measure=")
+		name, wire := m.name(), m.Wire
 		for k := range m.Results {
+			if len(d.Wires) > 0 {
+				fmt.Fprintf(t, "%s\t", wire)
+			}
 			d.writeRow(t, name, &m.Results[k])
-			name = ""
+			name, wire = "", ""
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -43,6 +50,15 @@ func (d *Document) WriteTable(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// name is the measure in a table: its key without the wire, which has a column.
+func (m *Measure) name() string {
+	name := strings.TrimPrefix(m.Key, "measure=")
+	if m.Wire != "" {
+		name = strings.TrimSuffix(name, "/wire="+m.Wire)
+	}
+	return name
 }
 
 func (d *Document) writeRow(t io.Writer, name string, r *Result) {

@@ -22,7 +22,7 @@ import (
 // benchFlags are those of `weft bench`.
 type benchFlags struct {
 	quick, full, quiet, rootless, reverse, ipv6 bool
-	rungs, measures                             []string
+	rungs, measures, wires                      []string
 	rounds, sweeps, size                        int
 	frames                                      []int
 	tcp, trial, ping                            time.Duration
@@ -39,7 +39,7 @@ func benchCommand() *cobra.Command {
 		Long: `Measure weft beside the kernel's own ways, or between two pods or nodes.
 
 Alone, it builds labs on this machine, one for each rung: plain routes and vxlan of the
-kernel by hand, and each path of weftd; they take turns, round after round. With --lab it
+kernel by hand, each path of weftd, weftd with nothing configured, and wireguard-go; they take turns, round after round, on one wire after the other. With --lab it
 measures between two hosts of a lab that is up, and with --to a machine or pod where
 weft bench serve runs.
 
@@ -87,17 +87,21 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 
 func (f *benchFlags) bind(cmd *cobra.Command) {
 	s := cmd.Flags()
-	var rungs, kinds []string
+	var rungs, kinds, wires []string
 	for _, r := range overlay.Rungs() {
 		rungs = append(rungs, r.Name)
 	}
 	for _, k := range report.Kinds() {
 		kinds = append(kinds, string(k))
 	}
+	for _, w := range lab.WireKinds() {
+		wires = append(wires, w.String())
+	}
 	s.BoolVar(&f.quick, "quick", false, "well under a minute: one short round")
 	s.BoolVar(&f.full, "full", false, "long: more rounds, and longer ones")
 	s.BoolVarP(&f.quiet, "quiet", "q", false, "no progress")
-	s.StringSliceVar(&f.rungs, "rungs", nil, "`names` among "+strings.Join(rungs, ", ")+" (default: all)")
+	s.StringSliceVar(&f.rungs, "rungs", nil, "`names` among "+strings.Join(rungs, ", ")+" (default: all; without --full all but veth and portable)")
+	s.StringSliceVar(&f.wires, "wire", nil, "what lies between the nodes: `kinds` among "+strings.Join(wires, ", ")+", one after the other (default: uso and plain; plain with --quick, all with --full)")
 	s.StringSliceVar(&f.measures, "measures", nil, "`names` among "+strings.Join(kinds, ", ")+" (default: all)")
 	s.IntVar(&f.rounds, "rounds", 0, "how often each rung is measured")
 	s.IntVar(&f.sweeps, "sweep-rounds", 0, "how often with each frame size")
@@ -122,18 +126,26 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.StringVar(&f.topology, "topology", "", "what lies between the ends, for the report")
 	_ = s.MarkHidden("topology") // fails only for a flag that is not there
 	cmd.MarkFlagsMutuallyExclusive("quick", "full")
-	cmd.MarkFlagsMutuallyExclusive("lab", "rungs")
-	cmd.MarkFlagsMutuallyExclusive("to", "rungs")
+	for _, ours := range []string{"rungs", "wire"} {
+		cmd.MarkFlagsMutuallyExclusive("lab", ours)
+		cmd.MarkFlagsMutuallyExclusive("to", ours)
+	}
 }
 
 // config returns the preset's configuration, with the flags that were given in place of its values.
 func (f *benchFlags) config(cmd *cobra.Command) (overlay.Config, error) {
-	c := overlay.Config{Config: plan.Default(), Rungs: f.rungs, Weftd: f.weftd}
+	c := overlay.Config{Config: plan.Default(), Rungs: f.rungs, Wires: f.wires, Weftd: f.weftd}
 	switch {
 	case f.quick:
 		c.Config = plan.Quick()
 	case f.full:
 		c.Config = plan.Full()
+	}
+	if len(c.Wires) == 0 {
+		c.Wires = f.usualWires()
+	}
+	if len(c.Rungs) == 0 && !f.full {
+		c.Rungs = overlay.Usual()
 	}
 	set := func(name string, apply func()) {
 		if cmd.Flags().Changed(name) {
@@ -155,6 +167,21 @@ func (f *benchFlags) config(cmd *cobra.Command) (overlay.Config, error) {
 		}
 	})
 	return c, c.Check()
+}
+
+// usualWires are those of a run that names none.
+func (f *benchFlags) usualWires() (names []string) {
+	kinds := []lab.WireKind{lab.WireUSO, lab.WirePlain}
+	switch {
+	case f.quick:
+		kinds = []lab.WireKind{lab.WirePlain}
+	case f.full:
+		kinds = lab.WireKinds()
+	}
+	for _, k := range kinds {
+		names = append(names, k.String())
+	}
+	return names
 }
 
 // benchLadder measures the rungs on this machine.
