@@ -28,6 +28,9 @@ type Config struct {
 	// PortLost, if not nil, is called once for a port that died by itself (its device
 	// was deleted). The port is still attached; call Detach. It must not block.
 	PortLost func(PortID, error)
+	// Unjoined, if not nil, is called now and then while large datagrams arrive one by one, although
+	// several wait (Engine.Arrivals). A worker calls it: it must not block.
+	Unjoined func()
 }
 
 // Engine moves packets between ports. Its methods are safe for concurrent use.
@@ -38,6 +41,8 @@ type Engine struct {
 	ports   atomic.Pointer[portSet]
 	workers []*worker
 	load    load
+
+	incoming arrivals
 
 	// overflowed is the sum of what ports that are gone had counted, so that the counter does not go
 	// back at every change of the underlay.

@@ -125,6 +125,7 @@ func (w *worker) serve(id queueID, failed bool) bool {
 	w.observe()
 	if a.role == RoleUnderlay {
 		w.flow = &w.tally.ingress
+		w.arrived()
 		w.ingress()
 	} else {
 		w.egress()
