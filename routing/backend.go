@@ -57,6 +57,9 @@ type Status struct {
 	// if nothing is.
 	Underlay     underlay.Link
 	UnderlayLost string
+	// Forwarding says what became of the underlay device's feature rx-udp-gro-forwarding; "" if weft has
+	// nothing to do with it.
+	Forwarding string
 	// InPlace says that device, addresses, routes and table are as the latest set wants. A peer that a
 	// command failed for is among Skipped, and in LastError.
 	InPlace bool
@@ -100,6 +103,8 @@ type BackendConfig struct {
 	StateDir string
 	// Workers is how many workers a data plane of our own has; 0 means tunnel.DefaultWorkers.
 	Workers int
+	// Forwarding, if not "", is auto, on or off, and counts instead of the network config's.
+	Forwarding string
 	// Former are networks that this node was in before: what it had there is taken away.
 	Former []netip.Prefix
 	// Underlay is what underlay.Choose chose with UnderlayOptions.

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -137,6 +138,7 @@ func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 	}
 	o := t.plane()
 	o.Workers, o.Logger, o.Nudge = c.Workers, b.log, b.nudge
+	o.Forwarding, o.StateDir = cmp.Or(c.Forwarding, o.Forwarding), c.StateDir
 	b.status.Path = o.Path.String()
 	if err = o.Obstacle(b.k, c.Underlay.Name, c.Underlay.Local()); err == nil {
 		b.plane, err = plane.New(b.k, o)
@@ -302,17 +304,30 @@ func (c *controller) settle(ctx context.Context, ch kernel.Change) (whole bool, 
 	if c.plane != nil {
 		c.plane.AskingTook() // what a reconcile took before is over
 	}
-	if whole = ch&kernel.ChangedObjects != 0; !whole && c.plane != nil {
+	if whole = ch&kernel.ChangedObjects != 0; !whole && c.plane != nil && ch != kernel.ChangedArrivals {
 		whole = c.plane.UpdateNextHops(c.cfg.Underlay.Name, ch) != nil
 		c.watch()
 	}
 	if whole {
 		err = c.reconcile(ctx, ch)
+	} else {
+		c.tendForwarding()
 	}
 	if pause = tidy; c.plane != nil {
 		pause = max(pause, 10*c.plane.AskingTook()) // with 10,000 peers, asking for routes is work
 	}
 	return whole, pause, err
+}
+
+// tendForwarding looks after how datagrams arrive, and shows it.
+func (c *controller) tendForwarding() {
+	if c.plane == nil {
+		return
+	}
+	says := c.plane.TendForwarding(c.under.Now.Name)
+	c.statusMu.Lock()
+	c.status.Forwarding = says
+	c.statusMu.Unlock()
 }
 
 // askAgain is when peers that do not answer are to be asked for once more; nil for never.

@@ -1,6 +1,9 @@
 package routing
 
-import "weft/routing/internal/kernel"
+import (
+	"weft/routing/internal/kernel"
+	"weft/routing/internal/plane"
+)
 
 // Kernel is the netlink edge to one network namespace, the one that it was opened in, whichever thread uses it
 // later. It is safe for concurrent use.
@@ -25,3 +28,13 @@ func IngressTables() ([]string, error) { return kernel.IngressTables() }
 // RemoveIngressTable deletes one. The error wraps unix.EPERM if a running process owns it, and
 // unix.ENOENT if it is gone.
 func RemoveIngressTable(name string) error { return kernel.RemoveIngressTable(name) }
+
+// ForwardingFile, in the state directory, says of which link weft turned rx-udp-gro-forwarding on. While it is replaced,
+// the next one has ".new" at its end.
+const ForwardingFile = plane.ForwardingFile
+
+// GiveBackForwarding turns off what weftd turned on of the underlay's device, by what it noted in its state
+// directory, and says what it turned off: "" for nothing. A dry run only says it. The error wraps unix.EPERM without CAP_NET_ADMIN.
+func GiveBackForwarding(stateDir string, dry bool) (what string, err error) {
+	return plane.GiveBack(stateDir, dry)
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"weft/lease"
+	"weft/routing/internal/plane"
 	"weft/tunnel"
 )
 
@@ -116,7 +117,7 @@ func mtuKey(to *int, overhead int, ipv6 bool) Key {
 }
 
 // dataPlaneKeys are those about how weft's own data plane moves packets.
-func dataPlaneKeys(path *tunnel.Path, auto *bool, off *tunnel.OffloadSet) []Key {
+func dataPlaneKeys(path *tunnel.Path, auto *bool, off *tunnel.OffloadSet, forwarding *string) []Key {
 	*path, *auto, *off = tunnel.PathRaw, true, 0
 	return []Key{
 		{Name: "Path", Words: PathWords(), read: func(value json.RawMessage) string {
@@ -141,6 +142,7 @@ func dataPlaneKeys(path *tunnel.Path, auto *bool, off *tunnel.OffloadSet) []Key 
 			}
 			return ""
 		}},
+		wordKey("RxUDPGROForwarding", forwarding, plane.ForwardingWords()...),
 	}
 }
 

@@ -61,6 +61,7 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 		return err // we were interrupted, which says nothing about the kernel
 	}
 	c.report(r.st, err)
+	c.tendForwarding()
 	if c.under.Now != was && c.cfg.UnderlayChanged != nil { // after the report: whoever is told asks for the MTU
 		c.cfg.UnderlayChanged(c.under.Now)
 	}
@@ -217,7 +218,7 @@ func (c *controller) watch() {
 func (c *controller) report(st Status, err error) {
 	c.statusMu.Lock()
 	old := c.status
-	st.Type, st.Path = old.Type, old.Path
+	st.Type, st.Path, st.Forwarding = old.Type, old.Path, old.Forwarding
 	if c.plane != nil {
 		st.Path, st.Device = c.plane.PathName(), c.plane.Device()
 	}

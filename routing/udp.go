@@ -51,6 +51,9 @@ type UDPOptions struct {
 	Auto bool
 	// Off are the offloads that paths socket and raw do without.
 	Off tunnel.OffloadSet
+	// Forwarding is one of plane.ForwardingWords: what is done with the underlay device's feature
+	// rx-udp-gro-forwarding.
+	Forwarding string
 	// SourceCheck is how far senders are verified, default strict.
 	SourceCheck tunnel.SourceCheck
 	// AllowedSources are inner sources that any peer may use besides its own; masked.
@@ -69,7 +72,7 @@ type udpSettings struct {
 // Keys implements Settings.
 func (s *udpSettings) Keys() []Key {
 	keys := []Key{numberKey("Port", &s.Port, DefaultUDPPort, 1, 65535)}
-	keys = append(keys, dataPlaneKeys(&s.Path, &s.Auto, &s.Off)...)
+	keys = append(keys, dataPlaneKeys(&s.Path, &s.Auto, &s.Off, &s.Forwarding)...)
 	keys = append(keys, sourceKeys(&s.SourceCheck, &s.AllowedSources)...)
 	return append(keys, numberKey("MTU", &s.UDPOptions.MTU, 0, leastUDPMTU(s.ipv6), 65535))
 }
@@ -144,7 +147,7 @@ func (bareIP) recv() tunnel.Recv                       { return tunnel.Supported
 func (bareIP) note() string                            { return "" }
 
 func (b bareIP) plane() plane.Options {
-	return plane.Options{Format: encap.FormatIP, Port: b.o.Port, Path: b.o.Path, Auto: b.o.Auto, Off: b.o.Off}
+	return plane.Options{Format: encap.FormatIP, Port: b.o.Port, Path: b.o.Path, Auto: b.o.Auto, Off: b.o.Off, Forwarding: b.o.Forwarding}
 }
 
 func (b bareIP) sizes(u underlay.Link) (mtus, error) {

@@ -41,6 +41,15 @@ func newTestUDP(t *testing.T, k *kernel.Kernel, six bool) *carrier { return newT
 // newTestUDPOn is newTestUDP on a path; 0 is auto.
 func newTestUDPOn(t *testing.T, k *kernel.Kernel, six bool, path tunnel.Path) *carrier {
 	t.Helper()
+	if path == 0 {
+		return newTestUDPOf(t, k, six, "")
+	}
+	return newTestUDPOf(t, k, six, fmt.Sprintf(`{"Type":"udp","Path":%q}`, path))
+}
+
+// newTestUDPOf is newTestUDP with a Backend object; "" is none.
+func newTestUDPOf(t *testing.T, k *kernel.Kernel, six bool, backend string) *carrier {
+	t.Helper()
 	set := testSet("10.5.1.0/24", six)
 	o := underlay.Options{IPv4: true, IPv6: six, Interfaces: []string{"eth0"}}
 	under, err := underlay.Choose(k, o)
@@ -48,9 +57,7 @@ func newTestUDPOn(t *testing.T, k *kernel.Kernel, six bool, path tunnel.Path) *c
 		t.Fatal(err)
 	}
 	set.Config.BackendType = typeUDP
-	if path != 0 {
-		set.Config.Backend = fmt.Appendf(nil, `{"Type":"udp","Path":%q}`, path)
-	}
+	set.Config.Backend = []byte(backend)
 	b, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: set.Config, Underlay: under, UnderlayOptions: o})
 	if err != nil {
 		t.Fatal(err)

@@ -12,12 +12,13 @@ import (
 	"weft/encap"
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
 func TestParseUDPConfig(t *testing.T) {
-	base := UDPOptions{Port: 8285, Path: tunnel.PathRaw, Auto: true, SourceCheck: tunnel.CheckStrict}
+	base := UDPOptions{Port: 8285, Path: tunnel.PathRaw, Auto: true, Forwarding: plane.ForwardingAuto, SourceCheck: tunnel.CheckStrict}
 	edit := func(f func(*UDPOptions)) UDPOptions { o := base; f(&o); return o }
 	for _, c := range []struct {
 		backend string
@@ -28,6 +29,7 @@ func TestParseUDPConfig(t *testing.T) {
 		{`{"Type":"udp","Port":null,"Path":null,"SourceCheck":null,"AllowedSources":null,"MTU":null}`, base},
 		{`{"Type":"udp","port":9000,"path":"Auto","sourcecheck":"OFF","unknown":[]}`,
 			edit(func(o *UDPOptions) { o.Port, o.SourceCheck = 9000, tunnel.CheckOff })},
+		{`{"RxUDPGROForwarding":"Off"}`, edit(func(o *UDPOptions) { o.Forwarding = plane.ForwardingOff })},
 		{`{"Path":"socket","DisableOffloads":["tun-uso","UDP-GRO"]}`, edit(func(o *UDPOptions) {
 			o.Path, o.Auto, o.Off = tunnel.PathSocket, false, tunnel.OffloadSet(0).With(tunnel.OffloadUSO).With(tunnel.OffloadGRO)
 		})},
@@ -45,13 +47,13 @@ func TestParseUDPConfig(t *testing.T) {
 }
 
 func TestParseUDPConfigFaults(t *testing.T) {
-	bad := `{"Port":65536,"Path":"cooked","SourceCheck":"lax","AllowedSources":["10.0.0.1","::ffff:10.0.0.0/104"],"MTU":1307}`
+	bad := `{"Port":65536,"Path":"cooked","SourceCheck":"lax","AllowedSources":["10.0.0.1","::ffff:10.0.0.0/104"],"MTU":1307,"RxUDPGROForwarding":"yes"}`
 	_, err := ParseUDPConfig(lease.NetworkConfig{EnableIPv6: true, Backend: json.RawMessage(bad)})
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, s := range []string{"Backend.Port is 65536", `Backend.Path is "cooked": want "auto", "raw", "socket" or "portable"`, "Backend.SourceCheck", `"10.0.0.1" is no network`,
-		`"::ffff:10.0.0.0/104" is no network`, "Backend.MTU is 1307: want a number from 1308"} {
+		`"::ffff:10.0.0.0/104" is no network`, "Backend.MTU is 1307: want a number from 1308", `Backend.RxUDPGROForwarding is "yes": want one of ["auto" "on" "off"]`} {
 		if !strings.Contains(err.Error(), s) {
 			t.Errorf("error does not say %q:\n%v", s, err)
 		}

@@ -56,10 +56,11 @@ type VXLANOptions struct {
 	MACPrefix *[2]byte
 	// Userspace says whether the data plane carries the packets: userAuto, userAlways or userNever.
 	Userspace string
-	// Path, AutoPath and Off are the data plane's, as in UDPOptions.
-	Path     tunnel.Path
-	AutoPath bool
-	Off      tunnel.OffloadSet
+	// Path, AutoPath, Off and Forwarding are the data plane's, as in UDPOptions.
+	Path       tunnel.Path
+	AutoPath   bool
+	Off        tunnel.OffloadSet
+	Forwarding string
 	// SourceCheck is how far senders are verified, default strict; AllowedSources are inner
 	// sources that any peer may use besides its own, masked.
 	SourceCheck    tunnel.SourceCheck
@@ -104,7 +105,7 @@ func (s *vxlanSettings) Keys() []Key {
 		wordKey("Userspace", &o.Userspace, userAuto, userAlways, userNever),
 		macPrefixKey(&o.MACPrefix),
 	}
-	keys = append(keys, dataPlaneKeys(&o.Path, &o.AutoPath, &o.Off)...)
+	keys = append(keys, dataPlaneKeys(&o.Path, &o.AutoPath, &o.Off, &o.Forwarding)...)
 	return append(keys, sourceKeys(&o.SourceCheck, &o.AllowedSources)...)
 }
 
@@ -394,7 +395,7 @@ type userVTEP struct {
 }
 
 func (v userVTEP) plane() plane.Options {
-	return plane.Options{Format: encap.FormatVXLAN, Port: v.o.Port, Path: v.o.Path, Auto: v.o.AutoPath, Off: v.o.Off}
+	return plane.Options{Format: encap.FormatVXLAN, Port: v.o.Port, Path: v.o.Path, Auto: v.o.AutoPath, Off: v.o.Off, Forwarding: v.o.Forwarding}
 }
 
 // recv is nothing: what kernels take is all that is sent.

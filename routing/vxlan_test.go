@@ -11,6 +11,7 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -24,12 +25,12 @@ func TestVXLANKeys(t *testing.T) {
 		return parseVXLAN(lease.NetworkConfig{EnableIPv4: true, EnableIPv6: six, Backend: json.RawMessage(backend)})
 	}
 	o, err := parse(`{"Type":"vxlan"}`, false)
-	if want := (VXLANOptions{VNI: 1, Port: 8472, Userspace: "auto", Path: tunnel.PathRaw, AutoPath: true, SourceCheck: tunnel.CheckStrict}); err != nil || !cmp.Equal(o, want) {
+	if want := (VXLANOptions{VNI: 1, Port: 8472, Userspace: "auto", Path: tunnel.PathRaw, AutoPath: true, Forwarding: plane.ForwardingAuto, SourceCheck: tunnel.CheckStrict}); err != nil || !cmp.Equal(o, want) {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
-	o, err = parse(`{"type":"VXLAN","vni":4096,"PORT":4789,"MTU":1400,"GBP":true,"Learning":true,"DirectRouting":true,"MacPrefix":"0E-2A","Userspace":"Never","Path":"Portable","DisableOffloads":["udp-gro"],"AllowedSources":["192.0.2.1/24"]}`, false)
+	o, err = parse(`{"type":"VXLAN","vni":4096,"PORT":4789,"MTU":1400,"GBP":true,"Learning":true,"DirectRouting":true,"MacPrefix":"0E-2A","Userspace":"Never","Path":"Portable","DisableOffloads":["udp-gro"],"RxUDPGROForwarding":"ON","AllowedSources":["192.0.2.1/24"]}`, false)
 	want := VXLANOptions{VNI: 4096, Port: 4789, MTU: 1400, GBP: true, Learning: true, DirectRouting: true, MACPrefix: &[2]byte{0x0e, 0x2a},
-		Userspace: "never", Path: tunnel.PathPortable, Off: gro, SourceCheck: tunnel.CheckStrict, AllowedSources: []netip.Prefix{pfx("192.0.2.0/24")}}
+		Userspace: "never", Path: tunnel.PathPortable, Off: gro, Forwarding: plane.ForwardingOn, SourceCheck: tunnel.CheckStrict, AllowedSources: []netip.Prefix{pfx("192.0.2.0/24")}}
 	if err != nil || !cmp.Equal(o, want, compareState) {
 		t.Errorf("all keys: %+v, %v", o, err)
 	}

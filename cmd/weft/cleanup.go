@@ -38,7 +38,8 @@ func cleanupCommand() *cobra.Command {
 			"weft-tx6 with the alias weft, routes of protocol 119, and rules with weft's comments: in tables flannel-ipv4, flannel-ipv6\n" +
 			"and weft-raw-* of nftables, and in the chains FLANNEL-FWD, FLANNEL-POSTRTG and WEFT-* of iptables in both flavours. Pods\n" +
 			"lose the overlay. A line is printed for each object; where there is nothing left, nothing happens. What lacks\n" +
-			"weft's mark stays, also a living flannel's beside it, and what only has a name like weft's. --flannel takes flannel's too.\n\n" +
+			"weft's mark stays, also a living flannel's beside it, and what only has a name like weft's. --flannel takes flannel's too.\n" +
+			"The underlay device's feature rx-udp-gro-forwarding is off again if weftd had turned it on.\n\n" +
 			"--rules takes nothing that packets need: only the rules about the overlay's port, which a flannel that takes over leaves there.\n" +
 			"In a pod with NODE_NAME, or with --kubeconfig-file, weft's annotation goes from the Node object too.",
 		Args: cobra.NoArgs,
@@ -50,7 +51,7 @@ func cleanupCommand() *cobra.Command {
 	fs.BoolVar(&f.force, "force", false, "also while weftd runs, which puts back what it misses")
 	fs.BoolVar(&f.flannel, "flannel", false, "also devices and rules of flannel's names that weft has not made or taken over")
 	fs.BoolVar(&f.files, "files", false, "also the subnet file, the node's identity and the last known peers; the next weftd here is a new node")
-	fs.StringVar(&f.cacheDir, "cache-dir", "/var/lib/weft", "weftd's `directory`, for --files; data of an embedded etcd stay")
+	fs.StringVar(&f.cacheDir, "cache-dir", "/var/lib/weft", "weftd's `directory`: what it noted of the underlay's device, and for --files; data of an embedded etcd stay")
 	fs.StringVar(&f.subnetFile, "subnet-file", "/run/flannel/subnet.env", "weftd's subnet `file`, for --files")
 	fs.BoolVar(&f.rules, "rules", false, "only the rules that keep pods and strangers off the overlay's port; devices, routes and the other rules stay, and packets go on")
 	fs.BoolVar(&f.wait, "wait", false, "wait until no weftd answers, however long that takes")

@@ -28,7 +28,7 @@ func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 		c.Removed = append(c.Removed, lines...)
 		return c, err
 	}
-	faults := []error{f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c)}
+	faults := []error{f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c), f.giveBack(&c)}
 	rules, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Flannel: f.flannel})
 	c.Removed = append(c.Removed, rules...)
 	faults = append(faults, err)
@@ -124,6 +124,15 @@ func (f *cleanupFlags) cleanIngress(c *cleaned) error {
 		faults = append(faults, f.do(c, "nftables table netdev "+name, func() error { return routing.RemoveIngressTable(name) }, unix.ENOENT))
 	}
 	return errors.Join(faults...)
+}
+
+// giveBack turns off what weftd turned on of the underlay's device.
+func (f *cleanupFlags) giveBack(c *cleaned) error {
+	what, err := routing.GiveBackForwarding(f.cacheDir, f.dryRun)
+	if what != "" {
+		c.Removed = append(c.Removed, what)
+	}
+	return err
 }
 
 // cleanFiles removes the files that weftd writes, one by one, since other files may be in the same directories.

@@ -67,6 +67,9 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 		row("", "last reconcile: %s", s.Backend.Error)
 	}
 	row("underlay", "%s", underlayLine(s.Underlay))
+	if f := s.Underlay.Forwarding; f != "" {
+		row("", "rx-udp-gro-forwarding %s", f)
+	}
 	rulesRows(row, s.Rules)
 	row(storeRow(s.Store), "%s", storeLine(s.Store, now))
 	row("cache", "%s", cacheLine(s.Cache, now))

@@ -74,6 +74,8 @@ type Underlay struct {
 	MTU  int    `json:"mtu,omitempty"`
 	// Lost says what of it is missing now.
 	Lost string `json:"lost,omitempty"`
+	// Forwarding says what became of the device's feature rx-udp-gro-forwarding, if weft has to do with it.
+	Forwarding string `json:"rxUDPGROForwarding,omitempty"`
 	// Address and IPv6Address are local; PublicIP and PublicIPv6 are those that peers are told.
 	Address     netip.Addr `json:"address,omitzero"`
 	IPv6Address netip.Addr `json:"ipv6Address,omitzero"`

@@ -99,6 +99,9 @@ type Underlay struct {
 	CanReach        netip.Addr
 	// PublicIP and PublicIPv6 are what peers are told; the zero Addr is the interface's own.
 	PublicIP, PublicIPv6 netip.Addr
+	// Forwarding is what is done with the interface's feature rx-udp-gro-forwarding: auto, on or off; "" for
+	// what the network config says.
+	Forwarding string
 }
 
 // Kube asks for subnets from the Kubernetes API instead of etcd.

@@ -22,6 +22,9 @@ func (c *Config) validate() []error {
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		bad("--log-format is %q: it has to be text or json", c.Log.Format)
 	}
+	if f := c.Underlay.Forwarding; f != "" && f != "auto" && f != "on" && f != "off" {
+		bad("--rx-udp-gro-forwarding is %q: it has to be auto, on or off", f)
+	}
 	if c.SubnetFile == "" {
 		bad("--subnet-file is empty: name the file that container runtimes read")
 	}

@@ -13,5 +13,5 @@ const KubeNode = "kube-node.json"
 
 // Names are all files, those of every store and backend.
 func Names() []string {
-	return []string{lease.CacheFile, routing.ExtensionFile, routing.ExtensionFile + ".new", lease.NodeFile, lease.StateFile, KubeNode}
+	return []string{lease.CacheFile, routing.ExtensionFile, routing.ExtensionFile + ".new", lease.NodeFile, lease.StateFile, KubeNode, routing.ForwardingFile, routing.ForwardingFile + ".new"}
 }

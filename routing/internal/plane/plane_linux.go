@@ -26,6 +26,10 @@ type Options struct {
 	Auto bool
 	// Off are the offloads that paths socket and raw do without.
 	Off tunnel.OffloadSet
+	// Forwarding is one of ForwardingWords: what is done with the underlay device's feature rx-udp-gro-forwarding.
+	Forwarding string
+	// StateDir is a directory that outlives the process; "" for none.
+	StateDir string
 	// Workers is how many there are; 0 means tunnel.DefaultWorkers.
 	Workers int
 	// Logger is required.
@@ -47,6 +51,7 @@ type Plane struct {
 	sockets [2]socketPort // IPv4, IPv6
 	table   *tunnel.Table // the last one published; nil before
 	next    hopState      // where the frames of path raw go
+	forward *forwarder    // nil if the ports read nothing that is joined
 
 	lostMu sync.Mutex // a leaf lock: the data plane's workers take it
 	lost   map[tunnel.PortID]bool
@@ -59,9 +64,13 @@ func New(k *kernel.Kernel, o Options) (*Plane, error) {
 	p.engine, err = tunnel.New(tunnel.Config{
 		Format: o.Format, Port: o.Port, Workers: o.Workers, Logger: o.Logger,
 		PortLost: func(id tunnel.PortID, _ error) { p.portLost(id) },
+		Unjoined: func() { p.o.Nudge(kernel.ChangedArrivals) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("data plane: %w", err)
+	}
+	if o.Path != tunnel.PathPortable && !o.Off.Has(tunnel.OffloadGRO) {
+		p.forward = newForwarder(k, o.Forwarding, o.StateDir, o.Logger)
 	}
 	return p, nil
 }

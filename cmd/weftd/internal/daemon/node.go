@@ -98,7 +98,7 @@ func backendStatus(b routing.Status) control.Backend {
 func underlayStatus(b routing.Status) control.Underlay {
 	u := b.Underlay
 	return control.Underlay{
-		Link: u.Name, MTU: u.MTU, Lost: b.UnderlayLost,
+		Link: u.Name, MTU: u.MTU, Lost: b.UnderlayLost, Forwarding: b.Forwarding,
 		Address: u.Addr4, IPv6Address: u.Addr6, PublicIP: u.Ext4, PublicIPv6: u.Ext6,
 	}
 }

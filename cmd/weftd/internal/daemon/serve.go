@@ -140,7 +140,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 	g.before = lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}
 	g.backend, err = routing.NewBackend(ctx, routing.BackendConfig{
 		Kernel: kernel, Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, Workers: d.cfg.Workers, Former: g.former,
-		Underlay: g.chosen, UnderlayOptions: g.under,
+		Underlay: g.chosen, UnderlayOptions: g.under, Forwarding: d.cfg.Underlay.Forwarding,
 		MayRunCommands:  func() error { return trust.Commands(d.cfg) },
 		UnderlayChanged: func(u underlay.Link) { d.moved(g, u) },
 		Logger:          d.log.With("component", "backend"),

@@ -1,0 +1,253 @@
+package plane
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/routing/internal/kernel"
+	"weft/tunnel"
+)
+
+// ForwardingFile, in the state directory, says of which link weft turned rx-udp-gro-forwarding on. While it is replaced,
+// the next one has ".new" at its end.
+const ForwardingFile = "rx-udp-gro-forwarding.json"
+
+// forwardedLink is what ForwardingFile holds. A link's name and number mean the same link in the same place only.
+type forwardedLink struct {
+	Link  string `json:"link"`
+	Index int    `json:"index"`
+	Place string `json:"place"`
+	// Declined says that somebody turned the feature off since.
+	Declined bool `json:"declined,omitempty"`
+}
+
+// forwarder keeps the feature of the underlay's link as forwarding decides, and the note of it. Its methods are
+// called by one goroutine at a time.
+type forwarder struct {
+	forwarding
+	k     *kernel.Kernel
+	log   *slog.Logger
+	file  string         // "" keeps nothing
+	place string         // of k; "" if it is not known
+	note  *forwardedLink // of a link that is there, as far as is known; nil for none
+	index int            // of the link that the judgement and fault are about
+	fault error          // why the feature cannot be had; nil if it can
+}
+
+// TendForwarding looks after the feature of the underlay's device that has the kernel join what arrives, and says
+// what an operator should know of it; "" if there is nothing.
+func (p *Plane) TendForwarding(link string) string {
+	p.forward.tend(link, p.engine.Arrivals())
+	return p.forward.says()
+}
+
+// newForwarder reads what an earlier process noted in the state directory.
+func newForwarder(k *kernel.Kernel, word, stateDir string, log *slog.Logger) *forwarder {
+	f := &forwarder{forwarding: forwarding{word: word}, k: k, log: log}
+	if stateDir != "" {
+		f.file = filepath.Join(stateDir, ForwardingFile)
+	}
+	var err error
+	if f.place, err = k.Place(); err == nil {
+		f.note, err = loadForwarded(f.file, f.place)
+	}
+	if err != nil {
+		log.Warn("whether weft turned rx-udp-gro-forwarding on is not known", "reason", err)
+	}
+	if f.note != nil && f.note.Declined && word == ForwardingOn {
+		f.note = nil // who asks for it now knows better
+	}
+	return f
+}
+
+// loadForwarded reads a note, which is nil if there is none, or none for that place.
+func loadForwarded(file, place string) (*forwardedLink, error) {
+	if file == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var n forwardedLink
+	if err := json.Unmarshal(b, &n); err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it", file, err)
+	}
+	if n.Place != place {
+		return nil, nil
+	}
+	return &n, nil
+}
+
+// save brings the file to the note.
+func (f *forwarder) save(n *forwardedLink) error {
+	f.note = n
+	if f.file == "" {
+		return nil
+	}
+	if n == nil {
+		if err := os.Remove(f.file); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	b, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	next := f.file + ".new"
+	if err = os.MkdirAll(filepath.Dir(f.file), 0o700); err == nil {
+		if err = os.WriteFile(next, b, 0o600); err == nil {
+			err = os.Rename(next, f.file)
+		}
+	}
+	return kernel.Wrap("note that rx-udp-gro-forwarding was off", err)
+}
+
+// tend looks after the feature of the underlay's link. A fault costs throughput, and so is a remark.
+func (f *forwarder) tend(link string, a tunnel.Arrivals) {
+	if f == nil || link == "" {
+		return
+	}
+	dev, err := f.k.Device(link)
+	if err != nil {
+		return // until there is a link again
+	}
+	if f.note != nil && (f.note.Link != link || f.note.Index != dev.Index) {
+		f.leave(*f.note)
+	}
+	if f.index != dev.Index {
+		f.index, f.fault = dev.Index, nil
+		f.forwarding = forwarding{word: f.word, since: a}
+	}
+	if f.fault != nil {
+		return
+	}
+	on, err := f.k.Feature(dev.Index, kernel.Forwarding)
+	if err == nil {
+		s := forwardingSeen{on: on, now: time.Now(), arrivals: a}
+		s.ours, s.declined = f.note != nil, f.note != nil && f.note.Declined
+		err = f.make(f.next(s), forwardedLink{Link: link, Index: dev.Index, Place: f.place})
+	}
+	if err != nil {
+		f.fault, f.trying = err, false
+		if f.word != ForwardingOff {
+			f.log.Warn("rx-udp-gro-forwarding is left as it is", "link", link, "error", err)
+		}
+	}
+}
+
+// make makes a move about a link. What is to be given back is noted before it is taken.
+func (f *forwarder) make(m forwardingMove, n forwardedLink) error {
+	switch m {
+	case turnOn:
+		if err := f.save(&n); err != nil {
+			return err
+		}
+		if err := f.k.SetFeature(n.Index, kernel.Forwarding, true); err != nil {
+			return errors.Join(err, f.save(nil))
+		}
+		f.log.Info("turned rx-udp-gro-forwarding on, so that arriving datagrams are joined; weft cleanup gives it back", "link", n.Link)
+	case keepTurning:
+		f.log.Info("rx-udp-gro-forwarding stays on: without it arriving datagrams are not joined", "link", n.Link)
+	case giveBack:
+		if err := f.k.SetFeature(n.Index, kernel.Forwarding, false); err != nil {
+			return err
+		}
+		f.log.Info("turned rx-udp-gro-forwarding off again", "link", n.Link)
+		return f.save(nil)
+	case decline:
+		f.log.Info("somebody turned rx-udp-gro-forwarding off: it stays off", "link", n.Link)
+		n.Declined = true
+		return f.save(&n)
+	case undecline:
+		return f.save(nil)
+	}
+	return nil
+}
+
+// leave gives back the feature of a link that is the underlay no longer.
+func (f *forwarder) leave(n forwardedLink) {
+	what, err := giveBackForwarding(f.k, n, false)
+	if err != nil {
+		f.log.Warn("rx-udp-gro-forwarding is not given back", "error", err)
+	} else if what != "" {
+		f.log.Info("turned rx-udp-gro-forwarding off again", "link", n.Link)
+	}
+	if err := f.save(nil); err != nil {
+		f.log.Warn("rx-udp-gro-forwarding", "error", err)
+	}
+}
+
+// says is what an operator should know of the feature; "" if there is nothing.
+func (f *forwarder) says() string {
+	switch {
+	case f == nil:
+	case f.fault != nil && f.word != ForwardingOff:
+		return fmt.Sprintf("not to be had: %v", f.fault)
+	case f.note != nil && f.note.Declined:
+		return "off: somebody turned it off, and so it stays"
+	case f.note != nil:
+		return "on: weft turned it on, and weft cleanup gives it back"
+	}
+	return ""
+}
+
+// giveBackForwarding turns the feature of a link off that weft had turned on, and says what it turned off: "" for nothing.
+func giveBackForwarding(k *kernel.Kernel, n forwardedLink, dry bool) (string, error) {
+	dev, err := k.Device(n.Link)
+	if errors.Is(err, kernel.ErrNoLink) || err == nil && dev.Index != n.Index || n.Declined {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	on, err := k.Feature(n.Index, kernel.Forwarding)
+	if err != nil || !on {
+		return "", err
+	}
+	what := fmt.Sprintf("%s of link %s, which weftd had turned on", kernel.Forwarding, n.Link)
+	if dry {
+		return what, nil
+	}
+	return what, k.SetFeature(n.Index, kernel.Forwarding, false)
+}
+
+// GiveBack turns off what weftd had turned on of the underlay's device, by what it noted in its state
+// directory, and says what it turned off: "" for nothing. A dry run only says it. The error wraps unix.EPERM without CAP_NET_ADMIN.
+func GiveBack(stateDir string, dry bool) (what string, err error) {
+	k, err := kernel.OpenKernel()
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	place, err := k.Place()
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(stateDir, ForwardingFile)
+	n, err := loadForwarded(file, place)
+	if err != nil {
+		return "", err
+	}
+	if n != nil {
+		what, err = giveBackForwarding(k, *n, dry)
+	}
+	if err == nil && !dry {
+		if err = os.Remove(file); errors.Is(err, unix.ENOENT) {
+			err = nil
+		}
+	}
+	return what, err
+}
