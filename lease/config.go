@@ -74,9 +74,18 @@ func ParseNetworkConfig(b []byte) (NetworkConfig, error) {
 // Equal reports whether both configurations mean the same; white space inside
 // Backend does not count.
 func (c NetworkConfig) Equal(d NetworkConfig) bool {
-	a, errA := json.Marshal(c)
-	b, errB := json.Marshal(d)
-	return errA == nil && errB == nil && bytes.Equal(a, b)
+	sameBackend := func() bool {
+		if bytes.Equal(c.Backend, d.Backend) {
+			return true
+		}
+		a, errA := json.Marshal(c.Backend)
+		b, errB := json.Marshal(d.Backend)
+		return len(c.Backend) > 0 && len(d.Backend) > 0 && errA == nil && errB == nil && bytes.Equal(a, b)
+	}
+	return c.EnableIPv4 == d.EnableIPv4 && c.EnableIPv6 == d.EnableIPv6 && c.EnableNFTables == d.EnableNFTables &&
+		c.Network == d.Network && c.SubnetLen == d.SubnetLen && c.SubnetMin == d.SubnetMin && c.SubnetMax == d.SubnetMax &&
+		c.IPv6Network == d.IPv6Network && c.IPv6SubnetLen == d.IPv6SubnetLen && c.IPv6SubnetMin == d.IPv6SubnetMin && c.IPv6SubnetMax == d.IPv6SubnetMax &&
+		sameBackend()
 }
 
 // Networks lists the overlay's networks that there are, IPv4 first, without host bits.

@@ -195,3 +195,22 @@ func TestConfigNetworks(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkNetworkConfigEqual compares what every observation of the store does: the same text, read twice.
+func BenchmarkNetworkConfigEqual(b *testing.B) {
+	text := []byte(`{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:244::/48","Backend":{"Type":"vxlan","VNI":7,"AllowedSources":["192.0.2.0/24"]}}`)
+	c, err := lease.ParseNetworkConfig(text)
+	if err != nil {
+		b.Fatal(err)
+	}
+	d, err := lease.ParseNetworkConfig(text)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if !c.Equal(d) {
+			b.Fatal("not equal")
+		}
+	}
+}
