@@ -3,6 +3,7 @@ package lease_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 // deletes and scribbles, lost answers, late watches, and owners that live or do not. It has no clock but now.
 type world struct {
 	t     testing.TB
+	seed  uint64
 	rng   *rand.Rand
 	core  *lease.Core
 	now   time.Time
@@ -41,7 +43,7 @@ type delivery struct {
 }
 
 func newWorld(t testing.TB, seed uint64) *world {
-	w := &world{t: t, rng: coreRand(seed), now: epoch(), cluster: "c", revision: 1, config: []byte(network),
+	w := &world{t: t, seed: seed, rng: coreRand(seed), now: epoch(), cluster: "c", revision: 1, config: []byte(network),
 		records: map[lease.Subnets]lease.Record{}, alive: map[string]bool{}}
 	w.start(seed)
 	return w
@@ -140,7 +142,7 @@ func (w *world) step(e lease.Event) {
 		}
 	}
 	if st := w.core.Status(w.now); st.State.String() == "invalid" || (st.State == lease.Held) != st.Ready() {
-		w.t.Fatalf("state %d", st.State)
+		w.t.Fatalf("seed %d: state %d", w.seed, st.State)
 	}
 }
 
@@ -173,7 +175,7 @@ func (w *world) do(op lease.Operation) (r lease.Result) {
 			return lease.Result{Err: lease.ErrConflict}
 		}
 		if rec.Node() != "a" {
-			w.t.Fatalf("%s of %s is deleted", rec.Subnets, owner(rec))
+			w.t.Fatalf("seed %d: %s of %s is deleted", w.seed, rec.Subnets, owner(rec))
 		}
 		delete(w.records, op.Subnets)
 		w.revision++
@@ -198,7 +200,7 @@ func (w *world) write(s lease.Subnets, a lease.Attrs, ttl time.Duration, at int6
 		return lease.Result{Err: lease.ErrConflict}
 	}
 	if at != 0 && there.Node() != "" && !w.mine(there) && w.alive[owner(there)] {
-		w.t.Fatalf("%s is written, which %s has, who lives", s, owner(there))
+		w.t.Fatalf("seed %d, %s: %s is written at %d, which %s has, who lives", w.seed, w.now.Format(time.DateTime), s, at, owner(there))
 	}
 	r.Revision = w.put(lease.Record{Subnets: s, Attrs: a}, ttl)
 	if w.rng.IntN(10) == 0 {
@@ -207,17 +209,23 @@ func (w *world) write(s lease.Subnets, a lease.Attrs, ttl time.Duration, at int6
 	return r
 }
 
-// ask has everybody with the identity hear the question; who lives answers in time.
+// ask has everybody with the identity hear the question; who lives answers once, in time: with what was asked
+// for, if that is among what it has.
 func (w *world) ask(m lease.Message) {
 	if !m.Asks {
 		return
 	}
+	answers := map[string]lease.Record{}
 	for _, r := range w.snapshot().Records {
-		if r.Node() == m.To && !w.mine(r) && w.alive[owner(r)] {
-			w.later(1400*time.Millisecond, lease.News{Messages: []lease.Message{{
-				To: m.Node, From: owner(r), Node: r.Node(), Answers: m.From, Subnets: r.Key(), Revision: r.Revision, Address: r.Address(),
-			}}})
+		if r.Node() == m.To && !w.mine(r) && w.alive[owner(r)] && (answers[owner(r)].Node() == "" || r.Key() == m.Subnets) {
+			answers[owner(r)] = r
 		}
+	}
+	for _, who := range slices.Sorted(maps.Keys(answers)) {
+		r := answers[who]
+		w.later(1400*time.Millisecond, lease.News{Messages: []lease.Message{{
+			To: m.Node, From: who, Node: r.Node(), Answers: m.From, Subnets: r.Key(), Revision: r.Revision, Address: r.Address(),
+		}}})
 	}
 }
 
