@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -77,38 +78,30 @@ func (asking) done(c *Core, r Result) {
 func (c *Core) asked() {
 	d := c.contest
 	d.rounds.Begin(c.now.Add(answerWait))
+	c.asks++
 	if d.underlay && !d.vanished && c.o.Underlay != nil {
-		c.do(AskUnderlay{d.rounds.Number, d.Attrs})
+		c.do(AskUnderlay{c.asks, d.Attrs})
 	}
 	c.rest(nil)
 }
 
-// attend takes in what others say: it answers questions, and notes answers.
+// attend takes in what others say: an answer counts, and a question waits for its own.
 func (c *Core) attend(n News) {
 	d := c.contest
-	if d != nil && d.rounds.Under && n.Answered == d.rounds.Number && d.heard == "" {
+	if d != nil && d.rounds.Under && n.Answered == c.asks && d.heard == "" {
 		d.heard = livesOnUnderlay // until the round's end, since the store says more
 	}
-	c.read(n.Messages)
-}
-
-// read takes in messages, and goes on to what is due.
-func (c *Core) read(messages []Message) {
-	for i, m := range messages {
-		d := c.contest
+	for _, m := range n.Messages {
 		switch {
 		case !c.concerns(m):
 		case m.Asks:
-			if reply, ok := c.reply(m); ok {
-				c.call(SendMessage{reply}, answering{messages[i+1:]})
-				return
-			}
+			c.questions = append(slices.DeleteFunc(c.questions, func(q question) bool { return m.replaces(q.Message) }), question{m, c.now.Add(answerWait)})
 		case d == nil || !d.rounds.Under || m.Node != d.Node():
 		case d.kind == overIdentity || c.own.held != nil && m.overlaps(c.own.held.Subnets):
 			d.heard, d.rounds.Next = livesInStore, time.Time{} // which ends the round
 		}
 	}
-	c.advance()
+	c.answer()
 }
 
 // concerns reports whether m is for this process, of all that have its identity: another's question, or an
@@ -117,31 +110,54 @@ func (c *Core) concerns(m Message) bool {
 	return m.From != c.process && (m.Asks || m.Answers == c.process)
 }
 
-// answering waits for an answer to be left in the store.
-type answering struct{ unread []Message }
-
-func (e answering) done(c *Core, r Result) {
-	if r.Err != nil {
-		c.log(slog.LevelWarn, "the question is not answered", "cause", r.Err)
-	}
-	c.read(e.unread)
+// question is one that waits for an answer, as long as whoever asks does.
+type question struct {
+	Message
+	until time.Time
 }
 
-// reply tells whoever asks that we live, if we hold something, and held it after the asker did:
-// so of two that ask each other one gets an answer.
-func (c *Core) reply(m Message) (Message, bool) {
-	ours := c.own.revision()
-	if ours == 0 || m.Revision >= ours || m.Node != c.o.Node && !m.overlaps(c.own.held.Subnets) || c.now.Sub(c.spoke) < spokenLately {
-		return Message{}, false
+// answer tells the first who asks that we live, if the time has come, and goes on to what is due.
+func (c *Core) answer() {
+	if at := c.answerDue(); at.IsZero() || c.now.Before(at) {
+		c.advance()
+		return
 	}
+	m := c.questions[0]
+	c.questions = c.questions[1:]
 	if c.now.Sub(c.spoke) > putBackSaid {
 		c.log(slog.LevelWarn, "another weftd asks whether we live: it has our identity, or our subnet", "node", m.Node, "address", addressText(m.Address), "subnets", m.Subnets)
 	}
 	c.spoke = c.now
-	return Message{
+	c.call(SendMessage{Message{
 		To: m.Node, From: c.process, Node: c.o.Node, Answers: m.From,
-		Subnets: c.own.held.Key(), Revision: ours, Address: c.local.Attrs.Address(),
-	}, true
+		Subnets: c.own.held.Key(), Revision: c.own.revision(), Address: c.local.Attrs.Address(),
+	}}, answering{})
+}
+
+// answering waits for an answer to be left in the store.
+type answering struct{}
+
+func (answering) done(c *Core, r Result) {
+	if r.Err != nil {
+		c.log(slog.LevelWarn, "the question is not answered", "cause", r.Err)
+	}
+	c.answer()
+}
+
+// answerDue is when the next question is to be answered; the zero time while there is none, or we hold nothing.
+// Who has held what it holds for longer than we gets no answer: so of two that ask each other one does.
+func (c *Core) answerDue() time.Time {
+	ours := c.own.revision()
+	c.questions = slices.DeleteFunc(c.questions, func(q question) bool {
+		return !c.now.Before(q.until) || ours != 0 && (q.Revision >= ours || q.Node != c.o.Node && !q.overlaps(c.own.held.Subnets))
+	})
+	if ours == 0 || len(c.questions) == 0 {
+		return time.Time{}
+	}
+	if at := c.spoke.Add(spokenLately); at.After(c.now) {
+		return at
+	}
+	return c.now
 }
 
 func addressText(a netip.Addr) string {

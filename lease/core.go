@@ -33,8 +33,11 @@ type Core struct {
 	own     own
 	contest *contest // what keeps us from writing; nil for nothing
 	putBack putBacks
-	spoke   time.Time         // when we last told another that we live
 	cleared map[Subnets]int64 // revisions of records whose owners were asked for and are silent
+	asks    int               // how many rounds of asking there were, in all contests
+
+	questions []question // of others, which wait for an answer
+	spoke     time.Time  // when we last answered one
 
 	duties  duties
 	source  source
@@ -350,6 +353,7 @@ func (c *Core) wait() {
 	case held != nil:
 		sooner(c.own.renew)
 	}
+	sooner(c.answerDue())
 	if held := c.own.held; held != nil && held.Expires.After(c.now) {
 		sooner(held.Expires)
 	}

@@ -124,6 +124,9 @@ func TestCoreSteps(t *testing.T) {
 		{0, lease.Result{Number: 1, Snapshot: full(7, mine)}, "write 10.244.5.0/24 at 7"},
 		{0, lease.Result{Number: 2, Revision: 8}, rejoin + "wait 5m0s"},
 	}
+	asks := func(who string) lease.Message {
+		return lease.Message{To: "a", From: who, Node: "a", Asks: true, Subnets: "10.244.5.0-24"}
+	}
 	mine8 := mine
 	mine8.Revision, mine8.Expires = 8, epoch().Add(lease.TTL)
 	tests := []struct {
@@ -225,6 +228,41 @@ func TestCoreSteps(t *testing.T) {
 			step{0, lease.News{Messages: []lease.Message{{To: "a", From: "other", Node: "a", Asks: true, Subnets: "10.244.5.0-24", Revision: 99}}}, ""},
 			step{0, lease.Result{Number: 3}, "wait 5m0s"},
 		), lease.Held},
+		{"of two that ask in one moment both are answered", nil, append(held[:len(held):len(held)],
+			step{time.Minute, lease.News{Messages: []lease.Message{asks("one"), asks("two")}}, "answer a"},
+			step{0, lease.Result{Number: 3}, "wait 0s"},
+			step{49 * time.Millisecond, lease.Tick{}, "wait 0s"},
+			step{time.Millisecond, lease.Tick{}, "answer a"},
+			step{0, lease.Result{Number: 4}, "wait 5m0s"},
+		), lease.Held},
+		{"who asks before we hold anything is answered once we do", nil, []step{
+			{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
+			{0, lease.News{Messages: []lease.Message{asks("one")}}, "wait 10s"},
+			{time.Second, seen(full(7, mine)), "read"},
+			{0, lease.Result{Number: 1, Snapshot: full(7, mine)}, "write 10.244.5.0/24 at 7"},
+			{0, lease.Result{Number: 2, Revision: 8}, rejoin + "wait 0s"},
+			{0, lease.Tick{}, "answer a"},
+			{time.Second, lease.Result{Number: 3}, "wait 5m0s"},
+		}, lease.Held},
+		{"but not when it has given up", nil, []step{
+			{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
+			{0, lease.News{Messages: []lease.Message{asks("one")}}, "wait 10s"},
+			{time.Second, seen(full(7, mine)), "read"},
+			{time.Second, lease.Result{Number: 1, Snapshot: full(7, mine)}, "write 10.244.5.0/24 at 7"},
+			{0, lease.Result{Number: 2, Revision: 8}, rejoin + "wait 5m0s"},
+		}, lease.Held},
+		{"a late answer of one is not another's", func(o *lease.Options) { o.Underlay, o.State = answers{}, "copy" }, []step{
+			{0, lease.Begin{Keeps: true}, "listen a; watch; wait 10s"},
+			{0, seen(full(9, record(t, ours, "a", "192.0.2.9", 9))), "read"},
+			{0, lease.Result{Number: 1, Snapshot: full(9, record(t, ours, "a", "192.0.2.9", 9))}, "ask a"},
+			{0, lease.Result{Number: 2}, "ask 192.0.2.9 round 1; publish none and 0; save none at 0 and 1; wait 2s"},
+			{time.Second, seen(full(10, record(t, "10.244.6.0/24", "a", "192.0.2.8", 10))), "read"},
+			{0, lease.Result{Number: 3, Snapshot: full(10, record(t, "10.244.6.0/24", "a", "192.0.2.8", 10))}, "ask a"},
+			{0, lease.Result{Number: 4}, "ask 192.0.2.8 round 2; publish none and 0; wait 2s"},
+			{0, lease.News{Answered: 1}, "wait 0s"},
+			{1500 * time.Millisecond, lease.Tick{}, "read"},
+			{0, lease.Result{Number: 5, Snapshot: full(10, record(t, "10.244.6.0/24", "a", "192.0.2.8", 10))}, "wait 1s"}, // in silence: with an answer it were two
+		}, lease.Waiting},
 		{"peers come and go while a call is under way, and are taken in after it", nil, append(held[:len(held):len(held)],
 			step{23 * time.Hour, lease.Tick{}, "write 10.244.5.0/24 at 8"},
 			step{0, seen(full(9, mine8, peer)), ""},

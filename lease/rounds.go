@@ -10,8 +10,6 @@ type Rounds struct {
 	Next  time.Time
 	// Silent and Answered are how many rounds in a row had no answer, and how many had one.
 	Silent, Answered int
-	// Number is that of the last round, so that a late answer is told from one in time.
-	Number int
 }
 
 // The time between two rounds: without an answer, and with one, when it doubles with each.
@@ -21,10 +19,7 @@ const (
 )
 
 // Begin begins a round that lasts until end.
-func (r *Rounds) Begin(end time.Time) {
-	r.Under, r.Next = true, end
-	r.Number++
-}
+func (r *Rounds) Begin(end time.Time) { r.Under, r.Next = true, end }
 
 // End ends the round: with an answer or in silence.
 func (r *Rounds) End(now time.Time, answered bool) {
