@@ -238,7 +238,7 @@ func (w *world) mayWrite(f patchNode) {
 	if addr, says := w.sayer(); says && alive(addr) && !settled {
 		w.fatalf("our Node is written, which says that it is at %s, where somebody lives, since %s, and of us since %s (%+v, phase %d): %s", addr, w.other.Format(time.TimeOnly), w.right.Format(time.TimeOnly), w.core.namesake, w.core.phase, f.patch.body())
 	}
-	if w.core.ours != nil && f.patch.claims() && (w.path == nil || w.path.broken != "" || w.core.held.Subnets == (lease.Subnets{})) {
+	if f.patch.claims() && (w.path == nil || w.path.broken != "" || w.core.held.Subnets == (lease.Subnets{})) {
 		w.fatalf("the network is said to be available, with data path %+v and subnets %s: %s", w.path, w.core.held.Subnets, f.patch.body())
 	}
 }

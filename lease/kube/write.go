@@ -108,8 +108,10 @@ func (c *core) pending() (p patch, next time.Time, err error) {
 	}
 	switch {
 	case c.ours == nil && len(ripe) > 0 && known && c.tells && !c.view.read:
-		// We may not read, but perhaps write.
-		if says := condition(ripe); says.Reason != w.blind && !c.now.Before(w.conditioned.Add(sayAgain)) {
+		// We may not read, but perhaps write. Whether pods have a subnet is not known without our Node, unless it is by the cache.
+		says := condition(ripe)
+		all := says.Status != conditionFalse || !doubt && c.held.Subnets != (lease.Subnets{})
+		if all && says.Reason != w.blind && !c.now.Before(w.conditioned.Add(sayAgain)) {
 			p.condition(&objects.Node{}, says, c.now)
 		}
 		return p, next, nil
