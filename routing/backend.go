@@ -60,6 +60,9 @@ type Status struct {
 	// Forwarding says what became of the underlay device's feature rx-udp-gro-forwarding; "" if weft has
 	// nothing to do with it.
 	Forwarding string
+	// UnderlayDevices are the underlay's link and those under it, with what they do for datagrams; none for a
+	// backend whose packets the data plane does not move.
+	UnderlayDevices underlay.Devices
 	// InPlace says that device, addresses, routes and table are as the latest set wants. A peer that a
 	// command failed for is among Skipped, and in LastError.
 	InPlace bool

@@ -35,18 +35,19 @@ type controller struct {
 	grace   time.Duration // underlayGrace, but in tests
 	release string        // the kernel's, but in tests
 
-	mu      sync.Mutex // serializes reconciling, and guards what follows and the plane
-	set     lease.Set
-	under   underlay.State
-	hops    map[netip.Addr]kernel.Hop // to the peers; nil for a type that does not ask for them
-	want    decision
-	inPlace kernel.State   // what was in place last: a change without another want is a repair
-	settled bool           // all was in place once, so that what flannel left is taken over
-	made    map[string]int // the numbers of the devices that we made, by name
-	warned  map[string]bool
-	strict  strictDrops
-	ended   bool
-	over    func() bool // Run is to end; nil before it began
+	mu       sync.Mutex // serializes reconciling, and guards what follows and the plane
+	set      lease.Set
+	under    underlay.State
+	features features
+	hops     map[netip.Addr]kernel.Hop // to the peers; nil for a type that does not ask for them
+	want     decision
+	inPlace  kernel.State   // what was in place last: a change without another want is a repair
+	settled  bool           // all was in place once, so that what flannel left is taken over
+	made     map[string]int // the numbers of the devices that we made, by name
+	warned   map[string]bool
+	strict   strictDrops
+	ended    bool
+	over     func() bool // Run is to end; nil before it began
 
 	statusMu sync.Mutex // a leaf lock, so that Status never waits for the kernel
 	status   Status
@@ -147,6 +148,10 @@ func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 		b.monitor.Close()
 		return nil, fmt.Errorf("%s backend: %w", b.Type(), err)
 	}
+	if b.features.monitor, err = b.k.SubscribeFeatures(); err != nil {
+		b.features.monitor = nil
+		b.log.Info("changes of the underlay's features are noticed late", "cause", err)
+	}
 	return &carrier{b, t.recv()}, nil
 }
 
@@ -219,6 +224,10 @@ func (c *controller) Run(ctx context.Context) error {
 	wg.Go(func() { defer cancel(); monitored = c.monitor.Follow(c.nudge) })
 	if c.plane != nil {
 		wg.Go(func() { defer cancel(); carried = c.plane.Run(ctx) })
+	}
+	if m := c.features.monitor; m != nil {
+		defer context.AfterFunc(ctx, m.Close)()
+		wg.Go(c.followFeatures)
 	}
 	c.repair(ctx)
 	wg.Wait()

@@ -114,6 +114,7 @@ func (c *controller) openPorts(r *round) {
 		return
 	}
 	r.try(c.plane.Listen(c.under.Now.Addr4, c.under.Now.Addr6, c.cfg.Underlay.Name, c.networks()))
+	c.chooseOutlets()
 }
 
 // decide asks the type what it wants, if the set or the situation is another one than the last time, and gives the
@@ -222,7 +223,7 @@ func (c *controller) report(st Status, err error) {
 	if c.plane != nil {
 		st.Path, st.Device = c.plane.PathName(), c.plane.Device()
 	}
-	st.Underlay, st.UnderlayLost = c.under.Now, c.under.Lost
+	st.Underlay, st.UnderlayLost, st.UnderlayDevices = c.under.Now, c.under.Lost, c.features.devices()
 	st.LastReconcile = time.Now()
 	st.Repaired += old.Repaired
 	if len(old.Adopted) > 0 {

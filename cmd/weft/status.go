@@ -70,6 +70,9 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 	if f := s.Underlay.Forwarding; f != "" {
 		row("", "rx-udp-gro-forwarding %s", f)
 	}
+	for _, line := range deviceLines(s) {
+		row("", "%s", line)
+	}
 	rulesRows(row, s.Rules)
 	row(storeRow(s.Store), "%s", storeLine(s.Store, now))
 	row("cache", "%s", cacheLine(s.Cache, now))

@@ -76,11 +76,22 @@ type Underlay struct {
 	Lost string `json:"lost,omitempty"`
 	// Forwarding says what became of the device's feature rx-udp-gro-forwarding, if weft has to do with it.
 	Forwarding string `json:"rxUDPGROForwarding,omitempty"`
+	// Devices are the link and those under it, where weft itself moves the packets. DevicesUnknown says why
+	// they are not known.
+	Devices        []Device `json:"devices,omitempty"`
+	DevicesUnknown string   `json:"devicesUnknown,omitempty"`
 	// Address and IPv6Address are local; PublicIP and PublicIPv6 are those that peers are told.
 	Address     netip.Addr `json:"address,omitzero"`
 	IPv6Address netip.Addr `json:"ipv6Address,omitzero"`
 	PublicIP    netip.Addr `json:"publicIP,omitzero"`
 	PublicIPv6  netip.Addr `json:"publicIPv6,omitzero"`
+}
+
+// Device is a device that carries the overlay's datagrams.
+type Device struct {
+	Name string `json:"name"`
+	// Features are those that are on, by ethtool's names, of the ones that matter to the data path.
+	Features []string `json:"features"`
 }
 
 // KindKubernetes is a Store's Kind where subnets come from the Kubernetes API.
@@ -131,6 +142,25 @@ type Counters struct {
 	HeldBack int `json:"heldBack,omitempty"`
 	// Offloads are those of the path; path portable has none.
 	Offloads []Offload `json:"offloads,omitempty"`
+	// Outlets say how superpackets leave from each of the underlay's addresses that is on path raw.
+	Outlets []Outlet `json:"outlets,omitempty"`
+}
+
+// Outlet is how superpackets leave from one of the underlay's addresses.
+type Outlet struct {
+	Local netip.AddrPort `json:"local"`
+	// Outlet is whole or runs. Because says what it was chosen by, before anything was measured.
+	Outlet  string `json:"outlet"`
+	Because string `json:"because"`
+	// Measured says that sends by both are timed now and then, and that the cheaper one is taken.
+	Measured bool `json:"measured"`
+	// Trials is how many times both were timed, and Changes how many of these led to the other outlet.
+	Trials  uint64 `json:"trials"`
+	Changes uint64 `json:"changes"`
+	// Whole and Runs are what a send by either cost in the last trial, in nanoseconds a byte of the
+	// superpacket; 0 if there was none.
+	Whole float64 `json:"wholeNanosecondsAByte"`
+	Runs  float64 `json:"runsNanosecondsAByte"`
 }
 
 // Offload is work that the kernel does for many packets at once.

@@ -97,10 +97,15 @@ func backendStatus(b routing.Status) control.Backend {
 
 func underlayStatus(b routing.Status) control.Underlay {
 	u := b.Underlay
-	return control.Underlay{
+	out := control.Underlay{
 		Link: u.Name, MTU: u.MTU, Lost: b.UnderlayLost, Forwarding: b.Forwarding,
 		Address: u.Addr4, IPv6Address: u.Addr6, PublicIP: u.Ext4, PublicIPv6: u.Ext6,
+		DevicesUnknown: b.UnderlayDevices.Unknown,
 	}
+	for _, d := range b.UnderlayDevices.List {
+		out.Devices = append(out.Devices, control.Device{Name: d.Name, Features: d.Features.Names()})
+	}
+	return out
 }
 
 func counters(b dataPlane) control.Counters {
@@ -112,6 +117,12 @@ func counters(b dataPlane) control.Counters {
 	}
 	for _, o := range t.Offloads {
 		c.Offloads = append(c.Offloads, control.Offload{Name: o.Offload.String(), State: o.State.String(), Calls: o.Calls, Packets: o.Segments})
+	}
+	for _, o := range t.Outlets {
+		c.Outlets = append(c.Outlets, control.Outlet{
+			Local: o.Local, Outlet: o.Now.String(), Because: o.Why, Measured: o.Try, Trials: o.Trials, Changes: o.Changes,
+			Whole: float64(o.Whole) / 1000, Runs: float64(o.Runs) / 1000,
+		})
 	}
 	if n, err := b.DeviceDrops(); err == nil { // the device may be gone just now
 		c.DeviceDropped = n
