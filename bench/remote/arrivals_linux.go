@@ -39,7 +39,7 @@ func (a *arrivals) admit(n *arrival) bool {
 		from[o.source]++
 		most = max(most, from[o.source])
 	}
-	gone := -1
+	var gone int
 	switch {
 	case from[n.source] >= maxPerSource:
 		gone = a.silent(func(o *arrival) bool { return o.source == n.source })

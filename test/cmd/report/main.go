@@ -36,7 +36,7 @@ func run(args []string, stdout, stderr io.Writer) (int, error) {
 		return 2, nil // f has said it
 	}
 	if f.NArg() == 0 {
-		return 0, errors.New("no command: report -- go test -json ./...")
+		return 0, errors.New("no command: report -- go test -json ./... is how it is called")
 	}
 	cmd := exec.Command(f.Arg(0), f.Args()[1:]...)
 	cmd.Stderr = stderr
