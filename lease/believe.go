@@ -25,7 +25,8 @@ type Memory struct {
 
 // Remembered is a record with what we know about its life.
 type Remembered struct {
-	Record
+	// Record is shared with others, and never changed.
+	*Record
 	// Until is when the record ends if nobody renews it: the store's word, or TTL
 	// after it was last seen. Always set.
 	Until time.Time
@@ -72,7 +73,7 @@ func (m Memory) NextEnd() time.Time {
 func (m Memory) Records() []Record {
 	out := make([]Record, 0, len(m.Peers))
 	for _, p := range m.Peers {
-		out = append(out, p.Record)
+		out = append(out, *p.Record)
 	}
 	return out
 }
@@ -116,11 +117,11 @@ func (m *Memory) hold(prev Memory, s Snapshot, seen []bool, now time.Time) {
 	present := newPresence()
 	for _, r := range s.Records {
 		i, known := prev.find(r.Subnets)
-		present.add(r, known && prev.Peers[i].Node() == r.Node())
+		present.add(*r, known && prev.Peers[i].Node() == r.Node())
 	}
 	distrust, garbage := prev.distrust(s), badKeys(s.Bad)
 	for i, p := range prev.Peers {
-		if seen[i] || present.replaces(p.Record) {
+		if seen[i] || present.replaces(*p.Record) {
 			continue
 		}
 		why := distrust
@@ -187,7 +188,7 @@ func badKeys(bad []Rejected) map[string]bool {
 
 // until is when r ends. A store that does not say is taken to have just renewed
 // it, unless it counts revisions and nothing about the record has changed.
-func until(r Record, before Remembered, now time.Time) time.Time {
+func until(r *Record, before Remembered, now time.Time) time.Time {
 	switch {
 	case !r.Expires.IsZero():
 		return r.Expires

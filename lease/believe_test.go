@@ -13,23 +13,23 @@ func TestBelieve(t *testing.T) {
 	a, b := record(t, "10.244.1.0/24", "a", "192.0.2.1", 3), record(t, "10.244.2.0/24", "b", "192.0.2.2", 4)
 	a.Expires, b.Expires = now.Add(20*time.Hour), now.Add(10*time.Hour)
 	config := []byte(`{}`)
-	full := lease.Snapshot{ClusterID: "one", Revision: 10, Config: config, Records: []lease.Record{a, b}}
+	full := lease.Snapshot{ClusterID: "one", Revision: 10, Config: config, Records: pointers(a, b)}
 	tests := []struct {
 		name  string
 		next  lease.Snapshot
 		want  string // what is left a second after it
 		alarm string
 	}{
-		{"removal", lease.Snapshot{ClusterID: "one", Revision: 11, Config: config, Records: []lease.Record{a}}, "10.244.1.0/24", ""},
-		{"removal at the same revision", lease.Snapshot{ClusterID: "one", Revision: 10, Config: config, Records: []lease.Record{a}}, "10.244.1.0/24", ""},
+		{"removal", lease.Snapshot{ClusterID: "one", Revision: 11, Config: config, Records: pointers(a)}, "10.244.1.0/24", ""},
+		{"removal at the same revision", lease.Snapshot{ClusterID: "one", Revision: 10, Config: config, Records: pointers(a)}, "10.244.1.0/24", ""},
 		{"all removed", lease.Snapshot{ClusterID: "one", Revision: 12, Config: config}, "", ""},
 		{"another cluster", lease.Snapshot{ClusterID: "two", Revision: 99, Config: config}, "10.244.1.0/24 10.244.2.0/24", "another cluster (two, before one)"},
 		{"lower revision", lease.Snapshot{ClusterID: "one", Revision: 9, Config: config}, "10.244.1.0/24 10.244.2.0/24", "went back from revision 10 to 9"},
 		{"no config", lease.Snapshot{ClusterID: "one", Revision: 12}, "10.244.1.0/24 10.244.2.0/24", "no network configuration"},
-		{"another cluster, nothing missing", lease.Snapshot{ClusterID: "two", Revision: 1, Config: config, Records: []lease.Record{a, b}}, "10.244.1.0/24 10.244.2.0/24", ""},
-		{"owner has another subnet", lease.Snapshot{ClusterID: "two", Config: config, Records: []lease.Record{record(t, "10.244.9.0/24", "a", "192.0.2.1", 1)}}, "10.244.2.0/24 10.244.9.0/24", "another cluster"},
-		{"subnet has another owner", lease.Snapshot{ClusterID: "two", Config: config, Records: []lease.Record{record(t, "10.244.1.0/24,fd00::/64", "c", "192.0.2.3", 1)}}, "10.244.1.0/24,fd00::/64 10.244.2.0/24", "another cluster"},
-		{"garbage", lease.Snapshot{ClusterID: "one", Revision: 11, Config: config, Records: []lease.Record{b}, Bad: []lease.Rejected{{Key: "10.244.1.0-24"}}}, "10.244.1.0/24 10.244.2.0/24", "10.244.1.0-24 does not parse"},
+		{"another cluster, nothing missing", lease.Snapshot{ClusterID: "two", Revision: 1, Config: config, Records: pointers(a, b)}, "10.244.1.0/24 10.244.2.0/24", ""},
+		{"owner has another subnet", lease.Snapshot{ClusterID: "two", Config: config, Records: pointers(record(t, "10.244.9.0/24", "a", "192.0.2.1", 1))}, "10.244.2.0/24 10.244.9.0/24", "another cluster"},
+		{"subnet has another owner", lease.Snapshot{ClusterID: "two", Config: config, Records: pointers(record(t, "10.244.1.0/24,fd00::/64", "c", "192.0.2.3", 1))}, "10.244.1.0/24,fd00::/64 10.244.2.0/24", "another cluster"},
+		{"garbage", lease.Snapshot{ClusterID: "one", Revision: 11, Config: config, Records: pointers(b), Bad: []lease.Rejected{{Key: "10.244.1.0-24"}}}, "10.244.1.0/24 10.244.2.0/24", "10.244.1.0-24 does not parse"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestBelieveHoldsUntilTheLastKnownEnd(t *testing.T) {
 	a, b := record(t, "10.244.1.0/24", "a", "192.0.2.1", 3), record(t, "10.244.2.0/24", "b", "192.0.2.2", 4)
 	a.Expires = now.Add(2 * time.Hour) // of b the store has not said
 	config := []byte(`{}`)
-	m := lease.Believe(lease.Memory{}, lease.Snapshot{ClusterID: "one", Revision: 10, Config: config, Records: []lease.Record{a, b}}, now)
+	m := lease.Believe(lease.Memory{}, lease.Snapshot{ClusterID: "one", Revision: 10, Config: config, Records: pointers(a, b)}, now)
 	wiped := func(rev int64) lease.Snapshot {
 		return lease.Snapshot{ClusterID: "two", Revision: rev, Config: config}
 	}
@@ -87,7 +87,7 @@ func TestBelieveTheNewStoreAboutWhatItHad(t *testing.T) {
 	a, b := record(t, "10.244.1.0/24", "a", "192.0.2.1", 3), record(t, "10.244.2.0/24", "b", "192.0.2.2", 4)
 	config := []byte(`{}`)
 	at := func(cluster string, rev int64, records ...lease.Record) lease.Snapshot {
-		return lease.Snapshot{ClusterID: cluster, Revision: rev, Config: config, Records: records}
+		return lease.Snapshot{ClusterID: cluster, Revision: rev, Config: config, Records: pointers(records...)}
 	}
 	m := lease.Believe(lease.Memory{}, at("one", 10, a, b), now)
 	m = lease.Believe(m, at("two", 1), now)
@@ -104,7 +104,7 @@ func TestARemovalCountsASecondLater(t *testing.T) {
 	a := record(t, "10.244.1.0/24", "a", "192.0.2.1", 3)
 	a.Expires = now.Add(20 * time.Hour)
 	at := func(rev int64, records ...lease.Record) lease.Snapshot {
-		return lease.Snapshot{ClusterID: "one", Revision: rev, Config: []byte(`{}`), Records: records}
+		return lease.Snapshot{ClusterID: "one", Revision: rev, Config: []byte(`{}`), Records: pointers(records...)}
 	}
 	m := lease.Believe(lease.Believe(lease.Memory{}, at(10, a), now), at(11), now)
 	again := lease.Believe(m, at(11), now.Add(900*time.Millisecond)) // which does not prolong it

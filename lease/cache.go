@@ -92,9 +92,10 @@ func (c *Cache) Load() (Cached, error) {
 	out := Cached{Own: in.Own, Memory: Memory{
 		ClusterID: in.Cluster, Revision: in.Revision, Config: []byte(in.Config), Why: in.Why,
 	}}
-	out.Memory.Peers = make([]Remembered, 0, len(in.Peers))
-	for _, p := range in.Peers {
-		out.Memory.Peers = append(out.Memory.Peers, Remembered{Record: p.Record, Until: p.Until, Held: p.Held})
+	records := make([]Record, len(in.Peers)) // without the rest of the file
+	for i, p := range in.Peers {
+		records[i] = p.Record
+		out.Memory.Peers = append(out.Memory.Peers, Remembered{Record: &records[i], Until: p.Until, Held: p.Held})
 	}
 	c.last = c.settled(out)
 	return out, nil
@@ -235,7 +236,7 @@ func (c *Cache) settled(s Cached) uint64 {
 	word(s.Memory.Config)
 	record(&s.Own, false)
 	for i := range s.Memory.Peers {
-		record(&s.Memory.Peers[i].Record, s.Memory.Peers[i].Held || s.Memory.Peers[i].Leaving)
+		record(s.Memory.Peers[i].Record, s.Memory.Peers[i].Held || s.Memory.Peers[i].Leaving)
 	}
 	return max(h.Sum64(), 1)
 }

@@ -20,7 +20,7 @@ func cachedState(t *testing.T) lease.Cached {
 	b.Reservation = true
 	return lease.Cached{Own: own, Memory: lease.Memory{
 		ClusterID: "c1", Revision: 17, Config: []byte(`{"Network": "10.244.0.0/16"}`), Why: "because",
-		Peers: []lease.Remembered{{Record: a, Until: a.Expires}, {Record: b, Until: now.Add(lease.TTL), Held: true}},
+		Peers: []lease.Remembered{{Record: &a, Until: a.Expires}, {Record: &b, Until: now.Add(lease.TTL), Held: true}},
 	}}
 }
 

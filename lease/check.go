@@ -33,20 +33,20 @@ func (u Rules) Check(records []Record, before []Record) (peers []Record, rejecte
 	for i := range records {
 		all[i] = &records[i]
 	}
-	return u.split(all, before)
+	accepted, rejected := u.split(all, before)
+	return values(accepted), rejected
 }
 
-// split is Check of records that are not copied before they have passed.
-func (u Rules) split(records []*Record, before []Record) (peers []Record, rejected []Rejected) {
+// split is Check of records that are not copied.
+func (u Rules) split(records []*Record, before []Record) (peers []*Record, rejected []Rejected) {
 	u.ranges = u.Config.ranges()
-	peers = make([]Record, 0, len(records))
+	peers = make([]*Record, 0, len(records))
 	earlier := newAccepted(len(records))
 	for _, r := range acceptedFirst(records, before) {
-		r := *r
-		if u.own(r) {
+		if u.own(*r) {
 			continue
 		}
-		reason, detail := u.check(r)
+		reason, detail := u.check(*r)
 		if reason == 0 {
 			reason, detail = earlier.clash(u.Config.InUse(r.Subnets), r.Attrs)
 		}
@@ -57,7 +57,7 @@ func (u Rules) split(records []*Record, before []Record) (peers []Record, reject
 		earlier.add(u.Config.InUse(r.Subnets), r.Attrs)
 		peers = append(peers, r)
 	}
-	slices.SortFunc(peers, func(a, b Record) int { return a.Compare(b.Subnets) })
+	slices.SortFunc(peers, func(a, b *Record) int { return a.Compare(b.Subnets) })
 	slices.SortFunc(rejected, func(a, b Rejected) int { return strings.Compare(a.Key, b.Key) })
 	return peers, rejected
 }

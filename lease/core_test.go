@@ -96,7 +96,7 @@ func describeOperation(op lease.Operation) string {
 func TestCoreSteps(t *testing.T) {
 	const ours = "10.244.5.0/24"
 	full := func(revision int64, records ...lease.Record) lease.Snapshot {
-		return lease.Snapshot{ClusterID: "c", Revision: revision, Config: []byte(network), Records: records}
+		return lease.Snapshot{ClusterID: "c", Revision: revision, Config: []byte(network), Records: pointers(records...)}
 	}
 	seen := func(s lease.Snapshot) lease.Event { return lease.News{Snapshot: &s, Watched: true} }
 	mine := record(t, ours, "a", "192.0.2.1", 7)

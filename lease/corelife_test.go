@@ -101,9 +101,9 @@ func (w *world) put(r lease.Record, ttl time.Duration) int64 {
 func (w *world) snapshot() lease.Snapshot {
 	s := lease.Snapshot{ClusterID: w.cluster, Revision: w.revision, Config: w.config}
 	for _, r := range w.records {
-		s.Records = append(s.Records, r)
+		s.Records = append(s.Records, &r)
 	}
-	slices.SortFunc(s.Records, func(a, b lease.Record) int { return a.Compare(b.Subnets) })
+	slices.SortFunc(s.Records, func(a, b *lease.Record) int { return a.Compare(b.Subnets) })
 	return s
 }
 
@@ -217,8 +217,8 @@ func (w *world) ask(m lease.Message) {
 	}
 	answers := map[string]lease.Record{}
 	for _, r := range w.snapshot().Records {
-		if r.Node() == m.To && !w.mine(r) && w.alive[owner(r)] && (answers[owner(r)].Node() == "" || r.Key() == m.Subnets) {
-			answers[owner(r)] = r
+		if r.Node() == m.To && !w.mine(*r) && w.alive[owner(*r)] && (answers[owner(*r)].Node() == "" || r.Key() == m.Subnets) {
+			answers[owner(*r)] = *r
 		}
 	}
 	for _, who := range slices.Sorted(maps.Keys(answers)) {
@@ -266,8 +266,8 @@ func (w *world) happen(seed uint64) {
 		r := w.other()
 		w.alive[owner(r)] = !w.alive[owner(r)]
 		for _, had := range w.snapshot().Records { // who comes back says so
-			if owner(had) == owner(r) && w.alive[owner(r)] {
-				w.put(had, lease.TTL)
+			if owner(*had) == owner(r) && w.alive[owner(r)] {
+				w.put(*had, lease.TTL)
 			}
 		}
 	case 11: // it is killed, and starts again
@@ -363,7 +363,7 @@ func (w *world) nonsense() {
 		lease.Begin{}, lease.Begin{Keeps: true}, lease.Stop{}, lease.Tick{}, lease.News{}, lease.Saved{Err: errors.New("the disk is full")},
 		lease.Result{}, lease.Result{Number: 1 + w.rng.Uint64N(50)}, lease.Result{Number: w.rng.Uint64N(50), Err: lease.ErrConflict},
 		lease.News{Snapshot: &s}, lease.News{Snapshot: &lease.Snapshot{}, Watched: true}, lease.News{Answered: w.rng.IntN(4), Proven: true},
-		lease.News{Snapshot: &lease.Snapshot{ClusterID: "c", Config: []byte("{"), Records: []lease.Record{r}, Bad: []lease.Rejected{{Key: w.subnet().Key()}}}},
+		lease.News{Snapshot: &lease.Snapshot{ClusterID: "c", Config: []byte("{"), Records: pointers(r), Bad: []lease.Rejected{{Key: w.subnet().Key()}}}},
 		lease.News{Messages: slices.Repeat([]lease.Message{{From: "x", Node: "b", Answers: "process", Subnets: w.subnet().Key()}}, 100)},
 	}
 	w.all = append(w.all, w.core.Step(w.now, events[w.rng.IntN(len(events))])...) // and nobody does what it asks for

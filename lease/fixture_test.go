@@ -27,6 +27,14 @@ func subnets(t testing.TB, s string) lease.Subnets {
 	return n
 }
 
+// pointers are records as a snapshot has them.
+func pointers(records ...lease.Record) (out []*lease.Record) {
+	for i := range records {
+		out = append(out, &records[i])
+	}
+	return out
+}
+
 // record is one of node at addr; node "" has no identity.
 func record(t testing.TB, subnet, node, addr string, revision int64) lease.Record {
 	t.Helper()

@@ -28,7 +28,7 @@ const (
 func (h *holding) judge(self Self, s Snapshot, silent map[Subnets]int64) (v verdict, found Record, err error) {
 	for _, r := range s.Records {
 		if r.Subnets == h.Subnets {
-			return h.judgeRecord(self, s.ClusterID, r, silent), r, nil
+			return h.judgeRecord(self, s.ClusterID, *r, silent), *r, nil
 		}
 	}
 	for _, b := range s.Bad {
@@ -37,8 +37,8 @@ func (h *holding) judge(self Self, s Snapshot, silent map[Subnets]int64) (v verd
 		}
 	}
 	for _, r := range s.Records {
-		if r.Overlaps(h.Subnets) && self.Owns(r.Attrs) != Ours && !isSilent(silent, r) {
-			return verdictTaken, r, nil
+		if r.Overlaps(h.Subnets) && self.Owns(r.Attrs) != Ours && !isSilent(silent, *r) {
+			return verdictTaken, *r, nil
 		}
 	}
 	return verdictGone, Record{}, nil

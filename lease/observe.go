@@ -115,8 +115,8 @@ func (c *Core) judge(s Snapshot) {
 // one of its own takes no other. nil for none.
 func (c *Core) twin(s Snapshot) (first *Record) {
 	self := c.self()
-	for i := range s.Records {
-		switch r := &s.Records[i]; {
+	for _, r := range s.Records {
+		switch {
 		case self.Owns(r.Attrs) != Ours:
 		case self.Recognises(r.Attrs) || isSilent(c.cleared, *r):
 			return nil
@@ -131,7 +131,7 @@ func (c *Core) twin(s Snapshot) (first *Record) {
 func (c *Core) twins(s Snapshot) map[Subnets]bool {
 	self, out := c.self(), map[Subnets]bool{}
 	for _, r := range s.Records {
-		if self.Owns(r.Attrs) == Ours && !self.Recognises(r.Attrs) && !isSilent(c.cleared, r) {
+		if self.Owns(r.Attrs) == Ours && !self.Recognises(r.Attrs) && !isSilent(c.cleared, *r) {
 			out[r.Subnets] = true
 		}
 	}

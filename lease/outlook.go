@@ -51,11 +51,11 @@ func (o *Outlook) Believe(s Snapshot, config []byte, now time.Time, refused ...R
 func (o *Outlook) Set(rules Rules, own Record) (set Set, news bool) {
 	records := make([]*Record, len(o.mem.Peers))
 	for i := range o.mem.Peers {
-		records[i] = &o.mem.Peers[i].Record
+		records[i] = o.mem.Peers[i].Record
 	}
 	set = Set{Config: rules.Config, Own: own, Alarm: o.mem.Alarm()}
-	peers, rejected := rules.split(records, o.before)
-	set.Peers, set.Rejected = peers, append(rejected, o.bad...)
+	accepted, rejected := rules.split(records, o.before)
+	set.Peers, set.Rejected = values(accepted), append(rejected, o.bad...)
 	news = !o.handed || !set.Same(o.given)
 	if news {
 		o.handed, o.given, o.before = true, set, set.Peers
@@ -65,13 +65,22 @@ func (o *Outlook) Set(rules Rules, own Record) (set Set, news bool) {
 	return set, news
 }
 
+// values are what the pointers point to.
+func values(records []*Record) []Record {
+	out := make([]Record, len(records))
+	for i, r := range records {
+		out[i] = *r
+	}
+	return out
+}
+
 // Current returns peers, which are those of a Set, with the times of expiry and revisions that the store
 // has told since: a renewal makes no new Set. The slice is new.
 func (o *Outlook) Current(peers []Record) []Record {
 	out := make([]Record, 0, len(peers))
 	for _, r := range peers {
 		if i, found := o.mem.find(r.Subnets); found {
-			now := o.mem.Peers[i].Record
+			now := o.mem.Peers[i]
 			r.Expires, r.Revision, r.Reservation = now.Expires, now.Revision, now.Reservation
 		}
 		out = append(out, r)

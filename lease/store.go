@@ -18,8 +18,8 @@ type Snapshot struct {
 	Revision int64
 	// Config is the raw <prefix>/config; nil if there is none.
 	Config []byte
-	// Records are those that parsed, in key order.
-	Records []Record
+	// Records are those that parsed, in key order. They are shared with other snapshots, and never changed.
+	Records []*Record
 	// Bad are those that did not parse.
 	Bad []Rejected
 }

@@ -122,7 +122,7 @@ func (c *Core) acquire(s Snapshot) {
 		return
 	}
 	claim, err := Plan(Request{
-		Config: c.o.Config, Self: c.self(), Records: s.Records, Bad: s.Bad, Twins: c.twins(s),
+		Config: c.o.Config, Self: c.self(), Records: values(s.Records), Bad: s.Bad, Twins: c.twins(s),
 		Previous: c.own.previous, Avoid: slices.Concat(c.local.Underlay, c.local.Store), Rand: c.o.Rand,
 	})
 	if err == nil && claim.Kind == ClaimFree && s.Config == nil {

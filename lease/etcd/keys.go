@@ -34,7 +34,8 @@ func (k keys) record(s lease.Subnets) (string, error) {
 
 // entry is one key of the subnets range: a record, or the reason why it is none.
 type entry struct {
-	record lease.Record
+	name   string        // entryName of the key
+	record *lease.Record // nil if it is none; never changed
 	bad    *lease.Rejected
 	lease  clientv3.LeaseID // NoLease for a reservation
 }
@@ -59,7 +60,7 @@ func (k keys) decode(kv *mvccpb.KeyValue) entry {
 		return reject(lease.RejectValue, err.Error())
 	}
 	return entry{
-		record: lease.Record{
+		record: &lease.Record{
 			Subnets: subnets, Attrs: attrs,
 			Reservation: kv.Lease == 0, Revision: kv.ModRevision, Created: kv.CreateRevision,
 		},

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"crypto/sha256"
-	"maps"
 	"slices"
 	"strings"
 
@@ -23,9 +22,11 @@ type view struct {
 	// not with the other's; so each has its own revision up to which it was seen.
 	configSeen, recordsSeen int64
 	// pieces has what is missing of an answer that came in pieces, by watch.
-	pieces  map[int64]bool
-	config  []byte
-	entries map[string]entry
+	pieces map[int64]bool
+	config []byte
+	// entries are sorted by their names. A map of thousands would take twice the memory, and have to be sorted for each
+	// snapshot; a list puts most of them at the end.
+	entries []*entry
 	recv    []string // the last record's
 }
 
@@ -35,7 +36,7 @@ func newView(k keys) *view { return &view{keys: k} }
 func (v *view) reset(cluster string, revision int64, kvs []*mvccpb.KeyValue) {
 	v.cluster, v.listed = cluster, revision
 	v.configSeen, v.recordsSeen = revision, revision
-	v.config, v.entries, v.pieces = nil, make(map[string]entry, len(kvs)), nil
+	v.config, v.entries, v.pieces = nil, make([]*entry, 0, len(kvs)), nil
 	for _, kv := range kvs {
 		v.put(kv)
 	}
@@ -90,17 +91,39 @@ func (v *view) put(kv *mvccpb.KeyValue) {
 		v.config = append([]byte{}, kv.Value...) // empty is not absent
 	} else {
 		e := v.keys.decode(kv)
-		if w := e.record.Weft; w != nil && slices.Equal(w.Recv, v.recv) {
-			w.Recv = v.recv // nearly all nodes say the same
-		} else if w != nil {
-			v.recv = w.Recv
+		if e.record != nil && e.record.Weft != nil {
+			v.intern(e.record.Weft)
 		}
-		v.entries[entryName(key)] = e
+		v.enter(key, e)
 	}
 }
 
+// intern has w share what nearly all nodes say alike.
+func (v *view) intern(w *lease.Weft) {
+	if slices.Equal(w.Recv, v.recv) {
+		w.Recv = v.recv
+	} else {
+		v.recv = w.Recv
+	}
+}
+
+// enter puts e in the place of what has the same name.
+func (v *view) enter(key string, e entry) {
+	e.name = entryName(key)
+	if i, found := v.find(e.name); found {
+		v.entries[i] = &e
+	} else {
+		v.entries = slices.Insert(v.entries, i, &e)
+	}
+}
+
+// find is where an entry of that name is, or would be.
+func (v *view) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(v.entries, name, func(e *entry, name string) int { return strings.Compare(e.name, name) })
+}
+
 // putHuge takes over a record without its value, which is too large to be received.
-func (v *view) putHuge(kv *mvccpb.KeyValue) { v.entries[entryName(string(kv.Key))] = v.keys.huge(kv) }
+func (v *view) putHuge(kv *mvccpb.KeyValue) { v.enter(string(kv.Key), v.keys.huge(kv)) }
 
 // entryName is the key, or for a very long one, which is not a record's, a name that takes less memory.
 func entryName(key string) string {
@@ -114,28 +137,29 @@ func entryName(key string) string {
 func (v *view) remove(key string) {
 	if key == v.keys.config {
 		v.config = nil
-	} else {
-		delete(v.entries, entryName(key))
+	} else if i, found := v.find(entryName(key)); found {
+		v.entries = slices.Delete(v.entries, i, i+1)
 	}
 }
 
-// snapshot returns a copy that the receiver may keep.
+// snapshot returns what the receiver may keep. It shares the records, which are never changed.
 func (v *view) snapshot(x *expiries) lease.Snapshot {
 	s := lease.Snapshot{
 		ClusterID: v.cluster,
 		Revision:  max(v.configSeen, v.recordsSeen),
 		Config:    slices.Clone(v.config),
-		Records:   make([]lease.Record, 0, len(v.entries)),
+		Records:   make([]*lease.Record, 0, len(v.entries)),
 	}
-	names := slices.AppendSeq(make([]string, 0, len(v.entries)), maps.Keys(v.entries))
-	slices.Sort(names)
-	for _, key := range names {
-		e := v.entries[key]
+	for _, e := range v.entries {
 		if e.bad != nil {
 			s.Bad = append(s.Bad, *e.bad)
 			continue
 		}
-		e.record.Expires = x.get(e.lease)
+		if at := x.get(e.lease); !at.Equal(e.record.Expires) {
+			r := *e.record // others have it
+			r.Expires = at
+			e.record = &r
+		}
 		s.Records = append(s.Records, e.record)
 	}
 	return s

@@ -17,8 +17,12 @@ func (c *core) observe(v view) {
 	claims := v.claims(c.peers.Accepted(), c.once)
 	records, twice := single(all, c.held.Subnets, claims, c.refused)
 	c.once = claiming(claims, c.once)
+	shared := make([]*lease.Record, len(records))
+	for i := range records {
+		shared[i] = &records[i]
+	}
 	alarm := c.peers.Believe(lease.Snapshot{
-		ClusterID: c.cluster(all), Revision: v.revision, Config: c.o.RawConfig, Records: records, Bad: bad,
+		ClusterID: c.cluster(all), Revision: v.revision, Config: c.o.RawConfig, Records: shared, Bad: bad,
 	}, c.o.RawConfig, c.now, twice...)
 	if alarm != "" {
 		c.log(slog.LevelError, "removals are not believed", "alarm", alarm)

@@ -116,7 +116,7 @@ func (s *Store) snapshot() lease.Snapshot {
 			out.Bad = append(out.Bad, lease.Rejected{Key: key, Reason: lease.RejectValue, Detail: err.Error(), Revision: e.revision})
 			continue
 		}
-		out.Records = append(out.Records, lease.Record{
+		out.Records = append(out.Records, &lease.Record{
 			Subnets: subnets, Attrs: attrs, Expires: e.expires, Reservation: e.expires.IsZero(), Revision: e.revision, Created: e.created,
 		})
 	}

@@ -48,6 +48,7 @@ func List(ctx context.Context, s lease.Store, source string) (control.Leases, er
 		out.Network = Network(cfg)
 	}
 	for _, r := range snap.Records {
+		r := *r
 		fillExpiry(ctx, s, &r)
 		out.Leases = append(out.Leases, From(r, false))
 	}
@@ -108,10 +109,10 @@ func Release(ctx context.Context, s lease.Store, req control.ReleaseRequest, ref
 
 // find returns the record with exactly the subnets in want. If want has one family only, a record of both
 // families is found by that one.
-func find(records []lease.Record, want lease.Subnets) (lease.Record, bool) {
+func find(records []*lease.Record, want lease.Subnets) (lease.Record, bool) {
 	for _, r := range records {
 		if r.Subnets == want || !want.V6.IsValid() && r.V4 == want.V4 || !want.V4.IsValid() && r.V6 == want.V6 {
-			return r, true
+			return *r, true
 		}
 	}
 	return lease.Record{}, false
