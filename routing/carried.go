@@ -61,18 +61,19 @@ func (d *desired) add(r *lease.Record, p tunnel.PeerSpec, first int) {
 // settleAddrs leaves out the peers whose address another one has, or the overlay cuts off. The Sources of those
 // that stay are sorted, without those of others, and do not repeat Addr.
 func (d *desired) settleAddrs(before tenure, displaced []underlay.Displaced) {
-	bidders := make([]bidder, len(d.spec.Peers))
 	for i := range d.spec.Peers {
 		p := &d.spec.Peers[i]
-		b := bidder{subnets: d.of[i].record.Subnets, created: d.of[i].record.Created, first: claim{addr: p.Addr}}
 		p.Sources = slices.DeleteFunc(unique(p.Sources), func(a netip.Addr) bool { return a == p.Addr })
 		if len(p.Sources) == 0 {
 			p.Sources = nil // an empty one would keep its memory
 		}
-		for _, a := range p.Sources {
-			b.further = append(b.further, claim{addr: a})
-		}
-		bidders[i] = b
+	}
+	if d.tenure = before; len(displaced) == 0 && before.holds(len(d.spec.Peers), d.bidder) {
+		return
+	}
+	bidders := make([]bidder, len(d.spec.Peers))
+	for i := range bidders {
+		bidders[i] = d.bidder(i)
 	}
 	grants, after := settle(bidders, before)
 	d.tenure = after
@@ -98,6 +99,16 @@ func (d *desired) settleAddrs(before tenure, displaced []underlay.Displaced) {
 		}
 	}
 	d.leaveOut(out)
+}
+
+// bidder is the peer at i of spec with the addresses that it claims.
+func (d *desired) bidder(i int) bidder {
+	p := &d.spec.Peers[i]
+	b := bidder{subnets: d.of[i].record.Subnets, created: d.of[i].record.Created, first: claim{addr: p.Addr}}
+	for _, a := range p.Sources {
+		b.further = append(b.further, claim{addr: a})
+	}
+	return b
 }
 
 // leftOut says why peers are not used, by their place in spec.Peers.

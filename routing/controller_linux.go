@@ -365,9 +365,13 @@ func (c *controller) networks() []netip.Prefix {
 
 // outer are the peers' addresses.
 func (c *controller) outer() []netip.Addr {
-	var as []netip.Addr
+	as := make([]netip.Addr, 0, len(c.set.Peers))
 	for i := range c.set.Peers {
-		as = append(as, valid(c.set.Peers[i].PublicIP, c.set.Peers[i].PublicIPv6)...)
+		for _, a := range [...]netip.Addr{c.set.Peers[i].PublicIP, c.set.Peers[i].PublicIPv6} {
+			if a.IsValid() {
+				as = append(as, a)
+			}
+		}
 	}
 	return as
 }

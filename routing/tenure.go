@@ -24,12 +24,14 @@ type tenure map[claim]lease.Subnets
 
 // holds reports whether each bidder has all that it claims, and nobody has anything else: most changes of a
 // record are about something else, and are not to make a new tenure of thousands.
-func (t tenure) holds(bs []bidder) bool {
-	n := 0
-	for i, b := range bs {
-		if i > 0 && bs[i-1].subnets == b.subnets { // two families of one record, which could claim the same
+func (t tenure) holds(bidders int, at func(i int) bidder) bool {
+	n, last := 0, lease.Subnets{}
+	for i := range bidders {
+		b := at(i)
+		if i > 0 && last == b.subnets { // two families of one record, which could claim the same
 			return false
 		}
+		last = b.subnets
 		if t[b.first] != b.subnets {
 			return false
 		}
@@ -63,7 +65,7 @@ type grant struct {
 // else first claims go before further ones, and those of records that are older in the store before younger
 // ones'. It is pure and deterministic. The tenure that results holds for the next time.
 func settle(bs []bidder, before tenure) ([]grant, tenure) {
-	if before.holds(bs) {
+	if before.holds(len(bs), func(i int) bidder { return bs[i] }) {
 		grants := make([]grant, len(bs))
 		for i := range grants {
 			grants[i].by = i
