@@ -17,11 +17,18 @@ type CPU struct {
 	Machine, Stolen time.Duration
 	// Processes is what the named ones used, of Machine.
 	Processes time.Duration
+	// SoftIRQ is what the kernel used for what arrives, of Machine, as far as it did so outside of processes' own time.
+	SoftIRQ time.Duration
+	// Switches are how often a CPU went on with another thread, of all processes.
+	Switches int64
 }
 
 // Sub is the time between two readings.
 func (c CPU) Sub(earlier CPU) CPU {
-	return CPU{c.Machine - earlier.Machine, c.Stolen - earlier.Stolen, c.Processes - earlier.Processes}
+	return CPU{
+		Machine: c.Machine - earlier.Machine, Stolen: c.Stolen - earlier.Stolen, Processes: c.Processes - earlier.Processes,
+		SoftIRQ: c.SoftIRQ - earlier.SoftIRQ, Switches: c.Switches - earlier.Switches,
+	}
 }
 
 // tick is the kernel's USER_HZ, which is 100 on every architecture that Go runs on.
@@ -41,7 +48,11 @@ func ReadCPU(pids ...int) (c CPU, err error) {
 	for _, k := range []int{1, 2, 3, 6, 7} {
 		c.Machine += ticks(f[k])
 	}
-	c.Stolen = ticks(f[8])
+	c.Stolen, c.SoftIRQ = ticks(f[8]), ticks(f[7])
+	if _, after, ok := strings.Cut(string(b), "\nctxt "); ok {
+		number, _, _ := strings.Cut(after, "\n")
+		c.Switches, _ = strconv.ParseInt(number, 10, 64) // 0 for what is no number, which the kernel does not write
+	}
 	for _, pid := range pids {
 		name := fmt.Sprintf("/proc/%d/stat", pid)
 		b, err := os.ReadFile(name)

@@ -25,6 +25,8 @@ type TCPPlan struct {
 	Duration time.Duration
 	// PIDs are the processes whose processor time is of interest.
 	PIDs []int
+	// Around, if set, is called when what is measured begins, and what it returns when that ends.
+	Around func() (end func() error, err error)
 }
 
 // TCPResult is what the receivers read while it was measured.
@@ -89,11 +91,18 @@ func TCP(ctx context.Context, p TCPPlan) (r TCPResult, err error) {
 	if err != nil {
 		return r, err
 	}
+	end := func() error { return nil }
+	if p.Around != nil {
+		if end, err = p.Around(); err != nil {
+			return r, err
+		}
+	}
 	from, start := total(), time.Now()
-	if err := sleep(ctx, p.Duration); err != nil {
+	slept := sleep(ctx, p.Duration)
+	r.Bytes, r.Elapsed = total()-from, time.Since(start)
+	if err := errors.Join(end(), slept); err != nil {
 		return r, err
 	}
-	r.Bytes, r.Elapsed = total()-from, time.Since(start)
 	after, err := ReadCPU(p.PIDs...)
 	r.CPU = after.Sub(before)
 	if err == nil && r.Bytes == 0 {

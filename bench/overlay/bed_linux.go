@@ -170,10 +170,6 @@ func (b *bed) Open(_ context.Context, t load.Traffic, mode load.ReceiveMode) (pl
 }
 
 // PingPong is for plan.Ends.
-func (b *bed) PingPong(ctx context.Context, size int, last time.Duration, pinned bool) (*histogram.Histogram, error) {
-	p := load.PingPongPlan{From: b.from, To: b.to, Size: size, Duration: last, FromCPU: load.AnyCPU, ToCPU: load.AnyCPU}
-	if pinned {
-		p.FromCPU, p.ToCPU = 0, 1
-	}
-	return load.PingPong(ctx, p)
+func (b *bed) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (*histogram.Histogram, error) {
+	return load.PingPong(ctx, load.PingPongPlan{From: b.from, To: b.to, Size: size, Duration: last, FromCPU: at.From, ToCPU: at.To})
 }

@@ -34,7 +34,7 @@ type Config struct {
 func ParseConfig(s string) (Config, error) {
 	c := Config{Config: plan.Default(), Rungs: Usual(), Wires: []string{lab.WireUSO.String(), lab.WirePlain.String()}}
 	c.Rounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 5, time.Second, 300*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond
-	c.Kinds = []report.Kind{report.TCP, report.Packets, report.Mixed, report.PingPong, report.Memory}
+	c.Kinds = []report.Kind{report.TCP, report.Costs, report.Packets, report.Mixed, report.PingPong, report.Memory}
 	var faults []error
 	for _, word := range strings.Fields(s) {
 		key, value, _ := strings.Cut(word, "=")
@@ -73,6 +73,8 @@ func (c *Config) Set(key, value string) (err error) {
 		c.Rounds, err = strconv.Atoi(value)
 	case "sweeps":
 		c.SweepRounds, err = strconv.Atoi(value)
+	case "pings":
+		c.PingRounds, err = strconv.Atoi(value)
 	case "tcp":
 		c.TCP, err = time.ParseDuration(value)
 	case "trial":
@@ -123,7 +125,7 @@ func (c *Config) Set(key, value string) (err error) {
 	case "html":
 		c.HTML = value
 	default:
-		err = errors.New("is not one of rounds, sweeps, tcp, trial, ping, size, frames, receive, loss, rungs, wires, measures, weftd, json, html")
+		err = errors.New("is not one of rounds, sweeps, pings, tcp, trial, ping, size, frames, receive, loss, rungs, wires, measures, weftd, json, html")
 	}
 	return err
 }

@@ -17,8 +17,9 @@ import (
 
 // Config says what is measured, and for how long. Begin with Default, Quick or Full.
 type Config struct {
-	// Rounds is how often each path is measured, and SweepRounds how often with each frame size.
-	Rounds, SweepRounds int
+	// Rounds is how often each path is measured, SweepRounds how often with each frame size and for its costs, and
+	// PingRounds how often by a ping-pong, which says little in few runs.
+	Rounds, SweepRounds, PingRounds int
 	// TCP, Trial and Ping are how long one measurement of throughput, one trial of a packet
 	// rate (a search makes about ten) and one ping-pong last; WarmUp comes before TCP's.
 	TCP, WarmUp, Trial, Ping time.Duration
@@ -43,16 +44,16 @@ func Standard() []int { return []int{64, 128, 256, 512, 1024, 1280, 1518} }
 // Default takes two minutes and a half with six paths.
 func Default() Config {
 	return Config{
-		Rounds: 3, SweepRounds: 1, TCP: 800 * time.Millisecond, WarmUp: 200 * time.Millisecond, Trial: 150 * time.Millisecond, Ping: 400 * time.Millisecond,
+		Rounds: 3, SweepRounds: 1, PingRounds: 10, TCP: 800 * time.Millisecond, WarmUp: 200 * time.Millisecond, Trial: 150 * time.Millisecond, Ping: 150 * time.Millisecond,
 		Size: 64, Frames: []int{64, 512, 1518}, Receive: load.Drain, Loss: 0.005,
-		Kinds: []report.Kind{report.TCP, report.Packets, report.Mixed, report.Frames, report.PingPong, report.Memory},
+		Kinds: []report.Kind{report.TCP, report.Costs, report.Packets, report.Mixed, report.Frames, report.PingPong, report.Memory},
 	}
 }
 
 // Quick takes well under a minute: enough to see that all is well, not to compare.
 func Quick() Config {
 	c := Default()
-	c.Rounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 1, 300*time.Millisecond, 150*time.Millisecond, 50*time.Millisecond, 150*time.Millisecond
+	c.Rounds, c.PingRounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 1, 1, 300*time.Millisecond, 150*time.Millisecond, 50*time.Millisecond, 150*time.Millisecond
 	c.Frames = []int{64, 1518}
 	return c
 }
@@ -61,7 +62,7 @@ func Quick() Config {
 func Full() Config {
 	c := Default()
 	c.Rounds, c.Frames, c.Kinds = 7, Standard(), report.Kinds()
-	c.TCP, c.WarmUp, c.Trial, c.Ping = 2*time.Second, 300*time.Millisecond, 300*time.Millisecond, time.Second
+	c.TCP, c.WarmUp, c.Trial, c.Ping = 2*time.Second, 300*time.Millisecond, 300*time.Millisecond, 400*time.Millisecond
 	return c
 }
 
@@ -73,7 +74,7 @@ func (c Config) Check() error {
 			faults = append(faults, fmt.Errorf("there is no measure %q: it is one of %v", k, report.Kinds()))
 		}
 	}
-	if c.Rounds < 1 || c.SweepRounds < 1 || c.TCP <= 0 || c.WarmUp <= 0 || c.Trial <= 0 || c.Ping <= 0 {
+	if c.Rounds < 1 || c.SweepRounds < 1 || c.PingRounds < 1 || c.TCP <= 0 || c.WarmUp <= 0 || c.Trial <= 0 || c.Ping <= 0 {
 		faults = append(faults, errors.New("rounds and times are to be positive"))
 	}
 	if c.Size < load.MinPayload || c.Size > 1400 {
@@ -93,7 +94,7 @@ func (c Config) Check() error {
 // settings are what of c is in a report.
 func (c Config) settings() report.Settings {
 	return report.Settings{
-		Rounds: c.Rounds, SweepRounds: c.SweepRounds, TCPSeconds: c.TCP.Seconds(), TrialSeconds: c.Trial.Seconds(),
+		Rounds: c.Rounds, SweepRounds: c.SweepRounds, PingRounds: c.PingRounds, TCPSeconds: c.TCP.Seconds(), TrialSeconds: c.Trial.Seconds(),
 		PingSeconds: c.Ping.Seconds(), LossLimit: c.Loss, FrameBytes: c.Frames,
 	}
 }

@@ -44,6 +44,8 @@ func (c Config) measures(mtu int, ipv6 bool, cpus int) (l []measure) {
 		switch k {
 		case report.TCP:
 			l = append(l, c.tcp(1), c.tcp(4))
+		case report.Costs:
+			l = append(l, c.costs(1), c.costs(4))
 		case report.Packets:
 			l = append(l, c.packets(load.SendTo), c.packets(load.Segment))
 		case report.Mixed:
@@ -54,9 +56,9 @@ func (c Config) measures(mtu int, ipv6 bool, cpus int) (l []measure) {
 			}
 		case report.PingPong:
 			if cpus > 1 { // else there is one placement only
-				l = append(l, c.pingPong(true))
+				l = append(l, c.pingPong(Placement{0, 1}), c.pingPong(Placement{0, 0}))
 			}
-			l = append(l, c.pingPong(false))
+			l = append(l, c.pingPong(anywhere()))
 		case report.Memory:
 			l = append(l, memory())
 		}
@@ -189,16 +191,20 @@ func (c Config) frames(k report.Kind, frame, mtu int, ipv6 bool) measure {
 	}
 }
 
-func (c Config) pingPong(pinned bool) measure {
-	placement, title := "any", "TCP ping-pong, ends wherever the kernel puts them"
-	if pinned {
-		placement, title = "0,1", "TCP ping-pong, ends pinned to CPU 0 and CPU 1"
+func (c Config) pingPong(at Placement) measure {
+	placement, title := at.String(), "TCP ping-pong, ends wherever the kernel puts them"
+	switch {
+	case at == anywhere():
+	case at.From == at.To:
+		title = fmt.Sprintf("TCP ping-pong, both ends pinned to CPU %d", at.From)
+	default:
+		title = fmt.Sprintf("TCP ping-pong, ends pinned to CPU %d and CPU %d", at.From, at.To)
 	}
 	return measure{
 		Measure: report.Measure{Kind: report.PingPong, Key: fmt.Sprintf("measure=pingpong/size=%d/cpus=%s", c.Size, placement), Title: title, Placement: placement, Payload: c.Size},
 		cost:    c.Ping + c.Ping/5,
 		take: func(ctx context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
-			h, err := p.Ends.PingPong(ctx, c.Size, c.Ping, pinned)
+			h, err := p.Ends.PingPong(ctx, c.Size, c.Ping, at)
 			if err != nil {
 				return nil, nil, err
 			}

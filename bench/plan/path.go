@@ -2,10 +2,12 @@ package plan
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"weft/bench/histogram"
 	"weft/bench/load"
+	"weft/bench/perf"
 )
 
 // Path is what carries packets from one end to the other, with generators at both ends.
@@ -23,6 +25,8 @@ type Path struct {
 	Ends Ends
 	// Daemon is the program whose processor time TCP's result has, if there is one.
 	Daemon string
+	// Notes are for the report's reader; measuring may add to them.
+	Notes []string
 	// Check, if set, says what is wrong with the path itself when a measurement has failed.
 	Check func() error
 	// Memory, if set, is what its daemon holds resident now, and the most it has held; in bytes.
@@ -35,8 +39,36 @@ type Ends interface {
 	TCP(ctx context.Context, streams int, warmUp, last time.Duration) (load.TCPResult, error)
 	// Open makes a flow, or many.
 	Open(ctx context.Context, t load.Traffic, mode load.ReceiveMode) (Flow, error)
-	// PingPong sends size bytes to and fro, between two CPUs or wherever the kernel has it.
-	PingPong(ctx context.Context, size int, last time.Duration, pinned bool) (*histogram.Histogram, error)
+	// PingPong sends size bytes to and fro.
+	PingPong(ctx context.Context, size int, last time.Duration, at Placement) (*histogram.Histogram, error)
+}
+
+// Placement is on which CPU each end of a ping-pong runs, or load.AnyCPU.
+type Placement struct{ From, To int }
+
+func (p Placement) String() string {
+	if p == anywhere() {
+		return "any"
+	}
+	return fmt.Sprintf("%d,%d", p.From, p.To)
+}
+
+func anywhere() Placement { return Placement{load.AnyCPU, load.AnyCPU} }
+
+// Costing are ends that can say what bulk data costs their machine.
+type Costing interface {
+	Costs(ctx context.Context, streams int, warmUp, last time.Duration) (Costs, error)
+}
+
+// Costs are of bulk data, both ways to and fro, with acknowledgements.
+type Costs struct {
+	load.TCPResult
+	// Copies is the share of the busy time; nil if that could not be found out.
+	Copies *perf.Share
+	// Sender and Receiver are the calls of the two nodes' daemons; nil if there are none, or if they could not be counted.
+	Sender, Receiver *perf.Count
+	// Missing says why something could not be found out.
+	Missing []error
 }
 
 // Flow is a sender and a receiver of datagrams.

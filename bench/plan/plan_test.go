@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"weft/bench/histogram"
 	"weft/bench/load"
+	"weft/bench/perf"
 	"weft/bench/report"
 )
 
@@ -23,6 +25,12 @@ type fake struct {
 
 func (f *fake) TCP(context.Context, int, time.Duration, time.Duration) (load.TCPResult, error) {
 	return load.TCPResult{Bytes: 1e9, Elapsed: time.Second, CPU: load.CPU{Machine: time.Second}}, f.fail
+}
+
+func (f *fake) Costs(ctx context.Context, streams int, warmUp, last time.Duration) (Costs, error) {
+	r, err := f.TCP(ctx, streams, warmUp, last)
+	r.CPU.Switches = 1000
+	return Costs{TCPResult: r, Sender: &perf.Count{Reads: 100, Sends: 50}, Missing: []error{errors.New("copies are left out")}}, err
 }
 
 func (f *fake) Open(_ context.Context, t load.Traffic, _ load.ReceiveMode) (Flow, error) {
@@ -40,7 +48,7 @@ func (f *fake) Trial(_ context.Context, rate float64, _ time.Duration) (load.Tri
 
 func (f *fake) Close() error { f.open--; return nil }
 
-func (f *fake) PingPong(context.Context, int, time.Duration, bool) (*histogram.Histogram, error) {
+func (f *fake) PingPong(context.Context, int, time.Duration, Placement) (*histogram.Histogram, error) {
 	var h histogram.Histogram
 	h.Record(time.Microsecond)
 	return &h, nil
@@ -56,19 +64,22 @@ func TestRun(t *testing.T) {
 	}
 	var turns []string
 	c := Default()
-	c.Rounds = 2
+	c.Rounds, c.PingRounds = 2, 3
 	d, err := Run(t.Context(), c, paths, "slow", Out{Say: func(p Progress) { turns = append(turns, p.What) }})
 	if err != nil || slow.open+fast.open+once.open != 0 {
 		t.Fatalf("%v, %d flows left open", err, slow.open+fast.open+once.open)
 	}
-	want := []string{"round 1 of 2, TCP, 1 stream: once", "round 1 of 2, TCP, 1 stream: slow", "round 1 of 2, TCP, 1 stream: fast", "round 1 of 2, TCP, 4 streams: once"}
+	want := []string{"round 1 of 3, TCP, 1 stream: once", "round 1 of 3, TCP, 1 stream: slow", "round 1 of 3, TCP, 1 stream: fast", "round 1 of 3, TCP, 4 streams: once"}
 	if !slices.Equal(turns[:4], want) {
 		t.Errorf("turns %q", turns[:4])
 	}
 	for _, m := range d.Measures {
 		rounds := 2
-		if m.Kind == report.Frames || m.Kind == report.Super {
+		switch m.Kind {
+		case report.Frames, report.Super, report.Costs:
 			rounds = 1
+		case report.PingPong:
+			rounds = 3
 		}
 		if m.Kind == report.Memory {
 			if len(m.Results) != 1 || m.Results[0].Rung != "fast" || m.Results[0].Figures[1].Median != 2 {
@@ -86,6 +97,21 @@ func TestRun(t *testing.T) {
 	mixed := d.Measure("measure=mixed/flows=1000/send=sendto/receive=drain")
 	if r := mixed.Result("fast").Ratio.Median; r < 1.9 || r > 2.1 {
 		t.Errorf("twice the capacity: ratio %g", r)
+	}
+	costs := d.Measure("measure=costs/streams=1").Result("fast")
+	// 1420 bytes of payload in a packet of 1472; superpackets of 64 KiB.
+	for name, want := range map[string]float64{
+		"packets_per_read_of_sending_node": 1e9 / 1420 / 100, "packets_per_send_of_sending_node": 1e9 / 1420 / 50, "context_switches_per_superpacket": 1000 / (1e9 / 65536),
+	} {
+		if f := costs.Figure(name); f == nil || math.Abs(f.Median-want) > want/1e6 {
+			t.Errorf("%s: %+v, want %g", name, f, want)
+		}
+	}
+	if costs.Figure("kernel_copies_percent_of_busy_cpu") != nil || costs.Figure("packets_per_read_of_receiving_node") != nil {
+		t.Errorf("figures of what was not found out: %+v", costs.Figures)
+	}
+	if len(d.Notes) != 1 || d.Notes[0] != "copies are left out" {
+		t.Errorf("notes %q", d.Notes)
 	}
 	if most := slices.Max(fast.sizes); most != 1450-ipv4Header-udpHeader {
 		t.Errorf("the largest payload is %d, and the smallest MTU 1450", most)

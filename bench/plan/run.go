@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"time"
 
 	"weft/bench/report"
@@ -40,15 +41,26 @@ type step struct {
 
 // steps are the rounds' measures in order.
 func (c Config) steps(all []measure) (l []step) {
-	for round := range c.Rounds {
+	for round := range max(c.Rounds, c.PingRounds) {
 		for i := range all {
-			m := &all[i]
-			if sweep := m.Kind == report.Frames || m.Kind == report.Super; !sweep || round < c.SweepRounds {
-				l = append(l, step{m, round})
+			if round < c.roundsOf(all[i].Kind) {
+				l = append(l, step{&all[i], round})
 			}
 		}
 	}
 	return l
+}
+
+// roundsOf is in how many rounds a kind is measured; what takes long has fewer, and what varies more.
+func (c Config) roundsOf(k report.Kind) int {
+	switch k {
+	case report.Frames, report.Super, report.Costs:
+		return min(c.Rounds, c.SweepRounds)
+	case report.PingPong:
+		return c.PingRounds
+	default:
+		return c.Rounds
+	}
 }
 
 // takes says whether the path takes part in a round.
@@ -103,6 +115,13 @@ func Run(ctx context.Context, c Config, paths []*Path, reference string, out Out
 	err := r.run(ctx, c.steps(all), procs)
 	d.Seconds = time.Since(d.Started).Seconds()
 	d.Measures = measured(d.Measures)
+	for _, p := range paths {
+		for _, n := range p.Notes {
+			if !slices.Contains(d.Notes, n) {
+				d.Notes = append(d.Notes, n)
+			}
+		}
+	}
 	d.Conclude()
 	return d, err
 }
@@ -171,7 +190,7 @@ func (r *runner) what(s step, p *Path) string {
 	if r.c.Wire.Name != "" {
 		wire = "wire " + r.c.Wire.Name + ", "
 	}
-	return fmt.Sprintf("%sround %d of %d, %s: %s", wire, s.round+1, r.c.Rounds, s.measure.Title, p.Name)
+	return fmt.Sprintf("%sround %d of %d, %s: %s", wire, s.round+1, max(r.c.Rounds, r.c.PingRounds), s.measure.Title, p.Name)
 }
 
 // say corrects what was thought by how long it took until now.

@@ -231,11 +231,8 @@ func (e *ends) sameMachine() bool {
 }
 
 // PingPong is for plan.Ends. It is the same in both directions.
-func (e *ends) PingPong(ctx context.Context, size int, last time.Duration, pinned bool) (*histogram.Histogram, error) {
-	p := load.PingPongPlan{From: e.here(), Size: size, Duration: last, FromCPU: load.AnyCPU, ToCPU: load.AnyCPU}
-	if pinned {
-		p.FromCPU, p.ToCPU = 0, 1
-	}
+func (e *ends) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (*histogram.Histogram, error) {
+	p := load.PingPongPlan{From: e.here(), Size: size, Duration: last, FromCPU: at.From, ToCPU: at.To}
 	fd, err := e.open(ctx, echo, p.ToCPU)
 	if err != nil {
 		return nil, err

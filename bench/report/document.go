@@ -74,7 +74,8 @@ type Machine struct {
 // Settings are how long and how often it was measured.
 type Settings struct {
 	Rounds       int     `json:"rounds"`
-	SweepRounds  int     `json:"sweep_rounds"` // of the frame sizes
+	SweepRounds  int     `json:"sweep_rounds"` // of the frame sizes, and of what bulk data costs
+	PingRounds   int     `json:"ping_pong_rounds"`
 	TCPSeconds   float64 `json:"tcp_seconds"`
 	TrialSeconds float64 `json:"trial_seconds"`
 	PingSeconds  float64 `json:"ping_pong_seconds"`
@@ -110,6 +111,7 @@ const (
 	Frames   Kind = "frames"   // the same of one flow, for one size of frame
 	Super    Kind = "super"    // the same, sent as superpackets (UDP_SEGMENT)
 	PingPong Kind = "pingpong" // round trips of a small TCP message
+	Costs    Kind = "costs"    // what bulk data costs: processor time, copies, switches, system calls
 	Memory   Kind = "memory"   // of the daemon
 )
 
@@ -120,7 +122,7 @@ const (
 )
 
 // Kinds are all of them, in the order of a round.
-func Kinds() []Kind { return []Kind{TCP, Packets, Mixed, Frames, Super, PingPong, Memory} }
+func Kinds() []Kind { return []Kind{TCP, Costs, Packets, Mixed, Frames, Super, PingPong, Memory} }
 
 // Measure is one thing that was measured of every rung.
 type Measure struct {
@@ -199,6 +201,11 @@ func (d *Document) Append(o *Document) {
 			d.Rungs = append(d.Rungs, r)
 		}
 	}
+	for _, n := range o.Notes {
+		if !slices.Contains(d.Notes, n) {
+			d.Notes = append(d.Notes, n)
+		}
+	}
 	d.Wires, d.Measures, d.Seconds = append(d.Wires, o.Wires...), append(d.Measures, o.Measures...), d.Seconds+o.Seconds
 }
 
@@ -244,7 +251,7 @@ func (d *Document) Add(s Sample) {
 	for _, v := range s.Values {
 		f := r.Figure(v.Name)
 		if f == nil {
-			r.Figures = append(r.Figures, Figure{Name: v.Name, Unit: v.Unit, MoreIsBetter: strings.HasSuffix(v.Unit, "/s")})
+			r.Figures = append(r.Figures, Figure{Name: v.Name, Unit: v.Unit, MoreIsBetter: strings.HasSuffix(v.Unit, "/s") || strings.HasPrefix(v.Unit, "packets/")})
 			f = &r.Figures[len(r.Figures)-1]
 		}
 		f.Spread = spread(append(f.Rounds, v.N))

@@ -81,6 +81,9 @@ func placement(m *Measure) string {
 	if m.Placement == "any" {
 		return "not pinned"
 	}
+	if from, to, _ := strings.Cut(m.Placement, ","); from == to {
+		return "both pinned to CPU " + from
+	}
 	return "pinned to CPUs " + strings.ReplaceAll(m.Placement, ",", " and ")
 }
 

@@ -76,8 +76,8 @@ func (d *Document) WriteHTML(w io.Writer) error {
 	p := page{
 		Doc: d, Date: d.Started.Format("2006-01-02 15:04 MST"),
 		Took: time.Duration(d.Seconds * float64(time.Second)).Round(time.Second).String(),
-		Settings: fmt.Sprintf("%s, the frame sizes in %d of them; TCP %g s, a trial of a packet rate %g s, a ping-pong %g s; a rate counts that lost less than %g %%",
-			plural(s.Rounds, "round"), s.SweepRounds, s.TCPSeconds, s.TrialSeconds, s.PingSeconds, 100*s.LossLimit),
+		Settings: fmt.Sprintf("%s, the frame sizes in %d of them, and %d of ping-pong; TCP %g s, a trial of a packet rate %g s, a ping-pong %g s; a rate counts that lost less than %g %%",
+			plural(s.Rounds, "round"), s.SweepRounds, s.PingRounds, s.TCPSeconds, s.TrialSeconds, s.PingSeconds, 100*s.LossLimit),
 		Glance: d.glance(), Sections: d.sections(), All: d.figureGroups(),
 	}
 	if _, err := io.WriteString(w, p.html()); err != nil {
@@ -195,6 +195,8 @@ func (m *Measure) short() string {
 	switch m.Kind {
 	case TCP:
 		return "TCP, " + plural(m.Streams, "stream")
+	case Costs:
+		return "cost of TCP, " + plural(m.Streams, "stream")
 	case Packets:
 		return fmt.Sprintf("UDP, %d bytes%s", m.Payload, super)
 	case Mixed:
@@ -212,6 +214,8 @@ func (m *Measure) short() string {
 // inWords is a unit of benchstat's for people.
 func inWords(unit string) string {
 	switch unit {
+	case "cpu-s/GB":
+		return "CPU seconds a gigabyte"
 	case "us-rtt-p50":
 		return "µs, median"
 	case "MiB-resident":

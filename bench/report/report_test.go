@@ -24,11 +24,12 @@ func example() *Document {
 	d.Started, d.Seconds, d.Reference = time.Date(2026, 11, 21, 14, 0, 0, 0, time.UTC), 61.5, "vxlan"
 	d.Machine = Machine{Kernel: "6.18", CPUs: 2, Model: "<script>alert(1)</script>", Go: "go1.26", Privilege: "as root", LoadBefore: "0 0 0", LoadAfter: "1 1 1", Busy: 0.9}
 	d.Far = &Machine{Kernel: "6.1", CPUs: 4, Model: "other", Go: "go1.26", Privilege: "as root"}
-	d.Settings = Settings{Rounds: 3, SweepRounds: 1, TCPSeconds: 1, TrialSeconds: 0.1, PingSeconds: 0.5, LossLimit: 0.005, FrameBytes: []int{64, 512, 1518}}
+	d.Settings = Settings{Rounds: 3, SweepRounds: 1, PingRounds: 10, TCPSeconds: 1, TrialSeconds: 0.1, PingSeconds: 0.5, LossLimit: 0.005, FrameBytes: []int{64, 512, 1518}}
 	d.Notes = []string{"What this <machine> cannot show."}
 	d.Rungs = []Rung{{"veth", "a cable", 1500, true}, {"host-gw", "routes", 1500, false}, {"vxlan", "the kernel's", 1450, false}, {"socket", "weftd", 1472, false}, {"x<y>", "odd", 1472, false}}
 	d.Measures = []Measure{
 		{Key: "measure=tcp/streams=1", Kind: TCP, Title: "TCP, 1 stream", Streams: 1},
+		{Key: "measure=costs/streams=4", Kind: Costs, Title: "costs", Streams: 4},
 		{Key: "measure=packets/size=64", Kind: Packets, Title: "UDP small", Payload: 64},
 		{Key: "measure=mixed/flows=1000", Kind: Mixed, Title: "UDP mixed"},
 		{Key: "measure=frames/frame=64", Kind: Frames, Title: "frames of 64", Nominal: 64, Frame: 64, Packet: 46, Payload: 18},
@@ -36,6 +37,7 @@ func example() *Document {
 		{Key: "measure=frames/frame=1518", Kind: Frames, Title: "frames of 1468", Nominal: 1518, Frame: 1468, Packet: 1450, Payload: 1422},
 		{Key: "measure=super/frame=1518", Kind: Super, Title: "superpackets", Nominal: 1518, Frame: 1468, Packet: 1450, Payload: 1422},
 		{Key: "measure=pingpong/size=64/cpus=0,1", Kind: PingPong, Title: "ping-pong", Placement: "0,1"},
+		{Key: "measure=pingpong/size=64/cpus=0,0", Kind: PingPong, Title: "ping-pong", Placement: "0,0"},
 		{Key: "measure=pingpong/size=64/cpus=any", Kind: PingPong, Title: "ping-pong", Placement: "any"},
 		{Key: "measure=memory", Kind: Memory, Title: "memory"},
 	}
@@ -67,6 +69,11 @@ func sampleOf(m Measure, rung string, n float64) Sample {
 	switch m.Kind {
 	case TCP:
 		s.Values = []Value{{"throughput_gigabits_per_second", "Gb/s", n}, {"cpu_seconds_per_gigabyte", "cpu-s/GB", 1 / n}, {"weftd_cpu_seconds_per_gigabyte", "weftd-s/GB", 0.5 / n}}
+	case Costs:
+		s.Values = []Value{{"cpu_seconds_per_gigabyte", "cpu-s/GB", n}, {"context_switches_per_superpacket", "switches/64KiB", 2}}
+		if rung != "vxlan" { // which has no daemon
+			s.Values = append(s.Values, Value{"packets_per_read_of_sending_node", "packets/read-sending", 43})
+		}
 	case Packets, Mixed:
 		s.Values = []Value{{"delivered_kilopackets_per_second", "kpackets/s", n}, {"lost_percent", "%lost", 0.1}}
 	case Frames, Super:
@@ -206,7 +213,7 @@ func TestPage(t *testing.T) {
 				t.Errorf("%s: rung %s is not there", name, r.Name)
 			}
 		}
-		if name == "full" && (strings.Count(text, "<svg class=\"chart\"") != 16 || !strings.Contains(text, "Wire plain: a &lt;card&gt;") || strings.Count(text, "aria-label=") < 8) {
+		if name == "full" && (strings.Count(text, "<svg class=\"chart\"") != 20 || !strings.Contains(text, "both pinned to CPU 0") || !strings.Contains(text, "context switches per superpacket") || !strings.Contains(text, "Wire plain: a &lt;card&gt;") || strings.Count(text, "aria-label=") < 8) {
 			t.Errorf("%d charts", strings.Count(text, "<svg class=\"chart\""))
 		}
 	}

@@ -25,6 +25,8 @@ func (d *Document) sections() (l []section) {
 	add(section{"latency", "Latency", "Round trips of a small message on one TCP connection, one at a time, of all rounds together. A virtual machine's figures depend on whether a CPU slept when it was woken.", d.latencyCards()})
 	add(section{"cpu", "Processor time", "Of the whole machine for 10⁹ bytes of TCP payload, both ends included; hatched is what the daemons used of it. Less is better.",
 		d.barCards("cpu_seconds_per_gigabyte", []string{WeftdCPU, DaemonCPU}, TCP)})
+	add(section{"costs", "What a gigabyte costs", "TCP once more, while perf events count; they cost a little themselves, so the throughput above is measured without. Reads and sends are system calls of the nodes' daemons; a packet is one of the overlay's full size, whether it crosses in a superpacket or alone, and what acknowledgements cost is part of it.",
+		d.costCards()})
 	add(section{"memory", "Memory", "Resident in the daemon of the receiving node, which has no store inside, after the round's load.", d.barCards("resident_mebibytes", nil, Memory)})
 	return l
 }
@@ -40,6 +42,40 @@ func (d *Document) barCards(name string, parts []string, kinds ...Kind) (l []car
 				}
 			}
 		}
+	}
+	return l
+}
+
+// costCards have a table for each measure, with a column for each figure.
+func (d *Document) costCards() (l []card) {
+	for i := range d.Measures {
+		m := &d.Measures[i]
+		if m.Kind != Costs {
+			continue
+		}
+		t := &grid{Head: []string{"rung"}}
+		var names []string
+		for _, r := range m.Results {
+			for _, f := range r.Figures {
+				if !slices.Contains(names, f.Name) {
+					names = append(names, f.Name)
+					t.Head = append(t.Head, strings.ReplaceAll(f.Name, "_", " "))
+				}
+			}
+		}
+		for i := range m.Results {
+			r := &m.Results[i]
+			row := []string{r.Rung}
+			for _, name := range names {
+				text := "–"
+				if f := r.Figure(name); f != nil {
+					text = figure(f.Median)
+				}
+				row = append(row, text)
+			}
+			t.Rows = append(t.Rows, row)
+		}
+		l = append(l, card{Title: m.titled(), Table: t, Wide: true})
 	}
 	return l
 }

@@ -23,7 +23,7 @@ import (
 type benchFlags struct {
 	quick, full, quiet, rootless, reverse, ipv6 bool
 	rungs, measures, wires                      []string
-	rounds, sweeps, size                        int
+	rounds, sweeps, pings, size                 int
 	frames                                      []int
 	tcp, trial, ping                            time.Duration
 	loss                                        float64
@@ -104,7 +104,8 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.StringSliceVar(&f.wires, "wire", nil, "what lies between the nodes: `kinds` among "+strings.Join(wires, ", ")+", one after the other (default: uso and plain; plain with --quick, all with --full)")
 	s.StringSliceVar(&f.measures, "measures", nil, "`names` among "+strings.Join(kinds, ", ")+" (default: all)")
 	s.IntVar(&f.rounds, "rounds", 0, "how often each rung is measured")
-	s.IntVar(&f.sweeps, "sweep-rounds", 0, "how often with each frame size")
+	s.IntVar(&f.sweeps, "sweep-rounds", 0, "how often with each frame size, and for what bulk data costs")
+	s.IntVar(&f.pings, "ping-rounds", 0, "how often a ping-pong is measured (default: 10, or what --rounds is)")
 	s.IntSliceVar(&f.frames, "frames", nil, "frame `sizes` in bytes")
 	s.IntVar(&f.size, "size", 0, "payload of the small datagrams and of the ping-pong, in bytes")
 	s.DurationVar(&f.tcp, "tcp", 0, "how long one TCP measurement lasts")
@@ -152,7 +153,8 @@ func (f *benchFlags) config(cmd *cobra.Command) (overlay.Config, error) {
 			apply()
 		}
 	}
-	set("rounds", func() { c.Rounds = f.rounds })
+	set("rounds", func() { c.Rounds, c.PingRounds = f.rounds, f.rounds })
+	set("ping-rounds", func() { c.PingRounds = f.pings })
 	set("sweep-rounds", func() { c.SweepRounds = f.sweeps })
 	set("frames", func() { c.Frames = f.frames })
 	set("size", func() { c.Size = f.size })
