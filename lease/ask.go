@@ -57,21 +57,16 @@ func (c *Core) ask() {
 	c.call(SendMessage{Message{
 		To: d.Node(), From: c.process, Node: c.o.Node, Asks: true,
 		Subnets: d.Key(), Revision: c.own.revision(), Address: c.local.Attrs.Address(),
-	}}, asking{})
-}
-
-// asking waits for a question to be left in the store.
-type asking struct{}
-
-func (asking) done(c *Core, r Result) {
-	switch {
-	case errors.Is(r.Err, ErrMute):
-		c.log(slog.LevelDebug, "nobody can be asked in the store", "cause", r.Err)
-	case r.Err != nil:
-		c.fail(r.Err)
-		return
-	}
-	c.asked()
+	}}, func(r Result) {
+		switch {
+		case errors.Is(r.Err, ErrMute):
+			c.log(slog.LevelDebug, "nobody can be asked in the store", "cause", r.Err)
+		case r.Err != nil:
+			c.fail(r.Err)
+			return
+		}
+		c.asked()
+	})
 }
 
 // asked begins the round's time, and asks over the underlay too.
@@ -131,17 +126,12 @@ func (c *Core) answer() {
 	c.call(SendMessage{Message{
 		To: m.Node, From: c.process, Node: c.o.Node, Answers: m.From,
 		Subnets: c.own.held.Key(), Revision: c.own.revision(), Address: c.local.Attrs.Address(),
-	}}, answering{})
-}
-
-// answering waits for an answer to be left in the store.
-type answering struct{}
-
-func (answering) done(c *Core, r Result) {
-	if r.Err != nil {
-		c.log(slog.LevelWarn, "the question is not answered", "cause", r.Err)
-	}
-	c.answer()
+	}}, func(r Result) {
+		if r.Err != nil {
+			c.log(slog.LevelWarn, "the question is not answered", "cause", r.Err)
+		}
+		c.answer()
+	})
 }
 
 // answerDue is when the next question is to be answered; the zero time while there is none, or we hold nothing.

@@ -98,9 +98,8 @@ type storeFacts struct {
 	revision     int64
 }
 
-// errand is what a turn waits for: it goes on with the Result of its Call. Each is a type of its own,
-// which has what is needed then.
-type errand interface{ done(c *Core, r Result) }
+// errand is what a turn waits for: it goes on with the Result of its Call.
+type errand func(Result)
 
 // NewCore returns a core that has done nothing yet. It uses of o what is no I/O; of Cache and Underlay only
 // whether there is one. Rand is required, and the core's from now on. process is a name that no other process
@@ -228,7 +227,7 @@ func (c *Core) result(r Result) {
 	}
 	then := c.errand
 	c.errand = nil
-	then.done(c, r)
+	then(r)
 }
 
 func (c *Core) begin(e Begin) {

@@ -11,7 +11,7 @@
 //	      rest: Memory ──Check──> Set ──> Publish, SaveCache, Wait
 //
 // Core has no clock and does no I/O: Keeper is a Core with a Store, a clock and a disk (run.go). What
-// a turn waits for is an errand, one type for each; how we have our subnet is a tenure; what has to be done in
+// a turn waits for is an errand; how we have our subnet is a tenure; what has to be done in
 // the store before the next write are duties; who else may be the owner is a contest. The State
 // that people see is computed of those (state.go).
 //

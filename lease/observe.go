@@ -27,22 +27,17 @@ func (c *Core) hear(s Snapshot, n News) {
 	mem := c.peers.Memory()
 	if s.ClusterID == mem.ClusterID && s.Revision < mem.Revision || held != nil && s.ClusterID == held.cluster && s.Revision < held.Revision {
 		n.Snapshot = nil // it is large, and of no use any more
-		c.call(ReadStore{}, refreshing{n})
+		c.call(ReadStore{}, func(r Result) {
+			if r.Err != nil {
+				c.duties.add(dutyRead)
+				c.attend(n)
+				return
+			}
+			c.heard(r.Snapshot, n)
+		})
 		return
 	}
 	c.heard(s, n)
-}
-
-// refreshing waits for a newer snapshot than the watch's.
-type refreshing struct{ news News }
-
-func (e refreshing) done(c *Core, r Result) {
-	if r.Err != nil {
-		c.duties.add(dutyRead)
-		c.attend(e.news)
-		return
-	}
-	c.heard(r.Snapshot, e.news)
 }
 
 func (c *Core) heard(s Snapshot, n News) {

@@ -29,26 +29,18 @@ func (c *Core) fail(err error) {
 	c.retry = c.now.Add(backoff(c.failing, c.o.Rand))
 	var rival *RivalError
 	if errors.As(err, &rival) {
-		c.call(ReadRemaining{rival.Subnets}, rivalling{rival, err})
+		c.call(ReadRemaining{rival.Subnets}, func(r Result) {
+			if r.Err == nil {
+				rival.Remaining = r.Remaining // which is in err
+			}
+			c.failed(err)
+		})
 		return
 	}
 	if !answered(err) {
 		c.storeSilent(err)
 	}
 	c.failed(err)
-}
-
-// rivalling waits for how long a rival's record lives.
-type rivalling struct {
-	rival *RivalError
-	err   error // that it is in
-}
-
-func (e rivalling) done(c *Core, r Result) {
-	if r.Err == nil {
-		e.rival.Remaining = r.Remaining
-	}
-	c.failed(e.err)
 }
 
 func (c *Core) failed(err error) {

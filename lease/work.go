@@ -36,16 +36,14 @@ func (c *Core) advance() {
 	case !c.pending() || c.now.Before(c.notBefore()):
 		c.rest(nil)
 	case c.duties != 0 || c.needsAcquire():
-		c.call(ReadStore{}, reading{})
+		c.call(ReadStore{}, c.read)
 	default:
 		c.work()
 	}
 }
 
-// reading waits for what the store holds, before something is written on the strength of it.
-type reading struct{}
-
-func (reading) done(c *Core, r Result) {
+// read goes on with what the store holds, which is read before something is written on the strength of it.
+func (c *Core) read(r Result) {
 	if r.Err != nil {
 		c.fail(fmt.Errorf("read the store: %w", r.Err))
 		return
@@ -56,7 +54,7 @@ func (reading) done(c *Core, r Result) {
 	case c.duties.any(dutySeed):
 		c.duties.drop(dutySeed)
 		c.duties.add(dutyRead)
-		c.call(WriteConfig{c.o.Seed}, seeding{})
+		c.call(WriteConfig{c.o.Seed}, c.seeded)
 	case c.contest != nil:
 		c.inquire()
 	case c.needsAcquire():
@@ -68,11 +66,6 @@ func (reading) done(c *Core, r Result) {
 	}
 }
 
-// seeding waits for the configuration to be written.
-type seeding struct{}
-
-func (seeding) done(c *Core, r Result) { c.worked(r.Err) }
-
 // work does what needs no read before it.
 func (c *Core) work() {
 	switch {
@@ -82,27 +75,25 @@ func (c *Core) work() {
 		c.rest(nil)
 	case c.own.due(c.now, c.local.Attrs):
 		op, w := c.writing(c.own.held, c.own.held.Record)
-		c.call(op, renewing{w})
+		c.call(op, func(r Result) { c.renewed(w, r) })
 	default:
 		c.succeed()
 		c.rest(nil)
 	}
 }
 
-// worked ends a piece of work.
-func (c *Core) worked(err error) {
-	if err != nil {
-		c.fail(err)
+// seeded goes on when the configuration was written.
+func (c *Core) seeded(r Result) {
+	if r.Err != nil {
+		c.fail(r.Err)
 		return
 	}
 	c.rest(nil)
 }
 
-// renewing waits for the held record to be written: renewed, put back, or brought up to date.
-type renewing struct{ write write }
-
-func (e renewing) done(c *Core, r Result) {
-	if err := c.wrote(e.write, r); err != nil {
+// renewed goes on when the held record was written: renewed, put back, or brought up to date.
+func (c *Core) renewed(w write, r Result) {
+	if err := c.wrote(w, r); err != nil {
 		c.fail(err)
 		return
 	}
@@ -140,62 +131,50 @@ func (c *Core) acquire(s Snapshot) {
 	}
 	if h.Reservation && h.Attrs.Equal(c.local.Attrs) {
 		c.own.written = c.local.Attrs
-		c.take(claiming{claim: claim, created: created}, h)
+		c.take(claim, h, created)
 		return
 	}
 	op, w := c.writing(h, claim.Current)
-	c.call(op, claiming{w, claim, created})
+	c.call(op, func(r Result) {
+		if err := c.wrote(w, r); err != nil {
+			c.fail(err)
+			return
+		}
+		c.take(claim, h, created)
+	})
 }
 
-// claiming waits for the record of a claim to be written.
-type claiming struct {
-	write   write
-	claim   Claim
-	created bool // under a key of its own, so that another may have been created beside it
-}
-
-func (e claiming) done(c *Core, r Result) {
-	if err := c.wrote(e.write, r); err != nil {
-		c.fail(err)
-		return
-	}
-	c.take(e, e.write.holding)
-}
-
-// take makes h, which is in the store, what we hold.
-func (c *Core) take(e claiming, h *holding) {
-	c.log(slog.LevelInfo, "lease acquired", "subnets", h.Subnets.String(), "how", e.claim.Kind, "reasons", e.claim.Reasons)
-	c.notes = e.claim.Reasons
+// take makes h, which is in the store, what we hold. If it was created, under a key of its own, another may have
+// been created beside it.
+func (c *Core) take(claim Claim, h *holding, created bool) {
+	c.log(slog.LevelInfo, "lease acquired", "subnets", h.Subnets.String(), "how", claim.Kind, "reasons", claim.Reasons)
+	c.notes = claim.Reasons
 	c.own.held, c.own.previous = h, h.Subnets
-	if e.created {
+	if created {
 		c.duties.add(dutyVerify)
 	} else {
 		c.own.tenure = kept
 	}
 	c.schedule()
-	c.release(e.claim.Release)
+	c.release(claim.Release)
 }
 
 // release removes records of ours that no longer fit. Nothing depends on it.
 func (c *Core) release(surplus []Record) {
 	if len(surplus) > 0 {
-		c.call(DeleteRecord{surplus[0].Subnets, surplus[0].Revision}, releasing{surplus})
+		gone := surplus[0]
+		c.call(DeleteRecord{gone.Subnets, gone.Revision}, func(r Result) {
+			if r.Err != nil {
+				c.log(slog.LevelWarn, "surplus record stays until it expires", "subnets", gone.Subnets.String(), "cause", fmt.Errorf("delete %s: %w", gone.Subnets, r.Err))
+			}
+			c.release(surplus[1:])
+		})
 		return
 	}
 	if !c.duties.any(dutyVerify) {
 		c.succeed()
 	}
 	c.rest(nil)
-}
-
-// releasing waits for the first of the records to be deleted.
-type releasing struct{ surplus []Record }
-
-func (e releasing) done(c *Core, r Result) {
-	if gone := e.surplus[0].Subnets; r.Err != nil {
-		c.log(slog.LevelWarn, "surplus record stays until it expires", "subnets", gone.String(), "cause", fmt.Errorf("delete %s: %w", gone, r.Err))
-	}
-	c.release(e.surplus[1:])
 }
 
 // verify reads once more after a record was created, and yields to one that was there first.
@@ -210,18 +189,10 @@ func (c *Core) verify(s Snapshot) {
 	}
 	gone := c.own.held.Record
 	c.own.drop(beaten)
-	c.call(DeleteRecord{gone.Subnets, gone.Revision}, yielding{gone.Subnets, err})
-}
-
-// yielding waits for a record to be deleted that was not the first.
-type yielding struct {
-	subnets Subnets
-	why     error
-}
-
-func (e yielding) done(c *Core, r Result) {
-	if r.Err != nil {
-		e.why = errors.Join(e.why, fmt.Errorf("delete %s: %w", e.subnets, r.Err))
-	}
-	c.fail(e.why)
+	c.call(DeleteRecord{gone.Subnets, gone.Revision}, func(r Result) {
+		if r.Err != nil {
+			err = errors.Join(err, fmt.Errorf("delete %s: %w", gone.Subnets, r.Err))
+		}
+		c.fail(err)
+	})
 }
