@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"weft/lease/internal/inbox"
 )
 
 // Local is what this node says about itself. It may change while a keeper runs.
@@ -70,7 +72,7 @@ type Keeper struct {
 	store Store
 	o     Options
 	log   *slog.Logger
-	in    inbox
+	in    *inbox.Inbox[News]
 
 	turn sync.Mutex // held by Acquire and by Run
 
@@ -96,7 +98,7 @@ func NewKeeper(store Store, o Options) (*Keeper, error) {
 		o.Publish = func(Set) {}
 	}
 	o.Cached = nil // the core has it, as long as it is needed
-	return &Keeper{store: store, o: o, log: o.Logger, in: newInbox(), core: core, local: core.local}, nil
+	return &Keeper{store: store, o: o, log: o.Logger, in: inbox.New((*News).Merge), core: core, local: core.local}, nil
 }
 
 // SetLocal changes what we say about ourselves. A record that says something else
@@ -108,12 +110,12 @@ func (k *Keeper) SetLocal(l Local) {
 	k.local = l
 	k.mu.Unlock()
 	if !same {
-		k.in.post(News{Local: &l})
+		k.in.Post(News{Local: &l})
 	}
 }
 
 // Proven says that Config can be served: from now on it is what the cache holds. It never blocks.
-func (k *Keeper) Proven() { k.in.post(News{Proven: true}) }
+func (k *Keeper) Proven() { k.in.Post(News{Proven: true}) }
 
 // Status returns the present state; the caller owns it. A lease whose time has
 // run out is Expired from that moment on.
@@ -133,31 +135,4 @@ func (k *Keeper) Current(peers []Record) []Record {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.core.peers.Current(peers)
-}
-
-// inbox keeps what has come until the loop takes it.
-type inbox struct {
-	mu   sync.Mutex // protects news
-	news News
-	wake chan struct{} // capacity 1
-}
-
-func newInbox() inbox { return inbox{wake: make(chan struct{}, 1)} }
-
-func (b *inbox) post(n News) {
-	b.mu.Lock()
-	b.news.Merge(n)
-	b.mu.Unlock()
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (b *inbox) take() News {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := b.news
-	b.news = News{}
-	return n
 }

@@ -48,7 +48,7 @@ func (k *Keeper) live(ctx context.Context, begin Begin) (*Acquired, error) {
 	defer l.beside.Wait()
 	defer cancel(nil)
 	defer l.timer.Stop()
-	l.step(k.in.take())
+	l.step(k.in.Take())
 	for next := Event(begin); ; {
 		l.step(next)
 		switch {
@@ -59,9 +59,9 @@ func (k *Keeper) live(ctx context.Context, begin Begin) (*Acquired, error) {
 		}
 		select {
 		case <-ctx.Done():
-			l.stopped, next = true, Stop{Last: k.in.take()}
-		case <-k.in.wake:
-			next = k.in.take()
+			l.stopped, next = true, Stop{Last: k.in.Take()}
+		case <-k.in.Wake:
+			next = k.in.Take()
 		case <-l.timer.C:
 			next = Tick{}
 		}
@@ -91,7 +91,7 @@ func (l *loop) step(e Event) {
 			if r := l.perform(f); r != nil {
 				if l.ctx.Err() != nil && !l.stopped { // which is why the store gave up, perhaps
 					l.stopped = true
-					events = append(events, Stop{Last: l.k.in.take()})
+					events = append(events, Stop{Last: l.k.in.Take()})
 				}
 				events = append(events, r)
 			}
@@ -107,7 +107,7 @@ func (l *loop) perform(f Effect) Event {
 		l.beside.Go(func() {
 			told := func(m Message) {
 				if k.core.concerns(m) { // else it would only take the place of one that does
-					k.in.post(News{Messages: []Message{m}})
+					k.in.Post(News{Messages: []Message{m}})
 				}
 			}
 			err := k.store.Listen(l.ctx, f.Node, told)
@@ -117,8 +117,8 @@ func (l *loop) perform(f Effect) Event {
 		})
 	case Watch:
 		l.beside.Go(func() {
-			changed := func(s Snapshot) { k.in.post(News{Snapshot: &s, Watched: true}) }
-			lost := func(err error) { k.in.post(News{Lost: err, Watched: true}) }
+			changed := func(s Snapshot) { k.in.Post(News{Snapshot: &s, Watched: true}) }
+			lost := func(err error) { k.in.Post(News{Lost: err, Watched: true}) }
 			if err := k.store.Watch(l.ctx, changed, lost); l.ctx.Err() == nil {
 				l.cancel(&watchError{err})
 			}
@@ -128,7 +128,7 @@ func (l *loop) perform(f Effect) Event {
 			ctx, cancel := context.WithTimeout(l.ctx, answerWait)
 			defer cancel()
 			if k.o.Underlay.Answers(ctx, f.Attrs) {
-				k.in.post(News{Answered: f.Round})
+				k.in.Post(News{Answered: f.Round})
 			}
 		})
 	case Call:

@@ -126,7 +126,10 @@ func (h *herald) add(n notice) {
 		h.notices = h.notices[1:]
 	}
 	h.notices = append(h.notices, n)
-	poke(h.wake)
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
 }
 
 // take removes the first notice.

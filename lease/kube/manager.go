@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/lease/internal/inbox"
 )
 
 // Options is what a manager needs. Required: Node, Config, RawConfig and Local.Attrs.
@@ -56,7 +57,7 @@ type Manager struct {
 	client *Client
 	o      Options
 	log    *slog.Logger
-	in     inbox
+	in     *inbox.Inbox[news]
 
 	mu    sync.Mutex // protects what follows
 	core  *core
@@ -88,7 +89,7 @@ func NewManager(c *Client, o Options) (*Manager, error) {
 	}
 	core := newCore(c.keys, c.cfg.SetNodeNetworkUnavailable, o, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), time.Now())
 	o.Cached = nil // the core has it, as long as it is needed
-	return &Manager{client: c, o: o, log: o.Logger, in: newInbox(), core: core, local: core.local}, nil
+	return &Manager{client: c, o: o, log: o.Logger, in: inbox.New((*news).merge), core: core, local: core.local}, nil
 }
 
 // SetLocal changes what we say about ourselves; annotations that say something else are
@@ -100,12 +101,12 @@ func (m *Manager) SetLocal(l lease.Local) {
 	m.local = l
 	m.mu.Unlock()
 	if !same {
-		m.in.post(news{local: &l})
+		m.in.Post(news{local: &l})
 	}
 }
 
 // Proven says that Config can be served: from now on it is what the cache holds. It never blocks.
-func (m *Manager) Proven() { m.in.post(news{proven: true}) }
+func (m *Manager) Proven() { m.in.Post(news{proven: true}) }
 
 // SetDataPath says whether this node carries packets: broken is "" if it does, else what is
 // wrong. former says which pods have addresses of subnets that are not ours any more; "" for none. What
@@ -117,7 +118,7 @@ func (m *Manager) SetDataPath(broken, former string) {
 	m.path = &p
 	m.mu.Unlock()
 	if !same {
-		m.in.post(news{path: &p})
+		m.in.Post(news{path: &p})
 	}
 }
 
@@ -126,59 +127,11 @@ func (m *Manager) Status() lease.Status {
 	m.mu.Lock()
 	s, t := m.core.status(), m.table
 	m.mu.Unlock()
-	if heard := m.in.lastHeard(); heard.After(s.StoreSeen) { // of which nobody was woken
+	if heard := m.in.Peek().heard; heard.After(s.StoreSeen) { // of which nobody was woken
 		s.StoreSeen = heard
 	}
 	if t != nil {
 		s.Revision = t.at()
 	}
 	return s
-}
-
-// inbox keeps what has come until the loop takes it.
-type inbox struct {
-	mu   sync.Mutex // protects news
-	news news
-	wake chan struct{} // capacity 1
-}
-
-func newInbox() inbox { return inbox{wake: make(chan struct{}, 1)} }
-
-func (b *inbox) post(n news) {
-	if n == (news{}) {
-		return
-	}
-	b.mu.Lock()
-	b.news.merge(n)
-	b.mu.Unlock()
-	poke(b.wake)
-}
-
-// hear notes a word of the API server, which is news for whoever looks.
-func (b *inbox) hear() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.news.heard = time.Now()
-}
-
-func (b *inbox) lastHeard() time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.news.heard
-}
-
-func (b *inbox) take() news {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := b.news
-	b.news = news{}
-	return n
-}
-
-// poke wakes whoever waits on ch, which has room for one.
-func poke(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }

@@ -17,27 +17,27 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer l.beside.Wait()
 	defer cancel()
 	defer l.timer.Stop()
-	l.step(m.in.take())
+	l.step(m.in.Take())
 	l.step(begin{})
 	for done := ctx.Done(); !l.stopped; {
 		var answer event
 		select {
 		case <-done:
-		case <-m.in.wake:
+		case <-m.in.Wake:
 		case <-l.timer.C: // what was heard meanwhile has woken nobody
 		case answer = <-l.answers:
 		}
 		switch {
 		case ctx.Err() != nil && done != nil: // which may be why the answer is none
 			done = nil
-			l.step(stop{m.in.take()})
+			l.step(stop{m.in.Take()})
 			if answer != nil {
 				l.step(answer)
 			}
 		case answer != nil:
 			l.step(answer)
 		default:
-			l.step(m.in.take())
+			l.step(m.in.Take())
 		}
 	}
 	return nil
@@ -93,7 +93,7 @@ func (l *loop) perform(f effect) event {
 		l.beside.Go(func() {
 			ctx, cancel := context.WithTimeout(l.ctx, namesakeWait)
 			defer cancel()
-			m.in.post(news{answer: &answer{f.Round, m.o.Underlay.Answers(ctx, f.Attrs)}})
+			m.in.Post(news{answer: &answer{f.Round, m.o.Underlay.Answers(ctx, f.Attrs)}})
 		})
 	case lease.Publish:
 		m.o.Publish(f.Set)
@@ -116,8 +116,13 @@ func (l *loop) ask(f func() event) { l.beside.Go(func() { l.answers <- f() }) }
 // watchNodes begins the watch of Nodes and the writing of Events, until ctx ends.
 func (l *loop) watchNodes(f watchNodes) {
 	m := l.m
-	l.table = newTable(m.client.keys, m.o.Config, f.name, m.in.hear, m.in.post)
-	l.watch = &nodeWatch{client: m.client, nodes: l.table, silent: func(err error) { m.in.post(news{watch: &watchState{err}}) }}
+	heard := func() { m.in.Note(news{heard: time.Now()}) }
+	l.table = newTable(m.client.keys, m.o.Config, f.name, heard, func(n news) {
+		if n != (news{}) {
+			m.in.Post(n)
+		}
+	})
+	l.watch = &nodeWatch{client: m.client, nodes: l.table, silent: func(err error) { m.in.Post(news{watch: &watchState{err}}) }}
 	if f.alone {
 		l.watch.only = f.name
 	}
