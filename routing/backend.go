@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 )
@@ -81,6 +82,8 @@ type Status struct {
 	Reached []Reached
 	// Notes say what works less well than it could, and what would help: sentences for the operator.
 	Notes []string
+	// Rules are the host's; the zero Status without BackendConfig.Rules.
+	Rules hostrules.Status
 	// Adopted lists what was taken over from flannel at the start.
 	Adopted []string
 }
@@ -120,6 +123,10 @@ type BackendConfig struct {
 	// MayRunCommands says why this node does not run commands that the network config names, as type
 	// extension has it; nil runs them. If it is nil itself, none is run.
 	MayRunCommands func() error
+	// Rules are the host's rules, which the backend keeps beside the kernel's objects; nil for none. Its Guard is the
+	// backend's to say.
+	Rules *hostrules.Config
+	guard hostrules.Guard // Facts.Guard of the type
 	// Logger; nil discards.
 	Logger *slog.Logger
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/plane"
 	"weft/routing/underlay"
@@ -27,8 +28,9 @@ type controller struct {
 	log     *slog.Logger
 	k       *kernel.Kernel
 	kind    backendType
-	plane   *plane.Plane // nil if the kernel moves the packets
-	actor   actor        // nil if all that the type does is the kernel's state
+	plane   *plane.Plane     // nil if the kernel moves the packets
+	actor   actor            // nil if all that the type does is the kernel's state
+	rules   *hostrules.Rules // nil if the host's rules are nobody's business here
 	monitor *kernel.Monitor
 	kick    chan struct{} // holds one: something may have changed
 	dirty   atomic.Uint32 // what: a change
@@ -101,6 +103,9 @@ func newController(c BackendConfig, t backendType, a actor) (*controller, error)
 	}
 	b.under.Now = c.Underlay
 	b.status = Status{Type: about.name, MTU: sizes.inner, Path: about.path, Underlay: c.Underlay}
+	if err := b.makeRules(); err != nil {
+		return nil, fmt.Errorf("%s backend: %w", about.name, err)
+	}
 	if b.monitor, err = b.k.Subscribe(); err != nil {
 		return nil, fmt.Errorf("%s backend: %w", about.name, err)
 	}
@@ -152,6 +157,7 @@ func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 		b.features.monitor = nil
 		b.log.Info("changes of the underlay's features are noticed late", "cause", err)
 	}
+	b.protect() // it is the data plane now that receives
 	return &carrier{b, t.recv()}, nil
 }
 
@@ -190,11 +196,30 @@ func (c *controller) MTU() int { return c.Status().MTU }
 func (c *controller) Status() Status {
 	c.statusMu.Lock()
 	defer c.statusMu.Unlock()
-	return c.status
+	st := c.status
+	if c.rules != nil {
+		st.Rules = c.rules.Status()
+	}
+	return st
 }
 
-// Apply implements Backend.
+// Apply implements Backend. The host's rules come first, so that no packet is ahead of them, unless those of an earlier
+// run are there: then packets do not wait for iptables.
 func (c *controller) Apply(ctx context.Context, s lease.Set) error {
+	if c.rules == nil {
+		return c.apply(ctx, s)
+	}
+	if !c.rules.Present() {
+		_ = c.rules.Apply(ctx, s) // it has logged and published what is wrong
+		return c.apply(ctx, s)
+	}
+	err := c.apply(ctx, s)
+	_ = c.rules.Apply(ctx, s)
+	return err
+}
+
+// apply is Apply for the kernel's objects and the data plane.
+func (c *controller) apply(ctx context.Context, s lease.Set) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
@@ -217,7 +242,7 @@ func (c *controller) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, c.monitor.Close)
 	defer stop()
 	var wg sync.WaitGroup
-	var monitored, carried error
+	var monitored, carried, ruled error
 	c.mu.Lock()
 	c.over = func() bool { return ctx.Err() != nil }
 	c.mu.Unlock()
@@ -228,6 +253,9 @@ func (c *controller) Run(ctx context.Context) error {
 	if m := c.features.monitor; m != nil {
 		defer context.AfterFunc(ctx, m.Close)()
 		wg.Go(c.followFeatures)
+	}
+	if c.rules != nil && started {
+		wg.Go(func() { defer cancel(); ruled = c.rules.Run(ctx) })
 	}
 	c.repair(ctx)
 	wg.Wait()
@@ -243,7 +271,7 @@ func (c *controller) Run(ctx context.Context) error {
 	if c.plane != nil {
 		carried = errors.Join(carried, c.plane.Close())
 	}
-	return kernel.Wrap(c.Type()+" backend", errors.Join(carried, monitored))
+	return kernel.Wrap(c.Type()+" backend", errors.Join(carried, monitored, ruled))
 }
 
 // Close implements Backend.

@@ -55,10 +55,6 @@ func TestNewTypeIsConfigured(t *testing.T) {
 	if f.Port != 7000 || f.Carrier != CarrierKernel || f.Alone || f.DataV4 || !f.DataV6 || f.Commands != nil {
 		t.Errorf("facts %+v", f)
 	}
-	want := hostrules.Guard{Port: 7000, Peers: true, Underlay: "eth0"}
-	if g := f.GuardNow(Status{Path: PathKernel, Underlay: underlay.Link{Name: "eth0"}}); g != want {
-		t.Errorf("guard %+v", g)
-	}
 	if mtu, err := withToy().MTU(c, underlay.Link{Name: "eth0", MTU: 1500}); mtu != 1400 || err != nil {
 		t.Errorf("MTU %d, %v", mtu, err)
 	}
@@ -87,6 +83,9 @@ func TestNewTypeGetsPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &kernelTest{controller: opened.(*controller), t: t}
+	if g := b.guardNow(); g != (hostrules.Guard{Port: 7000, Peers: true, Underlay: "eth0"}) {
+		t.Errorf("guard %+v", g)
+	}
 	data, v6data := b.Publish()
 	if b.Type() != "toy" || b.RecordType() != "toy" || string(data) != `{"Colour":"green"}` || v6data != nil || b.MTU() != 1400 {
 		t.Errorf("%s, record %s with %s and %s, MTU %d", b.Type(), b.RecordType(), data, v6data, b.MTU())

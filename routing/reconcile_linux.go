@@ -234,6 +234,7 @@ func (c *controller) report(st Status, err error) {
 	}
 	c.status = st
 	c.statusMu.Unlock()
+	c.protect()
 	if !slices.Equal(st.Skipped, old.Skipped) {
 		for _, s := range st.Skipped {
 			c.log.Warn("peer not used", "peer", s.Peer, "reason", s.Reason)

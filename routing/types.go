@@ -60,9 +60,9 @@ type Facts struct {
 	Carrier Carrier
 	// Port is the UDP port that every node receives the overlay's datagrams on; 0 if there is none.
 	Port uint16
-	// Guard says which rules of the host protect the port; its zero value asks for none. Underlay is the caller's to
+	// Guard says which rules of the host protect the port; its zero value asks for none. Underlay is the controller's to
 	// fill in, and Peers counts only where it is the kernel that receives: weft's data plane tells peers from
-	// strangers itself. Facts.GuardNow does both.
+	// strangers itself.
 	Guard hostrules.Guard
 	// Feature is what the type has the kernel do that not every kernel can; nil for nothing.
 	Feature *Feature
@@ -179,6 +179,7 @@ func (ts Types) Open(ctx context.Context, c BackendConfig) (Backend, error) {
 		return nil, fmt.Errorf("%s backend: peers would be told %v, and %s has %v: routes need the address of the link itself: leave out --public-ip, or use vxlan or udp, which pass a NAT",
 			c.Network.BackendType, valid(u.Ext4, u.Ext6), u.Name, u.Local())
 	}
+	c.guard = s.Facts().Guard
 	return s.Open(ctx, c)
 }
 
@@ -190,14 +191,3 @@ func OverlayMTU(c lease.NetworkConfig, u underlay.Link) (int, error) { return Bu
 
 // FactsOf is BuiltIn().Facts.
 func FactsOf(c lease.NetworkConfig) Facts { return BuiltIn().Facts(c) }
-
-// GuardNow is what the host's rules have to do for a backend in that state.
-func (f Facts) GuardNow(st Status) hostrules.Guard {
-	g := f.Guard
-	if g == (hostrules.Guard{}) {
-		return g
-	}
-	g.Underlay = st.Underlay.Name
-	g.Peers = g.Peers && st.Path == PathKernel
-	return g
-}

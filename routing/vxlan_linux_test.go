@@ -30,11 +30,7 @@ func openKernelBackend(t *testing.T, k *kernel.Kernel, config string, edit func(
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := BackendConfig{Kernel: k, Network: network, Node: "a", MayRunCommands: func() error { return nil },
-		UnderlayOptions: underlay.Options{IPv4: true, IPv6: network.EnableIPv6, Interfaces: []string{"eth0"}}}
-	if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
-		t.Fatal(err)
-	}
+	c := newBackendConfig(t, k, network)
 	if edit != nil {
 		edit(&c)
 	}
@@ -43,6 +39,18 @@ func openKernelBackend(t *testing.T, k *kernel.Kernel, config string, edit func(
 		t.Fatal(err)
 	}
 	return &kernelTest{controller: b.(*controller), t: t}
+}
+
+// newBackendConfig is for a backend on link eth0 of the namespace.
+func newBackendConfig(t *testing.T, k *kernel.Kernel, network lease.NetworkConfig) BackendConfig {
+	t.Helper()
+	c := BackendConfig{Kernel: k, Network: network, Node: "a", MayRunCommands: func() error { return nil },
+		UnderlayOptions: underlay.Options{IPv4: true, IPv6: network.EnableIPv6, Interfaces: []string{"eth0"}}}
+	var err error
+	if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // start runs the backend until the test ends, or stop is called.

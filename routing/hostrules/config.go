@@ -28,9 +28,8 @@ type Config struct {
 	RouteProtocol int
 	// Resync is the time between checks that need no notification; at least a second, default 5 s.
 	Resync time.Duration
-	// Guard says what the overlay's port needs. It is asked each time, with no lock of ours held,
-	// since a backend may learn it late. Nil guards nothing.
-	Guard func() Guard
+	// Guard says what the overlay's port needs, until Protect says otherwise.
+	Guard Guard
 	// Logger gets what is changed and what cannot be; required.
 	Logger *slog.Logger
 }
@@ -43,9 +42,6 @@ func (c Config) check() (Config, error) {
 		c.Resync = defaultResync
 	}
 	c.Resync = max(c.Resync, time.Second)
-	if c.Guard == nil {
-		c.Guard = func() Guard { return Guard{} }
-	}
 	if c.Logger == nil {
 		return c, errors.New("hostrules: no logger")
 	}

@@ -160,7 +160,7 @@ func TestLeftoversGo(t *testing.T) {
 			// The rules that the config and the flags no longer ask for go too.
 			c := testConfig(f)
 			c.Masquerade, c.NoMasquerade = false, nil
-			c.Guard = nil
+			c.Guard = Guard{}
 			c.Network.EnableIPv6 = false
 			r = testRules(t, f, c)
 			apply(t, r, testSet())
@@ -328,7 +328,7 @@ func TestRemoveTakesOnlyOurs(t *testing.T) {
 				t.Errorf("the second time: %q, %v", again, err)
 			}
 			// A daemon that removes what an earlier one left does not remove them either.
-			c.Masquerade, c.Forward, c.Guard = false, false, nil
+			c.Masquerade, c.Forward, c.Guard = false, false, Guard{}
 			apply(t, testRules(t, f, c), testSet())
 			if text := listing(t, f); f.kind != kindNFTables && !strings.Contains(text, "-j WEFT-CUSTOM") {
 				t.Errorf("the sweep took a user's chain:\n%s", text)

@@ -54,7 +54,7 @@ func hostNotes(c Config) []string {
 // guard returns the backend's Guard, without the check of peers if somebody else's vxlan shares the port,
 // whose peers are not ours. mu is held.
 func (r *Rules) guard() (Guard, []string) {
-	g := r.cfg.Guard()
+	g := *r.protects.Load()
 	if g.Port == 0 {
 		return g, nil
 	}

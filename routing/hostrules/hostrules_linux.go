@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weft/lease"
@@ -18,6 +19,8 @@ type Rules struct {
 	cfg   Config
 	log   *slog.Logger
 	sides []*side
+
+	protects atomic.Pointer[Guard] // never nil
 
 	mu      sync.Mutex // protects what follows, and the sides
 	set     lease.Set
@@ -51,8 +54,14 @@ func New(c Config) (*Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Rules{cfg: c, log: c.Logger, sides: newSides(), warned: map[string]bool{}}, nil
+	r := &Rules{cfg: c, log: c.Logger, sides: newSides(), warned: map[string]bool{}}
+	r.Protect(c.Guard)
+	return r, nil
 }
+
+// Protect says what the overlay's port needs from now on: the rules follow with the next Apply, or when Run looks at
+// them the next time. It never waits for the kernel.
+func (r *Rules) Protect(g Guard) { r.protects.Store(&g) }
 
 func newSides() []*side {
 	var sides []*side
@@ -141,8 +150,7 @@ func (r *Rules) Status() Status {
 	return s
 }
 
-// reconcile inspects every firewall and changes what differs. The firewall in which the rules belong
-// comes first; what is left in the others is removed only if that succeeded. mu is held.
+// reconcile inspects every firewall, plans, and changes what differs. mu is held.
 func (r *Rules) reconcile(ctx context.Context) error {
 	st := Status{Notes: hostNotes(r.cfg)}
 	guard, note := r.guard()
@@ -166,29 +174,16 @@ func (r *Rules) reconcile(ctx context.Context) error {
 	primary, err := r.primary(ctx)
 	faults = append(faults, err)
 	failed := errors.Join(faults...) != nil
-	for _, leftovers := range []bool{false, true} {
-		for i, s := range r.sides {
-			all := v4
-			if s.ipv6 {
-				all = v6
-			}
-			want := familyRules{ipv6: s.ipv6}
-			switch {
-			case s.kind == primary:
-				want = all
-			case s.kind != kindNFTables && views[i].forwardDrops:
-				// A drop in one firewall is final, whatever the other accepts.
-				want = all.forwardOnly()
-			}
-			if want.empty() != leftovers || leftovers && failed {
-				continue
-			}
-			changed, repaired, err := s.bring(ctx, views[i], want)
-			r.tell(s, want, changed, repaired, &st)
-			if err != nil {
-				faults = append(faults, err)
-				failed = true
-			}
+	for _, p := range plan(r.sides, views, primary, v4, v6) {
+		if p.want.empty() && failed {
+			continue
+		}
+		s := r.sides[p.side]
+		changed, repaired, err := s.bring(ctx, views[p.side], p.want)
+		r.tell(s, p.want, changed, repaired, &st)
+		if err != nil {
+			faults = append(faults, err)
+			failed = true
 		}
 	}
 	if err := syncBlackhole(r.cfg, r.set.Own.Subnets); err != nil {
@@ -201,6 +196,39 @@ func (r *Rules) reconcile(ctx context.Context) error {
 	}
 	r.report(st, primary, err)
 	return err
+}
+
+// planned is what the side of that index is to hold.
+type planned struct {
+	side int
+	want familyRules
+}
+
+// plan says what each side is to hold, in the order in which they are changed: first the firewall in which the rules
+// belong, primary, with those that would drop what it accepts; what is left in the others comes last, and is removed
+// only if all before succeeded. It is pure.
+func plan(sides []*side, views []view, primary kind, v4, v6 familyRules) []planned {
+	var needed, leftovers []planned
+	for i, s := range sides {
+		all := v4
+		if s.ipv6 {
+			all = v6
+		}
+		want := familyRules{ipv6: s.ipv6}
+		switch {
+		case s.kind == primary:
+			want = all
+		case s.kind != kindNFTables && views[i].forwardDrops:
+			// A drop in one firewall is final, whatever the other accepts.
+			want = all.forwardOnly()
+		}
+		if want.empty() {
+			leftovers = append(leftovers, planned{i, want})
+		} else {
+			needed = append(needed, planned{i, want})
+		}
+	}
+	return slices.Concat(needed, leftovers)
 }
 
 // tell logs a change. mu is held.

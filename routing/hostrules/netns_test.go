@@ -106,7 +106,7 @@ func testConfig(f flavour) Config {
 	return Config{
 		Network: dualStack(f.kind == kindNFTables), Masquerade: true, RandomFully: true, Forward: true, RouteProtocol: 119,
 		NoMasquerade: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")},
-		Guard:        func() Guard { return Guard{Port: 8472, Peers: true, Underlay: "eth0"} },
+		Guard:        Guard{Port: 8472, Peers: true, Underlay: "eth0"},
 		Logger:       slog.New(slog.DiscardHandler),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -222,6 +223,37 @@ func TestNoMasqueradeKey(t *testing.T) {
 		}
 		if !strings.Contains(text, want) {
 			t.Errorf("%s: %s, want %s", backend, text, want)
+		}
+	}
+}
+
+// TestPlan: the firewall in which the rules belong comes first, with one that would drop what it accepts, and what is
+// left elsewhere goes last.
+func TestPlan(t *testing.T) {
+	v4, v6 := desired(Config{Network: dualStack(false), Masquerade: true, Forward: true}, testSet(), Guard{}, nil)
+	sides := newSides()
+	of := func(ipv6 bool, k kind) int {
+		return slices.IndexFunc(sides, func(s *side) bool { return s.ipv6 == ipv6 && s.kind == k })
+	}
+	views := make([]view, len(sides))
+	views[of(false, kindIptablesLegacy)].forwardDrops = true
+	views[of(true, kindNFTables)].forwardDrops = true // said by a note: no rule of ours helps
+	for _, c := range []struct {
+		primary kind
+		needed  []planned
+	}{
+		{kindIptablesNFT, []planned{{of(false, kindIptablesNFT), v4}, {of(false, kindIptablesLegacy), v4.forwardOnly()}, {of(true, kindIptablesNFT), v6}}},
+		{kindNFTables, []planned{{of(false, kindNFTables), v4}, {of(false, kindIptablesLegacy), v4.forwardOnly()}, {of(true, kindNFTables), v6}}},
+		{kindIptablesLegacy, []planned{{of(false, kindIptablesLegacy), v4}, {of(true, kindIptablesLegacy), v6}}},
+	} {
+		got := plan(sides, views, c.primary, v4, v6)
+		if len(got) != len(sides) || !reflect.DeepEqual(got[:len(c.needed)], c.needed) {
+			t.Errorf("%v:\n got %+v\nwant %+v", c.primary, got, c.needed)
+		}
+		for _, p := range got[len(c.needed):] {
+			if !p.want.empty() || p.want.ipv6 != sides[p.side].ipv6 {
+				t.Errorf("%v: %+v is no leftover", c.primary, p)
+			}
 		}
 	}
 }

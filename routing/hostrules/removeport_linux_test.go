@@ -15,7 +15,7 @@ func TestTheRulesOfThePortAlone(t *testing.T) {
 				sh(t, line)
 			}
 			open := testConfig(f)
-			open.Guard = func() Guard { return Guard{} }
+			open.Guard = Guard{}
 			apply(t, testRules(t, f, open), testSet("198.51.100.1"))
 			without := listing(t, f)
 			apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1", "2001:db8::1"))

@@ -45,7 +45,7 @@ func (d *Daemon) Status() control.Status {
 	s.Backend, s.Underlay = backendStatus(b), underlayStatus(b)
 	s.Backend.Port = int(routing.FactsOf(g.footing.network).Port)
 	s.Config = d.configStatus(g)
-	s.Rules = rulesStatus(g.rules.Status())
+	s.Rules = rulesStatus(b.Rules)
 	if why := g.cutOffNow(); why != "" {
 		s.Backend.Notes = append(s.Backend.Notes, why)
 	}

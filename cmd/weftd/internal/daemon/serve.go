@@ -13,7 +13,6 @@ import (
 	"weft/lease"
 	"weft/lease/subnetenv"
 	"weft/routing"
-	"weft/routing/hostrules"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -29,7 +28,6 @@ type generation struct {
 	former  []netip.Prefix // networks that this node was in before
 	before  lease.Subnets  // what the subnet file had
 	member  member
-	rules   *hostrules.Rules
 
 	swept bool // what other backends left has been removed; only apply uses it
 
@@ -79,7 +77,6 @@ func (d *Daemon) serve(ctx context.Context, g *generation) error {
 	}
 	d.setGeneration(g)
 	do(g.backend.Run)
-	do(g.rules.Run)
 	do(g.member.Run)
 	if g.cached {
 		do(func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) })
@@ -138,20 +135,22 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 	before := previous(d.cfg.SubnetFile, d.log)
 	g.former = former(before, f.network)
 	g.before = lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}
+	rules, err := d.rulesConfig(f)
+	if err != nil {
+		return nil, err
+	}
 	g.backend, err = routing.NewBackend(ctx, routing.BackendConfig{
 		Kernel: kernel, Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under, Forwarding: d.cfg.Underlay.Forwarding,
 		MayRunCommands:  func() error { return trust.Commands(d.cfg) },
 		UnderlayChanged: func(u underlay.Link) { d.moved(g, u) },
+		Rules:           rules,
 		Logger:          d.log.With("component", "backend"),
 	})
 	if err != nil {
 		return nil, &backendError{err}
 	}
 	g.plane, _ = g.backend.(dataPlane)
-	if g.rules, err = d.newRules(g); err != nil {
-		return nil, errors.Join(err, g.backend.Close())
-	}
 	g.member, err = d.source.member(memberOptions{
 		footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
 		state: d.state, alive: routing.Alive{Kernel: kernel, From: g.underlay, Port: routing.FactsOf(f.network).Port},
@@ -193,7 +192,7 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 			return nil
 		case s := <-g.sets:
 			why := ""
-			if err := g.apply(ctx, s); err != nil {
+			if err := g.backend.Apply(ctx, s); err != nil {
 				why = err.Error()
 			}
 			if ctx.Err() != nil {

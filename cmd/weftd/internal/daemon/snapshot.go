@@ -27,7 +27,7 @@ func (d *Daemon) snapshot() ops.Snapshot {
 	_, s.NoPeer = d.noPeerNow()
 	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
 	s.Backend = g.backend.Status()
-	s.Rules = g.rules.Status()
+	s.Rules = s.Backend.Rules
 	if g.plane == nil {
 		return s
 	}
