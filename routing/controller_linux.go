@@ -47,7 +47,7 @@ type controller struct {
 	settled  bool           // all was in place once, so that what flannel left is taken over
 	made     map[string]int // the numbers of the devices that we made, by name
 	warned   map[string]bool
-	strict   strictDrops
+	strict   kernel.StrictDrops
 	ended    bool
 	over     func() bool // Run is to end; nil before it began
 

@@ -31,5 +31,6 @@
 //
 // Package internal/plane is the data plane with its ports. Package underlay chooses the link that carries the datagrams and
 // finds whom the overlay would cut off, internal/kernel is the edge to netlink with the plan, hostrules has the rules of the
-// firewall.
+// firewall, which rules_linux.go keeps. leftovers_linux.go removes what another backend left, and presence says who else is
+// there.
 package routing

@@ -84,3 +84,14 @@ func usedPeers(rs []Reached) int {
 	}
 	return len(used)
 }
+
+// tunnelled names the first peer with an IPv4 subnet that is reached by the tunnel although a plain route
+// was looked for; "" if there is none.
+func tunnelled(reached []Reached) string {
+	for _, r := range reached {
+		if r.How == HowTunnel && r.Reason != "" && r.Subnet.Addr().Is4() {
+			return r.Peer
+		}
+	}
+	return ""
+}

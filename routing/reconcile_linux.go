@@ -192,7 +192,7 @@ func (c *controller) tellNotes(r *round) {
 		r.note(t.note())
 		r.note(c.plane.Notes()...)
 	}
-	r.note(c.strict.note(c.k, c.under.Now.Name, r.st.Reached))
+	r.note(c.strict.Note(c.k, c.under.Now.Name, tunnelled(r.st.Reached)))
 }
 
 // watch tells the monitor what to look for.

@@ -69,6 +69,7 @@ func rules() []rule {
 			{"routing/internal/kernel imports weft/lease", one("routing/internal/kernel/a.go", `package kernel; import _ "weft/lease"`)},
 			{"routing/internal/plane imports weft/routing/underlay", one("routing/internal/plane/a.go", `package plane; import _ "weft/routing/underlay"`)},
 			{"routing/internal/plane imports weft/lease", one("routing/internal/plane/a.go", `package plane; import _ "weft/lease"`)},
+			{"routing/presence imports weft/routing:", one("routing/presence/a.go", `package presence; import _ "weft/routing"`)},
 			{"routing/internal/xtest imports weft/test/lab", one("routing/internal/xtest/a.go", `package xtest; import _ "weft/test/lab"`)},
 			{"routing/underlay imports weft/lease", one("routing/underlay/a.go", `package underlay; import _ "weft/lease"`)},
 			{"belongs to no layer", one("netutil/a.go", `package netutil; import _ "weft/encap"`)},

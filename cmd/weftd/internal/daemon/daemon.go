@@ -14,7 +14,7 @@ import (
 	"weft/cmd/weftd/internal/ops"
 	"weft/lease"
 	"weft/lease/kube"
-	"weft/routing"
+	"weft/routing/presence"
 )
 
 // Daemon is one run of weftd. Its exported methods are safe for concurrent use.
@@ -30,7 +30,7 @@ type Daemon struct {
 	cached   *lease.Cached
 	recalled footing
 	state    string // names our state directory; "" if it cannot be named
-	claim    routing.HostClaim
+	claim    presence.HostClaim
 
 	nudge   chan struct{} // holds one; asks observe to read the state, which has changed
 	resized chan struct{} // holds one; says that the number of peers has changed by many

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weft/routing"
+	"weft/routing/presence"
 )
 
 // hostPatience is how long we wait for another process that serves the network on this host, since it may
@@ -27,7 +28,7 @@ func (d *Daemon) claimHost(ctx context.Context, k *routing.Kernel, f footing) er
 // unlessTaken returns err if it says that another weftd has the claim. If a claim fails for another reason, such as
 // a lack of descriptors, the daemon notes that and goes on without it.
 func (d *Daemon) unlessTaken(claim string, err error) error {
-	if taken := new(routing.HostTakenError); errors.As(err, &taken) {
+	if taken := new(presence.HostTakenError); errors.As(err, &taken) {
 		return err
 	}
 	d.lack(claim, err)
@@ -48,7 +49,7 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 		return err
 	}
 	for {
-		err := routing.PortFree(g.kernel, g.underlay(), port)
+		err := presence.PortFree(g.kernel, g.underlay(), port)
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil // the backend reports any other fault
 		}

@@ -13,6 +13,7 @@ import (
 
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/presence"
 )
 
 // Only another weftd keeps this one from starting. If a claim fails for any other reason, weftd goes on and says so.
@@ -53,7 +54,7 @@ func TestAClaimThatCannotBeMadeIsNoReasonToEnd(t *testing.T) {
 	second := &Daemon{log: d.log}
 	impatient, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := second.claimHost(impatient, k, f); !errors.As(err, new(*routing.HostTakenError)) {
+	if err := second.claimHost(impatient, k, f); !errors.As(err, new(*presence.HostTakenError)) {
 		t.Errorf("beside another: %v", err)
 	}
 }

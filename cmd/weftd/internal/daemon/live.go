@@ -9,6 +9,7 @@ import (
 
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/presence"
 )
 
 // errFootingChanged is the error of a generation whose footing turned out to be outdated.
@@ -39,7 +40,7 @@ func (d *Daemon) live(ctx context.Context) error {
 		g := a.opened
 		if g == nil {
 			var err error
-			var taken *routing.HostTakenError
+			var taken *presence.HostTakenError
 			if g, err = d.newGeneration(ctx, a.footing, a.cached); errors.As(err, &taken) {
 				return err // the fault is this host's, so that another configuration would not help
 			} else if err != nil {
@@ -54,7 +55,7 @@ func (d *Daemon) live(ctx context.Context) error {
 		}
 		a.cached = nil
 		err := d.serve(ctx, g)
-		if taken := (*routing.HostTakenError)(nil); errors.As(err, &taken) {
+		if taken := (*presence.HostTakenError)(nil); errors.As(err, &taken) {
 			return err
 		}
 		if ctx.Err() != nil {

@@ -13,6 +13,7 @@ import (
 	"weft/lease"
 	"weft/lease/subnetenv"
 	"weft/routing"
+	"weft/routing/presence"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -153,7 +154,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 	g.plane, _ = g.backend.(dataPlane)
 	g.member, err = d.source.member(memberOptions{
 		footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
-		state: d.state, alive: routing.Alive{Kernel: kernel, From: g.underlay, Port: routing.FactsOf(f.network).Port},
+		state: d.state, alive: presence.Alive{Kernel: kernel, From: g.underlay, Port: routing.FactsOf(f.network).Port},
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.backend.Close())

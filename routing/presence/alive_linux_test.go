@@ -1,4 +1,4 @@
-package routing
+package presence
 
 import (
 	"context"
@@ -10,24 +10,34 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing/internal/kernel"
+	"weft/routing/internal/nstest"
 	"weft/routing/underlay"
 )
+
+// on does ip in the namespace of k.
+func on(t *testing.T, k *kernel.Kernel, args string) {
+	t.Helper()
+	if err := k.Do(func() error { _, err := nstest.TryIP(args); return err }); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestAlive asks a host for its addresses of both families while its kernel answers and something listens on the overlay's
 // port, while nothing does, while it is silent, and for addresses of one's own.
 func TestAlive(t *testing.T) {
-	a, b := &node{k: inNamespace(t)}, &node{k: newNamespace(t)}
-	a.run(t, "link add eth0 type veth peer name far")
-	a.run(t, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), b.k.NS))
-	b.run(t, "link set far name eth0")
-	for i, n := range []*node{a, b} {
-		n.run(t, "link set eth0 up")
-		n.run(t, fmt.Sprintf("addr add 192.0.2.%d/24 dev eth0", i+1))
-		n.run(t, fmt.Sprintf("addr add 2001:db8::%d/64 dev eth0 nodad", i+1))
+	a, b := nstest.In(t), nstest.New(t)
+	on(t, a, "link add eth0 type veth peer name far")
+	on(t, a, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), b.NS))
+	on(t, b, "link set far name eth0")
+	for i, n := range []*kernel.Kernel{a, b} {
+		on(t, n, "link set eth0 up")
+		on(t, n, fmt.Sprintf("addr add 192.0.2.%d/24 dev eth0", i+1))
+		on(t, n, fmt.Sprintf("addr add 2001:db8::%d/64 dev eth0 nodad", i+1))
 	}
-	a.run(t, "addr add 192.0.2.7/32 dev eth0")
+	on(t, a, "addr add 192.0.2.7/32 dev eth0")
 	under := underlay.Link{Name: "eth0", Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
-	alive := Alive{Kernel: a.k, From: func() underlay.Link { return under }, Port: 8285}
+	alive := Alive{Kernel: a, From: func() underlay.Link { return under }, Port: 8285}
 	four, six := lease.Attrs{PublicIP: addr("192.0.2.2")}, lease.Attrs{PublicIPv6: addr("2001:db8::2")}
 	asked := func(what string, at lease.Attrs, want bool) {
 		t.Helper()
@@ -48,7 +58,7 @@ func TestAlive(t *testing.T) {
 	asked("nobody listens", six, false)
 	for _, at := range []netip.AddrPort{netip.AddrPortFrom(four.PublicIP, 8285), netip.AddrPortFrom(six.PublicIPv6, 8285)} {
 		var c net.PacketConn
-		if err := b.k.Do(func() (err error) { c, err = net.ListenPacket("udp", at.String()); return err }); err != nil {
+		if err := b.Do(func() (err error) { c, err = net.ListenPacket("udp", at.String()); return err }); err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
@@ -64,7 +74,7 @@ func TestAlive(t *testing.T) {
 	if !alive.tcp(t.Context(), under.Addr4, four.PublicIP) {
 		t.Error("without ICMP sockets a living host is silent")
 	}
-	b.run(t, "link set eth0 down")
+	on(t, b, "link set eth0 down")
 	asked("silent", four, false)
 	asked("silent", six, false)
 }

@@ -1,9 +1,10 @@
-package routing
+package presence
 
 import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -12,13 +13,21 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/internal/nstest"
 	"weft/routing/underlay"
+)
+
+var (
+	pfx, addr = netip.MustParsePrefix, netip.MustParseAddr
+
+	// net4 and net6 are the overlay's networks in tests.
+	net4, net6 = pfx("10.5.0.0/16"), pfx("fd00:5::/48")
 )
 
 // TestHostClaim: a network belongs to one process in a network namespace, until that ends; another network and
 // another namespace are free; and who has not our rights claims nothing.
 func TestHostClaim(t *testing.T) {
-	k := inNamespace(t)
+	k := nstest.In(t)
 	config := lease.NetworkConfig{EnableIPv4: true, Network: net4, EnableIPv6: true, IPv6Network: net6}
 	claim := func(k *kernel.Kernel, c lease.NetworkConfig, patience time.Duration) (*HostClaim, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -54,7 +63,7 @@ func TestHostClaim(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	taken(first.Port(ctx, k, 8285))
-	elsewhere, err := claim(newNamespace(t), config, time.Second)
+	elsewhere, err := claim(nstest.New(t), config, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +111,8 @@ func TestHostClaim(t *testing.T) {
 
 // TestPortFree: a port that another process has is not free, and one that a vxlan device has is the backend's business.
 func TestPortFree(t *testing.T) {
-	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	k := nstest.In(t)
+	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	u := underlay.Link{Name: "eth0", Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
 	free := func(what string, want bool) {
 		t.Helper()
@@ -121,8 +130,8 @@ func TestPortFree(t *testing.T) {
 		_ = c.Close()
 	}
 	free("nobody any more", true)
-	ip(t, "link add flannel.1 type vxlan id 1 dev eth0 local 192.0.2.1 dstport 8472")
-	ip(t, "link set flannel.1 up")
+	nstest.IP(t, "link add flannel.1 type vxlan id 1 dev eth0 local 192.0.2.1 dstport 8472")
+	nstest.IP(t, "link set flannel.1 up")
 	free("a device of the kernel's", true)
 	u.Addr4 = addr("192.0.2.9")
 	free("an address that is not there", true)

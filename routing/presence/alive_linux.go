@@ -1,4 +1,4 @@
-package routing
+package presence
 
 import (
 	"context"
@@ -41,8 +41,10 @@ func (v Alive) Answers(ctx context.Context, a lease.Attrs) bool {
 	defer cancel()
 	var wg sync.WaitGroup
 	answers := make(chan bool, 2)
-	for _, addr := range valid(a.PublicIP, a.PublicIPv6) {
-		wg.Go(func() { answers <- v.answers(ctx, addr) })
+	for _, addr := range []netip.Addr{a.PublicIP, a.PublicIPv6} {
+		if addr.IsValid() {
+			wg.Go(func() { answers <- v.answers(ctx, addr) })
+		}
 	}
 	go func() { wg.Wait(); close(answers) }() // ends with the two
 	for yes := range answers {
