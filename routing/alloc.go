@@ -1,10 +1,8 @@
 package routing
 
 import (
-	"context"
 	"encoding/json"
 
-	"weft/lease"
 	"weft/routing/underlay"
 )
 
@@ -12,27 +10,7 @@ import (
 const typeAlloc = "alloc"
 
 func allocType() Type {
-	return Type{Name: typeAlloc, Settings: func(c lease.NetworkConfig) Settings { return &allocSettings{ipv6: c.EnableIPv6} }}
-}
-
-// allocSettings are the options of a network.
-type allocSettings struct {
-	plainOptions
-	ipv6 bool // the network has it
-}
-
-// Keys implements Settings.
-func (s *allocSettings) Keys() []Key { return plainKeys(&s.plainOptions, s.ipv6) }
-
-// Facts implements Settings.
-func (*allocSettings) Facts() Facts { return Facts{Carrier: CarrierOthers, Alone: true} }
-
-// MTU implements Settings.
-func (s *allocSettings) MTU(u underlay.Link) (int, error) { return innerMTU(alloc{s.plainOptions}, u) }
-
-// Open implements Settings.
-func (s *allocSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
-	return openKernel(c, alloc{s.plainOptions}, nil)
+	return plainType(typeAlloc, Facts{Carrier: CarrierOthers, Alone: true}, func(o plainOptions) backendType { return alloc{o} })
 }
 
 // alloc has the node's subnet reserved and written down, and leaves all else to others.

@@ -42,9 +42,10 @@ type Backend interface {
 
 // Status is what weft status shows of a backend.
 type Status struct {
-	// Type is the backend's, Device the name of its device, "" before there is one.
-	Type, Device string
-	// Devices are all devices of ours that are in use; nil means Device alone.
+	// Type is the backend's.
+	Type string
+	// Devices are those in use, the one that people are shown first; nil before there are any. They are ours, but for a
+	// backend that has none of its own: there it is the link that packets leave by.
 	Devices []string
 	// Up says of a backend without a device that pods can be given addresses: what this node
 	// needs of its own is in place. Peers may be missing.
@@ -86,6 +87,14 @@ type Status struct {
 	Rules hostrules.Status
 	// Adopted lists what was taken over from flannel at the start.
 	Adopted []string
+}
+
+// Device is the one of Devices that people are shown; "" before there is one.
+func (s Status) Device() string {
+	if len(s.Devices) == 0 {
+		return ""
+	}
+	return s.Devices[0]
 }
 
 // Skipped is a peer's record that a backend does not use, or not wholly. It is comparable.

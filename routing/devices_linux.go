@@ -13,7 +13,9 @@ import (
 // syncKernel brings devices, addresses, entries and routes to what the decision wants. The first time it also takes
 // over what flannel left; after that every change is somebody else's undone.
 func (c *controller) syncKernel(r *round, m mtus) {
-	r.st.Device = c.want.device
+	if c.want.device != "" {
+		r.st.Devices = []string{c.want.device}
+	}
 	want := c.want.State
 	if c.plane != nil {
 		tun, err := c.ensureTUN(r, m)
@@ -113,7 +115,7 @@ func (c *controller) bring(r *round, want kernel.State) (done int) {
 	devices := ownDevices(want.Without(missing))
 	r.note(c.checksums(devices))
 	if r.st.Up = len(missing) == 0; r.st.Up && len(devices) > 0 {
-		r.st.Device, r.st.Devices = devices[0], devices
+		r.st.Devices = devices
 	}
 	return done
 }

@@ -1,11 +1,9 @@
 package routing
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 
-	"weft/lease"
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 )
@@ -14,29 +12,7 @@ import (
 const typeHostGW = "host-gw"
 
 func hostGWType() Type {
-	return Type{Name: typeHostGW, Settings: func(c lease.NetworkConfig) Settings { return &hostGWSettings{ipv6: c.EnableIPv6} }}
-}
-
-// hostGWSettings are the options of a network.
-type hostGWSettings struct {
-	plainOptions
-	ipv6 bool // the network has it
-}
-
-// Keys implements Settings.
-func (s *hostGWSettings) Keys() []Key { return plainKeys(&s.plainOptions, s.ipv6) }
-
-// Facts implements Settings.
-func (*hostGWSettings) Facts() Facts { return Facts{Carrier: CarrierKernel, Direct: true} }
-
-// MTU implements Settings.
-func (s *hostGWSettings) MTU(u underlay.Link) (int, error) {
-	return innerMTU(hostGW{s.plainOptions}, u)
-}
-
-// Open implements Settings.
-func (s *hostGWSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
-	return openKernel(c, hostGW{s.plainOptions}, nil)
+	return plainType(typeHostGW, Facts{Carrier: CarrierKernel, Direct: true}, func(o plainOptions) backendType { return hostGW{o} })
 }
 
 // hostGW routes a peer's subnets to its address on the shared link.

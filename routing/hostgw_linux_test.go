@@ -46,7 +46,7 @@ fd00:5:0:4::/64 via 2001:db8::4 dev eth0 metric 1024 pref medium
 		t.Errorf("routes:\n%s", got)
 	}
 	st := b.Status()
-	if !st.InPlace || st.Device != "eth0" || !st.Up || st.MTU != 1500 || st.Peers != 3 || len(st.Skipped) != 1 || !strings.Contains(st.Skipped[0].Reason, "through the router 192.0.2.254") {
+	if !st.InPlace || st.Device() != "eth0" || !st.Up || st.MTU != 1500 || st.Peers != 3 || len(st.Skipped) != 1 || !strings.Contains(st.Skipped[0].Reason, "through the router 192.0.2.254") {
 		t.Errorf("status %+v", st)
 	}
 	b.start()
@@ -129,7 +129,7 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		}
 		st := b.Status()
 		for range 2 {
-			if _, err := RemoveLeftovers(k, network, nil, append([]string{st.Device}, st.Devices...)); err != nil {
+			if _, err := RemoveLeftovers(k, network, nil, st.Devices); err != nil {
 				t.Errorf("%s: %v", c.backend, err)
 			}
 		}

@@ -1,9 +1,12 @@
 package routing
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
+	"weft/lease"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -17,6 +20,37 @@ type plainOptions struct {
 // plainKeys declares them.
 func plainKeys(o *plainOptions, ipv6 bool) []Key {
 	return append(sourceKeys(new(tunnel.SourceCheck), new([]netip.Prefix)), mtuKey(&o.MTU, 0, ipv6))
+}
+
+// plainSettings are those of a network whose type has no keys of its own.
+type plainSettings struct {
+	plainOptions
+	ipv6  bool // the network has it
+	facts Facts
+	pure  func(plainOptions) backendType
+}
+
+// plainType makes such a type out of its pure part.
+func plainType(name string, f Facts, pure func(plainOptions) backendType) Type {
+	return Type{Name: name, Settings: func(c lease.NetworkConfig) Settings {
+		return &plainSettings{ipv6: c.EnableIPv6, facts: f, pure: pure}
+	}}
+}
+
+// Keys implements Settings.
+func (s *plainSettings) Keys() []Key { return plainKeys(&s.plainOptions, s.ipv6) }
+
+// Facts implements Settings.
+func (s *plainSettings) Facts() Facts { return s.facts }
+
+// MTU implements Settings.
+func (s *plainSettings) MTU(u underlay.Link) (int, error) {
+	return innerMTU(s.pure(s.plainOptions), u)
+}
+
+// Open implements Settings.
+func (s *plainSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
+	return openKernel(c, s.pure(s.plainOptions), nil)
 }
 
 // plainSizes are those of packets without a tunnel.

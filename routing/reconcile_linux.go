@@ -221,7 +221,7 @@ func (c *controller) report(st Status, err error) {
 	old := c.status
 	st.Type, st.Path, st.Forwarding = old.Type, old.Path, old.Forwarding
 	if c.plane != nil {
-		st.Path, st.Device = c.plane.PathName(), c.plane.Device()
+		st.Path, st.Devices = c.plane.PathName(), c.plane.Devices()
 	}
 	st.Underlay, st.UnderlayLost, st.UnderlayDevices = c.under.Now, c.under.Lost, c.features.devices()
 	st.LastReconcile = time.Now()

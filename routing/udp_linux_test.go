@@ -147,7 +147,7 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 			t.Errorf("link lacks %q:\n%s", s, link)
 		}
 	}
-	if st := u.Status(); !st.InPlace || st.Device != "flannel0" || st.MTU != 1472 || st.Peers != 1 || st.LastError != "" || st.Repaired != 0 {
+	if st := u.Status(); !st.InPlace || st.Device() != "flannel0" || st.MTU != 1472 || st.Peers != 1 || st.LastError != "" || st.Repaired != 0 {
 		t.Errorf("status %+v", st)
 	}
 
@@ -349,7 +349,7 @@ func TestUDPNames(t *testing.T) {
 	u := newTestUDP(t, k, false)
 	apply(t, u, testSet("10.5.1.0/24", false))
 	start(t, u)
-	if d := u.Status().Device; d != "flannel1" {
+	if d := u.Status().Device(); d != "flannel1" {
 		t.Errorf("device %s", d)
 	}
 

@@ -116,7 +116,7 @@ func (n *vtepNode) addr(six bool) netip.Addr {
 func (n *vtepNode) taken(t *testing.T) (bytes, packets uint64) {
 	t.Helper()
 	var l netlink.Link
-	err := n.k.Do(func() (err error) { l, err = netlink.LinkByName(n.b.Status().Device); return err })
+	err := n.k.Do(func() (err error) { l, err = netlink.LinkByName(n.b.Status().Device()); return err })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -166,7 +166,7 @@ func TestVXLANBringsUpAndRepairs(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.apply(set)
-	if st := b.Status(); !st.InPlace || !st.Up || st.Device != "flannel.1" || st.MTU != 1430 || st.Peers != 2 || st.Repaired != 0 || st.Path != "kernel" {
+	if st := b.Status(); !st.InPlace || !st.Up || st.Device() != "flannel.1" || st.MTU != 1430 || st.Peers != 2 || st.Repaired != 0 || st.Path != "kernel" {
 		t.Errorf("status %+v", st)
 	}
 	data, v6data := b.Publish()

@@ -86,7 +86,7 @@ type desired struct {
 	// notes are about records that are used, but not wholly.
 	notes  []Skipped
 	tenure tenure // for the next time; nil for a type that gives nothing to one peer alone
-	// device is Status.Device for a backend without devices of its own.
+	// device is Status.Devices for a backend without devices of its own.
 	device string
 }
 

@@ -81,6 +81,14 @@ func (p *Plane) Engine() *tunnel.Engine { return p.engine }
 // Device is the TUN's name; "" before it was opened.
 func (p *Plane) Device() string { return p.device.name }
 
+// Devices are those that a person is shown: the TUN, if it was opened.
+func (p *Plane) Devices() []string {
+	if p.device.name == "" {
+		return nil
+	}
+	return []string{p.device.name}
+}
+
 // portLost notes a port that died by itself. The data plane calls it.
 func (p *Plane) portLost(id tunnel.PortID) {
 	p.lostMu.Lock()

@@ -219,7 +219,7 @@ func (d *Daemon) removeLeftovers(g *generation) {
 	if set, _ := g.state(); g.swept || set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
 		return
 	}
-	removed, err := routing.RemoveLeftovers(g.kernel, g.footing.network, g.former, append([]string{status.Device}, status.Devices...))
+	removed, err := routing.RemoveLeftovers(g.kernel, g.footing.network, g.former, status.Devices)
 	for _, r := range removed {
 		d.log.Info("removed what another backend left", "object", r)
 	}
@@ -230,7 +230,7 @@ func (d *Daemon) removeLeftovers(g *generation) {
 }
 
 // usable reports whether pods can be given addresses: the device is there, or none is needed.
-func usable(s routing.Status) bool { return s.Device != "" || s.Up }
+func usable(s routing.Status) bool { return len(s.Devices) > 0 || s.Up }
 
 // applied stores s as the set that is in force.
 func (d *Daemon) applied(g *generation, s lease.Set) {
