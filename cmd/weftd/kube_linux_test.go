@@ -62,7 +62,7 @@ func listen(t *testing.T, a *host, api *apiServer) {
 	api.serve(l)
 }
 
-// says waits until h gives a reason that has each of want in it, and is not ready.
+// says waits until h is not ready, and its reasons contain each of want.
 func (h *host) says(t *testing.T, want ...string) {
 	t.Helper()
 	await.OK(t, h.name+" says why it is not ready", func() error {
@@ -138,8 +138,8 @@ func TestTwoNodesOfAClusterTalk(t *testing.T) {
 		return err
 	})
 
-	// A restart does not take up a network that the node's pods are not in, nor a file with a fault; a good
-	// one it does, by itself.
+	// A restart does not adopt a network in which the node's pods are not, nor a file with a fault. Once the file
+	// is good, weftd adopts it by itself.
 	for _, bad := range [][2]string{
 		{`{"Network":"10.43.0.0/16","Backend":{"Type":"udp"}}`, "--renumber"}, {`{"Network":"10.42.0.0/16","Backend":{"Type":"vxlna"}}`, `did you mean "vxlan"?`},
 	} {
@@ -219,7 +219,7 @@ func TestAStartWithoutTheAPIServer(t *testing.T) {
 	}
 }
 
-// A host that was given another name, or another public address, while it was off.
+// A host got another name, or another public address, while it was off.
 func TestACacheOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	_, b, api := cluster(t, udpConf)
@@ -362,7 +362,7 @@ func TestStartsInAClusterThatCannotSucceed(t *testing.T) {
 	}
 }
 
-// The image of flannel's own manifests calls it flanneld; --check asks nobody.
+// flannel's own manifests call the program flanneld. --check --offline asks nobody.
 func TestItIsCalledFlanneldToo(t *testing.T) {
 	t.Parallel()
 	_, b, api := cluster(t, udpConf)
@@ -469,7 +469,7 @@ func TestAFirstStartWaitsForAConfigThatCanBeServed(t *testing.T) {
 	b.awaitReady(t)
 	b.reaches(t, a)
 
-	// So does a last good one that does not come up any more: another one is tried in its place.
+	// The same holds for a last good configuration that does not work any more: another one is tried in its place.
 	script := filepath.Join(b.dir, "prestart")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho key\n"), 0o755); err != nil {
 		t.Fatal(err)

@@ -71,9 +71,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// reserveProcessors gives each worker of the data plane a Go processor besides those that
-// the rest has, so that it can wait for packets without giving its own away, and
-// returns how many workers there are to be. A waiting thread takes no CPU.
+// reserveProcessors raises GOMAXPROCS so that each worker of the data plane has a Go processor
+// besides those of the rest, and keeps it while it waits for packets. It returns the number of
+// workers. A waiting thread takes no CPU.
 func reserveProcessors() (workers int) {
 	n := runtime.GOMAXPROCS(0)
 	workers = tunnel.DefaultWorkers(n)
@@ -81,8 +81,8 @@ func reserveProcessors() (workers int) {
 	return workers
 }
 
-// newLogger writes to w, and no thing more often than a reader can follow. flush says what was left out
-// and not yet said.
+// newLogger returns a logger that writes to w, and limits lines that say the same. flush logs how many were
+// left out and not yet counted in the log.
 func newLogger(cfg options.Log, w io.Writer) (log *slog.Logger, flush func()) {
 	o := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if cfg.Verbosity >= 1 {
@@ -96,7 +96,7 @@ func newLogger(cfg options.Log, w io.Writer) (log *slog.Logger, flush func()) {
 	return slog.New(l), l.Flush
 }
 
-// remarks logs, once, what is allowed and perhaps not meant.
+// remarks logs, once, the settings that are allowed but perhaps not meant.
 func remarks(cfg options.Config, log *slog.Logger) {
 	for _, r := range cfg.Remarks() {
 		log.Warn(r)
@@ -106,7 +106,7 @@ func remarks(cfg options.Config, log *slog.Logger) {
 	}
 }
 
-// versionText is the linker's version, else what the module was built from.
+// versionText returns the linker's version, else the one that Go recorded for the module.
 func versionText() string {
 	if version != "" {
 		return version

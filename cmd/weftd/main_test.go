@@ -18,8 +18,8 @@ import (
 	"weft/lease/etcd/embedded/server"
 )
 
-// asWeftd makes the test binary be weftd, so that tests meet real processes with
-// real exit statuses.
+// asWeftd is a variable that makes the test binary run as weftd, so that tests have real
+// processes with real exit statuses.
 const asWeftd = "WEFT_TEST_BE_WEFTD"
 
 func TestMain(m *testing.M) {
@@ -57,7 +57,7 @@ func withEtcd(do func() int) int {
 	return do()
 }
 
-// call is run with what it printed.
+// call calls run, and returns what it printed.
 func call(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer

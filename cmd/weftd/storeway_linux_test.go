@@ -17,7 +17,7 @@ import (
 )
 
 // farStore is an address of the store's host within the overlay's network, and
-// cutOff what is said of it.
+// cutOff is the message about it.
 const (
 	farStore = "10.42.200.5"
 	cutOff   = "Network 10.42.0.0/16 contains the store 10.42.200.5, which is reached via 192.0.2.1 on eth0"

@@ -29,7 +29,7 @@ func commandConfig(made string) string {
 	return fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"touch %s"}}`, made)
 }
 
-// alone is a host whose weftd has a store of its own, as by default, with config as what it begins with.
+// alone makes a host whose weftd has an embedded store, with config as its network configuration.
 func alone(t *testing.T, config string) *host {
 	t.Helper()
 	a, _ := wired(t)
@@ -44,7 +44,7 @@ func alone(t *testing.T, config string) *host {
 	return a
 }
 
-// listening are the ports on which somebody in h's namespace takes TCP connections.
+// listening returns the TCP ports on which somebody listens in h's namespace.
 func (h *host) listening(t *testing.T) []uint16 {
 	t.Helper()
 	var out []uint16
@@ -91,7 +91,7 @@ func asNobody(path string) error {
 	return <-done
 }
 
-// writeConfig does what anyone can who reaches an etcd on TCP in h's namespace.
+// writeConfig writes the configuration by TCP, as anybody can who reaches an etcd in h's namespace.
 func (h *host) writeConfig(t *testing.T, port uint16, config string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -108,7 +108,7 @@ func (h *host) writeConfig(t *testing.T, port uint16, config string) error {
 	return err
 }
 
-// A user without rights does not become root by way of the store that a daemon runs for itself.
+// A user without rights cannot become root by writing to the store that a daemon runs for itself.
 func TestNobodyWritesTheEmbeddedStore(t *testing.T) {
 	t.Parallel()
 	made := filepath.Join(t.TempDir(), "made")
@@ -175,7 +175,7 @@ func TestCommandsInTheStore(t *testing.T) {
 	ran(true)
 }
 
-// --check says what becomes of commands, and what the doors of the store are like, before a start does.
+// --check says, before weftd starts, whether it would run the commands, and who can write to the store.
 func TestCheckSaysWhoMayWrite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

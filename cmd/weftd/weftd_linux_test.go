@@ -104,7 +104,7 @@ func TestStopLeavesEverythingAndTheNextStartNeedsNoStore(t *testing.T) {
 	}
 }
 
-// kernel is the overlay's part of the kernel's state.
+// kernel returns the overlay's part of the kernel's state.
 func (h *host) kernel(t *testing.T) string {
 	t.Helper()
 	link, err := h.ns.Netlink().LinkByName("flannel0")

@@ -42,9 +42,9 @@ type Process struct {
 	err       error // why it ended; may be read once ended is closed
 }
 
-// Start runs program and returns when etcd serves c's clients; it gives up when ctx ends, which has no
-// effect later. What etcd logs goes to c.Logger, which must not be nil. The caller closes the Process; should
-// this process die without, the kernel ends the other.
+// Start runs program and returns when etcd serves c's clients. It gives up when ctx ends, which has no
+// effect later. What etcd logs goes to c.Logger, which must not be nil. The caller closes the Process; if
+// this process dies without that, the kernel kills the child.
 func Start(ctx context.Context, program string, c embedded.Config) (*Process, error) {
 	p := &Process{ended: make(chan struct{})}
 	p.cmd = exec.Command(program, c.Args(c.Logger.Enabled(ctx, slog.LevelDebug))...)
@@ -77,8 +77,8 @@ func Start(ctx context.Context, program string, c embedded.Config) (*Process, er
 	}
 }
 
-// run has the process from its start to its end. It keeps its thread: the kernel ends the child when the thread
-// that started it ends.
+// run starts the process and waits until it ends. It keeps its thread, since the kernel kills the child when the
+// thread that started it ends.
 func (p *Process) run(reports io.Reader, log *relay, started chan<- error, serves chan<- []string) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -130,8 +130,8 @@ func (p *Process) Close() {
 	<-p.ended
 }
 
-// environment is what the process gets of ours: what Go's runtime and library read. The rest has
-// weftd's settings, of which some are secret, and the service manager's sockets.
+// environment returns the variables that the process gets: those that Go's runtime and library read. The
+// others are weftd's settings, of which some are secret, and the service manager's sockets.
 func environment(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

@@ -8,14 +8,14 @@ import (
 )
 
 // relay is an io.Writer for a process's log: each line that slog wrote there as JSON becomes a record of log
-// with the same level, message and attributes. Another line is a warning, as the runtime's last words are.
+// with the same level, message and attributes. Any other line, such as those of a panic, becomes a warning.
 type relay struct {
 	log  *slog.Logger
 	rest []byte // of a line that has not ended
 	said string // the first line that was no record
 }
 
-// maxLine is the longest line that is waited for the end of; more is cut there.
+// maxLine is the length in bytes at which a longer line is cut.
 const maxLine = 64 << 10
 
 func (r *relay) Write(b []byte) (int, error) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What another process logs comes out as if it had been logged here, however it is cut into writes.
+// What another process logs appears as if it had been logged here, however it is cut into writes.
 func TestRelay(t *testing.T) {
 	plain := func(level slog.Level, b *bytes.Buffer) *slog.Logger {
 		return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {

@@ -1,5 +1,5 @@
-// Package kubemode is what weftd and its check share about --kube-subnet-mgr: the options in
-// lease/kube's terms, and the network configuration, which is a file there.
+// Package kubemode has what weftd and its check share for --kube-subnet-mgr: it translates the options
+// for lease/kube, and reads the network configuration, which is a file in this mode.
 package kubemode
 
 import (
@@ -19,7 +19,7 @@ import (
 	"weft/routing"
 )
 
-// Client is how cfg reaches the API server.
+// Client returns the configuration of the client by which cfg reaches the API server.
 func Client(cfg options.Config, log *slog.Logger) kube.Config {
 	k := cfg.Kube
 	return kube.Config{
@@ -29,9 +29,9 @@ func Client(cfg options.Config, log *slog.Logger) kube.Config {
 	}
 }
 
-// Routed are the endpoints of client that packets go to as they stand. A pod knows the API
-// server by its Service, whose address the cluster translates before a packet is routed, so
-// that it may lie anywhere.
+// Routed returns the endpoints of client whose addresses packets really have. A pod knows the
+// API server by its Service, whose address the cluster translates before a packet is routed, so
+// that it may be any address.
 func Routed(cfg options.Config, client *kube.Client) []string {
 	if cfg.Kube.APIURL == "" && cfg.Kube.Kubeconfig == "" {
 		return nil
@@ -42,17 +42,17 @@ func Routed(cfg options.Config, client *kube.Client) []string {
 // Network is the network configuration of a cluster.
 type Network struct {
 	lease.NetworkConfig
-	// Raw is the text without what does not count.
+	// Raw is the text without the keys of Ignored.
 	Raw []byte
-	// Ignored are its keys that do not count: the cluster gives out subnets, not weft.
+	// Ignored are the keys about the allocation of subnets, which the cluster does and not weft.
 	Ignored []string
 }
 
 // maxConfig bounds the file, in bytes.
 const maxConfig = 1 << 20
 
-// ReadNetwork reads and checks the file of --net-config-path. The error names it, and what
-// to do; beside one about the text, Raw is that.
+// ReadNetwork reads and checks the file of --net-config-path. The error names the file, and says
+// what to do. If the text has the fault, Raw is the text.
 func ReadNetwork(path string) (Network, error) {
 	b, err := read(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +82,7 @@ func read(path string) ([]byte, error) {
 }
 
 // ParseNetwork reads flannel's network configuration. Keys about the allocation of subnets are
-// taken out before anything is checked, as flannel does not look at them either.
+// removed before anything is checked, since flannel does not read them either.
 func ParseNetwork(b []byte) (Network, error) {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(b, &keys); err != nil || keys == nil {

@@ -1,5 +1,5 @@
-// Package loglimit keeps any one thing from flooding the log. Lines that say the same are let through a few
-// at a time, and how many were left out is said.
+// Package loglimit keeps repeated messages from flooding the log. Of lines that say the same only a few pass at
+// a time, and a later line says how many were left out.
 package loglimit
 
 import (
@@ -12,20 +12,22 @@ import (
 )
 
 const (
-	// burst lines that say the same pass at once, and one more each refill. Debug messages, which are
-	// asked for, are let through tenfold.
+	// burst is how many lines that say the same pass at once; then one passes each refill. Debug messages,
+	// for which the operator has asked, have ten times as much.
 	burst  = 20
 	refill = 5 * time.Second
-	// A message whose reasons differ each time, which a peer may bring about, has that much for all of them.
+	// A message whose reasons differ each time, which a peer can cause, has messageBurst and messageRefill for
+	// all of them together.
 	messageBurst  = 100
 	messageRefill = time.Second
-	// sumUpAfter is how long after the first line that was left out the sum is said.
+	// sumUpAfter is how long after the first line that was left out the sum is logged.
 	sumUpAfter = 10 * time.Second
-	// maxKeys is how many different things are told apart at a time.
+	// maxKeys is how many different lines are told apart at a time.
 	maxKeys = 1024
 )
 
-// Handler is a slog.Handler that passes on to another what does not flood. It is safe for concurrent use.
+// Handler is a slog.Handler that passes records on to another one, without those that flood. It is safe for
+// concurrent use.
 type Handler struct {
 	next  slog.Handler
 	about string // the component, and whatever error the logger itself carries
@@ -41,7 +43,7 @@ type shared struct {
 	sums *time.Timer // runs while something was left out
 }
 
-// key is what makes lines the same. of is "" for the message as a whole.
+// key identifies lines that count as the same. of is "" for the message as a whole.
 type key struct {
 	level          slog.Level
 	component, msg string
@@ -57,7 +59,7 @@ type bucket struct {
 	message string    // of the last one left out
 }
 
-// New passes on to next.
+// New returns a Handler that passes records on to next.
 func New(next slog.Handler) *Handler {
 	return &Handler{next: next, shared: &shared{root: next, keys: map[key]*bucket{}}}
 }
@@ -89,7 +91,7 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.next.Handle(ctx, r)
 }
 
-// admit decides about r, which is said at now, and counts it if it is left out.
+// admit decides whether r, which is logged at now, passes, and counts it if it does not.
 func (h *Handler) admit(r slog.Record, now time.Time) bool {
 	k := key{level: r.Level, component: h.about, msg: shape(r.Message)}
 	times := 1.0
@@ -117,13 +119,14 @@ func (h *Handler) admit(r slog.Record, now time.Time) bool {
 	return true
 }
 
-// pay refills b.
+// pay refills b for the time since the last call.
 func (b *bucket) pay(now time.Time, every time.Duration) {
 	b.spent = max(0, b.spent-float64(now.Sub(b.at))/float64(every))
 	b.at = now
 }
 
-// bucket is k's. Of too many the one that was used longest ago goes, unless it has a sum to be said.
+// bucket returns k's bucket. If there are too many, the one that was used longest ago is deleted, unless it has a
+// sum that is not logged yet.
 func (h *shared) bucket(k key, now time.Time) *bucket {
 	b := h.keys[k]
 	if b != nil {
@@ -144,7 +147,7 @@ func (h *shared) bucket(k key, now time.Time) *bucket {
 	return b
 }
 
-// leaveOut counts a line that b has no room for.
+// leaveOut counts a line that does not pass b.
 func (h *shared) leaveOut(b *bucket, message string, now time.Time) {
 	if b.left == 0 {
 		b.since = now
@@ -156,7 +159,7 @@ func (h *shared) leaveOut(b *bucket, message string, now time.Time) {
 	}
 }
 
-// Flush says what was left out, if anything was.
+// Flush logs the sums of what was left out, if anything was.
 func (h *shared) Flush() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -177,7 +180,7 @@ func (h *shared) Flush() {
 	}
 }
 
-// sum says how many lines b left out.
+// sum logs how many lines b left out.
 func (h *shared) sum(k key, b *bucket, now time.Time) {
 	if b.left == 0 {
 		return
@@ -191,10 +194,10 @@ func (h *shared) sum(k key, b *bucket, now time.Time) {
 		r.AddAttrs(slog.String("component", k.component))
 	}
 	b.left = 0
-	_ = h.root.Handle(context.Background(), r) // as slog itself does: there is nowhere to say it
+	_ = h.root.Handle(context.Background(), r) // slog ignores the error too: there is nowhere to report it
 }
 
-// reason is the shape of what r gives as its reason, so that errors that differ do not share a bucket.
+// reason returns the shape of the reason that r gives, so that errors that differ do not share a bucket.
 func reason(r slog.Record) string {
 	var out strings.Builder
 	r.Attrs(func(a slog.Attr) bool {
@@ -215,7 +218,7 @@ func reason(r slog.Record) string {
 // maxShape bounds what is kept of a text, in bytes.
 const maxShape = 200
 
-// shape is text without what is another one each time: numbers, and so addresses, times and random names.
+// shape returns text without the parts that differ each time: numbers, and so addresses, times and random names.
 func shape(text string) string {
 	b := make([]byte, 0, min(len(text), maxShape))
 	for i := 0; i < len(text) && len(b) < maxShape; i++ {

@@ -42,7 +42,7 @@ func leftOut(t *testing.T, out *bytes.Buffer) (n int) {
 	return n
 }
 
-// The floods that were seen, an hour of each: few lines, all the others counted, and nothing else starves.
+// Of an hour of each flood that was ever seen a few lines pass, all others are counted, and no other line is lost.
 func TestFloods(t *testing.T) {
 	for name, tt := range map[string]struct {
 		line func(log *slog.Logger, i int)
@@ -118,7 +118,7 @@ func TestErrorsThatDifferDoNotStarve(t *testing.T) {
 	})
 }
 
-// What was left out is said soon also if nothing more is ever logged.
+// The sum of what was left out is logged soon, also if nothing else is ever logged.
 func TestTheSumIsSaidByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, out, _ := logger()

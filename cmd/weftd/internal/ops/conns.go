@@ -8,14 +8,15 @@ import (
 	"sync"
 )
 
-// How many connections the health server holds. A probe is answered in less than a millisecond, so
-// that a newcomer is never turned away for somebody who has not asked yet: that one goes instead.
+// These bound the connections of the health server. A probe asks at once and is answered in less than a
+// millisecond. So if there are too many connections, one that has sent no request yet is closed, and not
+// the new one.
 const (
 	maxConns     = 64
 	maxPerSource = 32
 )
 
-// socketBuffer is what the kernel may keep of an answer for a client that reads slowly, in bytes.
+// socketBuffer is how much of an answer the kernel may keep for a client that reads slowly, in bytes.
 // The kernel's own limit is megabytes for each connection.
 const socketBuffer = 64 << 10
 
@@ -26,7 +27,7 @@ type limited struct {
 	conns []*conn // oldest first
 }
 
-// conn is one of them.
+// conn is a connection of a limited listener.
 type conn struct {
 	net.Conn
 	of      *limited
@@ -34,7 +35,7 @@ type conn struct {
 	working int // requests that are being answered; of's lock protects it
 }
 
-// Accept closes what there is no room for.
+// Accept closes connections for which there is no room.
 func (l *limited) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -51,14 +52,14 @@ func (l *limited) Accept() (net.Conn, error) {
 			continue
 		}
 		if t, ok := c.(*net.TCPConn); ok {
-			_ = t.SetWriteBuffer(socketBuffer) // less memory is all that they are about
+			_ = t.SetWriteBuffer(socketBuffer) // without it the connection only takes more memory
 			_ = t.SetReadBuffer(socketBuffer)
 		}
 		return own, nil
 	}
 }
 
-// admit makes room for c if it can, by giving up victim.
+// admit says whether there is room for c, and which connection, if any, has to be closed for that.
 func (l *limited) admit(c *conn) (room bool, victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +77,7 @@ func (l *limited) admit(c *conn) (room bool, victim *conn) {
 		for _, n := range held {
 			most = max(most, n)
 		}
-		// Who holds most gives way first.
+		// The source with the most connections gives way first.
 		victim = l.idle(func(o *conn) bool { return held[o.source] == most })
 		if victim == nil {
 			victim = l.idle(func(*conn) bool { return true })
@@ -92,7 +93,7 @@ func (l *limited) admit(c *conn) (room bool, victim *conn) {
 	return true, victim
 }
 
-// idle is the oldest connection of which fits holds and on which nothing is being answered.
+// idle returns the oldest connection for which fits is true and on which no request is being answered.
 func (l *limited) idle(fits func(*conn) bool) *conn {
 	for _, o := range l.conns {
 		if o.working == 0 && fits(o) {
@@ -123,21 +124,21 @@ func (c *conn) work(n int) {
 	c.working += n
 }
 
-// connKey is the connection's in a request's context.
+// connKey is the key of the connection in a request's context.
 type connKey struct{}
 
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connOf is nil for a request that came by no connection of ours.
+// connOf returns the request's connection, nil if it did not come by one of ours.
 func connOf(ctx context.Context) *conn {
 	c, _ := ctx.Value(connKey{}).(*conn)
 	return c
 }
 
-// sourceOf is where c comes from, the zero Addr if that is no IP address. Of IPv6 it is the /64:
-// a host has all of one.
+// sourceOf returns the client's address, the zero Addr if it has no IP address. Of an IPv6 address it
+// is the /64, since one host may have all addresses in it.
 func sourceOf(c net.Conn) netip.Addr {
 	t, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {

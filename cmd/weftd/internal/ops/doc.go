@@ -1,5 +1,5 @@
-// Package ops is what an operator's machinery sees of the daemon: /healthz,
-// /readyz and /metrics over HTTP, and what systemd is told.
+// Package ops has the daemon's interfaces to monitoring and to systemd: /healthz,
+// /readyz and /metrics over HTTP, and systemd's notifications.
 //
 //	/healthz  200 "flanneld is running" as long as the process answers
 //	/readyz   200 "flanneld is ready" when the node carries traffic and its lease is

@@ -26,7 +26,7 @@ type Registry struct {
 	process  http.Handler
 }
 
-// NewRegistry has our metrics, read from snapshot, which is not called concurrently.
+// NewRegistry returns a Registry that reads our metrics from snapshot, which is not called concurrently.
 func NewRegistry(snapshot func() Snapshot) *Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -35,7 +35,7 @@ func NewRegistry(snapshot func() Snapshot) *Registry {
 	return r
 }
 
-// render is the whole page.
+// render returns the whole page.
 func (r *Registry) render() []byte {
 	var out bytes.Buffer
 	req := &http.Request{Method: http.MethodGet, Header: http.Header{}} // asks for text, not packed
@@ -97,7 +97,7 @@ func escapeHelp(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(s)
 }
 
-// appendLabel appends a label's value, which may come from the store: whatever is in it, it stays a value.
+// appendLabel appends a label's value, which may come from the store, and quotes it so that it cannot end early.
 func appendLabel(b []byte, s string) []byte {
 	if !strings.ContainsAny(s, "\\\"\n") && utf8.ValidString(s) {
 		return append(b, s...)

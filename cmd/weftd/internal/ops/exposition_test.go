@@ -21,7 +21,7 @@ func newRecorder() *httptest.ResponseRecorder { return httptest.NewRecorder() }
 
 func addrOf(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// reference has Prometheus' own library write the same metrics.
+// reference makes Prometheus' own library write the same metrics.
 type reference struct {
 	s       Snapshot
 	metrics []metric
@@ -75,14 +75,14 @@ func TestTextIsThatOfPrometheusLibrary(t *testing.T) {
 	}
 }
 
-// A name that is not UTF-8 costs neither the page nor the daemon.
+// A name that is not UTF-8 breaks neither the page nor the daemon.
 func TestAnyNameIsALabel(t *testing.T) {
 	if text := scrape(t, Snapshot{Peers: []tunnel.PeerStats{{Name: "\xff\xfe"}}}); !strings.Contains(text, "weft_peer_mtu_bytes{peer=\"\ufffd\ufffd\"} 0\n") {
 		t.Error("a name of bytes that are no text")
 	}
 }
 
-// With thousands of peers the names of all are looked through once for a page, not for every family.
+// The peers, of which there may be thousands, are named once for a page, and not for every family.
 func TestPeersAreNamedOnceForAPage(t *testing.T) {
 	s := Snapshot{Peers: []tunnel.PeerStats{{Name: "n"}, {Name: "n", Addr: addrOf("192.0.2.1")}, {Name: "n", Addr: addrOf("192.0.2.1")}, {Name: "m"}}}
 	want, families := "n, n 192.0.2.1, m", 0

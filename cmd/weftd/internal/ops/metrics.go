@@ -31,7 +31,7 @@ func families() []metric {
 	return all
 }
 
-// gauge and counter are the two shapes without labels.
+// gauge and counter make metrics without labels.
 func gauge(name, help string, v func(*Snapshot) float64) metric {
 	return metric{name: name, help: help, kind: prometheus.GaugeValue,
 		read: func(s *Snapshot, emit func(float64, ...string)) { emit(v(s)) }}
@@ -169,7 +169,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// unix is t as Prometheus wants it; the zero time is 0.
+// unix returns t as Prometheus wants it, in seconds since 1970; the zero time is 0.
 func unix(t time.Time) float64 {
 	if t.IsZero() {
 		return 0

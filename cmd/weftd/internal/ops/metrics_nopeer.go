@@ -6,12 +6,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// NoPeer is a reason why none of the other nodes' records is of use. It is a metric's label, so the
-// texts do not change.
+// NoPeer is a reason why no other node's record makes a peer. It is the label of a metric, so that its texts
+// must not change.
 type NoPeer string
 
-// The reasons. NoPeerType: they publish another BackendType. NoPeerOutside: their subnets are not in
-// Network. NoPeerLength: they are not of SubnetLen.
+// These are the reasons: with NoPeerType the nodes publish another BackendType, with NoPeerOutside their
+// subnets are not in Network, and with NoPeerLength their subnets are not of SubnetLen.
 const (
 	NoPeerType    NoPeer = "backend_type"
 	NoPeerOutside NoPeer = "outside_network"

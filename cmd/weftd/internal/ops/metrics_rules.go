@@ -2,7 +2,7 @@ package ops
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// rulesFamilies are about the host's traffic rules.
+// rulesFamilies returns the metrics about the host's firewall rules.
 func rulesFamilies() []metric {
 	return []metric{
 		gauge("weft_rules_in_place", "1 if the host's traffic rules are as wanted.", func(s *Snapshot) float64 { return truth(s.Rules.InPlace) }),

@@ -94,7 +94,7 @@ func TestAllReasonsArePresentBeforeAnythingHappened(t *testing.T) {
 	}
 }
 
-// A scrape shows each metric by itself: its help may not speak of another's.
+// A scrape shows each metric by itself, so that its help text may not refer to another's.
 func TestEachHelpStandsAlone(t *testing.T) {
 	seen := map[string]string{}
 	for _, m := range families() {

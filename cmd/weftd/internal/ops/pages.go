@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	// maxPages is how many renderings may be in memory: a client that reads slowly keeps one, and
-	// while all are kept, newcomers get the newest.
+	// maxPages is how many renderings may be in memory. A client that reads slowly keeps one; while there
+	// are as many as that, a new client gets the newest of them.
 	maxPages = 3
-	// restFactor bounds the processor's time: after a rendering there is none for so many times as
-	// long as it took. Whoever asks meanwhile waits, and all of them share the next.
+	// restFactor bounds the time of the processor: after a rendering the next one waits for restFactor
+	// times as long as that took. All clients that ask meanwhile share the next one.
 	restFactor = 4
 )
 
-// pages makes renderings that are shared by all who wait for one. It is safe for concurrent use.
+// pages makes renderings, each for all clients that wait for one. It is safe for concurrent use.
 type pages struct {
 	render func() []byte
 
 	mu    sync.Mutex
-	next  *page // is being made, or about to; nil if nobody waits
-	last  *page // the newest that somebody is still being sent; nil if there is none
+	next  *page // the one that is being made, or will be; nil if nobody waits
+	last  *page // the newest one that is still being sent to somebody; nil if there is none
 	alive int
 	after time.Time // no rendering begins before
 }
 
-// page is one rendering. It lives as long as somebody uses it.
+// page is one rendering. It stays in memory as long as somebody uses it.
 type page struct {
 	done  chan struct{} // closed when text is there
 	empty chan struct{} // closed when nobody wants it any more before it was begun
@@ -42,11 +42,11 @@ type page struct {
 	packed []byte
 }
 
-// errNoPage is a rendering that failed.
+// errNoPage says that a rendering failed.
 var errNoPage = errors.New("the metrics could not be rendered")
 
-// get waits for a rendering; while too many are in use it gives the newest of them. The caller gives it
-// back with put, unless there is an error: ctx's, or errNoPage.
+// get waits for a rendering; while maxPages are in use it returns the newest of them. The caller has to call
+// put with it, unless there is an error, which is ctx's or errNoPage.
 func (p *pages) get(ctx context.Context) (*page, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (p *pages) get(ctx context.Context) (*page, error) {
 	return nil, err
 }
 
-// join counts the caller as a user of the page to wait for, and has one made if there is none.
+// join returns the page to wait for, and counts the caller as its user. If there is none, one is made.
 func (p *pages) join() *page {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +83,7 @@ func (p *pages) join() *page {
 	return g
 }
 
-// make renders g after the rest, unless nobody wants it by then.
+// make waits for rest and renders g, unless nobody wants it any more.
 func (p *pages) make(g *page, rest time.Duration) {
 	defer close(g.done)
 	if rest > 0 {
@@ -134,7 +134,7 @@ func (p *pages) put(g *page) {
 	}
 }
 
-// gzip is the page's text, packed once for all.
+// gzip returns the page's text compressed, which is done once for all clients.
 func (g *page) gzip() []byte {
 	g.once.Do(func() {
 		var b bytes.Buffer

@@ -42,7 +42,7 @@ func TestWhoHasLeftCostsNothing(t *testing.T) {
 	})
 }
 
-// However many ask, a processor is busy with renderings for one part in 1+restFactor of the time.
+// However many clients ask, renderings take one part in 1+restFactor of the time of a processor.
 func TestRenderingsRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var made atomic.Int32

@@ -11,22 +11,22 @@ import (
 // restart of etcd or the choice of a leader is over by then.
 const storeGrace = 30 * time.Second
 
-// State is what readiness is judged from.
+// State is everything from which the readiness follows.
 type State struct {
-	// Waiting says what the start waits for; "" once lease and backend are being kept.
+	// Waiting says what weftd waits for before it can keep lease and backend; "" once it does.
 	Waiting string
-	// Source is what the store is called; "" means store.
+	// Source is the store's name in messages; "" means store.
 	Source string
-	// Lease and Backend count once nothing is waited for.
+	// Lease and Backend count only if Waiting is "".
 	Lease   lease.Status
 	Backend routing.Status
-	// Config is what is still to be found out about the network configuration; "" for nothing.
+	// Config says what is still unknown about the network configuration; "" if nothing is.
 	Config string
-	// StoreCut is why the overlay keeps us from reaching the store; "" if it does not.
+	// StoreCut says why the overlay cuts this host off from the store; "" if it does not.
 	StoreCut string
-	// SubnetFile is why the subnet file is not written; "" if it is.
+	// SubnetFile says why the subnet file is not written; "" if it is.
 	SubnetFile string
-	// Rules is why the traffic rules let no packet pass that should; "" if they do.
+	// Rules says why the firewall rules keep pods from having a network; "" if they do not.
 	Rules string
 }
 
@@ -58,8 +58,8 @@ func (s State) Reasons(now time.Time) []string {
 	return append(out, s.Broken()...)
 }
 
-// Broken lists those of the reasons for which pods on this node have no network, whether or
-// not the store answers.
+// Broken lists the reasons why pods on this node have no network, whether or not the store
+// answers.
 func (s State) Broken() []string {
 	if s.Waiting != "" {
 		return []string{s.Waiting}
@@ -95,7 +95,7 @@ func (s State) store(now time.Time) string {
 	failing, held := st.StoreErr != nil && !st.StoreSince.IsZero(), st.State == lease.Held
 	switch seen := st.StoreSeen; {
 	case st.StoreRefuses && (!held || seen.IsZero() || failing && now.Sub(st.StoreSince) > storeGrace):
-		return "refuses us: " + why // which is an answer too: how long ago the last one was says nothing
+		return "refuses us: " + why // a refusal is an answer, so that the time of the last success does not matter
 	case seen.IsZero():
 		return why
 	case failing && seen.After(st.StoreSince) && now.Sub(st.StoreSince) > storeGrace:

@@ -75,7 +75,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// That nobody answers about leases keeps no packet from its way.
+// Packets flow although the store does not answer.
 func TestBrokenIsAboutPacketsOnly(t *testing.T) {
 	s := State{Backend: routing.Status{InPlace: true}, Lease: lease.Status{State: lease.Unconfirmed, StoreErr: errors.New("refused")}, StoreCut: "Network contains it"}
 	if got := s.Broken(); len(got) > 0 || len(s.Reasons(time.Now())) != 2 {

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// How many requests for /metrics are served at a time. They are what takes long: a slow reader holds one
-// until its time is over.
+// These bound how many requests for /metrics are served at a time. They are the ones that take long: a client that
+// reads slowly occupies one until its time is over.
 const (
 	maxScrapes          = 24
 	maxScrapesPerSource = 12

@@ -27,17 +27,16 @@ func Listen(addr netip.Addr, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// flannel's answers, to the byte: scripts and probes compare them.
+// These are flannel's answers to the byte, since scripts and probes compare them.
 const (
 	running  = "flanneld is running"
 	ready    = "flanneld is ready"
 	notReady = "flanneld is not ready yet"
 )
 
-// Handler serves health, readiness and what reg renders. The answers are flannel's;
-// below the one for a node that is not ready stands each reason on a line of its own, and below the one for
-// a node that is ready each note, if there is any. reasons says why the node is not ready; it and notes
-// are called concurrently.
+// Handler serves health, readiness and what reg renders. The answers are flannel's. If the node is
+// not ready, the reasons follow, each on a line of its own; if it is ready, the notes do. reasons
+// says why the node is not ready; it and notes are called concurrently.
 func Handler(reasons func() []string, reg *Registry, notes ...func() []string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, running) })
@@ -63,7 +62,7 @@ func Handler(reasons func() []string, reg *Registry, notes ...func() []string) h
 	})
 }
 
-// OnlyHere is h with /metrics for clients of this host alone. why tells others what to do.
+// OnlyHere returns h, but with /metrics only for clients on this host. why is the answer to others.
 func OnlyHere(h http.Handler, why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c := connOf(r.Context()); c != nil && r.URL.Path == "/metrics" && !c.fromHere() {
@@ -85,7 +84,7 @@ func text(w http.ResponseWriter, status int, first string, more ...string) {
 	}
 }
 
-// What a client may take. A probe or a scrape is over in a fraction of it.
+// These bound what a client may take. A probe or a scrape needs a fraction of it.
 const (
 	maxHeader  = 4 << 10 // bytes; net/http adds 4 KiB to it
 	askTime    = 5 * time.Second

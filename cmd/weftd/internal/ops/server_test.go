@@ -47,7 +47,7 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// served is a health server on loopback until the test ends.
+// served runs a health server on loopback until the test ends, and returns its address.
 func served(t *testing.T, h http.Handler) (at string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,7 +73,7 @@ func serveOn(t *testing.T, l net.Listener, h http.Handler) (at string) {
 
 func ready0() []string { return nil }
 
-// connect is a connection that sends what is given, and closes when the test ends.
+// connect opens a connection, sends on it, and closes it when the test ends.
 func connect(t *testing.T, at, send string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", at)
@@ -90,8 +90,8 @@ func connect(t *testing.T, at, send string) net.Conn {
 	return c
 }
 
-// probe asks as a kubelet does, by a connection of its own, and again if that one gave way: it may, to
-// dozens that come from its own address while it has not asked yet.
+// probe asks as a kubelet does, on a connection of its own. It asks again if the server closed that connection in
+// favour of dozens of others from the same address, which may come before the request.
 func probe(t *testing.T, at string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
@@ -143,7 +143,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// Many that ask at a time cost one rendering, or a second one for those who came too late.
+// Many clients that ask at the same time cost one rendering, or a second one for those that came too late.
 func TestScrapesShareARendering(t *testing.T) {
 	var made atomic.Int32
 	enough, begun := make(chan struct{}), make(chan struct{}, 100)
@@ -188,7 +188,7 @@ func TestScrapesShareARendering(t *testing.T) {
 	}
 }
 
-// Clients that do not read hold neither a place each other client needs, nor a page each.
+// Clients that do not read keep neither the places of other clients nor a page each.
 func TestSlowReadersStarveNobody(t *testing.T) {
 	peers := make([]tunnel.PeerStats, 200)
 	for i := range peers {

@@ -9,7 +9,7 @@ import (
 	"weft/tunnel"
 )
 
-// Snapshot is all that the metrics are made from, read at one request.
+// Snapshot has all values from which the metrics are made, read for one request.
 type Snapshot struct {
 	// Version and Node identify the process.
 	Version, Node string
@@ -18,20 +18,20 @@ type Snapshot struct {
 	// zero for a reservation.
 	LeaseHeld    bool
 	LeaseExpires time.Time
-	// StoreUp says that the store answers; StoreSeen when it last did.
+	// StoreUp says that the store answers; StoreSeen is when it last did.
 	StoreUp       bool
 	StoreSeen     time.Time
 	StoreRevision int64
 	// ConfigChanged says that the store's network configuration is not the one in use.
 	ConfigChanged bool
-	// ConfigFault says that it cannot be used, ConfigLastGood that this start wanted to, and runs on
-	// the last good one.
+	// ConfigFault says that it cannot be used. ConfigLastGood says that weftd could not use it when it
+	// started, and runs on the last good one.
 	ConfigFault, ConfigLastGood bool
-	// NoPeer is why no other node can be used; nil if one can, or there is none.
+	// NoPeer says why no other node can be a peer; nil if one can, or if there is no other node.
 	NoPeer []NoPeer
-	// Alarm says that removals are being disbelieved.
+	// Alarm says that records that are gone from the store still count.
 	Alarm bool
-	// Rejected counts records by the reason why they are not believed.
+	// Rejected counts records by the reason why they are not accepted.
 	Rejected map[lease.RejectReason]int
 	// CacheSaved is when the last good set was written, zero if never.
 	CacheSaved time.Time
@@ -48,7 +48,7 @@ type Snapshot struct {
 	// overlay's device.
 	DeviceDropped uint64
 
-	named []namedPeer // of Peers, once they were asked for
+	named []namedPeer // of Peers; made when it is first needed
 }
 
 // namedPeer is a peer under a name that no other has.
@@ -57,8 +57,8 @@ type namedPeer struct {
 	name string
 }
 
-// namedPeers are Peers by names of their own: two records with one node id must not fail the whole
-// request. They are found once for all of a page's families, for one goroutine.
+// namedPeers returns Peers, each with a name that no other has: two records with one node id must not
+// make the whole request fail. The names are made once for a page. One goroutine at a time may call it.
 func (s *Snapshot) namedPeers() []namedPeer {
 	if s.named != nil {
 		return s.named

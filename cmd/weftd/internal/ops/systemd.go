@@ -19,7 +19,7 @@ type Systemd struct {
 	last  string
 }
 
-// NewSystemd sends nothing yet.
+// NewSystemd returns a Systemd, and sends nothing yet.
 func NewSystemd(log *slog.Logger) *Systemd { return &Systemd{log: log} }
 
 // Readiness sends READY=1 the first time that there is no reason against it, and
@@ -50,8 +50,8 @@ func (s *Systemd) send(state string) {
 	}
 }
 
-// Watchdog sends WATCHDOG=1 at half the interval that systemd asks for, as long
-// as alive does, until ctx ends. It returns at once if systemd asks for none.
+// Watchdog sends WATCHDOG=1 at half the interval that systemd asks for, as long as
+// alive returns true, until ctx ends. It returns at once if systemd asks for none.
 func (s *Systemd) Watchdog(ctx context.Context, alive func() bool) {
 	every, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

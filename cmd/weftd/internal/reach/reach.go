@@ -15,7 +15,7 @@ import (
 	"weft/routing/underlay"
 )
 
-// Hosts are the host parts of endpoints, which are URLs or host:port.
+// Hosts returns the host parts of endpoints, which are URLs or host:port.
 func Hosts(endpoints []string) []string {
 	var out []string
 	for _, e := range endpoints {
@@ -29,22 +29,22 @@ func Hosts(endpoints []string) []string {
 	return out
 }
 
-// Names are those hosts of endpoints that have to be looked up.
+// Names returns the hosts of endpoints that are names, which have to be looked up.
 func Names(endpoints []string) []string {
 	return slices.DeleteFunc(Hosts(endpoints), func(h string) bool { _, err := netip.ParseAddr(h); return err == nil })
 }
 
-// Literals are those hosts of endpoints that are addresses.
+// Literals returns the hosts of endpoints that are addresses.
 func Literals(endpoints []string) []netip.Addr { return addrs(Hosts(endpoints)) }
 
-// Addrs are the addresses of endpoints. Names are looked up until ctx ends; one that
-// does not resolve has none.
+// Addrs returns the addresses of endpoints. Names are looked up until ctx ends; one that
+// does not resolve is left out.
 func Addrs(ctx context.Context, endpoints []string) []netip.Addr {
 	found, _ := Lookup(ctx, Names(endpoints)) // what is not known cannot be judged
 	return append(Literals(endpoints), found...)
 }
 
-// Lookup are the addresses of all names that resolve before ctx ends. The error joins
+// Lookup returns the addresses of all names that resolve before ctx ends. The error joins
 // those of the others.
 func Lookup(ctx context.Context, names []string) ([]netip.Addr, error) {
 	var out []netip.Addr
@@ -67,8 +67,8 @@ func addrs(words []string) []netip.Addr {
 }
 
 // Store says why an overlay of network would cut this host, in the calling thread's
-// namespace, off from a store at addrs, and what to do; "" if it would not. what is how the
-// store is called, such as "the store". The error is the kernel's.
+// namespace, off from a store at addrs, and what to do; "" if it would not. what is the
+// store's name in the message, such as "the store". The error is the kernel's.
 func Store(network lease.NetworkConfig, what string, addrs []netip.Addr) (string, error) {
 	k, err := routing.OpenKernel()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package trust says whether a node may run what its network configuration names as commands.
+// Package trust decides whether a node may run the commands in its network configuration.
 package trust
 
 import (
@@ -14,11 +14,11 @@ import (
 	"weft/cmd/internal/options"
 )
 
-// remedy is what to do about a source that anyone may write.
+// remedy says what to do about a source to which anyone may write.
 const remedy = "have etcd ask for client certificates, or for a login by TLS; or, if everyone who can write there may be root on this node, give --allow-extension"
 
-// Commands returns nil if the network configuration comes from where only those can write who may
-// be root here, or if the operator has said so; else why not, and what to do.
+// Commands returns nil if weftd may run them: only somebody who may be root on this host can have written the
+// network configuration, or the operator has allowed it. Else the error says why not, and what to do.
 func Commands(cfg options.Config) error {
 	switch {
 	case cfg.AllowExtension:
@@ -33,7 +33,7 @@ func Commands(cfg options.Config) error {
 	return fmt.Errorf("whoever writes them to the store is root here, and %s; %s", why, remedy)
 }
 
-// Doubt says why the store may be written by anyone; "" if it need not be.
+// Doubt says why anyone may be able to write to the store; "" if there is no reason to think so.
 func Doubt(cfg options.Config) string {
 	if listen := cfg.Embedded.Listen; cfg.UsesEmbedded() && cfg.Store.Username == "" {
 		switch {

@@ -12,7 +12,7 @@ import (
 	"weft/lease/etcd/etcdtest"
 )
 
-// Commands are run only if those who wrote them had to say who they are, or the operator says so.
+// Commands are run only if their authors had to authenticate, or if the operator allows it.
 func TestCommands(t *testing.T) {
 	ca := etcdtest.NewCA(t)
 	cert, key := ca.Leaf("node")
