@@ -132,7 +132,7 @@ func BenchmarkEncap(b *testing.B) {
 					if f == FormatVXLAN {
 						_, _ = AppendVXLAN(buf[off:off], v)
 					}
-					at := off - o.HeaderLen()
+					at := off - o.headerLen()
 					if _, err := AppendOuter(buf[at:at], o, len(buf)-off); err != nil {
 						b.Fatal(err)
 					}

@@ -204,33 +204,6 @@ func (r *Run) nextID(id uint16) bool {
 	return step == r.idStep
 }
 
-// SameFlow says whether the packet in b may belong to the run's flow, so that it
-// must not overtake it: same addresses, protocol and ports. A packet whose ports
-// cannot be read, a later fragment for one, counts as every flow between its addresses,
-// and one with a route still to go as every flow from its source. in is what
-// ParseInner said of b. It is false for an idle run.
-func (r *Run) SameFlow(b []byte, in Inner) bool {
-	if r.segments == 0 || len(b) < in.TotalLen || in.TotalLen < r.l4 || b[0]>>4 != r.head[0]>>4 {
-		return false
-	}
-	switch {
-	case r.l4 == IPv4Len:
-		if [8]byte(b[12:]) != [8]byte(r.head[12:]) {
-			return false
-		}
-	case [16]byte(b[8:]) != [16]byte(r.head[8:]):
-		return false
-	case in.routed:
-		return true
-	case [16]byte(b[24:]) != [16]byte(r.head[24:]):
-		return false
-	}
-	if in.L4 == 0 {
-		return true
-	}
-	return in.Proto == r.proto && (in.TotalLen < in.L4+4 || [4]byte(b[in.L4:]) == [4]byte(r.head[r.l4:]))
-}
-
 // Finish ends the run, makes head, the first packet or its header, that of the
 // superpacket, and describes it. head is changed in place: total or payload
 // length, UDP length, IPv4 header checksum, the transport checksum, which becomes

@@ -184,7 +184,7 @@ func TestRunIdle(t *testing.T) {
 	pkts := stream(false, ProtoTCP, 100, 2)
 	in, _ := ParseInner(pkts[0])
 	var r Run
-	if _, ok := r.Add(pkts[0], in, false); ok || !r.Closed() || r.SameFlow(pkts[0], in) || r.Finish(pkts[0]) != (Meta{}) {
+	if _, ok := r.Add(pkts[0], in, false); ok || !r.Closed() || r.Finish(pkts[0]) != (Meta{}) {
 		t.Error("an idle run does something")
 	}
 	if r.Add(nil, Inner{}, true); r.Start(nil, Inner{}, true) {
@@ -192,9 +192,6 @@ func TestRunIdle(t *testing.T) {
 	}
 	if !r.Start(pkts[0], in, false) || r.Closed() || r.TotalLen() != 140 {
 		t.Error("does not start")
-	}
-	if r.SameFlow(nil, Inner{}) {
-		t.Error("nothing is of the flow")
 	}
 	if before := slices.Clone(pkts[0]); r.Finish(pkts[0][:39]) != (Meta{}) || !bytes.Equal(pkts[0], before) || r.Segments() != 0 {
 		t.Error("a head too short is changed")
@@ -206,59 +203,5 @@ func TestRunIdle(t *testing.T) {
 	want := Meta{Kind: GSONone, HeaderLen: 40, CsumStart: 20, CsumOffset: 16, Segments: 1, TotalLen: 140}
 	if got := r.Finish(pkts[0]); got != want {
 		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
-func TestSameFlow(t *testing.T) {
-	for _, six := range []bool{false, true} {
-		p := stream(six, ProtoTCP, 100, 2)
-		other := func(f func(b []byte, l4 int)) []byte {
-			b := slices.Clone(p[1])
-			l4, _ := slowL4(b)
-			f(b, l4)
-			return b
-		}
-		later := other(func(b []byte, _ int) { b[7] = 5 }) // IPv4: fragment offset 40
-		unreadable := transportCut(p[1], len(p[1])-100-20+3, 1, 0)
-		if six {
-			later = extension(p[1], protoFragment, []byte{0, 0, 0, 0x50, 0, 0, 0, 1})
-		}
-		routed := extension(other(func(b []byte, _ int) { b[30] ^= 1 }), protoRouting, []byte{0, 0, 2, 1, 0, 0, 0, 0})
-		for name, tc := range map[string]struct {
-			b    []byte
-			want bool
-		}{
-			"next":           {p[1], true},
-			"ack":            {transportCut(p[1], len(p[1])-100, 1, 0), true},
-			"corrupt":        {other(func(b []byte, l4 int) { b[l4+16] ^= 1 }), true},
-			"cwr":            {other(func(b []byte, l4 int) { b[l4+13] |= tcpCWR }), true},
-			"later fragment": {later, true},
-			"no whole ports": {unreadable, true},
-			"source port":    {other(func(b []byte, l4 int) { b[l4+1] ^= 1 }), false},
-			"dest port":      {other(func(b []byte, l4 int) { b[l4+3] ^= 1 }), false},
-			"source":         {other(func(b []byte, _ int) { b[14] ^= 1 }), false},
-			"destination":    {other(func(b []byte, l4 int) { b[l4-1] ^= 1 }), false},
-			"protocol":       {stream(six, ProtoUDP, 100, 1)[0], false},
-			"family":         {stream(!six, ProtoTCP, 100, 1)[0], false},
-			"options":        {options(stream(false, ProtoTCP, 100, 1)[0], []byte{1, 1, 1, 1}), !six},
-			"extension":      {extension(stream(true, ProtoTCP, 100, 1)[0], protoDestOpts, make([]byte, 8)), six},
-			"routed":         {routed, six},
-		} {
-			if name == "routed" && !six {
-				continue
-			}
-			var r Run
-			in, err := ParseInner(p[0])
-			if err != nil || !r.Start(p[0], in, false) {
-				t.Fatal("does not start", err)
-			}
-			in, err = ParseInner(tc.b)
-			if err != nil {
-				t.Fatalf("six %t, %s: %v", six, name, err)
-			}
-			if got := r.SameFlow(tc.b, in); got != tc.want {
-				t.Errorf("six %t, %s: %t", six, name, got)
-			}
-		}
 	}
 }

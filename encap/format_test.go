@@ -55,8 +55,8 @@ func TestOverheadIsWhatIsAppended(t *testing.T) {
 			if got, want := len(b)+len(payload), f.Overhead(o.Dst.Addr().Is6()); got != want {
 				t.Errorf("%v to %v: %d bytes appended, overhead says %d", f, o.Dst, got, want)
 			}
-			if len(b) != o.HeaderLen() {
-				t.Errorf("HeaderLen %d, appended %d", o.HeaderLen(), len(b))
+			if len(b) != o.headerLen() {
+				t.Errorf("headerLen %d, appended %d", o.headerLen(), len(b))
 			}
 		}
 	}

@@ -61,12 +61,6 @@ func NewFrameTemplate(local, remote MAC, src, dst netip.AddrPort) (FrameTemplate
 	return t, nil
 }
 
-// WithSourcePort returns t with another UDP source port.
-func (t FrameTemplate) WithSourcePort(port uint16) FrameTemplate {
-	binary.BigEndian.PutUint16(t.head[t.Len()-UDPLen:], port)
-	return t
-}
-
 // Len returns the bytes of the three headers: 42, or 62 over IPv6.
 func (t *FrameTemplate) Len() int {
 	if t.six {

@@ -75,7 +75,7 @@ func TestAgainstIndependentEncoder(t *testing.T) {
 			&layers.Ethernet{DstMAC: net.HardwareAddr(v.Dst[:]), SrcMAC: net.HardwareAddr(v.Src[:]), EthernetType: layers.EthernetTypeIPv4},
 			gopacket.Payload(inner))...)
 		// gopacket pads frames to Ethernet's 60 bytes; so the inner packet is what it made.
-		_, padded, err := ParseVXLAN(want[o.HeaderLen():])
+		_, padded, err := ParseVXLAN(want[o.headerLen():])
 		if err != nil || !bytes.HasPrefix(padded, inner) {
 			t.Fatalf("inner %x, %v, want %x", padded, err, inner)
 		}
@@ -88,7 +88,7 @@ func TestAgainstIndependentEncoder(t *testing.T) {
 			t.Fatal(err)
 		}
 		got = append(got, padded...)
-		completeChecksum(got, o.HeaderLen()-UDPLen, ChecksumOffsetUDP)
+		completeChecksum(got, o.headerLen()-UDPLen, ChecksumOffsetUDP)
 		if !bytes.Equal(got, want) {
 			t.Fatalf("%+v %+v\n got %x\nwant %x", o, v, got, want)
 		}

@@ -28,14 +28,11 @@ type Outer struct {
 	Checksum bool
 }
 
-// HeaderLen returns the bytes of both headers: 28, or 48 over IPv6.
-func (o Outer) HeaderLen() int { return FormatIP.Overhead(o.Dst.Addr().Is6()) }
-
 // AppendOuter appends both headers of a datagram that carries payloadLen bytes.
 //
 // The UDP checksum is 0, or, if o asks for one, the pseudo-header sum, as the
 // kernel wants it together with NEEDS_CSUM. A sender without that offload appends
-// the payload and calls [FinishChecksum] with start [Outer.HeaderLen] minus 8 and
+// the payload and calls [FinishChecksum] with start where the UDP header is and
 // offset ChecksumOffsetUDP.
 //
 // The error wraps ErrMalformed if the addresses are invalid, 4-in-6 or of two

@@ -65,15 +65,15 @@ func TestAppendOuterInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		payload := len(buf) - off
-		off -= o.HeaderLen()
+		off -= o.headerLen()
 		if _, err := AppendOuter(buf[off:off], o, payload); err != nil {
 			t.Fatal(err)
 		}
 		pkt := buf[off:]
-		if !completeChecksum(pkt, o.HeaderLen()-UDPLen, ChecksumOffsetUDP) {
+		if !completeChecksum(pkt, o.headerLen()-UDPLen, ChecksumOffsetUDP) {
 			t.Error("the UDP checksum was not partial")
 		}
-		if !slowTransportOK(pkt, o.HeaderLen()-UDPLen, ProtoUDP) {
+		if !slowTransportOK(pkt, o.headerLen()-UDPLen, ProtoUDP) {
 			t.Error("the UDP checksum is wrong")
 		}
 		_, got, err := parseOuter(pkt)

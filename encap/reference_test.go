@@ -104,3 +104,6 @@ func finishOuterChecksum(b []byte, outer, start, offset int) bool {
 	binary.BigEndian.PutUint16(b[outer+ChecksumOffsetUDP:], check)
 	return true
 }
+
+// headerLen returns the bytes of both headers: 28, or 48 over IPv6.
+func (o Outer) headerLen() int { return FormatIP.Overhead(o.Dst.Addr().Is6()) }

@@ -18,10 +18,6 @@ const RouteProtocol = kernel.RouteProtocol
 // ErrNoVXLAN says that this kernel makes no vxlan devices.
 var ErrNoVXLAN = kernel.ErrNoVXLAN
 
-// ProbeVXLANAside asks the kernel whether it can make vxlan devices, in a network namespace of its own, so that
-// the host's own is not touched. The error wraps ErrNoVXLAN if it cannot.
-func ProbeVXLANAside() error { return kernel.ProbeVXLANAside() }
-
 // IngressTables lists the nf_tables tables of family netdev that path raw made in the current network namespace.
 func IngressTables() ([]string, error) { return kernel.IngressTables() }
 

@@ -92,15 +92,6 @@ func (s *udpSettings) Open(_ context.Context, c BackendConfig) (Backend, error) 
 	return openCarried(c, bareIP{s.UDPOptions, s.ipv6})
 }
 
-// ParseUDPConfig reads the Backend object of c. The error joins one *lease.ConfigError for each fault.
-func ParseUDPConfig(c lease.NetworkConfig) (UDPOptions, error) {
-	s := udpSettings{ipv6: c.EnableIPv6}
-	if err := readKeys(c, s.Keys()); err != nil {
-		return UDPOptions{}, err
-	}
-	return s.UDPOptions, nil
-}
-
 // leastUDPMTU is the least outer MTU, in bytes, that leaves the inner one legal
 // over an IPv4 underlay.
 func leastUDPMTU(ipv6 bool) int {

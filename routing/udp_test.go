@@ -39,7 +39,7 @@ func TestParseUDPConfig(t *testing.T) {
 				o.AllowedSources = []netip.Prefix{pfx("192.0.2.0/24"), pfx("2001:db8::/32")}
 			})},
 	} {
-		got, err := ParseUDPConfig(lease.NetworkConfig{EnableIPv4: true, Backend: json.RawMessage(c.backend)})
+		got, err := parseUDP(lease.NetworkConfig{EnableIPv4: true, Backend: json.RawMessage(c.backend)})
 		if err != nil || cmp.Diff(c.want, got, compareState) != "" {
 			t.Errorf("%s: got %+v, %v", c.backend, got, err)
 		}
@@ -48,7 +48,7 @@ func TestParseUDPConfig(t *testing.T) {
 
 func TestParseUDPConfigFaults(t *testing.T) {
 	bad := `{"Port":65536,"Path":"cooked","SourceCheck":"lax","AllowedSources":["10.0.0.1","::ffff:10.0.0.0/104"],"MTU":1307,"RxUDPGROForwarding":"yes"}`
-	_, err := ParseUDPConfig(lease.NetworkConfig{EnableIPv6: true, Backend: json.RawMessage(bad)})
+	_, err := parseUDP(lease.NetworkConfig{EnableIPv6: true, Backend: json.RawMessage(bad)})
 	if err == nil {
 		t.Fatal("accepted")
 	}
@@ -63,7 +63,7 @@ func TestParseUDPConfigFaults(t *testing.T) {
 	}
 	for _, b := range []string{`{"Port":0}`, `{"Port":-1}`, `{"Port":"8285"}`, `{"Port":1.5}`, `{"Path":1}`, `{"Path":"fast"}`, `{"DisableOffloads":"tun-tso"}`, `{"DisableOffloads":["warp"]}`,
 		`{"SourceCheck":true}`, `{"AllowedSources":"10.0.0.0/8"}`, `{"MTU":575}`, `{"MTU":65536}`, `[]`} {
-		if o, err := ParseUDPConfig(lease.NetworkConfig{EnableIPv4: true, Backend: json.RawMessage(b)}); err == nil {
+		if o, err := parseUDP(lease.NetworkConfig{EnableIPv4: true, Backend: json.RawMessage(b)}); err == nil {
 			t.Errorf("%s: accepted as %+v", b, o)
 		}
 	}
@@ -74,7 +74,7 @@ func FuzzParseUDPConfig(f *testing.F) {
 		f.Add([]byte(s), true)
 	}
 	f.Fuzz(func(t *testing.T, b []byte, six bool) {
-		o, err := ParseUDPConfig(lease.NetworkConfig{EnableIPv4: true, EnableIPv6: six, Backend: b})
+		o, err := parseUDP(lease.NetworkConfig{EnableIPv4: true, EnableIPv6: six, Backend: b})
 		if err != nil {
 			if !errors.As(err, new(*lease.ConfigError)) {
 				t.Fatalf("undocumented error %v", err)
@@ -225,4 +225,13 @@ func TestTUNState(t *testing.T) {
 	if got := tunState("flannel0", 1472, lease.Subnets{V4: own.V4}, c); len(got.Routes) != 1 || len(got.Neighs) != 0 {
 		t.Errorf("IPv4 only: %+v", got)
 	}
+}
+
+// parseUDP reads the Backend object of c. The error joins one *lease.ConfigError for each fault.
+func parseUDP(c lease.NetworkConfig) (UDPOptions, error) {
+	s := udpSettings{ipv6: c.EnableIPv6}
+	if err := readKeys(c, s.Keys()); err != nil {
+		return UDPOptions{}, err
+	}
+	return s.UDPOptions, nil
 }

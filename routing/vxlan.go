@@ -137,15 +137,6 @@ func macPrefixKey(to **[2]byte) Key {
 	})
 }
 
-// parseVXLAN reads the Backend object of c. The error joins one *lease.ConfigError for each fault.
-func parseVXLAN(c lease.NetworkConfig) (VXLANOptions, error) {
-	s := newVXLAN(c)
-	if err := readKeys(c, s.Keys()); err != nil {
-		return VXLANOptions{}, err
-	}
-	return s.VXLANOptions, nil
-}
-
 // Facts implements Settings. What a node without a family's data publishes no VTEP for is not reached there.
 func (s *vxlanSettings) Facts() Facts {
 	f := Facts{

@@ -257,3 +257,12 @@ func FuzzParseVTEPData(f *testing.F) {
 		}
 	})
 }
+
+// parseVXLAN reads the Backend object of c. The error joins one *lease.ConfigError for each fault.
+func parseVXLAN(c lease.NetworkConfig) (VXLANOptions, error) {
+	s := newVXLAN(c)
+	if err := readKeys(c, s.Keys()); err != nil {
+		return VXLANOptions{}, err
+	}
+	return s.VXLANOptions, nil
+}
