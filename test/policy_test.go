@@ -139,6 +139,12 @@ func rules() []rule {
 			{"no TestNowhere", one("docs/a.md", "As `TestNowhere` shows.\n")},
 			{"docs/nowhere.md", one("README.md", "See [there](docs/nowhere.md#a).\n")},
 		}},
+		{"documents name files, flags and metrics that exist", checkNamed, []example{
+			{"README.md:1: there is no file routing/gone.go", one("README.md", "See `routing/gone.go`.\n")},
+			{"there is no file gone_linux.go", one("docs/a.md", "See `gone_linux.go`.\n")},
+			{"there is no flag --etcd-cloud", map[string]string{"README.md": "`weftd --etcd-cloud`\n", "cmd/a.go": `package main; func f(s *FlagSet) { s.StringVar(nil, "etcd-prefix", "", "") }`}},
+			{"there is no metric weft_lost_total", map[string]string{"docs/a.md": "`weft_lost_total`\n", "cmd/a.go": `package main; const m = "weft_found_total"`}},
+		}},
 		{"no test skips", checkSkips, []example{
 			{"t.Skip", one("lease/a_test.go", `package lease; func TestX(t *T) { t.Skip("no root") }`)},
 			{"b.SkipNow", one("lease/a_test.go", `package lease; func BenchmarkX(b *B) { if x { b.SkipNow() } }`)},

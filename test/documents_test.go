@@ -1,0 +1,117 @@
+package test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// foreignFlags are the flags of other programs that our documents tell people to use.
+func foreignFlags() []string {
+	return strings.Fields(`
+		create-namespace take-ownership set
+		image profile namespace
+		cluster-cidr pod-network-cidr allocate-node-cidrs hostname-override
+		client-cert-auth endpoints fail-open now
+		certificate-oidc-issuer certificate-identity-regexp bundle ignore-missing`)
+}
+
+// checkNamed finds files, flags and metrics that Markdown files name and that do not exist. A file counts as named
+// if it stands in backquotes and is one of Go, or its path begins with one of our folders.
+func checkNamed(t *tree) (faults []string) {
+	file := regexp.MustCompile("`([\\w./-]+\\.go|(?:cmd|lease|encap|tunnel|routing|bench|test|docs)/[\\w./-]+)`")
+	flag := regexp.MustCompile(`(?:^|[^\w-])--([a-z][a-z0-9-]+)`)
+	metric := regexp.MustCompile(`\bweft_[a-z_]+[a-z]\b`)
+	flags, metrics, bases := t.flagNames(), t.metricNames(), map[string]bool{}
+	for name := range t.files {
+		bases[path.Base(name)] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.files)) {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		for i, line := range strings.Split(t.files[name], "\n") {
+			fault := func(kind, what string) {
+				faults = append(faults, fmt.Sprintf("%s:%d: there is no %s %s", name, i+1, kind, what))
+			}
+			for _, m := range file.FindAllStringSubmatch(line, -1) {
+				p := strings.TrimSuffix(m[1], "/")
+				bare := !strings.Contains(p, "/") && (bases[p] || strings.HasPrefix(p, "_"))
+				if !bare && !t.exists(p) && !t.exists(path.Join(path.Dir(name), p)) {
+					fault("file", p)
+				}
+			}
+			for _, m := range flag.FindAllStringSubmatch(line, -1) {
+				if !flags[m[1]] {
+					fault("flag", "--"+m[1])
+				}
+			}
+			for _, m := range metric.FindAllString(line, -1) {
+				if !metrics[m] {
+					fault("metric", m)
+				}
+			}
+		}
+	}
+	return faults
+}
+
+// flagNames are the names in the definitions of all programs' flags, and those of foreignFlags.
+func (t *tree) flagNames() map[string]bool {
+	names := map[string]bool{"help": true, "version": true}
+	for _, n := range foreignFlags() {
+		names[n] = true
+	}
+	define := regexp.MustCompile(`^(?:Bool|String|Int|Uint|Uint16|Float64|Duration)?(?:Slice|Array)?Var?P?$|^(?:Bool|String|Int|Duration)P?$|^(?:nameLab|BoolFunc|Func)$`)
+	word := regexp.MustCompile(`^[a-z][a-z0-9-]+$`)
+	t.eachFile(false, func(_ *pkg, f *goFile) {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || !define.MatchString(called(call)) {
+				return true
+			}
+			for _, a := range call.Args[:min(2, len(call.Args))] {
+				if l, ok := a.(*ast.BasicLit); ok && l.Kind == token.STRING {
+					if s, _ := strconv.Unquote(l.Value); word.MatchString(s) {
+						names[s] = true
+					}
+				}
+			}
+			return true
+		})
+	})
+	return names
+}
+
+// called is the last name of the function that is called.
+func called(call *ast.CallExpr) string {
+	switch f := call.Fun.(type) {
+	case *ast.SelectorExpr:
+		return f.Sel.Name
+	case *ast.Ident:
+		return f.Name
+	}
+	return ""
+}
+
+// metricNames are the string literals of the product that have the form of a metric's name.
+func (t *tree) metricNames() map[string]bool {
+	names, form := map[string]bool{}, regexp.MustCompile(`^weft_[a-z_]+$`)
+	t.eachFile(false, func(_ *pkg, f *goFile) {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+				if s, _ := strconv.Unquote(l.Value); form.MatchString(s) {
+					names[s] = true
+				}
+			}
+			return true
+		})
+	})
+	return names
+}
