@@ -40,7 +40,7 @@ func parseCIDRs(cidrs []string) (s lease.Subnets, err error) {
 	return s, nil
 }
 
-// own picks, of a node's podCIDRs, what the network can use. notes say what it cannot.
+// ownSubnets returns those of a node's podCIDRs that the network can use. notes say why it cannot use the others.
 func ownSubnets(cfg lease.NetworkConfig, name string, cidrs []string) (own lease.Subnets, notes []string, err error) {
 	const source = "the controller manager assigns it: see its --allocate-node-cidrs=true and --cluster-cidr (kubeadm: --pod-network-cidr)"
 	if len(cidrs) == 0 {

@@ -43,9 +43,9 @@ func has(claims []claim, r *lease.Record) bool {
 	return ok && r.Kube != nil && *claims[i].Kube == *r.Kube
 }
 
-// claimant looks for the Node that the newcomer r would take something from; nil for none. A
-// Node that has left keeps out only who was refused already: that its mark is gone hands nothing
-// to whoever had laid claim beside it, and a Node that comes later is an administrator's will.
+// claimant returns the record that the newcomer r would take something from; nil for none. A
+// Node that has left keeps out only those that were refused while it was there: that its mark is gone
+// gives them nothing. A Node that comes later may have what it left, since an administrator made it.
 func claimant(claims []claim, r *lease.Record, refused func(name string) bool) *lease.Record {
 	for _, c := range claims {
 		if c.Overlaps(r.Subnets) && (!c.left || refused(r.Kube.Name)) {
@@ -55,8 +55,8 @@ func claimant(claims []claim, r *lease.Record, refused func(name string) bool) *
 	return nil
 }
 
-// single takes newcomers away whose subnets overlap another's claim, and all but the first by name
-// of those that have the same ones. claims are sorted by subnets. own are ours, which nobody may have.
+// single sorts newcomers out whose subnets overlap another's claim, and of those that have the same subnets
+// all but the first by name. claims are sorted by subnets. own are ours, which nobody else may have.
 func single(records []lease.Record, own lease.Subnets, claims []claim, refused func(name string) bool) (kept []lease.Record, twice []lease.Rejected) {
 	newcomers := make(map[lease.Subnets]*lease.Record)
 	kept = make([]lease.Record, 0, len(records))
@@ -104,8 +104,8 @@ func claiming(claims []claim, records []lease.Record) (out []lease.Record) {
 	return out
 }
 
-// unpublished returns those that were accepted and are not in set any more, and from whom nothing
-// in set has been given to another.
+// unpublished returns the records that were accepted and are not in set any more, unless set gives
+// something of theirs to another.
 func unpublished(set lease.Set, before, once []lease.Record) (out []lease.Record) {
 	for _, list := range [][]lease.Record{before, once} {
 		for _, r := range list {

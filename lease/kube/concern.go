@@ -110,9 +110,9 @@ type told struct {
 	after time.Duration // how long it lasted
 }
 
-// update takes in what there is at now. It returns what has lasted for patience, or for brief if it
-// cuts nobody off, what of that is news, and when there will be more by itself; zero for never. doubt says
-// that there is something that cuts pods off and has not lasted yet.
+// update takes in what there is at now. It returns what is ripe, which is what has lasted for patience, or for
+// brief if it cuts nobody off; what of that is news; and next, when there will be more by itself, which is zero for
+// never. doubt says that something cuts pods off and is not ripe yet.
 func (d *diary) update(all []concern, now time.Time, patience, brief time.Duration) (ripe []concern, news []told, doubt bool, next time.Time) {
 	if d.since == nil {
 		d.since, d.ripe = map[string]time.Time{}, map[string]string{}

@@ -25,16 +25,16 @@ const (
 const maxMessage = 1 << 10
 
 const (
-	// brokenFor is how long pods have no network before the condition says so: the scheduler
-	// then keeps new pods away, which a restart or a device that is made anew is not worth.
+	// brokenFor is how long pods have no network before the condition says so. The scheduler then keeps
+	// new pods away, which would be too much for a restart, or for a device that is made anew.
 	brokenFor = time.Minute
-	// concernFor is the same for what cuts nobody off.
+	// concernFor is how long anything else lasts before it is told.
 	concernFor = 30 * time.Second
 )
 
 // A condition that does not change is written again now and then, so that its heartbeat tells how old
-// the word is: every beatLeast, as a kubelet does, and more seldom in a large cluster, where each write
-// is sent to every node.
+// it is: every beatLeast, as a kubelet does its own, and more seldom in a large cluster, since the API server
+// sends each write to every node.
 const (
 	beatLeast   = 5 * time.Minute
 	beatPerNode = 360 * time.Millisecond

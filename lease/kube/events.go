@@ -25,15 +25,16 @@ const (
 	eventWarning   = "Warning"
 	eventNormal    = "Normal"
 
-	// eventEvery and eventBurst bound what we write; what is to be told of one reason meanwhile is
+	// eventEvery and eventBurst bound how much we write. What is to be told of one reason meanwhile is
 	// told once, with a count.
 	eventEvery = time.Minute
 	eventBurst = 10
 	// maxNotices bounds how many reasons wait to be told.
 	maxNotices = 32
-	// sameEvent is how long the same is told by counting an Event up. The API server keeps one for an hour.
+	// sameEvent is how long what is told again counts an Event up instead of making another. The API server
+	// keeps an Event for an hour.
 	sameEvent = 50 * time.Minute
-	// deniedFor is how long an API server that lets us write no Events is not asked again.
+	// deniedFor is how long we write no Events after the API server has refused one.
 	deniedFor = time.Hour
 )
 

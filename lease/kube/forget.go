@@ -7,7 +7,7 @@ import (
 
 // Forget removes from our Node what weft said of itself beside flannel's annotations, for a node that
 // weft has left for good. It returns the annotation's name, and "" if there was none; with dryRun it
-// only looks. That the Node is gone is no error. Where a weftd runs it comes back.
+// only looks. That the Node is gone is no error. A weftd that runs there writes it again.
 func (c *Client) Forget(ctx context.Context, dryRun bool) (annotation string, err error) {
 	name, err := c.nodeName(ctx)
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"weft/lease"
 )
 
-// Two machines of one name have one Node, which says where one of them is. What comes up there until we have said for
-// namesakeSettled where we are is asked whether it lives, before anything is written; what comes later
-// is what somebody wrote, and is put right.
+// Two machines of one name have one Node, which says where one of them is. If it names another address than ours before
+// it has said ours for namesakeSettled, we ask whether a machine lives there, and write nothing before
+// we know. If it names one later, somebody has written over what is ours, and we put it right.
 const (
 	namesakeWait    = 1500 * time.Millisecond // for an answer
 	namesakeSlack   = time.Second             // until it has come from whoever asked
 	namesakeAgain   = 5 * time.Second         // between rounds with one
 	namesakeSettled = 3 * time.Second
-	// namesakeRounds is how many rounds without an answer make it silent; one is enough if it was
-	// written from our own state directory.
+	// namesakeRounds is how many rounds without an answer make the other machine silent; one is enough if
+	// the Node was written from our own state directory.
 	namesakeRounds = 3
 )
 
@@ -117,7 +117,7 @@ func (n *namesake) due() time.Time {
 }
 
 // elsewhere returns what our Node says of itself, and true, if that is of another machine. What does not parse is
-// nobody's; and whoever names one of our addresses, as behind an administrator's, is us.
+// nobody's word; and if one of the addresses is ours, as behind one that an administrator gave, the Node speaks of us.
 func (c *core) elsewhere() (lease.Attrs, bool) {
 	if !c.keys.isManaged(c.ours.Annotations) {
 		return lease.Attrs{}, false

@@ -17,7 +17,7 @@ import (
 )
 
 // table is what the watch knows: of each Node what a Set needs and nothing else, decoded once for
-// each change of it. The watch writes; everybody may read. What is new it tells a core.
+// each change of it. The watch writes it, and everybody may read it. It tells a core what is new.
 type table struct {
 	keys keys
 	cfg  lease.NetworkConfig
@@ -233,7 +233,7 @@ func (s *table) Replace(list []any, resourceVersion string) error {
 	return nil
 }
 
-// Resync does nothing: whoever reads takes everything.
+// Resync does nothing, since whoever reads the table reads all of it.
 func (s *table) Resync() error { return nil }
 
 // Bookmark is how the API server says that nothing has happened.

@@ -80,8 +80,8 @@ func relistAfter(count int) time.Duration {
 	return d + rand.N(d/2)
 }
 
-// continues reports whether a watch that goes on from a version is about the store that the version
-// is of, as far as our Node tells. After a restore from a backup, or a wipe, the API server counts
+// continues reports whether a watch that goes on from a version hears the store that the version is
+// of, as far as our Node tells. After a restore from a backup, or a wipe, the API server counts
 // from further back, and a watch hears nothing until it has caught up: everything has to be read again.
 func (f *nodeWatch) continues(ctx context.Context) bool {
 	known := f.nodes.ourNode()
@@ -96,8 +96,8 @@ func (f *nodeWatch) again() {
 	f.relist()
 }
 
-// contradicts reports whether what is known of our Node, nil for that it is not there, can not
-// have become what a later read met.
+// contradicts reports whether our Node as it is known, nil if it is not there, cannot have become what
+// a later read met.
 func contradicts(known, now *objects.Node, err error) bool {
 	var none *noNodeError
 	switch {
@@ -181,8 +181,9 @@ func (f *nodeWatch) choose(o *metav1.ListOptions) {
 	}
 }
 
-// fail notes an error that means that nothing is heard, and waits for longer the larger the cluster
-// is, or until ctx ends. That a version is outdated is not one: the reflector reads everything again.
+// fail notes an error that means that nothing is heard, and waits: the longer, the larger the cluster
+// is, but not after ctx has ended. An outdated version means no such thing, since the reflector then reads
+// everything again.
 func (f *nodeWatch) fail(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
