@@ -294,7 +294,7 @@ func TestWiresStandApart(t *testing.T) {
 		d := New()
 		d.Reference, d.Wires, d.Seconds = "vxlan", []Wire{{Name: wire}}, 1
 		d.Rungs = []Rung{{Name: "vxlan"}, {Name: "socket"}}
-		d.Measures = []Measure{{Key: "measure=tcp/streams=1/wire=" + wire, Kind: TCP, Wire: wire}}
+		d.Measures = []Measure{{Key: "measure=tcp/streams=1/wire=" + wire, Kind: TCP, Title: "TCP", Wire: wire}}
 		d.Add(Sample{Measure: d.Measures[0].Key, Rung: "vxlan", Values: []Value{{"a", "Gb/s", theirs}}})
 		d.Add(Sample{Measure: d.Measures[0].Key, Rung: "socket", Values: []Value{{"a", "Gb/s", mine}}})
 		d.Conclude()
@@ -318,5 +318,14 @@ func TestWiresStandApart(t *testing.T) {
 		if !slices.Contains(rows, want) {
 			t.Errorf("no row %q in\n%s", want, &table)
 		}
+	}
+	var markdown strings.Builder
+	if err := d.WriteMarkdown(&markdown); err != nil {
+		t.Fatal(err)
+	}
+	want := "| | **wire uso**: vxlan | socket | **wire plain**: vxlan | socket |\n|---|--:|--:|--:|--:|\n" +
+		"| TCP, Gb/s | 3.00 | 6.00: **2.00** (2.00–2.00) | 4.00 | 1.00: **0.25** (0.25–0.25) |\n"
+	if markdown.String() != want {
+		t.Errorf("Markdown\n%s, want\n%s", &markdown, want)
 	}
 }

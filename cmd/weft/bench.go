@@ -27,7 +27,7 @@ type benchFlags struct {
 	frames                                      []int
 	tcp, trial, ping                            time.Duration
 	loss                                        float64
-	json, html, benchstat, weftd                string
+	json, html, markdown, benchstat, weftd      string
 	lab, from, to, token, topology              string
 }
 
@@ -64,7 +64,7 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 			if err != nil {
 				return asUsage(err)
 			}
-			for flag, file := range map[string]string{"json": f.json, "html": f.html, "benchstat": f.benchstat} {
+			for flag, file := range map[string]string{"json": f.json, "html": f.html, "markdown": f.markdown, "benchstat": f.benchstat} {
 				if err := writable(file); err != nil {
 					return usagef("--%s: %w", flag, err)
 				}
@@ -114,6 +114,7 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.Float64Var(&f.loss, "loss", 0, "the `share` of the datagrams that may be lost (default 0.005)")
 	s.StringVar(&f.json, "json", "", "write the result as JSON to this `file`; - is standard output, instead of the table")
 	s.StringVar(&f.html, "html", "", "write the result as one HTML page to this `file`")
+	s.StringVar(&f.markdown, "markdown", "", "write the medians as a table in Markdown to this `file`, with a block of columns for each wire")
 	s.StringVar(&f.benchstat, "benchstat", "", "write each measurement as a line for benchstat to this `file`; - is standard output, before the table")
 	s.StringVar(&f.weftd, "weftd", "", "the weftd to measure (default: the one beside this program, then in $PATH)")
 	s.BoolVar(&f.rootless, "rootless", false, "use a user namespace even as root")
@@ -289,10 +290,10 @@ func writable(name string) error {
 func (f *benchFlags) write(cmd *cobra.Command, d *report.Document) error {
 	out := cmd.OutOrStdout()
 	if f.json == "-" {
-		return errors.Join(d.WriteJSON(out), report.ToFile(f.html, d.WriteHTML))
+		return errors.Join(d.WriteJSON(out), report.ToFile(f.html, d.WriteHTML), report.ToFile(f.markdown, d.WriteMarkdown))
 	}
 	if f.benchstat == "-" {
 		fmt.Fprintln(out)
 	}
-	return errors.Join(d.WriteTable(out), report.ToFile(f.json, d.WriteJSON), report.ToFile(f.html, d.WriteHTML))
+	return errors.Join(d.WriteTable(out), report.ToFile(f.json, d.WriteJSON), report.ToFile(f.html, d.WriteHTML), report.ToFile(f.markdown, d.WriteMarkdown))
 }
