@@ -13,7 +13,7 @@ func allocType() Type {
 	return plainType(typeAlloc, Facts{Carrier: CarrierOthers, Alone: true}, func(o plainOptions) backendType { return alloc{o} })
 }
 
-// alloc has the node's subnet reserved and written down, and leaves all else to others.
+// alloc lets the node's subnet be leased and written to the subnet file, and does nothing else.
 type alloc struct{ o plainOptions }
 
 func (alloc) trait() trait { return trait{name: typeAlloc, path: PathNone} }

@@ -6,8 +6,8 @@ import (
 	"weft/lease"
 )
 
-// typeAuto is vxlan in its records and on the wire, with plain routes to the peers where those do. The nodes see
-// for themselves what each can do, all in one network.
+// typeAuto is vxlan in its records and on the wire, with plain routes to the peers that can be reached by them. Each
+// node finds out for itself what it can do, and all are in one network.
 const typeAuto = "auto"
 
 func autoType() Type {

@@ -21,7 +21,7 @@ type Backend interface {
 	Type() string
 	// RecordType is the lease record's BackendType: Type, but "" for udp, as flannel has it.
 	RecordType() string
-	// Publish is what the lease record carries as BackendData and BackendV6Data; nil for none.
+	// Publish returns what the lease record carries as BackendData and BackendV6Data; nil for none.
 	Publish() (data, v6data json.RawMessage)
 	// MTU is the largest inner packet, in bytes: for subnet.env and the lease record. It
 	// follows the underlay's MTU.
@@ -47,8 +47,8 @@ type Status struct {
 	// Devices are those in use, the one that people are shown first; nil before there are any. They are ours, but for a
 	// backend that has none of its own: there it is the link that packets leave by.
 	Devices []string
-	// Up says of a backend without a device that pods can be given addresses: what this node
-	// needs of its own is in place. Peers may be missing.
+	// Up says, for a backend without a device, that everything is in place that this node itself
+	// needs, so that pods can be given addresses. Peers may be missing.
 	Up bool
 	// MTU is the largest inner packet, in bytes.
 	MTU int
@@ -78,10 +78,10 @@ type Status struct {
 	// Peers is how many are in the table; Skipped are the records that are not, and why.
 	Peers   int
 	Skipped []Skipped
-	// Reached says for each subnet of each peer how packets get there; of a backend that has
-	// but one way only for those where they do not.
+	// Reached says for each subnet of each peer how packets get there. A backend that reaches all
+	// of them alike lists only those that it does not reach.
 	Reached []Reached
-	// Notes say what works less well than it could, and what would help: sentences for the operator.
+	// Notes are sentences for the operator: what works less well than it could, and what would help.
 	Notes []string
 	// Rules are the host's; the zero Status without BackendConfig.Rules.
 	Rules hostrules.Status
@@ -105,14 +105,14 @@ type Skipped struct {
 	Subnets lease.Subnets
 }
 
-// BackendConfig is what any backend is made of.
+// BackendConfig is what every backend is made from.
 type BackendConfig struct {
 	// Kernel is the namespace to work in. It is borrowed until Run or Close returns.
 	Kernel *kernel.Kernel
 	// Network is the network config; its Backend object is the backend's.
 	Network lease.NetworkConfig
-	// Node is this node's identity: what the backend invents for it is derived from that,
-	// and so the same after a reboot.
+	// Node is this node's identity. The backend derives from it what it chooses for the node, such as
+	// a MAC, so that it is the same after a reboot.
 	Node string
 	// StateDir is a directory that outlives the process; "" for none.
 	StateDir string
@@ -120,7 +120,7 @@ type BackendConfig struct {
 	Workers int
 	// Forwarding, if not "", is auto, on or off, and counts instead of the network config's.
 	Forwarding string
-	// Former are networks that this node was in before: what it had there is taken away.
+	// Former are networks in which this node was before: what it had in them is removed.
 	Former []netip.Prefix
 	// Underlay is what underlay.Choose chose with UnderlayOptions.
 	Underlay        underlay.Link
@@ -129,8 +129,8 @@ type BackendConfig struct {
 	// addresses or MTU changed, so that the lease record can follow. It must not block,
 	// nor call Apply.
 	UnderlayChanged func(underlay.Link)
-	// MayRunCommands says why this node does not run commands that the network config names, as type
-	// extension has it; nil runs them. If it is nil itself, none is run.
+	// MayRunCommands returns nil if this node may run the commands in the network config (type extension),
+	// else why not. If MayRunCommands itself is nil, no command is run.
 	MayRunCommands func() error
 	// Rules are the host's rules, which the backend keeps beside the kernel's objects; nil for none. Its Guard is the
 	// backend's to say.

@@ -32,15 +32,15 @@ func localSpec(at situation, check tunnel.SourceCheck, allowed []netip.Prefix) *
 	return &s
 }
 
-// carriedOf ties a peer of the data plane to the record that it comes from.
+// carriedOf joins a peer of the data plane to the record from which it comes.
 type carriedOf struct {
 	record *lease.Record // of the set
 	// reached[first:end] is what is reported about it; nothing where there is one way only.
 	first, end int
 }
 
-// room makes room for so many peers at once: of thousands, growing would leave several times that behind as
-// garbage, at each change of one of them.
+// room allocates memory for so many peers at once. If the slices grew with thousands of peers, they would leave
+// several times that much garbage, at each change of one of them.
 func (d *desired) room(peers int) {
 	d.spec.Peers, d.of = make([]tunnel.PeerSpec, 0, peers), make([]carriedOf, 0, peers)
 }
@@ -111,7 +111,7 @@ func (d *desired) bidder(i int) bidder {
 	return b
 }
 
-// leftOut says why peers are not used, by their place in spec.Peers.
+// leftOut has the reasons why peers are not used, by their place in spec.Peers.
 type leftOut map[int]string
 
 // leaveOut drops those peers, with the routes to them.
@@ -149,10 +149,10 @@ func (d *desired) refuse(refused []*tunnel.PeerError) {
 	d.leaveOut(out)
 }
 
-// gateway6 is where the IPv6 network is said to lie behind on the TUN. There is nobody. But without a
-// gateway the kernel makes a neighbour of every destination, on a TUN too, and has room for 1,024 of those that are
-// not permanent (net.ipv6.neigh.default.gc_thresh3), for all devices and namespaces of the host together. When they are full
-// a packet to another pod fails with EINVAL. For IPv4 it takes a TUN for the point-to-point link that it is.
+// gateway6 is the gateway of the route to the IPv6 network by the TUN. Nobody has this address. But without a
+// gateway the kernel makes a neighbour entry for every destination, on a TUN too, and it has room for 1,024 entries
+// that are not permanent (net.ipv6.neigh.default.gc_thresh3), for all devices and namespaces of the host together. When
+// they are full, a packet to another pod fails with EINVAL. IPv4 needs no gateway on a point-to-point link.
 var gateway6 = netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: 1})
 
 // txQueueLen is how many packets the TUN's queue holds before the kernel drops the
@@ -165,7 +165,7 @@ var gateway6 = netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: 1})
 // stream cannot fill 500 slots with superpackets: 64 of them are all that tcp_wmem's 4 MB allow.
 const txQueueLen = 500
 
-// tunState is what the kernel shall have for our lease on the data plane's TUN.
+// tunState returns what the kernel is to have on the data plane's TUN for our lease.
 func tunState(name string, mtu int, own lease.Subnets, c lease.NetworkConfig) kernel.State {
 	s := kernel.State{Links: []kernel.Link{{Name: name, Alias: kernel.Alias, MTU: mtu, TxQueueLen: txQueueLen, Up: true}}}
 	for _, f := range []struct {

@@ -7,7 +7,7 @@ import (
 	"weft/routing/hostrules"
 )
 
-// ParseConfig is that of BuiltIn().
+// ParseConfig calls ParseConfig of BuiltIn().
 func ParseConfig(b []byte) (lease.NetworkConfig, error) { return BuiltIn().ParseConfig(b) }
 
 // ParseConfig reads a whole network config, and says whether a program with these types can serve

@@ -18,7 +18,7 @@ import (
 type UnknownKey struct {
 	// Key is the JSON key, with Backend before one of the backend's.
 	Key string
-	// Meant is what was most likely meant, "" if that is anybody's guess.
+	// Meant is the key that was most likely meant, "" if none is like it.
 	Meant string
 }
 
@@ -64,7 +64,7 @@ func flannelBackendKeys() []string {
 	}
 }
 
-// UnknownKeys is that of BuiltIn().
+// UnknownKeys calls UnknownKeys of BuiltIn().
 func UnknownKeys(b []byte) []UnknownKey { return BuiltIn().UnknownKeys(b) }
 
 // UnknownKeys lists the keys of the network config b that nobody reads, in b's order; none for

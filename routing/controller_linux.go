@@ -57,18 +57,18 @@ type controller struct {
 
 // actor is the part of a type that is not the kernel's state.
 type actor interface {
-	// act brings what it does to the situation; what fails is tried again. It is called with the controller's
+	// act does the actor's part for the situation; what fails is tried again. It is called with the controller's
 	// lock held.
 	act(ctx context.Context, s situation) outcome
 	// stop is called once when the backend has run and ends.
 	stop(ctx context.Context) error
 }
 
-// outcome is what an actor's work came to.
+// outcome is the result of an actor's work.
 type outcome struct {
-	// node is what is wrong for the node itself; with errNotStarted no pod can be given an address.
+	// node says what is wrong for the node itself; if it wraps errNotStarted, no pod can be given an address.
 	node error
-	// peers are the records that something failed for: one that cannot be served does not make the node unfit.
+	// peers has the records for which something failed. They do not make the node unready.
 	peers []peerFault
 }
 
@@ -136,7 +136,7 @@ type carrier struct {
 	recv tunnel.Recv
 }
 
-// newCarrier is newController for such a type.
+// newCarrier does for such a type what newController does for the others.
 func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 	b, err := newController(c, t, nil)
 	if err != nil {
@@ -164,12 +164,12 @@ func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 // Engine is the data plane, for its counters.
 func (c *carrier) Engine() *tunnel.Engine { return c.plane.Engine() }
 
-// Recv is what the lease record names of what this node parses beyond one complete packet a
-// datagram.
+// Recv returns the forms of datagrams, besides one whole packet in a datagram, that this node parses
+// and its lease record names.
 func (c *carrier) Recv() tunnel.Recv { return c.recv }
 
-// DeviceDrops is how many packets the kernel dropped because the TUN's queue was full or nobody had
-// it open: losses that no counter of the data plane sees.
+// DeviceDrops returns how many packets the kernel dropped because the TUN's queue was full or nobody
+// had the TUN open. No counter of the data plane has these.
 func (c *carrier) DeviceDrops() (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -333,8 +333,8 @@ func (c *controller) repair(ctx context.Context) {
 	}
 }
 
-// settle does what a change makes necessary: if only next hops may have changed, no more than to look at these. whole
-// says that all was reconciled, pause how long the next time is to wait.
+// settle does what a change makes necessary: if only next hops may have changed, it reads no more than these. whole
+// says that everything was reconciled, and pause how long the next change has to wait.
 func (c *controller) settle(ctx context.Context, ch kernel.Change) (whole bool, pause time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -377,7 +377,7 @@ func (c *controller) askAgain() <-chan time.Time {
 	return c.plane.Again()
 }
 
-// nudge asks to look after what may have changed. It does not block.
+// nudge asks Run to reconcile what may have changed. It does not block.
 func (c *controller) nudge(ch kernel.Change) {
 	c.dirty.Or(uint32(ch))
 	select {

@@ -10,8 +10,8 @@ import (
 	"weft/routing/internal/kernel"
 )
 
-// syncKernel brings devices, addresses, entries and routes to what the decision wants. The first time it also takes
-// over what flannel left; after that every change is somebody else's undone.
+// syncKernel makes devices, addresses, entries and routes what the decision wants. The first time it also takes
+// over what flannel left; after that every change undoes what somebody else did.
 func (c *controller) syncKernel(r *round, m mtus) {
 	if c.want.device != "" {
 		r.st.Devices = []string{c.want.device}
@@ -77,8 +77,8 @@ func ownDevices(s kernel.State) []string {
 	return names
 }
 
-// bring makes the kernel as want says; a device that cannot be had costs only what is on it. done is how many changes
-// were made.
+// bring makes the kernel as want says. If a device cannot be made, only what is on it is left out. done is how many
+// changes were made.
 func (c *controller) bring(r *round, want kernel.State) (done int) {
 	names := ownDevices(want)
 	at := c.place(names, want)
@@ -144,8 +144,8 @@ func (c *controller) noteMade(vs []kernel.VTEPChange, missing []string) {
 	}
 }
 
-// place says where to look for what there is. A sandbox may not list neighbours, so that they are only asked for
-// where some are wanted.
+// place says what of the kernel is to be listed. In a sandbox, listing neighbours may be forbidden, so they are listed
+// only if some are wanted.
 func (c *controller) place(devices []string, want kernel.State) kernel.Place {
 	p := kernel.Place{Devices: devices, Neighs: len(want.Neighs) > 0 || len(want.VTEPs) > 0, Fdbs: len(want.VTEPs) > 0}
 	for _, v := range want.VTEPs {
@@ -157,9 +157,9 @@ func (c *controller) place(devices []string, want kernel.State) kernel.Place {
 	return p
 }
 
-// ownership is which objects are ours to change. Of a data plane, whose one route stands for all peers, flannel's
-// in its place is always taken over. Routes to single peers of flannel's shape are taken over once, at the start:
-// later ones are somebody's own.
+// ownership says which objects we may change. The data plane has one route for all peers, and a route of flannel's in
+// its place is always taken over. Routes to single peers that have flannel's shape are taken over once, at the start:
+// those that appear later are somebody's own.
 func (c *controller) ownership(devices []string) kernel.Ownership {
 	o := kernel.Ownership{Links: devices, Made: c.made, Networks: c.networks(), Sweep: true}
 	if c.plane != nil {

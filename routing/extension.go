@@ -12,7 +12,7 @@ import (
 	"weft/tunnel"
 )
 
-// typeExtension is flannel's extension: the operator's commands see to the ways to peers.
+// typeExtension is flannel's extension: the operator's commands make peers reachable.
 const typeExtension = "extension"
 
 func extensionType() Type {
@@ -23,7 +23,7 @@ func extensionType() Type {
 // operator's. Each is split at white space, and $NAME or ${NAME} in a word stands for a
 // variable of its environment; there is no shell, and no value is ever split or expanded again.
 type ExtensionOptions struct {
-	// PreStartup prints what the lease record carries as BackendData. It runs before there is a lease.
+	// PreStartup runs before there is a lease. The lease record carries its output as BackendData.
 	PreStartup string
 	// PostStartup runs once the lease is known, with NETWORK, SUBNET, IPV6NETWORK, IPV6SUBNET,
 	// PUBLIC_IP and PUBLIC_IPV6.
@@ -31,8 +31,8 @@ type ExtensionOptions struct {
 	// Shutdown runs when the daemon is asked to stop, with the same variables.
 	Shutdown string
 	// SubnetAdd and SubnetRemove run for a peer, with SUBNET, IPV6SUBNET, PUBLIC_IP and
-	// PUBLIC_IPV6, and what its PreStartup printed on standard input. SubnetAdd runs again after a
-	// restart, so it has to bear what it made before.
+	// PUBLIC_IPV6; their standard input is what the peer's PreStartup printed. SubnetAdd runs again
+	// after a restart, so it has to cope with what it made before.
 	SubnetAdd, SubnetRemove string
 	plain                   plainOptions
 }
@@ -80,7 +80,7 @@ func (s *extensionSettings) MTU(u underlay.Link) (int, error) {
 	return innerMTU(extension{o: s.ExtensionOptions}, u)
 }
 
-// variables are a command's environment besides the daemon's own, of which it has what is public.
+// variables are the environment of a command, in addition to what is public of the daemon's own.
 type variables [][2]string
 
 func (v variables) environ() []string {
@@ -104,8 +104,8 @@ func (v variables) lookup(name string) string {
 	return os.Getenv(name)
 }
 
-// public is environ without what commands have no business with, and would pass on: passwords of the
-// store above all, by flannel's names, ours and etcdctl's.
+// public returns environ without variables that commands do not need and might pass on: above all the
+// store's passwords, under flannel's names, ours and etcdctl's.
 func public(environ []string) []string {
 	var out []string
 	for _, e := range environ {
@@ -196,8 +196,9 @@ func newExtPeer(r lease.Record) (extPeer, string) {
 	return p, ""
 }
 
-// extPlan says for whom to run what: what changed is removed and added, what is new added, and
-// what is gone removed last. It is pure; both results are in the order of their arguments.
+// extPlan says for which peers to run commands: one that changed is removed and added, a new one is
+// added, and those that are gone are removed last. It is pure; both results are in the order of their
+// arguments.
 func extPlan(have, want []extPeer) (change []extChange, remove []extPeer) {
 	there := make(map[lease.Subnets]extPeer, len(have))
 	for _, h := range have {
@@ -228,7 +229,7 @@ type extChange struct {
 	add extPeer
 }
 
-// extension leaves the ways to peers to commands. The kernel's state is not its own.
+// extension leaves it to commands to make peers reachable, and wants nothing of the kernel itself.
 type extension struct {
 	o    ExtensionOptions
 	data string // what PreStartup printed

@@ -28,7 +28,7 @@ const (
 // maxOutput is how much of a command's output is kept, in bytes.
 const maxOutput = 64 << 10
 
-// extRunner runs the commands, and remembers what ran for whom, also across restarts.
+// extRunner runs the commands, and remembers which ran for which peer, also across restarts.
 type extRunner struct {
 	o    ExtensionOptions
 	k    *kernel.Kernel
@@ -38,8 +38,8 @@ type extRunner struct {
 	post  string    // the variables that PostStartup succeeded with; "" before
 	last  variables // those, for Shutdown
 	added []extPeer // SubnetAdd has succeeded for, in this process
-	// doubtful are those that something may be left of: SubnetAdd failed for them, or an
-	// earlier process ran it in this boot.
+	// doubtful are peers of which something may be left: SubnetAdd failed for them, or an
+	// earlier process ran it since this host booted.
 	doubtful []extPeer
 }
 
@@ -120,7 +120,7 @@ func (r *extRunner) act(ctx context.Context, s situation) outcome {
 	return out
 }
 
-// before are the forms in which a peer that changed may have been added.
+// before returns the forms in which a peer that changed may have been added.
 func (r *extRunner) before(c extChange) []extPeer {
 	var out []extPeer
 	if c.old != nil {
@@ -205,7 +205,7 @@ func (b *cappedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// dropPeer leaves out what was done for p's subnets.
+// dropPeer returns l without the entries for p's subnets.
 func dropPeer(l []extPeer, p extPeer) []extPeer {
 	var out []extPeer
 	for _, x := range l {
@@ -259,7 +259,7 @@ func (r *extRunner) save() error {
 	return kernel.Wrap("note what ran", os.Rename(next, r.file))
 }
 
-// bootID is another one after each boot (random(4)).
+// bootID returns an id that changes with each boot (random(4)).
 func bootID() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b))

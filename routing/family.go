@@ -48,8 +48,8 @@ func (r Reached) skip(format string, a ...any) Reached {
 	return r
 }
 
-// routeMTU is the MTU of a route to a peer that takes less than we do; 0 if it takes as much, or
-// says nothing. What no host may be asked to go below is the least.
+// routeMTU returns the MTU of a route to a peer that takes less than we do; 0 if it takes as much, or
+// says nothing. It is not below the minimum that every host has to accept.
 func routeMTU(r lease.Record, six bool, ours int) int {
 	if r.Weft == nil || r.Weft.MTU <= 0 || r.Weft.MTU >= ours {
 		return 0
@@ -91,7 +91,7 @@ func subnets(s lease.Subnets) []netip.Prefix {
 	return nil
 }
 
-// valid are those of addrs that are set; it takes the slice over.
+// valid returns those of addrs that are set; it reuses the slice.
 func valid(addrs ...netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !a.IsValid() })
 }

@@ -12,8 +12,8 @@ import (
 	"weft/tunnel"
 )
 
-// Key is one key of the Backend object: its declaration is also how it is read. The functions below make them; each sets
-// what the key is read into to its value without the key.
+// Key declares one key of the Backend object, and knows how to read it. The functions below make Keys; each sets the
+// variable of the key to the value that it has without the key.
 type Key struct {
 	// Name is as people write it; it is found in any case.
 	Name string

@@ -59,8 +59,8 @@ func leftoverKind(l netlink.Link) bool {
 	return ok && (a.Alias == kernel.Alias || t.Lasting && a.Alias == "")
 }
 
-// IsOwnLink reports whether l is a device that weft made or took over: of the name and kind that a backend
-// gives, with our mark. What only is called alike, or only has the mark, is somebody else's.
+// IsOwnLink reports whether l is a device that weft made or took over: it has a name and a kind that a backend
+// gives its devices, and our mark. A device with only one of these is somebody else's.
 func IsOwnLink(l netlink.Link) bool {
 	return kernel.IsProbe(l) || l.Attrs().Alias == kernel.Alias && (kernel.IsTAP(l) || IsFlannelLink(l))
 }
@@ -73,7 +73,7 @@ func IsFlannelLink(l netlink.Link) bool {
 
 // FormerGateways returns the addresses of bridges of this host, with the bridge's name before each, that
 // are in the network and not in own: pods that were made while the node had another subnet have
-// them as their gateway. It only looks.
+// them as their gateway. It changes nothing.
 func FormerGateways(network lease.NetworkConfig, own lease.Subnets) ([]string, error) {
 	var out []string
 	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)

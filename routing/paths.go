@@ -8,11 +8,11 @@ import (
 	"weft/tunnel"
 )
 
-// Values of Status.Path where it is not weft's data plane that moves the packets; there it is a
-// tunnel.Path's name.
+// Status.Path has one of these values if it is not weft's data plane that moves the packets, else the
+// name of a tunnel.Path.
 const (
 	PathKernel  = "kernel"  // weft tells the kernel what to do
-	PathCommand = "command" // the operator's commands see to it
+	PathCommand = "command" // the operator's commands make peers reachable
 	PathNone    = "none"    // no packets are moved for anybody
 )
 

@@ -10,8 +10,8 @@ import (
 	"weft/tunnel"
 )
 
-// plainOptions are the keys that each type has. Who sends is the kernel's to look at here: the keys about it are
-// only checked.
+// plainOptions has the keys of every type. With these types the kernel judges senders, so that the keys about senders
+// are only checked.
 type plainOptions struct {
 	// MTU is the largest outer packet, in bytes; 0 for that of the underlay link.
 	MTU int

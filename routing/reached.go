@@ -6,7 +6,7 @@ import (
 	"weft/lease"
 )
 
-// How is the way that packets for a peer's subnet take.
+// How says by what a peer's subnet is reached.
 type How uint8
 
 const (
@@ -37,7 +37,7 @@ func (h How) String() string {
 	}
 }
 
-// Reached is how packets for one subnet of a peer get there. It is comparable.
+// Reached says how packets for one subnet of a peer get there. It is comparable.
 type Reached struct {
 	// Peer is its name as in Skipped, Subnets the record it is about.
 	Peer    string
@@ -47,7 +47,7 @@ type Reached struct {
 	How    How
 	// Via is the peer's address on the underlay; the zero Addr if there is none.
 	Via netip.Addr
-	// Reason says why this way and not a better one; "" if there is none to be said.
+	// Reason says why the subnet is not reached, or not as it could best be; "" if it is.
 	Reason string
 }
 

@@ -12,9 +12,9 @@ import (
 	"weft/tunnel"
 )
 
-// underlayGrace is how long a lost underlay address is waited for before another
-// one of the link takes its place: longer than a DHCP client or a network manager
-// needs to take an address off and put it back.
+// underlayGrace is how long a lost underlay address may be away before another one of
+// the link takes its place: longer than a DHCP client or a network manager needs to
+// remove an address and add it again.
 const underlayGrace = 10 * time.Second
 
 // round is one reconcile: what it found, and what is wrong. Whatever fails, the rest is tried.
@@ -68,9 +68,9 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 	return err
 }
 
-// giveUp is for a set without a subnet of ours. Before the first lease there is nothing to do: what an earlier
-// process left stays as it is. Afterwards another node has the subnet: we carry nothing more, and take its address
-// off. The rest stays, so that packets for the overlay end here and do not leak to the default route.
+// giveUp handles a set without a subnet of ours. Before the first lease there is nothing to do: what an earlier
+// process left stays as it is. Later it means that another node has the subnet: we carry no more packets, and remove
+// its address. The rest stays, so that packets for the overlay end here and do not leave by the default route.
 func (c *controller) giveUp() error {
 	if len(c.inPlace.Addrs) == 0 {
 		return nil
@@ -107,8 +107,8 @@ func (c *controller) askHops() error {
 	return err
 }
 
-// openPorts has the data plane listen at the underlay's addresses. While one is lost its socket stays: it
-// works again the moment the address is back.
+// openPorts makes the data plane listen at the underlay's addresses. While an address is lost its socket stays: it
+// works again as soon as the address is back.
 func (c *controller) openPorts(r *round) {
 	if c.plane == nil {
 		return
@@ -168,7 +168,7 @@ func (c *controller) act(ctx context.Context) outcome {
 	return c.actor.act(ctx, c.situation(c.want.from))
 }
 
-// tellPeers enters what becomes of the records, less those that the actor failed for.
+// tellPeers enters into the status how each record is used, without those for which the actor failed.
 func (c *controller) tellPeers(r *round, out outcome) {
 	r.st.Reached, r.st.Skipped, r.st.Peers = c.want.reached, c.want.skips, c.want.peers
 	if len(out.peers) == 0 {
@@ -186,7 +186,7 @@ func (c *controller) tellPeers(r *round, out outcome) {
 	r.st.Reached, r.st.Skipped, r.st.Peers = reached, skippedOf(reached), usedPeers(reached)
 }
 
-// tellNotes enters what works less well than it could.
+// tellNotes enters into the status what works less well than it could.
 func (c *controller) tellNotes(r *round) {
 	if t, ok := c.kind.(carried); ok {
 		r.note(t.note())

@@ -17,13 +17,13 @@ type claim struct {
 	six  bool // of a MAC: the device's family
 }
 
-// tenure is who has what: the subnets of the record that a claim was granted last time. A record that
-// says of itself what another one has said, and has been believed for, takes nothing away from that one; else
-// anybody who can write one record could cut off any node. It is immutable.
+// tenure says which record holds each claim: it has the subnets of the record to which the claim was granted last
+// time. A record that claims what another one was granted gets nothing from it. Otherwise anybody who can write one
+// record could cut off any node. It is immutable.
 type tenure map[claim]lease.Subnets
 
-// holds reports whether each bidder has all that it claims, and nobody has anything else: most changes of a
-// record are about something else, and are not to make a new tenure of thousands.
+// holds reports whether each bidder has everything that it claims, and nobody has anything else. Most changes of
+// records do not touch claims, and so make no new tenure, which may have thousands of entries.
 func (t tenure) holds(bidders int, at func(i int) bidder) bool {
 	n, last := 0, lease.Subnets{}
 	for i := range bidders {
@@ -45,7 +45,7 @@ func (t tenure) holds(bidders int, at func(i int) bidder) bool {
 	return n > 0 && n == len(t)
 }
 
-// bidder is a record, or one family of it, with what it claims: first what it cannot do without.
+// bidder is a record, or one family of it, with its claims. The first claim is the one that it cannot do without.
 type bidder struct {
 	subnets lease.Subnets
 	created int64 // Record.Created
@@ -57,13 +57,13 @@ type bidder struct {
 type grant struct {
 	// by is the bidder that has the first claim, itself if it was granted.
 	by int
-	// lost are those of the further claims that others have, and who: pairs of indexes.
+	// lost lists the further claims that others have, as pairs of indexes: of the claim, and of the bidder that has it.
 	lost [][2]int
 }
 
-// settle gives every claim to one bidder: to the one that has it already, as long as it is there and claims it;
-// else first claims go before further ones, and those of records that are older in the store before younger
-// ones'. It is pure and deterministic. The tenure that results holds for the next time.
+// settle grants every claim to one bidder. The bidder that has it already keeps it, as long as it is there and claims
+// it. Else a first claim goes before a further one, and the claim of a record that is older in the store before that
+// of a younger one. It is pure and deterministic. The tenure that it returns is to be passed to the next call.
 func settle(bs []bidder, before tenure) ([]grant, tenure) {
 	if before.holds(len(bs), func(i int) bidder { return bs[i] }) {
 		grants := make([]grant, len(bs))
@@ -127,7 +127,7 @@ func sameRecord(before, now lease.Subnets) bool {
 	return before.V4.IsValid() && before.V4 == now.V4 || before.V6.IsValid() && before.V6 == now.V6
 }
 
-// compareAge puts the older first, and who does not say how old it is last.
+// compareAge puts the older record first, and one whose age is unknown last.
 func compareAge(a, b int64) int {
 	return cmp.Or(compareBool(a == 0, b == 0), cmp.Compare(a, b))
 }

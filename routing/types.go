@@ -24,18 +24,19 @@ func BuiltIn() Types {
 	}
 }
 
-// Type is a type of backend: all that distinguishes it from others. Whoever treats two types differently asks for
-// what differs, here or in Facts, and never for the name.
+// Type is a type of backend, with everything that distinguishes it from others. Code that treats two types differently
+// asks for what differs, here or in Facts, and never for the name.
 type Type struct {
 	// Name is the word of Backend.Type in the network config, in lower case.
 	Name string
 	// Device reports whether l has a name and a kind that the type gives its devices, as flannel does; nil for a type
-	// without any. What has our mark besides is ours, and a leftover where the backend in use keeps it not.
+	// without any. If such a device also has our mark, it is ours, and it is a leftover if the backend in use does not
+	// need it.
 	Device func(l netlink.Link) bool
-	// Lasting says that flannel's devices outlive it: one without our mark is a leftover too.
+	// Lasting says that flannel's devices of this type outlive flannel, so that one without our mark is a leftover too.
 	Lasting bool
-	// Settings returns what a Backend object of this type is read into. c need not be valid: of the
-	// zero config too the settings declare their keys.
+	// Settings returns the value into which a Backend object of this type is read. c need not be valid: with the
+	// zero config, too, the settings declare their keys.
 	Settings func(c lease.NetworkConfig) Settings
 }
 
@@ -66,15 +67,15 @@ type Facts struct {
 	Guard hostrules.Guard
 	// Feature is what the type has the kernel do that not every kernel can; nil for nothing.
 	Feature *Feature
-	// Direct says that pods are reached at their nodes' own addresses, without an overlay: what
-	// translates those addresses on the way is not passed.
+	// Direct says that packets to pods go to their nodes' own addresses without a tunnel, so that a node behind
+	// an address translation is not reached.
 	Direct bool
 	// Alone says that the type has no peers: other nodes' records are not looked at.
 	Alone bool
 	// DataV4 and DataV6 say that a node without BackendData, or without BackendV6Data, is not reached in that
-	// family at all. Where records are annotations of Kubernetes nodes, the family is then left out.
+	// family at all. If records are annotations of Kubernetes nodes, the family of such a node is left out.
 	DataV4, DataV6 bool
-	// Commands are the operator's that the backend runs, in the order in which it does; nil if it runs none.
+	// Commands are the operator's commands that the backend runs, in the order in which it runs them; nil for none.
 	Commands []Command
 }
 
@@ -97,11 +98,11 @@ const (
 type Feature struct {
 	// Name is the kernel's.
 	Name string
-	// Probe asks the kernel, and leaves this network namespace alone. Its error wraps Missing
-	// if the kernel has it not, and is another one if that could not be found out.
+	// Probe asks the kernel, and does not change this network namespace. Its error wraps Missing
+	// if the kernel does not have the feature, and is another one if that is not known.
 	Probe   func() error
 	Missing error
-	// Required says why there is no doing without it, in words that follow the error; "" where there is.
+	// Required says, in words that follow the error, why the backend does not work without it; "" if it does.
 	Required string
 }
 

@@ -21,15 +21,15 @@ import (
 	"weft/routing/underlay"
 )
 
-// Alive asks over the underlay whether a node lives: it is the lease's Underlay. What answers is the
-// node's kernel, so one whose weftd hangs, or has no store, lives. It is safe for concurrent use.
+// Alive asks over the underlay whether a node lives, for lease.Underlay. The node's kernel answers, so
+// that a node whose weftd hangs, or has no store, counts as alive. It is safe for concurrent use.
 type Alive struct {
 	// Kernel is the namespace to ask from.
 	Kernel *kernel.Kernel
-	// From is the underlay at the moment.
+	// From returns the underlay as it is at the moment.
 	From func() underlay.Link
-	// Port is the overlay's in the network; 0 for none. A host that says that nothing listens
-	// there has no node any more, whoever has the address now.
+	// Port is the overlay's UDP port; 0 for none. A host that answers that nothing listens there is
+	// no node any more, whoever has the address now.
 	Port uint16
 }
 
@@ -69,7 +69,7 @@ func (v Alive) answers(ctx context.Context, to netip.Addr) bool {
 	return !v.refuses(ctx, from, to)
 }
 
-// echoEvery is the time between two echo requests, portWait how long a refusal is waited for.
+// echoEvery is the time between two echo requests, and portWait how long we wait for a refusal.
 const (
 	echoEvery = 400 * time.Millisecond
 	portWait  = 300 * time.Millisecond

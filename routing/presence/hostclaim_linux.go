@@ -15,10 +15,11 @@ import (
 	"weft/routing/underlay"
 )
 
-// HostClaim keeps a second weftd off a network that this host serves already: it holds a name for
-// each. The names are of a network namespace (unix(7), abstract sockets), as are the device, the
-// routes and the port that two would quarrel about, whatever files each of them sees; and the kernel
-// gives them free with the process. The zero value holds nothing. It is safe for concurrent use.
+// HostClaim keeps a second weftd off a network that a weftd serves on this host already, by holding a
+// name for the network. The names are abstract sockets (unix(7)) and belong to the network namespace, as
+// do the device, the routes and the port about which two daemons would compete, whatever files each of
+// them sees. The kernel frees them when the process ends. The zero value holds nothing. It is safe for
+// concurrent use.
 type HostClaim struct {
 	mu  sync.Mutex
 	fds map[string]int
@@ -42,9 +43,9 @@ func (e *HostTakenError) Error() string {
 // own free within milliseconds.
 const claimEvery = 10 * time.Millisecond
 
-// Network claims the network, unless that is done. While another process holds it it waits for that
-// to end, until ctx does. The error is then a *HostTakenError. A process without our rights holds
-// nothing: anybody may take such a name.
+// Network claims the network, unless h holds it already. While another process holds it, Network waits for
+// that to end; if ctx ends first, the error is a *HostTakenError. A process that does not have our rights
+// does not count, since anybody may take such a name.
 func (h *HostClaim) Network(ctx context.Context, k *kernel.Kernel, c lease.NetworkConfig) error {
 	for _, p := range c.Networks() {
 		if err := h.claim(ctx, k, "network/"+p.String(), "the network "+p.String()); err != nil {
@@ -130,7 +131,7 @@ func holderOf(at *unix.SockaddrUnix) (*unix.Ucred, error) {
 	return unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 }
 
-// Close gives the names free.
+// Close releases the names.
 func (h *HostClaim) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
