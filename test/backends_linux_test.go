@@ -114,10 +114,10 @@ func TestKernelBackends(t *testing.T) {
 	}
 }
 
-// meshed measures every pair, then what a whole packet, and one byte more, come to.
+// meshed measures every pair, and then sends packets of the MTU's size, and of one byte more.
 func meshed(t *testing.T, l *lab.Lab, families []int, mtu int) {
 	t.Helper()
-	// A node that routes plainly solicits its neighbours with its link-local address, which is
+	// A node with plain routes solicits its neighbours from its link-local address, which is
 	// tentative in the first two seconds of a link (RFC 4862 section 5.4).
 	for _, f := range families {
 		for _, a := range l.Pods() {
@@ -207,7 +207,7 @@ func vtepsOf(t *testing.T, n *lab.Node) map[bool]string {
 	return out
 }
 
-// waysAre: weft peers says how each subnet is reached.
+// waysAre checks what weft peers says about how each subnet is reached.
 func waysAre(t *testing.T, n *lab.Node, want string, count int) {
 	t.Helper()
 	type waysJSON struct {

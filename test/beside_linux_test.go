@@ -10,11 +10,11 @@ import (
 
 // Scenarios run side by side: their namespaces have no names, and most of them wait. Three kinds are told apart.
 //
-//   - What measures the machine itself, as memory under full load or the packets that a restart costs, runs alone:
-//     such a test says nothing of this file.
-//   - What loses no packet at a pace calls counting. These take the places first, since they are the longest. Their
-//     daemons go before all else on the machine: what they count is weft's doing, and not that of a machine which had
-//     no time.
+//   - A scenario that measures the machine itself, such as memory under full load or the packets that a restart costs,
+//     runs alone. It calls nothing of this file.
+//   - A scenario in which no packet may be lost at some rate calls counting. These start first, since they take the
+//     longest. Their daemons have priority over everything else on the machine, so that a lost packet is weft's fault,
+//     and not that of a machine that had no time.
 //   - All others call busy.
 //
 // A test whose subtests each have a lab calls t.Parallel itself, and its subtests busy.
@@ -60,7 +60,7 @@ func busy(t *testing.T) {
 	turn.take(t, func() bool { return turn.coming == 0 })
 }
 
-// niceOf is what the daemons of a test's labs have as nice value.
+// niceOf returns the nice value of the daemons of a test's labs.
 func niceOf(t *testing.T) int {
 	top, _, _ := strings.Cut(t.Name(), "/")
 	turn.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"weft/test/lab"
 )
 
-// weftd --check says who would carry the packets here, and leaves the host as it is.
+// weftd --check says whether the kernel or weft would carry the packets, and leaves the host as it is.
 func TestCheckSaysWhoCarries(t *testing.T) {
 	busy(t)
 	n := up(t, lab.Spec{Nodes: 1}).Node(1)

@@ -32,7 +32,7 @@ test -z "$IPV6SUBNET" || ip -6 route $1 $IPV6SUBNET via $PUBLIC_IPV6
 	return name
 }
 
-// Nodes that hand their packets to commands: what runs for whom, while peers come, change, leave and
+// Nodes of type extension run the right commands for the right peers, while peers come, change, leave and
 // come back, daemons die, a record is hostile and a command fails.
 func TestExtension(t *testing.T) {
 	busy(t)
@@ -81,7 +81,7 @@ func TestExtension(t *testing.T) {
 		t.Errorf("%v, %v", left, err)
 	}
 
-	// Who leaves while the daemon is dead is taken away all the same.
+	// A peer that leaves while the daemon is dead is removed nevertheless.
 	if err := n.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestExtension(t *testing.T) {
 	}
 }
 
-// waysByCommand: weft peers says so of that many peers.
+// waysByCommand waits until weft peers says of that many peers that commands reach them.
 func waysByCommand(t *testing.T, n *lab.Node, count int) {
 	t.Helper()
 	if out, _, err := weft(t, n, "peers"); err != nil || strings.Count(out, "command") < count {

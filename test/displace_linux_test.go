@@ -63,7 +63,7 @@ func TestRecordDisplacesNobody(t *testing.T) {
 	}
 }
 
-// wayJSON is what weft peers says of one record.
+// wayJSON is what weft peers --json prints about one record.
 type wayJSON struct {
 	Name, Path           string
 	TxPackets, RxPackets uint64
@@ -84,7 +84,7 @@ func waysOf(t *testing.T, n *lab.Node, name string) (wayJSON, error) {
 	return wayJSON{}, fmt.Errorf("there is no %s: %+v", name, all.Peers)
 }
 
-// shown waits until a node knows the record of the thief, and looks at what it says about both.
+// shown waits until a node knows the thief's record, and checks what it says about both records.
 func shown(t *testing.T, n, victim *lab.Node) {
 	t.Helper()
 	await.Within(t, 5*time.Second, "the record is known and refused", func() error {

@@ -9,7 +9,7 @@ import (
 	"weft/test/lab"
 )
 
-// What somebody takes away from the kernel, or from under it, is put back: traffic returns within seconds.
+// Whatever somebody removes from the kernel is restored, and traffic returns within seconds.
 func TestDriftHeals(t *testing.T) {
 	busy(t)
 	l := up(t, lab.Spec{})

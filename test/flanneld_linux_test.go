@@ -76,7 +76,8 @@ func (f *flanneld) open() (err error) {
 	if err != nil {
 		return err
 	}
-	// Room for what arrives while this process has no processor: what a node of ours loses is looked for, not that.
+	// The buffer has room for what arrives while this process has no processor, since the test is about packets that
+	// our node loses.
 	if cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) }); cerr != nil || err != nil {
 		return errors.Join(cerr, err)
 	}
@@ -137,7 +138,7 @@ func (f *flanneld) ingress() {
 	}
 }
 
-// inspect notes what flannel would choke on or deliver broken.
+// inspect notes packets that flannel would refuse or deliver broken.
 func (f *flanneld) inspect(b []byte, from netip.AddrPort) {
 	p := gopacket.NewPacket(append([]byte{}, b...), proto.LayerTypeIPv4, gopacket.Default)
 	err := checksums(p)

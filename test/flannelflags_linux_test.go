@@ -20,7 +20,7 @@ import (
 	"weft/test/lab"
 )
 
-// flannelPrefix is not the default, so that the flag is seen to be heeded.
+// flannelPrefix is not the default, so that the test shows that the flag counts.
 const flannelPrefix = "/flannel/net"
 
 // Daemons that were started as flanneld is, with its flags and its variables and no others, write

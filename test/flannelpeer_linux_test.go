@@ -59,7 +59,7 @@ func TestFlannelNodeAsPeer(t *testing.T) {
 	keepsECNInside(t, l, f, a)
 }
 
-// keepsECNInside: towards a node that would not bring it back in, the outer header is Not-ECT.
+// keepsECNInside checks that the outer header is Not-ECT towards a node that would not copy a mark into the inner one.
 func keepsECNInside(t *testing.T, l *lab.Lab, f *flanneld, a *lab.Pod) {
 	wire := sniff(t, l.Wire, a.Node.Name)
 	c := listenUDP(t, a, secretPort)

@@ -29,8 +29,8 @@ func hostile() []struct{ key, value, reason string } {
 	}
 }
 
-// Garbage, foreign and hostile records cost themselves and nothing else: the peers that are there
-// stay reachable without a packet lost, and weft lease list names every record with its reason.
+// Garbage, foreign and hostile records are left out, and harm nothing else: the other peers stay
+// reachable without a packet lost, and weft lease list names every such record with its reason.
 func TestHostileRecordsCostOnlyThemselves(t *testing.T) {
 	counting(t)
 	l := up(t, lab.Spec{})
@@ -66,7 +66,7 @@ func TestHostileRecordsCostOnlyThemselves(t *testing.T) {
 	reach(t, time.Second, a, b, 4)
 }
 
-// refuses compares what is listed as not believed with what has to be.
+// refuses compares the records that weft lists as not accepted with those that have to be.
 func refuses(l leasesJSON) error {
 	got := map[string]string{}
 	for _, r := range l.Rejected {

@@ -18,8 +18,9 @@ import (
 // mostAsked is what a daemon with many peers may have resident while very many ask for its metrics, in KiB.
 const mostAsked = 192 << 10
 
-// asked has clients ask a node for its metrics at once, over and over, for as long as last: each sends a request with
-// header bytes more, and reads what comes, or reads nothing and stays. It returns how many pages came.
+// asked makes clients ask a node for its metrics at the same time, over and over, for as long as last. Each sends a
+// request with header extra bytes, and reads the answer, or reads nothing and keeps the connection. It returns how many
+// pages were read.
 func asked(ctx context.Context, n *lab.Node, clients, header int, reads bool, last time.Duration) (pages int) {
 	ctx, stop := context.WithTimeout(ctx, last)
 	defer stop()
@@ -27,8 +28,8 @@ func asked(ctx context.Context, n *lab.Node, clients, header int, reads bool, la
 	for i := range more {
 		more[i] = 'x'
 	}
-	// Dialling takes a thread inside the namespace, and a thread is what the kernel shares the CPU out to: were all
-	// clients to dial at once, the daemon's few threads would wait for hundreds of this test's.
+	// To dial takes a thread inside the namespace, and the kernel shares the CPU among threads. If all clients dialled at
+	// once, the daemon's few threads would wait for hundreds of this test's.
 	dialling := make(chan struct{}, 8)
 	var got atomic.Int64
 	var all sync.WaitGroup
@@ -61,8 +62,8 @@ func asked(ctx context.Context, n *lab.Node, clients, header int, reads bool, la
 	return int(got.Load())
 }
 
-// manyAsk: however many ask for the metrics, a daemon stays small, answers probes from another address, and its pods
-// lose nothing.
+// manyAsk checks that, however many clients ask for the metrics, a daemon stays small, answers probes from another
+// address, and its pods lose no packet.
 func manyAsk(t *testing.T, l *lab.Lab, a, b *lab.Pod) {
 	t.Helper()
 	n := l.Node(1)

@@ -57,8 +57,8 @@ func rulesOf(t *testing.T, n *lab.Node, ok func(rulesJSON) bool) (r rulesJSON) {
 	return r
 }
 
-// The rules of the host, in each firewall, with the kernel's vxlan and both families: who is masqueraded and
-// who is not, what is forwarded, who is kept off the overlay's port, and that it stays so until it is cleaned up.
+// In each firewall, with the kernel's vxlan and both families, the rules masquerade and forward what they should, and
+// protect the overlay's port. They stay until they are cleaned up.
 func TestHostRules(t *testing.T) {
 	t.Parallel()
 	for tool, pkg := range map[string]string{"nft": "nftables", "iptables-nft": "iptables", "iptables-legacy": "iptables"} {
@@ -244,7 +244,7 @@ func cleansUp(t *testing.T, n *lab.Node, f firewall) {
 	if err := n.Stop(await.Context(t, 10*time.Second)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
-	// As if they had outlived the data plane, which the kernel sees to that they do not, or a probe that was killed.
+	// These look as if they had outlived a data plane, which the kernel prevents, or a probe that was killed.
 	sh(t, n.Host, "nft add table netdev weft-raw-192.0.2.1-8285; nft add chain netdev weft-raw-192.0.2.1-8285 ingress '{ type filter hook ingress device eth0 priority 0; }'; "+
 		"nft add rule netdev weft-raw-192.0.2.1-8285 ingress counter comment weft; "+
 		"ip tuntap add weft-tx4 mode tap; ip link set weft-tx4 alias weft; ip link add weft-probe type vxlan id 16777215 dstport 1")

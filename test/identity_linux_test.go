@@ -14,8 +14,8 @@ import (
 	"weft/test/lab/probe"
 )
 
-// pinged has two pods send to each other without a pause until the returned function is called, which
-// says what was lost.
+// pinged makes two pods send to each other without a pause until the returned function is called, which
+// returns what was lost.
 func pinged(t *testing.T, a, b *lab.Pod) (stop func(what string)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,7 +65,7 @@ func putBack(t *testing.T, l *lab.Lab, want pair) {
 	})
 }
 
-// waits waits until a node waits, and says all of why.
+// waits polls until a node waits, and gives all the reasons in why.
 func waits(t *testing.T, n *lab.Node, why ...string) {
 	t.Helper()
 	status(t, n, 15*time.Second, func(s statusJSON) error {
@@ -140,7 +140,7 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 	putBack(t, l, ours)
 	stop("its record deleted")
 
-	// Who is told by the store that the subnet is elsewhere sends there, until the node has put that right.
+	// A node to which the store says that the subnet is elsewhere sends there, until the owner has written its record again.
 	for _, value := range []string{
 		`{"PublicIP":"198.18.0.2","PublicIPv6":null,"Weft":{"Node":"node1","State":"x"}}`,
 		`{"PublicIP":"198.18.7.9","PublicIPv6":null,"Weft":{"Node":"thief"}}`,
@@ -150,7 +150,7 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 		reach(t, 5*time.Second, second.Pods[0], first.Pods[0], 4)
 	}
 
-	// The first hangs, and its kernel still answers; then its host is off the wire: the copy takes over.
+	// The first daemon hangs, and its kernel still answers. Then its host is off the wire, and the copy takes over.
 	if err := first.Daemon.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 	if err := third.WaitReady(t.Context()); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
-	// The first comes back to one that lives, keeps what it has, and waits; until that is gone.
+	// The first comes back while the copy lives. It keeps its routes, and waits until the copy is gone.
 	sh(t, first.Host, "ip link set eth0 up")
 	if err := first.Daemon.Signal(unix.SIGCONT); err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	if err != nil || !containsAll(out, []string{"THE LAST GOOD ONE", "no network configuration"}) {
 		t.Errorf("status: %v\n%s", err, out)
 	}
-	// A good one is taken up by who waits for it. Who has had a good one since its start is told what a
+	// A node that waits for a good configuration adopts it. One that has had a good one since its start reports what a
 	// restart would change.
 	put(t, l.Store, configKey, good(8472), 0)
 	for _, n := range l.Nodes() {
@@ -107,7 +107,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		t.Errorf("%s, want none lost; outages %v", r, r.Outages)
 	}
 
-	// Nodes of two types have no use for each other: both are ready, and say it.
+	// Nodes of two types cannot be each other's peers. Both are ready, and say so.
 	put(t, l.Store, configKey, string(networkOf(`{"Type":"host-gw"}`, false)), 0)
 	if err := b.Restart(await.Context(t, 20*time.Second)); err != nil {
 		t.Fatal(lab.Explain(err))

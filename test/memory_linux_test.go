@@ -175,8 +175,8 @@ func haveAll(t *testing.T, n *lab.Node) {
 	})
 }
 
-// sampled notes, until sizes is called, ten times a second how large the nodes' daemons are. sizes returns these
-// sizes of each, in KiB, the largest last.
+// sampled reads ten times a second how large the nodes' daemons are, until sizes is called. sizes returns the sizes of
+// each daemon, in KiB, the largest last.
 func sampled(t *testing.T, nodes []*lab.Node) (sizes func() [][]int) {
 	t.Helper()
 	seen := make([][]int, len(nodes))

@@ -115,7 +115,7 @@ func fullSize(t *testing.T, from, to *lab.Pod, family, mtu int) {
 	}
 }
 
-// carriedBy looks which family the underlay carries a packet in.
+// carriedBy finds out in which family the underlay carries a packet.
 func carriedBy(t *testing.T, l *lab.Lab, from, to *lab.Pod, family int, want gopacket.LayerType) {
 	t.Helper()
 	wire := sniff(t, l.Wire, from.Node.Name)

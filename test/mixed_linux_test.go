@@ -85,7 +85,8 @@ func everyPair(t *testing.T, pods []*lab.Pod) {
 	}
 }
 
-// tellsSize: packets of the size that both ends take arrive whole, and whoever sends more is told that size.
+// tellsSize checks that packets of the size that both ends take arrive whole, and that the sender of a longer one is
+// told that size.
 func tellsSize(t *testing.T, from, to *lab.Pod, mtu int) {
 	t.Helper()
 	const headers = 20 + 8 // of IPv4 and ICMP

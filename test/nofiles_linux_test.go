@@ -28,9 +28,9 @@ func readyz(n *lab.Node) (string, error) {
 	return string(body), err
 }
 
-// Packets need none of the files that a node keeps, nor the port that it is asked on: with a read-only
-// /run, a disk that is full and a port that is taken a node starts and its pods have their network; it
-// says what it does without, and has it as soon as that can be.
+// Packets need none of the files that a node keeps, nor its health port. With a read-only /run, a full
+// disk and a taken port a node starts, and its pods have their network. It reports what it has to do
+// without, and opens it as soon as it can.
 func TestForwardingNeedsNoFiles(t *testing.T) {
 	busy(t)
 	l := up(t, lab.Spec{})

@@ -11,10 +11,10 @@ import (
 	"weft/test/lab"
 )
 
-// Two nodes that decide differently: the first is on the second's wire and sends plainly, while the
-// second is told of a router between and answers by the tunnel. With strict reverse path filtering the
-// devices of ours let such packets in; the underlay's link does once the operator has done what the
-// second node's status says.
+// Two nodes decide differently: the first is on the second's wire and uses a plain route, while the
+// second has a route by a router between them and answers by the tunnel. With strict reverse path
+// filtering our devices accept such packets; the underlay's link does once the operator has done what
+// the second node's status says.
 func TestOneSideDirect(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, backend string }{

@@ -16,15 +16,15 @@ import (
 	"weft/test/lab"
 )
 
-// third is a node that the store tells of and nobody is: whose addresses pods forge.
+// third is a node that has a record in the store and does not exist. Pods forge its addresses.
 const (
 	third4, third6       = "198.18.0.99", "fd18::63"
 	thirdNet4, thirdNet6 = "10.42.253.9", "fd42:0:0:fd::9"
 )
 
-// podsForge has a pod with CAP_NET_RAW send to the overlay's port, as if from another node: to its own node and
-// to b's, with a packet for a pod there inside. However the host filters reverse paths, and whatever it marks
-// and masquerades, none gets there, and each is counted.
+// podsForge makes a pod with CAP_NET_RAW send to the overlay's port, as if from another node: to its own node and
+// to b's, with a packet for one of their pods inside. However the host filters reverse paths, and whatever it marks
+// and masquerades, no such packet arrives, and each is counted.
 func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 	t.Helper()
 	n, s := a.Node, status(t, a.Node, 5*time.Second, func(statusJSON) error { return nil })
@@ -70,7 +70,7 @@ func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 			return err
 		})
 	}
-	// The honest are to be told by their own addresses.
+	// Honest packets have addresses of their own, so that the test can tell them apart.
 	sh(t, n.Host, "for t in iptables ip6tables; do $t -t mangle -D PREROUTING -i cni0 -j MARK --set-xmark 0x4000/0x4000; $t -t nat -D POSTROUTING -m mark --mark 0x4000/0x4000 -j MASQUERADE; done")
 	for _, p := range []*lab.Pod{a, b} {
 		hears(t, ears[p], p, map[*lab.Pod]*lab.Pod{a: b, b: a}[p])

@@ -105,8 +105,8 @@ func hardwareAddr(t *testing.T, h *lab.Host, device string) net.HardwareAddr {
 	return l.Attrs().HardwareAddr
 }
 
-// spy has a host's firewall count the tunnel's datagrams that pass OUTPUT, and drop those that reach
-// INPUT. sent is what was counted since.
+// spy makes a host's firewall count the tunnel's datagrams that pass OUTPUT, and drop those that reach
+// INPUT. sent returns what was counted since.
 func spy(t *testing.T, h *lab.Host) (sent func() int) {
 	t.Helper()
 	sh(t, h, `nft 'table inet spy {

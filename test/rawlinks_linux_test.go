@@ -45,9 +45,9 @@ func behindGateway(t *testing.T, l *lab.Lab, n *lab.Node) (router *lab.Host) {
 	return router
 }
 
-// With a gateway between the nodes the frames are for it, and follow it to another MAC, whether it
-// says so itself or has only to be asked. Behind it is a link of a smaller MTU: where datagrams may be
-// fragmented they are put together again, and where they may not, the pods' packets become smaller.
+// With a gateway between the nodes the frames go to its MAC, also when it gets another one, whether it
+// announces that or only answers when it is asked. Behind it is a link of a smaller MTU: datagrams that
+// may be fragmented are reassembled; if they may not, the pods' packets become smaller.
 func TestRawByAGateway(t *testing.T) {
 	busy(t)
 	l := up(t, lab.Spec{})
@@ -121,7 +121,7 @@ func TestRawOnAMacvlan(t *testing.T) {
 	carries(t, a, b, 4)
 }
 
-// What happens to a node's link at run time: both ends follow within seconds.
+// Whatever happens to a node's link at run time, packets flow again within seconds in both directions.
 func TestRawFollowsTheLink(t *testing.T) {
 	busy(t)
 	l := up(t, lab.Spec{})

@@ -20,7 +20,7 @@ const (
 	mayEnd  = 30
 )
 
-// tries is how often it is tried to restart with so little.
+// tries is how many restarts the test makes until one costs so little.
 const tries = 5
 
 // A daemon that is stopped or killed and started again takes up its device and its last known

@@ -24,8 +24,8 @@ func layers() map[string][]string {
 	}
 }
 
-// What a package of its own kind may import of ours, where that is less than its layer may: a row for each, and
-// in it the directories. A package without a row may import what its layer may.
+// rooms has a row for each package that may import less of ours than its layer may, with the directories that it
+// may import. A package without a row may import what its layer may.
 func rooms() map[string][]string {
 	return map[string][]string{
 		"test/await": {}, // so that tests of every layer can use it
@@ -224,7 +224,7 @@ func checkTopLevel(t *tree) (faults []string) {
 	return faults
 }
 
-// checkPaths looks for what is true on its author's machine only.
+// checkPaths finds paths that exist on their author's machine only.
 func checkPaths(t *tree) (faults []string) {
 	private := regexp.MustCompile(`(^|[^\w.-])/(work|home|Users)/\w|[.]library\b|\bshared/(design|reference)`)
 	for _, name := range slices.Sorted(maps.Keys(t.files)) {
@@ -305,8 +305,8 @@ func (t *tree) exists(name string) bool {
 	return false
 }
 
-// checkSkips: a requirement that is missing is a failure that says how to install it. A test
-// that passes because it did not run is worse than none.
+// checkSkips finds tests that skip. If a requirement is missing, a test has to fail and to say how
+// to install it: a test that passes because it did not run is worse than none.
 func checkSkips(t *tree) (faults []string) {
 	t.eachFile(true, func(_ *pkg, f *goFile) {
 		ast.Inspect(f.ast, func(n ast.Node) bool {

@@ -10,9 +10,8 @@ import (
 	"weft/test/lab"
 )
 
-// refusesSenders has node 2's host send packets to a pod of node 1 whose inner sources are not node 2's, in
-// the network's own format and without a word in the network config about how far senders are
-// checked. None gets there, and each is counted as dropped.
+// refusesSenders makes node 2's host send packets to a pod of node 1 whose inner sources are not node 2's, in
+// the network's own format and with the default SourceCheck. None arrives, and each is counted as dropped.
 func refusesSenders(t *testing.T, l *lab.Lab, families []int) {
 	t.Helper()
 	to, from, other := l.Node(1), l.Node(2), l.Node(3)

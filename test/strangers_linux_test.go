@@ -82,7 +82,7 @@ func TestNoPacketFromStrangers(t *testing.T) {
 	podsForge(t, l, a, b, []int{4})
 }
 
-// blamed looks into weft peers and /metrics for every reason.
+// blamed checks that weft peers and /metrics have every reason.
 func blamed(t *testing.T, n *lab.Node, want map[string]uint64, stranger netip.Addr) {
 	p := weftJSON[peersJSON](t, n, "peers")
 	if len(p.Peers) != 1 || len(p.Strangers) != 1 || p.Strangers[0].Address != stranger ||
@@ -121,7 +121,7 @@ func listenUDP(t *testing.T, p *lab.Pod, port int) *net.UDPConn {
 	return c
 }
 
-// hears sends an honest datagram from b: it is the first that a's ear gets.
+// hears sends an honest datagram from b, which has to be the first one that a's ear gets.
 func hears(t *testing.T, ear *net.UDPConn, a, b *lab.Pod) {
 	t.Helper()
 	honest := listenUDP(t, b, 0)
