@@ -121,6 +121,9 @@ func (r rule) iptables(randomFully bool) string {
 	if r.port != 0 {
 		w = append(w, "-p udp -m udp --dport", fmt.Sprint(r.port))
 	}
+	if r.protocol != 0 {
+		w = append(w, "-p", fmt.Sprint(r.protocol))
+	}
 	if r.marked {
 		w = append(w, fmt.Sprintf("-m mark --mark %#x/%#x", kubeMark, kubeMark))
 	}

@@ -214,6 +214,9 @@ func (r rule) nft(f familyRules, set *nftables.Set) []expr.Any {
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(r.port)})
 	}
+	if r.protocol != 0 {
+		es = append(es, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{r.protocol}})
+	}
 	if r.marked {
 		mark := binaryutil.NativeEndian.PutUint32(kubeMark)
 		es = append(es,

@@ -33,7 +33,7 @@ const routesFresh = 30 * time.Second
 // the links to which the host's own routes to peers, or its default routes, lead. A link to our own pods is not
 // among them, unless it is the underlay. The result is empty if the underlay is not known.
 func (o *outerLinks) links(g Guard, set lease.Set, protocol int) ([]string, error) {
-	if g.Port == 0 || g.Underlay == "" {
+	if !g.guards() || g.Underlay == "" {
 		return nil, nil
 	}
 	all, err := netlink.LinkList()

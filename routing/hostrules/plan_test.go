@@ -258,6 +258,30 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestGuardOfAProtocol: what is without ports is guarded as a port is, rule by rule.
+func TestGuardOfAProtocol(t *testing.T) {
+	const ipip = 4
+	c, set, outer := Config{Network: dualStack(false)}, testSet("192.0.2.1", "2001:db8::1"), []string{"eth0"}
+	port4, port6 := desired(c, set, Guard{Port: 8472, Peers: true, Underlay: "eth0"}, outer)
+	protocol4, protocol6 := desired(c, set, Guard{Protocol: ipip, Peers: true, Underlay: "eth0"}, outer)
+	for _, f := range []struct{ port, protocol familyRules }{{port4, protocol4}, {port6, protocol6}} {
+		for _, l := range [][2][]rule{{f.port.portInput(), f.protocol.portInput()}, {f.port.podsForward, f.protocol.podsForward}} {
+			if len(l[0]) != len(l[1]) || len(l[0]) == 0 {
+				t.Fatalf("%d rules about a port, %d about a protocol", len(l[0]), len(l[1]))
+			}
+			for i, r := range l[0] {
+				want := strings.Replace(r.iptables(false), "-p udp -m udp --dport 8472", "-p 4", 1)
+				if got := l[1][i].iptables(false); got != want || !strings.Contains(got, "-p 4") {
+					t.Errorf("got  %s\nwant %s", got, want)
+				}
+			}
+		}
+		if !slices.Equal(f.port.peers, f.protocol.peers) {
+			t.Errorf("peers %v", f.protocol.peers)
+		}
+	}
+}
+
 // Which families and which rules there are follows from config and lease.
 func TestDesired(t *testing.T) {
 	c := Config{Network: dualStack(false), Masquerade: true, Forward: true}

@@ -3,6 +3,8 @@ package hostrules
 import (
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // The rules that a flannel would not know can be removed alone: the rules that flannel makes too stay, and so do
@@ -48,4 +50,27 @@ func TestTheRulesOfThePortAlone(t *testing.T) {
 
 func ofThePort(listing string) bool {
 	return strings.Contains(listing, "WEFT-") || strings.Contains(listing, "overlay-") || strings.Contains(listing, "overlay port")
+}
+
+// TestGuardOfAProtocolInTheKernel: each firewall takes the rules about a protocol without ports, and finds nothing to change
+// the second time.
+func TestGuardOfAProtocolInTheKernel(t *testing.T) {
+	for _, f := range flavours() {
+		t.Run(f.name, func(t *testing.T) {
+			inNamespace(t)
+			c := testConfig(f)
+			c.Guard = Guard{Protocol: unix.IPPROTO_IPIP, Peers: true, Underlay: "lo"}
+			r := testRules(t, f, c)
+			set := testSet("198.51.100.1", "2001:db8::1")
+			apply(t, r, set)
+			first := listing(t, f)
+			if !ofThePort(first) || strings.Contains(first, "dport") {
+				t.Errorf("no rules about the protocol:\n%s", first)
+			}
+			apply(t, r, set)
+			if again := listing(t, f); again != first || r.Status().Repaired != 0 {
+				t.Errorf("the second time, repaired %d:\n%s", r.Status().Repaired, again)
+			}
+		})
+	}
 }

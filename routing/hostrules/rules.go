@@ -28,6 +28,7 @@ type rule struct {
 	nsrc, ndst   bool   // not that src, not that dst
 	in           string // the link that it came in by
 	port         uint16 // UDP destination
+	protocol     uint8  // IP protocol, of packets without ports
 	fromStranger bool   // the source is none of the peers
 	toPeer       bool   // the destination is one of them
 	do           verdict
@@ -95,7 +96,13 @@ type Guard struct {
 	// Underlay is the link by which the overlay's datagrams come in; "" if it is not known. If it is
 	// set, only links of the underlay's side may use the port, whatever address a datagram has.
 	Underlay string
+	// Protocol is the overlay's IP protocol, for one without ports, as IP in IP has it: what is said of the port holds
+	// for it, and Port is 0; 0 for none.
+	Protocol uint8
 }
+
+// guards reports whether there is anything to guard.
+func (g Guard) guards() bool { return g.Port != 0 || g.Protocol != 0 }
 
 // desired returns the rules that each family should have. It is pure. Without a subnet of ours there are none.
 // outer are the links of the underlay's side; without any, the port is forbidden only to the network's addresses.
@@ -131,24 +138,24 @@ func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard, o
 			{dst: n, do: verdictAccept, comment: commentForward},
 		}
 	}
-	if g.Port != 0 {
-		f.podsInput = []rule{{src: n, port: g.Port, do: verdictDrop, comment: commentPods}}
-		f.podsForward = []rule{{src: n, dst: n, ndst: true, port: g.Port, do: verdictDrop, comment: commentPods}}
+	if g.guards() {
+		f.podsInput = []rule{{src: n, port: g.Port, protocol: g.Protocol, do: verdictDrop, comment: commentPods}}
+		f.podsForward = []rule{{src: n, dst: n, ndst: true, port: g.Port, protocol: g.Protocol, do: verdictDrop, comment: commentPods}}
 		if len(outer) > 0 {
 			var admit []rule
 			for _, link := range outer {
-				admit = append(admit, rule{in: link, port: g.Port, do: verdictReturn, comment: commentOuter})
+				admit = append(admit, rule{in: link, port: g.Port, protocol: g.Protocol, do: verdictReturn, comment: commentOuter})
 			}
-			f.insideInput = append(admit, rule{port: g.Port, do: verdictDrop, comment: commentPods})
-			onward := rule{port: g.Port, toPeer: g.Peers || len(peers) <= mostSpared, do: verdictDrop, comment: commentPods}
+			f.insideInput = append(admit, rule{port: g.Port, protocol: g.Protocol, do: verdictDrop, comment: commentPods})
+			onward := rule{port: g.Port, protocol: g.Protocol, toPeer: g.Peers || len(peers) <= mostSpared, do: verdictDrop, comment: commentPods}
 			f.podsForward = slices.Concat(f.podsForward, admit, []rule{onward})
 			if onward.toPeer {
 				f.peers = sources(peers, f.ipv6)
 			}
 		}
 	}
-	if g.Port != 0 && g.Peers {
-		f.peersInput = []rule{{port: g.Port, fromStranger: true, do: verdictDrop, comment: commentStranger}}
+	if g.guards() && g.Peers {
+		f.peersInput = []rule{{port: g.Port, protocol: g.Protocol, fromStranger: true, do: verdictDrop, comment: commentStranger}}
 		f.peers = sources(peers, f.ipv6)
 	}
 	return f
