@@ -126,7 +126,7 @@ func (f flowJSON) balanced() bool {
 // weft runs the operator's command against a node's daemon.
 func weft(t *testing.T, n *lab.Node, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	cmd := exec.CommandContext(await.Context(t, 20*time.Second), command(t, "weft"), args...)
+	cmd := exec.CommandContext(await.Context(t, await.Patience), command(t, "weft"), args...)
 	cmd.Env = append(os.Environ(), "WEFTD_CONTROL_SOCKET="+n.ControlSocket)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

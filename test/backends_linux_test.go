@@ -84,9 +84,9 @@ func TestKernelBackends(t *testing.T) {
 				"ip link set eth0 down; sleep 0.2; ip link set eth0 up; ip addr replace " + b.Node.Underlay6.String() + "/64 dev eth0 nodad"} {
 				sh(t, b.Node.Host, do)
 				for _, f := range families {
-					reach(t, 10*time.Second, a, b, f)
+					reach(t, await.Patience, a, b, f)
 				}
-				if err := b.Node.WaitReady(await.Context(t, 10*time.Second)); err != nil {
+				if err := b.Node.WaitReady(await.Context(t, await.Patience)); err != nil {
 					t.Error(lab.Explain(err))
 				}
 			}
@@ -96,15 +96,15 @@ func TestKernelBackends(t *testing.T) {
 				t.Fatal(lab.Explain(err))
 			}
 			for _, f := range families {
-				reach(t, 5*time.Second, more.Pods[0], a, f)
-				reach(t, 5*time.Second, b, more.Pods[0], f)
+				reach(t, await.Patience, more.Pods[0], a, f)
+				reach(t, await.Patience, b, more.Pods[0], f)
 			}
 			if err := more.Stop(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			del(t, l.Store, recordKey(more))
 			subnet := more.Net.V4.Masked().String()
-			await.Within(t, 5*time.Second, "the routes to who left", func() error {
+			await.OK(t, "the routes to who left", func() error {
 				if out := sh(t, a.Node.Host, "ip route; ip neigh; bridge fdb"); strings.Contains(out, subnet) || strings.Contains(out, more.Underlay4.String()+" self") {
 					return fmt.Errorf("%s", out)
 				}
@@ -123,7 +123,7 @@ func meshed(t *testing.T, l *lab.Lab, families []int, mtu int) {
 		for _, a := range l.Pods() {
 			for _, b := range l.Pods() {
 				if a != b {
-					reach(t, 5*time.Second, a, b, f)
+					reach(t, await.Patience, a, b, f)
 				}
 			}
 		}
@@ -269,7 +269,7 @@ func TestSwitchingTheBackend(t *testing.T) {
 			}
 		}
 		for _, n := range l.Nodes() {
-			status(t, n, 10*time.Second, func(s statusJSON) error {
+			status(t, n, await.Patience, func(s statusJSON) error {
 				if !s.Ready || s.Backend.Device != c.device || s.Peers != 1 {
 					return fmt.Errorf("%+v", s.Backend)
 				}
@@ -277,11 +277,11 @@ func TestSwitchingTheBackend(t *testing.T) {
 			})
 		}
 		for _, f := range []int{4, 6} {
-			reach(t, 10*time.Second, a, b, f)
-			reach(t, 10*time.Second, b, a, f)
+			reach(t, await.Patience, a, b, f)
+			reach(t, await.Patience, b, a, f)
 		}
 		for _, n := range l.Nodes() {
-			await.Within(t, 5*time.Second, c.backend, func() error {
+			await.OK(t, c.backend, func() error {
 				ls, err := n.NS.Netlink().LinkList()
 				if err != nil {
 					return err

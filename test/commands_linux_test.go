@@ -61,7 +61,7 @@ func TestExtension(t *testing.T) {
 	put(t, l.Store, prefix+"/subnets/10.42.208.0-24", `{"PublicIP":"203.0.113.8","PublicIPv6":null,"BackendType":"extension"}`, time.Hour)
 	routed := func(subnet string, want bool) {
 		t.Helper()
-		await.Within(t, 10*time.Second, subnet, func() error {
+		await.OK(t, subnet, func() error {
 			if got := sh(t, n.Host, "ip route; ip -6 route"); strings.Contains(got, subnet+" via") != want {
 				return fmt.Errorf("routes, want it %v:\n%s", want, got)
 			}
@@ -69,7 +69,7 @@ func TestExtension(t *testing.T) {
 		})
 	}
 	routed("10.42.207.0/24", true)
-	status(t, n, 10*time.Second, func(s statusJSON) error {
+	status(t, n, await.Patience, func(s statusJSON) error {
 		if !s.Ready || !strings.Contains(strings.Join(s.Backend.Notes, " "), "10.42.208.0/24 is not used: SubnetAddCommand") {
 			return fmt.Errorf("ready %v, %+v", s.Ready, s.Backend)
 		}
@@ -87,23 +87,23 @@ func TestExtension(t *testing.T) {
 	}
 	del(t, l.Store, prefix+"/subnets/10.42.207.0-24")
 	reach(t, time.Second, n.Pods[0], l.Node(2).Pods[0], 4)
-	if err := n.Start(await.Context(t, 20*time.Second)); err != nil {
+	if err := n.Start(await.Context(t, await.Patience)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
 	routed("10.42.207.0/24", false)
 	last := l.Node(3)
-	if err := last.Stop(await.Context(t, 10*time.Second)); err != nil {
+	if err := last.Stop(await.Context(t, await.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	del(t, l.Store, recordKey(last))
 	routed(last.Net.V4.Masked().String(), false)
 	routed(last.Net.V6.Masked().String(), false)
-	if err := last.Start(await.Context(t, 20*time.Second)); err != nil {
+	if err := last.Start(await.Context(t, await.Patience)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
 	routed(last.Net.V4.Masked().String(), true)
 	for _, f := range []int{4, 6} {
-		reach(t, 10*time.Second, n.Pods[0], last.Pods[0], f)
+		reach(t, await.Patience, n.Pods[0], last.Pods[0], f)
 	}
 }
 
@@ -132,13 +132,13 @@ func TestAlloc(t *testing.T) {
 				if strings.Contains(before, "Backend") {
 					t.Errorf("the record is %s", before)
 				}
-				if err := n.Restart(await.Context(t, 20*time.Second)); err != nil {
+				if err := n.Restart(await.Context(t, await.Patience)); err != nil {
 					t.Fatal(lab.Explain(err))
 				}
 				if after := recordOf(t, l, n); after != before {
 					t.Errorf("a restart changed the record from %s to %s", before, after)
 				}
-				status(t, n, 10*time.Second, func(s statusJSON) error {
+				status(t, n, await.Patience, func(s statusJSON) error {
 					if !s.Ready || s.Backend.Path != "none" || !s.Backend.InPlace || len(s.Backend.Notes) > 0 {
 						return fmt.Errorf("ready %v, %+v", s.Ready, s.Backend)
 					}

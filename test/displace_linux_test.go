@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"weft/test/await"
 	"weft/test/lab"
@@ -25,34 +24,34 @@ func TestRecordDisplacesNobody(t *testing.T) {
 			n := l.Node(1)
 			a, b := n.Pods[0], l.Node(2).Pods[0]
 			record := recordOf(t, l, l.Node(2))
-			reach(t, 5*time.Second, a, b, 4)
-			reach(t, 5*time.Second, a, b, 6)
+			reach(t, await.Patience, a, b, 4)
+			reach(t, await.Patience, a, b, 6)
 			stream := paced(t, a, b, probe.PacedPlan{Count: 2000})
 			put(t, l.Store, prefix+"/subnets/"+thief, strings.Replace(record, `"node2"`, `"thief"`, 1), 0)
 			shown(t, n, b.Node)
-			reach(t, 5*time.Second, a, b, 6)
+			reach(t, await.Patience, a, b, 6)
 			if r := stream.Wait(); r.Lost > 0 {
 				t.Errorf("%s", r)
 			}
 			// Without the peers of before it is the older record that counts.
-			if err := n.Stop(await.Context(t, 10*time.Second)); err != nil {
+			if err := n.Stop(await.Context(t, await.Patience)); err != nil {
 				t.Fatal(lab.Explain(err))
 			}
 			if err := os.Remove(filepath.Join(n.CacheDir, "lease.json")); err != nil {
 				t.Fatal(err)
 			}
-			if err := n.Start(await.Context(t, 20*time.Second)); err != nil {
+			if err := n.Start(await.Context(t, await.Patience)); err != nil {
 				t.Fatal(lab.Explain(err))
 			}
 			shown(t, n, b.Node)
-			reach(t, 5*time.Second, a, b, 4)
-			reach(t, 5*time.Second, b, a, 6)
+			reach(t, await.Patience, a, b, 4)
+			reach(t, await.Patience, b, a, 6)
 			// When the node's own record is gone the other is let in.
 			if err := b.Node.Kill(); err != nil {
 				t.Fatal(err)
 			}
 			del(t, l.Store, recordKey(b.Node))
-			await.Within(t, 5*time.Second, "the other is let in", func() error {
+			await.OK(t, "the other is let in", func() error {
 				p, err := waysOf(t, n, "thief")
 				if err == nil && strings.Contains(fmt.Sprint(p.Ways), "skipped") {
 					err = fmt.Errorf("%+v", p)
@@ -87,7 +86,7 @@ func waysOf(t *testing.T, n *lab.Node, name string) (wayJSON, error) {
 // shown waits until a node knows the thief's record, and checks what it says about both records.
 func shown(t *testing.T, n, victim *lab.Node) {
 	t.Helper()
-	await.Within(t, 5*time.Second, "the record is known and refused", func() error {
+	await.OK(t, "the record is known and refused", func() error {
 		p, err := waysOf(t, n, "thief")
 		if err != nil {
 			return err
@@ -106,7 +105,7 @@ func shown(t *testing.T, n, victim *lab.Node) {
 	if err != nil || p.Path == "" || strings.Contains(fmt.Sprint(p.Ways), "skipped") {
 		t.Errorf("%+v, %v", p, err)
 	}
-	status(t, n, 5*time.Second, func(s statusJSON) error {
+	status(t, n, await.Patience, func(s statusJSON) error {
 		if notes := fmt.Sprint(s.Backend.Notes); !s.Ready || !strings.Contains(notes, "peer thief is not used: its address") || strings.Contains(notes, victim.Name+" is not used") {
 			return fmt.Errorf("ready %v, notes %s", s.Ready, notes)
 		}

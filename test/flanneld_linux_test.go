@@ -14,6 +14,7 @@ import (
 	proto "github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
+	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
 )
@@ -58,7 +59,7 @@ func startFlanneld(t *testing.T, l *lab.Lab) *flanneld {
 	})
 	put(t, l.Store, prefix+"/subnets/10.42.207.0-24", `{"PublicIP":"198.18.0.77","PublicIPv6":null}`, 24*time.Hour)
 	for _, n := range l.Nodes() {
-		knows(t, n, 5*time.Second, "10.42.207.0/24", true)
+		knows(t, n, await.Patience, "10.42.207.0/24", true)
 	}
 	return f
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -62,7 +63,7 @@ func TestFlannelsFlagsAlone(t *testing.T) {
 		}
 	}
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-	reach(t, 5*time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 	checkRecords(t, l)
 	checkSubnetFiles(t, l)
 	checkPayload(t, l, a, b)

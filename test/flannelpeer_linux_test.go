@@ -24,10 +24,10 @@ func TestFlannelNodeAsPeer(t *testing.T) {
 	f := startFlanneld(t, l)
 	a := l.Node(1).Pods[0]
 	for _, p := range l.Pods() {
-		if err := lab.Reach(await.Context(t, 5*time.Second), p.Endpoint(4), f.pod); err != nil {
+		if err := lab.Reach(await.Context(t, await.Patience), p.Endpoint(4), f.pod); err != nil {
 			t.Fatal(err)
 		}
-		if err := lab.Reach(await.Context(t, 5*time.Second), f.endpoint(), p.V4); err != nil {
+		if err := lab.Reach(await.Context(t, await.Patience), f.endpoint(), p.V4); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,10 +99,10 @@ func TestFlannelNodeGetsNoIPv6(t *testing.T) {
 	del(t, l.Store, prefix+"/subnets/10.42.207.0-24")
 	put(t, l.Store, prefix+"/subnets/10.42.207.0-24&fd42:0:0:207::-64", `{"PublicIP":"198.18.0.77","PublicIPv6":"fd18::77"}`, 24*time.Hour)
 	for _, n := range l.Nodes() {
-		knows(t, n, 5*time.Second, "fd42:0:0:207::/64", true)
+		knows(t, n, await.Patience, "fd42:0:0:207::/64", true)
 	}
-	reach(t, 5*time.Second, a, l.Node(2).Pods[0], 6)
-	if err := lab.Reach(await.Context(t, 5*time.Second), a.Endpoint(4), f.pod); err != nil {
+	reach(t, await.Patience, a, l.Node(2).Pods[0], 6)
+	if err := lab.Reach(await.Context(t, await.Patience), a.Endpoint(4), f.pod); err != nil {
 		t.Fatal(err)
 	}
 	before := status(t, a.Node, time.Second, func(statusJSON) error { return nil }).Counters.Egress.dropped("unsupported")

@@ -35,15 +35,15 @@ func TestHostileRecordsCostOnlyThemselves(t *testing.T) {
 	counting(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-	reach(t, 5*time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 	stream := paced(t, a, b, probe.PacedPlan{Count: 3000})
 	for _, h := range hostile() {
 		put(t, l.Store, prefix+"/subnets/"+h.key, h.value, 0)
 	}
 	put(t, l.Store, prefix+"/subnets/10.42.220.0-24", `{"PublicIP":"198.18.7.20","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}}`, 0)
 	for _, n := range l.Nodes() {
-		await.Within(t, 5*time.Second, "all refused by "+n.Name, func() error { return refuses(weftJSON[leasesJSON](t, n, "lease", "list")) })
-		status(t, n, 5*time.Second, func(s statusJSON) error {
+		await.OK(t, "all refused by "+n.Name, func() error { return refuses(weftJSON[leasesJSON](t, n, "lease", "list")) })
+		status(t, n, await.Patience, func(s statusJSON) error {
 			if notes := fmt.Sprint(s.Backend.Notes); !strings.Contains(notes, "vxlan") || s.Backend.Error != "" || !s.Ready {
 				return fmt.Errorf("notes %s, error %q, ready %v %q", notes, s.Backend.Error, s.Ready, s.NotReady)
 			}
@@ -57,7 +57,7 @@ func TestHostileRecordsCostOnlyThemselves(t *testing.T) {
 	for _, h := range hostile() {
 		del(t, l.Store, prefix+"/subnets/"+h.key)
 	}
-	status(t, l.Node(1), 5*time.Second, func(s statusJSON) error {
+	status(t, l.Node(1), await.Patience, func(s statusJSON) error {
 		if s.Rejected != 0 || s.Alarm != "" {
 			return fmt.Errorf("rejected %d, alarm %q", s.Rejected, s.Alarm)
 		}
@@ -86,18 +86,18 @@ func TestGarbledRecordsOfLiveNodes(t *testing.T) {
 	counting(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-	reach(t, 5*time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 	const third = prefix + "/subnets/10.42.240.0-24"
 	put(t, l.Store, third, `{"PublicIP":"198.18.7.40","PublicIPv6":null}`, time.Hour)
 	for _, n := range l.Nodes() {
-		knows(t, n, 5*time.Second, "10.42.240.0/24", true)
+		knows(t, n, await.Patience, "10.42.240.0/24", true)
 	}
 	before := list(t, l.Store, prefix+"/subnets/")
 	stream := paced(t, a, b, probe.PacedPlan{Count: 2000})
 	for _, kv := range before {
 		put(t, l.Store, kv.key, "{garbage", 0)
 	}
-	await.Within(t, 10*time.Second, "own records written anew", func() error {
+	await.OK(t, "own records written anew", func() error {
 		for _, kv := range list(t, l.Store, prefix+"/subnets/") {
 			if kv.key != third && !strings.Contains(kv.value, `"PublicIP":"198.18.0.`) {
 				return fmt.Errorf("%s: %s", kv.key, kv.value)
@@ -107,7 +107,7 @@ func TestGarbledRecordsOfLiveNodes(t *testing.T) {
 	})
 	for _, n := range l.Nodes() {
 		knows(t, n, time.Second, "10.42.240.0/24", true)
-		status(t, n, 5*time.Second, func(s statusJSON) error {
+		status(t, n, await.Patience, func(s statusJSON) error {
 			if !s.Ready || s.Rejected != 1 || !strings.Contains(s.Alarm, "does not parse") {
 				return fmt.Errorf("ready %v %q, %d rejected, alarm %q", s.Ready, s.NotReady, s.Rejected, s.Alarm)
 			}
@@ -125,11 +125,11 @@ func TestLossOfTheConfigurationIsNotBelieved(t *testing.T) {
 	counting(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-	reach(t, 5*time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 	const third = prefix + "/subnets/10.42.240.0-24"
 	put(t, l.Store, third, `{"PublicIP":"198.18.7.40","PublicIPv6":null}`, time.Hour)
 	for _, n := range l.Nodes() {
-		knows(t, n, 5*time.Second, "10.42.240.0/24", true)
+		knows(t, n, await.Patience, "10.42.240.0/24", true)
 	}
 	stream := paced(t, a, b, probe.PacedPlan{Count: 4000})
 	del(t, l.Store, configKey)
@@ -137,7 +137,7 @@ func TestLossOfTheConfigurationIsNotBelieved(t *testing.T) {
 		del(t, l.Store, kv.key)
 	}
 	for _, n := range l.Nodes() {
-		status(t, n, 5*time.Second, func(s statusJSON) error {
+		status(t, n, await.Patience, func(s statusJSON) error {
 			if !strings.Contains(s.Alarm, "no network configuration") {
 				return fmt.Errorf("alarm %q", s.Alarm)
 			}
@@ -158,7 +158,7 @@ func TestLossOfTheConfigurationIsNotBelieved(t *testing.T) {
 	put(t, l.Store, configKey, ipv4Only, 0)
 	put(t, l.Store, third, `{"PublicIP":"198.18.7.40","PublicIPv6":null}`, time.Hour)
 	for _, n := range l.Nodes() {
-		status(t, n, 10*time.Second, func(s statusJSON) error {
+		status(t, n, await.Patience, func(s statusJSON) error {
 			if !s.Ready || s.Alarm != "" || s.Lease == nil || !s.Lease.Held {
 				return fmt.Errorf("ready %v %q, alarm %q", s.Ready, s.NotReady, s.Alarm)
 			}
@@ -167,7 +167,7 @@ func TestLossOfTheConfigurationIsNotBelieved(t *testing.T) {
 	}
 	del(t, l.Store, third)
 	for _, n := range l.Nodes() {
-		knows(t, n, 5*time.Second, "10.42.240.0/24", false)
+		knows(t, n, await.Patience, "10.42.240.0/24", false)
 	}
 	reach(t, time.Second, a, b, 4)
 }

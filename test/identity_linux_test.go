@@ -55,7 +55,7 @@ func rawRecord(t *testing.T, l *lab.Lab, n *lab.Node) pair {
 // putBack waits until a record is as it was.
 func putBack(t *testing.T, l *lab.Lab, want pair) {
 	t.Helper()
-	await.Within(t, 10*time.Second, "the record is put back", func() error {
+	await.OK(t, "the record is put back", func() error {
 		for _, kv := range list(t, l.Store, want.key) {
 			if kv.key == want.key && kv.value == want.value {
 				return nil
@@ -68,7 +68,7 @@ func putBack(t *testing.T, l *lab.Lab, want pair) {
 // waits polls until a node waits, and gives all the reasons in why.
 func waits(t *testing.T, n *lab.Node, why ...string) {
 	t.Helper()
-	status(t, n, 15*time.Second, func(s statusJSON) error {
+	status(t, n, await.Patience, func(s statusJSON) error {
 		if text := strings.Join(s.NotReady, "\n"); s.Ready || !containsAll(text, append(why, "lease: waiting", "weft lease release")) {
 			return fmt.Errorf("ready %v, %q, want %q", s.Ready, text, why)
 		}
@@ -91,7 +91,7 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 	counting(t)
 	l := up(t, lab.Spec{Nodes: 3})
 	first, second, third := l.Node(1), l.Node(2), l.Node(3)
-	reach(t, 5*time.Second, first.Pods[0], second.Pods[0], 4)
+	reach(t, await.Patience, first.Pods[0], second.Pods[0], 4)
 	if err := third.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 	} {
 		put(t, l.Store, ours.key, value, 24*time.Hour)
 		putBack(t, l, ours)
-		reach(t, 5*time.Second, second.Pods[0], first.Pods[0], 4)
+		reach(t, await.Patience, second.Pods[0], first.Pods[0], 4)
 	}
 
 	// The first daemon hangs, and its kernel still answers. Then its host is off the wire, and the copy takes over.
@@ -174,5 +174,5 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 	if err := first.WaitReady(t.Context()); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
-	reach(t, 10*time.Second, first.Pods[0], second.Pods[0], 4)
+	reach(t, await.Patience, first.Pods[0], second.Pods[0], 4)
 }

@@ -32,7 +32,7 @@ func etcd(t *testing.T, s *lab.Store, path string, in, out any) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(await.Context(t, 10*time.Second), http.MethodPost, s.Endpoint()+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(await.Context(t, await.Patience), http.MethodPost, s.Endpoint()+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

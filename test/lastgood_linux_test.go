@@ -19,7 +19,7 @@ import (
 // is ready all the same.
 func lastGoodIs(t *testing.T, n *lab.Node, want ...string) {
 	t.Helper()
-	status(t, n, 20*time.Second, func(s statusJSON) error {
+	status(t, n, await.Patience, func(s statusJSON) error {
 		if said := fmt.Sprint(s.Config.Faults); !s.Ready || !s.Config.LastGood || !containsAll(said, want) {
 			return fmt.Errorf("ready %v %q, last good %v, want %q in %s", s.Ready, s.NotReady, s.Config.LastGood, want, said)
 		}
@@ -37,7 +37,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: []byte(good(8472))})
 	a, b := l.Node(1), l.Node(2)
 	args := a.Daemon.Args()
-	reach(t, 5*time.Second, a.Pods[0], b.Pods[0], 4)
+	reach(t, await.Patience, a.Pods[0], b.Pods[0], 4)
 	sending, stop := context.WithCancel(t.Context())
 	defer stop()
 	stream, err := probe.StartPaced(sending, probe.PacedPlan{From: a.Pods[0].Endpoint(4), To: b.Pods[0].Endpoint(4), Count: 500_000})
@@ -62,7 +62,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		} else {
 			put(t, l.Store, configKey, c.config, 0)
 		}
-		status(t, b, 5*time.Second, func(s statusJSON) error { // which goes on as it is
+		status(t, b, await.Patience, func(s statusJSON) error { // which goes on as it is
 			if !s.Ready || !s.Config.Differs || s.Config.LastGood {
 				return fmt.Errorf("%s: ready %v %q, %+v", c.name, s.Ready, s.NotReady, s.Config)
 			}
@@ -70,7 +70,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		})
 		a.Daemon.SetArgs(append(args, c.flags...)...)
 		for range 2 {
-			if err := a.Restart(await.Context(t, 20*time.Second)); err != nil {
+			if err := a.Restart(await.Context(t, await.Patience)); err != nil {
 				t.Fatalf("%s: %s", c.name, lab.Explain(err))
 			}
 			lastGoodIs(t, a, c.says...)
@@ -88,7 +88,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	// restart would change.
 	put(t, l.Store, configKey, good(8472), 0)
 	for _, n := range l.Nodes() {
-		status(t, n, 10*time.Second, func(s statusJSON) error {
+		status(t, n, await.Patience, func(s statusJSON) error {
 			if !s.Ready || s.Config.Differs || s.Config.LastGood {
 				return fmt.Errorf("ready %v %q, %+v", s.Ready, s.NotReady, s.Config)
 			}
@@ -96,7 +96,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		})
 	}
 	put(t, l.Store, configKey, `{"Network":"10.42.0.0/16","SubnetLen":25,"Backend":{"Type":"vxlan","MTU":1400,"Port":4790}}`, 0)
-	status(t, b, 10*time.Second, func(s statusJSON) error {
+	status(t, b, await.Patience, func(s statusJSON) error {
 		if said := strings.Join(s.Config.Changes, "\n"); !containsAll(said, []string{"own subnet from " + b.Net.V4.Masked().String(), "MTU from 1450 to 1350", "port from 8472 to 4790"}) {
 			return fmt.Errorf("a restart changes %q", said)
 		}
@@ -109,13 +109,13 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 
 	// Nodes of two types cannot be each other's peers. Both are ready, and say so.
 	put(t, l.Store, configKey, string(networkOf(`{"Type":"host-gw"}`, false)), 0)
-	if err := b.Restart(await.Context(t, 20*time.Second)); err != nil {
+	if err := b.Restart(await.Context(t, await.Patience)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
 	for n, want := range map[*lab.Node]string{
 		a: "no peer is usable: 1 peer publishes BackendType host-gw, this node runs vxlan", b: "no peer is usable: 1 peer publishes BackendType vxlan, this node runs host-gw",
 	} {
-		status(t, n, 10*time.Second, func(s statusJSON) error {
+		status(t, n, await.Patience, func(s statusJSON) error {
 			if !s.Ready || !slices.Contains(s.Notes, want) {
 				return fmt.Errorf("ready %v %q, notes %q", s.Ready, s.NotReady, s.Notes)
 			}
@@ -135,10 +135,10 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		}
 	}
 	put(t, l.Store, configKey, good(8472), 0)
-	if err := b.Restart(await.Context(t, 20*time.Second)); err != nil {
+	if err := b.Restart(await.Context(t, await.Patience)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
-	reach(t, 10*time.Second, a.Pods[0], b.Pods[0], 4)
+	reach(t, await.Patience, a.Pods[0], b.Pods[0], 4)
 
 	// One that differs from the last good one is taken up too, by nodes that started with a bad one.
 	put(t, l.Store, configKey, string(networkOf(`{"Type":"extension","PostStartupCommand":"false"}`, false)), 0)
@@ -151,15 +151,15 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	for _, n := range l.Nodes() {
 		lastGoodIs(t, n, "PostStartupCommand", "was tried")
 	}
-	reach(t, 10*time.Second, a.Pods[0], b.Pods[0], 4)
+	reach(t, await.Patience, a.Pods[0], b.Pods[0], 4)
 	put(t, l.Store, configKey, string(networkOf(`{"Type":"udp","Port":8290}`, false)), 0)
 	for _, n := range l.Nodes() {
-		status(t, n, 20*time.Second, func(s statusJSON) error {
+		status(t, n, await.Patience, func(s statusJSON) error {
 			if !s.Ready || s.Backend.Port != 8290 || s.Config.Differs {
 				return fmt.Errorf("ready %v %q, %+v %+v", s.Ready, s.NotReady, s.Backend, s.Config)
 			}
 			return nil
 		})
 	}
-	reach(t, 10*time.Second, a.Pods[0], b.Pods[0], 4)
+	reach(t, await.Patience, a.Pods[0], b.Pods[0], 4)
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"weft/test/await"
 	"weft/test/lab"
@@ -170,14 +169,14 @@ func TestMatrix(t *testing.T) {
 				WeftdArgs: []string{"--ip-masq", "--iptables-resync=1", "--allow-extension"}})
 			for _, n := range l.Nodes() {
 				sh(t, n.Host, wall.hint)
-				if err := n.Restart(await.Context(t, 20*time.Second)); err != nil {
+				if err := n.Restart(await.Context(t, await.Patience)); err != nil {
 					t.Fatal(lab.Explain(err))
 				}
 				rulesOf(t, n, func(r rulesJSON) bool { return r.Rules.InPlace && r.Rules.Firewall == wall.name })
 				for _, iptables := range wall.policy {
 					sh(t, n.Host, iptables+" -P FORWARD DROP")
 				}
-				status(t, n, 10*time.Second, func(s statusJSON) error {
+				status(t, n, await.Patience, func(s statusJSON) error {
 					if want := b.path + path; !s.Ready || s.Peers != 2 || s.Backend.Path != want || len(s.Backend.Notes) > 0 {
 						return fmt.Errorf("ready %v, %d peers, %+v, want path %s", s.Ready, s.Peers, s.Backend, want)
 					}
@@ -215,7 +214,7 @@ func TestMixedVTEPs(t *testing.T) {
 			t.Fatal(lab.Explain(err))
 		}
 		kernel, device := how == "never", map[string]string{"never": "flannel.1", "always": "flannel0"}[how]
-		status(t, n, 10*time.Second, func(s statusJSON) error {
+		status(t, n, await.Patience, func(s statusJSON) error {
 			if !s.Ready || s.Peers != 2 || s.Backend.Device != device || s.Backend.MTU != 1430 || s.Backend.Port != 8472 || s.Backend.Type != "vxlan" {
 				return fmt.Errorf("%+v", s)
 			}

@@ -87,13 +87,13 @@ func TestMemoryOfManyPeers(t *testing.T) {
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(
 		`{"Network":"10.0.0.0/8","SubnetLen":24,"SubnetMin":"10.42.0.0","SubnetMax":"10.42.255.0","Backend":{"Type":"udp","Path":"raw"}}`)})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-	reach(t, 10*time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 	var granted struct{ ID string }
 	if err := etcd(t, l.Store, "/v3/lease/grant", map[string]any{"TTL": "3600"}, &granted); err != nil {
 		t.Fatal(err)
 	}
 	mtu := l.Node(1).Net.MTU
-	if err := l.Node(2).Stop(await.Context(t, 10*time.Second)); err != nil {
+	if err := l.Node(2).Stop(await.Context(t, await.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -112,7 +112,7 @@ func TestMemoryOfManyPeers(t *testing.T) {
 	haveAll(t, l.Node(2))
 	t.Logf("a daemon that starts is ready and knows all after %s", time.Since(began))
 	note(t, l.Node(2), "started with all peers")
-	reach(t, 10*time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 
 	ctx, stop := context.WithCancel(t.Context())
 	var churn sync.WaitGroup
@@ -154,7 +154,7 @@ func TestMemoryOfManyPeers(t *testing.T) {
 		}
 	}
 	for _, n := range l.Nodes() {
-		status(t, n, 10*time.Second, func(s statusJSON) error {
+		status(t, n, await.Patience, func(s statusJSON) error {
 			if s.Backend.Path != "raw" || s.Peers != manyPeers+1 || s.Rejected != 0 {
 				return fmt.Errorf("path %q (%q), %d peers, %d records rejected", s.Backend.Path, s.Backend.Notes, s.Peers, s.Rejected)
 			}

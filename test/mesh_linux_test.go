@@ -36,7 +36,7 @@ func TestTwentyDaemonsStartTogether(t *testing.T) {
 		t.Errorf("%d records and %d subnets, want %d", len(records), len(owners), crowd)
 	}
 	for _, n := range l.Nodes() {
-		status(t, n, 10*time.Second, func(s statusJSON) error {
+		status(t, n, await.Patience, func(s statusJSON) error {
 			if s.Peers != crowd-1 || s.Rejected != 0 {
 				return fmt.Errorf("%d peers, %d rejected", s.Peers, s.Rejected)
 			}
@@ -119,7 +119,7 @@ func fullSize(t *testing.T, from, to *lab.Pod, family, mtu int) {
 func carriedBy(t *testing.T, l *lab.Lab, from, to *lab.Pod, family int, want gopacket.LayerType) {
 	t.Helper()
 	wire := sniff(t, l.Wire, from.Node.Name)
-	reach(t, 5*time.Second, from, to, family)
+	reach(t, await.Patience, from, to, family)
 	p := wire.next(5*time.Second, func(p gopacket.Packet) bool {
 		udp, ok := p.Layer(proto.LayerTypeUDP).(*proto.UDP)
 		return ok && udp.DstPort == 8285 && len(udp.Payload) > 0 && int(udp.Payload[0]>>4) == family

@@ -42,7 +42,7 @@ func TestMixedFamilies(t *testing.T) {
 				if dual {
 					mtu = c.dual
 				}
-				status(t, n, 10*time.Second, func(s statusJSON) error {
+				status(t, n, await.Patience, func(s statusJSON) error {
 					if !s.Ready || s.Peers != 3 || s.Rejected != 0 || !s.Backend.InPlace || len(s.Backend.Notes) != 0 || s.Config.Differs == dual { // who runs on sees that the store has another
 						return fmt.Errorf("ready %v, %d peers, %d rejected, %+v, %+v", s.Ready, s.Peers, s.Rejected, s.Backend, s.Config)
 					}
@@ -78,7 +78,7 @@ func everyPair(t *testing.T, pods []*lab.Pod) {
 		for _, b := range pods {
 			for _, f := range []int{4, 6} {
 				if a != b && a.Addr(f).IsValid() && b.Addr(f).IsValid() {
-					reach(t, 10*time.Second, a, b, f)
+					reach(t, await.Patience, a, b, f)
 				}
 			}
 		}

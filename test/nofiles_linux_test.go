@@ -38,7 +38,7 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 	a, b := n.Pods[0], l.Node(2).Pods[0]
 	saysAll := func(what string, want ...string) {
 		t.Helper()
-		await.Within(t, 15*time.Second, what, func() error {
+		await.OK(t, what, func() error {
 			body, err := readyz(n)
 			if err == nil && !containsAll(body, want) {
 				err = fmt.Errorf("want %q in %s", want, body)
@@ -50,7 +50,7 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 	}
 	stop := func() {
 		t.Helper()
-		if err := n.Stop(await.Context(t, 10*time.Second)); err != nil {
+		if err := n.Stop(await.Context(t, await.Patience)); err != nil {
 			t.Fatal(lab.Explain(err))
 		}
 	}
@@ -75,7 +75,7 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 	if err := os.Remove(n.SubnetFile); err != nil {
 		t.Fatal(err)
 	}
-	await.Within(t, 10*time.Second, "subnet.env put back", func() error {
+	await.OK(t, "subnet.env put back", func() error {
 		if now, err := os.ReadFile(n.SubnetFile); err != nil || string(now) != string(env) {
 			return fmt.Errorf("%q, %v", now, err)
 		}
@@ -118,7 +118,7 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 	})
 	t.Cleanup(func() { _ = other.Close() })
 	start()
-	status(t, n, 15*time.Second, func(s statusJSON) error {
+	status(t, n, await.Patience, func(s statusJSON) error {
 		if notes := strings.Join(s.Notes, "\n"); !s.Ready || !containsAll(notes, []string{"health server", "--healthz-port"}) {
 			return fmt.Errorf("ready %v %q, notes %q", s.Ready, s.NotReady, notes)
 		}

@@ -26,7 +26,7 @@ func TestOneSideDirect(t *testing.T) {
 			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(c.backend, false)})
 			first, second, router := l.Node(1), l.Node(2), l.Node(3)
 			a, b := first.Pods[0], second.Pods[0]
-			reach(t, 5*time.Second, a, b, 4)
+			reach(t, await.Patience, a, b, 4)
 			sh(t, first.Host, "sysctl -qw net.ipv4.conf.all.rp_filter=1")
 			sh(t, router.Host, "sysctl -qw net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0")
 			sh(t, second.Host, fmt.Sprintf("ip route add %v/32 via %v", first.Underlay4, router.Underlay4))
@@ -34,11 +34,11 @@ func TestOneSideDirect(t *testing.T) {
 
 			// The first hears answers out of its device although it sends by the other. Restarted, so
 			// that the device has its settings.
-			if err := first.Restart(await.Context(t, 20*time.Second)); err != nil {
+			if err := first.Restart(await.Context(t, await.Patience)); err != nil {
 				t.Fatal(lab.Explain(err))
 			}
-			reach(t, 10*time.Second, a, b, 4)
-			reach(t, 10*time.Second, b, a, 4)
+			reach(t, await.Patience, a, b, 4)
+			reach(t, await.Patience, b, a, 4)
 
 			sh(t, second.Host, "sysctl -qw net.ipv4.conf.eth0.rp_filter=1")
 			if out, err := a.Command(t.Context(), "ping", "-c", "3", "-i", "0.2", "-W", "1", b.V4.String()); err == nil {
@@ -57,7 +57,7 @@ func TestOneSideDirect(t *testing.T) {
 			sh(t, second.Host, "ip link set eth0 txqueuelen 999") // has it look
 			noted(true)
 			sh(t, second.Host, remedy)
-			reach(t, 5*time.Second, a, b, 4)
+			reach(t, await.Patience, a, b, 4)
 			sh(t, second.Host, "ip link set eth0 txqueuelen 1000")
 			noted(false)
 		})
@@ -77,7 +77,7 @@ func oneWay(t *testing.T, first, second *lab.Node) {
 		from, to *lab.Node
 		way      string
 	}{{first, second, "route"}, {second, first, "tunnel"}} {
-		await.Within(t, 10*time.Second, w.from.Name+" to "+w.to.Name, func() error {
+		await.OK(t, w.from.Name+" to "+w.to.Name, func() error {
 			for _, p := range weftJSON[waysJSON](t, w.from, "peers").Peers {
 				if p.Name == w.to.Name && len(p.Ways) == 1 {
 					if p.Ways[0].Way == w.way {

@@ -100,10 +100,10 @@ func TestLeaseRelease(t *testing.T) {
 	busy(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1), l.Node(2)
-	reach(t, 5*time.Second, a.Pods[0], b.Pods[0], 4)
+	reach(t, await.Patience, a.Pods[0], b.Pods[0], 4)
 	subnet := b.Net.V4.Masked().String()
 	for _, n := range l.Nodes() { // records that were just written
-		await.Within(t, 10*time.Second, n.Name+" knows when every lease ends", func() error {
+		await.OK(t, n.Name+" knows when every lease ends", func() error {
 			all := weftJSON[leasesJSON](t, n, "lease", "list")
 			for _, r := range all.Leases {
 				if left := time.Until(r.Expires); left < 23*time.Hour {
@@ -125,7 +125,7 @@ func TestLeaseRelease(t *testing.T) {
 	if out, errs, err := weft(t, a, "lease", "release", subnet); err != nil || !containsAll(out, []string{"released " + subnet, "node2", "198.18.0.2"}) {
 		t.Errorf("%v %s %s", err, out, errs)
 	}
-	knows(t, a, 5*time.Second, subnet, false)
+	knows(t, a, await.Patience, subnet, false)
 	if _, errs, err := weft(t, a, "lease", "release", subnet); err == nil || !strings.Contains(errs, subnet) {
 		t.Errorf("twice: %v %s", err, errs)
 	}
@@ -135,14 +135,14 @@ func TestLeaseRelease(t *testing.T) {
 	if got := b.Net.V4.Masked().String(); got != subnet {
 		t.Errorf("%s has %s now, before %s", b.Name, got, subnet)
 	}
-	reach(t, 5*time.Second, a.Pods[0], b.Pods[0], 4)
+	reach(t, await.Patience, a.Pods[0], b.Pods[0], 4)
 }
 
 // weft status has what a script wants to know, and the same for people.
 func TestStatusSaysIt(t *testing.T) {
 	busy(t)
 	l := up(t, lab.Spec{})
-	reach(t, 5*time.Second, l.Node(1).Pods[0], l.Node(2).Pods[0], 4)
+	reach(t, await.Patience, l.Node(1).Pods[0], l.Node(2).Pods[0], 4)
 	n := l.Node(1)
 	s := weftJSON[statusJSON](t, n, "status")
 	subnet := n.Net.V4.Masked()

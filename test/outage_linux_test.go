@@ -61,7 +61,7 @@ func TestStoreOutage(t *testing.T) {
 			t.Parallel()
 			l := up(t, lab.Spec{Nodes: 3})
 			a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-			reach(t, 5*time.Second, a, b, 4)
+			reach(t, await.Patience, a, b, 4)
 			sending, stop := context.WithCancel(t.Context())
 			defer stop()
 			stream, err := probe.StartPaced(sending, probe.PacedPlan{From: a.Endpoint(4), To: b.Endpoint(4), Count: 300_000})
@@ -96,7 +96,7 @@ func during(t *testing.T, l *lab.Lab, o outage) {
 	start, idleFrom, busyFrom, woken := time.Now(), cpu(t, idle.Daemon.PID()), cpu(t, busy.Daemon.PID()), wakeups(t, idle.Daemon.PID())
 	noticed := time.Duration(0)
 	for _, n := range l.Nodes() {
-		status(t, n, 20*time.Second, func(s statusJSON) error {
+		status(t, n, await.Patience, func(s statusJSON) error {
 			if s.Store.Connected || s.Store.Error == "" {
 				return fmt.Errorf("store: %+v", s.Store)
 			}
@@ -170,7 +170,7 @@ func connections(t *testing.T, h *lab.Host) int {
 func heardWhileQuiet(t *testing.T, n *lab.Node) {
 	first := status(t, n, time.Second, func(statusJSON) error { return nil }).Store
 	for last, more := first, 0; more < 2; more++ {
-		last = status(t, n, 15*time.Second, func(s statusJSON) error {
+		last = status(t, n, await.Patience, func(s statusJSON) error {
 			if !s.Store.LastSeen.After(last.LastSeen) {
 				return fmt.Errorf("last heard at %s, at revision %d", s.Store.LastSeen, s.Store.Revision)
 			}
@@ -217,7 +217,7 @@ func joins(t *testing.T, l *lab.Lab) {
 		added <- err
 	}()
 	var key string
-	await.Within(t, 20*time.Second, "a new record", func() error {
+	await.OK(t, "a new record", func() error {
 		for _, kv := range list(t, l.Store, prefix+"/subnets/") {
 			if !known[kv.key] {
 				key = strings.TrimPrefix(kv.key, prefix+"/subnets/")

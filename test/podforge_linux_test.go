@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	proto "github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
@@ -27,7 +26,7 @@ const (
 // and masquerades, no such packet arrives, and each is counted.
 func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 	t.Helper()
-	n, s := a.Node, status(t, a.Node, 5*time.Second, func(statusJSON) error { return nil })
+	n, s := a.Node, status(t, a.Node, await.Patience, func(statusJSON) error { return nil })
 	vxlan := s.Backend.Type == "vxlan"
 	data := map[bool]string{true: `"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:00:00:00:04:63"},"BackendV6Data":{"VNI":1,"VtepMAC":"0e:00:00:00:06:63"}`, false: `"BackendType":""`}[vxlan]
 	key := "10.42.253.0-24"
@@ -36,7 +35,7 @@ func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 	}
 	put(t, l.Store, prefix+"/subnets/"+key, `{"PublicIP":"`+third4+`","PublicIPv6":"`+third6+`",`+data+`}`, 0)
 	for _, node := range []*lab.Node{n, b.Node} {
-		knows(t, node, 5*time.Second, "10.42.253.0/24", true)
+		knows(t, node, await.Patience, "10.42.253.0/24", true)
 		rulesOf(t, node, func(r rulesJSON) bool { return r.Rules.InPlace })
 	}
 	ears := map[*lab.Pod]*net.UDPConn{a: hear(t, a.Host, secretPort), b: hear(t, b.Host, secretPort)}
@@ -62,7 +61,7 @@ func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 				sent++
 			}
 		}
-		await.Within(t, 10*time.Second, setting, func() error {
+		await.OK(t, setting, func() error {
 			r, err := ask[rulesJSON](t.Context(), n, "status")
 			if err == nil && r.Rules.PodsDropped != before.PodsDropped+sent {
 				err = fmt.Errorf("of %d forged datagrams %d are dropped", sent, r.Rules.PodsDropped-before.PodsDropped)
@@ -77,7 +76,7 @@ func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 	}
 	del(t, l.Store, prefix+"/subnets/"+key)
 	for _, node := range []*lab.Node{n, b.Node} {
-		knows(t, node, 5*time.Second, "10.42.253.0/24", false)
+		knows(t, node, await.Patience, "10.42.253.0/24", false)
 	}
 }
 

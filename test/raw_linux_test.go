@@ -26,7 +26,7 @@ import (
 // onPath waits until a node is on a path, and everything in place.
 func onPath(t *testing.T, n *lab.Node, path string) statusJSON {
 	t.Helper()
-	return status(t, n, 10*time.Second, func(s statusJSON) error {
+	return status(t, n, await.Patience, func(s statusJSON) error {
 		if s.Backend.Path != path || !s.Backend.InPlace {
 			return fmt.Errorf("path %s, in place %v: %s; %q", s.Backend.Path, s.Backend.InPlace, s.Backend.Error, s.Backend.Notes)
 		}
@@ -37,7 +37,7 @@ func onPath(t *testing.T, n *lab.Node, path string) statusJSON {
 // carries sends TCP both ways, and datagrams one way, and compares every byte.
 func carries(t *testing.T, a, b *lab.Pod, family int) {
 	t.Helper()
-	reach(t, 10*time.Second, a, b, family)
+	reach(t, await.Patience, a, b, family)
 	streams(t, a.Endpoint(family), b.Endpoint(family))
 	datagrams(t, a, b, family, 60000) // the largest in many inner fragments
 }
@@ -52,7 +52,7 @@ func streams(t *testing.T, a, b probe.Endpoint) {
 // stream sends 4 MiB over TCP, and compares what arrives.
 func stream(t *testing.T, from, to probe.Endpoint) {
 	t.Helper()
-	r, err := probe.Stream(await.Context(t, 20*time.Second), probe.StreamPlan{From: from, To: to, Bytes: 4 << 20, Verify: true})
+	r, err := probe.Stream(await.Context(t, await.Patience), probe.StreamPlan{From: from, To: to, Bytes: 4 << 20, Verify: true})
 	if err != nil {
 		t.Errorf("TCP from %s to %s: %d bytes: %v", from.Name, to.Name, r.Received, err)
 	}
@@ -145,7 +145,7 @@ const fewDatagrams = 20
 // OUTPUT; sent counts there. In between the kernel sends itself, to ask for the neighbour.
 func byFrames(t *testing.T, from, to *lab.Pod, sent func() int, mac net.HardwareAddr) {
 	t.Helper()
-	took := await.Within(t, 15*time.Second, fmt.Sprintf("frames from %s to %s", from.Node.Name, mac), func() error {
+	took := await.OK(t, fmt.Sprintf("frames from %s to %s", from.Node.Name, mac), func() error {
 		wire := sniff(t, from.Node.Host, "eth0")
 		defer wire.f.Close()
 		before := sent()
@@ -224,7 +224,7 @@ func TestRawLeavesAnIdleTAP(t *testing.T) {
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	inKernel := func(want int) {
 		t.Helper()
-		await.Within(t, 5*time.Second, "what is in the kernel", func() error {
+		await.OK(t, "what is in the kernel", func() error {
 			has := sh(t, b.Node.Host, "nft list tables; ip -o link show")
 			if strings.Count(has, "weft-raw-") != want || strings.Count(has, "weft-tx") != 1 {
 				return fmt.Errorf("want %d tables, and a TAP:\n%s", want, has)
@@ -235,7 +235,7 @@ func TestRawLeavesAnIdleTAP(t *testing.T) {
 	for _, end := range []func() error{b.Node.Kill, func() error { return b.Node.Stop(t.Context()) }, b.Node.Kill} {
 		onPath(t, b.Node, "raw")
 		inKernel(1)
-		reach(t, 5*time.Second, a, b, 4)
+		reach(t, await.Patience, a, b, 4)
 		if err := end(); err != nil {
 			t.Fatal(err)
 		}
@@ -344,7 +344,7 @@ func TestRawTakesFragments(t *testing.T) {
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	onPath(t, a.Node, "raw")
-	reach(t, 5*time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 	ear, before := listenUDP(t, a, secretPort), reassembled(t, a.Node.Host)
 	for _, size := range []int{64, 1000, 1400} {
 		text := strings.Repeat("fragmented ", size)[:size]

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -66,7 +65,7 @@ func TestRawByAGateway(t *testing.T) {
 		}
 		mac := net.HardwareAddr{2, 0, 0, 0, 0, 0x90 + byte(i)}
 		sh(t, router, "ip link set eth0 address "+mac.String())
-		reach(t, 10*time.Second, b, a, 4)
+		reach(t, await.Patience, b, a, 4)
 		byFrames(t, a, b, sentA, mac)
 	}
 	streams(t, a.Endpoint(4), b.Endpoint(4))
@@ -115,7 +114,7 @@ func TestRawOnAMacvlan(t *testing.T) {
 	}
 	onPath(t, b.Node, "raw")
 	sentA, sentB := spy(t, a.Node.Host), spy(t, b.Node.Host)
-	reach(t, 10*time.Second, b, a, 4)
+	reach(t, await.Patience, b, a, 4)
 	byFrames(t, a, b, sentA, hardwareAddr(t, b.Node.Host, "eth0"))
 	byFrames(t, b, a, sentB, hardwareAddr(t, a.Node.Host, "eth0"))
 	carries(t, a, b, 4)
@@ -129,7 +128,7 @@ func TestRawFollowsTheLink(t *testing.T) {
 	sentA, sentB := spy(t, a.Node.Host), spy(t, b.Node.Host)
 	both := func(t *testing.T) {
 		t.Helper()
-		reach(t, 10*time.Second, b, a, 4)
+		reach(t, await.Patience, b, a, 4)
 		byFrames(t, a, b, sentA, hardwareAddr(t, b.Node.Host, "eth0"))
 		byFrames(t, b, a, sentB, hardwareAddr(t, a.Node.Host, "eth0"))
 		onPath(t, b.Node, "raw")
@@ -151,13 +150,13 @@ func TestRawFollowsTheLink(t *testing.T) {
 		t.Run(fmt.Sprintf("MTU %d", mtu), func(t *testing.T) {
 			sh(t, b.Node.Host, fmt.Sprintf("ip link set eth0 mtu %d", mtu))
 			inner := mtu - 28
-			status(t, b.Node, 10*time.Second, func(s statusJSON) error {
+			status(t, b.Node, await.Patience, func(s statusJSON) error {
 				if s.Backend.MTU != inner {
 					return fmt.Errorf("MTU %d", s.Backend.MTU)
 				}
 				return nil
 			})
-			await.Within(t, 10*time.Second, "the peer's MTU", func() error {
+			await.OK(t, "the peer's MTU", func() error {
 				p, err := ask[peersJSON](t.Context(), a.Node, "peers")
 				if err == nil && (len(p.Peers) != 1 || p.Peers[0].MTU != inner) {
 					err = fmt.Errorf("%+v", p.Peers)

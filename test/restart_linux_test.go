@@ -36,7 +36,7 @@ func TestRestartLosesLittle(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := up(t, lab.Spec{})
 			a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-			reach(t, 5*time.Second, a, b, 4)
+			reach(t, await.Patience, a, b, 4)
 			if !c.storeUp {
 				if err := l.Store.Daemon.Kill(); err != nil {
 					t.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -21,7 +21,7 @@ func refusesSenders(t *testing.T, l *lab.Lab, families []int) {
 		if family == 6 {
 			sources = []string{"2001:db8::1", other.Pods[0].V6.String(), to.Underlay6.String()}
 		}
-		s := status(t, to, 5*time.Second, func(statusJSON) error { return nil })
+		s := status(t, to, await.Patience, func(statusJSON) error { return nil })
 		if !outer.IsValid() || family == 6 && (s.Backend.Type == "vxlan" || len(families) == 1) {
 			outer = to.Underlay6
 		}
@@ -32,11 +32,11 @@ func refusesSenders(t *testing.T, l *lab.Lab, families []int) {
 			if s.Backend.Type == "vxlan" {
 				packet = frame(t, macOf(t, l, to, family), macOf(t, l, from, family), packet)
 			}
-			before := status(t, to, 5*time.Second, func(statusJSON) error { return nil }).Counters.Ingress
+			before := status(t, to, await.Patience, func(statusJSON) error { return nil }).Counters.Ingress
 			if _, err := c.Write(packet); err != nil {
 				t.Fatal(err)
 			}
-			after := status(t, to, 5*time.Second, func(s statusJSON) error {
+			after := status(t, to, await.Patience, func(s statusJSON) error {
 				if s.Counters.Ingress.Received == before.Received {
 					return fmt.Errorf("nothing has come in since %+v", before)
 				}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -55,7 +56,7 @@ func TestNoPacketFromStrangers(t *testing.T) {
 	busy(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-	reach(t, 5*time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 	h := newcomer(t, l, 66)
 	stranger := netip.MustParseAddr("198.18.0.66")
 	ear := listenUDP(t, a, secretPort)
