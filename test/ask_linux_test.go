@@ -63,7 +63,19 @@ type (
 		}
 		Alarm           string
 		Peers, Rejected int
-		Counters        struct{ Egress, Ingress flowJSON }
+		Counters        countersJSON
+	}
+	countersJSON struct {
+		Egress, Ingress flowJSON
+		Offloads        []struct {
+			Name           string
+			Calls, Packets uint64
+		}
+		Outlets []struct {
+			Outlet, Because string
+			Measured        bool
+			Changes         uint64
+		}
 	}
 	flowJSON struct {
 		Received, Delivered uint64

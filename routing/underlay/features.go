@@ -115,8 +115,10 @@ func (d Devices) lacking(f Feature, six bool) string {
 
 // Outlets decides how superpackets leave by these devices over IPv4 or IPv6: whole where the devices cut tunnels, as runs
 // where they cut UDP. Where they cut neither, the kernel cuts either in front of the device, and the port finds out which costs less.
-// What a device says is no proof, since nothing shows what is behind it: whole is tried against runs even where it cuts tunnels,
-// but trusted, because the receiver, whose work no send shows, gets a superpacket that he need not join.
+// What a device says is no proof, since nothing shows what is behind it: whole is tried against runs even where it cuts tunnels.
+//
+// The receiver's work is in no price. So what spares it is trusted: what crosses whole need not be joined, and of what is cut
+// on the way GRO joins only runs, whose datagrams have a checksum and are no tunnel's to the kernel.
 //
 // whole and runs say what the port can do at all: send superpackets whole, and runs in one send.
 func (d Devices) Outlets(six, whole, runs bool) tunnel.Outlets {
@@ -137,9 +139,9 @@ func (d Devices) Outlets(six, whole, runs bool) tunnel.Outlets {
 	case noUDP == "":
 		return tunnel.Outlets{First: tunnel.OutletRuns, Why: noTunnels + " cuts UDP and no tunnels"}
 	case noUDP == noTunnels:
-		return tunnel.Outlets{First: tunnel.OutletRuns, Try: true, Why: noUDP + " cuts neither tunnels nor UDP: the cheaper one is taken"}
+		return tunnel.Outlets{First: tunnel.OutletRuns, Try: true, Trust: true, Why: noUDP + " cuts neither tunnels nor UDP: the cheaper one is taken"}
 	default:
-		return tunnel.Outlets{First: tunnel.OutletRuns, Try: true, Why: fmt.Sprintf("%s cuts no tunnels and %s no UDP: the cheaper one is taken", noTunnels, noUDP)}
+		return tunnel.Outlets{First: tunnel.OutletRuns, Try: true, Trust: true, Why: fmt.Sprintf("%s cuts no tunnels and %s no UDP: the cheaper one is taken", noTunnels, noUDP)}
 	}
 }
 
