@@ -45,13 +45,14 @@ type core struct {
 	overwrite [2]netip.Addr // what an administrator has us publish instead
 	server    serverFacts
 
-	peers  lease.Outlook
-	saver  lease.Saver
-	saving bool // its answer has not come
-	source source
-	began  source         // what source was at the start
-	once   []lease.Record // peers of an earlier set, whose Nodes still have their podCIDRs
-	ownUID string         // of our Node, when it was last seen
+	peers   lease.Outlook
+	saver   lease.Saver
+	saving  bool // its answer has not come
+	unsaved bool // and there was something to be saved since
+	source  source
+	began   source         // what source was at the start
+	once    []lease.Record // peers of an earlier set, whose Nodes still have their podCIDRs
+	ownUID  string         // of our Node, when it was last seen
 
 	tenure   tenure
 	held     lease.Record // our own; its Subnets are zero while we have none
@@ -179,6 +180,9 @@ func (c *core) step(now time.Time, e event) []effect {
 	case lease.Saved:
 		c.saved(e)
 		if c.phase == keeping {
+			if c.unsaved {
+				c.save(false)
+			}
 			c.rest() // what is saved is no reason to save
 			return c.out
 		}
@@ -332,6 +336,9 @@ func (c *core) save(last bool) {
 	}
 	if c.o.Cache == nil || !c.proven {
 		c.saver.Skip()
+		return
+	}
+	if c.unsaved = c.saving; c.saving { // one at a time
 		return
 	}
 	c.saving = true

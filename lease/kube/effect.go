@@ -2,7 +2,8 @@ package kube
 
 // effect is something to be done for a core, as its step returns it. It is one of the types of this
 // file, or lease.Publish, lease.SaveCache, lease.AskUnderlay, lease.Log or lease.Wait, which mean what
-// they mean for a lease.Core, but that news have the answer to AskUnderlay also if it is no. Effects are done in
+// they mean for a lease.Core, but that news have the answer to AskUnderlay also if it is no, and that SaveCache is
+// done beside everything else, one at a time. Effects are done in
 // their order, each before the next event but for what says otherwise.
 type effect any
 

@@ -13,7 +13,7 @@ import (
 // its podCIDR, a right to write; Status says which.
 func (m *Manager) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	l := loop{m: m, ctx: ctx, answers: make(chan event, 2), timer: time.NewTimer(longestSleep)}
+	l := loop{m: m, ctx: ctx, answers: make(chan event, 3), timer: time.NewTimer(longestSleep)}
 	defer l.beside.Wait()
 	defer cancel()
 	defer l.timer.Stop()
@@ -98,8 +98,10 @@ func (l *loop) perform(f effect) event {
 	case lease.Publish:
 		m.o.Publish(f.Set)
 	case lease.SaveCache:
-		err := m.o.Cache.Save(f.Cached)
-		return lease.Saved{Written: err == nil, Err: err}
+		l.ask(func() event { // a disk may be slow, and a write to our Node does not wait for it
+			err := m.o.Cache.Save(f.Cached)
+			return lease.Saved{Written: err == nil, Err: err}
+		})
 	case lease.Log:
 		m.log.Log(l.ctx, f.Level, f.Message, f.Args...)
 	case lease.Wait:
