@@ -41,7 +41,7 @@ type (
 			Error              string
 		}
 		Underlay struct {
-			Link, Lost                                 string
+			Link, Lost, RxUDPGROForwarding             string
 			MTU                                        int
 			Address, IPv6Address, PublicIP, PublicIPv6 netip.Addr
 		}

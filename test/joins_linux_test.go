@@ -70,3 +70,42 @@ func TestReadsOnEachWire(t *testing.T) {
 		}
 	}
 }
+
+// On a wire whose receiving device gives no frame to GRO unless it has rx-udp-gro-forwarding, weftd turns that on by
+// itself, says so, and leaves it off once somebody turned it off.
+func TestForwardingIsTurnedOn(t *testing.T) {
+	busy(t)
+	config := `{"Network":"10.42.0.0/16","Backend":{"Type":"udp","DisableOffloads":["tunnel-gso"]}}`
+	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(config), Wire: lab.WirePlain, Direct: true, Store: lab.Embedded})
+	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+	for _, n := range l.Nodes() { // each passes TCP superpackets on, as a veth does: its frames meet no GRO
+		if err := n.NS.SetFeatures("eth0", map[string]bool{"tx-tcp-segmentation": true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reach(t, 10*time.Second, a, b, 4)
+	const enough = 4 * 8192 * 1400 // datagrams for two judgements, also if some come in short batches
+	says := func(what string) error {
+		if got := status(t, b.Node, 5*time.Second, func(statusJSON) error { return nil }).Underlay.RxUDPGROForwarding; got != what {
+			return fmt.Errorf("it says %q", got)
+		}
+		return nil
+	}
+	await.OK(t, "turned on", func() error {
+		readsFor(t, a, b, enough)
+		return says("on: weft turned it on, and weft cleanup gives it back")
+	})
+	packets, reads := readsFor(t, a, b, joinedBytes)
+	t.Logf("%d packets in %d reads", packets, reads)
+	if most := uint64(readsMost * joinedBytes >> 20); reads > most {
+		t.Errorf("%d packets took %d reads, more than %d", packets, reads, most)
+	}
+	if err := b.Node.NS.SetFeatures("eth0", map[string]bool{"rx-udp-gro-forwarding": false}); err != nil {
+		t.Fatal(err)
+	}
+	await.OK(t, "noticed", func() error { return says("off: somebody turned it off, and so it stays") })
+	packets, reads = readsFor(t, a, b, enough)
+	if has, err := b.Node.NS.Features("eth0"); err != nil || has["rx-udp-gro-forwarding"] || reads < packets/2 {
+		t.Errorf("off means off: it is %v (%v), and %d packets took %d reads", has["rx-udp-gro-forwarding"], err, packets, reads)
+	}
+}
