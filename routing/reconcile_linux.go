@@ -49,6 +49,7 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 	r.try(c.decide(sizes))
 	c.nextHops(r, ch)
 	c.syncKernel(r, sizes)
+	c.chooseOutlets() // not before packets flow: until then superpackets leave whole
 	out := c.act(ctx)
 	r.try(out.node)
 	r.st.Up = r.st.Up && !errors.Is(out.node, errNotStarted)
@@ -114,7 +115,6 @@ func (c *controller) openPorts(r *round) {
 		return
 	}
 	r.try(c.plane.Listen(c.under.Now.Addr4, c.under.Now.Addr6, c.cfg.Underlay.Name, c.networks()))
-	c.chooseOutlets()
 }
 
 // decide asks the type what it wants, if the set or the situation is another one than the last time, and gives the
