@@ -21,10 +21,10 @@ const (
 )
 
 // ethtoolFamily asks for the number of ethtool's netlink and of its groups.
-func ethtoolFamily() (*netlink.GenlFamily, error) {
-	f, err := netlink.GenlFamilyGet(ethtoolName)
+func ethtoolFamily() (genlFamily, error) {
+	f, err := familyOf(ethtoolName)
 	if err != nil {
-		return nil, fmt.Errorf("ethtool's netlink (CONFIG_ETHTOOL_NETLINK): %w", err)
+		return f, fmt.Errorf("ethtool's netlink (CONFIG_ETHTOOL_NETLINK): %w", err)
 	}
 	return f, nil
 }
@@ -38,8 +38,8 @@ func (k *Kernel) Features(links ...int) (active []map[string]bool, err error) {
 			return err
 		}
 		for _, link := range links {
-			req := nl.NewNetlinkRequest(int(f.ID), 0)
-			req.AddData(&nl.Genlmsg{Command: unix.ETHTOOL_MSG_FEATURES_GET, Version: ethtoolVersion})
+			req := nl.NewNetlinkRequest(f.id, 0)
+			req.AddData(genlHeader{unix.ETHTOOL_MSG_FEATURES_GET, ethtoolVersion})
 			head := nl.NewRtAttr(unix.NLA_F_NESTED|unix.ETHTOOL_A_FEATURES_HEADER, nil)
 			head.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_INDEX, nl.Uint32Attr(uint32(link)))
 			req.AddData(head)
@@ -83,16 +83,14 @@ func (k *Kernel) SubscribeFeatures() (*FeatureMonitor, error) {
 		if err != nil {
 			return err
 		}
-		for _, g := range f.Groups {
-			if g.Name == ethtoolMonitor {
-				m.Socket, err = notify.Open(unix.NETLINK_GENERIC)
-				if err == nil {
-					err = m.Join(g.ID)
-				}
-				return err
-			}
+		group, ok := f.groups[ethtoolMonitor]
+		if !ok {
+			return fmt.Errorf("ethtool's netlink has no group %s", ethtoolMonitor)
 		}
-		return fmt.Errorf("ethtool's netlink has no group %s", ethtoolMonitor)
+		if m.Socket, err = notify.Open(unix.NETLINK_GENERIC); err != nil {
+			return err
+		}
+		return m.Join(group)
 	})
 	if err != nil {
 		if m.Socket != nil {

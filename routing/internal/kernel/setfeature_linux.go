@@ -35,8 +35,8 @@ func (k *Kernel) SetFeature(link int, feature string, on bool) error {
 		if err != nil {
 			return err
 		}
-		req := nl.NewNetlinkRequest(int(f.ID), unix.NLM_F_ACK)
-		req.AddData(&nl.Genlmsg{Command: unix.ETHTOOL_MSG_FEATURES_SET, Version: ethtoolVersion})
+		req := nl.NewNetlinkRequest(f.id, unix.NLM_F_ACK)
+		req.AddData(genlHeader{unix.ETHTOOL_MSG_FEATURES_SET, ethtoolVersion})
 		head := nl.NewRtAttr(unix.NLA_F_NESTED|unix.ETHTOOL_A_FEATURES_HEADER, nil)
 		head.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_INDEX, nl.Uint32Attr(uint32(link)))
 		head.AddRtAttr(unix.ETHTOOL_A_HEADER_FLAGS, nl.Uint32Attr(unix.ETHTOOL_FLAG_OMIT_REPLY))
