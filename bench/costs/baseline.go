@@ -13,11 +13,11 @@ import (
 
 // Figure is what a benchmark costs.
 type Figure struct {
-	Ratio  float64 // to the reference, in time
-	Allocs float64 // an operation
+	Ratio  float64 // of its time to the reference's
+	Allocs float64 // for each operation
 }
 
-// Baseline are figures by benchmark, and where they are from.
+// Baseline has the figures of benchmarks by name, and says on which machine they were measured.
 type Baseline struct {
 	Machine string
 	Figures map[string]Figure
@@ -69,10 +69,10 @@ const (
 	_ Verdict = iota
 	Same
 	Cheaper
-	New // not in the baseline
+	New // is not in the baseline
 	Dearer
-	Allocates // more than it did
-	Gone      // in the baseline, and was not run
+	Allocates // allocates more than it did
+	Gone      // is in the baseline, and was not run
 )
 
 var verdictNames = [...]string{Same: "", Cheaper: "cheaper", New: "new", Dearer: "DEARER", Allocates: "ALLOCATES", Gone: "GONE"}
@@ -91,11 +91,12 @@ type Row struct {
 	Verdict  Verdict
 }
 
-// floor is what every ratio may grow by: below a nanosecond the alignment of a loop decides.
+// floor is by how much every ratio may grow, however small it is: a function of less than a nanosecond becomes dearer
+// or cheaper with the alignment of a loop.
 const floor = 0.02
 
-// Compare compares with the baseline. A ratio may be larger by the share tolerance;
-// allocations may not be more. The rows are by name, faults first.
+// Compare compares figures with the baseline. A ratio may be larger by the share tolerance;
+// there may not be more allocations. The rows are sorted by name, faults first.
 func Compare(b Baseline, now map[string]Figure, tolerance float64) (rows []Row, faults int) {
 	for name, was := range b.Figures {
 		is, run := now[name]

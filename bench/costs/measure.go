@@ -12,28 +12,28 @@ import (
 	"time"
 )
 
-// Reference is the benchmark that ratios are to: the checksum of a large packet, which is
-// bound by neither memory nor the kernel, as the functions are not.
+// Reference is the benchmark to which ratios are taken: the checksum of a large packet. Like the
+// functions that are compared with it, it waits for neither memory nor the kernel.
 const Reference = "weft/bench.BenchmarkLadder/rung=checksum/size=1472"
 
 const (
 	referencePackage = "weft/bench"
 	referencePattern = "^BenchmarkLadder$/^rung=checksum$/^size=1472$"
-	// What the kernel or Go's scheduler has a part in differs too much from run to run.
+	// These are left out: the kernel or Go's scheduler takes part in them, so they differ too much from run to run.
 	skipped = "Overlay|/rung=(udp|loop)"
 )
 
 // Plan says what is measured.
 type Plan struct {
 	Packages []string
-	// Rounds is how often each package's benchmarks are run; each has Time in a round.
+	// Rounds is how often each package's benchmarks are run. Each benchmark runs for Time in a round.
 	Rounds int
 	Time   time.Duration
 }
 
-// Measure runs every package's benchmarks, and the reference before each. Of the time the
-// lowest of all rounds counts, since other programs only ever make it longer, and of the
-// allocations the highest.
+// Measure runs every package's benchmarks, and the reference before each package. It takes the
+// shortest time of all rounds, since other programs can only make it longer, and the largest
+// number of allocations.
 func Measure(ctx context.Context, p Plan) (map[string]Figure, error) {
 	dir, err := os.MkdirTemp("", "weft-costs-")
 	if err != nil {
@@ -64,7 +64,7 @@ func Measure(ctx context.Context, p Plan) (map[string]Figure, error) {
 	return best.figures()
 }
 
-// join runs a program and adds what it printed.
+// join runs a test program and adds what its benchmarks cost to r.
 func (r Run) join(ctx context.Context, b binary, pattern string, last time.Duration) error {
 	run, err := b.run(ctx, pattern, last)
 	r.add(run)
@@ -95,7 +95,7 @@ func (r Run) figures() (map[string]Figure, error) {
 	return figures, nil
 }
 
-// binary is a package's test program, and where it runs.
+// binary is a package's test program, and the folder in which it runs.
 type binary struct{ path, dir string }
 
 func build(ctx context.Context, dir, pkg string) (b binary, err error) {

@@ -11,18 +11,18 @@ import (
 
 // Cost is what one benchmark printed.
 type Cost struct {
-	Nanoseconds float64 // an operation
-	Allocs      float64 // an operation
+	Nanoseconds float64 // for each operation
+	Allocs      float64 // for each operation
 }
 
-// Run is one run's costs by name: the package's import path, a dot, and the benchmark's
+// Run has the costs of one run by name. A name is the package's import path, a dot, and the benchmark's
 // name without its GOMAXPROCS.
 type Run map[string]Cost
 
-// processors is the GOMAXPROCS at the end of a name.
+// processors matches the GOMAXPROCS at the end of a name.
 var processors = regexp.MustCompile(`-\d+$`)
 
-// Parse reads the output of `go test -bench`, and passes over what is no benchmark.
+// Parse reads the output of `go test -bench`, and ignores lines that are not a benchmark's.
 func Parse(r io.Reader) (Run, error) {
 	run := Run{}
 	pkg := ""
