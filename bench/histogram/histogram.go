@@ -1,6 +1,6 @@
 // Package histogram counts durations in buckets whose width grows with the value, as
-// HdrHistogram does: 32 buckets to a doubling, so that every value is known to within 3.2 %
-// from a nanosecond to centuries, in 15 KiB, however many there are.
+// HdrHistogram does. There are 32 buckets to a doubling, so that every duration from a nanosecond to
+// centuries is known to within 3.2 %. A histogram takes 15 KiB, however many durations it counts.
 package histogram
 
 import (
@@ -15,7 +15,7 @@ import (
 const (
 	subBits = 5
 	sub     = 1 << subBits // buckets to a doubling
-	// A duration has at most 63 bits. Those below sub have a bucket each; every further bit has sub.
+	// A duration has at most 63 bits. Each below sub has a bucket of its own; every further bit takes sub buckets.
 	size = sub * (63 - subBits + 1)
 )
 
@@ -26,7 +26,7 @@ type Histogram struct {
 	min, max time.Duration
 }
 
-// Bucket is one that is not empty: Count durations of more than Above and up to UpTo.
+// Bucket is a bucket that is not empty: it has Count durations of more than Above and up to UpTo.
 type Bucket struct {
 	Above, UpTo time.Duration
 	Count       uint64
@@ -50,7 +50,7 @@ func upTo(i int) time.Duration {
 	return time.Duration(uint64(i-sub*shift+1)<<shift - 1)
 }
 
-// Record counts one duration. What is negative counts as 0.
+// Record counts one duration. A negative one counts as 0.
 func (h *Histogram) Record(d time.Duration) {
 	d = max(d, 0)
 	h.counts[bucket(d)]++
@@ -61,7 +61,7 @@ func (h *Histogram) Record(d time.Duration) {
 	h.total++
 }
 
-// Merge adds what o counted.
+// Merge adds the durations that o counted.
 func (h *Histogram) Merge(o *Histogram) {
 	if o.total == 0 {
 		return
@@ -76,13 +76,13 @@ func (h *Histogram) Merge(o *Histogram) {
 	h.total += o.total
 }
 
-// Count is how many were recorded; Min and Max are exact, and 0 for none.
+// Count is how many durations were recorded; Min and Max are exact, and 0 if there are none.
 func (h *Histogram) Count() uint64      { return h.total }
 func (h *Histogram) Min() time.Duration { return h.min }
 func (h *Histogram) Max() time.Duration { return h.max }
 
-// Quantile is the upper end of the bucket with the smallest duration that is not below the
-// share q (0 to 1) of them, but no more than the largest recorded. It is 0 for none.
+// Quantile returns a duration that the share q (0 to 1) of them does not exceed: the upper end of the bucket
+// in which that share is reached, but no more than the largest duration recorded. It is 0 if there are none.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := max(uint64(math.Ceil(q*float64(h.total))), 1)
 	var seen uint64
@@ -94,7 +94,7 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.max
 }
 
-// Buckets are those that are not empty, in order.
+// Buckets returns the buckets that are not empty, in order.
 func (h *Histogram) Buckets() (l []Bucket) {
 	for i, n := range h.counts {
 		if n > 0 {
@@ -122,7 +122,7 @@ func (h *Histogram) MarshalJSON() ([]byte, error) {
 	return json.Marshal(d)
 }
 
-// UnmarshalJSON refuses what no Histogram could have written.
+// UnmarshalJSON refuses a document that no Histogram could have written.
 func (h *Histogram) UnmarshalJSON(b []byte) error {
 	var d document
 	if err := json.Unmarshal(b, &d); err != nil {

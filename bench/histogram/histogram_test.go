@@ -24,7 +24,7 @@ func TestBucketsCoverEverything(t *testing.T) {
 	}
 }
 
-// TestQuantiles compares with a sorted list.
+// TestQuantiles compares quantiles with those of a sorted list.
 func TestQuantiles(t *testing.T) {
 	var h Histogram
 	r := rand.New(rand.NewPCG(1, 2))
