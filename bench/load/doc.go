@@ -1,16 +1,16 @@
-// Package load makes traffic between two hosts of a lab and measures it: bytes over
+// Package load makes traffic between two hosts and measures it: bytes over
 // TCP, small datagrams at the highest rate that loses next to nothing, and the round
-// trips of a ping-pong. It measures the path, so its own share is kept small: blocking
-// sockets, one thread for each end, system calls on memory that is allocated before,
-// nothing between them.
+// trips of a ping-pong. The path is what is to be measured, so the generators take as little
+// time as they can: they use blocking sockets, one thread for each end, memory that is allocated
+// beforehand, and do nothing between the system calls.
 //
-//	tcp       streams of large writes; what is counted arrives after a warm-up
-//	traffic   datagrams: one flow of one size, or many flows of mixed sizes
-//	sender, receiver, flow   datagrams at a given rate, at one end or at both
-//	search    the highest rate that loses no more than so much
-//	pingpong  one small TCP segment there and back, again and again
-//	cpu       what all of that cost: the whole machine's time, and some processes'
+//	tcp       streams of large writes, counted after a warm-up
+//	traffic   what datagrams to send: one flow of one size, or many flows of mixed sizes
+//	sender, receiver, flow   send and count datagrams at a given rate, at one end or at both
+//	search    finds the highest rate that loses no more than a given share
+//	pingpong  sends a small TCP segment there and back, again and again
+//	cpu       reads the processor time of the whole machine, and of some processes
 //
-// Both ends may run in this process. It should have more Ps than there are ends (see
-// runtime.GOMAXPROCS), or the ends wait for each other in Go's scheduler.
+// Both ends may run in this process. GOMAXPROCS should then be larger than the number of ends,
+// or they wait for each other in Go's scheduler.
 package load

@@ -32,7 +32,7 @@ func NewFlow(from, to probe.Endpoint, t Traffic, mode ReceiveMode) (*Flow, error
 func (f *Flow) Close() error { return errors.Join(f.sender.Close(), f.receiver.Close()) }
 
 // Trial sends at rate packets a second for a duration, and as fast as it can if rate is 0.
-// When it returns, nothing of it is under way any more.
+// When it returns, none of its datagrams is under way any more.
 func (f *Flow) Trial(ctx context.Context, rate float64, last time.Duration) (Trial, error) {
 	f.tag++
 	f.receiver.Expect(f.tag)

@@ -12,7 +12,7 @@ import (
 	"weft/test/lab/probe"
 )
 
-// pods are two pods of a lab without a daemon. They need root.
+// pods returns two pods of a lab without a daemon. It needs root.
 func pods(t *testing.T) (from, to probe.Endpoint) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -26,7 +26,7 @@ func pods(t *testing.T) (from, to probe.Endpoint) {
 	return l.Pods()[0].Endpoint(4), l.Pods()[1].Endpoint(4)
 }
 
-// TestGenerators looks at whether they count rightly. How much is no matter here.
+// TestGenerators checks that the generators count rightly. How fast they are does not matter here.
 func TestGenerators(t *testing.T) {
 	from, to := pods(t)
 	for _, streams := range []int{1, 4} {
@@ -56,7 +56,7 @@ func TestGenerators(t *testing.T) {
 					t.Errorf("%+v to %v at %.0f/s: %d sent, %d arrived, want them all and at most 250", traffic, receiver, rate, r.Sent, arrived)
 				}
 			}
-			f.receiver.Expect(f.tag + 1) // what is late does not count for the next trial
+			f.receiver.Expect(f.tag + 1) // datagrams of one trial that are late do not count for the next
 			if _, err := f.sender.Send(t.Context(), f.tag, 1000, 10*time.Millisecond); err != nil || f.receiver.Count() != 0 {
 				t.Errorf("%+v: %d datagrams with another's tag, %v", traffic, f.receiver.Count(), err)
 			}
@@ -95,7 +95,7 @@ func TestReadCPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := now.Sub(before); d.Processes >= 2*tick && d.Machine >= 2*tick { // counted apart
+		if d := now.Sub(before); d.Processes >= 2*tick && d.Machine >= 2*tick { // both are counted, each by itself
 			return
 		}
 		if time.Now().After(end) {

@@ -15,16 +15,16 @@ import (
 // PingPongPlan is one TCP connection on which a message goes to and fro.
 type PingPongPlan struct {
 	From, To probe.Endpoint
-	// Size is the message's in bytes, both ways; 64 by default.
+	// Size is the number of bytes in the message, in both directions; 64 by default.
 	Size int
-	// Duration is how long is measured; 500 ms by default. A tenth of it comes before, to warm up.
+	// Duration is how long it is measured; 500 ms by default. A tenth as long is spent before that, to warm up.
 	Duration time.Duration
-	// FromCPU and ToCPU are where the two ends run, or AnyCPU. What is between them runs
-	// wherever the kernel puts it.
+	// FromCPU and ToCPU are the CPUs on which the two ends run, or AnyCPU. Daemons between them run
+	// wherever the kernel puts them.
 	FromCPU, ToCPU int
 }
 
-// PingPong counts the round trips.
+// PingPong sends messages to and fro and counts how long their round trips took.
 func PingPong(ctx context.Context, p PingPongPlan) (*histogram.Histogram, error) {
 	p.Size, p.Duration = orElse(p.Size, 64), orElse(p.Duration, 500*time.Millisecond)
 	out, in, err := tcpPair(p.From, p.To)
@@ -40,8 +40,8 @@ func PingPong(ctx context.Context, p PingPongPlan) (*histogram.Histogram, error)
 	return rtts, err
 }
 
-// Ask is the end that measures, on a connection that it closes. Of the plan's ends only
-// FromCPU counts.
+// Ask is the end that measures, on a connection that it closes. It does not look at the plan's
+// endpoints and ToCPU.
 func Ask(ctx context.Context, fd int, p PingPongPlan) (*histogram.Histogram, error) {
 	var rtts histogram.Histogram
 	done := make(chan error, 1)
@@ -62,7 +62,7 @@ func ask(ctx context.Context, fd int, p PingPongPlan, rtts *histogram.Histogram)
 	b := make([]byte, p.Size)
 	start := time.Now()
 	from, until := p.Duration/10, p.Duration+p.Duration/10
-	for last := time.Duration(0); last < until || rtts.Count() == 0; { // on a busy machine one alone may take as long as all
+	for last := time.Duration(0); last < until || rtts.Count() == 0; { // on a busy machine the first alone may take longer than until
 		if _, err := unix.Write(fd, b); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
@@ -78,7 +78,7 @@ func ask(ctx context.Context, fd int, p PingPongPlan, rtts *histogram.Histogram)
 	return nil
 }
 
-// answerSize is the longest message that comes back in one piece.
+// answerSize is how much of a message is read, and so sent back, at most in one piece.
 const answerSize = 64 << 10
 
 // Answer sends back what comes until the other end closes or ctx ends, and closes fd.

@@ -17,41 +17,41 @@ import (
 )
 
 const (
-	// grace is how long after the last was sent one still counts as delivered.
+	// grace is how long after the last datagram was sent one that arrives still counts as delivered.
 	grace       = 10 * time.Millisecond
 	receiveSize = 8 << 20 // bytes of the receiver's buffer
 	batch       = 64      // messages for one recvmmsg
 )
 
-// Receiver counts the datagrams that arrive at a port. It has no UDP_GRO, and takes what is
-// there by recvmmsg. Its methods may be called from any goroutine.
+// Receiver counts the datagrams that arrive at a port. It reads them with recvmmsg and without
+// UDP_GRO. Its methods may be called from any goroutine.
 type Receiver struct {
 	fd   int
 	at   netip.AddrPort
 	mode ReceiveMode
 
-	mu  sync.Mutex // protects tag, and got from being counted for another
+	mu  sync.Mutex // protects tag, and keeps count from adding to got what has an earlier tag
 	tag uint64
-	got counter // with the tag
+	got counter // of datagrams with the tag
 	all counter
 
 	stop atomic.Bool
 	done chan error
 }
 
-// NewReceiver opens a socket at port of the endpoint, any if that is 0, for datagrams of up
-// to size bytes of payload; of longer ones the rest is cut off. The caller closes it.
+// NewReceiver opens a socket at port of the endpoint, or at any free port if port is 0, for datagrams of
+// up to size bytes of payload; longer ones are counted too, and cut off. The caller closes it.
 func NewReceiver(to probe.Endpoint, port uint16, mode ReceiveMode, size int) (*Receiver, error) {
 	fd, at, err := socketAt(to, unix.SOCK_DGRAM, port)
 	if err != nil {
 		return nil, err
 	}
 	r := &Receiver{fd: fd, at: at, mode: mode, done: make(chan error, 1)}
-	// As root beyond the system's limit; else as much as an ordinary user may have.
+	// Root may have a buffer beyond the system's limit; an ordinary user gets as much as the limit allows.
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveSize) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveSize)
 	}
-	// The receiver looks now and then whether it is to stop.
+	// A read ends after this time even if nothing arrives, so that the receiver notices that it is to stop.
 	tv := unix.NsecToTimeval(int64(50 * time.Millisecond))
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
 		return nil, errors.Join(fmt.Errorf("receiver at %s: %w", at, err), unix.Close(fd))
@@ -61,7 +61,7 @@ func NewReceiver(to probe.Endpoint, port uint16, mode ReceiveMode, size int) (*R
 	return r, nil
 }
 
-// Addr is where it receives.
+// Addr returns the address and the port of the socket.
 func (r *Receiver) Addr() netip.AddrPort { return r.at }
 
 // Expect begins to count the datagrams with that tag, from 0.
@@ -72,7 +72,7 @@ func (r *Receiver) Expect(tag uint64) {
 	r.got.n.Store(0)
 }
 
-// Count is how many have arrived with the expected tag.
+// Count returns how many datagrams with the expected tag have arrived.
 func (r *Receiver) Count() int64 { return r.got.n.Load() }
 
 // Quiet waits until nothing arrives any more, a second at most.
@@ -90,7 +90,7 @@ func (r *Receiver) Quiet(ctx context.Context) error {
 	return nil
 }
 
-// Close frees the socket and returns what receiving failed with.
+// Close frees the socket and returns the error with which receiving ended, if any.
 func (r *Receiver) Close() error {
 	r.stop.Store(true)
 	return errors.Join(<-r.done, unix.Close(r.fd))

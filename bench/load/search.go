@@ -8,14 +8,14 @@ import (
 
 // Trial is a flow of datagrams at one rate.
 type Trial struct {
-	// Sent is how many the sender's kernel took. Received is how many had arrived when the
-	// sender stopped, or a few milliseconds later: what still stands in some queue then is
-	// no part of a rate that could be kept up.
+	// Sent is how many datagrams the sender's kernel took. Received is how many had arrived a few milliseconds
+	// after the sender stopped: what still waits in a queue then was sent at a rate that the path could not
+	// have kept up.
 	Sent, Received int64
 	Elapsed        time.Duration
 }
 
-// Loss is the share that did not arrive, 0 to 1.
+// Loss is the share of the datagrams that did not arrive, 0 to 1.
 func (t Trial) Loss() float64 {
 	if t.Sent == 0 {
 		return 1
@@ -34,11 +34,11 @@ func (t Trial) String() string {
 const (
 	precision = 1.04 // between the highest rate that passed and the lowest that did not
 	maxTrials = 16
-	// A trial that lost less than this may have met a hiccup of the machine, and has a second chance.
+	// A trial that failed but lost less than this share may have met a hiccup of the machine, so it is made once more.
 	doubtful = 0.05
 )
 
-// search is one under way.
+// search is a search that is under way.
 type search struct {
 	limit  float64
 	try    func(rate float64) (Trial, error)
@@ -46,15 +46,15 @@ type search struct {
 	trials int
 }
 
-// Search finds the highest rate at which less than the share limit is lost, or nothing if
-// limit is 0. try makes a trial at a rate in packets a second, where 0 is as fast as the
-// sender can. The result is the best trial that passed, and how many there were; it is an
-// error if none did.
+// Search finds the highest rate at which the share of lost packets is below limit, or at which none is lost
+// if limit is 0. try makes a trial at a rate in packets a second, where 0 means as fast as the
+// sender can. Search returns the best trial that passed, and how many trials it made; it is an
+// error if none passed.
 func Search(limit float64, try func(rate float64) (Trial, error)) (best Trial, trials int, err error) {
 	s := &search{limit: limit, try: try}
 	pass, full, err := s.passes(0)
 	if err == nil && pass {
-		// The sender is the limit, and one short trial of it a poor sample: the better of two.
+		// The path is faster than the sender. One short trial says little about the sender, so the better of two counts.
 		_, _, err = s.passes(0)
 		return s.best, s.trials, err
 	}
@@ -86,7 +86,7 @@ func (s *search) within(t Trial) bool {
 	return t.Sent > 0 && (t.Loss() < s.limit || t.Received >= t.Sent)
 }
 
-// passes makes a trial, and one more if it is doubtful.
+// passes makes a trial, and another if the first is doubtful.
 func (s *search) passes(rate float64) (bool, Trial, error) {
 	for chance := 0; ; chance++ {
 		t, err := s.try(rate)
@@ -104,7 +104,8 @@ func (s *search) passes(rate float64) (bool, Trial, error) {
 	}
 }
 
-// between halves the logarithm of what lies between a rate that passed and high, which did not.
+// between narrows down the highest rate that passes, which is below high. It tries rate first, then half of what
+// failed until something passes, then the geometric mean of the highest rate that passed and the lowest that did not.
 func (s *search) between(rate, high float64) error {
 	low := 0.0
 	for s.trials < maxTrials && (low == 0 || high/low > precision) && rate >= 1 {
@@ -112,7 +113,7 @@ func (s *search) between(rate, high float64) error {
 		switch {
 		case err != nil:
 			return err
-		case pass && t.Offered() < rate/precision: // the sender does not get further
+		case pass && t.Offered() < rate/precision: // the sender cannot go faster than this
 			return nil
 		case pass:
 			low = rate
@@ -128,7 +129,7 @@ func (s *search) between(rate, high float64) error {
 	return nil
 }
 
-// rate is Delivered, and 0 of the zero Trial.
+// rate is Delivered, and 0 for the zero Trial.
 func (t Trial) rate() float64 {
 	if t.Elapsed == 0 {
 		return 0

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// path carries up to capacity packets a second from a sender that makes up to most.
+// path carries up to capacity packets a second from a sender that sends up to most.
 type path struct{ capacity, most float64 }
 
 func (p path) try(rate float64) (Trial, error) {
@@ -35,7 +35,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchSecondChance: a hiccup that loses a little does not end a rate that can be kept.
+// TestSearchSecondChance: a rate that the path can keep up passes even if the machine has a hiccup that loses a little.
 func TestSearchSecondChance(t *testing.T) {
 	n := 0
 	got, _, err := Search(0.005, func(rate float64) (Trial, error) {
@@ -64,7 +64,7 @@ func TestSearchFails(t *testing.T) {
 	}
 }
 
-// TestSearchBelow: the strict search ends below the lax one, and finds nothing without complaint.
+// TestSearchBelow: the strict search ends below the lax one, and it is no error if it finds no rate.
 func TestSearchBelow(t *testing.T) {
 	lossy := func(rate float64) (Trial, error) { // 0.1 % is lost above 50,000
 		r, err := path{100_000, 250_000}.try(rate)

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	burst = 32 // datagrams, where they are sent together
-	// nap is how long a sender sleeps that is ahead of its timetable. It does not spin:
-	// the CPUs are also the path's.
+	burst = 32 // datagrams of one system call, in the modes that send several
+	// nap is how long a sender sleeps when it is ahead of its timetable. It does not spin, because
+	// the path needs the CPUs too.
 	nap = 50 * time.Microsecond
 )
 
@@ -27,8 +27,8 @@ type mmsghdr struct {
 	len uint32
 }
 
-// messages are n messages of size bytes each: those of b, one after the other, or all the
-// same ones if b has only so many.
+// messages returns n messages of size bytes each. They lie in b one after the other, or are all the
+// first size bytes if b is no longer than that.
 func messages(b []byte, size, n int) []mmsghdr {
 	iov := make([]unix.Iovec, n)
 	m := make([]mmsghdr, n)
@@ -50,8 +50,8 @@ type Sender struct {
 	shots []shot
 	next  int
 	burst int
-	b     []byte // a tag, and zeroes; with Segment burst of those
-	size  int    // of one datagram, in modes that have one size
+	b     []byte // a datagram: a tag, and zeroes; with Segment burst datagrams
+	size  int    // bytes of one datagram, in modes that have one size
 	mmsg  []mmsghdr
 }
 
@@ -126,7 +126,7 @@ func (s *Sender) send(ctx context.Context, rate float64, last time.Duration, t *
 		if t.Elapsed >= last {
 			return nil
 		}
-		due := t.Sent + ahead // the clock is asked once a burst
+		due := t.Sent + ahead // as fast as it can: the clock is read once a burst
 		if rate > 0 {
 			due = int64(rate * t.Elapsed.Seconds())
 		}
@@ -147,14 +147,14 @@ func (s *Sender) send(ctx context.Context, rate float64, last time.Duration, t *
 	return context.Cause(ctx)
 }
 
-// doze sleeps in the kernel, since Go's timers are a millisecond coarse. A signal cuts it short.
+// doze sleeps by a system call, since Go's timers may be a millisecond late. A signal cuts it short.
 func doze(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	_ = unix.Nanosleep(&ts, nil)
 }
 
-// sendOnce is one system call. What an interface's queue has no room for counts as sent:
-// it is a loss like any other.
+// sendOnce makes one system call. A datagram for which an interface's queue has no room counts as
+// sent, so that it is a loss like any other.
 func (s *Sender) sendOnce() (err error) {
 	switch s.mode {
 	case SendMMsg:

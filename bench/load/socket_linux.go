@@ -14,11 +14,11 @@ import (
 	"weft/test/lab/probe"
 )
 
-// patience bounds each blocking call, so that a path that carries nothing is an error and
-// not a hang.
+// patience bounds each blocking call, so that a path that carries nothing leads to an error and
+// not to a hang.
 const patience = 5 * time.Second
 
-// socket is a blocking socket in e's namespace, bound to e's address and a free port. An
+// socket opens a blocking socket in e's namespace, bound to e's address and a free port. An
 // endpoint without a namespace is in this process's own.
 func socket(e probe.Endpoint, kind int) (fd int, at netip.AddrPort, err error) {
 	return socketAt(e, kind, 0)
@@ -75,7 +75,7 @@ func boundTo(fd int) (netip.AddrPort, error) {
 	return netip.AddrPort{}, fmt.Errorf("getsockname: %w", err)
 }
 
-// tcpPair is one connection: the end that from opened and the end that to accepted.
+// tcpPair makes one connection and returns the end that from opened and the end that to accepted.
 func tcpPair(from, to probe.Endpoint) (out, in int, err error) {
 	l, at, err := socket(to, unix.SOCK_STREAM)
 	if err != nil {
@@ -100,7 +100,7 @@ func tcpPair(from, to probe.Endpoint) (out, in int, err error) {
 		_ = unix.Close(out)
 		return 0, 0, fmt.Errorf("%s accepts: %w", to.Name, err)
 	}
-	return out, in, limit(in) // an accepted socket does not inherit it
+	return out, in, limit(in) // an accepted socket does not inherit the limit
 }
 
 // limit bounds how long a call on the socket blocks.
@@ -112,8 +112,8 @@ func limit(fd int) error {
 	)
 }
 
-// Adopt makes a descriptor of its own from a connection, blocking and with the time limit
-// of the generators' sockets, and closes the connection. The descriptor is the caller's.
+// Adopt takes a connection out of Go's hands: it returns a blocking descriptor with the time limit
+// of the generators' sockets, and closes c. The descriptor is the caller's.
 func Adopt(c *net.TCPConn) (fd int, err error) {
 	defer c.Close()
 	raw, err := c.SyscallConn()
@@ -131,7 +131,7 @@ func Adopt(c *net.TCPConn) (fd int, err error) {
 	return fd, nil
 }
 
-// retry makes the call again while a signal interrupts it. Go's runtime sends many.
+// retry makes the call again while a signal interrupts it. Go's runtime sends its threads many.
 func retry(call func() error) error {
 	for {
 		err := call()
@@ -141,8 +141,8 @@ func retry(call func() error) error {
 	}
 }
 
-// ShutdownOn ends the calls that block on the sockets when ctx does. release, which is
-// called once and before they are closed, ends that.
+// ShutdownOn shuts the sockets down when ctx ends, so that calls that block on them return. The caller
+// calls release once, before it closes the sockets; from then on they are left alone.
 func ShutdownOn(ctx context.Context, fds ...int) (release func()) {
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -162,10 +162,11 @@ func ShutdownOn(ctx context.Context, fds ...int) (release func()) {
 const AnyCPU = -1
 
 // onThread gives the calling goroutine a thread of its own for the rest of its life, on
-// that CPU unless it is AnyCPU. The thread ends with the goroutine, since it is changed.
+// that CPU unless it is AnyCPU. The goroutine never unlocks it, so the thread ends with the goroutine and
+// its changed settings reach no other.
 func onThread(cpu int) error {
 	runtime.LockOSThread()
-	// The default of 50 us would be as long as the sleeps are.
+	// By default the kernel may wake a sleeper 50 us late, which is as long as the sleeps are.
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("timer slack: %w", err)
 	}

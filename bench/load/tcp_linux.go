@@ -19,17 +19,17 @@ type TCPPlan struct {
 	From, To probe.Endpoint
 	// Streams is the number of connections at the same time; 1 by default.
 	Streams int
-	// WarmUp comes before what is measured: windows open, buffers grow. 300 ms by default.
+	// WarmUp is how long data flow before they are counted, while windows open and buffers grow; 300 ms by default.
 	WarmUp time.Duration
-	// Duration is how long is measured; 1 s by default.
+	// Duration is how long it is measured; 1 s by default.
 	Duration time.Duration
 	// PIDs are the processes whose processor time is of interest.
 	PIDs []int
-	// Around, if set, is called when what is measured begins, and what it returns when that ends.
+	// Around, if set, is called after the warm-up. The function that it returns is called when measuring ends.
 	Around func() (end func() error, err error)
 }
 
-// TCPResult is what the receivers read while it was measured.
+// TCPResult says what the receivers read after the warm-up, and what that cost.
 type TCPResult struct {
 	Bytes   int64
 	Elapsed time.Duration
@@ -41,7 +41,7 @@ func (r TCPResult) GigabitsPerSecond() float64 {
 	return float64(r.Bytes) * 8 / float64(r.Elapsed.Nanoseconds())
 }
 
-// PerGigabyte is seconds of processor time for 10^9 bytes.
+// PerGigabyte is how many seconds of cpu were spent for each 10^9 bytes.
 func (r TCPResult) PerGigabyte(cpu time.Duration) float64 {
 	return cpu.Seconds() / (float64(r.Bytes) / 1e9)
 }
@@ -130,8 +130,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Source writes to fd until it is told to stop or ctx ends, and closes it. That the other
-// end closed first is no error.
+// Source writes to fd until stop is set or ctx ends, and closes it. It is no error if the other
+// end closes first.
 func Source(ctx context.Context, fd int, stop *atomic.Bool) error {
 	defer unix.Close(fd)
 	defer ShutdownOn(ctx, fd)()
@@ -151,7 +151,7 @@ func Source(ctx context.Context, fd int, stop *atomic.Bool) error {
 	return nil
 }
 
-// Sink reads from fd to the end, or until ctx ends, counts bytes, and closes it.
+// Sink reads from fd until the other end closes it or ctx ends, counts the bytes in got, and closes fd.
 func Sink(ctx context.Context, fd int, got *atomic.Int64) error {
 	defer unix.Close(fd)
 	defer ShutdownOn(ctx, fd)()

@@ -8,12 +8,12 @@ import (
 // SendMode is how a sender of datagrams hands them to its kernel.
 type SendMode uint8
 
-// The modes. The last two send bursts.
+// The modes of sending. The last two send bursts.
 const (
 	_        SendMode = iota
-	SendTo            // a system call for each, as most programs do
-	SendMMsg          // a system call for burst of them, each a packet of its own in the kernel
-	Segment           // UDP_SEGMENT: burst of them are one packet in the kernel, as far as it goes
+	SendTo            // one system call for each datagram, as most programs do
+	SendMMsg          // one system call for burst datagrams, each a packet of its own in the kernel
+	Segment           // UDP_SEGMENT: burst datagrams are one packet in the kernel until something cuts it
 )
 
 func (m SendMode) String() string {
@@ -31,11 +31,11 @@ func (m SendMode) String() string {
 // ReceiveMode is what a receiver does when there is nothing to receive.
 type ReceiveMode uint8
 
-// The modes.
+// The modes of receiving.
 const (
 	_ ReceiveMode = iota
-	// Drain sleeps for 100 us. The sender then hardly ever wakes the receiver, which on a
-	// virtual machine costs as much as the rest of a packet's way and varies a lot.
+	// Drain sleeps for 100 us, so that a packet hardly ever has to wake the receiver. To wake it costs as much
+	// on a virtual machine as everything else that a packet takes, and varies a lot.
 	Drain
 	// Wait blocks, as most programs do.
 	Wait
@@ -53,18 +53,18 @@ func (m ReceiveMode) String() string {
 
 // Limits of Traffic.
 const (
-	// MinPayload has room for the tag that tells a trial's datagrams from all others.
+	// MinPayload is the length of the tag that tells a trial's datagrams from all others.
 	MinPayload = 8
-	// MaxPayload is what one IPv4 packet carries of UDP; IPv6 would carry 20 bytes more.
+	// MaxPayload is the largest UDP payload of an IPv4 packet; that of an IPv6 packet is 20 bytes larger.
 	MaxPayload = 65507
 	MaxFlows   = 10000
 )
 
-// Traffic is what datagrams are made of: sizes, and flows to spread them over. Two flows
+// Traffic says which datagrams to send: of which sizes, and over how many flows. Two flows
 // differ in the sender's port.
 type Traffic struct {
 	Mode SendMode `json:"mode"`
-	// Payloads are the sizes that occur, in bytes of UDP payload, and Weights how often
+	// Payloads are the sizes that occur, in bytes of UDP payload, and Weights say how often
 	// each does; a missing weight is 1. Modes other than SendTo have one size.
 	Payloads []int `json:"payloads"`
 	Weights  []int `json:"weights,omitempty"`
@@ -77,7 +77,7 @@ func Single(mode SendMode, payload int) Traffic {
 	return Traffic{Mode: mode, Payloads: []int{payload}, Flows: 1}
 }
 
-// Check is nil for traffic that can be sent.
+// Check returns nil for traffic that can be sent, else what is wrong with it.
 func (t Traffic) Check() error {
 	if t.Mode < SendTo || t.Mode > Segment {
 		return fmt.Errorf("there is no %s", t.Mode)
@@ -115,10 +115,11 @@ func (t Traffic) Largest() (n int) {
 // shot is one datagram of the sequence that a sender repeats.
 type shot struct{ flow, payload uint16 }
 
-// minShots is how long a sequence is at least: long enough that a queue sees no pattern in it.
+// minShots is the least length of a sequence. The order of flows and sizes repeats only after so many datagrams,
+// so that no queue sees a pattern in it.
 const minShots = 12 << 10
 
-// sequence draws a flow and a size for each datagram, independently, from a fixed seed: the
+// sequence draws a flow and a size for each datagram, independently, from a fixed seed, so that the
 // same traffic always comes in the same order. Every flow and every size occurs exactly as
 // often as it should.
 func (t Traffic) sequence() []shot {
