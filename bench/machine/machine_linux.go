@@ -1,4 +1,4 @@
-// Package machine observes the machine that something is measured on.
+// Package machine describes the machine on which something is measured, and what else ran there meanwhile.
 package machine
 
 import (
@@ -16,7 +16,7 @@ import (
 	"weft/bench/report"
 )
 
-// Watch is what was seen of a machine at one time, to be compared with a later one.
+// Watch is what Observe saw of a machine. Since compares it with a later time.
 type Watch struct {
 	report.Machine
 	at  time.Time
@@ -45,7 +45,7 @@ func Observe() (w Watch, err error) {
 	return w, err
 }
 
-// Since is the machine with what of the time since Observe was used and stolen.
+// Since returns the machine with the shares of its processor time since Observe that were used and stolen.
 func (w Watch) Since() (report.Machine, error) {
 	m := w.Machine
 	cpu, err := load.ReadCPU()
@@ -88,7 +88,7 @@ func model(info string) string {
 	return runtime.GOARCH
 }
 
-// privilege tells root from the root of a user namespace, whose socket buffers are smaller.
+// privilege says whether this process is root or only the root of a user namespace, who may have smaller socket buffers.
 func privilege() string {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	f := strings.Fields(string(b))
@@ -101,7 +101,7 @@ func privilege() string {
 	return "as an ordinary user"
 }
 
-// Resident is what a process holds in memory now, and the most it has held, in bytes.
+// Resident returns how much memory a process holds now, and the most it has held, in bytes.
 func Resident(pid int) (now, peak uint64, err error) {
 	name := fmt.Sprintf("/proc/%d/status", pid)
 	b, err := os.ReadFile(name)
@@ -113,7 +113,7 @@ func Resident(pid int) (now, peak uint64, err error) {
 		if len(f) != 3 {
 			continue
 		}
-		n, _ := strconv.ParseUint(f[1], 10, 64) // 0 for what is no number, which the kernel does not write
+		n, _ := strconv.ParseUint(f[1], 10, 64) // 0 for anything but a number, which the kernel does not write
 		switch f[0] {
 		case "VmRSS:":
 			now = n << 10
