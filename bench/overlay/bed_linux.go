@@ -19,7 +19,7 @@ import (
 	"weft/test/lab/probe"
 )
 
-// bed is where a rung is measured: a lab, or one veth pair.
+// bed is what a rung is measured in: a lab, or two namespaces with one veth pair.
 type bed struct {
 	rung     Rung
 	lab      *lab.Lab // nil for a veth pair
@@ -28,7 +28,7 @@ type bed struct {
 	close    func()
 }
 
-// raise builds the rung's bed. The caller closes it.
+// raise builds the rung's bed. The caller calls its close.
 func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, say func(string)) (*bed, error) {
 	if r.way == link {
 		return raiseLink(r, wire)
@@ -69,9 +69,9 @@ func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, s
 	return b, nil
 }
 
-// askPath asks the daemons which path they took: a weftd that has to may take a slower
-// one than it was told, and a figure must not have the wrong name. Of a rung that
-// leaves it to weftd the answer goes into what is said about it.
+// askPath asks the daemons which path they took: if a weftd cannot have the path that it was
+// told, it may take a slower one, and a figure must not be reported for the wrong path. If the
+// rung leaves the choice to weftd, the answer is added to the rung's description.
 func (b *bed) askPath(ctx context.Context) error {
 	for _, n := range b.lab.Nodes() {
 		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -108,7 +108,7 @@ func (b *bed) askPath(ctx context.Context) error {
 	return nil
 }
 
-// logOf is the end of the log that belongs to a node's fault.
+// logOf returns the end of the log of the node that err blames.
 func logOf(err error) string {
 	var fault *lab.NodeError
 	if errors.As(err, &fault) {
@@ -117,7 +117,7 @@ func logOf(err error) string {
 	return ""
 }
 
-// path is the bed as something to measure.
+// path describes the bed for plan.Run.
 func (b *bed) path() *plan.Path {
 	p := &plan.Path{
 		Name: b.rung.Name, About: b.rung.About, MTU: b.mtu, IPv6: b.from.Addr.Is6(),
@@ -128,7 +128,7 @@ func (b *bed) path() *plan.Path {
 		if b.rung.way == wireguard {
 			p.Daemon = b.rung.Name
 		}
-		// Node 1's weftd has an etcd inside.
+		// Node 2, because node 1's weftd has an etcd inside, which takes memory too.
 		p.Memory = func() (now, peak uint64, err error) { return machine.Resident(b.lab.Node(2).Daemon.PID()) }
 	}
 	return p
@@ -147,7 +147,7 @@ func (b *bed) pids() (l []int) {
 	return l
 }
 
-// daemons is nil while the daemons that should run do.
+// daemons returns an error if a daemon that should run has ended.
 func (b *bed) daemons() error {
 	if len(b.pids()) == len(b.lab.Nodes()) {
 		return nil
@@ -159,17 +159,17 @@ func (b *bed) daemons() error {
 	return err
 }
 
-// TCP is for plan.Ends.
+// TCP implements plan.Ends.
 func (b *bed) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (load.TCPResult, error) {
 	return load.TCP(ctx, load.TCPPlan{From: b.from, To: b.to, Streams: streams, WarmUp: warmUp, Duration: last, PIDs: b.pids()})
 }
 
-// Open is for plan.Ends.
+// Open implements plan.Ends.
 func (b *bed) Open(_ context.Context, t load.Traffic, mode load.ReceiveMode) (plan.Flow, error) {
 	return load.NewFlow(b.from, b.to, t, mode)
 }
 
-// PingPong is for plan.Ends.
+// PingPong implements plan.Ends.
 func (b *bed) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (*histogram.Histogram, error) {
 	return load.PingPong(ctx, load.PingPongPlan{From: b.from, To: b.to, Size: size, Duration: last, FromCPU: at.From, ToCPU: at.To})
 }

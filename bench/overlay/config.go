@@ -17,9 +17,9 @@ import (
 // Config says which rungs are measured, and how.
 type Config struct {
 	plan.Config
-	// Rungs name a choice; all by default.
+	// Rungs are the names of those to measure; all by default.
 	Rungs []string
-	// Wires name what lies between the nodes, one after the other; lab.WireFull by default.
+	// Wires are the names of the lab.WireKinds to measure on, one after the other; lab.WireFull by default.
 	Wires []string
 	// Weftd is the daemon; by default it is built from this module.
 	Weftd string
@@ -28,9 +28,9 @@ type Config struct {
 }
 
 // ParseConfig reads words such as "rounds=9 tcp=3s rungs=vxlan,socket measures=tcp,packets".
-// The keys are those of Config in lower case; rungs and measures may be all. What is not said is as in Default, but with
-// more rounds and without the frame sizes, which are half of all the time. The error has
-// every fault.
+// The keys are those of Config in lower case; rungs and measures may be "all". Where s says nothing, the
+// rungs are Usual, the wires are uso and plain, and the rest is as in plan.Default, but with more and longer rounds
+// and without the frame sizes, which would take half of the time. The error has every fault.
 func ParseConfig(s string) (Config, error) {
 	c := Config{Config: plan.Default(), Rungs: Usual(), Wires: []string{lab.WireUSO.String(), lab.WirePlain.String()}}
 	c.Rounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 5, time.Second, 300*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond
@@ -45,14 +45,14 @@ func ParseConfig(s string) (Config, error) {
 	return c, errors.Join(append(faults, c.Check())...)
 }
 
-// Check is nil for what can be measured; else it has every fault.
+// Check returns nil if c can be measured, else an error with every fault.
 func (c Config) Check() error {
 	_, err := choose(c.Rungs)
 	_, wrong := c.wires()
 	return errors.Join(err, wrong, c.Config.Check())
 }
 
-// wires are the kinds that c.Wires name, each once.
+// wires returns the kinds that c.Wires names, each once.
 func (c Config) wires() (kinds []lab.WireKind, err error) {
 	for _, name := range c.Wires {
 		k, wrong := lab.ParseWireKind(name)

@@ -11,7 +11,7 @@ import (
 	"weft/bench/plan"
 )
 
-// Costs is for plan.Costing. What the machine does not let be counted is left out, with the reason.
+// Costs implements plan.Costing. What cannot be counted on this machine is left out, and Costs.Missing says why.
 func (b *bed) Costs(ctx context.Context, streams int, warmUp, last time.Duration) (r plan.Costs, err error) {
 	missing := func(what string, err error) {
 		r.Missing = append(r.Missing, fmt.Errorf("%s is left out: %w", what, err))

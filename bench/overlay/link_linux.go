@@ -14,7 +14,7 @@ import (
 
 const linkMTU = 1500
 
-// raiseLink joins two namespaces by one veth pair, without bridge, route or node between.
+// raiseLink joins two namespaces by one veth pair, without a bridge, a route or a node between them.
 func raiseLink(r Rung, wire lab.WireKind) (_ *bed, err error) {
 	b := &bed{rung: r, mtu: linkMTU}
 	var spaces []*netns.Namespace

@@ -33,15 +33,15 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// TestRun is a whole run over the kernel's own ways and the plain link, as short as can be.
-// How fast they are is no matter here.
+// TestRun makes a whole run over the kernel's own rungs and the bare link, as short as can be.
+// How fast they are does not matter here.
 func TestRun(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
 	}
 	c := Config{Config: plan.Quick(), Rungs: []string{Reference, "veth", "host-gw"}, Wires: []string{"full", "plain"}}
 	c.TCP, c.WarmUp, c.Trial, c.Ping, c.Frames = 100*time.Millisecond, 20*time.Millisecond, 60*time.Millisecond, 300*time.Millisecond, []int{64, 1518}
-	c.Kinds, c.Loss = report.Kinds(), 0.5 // a machine that does other things meanwhile is fine
+	c.Kinds, c.Loss = report.Kinds(), 0.5 // so that it passes on a machine that does other things meanwhile
 	var lines bytes.Buffer
 	shares := []float64{0}
 	d, err := Run(t.Context(), c, plan.Out{Lines: &lines, Say: func(p plan.Progress) { shares = append(shares, p.Done) }}, func(string) {})

@@ -12,12 +12,13 @@ import (
 // programs are the daemons that rungs run.
 type programs struct{ weftd, wireGuard string }
 
-// wireGuardModule has wireguard-go's command at its root. weft uses one of its packages.
+// wireGuardModule is the module with wireguard-go's command at its root. It is in our go.mod, since weft uses one
+// of its packages.
 const wireGuardModule = "golang.zx2c4.com/wireguard"
 
-// find has what c needs and does not name built into dir. A wireguard-go that cannot be built,
-// as without Go or outside of weft's module, is no error unless its rung was asked for by
-// name: missing says then why there is none.
+// find returns the programs that c needs, and builds into dir those that c does not name. missing, if
+// not nil, says why wireguard-go could not be built, as without Go or outside of weft's module. The
+// caller decides whether that matters: it does if the rung was asked for by name.
 func (c Config) find(ctx context.Context, dir string) (p programs, missing error, err error) {
 	p.weftd = c.Weftd
 	if p.weftd == "" && c.NeedsWeftd() {
@@ -28,7 +29,7 @@ func (c Config) find(ctx context.Context, dir string) (p programs, missing error
 	}
 	if c.needs(wireguard) {
 		p.wireGuard = filepath.Join(dir, "wireguard")
-		// The folder of its control socket is a variable for the linker to set: here where it is started.
+		// A variable that the linker can set names the folder of its control socket: here the folder in which it is started.
 		err := build(ctx, dir, "-ldflags=-X "+wireGuardModule+"/ipc.socketDirectory=.", wireGuardModule)
 		if err != nil {
 			missing = fmt.Errorf("rung %s: it is built by Go from the modules of weft, so run it within weft's source: %w", WireGuard, err)

@@ -17,7 +17,7 @@ import (
 // raising is about how long a rung's lab takes to come up.
 const raising = 700 * time.Millisecond
 
-// Estimate is about how long Run takes.
+// Estimate returns about how long Run takes.
 func (c Config) Estimate(cpus int) time.Duration {
 	rungs, err := choose(c.Rungs)
 	wires, wrong := c.wires()
@@ -27,7 +27,7 @@ func (c Config) Estimate(cpus int) time.Duration {
 	return time.Duration(len(wires)) * c.estimate(rungs, cpus)
 }
 
-// estimate is for one wire.
+// estimate is Estimate for one wire.
 func (c Config) estimate(rungs []Rung, cpus int) time.Duration {
 	once := 0
 	for _, r := range rungs {
@@ -38,15 +38,15 @@ func (c Config) estimate(rungs []Rung, cpus int) time.Duration {
 	return time.Duration(len(rungs))*raising + c.Config.Estimate(len(rungs), once, cpus)
 }
 
-// Run builds the labs, measures, and takes them down again, one wire after the other. What is
-// being built goes to say, and the rest to out. The document is returned with an error too,
-// as far as it got.
+// Run builds the labs, measures, and takes them down again, one wire after the other. It tells say
+// what it builds, and out how measuring goes on. With an error it still returns the document, with
+// what was measured until then.
 func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report.Document, error) {
 	d := report.New()
 	if err := c.Check(); err != nil {
 		return d, err
 	}
-	rungs, _ := choose(c.Rungs) // Check has seen to these two
+	rungs, _ := choose(c.Rungs) // neither fails: Check has tried both
 	wires, _ := c.wires()
 	dir, err := os.MkdirTemp("", "weft-bench-")
 	if err != nil {
@@ -116,7 +116,7 @@ func aboutWire(k lab.WireKind) string {
 	return k.String()
 }
 
-// share makes the progress of one wire of several that of the whole.
+// share turns the progress on wire i into the progress on all of the wires, each of which takes about so long.
 func share(out plan.Out, i, of int, each time.Duration) plan.Out {
 	say := out.Say
 	if say == nil {
@@ -130,7 +130,7 @@ func share(out plan.Out, i, of int, each time.Duration) plan.Out {
 	return out
 }
 
-// reference is the rung that ratios are to, if it is among them.
+// reference returns Reference if that rung is measured, else "".
 func reference(rungs []Rung) string {
 	if slices.ContainsFunc(rungs, func(r Rung) bool { return r.Name == Reference }) {
 		return Reference
@@ -138,7 +138,7 @@ func reference(rungs []Rung) string {
 	return ""
 }
 
-// notes are what this machine cannot show.
+// notes say what a run on one machine cannot show.
 func notes(d *report.Document) []string {
 	l := []string{
 		"Both pods, both nodes and both daemons share this machine's CPUs, sender and receiver included: a throughput is a cost turned round. It ranks ways of carrying packets and predicts no physical network: no NIC, no wire, no interrupt moderation, no RSS, no second machine.",

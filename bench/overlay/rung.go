@@ -9,10 +9,10 @@ import (
 	"weft/tunnel"
 )
 
-// Reference is the name of the rung that ratios are taken to.
+// Reference is the name of the rung to which the others' figures are taken as ratios.
 const Reference = "vxlan"
 
-// way is who carries a rung's packets.
+// way says who carries a rung's packets.
 type way uint8
 
 const (
@@ -24,20 +24,21 @@ const (
 	wireguard     // wireguard-go, which encrypts
 )
 
-// Auto is the rung of a weftd with nothing configured, and WireGuard that of what a user may take instead.
+// Auto is the rung of a weftd that chooses its path itself. WireGuard is the rung of another program that
+// joins nodes from user space, and that a user may take instead of weft.
 const (
 	Auto      = "auto"
 	WireGuard = "wireguard-go"
 )
 
-// Rung is one way of carrying packets between pods of two nodes.
+// Rung is one arrangement in which the pods of two nodes are joined.
 type Rung struct {
 	// Name is also weftd's Backend.Path where weftd carries the packets, unless it is Auto.
 	Name, About string
 	way         way
 }
 
-// Rungs are all of them, in the order of a round.
+// Rungs returns all rungs, in the order of a round.
 func Rungs() []Rung {
 	return []Rung{
 		{"veth", "one veth pair from pod to pod: what the generators themselves can do", link},
@@ -51,8 +52,8 @@ func Rungs() []Rung {
 	}
 }
 
-// Usual are those that are measured if nothing is said, but in a long run: without the generators' own limit and the path
-// for old kernels.
+// Usual returns the names of the rungs that are measured unless others or a long run are asked for: all but the bare
+// veth pair, which only shows what the generators can do, and path portable, which is for old kernels.
 func Usual() (names []string) {
 	for _, r := range Rungs() {
 		if r.way != link && r.Name != tunnel.PathPortable.String() {
@@ -62,7 +63,7 @@ func Usual() (names []string) {
 	return names
 }
 
-// choose are the rungs with those names, in the order of Rungs; all for none.
+// choose returns the rungs with those names, in the order of Rungs, and all rungs if there are no names.
 func choose(names []string) (l []Rung, err error) {
 	wanted := map[string]bool{}
 	for _, n := range names {
