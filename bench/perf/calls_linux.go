@@ -14,19 +14,19 @@ import (
 	"weft/test/lab/netns"
 )
 
-// Calls counts what processes read and send, by files and sockets alike. What they move
-// through memory that they share with the kernel has no system call and is not counted.
+// Calls counts the system calls by which processes read and send, from files and sockets alike. What
+// they move through memory that they share with the kernel needs no such call and is not counted.
 type Calls struct {
 	// of has for each process the descriptors of its threads' events.
 	of []struct{ reads, sends []int }
 }
 
-// Count is of one process.
+// Count is how many calls one process has made.
 type Count struct{ Reads, Sends int64 }
 
-// CountCalls begins to count for each process, and for threads that they start meanwhile.
-// The caller closes it. In a namespace of a lab the kernel's list of events can be looked at
-// where the machine has it not mounted.
+// CountCalls begins to count the calls of each process, also in threads that it starts meanwhile.
+// The caller closes the Calls. If the machine has not mounted the kernel's list of events, it is mounted in
+// the namespace in, where nobody else sees it.
 func CountCalls(in *netns.Namespace, pids ...int) (*Calls, error) {
 	id, err := tracepoint(in, "raw_syscalls/sys_enter")
 	if err != nil {
@@ -71,7 +71,7 @@ func sending() []int {
 	return []int{unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG}
 }
 
-// tracepoint is the number of a kernel's event.
+// tracepoint returns the number by which the kernel knows an event.
 func tracepoint(in *netns.Namespace, name string) (id uint64, err error) {
 	const tracing = "/sys/kernel/tracing"
 	read := func() error {
@@ -85,7 +85,7 @@ func tracepoint(in *netns.Namespace, name string) (id uint64, err error) {
 		if read() == nil {
 			return nil
 		}
-		// The namespace's thread has mounts of its own.
+		// The namespace's thread has mounts of its own, so this one is seen nowhere else.
 		if err := unix.Mount("tracefs", tracing, "tracefs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 			return fmt.Errorf("mount the kernel's list of events (tracefs, which takes root and CONFIG_FTRACE_SYSCALLS): %w", err)
 		}
@@ -94,7 +94,7 @@ func tracepoint(in *netns.Namespace, name string) (id uint64, err error) {
 	return id, err
 }
 
-// open counts the system calls of a thread that are among calls.
+// open opens a counter of those system calls of a thread that are among calls.
 func open(event uint64, tid int, calls []int) (fd int, err error) {
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Config: event, Bits: unix.PerfBitInherit}
 	fd, err = unix.PerfEventOpen(&attr, tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
@@ -117,7 +117,7 @@ func open(event uint64, tid int, calls []int) (fd int, err error) {
 	return fd, err
 }
 
-// Read is what each process has done since the beginning, in the order of CountCalls.
+// Read returns how many calls each process has made since CountCalls, in the order of its pids.
 func (c *Calls) Read() (l []Count, err error) {
 	for _, of := range c.of {
 		reads, wrong := sum(of.reads)

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Copies samples where all processors are, a thousand times a second at most.
+// Copies samples which instruction every processor is executing, at most a thousand times a second.
 type Copies struct{ cpus []sampled }
 
 // sampled is one processor's event with its ring of samples.
@@ -26,7 +26,7 @@ type sampled struct {
 	ring []byte
 }
 
-// Share is what samples found, but for those of idle processors.
+// Share is how many samples found a processor busy, and how many of those found it copying.
 type Share struct{ Busy, Copying int }
 
 // Percent is the share of the busy time that went into copies in the kernel; 0 without samples.
@@ -40,10 +40,11 @@ func (s Share) Percent() float64 {
 const (
 	ringPages  = 64
 	sampleSize = 16   // bytes: a header of 8, and an address
-	mostHertz  = 1000 // samples of a processor in a second
+	mostHertz  = 1000 // samples that each processor gives in a second
 )
 
-// SampleCopies begins to sample, for about as long as last. The caller stops it.
+// SampleCopies begins to sample, and no more often than the rings have room for while last passes. The caller
+// stops it.
 func SampleCopies(last time.Duration) (*Copies, error) {
 	room := ringPages * os.Getpagesize() / sampleSize * 3 / 4
 	hertz := min(mostHertz, max(1, int(float64(room)/max(last.Seconds(), 0.1))))
@@ -76,7 +77,7 @@ func (c *Copies) close() {
 	}
 }
 
-// Stop ends the sampling and says what was found.
+// Stop ends the sampling and returns what was found.
 func (c *Copies) Stop() (s Share, err error) {
 	defer c.close()
 	for _, p := range c.cpus {
@@ -106,7 +107,8 @@ func (c *Copies) Stop() (s Share, err error) {
 	return s, err
 }
 
-// addresses are what the ring has: struct perf_event_mmap_page of linux/perf_event.h, then records.
+// addresses returns the sampled addresses. The ring is a struct perf_event_mmap_page of linux/perf_event.h, and then
+// records.
 func (s sampled) addresses() (l []uint64) {
 	head := atomic.LoadUint64((*uint64)(unsafe.Pointer(&s.ring[unsafe.Offsetof(unix.PerfEventMmapPage{}.Data_head)])))
 	data := s.ring[os.Getpagesize():]
@@ -153,7 +155,7 @@ func parseSymbols(text string) (l symbols, err error) {
 	return l, nil
 }
 
-// at is the function that contains an address; empty below the first, as in user space.
+// at returns the function that contains an address. It is empty below the first function, as for addresses in user space.
 func (l symbols) at(address uint64) string {
 	i, found := slices.BinarySearchFunc(l, address, func(s symbol, at uint64) int { return cmp.Compare(s.at, at) })
 	if !found {
@@ -165,8 +167,8 @@ func (l symbols) at(address uint64) string {
 	return l[i].name
 }
 
-// isCopy says whether a function's own instructions copy payload: to and from user space, and
-// between buffers, with and without a checksum.
+// isCopy says whether a function's own instructions copy payload to or from user space or between
+// buffers, with or without a checksum.
 func isCopy(name string) bool {
 	for _, prefix := range []string{
 		"rep_movs_alternative", "copy_user", "_copy_to_iter", "_copy_from_iter", "copy_page_to_iter", "copy_page_from_iter", "_copy_to_user", "_copy_from_user",

@@ -17,7 +17,7 @@ func root(t *testing.T) {
 	}
 }
 
-// TestCountCalls: what this process reads and writes is counted, also by a thread that began later.
+// TestCountCalls: the reads and writes of this process are counted, also those of a thread that was started later.
 func TestCountCalls(t *testing.T) {
 	root(t)
 	in, err := netns.New("count")
@@ -53,7 +53,7 @@ func TestCountCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	reads, sends := after[0].Reads-before[0].Reads, after[0].Sends-before[0].Sends
-	if reads < n || reads > n+100 || sends < n || sends > n+100 { // 100: what Go does by itself
+	if reads < n || reads > n+100 || sends < n || sends > n+100 { // Go makes some by itself
 		t.Errorf("%d reads and %d sends were counted of %d each", reads, sends, n)
 	}
 }
