@@ -1,8 +1,8 @@
-// Package plan says what is measured, how long and in which order, and does it: of paths
-// between pods of labs on this machine, or of one path to another machine.
+// Package plan decides what is measured, how long and in which order, and measures it: on paths
+// between pods of labs on this machine, or on one path to another machine.
 //
-// The paths take turns, round after round, so that what changes with the minute changes for
-// all. A search over frame sizes takes long and its turns are fewer (Config.SweepRounds).
+// The paths take turns, round after round, so that a machine that becomes slower or faster does so for
+// all of them. To measure every frame size takes long, so there are fewer rounds of that (Config.SweepRounds).
 package plan
 
 import (
@@ -17,28 +17,28 @@ import (
 
 // Config says what is measured, and for how long. Begin with Default, Quick or Full.
 type Config struct {
-	// Rounds is how often each path is measured, SweepRounds how often with each frame size and for its costs, and
-	// PingRounds how often by a ping-pong, which says little in few runs.
+	// Rounds is how often each path is measured, SweepRounds how often with each frame size and for its costs.
+	// PingRounds is how often it is measured by a ping-pong, which varies so much that a few rounds say little.
 	Rounds, SweepRounds, PingRounds int
 	// TCP, Trial and Ping are how long one measurement of throughput, one trial of a packet
-	// rate (a search makes about ten) and one ping-pong last; WarmUp comes before TCP's.
+	// rate (a search makes about ten) and one ping-pong last. WarmUp is how long TCP runs before it is measured.
 	TCP, WarmUp, Trial, Ping time.Duration
 	// Size is the payload of the datagrams and of the ping-pong, in bytes.
 	Size int
 	// Frames are the sizes of kinds Frames and Super: Ethernet frames on the pod's link with
 	// header and check sequence (18 bytes), as RFC 2544 counts.
 	Frames []int
-	// Receive is what the datagrams' receiver does between them.
+	// Receive is what the receiver does while no datagram is there.
 	Receive load.ReceiveMode
 	// Loss is the share of the datagrams that may be lost.
 	Loss float64
-	// Kinds are what is measured.
+	// Kinds are the kinds of measures to take.
 	Kinds []report.Kind
-	// Wire is what all paths cross, for the names of the measures; the zero Wire if that is not known.
+	// Wire is what all paths cross, and is named in the measures' keys; the zero Wire if that is not known.
 	Wire report.Wire
 }
 
-// Standard frame sizes, from RFC 2544, section 9.1.
+// Standard returns the standard frame sizes of RFC 2544, section 9.1.
 func Standard() []int { return []int{64, 128, 256, 512, 1024, 1280, 1518} }
 
 // Default takes two minutes and a half with six paths.
@@ -50,7 +50,7 @@ func Default() Config {
 	}
 }
 
-// Quick takes well under a minute: enough to see that all is well, not to compare.
+// Quick takes well under a minute. That is enough to see that everything works, but not to compare.
 func Quick() Config {
 	c := Default()
 	c.Rounds, c.PingRounds, c.TCP, c.WarmUp, c.Trial, c.Ping = 1, 1, 300*time.Millisecond, 150*time.Millisecond, 50*time.Millisecond, 150*time.Millisecond
@@ -58,7 +58,7 @@ func Quick() Config {
 	return c
 }
 
-// Full has rounds enough, and long enough, for a median that stays.
+// Full has so many and so long rounds that another run finds nearly the same medians.
 func Full() Config {
 	c := Default()
 	c.Rounds, c.Frames, c.Kinds = 7, Standard(), report.Kinds()
@@ -66,7 +66,7 @@ func Full() Config {
 	return c
 }
 
-// Check is nil for what can be measured; else it has every fault.
+// Check returns nil if c can be measured, else an error with every fault.
 func (c Config) Check() error {
 	var faults []error
 	for _, k := range c.Kinds {
@@ -91,7 +91,7 @@ func (c Config) Check() error {
 	return errors.Join(faults...)
 }
 
-// settings are what of c is in a report.
+// settings returns the part of c that is in a report.
 func (c Config) settings() report.Settings {
 	return report.Settings{
 		Rounds: c.Rounds, SweepRounds: c.SweepRounds, PingRounds: c.PingRounds, TCPSeconds: c.TCP.Seconds(), TrialSeconds: c.Trial.Seconds(),

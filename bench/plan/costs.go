@@ -14,7 +14,7 @@ import (
 // tcpHeaders are those of a TCP segment with timestamps, without the IP header.
 const tcpHeaders = 20 + 12
 
-// costs measures bulk data once more, with what is too costly to be looked at while throughput is measured.
+// costs measures bulk data once more, now with counts and samples that would slow down a measurement of throughput.
 func (c Config) costs(streams int) measure {
 	title := "What TCP costs, 1 stream"
 	if streams > 1 {
@@ -42,7 +42,7 @@ func (c Config) costs(streams int) measure {
 	}
 }
 
-// values are in the order of a table's columns. What is not known is not among them.
+// values returns the costs in the order of a table's columns, without those that are not known.
 func (r Costs) values(p *Path) []report.Value {
 	v := []report.Value{
 		{Name: "cpu_seconds_per_gigabyte", Unit: "cpu-s/GB", N: r.PerGigabyte(r.CPU.Machine)},
@@ -71,5 +71,5 @@ func (r Costs) values(p *Path) []report.Value {
 	return v
 }
 
-// superpacket is the payload that is counted as one, in bytes.
+// superpacket is how many bytes of payload count as one superpacket.
 const superpacket = 64 << 10

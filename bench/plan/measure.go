@@ -10,35 +10,34 @@ import (
 	"weft/bench/report"
 )
 
-// measure is one thing that is measured of every path.
+// measure is one thing that is measured on every path.
 type measure struct {
 	report.Measure
-	// take gives the values; the first is the one that ratios are for. None means that the
-	// path has no such thing.
+	// take measures a path and returns the values; ratios are taken of the first. It returns none if
+	// there is no such thing to measure on that path.
 	take func(context.Context, *Path) ([]report.Value, *histogram.Histogram, error)
-	// cost is about how long it takes.
+	// cost is about how long take takes.
 	cost time.Duration
 }
 
-// The flows of kind Mixed: simple IMIX, frames of 64, 594 and 1418 bytes at 7:4:1. The
-// largest is below 1518 so that it fits every overlay; in 64 bytes the frame's header and
-// check sequence are contained.
+// Kind Mixed has so many flows of simple IMIX: frames of 64, 594 and 1418 bytes at 7:4:1, with the
+// frame's header and check sequence. The largest is below 1518 so that it fits every overlay.
 const imixFlows = 1000
 
 func imixFrames() (frames, weights []int) { return []int{64, 594, 1418}, []int{7, 4, 1} }
 
-// searchTrials is how many trials a search makes on the whole, and strictTrials how many
-// more one without loss. A path on which the sender is the limit needs one; one that loses
-// needs ten and five.
+// searchTrials is how many trials a search makes on average, and strictTrials how many more a search
+// without loss makes after it. A search needs fewest where the path is faster than the sender, and about
+// ten, with five more without loss, where the path loses packets.
 const (
 	searchTrials = 4
 	strictTrials = 1
-	between      = 40 * time.Millisecond // after each trial, until all is quiet
+	between      = 40 * time.Millisecond // after each trial, until nothing arrives any more
 )
 
 func (c Config) search(trials int) time.Duration { return time.Duration(trials) * (c.Trial + between) }
 
-// measures are what c asks for of paths with that MTU, in the order of a round.
+// measures returns what c asks to measure on paths with that MTU, in the order of a round.
 func (c Config) measures(mtu int, ipv6 bool, cpus int) (l []measure) {
 	for _, k := range c.Kinds {
 		switch k {
@@ -55,7 +54,7 @@ func (c Config) measures(mtu int, ipv6 bool, cpus int) (l []measure) {
 				l = append(l, c.frames(k, f, mtu, ipv6))
 			}
 		case report.PingPong:
-			if cpus > 1 { // else there is one placement only
+			if cpus > 1 { // with one CPU there is no other placement
 				l = append(l, c.pingPong(Placement{0, 1}), c.pingPong(Placement{0, 0}))
 			}
 			l = append(l, c.pingPong(anywhere()))
@@ -101,7 +100,7 @@ func (c Config) tcp(streams int) measure {
 	}
 }
 
-// rate opens a flow and searches; with strict for no loss at all too.
+// rate opens a flow and searches for its highest rate; with strict it then searches for the highest without any loss.
 func (c Config) rate(ctx context.Context, p *Path, t load.Traffic, strict bool) (v []report.Value, err error) {
 	f, err := p.Ends.Open(ctx, t, c.Receive)
 	if err != nil {
@@ -127,7 +126,7 @@ func (c Config) rate(ctx context.Context, p *Path, t load.Traffic, strict bool) 
 	return v, err
 }
 
-// Lossless is the name of the figure of a search for no loss at all; 0 if every rate lost something.
+// Lossless is the name of the figure that a search without any loss finds. It is 0 if every rate lost something.
 const Lossless = "lossless_kilopackets_per_second"
 
 func (c Config) packets(mode load.SendMode) measure {
@@ -219,7 +218,7 @@ func (c Config) pingPong(at Placement) measure {
 	}
 }
 
-// memory is taken last in a round, after load.
+// memory looks at what the daemon holds resident. It comes last in a round, after the load.
 func memory() measure {
 	const mebibyte = 1 << 20
 	return measure{

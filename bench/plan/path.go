@@ -10,40 +10,40 @@ import (
 	"weft/bench/perf"
 )
 
-// Path is what carries packets from one end to the other, with generators at both ends.
+// Path carries packets from one end to the other, with generators at both ends.
 type Path struct {
-	// Name and About are the rung's in a report.
+	// Name and About are those of the rung in a report.
 	Name, About string
 	// MTU is the largest IP packet that is carried whole, in bytes; IPv6 is its family.
 	MTU  int
 	IPv6 bool
-	// Once leaves the path out of all rounds but the first: it stands beside the others and
+	// Once leaves the path out of all rounds but the first: it is shown beside the others and
 	// is not compared with them.
 	Once bool
-	// CPUs is how many the nearer end can be pinned to, and so the farther one.
+	// CPUs is to how many CPUs each of the two ends can be pinned.
 	CPUs int
 	Ends Ends
-	// Daemon is the program whose processor time TCP's result has, if there is one.
+	// Daemon is the name of the program whose processor time is in TCP's result, if there is one.
 	Daemon string
 	// Notes are for the report's reader; measuring may add to them.
 	Notes []string
-	// Check, if set, says what is wrong with the path itself when a measurement has failed.
+	// Check, if set, is called when a measurement has failed, and says what is wrong with the path itself.
 	Check func() error
-	// Memory, if set, is what its daemon holds resident now, and the most it has held; in bytes.
+	// Memory, if set, returns how many bytes its daemon holds resident now, and the most it has held.
 	Memory func() (now, peak uint64, err error)
 }
 
 // Ends make the traffic.
 type Ends interface {
-	// TCP sends as much as goes over so many streams.
+	// TCP sends as much as the path takes over so many streams.
 	TCP(ctx context.Context, streams int, warmUp, last time.Duration) (load.TCPResult, error)
-	// Open makes a flow, or many.
+	// Open opens the sockets for traffic of one or more flows.
 	Open(ctx context.Context, t load.Traffic, mode load.ReceiveMode) (Flow, error)
 	// PingPong sends size bytes to and fro.
 	PingPong(ctx context.Context, size int, last time.Duration, at Placement) (*histogram.Histogram, error)
 }
 
-// Placement is on which CPU each end of a ping-pong runs, or load.AnyCPU.
+// Placement says on which CPU each end of a ping-pong runs, or load.AnyCPU.
 type Placement struct{ From, To int }
 
 func (p Placement) String() string {
@@ -55,17 +55,18 @@ func (p Placement) String() string {
 
 func anywhere() Placement { return Placement{load.AnyCPU, load.AnyCPU} }
 
-// Costing are ends that can say what bulk data costs their machine.
+// Costing is implemented by Ends that can say what bulk data costs their machine.
 type Costing interface {
 	Costs(ctx context.Context, streams int, warmUp, last time.Duration) (Costs, error)
 }
 
-// Costs are of bulk data, both ways to and fro, with acknowledgements.
+// Costs are what bulk data cost, including the acknowledgements that go back.
 type Costs struct {
 	load.TCPResult
-	// Copies is the share of the busy time; nil if that could not be found out.
+	// Copies is the share of the busy time that went into copies; nil if that could not be found out.
 	Copies *perf.Share
-	// Sender and Receiver are the calls of the two nodes' daemons; nil if there are none, or if they could not be counted.
+	// Sender and Receiver count the system calls of the two nodes' daemons; nil without daemons, or if the calls could
+	// not be counted.
 	Sender, Receiver *perf.Count
 	// Missing says why something could not be found out.
 	Missing []error
@@ -78,7 +79,7 @@ type Flow interface {
 	Close() error
 }
 
-// Bytes of headers: RFC 791, RFC 8200, RFC 768; a frame has its header and the check sequence.
+// Bytes of headers, by RFC 791, RFC 8200 and RFC 768. frameAround is Ethernet's header and check sequence.
 const (
 	ipv4Header  = 20
 	ipv6Header  = 40
@@ -86,7 +87,7 @@ const (
 	frameAround = 14 + 4
 )
 
-// headers are those between a UDP payload and the IP packet.
+// headers returns how many bytes of an IP packet stand before its UDP payload.
 func headers(ipv6 bool) int {
 	if ipv6 {
 		return ipv6Header + udpHeader
@@ -94,7 +95,7 @@ func headers(ipv6 bool) int {
 	return ipv4Header + udpHeader
 }
 
-// fit is the payload of a frame of so many bytes, as near as headers, tag and MTU let it be.
+// fit returns the UDP payload with which a frame is as near to so many bytes as headers, tag and MTU allow.
 func fit(frame, mtu int, ipv6 bool) (payload int) {
 	return min(max(frame-frameAround-headers(ipv6), load.MinPayload), mtu-headers(ipv6), load.MaxPayload)
 }

@@ -15,7 +15,7 @@ import (
 	"weft/bench/report"
 )
 
-// fake is a path that loses what is above its capacity, and counts what is asked of it.
+// fake is a path that loses what is sent above its capacity, and notes what is asked of it.
 type fake struct {
 	capacity float64 // datagrams a second
 	sizes    []int   // of the traffic opened
@@ -54,7 +54,7 @@ func (f *fake) PingPong(context.Context, int, time.Duration, Placement) (*histog
 	return &h, nil
 }
 
-// TestRun: every measure of every path, in turns, the one beside the others once.
+// TestRun: every measure is taken on every path, in turns, and on the path with Once only in the first round.
 func TestRun(t *testing.T) {
 	slow, fast, once := &fake{capacity: 1e5}, &fake{capacity: 2e5}, &fake{capacity: 1e6}
 	paths := []*Path{
@@ -118,7 +118,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunEndsEarly: what was measured until then is in the document.
+// TestRunEndsEarly: if a run ends early, the document has what was measured until then.
 func TestRunEndsEarly(t *testing.T) {
 	c := Quick()
 	c.Kinds = []report.Kind{report.PingPong, report.TCP}

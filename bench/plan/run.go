@@ -12,24 +12,24 @@ import (
 	"weft/bench/report"
 )
 
-// ps is how many goroutines may run at once while it is measured: more than there are
-// ends of a measurement, so that none waits for another in Go's scheduler.
+// ps is GOMAXPROCS while it is measured: more than the ends of a measurement, so that none of them
+// waits for another in Go's scheduler.
 const ps = 16
 
-// Progress is what is being done.
+// Progress says what is measured next, and how far the run is.
 type Progress struct {
 	// Done is the share of the run that is over, 0 to 1, and Left about how long the rest takes.
 	Done float64
 	Left time.Duration
-	// What is in words: which round, which measure, which path.
+	// What says in words which round, which measure and which path.
 	What string
 }
 
-// Out is where news go. Either may be nil.
+// Out says where a run reports how it goes on. Either field may be nil.
 type Out struct {
-	// Lines takes a line in benchstat's form for every measurement, after each measure of a round.
+	// Lines gets a line in benchstat's form for every measurement, after each measure of a round.
 	Lines io.Writer
-	// Say is told before each measurement.
+	// Say is called before each measurement.
 	Say func(Progress)
 }
 
@@ -39,7 +39,7 @@ type step struct {
 	round   int
 }
 
-// steps are the rounds' measures in order.
+// steps returns the measures of all rounds in order.
 func (c Config) steps(all []measure) (l []step) {
 	for round := range max(c.Rounds, c.PingRounds) {
 		for i := range all {
@@ -51,7 +51,7 @@ func (c Config) steps(all []measure) (l []step) {
 	return l
 }
 
-// roundsOf is in how many rounds a kind is measured; what takes long has fewer, and what varies more.
+// roundsOf returns in how many rounds a kind is measured: what takes long has fewer, and what varies has more.
 func (c Config) roundsOf(k report.Kind) int {
 	switch k {
 	case report.Frames, report.Super, report.Costs:
@@ -66,7 +66,7 @@ func (c Config) roundsOf(k report.Kind) int {
 // takes says whether the path takes part in a round.
 func (p *Path) takes(round int) bool { return !p.Once || round == 0 }
 
-// Estimate is about how long Run takes for so many paths, once of which are measured once.
+// Estimate returns about how long Run takes for so many paths, of which once are measured in the first round only.
 func (c Config) Estimate(paths, once, cpus int) (d time.Duration) {
 	for _, s := range c.steps(c.measures(1500, false, cpus)) {
 		n := paths
@@ -78,9 +78,9 @@ func (c Config) Estimate(paths, once, cpus int) (d time.Duration) {
 	return d
 }
 
-// Run measures every path and returns the document with rungs, measures and settings filled
-// in, but for what the caller knows: machine, topology, notes. The document is returned with
-// an error too, with what was measured until then.
+// Run measures every path and returns the document with rungs, measures and settings. The caller
+// fills in what only it knows: machine, topology and notes. With an error Run still returns the
+// document, with what was measured until then.
 func Run(ctx context.Context, c Config, paths []*Path, reference string, out Out) (*report.Document, error) {
 	d := report.New()
 	d.Started, d.Settings, d.Reference = time.Now(), c.settings(), reference
@@ -126,7 +126,7 @@ func Run(ctx context.Context, c Config, paths []*Path, reference string, out Out
 	return d, err
 }
 
-// measured are those with results.
+// measured returns the measures that have results.
 func measured(all []report.Measure) []report.Measure {
 	kept := all[:0]
 	for _, m := range all {
@@ -137,14 +137,14 @@ func measured(all []report.Measure) []report.Measure {
 	return kept
 }
 
-// runner is a run under way.
+// runner is a run that is under way.
 type runner struct {
 	c     Config
 	d     *report.Document
 	paths []*Path
 	out   Out
 	start time.Time
-	// whole is how long all was thought to take, and over how long what is done was.
+	// whole is how long all steps were estimated to take, and over how long those were that are done.
 	whole, over time.Duration
 }
 
@@ -193,7 +193,7 @@ func (r *runner) what(s step, p *Path) string {
 	return fmt.Sprintf("%sround %d of %d, %s: %s", wire, s.round+1, max(r.c.Rounds, r.c.PingRounds), s.measure.Title, p.Name)
 }
 
-// say corrects what was thought by how long it took until now.
+// say reports progress. It corrects the estimate of what is left by how long the steps really took until now.
 func (r *runner) say(s step, p *Path) {
 	if r.out.Say == nil {
 		return
