@@ -31,7 +31,7 @@ func TestBrake(t *testing.T) {
 	if n := guesses(&b, now, 1000, one(foe)); n != sourceGuesses {
 		t.Errorf("%d guesses of one source were examined", n)
 	}
-	// Its right one is not examined either, or the brake would be none; others' are.
+	// Not even the right token is examined from that source, or the brake would not brake; from others it is.
 	if ok, wait := b.try(now, foe, true); ok || wait <= 0 || wait > sourceInterval {
 		t.Errorf("the right token among guesses: %v, wait %s", ok, wait)
 	}
@@ -46,7 +46,7 @@ func TestBrake(t *testing.T) {
 		t.Error("the right token an interval later is refused")
 	}
 
-	// From everywhere at once: all together are bounded, and who had the token is not kept out.
+	// Guesses from everywhere at once are limited together, and a source that gave the right token is not kept out.
 	now = now.Add(time.Hour)
 	everywhere := func(i int) netip.Addr { return numbered(1000 + i) }
 	if n := guesses(&b, now, 100_000, everywhere); n != allGuesses {
@@ -65,7 +65,7 @@ func TestBrake(t *testing.T) {
 		t.Errorf("%d guesses of one that had the token", n)
 	}
 
-	// For hours: neither table grows.
+	// Neither table grows when guesses go on for hours.
 	for i := range 100_000 {
 		now = now.Add(allInterval)
 		b.try(now, numbered(200_000+i), i%10 == 0)

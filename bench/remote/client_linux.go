@@ -18,7 +18,7 @@ import (
 	"weft/test/lab/probe"
 )
 
-// Client is a session with a server. Its methods are for one goroutine at a time, but Close.
+// Client is a session with a server. Its methods, except Close, are for one goroutine at a time.
 type Client struct {
 	token   string
 	server  netip.AddrPort
@@ -28,8 +28,8 @@ type Client struct {
 
 	c  *net.TCPConn
 	in *lines
-	// tag is of the latest trial; it begins at random, so that another client's datagrams
-	// that are late are not taken for ours.
+	// tag is that of the latest trial. The first depends on the clock, so that late datagrams of
+	// another client are not taken for ours.
 	tag uint64
 }
 
@@ -55,10 +55,10 @@ func Dial(ctx context.Context, server netip.AddrPort, token string) (*Client, er
 // Close ends the session.
 func (k *Client) Close() error { return k.c.Close() }
 
-// Machine is the server's.
+// Machine is the machine on which the server runs.
 func (k *Client) Machine() report.Machine { return k.machine }
 
-// greet connects and says the first words.
+// greet connects, reads the server's greeting and answers with h.
 func (k *Client) greet(ctx context.Context, h hello) (*net.TCPConn, *lines, error) {
 	d := net.Dialer{Timeout: greetTime}
 	conn, err := d.DialContext(ctx, "tcp", k.server.String())
@@ -100,7 +100,7 @@ func (k *Client) answer(within time.Duration) (r reply, err error) {
 	return r, nil
 }
 
-// ask makes a request and waits for the reply; the server may work for as long as last.
+// ask makes a request and waits for the reply; the server may measure for as long as last before it replies.
 func (k *Client) ask(ctx context.Context, q request, last time.Duration) (r reply, err error) {
 	stop := context.AfterFunc(ctx, func() { _ = k.c.Close() })
 	defer stop()
@@ -131,7 +131,7 @@ func (k *Client) open(ctx context.Context, r role, cpu int) (fd int, err error) 
 	return load.Adopt(c)
 }
 
-// Forward is the path to the server, and Backward the one from it.
+// Forward measures the path to the server, and Backward the path from it.
 func (k *Client) Forward() plan.Ends  { return &ends{k, false} }
 func (k *Client) Backward() plan.Ends { return &ends{k, true} }
 
@@ -143,7 +143,7 @@ type ends struct {
 
 func (e *ends) here() probe.Endpoint { return probe.Endpoint{Name: "client", Addr: e.local} }
 
-// TCP is for plan.Ends. The processor time is of both machines together.
+// TCP implements plan.Ends. The processor time is that of both machines together.
 func (e *ends) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (r load.TCPResult, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var stop atomic.Bool
@@ -153,7 +153,7 @@ func (e *ends) TCP(ctx context.Context, streams int, warmUp, last time.Duration)
 	defer func() {
 		stop.Store(true)
 		if e.back {
-			cancel() // a sink ends only so
+			cancel() // nothing else ends our sinks
 		}
 		wg.Wait()
 		cancel()
@@ -200,7 +200,7 @@ func (e *ends) TCP(ctx context.Context, streams int, warmUp, last time.Duration)
 	return r, err
 }
 
-// reading is what has arrived until a time of the receiver's clock.
+// reading is how many bytes have arrived at a time of the receiver's clock.
 type reading struct {
 	bytes int64
 	at    time.Duration
@@ -225,12 +225,12 @@ func (e *ends) read(ctx context.Context, got *atomic.Int64) (reading, error) {
 	return l, err
 }
 
-// sameMachine says whether both ends count the same processor time, as in a lab.
+// sameMachine says whether both ends are on one machine, as in a lab, and so count the same processor time.
 func (e *ends) sameMachine() bool {
 	return e.machine.Boot != "" && e.machine.Boot == machine.BootID()
 }
 
-// PingPong is for plan.Ends. It is the same in both directions.
+// PingPong implements plan.Ends. In both directions it is the client that asks.
 func (e *ends) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (*histogram.Histogram, error) {
 	p := load.PingPongPlan{From: e.here(), Size: size, Duration: last, FromCPU: at.From, ToCPU: at.To}
 	fd, err := e.open(ctx, echo, p.ToCPU)

@@ -9,11 +9,11 @@ import (
 	"weft/bench/plan"
 )
 
-// grace is how long after the last was sent a datagram still counts as delivered. The
-// request for the count takes half a round trip more.
+// grace is how long after the last datagram was sent one that arrives still counts as delivered. If the server
+// counts, it is half a round trip longer, since the client has to ask for the count.
 const grace = 10 * time.Millisecond
 
-// Open is for plan.Ends.
+// Open implements plan.Ends.
 func (e *ends) Open(ctx context.Context, t load.Traffic, mode load.ReceiveMode) (plan.Flow, error) {
 	if e.back {
 		r, err := load.NewReceiver(e.here(), 0, mode, t.Largest())
@@ -33,7 +33,7 @@ func (e *ends) Open(ctx context.Context, t load.Traffic, mode load.ReceiveMode) 
 	return &forward{e, s}, nil
 }
 
-// forward sends to the server.
+// forward is a flow to the server.
 type forward struct {
 	*ends
 	sender *load.Sender
@@ -64,7 +64,7 @@ func (f *forward) Close() error {
 	return errors.Join(err, f.sender.Close())
 }
 
-// backward has the server send.
+// backward is a flow from the server.
 type backward struct {
 	*ends
 	traffic  load.Traffic

@@ -16,22 +16,22 @@ import (
 	"weft/bench/report"
 )
 
-// Version is of the protocol. Both ends must have the same.
+// Version is that of the protocol. Both ends must have the same.
 const Version = 1
 
-// DefaultPort is where a server listens, by TCP and UDP.
+// DefaultPort is the port at which a server listens by default, with TCP and UDP.
 const DefaultPort = 5210
 
 const (
 	maxLine   = 4 << 10          // bytes of a request or a reply
-	greetTime = 5 * time.Second  // that a client gives to the first words of a connection
-	helloTime = 2 * time.Second  // that a server does
-	idleTime  = 30 * time.Second // between a session's requests
-	replyTime = 15 * time.Second // for an answer that involves no measurement
+	greetTime = 5 * time.Second  // how long a client waits for the first words of a connection
+	helloTime = 2 * time.Second  // how long a server does
+	idleTime  = 30 * time.Second // how long a server waits for a session's next request
+	replyTime = 15 * time.Second // how long a client waits for an answer, beyond what measuring takes
 	secretLen = 16               // bytes of a nonce and of a session's name
 )
 
-// ErrBusy is wrapped by the error of a client whose server measures with another.
+// ErrBusy is wrapped by a client's error if the server measures with another client.
 var ErrBusy = errors.New("the server is busy")
 
 // greeting is the server's first line on a connection.
@@ -40,13 +40,13 @@ type greeting struct {
 	Nonce   string `json:"nonce,omitempty"`
 }
 
-// hello is the client's first line: for control without Session, else for data of that session.
+// hello is the client's first line. Without Session the connection is for control, else for data of that session.
 type hello struct {
 	Version int    `json:"weft_bench"`
 	Proof   string `json:"proof,omitempty"`
 	Session string `json:"session,omitempty"`
 	Role    role   `json:"role,omitempty"`
-	CPU     int    `json:"cpu"` // of an echo, or load.AnyCPU
+	CPU     int    `json:"cpu"` // on which an echo runs, or load.AnyCPU
 }
 
 // role is what the server does with a data connection.
@@ -58,17 +58,17 @@ const (
 	echo   role = "echo"   // sends back
 )
 
-// op is what a request asks for.
+// op says what a request asks for.
 type op string
 
 const (
-	opBytes  op = "bytes"  // of the sinks, with the machine's processor time
-	opOpen   op = "open"   // a receiver of datagrams, of Traffic's sizes
-	opExpect op = "expect" // datagrams with Tag
-	opCount  op = "count"  // of the datagrams expected
-	opQuiet  op = "quiet"  // wait until no datagram arrives any more
-	opSend   op = "send"   // Traffic to the client's Port, at Rate for Milliseconds, with Tag
-	opClose  op = "close"  // the receiver
+	opBytes  op = "bytes"  // says how many bytes the sinks have read, and the machine's processor time
+	opOpen   op = "open"   // opens a receiver for datagrams of Traffic's sizes
+	opExpect op = "expect" // begins to count the datagrams with Tag
+	opCount  op = "count"  // says how many of those have arrived
+	opQuiet  op = "quiet"  // waits until no datagram arrives any more
+	opSend   op = "send"   // sends Traffic to the client's Port, at Rate for Milliseconds, with Tag
+	opClose  op = "close"  // closes the receiver
 )
 
 type request struct {
@@ -86,15 +86,15 @@ type reply struct {
 	Busy    bool            `json:"busy,omitempty"`
 	Session string          `json:"session,omitempty"`
 	Machine *report.Machine `json:"machine,omitempty"`
-	// Count is bytes or datagrams. Nanoseconds are of the server's clock, since the session
-	// began, or what sending took.
+	// Count is a number of bytes or datagrams. Nanoseconds is the time on the server's clock since the session
+	// began, or how long sending took.
 	Count       int64 `json:"count"`
 	Nanoseconds int64 `json:"nanoseconds"`
 	// CPU is the processor time of the server's machine since it began, in nanoseconds.
 	CPU int64 `json:"cpu_nanoseconds,omitempty"`
 }
 
-// lines reads JSON values, one a line.
+// lines reads JSON values, one from each line.
 type lines struct{ r *bufio.Reader }
 
 func newLines(r io.Reader) *lines { return &lines{bufio.NewReaderSize(r, maxLine)} }
@@ -122,14 +122,14 @@ func writeLine(w io.Writer, v any) error {
 	return err
 }
 
-// newSecret is random, in hexadecimal.
+// newSecret returns random bytes in hexadecimal.
 func newSecret() string {
 	b := make([]byte, secretLen)
 	_, _ = rand.Read(b) // never fails (crypto/rand)
 	return hex.EncodeToString(b)
 }
 
-// proof shows that its maker knows the token, without showing it.
+// proof returns what only somebody can know who knows the token. The token cannot be learned from it.
 func proof(token, nonce string) string {
 	m := hmac.New(sha256.New, []byte(token))
 	m.Write([]byte(nonce))

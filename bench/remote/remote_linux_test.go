@@ -42,14 +42,14 @@ func serve(t *testing.T, addr string, o Options) (at netip.AddrPort, ended <-cha
 	return s.Addr(), done
 }
 
-// short measures everything as briefly as a machine can that other tests keep busy.
+// short measures everything as briefly as works on a machine that other tests keep busy.
 func short() plan.Config {
 	c := plan.Quick()
 	c.TCP, c.WarmUp, c.Trial, c.Ping, c.Frames, c.Loss = 100*time.Millisecond, 20*time.Millisecond, 60*time.Millisecond, 300*time.Millisecond, []int{64, 1518}, 0.5
 	return c
 }
 
-// TestMeasure is a whole session over loopback, in both families and directions.
+// TestMeasure makes a whole session over loopback, in both families and directions.
 func TestMeasure(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 		at, ended := serve(t, addr, Options{Token: "s3cret", Once: true})
@@ -88,7 +88,7 @@ func dial(t *testing.T, at netip.AddrPort, token string) *Client {
 	return k
 }
 
-// free is nil when a session can be had.
+// free returns a function that returns nil once the server has no session, so that a client can begin one.
 func free(t *testing.T, at netip.AddrPort) func() error {
 	return func() error {
 		k, err := Dial(t.Context(), at, "")
@@ -105,7 +105,7 @@ func TestBusyAndGone(t *testing.T) {
 	if _, err := Dial(t.Context(), at, ""); !errors.Is(err, ErrBusy) {
 		t.Errorf("a second client: %v, want %v", err, ErrBusy)
 	}
-	// The client goes away in the middle of all that it can have.
+	// The client goes away while it has a data connection of every kind.
 	for _, r := range []role{sink, source, echo} {
 		if _, err := first.open(t.Context(), r, load.AnyCPU); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestBusyAndGone(t *testing.T) {
 	await.OK(t, "the next client is served", free(t, at))
 }
 
-// TestCancelled: a measurement that is called off ends at once, at both ends.
+// TestCancelled: a measurement that is cancelled ends at once, at both ends.
 func TestCancelled(t *testing.T) {
 	at, _ := serve(t, "127.0.0.1:0", Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -148,7 +148,7 @@ func TestTokenAndVersion(t *testing.T) {
 	if said := say(t, at, `{"weft_bench":99}`+"\n"); !strings.Contains(said, "version 1") || !strings.Contains(said, "you have 99") {
 		t.Errorf("another version: %q", said)
 	}
-	// A server of another version, and one that is none.
+	// A server of another version, and programs that are no such server.
 	for greet, want := range map[string]string{`{"weft_bench":99}`: "version 99", "220 mail ESMTP": "does not greet", strings.Repeat("x", maxLine+1): "does not greet"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -183,12 +183,12 @@ func say(t *testing.T, at netip.AddrPort, what string) string {
 	if _, err := r.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = c.Write([]byte(what)) // may be closed meanwhile
+	_, _ = c.Write([]byte(what)) // the server may have closed it meanwhile
 	line, _ := r.ReadString('\n')
 	return line
 }
 
-// TestHostileClient: whatever is said, the server answers or closes, and serves the next.
+// TestHostileClient: whatever a client says, the server answers it or closes the connection, and serves the next client.
 func TestHostileClient(t *testing.T) {
 	at, _ := serve(t, "127.0.0.1:0", Options{})
 	for _, words := range []string{
@@ -226,7 +226,7 @@ func TestHostileClient(t *testing.T) {
 	if _, err := k.ask(t.Context(), request{Op: opBytes}, 0); err != nil {
 		t.Errorf("the session does not go on: %v", err)
 	}
-	for range maxStreams + 1 { // until it says no
+	for range maxStreams + 1 { // until the server refuses one
 		if _, err := k.open(t.Context(), sink, load.AnyCPU); err != nil {
 			if !strings.Contains(err.Error(), "connections") {
 				t.Errorf("too many connections: %v", err)
@@ -266,7 +266,7 @@ func TestSilence(t *testing.T) {
 			for i := range 2 * maxGreeting {
 				last = from(t, at, source(i))
 			}
-			// The last one is greeted, so that the server knows of all.
+			// The server greets the last one, so by then it knows of all of them.
 			if _, err := bufio.NewReader(last).ReadString('\n'); err != nil {
 				t.Errorf("the last that came is not greeted: %v", err)
 			}
@@ -281,7 +281,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestGuesses: hardly any of many tokens from one source is examined, and others are served.
+// TestGuesses: of many tokens from one source few are examined, and other sources are served.
 func TestGuesses(t *testing.T) {
 	at, _ := serve(t, "127.0.0.1:0", Options{Token: "right"})
 	try := func(local, token string) reply {
@@ -324,7 +324,7 @@ func TestMemoryIsNotAsked(t *testing.T) {
 	}
 }
 
-// FuzzLines reads what a hostile end could write.
+// FuzzLines reads lines that a hostile end could write.
 func FuzzLines(f *testing.F) {
 	f.Add("{}\n")
 	f.Add(`{"weft_bench":1,"session":"x","role":"sink","cpu":-5}` + "\n" + `{"op":"send","traffic":{"mode":1,"payloads":[64],"flows":1}}`)

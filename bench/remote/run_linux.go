@@ -18,14 +18,14 @@ type Plan struct {
 	plan.Config
 	Server netip.AddrPort
 	Token  string
-	// Reverse measures the way from the server too, in turns with the way to it.
+	// Reverse measures the path from the server too, in turns with the path to it.
 	Reverse bool
-	// Topology is for the report; by default it names the two addresses.
+	// Topology says in the report what lies between the ends; by default it names the two addresses.
 	Topology string
 }
 
-// Run begins a session, measures, and ends it. The document is returned with an error too,
-// as far as it got.
+// Run begins a session, measures, and ends it. With an error it still returns the document, with
+// what was measured until then.
 func Run(ctx context.Context, p Plan, out plan.Out) (*report.Document, error) {
 	if err := p.Check(); err != nil {
 		return report.New(), err
@@ -43,7 +43,7 @@ func Run(ctx context.Context, p Plan, out plan.Out) (*report.Document, error) {
 	if err != nil {
 		return report.New(), err
 	}
-	p.Kinds = slices.DeleteFunc(slices.Clone(p.Kinds), func(k report.Kind) bool { return k == report.Memory }) // the daemons are not ours to look at
+	p.Kinds = slices.DeleteFunc(slices.Clone(p.Kinds), func(k report.Kind) bool { return k == report.Memory }) // we do not know the daemons, so we cannot look at their memory
 	path := plan.Path{
 		Name: "to", About: fmt.Sprintf("from %s to %s", k.local, p.Server.Addr()), MTU: mtu, IPv6: k.local.Is6(),
 		CPUs: min(watch.CPUs, k.machine.CPUs), Ends: k.Forward(),
@@ -72,7 +72,7 @@ func Run(ctx context.Context, p Plan, out plan.Out) (*report.Document, error) {
 	return d, errors.Join(err, watchErr)
 }
 
-// mtuOf is the MTU of the interface with the address.
+// mtuOf returns the MTU of the interface with the address.
 func mtuOf(a netip.Addr) (int, error) {
 	all, err := net.Interfaces()
 	if err != nil {

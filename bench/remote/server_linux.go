@@ -19,12 +19,12 @@ import (
 type Options struct {
 	// Token, if not empty, is what a client has to know.
 	Token string
-	// Once ends the server after the first session. Wait, if not 0, ends it when no session
-	// has begun until then.
+	// Once ends the server after the first session. Wait, if not 0, ends it if no session
+	// has begun after that time.
 	Once bool
 	Wait time.Duration
-	// MaxRate bounds what a client can ask the server to send, in packets a second; 2 million
-	// by default. MaxDuration bounds one measurement, 60 s by default; MaxSession all of them, 2 h.
+	// MaxRate limits how many packets a second a client can ask the server to send; it is 2 million
+	// by default. MaxDuration limits one measurement to 60 s by default, and MaxSession a whole session to 2 h.
 	MaxRate                 float64
 	MaxDuration, MaxSession time.Duration
 	Log                     *slog.Logger
@@ -42,7 +42,7 @@ type Server struct {
 	current *session
 }
 
-// Listen opens the server's port, any if that is 0.
+// Listen opens the server's port, or any free port if the port of at is 0.
 func Listen(at netip.AddrPort, o Options) (*Server, error) {
 	if o.MaxRate <= 0 {
 		o.MaxRate = 2e6
@@ -66,11 +66,11 @@ func Listen(at netip.AddrPort, o Options) (*Server, error) {
 // Addr is where the server listens.
 func (s *Server) Addr() netip.AddrPort { return s.l.Addr().(*net.TCPAddr).AddrPort() }
 
-// errServed is the cause of the end of a server that serves once.
+// errServed is the cause with which a server's context ends when its only session (Options.Once) has ended.
 var errServed = errors.New("the session has ended")
 
-// Serve answers until ctx ends, or a session does with Options.Once. It returns when
-// everything of it has ended.
+// Serve answers until ctx ends, or until the first session ends if Options.Once is set. It returns when
+// all that it has started has ended.
 func (s *Server) Serve(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -95,7 +95,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			case errors.Is(err, net.ErrClosed):
 				return err
 			}
-			select { // out of descriptors, or the like
+			select { // there are no descriptors left, or the like: try again soon
 			case <-time.After(100 * time.Millisecond):
 			case <-ctx.Done():
 			}
@@ -195,7 +195,7 @@ func (s *Server) finish(ses *session) {
 	s.current = nil
 }
 
-// addrOf is the address of a TCP end, IPv4 as IPv4.
+// addrOf returns the address of a TCP end; an IPv4 address is never written as IPv6.
 func addrOf(a net.Addr) netip.Addr { return a.(*net.TCPAddr).AddrPort().Addr().Unmap() }
 
 // data serves a data connection of the current session.

@@ -20,23 +20,23 @@ import (
 // maxStreams is how many data connections a session may have at a time.
 const maxStreams = 128
 
-// session is one client's.
+// session is the session of one client.
 type session struct {
 	server      *Server
 	name        string
 	start       time.Time
 	peer, local netip.Addr
 
-	bytes atomic.Int64 // of all sinks
+	bytes atomic.Int64 // that all sinks have read
 	// over ends when the session does.
 	over    context.Context
 	mu      sync.Mutex
 	streams int
 
-	receiver *load.Receiver // used by run alone
+	receiver *load.Receiver // only run's goroutine uses it
 }
 
-// enter counts a data connection in, if there is room for it.
+// enter counts one more data connection, and returns false if there is no room for it.
 func (s *session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,7 @@ func (s *session) close() {
 
 // carry does what a data connection is for, and closes fd.
 func (s *session) carry(ctx context.Context, fd int, h hello) error {
-	// A measurement has an end, whatever the client does.
+	// The measurement ends by this time, whatever the client does.
 	ctx, cancel := context.WithTimeout(ctx, 2*s.server.o.MaxDuration)
 	defer cancel()
 	stop := context.AfterFunc(s.over, cancel)
@@ -82,7 +82,7 @@ func (s *session) carry(ctx context.Context, fd int, h hello) error {
 	return errors.Join(fmt.Errorf("there is no role %.20q", h.Role), unix.Close(fd))
 }
 
-// onOwnThread waits for fn on a goroutine that may keep its thread.
+// onOwnThread runs fn on a goroutine of its own, which may lock its thread for good, and waits for it.
 func onOwnThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- fn() }()
@@ -101,7 +101,7 @@ func (s *session) run(ctx context.Context, c *net.TCPConn, in *lines, welcome re
 		end(err)
 		return err
 	}
-	// Read while a request is worked on, so that a client that goes away is noticed then too.
+	// Requests are read while an earlier one is still worked on, so that it is noticed at once if the client goes away.
 	requests := make(chan request)
 	read := make(chan struct{})
 	defer func() {
@@ -169,7 +169,7 @@ func (s *session) do(ctx context.Context, q request) (r reply, err error) {
 	return r, fmt.Errorf("there is no request %.20q", q.Op)
 }
 
-// receiving answers a request for the receiver.
+// receiving answers a request that needs the receiver.
 func (s *session) receiving(ctx context.Context, q request) (r reply, err error) {
 	switch q.Op {
 	case opExpect:
@@ -206,10 +206,10 @@ func (s *session) open(q request) error {
 	return err
 }
 
-// firstPort is the first that no service has by itself.
+// firstPort is the first port above those that are reserved for services.
 const firstPort = 1024
 
-// send sends to the client's own address, and no other.
+// send sends datagrams to the address of the client, and to no other.
 func (s *session) send(ctx context.Context, q request) (r reply, err error) {
 	last := time.Duration(q.Milliseconds) * time.Millisecond
 	switch {
