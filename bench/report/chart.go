@@ -11,7 +11,7 @@ import (
 	"weft/tunnel"
 )
 
-// A chart's coordinates: SVG units, which are about a pixel on a telephone.
+// A chart's measures in SVG units, each of which is about a pixel on a telephone.
 const (
 	chartWidth  = 440.0
 	chartHeight = 288.0
@@ -19,7 +19,7 @@ const (
 	top, bottom = 30.0, 44.0
 )
 
-// axis maps values to positions. With log set it is logarithmic, and what is not positive is at its end.
+// axis maps values to positions. With log set it is logarithmic, and shows what is below from at its lower end.
 type axis struct {
 	from, to float64 // values
 	log      bool
@@ -32,7 +32,7 @@ type tick struct {
 	label string
 }
 
-// share is where v is between the ends, 0 to 1.
+// share returns where v lies between the axis's ends, 0 to 1.
 func (a axis) share(v float64) float64 {
 	if a.log {
 		v, a.from, a.to = math.Log(max(v, a.from)), math.Log(a.from), math.Log(a.to)
@@ -46,7 +46,7 @@ func (a axis) share(v float64) float64 {
 func (a axis) x(v float64) float64 { return left + a.share(v)*(chartWidth-left-right) }
 func (a axis) y(v float64) float64 { return chartHeight - bottom - a.share(v)*(chartHeight-top-bottom) }
 
-// linear is an axis from 0 to a round number not below most, with four to six ticks.
+// linear makes an axis from 0 to a round number not below most, with four to six ticks.
 func linear(most float64, title string) axis {
 	if most <= 0 {
 		most = 1
@@ -65,7 +65,7 @@ func linear(most float64, title string) axis {
 	return a
 }
 
-// logarithmic is an axis that contains both ends, with ticks at 1, 2 and 5 of each decade.
+// logarithmic makes an axis that contains least and most, with ticks at 1, 2 and 5 of each decade.
 func logarithmic(least, most float64, title string) axis {
 	least = max(least, 1e-3)
 	a := axis{from: least, to: max(most, least*1.5), log: true, title: title}
@@ -76,7 +76,7 @@ func logarithmic(least, most float64, title string) axis {
 			}
 		}
 	}
-	if len(a.ticks) > 9 { // only the decades
+	if len(a.ticks) > 9 { // too many to read: keep the decades
 		a.ticks = slices.DeleteFunc(a.ticks, func(t tick) bool {
 			l := math.Log10(t.at)
 			return math.Abs(l-math.Round(l)) > 1e-9
@@ -85,31 +85,31 @@ func logarithmic(least, most float64, title string) axis {
 	return a
 }
 
-// short is a number for a tick: 0.5, 20, 1500.
+// short writes a number for a tick: 0.5, 20, 1500.
 func short(v float64) string { return fmt.Sprintf("%.5g", v) }
 
-// point is one of a curve. low and high are drawn if they differ; note is shown on hovering.
+// point is a point of a curve. low and high are drawn if they differ; note is shown on hovering.
 type point struct {
 	x, y, low, high float64
 	note            string
 }
 
-// curve is one rung's.
+// curve is the curve of one rung.
 type curve struct {
 	rung   string
 	style  style
 	points []point
-	// dots marks each point, and area fills what is below.
+	// dots says whether each point is marked, area whether the space below the curve is filled.
 	dots, area bool
 }
 
-// style is how a rung is drawn everywhere: a colour of the style sheet and a mark.
+// style says how a rung is drawn in every chart: in a colour of the style sheet, with a mark.
 type style struct {
 	Colour string
 	mark   int
 }
 
-// styleOf is fixed for the rungs that are known, so that two pages can be compared.
+// styleOf returns a fixed style for each rung that it knows, so that two pages can be compared.
 func styleOf(rung string, index int) style {
 	known := []string{"veth", "host-gw", "vxlan", tunnel.PathPortable.String(), tunnel.PathSocket.String(), tunnel.PathRaw.String(), "auto", "wireguard-go"}
 	if i := slices.Index(known, rung); i >= 0 {
@@ -120,7 +120,7 @@ func styleOf(rung string, index int) style {
 	return style{fmt.Sprintf("k%d", index), index}
 }
 
-// drawMark is a shape around a point, so that colour is not all that tells curves apart.
+// drawMark draws a shape around a point, so that curves can be told apart without their colours.
 func (l style) drawMark(x, y float64) string {
 	const r = 4.0
 	at := func(format string, v ...any) string { return fmt.Sprintf(`<path class="dot" d="`+format+`"/>`, v...) }
@@ -141,7 +141,7 @@ func (l style) drawMark(x, y float64) string {
 	return fmt.Sprintf(`<circle class="dot" cx="%.1f" cy="%.1f" r="4.5"/>`, x, y)
 }
 
-// draw is the chart as SVG. label says in words what it shows.
+// draw returns the chart as SVG. label says in words what it shows.
 func draw(x, y axis, curves []curve, label string) markup {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %g %g" role="img" aria-label="%s">`, chartWidth, chartHeight, html.EscapeString(label))
@@ -190,7 +190,7 @@ func (c curve) draw(b *strings.Builder, x, y axis) {
 	b.WriteString("</g>")
 }
 
-// most is the largest of what the curves reach, by f.
+// most returns the largest value that f has for any point of the curves.
 func most(curves []curve, f func(point) float64) (n float64) {
 	for _, c := range curves {
 		for _, p := range c.points {

@@ -1,11 +1,12 @@
-// Package report is what a run of the benchmarks found: as a document in JSON, as a table,
-// as lines for benchstat, and as one HTML page.
+// Package report holds what a run of the benchmarks found, and writes it as a document in JSON, as
+// tables, as lines for benchstat, and as one HTML page.
 //
 //	document   the schema, and how samples become medians and ratios
-//	json       written and read; docs are the comments of the types
-//	lines      Go's benchmark format, one line a measurement
-//	table      for a terminal
-//	page       HTML with everything in it: no script, nothing from a network
+//	json       writes and reads the JSON; the comments of the types are its documentation
+//	lines      writes Go's benchmark format, one line for each measurement
+//	table      writes a table for a terminal
+//	markdown   writes a table for a document
+//	page       writes HTML with everything in it: no script, nothing from a network
 //
 // Nothing here measures, and nothing here needs Linux.
 package report
@@ -26,7 +27,7 @@ const (
 	Version = 1
 )
 
-// Document is one run. Field names have their units.
+// Document is one run. The names of the fields in JSON have their units.
 type Document struct {
 	Schema  string `json:"schema"`
 	Version int    `json:"schema_version"`
@@ -38,16 +39,16 @@ type Document struct {
 	// Topology says what lies between the two ends, in a sentence.
 	Topology string  `json:"topology"`
 	Machine  Machine `json:"machine"`
-	// Far is the other machine, if it is another.
+	// Far is the machine at the other end, if that is another one.
 	Far      *Machine `json:"far_machine,omitempty"`
 	Settings Settings `json:"settings"`
-	// Reference is the rung that ratios are to; empty if there is none.
+	// Reference is the rung to which ratios are taken; empty if there is none.
 	Reference string `json:"reference_rung,omitempty"`
 	Rungs     []Rung `json:"rungs"`
-	// Wires are what lay between the nodes, one after the other; empty if that is not of our making.
+	// Wires are what lay between the nodes, one after the other; empty if we did not make it ourselves.
 	Wires    []Wire    `json:"wires,omitempty"`
 	Measures []Measure `json:"measures"`
-	// Notes are what a reader has to know, and what such a run cannot show.
+	// Notes tell a reader what to know about the run, and what such a run cannot show.
 	Notes []string `json:"notes"`
 }
 
@@ -60,18 +61,18 @@ type Machine struct {
 	Go       string `json:"go_version"`
 	// Privilege is "as root" or "in a user namespace", where socket buffers are smaller.
 	Privilege string `json:"privilege"`
-	// Boot is the same for two ends on one machine.
+	// Boot is the kernel's boot id, which is the same at both ends if they are on one machine.
 	Boot string `json:"boot_id,omitempty"`
 	// LoadBefore and LoadAfter are /proc/loadavg at the beginning and at the end.
 	LoadBefore string `json:"load_average_before,omitempty"`
 	LoadAfter  string `json:"load_average_after,omitempty"`
-	// Busy and Stolen are shares of the processor time of the run: what everything here used,
-	// and what the host gave to other guests.
+	// Busy and Stolen are shares of the processor time during the run: the share that everything on this machine
+	// used, and the share that the host gave to other guests.
 	Busy   float64 `json:"cpu_busy_ratio"`
 	Stolen float64 `json:"cpu_stolen_ratio"`
 }
 
-// Settings are how long and how often it was measured.
+// Settings say how long and how often it was measured.
 type Settings struct {
 	Rounds       int     `json:"rounds"`
 	SweepRounds  int     `json:"sweep_rounds"` // of the frame sizes, and of what bulk data costs
@@ -83,13 +84,13 @@ type Settings struct {
 	FrameBytes   []int   `json:"frame_bytes,omitempty"`
 }
 
-// Rung is one way of carrying packets.
+// Rung is one arrangement by which packets got from one end to the other.
 type Rung struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
-	// MTU is the largest IP packet that it takes whole.
+	// MTU is the largest IP packet that it carries whole.
 	MTU int `json:"mtu_bytes"`
-	// Once is set for a rung that is measured in the first round only: it stands beside the
+	// Once is set for a rung that is measured in the first round only: it is shown beside the
 	// others, and has no ratios.
 	Once bool `json:"measured_once,omitempty"`
 }
@@ -100,65 +101,65 @@ type Wire struct {
 	About string `json:"about"`
 }
 
-// Kind is what sort of thing a measure measures.
+// Kind says what sort of thing a measure measures.
 type Kind string
 
 // The kinds. A page draws each in its own way.
 const (
-	TCP      Kind = "tcp"      // bulk data over so many streams
-	Packets  Kind = "packets"  // one flow of small datagrams, the highest rate within the loss limit
-	Mixed    Kind = "mixed"    // the same of many flows and mixed sizes
-	Frames   Kind = "frames"   // the same of one flow, for one size of frame
-	Super    Kind = "super"    // the same, sent as superpackets (UDP_SEGMENT)
+	TCP      Kind = "tcp"      // bulk data over one or more streams
+	Packets  Kind = "packets"  // the highest rate of small datagrams in one flow within the loss limit
+	Mixed    Kind = "mixed"    // the same for many flows and mixed sizes
+	Frames   Kind = "frames"   // the same for one flow and one size of frame
+	Super    Kind = "super"    // the same as frames, sent as superpackets (UDP_SEGMENT)
 	PingPong Kind = "pingpong" // round trips of a small TCP message
 	Costs    Kind = "costs"    // what bulk data costs: processor time, copies, switches, system calls
-	Memory   Kind = "memory"   // of the daemon
+	Memory   Kind = "memory"   // what a daemon holds resident
 )
 
-// Figures of what daemons used of the processor time: weftd, and others.
+// Names of the figures that say how much processor time daemons used: weftd, and others.
 const (
 	WeftdCPU  = "weftd_cpu_seconds_per_gigabyte"
 	DaemonCPU = "daemon_cpu_seconds_per_gigabyte"
 )
 
-// Kinds are all of them, in the order of a round.
+// Kinds returns all kinds, in the order of a round.
 func Kinds() []Kind { return []Kind{TCP, Costs, Packets, Mixed, Frames, Super, PingPong, Memory} }
 
-// Measure is one thing that was measured of every rung.
+// Measure is one thing that was measured on every rung.
 type Measure struct {
-	// Key is the measure in a benchmark's name, such as measure=tcp/streams=4.
+	// Key stands for the measure in a benchmark's name, such as measure=tcp/streams=4.
 	Key   string `json:"key"`
 	Kind  Kind   `json:"kind"`
 	Title string `json:"title"`
 	// Wire is the name of the wire that it was measured on, which is in Key too; empty if the document has none.
 	Wire string `json:"wire,omitempty"`
-	// Streams is set for TCP. The sizes are set where all packets have one: of the Ethernet
-	// frame with its check sequence, of the IP packet, and of the UDP payload. Nominal is the
-	// frame that was asked for, where the overlay's MTU or the headers allowed only another.
+	// Streams is set for TCP. The sizes are set if all packets have the same: that of the Ethernet
+	// frame with its check sequence, that of the IP packet, and that of the UDP payload. Nominal is the
+	// frame that was asked for, if the overlay's MTU or the headers allowed only another.
 	Streams int `json:"streams,omitempty"`
 	Nominal int `json:"nominal_frame_bytes,omitempty"`
 	Frame   int `json:"frame_bytes,omitempty"`
 	Packet  int `json:"ip_packet_bytes,omitempty"`
 	Payload int `json:"udp_payload_bytes,omitempty"`
-	// Placement is where the ends of a ping-pong ran.
+	// Placement says on which CPUs the ends of a ping-pong ran.
 	Placement string   `json:"placement,omitempty"`
 	Results   []Result `json:"results"`
 }
 
-// Result is a measure of one rung.
+// Result is what was measured on one rung.
 type Result struct {
 	Rung string `json:"rung"`
-	// Figures are what was measured; the first is the one that ratios are for.
+	// Figures are the quantities that were measured; ratios are taken of the first.
 	Figures []Figure `json:"figures"`
-	// Ratio is of the first figure to the reference's in the same round.
+	// Ratio is that of the first figure to the reference's in the same round.
 	Ratio *Spread `json:"ratio_to_reference,omitempty"`
-	// RoundTrips are those of all rounds, with kind pingpong.
+	// RoundTrips are those of all rounds; they are set for kind pingpong.
 	RoundTrips *histogram.Histogram `json:"round_trips,omitempty"`
 }
 
 // Figure is one quantity over the rounds.
 type Figure struct {
-	// Name has the unit: throughput_gigabits_per_second. Unit is the same for benchstat: Gb/s.
+	// Name contains the unit: throughput_gigabits_per_second. Unit is that unit as benchstat has it: Gb/s.
 	Name string `json:"name"`
 	Unit string `json:"unit"`
 	// MoreIsBetter is false for times, costs and losses.
@@ -166,13 +167,13 @@ type Figure struct {
 	Spread
 }
 
-// Spread is a series with what sums it up.
+// Spread is a series of values, and the figures that sum it up.
 type Spread struct {
-	// Median is always one that was measured: of two in the middle the lower.
+	// Median is always a value that was measured: the lower one, if there are two in the middle.
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Rounds are the values in order, or the ratios of the rounds that have one.
+	// Rounds are the values of the rounds in order. For a ratio, rounds that have none are left out.
 	Rounds []float64 `json:"rounds"`
 }
 
@@ -182,19 +183,19 @@ type Value struct {
 	N          float64
 }
 
-// Sample is what one measure of one rung gave in one round.
+// Sample is what one measure found on one rung in one round.
 type Sample struct {
 	Measure, Rung string
 	Values        []Value
 	RoundTrips    *histogram.Histogram
 }
 
-// New is a document without results.
+// New makes a document without results.
 func New() *Document {
 	return &Document{Schema: Schema, Version: Version, Rungs: []Rung{}, Measures: []Measure{}, Notes: []string{}}
 }
 
-// Append takes in what was measured on another wire, of rungs by the same names.
+// Append adds what was measured on another wire. Rungs of the same name are one rung.
 func (d *Document) Append(o *Document) {
 	for _, r := range o.Rungs {
 		if !slices.ContainsFunc(d.Rungs, func(have Rung) bool { return have.Name == r.Name }) {
@@ -209,7 +210,7 @@ func (d *Document) Append(o *Document) {
 	d.Wires, d.Measures, d.Seconds = append(d.Wires, o.Wires...), append(d.Measures, o.Measures...), d.Seconds+o.Seconds
 }
 
-// Measure finds a measure by its key; nil if there is none.
+// Measure returns the measure with that key, or nil.
 func (d *Document) Measure(key string) *Measure {
 	for i := range d.Measures {
 		if d.Measures[i].Key == key {
@@ -219,7 +220,7 @@ func (d *Document) Measure(key string) *Measure {
 	return nil
 }
 
-// Result finds a rung's; nil if there is none.
+// Result returns the result of a rung, or nil.
 func (m *Measure) Result(rung string) *Result {
 	for i := range m.Results {
 		if m.Results[i].Rung == rung {
@@ -229,7 +230,7 @@ func (m *Measure) Result(rung string) *Result {
 	return nil
 }
 
-// Figure finds a quantity by name; nil if there is none.
+// Figure returns the figure with that name, or nil.
 func (r *Result) Figure(name string) *Figure {
 	for i := range r.Figures {
 		if r.Figures[i].Name == name {
@@ -239,7 +240,7 @@ func (r *Result) Figure(name string) *Figure {
 	return nil
 }
 
-// Add takes a sample in. Its measure must be in the document. Samples of a rung come in the
+// Add adds a sample. Its measure must be in the document. Samples of a rung have to come in the
 // order of the rounds, from the first on.
 func (d *Document) Add(s Sample) {
 	m := d.Measure(s.Measure)
@@ -264,7 +265,7 @@ func (d *Document) Add(s Sample) {
 	}
 }
 
-// Conclude computes the ratios, when all samples are in.
+// Conclude computes the ratios. It is called when all samples are added.
 func (d *Document) Conclude() {
 	for i := range d.Measures {
 		m := &d.Measures[i]
@@ -284,7 +285,7 @@ func (d *Document) Conclude() {
 	}
 }
 
-// ratio is of one round. A reference of nothing has none.
+// ratio returns the ratio of one round. There is none without a reference, or if the reference's figure is 0.
 func (d *Document) ratio(m *Measure, r *Result, round int) (float64, bool) {
 	ref := m.Result(d.Reference)
 	if d.Reference == "" || ref == nil || slices.ContainsFunc(d.Rungs, func(g Rung) bool { return g.Once && g.Name == r.Rung }) {

@@ -25,7 +25,7 @@ func (d *Document) WriteJSON(w io.Writer) error {
 	return nil
 }
 
-// joinNumbers puts lists of numbers on one line each: a histogram has hundreds.
+// joinNumbers puts each list of numbers on one line, since a histogram has hundreds of them.
 func joinNumbers(text []byte) []byte {
 	var out []byte
 	for line := range bytes.Lines(text) {
@@ -48,7 +48,7 @@ func joinNumbers(text []byte) []byte {
 	return out
 }
 
-// ReadJSON reads what WriteJSON wrote. Unknown fields are left out: a later weft may have
+// ReadJSON reads what WriteJSON wrote. It ignores fields that it does not know, since a later weft may have
 // more of them. Another schema or version is an error.
 func ReadJSON(r io.Reader) (*Document, error) {
 	var d Document
@@ -61,7 +61,7 @@ func ReadJSON(r io.Reader) (*Document, error) {
 	return &d, nil
 }
 
-// ToFile writes a file by way of write, whole or not at all. An empty name is no file.
+// ToFile lets write write a file, which is there whole or not at all. With an empty name it does nothing.
 func ToFile(name string, write func(io.Writer) error) error {
 	if name == "" {
 		return nil

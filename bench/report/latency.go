@@ -11,8 +11,8 @@ import (
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// percentiles is a curve of the share of round trips (drawn as the logarithm of what is
-// left) against how long they took at most. It ends where ten of them are left.
+// percentiles makes a curve of how long a share of the round trips took at most. x is minus the logarithm of
+// the share that took longer. The curve ends where only ten round trips took longer.
 func percentiles(h *histogram.Histogram) (l []point) {
 	const steps = 80
 	end := min(math.Log10(float64(h.Count())/10), 4)
@@ -23,7 +23,7 @@ func percentiles(h *histogram.Histogram) (l []point) {
 	return l
 }
 
-// percentileAxis has its ticks at the shares that people ask for.
+// percentileAxis makes an axis with ticks at the shares that people ask for.
 func percentileAxis(curves []curve) axis {
 	a := axis{to: most(curves, func(p point) float64 { return p.x }), title: "of the round trips took no longer"}
 	for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999} {
@@ -34,11 +34,11 @@ func percentileAxis(curves []curve) axis {
 	return a
 }
 
-// perDecade is the number of a drawn histogram's columns from 10 to 100 us.
+// perDecade is how many columns a drawn histogram has from 10 to 100 us, and in each other decade.
 const perDecade = 28
 
-// columns are the share of the round trips in each column, from the first that is not empty
-// on. A bucket that lies in two columns is divided between them.
+// columns returns the percentage of the round trips in each column, from the one before the first that is not empty
+// to the one after the last. A bucket that lies in two columns is divided between them.
 func columns(h *histogram.Histogram) (l []point) {
 	shares := map[int]float64{}
 	first, last := math.MaxInt, math.MinInt
@@ -61,7 +61,7 @@ func columns(h *histogram.Histogram) (l []point) {
 	return l
 }
 
-// latencyCards are two charts for each placement, and a table of all.
+// latencyCards returns two charts for each placement, and one table.
 func (d *Document) latencyCards() (l []card) {
 	table := &grid{Head: []string{"ends", "rung", "p50", "p90", "p99", "p99.9", "longest", "round trips"}}
 	for i := range d.Measures {
@@ -76,7 +76,7 @@ func (d *Document) latencyCards() (l []card) {
 	return l
 }
 
-// placement is where the ends ran, for people.
+// placement says in words on which CPUs the ends ran.
 func placement(m *Measure) string {
 	if m.Placement == "any" {
 		return "not pinned"
@@ -87,7 +87,7 @@ func placement(m *Measure) string {
 	return "pinned to CPUs " + strings.ReplaceAll(m.Placement, ",", " and ")
 }
 
-// placed is the same with the wire.
+// placed is placement with the wire.
 func placed(m *Measure) string {
 	if m.Wire == "" {
 		return placement(m)
@@ -138,7 +138,7 @@ func (d *Document) latencyCharts(m *Measure) []card {
 	}
 }
 
-// within are the points inside the axis.
+// within returns the points that lie on the axis.
 func within(l []point, a axis) (kept []point) {
 	for _, p := range l {
 		if p.x >= a.from && p.x <= a.to {

@@ -7,7 +7,7 @@ import (
 )
 
 // WriteLines writes one round of a measure in the form of Go's benchmarks, which benchstat
-// reads: a line for each rung that was measured in that round. procs is the GOMAXPROCS of the name.
+// reads: a line for each rung that was measured in that round. procs is the GOMAXPROCS at the end of the names.
 func (d *Document) WriteLines(w io.Writer, key string, round, procs int) error {
 	m := d.Measure(key)
 	if m == nil {
@@ -33,7 +33,7 @@ func (d *Document) WriteLines(w io.Writer, key string, round, procs int) error {
 	return nil
 }
 
-// word is a name without what would end a benchmark's.
+// word returns a name without the characters that end a part of a benchmark's name.
 func word(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r == '/' || r == '=' {
@@ -43,7 +43,7 @@ func word(s string) string {
 	}, s)
 }
 
-// figure has three digits that count.
+// figure writes a number with about three significant digits.
 func figure(n float64) string {
 	switch {
 	case n >= 100:

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// WriteMarkdown writes the medians as a table for a document: a row for each measure, and for
+// WriteMarkdown writes the medians as a table for a document. It has a row for each measure, and for
 // each wire a block of columns, one for each rung. Beside a median stands the ratio to the
-// reference on the same wire, with the lowest and the highest.
+// reference on the same wire, with the lowest and the highest of the rounds.
 func (d *Document) WriteMarkdown(w io.Writer) error {
 	wires := d.Wires
 	if len(wires) == 0 {
@@ -36,7 +36,7 @@ func (d *Document) WriteMarkdown(w io.Writer) error {
 	return nil
 }
 
-// markdownRow is of a measure on all wires.
+// markdownRow returns the row of a measure, with its results on all wires.
 func (d *Document) markdownRow(m *Measure, wires []Wire) string {
 	f := m.Results[0].Figures[0]
 	row := fmt.Sprintf("| %s, %s |", m.Title, inWords(f.Unit))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// page is what the document shows (pagehtml.go).
+// page is what the HTML page shows (pagehtml.go).
 type page struct {
 	Doc        *Document
 	Date, Took string
@@ -18,14 +18,14 @@ type page struct {
 	All        []figureGroup
 }
 
-// glanceRow is a measure's, or with Wire alone the heading of those that were measured on a wire.
+// glanceRow is the row of a measure. If only Wire is set, it is the heading above the measures on that wire.
 type glanceRow struct {
 	Title, Unit string
 	Wire        string
 	Cells       []cell
 }
 
-// cell is one rung's: the ratio, coloured, with the value below; or the value alone.
+// cell shows one rung's result: the ratio, coloured, with the value below it, or the value alone.
 type cell struct{ Ratio, Value, Class string }
 
 type section struct {
@@ -40,7 +40,7 @@ type card struct {
 	Legend []legendEntry
 	Chart  markup
 	Table  *grid
-	// Wide takes the whole width.
+	// Wide makes the card take the page's whole width.
 	Wide bool
 }
 
@@ -54,15 +54,15 @@ type legendEntry struct {
 	Mark         markup
 }
 
-// bar is drawn by the style sheet: all but the texts are percent of the track.
+// bar is a bar that the style sheet draws. Its numbers are percent of the track's width.
 type bar struct {
 	Name, About, Colour, Value, Also    string
 	Width, Part, Reference, Low, Spread float64
-	// Cut says that the bar is longer than is shown.
+	// Cut says that the bar would be longer than its track.
 	Cut bool
 }
 
-// figureGroup is a measure's rows.
+// figureGroup has the rows of one measure.
 type figureGroup struct {
 	Title, Key string
 	Rows       []figureRow
@@ -70,7 +70,7 @@ type figureGroup struct {
 
 type figureRow struct{ Rung, Median, Range, Ratio, RatioRange, Also string }
 
-// WriteHTML writes the page. It needs nothing else: no script, no font, no network.
+// WriteHTML writes the page. To be shown it needs no script, no font and no network.
 func (d *Document) WriteHTML(w io.Writer) error {
 	s := d.Settings
 	p := page{
@@ -108,7 +108,7 @@ func legend(curves []curve) (l []legendEntry) {
 	return l
 }
 
-// glance has a row for each measure; of the frame sizes only the smallest and the largest.
+// glance returns a row for each measure, but of the frame sizes only the smallest and the largest.
 func (d *Document) glance() (rows []glanceRow) {
 	wire := ""
 	for i := range d.Measures {
@@ -138,7 +138,7 @@ func (d *Document) glance() (rows []glanceRow) {
 	return rows
 }
 
-// wire is one in words.
+// wire describes the wire of that name in words.
 func (d *Document) wire(name string) string {
 	for _, w := range d.Wires {
 		if w.Name == name {
@@ -148,7 +148,7 @@ func (d *Document) wire(name string) string {
 	return "Wire " + name
 }
 
-// titled is the measure's title with the wire.
+// titled returns the measure's title with the wire.
 func (m *Measure) titled() string {
 	if m.Wire == "" {
 		return m.Title
@@ -156,7 +156,7 @@ func (m *Measure) titled() string {
 	return m.Title + " – wire " + m.Wire
 }
 
-// verdict is the ratio with a sign of what it means, and a class of the style sheet.
+// verdict returns the ratio with a sign that says whether it is good or bad, and a class of the style sheet.
 func verdict(ratio float64, moreIsBetter bool) (text, class string) {
 	gain := ratio
 	if !moreIsBetter && ratio > 0 {
@@ -186,7 +186,7 @@ func (d *Document) between(m *Measure) bool {
 	return smaller && larger
 }
 
-// short is a title that leaves room for the columns.
+// short returns a title that leaves room for the columns.
 func (m *Measure) short() string {
 	super := ""
 	if m.Kind == Super || strings.Contains(m.Key, "send=segment") {
@@ -211,7 +211,7 @@ func (m *Measure) short() string {
 	return m.Title
 }
 
-// inWords is a unit of benchstat's for people.
+// inWords spells out a unit of benchstat's.
 func inWords(unit string) string {
 	switch unit {
 	case "cpu-s/GB":

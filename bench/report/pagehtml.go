@@ -13,8 +13,8 @@ var pageStyle string
 // markup is text that is HTML already.
 type markup string
 
-// writer makes a page. It takes the place of html/template, with which the linker has to keep every exported method of every
-// package in a program, since a template may call it by its name: that is a quarter of weft.
+// writer makes a page. We do not use html/template: since a template may call any method by its name, the linker would
+// have to keep every exported method of every package in the program, which is a quarter of weft.
 type writer struct{ strings.Builder }
 
 // add writes format, whose verbs are all %v. Whatever is not markup is escaped, for text and for quoted attributes.
@@ -27,14 +27,14 @@ func (w *writer) add(format string, values ...any) {
 	fmt.Fprintf(w, format, values...)
 }
 
-// addIf is add if there is something to say.
+// addIf is add if is is true, and otherwise nothing.
 func (w *writer) addIf(is bool, format string, values ...any) {
 	if is {
 		w.add(format, values...)
 	}
 }
 
-// html is the whole page.
+// html returns the whole page.
 func (p *page) html() string {
 	w, d := &writer{}, p.Doc
 	w.add(`<!DOCTYPE html>
@@ -63,7 +63,7 @@ func (p *page) html() string {
 	return w.String()
 }
 
-// glance is the table of ratios.
+// glance writes the table of ratios.
 func (p *page) glance(w *writer) {
 	if len(p.Glance) == 0 {
 		return
@@ -162,7 +162,7 @@ func (b bar) html(w *writer) {
 	w.add(" <span>%v</span></span></div>\n", b.Also)
 }
 
-// figures is the table of everything that was measured.
+// figures writes the table of everything that was measured.
 func (p *page) figures(w *writer) {
 	w.add(`<section aria-labelledby="all">
 <h2 id="all">All figures</h2>
@@ -187,7 +187,7 @@ func (p *page) figures(w *writer) {
 	w.add("</table></div>\n</details>\n</section>\n")
 }
 
-// machine says on what and how it was measured.
+// machine writes on which machine and how it was measured.
 func (p *page) machine(w *writer) {
 	w.add("<section aria-labelledby=\"how\">\n<h2 id=\"how\">The machine, and how it was measured</h2>\n<div class=\"card\"><dl>\n")
 	entry := func(name string, what any) { w.add("<dt>%v</dt><dd>%v</dd>\n", name, what) }

@@ -16,8 +16,8 @@ import (
 	"weft/bench/histogram"
 )
 
-// example has every kind of measure, five rungs, three rounds, and names that would harm a
-// page that does not escape them.
+// example makes a document with every kind of measure, five rungs, three rounds, and names that would
+// harm a page that does not escape them.
 func example() *Document {
 	d := New()
 	d.Tool, d.Command, d.Topology = "v1 <b>", `weft bench --rungs "a&b"`, "pod – node – pod"
@@ -71,7 +71,7 @@ func sampleOf(m Measure, rung string, n float64) Sample {
 		s.Values = []Value{{"throughput_gigabits_per_second", "Gb/s", n}, {"cpu_seconds_per_gigabyte", "cpu-s/GB", 1 / n}, {"weftd_cpu_seconds_per_gigabyte", "weftd-s/GB", 0.5 / n}}
 	case Costs:
 		s.Values = []Value{{"cpu_seconds_per_gigabyte", "cpu-s/GB", n}, {"context_switches_per_superpacket", "switches/64KiB", 2}}
-		if rung != "vxlan" { // which has no daemon
+		if rung != "vxlan" { // vxlan has no daemon
 			s.Values = append(s.Values, Value{"packets_per_read_of_sending_node", "packets/read-sending", 43})
 		}
 	case Packets, Mixed:
@@ -90,7 +90,7 @@ func sampleOf(m Measure, rung string, n float64) Sample {
 	return s
 }
 
-// TestRatiosAreOfARound: ratios are taken within a round, and the median is of those.
+// TestRatiosAreOfARound: ratios are taken within a round, and the median is that of the ratios.
 func TestRatiosAreOfARound(t *testing.T) {
 	d := New()
 	d.Reference = "vxlan"
@@ -184,7 +184,7 @@ func TestJSONComesBack(t *testing.T) {
 	}
 }
 
-// TestPage: well formed, self-contained, and with every rung and measure in it.
+// TestPage: the page is well formed and self-contained, and has every rung and measure.
 func TestPage(t *testing.T) {
 	for name, d := range map[string]*Document{"full": example(), "nothing": New(), "no reference": func() *Document {
 		d := example()
@@ -219,7 +219,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// wellFormed reads the page as XML, which it is too.
+// wellFormed reads the page as XML: it is written so that it is both HTML and XML.
 func wellFormed(t *testing.T, name, text string) {
 	t.Helper()
 	dec := xml.NewDecoder(strings.NewReader(strings.TrimPrefix(text, "<!DOCTYPE html>")))
@@ -264,7 +264,7 @@ func TestAxes(t *testing.T) {
 	}
 }
 
-// TestColumns: what is drawn adds up, wherever the buckets' ends are.
+// TestColumns: the columns add up to all round trips, wherever the buckets' ends are.
 func TestColumns(t *testing.T) {
 	var h histogram.Histogram
 	for i := range 10_000 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// sections are the page's plots, kind by kind; a kind that was not measured has none.
+// sections returns the page's plots, kind by kind; a kind that was not measured has none.
 func (d *Document) sections() (l []section) {
 	add := func(s section) {
 		if len(s.Cards) > 0 {
@@ -31,8 +31,8 @@ func (d *Document) sections() (l []section) {
 	return l
 }
 
-// barCards has a card for each measure of the kinds, with the figure of that name. parts are
-// names of figures that are contained in it, of which a rung has one at most.
+// barCards returns a card for each measure of the kinds, with the figure of that name. parts are
+// names of figures that are a part of that figure; a rung has at most one of them.
 func (d *Document) barCards(name string, parts []string, kinds ...Kind) (l []card) {
 	for _, k := range kinds {
 		for i := range d.Measures {
@@ -46,7 +46,7 @@ func (d *Document) barCards(name string, parts []string, kinds ...Kind) (l []car
 	return l
 }
 
-// costCards have a table for each measure, with a column for each figure.
+// costCards returns a card for each measure, with a table that has a column for each figure.
 func (d *Document) costCards() (l []card) {
 	for i := range d.Measures {
 		m := &d.Measures[i]
@@ -80,7 +80,7 @@ func (d *Document) costCards() (l []card) {
 	return l
 }
 
-// farthest is how many times the reference a chart of bars shows at most.
+// farthest is how many times as long as the reference a bar can be drawn.
 const farthest = 4
 
 func (d *Document) bars(m *Measure, name string, parts []string) (l []bar) {
@@ -96,7 +96,7 @@ func (d *Document) bars(m *Measure, name string, parts []string) (l []bar) {
 	if scale == 0 {
 		return nil
 	}
-	// One rung that is far off would leave nothing to see of the others.
+	// If a chart had room for a rung that is far off, nothing could be seen of the others.
 	if limit := farthest * reference; reference > 0 {
 		scale = min(scale, limit)
 	}
@@ -134,7 +134,7 @@ func (d *Document) bars(m *Measure, name string, parts []string) (l []bar) {
 	return l
 }
 
-// frameCards are charts of packet rates by frame size, a rung a line.
+// frameCards returns charts of packet rates by frame size, with a line for each rung.
 func (d *Document) frameCards() (l []card) {
 	if len(d.Wires) == 0 {
 		return d.frameCardsOn("")
@@ -181,14 +181,14 @@ func frameCard(all []*Measure, curves []curve, title string) card {
 	return card{Title: title, Legend: legend(curves), Chart: draw(frameAxis(all), y, curves, title+", by frame size")}
 }
 
-// same says whether the medians are.
+// same says whether the curves have the same medians.
 func same(a, b []curve) bool {
 	return slices.EqualFunc(a, b, func(a, b curve) bool {
 		return slices.EqualFunc(a.points, b.points, func(a, b point) bool { return a.y == b.y })
 	})
 }
 
-// frameAxis spaces the sizes evenly: their logarithms would crowd the large ones.
+// frameAxis spaces the sizes evenly, since on a logarithmic axis the large ones would crowd.
 func frameAxis(all []*Measure) axis {
 	a := axis{to: float64(len(all)) - 0.5, from: -0.5, title: "bytes in a frame"}
 	for i, m := range all {

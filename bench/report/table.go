@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// WriteTable sums the rounds up: for each measure and rung the median with the lowest and
-// the highest, the ratio to the reference likewise, and the medians of what else was measured.
+// WriteTable sums the rounds up. For each measure and rung it writes the median with the lowest and
+// the highest value, the ratio to the reference likewise, and the medians of the other figures.
 func (d *Document) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s\n", d.Topology)
 	fmt.Fprintf(w, "machine: %s\n", d.Machine)
@@ -52,7 +52,7 @@ func (d *Document) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// name is the measure in a table: its key without the wire, which has a column.
+// name is what a table calls the measure: its key without the wire, which has a column of its own.
 func (m *Measure) name() string {
 	name := strings.TrimPrefix(m.Key, "measure=")
 	if m.Wire != "" {
@@ -78,12 +78,12 @@ func (d *Document) writeRow(t io.Writer, name string, r *Result) {
 	fmt.Fprintln(t, strings.Join(also, "  "))
 }
 
-// String names the machine.
+// String describes the machine in a line.
 func (m Machine) String() string {
 	return fmt.Sprintf("Linux %s, %d CPUs (%s), %s, %s", m.Kernel, m.CPUs, m.Model, m.Go, m.Privilege)
 }
 
-// Load says what else ran there.
+// Load says how busy the machine was, and so what else ran there.
 func (m Machine) Load() string {
 	if m.LoadAfter == "" {
 		return "loadavg " + m.LoadBefore
