@@ -23,13 +23,13 @@ type comparison struct {
 	program      string
 	theirs, ours func() (float64, error)
 	theirl, ourl []float64
-	// agreement is how far the two medians may be apart, as a factor either way.
+	// agreement is the factor by which either median may be larger than the other.
 	agreement float64
 }
 
-// BenchmarkOverlayGenerators measures one path, the kernel's host-gw by hand, with our own
+// BenchmarkOverlayGenerators measures one path, the kernel's host-gw set up by hand, with our own
 // generators and with iperf3 and sockperf in turns, and fails if the medians disagree.
-// Where a program is not installed it says so; our own figure then stands alone.
+// If a program is not installed, the benchmark says so and reports only our own figure.
 func BenchmarkOverlayGenerators(b *testing.B) {
 	l, err := lab.Up(b.Context(), lab.Spec{Driver: lab.KernelHostGW, PodsPerNode: 1, Direct: true})
 	if err != nil {
@@ -107,7 +107,7 @@ func comparisons(ctx context.Context, from, to *lab.Pod) []comparison {
 		},
 	}, {
 		what: "64-byte datagrams, as fast as the sender can, delivered", unit: "kpackets/s", program: "iperf3",
-		agreement: 2.5, // iperf3 asks the clock and select about every datagram
+		agreement: 2.5, // iperf3 reads the clock and calls select for every datagram
 		ours: func() (float64, error) {
 			f, err := load.NewFlow(a, z, load.Single(load.SendTo, 64), load.Wait)
 			if err != nil {
@@ -134,7 +134,7 @@ func comparisons(ctx context.Context, from, to *lab.Pod) []comparison {
 	}}
 }
 
-// iperfReport is what of iperf3's JSON is looked at.
+// iperfReport has those fields of iperf3's JSON that are looked at.
 type iperfReport struct {
 	Error string
 	End   struct {
@@ -149,7 +149,7 @@ type iperfReport struct {
 	}
 }
 
-// iperf measures from one pod to another with a server that serves once.
+// iperf runs iperf3 from one pod to another; its server ends after one client.
 func iperf(ctx context.Context, from, to *lab.Pod, args ...string) (r iperfReport, err error) {
 	server := exec.Command("iperf3", "-s", "-1")
 	if err := to.NS.Start(server); err != nil {
@@ -171,8 +171,8 @@ func iperf(ctx context.Context, from, to *lab.Pod, args ...string) (r iperfRepor
 	return r, err
 }
 
-// listening waits until there is a listener at port in the pod. It makes no connection:
-// iperf3 -1 would take that for its client.
+// listening waits until there is a listener at port in the pod. It reads the kernel's tables instead
+// of connecting, because iperf3 -1 would take the connection for that of its only client.
 func listening(ctx context.Context, pod *lab.Pod, port int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Second, fmt.Errorf("%s: nobody listens at port %d", pod.Name, port))
 	defer cancel()
@@ -198,7 +198,7 @@ func listening(ctx context.Context, pod *lab.Pod, port int) error {
 	return context.Cause(ctx)
 }
 
-// sockperf is the median round trip in us. sockperf itself reports half of it.
+// sockperf returns the median round trip in us. The program itself reports half of it.
 func sockperf(ctx context.Context, from, to *lab.Pod) (float64, error) {
 	addr := to.Addr(4).String()
 	server := exec.Command("taskset", "-c", "1", "sockperf", "server", "--tcp", "-i", addr)

@@ -10,7 +10,7 @@ import (
 	"weft/bench/machine"
 )
 
-// What make bench-guard passes.
+// The flags that make bench-guard passes.
 var (
 	measureCosts = flag.Bool("costs", false, "measure, and compare with the baseline")
 	updateCosts  = flag.Bool("update", false, "with -costs: write a new baseline")
@@ -18,13 +18,13 @@ var (
 
 const (
 	baselineFile = "testdata/baseline.txt"
-	// costTolerance is how much dearer a function may seem. The same code differed by up to 9 %
-	// with four other busy programs on two CPUs.
+	// costTolerance is the share by which a function may seem dearer than in the baseline. The same
+	// code differed by up to 9 % when four other programs kept the two CPUs busy.
 	costTolerance = 0.2
 )
 
-// TestCosts sees that the baseline can be read and that a function that became dearer is
-// found. With -costs it measures, which takes a minute and wants a quiet machine.
+// TestCosts checks that the baseline can be read and that a function that became dearer is
+// found. With -costs it measures, which takes a minute and needs a machine that does nothing else.
 func TestCosts(t *testing.T) {
 	f, err := os.Open(baselineFile)
 	if err != nil {

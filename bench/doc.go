@@ -1,6 +1,6 @@
-// Package bench measures the data plane, from a copy of memory up to hosts whose
-// pods talk. The rungs of the ladder stand in one run, so that a figure can be
-// read as a ratio to the rung below it: absolute figures differ from machine to
+// Package bench measures the data plane, from a copy of memory up to pods on two nodes
+// that talk to each other. All rungs of the ladder are measured in one run, so that a figure
+// can be read as a ratio to the rung below it: absolute figures differ from machine to
 // machine and from minute to minute.
 //
 //	go test -run '^$' -bench . ./bench
@@ -8,16 +8,18 @@
 //	make bench-guard                                 hot functions against testdata/baseline.txt
 //
 // BenchmarkOverlay builds its labs itself and takes about four minutes; WEFT_OVERLAY
-// has its settings (overlay.ParseConfig). An ordinary user's runs in namespaces of its own.
-// Where it cannot run, it fails if the pattern names it ("Overlay"); as one of all it says
-// NOT MEASURED with the reason, and passes. The same is in the command weft bench.
+// has its settings (overlay.ParseConfig). It needs no root: an ordinary user's process makes
+// user namespaces for it. On a machine that refuses those, it fails if the pattern names it
+// ("Overlay"); otherwise it says NOT MEASURED with the reason, and passes. The command
+// weft bench measures the same.
 //
-//	load       traffic: TCP streams, datagrams, ping-pong; searches and processor time
-//	histogram  round trips, counted
-//	plan       what is measured, how long, in which order
-//	overlay    the rungs: labs on this machine, in turns
-//	remote     the two ends on two machines
-//	machine    where it is measured, and what else ran there
-//	report     the result: JSON, table, lines for benchstat, an HTML page
-//	costs      hot functions against a baseline
+//	load       makes traffic: TCP streams, datagrams, ping-pong; searches for rates, reads processor time
+//	histogram  counts round trips
+//	plan       says what is measured, how long and in which order
+//	overlay    measures the rungs in turns, in labs on this machine
+//	remote     measures between two machines
+//	machine    describes the machine, and what else ran there
+//	perf       counts system calls and samples copies, by the kernel's perf events
+//	report     writes the result: JSON, tables, lines for benchstat, an HTML page
+//	costs      compares hot functions with a baseline
 package bench

@@ -18,9 +18,10 @@ import (
 // 1500-byte underlay carries in format ip.
 var sizes = []int{64, 1472}
 
-// BenchmarkLadder: copy and checksum are what every packet costs any program; udp
-// is the kernel's price for one datagram over loopback, sent and received; loop is
-// two engines over ports in memory, TUN to underlay to TUN, without the kernel.
+// BenchmarkLadder measures one packet on four rungs. Every program has to copy a packet and most
+// compute its checksum (copy, checksum); udp is what the kernel takes to send and receive one
+// datagram over loopback; loop is what two of our engines take from TUN to underlay to TUN, with
+// ports in memory and without the kernel.
 func BenchmarkLadder(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprintf("rung=copy/size=%d", size), func(b *testing.B) { benchCopy(b, size) })
@@ -117,7 +118,7 @@ type loop struct {
 	tun, wire *tunneltest.Port
 }
 
-// loopNode is one of two nodes: 10.1.<me>.0/24 at 192.0.2.<me>.
+// loopNode makes one of two nodes: 10.1.<me>.0/24 at 192.0.2.<me>.
 func loopNode(b *testing.B, me byte) loop {
 	b.Helper()
 	subnet := func(n byte) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, n, 0}), 24) }
@@ -150,7 +151,7 @@ func loopNode(b *testing.B, me byte) loop {
 	return l
 }
 
-// innerPacket is IPv4 UDP from node 1 to node 2, without UDP checksum.
+// innerPacket returns an IPv4 packet with UDP from node 1 to node 2, without a UDP checksum.
 func innerPacket(size int) []byte {
 	p := make([]byte, size)
 	p[0], p[6], p[8], p[9] = 0x45, 0x40, 64, 17

@@ -16,14 +16,14 @@ import (
 	"weft/test/lab/holder"
 )
 
-// How an ordinary user measures the overlay: in user, network and pid namespaces of our
-// own, in which this program is run once more. Where those are refused, or /dev/net/tun is,
-// BenchmarkOverlay fails if -bench names it ("Overlay" is in the pattern); if it is only
-// one of all, it says what is missing, reports that it measured 0 rungs, and passes.
+// An ordinary user measures the overlay in new user, network and pid namespaces, in which TestMain
+// runs this program once more. If the machine refuses those namespaces or /dev/net/tun,
+// BenchmarkOverlay fails if -bench names it ("Overlay" is in the pattern); otherwise
+// it says what is missing, reports that it measured 0 rungs, and passes.
 const (
 	envOverlay  = "WEFT_OVERLAY" // for overlay.ParseConfig
 	envIsolated = "WEFT_BENCH_ISOLATED"
-	envRefused  = "WEFT_BENCH_REFUSED" // why there are no user namespaces
+	envRefused  = "WEFT_BENCH_REFUSED" // why we have no user namespace
 )
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 			_ = netlink.LinkSetUp(lo) // else a benchmark over it will say so
 		}
 	} else if pattern() != "" && holder.NeedsIsolation(false) {
-		_ = os.Setenv(envIsolated, "yes") // fails only for a name that is no name
+		_ = os.Setenv(envIsolated, "yes") // fails only for a name that is invalid
 		status, err := holder.Isolated()
 		if err == nil {
 			os.Exit(status)
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 // pattern is the value of -bench.
 func pattern() string { return flag.Lookup("test.bench").Value.String() }
 
-// unable is for a benchmark that the machine does not let run.
+// unable ends a benchmark that this machine does not let run.
 func unable(b *testing.B, err error) {
 	if os.Geteuid() == 0 && os.Getenv(envIsolated) == "" || strings.Contains(pattern(), "Overlay") {
 		b.Fatal(err)
@@ -63,8 +63,8 @@ func unable(b *testing.B, err error) {
 	b.ReportMetric(0, "rungs")
 }
 
-// BenchmarkOverlay measures pods on two nodes over the kernel's ways by hand and over each
-// path of weftd, in turns. Every turn is a line; the table at the end has medians.
+// BenchmarkOverlay measures between pods on two nodes that are joined by the kernel, set up by hand,
+// and by each path of weftd, in turns. It prints a line for every turn, and a table of medians at the end.
 //
 //	go test -run '^$' -bench 'Overlay$' ./bench
 //	WEFT_OVERLAY='rounds=15 tcp=3s rungs=vxlan,socket html=/tmp/overlay.html' go test …

@@ -9,9 +9,9 @@ import (
 )
 
 // The benchmarks below are of functions of package encap that are called for every packet
-// and cost a few nanoseconds: what the ladder's loop is made of.
+// and cost a few nanoseconds each. Much of the ladder's rung loop consists of them.
 
-// BenchmarkECN is RFC 6040's decision and the rewriting of a header.
+// BenchmarkECN measures RFC 6040's decision and the rewriting of a header.
 func BenchmarkECN(b *testing.B) {
 	p := innerPacket(1472)
 	b.Run("what=decap", func(b *testing.B) {
@@ -31,7 +31,7 @@ func BenchmarkECN(b *testing.B) {
 	})
 }
 
-// BenchmarkVNetHdr is the header before every packet of a TUN with offloads.
+// BenchmarkVNetHdr measures the header that stands before every packet of a TUN with offloads.
 func BenchmarkVNetHdr(b *testing.B) {
 	h := encap.VNetHdr{Flags: encap.VNetNeedsCsum, GSOType: encap.VNetGSOTCPv4, HdrLen: 40, GSOSize: 1400, CsumStart: 20, CsumOffset: 16}
 	raw := make([]byte, encap.VNetHdrLen)
