@@ -15,15 +15,15 @@ import (
 // Command is a program to run on a host of a lab.
 type Command struct {
 	Lab, Host string
-	// Args begin with the program, which is looked up in $PATH here.
+	// Args begin with the program, which is looked up in this process's $PATH.
 	Args []string
 	// Stdin, Stdout and Stderr are passed to the program itself.
 	Stdin, Stdout, Stderr *os.File
 }
 
 // Exec runs the command with this process's environment and working directory, passes
-// the signals that this process gets on to it, and returns its exit status: 128 and the
-// signal's number if a signal ended it. The error is about running it at all.
+// the signals that this process gets on to it, and returns its exit status, or 128 plus the
+// signal's number if a signal ended it. The error says why the command could not be run at all.
 func Exec(cmd Command) (status int, err error) {
 	dir, err := stateDir(cmd.Lab)
 	if err != nil {

@@ -9,22 +9,22 @@ import (
 	"weft/test/lab"
 )
 
-// Options of Hold.
+// Options are those of Hold.
 type Options struct {
 	// Name is the lab's; it must be free.
 	Name string
 	// Spec describes the lab. Its Name and StateDir are set by Hold.
 	Spec lab.Spec
-	// KeepLogs leaves the state directory, which otherwise stays only after a node's fault.
+	// KeepLogs keeps the state directory, which is otherwise kept only after a node's fault.
 	KeepLogs bool
-	// Work is called when the lab is up, and when it returns the lab ends. Its context ends
+	// Work is called when the lab is up. When it returns, the lab ends. Its context ends
 	// when ctx does or when `weft lab down` asks for it.
 	Work func(context.Context, *lab.Lab) error
 }
 
 // Hold builds a lab, serves its socket and takes the lab down again when Work has
-// returned. kept is the state directory if it was left. An end that `weft lab down`
-// asked for is no error.
+// returned. kept is the state directory if it was kept. It is no error if `weft lab down`
+// asked for the end.
 func Hold(ctx context.Context, o Options) (kept string, err error) {
 	c, err := claimName(o.Name)
 	if err != nil {
@@ -56,7 +56,7 @@ func Hold(ctx context.Context, o Options) (kept string, err error) {
 	case errors.Is(cause, errDown):
 		return "", nil
 	case cause != nil && err != nil:
-		return "", fmt.Errorf("interrupted: %w", cause) // what failed then failed for that reason
+		return "", fmt.Errorf("interrupted: %w", cause) // what failed, failed because of that
 	default:
 		return "", err
 	}

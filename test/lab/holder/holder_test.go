@@ -16,13 +16,13 @@ import (
 	"weft/test/await"
 )
 
-// user runs the small weft of TestMain as somebody.
+// user runs the small weft of TestMain as some user.
 type user struct {
 	binary, root string
 	uid          uint32
 }
 
-// users are root, and nobody: an ordinary user, whose labs are in user namespaces.
+// users runs a test as root, and as nobody, an ordinary user, whose labs are in user namespaces.
 func users(t *testing.T, test func(*testing.T, user)) {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root, to make network namespaces and to become an ordinary user: run the tests with sudo")
@@ -36,7 +36,7 @@ func users(t *testing.T, test func(*testing.T, user)) {
 			t.Cleanup(func() { _ = os.RemoveAll(dir) })
 			u := user{binary: filepath.Join(dir, "weft"), root: filepath.Join(dir, "labs"), uid: uid}
 			copyBinary(t, u.binary)
-			// Only what the user needs of the way to it, and a state directory of their own.
+			// The user can reach the program in this folder, write nothing there, and has a state directory of their own.
 			for _, err := range []error{os.Chmod(dir, 0o755), os.Mkdir(u.root, 0o700), os.Chown(u.root, int(uid), int(uid))} {
 				if err != nil {
 					t.Fatal(err)
@@ -91,7 +91,7 @@ func (u user) run(t *testing.T, stdin string, args ...string) (string, int) {
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// want runs and compares.
+// want runs a command and compares its output and its exit status.
 func (u user) want(t *testing.T, output string, status int, args ...string) {
 	t.Helper()
 	if out, got := u.run(t, "", args...); out != output || got != status {
@@ -115,8 +115,8 @@ func processesWith(t *testing.T, word string) int {
 	return n
 }
 
-// ended says whether nothing of the user's labs runs any more: no process, and no lock
-// either, because an exiting process loses its command line before it closes its files.
+// ended says whether nothing of the user's labs runs any more. It looks for locks beside processes,
+// because an exiting process loses its command line before it closes its files.
 func (u user) ended(t *testing.T) bool {
 	t.Helper()
 	for _, dir := range u.leftovers(t) {
@@ -206,7 +206,7 @@ func TestKilledHolderLeavesOnlyFiles(t *testing.T) {
 		if err := sleeper.Start(); err != nil {
 			t.Fatal(err)
 		}
-		await.True(t, "the sleeper sleeps", func() bool { return processesWith(t, "\x001000.125") == 2 }) // it and exec itself
+		await.True(t, "the sleeper sleeps", func() bool { return processesWith(t, "\x001000.125") == 2 }) // the sleeper, and exec itself
 		pid, err := holderPID(filepath.Join(u.root, "one"))
 		if err != nil {
 			t.Fatal(err)
@@ -287,7 +287,7 @@ func TestListTellsLeftoversFromTheLiving(t *testing.T) {
 	if _, err := claimName("busy"); !errors.Is(err, errHeld) {
 		t.Errorf("claimed twice: %v", err)
 	}
-	_ = c.listener.Close() // it answers nobody
+	_ = c.listener.Close() // so that the lab answers nobody
 	labs, err := List()
 	if err != nil || len(labs) != 2 {
 		t.Fatalf("%v, %v", labs, err)
@@ -295,7 +295,7 @@ func TestListTellsLeftoversFromTheLiving(t *testing.T) {
 	if labs[0].Name != "busy" || !labs[0].Alive || labs[1].Name != "dead" || labs[1].Alive {
 		t.Errorf("%+v", labs)
 	}
-	// A claim clears away what a dead lab of that name left.
+	// A claim removes what a dead lab of that name left.
 	d, err := claimName("dead")
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	statusEnv = "WEFT_LAB_STATUS" // set: descriptor statusFD takes a holder's news
+	statusEnv = "WEFT_LAB_STATUS" // if it is set, this process is a holder that writes its news to descriptor statusFD
 	statusFD  = 3
 	logFile   = "holder.log"
 )
@@ -29,8 +29,8 @@ type news struct {
 }
 
 // Launch starts this program again, with the same arguments, as the holder of the lab
-// name: in its own session, isolated if asked. It passes the holder's progress on and
-// returns when the lab is up. When ctx ends first, the holder is told to end and is waited for.
+// name, in a session of its own and, if asked, isolated. It passes the holder's progress on and
+// returns when the lab is up. If ctx ends first, it tells the holder to end and waits for it.
 func Launch(ctx context.Context, name string, isolated bool, progress func(string)) (*Info, error) {
 	cmd, log, err := holderCommand(name, isolated)
 	if err != nil {
@@ -42,7 +42,7 @@ func Launch(ctx context.Context, name string, isolated bool, progress func(strin
 		return nil, err
 	}
 	defer r.Close()
-	cmd.ExtraFiles = []*os.File{w} // descriptor 3
+	cmd.ExtraFiles = []*os.File{w} // as statusFD
 	err = cmd.Start()
 	_ = w.Close()
 	if err != nil {
@@ -55,12 +55,12 @@ func Launch(ctx context.Context, name string, isolated bool, progress func(strin
 	defer stop()
 	info, err := readNews(r, progress)
 	if err == nil {
-		return info, cmd.Process.Release() // it lives on, and is not waited for
+		return info, cmd.Process.Release() // the holder lives on, and nobody waits for it
 	}
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("the holder ended without a word: see %s", log.Name())
 	}
-	_ = cmd.Wait() // its status says less than err
+	_ = cmd.Wait() // its status says less than err does
 	if cause := context.Cause(ctx); cause != nil {
 		err = fmt.Errorf("interrupted: %w", cause)
 	}
@@ -118,11 +118,11 @@ func readNews(r io.Reader, progress func(string)) (*Info, error) {
 	}
 }
 
-// IsHolder says whether Launch started this process. It then calls HoldLaunched.
+// IsHolder says whether Launch started this process, which then has to call HoldLaunched.
 func IsHolder() bool { return os.Getenv(statusEnv) != "" }
 
-// HoldLaunched is Hold in a process that Launch started: it reports to the launcher, then
-// waits for the end. Options.Work is not used.
+// HoldLaunched is Hold for a process that Launch started. It tells the launcher when the lab is up, then
+// waits until ctx ends or `weft lab down` asks for the end. Options.Work is not used.
 func HoldLaunched(ctx context.Context, o Options) error {
 	pipe := os.NewFile(statusFD, "status")
 	unix.CloseOnExec(statusFD)

@@ -12,7 +12,7 @@ import (
 	"weft/test/lab"
 )
 
-// cli, in the environment, makes the test binary a small weft: it takes the arguments
+// cli is a variable of the environment that makes the test binary a small weft, which takes the arguments
 // run NAME, up NAME, exec NAME HOST COMMAND…, down NAME.
 const cli = "WEFT_LAB_TEST_CLI"
 

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// op is what a request asks for.
+// op says what a request asks for.
 type op string
 
 const (
 	opInfo   op = "info"
 	opDown   op = "down"
-	opExec   op = "exec"   // with three descriptors: stdin, stdout, stderr
-	opSignal op = "signal" // for the command of this connection
+	opExec   op = "exec"   // comes with three descriptors: stdin, stdout, stderr
+	opSignal op = "signal" // is for the command of this connection
 )
 
 // request and reply are one packet each, in JSON, on a SOCK_SEQPACKET Unix socket.
@@ -29,7 +29,7 @@ type request struct {
 	Op     op
 	Host   string   `json:",omitempty"`
 	Path   string   `json:",omitempty"`
-	Args   []string `json:",omitempty"` // with the program's name
+	Args   []string `json:",omitempty"` // begin with the program's name
 	Env    []string `json:",omitempty"`
 	Dir    string   `json:",omitempty"`
 	Signal int      `json:",omitempty"`
@@ -37,7 +37,7 @@ type request struct {
 
 type reply struct {
 	Error string `json:",omitempty"`
-	// Status is the command's exit status; Signal, if not 0, is what ended it.
+	// Status is the command's exit status; Signal, if not 0, is the signal that ended it.
 	Status int   `json:",omitempty"`
 	Signal int   `json:",omitempty"`
 	Info   *Info `json:",omitempty"`
@@ -62,7 +62,7 @@ type NodeInfo struct {
 	Pods          []PodInfo  `json:"pods"`
 }
 
-// PodInfo is one pod of a node; an absent family has the empty address.
+// PodInfo is one pod of a node. Its address is empty in a family that it does not have.
 type PodInfo struct {
 	Name string     `json:"name"`
 	V4   netip.Addr `json:"v4"`
@@ -169,8 +169,8 @@ func askDown(dir string) error {
 	return writePacket(c, request{Op: opDown})
 }
 
-// holderPID is the process that listens, in this process's pid namespace: the kernel's
-// word, which holds even if that process is stopped.
+// holderPID returns the id of the process that listens, as it is in this process's pid namespace. The
+// kernel says so itself, even if that process is stopped and answers nobody.
 func holderPID(dir string) (pid int, err error) {
 	c, err := dial(dir)
 	if err != nil {

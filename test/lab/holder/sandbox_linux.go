@@ -12,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roleEnv tells a process that was started from itself what it is.
+// roleEnv tells a process that this program has started from itself which part it plays.
 const roleEnv = "WEFT_LAB_ROLE"
 
 const (
-	roleInit     = "init"     // process 1 of the new pid namespace: mounts, starts, reaps
-	roleIsolated = "isolated" // does what was asked for, as root of the user namespace
+	roleInit     = "init"     // process 1 of the new pid namespace, which mounts, starts the other and reaps
+	roleIsolated = "isolated" // does what the user asked for, as root of the user namespace
 )
 
-// NeedsIsolation says whether a lab needs namespaces to run in that this process does not
-// have: an ordinary user's process, or any if rootless asks for it, but not one that is inside already.
+// NeedsIsolation says whether this process has to call Isolated before it can make a lab: if an ordinary
+// user runs it, or anybody who asks for it with rootless, and it is not isolated already.
 func NeedsIsolation(rootless bool) bool {
 	return os.Getenv(roleEnv) != roleIsolated && (rootless || os.Geteuid() != 0)
 }
 
 // Isolated runs this program again, with the same arguments, inside new user, mount, pid
-// and network namespaces, where it is root, and returns its exit status. Standard
-// input and outputs are shared; signals are passed on. If this process dies, so does all inside.
+// and network namespaces, where it is root, and returns its exit status. It shares standard input and
+// outputs, and gets the signals of this process. If this process dies, everything inside is killed.
 func Isolated() (status int, err error) {
 	runtime.LockOSThread() // the parent-death signal is tied to this thread
 	defer runtime.UnlockOSThread()
@@ -48,7 +48,7 @@ func isolatedSelf() (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	// From inside the user is root and the state directory would be another.
+	// Inside, the user is root, and would have another state directory.
 	root, err := stateRoot()
 	if err != nil {
 		return nil, err
@@ -100,8 +100,8 @@ func runPassingSignals(cmd *exec.Cmd) (int, error) {
 }
 
 // Init does the work of a process that Isolated or Launch started as the first of its
-// pid namespace. is is false, and nothing is done, in every other process; otherwise the
-// caller exits with status.
+// pid namespace. The caller then exits with status. In every other process Init does nothing, and is
+// is false.
 func Init() (is bool, status int, err error) {
 	if os.Getenv(roleEnv) != roleInit {
 		return false, 0, nil
@@ -126,7 +126,7 @@ func Init() (is bool, status int, err error) {
 }
 
 // superviseAsInit starts cmd, passes signals on, reaps orphans, and returns cmd's exit
-// status. When it returns and process 1 exits, the kernel kills whatever is left.
+// status. The caller, process 1, then exits, and the kernel kills whatever is left in the namespace.
 func superviseAsInit(cmd *exec.Cmd) (int, error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
@@ -134,7 +134,7 @@ func superviseAsInit(cmd *exec.Cmd) (int, error) {
 		return 0, err
 	}
 	if pipe := cmd.ExtraFiles; len(pipe) > 0 {
-		_ = pipe[0].Close() // the child's end is to be the only one
+		_ = pipe[0].Close() // only the child is to have this end open
 	}
 	pid := cmd.Process.Pid
 	go func() { // ends with the process
@@ -157,13 +157,13 @@ func superviseAsInit(cmd *exec.Cmd) (int, error) {
 	}
 }
 
-// ownMounts keeps what is mounted from here on inside, and shows this pid namespace in /proc.
+// ownMounts lets nobody outside see what is mounted from now on, and makes /proc show this pid namespace.
 func ownMounts() error {
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	// In a container whose /proc is partly masked the kernel refuses a fresh one. The old one
-	// will do: /proc/self and /proc/sys/net are right in it, only the other processes are wrong.
+	// In a container whose /proc is partly masked the kernel refuses a fresh one. The old one will do:
+	// its /proc/self and /proc/sys/net are right, and it only shows processes of another namespace.
 	_ = unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	return nil
 }

@@ -15,10 +15,11 @@ import (
 	"weft/test/lab"
 )
 
-// errDown is the cause of the end that `weft lab down` asks for.
+// errDown is the cause with which a holder's context ends when `weft lab down` asks for the end.
 var errDown = errors.New("asked to end")
 
-// server answers on a claim's socket. Until a lab is offered it can only be told to end.
+// server answers on a claim's socket. Until the lab is up and it is offered to the server, the server can only be
+// told to end.
 type server struct {
 	end context.CancelCauseFunc
 
@@ -41,8 +42,8 @@ func (s *server) offered() (*lab.Lab, error) {
 	return s.lab, nil
 }
 
-// serve accepts until the listener is closed and waits for its connections, which end
-// with their commands: when ctx ends, at once.
+// serve accepts connections until the listener is closed, and then waits for them. A connection ends
+// with its command, and at once when ctx ends.
 func (s *server) serve(ctx context.Context, l *net.UnixListener) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -110,8 +111,8 @@ func infoOf(l *lab.Lab) *Info {
 	return i
 }
 
-// exec runs a command on a host with the client's descriptors. It ends when the command
-// does; a client that goes away takes the command with it.
+// exec runs a command on a host with the client's descriptors, and returns when the command has ended. If
+// the client goes away, the command is killed.
 func (s *server) exec(c *net.UnixConn, q request, files []*os.File) (reply, error) {
 	l, err := s.offered()
 	if err != nil {
@@ -154,8 +155,8 @@ func (s *server) exec(c *net.UnixConn, q request, files []*os.File) (reply, erro
 	return r, nil
 }
 
-// forward sends the client's signals to the command's process group, and SIGKILL when the
-// client is gone. What a command leaves in the background at its own end may stay.
+// forward sends the client's signals to the command's process group, and SIGKILL when the client is
+// gone. Once the command has ended by itself, processes that it left in the background may stay.
 func forward(c *net.UnixConn, pid int, ended <-chan struct{}) {
 	for {
 		var q request

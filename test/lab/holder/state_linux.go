@@ -17,7 +17,7 @@ import (
 var ErrNoLab = errors.New("there is no such lab")
 
 const (
-	stateEnv   = "WEFT_LAB_STATE" // the folder of all labs, for a process whose user looks different from inside
+	stateEnv   = "WEFT_LAB_STATE" // the folder of all labs, for an isolated process, which does not see who its user is
 	lockFile   = "lock"
 	socketFile = "socket"
 )
@@ -33,7 +33,7 @@ func stateRoot() (string, error) {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return filepath.Join(dir, "weft-lab"), nil
 	}
-	// Nobody else may own a folder with this name: they could read and end the user's labs.
+	// It is refused if somebody else owns a folder with this name, since they could read and end the user's labs.
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("weft-lab-%d", os.Geteuid()))
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", err
@@ -61,7 +61,7 @@ func stateDir(name string) (string, error) {
 // errHeld means that a living process has the lock.
 var errHeld = errors.New("is up already")
 
-// lock takes the lock of a state directory that exists. It is given up by closing the file.
+// lock takes the lock of a state directory that exists. The caller gives it up by closing the file.
 func lock(dir string) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)
 	for {
@@ -76,7 +76,7 @@ func lock(dir string) (*os.File, error) {
 			}
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		// The directory may have been removed between the two calls: then this lock is nobody's.
+		// If the directory was removed between the two calls, this file is in no directory, and its lock keeps nobody out.
 		mine, err := f.Stat()
 		if err != nil {
 			_ = f.Close()
@@ -92,14 +92,14 @@ func lock(dir string) (*os.File, error) {
 	}
 }
 
-// claim is a state directory that is this process's own.
+// claim is a state directory whose lock this process holds.
 type claim struct {
 	dir      string
 	lock     *os.File
 	listener *net.UnixListener
 }
 
-// claimName takes the name, clears away a leftover of it, and listens.
+// claimName takes the name, removes what a dead lab of that name left, and listens.
 func claimName(name string) (*claim, error) {
 	dir, err := stateDir(name)
 	if err != nil {
@@ -122,7 +122,7 @@ func claimName(name string) (*claim, error) {
 		_ = f.Close()
 		return nil, err
 	}
-	// The socket gives what its owner may do to whoever can connect.
+	// Whoever can connect to the socket can do with it all that its owner may do.
 	if err := os.Chmod(filepath.Join(dir, socketFile), 0o600); err != nil {
 		c.release(false)
 		return nil, err
@@ -130,7 +130,7 @@ func claimName(name string) (*claim, error) {
 	return c, nil
 }
 
-// clear removes what is in the directory but for the named files.
+// clear removes everything in the directory except the named files.
 func (c *claim) clear(but ...string) error {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *claim) clear(but ...string) error {
 	return errors.Join(faults...)
 }
 
-// release gives the name up. keep leaves the directory, which is a leftover from then on.
+// release gives the name up. With keep it leaves the directory, which is a leftover from then on.
 func (c *claim) release(keep bool) {
 	_ = c.listener.Close() // removes the socket file
 	if !keep {
@@ -155,7 +155,7 @@ func (c *claim) release(keep bool) {
 }
 
 // Down ends the lab of that name and returns when nothing of it is left. alive says
-// whether there was a living one; otherwise a leftover was removed.
+// whether the lab was alive; otherwise Down removed a leftover.
 func Down(name string) (alive bool, err error) {
 	dir, err := stateDir(name)
 	if err != nil {
@@ -181,7 +181,7 @@ func Down(name string) (alive bool, err error) {
 // politely is how long a holder has to end after being asked, and then after SIGKILL.
 const politely = 15 * time.Second
 
-// endHolder asks, waits, and kills in the end. It returns the lock if there is still something to lock.
+// endHolder asks the holder to end, waits, and kills it if it does not. It returns the lock if the directory is still there.
 func endHolder(dir string) (*os.File, error) {
 	pid, err := holderPID(dir)
 	if err != nil {
@@ -203,7 +203,7 @@ func endHolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// waitLock polls for the lock; gone means that the directory went away.
+// waitLock polls for the lock. gone says that the directory has been removed.
 func waitLock(dir string) (f *os.File, gone bool) {
 	for end := time.Now().Add(politely); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
@@ -221,11 +221,11 @@ type Entry struct {
 	Name string `json:"name"`
 	// Alive is false for a leftover.
 	Alive bool `json:"alive"`
-	// Info is what the holder says; nil if it says nothing (yet).
+	// Info is what the holder says; nil if it says nothing, or nothing yet.
 	Info *Info `json:"info,omitempty"`
 }
 
-// List is all labs of this user, by name.
+// List returns all labs of this user, sorted by name.
 func List() ([]Entry, error) {
 	root, err := stateRoot()
 	if err != nil {
@@ -246,7 +246,7 @@ func List() ([]Entry, error) {
 				e.Info = info
 			}
 		} else {
-			continue // not a lab's
+			continue // not the directory of a lab
 		}
 		all = append(all, e)
 	}
