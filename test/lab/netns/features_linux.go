@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// typeMask is NLA_TYPE_MASK of netlink.h: an attribute's type without the flags for nested ones and byte order.
+// typeMask is NLA_TYPE_MASK of netlink.h. It takes the flags for nesting and byte order out of an attribute's type.
 const typeMask = 0x3fff
 
-// Features are those of a device, each with whether it is on, by the names that ethtool -k has
-// for a single one, such as tx-udp-segmentation. One that a device cannot have at all may be missing.
+// Features returns whether each feature of a device is on. Their names are those that ethtool -k has for
+// single features, such as tx-udp-segmentation. A feature that the device cannot have at all may be missing.
 func (n *Namespace) Features(device string) (map[string]bool, error) {
 	var features map[string]bool
 	err := n.Do(func() error {
@@ -29,11 +29,11 @@ func (n *Namespace) Features(device string) (map[string]bool, error) {
 	return features, nil
 }
 
-// SetFeatures turns features of a device on or off, as ethtool -K does. One that the device
-// does not change is an error; the others are changed then nevertheless.
+// SetFeatures turns features of a device on or off, as ethtool -K does. It is an error if the device does not
+// change one of them; the others are changed nevertheless.
 func (n *Namespace) SetFeatures(device string, want map[string]bool) error {
 	err := n.Do(func() error {
-		// As struct nlattr of netlink.h has it: attributes within attributes, the names and values of linux/ethtool_netlink.h.
+		// The request has attributes within attributes, as netlink.h has them, with names and values of linux/ethtool_netlink.h.
 		set := nl.NewRtAttr(unix.ETHTOOL_A_FEATURES_WANTED|unix.NLA_F_NESTED, nil)
 		bits := set.AddRtAttr(unix.ETHTOOL_A_BITSET_BITS|unix.NLA_F_NESTED, nil)
 		for name, on := range want {
@@ -70,7 +70,7 @@ func featuresHeader(device string, flags uint32) *nl.RtAttr {
 }
 
 // askEthtool sends one request from the calling thread's namespace and returns the answer's
-// attributes, none for a request that has only an acknowledgement.
+// attributes. There are none if the request is only acknowledged.
 func askEthtool(command uint8, attributes ...*nl.RtAttr) ([]byte, error) {
 	family, err := netlink.GenlFamilyGet(unix.ETHTOOL_GENL_NAME)
 	if err != nil {
@@ -91,8 +91,8 @@ func askEthtool(command uint8, attributes ...*nl.RtAttr) ([]byte, error) {
 	return messages[0][nl.SizeofGenlmsg:], nil
 }
 
-// parseFeatures reads the active ones of a features message. A feature that is off is there
-// too, so that one that the kernel does not know can be told from it.
+// parseFeatures reads from a features message which features are active. Those that are off are in the map
+// too, so that they can be told from features that the kernel does not know.
 func parseFeatures(message []byte) (map[string]bool, error) {
 	features := map[string]bool{}
 	err := eachAttribute(message, func(kind uint16, value []byte) error {
@@ -106,9 +106,9 @@ func parseFeatures(message []byte) (map[string]bool, error) {
 	return features, err
 }
 
-// eachBit calls fn with the names of a set's bits that are in its value.
+// eachBit calls fn with the names of the bits that are set in a bitset.
 func eachBit(set []byte, fn func(name string)) error {
-	list := false // without a mask: what is listed is set
+	list := false // the set has no mask, so all bits that it lists are set
 	return eachAttribute(set, func(kind uint16, value []byte) error {
 		if kind == unix.ETHTOOL_A_BITSET_NOMASK {
 			list = true

@@ -1,6 +1,6 @@
-// Package netns makes hosts out of network namespaces: unnamed ones, held by a
-// thread and a descriptor of this process and by nothing else, so that the kernel
-// takes them away when the process ends, in whatever way it ends.
+// Package netns makes hosts out of network namespaces. They have no names: only a thread and a
+// descriptor of this process hold each of them, so that the kernel removes them when the
+// process ends, however it ends.
 //
 // Each Namespace has one operating-system thread that lives as long as it does.
 // Processes are started from that thread, for two reasons: they inherit its
@@ -38,12 +38,12 @@ type Namespace struct {
 	quit  chan struct{}
 	dead  chan struct{}
 
-	mu     sync.RWMutex // held for reading while file is in use
+	mu     sync.RWMutex // held for reading while file is in use, so that Close waits
 	closed bool
 }
 
 // New makes a namespace with its loopback device up. name is for messages only.
-// It needs CAP_SYS_ADMIN in the user namespace it runs in.
+// New needs CAP_SYS_ADMIN in the user namespace in which this process runs.
 func New(name string) (*Namespace, error) {
 	n := &Namespace{name: name, calls: make(chan func()), quit: make(chan struct{}), dead: make(chan struct{})}
 	made := make(chan error)
@@ -58,8 +58,8 @@ func New(name string) (*Namespace, error) {
 	return n, nil
 }
 
-// live is the namespace's thread. It never unlocks, so the thread ends with it and
-// is not handed to other goroutines.
+// live runs on the namespace's thread until Close. It never unlocks the thread, so that the thread ends
+// with it and no other goroutine gets it.
 func (n *Namespace) live(made chan<- error) {
 	onSideThread(func() {
 		defer close(n.dead)
@@ -79,9 +79,9 @@ func (n *Namespace) live(made chan<- error) {
 	})
 }
 
-// onSideThread runs fn on a thread that ends with it. The process's first thread
-// cannot end (Go parks it for ever, in whatever namespace it is), so when the
-// goroutine sits on that one it keeps it busy until another goroutine has another.
+// onSideThread runs fn on a thread that ends with fn. The process's first thread cannot end: Go
+// would park it for ever, in whatever namespace it is. So if this goroutine got that thread, it
+// keeps it until a second goroutine has got another, on which that goroutine then runs fn.
 func onSideThread(fn func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() != unix.Getpid() {
@@ -108,8 +108,8 @@ func (n *Namespace) enterNew() error {
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	// Without a sysfs of its own, /sys/class/net shows another namespace's devices. Nothing of
-	// ours reads it, and some containers forbid the mount, so a refusal is no error.
+	// Without a sysfs of its own, /sys/class/net shows another namespace's devices. But nothing of
+	// ours reads it, and some containers forbid the mount, so it is no error if the mount is refused.
 	_ = unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	f, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -138,7 +138,7 @@ func (n *Namespace) Name() string { return n.name }
 // FD is the namespace's descriptor, valid until Close.
 func (n *Namespace) FD() int { return int(n.file.Fd()) }
 
-// Netlink is a route socket inside the namespace, for use on any thread until Close.
+// Netlink returns a netlink handle whose socket is inside the namespace. It can be used on any thread until Close.
 func (n *Namespace) Netlink() *netlink.Handle { return n.nl }
 
 // Do runs fn on the namespace's own thread and returns its error. Calls run one at
@@ -155,12 +155,12 @@ func (n *Namespace) Do(fn func() error) error {
 	}
 }
 
-// Dial connects from inside the namespace. address is a literal: names are not
-// resolved. It runs on a thread of its own, so a slow connection holds up nobody.
+// Dial connects from inside the namespace. The host in address has to be a literal, since names are not
+// resolved. Dial runs on a thread of its own, so that a slow connection does not delay others.
 func (n *Namespace) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var conn net.Conn
 	err := n.visit(func() (err error) {
-		// FallbackDelay < 0: the dialer starts no second goroutine, which would be outside.
+		// With FallbackDelay < 0 the dialer starts no second goroutine, which would be outside of the namespace.
 		d := net.Dialer{FallbackDelay: -1, KeepAlive: 15 * time.Second}
 		conn, err = d.DialContext(ctx, network, address)
 		return err
@@ -168,7 +168,7 @@ func (n *Namespace) Dial(ctx context.Context, network, address string) (net.Conn
 	return conn, err
 }
 
-// visit runs fn on a throw-away thread inside the namespace, side by side with others.
+// visit runs fn inside the namespace, on a new thread that ends afterwards. Several can run at a time.
 func (n *Namespace) visit(fn func() error) error {
 	result := make(chan error, 1)
 	go onSideThread(func() { // waited for by the receive below
@@ -194,9 +194,9 @@ func (n *Namespace) enter() error {
 	return nil
 }
 
-// Start starts cmd in the namespace, in a process group of its own (so that a Ctrl-C
-// at the terminal does not reach it), to be killed by the kernel when the namespace
-// is closed or this process dies. cmd.SysProcAttr may be set before; the rest of it is kept.
+// Start starts cmd in the namespace, in a process group of its own, so that a Ctrl-C
+// at the terminal does not reach it. The kernel kills it when the namespace is closed or
+// this process dies. Start adds to cmd.SysProcAttr, if that is set, and keeps the rest of it.
 func (n *Namespace) Start(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &unix.SysProcAttr{}
@@ -217,7 +217,7 @@ func (n *Namespace) Run(cmd *exec.Cmd) error {
 // Sysctl writes value to the namespace's /proc/sys entry key, such as net/ipv4/ip_forward.
 func (n *Namespace) Sysctl(key, value string) error {
 	return n.Do(func() error {
-		// The file says whose namespace it is when it is opened, by the thread that opens it.
+		// Which namespace the file belongs to is decided when it is opened: that of the thread that opens it.
 		f, err := os.OpenFile(filepath.Join("/proc/sys", key), os.O_WRONLY, 0)
 		if err != nil {
 			return fmt.Errorf("sysctl in %s: %w", n.name, err)
