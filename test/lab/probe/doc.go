@@ -2,8 +2,8 @@
 // requests between all of them, a paced UDP stream whose every packet has a number, and
 // a TCP stream whose bytes are compared.
 //
-// Sockets are made on the namespace's thread and used from ordinary goroutines. All
-// times are of one clock, this machine's CLOCK_MONOTONIC, so one-way delays are real.
+// Sockets are made on the namespace's thread and used from ordinary goroutines. All times
+// are read from one clock, this machine's CLOCK_MONOTONIC, so a delay in one direction can be measured.
 package probe
 
 import (
@@ -14,7 +14,7 @@ import (
 
 // Endpoint is one address of one host.
 type Endpoint struct {
-	// Name is for results.
+	// Name is what results call it.
 	Name string
 	NS   *netns.Namespace
 	Addr netip.Addr

@@ -23,23 +23,23 @@ type EchoPlan struct {
 	Count int
 	// Interval is the time between two requests of one pair.
 	Interval time.Duration
-	// Size is the ICMP payload in bytes, at least 16; 56 by default, as ping's.
+	// Size is the ICMP payload in bytes, at least 16; 56 by default, as for ping.
 	Size int
 	// Wait is how long after the last request an answer still counts; 1 s by default.
 	Wait time.Duration
 }
 
-// EchoResult is what one pair saw.
+// EchoResult says what became of the requests of one pair.
 type EchoResult struct {
 	From, To       string
 	Sent, Received int
 	// RTT are the round-trip times in the order of the requests, without the lost ones.
 	RTT []time.Duration
-	// Err is the first fault of sending, which counts as loss.
+	// Err is the first error of sending. A request that could not be sent counts as lost.
 	Err error
 }
 
-// echoer is one endpoint's raw ICMP socket with what it has sent and seen.
+// echoer is one endpoint's raw ICMP socket, with what it has sent and received.
 type echoer struct {
 	from  Endpoint
 	conn  net.PacketConn
@@ -48,12 +48,13 @@ type echoer struct {
 
 	mu      sync.Mutex
 	open    int  // requests without an answer
-	sentAll bool // no further requests
+	sentAll bool // there will be no further requests
 	results []EchoResult
-	rtts    [][]time.Duration // by target and request; 0: not seen
+	rtts    [][]time.Duration // by target and request; 0 without an answer
 }
 
-// echoHead is the payload's beginning: target's index and request number, then nanoseconds since start.
+// echoHead is the length of the payload's beginning: the target's index, the request's number, and nanoseconds since
+// the start.
 const echoHead = 4 + 4 + 8
 
 // Echo lets every endpoint ping every other (ICMP or ICMPv6 by its address) at the same
@@ -63,7 +64,7 @@ func Echo(ctx context.Context, ends []Endpoint, plan EchoPlan) ([]EchoResult, er
 	return echo(ctx, ends, ends, plan)
 }
 
-// Ping lets one endpoint ping any address, in the lab or not. To in the result is the address.
+// Ping lets one endpoint ping any address, in the lab or not. The result's To is that address.
 func Ping(ctx context.Context, from Endpoint, to netip.Addr, plan EchoPlan) (EchoResult, error) {
 	all, err := echo(ctx, []Endpoint{from}, []Endpoint{{Name: to.String(), Addr: to}}, plan)
 	if len(all) == 0 {
@@ -196,7 +197,7 @@ func (e *echoer) read() {
 			return
 		}
 		if err != nil {
-			continue // an ICMP error about one of our requests: a loss, which is counted
+			continue // an ICMP error about one of our requests, which counts as lost
 		}
 		m, err := icmp.ParseMessage(protocol, b[:n])
 		if err != nil || m.Type != ipv4.ICMPTypeEchoReply && m.Type != ipv6.ICMPTypeEchoReply {

@@ -29,18 +29,18 @@ type PacedPlan struct {
 	Wait time.Duration
 }
 
-// PacedResult is what became of the packets.
+// PacedResult says what became of the packets.
 type PacedResult struct {
-	// Sent counts attempts. Refused are those that the sender's kernel did not take, with
-	// the first reason; they count as lost too.
+	// Sent counts attempts. Refused counts packets that the sender's kernel did not take, and RefusedErr
+	// says why it did not take the first. They count as lost too.
 	Sent, Refused int
 	RefusedErr    error
 	// Received counts different packets; Lost is Sent less Received.
 	Received, Lost int
-	// Duplicates are further copies. Reordered are packets that arrived after one with a
+	// Duplicates counts further copies. Reordered counts packets that arrived after one with a
 	// higher number (RFC 4737 section 3).
 	Duplicates, Reordered int
-	// Delays are one way, in nanoseconds of user-space time, in the order of sending.
+	// Delays are those from the sender's to the receiver's user space, in the order of sending.
 	Delays []time.Duration
 	// Outages are runs of lost packets, in order.
 	Outages []Outage
@@ -61,7 +61,7 @@ type Paced struct {
 	out, in  *net.UDPConn
 	start    time.Time
 	sent     []int64 // nanoseconds since start; written by the sender before the packet goes
-	arrived  []int64 // 0: not yet; owned by the receiver until done
+	arrived  []int64 // likewise; 0 if it has not arrived; owned by the receiver until done
 	progress atomic.Int64
 	got      atomic.Int64
 
@@ -86,7 +86,7 @@ func StartPaced(ctx context.Context, plan PacedPlan) (*Paced, error) {
 	return p, nil
 }
 
-// newPaced opens the sockets; the stream's time begins.
+// newPaced opens the sockets, and the stream's time begins.
 func newPaced(plan PacedPlan) (*Paced, error) {
 	plan.Rate, plan.Count = orElse(plan.Rate, 1000), orElse(plan.Count, 10000)
 	plan.Size = max(orElse(plan.Size, 64), pacedHead)
@@ -128,8 +128,8 @@ func udpSocket(e Endpoint) (*net.UDPConn, error) {
 	return conn, widen(conn)
 }
 
-// widen gives a socket a large receive buffer: what the receiver is too slow to take must not
-// count as loss of the network.
+// widen gives a socket a large receive buffer, so that packets for which the receiver is too slow
+// for a moment do not count as lost by the network.
 func widen(conn syscall.Conn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -137,15 +137,15 @@ func widen(conn syscall.Conn) error {
 	}
 	return raw.Control(func(fd uintptr) {
 		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) != nil {
-			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20) // as much as an ordinary user may
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20) // as much as an ordinary user may have
 		}
 	})
 }
 
-// send keeps to an absolute timetable: a packet that is late goes at once, and those
-// after it are not shifted. Many that are late, since this process had no processor, go at eight times the
-// pace: all at once they would overflow a queue, and look like loss of the network. It sleeps in the kernel, since Go's
-// timers are a millisecond coarse.
+// send keeps to an absolute timetable: a packet that is late is sent at once, and those after it are
+// not delayed. If many are late because this process had no processor, they are sent at eight times the
+// pace. Sent all at once they could overflow a queue, which would look like loss of the network. send
+// sleeps by a system call, since Go's timers may be a millisecond late.
 func (p *Paced) send(ctx context.Context) {
 	defer close(p.sentAll)
 	runtime.LockOSThread()
@@ -181,7 +181,7 @@ func (p *Paced) send(ctx context.Context) {
 func sleepUntil(t time.Time) {
 	if d := time.Until(t); d > 0 {
 		ts := unix.NsecToTimespec(int64(d))
-		_ = unix.Nanosleep(&ts, nil) // cut short by a signal: the packet is early, which hurts nobody
+		_ = unix.Nanosleep(&ts, nil) // if a signal cuts it short, the packet is early, which does no harm
 	}
 }
 
@@ -226,7 +226,7 @@ func (p *Paced) receive() {
 // Progress is how many packets went out and how many different ones came in so far.
 func (p *Paced) Progress() (sent, received int) { return int(p.progress.Load()), int(p.got.Load()) }
 
-// Wait waits for the end of the stream and returns the count.
+// Wait waits for the end of the stream and returns what became of its packets.
 func (p *Paced) Wait() PacedResult {
 	<-p.sentAll
 	<-p.done
@@ -252,7 +252,7 @@ func (p *Paced) Wait() PacedResult {
 	return r
 }
 
-// String is one line for a test's log.
+// String writes the result as one line for a test's log.
 func (r PacedResult) String() string {
 	s := fmt.Sprintf("%d sent, %d received, %d lost, %d duplicate, %d reordered, longest silence %s, one way p50 %s p99 %s",
 		r.Sent, r.Received, r.Lost, r.Duplicates, r.Reordered, r.LongestSilence.Round(time.Microsecond),

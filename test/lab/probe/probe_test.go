@@ -15,7 +15,7 @@ import (
 	"weft/test/lab/netns"
 )
 
-// twoHosts are joined by one cable, with an address of each family.
+// twoHosts makes two hosts that are joined by one cable, each with an address of each family.
 func twoHosts(t *testing.T) (a, b Endpoint) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -75,7 +75,7 @@ func v6(e Endpoint) Endpoint {
 	return e
 }
 
-// cut takes b's end of the cable down: what a sends from then on is lost.
+// cut takes b's end of the cable down, so that whatever a sends from then on is lost.
 func cut(t *testing.T, b Endpoint) {
 	t.Helper()
 	l, err := b.NS.Netlink().LinkByName("eth0")
@@ -153,7 +153,7 @@ func TestPacedCountsDuplicatesAndOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	go p.receive()
-	// What arrives: 2 overtakes 1, 3 comes three times, 5 and 6 never, and strays are ignored.
+	// Of what arrives, 2 overtakes 1, 3 comes three times, 5 and 6 never come, and strays are to be ignored.
 	datagrams := [][]byte{{1, 2, 3}, make([]byte, 64)}
 	binary.BigEndian.PutUint64(datagrams[1], 1<<63)
 	for _, i := range []int{0, 2, 1, 3, 3, 3, 4, 7} {

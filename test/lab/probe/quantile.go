@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Quantile is the smallest of values that is not below the share q (0 to 1) of them: the
-// nearest-rank definition, so it is always one that was measured. It is 0 for none. values is not changed.
+// Quantile returns the smallest of values that the share q (0 to 1) of them does not exceed (nearest rank), so it is
+// always one that was measured. It is 0 if there are no values. values is not changed.
 func Quantile(values []time.Duration, q float64) time.Duration {
 	if len(values) == 0 {
 		return 0

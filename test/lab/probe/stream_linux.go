@@ -19,23 +19,23 @@ import (
 // StreamPlan is one TCP connection with data in one direction.
 type StreamPlan struct {
 	From, To Endpoint
-	// Bytes ends the stream after so many; Duration after that time. One of them is set.
+	// Bytes ends the stream after so many bytes, and Duration after that time. One of the two is set.
 	Bytes    int64
 	Duration time.Duration
-	// Verify hashes what is sent and what arrives. It costs processor time, so leave it
-	// off where throughput is measured.
+	// Verify hashes what is sent and what arrives. That costs processor time, so leave it
+	// off if throughput is measured.
 	Verify bool
 }
 
-// StreamResult is what arrived.
+// StreamResult says what arrived, and how long it took.
 type StreamResult struct {
 	// Sent and Received are in bytes; they differ only with an error.
 	Sent, Received int64
 	// Elapsed is from the first byte sent to the last one received.
 	Elapsed time.Duration
-	// Retransmits are the sender's segments sent again, from TCP_INFO.
+	// Retransmits is how many segments the sender sent again, by its TCP_INFO.
 	Retransmits int
-	// SentSum and ReceivedSum are SHA-256 sums, with Verify.
+	// SentSum and ReceivedSum are SHA-256 sums; they are set with Verify.
 	SentSum, ReceivedSum [sha256.Size]byte
 }
 
@@ -56,8 +56,8 @@ type received struct {
 	err error
 }
 
-// Stream connects, sends and waits until all has arrived. When ctx ends both sockets are
-// closed, and what had arrived is returned with the cause. With Verify, different sums are an error.
+// Stream connects, sends and waits until everything has arrived. When ctx ends, it closes both sockets and
+// returns what had arrived, with the cause. With Verify, it is an error if the sums differ.
 func Stream(ctx context.Context, plan StreamPlan) (StreamResult, error) {
 	if (plan.Bytes > 0) == (plan.Duration > 0) {
 		return StreamResult{}, errors.New("stream: either bytes or duration is to be set")
@@ -126,8 +126,8 @@ func connected(ctx context.Context, plan StreamPlan) (in, out *net.TCPConn, err 
 	return in, c.(*net.TCPConn), nil
 }
 
-// pump writes the same random chunk again and again, each with its number in front, so
-// that a chunk lost, doubled or exchanged changes the sum.
+// pump writes the same random chunk again and again, with its number in front, so that
+// the sum changes if a chunk is lost, doubled or exchanged.
 func pump(out *net.TCPConn, plan StreamPlan) (r StreamResult, err error) {
 	chunk := make([]byte, streamChunk)
 	random := rand.NewChaCha8([32]byte{'w', 'e', 'f', 't'})
@@ -189,7 +189,7 @@ func retransmits(c *net.TCPConn) int {
 		return 0
 	}
 	total := 0
-	_ = raw.Control(func(fd uintptr) { // fails only on a closed socket, of which nothing is known
+	_ = raw.Control(func(fd uintptr) { // fails only on a closed socket, whose count nobody knows any more
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO); err == nil {
 			total = int(info.Total_retrans)
 		}
