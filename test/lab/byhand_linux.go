@@ -56,7 +56,7 @@ func (l *Lab) startByHand(ctx context.Context, nodes []*Node) error {
 	return nil
 }
 
-// podNetByHand gives node N the Nth subnet of each network: /24 and /64, as flannel's defaults are.
+// podNetByHand gives node N the Nth subnet of each network: a /24 and a /64, which are flannel's defaults.
 func (l *Lab) podNetByHand(index int) (PodNet, error) {
 	p := PodNet{MTU: l.Spec.MTU}
 	switch l.Spec.Driver {
@@ -78,7 +78,7 @@ func (l *Lab) podNetByHand(index int) (PodNet, error) {
 	return p, err
 }
 
-// nthSubnet is the nth prefix of that many bits in network, with its first host's address.
+// nthSubnet returns the address of the first host in the nth prefix of that many bits in network.
 func nthSubnet(network netip.Prefix, bits, n int) (netip.Prefix, error) {
 	b := network.Masked().Addr().AsSlice()
 	for i := bits/8 - 1; i >= 0 && n > 0; i-- {
@@ -93,7 +93,7 @@ func nthSubnet(network netip.Prefix, bits, n int) (netip.Prefix, error) {
 	return netip.PrefixFrom(base.Next(), bits), nil
 }
 
-// joinByHand gives from the routes to to's pods; doing it again changes nothing.
+// joinByHand lets from reach to's pods. To call it again changes nothing.
 func (l *Lab) joinByHand(from, to *Node) error {
 	if l.Spec.Driver == WireGuardGo {
 		return from.addWireGuardPeer(to)
@@ -120,7 +120,7 @@ func (l *Lab) joinByHand(from, to *Node) error {
 	return nil
 }
 
-// vtepMAC is a locally administered address that says which node it is.
+// vtepMAC is a locally administered address that contains the node's index.
 func (n *Node) vtepMAC() net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0, 0, 0, byte(n.Index >> 8), byte(n.Index)}
 }
@@ -145,7 +145,7 @@ func (n *Node) addVXLAN() error {
 	return n.configure(vxlanDev, own...)
 }
 
-// addVXLANPeer tells the kernel that hop is behind to's MAC, and that MAC behind to's underlay address.
+// addVXLANPeer tells the kernel that hop has to's MAC, and that frames for this MAC go to to's underlay address.
 func (n *Node) addVXLANPeer(hop netip.Addr, to *Node) error {
 	dev, err := n.link(vxlanDev)
 	if err != nil {

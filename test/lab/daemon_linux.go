@@ -16,15 +16,15 @@ import (
 	"weft/test/lab/netns"
 )
 
-// ErrNotRunning is returned for a signal to a daemon that is not there.
+// ErrNotRunning is returned for a signal to a daemon that does not run.
 var ErrNotRunning = errors.New("is not running")
 
-// Daemon is a program that can be started again and again in one namespace, with its
-// output appended to one file. Its methods may be called from any goroutine.
+// Daemon is a program that can be started again and again in one namespace. All that it prints is
+// appended to one file. Its methods may be called from any goroutine.
 type Daemon struct {
 	// Name is for messages.
 	Name string
-	// LogFile has both outputs of every start.
+	// LogFile gets the standard output and the standard error of every start.
 	LogFile string
 
 	ns   *netns.Namespace
@@ -32,25 +32,25 @@ type Daemon struct {
 	args []string
 	env  []string // besides this process's own
 	nice int
-	dir  string // where it is started; this process's if empty
+	dir  string // its working directory; this process's if empty
 
 	mu  sync.Mutex
 	run *run // the latest, nil before the first start
 }
 
-// run is one life of a Daemon's process.
+// run is one process of a Daemon, from its start to its end.
 type run struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed after the process was waited for
-	err  error         // of Wait; read after done
+	err  error         // that of Wait; to be read after done is closed
 }
 
-// NewDaemon is a program that is still to be started, in host. Its log's folder must exist.
+// NewDaemon makes a Daemon that will run in host, and does not start it. The folder of its log must exist.
 func NewDaemon(host *Host, name, logFile, path string, args ...string) *Daemon {
 	return &Daemon{Name: name, LogFile: logFile, ns: host.NS, path: path, args: append([]string(nil), args...)}
 }
 
-// Start starts the process and does not wait for what it does. It fails if it runs already.
+// Start starts the process and does not wait for what it does. It is an error if the process runs already.
 func (d *Daemon) Start() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,7 +63,7 @@ func (d *Daemon) Start() error {
 	}
 	defer log.Close()
 	cmd := exec.Command(d.path, d.args...)
-	if d.nice != 0 { // nice(1) becomes the program, so that the process id is that of both
+	if d.nice != 0 { // nice(1) replaces itself by the program, which so keeps its process id
 		cmd = exec.Command("nice", append([]string{"-n", strconv.Itoa(d.nice), d.path}, d.args...)...)
 	}
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, d.dir
@@ -74,7 +74,7 @@ func (d *Daemon) Start() error {
 		return fmt.Errorf("start %s: %w", d.Name, err)
 	}
 	r := &run{cmd: cmd, done: make(chan struct{})}
-	go func() { // waited for by whoever reads done; ends with the process
+	go func() { // ends with the process, and then closes done
 		r.err = cmd.Wait()
 		close(r.done)
 	}()
@@ -97,7 +97,7 @@ func (d *Daemon) latest() *run {
 	return d.run
 }
 
-// PID is the running process, or 0.
+// PID is the id of the running process, or 0.
 func (d *Daemon) PID() int {
 	if r := d.latest(); r != nil && r.alive() {
 		return r.cmd.Process.Pid
@@ -145,8 +145,8 @@ func (d *Daemon) Signal(sig unix.Signal) error {
 	return nil
 }
 
-// Stop asks the process to end (SIGTERM) and waits for it. The error is not nil if its
-// exit status is not 0, or if ctx ends first; the process is killed then.
+// Stop asks the process to end (SIGTERM) and waits for it. If ctx ends first, Stop kills the process and
+// returns an error. A status other than 0 is an error too.
 func (d *Daemon) Stop(ctx context.Context) error {
 	if err := d.Signal(unix.SIGTERM); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (d *Daemon) Kill() error {
 	return nil
 }
 
-// Exited is closed when the process of the latest start has ended; nil before the first.
+// Exited returns a channel that is closed when the process of the latest start has ended. It is nil before the first start.
 func (d *Daemon) Exited() <-chan struct{} {
 	if r := d.latest(); r != nil {
 		return r.done
@@ -180,7 +180,7 @@ func (d *Daemon) Exited() <-chan struct{} {
 	return nil
 }
 
-// ExitError is the outcome of the latest start once Exited is closed: nil for status 0.
+// ExitError returns how the process of the latest start ended: nil for status 0. Before Exited is closed it is nil too.
 func (d *Daemon) ExitError() error {
 	if r := d.latest(); r != nil && !r.alive() {
 		return r.err
@@ -188,7 +188,7 @@ func (d *Daemon) ExitError() error {
 	return nil
 }
 
-// LogTail is the last n lines of the log, at most 64 KiB of them.
+// LogTail returns the last n lines of the log, but no more than the last 64 KiB.
 func (d *Daemon) LogTail(n int) []byte {
 	const most = 64 << 10
 	f, err := os.Open(d.LogFile)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Explain is err's text and, if a node is to blame, the last lines of its log and where
-// the rest is.
+// Explain returns err's text and, if err blames a node, the last lines of that node's log and where
+// the rest of it is.
 func Explain(err error) string {
 	var b strings.Builder
 	b.WriteString(err.Error())

@@ -19,8 +19,8 @@ import (
 	"weft/test/await"
 )
 
-// fakeWeftd, in the environment, makes the test binary a weftd that carries nothing: it
-// writes the subnet file and answers /readyz with that text, or with 200 if it is "ready".
+// fakeWeftd is a variable of the environment that makes the test binary a weftd that carries nothing: it
+// writes the subnet file and answers /readyz with the variable's text, or with status 200 if that is "ready".
 const fakeWeftd = "WEFT_LAB_TEST_WEFTD"
 
 func TestMain(m *testing.M) {
@@ -103,7 +103,7 @@ func TestDaemonsGoBeforeOthers(t *testing.T) {
 	spec := fakeSpec(t, "ready")
 	spec.Nice = -3
 	d := up(t, spec).Node(2).Daemon
-	if got, err := unix.Getpriority(unix.PRIO_PROCESS, d.PID()); err != nil || got != 20+3 { // 20 less the nice value (getpriority(2))
+	if got, err := unix.Getpriority(unix.PRIO_PROCESS, d.PID()); err != nil || got != 20+3 { // the system call returns 20 less the nice value (getpriority(2))
 		t.Errorf("priority %d, %v, want 23", got, err)
 	}
 }

@@ -39,7 +39,7 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) ([]byte
 	return out.b, nil
 }
 
-// limited keeps the last MiB written to it.
+// limited keeps the last MiB of what is written to it.
 type limited struct{ b []byte }
 
 func (l *limited) Write(p []byte) (int, error) {
@@ -85,7 +85,7 @@ func (h *Host) link(name string) (netlink.Link, error) {
 	return l, nil
 }
 
-// withoutCarrier is a veth or bridge of the host that is set up and not yet running.
+// withoutCarrier returns the name of a veth or bridge of the host that is set up but not yet running, or "".
 func (h *Host) withoutCarrier() (string, error) {
 	links, err := h.NS.Netlink().LinkList()
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -104,8 +104,8 @@ func (h *Host) withoutCarrier() (string, error) {
 	return "", nil
 }
 
-// configure sets a device up and gives it its addresses.
-// IPv6 addresses are usable at once: a lab has no duplicates.
+// configure sets a device up and gives it its addresses. IPv6 addresses can be used at once, since no
+// duplicates are looked for: a lab has none.
 func (h *Host) configure(name string, addrs ...netip.Prefix) error {
 	l, err := h.link(name)
 	if err != nil {
@@ -145,7 +145,7 @@ func (h *Host) route(dst netip.Prefix, via netip.Addr, dev string, flags int) er
 	return nil
 }
 
-// sysctls sets each key; all are tried.
+// sysctls sets each key, also when another could not be set.
 func (h *Host) sysctls(values map[string]string) error {
 	var faults []error
 	for key, value := range values {

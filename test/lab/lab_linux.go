@@ -13,12 +13,12 @@ import (
 )
 
 // Lab is a running cluster. Its methods may be called from any goroutine, but AddNode
-// and Close not at the same time.
+// and Close must not be called at the same time.
 type Lab struct {
 	// Spec has every default filled in.
 	Spec Spec
-	// Wire is the namespace of the underlay's bridge; nil with Spec.Direct. The port of
-	// node N is the device "nodeN" there: the place for loss, delay, captures and cut cables.
+	// Wire is the host with the underlay's bridge; nil with Spec.Direct. The bridge's port for node N is
+	// the device "nodeN" there. A test that wants loss, delay, a capture or a cut cable makes it at that port.
 	Wire *Host
 	// Store is set with a Separate store.
 	Store *Store
@@ -42,8 +42,8 @@ type NodeError struct {
 func (e *NodeError) Error() string { return e.Node + ": " + e.Err.Error() }
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// Up builds the lab and returns when every node is ready and every pod is attached. On
-// an error everything is taken down again, but the state directory stays, for its logs.
+// Up builds the lab and returns when every node is ready and every pod is attached. After
+// an error everything is taken down again, but the state directory is kept because of its logs.
 func Up(ctx context.Context, spec Spec) (*Lab, error) {
 	spec, err := spec.withDefaults()
 	if err != nil {
@@ -99,12 +99,12 @@ func (l *Lab) build(ctx context.Context) error {
 	return l.startNodes(ctx, l.Nodes())
 }
 
-// startNodes brings up the data plane and the pods of nodes, the embedded store first.
+// startNodes brings up the data plane and the pods of nodes. The node with the embedded store comes first.
 func (l *Lab) startNodes(ctx context.Context, nodes []*Node) error {
 	if err := l.startDataPlane(ctx, nodes); err != nil {
 		return err
 	}
-	var hosts []*Host // not all: a test may have cut another node's cable
+	var hosts []*Host // of these nodes only, since a test may have cut another node's cable
 	for _, n := range nodes {
 		hosts = append(hosts, n.hosts()...)
 	}
@@ -161,17 +161,17 @@ func (l *Lab) AddNode(ctx context.Context) (*Node, error) {
 	return n, l.startNodes(ctx, []*Node{n})
 }
 
-// Nodes are the lab's nodes in order; the slice is the caller's.
+// Nodes returns the lab's nodes in order; the slice is the caller's.
 func (l *Lab) Nodes() []*Node {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]*Node(nil), l.nodes...)
 }
 
-// Node is the node with that number, from 1. It panics if there is none.
+// Node returns the node with that number; the first is 1. It panics if there is none.
 func (l *Lab) Node(index int) *Node { return l.Nodes()[index-1] }
 
-// Pods are all pods, by node and number.
+// Pods returns all pods, in the order of their nodes and numbers.
 func (l *Lab) Pods() []*Pod {
 	var all []*Pod
 	for _, n := range l.Nodes() {
@@ -180,7 +180,7 @@ func (l *Lab) Pods() []*Pod {
 	return all
 }
 
-// Host finds a node, a pod, the store or the wire by name.
+// Host returns the node, pod, store or wire with that name.
 func (l *Lab) Host(name string) (*Host, error) {
 	var names []string
 	for _, h := range l.hosts() {
@@ -206,7 +206,7 @@ func (l *Lab) hosts() []*Host {
 	return all
 }
 
-// hosts are the node and its pods.
+// hosts returns the node and its pods.
 func (n *Node) hosts() []*Host {
 	all := []*Host{n.Host}
 	for _, p := range n.Pods {
@@ -215,9 +215,9 @@ func (n *Node) hosts() []*Host {
 	return all
 }
 
-// settle waits until the kernel has noticed that every veth and bridge is plugged in,
-// which it does in the background: before that it drops what is sent, and the first
-// neighbour solicitation is lost for a second.
+// settle waits until the kernel has noticed that every veth and bridge is plugged in, which
+// takes it a moment. Until then it drops what is sent. If that is the first neighbour
+// solicitation, the address is not found before the kernel repeats it a second later.
 func settle(ctx context.Context, hosts []*Host) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -242,7 +242,7 @@ func settle(ctx context.Context, hosts []*Host) error {
 	return nil
 }
 
-// newHost makes a host whose namespace Close will close.
+// newHost makes a host. Close closes its namespace.
 func (l *Lab) newHost(name string) (*Host, error) {
 	ns, err := netns.New(name)
 	if err != nil {
@@ -261,12 +261,12 @@ func (l *Lab) Keep() {
 	l.keep = true
 }
 
-// Close stops every daemon, removes every namespace and the state directory. It is
-// quick rather than polite: the daemons have nothing to lose. It may be called again.
+// Close stops every daemon and removes every namespace and the state directory. It kills the daemons
+// instead of asking them to end, which is quicker, and they have nothing to lose. It may be called again.
 func (l *Lab) Close() {
 	l.once.Do(func() {
 		for _, n := range l.Nodes() {
-			_ = n.Daemon.Kill() // one that does not run is what is wanted
+			_ = n.Daemon.Kill() // fails if it does not run, which is what we want
 		}
 		if l.Store != nil {
 			_ = l.Store.Daemon.Kill()
@@ -301,5 +301,5 @@ func (l *Lab) progress(format string, args ...any) {
 	l.Spec.Progress(fmt.Sprintf(format, args...))
 }
 
-// since is the time passed, short enough for a progress line.
+// since returns the time since start, rounded for a progress line.
 func since(start time.Time) time.Duration { return time.Since(start).Round(10 * time.Millisecond) }

@@ -156,7 +156,7 @@ func TestDaemonLife(t *testing.T) {
 		if err := d.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for len(d.LogTail(1000)) == size { // until the trap is near: the shell says so
+		for len(d.LogTail(1000)) == size { // the shell prints something just before it sets its trap
 			time.Sleep(time.Millisecond)
 		}
 	}

@@ -15,12 +15,12 @@ import (
 type MeasurePlan struct {
 	// Stream is how long the TCP stream of each family lasts; 3 s by default, negative for none.
 	Stream time.Duration
-	// Echo bounds the time for echo requests; 2 s by default. Each pair gets 5 to 100 of them,
-	// as many as fit at maxEchoRate requests a second altogether.
+	// Echo is about how long echo requests are sent; 2 s by default. Each pair gets 5 to 100 of them:
+	// as many as can be sent in that time if all pairs together send maxEchoRate a second.
 	Echo time.Duration
 }
 
-// maxEchoRate keeps the requests of a large lab from being a load of their own.
+// maxEchoRate is how many echo requests a second are sent altogether, so that those of a large lab are no load of their own.
 const maxEchoRate = 2000
 
 // Endpoint is the pod's address of family 4 or 6 for package probe.
@@ -37,8 +37,8 @@ func (n *Node) Endpoint(family int) probe.Endpoint {
 	return probe.Endpoint{Name: n.Name, NS: n.NS, Addr: addr}
 }
 
-// Measure lets every pod ping every other, in each family, then sends a TCP stream from
-// node 1's first pod to node 2's. What was measured is returned even with an error.
+// Measure lets every pod ping every other in each family, then sends a TCP stream from
+// node 1's first pod to node 2's. With an error it still returns what was measured.
 func (l *Lab) Measure(ctx context.Context, plan MeasurePlan) (Report, error) {
 	setDefault(&plan.Stream, 3*time.Second)
 	setDefault(&plan.Echo, 2*time.Second)
@@ -78,8 +78,8 @@ func (l *Lab) measureFamily(ctx context.Context, family int, plan MeasurePlan, r
 	return l.measureStream(ctx, family, plan.Stream, r)
 }
 
-// warm pings until every pair has had an answer, a few times at most: the first packet
-// between two pods waits for neighbour entries, and that is not what is measured.
+// warm pings until every pair has had an answer, but only a few times. The first packet between
+// two pods waits for neighbour entries, and that wait is not to be measured.
 func warm(ctx context.Context, ends []probe.Endpoint) error {
 	for range 3 {
 		results, err := probe.Echo(ctx, ends, probe.EchoPlan{Count: 1, Interval: 20 * time.Millisecond, Wait: 500 * time.Millisecond})
@@ -132,7 +132,7 @@ func newPair(family int, e probe.EchoResult, from, to *Pod) Pair {
 	return p
 }
 
-// ErrUnreachable is wrapped by Reach's error when there was no answer in time.
+// ErrUnreachable is wrapped by Reach's error if there was no answer in time.
 var ErrUnreachable = errors.New("no answer")
 
 // Reach pings an address from a host of the lab until there is one answer or ctx ends.

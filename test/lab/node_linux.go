@@ -26,19 +26,19 @@ type Node struct {
 	Index int
 	// Underlay4 and Underlay6 are its addresses on the wire.
 	Underlay4, Underlay6 netip.Addr
-	// Daemon is the node's weftd, or its wireguard-go; with another driver it is never started. Start, Stop,
-	// Kill and Restart of Node wait for what these mean; Daemon's own do not.
+	// Daemon is the node's weftd, or its wireguard-go; with another driver it is never started. Node's own
+	// Start and Restart wait until weftd is ready, and those of Daemon only start the process.
 	Daemon *Daemon
-	// Dir has the node's files. The others are in it.
+	// Dir is the folder of the node's files. The others are paths in it.
 	Dir, ControlSocket, CacheDir, SubnetFile, NetConfigFile string
-	// Net is what the pods were given; zero before the first readiness.
+	// Net is what the pods were given; it is zero until the node is ready for the first time.
 	Net PodNet
 	// Pods are attached to the node's bridge, in order.
 	Pods []*Pod
 
 	lab  *Lab
 	once sync.Once        // attaches the pods
-	key  *ecdh.PrivateKey // of its wireguard-go
+	key  *ecdh.PrivateKey // that of its wireguard-go
 }
 
 // Pod is a container's network: eth0, joined to its node's bridge by a veth pair.
@@ -46,7 +46,7 @@ type Pod struct {
 	*Host
 	// Node is where the pod runs.
 	Node *Node
-	// V4 and V6 are its addresses; the zero Addr when the overlay lacks the family.
+	// V4 and V6 are its addresses; the zero Addr if the overlay does not have the family.
 	V4, V6 netip.Addr
 }
 
@@ -103,7 +103,7 @@ func (l *Lab) newNode() (*Node, error) {
 	return n, nil
 }
 
-// attachPods makes the bridge and the pods, once; later calls only read Net again.
+// attachPods makes the bridge and the pods when it is called first; later calls only read Net again.
 func (n *Node) attachPods() error {
 	if n.lab.Spec.Driver == Weftd {
 		net, err := readPodNet(n.SubnetFile)
@@ -164,7 +164,7 @@ func (n *Node) makePod(i, bridge int) (*Pod, error) {
 	}
 	for _, gw := range n.Net.gateways() {
 		addr := gw.Addr()
-		for range i { // the bridge has the first address, the pods those that follow
+		for range i { // the bridge has the first address, and the pods have those that follow
 			addr = addr.Next()
 		}
 		if !gw.Contains(addr) {
@@ -185,8 +185,8 @@ func (n *Node) makePod(i, bridge int) (*Pod, error) {
 	return p, nil
 }
 
-// limitGSO makes the pod's superpackets fit one send of weftd, as a CNI plugin may do
-// that owns the link. With the kernel's own ways the default is better, and stays.
+// limitGSO makes the pod's superpackets so small that weftd can send each with one call, as a CNI plugin may
+// that makes the link. If the kernel carries the packets, its default is better and is left alone.
 func (p *Pod) limitGSO() error {
 	limit := encap.GSOMaxSize(encap.FormatIP, p.Node.Net.MTU)
 	if p.Node.lab.Spec.Driver != Weftd || p.Node.lab.Spec.DefaultGSO || limit == 0 {
@@ -196,13 +196,13 @@ func (p *Pod) limitGSO() error {
 	if err != nil {
 		return err
 	}
-	if err := p.NS.Netlink().LinkSetGSOMaxSize(l, limit); err != nil { // of both families
+	if err := p.NS.Netlink().LinkSetGSOMaxSize(l, limit); err != nil { // for both families
 		return fmt.Errorf("limit the superpackets of %s to %d bytes: %w", p.Name, limit, err)
 	}
 	return nil
 }
 
-// Fault wraps err with the end of the node's log.
+// Fault returns err with the end of the node's log, as a NodeError.
 func (n *Node) Fault(err error) error {
 	if err == nil {
 		return nil
@@ -221,7 +221,7 @@ func (n *Node) Start(ctx context.Context) error {
 // Stop ends the node's weftd by SIGTERM; an exit status other than 0 is an error.
 func (n *Node) Stop(ctx context.Context) error { return n.Fault(n.Daemon.Stop(ctx)) }
 
-// Kill ends the node's weftd as kill -9 does.
+// Kill ends the node's weftd with SIGKILL.
 func (n *Node) Kill() error { return n.Daemon.Kill() }
 
 // Restart is Stop and Start.

@@ -7,8 +7,8 @@ import (
 	"weft/lease/subnetenv"
 )
 
-// PodNet is what a node's pods get: the bridge's address with the subnet's length, for
-// each family (the zero Prefix: none), and the MTU in bytes.
+// PodNet says what a node's pods are given. V4 and V6 are the bridge's address with the subnet's
+// length, or the zero Prefix if there is no such family. MTU is in bytes.
 type PodNet struct {
 	V4, V6 netip.Prefix
 	MTU    int
@@ -20,7 +20,7 @@ func readPodNet(path string) (PodNet, error) {
 	return PodNet{V4: f.Subnet, V6: f.IPv6Subnet, MTU: f.MTU}, err
 }
 
-// gateways are the bridge's addresses.
+// gateways returns the bridge's addresses.
 func (p PodNet) gateways() []netip.Prefix {
 	var all []netip.Prefix
 	for _, g := range []netip.Prefix{p.V4, p.V6} {

@@ -11,7 +11,7 @@ import (
 	"weft/test/lab/probe"
 )
 
-// Report is what Measure measured. Its JSON form is stable; what has a unit has it in its name.
+// Report is what Measure measured. Its JSON form is stable; a field that has a unit has it in its name.
 type Report struct {
 	Lab     string          `json:"lab"`
 	Driver  string          `json:"driver"`
@@ -23,7 +23,7 @@ type Report struct {
 	Streams []Stream        `json:"streams"`
 }
 
-// Pair is one pod's pings to another.
+// Pair says what became of one pod's pings to another.
 type Pair struct {
 	Family   int           `json:"family"`
 	From     string        `json:"from"`
@@ -35,11 +35,11 @@ type Pair struct {
 	P50      time.Duration `json:"rttP50Nanoseconds"`
 	P99      time.Duration `json:"rttP99Nanoseconds"`
 	Error    string        `json:"error,omitempty"`
-	// RTT are all round trips, for summaries over several pairs.
+	// RTT has all round trips, for summaries of several pairs.
 	RTT []time.Duration `json:"-"`
 }
 
-// Stream is one TCP connection's goodput.
+// Stream says how much a TCP connection carried.
 type Stream struct {
 	Family        int     `json:"family"`
 	From          string  `json:"from"`
@@ -53,8 +53,8 @@ type Stream struct {
 	Error         string  `json:"error,omitempty"`
 }
 
-// Faults are the pairs that did not reach each other and the streams that failed, as
-// sentences. Loss alone is no fault.
+// Faults returns a sentence for each pair that did not reach each other and for each stream that
+// failed. Loss alone is no fault.
 func (r Report) Faults() []string {
 	var out []string
 	for _, p := range r.Pairs {
@@ -132,7 +132,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// throughput is the goodput of the stream between the row's nodes, or a dash.
+// throughput returns the goodput of the stream between the row's nodes, or a dash.
 func (r Report) throughput(w *row) string {
 	for _, s := range r.Streams {
 		if s.Family == w.family && s.FromNode == w.from && s.ToNode == w.to {

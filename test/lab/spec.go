@@ -26,8 +26,8 @@ const (
 	KernelVXLAN
 	// WireGuardGo runs a wireguard-go (Spec.WireGuardPath) in every node. It encrypts.
 	WireGuardGo
-	// Bare leaves the nodes without pods and without a data plane: what they run is the caller's business.
-	// Each has a Daemon for a weftd, with the arguments that it would have here.
+	// Bare leaves the nodes without pods and without a data plane: the caller decides what runs there.
+	// Each has a Daemon for a weftd, with the arguments that driver Weftd would give it.
 	Bare
 )
 
@@ -48,7 +48,7 @@ func (d Driver) String() string {
 	}
 }
 
-// StoreKind says where the leases are.
+// StoreKind says in which store the leases are.
 type StoreKind uint8
 
 const (
@@ -57,7 +57,7 @@ const (
 	Embedded
 	// Separate is an etcd process (Spec.EtcdPath) in a namespace of its own: Lab.Store.
 	Separate
-	// External is whatever answers at Spec.Endpoints, as seen from the nodes.
+	// External is an etcd at Spec.Endpoints that the caller runs where the nodes can reach it.
 	External
 )
 
@@ -74,8 +74,8 @@ func (k StoreKind) String() string {
 	}
 }
 
-// Spec describes a lab. The zero value of each field has a meaning, so Spec{} is two
-// nodes with two pods each, udp backend, embedded etcd.
+// Spec describes a lab. The zero value of a field means its default, so Spec{} describes two
+// nodes with two pods each, the udp backend and an embedded etcd.
 type Spec struct {
 	// Name is for messages; "lab" by default.
 	Name string
@@ -85,7 +85,7 @@ type Spec struct {
 	PodsPerNode int
 	// Driver is Weftd by default.
 	Driver Driver
-	// NetworkConfig is flannel's JSON. By default Network 10.42.0.0/16 and the udp backend.
+	// NetworkConfig is flannel's JSON. By default it has Network 10.42.0.0/16 and the udp backend.
 	NetworkConfig json.RawMessage
 	// Store is Embedded by default. Drivers other than Weftd use no store.
 	Store StoreKind
@@ -95,31 +95,31 @@ type Spec struct {
 	WeftdPath string
 	// WeftdArgs are appended to every weftd's arguments.
 	WeftdArgs []string
-	// WireGuardPath is the program for WireGuardGo, whose control socket is made where it is
-	// started: -ldflags='-X golang.zx2c4.com/wireguard/ipc.socketDirectory=.' makes it so.
+	// WireGuardPath is the program for WireGuardGo. It has to make its control socket in its working directory, so it is
+	// built with -ldflags='-X golang.zx2c4.com/wireguard/ipc.socketDirectory=.'.
 	WireGuardPath string
 	// EtcdPath is for a Separate store; "etcd" in $PATH by default.
 	EtcdPath string
-	// StateDir holds logs, sockets and caches, one folder for each node. By default it is a
-	// temporary one, removed by Close. Keep it short: a Unix socket's path ends at 107 bytes.
+	// StateDir holds logs, sockets and caches, with a folder for each node. By default it is a
+	// temporary one that Close removes. Keep it short: a Unix socket's path has at most 107 bytes.
 	StateDir string
 	// KeepState leaves StateDir in place at Close.
 	KeepState bool
 	// MTU of the underlay, in bytes; 1500 by default.
 	MTU int
-	// DefaultGSO leaves the gso_max_size of weftd's pods as the kernel has it; otherwise it is
-	// what makes a superpacket fit one send (encap.GSOMaxSize).
+	// DefaultGSO leaves the gso_max_size of weftd's pods as the kernel has it. Otherwise it is set so
+	// that weftd can send each superpacket with one call (encap.GSOMaxSize).
 	DefaultGSO bool
 	// Wire says what the devices between the nodes cut; WireFull by default.
 	Wire WireKind
-	// Direct joins two nodes by one veth pair, without a bridge between.
+	// Direct joins two nodes by one veth pair, without a bridge between them.
 	Direct bool
-	// Nice is added to the nice value of every weftd (nice(1)); less than 0 takes CAP_SYS_NICE. A daemon that is ahead of
-	// all else on a busy machine loses no packet because it waited for a processor.
+	// Nice is added to the nice value of every weftd (nice(1)). A value below 0 needs CAP_SYS_NICE. With it weftd
+	// gets a processor before other programs, so that it loses no packet because the machine is busy.
 	Nice int
 	// ReadyTimeout bounds the time from a weftd's start to its readiness; 30 s by default.
 	ReadyTimeout time.Duration
-	// Progress, if set, is told in one line about each step done. Calls come one at a time.
+	// Progress, if set, is called with one line about each step that is done. Calls come one at a time.
 	Progress func(line string)
 }
 
@@ -134,7 +134,7 @@ const (
 // maxSocketPath is sizeof(sockaddr_un.sun_path) less the final zero (unix(7)).
 const maxSocketPath = 107
 
-// withDefaults fills in what is unset and returns every fault at once.
+// withDefaults fills in the defaults. Its error has every fault at once.
 func (s Spec) withDefaults() (Spec, error) {
 	setDefault(&s.Name, "lab")
 	setDefault(&s.Nodes, 2)
@@ -199,8 +199,8 @@ func (s *Spec) findPrograms() error {
 	return errors.Join(faults...)
 }
 
-// checkTUN says what to do when weftd could not carry packets here. A user namespace does
-// not help with the file's permissions: its root is an ordinary user to the host's files.
+// checkTUN returns an error that says what to do if this process may not open the TUN device. A user
+// namespace does not help, since for the permissions of the host's files its root is an ordinary user.
 func checkTUN() error {
 	const path = "/dev/net/tun"
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -216,7 +216,7 @@ func checkTUN() error {
 	}
 }
 
-// FindWeftd is the weftd beside the running program, else the one in $PATH.
+// FindWeftd returns the path of the weftd beside the running program, else of the one in $PATH.
 func FindWeftd() (string, error) {
 	if self, err := os.Executable(); err == nil {
 		if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), "weftd")); err == nil {

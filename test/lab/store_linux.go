@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// configKey is where flannel's network config is, under the default prefix.
+// configKey is the key of flannel's network config under the default prefix.
 const configKey = "/coreos.com/network/config"
 
-// Store is an etcd process on a host of its own. Daemon stops, kills and pauses it.
+// Store is an etcd process on a host of its own. Tests stop, kill and pause it by way of Daemon.
 type Store struct {
 	*Host
 	// Addr is its address on the wire; clients use port 2379 there.
@@ -90,12 +90,12 @@ func (s *Store) Start(ctx context.Context) error {
 	}
 }
 
-// Put writes one key without a TTL, through etcd's JSON gateway, whose bytes are base64.
+// Put writes one key without a TTL, through etcd's JSON gateway, which takes keys and values in base64.
 func (s *Store) Put(ctx context.Context, key, value string) error {
 	return s.call(ctx, "/v3/kv/put", map[string][]byte{"key": []byte(key), "value": []byte(value)}, &struct{}{})
 }
 
-// Get reads one key; ok is false if there is none.
+// Get reads one key; ok is false if there is no such key.
 func (s *Store) Get(ctx context.Context, key string) (value string, ok bool, err error) {
 	var got struct {
 		KVs []struct{ Value []byte }

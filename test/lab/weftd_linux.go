@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// HealthPort is where each weftd serves /readyz and /metrics, on its node's loopback.
+// HealthPort is the port on its node's loopback at which each weftd serves /readyz and /metrics.
 const HealthPort = 8471
 
-// weftdArgs are the arguments of n's weftd: everything that two daemons on one machine must not share.
+// weftdArgs returns the arguments of n's weftd. They give it files, sockets and addresses of its own, since two
+// daemons on one machine must not share them.
 func (l *Lab) weftdArgs(n *Node) []string {
 	args := []string{
 		"--etcd-endpoints=" + strings.Join(l.endpoints(), ","),
@@ -32,14 +33,14 @@ func (l *Lab) weftdArgs(n *Node) []string {
 			"--embedded-etcd",
 			"--embedded-etcd-dir="+n.Dir+"/etcd",
 			fmt.Sprintf("--embedded-etcd-listen=%s:2379", n.Underlay4),
-			"--embedded-etcd-insecure", // the wire is this machine's own
+			"--embedded-etcd-insecure", // nobody outside this machine reaches the wire
 			"--net-config-path="+n.NetConfigFile,
 		)
 	}
 	return append(args, l.Spec.WeftdArgs...)
 }
 
-// endpoints are the store's URLs as the nodes see them.
+// endpoints returns the store's URLs as the nodes see them.
 func (l *Lab) endpoints() []string {
 	switch l.Spec.Store {
 	case External:
@@ -54,7 +55,7 @@ func (l *Lab) endpoints() []string {
 }
 
 // WaitReady waits until the node's weftd says that it is ready, at most Spec.ReadyTimeout.
-// The error has weftd's own reason, or how it ended, and the end of its log.
+// Its error says why weftd says it is not ready, or how weftd ended, and has the end of its log.
 func (n *Node) WaitReady(ctx context.Context) error {
 	limit := n.lab.Spec.ReadyTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not ready after %s", limit))
@@ -68,7 +69,7 @@ func (n *Node) WaitReady(ctx context.Context) error {
 			return nil
 		}
 		if ctx.Err() == nil {
-			reason = err // not the one that our own deadline causes
+			reason = err // weftd's own, and not that our deadline has passed
 		}
 		select {
 		case <-tick.C:
@@ -94,7 +95,7 @@ func (n *Node) Ready(ctx context.Context) error {
 		return err
 	}
 	if status != http.StatusOK {
-		// The first line is flannel's, and the same for every reason.
+		// The first line is what flannel answers, whatever the reason.
 		_, reasons, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
 		return fmt.Errorf("weftd is not ready: %s", cmp.Or(strings.ReplaceAll(reasons, "\n", "; "), fmt.Sprintf("status %d: %s", status, body)))
 	}
@@ -104,7 +105,7 @@ func (n *Node) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Metrics is the text of the node's /metrics.
+// Metrics returns the text of the node's /metrics.
 func (n *Node) Metrics(ctx context.Context) (string, error) {
 	status, body, err := n.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/metrics", HealthPort))
 	if err == nil && status != http.StatusOK {

@@ -11,16 +11,17 @@ import (
 const (
 	underlayDev = "eth0"  // of each host on the wire
 	wireBridge  = "wire0" // in the wire's namespace
-	wireNumber  = 0xfffe  // the wire's own address, which is the hosts' gateway
+	wireNumber  = 0xfffe  // that of the wire's own address, which is the hosts' gateway
 	storeNumber = 0xfffd
 )
 
-// underlay4 is 198.18.0.0/16 with n in the last two bytes (RFC 2544 sets 198.18/15 aside for benchmarks).
+// underlay4 returns the address in 198.18.0.0/16 with n in its last two bytes. RFC 2544 sets 198.18.0.0/15 aside
+// for benchmarks.
 func underlay4(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)})
 }
 
-// underlay6 is fd18::n.
+// underlay6 returns fd18::n.
 func underlay6(n int) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x18, 14: byte(n >> 8), 15: byte(n)})
 }
@@ -43,8 +44,8 @@ func (l *Lab) buildWire() error {
 	return wire.configure(wireBridge, underlayAddrs(wireNumber)...)
 }
 
-// plug joins h to the wire: device eth0 there, h's name on the wire's side. The wire is
-// the default gateway and forwards nothing, so what leaks from an overlay ends there.
+// plug joins h to the wire by a veth pair: the end in h is called eth0, and the wire's end is called as h. The
+// wire is h's default gateway but forwards nothing, so packets that should be in an overlay and are not go nowhere.
 func (l *Lab) plug(h *Host, number int) error {
 	if err := connect(h, underlayDev, l.Wire, h.Name, l.Spec.MTU); err != nil {
 		return err
@@ -78,7 +79,7 @@ func (l *Lab) plug(h *Host, number int) error {
 	return h.route(anywhere(6), underlay6(wireNumber), underlayDev, 0)
 }
 
-// joinDirectly lays one cable between the two nodes. Each is the other's default gateway.
+// joinDirectly joins the two nodes by one veth pair. Each is the other's default gateway.
 func (l *Lab) joinDirectly() error {
 	a, b := l.Node(1), l.Node(2)
 	if err := connect(a.Host, underlayDev, b.Host, underlayDev, l.Spec.MTU); err != nil {

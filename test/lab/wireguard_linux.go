@@ -20,7 +20,8 @@ const (
 	wireGuardOverhead = 80 // bytes, over IPv6: outer IPv6 40, UDP 8, the data message's header 16 and tag 16
 )
 
-// wireGuard is the node's wireguard-go, in the foreground. Its control socket is in the node's folder.
+// wireGuard makes the Daemon of the node's wireguard-go. It runs in the foreground, and its control socket is in the
+// node's folder.
 func (n *Node) wireGuard() *Daemon {
 	return &Daemon{
 		Name: n.Name + "'s wireguard-go", LogFile: filepath.Join(n.Dir, "wireguard-go.log"),
@@ -64,7 +65,7 @@ func (n *Node) startWireGuard(ctx context.Context) error {
 	return n.configure(wireGuardDev)
 }
 
-// addWireGuardPeer sends what is for to's pods to to's wireguard-go.
+// addWireGuardPeer lets n's wireguard-go send packets for to's pods to to's wireguard-go.
 func (n *Node) addWireGuardPeer(to *Node) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "public_key=%x\nendpoint=%s:%d\n", to.key.PublicKey().Bytes(), to.Underlay4, wireGuardPort)
@@ -82,7 +83,7 @@ func (n *Node) addWireGuardPeer(to *Node) error {
 	return nil
 }
 
-// setWireGuard makes one request by the protocol that WireGuard has for its configuration
+// setWireGuard makes one request in the protocol by which WireGuard is configured
 // (https://www.wireguard.com/xplatform/).
 func (n *Node) setWireGuard(lines string) error {
 	c, err := net.Dial("unix", filepath.Join(n.Dir, wireGuardDev+".sock"))

@@ -8,21 +8,22 @@ import (
 
 // WireKind says what the devices between the nodes can cut, and so which superpackets cross whole.
 //
-// A veth pair as it is made passes on superpackets of every kind, and joins nothing. No
-// network card does either. On the other wires the nodes' devices lack what cards lack, and
-// each frame that arrives takes NAPI and GRO, as it does behind every card's driver: so a
-// socket with UDP_GRO gets runs of datagrams, and a tunnel's inner packets are joined.
+// A veth pair that is left as it was made passes on superpackets of every kind whole, and joins none
+// of the packets that arrive. No network card is like that. On the other wires the nodes' devices
+// lack the features that cards lack, and each frame that arrives goes through NAPI and GRO, as behind
+// every card's driver: a socket with UDP_GRO gets runs of datagrams, and the inner packets of a
+// tunnel are joined.
 type WireKind uint8
 
 const (
 	_ WireKind = iota
-	// WireFull is a veth pair as it is made.
+	// WireFull is a veth pair that is left as it was made.
 	WireFull
-	// WireUSO is like a card that cuts TCP and runs of UDP datagrams (UDP_SEGMENT), but no
-	// superpackets of UDP tunnels. A run crosses whole.
+	// WireUSO is like a card that cuts TCP and runs of UDP datagrams (UDP_SEGMENT), but not the
+	// superpackets of UDP tunnels. So a run crosses whole.
 	WireUSO
-	// WirePlain is like a card that cuts TCP only, as in most virtual machines: a superpacket
-	// of UDP is cut by the kernel before it leaves, whatever it is.
+	// WirePlain is like a card that cuts TCP only, as in most virtual machines: the kernel cuts every
+	// superpacket of UDP before it leaves.
 	WirePlain
 )
 
@@ -39,10 +40,10 @@ func (k WireKind) String() string {
 	}
 }
 
-// WireKinds are all of them, from the one that can most.
+// WireKinds returns all kinds. The devices of each cut less than those of the kind before it.
 func WireKinds() []WireKind { return []WireKind{WireFull, WireUSO, WirePlain} }
 
-// ParseWireKind is the kind with that name.
+// ParseWireKind returns the kind with that name.
 func ParseWireKind(name string) (WireKind, error) {
 	var names []string
 	for _, k := range WireKinds() {

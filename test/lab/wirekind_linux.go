@@ -7,7 +7,7 @@ import (
 	"weft/test/lab/netns"
 )
 
-// uncut are the features of a sending device that a wire of this kind lacks, each off.
+// uncut returns the features of a sending device that a wire of this kind lacks, each with false.
 func (k WireKind) uncut() map[string]bool {
 	off := map[string]bool{}
 	if k == WireFull {
@@ -20,8 +20,8 @@ func (k WireKind) uncut() map[string]bool {
 	return off
 }
 
-// playCard makes a host's device like a card of the wire's kind: what it cannot cut is cut
-// before it, and what arrives takes NAPI and GRO, if the device at the other end lets it.
+// playCard makes a host's device like a card of the wire's kind. The kernel then cuts what the device cannot
+// cut, and what arrives goes through NAPI and GRO, if the device at the other end lets it (playSwitch).
 func (k WireKind) playCard(n *netns.Namespace, device string) error {
 	if k == WireFull {
 		return nil
@@ -31,8 +31,8 @@ func (k WireKind) playCard(n *netns.Namespace, device string) error {
 	return n.SetFeatures(device, want)
 }
 
-// PlayEnd makes a veth device one end of a cable of that kind between two hosts. The other
-// end needs the same. The device must be as it was made.
+// PlayEnd makes a veth device one end of a cable of that kind between two hosts. It has to be called for
+// both ends, and no feature of the device may have been changed before.
 func (k WireKind) PlayEnd(n *netns.Namespace, device string) error {
 	if err := k.playCard(n, device); err != nil {
 		return err
@@ -40,11 +40,11 @@ func (k WireKind) PlayEnd(n *netns.Namespace, device string) error {
 	return k.playSwitch(n, device)
 }
 
-// playSwitch makes a device that faces a host's card pass on frames as they come from a
-// wire. A veth hands a frame to the NAPI of its peer only if it could not have passed on a
-// TCP superpacket itself (veth_skb_is_eligible_for_gro in the kernel's veth.c), so it must
-// not be able to: TCP is cut here, and joined again behind, as from a real wire. Of a direct
-// cable each end is both, and its node's TCP, outside of any tunnel, is cut in software.
+// playSwitch makes the device at the other end from a host's card hand frames to that card as a real
+// wire does. A veth gives a frame to its peer's NAPI only if it could not have passed on a TCP
+// superpacket itself (veth_skb_is_eligible_for_gro in the kernel's veth.c). So segmentation of TCP is
+// turned off: TCP is cut here, and the card joins it again. On a direct cable each end is both card and
+// switch, so a node's TCP outside of any tunnel is cut in software there.
 func (k WireKind) playSwitch(n *netns.Namespace, device string) error {
 	if k == WireFull {
 		return nil

@@ -26,8 +26,8 @@ func TestWireKindNames(t *testing.T) {
 	}
 }
 
-// TestWires: which superpackets cross from node to node whole, on every kind of wire, by the
-// length of the frames that a device sends; and that what was cut is joined where it arrives.
+// TestWires shows, by the length of the frames that a device sends, which superpackets cross from node to
+// node whole on each kind of wire, and that what was cut is joined where it arrives.
 func TestWires(t *testing.T) {
 	for _, c := range []struct {
 		kind        WireKind
@@ -46,7 +46,7 @@ func TestWires(t *testing.T) {
 					device string
 				}
 				places := []place{{l.Node(1).Host, underlayDev}}
-				if !direct { // and what crosses the second cable
+				if !direct { // the second cable, too
 					places = append(places, place{l.Wire, "node2"})
 				}
 				var taps []*tap
@@ -120,7 +120,7 @@ func sendRun(t *testing.T, l *Lab) (reads int) {
 	return reads
 }
 
-// tap is a packet socket that sees what a device sends, as it is given to the driver: cut where the device does not cut.
+// tap is a packet socket that sees what a device sends, as its driver gets it: what the device cannot cut is cut already.
 type tap struct{ fd int }
 
 func newTap(t *testing.T, h *Host, device string) *tap {
@@ -149,7 +149,7 @@ func newTap(t *testing.T, h *Host, device string) *tap {
 	return p
 }
 
-// longest is the length of the longest IPv4 frame of a protocol that was sent since the last call, 0 if there was none.
+// longest returns the length of the longest IPv4 frame of a protocol that was sent since the last call, 0 if there was none.
 func (p *tap) longest(t *testing.T, protocol byte) (most int) {
 	t.Helper()
 	frame := make([]byte, 64)
