@@ -11,13 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pods of two nodes talk in each family of every backend, and the Node objects say what flannel's would.
+// Pods of two nodes reach each other in each family of every backend, and the Node objects have the annotations
+// that flannel would write.
 func TestBackends(t *testing.T) {
 	c := Start(t, Options{})
 	for _, b := range []struct {
 		name, config string
 		families     []int
-		kind, path   string // in the status; path "" is any of those in user space
+		kind, path   string // in the status; path "" stands for any path in user space
 		mtu          int
 		annotations  []string // that have a value, besides the marker and the type
 	}{
@@ -58,18 +59,18 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// leave is a node's end: its weftd stops, its Node object goes.
+// leave takes a node out of the cluster: it kills its weftd and deletes its Node object.
 func (n *Node) leave(t *testing.T) {
 	if err := n.Daemon.Kill(); err != nil {
 		t.Error(err)
 	}
-	ctx := context.Background() // the test's own is over
+	ctx := context.Background() // the test's own has ended
 	if err := n.cluster.Admin.CoreV1().Nodes().Delete(ctx, n.Object, metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// publishes compares the annotations with what flannel's would be.
+// publishes waits until the annotations are those that flannel would write.
 func (n *Node) publishes(t *testing.T, kind string, with []string) {
 	t.Helper()
 	Until(t, n.Object+"'s annotations", func(ctx context.Context) error {
@@ -100,7 +101,7 @@ func parse(text string) netip.Addr {
 	return a
 }
 
-// flannelAnnotations are those with flannel's prefix, without it.
+// flannelAnnotations returns the annotations with flannel's prefix, by their names without it.
 func flannelAnnotations(obj *corev1.Node) map[string]string {
 	out := map[string]string{}
 	for key, value := range obj.Annotations {

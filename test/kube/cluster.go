@@ -22,17 +22,17 @@ import (
 	"weft/test/lab"
 )
 
-// Options describe a cluster. The zero value is one of both families without further controllers.
+// Options describe a cluster. The zero value describes a cluster with both families and no further controllers.
 type Options struct {
-	// ClusterCIDRs are what the controller takes the nodes' podCIDRs from; Networks by default.
+	// ClusterCIDRs are the networks from which the controller takes the nodes' podCIDRs; by default Network4 and Network6.
 	ClusterCIDRs []string
-	// Controllers of the controller manager besides those for podCIDRs and service accounts.
+	// Controllers are those that the controller manager runs besides those for podCIDRs and service accounts.
 	Controllers []string
-	// APIServerArgs are appended to the API server's.
+	// APIServerArgs are appended to the API server's arguments.
 	APIServerArgs []string
 }
 
-// Network4 and Network6 are what podCIDRs come from by default, a /24 and a /64 for each node.
+// Network4 and Network6 are the networks of which each node gets a podCIDR by default: a /24 and a /64.
 const (
 	Network4 = "10.244.0.0/16"
 	Network6 = "fd42::/48"
@@ -49,7 +49,7 @@ func (o Options) clusterCIDRs() []string {
 type Cluster struct {
 	// Control is the host of the control plane.
 	Control *lab.Node
-	// The control plane's programs, to be killed, paused and started again.
+	// Etcd, APIServer and ControllerManager are the control plane's programs. Tests kill, pause and restart them.
 	Etcd, APIServer, ControllerManager *Process
 	// Admin may do everything.
 	Admin *kubernetes.Clientset
@@ -65,7 +65,7 @@ type Cluster struct {
 }
 
 // Start starts a control plane, with the service account that weft uses and its ClusterRole, and takes
-// everything down when the test ends. Of a test that failed it prints the ends of the logs.
+// everything down when the test ends. If the test has failed, it prints the ends of the logs.
 func Start(t *testing.T, o Options) *Cluster {
 	t.Helper()
 	c := &Cluster{programs: buildPrograms(t)}
@@ -112,7 +112,7 @@ func (c *Cluster) start(ctx context.Context, o Options) (err error) {
 	return c.startControllerManager(ctx, o)
 }
 
-// makeAdmin makes the certificate of somebody who may do everything.
+// makeAdmin makes the certificate of an administrator, who may do everything.
 func (c *Cluster) makeAdmin() error {
 	cert, key, err := c.pki.issue("admin", []string{"system:masters"})
 	if err != nil {
@@ -124,12 +124,12 @@ func (c *Cluster) makeAdmin() error {
 	return err
 }
 
-// clientConfig is the server's part of a client's configuration.
+// clientConfig returns the part of a client's configuration that is about the server.
 func (c *Cluster) clientConfig() *rest.Config {
 	return &rest.Config{Host: c.URL(), TLSClientConfig: rest.TLSClientConfig{CAData: c.pki.pem}, QPS: -1}
 }
 
-// ClientConfig is the administrator's, for clients in the test's own process.
+// ClientConfig returns the administrator's configuration, for clients in the test's own process.
 func (c *Cluster) ClientConfig() *rest.Config {
 	cfg := rest.CopyConfig(c.adminConfig)
 	cfg.Dial = c.Control.NS.Dial
@@ -137,10 +137,10 @@ func (c *Cluster) ClientConfig() *rest.Config {
 	return cfg
 }
 
-// URL is the API server's, as the nodes reach it.
+// URL is that by which the nodes reach the API server.
 func (c *Cluster) URL() string { return fmt.Sprintf("https://%s:%d", c.Control.Underlay4, apiPort) }
 
-// Dir is a folder for files of the test, removed with the cluster.
+// Dir is a folder for files of the test. It is removed with the cluster.
 func (c *Cluster) Dir() string { return c.dir }
 
 // Command runs kubectl or helm as the administrator, on the control plane's host.
@@ -157,13 +157,13 @@ func (c *Cluster) Command(ctx context.Context, name string, args ...string) ([]b
 	return c.Control.Command(ctx, "env", append([]string{"HOME=" + home, "KUBECONFIG=" + kubeconfig, path}, args...)...)
 }
 
-// accountsExist says that the controller manager works: it makes each namespace's default account.
+// accountsExist returns nil once a namespace has its default account, which shows that the controller manager works.
 func (c *Cluster) accountsExist(ctx context.Context) error {
 	_, err := c.Admin.CoreV1().ServiceAccounts(flannelNamespace).Get(ctx, "default", metav1.GetOptions{})
 	return err
 }
 
-// Restart kills a program as kill -9 does and starts it again.
+// Restart kills a program with SIGKILL and starts it again.
 func (c *Cluster) Restart(ctx context.Context, p *Process) error {
 	if err := p.Kill(); err != nil {
 		return err
@@ -171,8 +171,8 @@ func (c *Cluster) Restart(ctx context.Context, p *Process) error {
 	return p.Up(ctx)
 }
 
-// Compact makes etcd forget every revision before the latest, as the API server has it do every five
-// minutes: a watch from before cannot go on.
+// Compact makes etcd forget every revision before the latest, as the API server does every five minutes.
+// A watch that knows only an earlier revision cannot go on after that.
 func (c *Cluster) Compact(ctx context.Context) error {
 	var status struct {
 		Header struct {
@@ -212,7 +212,7 @@ func (c *Cluster) etcdCall(ctx context.Context, path string, in, out any) error 
 	return json.Unmarshal(text, out)
 }
 
-// close prints what a failed test needs and takes everything down.
+// close takes everything down. If the test has failed, it first prints the ends of the logs.
 func (c *Cluster) close(t *testing.T) {
 	for _, n := range c.Nodes() {
 		log := n.Daemon.LogTail(1000)
@@ -231,19 +231,19 @@ func (c *Cluster) close(t *testing.T) {
 		if t.Failed() {
 			t.Logf("the end of %s's log:\n%s", p.Name, p.LogTail(3))
 		}
-		_ = p.Kill() // one that does not run is what is wanted
+		_ = p.Kill() // fails if it does not run, which is what we want
 	}
 	c.lab.Close()
 }
 
-// Nodes are those added so far; the slice is the caller's.
+// Nodes returns those that were added so far; the slice is the caller's.
 func (c *Cluster) Nodes() []*Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]*Node(nil), c.nodes...)
 }
 
-// createNamespace makes a namespace unless it is there.
+// createNamespace makes a namespace unless it exists.
 func (c *Cluster) createNamespace(ctx context.Context, name string) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := c.Admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {

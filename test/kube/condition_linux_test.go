@@ -14,8 +14,9 @@ import (
 	"weft/test/lab"
 )
 
-// The condition NetworkUnavailable says that weft is up, as flannel's does. Once packets cannot go for
-// long it says so, with the reason, so that the scheduler keeps pods away, and takes that back.
+// The condition NetworkUnavailable says that weft is up, as flannel's does. If packets cannot be sent for a
+// long time it says so, with the reason, so that the scheduler keeps pods away. When packets can be sent
+// again, it says that too.
 func TestNetworkUnavailable(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{Controllers: []string{"node-lifecycle-controller"}})
@@ -36,7 +37,8 @@ func TestNetworkUnavailable(t *testing.T) {
 	tainted(t, n, false)
 }
 
-// networkIs waits for what the condition says: weftd is patient for a minute before it complains.
+// networkIs waits until the condition is as wanted. It waits longer than Patience, since weftd itself waits for a
+// minute before it complains.
 func networkIs(t *testing.T, n *Node, status corev1.ConditionStatus, reason, message string) {
 	t.Helper()
 	UntilWithin(t, 3*Patience, fmt.Sprintf("NetworkUnavailable is %s", status), func(ctx context.Context) error {
@@ -54,7 +56,7 @@ func networkIs(t *testing.T, n *Node, status corev1.ConditionStatus, reason, mes
 	})
 }
 
-// tainted waits until the controller has drawn its conclusion.
+// tainted waits until the controller has set or removed the taint that follows from the condition.
 func tainted(t *testing.T, n *Node, want bool) {
 	t.Helper()
 	Until(t, fmt.Sprintf("taint: %v", want), func(ctx context.Context) error {
@@ -99,7 +101,7 @@ func anotherWay(t *testing.T, c *Cluster, n *Node) {
 		}
 		route := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(netip.PrefixFrom(to, 32)), Gw: net.IP(via.AsSlice())}
 		if h == n.Host {
-			route.Src = own.AsSlice() // that of eth0 goes with it
+			route.Src = own.AsSlice() // eth0's own address goes when eth0 does
 		}
 		if err := nl.RouteAdd(route); err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 
 const (
 	apiPort = 6443
-	// flannelNamespace and flannelAccount are where flannel's manifest puts its pods and as whom they speak.
+	// flannelNamespace and flannelAccount are the namespace and the service account of the pods in flannel's manifest.
 	flannelNamespace = "kube-flannel"
 	flannelAccount   = "flannel"
 )
@@ -23,7 +23,7 @@ const (
 // Process is one program of the control plane: its Daemon can be stopped, killed and paused.
 type Process struct {
 	*lab.Daemon
-	health func(context.Context) error // nil: it answers
+	health func(context.Context) error // returns nil if the program serves
 }
 
 // Up starts the program and waits until it serves, at most a minute.
@@ -56,7 +56,7 @@ func (p *Process) WaitHealthy(ctx context.Context) error {
 	}
 }
 
-// program is the path of a part of the control plane: a link to cmd/controlplane under the part's name.
+// program returns the path of a part of the control plane: a link to cmd/controlplane under the part's name.
 func (c *Cluster) program(name string) (string, error) {
 	bundle, err := filepath.Abs(filepath.Join("bin", "controlplane"))
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Cluster) daemon(name string, args ...string) (*lab.Daemon, error) {
 	return lab.NewDaemon(c.Control.Host, name, filepath.Join(c.dir, name+".log"), path, args...), nil
 }
 
-// startEtcd starts the API server's store. Tests reach it only by what it does to the API server.
+// startEtcd starts the API server's store.
 func (c *Cluster) startEtcd(ctx context.Context) error {
 	const client, peer = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
 	d, err := c.daemon("etcd", "--name=test", "--data-dir="+filepath.Join(c.dir, "etcd-data"), "--unsafe-no-fsync", "--log-level=warn",

@@ -23,7 +23,7 @@ import (
 	"weft/test/image"
 )
 
-// apply gives text to the API server as the administrator would; every warning is an error.
+// apply gives text to the API server as an administrator would with kubectl. Every warning is an error.
 func (c *Cluster) apply(t *testing.T, text []byte, args ...string) error {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "manifest.yaml")
@@ -37,7 +37,7 @@ func (c *Cluster) apply(t *testing.T, text []byte, args ...string) error {
 	return nil
 }
 
-// assemble makes the root file system of an image, from its Dockerfile.
+// assemble makes the root file system of one stage of our Dockerfile.
 func assemble(t *testing.T, bin, stage string) (root string, env []string) {
 	t.Helper()
 	repository := filepath.Join("..", "..")
@@ -52,8 +52,8 @@ func assemble(t *testing.T, bin, stage string) (root string, env []string) {
 	return root, stages[stage].Env()
 }
 
-// schedule makes a pod of a DaemonSet on a node, as its controller does; that the API server lets it
-// in shows that the namespace's pod security standard does.
+// schedule makes a pod of a DaemonSet on a node, as its controller does. That the API server takes the pod
+// shows that the namespace's pod security standard admits it.
 func (c *Cluster) schedule(t *testing.T, namespace, daemonSet, node string) *corev1.Pod {
 	t.Helper()
 	ds, err := c.Admin.AppsV1().DaemonSets(namespace).Get(t.Context(), daemonSet, metav1.GetOptions{})
@@ -80,7 +80,7 @@ func (c *Cluster) run(t *testing.T, bin, stage, namespace, daemonSet, node strin
 	k.root, k.env = assemble(t, bin, stage)
 	c.CreateNode(t, node, k.host.Underlay4, NodeOptions{})
 	k.pod = c.schedule(t, namespace, daemonSet, node)
-	// As on most machines, and without --iface, what the default route names is the underlay.
+	// The node has a default route, as most machines do, since weftd without --iface takes its device as the underlay.
 	if out, err := k.host.Command(t.Context(), "ip", "route", "replace", "default", "via", c.Control.Underlay4.String()); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -100,7 +100,7 @@ func (c *Cluster) run(t *testing.T, bin, stage, namespace, daemonSet, node strin
 	return k
 }
 
-// withinRequests compares what weftd takes with what is requested for it.
+// withinRequests checks that weftd takes no more memory than the pod requests.
 func (k *kubelet) withinRequests(t *testing.T) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+net.JoinHostPort(k.metricsHost(), "8081")+"/metrics", nil)
@@ -128,7 +128,7 @@ func (k *kubelet) withinRequests(t *testing.T) {
 	}
 }
 
-// metricsHost is where the pod was told to serve them.
+// metricsHost is the address at which the pod was told to serve metrics.
 func (k *kubelet) metricsHost() string {
 	for _, arg := range k.main.Args {
 		if ip, ok := strings.CutPrefix(arg, "--healthz-ip="); ok {
@@ -138,7 +138,7 @@ func (k *kubelet) metricsHost() string {
 	return "127.0.0.1"
 }
 
-// mayNotWriteTo tries with the pod's own token to change another node's status.
+// mayNotWriteTo tries to change another node's status with the pod's own token, which has to be refused.
 func (k *kubelet) mayNotWriteTo(t *testing.T, node string) {
 	t.Helper()
 	token, err := k.token(t.Context())
@@ -156,7 +156,7 @@ func (k *kubelet) mayNotWriteTo(t *testing.T, node string) {
 		_, err := client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		return err
 	}
-	// A policy takes a moment to be in force.
+	// A policy is in force only a moment after it was made.
 	Until(t, "another node's status is refused", func(ctx context.Context) error {
 		if err := write(ctx, node); err == nil || !strings.Contains(err.Error(), "its own node only") {
 			return fmt.Errorf("writing to %s: %w", node, errors.Join(err, errors.New("want a refusal of the policy")))
@@ -181,7 +181,7 @@ func (c *Cluster) networkIsUp(ctx context.Context, node string) error {
 	return fmt.Errorf("conditions %v", n.Status.Conditions)
 }
 
-// What is rendered is what the API server takes, without a warning, and what its pods do.
+// The API server takes what each variant renders, without a warning, and its pods run.
 func TestDeploy(t *testing.T) {
 	c := Start(t, Options{})
 	bin := t.TempDir()
@@ -198,7 +198,7 @@ func TestDeploy(t *testing.T) {
 			t.Errorf("%s: %v", v.name, err)
 		}
 	}
-	images := map[string]string{"iptables": "default"} // the others are content with less
+	images := map[string]string{"iptables": "default"} // the others need no more than the minimal image
 	for _, v := range variants() {
 		t.Run(v.name, func(t *testing.T) {
 			if err := c.apply(t, v.chart(t)); err != nil {
@@ -242,7 +242,7 @@ func TestDeploy(t *testing.T) {
 	})
 }
 
-// secondInstallation has helm install another release beside the manifest's, which is to keep all that is its own.
+// secondInstallation lets helm install another release beside the manifest's, which has to keep everything that is its own.
 func (c *Cluster) secondInstallation(t *testing.T) {
 	t.Helper()
 	chart, err := filepath.Abs(deployed("chart", "weft"))
@@ -260,7 +260,7 @@ func (c *Cluster) secondInstallation(t *testing.T) {
 	if _, err := c.Admin.CoreV1().Namespaces().Create(t.Context(), strict, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{nil, {"--take-ownership", "--set=namespace.manage=true"}} { // nothing is begun
+	for _, args := range [][]string{nil, {"--take-ownership", "--set=namespace.manage=true"}} { // each fails before it has made anything
 		if err := install("strict", args...); err == nil || !strings.Contains(err.Error(), "kubectl label namespace strict --overwrite pod-security.kubernetes.io/enforce=privileged") {
 			t.Errorf("in a namespace that admits no such pod: %v", err)
 		}
@@ -277,7 +277,7 @@ func (c *Cluster) secondInstallation(t *testing.T) {
 		if err != nil || binding.RoleRef.Name != name || len(binding.Subjects) != 1 || binding.Subjects[0].Namespace != namespace {
 			t.Errorf("binding %s: %+v, %v", name, binding, err)
 		}
-		// This server can, so nothing had to be said.
+		// This server has such policies, so the chart makes one without being told.
 		if _, err := c.Admin.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name+".own-node", metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
@@ -293,7 +293,7 @@ func (c *Cluster) secondInstallation(t *testing.T) {
 	}
 }
 
-// installed looks at what the init containers have left on the host.
+// installed checks what the init containers have left on the host.
 func installed(t *testing.T, k *kubelet, plugin, file string) {
 	t.Helper()
 	out, err := exec.Command(k.hostPath("/opt/cni/bin/"+plugin), "version").CombinedOutput()
@@ -309,7 +309,7 @@ func installed(t *testing.T, k *kubelet, plugin, file string) {
 		t.Fatal(err)
 	}
 	for _, c := range config.Items {
-		// There is no portmap to ask for the versions that it knows.
+		// This host has no portmap that could be asked which versions it knows, so the newest is left out.
 		if strings.Replace(c.Data["cni-conf.json"], `["0.4.0", "1.0.0", "1.1.0"]`, `["0.4.0","1.0.0"]`, 1) == string(got) {
 			return
 		}

@@ -11,8 +11,8 @@ import (
 	"weft/test/lab"
 )
 
-// leaves runs the pod of the manifest for the way back on a node that a weftd has left, with exactly the
-// rights that the manifest has: its init container ends when the rules of the port and weft's annotation are gone.
+// leaves runs the pod of the manifest that leads back to flannel, on a node that a weftd has left and with exactly
+// the rights that the manifest gives: its init container ends when the rules of the port and weft's annotation are gone.
 func (c *Cluster) leaves(t *testing.T, bin string) {
 	const node = "leaver"
 	var host *lab.Node

@@ -24,11 +24,11 @@ import (
 	"weft/test/lab/netns"
 )
 
-// accountFolder is where a pod finds who it is to the API server.
+// accountFolder is the folder in which a pod finds its token for the API server.
 const accountFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// kubelet does for one pod of a node what a kubelet does: volumes, environment, init containers in
-// their order, then the container, in an assembled image.
+// kubelet does for one pod of a node what a kubelet does: it makes the volumes and the environment, runs
+// the init containers in their order and then the container, in an assembled image.
 type kubelet struct {
 	cluster *Cluster
 	host    *lab.Node
@@ -36,12 +36,12 @@ type kubelet struct {
 	root    string // of the image
 	env     []string
 	dir     string          // its own files, and the host's folders
-	main    image.Container // as Start has made it
+	main    image.Container // made by Start
 
 	log safeBuffer
 }
 
-// safeBuffer is written by a process's copier and read by the test.
+// safeBuffer is a buffer to which one goroutine writes what a process prints, while the test reads it.
 type safeBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -59,8 +59,8 @@ func (b *safeBuffer) String() string {
 	return b.b.String()
 }
 
-// hostPath is where the path of the node's host is kept here: nothing of this machine's is used,
-// but the TUN device.
+// hostPath returns the path on this machine that stands for a path on the node's host. Nothing of this
+// machine itself is used, except the TUN device.
 func (k *kubelet) hostPath(path string) string {
 	if path == "/dev/net/tun" {
 		return path
@@ -68,7 +68,7 @@ func (k *kubelet) hostPath(path string) string {
 	return filepath.Join(k.dir, "host", path)
 }
 
-// container is c of the pod's with everything that the pod says.
+// container returns the pod's container c with everything that the pod says about it.
 func (k *kubelet) container(ctx context.Context, c corev1.Container) (image.Container, error) {
 	out := image.Container{
 		Root: k.root, Args: append(append([]string{}, c.Command...), c.Args...), Net: k.host.NS.FD(), Stdout: &k.log, Stderr: &k.log,
@@ -124,7 +124,7 @@ func (k *kubelet) value(e corev1.EnvVar) (string, error) {
 	return "", fmt.Errorf("variable %s: not one that this kubelet knows", e.Name)
 }
 
-// volume makes what is mounted and returns where it is.
+// volume makes what is to be mounted and returns its path.
 func (k *kubelet) volume(ctx context.Context, m corev1.VolumeMount) (string, error) {
 	own := filepath.Join(k.dir, "volumes", m.Name)
 	for _, v := range k.pod.Spec.Volumes {
@@ -149,7 +149,7 @@ func (k *kubelet) volume(ctx context.Context, m corev1.VolumeMount) (string, err
 	return "", errors.New("not one that this kubelet knows")
 }
 
-// token is one of the pod's account, bound to the pod.
+// token returns a token of the pod's account that is bound to the pod.
 func (k *kubelet) token(ctx context.Context) (string, error) {
 	seconds := int64(3600)
 	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -170,7 +170,7 @@ func (k *kubelet) makeHostPath(v *corev1.HostPathVolumeSource) error {
 		kind = *v.Type
 	}
 	switch kind {
-	case corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate: // container runtimes make a folder where nothing is said
+	case corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate: // without a type, container runtimes make a folder
 		return os.MkdirAll(path, 0o755)
 	case corev1.HostPathFileOrCreate:
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -201,8 +201,8 @@ func writeFiles(dir string, files map[string]string) error {
 	return nil
 }
 
-// Start runs the init containers and starts the pod's only container, which is stopped with SIGTERM when the
-// test ends and has to exit with 0.
+// Start runs the init containers and starts the pod's only container. When the test ends, that gets SIGTERM
+// and has to exit with status 0.
 func (k *kubelet) Start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -235,7 +235,7 @@ func (k *kubelet) Start(t *testing.T) {
 	})
 }
 
-// Exec runs a program in the pod's container, with the files that are there, and returns what it prints.
+// Exec runs a program with the files of the pod's container, and returns what it prints.
 func (k *kubelet) Exec(ctx context.Context, args ...string) (string, error) {
 	run := k.main
 	var out safeBuffer
@@ -244,7 +244,7 @@ func (k *kubelet) Exec(ctx context.Context, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// probe does what the kubelet does with a probe: an error unless it succeeds.
+// probe does what a kubelet does for a probe, and returns an error unless it succeeds.
 func (k *kubelet) probe(ctx context.Context, p *corev1.Probe) error {
 	if p.Exec != nil {
 		if out, err := k.Exec(ctx, p.Exec.Command...); err != nil {
@@ -254,12 +254,12 @@ func (k *kubelet) probe(ctx context.Context, p *corev1.Probe) error {
 	}
 	host := p.HTTPGet.Host
 	if host == "" {
-		host = k.host.Underlay4.String() // the pod's address, and it is the host's
+		host = k.host.Underlay4.String() // the pod's address, which is the host's
 	}
 	return k.get(ctx, fmt.Sprintf("http://%s:%d%s", host, p.HTTPGet.Port.IntValue(), p.HTTPGet.Path))
 }
 
-// get asks from the node as the kubelet does.
+// get makes a request from the node, as the kubelet does.
 func (k *kubelet) get(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -280,7 +280,7 @@ func (k *kubelet) get(ctx context.Context, url string) error {
 }
 
 // survivesHostPort gives weftd's own port to a pod as its host port, by the plugin that does so on a real node,
-// and looks whether the probes still say what weftd says.
+// and checks that the probes still ask weftd and not that pod.
 func (k *kubelet) survivesHostPort(t *testing.T) {
 	t.Helper()
 	ns, err := netns.New("taker")

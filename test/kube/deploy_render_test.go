@@ -16,19 +16,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// deployed are the folders of what is tested here.
+// deployed returns a path below cmd/weftd/deploy.
 func deployed(path ...string) string {
 	return filepath.Join(append([]string{"..", "..", "cmd", "weftd", "deploy"}, path...)...)
 }
 
-// policyAPI is what a server has that can hold weftd to its own node.
+// policyAPI is the API that a server must have to hold weftd to its own node.
 const policyAPI = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 
 // variant is one way to deploy, as a kustomization and as values of the chart.
 type variant struct {
 	name   string
 	folder string
-	values []string // of helm --set-json
+	values []string // for helm --set-json
 }
 
 func variants() []variant {
@@ -85,7 +85,7 @@ func (v variant) chart(t *testing.T) []byte {
 	return text
 }
 
-// objects are the documents of text by kind and name.
+// objects returns the documents of text by kind and name.
 func objects(t *testing.T, text []byte) map[string]*unstructured.Unstructured {
 	t.Helper()
 	all := map[string]*unstructured.Unstructured{}
@@ -103,13 +103,13 @@ func objects(t *testing.T, text []byte) map[string]*unstructured.Unstructured {
 		}
 		name := o.GetName()
 		if o.GetKind() == "ConfigMap" {
-			name, _, _ = strings.Cut(name, "-") // and the hash of its content
+			name, _, _ = strings.Cut(name, "-") // without the hash of its content
 		}
 		all[o.GetKind()+"/"+name] = o
 	}
 }
 
-// normal leaves out what a chart adds to everything, and reads the JSON within.
+// normal returns the object without what a chart adds to every object, and with the JSON in it parsed.
 func normal(t *testing.T, o *unstructured.Unstructured) map[string]any {
 	t.Helper()
 	o = o.DeepCopy()
@@ -170,7 +170,7 @@ func TestChartEqualsKustomization(t *testing.T) {
 	for _, v := range variants() {
 		t.Run(v.name, func(t *testing.T) {
 			want, got := objects(t, v.kustomize(t)), objects(t, v.chart(t))
-			delete(want, "Namespace/kube-weft") // helm --create-namespace
+			delete(want, "Namespace/kube-weft") // helm --create-namespace makes it
 			for name, o := range want {
 				if got[name] == nil {
 					t.Errorf("the chart has no %s", name)
@@ -190,8 +190,8 @@ func TestChartEqualsKustomization(t *testing.T) {
 	}
 }
 
-// A change of the configuration restarts the pods, which read it when they start: in a kustomization by the
-// ConfigMap's name, in the chart by an annotation.
+// A change of the configuration restarts the pods, which read it only when they start. In a kustomization the
+// ConfigMap's name changes, and in the chart an annotation.
 func TestConfigRestartsPods(t *testing.T) {
 	seen := map[string]string{}
 	for _, v := range variants() {
@@ -240,7 +240,7 @@ func TestReleasesAreApart(t *testing.T) {
 			seen[name] = true
 		}
 	}
-	if len(seen) != 5*4 { // ClusterRole, its binding, the policy, its binding
+	if len(seen) != 5*4 { // for each release a ClusterRole, its binding, the policy and its binding
 		t.Errorf("%d objects: %v", len(seen), seen)
 	}
 }
@@ -281,8 +281,8 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
-// Nothing that was set is passed over: what the chart does not know, what no API takes, what the chosen backend has
-// no use for, and what contradicts itself.
+// The chart ignores nothing that was set. It refuses values that it does not know, that no API takes, for which the
+// chosen backend has no use, and that contradict each other.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
 		`weft.bakend="udp"`:                                 "additional properties 'bakend' not allowed",
@@ -328,7 +328,7 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// The chart and the manifests as a release has them.
+// The script stamp writes a release's version into the chart and the manifests.
 func TestStampedChart(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range [][]string{{"cp", "-r", deployed("chart"), deployed("kubernetes"), dir},
@@ -358,7 +358,7 @@ func TestStampedChart(t *testing.T) {
 	}
 }
 
-// What its NOTES.txt says after an installation.
+// After an installation NOTES.txt says what was chosen, and what that still needs.
 func TestChartNotes(t *testing.T) {
 	for values, want := range map[string][]string{
 		`weft.ownNodeOnly=true`: {"backend vxlan, pods 10.244.0.0/16,", "pod-security.kubernetes.io/enforce=privileged", "NetworkPolicy is not enforced"},
@@ -382,7 +382,7 @@ func TestChartNotes(t *testing.T) {
 	}
 }
 
-// Probes ask where weftd listens, and devices, capabilities and the rest of the pod follow from what is chosen.
+// Probes ask where weftd listens, and the pod's devices, capabilities and the rest follow from the values.
 func TestChartFollowsItsValues(t *testing.T) {
 	text := string(variant{values: []string{`weft.healthz.ip="0.0.0.0"`, `weft.userspaceDevices=true`, `weft.skipCNIConfigInstallation=true`,
 		`weft.image={"repository":"registry.example/weft","digest":"sha256:` + strings.Repeat("0", 64) + `"}`}}.chart(t))

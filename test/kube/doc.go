@@ -6,15 +6,15 @@
 //	pod ─veth─ cni0 ─ node "b" (weftd --kube-subnet-mgr) eth0 ─┼─ wire0
 //	            etcd, kube-apiserver, kube-controller-manager ─┘
 //
-// There is no kubelet: a Node object is made by the test, pods are containers without processes, and a
-// node of flannel's is a Node object with its annotations beside a vxlan device made by hand. Everything
+// There is no kubelet: the test makes the Node objects, pods are network namespaces without processes, and a
+// node of flannel's is a Node object with its annotations and a vxlan device that is set up by hand. Everything
 // between weftd and the API server is real: authentication, RBAC, patches of the status, watches and
 // their ends, and podCIDRs from the controller.
 //
-// The control plane is one program, cmd/controlplane, which make test-kube builds into bin; it takes
-// minutes the first time. WEFT_LONG=1 makes the longest outage five minutes, WEFT_NODES=5000 the crowd of
-// TestScale that large.
+// The control plane is one program, cmd/controlplane, which make test-kube builds into bin. That takes
+// minutes the first time. With WEFT_LONG=1 the longest outage lasts five minutes, and WEFT_NODES=5000 gives
+// TestScale so many nodes.
 //
-// Nothing here has a name outside the test's process but that and temporary
-// files, as in package lab, on which this stands.
+// As in package lab, which this package uses, nothing has a name outside the test's process, except the
+// programs in bin and temporary files.
 package kube

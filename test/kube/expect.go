@@ -14,12 +14,12 @@ import (
 	"weft/test/lab/probe"
 )
 
-// Patience is how long a test waits for what should take a second or two: the machine may be busy
-// with something else.
+// Patience is how long a test waits for something that should take a second or two, since the machine may
+// be busy with something else.
 const Patience = time.Minute
 
-// Until polls ok, the more seldom the longer it takes, and fails the test with the reason of the last
-// try when Patience is over. It returns how long that took.
+// Until calls ok again and again until it returns nil, less and less often, and returns how long that took.
+// When Patience is over it fails the test with the last error.
 func Until(t *testing.T, what string, ok func(context.Context) error) time.Duration {
 	t.Helper()
 	return UntilWithin(t, Patience, what, ok)
@@ -43,7 +43,7 @@ func (n *Node) StatusIs(t *testing.T, what string, ok func(Status) error) (s Sta
 	return s
 }
 
-// KnowsOnly waits until n's peers have exactly subnets, of the families that n has itself, and returns
+// KnowsOnly waits until n's peers have exactly those subnets whose family n has itself, and returns
 // how long that took.
 func (n *Node) KnowsOnly(t *testing.T, subnets ...netip.Prefix) time.Duration {
 	t.Helper()
@@ -76,7 +76,7 @@ func sorted(ps []netip.Prefix) []netip.Prefix {
 	return slices.SortedFunc(slices.Values(ps), netip.Prefix.Compare)
 }
 
-// Peer waits until n has a peer with the subnet that is as ok wants.
+// Peer waits until n has a peer with the subnet for which ok returns nil.
 func (n *Node) Peer(t *testing.T, subnet netip.Prefix, ok func(Peer) error) {
 	t.Helper()
 	Until(t, fmt.Sprintf("%s's peer %s", n.Object, subnet), func(ctx context.Context) error {
@@ -92,7 +92,7 @@ func (n *Node) Peer(t *testing.T, subnet netip.Prefix, ok func(Peer) error) {
 	})
 }
 
-// Subnets are n's podCIDRs that weftd uses: what it wrote for the CNI plugin.
+// Subnets returns those of n's podCIDRs that weftd uses, and so has written for the CNI plugin.
 func (n *Node) Subnets(t *testing.T) (subnets []netip.Prefix) {
 	t.Helper()
 	s := n.StatusIs(t, "has a subnet", func(s Status) error {
@@ -109,7 +109,7 @@ func (n *Node) Subnets(t *testing.T) (subnets []netip.Prefix) {
 	return subnets
 }
 
-// NotReadyFor waits until /readyz says no with a reason that contains each of words.
+// NotReadyFor waits until /readyz says that weftd is not ready, for a reason that contains each of words.
 func (n *Node) NotReadyFor(t *testing.T, words ...string) string {
 	t.Helper()
 	var said string
@@ -129,8 +129,8 @@ func (n *Node) NotReadyFor(t *testing.T, words ...string) string {
 	return said
 }
 
-// AllReach lets every pod ping every other in each of the families: first until there is an answer,
-// then a few times more, of which none may be lost.
+// AllReach lets every pod ping every other in each of the families, first until there is an answer,
+// then a few times more. None of those may be lost.
 func AllReach(t *testing.T, pods []*Pod, families ...int) {
 	t.Helper()
 	for _, family := range families {

@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// kernelVXLAN is what the tests use that look at the kernel's tables.
+// kernelVXLAN returns the configuration of the tests that look at the kernel's tables.
 func kernelVXLAN() string { return DualStack(`{"Type":"vxlan","Userspace":"never"}`) }
 
-// A node that is only a Node object: podCIDRs and flannel's annotations, at an address where nobody is.
+// paperNode makes a node that is only a Node object, with podCIDRs and flannel's annotations, at an address where no
+// host is.
 func paperNode(c *Cluster, t *testing.T, name string, number byte) (v4, v6 netip.Prefix) {
 	t.Helper()
 	v4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, number, 0}), 24)
@@ -28,7 +29,7 @@ func paperAddress(number byte) (v4, v6 netip.Addr) {
 	return netip.AddrFrom4([4]byte{198, 18, 9, number}), netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x18, 14: 9, 15: number})
 }
 
-// kernelSays waits until what the kernel of a node knows of its peers has every text of want and none of not.
+// kernelSays waits until a node's kernel, when asked about the peers, says every text of want and none of not.
 func kernelSays(t *testing.T, n *Node, want, not []string) {
 	t.Helper()
 	Until(t, n.Object+"'s kernel", func(ctx context.Context) error {
@@ -47,8 +48,8 @@ func kernelSays(t *testing.T, n *Node, want, not []string) {
 	})
 }
 
-// Whatever changes of a node's object takes effect: each annotation alone, each family alone, its
-// podCIDRs, its end.
+// Peers follow every change of a Node object: of each annotation alone, of each family alone, of its
+// podCIDRs, and its end.
 func TestNodesChange(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{})
@@ -81,7 +82,7 @@ func TestNodesChange(t *testing.T) {
 	kernelSays(t, a, nil, []string{other4.String(), other6.String(), "02:00:00:00:0"})
 }
 
-// Nodes join and leave under way; a node whose object comes back with other podCIDRs takes those.
+// Nodes join and leave a cluster that runs. A node whose object comes back with other podCIDRs uses those.
 func TestNodesJoinAndLeave(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{})
@@ -108,7 +109,7 @@ func TestNodesJoinAndLeave(t *testing.T) {
 		n.KnowsOnly(t, other...)
 		kernelSays(t, n, nil, []string{before[0].String(), before[1].String()})
 	}
-	// The weftd whose Node object is gone says so, and serves what it had until there is one again.
+	// The weftd whose Node object is gone says so, and serves its old subnets until there is an object again.
 	third.NotReadyFor(t, `"c"`)
 	c.Register(t, third, NodeOptions{PodCIDRs: []string{"10.244.210.0/24", "fd42:0:0:d2::/64"}})
 	third.StatusIs(t, "takes its new podCIDRs", func(s Status) error {
@@ -121,7 +122,7 @@ func TestNodesJoinAndLeave(t *testing.T) {
 	flow.Lossless(t)
 }
 
-// An administrator's public-ip-overwrite is what peers dial; without it the node's own address is again.
+// Peers send to an administrator's public-ip-overwrite, and again to the node's own address when it is removed.
 func TestPublicIPOverwrite(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{})
@@ -130,7 +131,7 @@ func TestPublicIPOverwrite(t *testing.T) {
 	pods := []*Pod{a.AddPod(t), b.AddPod(t)}
 	AllReach(t, pods, 4, 6)
 	nat4, nat6 := netip.MustParseAddr("198.18.7.7"), netip.MustParseAddr("fd18::7:7")
-	for _, addr := range []netip.Addr{nat4, nat6} { // there it is reached, though it knows nothing of it
+	for _, addr := range []netip.Addr{nat4, nat6} { // the host takes packets for it, though weftd does not know it
 		args := []string{"addr", "add", fmt.Sprintf("%s/%d", addr, addr.BitLen()), "dev", "lo"}
 		if addr.Is6() {
 			args = []string{"addr", "add", addr.String() + "/128", "dev", "eth0", "nodad", "preferred_lft", "0"}

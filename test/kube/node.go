@@ -21,7 +21,7 @@ import (
 	"weft/test/lab"
 )
 
-// Node is a host of the cluster with its Node object and, once started, a weftd.
+// Node is a host of the cluster, its Node object and its weftd.
 type Node struct {
 	*lab.Node
 	// Object is the name of the Node object.
@@ -31,22 +31,22 @@ type Node struct {
 	pods    []*Pod
 }
 
-// NodeOptions describe a node. The zero value is one with the udp backend.
+// NodeOptions describe a node. The zero value describes one with the udp backend.
 type NodeOptions struct {
 	// NetworkConfig is flannel's JSON; Network4 and the udp backend by default.
 	NetworkConfig string
 	// Args are appended to weftd's.
 	Args []string
-	// Annotations of the Node object before weftd starts.
+	// Annotations are those of the Node object before weftd starts.
 	Annotations map[string]string
-	// PodCIDRs of the Node object; by default the controller assigns them.
+	// PodCIDRs are those of the Node object; by default the controller assigns them.
 	PodCIDRs []string
 }
 
 // UDP is the default network configuration.
 const UDP = `{"Network":"` + Network4 + `","Backend":{"Type":"udp"}}`
 
-// DualStack is a configuration of both families with a backend, flannel's JSON.
+// DualStack returns a network configuration, flannel's JSON, with both families and the given backend.
 func DualStack(backend string) string {
 	return `{"Network":"` + Network4 + `","EnableIPv6":true,"IPv6Network":"` + Network6 + `","Backend":` + backend + `}`
 }
@@ -61,7 +61,7 @@ func (c *Cluster) Host(t *testing.T) *lab.Node {
 	return h
 }
 
-// AddNode makes the Node object, as a kubelet does, and starts a weftd, and returns when it is ready.
+// AddNode makes a host with its Node object, as a kubelet makes it, starts weftd, and returns when that is ready.
 func (c *Cluster) AddNode(t *testing.T, name string, o NodeOptions) *Node {
 	t.Helper()
 	n := c.PrepareNode(t, name, o)
@@ -70,7 +70,7 @@ func (c *Cluster) AddNode(t *testing.T, name string, o NodeOptions) *Node {
 	return n
 }
 
-// PrepareNode puts a host on the wire whose weftd is not started yet. There is no Node object.
+// PrepareNode puts a host on the wire. It neither starts the host's weftd nor makes its Node object.
 func (c *Cluster) PrepareNode(t *testing.T, name string, o NodeOptions) *Node {
 	t.Helper()
 	n := &Node{Node: c.Host(t), Object: name, cluster: c}
@@ -99,7 +99,7 @@ func (c *Cluster) PrepareNode(t *testing.T, name string, o NodeOptions) *Node {
 	return n
 }
 
-// Register makes n's Node object. The controller then gives it its podCIDRs, unless o does.
+// Register makes n's Node object. If o has no podCIDRs, the controller assigns them.
 func (c *Cluster) Register(t *testing.T, n *Node, o NodeOptions) {
 	t.Helper()
 	c.CreateNode(t, n.Object, n.Underlay4, o)
@@ -147,7 +147,7 @@ func (c *Cluster) DeleteNode(t *testing.T, name string) {
 	}
 }
 
-// Annotate sets annotations of the Node object; nil removes one.
+// Annotate sets annotations of the Node object. A nil value removes its annotation.
 func (c *Cluster) Annotate(t *testing.T, node string, values map[string]any) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": values}})
@@ -159,8 +159,8 @@ func (c *Cluster) Annotate(t *testing.T, node string, values map[string]any) {
 	}
 }
 
-// ownCNIState gives the node's mount namespace a /var/lib/cni of its own, where the plugins keep
-// addresses and containers, as a machine of its own would have.
+// ownCNIState gives the node's mount namespace a /var/lib/cni of its own, since the plugins keep addresses
+// and containers there, and every real machine has its own.
 func (n *Node) ownCNIState() error {
 	const state = "/var/lib/cni"
 	own := filepath.Join(n.Dir, "cni")
@@ -177,7 +177,7 @@ func (n *Node) ownCNIState() error {
 	})
 }
 
-// kernel is what the kernel knows of n's peers, as its commands print it.
+// kernel returns what n's kernel knows of the peers, as the commands ip and bridge print it.
 func (n *Node) kernel(ctx context.Context) string {
 	var all strings.Builder
 	for _, args := range [][]string{{"ip", "-4", "route"}, {"ip", "-6", "route"}, {"ip", "neigh"}, {"bridge", "fdb"}} {
@@ -194,7 +194,7 @@ func (n *Node) kernel(ctx context.Context) string {
 	return all.String()
 }
 
-// Status is what weftd's control socket says, as far as the scenarios look at it.
+// Status is the part of weftd's status at which the scenarios look.
 type Status struct {
 	NodeID   string
 	Ready    bool
@@ -225,7 +225,7 @@ type Status struct {
 	Rejected int
 }
 
-// Peer is one of weftd's.
+// Peer is the part of one of weftd's peers at which the scenarios look.
 type Peer struct {
 	Name    string
 	Subnets []netip.Prefix
@@ -239,12 +239,12 @@ type Peer struct {
 	}
 }
 
-// Status asks the control socket.
+// Status asks weftd for its status at its control socket.
 func (n *Node) Status(ctx context.Context) (s Status, err error) {
 	return s, n.ask(ctx, "status", &s)
 }
 
-// Peers are those that weftd knows now.
+// Peers returns those that weftd knows now.
 func (n *Node) Peers(ctx context.Context) ([]Peer, error) {
 	var got struct{ Peers []Peer }
 	return got.Peers, n.ask(ctx, "peers", &got)

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outageLasts is how long the API server is away: five minutes with WEFT_LONG set, or what it says, as 2m.
+// outageLasts is how long the API server is away: 30 s, or the duration in WEFT_LONG, such as 2m. If WEFT_LONG is
+// something else, it is five minutes.
 func outageLasts() time.Duration {
 	text := os.Getenv("WEFT_LONG")
 	if text == "" {
@@ -23,9 +24,9 @@ func outageLasts() time.Duration {
 	return 5 * time.Minute
 }
 
-// Without the API server, whether it is dead, stopped or has lost its store, no packet is lost and every
-// node says if it gets no answer; a weftd that starts meanwhile serves from its cache; and what is written
-// after the server's return is known soon.
+// While the API server is dead, stopped or without its store, no packet is lost, and every node that gets no
+// answer says so. A weftd that starts meanwhile serves from its cache. What is written after the server's
+// return is known soon.
 func TestAPIServerOutage(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{})
@@ -35,7 +36,7 @@ func TestAPIServerOutage(t *testing.T) {
 	for i, o := range []struct {
 		name       string
 		lasts      time.Duration
-		served     bool // from what the API server remembers: nobody need notice
+		served     bool // the API server answers from what it remembers, so nobody need notice
 		begin, end func() error
 	}{
 		{"killed", outageLasts(), false, c.APIServer.Kill, func() error { return c.APIServer.Up(t.Context()) }},
@@ -106,7 +107,7 @@ func restartWithoutServer(t *testing.T, n *Node, other, own *Pod) {
 
 func pause(p *Process) func() error { return func() error { return p.Signal(unix.SIGSTOP) } }
 
-// resume lets a stopped program go on and waits for it and for those that need it.
+// resume returns a function that lets a stopped program go on and waits for it and for those that need it.
 func resume(t *testing.T, stopped *Process, also ...*Process) func() error {
 	return func() error {
 		if err := stopped.Signal(unix.SIGCONT); err != nil {
@@ -121,9 +122,9 @@ func resume(t *testing.T, stopped *Process, also ...*Process) func() error {
 	}
 }
 
-// A node that the API server's answers do not reach any more, without an error, finds that out. Once they
-// do again, the revision that it knows is compacted, so that its watch cannot go on (410 Gone): it lists
-// anew, and knows what was added, changed and removed meanwhile.
+// If the API server's answers no longer reach a node, it finds that out although it sees no error. By the time
+// they reach it again, the revision that it knows is compacted, so that its watch cannot go on (410 Gone). It
+// then lists anew, and knows what was added, changed and removed meanwhile.
 func TestWatchExpired(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{})

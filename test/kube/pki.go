@@ -56,7 +56,7 @@ func newAuthority(dir string) (*authority, error) {
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
 
-// issue makes name.crt and name.key, for a server at addrs, or for a client called name in groups.
+// issue makes name.crt and name.key, either for a server at addrs, or for a client called name in groups.
 func (a *authority) issue(name string, groups []string, addrs ...netip.Addr) (cert, key []byte, err error) {
 	a.serial++
 	template := &x509.Certificate{

@@ -30,10 +30,10 @@ const pluginDir = "/usr/lib/cni"
 // Pod is a container's network, attached by weft-cni.
 type Pod struct {
 	Node *Node
-	// Name is the container's identity too.
+	// Name is also the container's ID.
 	Name string
 	NS   *netns.Namespace
-	// V4 and V6 are its addresses; the zero Addr where it has none.
+	// V4 and V6 are its addresses; the zero Addr in a family that it does not have.
 	V4, V6 netip.Addr
 }
 
@@ -46,8 +46,8 @@ func (p *Pod) Endpoint(family int) probe.Endpoint {
 	return probe.Endpoint{Name: p.Name, NS: p.NS, Addr: addr}
 }
 
-// AddPod makes a network namespace and attaches it as a container runtime does: the node's list of
-// plugins, with ADD.
+// AddPod makes a network namespace and attaches it as a container runtime does: it calls the node's list of
+// plugins with ADD.
 func (n *Node) AddPod(t *testing.T) *Pod {
 	t.Helper()
 	name := fmt.Sprintf("%s-pod%d", n.Object, len(n.pods)+1)
@@ -80,7 +80,7 @@ func (n *Node) AddPod(t *testing.T) *Pod {
 	return p
 }
 
-// Remove detaches the pod, with DEL.
+// Remove detaches the pod: it calls the plugins with DEL.
 func (p *Pod) Remove(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -104,11 +104,11 @@ func (n *Node) removePods() {
 func (p *Pod) runtime() *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{
 		ContainerID: p.Name, IfName: "eth0",
-		NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.NS.FD()), // other processes look there too
+		NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.NS.FD()), // the plugins are other processes, so not /proc/self
 	}
 }
 
-// cni calls the plugins on the node, with the list that its pods are given.
+// cni calls the node's list of plugins on the node.
 func (n *Node) cni(call func(*libcni.CNIConfig, *libcni.NetworkConfigList) (cni.Result, error)) (cni.Result, error) {
 	if _, err := os.Stat(filepath.Join(pluginDir, "bridge")); err != nil {
 		return nil, fmt.Errorf("%w: make deps installs containernetworking-plugins", err)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programs are the paths of what is under test.
+// programs are the paths of the programs under test.
 type programs struct {
 	weftd, weft string
 	// cni is a folder with the plugin under both of its types' names, weft and flannel.
@@ -18,7 +18,7 @@ type programs struct {
 }
 
 // buildPrograms builds the commands as make build does, and gives the test copies of its own. They are
-// built where they stay, because go build links nothing anew that is as it should be.
+// built in a folder that stays, because go build then links only what has changed since the last run.
 func buildPrograms(t *testing.T) programs {
 	t.Helper()
 	bin, err := filepath.Abs("bin")

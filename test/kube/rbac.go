@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// grant makes weft's service account and gives it exactly rules, in place of those it had.
+// grant makes weft's service account and gives it exactly rules, in place of those that it had.
 func (c *Cluster) grant(ctx context.Context, rules []rbacv1.PolicyRule) error {
 	if err := c.createNamespace(ctx, flannelNamespace); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (c *Cluster) grant(ctx context.Context, rules []rbacv1.PolicyRule) error {
 	return nil
 }
 
-// token is one of weft's service account, as the kubelet puts it into a pod.
+// token returns a token of weft's service account, as a kubelet puts it into a pod.
 func (c *Cluster) token(ctx context.Context, life time.Duration) (string, error) {
 	seconds := int64(life.Seconds())
 	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
@@ -58,7 +58,7 @@ func (c *Cluster) token(ctx context.Context, life time.Duration) (string, error)
 	return got.Status.Token, nil
 }
 
-// WriteKubeconfig writes a file with which a client is weft's service account, with no more than its rights.
+// WriteKubeconfig writes a file by which a client acts as weft's service account, with no more than its rights.
 func (c *Cluster) WriteKubeconfig(ctx context.Context, path string) error {
 	token, err := c.token(ctx, 24*time.Hour)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *Cluster) WriteKubeconfig(ctx context.Context, path string) error {
 	return writeKubeconfig(path, cfg)
 }
 
-// manifest is what an administrator applies.
+// manifest is the file that an administrator applies.
 const manifest = "../../cmd/weftd/deploy/kubernetes/base/weft.yaml"
 
 // Rules are what the ClusterRole of the manifest allows.

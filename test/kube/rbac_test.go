@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The manifest's ClusterRole is enough, and each of its verbs is needed: without it weftd says which one
-// it is not allowed, and for what. To look up its node through its pod, as with flannel's manifest, it
-// needs one verb more. The API server is one that does not stream lists: where it does, list is not asked for.
+// The manifest's ClusterRole is enough, and each of its verbs is needed: if one is missing, weftd says which
+// verb it is not allowed, and for what. To look up its node through its pod, as with flannel's manifest, it
+// needs one verb more. The API server here does not stream lists, since the verb list is not needed with one that does.
 func TestRBAC(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{APIServerArgs: []string{"--feature-gates=WatchList=false"}})
@@ -62,15 +62,15 @@ func TestRBAC(t *testing.T) {
 	}
 }
 
-// saysForbidden looks for the API server's refusal, as it words it, or for one of ours that names verb and resource.
+// saysForbidden looks for a refusal in the API server's own words, or for one in ours that names verb and resource.
 func saysForbidden(log, verb, resource string) bool {
 	resource, sub, _ := strings.Cut(resource, "/")
 	return strings.Contains(log, fmt.Sprintf("cannot %s resource", verb)) && strings.Contains(log, resource) && strings.Contains(log, sub) ||
 		strings.Contains(log, verb+" "+resource)
 }
 
-// findsNodeByPod lets n's weftd look up its node through its pod, as flannel's manifest does: NODE_NAME is
-// not set.
+// findsNodeByPod lets n's weftd look up its node through its pod, as it does with flannel's manifest, which does
+// not set NODE_NAME.
 func (c *Cluster) findsNodeByPod(t *testing.T, n *Node) {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -86,7 +86,7 @@ func (c *Cluster) findsNodeByPod(t *testing.T, n *Node) {
 	n.Daemon.SetEnv("POD_NAME="+pod.Name, "POD_NAMESPACE="+flannelNamespace)
 }
 
-// verbs are what rules allow, each as "verb resource".
+// verbs returns what rules allow, each as "verb resource".
 func verbs(rules []rbacv1.PolicyRule) (all []string) {
 	for _, r := range rules {
 		for _, resource := range r.Resources {
@@ -98,7 +98,7 @@ func verbs(rules []rbacv1.PolicyRule) (all []string) {
 	return all
 }
 
-// without is rules less one verb of one resource.
+// without returns rules less one verb of one resource.
 func without(rules []rbacv1.PolicyRule, missing string) (left []rbacv1.PolicyRule) {
 	for _, one := range verbs(rules) {
 		if verb, resource, _ := strings.Cut(one, " "); one != missing {

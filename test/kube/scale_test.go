@@ -36,8 +36,8 @@ func crowd(t *testing.T) int {
 	return n
 }
 
-// A cluster of many nodes, listed and then churned against the real API server: weftd ends up with what
-// the API server has, to the last node, and a flow between two pods loses nothing. What that costs is
+// In a cluster of many nodes, which are first listed and then come, change and go, weftd ends up with exactly
+// what the API server has, to the last node, and a flow between two pods loses nothing. What that costs is
 // printed, and stays within what a DaemonSet's pod may use.
 func TestScale(t *testing.T) {
 	nodes := crowd(t)
@@ -53,7 +53,7 @@ func TestScale(t *testing.T) {
 		}
 		return err
 	})
-	if err := c.ControllerManager.Kill(); err != nil { // its work on so many nodes is not what is measured
+	if err := c.ControllerManager.Kill(); err != nil { // its work for so many nodes is not to be measured
 		t.Fatal(err)
 	}
 	s := &scale{t: t, c: c, want: map[netip.Prefix]netip.Addr{b.Subnets(t)[0]: b.Underlay4}}
@@ -88,7 +88,7 @@ func TestScale(t *testing.T) {
 	flow.Lossless(t)
 }
 
-// scale makes and changes many nodes and knows what weftd should know then.
+// scale makes and changes many nodes, and keeps what weftd should know of them.
 type scale struct {
 	t *testing.T
 	c *Cluster
@@ -113,7 +113,7 @@ func (s *scale) each(n int, change func(int)) {
 
 func scaleName(i int) string { return fmt.Sprintf("worker-%05d.example.internal", i) }
 
-// scaleSubnet is above what the controller gave to a and b.
+// scaleSubnet returns the subnet of node i, above those that the controller gave to a and b.
 func scaleSubnet(i int) netip.Prefix {
 	i += 256
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 128 + byte(i>>8), byte(i), 0}), 24)
@@ -157,7 +157,8 @@ func (s *scale) create(i int) {
 	s.expect(i, at)
 }
 
-// kubeletStatus has the conditions, and the 50 images of three names each that a kubelet reports at most.
+// kubeletStatus returns a status with a kubelet's conditions and with the most images that it reports: 50, here of
+// three names each.
 func kubeletStatus(at netip.Addr) corev1.NodeStatus {
 	st := corev1.NodeStatus{
 		Capacity:  corev1.ResourceList{"cpu": resource.MustParse("16"), "memory": resource.MustParse("64Gi"), "pods": resource.MustParse("110")},
@@ -185,7 +186,7 @@ func (s *scale) patch(i int, subresource string, v any) {
 	}
 }
 
-// heartbeat is what a kubelet writes every five minutes: nothing that concerns weftd.
+// heartbeat writes what a kubelet writes every five minutes. Nothing in it concerns weftd.
 func (s *scale) heartbeat(i int) {
 	now := metav1.Now()
 	s.patch(i, "status", map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{
@@ -206,7 +207,7 @@ func (s *scale) delete(i int) {
 	s.expect(i, netip.Addr{})
 }
 
-// size is that of one Node object, as it travels in JSON.
+// size returns how many bytes one Node object has in JSON.
 func (s *scale) size() int {
 	obj, err := s.c.Admin.CoreV1().Nodes().Get(s.t.Context(), scaleName(0), metav1.GetOptions{})
 	if err != nil {
@@ -219,7 +220,7 @@ func (s *scale) size() int {
 	return len(text)
 }
 
-// converged waits until n knows every node at its address, and no other, in its peers.
+// converged waits until n's peers are exactly the nodes that there should be, each at its address.
 func (s *scale) converged(n *Node, since time.Time, what string) {
 	s.t.Helper()
 	Until(s.t, n.Object+" knows what the API server has", func(ctx context.Context) error {
@@ -241,7 +242,7 @@ func (s *scale) converged(n *Node, since time.Time, what string) {
 	s.t.Logf("%s: %d peers known after %s; %s", what, len(s.want), time.Since(since).Round(time.Millisecond), n.memory(s.t))
 }
 
-// kernelAgrees compares the kernel's routes and forwarding entries with what is wanted.
+// kernelAgrees waits until the kernel has the routes and forwarding entries of every node.
 func (s *scale) kernelAgrees(n *Node) {
 	Until(s.t, "the kernel has every node", func(ctx context.Context) error {
 		routes, err := n.Command(ctx, "ip", "-4", "route", "show", "dev", "flannel.1")
@@ -283,7 +284,7 @@ func (n *Node) cpu(t *testing.T) time.Duration {
 	return sum
 }
 
-// memory is what n's weftd has resident, now and at most so far.
+// memory returns how much n's weftd has resident now, and the most it has had.
 func (n *Node) memory(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.Daemon.PID()))

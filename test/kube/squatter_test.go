@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Another node's object that claims a's podCIDR does not get a's packets: not while a's annotations are
-// garbage or gone, and not once a has put them right.
+// A Node object that claims another node's podCIDR does not get that node's packets, neither while the other's
+// annotations are garbage or gone, nor once its weftd has put them right.
 func TestSquatter(t *testing.T) {
 	c := Start(t, Options{})
 	a, b := c.AddNode(t, "m", NodeOptions{NetworkConfig: kernelVXLAN()}), c.AddNode(t, "b", NodeOptions{NetworkConfig: kernelVXLAN()})
@@ -19,7 +19,8 @@ func TestSquatter(t *testing.T) {
 	for name, cidrs := range map[string][]string{"0": {own[0].String()}, "z": {own[0].String(), own[1].String()}, "1": {own[1].String()}, "2": {"10.244.0.0/17"}} {
 		c.CreateNode(t, name, at, NodeOptions{PodCIDRs: cidrs, Annotations: FlannelAnnotations(at, netip.MustParseAddr("fd18::9:9"), "02:00:00:00:04:01", "02:00:00:00:06:01")})
 	}
-	// What follows has to find them refused. (A Node that comes with or after a mark that goes may have the block.)
+	// The squatters have to be refused before the other's annotations change: a Node that comes after they are gone may
+	// have the podCIDR.
 	_, known := paperNode(c, t, "after", 249)
 	kernelSays(t, b, []string{known.String()}, []string{"198.18.9.9 ", "fd18::9:9 "})
 	for what, values := range map[string]map[string]any{
@@ -28,11 +29,11 @@ func TestSquatter(t *testing.T) {
 		"nothing":   {AnnotationPrefix + "public-ip": nil, AnnotationPrefix + "public-ipv6": nil},
 	} {
 		t.Run(what, func(t *testing.T) {
-			if err := a.Daemon.Signal(unix.SIGSTOP); err != nil { // so that it stays a while
+			if err := a.Daemon.Signal(unix.SIGSTOP); err != nil { // so that it does not repair them at once
 				t.Fatal(err)
 			}
 			c.Annotate(t, "m", values)
-			_, seen := paperNode(c, t, "seen", 250) // known after all that
+			_, seen := paperNode(c, t, "seen", 250) // when b knows this node, it has seen all that came before
 			kernelSays(t, b, []string{seen.String()}, []string{"198.18.9.9 ", "fd18::9:9 "})
 			if err := a.Daemon.Signal(unix.SIGCONT); err != nil {
 				t.Fatal(err)

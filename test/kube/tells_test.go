@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// saysEvent waits for an Event of n's that kubectl describe node shows.
+// saysEvent waits for an Event about n that kubectl describe node shows.
 func (n *Node) saysEvent(t *testing.T, kind, reason, message string) {
 	t.Helper()
 	UntilWithin(t, 2*Patience, fmt.Sprintf("event %s %s", kind, reason), func(ctx context.Context) error {
@@ -27,7 +27,7 @@ func (n *Node) saysEvent(t *testing.T, kind, reason, message string) {
 		var said []string
 		for _, e := range all.Items {
 			if e.Type == kind && e.Reason == reason && strings.Contains(e.Message, message) && e.Source.Component == "weftd" &&
-				(e.InvolvedObject.UID == obj.UID || string(e.InvolvedObject.UID) == n.Object) { // kubectl describe looks for both
+				(e.InvolvedObject.UID == obj.UID || string(e.InvolvedObject.UID) == n.Object) { // kubectl describe shows Events with either
 				t.Logf("%s %s x%d: %s", e.Type, e.Reason, e.Count, e.Message)
 				return nil
 			}
@@ -37,8 +37,8 @@ func (n *Node) saysEvent(t *testing.T, kind, reason, message string) {
 	})
 }
 
-// A node that lost its right to read says so after a restart wherever it can: /readyz and the status name
-// the right at once, the condition and an Event follow as long as they may be written. Packets go on.
+// A node that has lost its right to read says so after a restart wherever it can. /readyz and the status name
+// the right at once. The condition and an Event follow, if it may write them. Packets go on.
 func TestTheNodeTells(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{})

@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// vandalism is what somebody wrote into another node's object.
+// vandalism is what somebody has written into another node's object.
 type vandalism struct {
 	name        string
 	podCIDRs    []string
-	annotations map[string]string // in place of a flannel node's; without prefix
+	annotations map[string]string // in place of those of a node of flannel's; their names have no prefix here
 }
 
 func vandalisms(own, others string) []vandalism {
-	huge := strings.Repeat("A", 100<<10) // an object's annotations hold 256 KiB
+	huge := strings.Repeat("A", 100<<10) // an object's annotations may have 256 KiB
 	one := func(name, value string) map[string]string { return map[string]string{name: value} }
 	return []vandalism{
 		{"no address", nil, one("public-ip", "")},
@@ -42,11 +42,11 @@ func vandalisms(own, others string) []vandalism {
 	}
 }
 
-// vandal is a name that comes before those of the others, so that it is not the order that saves them.
+// vandal returns a name that sorts before those of the other nodes, so that their order is not what saves them.
 func vandal(i int) string { return fmt.Sprintf("0-vandal-%d", i) }
 
-// Whatever stands in somebody's annotations costs at most that node: no packet between the others is
-// lost, and nobody's subnet goes elsewhere. What stands in our own is put right again.
+// Whatever is written into a node's annotations harms at most that node: no packet between the others is
+// lost, and nobody's subnet is sent elsewhere. A weftd repairs what is written into its own annotations.
 func TestAnnotationsVandalised(t *testing.T) {
 	c := Start(t, Options{})
 	o := NodeOptions{NetworkConfig: `{"Network":"` + Network4 + `","Backend":{"Type":"vxlan","Userspace":"never"}}`}
@@ -67,7 +67,7 @@ func TestAnnotationsVandalised(t *testing.T) {
 		}
 		c.CreateNode(t, vandal(i), at, NodeOptions{PodCIDRs: cidrs, Annotations: annotations})
 	}
-	honest, _ := paperNode(c, t, "zz-honest", 250) // known after all of them were looked at
+	honest, _ := paperNode(c, t, "zz-honest", 250) // when this one is known, all of them have been looked at
 	routesOnly(t, a, others, honest)
 	routesOnly(t, b, own, honest)
 	kernelSays(t, a, nil, []string{"198.18.9.9 ", "192.0.2.0"})
@@ -90,7 +90,7 @@ func TestAnnotationsVandalised(t *testing.T) {
 	flow.Lossless(t)
 }
 
-// ownRepaired vandalises a's own annotations, each in its turn.
+// ownRepaired vandalises each of n's own annotations in turn, and then all of them, and waits until n has repaired them.
 func ownRepaired(t *testing.T, c *Cluster, n *Node) {
 	t.Helper()
 	obj, err := n.Get(t.Context())
@@ -116,7 +116,7 @@ func ownRepaired(t *testing.T, c *Cluster, n *Node) {
 			})
 		}
 	}
-	// All at once, with another node's data.
+	// All annotations at once get another node's data.
 	c.Annotate(t, n.Object, map[string]any{
 		AnnotationPrefix + "kube-subnet-manager": "false", AnnotationPrefix + "public-ip": "198.18.0.3",
 		AnnotationPrefix + "backend-type": "host-gw", AnnotationPrefix + "backend-data": "null",

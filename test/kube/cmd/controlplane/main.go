@@ -1,7 +1,7 @@
-// Command controlplane is everything of a Kubernetes control plane that the tests run, in one
-// program: which one it is, it reads from the name it is called by. One link instead of five
-// saves some ten minutes of a cold build on two cores, and 600 MB of disk. The version that the API server
-// says it is comes from the linker (Makefile).
+// Command controlplane is every program of a Kubernetes control plane that the tests run, and kubectl
+// and helm, in one. The name by which it is called says which of them it is. To link one program instead of
+// five saves some ten minutes of a cold build on two cores, and 600 MB of disk. The API server's version
+// is set by the linker (Makefile).
 package main
 
 import (
@@ -54,6 +54,6 @@ func runHelm() {
 		err = root.Execute()
 	}
 	if err != nil {
-		os.Exit(1) // it has said why
+		os.Exit(1) // the program has said why
 	}
 }
