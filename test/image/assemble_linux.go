@@ -10,21 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Source is where an image's parts come from.
+// Source says where an image's parts come from.
 type Source struct {
-	Context  string // the folder that COPY without --from refers to: the repository
-	Binaries string // has the programs, as the build stage makes them in /out
+	Context  string // the folder from which COPY without --from copies: the repository
+	Binaries string // the folder with the programs that the build stage makes in /out
 }
 
-// basePackages are those of Debian's slim image that the scripts use.
+// basePackages returns those packages of Debian's slim image that the scripts use.
 func basePackages() []string {
 	return []string{"dash", "coreutils", "sed", "grep"}
 }
 
-// folder has the Dockerfile and the scripts that it copies.
+// folder is that of the Dockerfile and the scripts that it copies.
 const folder = "cmd/weftd/deploy/image"
 
-// Dockerfile reads the file that the images are made of, in the repository at context.
+// Dockerfile reads the Dockerfile of the repository at context.
 func Dockerfile(context string) (map[string]Stage, error) {
 	b, err := os.ReadFile(filepath.Join(context, folder, "Dockerfile"))
 	if err != nil {
@@ -33,7 +33,7 @@ func Dockerfile(context string) (map[string]Stage, error) {
 	return Parse(string(b))
 }
 
-// Assemble makes in root, an empty folder, what the stage says. It needs root, for chroot.
+// Assemble makes what the stage says in root, which is an empty folder. It has to run as root, for chroot.
 func Assemble(s Stage, src Source, root string) error {
 	if s.From != "scratch" {
 		if err := addBase(root); err != nil {
@@ -73,7 +73,8 @@ func (src Source) apply(step Step, root string) error {
 	return ErrDockerfile
 }
 
-// copy takes what the build stage makes in /out from the binaries, and what it has besides from this host.
+// copy does what COPY says. It takes what the build stage makes in /out from the binaries, and its other files from this
+// host.
 func (src Source) copy(c copyStep, root string) error {
 	for _, name := range c.src {
 		path := filepath.Join(src.Context, name)

@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Container is a program run in a root file system, with what a runtime gives to an
-// unprivileged container on the host's network: a mount namespace with /proc (its sys read-only), /sys
-// and the usual devices, and no capability but those named. There is no device cgroup and
-// no seccomp filter.
+// Container is a program that runs in a root file system, with what a runtime gives to an
+// unprivileged container on the host's network: a mount namespace with /proc (/proc/sys read-only), /sys
+// and the usual devices, and no capabilities but those that are named. Unlike there, it has no device
+// cgroup and no seccomp filter.
 type Container struct {
 	Root string
-	// ReadOnly makes the root read-only; mounts are as they say themselves.
+	// ReadOnly makes the root read-only. Each mount says for itself whether it is.
 	ReadOnly bool
 	Mounts   []Mount
-	// Capabilities are what is left, as Kubernetes writes them: NET_ADMIN.
+	// Capabilities are those that the program has, as Kubernetes writes them: NET_ADMIN.
 	Capabilities []string
 	Args, Env    []string
 	// Net is the descriptor of a network namespace, or 0 for this process's own.
@@ -37,7 +37,7 @@ type Mount struct {
 	ReadOnly       bool
 }
 
-// capabilityNumbers are those of linux/capability.h that manifests name.
+// capabilityNumbers returns the numbers in linux/capability.h of the capabilities that manifests name.
 func capabilityNumbers() map[string]uintptr {
 	return map[string]uintptr{
 		"DAC_READ_SEARCH": unix.CAP_DAC_READ_SEARCH, "NET_ADMIN": unix.CAP_NET_ADMIN, "NET_RAW": unix.CAP_NET_RAW,
@@ -45,11 +45,11 @@ func capabilityNumbers() map[string]uintptr {
 	}
 }
 
-// Run runs the program until it ends or ctx does, which sends SIGTERM. It needs root.
+// Run runs the program until it ends. If ctx ends, the program gets SIGTERM. Run needs root.
 func (c Container) Run(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() { // waited for below
-		// The thread's namespaces and capabilities cannot be handed back: it ends with this goroutine.
+		// The thread cannot get its old namespaces and capabilities back, so it stays locked and ends with this goroutine.
 		runtime.LockOSThread()
 		done <- c.run(ctx)
 	}()
@@ -61,7 +61,7 @@ func (c Container) run(ctx context.Context) error {
 		return fmt.Errorf("prepare a container: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
-	cmd.Err = nil // looked up on this host, and meant for the container
+	cmd.Err = nil // exec looked it up on this host, but it is in the container
 	cmd.Path = c.path(c.Args[0])
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.Dir, cmd.Env = "/", c.Env
@@ -69,12 +69,12 @@ func (c Container) run(ctx context.Context) error {
 	cmd.SysProcAttr = &unix.SysProcAttr{Chroot: c.Root, Setpgid: true, Pdeathsig: unix.SIGKILL}
 	err := cmd.Run()
 	if cmd.ProcessState != nil && cmd.ProcessState.Success() {
-		return nil // also when it was told to stop
+		return nil // also if ctx has ended and told it to stop
 	}
 	return err
 }
 
-// path looks a program up as a runtime does, in the container's PATH.
+// path looks a program up in the container's PATH, as a runtime does.
 func (c Container) path(name string) string {
 	if strings.Contains(name, "/") {
 		return name
@@ -94,7 +94,7 @@ func (c Container) path(name string) string {
 }
 
 // enter gives the calling thread a mount namespace with everything in place, the network
-// namespace, and the bounding set that programs started from it are held to.
+// namespace, and the bounding set, which limits the capabilities of programs that it starts.
 func (c Container) enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		return fmt.Errorf("%w: run as root", err)
@@ -138,7 +138,7 @@ func (c Container) mountKernel() error {
 	if err := unix.Mount("proc", proc, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("/proc: %w", err)
 	}
-	// As runtimes do for a container that is not privileged: linux.readonlyPaths of the OCI specification.
+	// Runtimes do this for a container that is not privileged: linux.readonlyPaths of the OCI specification.
 	if err := bind(Mount{Source: proc + "/sys", Target: proc + "/sys", ReadOnly: true}); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func makeTarget(path string, dir bool) error {
 	return os.WriteFile(path, nil, 0o644)
 }
 
-// bound drops every capability that is not named from the thread's bounding set: a program that
+// bound drops every capability that is not named from the thread's bounding set, since a program that
 // root starts gets all that are in it.
 func (c Container) bound() error {
 	keep := map[uintptr]bool{}
@@ -206,7 +206,7 @@ func (c Container) bound() error {
 		if keep[n] {
 			continue
 		}
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, n, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: this kernel does not know it
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, n, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: this kernel does not have that capability
 			return fmt.Errorf("drop capability %d: %w", n, err)
 		}
 	}

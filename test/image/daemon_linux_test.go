@@ -17,7 +17,7 @@ import (
 	"weft/test/lab/netns"
 )
 
-// oneHost is a namespace with an interface and a default route.
+// oneHost makes a namespace with an interface and a default route.
 func oneHost(t *testing.T) *netns.Namespace {
 	t.Helper()
 	ns := namespace(t)
@@ -35,15 +35,15 @@ func oneHost(t *testing.T) *netns.Namespace {
 	return ns
 }
 
-// attempt is weftd in an image, alone with an embedded etcd.
+// attempt runs weftd in an image, alone and with an embedded etcd.
 type attempt struct {
-	config       string // of the network
+	config       string // the network config
 	capabilities []string
 	mounts       []Mount
 }
 
-// until runs weftd until ok likes what /readyz says, or it ends, and returns its log, the
-// last answer, and below it what weft status says in the same container.
+// until runs weftd until ok is true for what /readyz says, or weftd ends. It returns weftd's log, and
+// the last answer with what weft status says in the same container below it.
 func (a attempt) until(t *testing.T, s rootFS, ok func(status int, body string) bool) (log, answer string) {
 	t.Helper()
 	if !json.Valid([]byte(a.config)) {
@@ -81,7 +81,7 @@ func (a attempt) until(t *testing.T, s rootFS, ok func(status int, body string) 
 			ask.Args = []string{"weft", "status"}
 			text, err := output(t, ask)
 			stop()
-			end := <-ended // out is the process's until then
+			end := <-ended // until then the process writes to out
 			return out.String(), fmt.Sprintf("%s\n%sweft status: %v; weftd: %v", answer, text, err, end)
 		}
 		select {
@@ -109,8 +109,8 @@ func readyz(ctx context.Context, client *http.Client) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// capabilitiesSuffice runs each backend with what the manifests give it, a read-only root and a
-// read-only /proc/sys.
+// capabilitiesSuffice runs each backend with the capabilities that the manifests give it, a read-only root
+// and a read-only /proc/sys.
 func capabilitiesSuffice(t *testing.T, whole, minimal rootFS) {
 	tun := []Mount{{Source: "/dev/net/tun", Target: "/dev/net/tun"}}
 	lock := filepath.Join(t.TempDir(), "xtables.lock")
@@ -161,7 +161,7 @@ func capabilitiesSuffice(t *testing.T, whole, minimal rootFS) {
 	}
 }
 
-// refusesIptables shows that weftd says what to do where no iptables is.
+// refusesIptables checks that weftd says what to do in an image without iptables.
 func refusesIptables(t *testing.T, minimal rootFS) {
 	a := attempt{`{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}`, []string{"NET_ADMIN", "NET_RAW"}, nil}
 	log, answer := a.until(t, minimal, func(_ int, body string) bool { return strings.Contains(body, "EnableNFTables") })

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// alternatives is where Debian's links between flavours of a program are kept.
+// alternatives is the folder of Debian's links that choose between flavours of a program.
 const alternatives = "/etc/alternatives"
 
-// addBase makes what the scripts find in Debian's slim image.
+// addBase makes what the scripts need of Debian's slim image.
 func addBase(root string) error {
 	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
 		if err := os.MkdirAll(filepath.Join(root, "usr", dir), 0o755); err != nil {
@@ -32,7 +32,7 @@ func addBase(root string) error {
 	return addPackages(root, basePackages())
 }
 
-// addPackages copies the files of packages of this host, and the libraries that they load.
+// addPackages copies the files of packages that this host has, and the libraries that they load.
 func addPackages(root string, names []string) error {
 	for _, name := range names {
 		if err := addPackage(root, name); err != nil {
@@ -68,11 +68,11 @@ func addPath(root, path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // diverted, or removed by who set this host up
+		return nil // it was diverted, or whoever set this host up has removed it
 	case err != nil:
 		return err
 	case info.IsDir():
-		return nil // made with its first file
+		return nil // it is made with its first file
 	case info.Mode().Type() == fs.ModeSymlink:
 		target, err := os.Readlink(path)
 		if err != nil {
@@ -97,16 +97,16 @@ func addPath(root, path string) error {
 	return addLibraries(root, path)
 }
 
-// addLibraries copies what the program or library at path loads, if it is one.
+// addLibraries copies what the file at path loads, if it is a program or a library.
 func addLibraries(root, path string) error {
 	f, err := elf.Open(path)
 	if err != nil {
-		return nil // a script, or data
+		return nil // it is a script, or data
 	}
 	defer func() { _ = f.Close() }()
 	needed, err := f.ImportedLibraries()
 	if err != nil {
-		return nil // static
+		return nil // it is linked statically
 	}
 	for _, p := range f.Progs {
 		if p.Type != elf.PT_INTERP {
@@ -137,7 +137,7 @@ func addLibraries(root, path string) error {
 	return nil
 }
 
-// addLibrary copies a library under the name that is asked for.
+// addLibrary copies a library under the name by which it is loaded.
 func addLibrary(root, path string) error {
 	to := filepath.Join(root, path)
 	if _, err := os.Stat(to); err == nil {
@@ -153,7 +153,7 @@ func addLibrary(root, path string) error {
 	return addLibraries(root, real)
 }
 
-// addAlternatives makes the links of the programs that are there: iptables to iptables-nft.
+// addAlternatives makes the links for programs that are there, such as the one from iptables to iptables-nft.
 func addAlternatives(root string) error {
 	entries, err := os.ReadDir(alternatives)
 	if err != nil {

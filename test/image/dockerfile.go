@@ -8,7 +8,7 @@ import (
 
 // Stage is one FROM of a Dockerfile and what follows it.
 type Stage struct {
-	// From is the base image, "scratch" or a name with ARGs not replaced.
+	// From is the base image: "scratch", or a name in which ARGs are not replaced.
 	From string
 	// Steps are in the order of the file.
 	Steps []Step
@@ -17,11 +17,11 @@ type Stage struct {
 // Step is one instruction, its name in upper case and its arguments in one line.
 type Step struct{ Name, Args string }
 
-// ErrDockerfile is for a file that does not say what this package understands.
+// ErrDockerfile is wrapped by the error for a file with something that this package does not understand.
 var ErrDockerfile = errors.New("not understood")
 
-// Parse reads a Dockerfile: stages by name, without comments and with continued lines joined.
-// A stage without a name is an error.
+// Parse reads a Dockerfile and returns its stages by name, without comments and with continued lines
+// joined. It is an error if a stage has no name.
 func Parse(text string) (map[string]Stage, error) {
 	stages := map[string]Stage{}
 	current := ""
@@ -55,7 +55,7 @@ func Parse(text string) (map[string]Stage, error) {
 	return stages, nil
 }
 
-// copyStep is what COPY copies: sources of the context, or of another stage, to dst.
+// copyStep says what COPY copies: src, from the context or from another stage, to dst.
 type copyStep struct {
 	from, dst string
 	src       []string
@@ -81,7 +81,7 @@ func parseCopy(args string) (copyStep, error) {
 	return c, nil
 }
 
-// packages are those that an apt-get line installs; ok is false for any other line.
+// packages returns those that an apt-get line installs; ok is false for any other line.
 func packages(run string) (names []string, ok bool) {
 	for part := range strings.SplitSeq(run, "&&") {
 		f := strings.Fields(part)
@@ -98,7 +98,7 @@ func packages(run string) (names []string, ok bool) {
 	return nil, false
 }
 
-// Entrypoint is the stage's, in the form ["a", "b"], or nil.
+// Entrypoint returns the stage's entry point, if that is in the form ["a", "b"], or nil.
 func (s Stage) Entrypoint() []string {
 	for _, step := range s.Steps {
 		if step.Name == "ENTRYPOINT" {
@@ -108,7 +108,7 @@ func (s Stage) Entrypoint() []string {
 	return nil
 }
 
-// Env are the stage's variables, as NAME=value.
+// Env returns the stage's variables, as NAME=value.
 func (s Stage) Env() []string {
 	var env []string
 	for _, step := range s.Steps {

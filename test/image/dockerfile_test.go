@@ -28,7 +28,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What the tests do not understand, they do not pass over.
+// A step that the package does not understand is an error, and not ignored.
 func TestStepsThatAreNotUnderstood(t *testing.T) {
 	for _, s := range []Step{{"ADD", "a /b/"}, {"COPY", "--chown=1 a /b/"}, {"COPY", "a"}, {"COPY", "a /b"}} {
 		if err := (Source{}).apply(s, t.TempDir()); !errors.Is(err, ErrDockerfile) {

@@ -16,7 +16,7 @@ import (
 	"weft/test/lab/netns"
 )
 
-// repository is the context of a build.
+// repository is the folder that is the context of a build.
 const repository = "../.."
 
 // rootFS is the root file system of one stage of the Dockerfile.
@@ -25,7 +25,7 @@ type rootFS struct {
 	dir string
 }
 
-// TestImages makes both images from programs that are built once.
+// TestImages makes both images, from programs that are built once, and tests them.
 func TestImages(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes root file systems and changes into them: run it as root (sudo make test)")
@@ -100,7 +100,7 @@ func hasWhatFlannelsHas(t *testing.T, s rootFS) {
 		{[]string{"cp", "-f", "/flannel", "/opt/cni/bin/flannel"}, ""},
 		{[]string{"/opt/cni/bin/flannel", "version"}, "weft-cni "},
 		{[]string{"/opt/bin/install-conf", "/etc/kube-flannel/cni-conf.json", "/etc/cni/net.d/10-flannel.conflist"}, ""},
-		{[]string{"cp", "-f", "/etc/kube-flannel/cni-conf.json", "/etc/cni/net.d/10-older.conflist"}, ""}, // manifests before install-conf
+		{[]string{"cp", "-f", "/etc/kube-flannel/cni-conf.json", "/etc/cni/net.d/10-older.conflist"}, ""}, // manifests from before install-conf do this
 		{[]string{"/opt/bin/mk-docker-opts.sh", "-c", "-f", "/nowhere", "-d", "/dev/stdout"}, "DOCKER_OPTS=\"\"\n"},
 		{[]string{"/bin/sh", "-c", "set -e -x; exec echo shell"}, "shell\n"},
 		{[]string{"iptables", "--version"}, "(nf_tables)"},
@@ -116,7 +116,7 @@ func hasWhatFlannelsHas(t *testing.T, s rootFS) {
 			t.Errorf("%v: %v\n%swant %q", c.args, err, out, c.want)
 		}
 	}
-	// Rules are made with the capabilities that flannel's manifest has, and the extensions are there.
+	// Rules can be made with the capabilities that flannel's manifest has, since iptables' extensions are there.
 	rule := []string{"-t", "nat", "-A", "POSTROUTING", "-s", "10.244.0.0/16", "!", "-d", "224.0.0.0/4", "-m", "comment", "--comment", "x", "-j", "MASQUERADE", "--random-fully"}
 	if out, err := output(t, Container{
 		Root: s.dir, Capabilities: []string{"NET_ADMIN", "NET_RAW"}, Net: namespace(t).FD(),
@@ -130,8 +130,8 @@ func hasWhatFlannelsHas(t *testing.T, s rootFS) {
 	}
 }
 
-// asksPlugins installs the manifests' list beside Debian's portmap, which the default image can run, and the minimal one
-// cannot, for want of a C library. Either way a version that this portmap refuses is not offered.
+// asksPlugins installs the manifests' list beside Debian's portmap. The default image can run that, and the minimal one
+// cannot, since it has no C library. With either, the list does not offer a version that this portmap refuses.
 func asksPlugins(t *testing.T, whole, minimal rootFS) {
 	conf, err := filepath.Abs(filepath.Join(repository, "cmd/weftd/deploy/kubernetes/base"))
 	if err != nil {

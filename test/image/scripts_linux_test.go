@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// runScript runs one of the image's scripts with the shells that it may meet, each in a folder of its
-// own; check sees what came of it.
+// runScript runs one of the image's scripts with each shell that may have to run it, each time in a folder of its
+// own, and calls check with the result.
 func runScript(t *testing.T, before string, env []string, script string, args []string, check func(t *testing.T, dir string, status int, stderr string)) {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(repository, folder, script))
@@ -20,7 +20,7 @@ func runScript(t *testing.T, before string, env []string, script string, args []
 	for _, shell := range []string{"dash", "bash"} {
 		t.Run(shell, func(t *testing.T) {
 			dir := t.TempDir()
-			// A network of its own: the script looks at routes.
+			// It runs in a network namespace of its own, since the script looks at routes.
 			line := before + "\nexec " + shell + " " + path + ` "$@"`
 			cmd := exec.Command("unshare", append([]string{"--net", shell, "-ec", line, "test"}, args...)...)
 			cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
@@ -35,7 +35,7 @@ func runScript(t *testing.T, before string, env []string, script string, args []
 	}
 }
 
-// TestDockerOptions has flannel's output to the letter.
+// TestDockerOptions expects the output of flannel's script to the letter.
 func TestDockerOptions(t *testing.T) {
 	const whole = "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.72.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
 	const bip, mtu = `DOCKER_OPT_BIP="--bip=10.5.72.1/24"` + "\n", `DOCKER_OPT_MTU="--mtu=1450"` + "\n"
@@ -124,7 +124,7 @@ func TestInstallConf(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			runScript(t, "umask 077;"+c.before, nil, "install-conf", c.args, func(t *testing.T, dir string, status int, stderr string) {
-				got, _ := os.ReadFile(filepath.Join(dir, "d/10-flannel.conflist")) // none is as good as empty
+				got, _ := os.ReadFile(filepath.Join(dir, "d/10-flannel.conflist")) // a file that is missing counts as empty
 				if string(got) != c.want || status != c.status || !strings.Contains(stderr, c.stderr) {
 					t.Errorf("status %d, stderr %q, wrote %q; want %d, %q, %q", status, stderr, got, c.status, c.stderr, c.want)
 				}
