@@ -1,10 +1,10 @@
 #!/bin/sh
-# Turns weftd's subnet file into options for dockerd, as flannel's script of this name does:
-# same options, same output, same exit status. A script and not a program, so that
-# `sh mk-docker-opts.sh` in an old unit goes on working, and it needs nothing of weft to run.
+# Turns weftd's subnet file into options for dockerd, as flannel's script of this name does, with the
+# same options, output and exit status. It is a script and not a program, so that
+# `sh mk-docker-opts.sh` in an old unit goes on working, and it needs no program of weft's.
 #
-# Unlike flannel's it reads the subnet file and does not execute it, and it replaces the
-# output in one step: a dockerd that starts meanwhile sees the old file or the new one.
+# Unlike flannel's script it parses the subnet file and does not execute it, and it replaces the
+# output in one step, so that a dockerd that starts meanwhile sees the old file or the new one.
 set -u
 export LC_ALL=C
 
@@ -49,7 +49,7 @@ if [ $each = false ] && [ $combined = false ]; then
 	each=true
 	combined=true
 fi
-# The name is given to eval below.
+# eval is called with the name below, so nothing else may be in it.
 case $key in
 '' | [0-9]* | *[!A-Za-z0-9_]*)
 	echo "$0: -k $key: not the name of a variable" >&2
@@ -73,7 +73,7 @@ if [ -f "$subnet_file" ]; then
 else
 	echo "$0: there is no $subnet_file: is weftd running, and ready (weft status)?" >&2
 fi
-# They go into a file that a shell may read.
+# Both are written into a file that a shell may execute.
 case $subnet$mtu in
 *[!0-9./]*) fail "$subnet_file: FLANNEL_SUBNET=$subnet, FLANNEL_MTU=$mtu: not an IPv4 prefix and a number" ;;
 esac
@@ -81,7 +81,7 @@ esac
 [ -z "$subnet" ] || DOCKER_OPT_BIP=--bip=$subnet
 [ -z "$mtu" ] || DOCKER_OPT_MTU=--mtu=$mtu
 if [ $masq = true ]; then
-	# Who masquerades: either weftd or Docker.
+	# Either weftd masquerades or Docker, and never both.
 	case $ipmasq in
 	'') ;;
 	true) DOCKER_OPT_IPMASQ=--ip-masq=false ;;
@@ -134,7 +134,7 @@ network_of() {
 	echo "$net/${1#*/}"
 }
 
-# A subnet that is reached through a gateway is another host's: dockerd must not serve it.
+# If there is a route to the subnet through a gateway, another host has it, and dockerd must not use it.
 case $subnet in
 *.*.*.*/*)
 	net=$(network_of "$subnet")

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// deployCopy is a copy of what is stamped.
+// deployCopy copies the files that the script stamp changes.
 func deployCopy(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,7 +63,7 @@ func TestStamp(t *testing.T) {
 	}
 }
 
-// The files in the repository are as the script stamp writes them: with one version everywhere, and without a tag that
+// The files in the repository are as the script stamp writes them: they have one version everywhere, and no tag that
 // may name another image tomorrow.
 func TestVersionInTree(t *testing.T) {
 	dir := deployCopy(t)
@@ -80,8 +80,8 @@ func TestVersionInTree(t *testing.T) {
 	}
 }
 
-// publish runs with stand-ins for the programs that it calls, which note their arguments: every image and the chart is
-// signed by the digest that was pushed, and a version that is no release is refused.
+// publish signs every image and the chart by the digest that was pushed, and refuses a version that is no release. The
+// test replaces the programs that it calls by some that note their arguments.
 func TestPublish(t *testing.T) {
 	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
 	digest := func(of string) string { return "sha256:" + strings.Repeat(of, 64) }

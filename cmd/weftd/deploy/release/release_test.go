@@ -54,7 +54,7 @@ func files(t *testing.T, dir string) map[string][]byte {
 	return all
 }
 
-// elsewhere is a copy of what the script reads, in another folder, without git.
+// elsewhere copies what the script reads into another folder, without git's.
 func elsewhere(t *testing.T, root string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "a folder of another name")
@@ -67,7 +67,7 @@ func elsewhere(t *testing.T, root string) string {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	// test/kube holds hundreds of megabytes at times, and no binary is made of it.
+	// Of test only the lab is copied: test/kube may have hundreds of megabytes in bin, and no binary is made from it.
 	cmd = exec.Command("sh", "-ec", `mkdir "$1/test" && cp -r test/lab "$1/test/"`, "sh", dir)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -134,7 +134,7 @@ func checkArchive(t *testing.T, name string, b []byte) {
 		}
 		file, ok := strings.CutPrefix(h.Name, name+"/")
 		there[path.Clean(file)] = true
-		if want := map[string]string{ // the version, where an image or a chart is named by it
+		if want := map[string]string{ // files in which the version names an image or the chart
 			"deploy/chart/weft/Chart.yaml": "version: 1.2.3-test+1\n", "deploy/kubernetes/base/weft.yaml": "image: weft:v1.2.3-test_1\n"}[file]; want != "" {
 			if text, err := io.ReadAll(r); err != nil || !strings.Contains(string(text), want) {
 				t.Errorf("%s: %v: no %q", file, err, want)
@@ -208,7 +208,7 @@ func checkLinks(t *testing.T, texts map[string]string, there map[string]bool) {
 			followed[file+" "+to] = true
 		}
 	}
-	// The texts link to these files, and do not only name them.
+	// The texts must have these links, so that a reader can follow them.
 	for _, want := range []string{"README.md docs/flannel.md", "README.md docs/decisions", "README.md CONTRIBUTING.md", "README.md deploy/weftd.service",
 		"CHANGELOG.md docs/releasing.md", "docs/kubernetes.md deploy/chart/weft/README.md", "docs/metrics.md docs/scaling.md"} {
 		if !followed[want] {

@@ -16,7 +16,7 @@
 {{- mergeOverwrite $conf (deepCopy $w.config) | toPrettyJson -}}
 {{- end -}}
 
-{{- /* What no schema can say: values that exclude each other, or have no meaning with the chosen backend. */ -}}
+{{- /* Refuses what no schema can: values that exclude each other, or have no meaning with the chosen backend. */ -}}
 {{- define "weft.check" -}}
 {{- $w := .Values.weft -}}
 {{- $vxlan := list "vxlan" "auto" -}}

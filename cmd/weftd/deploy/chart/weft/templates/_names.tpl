@@ -6,7 +6,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{- /* What has no namespace carries the release's, in which there is no dot, and its name: two releases must not take each other's. */ -}}
+{{- /* The name of objects without a namespace: that of the release's namespace, in which there is no dot, and the release's, so that two releases do not take each other's. */ -}}
 {{- define "weft.clusterName" -}}
 {{ printf "%s.%s" .Release.Namespace .Release.Name }}
 {{- end -}}
@@ -17,7 +17,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- /* A tag that is no version may name another image tomorrow, and nodes must not keep the one that they have. */ -}}
+{{- /* Always for a tag that is not a version: it may name another image tomorrow, and nodes must not keep the old one. */ -}}
 {{- define "weft.pullPolicy" -}}
 {{- with .Values.weft.image -}}
 {{- if .pullPolicy }}{{ .pullPolicy }}
@@ -31,7 +31,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- if or (eq .Values.weft.backend "udp") .Values.weft.userspaceDevices (eq .Values.weft.userspace "always") }}yes{{ end -}}
 {{- end -}}
 
-{{- /* What weftd may do: NET_RAW is for packet sockets, and for iptables of the legacy flavour. */ -}}
+{{- /* The capabilities of weftd. NET_RAW is for packet sockets, and for iptables of the legacy flavour. */ -}}
 {{- define "weft.capabilities" -}}
 {{- if or (include "weft.devices" .) (not .Values.weft.enableNFTables) -}}
 [NET_ADMIN, NET_RAW]
@@ -40,7 +40,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- /* What kubelet runs, with the socket that weftd is told to listen on. */ -}}
+{{- /* The command of a probe, which asks weftd at the socket on which it was told to listen. */ -}}
 {{- define "weft.probe" -}}
 exec:
   command:
@@ -54,7 +54,7 @@ exec:
     - {{ index . 0 }}
 {{- end -}}
 
-{{- /* Not empty if the API server is to hold weftd to its own node: asked for, or auto and it can. */ -}}
+{{- /* Not empty if the API server is to hold weftd to its own node: if that is asked for, or with auto if the server can. */ -}}
 {{- define "weft.ownNodeOnly" -}}
 {{- $can := and (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy") (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- $asked := .Values.weft.ownNodeOnly | toString -}}
