@@ -1,19 +1,19 @@
-# The verbs of this repository. Each does its own set-up; none needs another to be run first.
+# What can be done in this repository. Each target does its own set-up, so none needs another to be run first.
 #
 #   make build   bin/weftd, bin/weft-etcd, bin/weft and bin/weft-cni
 #   make run     a lab of nodes and pods on this machine, measured and cleaned up
-#   make test    every test but test-kube's and that of a whole release (as root: it makes network namespaces)
+#   make test    every test but test-kube's and that of a whole release; as root, since it makes network namespaces
 #   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd. The first build
 #                of those takes some seven minutes and 1.2 GB of Go's module cache
 #   make test-matrix  every combination of backend, family, firewall and path, of which make test runs a choice
-#   make bench   every benchmark, in benchstat's form; as root also pods over weft and over the kernel,
-#                these also as bin/bench.html and bin/bench.json
-#   make bench-once  every benchmark once, shortly: that they run, not what they say
-#   make bench-guard  what hot functions cost, against bench/testdata/baseline.txt
+#   make bench   every benchmark, in benchstat's form; what is measured between pods, over weft and over the kernel,
+#                also as bin/bench.html and bin/bench.json
+#   make bench-once  every benchmark once and for a short time, to see that it runs; its figures mean nothing
+#   make bench-guard  compares what hot functions cost with bench/testdata/baseline.txt
 #   make lint    golangci-lint and staticcheck, as pinned in .ci/tools/go.mod
 #   make check   lint and test
 #   make release static archives for every architecture, checksums and lists of modules, in bin/release
-#   make publish images and chart of a release to REGISTRY, signed; what .github/workflows/release.yaml calls
+#   make publish pushes images and chart of a release to REGISTRY and signs them; .github/workflows/release.yaml calls it
 #   make deps    the Debian packages that the tests use
 #   make clean   remove what the others built
 
@@ -25,7 +25,7 @@ BENCH ?= .
 COUNT ?= 6
 PKG   ?= ./...
 
-# WEFT_OVERLAY is what make bench measures between pods, and how long: overlay.ParseConfig.
+# WEFT_OVERLAY says what make bench measures between pods, and for how long: overlay.ParseConfig.
 WEFT_OVERLAY ?= rungs=all measures=all
 
 # UPDATE=1 makes make bench-guard write a new baseline.
@@ -52,15 +52,16 @@ run: build
 test: deps build
 	GO='$(GO)' .ci/test
 
-# A module of its own. Its tests mostly wait, so three run side by side. vet is left to .ci/test, for the tests
-# alone: here it would look at all of Kubernetes once more. TESTED is what .ci/test puts in front: test/cmd/report.
+# test/kube is a module of its own. Its tests mostly wait, so three run side by side. vet is off here, where it would look
+# at all of Kubernetes once more; .ci/test vets the tests alone. .ci/test sets TESTED to the command that reports
+# the tests, test/cmd/report, which then runs go.
 test-kube: deps $(CONTROLPLANE)
 	$(TESTED) $(GO) -C test/kube test $(if $(TESTED),-json) -vet=off -count=1 -parallel 3 -timeout 30m -run '$(RUN)' .
 
 test-matrix: deps build
 	WEFT_MATRIX=all $(GO) test -count=1 -v -timeout 60m -run '^TestMatrix$$' ./test
 
-# The overlay's benchmark repeats by itself (WEFT_OVERLAY='rounds=9'), so it is run once.
+# The overlay's benchmark has rounds of its own (WEFT_OVERLAY='rounds=9'), so it is run once and not COUNT times.
 bench:
 	@$(GO) test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkOverlay' -benchmem -count $(COUNT) -p 1 -timeout 60m $(PKG)
 ifneq ($(filter ./... ./bench/... ./bench,$(PKG)),)
@@ -69,8 +70,8 @@ ifneq ($(filter ./... ./bench/... ./bench,$(PKG)),)
 		$(GO) test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark([^O]|O[^v])' -timeout 60m ./bench
 endif
 
-# After make test its programs are built already, and this takes a minute. What compares the load generators with
-# others' is left out: it judges a ratio, and wants a machine that does nothing else.
+# This takes a minute after make test, which has built what it needs. The comparison of our load generators with
+# other programs is left out: it judges a ratio, and so needs a machine that does nothing else.
 bench-once: deps
 	@$(GO) test -run '^$$' -bench . -skip '^BenchmarkOverlay' -benchtime 1x -p 1 -timeout 10m \
 		$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u)
@@ -88,7 +89,7 @@ check: lint test
 release:
 	@GO='$(GO)' cmd/weftd/deploy/release/release -v '$(VERSION)'
 
-# To REGISTRY, ghcr.io/owner. Takes docker with buildx, helm and cosign: see docs/releasing.md.
+# REGISTRY is such as ghcr.io/owner. This needs docker with buildx, helm and cosign: see docs/releasing.md.
 REGISTRY ?=
 publish:
 	@cmd/weftd/deploy/release/publish -v '$(VERSION)' -r '$(REGISTRY)' images chart checksums
@@ -100,13 +101,13 @@ clean:
 	rm -rf bin $(TOOLS) $(dir $(CONTROLPLANE))
 	$(GO) clean -testcache
 
-# Both linters, in one build; a few minutes once, then again only when a version changes.
+# One build makes both linters. It takes a few minutes, and is repeated only when a version changes.
 $(TOOLS)/golangci-lint: .ci/tools/go.mod .ci/tools/go.sum
 	$(GO) -C .ci/tools build -trimpath -o bin/ tool
 	@touch $@
 
-# The control plane, in one program. Without debug information its link takes half the time and memory. Its version is what helm
-# goes by.
+# The control plane is one program. Without debug information (-s -w) it takes half the time and memory to link. helm
+# reads Kubernetes' version from the variable that -X sets.
 $(CONTROLPLANE): test/kube/go.mod test/kube/go.sum $(wildcard test/kube/cmd/controlplane/*.go)
 	nice $(GO) -C test/kube build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$($(GO) -C test/kube list -m -f '{{.Version}}' k8s.io/kubernetes)" -o bin/ ./cmd/controlplane
 	@touch $@
