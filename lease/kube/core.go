@@ -331,6 +331,10 @@ func (c *core) save(last bool) {
 	if c.source != sourceServer {
 		return
 	}
+	if c.saving { // one at a time; what the next one is due for begins with it
+		c.unsaved = true
+		return
+	}
 	if !c.saver.Want(c.now, len(c.peers.Memory().Peers), c.held.Subnets) && !last && c.now.Before(c.saver.Due()) {
 		return
 	}
@@ -338,10 +342,7 @@ func (c *core) save(last bool) {
 		c.saver.Skip()
 		return
 	}
-	if c.unsaved = c.saving; c.saving { // one at a time
-		return
-	}
-	c.saving = true
+	c.unsaved, c.saving = false, true
 	c.saver.Begin(c.held.Subnets)
 	c.do(lease.SaveCache{Cached: lease.Cached{Own: c.held, Memory: c.peers.Memory()}})
 }

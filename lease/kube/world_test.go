@@ -41,10 +41,10 @@ type world struct {
 	watching bool
 	watched  time.Time // when the watch has said everything that was so far
 
-	under, probing, stopped bool
-	path                    *dataPath // as the core was told
-	right                   time.Time // when the core first knew that our Node says what it says
-	other                   time.Time // since when it knows that it says another's; zero while it does not
+	under, probing, saving, stopped bool
+	path                            *dataPath // as the core was told
+	right                           time.Time // when the core first knew that our Node says what it says
+	other                           time.Time // since when it knows that it says another's; zero while it does not
 }
 
 // delivery is something that is on its way.
@@ -66,7 +66,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 // start begins a life of the core, with what the last one has saved.
 func (w *world) start() {
 	w.lives++
-	w.queue, w.watching, w.under, w.probing, w.stopped = nil, false, false, false, false
+	w.queue, w.watching, w.under, w.probing, w.saving, w.stopped = nil, false, false, false, false, false
 	w.path, w.right, w.other = nil, time.Time{}, time.Time{}
 	life := w.lives
 	w.core = newTestCoreAt(w.t, w.now, rand.New(rand.NewPCG(w.seed, uint64(life))), func(o *Options) {
@@ -277,11 +277,21 @@ func (w *world) do(f effect) event {
 	case lease.AskUnderlay:
 		w.later(namesakeWait, news{answer: &answer{f.Round, alive(f.Attrs.PublicIP)}})
 	case lease.SaveCache:
-		w.saved = f.Cached
-		if w.rng.IntN(20) == 0 {
-			return lease.Saved{Err: errors.New("the disk is full")}
+		if w.saving {
+			w.fatalf("two saves at a time")
 		}
-		return lease.Saved{Written: true}
+		w.saving = true
+		result := lease.Saved{Written: true}
+		if w.rng.IntN(20) == 0 {
+			result = lease.Saved{Err: errors.New("the disk is full")}
+		}
+		w.after(5*time.Second, func() {
+			w.saving = false
+			if result.Written {
+				w.saved = f.Cached
+			}
+			w.step(result)
+		})
 	case lease.Wait:
 		if w.wake = f.Until; !f.Until.After(w.now) {
 			w.fatalf("it is to be woken %s ago", w.now.Sub(f.Until))
