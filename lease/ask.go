@@ -90,7 +90,10 @@ func (c *Core) attend(n News) {
 		switch {
 		case !c.concerns(m):
 		case m.Asks:
-			c.questions = append(slices.DeleteFunc(c.questions, func(q question) bool { return m.replaces(q.Message) }), question{m, c.now.Add(answerWait)})
+			c.questions = slices.DeleteFunc(c.questions, func(q question) bool { return m.replaces(q.Message) })
+			if len(c.questions) < messagesMost { // whoever may write to the store could ask without end
+				c.questions = append(c.questions, question{m, c.now.Add(answerWait)})
+			}
 		case d == nil || !d.rounds.Under || m.Node != d.Node():
 		case d.kind == overIdentity || c.own.held != nil && m.overlaps(c.own.held.Subnets):
 			d.heard, d.rounds.Next = livesInStore, time.Time{} // which ends the round
