@@ -134,6 +134,8 @@ func (w *runWriter) leave(r *Ring, p *Packet, c *choice) {
 	case !sent:
 		w.segments(r, p)
 		c.end(turn, priceVoid, r.now)
+	case p.verdict == verdictDrop+verdict(DropBusy): // a full queue drops by either outlet; behind the TAP nobody says so
+		c.end(turn, priceVoid, r.now)
 	case p.verdict != delivered:
 		c.end(turn, priceFailed, r.now)
 	default:
