@@ -41,6 +41,10 @@ func flow(t *testing.T, from, to *lab.Pod, family int) *river {
 		t.Fatal(err)
 	}
 	r := &river{ended: make(chan error, 2)}
+	t.Cleanup(func() {
+		r.stop.Store(true)
+		_, _ = out.Close(), in.Close()
+	})
 	go func() {
 		defer out.Close()
 		b := make([]byte, 1<<20)

@@ -53,6 +53,9 @@ func CountCalls(in *netns.Namespace, pids ...int) (*Calls, error) {
 			}
 			of.reads = append(of.reads, reads)
 			sends, err := open(id, tid, sending())
+			if errors.Is(err, unix.ESRCH) {
+				continue
+			}
 			if err != nil {
 				c.Close()
 				return nil, err
