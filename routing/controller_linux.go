@@ -349,6 +349,9 @@ func (c *controller) settle(ctx context.Context, ch kernel.Change) (whole bool, 
 		err = c.reconcile(ctx, ch)
 	} else {
 		c.tendForwarding()
+		if ch == kernel.ChangedArrivals {
+			c.plane.Refuse() // such turns may come faster than the wait for it ends
+		}
 	}
 	if pause = tidy; c.plane != nil {
 		pause = max(pause, 10*c.plane.AskingTook()) // with 10,000 peers, asking for routes is work

@@ -26,7 +26,7 @@ func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 	if f.rules {
 		lines, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Port: true})
 		c.Removed = append(c.Removed, lines...)
-		return c, err
+		return c, errors.Join(err, f.giveBack(&c))
 	}
 	faults := []error{f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c), f.giveBack(&c)}
 	rules, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Flannel: f.flannel})

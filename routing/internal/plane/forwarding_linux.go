@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
@@ -39,7 +37,8 @@ type forwarder struct {
 	place string         // of k; "" if it is not known
 	note  *forwardedLink // of a link that is there, as far as is known; nil for none
 	index int            // of the link that the judgement and fault are about
-	fault error          // why the feature cannot be had; nil if it can
+	fault error          // why the feature could not be had the last time; nil if it could
+	again time.Time      // no try before, after a fault
 }
 
 // TendForwarding looks after the feature of the underlay's device that has the kernel join what arrives, and says
@@ -117,7 +116,7 @@ func (f *forwarder) save(n *forwardedLink) error {
 
 // tend looks after the feature of the underlay's link. A fault costs throughput, and so is a remark.
 func (f *forwarder) tend(link string, a tunnel.Arrivals) {
-	if f == nil || link == "" {
+	if link == "" || f.word == ForwardingOff && f.note == nil {
 		return
 	}
 	dev, err := f.k.Device(link)
@@ -129,9 +128,10 @@ func (f *forwarder) tend(link string, a tunnel.Arrivals) {
 	}
 	if f.index != dev.Index {
 		f.index, f.fault = dev.Index, nil
-		f.forwarding = forwarding{word: f.word, since: a}
+		// What an earlier process turned on is judged anew: it may have ended before it had judged.
+		f.forwarding = forwarding{word: f.word, since: a, trying: f.word == ForwardingAuto && f.note != nil && !f.note.Declined}
 	}
-	if f.fault != nil {
+	if f.fault != nil && time.Now().Before(f.again) {
 		return
 	}
 	on, err := f.k.Feature(dev.Index, kernel.Forwarding)
@@ -140,11 +140,11 @@ func (f *forwarder) tend(link string, a tunnel.Arrivals) {
 		s.ours, s.declined = f.note != nil, f.note != nil && f.note.Declined
 		err = f.make(f.next(s), forwardedLink{Link: link, Index: dev.Index, Place: f.place})
 	}
-	if err != nil {
-		f.fault, f.trying = err, false
-		if f.word != ForwardingOff {
-			f.log.Warn("rx-udp-gro-forwarding is left as it is", "link", link, "error", err)
-		}
+	if err != nil && f.fault == nil {
+		f.log.Warn("rx-udp-gro-forwarding is left as it is", "link", link, "error", err)
+	}
+	if f.fault = err; err != nil {
+		f.trying, f.again = false, time.Now().Add(triedFirst)
 	}
 }
 
@@ -193,8 +193,9 @@ func (f *forwarder) leave(n forwardedLink) {
 // says is what an operator should know of the feature; "" if there is nothing.
 func (f *forwarder) says() string {
 	switch {
-	case f == nil:
-	case f.fault != nil && f.word != ForwardingOff:
+	case f.fault != nil && f.note != nil:
+		return fmt.Sprintf("weft turned it on, and cannot tend it: %v", f.fault)
+	case f.fault != nil:
 		return fmt.Sprintf("not to be had: %v", f.fault)
 	case f.note != nil && f.note.Declined:
 		return "off: somebody turned it off, and so it stays"
@@ -227,6 +228,10 @@ func giveBackForwarding(k *kernel.Kernel, n forwardedLink, dry bool) (string, er
 // GiveBack turns off what weftd had turned on of the underlay's device, by what it noted in its state
 // directory, and says what it turned off: "" for nothing. A dry run only says it. The error wraps unix.EPERM without CAP_NET_ADMIN.
 func GiveBack(stateDir string, dry bool) (what string, err error) {
+	file := filepath.Join(stateDir, ForwardingFile)
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
 	k, err := kernel.OpenKernel()
 	if err != nil {
 		return "", err
@@ -236,16 +241,13 @@ func GiveBack(stateDir string, dry bool) (what string, err error) {
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(stateDir, ForwardingFile)
 	n, err := loadForwarded(file, place)
-	if err != nil {
+	if err != nil || n == nil { // a note of another namespace is not ours to use, nor to forget
 		return "", err
 	}
-	if n != nil {
-		what, err = giveBackForwarding(k, *n, dry)
-	}
+	what, err = giveBackForwarding(k, *n, dry)
 	if err == nil && !dry {
-		if err = os.Remove(file); errors.Is(err, unix.ENOENT) {
+		if err = os.Remove(file); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 	}

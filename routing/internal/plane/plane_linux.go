@@ -51,7 +51,7 @@ type Plane struct {
 	sockets [2]socketPort // IPv4, IPv6
 	table   *tunnel.Table // the last one published; nil before
 	next    hopState      // where the frames of path raw go
-	forward *forwarder    // nil if the ports read nothing that is joined
+	forward *forwarder
 
 	lostMu sync.Mutex // a leaf lock: the data plane's workers take it
 	lost   map[tunnel.PortID]bool
@@ -60,18 +60,22 @@ type Plane struct {
 // New makes a data plane without ports, in the namespace of k, which is borrowed until Close returns.
 func New(k *kernel.Kernel, o Options) (*Plane, error) {
 	p := &Plane{k: k, o: o, path: o.Path, log: o.Logger, lost: map[tunnel.PortID]bool{}}
-	var err error
-	p.engine, err = tunnel.New(tunnel.Config{
+	cfg := tunnel.Config{
 		Format: o.Format, Port: o.Port, Workers: o.Workers, Logger: o.Logger,
 		PortLost: func(id tunnel.PortID, _ error) { p.portLost(id) },
-		Unjoined: func() { p.o.Nudge(kernel.ChangedArrivals) },
-	})
-	if err != nil {
+	}
+	forwarding := o.Forwarding
+	if o.Path == tunnel.PathPortable || o.Off.Has(tunnel.OffloadGRO) {
+		forwarding = ForwardingOff // the ports read nothing that is joined: an earlier process' feature is given back
+	}
+	if forwarding != ForwardingOff {
+		cfg.Unjoined = func() { p.o.Nudge(kernel.ChangedArrivals) }
+	}
+	var err error
+	if p.engine, err = tunnel.New(cfg); err != nil {
 		return nil, fmt.Errorf("data plane: %w", err)
 	}
-	if o.Path != tunnel.PathPortable && !o.Off.Has(tunnel.OffloadGRO) {
-		p.forward = newForwarder(k, o.Forwarding, o.StateDir, o.Logger)
-	}
+	p.forward = newForwarder(k, forwarding, o.StateDir, o.Logger)
 	return p, nil
 }
 
