@@ -89,13 +89,14 @@ func loadForwarded(file, place string) (*forwardedLink, error) {
 	return &n, nil
 }
 
-// save brings the file to the note.
+// save makes n the note, and brings the file to it. What could not be written is not the note.
 func (f *forwarder) save(n *forwardedLink) error {
-	f.note = n
 	if f.file == "" {
+		f.note = n
 		return nil
 	}
 	if n == nil {
+		f.note = nil
 		if err := os.Remove(f.file); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -110,6 +111,9 @@ func (f *forwarder) save(n *forwardedLink) error {
 		if err = os.WriteFile(next, b, 0o600); err == nil {
 			err = os.Rename(next, f.file)
 		}
+	}
+	if err == nil {
+		f.note = n
 	}
 	return kernel.Wrap("note that rx-udp-gro-forwarding was off", err)
 }

@@ -42,8 +42,18 @@ func TestForwardingIsGivenBack(t *testing.T) {
 
 	next := open(ForwardingAuto) // the next process
 	next.tend("eth0", alone(0))
-	next.tend("eth0", alone(1))
+	next.tend("eth0", tunnel.Arrivals{Joined: judgedAfter})
 	is("after a restart", "eth0", true)
+	next.tend("eth0", tunnel.Arrivals{Alone: judgedAfter, Joined: judgedAfter})
+	is("once judged", "eth0", true)
+	last := open(ForwardingAuto)
+	last.tend("eth0", alone(0))
+	last.tend("eth0", alone(1))
+	is("a restart before it was judged, and it does not help", "eth0", false)
+	f = open(ForwardingAuto)
+	f.tend("eth0", alone(0))
+	f.tend("eth0", alone(1))
+	is("all alone again", "eth0", true)
 	what, err := GiveBack(dir, true)
 	if err != nil || !strings.Contains(what, "eth0") {
 		t.Errorf("dry run: %q, %v", what, err)
