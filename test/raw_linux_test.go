@@ -83,16 +83,7 @@ func datagrams(t *testing.T, a, b *lab.Pod, family, most int) {
 // listenAt is listenUDP for either family.
 func listenAt(t *testing.T, p *lab.Pod, family int) *net.UDPConn {
 	t.Helper()
-	var c *net.UDPConn
-	err := p.Do(func() (err error) {
-		c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.Addr(family), secretPort)))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return listenOn(t, p, netip.AddrPortFrom(p.Addr(family), secretPort))
 }
 
 // hardwareAddr is a device's link address.

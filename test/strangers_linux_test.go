@@ -111,13 +111,20 @@ func blamed(t *testing.T, n *lab.Node, want map[string]uint64, stranger netip.Ad
 
 func listenUDP(t *testing.T, p *lab.Pod, port int) *net.UDPConn {
 	t.Helper()
+	return listenOn(t, p, netip.AddrPortFrom(p.V4, uint16(port)))
+}
+
+// listenOn opens a socket in a pod. A socket of that address that was closed a moment ago may live on in a child that
+// another scenario has forked, until it executes its program: so an address in use is waited for.
+func listenOn(t *testing.T, p *lab.Pod, at netip.AddrPort) *net.UDPConn {
+	t.Helper()
 	var c *net.UDPConn
-	if err := p.Do(func() (err error) {
-		c, err = net.ListenUDP("udp", &net.UDPAddr{IP: p.V4.AsSlice(), Port: port})
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	await.OK(t, "a socket at "+at.String(), func() error {
+		return p.Do(func() (err error) {
+			c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+			return err
+		})
+	})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
