@@ -197,7 +197,7 @@ func (c *core) step(now time.Time, e event) []effect {
 	case keeping:
 		c.turn()
 	case stopping:
-		if c.under == none && !c.saving {
+		if c.under == none {
 			c.end()
 		}
 	}
@@ -362,16 +362,19 @@ func (c *core) stop() {
 	}
 }
 
-// end is what a stop has left to do, one thing after the other: to save the cache, a last write, and to say
-// that it is done.
+// end is what a stop has left to do: a last write, which does not wait for a save that is under way, since who
+// stops us may not wait either; to save the cache; and to say that both are done.
 func (c *core) end() {
 	if !c.parted {
-		c.parted = true
-		c.save(true)
+		c.parted, c.unsaved = true, true
 		if p, ok := c.farewell(); ok {
 			c.under = parting
 			c.do(patchNode{name: c.name, patch: p, last: true})
 		}
+	}
+	if c.unsaved && !c.saving {
+		c.unsaved = false
+		c.save(true)
 	}
 	if c.under == none && !c.saving {
 		c.phase = idle
