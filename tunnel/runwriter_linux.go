@@ -134,7 +134,8 @@ func (w *runWriter) leave(r *Ring, p *Packet, c *choice) {
 	case !sent:
 		w.segments(r, p)
 		c.end(turn, priceVoid, r.now)
-	case p.verdict == verdictDrop+verdict(DropBusy): // a full queue drops by either outlet; behind the TAP nobody says so
+	case p.verdict == verdictDrop+verdict(DropBusy), p.verdict == verdictDrop+verdict(DropMalformed):
+		// A full queue drops by either outlet, and behind the TAP nobody says so; what a pod sends amiss is not the outlet's fault.
 		c.end(turn, priceVoid, r.now)
 	case p.verdict != delivered:
 		c.end(turn, priceFailed, r.now)
