@@ -15,7 +15,7 @@ import (
 // TestCallsForAMegabyte keeps what can be counted of a path on each wire: how many system calls
 // the two daemons make for a megabyte of TCP, which has some 700 segments. A daemon that is
 // back at a call for each segment fails. The first streams do not count: a worker has to find
-// out what the wire takes.
+// out what the wire takes. Two in a row do, so that a way that is taken now and then only is not enough.
 func TestCallsForAMegabyte(t *testing.T) {
 	t.Parallel()
 	for _, wire := range lab.WireKinds() {
@@ -29,10 +29,13 @@ func TestCallsForAMegabyte(t *testing.T) {
 				from, to := l.Pods()[0].Endpoint(4), l.Pods()[1].Endpoint(4)
 				const most = 150 // calls; 700 is one for each segment
 				ctx := await.Context(t, 20*time.Second)
-				for tries := 1; ; tries++ {
+				for tries, good := 1, 0; ; tries++ {
 					counts := countCalls(t, l, from, to)
 					t.Logf("try %d: calls for a megabyte: %s", tries, counts)
-					if counts.most() <= most {
+					if good++; counts.most() > most {
+						good = 0
+					}
+					if good == 2 {
 						return
 					}
 					if ctx.Err() != nil || t.Failed() {
