@@ -222,7 +222,7 @@ func (c *Cache) settled(s Cached) uint64 {
 			maphash.WriteComparable(&h, *r.Kube)
 		}
 		if w := r.Weft; w != nil {
-			maphash.WriteComparable(&h, [2]string{w.Node, w.State})
+			maphash.WriteComparable(&h, [3]string{w.Node, w.Name, w.State})
 			maphash.WriteComparable(&h, [3]int{w.MTU, len(w.Recv), len(w.Addrs)})
 			for _, name := range w.Recv {
 				maphash.WriteComparable(&h, name)

@@ -100,11 +100,15 @@ func DecodeWeft(b []byte) (*Weft, error) {
 	return w, w.check()
 }
 
-// check bounds what a stranger can make us keep.
+// check bounds what a stranger can make us keep. A name that is none is left out, since nothing depends on it.
 func (w *Weft) check() error {
-	switch {
-	case w == nil:
+	if w == nil {
 		return nil
+	}
+	if !ValidName(w.Name) {
+		w.Name = ""
+	}
+	switch {
 	case w.Node == "" || !validNode(w.Node):
 		return fmt.Errorf("%w: Weft.Node %q is no node id", ErrValue, quote([]byte(w.Node)))
 	case w.State != "" && !validState(w.State):
@@ -176,7 +180,7 @@ func (a Attrs) alike(b Attrs) bool {
 	if v == nil || w == nil {
 		return v == w
 	}
-	return v.Node == w.Node && v.State == w.State && v.MTU == w.MTU && slices.Equal(v.Recv, w.Recv) && slices.Equal(v.Addrs, w.Addrs)
+	return v.Node == w.Node && v.Name == w.Name && v.State == w.State && v.MTU == w.MTU && slices.Equal(v.Recv, w.Recv) && slices.Equal(v.Addrs, w.Addrs)
 }
 
 // Node returns the identity of the owner, "" on a record without our object.

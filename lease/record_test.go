@@ -94,6 +94,10 @@ func TestAttrsGolden(t *testing.T) {
 			lease.Attrs{PublicIP: ip, Weft: &lease.Weft{Node: "n1", Recv: []string{"gso", "pcsum"}, MTU: 1450, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}},
 			`{"PublicIP":"192.168.64.3","PublicIPv6":null,"Weft":{"Node":"n1","Recv":["gso","pcsum"],"MTU":1450,"Addrs":["192.0.2.9"]}}`,
 		},
+		"weft, with a name": {
+			lease.Attrs{PublicIP: ip, Weft: &lease.Weft{Node: "n1", Name: "db-1.example", MTU: 1450}},
+			`{"PublicIP":"192.168.64.3","PublicIPv6":null,"Weft":{"Node":"n1","Name":"db-1.example","MTU":1450}}`,
+		},
 		"weft, little to say": {lease.Attrs{PublicIP: ip, Weft: &lease.Weft{Node: "n1"}}, `{"PublicIP":"192.168.64.3","PublicIPv6":null,"Weft":{"Node":"n1"}}`},
 	}
 	for name, tt := range tests {
@@ -113,11 +117,14 @@ func TestAttrsGolden(t *testing.T) {
 func TestDecodeAttrsTolerates(t *testing.T) {
 	for in, want := range map[string]lease.Attrs{
 		`{}`: {},
-		`{"publicip":"192.0.2.1","Unknown":{"a":[1]}}`:                                         {PublicIP: netip.MustParseAddr("192.0.2.1")},
-		`{"PublicIP":"0.0.0.0","PublicIPv6":"::"}`:                                             {},
-		`{"PublicIP":"192.0.2.1","BackendData":null,"Weft":null}`:                              {PublicIP: netip.MustParseAddr("192.0.2.1")},
-		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Future":1}}`:                              {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
-		`{"PublicIP":"192.0.2.1","PublicIPv6":null,"BackendType":"x","BackendData":[1,"two"]}`: {PublicIP: netip.MustParseAddr("192.0.2.1"), BackendType: "x", BackendData: json.RawMessage(`[1,"two"]`)},
+		`{"publicip":"192.0.2.1","Unknown":{"a":[1]}}`:                                           {PublicIP: netip.MustParseAddr("192.0.2.1")},
+		`{"PublicIP":"0.0.0.0","PublicIPv6":"::"}`:                                               {},
+		`{"PublicIP":"192.0.2.1","BackendData":null,"Weft":null}`:                                {PublicIP: netip.MustParseAddr("192.0.2.1")},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Future":1}}`:                                {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"a\u001b[2Jb"}}`:                      {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"two words"}}`:                        {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"` + strings.Repeat("x", 254) + `"}}`: {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
+		`{"PublicIP":"192.0.2.1","PublicIPv6":null,"BackendType":"x","BackendData":[1,"two"]}`:   {PublicIP: netip.MustParseAddr("192.0.2.1"), BackendType: "x", BackendData: json.RawMessage(`[1,"two"]`)},
 	} {
 		if got, err := lease.DecodeAttrs([]byte(in)); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v", in, got, err)

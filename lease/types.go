@@ -45,6 +45,9 @@ type Attrs struct {
 type Weft struct {
 	// Node is the identity of the owner (see Identity).
 	Node string
+	// Name is what people call the node: its host's name, unless it was told otherwise; "" if unsaid.
+	// It decides nothing, and several nodes may say the same one.
+	Name string `json:",omitempty"`
 	// State names the state directory of the process that wrote the record (see LoadState); ""
 	// if it has none. It tells a node that was started again from a copy of it.
 	State string `json:",omitempty"`

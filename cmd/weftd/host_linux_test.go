@@ -103,7 +103,7 @@ func newHost(t *testing.T, name string) *host {
 		t.Fatal(err)
 	}
 	h := &host{name: name, ns: ns, dir: t.TempDir()}
-	h.args = []string{"--iface=eth0", "--node-id=" + name, "--subnet-file", h.file(), "--cache-dir", h.dir + "/cache",
+	h.args = []string{"--iface=eth0", "--node-id=" + name, "--node-name=" + name, "--subnet-file", h.file(), "--cache-dir", h.dir + "/cache",
 		"--control-socket", h.socket(), "--healthz-port=8471", "--healthz-ip=127.0.0.1"}
 	t.Cleanup(func() {
 		if h.cmd != nil {

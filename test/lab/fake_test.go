@@ -39,7 +39,7 @@ func runFake(says string, args []string) error {
 	f.SetOutput(io.Discard)
 	node, subnet := f.String("node-id", "", ""), f.String("subnet-file", "", "")
 	ip, port := f.String("healthz-ip", "", ""), f.String("healthz-port", "", "")
-	for _, other := range []string{"etcd-endpoints", "iface", "cache-dir", "control-socket", "log-format", "extra",
+	for _, other := range []string{"etcd-endpoints", "iface", "cache-dir", "node-name", "control-socket", "log-format", "extra",
 		"embedded-etcd-dir", "embedded-etcd-listen", "net-config-path"} {
 		f.String(other, "", "")
 	}

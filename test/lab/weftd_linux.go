@@ -24,6 +24,7 @@ func (l *Lab) weftdArgs(n *Node) []string {
 		"--cache-dir=" + n.CacheDir,
 		"--control-socket=" + n.ControlSocket,
 		"--node-id=" + n.Name,
+		"--node-name=" + n.Name, // they share the machine's
 		"--healthz-ip=127.0.0.1",
 		fmt.Sprintf("--healthz-port=%d", HealthPort),
 		"--log-format=text",

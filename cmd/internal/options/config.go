@@ -40,6 +40,8 @@ type Config struct {
 	CacheDir string
 	// NodeID is the node's identity; "" means the stored or derived one.
 	NodeID string
+	// NodeName is what people call the node; "" means the host's name. In Kubernetes it is the Node's name.
+	NodeName string
 
 	// Renumber lets weftd, when it starts, adopt a network that does not contain the node's subnet.
 	Renumber bool

@@ -18,6 +18,9 @@ func (c Config) Remarks() []string {
 		out = append(out, fmt.Sprintf("--embedded-etcd-insecure: whoever reaches %s can take any subnet and write the network configuration", listen))
 	}
 	out = append(out, c.kubeRemarks()...)
+	if c.Kube.On && c.NodeName != "" {
+		out = append(out, fmt.Sprintf("--node-name %s has no effect with --kube-subnet-mgr: a node is called as its Node object", c.NodeName))
+	}
 	for _, name := range c.Unknown {
 		out = append(out, fmt.Sprintf("environment variable %s names no flag: it is ignored", name))
 	}

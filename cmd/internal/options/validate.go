@@ -6,6 +6,8 @@ import (
 	"path"
 	"regexp"
 	"time"
+
+	"weft/lease"
 )
 
 // validate checks whether the flags fit together, and normalizes their values.
@@ -30,6 +32,9 @@ func (c *Config) validate() []error {
 	}
 	if c.CacheDir == "" {
 		bad("--cache-dir is empty: name a directory that survives a reboot")
+	}
+	if c.NodeName != "" && !lease.ValidName(c.NodeName) {
+		bad("--node-name is %q: it has to be 1 to 253 letters, digits, dots, dashes or underscores", c.NodeName)
 	}
 	for _, r := range c.Underlay.Regexes {
 		if _, err := regexp.Compile(r); err != nil {

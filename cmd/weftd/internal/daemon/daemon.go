@@ -30,6 +30,7 @@ type Daemon struct {
 	cached   *lease.Cached
 	recalled footing
 	state    string // names our state directory; "" if it cannot be named
+	name     string // what our record says that people call us; "" in Kubernetes, where the Node has a name
 	claim    presence.HostClaim
 
 	nudge   chan struct{} // holds one; asks observe to read the state, which has changed
@@ -103,6 +104,7 @@ func (d *Daemon) prepare() (err error) {
 		return err
 	}
 	d.identify(d.source.node())
+	d.name = d.hostName()
 	d.clearLeftovers(d.cacheFile(), filepath.Join(d.cfg.CacheDir, lease.NodeFile), filepath.Join(d.cfg.CacheDir, lease.StateFile),
 		filepath.Join(d.cfg.CacheDir, statefiles.KubeNode), d.cfg.SubnetFile)
 	if d.state, err = lease.LoadState(d.cfg.CacheDir); err != nil {
