@@ -63,6 +63,72 @@ func checkNamed(t *tree) (faults []string) {
 	return faults
 }
 
+// checkAnchors finds links in Markdown files to headings that are not there. checkDocuments looks at their files.
+func checkAnchors(t *tree) (faults []string) {
+	link := regexp.MustCompile(`\]\(([^):#\s]*)#([^)\s]+)\)`)
+	for _, name := range slices.Sorted(maps.Keys(t.files)) {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		for i, line := range strings.Split(t.files[name], "\n") {
+			for _, m := range link.FindAllStringSubmatch(line, -1) {
+				target := name
+				if m[1] != "" {
+					target = path.Join(path.Dir(name), m[1])
+				}
+				if text, ok := t.files[target]; ok && path.Ext(target) == ".md" && !anchors(text)[m[2]] {
+					faults = append(faults, fmt.Sprintf("%s:%d: %s has no heading #%s", name, i+1, target, m[2]))
+				}
+			}
+		}
+	}
+	return faults
+}
+
+// anchors are the names that GitHub gives to the headings of a text.
+func anchors(text string) map[string]bool {
+	out, seen, block := map[string]bool{}, map[string]int{}, false
+	dropped := regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "```") {
+			block = !block
+		}
+		heading := strings.TrimLeft(line, "#")
+		if block || heading == line || !strings.HasPrefix(heading, " ") {
+			continue
+		}
+		heading = regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(heading, "")
+		name := strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), ""), " ", "-")
+		if n := seen[name]; n > 0 {
+			out[fmt.Sprintf("%s-%d", name, n)] = true
+		}
+		seen[name]++
+		out[name] = true
+	}
+	return out
+}
+
+// checkShown looks at the tables of docs/troubleshooting.md whose last column is "shown by": each row names a test, or says
+// that there is none yet. That the test exists is checkDocuments' to see.
+func checkShown(t *tree) (faults []string) {
+	const page, none = "docs/troubleshooting.md", "not yet seen by weft"
+	test, in := regexp.MustCompile("`Test\\w+`"), false
+	for i, line := range strings.Split(t.files[page], "\n") {
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			in = false
+		case strings.HasSuffix(line, "| shown by |"):
+			in = true
+		case in && !strings.HasPrefix(line, "|---"):
+			cells := strings.Split(strings.Trim(line, "| "), " | ")
+			if last := cells[len(cells)-1]; len(cells) != 5 || last != none && !test.MatchString(last) {
+				faults = append(faults, fmt.Sprintf("%s:%d: want five cells, the last with a test in backquotes or %q", page, i+1, none))
+			}
+		}
+	}
+	return faults
+}
+
 // flagNames are the names in the definitions of all programs' flags, and those of foreignFlags.
 func (t *tree) flagNames() map[string]bool {
 	names := map[string]bool{"help": true, "version": true}

@@ -145,6 +145,14 @@ func rules() []rule {
 			{"there is no flag --etcd-cloud", map[string]string{"README.md": "`weftd --etcd-cloud`\n", "cmd/a.go": `package main; func f(s *FlagSet) { s.StringVar(nil, "etcd-prefix", "", "") }`}},
 			{"there is no metric weft_lost_total", map[string]string{"docs/a.md": "`weft_lost_total`\n", "cmd/a.go": `package main; const m = "weft_found_total"`}},
 		}},
+		{"links lead to headings", checkAnchors, []example{
+			{"docs/a.md:1: README.md has no heading #b-c", map[string]string{"docs/a.md": "[x](../README.md#b-c)\n", "README.md": "# B\n"}},
+			{"README.md has no heading #x", one("README.md", "# B: `c`, d\n[y](#b-c-d) [x](#x)\n")},
+		}},
+		{"each fault is shown by a test, or said to be shown by none", checkShown, []example{
+			{"docs/troubleshooting.md:3: want five cells", one("docs/troubleshooting.md", "| a | b | c | d | shown by |\n|---|---|---|---|---|\n| 1 | 2 | 3 | 4 | TestX |\n")},
+			{"want five cells", one("docs/troubleshooting.md", "| a | b | c | d | shown by |\n| 1 | 2 | 3 | `TestX` |\n")},
+		}},
 		{"no test skips", checkSkips, []example{
 			{"t.Skip", one("lease/a_test.go", `package lease; func TestX(t *T) { t.Skip("no root") }`)},
 			{"b.SkipNow", one("lease/a_test.go", `package lease; func BenchmarkX(b *B) { if x { b.SkipNow() } }`)},
