@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/vishvananda/netlink"
-
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/underlay"
@@ -29,15 +27,23 @@ func BuiltIn() Types {
 type Type struct {
 	// Name is the word of Backend.Type in the network config, in lower case.
 	Name string
-	// Device reports whether l has a name and a kind that the type gives its devices, as flannel does; nil for a type
+	// Device reports whether d has a name and a kind that the type gives its devices, as flannel does; nil for a type
 	// without any. If such a device also has our mark, it is ours, and it is a leftover if the backend in use does not
 	// need it.
-	Device func(l netlink.Link) bool
+	Device func(d Device) bool
 	// Lasting says that flannel's devices of this type outlive flannel, so that one without our mark is a leftover too.
 	Lasting bool
 	// Settings returns the value into which a Backend object of this type is read. c need not be valid: with the
 	// zero config, too, the settings declare their keys.
 	Settings func(c lease.NetworkConfig) Settings
+}
+
+// Device is a device of this host, as far as a type needs it to recognise one of its own.
+type Device struct {
+	Name string
+	// Kind is the kernel's name of the driver, as "ip -d link" shows it ("vxlan", "wireguard"); for a TUN it is "tun",
+	// and for a TAP "tap", which have one driver.
+	Kind string
 }
 
 // Settings are the Backend object of a network config as one type understands it. They belong to one
@@ -112,10 +118,10 @@ type Command struct{ Key, Command string }
 // Types are the types of backends that a program has. They are never changed once made.
 type Types []Type
 
-// device returns the type whose device l is by name and kind.
-func (ts Types) device(l netlink.Link) (t Type, ok bool) {
+// device returns the type whose device d is by name and kind.
+func (ts Types) device(d Device) (t Type, ok bool) {
 	for _, t := range ts {
-		if t.Device != nil && t.Device(l) {
+		if t.Device != nil && t.Device(d) {
 			return t, true
 		}
 	}

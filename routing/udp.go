@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-
 	"weft/encap"
 	"weft/lease"
 	"weft/routing/hostrules"
@@ -35,11 +33,8 @@ func udpType() Type {
 	}
 }
 
-// isTUN reports whether l has the name and the kind of the data plane's TUN.
-func isTUN(l netlink.Link) bool {
-	t, ok := l.(*netlink.Tuntap)
-	return ok && t.Mode == netlink.TUNTAP_MODE_TUN && kernel.IsTUNName(l.Attrs().Name)
-}
+// isTUN reports whether d has the name and the kind of the data plane's TUN.
+func isTUN(d Device) bool { return d.Kind == "tun" && kernel.IsTUNName(d.Name) }
 
 // UDPOptions is the Backend object of a network config of type udp.
 type UDPOptions struct {

@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-
 	"weft/encap"
 	"weft/lease"
 	"weft/routing/hostrules"
@@ -29,11 +27,8 @@ func vxlanType() Type {
 	}
 }
 
-// isVTEP reports whether l has a VTEP's name and kind.
-func isVTEP(l netlink.Link) bool {
-	_, ok := l.(*netlink.Vxlan)
-	return ok && kernel.IsVTEPName(l.Attrs().Name)
-}
+// isVTEP reports whether d has a VTEP's name and kind.
+func isVTEP(d Device) bool { return d.Kind == "vxlan" && kernel.IsVTEPName(d.Name) }
 
 // DefaultVXLANPort is what the kernel takes if the config names none, as flannel does.
 const DefaultVXLANPort = encap.PortVXLAN
