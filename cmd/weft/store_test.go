@@ -7,17 +7,12 @@ import (
 
 	"weft/lease"
 	"weft/lease/etcd"
-	"weft/lease/etcd/embedded"
-	"weft/lease/etcd/embedded/server"
+	"weft/lease/etcd/etcdtest"
 )
 
 func TestTheStoreAnswersWhenNoDaemonDoes(t *testing.T) {
-	srv, err := server.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer srv.Close()
-	store, err := etcd.New(etcd.Config{Endpoints: srv.Endpoints(), Prefix: "/lab"})
+	srv := etcdtest.Start(t)
+	store, err := etcd.New(etcd.Config{Endpoints: []string{srv.Endpoint()}, Prefix: "/lab"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,20 +26,20 @@ func TestTheStoreAnswersWhenNoDaemonDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	endpoint := "--etcd-endpoints=" + srv.Endpoints()[0]
+	endpoint := "--etcd-endpoints=" + srv.Endpoint()
 	out, stderr, err := weft(t, "lease", "list", endpoint, "--etcd-prefix=/lab")
 	if err != nil || stderr != "" || !strings.Contains(out, "10.42.7.0/24  gone") || !strings.Contains(out, "23h59m") || !strings.Contains(out, "prefix /lab") {
 		t.Errorf("list: %v %s\n%s", err, stderr, out)
 	}
 
 	// The same from the environment, for which a daemon is asked first.
-	t.Setenv("FLANNELD_ETCD_ENDPOINTS", srv.Endpoints()[0])
+	t.Setenv("FLANNELD_ETCD_ENDPOINTS", srv.Endpoint())
 	t.Setenv("WEFTD_ETCD_PREFIX", "/lab")
 	out, stderr, err = weft(t, "lease", "release", "10.42.7.0/24")
 	if err != nil || !strings.Contains(out, "released 10.42.7.0/24: it was held by node gone at 192.0.2.7") {
 		t.Errorf("release: %v\n%s", err, out)
 	}
-	if !strings.Contains(stderr, "nobody answers on") || !strings.Contains(stderr, srv.Endpoints()[0]) {
+	if !strings.Contains(stderr, "nobody answers on") || !strings.Contains(stderr, srv.Endpoint()) {
 		t.Errorf("the fall-back is not said: %s", stderr)
 	}
 	if _, _, err = weft(t, "lease", "release", "10.42.7.0/24", endpoint); err == nil || !strings.Contains(err.Error(), "no such record") {
