@@ -102,3 +102,17 @@ func timedOut(err error) bool {
 	var n net.Error
 	return errors.As(err, &n) && n.Timeout() || errors.Is(err, syscall.EAGAIN)
 }
+
+// Listener returns the process that listens on the socket, whether or not it answers; 0 if there is none, or if it is
+// not visible from here.
+func (c *Client) Listener(ctx context.Context) int {
+	ctx, cancel := context.WithTimeout(ctx, stuckEvery)
+	defer cancel()
+	var l listener
+	conn, err := l.dial(ctx, c.socket)
+	if err != nil {
+		return 0
+	}
+	_ = conn.Close() // nothing was sent
+	return int(l.pid.Load())
+}

@@ -1,0 +1,318 @@
+package doctor
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/options"
+	"weft/lease"
+	"weft/routing"
+	"weft/routing/underlay"
+)
+
+// at is when the facts were gathered.
+func at() time.Time { return time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC) }
+
+func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+func ip(s string) netip.Addr    { return netip.MustParseAddr(s) }
+
+// healthy are the facts of a node with two peers on one wire, and nothing wrong.
+func healthy(t *testing.T) *Facts {
+	t.Helper()
+	cfg, err := options.Parse([]string{"--etcd-endpoints=https://192.0.2.9:2379"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := []byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`)
+	network, err := routing.ParseConfig(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(node, subnet, at string) lease.Record {
+		return lease.Record{Subnets: lease.Subnets{V4: pfx(subnet)}, Attrs: lease.Attrs{PublicIP: ip(at), Weft: &lease.Weft{Node: node}}}
+	}
+	records := []lease.Record{record("a", "10.42.1.0/24", "192.0.2.1"), record("b", "10.42.2.0/24", "192.0.2.2"), record("c", "10.42.3.0/24", "192.0.2.3")}
+	snapshot := lease.Snapshot{Config: raw, Revision: 7}
+	for i := range records {
+		snapshot.Records = append(snapshot.Records, &records[i])
+	}
+	overlay, wire := Way{Link: "flannel0"}, Way{Link: "eth0"}
+	return &Facts{
+		Now:      at(),
+		Settings: Settings{Config: cfg, From: "the test"},
+		Daemon:   Daemon{Asked: true, PID: 7, Status: control.Status{Ready: true, PID: 7, NodeID: "a", Lease: &control.Lease{Subnet: pfx("10.42.1.0/24"), Held: true}}},
+		Kernel: Kernel{Release: "6.1.0-18-amd64", Capabilities: 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW, Whose: "weftd",
+			Settings: map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "0", "bridge/bridge-nf-call-iptables": "1", "ipv4/conf/flannel0/forwarding": "1"}},
+		Links: Links{
+			Links: []Link{
+				{Index: 2, Name: "eth0", MTU: 1500, Up: true, Carrier: true, Addrs: []netip.Prefix{pfx("192.0.2.1/24")}},
+				{Index: 3, Name: "flannel0", Alias: ownAlias, MTU: 1472, Up: true, Carrier: true, Addrs: []netip.Prefix{pfx("10.42.1.0/32")}},
+				{Index: 4, Name: "cni0", Kind: "bridge", MTU: 1472, Up: true, Carrier: true, Addrs: []netip.Prefix{pfx("10.42.1.1/24")}},
+			},
+			Routes: []Route{
+				{Dst: pfx("0.0.0.0/0"), Gateway: ip("192.0.2.254"), Link: "eth0"}, {Dst: pfx("192.0.2.0/24"), Link: "eth0"},
+				{Dst: pfx("10.42.0.0/16"), Link: "flannel0", Protocol: ownProtocol}, {Dst: pfx("10.42.1.0/24"), Link: "cni0"},
+			},
+			Rules:    []Rule{{Priority: 0, Table: 255}, {Priority: 32766, Table: 254}, {Priority: 32767, Table: 253}, {Priority: 5200, Table: 52, To: pfx("100.64.0.0/10")}},
+			Silent:   map[netip.Addr]string{},
+			To:       map[netip.Addr]Way{ip("192.0.2.2"): wire, ip("192.0.2.3"): wire},
+			Inner:    map[netip.Addr]Way{ip("10.42.2.1"): overlay, ip("10.42.3.1"): overlay},
+			Underlay: underlay.Link{Name: "eth0", MTU: 1500, Addr4: ip("192.0.2.1"), Ext4: ip("192.0.2.1")},
+		},
+		Store: Store{Asked: true, What: etcdStore, Snapshot: snapshot, Endpoints: []Endpoint{{URL: "https://192.0.2.9:2379", Host: "192.0.2.9:2379", Addrs: []netip.Addr{ip("192.0.2.9")},
+			Clock: true, Ahead: 300 * time.Millisecond, Within: time.Second, Begins: at().AddDate(0, -1, 0), Expires: at().AddDate(0, 11, 0)}}},
+		Network: Network{NetworkConfig: network, From: "/coreos.com/network/config", Raw: raw, Records: records, RecordsFrom: etcdStore, Own: lease.Subnets{V4: pfx("10.42.1.0/24")}, MTU: 1472},
+		Port:    Port{Number: 8285},
+		Files:   []CertFile{{Flag: caFlag, Path: "/ca.pem", Certs: []Cert{{Subject: "CN=ca", Begins: at().AddDate(-1, 0, 0), Ends: at().AddDate(9, 0, 0)}}}},
+	}
+}
+
+// bad lists what is not well, as "id verdict".
+func bad(r Report) []string {
+	var out []string
+	for _, x := range r.Findings {
+		if x.Verdict != OK && x.Verdict != Unknown {
+			out = append(out, x.ID+" "+string(x.Verdict))
+		}
+	}
+	return out
+}
+
+// Each row makes one fault in a healthy node. The checks name that one, with a remedy, and no other.
+func TestChecks(t *testing.T) {
+	dial := func(errno syscall.Errno) error {
+		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errno)}
+	}
+	endpoint := func(err error) func(*Facts) {
+		return func(f *Facts) { f.Store.Endpoints[0].Err, f.Store.Endpoints[0].Clock = err, false; f.Store.Err = err }
+	}
+	certificate := &x509.Certificate{Issuer: pkix.Name{CommonName: "stranger"}, DNSNames: []string{"etcd.example"}, NotBefore: at().AddDate(-1, 0, 0), NotAfter: at().AddDate(0, 0, -1)}
+	file := func(begins, ends time.Time, err error) func(*Facts) {
+		return func(f *Facts) {
+			f.Files = append(f.Files, CertFile{Flag: certFlag, Path: "/client.pem", Err: err, Certs: []Cert{{Subject: "CN=node", Begins: begins, Ends: ends}}})
+		}
+	}
+	config := func(text string) func(*Facts) {
+		return func(f *Facts) {
+			f.Network.Raw = []byte(text)
+			if n, err := routing.ParseConfig([]byte(text)); err == nil {
+				f.Network.NetworkConfig = n
+			} else {
+				f.Network.Err = err
+			}
+		}
+	}
+	route := func(r Route) func(*Facts) { return func(f *Facts) { f.Links.Routes = append(f.Links.Routes, r) } }
+	setting := func(name, value string) func(*Facts) {
+		return func(f *Facts) {
+			if f.Kernel.Settings[name] = value; value == "" {
+				delete(f.Kernel.Settings, name)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		make func(*Facts)
+		want string // "id verdict", with commas; "" for nothing
+		says string // in what was found
+	}{
+		{"nothing", func(*Facts) {}, "", ""},
+		{"no daemon", func(f *Facts) { f.Daemon = Daemon{Asked: true, Err: control.ErrNoDaemon} }, "daemon warning", "does not run"},
+		{"a frozen daemon", func(f *Facts) { f.Daemon = Daemon{Asked: true, PID: 7, Err: control.ErrStuck} }, "daemon fault", "pid 7"},
+		{"a daemon that is not ready", func(f *Facts) { f.Daemon.Status.Ready, f.Daemon.Status.NotReady = false, []string{"lease: waiting"} }, "daemon fault", "lease: waiting"},
+		{"another namespace", func(f *Facts) { f.Daemon.Elsewhere = true }, "daemon warning", "another network namespace"},
+		{"a bad flag", func(f *Facts) {
+			f.Settings.Err = errors.New("--ifcae: did you mean --iface?\n" + options.ErrUsage.Error())
+		}, "settings fault", "did you mean --iface?"},
+		{"a misspelt variable", func(f *Facts) { f.Settings.Unknown = []string{"WEFTD_IFCAE"} }, "settings warning", "WEFTD_IFCAE"},
+		{"an old kernel", func(f *Facts) { f.Kernel.Release = "4.19.0-27-amd64" }, "kernel-version note", "4.19"},
+		{"no tun", func(f *Facts) { f.Kernel.TUN = &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: syscall.ENOENT} }, "tun-device fault", "no such file"},
+		{"tun forbidden", func(f *Facts) { f.Kernel.TUN = &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: syscall.EPERM} }, "tun-device fault", "not permitted"},
+		{"no NET_ADMIN", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_RAW }, "cap-net-admin fault", "CAP_NET_ADMIN"},
+		{"no NET_RAW", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_ADMIN }, "cap-net-raw warning", "CAP_NET_RAW"},
+		{"no forwarding", setting("ipv4/ip_forward", "0"), "forwarding-ipv4 fault", "net.ipv4.ip_forward is 0"},
+		{"no forwarding by one link", setting("ipv4/conf/flannel0/forwarding", "0"), "forwarding-ipv4 fault", "flannel0"},
+		{"no br_netfilter", setting("bridge/bridge-nf-call-iptables", ""), "bridge-netfilter note", "does not exist"},
+		{"br_netfilter off", setting("bridge/bridge-nf-call-iptables", "0"), "bridge-netfilter note", "is 0"},
+		{"strict and symmetric", setting("ipv4/conf/eth0/rp_filter", "1"), "", ""},
+		{"strict and not symmetric", func(f *Facts) {
+			setting("ipv4/conf/all/rp_filter", "1")(f)
+			f.Links.To[ip("192.0.2.2")] = Way{Link: "eth1"}
+		}, "rp-filter fault, interface warning", "192.0.2.2 leads by eth1"},
+
+		{"refused", endpoint(dial(syscall.ECONNREFUSED)), "store-endpoint fault", "refuses the connection"},
+		{"timed out", endpoint(&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}), "store-endpoint fault", "in time"},
+		{"no route", endpoint(dial(syscall.EHOSTUNREACH)), "store-endpoint fault", "no way to it"},
+		{"no such name", endpoint(&net.DNSError{Err: "no such host", Name: "ectd", IsNotFound: true}), "store-endpoint fault", "does not resolve"},
+		{"https for http", endpoint(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), "store-endpoint fault", "does not speak TLS"},
+		{"http for https", func(f *Facts) { endpoint(errors.New("EOF"))(f); f.Store.Endpoints[0].PlainTLS = true }, "store-endpoint fault", "speaks TLS, and was asked without"},
+		{"foreign CA", endpoint(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{Cert: certificate}}), "store-endpoint fault", "CN=stranger"},
+		{"expired", endpoint(&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Cert: certificate, Reason: x509.Expired}}), "store-endpoint fault", "expired on 2026-10-31"},
+		{"another name", endpoint(&tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: certificate, Host: "192.0.2.9"}}), "store-endpoint fault", "etcd.example"},
+		{"no client certificate", endpoint(errors.New(`Get "https://192.0.2.9:2379/version": remote error: tls: certificate required`)), "store-endpoint fault", "none is given"},
+		{"wrong password", func(f *Facts) {
+			f.Store.Err = errors.New("connect to etcd: rpc error: code = InvalidArgument desc = etcdserver: authentication failed, invalid user ID or password")
+		}, "store-read fault", "wrong user or password"},
+		{"no permission", func(f *Facts) {
+			f.Store.Err = errors.New("rpc error: code = PermissionDenied desc = etcdserver: permission denied")
+		}, "store-read fault", "not read the prefix"},
+		{"anything else", func(f *Facts) { f.Store.Err = errors.New("rpc error: code = Internal desc = boom") }, "store-read fault", "cannot be read: boom"},
+		{"one of two endpoints", func(f *Facts) {
+			f.Store.Endpoints = append(f.Store.Endpoints, Endpoint{URL: "https://192.0.2.10:2379", Err: dial(syscall.ECONNREFUSED)})
+		}, "store-endpoint warning", "refuses"},
+		{"a record by hand", func(f *Facts) {
+			f.Store.Snapshot.Bad = []lease.Rejected{{Key: "x", Reason: lease.RejectOutside, Detail: "nonsense"}}
+		}, "store-read warning", "nonsense"},
+		{"clock", func(f *Facts) { f.Store.Endpoints[0].Ahead = -3 * time.Minute }, "clock warning", "ahead of"},
+		{"clock, a little", func(f *Facts) { f.Store.Endpoints[0].Ahead = 20 * time.Second }, "clock note", "behind"},
+		{"the store's certificate ends", func(f *Facts) { f.Store.Endpoints[0].Expires = at().AddDate(0, 0, 3) }, "store-certificate warning", "ends on 2026-11-04"},
+		{"our certificate expired", file(at().AddDate(-1, 0, 0), at().AddDate(0, 0, -2), nil), "certificates fault", "expired on 2026-10-30"},
+		{"our certificate ends soon", file(at().AddDate(-1, 0, 0), at().AddDate(0, 0, 5), nil), "certificates warning", "ends on 2026-11-06"},
+		{"our certificate lives a day", file(at().Add(-12*time.Hour), at().Add(12*time.Hour), nil), "", ""},
+		{"our certificate begins later", file(at().AddDate(0, 0, 1), at().AddDate(1, 0, 0), nil), "certificates fault", "only from 2026-11-02"},
+		{"our certificate is not there", file(at(), at(), &fs.PathError{Op: "open", Path: "/client.pem", Err: syscall.ENOENT}), "certificates fault", "no such file"},
+
+		{"no config", func(f *Facts) { f.Network.Err = errors.New("the store has no network config") }, "network-config fault", "no network config"},
+		{"a bad config", config(`{"Network":"10.42.0.0/33"}`), "network-config fault", "10.42.0.0/33"},
+		{"a misspelt key", config(`{"Network":"10.42.0.0/16","SubnetLenght":25,"Backend":{"Type":"udp"}}`), "config-keys warning", "did you mean SubnetLen?"},
+		{"a changed config", func(f *Facts) {
+			f.Daemon.Status.Config = control.Config{Differs: true, Changes: []string{"port from 8285 to 9000"}}
+		}, "config-running warning", "port from 8285 to 9000"},
+		{"the overlay contains the store", func(f *Facts) { f.Store.Endpoints[0].Addrs = []netip.Addr{ip("10.42.200.9")} }, "overlap fault", "the store's 10.42.200.9"},
+		{"the overlay contains this host", func(f *Facts) { f.Links.Links[0].Addrs = append(f.Links.Links[0].Addrs, pfx("10.42.77.5/24")) }, "overlap fault", "10.42.77.0/24"},
+		{"four fifths are taken", taken(205), "subnets-left warning", "205 of 255"},
+		{"nothing is left", taken(255), "subnets-left fault", "all 255"},
+		{"three quarters are taken", taken(192), "", ""},
+		{"one address for two", func(f *Facts) { f.Network.Records[2].PublicIP = ip("192.0.2.2") }, "duplicate-address fault", "b (10.42.2.0/24) and c (10.42.3.0/24)"},
+		{"a cloned identity", func(f *Facts) { f.Network.Records[2].Weft = &lease.Weft{Node: "a"} }, "identity fault", "10.42.3.0/24"},
+
+		{"no interface", func(f *Facts) {
+			f.Links.Underlay, f.Links.UnderlayErr = underlay.Link{}, errors.New("no underlay interface:\n--iface eth7")
+		}, "interface fault", "--iface eth7"},
+		{"the interface is down", func(f *Facts) { f.Links.Links[0].Up = false }, "interface fault", "is down"},
+		{"no carrier", func(f *Facts) { f.Links.Links[0].Carrier = false }, "interface fault", "no carrier"},
+		{"the wrong interface", func(f *Facts) {
+			f.Links.To = map[netip.Addr]Way{ip("192.0.2.2"): {Link: "eth1"}, ip("192.0.2.3"): {Link: "eth1"}}
+		}, "interface fault", "peers b, c are reached by eth1"},
+		{"one peer elsewhere", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = Way{Link: "eth1"} }, "interface warning", "peer c is reached by eth1"},
+		{"the overlay's MTU is too large", func(f *Facts) { f.Network.MTU = 1372 }, "mtu fault", "flannel0 has MTU 1472"},
+		{"a smaller path", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = Way{Link: "eth0", MTU: 1400} }, "mtu note", "1400"},
+		{"the port is taken", func(f *Facts) {
+			f.Port.Holders = []Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("0.0.0.0:8285")}}
+		}, "port fault", "flanneld (pid 99)"},
+		{"another's vxlan", func(f *Facts) { f.Port.Device = "vxlan.calico" }, "port warning", "vxlan.calico"},
+		{"a rule", func(f *Facts) {
+			f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, To: pfx("10.0.0.0/8")})
+		}, "policy-rules warning", "table 7"},
+		{"a rule with more conditions", func(f *Facts) { f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, Narrow: true}) }, "policy-rules note", "may send"},
+		{"a more specific route", route(Route{Dst: pfx("10.42.2.128/25"), Link: "eth0", Gateway: ip("192.0.2.254")}), "route-shadow fault", "takes packets for peer b (10.42.2.0/24)"},
+		{"a route to nobody", route(Route{Dst: pfx("10.42.9.0/24"), Link: "eth0"}), "route-shadow warning", "lies within Network"},
+		{"a direct route", route(Route{Dst: pfx("10.42.2.0/24"), Link: "eth0", Gateway: ip("192.0.2.2"), Protocol: ownProtocol}), "", ""},
+		{"a blackhole of our own subnet", route(Route{Dst: pfx("10.42.1.0/24"), Blocks: true, Protocol: ownProtocol}), "", ""},
+		{"no route", func(f *Facts) { f.Links.Inner[ip("10.42.3.1")] = Way{Link: "eth0", Gateway: ip("192.0.2.254")} }, "peer-route fault", "leave by eth0"},
+		{"a silent peer", func(f *Facts) { f.Links.Silent[ip("192.0.2.3")] = "eth0" }, "peer-underlay fault", "192.0.2.3 does not answer on eth0"},
+		{"a silent gateway", func(f *Facts) {
+			f.Links.To[ip("192.0.2.3")] = Way{Link: "eth0", Gateway: ip("192.0.2.254")}
+			f.Links.Silent[ip("192.0.2.254")] = "eth0"
+		}, "peer-underlay fault", "gateway 192.0.2.254"},
+		{"no way to a peer", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = Way{Err: syscall.ENETUNREACH} }, "peer-underlay fault", "no way to its address"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := healthy(t)
+			tt.make(f)
+			r := Examine(f)
+			got := bad(r)
+			if got := strings.Join(slices.Compact(got), ", "); got != tt.want {
+				t.Errorf("got %q, want %q\n%v", got, tt.want, r.Findings)
+			}
+			if strings.Contains(tt.want, " fault") == r.Healthy {
+				t.Errorf("healthy: %v", r.Healthy)
+			}
+			said := tt.says == ""
+			for _, x := range r.Findings {
+				if x.Verdict == OK || x.Verdict == Unknown {
+					continue
+				}
+				said = said || strings.Contains(x.String(), tt.says)
+				if x.Remedy == "" && tt.name != "anything else" && tt.name != "a bad config" {
+					t.Errorf("%q has no remedy", x)
+				}
+			}
+			if !said {
+				t.Errorf("nothing says %q: %v", tt.says, r.Findings)
+			}
+		})
+	}
+}
+
+// taken fills so many subnets.
+func taken(n int) func(*Facts) {
+	return func(f *Facts) {
+		for i := range n {
+			p := pfx(fmt.Sprintf("10.42.%d.0/24", i+1))
+			if i+1 > 3 {
+				f.Network.Records = append(f.Network.Records, lease.Record{Subnets: lease.Subnets{V4: p}, Attrs: lease.Attrs{PublicIP: netip.AddrFrom4([4]byte{192, 0, 3, byte(i)})}})
+			}
+		}
+	}
+}
+
+// Ids are what scripts go by: unique, and words with hyphens.
+func TestIDsAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range Checks() {
+		if seen[c.ID] || c.ID == "" || strings.Trim(c.ID, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || c.Looks == "" {
+			t.Errorf("%q", c.ID)
+		}
+		seen[c.ID] = true
+	}
+}
+
+// Without anything known no check panics, and none finds a fault that is not there.
+func TestNothingIsKnown(t *testing.T) {
+	r := Examine(&Facts{Now: at()})
+	for _, x := range r.Findings {
+		if x.Verdict == Fault && x.ID != "cap-net-admin" && x.ID != "forwarding-ipv4" {
+			t.Errorf("%v", x)
+		}
+	}
+}
+
+func TestReadsWhatTheKernelPrints(t *testing.T) {
+	const text = `   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+  401: 010200C0:205D 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4711 2 0000000000000000 0
+  402: 00000000:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4712 2 0000000000000000 0
+`
+	if got := sockets(text, 8285); len(got) != 1 || got["4711"] != netip.MustParseAddrPort("192.0.2.1:8285") {
+		t.Errorf("sockets: %v", got)
+	}
+	if got := hexAddr("B80D0120000000000000000001000000"); got != ip("2001:db8::1") {
+		t.Errorf("address: %v", got)
+	}
+	if got, err := effective("Name:\tx\nCapEff:\t0000000000003000\n"); err != nil || got != 1<<unix.CAP_NET_ADMIN|1<<unix.CAP_NET_RAW {
+		t.Errorf("capabilities: %x, %v", got, err)
+	}
+	if got := variables("# x\nWEFTD_IFACE=eth1\n FLANNELD_IP_MASQ=\"true\"\nnonsense\n"); !slices.Equal(got, []string{"WEFTD_IFACE=eth1", "FLANNELD_IP_MASQ=true"}) {
+		t.Errorf("variables: %q", got)
+	}
+	for text, want := range map[string][2]int{"6.1.0-18-amd64": {6, 1}, "5.0": {5, 0}, "4.19+": {4, 19}} {
+		if major, minor, ok := release(text); !ok || major != want[0] || minor != want[1] {
+			t.Errorf("%s: %d.%d", text, major, minor)
+		}
+	}
+}

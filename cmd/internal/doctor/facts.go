@@ -1,0 +1,207 @@
+package doctor
+
+import (
+	"net/netip"
+	"time"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/options"
+	"weft/lease"
+	"weft/routing"
+	"weft/routing/underlay"
+)
+
+// Facts are what Gather read. A part that could not be read has an error that says why.
+type Facts struct {
+	Now      time.Time
+	Settings Settings
+	Daemon   Daemon
+	Kernel   Kernel
+	Links    Links
+	Store    Store
+	Network  Network
+	Port     Port
+	Files    []CertFile
+}
+
+// Settings are those with which weftd runs here, or would.
+type Settings struct {
+	options.Config
+	// From says where they were read: of which process, or of which environment. Err is what is wrong with them.
+	From string
+	Err  error
+}
+
+// Daemon is what the running weftd says.
+type Daemon struct {
+	// Asked says that it was asked. Err is why it did not answer. It says that PID, if that is not 0, listens.
+	Asked  bool
+	Err    error
+	PID    int
+	Status control.Status
+	Peers  control.Peers
+	// Elsewhere says that its network namespace is another one than that of the doctor.
+	Elsewhere bool
+}
+
+func (d Daemon) answers() bool { return d.Asked && d.Err == nil }
+
+// Kernel is what the kernel, and who runs here, can do.
+type Kernel struct {
+	Release string
+	// TUN is why /dev/net/tun cannot be opened; nil if it can. Feature is what asking for the backend's feature
+	// said, if it has one.
+	TUN, Feature error
+	// Capabilities are those in effect of weftd, or of the doctor itself; Whose says of which.
+	Capabilities    uint64
+	CapabilitiesErr error
+	Whose           string
+	// Settings are the values of /proc/sys/net by their names with slashes; a name that is not there does not exist.
+	Settings map[string]string
+}
+
+// Links are links, addresses, routes and rules of this network namespace.
+type Links struct {
+	Err error
+	// Links by number, and their addresses.
+	Links []Link
+	// Routes of the main table, and Rules that lead to other tables.
+	Routes []Route
+	Rules  []Rule
+	// Silent are neighbours that the kernel asked for in vain.
+	Silent map[netip.Addr]string
+	// To are the ways that the kernel takes to peers' addresses, and Inner those to addresses in peers' subnets.
+	To, Inner map[netip.Addr]Way
+	// Underlay is what weftd chooses, or chose; UnderlayErr why there is none.
+	Underlay    underlay.Link
+	UnderlayErr error
+}
+
+// Link is a network device.
+type Link struct {
+	Index       int
+	Name, Alias string
+	Kind        string
+	MTU         int
+	Up, Carrier bool
+	Addrs       []netip.Prefix
+}
+
+// Route is a unicast, or a blocking, route of the main table, one for each next hop.
+type Route struct {
+	Dst      netip.Prefix
+	Gateway  netip.Addr
+	Link     string
+	Metric   int
+	Protocol int
+	// Blocks says that packets are dropped or refused by it.
+	Blocks bool
+}
+
+// Rule is a policy rule in front of the one for the main table.
+type Rule struct {
+	Priority int
+	Family   string
+	Table    int
+	// To are destinations that it takes; invalid for all. Narrow says that it looks at more than the destination.
+	To     netip.Prefix
+	Narrow bool
+	Text   string
+}
+
+// Way is the kernel's answer to where a packet goes.
+type Way struct {
+	Link    string
+	Gateway netip.Addr
+	MTU     int
+	Err     error
+}
+
+// Store is what the store of the leases answered.
+type Store struct {
+	// Asked is false if nobody was to be asked, and Why says why.
+	Asked bool
+	Why   string
+	// What is its name in sentences.
+	What string
+	// Check is what is wrong with its settings; Warnings are allowed, and probably not meant.
+	Check     error
+	Warnings  []string
+	Endpoints []Endpoint
+	// Guessed says that the endpoints are the default ones.
+	Guessed bool
+	// Err is why the records could not be read.
+	Err      error
+	Snapshot lease.Snapshot
+}
+
+// Endpoint is one of the store's.
+type Endpoint struct {
+	URL   string // without secrets
+	Host  string
+	Addrs []netip.Addr
+	// Err is why it does not answer. PlainTLS says that it was asked without TLS and speaks TLS.
+	Err      error
+	PlainTLS bool
+	// Ahead is by how much its clock is ahead of ours, give or take Within; Clock says that it told.
+	Clock         bool
+	Ahead, Within time.Duration
+	// Expires is when the certificate that it showed ends; zero without TLS.
+	Expires, Begins time.Time
+}
+
+// Network is the network configuration.
+type Network struct {
+	lease.NetworkConfig
+	// From says where Raw, its text, is from. Err is why it cannot be used, or that there is none.
+	From string
+	Raw  []byte
+	Err  error
+	// Last is the configuration with which weftd last worked here, if its cache has one.
+	Last    lease.NetworkConfig
+	HasLast bool
+	// Records are the nodes' records, from where RecordsFrom says; empty for nowhere.
+	Records     []lease.Record
+	RecordsFrom string
+	// Own is this node's subnet, as far as is known.
+	Own lease.Subnets
+	// MTU is the largest inner packet over the underlay; 0 if that is not known. MTUErr is why there is none.
+	MTU    int
+	MTUErr error
+}
+
+func (n Network) known() bool { return n.Err == nil && len(n.Networks()) > 0 }
+
+// Facts returns what the backend's type says of itself.
+func (n Network) facts() routing.Facts { return routing.FactsOf(n.NetworkConfig) }
+
+// Port says who has the overlay's port.
+type Port struct {
+	Number uint16
+	Err    error
+	// Holders are the processes that have it, besides weftd itself; Device is a vxlan link of the kernel's with it.
+	Holders []Holder
+	Device  string
+}
+
+// Holder is a socket's owner. PID is 0 if it is not visible.
+type Holder struct {
+	PID  int
+	Name string
+	At   netip.AddrPort
+}
+
+// CertFile is a PEM file that the settings name.
+type CertFile struct {
+	Flag, Path string
+	Err        error
+	// Certs are the certificates in it, the first first.
+	Certs []Cert
+}
+
+// Cert is what matters of a certificate.
+type Cert struct {
+	Subject       string
+	Begins, Ends  time.Time
+	NotForClients bool
+}

@@ -1,0 +1,131 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// SchemaVersion is the version of Report's JSON. A field that goes, or means something else, makes another one.
+const SchemaVersion = 1
+
+// Verdict is what a check says of what it looked at.
+type Verdict string
+
+// The verdicts, from the best to the worst. Unknown says that the check could not look.
+const (
+	OK      Verdict = "ok"
+	Unknown Verdict = "unknown"
+	Note    Verdict = "note"
+	Warning Verdict = "warning"
+	Fault   Verdict = "fault"
+)
+
+// rank orders verdicts, the worst first.
+func (v Verdict) rank() int { return slices.Index([]Verdict{Fault, Warning, Note, Unknown, OK}, v) }
+
+// Finding is what one check found out about one thing.
+type Finding struct {
+	// ID is the check's, and stays from release to release.
+	ID      string  `json:"id"`
+	Verdict Verdict `json:"verdict"`
+	// Subject is what was looked at: a file, a link, an endpoint, a peer; empty for this host.
+	Subject string `json:"subject,omitempty"`
+	// Found says what is so, in one sentence.
+	Found string `json:"found"`
+	// Cause is the likely cause, and Remedy what to do, with a command if there is one.
+	Cause  string `json:"cause,omitempty"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// String is the finding on one line.
+func (f Finding) String() string {
+	s := f.Found
+	if f.Subject != "" {
+		s = f.Subject + ": " + s
+	}
+	if f.Cause != "" {
+		s += ": " + f.Cause
+	}
+	if f.Remedy != "" {
+		s += "; " + f.Remedy
+	}
+	return s
+}
+
+// Report is what weft doctor --json prints.
+type Report struct {
+	SchemaVersion int       `json:"schema_version"`
+	At            time.Time `json:"at"`
+	// Healthy says that no finding is a fault.
+	Healthy bool `json:"healthy"`
+	// Settings says where the settings of weftd were read.
+	Settings string    `json:"settings"`
+	Findings []Finding `json:"findings"`
+}
+
+// Check is one of the checks.
+type Check struct {
+	ID string
+	// Looks says what it looks at.
+	Looks string
+	run   func(*Facts) []Finding
+}
+
+// Checks lists all checks, in the order in which they are reported.
+func Checks() []Check {
+	return slices.Concat(hostChecks(), storeChecks(), networkChecks(), wayChecks())
+}
+
+// Examine runs the checks over f. Findings are in the checks' order.
+func Examine(f *Facts) Report {
+	r := Report{SchemaVersion: SchemaVersion, At: f.Now, Healthy: true, Settings: f.Settings.From}
+	for _, c := range Checks() {
+		r.Findings = append(r.Findings, c.examine(f)...)
+	}
+	for _, x := range r.Findings {
+		r.Healthy = r.Healthy && x.Verdict != Fault
+	}
+	return r
+}
+
+func (c Check) examine(f *Facts) []Finding {
+	found := c.run(f)
+	for i := range found {
+		found[i].ID = c.ID
+	}
+	return found
+}
+
+// WorstFirst returns the findings sorted by verdict, those of one verdict in their order.
+func WorstFirst(l []Finding) []Finding {
+	l = slices.Clone(l)
+	slices.SortStableFunc(l, func(a, b Finding) int { return a.Verdict.rank() - b.Verdict.rank() })
+	return l
+}
+
+// says makes a finding without cause and remedy.
+func says(v Verdict, format string, a ...any) Finding {
+	return Finding{Verdict: v, Found: fmt.Sprintf(format, a...)}
+}
+
+func one(v Verdict, format string, a ...any) []Finding { return []Finding{says(v, format, a...)} }
+
+// about names the subject, because the likely cause, and do the remedy.
+func (f Finding) about(subject string) Finding { f.Subject = subject; return f }
+func (f Finding) because(format string, a ...any) Finding {
+	f.Cause = fmt.Sprintf(format, a...)
+	return f
+}
+func (f Finding) do(format string, a ...any) Finding {
+	f.Remedy = fmt.Sprintf(format, a...)
+	return f
+}
+
+// orOK returns found, or if there is nothing, one finding that all is well.
+func orOK(found []Finding, format string, a ...any) []Finding {
+	if len(found) > 0 {
+		return found
+	}
+	return one(OK, format, a...)
+}

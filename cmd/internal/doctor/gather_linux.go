@@ -1,0 +1,218 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/options"
+)
+
+// Within bounds Gather as a whole.
+const Within = 10 * time.Second
+
+// Request says what Gather is to look at.
+type Request struct {
+	// Settings, if not nil, are those with which weftd would run; else they are found.
+	Settings *Settings
+	// Socket is the control socket of the weftd to ask; "" for none.
+	Socket string
+	// Args are weftd's flags, and Environ its variables, for a weftd that does not run.
+	Args, Environ []string
+	// Offline leaves the store in peace.
+	Offline bool
+}
+
+// Gather reads what the checks need, and changes nothing. It takes Within at most; what is not there by then counts as
+// not known.
+func Gather(ctx context.Context, r Request) *Facts {
+	ctx, cancel := context.WithTimeout(ctx, Within)
+	defer cancel()
+	f := &Facts{Now: time.Now()}
+	f.Daemon = askDaemon(ctx, r.Socket)
+	if r.Settings != nil {
+		f.Settings = *r.Settings
+	} else {
+		f.Settings = findSettings(r, f.Daemon.PID)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { f.Store = askStore(ctx, f.Settings, f.Daemon, r.Offline) })
+	wg.Go(func() { f.Kernel = readKernel(f.Daemon.PID) })
+	wg.Go(func() { f.Files = readFiles(f.Settings.Config) })
+	wg.Wait()
+	f.Network = readNetwork(ctx, f, r.Socket)
+	if feature := f.Network.facts().Feature; feature != nil {
+		f.Kernel.Feature = feature.Probe()
+	}
+	f.Links = readLinks(f)
+	f.overlayMTU()
+	f.Kernel.Settings = readSettings(f.Links.Links)
+	f.Port = readPort(f)
+	return f
+}
+
+// askDaemon asks the weftd on socket.
+func askDaemon(ctx context.Context, socket string) Daemon {
+	if socket == "" {
+		return Daemon{}
+	}
+	// A daemon that hangs must leave time for the rest.
+	ctx, cancel := context.WithTimeout(ctx, Within/5)
+	defer cancel()
+	c := control.NewClient(socket)
+	d := Daemon{Asked: true, PID: c.Listener(ctx)}
+	if d.Status, d.Err = c.Status(ctx); d.Err == nil {
+		d.Peers, d.Err = c.Peers(ctx)
+	}
+	if d.Err != nil && d.PID != 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		d.Err = fmt.Errorf("%w within %s", control.ErrStuck, Within/5)
+	}
+	var here, there unix.Stat_t
+	if d.PID != 0 && unix.Stat("/proc/thread-self/ns/net", &here) == nil && unix.Stat(fmt.Sprintf("/proc/%d/ns/net", d.PID), &there) == nil {
+		d.Elsewhere = here.Ino != there.Ino || here.Dev != there.Dev
+	}
+	return d
+}
+
+// unitFile is where weftd.service reads variables from.
+const unitFile = "/etc/weft/weftd.env"
+
+// findSettings finds those of the running weftd, else those of the arguments and the environment, and the unit's file
+// if neither says anything.
+func findSettings(r Request, pid int) Settings {
+	if pid != 0 && len(r.Args) == 0 {
+		if args, environ, err := process(pid); err == nil && len(args) > 0 {
+			s := Settings{From: fmt.Sprintf("the running weftd (pid %d)", pid)}
+			s.Config, s.Err = options.Parse(args[1:], environ)
+			return s
+		}
+	}
+	s := Settings{From: "the flags and variables given here"}
+	environ := r.Environ
+	if len(r.Args) == 0 && !mentions(environ) {
+		if b, err := os.ReadFile(unitFile); err == nil {
+			s.From, environ = unitFile, append(variables(string(b)), environ...)
+		} else {
+			s.From = "weftd's defaults, since neither a running weftd, nor flags behind --, nor variables say otherwise"
+		}
+	}
+	s.Config, s.Err = options.Parse(r.Args, environ)
+	return s
+}
+
+// mentions says that environ has variables for weftd.
+func mentions(environ []string) bool {
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, "FLANNELD_") || strings.HasPrefix(name, "WEFTD_") && name != "WEFTD_CONTROL_SOCKET" {
+			return true
+		}
+	}
+	return false
+}
+
+// variables reads an environment file of systemd: NAME=value lines, with comments and quotes.
+func variables(text string) []string {
+	var out []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		name, value, ok := strings.Cut(line, "=")
+		if !ok || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
+			continue
+		}
+		if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
+			value = value[1 : n-1]
+		}
+		out = append(out, name+"="+value)
+	}
+	return out
+}
+
+// process reads with what a process was started. The variables may hold a password: they go into Settings and
+// nowhere else.
+func process(pid int) (args, environ []string, err error) {
+	dir := filepath.Join("/proc", fmt.Sprint(pid))
+	line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	if err != nil {
+		return nil, nil, err
+	}
+	vars, err := os.ReadFile(filepath.Join(dir, "environ"))
+	if err != nil {
+		return nil, nil, err
+	}
+	split := func(b []byte) []string { return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00") }
+	return split(line), split(vars), nil
+}
+
+// readKernel reads what the kernel has, and what weftd, or this process, may do.
+func readKernel(pid int) Kernel {
+	var k Kernel
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		k.Release = unix.ByteSliceToString(u.Release[:])
+	}
+	tun, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0) // this makes no device
+	if k.TUN = err; err == nil {
+		_ = tun.Close()
+	}
+	k.Whose = "this process"
+	file := "/proc/self/status"
+	if pid != 0 {
+		k.Whose, file = fmt.Sprintf("weftd (pid %d)", pid), fmt.Sprintf("/proc/%d/status", pid)
+	}
+	b, err := os.ReadFile(file)
+	if err == nil {
+		k.Capabilities, err = effective(string(b))
+	}
+	k.CapabilitiesErr = err
+	return k
+}
+
+// effective reads the capabilities in effect from a process's status.
+func effective(status string) (bits uint64, err error) {
+	for line := range strings.Lines(status) {
+		if text, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			_, err := fmt.Sscanf(strings.TrimSpace(text), "%x", &bits)
+			return bits, err
+		}
+	}
+	return 0, errors.New("the kernel does not tell")
+}
+
+// readSettings reads the settings that the checks look at.
+func readSettings(links []Link) map[string]string {
+	names := []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/conf/all/rp_filter", "bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"}
+	for _, l := range links {
+		if l.Kind == "veth" && l.Alias != ownAlias && !l.hasAddr() {
+			continue // to a pod, of which there may be hundreds
+		}
+		names = append(names, "ipv4/conf/"+l.Name+"/rp_filter", "ipv4/conf/"+l.Name+"/forwarding", "ipv6/conf/"+l.Name+"/forwarding")
+	}
+	out := map[string]string{}
+	for _, name := range names {
+		if b, err := os.ReadFile("/proc/sys/net/" + name); err == nil {
+			out[name] = strings.TrimSpace(string(b))
+		} else if !errors.Is(err, syscall.ENOENT) {
+			out[name] = "unreadable"
+		}
+	}
+	return out
+}
+
+func (l Link) hasAddr() bool {
+	for _, a := range l.Addrs {
+		if !a.Addr().IsLinkLocalUnicast() {
+			return true
+		}
+	}
+	return false
+}

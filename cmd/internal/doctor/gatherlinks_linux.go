@@ -1,0 +1,320 @@
+package doctor
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/routing"
+	"weft/routing/underlay"
+)
+
+// mostPeers bounds for how many peers the kernel is asked for its way.
+const mostPeers = 2000
+
+// readLinks reads links, addresses, routes and rules.
+func readLinks(f *Facts) Links {
+	var out Links
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		out.Err = fmt.Errorf("open a netlink socket: %w", err)
+		return out
+	}
+	defer h.Close()
+	_ = h.SetSocketTimeout(time.Second * 2) // else it waits for ever, which the kernel does not make it do
+	names, err := out.readDevices(h)
+	out.Err = errors.Join(err, out.readRoutes(h, names), out.readRules(h))
+	out.readSilent(h, names)
+	out.chooseUnderlay(f)
+	out.To, out.Inner = map[netip.Addr]Way{}, map[netip.Addr]Way{}
+	until := time.Now().Add(Within / 5)
+	for i, p := range f.peers() {
+		if i >= mostPeers || time.Now().After(until) {
+			break
+		}
+		if p.PublicIP.IsValid() {
+			out.To[p.PublicIP] = way(h, p.PublicIP, names)
+		}
+		a := inside(p)
+		out.Inner[a] = way(h, a, names)
+	}
+	return out
+}
+
+func (l *Links) readDevices(h *netlink.Handle) (names map[int]string, err error) {
+	names = map[int]string{}
+	links, err := h.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return names, fmt.Errorf("list links: %w", err)
+	}
+	for _, x := range links {
+		a := x.Attrs()
+		names[a.Index] = a.Name
+		l.Links = append(l.Links, Link{Index: a.Index, Name: a.Name, Alias: a.Alias, Kind: x.Type(), MTU: a.MTU,
+			Up: a.RawFlags&unix.IFF_UP != 0, Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0})
+	}
+	addrs, err := h.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return names, fmt.Errorf("list addresses: %w", err)
+	}
+	for _, a := range addrs {
+		for i := range l.Links {
+			if p := prefixOf(a.IPNet); l.Links[i].Index == a.LinkIndex && p.IsValid() && !p.Addr().IsLinkLocalUnicast() && !p.Addr().IsLoopback() {
+				l.Links[i].Addrs = append(l.Links[i].Addrs, p)
+			}
+		}
+	}
+	return names, nil
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	a, ok := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	if !ok {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(a.Unmap(), bits)
+}
+
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}
+
+func (l *Links) readRoutes(h *netlink.Handle, names map[int]string) error {
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rs, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
+			continue // no IPv6
+		}
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return fmt.Errorf("list routes: %w", err)
+		}
+		for _, r := range rs {
+			one := Route{Dst: prefixOf(r.Dst), Gateway: addrOf(r.Gw), Link: names[r.LinkIndex], Metric: r.Priority, Protocol: int(r.Protocol)}
+			if !one.Dst.IsValid() {
+				one.Dst = netip.PrefixFrom(map[int]netip.Addr{netlink.FAMILY_V4: netip.IPv4Unspecified(), netlink.FAMILY_V6: netip.IPv6Unspecified()}[family], 0)
+			}
+			switch r.Type {
+			case unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:
+				one.Blocks = true
+			case unix.RTN_UNICAST:
+			default:
+				continue
+			}
+			if len(r.MultiPath) == 0 {
+				l.Routes = append(l.Routes, one)
+			}
+			for _, hop := range r.MultiPath {
+				one.Gateway, one.Link = addrOf(hop.Gw), names[hop.LinkIndex]
+				l.Routes = append(l.Routes, one)
+			}
+		}
+	}
+	return nil
+}
+
+func (l *Links) readRules(h *netlink.Handle) error {
+	for family, name := range map[int]string{netlink.FAMILY_V4: "IPv4", netlink.FAMILY_V6: "IPv6"} {
+		rs, err := h.RuleList(family)
+		if err != nil {
+			continue // a kernel without policy routing has none
+		}
+		for _, r := range rs {
+			l.Rules = append(l.Rules, Rule{Priority: max(r.Priority, 0), Family: name, Table: r.Table, To: prefixOf(r.Dst), Text: r.String(),
+				Narrow: r.Src != nil || r.Mark != 0 || r.IifName != "" || r.OifName != "" || r.Tos != 0 || r.IPProto != 0 || r.UIDRange != nil || r.Dport != nil || r.Sport != nil})
+		}
+	}
+	return nil
+}
+
+func (l *Links) readSilent(h *netlink.Handle, names map[int]string) {
+	l.Silent = map[netip.Addr]string{}
+	ns, err := h.NeighList(0, netlink.FAMILY_ALL)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return
+	}
+	for _, n := range ns {
+		if n.State&netlink.NUD_FAILED != 0 {
+			l.Silent[addrOf(n.IP)] = names[n.LinkIndex]
+		}
+	}
+}
+
+// way asks the kernel where a packet to a goes.
+func way(h *netlink.Handle, a netip.Addr, names map[int]string) Way {
+	rs, err := h.RouteGet(net.IP(a.AsSlice()))
+	if err != nil || len(rs) == 0 {
+		return Way{Err: err}
+	}
+	return Way{Link: names[rs[0].LinkIndex], Gateway: addrOf(rs[0].Gw), MTU: rs[0].MTU}
+}
+
+// chooseUnderlay takes what the running weftd has, or chooses as it would.
+func (l *Links) chooseUnderlay(f *Facts) {
+	if d := f.Daemon; d.answers() && !d.Elsewhere && d.Status.Underlay.Link != "" {
+		u := d.Status.Underlay
+		l.Underlay = underlay.Link{Name: u.Link, MTU: u.MTU, Addr4: u.Address, Addr6: u.IPv6Address, Ext4: u.PublicIP, Ext6: u.PublicIPv6}
+		for _, x := range l.Links {
+			if x.Name == u.Link {
+				l.Underlay.Index, l.Underlay.MTU = x.Index, x.MTU
+			}
+		}
+		return
+	}
+	o := f.chosen()
+	if !o.IPv4 && !o.IPv6 {
+		o.IPv4 = true // flannel's default, for a network that is not known
+	}
+	k, err := routing.OpenKernel()
+	if err != nil {
+		l.UnderlayErr = err
+		return
+	}
+	defer func() { _ = k.Close() }()
+	l.Underlay, l.UnderlayErr = underlay.Choose(k, o)
+}
+
+func (f *Facts) overlayMTU() {
+	if f.Network.known() && f.Links.Underlay.Name != "" {
+		f.Network.MTU, f.Network.MTUErr = routing.OverlayMTU(f.Network.NetworkConfig, f.Links.Underlay)
+	}
+}
+
+// readPort finds who has the overlay's port.
+func readPort(f *Facts) Port {
+	p := Port{Number: f.Network.facts().Port}
+	if !f.Network.known() || p.Number == 0 {
+		p.Number = 0
+		return p
+	}
+	inodes := map[string]Holder{}
+	for _, file := range []string{"udp", "udp6"} {
+		b, err := os.ReadFile("/proc/thread-self/net/" + file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			p.Err = err
+			return p
+		}
+		for inode, at := range sockets(string(b), p.Number) {
+			if a := at.Addr(); a.IsUnspecified() || f.isUnderlays(a) {
+				inodes[inode] = Holder{At: at}
+			}
+		}
+	}
+	owners(inodes)
+	for inode, h := range inodes {
+		switch {
+		case inode == "0": // the kernel's, of a vxlan device
+		case h.PID != 0 && (h.PID == f.Daemon.PID || f.Daemon.answers() && h.PID == f.Daemon.Status.PID):
+		case h.PID == 0 && f.Daemon.PID == 0 && f.Daemon.answers(): // weftd is in another pid namespace
+		default:
+			p.Holders = append(p.Holders, h)
+		}
+	}
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return p
+	}
+	defer h.Close()
+	links, _ := h.LinkList() // what is missing of it is not judged
+	for _, l := range links {
+		if v, ok := l.(*netlink.Vxlan); ok && v.Port == int(p.Number) && v.Alias != ownAlias && !isFlannels(v.Name) {
+			p.Device = v.Name
+		}
+	}
+	return p
+}
+
+func (f *Facts) isUnderlays(a netip.Addr) bool {
+	for _, l := range f.Links.Underlay.Local() {
+		if l == a {
+			return true
+		}
+	}
+	return false
+}
+
+// sockets finds those with a local port in the text of /proc/net/udp or udp6, by their inodes.
+func sockets(text string, port uint16) map[string]netip.AddrPort {
+	out := map[string]netip.AddrPort{}
+	for line := range strings.Lines(text) {
+		w := strings.Fields(line)
+		if len(w) < 10 {
+			continue
+		}
+		addr, num, ok := strings.Cut(w[1], ":")
+		n, err := strconv.ParseUint(num, 16, 16)
+		if !ok || err != nil || uint16(n) != port {
+			continue
+		}
+		if a := hexAddr(addr); a.IsValid() {
+			out[w[9]] = netip.AddrPortFrom(a, port)
+		}
+	}
+	return out
+}
+
+// hexAddr reads an address as the kernel prints it: words of four bytes in this machine's order, in hexadecimal.
+func hexAddr(text string) netip.Addr {
+	var b []byte
+	for i := 0; i+8 <= len(text); i += 8 {
+		n, err := strconv.ParseUint(text[i:i+8], 16, 32)
+		if err != nil {
+			return netip.Addr{}
+		}
+		b = binary.NativeEndian.AppendUint32(b, uint32(n))
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a.Unmap()
+}
+
+// owners finds the processes that have the sockets open.
+func owners(inodes map[string]Holder) {
+	if len(inodes) == 0 {
+		return
+	}
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
+	until := time.Now().Add(Within / 5)
+	for _, dir := range dirs {
+		if time.Now().After(until) {
+			return
+		}
+		fds, err := os.ReadDir(dir + "/fd")
+		if err != nil {
+			continue // it ended, or is another user's
+		}
+		for _, fd := range fds {
+			to, err := os.Readlink(dir + "/fd/" + fd.Name())
+			inode, ok := strings.CutPrefix(to, "socket:[")
+			if err != nil || !ok {
+				continue
+			}
+			inode = strings.TrimSuffix(inode, "]")
+			h, wanted := inodes[inode]
+			if !wanted || h.PID != 0 {
+				continue
+			}
+			h.PID, _ = strconv.Atoi(filepath.Base(dir)) // it is a number
+			if name, err := os.ReadFile(dir + "/comm"); err == nil {
+				h.Name = strings.TrimSpace(string(name))
+			}
+			inodes[inode] = h
+		}
+	}
+}

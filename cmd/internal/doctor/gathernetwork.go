@@ -1,0 +1,86 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"weft/cmd/internal/control"
+	"weft/lease"
+	"weft/lease/subnetenv"
+	"weft/routing"
+)
+
+// readNetwork finds the network config, the nodes' records, and what was there before.
+func readNetwork(ctx context.Context, f *Facts, socket string) Network {
+	var n Network
+	cfg := f.Settings
+	switch stored := f.Store.Snapshot; {
+	case cfg.Kube.On, cfg.NetConfigGiven && stored.Config == nil && (f.Store.Err == nil || !f.Store.Asked):
+		n.From = "--net-config-path " + cfg.NetConfigPath
+		n.Raw, n.Err = os.ReadFile(cfg.NetConfigPath)
+	case f.Store.Asked && f.Store.Err == nil && stored.Config == nil:
+		n.From = cfg.Store.Prefix + "/config"
+		n.Err = errors.New("the store has no network config, and a start of weftd would wait for it")
+	case stored.Config != nil:
+		n.From, n.Raw = cfg.Store.Prefix+"/config", stored.Config
+	}
+	if n.Err == nil && n.Raw != nil {
+		n.NetworkConfig, n.Err = routing.ParseConfig(n.Raw)
+	}
+	if c := f.Daemon.Status.Config; f.Daemon.answers() && c.InUse != "" {
+		if used, err := routing.ParseConfig([]byte(c.InUse)); err == nil {
+			if n.NetworkConfig = used; n.From == "" {
+				n.From, n.Raw = "the running weftd", []byte(c.InUse)
+			}
+		}
+	}
+	cached, err := lease.NewCache(cfg.CacheDir, cfg.Store.Prefix).Load()
+	if err == nil {
+		if last, err := routing.ParseConfig(cached.Memory.Config); err == nil {
+			n.Last, n.HasLast = last, true
+		}
+		n.Own = cached.Own.Subnets
+	}
+	n.readRecords(ctx, f, socket, cached)
+	if len(n.Networks()) == 0 && n.Err == nil && n.HasLast {
+		n.NetworkConfig, n.From, n.Raw = n.Last, "weftd's last run", cached.Memory.Config
+	}
+	return n
+}
+
+// readRecords takes the records of the store, else those of the running weftd, else those of its last run.
+func (n *Network) readRecords(ctx context.Context, f *Facts, socket string, cached lease.Cached) {
+	if f.Daemon.answers() {
+		if l := f.Daemon.Status.Lease; l != nil {
+			n.Own = lease.Subnets{V4: l.Subnet, V6: l.IPv6Subnet}
+		}
+	}
+	switch {
+	case f.Store.What == etcdStore && f.Store.Asked && f.Store.Err == nil:
+		n.RecordsFrom = etcdStore
+		for _, r := range f.Store.Snapshot.Records {
+			n.Records = append(n.Records, *r)
+		}
+	case f.Daemon.answers():
+		l, err := control.NewClient(socket).Leases(ctx)
+		if err != nil {
+			return
+		}
+		n.RecordsFrom = "the running weftd"
+		records, own := recordsOf(l)
+		if n.Records = records; own != (lease.Subnets{}) {
+			n.Own = own
+		}
+	case len(cached.Memory.Peers) > 0:
+		n.RecordsFrom = "weftd's last run"
+		for _, p := range cached.Memory.Peers {
+			n.Records = append(n.Records, *p.Record)
+		}
+	}
+	if n.Own == (lease.Subnets{}) {
+		if env, err := subnetenv.Read(f.Settings.SubnetFile); err == nil {
+			n.Own = lease.Subnets{V4: env.Subnet.Masked(), V6: env.IPv6Subnet.Masked()}
+		}
+	}
+}

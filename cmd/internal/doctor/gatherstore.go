@@ -1,0 +1,309 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/options"
+	"weft/lease"
+	"weft/lease/etcd"
+)
+
+// endpointPatience is how long an endpoint may take to answer, and readPatience how long reading the records may.
+const endpointPatience, readPatience = 3 * time.Second, 4 * time.Second
+
+// askStore asks each endpoint of the store, and then reads the records.
+func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {
+	cfg := s.Config
+	client := cfg.StoreClient(slog.New(slog.DiscardHandler))
+	out := Store{What: etcdStore}
+	switch {
+	case offline:
+		out.Why = "was not asked (--offline)"
+	case cfg.Kube.On:
+		return askServer(ctx, d)
+	case cfg.UsesEmbedded() && !d.answers():
+		out.Why = "it is weftd's own, which does not run"
+	}
+	out.Warnings, out.Check = client.Check()
+	if out.Why != "" {
+		return out
+	}
+	if out.Check != nil {
+		out.Why = "its settings have a fault"
+	}
+	out.Asked = out.Check == nil
+	config, err := tlsOf(cfg.Store)
+	if err != nil {
+		return out // checkFiles says why
+	}
+	out.Asked = true
+	out.Guessed = !slices.ContainsFunc(cfg.Settings, func(x options.Setting) bool { return x.Name == "etcd-endpoints" && x.Source != "default" })
+	out.Endpoints = askEndpoints(ctx, client.Endpoints, config)
+	if !slices.ContainsFunc(out.Endpoints, func(e Endpoint) bool { return e.Err == nil }) {
+		out.Err = errors.New("no endpoint answers")
+		return out
+	}
+	store, err := etcd.New(client)
+	if err != nil {
+		out.Err = err
+		return out
+	}
+	defer func() { _ = store.Close() }() // nothing was written
+	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	defer cancel()
+	out.Snapshot, out.Err = store.Snapshot(ctx)
+	return out
+}
+
+// askServer asks the API server without credentials, which tells whether it is there and what time it has; whether it
+// serves this node only weftd knows.
+func askServer(ctx context.Context, d Daemon) Store {
+	out := Store{What: apiServer, Why: "weftd, which does not answer, knows its address and credentials: weftd --check, with weftd's flags, asks it"}
+	if !d.answers() {
+		return out
+	}
+	out.Asked = true
+	if st := d.Status.Store; !st.Connected {
+		out.Err = errors.New(st.Error)
+	}
+	out.Endpoints = askEndpoints(ctx, d.Status.Store.Endpoints, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) // weftd checks who it is
+	return out
+}
+
+func askEndpoints(ctx context.Context, urls []string, config *tls.Config) []Endpoint {
+	out := make([]Endpoint, len(urls))
+	var wg sync.WaitGroup
+	for i, u := range urls {
+		wg.Go(func() { out[i] = askEndpoint(ctx, u, config) })
+	}
+	wg.Wait()
+	return out
+}
+
+// askEndpoint asks for the version, which etcd and the API server tell anybody.
+func askEndpoint(ctx context.Context, text string, config *tls.Config) Endpoint {
+	e := Endpoint{URL: lease.RedactURL(text)}
+	if !strings.Contains(text, "://") {
+		text = map[bool]string{true: "https://", false: "http://"}[config != nil] + text
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		e.Err = errors.New("it is no URL such as https://192.0.2.1:2379")
+		return e
+	}
+	u.User = nil
+	e.Host = u.Host
+	if config == nil {
+		config = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	ctx, cancel := context.WithTimeout(ctx, endpointPatience)
+	defer cancel()
+	network, address := "tcp", u.Host
+	if path, ok := strings.CutPrefix(u.Scheme, "unix"); ok {
+		network, address = "unix", u.Host+u.Path
+		u.Scheme, u.Host, u.Path = "http"+path, "localhost", ""
+	} else if u.Port() == "" {
+		address = net.JoinHostPort(u.Hostname(), map[string]string{"https": "443"}[u.Scheme])
+		if u.Scheme == "http" {
+			address = net.JoinHostPort(u.Hostname(), "80")
+		}
+	}
+	if network == "tcp" {
+		e.Host = address
+		found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
+		if e.Err = err; err != nil {
+			return e
+		}
+		for _, a := range found {
+			e.Addrs = append(e.Addrs, a.Unmap())
+		}
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	e.ask(ctx, u, dial, config)
+	return e
+}
+
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+func (e *Endpoint) ask(ctx context.Context, u *url.URL, dial dialer, config *tls.Config) {
+	config = config.Clone()
+	var shown *x509.Certificate
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		if len(s.PeerCertificates) > 0 {
+			shown = s.PeerCertificates[0]
+		}
+		return nil
+	}
+	client := http.Client{
+		Transport:     &http.Transport{DialContext: dial, TLSClientConfig: config, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.Scheme+"://"+u.Host+"/version", nil)
+	if err != nil {
+		e.Err = err
+		return
+	}
+	began := time.Now()
+	resp, err := client.Do(req)
+	took := time.Since(began)
+	var body []byte
+	if err == nil {
+		defer func() { _ = resp.Body.Close() }()
+		body, _ = io.ReadAll(io.LimitReader(resp.Body, 1<<12)) // half of it would do
+	}
+	if shown != nil {
+		e.Begins, e.Expires = shown.NotBefore, shown.NotAfter
+	}
+	if u.Scheme == "http" && (err != nil || strings.Contains(string(body), "HTTP request to an HTTPS server")) {
+		if err != nil && isDial(err) {
+			e.Err = err
+			return
+		}
+		if e.PlainTLS = speaksTLS(ctx, dial); e.PlainTLS {
+			err = errors.New("it speaks TLS")
+		}
+	}
+	if e.Err = err; err != nil {
+		return
+	}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		e.Clock, e.Within = true, took+time.Second
+		e.Ahead = date.Add(time.Second / 2).Sub(began.Add(took / 2)).Round(time.Millisecond)
+	}
+}
+
+// isDial says that there was no connection at all.
+func isDial(err error) bool {
+	op := new(net.OpError)
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// speaksTLS says whether who listens there answers with TLS.
+func speaksTLS(ctx context.Context, dial dialer) bool {
+	conn, err := dial(ctx, "", "")
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	c := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) // nothing is sent
+	err = c.HandshakeContext(ctx)
+	return err == nil || strings.Contains(err.Error(), "remote error: tls")
+}
+
+// tlsOf is the configuration by which s talks to https; nil if no file is named.
+func tlsOf(s options.Store) (*tls.Config, error) {
+	if s.CAFile == "" && s.CertFile == "" && s.KeyFile == "" {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.CAFile != "" {
+		b, err := os.ReadFile(s.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(b) {
+			return nil, fmt.Errorf("%s: no PEM certificate in it", s.CAFile)
+		}
+	}
+	if s.CertFile != "" && s.KeyFile != "" {
+		pair, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
+		if err != nil {
+			return nil, err
+		}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	}
+	return c, nil
+}
+
+// readFiles reads the certificates that the settings name.
+func readFiles(cfg options.Config) []CertFile {
+	var out []CertFile
+	for _, x := range []struct{ flag, path string }{{caFlag, cfg.Store.CAFile}, {certFlag, cfg.Store.CertFile}} {
+		if x.path != "" {
+			out = append(out, readFile(x.flag, x.path))
+		}
+	}
+	if s := cfg.Store; s.KeyFile != "" {
+		file := CertFile{Flag: "etcd-keyfile", Path: s.KeyFile}
+		if _, err := os.ReadFile(s.KeyFile); err != nil {
+			file.Err = err
+		} else if s.CertFile == "" {
+			file.Err = errors.New("it is a key without its certificate: --etcd-certfile is missing")
+		} else if _, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile); err != nil && len(out) > 0 && out[len(out)-1].Err == nil {
+			file.Err = fmt.Errorf("it is not the key of %s: %w", s.CertFile, err)
+		}
+		out = append(out, file)
+	} else if s.CertFile != "" {
+		out = append(out, CertFile{Flag: certFlag, Path: s.CertFile, Err: errors.New("its key is not given: --etcd-keyfile is missing")})
+	}
+	return out
+}
+
+func readFile(flag, path string) CertFile {
+	file := CertFile{Flag: flag, Path: path}
+	b, err := os.ReadFile(path)
+	if file.Err = err; err != nil {
+		return file
+	}
+	for {
+		var block *pem.Block
+		if block, b = pem.Decode(b); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			file.Err = fmt.Errorf("a certificate in it cannot be read: %w", err)
+			return file
+		}
+		clients := len(c.ExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
+		file.Certs = append(file.Certs, Cert{Subject: subject(c), Begins: c.NotBefore, Ends: c.NotAfter, NotForClients: !clients})
+	}
+	if len(file.Certs) == 0 {
+		file.Err = errors.New("no PEM certificate in it")
+	}
+	return file
+}
+
+func subject(c *x509.Certificate) string {
+	if s := c.Subject.String(); s != "" {
+		return s
+	}
+	return "serial number " + c.SerialNumber.String()
+}
+
+// recordsOf are the records that the daemon knows, for a store that was not read.
+func recordsOf(l control.Leases) (out []lease.Record, own lease.Subnets) {
+	for _, r := range l.Leases {
+		x := lease.Record{Subnets: lease.Subnets{V4: r.Subnet, V6: r.IPv6Subnet}, Expires: r.Expires, Reservation: r.Reservation, Revision: r.Revision,
+			Attrs: lease.Attrs{PublicIP: r.PublicIP, PublicIPv6: r.PublicIPv6, BackendType: r.Backend}}
+		if r.Node != "" {
+			x.Weft = &lease.Weft{Node: r.Node}
+		}
+		if out = append(out, x); r.Own {
+			own = x.Subnets
+		}
+	}
+	return out, own
+}

@@ -1,0 +1,299 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/options"
+	"weft/routing"
+)
+
+func hostChecks() []Check {
+	return []Check{
+		{"daemon", "whether weftd runs and answers, and is ready", checkDaemon},
+		{"settings", "whether weftd's flags and variables are understood", checkSettings},
+		{"kernel-version", "whether the kernel is recent enough", checkRelease},
+		{"tun-device", "/dev/net/tun, where the data plane needs it", checkTUN},
+		{"kernel-feature", "what the backend has the kernel do", checkFeature},
+		{"cap-net-admin", "the capability to change devices, addresses, routes and rules", checkNetAdmin},
+		{"cap-net-raw", "the capability to use packet sockets", checkNetRaw},
+		{"forwarding-ipv4", "whether the kernel forwards IPv4", checkForwarding4},
+		{"forwarding-ipv6", "whether the kernel forwards IPv6", checkForwarding6},
+		{"rp-filter", "whether reverse path filtering refuses peers' packets", checkReversePath},
+		{"bridge-netfilter", "whether iptables sees packets between pods on one bridge", checkBridgeNetfilter},
+	}
+}
+
+func checkDaemon(f *Facts) []Finding {
+	d := f.Daemon
+	var out []Finding
+	switch {
+	case !d.Asked:
+		return one(Unknown, "was not asked")
+	case errors.Is(d.Err, control.ErrNoDaemon):
+		return []Finding{says(Warning, "weftd does not run here, or not with this control socket").
+			because("it is stopped, or could not start; what is said below is what it would meet").
+			do("systemctl status weftd; journalctl -u weftd -e")}
+	case errors.Is(d.Err, control.ErrStuck):
+		return []Finding{says(Fault, "weftd%s runs and does not answer", pid(d.PID)).
+			because("it is stopped or hangs: %v", d.Err).do("systemctl restart weftd, which interrupts no packet, after its log was kept: journalctl -u weftd -e")}
+	case d.Err != nil:
+		return one(Unknown, "weftd could not be asked: %v", d.Err)
+	}
+	if !d.Status.Ready {
+		for _, why := range d.Status.NotReady {
+			out = append(out, says(Fault, "weftd is not ready: %s", why).do("weft status"))
+		}
+	}
+	if d.Elsewhere {
+		out = append(out, says(Warning, "weftd runs in another network namespace, and what is said below is about this one").
+			do("nsenter --net --target %d weft doctor", d.PID))
+	}
+	for _, n := range d.Status.Notes {
+		out = append(out, says(Note, "weftd says: %s", n))
+	}
+	return orOK(out, "weftd%s answers and is ready", pid(d.PID))
+}
+
+func pid(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (pid %d)", n)
+}
+
+func checkSettings(f *Facts) []Finding {
+	var out []Finding
+	if f.Settings.Err != nil {
+		for line := range strings.Lines(f.Settings.Err.Error()) {
+			if line = strings.TrimSpace(line); line != "" && line != options.ErrUsage.Error() {
+				out = append(out, says(Fault, "%s", line).about(f.Settings.From).do("weftd --help lists all flags, and weftd --check what each of them is"))
+			}
+		}
+	}
+	for _, name := range f.Settings.Unknown {
+		out = append(out, says(Warning, "the variable %s names no flag of weftd, and has no effect", name).
+			because("it is misspelt").do("weftd --help lists all flags; a variable is WEFTD_ and the flag in capitals"))
+	}
+	return orOK(out, "read from %s", f.Settings.From)
+}
+
+// leastRelease is the kernel below which path socket does not work, and only path portable is left.
+const leastMajor, leastMinor = 5, 0
+
+func checkRelease(f *Facts) []Finding {
+	major, minor, ok := release(f.Kernel.Release)
+	switch {
+	case !ok:
+		return one(Unknown, "the kernel's release is not known: %q", f.Kernel.Release)
+	case major < leastMajor || major == leastMajor && minor < leastMinor:
+		return []Finding{says(Note, "Linux %s carries packets one by one", f.Kernel.Release).
+			because("segmentation of UDP and of the TUN's packets came with Linux 5.0").do("a newer kernel makes path socket or raw possible, which is many times as fast")}
+	}
+	return one(OK, "Linux %s", f.Kernel.Release)
+}
+
+// release reads the first two numbers of a kernel's release.
+func release(text string) (major, minor int, ok bool) {
+	first, rest, _ := strings.Cut(text, ".")
+	second := strings.FieldsFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	major, err := strconv.Atoi(first)
+	if err != nil || len(second) == 0 {
+		return 0, 0, false
+	}
+	minor, err = strconv.Atoi(second[0])
+	return major, minor, err == nil
+}
+
+// moves says whether weft's data plane moves the packets here, as far as is known.
+func (f *Facts) moves() bool {
+	switch f.Network.facts().Carrier {
+	case routing.CarrierWeft:
+		return true
+	case routing.CarrierEither:
+		return f.Kernel.Feature != nil && errors.Is(f.Kernel.Feature, f.Network.facts().Feature.Missing) || f.Daemon.answers() && !routing.CarriesNothing(f.Daemon.Status.Backend.Path)
+	case routing.CarrierKernel, routing.CarrierOthers:
+		return false
+	}
+	return !f.Network.known()
+}
+
+func checkTUN(f *Facts) []Finding {
+	switch {
+	case !f.moves():
+		return one(OK, "backend %s needs no TUN device here", f.Network.BackendType)
+	case f.Kernel.TUN == nil:
+		return one(OK, "/dev/net/tun can be opened")
+	}
+	x := says(Fault, "/dev/net/tun cannot be opened: %v", bare(f.Kernel.TUN))
+	switch {
+	case errors.Is(f.Kernel.TUN, fs.ErrNotExist), errors.Is(f.Kernel.TUN, unix.ENODEV), errors.Is(f.Kernel.TUN, unix.ENXIO):
+		x = x.because("the module tun is not loaded, or this container was not given the device").
+			do("modprobe tun; in a container --device /dev/net/tun, or mkdir -p /dev/net && mknod /dev/net/tun c 10 200")
+	case errors.Is(f.Kernel.TUN, fs.ErrPermission):
+		x = x.because("this is not run as root, or the unit's DeviceAllow or the container's device cgroup forbids it").
+			do("run it as root; in a unit DeviceAllow=/dev/net/tun rw, in a container --device /dev/net/tun")
+	default:
+		x = x.do("the user-space data plane needs it: load the module tun")
+	}
+	return []Finding{x}
+}
+
+// bare is the error of a system call without its operation and path.
+func bare(err error) error {
+	if p := new(fs.PathError); errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+func checkFeature(f *Facts) []Finding {
+	feature := f.Network.facts().Feature
+	switch {
+	case feature == nil:
+		return one(OK, "nothing is asked of it")
+	case f.Kernel.Feature == nil:
+		return one(OK, "the kernel has %s", feature.Name)
+	case !errors.Is(f.Kernel.Feature, feature.Missing):
+		return one(Unknown, "whether the kernel has %s: %v", feature.Name, f.Kernel.Feature)
+	case feature.Required == "" || f.Network.facts().Carrier == routing.CarrierEither:
+		return []Finding{says(Note, "the kernel has no %s, and weft carries the packets in user space", feature.Name).
+			because("%v", f.Kernel.Feature).do("modprobe %s, if this kernel has the module", feature.Name)}
+	}
+	return []Finding{says(Fault, "the kernel has no %s, and %s", feature.Name, feature.Required).because("%v", f.Kernel.Feature).do("modprobe %s", feature.Name)}
+}
+
+func (f *Facts) has(capability uint) bool { return f.Kernel.Capabilities&(1<<capability) != 0 }
+
+func checkNetAdmin(f *Facts) []Finding {
+	switch {
+	case f.Kernel.CapabilitiesErr != nil:
+		return one(Unknown, "capabilities of %s: %v", f.Kernel.Whose, f.Kernel.CapabilitiesErr)
+	case f.has(unix.CAP_NET_ADMIN):
+		return one(OK, "%s has CAP_NET_ADMIN", f.Kernel.Whose)
+	}
+	return []Finding{says(Fault, "CAP_NET_ADMIN is missing: devices, addresses, routes and rules need it").about(f.Kernel.Whose).
+		because("it does not run as root, or the unit or the container gives it fewer capabilities").
+		do("run it as root; in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add NET_ADMIN")}
+}
+
+func checkNetRaw(f *Facts) []Finding {
+	switch {
+	case f.Kernel.CapabilitiesErr != nil:
+		return one(Unknown, "capabilities of %s: %v", f.Kernel.Whose, f.Kernel.CapabilitiesErr)
+	case f.has(unix.CAP_NET_RAW):
+		return one(OK, "%s has CAP_NET_RAW", f.Kernel.Whose)
+	}
+	return []Finding{says(Warning, "CAP_NET_RAW is missing: path raw is not possible, and path auto takes the next best").about(f.Kernel.Whose).
+		because("the unit or the container gives it fewer capabilities").do("in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add NET_RAW")}
+}
+
+func checkForwarding4(f *Facts) []Finding {
+	return f.forwarding(f.Network.EnableIPv4 || !f.Network.known(), "IPv4", "ipv4/ip_forward", "ipv4/conf/%s/forwarding")
+}
+
+func checkForwarding6(f *Facts) []Finding {
+	return f.forwarding(f.Network.EnableIPv6, "IPv6", "ipv6/conf/all/forwarding", "ipv6/conf/%s/forwarding")
+}
+
+// forwarding looks at the setting for all links, and at that of the overlay's own.
+func (f *Facts) forwarding(on bool, family, all, each string) []Finding {
+	if !on {
+		return one(OK, "the overlay has no %s", family)
+	}
+	const cause = "somebody turned it off, or a file of /etc/sysctl.d does at each start"
+	value, there := f.Kernel.Settings[all]
+	switch {
+	case !there:
+		return []Finding{says(Fault, "the kernel has no %s, and the network config enables it", family).do("remove it from the network config, or boot with %s", family)}
+	case value == "0":
+		return []Finding{says(Fault, "%s is 0: the kernel forwards nothing between pods and other hosts", key(all)).
+			because(cause).do("sysctl -w %s=1, and a line in /etc/sysctl.d", key(all))}
+	}
+	var out []Finding
+	for _, l := range f.overlayLinks() {
+		if name := fmt.Sprintf(each, l.Name); f.Kernel.Settings[name] == "0" {
+			out = append(out, says(Fault, "%s is 0: nothing that comes in by %s is forwarded", key(name), l.Name).
+				about(l.Name).because(cause).do("sysctl -w %s=1", key(name)))
+		}
+	}
+	return orOK(out, "%s is %s", key(all), value)
+}
+
+// key is the name of a setting as sysctl takes it.
+func key(file string) string { return "net." + strings.ReplaceAll(file, "/", ".") }
+
+// overlayLinks are weft's own links.
+func (f *Facts) overlayLinks() []Link {
+	var out []Link
+	for _, l := range f.Links.Links {
+		if l.Alias == ownAlias {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// ownAlias marks links of weft's, and ownProtocol its routes.
+const (
+	ownAlias    = "weft"
+	ownProtocol = 119
+)
+
+func checkReversePath(f *Facts) []Finding {
+	under := f.Links.Underlay.Name
+	if under == "" {
+		return one(Unknown, "no underlay is chosen")
+	}
+	strict := max(number(f.Kernel.Settings["ipv4/conf/all/rp_filter"]), number(f.Kernel.Settings["ipv4/conf/"+under+"/rp_filter"])) == 1
+	if !strict {
+		return one(OK, "it is not strict on %s", under)
+	}
+	var out []Finding
+	for _, r := range f.peers() {
+		w, ok := f.Links.To[r.PublicIP]
+		if !ok || w.Err != nil || w.Link == under {
+			continue
+		}
+		out = append(out, says(Fault, "rp_filter is strict on %s, and this host's way to %s leads by %s: what the peer sends here is dropped", under, r.PublicIP, w.Link).
+			about(nameOf(r)).because("routes differ in the two directions").do("sysctl -w net.ipv4.conf.%s.rp_filter=2, or route %s by %s", under, r.PublicIP, under))
+	}
+	return orOK(out, "it is strict on %s, and all known peers are reached by it", under)
+}
+
+func number(text string) int {
+	n, _ := strconv.Atoi(text) // a setting that is not there is off
+	return n
+}
+
+func checkBridgeNetfilter(f *Facts) []Finding {
+	if f.Network.EnableNFTables {
+		return one(OK, "nftables is used, which does not need it")
+	}
+	v := Note
+	if f.Settings.Kube.On {
+		v = Warning
+	}
+	var out []Finding
+	for _, x := range []struct {
+		on   bool
+		file string
+	}{{f.Network.EnableIPv4, "bridge/bridge-nf-call-iptables"}, {f.Network.EnableIPv6, "bridge/bridge-nf-call-ip6tables"}} {
+		const means = "packets between pods on one bridge miss iptables, which matters where kube-proxy uses it"
+		value, there := f.Kernel.Settings[x.file]
+		switch {
+		case !x.on:
+		case !there:
+			out = append(out, says(v, "%s does not exist: %s", key(x.file), means).because("the module br_netfilter is not loaded").do("modprobe br_netfilter"))
+		case value == "0":
+			out = append(out, says(v, "%s is 0: %s", key(x.file), means).do("sysctl -w %s=1", key(x.file)))
+		}
+	}
+	return orOK(out, "iptables sees them")
+}

@@ -1,0 +1,332 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"weft/lease"
+	"weft/routing"
+	"weft/routing/underlay"
+)
+
+func networkChecks() []Check {
+	return []Check{
+		{"network-config", "whether there is a network config, and whether it can be used", checkConfig},
+		{"config-keys", "keys of the network config that nobody reads", checkKeys},
+		{"config-running", "the network config against the one that runs here", checkRunning},
+		{"overlap", "whether the overlay contains the store, peers or this host's own networks", checkOverlap},
+		{"subnets-left", "how many subnets are left", checkLeft},
+		{"duplicate-address", "whether two nodes publish one address", checkDuplicates},
+		{"identity", "whether this node's record is its own", checkIdentity},
+	}
+}
+
+func checkConfig(f *Facts) []Finding {
+	switch n := f.Network; {
+	case n.From == "":
+		return one(Unknown, "it is in the store, which was not read")
+	case n.Err != nil:
+		var out []Finding
+		for line := range strings.Lines(n.Err.Error()) {
+			out = append(out, says(Fault, "%s", strings.TrimSpace(line)).about(n.From).do("%s", f.putConfig()))
+		}
+		return out
+	}
+	return one(OK, "%s, backend %s, from %s", lease.Subnets{V4: f.Network.Network, V6: f.Network.IPv6Network}, f.Network.BackendType, f.Network.From)
+}
+
+// putConfig is how a network config is written.
+func (f *Facts) putConfig() string {
+	if f.Settings.Kube.On {
+		return "edit the ConfigMap's net-conf.json, then restart weftd"
+	}
+	return "etcdctl put " + f.Settings.Store.Prefix + `/config '{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}'`
+}
+
+func checkKeys(f *Facts) []Finding {
+	if len(f.Network.Raw) == 0 {
+		return one(Unknown, "there is no network config to look at")
+	}
+	var out []Finding
+	for _, u := range routing.UnknownKeys(f.Network.Raw) {
+		out = append(out, says(Warning, "%s", u).about(f.Network.From).because("it is misspelt, or another program's").do("correct it there: weft goes on as if it were absent"))
+	}
+	return orOK(out, "all are known")
+}
+
+func checkRunning(f *Facts) []Finding {
+	if f.Daemon.answers() {
+		c := f.Daemon.Status.Config
+		var out []Finding
+		for _, fault := range c.Faults {
+			out = append(out, says(Fault, "the network config is not the one in use, and cannot be: %s", fault).do("%s", f.putConfig()))
+		}
+		for _, change := range c.Changes {
+			out = append(out, says(Warning, "a restart of weftd would change: %s", change).
+				because("the network config was changed since weftd started; nodes that started since then use the new one").
+				do("restart weftd on every node, or write the old one back: weft status --json shows both"))
+		}
+		if c.Differs && len(out) == 0 {
+			out = append(out, says(Warning, "the network config is not the one in use").do("weft status"))
+		}
+		return orOK(out, "the one in use")
+	}
+	last := f.Network.Last
+	switch {
+	case !f.Network.HasLast:
+		return one(Unknown, "weftd does not answer, and left no last good network config")
+	case !f.Network.known():
+		return one(Unknown, "there is nothing to compare with the last good one, %s", lease.Subnets{V4: last.Network, V6: last.IPv6Network})
+	}
+	var out []Finding
+	for _, change := range Changes(last, f.Network.NetworkConfig) {
+		out = append(out, says(Note, "a start of weftd would change since its last run: %s", change))
+	}
+	return orOK(out, "the one of the last run")
+}
+
+// Changes lists the keys in which two configurations differ, with both values.
+func Changes(before, after lease.NetworkConfig) []string {
+	var out []string
+	change := func(key string, a, b any) {
+		if a != b {
+			out = append(out, fmt.Sprintf("%s from %v to %v", key, a, b))
+		}
+	}
+	change("Network", before.Network, after.Network)
+	change("IPv6Network", before.IPv6Network, after.IPv6Network)
+	change("SubnetLen", before.SubnetLen, after.SubnetLen)
+	change("IPv6SubnetLen", before.IPv6SubnetLen, after.IPv6SubnetLen)
+	change("Backend.Type", before.BackendType, after.BackendType)
+	change("port", routing.FactsOf(before).Port, routing.FactsOf(after).Port)
+	change("Backend", string(before.Backend), string(after.Backend))
+	if n := len(out); n > 1 && strings.HasPrefix(out[n-1], "Backend from ") { // what matters of it is said
+		out = out[:n-1]
+	}
+	return out
+}
+
+func checkOverlap(f *Facts) []Finding {
+	if !f.Network.known() {
+		return one(Unknown, "the network config is not known")
+	}
+	if f.Links.Err != nil {
+		return one(Unknown, "routes: %v", f.Links.Err)
+	}
+	var out []Finding
+	const remedy = "choose another Network that nobody uses, or add a more specific route"
+	for _, e := range f.Store.Endpoints {
+		for _, a := range e.Addrs {
+			if n, r, cut := f.cutOff(a); cut {
+				out = append(out, says(Fault, "Network %s contains the store's %s, which is reached via %s: the overlay's route would take its place", n, a, r).
+					about(e.URL).do("%s to %s", remedy, a))
+			}
+		}
+	}
+	for _, p := range f.peers() {
+		for _, a := range []netip.Addr{p.PublicIP, p.PublicIPv6} {
+			if n, r, cut := f.cutOff(a); cut {
+				out = append(out, says(Fault, "Network %s contains the peer's own address %s, which is reached via %s: the overlay's route would take its place", n, a, r).
+					about(nameOf(p)).do("%s to %s", remedy, a))
+			}
+		}
+	}
+	for _, l := range f.Links.Links {
+		if l.Alias == ownAlias || isFlannels(l.Name) {
+			continue
+		}
+		for _, a := range l.Addrs {
+			for _, n := range f.Network.Networks() {
+				// A network of the host's that contains the overlay, or lies in it and is not a pods' bridge of our own subnet.
+				if a.Masked().Overlaps(n) && !f.ownSubnet(a.Masked()) && a.Bits() < a.Addr().BitLen() {
+					out = append(out, says(Fault, "Network %s overlaps %s, in which this host has the address %s", n, a.Masked(), a.Addr()).
+						about(l.Name).because("one network was given out twice").do("choose another Network that no host uses"))
+				}
+			}
+		}
+	}
+	return orOK(out, "it contains none")
+}
+
+// isFlannels says that a link has one of flannel's names, which weft's have too.
+func isFlannels(name string) bool { return strings.HasPrefix(name, "flannel") }
+
+// ownSubnet says that p lies in this node's subnet, where a bridge of pods is.
+func (f *Facts) ownSubnet(p netip.Prefix) bool {
+	own := []netip.Prefix{f.Network.Own.V4, f.Network.Own.V6}
+	return slices.ContainsFunc(own, func(o netip.Prefix) bool { return o.IsValid() && o.Bits() <= p.Bits() && o.Contains(p.Addr()) })
+}
+
+// cutOff says that an overlay's route takes the place of the one to a, and by which network.
+func (f *Facts) cutOff(a netip.Addr) (network netip.Prefix, via string, cut bool) {
+	if !a.IsValid() || f.isLocal(a) {
+		return network, "", false
+	}
+	for _, n := range f.Network.Networks() {
+		if !n.Contains(a) {
+			continue
+		}
+		if r, ok := f.best(a); ok && r.Dst.Bits() <= n.Bits() {
+			via = r.Link
+			if r.Gateway.IsValid() {
+				via = r.Gateway.String() + " on " + r.Link
+			}
+			return n, via, true
+		}
+	}
+	return network, "", false
+}
+
+func (f *Facts) isLocal(a netip.Addr) bool {
+	return slices.ContainsFunc(f.Links.Links, func(l Link) bool {
+		return l.Alias != ownAlias && slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
+}
+
+// best is the longest route to a that is not the overlay's.
+func (f *Facts) best(a netip.Addr) (best Route, ok bool) {
+	for _, r := range f.Links.Routes {
+		if f.overlays(r) || r.Blocks || !r.Dst.Contains(a) {
+			continue
+		}
+		if !ok || cmp.Or(cmp.Compare(best.Dst.Bits(), r.Dst.Bits()), cmp.Compare(r.Metric, best.Metric)) < 0 {
+			best, ok = r, true
+		}
+	}
+	return best, ok
+}
+
+// overlays says that a route is weft's, or leads by a link of weft's.
+func (f *Facts) overlays(r Route) bool {
+	return r.Protocol == ownProtocol || slices.ContainsFunc(f.Links.Links, func(l Link) bool { return l.Name == r.Link && l.Alias == ownAlias })
+}
+
+// These are the parts of the range, in percent, from which on a warning is due, and the part at which it is used up.
+const rangeWarning, rangeFull = 80, 100
+
+func checkLeft(f *Facts) []Finding {
+	switch {
+	case f.Settings.Kube.On:
+		return one(OK, "the cluster gives out subnets")
+	case !f.Network.known() || f.Network.RecordsFrom != etcdStore:
+		return one(Unknown, "the store was not read")
+	}
+	var out []Finding
+	for _, u := range f.Network.Use(subnetsOf(f.Network.Records)) {
+		const remedy = "weft lease list shows who has them, weft lease release SUBNET gives one back that nobody needs; a wider Network, or a longer SubnetLen, needs every node to start again"
+		switch part := u.Percent(); {
+		case part >= rangeFull:
+			out = append(out, says(Fault, "all %d subnets of %s are taken: no other node can join", u.All, u.Network).because("nodes that are gone keep theirs for a day, or the range is small").do(remedy))
+		case part >= rangeWarning:
+			out = append(out, says(Warning, "%d of %d subnets of %s are taken", u.Taken, u.All, u.Network).do(remedy))
+		}
+	}
+	return orOK(out, "less than %d %% are taken", rangeWarning)
+}
+
+func subnetsOf(l []lease.Record) []lease.Subnets {
+	out := make([]lease.Subnets, len(l))
+	for i := range l {
+		out[i] = l[i].Subnets
+	}
+	return out
+}
+
+// peers are the records of other nodes.
+func (f *Facts) peers() []lease.Record {
+	return slices.DeleteFunc(slices.Clone(f.Network.Records), f.own)
+}
+
+// own says that a record is this node's.
+func (f *Facts) own(r lease.Record) bool {
+	own := f.Network.Own
+	return own != (lease.Subnets{}) && (own.V4.IsValid() && r.V4 == own.V4 || !own.V4.IsValid() && r.V6 == own.V6)
+}
+
+// nameOf is what a node is called: by its name or identity, with its subnet.
+func nameOf(r lease.Record) string {
+	switch {
+	case r.Kube != nil:
+		return r.Kube.Name
+	case r.Weft != nil && cmp.Or(r.Weft.Name, r.Weft.Node) != "":
+		return cmp.Or(r.Weft.Name, r.Weft.Node)
+	}
+	return r.Subnets.String()
+}
+
+func checkDuplicates(f *Facts) []Finding {
+	if f.Network.RecordsFrom == "" {
+		return one(Unknown, "no records are known")
+	}
+	at := map[netip.Addr][]lease.Record{}
+	for _, r := range f.Network.Records {
+		for _, a := range []netip.Addr{r.PublicIP, r.PublicIPv6} {
+			if a.IsValid() && !a.IsUnspecified() {
+				at[a] = append(at[a], r)
+			}
+		}
+	}
+	var out []Finding
+	for _, a := range sortedAddrs(at) {
+		l := at[a]
+		if len(l) < 2 {
+			continue
+		}
+		var who []string
+		for _, r := range l {
+			who = append(who, nameOf(r)+" ("+r.Subnets.String()+")")
+		}
+		x := says(Fault, "%s publish the address %s: only one of them is reached", strings.Join(who, " and "), a).about(a.String()).
+			because("a machine was cloned, --public-ip is the same on two, or one of the records is a leftover").
+			do("give each its own --public-ip; weft lease release SUBNET deletes a leftover")
+		if slices.ContainsFunc(l, f.own) {
+			x.Found += "; this node is among them"
+		}
+		out = append(out, x)
+	}
+	return orOK(out, "all %d differ", len(f.Network.Records))
+}
+
+func sortedAddrs[T any](m map[netip.Addr]T) []netip.Addr {
+	out := make([]netip.Addr, 0, len(m))
+	for a := range m {
+		out = append(out, a)
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+func checkIdentity(f *Facts) []Finding {
+	switch d := f.Daemon; {
+	case !d.answers():
+		return one(Unknown, "weftd does not answer")
+	case d.Status.Lease == nil:
+		return one(Unknown, "there is no lease yet")
+	case d.Status.Lease.Detail != "":
+		return []Finding{says(Warning, "the lease: %s", d.Status.Lease.Detail).do("weft status; weft lease list")}
+	}
+	var same []string
+	for _, r := range f.peers() {
+		if id := f.Daemon.Status.NodeID; r.Weft != nil && id != "" && r.Weft.Node == id {
+			same = append(same, r.Subnets.String())
+		}
+	}
+	if len(same) > 0 {
+		return []Finding{says(Fault, "another record, of %s, has this node's identity %s", strings.Join(same, ", "), f.Daemon.Status.NodeID).
+			because("a machine was cloned with its /etc/machine-id, or --node-id is the same on two").
+			do("on the clone: remove --cache-dir's node file and give it a machine-id of its own (systemd-machine-id-setup), or --node-id")}
+	}
+	return one(OK, "%s, and no other has it", f.Daemon.Status.NodeID)
+}
+
+// chosen are the options with which weftd chooses the underlay.
+func (f *Facts) chosen() underlay.Options {
+	u, n := f.Settings.Underlay, f.Network
+	return underlay.Options{
+		Interfaces: u.Ifaces, Regexes: u.Regexes, CanReach: u.CanReach, PublicIP: u.PublicIP, PublicIPv6: u.PublicIPv6,
+		IPv4: n.EnableIPv4, IPv6: n.EnableIPv6, AllFamilies: true, Overlay: n.Networks(),
+	}
+}

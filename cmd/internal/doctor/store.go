@@ -1,0 +1,199 @@
+package doctor
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+)
+
+func storeChecks() []Check {
+	return []Check{
+		{"store-settings", "endpoints, files and login of the store", checkStoreSettings},
+		{"certificates", "the files with certificates: present, readable, of one another, in time", checkFiles},
+		{"store-endpoint", "whether each endpoint of the store answers, and who it says it is", checkEndpoints},
+		{"store-read", "whether the store lets this node read with its credentials", checkStoreRead},
+		{"clock", "this host's clock against the store's", checkClock},
+		{"store-certificate", "when the store's own certificate ends", checkServerCertificate},
+	}
+}
+
+func checkStoreSettings(f *Facts) []Finding {
+	var out []Finding
+	if f.Store.Check != nil {
+		for line := range strings.Lines(f.Store.Check.Error()) {
+			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "etcd certificate ") && !strings.HasPrefix(line, "etcd CA file") {
+				out = append(out, says(Fault, "%s", line))
+			}
+		}
+	}
+	for _, w := range f.Store.Warnings {
+		out = append(out, says(Warning, "%s", w))
+	}
+	if len(out) == 0 && f.Store.What == "" {
+		return one(Unknown, "%s", f.Store.Why)
+	}
+	return orOK(out, "good")
+}
+
+// soon is how long before its end a certificate is warned of: a fifth of its life, and two weeks at most, so that one
+// that lives for a day is not always about to end.
+func soon(begins, ends time.Time) time.Duration { return min(ends.Sub(begins)/5, 14*24*time.Hour) }
+
+func checkFiles(f *Facts) []Finding {
+	if len(f.Files) == 0 {
+		return one(OK, "the settings name none")
+	}
+	var out []Finding
+	for _, file := range f.Files {
+		x := file.judge(f.Now)
+		if x.Found != "" {
+			out = append(out, x.about("--"+file.Flag+" "+file.Path))
+		}
+	}
+	return orOK(out, "all are good")
+}
+
+// judge returns the worst that is to be said of a file; the zero Finding for nothing.
+func (c CertFile) judge(now time.Time) Finding {
+	switch {
+	case errors.Is(c.Err, fs.ErrNotExist):
+		return says(Fault, "there is no such file").because("the path is misspelt, or what makes the file did not run").do("ls -l %s", c.Path)
+	case errors.Is(c.Err, fs.ErrPermission):
+		return says(Fault, "it may not be read").because("its owner or mode keeps weftd out").do("ls -l %s; the unit gives CAP_DAC_READ_SEARCH, so that root reads files of etcd's user", c.Path)
+	case c.Err != nil:
+		return says(Fault, "%v", bare(c.Err)).do("openssl x509 -in %s -noout -text", c.Path)
+	}
+	for i, x := range c.Certs {
+		show := "openssl x509 -in " + c.Path + " -noout -dates -subject"
+		switch {
+		case now.After(x.Ends) && (i == 0 || c.Flag != caFlag):
+			return says(Fault, "the certificate of %s has expired on %s, %s ago", x.Subject, date(x.Ends), span(now.Sub(x.Ends))).
+				because("nobody renewed it, or this host's clock is ahead").do("renew it in place, weftd reads it anew: %s", show)
+		case now.Before(x.Begins):
+			return says(Fault, "the certificate of %s is valid only from %s on, in %s", x.Subject, date(x.Begins), span(x.Begins.Sub(now))).
+				because("this host's clock is behind").do("timedatectl; %s", show)
+		case x.Ends.Sub(now) < soon(x.Begins, x.Ends):
+			return says(Warning, "the certificate of %s ends on %s, in %s", x.Subject, date(x.Ends), span(x.Ends.Sub(now))).do("renew it in place: %s", show)
+		case i == 0 && c.Flag == certFlag && x.NotForClients:
+			return says(Warning, "the certificate of %s is not for clients (its extended key usage has no clientAuth), and a store that asks for one will refuse it", x.Subject).
+				do("openssl x509 -in %s -noout -ext extendedKeyUsage", c.Path)
+		}
+	}
+	return Finding{}
+}
+
+// The flags that name certificates.
+const (
+	caFlag   = "etcd-cafile"
+	certFlag = "etcd-certfile"
+)
+
+func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
+
+func checkEndpoints(f *Facts) []Finding {
+	if !f.Store.Asked {
+		return one(Unknown, "%s", f.Store.Why)
+	}
+	var out []Finding
+	answers := 0
+	for _, e := range f.Store.Endpoints {
+		if e.Err == nil {
+			answers++
+		}
+	}
+	for _, e := range f.Store.Endpoints {
+		if e.Err == nil {
+			continue
+		}
+		x := e.explain(f)
+		switch {
+		case answers > 0 && f.Store.Guessed: // flannel's default has two ports, for an etcd of either age
+			continue
+		case answers > 0 && x.Verdict == Fault: // the others do for it
+			x.Verdict = Warning
+		}
+		out = append(out, x.about(e.URL))
+	}
+	return orOK(out, "%d of %d endpoints answer", answers, len(f.Store.Endpoints))
+}
+
+func checkStoreRead(f *Facts) []Finding {
+	switch s := f.Store; {
+	case !s.Asked:
+		return one(Unknown, "%s", s.Why)
+	case s.Err == nil && s.What != etcdStore:
+		return one(OK, "%s answers", s.What)
+	case s.Err == nil:
+		out := one(OK, "records under %s/subnets: %d, at revision %d", f.Settings.Store.Prefix, len(s.Snapshot.Records), s.Snapshot.Revision)
+		for _, b := range s.Snapshot.Bad {
+			out = append(out, says(Warning, "the record is not believed: %s, %s", b.Reason, b.Detail).about(b.Key).
+				because("somebody wrote it who is no node").do("weft lease list; weft lease release SUBNET deletes a record"))
+		}
+		return out
+	case !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Err == nil }) && len(s.Endpoints) > 0:
+		return one(Unknown, "no endpoint answers")
+	}
+	return []Finding{refused(f.Store.Err, f.Settings.Store.Username)}
+}
+
+// The store's names in sentences.
+const (
+	etcdStore = "the store"
+	apiServer = "the API server"
+)
+
+// These are how far the store's clock may be from ours: above the second it is a warning. An HTTP date has seconds.
+const clockNote, clockWarning = 5 * time.Second, time.Minute
+
+func checkClock(f *Facts) []Finding {
+	var out []Finding
+	told := 0
+	for _, e := range f.Store.Endpoints {
+		if !e.Clock {
+			continue
+		}
+		told++
+		off := e.Ahead
+		if off < 0 {
+			off = -off
+		}
+		off -= e.Within
+		how := "behind"
+		if e.Ahead < 0 {
+			how = "ahead of"
+		}
+		v := Note
+		if off >= clockWarning {
+			v = Warning
+		}
+		if off >= clockNote {
+			out = append(out, says(v, "this host's clock is %s %s that of %s", span(off), how, e.URL).about(e.URL).
+				because("one of the two is not synchronised").do("timedatectl; chronyc tracking, on both; certificates and logs are judged by it, leases are not"))
+		}
+	}
+	if told == 0 {
+		return one(Unknown, "no endpoint told its time")
+	}
+	return orOK(out, "it is within %s of the store's", clockNote)
+}
+
+func checkServerCertificate(f *Facts) []Finding {
+	var out []Finding
+	seen := 0
+	for _, e := range f.Store.Endpoints {
+		if e.Expires.IsZero() || e.Err != nil {
+			continue
+		}
+		seen++
+		if left := e.Expires.Sub(f.Now); left < soon(e.Begins, e.Expires) {
+			out = append(out, says(Warning, "its certificate ends on %s, in %s: after that this node does not talk to it", date(e.Expires), span(left)).
+				about(e.URL).do("renew it on that host"))
+		}
+	}
+	if seen == 0 {
+		return one(OK, "no endpoint that answers uses TLS")
+	}
+	return orOK(out, "far enough")
+}

@@ -1,0 +1,321 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"weft/lease"
+)
+
+func wayChecks() []Check {
+	return []Check{
+		{"interface", "the interface that is chosen for the underlay, against where the peers are", checkInterface},
+		{"mtu", "the MTU of the underlay against that of the overlay", checkMTU},
+		{"port", "whether another process has the overlay's port", checkPort},
+		{"policy-rules", "rules that send the overlay's packets to other routing tables", checkRules},
+		{"route-shadow", "routes within Network that are not weft's", checkShadows},
+		{"peer-route", "whether packets to each peer's subnet go into the overlay", checkPeerRoutes},
+		{"peer-underlay", "the way to each peer's own address", checkPeerWays},
+	}
+}
+
+func checkInterface(f *Facts) []Finding {
+	l := f.Links
+	switch {
+	case l.UnderlayErr != nil:
+		return []Finding{says(Fault, "no interface can carry the overlay: %s", oneLine(l.UnderlayErr)).
+			because("--iface names none that is there, is up, and has an address of each family").do("ip -br addr; then --iface NAME or --public-ip ADDRESS")}
+	case l.Underlay.Name == "":
+		return one(Unknown, "the network config is not known")
+	}
+	var out []Finding
+	if i := slices.IndexFunc(l.Links, func(x Link) bool { return x.Name == l.Underlay.Name }); i < 0 {
+		out = append(out, says(Fault, "the interface is gone").about(l.Underlay.Name).do("ip -br link"))
+	} else if !l.Links[i].Up || !l.Links[i].Carrier {
+		out = append(out, says(Fault, "the interface is %s", map[bool]string{true: "up and has no carrier", false: "down"}[l.Links[i].Up]).about(l.Underlay.Name).
+			because("a cable, a switch's port, or somebody turned it off").do("ip link set %s up; ip -br link", l.Underlay.Name))
+	}
+	elsewhere, by := map[string][]string{}, 0
+	for _, p := range f.peers() {
+		if w, ok := l.To[p.PublicIP]; ok && w.Err == nil {
+			if w.Link == l.Underlay.Name || w.Link == "lo" {
+				by++
+			} else {
+				elsewhere[w.Link] = append(elsewhere[w.Link], nameOf(p))
+			}
+		}
+	}
+	for _, link := range slices.Sorted(maps.Keys(elsewhere)) {
+		v := Warning
+		if by == 0 {
+			v = Fault
+		}
+		out = append(out, says(v, "%s reached by %s, and the overlay is bound to %s (%s)", peersAre(elsewhere[link]), link, l.Underlay.Name, addrsOf(l.Underlay.Local())).
+			about(link).because("--iface, or the default choice, is another network's than the peers'").do("--iface %s, if the peers are in its network; ip route get shows the way to one", link))
+	}
+	return orOK(out, "%s, %s", l.Underlay.Name, addrsOf(l.Underlay.Local()))
+}
+
+// peersAre names a few of them.
+func peersAre(names []string) string {
+	slices.Sort(names)
+	const most = 3
+	switch {
+	case len(names) == 1:
+		return "peer " + names[0] + " is"
+	case len(names) > most:
+		return fmt.Sprintf("%d peers, %s and others, are", len(names), strings.Join(names[:most], ", "))
+	}
+	return "peers " + strings.Join(names, ", ") + " are"
+}
+
+func addrsOf(l []netip.Addr) string {
+	var out []string
+	for _, a := range l {
+		out = append(out, a.String())
+	}
+	return strings.Join(out, " ")
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+func checkMTU(f *Facts) []Finding {
+	n, u := f.Network, f.Links.Underlay
+	switch {
+	case n.MTUErr != nil:
+		return []Finding{says(Fault, "%s", oneLine(n.MTUErr)).because("the underlay's MTU, or Backend.MTU, is too small").do("ip link show %s; ip link set %s mtu 1500", u.Name, u.Name)}
+	case n.MTU == 0:
+		return one(Unknown, "the underlay or the network config is not known")
+	}
+	var out []Finding
+	for _, l := range f.overlayLinks() {
+		if strings.HasPrefix(l.Name, "flannel") && l.MTU > n.MTU {
+			out = append(out, says(Fault, "%s has MTU %d, and %s carries only %d in the overlay: larger packets are lost or cut", l.Name, l.MTU, u.Name, n.MTU).
+				about(l.Name).because("the underlay's MTU was lowered, or somebody raised the overlay's").do("ip link set %s mtu %d; weftd does it by itself while it runs", l.Name, n.MTU))
+		}
+	}
+	for _, r := range f.peers() {
+		if w, ok := f.Links.To[r.PublicIP]; ok && w.MTU > 0 && w.MTU < u.MTU {
+			out = append(out, says(Note, "the kernel knows a path MTU of %d to %s, less than the %d of %s", w.MTU, r.PublicIP, u.MTU, u.Name).about(nameOf(r)).
+				because("a link on the way is smaller").do("Backend.MTU %d for all nodes avoids fragments and lost packets; ip route get %s", w.MTU, r.PublicIP))
+		}
+	}
+	for _, r := range f.peers() {
+		if r.Weft != nil && r.Weft.MTU > 0 && r.Weft.MTU < n.MTU {
+			out = append(out, says(Note, "the peer's overlay carries %d bytes, this node's %d: larger packets are answered with packet-too-big", r.Weft.MTU, n.MTU).about(nameOf(r)).
+				because("the underlay's MTU is not the same on all hosts").do("ip link, there and here; Backend.MTU sets one for all"))
+		}
+	}
+	return orOK(out, "%d on %s, %d inside the overlay", u.MTU, u.Name, n.MTU)
+}
+
+func checkPort(f *Facts) []Finding {
+	p := f.Port
+	switch {
+	case p.Number == 0 && f.Network.known():
+		return one(OK, "backend %s has none", f.Network.BackendType)
+	case p.Number == 0:
+		return one(Unknown, "the network config is not known")
+	case p.Err != nil:
+		return one(Unknown, "%v", p.Err)
+	}
+	var out []Finding
+	for _, h := range p.Holders {
+		who := "a process that is not visible from here"
+		if h.PID != 0 {
+			who = fmt.Sprintf("%s (pid %d)", h.Name, h.PID)
+		}
+		out = append(out, says(Fault, "UDP port %d is taken, at %s, by %s", p.Number, h.At, who).
+			because("a flanneld or another weftd runs here, or a program that has the port by chance").
+			do("ss -lunp 'sport = :%d'; stop it, or give the overlay another Backend.Port on all nodes", p.Number))
+	}
+	if p.Device != "" {
+		out = append(out, says(Warning, "the kernel's vxlan device %s has UDP port %d too", p.Device, p.Number).about(p.Device).
+			because("another overlay runs on this host").do("ip -d link show %s; give one of them another port", p.Device))
+	}
+	return orOK(out, "UDP port %d is weft's, or free", p.Number)
+}
+
+// ordinary says that a table is one of those in which weft's routes are, or that every packet asks first.
+func ordinary(table int) bool { return table == 255 || table == 254 || table == 253 }
+
+func checkRules(f *Facts) []Finding {
+	switch {
+	case f.Links.Err != nil:
+		return one(Unknown, "%v", f.Links.Err)
+	case !f.Network.known():
+		return one(Unknown, "the network config is not known")
+	}
+	var out []Finding
+	for _, r := range f.Links.Rules {
+		if ordinary(r.Table) || r.Priority >= 32766 {
+			continue
+		}
+		hits := !r.To.IsValid() || slices.ContainsFunc(f.Network.Networks(), func(n netip.Prefix) bool { return n.Overlaps(r.To) })
+		if !hits {
+			continue
+		}
+		v, found := Note, "may send packets for the overlay to table %d, before the main table is asked"
+		if r.To.IsValid() && !r.Narrow {
+			v, found = Warning, "sends packets for the overlay to table %d, before the main table is asked"
+		}
+		out = append(out, says(v, found, r.Table).about(r.Text).
+			because("a VPN, another network plugin, or policy routing").do("ip rule; ip route show table %d: it should have no route to the overlay's networks", r.Table))
+	}
+	return orOK(out, "none")
+}
+
+func checkShadows(f *Facts) []Finding {
+	switch {
+	case f.Links.Err != nil:
+		return one(Unknown, "%v", f.Links.Err)
+	case !f.Network.known():
+		return one(Unknown, "the network config is not known")
+	}
+	var out []Finding
+	for _, s := range f.shadows() {
+		via := s.route.Link
+		if s.route.Gateway.IsValid() {
+			via = s.route.Gateway.String() + " on " + via
+		}
+		if s.route.Blocks {
+			via = "nowhere"
+		}
+		x := says(Fault, "the route %s via %s takes packets for peer %s (%s) out of the overlay", s.route.Dst, via, nameOf(s.peer), s.peer.Subnets).
+			about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added a route within Network").
+			do("ip route del %s", s.route.text())
+		if s.peer.Subnets == (lease.Subnets{}) {
+			x = says(Warning, "the route %s via %s lies within Network, and is not weft's: a node that gets that subnet is not reached", s.route.Dst, via).
+				about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added it").do("ip route del %s", s.route.text())
+		}
+		out = append(out, x)
+	}
+	return orOK(out, "none")
+}
+
+// text is the route as ip(8) takes it.
+func (r Route) text() string {
+	s := r.Dst.String()
+	if r.Gateway.IsValid() {
+		s += " via " + r.Gateway.String()
+	}
+	if r.Link != "" {
+		s += " dev " + r.Link
+	}
+	if r.Metric != 0 {
+		s += fmt.Sprintf(" metric %d", r.Metric)
+	}
+	return s
+}
+
+// shadow is a foreign route that takes packets for a peer; peer is zero if it takes nobody's now.
+type shadow struct {
+	route Route
+	peer  lease.Record
+}
+
+func (f *Facts) shadows() []shadow {
+	var out []shadow
+	for _, r := range f.Links.Routes {
+		within := slices.ContainsFunc(f.Network.Networks(), func(n netip.Prefix) bool { return n.Contains(r.Dst.Addr()) && n.Bits() <= r.Dst.Bits() })
+		if !within || f.overlays(r) || f.ownSubnet(r.Dst) || isFlannels(r.Link) {
+			continue
+		}
+		peers := slices.DeleteFunc(f.peers(), func(p lease.Record) bool {
+			return !overlaps(p.V4, r.Dst) && !overlaps(p.V6, r.Dst)
+		})
+		// host-gw and direct routes have the peer's subnet, and lead to the peer: ours to make.
+		peers = slices.DeleteFunc(peers, func(p lease.Record) bool {
+			return r.Gateway.IsValid() && (r.Gateway == p.PublicIP || r.Gateway == p.PublicIPv6)
+		})
+		for _, p := range peers {
+			out = append(out, shadow{r, p})
+		}
+		if len(peers) == 0 && !slices.ContainsFunc(f.peers(), func(p lease.Record) bool { return overlaps(p.V4, r.Dst) || overlaps(p.V6, r.Dst) }) {
+			out = append(out, shadow{route: r})
+		}
+	}
+	return out
+}
+
+func overlaps(p, q netip.Prefix) bool { return p.IsValid() && p.Overlaps(q) }
+
+func checkPeerRoutes(f *Facts) []Finding {
+	switch {
+	case f.Network.RecordsFrom == "":
+		return one(Unknown, "no records of peers are known")
+	case len(f.overlayLinks()) == 0 && f.moves():
+		return one(Unknown, "there is no device of the overlay: weftd has not run here yet, or cleaned up")
+	case f.Network.facts().Alone:
+		return one(OK, "backend %s has no peers", f.Network.BackendType)
+	}
+	shadowed := map[string]bool{}
+	for _, s := range f.shadows() {
+		shadowed[nameOf(s.peer)] = true
+	}
+	var out []Finding
+	good := 0
+	for _, p := range f.peers() {
+		a := inside(p)
+		w, asked := f.Links.Inner[a]
+		switch {
+		case !asked:
+		case w.Err != nil:
+			out = append(out, says(Fault, "there is no route to its subnet %s: %v", p.Subnets, w.Err).about(nameOf(p)).
+				because("weftd does not run, its record is refused here, or somebody deleted the route").do("weft peers; weft status shows refused records"))
+		case f.intoOverlay(w, p):
+			good++
+		case !shadowed[nameOf(p)]:
+			out = append(out, says(Fault, "packets to its subnet %s leave by %s, and not by the overlay", p.Subnets, w.Link).about(nameOf(p)).
+				because("weftd does not run, its record is refused here, or a rule or route leads elsewhere").do("ip route get %s; weft peers; weft status shows refused records", a))
+		}
+	}
+	return orOK(out, "to %d peers", good)
+}
+
+// intoOverlay says that a packet that takes w goes to p by the overlay, or as a direct route would.
+func (f *Facts) intoOverlay(w Way, p lease.Record) bool {
+	return isFlannels(w.Link) || slices.ContainsFunc(f.overlayLinks(), func(l Link) bool { return l.Name == w.Link }) ||
+		w.Gateway.IsValid() && (w.Gateway == p.PublicIP || w.Gateway == p.PublicIPv6)
+}
+
+// inside is an address in a node's subnet that a pod could have.
+func inside(r lease.Record) netip.Addr {
+	if r.V4.IsValid() {
+		return r.V4.Masked().Addr().Next()
+	}
+	return r.V6.Masked().Addr().Next()
+}
+
+func checkPeerWays(f *Facts) []Finding {
+	if f.Network.RecordsFrom == "" {
+		return one(Unknown, "no records of peers are known")
+	}
+	var out []Finding
+	good := 0
+	for _, p := range f.peers() {
+		w, asked := f.Links.To[p.PublicIP]
+		next := p.PublicIP
+		if w.Gateway.IsValid() {
+			next = w.Gateway
+		}
+		switch link, silent := f.Links.Silent[next]; {
+		case !asked:
+		case w.Err != nil:
+			out = append(out, says(Fault, "there is no way to its address %s: %v", p.PublicIP, w.Err).about(nameOf(p)).
+				because("a route is missing").do("ip route get %s", p.PublicIP))
+		case silent && next == p.PublicIP:
+			out = append(out, says(Fault, "its address %s does not answer on %s (neighbour FAILED)", p.PublicIP, link).about(nameOf(p)).
+				because("its host is down or unplugged, or its address is another one now").do("ping %s; ip neigh show %s; on that host: ip -br addr", p.PublicIP, p.PublicIP))
+		case silent:
+			out = append(out, says(Fault, "the gateway %s on the way to its address %s does not answer on %s (neighbour FAILED)", next, p.PublicIP, link).about(nameOf(p)).
+				because("the gateway is down or unplugged").do("ping %s; ip neigh show %s", next, next))
+		default:
+			good++
+		}
+	}
+	return orOK(out, "there is one to %d peers", good)
+}
