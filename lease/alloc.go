@@ -99,7 +99,7 @@ func Plan(q Request) (Claim, error) {
 		}
 		switch owns := q.Self.Owns(r.Attrs); owns {
 		case Rival:
-			rival = &RivalError{Ours: q.Self.Node, Theirs: r.Node(), Subnets: r.Subnets, Address: r.Address()}
+			rival = &RivalError{Ours: q.Self.Node, Theirs: r.Node(), TheirName: r.published(), Subnets: r.Subnets, Address: r.Address()}
 		case Ours, Adoptable:
 			why := q.unfit(r.Subnets)
 			if why == "" {
@@ -243,7 +243,7 @@ func (q Request) blocked(s Subnets) string {
 func (q Request) held(s Subnets, revision int64) string {
 	for _, r := range q.Records {
 		if (revision == 0 || r.Revision != revision) && r.Overlaps(s) {
-			return fmt.Sprintf("%s holds %s", describeOwner(r.Node(), r.Address()), r.Subnets)
+			return fmt.Sprintf("%s holds %s", describeOwner(r.published(), r.Node(), r.Address()), r.Subnets)
 		}
 	}
 	for _, b := range q.Bad {

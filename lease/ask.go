@@ -38,7 +38,7 @@ func (c *Core) inquire() {
 		if c.putBack.quarrel(c.now) {
 			level = slog.LevelDebug
 		}
-		c.log(level, "the other owner is silent: its record is replaced", "subnets", d.Subnets.String(), "node", d.Node(), "address", d.Address())
+		c.log(level, "the other owner is silent: its record is replaced", "subnets", d.Subnets.String(), "node", d.Node(), "name", d.published(), "address", d.Address())
 		c.cleared = map[Subnets]int64{d.Subnets: d.Revision}
 		c.contest = nil
 		c.duties.add(dutyRead)

@@ -92,7 +92,7 @@ func (c *Core) contend(before *contest, d contest) {
 func (c *Core) contestError() error {
 	d, self := c.contest, c.self()
 	e := &ContestError{
-		Ours: self.Node, OurAddress: self.PublicIP, Theirs: d.Node(), Address: d.Address(),
+		Ours: self.Node, OurAddress: self.PublicIP, Theirs: d.Node(), TheirName: d.published(), Address: d.Address(),
 		Subnets: d.Subnets, Lives: d.lives, Since: d.since, Holds: c.own.held != nil,
 	}
 	if !e.OurAddress.IsValid() {

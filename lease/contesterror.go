@@ -15,6 +15,8 @@ type ContestError struct {
 	// Theirs is the record's, "" for none; it is Ours if the machine was copied, or moved.
 	Theirs  string
 	Address netip.Addr
+	// TheirName is what people call it; "" if unknown.
+	TheirName string
 	// Subnets is the record's.
 	Subnets Subnets
 	// Lives is how we know that the owner lives; "" while we ask.
@@ -28,7 +30,7 @@ type ContestError struct {
 func (e *ContestError) Error() string {
 	who := fmt.Sprintf("another weftd with our identity %q at %s", e.Ours, e.Address)
 	if e.Theirs != e.Ours {
-		who = describeOwner(e.Theirs, e.Address)
+		who = describeOwner(e.TheirName, e.Theirs, e.Address)
 	}
 	met := fmt.Sprintf("%s has %s since %s at the latest", who, e.Subnets, e.Since.UTC().Format(time.RFC3339))
 	if e.Lives == "" {

@@ -66,7 +66,7 @@ func isSilent(silent map[Subnets]int64, r Record) bool {
 }
 
 func (h *holding) taken(r Record) error {
-	return &TakenError{Subnets: h.Subnets, By: r.Node(), Address: r.Address(), Their: r.Subnets}
+	return &TakenError{Subnets: h.Subnets, By: r.Node(), ByName: r.published(), Address: r.Address(), Their: r.Subnets}
 }
 
 // beaten looks for a record that was there when we created ours and that we had
@@ -79,7 +79,7 @@ func (h *holding) beaten(self Self, s Snapshot) error {
 		}
 		switch owns := self.Owns(r.Attrs); {
 		case owns == Rival:
-			return &RivalError{Ours: self.Node, Theirs: r.Node(), Subnets: r.Subnets, Address: r.Address()}
+			return &RivalError{Ours: self.Node, Theirs: r.Node(), TheirName: r.published(), Subnets: r.Subnets, Address: r.Address()}
 		case owns != Ours && r.Overlaps(h.Subnets), owns == Ours && !self.Recognises(r.Attrs):
 			return fmt.Errorf("%w: %s was there first", ErrConflict, r.Subnets)
 		}

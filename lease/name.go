@@ -1,6 +1,10 @@
 package lease
 
-import "strings"
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
 
 // maxName is the longest name of a node, in bytes: that of a name in the DNS.
 const maxName = 253
@@ -25,8 +29,42 @@ func (r *Record) Name() string {
 	switch {
 	case r.Kube != nil && r.Kube.Name != "":
 		return r.Kube.Name
-	case r.Weft != nil && r.Weft.Name != "":
-		return r.Weft.Name
+	case r.published() != "":
+		return r.published()
 	}
 	return r.Node()
+}
+
+// Called returns Name, or the record's subnet where nothing else is known of its owner.
+func (r *Record) Called() string {
+	switch name := r.Name(); {
+	case name != "":
+		return name
+	case r.V4.IsValid():
+		return r.V4.String()
+	}
+	return r.V6.String()
+}
+
+// published is the name in our object.
+func (a Attrs) published() string {
+	if a.Weft == nil {
+		return ""
+	}
+	return a.Weft.Name
+}
+
+// describeOwner names a node for an error or a log line.
+func describeOwner(name, node string, address netip.Addr) string {
+	who := fmt.Sprintf("node %q", node)
+	switch {
+	case node == "":
+		who = "a node without identity"
+	case name != "" && name != node:
+		who = fmt.Sprintf("node %q (id %s)", name, node)
+	}
+	if !address.IsValid() {
+		return who
+	}
+	return fmt.Sprintf("%s at %s", who, address)
 }

@@ -35,6 +35,9 @@ func TestRecordName(t *testing.T) {
 			t.Errorf("called %q, want %q", r.Name(), step.want)
 		}
 	}
+	if r.Called() != "10.5.1.0/24" {
+		t.Errorf("a flannel node is called %q", r.Called())
+	}
 }
 
 // Another name alone makes another record, which has to be written.

@@ -79,8 +79,10 @@ func (s Self) at(a Attrs) bool {
 // record expires, is released, or one of the two gets another address.
 type RivalError struct {
 	Ours, Theirs string // identities
-	Subnets      Subnets
-	Address      netip.Addr
+	// TheirName is what people call the other one; "" if unknown.
+	TheirName string
+	Subnets   Subnets
+	Address   netip.Addr
 	// Remaining is the life left to their record; 0 if it does not expire or is not known.
 	Remaining time.Duration
 }
@@ -90,8 +92,8 @@ func (e *RivalError) Error() string {
 	if e.Remaining > 0 {
 		life = "expires in " + e.Remaining.Round(time.Second).String()
 	}
-	return fmt.Sprintf("our address %s is that of node %q, which holds %s; we are node %q: their record %s; if that node is gone: weft lease release %s",
-		e.Address, e.Theirs, e.Subnets, e.Ours, life, e.Subnets)
+	return fmt.Sprintf("our address %s is that of %s, which holds %s; we are node %q: their record %s; if that node is gone: weft lease release %s",
+		e.Address, describeOwner(e.TheirName, e.Theirs, netip.Addr{}), e.Subnets, e.Ours, life, e.Subnets)
 }
 
 // TakenError says who has the subnet that was ours.
@@ -100,23 +102,14 @@ type TakenError struct {
 	// By is the other owner's identity, "" if it has none; Address is where it is reached.
 	By      string
 	Address netip.Addr
+	// ByName is what people call it; "" if unknown.
+	ByName string
 	// Their is what it holds, which overlaps ours.
 	Their Subnets
 }
 
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("%s is lost: %s now holds %s", e.Subnets, describeOwner(e.By, e.Address), e.Their)
-}
-
-// describeOwner names a node for an error or a log line.
-func describeOwner(node string, address netip.Addr) string {
-	switch {
-	case !address.IsValid():
-		return fmt.Sprintf("node %q", node)
-	case node == "":
-		return fmt.Sprintf("a node without identity at %s", address)
-	}
-	return fmt.Sprintf("node %q at %s", node, address)
+	return fmt.Sprintf("%s is lost: %s now holds %s", e.Subnets, describeOwner(e.ByName, e.By, e.Address), e.Their)
 }
 
 // Address returns where the owner is reached: PublicIP, or PublicIPv6 without it.

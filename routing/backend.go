@@ -99,8 +99,11 @@ func (s Status) Device() string {
 
 // Skipped is a peer's record that a backend does not use, or not wholly. It is comparable.
 type Skipped struct {
-	Peer   string
-	Reason string
+	// Peer is what people call the node, or its subnet; Node its identity, "" if it has none; and Address where
+	// it is reached.
+	Peer, Node string
+	Address    netip.Addr
+	Reason     string
 	// Subnets is the record.
 	Subnets lease.Subnets
 }

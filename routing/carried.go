@@ -48,7 +48,7 @@ func (d *desired) room(peers int) {
 // skip reports that a record is not used, with the reason, for each of its subnets.
 func (d *desired) skip(r *lease.Record, p tunnel.PeerSpec, why string) {
 	for _, n := range p.Subnets {
-		report := Reached{Peer: p.Name, Subnets: r.Subnets, Subnet: n, How: HowTunnel, Via: p.Addr}
+		report := Reached{Peer: p.Name, Node: r.Node(), Address: r.Address(), Subnets: r.Subnets, Subnet: n, How: HowTunnel, Via: p.Addr}
 		d.reached = append(d.reached, report.skip("%s", why))
 	}
 }
@@ -84,7 +84,7 @@ func (d *desired) settleAddrs(before tenure, displaced []underlay.Displaced) {
 			out[i] = fmt.Sprintf("its address %v is %s's too, which had it first: give the nodes addresses of their own, or delete the record that is wrong", p.Addr, d.spec.Peers[g.by].Name)
 		}
 		for _, l := range slices.Backward(g.lost) {
-			d.notes = append(d.notes, Skipped{Peer: p.Name, Subnets: d.of[i].record.Subnets,
+			d.notes = append(d.notes, Skipped{Peer: p.Name, Node: d.of[i].record.Node(), Address: d.of[i].record.Address(), Subnets: d.of[i].record.Subnets,
 				Reason: fmt.Sprintf("its further address %v is %s's", p.Sources[l[0]], d.spec.Peers[l[1]].Name)})
 			p.Sources = slices.Delete(p.Sources, l[0], l[0]+1)
 		}

@@ -39,7 +39,7 @@ func families(r lease.Record, s lease.Set, u underlay.Link) []family {
 
 // reached begins the report about one subnet of a peer.
 func (f family) reached(r lease.Record) Reached {
-	return Reached{Peer: peerName(r), Subnets: r.Subnets, Subnet: f.subnet, Via: f.public}
+	return Reached{Peer: r.Called(), Node: r.Node(), Address: r.Address(), Subnets: r.Subnets, Subnet: f.subnet, Via: f.public}
 }
 
 // skip is a report about a subnet that is not reached.
@@ -66,17 +66,6 @@ func backendName(backendType string) string {
 		return lease.BackendName("")
 	}
 	return strconv.Quote(backendType)
-}
-
-// peerName is what people call the owner of r.
-func peerName(r lease.Record) string {
-	switch {
-	case r.Weft != nil && r.Weft.Node != "":
-		return r.Weft.Node
-	case r.V4.IsValid():
-		return r.V4.String()
-	}
-	return r.V6.String()
 }
 
 func subnets(s lease.Subnets) []netip.Prefix {

@@ -39,9 +39,10 @@ func (h How) String() string {
 
 // Reached says how packets for one subnet of a peer get there. It is comparable.
 type Reached struct {
-	// Peer is its name as in Skipped, Subnets the record it is about.
-	Peer    string
-	Subnets lease.Subnets
+	// Peer, Node and Address are as in Skipped, Subnets is the record it is about.
+	Peer, Node string
+	Address    netip.Addr
+	Subnets    lease.Subnets
 	// Subnet is the one of the two that this is about.
 	Subnet netip.Prefix
 	How    How
@@ -55,7 +56,7 @@ type Reached struct {
 func skippedOf(rs []Reached) []Skipped {
 	var out []Skipped
 	for _, r := range rs {
-		s := Skipped{Peer: r.Peer, Reason: r.Reason, Subnets: r.Subnets}
+		s := Skipped{Peer: r.Peer, Node: r.Node, Address: r.Address, Reason: r.Reason, Subnets: r.Subnets}
 		if r.How == HowSkipped && (len(out) == 0 || out[len(out)-1] != s) { // one reason for both families
 			out = append(out, s)
 		}

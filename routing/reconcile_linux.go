@@ -237,7 +237,7 @@ func (c *controller) report(st Status, err error) {
 	c.protect()
 	if !slices.Equal(st.Skipped, old.Skipped) {
 		for _, s := range st.Skipped {
-			c.log.Warn("peer not used", "peer", s.Peer, "reason", s.Reason)
+			c.log.Warn("peer not used", "peer", s.Peer, "id", s.Node, "addr", s.Address, "reason", s.Reason)
 		}
 	}
 	switch {

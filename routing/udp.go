@@ -161,7 +161,7 @@ func (b bareIP) want(s situation) desired {
 // peerSpec converts one record, or says why it is not used.
 func peerSpec(r lease.Record, u underlay.Link) (tunnel.PeerSpec, string) {
 	p := tunnel.PeerSpec{
-		Name:         peerName(r),
+		Name:         r.Called(),
 		Subnets:      subnets(r.Subnets),
 		InnerSources: valid(r.PublicIP, r.PublicIPv6),
 	}

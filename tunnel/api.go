@@ -142,7 +142,7 @@ type Spec struct {
 
 // PeerSpec is one other node.
 type PeerSpec struct {
-	// Name is for people: the node's identity, or its subnet.
+	// Name is for people: what the node is called, or its subnet.
 	Name string
 	// Addr is the outer address that packets are sent to.
 	Addr netip.Addr

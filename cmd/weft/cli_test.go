@@ -63,7 +63,7 @@ func (n *node) Status() control.Status {
 		}
 	}
 	return control.Status{
-		Version: "v0.1.0", NodeID: "a", PID: 7, Uptime: 3*3600 + 12*60 + 5, Ready: true, Peers: 2, Rejected: 1,
+		Version: "v0.1.0", Name: "db1", NodeID: "a", PID: 7, Uptime: 3*3600 + 12*60 + 5, Ready: true, Peers: 2, Rejected: 1,
 		Alarm:    "the store is another cluster: 1 record that it lost is kept",
 		Lease:    &control.Lease{Subnet: prefix("10.42.1.0/24"), IPv6Subnet: prefix("fd00:1::/64"), Held: true, Expires: at(23*time.Hour + 59*time.Minute + half)},
 		Backend:  control.Backend{Type: "udp", Path: "portable", Device: "flannel0", MTU: 1472, Port: 8285, InPlace: true, Notes: []string{"adopted device flannel0"}},
@@ -87,7 +87,7 @@ func (n *node) Peers() control.Peers {
 				Traffic: &control.Traffic{TxPackets: 5, TxBytes: 5000, RxPackets: 1234567, RxBytes: 1 << 33, LastSeen: at(-2*time.Hour - half)},
 				Drops:   []control.Drop{{Reason: "foreign_source", Packets: 8, Admit: `Backend.AllowedSources (or Backend.SourceCheck "outer")`}}},
 			{Name: "10.42.3.0/24", Subnets: []netip.Prefix{prefix("10.42.3.0/24")}, Address: addr("10.0.0.3"), Path: "portable", MTU: 1472, Traffic: &control.Traffic{}},
-			{Name: "c", Subnets: []netip.Prefix{prefix("10.42.4.0/24")}, Address: addr("10.0.0.4"), Path: "kernel", MTU: 1450},
+			{Name: "web.example", NodeID: "3f2a41c9d07711aa3f2a41c9d07711aa", Subnets: []netip.Prefix{prefix("10.42.4.0/24")}, Address: addr("10.0.0.4"), Path: "kernel", MTU: 1450},
 		},
 		Strangers: []control.Stranger{{Address: addr("203.0.113.9"), Packets: 2, LastSeen: at(-50*time.Hour - half), Admit: "the sender's lease"}},
 	}
@@ -100,7 +100,7 @@ func (n *node) Leases(context.Context) (control.Leases, error) {
 	return control.Leases{
 		Source: "weftd", Network: "10.42.0.0/16",
 		Leases: []control.Record{
-			{Subnet: prefix("10.42.1.0/24"), PublicIP: addr("192.0.2.1"), Node: "a", Backend: "udp", Own: true, Expires: at(5*time.Hour + half), Revision: 12},
+			{Subnet: prefix("10.42.1.0/24"), PublicIP: addr("192.0.2.1"), Node: "3f2a41c9d07711aa3f2a41c9d07711aa", Name: "a", Backend: "udp", Own: true, Expires: at(5*time.Hour + half), Revision: 12},
 			{Subnet: prefix("10.42.2.0/24"), IPv6Subnet: prefix("fd00:2::/64"), PublicIP: addr("10.0.0.2"), PublicIPv6: addr("2001:db8::2"), Node: "evil\x1b[2J", Backend: "udp", Reservation: true, Revision: 4},
 			{Subnet: prefix("10.42.3.0/24"), PublicIP: addr("10.0.0.3"), Backend: "vxlan", Revision: 5},
 		},

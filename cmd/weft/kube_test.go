@@ -26,7 +26,7 @@ func (n *kubeNode) Leases(ctx context.Context) (control.Leases, error) {
 	l, err := n.node.Leases(ctx)
 	for i, name := range []string{"worker-1", "worker-2", "flannel-node"} {
 		r := &l.Leases[i]
-		r.Node, r.Revision, r.Reservation, r.Expires = name, 0, false, time.Time{}
+		r.Node, r.Name, r.Revision, r.Reservation, r.Expires = name, name, 0, false, time.Time{}
 	}
 	l.Rejected[0].Key = "worker-4"
 	return l, err

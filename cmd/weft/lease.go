@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,12 +53,17 @@ func leaseCommand() *cobra.Command {
 
 func (f *leaseFlags) listCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List every record in the store, also those that are not believed",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use:               "list [NODE…]",
+		Short:             "List every record in the store, also those that are not believed",
+		Long:              "List every record in the store, also those that are not believed, or those of the nodes that are named.\n\n" + nodeArgument,
+		Example:           "  weft lease list\n  weft lease list db1\n  weft lease list --json --etcd-endpoints https://192.0.2.5:2379",
+		ValidArgsFunction: f.completeOwners,
+		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.ask(cmd, true, func(api leaseAPI) error {
 				l, err := api.Leases(cmd.Context())
+				if err == nil {
+					l, err = onlyLeases(l, args)
+				}
 				if err != nil {
 					return err
 				}
@@ -72,17 +79,26 @@ func (f *leaseFlags) listCommand() *cobra.Command {
 func (f *leaseFlags) releaseCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use:   "release SUBNET",
+		Use:   "release SUBNET|NODE",
 		Short: "Delete one record, so that another node may have the subnet",
 		Long: "Delete one record, so that another node may have the subnet. The record is deleted only if it is still\n" +
-			"the one that was read. The subnet of the running daemon itself is deleted only with --force.",
-		Args: cobra.ExactArgs(1),
+			"the one that was read. The subnet of the running daemon itself is deleted only with --force.\n\n" +
+			"The record is that of the subnet, or of the one node with that name, id or address.",
+		Example:           "  weft lease release 10.42.7.0/24\n  weft lease release db1",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.completeOwners,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkSubnet(args[0]); err != nil {
-				return asUsage(err)
+			if strings.Contains(args[0], "/") || subnetWord(args[0]) {
+				if err := checkSubnet(args[0]); err != nil {
+					return asUsage(err)
+				}
 			}
 			return f.ask(cmd, false, func(api leaseAPI) error {
-				d, err := api.Release(cmd.Context(), control.ReleaseRequest{Subnet: args[0], Force: force})
+				subnet, err := recordOf(cmd.Context(), api, args[0])
+				if err != nil {
+					return err
+				}
+				d, err := api.Release(cmd.Context(), control.ReleaseRequest{Subnet: subnet, Force: force})
 				if err != nil {
 					return err
 				}
@@ -172,14 +188,16 @@ func printLeases(w io.Writer, l control.Leases, now time.Time) error {
 	}
 	// In Kubernetes a record has neither an end nor a revision of its own.
 	lives := len(l.Leases) == 0 || slices.ContainsFunc(l.Leases, func(r control.Record) bool { return r.Revision != 0 || !r.Expires.IsZero() })
-	head := "SUBNET\tNODE\tPUBLIC IP\tBACKEND\t"
+	id := idColumn(l.Leases, func(r control.Record) (string, string) { return cmp.Or(r.Name, r.Node), r.Node })
+	head := "SUBNET\tNODE\t" + id.heading + "PUBLIC IP\tBACKEND\t"
 	if lives {
 		head += "ENDS IN\tREVISION\t"
 	}
 	t := newTable(w)
 	fmt.Fprintln(t, head)
 	for _, r := range l.Leases {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t", join(r.Subnet, r.IPv6Subnet), orDash(r.Node), join(r.PublicIP, r.PublicIPv6), orDash(r.Backend))
+		name := cmp.Or(r.Name, r.Node)
+		fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\t", join(r.Subnet, r.IPv6Subnet), orDash(name), id.cell(name, r.Node), join(r.PublicIP, r.PublicIPv6), orDash(r.Backend))
 		if lives {
 			fmt.Fprintf(t, "%s\t%d\t", ends(r.Expires, r.Reservation, now), r.Revision)
 		}
@@ -198,10 +216,10 @@ func printLeases(w io.Writer, l control.Leases, now time.Time) error {
 }
 
 func owner(r control.Record) string {
-	if r.Node == "" {
+	if r.Node == "" && r.Name == "" {
 		return "a node without identity (flannel's)"
 	}
-	return "node " + clean(r.Node)
+	return "node " + clean(nodeText(r.Name, r.Node))
 }
 
 func remaining(r control.Record, now time.Time) string {
@@ -223,4 +241,61 @@ func checkSubnet(text string) error {
 		return fmt.Errorf("%w: want a subnet as weft lease list shows it, such as 10.1.2.0/24", err)
 	}
 	return nil
+}
+
+// subnetWord reports whether text is a subnet, in any way in which one is written.
+func subnetWord(text string) bool {
+	_, err := lease.ParseSubnets(text)
+	return err == nil
+}
+
+// recordOf returns the subnet of the record that word names.
+func recordOf(ctx context.Context, api leaseAPI, word string) (string, error) {
+	if subnetWord(word) {
+		return word, nil
+	}
+	l, err := api.Leases(ctx)
+	if err == nil {
+		l, err = onlyLeases(l, []string{word})
+	}
+	if err != nil {
+		return "", err
+	}
+	return lease.Subnets{V4: l.Leases[0].Subnet, V6: l.Leases[0].IPv6Subnet}.String(), nil
+}
+
+// onlyLeases returns those of l that words name, all of them without words.
+func onlyLeases(l control.Leases, words []string) (control.Leases, error) {
+	if len(words) == 0 {
+		return l, nil
+	}
+	keys := leaseKeys(l)
+	out := l
+	out.Leases, out.Rejected = []control.Record{}, nil
+	for _, w := range words {
+		i, err := findNode(keys, w)
+		if err != nil {
+			return out, err
+		}
+		out.Leases = append(out.Leases, l.Leases[i])
+	}
+	return out, nil
+}
+
+func leaseKeys(l control.Leases) (keys []nodeKeys) {
+	for _, r := range l.Leases {
+		keys = append(keys, recordKeys(r))
+	}
+	return keys
+}
+
+// completeOwners lists the owners of records for the shell, as the daemon knows them.
+func (f *leaseFlags) completeOwners(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+	defer cancel()
+	l, err := f.client().Leases(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return completions(leaseKeys(l), given), cobra.ShellCompDirectiveNoFileComp
 }

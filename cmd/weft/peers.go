@@ -15,12 +15,17 @@ import (
 func peersCommand() *cobra.Command {
 	var c common
 	cmd := &cobra.Command{
-		Use:   "peers",
+		Use:   "peers [NODE…]",
 		Short: "Show every other node: where it is, what passed, what was refused and what would admit it",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Long: "Show every other node, or those that are named: where it is, what passed, what was refused and what would admit it.\n\n" +
+			nodeArgument,
+		Example: "  weft peers\n  weft peers db1\n  weft peers 192.0.2.7 10.42.3.0/24",
+		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := c.client().Peers(cmd.Context())
 			if err != nil {
+				return err
+			}
+			if p, err = onlyPeers(p, args); err != nil {
 				return err
 			}
 			if c.json {
@@ -30,6 +35,7 @@ func peersCommand() *cobra.Command {
 		},
 	}
 	c.bind(cmd)
+	cmd.ValidArgsFunction = c.completePeers
 	return cmd
 }
 
@@ -38,9 +44,12 @@ func printPeers(w io.Writer, p control.Peers, now time.Time) error {
 		fmt.Fprintln(w, "no peers: no other node has a lease that is believed (see weft lease list)")
 	} else {
 		t := newTable(w)
-		fmt.Fprintf(t, "PEER\tSUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\tTAKES\n")
+		id := idColumn(p.Peers, func(e control.Peer) (string, string) { return e.Name, e.NodeID })
+		fmt.Fprint(t, "PEER\t", id.heading)
+		fmt.Fprintf(t, "SUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\tTAKES\n")
 		for _, e := range p.Peers {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", orDash(e.Name), join(e.Subnets...), join(e.Address), orDash(path(e)), mtu(e), traffic(e, now), takes(e))
+			fmt.Fprintf(t, "%s\t%s", orDash(e.Name), id.cell(e.Name, e.NodeID))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", join(e.Subnets...), join(e.Address), orDash(path(e)), mtu(e), traffic(e, now), takes(e))
 		}
 		if err := t.Flush(); err != nil {
 			return err

@@ -46,7 +46,7 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 		fmt.Fprintf(t, "%s\t%s\n", name, clean(fmt.Sprintf(format, a...)))
 	}
 	row("weftd", "%s, pid %d, up %s", s.Version, s.PID, duration(time.Duration(s.Uptime)*time.Second))
-	row("node", "%s", orDash(s.NodeID))
+	row("node", "%s", nodeText(s.Name, s.NodeID))
 	row("ready", "%s", yesNo(s.Ready))
 	for _, r := range s.NotReady {
 		row("", "%s", r)

@@ -49,7 +49,7 @@ func TestExitStatuses(t *testing.T) {
 		{"version x", 2, "x"},
 		{"lease lst", 2, `"lst" is no command of weft lease: did you mean list?`},
 		{"lease lst --forse", 2, "did you mean list?"},
-		{"lease list more", 2, "more"},
+		{"lease list --more", 2, "more"},
 		{"lease --nonsense", 2, "nonsense"},
 		{"lease release", 2, "arg"},
 		{"lease release 10.42.2.1/24", 2, "did you mean 10.42.2.0/24?"},

@@ -10,7 +10,9 @@ const DefaultSocket = "/run/weft/weftd.sock"
 
 // Status is the daemon's state in one page.
 type Status struct {
-	Version   string    `json:"version"`
+	Version string `json:"version"`
+	// Name is what people call the node, on every node: "" if its host has no name and none was given.
+	Name      string    `json:"name,omitempty"`
 	NodeID    string    `json:"nodeID"`
 	PID       int       `json:"pid"`
 	StartedAt time.Time `json:"startedAt"`
@@ -199,9 +201,12 @@ type Peers struct {
 
 // Peer is one other node.
 type Peer struct {
-	// Name is the node's identity, or its subnet if it published none; in Kubernetes the
-	// Node object's name.
-	Name    string         `json:"name"`
+	// Name is what people call the node: its host's name, or what it was told; in Kubernetes the Node object's
+	// name. It is the identity of a node that published no name, and the subnet of one that published neither.
+	// Two nodes may have one name.
+	Name string `json:"name"`
+	// NodeID is the node's identity, "" if it published none.
+	NodeID  string         `json:"nodeID,omitempty"`
 	Subnets []netip.Prefix `json:"subnets"`
 	// Address is the one to which packets are sent.
 	Address netip.Addr `json:"address,omitzero"`
@@ -271,7 +276,9 @@ type Record struct {
 	PublicIPv6 netip.Addr   `json:"publicIPv6,omitzero"`
 	// Node is the owner's identity, "" for a node that does not run weft; in Kubernetes the
 	// Node object's name.
-	Node    string `json:"node,omitempty"`
+	Node string `json:"node,omitempty"`
+	// Name is what people call the owner, "" if it published neither name nor identity.
+	Name    string `json:"name,omitempty"`
 	Backend string `json:"backend,omitempty"`
 	// Own says that it is ours.
 	Own         bool      `json:"own,omitempty"`

@@ -30,6 +30,8 @@ type Config struct {
 	HealthzIP      netip.Addr
 	HealthzIPGiven bool
 	HealthzPort    int
+	// MetricsPerPeer says that /metrics has series for each peer.
+	MetricsPerPeer bool
 	// NetConfigPath is the network configuration with Kubernetes. With etcd it seeds an empty
 	// store, and only if it was asked for (NetConfigGiven), since flannel has a default for it.
 	NetConfigPath  string

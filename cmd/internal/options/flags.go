@@ -20,6 +20,8 @@ func defaults() Config {
 		NetConfigPath: "/etc/kube-flannel/net-conf.json",
 		ControlSocket: "/run/weft/weftd.sock",
 		CacheDir:      "/var/lib/weft",
+
+		MetricsPerPeer: true,
 	}
 }
 
@@ -104,6 +106,7 @@ func defineOwn(fs *flag.FlagSet, c *Config) {
 	fs.BoolVar(&c.Renumber, "renumber", false, "take up a network configuration whose Network does not contain this node's subnet: the node gets another one, and its pods are cut off until they are made anew")
 	fs.StringVar(&c.CacheDir, "cache-dir", c.CacheDir, "`directory` of the node's identity and the last known peers")
 	fs.StringVar(&c.NodeID, "node-id", c.NodeID, "`identity` of this node; empty keeps the stored one, else one derived from the machine id")
+	fs.BoolVar(&c.MetricsPerPeer, "metrics-per-peer", c.MetricsPerPeer, "let /metrics have series for each peer; without, a page has the same length however many peers there are")
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "`name` by which people and commands call this node, on every node; empty is the host's name; in Kubernetes it is the Node's name, whatever this says")
 	fs.StringVar(&c.Underlay.Forwarding, "rx-udp-gro-forwarding", c.Underlay.Forwarding, "what to do with the underlay device's `feature` of that name, which is the host's: auto, on or off; empty is what the network configuration says, by default auto")
 	fs.StringVar(&c.Log.Format, "log-format", c.Log.Format, "`format` of log lines: text or json")

@@ -21,7 +21,7 @@ func From(r lease.Record, own bool) control.Record {
 	return control.Record{
 		Subnet: r.V4, IPv6Subnet: r.V6,
 		PublicIP: r.PublicIP, PublicIPv6: r.PublicIPv6,
-		Node: node, Backend: lease.BackendName(r.BackendType),
+		Node: node, Name: r.Name(), Backend: lease.BackendName(r.BackendType),
 		Own: own, Reservation: r.Reservation, Expires: r.Expires, Revision: r.Revision,
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
@@ -64,24 +63,6 @@ func (d *Daemon) local(g *generation) lease.Local {
 		}
 	}
 	return l
-}
-
-// hostName returns what our record says that people call us: the operator's choice, else the host's name.
-// weftd that runs in a container has the host's, too, if it shares the host's network, as it has to. In Kubernetes
-// it is "", since the Node has a name.
-func (d *Daemon) hostName() string {
-	if d.cfg.Kube.On {
-		return ""
-	}
-	if d.cfg.NodeName != "" {
-		return d.cfg.NodeName
-	}
-	host, err := os.Hostname()
-	name := lease.HostName(host)
-	if name == "" {
-		d.log.Info("this host's name does not tell it from others: the node is called by its id, or as --node-name says", "host", host, "reason", err)
-	}
-	return name
 }
 
 // recv names the forms of datagrams that this node parses besides one whole packet in a datagram. If

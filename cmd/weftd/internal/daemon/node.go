@@ -23,7 +23,7 @@ var _ control.Node = (*Daemon)(nil)
 func (d *Daemon) Status() control.Status {
 	reasons := d.Reasons()
 	s := control.Status{
-		Version: d.version, NodeID: d.identity(), PID: os.Getpid(),
+		Version: d.version, Name: d.called(), NodeID: d.identity(), PID: os.Getpid(),
 		StartedAt: d.started, Uptime: int64(time.Since(d.started) / time.Second),
 		Ready: len(reasons) == 0, NotReady: reasons,
 		Store: d.source.status(d.heardAtStart()),
@@ -90,7 +90,7 @@ func backendStatus(b routing.Status) control.Backend {
 		out.Notes = append(out.Notes, "taken over from flannel: "+a)
 	}
 	for _, s := range b.Skipped {
-		out.Notes = append(out.Notes, fmt.Sprintf("peer %s is not used: %s", s.Peer, s.Reason))
+		out.Notes = append(out.Notes, fmt.Sprintf("peer %s is not used: %s", beside(s.Peer, s.Node, s.Address), s.Reason))
 	}
 	return out
 }
@@ -170,23 +170,18 @@ func (d *Daemon) Peers() control.Peers {
 	}
 	for _, r := range g.peers() {
 		p := peer(r)
-		object := p.Name
-		if r.Kube != nil {
-			object = r.Kube.Name
-		}
 		found := bySubnets[r.Subnets]
 		for _, a := range []netip.Addr{r.PublicIP, r.PublicIPv6} {
 			if refused(found, a) { // the counters of that address are another peer's
 				continue
 			}
 			for _, s := range stats[a] {
-				if s.Name == p.Name || s.Name == object {
+				if s.Name == p.Name {
 					p.Path = status.Path
 					fill(&p, s)
 				}
 			}
 		}
-		p.Name = object
 		p.Reached = reached(found)
 		if slices.ContainsFunc(found, func(w routing.Reached) bool { return w.How != routing.HowSkipped }) {
 			p.Path = status.Path
@@ -218,17 +213,13 @@ func refused(found []routing.Reached, a netip.Addr) bool {
 
 // peer returns the peer as its record alone describes it.
 func peer(r lease.Record) control.Peer {
-	p := control.Peer{Name: r.Node(), Weft: r.Weft != nil, Address: r.Address(), Expires: r.Expires}
+	p := control.Peer{Name: r.Called(), NodeID: r.Node(), Weft: r.Weft != nil, Address: r.Address(), Expires: r.Expires}
 	if r.Weft != nil {
 		p.Recv = r.Weft.Recv
 	}
 	for _, s := range []netip.Prefix{r.V4, r.V6} {
-		if !s.IsValid() {
-			continue
-		}
-		p.Subnets = append(p.Subnets, s)
-		if p.Name == "" {
-			p.Name = s.String()
+		if s.IsValid() {
+			p.Subnets = append(p.Subnets, s)
 		}
 	}
 	return p
@@ -306,7 +297,7 @@ func (d *Daemon) Release(ctx context.Context, req control.ReleaseRequest) (contr
 	}
 	done, err := d.source.release(ctx, req, self)
 	if err == nil {
-		d.log.Info("lease released on request", "subnet", req.Subnet, "node", done.Record.Node, "force", req.Force)
+		d.log.Info("lease released on request", "subnet", req.Subnet, "node", done.Record.Node, "name", done.Record.Name, "force", req.Force)
 	}
 	return done, err
 }

@@ -5,11 +5,12 @@ import (
 
 	"weft/cmd/weftd/internal/ops"
 	"weft/lease"
+	"weft/tunnel"
 )
 
 // snapshot returns the values from which the metrics are made.
 func (d *Daemon) snapshot() ops.Snapshot {
-	s := ops.Snapshot{Version: d.version, Node: d.identity(), Ready: len(d.Reasons()) == 0}
+	s := ops.Snapshot{Version: d.version, Node: d.identity(), Ready: len(d.Reasons()) == 0, Summary: !d.cfg.MetricsPerPeer}
 	if info, err := os.Stat(d.cacheFile()); err == nil {
 		s.CacheSaved = info.ModTime()
 	}
@@ -28,13 +29,24 @@ func (d *Daemon) snapshot() ops.Snapshot {
 	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
 	s.Backend = g.backend.Status()
 	s.Rules = s.Backend.Rules
+	if !s.Summary {
+		s.Infos = g.peerInfos()
+	}
 	if g.plane == nil {
 		return s
 	}
 	engine := g.plane.Engine()
-	s.Tunnel, s.Workers, s.Peers, s.Strangers = engine.Stats(), engine.Workers(), engine.Peers(), len(engine.Strangers())
+	s.Tunnel, s.Workers, s.Peers, s.Strangers = engine.Stats(), engine.Workers(), d.peerStats(engine), len(engine.Strangers())
 	if n, err := g.plane.DeviceDrops(); err == nil { // the device may be gone just now
 		s.DeviceDropped = n
 	}
 	return s
+}
+
+// peerStats returns the counters of each peer, nil if the metrics shall not have them.
+func (d *Daemon) peerStats(e *tunnel.Engine) []tunnel.PeerStats {
+	if !d.cfg.MetricsPerPeer {
+		return nil
+	}
+	return e.Peers()
 }

@@ -64,6 +64,9 @@ type exposition struct {
 }
 
 func (e *exposition) family(m *metric, s *Snapshot) {
+	if s.Summary && slices.Contains(m.labels, "peer") {
+		return
+	}
 	kind := "gauge"
 	if m.kind == prometheus.CounterValue {
 		kind = "counter"

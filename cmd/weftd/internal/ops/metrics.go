@@ -145,6 +145,7 @@ func peerFamilies() []metric {
 	return []metric{
 		gauge("weft_peers", "Peers in the table.", func(s *Snapshot) float64 { return float64(s.Backend.Peers) }),
 		gauge("weft_peers_skipped", "Peers whose record the backend cannot use.", func(s *Snapshot) float64 { return float64(len(s.Backend.Skipped)) }),
+		peerInfoFamily(),
 		gauge("weft_strangers", "Outer sources seen lately that are no peer's.", func(s *Snapshot) float64 { return float64(s.Strangers) }),
 		each("weft_peer_transmit_packets_total", "Inner packets sent to the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxPackets) }),
 		each("weft_peer_transmit_bytes_total", "Inner bytes sent to the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxBytes) }),

@@ -83,6 +83,36 @@ func TestValuesReachTheText(t *testing.T) {
 	}
 }
 
+// Nodes of one name are told apart by their ids, in every series of theirs, and a flannel node is its subnet.
+func TestPeersOfOneNameAreToldApart(t *testing.T) {
+	a, b, c := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::3")
+	s := Snapshot{
+		Peers: []tunnel.PeerStats{{Name: "db", Addr: a, TxBytes: 11}, {Name: "db", Addr: b, TxBytes: 12}, {Name: "web", Addr: c, TxBytes: 13}},
+		Infos: []PeerInfo{
+			{Name: "db", ID: "1a", PublicIP: a, Subnets: "10.42.1.0/24", Backend: "udp"},
+			{Name: "db", ID: "2b", PublicIP: b, Subnets: "10.42.2.0/24", Backend: "udp"},
+			{Name: "web", ID: "3c", PublicIPv6: c, Subnets: "fd00:3::/64", Backend: "udp"},
+			{Name: "10.42.4.0/24", PublicIP: netip.MustParseAddr("192.0.2.4"), Subnets: "10.42.4.0/24", Backend: "udp"},
+		},
+	}
+	text := scrape(t, s)
+	for _, want := range []string{
+		`weft_peer_info{address="192.0.2.1",backend="udp",id="1a",peer="db 1a",subnets="10.42.1.0/24"} 1`,
+		`weft_peer_info{address="192.0.2.2",backend="udp",id="2b",peer="db 2b",subnets="10.42.2.0/24"} 1`,
+		`weft_peer_info{address="2001:db8::3",backend="udp",id="3c",peer="web",subnets="fd00:3::/64"} 1`,
+		`weft_peer_info{address="192.0.2.4",backend="udp",id="",peer="10.42.4.0/24",subnets="10.42.4.0/24"} 1`,
+		`weft_peer_transmit_bytes_total{peer="db 1a"} 11`, `weft_peer_transmit_bytes_total{peer="db 2b"} 12`, `weft_peer_transmit_bytes_total{peer="web"} 13`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	s.Summary = true
+	if text := scrape(t, s); strings.Contains(text, `peer="`) || !strings.Contains(text, "weft_peers ") {
+		t.Error("a page without series for each peer has some, or lacks the others")
+	}
+}
+
 func TestAllReasonsArePresentBeforeAnythingHappened(t *testing.T) {
 	text := scrape(t, Snapshot{})
 	for r := range tunnel.NumDropReasons {

@@ -48,33 +48,10 @@ type Snapshot struct {
 	// overlay's device.
 	DeviceDropped uint64
 
+	// Infos are the peers' records. No metric has a label peer if Summary is set.
+	Infos   []PeerInfo
+	Summary bool
+
 	named []namedPeer // of Peers; made when it is first needed
-}
-
-// namedPeer is a peer under a name that no other has.
-type namedPeer struct {
-	*tunnel.PeerStats
-	name string
-}
-
-// namedPeers returns Peers, each with a name that no other has: two records with one node id must not
-// make the whole request fail. The names are made once for a page. One goroutine at a time may call it.
-func (s *Snapshot) namedPeers() []namedPeer {
-	if s.named != nil {
-		return s.named
-	}
-	s.named = make([]namedPeer, 0, len(s.Peers))
-	seen := make(map[string]bool, len(s.Peers))
-	for i := range s.Peers {
-		p := &s.Peers[i]
-		name := p.Name
-		if seen[name] {
-			name += " " + p.Addr.String()
-		}
-		if !seen[name] {
-			seen[name] = true
-			s.named = append(s.named, namedPeer{p, name})
-		}
-	}
-	return s.named
+	infos []namedInfo // Infos with names that no other has; the same
 }

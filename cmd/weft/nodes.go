@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/control"
+)
+
+// nodeArgument says how commands take a node.
+const nodeArgument = "A node is its name, its id or the beginning of that, one of its addresses, its subnet, or an address in that."
+
+// nodeKeys is what commands know a node by.
+type nodeKeys struct {
+	name, id  string
+	addresses []netip.Addr
+	subnets   []netip.Prefix
+}
+
+func peerKeys(p control.Peer) nodeKeys {
+	k := nodeKeys{name: p.Name, id: p.NodeID, addresses: []netip.Addr{p.Address}, subnets: p.Subnets}
+	for _, r := range p.Reached {
+		k.addresses = append(k.addresses, r.Via)
+	}
+	return k
+}
+
+func recordKeys(r control.Record) nodeKeys {
+	return nodeKeys{name: r.Name, id: r.Node, addresses: []netip.Addr{r.PublicIP, r.PublicIPv6}, subnets: []netip.Prefix{r.Subnet, r.IPv6Subnet}}
+}
+
+// minID is how much of an identity stands for the whole, if no other begins with it.
+const minID = 4
+
+// findNode returns the place in nodes of the one that word means. What is exact comes before what is a part: so
+// no name that somebody chose takes the place of an id, an address or a subnet. The error says which there are.
+func findNode(nodes []nodeKeys, word string) (int, error) {
+	address, noAddress := netip.ParseAddr(word)
+	prefix, noPrefix := netip.ParsePrefix(word)
+	for _, is := range []func(k nodeKeys) bool{
+		func(k nodeKeys) bool { return noPrefix == nil && slices.Contains(k.subnets, prefix.Masked()) },
+		func(k nodeKeys) bool { return noAddress == nil && slices.Contains(k.addresses, address.Unmap()) },
+		func(k nodeKeys) bool { return k.id != "" && k.id == word },
+		func(k nodeKeys) bool { return k.name != "" && strings.EqualFold(k.name, word) },
+		func(k nodeKeys) bool {
+			first, _, _ := strings.Cut(k.name, ".")
+			return noAddress != nil && first != "" && strings.EqualFold(first, word)
+		},
+		func(k nodeKeys) bool { return len(word) >= minID && strings.HasPrefix(k.id, word) },
+		func(k nodeKeys) bool {
+			return noAddress == nil && slices.ContainsFunc(k.subnets, func(s netip.Prefix) bool { return s.IsValid() && s.Contains(address.Unmap()) })
+		},
+	} {
+		var found []int
+		for i, k := range nodes {
+			if is(k) {
+				found = append(found, i)
+			}
+		}
+		switch {
+		case len(found) == 1:
+			return found[0], nil
+		case len(found) > 1:
+			return 0, severalNodes(nodes, found, word)
+		}
+	}
+	return 0, noNode(nodes, word)
+}
+
+// severalNodes says by what the nodes that word may mean are told apart.
+func severalNodes(nodes []nodeKeys, found []int, word string) error {
+	var which []string
+	for _, i := range found {
+		k := nodes[i]
+		which = append(which, fmt.Sprintf("%s at %s with %s", orDash(k.id), join(k.addresses...), join(k.subnets...)))
+	}
+	return fmt.Errorf("%q is the name of %d nodes: say which by id, address or subnet: %s", word, len(found), strings.Join(which, "; "))
+}
+
+// noNode suggests names that are like word.
+func noNode(nodes []nodeKeys, word string) error {
+	var near []string
+	for _, k := range nodes {
+		if k.name != "" && likely(k.name, word) && !slices.Contains(near, clean(k.name)) {
+			near = append(near, clean(k.name))
+		}
+	}
+	text := fmt.Sprintf("no node is %q by name, id, address or subnet", word)
+	if len(near) > 0 {
+		return fmt.Errorf("%s: did you mean %s?", text, strings.Join(near[:min(3, len(near))], " or "))
+	}
+	return fmt.Errorf("%s: weft peers shows the other nodes, weft lease list all of them", text)
+}
+
+// likely reports whether somebody who typed word may have meant name: one begins with the other, or they differ by
+// two letters at most.
+func likely(name, word string) bool {
+	name, word = strings.ToLower(name), strings.ToLower(word)
+	if len(word) > 1 && (strings.HasPrefix(name, word) || strings.HasPrefix(word, name)) {
+		return true
+	}
+	return len(word) > 3 && len(name) < 64 && distance(name, word) <= 2
+}
+
+// distance is how many letters have to be put in, taken out or changed to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		left := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			same := left
+			if a[i] != b[j] {
+				same = min(left, row[j], row[j+1]) + 1
+			}
+			left, row[j+1] = row[j+1], same
+		}
+	}
+	return row[len(b)]
+}
+
+// onlyPeers returns those of p that words name, all of them without words.
+func onlyPeers(p control.Peers, words []string) (control.Peers, error) {
+	if len(words) == 0 {
+		return p, nil
+	}
+	var keys []nodeKeys
+	for _, e := range p.Peers {
+		keys = append(keys, peerKeys(e))
+	}
+	out := control.Peers{Peers: []control.Peer{}}
+	for _, w := range words {
+		i, err := findNode(keys, w)
+		if err != nil {
+			return out, err
+		}
+		out.Peers = append(out.Peers, p.Peers[i])
+	}
+	return out, nil
+}
+
+// idCells is the column of a table with the ids beside the names. It is empty if no id says more than the name.
+type idCells struct{ heading string }
+
+func idColumn[T any](rows []T, of func(T) (name, id string)) idCells {
+	if slices.ContainsFunc(rows, func(r T) bool { name, id := of(r); return id != "" && id != name }) {
+		return idCells{"ID\t"}
+	}
+	return idCells{}
+}
+
+func (c idCells) cell(name, id string) string {
+	if c.heading == "" {
+		return ""
+	}
+	return shortID(name, id) + "\t"
+}
+
+// shortID is as much of an identity as is shown beside a name, "-" if it is the name.
+func shortID(name, id string) string {
+	const digits = 12
+	switch {
+	case id == "" || id == name:
+		return "-"
+	case len(id) > digits+2:
+		return clean(id[:digits]) + "…"
+	}
+	return clean(id)
+}
+
+// nodeText is a node's name with its identity.
+func nodeText(name, id string) string {
+	switch {
+	case name == "" || name == id:
+		return orDash(id)
+	case id == "":
+		return name
+	}
+	return name + " (id " + id + ")"
+}
+
+// completeTimeout bounds what the shell waits for.
+const completeTimeout = time.Second
+
+// completePeers lists the other nodes for the shell, by what tells them apart.
+func (c *common) completePeers(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+	defer cancel()
+	p, err := c.client().Peers(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var keys []nodeKeys
+	for _, e := range p.Peers {
+		keys = append(keys, peerKeys(e))
+	}
+	return completions(keys, given), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completions lists nodes by name, and by id where several have the name.
+func completions(nodes []nodeKeys, given []string) (out []string) {
+	times := map[string]int{}
+	for _, k := range nodes {
+		times[k.name]++
+	}
+	for _, k := range nodes {
+		word := k.name
+		if times[word] > 1 || word == "" {
+			word = k.id
+		}
+		if word == "" && len(k.subnets) > 0 {
+			word = k.subnets[0].String()
+		}
+		if word != "" && clean(word) == word && !slices.Contains(given, word) {
+			out = append(out, word+"\t"+join(k.addresses[:1]...)+" "+join(k.subnets...))
+		}
+	}
+	return out
+}
