@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,10 +24,14 @@ type frames struct {
 	log       *slog.Logger
 	fds       []int
 	listening int // how many of them, the first ones, receive
-	link      int
-	hops      atomic.Pointer[hops]
-	gro       *offload      // counts runs that arrive; the port's UDP socket has the same
-	lost      atomic.Uint64 // frames that PACKET_STATISTICS said were lost
+	// out are the sockets to send by, as many as fds. The kernel tells a socket of room whenever a frame that left by it is
+	// freed, and where it cuts a superframe of each that it made of it. That costs much if somebody waits at the socket, as
+	// epoll does at fds; nobody waits at these.
+	out  []int
+	link int
+	hops atomic.Pointer[hops]
+	gro  *offload      // counts runs that arrive; the port's UDP socket has the same
+	lost atomic.Uint64 // frames that PACKET_STATISTICS said were lost
 }
 
 // openFrames makes so many packet sockets, which as yet receive nothing.
@@ -34,25 +39,18 @@ func openFrames(o RawOptions, local netip.AddrPort, queues int, gro *offload) (*
 	f := &frames{local: local, log: o.logger(), link: o.Link, gro: gro}
 	f.hops.Store(&hops{})
 	for range queues {
-		if err := f.open(); err != nil {
+		if err := errors.Join(f.openIn(), f.openOut()); err != nil {
 			return nil, errors.Join(err, f.close())
 		}
 	}
 	return f, nil
 }
 
-// open makes a packet socket, which as yet receives nothing.
-func (f *frames) open() error {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	switch {
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return fmt.Errorf("%w: it takes CAP_NET_RAW", err)
-	case err != nil:
-		return fmt.Errorf("%w (CONFIG_PACKET)", err)
-	}
-	f.fds = append(f.fds, fd)
-	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
-		return fmt.Errorf("PACKET_VNET_HDR: %w", err)
+// openIn makes a packet socket to receive by, which as yet receives nothing.
+func (f *frames) openIn() error {
+	fd, err := f.open(&f.fds)
+	if err != nil {
+		return err
 	}
 	if err := deafen(fd); err != nil {
 		return err
@@ -60,11 +58,32 @@ func (f *frames) open() error {
 	// Without it the kernel clones every frame that leaves the link, only for the filter to drop it. It is
 	// since Linux 4.20.
 	_ = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
-	return errors.Join(
-		force(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF),
-		force(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF),
-		unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: f.link}),
-	)
+	return force(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF)
+}
+
+// openOut makes a packet socket to send by, which never receives.
+func (f *frames) openOut() error {
+	fd, err := f.open(&f.out)
+	if err != nil {
+		return err
+	}
+	return force(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF)
+}
+
+// open adds a packet socket of no protocol, which receives nothing, to those in to.
+func (f *frames) open(to *[]int) (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fd, fmt.Errorf("%w: it takes CAP_NET_RAW", err)
+	case err != nil:
+		return fd, fmt.Errorf("%w (CONFIG_PACKET)", err)
+	}
+	*to = append(*to, fd)
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+		return fd, fmt.Errorf("PACKET_VNET_HDR: %w", err)
+	}
+	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: f.link})
 }
 
 // listen has frames arrive from now on.
@@ -174,7 +193,7 @@ func (f *frames) hop(to netip.Addr, now int64) (h *hop, due bool) {
 
 // send writes one frame, or superframe, with its virtio-net header.
 func (f *frames) send(ring *Ring, v []unix.Iovec) unix.Errno {
-	fd := f.fds[ring.worker%len(f.fds)]
+	fd := f.out[ring.worker%len(f.out)]
 	for range 4 {
 		errno := writev(fd, v)
 		if errno != unix.EAGAIN {
@@ -223,9 +242,10 @@ func (f *frames) overflow() uint64 {
 }
 
 func (f *frames) close() error {
-	errs := make([]error, len(f.fds))
+	all := slices.Concat(f.fds, f.out)
+	errs := make([]error, len(all))
 	var wg sync.WaitGroup // each waits for RCU: they wait together
-	for i, fd := range f.fds {
+	for i, fd := range all {
 		wg.Go(func() { errs[i] = unix.Close(fd) })
 	}
 	wg.Wait()

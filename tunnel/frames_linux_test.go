@@ -1,0 +1,49 @@
+package tunnel
+
+import (
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestNobodyWaitsWhereFramesLeave: no socket that frames leave by is one of those that a worker waits at. Otherwise the
+// kernel goes to wake somebody for each frame that it has cut out of a superframe and sent, 43 times for each of them.
+func TestNobodyWaitsWhereFramesLeave(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test opens packet sockets: run it as root (make test does)")
+	}
+	const loopback, workers = 1, 2
+	f, err := openFrames(RawOptions{Link: loopback}, netip.MustParseAddrPort("127.0.0.1:8285"), workers, &offload{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.close() }()
+	if len(f.queues()) != workers || len(f.out) != workers {
+		t.Fatalf("%d sockets to receive by and %d to send by, want %d of each", len(f.queues()), len(f.out), workers)
+	}
+	for _, q := range f.queues() {
+		if slices.Contains(f.out, q.PollFD()) {
+			t.Errorf("socket %d is waited at, and sent by", q.PollFD())
+		}
+	}
+
+	ring := NewRing()
+	for i, out := range f.out { // whatever is written is read at the other end
+		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = unix.Close(ends[1]), unix.Close(out) })
+		f.out[i], ring.worker = ends[0], i
+		if errno := f.send(ring, []unix.Iovec{iovec([]byte("frame"))}); errno != 0 {
+			t.Fatal(errno)
+		}
+		var b [16]byte
+		if n, err := unix.Read(ends[1], b[:]); err != nil || string(b[:n]) != "frame" {
+			t.Errorf("worker %d sent %q by its socket (%v)", i, b[:max(0, n)], err)
+		}
+	}
+}
