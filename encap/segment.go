@@ -214,6 +214,24 @@ func (s *Super) AppendHeader(dst, b []byte, k int, partial bool) []byte {
 	return dst
 }
 
+// NextHeader makes head, which AppendHeader appended for segment k-1 with partial, the header of segment k. It
+// writes only what differs between two segments of one size that are neither the first nor the last: the IPv4
+// identification and checksum, and the TCP sequence number. For any other k it is false, and head unchanged.
+func (s *Super) NextHeader(head []byte, k int) bool {
+	if k < 2 || k >= s.Segments-1 || len(head) < s.HeaderLen {
+		return false
+	}
+	if s.Version == 4 {
+		id := s.id + uint16(k)
+		binary.BigEndian.PutUint16(head[4:], id)
+		binary.BigEndian.PutUint16(head[10:], ^Fold(s.ipSum+uint64(s.HeaderLen+s.SegmentSize)+uint64(id)))
+	}
+	if s.Proto == ProtoTCP {
+		binary.BigEndian.PutUint32(head[s.L4+4:], s.seq+uint32(k*s.SegmentSize))
+	}
+	return true
+}
+
 // putTCP writes what differs in the TCP header of segment k and returns its sum.
 func (s *Super) putTCP(l4 []byte, k int) uint64 {
 	seq, flags := s.seq+uint32(k*s.SegmentSize), s.flags

@@ -134,6 +134,43 @@ func sumZero(t testing.TB, pkt []byte) (at int) {
 	return at
 }
 
+// TestNextHeader compares each header that was made of the one before with one that was made anew.
+func TestNextHeader(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	var middle int
+	for range 2000 {
+		pkt := randomSuper(r, 1+r.IntN(3000))
+		in, err := ParseInner(pkt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := ParseSuper(pkt, in, 1+r.IntN(700))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := -1; k <= s.Segments; k++ {
+			before := s.AppendHeader(nil, pkt, k-1, true)
+			head := bytes.Clone(before)
+			switch ok := s.NextHeader(head, k); {
+			case ok != (k >= 2 && k < s.Segments-1):
+				t.Fatalf("segment %d of %d: %v", k, s.Segments, ok)
+			case ok && !bytes.Equal(head, s.AppendHeader(nil, pkt, k, true)):
+				t.Fatalf("segment %d of %d: %x, want %x", k, s.Segments, head, s.AppendHeader(nil, pkt, k, true))
+			case !ok && !bytes.Equal(head, before):
+				t.Fatalf("segment %d of %d has none, but its head was changed", k, s.Segments)
+			case ok:
+				middle++
+			}
+		}
+		if s.Segments > 3 && s.NextHeader(make([]byte, s.HeaderLen-1), 2) {
+			t.Fatal("a head that is too short was taken")
+		}
+	}
+	if middle == 0 {
+		t.Error("no segment was neither the first nor the last")
+	}
+}
+
 // Where a checksum comes to 0, TCP gets 0, UDP 0xffff.
 func TestSegmentChecksumZero(t *testing.T) {
 	for _, proto := range []uint8{ProtoTCP, ProtoUDP} {

@@ -165,13 +165,22 @@ func (w *runWriter) segments(r *Ring, p *Packet) {
 	if partial {
 		w.pcsum.used(super.Segments)
 	}
-	for k := range super.Segments {
+	full := p.head + super.SegmentLen(0)
+	for k := 0; k < super.Segments; {
 		w.room(r, p.head+super.SegmentLen(k), 2)
+		if partial { // and so nothing of the payload is in a header
+			if n := min(super.Segments-1-k, u.free(full, w.segs())); n > 1 {
+				u.addSegments(p, super, k, n)
+				k += n
+				continue
+			}
+		}
 		at := u.n * maxHead
 		head := append(u.heads[at:at:at+maxHead], p.headers()...)
 		head = super.AppendHeader(head, p.Bytes(), k, partial)
 		from, to := super.Payload(k)
 		u.add(p, head, p.Bytes()[from:to])
+		k++
 	}
 }
 

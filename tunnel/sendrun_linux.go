@@ -80,6 +80,41 @@ func (u *sendRun) add(p *Packet, a, b []byte) {
 	u.n++
 }
 
+// free is how many datagrams of size bytes, in two pieces each, fit behind the run, which may have most. It is 0 if they are not of
+// the run's size.
+func (u *sendRun) free(size, most int) int {
+	if u.n > 0 && size != u.size {
+		return 0
+	}
+	return min(most-u.n, (maxDatagram-u.bytes)/size, (len(u.iov)-u.used)/2)
+}
+
+// addSegments puts n segments of p from segment k on behind the run, which are of one size and fit. Their inner checksums stay partial, so
+// that a header differs from the one before in little.
+func (u *sendRun) addSegments(p *Packet, super *encap.Super, k, n int) {
+	b, size := p.Bytes(), p.head+super.SegmentLen(k)
+	if u.n == 0 {
+		u.size = size
+	}
+	var before []byte
+	for ; n > 0; n, k = n-1, k+1 {
+		at := u.n * maxHead
+		head := u.heads[at : at+size-super.SegmentSize : at+maxHead]
+		if copy(head, before); before == nil || !super.NextHeader(head[p.head:], k) {
+			super.AppendHeader(append(head[:0], p.headers()...), b, k, true)
+		}
+		before = head
+		from, to := super.Payload(k)
+		u.iov[u.used], u.iov[u.used+1] = iovec(head), iovec(b[from:to])
+		u.owner[u.packets] = p
+		u.parts[u.n] = datagram{2, 1, size}
+		u.packets++
+		u.used += 2
+		u.bytes += size
+		u.n++
+	}
+}
+
 // joins says whether size more bytes fit into the last datagram.
 func (u *sendRun) joins(size int) bool {
 	return u.fill > 0 && u.parts[u.n-1].bytes+size <= u.fill && u.bytes+size <= maxDatagram &&
