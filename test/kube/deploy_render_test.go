@@ -397,10 +397,10 @@ func TestChartFollowsItsValues(t *testing.T) {
 	text = string(variant{values: []string{`weft.healthz.ip="node"`, `weft.args=["--control-socket=/run/weft/other.sock"]`, `weft.image.tag="edge"`,
 		`weft.podLabels={"a":"label"}`, `weft.podAnnotations={"a":"annotation"}`, `weft.priorityClassName="mine"`,
 		`weft.affinity={"nodeAffinity":{}}`, `weft.extraVolumes=[{"name":"extra","emptyDir":{}}]`, `weft.extraVolumeMounts=[{"name":"extra","mountPath":"/extra"}]`,
-		`weft.podMonitor={"enabled":true,"labels":{"release":"prometheus"}}`, `netpol.enabled=true`, `namespace.manage=true`}}.chart(t))
+		`weft.podMonitor={"enabled":true,"labels":{"release":"prometheus"}}`, `weft.prometheusRule={"enabled":true,"labels":{"role":"alerts"}}`, `weft.dashboard.enabled=true`, `netpol.enabled=true`, `namespace.manage=true`}}.chart(t))
 	for _, want := range []string{"--healthz-ip=$(NODE_IP)", "fieldPath: status.hostIP", "- --control-socket=/run/weft/other.sock", "weft:edge", "imagePullPolicy: Always",
 		"a: label", "a: annotation", "priorityClassName: mine", "nodeAffinity: {}", "mountPath: /extra", "emptyDir: {}",
-		"kind: PodMonitor", "release: prometheus", "kube-network-policies:v1.0.0", "networkpolicies", "pod-security.kubernetes.io/enforce: privileged"} {
+		"kind: PodMonitor", "release: prometheus", "kind: PrometheusRule", "role: alerts", "- alert: WeftNotReady", "on {{ $labels.instance }}", "grafana_dashboard: \"1\"", `"uid": "weft-overview"`, "kube-network-policies:v1.0.0", "networkpolicies", "pod-security.kubernetes.io/enforce: privileged"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
