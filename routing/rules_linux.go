@@ -1,6 +1,9 @@
 package routing
 
-import "weft/routing/hostrules"
+import (
+	"weft/routing/hostrules"
+	"weft/tunnel"
+)
 
 // makeRules makes what keeps the host's rules, if they are the backend's to keep. It has a lock and a loop of its own:
 // iptables may wait for another program's lock, and what carries packets must not wait with it.
@@ -30,5 +33,8 @@ func (c *controller) guardNow() hostrules.Guard {
 	}
 	g.Underlay = c.under.Now.Name
 	g.Peers = g.Peers && c.plane == nil
+	if c.Status().Path != tunnel.PathRaw.String() {
+		g.Local4, g.Local6 = c.under.Now.Addr4, c.under.Now.Addr6
+	}
 	return g
 }

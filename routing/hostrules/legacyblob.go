@@ -76,6 +76,12 @@ type blobTable struct {
 	policyDrop map[string]bool
 	// dropped counts packets that the rules of a chain of ours have dropped.
 	dropped map[string]uint64
+	// entries are all of the table, chainOf the chain of each, policies where those stand that are a chain's policy,
+	// and jumps the chains by where their rules begin.
+	entries  []blobEntry
+	chainOf  []string
+	policies map[int]bool
+	jumps    map[int]string
 }
 
 // blobInfo has the fields of struct ipt_getinfo, without the table's size.
@@ -156,12 +162,14 @@ func collect(table string, entries []blobEntry, info blobInfo, l entryLayout) bl
 			names[e.at+len(e.body)] = e.named
 		}
 	}
+	t.entries, t.policies, t.jumps = entries, policy, names
 	chain := ""
 	for _, e := range entries {
 		if name, ok := begins[e.at]; ok {
 			chain = name
 			t.chains = append(t.chains, chain)
 		}
+		t.chainOf = append(t.chainOf, chain)
 		if e.target == "ERROR" {
 			chain = e.named
 			if chain == "ERROR" { // the end of the table

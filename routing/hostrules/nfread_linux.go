@@ -33,6 +33,7 @@ type nfChain struct {
 	base        bool
 	hook        uint32 // of a base chain, NF_INET_*
 	drop        bool   // policy
+	filter      string // of a base chain, its type: filter, nat or route
 }
 
 // nfRule is a rule as the kernel lists it.
@@ -142,6 +143,8 @@ func nfChains(family uint8) ([]nfChain, error) {
 				c.name = cString(v)
 			case unix.NFTA_CHAIN_HANDLE:
 				c.handle = be64(v)
+			case unix.NFTA_CHAIN_TYPE:
+				c.filter = cString(v)
 			case unix.NFTA_CHAIN_POLICY:
 				c.drop = be32(v) == nfDrop && len(v) == 4
 			case unix.NFTA_CHAIN_HOOK:

@@ -99,6 +99,9 @@ type Guard struct {
 	// Protocol is the overlay's IP protocol, for one without ports, as IP in IP has it: what is said of the port holds
 	// for it, and Port is 0; 0 for none.
 	Protocol uint8
+	// Local4 and Local6 are the underlay's addresses at which datagrams to Port pass the host's rules for incoming packets;
+	// invalid where none do, as on path raw, which takes them in front of these.
+	Local4, Local6 netip.Addr
 }
 
 // guards reports whether there is anything to guard.

@@ -22,6 +22,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/hostrules"
 	"weft/routing/underlay"
 )
 
@@ -77,8 +78,8 @@ func healthy(t *testing.T) *Facts {
 		Store: Store{Asked: true, What: etcdStore, Snapshot: snapshot, Endpoints: []Endpoint{{URL: "https://192.0.2.9:2379", Host: "192.0.2.9:2379", Addrs: []netip.Addr{ip("192.0.2.9")},
 			Clock: true, Ahead: 300 * time.Millisecond, Within: time.Second, Begins: at().AddDate(0, -1, 0), Expires: at().AddDate(0, 11, 0)}}},
 		Network: Network{NetworkConfig: network, From: "/coreos.com/network/config", Raw: raw, Records: records, RecordsFrom: etcdStore, Own: lease.Subnets{V4: pfx("10.42.1.0/24")}, MTU: 1472},
-		Port:    Port{Number: 8285},
-		Files:   []CertFile{{Flag: caFlag, Path: "/ca.pem", Certs: []Cert{{Subject: "CN=ca", Begins: at().AddDate(-1, 0, 0), Ends: at().AddDate(9, 0, 0)}}}},
+		Port:    Port{Number: 8285}, Firewall: Firewall{Asked: true},
+		Files: []CertFile{{Flag: caFlag, Path: "/ca.pem", Certs: []Cert{{Subject: "CN=ca", Begins: at().AddDate(-1, 0, 0), Ends: at().AddDate(9, 0, 0)}}}},
 	}
 }
 
@@ -125,6 +126,8 @@ func TestChecks(t *testing.T) {
 			}
 		}
 	}
+	packet := hostrules.Packet{Hook: hostrules.HookInput, In: "eth0", Src: ip("192.0.2.2"), Dst: ip("192.0.2.1"), Protocol: 17, SrcPort: 8285, DstPort: 8285}
+	barrier := hostrules.Barrier{Firewall: "iptables, nft flavour", Table: "filter", Chain: "INPUT", Policy: true}
 	for _, tt := range []struct {
 		name string
 		make func(*Facts)
@@ -216,6 +219,12 @@ func TestChecks(t *testing.T) {
 			f.Port.Holders = []Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("0.0.0.0:8285")}}
 		}, "port fault", "flanneld (pid 99)"},
 		{"another's vxlan", func(f *Facts) { f.Port.Device = "vxlan.calico" }, "port warning", "vxlan.calico"},
+		{"the firewall", func(f *Facts) { f.Firewall.Input = []Blocked{{packet, barrier}} }, "firewall-input fault", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"},
+		{"the firewall, on path raw", func(f *Facts) { f.Firewall.Input, f.Daemon.Status.Backend.Path = []Blocked{{packet, barrier}}, "raw" }, "firewall-input note", "path raw takes them before"},
+		{"the firewall, forwarding", func(f *Facts) {
+			f.Settings.Rules.ForwardRules = false
+			f.Firewall.Forward = []Blocked{{hostrules.Packet{Hook: hostrules.HookForward, In: "flannel0", Out: "cni0"}, barrier}}
+		}, "firewall-forward fault", "--iptables-forward-rules=false"},
 		{"a rule", func(f *Facts) {
 			f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, To: pfx("10.0.0.0/8")})
 		}, "policy-rules warning", "table 7"},

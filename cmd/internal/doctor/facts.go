@@ -21,6 +21,7 @@ type Facts struct {
 	Store    Store
 	Network  Network
 	Port     Port
+	Firewall Firewall
 	Files    []CertFile
 }
 

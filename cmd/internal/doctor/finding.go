@@ -74,7 +74,7 @@ type Check struct {
 
 // Checks lists all checks, in the order in which they are reported.
 func Checks() []Check {
-	return slices.Concat(hostChecks(), storeChecks(), networkChecks(), wayChecks())
+	return slices.Concat(hostChecks(), storeChecks(), networkChecks(), firewallChecks(), wayChecks())
 }
 
 // Examine runs the checks over f. Findings are in the checks' order.

@@ -57,6 +57,7 @@ func Gather(ctx context.Context, r Request) *Facts {
 	f.overlayMTU()
 	f.Kernel.Settings = readSettings(f.Links.Links)
 	f.Port = readPort(f)
+	f.Firewall = readFirewall(f)
 	return f
 }
 

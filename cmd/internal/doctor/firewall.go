@@ -1,0 +1,150 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"weft/routing/hostrules"
+	"weft/tunnel"
+)
+
+func firewallChecks() []Check {
+	return []Check{
+		{"firewall-input", "whether a firewall drops peers' datagrams to the overlay's port", checkInput},
+		{"firewall-forward", "whether a firewall drops packets between pods and the overlay", checkForward},
+	}
+}
+
+// Firewall is what the host's firewalls would do with packets that nobody has sent.
+type Firewall struct {
+	// Asked says that there was a packet to ask about.
+	Asked          bool
+	Err            error
+	Input, Forward []Blocked
+}
+
+// Blocked is a packet that a firewall drops.
+type Blocked struct {
+	hostrules.Packet
+	hostrules.Barrier
+}
+
+// mostAsked bounds for how many peers the firewalls are asked.
+const mostAsked = 16
+
+// packets are those that the firewalls are asked about: from some peers to the overlay's port, and between pods of this
+// node and those peers'.
+func (f *Facts) packets() (input, forward []hostrules.Packet) {
+	const udp, tcp, client, server = 17, 6, 40000, 80
+	under, port := f.Links.Underlay, f.Port.Number
+	inner, pods := under.Name, "cni0"
+	for _, l := range f.overlayLinks() {
+		if strings.HasPrefix(l.Name, "flannel") {
+			inner = l.Name
+		}
+	}
+	for _, l := range f.Links.Links {
+		if l.Alias != ownAlias && slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return f.ownSubnet(p.Masked()) }) {
+			pods = l.Name
+		}
+	}
+	for i, p := range f.peers() {
+		if i == mostAsked {
+			break
+		}
+		for _, x := range []struct{ src, dst netip.Addr }{{p.PublicIP, under.Addr4}, {p.PublicIPv6, under.Addr6}} {
+			if port != 0 && x.src.IsValid() && x.dst.IsValid() {
+				input = append(input, hostrules.Packet{Hook: hostrules.HookInput, In: under.Name, Src: x.src, Dst: x.dst, Protocol: udp, SrcPort: port, DstPort: port})
+			}
+		}
+		for _, x := range []struct{ theirs, ours netip.Prefix }{{p.V4, f.Network.Own.V4}, {p.V6, f.Network.Own.V6}} {
+			if !x.theirs.IsValid() || !x.ours.IsValid() {
+				continue
+			}
+			there, here := x.theirs.Masked().Addr().Next().Next(), x.ours.Masked().Addr().Next().Next()
+			forward = append(forward,
+				hostrules.Packet{Hook: hostrules.HookForward, In: inner, Out: pods, Src: there, Dst: here, Protocol: tcp, SrcPort: client, DstPort: server},
+				hostrules.Packet{Hook: hostrules.HookForward, In: pods, Out: inner, Src: here, Dst: there, Protocol: tcp, SrcPort: client, DstPort: server})
+		}
+	}
+	return input, forward
+}
+
+// readFirewall asks, and remembers for each chain the first packet that it drops.
+func readFirewall(f *Facts) Firewall {
+	input, forward := f.packets()
+	out := Firewall{Asked: len(input)+len(forward) > 0}
+	for _, q := range []struct {
+		packets []hostrules.Packet
+		to      *[]Blocked
+	}{{input, &out.Input}, {forward, &out.Forward}} {
+		for _, p := range q.packets {
+			barriers, err := hostrules.Barriers(p)
+			if err != nil {
+				out.Err = err
+			}
+			for _, b := range barriers {
+				if !slices.ContainsFunc(*q.to, func(x Blocked) bool { return x.Barrier == b }) {
+					*q.to = append(*q.to, Blocked{p, b})
+				}
+			}
+		}
+	}
+	return out
+}
+
+func checkInput(f *Facts) []Finding {
+	w := f.Firewall
+	switch {
+	case w.Err != nil && len(w.Input) == 0:
+		return one(Unknown, "%v", w.Err)
+	case !w.Asked:
+		return one(Unknown, "no peer is known whose datagrams could be dropped")
+	case f.Port.Number == 0:
+		return one(OK, "backend %s has no port", f.Network.BackendType)
+	}
+	raw := f.Daemon.answers() && f.Daemon.Status.Backend.Path == tunnel.PathRaw.String()
+	var out []Finding
+	for _, b := range w.Input {
+		if raw {
+			out = append(out, says(Note, "%s datagrams from %s to UDP port %d: path raw takes them before, the other paths would not get them", b.Barrier, b.Src, b.DstPort).
+				about(b.Table+" "+b.Chain).do("%s", b.Allow(b.Packet)))
+			continue
+		}
+		out = append(out, says(Fault, "%s datagrams from %s to UDP port %d: what peers send does not come in", b.Barrier, b.Src, b.DstPort).
+			about(b.Table+" "+b.Chain).because("%s", owner(b.Barrier)).do("%s", b.Allow(b.Packet)))
+	}
+	return orOK(out, "none drops them for certain")
+}
+
+func owner(b hostrules.Barrier) string {
+	if b.Owner == "" {
+		return "the firewall was set up for other services only"
+	}
+	return fmt.Sprintf("%s was set up for other services only", b.Owner)
+}
+
+func checkForward(f *Facts) []Finding {
+	w := f.Firewall
+	switch {
+	case w.Err != nil && len(w.Forward) == 0:
+		return one(Unknown, "%v", w.Err)
+	case !w.Asked:
+		return one(Unknown, "no peer is known whose packets could be dropped")
+	}
+	var out []Finding
+	for _, b := range w.Forward {
+		if !f.Daemon.answers() && f.Settings.Rules.ForwardRules && b.Policy && strings.HasPrefix(b.Firewall, "iptables") {
+			continue // weftd adds rules that accept them as soon as it runs
+		}
+		cause := owner(b.Barrier)
+		if !f.Settings.Rules.ForwardRules {
+			cause = "weftd's own accepting rules are turned off (--iptables-forward-rules=false), and nobody else's are there"
+		}
+		out = append(out, says(Fault, "%s packets that come in by %s and leave by %s, as from %s to %s", b.Barrier, b.In, b.Out, b.Src, b.Dst).
+			about(b.Table+" "+b.Chain).because("%s", cause).do("%s", b.Allow(b.Packet)))
+	}
+	return orOK(out, "none drops them for certain")
+}
