@@ -129,9 +129,9 @@ func (c *core) confirm(notes []string) {
 func (c *core) without(notes []string, why error) {
 	state := lease.Acquiring
 	if c.held.Subnets != (lease.Subnets{}) {
-		state = lease.Expired
-		if cause := c.surrender(why); cause != why {
-			state, why = lease.Lost, cause
+		state, why = lease.Expired, c.surrender(why)
+		if c.tenure == lost {
+			state = lease.Lost
 		}
 	} else if c.tenure == lost {
 		state = lease.Lost

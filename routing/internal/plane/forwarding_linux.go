@@ -177,6 +177,7 @@ func (f *forwarder) make(m forwardingMove, n forwardedLink) error {
 		return f.save(&n)
 	case undecline:
 		return f.save(nil)
+	case leave:
 	}
 	return nil
 }

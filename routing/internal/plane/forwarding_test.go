@@ -83,6 +83,7 @@ func TestForwarding(t *testing.T) {
 					s.declined = true
 				case undecline:
 					s.ours, s.declined = false, false
+				case leave, keepTurning: // nothing changes
 				}
 			}
 		})
