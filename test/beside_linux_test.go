@@ -15,7 +15,9 @@ import (
 //   - A scenario in which no packet may be lost at some rate calls counting. These start first, since they take the
 //     longest. Their daemons have priority over everything else on the machine, so that a lost packet is weft's fault,
 //     and not that of a machine that had no time.
-//   - All others call busy.
+//   - Of the others, one that leaves a lab as it found it calls shared, and gets a lab that others had before it
+//     (shared_linux_test.go).
+//   - All the rest call busy.
 //
 // A test whose subtests each have a lab calls t.Parallel itself, and its subtests busy.
 
@@ -26,13 +28,14 @@ type turns struct {
 	changed *sync.Cond
 	counts  map[string]bool // the top-level tests that count, by name
 	coming  int             // of these, how many have no place yet
-	running int             // of both kinds
+	running int             // of all kinds
+	inUse   map[string]bool // the shared labs that a test has now, by network config
 }
 
 var turn = newTurns()
 
 func newTurns() *turns {
-	t := turns{counts: map[string]bool{}}
+	t := turns{counts: map[string]bool{}, inUse: map[string]bool{}}
 	t.changed = sync.NewCond(&t.mu)
 	return &t
 }
@@ -60,6 +63,20 @@ func busy(t *testing.T) {
 	turn.take(t, func() bool { return turn.coming == 0 })
 }
 
+// lend is busy for a test that uses the shared lab of that config, which one at a time may.
+func lend(t *testing.T, config string) {
+	t.Helper()
+	t.Parallel()
+	turn.take(t, func() bool {
+		if turn.coming > 0 || turn.inUse[config] {
+			return false
+		}
+		turn.inUse[config] = true
+		return true
+	})
+	t.Cleanup(func() { turn.change(func() { delete(turn.inUse, config) }) })
+}
+
 // niceOf returns the nice value of the daemons of a test's labs.
 func niceOf(t *testing.T) int {
 	top, _, _ := strings.Cut(t.Name(), "/")
@@ -78,7 +95,8 @@ func (t *turns) change(f func()) {
 	t.changed.Broadcast()
 }
 
-// take waits for a place, and gives it back when the test ends. How long that was is an attribute of the test, so that
+// take waits for a place, and gives it back when the test ends. mine is asked only when a place is free, and the place is
+// taken when it says yes. How long that was is an attribute of the test, so that
 // test/cmd/report can tell it from the test's own time.
 func (t *turns) take(test *testing.T, mine func() bool) {
 	start := time.Now()

@@ -3,14 +3,11 @@ package test
 import (
 	"os"
 	"testing"
-
-	"weft/test/lab"
 )
 
 // weftd --check says whether the kernel or weft would carry the packets, and leaves the host as it is.
 func TestCheckSaysWhoCarries(t *testing.T) {
-	busy(t)
-	n := up(t, lab.Spec{Nodes: 1}).Node(1)
+	n := shared(t, ipv4Only).Node(1)
 	for backend, want := range map[string]string{
 		`{"Type":"auto"}`:                       "backend auto: this kernel has vxlan, so that no TUN device is needed",
 		`{"Type":"vxlan"}`:                      "backend vxlan: this kernel has vxlan",

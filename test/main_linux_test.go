@@ -15,7 +15,8 @@ import (
 	"weft/test/lab"
 )
 
-// binDir is where the commands under test are built, once for a run of the tests.
+// binDir is where the commands under test are: those of $WEFT_BIN, which make test sets to what make build has just
+// built, or those that are built here, once for a run of the tests.
 var binDir string
 
 func TestMain(m *testing.M) {
@@ -31,12 +32,18 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
+	commons.close()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
 
-// build makes weftd, weft-etcd and weft as make build does, with the race detector if WEFT_RACE is set.
+// build makes weftd, weft-etcd and weft as make build does, with the race detector if WEFT_RACE is set. It makes
+// nothing if WEFT_BIN says where they are.
 var build = sync.OnceValue(func() error {
+	if dir := os.Getenv("WEFT_BIN"); dir != "" && os.Getenv("WEFT_RACE") == "" {
+		binDir = dir
+		return nil
+	}
 	args := []string{"build", "-trimpath", "-tags", "grpcnotrace", "-o", binDir + "/"}
 	env := append(os.Environ(), "CGO_ENABLED=0")
 	if os.Getenv("WEFT_RACE") != "" {
@@ -70,6 +77,17 @@ const (
 // failed, the logs of its daemons are printed.
 func up(t *testing.T, spec lab.Spec) *lab.Lab {
 	t.Helper()
+	l := raise(t, spec)
+	t.Cleanup(func() {
+		sayLogs(t, l)
+		l.Close()
+	})
+	return l
+}
+
+// raise builds a lab that its caller closes.
+func raise(t *testing.T, spec lab.Spec) *lab.Lab {
+	t.Helper()
 	requireRoot(t)
 	spec.WeftdPath = command(t, "weftd")
 	if spec.Store == 0 {
@@ -84,18 +102,21 @@ func up(t *testing.T, spec lab.Spec) *lab.Lab {
 	if err != nil {
 		t.Fatal(lab.Explain(err))
 	}
-	t.Cleanup(func() {
-		for _, n := range l.Nodes() {
-			log := n.Daemon.LogTail(1000)
-			if bytes.Contains(log, []byte("DATA RACE")) || bytes.Contains(log, []byte("panic:")) {
-				t.Errorf("%s's daemon:\n%s", n.Name, log)
-			} else if t.Failed() {
-				t.Logf("the end of %s's log:\n%s", n.Name, n.Daemon.LogTail(40))
-			}
-		}
-		l.Close()
-	})
 	return l
+}
+
+// sayLogs prints the end of the daemons' logs of a lab if the test has failed, and fails it if one has a fault that
+// no test looks for.
+func sayLogs(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	for _, n := range l.Nodes() {
+		log := n.Daemon.LogTail(1000)
+		if bytes.Contains(log, []byte("DATA RACE")) || bytes.Contains(log, []byte("panic:")) {
+			t.Errorf("%s's daemon:\n%s", n.Name, log)
+		} else if t.Failed() {
+			t.Logf("the end of %s's log:\n%s", n.Name, n.Daemon.LogTail(40))
+		}
+	}
 }
 
 func requireRoot(t *testing.T) {

@@ -71,8 +71,7 @@ func says(t *testing.T, h *lab.Host, status int, want []string, args ...string) 
 
 // --check looks at everything, says all that is wrong at once, and changes nothing.
 func TestCheckChangesNothing(t *testing.T) {
-	busy(t)
-	l := up(t, lab.Spec{Nodes: 1})
+	l := shared(t, ipv4Only)
 	h := newcomer(t, l, 50)
 	dir := t.TempDir() + "/nothing-here"
 	before := list(t, l.Store, prefix)
@@ -97,8 +96,7 @@ func TestCheckChangesNothing(t *testing.T) {
 
 // weft lease release frees what a node that is gone held, and refuses what is in use.
 func TestLeaseRelease(t *testing.T) {
-	busy(t)
-	l := up(t, lab.Spec{})
+	l := shared(t, ipv4Only)
 	a, b := l.Node(1), l.Node(2)
 	reach(t, await.Patience, a.Pods[0], b.Pods[0], 4)
 	subnet := b.Net.V4.Masked().String()
@@ -122,6 +120,10 @@ func TestLeaseRelease(t *testing.T) {
 	if err := b.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	// Without a daemon the store itself is asked.
+	if out, errs, err := weft(t, b, "lease", "list", "--etcd-endpoints="+l.Store.Endpoint()); err != nil || !strings.Contains(out, subnet) {
+		t.Errorf("%v %s %s", err, out, errs)
+	}
 	if out, errs, err := weft(t, a, "lease", "release", subnet); err != nil || !containsAll(out, []string{"released " + subnet, "node2", "198.18.0.2"}) {
 		t.Errorf("%v %s %s", err, out, errs)
 	}
@@ -140,8 +142,7 @@ func TestLeaseRelease(t *testing.T) {
 
 // weft status has what a script wants to know, and the same for people.
 func TestStatusSaysIt(t *testing.T) {
-	busy(t)
-	l := up(t, lab.Spec{})
+	l := shared(t, ipv4Only)
 	reach(t, await.Patience, l.Node(1).Pods[0], l.Node(2).Pods[0], 4)
 	n := l.Node(1)
 	s := weftJSON[statusJSON](t, n, "status")
@@ -170,13 +171,5 @@ func TestStatusSaysIt(t *testing.T) {
 	leases := weftJSON[leasesJSON](t, n, "lease", "list")
 	if len(leases.Leases) != 2 || leases.Network != "10.42.0.0/16" || len(leases.Rejected) > 0 {
 		t.Errorf("%+v", leases)
-	}
-	// Without a daemon the store itself is asked.
-	if err := n.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	out, errs, err := weft(t, n, "lease", "list", "--etcd-endpoints="+l.Store.Endpoint())
-	if err != nil || !strings.Contains(out, subnet.String()) {
-		t.Errorf("%v %s %s", err, out, errs)
 	}
 }

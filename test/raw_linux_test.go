@@ -331,8 +331,7 @@ func counterOf(t *testing.T, h *lab.Host, group, name string) int {
 // Fragments are not for the packet socket: the IP stack puts them together, and the bound socket
 // hands the packet on.
 func TestRawTakesFragments(t *testing.T) {
-	busy(t)
-	l := up(t, lab.Spec{})
+	l := shared(t, ipv4Only)
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	onPath(t, a.Node, "raw")
 	reach(t, await.Patience, a, b, 4)

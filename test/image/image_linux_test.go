@@ -30,12 +30,7 @@ func TestImages(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes root file systems and changes into them: run it as root (sudo make test)")
 	}
-	src := Source{Context: repository, Binaries: t.TempDir()}
-	cmd := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", src.Binaries+"/", "./cmd/weftd", "./cmd/weft-etcd", "./cmd/weft", "./cmd/weft-cni")
-	cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
-	}
+	src := Source{Context: repository, Binaries: programs(t)}
 	stages, err := Dockerfile(repository)
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +52,22 @@ func TestImages(t *testing.T) {
 	t.Run("plugins are asked", func(t *testing.T) { asksPlugins(t, whole, minimal) })
 	t.Run("capabilities", func(t *testing.T) { capabilitiesSuffice(t, whole, minimal) })
 	t.Run("minimal refuses iptables", func(t *testing.T) { refusesIptables(t, minimal) })
+}
+
+// programs returns the folder of weft's programs: $WEFT_BIN, which make test sets to what make build has just built, or
+// one in which they are built as make build does.
+func programs(t *testing.T) string {
+	t.Helper()
+	if dir := os.Getenv("WEFT_BIN"); dir != "" {
+		return dir
+	}
+	dir := t.TempDir()
+	cmd := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", dir+"/", "./cmd/weftd", "./cmd/weft-etcd", "./cmd/weft", "./cmd/weft-cni")
+	cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	return dir
 }
 
 // output runs c to its end and returns all that it prints.
