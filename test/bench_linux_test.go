@@ -20,10 +20,11 @@ func briefly(args ...string) []string {
 // TestBench runs the operator's command: over two rungs that it builds, and between two pods of a lab
 // that is up. How fast they are is no matter here.
 func TestBench(t *testing.T) {
+	busy(t)
 	requireRoot(t)
+	weft, _ := command(t, "weft"), command(t, "weftd") // which may have to be built, and that is not what is limited
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	weft, _ := command(t, "weft"), command(t, "weftd")
 	dir := t.TempDir()
 	measured := func(args ...string) *report.Document {
 		t.Helper()

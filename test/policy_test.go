@@ -23,6 +23,7 @@ type example struct {
 }
 
 func TestPolicy(t *testing.T) {
+	t.Parallel()
 	tr := readTree(t, "..")
 	for _, r := range rules() {
 		t.Run(r.name, func(t *testing.T) {

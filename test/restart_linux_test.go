@@ -34,6 +34,7 @@ func TestRestartLosesLittle(t *testing.T) {
 		after   int // packets
 	}{{"store up", true, 3000}, {"store down", false, 6500}} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // with the other one alone, whose daemon restarts at another time
 			l := up(t, lab.Spec{})
 			a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 			reach(t, await.Patience, a, b, 4)
