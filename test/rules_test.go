@@ -34,6 +34,7 @@ func rooms() map[string][]string {
 		"routing/internal/kernel": {"encap", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/notify": {},
 		"routing/internal/plane":  {"encap", "routing/internal/kernel", "tunnel"},
+		"routing/probe":           {"encap"},
 		"routing/presence":        {"lease", "routing/internal/kernel", "routing/underlay"},
 		"routing/underlay":        {"routing/internal/kernel", "tunnel"},
 	}

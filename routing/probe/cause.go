@@ -1,0 +1,90 @@
+package probe
+
+import (
+	"fmt"
+	"time"
+)
+
+// cause says what is likely wrong with a way, and what to look at; "" if nothing is. It is told from which of the peer's kernels answered since: that behind the
+// overlay, and that on the underlay.
+func (c *Core) cause(w *way) (likely, look string) {
+	switch {
+	case w.answers == No:
+		return c.causeOfSilence(w)
+	case w.lossy:
+		return fmt.Sprintf("a link, a queue or a firewall on the way drops a part: %s", w.losses()),
+			fmt.Sprintf("ip -s link and ethtool -S of the underlay's devices on both nodes, nft list ruleset for a limit; ping -f -c 1000 %v for the underlay alone", orNode(w))
+	case w.mtu.hole:
+		return "a device on the way carries less than the underlay's link, and its ICMP \"fragmentation needed\" does not come back",
+			fmt.Sprintf("the MTU of what lies between the two nodes (ping -M do -s %d %v passes, larger ones do not); until it is mended, \"Backend\": {\"MTU\": %d} in the network config",
+				max(0, w.mtu.passed+c.about.Overhead-28), orNode(w), w.mtu.passed+c.about.Overhead)
+	}
+	return "", ""
+}
+
+func (c *Core) causeOfSilence(w *way) (likely, look string) {
+	began := w.silent
+	since := func(t time.Time) bool { return !t.IsZero() && t.After(began) }
+	there := orNode(w)
+	switch {
+	case w.unsent != "" && since(w.unsentAt):
+		return "this host cannot send to it: " + w.unsent, fmt.Sprintf("ip route get %v and ip route get %v on this host, and weft status", w.Addr, there)
+	case since(w.refused):
+		return "its host carries packets, but its weftd does not run, or runs without probes", "systemctl status weftd and weft status on that node"
+	case since(w.echoed):
+		return "its host carries packets, but its weftd does not answer: it is stopped or frozen, or that host's firewall drops what comes in by the overlay",
+			fmt.Sprintf("on that node: systemctl status weftd, weft status, and the rules for INPUT (nft list ruleset, iptables -S INPUT) on udp dport %d", w.Port)
+	case since(w.heard) && c.about.Port != 0:
+		return fmt.Sprintf("what it sends arrives, and what this node sends does not: UDP port %d is dropped on the way to it, or by its host's firewall", c.about.Port),
+			fmt.Sprintf("on that node: nft list ruleset, iptables -S INPUT, and whether tcpdump -ni any udp port %d shows packets from this node", c.about.Port)
+	case since(w.heard):
+		return "what it sends arrives, and what this node sends does not", fmt.Sprintf("ip route get %v on this host, and the firewall of both", w.Addr)
+	case since(w.under) && c.about.Daemon:
+		return fmt.Sprintf("its host answers on the underlay, but nothing comes through the overlay: UDP port %d is dropped on the way or by a host's firewall, or its weftd is stopped or frozen", c.about.Port),
+			fmt.Sprintf("on that node: systemctl status weftd and weft status; on both: nft list ruleset, iptables -S, and whether tcpdump -ni any udp port %d shows packets in both directions", c.about.Port)
+	case since(w.under) && c.about.Port != 0:
+		return fmt.Sprintf("its host answers on the underlay, but nothing comes through the overlay: UDP port %d is dropped on the way or by a host's firewall, or its device of the overlay is gone", c.about.Port),
+			fmt.Sprintf("on both nodes: nft list ruleset, iptables -S, ip -d link show type vxlan, and whether tcpdump -ni any udp port %d shows packets in both directions", c.about.Port)
+	case since(w.under):
+		return "its host answers, but its weftd does not: it is stopped, frozen, or a firewall drops its port", fmt.Sprintf("on that node: systemctl status weftd, and the rules for INPUT on udp dport %d", w.Port)
+	case w.Under.IsValid():
+		return "its host is down, or the underlay does not lead there: it does not answer on the underlay either",
+			fmt.Sprintf("ping %v, ip neigh show %v and ip route get %v on this host; whether that machine runs", w.Under, w.Under, w.Under)
+	}
+	return "its host is down, or the way there is broken", "weft peers on that node"
+}
+
+// common is the likely cause of what several peers have in common.
+func (c *Core) common(ways []*way) (likely, look string) {
+	likely, look = c.cause(ways[0])
+	same := true
+	for _, w := range ways {
+		if l, _ := c.cause(w); l != likely {
+			same = false
+		}
+	}
+	silent := 0
+	for _, w := range c.sorted {
+		if w.answers != Yes {
+			silent++
+		}
+	}
+	switch {
+	case silent == len(c.sorted) && ways[0].answers == No:
+		if !same {
+			likely = "not the same for each"
+		}
+		return "the fault is this node's own, since no peer answers: " + likely, "weft status here first, the underlay's link and this host's firewall; then " + look
+	case same:
+		return likely, look
+	}
+	return "not the same for each: weft peers --json has likely and look for every one", "weft peers"
+}
+
+// orNode is the peer's address on the underlay, or else that of the overlay.
+func orNode(w *way) any {
+	if w.Under.IsValid() {
+		return w.Under
+	}
+	return w.Addr
+}

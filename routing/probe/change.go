@@ -1,0 +1,165 @@
+package probe
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Line is what is said of a change: of one peer, or of many that changed alike.
+type Line struct {
+	// Warn is false for what is well again.
+	Warn bool
+	// Text is what is so now, and names the peers. Likely is the cause and Look what to look at; "" where nothing is wrong.
+	Text, Likely, Look string
+}
+
+const (
+	// gather is how long changes are gathered before they are said, and gatherMost the same as long as more peers are silent and may be about
+	// to be found not to answer.
+	gather, gatherMost = 2 * time.Second, 10 * time.Second
+	// named is how many peers a line names at the most.
+	named = 5
+)
+
+// touched has what changed said soon.
+func (c *Core) touched(now time.Time) {
+	if c.touchedSince.IsZero() {
+		c.touchedSince, c.sayAt = now, now.Add(gather)
+	}
+}
+
+// sayChanges says what is another than was said before, once it is time.
+func (c *Core) sayChanges(now time.Time) {
+	if c.sayAt.IsZero() || now.Before(c.sayAt) {
+		return
+	}
+	if now.Sub(c.touchedSince) < gatherMost && slices.ContainsFunc(c.sorted, (*way).suspect) {
+		c.sayAt = now.Add(time.Second)
+		return
+	}
+	c.touchedSince, c.sayAt = time.Time{}, time.Time{}
+	var silent, never, again, lossy, whole, hole, mended []*way
+	for _, w := range c.sorted {
+		before := w.said
+		w.said = said{w.answers, w.lossy, w.mtu.hole}
+		switch {
+		case w.answers == No && before.answers == Yes:
+			silent = append(silent, w)
+		case w.answers == No && before.answers == Unasked:
+			never = append(never, w)
+		case w.answers == Yes && before.answers == No:
+			again = append(again, w)
+		}
+		if w.answers == No {
+			w.said.lossy, w.said.hole = before.lossy, before.hole // that it does not answer says enough
+			continue
+		}
+		switch {
+		case w.lossy && !before.lossy:
+			lossy = append(lossy, w)
+		case !w.lossy && before.lossy:
+			whole = append(whole, w)
+		}
+		switch {
+		case w.mtu.hole && !before.hole:
+			hole = append(hole, w)
+		case !w.mtu.hole && before.hole:
+			mended = append(mended, w)
+		}
+	}
+	c.say(true, silent, "no longer answers", "no longer answer", func(w *way) string {
+		return ", the last time " + span(now.Sub(w.answered)) + " ago"
+	})
+	c.say(true, never, "has not answered yet", "have not answered yet", func(*way) string { return "" })
+	c.say(false, again, "answers", "answer", func(*way) string { return "" })
+	c.say(true, lossy, "loses packets", "lose packets", func(w *way) string { return ": " + w.losses() })
+	c.say(false, whole, "loses no packets any more", "lose no packets any more", func(*way) string { return "" })
+	c.say(true, hole, "gets no large packets", "get no large packets", func(w *way) string {
+		return fmt.Sprintf(": those above %d bytes are lost without a word, and up to %d are sent", w.mtu.passed, w.mtu.most)
+	})
+	c.say(false, mended, "gets large packets again", "get large packets again", func(*way) string { return "" })
+}
+
+// suspect reports whether a way that answered may be found not to answer any more.
+func (w *way) suspect() bool { return w.answers == Yes && w.missed >= 1 }
+
+// say adds a line about ways that changed alike. detail is added if it is one peer.
+func (c *Core) say(warn bool, ways []*way, one, many string, detail func(*way) string) {
+	if len(ways) == 0 {
+		return
+	}
+	var names []string
+	for _, w := range ways {
+		if name := c.name(w, ways); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	l := Line{Warn: warn}
+	if warn {
+		l.Likely, l.Look = c.cause(ways[0])
+	}
+	if len(names) == 1 {
+		l.Text = fmt.Sprintf("peer %s %s%s", names[0], one, detail(ways[0]))
+	} else {
+		if warn {
+			l.Likely, l.Look = c.common(ways)
+		}
+		list := strings.Join(names[:min(named, len(names))], ", ")
+		if len(names) > named {
+			list += ", …"
+		}
+		l.Text = fmt.Sprintf("%d of %d peers %s: %s", len(names), c.peers(), many, list)
+	}
+	c.effects = append(c.effects, Say{l})
+}
+
+// name is the peer's, with the family if only one of its ways is among ways.
+func (c *Core) name(w *way, ways []*way) string {
+	all, some := 0, 0
+	for _, o := range c.sorted {
+		if o.Peer == w.Peer {
+			all++
+		}
+	}
+	for _, o := range ways {
+		if o.Peer == w.Peer {
+			some++
+		}
+	}
+	if all == some {
+		return w.Peer
+	}
+	return fmt.Sprintf("%s (%v)", w.Peer, w.Addr)
+}
+
+// peers counts nodes.
+func (c *Core) peers() int {
+	n := 0
+	for i, w := range c.sorted {
+		if i == 0 || c.sorted[i-1].Peer != w.Peer {
+			n++
+		}
+	}
+	return n
+}
+
+// losses says what is lost, in words.
+func (w *way) losses() string {
+	out, in := lossOf(&w.out, windowLen), lossOf(&w.in, windowLen)
+	if w.isEcho() {
+		return fmt.Sprintf("%s of the questions or their answers", percent(out))
+	}
+	return fmt.Sprintf("%s of what is sent to it, %s of what it sends", percent(out), percent(in))
+}
+
+func percent(l Loss) string { return fmt.Sprintf("%.0f %%", 100*l.Share()) }
+
+// span is a time for people.
+func span(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	}
+	return d.Truncate(time.Minute).String()
+}

@@ -1,0 +1,421 @@
+package probe
+
+import (
+	"container/heap"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Core decides who is asked when, and keeps what is known of each way. It belongs to one goroutine. Its zero value is of no use: NewCore.
+type Core struct {
+	about About
+	rand  func() uint64
+
+	ways   map[netip.Addr]*way
+	sorted []*way // by peer and address
+	queue  queue
+	byEcho map[uint64]*way // by the nonces of echo requests on the underlay
+
+	tokens float64   // datagrams that may be sent at once
+	filled time.Time // when that was counted
+	resume time.Time // when to go on with turns for which there was no room; zero for none
+
+	answerable int // answers to all peers together that may be given at once
+	answerFrom time.Time
+
+	touchedSince, sayAt time.Time // of changes that have not been said; zero for none
+
+	effects []Effect
+}
+
+// About says what the probes travel by, for likely causes.
+type About struct {
+	// Port is the overlay's UDP port; 0 if packets go without a tunnel.
+	Port uint16
+	// Overhead is what the tunnel adds to an inner packet, in bytes.
+	Overhead int
+	// Daemon says that the peers' weftd moves their packets itself, so that without it nothing passes.
+	Daemon bool
+}
+
+// NewCore returns a core without ways. random returns numbers that nobody can guess.
+func NewCore(about About, random func() uint64) *Core {
+	return &Core{about: about, rand: random, ways: map[netip.Addr]*way{}, byEcho: map[uint64]*way{}, tokens: burst}
+}
+
+// Event is what a core is told. It is one of Known, Heard, Echoed, Refused, Unsent, TooBig, Traffic and Tick.
+type Event interface{ event() }
+
+type (
+	// Known has all ways that there are now.
+	Known struct{ Ways []Way }
+	// Heard is a datagram that arrived at the node's overlay address by a device by which those of peers arrive.
+	Heard struct {
+		From netip.AddrPort
+		Data []byte // borrowed until Step returns
+	}
+	// Echoed is an answer to an echo request: by ICMP, with the nonce of the request. Size is that of the packet as it arrived, in bytes.
+	Echoed struct {
+		From  netip.Addr
+		Nonce uint64
+	}
+	// Refused says that the host with that overlay address answered by ICMP that nothing listens on the port.
+	Refused struct{ Addr netip.Addr }
+	// Unsent says that the kernel did not take what was to be sent.
+	Unsent struct {
+		To  netip.Addr
+		Why string
+	}
+	// TooBig says that a packet was larger than MTU, in bytes, which is all that the way carries: this host knows it, and so do senders.
+	TooBig struct {
+		To  netip.Addr
+		MTU int
+	}
+	// Traffic has the data plane's counts of packets from peers, by underlay address.
+	Traffic struct{ Packets map[netip.Addr]uint64 }
+	// Tick says that the time of Next has come.
+	Tick struct{}
+)
+
+func (Known) event()   {}
+func (Heard) event()   {}
+func (Echoed) event()  {}
+func (Refused) event() {}
+func (Unsent) event()  {}
+func (TooBig) event()  {}
+func (Traffic) event() {}
+func (Tick) event()    {}
+
+// Effect is what a core wants done. It is one of Send, Echo and Say.
+type Effect interface{ effect() }
+
+type (
+	// Send is a datagram to a peer's overlay address.
+	Send struct {
+		To   netip.AddrPort
+		Data []byte
+	}
+	// Echo is an ICMP echo request. Size is that of the packet with its IP header, in bytes, at least what the nonce needs.
+	Echo struct {
+		To    netip.Addr
+		Under bool // on the underlay, not through the overlay
+		Nonce uint64
+		Size  int
+	}
+	// Say is a line for the log.
+	Say struct{ Line Line }
+)
+
+func (Send) effect() {}
+func (Echo) effect() {}
+func (Say) effect()  {}
+
+// Step takes in one event, and returns what is to be done for it in that order. The effects are the caller's until the next Step.
+func (c *Core) Step(now time.Time, e Event) []Effect {
+	c.effects = c.effects[:0]
+	switch e := e.(type) {
+	case Known:
+		c.know(e.Ways, now)
+	case Heard:
+		c.heard(e, now)
+	case Echoed:
+		c.echoed(e, now)
+	case Refused:
+		if w := c.ways[e.Addr]; w != nil {
+			w.refused = now
+		}
+	case Unsent:
+		if w := c.ways[e.To]; w != nil {
+			w.unsent, w.unsentAt = e.Why, now
+		}
+	case TooBig:
+		if w := c.ways[e.To]; w != nil && e.MTU >= leastMTU4 && e.MTU < w.mtu.most {
+			w.narrow, w.narrowUntil = e.MTU, now.Add(narrowFor)
+			w.mtu.limit(e.MTU)
+		}
+	case Traffic:
+		for _, w := range c.sorted {
+			n, ok := e.Packets[w.Under]
+			if ok && w.known && n > w.rx && n-w.rx > w.probes {
+				w.carrying = now
+			}
+			w.rx, w.known, w.probes = n, ok, 0
+		}
+	case Tick:
+	}
+	c.turns(now)
+	c.sayChanges(now)
+	return c.effects
+}
+
+// Next is when the core wants a Tick, if no event comes before; the zero time for never.
+func (c *Core) Next() time.Time {
+	next := c.sayAt
+	add := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	if !c.resume.IsZero() {
+		add(c.resume)
+	} else if len(c.queue) > 0 {
+		add(c.queue[0].due)
+	}
+	return next
+}
+
+// know takes in the ways that there are. What is known of one that stays is kept.
+func (c *Core) know(ways []Way, now time.Time) {
+	there := make(map[netip.Addr]bool, len(ways))
+	spread := max(2*time.Second, time.Duration(len(ways))*time.Second/regular)
+	for _, n := range ways {
+		if !n.Addr.IsValid() || there[n.Addr] {
+			continue
+		}
+		there[n.Addr] = true
+		w := c.ways[n.Addr]
+		if w != nil && (w.Peer != n.Peer || w.isEcho() != (n.Port == 0)) { // another node
+			c.forget(w)
+			w = nil
+		}
+		if w == nil {
+			w = &way{due: now.Add(c.random(spread)), since: now, session: c.session(), answerable: answersBurst}
+			c.ways[n.Addr] = w
+			heap.Push(&c.queue, w)
+		}
+		w.Way = n
+		if w.narrow == 0 || n.MTU < w.narrow {
+			w.narrow = 0
+			w.mtu.limit(n.MTU)
+		}
+	}
+	for a, w := range c.ways {
+		if !there[a] {
+			c.forget(w)
+		}
+	}
+	c.sorted = c.sorted[:0]
+	for _, w := range c.ways {
+		c.sorted = append(c.sorted, w)
+	}
+	slices.SortFunc(c.sorted, func(a, b *way) int {
+		if a.Peer != b.Peer {
+			if a.Peer < b.Peer {
+				return -1
+			}
+			return 1
+		}
+		return a.Addr.Compare(b.Addr)
+	})
+}
+
+func (c *Core) forget(w *way) {
+	delete(c.ways, w.Addr)
+	delete(c.byEcho, w.nonces[1])
+	heap.Remove(&c.queue, w.at)
+}
+
+func (c *Core) session() uint32 { return max(1, uint32(c.rand())) }
+
+// ask sends the questions of one turn. While the way is silent, the kernels of the peer are asked too, through the overlay and beside it: which of them
+// answers tells where the fault is.
+func (c *Core) ask(w *way, now time.Time) {
+	for range c.questions() {
+		c.question(w, 0, now)
+	}
+	if w.missed == 0 && w.answers != No {
+		if size := w.mtu.size(now); size > 0 {
+			c.question(w, size, now)
+		}
+		return
+	}
+	if w.missed == 1 {
+		return
+	}
+	if !w.isEcho() {
+		w.nonces[0] = c.rand()
+		c.effects = append(c.effects, Echo{To: w.Addr, Nonce: w.nonces[0]})
+	}
+	if w.Under.IsValid() {
+		delete(c.byEcho, w.nonces[1])
+		w.nonces[1] = c.rand()
+		c.byEcho[w.nonces[1]] = w
+		c.effects = append(c.effects, Echo{To: w.Under, Under: true, Nonce: w.nonces[1]})
+	}
+}
+
+// question sends one question; size is that of the inner packet for one that tries the path, and else 0.
+func (c *Core) question(w *way, size int, now time.Time) {
+	q := asked{nonce: c.rand(), at: now, size: size}
+	if size == 0 {
+		w.seq++
+		q.seq = w.seq
+	}
+	w.asked[w.next] = q
+	w.next = (w.next + 1) % len(w.asked)
+	if w.isEcho() {
+		c.effects = append(c.effects, Echo{To: w.Addr, Nonce: q.nonce, Size: size})
+		return
+	}
+	d := c.datagram(w, Question, q.seq, q.nonce)
+	d.Length = max(Size, size-w.headers())
+	c.send(w, d)
+}
+
+// headers is what IP and UDP add to a datagram, in bytes.
+func (w *way) headers() int {
+	if w.Addr.Is6() {
+		return 48
+	}
+	return 28
+}
+
+// leastMTU is what every path of the family carries, in bytes.
+func (w *way) leastMTU() int {
+	if w.Addr.Is6() {
+		return leastMTU6
+	}
+	return leastMTU4
+}
+
+func (c *Core) datagram(w *way, kind Kind, seq uint32, nonce uint64) Datagram {
+	return Datagram{
+		Kind: kind, Session: w.session, Theirs: w.in.session, Seq: seq, Nonce: nonce, Length: Size,
+		Latest: w.in.latest, First: w.in.first, Window: w.in.bits,
+	}
+}
+
+func (c *Core) send(w *way, d Datagram) {
+	b, err := d.Append(nil)
+	if err != nil {
+		return // a size that no path has
+	}
+	c.effects = append(c.effects, Send{To: netip.AddrPortFrom(w.Addr, w.Port), Data: b})
+}
+
+// Answers are given to a peer at answersPerSecond at the most, answersBurst at once, and to all of them together at allAnswersPerSecond.
+const (
+	answersPerSecond, answersBurst       = 20, 40
+	allAnswersPerSecond, allAnswersBurst = 1000, 1000
+)
+
+// heard takes in a datagram. Only peers are answered, with less than they sent or as much.
+func (c *Core) heard(e Heard, now time.Time) {
+	w := c.ways[e.From.Addr().Unmap()]
+	if w == nil || w.isEcho() || e.From.Port() != w.Port {
+		return
+	}
+	w.probes++
+	d, err := Parse(e.Data)
+	if err != nil {
+		return
+	}
+	switch d.Kind {
+	case Question:
+		if !allow(&w.answerable, &w.answerFrom, answersPerSecond, answersBurst, now) ||
+			!allow(&c.answerable, &c.answerFrom, allAnswersPerSecond, allAnswersBurst, now) {
+			return
+		}
+		c.take(w, d, now)
+		w.seq++
+		c.watchLoss(w, now)
+		answer := c.datagram(w, Answer, w.seq, d.Nonce)
+		answer.Length = d.Length
+		c.send(w, answer)
+	case Answer:
+		q, ok := w.found(d.Nonce)
+		if !ok {
+			return
+		}
+		c.take(w, d, now)
+		c.answer(w, q, now)
+	}
+}
+
+// allow reports whether there is room for one more, of burst at once and so many a second.
+func allow(room *int, from *time.Time, perSecond, burst int, now time.Time) bool {
+	if n := int(now.Sub(*from).Seconds() * float64(perSecond)); n > 0 {
+		*room, *from = min(burst, *room+n), now
+	}
+	if *room == 0 {
+		return false
+	}
+	*room--
+	return true
+}
+
+// take notes what a datagram says of what passed in either direction.
+func (c *Core) take(w *way, d Datagram, now time.Time) {
+	w.heard = now
+	w.in.arrived(d.Session, d.Seq)
+	if d.Theirs != w.session || d.Latest == 0 || d.Latest > w.seq || d.First == 0 || d.First > d.Latest {
+		return
+	}
+	if w.out.session == d.Session && d.Latest < w.out.latest { // overtaken by a later one
+		return
+	}
+	w.out = window{session: d.Session, latest: d.Latest, first: d.First, bits: d.Window}
+}
+
+// found takes a question out of those that are on their way.
+func (w *way) found(nonce uint64) (asked, bool) {
+	for i, q := range w.asked {
+		if q.nonce == nonce && !q.at.IsZero() {
+			w.asked[i] = asked{}
+			return q, true
+		}
+	}
+	return asked{}, false
+}
+
+// echoed takes in an answer to an echo request.
+func (c *Core) echoed(e Echoed, now time.Time) {
+	if w := c.byEcho[e.Nonce]; w != nil && w.Under == e.From {
+		w.under = now
+		delete(c.byEcho, e.Nonce)
+		return
+	}
+	w := c.ways[e.From]
+	if w == nil {
+		return
+	}
+	w.probes++
+	if w.nonces[0] == e.Nonce {
+		w.echoed = now
+	}
+	q, ok := w.found(e.Nonce)
+	if !ok || !w.isEcho() {
+		return
+	}
+	w.out.arrived(w.session, q.seq)
+	c.answer(w, q, now)
+}
+
+// States is what is known of each way, by peer and address.
+func (c *Core) States() []State {
+	out := make([]State, 0, len(c.sorted))
+	for _, w := range c.sorted {
+		out = append(out, c.state(w))
+	}
+	return out
+}
+
+func (c *Core) state(w *way) State {
+	s := State{
+		Way: w.Way, Answers: w.answers, Since: w.since, Answered: w.answered, Heard: w.heard, RTT: w.rtt, MinRTT: w.minRTT,
+		Out: lossOf(&w.out, windowLen), In: lossOf(&w.in, windowLen), Lossy: w.lossy, PathMTU: w.mtu.passed, Hole: w.mtu.hole,
+	}
+	if w.answers == No {
+		s.Out, s.In, s.Lossy = Loss{}, Loss{}, false
+	}
+	s.Likely, s.Look = c.cause(w)
+	return s
+}
+
+// Fail takes in, during a step, that the kernel did not take an effect of it.
+func (c *Core) Fail(to netip.Addr, why string, now time.Time) {
+	if w := c.ways[to]; w != nil {
+		w.unsent, w.unsentAt = why, now
+	}
+}

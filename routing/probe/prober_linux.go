@@ -1,0 +1,319 @@
+package probe
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultPort is the UDP port of a node's overlay address on which it answers, unless another process has it.
+const DefaultPort = 8286
+
+// Config is what a Prober is made from.
+type Config struct {
+	About About
+	// Port is where questions are answered; 0 means DefaultPort.
+	Port uint16
+	// Do runs a function in the network namespace to work in, on the calling goroutine; nil for the process's own.
+	Do func(func() error) error
+	// Packets returns how many packets arrived from each address of the underlay; nil if nobody counts.
+	Packets func() map[netip.Addr]uint64
+	// Changed, if not nil, is called when Port returns another value. It must not block.
+	Changed func()
+	// Logger gets changes of peers; required.
+	Logger *slog.Logger
+}
+
+// Here is this node's end of the ways.
+type Here struct {
+	// Addrs are the addresses that questions leave from and are answered at, of each family one at the most.
+	Addrs []netip.Addr
+	// Devices are those by which the packets of peers' nodes arrive. What comes in by others, such as a pod's, is not looked at.
+	Devices []string
+}
+
+// Prober owns the sockets of a Core. Its methods are safe for concurrent use, and none of them waits for a peer.
+type Prober struct {
+	c   Config
+	log *slog.Logger
+
+	mu      sync.Mutex // protects what follows
+	core    *Core
+	here    Here
+	timer   *time.Timer
+	polled  time.Time
+	udp     map[netip.Addr]*udpSocket
+	icmp    map[bool]*icmpSocket // by whether it is for IPv6
+	faults  map[string]string    // of sockets, by what they are for
+	devices deviceNames
+	ways    int
+	stopped bool
+	taken   bool
+	readers sync.WaitGroup
+}
+
+// New returns a prober that asks nobody yet.
+func New(c Config) *Prober {
+	if c.Port == 0 {
+		c.Port = DefaultPort
+	}
+	if c.Do == nil {
+		c.Do = func(f func() error) error { return f() }
+	}
+	p := &Prober{
+		c: c, log: c.Logger, core: NewCore(c.About, unguessable),
+		udp: map[netip.Addr]*udpSocket{}, icmp: map[bool]*icmpSocket{}, faults: map[string]string{},
+	}
+	p.timer = time.AfterFunc(time.Hour, p.tick)
+	p.timer.Stop()
+	return p
+}
+
+// unguessable returns a number that nobody can guess.
+func unguessable() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// Run waits until ctx ends, and then closes the sockets. It returns nil.
+func (p *Prober) Run(ctx context.Context) error {
+	<-ctx.Done()
+	p.mu.Lock()
+	p.stopped = true
+	p.timer.Stop()
+	for _, s := range p.udp {
+		s.close()
+	}
+	for _, s := range p.icmp {
+		s.close()
+	}
+	p.mu.Unlock()
+	p.readers.Wait()
+	return nil
+}
+
+// Update says what there is now: this node's end, and all ways to peers.
+func (p *Prober) Update(here Here, ways []Way) {
+	p.mu.Lock()
+	taken := p.taken
+	if !p.stopped {
+		p.here, p.ways = here, len(ways)
+		p.open()
+		p.step(Known{ways})
+	}
+	changed := taken != p.taken
+	p.mu.Unlock()
+	if changed && p.c.Changed != nil {
+		p.c.Changed()
+	}
+}
+
+// States is what is known of each way, by peer and address.
+func (p *Prober) States() []State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.core.States()
+}
+
+// Port is where this node answers, for its record; 0 if it cannot.
+func (p *Prober) Port() uint16 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken {
+		return 0
+	}
+	return p.c.Port
+}
+
+// Faults says which sockets could not be opened, in sentences; none if all could that were needed.
+func (p *Prober) Faults() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []string
+	for _, f := range p.faults {
+		out = append(out, f)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// open opens the sockets of this node's addresses that are not open yet, and closes those of others. p.mu is held.
+func (p *Prober) open() {
+	for a, s := range p.udp {
+		if !slices.Contains(p.here.Addrs, a) {
+			s.close()
+			delete(p.udp, a)
+		}
+	}
+	p.taken = false
+	for _, a := range p.here.Addrs {
+		if p.udp[a] != nil {
+			continue
+		}
+		at := netip.AddrPortFrom(a, p.c.Port)
+		var s *udpSocket
+		err := p.c.Do(func() (err error) { s, err = listenUDP(at); return err })
+		if err != nil {
+			p.taken = true
+			p.fault(a.String(), fmt.Sprintf("peers are not asked whether they answer, nor answered, at %v: %v: free that port, or run with --probe=false", at, err))
+			continue
+		}
+		p.fault(a.String(), "")
+		p.udp[a] = s
+		p.readers.Go(func() { s.read(p.arrived, p.failed) })
+	}
+}
+
+// fault notes why something could not be done, "" if it could, and says so if that is new. p.mu is held.
+func (p *Prober) fault(what, why string) {
+	if p.faults[what] == why {
+		return
+	}
+	if why == "" {
+		delete(p.faults, what)
+		return
+	}
+	p.faults[what] = why
+	p.log.Warn(why)
+}
+
+// tick is the timer's.
+func (p *Prober) tick() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return
+	}
+	if every := p.pollEvery(); p.c.Packets != nil && time.Since(p.polled) >= every {
+		p.polled = time.Now()
+		p.step(Traffic{p.c.Packets()})
+		return
+	}
+	p.step(Tick{})
+}
+
+// pollEvery is the least time between two readings of the counters, of which there are thousands in a large network.
+func (p *Prober) pollEvery() time.Duration {
+	if p.ways > 1000 {
+		return 15 * time.Second
+	}
+	return 4 * time.Second
+}
+
+// step hands the core an event, and does what it wants. p.mu is held.
+func (p *Prober) step(e Event) {
+	now := time.Now()
+	for _, f := range p.core.Step(now, e) {
+		switch f := f.(type) {
+		case Send:
+			p.send(f)
+		case Echo:
+			p.echo(f)
+		case Say:
+			if f.Line.Warn {
+				p.log.Warn(f.Line.Text, "likely", f.Line.Likely, "look", f.Line.Look)
+			} else {
+				p.log.Info(f.Line.Text)
+			}
+		}
+	}
+	if next := p.core.Next(); next.IsZero() {
+		p.timer.Stop()
+	} else {
+		p.timer.Reset(max(time.Millisecond, next.Sub(now)))
+	}
+}
+
+// source is this node's address of the family; the zero Addr if there is none.
+func (p *Prober) source(six bool) netip.Addr {
+	for _, a := range p.here.Addrs {
+		if a.Is6() == six {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+func (p *Prober) send(f Send) {
+	s := p.udp[p.source(f.To.Addr().Is6())]
+	if s == nil {
+		return // Faults says why
+	}
+	p.unsent(f.To.Addr(), s.send(f.To, f.Data))
+}
+
+func (p *Prober) echo(f Echo) {
+	six := f.To.Is6()
+	s := p.icmp[six]
+	if s == nil {
+		what := fmt.Sprintf("icmp %t", six)
+		err := p.c.Do(func() (err error) { s, err = listenICMP(six); return err })
+		if err != nil {
+			p.fault(what, fmt.Sprintf("no peer can be asked by ICMP whether it answers: %v: give weftd CAP_NET_RAW", err))
+			return
+		}
+		p.fault(what, "")
+		p.icmp[six] = s
+		p.readers.Go(func() { s.read(p.echoed, p.failed) })
+	}
+	from := p.source(six)
+	if f.Under {
+		from = netip.Addr{} // the kernel chooses, as for outer packets
+	}
+	err := s.send(from, f)
+	if !f.Under {
+		p.unsent(f.To, err)
+	}
+}
+
+// unsent has the core know that something could not be sent, once the step at hand is over. That a packet is too large for the device, or that there is
+// no room at the moment, is a loss like any other.
+func (p *Prober) unsent(to netip.Addr, err error) {
+	if err == nil || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ECONNREFUSED) {
+		return
+	}
+	p.core.Fail(to, err.Error(), time.Now())
+}
+
+// arrived takes in a datagram that came to addr by the device with that index.
+func (p *Prober) arrived(from netip.AddrPort, device int, b []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped || !p.devices.have(device, p.here.Devices, p.c.Do) {
+		return
+	}
+	p.step(Heard{from, b})
+}
+
+// failed takes in what ICMP says of something that was sent.
+func (p *Prober) failed(f icmpError) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.stopped:
+	case f.errno == unix.EMSGSIZE:
+		p.step(TooBig{f.to, f.mtu})
+	case f.errno == unix.ECONNREFUSED:
+		p.step(Refused{f.to})
+	default:
+		p.step(Unsent{f.to, "ICMP says " + f.errno.Error()})
+	}
+}
+
+func (p *Prober) echoed(from netip.Addr, nonce uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.stopped {
+		p.step(Echoed{from, nonce})
+	}
+}

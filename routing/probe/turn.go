@@ -1,0 +1,247 @@
+package probe
+
+import (
+	"container/heap"
+	"time"
+)
+
+const (
+	// every is the time between two turns of a way, give or take a tenth.
+	every = 10 * time.Second
+	// perSecond is how many datagrams and echo requests a node sends for its turns at the most, and burst how many at once. Of
+	// these regular is what the turns of healthy ways may take; with more ways than that suffices for, each has its turn less often.
+	perSecond, burst = 100, 40
+	regular          = 80
+	// patience is how long an answer may take before the way has its next turn.
+	patience = time.Second
+	// silentFor and silentTurns are for how long, and for how many turns, a peer that has answered gives no answer before it counts as
+	// one that does not answer: a restart is over by then. unaskedFor is the same for a peer that has never answered: it may be about to start.
+	silentFor, silentTurns, unaskedFor = 8 * time.Second, 5, 20 * time.Second
+	// downEvery is the time between turns of a way that does not answer.
+	downEvery = 5 * time.Second
+	// lookFor is how long a way is asked every patience after something was lost, and lookAgain the least time between two such looks.
+	// lossyEvery is the time between turns while the loss is high.
+	lookFor, lookAgain, lossyEvery = 20 * time.Second, 2 * time.Minute, 2 * time.Second
+	// skipFor is by how much a turn is put off since packets of the peer arrive, and mostSkips how often in a row: that they arrive does
+	// not say that ours do.
+	skipFor, mostSkips = 5 * time.Second, 2
+	// stepEvery is the least time between two steps of the search for the path MTU.
+	stepEvery = 200 * time.Millisecond
+	// hurried is how many other ways have their turn at once when one is found not to answer, or to answer again, to know whether it is alone.
+	hurried = 64
+	// narrowFor is how long it counts that this host knows of a smaller path MTU, as in the kernel.
+	narrowFor = 10 * time.Minute
+	// minRTTFor is how long the shortest round trip is kept.
+	minRTTFor = 10 * time.Minute
+)
+
+// interval is the time to the next turn of a way that is well.
+func (c *Core) interval() time.Duration {
+	d := max(every, time.Duration(len(c.ways)*c.questions())*time.Second/regular)
+	return d - d/10 + c.random(d/5)
+}
+
+// questions is how many questions a turn has. Two in place of one show a loss sooner, where there is room for them.
+func (c *Core) questions() int {
+	if time.Duration(2*len(c.ways))*time.Second/regular > every {
+		return 1
+	}
+	return 2
+}
+
+// random is from 0 to below d.
+func (c *Core) random(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return time.Duration(c.rand() % uint64(d))
+}
+
+// turns lets every way that is due have its turn, as long as there is room below perSecond.
+func (c *Core) turns(now time.Time) {
+	if gone := now.Sub(c.filled); gone > 0 {
+		c.tokens = min(burst, c.tokens+gone.Seconds()*perSecond)
+		c.filled = now
+	}
+	for len(c.queue) > 0 && !c.queue[0].due.After(now) {
+		if c.tokens < 1 {
+			c.resume = now.Add(50 * time.Millisecond)
+			return
+		}
+		w := c.queue[0]
+		before := len(c.effects)
+		c.turn(w, now)
+		c.tokens -= float64(len(c.effects) - before)
+	}
+	c.resume = time.Time{}
+}
+
+// turn asks one way, or finds that it need not.
+func (c *Core) turn(w *way, now time.Time) {
+	switch {
+	case !w.silent.IsZero():
+		w.missed++
+		w.mtu.forgive()
+		c.judge(w, now)
+	case w.skips(now):
+		w.skipped++
+		c.put(w, now.Add(skipFor))
+		return
+	default:
+		tries := lostTries
+		if w.told > 0 {
+			tries = lossyTries
+		}
+		if w.mtu.turn(w.leastMTU(), tries, now) {
+			c.touched(now)
+		}
+	}
+	w.skipped = 0
+	if w.narrow > 0 && now.After(w.narrowUntil) {
+		w.narrow = 0
+		w.mtu.limit(w.MTU)
+	}
+	c.ask(w, now)
+	if w.silent.IsZero() {
+		w.silent = now
+	}
+	if w.answers == No {
+		c.put(w, now.Add(downEvery))
+		return
+	}
+	c.put(w, now.Add(patience+min(2*w.rtt, 2*patience)))
+}
+
+// skips reports whether the turn may be put off, since packets from the peer have just arrived.
+func (w *way) skips(now time.Time) bool {
+	return w.answers == Yes && w.skipped < mostSkips && now.Sub(w.carrying) < skipFor && w.told == 0 && !w.lossy && !w.mtu.busy() && !w.mtu.hole &&
+		(w.skipped == 0 || now.Before(w.mtu.due))
+}
+
+// judge decides whether a way that is silent counts as one that does not answer.
+func (c *Core) judge(w *way, now time.Time) {
+	long := silentFor
+	if w.answers == Unasked {
+		long = unaskedFor
+	}
+	if w.answers == No || w.missed < silentTurns || now.Sub(w.silent) < long {
+		return
+	}
+	if w.answers == Yes {
+		c.hurry(Yes, now)
+	}
+	w.answers, w.since = No, now
+	w.lossy, w.told = false, 0
+	c.touched(now)
+}
+
+// hurry gives other ways that answer, or others that do not, their turn soon.
+func (c *Core) hurry(which Answers, now time.Time) {
+	n := 0
+	for _, o := range c.sorted {
+		if n == hurried {
+			return
+		}
+		if o.answers == which && (which == No || o.silent.IsZero()) && o.due.After(now.Add(patience)) {
+			o.skipped = mostSkips
+			c.put(o, now.Add(c.random(patience)))
+			n++
+		}
+	}
+}
+
+// answer takes in that an answer came to question q.
+func (c *Core) answer(w *way, q asked, now time.Time) {
+	if d := now.Sub(q.at); q.size == 0 { // a long packet takes longer
+		if w.rtt == 0 {
+			w.rtt = d
+		}
+		w.rtt += (d - w.rtt) / 8
+		if w.minRTT == 0 || d < w.minRTT || now.After(w.minUntil) {
+			w.minRTT, w.minUntil = d, now.Add(minRTTFor)
+		}
+	} else if w.mtu.answeredSize(q.size, now) {
+		c.touched(now)
+	}
+	w.answered, w.heard = now, now
+	w.silent, w.missed, w.unsent = time.Time{}, 0, ""
+	if before := w.answers; before != Yes {
+		w.answers, w.since = Yes, now
+		c.touched(now)
+		if before == No {
+			c.hurry(No, now)
+		}
+	}
+	c.watchLoss(w, now)
+	c.put(w, now.Add(c.pause(w, now)))
+}
+
+// pause is the time to the next turn of a way that answers.
+func (c *Core) pause(w *way, now time.Time) time.Duration {
+	switch {
+	case w.mtu.busy():
+		return min(patience, 4*w.rtt+stepEvery)
+	case now.Before(w.closer):
+		return patience
+	case w.lossy:
+		return lossyEvery
+	}
+	return c.interval()
+}
+
+// The loss is high if of the newest highOf datagrams at least highLost were lost, and over below lowLoss of all that are known.
+const (
+	highLost, highOf = 6, 32
+	lowLoss          = 0.05
+)
+
+// watchLoss looks at what was lost, and whether that is much.
+func (c *Core) watchLoss(w *way, now time.Time) {
+	out, in := lossOf(&w.out, windowLen), lossOf(&w.in, windowLen)
+	lost := out.Lost + in.Lost
+	if lost > w.told && now.After(w.closer.Add(lookAgain)) {
+		w.closer = now.Add(lookFor)
+		if soon := now.Add(patience); w.due.After(soon) {
+			c.put(w, soon)
+		}
+	}
+	w.told = lost
+	high := func(x *window) bool { return lossOf(x, highOf).Lost >= highLost }
+	if was := w.lossy; !was && (high(&w.out) || high(&w.in)) {
+		w.lossy = true
+		c.touched(now)
+	} else if was && out.Share() < lowLoss && in.Share() < lowLoss {
+		w.lossy = false
+		c.touched(now)
+	}
+}
+
+func lossOf(w *window, most int) Loss {
+	lost, of := w.loss(most)
+	return Loss{lost, of}
+}
+
+// queue is a heap of ways, by due.
+type queue []*way
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i]; q[i].at, q[j].at = i, j }
+
+// Push implements heap.Interface.
+func (q *queue) Push(x any) { w := x.(*way); w.at = len(*q); *q = append(*q, w) }
+
+// Pop implements heap.Interface.
+func (q *queue) Pop() any {
+	n := len(*q) - 1
+	w := (*q)[n]
+	(*q)[n] = nil
+	*q = (*q)[:n]
+	return w
+}
+
+// put has the way's next turn at due.
+func (c *Core) put(w *way, due time.Time) {
+	w.due = due
+	heap.Fix(&c.queue, w.at)
+}

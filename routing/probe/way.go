@@ -1,0 +1,139 @@
+package probe
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Way is one overlay address of a peer, which is asked. It is comparable.
+type Way struct {
+	// Peer is the node's identity, or its subnet if it has none: ways of one Peer are one node's.
+	Peer string
+	// Addr is the address that is asked, and that answers come from.
+	Addr netip.Addr
+	// Port is where the peer answers questions; 0 for one that does not, whose kernel is asked by ICMP.
+	Port uint16
+	// Under is the peer's address on the underlay, the zero Addr if unknown.
+	Under netip.Addr
+	// MTU is the largest inner packet that is sent to the peer, in bytes; 0 if unknown.
+	MTU int
+}
+
+// Answers says whether a peer answers.
+type Answers uint8
+
+// The states. A peer is Unasked until it has answered, or has had the time to.
+const (
+	Unasked Answers = iota
+	Yes
+	No
+)
+
+// String is the word in weft peers and in its JSON.
+func (a Answers) String() string {
+	switch a {
+	case Yes:
+		return "yes"
+	case No:
+		return "no"
+	default:
+		return "unknown"
+	}
+}
+
+// State is what is known of one way.
+type State struct {
+	Way
+	Answers Answers
+	// Since is when Answers became so.
+	Since time.Time
+	// Answered is when the last answer came, and Heard when anything of the peer last came to the probe; zero for never.
+	Answered, Heard time.Time
+	// RTT is the smoothed round trip, and MinRTT the shortest of the last ten minutes or so; 0 if none was measured.
+	RTT, MinRTT time.Duration
+	// Out and In say what became of the datagrams to the peer and of those from it. With ICMP only Out is used, for both.
+	Out, In Loss
+	// Lossy says that the loss is high enough to be said.
+	Lossy bool
+	// PathMTU is the largest inner packet that passed, in bytes; 0 if none was tried. Hole says that larger ones up to MTU are lost
+	// without a word.
+	PathMTU int
+	Hole    bool
+	// Likely is the cause, and Look what to look at, where something is wrong.
+	Likely, Look string
+}
+
+// Loss says how many of the last datagrams did not arrive.
+type Loss struct{ Lost, Of int }
+
+// Share is the part that was lost, from 0 to 1; 0 if there were none.
+func (l Loss) Share() float64 {
+	if l.Of == 0 {
+		return 0
+	}
+	return float64(l.Lost) / float64(l.Of)
+}
+
+// way is a Way with all that is known of it.
+type way struct {
+	Way
+	at int // in the queue
+
+	due     time.Time // when its turn is
+	answers Answers
+	since   time.Time
+
+	answered, heard time.Time
+	asked           [8]asked  // the last questions, by number
+	next            int       // where the next one goes
+	silent          time.Time // when the first question was sent that has not been answered; zero while all are
+	missed          int       // turns since then
+	skipped         int       // turns in a row that were left out, since its packets arrive
+
+	session     uint32 // of our datagrams, whose last number is seq
+	seq         uint32
+	out, in     window    // ours as the peer got them, and the peer's
+	told        int       // losses in both windows when they were last looked at
+	closer      time.Time // until when it is asked more often, since something was lost
+	lossy       bool
+	rtt, minRTT time.Duration
+	minUntil    time.Time // when minRTT begins anew
+
+	rx       uint64    // the data plane's count of packets from it
+	known    bool      // rx was set
+	probes   uint64    // packets of probes from it since rx was set
+	carrying time.Time // when packets that are none of probes were last seen to arrive
+
+	mtu search
+	// narrow is what this host knows that the way carries, less than MTU; 0 if it knows of nothing, or not any more.
+	narrow      int
+	narrowUntil time.Time
+
+	refused  time.Time // when its host last said that nothing listens on its port
+	echoed   time.Time // when its kernel last answered an echo request through the overlay
+	under    time.Time // and on the underlay
+	nonces   [2]uint64 // of the last echo requests, through the overlay and on the underlay
+	unsent   string    // why a question could not be sent, and when
+	unsentAt time.Time
+
+	answerable int       // answers that it may get at once
+	answerFrom time.Time // when that was counted
+	said       said
+}
+
+// said is what was last said of a way.
+type said struct {
+	answers     Answers
+	lossy, hole bool
+}
+
+// asked is a question on its way.
+type asked struct {
+	nonce uint64
+	at    time.Time
+	size  int // of the inner packet; 0 for one that is not for the path MTU
+	seq   uint32
+}
+
+// isEcho reports whether the way is asked by ICMP.
+func (w *way) isEcho() bool { return w.Port == 0 }
