@@ -100,13 +100,16 @@ func DecodeWeft(b []byte) (*Weft, error) {
 	return w, w.check()
 }
 
-// check bounds what a stranger can make us keep. A name that is none is left out, since nothing depends on it.
+// check bounds what a stranger can make us keep. A name or a port that is none is left out, since nothing depends on it.
 func (w *Weft) check() error {
 	if w == nil {
 		return nil
 	}
 	if !ValidName(w.Name) {
 		w.Name = ""
+	}
+	if w.Probe < 0 || w.Probe > 65535 {
+		w.Probe = 0
 	}
 	switch {
 	case w.Node == "" || !validNode(w.Node):
@@ -180,7 +183,7 @@ func (a Attrs) alike(b Attrs) bool {
 	if v == nil || w == nil {
 		return v == w
 	}
-	return v.Node == w.Node && v.Name == w.Name && v.State == w.State && v.MTU == w.MTU && slices.Equal(v.Recv, w.Recv) && slices.Equal(v.Addrs, w.Addrs)
+	return v.Node == w.Node && v.Name == w.Name && v.State == w.State && v.MTU == w.MTU && v.Probe == w.Probe && slices.Equal(v.Recv, w.Recv) && slices.Equal(v.Addrs, w.Addrs)
 }
 
 // Node returns the identity of the owner, "" on a record without our object.

@@ -56,6 +56,8 @@ type Weft struct {
 	Recv []string `json:",omitempty"`
 	// MTU is the largest inner packet, in bytes, that the node's overlay carries; 0 if unsaid.
 	MTU int `json:",omitempty"`
+	// Probe is the UDP port of the node's overlay addresses on which it answers whether it is reached; 0 if it does not.
+	Probe int `json:",omitempty"`
 	// Addrs are further outer source addresses of the node.
 	Addrs []netip.Addr `json:",omitempty"`
 }

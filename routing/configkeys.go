@@ -42,7 +42,7 @@ func networkKeys() []string {
 
 // backendKeys are those of the Backend object that one of the types reads.
 func (ts Types) backendKeys() []Key {
-	keys := []Key{{Name: "Type", Words: ts.Names()}, {Name: "NoMasquerade"}} // the latter is hostrules'
+	keys := []Key{{Name: "Type", Words: ts.Names()}, {Name: "NoMasquerade"}, probeKey(new(bool))} // the second is hostrules'
 	for _, t := range ts {
 		for _, k := range t.Settings(lease.NetworkConfig{}).Keys() {
 			if !slices.ContainsFunc(keys, func(have Key) bool { return have.Name == k.Name }) {

@@ -142,7 +142,7 @@ func (ts Types) Settings(c lease.NetworkConfig) (Settings, error) {
 	for _, t := range ts {
 		if t.Name == c.BackendType {
 			s := t.Settings(c)
-			return s, readKeys(c, s.Keys())
+			return s, readKeys(c, append(s.Keys(), probeKey(new(bool))))
 		}
 	}
 	return nil, &lease.ConfigError{Key: "Backend.Type", Got: fmt.Sprintf("%q", c.BackendType), Want: fmt.Sprintf("one of %q", ts.Names())}

@@ -46,14 +46,17 @@ func printPeers(w io.Writer, p control.Peers, now time.Time) error {
 		t := newTable(w)
 		id := idColumn(p.Peers, func(e control.Peer) (string, string) { return e.Name, e.NodeID })
 		fmt.Fprint(t, "PEER\t", id.heading)
-		fmt.Fprintf(t, "SUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\tTAKES\n")
+		fmt.Fprintf(t, "SUBNETS\tADDRESS\tPATH\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\t"+probesHeading+"\tTAKES\n")
 		for _, e := range p.Peers {
 			fmt.Fprintf(t, "%s\t%s", orDash(e.Name), id.cell(e.Name, e.NodeID))
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", join(e.Subnets...), join(e.Address), orDash(path(e)), mtu(e), traffic(e, now), takes(e))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", join(e.Subnets...), join(e.Address), orDash(path(e)), mtu(e), traffic(e, now), probes(e, now), takes(e))
 		}
 		if err := t.Flush(); err != nil {
 			return err
 		}
+	}
+	if err := printFaulty(w, p); err != nil {
+		return err
 	}
 	if err := printReached(w, p); err != nil {
 		return err

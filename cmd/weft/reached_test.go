@@ -19,9 +19,9 @@ func TestPeersShowTheirWays(t *testing.T) {
 		{Name: "c", Subnets: []netip.Prefix{prefix("10.42.3.0/24")}, Address: addr("10.0.0.3"), Path: "kernel", MTU: 1430, Reached: []control.Reached{
 			{Subnet: prefix("10.42.3.0/24"), How: "skipped", Reason: "its VNI is \x1b7"}}},
 	}}, time.Now())
-	const want = `PEER  SUBNETS                    ADDRESS   PATH                  MTU   SENT  RECEIVED  LAST SEEN  REFUSED  TAKES
-b     10.42.2.0/24, fd00:2::/64  10.0.0.2  kernel route, tunnel  1430  -     -         -          -        flannel: plain
-c     10.42.3.0/24               10.0.0.3  kernel skipped        1430  -     -         -          -        flannel: plain
+	const want = `PEER  SUBNETS                    ADDRESS   PATH                  MTU   SENT  RECEIVED  LAST SEEN  REFUSED  ANSWERS  RTT  LOSS OUT/IN  PASSES  TAKES
+b     10.42.2.0/24, fd00:2::/64  10.0.0.2  kernel route, tunnel  1430  -     -         -          -        -        -    -            -       flannel: plain
+c     10.42.3.0/24               10.0.0.3  kernel skipped        1430  -     -         -          -        -        -    -            -       flannel: plain
 
 SUBNET        OF  WAY      BECAUSE
 fd00:2::/64   b   tunnel   it is behind a router

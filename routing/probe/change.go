@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -128,10 +129,11 @@ func (c *Core) name(w *way, ways []*way) string {
 			some++
 		}
 	}
+	name := cmp.Or(w.Name, w.Peer)
 	if all == some {
-		return w.Peer
+		return name
 	}
-	return fmt.Sprintf("%s (%v)", w.Peer, w.Addr)
+	return fmt.Sprintf("%s (%v)", name, w.Addr)
 }
 
 // peers counts nodes.

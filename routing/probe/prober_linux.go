@@ -55,7 +55,7 @@ type Prober struct {
 	icmp    map[bool]*icmpSocket // by whether it is for IPv6
 	faults  map[string]string    // of sockets, by what they are for
 	devices deviceNames
-	ways    int
+	ways    []Way
 	stopped bool
 	taken   bool
 	readers sync.WaitGroup
@@ -102,12 +102,12 @@ func (p *Prober) Run(ctx context.Context) error {
 	return nil
 }
 
-// Update says what there is now: this node's end, and all ways to peers.
+// Update says what there is now: this node's end, and all ways to peers, which it keeps. It does nothing where nothing is new.
 func (p *Prober) Update(here Here, ways []Way) {
 	p.mu.Lock()
 	taken := p.taken
-	if !p.stopped {
-		p.here, p.ways = here, len(ways)
+	if !p.stopped && (p.taken || !slices.Equal(ways, p.ways) || !slices.Equal(here.Addrs, p.here.Addrs) || !slices.Equal(here.Devices, p.here.Devices)) {
+		p.here, p.ways = here, ways
 		p.open()
 		p.step(Known{ways})
 	}
@@ -204,7 +204,7 @@ func (p *Prober) tick() {
 
 // pollEvery is the least time between two readings of the counters, of which there are thousands in a large network.
 func (p *Prober) pollEvery() time.Duration {
-	if p.ways > 1000 {
+	if len(p.ways) > 1000 {
 		return 15 * time.Second
 	}
 	return 4 * time.Second

@@ -7,8 +7,8 @@ import (
 
 // Way is one overlay address of a peer, which is asked. It is comparable.
 type Way struct {
-	// Peer is the node's identity, or its subnet if it has none: ways of one Peer are one node's.
-	Peer string
+	// Peer is the node's identity, or its subnet if it has none: ways of one Peer are one node's. Name is what people call it.
+	Peer, Name string
 	// Addr is the address that is asked, and that answers come from.
 	Addr netip.Addr
 	// Port is where the peer answers questions; 0 for one that does not, whose kernel is asked by ICMP.

@@ -195,7 +195,9 @@ type Drop struct {
 
 // Peers has the nodes with which this node exchanges packets, and the senders that are none of them.
 type Peers struct {
-	Peers     []Peer     `json:"peers"`
+	Peers []Peer `json:"peers"`
+	// Probing says that peers are asked whether they answer.
+	Probing   bool       `json:"probing,omitempty"`
 	Strangers []Stranger `json:"strangers,omitempty"`
 }
 
@@ -227,8 +229,37 @@ type Peer struct {
 	Drops []Drop `json:"drops,omitempty"`
 	// Expires is the end of its lease, zero for a reservation or if unknown.
 	Expires time.Time `json:"expires,omitzero"`
+	// Probes are what this node's questions to the peer have shown, for each of its addresses that is asked.
+	Probes []Probe `json:"probes,omitempty"`
 	// Reached says for each subnet how packets get there, if the backend knows more than one answer.
 	Reached []Reached `json:"ways,omitempty"`
+}
+
+// Probe is what is known of one overlay address of a peer, which this node asks whether it answers.
+type Probe struct {
+	Address netip.Addr `json:"address"`
+	// By is udp for a node that answers weft's questions, and icmp for one whose kernel is asked.
+	By string `json:"by"`
+	// Answers is yes, no or unknown, and has been so since Since. LastAnswer is zero if there was none.
+	Answers    string    `json:"answers"`
+	Since      time.Time `json:"since"`
+	LastAnswer time.Time `json:"lastAnswer,omitzero"`
+	// RTT is the smoothed round trip, and MinRTT the shortest lately; 0 if none was measured.
+	RTT    int64 `json:"rttNanoseconds,omitempty"`
+	MinRTT int64 `json:"minRTTNanoseconds,omitempty"`
+	// LossOut and LossIn are the parts of the last 64 datagrams to the peer and from it that were lost, from 0 to 1; nil if there were
+	// none. Loss is the same for questions by icmp, of which nobody knows in which direction they or their answers were lost.
+	LossOut *float64 `json:"lossOut,omitempty"`
+	LossIn  *float64 `json:"lossIn,omitempty"`
+	Loss    *float64 `json:"loss,omitempty"`
+	// Lossy says that so much is lost that the log says so.
+	Lossy bool `json:"lossy,omitempty"`
+	// PathMTU is the largest inner packet that passed, in bytes; 0 if none has yet. LargeLost says that larger ones are sent, and lost.
+	PathMTU   int  `json:"innerPathMTU,omitempty"`
+	LargeLost bool `json:"largeLost,omitempty"`
+	// Likely is the cause of what is wrong, and Look what to look at; "" if nothing is.
+	Likely string `json:"likely,omitempty"`
+	Look   string `json:"look,omitempty"`
 }
 
 // Traffic counts what the data plane has exchanged with one peer, in inner packets.

@@ -48,6 +48,9 @@ type Config struct {
 	// Renumber lets weftd, when it starts, adopt a network that does not contain the node's subnet.
 	Renumber bool
 
+	// Probe has this node ask its peers through the overlay whether they answer, and answer theirs.
+	Probe bool
+
 	// AllowExtension permits the commands of a network configuration of type extension, whoever may have written it.
 	AllowExtension bool
 

@@ -168,8 +168,11 @@ func (d *Daemon) Peers() control.Peers {
 	for _, r := range status.Reached {
 		bySubnets[r.Subnets] = append(bySubnets[r.Subnets], r)
 	}
+	asked := statesByAddr(g.probes())
+	out.Probing = g.prober != nil
 	for _, r := range g.peers() {
 		p := peer(r)
+		p.Probes = probesOf(asked, r)
 		found := bySubnets[r.Subnets]
 		for _, a := range []netip.Addr{r.PublicIP, r.PublicIPv6} {
 			if refused(found, a) { // the counters of that address are another peer's

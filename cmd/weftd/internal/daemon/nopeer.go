@@ -112,5 +112,5 @@ func (d *Daemon) Notes() []string {
 	if why := g.formerGateways(); why != "" {
 		out = append(out, why)
 	}
-	return out
+	return append(out, g.probeNotes()...)
 }

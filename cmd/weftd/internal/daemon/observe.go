@@ -126,6 +126,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 	for {
 		g, state := d.readiness()
 		d.findFormer(g)
+		g.keepProbing()
 		d.tellDataPath(g, state)
 		lonely = d.tellNoPeer(lonely)
 		now := state.Reasons(time.Now())

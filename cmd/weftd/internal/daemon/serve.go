@@ -14,6 +14,7 @@ import (
 	"weft/lease/subnetenv"
 	"weft/routing"
 	"weft/routing/presence"
+	"weft/routing/probe"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -29,6 +30,7 @@ type generation struct {
 	former  []netip.Prefix // networks that this node was in before
 	before  lease.Subnets  // what the subnet file had
 	member  member
+	prober  *probe.Prober // nil if peers are not asked whether they answer
 
 	swept bool // what other backends left has been removed; only apply uses it
 
@@ -38,6 +40,7 @@ type generation struct {
 	told      *dataPathNews // what the member was told; only observe uses it, and the next two
 	looked    time.Time     // when observe last searched for gateways of former subnets
 	lookedFor lease.Subnets // and what was ours then
+	probed    time.Time     // when the prober was last told what there is
 
 	mu        sync.Mutex // protects what follows
 	chosen    underlay.Link
@@ -79,6 +82,9 @@ func (d *Daemon) serve(ctx context.Context, g *generation) error {
 	d.setGeneration(g)
 	do(g.backend.Run)
 	do(g.member.Run)
+	if g.prober != nil {
+		do(g.prober.Run)
+	}
 	if g.cached {
 		do(func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) })
 	}
@@ -152,6 +158,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 		return nil, &backendError{err}
 	}
 	g.plane, _ = g.backend.(dataPlane)
+	d.newProber(g)
 	g.member, err = d.source.member(memberOptions{
 		footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
 		state: d.state, alive: presence.Alive{Kernel: kernel, From: g.underlay, Port: routing.FactsOf(f.network).Port},
@@ -207,6 +214,7 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 		case <-g.wake:
 			d.writeSubnetFile(g)
 		}
+		g.probe()
 		d.removeLeftovers(g)
 		d.changed()
 	}

@@ -29,6 +29,7 @@ func (d *Daemon) snapshot() ops.Snapshot {
 	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
 	s.Backend = g.backend.Status()
 	s.Rules = s.Backend.Rules
+	s.Probes = g.probes()
 	if !s.Summary {
 		s.Infos = g.peerInfos()
 	}

@@ -28,6 +28,7 @@ func families() []metric {
 	all = append(all, kernelFamilies()...)
 	all = append(all, rulesFamilies()...)
 	all = append(all, peerFamilies()...)
+	all = append(all, probeFamilies()...)
 	return all
 }
 

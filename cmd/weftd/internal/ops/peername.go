@@ -72,13 +72,8 @@ func (p *PeerInfo) address() netip.Addr {
 	return p.PublicIPv6
 }
 
-// namedPeers returns Peers, each with a name that no other has, and with the one of its record: two records with
-// one name must not make the whole request fail. The names are made once for a page. One goroutine at a time may
-// call it.
-func (s *Snapshot) namedPeers() []namedPeer {
-	if s.named != nil {
-		return s.named
-	}
+// knownPlaces finds the names of peerInfos.
+func (s *Snapshot) knownPlaces() map[place]string {
 	known := make(map[place]string, len(s.Infos))
 	for _, p := range s.peerInfos() {
 		for _, a := range [...]netip.Addr{p.PublicIP, p.PublicIPv6} {
@@ -87,6 +82,17 @@ func (s *Snapshot) namedPeers() []namedPeer {
 			}
 		}
 	}
+	return known
+}
+
+// namedPeers returns Peers, each with a name that no other has, and with the one of its record: two records with
+// one name must not make the whole request fail. The names are made once for a page. One goroutine at a time may
+// call it.
+func (s *Snapshot) namedPeers() []namedPeer {
+	if s.named != nil {
+		return s.named
+	}
+	known := s.knownPlaces()
 	s.named = make([]namedPeer, 0, len(s.Peers))
 	seen := make(map[string]bool, len(s.Peers))
 	for i := range s.Peers {

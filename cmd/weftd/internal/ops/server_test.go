@@ -92,7 +92,7 @@ func connect(t *testing.T, at, send string) net.Conn {
 
 // probe asks as a kubelet does, on a connection of its own. It asks again if the server closed that connection in
 // favour of dozens of others from the same address, which may come before the request.
-func probe(t *testing.T, at string) {
+func askPage(t *testing.T, at string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	for _, path := range []string{"/healthz", "/readyz"} {
@@ -122,7 +122,7 @@ func TestConnectionsAreBoundedAndProbesGetTheirTurn(t *testing.T) {
 	for i := range 4 * maxConns {
 		connect(t, at, []string{"", "GET /healthz HT"}[i%2])
 	}
-	probe(t, at)
+	askPage(t, at)
 	if n := count.most.Load(); n > maxConns+1 { // one is open while it is decided about
 		t.Errorf("%d connections at a time, want at most %d", n, maxConns)
 	}
@@ -180,7 +180,7 @@ func TestScrapesShareARendering(t *testing.T) {
 		}
 		return nil
 	})
-	probe(t, at)
+	askPage(t, at)
 	close(enough)
 	wg.Wait()
 	if n := made.Load(); n > 2 || fine.Load() == 0 {
@@ -208,7 +208,7 @@ func TestSlowReadersStarveNobody(t *testing.T) {
 	if alive > maxPages {
 		t.Errorf("%d pages are held, want at most %d", alive, maxPages)
 	}
-	probe(t, at)
+	askPage(t, at)
 	resp, err := http.Get("http://" + at + "/metrics")
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"weft/lease"
 	"weft/routing"
 	"weft/routing/hostrules"
+	"weft/routing/probe"
 	"weft/tunnel"
 )
 
@@ -42,6 +43,8 @@ type Snapshot struct {
 	Tunnel  tunnel.Stats
 	Workers []tunnel.WorkerStats
 	Peers   []tunnel.PeerStats
+	// Probes is what is known of the ways to peers, by peer; none if nobody is asked.
+	Probes []probe.State
 	// Strangers is how many outer sources that are no peer's were seen lately.
 	Strangers int
 	// DeviceDropped is how many packets the kernel dropped on their way into the

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"weft/cmd/internal/control"
+)
+
+// probesHeading has the columns of probes.
+const probesHeading = "ANSWERS\tRTT\tLOSS OUT/IN\tPASSES"
+
+// probes returns whether a peer answers and since when, the round trip, the loss to it and from it, and the largest inner packet that
+// passed. Of several addresses it is the worst, since pods have addresses of each family.
+func probes(p control.Peer, now time.Time) string {
+	if len(p.Probes) == 0 {
+		return "-\t-\t-\t-"
+	}
+	worst := p.Probes[0]
+	rtt, passes := int64(0), 0
+	var out, in, both *float64
+	large := false
+	for _, q := range p.Probes {
+		if badness(q) > badness(worst) {
+			worst = q
+		}
+		rtt = max(rtt, q.RTT)
+		if q.PathMTU > 0 && (passes == 0 || q.PathMTU < passes) {
+			passes = q.PathMTU
+		}
+		large = large || q.LargeLost
+		out, in, both = larger(out, q.LossOut), larger(in, q.LossIn), larger(both, q.Loss)
+	}
+	words := []string{worst.Answers, "-", "-", "-"}
+	if worst.Answers != "unknown" {
+		words[0] += " " + duration(now.Sub(worst.Since))
+	}
+	if rtt > 0 && worst.Answers == "yes" {
+		words[1] = milliseconds(rtt)
+	}
+	switch {
+	case worst.Answers != "yes":
+	case both != nil:
+		words[2] = share(both) + " both"
+	case out != nil || in != nil:
+		words[2] = share(out) + "/" + share(in)
+	}
+	if passes > 0 {
+		words[3] = fmt.Sprint(passes)
+		if large {
+			words[3] += " (larger lost)"
+		}
+	}
+	return strings.Join(words, "\t")
+}
+
+// badness orders probes, the worst last.
+func badness(p control.Probe) int {
+	return map[string]int{"yes": 0, "unknown": 1, "no": 2}[p.Answers]
+}
+
+func larger(a, b *float64) *float64 {
+	if a == nil || b != nil && *b > *a {
+		return b
+	}
+	return a
+}
+
+func share(f *float64) string {
+	if f == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", 100**f)
+}
+
+// milliseconds prints nanoseconds with two digits that matter.
+func milliseconds(ns int64) string {
+	ms := float64(ns) / 1e6
+	switch {
+	case ms < 1:
+		return fmt.Sprintf("%.2fms", ms)
+	case ms < 10:
+		return fmt.Sprintf("%.1fms", ms)
+	}
+	return fmt.Sprintf("%.0fms", ms)
+}
+
+// printFaulty lists the ways to peers on which something is wrong, with the likely cause and what to look at.
+func printFaulty(w io.Writer, p control.Peers) error {
+	for _, e := range p.Peers {
+		for _, q := range e.Probes {
+			if q.Likely == "" {
+				continue
+			}
+			if _, err := fmt.Fprintf(w, "\n%s (%v): likely: %s\n  look at: %s\n", orDash(e.Name), q.Address, clean(q.Likely), clean(q.Look)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

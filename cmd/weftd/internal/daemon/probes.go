@@ -1,0 +1,168 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"weft/cmd/internal/control"
+	"weft/lease"
+	"weft/routing"
+	"weft/routing/probe"
+)
+
+// newProber makes what asks the peers of g whether they answer, unless the flag or the network configuration says no.
+func (d *Daemon) newProber(g *generation) {
+	if !d.cfg.Probe || !routing.Probing(g.footing.network) {
+		return
+	}
+	c := probe.Config{
+		About: routing.AboutProbes(g.footing.network, g.chosen, g.plane != nil),
+		Do:    g.kernel.Do,
+		Changed: func() {
+			select {
+			case g.wake <- struct{}{}: // the record names the port
+			default:
+			}
+		},
+		Logger: d.log.With("component", "probe"),
+	}
+	if g.plane != nil {
+		c.Packets = g.arrivals
+	}
+	g.prober = probe.New(c)
+}
+
+// arrivals counts the packets from each peer, by its address on the underlay.
+func (g *generation) arrivals() map[netip.Addr]uint64 {
+	peers := g.plane.Engine().Peers()
+	out := make(map[netip.Addr]uint64, len(peers))
+	for i := range peers {
+		out[peers[i].Addr] += peers[i].RxPackets
+	}
+	return out
+}
+
+// probe tells the prober what there is now.
+func (g *generation) probe() {
+	if g.prober == nil {
+		return
+	}
+	if set, _ := g.state(); set.Own.Subnets != (lease.Subnets{}) {
+		here, ways := routing.Probes(g.footing.network, set, g.backend.Status())
+		g.prober.Update(here, ways)
+	}
+}
+
+// probeEvery is the time between two looks at what may have changed beside the set: devices, and how peers are reached.
+const probeEvery = 10 * time.Second
+
+// keepProbing calls probe now and then. Only observe calls it.
+func (g *generation) keepProbing() {
+	if g == nil || time.Since(g.probed) < probeEvery {
+		return
+	}
+	g.probed = time.Now()
+	g.probe()
+}
+
+// probePort is where this node answers, for its record; 0 if it does not.
+func (g *generation) probePort() int {
+	if g.prober == nil {
+		return 0
+	}
+	return int(g.prober.Port())
+}
+
+// probes is what is known of the ways to peers, by the address of the overlay that is asked; nil if nobody is asked.
+func (g *generation) probes() []probe.State {
+	if g.prober == nil {
+		return nil
+	}
+	return g.prober.States()
+}
+
+// answers counts the nodes by whether they answer. One with an address that does not answer counts as one that does not.
+func answers(states []probe.State) (yes, no, unknown int) {
+	worst := map[string]probe.Answers{}
+	for _, s := range states {
+		if before, ok := worst[s.Peer]; !ok || s.Answers == probe.No || before == probe.Yes {
+			worst[s.Peer] = s.Answers
+		}
+	}
+	for _, a := range worst {
+		switch a {
+		case probe.Yes:
+			yes++
+		case probe.No:
+			no++
+		default:
+			unknown++
+		}
+	}
+	return yes, no, unknown
+}
+
+// unanswered says that no peer answers, with the likely cause; "" if one does, or may.
+func unanswered(states []probe.State) string {
+	for _, s := range states {
+		if s.Answers != probe.No {
+			return ""
+		}
+	}
+	_, n, _ := answers(states)
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("no peer answers (%s): %s: look at: %s", countOf(n, "was asked", "were asked"), states[0].Likely, states[0].Look)
+}
+
+// probeNotes is what an operator should know of the probes although the node is ready.
+func (g *generation) probeNotes() []string {
+	if g.prober == nil {
+		return nil
+	}
+	notes := g.prober.Faults()
+	if why := unanswered(g.prober.States()); why != "" {
+		notes = append(notes, why)
+	}
+	return notes
+}
+
+// statesByAddr finds states by the address that is asked.
+func statesByAddr(states []probe.State) map[netip.Addr]probe.State {
+	out := make(map[netip.Addr]probe.State, len(states))
+	for _, s := range states {
+		out[s.Addr] = s
+	}
+	return out
+}
+
+// probesOf converts what is known of the addresses of one node: those of its subnets, or where there is no tunnel its own.
+func probesOf(asked map[netip.Addr]probe.State, r lease.Record) []control.Probe {
+	var out []control.Probe
+	for _, a := range []netip.Addr{r.V4.Masked().Addr(), r.V6.Masked().Addr(), r.PublicIP, r.PublicIPv6} {
+		s, ok := asked[a]
+		if !ok {
+			continue
+		}
+		p := control.Probe{
+			Address: s.Addr, By: "udp", Answers: s.Answers.String(), Since: s.Since, LastAnswer: s.Answered,
+			RTT: s.RTT.Nanoseconds(), MinRTT: s.MinRTT.Nanoseconds(), PathMTU: s.PathMTU, LargeLost: s.Hole, Lossy: s.Lossy,
+			Likely: s.Likely, Look: s.Look,
+		}
+		share := func(l probe.Loss) *float64 {
+			if l.Of == 0 {
+				return nil
+			}
+			f := l.Share()
+			return &f
+		}
+		p.LossOut, p.LossIn = share(s.Out), share(s.In)
+		if s.Port == 0 {
+			p.By, p.Loss, p.LossOut, p.LossIn = "icmp", share(s.Out), nil, nil
+		}
+		out = append(out, p)
+	}
+	return out
+}

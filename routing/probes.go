@@ -1,0 +1,116 @@
+package routing
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/netip"
+
+	"weft/lease"
+	"weft/routing/probe"
+	"weft/routing/underlay"
+)
+
+// probeKey is the key Backend.Probe, which every type has: false turns off that nodes ask each other whether they answer.
+func probeKey(to *bool) Key {
+	*to = true
+	return Key{Name: "Probe", read: func(value json.RawMessage) string {
+		if json.Unmarshal(value, to) != nil {
+			return "true or false"
+		}
+		return ""
+	}}
+}
+
+// Probing reports whether nodes of that network ask each other whether they answer: the type has peers that this node
+// sends to, and Backend.Probe is not false.
+func Probing(c lease.NetworkConfig) bool {
+	var on bool
+	if readKeys(c, []Key{probeKey(&on)}) != nil || !on {
+		return false
+	}
+	f := FactsOf(c)
+	return !f.Alone && f.Carrier != 0 && f.Carrier != CarrierOthers
+}
+
+// AboutProbes says what the probes of that network travel by over u; carried says that the data plane of weftd moves the packets.
+func AboutProbes(c lease.NetworkConfig, u underlay.Link, carried bool) probe.About {
+	a := probe.About{Port: FactsOf(c).Port, Daemon: carried}
+	u.MTU = min(u.MTU, minMTU6+sizeRoom) // so small that Backend.MTU does not matter
+	if mtu, _ := OverlayMTU(c, u); a.Port != 0 && mtu > 0 && mtu < u.MTU {
+		a.Overhead = u.MTU - mtu
+	}
+	return a
+}
+
+// sizeRoom is more than any tunnel adds, in bytes.
+const sizeRoom = 100
+
+// Probes are this node's end of the ways to its peers, and the ways: from its overlay address to theirs, so that a probe goes where packets go. On
+// every backend with a device that is the first address of the subnet, which the device has. Without a tunnel no address of a subnet is sure to
+// be anybody's, and packets of nodes have the addresses of the underlay: these are asked.
+func Probes(c lease.NetworkConfig, set lease.Set, st Status) (probe.Here, []probe.Way) {
+	var here probe.Here
+	direct := FactsOf(c).Direct
+	own := func(six bool) netip.Addr {
+		switch {
+		case direct && six:
+			return st.Underlay.Addr6
+		case direct:
+			return st.Underlay.Addr4
+		case six:
+			return firstOf(set.Own.V6)
+		}
+		return firstOf(set.Own.V4)
+	}
+	skipped := map[netip.Prefix]bool{}
+	here.Devices = append(here.Devices, st.Devices...)
+	routed := false
+	for _, r := range st.Reached {
+		skipped[r.Subnet] = r.How == HowSkipped
+		routed = routed || r.How == HowRoute
+	}
+	if routed && st.Underlay.Name != "" { // what comes by a plain route comes by the underlay
+		here.Devices = append(here.Devices, st.Underlay.Name)
+	}
+	for _, six := range []bool{false, true} {
+		if a := own(six); a.IsValid() {
+			here.Addrs = append(here.Addrs, a)
+		}
+	}
+	var ways []probe.Way
+	for i := range set.Peers {
+		r := &set.Peers[i]
+		for _, six := range []bool{false, true} {
+			subnet, public := r.V4, r.PublicIP
+			if six {
+				subnet, public = r.V6, r.PublicIPv6
+			}
+			if !subnet.IsValid() || skipped[subnet] || !own(six).IsValid() {
+				continue
+			}
+			w := probe.Way{Peer: cmp.Or(r.Node(), r.Called()), Name: r.Called(), Addr: firstOf(subnet), Under: public, MTU: st.MTU}
+			if direct {
+				w.Addr = public
+			}
+			if !w.Under.IsValid() { // an IPv6 subnet that is reached over IPv4
+				w.Under = r.PublicIP
+			}
+			if r.Weft != nil {
+				w.Port = uint16(r.Weft.Probe)
+				if r.Weft.MTU > 0 {
+					w.MTU = min(w.MTU, r.Weft.MTU)
+				}
+			}
+			ways = append(ways, w)
+		}
+	}
+	return here, ways
+}
+
+// firstOf is the first address of a subnet, the zero Addr for none.
+func firstOf(p netip.Prefix) netip.Addr {
+	if !p.IsValid() {
+		return netip.Addr{}
+	}
+	return p.Masked().Addr()
+}
