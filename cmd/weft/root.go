@@ -30,7 +30,7 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.Flags().BoolP("version", "v", false, "version for weft")
-	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), labCommand(), benchCommand(), cleanupCommand(), doctorCommand(), &cobra.Command{
+	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), eventsCommand(), labCommand(), benchCommand(), cleanupCommand(), doctorCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs, RunE: printVersion,
 	})
 	return root

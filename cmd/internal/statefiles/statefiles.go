@@ -3,6 +3,7 @@
 package statefiles
 
 import (
+	"weft/cmd/internal/events"
 	"weft/lease"
 	"weft/routing"
 )
@@ -13,5 +14,6 @@ const KubeNode = "kube-node.json"
 
 // Names are all files, those of every store and backend.
 func Names() []string {
-	return []string{lease.CacheFile, routing.ExtensionFile, routing.ExtensionFile + ".new", lease.NodeFile, lease.StateFile, KubeNode, routing.ForwardingFile, routing.ForwardingFile + ".new"}
+	return []string{lease.CacheFile, routing.ExtensionFile, routing.ExtensionFile + ".new", lease.NodeFile, lease.StateFile, KubeNode, routing.ForwardingFile, routing.ForwardingFile + ".new",
+		events.File, events.Former}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"weft/cmd/internal/events"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/statefiles"
 	"weft/cmd/weftd/internal/ops"
@@ -24,6 +25,7 @@ type Daemon struct {
 	log     *slog.Logger
 	started time.Time
 	systemd *ops.Systemd
+	history *events.Log
 	source  source
 	cache   *lease.Cache
 	// cached and recalled are the state that the last run saved; cached is nil if there is none.
@@ -52,9 +54,11 @@ type Daemon struct {
 // Run runs the daemon with checked flags until ctx ends; then it returns nil. An
 // error says what was wrong and what to do. Device, routes, lease and subnet file
 // stay as they are in either case.
-func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logger) error {
+func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logger) (err error) {
+	history, log, ended := keepHistory(cfg.CacheDir, log)
+	defer func() { ended(err) }()
 	d := &Daemon{
-		cfg: cfg, version: version, log: log, started: time.Now(),
+		cfg: cfg, version: version, log: log, started: time.Now(), history: history,
 		systemd: ops.NewSystemd(log), nudge: make(chan struct{}, 1), resized: make(chan struct{}, 1),
 		serving: newLatch(), waiting: "config: not read yet",
 	}

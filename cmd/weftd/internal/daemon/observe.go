@@ -123,8 +123,10 @@ func (d *Daemon) observe(ctx context.Context) error {
 	lonely := false
 	last, first, notReady := []string(nil), true, time.Now()
 	kept := time.Now()
+	var renewed renewals
 	for {
 		g, state := d.readiness()
+		renewed.tell(state.Lease.Own, d.cfg.RenewMargin, d.log)
 		d.findFormer(g)
 		g.keepProbing()
 		d.tellDataPath(g, state)

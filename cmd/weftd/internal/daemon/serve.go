@@ -259,6 +259,7 @@ func (d *Daemon) applied(g *generation, s lease.Set) {
 	if s.Own.Subnets != before.Own.Subnets || len(s.Peers) != len(before.Peers) {
 		d.log.Info("set applied", "own", s.Own.Subnets.String(), "peers", len(s.Peers), "rejected", len(s.Rejected))
 	}
+	d.tellPeers(before.Peers, s.Peers)
 	logRejected(d.log, before.Rejected, s.Rejected)
 	d.writeSubnetFile(g)
 	d.tidy(before.Own.Subnets == lease.Subnets{}, len(before.Peers), len(s.Peers))

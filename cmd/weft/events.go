@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/events"
+)
+
+// eventsFlags are those of weft events.
+type eventsFlags struct {
+	common
+	dir, since string
+	kinds      []string
+	last       int
+	follow     bool
+}
+
+// eventsSchema is the version of the JSON of weft events.
+const eventsSchema = 1
+
+func eventsCommand() *cobra.Command {
+	var f eventsFlags
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Show what this node has seen and done: leases, peers, repairs, choices, faults",
+		Long: "Show what this node has seen and done, with times: leases, peers that came, went or changed, routes and rules that were repaired,\n" +
+			"what was chosen and why, and faults.\n\n" +
+			"weftd writes it to its state directory (--cache-dir), half a megabyte at most, so that it is there after a restart, and\n" +
+			"also while weftd does not run. docs/events.md explains the kinds.",
+		Example: "  weft events --since 1h\n  weft events --kind peer_gone --kind store_lost\n  weft events --follow\n  weft events --json --since 2026-01-02T03:04:05Z",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	f.bind(cmd)
+	l := cmd.Flags()
+	l.StringVar(&f.dir, "cache-dir", "", "state `directory` of weftd (default: that of the weftd that answers, else $WEFTD_CACHE_DIR or /var/lib/weft)")
+	l.StringVar(&f.since, "since", "", "show what happened since then: a `time` ago such as 90m or 24h, or a point in time such as 2026-01-02T03:04:05Z")
+	l.StringSliceVar(&f.kinds, "kind", nil, "show events of this `kind` only; may be given several times")
+	l.IntVarP(&f.last, "last", "n", 0, "show the last `N` only; 0 is all")
+	l.BoolVarP(&f.follow, "follow", "f", false, "go on, and show what happens from now on")
+	if err := cmd.RegisterFlagCompletionFunc("kind", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return events.Kinds(), cobra.ShellCompDirectiveNoFileComp
+	}); err != nil {
+		cmd.Long += "\n" + err.Error() // the flag is defined above
+	}
+	return cmd
+}
+
+// followEvery is the time between two looks at the history.
+const followEvery = 500 * time.Millisecond
+
+func (f *eventsFlags) run(ctx context.Context, w io.Writer) error {
+	after, err := sinceTime(f.since, time.Now())
+	if err != nil {
+		return asUsage(err)
+	}
+	for _, k := range f.kinds {
+		if !slices.Contains(events.Kinds(), k) {
+			return usagef("--kind %q: want one of %s", k, strings.Join(events.Kinds(), ", "))
+		}
+	}
+	if f.last < 0 {
+		return usagef("-n %d: want 0, for all, or more", f.last)
+	}
+	dir := f.dir
+	if dir == "" {
+		dir = f.stateDir(ctx)
+	}
+	l, err := events.Read(dir, after)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = historyless(dir, err); f.follow {
+			err = nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if l = f.wanted(l); f.last > 0 {
+		l = l[max(0, len(l)-f.last):]
+	}
+	if f.json && !f.follow {
+		return printJSON(w, struct {
+			SchemaVersion int            `json:"schema_version"`
+			Directory     string         `json:"directory"`
+			Events        []events.Event `json:"events"`
+		}{eventsSchema, dir, append([]events.Event{}, l...)})
+	}
+	for {
+		for _, e := range l {
+			if err := f.print(w, e); err != nil {
+				return err
+			}
+			after = e.Time
+		}
+		if !f.follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followEvery):
+		}
+		if l, err = events.Read(dir, after); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if len(l) > 0 {
+			after = l[len(l)-1].Time
+		}
+		l = f.wanted(l)
+	}
+}
+
+// historyless says why there may be no history.
+func historyless(dir string, err error) error {
+	if _, none := os.Stat(dir); none != nil {
+		return fmt.Errorf("%w: weftd keeps its history in its state directory: name that with --cache-dir, or run this where weftd runs", none)
+	}
+	return fmt.Errorf("%w: weftd has written no history there: either it has not run since it keeps one, or it cannot write (its log says so)", err)
+}
+
+// stateDir returns the state directory of the weftd that answers, or the usual one.
+func (f *eventsFlags) stateDir(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, completeTimeout)
+	defer cancel()
+	if s, err := f.client().Status(ctx); err == nil && s.Cache.File != "" {
+		return filepath.Dir(s.Cache.File)
+	}
+	if dir := os.Getenv("WEFTD_CACHE_DIR"); dir != "" {
+		return dir
+	}
+	return "/var/lib/weft"
+}
+
+// sinceTime reads --since.
+func sinceTime(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(-d.Abs()), nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.Atoi(days); err == nil && n >= 0 && n < 10000 {
+			return now.AddDate(0, 0, -n), nil
+		}
+	}
+	for _, form := range []string{time.RFC3339, "2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.ParseInLocation(form, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("--since %q: want a time ago, such as 90m, 24h or 7d, or a point in time, such as 2026-01-02T03:04:05Z", text)
+}
+
+func (f *eventsFlags) wanted(l []events.Event) []events.Event {
+	if len(f.kinds) == 0 {
+		return l
+	}
+	return slices.DeleteFunc(l, func(e events.Event) bool { return !slices.Contains(f.kinds, string(e.Kind)) })
+}
+
+// print writes one event: a line for people, or a JSON document on a line of its own.
+func (f *eventsFlags) print(w io.Writer, e events.Event) error {
+	if f.json {
+		return json.NewEncoder(w).Encode(struct {
+			SchemaVersion int `json:"schema_version"`
+			events.Event
+		}{eventsSchema, e})
+	}
+	line := fmt.Sprintf("%s  %-7s  %-16s  %s", e.Time.Local().Format("2006-01-02 15:04:05"), e.Level, e.Kind, e.Message)
+	for _, k := range slices.Sorted(maps.Keys(e.Details)) {
+		v := e.Details[k]
+		if v == "" {
+			continue
+		}
+		if strings.ContainsAny(v, " \"=") {
+			v = strconv.Quote(v)
+		}
+		line += "  " + k + "=" + v
+	}
+	_, err := fmt.Fprintln(w, clean(line))
+	return err
+}
