@@ -20,6 +20,7 @@ const (
 	reasonNode        = "NodeObjectFault"       // our Node does not say any more what we serve
 	reasonDuplicate   = "DuplicatePodCIDR"      // another Node has ours too
 	reasonFormer      = "FormerPodCIDR"         // pods have addresses of a subnet that is not ours any more
+	reasonAlone       = "NoPeerAnswers"         // packets leave, and nobody answers
 	reasonDenied      = "APIAccessDenied"       // a right is missing
 	reasonCredentials = "APICredentialsRefused" // the token or the certificate is not taken
 	reasonSilent      = "APIServerSilent"       // there is no answer
@@ -31,7 +32,7 @@ const (
 // isOurReason reports whether we write that reason.
 func isOurReason(reason string) bool {
 	switch reason {
-	case reasonUp, reasonDown, reasonStopped, reasonNoSubnet, reasonLost, reasonNode, reasonDuplicate, reasonFormer, reasonDenied, reasonCredentials,
+	case reasonUp, reasonDown, reasonStopped, reasonNoSubnet, reasonLost, reasonNode, reasonDuplicate, reasonFormer, reasonAlone, reasonDenied, reasonCredentials,
 		reasonSilent, reasonReadOnly, reasonAlarm, reasonCache:
 		return true
 	}
@@ -75,6 +76,9 @@ func (c *core) concerns() (all []concern) {
 	}
 	if c.path != nil && c.path.former != "" {
 		add(reasonFormer, "%s", c.path.former)
+	}
+	if c.path != nil && c.path.alone != "" {
+		add(reasonAlone, "%s", c.path.alone)
 	}
 	switch why := c.server.err(); {
 	case why == nil:

@@ -71,16 +71,16 @@ func TestCondition(t *testing.T) {
 		await.NoDiff(t, func() string { return cmp.Diff(append([]string{"Ready=True KubeletReady: "}, c...), conditions(s)) })
 	}
 	want("NetworkUnavailable=True NoRouteCreated: ") // nobody has said that packets flow
-	tt.SetDataPath("", "")
+	tt.SetDataPath("", "", "")
 	const up, down = "NetworkUnavailable=False FlannelIsUp: Flannel is running on this node", "NetworkUnavailable=True FlannelIsDown: weft carries no packets on this node: "
 	want(up)
 	first := s.node("a").Status.Conditions[1]
 	if first.LastTransitionTime.IsZero() || first.LastTransitionTime != first.LastHeartbeatTime {
 		t.Errorf("%+v", first)
 	}
-	tt.SetDataPath("the device flannel.1 is gone", "")
+	tt.SetDataPath("the device flannel.1 is gone", "", "")
 	want(down + "the device flannel.1 is gone")
-	tt.SetDataPath("", "")
+	tt.SetDataPath("", "", "")
 	want(up)
 	s.change("a", func(n *corev1.Node) { // vandals
 		n.Status.Conditions = []corev1.NodeCondition{ready, {Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "X"}}

@@ -50,6 +50,7 @@ type answer struct {
 type dataPath struct {
 	broken string // what is wrong with it; "" if packets flow
 	former string // pods have addresses of subnets that are not ours any more; "" if none have
+	alone  string // no peer answers; "" if one does, or may
 }
 
 // found is what became of a findNode.

@@ -46,7 +46,7 @@ func newConcerned(t *testing.T, change func(*Options)) concerned {
 	tt.core.pace.broken, tt.core.pace.concern, tt.core.pace.probe = 50*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
-	tt.SetDataPath("", "")
+	tt.SetDataPath("", "", "")
 	out := concerned{tt, s}
 	out.wantCondition("False", reasonUp, messageUp)
 	return out
@@ -109,11 +109,14 @@ func TestConcernsAreTold(t *testing.T) {
 				c.s.change("a", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} })
 			}},
 		{"packets cannot go", "True", reasonDown, "the device flannel.1 is gone",
-			func(c concerned) { c.SetDataPath("the device flannel.1 is gone", "") },
-			func(c concerned) { c.SetDataPath("", "") }},
+			func(c concerned) { c.SetDataPath("the device flannel.1 is gone", "", "") },
+			func(c concerned) { c.SetDataPath("", "", "") }},
 		{"pods of a former podCIDR", "False", reasonFormer, "delete these pods",
-			func(c concerned) { c.SetDataPath("", "cni0 has 10.244.9.1/24: delete these pods") },
-			func(c concerned) { c.SetDataPath("", "") }},
+			func(c concerned) { c.SetDataPath("", "cni0 has 10.244.9.1/24: delete these pods", "") },
+			func(c concerned) { c.SetDataPath("", "", "") }},
+		{"no peer answers", "False", reasonAlone, "weft peers on this node",
+			func(c concerned) { c.SetDataPath("", "", "no peer answers: weft peers on this node says why") },
+			func(c concerned) { c.SetDataPath("", "", "") }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -158,7 +161,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 		}
 		return ""
 	})
-	tt.SetDataPath("", "")
+	tt.SetDataPath("", "", "")
 	is := concerned{tt, s}
 	is.wantCondition("False", reasonDuplicate, messageBut)
 	for _, want := range []string{`node "twin"`, "are not saved"} {
@@ -182,7 +185,7 @@ func TestAStopShowsWhereWeftCarriesThePackets(t *testing.T) {
 			})
 			stop = during(t, tt.Run)
 			tt.wantState(lease.Held, "")
-			tt.SetDataPath("", "")
+			tt.SetDataPath("", "", "")
 			is = concerned{tt, s}
 			is.wantCondition("False", reasonUp, messageUp)
 			return stop, is
@@ -213,7 +216,7 @@ func TestAStopTakesBackWhatItDidNotSeeAnswered(t *testing.T) {
 			}
 		}
 	})
-	tt.SetDataPath("", "")
+	tt.SetDataPath("", "", "")
 	if err := tt.Run(ctx); err != nil {
 		t.Error(err)
 	}
@@ -235,7 +238,7 @@ func TestHeartbeat(t *testing.T) {
 	tt := newTester(t, s, c, nil)
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
-	tt.SetDataPath("", "")
+	tt.SetDataPath("", "", "")
 	await.NoDiff(t, func() string {
 		have := s.node("a").Status.Conditions[0]
 		if !have.LastHeartbeatTime.After(long.Time) || !have.LastTransitionTime.Equal(&long) || have.Reason != reasonUp {
@@ -244,8 +247,8 @@ func TestHeartbeat(t *testing.T) {
 		return ""
 	})
 	before := len(s.patched())
-	tt.SetDataPath("", "x") // it is looked at once more, and is not due
-	tt.SetDataPath("", "")
+	tt.SetDataPath("", "x", "") // it is looked at once more, and is not due
+	tt.SetDataPath("", "", "")
 	s.change("a", func(n *corev1.Node) { delete(n.Annotations, DefaultPrefix+"/weft") })
 	await.NoDiff(t, func() string {
 		if len(s.patched()) == before {

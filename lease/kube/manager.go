@@ -109,10 +109,10 @@ func (m *Manager) SetLocal(l lease.Local) {
 func (m *Manager) Proven() { m.in.Post(news{proven: true}) }
 
 // SetDataPath says whether this node carries packets: broken is "" if it does, else what is
-// wrong. former says which pods have addresses of subnets that are not ours any more; "" for none. What
+// wrong. former says which pods have addresses of subnets that are not ours any more, "" for none, and alone that no peer answers, "" if one does or may. What
 // lasts our Node's condition NetworkUnavailable says, and an Event. It never blocks.
-func (m *Manager) SetDataPath(broken, former string) {
-	p := dataPath{broken, former}
+func (m *Manager) SetDataPath(broken, former, alone string) {
+	p := dataPath{broken, former, alone}
 	m.mu.Lock()
 	same := m.path != nil && *m.path == p
 	m.path = &p

@@ -83,7 +83,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	second := newTester(t, s, cfg, with("192.0.2.2", "two"))
 	second.core.pace.broken, second.core.pace.concern = time.Millisecond, time.Millisecond
 	stopSecond := during(t, second.Run)
-	second.SetDataPath("", "")
+	second.SetDataPath("", "", "")
 	second.wantState(lease.Waiting, "another machine at 192.0.2.1, which answers")
 	second.wantState(lease.Waiting, "kubectl annotate node a "+public+"-")
 	await.NoDiff(t, func() string { // an Event says it, the condition is the living machine's

@@ -401,6 +401,16 @@ func (c *Core) States() []State {
 	return out
 }
 
+// Alone reports whether there are peers, and none of them answers.
+func (c *Core) Alone() bool {
+	for _, w := range c.sorted {
+		if w.answers != No {
+			return false
+		}
+	}
+	return len(c.sorted) > 0
+}
+
 func (c *Core) state(w *way) State {
 	s := State{
 		Way: w.Way, Answers: w.answers, Since: w.since, Answered: w.answered, Heard: w.heard, RTT: w.rtt, MinRTT: w.minRTT,

@@ -125,6 +125,13 @@ func (p *Prober) States() []State {
 	return p.core.States()
 }
 
+// Alone reports whether there are peers, and none of them answers.
+func (p *Prober) Alone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.core.Alone()
+}
+
 // Port is where this node answers, for its record; 0 if it cannot.
 func (p *Prober) Port() uint16 {
 	p.mu.Lock()

@@ -63,15 +63,15 @@ func (d *Daemon) tellDataPath(g *generation, s ops.State) {
 	if !ok {
 		return
 	}
-	now := dataPathNews{strings.Join(s.Broken(), "; "), g.formerGateways()}
+	now := dataPathNews{strings.Join(s.Broken(), "; "), g.formerGateways(), g.alone()}
 	if g.told == nil || *g.told != now {
 		g.told = &now
-		m.SetDataPath(now.broken, now.former)
+		m.SetDataPath(now.broken, now.former, now.alone)
 	}
 }
 
 // dataPathNews is what the member was told about the data path.
-type dataPathNews struct{ broken, former string }
+type dataPathNews struct{ broken, former, alone string }
 
 // formerEvery is the time between two searches for gateways of former subnets.
 const formerEvery = 10 * time.Second

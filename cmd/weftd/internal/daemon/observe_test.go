@@ -15,7 +15,7 @@ type listener struct {
 	told []string
 }
 
-func (l *listener) SetDataPath(broken, _ string) { l.told = append(l.told, broken) }
+func (l *listener) SetDataPath(broken, _, _ string) { l.told = append(l.told, broken) }
 
 func TestAMemberIsToldOfEveryChangeOfTheDataPath(t *testing.T) {
 	d, l := &Daemon{}, &listener{}

@@ -117,14 +117,24 @@ func unanswered(states []probe.State) string {
 	return fmt.Sprintf("no peer answers (%s): %s: look at: %s", countOf(n, "was asked", "were asked"), states[0].Likely, states[0].Look)
 }
 
+// alone says that no peer answers, in words that stay the same; "" if one does, or may.
+func (g *generation) alone() string {
+	if g.prober == nil || !g.prober.Alone() {
+		return ""
+	}
+	return "none of this node's peers answers through the overlay: weft peers on this node has the likely cause"
+}
+
 // probeNotes is what an operator should know of the probes although the node is ready.
 func (g *generation) probeNotes() []string {
 	if g.prober == nil {
 		return nil
 	}
 	notes := g.prober.Faults()
-	if why := unanswered(g.prober.States()); why != "" {
-		notes = append(notes, why)
+	if g.prober.Alone() {
+		if why := unanswered(g.prober.States()); why != "" {
+			notes = append(notes, why)
+		}
 	}
 	return notes
 }

@@ -85,8 +85,8 @@ type aging interface {
 // conditioned is a member that publishes the state of our data path.
 type conditioned interface {
 	// SetDataPath is called at every change. broken is "" while packets are carried; former is ""
-	// unless pods have addresses of subnets that are not ours any more.
-	SetDataPath(broken, former string)
+	// unless pods have addresses of subnets that are not ours any more, and alone unless no peer answers.
+	SetDataPath(broken, former, alone string)
 }
 
 // memberOptions is what a member is made from.
