@@ -36,7 +36,7 @@ func (c *Core) sayChanges(now time.Time) {
 	if c.sayAt.IsZero() || now.Before(c.sayAt) {
 		return
 	}
-	if now.Sub(c.touchedSince) < gatherMost && slices.ContainsFunc(c.sorted, (*way).suspect) {
+	if now.Sub(c.touchedSince) < gatherMost && slices.ContainsFunc(c.sorted, (*way).inDoubt) {
 		c.sayAt = now.Add(time.Second)
 		return
 	}
@@ -83,8 +83,10 @@ func (c *Core) sayChanges(now time.Time) {
 	c.say(false, mended, "gets large packets again", "get large packets again", func(*way) string { return "" })
 }
 
-// suspect reports whether a way that answered may be found not to answer any more.
-func (w *way) suspect() bool { return w.answers == Yes && w.missed >= 1 }
+// inDoubt reports whether a way that answered may be found not to answer any more, or to carry less.
+func (w *way) inDoubt() bool {
+	return w.answers == Yes && (w.missed >= 1 || w.mtu.searching || w.mtu.open)
+}
 
 // say adds a line about ways that changed alike. detail is added if it is one peer.
 func (c *Core) say(warn bool, ways []*way, one, many string, detail func(*way) string) {

@@ -119,6 +119,27 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A hole on the way to a node with an address in each family is one line, and so is its end.
+func TestTwoWaysOfAPeerAreOneLine(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(t, udp, 3, seed)
+		me, peer, same := w.nodes[0], w.nodes[1], w.nodes[2]
+		same.name, same.under = peer.name, peer.under
+		w.meet(1472)
+		w.run(time.Minute + time.Duration(w.rng.IntN(20000))*time.Millisecond)
+		w.lost = func(a, b *node, size int) bool { return a == me && size > 1372 }
+		w.run(time.Minute)
+		if len(me.lines) != 1 || !strings.HasPrefix(me.lines[0].Text, "peer n1 gets no large packets") {
+			t.Fatalf("seed %d: %+v", seed, me.lines)
+		}
+		w.lost = func(*node, *node, int) bool { return false }
+		w.run(time.Minute)
+		if len(me.lines) != 2 || !strings.HasPrefix(me.lines[1].Text, "peer n1 gets large packets again") {
+			t.Errorf("seed %d: %+v", seed, me.lines[1:])
+		}
+	}
+}
+
 func TestABurstOfPeersIsOneLine(t *testing.T) {
 	for seed := range uint64(10) {
 		w := newWorld(t, udp, 12, seed)

@@ -94,6 +94,7 @@ func (c *Core) turn(w *way, now time.Time) {
 		}
 		if w.mtu.turn(w.leastMTU(), tries, now) {
 			c.touched(now)
+			c.tryOthersOf(w, now)
 		}
 	}
 	w.skipped = 0
@@ -150,6 +151,18 @@ func (c *Core) hurry(which Answers, now time.Time) {
 	}
 }
 
+// tryOthersOf has the largest size tried on the other ways of w's peer, since what lies between two nodes is the same for each.
+func (c *Core) tryOthersOf(w *way, now time.Time) {
+	for _, o := range c.sorted {
+		if o != w && o.Peer == w.Peer && o.answers == Yes && o.mtu.hole != w.mtu.hole {
+			o.mtu.due, o.mtu.again, o.skipped = now, false, mostSkips
+			if o.silent.IsZero() {
+				c.put(o, now)
+			}
+		}
+	}
+}
+
 // answer takes in that an answer came to question q.
 func (c *Core) answer(w *way, q asked, now time.Time) {
 	if d := now.Sub(q.at); q.size == 0 { // a long packet takes longer
@@ -162,6 +175,7 @@ func (c *Core) answer(w *way, q asked, now time.Time) {
 		}
 	} else if w.mtu.answeredSize(q.size, now) {
 		c.touched(now)
+		c.tryOthersOf(w, now)
 	}
 	w.answered, w.heard = now, now
 	w.silent, w.missed, w.unsent = time.Time{}, 0, ""
