@@ -19,9 +19,9 @@ const (
 	silentFor, silentTurns, unaskedFor = 8 * time.Second, 5, 20 * time.Second
 	// downEvery is the time between turns of a way that does not answer.
 	downEvery = 5 * time.Second
-	// lookFor is how long a way is asked every patience after something was lost, and lookAgain the least time between two such looks.
+	// lookFor is how long a way is asked every patience after something was lost, and lookAgain the least time from the end of one to the next.
 	// lossyEvery is the time between turns while the loss is high.
-	lookFor, lookAgain, lossyEvery = 20 * time.Second, 2 * time.Minute, 2 * time.Second
+	lookFor, lookAgain, lossyEvery = 20 * time.Second, 15 * time.Second, 2 * time.Second
 	// skipFor is by how much a turn is put off since packets of the peer arrive, and mostSkips how often in a row: that they arrive does
 	// not say that ours do.
 	skipFor, mostSkips = 5 * time.Second, 2
