@@ -48,6 +48,7 @@ type controller struct {
 	made     map[string]int // the numbers of the devices that we made, by name
 	warned   map[string]bool
 	strict   kernel.StrictDrops
+	shadow   shadowWatch
 	ended    bool
 	over     func() bool // Run is to end; nil before it began
 
@@ -316,7 +317,7 @@ func (c *controller) repair(ctx context.Context) {
 			return
 		}
 		whole, pause, err := c.settle(ctx, ch)
-		wait := resync
+		wait := c.shadowsAgain()
 		if err != nil {
 			wait, retry = retry, min(2*retry, retryLast)
 		} else if whole {

@@ -56,6 +56,7 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 	r.st.MTU, r.st.InPlace = sizes.inner, errors.Join(r.faults...) == nil
 	c.tellPeers(r, out)
 	c.tellNotes(r)
+	c.shadows(r)
 	c.watch()
 	err = errors.Join(r.faults...)
 	if err != nil && (ctx.Err() != nil || c.over != nil && c.over()) {

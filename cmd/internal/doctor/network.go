@@ -246,16 +246,8 @@ func (f *Facts) own(r lease.Record) bool {
 	return own != (lease.Subnets{}) && (own.V4.IsValid() && r.V4 == own.V4 || !own.V4.IsValid() && r.V6 == own.V6)
 }
 
-// nameOf is what a node is called: by its name or identity, with its subnet.
-func nameOf(r lease.Record) string {
-	switch {
-	case r.Kube != nil:
-		return r.Kube.Name
-	case r.Weft != nil && cmp.Or(r.Weft.Name, r.Weft.Node) != "":
-		return cmp.Or(r.Weft.Name, r.Weft.Node)
-	}
-	return r.Subnets.String()
-}
+// nameOf is what people call a node.
+func nameOf(r lease.Record) string { return r.Called() }
 
 func checkDuplicates(f *Facts) []Finding {
 	if f.Network.RecordsFrom == "" {
