@@ -113,4 +113,8 @@ func (d *Daemon) Notes() []string {
 		out = append(out, why)
 	}
 	return append(out, g.probeNotes()...)
+	if why := d.rangeNow(); why != "" {
+		out = append(out, why)
+	}
+	return out
 }

@@ -120,7 +120,7 @@ func (g *generation) formerGateways() string {
 func (d *Daemon) observe(ctx context.Context) error {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
-	lonely := false
+	lonely, full := false, rangeTold{}
 	last, first, notReady := []string(nil), true, time.Now()
 	kept := time.Now()
 	var renewed renewals
@@ -131,6 +131,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 		g.keepProbing()
 		d.tellDataPath(g, state)
 		lonely = d.tellNoPeer(lonely)
+		full.tell(d)
 		now := state.Reasons(time.Now())
 		d.prove(g, now)
 		if first || !slices.Equal(now, last) {

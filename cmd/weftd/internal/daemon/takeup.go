@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -247,10 +248,22 @@ func (d *Daemon) changes(g *generation, network lease.NetworkConfig) []string {
 		change("MTU", g.backend.MTU(), mtu)
 	}
 	change("port", routing.FactsOf(before).Port, routing.FactsOf(network).Port)
+	change("SubnetLen", before.SubnetLen, network.SubnetLen)
+	change("IPv6SubnetLen", before.IPv6SubnetLen, network.IPv6SubnetLen)
+	change("VNI", vni(before), vni(network))
 	if len(out) == 0 {
 		out = append(out, "only settings that peers and pods do not see")
 	}
 	return out
+}
+
+// vni is the number of the overlay in the network configuration, which every node has to have alike.
+func vni(c lease.NetworkConfig) string {
+	var raw struct{ VNI json.RawMessage }
+	if json.Unmarshal(c.Backend, &raw) != nil || len(raw.VNI) == 0 {
+		return "1" // flannel's default
+	}
+	return string(raw.VNI)
 }
 
 // clip shortens the text of a configuration, for a log line or a status.
