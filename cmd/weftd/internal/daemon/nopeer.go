@@ -112,9 +112,8 @@ func (d *Daemon) Notes() []string {
 	if why := g.formerGateways(); why != "" {
 		out = append(out, why)
 	}
-	return append(out, g.probeNotes()...)
 	if why := d.rangeNow(); why != "" {
 		out = append(out, why)
 	}
-	return out
+	return append(out, g.probeNotes()...)
 }
