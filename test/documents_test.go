@@ -18,7 +18,7 @@ func foreignFlags() []string {
 		create-namespace take-ownership set
 		image profile namespace
 		cluster-cidr pod-network-cidr allocate-node-cidrs hostname-override
-		prefix permanent zone add-source reload
+		prefix permanent zone add-source add-port add-interface reload
 		client-cert-auth endpoints fail-open now
 		certificate-oidc-issuer certificate-identity-regexp bundle ignore-missing`)
 }

@@ -126,6 +126,10 @@ func TestChecks(t *testing.T) {
 			}
 		}
 	}
+	third := 0.3
+	probed := func(x control.Probe) func(*Facts) {
+		return func(f *Facts) { f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Probes: []control.Probe{x}}} }
+	}
 	packet := hostrules.Packet{Hook: hostrules.HookInput, In: "eth0", Src: ip("192.0.2.2"), Dst: ip("192.0.2.1"), Protocol: 17, SrcPort: 8285, DstPort: 8285}
 	barrier := hostrules.Barrier{Firewall: "iptables, nft flavour", Table: "filter", Chain: "INPUT", Policy: true}
 	for _, tt := range []struct {
@@ -239,6 +243,10 @@ func TestChecks(t *testing.T) {
 			f.Links.To[ip("192.0.2.3")] = Way{Link: "eth0", Gateway: ip("192.0.2.254")}
 			f.Links.Silent[ip("192.0.2.254")] = "eth0"
 		}, "peer-underlay fault", "gateway 192.0.2.254"},
+		{"a peer that does not answer", probed(control.Probe{Answers: "no", Address: ip("10.42.2.0"), Since: at().Add(-time.Minute), Likely: "its weftd is stopped", Look: "systemctl status weftd"}), "peer-answers fault", "its weftd is stopped"},
+		{"packets lost one way", probed(control.Probe{Answers: "yes", Lossy: true, LossOut: &third}), "peer-answers warning", "30 % to it"},
+		{"large packets lost", probed(control.Probe{Answers: "yes", LargeLost: true, PathMTU: 1280}), "peer-answers fault", "larger than 1280"},
+		{"a peer that answers", probed(control.Probe{Answers: "yes", PathMTU: 1472}), "", ""},
 		{"no way to a peer", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = Way{Err: syscall.ENETUNREACH} }, "peer-underlay fault", "no way to its address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -19,6 +19,7 @@ func wayChecks() []Check {
 		{"route-shadow", "routes within Network that are not weft's", checkShadows},
 		{"peer-route", "whether packets to each peer's subnet go into the overlay", checkPeerRoutes},
 		{"peer-underlay", "the way to each peer's own address", checkPeerWays},
+		{"peer-answers", "what weftd's questions to each peer through the overlay have shown", checkPeerAnswers},
 	}
 }
 

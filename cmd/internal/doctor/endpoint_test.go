@@ -1,0 +1,105 @@
+package doctor
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// signed makes a certificate for 127.0.0.1 that is valid until ends, and the pool that trusts it.
+func signed(t *testing.T, names []string, ends time.Time) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd"}, NotBefore: ends.AddDate(-1, 0, 0), NotAfter: ends,
+		IsCA: true, BasicConstraintsValid: true, DNSNames: names}
+	if names == nil {
+		c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// A store that does not serve this node is asked over real sockets, and what is wrong is named in one sentence without the
+// words of a library.
+func TestEndpointsSayWhatIsWrong(t *testing.T) {
+	good, trusted := signed(t, nil, time.Now().AddDate(0, 6, 0))
+	expired, trustedExpired := signed(t, nil, time.Now().Add(-time.Hour))
+	other, trustedOther := signed(t, []string{"etcd.example"}, time.Now().AddDate(0, 6, 0))
+	serve := func(c *tls.Config) string {
+		s := httptest.NewUnstartedServer(nil)
+		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+		if t.Cleanup(s.Close); c == nil {
+			s.Start()
+		} else {
+			s.TLS = c
+			s.StartTLS()
+		}
+		return s.Listener.Addr().String()
+	}
+	with := func(pool *x509.CertPool) *tls.Config { return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12} }
+	server := func(c tls.Certificate) *tls.Config { return &tls.Config{Certificates: []tls.Certificate{c}} }
+	plain := serve(nil)
+	secure := serve(server(good))
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := closed.Addr().String()
+	_ = closed.Close()
+	for _, tt := range []struct {
+		name, url string
+		config    *tls.Config
+		want      string // "" if it answers
+	}{
+		{"http", "http://" + plain, nil, ""},
+		{"https", "https://" + secure, with(trusted), ""},
+		{"nobody", "http://" + nobody, nil, "refuses the connection"},
+		{"http for https", "http://" + secure, nil, "it speaks TLS, and was asked without"},
+		{"https for http", "https://" + plain, with(trusted), "it does not speak TLS"},
+		{"foreign CA", "https://" + secure, with(trustedOther), "an authority that this node does not know"},
+		{"expired", "https://" + serve(server(expired)), with(trustedExpired), "its certificate has expired on"},
+		{"another name", "https://" + serve(server(other)), with(trustedOther), "it is for etcd.example"},
+		{"no client certificate", "https://" + serve(&tls.Config{Certificates: []tls.Certificate{good}, ClientAuth: tls.RequireAnyClientCert}), with(trusted), "it asks for a client certificate, and none is given"},
+		{"no such name", "http://no.such.name.invalid:2379", nil, "its name does not resolve"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := askEndpoint(t.Context(), tt.url, tt.config)
+			if tt.want == "" {
+				if e.Err != nil || !e.Clock || e.Ahead > 5*time.Second || e.Ahead < -5*time.Second || e.Addrs[0] != netip.MustParseAddr("127.0.0.1") || e.Expires.IsZero() == (tt.config != nil) {
+					t.Errorf("%+v", e)
+				}
+				return
+			}
+			if e.Err == nil {
+				t.Fatalf("%+v", e)
+			}
+			x := e.explain(healthy(t))
+			if !strings.Contains(x.Found, tt.want) || x.Remedy == "" || strings.Contains(x.String(), "rpc error") {
+				t.Errorf("%q, of %v", x, e.Err)
+			}
+		})
+	}
+}
