@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -52,18 +51,27 @@ func accounted(t *testing.T, e *tunnel.Engine) (s tunnel.Stats) {
 }
 
 // settled polls the counters until n packets have been received in all.
-func settled(t *testing.T, n *node, want uint64) tunnel.Stats {
+func settled(t *testing.T, n *node, want uint64) (s tunnel.Stats) {
 	t.Helper()
-	for deadline := time.Now().Add(within); ; {
-		s := n.Stats()
-		if s.Egress.Received+s.Ingress.Received >= want {
-			return s
+	await.Within(t, within, "packets received", func() error {
+		s = n.Stats()
+		if got := s.Egress.Received + s.Ingress.Received; got < want {
+			return fmt.Errorf("%d, want %d", got, want)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d packets received, want %d", s.Egress.Received+s.Ingress.Received, want)
+		return nil
+	})
+	return s
+}
+
+// learnt waits until a node knows the path MTU to its peer.
+func learnt(t *testing.T, n *node, want int) {
+	t.Helper()
+	await.Within(t, within, "the path MTU", func() error {
+		if p := n.Peers()[0]; p.PathMTU != want {
+			return fmt.Errorf("%+v", p)
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // TestIngressDrops sends one packet for every reason to refuse one from the

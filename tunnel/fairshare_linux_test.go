@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/test/await"
 	"weft/tunnel"
 )
 
@@ -30,11 +31,12 @@ func TestFloodLeavesOthersTheirPackets(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/IPv6=%v", name, six), func(t *testing.T) {
 				stop := f.flood(t)
 				defer stop()
-				for end := time.Now().Add(within); f.peer(0).RxPackets == 0; time.Sleep(5 * time.Millisecond) {
-					if time.Now().After(end) {
-						t.Fatalf("nothing of the flood arrives: %+v", f.engine.Stats().Ingress)
+				await.Within(t, within, "something of the flood", func() error {
+					if f.peer(0).RxPackets == 0 {
+						return fmt.Errorf("%+v", f.engine.Stats().Ingress)
 					}
-				}
+					return nil
+				})
 				for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 					if n := f.engine.Stats().HeldBack; n != 0 {
 						t.Fatalf("%d peers are held back while one is alone", n)
@@ -63,14 +65,14 @@ func TestFloodLeavesOthersTheirPackets(t *testing.T) {
 			})
 		}
 	}
-	end := time.Now().Add(within)
-	for name, f := range ports {
-		for ; f.engine.Stats().HeldBack > 0; time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s: a peer is held back long after its flood", name)
+	await.Within(t, within, "nobody held back long after the flood", func() error {
+		for name, f := range ports {
+			if n := f.engine.Stats().HeldBack; n > 0 {
+				return fmt.Errorf("%s: %d", name, n)
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // maxLate is how late a packet of 10 Mb/s may leave for a measurement to count: a few packets' time.

@@ -2,12 +2,13 @@ package tunnel_test
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"weft/encap"
+	"weft/test/await"
 	"weft/tunnel"
 	"weft/tunnel/tunneltest"
 )
@@ -88,11 +89,12 @@ func TestGuardBatches(t *testing.T) {
 			}
 		}
 		run()
-		for end := time.Now().Add(within); flow().Delivered < n; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%+v", e.Stats())
+		await.Within(t, within, "all packets", func() error {
+			if flow().Delivered < n {
+				return fmt.Errorf("%+v", e.Stats())
 			}
-		}
+			return nil
+		})
 		s := e.Stats()
 		if got := from.reads.Load(); got > batches+1 { // one that finds the port empty
 			t.Errorf("ingress=%t: %d calls of ReadBatch for %d batches", ingress, got, batches)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/test/await"
 	"weft/tunnel"
 )
 
@@ -40,16 +41,16 @@ func (c calls) sub(earlier calls) calls {
 // may use UDP over IPv4 in that namespace at the same time; on path raw one may.
 func (o *overlay) calls(t testing.TB, i int) calls {
 	t.Helper()
-	for last, end := o.callsNow(t, i), time.Now().Add(within); ; {
+	last := o.callsNow(t, i)
+	await.Within(t, within, fmt.Sprintf("node %d at rest", i), func() error {
 		time.Sleep(5 * time.Millisecond)
-		now := o.callsNow(t, i)
-		if now == last {
-			return now
+		before := last
+		if last = o.callsNow(t, i); last != before {
+			return fmt.Errorf("%+v", last)
 		}
-		if last = now; time.Now().After(end) {
-			t.Fatalf("node %d does not come to rest: %+v", i, now)
-		}
-	}
+		return nil
+	})
+	return last
 }
 
 func (o *overlay) callsNow(t testing.TB, i int) (c calls) {
@@ -193,15 +194,12 @@ func guardSpec(i int) tunnel.Spec {
 // arrive waits until node 1 has handed n packets to its TUN.
 func (o *overlay) arrive(t testing.TB, n uint64) {
 	t.Helper()
-	for end := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
-		got := o.engines[1].Stats().Ingress.Delivered
-		if got >= n {
-			return
+	await.Within(t, within, fmt.Sprintf("%d packets", n), func() error {
+		if got := o.engines[1].Stats().Ingress.Delivered; got < n {
+			return fmt.Errorf("%d arrived; node 0: %+v, node 1: %+v", got, o.engines[0].Stats(), o.engines[1].Stats())
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d of %d packets arrived; node 0: %+v, node 1: %+v", got, n, o.engines[0].Stats(), o.engines[1].Stats())
-		}
-	}
+		return nil
+	})
 }
 
 // atMost reports each counter that is above its bound.

@@ -2,11 +2,12 @@ package tunnel_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"testing"
-	"time"
 
 	"weft/encap"
+	"weft/test/await"
 	"weft/tunnel"
 )
 
@@ -40,14 +41,13 @@ func TestSocketOverflowIsCountedAndKept(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }() // waited for below
-	for deadline := time.Now().Add(within); e.Stats().SocketOverflow == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no overflow is counted")
+	await.Within(t, within, "an overflow that is counted", func() error {
+		if e.Stats().SocketOverflow > 0 {
+			return nil
 		}
-		if _, err := c.Write([]byte{0}); err != nil { // the count comes with the next datagram
-			t.Fatal(err)
-		}
-	}
+		_, err := c.Write([]byte{0}) // the count comes with the next datagram
+		return errors.Join(errors.New("none"), err)
+	})
 	before := e.Stats().SocketOverflow
 	if err := e.Detach(id); err != nil {
 		t.Fatal(err)

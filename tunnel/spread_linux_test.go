@@ -360,11 +360,7 @@ func TestPathMTUOfALane(t *testing.T) {
 					t.Fatalf("the source port is the tunnel's own, %d", got)
 				}
 				n.host.Inject(tunneltest.Datagram{Data: flowTo(t, "10.1.2.7", 1, 1500-cost-28)})
-				for end := time.Now().Add(within); n.Peers()[0].PathMTU != 1300; time.Sleep(5 * time.Millisecond) {
-					if time.Now().After(end) {
-						t.Fatalf("the path MTU is not learnt: %+v", n.Peers()[0])
-					}
-				}
+				learnt(t, n, 1300)
 			})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/test/await"
 	"weft/tunnel"
 	"weft/tunnel/tunneltest"
 )
@@ -78,11 +80,7 @@ func TestPathMTUOverARouter(t *testing.T) {
 
 			big := udp4(t, "10.1.1.5", "10.1.2.7", 1500-tt.cost-28, nil)
 			n.host.Inject(tunneltest.Datagram{Data: big})
-			for deadline := time.Now().Add(within); n.Peers()[0].PathMTU != 1300; time.Sleep(5 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("the path MTU is not learnt: %+v", n.Peers()[0])
-				}
-			}
+			learnt(t, n, 1300)
 			if got := n.Peers()[0].MTU; got != 1300-tt.cost {
 				t.Errorf("inner MTU %d, want 1300 - %d", got, tt.cost)
 			}
@@ -199,11 +197,12 @@ func TestUnderlayComesAndGoes(t *testing.T) {
 	if arrives(20 * time.Millisecond) {
 		t.Error("a packet left from an address that is gone")
 	}
-	for deadline := time.Now().Add(within); n.Stats().Egress.Drops[tunnel.DropUnderlay] == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no drop for the underlay's reasons: %v", n.Stats().Egress.Drops)
+	await.Within(t, within, "a drop for the underlay's reasons", func() error {
+		if drops := n.Stats().Egress.Drops; drops[tunnel.DropUnderlay] == 0 {
+			return fmt.Errorf("%v", drops)
 		}
-	}
+		return nil
+	})
 	link(func(l netlink.Link) error { return netlink.AddrAdd(l, ip) })
 	eventually("after the address came back")
 }
