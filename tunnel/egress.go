@@ -13,7 +13,7 @@ func (w *worker) egress() {
 	for i := range packets {
 		p := &packets[i]
 		if r, ok := w.send(p); !ok {
-			w.drop(p, r)
+			w.refuse(p, r)
 		}
 		w.flow.Received += uint64(p.segments)
 		w.flow.ReceivedBytes += uint64(p.inner)
@@ -144,9 +144,16 @@ func (w *worker) sendFragments(peer *Peer, p *Packet, in *encap.Inner, limit int
 		if piece.verdict != delivered {
 			return piece.reason(), false
 		}
+		if w.look != nil {
+			w.look.sent(w, under, piece)
+		}
 		if offset = next; offset == 0 {
 			break
 		}
+	}
+	if w.look != nil {
+		w.address(p, peer, in)
+		w.look.fragmented(w, p)
 	}
 	w.tally.fragmented++
 	w.flow.Delivered++

@@ -39,6 +39,7 @@ type Engine struct {
 	log     *slog.Logger
 	table   atomic.Pointer[Table]
 	ports   atomic.Pointer[portSet]
+	looks   atomic.Pointer[captures] // nil while nobody looks
 	workers []*worker
 	load    load
 
@@ -66,10 +67,12 @@ type attached struct {
 	addrs          []netip.Addr // a pod's addresses
 	queues         []*queue
 	lost           atomic.Bool
-	outer6         bool      // an underlay over IPv6
-	lanes, readers int       // of a spreadPort, else 1
-	super          superPort // the port, if it takes superpackets as they are
-	fair           fairPort  // of an underlay; Engine.mu guards it
+	outer6         bool                    // an underlay over IPv6
+	lanes, readers int                     // of a spreadPort, else 1
+	local          netip.AddrPort          // of an underlay
+	lane           func(lane uint8) uint16 // the source port of a lane; nil where there are none
+	super          superPort               // the port, if it takes superpackets as they are
+	fair           fairPort                // of an underlay; Engine.mu guards it
 }
 
 // queueID names a queue of an attached port to epoll; it is never reused.
@@ -148,12 +151,13 @@ func (e *Engine) Attach(p Port, role Role, addrs ...netip.Addr) (PortID, error) 
 		if !ok {
 			return 0, fmt.Errorf("attach %T as underlay: it carries no datagrams", p)
 		}
-		a.outer6 = u.LocalAddr().Addr().Unmap().Is6()
+		a.local = netip.AddrPortFrom(u.LocalAddr().Addr().Unmap(), u.LocalAddr().Port())
+		a.outer6 = a.local.Addr().Is6()
 	}
 	a.super, _ = p.(superPort)
 	a.lanes, a.readers = 1, 1
 	if s, ok := p.(spreadPort); ok {
-		a.lanes, a.readers = s.lanes(), s.readers()
+		a.lanes, a.readers, a.lane = s.lanes(), s.readers(), s.lanePort
 	}
 	next, err := e.ports.Load().with(a)
 	if err != nil {

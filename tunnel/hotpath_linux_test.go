@@ -106,8 +106,36 @@ func BenchmarkHotPath(b *testing.B) {
 }
 
 // TestHotPathDoesNotAllocate includes the ways that a packet is refused.
-func TestHotPathDoesNotAllocate(t *testing.T) {
+func TestHotPathDoesNotAllocate(t *testing.T) { hotPathDoesNotAllocate(t, newHotPath(t, 3)) }
+
+// TestHotPathDoesNotAllocateForWhoLooks has one capture that is read and one whose reader stalls.
+func TestHotPathDoesNotAllocateForWhoLooks(t *testing.T) {
 	w := newHotPath(t, 3)
+	for _, at := range []*attached{w.set.host, w.set.under4} {
+		at.local = netip.MustParseAddrPort("192.0.2.1:8285")
+	}
+	var all []*Capture
+	for range 2 {
+		c, err := w.engine.Capture(CaptureOptions{Inner: true, Outer: true, Dropped: true, Match: func(b []byte) bool { return len(b) > 0 }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, c)
+	}
+	w.look = w.engine.looks.Load()
+	hotPathDoesNotAllocate(t, w)
+	n := 0
+	for _, ok := all[0].Next(); ok; _, ok = all[0].Next() {
+		n++
+	}
+	if n == 0 || all[1].Missed() == 0 {
+		t.Errorf("%d packets were seen, and %d missed by the one that does not read", n, all[1].Missed())
+	}
+}
+
+func hotPathDoesNotAllocate(t *testing.T, w *worker) {
+	t.Helper()
 	peer, stranger := netip.MustParseAddrPort("192.0.2.2:8285"), netip.MustParseAddrPort("203.0.113.9:1")
 	big := ipv4("10.1.1.5", "10.1.4.7", 1400)
 	noDF := ipv4("10.1.1.5", "10.1.4.7", 1400)

@@ -36,6 +36,9 @@ func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 	}
 	reply.end = reply.off + len(b)
 	w.from.port.WriteBatch(w.ring, w.ring.replyOut[:])
+	if w.look != nil {
+		w.look.told(w, reply)
+	}
 	if reply.verdict == delivered {
 		w.tally.icmpSent++
 	}

@@ -10,11 +10,14 @@ import (
 // ingress decides about a batch of datagrams that was read from the underlay.
 func (w *worker) ingress() {
 	packets := w.ring.batch()
+	if w.look != nil {
+		w.look.arrived(w, packets)
+	}
 	for i := range packets {
 		for p := &packets[i]; p != nil; {
 			rest, r, ok := w.receive(p)
 			if !ok {
-				w.drop(p, r)
+				w.refuse(p, r)
 			}
 			w.flow.Received += uint64(p.segments)
 			w.flow.ReceivedBytes += uint64(p.inner)

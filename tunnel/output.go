@@ -24,7 +24,7 @@ func (w *worker) cut(p *Packet) {
 	w.flush() // keep the order: what came before goes first
 	super, err := p.parseSuper()
 	if err != nil {
-		w.drop(p, DropMalformed)
+		w.refuse(p, DropMalformed)
 		return
 	}
 	for k := range super.Segments {
@@ -35,8 +35,7 @@ func (w *worker) cut(p *Packet) {
 		piece.end, piece.inner = piece.off+len(b), len(b)
 		piece.peer, piece.Outer, piece.OuterECN, piece.lane, piece.crowded = p.peer, p.Outer, p.OuterECN, p.lane, p.crowded
 		piece.copyHead(p)
-		p.out.port.WriteBatch(w.ring, w.ring.replyOut[:])
-		w.account(w.ring.replyOut[:])
+		w.write(p.out, w.ring.replyOut[:])
 	}
 }
 
@@ -48,11 +47,22 @@ func (w *worker) flush() {
 		for n < len(out) && out[n].out == out[0].out {
 			n++
 		}
-		out[0].out.port.WriteBatch(w.ring, out[:n])
-		w.account(out[:n])
+		w.write(out[0].out, out[:n])
 		out = out[n:]
 	}
 	w.ring.out = w.ring.out[:0]
+}
+
+// write writes a run to one port, and accounts for it.
+func (w *worker) write(out *attached, ps []*Packet) {
+	if w.look != nil {
+		w.look.before(w, out, ps)
+	}
+	out.port.WriteBatch(w.ring, ps)
+	if w.look != nil {
+		w.look.after(w, ps)
+	}
+	w.account(ps)
 }
 
 // account enters the verdicts of a written run, one addition a peer.
@@ -100,6 +110,14 @@ func (p *Packet) reason() DropReason {
 		return DropClosed
 	}
 	return DropReason(p.verdict - verdictDrop)
+}
+
+// refuse drops p before it is queued, and shows it to who looks.
+func (w *worker) refuse(p *Packet, r DropReason) {
+	w.drop(p, r)
+	if w.look != nil {
+		w.look.refused(w, p, r)
+	}
 }
 
 // drop counts p under r. Packets that we send are not held against the peer.

@@ -77,6 +77,9 @@ func (w *worker) probe(peer *Peer, p encap.Probe, length int) {
 	b = append(b, encap.Padding(length-len(b))...)
 	d.end = d.off + len(b)
 	d.Outer = peer.outer(w.engine.cfg.Port)
+	if w.look != nil {
+		w.look.sent(w, under, d)
+	}
 	under.port.WriteBatch(w.ring, w.ring.replyOut[:])
 }
 

@@ -73,6 +73,8 @@ type spreadPort interface {
 	// lanes is a power of two: how many source ports there are for the flows to one peer.
 	// Packet.lane is 1 to lanes, or 0 for the tunnel's own port.
 	lanes() int
+	// lanePort is the source port of a lane.
+	lanePort(lane uint8) uint16
 	// readers is how many queues share what arrives. Each flow has one.
 	readers() int
 }

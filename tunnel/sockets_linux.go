@@ -123,6 +123,14 @@ func (s *sockets) from(r *Ring, lane uint8) *UDPSocket {
 	return s.group[r.worker%len(s.group)]
 }
 
+// lanePort is the port that a lane's datagrams leave from.
+func (s *sockets) lanePort(lane uint8) uint16 {
+	if lane > 0 && int(lane) <= len(s.lanes) {
+		return s.lanes[lane-1].local.Port()
+	}
+	return s.local.Port()
+}
+
 // queues are those of the tunnel's port, and those of the lanes.
 func (s *sockets) queues() (l []Queue) {
 	for i, u := range s.group {

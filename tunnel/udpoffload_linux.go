@@ -47,6 +47,7 @@ func (s *OffloadSocket) Queues() []Queue { return s.sockets.queues() }
 
 func (s *OffloadSocket) leavesPartial(recv Recv) bool { return s.runs.leavesPartial(recv) }
 func (s *OffloadSocket) lanes() int                   { return max(1, len(s.sockets.lanes)) }
+func (s *OffloadSocket) lanePort(lane uint8) uint16   { return s.sockets.lanePort(lane) }
 func (s *OffloadSocket) readers() int                 { return len(s.sockets.group) }
 func (s *OffloadSocket) fill() float64                { return s.sockets.fill() }
 func (s *OffloadSocket) hold(held []heldSource) error { return s.sockets.hold(held) }

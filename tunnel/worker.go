@@ -38,8 +38,9 @@ type batch struct {
 	from  *attached // the port it was read from
 	table *Table
 	set   *portSet
-	flow  *Flow // the direction's counters
-	now   int64 // Unix nanoseconds
+	flow  *Flow     // the direction's counters
+	now   int64     // Unix nanoseconds
+	look  *captures // who looks on; nil for nobody
 
 	// sender and route are what was found for the packet before. Packets come in bursts of a flow, and
 	// within a batch the table stays the same.
@@ -107,7 +108,7 @@ func (w *worker) serve(id queueID, failed bool) bool {
 		return false // detached since epoll reported it
 	}
 	a := q.of
-	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: w.engine.now()}
+	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: w.engine.now(), look: w.engine.looks.Load()}
 	if failed {
 		if e, ok := q.queue.(errorReader); ok {
 			e.readErrors(w.learn)

@@ -1,0 +1,219 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"weft/encap"
+)
+
+// MaxCaptures is how many captures an engine serves at once. Each costs memory, and each of them a copy of every packet
+// that it wants.
+const MaxCaptures = 4
+
+// Sizes of a capture's memory. A worker's share holds at least eight of the largest packets.
+const (
+	captureBytes   = 4 << 20 // for the packets of all workers together
+	captureLeast   = 8 * (MaxPacket + 1)
+	captureRecords = 4096 // packets that one worker's share holds
+)
+
+// ErrTooManyCaptures says that MaxCaptures are under way already.
+var ErrTooManyCaptures = fmt.Errorf("%d captures are under way already: end one of them first", MaxCaptures)
+
+// CaptureOptions say which packets a capture copies.
+type CaptureOptions struct {
+	// Inner packets are those that were handed on, Dropped those that were not, and Outer the datagrams on the
+	// underlay: as they arrived, and as they were handed to the underlay's port.
+	Inner, Outer, Dropped bool
+	// Peers, unless it is empty, has the outer addresses of those whose packets are wanted.
+	Peers []netip.Addr
+	// Match, unless it is nil, says whether a packet, which begins with its IP header, is wanted. Workers call it
+	// concurrently, for each packet. It must not allocate, block or keep the packet.
+	Match func(packet []byte) bool
+	// SnapLen is how many bytes of a packet are copied; 0 means all.
+	SnapLen int
+}
+
+// Captured is a packet that was copied.
+type Captured struct {
+	// Time is when its batch was read.
+	Time time.Time
+	// Outbound packets come from this node. Outer ones are datagrams with the outer IP and UDP header. These are made
+	// from the addresses for the capture, since the kernel has its own way to them: identification and checksum are 0.
+	Outbound, Outer bool
+	// Dropped says that the packet went no further, for Reason.
+	Dropped bool
+	Reason  DropReason
+	// Peer is the name of the other node, and Addr its outer address; they are zero for a packet that has none.
+	Peer string
+	Addr netip.AddrPort
+	// Segments is how many packets of up to SegmentSize bytes of payload a superpacket stands for; 0 and 0 for any other.
+	Segments, SegmentSize int
+	// Length is that of the packet in bytes, and Data what was copied of it. borrowed: Data is valid until
+	// the next call of Next.
+	Length int
+	Data   []byte
+}
+
+// Capture copies packets that pass through an Engine, for somebody who looks. Workers never wait for the reader: what does
+// not fit is counted and left out. Next is for one goroutine; the other methods are safe for concurrent use.
+type Capture struct {
+	engine *Engine
+	want   CaptureOptions
+	rings  []*captureRing // one a worker
+	turn   int            // whose ring Next reads first
+	taken  *captureRing   // whose record the reader holds
+}
+
+// captures are those that are under way; it is immutable.
+type captures struct{ list []*Capture }
+
+// Capture begins a capture. It fails with ErrTooManyCaptures, and the caller ends it with Close.
+func (e *Engine) Capture(o CaptureOptions) (*Capture, error) {
+	if !o.Inner && !o.Outer && !o.Dropped {
+		return nil, errors.New("capture: neither inner packets nor outer nor dropped ones are wanted")
+	}
+	if o.SnapLen <= 0 || o.SnapLen > MaxPacket {
+		o.SnapLen = MaxPacket
+	}
+	o.Peers = slices.Clone(o.Peers)
+	c := &Capture{engine: e, want: o}
+	each := max(captureLeast, captureBytes/len(e.workers))
+	for range e.workers {
+		c.rings = append(c.rings, &captureRing{data: make([]byte, each), records: make([]captureRecord, captureRecords)})
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var next captures
+	if now := e.looks.Load(); now != nil {
+		next.list = slices.Clone(now.list)
+	}
+	if len(next.list) >= MaxCaptures {
+		return nil, ErrTooManyCaptures
+	}
+	next.list = append(next.list, c)
+	e.looks.Store(&next)
+	return c, nil
+}
+
+// Close ends the capture. What was copied can still be read.
+func (c *Capture) Close() {
+	e := c.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.looks.Load()
+	if now == nil {
+		return
+	}
+	list := slices.DeleteFunc(slices.Clone(now.list), func(x *Capture) bool { return x == c })
+	if len(list) == 0 {
+		e.looks.Store(nil) // from the next batch on, nobody looks
+		return
+	}
+	e.looks.Store(&captures{list})
+}
+
+// Missed is how many packets were wanted and not copied, since the reader was too slow.
+func (c *Capture) Missed() (n uint64) {
+	for _, r := range c.rings {
+		n += r.missed.Load()
+	}
+	return n
+}
+
+// Next returns the oldest packet of the workers' in turn; false if there is none now. It does not wait.
+func (c *Capture) Next() (Captured, bool) {
+	if c.taken != nil {
+		c.taken.tail.Add(1)
+		c.taken = nil
+	}
+	for range c.rings {
+		r := c.rings[c.turn]
+		for r.tail.Load() != r.head.Load() {
+			rec := &r.records[r.tail.Load()%captureRecords]
+			if rec.void {
+				r.tail.Add(1)
+				continue
+			}
+			c.taken = r
+			return rec.captured(r.data[rec.from : rec.from+rec.n]), true
+		}
+		c.turn = (c.turn + 1) % len(c.rings)
+	}
+	return Captured{}, false
+}
+
+// captureRing is one worker's share of a capture: the worker writes, the reader of the capture reads, neither waits.
+type captureRing struct {
+	records []captureRecord
+	data    []byte
+	head    atomic.Uint64 // records before it are the reader's
+	tail    atomic.Uint64 // records before it are the worker's again
+	missed  atomic.Uint64
+
+	// The worker's own: records before next are written, but only those before head are shown; free is where
+	// the next one's bytes go.
+	next uint64
+	free int
+	// inner and outer have, for each packet that is being written to a port, its record's number plus one.
+	inner, outer [batchSize + maxRun + batchSize]uint64
+}
+
+// captureRecord is a packet in a captureRing.
+type captureRecord struct {
+	time                  int64
+	addr                  netip.AddrPort
+	peer                  string
+	from, n, length       int // of data
+	segments, segSize     int
+	csumStart, csumOffset int
+	partial               bool
+	outbound, outer       bool
+	dropped, void         bool
+	reason                DropReason
+}
+
+// captured returns what the reader is told. b is the reader's until it takes the next.
+func (r *captureRecord) captured(b []byte) Captured {
+	if r.partial && r.n == r.length { // an edge of ours, or a device, fills it in later
+		encap.FinishChecksum(b, r.csumStart, r.csumOffset)
+	}
+	return Captured{
+		Time: time.Unix(0, r.time), Outbound: r.outbound, Outer: r.outer, Dropped: r.dropped, Reason: r.reason,
+		Peer: r.peer, Addr: r.addr, Segments: r.segments, SegmentSize: r.segSize, Length: r.length, Data: b,
+	}
+}
+
+// room returns n bytes for a record that is not yet written; nil if the reader has not made room.
+func (r *captureRing) room(n int) []byte {
+	tail := r.tail.Load()
+	if r.next-tail >= captureRecords {
+		return nil
+	}
+	if r.next == tail {
+		r.free = 0
+		return r.data[:n]
+	}
+	oldest := r.records[tail%captureRecords].from
+	switch {
+	case r.free > oldest && r.free+n <= len(r.data):
+	case r.free > oldest && n < oldest: // from the front again
+		r.free = 0
+	case r.free <= oldest && r.free+n < oldest:
+	default:
+		return nil
+	}
+	return r.data[r.free : r.free+n]
+}
+
+// publish shows the reader all that was written.
+func (r *captureRing) publish() {
+	if r.head.Load() != r.next {
+		r.head.Store(r.next)
+	}
+}

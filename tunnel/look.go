@@ -1,0 +1,208 @@
+package tunnel
+
+import (
+	"net/netip"
+	"slices"
+
+	"weft/encap"
+)
+
+// arrived shows the datagrams of a batch as they were read.
+func (l *captures) arrived(w *worker, packets []Packet) {
+	for _, c := range l.list {
+		if !c.want.Outer {
+			continue
+		}
+		r := c.rings[w.index]
+		for i := range packets {
+			if p := &packets[i]; p.Outer.IsValid() {
+				c.datagram(w, r, p, w.from, p.Bytes(), true)
+			}
+		}
+		r.publish()
+	}
+}
+
+// before copies packets that are about to be written to out, since a port may change them. after says what became of them.
+func (l *captures) before(w *worker, out *attached, ps []*Packet) {
+	for _, c := range l.list {
+		r := c.rings[w.index]
+		for i, p := range ps {
+			r.inner[i], r.outer[i] = 0, 0
+			if c.want.Inner && c.inner(w, r, p, p.Outer, p.peer) {
+				r.inner[i] = r.next
+			}
+			if c.want.Outer && out.role == RoleUnderlay && c.datagram(w, r, p, out, p.Datagram(), false) {
+				r.outer[i] = r.next
+			}
+		}
+	}
+}
+
+// after gives the packets of before their verdicts, and shows them.
+func (l *captures) after(w *worker, ps []*Packet) {
+	for _, c := range l.list {
+		r := c.rings[w.index]
+		for i, p := range ps {
+			if p.verdict == delivered {
+				continue
+			}
+			at := r.inner[i]
+			if c.want.Dropped && at == 0 && c.inner(w, r, p, p.Outer, p.peer) {
+				at = r.next
+			}
+			if at > 0 {
+				rec := &r.records[(at-1)%captureRecords]
+				rec.dropped, rec.reason, rec.void = true, p.reason(), !c.want.Dropped
+			}
+			if at := r.outer[i]; at > 0 {
+				r.records[(at-1)%captureRecords].void = true
+			}
+		}
+		r.publish()
+	}
+}
+
+// fragmented shows a packet that left in pieces, as it was before.
+func (l *captures) fragmented(w *worker, p *Packet) {
+	for _, c := range l.list {
+		if r := c.rings[w.index]; c.want.Inner {
+			c.inner(w, r, p, p.Outer, p.peer)
+			r.publish()
+		}
+	}
+}
+
+// told shows an ICMP error that we send back.
+func (l *captures) told(w *worker, p *Packet) {
+	for _, c := range l.list {
+		if r := c.rings[w.index]; c.want.Inner && c.inner(w, r, p, p.Outer, nil) {
+			r.records[(r.next-1)%captureRecords].outbound = false
+			r.publish()
+		}
+	}
+}
+
+// sent shows a datagram that was written to out by itself.
+func (l *captures) sent(w *worker, out *attached, p *Packet) {
+	for _, c := range l.list {
+		if r := c.rings[w.index]; c.want.Outer {
+			c.datagram(w, r, p, out, p.Datagram(), false)
+			r.publish()
+		}
+	}
+}
+
+// refused shows a packet that was dropped before it was to be written. What has no inner header that can be read is shown
+// as the datagram that it came in.
+func (l *captures) refused(w *worker, p *Packet, reason DropReason) {
+	if p.segments == 0 {
+		return // a probe, which counts as no packet
+	}
+	peer, addr := p.peer, p.Outer
+	if peer == nil && p.parsed && w.from.role != RoleUnderlay {
+		if to, found := w.table.routes.Lookup(p.info.Dst); found {
+			peer, addr = to, to.outer(w.engine.cfg.Port)
+		}
+	}
+	for _, c := range l.list {
+		if !c.want.Dropped {
+			continue
+		}
+		r := c.rings[w.index]
+		var ok bool
+		if p.parsed || w.from.role != RoleUnderlay {
+			ok = c.inner(w, r, p, addr, peer)
+		} else if p.Outer.IsValid() {
+			ok = c.datagram(w, r, p, w.from, p.Bytes(), true)
+		}
+		if ok {
+			rec := &r.records[(r.next-1)%captureRecords]
+			rec.dropped, rec.reason = true, reason
+		}
+		r.publish()
+	}
+}
+
+// wants says whether packets of the node at addr are wanted.
+func (c *Capture) wants(addr netip.Addr) bool {
+	return len(c.want.Peers) == 0 || slices.Contains(c.want.Peers, addr)
+}
+
+// inner copies an inner packet. It returns false if it is not wanted, or has no room.
+func (c *Capture) inner(w *worker, r *captureRing, p *Packet, addr netip.AddrPort, peer *Peer) bool {
+	b := p.Bytes()
+	if !c.wants(addr.Addr()) || c.want.Match != nil && !c.want.Match(b) {
+		return false
+	}
+	n := min(len(b), c.want.SnapLen)
+	to := r.room(n)
+	if to == nil {
+		r.missed.Add(1)
+		return false
+	}
+	copy(to, b)
+	rec := r.write(w, p, n, len(b))
+	rec.addr, rec.partial, rec.csumStart, rec.csumOffset = addr, p.partial, p.csumStart, p.csumOffset
+	rec.named(peer)
+	return true
+}
+
+// outerLen is the most that the outer headers take: IPv6 and UDP.
+const outerLen = encap.IPv6Len + encap.UDPLen
+
+// datagram copies a datagram with the given payload that the underlay's port at sends, or has read, behind headers that are
+// made for it. It returns false if it is not wanted, or has no room.
+func (c *Capture) datagram(w *worker, r *captureRing, p *Packet, at *attached, payload []byte, read bool) bool {
+	if !c.wants(p.Outer.Addr()) {
+		return false
+	}
+	to := r.room(min(c.want.SnapLen, outerLen+len(payload)) + outerLen) // whole headers, to be matched
+	if to == nil {
+		r.missed.Add(1)
+		return false
+	}
+	o := encap.Outer{Src: at.local, Dst: p.Outer, TrafficClass: uint8(p.OuterECN), TTL: 64, DF: true}
+	if read {
+		o.Src, o.Dst = p.Outer, at.local
+	} else if p.lane > 0 && at.lane != nil {
+		o.Src = netip.AddrPortFrom(at.local.Addr(), at.lane(p.lane))
+	}
+	head, err := encap.AppendOuter(to[:0], o, min(len(payload), MaxPacket-encap.IPv4Len-encap.UDPLen))
+	if err != nil {
+		return false
+	}
+	length := len(head) + len(payload)
+	n := min(c.want.SnapLen, length)
+	have := len(head) + copy(to[len(head):], payload)
+	if c.want.Match != nil && !c.want.Match(to[:have]) {
+		return false
+	}
+	rec := r.write(w, p, n, length)
+	rec.addr, rec.outer, rec.outbound = p.Outer, true, !read
+	if !read {
+		rec.named(p.peer)
+	} else {
+		rec.named(w.table.senders[p.Outer.Addr()])
+	}
+	return true
+}
+
+// write makes the record of what was copied into room: n of length bytes.
+func (r *captureRing) write(w *worker, p *Packet, n, length int) *captureRecord {
+	rec := &r.records[r.next%captureRecords]
+	*rec = captureRecord{time: w.now, from: r.free, n: n, length: length, outbound: w.flow == &w.tally.egress}
+	if p.segSize > 0 {
+		rec.segments, rec.segSize = p.segments, p.segSize
+	}
+	r.free += n
+	r.next++
+	return rec
+}
+
+// named notes whose packet it is.
+func (r *captureRecord) named(p *Peer) {
+	if p != nil {
+		r.peer = p.spec.Name
+	}
+}
