@@ -23,7 +23,7 @@
 // Beside it stand engine.go, which attaches ports and starts workers; poller_linux.go and linger_linux.go, how
 // workers wait; spread.go and udpspread_linux.go, how several workers share a port; rawfilter.go, which
 // frames are ours; fairshare.go, fairkeep.go and fairfilter_linux.go, which keep one peer from filling a receive queue
-// for all; offload.go and counters.go, what is reported.
+// for all; capture.go and look.go, which copy packets for somebody who looks; offload.go and counters.go, what is reported.
 //
 // The unit is a Port: the host's TUN, a pod's TUN, or the underlay socket. A
 // few workers each own a Ring and poll many ports; a worker runs a batch to

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/pcapng"
 )
 
 // update rewrites the golden files: go test ./cmd/weft -update
@@ -46,6 +48,8 @@ type node struct {
 	empty bool
 	err   error
 	asked control.ReleaseRequest
+
+	captured control.CaptureRequest
 }
 
 // at is a moment that far from now, with room for the test to be slow: durations
@@ -112,6 +116,36 @@ func (n *node) Release(_ context.Context, r control.ReleaseRequest) (control.Rel
 	n.asked = r
 	return control.Released{Record: control.Record{Subnet: prefix("10.42.2.0/24"), Node: "b", PublicIP: addr("10.0.0.2"), Backend: "udp", Expires: at(3*time.Hour + half)}}, n.err
 }
+
+// Capture writes two packets, and then waits as for more.
+func (n *node) Capture(ctx context.Context, r control.CaptureRequest, w io.Writer) error {
+	if n.err != nil {
+		return n.err
+	}
+	n.captured = r
+	out, err := pcapng.NewWriter(w, "weftd", pcapng.Interface{Name: "weft", Filter: r.Filter})
+	at := time.Date(2026, 11, 22, 13, 0, 0, 123456000, time.Local)
+	for i, p := range []pcapng.Packet{
+		{Direction: pcapng.Outbound, Data: capturedTCP, Comments: control.CaptureNote{Outbound: true, Peer: "b", Address: addr("10.0.0.2"), Segments: 45, SegmentSize: 1398}.Comments()},
+		{Direction: pcapng.Inbound, Data: capturedPing, Comments: control.CaptureNote{Address: addr("203.0.113.9"), Dropped: "unknown_peer", Admit: "the sender's lease"}.Comments()},
+	} {
+		p.Time, p.Length = at.Add(time.Duration(i)*time.Millisecond), len(p.Data)
+		err = errors.Join(err, out.Packet(p))
+	}
+	err = errors.Join(err, out.Statistics(at, pcapng.Statistics{Received: 2, Missed: 7}))
+	if r.Count == 0 {
+		w.(interface{ Flush() }).Flush()
+		<-ctx.Done()
+	}
+	return err
+}
+
+// capturedTCP is a SYN from 10.42.1.5 to 10.42.2.7, and capturedPing an echo request.
+var (
+	capturedTCP = append([]byte{0x45, 0, 0, 40, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 42, 1, 5, 10, 42, 2, 7, 0x9c, 0x40, 0, 80,
+		0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff}, 0, 0, 0, 0)
+	capturedPing = []byte{0x45, 0, 0, 28, 0, 1, 0x40, 0, 64, 1, 0, 0, 10, 42, 2, 7, 10, 42, 1, 5, 8, 0, 0xf7, 0xff, 0, 0, 0, 0}
+)
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }

@@ -33,6 +33,7 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), eventsCommand(), labCommand(), benchCommand(), cleanupCommand(), doctorCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs, RunE: printVersion,
 	})
+	root.AddCommand(captureCommand())
 	return root
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -33,6 +34,16 @@ func (f *fake) Leases(context.Context) (Leases, error) { return f.leases, f.err 
 func (f *fake) Release(_ context.Context, r ReleaseRequest) (Released, error) {
 	f.request = r
 	return Released{Record: Record{Node: "b"}}, f.err
+}
+
+func (f *fake) Capture(ctx context.Context, r CaptureRequest, w io.Writer) error {
+	if f.err != nil {
+		return f.err
+	}
+	_, err := fmt.Fprintf(w, "%+v", r)
+	w.(interface{ Flush() }).Flush()
+	<-ctx.Done()
+	return err
 }
 
 // compare lets cmp look into netip's values.
@@ -166,5 +177,39 @@ func TestNoDaemonSaysWhichSocket(t *testing.T) {
 	_, err := NewClient(path).Status(t.Context())
 	if !errors.Is(err, ErrNoDaemon) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "running") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestCaptureStreams has what the daemon writes arrive at once, and the daemon notice that the reader went away.
+func TestCaptureStreams(t *testing.T) {
+	f := &fake{}
+	c, _ := serve(t, f)
+	want := CaptureRequest{Inner: true, Peer: "b", Filter: "tcp", Count: 3, Seconds: 1.5, SnapLen: 96}
+	r, err := c.Capture(t.Context(), want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("%+v", want)
+	b := make([]byte, len(text))
+	if _, err := io.ReadFull(r, b); err != nil || string(b) != text {
+		t.Errorf("got %q %v", b, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	f.err = fmt.Errorf("peer x: %w", ErrNotFound)
+	if _, err := c.Capture(t.Context(), want); !errors.Is(err, ErrNotFound) || err.Error() != f.err.Error() {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCommentsAreReadBack(t *testing.T) {
+	for _, n := range []CaptureNote{
+		{}, {Outbound: true, Peer: "b", Address: netip.MustParseAddr("192.0.2.2")}, {Address: netip.MustParseAddr("2001:db8::1"), Dropped: "unknown_peer", Admit: "the sender's lease"},
+		{Peer: "a node (old)", Address: netip.MustParseAddr("192.0.2.2"), Segments: 45, SegmentSize: 1400}, {Dropped: "no_route"},
+	} {
+		if got := ParseComments(append(n.Comments(), "somebody's own: remark")); got != n {
+			t.Errorf("%q: %+v, want %+v", n.Comments(), got, n)
+		}
 	}
 }

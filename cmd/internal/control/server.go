@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -21,6 +22,10 @@ type Node interface {
 	// Release deletes a record. If it does not, its error wraps ErrRefused or ErrNotFound, or
 	// is another one if the store failed.
 	Release(ctx context.Context, r ReleaseRequest) (Released, error)
+	// Capture writes packets in the format pcapng, each block by one call of w's Write, until ctx ends, the request is
+	// fulfilled or w fails. Where w has a method Flush, it is called when there is nothing more to write for now. An error
+	// before the first byte is one as of Release.
+	Capture(ctx context.Context, r CaptureRequest, w io.Writer) error
 }
 
 // Errors that a Node returns to say which HTTP status fits.
@@ -124,6 +129,7 @@ func Handler(n Node) http.Handler {
 		done, err := n.Release(ctx, req)
 		reply(w, done, err)
 	})
+	mux.HandleFunc("POST /v1/capture", func(w http.ResponseWriter, r *http.Request) { serveCapture(n, w, r) })
 	return mux
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weft/cmd/internal/events"
@@ -41,6 +42,8 @@ type Daemon struct {
 	// serving is set once packets flow, or are about to. From then on weftd does not end
 	// because of a fault of the store.
 	serving latch
+
+	captures atomic.Int32 // how many there are of packets that the kernel moves
 
 	mu      sync.Mutex // protects what follows
 	gen     *generation

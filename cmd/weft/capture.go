@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/pcapfilter"
+	"weft/cmd/internal/pcapng"
+	"weft/tunnel"
+)
+
+// captureFlags are those of weft capture.
+type captureFlags struct {
+	common
+	request  control.CaptureRequest
+	duration time.Duration
+	file     string
+}
+
+func captureCommand() *cobra.Command {
+	var f captureFlags
+	cmd := &cobra.Command{
+		Use:   "capture [FILTER]",
+		Short: "Show packets of the overlay as they pass, and those that are dropped with the reason",
+		Long: "Show packets of the overlay as they pass, and those that are dropped with the reason.\n\n" +
+			"Without --inner, --outer or --dropped it is the inner packets, passed and dropped. With -w they are written as\n" +
+			"pcapng, in which the comments of a packet say the peer and why it was dropped; else one line is printed for each.\n" +
+			"On the user-space paths weftd copies packets for as long as somebody looks. A reader that is too slow misses\n" +
+			"packets, and is told how many; it never holds traffic up. Superpackets (which stand for several packets of a\n" +
+			"flow) are shown whole, with a note. Outer headers are made from the addresses; tcpdump on the underlay shows the\n" +
+			"kernel's. Where the kernel moves the packets (vxlan, host-gw), the devices are listened to, and what is dropped is\n" +
+			"not known.\n\n" +
+			"FILTER is in pcap's language: host, net, port, portrange, proto, less, greater; ip, ip6, tcp, udp, sctp, icmp, icmp6;\n" +
+			"src, dst; and, or, not, and brackets. Names are not looked up. With --outer it is about the outer header.",
+		Example: "  weft capture\n" +
+			"  weft capture --dropped --duration 10s\n" +
+			"  weft capture --peer node-b 'tcp port 80 and host 10.42.1.5'\n" +
+			"  weft capture --inner -w - | tshark -r -\n" +
+			"  ssh node-a weft capture -w - | wireshark -k -i -",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for i, a := range args {
+				if i > 0 {
+					f.request.Filter += " "
+				}
+				f.request.Filter += a
+			}
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+		ValidArgsFunction: cobra.FixedCompletions([]string{"host", "net", "port", "tcp", "udp", "icmp", "icmp6", "ip", "ip6", "src", "dst", "not"}, cobra.ShellCompDirectiveNoFileComp),
+	}
+	f.bind(cmd)
+	fs := cmd.Flags()
+	fs.BoolVar(&f.request.Inner, "inner", false, "inner packets, as pods see them, that are passed on")
+	fs.BoolVar(&f.request.Outer, "outer", false, "the datagrams on the underlay that carry them")
+	fs.BoolVar(&f.request.Dropped, "dropped", false, "packets that are dropped, with the reason")
+	fs.StringVar(&f.request.Peer, "peer", "", "only to and from this node: its name, identity, address or subnet")
+	fs.Uint64VarP(&f.request.Count, "count", "c", 0, "end after so many packets")
+	fs.DurationVar(&f.duration, "duration", 0, "end after this time, as in 30s")
+	fs.IntVarP(&f.request.SnapLen, "snaplen", "s", 0, "keep so many bytes of each packet (default all)")
+	fs.StringVarP(&f.file, "write", "w", "", "write pcapng to this file, - for standard output")
+	_ = cmd.RegisterFlagCompletionFunc("peer", completePeers(&f.common)) // the flag is there
+	return cmd
+}
+
+// completePeers completes what peers are called, as far as weftd answers.
+func completePeers(c *common) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+		if p, err := c.client().Peers(cmd.Context()); err == nil {
+			for _, e := range p.Peers {
+				names = append(names, clean(e.Name))
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	switch _, bad := pcapfilter.Compile(f.request.Filter); {
+	case bad != nil:
+		return asUsage(bad)
+	case f.duration < 0 || f.request.SnapLen < 0 || f.request.SnapLen > tunnel.MaxPacket:
+		return usagef("--duration %v, --snaplen %d: neither may be negative, and no packet is longer than %d bytes", f.duration, f.request.SnapLen, tunnel.MaxPacket)
+	case f.json && f.file != "":
+		return usagef("--json and --write: one of them only")
+	}
+	f.request.Seconds = f.duration.Seconds()
+	var show func(pcapng.Block) error
+	switch {
+	case f.file == "-":
+		if isTerminal(stdout) {
+			return usagef("--write -: standard output is a terminal, which cannot show pcapng: pipe it, as in weft capture -w - | tshark -r -")
+		}
+		show = raw(stdout)
+	case f.json:
+		show = captureJSON(stdout)
+	case f.file == "":
+		show = captureLines(stdout)
+	}
+	stream, err := f.client().Capture(ctx, f.request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }() // nothing is written to it
+	if show == nil {
+		file, err := os.Create(f.file)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		show = raw(file)
+	}
+	return f.follow(ctx, stream, show, stderr)
+}
+
+func raw(w io.Writer) func(pcapng.Block) error {
+	return func(b pcapng.Block) error {
+		_, err := w.Write(b.Raw)
+		return err
+	}
+}
+
+// follow shows the stream block by block, so that what is written ends with a whole one, and says at the end what was missed.
+func (f *captureFlags) follow(ctx context.Context, stream io.Reader, show func(pcapng.Block) error, stderr io.Writer) error {
+	r, packets, missed := pcapng.NewReader(stream), 0, uint64(0)
+	defer func() {
+		fmt.Fprintf(stderr, "%s captured", count(packets, "packet"))
+		if missed > 0 {
+			fmt.Fprintf(stderr, ", %d missed: this reader was too slow for them (a filter, --peer or --snaplen 128 makes it less)", missed)
+		}
+		fmt.Fprintln(stderr)
+	}()
+	for {
+		b, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF), ctx.Err() != nil:
+			return nil // asked for, or weftd ends
+		case err != nil:
+			return fmt.Errorf("weftd's stream of packets ended: %w", err)
+		}
+		if b.Packet != nil {
+			packets++
+		}
+		if b.Statistics != nil {
+			missed = b.Statistics.Missed
+		}
+		if err := show(b); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/pcapfilter"
+	"weft/cmd/internal/pcapng"
+	"weft/cmd/weftd/internal/sniff"
+	"weft/routing"
+	"weft/tunnel"
+)
+
+// kernelCapture is a capture of packets that the kernel moves: a packet socket on each device that they pass.
+type kernelCapture struct {
+	of   *Daemon
+	taps []*sniff.Tap
+	peer *captured
+	turn int
+}
+
+// place is a device, with a filter for what of the overlay is seen there.
+type place struct{ device, filter string }
+
+// places lists where to look.
+func (g *generation) places(r control.CaptureRequest) (l []place, err error) {
+	st, facts := g.backend.Status(), routing.FactsOf(g.footing.network)
+	underlay := st.Underlay.Name
+	network := ""
+	for _, n := range []netip.Prefix{g.footing.network.Network, g.footing.network.IPv6Network} {
+		if !n.IsValid() {
+			continue
+		}
+		if network != "" {
+			network += " or "
+		}
+		network += "net " + n.Masked().String()
+	}
+	direct := slices.ContainsFunc(st.Reached, func(w routing.Reached) bool { return w.How == routing.HowRoute })
+	switch {
+	case r.Dropped && !r.Inner && !r.Outer:
+		return nil, fmt.Errorf("the kernel moves the packets of a %s network, and does not say which it drops: ip -s -s link, nstat -az, or perf trace -e skb:kfree_skb count them", st.Type)
+	case r.Outer && facts.Port == 0:
+		return nil, fmt.Errorf("a %s network has no outer packets: they travel as they are, and --inner shows them", st.Type)
+	case len(st.Devices) == 0 || underlay == "":
+		return nil, errors.New("there is no device yet")
+	}
+	if r.Inner {
+		for _, dev := range st.Devices {
+			if dev != underlay {
+				l = append(l, place{dev, ""})
+			}
+		}
+		if direct || len(l) == 0 { // routed to the nodes without a tunnel
+			l = append(l, place{underlay, network})
+		}
+	}
+	if r.Outer {
+		l = append(l, place{underlay, fmt.Sprintf("udp port %d", facts.Port)})
+	}
+	return l, nil
+}
+
+func (d *Daemon) kernelCapture(g *generation, r control.CaptureRequest, peer *captured) (captureSource, error) {
+	places, err := g.places(r)
+	if err != nil {
+		return nil, err
+	}
+	if d.captures.Add(1) > tunnel.MaxCaptures {
+		d.captures.Add(-1)
+		return nil, tunnel.ErrTooManyCaptures
+	}
+	c := &kernelCapture{of: d, peer: peer}
+	for _, at := range places {
+		text := at.filter
+		if r.Filter != "" && text != "" {
+			text = "(" + text + ") and (" + r.Filter + ")"
+		} else if r.Filter != "" {
+			text = r.Filter
+		}
+		filter, err := pcapfilter.Compile(text)
+		if err == nil {
+			var t *sniff.Tap
+			if program, bad := filter.Program(); bad != nil {
+				err = bad
+			} else if t, err = sniff.Open(at.device, program, r.SnapLen); err == nil {
+				c.taps = append(c.taps, t)
+			}
+		}
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *kernelCapture) next() (pcapng.Packet, bool, error) {
+	for range c.taps {
+		for {
+			p, ok, err := c.taps[c.turn].Next()
+			if err != nil {
+				return pcapng.Packet{}, false, err
+			}
+			if !ok {
+				break
+			}
+			if c.peer == nil || c.peer.has(p.Data) {
+				return c.packet(p), true, nil
+			}
+		}
+		c.turn = (c.turn + 1) % len(c.taps)
+	}
+	return pcapng.Packet{}, false, nil
+}
+
+func (c *kernelCapture) packet(p sniff.Packet) pcapng.Packet {
+	out := pcapng.Packet{Time: p.Time, Direction: direction(p.Outbound), Length: p.Length, Data: p.Data}
+	if c.peer != nil && len(c.peer.addrs) > 0 {
+		out.Comments = control.CaptureNote{Outbound: p.Outbound, Peer: c.peer.name, Address: c.peer.addrs[0]}.Comments()
+	}
+	return out
+}
+
+// has reports whether a packet is to or from the peer's host or its pods.
+func (c *captured) has(packet []byte) bool {
+	at, length := 12, 4 // of the source in IPv4; a packet that was cut has its addresses all the same
+	if len(packet) > 0 && packet[0]>>4 == 6 {
+		at, length = 8, 16
+	}
+	if len(packet) < at+2*length {
+		return false
+	}
+	for _, b := range [][]byte{packet[at : at+length], packet[at+length : at+2*length]} {
+		if a, _ := netip.AddrFromSlice(b); slices.Contains(c.addrs, a) || slices.ContainsFunc(c.inner, func(n netip.Prefix) bool { return n.Contains(a) }) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *kernelCapture) missed() (n uint64) {
+	for _, t := range c.taps {
+		n += t.Missed()
+	}
+	return n
+}
+
+func (c *kernelCapture) close() {
+	for _, t := range c.taps {
+		_ = t.Close() // it is only read from
+	}
+	c.of.captures.Add(-1)
+}
