@@ -195,17 +195,18 @@ func TestEgressDrops(t *testing.T) {
 		reason tunnel.DropReason
 		icmp   string // "" for none
 	}{
-		"malformed":            {[]byte{0x45, 0}, tunnel.DropMalformed, ""},
-		"multicast":            {udp4(t, "10.1.1.5", "224.0.0.251", 9, nil), tunnel.DropMulticast, ""},
-		"broadcast":            {udp4(t, "10.1.1.5", "255.255.255.255", 9, nil), tunnel.DropMulticast, ""},
-		"router solicitation":  {udp6(t, "fe80::5", "ff02::2", 9), tunnel.DropMulticast, ""},
-		"link-local":           {udp6(t, "fd00:1:1::5", "fe80::7", 9), tunnel.DropMartian, ""},
-		"no route":             {udp4(t, "10.1.1.5", "10.1.9.7", 9, nil), tunnel.DropNoRoute, "DestinationUnreachable(Net)"},
-		"no route, IPv6":       {udp6(t, "fd00:1:1::5", "fd00:1:9::7", 9), tunnel.DropNoRoute, "DestinationUnreachable(NoRouteToDst)"},
-		"IPv6 to flannel":      {udp6(t, "fd00:1:1::5", "fd00:1:3::7", 9), tunnel.DropUnsupported, "DestinationUnreachable(NoRouteToDst)"},
-		"too big":              {big(true), tunnel.DropTooBig, "DestinationUnreachable(FragmentationNeeded) 1300"},
-		"too big, IPv6":        {udp6(t, "fd00:1:1::5", "fd00:1:4::7", 1400), tunnel.DropTooBig, "PacketTooBig 1300"},
-		"an ICMP error itself": {icmpError(t, "10.1.1.5", "10.1.9.7"), tunnel.DropNoRoute, ""},
+		"malformed":             {[]byte{0x45, 0}, tunnel.DropMalformed, ""},
+		"multicast":             {udp4(t, "10.1.1.5", "224.0.0.251", 9, nil), tunnel.DropMulticast, ""},
+		"broadcast":             {udp4(t, "10.1.1.5", "255.255.255.255", 9, nil), tunnel.DropMulticast, ""},
+		"router solicitation":   {udp6(t, "fe80::5", "ff02::2", 9), tunnel.DropMulticast, ""},
+		"link-local":            {udp6(t, "fd00:1:1::5", "fe80::7", 9), tunnel.DropMartian, ""},
+		"no route":              {udp4(t, "10.1.1.5", "10.1.9.7", 9, nil), tunnel.DropNoRoute, "DestinationUnreachable(Net)"},
+		"no route, IPv6":        {udp6(t, "fd00:1:1::5", "fd00:1:9::7", 9), tunnel.DropNoRoute, "DestinationUnreachable(NoRouteToDst)"},
+		"IPv6 to flannel":       {udp6(t, "fd00:1:1::5", "fd00:1:3::7", 9), tunnel.DropUnsupported, "DestinationUnreachable(NoRouteToDst)"},
+		"too big":               {big(true), tunnel.DropTooBig, "DestinationUnreachable(FragmentationNeeded) 1300"},
+		"too big, IPv6":         {udp6(t, "fd00:1:1::5", "fd00:1:4::7", 1400), tunnel.DropTooBig, "PacketTooBig 1300"},
+		"another node's source": {udp4(t, "10.1.3.7", "10.1.2.7", 9, nil), tunnel.DropForeignSource, ""},
+		"an ICMP error itself":  {icmpError(t, "10.1.1.5", "10.1.9.7"), tunnel.DropNoRoute, ""},
 	}
 	n := start(t, spec(), tunnel.Config{Workers: 1})
 	total := uint64(0)
@@ -271,4 +272,39 @@ func describeICMP(t *testing.T, b, offender []byte) string {
 		return c.TypeCode.String() + " " + strconv.Itoa(int(c.Seq))
 	}
 	return c.TypeCode.String()
+}
+
+// TestForgedSourcesStayAtTheirNode has sources of other nodes' leases, which are refused where they come from, and sources
+// that may be the host's, which pass.
+func TestForgedSourcesStayAtTheirNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		src     string
+		check   tunnel.SourceCheck
+		allowed []netip.Prefix
+		want    bool // sent
+	}{
+		"a pod of ours":                     {"10.1.1.5", tunnel.CheckStrict, nil, true},
+		"the overlay's own address":         {"10.1.1.0", tunnel.CheckStrict, nil, true},
+		"this host's address":               {"192.0.2.1", tunnel.CheckStrict, nil, true},
+		"a network behind this host":        {"172.16.0.9", tunnel.CheckStrict, nil, true},
+		"a subnet that nobody has":          {"10.1.9.7", tunnel.CheckStrict, nil, true},
+		"another node's subnet":             {"10.1.3.7", tunnel.CheckStrict, nil, false},
+		"the receiver's own subnet":         {"10.1.2.8", tunnel.CheckStrict, nil, false},
+		"another node's, allowed":           {"10.1.3.7", tunnel.CheckStrict, prefixes("10.1.3.0/24"), true},
+		"another node's, checked outside":   {"10.1.3.7", tunnel.CheckOuter, nil, true},
+		"another node's, without any check": {"10.1.3.7", tunnel.CheckOff, nil, true},
+	} {
+		s := spec()
+		s.Check, s.AllowedSources = tt.check, tt.allowed
+		n := start(t, s, tunnel.Config{Workers: 1})
+		n.host.Inject(tunneltest.Datagram{Data: udp4(t, tt.src, "10.1.2.7", 9, nil)})
+		stats := settled(t, n, 1)
+		balanced(t, stats)
+		if _, sent := n.wire.Next(0); sent != tt.want || (stats.Egress.Drops[tunnel.DropForeignSource] == 0) != tt.want {
+			t.Errorf("%s: sent %v, want %v: %v", name, sent, tt.want, stats.Egress.Drops)
+		}
+		if l := n.Forgers(); (len(l) == 1 && l[0].Addr == addr(tt.src) && l[0].Packets == 1) == tt.want {
+			t.Errorf("%s: forgers %v", name, l)
+		}
+	}
 }

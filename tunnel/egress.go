@@ -50,6 +50,13 @@ func (w *worker) send(p *Packet) (r DropReason, ok bool) {
 		in.TTL--
 		p.changed()
 	}
+	if in.Src != w.source { // packets come in bursts of a flow
+		if of := w.table.forged(in.Src); of != nil {
+			w.forged(in, of)
+			return DropForeignSource, false
+		}
+		w.source = in.Src
+	}
 	if isMulticast(in.Dst) {
 		return DropMulticast, false
 	}

@@ -356,6 +356,16 @@ func (e *Engine) Strangers() []Stranger {
 	return l
 }
 
+// Forgers lists recent inner sources of packets that this host was to send although they are another node's, a few at most.
+func (e *Engine) Forgers() []Stranger {
+	var l []Stranger
+	for _, w := range e.workers {
+		l = w.forgers.appendTo(l)
+	}
+	slices.SortFunc(l, func(a, b Stranger) int { return b.LastRx.Compare(a.LastRx) })
+	return l
+}
+
 // with is the set and a, which has no id yet. The set itself is unchanged.
 func (s *portSet) with(a *attached) (*portSet, error) {
 	n := s.clone()

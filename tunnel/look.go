@@ -48,7 +48,7 @@ func (l *captures) after(w *worker, ps []*Packet) {
 				continue
 			}
 			at := r.inner[i]
-			if c.want.Dropped && at == 0 && c.inner(w, r, p, p.Outer, p.peer) {
+			if c.want.Dropped && !c.want.Inner && c.inner(w, r, p, p.Outer, p.peer) {
 				at = r.next
 			}
 			if at > 0 {

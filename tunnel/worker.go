@@ -25,6 +25,7 @@ type worker struct {
 
 	totals    counters
 	strangers strangers
+	forgers   strangers // inner sources of other nodes that packets of this host had
 	// epoch is odd while the worker may hold pointers to ports (quiesce).
 	epoch atomic.Uint64
 	// learn is onSendError, bound once so that handing it to a port does not allocate.
@@ -46,6 +47,7 @@ type batch struct {
 	// within a batch the table stays the same.
 	sender sender
 	route  route
+	source netip.Addr // egress: of the packet before, which no other node has
 }
 
 // sender is an outer source and whose it is; the zero sender is none.

@@ -51,6 +51,7 @@ func (d *Daemon) Status() control.Status {
 	}
 	if g.plane != nil {
 		s.Counters = counters(g.plane)
+		s.Notes = append(s.Notes, forgerNotes(g.plane.Engine().Forgers(), time.Now())...)
 	}
 	return s
 }

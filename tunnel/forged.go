@@ -1,0 +1,36 @@
+package tunnel
+
+import (
+	"net/netip"
+
+	"weft/encap"
+)
+
+// forged returns the peer whose subnet src is in, although the packet comes from this host; nil for a source that may be
+// this host's. That is every address outside other nodes' leases: the host's own, those of networks behind it that are not
+// masqueraded, and those of a subnet that nobody has. Receivers drop what is none of these, and whoever allows it there, by
+// AllowedSources or a weaker SourceCheck, allows it here.
+func (t *Table) forged(src netip.Addr) *Peer {
+	if t.spec.Check != CheckStrict {
+		return nil
+	}
+	peer, found := t.routes.Lookup(src)
+	if !found || t.local.Lookup(src) {
+		return nil
+	}
+	for _, n := range t.spec.AllowedSources {
+		if n.Contains(src) {
+			return nil
+		}
+	}
+	return peer
+}
+
+// forged notes a packet with a source that is of's, and says so now and then.
+func (w *worker) forged(in *encap.Inner, of *Peer) {
+	w.forgers.record(in.Src, w.now)
+	if n, ok := w.saying.may(w.now); ok {
+		w.engine.log.Warn("a pod or a program of this host sends with an address of another node's subnet: its packets are dropped. Look for it by that address (weft capture --dropped host ADDRESS); a pod of a former subnet is to be made anew",
+			"source", in.Src, "destination", in.Dst, "subnet_of", of.spec.Name, "left_out", n)
+	}
+}
