@@ -18,7 +18,7 @@
 #   make clean   remove what the others built
 
 GO      ?= go
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+VERSION ?= $(shell cmd/weftd/deploy/release/version)
 
 # BENCH, COUNT and PKG choose what make bench runs: which benchmarks, how often, of which packages.
 BENCH ?= .

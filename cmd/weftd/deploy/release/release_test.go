@@ -67,8 +67,8 @@ func elsewhere(t *testing.T, root string) string {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	// Of test only the lab is copied: test/kube may have hundreds of megabytes in bin, and no binary is made from it.
-	cmd = exec.Command("sh", "-ec", `mkdir "$1/test" && cp -r test/lab "$1/test/"`, "sh", dir)
+	// Of test only these are copied: test/kube may have hundreds of megabytes in bin, and no binary is made from it.
+	cmd = exec.Command("sh", "-ec", `mkdir -p "$1/test/cmd" && cp -r test/lab "$1/test/" && cp -r test/cmd/manual "$1/test/cmd/"`, "sh", dir)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -160,6 +160,12 @@ func checkArchive(t *testing.T, name string, b []byte) {
 		}
 	}
 	checkLinks(t, texts, there)
+	for _, file := range []string{"man/weft.1", "man/weft-lease-release.1", "man/weft-doctor.1", "man/weftd.8", "man/weft-cni.8", "completions/weft.bash", "completions/weft.zsh",
+		"completions/weft.fish", "docs/troubleshooting.md", "deploy/weftd.env", "deploy/chart/weft/monitoring/rules.yaml", "deploy/chart/weft/monitoring/dashboard.json"} {
+		if !there[file] {
+			t.Errorf("no %s", file)
+		}
+	}
 	if want := []string{"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "THIRD-PARTY-LICENCES", "weft", "weft-cni", "weft-etcd", "weftd"}; !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
@@ -264,5 +270,38 @@ func TestReleaseRefusesAVersionThatIsNone(t *testing.T) {
 	out, err := exec.Command("./release", "-o", t.TempDir(), "-v", `x"; touch /tmp/here`).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "letters, digits") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestChangelog: versions follow each other, the newest first, and the chart's is the newest; what has no tag is its forerunner.
+func TestChangelog(t *testing.T) {
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join("../../../..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	headings := regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(read("CHANGELOG.md"), -1)
+	if len(headings) < 2 || headings[0][1] != "Unreleased" {
+		t.Fatalf("headings %q", headings)
+	}
+	form := regexp.MustCompile(`^([0-9]+\.[0-9]+\.[0-9]+)( - [0-9]{4}-[0-9]{2}-[0-9]{2})?$`)
+	var newest string
+	for _, h := range headings[1:] {
+		m := form.FindStringSubmatch(h[1])
+		if m == nil {
+			t.Fatalf("heading %q, want a version such as 0.1.0, perhaps with a date", h[1])
+		}
+		if newest == "" {
+			newest = m[1]
+		}
+	}
+	if chart := read("cmd/weftd/deploy/chart/weft/Chart.yaml"); !strings.Contains(chart, "\nappVersion: v"+newest+"\n") {
+		t.Errorf("the chart's appVersion is not v%s:\n%s", newest, chart)
+	}
+	out, err := exec.Command("./version").Output()
+	if err != nil || !regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z-]+)?\n$`).Match(out) {
+		t.Errorf("version says %q: %v", out, err)
 	}
 }
