@@ -39,7 +39,10 @@ func TestABrokenLabRaisesAlerts(t *testing.T) {
 		shows(t, n, "\nweft_config_fault 1\n", `weft_records_rejected{reason="bad_value"} 1`)
 	}
 	sh(t, third.Host, "ip link set eth0 down")
-	shows(t, third, "\nweft_underlay_lost 1\n", "\nweft_store_up 0\n")
+	shows(t, third, "\nweft_underlay_lost 1\n", "\nweft_store_up 0\n", "\nweft_no_peer_answers 1\n")
+	for _, n := range []*lab.Node{l.Node(1), l.Node(2)} {
+		shows(t, n, "\nweft_peers_silent 1\n", `weft_peer_answers{peer="node3"} 0`)
+	}
 	broken := map[string]string{}
 	scrape(broken, 25)
 
@@ -51,7 +54,7 @@ func TestABrokenLabRaisesAlerts(t *testing.T) {
 		{Name: "healthy", Series: healthy, At: 34 * time.Minute},
 		{Name: "just broken", Series: both, At: 35 * time.Minute},
 		{Name: "broken", Series: both, At: 59 * time.Minute,
-			Want: []string{"WeftConfigFault", "WeftRecordsRejected", "WeftStoreUnreachable", "WeftUnderlayLost"}},
+			Want: []string{"WeftConfigFault", "WeftPeerSilent", "WeftRecordsRejected", "WeftStoreUnreachable", "WeftUnderlayLost"}},
 	})
 	t.Logf("promtool took %s", time.Since(start).Round(time.Millisecond))
 }

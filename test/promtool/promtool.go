@@ -92,7 +92,7 @@ func Scraped(series map[string]string, instance, text string, minutes int) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		at := strings.LastIndexByte(line, ' ')
-		if at < 0 || line[0] == '#' || strings.HasPrefix(line, "go_") || strings.HasPrefix(line, "process_") || strings.HasPrefix(line, "weft_peer_") {
+		if at < 0 || line[0] == '#' || strings.HasPrefix(line, "go_") || strings.HasPrefix(line, "process_") {
 			continue // none of the rules looks at these, and each series costs promtool time
 		}
 		name, labels, _ := strings.Cut(strings.TrimSuffix(line[:at], "}"), "{")

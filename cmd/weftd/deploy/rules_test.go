@@ -36,6 +36,9 @@ func nodes(changes map[string]string) map[string]string {
 		`weft_dropped_packets_total{direction="ingress",reason="unknown_peer"}`: "0+1x150",
 		`weft_dropped_packets_total{direction="ingress",reason="busy"}`:         "0+0x150",
 		`weft_kernel_dropped_packets_total{where="socket"}`:                     "0+1x150",
+		"weft_no_peer_answers": "0x150", "weft_peers_silent": "0x150", `weft_peer_answers{peer="z"}`: "1x150",
+		`weft_peer_loss_ratio{peer="z",direction="out"}`: "0x150", `weft_peer_loss_ratio{peer="z",direction="in"}`: "0.02x150",
+		`weft_peer_path_mtu_bytes{peer="z"}`: "1450x150",
 	}
 	for _, instance := range []string{"a", "b", "c"} {
 		for metric, values := range healthy {
@@ -74,6 +77,13 @@ func TestAlerts(t *testing.T) {
 		{Name: "WeftOverloaded", At: 50 * time.Minute, Series: map[string]string{`weft_kernel_dropped_packets_total{where="socket"}`: "0x29 0+600x100"}},
 		{Name: "WeftPacketsRefused", At: 1 * time.Hour, Series: map[string]string{`weft_dropped_packets_total{direction="ingress",reason="unknown_peer"}`: "0x9 0+900x100"}},
 		{Name: "WeftPeerHeldBack", At: 45 * time.Minute, Series: map[string]string{"weft_peers_held_back": "0x29 1x100"}},
+		{Name: "a restart of a peer", At: 32 * time.Minute, Series: map[string]string{`weft_peer_answers{peer="z"}`: "1x29 0 1x100", "weft_peers_silent": "0x29 1 0x100"}},
+		{Name: "WeftNoPeerAnswers", At: 45 * time.Minute, Series: map[string]string{"weft_no_peer_answers": "0x29 1x100", `weft_peer_answers{peer="z"}`: "1x29 0x100", "weft_peers_silent": "0x29 2x100"}},
+		{Name: "WeftPeerSilent", At: 45 * time.Minute, Series: map[string]string{`weft_peer_answers{peer="z"}`: "1x29 0x100", "weft_peers_silent": "0x29 1x100",
+			`weft_peer_loss_ratio{peer="z",direction="out"}`: "0x29 1x100"}},
+		{Name: "WeftPeersSilent", At: 45 * time.Minute, Series: map[string]string{`weft_peer_answers{peer="z"}`: "_x150", "weft_peers_silent": "0x29 1x100"}},
+		{Name: "WeftPeerLossy", At: 45 * time.Minute, Series: map[string]string{`weft_peer_loss_ratio{peer="z",direction="in"}`: "0x29 0.3x100"}},
+		{Name: "WeftPathMTULowered", At: 50 * time.Minute, Series: map[string]string{`weft_peer_path_mtu_bytes{peer="z"}`: "1450x29 1300x100"}},
 		{Name: "WeftStoreUnreachable", At: 45 * time.Minute, Series: map[string]string{"weft_store_up": "1x29 0x100"}},
 		{Name: "WeftNoUsablePeer", At: 45 * time.Minute, Series: map[string]string{`weft_no_usable_peer{reason="backend_type"}`: "_x29 1x100"}},
 		{Name: "WeftConfigFault", At: 45 * time.Minute, Series: map[string]string{"weft_config_fault": "0x29 1x100", "weft_config_changed": "0x29 1x100"}},
@@ -81,7 +91,7 @@ func TestAlerts(t *testing.T) {
 		{Name: "WeftRemovalsDisbelieved", At: 45 * time.Minute, Series: map[string]string{"weft_removals_disbelieved": "0x29 1x100"}},
 		{Name: "WeftRecordsRejected", At: 1 * time.Hour, Series: map[string]string{`weft_records_rejected{reason="bad_value"}`: "0x29 1x100"}},
 		{Name: "WeftPeersSkipped", At: 1 * time.Hour, Series: map[string]string{"weft_peers_skipped": "0x29 1x100"}},
-		{Name: "WeftMTUDiffers", At: 90 * time.Minute, Series: map[string]string{"weft_mtu_bytes": "1450x29 1400x200"}},
+		{Name: "WeftMTUDiffers", At: 90 * time.Minute, Series: map[string]string{"weft_mtu_bytes": "1450x29 1400x200", `weft_peer_path_mtu_bytes{peer="z"}`: "1400x200"}},
 	}
 	tested := map[string]bool{"WeftStoreDown": true, "WeftVersionsDiffer": true}
 	for i, c := range cases {
