@@ -225,9 +225,7 @@ func (c *Core) ask(w *way, now time.Time) {
 		c.question(w, 0, now)
 	}
 	if w.missed == 0 && w.answers != No {
-		if size := w.mtu.size(now); size > 0 {
-			c.question(w, size, now)
-		}
+		w.pad = w.mtu.wants(now)
 		return
 	}
 	if w.missed == 1 {

@@ -25,6 +25,9 @@ const (
 	// skipFor is by how much a turn is put off since packets of the peer arrive, and mostSkips how often in a row: that they arrive does
 	// not say that ours do.
 	skipFor, mostSkips = 5 * time.Second, 2
+	// padAfter is how long after the small questions of a turn a long one follows. Packets that leave together may share a datagram, and
+	// the small ones would be lost with the long one.
+	padAfter = 30 * time.Millisecond
 	// stepEvery is the least time between two steps of the search for the path MTU.
 	stepEvery = 200 * time.Millisecond
 	// hurried is how many other ways have their turn at once when one is found not to answer, or to answer again, to know whether it is alone.
@@ -78,6 +81,14 @@ func (c *Core) turns(now time.Time) {
 
 // turn asks one way, or finds that it need not.
 func (c *Core) turn(w *way, now time.Time) {
+	if w.pad {
+		w.pad = false
+		if size := w.mtu.size(now); size > 0 {
+			c.question(w, size, now)
+		}
+		c.put(w, now.Add(c.patienceFor(w, now)))
+		return
+	}
 	switch {
 	case !w.silent.IsZero():
 		w.missed++
@@ -110,7 +121,19 @@ func (c *Core) turn(w *way, now time.Time) {
 		c.put(w, now.Add(downEvery))
 		return
 	}
-	c.put(w, now.Add(patience+min(2*w.rtt, 2*patience)))
+	if w.pad {
+		c.put(w, now.Add(padAfter))
+		return
+	}
+	c.put(w, now.Add(c.patienceFor(w, now)))
+}
+
+// patienceFor is the time to the next turn of a way that has just been asked.
+func (c *Core) patienceFor(w *way, now time.Time) time.Duration {
+	if w.silent.IsZero() { // it has answered in between
+		return c.pause(w, now)
+	}
+	return patience + min(2*w.rtt, 2*patience)
 }
 
 // skips reports whether the turn may be put off, since packets from the peer have just arrived.
@@ -187,7 +210,9 @@ func (c *Core) answer(w *way, q asked, now time.Time) {
 		}
 	}
 	c.watchLoss(w, now)
-	c.put(w, now.Add(c.pause(w, now)))
+	if !w.pad {
+		c.put(w, now.Add(c.pause(w, now)))
+	}
 }
 
 // pause is the time to the next turn of a way that answers.

@@ -105,6 +105,7 @@ type way struct {
 	carrying time.Time // when packets that are none of probes were last seen to arrive
 
 	mtu search
+	pad bool // the turn goes on with a long question
 	// narrow is what this host knows that the way carries, less than MTU; 0 if it knows of nothing, or not any more.
 	narrow      int
 	narrowUntil time.Time
