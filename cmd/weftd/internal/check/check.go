@@ -70,6 +70,7 @@ func Run(ctx context.Context, cfg options.Config, parse error, w io.Writer) erro
 	r.tun(network)
 	r.underlay(cfg, network)
 	r.storeRoute(network, what, endpoints)
+	r.lookAround(ctx, cfg)
 	r.print(cfg, w)
 	if len(r.faults) > 0 {
 		return ErrFaults
