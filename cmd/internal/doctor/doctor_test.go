@@ -218,6 +218,11 @@ func TestChecks(t *testing.T) {
 		}, "interface fault", "peers b, c are reached by eth1"},
 		{"one peer elsewhere", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = Way{Link: "eth1"} }, "interface warning", "peer c is reached by eth1"},
 		{"the overlay's MTU is too large", func(f *Facts) { f.Network.MTU = 1372 }, "mtu fault", "flannel0 has MTU 1472"},
+		{"two devices, of two families", func(f *Facts) {
+			f.Network.EnableIPv6, f.Network.MTU = true, 1430
+			f.Kernel.Settings["ipv6/conf/all/forwarding"], f.Kernel.Settings["bridge/bridge-nf-call-ip6tables"] = "1", "1"
+			f.Links.Links[1].MTU = 1450
+		}, "", ""},
 		{"a smaller path", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = Way{Link: "eth0", MTU: 1400} }, "mtu note", "1400"},
 		{"the port is taken", func(f *Facts) {
 			f.Port.Holders = []Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("0.0.0.0:8285")}}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -234,7 +235,12 @@ func readPort(f *Facts) Port {
 	defer h.Close()
 	links, _ := h.LinkList() // what is missing of it is not judged
 	for _, l := range links {
-		if v, ok := l.(*netlink.Vxlan); ok && v.Port == int(p.Number) && v.Alias != ownAlias && !isFlannels(v.Name) {
+		v, ok := l.(*netlink.Vxlan)
+		if !ok || v.Port != int(p.Number) {
+			continue
+		}
+		p.Holders = slices.DeleteFunc(p.Holders, func(h Holder) bool { return h.PID == 0 }) // the kernel's own sockets
+		if v.Alias != ownAlias && !isFlannels(v.Name) {
 			p.Device = v.Name
 		}
 	}

@@ -93,7 +93,11 @@ func checkMTU(f *Facts) []Finding {
 	}
 	var out []Finding
 	for _, l := range f.overlayLinks() {
-		if strings.HasPrefix(l.Name, "flannel") && l.MTU > n.MTU {
+		most := n.MTU
+		if n.EnableIPv4 && n.EnableIPv6 && !strings.HasPrefix(l.Name, "flannel-v6") {
+			most += 20 // of two devices, the one whose outer header is IPv4's carries more
+		}
+		if strings.HasPrefix(l.Name, "flannel") && l.MTU > most {
 			out = append(out, says(Fault, "%s has MTU %d, and %s carries only %d in the overlay: larger packets are lost or cut", l.Name, l.MTU, u.Name, n.MTU).
 				about(l.Name).because("the underlay's MTU was lowered, or somebody raised the overlay's").do("ip link set %s mtu %d; weftd does it by itself while it runs", l.Name, n.MTU))
 		}
