@@ -30,9 +30,10 @@ func (m *mergePort) WriteBatch(r *Ring, ps []*Packet) {
 func BenchmarkThrough(b *testing.B) {
 	for _, size := range []int{64, 1400} {
 		for _, flows := range []int{1, 8} {
-			b.Run(fmt.Sprintf("dir=ingress/flows=%d/mss=%d", flows, size), func(b *testing.B) { throughMerge(b, size, flows) })
+			b.Run(fmt.Sprintf("dir=ingress/flows=%d/mss=%d", flows, size), func(b *testing.B) { throughMerge(b, size, flows, false) })
 		}
 	}
+	b.Run("dir=ingress/pcsum=true/flows=1/mss=1400", func(b *testing.B) { throughMerge(b, 1400, 1, true) })
 	for _, recv := range []Recv{0, Supported &^ RecvGSO} {
 		for _, segments := range []int{1, 2, 45} {
 			b.Run(fmt.Sprintf("dir=egress/pcsum=%t/segments=%d", recv&RecvPCsum != 0, segments), func(b *testing.B) { throughCut(b, recv, segments) })
@@ -40,7 +41,7 @@ func BenchmarkThrough(b *testing.B) {
 	}
 }
 
-func throughMerge(b *testing.B, size, flows int) {
+func throughMerge(b *testing.B, size, flows int, partial bool) {
 	const n = 40 // less than a run
 	w := newHotPath(b, 3)
 	port := &mergePort{}
@@ -52,7 +53,11 @@ func throughMerge(b *testing.B, size, flows int) {
 		copy(p[12:], []byte{10, 1, 2, 7, 10, 1, 1, 5})
 		binary.BigEndian.PutUint16(p[20:], uint16(1000+i%flows))
 		binary.BigEndian.PutUint32(p[24:], uint32(i/flows*size))
-		encap.FinishChecksum(p, 20, encap.ChecksumOffsetTCP)
+		if partial {
+			binary.BigEndian.PutUint16(p[36:], encap.Fold(encap.PseudoHeaderSumRaw(p[12:20], encap.ProtoTCP, 20+size)))
+		} else {
+			encap.FinishChecksum(p, 20, encap.ChecksumOffsetTCP)
+		}
 		packets[i] = p
 	}
 	from := netip.MustParseAddrPort("192.0.2.2:8285")
