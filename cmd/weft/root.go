@@ -29,6 +29,7 @@ func rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.AddCommand(reportCommand())
 	root.Flags().BoolP("version", "v", false, "version for weft")
 	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), eventsCommand(), labCommand(), benchCommand(), cleanupCommand(), doctorCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs, RunE: printVersion,

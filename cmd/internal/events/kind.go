@@ -63,7 +63,7 @@ type saying struct {
 func sayings() []saying {
 	return []saying{
 		{"weftd starts", Started}, {"weftd ends", Stopped}, {"waiting", Waiting}, {"ready", Ready}, {"not ready", NotReady},
-		{"lease acquired", LeaseAcquired}, {"lease released", LeaseReleased}, {"the lease was renewed late", LeaseLate}, {"lease", LeaseState},
+		{"leases are in", Note}, {"lease acquired", LeaseAcquired}, {"lease released", LeaseReleased}, {"the lease was renewed late", LeaseLate}, {"lease", LeaseState},
 		{"our record ", LeasePutBack}, {"what we write to our Node is changed", LeasePutBack}, {"nobody answers where our Node", LeasePutBack},
 		{"the other owner is silent", LeaseContested}, {"another weftd asks", LeaseContested},
 		{"this node's subnet is another", SubnetChanged}, {"the podCIDR of our Node is another", SubnetChanged}, {"pods of a former subnet", SubnetChanged},

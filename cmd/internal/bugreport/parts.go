@@ -1,0 +1,196 @@
+package bugreport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"weft/cmd/internal/options"
+)
+
+// part is one file of the archive. read gets a time limit of its own; what it returned with an error is kept.
+type part struct {
+	name, what string
+	limit      time.Duration
+	read       func(ctx context.Context) ([]byte, error)
+}
+
+// usual is how long a part may take, unless it says more.
+const usual = 5 * time.Second
+
+// program runs a program, with what it prints on stderr behind what it prints on stdout.
+func program(name, what string, limit time.Duration, argv ...string) part {
+	return part{name, what, limit, func(ctx context.Context) ([]byte, error) {
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.WaitDelay = time.Second
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		var out, errs limited
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		err := cmd.Run()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		if errs.Len() > 0 {
+			out.WriteString("\n[stderr]\n" + errs.String())
+		}
+		return out.Bytes(), err
+	}}
+}
+
+// limited keeps the beginning of what is written.
+type limited struct{ bytes.Buffer }
+
+// maxPart bounds a part, in bytes.
+const maxPart = 4 << 20
+
+// Write implements io.Writer.
+func (l *limited) Write(b []byte) (int, error) {
+	if room := maxPart - l.Len(); room < len(b) {
+		l.Buffer.Write(b[:max(0, room)])
+		return len(b), nil
+	}
+	return l.Buffer.Write(b)
+}
+
+// files reads files, each under its name. That one is not there is no error.
+func files(name, what string, paths ...string) part {
+	return part{name, what, usual, func(context.Context) ([]byte, error) {
+		var out limited
+		var faults []error
+		found := false
+		for _, pattern := range paths {
+			matches, err := filepath.Glob(pattern)
+			faults = append(faults, err)
+			for _, path := range matches {
+				b, err := readRegular(path)
+				if err != nil {
+					faults = append(faults, err)
+					continue
+				}
+				found = true
+				fmt.Fprintf(&out, "== %s\n%s\n", path, bytes.TrimRight(b, "\n"))
+			}
+		}
+		if !found {
+			faults = append(faults, fmt.Errorf("there is none of %s", strings.Join(paths, " ")))
+		}
+		return out.Bytes(), errors.Join(faults...)
+	}}
+}
+
+// readRegular reads a file that cannot block.
+func readRegular(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a file", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	return io.ReadAll(io.LimitReader(f, maxPart))
+}
+
+// metrics asks the running weftd for its metrics, at the port that its flags say.
+func metrics(p process) part {
+	return part{"metrics.txt", "metrics, as /metrics serves them", usual, func(ctx context.Context) ([]byte, error) {
+		if len(p.args) == 0 {
+			return nil, errors.New("no weftd is known, whose flags would say where it serves them")
+		}
+		cfg, err := options.Parse(p.args[1:], p.environ)
+		if err != nil {
+			return nil, fmt.Errorf("the flags of weftd: %w", err)
+		}
+		if cfg.HealthzPort == 0 {
+			return nil, errors.New("weftd serves none: --healthz-port is 0")
+		}
+		host := "127.0.0.1"
+		if cfg.HealthzIP.IsValid() && !cfg.HealthzIP.IsUnspecified() {
+			host = cfg.HealthzIP.String()
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, strconv.Itoa(cfg.HealthzPort))+"/metrics", nil)
+		if err != nil {
+			return nil, err
+		}
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = resp.Body.Close() }() // only read
+		b, err := io.ReadAll(io.LimitReader(resp.Body, maxPart))
+		if resp.StatusCode != http.StatusOK {
+			err = errors.Join(err, errors.New(resp.Status))
+		}
+		return b, err
+	}}
+}
+
+// parts lists what is gathered, in the order of the archive.
+func parts(r Request, p process) []part {
+	self := func(name, what string, limit time.Duration, args ...string) part {
+		p := program(name, what, limit, append(append([]string{r.Weft}, args...), "--control-socket", r.Socket)...)
+		run := p.read
+		p.read = func(ctx context.Context) ([]byte, error) {
+			text, err := run(ctx)
+			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && len(text) > 0 && !bytes.HasPrefix(text, []byte("\n[stderr]")) {
+				err = nil // its status says that the node is not ready, or has faults, as what it printed does
+			}
+			return text, err
+		}
+		return p
+	}
+	dir := r.CacheDir
+	return []part{
+		self("status.txt", "weft status", usual, "status"),
+		self("status.json", "the same for programs", usual, "status", "--json"),
+		self("peers.txt", "weft peers", usual, "peers"),
+		self("peers.json", "the same for programs", usual, "peers", "--json"),
+		self("leases.json", "weft lease list", 3*usual, "lease", "list", "--json"),
+		self("doctor.txt", "weft doctor: what it found wrong", 4*usual, "doctor", "--all"),
+		self("events.json", "weft events: what happened, with times", usual, "events", "--json", "--cache-dir", dir),
+		metrics(p),
+		{"weftd.txt", "command line and variables of weftd", usual, func(context.Context) ([]byte, error) {
+			if len(p.args) == 0 {
+				return nil, errors.New("no weftd is known whose command line could be read")
+			}
+			return fmt.Appendf(nil, "pid %d\n\n%s\n\n%s\n", p.pid, strings.Join(p.args, "\n"), strings.Join(p.ours(), "\n")), nil
+		}},
+		files("config.txt", "settings of weftd, the network configuration and subnet.env", "/etc/weft/weftd.env", "/etc/kube-flannel/net-conf.json", r.SubnetFile),
+		files("state.txt", "what weftd keeps for its next start", filepath.Join(dir, "*.json")),
+		program("unit.txt", "weftd's unit of systemd", usual, "systemctl", "cat", "weftd"),
+		program("log.txt", "the end of weftd's log in the journal", 2*usual, "journalctl", "--unit", "weftd", "--lines", "5000", "--no-pager", "--output", "short-iso-precise"),
+		files("system.txt", "kernel and distribution", "/proc/version", "/etc/os-release", "/proc/cpuinfo", "/proc/meminfo", "/proc/loadavg", "/proc/uptime", "/proc/modules"),
+		files("sysctl.txt", "settings of the kernel that matter to forwarding", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding",
+			"/proc/sys/net/ipv4/conf/*/rp_filter", "/proc/sys/net/ipv4/conf/*/forwarding", "/proc/sys/net/bridge/bridge-nf-call-ip*tables", "/proc/sys/net/core/[rw]mem_*", "/proc/sys/net/netfilter/nf_conntrack_[cm]*"),
+		files("counters.txt", "counters of the kernel's network", "/proc/net/snmp", "/proc/net/snmp6", "/proc/net/netstat", "/proc/net/softnet_stat"),
+		program("links.txt", "links", usual, "ip", "-details", "-statistics", "link", "show"),
+		program("addresses.txt", "addresses", usual, "ip", "address", "show"),
+		program("routes.txt", "IPv4 routes of all tables", usual, "ip", "route", "show", "table", "all"),
+		program("routes6.txt", "IPv6 routes of all tables", usual, "ip", "-6", "route", "show", "table", "all"),
+		program("rules.txt", "IPv4 rules for routes", usual, "ip", "rule", "show"),
+		program("rules6.txt", "IPv6 rules for routes", usual, "ip", "-6", "rule", "show"),
+		program("neighbours.txt", "neighbours", usual, "ip", "-statistics", "neighbour", "show"),
+		program("fdb.txt", "forwarding entries of bridges and vxlan", usual, "bridge", "fdb", "show"),
+		program("sockets.txt", "UDP sockets", usual, "ss", "--udp", "--all", "--numeric", "--processes"),
+		program("nft.txt", "weft's table of nftables, IPv4", usual, "nft", "list", "table", "ip", "flannel-ipv4"),
+		program("nft6.txt", "weft's table of nftables, IPv6", usual, "nft", "list", "table", "ip6", "flannel-ipv6"),
+		program("iptables.txt", "iptables, IPv4, with counters", usual, "iptables-save", "-c"),
+		program("iptables6.txt", "iptables, IPv6, with counters", usual, "ip6tables-save", "-c"),
+	}
+}
