@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,16 +15,39 @@ import (
 
 func statusCommand() *cobra.Command {
 	var c common
+	var wait string
+	var limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the daemon's lease, backend, store and counters",
 		Long: "Show the daemon's lease, backend, store and counters.\n\n" +
-			"Exit status: 0 if the node is ready, 3 if it is not, 1 if weftd could not be asked, 2 for wrong usage.",
-		Args: cobra.NoArgs,
+			"With --wait it waits until the node is ready, or with --wait=peers until also a peer has answered, and for a weftd that does not run yet.\n\n" +
+			"Exit status: 0 if the node is ready, 3 if it is not, 1 if weftd could not be asked, 2 for wrong usage. With --wait it is 1 when\n" +
+			"the time is over.",
+		Example: "  weft status\n  weft status --wait && start-pods\n  weft status --wait=peers --timeout 2m\n  weft status --json | jq .notReady",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := c.client().Status(cmd.Context())
-			if err != nil {
-				return err
+			var s control.Status
+			var err error
+			switch {
+			case wait == "" && cmd.Flags().Changed("timeout"):
+				return usagef("--timeout goes with --wait")
+			case wait == "":
+				if s, err = c.client().Status(cmd.Context()); err != nil {
+					return err
+				}
+			case wait != waitReady && wait != waitPeers:
+				return usagef("--wait=%s: want %s or %s", wait, waitReady, waitPeers)
+			case limit <= 0:
+				return usagef("--timeout %s: want more than 0", limit)
+			default:
+				var known bool
+				if s, known, err = c.waitFor(cmd.Context(), wait, limit); err != nil {
+					if known && c.json {
+						err = errors.Join(printJSON(cmd.OutOrStdout(), s), err)
+					}
+					return err
+				}
 			}
 			if c.json {
 				err = printJSON(cmd.OutOrStdout(), s)
@@ -37,6 +61,16 @@ func statusCommand() *cobra.Command {
 		},
 	}
 	c.bind(cmd)
+	f := cmd.Flags()
+	f.StringVar(&wait, "wait", "", "wait until the node is `ready`, or until one of its peers has answered too")
+	f.Lookup("wait").NoOptDefVal = waitReady
+	f.DurationVar(&limit, "timeout", time.Minute, "how `long` --wait waits")
+	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{waitReady, waitPeers}, cobra.ShellCompDirectiveNoFileComp
+	}
+	if err := cmd.RegisterFlagCompletionFunc("wait", complete); err != nil {
+		cmd.Long += "\n" + err.Error() // the flag is defined above
+	}
 	return cmd
 }
 
