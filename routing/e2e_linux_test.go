@@ -91,9 +91,20 @@ func TestUDPCarriesPacketsInManyQueues(t *testing.T) {
 			t.Errorf("the TUN has no four queues: %v\n%s", err, link)
 		}
 		sockets, err := os.ReadFile("/proc/thread-self/net/packet")
-		if n := strings.Count(string(sockets), "\n") - 1; n != 4 {
-			t.Errorf("%d packet sockets, want 4:\n%s", n, sockets)
+		var listening, sending int // the fourth field is the protocol: none is what only sends
+		for line := range strings.Lines(string(sockets)) {
+			switch f := strings.Fields(line); {
+			case len(f) < 5 || f[0] == "sk":
+			case f[3] == "0000":
+				sending++
+			default:
+				listening++
+			}
 		}
+		if listening != 4 || sending != 4 {
+			t.Errorf("%d packet sockets that listen and %d that only send, want four of each:\n%s", listening, sending, sockets)
+		}
+
 		return err
 	})
 	if err != nil {
