@@ -34,7 +34,8 @@ func readLinks(f *Facts) Links {
 	defer h.Close()
 	_ = h.SetSocketTimeout(time.Second * 2) // else it waits for ever, which the kernel does not make it do
 	names, err := out.readDevices(h)
-	out.Err = errors.Join(err, out.readRoutes(h, names), out.readRules(h))
+	out.Err = errors.Join(err, out.readRoutes(h, names))
+	out.readRules(h)
 	out.readSilent(h, names)
 	out.chooseUnderlay(f)
 	out.To, out.Inner = map[netip.Addr]Way{}, map[netip.Addr]Way{}
@@ -128,7 +129,7 @@ func (l *Links) readRoutes(h *netlink.Handle, names map[int]string) error {
 	return nil
 }
 
-func (l *Links) readRules(h *netlink.Handle) error {
+func (l *Links) readRules(h *netlink.Handle) {
 	for family, name := range map[int]string{netlink.FAMILY_V4: "IPv4", netlink.FAMILY_V6: "IPv6"} {
 		rs, err := h.RuleList(family)
 		if err != nil {
@@ -139,7 +140,6 @@ func (l *Links) readRules(h *netlink.Handle) error {
 				Narrow: r.Src != nil || r.Mark != 0 || r.IifName != "" || r.OifName != "" || r.Tos != 0 || r.IPProto != 0 || r.UIDRange != nil || r.Dport != nil || r.Sport != nil})
 		}
 	}
-	return nil
 }
 
 func (l *Links) readSilent(h *netlink.Handle, names map[int]string) {
