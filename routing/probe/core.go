@@ -333,7 +333,8 @@ func (c *Core) heard(e Heard, now time.Time) {
 
 // allow reports whether there is room for one more, of burst at once and so many a second.
 func allow(room *int, from *time.Time, perSecond, burst int, now time.Time) bool {
-	if n := int(now.Sub(*from).Seconds() * float64(perSecond)); n > 0 {
+	// The first time it is centuries, of which an int of 32 bits cannot hold the answers.
+	if n := int(min(now.Sub(*from).Seconds()*float64(perSecond), float64(burst))); n > 0 {
 		*room, *from = min(burst, *room+n), now
 	}
 	if *room == 0 {

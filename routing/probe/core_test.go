@@ -405,3 +405,16 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Where an int has 32 bits, as on 386, as many answers are given as elsewhere.
+func TestTheFirstAnswersAreGivenOnEveryMachine(t *testing.T) {
+	room, from, now := 0, time.Time{}, time.Now()
+	for i := range 2 * answersBurst {
+		if got, want := allow(&room, &from, answersPerSecond, answersBurst, now), i < answersBurst; got != want {
+			t.Fatalf("answer %d: %t, want %t", i, got, want)
+		}
+	}
+	if !allow(&room, &from, answersPerSecond, answersBurst, now.Add(time.Second)) {
+		t.Error("no answer after a second")
+	}
+}
