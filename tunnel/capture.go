@@ -66,7 +66,6 @@ type Capture struct {
 	engine *Engine
 	want   CaptureOptions
 	rings  []*captureRing // one a worker
-	turn   int            // whose ring Next reads first
 	taken  *captureRing   // whose record the reader holds
 }
 
@@ -126,26 +125,34 @@ func (c *Capture) Missed() (n uint64) {
 	return n
 }
 
-// Next returns the oldest packet of the workers' in turn; false if there is none now. It does not wait.
+// Next returns the oldest packet that was not read yet; false if there is none now. It does not wait. A worker that copies much
+// does not keep the others' packets from being read.
 func (c *Capture) Next() (Captured, bool) {
 	if c.taken != nil {
 		c.taken.tail.Add(1)
 		c.taken = nil
 	}
-	for range c.rings {
-		r := c.rings[c.turn]
-		for r.tail.Load() != r.head.Load() {
-			rec := &r.records[r.tail.Load()%captureRecords]
-			if rec.void {
-				r.tail.Add(1)
-				continue
-			}
-			c.taken = r
-			return rec.captured(r.data[rec.from : rec.from+rec.n]), true
+	var oldest *captureRecord
+	for _, r := range c.rings {
+		if rec := r.first(); rec != nil && (oldest == nil || rec.time < oldest.time) {
+			c.taken, oldest = r, rec
 		}
-		c.turn = (c.turn + 1) % len(c.rings)
 	}
-	return Captured{}, false
+	if oldest == nil {
+		return Captured{}, false
+	}
+	return oldest.captured(c.taken.data[oldest.from : oldest.from+oldest.n]), true
+}
+
+// first is the reader's oldest record; nil if there is none now.
+func (r *captureRing) first() *captureRecord {
+	for r.tail.Load() != r.head.Load() {
+		if rec := &r.records[r.tail.Load()%captureRecords]; !rec.void {
+			return rec
+		}
+		r.tail.Add(1)
+	}
+	return nil
 }
 
 // captureRing is one worker's share of a capture: the worker writes, the reader of the capture reads, neither waits.
