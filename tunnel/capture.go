@@ -117,6 +117,13 @@ func (c *Capture) Close() {
 	e.looks.Store(&captures{list})
 }
 
+// Ended reports whether the engine has ended, so that nothing will be copied any more.
+func (c *Capture) Ended() bool {
+	c.engine.mu.Lock()
+	defer c.engine.mu.Unlock()
+	return c.engine.closed
+}
+
 // Missed is how many packets were wanted and not copied, since the reader was too slow.
 func (c *Capture) Missed() (n uint64) {
 	for _, r := range c.rings {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -191,6 +192,9 @@ func recordAddrs(r lease.Record) (l []netip.Addr) {
 	return l
 }
 
+// errPlaneEnded says that the data plane that is captured from has ended, as for another network configuration.
+var errPlaneEnded = errors.New("the data plane was replaced, or ends: capture again")
+
 // planeCapture is a capture in weft's own data plane.
 type planeCapture struct {
 	*tunnel.Capture
@@ -220,6 +224,11 @@ func (g *generation) carriedCapture(r control.CaptureRequest, filter *pcapfilter
 
 func (c planeCapture) next() (pcapng.Packet, bool, error) {
 	p, ok := c.Next()
+	if !ok && c.Ended() {
+		if p, ok = c.Next(); !ok { // what was copied meanwhile is read all the same
+			return pcapng.Packet{}, false, errPlaneEnded
+		}
+	}
 	if !ok {
 		return pcapng.Packet{}, false, nil
 	}
