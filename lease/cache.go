@@ -223,7 +223,7 @@ func (c *Cache) settled(s Cached) uint64 {
 		}
 		if w := r.Weft; w != nil {
 			maphash.WriteComparable(&h, [3]string{w.Node, w.Name, w.State})
-			maphash.WriteComparable(&h, [3]int{w.MTU, len(w.Recv), len(w.Addrs)})
+			maphash.WriteComparable(&h, [4]int{w.MTU, w.Probe, len(w.Recv), len(w.Addrs)})
 			for _, name := range w.Recv {
 				maphash.WriteComparable(&h, name)
 			}
