@@ -334,10 +334,15 @@ type deviceNames struct {
 	read  time.Time
 }
 
+// renamed is how long it takes at the most until a device is known by its new name, and unknown the same for a new device. Pods, whose
+// datagrams come by none of those that are wanted, must not have the devices listed for each.
+const renamed, unknown = 10 * time.Second, time.Second
+
 // have reports whether the device with that index has one of names.
 func (d *deviceNames) have(index int, names []string, do func(func() error) error) bool {
 	name, ok := d.names[index]
-	if !ok && time.Since(d.read) > time.Second {
+	age := time.Since(d.read)
+	if !ok && age > unknown || ok && !slices.Contains(names, name) && age > renamed {
 		d.read = time.Now()
 		var all []net.Interface
 		if err := do(func() (err error) { all, err = net.Interfaces(); return err }); err != nil {
