@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -162,6 +163,10 @@ func (p *Prober) open() {
 			delete(p.udp, a)
 		}
 	}
+	maps.DeleteFunc(p.faults, func(what, _ string) bool { // of an address that this node had
+		a, err := netip.ParseAddr(what)
+		return err == nil && !slices.Contains(p.here.Addrs, a)
+	})
 	p.taken = false
 	for _, a := range p.here.Addrs {
 		if p.udp[a] != nil {
