@@ -13,6 +13,7 @@ import (
 // inputNotes keeps what was found out about the rules for incoming packets, so that it is not asked with each check.
 type inputNotes struct {
 	asked      time.Time
+	took       time.Duration
 	generation uint32
 	guard      Guard
 	peers      *lease.Record
@@ -21,6 +22,10 @@ type inputNotes struct {
 
 // inputFresh is how long an answer is used while nftables says that nothing changed. Legacy iptables does not say.
 const inputFresh = 30 * time.Second
+
+// inputShare bounds the time that asking takes to so small a part of all: with a kube-proxy in nftables the rules change all the
+// time, and there are thousands.
+const inputShare = 100
 
 // mostAsked bounds for how many peers the rules are asked: they may look at the sender.
 const mostAsked = 8
@@ -31,11 +36,12 @@ func (n *inputNotes) notes(g Guard, set lease.Set) []string {
 	if len(set.Peers) > 0 {
 		first = &set.Peers[0] // a set is immutable, so that another has other records
 	}
-	generation := Changes()
-	if n.guard == g && n.peers == first && n.generation == generation && time.Since(n.asked) < inputFresh {
+	generation, age := Changes(), time.Since(n.asked)
+	if n.guard == g && (age < inputShare*n.took || n.peers == first && n.generation == generation && age < inputFresh) {
 		return n.found
 	}
 	n.asked, n.guard, n.peers, n.generation, n.found = time.Now(), g, first, generation, nil
+	defer func() { n.took = time.Since(n.asked) }()
 	if g.Port == 0 || g.Underlay == "" {
 		return nil
 	}
