@@ -107,10 +107,10 @@ func (p *Prober) Run(ctx context.Context) error {
 func (p *Prober) Update(here Here, ways []Way) {
 	p.mu.Lock()
 	taken := p.taken
-	if !p.stopped && (p.taken || !slices.Equal(ways, p.ways) || !slices.Equal(here.Addrs, p.here.Addrs) || !slices.Equal(here.Devices, p.here.Devices)) {
+	if !p.stopped && (len(p.faults) > 0 || !slices.Equal(ways, p.ways) || !slices.Equal(here.Addrs, p.here.Addrs) || !slices.Equal(here.Devices, p.here.Devices)) {
 		p.here, p.ways = here, ways
 		p.open()
-		p.step(Known{ways})
+		p.step(Known{p.askable(ways)})
 	}
 	changed := taken != p.taken
 	p.mu.Unlock()
@@ -177,13 +177,32 @@ func (p *Prober) open() {
 		err := p.c.Do(func() (err error) { s, err = listenUDP(at); return err })
 		if err != nil {
 			p.taken = true
-			p.fault(a.String(), fmt.Sprintf("peers are not asked whether they answer, nor answered, at %v: %v: free that port, or run with --probe=false", at, err))
+			p.fault(a.String(), fmt.Sprintf("peers are asked by ICMP only whether they answer, and not answered, at %v: %v: free that port, or run with --probe=false", at, err))
 			continue
 		}
 		p.fault(a.String(), "")
 		p.udp[a] = s
 		p.readers.Go(func() { s.read(p.arrived, p.failed) })
 	}
+}
+
+// askable are the ways that can be asked by the sockets that there are: without one to ask peers of weft by, their kernels are asked,
+// as others' are, and without one for that nobody is. A node that cannot ask must not say that nobody answers. p.mu is held.
+func (p *Prober) askable(ways []Way) []Way {
+	out, failed := make([]Way, 0, len(ways)), map[bool]bool{}
+	for _, w := range ways {
+		six := w.Addr.Is6()
+		if p.udp[p.source(six)] == nil {
+			w.Port = 0
+		}
+		if w.Port == 0 && !failed[six] {
+			failed[six] = p.icmpOf(six) == nil
+		}
+		if w.Port != 0 || !failed[six] {
+			out = append(out, w)
+		}
+	}
+	return out
 }
 
 // fault notes why something could not be done, "" if it could, and says so if that is new. p.mu is held.
@@ -264,19 +283,29 @@ func (p *Prober) send(f Send) {
 	p.unsent(f.To.Addr(), s.send(f.To, f.Data))
 }
 
+// icmpOf is the socket for echo requests of a family, opened if it is not yet; nil if that fails. p.mu is held.
+func (p *Prober) icmpOf(six bool) *icmpSocket {
+	s := p.icmp[six]
+	if s != nil {
+		return s
+	}
+	what := fmt.Sprintf("icmp %t", six)
+	err := p.c.Do(func() (err error) { s, err = listenICMP(six); return err })
+	if err != nil {
+		p.fault(what, fmt.Sprintf("no peer can be asked by ICMP whether it answers: %v: give weftd CAP_NET_RAW", err))
+		return nil
+	}
+	p.fault(what, "")
+	p.icmp[six] = s
+	p.readers.Go(func() { s.read(p.echoed, p.failed) })
+	return s
+}
+
 func (p *Prober) echo(f Echo) {
 	six := f.To.Is6()
-	s := p.icmp[six]
+	s := p.icmpOf(six)
 	if s == nil {
-		what := fmt.Sprintf("icmp %t", six)
-		err := p.c.Do(func() (err error) { s, err = listenICMP(six); return err })
-		if err != nil {
-			p.fault(what, fmt.Sprintf("no peer can be asked by ICMP whether it answers: %v: give weftd CAP_NET_RAW", err))
-			return
-		}
-		p.fault(what, "")
-		p.icmp[six] = s
-		p.readers.Go(func() { s.read(p.echoed, p.failed) })
+		return // Faults says why
 	}
 	from := p.source(six)
 	if f.Under {

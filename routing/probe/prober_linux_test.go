@@ -1,11 +1,14 @@
 package probe
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/netip"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // What was wrong with an address is no fault of the one that the node has now.
@@ -51,5 +54,55 @@ func TestDevicesAreFoundByTheNamesThatTheyHave(t *testing.T) {
 	}
 	if asked != 1 {
 		t.Errorf("asked %d times", asked)
+	}
+}
+
+// Where another program has the port, peers of weft are asked by ICMP, as others are: that none of them answers must not be said of a
+// node that cannot ask.
+func TestWithoutItsPortANodeAsksByICMP(t *testing.T) {
+	other, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 13)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(Config{Port: uint16(other.LocalAddr().(*net.UDPAddr).Port), Logger: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() { cancel(); _ = p.Run(ctx) }()
+	here, ways := Here{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.13")}}, []Way{{Peer: "b", Addr: netip.MustParseAddr("127.0.0.14"), Port: DefaultPort}}
+	p.Update(here, ways)
+	if got := p.States(); len(got) != 1 || got[0].Port != 0 {
+		t.Errorf("without the port: %+v", got)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.Update(here, ways)
+	if got := p.States(); len(got) != 1 || got[0].Port != DefaultPort || len(p.Faults()) > 0 {
+		t.Errorf("with it: %+v, %q", got, p.Faults())
+	}
+}
+
+// Who cannot be asked by ICMP, since that is forbidden to weftd, is not said to be silent, and is asked once it is allowed.
+func TestWithoutTheRightNobodyIsAskedByICMP(t *testing.T) {
+	forbidden := false
+	p := New(Config{Logger: slog.New(slog.DiscardHandler), Do: func(f func() error) error {
+		if forbidden {
+			return unix.EPERM
+		}
+		return f()
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() { cancel(); _ = p.Run(ctx) }()
+	here := Here{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.15")}}
+	ways := []Way{{Peer: "b", Addr: netip.MustParseAddr("127.0.0.16"), Port: DefaultPort}, {Peer: "c", Addr: netip.MustParseAddr("127.0.0.17")}}
+	p.Update(here, nil)
+	forbidden = true
+	p.Update(here, ways)
+	if got := p.States(); len(got) != 1 || got[0].Peer != "b" || len(p.Faults()) != 1 {
+		t.Errorf("forbidden: %+v, %q", got, p.Faults())
+	}
+	forbidden = false
+	p.Update(here, ways)
+	if got := p.States(); len(got) != 2 || len(p.Faults()) > 0 {
+		t.Errorf("allowed: %+v, %q", got, p.Faults())
 	}
 }
