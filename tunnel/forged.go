@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"net/netip"
+	"time"
 
 	"weft/encap"
 )
@@ -26,11 +27,19 @@ func (t *Table) forged(src netip.Addr) *Peer {
 	return peer
 }
 
+// forgedEvery is the least time between two lines about forged sources, in nanoseconds: a pod of a former subnet goes on sending
+// until somebody deletes it, and must not keep what else there is to say from being said.
+const forgedEvery = int64(time.Minute)
+
 // forged notes a packet with a source that is of's, and says so now and then.
 func (w *worker) forged(in *encap.Inner, of *Peer) {
 	w.forgers.record(in.Src, w.now)
-	if n, ok := w.saying.may(w.now); ok {
-		w.engine.log.Warn("a pod or a program of this host sends with an address of another node's subnet: its packets are dropped. Look for it by that address (weft capture --dropped host ADDRESS); a pod of a former subnet is to be made anew",
-			"source", in.Src, "destination", in.Dst, "subnet_of", of.spec.Name, "left_out", n)
+	if since := w.now - w.forgedSaid; since >= 0 && since < forgedEvery {
+		w.forgedLeft++
+		return
 	}
+	n := w.forgedLeft
+	w.forgedSaid, w.forgedLeft = w.now, 0
+	w.engine.log.Warn("a pod or a program of this host sends with an address of another node's subnet: its packets are dropped. Look for it by that address (weft capture --dropped host ADDRESS); a pod of a former subnet is to be made anew",
+		"source", in.Src, "destination", in.Dst, "subnet_of", of.spec.Name, "left_out", n)
 }

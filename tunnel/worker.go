@@ -26,6 +26,9 @@ type worker struct {
 	totals    counters
 	strangers strangers
 	forgers   strangers // inner sources of other nodes that packets of this host had
+	// forgedSaid is when a line told of one, Unix nanoseconds, and forgedLeft how many packets came since.
+	forgedSaid int64
+	forgedLeft uint64
 	// epoch is odd while the worker may hold pointers to ports (quiesce).
 	epoch atomic.Uint64
 	// learn is onSendError, bound once so that handing it to a port does not allocate.
