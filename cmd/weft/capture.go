@@ -60,25 +60,13 @@ func captureCommand() *cobra.Command {
 	fs.BoolVar(&f.request.Inner, "inner", false, "inner packets, as pods see them, that are passed on")
 	fs.BoolVar(&f.request.Outer, "outer", false, "the datagrams on the underlay that carry them")
 	fs.BoolVar(&f.request.Dropped, "dropped", false, "packets that are dropped, with the reason")
-	fs.StringVar(&f.request.Peer, "peer", "", "only to and from this node: its name, identity, address or subnet")
+	fs.StringVar(&f.request.Peer, "peer", "", "only to and from this node: its name, id or the beginning of that, address, or subnet")
 	fs.Uint64VarP(&f.request.Count, "count", "c", 0, "end after so many packets")
 	fs.DurationVar(&f.duration, "duration", 0, "end after this time, as in 30s")
 	fs.IntVarP(&f.request.SnapLen, "snaplen", "s", 0, "keep so many bytes of each packet (default all)")
 	fs.StringVarP(&f.file, "write", "w", "", "write pcapng to this file, - for standard output")
-	_ = cmd.RegisterFlagCompletionFunc("peer", completePeers(&f.common)) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("peer", f.completePeers) // the flag is there
 	return cmd
-}
-
-// completePeers completes what peers are called, as far as weftd answers.
-func completePeers(c *common) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-		if p, err := c.client().Peers(cmd.Context()); err == nil {
-			for _, e := range p.Peers {
-				names = append(names, clean(e.Name))
-			}
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
 }
 
 func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
@@ -103,13 +91,26 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	case f.file == "":
 		show = captureLines(stdout)
 	}
+	if f.request.Peer != "" { // as the other commands find a node; weftd takes the first of those with a name
+		all, err := f.client().Peers(ctx)
+		if err != nil {
+			return err
+		}
+		one, err := onlyPeers(all, []string{f.request.Peer})
+		if err != nil {
+			return err
+		}
+		if s := one.Peers[0].Subnets; len(s) > 0 {
+			f.request.Peer = s[0].String()
+		}
+	}
 	stream, err := f.client().Capture(ctx, f.request)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stream.Close() }() // nothing is written to it
 	if show == nil {
-		file, err := os.Create(f.file)
+		file, err := os.OpenFile(f.file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // what pods say is nobody else's
 		if err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ func TestCapturePrintsALineAPacket(t *testing.T) {
 	if out != want || !strings.Contains(stderr, "2 packets captured, 7 missed") {
 		t.Errorf("got:\n%s\n%s\nwant:\n%s", out, stderr, want)
 	}
-	if want := (control.CaptureRequest{Dropped: true, Peer: "b", Filter: "tcp or icmp", Count: 2, Seconds: 90, SnapLen: 128}); n.captured != want {
+	if want := (control.CaptureRequest{Dropped: true, Peer: "10.42.2.0/24", Filter: "tcp or icmp", Count: 2, Seconds: 90, SnapLen: 128}); n.captured != want {
 		t.Errorf("asked for %+v, want %+v", n.captured, want)
 	}
 }
@@ -59,6 +59,9 @@ func TestCaptureWritesWhatOthersRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 { // it has what pods say to one another
+		t.Errorf("%v %v", info, err)
+	}
 	b, err := os.ReadFile(file)
 	if err != nil || string(b) != out {
 		t.Fatalf("the file has %d bytes, standard output %d: %v", len(b), len(out), err)
@@ -85,5 +88,19 @@ func TestCaptureRefuses(t *testing.T) {
 		if err == nil || errors.Is(err, errUsage) != usage {
 			t.Errorf("%s: %v", args, err)
 		}
+	}
+}
+
+// TestCaptureFindsItsPeer has the words that weft peers takes too. weftd gets the subnet, which no two nodes have.
+func TestCaptureFindsItsPeer(t *testing.T) {
+	n := &node{}
+	socket := start(t, n)
+	for _, word := range []string{"WEB", "web.example", "3f2a41", "10.0.0.4", "10.42.4.7", "10.42.4.0/24"} {
+		if _, _, err := weft(t, "capture", "--count", "2", "--control-socket", socket, "--peer", word); err != nil || n.captured.Peer != "10.42.4.0/24" {
+			t.Errorf("%s: %v, asked for %q", word, err, n.captured.Peer)
+		}
+	}
+	if _, _, err := weft(t, "capture", "--count", "2", "--control-socket", socket, "--peer", "wbe.example"); err == nil || !strings.Contains(err.Error(), "did you mean web.example?") {
+		t.Error(err)
 	}
 }
