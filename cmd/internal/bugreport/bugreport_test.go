@@ -59,6 +59,10 @@ client-key-data: s3cretP
 weftd --etcd-password s3cretQ --iface eth0
 PrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=
 and in plain words: s3cretArg, s3cretOne, s3cretEnv, s3cretFile, s3cret/Url, s3cret%2FUrl, s3cretFlannel
+WEFTD_ETCD_PASSWORD=s3,s3cretS;s3cretT&s3cretU" s3cretV
+Environment="FLANNELD_ETCD_PASSWORD=pa}s3cretW s3cretX"
+etcd-password: pa,s3cretY
+weftd --etcd-password=pa,s3cretZ&s3cret0 --etcd-password 'a s3cret1' -etcd-password="b s3cret2" --public-ip 192.0.2.7
 -----BEGIN PRIVATE KEY-----
 s3cretR`
 	s := newScrubber(p.secrets([]string{"ETCDCTL_PASSWORD=s3cretOwn"}))
@@ -86,7 +90,7 @@ s3cretR`
 	if got["r/plain.txt"] != harmless {
 		t.Errorf("what is no secret is struck out:\n%s", got["r/plain.txt"])
 	}
-	for _, want := range []string{"192.0.2.9:2379", "192.0.2.8:2379", "--iface eth0", "level=WARN"} {
+	for _, want := range []string{"192.0.2.9:2379", "192.0.2.8:2379", "--iface eth0", "level=WARN", "--public-ip 192.0.2.7"} {
 		if !strings.Contains(got["r/planted.txt"], want) {
 			t.Errorf("%s is not there any more:\n%s", want, got["r/planted.txt"])
 		}

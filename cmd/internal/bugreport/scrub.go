@@ -45,6 +45,10 @@ func newScrubber(known []string) *scrubber {
 		{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.?[A-Za-z0-9_-]*`), struck, nil},
 		{regexp.MustCompile(`://[^\s"'<>]*@`), "://" + struck + "@", nil},
 		{regexp.MustCompile(`[^\s"'=,(\[]+:[^\s"',/]+@([A-Za-z0-9\[])`), struck + "@$1", nil},
+		// A setting on a line of its own, in a file of them or a unit, goes to the line's end: passwords have commas and blanks.
+		{regexp.MustCompile(`(?im)^([ \t#]*(?:export[ \t]+|environment=)?["']?[\w.-]*(?:` + words + `)[ \t]*=[ \t]*)\S.*$`), "${1}" + struck, nil},
+		{regexp.MustCompile(`(?im)^([ \t-]*[\w.-]*(?:` + words + `):[ \t]+)[^\s"'].*$`), "${1}" + struck, nil},
+		{regexp.MustCompile(`(?i)(--?[\w-]*(?:` + words + `)(?:=|[ \t]+))("[^"\n]*"|'[^'\n]*'|[^\s\x00-][^\s\x00]*)`), "${1}" + struck, nil},
 		{regexp.MustCompile(`(?i)(["']?[\w.-]*(?:` + words + `)[\w.-]*\\?["']?\s*[:=]\s*)("(?:[^"\\]|\\.)*"|\\"[^"]*\\"|'[^']*'|[^\s,;}&"']+)`), "${1}" + struck, files},
 		{regexp.MustCompile(`(?i)(--?[\w-]*(?:` + words + `)[\w-]*[ \t\n\x00]+)([^\s-]\S*)`), "${1}" + struck, files},
 		{regexp.MustCompile(`[A-Za-z0-9+/]{43}=`), struck, nil}, // a key of 32 bytes
