@@ -62,6 +62,9 @@ func (h *Handler) event(r slog.Record) Event {
 		detail(a)
 	}
 	r.Attrs(detail)
+	if e.Details["component"] == "probe" {
+		e.Kind = probed(r.Message, e.Kind)
+	}
 	return e
 }
 

@@ -2,6 +2,7 @@ package events
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +29,7 @@ const (
 	PeerChanged      Kind = "peer_changed"
 	PeerUnused       Kind = "peer_unused"
 	PeerUnanswering  Kind = "peer_unanswering"
+	PeerLossy        Kind = "peer_lossy"
 	PeerHeldBack     Kind = "peer_held_back"
 	RecordRejected   Kind = "record_rejected"
 	StoreLost        Kind = "store_lost"
@@ -99,12 +101,26 @@ func kindOf(sayings []saying, level slog.Level, message string) Kind {
 	return Note
 }
 
+// probed returns the kind of what the probes say of peers. It stands behind their names, so that no beginning tells it.
+func probed(message string, other Kind) Kind {
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(message, w) })
+	}
+	switch {
+	case has(" loses ", " lose ", " no large packets", " large packets again"):
+		return PeerLossy
+	case has(" answers", " answer:", " longer answer", " not answered "):
+		return PeerUnanswering
+	}
+	return other
+}
+
 // Kinds lists all kinds but LeftOut, which is only a detail of others.
 func Kinds() []string {
 	var out []string
 	for _, k := range [...]Kind{
 		Started, Stopped, Waiting, Ready, NotReady, LeaseAcquired, LeaseState, LeaseLate, LeasePutBack, LeaseContested, LeaseReleased,
-		SubnetChanged, SubnetFile, PeerCome, PeerGone, PeerChanged, PeerUnused, PeerUnanswering, PeerHeldBack, RecordRejected, StoreLost,
+		SubnetChanged, SubnetFile, PeerCome, PeerGone, PeerChanged, PeerUnused, PeerUnanswering, PeerLossy, PeerHeldBack, RecordRejected, StoreLost,
 		StoreBack, RemovalsDoubted, Config, UnderlayChosen, UnderlayLost, RoutesRepaired, RulesRepaired, RulesInPlace, DeviceRepaired, TakenOver,
 		PathChosen, OutletChosen, OffloadLost, PathMTU, ReceiveJoining, KubernetesStatus, Fault, Note,
 	} {
