@@ -25,7 +25,12 @@ func statusCommand() *cobra.Command {
 			"Exit status: 0 if the node is ready, 3 if it is not, 1 if weftd could not be asked, 2 for wrong usage. With --wait it is 1 when\n" +
 			"the time is over.",
 		Example: "  weft status\n  weft status --wait && start-pods\n  weft status --wait=peers --timeout 2m\n  weft status --json | jq .notReady",
-		Args:    cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && wait == waitReady {
+				return usagef("%q is no argument of weft status: what to wait for stands behind =, as in --wait=%s, and how long is --timeout", args[0], waitPeers)
+			}
+			return cobra.NoArgs(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s control.Status
 			var err error

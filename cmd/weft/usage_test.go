@@ -52,7 +52,7 @@ func TestExitStatuses(t *testing.T) {
 		{"status --control-socket /nonexistent/s", 1, "is it running?"},
 		{"stauts", 2, `"stauts" is no command of weft: did you mean status?`},
 		{"", 0, ""}, {"lease", 0, ""}, {"help lease", 0, ""}, {"lease --help", 0, ""}, {"--version", 0, ""}, {"version", 0, ""},
-		{"version x", 2, "x"},
+		{"status --wait peers", 2, "--wait=peers"}, {"status x", 2, "x"}, {"version x", 2, "x"},
 		{"lease lst", 2, `"lst" is no command of weft lease: did you mean list?`},
 		{"lease lst --forse", 2, "did you mean list?"},
 		{"lease list --more", 2, "more"},
