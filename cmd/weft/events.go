@@ -44,7 +44,7 @@ func eventsCommand() *cobra.Command {
 		Example: "  weft events --since 1h\n  weft events --kind peer_gone --kind store_lost\n  weft events --follow\n  weft events --json --since 2026-01-02T03:04:05Z",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), cmd.OutOrStdout())
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f.bind(cmd)
@@ -65,7 +65,7 @@ func eventsCommand() *cobra.Command {
 // followEvery is the time between two looks at the history.
 const followEvery = 500 * time.Millisecond
 
-func (f *eventsFlags) run(ctx context.Context, w io.Writer) error {
+func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	after, err := sinceTime(f.since, time.Now())
 	if err != nil {
 		return asUsage(err)
@@ -100,6 +100,13 @@ func (f *eventsFlags) run(ctx context.Context, w io.Writer) error {
 			Directory     string         `json:"directory"`
 			Events        []events.Event `json:"events"`
 		}{eventsSchema, dir, append([]events.Event{}, l...)})
+	}
+	if len(l) == 0 && !f.follow { // an empty answer would leave open whether anything was looked at
+		all, err := events.Read(dir, time.Time{})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stderr, "weft: none of the %s in %s: see --since and --kind\n", count(len(all), "event"), clean(dir))
 	}
 	for {
 		for _, e := range l {
