@@ -27,7 +27,7 @@ func TestRecordDisplacesNobody(t *testing.T) {
 			reach(t, await.Patience, a, b, 4)
 			reach(t, await.Patience, a, b, 6)
 			stream := paced(t, a, b, probe.PacedPlan{Count: 2000})
-			put(t, l.Store, prefix+"/subnets/"+thief, strings.Replace(record, `"node2"`, `"thief"`, 1), 0)
+			put(t, l.Store, prefix+"/subnets/"+thief, strings.ReplaceAll(record, `"node2"`, `"thief"`), 0)
 			shown(t, n, b.Node)
 			reach(t, await.Patience, a, b, 6)
 			if r := stream.Wait(); r.Lost > 0 {
