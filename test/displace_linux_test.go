@@ -106,7 +106,7 @@ func shown(t *testing.T, n, victim *lab.Node) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	status(t, n, await.Patience, func(s statusJSON) error {
-		if notes := fmt.Sprint(s.Backend.Notes); !s.Ready || !strings.Contains(notes, "peer thief is not used: its address") || strings.Contains(notes, victim.Name+" is not used") {
+		if notes := fmt.Sprint(s.Backend.Notes); !s.Ready || !strings.Contains(notes, "peer thief (198.18.0.2) is not used: its address") || strings.Contains(notes, "peer "+victim.Name+" ") {
 			return fmt.Errorf("ready %v, notes %s", s.Ready, notes)
 		}
 		return nil

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"fmt"
-	"time"
 )
 
 // cause says what is likely wrong with a way, and what to look at; "" if nothing is. It is told from which of the peer's kernels answered since: that behind the
@@ -24,7 +23,7 @@ func (c *Core) cause(w *way) (likely, look string) {
 
 func (c *Core) causeOfSilence(w *way) (likely, look string) {
 	began := w.silent
-	since := func(t time.Time) bool { return !t.IsZero() && t.After(began) }
+	since := func(t moment) bool { return !t.IsZero() && t.After(began) }
 	there := orNode(w)
 	switch {
 	case w.unsent != "" && since(w.unsentAt):

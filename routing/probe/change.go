@@ -20,19 +20,25 @@ const (
 	// gather is how long changes are gathered before they are said, and gatherMost the same as long as more peers are silent and may be about
 	// to be found not to answer.
 	gather, gatherMost = 2 * time.Second, 10 * time.Second
+	// slowest is how long changes are gathered where they go on: each line doubles the time to the next, until nothing changes for twice that long.
+	// Of ten thousand peers that fall silent a few are found each second, and nobody reads a line for each few.
+	slowest = time.Minute
 	// named is how many peers a line names at the most.
 	named = 5
 )
 
 // touched has what changed said soon.
-func (c *Core) touched(now time.Time) {
+func (c *Core) touched(now moment) {
 	if c.touchedSince.IsZero() {
-		c.touchedSince, c.sayAt = now, now.Add(gather)
+		if c.pace = min(2*c.pace, slowest); c.pace == 0 || now.Sub(c.saidAt) > c.pace {
+			c.pace = gather
+		}
+		c.touchedSince, c.sayAt = now, now.Add(c.pace)
 	}
 }
 
 // sayChanges says what is another than was said before, once it is time.
-func (c *Core) sayChanges(now time.Time) {
+func (c *Core) sayChanges(now moment) {
 	if c.sayAt.IsZero() || now.Before(c.sayAt) {
 		return
 	}
@@ -40,7 +46,7 @@ func (c *Core) sayChanges(now time.Time) {
 		c.sayAt = now.Add(time.Second)
 		return
 	}
-	c.touchedSince, c.sayAt = time.Time{}, time.Time{}
+	c.touchedSince, c.sayAt, c.saidAt = 0, 0, now
 	var silent, never, again, lossy, whole, hole, mended []*way
 	for _, w := range c.sorted {
 		before := w.said
@@ -93,43 +99,44 @@ func (c *Core) say(warn bool, ways []*way, one, many string, detail func(*way) s
 	if len(ways) == 0 {
 		return
 	}
-	var names []string
-	for _, w := range ways {
-		if name := c.name(w, ways); !slices.Contains(names, name) {
-			names = append(names, name)
+	var names []string // of the first few: there may be thousands
+	peers := 0
+	for i, w := range ways { // sorted by peer
+		if i > 0 && ways[i-1].Peer == w.Peer {
+			continue
+		}
+		if peers++; peers <= named {
+			names = append(names, c.name(w, ways[i:]))
 		}
 	}
 	l := Line{Warn: warn}
 	if warn {
 		l.Likely, l.Look = c.cause(ways[0])
 	}
-	if len(names) == 1 {
+	if peers == 1 {
 		l.Text = fmt.Sprintf("peer %s %s%s", names[0], one, detail(ways[0]))
 	} else {
 		if warn {
 			l.Likely, l.Look = c.common(ways)
 		}
-		list := strings.Join(names[:min(named, len(names))], ", ")
-		if len(names) > named {
+		list := strings.Join(names, ", ")
+		if peers > named {
 			list += ", …"
 		}
-		l.Text = fmt.Sprintf("%d of %d peers %s: %s", len(names), c.peers(), many, list)
+		l.Text = fmt.Sprintf("%d of %d peers %s: %s", peers, c.peers(), many, list)
 	}
 	c.effects = append(c.effects, Say{l})
 }
 
-// name is the peer's, with the family if only one of its ways is among ways.
+// name is the peer's, with the address if only some of its ways are among ways, which begin with them.
 func (c *Core) name(w *way, ways []*way) string {
 	all, some := 0, 0
-	for _, o := range c.sorted {
-		if o.Peer == w.Peer {
-			all++
-		}
+	at, _ := slices.BinarySearchFunc(c.sorted, w.Peer, func(o *way, peer string) int { return cmp.Compare(o.Peer, peer) })
+	for ; at < len(c.sorted) && c.sorted[at].Peer == w.Peer; at++ {
+		all++
 	}
-	for _, o := range ways {
-		if o.Peer == w.Peer {
-			some++
-		}
+	for some < len(ways) && ways[some].Peer == w.Peer {
+		some++
 	}
 	name := cmp.Or(w.Name, w.Peer)
 	if all == some {

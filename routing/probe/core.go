@@ -11,20 +11,23 @@ import (
 type Core struct {
 	about About
 	rand  func() uint64
+	clock clock
 
 	ways   map[netip.Addr]*way
 	sorted []*way // by peer and address
 	queue  queue
 	byEcho map[uint64]*way // by the nonces of echo requests on the underlay
 
-	tokens float64   // datagrams that may be sent at once
-	filled time.Time // when that was counted
-	resume time.Time // when to go on with turns for which there was no room; zero for none
+	tokens float64 // datagrams that may be sent at once
+	filled moment  // when that was counted
+	resume moment  // when to go on with turns for which there was no room; zero for none
 
 	answerable int // answers to all peers together that may be given at once
-	answerFrom time.Time
+	answerFrom moment
 
-	touchedSince, sayAt time.Time // of changes that have not been said; zero for none
+	touchedSince, sayAt moment // of changes that have not been said; zero for none
+	saidAt              moment // when something was last said
+	pace                time.Duration
 
 	effects []Effect
 }
@@ -112,7 +115,8 @@ func (Echo) effect() {}
 func (Say) effect()  {}
 
 // Step takes in one event, and returns what is to be done for it in that order. The effects are the caller's until the next Step.
-func (c *Core) Step(now time.Time, e Event) []Effect {
+func (c *Core) Step(at time.Time, e Event) []Effect {
+	now := c.clock.moment(at)
 	c.effects = c.effects[:0]
 	switch e := e.(type) {
 	case Known:
@@ -152,7 +156,7 @@ func (c *Core) Step(now time.Time, e Event) []Effect {
 // Next is when the core wants a Tick, if no event comes before; the zero time for never.
 func (c *Core) Next() time.Time {
 	next := c.sayAt
-	add := func(t time.Time) {
+	add := func(t moment) {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
@@ -162,11 +166,11 @@ func (c *Core) Next() time.Time {
 	} else if len(c.queue) > 0 {
 		add(c.queue[0].due)
 	}
-	return next
+	return c.clock.time(next)
 }
 
 // know takes in the ways that there are. What is known of one that stays is kept.
-func (c *Core) know(ways []Way, now time.Time) {
+func (c *Core) know(ways []Way, now moment) {
 	there := make(map[netip.Addr]bool, len(ways))
 	spread := max(2*time.Second, time.Duration(len(ways))*time.Second/regular)
 	for _, n := range ways {
@@ -220,7 +224,7 @@ func (c *Core) session() uint32 { return max(1, uint32(c.rand())) }
 
 // ask sends the questions of one turn. While the way is silent, the kernels of the peer are asked too, through the overlay and beside it: which of them
 // answers tells where the fault is.
-func (c *Core) ask(w *way, now time.Time) {
+func (c *Core) ask(w *way, now moment) {
 	for range c.questions() {
 		c.question(w, 0, now)
 	}
@@ -244,8 +248,8 @@ func (c *Core) ask(w *way, now time.Time) {
 }
 
 // question sends one question; size is that of the inner packet for one that tries the path, and else 0.
-func (c *Core) question(w *way, size int, now time.Time) {
-	q := asked{nonce: c.rand(), at: now, size: size}
+func (c *Core) question(w *way, size int, now moment) {
+	q := asked{nonce: c.rand(), at: now, size: int32(size)}
 	if size == 0 {
 		w.seq++
 		q.seq = w.seq
@@ -299,7 +303,7 @@ const (
 )
 
 // heard takes in a datagram. Only peers are answered, with less than they sent or as much.
-func (c *Core) heard(e Heard, now time.Time) {
+func (c *Core) heard(e Heard, now moment) {
 	w := c.ways[e.From.Addr().Unmap()]
 	if w == nil || w.isEcho() || e.From.Port() != w.Port {
 		return
@@ -332,8 +336,8 @@ func (c *Core) heard(e Heard, now time.Time) {
 }
 
 // allow reports whether there is room for one more, of burst at once and so many a second.
-func allow(room *int, from *time.Time, perSecond, burst int, now time.Time) bool {
-	// The first time it is centuries, of which an int of 32 bits cannot hold the answers.
+func allow(room *int, from *moment, perSecond, burst int, now moment) bool {
+	// The first time it is an hour at least, and may be so long that an int of 32 bits cannot hold the answers.
 	if n := int(min(now.Sub(*from).Seconds()*float64(perSecond), float64(burst))); n > 0 {
 		*room, *from = min(burst, *room+n), now
 	}
@@ -345,7 +349,7 @@ func allow(room *int, from *time.Time, perSecond, burst int, now time.Time) bool
 }
 
 // take notes what a datagram says of what passed in either direction.
-func (c *Core) take(w *way, d Datagram, now time.Time) {
+func (c *Core) take(w *way, d Datagram, now moment) {
 	w.heard = now
 	w.in.arrived(d.Session, d.Seq)
 	if d.Theirs != w.session || d.Latest == 0 || d.Latest > w.seq || d.First == 0 || d.First > d.Latest {
@@ -369,7 +373,7 @@ func (w *way) found(nonce uint64) (asked, bool) {
 }
 
 // echoed takes in an answer to an echo request.
-func (c *Core) echoed(e Echoed, now time.Time) {
+func (c *Core) echoed(e Echoed, now moment) {
 	if w := c.byEcho[e.Nonce]; w != nil && w.Under == e.From {
 		w.under = now
 		delete(c.byEcho, e.Nonce)
@@ -412,7 +416,7 @@ func (c *Core) Alone() bool {
 
 func (c *Core) state(w *way) State {
 	s := State{
-		Way: w.Way, Answers: w.answers, Since: w.since, Answered: w.answered, Heard: w.heard, RTT: w.rtt, MinRTT: w.minRTT,
+		Way: w.Way, Answers: w.answers, Since: c.clock.time(w.since), Answered: c.clock.time(w.answered), Heard: c.clock.time(w.heard), RTT: w.rtt, MinRTT: w.minRTT,
 		Out: lossOf(&w.out, windowLen), In: lossOf(&w.in, windowLen), Lossy: w.lossy, PathMTU: w.mtu.passed, Hole: w.mtu.hole,
 	}
 	if w.answers == No {
@@ -423,7 +427,8 @@ func (c *Core) state(w *way) State {
 }
 
 // Fail takes in, during a step, that the kernel did not take an effect of it.
-func (c *Core) Fail(to netip.Addr, why string, now time.Time) {
+func (c *Core) Fail(to netip.Addr, why string, at time.Time) {
+	now := c.clock.moment(at)
 	if w := c.ways[to]; w != nil {
 		w.unsent, w.unsentAt = why, now
 	}

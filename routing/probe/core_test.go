@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -408,7 +409,7 @@ func FuzzParse(f *testing.F) {
 
 // Where an int has 32 bits, as on 386, as many answers are given as elsewhere.
 func TestTheFirstAnswersAreGivenOnEveryMachine(t *testing.T) {
-	room, from, now := 0, time.Time{}, time.Now()
+	room, from, now := 0, moment(0), moment(200*365*24*time.Hour)
 	for i := range 2 * answersBurst {
 		if got, want := allow(&room, &from, answersPerSecond, answersBurst, now), i < answersBurst; got != want {
 			t.Fatalf("answer %d: %t, want %t", i, got, want)
@@ -416,5 +417,44 @@ func TestTheFirstAnswersAreGivenOnEveryMachine(t *testing.T) {
 	}
 	if !allow(&room, &from, answersPerSecond, answersBurst, now.Add(time.Second)) {
 		t.Error("no answer after a second")
+	}
+}
+
+// Of thousands of ways the log has a few lines, and later ones as soon as it was quiet.
+func TestManyChangesAreFewLines(t *testing.T) {
+	c := NewCore(About{Port: 8285}, func() func() uint64 { n := uint64(0); return func() uint64 { n++; return n * 0x9e3779b97f4a7c15 } }())
+	var ways []Way
+	for i := range 2000 {
+		a := netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0})
+		ways = append(ways, Way{Peer: fmt.Sprint("n", i), Name: fmt.Sprint("far-", i), Addr: a, Port: DefaultPort, Under: netip.AddrFrom4([4]byte{192, byte(i >> 8), byte(i), 1}), MTU: 1400})
+	}
+	now := time.Now()
+	lines := 0
+	event := Event(Known{ways})
+	for start := now; now.Sub(start) < time.Hour; {
+		for _, f := range c.Step(now, event) {
+			if s, ok := f.(Say); ok {
+				if lines++; lines == 1 && len(s.Line.Text) > 200 {
+					t.Errorf("a long line: %s", s.Line.Text)
+				}
+			}
+		}
+		now, event = now.Add(max(time.Millisecond, c.Next().Sub(now))), Tick{}
+	}
+	silent := 0
+	for _, s := range c.States() {
+		if s.Answers == No {
+			silent++
+		}
+	}
+	if silent != len(ways) {
+		t.Errorf("%d of %d are silent", silent, len(ways))
+	}
+	if lines == 0 || lines > 20 {
+		t.Errorf("%d lines in an hour", lines)
+	}
+	c.touched(c.clock.moment(now))
+	if c.sayAt.Sub(c.touchedSince) != gather {
+		t.Errorf("after a quiet time a change waits for %v", c.sayAt.Sub(c.touchedSince))
 	}
 }

@@ -19,7 +19,7 @@ type search struct {
 	most   int // the largest that is sent
 	passed int // the largest that passed, 0 for none
 	hole   bool
-	due    time.Time // when the largest size is tried next
+	due    moment // when the largest size is tried next
 
 	again     bool // of a hole: what had passed is tried next, not the largest size
 	searching bool
@@ -39,16 +39,16 @@ func (s *search) limit(most int) {
 	if s.passed == most {
 		return
 	}
-	s.passed, s.due = 0, time.Time{}
+	s.passed, s.due = 0, 0
 }
 
 // wants reports whether a size is to be tried in this turn.
-func (s *search) wants(now time.Time) bool {
+func (s *search) wants(now moment) bool {
 	return s.most > 0 && (s.trying != 0 || s.searching || !now.Before(s.due))
 }
 
 // size is what is to be tried in this turn, in bytes of the inner packet; 0 for nothing.
-func (s *search) size(now time.Time) int {
+func (s *search) size(now moment) int {
 	if s.trying == 0 {
 		switch {
 		case s.most == 0:
@@ -70,7 +70,7 @@ func (s *search) size(now time.Time) int {
 }
 
 // answeredSize takes in that a packet of that size passed. It reports whether the result is news: a hole is gone.
-func (s *search) answeredSize(size int, now time.Time) (mended bool) {
+func (s *search) answeredSize(size int, now moment) (mended bool) {
 	if size != s.trying {
 		return false // an answer that came late
 	}
@@ -90,7 +90,7 @@ func (s *search) answeredSize(size int, now time.Time) (mended bool) {
 
 // turn is told when a small packet was answered after one of the size in question was sent and was not. least is the least MTU of
 // the family, and most how often a size is tried. It reports whether the search has found that less than the largest size passes.
-func (s *search) turn(least, most int, now time.Time) (found bool) {
+func (s *search) turn(least, most int, now moment) (found bool) {
 	if s.open && s.tries >= most {
 		s.open = false
 		lost := s.trying

@@ -61,7 +61,7 @@ func (c *Core) random(d time.Duration) time.Duration {
 }
 
 // turns lets every way that is due have its turn, as long as there is room below perSecond.
-func (c *Core) turns(now time.Time) {
+func (c *Core) turns(now moment) {
 	if gone := now.Sub(c.filled); gone > 0 {
 		c.tokens = min(burst, c.tokens+gone.Seconds()*perSecond)
 		c.filled = now
@@ -76,11 +76,11 @@ func (c *Core) turns(now time.Time) {
 		c.turn(w, now)
 		c.tokens -= float64(len(c.effects) - before)
 	}
-	c.resume = time.Time{}
+	c.resume = 0
 }
 
 // turn asks one way, or finds that it need not.
-func (c *Core) turn(w *way, now time.Time) {
+func (c *Core) turn(w *way, now moment) {
 	if w.pad {
 		w.pad = false
 		if size := w.mtu.size(now); size > 0 {
@@ -129,7 +129,7 @@ func (c *Core) turn(w *way, now time.Time) {
 }
 
 // patienceFor is the time to the next turn of a way that has just been asked.
-func (c *Core) patienceFor(w *way, now time.Time) time.Duration {
+func (c *Core) patienceFor(w *way, now moment) time.Duration {
 	if w.silent.IsZero() { // it has answered in between
 		return c.pause(w, now)
 	}
@@ -137,13 +137,13 @@ func (c *Core) patienceFor(w *way, now time.Time) time.Duration {
 }
 
 // skips reports whether the turn may be put off, since packets from the peer have just arrived.
-func (w *way) skips(now time.Time) bool {
+func (w *way) skips(now moment) bool {
 	return w.answers == Yes && w.skipped < mostSkips && now.Sub(w.carrying) < skipFor && w.told == 0 && !w.lossy && !w.mtu.busy() && !w.mtu.hole &&
 		(w.skipped == 0 || now.Before(w.mtu.due))
 }
 
 // judge decides whether a way that is silent counts as one that does not answer.
-func (c *Core) judge(w *way, now time.Time) {
+func (c *Core) judge(w *way, now moment) {
 	long := silentFor
 	if w.answers == Unasked {
 		long = unaskedFor
@@ -160,7 +160,7 @@ func (c *Core) judge(w *way, now time.Time) {
 }
 
 // hurry gives other ways that answer, or others that do not, their turn soon.
-func (c *Core) hurry(which Answers, now time.Time) {
+func (c *Core) hurry(which Answers, now moment) {
 	n := 0
 	for _, o := range c.sorted {
 		if n == hurried {
@@ -175,7 +175,7 @@ func (c *Core) hurry(which Answers, now time.Time) {
 }
 
 // tryOthersOf has the largest size tried on the other ways of w's peer, since what lies between two nodes is the same for each.
-func (c *Core) tryOthersOf(w *way, now time.Time) {
+func (c *Core) tryOthersOf(w *way, now moment) {
 	for _, o := range c.sorted {
 		if o != w && o.Peer == w.Peer && o.answers == Yes && o.mtu.hole != w.mtu.hole {
 			o.mtu.due, o.mtu.again, o.skipped = now, false, mostSkips
@@ -187,7 +187,7 @@ func (c *Core) tryOthersOf(w *way, now time.Time) {
 }
 
 // answer takes in that an answer came to question q.
-func (c *Core) answer(w *way, q asked, now time.Time) {
+func (c *Core) answer(w *way, q asked, now moment) {
 	if d := now.Sub(q.at); q.size == 0 { // a long packet takes longer
 		if w.rtt == 0 {
 			w.rtt = d
@@ -196,12 +196,12 @@ func (c *Core) answer(w *way, q asked, now time.Time) {
 		if w.minRTT == 0 || d < w.minRTT || now.After(w.minUntil) {
 			w.minRTT, w.minUntil = d, now.Add(minRTTFor)
 		}
-	} else if w.mtu.answeredSize(q.size, now) {
+	} else if w.mtu.answeredSize(int(q.size), now) {
 		c.touched(now)
 		c.tryOthersOf(w, now)
 	}
 	w.answered, w.heard = now, now
-	w.silent, w.missed, w.unsent = time.Time{}, 0, ""
+	w.silent, w.missed, w.unsent = 0, 0, ""
 	if before := w.answers; before != Yes {
 		w.answers, w.since = Yes, now
 		c.touched(now)
@@ -216,7 +216,7 @@ func (c *Core) answer(w *way, q asked, now time.Time) {
 }
 
 // pause is the time to the next turn of a way that answers.
-func (c *Core) pause(w *way, now time.Time) time.Duration {
+func (c *Core) pause(w *way, now moment) time.Duration {
 	switch {
 	case w.mtu.busy():
 		return min(patience, 4*w.rtt+stepEvery)
@@ -235,7 +235,7 @@ const (
 )
 
 // watchLoss looks at what was lost, and whether that is much.
-func (c *Core) watchLoss(w *way, now time.Time) {
+func (c *Core) watchLoss(w *way, now moment) {
 	out, in := lossOf(&w.out, windowLen), lossOf(&w.in, windowLen)
 	lost := out.Lost + in.Lost
 	if lost > w.told && now.After(w.closer.Add(lookAgain)) {
@@ -280,7 +280,7 @@ func (q *queue) Pop() any {
 }
 
 // put has the way's next turn at due.
-func (c *Core) put(w *way, due time.Time) {
+func (c *Core) put(w *way, due moment) {
 	w.due = due
 	heap.Fix(&c.queue, w.at)
 }

@@ -79,46 +79,46 @@ type way struct {
 	Way
 	at int // in the queue
 
-	due     time.Time // when its turn is
+	due     moment // when its turn is
 	answers Answers
-	since   time.Time
+	since   moment
 
-	answered, heard time.Time
-	asked           [8]asked  // the last questions, by number
-	next            int       // where the next one goes
-	silent          time.Time // when the first question was sent that has not been answered; zero while all are
-	missed          int       // turns since then
-	skipped         int       // turns in a row that were left out, since its packets arrive
+	answered, heard moment
+	asked           [8]asked // the last questions, by number
+	next            int      // where the next one goes
+	silent          moment   // when the first question was sent that has not been answered; zero while all are
+	missed          int      // turns since then
+	skipped         int      // turns in a row that were left out, since its packets arrive
 
 	session     uint32 // of our datagrams, whose last number is seq
 	seq         uint32
-	out, in     window    // ours as the peer got them, and the peer's
-	told        int       // losses in both windows when they were last looked at
-	closer      time.Time // until when it is asked more often, since something was lost
+	out, in     window // ours as the peer got them, and the peer's
+	told        int    // losses in both windows when they were last looked at
+	closer      moment // until when it is asked more often, since something was lost
 	lossy       bool
 	rtt, minRTT time.Duration
-	minUntil    time.Time // when minRTT begins anew
+	minUntil    moment // when minRTT begins anew
 
-	rx       uint64    // the data plane's count of packets from it
-	known    bool      // rx was set
-	probes   uint64    // packets of probes from it since rx was set
-	carrying time.Time // when packets that are none of probes were last seen to arrive
+	rx       uint64 // the data plane's count of packets from it
+	known    bool   // rx was set
+	probes   uint64 // packets of probes from it since rx was set
+	carrying moment // when packets that are none of probes were last seen to arrive
 
 	mtu search
 	pad bool // the turn goes on with a long question
 	// narrow is what this host knows that the way carries, less than MTU; 0 if it knows of nothing, or not any more.
 	narrow      int
-	narrowUntil time.Time
+	narrowUntil moment
 
-	refused  time.Time // when its host last said that nothing listens on its port
-	echoed   time.Time // when its kernel last answered an echo request through the overlay
-	under    time.Time // and on the underlay
+	refused  moment    // when its host last said that nothing listens on its port
+	echoed   moment    // when its kernel last answered an echo request through the overlay
+	under    moment    // and on the underlay
 	nonces   [2]uint64 // of the last echo requests, through the overlay and on the underlay
 	unsent   string    // why a question could not be sent, and when
-	unsentAt time.Time
+	unsentAt moment
 
-	answerable int       // answers that it may get at once
-	answerFrom time.Time // when that was counted
+	answerable int    // answers that it may get at once
+	answerFrom moment // when that was counted
 	said       said
 }
 
@@ -131,8 +131,8 @@ type said struct {
 // asked is a question on its way.
 type asked struct {
 	nonce uint64
-	at    time.Time
-	size  int // of the inner packet; 0 for one that is not for the path MTU
+	at    moment
+	size  int32 // of the inner packet; 0 for one that is not for the path MTU
 	seq   uint32
 }
 
