@@ -66,7 +66,9 @@ func Probes(c lease.NetworkConfig, set lease.Set, st Status) (probe.Here, []prob
 	here.Devices = append(here.Devices, st.Devices...)
 	routed := false
 	for _, r := range st.Reached {
-		skipped[r.Subnet] = r.How == HowSkipped
+		if r.How == HowSkipped {
+			skipped[r.Subnet] = true
+		}
 		routed = routed || r.How == HowRoute
 	}
 	if routed && st.Underlay.Name != "" { // what comes by a plain route comes by the underlay
@@ -77,7 +79,7 @@ func Probes(c lease.NetworkConfig, set lease.Set, st Status) (probe.Here, []prob
 			here.Addrs = append(here.Addrs, a)
 		}
 	}
-	var ways []probe.Way
+	ways := make([]probe.Way, 0, len(set.Peers)*len(here.Addrs)) // of thousands, each time
 	for i := range set.Peers {
 		r := &set.Peers[i]
 		for _, six := range []bool{false, true} {

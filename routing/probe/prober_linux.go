@@ -225,7 +225,7 @@ func (p *Prober) tick() {
 	if p.stopped {
 		return
 	}
-	if every := p.pollEvery(); p.c.Packets != nil && time.Since(p.polled) >= every {
+	if p.c.Packets != nil && len(p.ways) <= mostPolled && time.Since(p.polled) >= pollEvery {
 		p.polled = time.Now()
 		p.step(Traffic{p.c.Packets()})
 		return
@@ -233,13 +233,12 @@ func (p *Prober) tick() {
 	p.step(Tick{})
 }
 
-// pollEvery is the least time between two readings of the counters, of which there are thousands in a large network.
-func (p *Prober) pollEvery() time.Duration {
-	if len(p.ways) > 1000 {
-		return 15 * time.Second
-	}
-	return 4 * time.Second
-}
+// Counters are read every pollEvery. Above mostPolled ways they are not: a way's turn comes so rarely then that to put it off saves nothing, and a
+// report on all peers is large.
+const (
+	pollEvery  = 4 * time.Second
+	mostPolled = 1000
+)
 
 // step hands the core an event, and does what it wants. p.mu is held.
 func (p *Prober) step(e Event) {

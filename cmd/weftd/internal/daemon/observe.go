@@ -128,7 +128,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 		g, state := d.readiness()
 		renewed.tell(state.Lease.Own, d.cfg.RenewMargin, d.log)
 		d.findFormer(g)
-		g.keepProbing()
+		g.probe(false)
 		d.tellDataPath(g, state)
 		lonely = d.tellNoPeer(lonely)
 		full.tell(d)

@@ -43,27 +43,30 @@ func (g *generation) arrivals() map[netip.Addr]uint64 {
 	return out
 }
 
-// probe tells the prober what there is now.
-func (g *generation) probe() {
-	if g.prober == nil {
+const (
+	// probeEvery is the time between two looks at what may have changed beside the set: devices, and how peers are reached.
+	probeEvery = 10 * time.Second
+	// probeMany is the number of peers from which on looks are rarer, since each is at all of them: a changed set waits a second for so many, and
+	// probeEvery is as much longer.
+	probeMany = 1000
+)
+
+// probe tells the prober what there is now, if the set has changed since, or from time to time. A call may come from any goroutine.
+func (g *generation) probe(changed bool) {
+	if g == nil || g.prober == nil {
 		return
 	}
-	if set, _ := g.state(); set.Own.Subnets != (lease.Subnets{}) {
-		here, ways := routing.Probes(g.footing.network, set, g.backend.Status())
-		g.prober.Update(here, ways)
-	}
-}
-
-// probeEvery is the time between two looks at what may have changed beside the set: devices, and how peers are reached.
-const probeEvery = 10 * time.Second
-
-// keepProbing calls probe now and then. Only observe calls it.
-func (g *generation) keepProbing() {
-	if g == nil || time.Since(g.probed) < probeEvery {
+	g.asking.Lock() // the set that is read last is told last
+	defer g.asking.Unlock()
+	set, _ := g.state()
+	many, since := time.Duration(len(set.Peers)/probeMany), time.Since(g.probed)
+	g.changed = g.changed || changed
+	if set.Own.Subnets == (lease.Subnets{}) || since < (1+many)*probeEvery && (!g.changed || since < many*time.Second) {
 		return
 	}
-	g.probed = time.Now()
-	g.probe()
+	g.probed, g.changed = time.Now(), false
+	here, ways := routing.Probes(g.footing.network, set, g.backend.Status())
+	g.prober.Update(here, ways)
 }
 
 // probePort is where this node answers, for its record; 0 if it does not.

@@ -32,6 +32,10 @@ type generation struct {
 	member  member
 	prober  *probe.Prober // nil if peers are not asked whether they answer
 
+	asking  sync.Mutex // protects what follows
+	probed  time.Time  // when the prober was last told what there is
+	changed bool       // the set has changed since
+
 	swept bool // what other backends left has been removed; only apply uses it
 
 	sets chan lease.Set // holds the latest set that is not applied yet
@@ -40,7 +44,6 @@ type generation struct {
 	told      *dataPathNews // what the member was told; only observe uses it, and the next two
 	looked    time.Time     // when observe last searched for gateways of former subnets
 	lookedFor lease.Subnets // and what was ours then
-	probed    time.Time     // when the prober was last told what there is
 
 	mu        sync.Mutex // protects what follows
 	chosen    underlay.Link
@@ -214,7 +217,7 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 		case <-g.wake:
 			d.writeSubnetFile(g)
 		}
-		g.probe()
+		g.probe(true)
 		d.removeLeftovers(g)
 		d.changed()
 	}
