@@ -16,7 +16,7 @@ func (c *Core) cause(w *way) (likely, look string) {
 	case w.mtu.hole:
 		return "a device on the way carries less than the underlay's link, and its ICMP \"fragmentation needed\" does not come back",
 			fmt.Sprintf("the MTU of what lies between the two nodes (ping -M do -s %d %v passes, larger ones do not); until it is mended, \"Backend\": {\"MTU\": %d} in the network config",
-				max(0, w.mtu.passed+c.about.Overhead-28), orNode(w), w.mtu.passed+c.about.Overhead)
+				max(0, int(w.mtu.passed)+c.about.Overhead-28), orNode(w), int(w.mtu.passed)+c.about.Overhead)
 	}
 	return "", ""
 }

@@ -22,13 +22,14 @@ type Core struct {
 	filled moment  // when that was counted
 	resume moment  // when to go on with turns for which there was no room; zero for none
 
-	answerable int // answers to all peers together that may be given at once
+	answerable int32 // answers to all peers together that may be given at once
 	answerFrom moment
 
 	touchedSince, sayAt moment // of changes that have not been said; zero for none
 	saidAt              moment // when something was last said
 	pace                time.Duration
 
+	mark    uint32 // of the last Known
 	effects []Effect
 }
 
@@ -51,7 +52,7 @@ func NewCore(about About, random func() uint64) *Core {
 type Event interface{ event() }
 
 type (
-	// Known has all ways that there are now.
+	// Known has all ways that there are now. The core keeps the slice, which nobody may change any more.
 	Known struct{ Ways []Way }
 	// Heard is a datagram that arrived at the node's overlay address by a device by which those of peers arrive.
 	Heard struct {
@@ -134,14 +135,14 @@ func (c *Core) Step(at time.Time, e Event) []Effect {
 			w.unsent, w.unsentAt = e.Why, now
 		}
 	case TooBig:
-		if w := c.ways[e.To]; w != nil && e.MTU >= leastMTU4 && e.MTU < w.mtu.most {
-			w.narrow, w.narrowUntil = e.MTU, now.Add(narrowFor)
+		if w := c.ways[e.To]; w != nil && e.MTU >= leastMTU4 && int32(e.MTU) < w.mtu.most {
+			w.narrow, w.narrowUntil = int32(e.MTU), now.Add(narrowFor)
 			w.mtu.limit(e.MTU)
 		}
 	case Traffic:
 		for _, w := range c.sorted {
 			n, ok := e.Packets[w.Under]
-			if ok && w.known && n > w.rx && n-w.rx > w.probes {
+			if ok && w.known && n > w.rx && n-w.rx > uint64(w.probes) {
 				w.carrying = now
 			}
 			w.rx, w.known, w.probes = n, ok, 0
@@ -171,31 +172,31 @@ func (c *Core) Next() time.Time {
 
 // know takes in the ways that there are. What is known of one that stays is kept.
 func (c *Core) know(ways []Way, now moment) {
-	there := make(map[netip.Addr]bool, len(ways))
+	c.mark++
 	spread := max(2*time.Second, time.Duration(len(ways))*time.Second/regular)
-	for _, n := range ways {
-		if !n.Addr.IsValid() || there[n.Addr] {
+	for i := range ways {
+		n := &ways[i]
+		w := c.ways[n.Addr]
+		if !n.Addr.IsValid() || w != nil && w.mark == c.mark {
 			continue
 		}
-		there[n.Addr] = true
-		w := c.ways[n.Addr]
 		if w != nil && (w.Peer != n.Peer || w.isEcho() != (n.Port == 0)) { // another node
 			c.forget(w)
 			w = nil
 		}
 		if w == nil {
-			w = &way{due: now.Add(c.random(spread)), since: now, session: c.session(), answerable: answersBurst}
+			w = &way{Way: n, due: now.Add(c.random(spread)), since: now, session: c.session(), answerable: answersBurst}
 			c.ways[n.Addr] = w
 			heap.Push(&c.queue, w)
 		}
-		w.Way = n
-		if w.narrow == 0 || n.MTU < w.narrow {
+		w.Way, w.mark = n, c.mark
+		if w.narrow == 0 || n.MTU < int(w.narrow) {
 			w.narrow = 0
 			w.mtu.limit(n.MTU)
 		}
 	}
-	for a, w := range c.ways {
-		if !there[a] {
+	for _, w := range c.ways {
+		if w.mark != c.mark {
 			c.forget(w)
 		}
 	}
@@ -217,7 +218,7 @@ func (c *Core) know(ways []Way, now moment) {
 func (c *Core) forget(w *way) {
 	delete(c.ways, w.Addr)
 	delete(c.byEcho, w.nonces[1])
-	heap.Remove(&c.queue, w.at)
+	heap.Remove(&c.queue, int(w.at))
 }
 
 func (c *Core) session() uint32 { return max(1, uint32(c.rand())) }
@@ -254,8 +255,11 @@ func (c *Core) question(w *way, size int, now moment) {
 		w.seq++
 		q.seq = w.seq
 	}
+	if w.asked == nil {
+		w.asked = make([]asked, keptFor*c.questions())
+	}
 	w.asked[w.next] = q
-	w.next = (w.next + 1) % len(w.asked)
+	w.next = (w.next + 1) % int32(len(w.asked))
 	if w.isEcho() {
 		c.effects = append(c.effects, Echo{To: w.Addr, Nonce: q.nonce, Size: size})
 		return
@@ -336,9 +340,9 @@ func (c *Core) heard(e Heard, now moment) {
 }
 
 // allow reports whether there is room for one more, of burst at once and so many a second.
-func allow(room *int, from *moment, perSecond, burst int, now moment) bool {
-	// The first time it is an hour at least, and may be so long that an int of 32 bits cannot hold the answers.
-	if n := int(min(now.Sub(*from).Seconds()*float64(perSecond), float64(burst))); n > 0 {
+func allow(room *int32, from *moment, perSecond, burst int32, now moment) bool {
+	// The first time it is an hour at least, and may be so long that 32 bits cannot hold the answers.
+	if n := int32(min(now.Sub(*from).Seconds()*float64(perSecond), float64(burst))); n > 0 {
 		*room, *from = min(burst, *room+n), now
 	}
 	if *room == 0 {
@@ -416,8 +420,8 @@ func (c *Core) Alone() bool {
 
 func (c *Core) state(w *way) State {
 	s := State{
-		Way: w.Way, Answers: w.answers, Since: c.clock.time(w.since), Answered: c.clock.time(w.answered), Heard: c.clock.time(w.heard), RTT: w.rtt, MinRTT: w.minRTT,
-		Out: lossOf(&w.out, windowLen), In: lossOf(&w.in, windowLen), Lossy: w.lossy, PathMTU: w.mtu.passed, Hole: w.mtu.hole,
+		Way: *w.Way, Answers: w.answers, Since: c.clock.time(w.since), Answered: c.clock.time(w.answered), Heard: c.clock.time(w.heard), RTT: w.rtt, MinRTT: w.minRTT,
+		Out: lossOf(&w.out, windowLen), In: lossOf(&w.in, windowLen), Lossy: w.lossy, PathMTU: int(w.mtu.passed), Hole: w.mtu.hole,
 	}
 	if w.answers == No {
 		s.Out, s.In, s.Lossy = Loss{}, Loss{}, false

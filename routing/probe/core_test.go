@@ -409,7 +409,7 @@ func FuzzParse(f *testing.F) {
 
 // Where an int has 32 bits, as on 386, as many answers are given as elsewhere.
 func TestTheFirstAnswersAreGivenOnEveryMachine(t *testing.T) {
-	room, from, now := 0, moment(0), moment(200*365*24*time.Hour)
+	room, from, now := int32(0), moment(0), moment(200*365*24*time.Hour)
 	for i := range 2 * answersBurst {
 		if got, want := allow(&room, &from, answersPerSecond, answersBurst, now), i < answersBurst; got != want {
 			t.Fatalf("answer %d: %t, want %t", i, got, want)

@@ -16,22 +16,23 @@ const (
 
 // search looks for the largest inner packet that passes. The zero value has tried nothing.
 type search struct {
-	most   int // the largest that is sent
-	passed int // the largest that passed, 0 for none
+	most   int32 // the largest that is sent
+	passed int32 // the largest that passed, 0 for none
 	hole   bool
 	due    moment // when the largest size is tried next
 
 	again     bool // of a hole: what had passed is tried next, not the largest size
 	searching bool
-	lo, hi    int // lo passes, or is so small that it must; hi does not
+	lo, hi    int32 // lo passes, or is so small that it must; hi does not
 
-	trying int  // the size in question, 0 for none
-	tries  int  // how many of that size were sent
-	open   bool // the last one is not answered
+	trying int32 // the size in question, 0 for none
+	tries  int32 // how many of that size were sent
+	open   bool  // the last one is not answered
 }
 
 // limit sets the largest size that is sent.
-func (s *search) limit(most int) {
+func (s *search) limit(largest int) {
+	most := int32(largest)
 	if s.most == most {
 		return
 	}
@@ -66,11 +67,11 @@ func (s *search) size(now moment) int {
 	}
 	s.tries++
 	s.open = true
-	return s.trying
+	return int(s.trying)
 }
 
 // answeredSize takes in that a packet of that size passed. It reports whether the result is news: a hole is gone.
-func (s *search) answeredSize(size int, now moment) (mended bool) {
+func (s *search) answeredSize(size int32, now moment) (mended bool) {
 	if size != s.trying {
 		return false // an answer that came late
 	}
@@ -90,7 +91,7 @@ func (s *search) answeredSize(size int, now moment) (mended bool) {
 
 // turn is told when a small packet was answered after one of the size in question was sent and was not. least is the least MTU of
 // the family, and most how often a size is tried. It reports whether the search has found that less than the largest size passes.
-func (s *search) turn(least, most int, now moment) (found bool) {
+func (s *search) turn(least, most int32, now moment) (found bool) {
 	if s.open && s.tries >= most {
 		s.open = false
 		lost := s.trying

@@ -99,11 +99,11 @@ func (c *Core) turn(w *way, now moment) {
 		c.put(w, now.Add(skipFor))
 		return
 	default:
-		tries := lostTries
+		tries := int32(lostTries)
 		if w.told > 0 {
 			tries = lossyTries
 		}
-		if w.mtu.turn(w.leastMTU(), tries, now) {
+		if w.mtu.turn(int32(w.leastMTU()), tries, now) {
 			c.touched(now)
 			c.tryOthersOf(w, now)
 		}
@@ -196,7 +196,7 @@ func (c *Core) answer(w *way, q asked, now moment) {
 		if w.minRTT == 0 || d < w.minRTT || now.After(w.minUntil) {
 			w.minRTT, w.minUntil = d, now.Add(minRTTFor)
 		}
-	} else if w.mtu.answeredSize(int(q.size), now) {
+	} else if w.mtu.answeredSize(q.size, now) {
 		c.touched(now)
 		c.tryOthersOf(w, now)
 	}
@@ -238,13 +238,13 @@ const (
 func (c *Core) watchLoss(w *way, now moment) {
 	out, in := lossOf(&w.out, windowLen), lossOf(&w.in, windowLen)
 	lost := out.Lost + in.Lost
-	if lost > w.told && now.After(w.closer.Add(lookAgain)) {
+	if lost > int(w.told) && now.After(w.closer.Add(lookAgain)) {
 		w.closer = now.Add(lookFor)
 		if soon := now.Add(patience); w.due.After(soon) {
 			c.put(w, soon)
 		}
 	}
-	w.told = lost
+	w.told = int32(lost)
 	high := func(x *window) bool { return lossOf(x, highOf).Lost >= highLost }
 	if was := w.lossy; !was && (high(&w.out) || high(&w.in)) {
 		w.lossy = true
@@ -265,10 +265,10 @@ type queue []*way
 
 func (q queue) Len() int           { return len(q) }
 func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
-func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i]; q[i].at, q[j].at = i, j }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i]; q[i].at, q[j].at = int32(i), int32(j) }
 
 // Push implements heap.Interface.
-func (q *queue) Push(x any) { w := x.(*way); w.at = len(*q); *q = append(*q, w) }
+func (q *queue) Push(x any) { w := x.(*way); w.at = int32(len(*q)); *q = append(*q, w) }
 
 // Pop implements heap.Interface.
 func (q *queue) Pop() any {
@@ -282,5 +282,5 @@ func (q *queue) Pop() any {
 // put has the way's next turn at due.
 func (c *Core) put(w *way, due moment) {
 	w.due = due
-	heap.Fix(&c.queue, w.at)
+	heap.Fix(&c.queue, int(w.at))
 }

@@ -74,52 +74,51 @@ func (l Loss) Share() float64 {
 	return float64(l.Lost) / float64(l.Of)
 }
 
-// way is a Way with all that is known of it.
+// way is a Way with all that is known of it. There may be ten thousand, so it is small: fields of a size stand together.
 type way struct {
-	Way
-	at int // in the queue
+	*Way // in the Ways of the last Known
 
-	due     moment // when its turn is
-	answers Answers
-	since   moment
-
-	answered, heard moment
-	asked           [8]asked // the last questions, by number
-	next            int      // where the next one goes
-	silent          moment   // when the first question was sent that has not been answered; zero while all are
-	missed          int      // turns since then
-	skipped         int      // turns in a row that were left out, since its packets arrive
-
-	session     uint32 // of our datagrams, whose last number is seq
-	seq         uint32
-	out, in     window // ours as the peer got them, and the peer's
-	told        int    // losses in both windows when they were last looked at
-	closer      moment // until when it is asked more often, since something was lost
-	lossy       bool
-	rtt, minRTT time.Duration
-	minUntil    moment // when minRTT begins anew
-
-	rx       uint64 // the data plane's count of packets from it
-	known    bool   // rx was set
-	probes   uint64 // packets of probes from it since rx was set
+	due      moment // when its turn is
+	since    moment // when answers became so
+	answered moment
+	heard    moment
+	silent   moment // when the first question was sent that has not been answered; zero while all are
+	closer   moment // until when it is asked more often, since something was lost
+	minUntil moment // when minRTT begins anew
 	carrying moment // when packets that are none of probes were last seen to arrive
-
-	mtu search
-	pad bool // the turn goes on with a long question
-	// narrow is what this host knows that the way carries, less than MTU; 0 if it knows of nothing, or not any more.
-	narrow      int
+	// narrowUntil is how long narrow counts.
 	narrowUntil moment
+	refused     moment // when its host last said that nothing listens on its port
+	echoed      moment // when its kernel last answered an echo request through the overlay
+	under       moment // and on the underlay
+	unsentAt    moment
+	answerFrom  moment // when answerable was counted
 
-	refused  moment    // when its host last said that nothing listens on its port
-	echoed   moment    // when its kernel last answered an echo request through the overlay
-	under    moment    // and on the underlay
-	nonces   [2]uint64 // of the last echo requests, through the overlay and on the underlay
-	unsent   string    // why a question could not be sent, and when
-	unsentAt moment
+	rtt, minRTT time.Duration
+	rx          uint64    // the data plane's count of packets from it
+	nonces      [2]uint64 // of the last echo requests, through the overlay and on the underlay
+	unsent      string    // why a question could not be sent, at unsentAt
+	asked       []asked   // the last questions, by number; nil before the first
+	out, in     window    // our datagrams as the peer got them, and the peer's
+	mtu         search
 
-	answerable int    // answers that it may get at once
-	answerFrom moment // when that was counted
-	said       said
+	session    uint32 // of our datagrams, whose last number is seq
+	seq        uint32
+	mark       uint32 // of the last Known that had it
+	probes     uint32 // packets of probes from it since rx was set
+	at         int32  // in the queue
+	next       int32  // where the next question goes
+	missed     int32  // turns since silent
+	skipped    int32  // turns in a row that were left out, since its packets arrive
+	told       int32  // losses in both windows when they were last looked at
+	narrow     int32  // what this host knows that the way carries, less than MTU; 0 if it knows of nothing, or not any more
+	answerable int32  // answers that it may get at once
+
+	answers Answers
+	lossy   bool
+	known   bool // rx was set
+	pad     bool // the turn goes on with a long question
+	said    said
 }
 
 // said is what was last said of a way.
@@ -135,6 +134,9 @@ type asked struct {
 	size  int32 // of the inner packet; 0 for one that is not for the path MTU
 	seq   uint32
 }
+
+// keptFor is for how many turns questions without an answer are kept.
+const keptFor = 4
 
 // isEcho reports whether the way is asked by ICMP.
 func (w *way) isEcho() bool { return w.Port == 0 }
