@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/pcapfilter"
@@ -75,12 +76,7 @@ func (d *Daemon) kernelCapture(g *generation, r control.CaptureRequest, peer *ca
 	}
 	c := &kernelCapture{of: d, peer: peer}
 	for _, at := range places {
-		text := at.filter
-		if r.Filter != "" && text != "" {
-			text = "(" + text + ") and (" + r.Filter + ")"
-		} else if r.Filter != "" {
-			text = r.Filter
-		}
+		text := allOf(at.filter, peer.filter(), r.Filter)
 		filter, err := pcapfilter.Compile(text)
 		if err == nil {
 			var t *sniff.Tap
@@ -100,17 +96,12 @@ func (d *Daemon) kernelCapture(g *generation, r control.CaptureRequest, peer *ca
 
 func (c *kernelCapture) next() (pcapng.Packet, bool, error) {
 	for range c.taps {
-		for {
-			p, ok, err := c.taps[c.turn].Next()
-			if err != nil {
-				return pcapng.Packet{}, false, err
-			}
-			if !ok {
-				break
-			}
-			if c.peer == nil || c.peer.has(p.Data) {
-				return c.packet(p), true, nil
-			}
+		p, ok, err := c.taps[c.turn].Next()
+		if err != nil {
+			return pcapng.Packet{}, false, err
+		}
+		if ok {
+			return c.packet(p), true, nil
 		}
 		c.turn = (c.turn + 1) % len(c.taps)
 	}
@@ -125,21 +116,31 @@ func (c *kernelCapture) packet(p sniff.Packet) pcapng.Packet {
 	return out
 }
 
-// has reports whether a packet is to or from the peer's host or its pods.
-func (c *captured) has(packet []byte) bool {
-	at, length := 12, 4 // of the source in IPv4; a packet that was cut has its addresses all the same
-	if len(packet) > 0 && packet[0]>>4 == 6 {
-		at, length = 8, 16
-	}
-	if len(packet) < at+2*length {
-		return false
-	}
-	for _, b := range [][]byte{packet[at : at+length], packet[at+length : at+2*length]} {
-		if a, _ := netip.AddrFromSlice(b); slices.Contains(c.addrs, a) || slices.ContainsFunc(c.inner, func(n netip.Prefix) bool { return n.Contains(a) }) {
-			return true
+// allOf is the filter that all of these together are, of which some may be "".
+func allOf(filters ...string) string {
+	var all []string
+	for _, f := range filters {
+		if f != "" {
+			all = append(all, "("+f+")")
 		}
 	}
-	return false
+	return strings.Join(all, " and ")
+}
+
+// filter lets through what is to or from the peer's host or its pods. The kernel applies it, so that what others send on a busy device occupies
+// nobody. It is "" for every peer, nil.
+func (c *captured) filter() string {
+	if c == nil {
+		return ""
+	}
+	var any []string
+	for _, a := range c.addrs {
+		any = append(any, "host "+a.String())
+	}
+	for _, n := range c.inner {
+		any = append(any, "net "+n.Masked().String())
+	}
+	return strings.Join(any, " or ")
 }
 
 func (c *kernelCapture) missed() (n uint64) {
