@@ -185,7 +185,7 @@ func (c *Core) know(ways []Way, now moment) {
 			w = nil
 		}
 		if w == nil {
-			w = &way{Way: n, due: now.Add(c.random(spread)), since: now, session: c.session(), answerable: answersBurst}
+			w = &way{Way: n, due: now.Add(knownAfter + c.random(spread)), since: now, session: c.session(), answerable: answersBurst}
 			c.ways[n.Addr] = w
 			heap.Push(&c.queue, w)
 		}

@@ -12,6 +12,8 @@ const (
 	// these regular is what the turns of healthy ways may take; with more ways than that suffices for, each has its turn less often.
 	perSecond, burst = 100, 40
 	regular          = 80
+	// knownAfter is how long a new peer is not asked: this node may be as new to it, and a stranger whose packets it drops and counts.
+	knownAfter = time.Second
 	// patience is how long an answer may take before the way has its next turn.
 	patience = time.Second
 	// silentFor and silentTurns are for how long, and for how many turns, a peer that has answered gives no answer before it counts as
