@@ -165,7 +165,7 @@ func TestMatrix(t *testing.T) {
 		t.Run(strings.Join(name, " "), func(t *testing.T) {
 			busy(t)
 			keys := strings.ReplaceAll(keys, routesByCommand, routeScript(t))
-			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(fmt.Sprintf(`{%s%s,"Backend":{%s}}`, wall.key, family.keys, keys)),
+			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(fmt.Sprintf(`{%s%s,"Backend":{"Probe":false,%s}}`, wall.key, family.keys, keys)),
 				WeftdArgs: []string{"--ip-masq", "--iptables-resync=1", "--allow-extension"}})
 			for _, n := range l.Nodes() {
 				sh(t, n.Host, wall.hint)

@@ -42,6 +42,7 @@ func TestCallsForAMegabyte(t *testing.T) {
 					NetworkConfig: json.RawMessage(fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Path":%q}}`, path)),
 				})
 				from, to := l.Pods()[0].Endpoint(4), l.Pods()[1].Endpoint(4)
+				reach(t, await.Patience, l.Pods()[0], l.Pods()[1], 4) // the nodes have found each other
 				// A megabyte is 17 superpackets and half as many acknowledgements. Each is a send, and a read or two, since one
 				// that finds nothing ends a batch. What arrives may have been joined in two pieces.
 				const most = 75
