@@ -55,6 +55,7 @@ func TestKernelBackends(t *testing.T) {
 			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(c.backend, c.dual)})
 			families := familiesOf(c.dual)
 			meshed(t, l, families, c.mtu)
+			answering(t, l, families, c.mtu)
 			for _, n := range l.Nodes() {
 				routesAre(t, l, n, c.tunnel)
 				waysAre(t, n, map[bool]string{false: "route", true: "tunnel"}[c.tunnel], 2*len(families))

@@ -15,6 +15,7 @@ import (
 
 // probeSeen is what weft peers --json says of an address of a peer.
 type probeSeen struct {
+	By                    string
 	Answers, Likely, Look string
 	RTT                   int64 `json:"rttNanoseconds"`
 	LossOut               *float64
@@ -26,6 +27,30 @@ type probesSeen struct {
 	Peers []struct {
 		Name   string
 		Probes []probeSeen
+	}
+}
+
+// answering waits until every node's probes have had answers from every other node, by each family, with packets of mtu bytes.
+func answering(t *testing.T, l *lab.Lab, families []int, mtu int) {
+	t.Helper()
+	for _, n := range l.Nodes() {
+		await.OK(t, n.Name+"'s peers answer", func() error {
+			answer, err := ask[probesSeen](t.Context(), n, "peers")
+			if err == nil && len(answer.Peers) != len(l.Nodes())-1 {
+				err = fmt.Errorf("%d peers", len(answer.Peers))
+			}
+			for _, p := range answer.Peers {
+				if len(p.Probes) != len(families) {
+					err = fmt.Errorf("%s: probes %+v, want %d", p.Name, p.Probes, len(families))
+				}
+				for _, a := range p.Probes {
+					if a.Answers != "yes" || a.By != "udp" || a.RTT <= 0 || a.Lossy || a.LargeLost || a.PathMTU != mtu || a.Likely != "" {
+						err = fmt.Errorf("%s: %+v, want a path MTU of %d", p.Name, a, mtu)
+					}
+				}
+			}
+			return err
+		})
 	}
 }
 

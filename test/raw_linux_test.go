@@ -144,7 +144,7 @@ func byFrames(t *testing.T, from, to *lab.Pod, sent func() int, mac net.Hardware
 			return err
 		}
 		var got net.HardwareAddr
-		wire.next(time.Second, func(p gopacket.Packet) bool {
+		_, err := wire.look(time.Second, func(p gopacket.Packet) bool {
 			eth, ok := p.Layer(proto.LayerTypeEthernet).(*proto.Ethernet)
 			udp, ok2 := p.Layer(proto.LayerTypeUDP).(*proto.UDP)
 			if !ok || !ok2 || udp.DstPort != 8285 || len(udp.Payload) < 20 || addr(udp.Payload[16:20]) != to.V4 {
@@ -153,6 +153,9 @@ func byFrames(t *testing.T, from, to *lab.Pod, sent func() int, mac net.Hardware
 			got = eth.DstMAC
 			return true
 		})
+		if err != nil {
+			return err
+		}
 		if n := sent() - before; n > 0 || got.String() != mac.String() {
 			return fmt.Errorf("%d by the IP stack, the last to %s", n, got)
 		}

@@ -52,17 +52,26 @@ func sniff(t *testing.T, h *lab.Host, device string) *sniffer {
 // next returns the next packet that ok accepts.
 func (s *sniffer) next(limit time.Duration, ok func(gopacket.Packet) bool) gopacket.Packet {
 	s.t.Helper()
-	if err := s.f.SetReadDeadline(time.Now().Add(limit)); err != nil {
+	p, err := s.look(limit, ok)
+	if err != nil {
 		s.t.Fatal(err)
+	}
+	return p
+}
+
+// look is next for who asks again: an error says that there was no such packet.
+func (s *sniffer) look(limit time.Duration, ok func(gopacket.Packet) bool) (gopacket.Packet, error) {
+	if err := s.f.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return nil, err
 	}
 	for b := make([]byte, 64<<10); ; {
 		n, err := s.f.Read(b)
 		if err != nil {
-			s.t.Fatalf("no such packet on %s: %v", s.f.Name(), err)
+			return nil, fmt.Errorf("no such packet on %s: %w", s.f.Name(), err)
 		}
 		p := gopacket.NewPacket(append([]byte{}, b[:n]...), proto.LayerTypeEthernet, gopacket.Default)
 		if ok(p) {
-			return p
+			return p, nil
 		}
 	}
 }
