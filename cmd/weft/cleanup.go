@@ -23,6 +23,7 @@ type cleanupFlags struct {
 
 // cleaned has what --json prints.
 type cleaned struct {
+	schema
 	DryRun  bool     `json:"dryRun"`
 	Removed []string `json:"removed"`
 	// Left lists objects that have flannel's names and not our mark, and so were left.

@@ -22,7 +22,7 @@ import (
 // clean removes first what carries packets, and then the rules that protect it, so that nothing is unprotected in
 // between. It tries everything.
 func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
-	c := cleaned{DryRun: f.dryRun, Removed: []string{}}
+	c := cleaned{schema: schema1(), DryRun: f.dryRun, Removed: []string{}}
 	if f.rules {
 		lines, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Port: true})
 		c.Removed = append(c.Removed, lines...)

@@ -17,6 +17,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/pcapng"
+	"weft/test/lab/holder"
 )
 
 // update rewrites the golden files: go test ./cmd/weft -update
@@ -211,9 +212,10 @@ func TestHumanOutput(t *testing.T) {
 	}
 }
 
+// A document has its version, and beside it the fields of the daemon's answer and no other.
 func TestJSONIsTheControlTypes(t *testing.T) {
 	socket := start(t, &node{})
-	for args, into := range map[string]any{"status": &control.Status{}, "peers": &control.Peers{}, "lease list": &control.Leases{}, "lease release 10.42.2.0/24": &control.Released{}} {
+	for args, into := range map[string]any{"status": &statusDocument{}, "peers": &peersDocument{}, "lease list": &leasesDocument{}, "lease release 10.42.2.0/24": &releasedDocument{}} {
 		out, _, err := weft(t, append(strings.Fields(args), "--json", "--control-socket", socket)...)
 		if err != nil {
 			t.Fatal(err)
@@ -222,6 +224,20 @@ func TestJSONIsTheControlTypes(t *testing.T) {
 		d.DisallowUnknownFields()
 		if err := d.Decode(into); err != nil {
 			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+		if !strings.HasPrefix(out, "{\n  \"schema_version\": 1,\n") {
+			t.Errorf("%s: %.40q does not begin with the version", args, out)
+		}
+	}
+}
+
+// A list at the top, which scripts iterate over, stays one: its entries have the version.
+func TestLabListStaysAList(t *testing.T) {
+	for want, l := range map[string][]holder.Entry{
+		"[]": nil, `[{"schema_version":1,"name":"a","alive":true},{"schema_version":1,"name":"b","alive":false}]`: {{Name: "a", Alive: true}, {Name: "b"}},
+	} {
+		if b, err := json.Marshal(labEntries(l)); err != nil || string(b) != want {
+			t.Errorf("%s, %v, want %s", b, err, want)
 		}
 	}
 }

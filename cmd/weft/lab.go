@@ -138,7 +138,7 @@ func labListCommand() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), labs)
+				return printJSON(cmd.OutOrStdout(), labEntries(labs))
 			}
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 			fmt.Fprintln(t, "LAB\tSTATE\tWIRE\tNODES")
@@ -165,4 +165,19 @@ func nodeNames(i *holder.Info) string {
 		names = append(names, n.Name)
 	}
 	return strings.Join(names, " ")
+}
+
+// labEntry is an entry of weft lab list --json. The document is a list, as it was before documents had versions, so that each entry has
+// the version; readers of the list go on as they did.
+type labEntry struct {
+	schema
+	holder.Entry
+}
+
+func labEntries(l []holder.Entry) []labEntry {
+	out := []labEntry{}
+	for _, e := range l {
+		out = append(out, labEntry{schema1(), e})
+	}
+	return out
 }

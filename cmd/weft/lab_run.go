@@ -71,7 +71,10 @@ func labRun(cmd *cobra.Command, f labFlags, spec lab.Spec, duration time.Duratio
 			}
 			fmt.Fprintln(cmd.ErrOrStderr())
 			if asJSON {
-				err = printJSON(cmd.OutOrStdout(), r)
+				err = printJSON(cmd.OutOrStdout(), struct {
+					schema
+					lab.Report
+				}{schema1(), r})
 			} else {
 				err = r.WriteTable(cmd.OutOrStdout())
 			}

@@ -68,7 +68,7 @@ func (f *leaseFlags) listCommand() *cobra.Command {
 					return err
 				}
 				if f.json {
-					return printJSON(cmd.OutOrStdout(), l)
+					return printJSON(cmd.OutOrStdout(), leasesDocument{schema1(), l})
 				}
 				return printLeases(cmd.OutOrStdout(), l, time.Now())
 			})
@@ -103,7 +103,7 @@ func (f *leaseFlags) releaseCommand() *cobra.Command {
 					return err
 				}
 				if f.json {
-					return printJSON(cmd.OutOrStdout(), d)
+					return printJSON(cmd.OutOrStdout(), releasedDocument{schema1(), d})
 				}
 				r := d.Record
 				fmt.Fprintf(cmd.OutOrStdout(), "released %s: it was held by %s at %s, backend %s, %s\n", join(r.Subnet, r.IPv6Subnet),

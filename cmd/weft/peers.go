@@ -29,7 +29,7 @@ func peersCommand() *cobra.Command {
 				return err
 			}
 			if c.json {
-				return printJSON(cmd.OutOrStdout(), p)
+				return printJSON(cmd.OutOrStdout(), peersDocument{schema1(), p})
 			}
 			return printPeers(cmd.OutOrStdout(), p, time.Now())
 		},

@@ -55,6 +55,35 @@ func (c *common) bind(cmd *cobra.Command) {
 	f.BoolVar(&c.json, "json", false, "print JSON, whose fields are stable")
 }
 
+// schema is what a document of --json begins with. A field that goes, or means something else, makes another version; one that
+// comes does not. The types themselves lack it: between weft and weftd the path has a version.
+type schema struct {
+	SchemaVersion int `json:"schema_version"`
+}
+
+// These are the documents of a daemon's answers: their fields are those of the answer.
+type (
+	statusDocument struct {
+		schema
+		control.Status
+	}
+	peersDocument struct {
+		schema
+		control.Peers
+	}
+	leasesDocument struct {
+		schema
+		control.Leases
+	}
+	releasedDocument struct {
+		schema
+		control.Released
+	}
+)
+
+// schema1 is the version of all documents that have no other.
+func schema1() schema { return schema{1} }
+
 // printJSON is what --json prints: one indented document.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)

@@ -49,13 +49,13 @@ func statusCommand() *cobra.Command {
 				var known bool
 				if s, known, err = c.waitFor(cmd.Context(), wait, limit); err != nil {
 					if known && c.json {
-						err = errors.Join(printJSON(cmd.OutOrStdout(), s), err)
+						err = errors.Join(printJSON(cmd.OutOrStdout(), statusDocument{schema1(), s}), err)
 					}
 					return err
 				}
 			}
 			if c.json {
-				err = printJSON(cmd.OutOrStdout(), s)
+				err = printJSON(cmd.OutOrStdout(), statusDocument{schema1(), s})
 			} else {
 				err = printStatus(cmd.OutOrStdout(), s, time.Now())
 			}
