@@ -118,6 +118,18 @@ func (n *node) Release(_ context.Context, r control.ReleaseRequest) (control.Rel
 	return control.Released{Record: control.Record{Subnet: prefix("10.42.2.0/24"), Node: "b", PublicIP: addr("10.0.0.2"), Backend: "udp", Expires: at(3*time.Hour + half)}}, n.err
 }
 
+// Ask answers for b alone.
+func (n *node) Ask(_ context.Context, r control.AskRequest) (control.Asked, error) {
+	a := control.Asked{RTTs: make([]time.Duration, r.Count)}
+	if r.Address != addr("10.42.2.0") {
+		return a, control.ErrNotFound
+	}
+	for i := range a.RTTs {
+		a.RTTs[i] = time.Millisecond
+	}
+	return a, n.err
+}
+
 // Capture writes two packets, and then waits as for more.
 func (n *node) Capture(ctx context.Context, r control.CaptureRequest, w io.Writer) error {
 	if n.err != nil {

@@ -48,7 +48,7 @@ func NewCore(about About, random func() uint64) *Core {
 	return &Core{about: about, rand: random, ways: map[netip.Addr]*way{}, byEcho: map[uint64]*way{}, tokens: burst}
 }
 
-// Event is what a core is told. It is one of Known, Heard, Echoed, Refused, Unsent, TooBig, Traffic and Tick.
+// Event is what a core is told. It is one of Known, Heard, Echoed, Refused, Unsent, TooBig, Traffic, Ask and Tick.
 type Event interface{ event() }
 
 type (
@@ -147,6 +147,8 @@ func (c *Core) Step(at time.Time, e Event) []Effect {
 			}
 			w.rx, w.known, w.probes = n, ok, 0
 		}
+	case Ask:
+		c.askNow(e)
 	case Tick:
 	}
 	c.turns(now)

@@ -59,6 +59,7 @@ type Prober struct {
 	ways    []Way
 	stopped bool
 	taken   bool
+	pending map[uint64]pending // questions of Ask, by nonce
 	readers sync.WaitGroup
 }
 
@@ -72,7 +73,7 @@ func New(c Config) *Prober {
 	}
 	p := &Prober{
 		c: c, log: c.Logger, core: NewCore(c.About, unguessable),
-		udp: map[netip.Addr]*udpSocket{}, icmp: map[bool]*icmpSocket{}, faults: map[string]string{},
+		udp: map[netip.Addr]*udpSocket{}, icmp: map[bool]*icmpSocket{}, faults: map[string]string{}, pending: map[uint64]pending{},
 	}
 	p.timer = time.AfterFunc(time.Hour, p.tick)
 	p.timer.Stop()
@@ -323,6 +324,7 @@ func (p *Prober) unsent(to netip.Addr, err error) {
 		return
 	}
 	p.core.Fail(to, err.Error(), time.Now())
+	p.notReached(to, false, err.Error())
 }
 
 // arrived takes in a datagram that came to addr by the device with that index.
@@ -332,6 +334,7 @@ func (p *Prober) arrived(from netip.AddrPort, device int, b []byte) {
 	if p.stopped || !p.devices.have(device, p.here.Devices, p.c.Do) {
 		return
 	}
+	p.asked(from, b)
 	p.step(Heard{from, b})
 }
 
@@ -344,8 +347,10 @@ func (p *Prober) failed(f icmpError) {
 	case f.errno == unix.EMSGSIZE:
 		p.step(TooBig{f.to, f.mtu})
 	case f.errno == unix.ECONNREFUSED:
+		p.notReached(f.to, true, "")
 		p.step(Refused{f.to})
 	default:
+		p.notReached(f.to, false, "ICMP says "+f.errno.Error())
 		p.step(Unsent{f.to, "ICMP says " + f.errno.Error()})
 	}
 }

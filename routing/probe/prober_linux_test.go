@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -104,5 +105,38 @@ func TestWithoutTheRightNobodyIsAskedByICMP(t *testing.T) {
 	p.Update(here, ways)
 	if got := p.States(); len(got) != 2 || len(p.Faults()) > 0 {
 		t.Errorf("allowed: %+v, %q", got, p.Faults())
+	}
+}
+
+// Who asks out of turn hears from the peer, that nothing listens there, or that nobody is known at the address.
+func TestAskHearsWhatBecomesOfItsQuestions(t *testing.T) {
+	here, there := netip.MustParseAddr("127.0.0.31"), netip.MustParseAddr("127.0.0.32")
+	const port = 28286
+	run := func(own, other netip.Addr) (*Prober, func()) {
+		p := New(Config{Port: port, Logger: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(t.Context())
+		p.Update(Here{Addrs: []netip.Addr{own}, Devices: []string{"lo"}}, []Way{{Peer: "p", Addr: other, Port: port, MTU: 1400}})
+		return p, func() { cancel(); _ = p.Run(ctx) }
+	}
+	p, end := run(here, there)
+	defer end()
+	_, endOther := run(there, here)
+	series := Series{Count: 3, Interval: time.Millisecond, Timeout: 5 * time.Second}
+	r, err := p.Ask(t.Context(), there, series)
+	if err != nil || len(r.RTTs) != 3 || r.RTTs[0] <= 0 || r.RTTs[1] <= 0 || r.RTTs[2] <= 0 || r.Refused {
+		t.Errorf("of a peer that answers: %+v, %v", r, err)
+	}
+	if s := p.States()[0]; s.Out.Lost > 0 || s.In.Lost > 0 {
+		t.Errorf("the questions count as lost: %+v", s)
+	}
+	endOther()
+	if r, err = p.Ask(t.Context(), there, series); err != nil || !r.Refused || r.RTTs[0] != 0 {
+		t.Errorf("of a peer without weftd: %+v, %v", r, err)
+	}
+	if _, err = p.Ask(t.Context(), here, series); !errors.Is(err, ErrNotAsked) {
+		t.Errorf("of an address that is no peer's: %v", err)
+	}
+	if len(p.pending) > 0 {
+		t.Errorf("%d questions are kept", len(p.pending))
 	}
 }

@@ -46,6 +46,28 @@ func (f *fake) Capture(ctx context.Context, r CaptureRequest, w io.Writer) error
 	return err
 }
 
+func (f *fake) Ask(_ context.Context, r AskRequest) (Asked, error) {
+	return Asked{RTTs: make([]time.Duration, r.Count), Refused: true, Unsent: r.Address.String()}, f.err
+}
+
+// A daemon is not made to ask for longer, or more, than a request may take.
+func TestAskIsBounded(t *testing.T) {
+	c, _ := serve(t, &fake{})
+	at := netip.MustParseAddr("10.42.2.0")
+	a, err := c.Ask(t.Context(), AskRequest{Address: at, Count: 2, Interval: time.Second, Timeout: time.Second})
+	if err != nil || len(a.RTTs) != 2 || !a.Refused || a.Unsent != at.String() {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	for _, r := range []AskRequest{
+		{Count: 0, Timeout: time.Second}, {Count: MaxAskCount + 1, Timeout: time.Second}, {Count: 1}, {Count: 1, Timeout: MaxAsk + 1},
+		{Count: 10, Interval: time.Second, Timeout: time.Second}, {Count: 2, Interval: -1, Timeout: time.Second}, {Count: 200, Interval: 1 << 62, Timeout: 1},
+	} {
+		if _, err := c.Ask(t.Context(), r); !errors.Is(err, ErrRefused) {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+}
+
 // compare lets cmp look into netip's values.
 func compare(a, b any) string {
 	return cmp.Diff(a, b, cmp.Comparer(func(x, y netip.Prefix) bool { return x == y }), cmp.Comparer(func(x, y netip.Addr) bool { return x == y }))

@@ -26,6 +26,8 @@ type Node interface {
 	// fulfilled or w fails. Where w has a method Flush, it is called when there is nothing more to write for now. An error
 	// before the first byte is one as of Release.
 	Capture(ctx context.Context, r CaptureRequest, w io.Writer) error
+	// Ask asks a peer through the overlay whether its weftd answers, and waits for that. Its error is as that of Release.
+	Ask(ctx context.Context, r AskRequest) (Asked, error)
 }
 
 // Errors that a Node returns to say which HTTP status fits.
@@ -129,6 +131,7 @@ func Handler(n Node) http.Handler {
 		done, err := n.Release(ctx, req)
 		reply(w, done, err)
 	})
+	mux.HandleFunc("POST /v1/ask", func(w http.ResponseWriter, r *http.Request) { serveAsk(n, w, r) })
 	mux.HandleFunc("POST /v1/capture", func(w http.ResponseWriter, r *http.Request) { serveCapture(n, w, r) })
 	return mux
 }
