@@ -6,6 +6,7 @@
 #   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd. The first build
 #                of those takes some seven minutes and 1.2 GB of Go's module cache
 #   make test-matrix  every combination of backend, family, firewall and path, of which make test runs a choice
+#   make test-hour  a healthy lab of each backend for an hour (CALM=20m: for 20 minutes): nothing may be said to be wrong
 #   make bench   every benchmark, in benchstat's form; what is measured between pods, over weft and over the kernel,
 #                also as bin/bench.html and bin/bench.json
 #   make bench-once  every benchmark once and for a short time, to see that it runs; its figures mean nothing
@@ -28,6 +29,9 @@ PKG   ?= ./...
 # WEFT_OVERLAY says what make bench measures between pods, and for how long: overlay.ParseConfig.
 WEFT_OVERLAY ?= rungs=all measures=all
 
+# CALM is how long make test-hour watches.
+CALM ?= 1h
+
 # UPDATE=1 makes make bench-guard write a new baseline.
 UPDATE ?=
 
@@ -37,7 +41,7 @@ RUN ?= .
 TOOLS := .ci/tools/bin
 CONTROLPLANE := test/kube/bin/controlplane
 
-.PHONY: build run test test-kube test-matrix bench bench-once bench-guard lint check release publish deps clean
+.PHONY: build run test test-kube test-matrix test-hour bench bench-once bench-guard lint check release publish deps clean
 .DEFAULT_GOAL := build
 
 # Static binaries, so that they run on any Linux and in an empty container image. With grpcnotrace grpc leaves out its
@@ -60,6 +64,9 @@ test-kube: deps $(CONTROLPLANE)
 
 test-matrix: deps build
 	WEFT_MATRIX=all $(GO) test -count=1 -v -timeout 60m -run '^TestMatrix$$' ./test
+
+test-hour: deps build
+	WEFT_CALM=$(CALM) $(GO) test -count=1 -v -timeout 24h -run '^TestAHealthyLabIsCalm$$' ./test
 
 # The overlay's benchmark has rounds of its own (WEFT_OVERLAY='rounds=9'), so it is run once and not COUNT times.
 bench:
