@@ -19,12 +19,13 @@ import (
 	"weft/test/await"
 )
 
-// newStore returns a Store on srv with the times that the tests want.
+// newStore returns a Store on srv that asks for a sign of life often and waits long for any answer: what is lost is then
+// lost for a reason, and not because the machine had no time.
 func newStore(t testing.TB, endpoint string, change ...func(*etcd.Config)) *etcd.Store {
 	t.Helper()
 	cfg := etcd.Config{
-		Endpoints: []string{endpoint}, RequestTimeout: 2 * time.Second,
-		PingEvery: 300 * time.Millisecond, PingTimeout: 2 * time.Second,
+		Endpoints: []string{endpoint}, RequestTimeout: await.Patience,
+		PingEvery: 300 * time.Millisecond, PingTimeout: await.Patience,
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -36,6 +37,9 @@ func newStore(t testing.TB, endpoint string, change ...func(*etcd.Config)) *etcd
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
+
+// impatient is for a Store that has to notice that nobody answers.
+func impatient(c *etcd.Config) { c.RequestTimeout, c.PingTimeout = 5*time.Second, 2*time.Second }
 
 func subnet(i int) lease.Subnets {
 	return lease.Subnets{V4: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(5 + i/256), byte(i), 0}), 24)}
