@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/cmd/internal/doctor"
+	"weft/cmd/internal/options"
 )
 
 // doctorFlags are those of weft doctor.
@@ -19,7 +21,7 @@ type doctorFlags struct {
 func doctorCommand() *cobra.Command {
 	f := &doctorFlags{}
 	cmd := &cobra.Command{
-		Use:   "doctor [-- WEFTD-FLAG...]",
+		Use:   "doctor [flags] [-- WEFTD-FLAG…]",
 		Short: "Look for faults of this host and on the way to each peer, with their causes and remedies",
 		Long: "Look for faults of this host and on the way to each peer, with their causes and remedies. It changes nothing, and takes ten\n" +
 			"seconds at most. The settings are those of the running weftd. If none runs, they are the flags of weftd that stand behind --,\n" +
@@ -31,7 +33,10 @@ func doctorCommand() *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-				return usagef("%q is no argument of weft doctor: weftd's flags stand behind -- (see weft doctor --help)", args[0])
+				return usagef("%q is no argument of weft doctor: weftd's flags stand behind --", args[0])
+			}
+			if err := understood(args, os.Environ()); err != nil {
+				return err
 			}
 			if f.list {
 				return printChecks(cmd.OutOrStdout(), f.json)
@@ -46,6 +51,21 @@ func doctorCommand() *cobra.Command {
 	fs.BoolVar(&f.all, "all", false, "print also what is well, and what could not be looked at")
 	fs.BoolVar(&f.offline, "offline", false, "do not ask the store")
 	return cmd
+}
+
+// understood refuses flags of weftd that weftd would refuse.
+func understood(args, environ []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	_, bad := options.Parse(args, environ)
+	if errors.Is(bad, options.ErrHelp) {
+		return usagef("weftd --help lists the flags that may stand behind --")
+	}
+	if _, without := options.Parse(nil, environ); bad == nil || without != nil { // a fault of the variables is one of this host's settings
+		return nil
+	}
+	return usageError{fmt.Errorf("behind --: %w", bad)}
 }
 
 // print prints r. Its error is the exit status if there are faults.

@@ -150,7 +150,6 @@ func TestDoctorFindsWhatIsWrongHere(t *testing.T) {
 		{name: "a misspelt key", make: `sed -i 's/"Network"/"SubnetLenght":25,"Network"/' ` + p.dir + "/net.json", undo: `sed -i 's/"SubnetLenght":25,//' ` + p.dir + "/net.json", want: "config-keys warning"},
 		{name: "another port than before", make: `sed -i 's/"udp"/"udp","Port":9000/' ` + p.dir + "/net.json", undo: `sed -i 's/,"Port":9000//' ` + p.dir + "/net.json", want: "config-running note"},
 		{name: "a file that is not there", weftd: []string{"--etcd-cafile=" + p.dir + "/ca.pem"}, want: "certificates fault, store-settings warning"},
-		{name: "a misspelt flag", weftd: []string{"--ifcae=eth1"}, want: "settings fault"},
 		{name: "no such interface", weftd: []string{"--iface=eth7"}, want: "interface fault"},
 		{name: "no CAP_NET_ADMIN", wrapper: "setpriv --inh-caps=-net_admin --bounding-set=-net_admin", want: "cap-net-admin fault"},
 		{name: "no CAP_NET_RAW", wrapper: "setpriv --inh-caps=-net_raw --bounding-set=-net_raw", want: "cap-net-raw warning"},

@@ -67,20 +67,21 @@ func TestDoctorLists(t *testing.T) {
 
 // What is no flag of weftd, or stands in front of --, is wrong usage.
 func TestDoctorsArguments(t *testing.T) {
-	for _, args := range [][]string{{"doctor", "eth0"}, {"doctor", "--nonsense"}} {
+	for _, args := range [][]string{{"doctor", "eth0"}, {"doctor", "--nonsense"}, {"doctor", "--", "--ifcae=eth0"}} {
 		if _, _, err := weft(t, args...); !errors.Is(err, errUsage) {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
-	// Flags behind -- are weftd's, and what is wrong with them is a finding.
+	// What is wrong with the variables, of which this command line says nothing, is a finding.
 	socket := filepath.Join(t.TempDir(), "nobody.sock")
-	out, _, _ := weft(t, "doctor", "--json", "--offline", "--control-socket", socket, "--", "--ifcae=eth0")
+	t.Setenv("WEFTD_HEALTHZ_PORT", "some")
+	out, _, _ := weft(t, "doctor", "--json", "--offline", "--control-socket", socket, "--", "--iface=eth0")
 	var r doctor.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if r.Healthy || !slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool {
-		return f.ID == "settings" && f.Verdict == doctor.Fault && strings.Contains(f.Found, "did you mean --iface?")
+		return f.ID == "settings" && f.Verdict == doctor.Fault && strings.Contains(f.Found, "WEFTD_HEALTHZ_PORT")
 	}) {
 		t.Errorf("%s", out)
 	}

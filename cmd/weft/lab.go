@@ -50,7 +50,7 @@ func labCommand() *cobra.Command {
 func labExecCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:   "exec HOST -- COMMAND [ARG…]",
+		Use:   "exec [flags] HOST -- COMMAND [ARG…]",
 		Short: "Run a command on a node or pod of a lab that is up",
 		Long: "Run a command on a node (node1), a pod (node1-pod1), the wire or the store of a lab.\n" +
 			"Its exit status is the command's. On a node or pod, WEFTD_CONTROL_SOCKET names the node's weftd.",
@@ -61,8 +61,11 @@ func labExecCommand() *cobra.Command {
 			if command[0] == "--" {
 				command = command[1:]
 			}
-			if len(command) == 0 {
-				return fmt.Errorf("no command to run on %s", host)
+			switch {
+			case len(command) == 0:
+				return usagef("no command to run on %s", host)
+			case strings.HasPrefix(args[1], "-") && args[1] != "--":
+				return usagef("%s stands behind %s, where the command begins: flags stand before it", args[1], host)
 			}
 			status, err := holder.Exec(holder.Command{
 				Lab: name, Host: host, Args: command, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,

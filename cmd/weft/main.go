@@ -40,7 +40,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	complete(root)
-	return root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
+	return withUsage(cmd, err)
 }
 
 // versionText returns the linker's version, else the one that Go recorded for the module.

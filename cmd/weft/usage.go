@@ -67,11 +67,11 @@ func strict(cmd *cobra.Command) {
 	}
 	args, before := cmd.Args, cmd.PreRunE
 	if args != nil {
-		cmd.Args = func(c *cobra.Command, a []string) error { return withHelp(c, args(c, a)) }
+		cmd.Args = func(c *cobra.Command, a []string) error { return asUsage(argumentFault(c, a, args(c, a))) }
 	}
 	cmd.PreRunE = func(c *cobra.Command, a []string) error {
 		if err := errors.Join(c.ValidateRequiredFlags(), c.ValidateFlagGroups()); err != nil {
-			return withHelp(c, err)
+			return asUsage(err)
 		}
 		if before != nil {
 			return before(c, a)
@@ -86,16 +86,25 @@ func strict(cmd *cobra.Command) {
 // badFlag makes the error about a flag that cobra cannot parse. An argument before the flag may be the real fault.
 func badFlag(cmd *cobra.Command, err error) error {
 	if rest := cmd.Flags().Args(); cmd.HasSubCommands() && len(rest) > 0 {
-		return withHelp(cmd, noSuchCommand(cmd, rest))
+		return noSuchCommand(cmd, rest)
 	}
-	return withHelp(cmd, err)
+	return asUsage(flagFault(cmd, err))
 }
 
-func withHelp(cmd *cobra.Command, err error) error {
-	if err == nil || errors.Is(err, errUsage) {
+// withUsage returns err with the usage line of cmd behind it, if it is about the command line.
+func withUsage(cmd *cobra.Command, err error) error {
+	if !errors.Is(err, errUsage) {
 		return err
 	}
-	return usagef("%w (see %s --help)", err, cmd.CommandPath())
+	return usagef("%w\nusage: %s\n%s --help says more", err, usageLine(cmd), cmd.CommandPath())
+}
+
+// usageLine shows how cmd is called.
+func usageLine(cmd *cobra.Command) string {
+	if cmd.HasSubCommands() && cmd.DisableFlagsInUseLine { // a group
+		return cmd.CommandPath() + " COMMAND"
+	}
+	return cmd.UseLine()
 }
 
 // noSuchCommand refuses any argument of a command that is only a group of others.
@@ -107,7 +116,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		text += ": did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return withHelp(cmd, errors.New(text))
+	return usageError{errors.New(text)}
 }
 
 // helpFor is `weft help`. Its error names a command that it does not know.
