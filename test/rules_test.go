@@ -30,6 +30,8 @@ func rooms() map[string][]string {
 	return map[string][]string{
 		"test/await": {}, // so that tests of every layer can use it
 
+		"cmd/internal/buildinfo": {}, // every program links it, also the plugin that is started for each pod
+
 		"routing/hostrules":       {"lease", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/kernel": {"encap", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/notify": {},

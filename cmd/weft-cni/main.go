@@ -9,15 +9,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	cni "github.com/containernetworking/cni/pkg/version"
 
+	"weft/cmd/internal/buildinfo"
 	"weft/cmd/weft-cni/internal/install"
 )
 
@@ -28,6 +29,9 @@ func main() {
 	if len(os.Args) > 1 {
 		if err := run(os.Args[1:], os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "weft-cni:", err)
+			if wrongUsage(err) {
+				os.Exit(2)
+			}
 			os.Exit(1)
 		}
 		return
@@ -52,10 +56,20 @@ environment and its configuration on standard input.
 
   weft-cni install [flags]   put it where the runtime looks for it
   weft-cni probe live|ready  ask the node's weftd, over its socket (--control-socket); not 0 if it is not
-  weft-cni version
+  weft-cni version [--json]
   weft-cni help
 
+Exit status: 0, or 1 for a failure, 2 for a command line that is not understood.
+
 `
+
+// errUsage is wrapped by errors about the command line.
+var errUsage = errors.New("see weft-cni help")
+
+// wrongUsage reports whether err is about the command line.
+func wrongUsage(err error) bool {
+	return errors.Is(err, errUsage) || errors.Is(err, install.ErrUsage) || errors.Is(err, buildinfo.ErrUsage)
+}
 
 // run runs a command that a person, an init container or a probe calls.
 func run(args []string, stdout io.Writer) error {
@@ -65,23 +79,13 @@ func run(args []string, stdout io.Writer) error {
 	case "probe":
 		return probe(args[1:], stdout)
 	case "version", "-version", "--version":
-		fmt.Fprintln(stdout, "weft-cni", versionText())
-		return nil
+		return buildinfo.Command(stdout, "weft-cni", versionText(), args[1:])
 	case "help", "-h", "-help", "--help":
 		fmt.Fprint(stdout, usage)
 		install.Usage(stdout)
 		return nil
 	}
-	return fmt.Errorf("unknown command %q: see weft-cni help", args[0])
+	return fmt.Errorf("%q is no command of weft-cni, which has install, probe, version and help: %w", args[0], errUsage)
 }
 
-// versionText returns the linker's version, else the one that Go recorded for the module.
-func versionText() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
-}
+func versionText() string { return buildinfo.Version(version) }

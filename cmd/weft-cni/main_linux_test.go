@@ -23,8 +23,13 @@ func TestCommandsForPeople(t *testing.T) {
 			t.Errorf("%s: %v, without %q: %s", args, err, want, out.String())
 		}
 	}
-	if err := run([]string{"add"}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "weft-cni help") {
-		t.Errorf("got %v", err)
+	for _, args := range []string{"add", "probe --sokcet=x live", "probe", "probe live ready", "version now", "version --jsn", "install --cnof=x", "install now", "install --conf=x"} {
+		if err := run(strings.Fields(args), &bytes.Buffer{}); err == nil || !wrongUsage(err) || !strings.Contains(err.Error(), "weft-cni ") {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	if err := run([]string{"probe", "--control-socket=/nonexistent/s", "ready"}, &bytes.Buffer{}); err == nil || wrongUsage(err) {
+		t.Errorf("a socket that is not there is no wrong usage: %v", err)
 	}
 }
 

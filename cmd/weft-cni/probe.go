@@ -28,10 +28,10 @@ func probe(args []string, stdout io.Writer) error {
 	}
 	socket := fs.String("control-socket", usual, "")
 	if err := fs.Parse(args); err != nil {
-		return fmt.Errorf("probe: %w: see weft-cni help", err)
+		return fmt.Errorf("probe: %w: %w", err, errUsage)
 	}
 	if fs.NArg() != 1 || fs.Arg(0) != "live" && fs.Arg(0) != "ready" {
-		return fmt.Errorf("probe takes live or ready, not %q", fs.Args())
+		return fmt.Errorf("probe takes live or ready, not %q: %w\nusage: weft-cni probe [--control-socket FILE] live|ready", fs.Args(), errUsage)
 	}
 	s, err := ask.Daemon(context.Background(), *socket, probeTimeout)
 	switch {

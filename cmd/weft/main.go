@@ -9,8 +9,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
+
+	"weft/cmd/internal/buildinfo"
 )
 
 // version is set by the linker (-X main.version=…).
@@ -44,13 +45,4 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return withUsage(cmd, err)
 }
 
-// versionText returns the linker's version, else the one that Go recorded for the module.
-func versionText() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
-}
+func versionText() string { return buildinfo.Version(version) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"weft/cmd/internal/buildinfo"
 	"weft/cmd/internal/control"
 )
 
@@ -31,17 +32,22 @@ func rootCommand() *cobra.Command {
 	}
 	root.AddCommand(reportCommand())
 	root.Flags().BoolP("version", "v", false, "version for weft")
-	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), eventsCommand(), labCommand(), benchCommand(), cleanupCommand(), doctorCommand(), &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs, RunE: printVersion,
-	})
+	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), eventsCommand(), labCommand(), benchCommand(), cleanupCommand(), doctorCommand(), versionCommand())
 	root.AddCommand(captureCommand())
 	return root
 }
 
-// printVersion is weft version, and weft --version: cobra's own would print another line, or need a template.
-func printVersion(cmd *cobra.Command, _ []string) error {
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), "weft", versionText())
-	return err
+func versionCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version", Example: "  weft version\n  weft version --json | jq -r .version", Args: cobra.NoArgs,
+		Long: "Print the version of this program. That of the running weftd, which may be another, is in weft status.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return buildinfo.Print(cmd.OutOrStdout(), "weft", versionText(), asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, whose fields are stable")
+	return cmd
 }
 
 // bind adds the common flags to cmd.

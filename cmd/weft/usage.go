@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"weft/cmd/internal/buildinfo"
 )
 
 // errUsage is wrapped by every error that is about the command line itself.
@@ -50,7 +52,7 @@ func complete(root *cobra.Command) {
 		if asked, err := cmd.Flags().GetBool("version"); err != nil || !asked {
 			return errors.Join(err, help(cmd, args))
 		}
-		return printVersion(cmd, args)
+		return buildinfo.Print(cmd.OutOrStdout(), "weft", versionText(), false)
 	}
 }
 

@@ -12,9 +12,10 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
+	"strings"
 	"syscall"
 
+	"weft/cmd/internal/buildinfo"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
 	"weft/cmd/weftd/internal/daemon"
@@ -35,7 +36,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
-	case errors.Is(err, options.ErrUsage):
+	case errors.Is(err, options.ErrUsage), errors.Is(err, buildinfo.ErrUsage):
 		fmt.Fprintln(os.Stderr, "weftd:", err)
 		os.Exit(exitUsage)
 	case err != nil:
@@ -47,6 +48,10 @@ func main() {
 // run is the whole program: it returns nil after help, version, a check without
 // faults, or when ctx ends. Logs go to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	// flanneld's --version stands among other flags, which it is read with; with --json, and as a word, it is ours.
+	if buildinfo.Asked(args) && (args[0] == "version" || len(args) > 1 && strings.TrimLeft(args[1], "-") == "json") {
+		return buildinfo.Command(stdout, "weftd", versionText(), args[1:])
+	}
 	cfg, err := options.Parse(args, os.Environ())
 	switch {
 	case errors.Is(err, options.ErrHelp):
@@ -106,13 +111,4 @@ func remarks(cfg options.Config, log *slog.Logger) {
 	}
 }
 
-// versionText returns the linker's version, else the one that Go recorded for the module.
-func versionText() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
-}
+func versionText() string { return buildinfo.Version(version) }

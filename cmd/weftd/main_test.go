@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"weft/cmd/internal/buildinfo"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
 	"weft/lease/etcd/embedded"
@@ -68,6 +69,15 @@ func call(t *testing.T, args ...string) (stdout, stderr string, err error) {
 }
 
 func TestHelpAndVersionGoToStdout(t *testing.T) {
+	for args, want := range map[string]string{"version": "weftd ", "version --json": `"program": "weftd"`, "--version --json": `"schema_version": 1`} {
+		out, errs, err := call(t, strings.Fields(args)...)
+		if err != nil || errs != "" || !strings.Contains(out, want) {
+			t.Errorf("%s: %v, stderr %q, stdout %q", args, err, errs, out)
+		}
+	}
+	if _, _, err := call(t, "version", "--jsn"); !errors.Is(err, buildinfo.ErrUsage) {
+		t.Errorf("got %v", err)
+	}
 	for _, arg := range []string{"-h", "-help", "--help"} {
 		out, errs, err := call(t, arg)
 		if err != nil || errs != "" || !strings.Contains(out, "--etcd-endpoints") {

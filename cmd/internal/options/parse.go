@@ -13,7 +13,7 @@ import (
 var ErrHelp = flag.ErrHelp
 
 // ErrUsage is wrapped by every error that is about the command line itself.
-var ErrUsage = errors.New("see weftd --help")
+var ErrUsage = errors.New("usage: weftd [flags] (see weftd --help)")
 
 // Parse reads args (without the program's name) and environ (NAME=value, as
 // os.Environ gives it). The error joins every fault and wraps ErrUsage; it is

@@ -13,6 +13,9 @@ import (
 	"strings"
 )
 
+// ErrUsage is wrapped by errors about the command line.
+var ErrUsage = errors.New("see weft-cni install --help")
+
 const (
 	defaultBinDir = "/opt/cni/bin"
 	defaultName   = "weft"
@@ -71,11 +74,11 @@ func Run(args []string, stdout io.Writer) error {
 		Usage(stdout)
 		return nil
 	case err != nil:
-		return err
+		return fmt.Errorf("install: %w: %w", err, ErrUsage)
 	case fs.NArg() > 0:
-		return fmt.Errorf("install takes flags only, not %q", fs.Arg(0))
+		return fmt.Errorf("install takes flags only, not %q: %w", fs.Arg(0), ErrUsage)
 	case (f.conf == "") != (f.confFile == ""):
-		return errors.New("--conf and --conf-file go together")
+		return fmt.Errorf("--conf and --conf-file go together: %w", ErrUsage)
 	}
 	if f.names == nil {
 		f.names = names{defaultName}
