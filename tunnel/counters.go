@@ -13,6 +13,7 @@ type tally struct {
 	icmpSent, icmpDenied uint64
 	fragmented           uint64
 	completed            uint64
+	reads, writes        uint64
 }
 
 // counters are a worker's totals. One goroutine writes them; any may read.
@@ -23,6 +24,8 @@ type counters struct {
 	fragmented           atomic.Uint64
 	completed            atomic.Uint64
 	wakeups, batches     atomic.Uint64
+	reads, writes        atomic.Uint64
+	busy                 atomic.Int64 // nanoseconds
 	_                    [64]byte
 }
 
@@ -40,6 +43,8 @@ func (c *counters) add(t *tally) {
 	addTo(&c.fragmented, t.fragmented)
 	addTo(&c.completed, t.completed)
 	c.batches.Add(1)
+	addTo(&c.reads, t.reads)
+	addTo(&c.writes, t.writes)
 	c.egress.add(&t.egress)
 	c.ingress.add(&t.ingress)
 	*t = tally{}

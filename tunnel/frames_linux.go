@@ -195,6 +195,7 @@ func (f *frames) hop(to netip.Addr, now int64) (h *hop, due bool) {
 func (f *frames) send(ring *Ring, v []unix.Iovec) unix.Errno {
 	fd := f.out[ring.worker%len(f.out)]
 	for range 4 {
+		ring.writes++
 		errno := writev(fd, v)
 		if errno != unix.EAGAIN {
 			return errno

@@ -106,6 +106,7 @@ func (o *openRun) flush(r *Ring, t *OffloadTUN) {
 	meta := o.run.Finish(first)
 	meta.VNetHdr().Put(o.vnet[:])
 	o.iov[0] = iovec(o.vnet[:])
+	r.writes++
 	errno := writev(t.queueFor(r, packets[0]), o.iov[:1+len(packets)])
 	if errno != unix.EINVAL || len(packets) == 1 {
 		if errno == 0 && len(packets) > 1 {
@@ -156,5 +157,6 @@ func (t *OffloadTUN) writeOne(r *Ring, o *openRun, p *Packet) {
 	}
 	h.Put(o.vnet[:])
 	o.iov[0], o.iov[1] = iovec(o.vnet[:]), iovec(p.Bytes())
+	r.writes++
 	p.verdictOf(writev(t.queueFor(r, p), o.iov[:2]))
 }

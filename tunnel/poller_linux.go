@@ -27,6 +27,8 @@ type poller struct {
 	events   [32]unix.EpollEvent
 	ready    [32]event
 	blocked  time.Duration // how long the last wait took
+	woke     time.Time     // when it ended
+	worked   time.Duration // how long it was from the wait before that to the last
 }
 
 // event is one readable port.
@@ -60,6 +62,10 @@ func (p *poller) wait(keep bool) ([]event, error) {
 	began := time.Now()
 	n, errno := p.block(keep)
 	p.blocked = time.Since(began)
+	if !p.woke.IsZero() {
+		p.worked = began.Sub(p.woke)
+	}
+	p.woke = began.Add(p.blocked)
 	if errno != 0 {
 		return nil, fmt.Errorf("epoll_wait: %w", errno)
 	}

@@ -45,6 +45,7 @@ func (w *frameWire) whole(ring *Ring, p *Packet) bool {
 	v.PutTunnel(b, head-encap.UDPLen, head)
 	h.template.Put(b[encap.VNetTunnelHdrLen:], len(p.Bytes()), p.OuterECN, 0, six)
 	w.setLane(b[encap.VNetTunnelHdrLen+head-encap.UDPLen:], p.lane)
+	ring.writes++
 	return w.tap.send(b, p)
 }
 

@@ -30,11 +30,12 @@ const (
 type Ring struct {
 	worker int // whose it is: its number
 
-	arena []byte
-	slots [batchSize + maxRun]Packet
-	n     int // slots committed in this batch
-	reads int // how many reads they came from
-	used  int // bytes of arena committed in this batch
+	arena  []byte
+	slots  [batchSize + maxRun]Packet
+	n      int // slots committed in this batch
+	reads  int // how many reads they came from
+	writes int // system calls that were to take packets away since it was filled
+	used   int // bytes of arena committed in this batch
 
 	out []*Packet // packets to be written, in order
 
@@ -66,7 +67,7 @@ func NewRing() *Ring {
 
 // reset empties the ring.
 func (r *Ring) reset() {
-	r.n, r.reads, r.used, r.extra, r.lost = 0, 0, 0, 0, 0
+	r.n, r.reads, r.writes, r.used, r.extra, r.lost = 0, 0, 0, 0, 0, 0
 	r.out = r.out[:0]
 }
 

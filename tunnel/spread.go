@@ -1,6 +1,9 @@
 package tunnel
 
-import "math/bits"
+import (
+	"math/bits"
+	"time"
+)
 
 // maxWorkers bounds what a large machine gives to the data plane by itself: the packets of
 // a batch are shared out among the workers, and shorter batches cost more a packet.
@@ -39,6 +42,12 @@ type WorkerStats struct {
 	// Egress and Ingress are inner packets read, as Flow.Received is.
 	Egress, Ingress  uint64
 	Wakeups, Batches uint64
+	// Reads and Writes are system calls that moved packets: those that brought some, and those that were to take some away. The answer
+	// to a ping of ours is moved by none that counts.
+	Reads, Writes uint64
+	// Busy is how long the worker did not wait for packets, until it last waited. A short look for what comes next, after a batch,
+	// is part of it.
+	Busy time.Duration
 }
 
 // Workers reads the counters of each worker.
@@ -46,7 +55,10 @@ func (e *Engine) Workers() []WorkerStats {
 	l := make([]WorkerStats, len(e.workers))
 	for i, w := range e.workers {
 		t := &w.totals
-		l[i] = WorkerStats{t.egress.received.Load(), t.ingress.received.Load(), t.wakeups.Load(), t.batches.Load()}
+		l[i] = WorkerStats{
+			Egress: t.egress.received.Load(), Ingress: t.ingress.received.Load(), Wakeups: t.wakeups.Load(), Batches: t.batches.Load(),
+			Reads: t.reads.Load(), Writes: t.writes.Load(), Busy: time.Duration(t.busy.Load()),
+		}
 	}
 	return l
 }

@@ -105,6 +105,9 @@ func TestFlowsKeepTheirOrder(t *testing.T) {
 					if w.Egress == 0 || w.Ingress == 0 {
 						t.Errorf("engine %d: worker %d has no share: %+v", i, k, e.Workers())
 					}
+					if w.Reads == 0 || w.Reads > w.Egress+w.Ingress || w.Writes == 0 || w.Busy <= 0 {
+						t.Errorf("engine %d: worker %d read, wrote or worked nothing, or read more often than there were packets: %+v", i, k, w)
+					}
 				}
 			}
 		})

@@ -174,6 +174,7 @@ func (t *TUN) readFrom(fd int, r *Ring) error {
 // WriteBatch implements Port: one packet a write(2). The kernel's whole receive
 // path runs inside it.
 func (t *TUN) WriteBatch(r *Ring, ps []*Packet) {
+	r.writes += len(ps)
 	for _, p := range ps {
 		p.verdictOf(write(t.queueFor(r, p), p.Bytes()))
 	}

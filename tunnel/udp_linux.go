@@ -241,6 +241,7 @@ func (s *UDPSocket) sendTo(r *Ring, to netip.AddrPort) unix.Errno {
 	// not always enough; and EMSGSIZE can be this datagram's own.
 	errno := unix.Errno(0)
 	for range 4 {
+		r.writes++
 		errno = r.io.sendmsg(s.fd, nameLen)
 		switch {
 		case errno == unix.EAGAIN:

@@ -90,6 +90,7 @@ func (w *worker) run() error {
 			return err
 		}
 		w.totals.wakeups.Add(1)
+		w.totals.busy.Add(int64(w.poll.worked))
 		served := false
 		w.epoch.Add(1)
 		for i := range events {
@@ -136,6 +137,7 @@ func (w *worker) serve(id queueID, failed bool) bool {
 	} else {
 		w.egress()
 	}
+	w.tally.reads, w.tally.writes = uint64(w.ring.reads), uint64(w.ring.writes)
 	w.totals.add(&w.tally)
 	return true
 }

@@ -142,10 +142,25 @@ type Counters struct {
 	DeviceDropped  uint64 `json:"deviceDropped"`
 	// HeldBack is how many peers are held back now because they filled a receive buffer that others share.
 	HeldBack int `json:"heldBack,omitempty"`
+	// Workers share the packets out among them; their Egress and Ingress add up to those received above.
+	Workers []Worker `json:"workers,omitempty"`
 	// Offloads are those of the path; path portable has none.
 	Offloads []Offload `json:"offloads,omitempty"`
 	// Outlets say how superpackets leave from each of the underlay's addresses that is on path raw.
 	Outlets []Outlet `json:"outlets,omitempty"`
+}
+
+// Worker is what one worker of the data plane has done.
+type Worker struct {
+	// Egress and Ingress are inner packets that it took.
+	Egress  uint64 `json:"egress"`
+	Ingress uint64 `json:"ingress"`
+	// Reads are system calls that brought packets, and Writes those that were to take some away.
+	Reads  uint64 `json:"reads"`
+	Writes uint64 `json:"writes"`
+	// Wakeups is how often it woke. Busy is how long it did not wait for packets.
+	Wakeups uint64 `json:"wakeups"`
+	Busy    int64  `json:"busyNanoseconds"`
 }
 
 // Outlet is how superpackets leave from one of the underlay's addresses.

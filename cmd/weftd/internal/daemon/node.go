@@ -116,6 +116,11 @@ func counters(b dataPlane) control.Counters {
 		ICMPSent: t.ICMPSent, ICMPSuppressed: t.ICMPSuppressed,
 		Fragmented: t.Fragmented, Completed: t.Completed, SocketOverflow: t.SocketOverflow, HeldBack: t.HeldBack,
 	}
+	for _, w := range b.Engine().Workers() {
+		c.Workers = append(c.Workers, control.Worker{
+			Egress: w.Egress, Ingress: w.Ingress, Reads: w.Reads, Writes: w.Writes, Wakeups: w.Wakeups, Busy: int64(w.Busy),
+		})
+	}
 	for _, o := range t.Offloads {
 		c.Offloads = append(c.Offloads, control.Offload{Name: o.Offload.String(), State: o.State.String(), Calls: o.Calls, Packets: o.Segments})
 	}

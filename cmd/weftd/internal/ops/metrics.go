@@ -75,6 +75,13 @@ func packetFamilies() []metric {
 			emit(float64(v(&s.Tunnel.Ingress)), "ingress")
 		}}
 	}
+	workers := func(name, help string, v func(*tunnel.WorkerStats) float64) metric {
+		return metric{name, help, prometheus.CounterValue, []string{"worker"}, func(s *Snapshot, emit func(float64, ...string)) {
+			for i := range s.Workers {
+				emit(v(&s.Workers[i]), strconv.Itoa(i))
+			}
+		}}
+	}
 	drops := func(s *Snapshot, emit func(float64, ...string)) {
 		for r := range tunnel.NumDropReasons {
 			emit(float64(s.Tunnel.Egress.Drops[r]), "egress", r.String())
@@ -98,6 +105,12 @@ func packetFamilies() []metric {
 					emit(float64(w.Ingress), strconv.Itoa(i), "ingress")
 				}
 			}},
+		workers("weft_worker_busy_seconds_total", "Time in which a worker of weftd's data plane was not waiting for packets; its rate is the share of a processor that it keeps busy at most.",
+			func(w *tunnel.WorkerStats) float64 { return w.Busy.Seconds() }),
+		workers("weft_worker_reads_total", "System calls of a worker that brought packets; packets divided by reads is how many come at once.",
+			func(w *tunnel.WorkerStats) float64 { return float64(w.Reads) }),
+		workers("weft_worker_writes_total", "System calls of a worker that handed packets on; packets divided by writes is how many leave at once.",
+			func(w *tunnel.WorkerStats) float64 { return float64(w.Writes) }),
 		counter("weft_worker_wakeups_total", "How often a worker woke.", func(s *Snapshot) uint64 { return s.Tunnel.Wakeups }),
 		counter("weft_worker_batches_total", "How many batches workers moved.", func(s *Snapshot) uint64 { return s.Tunnel.Batches }),
 		gauge("weft_ports", "Ports attached to the data plane.", func(s *Snapshot) float64 { return float64(s.Tunnel.Ports) }),
