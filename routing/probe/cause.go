@@ -21,30 +21,63 @@ func (c *Core) cause(w *way) (likely, look string) {
 	return "", ""
 }
 
-func (c *Core) causeOfSilence(w *way) (likely, look string) {
-	began := w.silent
-	since := func(t moment) bool { return !t.IsZero() && t.After(began) }
-	there := orNode(w)
+// Silence says what of a peer answers, or is heard, while it gives no answer.
+type Silence uint8
+
+// The kinds of silence. The first is that of a way that answers, or of which nothing is known.
+const (
+	NoSilence    Silence = iota
+	Unsendable           // this host cannot send to it
+	PortRefused          // its kernel says that nothing listens there
+	KernelOnly           // its kernel answers through the overlay
+	HeardOnly            // what it sends arrives
+	UnderlayOnly         // its kernel answers on the underlay
+	Nothing              // nothing of it answers
+	silences             // how many there are
+)
+
+// silence is what of the peer was heard since it fell silent.
+func (w *way) silence() Silence {
+	since := func(t moment) bool { return !t.IsZero() && t.After(w.silent) }
 	switch {
+	case w.answers != No:
+		return NoSilence
 	case w.unsent != "" && since(w.unsentAt):
-		return "this host cannot send to it: " + w.unsent, fmt.Sprintf("ip route get %v and ip route get %v on this host, and weft status", w.Addr, there)
+		return Unsendable
 	case since(w.refused):
-		return "its host carries packets, but its weftd does not run, or runs without probes", "systemctl status weftd and weft status on that node"
+		return PortRefused
 	case since(w.echoed):
+		return KernelOnly
+	case since(w.heard):
+		return HeardOnly
+	case since(w.under):
+		return UnderlayOnly
+	}
+	return Nothing
+}
+
+func (c *Core) causeOfSilence(w *way) (likely, look string) {
+	there := orNode(w)
+	switch s := w.silence(); {
+	case s == Unsendable:
+		return "this host cannot send to it: " + w.unsent, fmt.Sprintf("ip route get %v and ip route get %v on this host, and weft status", w.Addr, there)
+	case s == PortRefused:
+		return "its host carries packets, but its weftd does not run, or runs without probes", "systemctl status weftd and weft status on that node"
+	case s == KernelOnly:
 		return "its host carries packets, but its weftd does not answer: it is stopped or frozen, or that host's firewall drops what comes in by the overlay",
 			fmt.Sprintf("on that node: systemctl status weftd, weft status, and the rules for INPUT (nft list ruleset, iptables -S INPUT) on udp dport %d", w.Port)
-	case since(w.heard) && c.about.Port != 0:
+	case s == HeardOnly && c.about.Port != 0:
 		return fmt.Sprintf("what it sends arrives, and what this node sends does not: UDP port %d is dropped on the way to it, or by its host's firewall", c.about.Port),
 			fmt.Sprintf("on that node: nft list ruleset, iptables -S INPUT, and whether tcpdump -ni any udp port %d shows packets from this node", c.about.Port)
-	case since(w.heard):
+	case s == HeardOnly:
 		return "what it sends arrives, and what this node sends does not", fmt.Sprintf("ip route get %v on this host, and the firewall of both", w.Addr)
-	case since(w.under) && c.about.Daemon:
+	case s == UnderlayOnly && c.about.Daemon:
 		return fmt.Sprintf("its host answers on the underlay, but nothing comes through the overlay: UDP port %d is dropped on the way or by a host's firewall, or its weftd is stopped or frozen", c.about.Port),
 			fmt.Sprintf("on that node: systemctl status weftd and weft status; on both: nft list ruleset, iptables -S, and whether tcpdump -ni any udp port %d shows packets in both directions", c.about.Port)
-	case since(w.under) && c.about.Port != 0:
+	case s == UnderlayOnly && c.about.Port != 0:
 		return fmt.Sprintf("its host answers on the underlay, but nothing comes through the overlay: UDP port %d is dropped on the way or by a host's firewall, or its device of the overlay is gone", c.about.Port),
 			fmt.Sprintf("on both nodes: nft list ruleset, iptables -S, ip -d link show type vxlan, and whether tcpdump -ni any udp port %d shows packets in both directions", c.about.Port)
-	case since(w.under):
+	case s == UnderlayOnly:
 		return "its host answers, but its weftd does not: it is stopped, frozen, or a firewall drops its port", fmt.Sprintf("on that node: systemctl status weftd, and the rules for INPUT on udp dport %d", w.Port)
 	case w.Under.IsValid():
 		return "its host is down, or the underlay does not lead there: it does not answer on the underlay either",

@@ -24,6 +24,12 @@ type Core struct {
 
 	answerable int32 // answers to all peers together that may be given at once
 	answerFrom moment
+	unproved   int32 // the same to questions that do not prove whose they are
+	provedFrom moment
+	tellable   int32 // accounts to all peers together that may be given at once
+	tellFrom   moment
+
+	survey *survey // nil for none
 
 	touchedSince, sayAt moment // of changes that have not been said; zero for none
 	saidAt              moment // when something was last said
@@ -48,7 +54,7 @@ func NewCore(about About, random func() uint64) *Core {
 	return &Core{about: about, rand: random, ways: map[netip.Addr]*way{}, byEcho: map[uint64]*way{}, tokens: burst}
 }
 
-// Event is what a core is told. It is one of Known, Heard, Echoed, Refused, Unsent, TooBig, Traffic, Ask and Tick.
+// Event is what a core is told. It is one of Known, Heard, Echoed, Refused, Unsent, TooBig, Traffic, Ask, Inquire and Tick.
 type Event interface{ event() }
 
 type (
@@ -78,6 +84,9 @@ type (
 	}
 	// Traffic has the data plane's counts of packets from peers, by underlay address.
 	Traffic struct{ Packets map[netip.Addr]uint64 }
+	// Inquire has all peers asked what they know of theirs; Own are this node's addresses, as peers know them. One at a time is gathered: while that
+	// goes on another one changes nothing.
+	Inquire struct{ Own []netip.Addr }
 	// Tick says that the time of Next has come.
 	Tick struct{}
 )
@@ -89,9 +98,10 @@ func (Refused) event() {}
 func (Unsent) event()  {}
 func (TooBig) event()  {}
 func (Traffic) event() {}
+func (Inquire) event() {}
 func (Tick) event()    {}
 
-// Effect is what a core wants done. It is one of Send, Echo and Say.
+// Effect is what a core wants done. It is one of Send, Echo, Say and Gathered.
 type Effect interface{ effect() }
 
 type (
@@ -109,11 +119,14 @@ type (
 	}
 	// Say is a line for the log.
 	Say struct{ Line Line }
+	// Gathered has what came of Inquire.
+	Gathered struct{ Matrix Matrix }
 )
 
-func (Send) effect() {}
-func (Echo) effect() {}
-func (Say) effect()  {}
+func (Send) effect()     {}
+func (Echo) effect()     {}
+func (Say) effect()      {}
+func (Gathered) effect() {}
 
 // Step takes in one event, and returns what is to be done for it in that order. The effects are the caller's until the next Step.
 func (c *Core) Step(at time.Time, e Event) []Effect {
@@ -149,9 +162,12 @@ func (c *Core) Step(at time.Time, e Event) []Effect {
 		}
 	case Ask:
 		c.askNow(e)
+	case Inquire:
+		c.beginSurvey(e.Own, now)
 	case Tick:
 	}
 	c.turns(now)
+	c.goOnSurvey(now)
 	c.sayChanges(now)
 	return c.effects
 }
@@ -168,6 +184,9 @@ func (c *Core) Next() time.Time {
 		add(c.resume)
 	} else if len(c.queue) > 0 {
 		add(c.queue[0].due)
+	}
+	if c.survey != nil {
+		add(c.survey.due)
 	}
 	return c.clock.time(next)
 }
@@ -187,7 +206,7 @@ func (c *Core) know(ways []Way, now moment) {
 			w = nil
 		}
 		if w == nil {
-			w = &way{Way: n, due: now.Add(knownAfter + c.random(spread)), since: now, session: c.session(), answerable: answersBurst}
+			w = &way{Way: n, due: now.Add(knownAfter + c.random(spread)), since: now, session: c.session(), answerable: answersBurst, unproved: unprovedBurst, tellable: accountsBurst}
 			c.ways[n.Addr] = w
 			heap.Push(&c.queue, w)
 		}
@@ -289,7 +308,7 @@ func (w *way) leastMTU() int {
 
 func (c *Core) datagram(w *way, kind Kind, seq uint32, nonce uint64) Datagram {
 	return Datagram{
-		Kind: kind, Session: w.session, Theirs: w.in.session, Seq: seq, Nonce: nonce, Length: Size,
+		Kind: kind, Tells: true, Session: w.session, Theirs: w.in.session, Seq: seq, Nonce: nonce, Length: Size,
 		Latest: w.in.latest, First: w.in.first, Window: w.in.bits,
 	}
 }
@@ -299,14 +318,12 @@ func (c *Core) send(w *way, d Datagram) {
 	if err != nil {
 		return // a size that no path has
 	}
-	c.effects = append(c.effects, Send{To: netip.AddrPortFrom(w.Addr, w.Port), Data: b})
+	c.deliver(w, b)
 }
 
-// Answers are given to a peer at answersPerSecond at the most, answersBurst at once, and to all of them together at allAnswersPerSecond.
-const (
-	answersPerSecond, answersBurst       = 20, 40
-	allAnswersPerSecond, allAnswersBurst = 1000, 1000
-)
+func (c *Core) deliver(w *way, b []byte) {
+	c.effects = append(c.effects, Send{To: netip.AddrPortFrom(w.Addr, w.Port), Data: b})
+}
 
 // heard takes in a datagram. Only peers are answered, with less than they sent or as much.
 func (c *Core) heard(e Heard, now moment) {
@@ -321,14 +338,21 @@ func (c *Core) heard(e Heard, now moment) {
 	}
 	switch d.Kind {
 	case Question:
-		if !allow(&w.answerable, &w.answerFrom, answersPerSecond, answersBurst, now) ||
-			!allow(&c.answerable, &c.answerFrom, allAnswersPerSecond, allAnswersBurst, now) {
+		w.heard = now
+		if !c.mayAnswer(w, d, now) {
 			return
 		}
-		c.take(w, d, now)
-		w.seq++
-		c.watchLoss(w, now)
-		answer := c.datagram(w, Answer, w.seq, d.Nonce)
+		answer := c.datagram(w, Answer, 0, d.Nonce)
+		if w.proved(d) { // or else the loss would be that of anybody's numbers, and of answers that the peer did not ask for
+			c.take(w, d, now)
+			seq := uint32(0)
+			if d.Seq > 0 { // who asks out of turn does not count the answers either
+				w.seq++
+				seq = w.seq
+			}
+			c.watchLoss(w, now)
+			answer = c.datagram(w, Answer, seq, d.Nonce)
+		}
 		answer.Length = d.Length
 		c.send(w, answer)
 	case Answer:
@@ -338,25 +362,18 @@ func (c *Core) heard(e Heard, now moment) {
 		}
 		c.take(w, d, now)
 		c.answer(w, q, now)
+	case Inquiry:
+		if w.proved(d) {
+			c.tell(w, d, e.Data, now)
+		}
+	case Account:
+		c.told(w, d, e.Data, now)
 	}
-}
-
-// allow reports whether there is room for one more, of burst at once and so many a second.
-func allow(room *int32, from *moment, perSecond, burst int32, now moment) bool {
-	// The first time it is an hour at least, and may be so long that 32 bits cannot hold the answers.
-	if n := int32(min(now.Sub(*from).Seconds()*float64(perSecond), float64(burst))); n > 0 {
-		*room, *from = min(burst, *room+n), now
-	}
-	if *room == 0 {
-		return false
-	}
-	*room--
-	return true
 }
 
 // take notes what a datagram says of what passed in either direction.
 func (c *Core) take(w *way, d Datagram, now moment) {
-	w.heard = now
+	w.heard, w.tells = now, d.Tells
 	w.in.arrived(d.Session, d.Seq)
 	if d.Theirs != w.session || d.Latest == 0 || d.Latest > w.seq || d.First == 0 || d.First > d.Latest {
 		return

@@ -61,6 +61,9 @@ type Prober struct {
 	taken   bool
 	pending map[uint64]pending // questions of Ask, by nonce
 	readers sync.WaitGroup
+
+	matrix   Matrix        // the last that was gathered
+	gathered chan struct{} // closed when that is; nil if none is being gathered
 }
 
 // New returns a prober that asks nobody yet.
@@ -92,6 +95,10 @@ func (p *Prober) Run(ctx context.Context) error {
 	<-ctx.Done()
 	p.mu.Lock()
 	p.stopped = true
+	if p.gathered != nil {
+		close(p.gathered)
+		p.gathered = nil
+	}
 	p.timer.Stop()
 	for _, s := range p.udp {
 		s.close()
@@ -132,6 +139,41 @@ func (p *Prober) Alone() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.core.Alone()
+}
+
+// ErrEnded says that the prober ended before what was asked for.
+var ErrEnded = errors.New("weftd ends, or begins anew with another network config")
+
+// Matrix asks all peers what they know of theirs, and waits for that, some seconds at the most, or until ctx ends: the error is its cause, or
+// ErrEnded. Calls at the same time share one survey, and its result, which nobody may change.
+func (p *Prober) Matrix(ctx context.Context) (Matrix, error) {
+	p.mu.Lock()
+	if p.stopped {
+		p.mu.Unlock()
+		return Matrix{}, ErrEnded
+	}
+	done := p.gathered
+	if done == nil {
+		done = make(chan struct{})
+		p.gathered = done
+		p.step(Inquire{Own: slices.Clone(p.here.Addrs)})
+	}
+	p.mu.Unlock()
+	return p.wait(ctx, done)
+}
+
+func (p *Prober) wait(ctx context.Context, done <-chan struct{}) (Matrix, error) {
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return Matrix{}, context.Cause(ctx)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return Matrix{}, ErrEnded
+	}
+	return p.matrix, nil
 }
 
 // Port is where this node answers, for its record; 0 if it cannot.
@@ -250,6 +292,10 @@ func (p *Prober) step(e Event) {
 			p.send(f)
 		case Echo:
 			p.echo(f)
+		case Gathered:
+			p.matrix = f.Matrix
+			close(p.gathered)
+			p.gathered = nil
 		case Say:
 			if f.Line.Warn {
 				p.log.Warn(f.Line.Text, "likely", f.Line.Likely, "look", f.Line.Look)

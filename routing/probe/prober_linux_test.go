@@ -140,3 +140,32 @@ func TestAskHearsWhatBecomesOfItsQuestions(t *testing.T) {
 		t.Errorf("%d questions are kept", len(p.pending))
 	}
 }
+
+// Who has no peers has gathered at once, and who ends meanwhile does not wait.
+func TestMatrixEnds(t *testing.T) {
+	p := New(Config{Port: 18286, Logger: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	here := Here{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.18")}}
+	p.Update(here, nil)
+	if m, err := p.Matrix(ctx); err != nil || len(m.Rows) != 1 || !m.Full {
+		t.Errorf("without peers: %+v, %v", m, err)
+	}
+	p.Update(here, []Way{{Peer: "b", Addr: netip.MustParseAddr("127.0.0.19"), Port: 18287}})
+	soon, stop := context.WithTimeout(ctx, time.Millisecond)
+	defer stop()
+	if _, err := p.Matrix(soon); err == nil {
+		t.Error("it waits longer than it may")
+	}
+	failed := make(chan error)
+	go func() { _, err := p.Matrix(ctx); failed <- err }()
+	cancel()
+	if err := p.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-failed; err == nil {
+		t.Error("it goes on")
+	}
+	if _, err := p.Matrix(t.Context()); !errors.Is(err, ErrEnded) {
+		t.Errorf("afterwards: %v", err)
+	}
+}

@@ -30,6 +30,9 @@ type node struct {
 	frozen      bool // weftd does nothing; daemon says whether the kernel carries without it
 	flannel     bool // has no weftd of ours
 	gone        bool // the host
+	old         bool // is of a version that gives no accounts
+	got         *Matrix
+	next        time.Time // what core.Next said after the last step
 	lines       []Line
 	sent        []time.Time
 }
@@ -84,13 +87,23 @@ func (w *world) do(n *node, e Event) {
 	if n.frozen || n.gone {
 		return
 	}
-	for _, f := range n.core.Step(w.now, e) {
+	effects := n.core.Step(w.now, e)
+	n.next = n.core.Next()
+	for _, f := range effects {
 		switch f := f.(type) {
 		case Say:
 			n.lines = append(n.lines, f.Line)
+		case Gathered:
+			n.got = &f.Matrix
 		case Send:
 			n.sent = append(n.sent, w.now)
 			to := w.byAddr(f.To.Addr())
+			if n.old {
+				f.Data[7] = 0
+			}
+			if to.old && Kind(f.Data[6]) > Answer {
+				continue
+			}
 			if w.carries(to) && !w.lost(n, to, len(f.Data)+28) {
 				w.mail = append(w.mail, letter{w.now.Add(w.delay), to, Heard{netip.AddrPortFrom(n.addr, simPort), f.Data}})
 			}
@@ -121,7 +134,7 @@ func (w *world) run(d time.Duration) {
 			if n.frozen || n.gone || n.flannel {
 				continue
 			}
-			if t := n.core.Next(); !t.IsZero() && t.Before(next) {
+			if t := n.next; !t.IsZero() && t.Before(next) {
 				next, who = t, n
 			}
 		}

@@ -93,6 +93,8 @@ type way struct {
 	under       moment // and on the underlay
 	unsentAt    moment
 	answerFrom  moment // when answerable was counted
+	provedFrom  moment // when unproved was
+	tellFrom    moment // when tellable was
 
 	rtt, minRTT time.Duration
 	rx          uint64    // the data plane's count of packets from it
@@ -113,11 +115,14 @@ type way struct {
 	told       int32  // losses in both windows when they were last looked at
 	narrow     int32  // what this host knows that the way carries, less than MTU; 0 if it knows of nothing, or not any more
 	answerable int32  // answers that it may get at once
+	unproved   int32  // the same for questions that do not prove that they are its
+	tellable   int32  // accounts that it may get at once
 
 	answers Answers
 	lossy   bool
 	known   bool // rx was set
 	pad     bool // the turn goes on with a long question
+	tells   bool // it gives accounts, as it last said
 	said    said
 }
 

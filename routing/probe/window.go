@@ -11,9 +11,11 @@ type window struct {
 	first   uint32 // numbers below it are not counted
 }
 
-// arrived notes a number of a session. One that is far behind, or has been noted, changes nothing; another session begins anew.
+// arrived notes a number of a session, 0 for none. One that is far behind, or has been noted, changes nothing; another session begins anew.
 func (w *window) arrived(session, seq uint32) {
 	switch {
+	case seq == 0 && session != w.session:
+		*w = window{session: session}
 	case seq == 0:
 	case session != w.session || w.latest == 0:
 		*w = window{session: session, latest: seq, bits: 1, first: seq}
