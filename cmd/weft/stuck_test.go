@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"weft/cmd/internal/control"
 	"weft/test/await"
@@ -45,20 +49,68 @@ func TestStoppedDaemon(t *testing.T) {
 	t.Setenv("WEFTD_ETCD_ENDPOINTS", "http://127.0.0.1:1")
 	t.Setenv("WEFTD_KUBE_SUBNET_MGR", "false")
 	stopped := fmt.Sprintf("(pid %d, stopped: kill -CONT %[1]d", daemon.Process.Pid)
+	var wg sync.WaitGroup
 	for _, args := range []string{"status", "peers", "lease release 10.42.2.0/24", "cleanup"} {
-		_, stderr, err := weft(t, strings.Fields(args)...)
-		if !errors.Is(err, control.ErrStuck) || errors.Is(err, control.ErrNoDaemon) || !strings.Contains(err.Error(), stopped) || stderr != "" {
-			t.Errorf("%s: %v %s", args, err, stderr)
+		wg.Go(func() {
+			_, stderr, err := weft(t, strings.Fields(args)...)
+			if !errors.Is(err, control.ErrStuck) || errors.Is(err, control.ErrNoDaemon) || !strings.Contains(err.Error(), stopped) || stderr != "" {
+				t.Errorf("%s: %v %s", args, err, stderr)
+			}
+		})
+	}
+	wg.Go(func() {
+		_, stderr, err := weft(t, "lease", "list") // nobody is at that endpoint either
+		if !strings.Contains(stderr, stopped) || !strings.Contains(stderr, "asking etcd at [http://127.0.0.1:1]") || err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+			t.Errorf("lease list: %v %s", err, stderr)
 		}
-	}
-	_, stderr, err := weft(t, "lease", "list") // nobody is at that endpoint either
-	if !strings.Contains(stderr, stopped) || !strings.Contains(stderr, "asking etcd at [http://127.0.0.1:1]") || err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
-		t.Errorf("lease list: %v %s", err, stderr)
-	}
+	})
+	wg.Wait()
 	if err := daemon.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	await.OK(t, "the daemon answers again", answers)
+}
+
+// A daemon that accepts connections and never answers is named as one that is stopped, and nothing is asked of it that it may still do.
+func TestDeafDaemon(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	sent := make(chan string, 10)
+	go func() { // ends with l
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends when the command gives up
+				text, _ := io.ReadAll(c) // what came before it gave up
+				sent <- string(text)
+			}()
+		}
+	}()
+	t.Setenv("WEFTD_CONTROL_SOCKET", socket)
+	begun := time.Now()
+	var wg sync.WaitGroup
+	commands := []string{"status", "peers", "lease release 10.42.2.0/24", "capture --count 1"}
+	for _, args := range commands {
+		wg.Go(func() {
+			_, stderr, err := weft(t, strings.Fields(args)...)
+			if deaf := fmt.Sprintf("(pid %d, state ", os.Getpid()); !strings.Contains(stderr+fmt.Sprint(err), deaf) || !errors.Is(err, control.ErrStuck) {
+				t.Errorf("%s: %v %s", args, err, stderr)
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("said after %s", time.Since(begun))
+	for range commands {
+		if text := <-sent; strings.HasPrefix(text, "POST") {
+			t.Errorf("it may still do this: %s", text)
+		}
+	}
 }
 
 // inState says whether that letter is the state of a process, as ps(1) names it.

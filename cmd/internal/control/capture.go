@@ -130,9 +130,12 @@ func (c *Client) Capture(ctx context.Context, r CaptureRequest) (io.ReadCloser, 
 	if err != nil {
 		return nil, fmt.Errorf("ask weftd: %w", err)
 	}
+	if err := c.do(ctx, http.MethodHead, "/", nil, nil); err != nil {
+		return nil, err
+	}
 	var l listener
 	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true, ResponseHeaderTimeout: answerTimeout,
+		DisableKeepAlives: true, ResponseHeaderTimeout: wholeTimeout,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, c.socket) },
 	}}
 	resp, err := client.Do(req)

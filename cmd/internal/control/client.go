@@ -20,8 +20,12 @@ var ErrNoDaemon = errors.New("weftd does not answer")
 // Client asks the daemon behind one socket. It is safe for concurrent use.
 type Client struct{ socket string }
 
-// answerTimeout bounds what the daemon answers from memory.
-const answerTimeout = 6 * time.Second
+// answerTimeout bounds the time until the daemon begins an answer that it has in memory, so that who waits is told within
+// two seconds that none comes; wholeTimeout bounds the time until all of it is there.
+const (
+	answerTimeout = 1800 * time.Millisecond
+	wholeTimeout  = 6 * time.Second
+)
 
 // NewClient returns a Client, which connects with its first request.
 func NewClient(socket string) *Client {
@@ -63,12 +67,16 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		return fmt.Errorf("ask weftd: %w", err)
 	}
 	var l listener
-	client := http.Client{Timeout: answerTimeout, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, c.socket) },
-	}}
-	if method != http.MethodGet { // the daemon has to ask the store
-		client.Timeout = requestTimeout + 5*time.Second
+	transport := &http.Transport{
+		DisableKeepAlives: true, ResponseHeaderTimeout: answerTimeout,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, c.socket) },
+	}
+	client := http.Client{Timeout: wholeTimeout, Transport: transport}
+	if method == http.MethodPost { // the daemon has to ask others first: it is asked before whether it answers at all
+		if err := c.do(ctx, http.MethodHead, "/", nil, nil); err != nil {
+			return err
+		}
+		client.Timeout, transport.ResponseHeaderTimeout = requestTimeout+5*time.Second, 0
 	}
 	watched := make(chan struct{})
 	go func() { // ends with ctx
@@ -87,6 +95,9 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		return c.explain(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if method == http.MethodHead { // whatever it says, it answers
+		return nil
+	}
 	if resp.StatusCode != http.StatusOK {
 		return refusal(resp)
 	}
