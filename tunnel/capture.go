@@ -82,18 +82,18 @@ func (e *Engine) Capture(o CaptureOptions) (*Capture, error) {
 	}
 	o.Peers = slices.Clone(o.Peers)
 	c := &Capture{engine: e, want: o}
-	each := max(captureLeast, captureBytes/len(e.workers))
-	for range e.workers {
-		c.rings = append(c.rings, &captureRing{data: make([]byte, each), records: make([]captureRecord, captureRecords)})
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var next captures
 	if now := e.looks.Load(); now != nil {
 		next.list = slices.Clone(now.list)
 	}
-	if len(next.list) >= MaxCaptures {
+	if len(next.list) >= MaxCaptures { // before there is memory for it: a thousand clients may ask at once
 		return nil, ErrTooManyCaptures
+	}
+	each := max(captureLeast, captureBytes/len(e.workers))
+	for range e.workers {
+		c.rings = append(c.rings, &captureRing{data: make([]byte, each), records: make([]captureRecord, captureRecords)})
 	}
 	next.list = append(next.list, c)
 	e.looks.Store(&next)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -149,8 +150,15 @@ func TestCaptureNeverHoldsTrafficUp(t *testing.T) {
 		}
 		all = append(all, c)
 	}
-	if _, err := n.Capture(tunnel.CaptureOptions{Inner: true}); !errors.Is(err, tunnel.ErrTooManyCaptures) {
-		t.Errorf("one capture more: %v", err)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 100 {
+		if _, err := n.Capture(tunnel.CaptureOptions{Inner: true}); !errors.Is(err, tunnel.ErrTooManyCaptures) {
+			t.Fatalf("one capture more: %v", err)
+		}
+	}
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 1<<20 {
+		t.Errorf("100 captures that were refused took %d bytes", after.TotalAlloc-before.TotalAlloc)
 	}
 	packet := udp4(t, "10.1.1.5", "10.1.2.7", 1300, nil)
 	const many = 6000
