@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -97,6 +98,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	if !s.began {
 		s.began = true
 		s.w.Header().Set("Content-Type", "application/x-pcapng")
+		s.w.Header().Set("Trailer", endedTrailer)
 	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(stallTime)) // else the server's, which is for answers
 	return s.w.Write(b)
@@ -114,13 +116,34 @@ func serveCapture(n Node, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := &stream{w: w, control: http.NewResponseController(w)}
-	if err := n.Capture(r.Context(), req, s); err != nil && !s.began {
+	switch err := n.Capture(r.Context(), req, s); {
+	case err == nil:
+	case s.began:
+		w.Header().Set(endedTrailer, strings.Join(strings.Fields(err.Error()), " "))
+	default:
 		reply(w, nil, err)
 	}
 }
 
+// endedTrailer says, behind a stream of packets, why it ended before its time.
+const endedTrailer = "Weft-Ended"
+
+// captured is the body of an answer with a stream. It ends with the daemon's reason, if there is one, in place of io.EOF.
+type captured struct{ resp *http.Response }
+
+func (c captured) Close() error { return c.resp.Body.Close() }
+
+// Read implements io.Reader.
+func (c captured) Read(b []byte) (int, error) {
+	n, err := c.resp.Body.Read(b)
+	if why := c.resp.Trailer.Get(endedTrailer); errors.Is(err, io.EOF) && why != "" {
+		err = remote{why, nil}
+	}
+	return n, err
+}
+
 // Capture asks for packets, and returns the stream of them in the format pcapng; the caller closes it. The error wraps
-// ErrNotFound or ErrRefused if the daemon said so.
+// ErrNotFound or ErrRefused if the daemon said so. At its end the stream has io.EOF, or why the daemon had to end it.
 func (c *Client) Capture(ctx context.Context, r CaptureRequest) (io.ReadCloser, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -151,5 +174,5 @@ func (c *Client) Capture(ctx context.Context, r CaptureRequest) (io.ReadCloser, 
 		defer func() { _ = resp.Body.Close() }()
 		return nil, refusal(resp)
 	}
-	return resp.Body, nil
+	return captured{resp}, nil
 }

@@ -42,6 +42,9 @@ func (f *fake) Capture(ctx context.Context, r CaptureRequest, w io.Writer) error
 	}
 	_, err := fmt.Fprintf(w, "%+v", r)
 	w.(interface{ Flush() }).Flush()
+	if r.Count == 1 {
+		return errors.New("the device\nis gone")
+	}
 	<-ctx.Done()
 	return err
 }
@@ -219,6 +222,14 @@ func TestCaptureStreams(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
+	r, err = c.Capture(t.Context(), CaptureRequest{Count: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(r); len(b) == 0 || err == nil || err.Error() != "the device is gone" {
+		t.Errorf("a stream that had to end: %q, %v", b, err)
+	}
+	_ = r.Close()
 	f.err = fmt.Errorf("peer x: %w", ErrNotFound)
 	if _, err := c.Capture(t.Context(), want); !errors.Is(err, ErrNotFound) || err.Error() != f.err.Error() {
 		t.Errorf("got %v", err)
