@@ -116,6 +116,7 @@ func serveCapture(n Node, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := &stream{w: w, control: http.NewResponseController(w)}
+	_ = s.control.SetReadDeadline(time.Time{}) // it was for the request, and the client may look for hours
 	switch err := n.Capture(r.Context(), req, s); {
 	case err == nil:
 	case s.began:

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -246,3 +247,58 @@ func TestCommentsAreReadBack(t *testing.T) {
 		}
 	}
 }
+
+// TestClientsThatHangAreLetGo has a client that sends half of a request, one that asks and stays, and one that captures for
+// longer than a request may take.
+func TestClientsThatHangAreLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &piped{conns: make(chan net.Conn)}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- Serve(ctx, l, &fake{}) }() // ends with ctx
+		ended := func(request string, want bool) {
+			ours, theirs := net.Pipe()
+			l.conns <- theirs
+			go func() { _, _ = io.WriteString(ours, request) }() // ends with ours
+			gone := make(chan struct{})
+			go func() { // ends with ours, or with theirs
+				_, _ = io.Copy(io.Discard, ours)
+				close(gone)
+			}()
+			time.Sleep(3 * requestTimeout)
+			synctest.Wait()
+			select {
+			case <-gone:
+				if !want {
+					t.Errorf("%q: the connection has ended", request)
+				}
+			default:
+				if want {
+					t.Errorf("%q: the connection is still there", request)
+				}
+			}
+			_ = ours.Close()
+		}
+		ended("POST /v1/leases/release HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n", true)
+		ended("POST /v1/capture HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n", true)
+		ended("GET /v1/status HTTP/1.1\r\nHost: a\r\n\r\n", true)
+		ended("POST /v1/capture HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n{\"inner\":true}", false)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// piped is a listener whose connections are handed to it.
+type piped struct{ conns chan net.Conn }
+
+func (p *piped) Accept() (net.Conn, error) {
+	c, ok := <-p.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (p *piped) Close() error   { close(p.conns); return nil }
+func (p *piped) Addr() net.Addr { return &net.UnixAddr{Name: "piped"} }

@@ -39,6 +39,9 @@ var (
 // requestTimeout bounds one request, for which the daemon may have to ask the store.
 const requestTimeout = 10 * time.Second
 
+// idleTime is how long a connection may wait for its next request. Our own clients have one request a connection.
+const idleTime = 5 * time.Second
+
 // OccupiedError says that somebody else has the socket's path, so that to try again does not help.
 type OccupiedError struct{ Reason string }
 
@@ -96,7 +99,9 @@ func Serve(ctx context.Context, l net.Listener, n Node) error {
 	s := &http.Server{
 		Handler:           Handler(n),
 		ReadHeaderTimeout: requestTimeout,
+		ReadTimeout:       2 * requestTimeout,
 		WriteTimeout:      2 * requestTimeout,
+		IdleTimeout:       idleTime,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
