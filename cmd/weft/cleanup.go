@@ -52,7 +52,7 @@ func cleanupCommand() *cobra.Command {
 	fs.BoolVar(&f.force, "force", false, "also while weftd runs, which puts back what it misses")
 	fs.BoolVar(&f.flannel, "flannel", false, "also devices and rules of flannel's names that weft has not made or taken over")
 	fs.BoolVar(&f.files, "files", false, "also the subnet file, the node's identity and the last known peers; the next weftd here is a new node")
-	fs.StringVar(&f.cacheDir, "cache-dir", "/var/lib/weft", "weftd's `directory`: what it noted of the underlay's device, and for --files; data of an embedded etcd stay")
+	fs.StringVar(&f.cacheDir, "cache-dir", usualCacheDir, "weftd's `directory`: what it noted of the underlay's device, and for --files; data of an embedded etcd stay")
 	fs.StringVar(&f.subnetFile, "subnet-file", "/run/flannel/subnet.env", "weftd's subnet `file`, for --files")
 	fs.BoolVar(&f.rules, "rules", false, "only the rules that keep pods and strangers off the overlay's port; devices, routes and the other rules stay, and packets go on")
 	fs.BoolVar(&f.wait, "wait", false, "wait until no weftd answers, however long that takes")

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/cmd/internal/events"
+	"weft/cmd/internal/running"
 )
 
 // eventsFlags are those of weft events.
@@ -49,7 +50,7 @@ func eventsCommand() *cobra.Command {
 	}
 	f.bind(cmd)
 	l := cmd.Flags()
-	l.StringVar(&f.dir, "cache-dir", "", "state `directory` of weftd (default: that of the weftd that answers, else $WEFTD_CACHE_DIR or /var/lib/weft)")
+	l.StringVar(&f.dir, "cache-dir", "", "state `directory` of weftd (default: that of the weftd that runs here, else $WEFTD_CACHE_DIR or /var/lib/weft)")
 	l.StringVar(&f.since, "since", "", "show what happened since then: a `time` ago such as 90m or 24h, or a point in time such as 2026-01-02T03:04:05Z")
 	l.StringSliceVar(&f.kinds, "kind", nil, "show events of this `kind` only; may be given several times")
 	l.IntVarP(&f.last, "last", "n", 0, "show the last `N` only; 0 is all")
@@ -141,18 +142,36 @@ func historyless(dir string, err error) error {
 	return fmt.Errorf("%w: weftd has written no history there: either it has not run since it keeps one, or it cannot write (its log says so)", err)
 }
 
-// stateDir returns the state directory of the weftd that answers, or the usual one.
+// stateDir returns the state directory of the weftd that runs here, else the usual one.
 func (f *eventsFlags) stateDir(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, completeTimeout)
+	asked, cancel := context.WithTimeout(ctx, completeTimeout)
 	defer cancel()
-	if s, err := f.client().Status(ctx); err == nil && s.Cache.File != "" {
-		return filepath.Dir(s.Cache.File)
+	s, err := f.client().Status(asked)
+	if err == nil && s.Cache.File != "" {
+		dir := filepath.Dir(s.Cache.File)
+		if _, gone := os.Stat(dir); gone == nil {
+			return dir
+		}
+	}
+	// One that is stopped does not answer, and one in a container has another view of the files: how it was started
+	// is there in both cases.
+	pid := s.PID
+	if err != nil {
+		pid = f.client().Listener(ctx)
+	}
+	if p, err := running.Read(pid); err == nil {
+		if cfg, _ := p.Settings(); cfg.CacheDir != "" { // what else is wrong with them is weft doctor's
+			return p.Path(cfg.CacheDir)
+		}
 	}
 	if dir := os.Getenv("WEFTD_CACHE_DIR"); dir != "" {
 		return dir
 	}
-	return "/var/lib/weft"
+	return usualCacheDir
 }
+
+// usualCacheDir is weftd's state directory unless it was told another.
+const usualCacheDir = "/var/lib/weft"
 
 // sinceTime reads --since.
 func sinceTime(text string, now time.Time) (time.Time, error) {

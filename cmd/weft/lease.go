@@ -176,7 +176,7 @@ func inCluster() bool {
 	}
 	dir := os.Getenv("WEFTD_CACHE_DIR")
 	if dir == "" {
-		dir = "/var/lib/weft"
+		dir = usualCacheDir
 	}
 	_, err := os.Lstat(filepath.Join(dir, statefiles.KubeNode))
 	return err == nil

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/events"
 	"weft/test/await"
 )
 
@@ -30,7 +31,11 @@ func TestStoppedDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	daemon := exec.CommandContext(t.Context(), self)
-	daemon.Env = append(os.Environ(), asDaemon+"="+socket)
+	state := t.TempDir()
+	if err := os.WriteFile(filepath.Join(state, events.File), []byte(`{"time":"2026-01-02T03:04:05Z","kind":"started","level":"info","message":"weftd starts"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	daemon.Env = append(os.Environ(), asDaemon+"="+socket, "WEFTD_CACHE_DIR="+state)
 	if err := daemon.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +67,11 @@ func TestStoppedDaemon(t *testing.T) {
 		_, stderr, err := weft(t, "lease", "list") // nobody is at that endpoint either
 		if !strings.Contains(stderr, stopped) || !strings.Contains(stderr, "asking etcd at [http://127.0.0.1:1]") || err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
 			t.Errorf("lease list: %v %s", err, stderr)
+		}
+	})
+	wg.Go(func() {
+		if out, stderr, err := weft(t, "events"); err != nil || !strings.Contains(out, "weftd starts") {
+			t.Errorf("the history of a daemon that is stopped: %v %s\n%s", err, stderr, out)
 		}
 	})
 	wg.Wait()
