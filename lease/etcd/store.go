@@ -90,7 +90,7 @@ func (s *Store) request(ctx context.Context, do func(context.Context, *clientv3.
 	if err == nil || errors.Is(err, lease.ErrConflict) || errors.Is(err, ErrNotFound) {
 		s.answered()
 	}
-	return fault.explain(err)
+	return s.plainly(fault.explain(err))
 }
 
 // answered notes that etcd has just said something.

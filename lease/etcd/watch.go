@@ -48,7 +48,7 @@ func (s *Store) Watch(ctx context.Context, changed func(lease.Snapshot), lost fu
 			w.view.listed = 0
 			s.log.Debug("etcd: list again", "reason", err)
 		} else {
-			lost(err)
+			lost(s.plainly(err))
 		}
 		s.expiries.doubt()                                     // it may have been restarted
 		if time.Since(began) > s.cfg.RequestTimeout+retryMax { // it had worked for a while

@@ -41,9 +41,20 @@ func NewCA(t testing.TB) *CA {
 // Leaf makes a certificate for both sides on 127.0.0.1.
 func (c *CA) Leaf(name string) (cert, key string) {
 	c.t.Helper()
+	return c.leaf(name, time.Now().Add(time.Hour))
+}
+
+// Expired makes one that was good until a minute ago.
+func (c *CA) Expired(name string) (cert, key string) {
+	c.t.Helper()
+	return c.leaf(name, time.Now().Add(-time.Minute))
+}
+
+func (c *CA) leaf(name string, ends time.Time) (cert, key string) {
+	c.t.Helper()
 	return c.sign(name, &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: ends,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
