@@ -13,23 +13,37 @@ import (
 // Hook is where a packet meets the rules.
 type Hook uint32
 
-// The hooks of packets that come in for this host, and of those that are forwarded; the kernel's numbers.
+// The hooks of packets that come in for this host, of those that are forwarded, and of this host's own; the kernel's numbers.
 const (
 	HookInput   Hook = 1
 	HookForward Hook = 2
+	HookOutput  Hook = 3
 )
 
 // String returns the hook's name in iptables.
 func (h Hook) String() string { return hooks()[h] }
 
-// Packet is one that a firewall is asked about: the first of its flow.
+// Packet is one that a firewall is asked about.
 type Packet struct {
 	Hook     Hook
-	In, Out  string // links; Out is "" at HookInput
+	In, Out  string // links; Out is "" at HookInput, and In at HookOutput
 	Src, Dst netip.Addr
 	// Protocol is UDP or TCP by its number.
 	Protocol         uint8
 	SrcPort, DstPort uint16
+	// Answer says that it belongs to a flow that passed in the other direction before; else it is the first of its flow.
+	Answer bool
+}
+
+// The states of connection tracking, as nftables and iptables have them in a mask.
+const stateEstablished, stateNew = 1 << 1, 1 << 3
+
+// state is what connection tracking says of the packet.
+func (p Packet) state() uint32 {
+	if p.Answer {
+		return stateEstablished
+	}
+	return stateNew
 }
 
 func (p Packet) ipv6() bool { return p.Dst.Is6() }
@@ -81,7 +95,7 @@ func (b Barrier) String() string {
 	return fmt.Sprintf("in chain %s of table %s (%s) %s", b.Chain, b.Table, b.Firewall, by)
 }
 
-// Allow is the command that would let packets to a UDP port in, or forwarded packets of the overlay's link pass.
+// Allow is the command that would let packets to a UDP port in or out, or forwarded packets of the overlay's link pass.
 func (b Barrier) Allow(p Packet) string {
 	family, tool := "ip", "iptables"
 	if p.ipv6() {
@@ -105,6 +119,15 @@ func (b Barrier) Allow(p Packet) string {
 			return fmt.Sprintf("start weftd with --iptables-forward-rules, or %s%s -I FORWARD -i %s -j ACCEPT; %s%s -I FORWARD -o %s -j ACCEPT", tool, legacy, link, tool, legacy, link)
 		}
 		return fmt.Sprintf("nft insert rule %s %s iifname %s accept; the same with oifname", b.Table, b.Chain, link)
+	}
+	if p.Hook == HookOutput {
+		switch {
+		case b.Owner == "ufw":
+			return fmt.Sprintf("ufw allow out %d/udp", p.DstPort)
+		case strings.HasPrefix(b.Firewall, "iptables"):
+			return fmt.Sprintf("%s%s -I OUTPUT -p udp --dport %d -j ACCEPT", tool, legacy, p.DstPort)
+		}
+		return fmt.Sprintf("nft insert rule %s %s udp dport %d accept (table family inet or %s)", b.Table, b.Chain, p.DstPort, family)
 	}
 	switch {
 	case b.Owner == "firewalld":

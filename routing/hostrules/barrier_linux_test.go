@@ -20,6 +20,9 @@ func TestBarriers(t *testing.T) {
 	input := Packet{Hook: HookInput, In: "eth0", Src: a("192.0.2.2"), Dst: a("192.0.2.1"), Protocol: 17, SrcPort: 8285, DstPort: 8285}
 	input6 := Packet{Hook: HookInput, In: "eth0", Src: a("2001:db8::2"), Dst: a("2001:db8::1"), Protocol: 17, SrcPort: 8285, DstPort: 8285}
 	forward := Packet{Hook: HookForward, In: "flannel0", Out: "cni0", Src: a("10.42.2.2"), Dst: a("10.42.1.2"), Protocol: 6, SrcPort: 40000, DstPort: 80}
+	answer := input
+	answer.Answer = true
+	output := Packet{Hook: HookOutput, Out: "eth0", Src: a("192.0.2.1"), Dst: a("192.0.2.2"), Protocol: 17, SrcPort: 8285, DstPort: 8285}
 	const chain = "nft add table inet t && nft add chain inet t in { type filter hook input priority 0 ; policy drop ; } && "
 	const drops = "chain in of table t (nftables)"
 	// A line of iptables is run with each of its flavours.
@@ -64,6 +67,11 @@ func TestBarriers(t *testing.T) {
 		{"iptables: a source and a comment", "iptables -P INPUT DROP && iptables -A INPUT -s 192.0.2.0/24 -m comment --comment peers -j ACCEPT", input, ""},
 		{"iptables: a chain that rejects", "iptables -N REST && iptables -A REST -j REJECT && iptables -A INPUT ! -i lo -j REST", input, "chain REST of table filter (iptables, ? flavour) a rule drops"},
 		{"iptables: a goto", "iptables -N REST && iptables -A REST -p tcp -j RETURN && iptables -P INPUT DROP && iptables -A INPUT -g REST && iptables -A INPUT -j ACCEPT", input, "chain INPUT of table filter (iptables, ? flavour) no rule accepts"},
+		{"answers only, and it is one", chain + "nft add rule inet t in ct state established,related accept", answer, ""},
+		{"iptables: answers, and it is one", "iptables -P INPUT DROP && iptables -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT", answer, ""},
+		{"iptables: new ones only, and it is an answer", "iptables -P INPUT DROP && iptables -A INPUT -m conntrack --ctstate NEW -j ACCEPT", answer, "chain INPUT of table filter (iptables, ? flavour) no rule accepts"},
+		{"iptables: what leaves", "iptables -A OUTPUT -d 192.0.2.2 -p udp --dport 8285 -j DROP", output, "chain OUTPUT of table filter (iptables, ? flavour) a rule drops"},
+		{"nftables: what leaves", "nft add table inet t && nft add chain inet t in { type filter hook output priority 0 ; } && nft add rule inet t in oifname eth0 udp dport 8285 reject", output, drops + " a rule drops"},
 		{"iptables: forward", "iptables -P FORWARD DROP", forward, "chain FORWARD of table filter (iptables, ? flavour) no rule accepts"},
 		{"iptables: forward to pods", "iptables -P FORWARD DROP && iptables -A FORWARD -d 10.42.0.0/16 -j ACCEPT", forward, ""},
 		{"iptables: forward by the link", "iptables -P FORWARD DROP && iptables -A FORWARD -i flannel+ -j ACCEPT", forward, ""},
@@ -138,10 +146,10 @@ func TestInputIsNoted(t *testing.T) {
 	a := netip.MustParseAddr
 	g := Guard{Port: 8285, Underlay: "eth0", Local4: a("192.0.2.1")}
 	set := lease.Set{Peers: []lease.Record{{Attrs: lease.Attrs{PublicIP: a("192.0.2.2")}}, {Attrs: lease.Attrs{PublicIP: a("192.0.2.3")}}}}
-	var kept inputNotes
+	var kept barrierNotes
 	notes := func(g Guard) []string {
 		kept.took = 0 // else it is not asked again so soon
-		return kept.notes(g, set)
+		return kept.notes(Config{}, g, set)
 	}
 	if got := notes(g); len(got) > 0 {
 		t.Errorf("without rules: %q", got)
@@ -155,6 +163,10 @@ func TestInputIsNoted(t *testing.T) {
 	raw.Local4 = netip.Addr{} // path raw takes them before
 	if got := notes(raw); len(got) > 0 {
 		t.Errorf("on path raw: %q", got)
+	}
+	sh(t, "iptables-nft -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT")
+	if got := notes(g); len(got) != 1 || !strings.Contains(got[0], "do not come in unless they answer this node's own: in chain INPUT") {
+		t.Errorf("answers are let in: %q", got)
 	}
 	sh(t, "iptables-nft -A INPUT -s 192.0.2.2 -j ACCEPT")
 	if got := notes(g); len(got) != 1 || !strings.Contains(got[0], "as from 192.0.2.3") {

@@ -151,7 +151,6 @@ func legacyMatch(b []byte, p Packet) truth {
 // xtMatch says whether a match of xtables takes p. info is its structure, in this machine's byte order.
 func xtMatch(name string, revision byte, info []byte, p Packet) truth {
 	u16 := func(at int) uint16 { return binary.NativeEndian.Uint16(info[at:]) }
-	const newState = 1 << 3 // XT_STATE_BIT(IP_CT_NEW)
 	between := func(port uint16, at int) bool { return u16(at) <= port && port <= u16(at+2) }
 	switch {
 	case name == "comment":
@@ -168,9 +167,9 @@ func xtMatch(name string, revision byte, info []byte, p Packet) truth {
 		}
 		return truthOf(between(p.SrcPort, 0) != (inverse&1 != 0)).and(truthOf(between(p.DstPort, 4) != (inverse&2 != 0)))
 	case name == "state" && len(info) >= 4: // struct xt_state_info
-		return truthOf(binary.NativeEndian.Uint32(info)&newState != 0)
+		return truthOf(binary.NativeEndian.Uint32(info)&p.state() != 0)
 	case name == "conntrack" && revision >= 2 && len(info) >= 154 && u16(146) == 1: // only the state is looked at
-		return truthOf(u16(150)&newState != 0).xor(u16(148)&1 != 0)
+		return truthOf(uint32(u16(150))&p.state() != 0).xor(u16(148)&1 != 0)
 	case name == "multiport" && len(info) >= 48: // struct xt_multiport_v1
 		return multiport(info, p)
 	case name == "mark" && revision == 1 && len(info) >= 9: // struct xt_mark_mtinfo1; the packet has none

@@ -172,7 +172,7 @@ func (n *nftTable) evaluate(name string, a attrs, regs *registers, r *ruling) {
 		}
 	case "ct":
 		if a[unix.NFTA_CT_SREG] == nil {
-			regs.set(be32(a[unix.NFTA_CT_DREG]), ctValue(be32(a[unix.NFTA_CT_KEY])))
+			regs.set(be32(a[unix.NFTA_CT_DREG]), n.ctValue(be32(a[unix.NFTA_CT_KEY])))
 		}
 	case "payload":
 		if a[unix.NFTA_PAYLOAD_SREG] == nil {
@@ -280,15 +280,16 @@ func (n *nftTable) meta(key uint32) []byte {
 	return nil
 }
 
-// ctValue is what connection tracking knows of a new flow.
-func ctValue(key uint32) []byte {
-	const newState = 1 << 3
-	switch key {
-	case unix.NFT_CT_STATE:
-		return native(newState)
-	case unix.NFT_CT_STATUS, unix.NFT_CT_MARK:
+// ctValue is what connection tracking knows of the packet's flow.
+func (n *nftTable) ctValue(key uint32) []byte {
+	switch {
+	case key == unix.NFT_CT_STATE:
+		return native(n.packet.state())
+	case n.packet.Answer: // what else there is, only the flow itself knows
+		return nil
+	case key == unix.NFT_CT_STATUS, key == unix.NFT_CT_MARK:
 		return native(0)
-	case unix.NFT_CT_DIRECTION:
+	case key == unix.NFT_CT_DIRECTION:
 		return []byte{0}
 	}
 	return nil

@@ -73,48 +73,6 @@ func (r *Rules) guard() (Guard, []string) {
 	return g, nil
 }
 
-// policyDrops names the chains FORWARD of iptables that drop what nobody accepts in them. There are none if
-// our accepting rules are wanted.
-func policyDrops(c Config, sides []*side, views []view) []string {
-	if c.Forward {
-		return nil
-	}
-	var notes []string
-	for i, s := range sides {
-		on := c.Network.EnableIPv4 && !s.ipv6 || c.Network.EnableIPv6 && s.ipv6
-		if on && views[i].forwardDrops {
-			notes = append(notes, fmt.Sprintf("%s: chain FORWARD of table filter drops forwarded packets that it does not accept: "+
-				"accept those from and to the overlay there, or start weftd with --iptables-forward-rules", s.name()))
-		}
-	}
-	return notes
-}
-
-// foreignDrops names the chains of others in nftables that drop what nobody accepts in them: an accepting rule
-// in a table of ours does not prevent that.
-func foreignDrops(c Config) []string {
-	families := []uint8{unix.NFPROTO_INET}
-	if c.Network.EnableIPv4 {
-		families = append(families, unix.NFPROTO_IPV4)
-	}
-	if c.Network.EnableIPv6 {
-		families = append(families, unix.NFPROTO_IPV6)
-	}
-	chains, err := nfChains(unix.NFPROTO_UNSPEC)
-	if err != nil { // said elsewhere
-		return nil
-	}
-	var notes []string
-	for _, ch := range chains {
-		iptables := ch.table == "filter" && ch.name == "FORWARD" && ch.family != unix.NFPROTO_INET
-		if ch.base && ch.drop && ch.hook == unix.NF_INET_FORWARD && !iptables && !isOwnTable(ch.table) && slices.Contains(families, ch.family) {
-			notes = append(notes, fmt.Sprintf("nftables chain %s of table %s drops forwarded packets that it does not accept: accept those from and to the overlay there",
-				ch.name, ch.table))
-		}
-	}
-	return notes
-}
-
 // blackholeMetric is so high that any other route to the subnet wins: the route of the pods'
 // bridge has the same prefix, and with the same metric the kernel would add it behind ours.
 const blackholeMetric = 1<<31 - 2

@@ -28,7 +28,7 @@ type Rules struct {
 	flavour kind // of iptables; 0 until it is looked for
 	warned  map[string]bool
 	outer   outerLinks
-	input   inputNotes
+	drops   barrierNotes
 
 	statusMu sync.Mutex
 	status   Status
@@ -190,7 +190,7 @@ func (r *Rules) reconcile(ctx context.Context) error {
 	if err := syncBlackhole(r.cfg, r.set.Own.Subnets); err != nil {
 		faults = append(faults, err)
 	}
-	st.Notes = slices.Concat(st.Notes, policyDrops(r.cfg, r.sides, views), foreignDrops(r.cfg), r.input.notes(guard, r.set))
+	st.Notes = append(st.Notes, r.drops.notes(r.cfg, guard, r.set)...)
 	err = errors.Join(faults...)
 	if err != nil && ctx.Err() != nil {
 		return err // we were interrupted, which says nothing about the rules
