@@ -78,6 +78,7 @@ type (
 		Why string
 	}
 	// TooBig says that a packet was larger than MTU, in bytes, which is all that the way carries: this host knows it, and so do senders.
+	// Anybody can say so by ICMP, so that it is tried.
 	TooBig struct {
 		To  netip.Addr
 		MTU int
@@ -149,8 +150,7 @@ func (c *Core) Step(at time.Time, e Event) []Effect {
 		}
 	case TooBig:
 		if w := c.ways[e.To]; w != nil && e.MTU >= leastMTU4 && int32(e.MTU) < w.mtu.most {
-			w.narrow, w.narrowUntil = int32(e.MTU), now.Add(narrowFor)
-			w.mtu.limit(e.MTU)
+			w.claimed(int32(e.MTU), now)
 		}
 	case Traffic:
 		for _, w := range c.sorted {
@@ -251,7 +251,7 @@ func (c *Core) ask(w *way, now moment) {
 		c.question(w, 0, now)
 	}
 	if w.missed == 0 && w.answers != No {
-		w.pad = w.mtu.wants(now)
+		w.pad = w.mtu.wants(now) || w.doubted()
 		return
 	}
 	if w.missed == 1 {

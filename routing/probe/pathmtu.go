@@ -127,3 +127,34 @@ func (s *search) forgive() {
 
 // busy reports whether the next turn should come soon.
 func (s *search) busy() bool { return s.searching || s.open }
+
+// claimed takes in that somebody says, by ICMP, that the way carries mtu bytes only. It counts until it is shown not to be true.
+func (w *way) claimed(mtu int32, now moment) {
+	if now.Before(w.refuted) {
+		return
+	}
+	w.narrow, w.narrowUntil, w.tries = mtu, now.Add(narrowFor), claimTries
+	w.mtu.limit(int(mtu))
+}
+
+// doubted reports whether more than was claimed is to be tried.
+func (w *way) doubted() bool { return w.narrow > 0 && w.tries > 0 && w.MTU > int(w.narrow) }
+
+// padSize is the size of the long question of a turn, in bytes; 0 for none.
+func (w *way) padSize(now moment) int {
+	if w.doubted() {
+		w.tries--
+		return w.MTU
+	}
+	return w.mtu.size(now)
+}
+
+// refutes takes in that a packet of that size passed. It reports whether that was more than somebody had claimed.
+func (w *way) refutes(size int32, now moment) bool {
+	if w.narrow == 0 || size <= w.narrow {
+		return false
+	}
+	w.narrow, w.refuted = 0, now.Add(narrowFor)
+	w.mtu.limit(w.MTU)
+	return true
+}

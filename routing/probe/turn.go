@@ -36,6 +36,10 @@ const (
 	hurried = 64
 	// narrowFor is how long it counts that this host knows of a smaller path MTU, as in the kernel.
 	narrowFor = 10 * time.Minute
+	// claimTries is how often the usual size is tried after somebody said that it is too large.
+	claimTries = 3
+	// thawed is for how many turns a way was silent whose answer, when it comes, says nothing of the round trip.
+	thawed = 2
 	// minRTTFor is how long the shortest round trip is kept.
 	minRTTFor = 10 * time.Minute
 )
@@ -85,7 +89,7 @@ func (c *Core) turns(now moment) {
 func (c *Core) turn(w *way, now moment) {
 	if w.pad {
 		w.pad = false
-		if size := w.mtu.size(now); size > 0 {
+		if size := w.padSize(now); size > 0 {
 			c.question(w, size, now)
 		}
 		c.put(w, now.Add(c.patienceFor(w, now)))
@@ -190,7 +194,15 @@ func (c *Core) tryOthersOf(w *way, now moment) {
 
 // answer takes in that an answer came to question q.
 func (c *Core) answer(w *way, q asked, now moment) {
-	if d := now.Sub(q.at); q.size == 0 { // a long packet takes longer
+	switch d := now.Sub(q.at); {
+	case q.size > 0 && w.refutes(q.size, now):
+	case q.size > 0:
+		if w.mtu.answeredSize(q.size, now) {
+			c.touched(now)
+			c.tryOthersOf(w, now)
+		}
+	case w.missed >= thawed && w.rtt > 0: // the peer, or this node, was frozen: that is no time on the way
+	default: // a long packet would take longer
 		if w.rtt == 0 {
 			w.rtt = d
 		}
@@ -198,9 +210,6 @@ func (c *Core) answer(w *way, q asked, now moment) {
 		if w.minRTT == 0 || d < w.minRTT || now.After(w.minUntil) {
 			w.minRTT, w.minUntil = d, now.Add(minRTTFor)
 		}
-	} else if w.mtu.answeredSize(q.size, now) {
-		c.touched(now)
-		c.tryOthersOf(w, now)
 	}
 	w.answered, w.heard = now, now
 	w.silent, w.missed, w.unsent = 0, 0, ""

@@ -86,15 +86,15 @@ type way struct {
 	closer   moment // until when it is asked more often, since something was lost
 	minUntil moment // when minRTT begins anew
 	carrying moment // when packets that are none of probes were last seen to arrive
-	// narrowUntil is how long narrow counts.
-	narrowUntil moment
-	refused     moment // when its host last said that nothing listens on its port
-	echoed      moment // when its kernel last answered an echo request through the overlay
-	under       moment // and on the underlay
-	unsentAt    moment
-	answerFrom  moment // when answerable was counted
-	provedFrom  moment // when unproved was
-	tellFrom    moment // when tellable was
+	// narrowUntil is how long narrow counts, and refuted how long no claim does, since one was not true.
+	narrowUntil, refuted moment
+	refused              moment // when its host last said that nothing listens on its port
+	echoed               moment // when its kernel last answered an echo request through the overlay
+	under                moment // and on the underlay
+	unsentAt             moment
+	answerFrom           moment // when answerable was counted
+	provedFrom           moment // when unproved was
+	tellFrom             moment // when tellable was
 
 	rtt, minRTT time.Duration
 	rx          uint64    // the data plane's count of packets from it
@@ -120,9 +120,10 @@ type way struct {
 
 	answers Answers
 	lossy   bool
-	known   bool // rx was set
-	pad     bool // the turn goes on with a long question
-	tells   bool // it gives accounts, as it last said
+	tries   uint8 // how often the usual size is still to be tried, since narrow was claimed
+	known   bool  // rx was set
+	pad     bool  // the turn goes on with a long question
+	tells   bool  // it gives accounts, as it last said
 	said    said
 }
 
