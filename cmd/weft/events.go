@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,7 +82,7 @@ func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	}
 	dir := f.dir
 	if dir == "" {
-		dir = f.stateDir(ctx)
+		dir, _ = f.stateDir(ctx)
 	}
 	l, err := events.Read(dir, after)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,32 +143,28 @@ func historyless(dir string, err error) error {
 	return fmt.Errorf("%w: weftd has written no history there: either it has not run since it keeps one, or it cannot write (its log says so)", err)
 }
 
-// stateDir returns the state directory of the weftd that runs here, else the usual one.
-func (f *eventsFlags) stateDir(ctx context.Context) string {
+// stateDir returns the state directory of the weftd that runs here, else the usual one, and what is known of that weftd.
+func (c *common) stateDir(ctx context.Context) (string, running.Process) {
 	asked, cancel := context.WithTimeout(ctx, completeTimeout)
 	defer cancel()
-	s, err := f.client().Status(asked)
+	s, err := c.client().Status(asked)
+	pid := s.PID
+	if err != nil {
+		pid = c.client().Listener(ctx)
+	}
+	p, unread := running.Read(pid)
 	if err == nil && s.Cache.File != "" {
 		dir := filepath.Dir(s.Cache.File)
 		if _, gone := os.Stat(dir); gone == nil {
-			return dir
+			return dir, p
 		}
 	}
 	// One that is stopped does not answer, and one in a container has another view of the files: how it was started
 	// is there in both cases.
-	pid := s.PID
-	if err != nil {
-		pid = f.client().Listener(ctx)
+	if cfg, _ := p.Settings(); unread == nil && cfg.CacheDir != "" { // what else is wrong with them is weft doctor's
+		return p.Path(cfg.CacheDir), p
 	}
-	if p, err := running.Read(pid); err == nil {
-		if cfg, _ := p.Settings(); cfg.CacheDir != "" { // what else is wrong with them is weft doctor's
-			return p.Path(cfg.CacheDir)
-		}
-	}
-	if dir := os.Getenv("WEFTD_CACHE_DIR"); dir != "" {
-		return dir
-	}
-	return usualCacheDir
+	return cmp.Or(os.Getenv("WEFTD_CACHE_DIR"), usualCacheDir), p
 }
 
 // usualCacheDir is weftd's state directory unless it was told another.

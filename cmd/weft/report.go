@@ -20,9 +20,10 @@ func reportCommand() *cobra.Command {
 		Use:   "report",
 		Short: "Write one archive for a bug report: status, peers, events, metrics, routes, rules, logs, without secrets",
 		Long: "Write one archive for a bug report: what weft status, peers, lease list, doctor and events say, metrics, settings, links, addresses,\n" +
-			"routes, rules, sockets, the kernel and the end of the log. It works without a running weftd too, and changes nothing.\n\n" +
-			"Passwords, tokens, private keys and what stands before the @ of a URL are struck out. Addresses and names of hosts are not: look\n" +
-			"at the archive before you publish it. Only its owner can read it. What cannot be had is named, and ends nothing.",
+			"routes, all rules of the firewall, sockets, the kernel and the end of the log. It works without a running weftd too, and changes nothing.\n\n" +
+			"Passwords, tokens, private keys, commands of type extension, variables that are not weft's and what stands before the @ of a URL\n" +
+			"are struck out. Addresses and names of hosts are not: look at the archive before you publish it. Only its owner can read it. What is\n" +
+			"in it is listed, here and in its manifest.json; what cannot be had is named there, and ends nothing.",
 		Example: "  weft report\n  weft report --output /tmp/weft.tar.gz\n  weft report --output - | ssh admin@example.org 'cat > weft.tar.gz'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,17 +43,10 @@ func (c *common) report(ctx context.Context, output string, stdout, stderr io.Wr
 	}
 	host, _ := os.Hostname() // without it the name of the file is shorter
 	r := bugreport.Request{
-		Weft: self, Socket: c.socket, CacheDir: "/var/lib/weft", SubnetFile: "/run/flannel/subnet.env", Version: versionText(),
+		Weft: self, Socket: c.socket, Version: versionText(),
 		Name: "weft-report-" + clean(filepath.Base(host)) + "-" + time.Now().UTC().Format("20060102T150405Z"),
 	}
-	asked, cancel := context.WithTimeout(ctx, completeTimeout)
-	defer cancel()
-	if s, err := c.client().Status(asked); err == nil {
-		r.PID = s.PID
-		r.CacheDir = filepath.Dir(s.Cache.File)
-	} else {
-		r.PID = c.client().Listener(ctx)
-	}
+	r.CacheDir, r.Process = c.stateDir(ctx)
 	if output == "" {
 		output = r.Name + ".tar.gz"
 	}

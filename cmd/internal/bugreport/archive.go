@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
+
+	"weft/cmd/internal/running"
 )
 
 // SchemaVersion is that of the Manifest's JSON.
@@ -20,9 +23,9 @@ const SchemaVersion = 1
 type Request struct {
 	// Weft is the program that is asked for status and the like, and Socket that of the weftd to ask.
 	Weft, Socket string
-	// PID is weftd's, 0 if none is known; CacheDir its state directory, and SubnetFile its subnet file.
-	PID                  int
-	CacheDir, SubnetFile string
+	// Process is weftd, as far as it is known. CacheDir is its state directory.
+	Process  running.Process
+	CacheDir string
 	// Name is the archive's directory.
 	Name string
 	// Version is weft's.
@@ -52,9 +55,11 @@ const atOnce = 4
 
 // Write gathers everything and writes the archive to w. What cannot be had is said in the manifest; the error is w's.
 func Write(ctx context.Context, r Request, w io.Writer) (Manifest, error) {
-	p := readProcess(r.PID)
-	s := newScrubber(p.secrets(os.Environ()))
-	return write(ctx, r, parts(r, p), s, w)
+	environ := os.Environ()
+	if b, err := readRegular(usualEnvironment); err == nil { // what weftd would be given
+		environ = append(environ, strings.Split(string(b), "\n")...)
+	}
+	return write(ctx, r, parts(r), newScrubber(secrets(r.Process, environ)), w)
 }
 
 func write(ctx context.Context, r Request, all []part, s *scrubber, w io.Writer) (Manifest, error) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weft/cmd/internal/running"
 )
 
 // unpack returns the files of an archive.
@@ -41,9 +43,9 @@ func TestNoSecretIsInTheArchive(t *testing.T) {
 	if err := os.WriteFile(file, []byte("s3cretFile\nmore\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := process{
-		args:    []string{"weftd", "--etcd-password", "s3cretArg", "--etcd-username=root", "-etcd-password=s3cretOne", "--etcd-endpoints=https://u:s3cret%2FUrl@192.0.2.1:2379,http://192.0.2.2:2379"},
-		environ: []string{"WEFTD_ETCD_PASSWORD=s3cretEnv", "WEFTD_ETCD_PASSWORD_FILE=" + file, "FLANNELD_ETCD_ENDPOINTS=http://v:s3cretFlannel@192.0.2.3:2379"},
+	p := running.Process{
+		Args:    []string{"weftd", "--etcd-password", "s3cretArg", "--etcd-username=root", "-etcd-password=s3cretOne", "--etcd-endpoints=https://u:s3cret%2FUrl@192.0.2.1:2379,http://192.0.2.2:2379"},
+		Environ: []string{"WEFTD_ETCD_PASSWORD=s3cretEnv", "WEFTD_ETCD_PASWRD=s3cretMisspelt", "WEFTD_ETCD_PW=s3cretNoName", "SOMEBODYS=s3cretForeign", "WEFTD_ETCD_PASSWORD_FILE=" + file, "FLANNELD_ETCD_ENDPOINTS=http://v:s3cretFlannel@192.0.2.3:2379"},
 	}
 	const planted = `level=INFO msg="the store" endpoints=[http://root:s3cretA@192.0.2.9:2379 root:s3cretB@192.0.2.8:2379]
 level=WARN cause="dial https://a:s3/cret@C@192.0.2.1: refused" token=s3cretD "password": "s3cretE", 'api_key': 's3cretF'
@@ -63,16 +65,30 @@ WEFTD_ETCD_PASSWORD=s3,s3cretS;s3cretT&s3cretU" s3cretV
 Environment="FLANNELD_ETCD_PASSWORD=pa}s3cretW s3cretX"
 etcd-password: pa,s3cretY
 weftd --etcd-password=pa,s3cretZ&s3cret0 --etcd-password 'a s3cret1' -etcd-password="b s3cret2" --public-ip 192.0.2.7
+{"passwords": ["s3cret3", "s3cret4"], "secret": {"value": "s3cret5"}, "privateKey": null}
+etcd-password: |
+  s3cret6
+  s3cret7
+next: line
+ExecStart=/usr/local/bin/weftd --etcd-password \
+  s3cret8 --etcd-pasword=-s3cret9 --etcd-password -s3cret10
+ExecStartPre=/usr/bin/etcdctl --user root:s3cret11 put x; curl -u me:s3cret12 "https://192.0.2.1/?a=b&sig=s3cret13&key=s3cret14"
+{"Backend":{"Type":"extension","PreStartupCommand":"wg set wg0 private-key <(echo s3cret15 \"s3cret16\")","SubnetAddCommand":"add -k s3cret17"}}
+config="{\"ShutdownCommand\":\"down \\\"s3cret20\\\" s3cret21\",\"Port\":8285}"
+client: LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tLQpzM2NyZXQxOA==
+join 192.0.2.1:6443 abcdef.s3cret0123456789 AKIAS3CRETS3CRET1234 ghp_s3crets3crets3crets3cret
+msg="login \"s3cret \\\"quoted\" failed" auth cm9ib3Q6czNjcmV0
+-----BEGIN PGP PRIVATE KEY BLOCK-----
+s3cret19
+-----END PGP PRIVATE KEY BLOCK-----
 -----BEGIN PRIVATE KEY-----
 s3cretR`
-	s := newScrubber(p.secrets([]string{"ETCDCTL_PASSWORD=s3cretOwn"}))
+	s := newScrubber(secrets(p, []string{"ETCDCTL_PASSWORD=s3cretOwn", `MY_TOKEN=s3cret "quoted`, "BASIC_SECRET=robot:s3cret"}))
 	all := []part{
 		{"planted.txt", "s", time.Second, func(context.Context) ([]byte, error) {
 			return []byte(planted), errors.New("dial http://x:s3cretZ@192.0.2.1 s3cretOwn")
 		}},
-		{"weftd.txt", "s", time.Second, func(context.Context) ([]byte, error) {
-			return []byte(strings.Join(p.args, "\n") + "\n" + strings.Join(p.ours(), "\n")), nil
-		}},
+		commandLine(Request{Process: p}),
 		{"plain.txt", "s", time.Second, func(context.Context) ([]byte, error) { return []byte(harmless), nil }},
 	}
 	var b bytes.Buffer
@@ -81,7 +97,7 @@ s3cretR`
 	}
 	got := unpack(t, b.Bytes())
 	for name, text := range got {
-		for _, secret := range []string{"s3cret", "s3/cret", "czNjcmV0", "c2lnbmF0dXJl", "yAnz5TF"} {
+		for _, secret := range []string{"s3cret", "s3/cret", "czNjcmV0", "c2lnbmF0dXJl", "yAnz5TF", "S3CRET", "cm9ib3Q6", "LS0tLS1"} {
 			if i := strings.Index(text, secret); i >= 0 {
 				t.Errorf("%s has a secret: %q", name, text[max(0, i-40):min(len(text), i+40)])
 			}
@@ -90,7 +106,7 @@ s3cretR`
 	if got["r/plain.txt"] != harmless {
 		t.Errorf("what is no secret is struck out:\n%s", got["r/plain.txt"])
 	}
-	for _, want := range []string{"192.0.2.9:2379", "192.0.2.8:2379", "--iface eth0", "level=WARN", "--public-ip 192.0.2.7"} {
+	for _, want := range []string{"192.0.2.9:2379", "192.0.2.8:2379", "--iface eth0", "level=WARN", "--public-ip 192.0.2.7", "next: line", `"PreStartupCommand":"wg xxxxx"`, "etcdctl --user root:", `\"down xxxxx\",\"Port\":8285}`, "put x; curl", "192.0.2.1:6443"} {
 		if !strings.Contains(got["r/planted.txt"], want) {
 			t.Errorf("%s is not there any more:\n%s", want, got["r/planted.txt"])
 		}

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"weft/cmd/internal/options"
+	"weft/cmd/internal/running"
 )
 
 // part is one file of the archive. read gets a time limit of its own; what it returned with an error is kept.
@@ -41,26 +41,42 @@ func program(name, what string, limit time.Duration, argv ...string) part {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		if errs.Len() > 0 {
-			out.WriteString("\n[stderr]\n" + errs.String())
+		text, cut := out.lines()
+		if err == nil {
+			err = cut
 		}
-		return out.Bytes(), err
+		if said, _ := errs.lines(); len(said) > 0 {
+			text = append(append(text, "\n[stderr]\n"...), said...)
+		}
+		return text, err
 	}}
 }
 
-// limited keeps the beginning of what is written.
-type limited struct{ bytes.Buffer }
+// limited keeps the beginning of what is written. The buffer is no embedded one, whose ReadFrom would know no limit.
+type limited struct {
+	text bytes.Buffer
+	full bool
+}
 
 // maxPart bounds a part, in bytes.
 const maxPart = 4 << 20
 
 // Write implements io.Writer.
 func (l *limited) Write(b []byte) (int, error) {
-	if room := maxPart - l.Len(); room < len(b) {
-		l.Buffer.Write(b[:max(0, room)])
+	if room := maxPart - l.text.Len(); room < len(b) {
+		l.full = true
+		l.text.Write(b[:max(0, room)])
 		return len(b), nil
 	}
-	return l.Buffer.Write(b)
+	return l.text.Write(b)
+}
+
+// lines returns what was kept. If that is not all, it ends with a whole line: half a secret would not be known for one.
+func (l *limited) lines() ([]byte, error) {
+	if !l.full {
+		return l.text.Bytes(), nil
+	}
+	return l.text.Bytes()[:bytes.LastIndexByte(l.text.Bytes(), '\n')+1], fmt.Errorf("it is longer, and ends after %d bytes", maxPart)
 }
 
 // files reads files, each under its name. That one is not there is no error.
@@ -79,13 +95,14 @@ func files(name, what string, paths ...string) part {
 					continue
 				}
 				found = true
-				fmt.Fprintf(&out, "== %s\n%s\n", path, bytes.TrimRight(b, "\n"))
+				_, _ = fmt.Fprintf(&out, "== %s\n%s\n", path, bytes.TrimRight(b, "\n")) // it never fails
 			}
 		}
 		if !found {
 			faults = append(faults, fmt.Errorf("there is none of %s", strings.Join(paths, " ")))
 		}
-		return out.Bytes(), errors.Join(faults...)
+		text, cut := out.lines()
+		return text, errors.Join(append(faults, cut)...)
 	}}
 }
 
@@ -102,17 +119,17 @@ func readRegular(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // only read
-	return io.ReadAll(io.LimitReader(f, maxPart))
+	defer func() { _ = f.Close() }()                // only read
+	return io.ReadAll(io.LimitReader(f, maxPart+1)) // what is longer is cut, and said to be
 }
 
 // metrics asks the running weftd for its metrics, at the port that its flags say.
-func metrics(p process) part {
+func metrics(p running.Process) part {
 	return part{"metrics.txt", "metrics, as /metrics serves them", usual, func(ctx context.Context) ([]byte, error) {
-		if len(p.args) == 0 {
+		if len(p.Args) == 0 {
 			return nil, errors.New("no weftd is known, whose flags would say where it serves them")
 		}
-		cfg, err := options.Parse(p.args[1:], p.environ)
+		cfg, err := p.Settings()
 		if err != nil {
 			return nil, fmt.Errorf("the flags of weftd: %w", err)
 		}
@@ -133,7 +150,10 @@ func metrics(p process) part {
 			return nil, err
 		}
 		defer func() { _ = resp.Body.Close() }() // only read
-		b, err := io.ReadAll(io.LimitReader(resp.Body, maxPart))
+		var out limited
+		_, err = io.Copy(&out, resp.Body)
+		b, cut := out.lines()
+		err = errors.Join(err, cut)
 		if resp.StatusCode != http.StatusOK {
 			err = errors.Join(err, errors.New(resp.Status))
 		}
@@ -142,7 +162,7 @@ func metrics(p process) part {
 }
 
 // parts lists what is gathered, in the order of the archive.
-func parts(r Request, p process) []part {
+func parts(r Request) []part {
 	self := func(name, what string, limit time.Duration, args ...string) part {
 		p := program(name, what, limit, append(append([]string{r.Weft}, args...), "--control-socket", r.Socket)...)
 		run := p.read
@@ -156,7 +176,7 @@ func parts(r Request, p process) []part {
 		return p
 	}
 	dir := r.CacheDir
-	return []part{
+	all := []part{
 		self("status.txt", "weft status", usual, "status"),
 		self("status.json", "the same for programs", usual, "status", "--json"),
 		self("peers.txt", "weft peers", usual, "peers"),
@@ -164,16 +184,12 @@ func parts(r Request, p process) []part {
 		self("leases.json", "weft lease list", 3*usual, "lease", "list", "--json"),
 		self("doctor.txt", "weft doctor: what it found wrong", 4*usual, "doctor", "--all"),
 		self("events.json", "weft events: what happened, with times", usual, "events", "--json", "--cache-dir", dir),
-		metrics(p),
-		{"weftd.txt", "command line and variables of weftd", usual, func(context.Context) ([]byte, error) {
-			if len(p.args) == 0 {
-				return nil, errors.New("no weftd is known whose command line could be read")
-			}
-			return fmt.Appendf(nil, "pid %d\n\n%s\n\n%s\n", p.pid, strings.Join(p.args, "\n"), strings.Join(p.ours(), "\n")), nil
-		}},
-		files("config.txt", "settings of weftd, the network configuration and subnet.env", "/etc/weft/weftd.env", "/etc/kube-flannel/net-conf.json", r.SubnetFile),
+		metrics(r.Process),
+		commandLine(r),
+		environmentFile(),
+		networkFiles(r.Process),
 		files("state.txt", "what weftd keeps for its next start", filepath.Join(dir, "*.json")),
-		program("unit.txt", "weftd's unit of systemd", usual, "systemctl", "cat", "weftd"),
+		program("unit.txt", "weftd's unit of systemd", usual, "systemctl", "cat", "weftd").then(onlyOurEnvironment),
 		program("log.txt", "the end of weftd's log in the journal", 2*usual, "journalctl", "--unit", "weftd", "--lines", "5000", "--no-pager", "--output", "short-iso-precise"),
 		files("system.txt", "kernel and distribution", "/proc/version", "/etc/os-release", "/proc/cpuinfo", "/proc/meminfo", "/proc/loadavg", "/proc/uptime", "/proc/modules"),
 		files("sysctl.txt", "settings of the kernel that matter to forwarding", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding",
@@ -188,9 +204,23 @@ func parts(r Request, p process) []part {
 		program("neighbours.txt", "neighbours", usual, "ip", "-statistics", "neighbour", "show"),
 		program("fdb.txt", "forwarding entries of bridges and vxlan", usual, "bridge", "fdb", "show"),
 		program("sockets.txt", "UDP sockets", usual, "ss", "--udp", "--all", "--numeric", "--processes"),
-		program("nft.txt", "weft's table of nftables, IPv4", usual, "nft", "list", "table", "ip", "flannel-ipv4"),
-		program("nft6.txt", "weft's table of nftables, IPv6", usual, "nft", "list", "table", "ip6", "flannel-ipv6"),
-		program("iptables.txt", "iptables, IPv4, with counters", usual, "iptables-save", "-c"),
-		program("iptables6.txt", "iptables, IPv6, with counters", usual, "ip6tables-save", "-c"),
+		program("tc.txt", "queues of links, with counters", usual, "tc", "-statistics", "qdisc", "show"),
+		program("nft.txt", "all rules of nftables, with counters", 2*usual, "nft", "--handle", "list", "ruleset"),
+		program("ipset.txt", "sets of addresses that rules of iptables name", usual, "ipset", "save"),
 	}
+	return append(all, iptables()...)
+}
+
+// iptables has the rules of both families in each flavour that this host has. A flavour shows its own rules only, and both apply.
+func iptables() (all []part) {
+	for _, family := range []struct{ prefix, name, words string }{{"iptables", "iptables", "IPv4"}, {"ip6tables", "iptables6", "IPv6"}} {
+		flavours := []string{"-nft", "-legacy"}
+		if _, err := exec.LookPath(family.prefix + "-nft-save"); err != nil { // this host has one, or none
+			flavours = []string{""}
+		}
+		for _, f := range flavours {
+			all = append(all, program(family.name+f+".txt", "iptables"+f+", "+family.words+", with counters", 2*usual, family.prefix+f+"-save", "-c"))
+		}
+	}
+	return all
 }
