@@ -11,7 +11,7 @@ import (
 // Scenarios run side by side: their namespaces have no names, and most of them wait. Three kinds are told apart.
 //
 //   - A scenario that measures the machine itself, such as memory under full load or the packets that a restart costs,
-//     runs alone. It calls nothing of this file.
+//     runs alone. It calls nothing of this file but first, if what it measures is lost packets.
 //   - A scenario in which no packet may be lost at some rate calls counting. These start first, since they take the
 //     longest. Their daemons have priority over everything else on the machine, so that a lost packet is weft's fault,
 //     and not that of a machine that had no time.
@@ -26,7 +26,7 @@ import (
 type turns struct {
 	mu      sync.Mutex
 	changed *sync.Cond
-	counts  map[string]bool // the top-level tests that count, by name
+	counts  map[string]bool // the top-level tests whose daemons go before everything else, by name
 	coming  int             // of these, how many have no place yet
 	running int             // of all kinds
 	inUse   map[string]bool // the shared labs that a test has now, by network config
@@ -54,6 +54,13 @@ func counting(t *testing.T) {
 	t.Parallel()
 	turn.take(t, func() bool { return true })
 	turn.change(func() { turn.coming-- })
+}
+
+// first gives the daemons of a test that runs alone the priority of one that counts: other programs than these tests may
+// use the machine. It has to be called in the top-level test.
+func first(t *testing.T) {
+	t.Helper()
+	turn.change(func() { turn.counts[t.Name()] = true })
 }
 
 // busy makes a test one that may load the machine, beside others of its kind.

@@ -28,6 +28,7 @@ const tries = 5
 // What is counted is mostly the kernel's time to end the old process, in which it waits for grace periods
 // of RCU, and the new one's to begin: a machine that does something else as well takes longer for both.
 func TestRestartLosesLittle(t *testing.T) {
+	first(t)
 	for _, c := range []struct {
 		name    string
 		storeUp bool
