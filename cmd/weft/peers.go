@@ -14,13 +14,21 @@ import (
 
 func peersCommand() *cobra.Command {
 	var c common
+	var live watchFlags
 	cmd := &cobra.Command{
 		Use:   "peers [NODE…]",
 		Short: "Show every other node: where it is, what passed, what was refused and what would admit it",
 		Long: "Show every other node, or those that are named: where it is, what passed, what was refused and what would admit it.\n\n" +
+			"With --watch it is what passes and answers now, as in weft top, and as many columns as fit. With --json that is a document a line.\n\n" +
 			nodeArgument,
-		Example: "  weft peers\n  weft peers db1\n  weft peers 192.0.2.7 10.42.3.0/24",
+		Example: "  weft peers\n  weft peers db1\n  weft peers 192.0.2.7 10.42.3.0/24\n  weft peers --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := live.check(cmd); err != nil {
+				return err
+			}
+			if live.on {
+				return c.watchPeers(cmd.Context(), cmd.OutOrStdout(), live.every, args)
+			}
 			p, err := c.client().Peers(cmd.Context())
 			if err != nil {
 				return err
@@ -35,6 +43,7 @@ func peersCommand() *cobra.Command {
 		},
 	}
 	c.bind(cmd)
+	live.bind(cmd)
 	cmd.ValidArgsFunction = c.completePeers
 	return cmd
 }

@@ -15,6 +15,7 @@ import (
 
 func statusCommand() *cobra.Command {
 	var c common
+	var live watchFlags
 	var wait string
 	var limit time.Duration
 	cmd := &cobra.Command{
@@ -24,7 +25,7 @@ func statusCommand() *cobra.Command {
 			"With --wait it waits until the node is ready, or with --wait=peers until also a peer has answered, and for a weftd that does not run yet.\n\n" +
 			"Exit status: 0 if the node is ready, 3 if it is not, 1 if weftd could not be asked, 2 for wrong usage. With --wait it is 1 when\n" +
 			"the time is over.",
-		Example: "  weft status\n  weft status --wait && start-pods\n  weft status --wait=peers --timeout 2m\n  weft status --json | jq .notReady",
+		Example: "  weft status\n  weft status --wait && start-pods\n  weft status --wait=peers --timeout 2m\n  weft status --watch --interval 5s\n  weft status --json | jq .notReady",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && wait == waitReady {
 				return usagef("%q is no argument of weft status: what to wait for stands behind =, as in --wait=%s, and how long is --timeout", args[0], waitPeers)
@@ -34,7 +35,14 @@ func statusCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s control.Status
 			var err error
+			if err := live.check(cmd); err != nil {
+				return err
+			}
 			switch {
+			case live.on && wait != "":
+				return usagef("--wait and --watch: one of them only")
+			case live.on && !cmd.Flags().Changed("timeout"):
+				return c.watchStatus(cmd.Context(), cmd.OutOrStdout(), live.every)
 			case wait == "" && cmd.Flags().Changed("timeout"):
 				return usagef("--timeout goes with --wait")
 			case wait == "":
@@ -66,6 +74,7 @@ func statusCommand() *cobra.Command {
 		},
 	}
 	c.bind(cmd)
+	live.bind(cmd)
 	f := cmd.Flags()
 	f.StringVar(&wait, "wait", "", "wait until the node is `ready`, or until one of its peers has answered too")
 	f.Lookup("wait").NoOptDefVal = waitReady
@@ -80,6 +89,18 @@ func statusCommand() *cobra.Command {
 }
 
 func printStatus(w io.Writer, s control.Status, now time.Time) error {
+	if err := printState(w, s, now); err != nil {
+		return err
+	}
+	if routing.CarriesNothing(s.Backend.Path) {
+		_, err := fmt.Fprintf(w, "\nweftd itself moves no packets with this backend: ip -s link counts them\n")
+		return err
+	}
+	return printCounters(w, s.Counters)
+}
+
+// printState prints what is so, without what was counted.
+func printState(w io.Writer, s control.Status, now time.Time) error {
 	t := newTable(w)
 	row := func(name, format string, a ...any) {
 		fmt.Fprintf(t, "%s\t%s\n", name, clean(fmt.Sprintf(format, a...)))
@@ -116,14 +137,7 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 	row(storeRow(s.Store), "%s", storeLine(s.Store, now))
 	row("cache", "%s", cacheLine(s.Cache, now))
 	row("peers", "%s", peersLine(s))
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if routing.CarriesNothing(s.Backend.Path) {
-		_, err := fmt.Fprintf(w, "\nweftd itself moves no packets with this backend: ip -s link counts them\n")
-		return err
-	}
-	return printCounters(w, s.Counters)
+	return t.Flush()
 }
 
 func leaseLine(status control.Status, now time.Time) string {

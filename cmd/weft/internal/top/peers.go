@@ -1,0 +1,209 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// column is one of the table of peers.
+type column struct {
+	heading string
+	// rank is its importance: those of the lowest numbers are there on the narrowest terminal.
+	rank, width int
+	left        bool
+	cell        func(v Picture, p Peer) string
+}
+
+// columns are in the order in which they stand. The first is the peer's name, which has what the others leave.
+func columns() []column {
+	rate := func(of func(Rate) float64, way func(Peer) *Rate) func(Picture, Peer) string {
+		return func(_ Picture, p Peer) string { return amount(way(p), of) }
+	}
+	bits, packets := func(r Rate) float64 { return r.Bits }, func(r Rate) float64 { return r.Packets }
+	out, in := func(p Peer) *Rate { return p.Out }, func(p Peer) *Rate { return p.In }
+	return []column{
+		{"RTT", 3, 6, false, func(_ Picture, p Peer) string { return rtt(p) }},
+		{"LOSS", 4, 7, false, func(_ Picture, p Peer) string { return loss(p) }},
+		{"OUT b/s", 1, 7, false, rate(bits, out)},
+		{"IN b/s", 2, 6, false, rate(bits, in)},
+		{"OUT p/s", 6, 7, false, rate(packets, out)},
+		{"IN p/s", 7, 6, false, rate(packets, in)},
+		{"REFUSED/s", 8, 9, false, func(_ Picture, p Peer) string { return some(p.Refused) }},
+		{"ANSWERS", 5, 14, true, answers},
+		{"PASSES", 9, 6, false, passes},
+		{"ADDRESS", 10, 15, true, func(_ Picture, p Peer) string { return dash(p.Address) }},
+		{"PATH", 11, 8, true, func(_ Picture, p Peer) string { return dash(p.Path) }},
+		{"ID", 12, 13, true, id},
+	}
+}
+
+const (
+	nameLeast = 10 // of the first column, before others are left out
+	nameMost  = 40
+)
+
+// peerTable has a heading, and a row for each peer. Below it, where there is no end to the lines, stands what is wrong with the way to
+// them.
+func peerTable(v Picture, o Options) []Line {
+	if len(v.Peers) == 0 {
+		return []Line{{"no peers: no other node has a lease that is believed (see weft lease list)", Plain}}
+	}
+	peers := sorted(v.Peers, o.Sort)
+	name := nameLeast
+	for _, p := range peers {
+		name = min(nameMost, max(name, utf8.RuneCountInString(clean(p.Name))))
+	}
+	gap := 2
+	if o.Width > 0 && o.Width < 60 {
+		gap = 1
+	}
+	shown := columns()
+	if o.Width > 0 {
+		shown, name = fitting(shown, o.Width, gap, name)
+	}
+	between := strings.Repeat(" ", gap)
+	line := func(first string, cell func(column) string) string {
+		var b strings.Builder
+		b.WriteString(pad(Cut(first, name), name))
+		for _, c := range shown {
+			text := clean(cell(c))
+			if c.left {
+				text = pad(text, c.width)
+			} else {
+				text = padLeft(text, c.width)
+			}
+			b.WriteString(between + text)
+		}
+		return strings.TrimRight(b.String(), " ")
+	}
+	out := []Line{{line("PEER", func(c column) string { return c.heading }), Heading}}
+	var wrong []Line
+	for _, p := range peers {
+		kind := Plain
+		if p.Likely != "" || p.Answers == "no" {
+			kind = Bad
+		}
+		out = append(out, Line{line(clean(p.Name), func(c column) string { return c.cell(v, p) }), kind})
+		if p.Likely != "" {
+			wrong = append(wrong, Line{fmt.Sprintf("%s: likely: %s; look at: %s", p.Name, p.Likely, p.Look), Bad})
+		}
+	}
+	if len(wrong) > 0 && o.Height == 0 {
+		return append(append(out, Line{}), wrong...)
+	}
+	if room := o.Height / 4; len(wrong) > 0 && len(out)+len(wrong) <= o.Height-room {
+		out = append(append(out, Line{}), wrong...)
+	}
+	return out
+}
+
+// fitting returns the columns that fit, and the width of the first, which is given up to nameLeast for them.
+func fitting(all []column, width, gap, name int) ([]column, int) {
+	free := width - nameLeast
+	rank := 0
+	for next := 1; next <= len(all) && rank == next-1; next++ {
+		for _, c := range all {
+			if c.rank == next && free >= gap+c.width {
+				free -= gap + c.width
+				rank = next
+			}
+		}
+	}
+	var shown []column
+	for _, c := range all {
+		if c.rank <= rank {
+			shown = append(shown, c)
+		}
+	}
+	return shown, min(name, nameLeast+free)
+}
+
+// rtt says also, on the narrowest terminal, that there is no answer.
+func rtt(p Peer) string {
+	switch {
+	case p.Answers == "no":
+		return "silent"
+	case p.RTT == 0 || p.Answers != "yes":
+		return "-"
+	}
+	ms := float64(p.RTT) / 1e6
+	switch {
+	case ms < 1:
+		return fmt.Sprintf("%.2fms", ms)
+	case ms < 10:
+		return fmt.Sprintf("%.1fms", ms)
+	case ms < 1000:
+		return fmt.Sprintf("%.0fms", ms)
+	}
+	return fmt.Sprintf("%.1fs", ms/1000)
+}
+
+// loss is the worse of both directions, and which that is.
+func loss(p Peer) string {
+	switch {
+	case p.Answers != "yes":
+		return "-"
+	case p.Loss != nil:
+		return percent(p.Loss)
+	case p.LossOut == nil && p.LossIn == nil:
+		return "-"
+	case number(p.LossOut) > number(p.LossIn):
+		return percent(p.LossOut) + "out"
+	case number(p.LossIn) > 0:
+		return percent(p.LossIn) + "in"
+	}
+	return "0%"
+}
+
+func answers(v Picture, p Peer) string {
+	switch p.Answers {
+	case "":
+		return "-"
+	case "unknown":
+		return p.Answers
+	}
+	return p.Answers + " " + span(v.asOf().Sub(p.Since))
+}
+
+func passes(_ Picture, p Peer) string {
+	switch {
+	case p.PathMTU == 0:
+		return "-"
+	case p.LargeLost:
+		return fmt.Sprint(p.PathMTU, "!")
+	}
+	return fmt.Sprint(p.PathMTU)
+}
+
+func id(_ Picture, p Peer) string {
+	const digits = 12
+	switch {
+	case p.NodeID == "" || p.NodeID == p.Name:
+		return "-"
+	case utf8.RuneCountInString(p.NodeID) > digits+1:
+		return string([]rune(p.NodeID)[:digits]) + "…"
+	}
+	return p.NodeID
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// span prints the largest unit that matters, and the next: 45s, 3m, 12h, 9d.
+func span(d time.Duration) string {
+	switch d = max(0, d); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+}

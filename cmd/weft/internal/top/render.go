@@ -1,0 +1,316 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Options say how a Picture is laid out.
+type Options struct {
+	// Width and Height are the terminal's; 0 is without end, as in a file.
+	Width, Height int
+	// Sort is one of SortKeys.
+	Sort string
+	// Every is said in the first line, unless it is 0.
+	Every time.Duration
+	// Parts are those that are shown.
+	Parts Parts
+	// Hint stands at the end of the first line, where there is room.
+	Hint string
+}
+
+// Parts of what is shown.
+type Parts uint8
+
+// The parts: what the node is, what its data plane does, and its peers.
+const (
+	Head Parts = 1 << iota
+	Plane
+	Peers
+	Everything = Head | Plane | Peers
+)
+
+// Line is a line of a screen, without control characters, and what it is.
+type Line struct {
+	Text string
+	Kind Kind
+}
+
+// Kind is what a line is, for those who have colours.
+type Kind uint8
+
+// The kinds.
+const (
+	Plain   Kind = iota
+	Heading      // of a table
+	Bad          // something is wrong
+)
+
+// Render lays v out. It returns Height lines at most, none wider than Width.
+func Render(v Picture, o Options) []Line {
+	var head, low []Line
+	if o.Parts&Head != 0 {
+		head = append(head, Line{title(v, o), Plain})
+	}
+	head = append(head, troubles(v)...)
+	if o.Parts&Plane != 0 {
+		head = append(head, totals(v, o.Width)...)
+		low = plane(v, o.Width)
+	}
+	var table []Line
+	if o.Parts&Peers != 0 {
+		table = peerTable(v, o)
+	}
+	if o.Height > 0 {
+		head, low, table = shorten(head, low, table, o.Height)
+	}
+	out := append(head, low...)
+	if len(table) > 0 && len(out) > 0 && (o.Height == 0 || len(out)+len(table) < o.Height) {
+		out = append(out, Line{})
+	}
+	out = append(out, table...)
+	for i := range out {
+		out[i].Text = Cut(clean(out[i].Text), o.Width)
+	}
+	return out
+}
+
+// least is how many lines of the table of peers are kept before lines of less importance: its heading, and some of them.
+const least = 5
+
+// shorten leaves out what does not fit: of the low lines the last first, then peers, and of the head what is not its beginning.
+func shorten(head, low, table []Line, height int) (_, _, _ []Line) {
+	if len(head) > height {
+		return head[:height], nil, nil
+	}
+	free := height - len(head)
+	low = low[:min(len(low), max(0, free-min(len(table), least)))]
+	free -= len(low)
+	if len(table) <= free {
+		return head, low, table
+	}
+	if free < 2 {
+		return head, low, nil
+	}
+	left := len(table) - (free - 1)
+	table = append(table[:free-1:free-1], Line{fmt.Sprintf("and %d more", left), Plain})
+	return head, low, table
+}
+
+// title is the first line: which node, its state, how it carries packets, and when that was.
+func title(v Picture, o Options) string {
+	state := "ready"
+	switch {
+	case v.Error != "":
+		state = "NO ANSWER"
+	case !v.Ready:
+		state = "NOT READY"
+	}
+	name := v.Name
+	if name == "" {
+		name = v.NodeID
+	}
+	clock := v.Time.Format("15:04:05")
+	asked, answer := 0, 0
+	for _, p := range v.Peers {
+		if p.Answers != "" {
+			asked++
+		}
+		if p.Answers == "yes" {
+			answer++
+		}
+	}
+	peers := count(len(v.Peers), "peer")
+	if asked > 0 {
+		peers += fmt.Sprintf(", %d answer", answer)
+	}
+	parts := []string{state, clock, peers}
+	if v.Backend != "" {
+		how := v.Backend
+		if v.Path != "" {
+			how += ", path " + v.Path
+		}
+		if v.MTU > 0 {
+			how += fmt.Sprintf(", MTU %d", v.MTU)
+		}
+		parts = append(parts, how)
+	}
+	if o.Every > 0 {
+		parts = append(parts, "every "+o.Every.String())
+	}
+	if o.Hint != "" {
+		parts = append(parts, o.Hint)
+	}
+	if o.Width > 0 {
+		name = Cut(name, max(8, o.Width-len(state)-len(clock)-4))
+	}
+	return fit(o.Width, name, parts...)
+}
+
+// troubles are what somebody has to know before all numbers.
+func troubles(v Picture) (out []Line) {
+	if v.Error != "" {
+		out = append(out, Line{v.Error, Bad}, Line{"What follows is as of " + v.asOf().Format("15:04:05") + ".", Plain})
+	}
+	if v.Note != "" {
+		out = append(out, Line{v.Note, Plain})
+	}
+	if v.Error == "" {
+		for _, r := range v.NotReady {
+			out = append(out, Line{"not ready: " + r, Bad})
+		}
+	}
+	if v.Alarm != "" {
+		out = append(out, Line{"ALARM: " + v.Alarm, Bad})
+	}
+	return out
+}
+
+// totals are the two directions, what was dropped by either beside it.
+func totals(v Picture, width int) (out []Line) {
+	for _, d := range []struct {
+		name, direction string
+		rate            *Rate
+	}{{"to peers", "egress", v.Out}, {"from peers", "ingress", v.In}} {
+		parts := []string{fmt.Sprintf("%6s bit/s", amount(d.rate, func(r Rate) float64 { return r.Bits }))}
+		packets := fmt.Sprintf("%5s packets/s", amount(d.rate, func(r Rate) float64 { return r.Packets }))
+		dropped := 0.0
+		for _, x := range v.Drops {
+			if x.Direction == d.direction {
+				dropped += x.PerSecond
+			}
+		}
+		kind := Plain
+		if dropped > 0 {
+			parts = append(parts, fmt.Sprintf("%5s drops/s", si(dropped)), packets)
+			kind = Bad
+		} else {
+			parts = append(parts, packets)
+		}
+		out = append(out, Line{fit(width, pad(d.name, 10), parts...), kind})
+	}
+	return out
+}
+
+// plane is what the data plane does, by importance: drops, workers, offloads.
+func plane(v Picture, width int) (out []Line) {
+	if len(v.Drops) > 0 {
+		var parts []string
+		for _, d := range v.Drops {
+			parts = append(parts, fmt.Sprintf("%s %s/s (%s)", d.Reason, si(d.PerSecond), map[string]string{"egress": "out", "ingress": "in", "kernel": "kernel's queue"}[d.Direction]))
+		}
+		out = append(out, Line{fit(width, pad("drops", 10), parts...), Bad})
+	}
+	if len(v.Workers) > 0 {
+		var parts []string
+		for i, w := range v.Workers {
+			parts = append(parts, fmt.Sprintf("%d: %s %s/%s", i, percent(w.Load), some(w.PerRead), some(w.PerWrite)))
+		}
+		out = append(out, Line{fit(width, pad("workers", 10), append(parts, "(load, packets a read/a write)")...), Plain})
+	}
+	var on, off []string
+	for _, o := range v.Offloads {
+		if o.State == "on" {
+			on = append(on, o.Name+" "+some(o.PerCall))
+		} else if o.State == "lost" {
+			off = append(off, o.Name+" LOST")
+		}
+	}
+	if all := append(off, on...); len(all) > 0 {
+		out = append(out, Line{fit(width, pad("offloads", 10), append(all, "(packets a call)")...), Plain})
+	}
+	return out
+}
+
+// fit joins the parts that fit behind the first, which is there in any case. They are in order of importance.
+func fit(width int, first string, parts ...string) string {
+	line := first
+	for _, p := range parts {
+		next := line + "  " + p
+		if width > 0 && utf8.RuneCountInString(next) > width {
+			break
+		}
+		line = next
+	}
+	return line
+}
+
+// Cut shortens a text to a width, 0 for none, and shows that it did.
+func Cut(s string, width int) string {
+	if width <= 0 || utf8.RuneCountInString(s) <= width {
+		return strings.TrimRight(s, " ")
+	}
+	r := []rune(s)
+	return strings.TrimRight(string(r[:width-1]), " ") + "…"
+}
+
+func pad(s string, width int) string {
+	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
+}
+
+func padLeft(s string, width int) string {
+	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s))) + s
+}
+
+// clean removes control characters, so that what others wrote into the store does not control the terminal.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// si prints a number with three digits that matter, in five letters at most: 0, 3.2, 123, 12.3k, 9.41G.
+func si(f float64) string {
+	unit := ""
+	for _, next := range []string{"k", "M", "G", "T", "P"} {
+		if f < 999.5 {
+			break
+		}
+		f, unit = f/1000, next
+	}
+	switch {
+	case f == 0:
+		return "0"
+	case f < 0.05:
+		return "<0.1"
+	case unit == "" && f >= 9.95, f >= 99.95:
+		return fmt.Sprintf("%.0f%s", f, unit)
+	case unit == "", f >= 9.995:
+		return fmt.Sprintf("%.1f%s", f, unit)
+	}
+	return fmt.Sprintf("%.2f%s", f, unit)
+}
+
+// amount is "-" for a rate that is not known.
+func amount(r *Rate, of func(Rate) float64) string {
+	if r == nil {
+		return "-"
+	}
+	return si(of(*r))
+}
+
+func some(f *float64) string {
+	if f == nil {
+		return "-"
+	}
+	return si(*f)
+}
+
+func percent(f *float64) string {
+	if f == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", 100**f)
+}

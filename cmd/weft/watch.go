@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"weft/cmd/weft/internal/top"
+)
+
+// watch shows something again and again: in place in a terminal, else as one block of text, or one line of JSON, an interval.
+type watch struct {
+	every time.Duration
+	// times is after how many it ends; 0 is never. unshown is how many answers at the start are shown in a terminal only.
+	times, unshown int
+	stdout         io.Writer
+	// ask gets what is shown next; the loop calls update before it shows that. An error of the first ends the watching, as does one
+	// that no waiting mends; others are shown.
+	ask func(ctx context.Context) (update func(), err error)
+	// draw lays it out, in at most so many columns and lines; 0 is without end.
+	draw func(width, height int) []top.Line
+	// print, unless it is nil, takes the place of draw.
+	print func(w io.Writer) error
+	// key is told of a key; false ends the watching.
+	key func(k byte) bool
+}
+
+// watchLeast is the shortest interval: weftd answers from memory, but it has other things to do.
+const watchLeast = 100 * time.Millisecond
+
+func (w *watch) run(ctx context.Context) error {
+	if w.every < watchLeast {
+		return usagef("--interval %s: want %s or more", w.every, watchLeast)
+	}
+	update, err := w.ask(ctx)
+	if err != nil {
+		return err
+	}
+	update()
+	if out, ok := w.stdout.(*os.File); ok && w.print == nil && w.times == 0 && inPlace(out) {
+		return w.onScreen(ctx, out)
+	}
+	return w.inBlocks(ctx)
+}
+
+// inPlace reports whether out is a terminal in which lines may be written over. NO_COLOR asks for text and nothing else.
+func inPlace(out *os.File) bool {
+	return isTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// inBlocks prints what is shown one after the other. The first answers, from which there are no rates, are not shown.
+func (w *watch) inBlocks(ctx context.Context) error {
+	tick := time.NewTicker(w.every)
+	defer tick.Stop()
+	for n := -w.unshown; ; {
+		if n++; n > 0 {
+			if err := w.block(n == 1); err != nil {
+				return err
+			}
+		}
+		if w.times > 0 && n >= w.times {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		update, err := w.ask(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		update()
+	}
+}
+
+func (w *watch) block(first bool) error {
+	if w.print != nil {
+		return w.print(w.stdout)
+	}
+	width := 0
+	if out, ok := w.stdout.(*os.File); ok && isTerminal(out) {
+		width, _ = terminalSize(out)
+	}
+	var b strings.Builder
+	if !first {
+		b.WriteByte('\n')
+	}
+	for _, l := range w.draw(width, 0) {
+		b.WriteString(l.Text + "\n")
+	}
+	_, err := io.WriteString(w.stdout, b.String())
+	return err
+}
+
+// onScreen shows it in place until ctx ends or a key says so, and leaves the terminal as it was.
+func (w *watch) onScreen(ctx context.Context, out *os.File) (err error) {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	s, err := openScreen(out)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if bad := s.restore(); err == nil {
+			err = bad
+		}
+	}()
+	keys, answers := make(chan byte), make(chan answer)
+	wg.Go(func() { s.readKeys(ctx, keys) })
+	wg.Go(func() { w.askOn(ctx, answers) })
+	for {
+		if err := s.show(w.draw(s.size())); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case k := <-keys:
+			if w.key != nil && !w.key(k) {
+				return nil
+			}
+		case a := <-answers:
+			if a.err != nil {
+				return a.err
+			}
+			a.update()
+		case got := <-signals:
+			switch got {
+			case syscall.SIGHUP: // the terminal is gone
+				return nil
+			case syscall.SIGTSTP: // back to the shell, and later here again
+				if err := s.suspend(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// answer is what ask returned.
+type answer struct {
+	update func()
+	err    error
+}
+
+// askOn asks at each interval until ctx ends. An answer that takes longer delays the next question.
+func (w *watch) askOn(ctx context.Context, answers chan<- answer) {
+	tick := time.NewTicker(w.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var a answer
+		a.update, a.err = w.ask(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case answers <- a:
+		}
+	}
+}
+
+// linesOf are those of a page, cut to a width.
+func linesOf(width int, page func(w io.Writer) error) []top.Line {
+	var b strings.Builder
+	if err := page(&b); err != nil {
+		fmt.Fprintln(&b, err)
+	}
+	var out []top.Line
+	for l := range strings.Lines(b.String()) {
+		out = append(out, top.Line{Text: top.Cut(strings.TrimRight(l, "\n"), width)})
+	}
+	return out
+}
