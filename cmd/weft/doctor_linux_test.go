@@ -139,6 +139,7 @@ func TestDoctorFindsWhatIsWrongHere(t *testing.T) {
 		{name: "a rule", make: "ip rule add to 10.42.0.0/16 table 7 priority 100", undo: "ip rule del priority 100", want: "policy-rules warning"},
 		{name: "INPUT drops", make: "iptables -P INPUT DROP", undo: "iptables -P INPUT ACCEPT", want: "firewall-input fault"},
 		{name: "INPUT drops, and lets the port in", make: "iptables -P INPUT DROP; iptables -A INPUT -p udp --dport 8285 -j ACCEPT", undo: "iptables -P INPUT ACCEPT; iptables -F"},
+		{name: "OUTPUT drops", make: "iptables -A OUTPUT -p udp --dport 8285 -j REJECT", undo: "iptables -F OUTPUT", want: "firewall-output fault"},
 		{name: "nftables drops", make: "nft 'add table inet f; add chain inet f in { type filter hook input priority 0; policy drop; }'", undo: "nft delete table inet f", want: "firewall-input fault"},
 		{name: "FORWARD drops", make: "iptables -P FORWARD DROP", undo: "iptables -P FORWARD ACCEPT", weftd: []string{"--iptables-forward-rules=false"}, want: "firewall-forward fault"},
 		{name: "FORWARD drops, and weftd will see to it", make: "iptables -P FORWARD DROP", undo: "iptables -P FORWARD ACCEPT"},

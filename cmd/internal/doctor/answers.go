@@ -2,40 +2,65 @@ package doctor
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"weft/cmd/internal/control"
 )
 
-// mostSilent bounds how many peers that do not answer are named one by one.
-const mostSilent = 10
+// mostNamed bounds how many peers one finding names.
+const mostNamed = 5
 
-// checkPeerAnswers goes by what the running weftd has found out by asking peers through the overlay.
+// unanswered are peers, or the addresses of one, of which the same is to be said.
+type unanswered struct {
+	Finding
+	// of tells what was found apart from other findings with the same cause.
+	of    string
+	names []string
+	at    []netip.Addr
+	since time.Time // the earliest
+}
+
+// checkPeerAnswers goes by what the running weftd has found out by asking peers through the overlay. What several have in common is said once.
 func checkPeerAnswers(f *Facts) []Finding {
 	if !f.Daemon.answers() {
 		return one(Unknown, "weftd, which asks them, does not answer")
 	}
-	var out []Finding
-	asked, good, silent := 0, 0, 0
+	var all []*unanswered
+	asked, good, peers, silent := 0, 0, 0, 0
 	for _, p := range f.Daemon.Peers.Peers {
+		answers := len(p.Probes) == 0
 		for _, x := range p.Probes {
 			asked++
-			found := answer(x, f.Now)
-			if found.Verdict == Fault {
-				if silent++; silent > mostSilent {
-					continue
-				}
-			}
+			found, of := answer(x)
+			answers = answers || x.Answers != "no"
 			if found.Verdict == OK {
 				good++
 				continue
 			}
-			out = append(out, found.about(p.Name))
+			i := slices.IndexFunc(all, func(u *unanswered) bool { return u.of == of && u.Verdict == found.Verdict && u.Cause == found.Cause })
+			if i < 0 {
+				i = len(all)
+				all = append(all, &unanswered{Finding: found, of: of, since: x.Since})
+			}
+			u := all[i]
+			u.at = append(u.at, x.Address)
+			if u.since = earlier(u.since, x.Since); !slices.Contains(u.names, p.Name) {
+				u.names = append(u.names, p.Name)
+			}
+		}
+		if len(p.Probes) > 0 {
+			peers++
+		}
+		if !answers {
+			silent++
 		}
 	}
-	if silent > mostSilent {
-		out = append(out, says(Fault, "%d other peers do not answer either", silent-mostSilent).do("weft peers"))
+	var out []Finding
+	for _, u := range all {
+		out = append(out, u.finding(f.Now, silent == peers && peers > 1))
 	}
 	if asked == 0 {
 		return one(Unknown, "no peer was asked: there is none, or questions are turned off (Backend.Probe)")
@@ -43,8 +68,46 @@ func checkPeerAnswers(f *Facts) []Finding {
 	return orOK(out, "%d of %d answer", good, asked)
 }
 
-// answer judges one address of a peer.
-func answer(x control.Probe, now time.Time) Finding {
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// finding names the peers of u. alone says that no peer answers.
+func (u *unanswered) finding(now time.Time, alone bool) Finding {
+	x := u.Finding
+	switch u.of {
+	case silentPeer:
+		x.Found = "it does not answer at " + addrsOf(u.at) + " through the overlay since " + span(now.Sub(u.since))
+		if len(u.names) > 1 {
+			x.Found = fmt.Sprintf("%d peers do not answer through the overlay, the first since %s", len(u.names), span(now.Sub(u.since)))
+		}
+		if alone {
+			x.Cause = "this node's own link, firewall or settings, since no peer answers: of each it looks as if " + x.Cause
+		}
+	case undecided:
+		x.Found = "whether it answers at " + addrsOf(u.at[:min(len(u.at), mostNamed)]) + " is not known yet"
+	}
+	names := slices.Clone(u.names[:min(len(u.names), mostNamed)])
+	if more := len(u.names) - mostNamed; more > 0 {
+		names = append(names, fmt.Sprintf("and %d others", more))
+	}
+	if len(u.names) > 1 && x.Remedy != "" {
+		x.Remedy = "of " + u.names[0] + ": " + x.Remedy + "; weft peers has each one's"
+	}
+	return x.about(strings.Join(names, ", "))
+}
+
+// What is found of a peer.
+const (
+	silentPeer = "silent"
+	undecided  = "undecided"
+)
+
+// answer judges one address of a peer. of tells findings apart that are not about the same thing; "" for a peer that is well.
+func answer(x control.Probe) (found Finding, of string) {
 	likely := func(f Finding) Finding {
 		f.Cause, f.Remedy = x.Likely, x.Look
 		if f.Remedy == "" {
@@ -54,9 +117,9 @@ func answer(x control.Probe, now time.Time) Finding {
 	}
 	switch {
 	case x.Answers == "no":
-		return likely(says(Fault, "it does not answer at %s through the overlay since %s", x.Address, span(now.Sub(x.Since))))
+		return likely(says(Fault, "it does not answer")), silentPeer
 	case x.Answers != "yes":
-		return says(Unknown, "whether it answers at %s is not known yet", x.Address)
+		return says(Unknown, "whether it answers is not known yet"), undecided
 	case x.Lossy:
 		var parts []string
 		for _, l := range []struct {
@@ -67,9 +130,11 @@ func answer(x control.Probe, now time.Time) Finding {
 				parts = append(parts, fmt.Sprintf("%.0f %% %s", 100**l.part, l.way))
 			}
 		}
-		return likely(says(Warning, "packets are lost: %s", strings.Join(parts, ", ")))
+		text := "packets are lost: " + strings.Join(parts, ", ")
+		return likely(says(Warning, "%s", text)), text
 	case x.LargeLost:
-		return likely(says(Fault, "packets larger than %d bytes are sent to it and lost", x.PathMTU))
+		text := fmt.Sprintf("packets larger than %d bytes are sent to it and lost", x.PathMTU)
+		return likely(says(Fault, "%s", text)), text
 	}
-	return says(OK, "it answers")
+	return says(OK, "it answers"), ""
 }

@@ -228,11 +228,20 @@ func TestChecks(t *testing.T) {
 			f.Port.Holders = []Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("0.0.0.0:8285")}}
 		}, "port fault", "flanneld (pid 99)"},
 		{"another's vxlan", func(f *Facts) { f.Port.Device = "vxlan.calico" }, "port warning", "vxlan.calico"},
-		{"the firewall", func(f *Facts) { f.Firewall.Input = []Blocked{{packet, barrier}} }, "firewall-input fault", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"},
-		{"the firewall, on path raw", func(f *Facts) { f.Firewall.Input, f.Daemon.Status.Backend.Path = []Blocked{{packet, barrier}}, "raw" }, "firewall-input note", "path raw takes them before"},
+		{"the firewall", func(f *Facts) { f.Firewall.Input = []Blocked{{packet, barrier, false}} }, "firewall-input fault", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"},
+		{"the firewall, on path raw", func(f *Facts) {
+			f.Firewall.Input, f.Daemon.Status.Backend.Path = []Blocked{{packet, barrier, false}}, "raw"
+		}, "firewall-input note", "path raw takes them before"},
+		{"the firewall, of what begins a flow", func(f *Facts) {
+			f.Firewall.Input = []Blocked{{packet, barrier, true}}
+			f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Address: packet.Src, Probes: []control.Probe{{Answers: "yes"}}}}
+		}, "firewall-input warning", "only where it answers"},
+		{"the firewall, of what leaves", func(f *Facts) {
+			f.Firewall.Output = []Blocked{{hostrules.Packet{Hook: hostrules.HookOutput, Dst: ip("192.0.2.2"), Protocol: 17, DstPort: 8285}, hostrules.Barrier{Firewall: "iptables, nft flavour", Table: "filter", Chain: "OUTPUT"}, false}}
+		}, "firewall-output fault", "8285 of 192.0.2.2 (b): what this node sends does not leave"},
 		{"the firewall, forwarding", func(f *Facts) {
 			f.Settings.Rules.ForwardRules = false
-			f.Firewall.Forward = []Blocked{{hostrules.Packet{Hook: hostrules.HookForward, In: "flannel0", Out: "cni0"}, barrier}}
+			f.Firewall.Forward = []Blocked{{hostrules.Packet{Hook: hostrules.HookForward, In: "flannel0", Out: "cni0"}, barrier, false}}
 		}, "firewall-forward fault", "--iptables-forward-rules=false"},
 		{"a rule", func(f *Facts) {
 			f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, To: pfx("10.0.0.0/8")})
@@ -249,9 +258,23 @@ func TestChecks(t *testing.T) {
 			f.Links.Silent[ip("192.0.2.254")] = "eth0"
 		}, "peer-underlay fault", "gateway 192.0.2.254"},
 		{"a peer that does not answer", probed(control.Probe{Answers: "no", Address: ip("10.42.2.0"), Since: at().Add(-time.Minute), Likely: "its weftd is stopped", Look: "systemctl status weftd"}), "peer-answers fault", "its weftd is stopped"},
+		{"a peer that answers by no family", func(f *Facts) {
+			no := control.Probe{Answers: "no", Since: at().Add(-time.Minute), Likely: "its host is down", Look: "ping it"}
+			f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Probes: []control.Probe{no, no}}, {Name: "c", Probes: []control.Probe{{Answers: "yes"}}}}
+			f.Daemon.Peers.Peers[0].Probes[0].Address, f.Daemon.Peers.Peers[0].Probes[1].Address = ip("10.42.2.0"), ip("fd42:2::")
+		}, "peer-answers fault", "b: it does not answer at 10.42.2.0 fd42:2:: through the overlay since 60 s: its host is down"},
+		{"many that do not", func(f *Facts) {
+			for i := range 8 {
+				f.Daemon.Peers.Peers = append(f.Daemon.Peers.Peers, control.Peer{Name: fmt.Sprint("n", i), Probes: []control.Probe{{Answers: "no", Since: at().Add(-time.Minute), Likely: "a port is closed", Look: "open it"}}})
+			}
+		}, "peer-answers fault", "n0, n1, n2, n3, n4, and 3 others: 8 peers do not answer through the overlay, the first since 60 s: this node's own link"},
 		{"packets lost one way", probed(control.Probe{Answers: "yes", Lossy: true, LossOut: &third}), "peer-answers warning", "30 % to it"},
 		{"large packets lost", probed(control.Probe{Answers: "yes", LargeLost: true, PathMTU: 1280}), "peer-answers fault", "larger than 1280"},
 		{"a peer that answers", probed(control.Probe{Answers: "yes", PathMTU: 1472}), "", ""},
+		{"no way to any", func(f *Facts) {
+			f.Links.Links[0].Up = false
+			f.Links.To = map[netip.Addr]Way{ip("192.0.2.2"): {Err: syscall.ENETUNREACH}, ip("192.0.2.3"): {Err: syscall.ENETUNREACH}}
+		}, "interface fault, peer-underlay fault", "peers b, c are without a way to their own addresses, such as 192.0.2.2: network is unreachable: the interface eth0 is down"},
 		{"no way to a peer", func(f *Facts) { f.Links.To[ip("192.0.2.3")] = Way{Err: syscall.ENETUNREACH} }, "peer-underlay fault", "no way to its address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -300,6 +300,8 @@ func checkPeerWays(f *Facts) []Finding {
 		return one(Unknown, "no records of peers are known")
 	}
 	var out []Finding
+	var none []lease.Record
+	var why error
 	good := 0
 	for _, p := range f.peers() {
 		w, asked := f.Links.To[p.PublicIP]
@@ -310,8 +312,8 @@ func checkPeerWays(f *Facts) []Finding {
 		switch link, silent := f.Links.Silent[next]; {
 		case !asked:
 		case w.Err != nil:
-			out = append(out, says(Fault, "there is no way to its address %s: %v", p.PublicIP, w.Err).about(nameOf(p)).
-				because("a route is missing").do("ip route get %s", p.PublicIP))
+			none = append(none, p)
+			why = w.Err
 		case silent && next == p.PublicIP:
 			out = append(out, says(Fault, "its address %s does not answer on %s (neighbour FAILED)", p.PublicIP, link).about(nameOf(p)).
 				because("its host is down or unplugged, or its address is another one now").do("ping %s; ip neigh show %s; on that host: ip -br addr", p.PublicIP, p.PublicIP))
@@ -321,6 +323,21 @@ func checkPeerWays(f *Facts) []Finding {
 		default:
 			good++
 		}
+	}
+	cause := "a route is missing"
+	if i := slices.IndexFunc(f.Links.Links, func(x Link) bool { return x.Name == f.Links.Underlay.Name }); i >= 0 && !f.Links.Links[i].Up {
+		cause = "the interface " + f.Links.Underlay.Name + " is down, and its routes are gone with it"
+	}
+	switch len(none) {
+	case 0:
+	case 1:
+		out = append(out, says(Fault, "there is no way to its address %s: %v", none[0].PublicIP, why).about(nameOf(none[0])).because("%s", cause).do("ip route get %s", none[0].PublicIP))
+	default:
+		var names []string
+		for _, p := range none {
+			names = append(names, nameOf(p))
+		}
+		out = append(out, says(Fault, "%s without a way to their own addresses, such as %s: %v", peersAre(names), none[0].PublicIP, why).because("%s", cause).do("ip route get %s", none[0].PublicIP))
 	}
 	return orOK(out, "there is one to %d peers", good)
 }
