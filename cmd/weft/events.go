@@ -84,7 +84,7 @@ func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	if dir == "" {
 		dir, _ = f.stateDir(ctx)
 	}
-	l, err := events.Read(dir, after)
+	all, err := events.Read(dir, time.Time{})
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = historyless(dir, err); f.follow {
 			err = nil
@@ -93,7 +93,8 @@ func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if l = f.wanted(l); f.last > 0 {
+	l := f.wanted(slices.DeleteFunc(slices.Clone(all), func(e events.Event) bool { return !e.Time.After(after) }))
+	if f.last > 0 {
 		l = l[max(0, len(l)-f.last):]
 	}
 	if f.json && !f.follow {
@@ -104,10 +105,6 @@ func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 		}{eventsSchema, dir, append([]events.Event{}, l...)})
 	}
 	if len(l) == 0 && !f.follow { // an empty answer would leave open whether anything was looked at
-		all, err := events.Read(dir, time.Time{})
-		if err != nil {
-			return err
-		}
 		fmt.Fprintf(stderr, "weft: none of the %s in %s: see --since and --kind\n", count(len(all), "event"), clean(dir))
 	}
 	for {
@@ -115,7 +112,6 @@ func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 			if err := f.print(w, e); err != nil {
 				return err
 			}
-			after = e.Time
 		}
 		if !f.follow {
 			return nil
@@ -125,13 +121,15 @@ func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 			return nil
 		case <-time.After(followEvery):
 		}
-		if l, err = events.Read(dir, after); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		before := all
+		if all, err = events.Read(dir, time.Time{}); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if len(l) > 0 {
-			after = l[len(l)-1].Time
+		l = all
+		if n := len(before); n > 0 {
+			l = events.After(all, before[n-1])
 		}
-		l = f.wanted(l)
+		l = f.wanted(slices.Clone(l))
 	}
 }
 

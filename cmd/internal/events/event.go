@@ -18,7 +18,7 @@ const maxFile = 256 << 10
 
 // Event is one thing that happened.
 type Event struct {
-	// Time is when, and later than that of every event before it.
+	// Time is when, by the clock as it was then: it may be later than that of an event that came after it.
 	Time time.Time `json:"time"`
 	// Kind says what happened, in a word that stays the same from version to version.
 	Kind Kind `json:"kind"`

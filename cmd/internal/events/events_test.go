@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,4 +150,55 @@ func TestAFaultyDiskCostsTheHistoryAlone(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// What somebody, or a crash, has left in the files hides nothing that came after it; nor does a clock that was set back.
+func TestRubbishAndClocksHideNothing(t *testing.T) {
+	future := []byte(`{"time":"2099-01-02T03:04:05Z","kind":"ready","level":"info","message":"in the future"}` + "\n")
+	for name, what := range map[string][]byte{
+		"future":       future,
+		"zeros":        make([]byte, 100<<10),
+		"long line":    append(bytes.Repeat([]byte("x"), 150<<10), '\n'),
+		"huge":         bytes.Repeat([]byte("rubbish\n"), 1<<20),
+		"huge, a line": bytes.Repeat([]byte("x"), 5<<20),
+		"nested":       append(bytes.Repeat([]byte("["), 60<<10), '\n'),
+	} {
+		for _, file := range []string{events.File, events.Former} {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, file), what, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var faults []error
+			for i := range 2 {
+				faults = append(faults, kept(t, dir, func(l *events.Log) { l.Add(events.Event{Kind: events.Note, Message: fmt.Sprint("kept ", i)}) })...)
+			}
+			got := read(t, dir)
+			if len(faults) > 0 || len(got) < 2 || got[len(got)-2].Message != "kept 0" || got[len(got)-1].Message != "kept 1" {
+				t.Errorf("%s in %s: %v, %+v", name, file, faults, got)
+			}
+		}
+	}
+	pipe := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(pipe, events.File), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := events.Read(pipe, time.Time{}); err == nil {
+		t.Error("a pipe is read")
+	}
+}
+
+func TestAfterGoesByTheOrder(t *testing.T) {
+	at := func(second int64, message string) events.Event {
+		return events.Event{Time: time.Unix(second, 0), Kind: events.Note, Message: message}
+	}
+	all := []events.Event{at(100, "a"), at(200, "b"), at(50, "c"), at(51, "d")}
+	if got := events.After(all, all[1]); len(got) != 2 || got[0].Message != "c" {
+		t.Errorf("%+v", got)
+	}
+	if got := events.After(all, at(1, "gone")); len(got) != 4 {
+		t.Errorf("%+v", got)
+	}
+	if got := events.After(all, all[3]); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
 }

@@ -72,7 +72,7 @@ func (l *Log) Add(e Event) {
 		}
 		e.Details[string(LeftOut)] = fmt.Sprint(b.left)
 	}
-	if !now.After(l.last) { // the clock was set back, or two happened at once
+	if !now.After(l.last) { // two happened at once
 		now = l.last.Add(1)
 	}
 	e.Time = now.UTC().Round(0)
