@@ -54,6 +54,10 @@ func (f *fake) Ask(_ context.Context, r AskRequest) (Asked, error) {
 	return Asked{RTTs: make([]time.Duration, r.Count), Refused: true, Unsent: r.Address.String()}, f.err
 }
 
+func (f *fake) Matrix(context.Context) (Matrix, error) {
+	return Matrix{Full: true, Port: 8285, Nodes: []MatrixNode{{Name: "b", Seen: []MatrixCell{{Node: -1, Silence: SilentHeard}}}}}, f.err
+}
+
 // A daemon is not made to ask for longer, or more, than a request may take.
 func TestAskIsBounded(t *testing.T) {
 	c, _ := serve(t, &fake{})
@@ -119,6 +123,9 @@ func TestAnswersArriveWhole(t *testing.T) {
 	}
 	if got, err := c.Leases(ctx); err != nil || compare(got, f.leases) != "" {
 		t.Errorf("leases: %v %s", err, compare(got, f.leases))
+	}
+	if got, err := c.Matrix(ctx); err != nil || compare(got, Matrix{Full: true, Port: 8285, Nodes: []MatrixNode{{Name: "b", Seen: []MatrixCell{{Node: -1, Silence: SilentHeard}}}}}) != "" {
+		t.Errorf("matrix: %+v %v", got, err)
 	}
 	want := ReleaseRequest{Subnet: "10.1.3.0/24", Force: true}
 	if _, err := c.Release(ctx, want); err != nil || f.request != want {

@@ -28,6 +28,8 @@ type Node interface {
 	Capture(ctx context.Context, r CaptureRequest, w io.Writer) error
 	// Ask asks a peer through the overlay whether its weftd answers, and waits for that. Its error is as that of Release.
 	Ask(ctx context.Context, r AskRequest) (Asked, error)
+	// Matrix asks all peers through the overlay what they know of theirs, and waits for that, some seconds at the most. Its error is as that of Release.
+	Matrix(ctx context.Context) (Matrix, error)
 }
 
 // Errors that a Node returns to say which HTTP status fits.
@@ -135,6 +137,12 @@ func Handler(n Node) http.Handler {
 		defer cancel()
 		done, err := n.Release(ctx, req)
 		reply(w, done, err)
+	})
+	mux.HandleFunc("POST /v1/matrix", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		defer cancel()
+		m, err := n.Matrix(ctx)
+		reply(w, m, err)
 	})
 	mux.HandleFunc("POST /v1/ask", func(w http.ResponseWriter, r *http.Request) { serveAsk(n, w, r) })
 	mux.HandleFunc("POST /v1/capture", func(w http.ResponseWriter, r *http.Request) { serveCapture(n, w, r) })
