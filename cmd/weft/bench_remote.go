@@ -139,7 +139,7 @@ func benchTo(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
 // benchLab runs both ends in a lab. It asks the lab's holder, since only that can enter the hosts.
 func benchLab(f benchFlags) error {
 	if f.from == "" || f.to == "" {
-		return errors.New("--lab goes with --from and --to: two hosts of the lab, such as node1-pod1 and node2-pod1 (weft lab list)")
+		return usagef("--lab goes with --from and --to: two hosts of the lab, such as node1-pod1 and node2-pod1 (weft lab list)")
 	}
 	from, err := labAddr(f.lab, f.from, f.ipv6)
 	if err != nil {

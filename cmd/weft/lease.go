@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -19,8 +20,10 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
+	"weft/cmd/internal/running"
 	"weft/cmd/internal/statefiles"
 	"weft/lease"
+	"weft/lease/etcd"
 )
 
 // leaseAPI has the questions of the lease commands, which the daemon or the store answers.
@@ -42,7 +45,8 @@ func leaseCommand() *cobra.Command {
 		Short: "List or release the subnets that nodes hold",
 		Long: "List or release the subnets that nodes hold.\n\n" +
 			"The daemon is asked over its control socket. If none answers (for list also one that is stopped), or an --etcd-… flag is given,\n" +
-			"the store is asked. Those flags may come from WEFTD_… and FLANNELD_… variables, as for weftd.\n" +
+			"the store is asked: that of a weftd which is stopped, else that of those flags, which may come from WEFTD_… and FLANNELD_… variables, as\n" +
+			"for weftd, else that of /etc/weft/weftd.env.\n" +
 			"In Kubernetes only the daemon is asked: subnets are the podCIDRs of Node objects, which kubectl shows.",
 	}
 	f.bind(cmd)
@@ -127,14 +131,11 @@ func (f *leaseFlags) ask(cmd *cobra.Command, reads bool, do func(leaseAPI) error
 		if !errors.Is(absent, control.ErrNoDaemon) && !stuck {
 			return absent
 		}
-		if cmd.Flags().Changed("control-socket") {
+		if cmd.Flags().Changed("control-socket") && !stuck {
 			return absent // the user named this daemon's socket
 		}
-		if inCluster() {
-			return fmt.Errorf("%w; %s", absent, kubectlInstead)
-		}
 	}
-	cfg, err := f.store.Store(cmd.Flags().Changed, os.Environ())
+	cfg, from, err := f.storeOf(cmd, absent)
 	if err != nil {
 		return errors.Join(absent, err)
 	}
@@ -143,17 +144,48 @@ func (f *leaseFlags) ask(cmd *cobra.Command, reads bool, do func(leaseAPI) error
 		if errors.Is(absent, control.ErrStuck) {
 			why = absent.Error()
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "weft: %s; asking etcd at %s\n", why, options.RedactAll(cfg.Endpoints))
+		fmt.Fprintf(cmd.ErrOrStderr(), "weft: %s; asking etcd at %s%s\n", why, options.RedactAll(cfg.Endpoints), from)
 	}
 	api, done, err := openStore(cfg, func(w string) { fmt.Fprintln(cmd.ErrOrStderr(), "weft: warning:", w) })
 	if err != nil {
-		return errors.Join(absent, err)
+		return err
 	}
 	defer done()
-	if err := do(api); err != nil {
-		return errors.Join(absent, err)
+	return do(api)
+}
+
+// storeOf returns the store to ask: that of the flags, else that of a weftd which runs but does not answer (absent says so), else
+// that of the variables, else that of the unit's. from says in words which it is, if that is not plain.
+func (f *leaseFlags) storeOf(cmd *cobra.Command, absent error) (cfg etcd.Config, from string, err error) {
+	log := slog.New(slog.DiscardHandler)
+	if errors.Is(absent, control.ErrStuck) {
+		if p, err := running.Read(f.client().Listener(cmd.Context())); err == nil {
+			s, err := p.Settings()
+			if s.Kube.On {
+				return cfg, "", errors.New(kubectlInstead)
+			}
+			for _, file := range []*string{&s.Store.CAFile, &s.Store.CertFile, &s.Store.KeyFile, &s.Store.PasswordFile, &s.Embedded.Dir} {
+				if *file != "" {
+					*file = p.Path(*file)
+				}
+			}
+			return s.StoreClient(log), ", its store", err
+		}
+		if cmd.Flags().Changed("control-socket") {
+			return cfg, "", errors.New("how it was started cannot be read: name its store by --etcd-endpoints")
+		}
 	}
-	return nil
+	if absent != nil && inCluster() {
+		return cfg, "", errors.New(kubectlInstead)
+	}
+	environ := os.Environ()
+	if absent != nil && !running.Mentions(environ) {
+		if of, err := running.UnitVariables(); err == nil {
+			environ, from = append(of, environ...), ", by "+running.UnitFile
+		}
+	}
+	s, err := f.store.Store(cmd.Flags().Changed, environ)
+	return s.Etcd(log), from, err
 }
 
 func (f *leaseFlags) storeGiven(cmd *cobra.Command) bool {

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"weft/cmd/internal/control"
-	"weft/cmd/internal/options"
 	"weft/cmd/internal/records"
 	"weft/lease"
 	"weft/lease/etcd"
@@ -20,8 +18,7 @@ type direct struct {
 }
 
 // openStore connects to etcd at the first request. done closes it.
-func openStore(cfg options.Store, warn func(string)) (api direct, done func(), err error) {
-	c := cfg.Etcd(slog.New(slog.DiscardHandler))
+func openStore(c etcd.Config, warn func(string)) (api direct, done func(), err error) {
 	warnings, err := c.Check()
 	for _, w := range warnings {
 		warn(w)
@@ -33,7 +30,7 @@ func openStore(cfg options.Store, warn func(string)) (api direct, done func(), e
 	if err != nil {
 		return direct{}, nil, err
 	}
-	source := fmt.Sprintf("etcd at %s, prefix %s", strings.Join(s.Endpoints(), " "), cfg.Prefix)
+	source := fmt.Sprintf("etcd at %s, prefix %s", strings.Join(s.Endpoints(), " "), c.Prefix)
 	return direct{store: s, source: source}, func() { _ = s.Close() }, nil // nothing was written that a close could lose
 }
 

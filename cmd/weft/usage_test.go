@@ -97,6 +97,7 @@ func TestExitStatuses(t *testing.T) {
 		{"bench --quick --full", 2, "full"},
 		{"bench --rungs vlan", 2, "vlan"},
 		{"bench --from a", 2, "--lab"},
+		{"bench --lab x", 2, "--from and --to"},
 		{"cleanup --rules --files", 2, "--files"},
 	} {
 		status, out, errs := exits(t, strings.Fields(c.args)...)

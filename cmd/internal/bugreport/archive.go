@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,8 +55,8 @@ const atOnce = 4
 // Write gathers everything and writes the archive to w. What cannot be had is said in the manifest; the error is w's.
 func Write(ctx context.Context, r Request, w io.Writer) (Manifest, error) {
 	environ := os.Environ()
-	if b, err := readRegular(usualEnvironment); err == nil { // what weftd would be given
-		environ = append(environ, strings.Split(string(b), "\n")...)
+	if would, err := running.UnitVariables(); err == nil { // be given to weftd
+		environ = append(environ, would...)
 	}
 	return write(ctx, r, parts(r), newScrubber(secrets(r.Process, environ)), w)
 }

@@ -161,6 +161,30 @@ func metrics(p running.Process) part {
 	}}
 }
 
+// logFile has the end of the file to which weftd writes its log, if that is a file.
+func logFile(p running.Process) part {
+	return part{"logfile.txt", "the end of the file that weftd's log goes to, if it goes to one", usual, func(context.Context) ([]byte, error) {
+		if p.PID <= 0 {
+			return []byte("no process of weftd is known\n"), nil
+		}
+		path := fmt.Sprintf("/proc/%d/fd/2", p.PID)
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() {
+			return []byte("it goes to none\n"), err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }() // only read
+		text, err := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-maxPart), maxPart))
+		if info.Size() > maxPart {
+			text = text[bytes.IndexByte(text, '\n')+1:] // half a line may have half a secret
+		}
+		return text, err
+	}}
+}
+
 // parts lists what is gathered, in the order of the archive.
 func parts(r Request) []part {
 	self := func(name, what string, limit time.Duration, args ...string) part {
@@ -191,6 +215,7 @@ func parts(r Request) []part {
 		files("state.txt", "what weftd keeps for its next start", filepath.Join(dir, "*.json")),
 		program("unit.txt", "weftd's unit of systemd", usual, "systemctl", "cat", "weftd").then(onlyOurEnvironment),
 		program("log.txt", "the end of weftd's log in the journal", 2*usual, "journalctl", "--unit", "weftd", "--lines", "5000", "--no-pager", "--output", "short-iso-precise"),
+		logFile(r.Process),
 		files("system.txt", "kernel and distribution", "/proc/version", "/etc/os-release", "/proc/cpuinfo", "/proc/meminfo", "/proc/loadavg", "/proc/uptime", "/proc/modules"),
 		files("sysctl.txt", "settings of the kernel that matter to forwarding", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding",
 			"/proc/sys/net/ipv4/conf/*/rp_filter", "/proc/sys/net/ipv4/conf/*/forwarding", "/proc/sys/net/bridge/bridge-nf-call-ip*tables", "/proc/sys/net/core/[rw]mem_*", "/proc/sys/net/netfilter/nf_conntrack_[cm]*"),

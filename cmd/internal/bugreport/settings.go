@@ -13,9 +13,6 @@ import (
 	"weft/cmd/internal/running"
 )
 
-// usualEnvironment is the file from which the unit of systemd reads variables.
-const usualEnvironment = "/etc/weft/weftd.env"
-
 // ours reports which variables weftd, or Go's runtime, reads. Any other in the same file is somebody else's, and may be a secret
 // whatever its name is; so may one of ours be that is spelt wrongly.
 func ours() func(name string) bool {
@@ -124,8 +121,8 @@ func commandLine(r Request) part {
 
 // environmentFile has the settings that systemd gives to weftd.
 func environmentFile() part {
-	return part{"weftd.env", "settings of weftd in " + usualEnvironment, usual, func(context.Context) ([]byte, error) {
-		b, err := readRegular(usualEnvironment)
+	return part{"weftd.env", "settings of weftd in " + running.UnitFile, usual, func(context.Context) ([]byte, error) {
+		b, err := readRegular(running.UnitFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			return []byte("there is none\n"), nil
 		}

@@ -3,6 +3,7 @@ package bugreport
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -74,6 +75,30 @@ func TestRulesOfTheWholeHost(t *testing.T) {
 	has("one flavour", "nft --handle list ruleset", "iptables-save -c", "ip6tables-save -c")
 	have("iptables-nft-save", "iptables-legacy-save", "ip6tables-nft-save", "ip6tables-legacy-save")
 	has("both", "nft --handle list ruleset", "iptables-nft-save -c", "iptables-legacy-save -c", "ip6tables-nft-save -c", "ip6tables-legacy-save -c")
+}
+
+// The end of a log that goes to a file is there, and begins with a whole line.
+func TestLogInAFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "log")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.WriteString(strings.Repeat("a line of the log\n", maxPart/18) + "more\nthe last line\n"); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sleep", "60")
+	cmd.Stderr = f
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }() // it is killed, and says so
+	text, err := logFile(running.Process{PID: cmd.Process.Pid}).read(t.Context())
+	if err != nil || len(text) > maxPart || !strings.HasPrefix(string(text), "a line") || !strings.HasSuffix(string(text), "\nthe last line\n") {
+		t.Errorf("%v, %d bytes: %.40q", err, len(text), text)
+	}
 }
 
 // What is too long ends with a whole line, since the beginning of a secret would not be known for one, and it is said.

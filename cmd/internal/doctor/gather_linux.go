@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +14,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
+	"weft/cmd/internal/running"
 )
 
 // Within bounds Gather as a whole.
@@ -84,74 +84,27 @@ func askDaemon(ctx context.Context, socket string) Daemon {
 	return d
 }
 
-// unitFile is where weftd.service reads variables from.
-const unitFile = "/etc/weft/weftd.env"
-
 // findSettings finds those of the running weftd, else those of the arguments and the environment, and the unit's file
 // if neither says anything.
 func findSettings(r Request, pid int) Settings {
 	if pid != 0 && len(r.Args) == 0 {
-		if args, environ, err := process(pid); err == nil && len(args) > 0 {
+		if p, err := running.Read(pid); err == nil {
 			s := Settings{From: fmt.Sprintf("the running weftd (pid %d)", pid)}
-			s.Config, s.Err = options.Parse(args[1:], environ)
+			s.Config, s.Err = p.Settings()
 			return s
 		}
 	}
 	s := Settings{From: "the flags and variables given here"}
 	environ := r.Environ
-	if len(r.Args) == 0 && !mentions(environ) {
-		if b, err := os.ReadFile(unitFile); err == nil {
-			s.From, environ = unitFile, append(variables(string(b)), environ...)
+	if len(r.Args) == 0 && !running.Mentions(environ) {
+		if of, err := running.UnitVariables(); err == nil {
+			s.From, environ = running.UnitFile, append(of, environ...)
 		} else {
 			s.From = "weftd's defaults, since neither a running weftd, nor flags behind --, nor variables say otherwise"
 		}
 	}
 	s.Config, s.Err = options.Parse(r.Args, environ)
 	return s
-}
-
-// mentions says that environ has variables for weftd.
-func mentions(environ []string) bool {
-	for _, e := range environ {
-		name, _, _ := strings.Cut(e, "=")
-		if strings.HasPrefix(name, "FLANNELD_") || strings.HasPrefix(name, "WEFTD_") && name != "WEFTD_CONTROL_SOCKET" {
-			return true
-		}
-	}
-	return false
-}
-
-// variables reads an environment file of systemd: NAME=value lines, with comments and quotes.
-func variables(text string) []string {
-	var out []string
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		name, value, ok := strings.Cut(line, "=")
-		if !ok || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
-			continue
-		}
-		if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
-			value = value[1 : n-1]
-		}
-		out = append(out, name+"="+value)
-	}
-	return out
-}
-
-// process reads with what a process was started. The variables may hold a password: they go into Settings and
-// nowhere else.
-func process(pid int) (args, environ []string, err error) {
-	dir := filepath.Join("/proc", fmt.Sprint(pid))
-	line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-	if err != nil {
-		return nil, nil, err
-	}
-	vars, err := os.ReadFile(filepath.Join(dir, "environ"))
-	if err != nil {
-		return nil, nil, err
-	}
-	split := func(b []byte) []string { return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00") }
-	return split(line), split(vars), nil
 }
 
 // readKernel reads what the kernel has, and what weftd, or this process, may do.
