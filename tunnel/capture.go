@@ -15,11 +15,13 @@ import (
 // that it wants.
 const MaxCaptures = 4
 
-// Sizes of a capture's memory. A worker's share holds at least eight of the largest packets.
+// Sizes of a capture's memory, some 5 MB with up to eight workers. A worker's share holds at least eight of the largest packets, and as many
+// small ones as a few batches have.
 const (
 	captureBytes   = 4 << 20 // for the packets of all workers together
-	captureLeast   = 8 * (MaxPacket + 1)
-	captureRecords = 4096 // packets that one worker's share holds
+	captureRecords = 4096    // packets that all shares hold together
+	leastPackets   = 8
+	leastRecords   = 2 * (batchSize + maxRun + batchSize)
 )
 
 // ErrTooManyCaptures says that MaxCaptures are under way already.
@@ -91,9 +93,8 @@ func (e *Engine) Capture(o CaptureOptions) (*Capture, error) {
 	if len(next.list) >= MaxCaptures { // before there is memory for it: a thousand clients may ask at once
 		return nil, ErrTooManyCaptures
 	}
-	each := max(captureLeast, captureBytes/len(e.workers))
 	for range e.workers {
-		c.rings = append(c.rings, &captureRing{data: make([]byte, each), records: make([]captureRecord, captureRecords)})
+		c.rings = append(c.rings, newCaptureRing(len(e.workers), o.SnapLen))
 	}
 	next.list = append(next.list, c)
 	e.looks.Store(&next)
@@ -154,7 +155,7 @@ func (c *Capture) Next() (Captured, bool) {
 // first is the reader's oldest record; nil if there is none now.
 func (r *captureRing) first() *captureRecord {
 	for r.tail.Load() != r.head.Load() {
-		if rec := &r.records[r.tail.Load()%captureRecords]; !rec.void {
+		if rec := &r.records[r.tail.Load()%uint64(len(r.records))]; !rec.void {
 			return rec
 		}
 		r.tail.Add(1)
@@ -203,17 +204,24 @@ func (r *captureRecord) captured(b []byte) Captured {
 	}
 }
 
+// newCaptureRing makes the share of one of so many workers. Packets that are cut need less room.
+func newCaptureRing(workers, snapLen int) *captureRing {
+	records := max(leastRecords, captureRecords/workers)
+	data := min(max(leastPackets*(MaxPacket+1), captureBytes/workers), records*(snapLen+1))
+	return &captureRing{data: make([]byte, data), records: make([]captureRecord, records)}
+}
+
 // room returns n bytes for a record that is not yet written; nil if the reader has not made room.
 func (r *captureRing) room(n int) []byte {
 	tail := r.tail.Load()
-	if r.next-tail >= captureRecords {
+	if r.next-tail >= uint64(len(r.records)) {
 		return nil
 	}
 	if r.next == tail {
 		r.free = 0
 		return r.data[:n]
 	}
-	oldest := r.records[tail%captureRecords].from
+	oldest := r.records[tail%uint64(len(r.records))].from
 	switch {
 	case r.free > oldest && r.free+n <= len(r.data):
 	case r.free > oldest && n < oldest: // from the front again

@@ -52,11 +52,11 @@ func (l *captures) after(w *worker, ps []*Packet) {
 				at = r.next
 			}
 			if at > 0 {
-				rec := &r.records[(at-1)%captureRecords]
+				rec := &r.records[(at-1)%uint64(len(r.records))]
 				rec.dropped, rec.reason, rec.void = true, p.reason(), !c.want.Dropped
 			}
 			if at := r.outer[i]; at > 0 {
-				r.records[(at-1)%captureRecords].void = true
+				r.records[(at-1)%uint64(len(r.records))].void = true
 			}
 		}
 		r.publish()
@@ -77,7 +77,7 @@ func (l *captures) fragmented(w *worker, p *Packet) {
 func (l *captures) told(w *worker, p *Packet) {
 	for _, c := range l.list {
 		if r := c.rings[w.index]; c.want.Inner && c.inner(w, r, p, p.Outer, nil) {
-			r.records[(r.next-1)%captureRecords].outbound = false
+			r.records[(r.next-1)%uint64(len(r.records))].outbound = false
 			r.publish()
 		}
 	}
@@ -117,7 +117,7 @@ func (l *captures) refused(w *worker, p *Packet, reason DropReason) {
 			ok = c.datagram(w, r, p, w.from, p.Bytes(), true)
 		}
 		if ok {
-			rec := &r.records[(r.next-1)%captureRecords]
+			rec := &r.records[(r.next-1)%uint64(len(r.records))]
 			rec.dropped, rec.reason = true, reason
 		}
 		r.publish()
@@ -190,7 +190,7 @@ func (c *Capture) datagram(w *worker, r *captureRing, p *Packet, at *attached, p
 
 // write makes the record of what was copied into room: n of length bytes.
 func (r *captureRing) write(w *worker, p *Packet, n, length int) *captureRecord {
-	rec := &r.records[r.next%captureRecords]
+	rec := &r.records[r.next%uint64(len(r.records))]
 	*rec = captureRecord{time: w.now, from: r.free, n: n, length: length, outbound: w.flow == &w.tally.egress}
 	if p.segSize > 0 {
 		rec.segments, rec.segSize = p.segments, p.segSize
