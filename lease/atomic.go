@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 )
 
 // WriteFile replaces path in one step: a reader, also one after a crash, sees
@@ -23,6 +25,7 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 		return err
 	}
 	defer func() { err = unnamed(path, err) }()
+	removeLeftovers(dir, "."+filepath.Base(path)+".")
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // 0600
 	if err != nil {
 		return err
@@ -45,6 +48,24 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 		return err
 	}
 	return syncDir(dir)
+}
+
+// leftFor is how old a file for the moment is before it counts as left by a process that was killed.
+const leftFor = time.Minute
+
+// removeLeftovers removes files for the moment that a process which was killed has left in dir: prefix and a number. Of one that
+// is killed again and again, each would leave another.
+func removeLeftovers(dir, prefix string) {
+	all, _ := os.ReadDir(dir) // what cannot be listed stays
+	for _, e := range all {
+		rest, ours := strings.CutPrefix(e.Name(), prefix)
+		if !ours || rest == "" || strings.Trim(rest, "0123456789") != "" || !e.Type().IsRegular() {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftFor {
+			_ = os.Remove(filepath.Join(dir, e.Name())) // the next time, else
+		}
+	}
 }
 
 // unnamed is err without the name that the file had for the moment, which is another one each time:

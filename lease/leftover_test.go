@@ -10,36 +10,33 @@ import (
 	"weft/lease"
 )
 
-func TestLeftovers(t *testing.T) {
+// What processes that were killed left beside the file goes with the next write, and nothing else does.
+func TestLeftoversOfTheKilledGo(t *testing.T) {
 	dir := t.TempDir()
+	path := filepath.Join(dir, "state")
 	old := time.Now().Add(-time.Hour)
-	for _, name := range []string{"lease.json", ".lease.json.123", ".lease.json.4", ".lease.json.", ".lease.json.12a", ".lease.json.1.2", "lease.json.5",
-		".node-id.77", ".other.json.1", ".lease.jsonx.1"} {
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
+	for name, at := range map[string]time.Time{
+		".state.123": old, ".state.4567": old, ".state.89": time.Now(), ".state.bak": old, ".state.": old, ".other.12": old, "state.12": old,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chtimes(file, old, old); err != nil {
+		if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, ".lease.json.6"), nil, 0o600); err != nil { // being written
+	if err := lease.WriteFile(path, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, ".lease.json.7"), 0o700); err != nil {
+	all, err := os.ReadDir(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("/etc/passwd", filepath.Join(dir, ".lease.json.8")); err != nil {
-		t.Fatal(err)
+	var names []string
+	for _, e := range all {
+		names = append(names, e.Name())
 	}
-	got, err := lease.Leftovers(time.Minute, filepath.Join(dir, "lease.json"), filepath.Join(dir, "node-id"), filepath.Join(dir, "none", "x"))
-	for i := range got {
-		got[i] = filepath.Base(got[i])
-	}
-	if want := []string{".lease.json.123", ".lease.json.4", ".node-id.77"}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("%q, %v, want %q", got, err, want)
-	}
-	if all, err := lease.Leftovers(-time.Minute, filepath.Join(dir, "lease.json")); err != nil || len(all) != 3 {
-		t.Errorf("of any age: %q, %v", all, err)
+	if want := []string{".other.12", ".state.", ".state.89", ".state.bak", "state", "state.12"}; !slices.Equal(names, want) {
+		t.Errorf("got %v, want %v", names, want)
 	}
 }

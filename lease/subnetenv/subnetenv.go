@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // File is the content of subnet.env. A family that is off has zero prefixes.
@@ -73,6 +74,7 @@ func Write(path string, f File) (err error) {
 	if err != nil {
 		return err
 	}
+	removeLeftovers(dir, "."+filepath.Base(path)+".")
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fault(path, err)
@@ -86,6 +88,23 @@ func Write(path string, f File) (err error) {
 		return fault(path, err)
 	}
 	return nil
+}
+
+// leftFor is how old a file for the moment is before it counts as left by a process that was killed.
+const leftFor = time.Minute
+
+// removeLeftovers removes files for the moment that a process which was killed has left in dir: prefix and a number.
+func removeLeftovers(dir, prefix string) {
+	all, _ := os.ReadDir(dir) // what cannot be listed stays
+	for _, e := range all {
+		rest, ours := strings.CutPrefix(e.Name(), prefix)
+		if !ours || rest == "" || strings.Trim(rest, "0123456789") != "" || !e.Type().IsRegular() {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftFor {
+			_ = os.Remove(filepath.Join(dir, e.Name())) // the next time, else
+		}
+	}
 }
 
 // fault is err without the name that the file had for the moment, which is another one each time:
