@@ -94,7 +94,7 @@ func (d *Daemon) findFormer(g *generation) {
 	}
 	why := ""
 	if len(found) > 0 {
-		why = fmt.Sprintf("%s is of a subnet that was this node's, which has %s now: pods with an address of it are cut off from other nodes: delete them, and they are made anew", strings.Join(found, ", "), set.Own.Subnets)
+		why = formerText(strings.Join(found, ", "), set.Own.Subnets.String())
 	}
 	g.mu.Lock()
 	changed := g.formerWhy != why
@@ -106,6 +106,12 @@ func (d *Daemon) findFormer(g *generation) {
 	case changed:
 		d.log.Info("no pods of a former subnet any more")
 	}
+}
+
+// formerText says what bridges in the overlay's network mean that are not in this node's subnet.
+func formerText(bridges, own string) string {
+	return fmt.Sprintf("%s is within the overlay's network, and not in this node's subnet %s: pods with an address of it are cut off from other nodes. "+
+		"If that subnet was this node's, delete these pods, and they are made anew; if another program made the bridge, as Docker does, give that another network", bridges, own)
 }
 
 // formerGateways says which bridges have gateways of subnets that are not ours any more; "" for none.
