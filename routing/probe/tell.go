@@ -54,6 +54,7 @@ func (c *Core) count() account {
 			}
 		case No:
 			a.silent++
+		case Unasked:
 		}
 	}
 	return a

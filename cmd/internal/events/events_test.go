@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -49,7 +48,7 @@ func TestTheHistoryOutlivesTheProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	for range 2 {
 		if faults := kept(t, dir, func(l *events.Log) {
-			log := slog.New(events.NewHandler(slog.NewTextHandler(io.Discard, nil), l)).With("component", "keeper")
+			log := slog.New(events.NewHandler(slog.NewTextHandler(&bytes.Buffer{}, nil), l)).With("component", "keeper")
 			log.Info("weftd starts", "version", "v1")
 			log.Debug("not ready")
 			log.Warn("peer not used", "peer", "db1", "reason", errors.New("it has no MAC"))

@@ -170,9 +170,7 @@ func (p *parser) primitive() (node, error) {
 	if of, ok := known(p.peek()); ok {
 		q.proto, q.word = of, p.next()
 	}
-	if err := p.direction(&q); err != nil {
-		return nil, err
-	}
+	p.direction(&q)
 	switch p.peek() {
 	case "host", "net", "port", "portrange", "proto", "less", "greater":
 		q.kind = p.next()
@@ -202,15 +200,15 @@ func (p *parser) primitive() (node, error) {
 }
 
 // direction reads src, dst, src or dst, src and dst.
-func (p *parser) direction(q *qualifiers) error {
+func (p *parser) direction(q *qualifiers) {
 	first := p.peek()
 	if first != "src" && first != "dst" {
-		return nil
+		return
 	}
 	p.next()
 	q.src, q.dst = first == "src", first == "dst"
 	if len(p.words) < 2 {
-		return nil
+		return
 	}
 	join, second := p.peek(), strings.ToLower(p.words[1].text)
 	if (join == "or" || join == "and") && (second == "src" || second == "dst") && second != first {
@@ -218,7 +216,6 @@ func (p *parser) direction(q *qualifiers) error {
 		p.next()
 		q.src, q.dst, q.all = true, true, join == "and"
 	}
-	return nil
 }
 
 // said are the words of q, for an error.
