@@ -56,11 +56,6 @@ func eventsCommand() *cobra.Command {
 	l.StringSliceVar(&f.kinds, "kind", nil, "show events of this `kind` only; may be given several times")
 	l.IntVarP(&f.last, "last", "n", 0, "show the last `N` only; 0 is all")
 	l.BoolVarP(&f.follow, "follow", "f", false, "go on, and show what happens from now on")
-	if err := cmd.RegisterFlagCompletionFunc("kind", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return events.Kinds(), cobra.ShellCompDirectiveNoFileComp
-	}); err != nil {
-		cmd.Long += "\n" + err.Error() // the flag is defined above
-	}
 	return cmd
 }
 

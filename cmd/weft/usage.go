@@ -47,6 +47,7 @@ func complete(root *cobra.Command) {
 		}
 	}
 	strict(root)
+	completeAll(root)
 	help := root.RunE
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if asked, err := cmd.Flags().GetBool("version"); err != nil || !asked {
