@@ -33,6 +33,7 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(reportCommand())
 	root.Flags().BoolP("version", "v", false, "version for weft")
 	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), eventsCommand(), labCommand(), benchCommand(), cleanupCommand(), doctorCommand(), versionCommand())
+	root.AddCommand(pingCommand())
 	root.AddCommand(captureCommand(), topCommand(), matrixCommand())
 	return root
 }

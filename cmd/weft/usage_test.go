@@ -59,6 +59,8 @@ func TestExitStatuses(t *testing.T) {
 		{"lease list --more", 2, "more"},
 		{"lease --nonsense", 2, "nonsense"},
 		{"lease release", 2, "arg"},
+		{"ping", 2, "arg"}, {"ping a b", 2, "arg"}, {"ping -4 -6 b", 2, "one of them only"}, {"ping -c 0 b", 2, "--count 0"}, {"ping --interval 0s b", 2, "--interval 0s"},
+		{"ping -W 2h b", 2, "--timeout 2h"}, {"ping --size -1 b", 2, "--size -1"},
 		{"lease release 10.42.2.1/24", 2, "did you mean 10.42.2.0/24?"},
 		{"lab foo", 2, `"foo" is no command of weft lab`},
 		{"lab donw", 2, "did you mean down?"},

@@ -1,0 +1,299 @@
+package ping
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/control"
+)
+
+// Host asks from this host: layers by sockets of its own, and other nodes' daemons by this node's.
+type Host struct {
+	// Weftd is this node's.
+	Weftd *control.Client
+}
+
+// Ask implements Asker.
+func (h Host) Ask(ctx context.Context, q Question) Outcome {
+	switch {
+	case q.Layer == Daemon:
+		return h.askDaemon(ctx, q)
+	case q.By == byUDP:
+		return askPort(ctx, q)
+	}
+	return askEcho(ctx, q)
+}
+
+// askDaemon has this node's weftd ask, in as many requests as it takes.
+func (h Host) askDaemon(ctx context.Context, q Question) (o Outcome) {
+	o.RTTs = make([]time.Duration, len(q.Sizes))
+	timeout := min(q.Timeout, control.MaxAsk/2)
+	each := control.MaxAskCount
+	if q.Interval > 0 {
+		each = max(1, min(each, int((control.MaxAsk-timeout)/q.Interval)))
+	}
+	for at := 0; at < len(o.RTTs); at += each {
+		n := min(each, len(o.RTTs)-at)
+		a, err := h.Weftd.Ask(ctx, control.AskRequest{Address: q.To, Count: n, Interval: min(q.Interval, control.MaxAsk-timeout), Timeout: timeout})
+		switch {
+		case errors.Is(err, control.ErrNotFound):
+			return Outcome{Cannot: "this node's weftd knows of no way to ask it (any more): weft peers"}
+		case err != nil:
+			return Outcome{Cannot: err.Error()}
+		case a.Refused:
+			o.Said = &Said{By: q.To, Kind: KindPort}
+		case a.Unsent != "" && o.Said == nil:
+			o.Said = &Said{Text: a.Unsent}
+		}
+		copy(o.RTTs[at:at+n], a.RTTs)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return o
+}
+
+// conversation is what goes out by sockets, and what comes back.
+type conversation struct {
+	q Question
+	// out is the socket that sends, and that gets errors; in is where answers come in.
+	out, in int
+	// datagram returns the bytes of question i, and index which question an answer is for, -1 for none.
+	datagram func(i, size int) []byte
+	index    func(b []byte) int
+	o        Outcome
+	sentAt   []time.Time
+	buffer   []byte
+}
+
+// look is how long a poll waits at the most, so that the end of the context is seen.
+const look = 100 * time.Millisecond
+
+// run sends the questions, and returns when all are answered, when their time is over, or when ICMP has said of the first and the last the same.
+func (c *conversation) run(ctx context.Context) Outcome {
+	n := len(c.q.Sizes)
+	c.o.RTTs, c.sentAt = make([]time.Duration, n), make([]time.Time, n)
+	c.buffer = make([]byte, 64<<10)
+	next := time.Now()
+	for sent := 0; ctx.Err() == nil; {
+		now := time.Now()
+		for sent < n && !now.Before(next) {
+			c.send(sent)
+			sent++
+			next = now.Add(c.q.Interval)
+		}
+		var until time.Time
+		if sent < n {
+			until = next
+		} else if until = c.sentAt[n-1].Add(c.q.Timeout); !now.Before(until) || c.o.answered() == n || c.o.Said != nil && now.After(c.sentAt[n-1].Add(grace)) {
+			break
+		}
+		c.wait(min(look, max(time.Millisecond, until.Sub(now))))
+	}
+	return c.o
+}
+
+// grace is how long answers are waited for once ICMP has said that there will be none.
+const grace = 300 * time.Millisecond
+
+func (c *conversation) send(i int) {
+	b := c.datagram(i, c.q.Sizes[i])
+	c.sentAt[i] = time.Now()
+	for range 8 { // an error may be that of an earlier question: the queue has it too
+		err := unix.Send(c.out, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		c.errors()
+		var errno unix.Errno
+		switch {
+		case err == nil, errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOBUFS):
+			return
+		case errors.Is(err, unix.EMSGSIZE):
+			c.tooBig(&Said{Kind: KindTooBig, Text: "larger than the device carries"})
+			return
+		case errors.As(err, &errno) && i == 0 && c.o.Said == nil:
+			c.o.Said = local(errno)
+		}
+		if err == unix.EPERM || err == unix.EACCES || err == unix.EINVAL { //nolint:errorlint // system calls return them bare
+			return
+		}
+	}
+}
+
+func (c *conversation) tooBig(s *Said) {
+	if c.o.TooBig == nil {
+		c.o.TooBig = s
+	}
+}
+
+// local is what this host's own kernel says.
+func local(errno unix.Errno) *Said {
+	s := &Said{Text: errno.Error()}
+	switch errno {
+	case unix.EHOSTUNREACH, unix.EHOSTDOWN:
+		s.Kind = KindHost
+	case unix.ENETUNREACH, unix.EADDRNOTAVAIL, unix.ENETDOWN:
+		s.Kind = KindNet
+	case unix.EPERM, unix.EACCES:
+		s.Kind = KindProhibited
+	}
+	return s
+}
+
+// wait takes in what comes within d.
+func (c *conversation) wait(d time.Duration) {
+	fds := []unix.PollFd{{Fd: int32(c.out), Events: 0}, {Fd: int32(c.in), Events: unix.POLLIN}}
+	if c.in == c.out {
+		fds = fds[1:]
+	}
+	_, _ = unix.Poll(fds, int(d/time.Millisecond)) // whatever it says, it is looked
+	c.errors()
+	for {
+		n, _, err := unix.Recvfrom(c.in, c.buffer, unix.MSG_DONTWAIT)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+			return
+		}
+		if err != nil { // the error of a question, which the queue had, or the socket is of no use
+			if !c.errors() {
+				return
+			}
+			continue
+		}
+		if i := c.index(c.buffer[:n]); i >= 0 && i < len(c.sentAt) && !c.sentAt[i].IsZero() && c.o.RTTs[i] == 0 {
+			c.o.RTTs[i] = max(1, time.Since(c.sentAt[i]))
+		}
+	}
+}
+
+// errors empties the error queue, and reports whether there was anything, there or in the socket.
+func (c *conversation) errors() (some bool) {
+	oob := make([]byte, 512)
+	var quote [256]byte
+	for range 1000 {
+		_, n, _, _, err := unix.Recvmsg(c.out, quote[:], oob, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+		if err != nil {
+			break
+		}
+		some = true
+		messages, err := unix.ParseSocketControlMessage(oob[:n])
+		if err != nil {
+			continue
+		}
+		for _, m := range messages {
+			if s, ok := parseError(m); ok {
+				c.said(s)
+			}
+		}
+	}
+	if errno, err := unix.GetsockoptInt(c.out, unix.SOL_SOCKET, unix.SO_ERROR); err == nil && errno != 0 {
+		some = true
+	}
+	return some
+}
+
+func (c *conversation) said(s *Said) {
+	if c.q.Layer == Underlay || c.q.Layer == Port { // through the overlay it may be the data plane here that says so
+		if isLocal(s.By) {
+			s.By = netip.Addr{}
+		}
+	}
+	switch {
+	case s.Kind == KindTooBig:
+		c.tooBig(s)
+	case c.o.Said == nil:
+		c.o.Said = s
+	}
+}
+
+func isLocal(a netip.Addr) bool {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, x := range all {
+		if n, ok := x.(*net.IPNet); ok {
+			if b, ok := netip.AddrFromSlice(n.IP); ok && b.Unmap() == a {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// parseError reads a struct sock_extended_err with the address behind it (linux/errqueue.h).
+func parseError(m unix.SocketControlMessage) (*Said, bool) {
+	four := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_RECVERR
+	six := m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_RECVERR
+	if !four && !six || len(m.Data) < 16 {
+		return nil, false
+	}
+	errno, origin, kind, code := unix.Errno(binary.NativeEndian.Uint32(m.Data)), m.Data[4], m.Data[5], m.Data[6]
+	info := int(binary.NativeEndian.Uint32(m.Data[8:]))
+	if origin != unix.SO_EE_ORIGIN_ICMP && origin != unix.SO_EE_ORIGIN_ICMP6 {
+		s := local(errno)
+		if errno == unix.EMSGSIZE {
+			s.Kind, s.MTU = KindTooBig, info
+		}
+		return s, true
+	}
+	s := &Said{Kind: kindOf(six, kind, code), Text: errno.Error()}
+	if s.Kind == KindTooBig {
+		s.MTU = info
+	}
+	switch a := m.Data[16:]; {
+	case len(a) >= 8 && binary.NativeEndian.Uint16(a) == unix.AF_INET:
+		s.By = netip.AddrFrom4([4]byte(a[4:8]))
+	case len(a) >= 24 && binary.NativeEndian.Uint16(a) == unix.AF_INET6:
+		s.By = netip.AddrFrom16([16]byte(a[8:24])).Unmap()
+	}
+	return s, true
+}
+
+// kindOf reads type and code of an ICMP message (RFC 792, RFC 1812, RFC 4443).
+func kindOf(six bool, kind, code byte) Kind {
+	if six {
+		switch {
+		case kind == 2:
+			return KindTooBig
+		case kind == 3:
+			return KindExpired
+		case kind == 1 && code == 0:
+			return KindNet
+		case kind == 1 && code == 3:
+			return KindHost
+		case kind == 1 && code == 4:
+			return KindPort
+		case kind == 1 && (code == 1 || code == 5 || code == 6):
+			return KindProhibited
+		}
+		return KindOther
+	}
+	switch {
+	case kind == 11:
+		return KindExpired
+	case kind != 3:
+	case code == 0 || code == 6 || code == 11:
+		return KindNet
+	case code == 1 || code == 7 || code == 12:
+		return KindHost
+	case code == 3:
+		return KindPort
+	case code == 4:
+		return KindTooBig
+	case code == 9 || code == 10 || code == 13:
+		return KindProhibited
+	}
+	return KindOther
+}
+
+// token is a number that nobody can guess.
+func token() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return binary.BigEndian.Uint64(b[:])
+}

@@ -1,0 +1,267 @@
+package ping
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// layerFake says what becomes of the questions to one layer.
+type layerFake struct {
+	carries int // answers packets up to so many bytes; 0 for all
+	every   int // loses every so many; 0 for none
+	silent  bool
+	out     Outcome
+}
+
+// fake answers by layer.
+type fake map[Layer]layerFake
+
+func (f fake) Ask(_ context.Context, q Question) Outcome {
+	l := f[q.Layer]
+	o := l.out
+	o.RTTs = make([]time.Duration, len(q.Sizes))
+	if l.silent || o.Said != nil || o.Cannot != "" || o.NoAnswers != "" || q.Layer == Port && !q.Probe {
+		return o
+	}
+	for i, size := range q.Sizes {
+		switch {
+		case l.carries > 0 && size > l.carries:
+		case l.every > 0 && i%l.every == 0:
+			continue
+		default:
+			o.RTTs[i] = time.Duration(i+1) * time.Millisecond
+			continue
+		}
+		o.TooBig = l.out.TooBig
+	}
+	return o
+}
+
+var (
+	peerAt, hereAt   = netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.1")
+	overlay, ours    = netip.MustParseAddr("10.42.2.0"), netip.MustParseAddr("10.42.1.0")
+	gateway, thisPod = netip.MustParseAddr("10.42.2.1"), netip.MustParseAddr("10.42.2.7")
+)
+
+func dead(layers ...Layer) fake {
+	f := fake{}
+	for _, l := range layers {
+		f[l] = layerFake{silent: true}
+	}
+	return f
+}
+
+func (f fake) with(l Layer, x layerFake) fake { f[l] = x; return f }
+
+func said(by netip.Addr, k Kind, text string) layerFake {
+	return layerFake{out: Outcome{Said: &Said{By: by, Kind: k, Text: text}}}
+}
+
+// ways of the kinds that are told apart.
+func userspace() Way {
+	return Way{
+		Peer: "b", Backend: "udp", Path: "raw", Weft: true, Under: peerAt, UnderFrom: hereAt, Link: "eth0", UDPPort: 8285, AnswersPort: true,
+		Overlay: overlay, From: ours, Gateway: gateway, MTU: 1472, UnderMTU: 1500,
+	}
+}
+
+func kernel() Way {
+	w := userspace()
+	w.Backend, w.Path, w.UDPPort, w.AnswersPort, w.MTU = "vxlan", kernelPath, 8472, false, 1450
+	return w
+}
+
+func hostGW() Way {
+	w := userspace()
+	w.Backend, w.Path, w.UDPPort, w.AnswersPort, w.Direct, w.MTU, w.Overlay, w.From = "host-gw", kernelPath, 0, false, true, 1500, peerAt, hereAt
+	return w
+}
+
+func flannel() Way {
+	w := kernel()
+	w.Weft, w.Not = false, map[Layer]string{Daemon: "it does not run weft"}
+	return w
+}
+
+func toPod(w Way) Way { w.Pod = thisPod; return w }
+
+func ownPod() Way { w := toPod(userspace()); w.Local = true; return w }
+
+// Each row is a fault: what answers, which layer is said to be the first broken one, what cannot be told from it, the words of the
+// causes in their order, and for each a word of its command.
+func TestBrokenLayersHaveTheirCauses(t *testing.T) {
+	all := []Layer{Underlay, Port, DataPlane, Daemon, Bridge, Pod}
+	for _, c := range []struct {
+		name   string
+		way    Way
+		fake   fake
+		heard  bool
+		broken Layer
+		alike  []Layer
+		causes []string // "words of the cause | words of the command | where"
+	}{
+		{"all is well", toPod(userspace()), fake{}, false, "", nil, nil},
+		{"all is well by the kernel", toPod(kernel()), fake{}, false, "", nil, nil},
+		{"all is well without a tunnel", toPod(hostGW()), fake{}, false, "", nil, nil},
+		{"a flannel node", toPod(flannel()), dead(Daemon), false, "", nil, nil},
+		{"a pod of this node", ownPod(), fake{}, false, "", nil, nil},
+		{"ICMP is dropped on the underlay", userspace(), dead(Underlay), false, "", nil, nil},
+		{"ICMP is dropped everywhere", userspace(), dead(Underlay, DataPlane, Bridge), false, "", nil, nil},
+		{"no bridge, and no pod asked for", userspace(), dead(Bridge), false, "", nil, nil},
+		{"pods without a bridge", toPod(userspace()), dead(Bridge), false, "", nil, nil},
+		{"a smaller MTU that is said", userspace(), fake{Underlay: {carries: 1400, out: Outcome{TooBig: &Said{By: peerAt, Kind: KindTooBig, MTU: 1400}}},
+			Port: {carries: 1400, out: Outcome{TooBig: &Said{By: peerAt, Kind: KindTooBig, MTU: 1400}}}}, false, "", nil, nil},
+
+		{"nothing answers", toPod(userspace()), dead(all...), false, Underlay, []Layer{Port, DataPlane},
+			[]string{"the host is off | ip neigh show 192.0.2.2 | here", "the network between | tracepath -n 192.0.2.2 | here", "a firewall drops both | tcpdump -ni any host 192.0.2.1 | on b", "address is not that of | weft lease list b | here"}},
+		{"the neighbour is gone", userspace(), dead(all...).with(Underlay, said(netip.Addr{}, KindHost, "no route to host")), false, Underlay, nil,
+			[]string{"the host is off | ip neigh show 192.0.2.2 | here", "another address now | ip -br addr | on b", "the wrong one | ip route get 192.0.2.2 | here"}},
+		{"no route", userspace(), dead(all...).with(Underlay, said(netip.Addr{}, KindNet, "network is unreachable")), false, Underlay, nil,
+			[]string{"no route there | ip route get 192.0.2.2 | here", "link is down | ip -br addr | here"}},
+		{"this host forbids it", userspace(), dead(all...).with(Underlay, said(netip.Addr{}, KindProhibited, "operation not permitted")), false, Underlay, nil,
+			[]string{"for OUTPUT | iptables -S OUTPUT | here", "no usable route | ip route get | here"}},
+		{"the router does not reach it", userspace(), dead(all...).with(Underlay, said(netip.MustParseAddr("192.0.2.254"), KindHost, "")), false, Underlay, nil,
+			[]string{"192.0.2.254, the router before it | ping -c3 192.0.2.254 | here", "no route to that network | tracepath | here", "another address now | weft status | on b"}},
+		{"the router forbids it", userspace(), dead(all...).with(Underlay, said(netip.MustParseAddr("192.0.2.254"), KindProhibited, "")), false, Underlay, nil,
+			[]string{"a firewall at 192.0.2.254 | tracepath | here"}},
+
+		{"the port is silent", userspace(), dead(Port, DataPlane, Daemon, Bridge), false, Port, []Layer{DataPlane},
+			[]string{"dropped on the way | tcpdump -ni any udp port 8285 and host 192.0.2.1 | on b", "stopped or frozen | systemctl status weftd | on b", "a rule of this host | weft doctor | here"}},
+		{"the peer is deaf", userspace(), dead(Port, DataPlane, Daemon, Bridge), true, Port, nil, []string{"does arrive here | udp dst port 8285 and src host 192.0.2.1 | on b"}},
+		{"nothing listens", userspace(), dead(DataPlane, Daemon, Bridge).with(Port, said(peerAt, KindPort, "")), false, Port, nil,
+			[]string{"weftd is not running | ss -lunp sport = :8285 | on b", "rejects the port, which looks the same | grep -n reject | on b"}},
+		{"no device listens", kernel(), dead(DataPlane, Daemon, Bridge).with(Port, said(peerAt, KindPort, "")), false, Port, nil,
+			[]string{"device is gone there | ip -d link show type vxlan | on b", "rejects the port | grep -n reject | on b"}},
+		{"the peer's firewall rejects", userspace(), dead(DataPlane, Daemon, Bridge).with(Port, said(peerAt, KindProhibited, "")), false, Port, nil,
+			[]string{"its firewall rejects UDP port 8285 | grep -n reject | on b"}},
+		{"a router rejects", userspace(), dead(DataPlane, Daemon, Bridge).with(Port, said(netip.MustParseAddr("192.0.2.254"), KindProhibited, "")), false, Port, nil,
+			[]string{"a firewall on the way, at 192.0.2.254, rejects UDP port 8285 | grep -n reject | here"}},
+		{"this host rejects the port", userspace(), dead(DataPlane, Daemon, Bridge).with(Port, said(netip.Addr{}, KindProhibited, "operation not permitted")), false, Port, nil,
+			[]string{"for OUTPUT | -e 8285 | here", "no usable route | ip route get | here"}},
+
+		{"the kernel's tunnel is silent", kernel(), dead(DataPlane, Daemon, Bridge), false, DataPlane, []Layer{Port},
+			[]string{"UDP port 8472 is dropped | tcpdump -ni any udp port 8472 | on b", "device is down or gone there | ip -d link show type vxlan | on b", "forwarding entries | weft doctor | here", "firewall drops what comes in | iptables -S INPUT | on b"}},
+		{"flannel's tunnel is silent", flannel(), dead(DataPlane, Bridge), false, DataPlane, []Layer{Port},
+			[]string{"UDP port 8472 is dropped | tcpdump | on b", "flanneld is stopped | systemctl status flanneld | on b", "forwarding entries | weft doctor | here", "firewall drops | iptables | on b"}},
+		{"the port answers, and not the overlay", userspace(), dead(DataPlane, Daemon, Bridge), false, DataPlane, nil,
+			[]string{"leads the packets elsewhere | ip route get 10.42.2.0 from 10.42.1.0 | here", "firewall drops what comes in | nft list ruleset | on b", "data plane there drops | weft capture --dropped | on b", "rp_filter | rp_filter | on b"}},
+		{"this data plane knows nobody there", userspace(), dead(Daemon, Bridge).with(DataPlane, said(ours, KindNet, "")), false, DataPlane, nil,
+			[]string{"does not know the peer | weft peers b | here"}},
+		{"the packets leave the overlay", userspace(), dead(Daemon, Bridge).with(DataPlane, said(netip.MustParseAddr("192.0.2.254"), KindNet, "")), false, DataPlane, nil,
+			[]string{"left the overlay, and 192.0.2.254 | ip route get 10.42.2.0 from 10.42.1.0 | here"}},
+		{"no route into the overlay", userspace(), dead(Daemon, Bridge).with(DataPlane, said(netip.Addr{}, KindNet, "")), false, DataPlane, nil,
+			[]string{"no route into the overlay | ip route get 10.42.2.0 from 10.42.1.0 | here", "OUTPUT | iptables -S OUTPUT | here"}},
+
+		{"its weftd is frozen, and the kernel carries", kernel(), dead(Daemon), false, Daemon, nil,
+			[]string{"stopped or frozen | ps -o pid,stat | on b", "UDP port 8286 | iptables -S INPUT | on b", "record is not known there | weft peers | on b"}},
+		{"its weftd does not run", kernel(), dead().with(Daemon, said(peerAt, KindPort, "")), false, Daemon, nil,
+			[]string{"not running | journalctl -u weftd | on b", "without probes | systemctl cat weftd | on b"}},
+		{"this host cannot send to it", hostGW(), dead().with(Daemon, layerFake{out: Outcome{Said: &Said{Text: "x"}}}), false, Daemon, nil, []string{"cannot send there | ip route get | here"}},
+
+		{"no bridge for the pod", toPod(userspace()), dead(Bridge, Pod), false, Bridge, []Layer{Pod},
+			[]string{"bridge is gone | grep -F 10.42.2.1/ | on b", "no pod runs there | spec.nodeName=b | on b", "no bridge, and the pod itself | ip route get 10.42.2.7 | on b", "firewall drops | nft list ruleset | on b"}},
+		{"no such pod", toPod(userspace()), dead(Pod), false, Pod, nil,
+			[]string{"no pod with the address | ip neigh show 10.42.2.7 | on b", "NetworkPolicy | iptables -S FORWARD | on b", "is down | ip -br link | on b", "forwarding is off | sysctl net.ipv4.ip_forward | on b", "drops ICMP | nsenter | on b"}},
+		{"no such pod here", ownPod(), dead(Pod), false, Pod, nil,
+			[]string{"no pod with the address | ip neigh show 10.42.2.7 | here", "NetworkPolicy | iptables | here", "is down | ip -br link | here", "forwarding is off | sysctl | here", "drops ICMP | nsenter | here"}},
+		{"a policy forbids the pod", toPod(userspace()), dead().with(Pod, said(peerAt, KindProhibited, "")), false, Pod, nil,
+			[]string{"NetworkPolicy | iptables | on b", "no pod with | ip neigh | on b", "is down | ip -br link | on b", "forwarding | sysctl | on b", "drops ICMP | nsenter | on b"}},
+
+		{"a part is lost on the underlay", userspace(), fake{Underlay: {every: 3}, Port: {every: 3}, DataPlane: {every: 3}}, false, Underlay, nil,
+			[]string{"queue of this host | ip -s link show eth0 | here", "queue of that host | ethtool -S | on b", "between drops | mtr -n | here"}},
+		{"a part is lost in the tunnel", kernel(), fake{DataPlane: {every: 3}}, false, DataPlane, nil,
+			[]string{"receive queue | weft status | on b", "as a limit does | nft list ruleset | here", "on that host | nft list ruleset | on b", "when there is much of it | tcpdump -ni eth0 udp port 8472 and host 192.0.2.2 | here"}},
+		{"a part is lost at the pod", toPod(userspace()), fake{Pod: {every: 3}}, false, Pod, nil, []string{"link drops | ip -s link | on b", "no processor | top | on b"}},
+		{"large ones are lost on the underlay", userspace(), fake{Underlay: {carries: 1400}, Port: {carries: 1400}, DataPlane: {carries: 1372}, Bridge: {carries: 1372}}, false, Underlay, nil,
+			[]string{"carries less than this host's link | ping -c1 -M do -s 1372 192.0.2.2; ping -c1 -M do -s 1373 192.0.2.2 | here", "drops the ICMP messages | grep -i icmp | here", "smaller MTU than this one's | ip link show | on b", `"Backend": {"MTU": 1400} | weft status | here`}},
+		{"large ones are lost in the tunnel", kernel(), fake{DataPlane: {carries: 1300}, Bridge: {carries: 1300}}, false, DataPlane, nil,
+			[]string{"large datagrams of the overlay only | greater 1300 | here", "smaller MTU | ip link show | on b"}},
+	} {
+		r := Run(t.Context(), c.fake, c.way, Options{Count: 5, Interval: 1, Timeout: time.Second}, heardWhile(c.heard))
+		if r.Broken != c.broken || !slices.Equal(r.Alike, c.alike) {
+			t.Errorf("%s: got %q, or %v; want %q, or %v: %+v", c.name, r.Broken, r.Alike, c.broken, c.alike, r.Layers)
+		}
+		var got []string
+		for i, x := range r.Causes {
+			got = append(got, x.Cause+" | "+x.Command+" | "+x.Where)
+			if x.Tells == "" {
+				t.Errorf("%s: nothing tells cause %d", c.name, i)
+			}
+		}
+		if len(got) != len(c.causes) {
+			t.Errorf("%s: %d causes, want %d: %s", c.name, len(got), len(c.causes), strings.Join(got, "\n"))
+			continue
+		}
+		for i, want := range c.causes {
+			for _, part := range strings.Split(want, " | ") {
+				if !strings.Contains(got[i], part) {
+					t.Errorf("%s: cause %d is %q, want %q", c.name, i, got[i], want)
+				}
+			}
+		}
+	}
+}
+
+func heardWhile(heard bool) func() (uint64, bool) {
+	n := uint64(7)
+	return func() (uint64, bool) {
+		if heard {
+			n++
+		}
+		return n, true
+	}
+}
+
+// What was not asked is not said to be broken, and why is said.
+func TestWhatCannotBeAskedIsSaid(t *testing.T) {
+	w := toPod(userspace())
+	w.Not = map[Layer]string{DataPlane: "no weftd", Daemon: "no weftd", Bridge: "no weftd", Pod: "no weftd"}
+	f := fake{Underlay: {out: Outcome{Cannot: needs}}, Port: {out: Outcome{NoAnswers: "no right"}}}
+	r := Run(t.Context(), f, w, Options{Count: 2, Interval: 1, Timeout: 1}, nil)
+	if r.Broken != "" || len(r.Layers) != 6 {
+		t.Errorf("got %+v", r)
+	}
+	for i, want := range []string{needs, "no right", "no weftd", "no weftd", "no weftd", "no weftd"} {
+		if x := r.Layers[i]; x.Verdict != Unknown || x.Says != want {
+			t.Errorf("%s: %+v, want %q", x.Layer, x, want)
+		}
+	}
+}
+
+// The largest packet that passes is found to the byte, with a loss too, and in a few rounds.
+func TestWidestIsExact(t *testing.T) {
+	for _, expected := range []int{1280, 1450, 1500, 8951, 65535} {
+		for _, carries := range []int{576, 577, 1279, 1280, 1281, 1399, 1400, 1449, 1499, 1500, 8950, 65535} {
+			for _, every := range []int{0, 11} {
+				rounds := 0
+				a := counting{fake{Underlay: {carries: carries, every: every}}, &rounds}
+				f := found{Row: Row{Expected: expected, Sent: 5, Answered: 5 - min(every, 1), RTT: &RTT{Max: time.Millisecond}}}
+				got, hole, _ := widest(t.Context(), a, Question{Layer: Underlay, To: peerAt}, f)
+				if want := min(carries, expected); got != want || hole != (want < expected) || rounds > 9 {
+					t.Errorf("of %d with %d and a loss of each %d.: got %d, hole %v, after %d rounds", expected, carries, every, got, hole, rounds)
+				}
+			}
+		}
+	}
+}
+
+type counting struct {
+	fake
+	n *int
+}
+
+func (c counting) Ask(ctx context.Context, q Question) Outcome { *c.n++; return c.fake.Ask(ctx, q) }
+
+// A question that is lost is asked again, so that one and a third of all are told apart.
+func TestLossIsAskedAgain(t *testing.T) {
+	r := Run(t.Context(), fake{Underlay: {every: 4}}, userspace(), Options{Count: 4, Interval: 1, Timeout: 1}, nil)
+	x := r.Layers[0]
+	if x.Sent != 4+lookAgain || x.State != Lossy || x.Loss == nil || fmt.Sprintf("%.2f", *x.Loss) != "0.25" || x.RTT.Min != 2*time.Millisecond {
+		t.Errorf("got %+v, %v", x, *x.Loss)
+	}
+}

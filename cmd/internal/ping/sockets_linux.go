@@ -1,0 +1,232 @@
+package ping
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+)
+
+// needs says which right is missing.
+const needs = "this process may not send ICMP: run it as root, with CAP_NET_RAW, or in a group of sysctl net.ipv4.ping_group_range"
+
+// The types of ICMP messages (RFC 792, RFC 4443).
+const (
+	echoRequest4, echoReply4 = 8, 0
+	echoRequest6, echoReply6 = 128, 129
+)
+
+// askEcho asks by ICMP echo requests.
+func askEcho(ctx context.Context, q Question) Outcome {
+	fd, datagrams, err := echoSocket(q.To.Is6())
+	if err != nil {
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+			return Outcome{Cannot: needs}
+		}
+		return Outcome{Cannot: fmt.Sprintf("no socket for ICMP: %v", err)}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if said := point(fd, q, 0); said != nil {
+		return Outcome{Said: said}
+	}
+	secret := token()
+	header, request, reply := 20, byte(echoRequest4), byte(echoReply4)
+	if q.To.Is6() {
+		header, request, reply = 40, echoRequest6, echoReply6
+	}
+	c := &conversation{q: q, out: fd, in: fd}
+	c.datagram = func(i, size int) []byte {
+		b := []byte{request, 0, 0, 0, byte(secret >> 8), byte(secret), byte((i + 1) >> 8), byte(i + 1)}
+		b = binary.BigEndian.AppendUint64(b, secret)
+		b = binary.BigEndian.AppendUint32(b, uint32(i))
+		if pad := size - header - len(b); pad > 0 {
+			b = append(b, make([]byte, pad)...)
+		}
+		if request == echoRequest4 {
+			binary.BigEndian.PutUint16(b[2:], encap.Checksum(b))
+		}
+		return b
+	}
+	c.index = func(b []byte) int {
+		if request == echoRequest4 && !datagrams { // with its IP header
+			if len(b) < 20 {
+				return -1
+			}
+			b = b[min(len(b), int(b[0]&15)*4):]
+		}
+		if len(b) < 20 || b[0] != reply || binary.BigEndian.Uint64(b[8:]) != secret {
+			return -1
+		}
+		return int(binary.BigEndian.Uint32(b[16:]))
+	}
+	return c.run(ctx)
+}
+
+// echoSocket opens a socket for echo requests alone, which many systems give to everybody, or else a raw one.
+func echoSocket(six bool) (fd int, datagrams bool, err error) {
+	domain, protocol, options := unix.AF_INET, unix.IPPROTO_ICMP, v4Options()
+	if six {
+		domain, protocol, options = unix.AF_INET6, unix.IPPROTO_ICMPV6, v6Options()
+	}
+	datagrams = true
+	fd, err = unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		datagrams = false
+		fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+	}
+	if err != nil {
+		return -1, false, err
+	}
+	if err := set(fd, options); err != nil {
+		_ = unix.Close(fd)
+		return -1, false, err
+	}
+	return fd, datagrams, nil
+}
+
+type option struct{ level, name, value int }
+
+// An error of a packet comes back with its sender, no packet is fragmented, and what this host's kernel has learnt of the path is not believed.
+func v4Options() []option {
+	return []option{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE}, {unix.IPPROTO_IP, unix.IP_RECVERR, 1}}
+}
+
+func v6Options() []option {
+	return []option{{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE}, {unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1}}
+}
+
+func set(fd int, options []option) error {
+	for _, o := range options {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			return err
+		}
+	}
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20) // large answers to a search for the MTU come at once
+	return nil
+}
+
+// point binds a socket to q.From and connects it to q.To. It returns what this host's kernel has against it, nil for nothing.
+func point(fd int, q Question, port uint16) *Said {
+	if q.From.IsValid() {
+		if err := unix.Bind(fd, sockaddr(q.From, 0)); err != nil {
+			s := fault(err)
+			s.Text = fmt.Sprintf("this host does not have the address %v (%v)", q.From, err)
+			return s
+		}
+	}
+	if err := unix.Connect(fd, sockaddr(q.To, port)); err != nil {
+		return fault(err)
+	}
+	return nil
+}
+
+func fault(err error) *Said {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return local(errno)
+	}
+	return &Said{Text: err.Error()}
+}
+
+func sockaddr(a netip.Addr, port uint16) unix.Sockaddr {
+	if a.Is6() {
+		return &unix.SockaddrInet6{Addr: a.As16(), Port: int(port)}
+	}
+	return &unix.SockaddrInet4{Addr: a.As4(), Port: int(port)}
+}
+
+// askPort sends datagrams to the overlay's port from one that nobody has. A data plane of weft answers a question about the size to the overlay's port of
+// this host, where a packet socket sees it; to all others it is an empty datagram, which only ICMP has an answer to.
+func askPort(ctx context.Context, q Question) Outcome {
+	domain, options, ip := unix.AF_INET, v4Options(), 20
+	if q.To.Is6() {
+		domain, options, ip = unix.AF_INET6, v6Options(), 40
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+	if err != nil {
+		return Outcome{Cannot: fmt.Sprintf("no UDP socket: %v", err)}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := set(fd, options); err != nil {
+		return Outcome{Cannot: fmt.Sprintf("UDP socket: %v", err)}
+	}
+	c := &conversation{q: q, out: fd, in: fd, index: func([]byte) int { return -1 }}
+	c.datagram = func(int, int) []byte { return nil }
+	if q.Probe {
+		in, err := answersSocket()
+		if err != nil {
+			c.o.NoAnswers = "what its data plane answers cannot be heard without CAP_NET_RAW, only whether ICMP refuses it: run this as root"
+		} else {
+			defer func() { _ = unix.Close(in) }()
+			c.in = in
+		}
+		secret := token()
+		c.datagram = func(i, size int) []byte {
+			b := encap.AppendProbe(nil, encap.Probe{Token: secret + uint64(i)})
+			if pad := size - ip - 8 - len(b); pad > 0 {
+				b = append(b, make([]byte, pad)...)
+			}
+			return b
+		}
+		c.index = func(b []byte) int { return answerTo(b, q, secret) }
+	}
+	if said := point(fd, q, q.Port); said != nil {
+		return Outcome{Said: said}
+	}
+	return c.run(ctx)
+}
+
+// longestAnswer is the length of an answer with the headers of IPv6 and UDP, in bytes.
+const longestAnswer = 40 + 8 + encap.ProbeLen
+
+// answersSocket opens a packet socket for the packets that are no longer than an answer. It is for all protocols, since the rule by which path raw keeps
+// datagrams from the host's own sockets drops them before those for one protocol see them.
+func answersSocket() (int, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) // hears nothing before it has its filter
+	if err != nil {
+		return -1, err
+	}
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_LEN},
+		{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, Jf: 1, K: longestAnswer},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
+	}
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))})
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// answerTo says which question an IP packet answers, -1 for none.
+func answerTo(b []byte, q Question, secret uint64) int {
+	var src netip.Addr
+	switch {
+	case q.To.Is4() && len(b) >= 20 && b[0]>>4 == 4 && b[9] == unix.IPPROTO_UDP:
+		src = netip.AddrFrom4([4]byte(b[12:16]))
+		b = b[min(len(b), int(b[0]&15)*4):]
+	case q.To.Is6() && len(b) >= 40 && b[0]>>4 == 6 && b[6] == unix.IPPROTO_UDP:
+		src = netip.AddrFrom16([16]byte(b[8:24]))
+		b = b[40:]
+	default:
+		return -1
+	}
+	if src != q.To || len(b) < 8 || binary.BigEndian.Uint16(b) != q.Port {
+		return -1
+	}
+	p, err := encap.ParseProbe(b[8:])
+	if err != nil || !p.Answer || p.Token-secret >= uint64(len(q.Sizes)) {
+		return -1
+	}
+	return int(p.Token - secret)
+}

@@ -1,0 +1,161 @@
+package ping
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Way is what is to be asked in one family. A zero address means that the layer does not exist on this way.
+type Way struct {
+	Six bool
+	// Peer is the node's name in sentences.
+	Peer string
+	// Local says that the pod is this node's own: there is a bridge and a pod, and nothing else.
+	Local bool
+	// Backend is the type, and Path what moves the packets of this node: portable, socket, raw or kernel.
+	Backend, Path string
+	// Weft says that the node runs weft, and Direct that packets go without a tunnel.
+	Weft, Direct bool
+	// Under is the node on the underlay, UnderFrom this node there, and Link its device.
+	Under, UnderFrom netip.Addr
+	Link             string
+	// UDPPort is the overlay's; 0 for none. AnswersPort says that the node's data plane answers questions there.
+	UDPPort     uint16
+	AnswersPort bool
+	// Overlay is the node's overlay address, From this node's.
+	Overlay, From netip.Addr
+	// Gateway is the address of the node's bridge, and Pod that of the pod.
+	Gateway, Pod netip.Addr
+	// MTU is the largest inner packet, and UnderMTU the largest outer one, that both ends carry, in bytes; 0 if that is not known.
+	MTU, UnderMTU int
+	// Not says why layers cannot be asked.
+	Not map[Layer]string
+}
+
+// carried says that weft's data plane moves the packets here.
+func (w Way) carried() bool { return w.Path != kernelPath }
+
+const kernelPath = "kernel"
+
+// layers are those of the way, the lowest first.
+func (w Way) layers() []Layer {
+	var out []Layer
+	for _, l := range []struct {
+		layer Layer
+		there bool
+	}{
+		{Underlay, !w.Local && w.Under.IsValid()}, {Port, !w.Local && w.UDPPort != 0}, {DataPlane, !w.Local && !w.Direct}, {Daemon, !w.Local},
+		{Bridge, w.Gateway.IsValid()}, {Pod, w.Pod.IsValid()},
+	} {
+		if l.there {
+			out = append(out, l.layer)
+		}
+	}
+	return out
+}
+
+// question is what a layer is asked, without the sizes.
+func (w Way) question(l Layer) Question {
+	q := Question{Layer: l, By: byICMP}
+	switch l {
+	case Underlay:
+		q.To, q.From = w.Under, w.UnderFrom
+	case Port:
+		q.To, q.From, q.Port, q.Probe, q.By = w.Under, w.UnderFrom, w.UDPPort, w.AnswersPort, byUDP
+	case DataPlane:
+		q.To, q.From = w.Overlay, w.From
+	case Daemon:
+		q.To, q.From, q.By = w.Overlay, w.From, byUDP
+	case Bridge:
+		q.To, q.From = w.Gateway, w.From
+	case Pod:
+		q.To, q.From = w.Pod, w.From
+	}
+	if w.Local {
+		q.From = netip.Addr{} // the kernel knows best
+	}
+	return q
+}
+
+// expected is the largest packet that the layer should carry, 0 if it is not asked for that: a daemon is behind the same way as the data plane.
+func (w Way) expected(l Layer) int {
+	switch l {
+	case Underlay:
+		return w.UnderMTU
+	case Port:
+		if w.AnswersPort {
+			return w.UnderMTU
+		}
+		return 0
+	case Daemon:
+		return 0
+	case Bridge, Pod:
+		if w.Local {
+			return 0
+		}
+	}
+	return w.MTU
+}
+
+const byICMP, byUDP = "icmp", "udp"
+
+// Question is a series of questions to one layer.
+type Question struct {
+	Layer    Layer
+	By       string
+	From, To netip.Addr
+	Port     uint16
+	// Probe says that what is sent to Port asks for an answer; else it is an empty datagram, to which only ICMP says something.
+	Probe bool
+	// Sizes has the length of each question as an IP packet, in bytes; 0 for the shortest. None is fragmented.
+	Sizes             []int
+	Interval, Timeout time.Duration
+}
+
+// Outcome is what became of a Question.
+type Outcome struct {
+	// RTTs has an element for each question: the round trip, or 0 for no answer.
+	RTTs []time.Duration
+	// Said is the first ICMP message that came back, or what this host's kernel said in its place; nil for none. One about a packet that is too long is in
+	// TooBig only.
+	Said   *Said
+	TooBig *Said
+	// Cannot says why this host could not ask at all: a right that is missing, or a weftd that does not answer. NoAnswers is the same for what
+	// it could ask, but not hear: only Said counts then.
+	Cannot, NoAnswers string
+}
+
+// Said is an ICMP message, or an error of this host's kernel.
+type Said struct {
+	// By is who sent it; the zero Addr if it was this host's kernel.
+	By   netip.Addr
+	Kind Kind
+	// MTU comes with KindTooBig, in bytes.
+	MTU int
+	// Text is the kernel's name of it.
+	Text string
+}
+
+// Kind says what an ICMP message means.
+type Kind uint8
+
+// The kinds. KindOther is any that is none of these.
+const (
+	KindOther Kind = iota
+	KindPort
+	KindHost
+	KindNet
+	KindProhibited
+	KindTooBig
+	KindExpired
+)
+
+// answered counts answers.
+func (o Outcome) answered() (n int) {
+	for _, d := range o.RTTs {
+		if d > 0 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"weft/cmd/internal/ping"
+)
+
+// printPing prints a table for each family, and below it the causes of what is broken.
+func printPing(w io.Writer, r ping.Report) error {
+	fmt.Fprintf(w, "%s; addresses of %s\n", clean(nodeText(r.Node, r.ID)), clean(r.Source))
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "note: %s\n", clean(n))
+	}
+	for _, way := range r.Ways {
+		by := way.Backend
+		if way.Path != "" {
+			by += " by path " + way.Path
+		}
+		fmt.Fprintf(w, "\nIPv%d, %s\n", way.Family, by)
+		t := newTable(w)
+		fmt.Fprintf(t, "LAYER\tTO\tANSWERED\tLOSS\tRTT MIN/MEDIAN/MAX\tMTU\tVERDICT\n")
+		for _, row := range way.Layers {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Layer, pingTo(row), pingAnswers(row), share(row.Loss), pingTrips(row.RTT), pingMTU(row), pingVerdict(row))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		printCauses(w, way)
+	}
+	state := "nothing is broken"
+	for _, way := range r.Ways {
+		if way.Broken != "" {
+			state = "BROKEN"
+		}
+	}
+	if state != "BROKEN" && !r.Healthy {
+		state = "not all could be asked"
+	}
+	_, err := fmt.Fprintf(w, "\n%s; took %.1fs\n", state, r.Took.Seconds())
+	return err
+}
+
+func pingTo(r ping.Row) string {
+	switch {
+	case !r.To.IsValid():
+		return "-"
+	case r.Port != 0:
+		return netip.AddrPortFrom(r.To, r.Port).String()
+	}
+	return r.To.String()
+}
+
+func pingAnswers(r ping.Row) string {
+	if r.Sent == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", r.Answered, r.Sent)
+}
+
+func pingTrips(r *ping.RTT) string {
+	if r == nil {
+		return "-"
+	}
+	return milliseconds(int64(r.Min)) + "/" + milliseconds(int64(r.Median)) + "/" + milliseconds(int64(r.Max))
+}
+
+// pingMTU is the largest packet that passed, and what should.
+func pingMTU(r ping.Row) string {
+	switch {
+	case r.MTU == 0:
+		return "-"
+	case r.MTU < r.Expected:
+		return fmt.Sprintf("%d of %d", r.MTU, r.Expected)
+	}
+	return fmt.Sprint(r.MTU)
+}
+
+func pingVerdict(r ping.Row) string {
+	text := string(r.Verdict)
+	if r.Verdict == ping.Broken {
+		text = strings.ToUpper(text)
+	}
+	if r.Says != "" {
+		text += ": " + clean(r.Says)
+	}
+	return text
+}
+
+func printCauses(w io.Writer, way ping.Result) {
+	if way.Broken == "" {
+		return
+	}
+	fmt.Fprintf(w, "\nfirst broken: %s", way.Broken)
+	if len(way.Alike) > 0 {
+		var names []string
+		for _, l := range way.Alike {
+			names = append(names, string(l))
+		}
+		fmt.Fprintf(w, ", or else %s: nothing that can be asked from here tells them apart", strings.Join(names, " or "))
+	}
+	fmt.Fprintf(w, "\nlikely causes, the likeliest first:\n")
+	for i, c := range way.Causes {
+		fmt.Fprintf(w, "%3d. %s\n", i+1, clean(c.Cause))
+		fmt.Fprintf(w, "     run %s: %s\n", clean(c.Where), clean(c.Command))
+		fmt.Fprintf(w, "     it is this if it shows: %s\n", clean(c.Tells))
+	}
+}

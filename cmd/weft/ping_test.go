@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/cmd/internal/ping"
+	"weft/lease"
+)
+
+// pinged is a report with a layer of each verdict.
+func pinged() ping.Report {
+	part := func(f float64) *float64 { return &f }
+	return ping.Report{
+		SchemaVersion: ping.SchemaVersion, Target: "db2", Node: "db2.example", ID: "3f2a41c9", Source: "the running weftd", Took: 3300 * time.Millisecond,
+		Notes: []string{"this node is not ready, so that what follows may be its own fault: weft status"},
+		Ways: []ping.Result{
+			{Family: 4, Backend: "udp", Path: "raw", Broken: ping.Port, Alike: []ping.Layer{ping.DataPlane}, Layers: []ping.Row{
+				{Layer: ping.Underlay, Verdict: ping.Note, State: ping.Answered, To: addr("192.0.2.2"), By: "icmp", Sent: 5, Answered: 5, Loss: part(0), RTT: &ping.RTT{Min: 81000, Median: 1500000, Max: 12000000}, MTU: 1400, Expected: 1500, Says: "the way carries 1400 bytes"},
+				{Layer: ping.Port, Verdict: ping.Broken, State: ping.Silent, To: addr("192.0.2.2"), Port: 8285, By: "udp", Sent: 5, Loss: part(1), Expected: 1500, Says: "no answer"},
+				{Layer: ping.Daemon, Verdict: ping.Unknown, State: ping.NotAsked, To: addr("10.42.2.0"), By: "udp", Says: "it does not run weft"},
+			}, Causes: []ping.Cause{
+				{Cause: "UDP port 8285 is dropped", Command: "tcpdump -ni any udp port 8285", Where: "on evil\x1b[2J", Tells: "no packets"},
+				{Cause: "its weftd is frozen", Command: "weft status", Where: "here", Tells: "no answer"},
+			}},
+			{Family: 6, Backend: "udp", Path: "raw", Layers: []ping.Row{
+				{Layer: ping.DataPlane, Verdict: ping.OK, State: ping.Answered, To: addr("fd00:2::"), By: "icmp", Sent: 5, Answered: 5, Loss: part(0), RTT: &ping.RTT{Min: 200000, Median: 300000, Max: 400000}, MTU: 1452, Expected: 1452},
+			}},
+		},
+	}
+}
+
+func TestPingPrints(t *testing.T) {
+	var out bytes.Buffer
+	f := pingFlags{}
+	if status := exitStatus(0); !errors.As(f.print(&out, pinged()), &status) || status != exitFailure {
+		t.Errorf("exit status %d", status)
+	}
+	golden(t, "ping", out.Bytes())
+	out.Reset()
+	f.json = true
+	_ = f.print(&out, pinged()) // as before
+	golden(t, "ping-json", out.Bytes())
+	var back ping.Report
+	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back.Ways[0].Broken != ping.Port {
+		t.Errorf("the JSON is not what was printed: %v", err)
+	}
+	out.Reset()
+	if err := f.print(&out, ping.Report{Healthy: true}); err != nil {
+		t.Errorf("a healthy one: %v", err)
+	}
+}
+
+func TestPingHelp(t *testing.T) {
+	out, _, err := weft(t, "ping", "--help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "ping-help", []byte(out))
+}
+
+// golden compares what was printed with a file of testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if update() {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v (write it with go test ./cmd/weft -update)", err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: got:\n%s\nwant:\n%s", name, got, want)
+	}
+}
+
+// A node is found as the other commands find it, and an address in its subnet is a pod's.
+func TestPingFindsNodesAndPods(t *testing.T) {
+	k := ping.Known{Nodes: []ping.Node{
+		{Name: "db1", Own: true, Subnets: lease.Subnets{V4: prefix("10.42.1.0/24"), V6: prefix("fd00:1::/64")}, Under4: addr("192.0.2.1")},
+		{Name: "db2.example", ID: "3f2a41c9d077", Subnets: lease.Subnets{V4: prefix("10.42.2.0/24"), V6: prefix("fd00:2::/64")}, Under4: addr("192.0.2.2"), Under6: addr("2001:db8::2")},
+	}}
+	for _, c := range []struct {
+		flags     pingFlags
+		word      string
+		node, pod string
+		says      string
+	}{
+		{pingFlags{}, "db2", "db2.example", "", ""},
+		{pingFlags{}, "3f2a41", "db2.example", "", ""},
+		{pingFlags{}, "192.0.2.2", "db2.example", "", ""},
+		{pingFlags{}, "2001:db8::2", "db2.example", "", ""},
+		{pingFlags{}, "10.42.2.0/24", "db2.example", "", ""},
+		{pingFlags{}, "10.42.2.0", "db2.example", "", ""},
+		{pingFlags{}, "10.42.2.7", "db2.example", "10.42.2.7", ""},
+		{pingFlags{six: true}, "fd00:2::7", "db2.example", "fd00:2::7", ""},
+		{pingFlags{}, "10.42.1.7", "db1", "10.42.1.7", ""},
+		{pingFlags{}, "db1", "", "", "is this node itself"},
+		{pingFlags{}, "192.0.2.1", "", "", "is this node itself"},
+		{pingFlags{}, "db2.exampel", "", "", "did you mean db2.example?"},
+		{pingFlags{}, "10.42.9.9", "", "", `no node is "10.42.9.9"`},
+		{pingFlags{six: true}, "10.42.2.7", "", "", "no address of that family"},
+	} {
+		n, want, err := c.flags.find(k, c.word)
+		if c.says != "" {
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: got %v, want %q", c.word, err, c.says)
+			}
+			continue
+		}
+		pod := netip.Addr{}
+		if c.pod != "" {
+			pod = addr(c.pod)
+		}
+		if err != nil || n.Name != c.node || want.Pod != pod {
+			t.Errorf("%s: got %s, %v, %v; want %s, %v", c.word, n.Name, want.Pod, err, c.node, c.pod)
+		}
+	}
+}
