@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -309,3 +310,28 @@ func (p *piped) Accept() (net.Conn, error) {
 }
 func (p *piped) Close() error   { close(p.conns); return nil }
 func (p *piped) Addr() net.Addr { return &net.UnixAddr{Name: "piped"} }
+
+// TestSilentClientsMakeRoom has many that connect and say nothing: few of them are kept, and who asks is answered.
+func TestSilentClientsMakeRoom(t *testing.T) {
+	c, path := serve(t, &fake{})
+	var silent []net.Conn
+	for range 200 {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		silent = append(silent, conn)
+	}
+	if _, err := c.Status(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, conn := range silent[:len(silent)-maxWaiting] {
+		if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -105,6 +106,8 @@ func Serve(ctx context.Context, l net.Listener, n Node) error {
 		WriteTimeout:      2 * requestTimeout,
 		IdleTimeout:       idleTime,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnState:         (&waiting{}).state,
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // a line a second while there are no descriptors
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
