@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,7 +112,7 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	}
 	defer func() { _ = stream.Close() }() // nothing is written to it
 	if show == nil {
-		file, err := os.OpenFile(f.file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // what pods say is nobody else's
+		file, err := captureFile(f.file)
 		if err != nil {
 			return err
 		}
@@ -119,6 +120,29 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 		show = raw(file)
 	}
 	return f.follow(ctx, stream, show, stderr)
+}
+
+// captureFile opens a file for a capture. What pods say is nobody else's, so that a file which was there before becomes private, and must be ours.
+func captureFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o600) // to open a pipe would wait, also for an interrupt
+	if errors.Is(err, syscall.ENXIO) {
+		return nil, fmt.Errorf("--write %s: it is a pipe that nobody reads: start the reader first, or use --write - | READER", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Geteuid() {
+			err = fmt.Errorf("--write %s: it belongs to another user, who could read the packets: name another file", path)
+		} else {
+			err = errors.Join(file.Chmod(0o600), file.Truncate(0))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }
 
 func raw(w io.Writer) func(pcapng.Block) error {
