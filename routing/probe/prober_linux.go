@@ -220,7 +220,7 @@ func (p *Prober) open() {
 		err := p.c.Do(func() (err error) { s, err = listenUDP(at); return err })
 		if err != nil {
 			p.taken = true
-			p.fault(a.String(), fmt.Sprintf("peers are asked by ICMP only whether they answer, and not answered, at %v: %v: free that port, or run with --probe=false", at, err))
+			p.fault(a.String(), fmt.Sprintf("peers are asked by ICMP only whether they answer, and not answered, at %v: %v%s", at, err, remedy(err, unix.EADDRINUSE, "free that port, or run with --probe=false")))
 			continue
 		}
 		p.fault(a.String(), "")
@@ -329,6 +329,17 @@ func (p *Prober) send(f Send) {
 	p.unsent(f.To.Addr(), s.send(f.To, f.Data))
 }
 
+// remedy is what to do about err, if it is that.
+func remedy(err, that error, do string) string {
+	switch {
+	case errors.Is(err, that):
+		return ": " + do
+	case errors.Is(err, unix.EMFILE):
+		return ": raise LimitNOFILE in weftd's unit (ulimit -n), or look at what holds descriptors in /proc/PID/fd"
+	}
+	return ""
+}
+
 // icmpOf is the socket for echo requests of a family, opened if it is not yet; nil if that fails. p.mu is held.
 func (p *Prober) icmpOf(six bool) *icmpSocket {
 	s := p.icmp[six]
@@ -338,7 +349,7 @@ func (p *Prober) icmpOf(six bool) *icmpSocket {
 	what := fmt.Sprintf("icmp %t", six)
 	err := p.c.Do(func() (err error) { s, err = listenICMP(six); return err })
 	if err != nil {
-		p.fault(what, fmt.Sprintf("no peer can be asked by ICMP whether it answers: %v: give weftd CAP_NET_RAW", err))
+		p.fault(what, fmt.Sprintf("no peer can be asked by ICMP whether it answers: %v%s", err, remedy(err, unix.EPERM, "give weftd CAP_NET_RAW")))
 		return nil
 	}
 	p.fault(what, "")
