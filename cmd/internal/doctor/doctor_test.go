@@ -202,6 +202,9 @@ func TestChecks(t *testing.T) {
 		}, "config-running warning", "port from 8285 to 9000"},
 		{"the overlay contains the store", func(f *Facts) { f.Store.Endpoints[0].Addrs = []netip.Addr{ip("10.42.200.9")} }, "overlap fault", "the store's 10.42.200.9"},
 		{"the overlay contains this host", func(f *Facts) { f.Links.Links[0].Addrs = append(f.Links.Links[0].Addrs, pfx("10.42.77.5/24")) }, "overlap fault", "10.42.77.0/24"},
+		{"a bridge in the overlay", func(f *Facts) {
+			f.Links.Links = append(f.Links.Links, Link{Index: 9, Name: "docker0", Kind: "bridge", Up: true, Addrs: []netip.Prefix{pfx("10.42.77.1/24")}})
+		}, "overlap fault", "a subnet that this node had before, or another program's"},
 		{"four fifths are taken", taken(205), "subnets-left warning", "205 of 255"},
 		{"nothing is left", taken(255), "subnets-left fault", "all 255"},
 		{"three quarters are taken", taken(192), "", ""},

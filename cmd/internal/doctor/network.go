@@ -142,8 +142,13 @@ func checkOverlap(f *Facts) []Finding {
 			for _, n := range f.Network.Networks() {
 				// A network of the host's that contains the overlay, or lies in it and is not a pods' bridge of our own subnet.
 				if a.Masked().Overlaps(n) && !f.ownSubnet(a.Masked()) && a.Bits() < a.Addr().BitLen() {
-					out = append(out, says(Fault, "Network %s overlaps %s, in which this host has the address %s", n, a.Masked(), a.Addr()).
-						about(l.Name).because("one network was given out twice").do("choose another Network that no host uses"))
+					x := says(Fault, "Network %s overlaps %s, in which this host has the address %s", n, a.Masked(), a.Addr()).
+						about(l.Name).because("one network was given out twice").do("choose another Network that no host uses")
+					if l.Kind == "bridge" && a.Bits() > n.Bits() {
+						x = x.because("it is the bridge of a subnet that this node had before, or another program's, as Docker's").
+							do("delete the pods on it, which are made anew with an address of the subnet that the node has now; or give that program another network")
+					}
+					out = append(out, x)
 				}
 			}
 		}
