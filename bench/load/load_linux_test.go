@@ -25,7 +25,11 @@ func pods(t *testing.T) (from, to probe.Endpoint) {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Close)
-	return l.Pods()[0].Endpoint(4), l.Pods()[1].Endpoint(4)
+	a, b := l.Pods()[0], l.Pods()[1]
+	if err := lab.Reach(await.Context(t, await.Patience), a.Endpoint(4), b.Addr(4)); err != nil {
+		t.Fatal(err)
+	}
+	return a.Endpoint(4), b.Endpoint(4)
 }
 
 // TestGenerators checks that the generators count rightly. How fast they are does not matter here.
