@@ -79,7 +79,21 @@ func traffic(p control.Peer, now time.Time) string {
 	if p.Traffic == nil {
 		return "-\t-\t-\t-"
 	}
-	return fmt.Sprintf("%d (%s)\t%d (%s)\t%s\t%d", p.TxPackets, size(p.TxBytes), p.RxPackets, size(p.RxBytes), ago(p.LastSeen, now), total(p.Drops))
+	return fmt.Sprintf("%d (%s)\t%d (%s)\t%s\t%d", p.TxPackets, size(p.TxBytes), p.RxPackets, size(p.RxBytes), lastSeen(p, now), total(p.Drops))
+}
+
+// lastSeen is when the peer was last heard of: by a packet of its, or by an answer to a probe. What was before weftd started is not known.
+func lastSeen(p control.Peer, now time.Time) string {
+	last := p.LastSeen
+	for _, q := range p.Probes {
+		if q.LastAnswer.After(last) {
+			last = q.LastAnswer
+		}
+	}
+	if last.IsZero() {
+		return "not yet"
+	}
+	return ago(last, now)
 }
 
 // takes returns the forms of datagrams that the peer takes: from a flannel node only flannel's own, from a weft node

@@ -93,8 +93,7 @@ func printStatus(w io.Writer, s control.Status, now time.Time) error {
 		return err
 	}
 	if routing.CarriesNothing(s.Backend.Path) {
-		_, err := fmt.Fprintf(w, "\nweftd itself moves no packets with this backend: ip -s link counts them\n")
-		return err
+		return printDevices(w, s.Counters.Devices)
 	}
 	return printCounters(w, s.Counters)
 }
@@ -224,7 +223,11 @@ func storeLine(s control.Store, now time.Time) string {
 	default:
 		line += ", NOT ANSWERING"
 	}
-	line += ", last heard " + ago(s.LastSeen, now)
+	if s.LastSeen.IsZero() {
+		line += ", not heard since weftd started"
+	} else {
+		line += ", last heard " + ago(s.LastSeen, now)
+	}
 	if s.Error != "" {
 		line += ": " + s.Error
 	}
@@ -232,7 +235,10 @@ func storeLine(s control.Store, now time.Time) string {
 }
 
 func cacheLine(c control.Cache, now time.Time) string {
-	line := c.File + ", written " + ago(c.SavedAt, now)
+	line := c.File + ", not there yet"
+	if !c.SavedAt.IsZero() {
+		line = c.File + ", written " + ago(c.SavedAt, now)
+	}
 	if c.Used {
 		line += ", this run began with it"
 	}
@@ -271,6 +277,26 @@ func printCounters(w io.Writer, c control.Counters) error {
 		fmt.Fprintf(w, "held back: %d of the peers, whose packets filled the queue that others share (the log names them)\n", c.HeldBack)
 	}
 	return nil
+}
+
+// printDevices shows what the kernel counted where it moves the packets.
+func printDevices(w io.Writer, l []control.DeviceCounters) error {
+	if len(l) == 0 {
+		_, err := fmt.Fprintf(w, "\nweftd itself moves no packets with this backend: ip -s link counts them\n")
+		return err
+	}
+	fmt.Fprintln(w)
+	t := newTable(w)
+	fmt.Fprintf(t, "the kernel's counts\tsent\treceived\tdropped out/in\terrors out/in\t\n")
+	for _, d := range l {
+		whose := "all peers together"
+		if !d.Overlay {
+			whose = "with all else that this host sends there"
+		}
+		fmt.Fprintf(t, "%s\t%d (%s)\t%d (%s)\t%d/%d\t%d/%d\t%s\n", clean(d.Name), d.TxPackets, size(d.TxBytes), d.RxPackets, size(d.RxBytes),
+			d.TxDropped, d.RxDropped, d.TxErrors, d.RxErrors, whose)
+	}
+	return t.Flush()
 }
 
 // printOffloads shows what the kernel does for many packets at once, and for how many.

@@ -142,12 +142,31 @@ type Counters struct {
 	DeviceDropped  uint64 `json:"deviceDropped"`
 	// HeldBack is how many peers are held back now because they filled a receive buffer that others share.
 	HeldBack int `json:"heldBack,omitempty"`
+	// Devices are those that the packets pass where the kernel moves them, which counts for devices and for no peer. The rest of the
+	// counters says nothing then.
+	Devices []DeviceCounters `json:"devices,omitempty"`
 	// Workers share the packets out among them; their Egress and Ingress add up to those received above.
 	Workers []Worker `json:"workers,omitempty"`
 	// Offloads are those of the path; path portable has none.
 	Offloads []Offload `json:"offloads,omitempty"`
 	// Outlets say how superpackets leave from each of the underlay's addresses that is on path raw.
 	Outlets []Outlet `json:"outlets,omitempty"`
+}
+
+// DeviceCounters are what the kernel has counted on a device since it was made, in frames with their link-layer header.
+type DeviceCounters struct {
+	Name string `json:"name"`
+	// Overlay says that the device is the overlay's own, so that all of it is between this node and its peers. On another device, the
+	// underlay's link, the host's other packets are counted too.
+	Overlay   bool   `json:"overlay"`
+	TxPackets uint64 `json:"txPackets"`
+	TxBytes   uint64 `json:"txBytes"`
+	TxDropped uint64 `json:"txDropped"`
+	TxErrors  uint64 `json:"txErrors"`
+	RxPackets uint64 `json:"rxPackets"`
+	RxBytes   uint64 `json:"rxBytes"`
+	RxDropped uint64 `json:"rxDropped"`
+	RxErrors  uint64 `json:"rxErrors"`
 }
 
 // Worker is what one worker of the data plane has done.

@@ -174,6 +174,9 @@ func totals(v Picture, width int) (out []Line) {
 		name, direction string
 		rate            *Rate
 	}{{"to peers", "egress", v.Out}, {"from peers", "ingress", v.In}} {
+		if d.rate == nil && len(v.Devices) > 0 && v.Seconds > 0 {
+			continue // the kernel does not tell the overlay's packets from others: see below
+		}
 		parts := []string{fmt.Sprintf("%6s bit/s", amount(d.rate, func(r Rate) float64 { return r.Bits }))}
 		packets := fmt.Sprintf("%5s packets/s", amount(d.rate, func(r Rate) float64 { return r.Packets }))
 		dropped := 0.0
@@ -202,6 +205,18 @@ func plane(v Picture, width int) (out []Line) {
 			parts = append(parts, fmt.Sprintf("%s %s/s (%s)", d.Reason, si(d.PerSecond), map[string]string{"egress": "out", "ingress": "in", "kernel": "kernel's queue"}[d.Direction]))
 		}
 		out = append(out, Line{fit(width, pad("drops", 10), parts...), Bad})
+	}
+	for _, d := range v.Devices {
+		whose, kind := "all peers together", Plain
+		if !d.Overlay {
+			whose = "with all else of this host"
+		}
+		bits := func(r Rate) float64 { return r.Bits }
+		parts := []string{fmt.Sprintf("out %s bit/s", amount(d.Out, bits)), fmt.Sprintf("in %s bit/s", amount(d.In, bits))}
+		if number(d.Lost) > 0 {
+			parts, kind = append(parts, si(*d.Lost)+" lost/s"), Bad
+		}
+		out = append(out, Line{fit(width, pad(clean(d.Name), 10), append(parts, "("+whose+")")...), kind})
 	}
 	if len(v.Workers) > 0 {
 		var parts []string

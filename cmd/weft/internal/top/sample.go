@@ -42,6 +42,8 @@ type Picture struct {
 	// Out is to peers and In from them, in inner packets.
 	Out *Rate `json:"out,omitempty"`
 	In  *Rate `json:"in,omitempty"`
+	// Devices are those on which the kernel counts, where it moves the packets; Out and In are then the sum of the overlay's own.
+	Devices []Device `json:"devices,omitempty"`
 	// Drops has the reasons that occurred since the sample before.
 	Drops    []Drop    `json:"drops,omitempty"`
 	Workers  []Worker  `json:"workers,omitempty"`
@@ -53,6 +55,16 @@ type Picture struct {
 type Rate struct {
 	Packets float64 `json:"packetsPerSecond"`
 	Bits    float64 `json:"bitsPerSecond"`
+}
+
+// Device is one on which the kernel counts. Overlay says that it is the overlay's own; else the host's other packets are counted too.
+type Device struct {
+	Name    string `json:"name"`
+	Overlay bool   `json:"overlay"`
+	Out     *Rate  `json:"out,omitempty"`
+	In      *Rate  `json:"in,omitempty"`
+	// Lost is how many packets a second the device drops, or cannot send or receive.
+	Lost *float64 `json:"lostPerSecond,omitempty"`
 }
 
 // Drop is how many packets a second are dropped for one reason. Direction is egress or ingress, or kernel for those that the kernel drops
@@ -121,7 +133,9 @@ func Diff(before *Sample, now Sample) Picture {
 		v.Seconds = now.StatusAt.Sub(old.StatusAt).Seconds()
 	}
 	d := delta{v.Seconds}
-	if !routing.CarriesNothing(s.Backend.Path) {
+	if v.Devices = d.devices(old.Status.Counters.Devices, s.Counters.Devices); routing.CarriesNothing(s.Backend.Path) {
+		v.Out, v.In = ofOverlay(v.Devices)
+	} else {
 		v.Out, v.In = d.flow(old.Status.Counters.Egress, s.Counters.Egress), d.flow(old.Status.Counters.Ingress, s.Counters.Ingress)
 	}
 	v.Drops = d.drops(old.Status.Counters, s.Counters)
@@ -145,7 +159,7 @@ func Diff(before *Sample, now Sample) Picture {
 func (v Picture) Gone(at time.Time, why error) Picture {
 	v.AsOf = v.asOf()
 	v.Time, v.Error, v.Note, v.Seconds = at, why.Error(), "", 0
-	v.Out, v.In, v.Drops, v.Workers = nil, nil, nil, nil
+	v.Out, v.In, v.Devices, v.Drops, v.Workers = nil, nil, nil, nil, nil
 	v.Offloads, v.Peers = slices.Clone(v.Offloads), slices.Clone(v.Peers)
 	for i := range v.Offloads {
 		v.Offloads[i].PerCall = nil
@@ -192,6 +206,36 @@ func (d delta) traffic(packetsBefore, packets, bytesBefore, bytes uint64) *Rate 
 
 func (d delta) flow(before, now control.Flow) *Rate {
 	return d.traffic(before.Delivered, now.Delivered, before.DeliveredBytes, now.DeliveredBytes)
+}
+
+func (d delta) devices(before, now []control.DeviceCounters) (out []Device) {
+	for _, n := range now {
+		v := Device{Name: n.Name, Overlay: n.Overlay}
+		for _, b := range before {
+			if b.Name == n.Name {
+				v.Out, v.In = d.traffic(b.TxPackets, n.TxPackets, b.TxBytes, n.TxBytes), d.traffic(b.RxPackets, n.RxPackets, b.RxBytes, n.RxBytes)
+				v.Lost = d.rate(b.TxDropped+b.TxErrors+b.RxDropped+b.RxErrors, n.TxDropped+n.TxErrors+n.RxDropped+n.RxErrors)
+			}
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// ofOverlay adds up the overlay's own devices; nil if there is none, or none whose rates are known.
+func ofOverlay(l []Device) (out, in *Rate) {
+	add := func(sum, r *Rate) *Rate {
+		if sum == nil {
+			sum = &Rate{}
+		}
+		return &Rate{sum.Packets + r.Packets, sum.Bits + r.Bits}
+	}
+	for _, d := range l {
+		if d.Overlay && d.Out != nil && d.In != nil {
+			out, in = add(out, d.Out), add(in, d.In)
+		}
+	}
+	return out, in
 }
 
 func (d delta) drops(before, now control.Counters) (out []Drop) {

@@ -82,11 +82,20 @@ func view() Picture {
 func TestGolden(t *testing.T) {
 	v := view()
 	starting := Diff(nil, Sample{StatusAt: noon, Status: control.Status{NodeID: "3f2a", NotReady: []string{"store: connection refused", "lease: waiting for the store"}}})
-	kernel := view()
-	kernel.Backend, kernel.Path, kernel.Workers, kernel.Offloads, kernel.Drops, kernel.In, kernel.Out = "vxlan", "kernel", nil, nil, nil, nil, nil
-	for i := range kernel.Peers {
-		kernel.Peers[i].Out, kernel.Peers[i].In, kernel.Peers[i].Refused = nil, nil, nil
+	host := map[bool]Sample{false: before(), true: after()}
+	for later, s := range host {
+		s.Status.Backend.Type, s.Status.Backend.Path = "vxlan", "kernel"
+		s.Status.Counters = control.Counters{Devices: []control.DeviceCounters{{Name: "flannel.1", Overlay: true}, {Name: "eth0", TxBytes: 5000}}}
+		if later {
+			s.Status.Counters.Devices = []control.DeviceCounters{{Name: "flannel.1", Overlay: true, TxBytes: 2_000_000, TxPackets: 2000, RxBytes: 500, RxPackets: 5, TxErrors: 8}, {Name: "eth0", TxBytes: 50_000_000, RxBytes: 1000}}
+		}
+		for i := range s.Peers.Peers {
+			s.Peers.Peers[i].Traffic, s.Peers.Peers[i].Drops = nil, nil
+		}
+		host[later] = s
 	}
+	first := host[false]
+	kernel := Diff(&first, host[true])
 	for name, tt := range map[string]struct {
 		v Picture
 		o Options

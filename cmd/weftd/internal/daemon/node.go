@@ -53,6 +53,12 @@ func (d *Daemon) Status() control.Status {
 		s.Counters = counters(g.plane)
 		s.Notes = append(s.Notes, forgerNotes(g.plane.Engine().Forgers(), time.Now())...)
 	}
+	for _, t := range b.Traffic() {
+		s.Counters.Devices = append(s.Counters.Devices, control.DeviceCounters{
+			Name: t.Name, Overlay: t.Own, TxPackets: t.Counters.TxPackets, TxBytes: t.Counters.TxBytes, TxDropped: t.Counters.TxDropped, TxErrors: t.Counters.TxErrors,
+			RxPackets: t.Counters.RxPackets, RxBytes: t.Counters.RxBytes, RxDropped: t.Counters.RxDropped, RxErrors: t.Counters.RxErrors,
+		})
+	}
 	return s
 }
 

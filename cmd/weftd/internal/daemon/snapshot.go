@@ -5,6 +5,7 @@ import (
 
 	"weft/cmd/weftd/internal/ops"
 	"weft/lease"
+	"weft/routing"
 	"weft/tunnel"
 )
 
@@ -29,6 +30,7 @@ func (d *Daemon) snapshot() ops.Snapshot {
 	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
 	s.Backend = g.backend.Status()
 	s.Rules = s.Backend.Rules
+	s.KernelMoves, s.Devices = routing.CarriesNothing(s.Backend.Path), s.Backend.Traffic()
 	s.Probes = g.probes()
 	if !s.Summary {
 		s.Infos = g.peerInfos()

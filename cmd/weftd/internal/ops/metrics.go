@@ -24,11 +24,26 @@ type metric struct {
 func families() []metric {
 	var all []metric
 	all = append(all, nodeFamilies()...)
-	all = append(all, packetFamilies()...)
+	all = append(all, carried(packetFamilies())...)
+	all = append(all, deviceFamilies()...)
+	all = append(all, carried(queueFamilies())...)
 	all = append(all, kernelFamilies()...)
 	all = append(all, rulesFamilies()...)
 	all = append(all, peerFamilies()...)
 	all = append(all, probeFamilies()...)
+	return all
+}
+
+// carried makes families that are absent where the kernel moves the packets: zeros would say that nothing passes.
+func carried(all []metric) []metric {
+	for i := range all {
+		read := all[i].read
+		all[i].read = func(s *Snapshot, emit func(float64, ...string)) {
+			if !s.KernelMoves {
+				read(s, emit)
+			}
+		}
+	}
 	return all
 }
 
@@ -47,24 +62,24 @@ func nodeFamilies() []metric {
 	return []metric{
 		{"weft_build_info", "Always 1; the labels say what runs.", prometheus.GaugeValue, []string{"version", "goversion", "node"},
 			func(s *Snapshot, emit func(float64, ...string)) { emit(1, s.Version, runtime.Version(), s.Node) }},
-		gauge("weft_ready", "1 if /readyz says so.", func(s *Snapshot) float64 { return truth(s.Ready) }),
-		gauge("weft_lease_held", "1 if the store has confirmed this node's lease and it has not ended.", func(s *Snapshot) float64 { return truth(s.LeaseHeld) }),
-		gauge("weft_lease_expiry_timestamp_seconds", "When this node's lease ends; 0 if it has no end or is not known.", func(s *Snapshot) float64 { return unix(s.LeaseExpires) }),
-		gauge("weft_store_up", "1 while the store answers.", func(s *Snapshot) float64 { return truth(s.StoreUp) }),
-		gauge("weft_store_last_seen_timestamp_seconds", "When the store last answered; 0 if never.", func(s *Snapshot) float64 { return unix(s.StoreSeen) }),
-		gauge("weft_store_revision", "The store's revision of the set in force.", func(s *Snapshot) float64 { return float64(s.StoreRevision) }),
-		gauge("weft_config_changed", "1 while the store's network configuration is not the one in use.", func(s *Snapshot) float64 { return truth(s.ConfigChanged) }),
+		gauge("weft_ready", "1 if this node is ready: /readyz of weftd answers 200.", func(s *Snapshot) float64 { return truth(s.Ready) }),
+		gauge("weft_lease_held", "1 if the store (etcd or the Kubernetes API) has confirmed this node's lease of its subnet, and the lease has not ended.", func(s *Snapshot) float64 { return truth(s.LeaseHeld) }),
+		gauge("weft_lease_expiry_timestamp_seconds", "Unix time at which this node's lease of its subnet ends; 0 if it has no end or is not known.", func(s *Snapshot) float64 { return unix(s.LeaseExpires) }),
+		gauge("weft_store_up", "1 while the store of the nodes' leases (etcd or the Kubernetes API) answers.", func(s *Snapshot) float64 { return truth(s.StoreUp) }),
+		gauge("weft_store_last_seen_timestamp_seconds", "Unix time at which the store last answered; 0 if it has not since weftd started.", func(s *Snapshot) float64 { return unix(s.StoreSeen) }),
+		gauge("weft_store_revision", "The store's revision of the list of nodes that this node works with.", func(s *Snapshot) float64 { return float64(s.StoreRevision) }),
+		gauge("weft_config_changed", "1 while the network configuration in the store is not the one in use; weft status says how they differ.", func(s *Snapshot) float64 { return truth(s.ConfigChanged) }),
 		gauge("weft_config_fault", "1 while the store's network configuration cannot be used: not valid, gone, or without a backend that starts here.", func(s *Snapshot) float64 { return truth(s.ConfigFault) }),
 		gauge("weft_config_last_good", "1 while the node runs on its last good network configuration because a start could not use the store's.", func(s *Snapshot) float64 { return truth(s.ConfigLastGood) }),
 		noPeerFamily(),
-		gauge("weft_removals_disbelieved", "1 while the store lacks peers and is not believed (an alarm).", func(s *Snapshot) float64 { return truth(s.Alarm) }),
-		{"weft_records_rejected", "Records in the store that are not used.", prometheus.GaugeValue, []string{"reason"},
+		gauge("weft_removals_disbelieved", "1 while nodes are missing from the store and this node goes on as if they were there, since the store seems emptied or replaced (an alarm).", func(s *Snapshot) float64 { return truth(s.Alarm) }),
+		{"weft_records_rejected", "Nodes' records in the store that are not used, by reason; weft lease list names them.", prometheus.GaugeValue, []string{"reason"},
 			func(s *Snapshot, emit func(float64, ...string)) {
 				for _, reason := range lease.RejectReasons() {
 					emit(float64(s.Rejected[reason]), reason.String())
 				}
 			}},
-		gauge("weft_cache_saved_timestamp_seconds", "When the last good set was written to disk; 0 if never.", func(s *Snapshot) float64 { return unix(s.CacheSaved) }),
+		gauge("weft_cache_saved_timestamp_seconds", "Unix time at which the last good list of nodes was written to disk, with which a restart begins; 0 if there is none.", func(s *Snapshot) float64 { return unix(s.CacheSaved) }),
 	}
 }
 
@@ -89,16 +104,16 @@ func packetFamilies() []metric {
 		}
 	}
 	return []metric{
-		flows("weft_received_packets_total", "Inner packets taken from the host (egress) or from the underlay (ingress).", func(f *tunnel.Flow) uint64 { return f.Received }),
-		flows("weft_received_bytes_total", "Inner bytes taken from the host (egress) or from the underlay (ingress).", func(f *tunnel.Flow) uint64 { return f.ReceivedBytes }),
-		flows("weft_delivered_packets_total", "Inner packets handed to the underlay (egress) or to the host (ingress).", func(f *tunnel.Flow) uint64 { return f.Delivered }),
-		flows("weft_delivered_bytes_total", "Inner bytes handed to the underlay (egress) or to the host (ingress).", func(f *tunnel.Flow) uint64 { return f.DeliveredBytes }),
-		{"weft_dropped_packets_total", "Inner packets that went no further; received = delivered + dropped.", prometheus.CounterValue, []string{"direction", "reason"}, drops},
-		counter("weft_icmp_sent_total", "ICMP errors written back to our own senders.", func(s *Snapshot) uint64 { return s.Tunnel.ICMPSent }),
-		counter("weft_icmp_suppressed_total", "ICMP errors that the rate limit withheld.", func(s *Snapshot) uint64 { return s.Tunnel.ICMPSuppressed }),
-		counter("weft_fragmented_packets_total", "Inner IPv4 packets that were fragmented for a smaller path.", func(s *Snapshot) uint64 { return s.Tunnel.Fragmented }),
-		counter("weft_checksums_completed_total", "Inner checksums that arrived partial, and were filled in or handed on as such.", func(s *Snapshot) uint64 { return s.Tunnel.Completed }),
-		{"weft_worker_packets_total", "Inner packets that each worker took: how evenly flows are shared out.", prometheus.CounterValue, []string{"worker", "direction"},
+		flows("weft_received_packets_total", "Packets inside the overlay that weftd took: from this host, to other nodes (egress), or from other nodes (ingress).", func(f *tunnel.Flow) uint64 { return f.Received }),
+		flows("weft_received_bytes_total", "Bytes of the packets inside the overlay that weftd took: from this host (egress) or from other nodes (ingress).", func(f *tunnel.Flow) uint64 { return f.ReceivedBytes }),
+		flows("weft_delivered_packets_total", "Packets inside the overlay that weftd handed on: to other nodes (egress) or to this host (ingress).", func(f *tunnel.Flow) uint64 { return f.Delivered }),
+		flows("weft_delivered_bytes_total", "Bytes of the packets inside the overlay that weftd handed on: to other nodes (egress) or to this host (ingress).", func(f *tunnel.Flow) uint64 { return f.DeliveredBytes }),
+		{"weft_dropped_packets_total", "Packets inside the overlay that weftd dropped, by reason; received = delivered + dropped.", prometheus.CounterValue, []string{"direction", "reason"}, drops},
+		counter("weft_icmp_sent_total", "ICMP errors that weftd sent to senders on this host, such as packet too big.", func(s *Snapshot) uint64 { return s.Tunnel.ICMPSent }),
+		counter("weft_icmp_suppressed_total", "ICMP errors to senders on this host that weftd's rate limit withheld.", func(s *Snapshot) uint64 { return s.Tunnel.ICMPSuppressed }),
+		counter("weft_fragmented_packets_total", "IPv4 packets inside the overlay that weftd fragmented, since the way to the other node carries only smaller ones.", func(s *Snapshot) uint64 { return s.Tunnel.Fragmented }),
+		counter("weft_checksums_completed_total", "Packets inside the overlay whose checksum was left to hardware when they came, and was filled in or left to the next.", func(s *Snapshot) uint64 { return s.Tunnel.Completed }),
+		{"weft_worker_packets_total", "Packets inside the overlay that each worker of weftd's data plane took: how evenly flows are shared out.", prometheus.CounterValue, []string{"worker", "direction"},
 			func(s *Snapshot, emit func(float64, ...string)) {
 				for i, w := range s.Workers {
 					emit(float64(w.Egress), strconv.Itoa(i), "egress")
@@ -111,13 +126,13 @@ func packetFamilies() []metric {
 			func(w *tunnel.WorkerStats) float64 { return float64(w.Reads) }),
 		workers("weft_worker_writes_total", "System calls of a worker that handed packets on; packets divided by writes is how many leave at once.",
 			func(w *tunnel.WorkerStats) float64 { return float64(w.Writes) }),
-		counter("weft_worker_wakeups_total", "How often a worker woke.", func(s *Snapshot) uint64 { return s.Tunnel.Wakeups }),
-		counter("weft_worker_batches_total", "How many batches workers moved.", func(s *Snapshot) uint64 { return s.Tunnel.Batches }),
-		gauge("weft_ports", "Ports attached to the data plane.", func(s *Snapshot) float64 { return float64(s.Tunnel.Ports) }),
+		counter("weft_worker_wakeups_total", "How often workers of weftd's data plane woke since packets had come.", func(s *Snapshot) uint64 { return s.Tunnel.Wakeups }),
+		counter("weft_worker_batches_total", "Batches of packets that workers of weftd's data plane moved; packets divided by batches is how many come at once.", func(s *Snapshot) uint64 { return s.Tunnel.Batches }),
+		gauge("weft_ports", "Devices and sockets that weftd's data plane moves packets between: the overlay's devices and the sockets on the underlay.", func(s *Snapshot) float64 { return float64(s.Tunnel.Ports) }),
 	}
 }
 
-func kernelFamilies() []metric {
+func queueFamilies() []metric {
 	offloads := func(name, help string, kind prometheus.ValueType, v func(tunnel.OffloadStats) float64) metric {
 		return metric{name, help, kind, []string{"offload"}, func(s *Snapshot, emit func(float64, ...string)) {
 			for _, o := range s.Tunnel.Offloads {
@@ -126,24 +141,29 @@ func kernelFamilies() []metric {
 		}}
 	}
 	return []metric{
-		offloads("weft_offload_on", "1 while the offload is in use; 0 if it is switched off, not supported or lost.", prometheus.GaugeValue,
+		offloads("weft_offload_on", "1 while the kernel moves several packets in one call by this offload; 0 if it is switched off, not supported or lost.", prometheus.GaugeValue,
 			func(o tunnel.OffloadStats) float64 { return truth(o.State == tunnel.OffloadOn) }),
-		offloads("weft_offload_calls_total", "System calls that moved several packets by the offload.", prometheus.CounterValue,
+		offloads("weft_offload_calls_total", "System calls that moved several packets at once by this offload.", prometheus.CounterValue,
 			func(o tunnel.OffloadStats) float64 { return float64(o.Calls) }),
-		offloads("weft_offload_packets_total", "Packets that these moved.", prometheus.CounterValue,
+		offloads("weft_offload_packets_total", "Packets that were moved several at once by this offload; divided by the calls it is how many at once.", prometheus.CounterValue,
 			func(o tunnel.OffloadStats) float64 { return float64(o.Segments) }),
-		{"weft_kernel_dropped_packets_total", "Packets that the kernel dropped before or after us.", prometheus.CounterValue, []string{"where"},
+		{"weft_kernel_dropped_packets_total", "Packets that the kernel dropped as weftd did not take them fast enough, at its socket or at the overlay's device.", prometheus.CounterValue, []string{"where"},
 			func(s *Snapshot, emit func(float64, ...string)) {
 				emit(float64(s.Tunnel.SocketOverflow), "socket")
 				emit(float64(s.DeviceDropped), "device")
 			}},
-		gauge("weft_peers_held_back", "Peers of whose packets only a part is let into a receive queue that they had filled.", func(s *Snapshot) float64 { return float64(s.Tunnel.HeldBack) }),
-		gauge("weft_backend_in_place", "1 if device, addresses and routes are as the set wants.", func(s *Snapshot) float64 { return truth(s.Backend.InPlace) }),
-		gauge("weft_backend_pending_changes", "Changes to the kernel that are wanted and not made yet.", func(s *Snapshot) float64 { return float64(s.Backend.Pending) }),
-		counter("weft_backend_repairs_total", "Changes that undid somebody else's.", func(s *Snapshot) uint64 { return s.Backend.Repaired }),
-		gauge("weft_backend_last_reconcile_timestamp_seconds", "When the kernel was last compared with the set; 0 if never.", func(s *Snapshot) float64 { return unix(s.Backend.LastReconcile) }),
-		gauge("weft_mtu_bytes", "The largest inner packet; 0 before there is a device.", func(s *Snapshot) float64 { return float64(s.Backend.MTU) }),
-		gauge("weft_underlay_lost", "1 while the underlay's link or address is missing.", func(s *Snapshot) float64 { return truth(s.Backend.UnderlayLost != "") }),
+		gauge("weft_peers_held_back", "Other nodes that filled a receive queue which all share, so that only a part of their packets is let in.", func(s *Snapshot) float64 { return float64(s.Tunnel.HeldBack) }),
+	}
+}
+
+func kernelFamilies() []metric {
+	return []metric{
+		gauge("weft_backend_in_place", "1 if the overlay's devices, addresses and routes on this host are as they should be.", func(s *Snapshot) float64 { return truth(s.Backend.InPlace) }),
+		gauge("weft_backend_pending_changes", "Changes to devices, addresses and routes of this host that are due and not made yet.", func(s *Snapshot) float64 { return float64(s.Backend.Pending) }),
+		counter("weft_backend_repairs_total", "Changes of somebody else's to the overlay's devices, addresses and routes that weftd undid.", func(s *Snapshot) uint64 { return s.Backend.Repaired }),
+		gauge("weft_backend_last_reconcile_timestamp_seconds", "Unix time at which weftd last compared devices and routes with what they should be; 0 if it has not yet.", func(s *Snapshot) float64 { return unix(s.Backend.LastReconcile) }),
+		gauge("weft_mtu_bytes", "The largest packet that pods can send through the overlay, in bytes; 0 before there is a device.", func(s *Snapshot) float64 { return float64(s.Backend.MTU) }),
+		gauge("weft_underlay_lost", "1 while the network interface that carries the overlay, or its address, is missing.", func(s *Snapshot) float64 { return truth(s.Backend.UnderlayLost != "") }),
 	}
 }
 
@@ -157,24 +177,28 @@ func peerFamilies() []metric {
 	}
 	c, g := prometheus.CounterValue, prometheus.GaugeValue
 	return []metric{
-		gauge("weft_peers", "Peers in the table.", func(s *Snapshot) float64 { return float64(s.Backend.Peers) }),
-		gauge("weft_peers_skipped", "Peers whose record the backend cannot use.", func(s *Snapshot) float64 { return float64(len(s.Backend.Skipped)) }),
+		gauge("weft_peers", "Other nodes that this node exchanges packets with.", func(s *Snapshot) float64 { return float64(s.Backend.Peers) }),
+		gauge("weft_peers_skipped", "Other nodes whose record in the store this node cannot use; weft status says why.", func(s *Snapshot) float64 { return float64(len(s.Backend.Skipped)) }),
 		peerInfoFamily(),
-		gauge("weft_strangers", "Outer sources seen lately that are no peer's.", func(s *Snapshot) float64 { return float64(s.Strangers) }),
-		each("weft_peer_transmit_packets_total", "Inner packets sent to the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxPackets) }),
-		each("weft_peer_transmit_bytes_total", "Inner bytes sent to the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxBytes) }),
-		each("weft_peer_receive_packets_total", "Inner packets received from the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxPackets) }),
-		each("weft_peer_receive_bytes_total", "Inner bytes received from the peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxBytes) }),
-		each("weft_peer_refused_packets_total", "Packets from the peer that were refused.", c, func(p *tunnel.PeerStats) float64 {
+		strangersFamily(),
+		each("weft_peer_transmit_packets_total", "Packets inside the overlay that were sent to this peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxPackets) }),
+		each("weft_peer_transmit_bytes_total", "Bytes of the packets inside the overlay that were sent to this peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxBytes) }),
+		each("weft_peer_receive_packets_total", "Packets inside the overlay that were received from this peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxPackets) }),
+		each("weft_peer_receive_bytes_total", "Bytes of the packets inside the overlay that were received from this peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxBytes) }),
+		each("weft_peer_refused_packets_total", "Packets from this peer that were dropped; weft peers says why.", c, func(p *tunnel.PeerStats) float64 {
 			var n uint64
 			for _, d := range p.Drops {
 				n += d
 			}
 			return float64(n)
 		}),
-		each("weft_peer_last_seen_timestamp_seconds", "When a packet of the peer last arrived; 0 if never.", g, func(p *tunnel.PeerStats) float64 { return unix(p.LastRx) }),
-		each("weft_peer_mtu_bytes", "The largest inner packet sent to the peer.", g, func(p *tunnel.PeerStats) float64 { return float64(p.MTU) }),
+		each("weft_peer_last_seen_timestamp_seconds", "Unix time at which a packet of this peer last arrived; 0 if none has since weftd started.", g, func(p *tunnel.PeerStats) float64 { return unix(p.LastRx) }),
+		each("weft_peer_mtu_bytes", "The largest packet inside the overlay that is sent to this peer, in bytes.", g, func(p *tunnel.PeerStats) float64 { return float64(p.MTU) }),
 	}
+}
+
+func strangersFamily() metric {
+	return carried([]metric{gauge("weft_strangers", "Addresses that lately sent to the overlay's port and belong to no node; weft peers names them.", func(s *Snapshot) float64 { return float64(s.Strangers) })})[0]
 }
 
 func truth(b bool) float64 {

@@ -5,9 +5,9 @@ import "github.com/prometheus/client_golang/prometheus"
 // rulesFamilies returns the metrics about the host's firewall rules.
 func rulesFamilies() []metric {
 	return []metric{
-		gauge("weft_rules_in_place", "1 if the host's traffic rules are as wanted.", func(s *Snapshot) float64 { return truth(s.Rules.InPlace) }),
-		counter("weft_rules_repairs_total", "How often rules were put back after somebody else changed them.", func(s *Snapshot) uint64 { return s.Rules.Repaired }),
-		{"weft_rules_dropped_packets_total", "Packets that the rules about the overlay's port dropped.", prometheus.CounterValue, []string{"reason"},
+		gauge("weft_rules_in_place", "1 if weft's rules in this host's firewall are as they should be.", func(s *Snapshot) float64 { return truth(s.Rules.InPlace) }),
+		counter("weft_rules_repairs_total", "How often weftd put its rules in this host's firewall back after somebody else changed them.", func(s *Snapshot) uint64 { return s.Rules.Repaired }),
+		{"weft_rules_dropped_packets_total", "Packets to the overlay's port that weft's rules in this host's firewall dropped: sent by pods, or from addresses of no node.", prometheus.CounterValue, []string{"reason"},
 			func(s *Snapshot, emit func(float64, ...string)) {
 				emit(float64(s.Rules.Dropped.Pods), "from_pod")
 				emit(float64(s.Rules.Dropped.Strangers), "unknown_peer")

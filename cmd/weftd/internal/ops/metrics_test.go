@@ -124,6 +124,29 @@ func TestAllReasonsArePresentBeforeAnythingHappened(t *testing.T) {
 	}
 }
 
+// Where the kernel moves the packets its devices' counters are there, and no zero says that nothing passes.
+func TestTheKernelsCountsTakeThePlaceOfOurs(t *testing.T) {
+	text := scrape(t, Snapshot{KernelMoves: true, Backend: routing.Status{Peers: 3}, Devices: []routing.DeviceTraffic{
+		{Name: "flannel.1", Own: true, Counters: routing.DeviceCounters{TxPackets: 5, TxBytes: 500, RxPackets: 7, RxBytes: 700, TxErrors: 2, RxDropped: 1}},
+		{Name: "eth0", Counters: routing.DeviceCounters{TxBytes: 9000}},
+	}})
+	for _, want := range []string{
+		`weft_device_packets_total{device="flannel.1",direction="egress",scope="overlay"} 5`, `weft_device_bytes_total{device="flannel.1",direction="ingress",scope="overlay"} 700`,
+		`weft_device_errors_total{device="flannel.1",direction="egress",scope="overlay"} 2`, `weft_device_dropped_packets_total{device="flannel.1",direction="ingress",scope="overlay"} 1`,
+		`weft_device_bytes_total{device="eth0",direction="egress",scope="host"} 9000`, `weft_peers 3`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	if no := regexp.MustCompile(`(?m)^weft_(delivered|received|dropped|kernel_dropped|worker|offload|icmp|ports|strangers)\w*[ {].*`).FindString(text); no != "" {
+		t.Errorf("%s: weftd moves no packet here", no)
+	}
+	if text := scrape(t, Snapshot{}); strings.Contains(text, "\nweft_device_") {
+		t.Error("a node whose packets weftd moves has counters of devices")
+	}
+}
+
 // A scrape shows each metric by itself, so that its help text may not refer to another's.
 func TestEachHelpStandsAlone(t *testing.T) {
 	seen := map[string]string{}

@@ -51,6 +51,11 @@ type Snapshot struct {
 	// overlay's device.
 	DeviceDropped uint64
 
+	// KernelMoves says that weft moves no packets itself, so that what its data plane counts is not shown; Devices are then what the kernel
+	// counted.
+	KernelMoves bool
+	Devices     []routing.DeviceTraffic
+
 	// Infos are the peers' records. No metric has a label peer if Summary is set.
 	Infos   []PeerInfo
 	Summary bool
