@@ -81,6 +81,7 @@ func TestNoPacketFromStrangers(t *testing.T) {
 	hears(t, ear, a, b)
 	_ = ear.Close()
 	podsForge(t, l, a, b, []int{4})
+	podSpoofs(t, a, b)
 }
 
 // blamed checks that weft peers and /metrics have every reason, so often more than before.
