@@ -250,6 +250,10 @@ func TestChecks(t *testing.T) {
 			f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, To: pfx("10.0.0.0/8")})
 		}, "policy-rules warning", "table 7"},
 		{"a rule with more conditions", func(f *Facts) { f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, Narrow: true}) }, "policy-rules note", "may send"},
+		{"a route of an address", func(f *Facts) {
+			f.Links.Links = append(f.Links.Links, Link{Index: 9, Name: "br7", Kind: "bridge", Up: true, Addrs: []netip.Prefix{pfx("10.42.2.1/24")}})
+			f.Links.Routes = append(f.Links.Routes, Route{Dst: pfx("10.42.2.0/24"), Link: "br7", Protocol: 2})
+		}, "overlap fault, route-shadow fault", "ip addr del 10.42.2.1/24 dev br7"},
 		{"a more specific route", route(Route{Dst: pfx("10.42.2.128/25"), Link: "eth0", Gateway: ip("192.0.2.254")}), "route-shadow fault", "takes packets for peer b (10.42.2.0/24)"},
 		{"a route to nobody", route(Route{Dst: pfx("10.42.9.0/24"), Link: "eth0"}), "route-shadow warning", "lies within Network"},
 		{"a direct route", route(Route{Dst: pfx("10.42.2.0/24"), Link: "eth0", Gateway: ip("192.0.2.2"), Protocol: ownProtocol}), "", ""},

@@ -191,10 +191,10 @@ func checkShadows(f *Facts) []Finding {
 		}
 		x := says(Fault, "the route %s via %s takes packets for peer %s (%s) out of the overlay", s.route.Dst, via, nameOf(s.peer), s.peer.Subnets).
 			about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added a route within Network").
-			do("ip route del %s", s.route.text())
+			do("%s", f.without(s.route))
 		if s.peer.Subnets == (lease.Subnets{}) {
 			x = says(Warning, "the route %s via %s lies within Network, and is not weft's: a node that gets that subnet is not reached", s.route.Dst, via).
-				about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added it").do("ip route del %s", s.route.text())
+				about(s.route.Dst.String()).because("somebody, a VPN or another network plugin, added it").do("%s", f.without(s.route))
 		}
 		out = append(out, x)
 	}
@@ -214,6 +214,18 @@ func (r Route) text() string {
 		s += fmt.Sprintf(" metric %d", r.Metric)
 	}
 	return s
+}
+
+// without is how to be rid of a route: one that the kernel made for an address of the link's goes with that.
+func (f *Facts) without(r Route) string {
+	for _, l := range f.Links.Links {
+		for _, a := range l.Addrs {
+			if l.Name == r.Link && !r.Gateway.IsValid() && a.Masked() == r.Dst {
+				return fmt.Sprintf("ip addr del %s dev %s, and stop what gave it; the route goes with the address", a, l.Name)
+			}
+		}
+	}
+	return "ip route del " + r.text()
 }
 
 // shadow is a foreign route that takes packets for a peer; peer is zero if it takes nobody's now.
