@@ -100,7 +100,11 @@ func (f *eventsFlags) run(ctx context.Context, w, stderr io.Writer) error {
 		}{eventsSchema, dir, append([]events.Event{}, l...)})
 	}
 	if len(l) == 0 && !f.follow { // an empty answer would leave open whether anything was looked at
-		fmt.Fprintf(stderr, "weft: none of the %s in %s: see --since and --kind\n", count(len(all), "event"), clean(dir))
+		if len(all) == 0 {
+			fmt.Fprintf(stderr, "weft: there is no event in %s yet\n", clean(dir))
+		} else {
+			fmt.Fprintf(stderr, "weft: none of the %s in %s: see --since and --kind\n", count(len(all), "event"), clean(dir))
+		}
 	}
 	for {
 		for _, e := range l {
