@@ -26,6 +26,7 @@ func TestRecordDisplacesNobody(t *testing.T) {
 			record := recordOf(t, l, l.Node(2))
 			reach(t, await.Patience, a, b, 4)
 			reach(t, await.Patience, a, b, 6)
+			answering(t, l, []int{4, 6}, n.Net.MTU)
 			stream := paced(t, a, b, probe.PacedPlan{Count: 2000})
 			put(t, l.Store, prefix+"/subnets/"+thief, strings.ReplaceAll(record, `"node2"`, `"thief"`), 0)
 			shown(t, n, b.Node)

@@ -2,6 +2,8 @@ package test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -57,6 +59,23 @@ func TestFlannelNodeAsPeer(t *testing.T) {
 		}
 	}
 	keepsECNInside(t, l, f, a)
+	await.OK(t, "flannel's kernel answers the probes", func() error {
+		answer, err := ask[probesSeen](t.Context(), l.Node(1), "peers")
+		for _, p := range answer.Peers {
+			if p.Name != "10.42.207.0/24" {
+				continue
+			}
+			if len(p.Probes) != 1 || p.Probes[0].By != "icmp" || p.Probes[0].Answers != "yes" || p.Probes[0].RTT <= 0 || p.Probes[0].PathMTU != flannelMTU {
+				return fmt.Errorf("%+v", p.Probes)
+			}
+			return err
+		}
+		return errors.Join(err, errors.New("it is no peer"))
+	})
+	m, exit := matrixOf(t, l.Node(2))
+	if exit != 0 || !m.Reached || m.Pairs.Well != 3 || len(m.Nodes) != 3 || m.Nodes[0].Tells != "no" || !strings.Contains(m.Nodes[0].Reason, "flannel") {
+		t.Errorf("exit status %d, %+v", exit, m)
+	}
 }
 
 // keepsECNInside checks that the outer header is Not-ECT towards a node that would not copy a mark into the inner one.

@@ -78,6 +78,7 @@ func TestMesh(t *testing.T) {
 			if mtu := l.Node(1).Net.MTU; mtu != c.mtu {
 				t.Errorf("mtu %d, want %d", mtu, c.mtu)
 			}
+			answering(t, l, c.families, c.mtu)
 			for _, family := range c.families {
 				fullSize(t, l.Node(1).Pods[0], l.Node(2).Pods[1], family, c.mtu)
 				carriedBy(t, l, l.Node(1).Pods[1], l.Node(3).Pods[0], family, c.outer)

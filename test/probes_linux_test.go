@@ -2,7 +2,10 @@ package test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +55,57 @@ func answering(t *testing.T, l *lab.Lab, families []int, mtu int) {
 			return err
 		})
 	}
+	m, status := matrixOf(t, l.Node(1))
+	if !m.Reached || status != 0 || len(m.Nodes) != len(l.Nodes()) || len(m.Troubles) > 0 || m.Pairs.Well != m.Pairs.All {
+		t.Errorf("exit status %d, %+v", status, m)
+	}
+	for _, n := range m.Nodes {
+		if n.Tells != "yes" || n.Of != len(families)*(len(l.Nodes())-1) || n.Answering != n.Of {
+			t.Errorf("the matrix has %+v", n)
+		}
+	}
+}
+
+// matrixSeen is what weft matrix --json says.
+type matrixSeen struct {
+	Nodes []struct {
+		Name, Tells, Reason   string
+		Of, Answering, Silent int
+	}
+	Pairs    struct{ All, Well, Trouble, Unknown int }
+	Troubles []struct {
+		Nodes               []string
+		Found, Likely, Look string
+	}
+	Reached bool
+}
+
+// matrixOf has n ask all nodes, and returns what came of it with the exit status.
+func matrixOf(t *testing.T, n *lab.Node) (m matrixSeen, status int) {
+	t.Helper()
+	out, errs, err := weft(t, n, "matrix", "--json")
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		status = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(out), &m); err != nil {
+		t.Fatalf("weft matrix on %s: %v\n%s%s", n.Name, err, out, errs)
+	}
+	return m, status
+}
+
+// told waits until other, asked for the matrix, names one trouble with what it found and what is likely.
+func told(t *testing.T, other *lab.Node, found, likely string) {
+	t.Helper()
+	await.OK(t, "the matrix says that "+found, func() error {
+		m, status := matrixOf(t, other)
+		if status != 1 || m.Reached || len(m.Troubles) != 1 || m.Troubles[0].Found != found || !strings.Contains(m.Troubles[0].Likely, likely) || m.Troubles[0].Look == "" {
+			return fmt.Errorf("exit status %d, %+v", status, m)
+		}
+		return nil
+	})
 }
 
 // What goes wrong between two nodes is seen by the other one, said once with its cause, and over when it is mended, while nothing is
@@ -132,17 +186,20 @@ func TestWhatLiesBetweenTwoNodes(t *testing.T) {
 		line     string
 		likely   string
 		over     string
+		matrix   string // what a third node's matrix finds; "" if it is not asked
 	}{
-		{"the port is dropped", on(both), off, silent, "peer node2 no longer answers", "UDP port 8285 is dropped", "peer node2 answers"},
+		{"the port is dropped", on(both), off, silent, "peer node2 no longer answers", "UDP port 8285 is dropped", "peer node2 answers", ""},
+		{"it is dropped one way", on(fmt.Sprintf("udp dport 8285 ip saddr %v ip daddr %v drop", me.Underlay4, peer.Underlay4)), off, silent,
+			"peer node2 no longer answers", "what it sends arrives", "peer node2 answers", "node2 hears nothing from node1, and node1 hears node2"},
 		{"a part is lost one way", on(fmt.Sprintf("udp dport 8285 ip saddr %v ip daddr %v numgen random mod 100 < 40 drop", me.Underlay4, peer.Underlay4)), off,
 			func(p probeSeen) bool { return p.Answers == "yes" && p.LossOut != nil && *p.LossOut > 0.1 && p.Lossy },
-			"peer node2 loses packets", "drops a part", "peer node2 loses no packets any more"},
+			"peer node2 loses packets", "drops a part", "peer node2 loses no packets any more", ""},
 		{"large ones are lost", on(fmt.Sprintf("udp dport 8285 ip daddr %v ip length > 1400 drop", peer.Underlay4)), off,
 			func(p probeSeen) bool {
 				return p.Answers == "yes" && p.LargeLost && p.PathMTU <= 1372 && p.PathMTU > 1360
 			},
-			"peer node2 gets no large packets", "fragmentation needed", "peer node2 gets large packets again"},
-		{"the daemon is stopped", signal(unix.SIGSTOP), signal(unix.SIGCONT), silent, "peer node2 no longer answers", "its weftd is stopped or frozen", "peer node2 answers"},
+			"peer node2 gets no large packets", "fragmentation needed", "peer node2 gets large packets again", ""},
+		{"the daemon is stopped", signal(unix.SIGSTOP), signal(unix.SIGCONT), silent, "peer node2 no longer answers", "its weftd is stopped or frozen", "peer node2 answers", "node2 answers none of the 2 nodes that told of it"},
 	} {
 		before := len(said())
 		c.do()
@@ -164,6 +221,9 @@ func TestWhatLiesBetweenTwoNodes(t *testing.T) {
 		}
 		find(c.name+" is said once", c.line)
 		find(c.name+" has its cause", c.likely)
+		if c.matrix != "" {
+			told(t, l.Node(3), c.matrix, "UDP port 8285 is dropped on the way")
+		}
 		c.undo()
 		t.Logf("%s: over after %v", c.name, each(peer, c.name+" is over", healthy).Round(time.Second))
 		find(c.name+" is said to be over", c.over)
