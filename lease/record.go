@@ -100,6 +100,27 @@ func DecodeWeft(b []byte) (*Weft, error) {
 	return w, w.check()
 }
 
+// UnmarshalJSON reads our object. Of Name and Probe, on which nothing depends, a value of another type than ours counts as none, as one that is out of
+// range does: it must not cost the node its peer.
+func (w *Weft) UnmarshalJSON(b []byte) error {
+	type plain Weft // without this method
+	in := struct {
+		*plain
+		Name, Probe json.RawMessage
+	}{plain: (*plain)(w)}
+	if err := json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	w.Name, w.Probe = "", 0
+	if in.Name != nil && json.Unmarshal(in.Name, &w.Name) != nil {
+		w.Name = ""
+	}
+	if in.Probe != nil && json.Unmarshal(in.Probe, &w.Probe) != nil {
+		w.Probe = 0
+	}
+	return nil
+}
+
 // check bounds what a stranger can make us keep. A name or a port that is none is left out, since nothing depends on it.
 func (w *Weft) check() error {
 	if w == nil {

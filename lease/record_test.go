@@ -124,6 +124,9 @@ func TestDecodeAttrsTolerates(t *testing.T) {
 		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"a\u001b[2Jb"}}`:                      {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
 		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"two words"}}`:                        {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
 		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"` + strings.Repeat("x", 254) + `"}}`: {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":7,"Probe":8286,"MTU":9}}`:             {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n", Probe: 8286, MTU: 9}},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":"a","Probe":"8286"}}`:                 {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n", Name: "a"}},
+		`{"PublicIP":"192.0.2.1","Weft":{"Node":"n","Name":["a"],"Probe":1e99}}`:                 {PublicIP: netip.MustParseAddr("192.0.2.1"), Weft: &lease.Weft{Node: "n"}},
 		`{"PublicIP":"192.0.2.1","PublicIPv6":null,"BackendType":"x","BackendData":[1,"two"]}`:   {PublicIP: netip.MustParseAddr("192.0.2.1"), BackendType: "x", BackendData: json.RawMessage(`[1,"two"]`)},
 	} {
 		if got, err := lease.DecodeAttrs([]byte(in)); err != nil || !reflect.DeepEqual(got, want) {
