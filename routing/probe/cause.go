@@ -36,6 +36,9 @@ const (
 	silences             // how many there are
 )
 
+// OwnFirewall is why something could not be sent where a rule for OUTPUT dropped it: the kernel says EPERM then.
+const OwnFirewall = "a firewall here drops it in OUTPUT (operation not permitted)"
+
 // silence is what of the peer was heard since it fell silent.
 func (w *way) silence() Silence {
 	since := func(t moment) bool { return !t.IsZero() && t.After(w.silent) }
@@ -43,6 +46,8 @@ func (w *way) silence() Silence {
 	case w.answers != No:
 		return NoSilence
 	case w.unsent != "" && since(w.unsentAt):
+		return Unsendable
+	case since(w.stuckAt) && since(w.under): // its host would take it
 		return Unsendable
 	case since(w.refused):
 		return PortRefused
@@ -59,6 +64,11 @@ func (w *way) silence() Silence {
 func (c *Core) causeOfSilence(w *way) (likely, look string) {
 	there := orNode(w)
 	switch s := w.silence(); {
+	case s == Unsendable && w.unsent == OwnFirewall:
+		return "this host cannot send to it: " + OwnFirewall, "the rules for OUTPUT on this host: nft list ruleset, iptables -S OUTPUT"
+	case s == Unsendable && w.unsent == "":
+		return fmt.Sprintf("this host's kernel refuses to send it UDP port %d, although it answers a ping: a firewall here drops that in OUTPUT", c.about.Port),
+			"the rules for OUTPUT on this host: nft list ruleset, iptables -S OUTPUT"
 	case s == Unsendable:
 		return "this host cannot send to it: " + w.unsent, fmt.Sprintf("ip route get %v and ip route get %v on this host, and weft status", w.Addr, there)
 	case s == PortRefused:

@@ -83,8 +83,8 @@ type (
 		To  netip.Addr
 		MTU int
 	}
-	// Traffic has the data plane's counts of packets from peers, by underlay address.
-	Traffic struct{ Packets map[netip.Addr]uint64 }
+	// Traffic has the data plane's counts of packets, by underlay address: of those that came from peers, and of those that this host's kernel refused to send to them.
+	Traffic struct{ Packets, Refused map[netip.Addr]uint64 }
 	// Inquire has all peers asked what they know of theirs; Own are this node's addresses, as peers know them. One at a time is gathered: while that
 	// goes on another one changes nothing.
 	Inquire struct{ Own []netip.Addr }
@@ -158,7 +158,10 @@ func (c *Core) Step(at time.Time, e Event) []Effect {
 			if ok && w.known && n > w.rx && n-w.rx > uint64(w.probes) {
 				w.carrying = now
 			}
-			w.rx, w.known, w.probes = n, ok, 0
+			if r := e.Refused[w.Under]; w.known && r > w.stuck {
+				w.stuckAt = now
+			}
+			w.rx, w.known, w.probes, w.stuck = n, ok, 0, e.Refused[w.Under]
 		}
 	case Ask:
 		c.askNow(e)

@@ -197,7 +197,7 @@ func TestTrafficTakesTheProbesPlaceForAWhile(t *testing.T) {
 			if busy {
 				rx += 1000
 			}
-			w.do(w.nodes[0], Traffic{map[netip.Addr]uint64{w.nodes[1].under: rx}})
+			w.do(w.nodes[0], Traffic{Packets: map[netip.Addr]uint64{w.nodes[1].under: rx}})
 		}
 		return len(w.nodes[0].sent)
 	}

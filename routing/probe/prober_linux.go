@@ -26,8 +26,8 @@ type Config struct {
 	Port uint16
 	// Do runs a function in the network namespace to work in, on the calling goroutine; nil for the process's own.
 	Do func(func() error) error
-	// Packets returns how many packets arrived from each address of the underlay; nil if nobody counts.
-	Packets func() map[netip.Addr]uint64
+	// Packets returns how many packets arrived from each address of the underlay, and how many this host's kernel refused to send there; nil if nobody counts.
+	Packets func() (arrived, refused map[netip.Addr]uint64)
 	// Changed, if not nil, is called when Port returns another value. It must not block.
 	Changed func()
 	// Logger gets changes of peers; required.
@@ -270,7 +270,8 @@ func (p *Prober) tick() {
 	}
 	if p.c.Packets != nil && len(p.ways) <= mostPolled && time.Since(p.polled) >= pollEvery {
 		p.polled = time.Now()
-		p.step(Traffic{p.c.Packets()})
+		arrived, refused := p.c.Packets()
+		p.step(Traffic{arrived, refused})
 		return
 	}
 	p.step(Tick{})
@@ -380,8 +381,12 @@ func (p *Prober) unsent(to netip.Addr, err error) {
 	if err == nil || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ECONNREFUSED) {
 		return
 	}
-	p.core.Fail(to, err.Error(), time.Now())
-	p.notReached(to, false, err.Error())
+	why := err.Error()
+	if errors.Is(err, unix.EPERM) {
+		why = OwnFirewall
+	}
+	p.core.Fail(to, why, time.Now())
+	p.notReached(to, false, why)
 }
 
 // arrived takes in a datagram that came to addr by the device with that index.

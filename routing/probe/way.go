@@ -88,6 +88,7 @@ type way struct {
 	carrying moment // when packets that are none of probes were last seen to arrive
 	// narrowUntil is how long narrow counts, and refuted how long no claim does, since one was not true.
 	narrowUntil, refuted moment
+	stuckAt              moment // when stuck was seen to grow
 	refused              moment // when its host last said that nothing listens on its port
 	echoed               moment // when its kernel last answered an echo request through the overlay
 	under                moment // and on the underlay
@@ -97,6 +98,7 @@ type way struct {
 	tellFrom             moment // when tellable was
 
 	rtt, minRTT time.Duration
+	stuck       uint64    // the data plane's count of packets to it that the kernel refused
 	rx          uint64    // the data plane's count of packets from it
 	nonces      [2]uint64 // of the last echo requests, through the overlay and on the underlay
 	unsent      string    // why a question could not be sent, at unsentAt

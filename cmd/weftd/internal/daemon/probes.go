@@ -9,6 +9,7 @@ import (
 	"weft/lease"
 	"weft/routing"
 	"weft/routing/probe"
+	"weft/tunnel"
 )
 
 // newProber makes what asks the peers of g whether they answer, unless the flag or the network configuration says no.
@@ -33,14 +34,18 @@ func (d *Daemon) newProber(g *generation) {
 	g.prober = probe.New(c)
 }
 
-// arrivals counts the packets from each peer, by its address on the underlay.
-func (g *generation) arrivals() map[netip.Addr]uint64 {
+// arrivals counts the packets from each peer, by its address on the underlay, and those to it that the kernel did not send.
+func (g *generation) arrivals() (arrived, refused map[netip.Addr]uint64) {
 	peers := g.plane.Engine().Peers()
-	out := make(map[netip.Addr]uint64, len(peers))
+	arrived, refused = make(map[netip.Addr]uint64, len(peers)), map[netip.Addr]uint64{}
 	for i := range peers {
-		out[peers[i].Addr] += peers[i].RxPackets
+		p := &peers[i]
+		arrived[p.Addr] += p.RxPackets
+		if n := p.Drops[tunnel.DropUnderlay]; n > 0 {
+			refused[p.Addr] += n
+		}
 	}
-	return out
+	return arrived, refused
 }
 
 const (

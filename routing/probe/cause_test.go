@@ -1,0 +1,39 @@
+package probe
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What a rule for OUTPUT of this host drops is not blamed on the peer: the kernel says so to who sends, which is the probe's socket or the data plane's.
+func TestTheOwnFirewallIsNotThePeers(t *testing.T) {
+	for name, c := range map[string]struct {
+		event  func(peer *node, n uint64) Event
+		likely string
+	}{
+		"inside": {func(p *node, _ uint64) Event { return Unsent{p.addr, OwnFirewall} }, "this host cannot send to it: a firewall here drops it in OUTPUT"},
+		"on the underlay": {func(p *node, n uint64) Event {
+			return Traffic{Packets: map[netip.Addr]uint64{p.under: 7}, Refused: map[netip.Addr]uint64{p.under: n}}
+		}, "this host's kernel refuses to send it UDP port 8285"},
+		"drops of before": {func(p *node, _ uint64) Event {
+			return Traffic{Packets: map[netip.Addr]uint64{p.under: 7}, Refused: map[netip.Addr]uint64{p.under: 9}}
+		}, "its host answers on the underlay, but nothing comes through the overlay"},
+	} {
+		w := newWorld(t, udp, 3, 9)
+		w.meet(1472)
+		w.run(time.Minute)
+		me, peer := w.nodes[0], w.nodes[1]
+		w.do(me, c.event(peer, 3))
+		w.do(me, c.event(peer, 3))
+		w.lost = func(a, b *node, _ int) bool { return a == me && b == peer || a == peer && b == me }
+		for n := uint64(3); me.of(peer).Answers == Yes; n++ {
+			w.run(time.Second)
+			w.do(me, c.event(peer, n))
+		}
+		if s := me.of(peer); !strings.Contains(s.Likely, c.likely) || s.Look == "" {
+			t.Errorf("%s: %s; %s", name, s.Likely, s.Look)
+		}
+	}
+}
