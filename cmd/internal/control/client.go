@@ -85,6 +85,11 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	}()
 	defer func() { cancel(nil); <-watched }()
 	resp, err := client.Do(req)
+	if err != nil && timedOut(err) && method != http.MethodPost && l.starved() {
+		// A host whose processors are all taken makes no daemon deaf.
+		transport.ResponseHeaderTimeout = wholeTimeout
+		resp, err = client.Do(req)
+	}
 	if why := context.Cause(ctx); err != nil && errors.Is(why, ErrStuck) {
 		return why
 	}
