@@ -67,7 +67,10 @@ func (d *Daemon) Capture(ctx context.Context, r control.CaptureRequest, w io.Wri
 	return pump(ctx, source, r, w)
 }
 
-// pump writes packets until ctx ends, or as many as were asked for.
+// errStops is the end of a capture that nobody asked for: weftd ends. (Where the reader has gone, nobody hears it.)
+var errStops = errors.New("weftd stops: capture again when it is back")
+
+// pump writes packets until ctx ends, or as many as were asked for. The error says that it ended before its time, which is ctx's deadline.
 func pump(ctx context.Context, source captureSource, r control.CaptureRequest, w io.Writer) error {
 	out, err := pcapng.NewWriter(w, "weftd", pcapng.Interface{Name: "weft", Description: captureText(r), Filter: r.Filter, SnapLen: r.SnapLen})
 	if err != nil {
@@ -107,6 +110,9 @@ func pump(ctx context.Context, source captureSource, r control.CaptureRequest, w
 	}
 	err = out.Statistics(time.Now(), pcapng.Statistics{Received: received, Missed: source.missed()})
 	flush()
+	if err == nil && errors.Is(ctx.Err(), context.Canceled) && (r.Count == 0 || received < r.Count) {
+		err = errStops
+	}
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/pcapng"
 	"weft/encap"
 	"weft/tunnel"
 )
@@ -33,5 +34,26 @@ func TestACaptureEndsWithItsDataPlane(t *testing.T) {
 	defer stop()
 	if err := pump(ctx, planeCapture{Capture: c}, control.CaptureRequest{Inner: true}, new(bytes.Buffer)); !errors.Is(err, errPlaneEnded) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// nothing is a source without packets.
+type nothing struct{}
+
+func (nothing) next() (pcapng.Packet, bool, error) { return pcapng.Packet{}, false, nil }
+func (nothing) missed() uint64                     { return 0 }
+func (nothing) close()                             {}
+
+// A capture that is over says nothing, and one that weftd's end cuts short says so.
+func TestACaptureThatIsCutShortSaysSo(t *testing.T) {
+	over, stop := context.WithTimeout(t.Context(), time.Millisecond)
+	defer stop()
+	if err := pump(over, nothing{}, control.CaptureRequest{Inner: true}, new(bytes.Buffer)); err != nil {
+		t.Errorf("after the time that was asked for: %v", err)
+	}
+	ends, cut := context.WithCancel(t.Context())
+	cut()
+	if err := pump(ends, nothing{}, control.CaptureRequest{Inner: true}, new(bytes.Buffer)); !errors.Is(err, errStops) {
+		t.Errorf("cut short: %v", err)
 	}
 }
