@@ -119,7 +119,7 @@ func (c *conversation) send(i int) {
 		case errors.As(err, &errno) && i == 0 && c.o.Said == nil:
 			c.o.Said = local(errno)
 		}
-		if err == unix.EPERM || err == unix.EACCES || err == unix.EINVAL { //nolint:errorlint // system calls return them bare
+		if err == unix.EPERM || err == unix.EACCES || err == unix.EINVAL {
 			return
 		}
 	}

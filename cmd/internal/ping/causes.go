@@ -38,7 +38,7 @@ func (s *seen) causes(f *found) []Cause {
 	case f.Layer == Daemon:
 		s.daemon(f, l)
 	case f.Layer == Bridge:
-		s.bridge(f, l)
+		s.bridge(l)
 	case f.Layer == Pod:
 		s.pod(f, l)
 	}
@@ -190,7 +190,7 @@ func (s *seen) daemon(f *found, l *list) {
 	}
 }
 
-func (s *seen) bridge(f *found, l *list) {
+func (s *seen) bridge(l *list) {
 	w := s.w
 	where := l.there
 	if w.Local {

@@ -39,6 +39,7 @@ func restsOn(l Layer) []Layer {
 		return []Layer{Daemon, Bridge, Pod}
 	case Bridge:
 		return []Layer{Pod}
+	case Daemon, Pod:
 	}
 	return nil
 }
@@ -103,6 +104,7 @@ func (s *seen) verdict(f *found) (Verdict, string) {
 		return Broken, fmt.Sprintf("%d of %d questions, or their answers, were lost", f.Sent-f.Answered, f.Sent)
 	case Narrow:
 		return Broken, fmt.Sprintf("packets above %d bytes are lost without a word, and up to %d are sent", f.MTU, f.Expected)
+	case Refused, Unsent, Silent:
 	}
 	said := ""
 	if f.out.Said != nil {
@@ -164,6 +166,7 @@ func (s *seen) alike(f *found) (out []Layer) {
 		}
 	case Bridge:
 		may(Pod)
+	case Daemon, Pod:
 	}
 	return out
 }

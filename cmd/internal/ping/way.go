@@ -93,6 +93,7 @@ func (w Way) expected(l Layer) int {
 		if w.Local {
 			return 0
 		}
+	case DataPlane:
 	}
 	return w.MTU
 }

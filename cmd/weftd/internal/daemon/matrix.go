@@ -102,6 +102,7 @@ func tells(t probe.Telling, weft bool) (word, reason string) {
 		return "no", "it answers, but did not tell in time: it is busy, or was asked by too many at once"
 	case probe.Old:
 		return "no", "it answers, but its version of weft does not tell"
+	case probe.Mute:
 	}
 	if weft {
 		return "no", "it runs without probes, or this node cannot ask them; its kernel is asked by ICMP"
@@ -124,6 +125,7 @@ func silenceOf(s probe.Silence) string {
 		return control.SilentUnderlay
 	case probe.Nothing:
 		return control.SilentEverything
+	case probe.NoSilence:
 	}
 	return ""
 }
