@@ -106,6 +106,9 @@ func TestPingNamesTheBrokenLayer(t *testing.T) {
 	} {
 		c.do()
 		p := ping(append(c.args, "--timeout", c.timeout)...)
+		if c.name == "the port is rejected" {
+			rejected(t, me, peer)
+		}
 		c.undo()
 		way := p.Ways[0]
 		t.Logf("%s: %.1f s, first broken: %s, or %v", c.name, p.Took.Seconds(), way.FirstBroken, way.Indistinguishable)
@@ -172,4 +175,30 @@ func talker(t *testing.T, n *lab.Node, to netip.Addr) (talk, hush func()) {
 			sending.Wait()
 			_ = conn.Close()
 		}
+}
+
+// rejected waits until a node shows that ICMP rejects its datagrams to a peer, and looks whether it said so once.
+func rejected(t *testing.T, me, peer *lab.Node) {
+	t.Helper()
+	await.OK(t, "weft peers has the rejection", func() error {
+		answer, err := ask[struct {
+			Peers []struct {
+				Name        string
+				Unreachable struct {
+					Says, By string
+					Count    int
+				}
+			}
+		}](t.Context(), me, "peers")
+		if err != nil {
+			return err
+		}
+		if u := answer.Peers[0].Unreachable; u.Says != "administratively prohibited" || u.By != peer.Underlay4.String() || u.Count == 0 {
+			return fmt.Errorf("%+v", answer)
+		}
+		return nil
+	})
+	if n := strings.Count(string(me.Daemon.LogTail(5000)), "ICMP says that datagrams do not reach a peer"); n != 1 {
+		t.Errorf("the rejection is said %d times", n)
+	}
 }

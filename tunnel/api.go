@@ -210,6 +210,8 @@ type PeerStats struct {
 	MTU, PathMTU int
 	// Drops counts packets from the peer that were refused, by reason.
 	Drops [NumDropReasons]uint64
+	// Unreachable is what ICMP said of datagrams to the peer.
+	Unreachable Unreachable
 }
 
 // Stranger is an outer source that belongs to no peer, with what it sent.

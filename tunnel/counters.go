@@ -103,6 +103,7 @@ type peerState struct {
 	fairSeen           uint64 // packets at the last tick of Engine.keepFair, which alone uses it
 	path               pathMTU
 	reach              reach
+	refusal            refusal
 }
 
 // strangers remembers a few of the outer sources that belong to no peer, for

@@ -20,11 +20,14 @@ const (
 // a peer's path is learnt: the kernel has matched the quoted ports with ours. Anybody can know these, so
 // the claim is checked by probes if the peer answers them, and otherwise taken for true within limits.
 func (w *worker) onSendError(e sendError) {
-	if !e.tooBig {
-		return
-	}
 	peer := w.table.senders[e.dst]
 	if peer == nil || peer.spec.Addr != e.dst {
+		return
+	}
+	if e.why != 0 {
+		w.refused(peer, e)
+	}
+	if !e.tooBig {
 		return
 	}
 	path, sent := &peer.state.path, min(peer.linkMTU, peer.maxSize+peer.cost)

@@ -84,6 +84,9 @@ type sendError struct {
 	dst    netip.Addr // outer destination of the datagram
 	tooBig bool       // packet too big; mtu is the next hop's
 	mtu    int        // bytes, as claimed: hostile until clamped
+	// why is not 0 if the datagram does not arrive, as by says: hostile, and only shown.
+	why UnreachableWhy
+	by  netip.Addr
 }
 
 // Role says what a port is for, and so which checks its packets meet.

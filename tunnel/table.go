@@ -270,6 +270,7 @@ func (p *Peer) stats(now int64) PeerStats {
 		TxPackets: p.state.txPackets.Load(), TxBytes: p.state.txBytes.Load(),
 		RxPackets: p.state.rxPackets.Load(), RxBytes: p.state.rxBytes.Load(),
 		MTU: p.maxInner(now), PathMTU: p.state.path.get(now),
+		Unreachable: p.state.refusal.get(),
 	}
 	s.LastRx = unixTime(p.state.lastRx.Load())
 	for r := range s.Drops {

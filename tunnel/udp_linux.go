@@ -322,5 +322,12 @@ func parseSendError(m controlMessage) (sendError, bool) {
 	}
 	errno := unix.Errno(binary.NativeEndian.Uint32(m.data[0:]))
 	info := binary.NativeEndian.Uint32(m.data[8:])
-	return sendError{tooBig: errno == unix.EMSGSIZE, mtu: int(min(info, MaxPacket))}, true
+	e := sendError{tooBig: errno == unix.EMSGSIZE, mtu: int(min(info, MaxPacket)), why: whyOf(origin == unix.SO_EE_ORIGIN_ICMP6, m.data[5], m.data[6])}
+	switch by := m.data[16:]; { // SO_EE_OFFENDER
+	case len(by) >= 8 && binary.NativeEndian.Uint16(by) == unix.AF_INET:
+		e.by = netip.AddrFrom4([4]byte(by[4:8]))
+	case len(by) >= 24 && binary.NativeEndian.Uint16(by) == unix.AF_INET6:
+		e.by = netip.AddrFrom16([16]byte(by[8:24])).Unmap()
+	}
+	return e, true
 }

@@ -67,6 +67,7 @@ func printPeers(w io.Writer, p control.Peers, now time.Time) error {
 	if err := printFaulty(w, p); err != nil {
 		return err
 	}
+	printUnreachable(w, p, now)
 	if err := printReached(w, p); err != nil {
 		return err
 	}

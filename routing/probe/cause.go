@@ -76,6 +76,12 @@ func (c *Core) causeOfSilence(w *way) (likely, look string) {
 	case s == KernelOnly:
 		return "its host carries packets, but its weftd does not answer: it is stopped or frozen, or that host's firewall drops what comes in by the overlay",
 			fmt.Sprintf("on that node: systemctl status weftd, weft status, and the rules for INPUT (nft list ruleset, iptables -S INPUT) on udp dport %d", w.Port)
+	case s >= HeardOnly && w.rejected.After(w.silent) && w.rejection.By == w.Under:
+		return fmt.Sprintf("its host rejects UDP port %d: ICMP says %s, so that a rule there rejects it, or nothing listens", c.about.Port, w.rejection.Says),
+			fmt.Sprintf("on that node: systemctl status weftd, ss -lun sport = :%d, and rules that reject the port (nft list ruleset, iptables -S)", c.about.Port)
+	case s >= HeardOnly && w.rejected.After(w.silent):
+		return fmt.Sprintf("UDP port %d does not get there: ICMP from %v says %s", c.about.Port, w.rejection.By, w.rejection.Says),
+			fmt.Sprintf("the rules and routes of %v, and whether the peer's machine runs", w.rejection.By)
 	case s == HeardOnly && c.about.Port != 0:
 		return fmt.Sprintf("what it sends arrives, and what this node sends does not: UDP port %d is dropped on the way to it, or by its host's firewall", c.about.Port),
 			fmt.Sprintf("on that node: nft list ruleset, iptables -S INPUT, and whether tcpdump -ni any udp port %d shows packets from this node", c.about.Port)

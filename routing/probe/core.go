@@ -54,7 +54,7 @@ func NewCore(about About, random func() uint64) *Core {
 	return &Core{about: about, rand: random, ways: map[netip.Addr]*way{}, byEcho: map[uint64]*way{}, tokens: burst}
 }
 
-// Event is what a core is told. It is one of Known, Heard, Echoed, Refused, Unsent, TooBig, Traffic, Ask, Inquire and Tick.
+// Event is what a core is told. It is one of Known, Heard, Echoed, Refused, Unsent, TooBig, Traffic, Rejected, Ask, Inquire and Tick.
 type Event interface{ event() }
 
 type (
@@ -88,19 +88,22 @@ type (
 	// Inquire has all peers asked what they know of theirs; Own are this node's addresses, as peers know them. One at a time is gathered: while that
 	// goes on another one changes nothing.
 	Inquire struct{ Own []netip.Addr }
+	// Rejected has what ICMP lately said of the overlay's datagrams, by the address on the underlay to which they went.
+	Rejected struct{ By map[netip.Addr]Rejection }
 	// Tick says that the time of Next has come.
 	Tick struct{}
 )
 
-func (Known) event()   {}
-func (Heard) event()   {}
-func (Echoed) event()  {}
-func (Refused) event() {}
-func (Unsent) event()  {}
-func (TooBig) event()  {}
-func (Traffic) event() {}
-func (Inquire) event() {}
-func (Tick) event()    {}
+func (Known) event()    {}
+func (Heard) event()    {}
+func (Echoed) event()   {}
+func (Refused) event()  {}
+func (Unsent) event()   {}
+func (TooBig) event()   {}
+func (Traffic) event()  {}
+func (Inquire) event()  {}
+func (Rejected) event() {}
+func (Tick) event()     {}
 
 // Effect is what a core wants done. It is one of Send, Echo, Say and Gathered.
 type Effect interface{ effect() }
@@ -162,6 +165,12 @@ func (c *Core) Step(at time.Time, e Event) []Effect {
 				w.stuckAt = now
 			}
 			w.rx, w.known, w.probes, w.stuck = n, ok, 0, e.Refused[w.Under]
+		}
+	case Rejected:
+		for _, w := range c.sorted {
+			if r, ok := e.By[w.Under]; ok {
+				w.rejected, w.rejection = c.clock.moment(r.At), &r
+			}
 		}
 	case Ask:
 		c.askNow(e)

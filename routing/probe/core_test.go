@@ -458,3 +458,34 @@ func TestManyChangesAreFewLines(t *testing.T) {
 		t.Errorf("after a quiet time a change waits for %v", c.sayAt.Sub(c.touchedSince))
 	}
 }
+
+// What ICMP says of the overlay's datagrams while a peer is silent is its likely cause.
+func TestARejectionIsTheCause(t *testing.T) {
+	for _, c := range []struct {
+		by     func(*node) netip.Addr
+		likely string
+	}{
+		{func(n *node) netip.Addr { return n.under }, "its host rejects UDP port 8285: ICMP says port unreachable"},
+		{func(*node) netip.Addr { return netip.MustParseAddr("203.0.113.254") }, "UDP port 8285 does not get there: ICMP from 203.0.113.254 says port unreachable"},
+	} {
+		w := newWorld(t, udp, 2, 1)
+		w.meet(1472)
+		me, peer := w.nodes[0], w.nodes[1]
+		w.run(time.Minute)
+		tell := func() {
+			w.do(me, Rejected{map[netip.Addr]Rejection{peer.under: {At: w.now, By: c.by(peer), Says: "port unreachable"}, me.under: {At: w.now}}})
+		}
+		tell()
+		if s := me.of(peer); s.Likely != "" {
+			t.Errorf("of a peer that answers: %q", s.Likely)
+		}
+		w.lost = func(a, b *node, _ int) bool { return true }
+		for range 30 {
+			w.run(time.Second)
+			tell()
+		}
+		if s := me.of(peer); s.Answers != No || !strings.Contains(s.Likely, c.likely) || s.Look == "" {
+			t.Errorf("got %v, %q, want %q", s.Answers, s.Likely, c.likely)
+		}
+	}
+}

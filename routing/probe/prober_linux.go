@@ -28,6 +28,8 @@ type Config struct {
 	Do func(func() error) error
 	// Packets returns how many packets arrived from each address of the underlay, and how many this host's kernel refused to send there; nil if nobody counts.
 	Packets func() (arrived, refused map[netip.Addr]uint64)
+	// Rejected returns what ICMP said of datagrams to addresses of the underlay; nil if nobody is told. It is called when Packets is.
+	Rejected func() map[netip.Addr]Rejection
 	// Changed, if not nil, is called when Port returns another value. It must not block.
 	Changed func()
 	// Logger gets changes of peers; required.
@@ -270,6 +272,9 @@ func (p *Prober) tick() {
 	}
 	if p.c.Packets != nil && len(p.ways) <= mostPolled && time.Since(p.polled) >= pollEvery {
 		p.polled = time.Now()
+		if p.c.Rejected != nil {
+			p.step(Rejected{p.c.Rejected()})
+		}
 		arrived, refused := p.c.Packets()
 		p.step(Traffic{arrived, refused})
 		return

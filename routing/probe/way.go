@@ -90,6 +90,7 @@ type way struct {
 	narrowUntil, refuted moment
 	stuckAt              moment // when stuck was seen to grow
 	refused              moment // when its host last said that nothing listens on its port
+	rejected             moment // when ICMP last said that the overlay\'s datagrams do not reach its host, as rejection says
 	echoed               moment // when its kernel last answered an echo request through the overlay
 	under                moment // and on the underlay
 	unsentAt             moment
@@ -101,9 +102,10 @@ type way struct {
 	stuck       uint64    // the data plane's count of packets to it that the kernel refused
 	rx          uint64    // the data plane's count of packets from it
 	nonces      [2]uint64 // of the last echo requests, through the overlay and on the underlay
-	unsent      string    // why a question could not be sent, at unsentAt
-	asked       []asked   // the last questions, by number; nil before the first
-	out, in     window    // our datagrams as the peer got them, and the peer's
+	rejection   *Rejection
+	unsent      string  // why a question could not be sent, at unsentAt
+	asked       []asked // the last questions, by number; nil before the first
+	out, in     window  // our datagrams as the peer got them, and the peer's
 	mtu         search
 
 	session    uint32 // of our datagrams, whose last number is seq
@@ -127,6 +129,13 @@ type way struct {
 	pad     bool  // the turn goes on with a long question
 	tells   bool  // it gives accounts, as it last said
 	said    said
+}
+
+// Rejection is a message of ICMP: By says it, in words as "port unreachable".
+type Rejection struct {
+	At   time.Time
+	By   netip.Addr
+	Says string
 }
 
 // said is what was last said of a way.

@@ -265,6 +265,8 @@ type Peer struct {
 	Expires time.Time `json:"expires,omitzero"`
 	// Probes are what this node's questions to the peer have shown, for each of its addresses that is asked.
 	Probes []Probe `json:"probes,omitempty"`
+	// Unreachable is what ICMP last said of datagrams to the peer; nil if it said nothing, or the kernel moves the packets: then nobody is told.
+	Unreachable *Unreachable `json:"unreachable,omitempty"`
 	// Reached says for each subnet how packets get there, if the backend knows more than one answer.
 	Reached []Reached `json:"ways,omitempty"`
 }
@@ -294,6 +296,16 @@ type Probe struct {
 	// Likely is the cause of what is wrong, and Look what to look at; "" if nothing is.
 	Likely string `json:"likely,omitempty"`
 	Look   string `json:"look,omitempty"`
+}
+
+// Unreachable is what ICMP said of datagrams to a peer: that they do not arrive.
+type Unreachable struct {
+	// Says is "port unreachable", "administratively prohibited", "host unreachable", "network unreachable" or "unreachable"; By is who said it.
+	Says string     `json:"says"`
+	By   netip.Addr `json:"by,omitzero"`
+	// Count is how many such messages came, the last at Last.
+	Count uint64    `json:"count"`
+	Last  time.Time `json:"last"`
 }
 
 // Traffic counts what the data plane has exchanged with one peer, in inner packets.

@@ -70,7 +70,7 @@ func sayings() []saying {
 		{"the other owner is silent", LeaseContested}, {"another weftd asks", LeaseContested},
 		{"this node's subnet is another", SubnetChanged}, {"the podCIDR of our Node is another", SubnetChanged}, {"pods of a former subnet", SubnetChanged},
 		{"subnet file", SubnetFile}, {"the subnet file", SubnetFile},
-		{"peer not used", PeerUnused}, {"peers whose next hop", PeerUnanswering}, {"held back", PeerHeldBack}, {"no longer held back", PeerHeldBack},
+		{"peer not used", PeerUnused}, {"peers whose next hop", PeerUnanswering}, {"ICMP says that datagrams do not reach", PeerUnanswering}, {"held back", PeerHeldBack}, {"no longer held back", PeerHeldBack},
 		{"a record is not believed", RecordRejected}, {"removals are not believed", RemovalsDoubted},
 		{"the store does not answer", StoreLost}, {"the API server does not answer", StoreLost},
 		{"the store answers again", StoreBack}, {"the API server answers again", StoreBack},

@@ -29,7 +29,7 @@ func (d *Daemon) newProber(g *generation) {
 		Logger: d.log.With("component", "probe"),
 	}
 	if g.plane != nil {
-		c.Packets = g.arrivals
+		c.Packets, c.Rejected = g.arrivals, g.rejections
 	}
 	g.prober = probe.New(c)
 }
@@ -46,6 +46,21 @@ func (g *generation) arrivals() (arrived, refused map[netip.Addr]uint64) {
 		}
 	}
 	return arrived, refused
+}
+
+// rejections is what ICMP said of datagrams to peers, by their addresses on the underlay.
+func (g *generation) rejections() map[netip.Addr]probe.Rejection {
+	var out map[netip.Addr]probe.Rejection
+	peers := g.plane.Engine().Peers()
+	for i := range peers {
+		if u := peers[i].Unreachable; u.Count > 0 {
+			if out == nil {
+				out = map[netip.Addr]probe.Rejection{}
+			}
+			out[peers[i].Addr] = probe.Rejection{At: u.Last, By: u.By, Says: u.Why.String()}
+		}
+	}
+	return out
 }
 
 const (

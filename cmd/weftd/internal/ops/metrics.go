@@ -185,6 +185,7 @@ func peerFamilies() []metric {
 		each("weft_peer_transmit_bytes_total", "Bytes of the packets inside the overlay that were sent to this peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxBytes) }),
 		each("weft_peer_receive_packets_total", "Packets inside the overlay that were received from this peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxPackets) }),
 		each("weft_peer_receive_bytes_total", "Bytes of the packets inside the overlay that were received from this peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.RxBytes) }),
+		each("weft_peer_icmp_unreachable_total", "ICMP messages that say that what is sent to this peer does not reach it.", c, func(p *tunnel.PeerStats) float64 { return float64(p.Unreachable.Count) }),
 		each("weft_peer_refused_packets_total", "Packets from this peer that were dropped; weft peers says why.", c, func(p *tunnel.PeerStats) float64 {
 			var n uint64
 			for _, d := range p.Drops {

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"weft/cmd/internal/control"
+)
+
+func TestUnreachablePeersAreListed(t *testing.T) {
+	now := time.Now()
+	said := func(name, by, says string, ago time.Duration) control.Peer {
+		return control.Peer{Name: name, Address: addr("192.0.2.2"), Unreachable: &control.Unreachable{Says: says, By: addr(by), Count: 12, Last: now.Add(-ago)}}
+	}
+	var out bytes.Buffer
+	printUnreachable(&out, control.Peers{Peers: []control.Peer{
+		said("db2", "192.0.2.2", "port unreachable", 3*time.Second), said("db3", "192.0.2.254", "administratively prohibited", time.Minute),
+		said("db4", "192.0.2.254", "host unreachable", 4*time.Minute), said("long ago", "192.0.2.2", "port unreachable", time.Hour), {Name: "well"},
+	}}, now)
+	golden(t, "peers-unreachable", out.Bytes())
+}

@@ -1,0 +1,125 @@
+package tunnel
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+)
+
+// Unreachable says what ICMP said of datagrams that were sent to a peer: that they do not arrive, and who says so. Anybody can make such a message up who knows
+// the ports: it is shown, and decides nothing.
+type Unreachable struct {
+	// Count is how many messages came, at the latest at Last; zero if none did.
+	Count uint64
+	Last  time.Time
+	// By is who sent the last one, and Why what it says.
+	By  netip.Addr
+	Why UnreachableWhy
+}
+
+// UnreachableWhy is what a message says.
+type UnreachableWhy uint8
+
+// The reasons, by type and code of ICMP and ICMPv6 (RFC 792, RFC 1812, RFC 4443).
+const (
+	_                     UnreachableWhy = iota
+	UnreachablePort                      // nothing listens there, or a rule pretends so
+	UnreachableProhibited                // a rule forbids it
+	UnreachableHost                      // the host is not reached from By
+	UnreachableNet                       // By has no route
+	UnreachableOther
+)
+
+func (y UnreachableWhy) String() string {
+	switch y {
+	case UnreachablePort:
+		return "port unreachable"
+	case UnreachableProhibited:
+		return "administratively prohibited"
+	case UnreachableHost:
+		return "host unreachable"
+	case UnreachableNet:
+		return "network unreachable"
+	}
+	return "unreachable"
+}
+
+// whyOf reads type and code of a message that says that a datagram does not arrive; 0 for any other.
+func whyOf(six bool, kind, code byte) UnreachableWhy {
+	if six {
+		if kind != 1 {
+			return 0
+		}
+		switch code {
+		case 0:
+			return UnreachableNet
+		case 1, 5, 6:
+			return UnreachableProhibited
+		case 3:
+			return UnreachableHost
+		case 4:
+			return UnreachablePort
+		}
+		return UnreachableOther
+	}
+	if kind != 3 || code == 4 { // which is about the size
+		return 0
+	}
+	switch code {
+	case 0, 6, 11:
+		return UnreachableNet
+	case 1, 7, 12:
+		return UnreachableHost
+	case 3:
+		return UnreachablePort
+	case 9, 10, 13:
+		return UnreachableProhibited
+	}
+	return UnreachableOther
+}
+
+// refusal keeps the messages about one peer. It is safe for concurrent use.
+type refusal struct {
+	count atomic.Uint64
+	last  atomic.Int64 // Unix nanoseconds
+	from  atomic.Pointer[refusedBy]
+}
+
+type refusedBy struct {
+	by  netip.Addr
+	why UnreachableWhy
+}
+
+// refusalOver is for how long no message came before the next one is news again.
+const refusalOver = time.Minute
+
+// note takes in a message, and reports whether it is news: the first for a while, or another one than before. It allocates only if it is another one, and
+// at most each second: whoever sends them may want it to.
+func (r *refusal) note(b refusedBy, now int64) (news bool) {
+	r.count.Add(1)
+	before := r.last.Swap(now)
+	if was := r.from.Load(); was == nil || *was != b && now-before > int64(time.Second) {
+		fresh := b // b itself stays on the stack of those that are no news
+		r.from.Store(&fresh)
+		return true
+	}
+	return now-before > int64(refusalOver)
+}
+
+// get returns what was said; its zero value if nothing was.
+func (r *refusal) get() (u Unreachable) {
+	if was := r.from.Load(); was != nil {
+		u = Unreachable{Count: r.count.Load(), Last: time.Unix(0, r.last.Load()), By: was.by, Why: was.why}
+	}
+	return u
+}
+
+// refused takes in that ICMP says that a datagram to a peer does not arrive.
+func (w *worker) refused(peer *Peer, e sendError) {
+	if !peer.state.refusal.note(refusedBy{e.by, e.why}, w.now) {
+		return
+	}
+	if n, ok := w.saying.may(w.now); ok {
+		w.engine.log.Warn("ICMP says that datagrams do not reach a peer", "peer", peer.spec.Name, "addr", e.dst, "says", e.why.String(), "by", e.by, "left_out", n)
+	}
+}
