@@ -12,9 +12,17 @@ import (
 type Line struct {
 	// Warn is false for what is well again.
 	Warn bool
+	// Kind is KindAnswers or KindLoss.
+	Kind string
 	// Text is what is so now, and names the peers. Likely is the cause and Look what to look at; "" where nothing is wrong.
 	Text, Likely, Look string
 }
+
+// The kinds of lines, which stay the same from version to version (docs/events.md): whether peers answer, and what of the packets passes.
+const (
+	KindAnswers = "peer_unanswering"
+	KindLoss    = "peer_lossy"
+)
 
 const (
 	// gather is how long changes are gathered before they are said, and gatherMost the same as long as more peers are silent and may be about
@@ -76,17 +84,17 @@ func (c *Core) sayChanges(now moment) {
 			mended = append(mended, w)
 		}
 	}
-	c.say(true, silent, "no longer answers", "no longer answer", func(w *way) string {
+	c.say(true, KindAnswers, silent, "no longer answers", "no longer answer", func(w *way) string {
 		return ", the last time " + span(now.Sub(w.answered)) + " ago"
 	})
-	c.say(true, never, "has not answered yet", "have not answered yet", func(*way) string { return "" })
-	c.say(false, again, "answers", "answer", func(*way) string { return "" })
-	c.say(true, lossy, "loses packets", "lose packets", func(w *way) string { return ": " + w.losses() })
-	c.say(false, whole, "loses no packets any more", "lose no packets any more", func(*way) string { return "" })
-	c.say(true, hole, "gets no large packets", "get no large packets", func(w *way) string {
+	c.say(true, KindAnswers, never, "has not answered yet", "have not answered yet", func(*way) string { return "" })
+	c.say(false, KindAnswers, again, "answers", "answer", func(*way) string { return "" })
+	c.say(true, KindLoss, lossy, "loses packets", "lose packets", func(w *way) string { return ": " + w.losses() })
+	c.say(false, KindLoss, whole, "loses no packets any more", "lose no packets any more", func(*way) string { return "" })
+	c.say(true, KindLoss, hole, "gets no large packets", "get no large packets", func(w *way) string {
 		return fmt.Sprintf(": those above %d bytes are lost without a word, and up to %d are sent", w.mtu.passed, w.mtu.most)
 	})
-	c.say(false, mended, "gets large packets again", "get large packets again", func(*way) string { return "" })
+	c.say(false, KindLoss, mended, "gets large packets again", "get large packets again", func(*way) string { return "" })
 }
 
 // inDoubt reports whether a way that answered may be found not to answer any more, or to carry less.
@@ -95,7 +103,7 @@ func (w *way) inDoubt() bool {
 }
 
 // say adds a line about ways that changed alike. detail is added if it is one peer.
-func (c *Core) say(warn bool, ways []*way, one, many string, detail func(*way) string) {
+func (c *Core) say(warn bool, kind string, ways []*way, one, many string, detail func(*way) string) {
 	if len(ways) == 0 {
 		return
 	}
@@ -109,7 +117,7 @@ func (c *Core) say(warn bool, ways []*way, one, many string, detail func(*way) s
 			names = append(names, c.name(w, ways[i:]))
 		}
 	}
-	l := Line{Warn: warn}
+	l := Line{Warn: warn, Kind: kind}
 	if warn {
 		l.Likely, l.Look = c.cause(ways[0])
 	}

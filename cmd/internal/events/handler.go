@@ -62,8 +62,9 @@ func (h *Handler) event(r slog.Record) Event {
 		detail(a)
 	}
 	r.Attrs(detail)
-	if e.Details["component"] == "probe" {
-		e.Kind = probed(r.Message, e.Kind)
+	if k, ok := probed(e.Details); ok {
+		e.Kind = k
+		delete(e.Details, "kind")
 	}
 	return e
 }

@@ -2,7 +2,6 @@ package events
 
 import (
 	"log/slog"
-	"slices"
 	"strings"
 )
 
@@ -101,18 +100,11 @@ func kindOf(sayings []saying, level slog.Level, message string) Kind {
 	return Note
 }
 
-// probed returns the kind of what the probes say of peers. It stands behind their names, so that no beginning tells it.
-func probed(message string, other Kind) Kind {
-	has := func(words ...string) bool {
-		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(message, w) })
-	}
-	switch {
-	case has(" loses ", " lose ", " no large packets", " large packets again"):
-		return PeerLossy
-	case has(" answers", " answer:", " longer answer", " not answered "):
-		return PeerUnanswering
-	}
-	return other
+// probed returns the kind of what the probes say of peers, and whether it has one. The message does not tell it, since it begins with names, which
+// peers choose.
+func probed(details map[string]string) (Kind, bool) {
+	k := Kind(details["kind"])
+	return k, details["component"] == "probe" && (k == PeerUnanswering || k == PeerLossy)
 }
 
 // Kinds lists all kinds but LeftOut, which is only a detail of others.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"weft/routing/probe"
 )
 
 // Every kind has a row in docs/events.md, in their order, and no row is of another.
@@ -32,21 +34,24 @@ func TestEveryKindIsDocumented(t *testing.T) {
 	}
 }
 
-// What the probes say begins with the names of peers, which those choose.
+// What the probes say begins with the names of peers, which those choose: the line says its kind itself.
 func TestWhatProbesSayHasAKind(t *testing.T) {
-	for message, want := range map[string]Kind{
-		"peer n1 no longer answers, the last time 23 s ago":    PeerUnanswering,
-		"12 of 40 peers have not answered yet: n1, n2, …":      PeerUnanswering,
-		"peer n1 (fd42::) answers":                             PeerUnanswering,
-		"peer answers loses packets: 31 % of what is sent":     PeerLossy,
-		"2 of 3 peers lose no packets any more: n1, n2":        PeerLossy,
-		"peer n1 gets no large packets: those above 1300 byte": PeerLossy,
-		"2 of 3 peers get large packets again: n1, n2":         PeerLossy,
-		"peers are not asked: no socket":                       Fault,
+	for _, c := range []struct {
+		component, kind, message string
+		want                     Kind
+	}{
+		{"probe", probe.KindAnswers, "peer n1 no longer answers, the last time 23 s ago", PeerUnanswering},
+		{"probe", probe.KindAnswers, "peer waiting loses answers", PeerUnanswering},
+		{"probe", probe.KindLoss, "peer no longer answers loses packets: 31 % of what is sent", PeerLossy},
+		{"probe", "", "peers are not asked: no socket", Fault},
+		{"probe", "stopped", "peer n1 answers", Fault},
+		{"lease", probe.KindLoss, "nothing of probes", Fault},
 	} {
-		h := NewHandler(slog.DiscardHandler, NewLog(t.TempDir())).WithAttrs([]slog.Attr{slog.String("component", "probe")}).(*Handler)
-		if e := h.event(slog.NewRecord(time.Time{}, slog.LevelWarn, message, 0)); e.Kind != want {
-			t.Errorf("%q is %s, want %s", message, e.Kind, want)
+		h := NewHandler(slog.DiscardHandler, NewLog(t.TempDir())).WithAttrs([]slog.Attr{slog.String("component", c.component)}).(*Handler)
+		r := slog.NewRecord(time.Time{}, slog.LevelWarn, c.message, 0)
+		r.AddAttrs(slog.String("kind", c.kind))
+		if e := h.event(r); e.Kind != c.want || e.Details["kind"] != "" && e.Kind != Fault {
+			t.Errorf("%+v is %s: %+v", c, e.Kind, e)
 		}
 	}
 }
