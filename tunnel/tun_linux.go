@@ -52,7 +52,7 @@ func OpenTUN(o TUNOptions) (*TUN, error) {
 func openTUN(o TUNOptions, flags uint16) (*TUN, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
+		return nil, fmt.Errorf("open /dev/net/tun: %w%s", err, tunRemedy(err))
 	}
 	multi, err := setUpTUN(fd, o, flags)
 	if err != nil {
@@ -194,4 +194,15 @@ func (t *TUN) queueFor(r *Ring, p *Packet) int {
 		}
 	}
 	return t.fds[r.worker%n]
+}
+
+// tunRemedy says what to do where /dev/net/tun cannot be opened.
+func tunRemedy(err error) string {
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return ": modprobe tun; in a container pass the device in"
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return ": run weftd as root, and let the unit or the container use device 10:200"
+	}
+	return ""
 }
