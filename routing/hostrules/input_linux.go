@@ -68,10 +68,13 @@ func inputDrops(g Guard, set lease.Set) (found []string) {
 			if err != nil {
 				return nil // what cannot be read is said elsewhere
 			}
-			p.Answer = true
-			answers, err := Barriers(p)
-			if err != nil {
-				return nil
+			var answers []Barrier
+			if len(barriers) > 0 {
+				answer := p
+				answer.Answer = true
+				if answers, err = Barriers(answer); err != nil {
+					return nil
+				}
 			}
 			for _, b := range barriers {
 				unless := ""
