@@ -191,6 +191,10 @@ func TestChecks(t *testing.T) {
 		{"our certificate expired", file(at().AddDate(-1, 0, 0), at().AddDate(0, 0, -2), nil), "certificates fault", "expired on 2026-10-30"},
 		{"our certificate ends soon", file(at().AddDate(-1, 0, 0), at().AddDate(0, 0, 5), nil), "certificates warning", "ends on 2026-11-06"},
 		{"our certificate lives a day", file(at().Add(-12*time.Hour), at().Add(12*time.Hour), nil), "", ""},
+		{"of many authorities some have ended", func(f *Facts) {
+			f.Files[0].Certs = append([]Cert{{Subject: "CN=old", Begins: at().AddDate(-9, 0, 0), Ends: at().AddDate(-1, 0, 0)}, {Subject: "CN=soon", Begins: at().AddDate(-9, 0, 0), Ends: at().AddDate(0, 0, 1)}}, f.Files[0].Certs...)
+		}, "", ""},
+		{"all authorities have ended", func(f *Facts) { f.Files[0].Certs[0].Ends = at().AddDate(0, 0, -1) }, "certificates fault", "has expired"},
 		{"our certificate begins later", file(at().AddDate(0, 0, 1), at().AddDate(1, 0, 0), nil), "certificates fault", "only from 2026-11-02"},
 		{"our certificate is not there", file(at(), at(), &fs.PathError{Op: "open", Path: "/client.pem", Err: syscall.ENOENT}), "certificates fault", "no such file"},
 

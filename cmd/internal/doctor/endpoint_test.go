@@ -68,6 +68,24 @@ func TestEndpointsSayWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	nobody := closed.Addr().String()
+	curt, err := net.Listen("tcp", "127.0.0.1:0") // it says nothing to who begins with TLS
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = curt.Close() })
+	go func() {
+		for {
+			c, err := curt.Accept()
+			if err != nil {
+				return
+			}
+			var b [4096]byte
+			if n, err := c.Read(b[:]); err == nil && n > 0 && b[0] == 'G' {
+				_, _ = c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"))
+			}
+			_ = c.Close()
+		}
+	}()
 	_ = closed.Close()
 	for _, tt := range []struct {
 		name, url string
@@ -79,6 +97,7 @@ func TestEndpointsSayWhatIsWrong(t *testing.T) {
 		{"nobody", "http://" + nobody, nil, "refuses the connection"},
 		{"http for https", "http://" + secure, nil, "it speaks TLS, and was asked without"},
 		{"https for http", "https://" + plain, with(trusted), "it does not speak TLS"},
+		{"https for http, of one that says nothing", "https://" + curt.Addr().String(), with(trusted), "it does not speak TLS"},
 		{"foreign CA", "https://" + secure, with(trustedOther), "an authority that this node does not know"},
 		{"expired", "https://" + serve(server(expired)), with(trustedExpired), "its certificate has expired on"},
 		{"another name", "https://" + serve(server(other)), with(trustedOther), "it is for etcd.example"},

@@ -141,9 +141,10 @@ type Endpoint struct {
 	URL   string // without secrets
 	Host  string
 	Addrs []netip.Addr
-	// Err is why it does not answer. PlainTLS says that it was asked without TLS and speaks TLS.
-	Err      error
-	PlainTLS bool
+	// Err is why it does not answer. PlainTLS says that it was asked without TLS and speaks TLS, and TLSPlain that it was asked with TLS and
+	// answers without.
+	Err                error
+	PlainTLS, TLSPlain bool
 	// Ahead is by how much its clock is ahead of ours, give or take Within; Clock says that it told.
 	Clock         bool
 	Ahead, Within time.Duration

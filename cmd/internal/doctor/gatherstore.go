@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"weft/cmd/internal/control"
@@ -182,6 +183,7 @@ func (e *Endpoint) ask(ctx context.Context, u *url.URL, dial dialer, config *tls
 		}
 	}
 	if e.Err = err; err != nil {
+		e.TLSPlain = u.Scheme == "https" && !isDial(err) && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && speaksPlain(ctx, u.Host, dial)
 		return
 	}
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
@@ -206,6 +208,20 @@ func speaksTLS(ctx context.Context, dial dialer) bool {
 	c := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) // nothing is sent
 	err = c.HandshakeContext(ctx)
 	return err == nil || strings.Contains(err.Error(), "remote error: tls")
+}
+
+// speaksPlain says whether who listens there answers without TLS. Some etcds say nothing to a client that begins with TLS.
+func speaksPlain(ctx context.Context, host string, dial dialer) bool {
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/version", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }
 
 // tlsOf is the configuration by which s talks to https; nil if no file is named.

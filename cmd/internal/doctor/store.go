@@ -65,16 +65,20 @@ func (c CertFile) judge(now time.Time) Finding {
 	case c.Err != nil:
 		return says(Fault, "%v", bare(c.Err)).do("openssl x509 -in %s -noout -text", c.Path)
 	}
+	others := slices.ContainsFunc(c.Certs, func(x Cert) bool { return !now.Before(x.Begins) && now.Before(x.Ends) })
 	for i, x := range c.Certs {
+		if c.Flag == caFlag && others && (now.After(x.Ends) || now.Before(x.Begins)) {
+			continue // of many authorities some are always of another time
+		}
 		show := "openssl x509 -in " + c.Path + " -noout -dates -subject"
 		switch {
-		case now.After(x.Ends) && (i == 0 || c.Flag != caFlag):
+		case now.After(x.Ends):
 			return says(Fault, "the certificate of %s has expired on %s, %s ago", x.Subject, date(x.Ends), span(now.Sub(x.Ends))).
 				because("nobody renewed it, or this host's clock is ahead").do("renew it in place, weftd reads it anew: %s", show)
 		case now.Before(x.Begins):
 			return says(Fault, "the certificate of %s is valid only from %s on, in %s", x.Subject, date(x.Begins), span(x.Begins.Sub(now))).
 				because("this host's clock is behind").do("timedatectl; %s", show)
-		case x.Ends.Sub(now) < soon(x.Begins, x.Ends):
+		case x.Ends.Sub(now) < soon(x.Begins, x.Ends) && (c.Flag != caFlag || len(c.Certs) == 1):
 			return says(Warning, "the certificate of %s ends on %s, in %s", x.Subject, date(x.Ends), span(x.Ends.Sub(now))).do("renew it in place: %s", show)
 		case i == 0 && c.Flag == certFlag && x.NotForClients:
 			return says(Warning, "the certificate of %s is not for clients (its extended key usage has no clientAuth), and a store that asks for one will refuse it", x.Subject).

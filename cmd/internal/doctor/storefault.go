@@ -31,7 +31,7 @@ func (e Endpoint) explain(f *Facts) Finding {
 	switch {
 	case e.PlainTLS:
 		return says(Fault, "it speaks TLS, and was asked without").because("its URL begins with http").do("write https:// in --etcd-endpoints, and name its CA with --etcd-cafile")
-	case errors.As(err, &plain), strings.Contains(text, "server gave HTTP response to HTTPS client"):
+	case e.TLSPlain, errors.As(err, &plain), strings.Contains(text, "server gave HTTP response to HTTPS client"):
 		return says(Fault, "it does not speak TLS, and was asked with TLS").because("its URL begins with https").do("write http:// in --etcd-endpoints, or give etcd a certificate")
 	case errors.As(err, &authority):
 		return says(Fault, "its certificate is signed by an authority that this node does not know%s", issuer(authority.Cert)).
