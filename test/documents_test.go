@@ -108,25 +108,46 @@ func anchors(text string) map[string]bool {
 	return out
 }
 
-// checkShown looks at the tables of docs/troubleshooting.md whose last column is "shown by": each row names a test, or says
-// that there is none yet. That the test exists is checkDocuments' to see.
+// checkShown looks at the tables of docs/troubleshooting.md whose last column is "shown by": each row names a test. That the test exists is
+// checkDocuments' to see. Where that column is "made by", the test has a case with the fault's name, and each of its cases is a row.
 func checkShown(t *tree) (faults []string) {
-	const page, none = "docs/troubleshooting.md", "not yet seen by weft"
-	test, in := regexp.MustCompile("`Test\\w+`"), false
+	const page = "docs/troubleshooting.md"
+	test, kind := regexp.MustCompile("`(Test\\w+)`"), ""
+	rows := map[string][]string{} // the faults of each test
 	for i, line := range strings.Split(t.files[page], "\n") {
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		last := test.FindStringSubmatch(cells[len(cells)-1])
 		switch {
 		case !strings.HasPrefix(line, "|"):
-			in = false
-		case strings.HasSuffix(line, "| shown by |"):
-			in = true
-		case in && !strings.HasPrefix(line, "|---"):
-			cells := strings.Split(strings.Trim(line, "| "), " | ")
-			if last := cells[len(cells)-1]; len(cells) != 5 || last != none && !test.MatchString(last) {
-				faults = append(faults, fmt.Sprintf("%s:%d: want five cells, the last with a test in backquotes or %q", page, i+1, none))
-			}
+			kind = ""
+		case strings.HasSuffix(line, "| shown by |"), strings.HasSuffix(line, "| made by |"):
+			kind = cells[len(cells)-1]
+		case kind != "" && !strings.HasPrefix(line, "|---") && (len(cells) != 5 || last == nil):
+			faults = append(faults, fmt.Sprintf("%s:%d: want five cells, the last with a test in backquotes", page, i+1))
+		case kind == "made by" && last != nil:
+			rows[last[1]] = append(rows[last[1]], cells[0])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		if cases := t.casesOf(name); !slices.Equal(cases, rows[name]) {
+			faults = append(faults, fmt.Sprintf("%s: the faults of %s are %q, and its cases %q", page, name, rows[name], cases))
 		}
 	}
 	return faults
+}
+
+// casesOf are the names of the cases in the file of a test, in their order: what stands behind "name:" in a literal.
+func (t *tree) casesOf(test string) (names []string) {
+	for _, file := range slices.Sorted(maps.Keys(t.files)) {
+		text := t.files[file]
+		if !strings.HasSuffix(file, "_test.go") || !strings.Contains(text, "\nfunc "+test+"(") {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`\{name: "([^"]+)"`).FindAllStringSubmatch(text, -1) {
+			names = append(names, m[1])
+		}
+	}
+	return names
 }
 
 // flagNames are the names in the definitions of all programs' flags, and those of foreignFlags.

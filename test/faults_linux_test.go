@@ -172,7 +172,7 @@ func TestFaultsBetweenNodes(t *testing.T) {
 
 	began := time.Now()
 	after := map[string]time.Duration{}
-	await.OK(t, "every fault is seen", func() error {
+	await.Within(t, 3*await.Patience, "every fault is seen", func() error {
 		seen, missing := look(), error(nil)
 		for i, f := range faults {
 			peer := l.Node(first + i)

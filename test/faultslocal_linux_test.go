@@ -1,0 +1,192 @@
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/test/await"
+	"weft/test/lab"
+)
+
+// local is a fault of one node.
+type local struct {
+	name string
+	// config is what the node's own prefix has for a network config, and keys what stands below its subnets; without it the node is in the
+	// network of all.
+	config string
+	keys   []string
+	// do makes the fault while the daemon does not run, and may change its arguments. then makes it while the daemon runs and is ready.
+	do   func(n *lab.Node, args []string) []string
+	then func(n *lab.Node)
+	// says is what the daemon says by itself, in its log or in weft status.
+	says []string
+	// check is doctor's, which says texts.
+	check string
+	texts []string
+	// ended says that doctor is run with the daemon's flags, since it does not run any more.
+	ended bool
+}
+
+// Each fault that one node can have is made at another node of a lab, all at once. Each node says by itself what is wrong and what to do, and so
+// does weft doctor when it is asked.
+func TestFaultsOfOneNode(t *testing.T) {
+	busy(t)
+	record := func(subnet, at string) string {
+		return strings.ReplaceAll(subnet, "/", "-") + ` {"PublicIP":"` + at + `","PublicIPv6":null,"Weft":{"Node":"x` + at + `"}}`
+	}
+	flags := func(more ...string) func(*lab.Node, []string) []string {
+		return func(_ *lab.Node, args []string) []string { return append(args, more...) }
+	}
+	shell := func(line string) func(*lab.Node, []string) []string {
+		return func(n *lab.Node, args []string) []string { sh(t, n.Host, line); return args }
+	}
+	running := func(line string) func(*lab.Node) { return func(n *lab.Node) { sh(t, n.Host, line) } }
+	wrapped := func(words ...string) func(*lab.Node, []string) []string {
+		return func(n *lab.Node, args []string) []string {
+			n.Daemon.SetPath(words[0])
+			return slices.Concat(words[1:], []string{command(t, "weftd")}, args)
+		}
+	}
+	var l *lab.Lab
+	changed := func(config string) func(*lab.Node) {
+		return func(n *lab.Node) { put(t, l.Store, "/"+n.Name+"/config", config, 0) }
+	}
+	const vxlan, udp = `{"Network":"10.70.0.0/16","Backend":{"Type":"vxlan"}}`, `{"Network":"10.70.0.0/16","Backend":{"Type":"udp"}}`
+	faults := []local{
+		{name: "a public IP that another node has", do: flags("--public-ip=198.18.0.1"),
+			says: []string{"our address 198.18.0.1 is that of node", "weft lease release 10.42."}, check: "daemon", texts: []string{"198.18.0.1", "weft lease release"}},
+		{name: "a cloned identity", do: flags("--node-id=node1"), says: []string{"another weftd with our identity", "--node-id"}, check: "daemon", texts: []string{"our identity"}},
+		{name: "Network contains the store", config: `{"Network":"198.18.128.0/17","Backend":{"Type":"udp"}}`,
+			says: []string{"Network 198.18.128.0/17 contains the store 198.18.255.253"}, check: "overlap", texts: []string{"contains the store's 198.18.255.253", "choose another Network"}},
+		{name: "Network contains a peer", config: `{"Network":"198.18.64.0/18","Backend":{"Type":"udp"}}`, keys: []string{record("198.18.99.0/24", "198.18.65.7")},
+			says: []string{"Network 198.18.64.0/18 contains its address 198.18.65.7"}, check: "overlap", texts: []string{"contains the peer's own address 198.18.65.7"}},
+		{name: "Network overlaps the host's", config: udp, keys: []string{record("10.70.77.0/24", "198.18.0.98")}, do: shell("ip addr add 10.70.77.1/24 dev eth0"),
+			says: []string{"10.70.77.0/24", "takes packets for"}, check: "overlap", texts: []string{"overlaps 10.70.77.0/24", "choose another Network"}},
+		{name: "a more specific route", config: udp, keys: []string{record("10.70.8.0/24", "198.18.0.99")}, do: shell("ip route add 10.70.8.0/25 via 198.18.0.1"),
+			says: []string{"10.70.8.0/25", "takes packets for"}, check: "route-shadow", texts: []string{"10.70.8.0/25", "ip route del 10.70.8.0/25"}},
+		{name: "no subnet is free", config: `{"Network":"10.71.0.0/22","SubnetLen":24,"Backend":{"Type":"udp"}}`,
+			keys: []string{record("10.71.1.0/24", "198.18.1.1"), record("10.71.2.0/24", "198.18.1.2"), record("10.71.3.0/24", "198.18.1.3")},
+			says: []string{"none free"}, check: "subnets-left", texts: []string{"no other node can join", "weft lease release"}},
+		{name: "the range is nearly full", config: `{"Network":"10.71.0.0/21","SubnetLen":24,"Backend":{"Type":"udp"}}`,
+			keys: []string{record("10.71.1.0/24", "198.18.1.1"), record("10.71.2.0/24", "198.18.1.2"), record("10.71.3.0/24", "198.18.1.3"), record("10.71.4.0/24", "198.18.1.4"), record("10.71.5.0/24", "198.18.1.5")},
+			says: []string{"6 of 7 subnets of 10.71.0.0/21 are taken"}, check: "subnets-left", texts: []string{"6 of 7", "weft lease list"}},
+		{name: "SubnetLen is changed", config: udp, then: changed(`{"Network":"10.70.0.0/16","SubnetLen":25,"Backend":{"Type":"udp"}}`),
+			says: []string{"SubnetLen from 24 to 25"}, check: "config-running", texts: []string{"SubnetLen from 24 to 25", "restart weftd on every node"}},
+		{name: "Type is changed", config: udp, then: changed(vxlan), says: []string{"type from udp to vxlan"}, check: "config-running", texts: []string{"type from udp to vxlan", "restart weftd on every node"}},
+		{name: "Port is changed", config: udp, then: changed(`{"Network":"10.70.0.0/16","Backend":{"Type":"udp","Port":9000}}`),
+			says: []string{"port from 8285 to 9000"}, check: "config-running", texts: []string{"port from 8285 to 9000", "restart weftd on every node"}},
+		{name: "VNI is changed", config: vxlan, then: changed(`{"Network":"10.70.0.0/16","Backend":{"Type":"vxlan","VNI":7}}`),
+			says: []string{"VNI from 1 to 7"}, check: "config-running", texts: []string{"VNI from 1 to 7", "restart weftd on every node"}},
+		{name: "a misspelt key", config: `{"Network":"10.70.0.0/16","SubnetLenght":25,"Backend":{"Type":"udp"}}`,
+			says: []string{"SubnetLenght", "did you mean SubnetLen?"}, check: "config-keys", texts: []string{"did you mean SubnetLen?"}},
+		{name: "an unknown key", config: `{"Network":"10.70.0.0/16","Backend":{"Type":"udp","Colour":"blue"}}`,
+			says: []string{"Colour", "is not known, and has no effect"}, check: "config-keys", texts: []string{"Colour"}},
+		{name: "https for http", do: flags("--etcd-endpoints=https://198.18.255.253:2379", "--etcd-cafile=/etc/ssl/certs/ca-certificates.crt"),
+			says: []string{"does not speak TLS, and was asked with TLS: write http://"}, check: "store-endpoint", texts: []string{"does not speak TLS", "http://"}},
+		{name: "a certificate that is missing", do: flags("--etcd-cafile=/nonexistent/ca.pem"), ended: true,
+			says: []string{"/nonexistent/ca.pem"}, check: "certificates", texts: []string{"no such file"}},
+		{name: "the wrong interface", do: func(n *lab.Node, args []string) []string {
+			sh(t, n.Host, "ip link add eth9 type veth peer name far9; ip link set far9 up; ip addr add 203.0.113.9/24 dev eth9; ip link set eth9 up")
+			return append(slices.DeleteFunc(args, func(a string) bool { return strings.HasPrefix(a, "--iface=") }), "--iface=eth9")
+		}, says: []string{"no peer answers"}, check: "interface", texts: []string{"reached by eth0, and the overlay is bound to eth9", "--iface eth0"}},
+		{name: "the port is taken", do: func(n *lab.Node, args []string) []string {
+			var c net.PacketConn
+			if err := n.Do(func() (err error) { c, err = net.ListenPacket("udp4", "0.0.0.0:8285"); return err }); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			return args
+		}, says: []string{"port 8285", "is flanneld or another weftd running here?"}, check: "port", texts: []string{fmt.Sprintf("pid %d", os.Getpid()), "ss -lunp"}},
+		{name: "no CAP_NET_ADMIN", do: wrapped("setpriv", "--inh-caps=-net_admin", "--bounding-set=-net_admin"),
+			says: []string{"CAP_NET_ADMIN"}, check: "cap-net-admin", texts: []string{"CAP_NET_ADMIN is missing", "--cap-add NET_ADMIN"}},
+		{name: "no CAP_NET_RAW", do: wrapped("setpriv", "--inh-caps=-net_raw", "--bounding-set=-net_raw"),
+			says: []string{"CAP_NET_RAW"}, check: "cap-net-raw", texts: []string{"CAP_NET_RAW is missing"}},
+		{name: "no /dev/net/tun", do: wrapped("unshare", "-m", "sh", "-c", `mount -t tmpfs none /dev/net && exec "$@"`, "sh"),
+			says: []string{"/dev/net/tun", "modprobe tun"}, check: "daemon", texts: []string{"/dev/net/tun"}},
+		{name: "the kernel does not forward", then: running("sysctl -qw net.ipv4.ip_forward=0"),
+			says: []string{"net.ipv4.ip_forward is 0"}, check: "forwarding-ipv4", texts: []string{"sysctl -w net.ipv4.ip_forward=1"}},
+		{name: "FORWARD drops", do: func(n *lab.Node, args []string) []string {
+			sh(t, n.Host, "iptables -P FORWARD DROP")
+			return append(args, "--iptables-forward-rules=false")
+		}, says: []string{"packets that are forwarded between pods and other nodes", "--iptables-forward-rules"}, check: "firewall-forward", texts: []string{"--iptables-forward-rules"}},
+		{name: "firewalld", then: running("nft 'table inet firewalld { chain filter_INPUT { type filter hook input priority 10; ct state established,related accept; meta l4proto tcp accept; reject with icmpx admin-prohibited; }; }'"),
+			says: []string{"UDP port 8285", "firewall-cmd --permanent --add-port=8285/udp"}, check: "firewall-input", texts: []string{"firewall-cmd --permanent --add-port=8285/udp"}},
+		{name: "ufw", then: running("iptables -N ufw-user-input; iptables -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT; iptables -A INPUT -p tcp -j ACCEPT; iptables -A INPUT -j ufw-user-input; iptables -P INPUT DROP"),
+			says: []string{"UDP port 8285", "ufw allow 8285/udp"}, check: "firewall-input", texts: []string{"ufw allow 8285/udp"}},
+	}
+	l = up(t, lab.Spec{Nodes: 1 + len(faults), NetworkConfig: []byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Path":"socket"}}`)})
+	for i, f := range faults {
+		n := l.Node(2 + i)
+		if f.do == nil && f.config == "" {
+			continue
+		}
+		if err := n.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		sh(t, n.Host, "ip link del flannel0")
+		del(t, l.Store, prefix+"/subnets/"+strings.ReplaceAll(n.Net.V4.Masked().String(), "/", "-"))
+		args := append(n.Daemon.Args(), "--cache-dir="+n.Dir+"/anew")
+		if f.config != "" {
+			own := "/" + n.Name
+			args = append(args, "--etcd-prefix="+own)
+			put(t, l.Store, own+"/config", f.config, 0)
+			for _, k := range f.keys {
+				key, value, _ := strings.Cut(k, " ")
+				put(t, l.Store, own+"/subnets/"+key, value, time.Hour)
+			}
+		}
+		if f.do != nil {
+			args = f.do(n, args)
+		}
+		n.Daemon.SetArgs(args...)
+		if err := n.Daemon.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	for i, f := range faults {
+		if f.then != nil {
+			n := l.Node(2 + i)
+			if err := n.WaitReady(t.Context()); err != nil {
+				t.Fatal(f.name, lab.Explain(err))
+			}
+			f.then(n)
+		}
+	}
+	after := map[string]time.Duration{}
+	await.Within(t, 2*await.Patience, "every fault is said", func() error { // how often firewalls are asked depends on how long that takes here
+		var missing error
+		for i, f := range faults {
+			n := l.Node(2 + i)
+			if _, ok := after[f.name]; ok {
+				continue
+			}
+			text := string(n.Daemon.LogTail(1000))
+			if s, err := ask[json.RawMessage](t.Context(), n, "status"); err == nil {
+				text += string(s)
+			}
+			if !containsAll(text, f.says) {
+				missing = errors.Join(missing, fmt.Errorf("%s (%s): no %q", f.name, n.Name, f.says))
+				continue
+			}
+			after[f.name] = time.Since(began)
+		}
+		return missing
+	})
+	for i, f := range faults {
+		n := l.Node(2 + i)
+		t.Logf("%s: said after %v", f.name, after[f.name].Round(time.Second))
+		var args []string
+		if f.ended {
+			args = append([]string{"--"}, n.Daemon.Args()...)
+		}
+		named(t, f.name, examine(t, n, args...), f.check, f.texts...)
+	}
+}
