@@ -10,7 +10,7 @@ import (
 const (
 	// garbagePercent is how much garbage may pile up, in percent of what is in use. Go's own 100 nearly
 	// doubles the memory of a large network, to save time that is not needed: forwarding makes no garbage.
-	garbagePercent = 15
+	garbagePercent = 10
 	// manyPeers is the number of peers from which on each new set is followed by a garbage collection. A change
 	// makes a new set and a new table, and may be the last for long, so that the old ones would stay till then.
 	manyPeers = 1000
