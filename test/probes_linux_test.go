@@ -55,15 +55,18 @@ func answering(t *testing.T, l *lab.Lab, families []int, mtu int) {
 			return err
 		})
 	}
-	m, status := matrixOf(t, l.Node(1))
-	if !m.Reached || status != 0 || len(m.Nodes) != len(l.Nodes()) || len(m.Troubles) > 0 || m.Pairs.Well != m.Pairs.All {
-		t.Errorf("exit status %d, %+v", status, m)
-	}
-	for _, n := range m.Nodes {
-		if n.Tells != "yes" || n.Of != len(families)*(len(l.Nodes())-1) || n.Answering != n.Of {
-			t.Errorf("the matrix has %+v", n)
+	await.OK(t, "the matrix of "+l.Node(1).Name, func() error { // a node that has no time for an answer is said to be late
+		m, status, err := matrixOf(t, l.Node(1))
+		if err == nil && (!m.Reached || status != 0 || len(m.Nodes) != len(l.Nodes()) || len(m.Troubles) > 0 || m.Pairs.Well != m.Pairs.All) {
+			err = fmt.Errorf("exit status %d, %+v", status, m)
 		}
-	}
+		for _, n := range m.Nodes {
+			if n.Tells != "yes" || n.Of != len(families)*(len(l.Nodes())-1) || n.Answering != n.Of {
+				err = errors.Join(err, fmt.Errorf("the matrix has %+v", n))
+			}
+		}
+		return err
+	})
 }
 
 // matrixSeen is what weft matrix --json says.
@@ -81,26 +84,29 @@ type matrixSeen struct {
 }
 
 // matrixOf has n ask all nodes, and returns what came of it with the exit status.
-func matrixOf(t *testing.T, n *lab.Node) (m matrixSeen, status int) {
+func matrixOf(t *testing.T, n *lab.Node) (m matrixSeen, status int, err error) {
 	t.Helper()
 	out, errs, err := weft(t, n, "matrix", "--json")
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		status = exit.ExitCode()
 	} else if err != nil {
-		t.Fatal(err)
+		return m, 0, err
 	}
 	if err := json.Unmarshal([]byte(out), &m); err != nil {
-		t.Fatalf("weft matrix on %s: %v\n%s%s", n.Name, err, out, errs)
+		return m, status, fmt.Errorf("weft matrix on %s: %w\n%s%s", n.Name, err, out, errs)
 	}
-	return m, status
+	return m, status, nil
 }
 
 // told waits until other, asked for the matrix, names one trouble with what it found and what is likely.
 func told(t *testing.T, other *lab.Node, found, likely string) {
 	t.Helper()
 	await.OK(t, "the matrix says that "+found, func() error {
-		m, status := matrixOf(t, other)
+		m, status, err := matrixOf(t, other)
+		if err != nil {
+			return err
+		}
 		if status != 1 || m.Reached || len(m.Troubles) != 1 || m.Troubles[0].Found != found || !strings.Contains(m.Troubles[0].Likely, likely) || m.Troubles[0].Look == "" {
 			return fmt.Errorf("exit status %d, %+v", status, m)
 		}
