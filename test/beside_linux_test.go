@@ -57,7 +57,8 @@ func counting(t *testing.T) {
 }
 
 // first gives the daemons of a test that runs alone the priority of one that counts: other programs than these tests may
-// use the machine. It has to be called in the top-level test.
+// use the machine. One that fails for any warning calls it too, so that a warning is weft's fault. It has to be called in the
+// top-level test.
 func first(t *testing.T) {
 	t.Helper()
 	turn.change(func() { turn.counts[t.Name()] = true })
