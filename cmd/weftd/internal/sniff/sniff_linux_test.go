@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -59,6 +60,13 @@ func wire(t *testing.T) *ends {
 		}))
 		t.Cleanup(func() { _ = e.conn[i].Close() })
 	}
+	// Until the kernel has seen the carrier and knows the neighbour it drops what is too much, before a tap sees it.
+	await.OK(t, "the far end hears", func() error {
+		e.send(t, 0, 9, nil)
+		must(e.conn[1].SetReadDeadline(time.Now().Add(100 * time.Millisecond)))
+		_, _, err := e.conn[1].ReadFromUDPAddrPort(make([]byte, 10))
+		return err
+	})
 	return e
 }
 
