@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"weft/test/await"
 )
 
 // TestBashCompletes runs bash with the script of weft completion bash, as somebody who presses the tab key behind a line would.
@@ -40,27 +43,35 @@ while IFS= read -r COMP_LINE; do
 	printf '%s|%s\n' "$COMP_LINE" "${COMPREPLY[*]}"
 done
 `
-	cmd := exec.CommandContext(t.Context(), "bash", "--norc", "--noprofile", "-c", script)
-	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	completed := func() (out []byte, got []string) {
+		cmd := exec.CommandContext(t.Context(), "bash", "--norc", "--noprofile", "-c", script)
+		cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if got = strings.Split(strings.TrimSpace(string(out)), "\n"); len(got) < len(lines) {
+			t.Fatalf("%s", out)
+		}
+		return out, got
 	}
-	got := strings.Split(strings.TrimSpace(string(out)), "\n")
-	if len(got) < len(lines) {
-		t.Fatalf("%s", out)
-	}
+	var out []byte
+	var got []string
+	await.OK(t, "nodes", func() error { // the shell waits a second for weftd's answer, and where that is late shows none
+		out, got = completed()
+		for _, named := range []string{"weft peers |", "weft lease release |"} {
+			if !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, named) && strings.Contains(g, "10.") }) {
+				return fmt.Errorf("%q shows no node:\n%s", named, out)
+			}
+		}
+		return nil
+	})
 	for line, want := range map[string]string{
 		"weft stat": "status", "weft events --kind started,peer_g": `started\,peer_gone`, "weft lab up --backend host": "host-gw", "weft version ": "", "weft help lab d": "down",
 		"weft lab exec --lab none ": "", "weft status --wait=": "ready peers", "weft bench --wire uso,": "uso,full uso,plain", "weft doctor -- --etcd-pre": "--etcd-prefix=",
 	} {
 		if !slices.ContainsFunc(got, func(g string) bool { return strings.TrimSpace(g) == line+"|"+want }) {
 			t.Errorf("%q is not completed to %q:\n%s", line, want, out)
-		}
-	}
-	for _, named := range []string{"weft peers |", "weft lease release |"} {
-		if !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, named) && strings.Contains(g, "10.") }) {
-			t.Errorf("%q shows no node:\n%s", named, out)
 		}
 	}
 }
