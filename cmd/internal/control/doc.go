@@ -5,6 +5,7 @@
 //	GET  /v1/peers            Peers
 //	GET  /v1/leases           Leases
 //	POST /v1/leases/release   ReleaseRequest → Released
+//	POST /v1/ask              AskRequest → Asked
 //	POST /v1/matrix           nothing → Matrix
 //	POST /v1/capture          CaptureRequest → a stream in the format pcapng
 //
