@@ -71,6 +71,7 @@ func onlyOurEnvironment(text []byte) []byte {
 	is := ours()
 	setting := regexp.MustCompile(`(?i)^\s*environment\s*=`)
 	assigned := regexp.MustCompile(`(?:^|[\s"'])([A-Za-z_][A-Za-z0-9_]*)=`)
+	file := regexp.MustCompile(`^# /\S+$`)
 	var out bytes.Buffer
 	goesOn, environment := false, false
 	for line := range strings.Lines(string(text)) {
@@ -79,7 +80,7 @@ func onlyOurEnvironment(text []byte) []byte {
 			environment = setting.MatchString(line)
 		}
 		switch trimmed := strings.TrimSpace(line); {
-		case !goesOn && strings.HasPrefix(trimmed, "# /"): // systemctl's name of the file
+		case !goesOn && file.MatchString(trimmed): // systemctl's name of the file
 		case !goesOn && (strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, ";")):
 			continue
 		case environment:
