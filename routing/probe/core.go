@@ -31,6 +31,10 @@ type Core struct {
 
 	survey *survey // nil for none
 
+	wanted, stepped moment        // when the next step was to come, and when the last one came; zero for none
+	behind          time.Duration // how late the steps of the last seconds came, together
+	blind           moment        // until when nobody is asked, since this node itself was not run; zero if it was
+
 	touchedSince, sayAt moment // of changes that have not been said; zero for none
 	saidAt              moment // when something was last said
 	pace                time.Duration
@@ -136,6 +140,7 @@ func (Gathered) effect() {}
 func (c *Core) Step(at time.Time, e Event) []Effect {
 	now := c.clock.moment(at)
 	c.effects = c.effects[:0]
+	c.notice(now)
 	switch e := e.(type) {
 	case Known:
 		c.know(e.Ways, now)
@@ -181,18 +186,25 @@ func (c *Core) Step(at time.Time, e Event) []Effect {
 	c.turns(now)
 	c.goOnSurvey(now)
 	c.sayChanges(now)
+	if c.wanted = c.next(); !c.wanted.IsZero() {
+		c.wanted = max(c.wanted, now)
+	}
 	return c.effects
 }
 
 // Next is when the core wants a Tick, if no event comes before; the zero time for never.
-func (c *Core) Next() time.Time {
+func (c *Core) Next() time.Time { return c.clock.time(c.next()) }
+
+func (c *Core) next() moment {
 	next := c.sayAt
 	add := func(t moment) {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
 	}
-	if !c.resume.IsZero() {
+	if !c.blind.IsZero() {
+		add(min(c.blind, c.stepped.Add(lookEvery)))
+	} else if !c.resume.IsZero() {
 		add(c.resume)
 	} else if len(c.queue) > 0 {
 		add(c.queue[0].due)
@@ -200,7 +212,7 @@ func (c *Core) Next() time.Time {
 	if c.survey != nil {
 		add(c.survey.due)
 	}
-	return c.clock.time(next)
+	return next
 }
 
 // know takes in the ways that there are. What is known of one that stays is kept.
@@ -393,7 +405,7 @@ func (c *Core) take(w *way, d Datagram, now moment) {
 	if w.out.session == d.Session && d.Latest < w.out.latest { // overtaken by a later one
 		return
 	}
-	w.out = window{session: d.Session, latest: d.Latest, first: d.First, bits: d.Window}
+	w.out = window{session: d.Session, latest: d.Latest, first: max(d.First, w.counted), bits: d.Window}
 }
 
 // found takes a question out of those that are on their way.

@@ -27,10 +27,12 @@ type node struct {
 	name        string
 	addr, under netip.Addr
 	core        *Core
-	frozen      bool // weftd does nothing; daemon says whether the kernel carries without it
-	flannel     bool // has no weftd of ours
-	gone        bool // the host
-	old         bool // is of a version that gives no accounts
+	stalled     time.Time     // until when nothing of the process runs: what comes for it waits
+	slow        time.Duration // for how much longer packets to it and from it are on the way, since its data plane is hardly run
+	frozen      bool          // weftd does nothing; daemon says whether the kernel carries without it
+	flannel     bool          // has no weftd of ours
+	gone        bool          // the host
+	old         bool          // is of a version that gives no accounts
 	got         *Matrix
 	next        time.Time // what core.Next said after the last step
 	lines       []Line
@@ -105,7 +107,7 @@ func (w *world) do(n *node, e Event) {
 				continue
 			}
 			if w.carries(to) && !w.lost(n, to, len(f.Data)+28) {
-				w.mail = append(w.mail, letter{w.now.Add(w.delay), to, Heard{netip.AddrPortFrom(n.addr, simPort), f.Data}})
+				w.mail = append(w.mail, letter{w.now.Add(w.delay + max(n.slow, to.slow)), to, Heard{netip.AddrPortFrom(n.addr, simPort), f.Data}})
 			}
 		case Echo:
 			n.sent = append(n.sent, w.now)
@@ -113,7 +115,7 @@ func (w *world) do(n *node, e Event) {
 			size := max(f.Size, 36)
 			if f.Under && !to.gone && !w.underLost(n, to) && !w.underLost(to, n) ||
 				!f.Under && w.carries(to) && !w.lost(n, to, size) && !w.lost(to, n, size) {
-				w.mail = append(w.mail, letter{w.now.Add(2 * w.delay), n, Echoed{From: f.To, Nonce: f.Nonce}})
+				w.mail = append(w.mail, letter{w.now.Add(2*w.delay + max(n.slow, to.slow)), n, Echoed{From: f.To, Nonce: f.Nonce}})
 			}
 		}
 	}
@@ -125,6 +127,9 @@ func (w *world) run(d time.Duration) {
 	for {
 		next, at := end, -1
 		for i, l := range w.mail {
+			if l.to.stalled.After(l.at) {
+				l.at = l.to.stalled.Add(time.Millisecond)
+			}
 			if l.at.Before(next) {
 				next, at = l.at, i
 			}
@@ -134,7 +139,11 @@ func (w *world) run(d time.Duration) {
 			if n.frozen || n.gone || n.flannel {
 				continue
 			}
-			if t := n.next; !t.IsZero() && t.Before(next) {
+			t := n.next
+			if !t.IsZero() && t.Before(n.stalled) {
+				t = n.stalled
+			}
+			if !t.IsZero() && t.Before(next) {
 				next, who = t, n
 			}
 		}

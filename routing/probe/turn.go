@@ -68,6 +68,9 @@ func (c *Core) random(d time.Duration) time.Duration {
 
 // turns lets every way that is due have its turn, as long as there is room below perSecond.
 func (c *Core) turns(now moment) {
+	if !c.blind.IsZero() {
+		return
+	}
 	if gone := now.Sub(c.filled); gone > 0 {
 		c.tokens = min(burst, c.tokens+gone.Seconds()*perSecond)
 		c.filled = now
@@ -239,7 +242,7 @@ func (c *Core) pause(w *way, now moment) time.Duration {
 	return c.interval()
 }
 
-// The loss is high if of the newest highOf datagrams at least highLost were lost, and over below lowLoss of all that are known.
+// The loss is high if of the newest highOf datagrams at least highLost were lost, and over below lowLoss of all that are known, if these are highOf at least.
 const (
 	highLost, highOf = 6, 32
 	lowLoss          = 0.05
@@ -247,6 +250,9 @@ const (
 
 // watchLoss looks at what was lost, and whether that is much.
 func (c *Core) watchLoss(w *way, now moment) {
+	if !c.blind.IsZero() {
+		return
+	}
 	out, in := lossOf(&w.out, windowLen), lossOf(&w.in, windowLen)
 	lost := out.Lost + in.Lost
 	if lost > int(w.told) && now.After(w.closer.Add(lookAgain)) {
@@ -260,7 +266,7 @@ func (c *Core) watchLoss(w *way, now moment) {
 	if was := w.lossy; !was && (high(&w.out) || high(&w.in)) {
 		w.lossy = true
 		c.touched(now)
-	} else if was && out.Share() < lowLoss && in.Share() < lowLoss {
+	} else if was && out.Of >= highOf && out.Share() < lowLoss && in.Share() < lowLoss {
 		w.lossy = false
 		c.touched(now)
 	}

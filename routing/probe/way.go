@@ -110,6 +110,7 @@ type way struct {
 
 	session    uint32 // of our datagrams, whose last number is seq
 	seq        uint32
+	counted    uint32 // the first of our numbers that counts for the loss
 	mark       uint32 // of the last Known that had it
 	probes     uint32 // packets of probes from it since rx was set
 	at         int32  // in the queue

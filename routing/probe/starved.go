@@ -1,0 +1,53 @@
+package probe
+
+import "time"
+
+// A node that is not run, because it was stopped or because others have the processors, reads answers late and loses some: those are no faults of its peers.
+const (
+	// lateFrom is by how much a step has to come late to count, and mostBehind how late the steps of the last seconds may have come together.
+	lateFrom, mostBehind = time.Second, 2 * time.Second
+	// catchUp is for how long nobody is asked then: what has waited is read meanwhile, here and in the data plane. Each lookEvery it is looked whether
+	// the node is run again.
+	catchUp, lookEvery = 2 * time.Second, 500 * time.Millisecond
+)
+
+// notice takes in when a step comes, and finds out whether it should have come much sooner.
+func (c *Core) notice(now moment) {
+	late := time.Duration(0)
+	if !c.wanted.IsZero() {
+		late = max(0, now.Sub(c.wanted))
+	}
+	inTime := now.Sub(c.stepped) - late
+	if late < lateFrom {
+		late = 0
+	}
+	c.behind = max(0, c.behind+late-inTime/4)
+	c.stepped = now
+	switch {
+	case c.behind > mostBehind:
+		c.behind = mostBehind
+		c.blind = now.Add(catchUp)
+		c.anew(now)
+	case !c.blind.IsZero() && !now.Before(c.blind):
+		c.blind = 0
+		c.anew(now)
+	}
+}
+
+// anew forgets the questions that are not answered, what was lost, and what has been concluded from either but not said yet.
+func (c *Core) anew(now moment) {
+	for _, w := range c.sorted {
+		w.lossy, w.told = w.lossy && w.said.lossy, 0
+		w.in, w.out, w.counted = window{session: w.in.session}, window{}, w.seq+1
+		w.mtu.forgive()
+		w.pad = false
+		if w.answers == No && w.said.answers == No {
+			continue
+		}
+		if w.answers == No {
+			w.answers, w.since = w.said.answers, now
+		}
+		w.silent, w.missed = 0, 0
+		clear(w.asked)
+	}
+}
