@@ -174,7 +174,7 @@ func (c *Core) Step(at time.Time, e Event) []Effect {
 	case Rejected:
 		for _, w := range c.sorted {
 			if r, ok := e.By[w.Under]; ok {
-				w.rejected, w.rejection = c.clock.moment(r.At), &r
+				w.rejected, w.rejection = now.Add(-max(0, at.Sub(r.At))), &r
 			}
 		}
 	case Ask:
