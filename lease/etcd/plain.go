@@ -68,6 +68,8 @@ func sentence(cfg Config, endpoints []string, cause string) string {
 		return store + " refuses our client certificate " + cfg.CertFile + " as expired: renew it, and look at both clocks (timedatectl)"
 	case alert != "" && cfg.CertFile != "":
 		return store + " refuses our client certificate " + cfg.CertFile + " (" + alert + "): its own CA (--trusted-ca-file of etcd) has to have signed it, for clients, and its dates have to be good"
+	case has("error reading from server"): // it had been there, so that nothing about it is refused
+		return store + " has ended the connection: etcd was stopped or restarted, or something on the way cut it; look whether etcd runs"
 	case tls && has("broken pipe", "connection reset by peer", "error reading server preface: EOF"): // with TLS 1.3 the refusal may be lost
 		if cfg.CertFile == "" {
 			return store + " closes the connection: it probably asks for a client certificate, and none is given: name ours with --etcd-certfile and --etcd-keyfile"

@@ -23,7 +23,8 @@ func TestStoreFaultsArePlain(t *testing.T) {
 		balancer + `"transport: Error while dialing: dial tcp 198.18.255.253:2379: connect: network is unreachable"`:      "there is no way to the store https://e:1 (network is unreachable)",
 		balancer + `"transport: Error while dialing: dial tcp: lookup no.such.invalid on 10.255.255.53:53: no such host"`: "name does not resolve",
 		"context deadline exceeded: context deadline exceeded while waiting for connections to become ready":              "does not answer in time",
-		"context deadline exceeded":                          "does not answer in time",
+		"context deadline exceeded": "does not answer in time",
+		"rpc error: code = Unavailable desc = error reading from server: read tcp 127.0.0.1:1->127.0.0.1:2: read: connection reset by peer": "has ended the connection: etcd was stopped",
 		"rpc error: code = Unavailable desc = something new": "the store https://e:1 does not answer: something new",
 	} {
 		s := &Store{cfg: resolved{Config: Config{Endpoints: []string{"https://e:1"}}}}
