@@ -145,6 +145,9 @@ func local(errno unix.Errno) *Said {
 	return s
 }
 
+// mostAtOnce is how many packets are read until it is looked again whether the time is over: what comes need not end.
+const mostAtOnce = 1000
+
 // wait takes in what comes within d.
 func (c *conversation) wait(d time.Duration) {
 	fds := []unix.PollFd{{Fd: int32(c.out), Events: 0}, {Fd: int32(c.in), Events: unix.POLLIN}}
@@ -153,7 +156,7 @@ func (c *conversation) wait(d time.Duration) {
 	}
 	_, _ = unix.Poll(fds, int(d/time.Millisecond)) // whatever it says, it is looked
 	c.errors()
-	for {
+	for range mostAtOnce {
 		n, _, err := unix.Recvfrom(c.in, c.buffer, unix.MSG_DONTWAIT)
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 			return

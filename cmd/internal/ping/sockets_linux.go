@@ -158,7 +158,7 @@ func askPort(ctx context.Context, q Question) Outcome {
 	c := &conversation{q: q, out: fd, in: fd, index: func([]byte) int { return -1 }}
 	c.datagram = func(int, int) []byte { return nil }
 	if q.Probe {
-		in, err := answersSocket()
+		in, err := answersSocket(q.Port)
 		if err != nil {
 			c.o.NoAnswers = "what its data plane answers cannot be heard without CAP_NET_RAW, only whether ICMP refuses it: run this as root"
 		} else {
@@ -184,18 +184,33 @@ func askPort(ctx context.Context, q Question) Outcome {
 // longestAnswer is the length of an answer with the headers of IPv6 and UDP, in bytes.
 const longestAnswer = 40 + 8 + encap.ProbeLen
 
-// answersSocket opens a packet socket for the packets that are no longer than an answer. It is for all protocols, since the rule by which path raw keeps
-// datagrams from the host's own sockets drops them before those for one protocol see them.
-func answersSocket() (int, error) {
+// answersSocket opens a packet socket for the datagrams from that UDP port that are no longer than an answer: of all that a node carries the answers would
+// be lost in the queue. It is for all protocols, since the rule by which path raw keeps datagrams from the host's own sockets drops them before those for
+// one protocol see them.
+func answersSocket(port uint16) (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) // hears nothing before it has its filter
 	if err != nil {
 		return -1, err
 	}
-	filter := []unix.SockFilter{
+	const equal, load = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_LD | unix.BPF_ABS
+	filter := []unix.SockFilter{ // begins at the IP header
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_LEN},
-		{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, Jf: 1, K: longestAnswer},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, Jt: 14, K: longestAnswer},
+		{Code: load | unix.BPF_B, K: 0},
+		{Code: unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K, K: 4},
+		{Code: equal, Jf: 5, K: 4},
+		{Code: load | unix.BPF_B, K: 9},
+		{Code: equal, Jf: 9, K: unix.IPPROTO_UDP},
+		{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0},
+		{Code: unix.BPF_LD | unix.BPF_IND | unix.BPF_H, K: 0},
+		{Code: unix.BPF_JMP | unix.BPF_JA, K: 4},
+		{Code: equal, Jf: 5, K: 6},
+		{Code: load | unix.BPF_B, K: 6},
+		{Code: equal, Jf: 3, K: unix.IPPROTO_UDP},
+		{Code: load | unix.BPF_H, K: 40},
+		{Code: equal, Jf: 1, K: uint32(port)},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 	}
 	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 	if err == nil {
