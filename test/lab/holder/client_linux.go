@@ -48,11 +48,15 @@ func Exec(cmd Command) (status int, err error) {
 		return 0, err
 	}
 	fds := []int{int(cmd.Stdin.Fd()), int(cmd.Stdout.Fd()), int(cmd.Stderr.Fd())}
-	if err := writePacket(c, q, fds...); err != nil {
+	// Signals are caught before the request leaves, since the command may be asked to end as soon as it runs.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH)
+	err = writePacket(c, q, fds...)
+	stop := passSignals(c, signals)
+	defer stop()
+	if err != nil {
 		return 0, err
 	}
-	stop := passSignals(c)
-	defer stop()
 	var r reply
 	if _, err := readPacket(c, &r); err != nil {
 		return 0, fmt.Errorf("lab %s ended: %w", cmd.Lab, err)
@@ -67,10 +71,8 @@ func Exec(cmd Command) (status int, err error) {
 	}
 }
 
-// passSignals sends this process's signals to the holder until stop is called.
-func passSignals(c *net.UnixConn) (stop func()) {
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH)
+// passSignals sends the signals that come by the channel to the holder until stop is called, which ends their coming too.
+func passSignals(c *net.UnixConn, signals chan os.Signal) (stop func()) {
 	done := make(chan struct{})
 	go func() { // ends when signals is closed, which stop waits for
 		defer close(done)
