@@ -101,10 +101,10 @@ func betweenTwo(t *testing.T, host func(name string) *lab.Host) []between {
 		{name: "the port is dropped on the way", wire: []string{"ip saddr {me} ip daddr {peer} drop", "ip saddr {peer} ip daddr {me} drop"}, answers: "no", likely: viaWay, look: "tcpdump -ni any udp port 8285"},
 		{name: "the port is rejected on the way", do: func(me, peer *lab.Node) error {
 			return errors.Join(run(router, rejects)(me, peer), run(here, "ip route add {peer} via 198.18.0.2")(me, peer), run(there, "ip route add {me} via 198.18.0.2")(me, peer))
-		}, answers: "no", likely: "UDP port 8285", look: "udp port 8285"},
+		}, answers: "no", likely: "UDP port 8285 does not get there: ICMP from 198.18.0.2 says", look: "the rules and routes of 198.18.0.2"},
 		{name: "the port is dropped by the peer's host", do: run(there, "iptables -A INPUT -p udp --dport 8285 -j DROP"), answers: "no", likely: itsSide, look: "iptables -S INPUT",
 			there: [2]string{"firewall-input", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"}},
-		{name: "the port is rejected by the peer's host", do: run(there, "iptables -A INPUT -p udp --dport 8285 -j REJECT"), answers: "no", likely: "UDP port 8285", look: "udp port 8285",
+		{name: "the port is rejected by the peer's host", do: run(there, "iptables -A INPUT -p udp --dport 8285 -j REJECT"), answers: "no", likely: "its host rejects UDP port 8285", look: "sport = :8285",
 			there: [2]string{"firewall-input", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"}},
 		{name: "this host drops what leaves", do: run(here, "iptables -A OUTPUT -d {peer} -p udp --dport 8285 -j DROP"), answers: "no", likely: itsSide,
 			here: [2]string{"firewall-output", "iptables -I OUTPUT -p udp --dport 8285 -j ACCEPT"}},
@@ -116,7 +116,7 @@ func betweenTwo(t *testing.T, host func(name string) *lab.Host) []between {
 		{name: "the peer's MTU is lowered", do: run(there, "ip link set eth0 mtu 1400"), answers: "yes", here: [2]string{"mtu", "the peer's overlay carries 1372 bytes, this node's 1472"}},
 		{name: "the peer's link is down", do: run(there, "ip link set eth0 down"), answers: "no", likely: hostGo, look: "ip neigh show {peer}", there: [2]string{"interface", "ip link set eth0 up"}},
 		{name: "the peer's host is gone", do: run(onWire, "ip link set {name} down"), answers: "no", likely: hostGo, look: "whether that machine runs"},
-		{name: "the peer's daemon is stopped", do: func(_, peer *lab.Node) error { return peer.Stop(t.Context()) }, answers: "no", likely: "its weftd", look: "systemctl status weftd",
+		{name: "the peer's daemon is stopped", do: func(_, peer *lab.Node) error { return peer.Stop(t.Context()) }, answers: "no", likely: "its weftd does not run", look: "systemctl status weftd",
 			there: [2]string{"daemon", "weftd does not run here"}},
 		{name: "the peer's daemon is frozen", do: func(_, peer *lab.Node) error { return peer.Daemon.Signal(unix.SIGSTOP) }, answers: "no", likely: "its weftd is stopped or frozen", look: "systemctl status weftd",
 			there: [2]string{"daemon", "runs and does not answer"}},

@@ -177,7 +177,7 @@ func talker(t *testing.T, n *lab.Node, to netip.Addr) (talk, hush func()) {
 		}
 }
 
-// rejected waits until a node shows that ICMP rejects its datagrams to a peer, and looks whether it said so once.
+// rejected waits until a node shows that ICMP rejects its datagrams to a peer, and, since that lasts, has said so, once.
 func rejected(t *testing.T, me, peer *lab.Node) {
 	t.Helper()
 	await.OK(t, "weft peers has the rejection", func() error {
@@ -198,7 +198,14 @@ func rejected(t *testing.T, me, peer *lab.Node) {
 		}
 		return nil
 	})
-	if n := strings.Count(string(me.Daemon.LogTail(5000)), "ICMP says that datagrams do not reach a peer"); n != 1 {
+	said := func() int {
+		return strings.Count(string(me.Daemon.LogTail(5000)), "ICMP says that datagrams do not reach a peer")
+	}
+	await.True(t, "the rejection is said", func() bool {
+		_ = lab.Reach(await.Context(t, 100*time.Millisecond), me.Pods[0].Endpoint(4), peer.Pods[0].V4) // something to reject
+		return said() > 0
+	})
+	if n := said(); n != 1 {
 		t.Errorf("the rejection is said %d times", n)
 	}
 }

@@ -237,16 +237,22 @@ func (a *messageArea) putECN(p *Packet) {
 func (s *UDPSocket) sendTo(r *Ring, to netip.AddrPort) unix.Errno {
 	nameLen := r.io.destination(to)
 	// Errors about earlier datagrams are returned by the next call, whatever it is. A
-	// peer whose daemon is away answers each of ours with one, so one repetition is
-	// not always enough; and EMSGSIZE can be this datagram's own.
+	// peer whose daemon is away answers each of ours with one, and whoever empties the
+	// error queue meanwhile leaves the next of it on the socket: so one repetition is
+	// not always enough, and refusals, which are never this datagram's own, are no tries
+	// of it. EMSGSIZE and others can be its own.
 	errno := unix.Errno(0)
-	for range 4 {
+	for tries, refusals := 0, 0; tries < 4 && refusals < 64; {
 		r.writes++
 		errno = r.io.sendmsg(s.fd, nameLen)
 		switch {
+		case errno == unix.ECONNREFUSED:
+			refusals++
 		case errno == unix.EAGAIN:
+			tries++
 			r.io.waitWritable(s.fd)
 		case errno == unix.EINTR || isQueuedError(errno):
+			tries++
 		default:
 			return errno
 		}

@@ -81,7 +81,9 @@ func whyOf(six bool, kind, code byte) UnreachableWhy {
 // refusal keeps the messages about one peer. It is safe for concurrent use.
 type refusal struct {
 	count atomic.Uint64
+	since atomic.Int64 // Unix nanoseconds: the first message with none missing for refusalGap after it
 	last  atomic.Int64 // Unix nanoseconds
+	said  atomic.Bool
 	from  atomic.Pointer[refusedBy]
 }
 
@@ -90,20 +92,32 @@ type refusedBy struct {
 	why UnreachableWhy
 }
 
-// refusalOver is for how long no message came before the next one is news again.
-const refusalOver = time.Minute
+const (
+	// refusalLasts is for how long messages come before they are news: a peer whose daemon starts again sends them too.
+	refusalLasts = 8 * time.Second
+	// refusalGap is how long they may be missing meanwhile. Without other traffic each probe brings one, about every ten seconds.
+	refusalGap = 25 * time.Second
+	// refusalOver is for how long no message came before they may be news again.
+	refusalOver = time.Minute
+)
 
-// note takes in a message, and reports whether it is news: the first for a while, or another one than before. It allocates only if it is another one, and
-// at most each second: whoever sends them may want it to.
+// note takes in a message, and reports whether it is news: they have come for a while and nobody was told, or another one than before
+// comes. It allocates only if it is another one, and at most each second: whoever sends them may want it to.
 func (r *refusal) note(b refusedBy, now int64) (news bool) {
 	r.count.Add(1)
 	before := r.last.Swap(now)
+	if now-before > int64(refusalGap) {
+		r.since.Store(now)
+	}
+	if now-before > int64(refusalOver) {
+		r.said.Store(false)
+	}
 	if was := r.from.Load(); was == nil || *was != b && now-before > int64(time.Second) {
 		fresh := b // b itself stays on the stack of those that are no news
 		r.from.Store(&fresh)
-		return true
+		r.said.Store(false)
 	}
-	return now-before > int64(refusalOver)
+	return now-r.since.Load() >= int64(refusalLasts) && r.said.CompareAndSwap(false, true)
 }
 
 // get returns what was said; its zero value if nothing was.

@@ -85,8 +85,13 @@ func TestUnreachablePeerIsSaidOnce(t *testing.T) {
 	tell(peer.spec.Addr, router, UnreachableProhibited, 100)
 	tell(netip.MustParseAddr("203.0.113.77"), router, UnreachableHost, 100)
 	u := peer.stats(w.now).Unreachable
-	if u.Count != 100 || u.By != router || u.Why != UnreachableProhibited || u.Last.IsZero() || h.lines != 1 {
-		t.Errorf("got %+v, and %d lines", u, h.lines)
+	if u.Count != 100 || u.By != router || u.Why != UnreachableProhibited || u.Last.IsZero() || h.lines != 0 {
+		t.Errorf("a restart's worth: got %+v, and %d lines", u, h.lines)
+	}
+	w.now += int64(refusalLasts)
+	tell(peer.spec.Addr, router, UnreachableProhibited, 100)
+	if h.lines != 1 {
+		t.Errorf("after a while: %d lines", h.lines)
 	}
 	w.now += int64(2 * time.Second)
 	tell(peer.spec.Addr, peer.spec.Addr, UnreachablePort, 1)
@@ -95,8 +100,13 @@ func TestUnreachablePeerIsSaidOnce(t *testing.T) {
 	}
 	w.now += int64(2 * refusalOver)
 	tell(peer.spec.Addr, peer.spec.Addr, UnreachablePort, 1)
+	if h.lines != 2 {
+		t.Errorf("once more, long after: %d lines", h.lines)
+	}
+	w.now += int64(refusalLasts)
+	tell(peer.spec.Addr, peer.spec.Addr, UnreachablePort, 1)
 	if h.lines != 3 {
-		t.Errorf("again after a while: %d lines", h.lines)
+		t.Errorf("again for a while: %d lines", h.lines)
 	}
 	if n := testing.AllocsPerRun(100, func() { peer.state.refusal.note(refusedBy{router, UnreachableHost}, w.now) }); n > 0.02 {
 		t.Errorf("%v allocations a message", n)

@@ -77,7 +77,7 @@ func (c *Core) causeOfSilence(w *way) (likely, look string) {
 		return "its host carries packets, but its weftd does not answer: it is stopped or frozen, or that host's firewall drops what comes in by the overlay",
 			fmt.Sprintf("on that node: systemctl status weftd, weft status, and the rules for INPUT (nft list ruleset, iptables -S INPUT) on udp dport %d", w.Port)
 	case s >= HeardOnly && w.rejected.After(w.silent) && w.rejection.By == w.Under:
-		return fmt.Sprintf("its host rejects UDP port %d: ICMP says %s, so that a rule there rejects it, or nothing listens", c.about.Port, w.rejection.Says),
+		return fmt.Sprintf("its host rejects UDP port %d: ICMP says %s, so that its weftd does not run, or a rule there rejects the port", c.about.Port, w.rejection.Says),
 			fmt.Sprintf("on that node: systemctl status weftd, ss -lun sport = :%d, and rules that reject the port (nft list ruleset, iptables -S)", c.about.Port)
 	case s >= HeardOnly && w.rejected.After(w.silent):
 		return fmt.Sprintf("UDP port %d does not get there: ICMP from %v says %s", c.about.Port, w.rejection.By, w.rejection.Says),
