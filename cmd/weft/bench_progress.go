@@ -3,9 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"weft/bench/plan"
 )
@@ -18,15 +15,10 @@ type progressLine struct {
 }
 
 func newProgressLine(w io.Writer, quiet bool) *progressLine {
-	file, ok := w.(*os.File)
-	if quiet || !ok {
+	width, terminal := columns(w)
+	if quiet || !terminal {
 		return &progressLine{}
 	}
-	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
-	if err != nil { // no terminal
-		return &progressLine{}
-	}
-	width := int(size.Col)
 	if width < 20 {
 		width = 80
 	}

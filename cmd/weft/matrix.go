@@ -49,7 +49,7 @@ func matrixCommand() *cobra.Command {
 			if w := cmd.OutOrStdout(); f.json {
 				err = printJSON(w, matrixDocument{schema1(), r})
 			} else {
-				err = printMatrix(w, r, len(f.nodes) > 0, terminalWidth(w))
+				err = printMatrix(w, r, len(f.nodes) > 0, lineWidth(w))
 			}
 			if err == nil && !r.Reached {
 				return exitStatus(exitFailure)

@@ -3,13 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -19,12 +16,10 @@ const (
 	mostTroubles, mostLines = 20, 200
 )
 
-// terminalWidth is how many columns w has.
-func terminalWidth(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
-		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
-			return int(size.Col)
-		}
+// lineWidth is how wide a line of w may be.
+func lineWidth(w io.Writer) int {
+	if width, terminal := columns(w); terminal {
+		return width
 	}
 	return pipeWidth
 }

@@ -32,6 +32,16 @@ func terminalSize(f *os.File) (width, height int) {
 	return int(s.Col), int(s.Row)
 }
 
+// columns is how wide w is, and whether it is a terminal.
+func columns(w io.Writer) (width int, terminal bool) {
+	f, ok := w.(*os.File)
+	if !ok || !isTerminal(f) {
+		return 0, false
+	}
+	width, _ = terminalSize(f)
+	return width, true
+}
+
 // screen is a terminal in which lines are written over. The caller restores it.
 type screen struct {
 	out   *os.File

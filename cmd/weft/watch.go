@@ -87,10 +87,7 @@ func (w *watch) block(first bool) error {
 	if w.print != nil {
 		return w.print(w.stdout)
 	}
-	width := 0
-	if out, ok := w.stdout.(*os.File); ok && isTerminal(out) {
-		width, _ = terminalSize(out)
-	}
+	width, _ := columns(w.stdout)
 	var b strings.Builder
 	if !first {
 		b.WriteByte('\n')
