@@ -202,8 +202,9 @@ func (c *Core) next() moment {
 			next = t
 		}
 	}
+	add(c.look())
 	if !c.blind.IsZero() {
-		add(min(c.blind, c.stepped.Add(lookEvery)))
+		add(c.blind)
 	} else if !c.resume.IsZero() {
 		add(c.resume)
 	} else if len(c.queue) > 0 {

@@ -6,10 +6,22 @@ import "time"
 const (
 	// lateFrom is by how much a step has to come late to count, and mostBehind how late the steps of the last seconds may have come together.
 	lateFrom, mostBehind = time.Second, 2 * time.Second
-	// catchUp is for how long nobody is asked then: what has waited is read meanwhile, here and in the data plane. Each lookEvery it is looked whether
-	// the node is run again.
-	catchUp, lookEvery = 2 * time.Second, 500 * time.Millisecond
+	// catchUp is for how long nobody is asked then: what has waited is read meanwhile, here and in the data plane.
+	catchUp = 2 * time.Second
+	// lookEvery is how often there is a step at the least, so that it can be late, and lookCatching the same while the node catches up.
+	lookEvery, lookCatching = 2 * time.Second, 500 * time.Millisecond
 )
+
+// look is when it is looked again whether this node is run; the zero moment for not at all.
+func (c *Core) look() moment {
+	switch {
+	case !c.blind.IsZero():
+		return c.stepped.Add(lookCatching)
+	case len(c.ways) > 0:
+		return c.stepped.Add(lookEvery)
+	}
+	return 0
+}
 
 // notice takes in when a step comes, and finds out whether it should have come much sooner.
 func (c *Core) notice(now moment) {

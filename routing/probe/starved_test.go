@@ -43,7 +43,7 @@ func TestAStarvedNodeBlamesNobody(t *testing.T) {
 
 // Whoever was stopped for once has no word about it either, whatever waits for it.
 func TestAStoppedNodeBlamesNobody(t *testing.T) {
-	for _, stop := range []time.Duration{3 * time.Second, 12 * time.Second, 40 * time.Second, 10 * time.Minute} {
+	for _, stop := range []time.Duration{3 * time.Second, 5 * time.Second, 12 * time.Second, 40 * time.Second, 10 * time.Minute} {
 		w := newWorld(t, udp, 4, uint64(stop))
 		w.meet(1472)
 		w.run(5 * time.Minute)
@@ -86,5 +86,21 @@ func TestABusyNodeStillSees(t *testing.T) {
 	w.run(time.Minute)
 	if len(me.lines) != 2 {
 		t.Errorf("after a stop it says %v", me.lines)
+	}
+}
+
+// A stop is noticed although nobody was about to be asked.
+func TestAStopIsNoticedInBetween(t *testing.T) {
+	w := newWorld(t, udp, 2, 1)
+	w.meet(1472)
+	w.run(5 * time.Minute)
+	me := w.nodes[0]
+	for range 50 {
+		w.run(time.Duration(w.rng.IntN(20)) * time.Second)
+		me.stalled = w.now.Add(5 * time.Second)
+		w.run(me.stalled.Sub(w.now) + time.Millisecond)
+		if me.core.blind.IsZero() {
+			t.Fatal("a stop of five seconds is not noticed")
+		}
 	}
 }
