@@ -81,7 +81,7 @@ func onlyOurEnvironment(text []byte) []byte {
 		}
 		switch trimmed := strings.TrimSpace(line); {
 		case !goesOn && file.MatchString(trimmed): // systemctl's name of the file
-		case !goesOn && (strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, ";")):
+		case strings.HasPrefix(trimmed, "#"), strings.HasPrefix(trimmed, ";"): // a setting goes on behind it
 			continue
 		case environment:
 			values := setting.ReplaceAllString(line, "")
