@@ -72,6 +72,7 @@ func onlyOurEnvironment(text []byte) []byte {
 	setting := regexp.MustCompile(`(?i)^\s*environment\s*=`)
 	assigned := regexp.MustCompile(`(?:^|[\s"'])([A-Za-z_][A-Za-z0-9_]*)=`)
 	file := regexp.MustCompile(`^# /\S+$`)
+	given := regexp.MustCompile(`(?:"[A-Z][A-Z0-9_]*=[^"]*"|'[A-Z][A-Z0-9_]*=[^']*'|\s[A-Z][A-Z0-9_]*=(?:"[^"]*"|'[^']*'|\S*))`) // in a command, as by env
 	var out bytes.Buffer
 	goesOn, environment := false, false
 	for line := range strings.Lines(string(text)) {
@@ -93,6 +94,18 @@ func onlyOurEnvironment(text []byte) []byte {
 			if strange {
 				kept = "Environment=" + struck + "\n"
 			}
+		default:
+			kept = given.ReplaceAllStringFunc(line, func(word string) string {
+				name, _, _ := strings.Cut(word, "=")
+				if is(strings.TrimLeft(name, "\"' \t")) && strings.Count(word, "=") == 1 {
+					return word
+				}
+				end := ""
+				if word[0] == '"' || word[0] == '\'' {
+					end = word[:1]
+				}
+				return name + "=" + struck + end
+			})
 		}
 		goesOn = strings.HasSuffix(strings.TrimSpace(line), `\`)
 		out.WriteString(kept)

@@ -19,8 +19,8 @@ func TestOthersVariablesAreLeftOut(t *testing.T) {
 	if file != want {
 		t.Errorf("got:\n%s\nwant:\n%s", file, want)
 	}
-	unit := string(onlyOurEnvironment([]byte("# /etc/systemd/system/weftd.service\n# s3cret\n# /opt/login as root with s3cret\n[Service]\nExecStart=/usr/local/bin/weftd\nEnvironment=WEFTD_IFACE=eth1 GOGC=50\nEnvironment=\"WEFTD_IFACE=eth1\" \"FOO=s3cret\"\nEnvironment=BAR=1 \\\n  BAZ=s3cret\nEnvironment=BAR=1 \\\n# goes on behind this\n  QUX=s3cret\nUser=root\n")))
-	want = "# /etc/systemd/system/weftd.service\n[Service]\nExecStart=/usr/local/bin/weftd\nEnvironment=WEFTD_IFACE=eth1 GOGC=50\nEnvironment=xxxxx\nEnvironment=xxxxx\nEnvironment=xxxxx\nEnvironment=xxxxx\nEnvironment=xxxxx\nUser=root\n"
+	unit := string(onlyOurEnvironment([]byte("# /etc/systemd/system/weftd.service\n# s3cret\n# /opt/login as root with s3cret\n[Service]\nExecStart=/usr/bin/env MYPW=s3cret GOGC=50 \"X=s3cret s3cret\" sh -c 'GOGC=50 PW=s3cret exec' Z=a\"s3cret /usr/local/bin/weftd --iface=eth1\nLimitNOFILE=1024\nEnvironment=WEFTD_IFACE=eth1 GOGC=50\nEnvironment=\"WEFTD_IFACE=eth1\" \"FOO=s3cret\"\nEnvironment=BAR=1 \\\n  BAZ=s3cret\nEnvironment=BAR=1 \\\n# goes on behind this\n  QUX=s3cret\nUser=root\n")))
+	want = "# /etc/systemd/system/weftd.service\n[Service]\nExecStart=/usr/bin/env MYPW=xxxxx GOGC=50 \"X=xxxxx\" sh -c 'GOGC=xxxxx' Z=xxxxx /usr/local/bin/weftd --iface=eth1\nLimitNOFILE=1024\nEnvironment=WEFTD_IFACE=eth1 GOGC=50\nEnvironment=xxxxx\nEnvironment=xxxxx\nEnvironment=xxxxx\nEnvironment=xxxxx\nEnvironment=xxxxx\nUser=root\n"
 	if unit != want {
 		t.Errorf("got:\n%s\nwant:\n%s", unit, want)
 	}
