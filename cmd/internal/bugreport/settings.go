@@ -45,18 +45,30 @@ func onlyOurs(text []byte) []byte {
 	var out bytes.Buffer
 	is := ours()
 	comments, others := 0, 0
+	open := "" // what ends the value that began on a line before; "" if none did, or it ends with its line
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
-		name, _, assigns := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "export ")), "=")
+		if open != "" {
+			others++
+			if closes(line, open) {
+				open = ""
+			}
+			continue
+		}
+		name, value, assigns := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "export ")), "=")
+		if assigns {
+			open = left(strings.TrimSpace(value))
+		}
 		switch name = strings.TrimSpace(name); {
 		case line == "":
 		case strings.HasPrefix(line, "#"), strings.HasPrefix(line, ";"):
 			comments++
-		case assigns && is(name) && !strings.HasSuffix(line, `\`):
+			open = ""
+		case assigns && is(name) && open == "":
 			fmt.Fprintln(&out, line)
 		case assigns && !strings.ContainsAny(name, " \t\"'"):
 			fmt.Fprintf(&out, "%s=%s\n", name, struck)
-		default: // what goes on from the line before it
+		default:
 			others++
 		}
 	}
@@ -64,6 +76,27 @@ func onlyOurs(text []byte) []byte {
 		fmt.Fprintf(&out, "(left out: %d lines of comments, %d that set nothing)\n", comments, others)
 	}
 	return out.Bytes()
+}
+
+// left returns what has yet to come on later lines for a value to end: a quotation mark, a line without a backslash at its end, or nothing.
+func left(value string) string {
+	for _, mark := range []string{`"`, "'"} {
+		if rest, ok := strings.CutPrefix(value, mark); ok && !closes(rest, mark) {
+			return mark
+		}
+	}
+	if strings.HasSuffix(value, `\`) {
+		return `\`
+	}
+	return ""
+}
+
+// closes reports whether a line ends a value for which left was to come.
+func closes(line, left string) bool {
+	if left == `\` {
+		return !strings.HasSuffix(line, `\`)
+	}
+	return strings.Contains(strings.ReplaceAll(line, `\`+left, ""), left)
 }
 
 // onlyOurEnvironment strikes out, in units of systemd, comments and lines Environment= that set a variable of somebody else.

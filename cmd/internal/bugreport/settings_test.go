@@ -14,8 +14,8 @@ import (
 // Of a file of variables, and of a unit, only what weft reads is in the archive: others' variables may be secrets whatever their names are.
 func TestOthersVariablesAreLeftOut(t *testing.T) {
 	t.Parallel()
-	file := string(onlyOurs([]byte("# the old one was s3cret\n\nWEFTD_IFACE=eth1\nexport FLANNELD_PUBLIC_IP=192.0.2.1\nWEFTD_IFCAE=s3cret\nHTTPS_PROXY=http://s3cret\nWEFTD_ETCD_PREFIX=s3cret \\\n  s3cret2\n; s3cret\n")))
-	want := "WEFTD_IFACE=eth1\nexport FLANNELD_PUBLIC_IP=192.0.2.1\nWEFTD_IFCAE=xxxxx\nHTTPS_PROXY=xxxxx\nWEFTD_ETCD_PREFIX=xxxxx\n(left out: 2 lines of comments, 1 that set nothing)\n"
+	file := string(onlyOurs([]byte("# the old one was s3cret\n\nWEFTD_IFACE=eth1\nexport FLANNELD_PUBLIC_IP=192.0.2.1\nWEFTD_IFCAE=s3cret\nHTTPS_PROXY=http://s3cret\nWEFTD_ETCD_PREFIX=s3cret \\\n  s3cret2=\n; s3cret\nTLS_PEM=\"s3cret\ns3cretZQ==\n\\\"s3=\n-----END\"\nWEFTD_PORT='s3cret\ns3cret='\nGOGC=50\n")))
+	want := "WEFTD_IFACE=eth1\nexport FLANNELD_PUBLIC_IP=192.0.2.1\nWEFTD_IFCAE=xxxxx\nHTTPS_PROXY=xxxxx\nWEFTD_ETCD_PREFIX=xxxxx\nTLS_PEM=xxxxx\nWEFTD_PORT=xxxxx\nGOGC=50\n(left out: 2 lines of comments, 5 that set nothing)\n"
 	if file != want {
 		t.Errorf("got:\n%s\nwant:\n%s", file, want)
 	}
