@@ -252,7 +252,7 @@ func TestAnotherPodCIDR(t *testing.T) {
 	fresh := n.AddPod(t)
 	AllReach(t, []*Pod{fresh, far}, 4)
 	Reach(t, fresh.Endpoint(4), old.Endpoint(4))
-	n.saysEvent(t, "Warning", "FormerPodCIDR", "delete them")
+	n.saysEvent(t, "Warning", "FormerPodCIDR", "delete these pods")
 	flow.Lossless(t)
 	old.Remove(t)
 	n.StatusIs(t, "has no former pods any more", func(s Status) error {
