@@ -1,14 +1,9 @@
 package lease
 
 import (
-	"errors"
-	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
-	"time"
+
+	"weft/lease/internal/replace"
 )
 
 // WriteFile replaces path in one step: a reader, also one after a crash, sees
@@ -19,76 +14,6 @@ func WriteFile(path string, content []byte) error {
 }
 
 // replaceFile is WriteFile for content that write makes.
-func replaceFile(path string, write func(io.Writer) error) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	defer func() { err = unnamed(path, err) }()
-	removeLeftovers(dir, "."+filepath.Base(path)+".")
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name()) // what went wrong first is what counts
-		}
-	}()
-	if err = write(f); err == nil {
-		err = f.Sync()
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-// leftFor is how old a file for the moment is before it counts as left by a process that was killed.
-const leftFor = time.Minute
-
-// removeLeftovers removes files for the moment that a process which was killed has left in dir: prefix and a number. Of one that
-// is killed again and again, each would leave another.
-func removeLeftovers(dir, prefix string) {
-	all, _ := os.ReadDir(dir) // what cannot be listed stays
-	for _, e := range all {
-		rest, ours := strings.CutPrefix(e.Name(), prefix)
-		if !ours || rest == "" || strings.Trim(rest, "0123456789") != "" || !e.Type().IsRegular() {
-			continue
-		}
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftFor {
-			_ = os.Remove(filepath.Join(dir, e.Name())) // the next time, else
-		}
-	}
-}
-
-// unnamed is err without the name that the file had for the moment, which is another one each time:
-// who tries again sees that the cause is the same.
-func unnamed(path string, err error) error {
-	var at *fs.PathError
-	var link *os.LinkError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &at):
-		err = at.Err
-	case errors.As(err, &link):
-		err = link.Err
-	}
-	return fmt.Errorf("write %s: %w", path, err)
-}
-
-// syncDir makes a rename in dir survive a crash of the machine.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+func replaceFile(path string, write func(io.Writer) error) error {
+	return replace.File(path, 0o600, 0o700, write)
 }

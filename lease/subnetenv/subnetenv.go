@@ -9,14 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
+
+	"weft/lease/internal/replace"
 )
 
 // File is the content of subnet.env. A family that is off has zero prefixes.
@@ -61,11 +60,7 @@ func (f File) AppendText(b []byte) ([]byte, error) {
 // Write replaces the file at path in one step, so that a reader sees the old text
 // or the new. A directory is made with mode 0755; a new file has mode 0644
 // whatever the umask, and an existing one keeps its mode.
-func Write(path string, f File) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("write subnet file: %w", err)
-	}
+func Write(path string, f File) error {
 	mode := os.FileMode(0o644)
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
@@ -74,51 +69,7 @@ func Write(path string, f File) (err error) {
 	if err != nil {
 		return err
 	}
-	removeLeftovers(dir, "."+filepath.Base(path)+".")
-	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fault(path, err)
-	}
-	_, err = tmp.Write(text)
-	if err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name()) // what went wrong first is what counts
-		return fault(path, err)
-	}
-	return nil
-}
-
-// leftFor is how old a file for the moment is before it counts as left by a process that was killed.
-const leftFor = time.Minute
-
-// removeLeftovers removes files for the moment that a process which was killed has left in dir: prefix and a number.
-func removeLeftovers(dir, prefix string) {
-	all, _ := os.ReadDir(dir) // what cannot be listed stays
-	for _, e := range all {
-		rest, ours := strings.CutPrefix(e.Name(), prefix)
-		if !ours || rest == "" || strings.Trim(rest, "0123456789") != "" || !e.Type().IsRegular() {
-			continue
-		}
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftFor {
-			_ = os.Remove(filepath.Join(dir, e.Name())) // the next time, else
-		}
-	}
-}
-
-// fault is err without the name that the file had for the moment, which is another one each time:
-// who tries again sees that the cause is the same.
-func fault(path string, err error) error {
-	var at *fs.PathError
-	var link *os.LinkError
-	switch {
-	case errors.As(err, &at):
-		err = at.Err
-	case errors.As(err, &link):
-		err = link.Err
-	}
-	return fmt.Errorf("write subnet file %s: %w", path, err)
+	return replace.File(path, mode, 0o755, func(w io.Writer) error { _, err := w.Write(text); return err })
 }
 
 // maxSize bounds what Read takes in, in bytes.
