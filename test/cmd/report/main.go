@@ -2,9 +2,12 @@
 // each package as it ends, all that a failed test printed, then the slowest tests, and last the failed tests'
 // names and what they said. Its exit status is that of the command.
 //
-//	report [-times FILE] [-slowest N] -- go test -json ./...
+//	report [-times FILE] [-slowest N] [-again N] -- go test -json ./...
 //
 // The times of all tests are appended to FILE, a line each: seconds, package, test.
+//
+// With -again up to N failed tests get a second run, each by itself. Those that pass it are named as unsteady, with all that
+// they said when they failed, and the status is then 0 (docs/decisions/0026).
 package main
 
 import (
@@ -32,20 +35,42 @@ func run(args []string, stdout, stderr io.Writer) (int, error) {
 	f.SetOutput(stderr)
 	times := f.String("times", "", "append the time of each test to this `file`")
 	slowest := f.Int("slowest", 0, "print so many of the slowest tests")
+	again := f.Int("again", 0, "run up to so many failed tests once more, each by itself")
 	if err := f.Parse(args); err != nil {
 		return 2, nil // f has said it
 	}
 	if f.NArg() == 0 {
 		return 0, errors.New("no command: report -- go test -json ./... is how it is called")
 	}
-	cmd := exec.Command(f.Arg(0), f.Args()[1:]...)
-	cmd.Stderr = stderr
-	out, err := cmd.StdoutPipe()
+	r, status, err := collect(f.Args(), stdout, stderr)
 	if err != nil {
 		return 0, err
 	}
+	if *times != "" {
+		if err := r.appendTimes(*times); err != nil {
+			return 0, err
+		}
+	}
+	r.end(*slowest)
+	if status == 0 && r.failed() {
+		return 0, errors.New("a test failed, and go test says that none did")
+	}
+	if status == 0 || *again == 0 {
+		return status, nil
+	}
+	return r.again(*again, status, f.Args(), stderr)
+}
+
+// collect runs the command to its end and returns what its tests said, and its exit status.
+func collect(command []string, stdout, stderr io.Writer) (*results, int, error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stderr = stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, 0, err
+	}
 	if err := cmd.Start(); err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	r := newResults(stdout)
 	lines := bufio.NewReader(out)
@@ -58,17 +83,7 @@ func run(args []string, stdout, stderr io.Writer) (int, error) {
 	}
 	var exit *exec.ExitError
 	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
-		return 0, err
+		return nil, 0, err
 	}
-	if *times != "" {
-		if err := r.appendTimes(*times); err != nil {
-			return 0, err
-		}
-	}
-	r.end(*slowest)
-	status := cmd.ProcessState.ExitCode()
-	if status == 0 && r.failed() {
-		return 0, errors.New("a test failed, and go test says that none did")
-	}
-	return status, nil
+	return r, cmd.ProcessState.ExitCode(), nil
 }

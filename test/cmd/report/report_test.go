@@ -121,3 +121,68 @@ func TestTheEndFitsIntoAHundredLines(t *testing.T) {
 		t.Errorf("%d lines:\n%s", n, last)
 	}
 }
+
+// unsteady is a go test whose TestB fails with all tests, and by itself says what file has. TestA and TestB are those of ok.
+func unsteady(t *testing.T, first, second string, again string) (out string, status int, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"first": first, "second": second, "go": `#!/bin/sh
+echo "$@" >>` + dir + `/called
+case "$*" in
+*"-run ^TestB\$ m/a"*) cat ` + dir + `/second; grep -q '"fail"' ` + dir + `/second && exit 1; exit 0;;
+*) cat ` + dir + `/first; exit 1;;
+esac
+`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stdout, stderr bytes.Buffer
+	status, err = run([]string{"-again", again, "--", filepath.Join(dir, "go"), "test", "-json", "-run", "TestA|TestB", "-timeout", "3m", "./x", "weft/a"}, &stdout, &stderr)
+	called, _ := os.ReadFile(filepath.Join(dir, "called"))
+	return string(called) + stdout.String() + stderr.String(), status, err
+}
+
+// A test that fails beside the others and passes by itself is named and said whole, and fails nothing. Whatever speaks against
+// the machine as the cause leaves the status as it was.
+func TestOnceMore(t *testing.T) {
+	event := func(action, test, output string) string {
+		return fmt.Sprintf(`{"Action":%q,"Package":"m/a","Test":%q,"Output":%q}`, action, test, output) + "\n"
+	}
+	pkg := func(action string) string { return fmt.Sprintf(`{"Action":%q,"Package":"m/a"}`, action) + "\n" }
+	fails := func(test, said string) string {
+		return event("run", test, "") + event("output", test, "    b_test.go:1: "+said+"\n") + event("fail", test, "")
+	}
+	passes := event("run", "TestB", "") + event("pass", "TestB", "") + pkg("pass")
+	lone := fails("TestB/sub", "too late") + event("run", "TestB", "") + event("fail", "TestB", "") + pkg("fail")
+	for _, c := range []struct {
+		name, first, second, again string
+		status                     int
+		calls                      int
+		want                       string
+	}{
+		{"unsteady", lone, passes, "2", 0, 2, "unsteady: m/a TestB\n"},
+		{"fails again", lone, lone, "2", 1, 2, "once more, by itself: m/a TestB\n"},
+		{"not asked for", lone, passes, "0", 1, 1, "too late"},
+		{"too many", fails("TestA", "x") + fails("TestB", "y") + pkg("fail"), passes, "1", 1, 1, "failed: 2"},
+		{"a race", fails("TestB", "x") + event("output", "TestC", "WARNING: DATA RACE\n") + event("fail", "TestC", "") + pkg("fail"), passes, "2", 1, 1, "DATA RACE"},
+		{"a panic", event("run", "TestB", "") + event("output", "TestB", "panic: x\n") + event("fail", "TestB", "") + pkg("fail"), passes, "2", 1, 1, "panic: x"},
+		{"not ended", event("run", "TestB", "") + pkg("fail"), passes, "2", 1, 1, "TestB"},
+		{"the package", lone + `{"Action":"output","Package":"m/b","Output":"no main\n"}` + "\n" + `{"Action":"fail","Package":"m/b"}` + "\n", passes, "2", 1, 1, "no main"},
+		{"not run", lone, pkg("pass"), "2", 1, 2, "once more"},
+		{"skipped", lone, event("run", "TestB", "") + event("skip", "TestB", "") + pkg("pass"), "2", 1, 2, "once more"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, status, err := unsteady(t, c.first, c.second, c.again)
+			if status != c.status || err != nil || !strings.Contains(out, c.want) || strings.Count(out, "test -json") != c.calls {
+				t.Errorf("status %d, %v, want %d and %d runs; want %q in\n%s", status, err, c.status, c.calls, c.want, out)
+			}
+			if c.calls == 2 && !strings.Contains(out, "test -json -run TestA|TestB -timeout 3m -run ^TestB$ m/a\n") {
+				t.Errorf("the second run:\n%s", out)
+			}
+			if !strings.Contains(out, "b_test.go:1: ") && c.name != "a panic" && c.name != "not ended" {
+				t.Errorf("what failed first is not said:\n%s", out)
+			}
+		})
+	}
+}

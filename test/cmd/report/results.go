@@ -31,6 +31,7 @@ type test struct {
 	said      []string // lines
 	ended     bool
 	failed    bool
+	skipped   bool
 }
 
 // results collects what go test says and prints it while it comes.
@@ -84,7 +85,7 @@ func (r *results) ofTest(e event) {
 			t.waited = d.Seconds()
 		}
 	case "pass", "skip":
-		t.ended, t.seconds, t.said = true, e.Elapsed-t.waited, nil
+		t.ended, t.skipped, t.seconds, t.said = true, e.Action == "skip", e.Elapsed-t.waited, nil
 	case "fail":
 		t.ended, t.failed, t.seconds = true, true, e.Elapsed-t.waited
 	}
