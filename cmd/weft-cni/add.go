@@ -11,9 +11,9 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"weft/cmd/internal/hostlocal"
 	"weft/cmd/weft-cni/internal/ask"
 	"weft/cmd/weft-cni/internal/attach"
-	"weft/cmd/weft-cni/internal/hostlocal"
 	"weft/cmd/weft-cni/internal/netconf"
 	"weft/cmd/weft-cni/internal/podlink"
 	"weft/encap"

@@ -6,8 +6,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"weft/cmd/internal/hostlocal"
 	"weft/cmd/weft-cni/internal/gateway"
-	"weft/cmd/weft-cni/internal/hostlocal"
 	"weft/cmd/weft-cni/internal/netconf"
 )
 

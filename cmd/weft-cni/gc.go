@@ -9,9 +9,9 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"weft/cmd/internal/hostlocal"
 	"weft/cmd/weft-cni/internal/attach"
 	"weft/cmd/weft-cni/internal/delegate"
-	"weft/cmd/weft-cni/internal/hostlocal"
 	"weft/cmd/weft-cni/internal/netconf"
 )
 

@@ -1,6 +1,8 @@
-// Package hostlocal reads the reservations of the host-local plugin, which keeps a file
-// for each address: <directory>/<network>/<address>, with the container's id and, since
-// its version 0.8, the interface in a second line.
+// Package hostlocal shares the addresses of a node's subnets with the host-local plugin, which keeps a file
+// for each: <directory>/<network>/<address>, with the container's id and, since its version 0.8, the interface in
+// a second line. Beside them are the file that it locks, and one for each range with the address that was given last.
+// What is reserved here is respected by the plugin, and the other way round, so that all pods of a node, however they
+// are attached, have addresses of one allocation.
 //
 // host-local has no GC of its own. A reservation whose container is gone would be held
 // for ever, until the node's subnet has no address left.
@@ -33,21 +35,30 @@ const maxText = 4096
 // Holder is an attachment that has addresses. Interface is "" in a reservation of an old host-local.
 type Holder struct{ Container, Interface string }
 
-// Holders returns the attachments that have an address in network, each once and sorted. Files
-// that are no reservations are ignored. A directory that does not exist has none.
-func Holders(dir, network string) ([]Holder, error) {
-	if err := utils.ValidateNetworkName(network); err != nil {
+// Reservation is an address that somebody has.
+type Reservation struct {
+	Address netip.Addr
+	Holder  Holder
+
+	file string // its name, which is the address as whoever made it writes it
+}
+
+// Reservations returns the network's, in ascending order of address. Files that are no reservations are ignored.
+// A directory that does not exist has none. A file that cannot be read is an error, beside which the others are returned.
+func (s Store) Reservations() ([]Reservation, error) {
+	if err := utils.ValidateNetworkName(s.Network); err != nil {
 		return nil, err
 	}
-	dir = filepath.Join(dir, network)
+	dir := filepath.Join(s.Dir, s.Network)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	faults := []error{err}
-	var out []Holder
+	var out []Reservation
 	for _, e := range entries {
-		if _, err := netip.ParseAddr(e.Name()); err != nil || !e.Type().IsRegular() {
+		a, err := netip.ParseAddr(e.Name())
+		if err != nil || !e.Type().IsRegular() {
 			continue
 		}
 		h, err := read(filepath.Join(dir, e.Name()))
@@ -56,13 +67,25 @@ func Holders(dir, network string) ([]Holder, error) {
 		case err != nil:
 			faults = append(faults, err)
 		default:
-			out = append(out, h)
+			out = append(out, Reservation{a.Unmap(), h, e.Name()})
 		}
+	}
+	slices.SortFunc(out, func(a, b Reservation) int { return a.Address.Compare(b.Address) })
+	return out, errors.Join(faults...)
+}
+
+// Holders returns the attachments that have an address in network, each once and sorted; the rest is as
+// Reservations has it.
+func Holders(dir, network string) ([]Holder, error) {
+	list, err := Store{dir, network}.Reservations()
+	var out []Holder
+	for _, r := range list {
+		out = append(out, r.Holder)
 	}
 	slices.SortFunc(out, func(a, b Holder) int {
 		return strings.Compare(a.Container+":"+a.Interface, b.Container+":"+b.Interface)
 	})
-	return slices.Compact(out), errors.Join(faults...)
+	return slices.Compact(out), err
 }
 
 // InUse reports whether anybody has an address of network in subnet. An address whose file cannot be read
