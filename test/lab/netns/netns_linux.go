@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -37,6 +38,8 @@ type Namespace struct {
 	calls chan func()
 	quit  chan struct{}
 	dead  chan struct{}
+
+	joined atomic.Bool // whether what is started is in a PID namespace of its own
 
 	mu     sync.RWMutex // held for reading while file is in use, so that Close waits
 	closed bool
@@ -202,8 +205,34 @@ func (n *Namespace) Start(cmd *exec.Cmd) error {
 		cmd.SysProcAttr = &unix.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
-	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
+	if !n.joined.Load() { // else Go takes a parent in another PID namespace for one that is dead, and sends the signal at once
+		cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
+	}
 	return n.Do(cmd.Start)
+}
+
+// Join moves the namespace's thread into the mount namespace of the process with that id, and what is started from now on into its PID namespace as well, of
+// which it has to be the first process. What is started so dies with that process.
+func (n *Namespace) Join(pid int) error {
+	kinds := []string{"mnt", "pid"}
+	var files []*os.File
+	for _, kind := range kinds { // all are opened first, since /proc is another one afterwards
+		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+		if err != nil {
+			return fmt.Errorf("%s: join process %d: %w", n.name, pid, err)
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
+	n.joined.Store(true)
+	return n.Do(func() error {
+		for i, f := range files {
+			if err := unix.Setns(int(f.Fd()), 0); err != nil {
+				return fmt.Errorf("%s: join the %s namespace of process %d: %w", n.name, kinds[i], pid, err)
+			}
+		}
+		return nil
+	})
 }
 
 // Run is Start and Wait.
