@@ -73,6 +73,7 @@ type attached struct {
 	lane           func(lane uint8) uint16 // the source port of a lane; nil where there are none
 	super          superPort               // the port, if it takes superpackets as they are
 	fair           fairPort                // of an underlay; Engine.mu guards it
+	pod            *pod                    // of a pod's port, else nil
 }
 
 // queueID names a queue of an attached port to epoll; it is never reused.
@@ -140,6 +141,13 @@ func (e *Engine) Swap(t *Table) {
 // a pod's port: the sources it may use, and the destinations it is handed. There
 // is one host port and one underlay per outer family. On error p is not closed.
 func (e *Engine) Attach(p Port, role Role, addrs ...netip.Addr) (PortID, error) {
+	if role == RolePod {
+		return e.AttachPod(p, PodOptions{Addrs: addrs})
+	}
+	return e.attach(p, role, addrs, 0)
+}
+
+func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -153,6 +161,10 @@ func (e *Engine) Attach(p Port, role Role, addrs ...netip.Addr) (PortID, error) 
 		}
 		a.local = netip.AddrPortFrom(u.LocalAddr().Addr().Unmap(), u.LocalAddr().Port())
 		a.outer6 = a.local.Addr().Is6()
+	}
+	if role == RolePod {
+		a.pod = new(pod)
+		a.pod.mtu.Store(int64(mtu))
 	}
 	a.super, _ = p.(superPort)
 	a.lanes, a.readers = 1, 1

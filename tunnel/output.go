@@ -63,6 +63,23 @@ func (w *worker) write(out *attached, ps []*Packet) {
 		w.look.after(w, ps)
 	}
 	w.account(ps)
+	if out.pod != nil {
+		w.handed(out.pod, ps)
+	}
+}
+
+// handed enters the verdicts of a run that was written to a pod.
+func (w *worker) handed(to *pod, ps []*Packet) {
+	var packets, bytes uint64
+	for _, p := range ps {
+		if p.verdict != delivered {
+			to.rx.drops[p.reason()].Add(uint64(p.segments))
+			continue
+		}
+		packets += uint64(p.segments)
+		bytes += uint64(p.inner)
+	}
+	to.rx.passed(packets, bytes, w.now)
 }
 
 // account enters the verdicts of a written run, one addition a peer.

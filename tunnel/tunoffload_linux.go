@@ -34,17 +34,7 @@ func OpenOffloadTUN(o TUNOptions) (*OffloadTUN, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The header's size is the device's too: another process may have asked for more.
-	if err := unix.IoctlSetPointerInt(t.fd, unix.TUNSETVNETHDRSZ, encap.VNetHdrLen); err != nil {
-		_ = t.Close()
-		return nil, fmt.Errorf("tun %s: TUNSETVNETHDRSZ: %w", t.name, err)
-	}
-	off := &OffloadTUN{TUN: t, log: o.Logger}
-	if off.log == nil {
-		off.log = slog.New(slog.DiscardHandler)
-	}
-	off.probe(o.Off)
-	return off, nil
+	return offloadTUN(t, o.Off, o.Logger)
 }
 
 // probe climbs down the ladder until the kernel agrees.

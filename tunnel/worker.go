@@ -136,6 +136,9 @@ func (w *worker) serve(id queueID, failed bool) bool {
 		w.ingress()
 	} else {
 		w.egress()
+		if a.pod != nil {
+			a.pod.sent(&w.tally.egress, w.now)
+		}
 	}
 	w.tally.reads, w.tally.writes = uint64(w.ring.reads), uint64(w.ring.writes)
 	w.totals.add(&w.tally)
