@@ -31,6 +31,7 @@ func rooms() map[string][]string {
 		"test/await": {}, // so that tests of every layer can use it
 
 		"cmd/internal/buildinfo": {}, // every program links it, also the plugin that is started for each pod
+		"cmd/internal/podport":   {}, // so does the plugin with this
 
 		"routing/hostrules":       {"lease", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/kernel": {"encap", "routing/internal/notify", "tunnel/nlattr"},

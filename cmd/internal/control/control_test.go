@@ -26,6 +26,7 @@ type fake struct {
 	leases  Leases
 	err     error
 	request ReleaseRequest
+	podFake
 }
 
 func (f *fake) Status() Status { return f.status }

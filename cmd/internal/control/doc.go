@@ -1,5 +1,5 @@
 // Package control has the protocol between the command weft and a running weftd, with
-// its client and its server: JSON over HTTP on a Unix socket that only root may open.
+// its client and its server: JSON over HTTP on a Unix socket that only root, or the user that weftd runs as, may open.
 //
 //	GET  /v1/status           Status
 //	GET  /v1/peers            Peers
@@ -8,6 +8,7 @@
 //	POST /v1/ask              AskRequest → Asked
 //	POST /v1/matrix           nothing → Matrix
 //	POST /v1/capture          CaptureRequest → a stream in the format pcapng
+//	GET  /v1/pods             podport.Pods; /v1/pods/attach and /v1/pods/detach are described in package podport
 //
 // A request that fails is answered with an Error. Fields are only ever added
 // within /v1, so scripts may rely on them.

@@ -31,6 +31,7 @@ type Node interface {
 	Ask(ctx context.Context, r AskRequest) (Asked, error)
 	// Matrix asks all peers through the overlay what they know of theirs, and waits for that, some seconds at the most. Its error is as that of Release.
 	Matrix(ctx context.Context) (Matrix, error)
+	PodNode
 }
 
 // Errors that a Node returns to say which HTTP status fits.
@@ -106,6 +107,7 @@ func Serve(ctx context.Context, l net.Listener, n Node) error {
 		WriteTimeout:      2 * requestTimeout,
 		IdleTimeout:       idleTime,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withCaller,
 		ConnState:         (&waiting{}).state,
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // a line a second while there are no descriptors
 	}
@@ -149,21 +151,28 @@ func Handler(n Node) http.Handler {
 	})
 	mux.HandleFunc("POST /v1/ask", func(w http.ResponseWriter, r *http.Request) { serveAsk(n, w, r) })
 	mux.HandleFunc("POST /v1/capture", func(w http.ResponseWriter, r *http.Request) { serveCapture(n, w, r) })
+	servePods(mux, n)
 	return mux
 }
 
 func reply(w http.ResponseWriter, v any, err error) {
-	switch {
-	case err == nil:
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(v) // the client went away
-	case errors.Is(err, ErrNotFound):
-		replyError(w, http.StatusNotFound, err)
-	case errors.Is(err, ErrRefused):
-		replyError(w, http.StatusConflict, err)
-	default:
-		replyError(w, http.StatusBadGateway, err)
+	if err != nil {
+		replyError(w, statusOf(err), err)
+		return
 	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client went away
+}
+
+// statusOf is the HTTP status for a Node's error.
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return http.StatusNotFound
+	case errors.Is(err, ErrRefused):
+		return http.StatusConflict
+	}
+	return http.StatusBadGateway
 }
 
 func replyError(w http.ResponseWriter, status int, err error) {

@@ -3,10 +3,12 @@ package control
 import (
 	"net/netip"
 	"time"
+
+	"weft/cmd/internal/podport"
 )
 
 // DefaultSocket is where weftd listens unless it is told otherwise.
-const DefaultSocket = "/run/weft/weftd.sock"
+const DefaultSocket = podport.DefaultSocket
 
 // Status is the daemon's state in one page.
 type Status struct {
@@ -220,12 +222,7 @@ type Flow struct {
 }
 
 // Drop says how many packets were dropped for one reason.
-type Drop struct {
-	Reason  string `json:"reason"`
-	Packets uint64 `json:"packets"`
-	// Admit names the setting that would let them through, if one would.
-	Admit string `json:"admit,omitempty"`
-}
+type Drop = podport.Drop
 
 // Peers has the nodes with which this node exchanges packets, and the senders that are none of them.
 type Peers struct {

@@ -1,0 +1,204 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/podport"
+)
+
+// PodNode is the part of a Node that attaches pods directly. Its methods are called concurrently.
+type PodNode interface {
+	// MayAttach returns nil if a request could be fulfilled, before its descriptor is asked for.
+	MayAttach(r podport.Request) error
+	// Attach takes the TUN into use. It takes the descriptor over, also beside an error. Its error is as that of Release.
+	Attach(r podport.Request, tun int) (podport.Pod, error)
+	Detach(k podport.Key) (podport.Pod, error)
+	Pods() podport.Pods
+}
+
+// descriptorTime bounds how long a client may take to send its descriptor.
+const descriptorTime = 5 * time.Second
+
+// maxDescriptors is how many descriptors of one message are taken in, to be closed if there are more than one. The kernel closes the others.
+const maxDescriptors = 8
+
+// callerKey is the key of a connection's caller in its context.
+type callerKey struct{}
+
+// withCaller adds to ctx the user behind c.
+func withCaller(ctx context.Context, c net.Conn) context.Context {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	_ = raw.Control(func(fd uintptr) { // without a caller nothing is allowed
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			ctx = context.WithValue(ctx, callerKey{}, cred.Uid)
+		}
+	})
+	return ctx
+}
+
+// mayChangePods refuses callers other than root and the user that this process runs as. The socket's mode says the same; a mode that somebody
+// has changed shall not let others hand in descriptors.
+func mayChangePods(ctx context.Context) error {
+	uid, ok := ctx.Value(callerKey{}).(uint32)
+	if !ok || uid != 0 && int(uid) != os.Geteuid() {
+		return fmt.Errorf("%w: pods are attached and detached by root, or by the user that weftd runs as (uid %d)", ErrRefused, os.Geteuid())
+	}
+	return nil
+}
+
+func servePods(mux *http.ServeMux, n Node) {
+	mux.HandleFunc("GET /v1/pods", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Pods(), nil) })
+	mux.HandleFunc("POST /v1/pods/detach", func(w http.ResponseWriter, r *http.Request) {
+		var k podport.Key
+		if !podRequest(w, r, &k) {
+			return
+		}
+		if err := k.Check(); err != nil {
+			replyError(w, http.StatusBadRequest, err)
+			return
+		}
+		p, err := n.Detach(k)
+		reply(w, p, err)
+	})
+	mux.HandleFunc("POST /v1/pods/attach", func(w http.ResponseWriter, r *http.Request) { serveAttach(n, w, r) })
+}
+
+// podRequest reads a request that changes something. If it is not to be fulfilled, it has been answered.
+func podRequest(w http.ResponseWriter, r *http.Request, into any) bool {
+	if err := mayChangePods(r.Context()); err != nil {
+		reply(w, nil, err)
+		return false
+	}
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, podport.MaxRequest))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		replyError(w, http.StatusBadRequest, fmt.Errorf("request: %w", err))
+		return false
+	}
+	return true
+}
+
+func serveAttach(n Node, w http.ResponseWriter, r *http.Request) {
+	var req podport.Request
+	if !podRequest(w, r, &req) {
+		return
+	}
+	if err := req.Check(); err != nil {
+		replyError(w, http.StatusBadRequest, err)
+		return
+	}
+	if r.Header.Get("Upgrade") != podport.Upgrade {
+		replyError(w, http.StatusBadRequest, errors.New("the request does not ask for an upgrade to "+podport.Upgrade+", by which the descriptor is handed over"))
+		return
+	}
+	if err := n.MayAttach(req); err != nil {
+		reply(w, nil, err)
+		return
+	}
+	h, ok := w.(http.Hijacker)
+	if !ok {
+		replyError(w, http.StatusBadRequest, errors.New("no descriptor can be handed over on this connection"))
+		return
+	}
+	conn, rw, err := h.Hijack()
+	if err != nil {
+		return // the client is gone
+	}
+	defer func() { _ = conn.Close() }() // what was to be said has been said
+	stop := context.AfterFunc(r.Context(), func() { _ = conn.Close() })
+	defer stop()
+	if err := conn.SetDeadline(time.Now().Add(descriptorTime)); err != nil {
+		return
+	}
+	if rw.Reader.Buffered() > 0 {
+		answer(conn, nil, errors.New("the descriptor was sent before it was asked for, and is lost"))
+		return
+	}
+	if _, err := conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + podport.Upgrade + "\r\n\r\n")); err != nil {
+		return
+	}
+	tun, err := receiveTUN(conn, req.Interface)
+	if err != nil {
+		answer(conn, nil, err)
+		return
+	}
+	p, err := n.Attach(req, tun)
+	_ = conn.SetDeadline(time.Now().Add(descriptorTime)) // the attach may have taken long; a client that is gone is told nothing
+	answer(conn, &p, err)
+}
+
+// answer ends an attach.
+func answer(conn net.Conn, p *podport.Pod, err error) {
+	a := podport.Answer{Status: http.StatusOK, Pod: p}
+	if err != nil {
+		a = podport.Answer{Status: statusOf(err), Error: err.Error()}
+	}
+	_ = json.NewEncoder(conn).Encode(a) // the client went away
+}
+
+// receiveTUN takes one descriptor off conn: that of a TUN whose device is called name.
+func receiveTUN(conn net.Conn, name string) (int, error) {
+	refuse := func(format string, a ...any) (int, error) {
+		return -1, fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, a...))
+	}
+	u, ok := conn.(*net.UnixConn)
+	if !ok {
+		return refuse("no descriptor can be handed over on this connection")
+	}
+	body, rights := make([]byte, 1), make([]byte, unix.CmsgSpace(4*maxDescriptors))
+	n, oob, flags, _, err := u.ReadMsgUnix(body, rights)
+	fds := descriptors(rights[:max(0, oob)])
+	switch {
+	case err != nil:
+		closeAll(fds)
+		return refuse("no descriptor came: %v", err)
+	case n != 1 || len(fds) != 1 || flags&unix.MSG_CTRUNC != 0:
+		closeAll(fds)
+		return refuse("%d descriptors came: want one, that of the pod's TUN", len(fds))
+	}
+	is, err := podport.InspectTUN(fds[0])
+	if err == nil && is != name {
+		err = fmt.Errorf("its device is %s, and the request says %s", is, name)
+	}
+	if err != nil {
+		closeAll(fds)
+		return refuse("%v", err)
+	}
+	return fds[0], nil
+}
+
+// descriptors are those that a message brought. They are closed on exec.
+func descriptors(rights []byte) (fds []int) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil
+	}
+	for i := range messages {
+		if l, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			fds = append(fds, l...)
+		}
+	}
+	return fds
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd) // nothing was written to it
+	}
+}

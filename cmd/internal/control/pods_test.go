@@ -1,0 +1,233 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/podport"
+)
+
+// podFake is the part of fake that attaches pods.
+type podFake struct {
+	attached []podport.Request
+	detached []podport.Key
+	refuse   error // of MayAttach
+	fail     error // of Attach
+}
+
+func (f *podFake) MayAttach(podport.Request) error { return f.refuse }
+func (f *podFake) Attach(r podport.Request, tun int) (podport.Pod, error) {
+	f.attached = append(f.attached, r)
+	return podport.Pod{Request: r, State: podport.Attached}, errors.Join(f.fail, unix.Close(tun))
+}
+
+func (f *podFake) Detach(k podport.Key) (podport.Pod, error) {
+	f.detached = append(f.detached, k)
+	return podport.Pod{Request: podport.Request{Key: k}}, f.fail
+}
+
+func (f *podFake) Pods() podport.Pods {
+	return podport.Pods{Pods: []podport.Pod{{Request: podRequestOf("a"), State: podport.Attached, SentPackets: 3}}, Node: podport.Node{Attaches: true, MTU: 1472}}
+}
+
+func podRequestOf(id string) podport.Request {
+	return podport.Request{
+		Key: podport.Key{ID: id, Interface: "eth0"}, Name: "web", Netns: "/run/netns/web", By: "weft attach", MTU: 1472,
+		Addresses: []netip.Addr{netip.MustParseAddr("10.42.1.5"), netip.MustParseAddr("fd00:1::5")}, Reservation: &podport.Reservation{Dir: "/var/lib/cni/networks", Network: "cbr0"},
+	}
+}
+
+// openDescriptors counts those of this process.
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	l, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(l)
+}
+
+func podClient(socket string) podport.Client {
+	return podport.Client{Socket: socket, Timeout: 5 * time.Second}
+}
+
+func TestPodsAreListedAndDetached(t *testing.T) {
+	f := &fake{}
+	_, socket := serve(t, f)
+	c := podClient(socket)
+	got, err := c.Pods(t.Context())
+	if err != nil || compare(got, f.Pods()) != "" {
+		t.Errorf("%v %s", err, compare(got, f.Pods()))
+	}
+	k := podport.Key{ID: "a", Interface: "eth0"}
+	if p, err := c.Detach(t.Context(), k); err != nil || p.Key != k || len(f.detached) != 1 {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	f.fail = fmt.Errorf("a: %w", ErrNotFound)
+	if _, err := c.Detach(t.Context(), k); !errors.Is(err, podport.ErrNotFound) {
+		t.Errorf("a pod that is not known: %v", err)
+	}
+	if _, err := c.Detach(t.Context(), podport.Key{ID: "../a", Interface: "eth0"}); err == nil || len(f.detached) != 2 {
+		t.Errorf("a key that is a path: %v", err)
+	}
+}
+
+// What is no descriptor of a pod's TUN is refused and closed, however it is handed in.
+func TestOnlyAPodsTUNIsTakenIn(t *testing.T) {
+	f := &fake{}
+	_, socket := serve(t, f)
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(null)
+	c := podClient(socket)
+	if _, err := c.Attach(t.Context(), podRequestOf("warm"), null); err == nil {
+		t.Fatal("/dev/null was taken")
+	}
+	before := openDescriptors(t)
+	for name, x := range map[string]struct {
+		rights []byte
+		body   string
+		early  bool
+		want   string
+	}{
+		"no TUN":                     {rights: unix.UnixRights(null), body: "x", want: "none of /dev/net/tun"},
+		"no descriptor":              {body: "x", want: "0 descriptors"},
+		"two descriptors":            {rights: unix.UnixRights(null, null), body: "x", want: "2 descriptors"},
+		"two messages of rights":     {rights: append(unix.UnixRights(null), unix.UnixRights(null)...), body: "x", want: "2 descriptors"},
+		"more than are taken in":     {rights: unix.UnixRights(slice(null, 100)...), body: "x", want: "descriptors came"},
+		"before it was asked for":    {rights: unix.UnixRights(null), body: "x", early: true, want: "is lost"},
+		"the connection is shut":     {want: "no descriptor came"},
+		"rights, and then more text": {rights: unix.UnixRights(null), body: "xyz", want: "none of /dev/net/tun"},
+	} {
+		if got := attachBy(t, socket, x.rights, x.body, x.early); !strings.Contains(got, x.want) {
+			t.Errorf("%s: %q, want %q in it", name, got, x.want)
+		}
+	}
+	if len(f.attached) != 0 {
+		t.Errorf("attached %v", f.attached)
+	}
+	if after := openDescriptors(t); after > before+1 { // a server's connection may not be closed yet
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+}
+
+func slice(fd, n int) (l []int) {
+	for range n {
+		l = append(l, fd)
+	}
+	return l
+}
+
+// attachBy speaks the protocol by hand and returns what the server said last.
+func attachBy(t *testing.T, socket string, rights []byte, body string, early bool) string {
+	t.Helper()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := conn.(*net.UnixConn)
+	defer u.Close()
+	const request = `{"id":"a","interface":"eth0","addresses":["10.42.1.5"],"mtu":1472}`
+	head := fmt.Sprintf("POST /v1/pods/attach HTTP/1.1\r\nHost: weftd\r\nConnection: Upgrade\r\nUpgrade: %s\r\nContent-Length: %d\r\n\r\n%s", podport.Upgrade, len(request), request)
+	if early {
+		if _, _, err := u.WriteMsgUnix([]byte(head+body), rights, nil); err != nil {
+			t.Fatal(err)
+		}
+		return readAll(t, u)
+	}
+	if _, err := u.Write([]byte(head)); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 4096)
+	n, err := u.Read(answer)
+	if err != nil || !strings.Contains(string(answer[:n]), " 101 ") {
+		t.Fatalf("%v %q", err, answer[:n])
+	}
+	if body == "" {
+		_ = u.CloseWrite()
+	} else if _, _, err := u.WriteMsgUnix([]byte(body), rights, nil); err != nil {
+		t.Fatal(err)
+	}
+	return readAll(t, u)
+}
+
+func readAll(t *testing.T, c net.Conn) string {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	var all []byte
+	buf := make([]byte, 4096)
+	for {
+		n, err := c.Read(buf)
+		all = append(all, buf[:n]...)
+		if err != nil {
+			return string(all)
+		}
+	}
+}
+
+// A request that is not sound costs nobody a descriptor.
+func TestUnsoundAttachIsRefusedBeforeTheDescriptor(t *testing.T) {
+	f := &fake{}
+	_, socket := serve(t, f)
+	send := func(path, headers, body string) string {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: weftd\r\n%sContent-Length: %d\r\n\r\n%s", path, headers, len(body), body)
+		buf := make([]byte, 4096)
+		n, _ := conn.Read(buf)
+		return string(buf[:n])
+	}
+	upgrade := "Connection: Upgrade\r\nUpgrade: " + podport.Upgrade + "\r\n"
+	good := `{"id":"a","interface":"eth0","addresses":["10.42.1.5"],"mtu":1472}`
+	for _, x := range []struct{ headers, body, want string }{
+		{"", good, "400"},
+		{upgrade, strings.Replace(good, `"a"`, `"../a"`, 1), "400"},
+		{upgrade, strings.Replace(good, `"eth0"`, `"eth0/"`, 1), "400"},
+		{upgrade, strings.Replace(good, `10.42.1.5`, `224.0.0.1`, 1), "400"},
+		{upgrade, strings.Replace(good, `["10.42.1.5"]`, `[]`, 1), "400"},
+		{upgrade, strings.Replace(good, `"10.42.1.5"`, `"10.42.1.5","10.42.1.5"`, 1), "400"},
+		{upgrade, strings.Replace(good, `1472`, `70000`, 1), "400"},
+		{upgrade, strings.Replace(good, `{`, `{"reservation":{"dir":"/a/../b","network":"n"},`, 1), "400"},
+		{upgrade, strings.Replace(good, `{`, `{"surprise":1,`, 1), "400"},
+		{upgrade, `{"name":"` + strings.Repeat("x", podport.MaxRequest) + `"}`, "400"},
+	} {
+		if got := send("/v1/pods/attach", x.headers, x.body); !strings.HasPrefix(got, "HTTP/1.1 "+x.want) {
+			t.Errorf("%.80s: %.200q", x.body, got)
+		}
+	}
+	f.refuse = fmt.Errorf("%w: the kernel moves the packets", ErrRefused)
+	if got := send("/v1/pods/attach", upgrade, good); !strings.HasPrefix(got, "HTTP/1.1 409") {
+		t.Errorf("%q", got)
+	}
+	if len(f.attached) != 0 {
+		t.Errorf("attached %v", f.attached)
+	}
+}
+
+// Whoever is neither root nor the daemon's user changes nothing, whatever the socket's mode is.
+func TestStrangersChangeNoPods(t *testing.T) {
+	if err := mayChangePods(t.Context()); !errors.Is(err, ErrRefused) {
+		t.Errorf("an unknown caller: %v", err)
+	}
+	for uid, may := range map[uint32]bool{0: true, uint32(os.Geteuid()): true, 4711: false} {
+		if err := mayChangePods(context.WithValue(t.Context(), callerKey{}, uid)); (err == nil) != may {
+			t.Errorf("uid %d: %v", uid, err)
+		}
+	}
+}

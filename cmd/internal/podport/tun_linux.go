@@ -1,0 +1,68 @@
+package podport
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// tunGetDevNetns is TUNGETDEVNETNS (linux/if_tun.h), since Linux 5.0.
+const tunGetDevNetns = 0x54e3
+
+// The number of /dev/net/tun (Documentation/admin-guide/devices.txt).
+const tunMajor, tunMinor = 10, 200
+
+// InspectTUN returns the name that the device behind fd has now. An error says why fd cannot be a pod's port: it is
+// no TUN, its packets do not begin with a virtio-net header, it has several queues, or its device is in this process' own
+// network namespace, where no pod is. fd is borrowed.
+func InspectTUN(fd int) (name string, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return "", fmt.Errorf("descriptor: %w", err)
+	}
+	// Other devices give other meanings to the numbers of the requests below.
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || unix.Major(st.Rdev) != tunMajor || unix.Minor(st.Rdev) != tunMinor {
+		return "", errors.New("the descriptor is none of /dev/net/tun")
+	}
+	req, err := unix.NewIfreq("")
+	if err != nil {
+		return "", err
+	}
+	if err := unix.IoctlIfreq(fd, unix.TUNGETIFF, req); errors.Is(err, unix.EBADFD) {
+		return "", errors.New("the descriptor has no device, or that is gone with its namespace")
+	} else if err != nil {
+		return "", fmt.Errorf("TUNGETIFF: %w", err)
+	}
+	switch flags := int(req.Uint16()); {
+	case flags&unix.IFF_TAP != 0 || flags&unix.IFF_TUN == 0:
+		return "", fmt.Errorf("%s is a TAP: a pod's interface is a TUN, which has no Ethernet header", req.Name())
+	case flags&unix.IFF_NO_PI == 0 || flags&unix.IFF_VNET_HDR == 0:
+		return "", fmt.Errorf("%s has to be made with IFF_NO_PI and IFF_VNET_HDR", req.Name())
+	case flags&unix.IFF_MULTI_QUEUE != 0:
+		return "", fmt.Errorf("%s has several queues: another process could read some of its packets", req.Name())
+	}
+	ours, err := inOwnNamespace(fd)
+	if err == nil && ours {
+		return "", fmt.Errorf("%s is in weftd's own network namespace: move it into the pod's first", req.Name())
+	}
+	return req.Name(), nil // on older kernels, and in foreign user namespaces, where it is is not known
+}
+
+// inOwnNamespace reports whether the TUN's device is in this thread's network namespace.
+func inOwnNamespace(fd int) (bool, error) {
+	ns, err := unix.IoctlRetInt(fd, tunGetDevNetns)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = unix.Close(ns) }()
+	var there, here unix.Stat_t
+	if err := unix.Fstat(ns, &there); err != nil {
+		return false, err
+	}
+	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {
+		return false, os.NewSyscallError("stat", err)
+	}
+	return there.Ino == here.Ino && there.Dev == here.Dev, nil
+}
