@@ -149,14 +149,24 @@ func weft(t *testing.T, n *lab.Node, args ...string) (stdout, stderr string, err
 // weftJSON runs the command with --json and decodes what it prints.
 func weftJSON[T any](t *testing.T, n *lab.Node, args ...string) (v T) {
 	t.Helper()
-	out, errs, err := weft(t, n, append(args, "--json")...)
+	v, err := weftTells[T](t, n, args...)
 	if err != nil {
-		t.Fatalf("weft %v on %s: %v: %s", args, n.Name, err, errs)
-	}
-	if err := json.Unmarshal([]byte(out), &v); err != nil {
-		t.Fatalf("weft %v on %s: %v\n%s", args, n.Name, err, out)
+		t.Fatal(err)
 	}
 	return v
+}
+
+// weftTells is weftJSON for who asks again: an error says that there was no answer.
+func weftTells[T any](t *testing.T, n *lab.Node, args ...string) (v T, err error) {
+	t.Helper()
+	out, errs, err := weft(t, n, append(args, "--json")...)
+	if err != nil {
+		return v, fmt.Errorf("weft %v on %s: %w: %s", args, n.Name, err, errs)
+	}
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		return v, fmt.Errorf("weft %v on %s: %w\n%s", args, n.Name, err, out)
+	}
+	return v, nil
 }
 
 // ask reads the same from the socket itself, for polling without a process for each try.
@@ -190,6 +200,42 @@ func status(t *testing.T, n *lab.Node, limit time.Duration, ok func(statusJSON) 
 		return ok(s)
 	})
 	return s
+}
+
+// current is a node's status as it is.
+func current(t *testing.T, n *lab.Node) statusJSON {
+	t.Helper()
+	return status(t, n, await.Patience, func(statusJSON) error { return nil })
+}
+
+// booked is a node's status once its books balance: a packet is counted when it comes in, and again when it has been dealt with,
+// and in between a busy machine may have no time for the worker that has it.
+func booked(t *testing.T, n *lab.Node) statusJSON {
+	t.Helper()
+	return status(t, n, await.Patience, func(s statusJSON) error {
+		if !s.Counters.Egress.balanced() || !s.Counters.Ingress.balanced() {
+			return fmt.Errorf("what was received is not what was delivered and dropped: %+v", s.Counters)
+		}
+		return nil
+	})
+}
+
+// still waits until a node has carried nothing for a moment, and returns its status: what was sent to it before is counted. Who
+// compares counters then finds only what he sends himself.
+func still(t *testing.T, n *lab.Node) statusJSON {
+	t.Helper()
+	const moment = 300 * time.Millisecond
+	var carried uint64
+	since := time.Now()
+	return status(t, n, await.Patience, func(s statusJSON) error {
+		if c := s.Counters.Egress.Received + s.Counters.Ingress.Received; c != carried {
+			carried, since = c, time.Now()
+		}
+		if c := s.Counters; time.Since(since) < moment || !c.Egress.balanced() || !c.Ingress.balanced() {
+			return fmt.Errorf("it carries packets: %+v", c)
+		}
+		return nil
+	})
 }
 
 // knows waits until a node has a peer with the subnet, or has it no more, and returns how long that took.

@@ -17,6 +17,7 @@ import (
 //     and not that of a machine that had no time.
 //   - Of the others, one that leaves a lab as it found it calls shared, and gets a lab that others had before it
 //     (shared_linux_test.go).
+//   - One whose lab has tens of nodes calls crowd: of these, one at a time runs.
 //   - All the rest call busy.
 //
 // A test whose subtests each have a lab calls t.Parallel itself, and its subtests busy.
@@ -30,6 +31,7 @@ type turns struct {
 	coming  int             // of these, how many have no place yet
 	running int             // of all kinds
 	inUse   map[string]bool // the shared labs that a test has now, by network config
+	crowded bool            // a test with a large lab has a place
 }
 
 var turn = newTurns()
@@ -69,6 +71,22 @@ func busy(t *testing.T) {
 	t.Helper()
 	t.Parallel()
 	turn.take(t, func() bool { return turn.coming == 0 })
+}
+
+// crowd is busy for a test whose lab has tens of nodes. Each of n nodes has a neighbour entry for each other, and the kernel has
+// room for 1,024 entries (gc_thresh3, arp(7)) of all network namespaces together: what two such labs send for want of an
+// entry is lost, in every lab.
+func crowd(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	turn.take(t, func() bool {
+		if turn.coming > 0 || turn.crowded {
+			return false
+		}
+		turn.crowded = true
+		return true
+	})
+	t.Cleanup(func() { turn.change(func() { turn.crowded = false }) })
 }
 
 // lend is busy for a test that uses the shared lab of that config, which one at a time may.

@@ -127,7 +127,7 @@ func betweenTwo(t *testing.T, host func(name string) *lab.Host) []between {
 // Every fault that there can be between two nodes is made, each at another peer of one node, all at once. That node says of each by itself what is
 // so, with the likely cause and what to look at; and weft doctor says it when asked, here or there. Of the peer that is well it says nothing.
 func TestFaultsBetweenNodes(t *testing.T) {
-	busy(t)
+	crowd(t)
 	const first = 3 // node 1 looks, and node 2 is well
 	var l *lab.Lab
 	host := func(name string) *lab.Host {

@@ -7,6 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -109,6 +112,9 @@ func raise(t *testing.T, spec lab.Spec) *lab.Lab {
 // no test looks for.
 func sayLogs(t *testing.T, l *lab.Lab) {
 	t.Helper()
+	if n := tableFulls() - fullsBefore; t.Failed() && n > 0 {
+		t.Logf("since these tests began, %d neighbours found no room in the kernel's table, which all namespaces share: packets for them were lost (gc_thresh3)", n)
+	}
 	for _, n := range l.Nodes() {
 		log := n.Daemon.LogTail(1000)
 		if bytes.Contains(log, []byte("DATA RACE")) || bytes.Contains(log, []byte("panic:")) {
@@ -117,6 +123,28 @@ func sayLogs(t *testing.T, l *lab.Lab) {
 			t.Logf("the end of %s's log:\n%s", n.Name, n.Daemon.LogTail(40))
 		}
 	}
+}
+
+// fullsBefore is what tableFulls was when the tests began.
+var fullsBefore = tableFulls()
+
+// tableFulls is how often the kernel had no room for a neighbour of IPv4 or IPv6, on any processor, in any namespace.
+func tableFulls() (n int) {
+	for _, cache := range []string{"arp_cache", "ndisc_cache"} {
+		text, err := os.ReadFile("/proc/net/stat/" + cache)
+		if err != nil {
+			continue // this says more of a failure, and is no reason for one
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		at := slices.Index(strings.Fields(lines[0]), "table_fulls")
+		for _, line := range lines[1:] {
+			if f := strings.Fields(line); at >= 0 && at < len(f) {
+				more, _ := strconv.ParseInt(f[at], 16, 64)
+				n += int(more)
+			}
+		}
+	}
+	return n
 }
 
 func requireRoot(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // Twenty daemons that start in the same moment, for a network with exactly twenty subnets: each gets
 // one, no two the same, and all talk.
 func TestTwentyDaemonsStartTogether(t *testing.T) {
-	busy(t)
+	crowd(t)
 	const crowd = 20
 	start := time.Now()
 	l := up(t, lab.Spec{Nodes: crowd, NetworkConfig: json.RawMessage(
@@ -89,22 +89,19 @@ func TestMesh(t *testing.T) {
 				}
 			}
 			for _, n := range l.Nodes() {
-				s := status(t, n, time.Second, func(statusJSON) error { return nil })
-				if !s.Counters.Egress.balanced() || !s.Counters.Ingress.balanced() {
-					t.Errorf("%s's books: %+v", n.Name, s.Counters)
-				}
+				booked(t, n)
 			}
 		})
 	}
 }
 
-// fullSize pings without fragmentation: the MTU's size passes, one byte more does not.
+// fullSize pings without fragmentation: the MTU's size passes, one byte more does not. A ping ends with the last answer, which may be an error.
 func fullSize(t *testing.T, from, to *lab.Pod, family, mtu int) {
 	t.Helper()
 	const icmp = 8
 	payload := mtu - icmp - map[int]int{4: 20, 6: 40}[family]
 	ping := func(size int) (string, error) {
-		out, err := from.Command(t.Context(), "ping", fmt.Sprintf("-%d", family), "-M", "do", "-c", "2", "-i", "0.2", "-W", "1",
+		out, err := from.Command(t.Context(), "ping", fmt.Sprintf("-%d", family), "-M", "do", "-c", "2", "-i", "0.2", "-W", "10",
 			"-s", fmt.Sprint(size), to.Addr(family).String())
 		return string(out), err
 	}
@@ -121,7 +118,7 @@ func carriedBy(t *testing.T, l *lab.Lab, from, to *lab.Pod, family int, want gop
 	t.Helper()
 	wire := sniff(t, l.Wire, from.Node.Name)
 	reach(t, await.Patience, from, to, family)
-	p := wire.next(5*time.Second, func(p gopacket.Packet) bool {
+	p := wire.next(await.Patience, func(p gopacket.Packet) bool {
 		udp, ok := p.Layer(proto.LayerTypeUDP).(*proto.UDP)
 		return ok && udp.DstPort == 8285 && len(udp.Payload) > 0 && int(udp.Payload[0]>>4) == family
 	})
