@@ -138,7 +138,7 @@ var ErrUnreachable = errors.New("no answer")
 // Reach pings an address from a host of the lab until there is one answer or ctx ends.
 func Reach(ctx context.Context, from probe.Endpoint, to netip.Addr) error {
 	once := probe.EchoPlan{Count: 1, Interval: time.Millisecond, Wait: 100 * time.Millisecond}
-	for {
+	for ; ; once.Wait = min(2*once.Wait, 2*time.Second) { // on a busy machine an answer is late, to each
 		got, err := probe.Ping(ctx, from, to, once)
 		switch {
 		case got.Received > 0:

@@ -25,7 +25,7 @@ type PacedPlan struct {
 	Count int
 	// Size is the UDP payload in bytes, at least 16; 64 by default.
 	Size int
-	// Wait is how long after the last packet a late one still counts; 1 s by default.
+	// Wait is how long after the last packet, or the last one that was late, another late one still counts; 1 s by default.
 	Wait time.Duration
 }
 
@@ -185,18 +185,36 @@ func sleepUntil(t time.Time) {
 	}
 }
 
+// look is how long receive waits for a packet before it asks whether it is over. A deadline that has passed is one for packets
+// that are there too, so the last look begins after the time is over: what came while this process had no processor counts.
+const look = 50 * time.Millisecond
+
 func (p *Paced) receive() {
 	defer close(p.done)
-	go func() { // ends with sentAll, which send always closes
-		<-p.sentAll
-		_ = p.in.SetReadDeadline(time.Now().Add(p.plan.Wait))
-	}()
 	b := make([]byte, 64<<10)
-	highest, last := int64(-1), int64(0)
+	highest, last, over := int64(-1), int64(0), false
+	var quiet time.Time // since when all is sent and nothing comes
 	for int(p.got.Load()) < p.plan.Count {
+		_ = p.in.SetReadDeadline(time.Now().Add(look))
 		n, _, err := p.in.ReadFromUDPAddrPort(b)
 		now := int64(time.Since(p.start))
-		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			select {
+			case <-p.sentAll:
+			default:
+				continue
+			}
+			if over || p.got.Load() == p.progress.Load() {
+				return
+			}
+			if quiet.IsZero() {
+				quiet = time.Now()
+			}
+			over = time.Since(quiet) >= p.plan.Wait
+			continue
+		}
+		quiet, over = time.Time{}, false
+		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil || n < pacedHead {
