@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,16 +10,21 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
+	"weft/test/lab/netns"
 	"weft/test/lab/probe"
 )
 
-// mayLose is how many of 10,000 packets at 1,000 a second a restart may cost, besides those that are sent while
+// mayLose is how many of 5,000 packets at 1,000 a second a restart may cost, besides those that are sent while
 // the kernel ends the old process: for its packet sockets and its table of nftables it waits for grace periods of
 // RCU, 10 to 40 ms on one and the same machine. More than mayEnd of these packets are not taken for the kernel's.
+// On a machine that does something else as well both are what yardstick measures there, if that is more.
 const (
 	mayLose = 50
 	mayEnd  = 30
 )
+
+// inStream is how many packets a stream has.
+const inStream = 5000
 
 // tries is how many restarts the test makes until one costs so little.
 const tries = 5
@@ -33,7 +39,7 @@ func TestRestartLosesLittle(t *testing.T) {
 		name    string
 		storeUp bool
 		after   int // packets
-	}{{"store up", true, 3000}, {"store down", false, 6500}} {
+	}{{"store up", true, 1000}, {"store down", false, 3000}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // with the other one alone, whose daemon restarts at another time
 			l := up(t, lab.Spec{})
@@ -46,13 +52,15 @@ func TestRestartLosesLittle(t *testing.T) {
 			}
 			for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
 				t.Run(unix.SignalName(sig), func(t *testing.T) {
-					lost := restart(t, a, b, sig, c.after)
-					for try := 1; lost > mayLose && try < tries; try++ {
-						lost = min(lost, restart(t, a, b, sig, c.after))
+					var all []string
+					for range tries {
+						lost, most := restart(t, a, b, sig, c.after)
+						if lost <= most {
+							return
+						}
+						all = append(all, fmt.Sprintf("%d lost, want at most %d", lost, most))
 					}
-					if lost > mayLose {
-						t.Errorf("%d of 10,000 packets lost at best after the old process was gone, want at most %d", lost, mayLose)
-					}
+					t.Errorf("of %d packets, after the old process was gone: %s", inStream, strings.Join(all, "; "))
 				})
 			}
 			if !c.storeUp {
@@ -67,12 +75,30 @@ func TestRestartLosesLittle(t *testing.T) {
 	}
 }
 
-// restart restarts the daemon of b's node in the middle of two streams, one in each direction, and
-// returns how many packets the worse one lost after the old process was gone.
-func restart(t *testing.T, a, b *lab.Pod, sig unix.Signal, after int) (lost int) {
+// yardstick is how many milliseconds this machine takes now for what a restart does too: a program of that size starts, at that
+// priority, and the kernel makes and removes a device and a table. An idle machine takes less than mayLose.
+func yardstick(t *testing.T) int {
 	t.Helper()
+	ns, err := netns.New("yardstick")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
 	began := time.Now()
-	there, back := paced(t, a, b, probe.PacedPlan{}), paced(t, b, a, probe.PacedPlan{})
+	sh(t, &lab.Host{Name: "yardstick", NS: ns}, fmt.Sprintf(`renice -n %d $$ >/dev/null
+		ip tuntap add yard0 mode tap; ip link set yard0 up
+		nft 'table netdev yard { chain c { type filter hook ingress device yard0 priority 0; }; }'; nft delete table netdev yard
+		ip link del yard0; %s --version >/dev/null`, ahead, command(t, "weftd")))
+	return int(time.Since(began) / time.Millisecond)
+}
+
+// restart restarts the daemon of b's node in the middle of two streams, one in each direction, and
+// returns how many packets the worse one lost after the old process was gone, and how many it may.
+func restart(t *testing.T, a, b *lab.Pod, sig unix.Signal, after int) (lost, most int) {
+	t.Helper()
+	yard := yardstick(t)
+	began := time.Now()
+	there, back := paced(t, a, b, probe.PacedPlan{Count: inStream}), paced(t, b, a, probe.PacedPlan{Count: inStream})
 	underWay(t, there, after)
 	start := time.Now()
 	d := b.Node.Daemon
@@ -94,16 +120,18 @@ func restart(t *testing.T, a, b *lab.Pod, sig unix.Signal, after int) (lost int)
 	}{{"to the node that restarts", there}, {"from it", back}} {
 		r := s.stream.Wait()
 		t.Logf("%s: %s, outages %v", s.name, r, r.Outages)
-		if r.Sent != 10000 || r.Duplicates > 0 || r.Reordered > 0 {
+		if r.Sent != inStream || r.Duplicates > 0 || r.Reordered > 0 {
 			t.Errorf("%s: %s, want none twice, none out of order", s.name, r)
 		}
 		lost = max(lost, r.Lost)
 	}
-	lost -= min(int(stopped/time.Millisecond), mayEnd) // a packet is sent each millisecond
-	if lost > mayLose {
+	yard = max(yard, yardstick(t))
+	lost -= min(int(stopped/time.Millisecond), max(mayEnd, yard)) // a packet is sent each millisecond
+	if most = max(mayLose, yard); lost > most {
 		t.Logf("the stream began at %s; the end of the log:\n%s", began.UTC().Format(time.RFC3339Nano), d.LogTail(8))
 	}
-	return lost
+	t.Logf("%d packets lost after the old process was gone; %d ms are this machine's yardstick", lost, yard)
+	return lost, most
 }
 
 // paced starts a stream between two pods.
