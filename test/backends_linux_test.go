@@ -67,7 +67,7 @@ func TestKernelBackends(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, f := range families {
-				reach(t, time.Second, a, b, f)
+				reach(t, await.Patience, a, b, f)
 			}
 			if err := b.Node.Start(t.Context()); err != nil {
 				t.Fatal(lab.Explain(err))

@@ -30,7 +30,7 @@ func TestBench(t *testing.T) {
 	busy(t)
 	requireRoot(t)
 	weft, _ := command(t, "weft"), command(t, "weftd") // which may have to be built, and that is not what is limited
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
 	measured := func(args ...string) *report.Document {

@@ -86,7 +86,7 @@ func TestExtension(t *testing.T) {
 		t.Fatal(err)
 	}
 	del(t, l.Store, prefix+"/subnets/10.42.207.0-24")
-	reach(t, time.Second, n.Pods[0], l.Node(2).Pods[0], 4)
+	reach(t, await.Patience, n.Pods[0], l.Node(2).Pods[0], 4)
 	if err := n.Start(await.Context(t, await.Patience)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}

@@ -14,7 +14,7 @@ func TestDriftHeals(t *testing.T) {
 	busy(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
-	reach(t, 5*time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 	for _, c := range []struct {
 		name string
 		do   [][]string
@@ -36,12 +36,12 @@ func TestDriftHeals(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			t.Logf("back after %s", reach(t, 10*time.Second, a, b, 4).Round(time.Millisecond))
-			reach(t, time.Second, b, a, 4)
-			if err := b.Node.WaitReady(await.Context(t, 10*time.Second)); err != nil {
+			t.Logf("back after %s", reach(t, await.Patience, a, b, 4).Round(time.Millisecond))
+			reach(t, await.Patience, b, a, 4)
+			if err := b.Node.WaitReady(await.Context(t, await.Patience)); err != nil {
 				t.Error(lab.Explain(err))
 			}
-			await.Within(t, 10*time.Second, "flannel0 as it was", func() error {
+			await.OK(t, "flannel0 as it was", func() error {
 				link, err := b.Node.NS.Netlink().LinkByName("flannel0")
 				if err == nil && (link.Attrs().MTU != 1472 || link.Attrs().Alias != "weft") {
 					err = fmt.Errorf("mtu %d, alias %q", link.Attrs().MTU, link.Attrs().Alias)

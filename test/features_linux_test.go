@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/test/await"
 	"weft/test/lab"
 )
 
@@ -143,7 +144,7 @@ func TestFeaturesChangeUnderAStream(t *testing.T) {
 	} {
 		step.change()
 		changed := time.Now()
-		status(t, a.Node, 5*time.Second, func(s statusJSON) error {
+		status(t, a.Node, await.Patience, func(s statusJSON) error {
 			if o := s.Counters.Outlets; len(o) != 1 || o[0].Outlet != step.outlet || o[0].Measured != step.measured {
 				return fmt.Errorf("%s: %+v", step.name, o)
 			}
@@ -153,10 +154,10 @@ func TestFeaturesChangeUnderAStream(t *testing.T) {
 		if step.measured && !step.uncut {
 			continue // either outlet may be the cheaper one
 		}
-		before, txBefore := status(t, a.Node, time.Second, func(statusJSON) error { return nil }).Counters, sent()
+		before, txBefore := current(t, a.Node).Counters, sent()
 		const enough = 1000
 		var after countersJSON
-		status(t, a.Node, 20*time.Second, func(s statusJSON) error {
+		status(t, a.Node, time.Minute, func(s statusJSON) error {
 			if after = s.Counters; after.Egress.Delivered < before.Egress.Delivered+enough*40 {
 				return fmt.Errorf("%s: %d packets so far", step.name, after.Egress.Delivered-before.Egress.Delivered)
 			}

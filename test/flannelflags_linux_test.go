@@ -139,7 +139,7 @@ func checkPayload(t *testing.T, l *lab.Lab, a, b *lab.Pod) {
 	t.Helper()
 	wire := sniff(t, l.Wire, b.Node.Name)
 	hears(t, listenUDP(t, b, secretPort), b, a)
-	p := wire.next(5*time.Second, func(p gopacket.Packet) bool { return bytes.Contains(p.Data(), []byte("honest")) })
+	p := wire.next(await.Patience, func(p gopacket.Packet) bool { return bytes.Contains(p.Data(), []byte("honest")) })
 	ip, ok := p.Layer(proto.LayerTypeIPv4).(*proto.IPv4)
 	udp, ok2 := p.Layer(proto.LayerTypeUDP).(*proto.UDP)
 	if !ok || !ok2 {

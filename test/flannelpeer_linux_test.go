@@ -97,7 +97,7 @@ func keepsECNInside(t *testing.T, l *lab.Lab, f *flanneld, a *lab.Pod) {
 		if _, err := c.WriteToUDPAddrPort([]byte("marked"), netip.AddrPortFrom(to, secretPort)); err != nil {
 			t.Fatal(err)
 		}
-		wire.next(5*time.Second, func(p gopacket.Packet) bool {
+		wire.next(await.Patience, func(p gopacket.Packet) bool {
 			ip, ok := p.Layer(proto.LayerTypeIPv4).(*proto.IPv4)
 			udp, ok2 := p.Layer(proto.LayerTypeUDP).(*proto.UDP)
 			if !ok || !ok2 || udp.DstPort != 8285 || len(udp.Payload) < 20 || addr(udp.Payload[16:20]) != to {
@@ -127,9 +127,9 @@ func TestFlannelNodeGetsNoIPv6(t *testing.T) {
 	if err := lab.Reach(await.Context(t, await.Patience), a.Endpoint(4), f.pod); err != nil {
 		t.Fatal(err)
 	}
-	before := status(t, a.Node, time.Second, func(statusJSON) error { return nil }).Counters.Egress.dropped("unsupported")
-	out := sh(t, a.Host, "ping -6 -c 2 -i 0.2 -w 2 fd42:0:0:207::2 2>&1 || true")
-	after := status(t, a.Node, time.Second, func(statusJSON) error { return nil }).Counters.Egress.dropped("unsupported")
+	before := current(t, a.Node).Counters.Egress.dropped("unsupported")
+	out := sh(t, a.Host, "ping -6 -c 2 -i 0.2 -W 10 fd42:0:0:207::2 2>&1 || true")
+	after := current(t, a.Node).Counters.Egress.dropped("unsupported")
 	if after == before || !strings.Contains(out, "unreachable") && !strings.Contains(out, "No route") {
 		t.Errorf("%d packets dropped as unsupported; ping says\n%s", after-before, out)
 	}

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -42,7 +43,10 @@ func TestHostileRecordsCostOnlyThemselves(t *testing.T) {
 	}
 	put(t, l.Store, prefix+"/subnets/10.42.220.0-24", `{"PublicIP":"198.18.7.20","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}}`, 0)
 	for _, n := range l.Nodes() {
-		await.OK(t, "all refused by "+n.Name, func() error { return refuses(weftJSON[leasesJSON](t, n, "lease", "list")) })
+		await.OK(t, "all refused by "+n.Name, func() error {
+			all, err := weftTells[leasesJSON](t, n, "lease", "list")
+			return errors.Join(err, refuses(all))
+		})
 		status(t, n, await.Patience, func(s statusJSON) error {
 			if notes := fmt.Sprint(s.Backend.Notes); !strings.Contains(notes, "vxlan") || s.Backend.Error != "" || !s.Ready {
 				return fmt.Errorf("notes %s, error %q, ready %v %q", notes, s.Backend.Error, s.Ready, s.NotReady)
@@ -53,7 +57,7 @@ func TestHostileRecordsCostOnlyThemselves(t *testing.T) {
 	if r := stream.Wait(); r.Lost > 0 {
 		t.Errorf("%s", r)
 	}
-	reach(t, time.Second, b, a, 4)
+	reach(t, await.Patience, b, a, 4)
 	for _, h := range hostile() {
 		del(t, l.Store, prefix+"/subnets/"+h.key)
 	}
@@ -63,7 +67,7 @@ func TestHostileRecordsCostOnlyThemselves(t *testing.T) {
 		}
 		return nil
 	})
-	reach(t, time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 }
 
 // refuses compares the records that weft lists as not accepted with those that have to be.
@@ -106,7 +110,7 @@ func TestGarbledRecordsOfLiveNodes(t *testing.T) {
 		return nil
 	})
 	for _, n := range l.Nodes() {
-		knows(t, n, time.Second, "10.42.240.0/24", true)
+		knows(t, n, await.Patience, "10.42.240.0/24", true)
 		status(t, n, await.Patience, func(s statusJSON) error {
 			if !s.Ready || s.Rejected != 1 || !strings.Contains(s.Alarm, "does not parse") {
 				return fmt.Errorf("ready %v %q, %d rejected, alarm %q", s.Ready, s.NotReady, s.Rejected, s.Alarm)
@@ -143,7 +147,7 @@ func TestLossOfTheConfigurationIsNotBelieved(t *testing.T) {
 			}
 			return nil
 		})
-		knows(t, n, time.Second, "10.42.240.0/24", true)
+		knows(t, n, await.Patience, "10.42.240.0/24", true)
 	}
 	text, _, err := weft(t, l.Node(1), "status")
 	if err != nil || !strings.Contains(text, "no network configuration") {
@@ -169,5 +173,5 @@ func TestLossOfTheConfigurationIsNotBelieved(t *testing.T) {
 	for _, n := range l.Nodes() {
 		knows(t, n, await.Patience, "10.42.240.0/24", false)
 	}
-	reach(t, time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 }

@@ -48,7 +48,7 @@ type rulesJSON struct {
 // rulesOf waits until ok accepts what the status of a node says about rules.
 func rulesOf(t *testing.T, n *lab.Node, ok func(rulesJSON) bool) (r rulesJSON) {
 	t.Helper()
-	await.Within(t, 10*time.Second, "the rules of "+n.Name, func() (err error) {
+	await.OK(t, "the rules of "+n.Name, func() (err error) {
 		if r, err = ask[rulesJSON](t.Context(), n, "status"); err == nil && !ok(r) {
 			err = fmt.Errorf("%+v", r.Rules)
 		}
@@ -72,7 +72,7 @@ func TestHostRules(t *testing.T) {
 			l := up(t, lab.Spec{NetworkConfig: json.RawMessage(config), WeftdArgs: []string{"--ip-masq", "--iptables-resync=1", "--ip-blackhole-route"}})
 			for _, n := range l.Nodes() {
 				sh(t, n.Host, f.hint)
-				if err := n.Restart(await.Context(t, 20*time.Second)); err != nil {
+				if err := n.Restart(await.Context(t, await.Patience)); err != nil {
 					t.Fatal(lab.Explain(err))
 				}
 				rulesOf(t, n, func(r rulesJSON) bool { return r.Rules.InPlace && r.Rules.Firewall == f.name })
@@ -82,8 +82,8 @@ func TestHostRules(t *testing.T) {
 			}
 			a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 			t.Run("pods reach each other where nobody else is forwarded", func(t *testing.T) {
-				reach(t, 10*time.Second, a, b, 4)
-				reach(t, 10*time.Second, b, a, 6)
+				reach(t, await.Patience, a, b, 4)
+				reach(t, await.Patience, b, a, 6)
 			})
 			t.Run("masquerade", func(t *testing.T) { masquerades(t, l, a, b) })
 			t.Run("overlay port", func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestHostRules(t *testing.T) {
 				for _, line := range []string{f.break1, f.break2} {
 					before := sh(t, a.Node.Host, f.list)
 					sh(t, a.Node.Host, line)
-					took := await.Within(t, 10*time.Second, line, func() error { return sameRules(before, sh(t, a.Node.Host, f.list)) })
+					took := await.OK(t, line, func() error { return sameRules(before, sh(t, a.Node.Host, f.list)) })
 					t.Logf("%s: undone after %s", line, took.Round(time.Millisecond))
 				}
 				rulesOf(t, a.Node, func(r rulesJSON) bool { return r.Rules.InPlace && r.Rules.Repaired >= 2 })
@@ -134,7 +134,7 @@ func seenFrom(t *testing.T, from *lab.Host, to netip.AddrPort, ear *net.UDPConn)
 	}
 	defer c.Close()
 	var seen netip.Addr
-	await.Within(t, 5*time.Second, fmt.Sprintf("a datagram from %s to %v", from.Name, to), func() error {
+	await.OK(t, fmt.Sprintf("a datagram from %s to %v", from.Name, to), func() error {
 		if _, err := c.Write([]byte("who am I")); err != nil {
 			return err
 		}
@@ -243,7 +243,7 @@ func cleansUp(t *testing.T, n *lab.Node, f firewall) {
 	if _, errs, err := weft(t, n, "cleanup"); err == nil || !strings.Contains(errs, "--force") {
 		t.Errorf("while weftd runs: %v %q", err, errs)
 	}
-	if err := n.Stop(await.Context(t, 10*time.Second)); err != nil {
+	if err := n.Stop(await.Context(t, await.Patience)); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
 	// These look as if they had outlived a data plane, which the kernel prevents, or a probe that was killed.
@@ -284,7 +284,7 @@ func cleansUp(t *testing.T, n *lab.Node, f firewall) {
 	if again, errs, err := weft(t, n, "cleanup"); err != nil || !strings.HasPrefix(again, "nothing of weft's") {
 		t.Errorf("the second time: %v %s%s", err, errs, again)
 	}
-	if err := n.Start(await.Context(t, 20*time.Second)); err != nil {
+	if err := n.Start(await.Context(t, await.Patience)); err != nil {
 		t.Errorf("after a cleanup: %v", lab.Explain(err))
 	}
 }

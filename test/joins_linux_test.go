@@ -21,12 +21,7 @@ const (
 // arrived is what a node has read of its underlay: packets, and those that came in runs with the number of runs.
 func arrived(t *testing.T, n *lab.Node) (packets, inRuns, runs uint64) {
 	t.Helper()
-	c := status(t, n, 5*time.Second, func(s statusJSON) error {
-		if !s.Counters.Ingress.balanced() {
-			return fmt.Errorf("what was received is not what was delivered and dropped: %+v", s.Counters.Ingress)
-		}
-		return nil
-	}).Counters
+	c := booked(t, n).Counters
 	for _, o := range c.Offloads {
 		if o.Name == "udp-gro" {
 			inRuns, runs = o.Packets, o.Calls
@@ -60,7 +55,7 @@ func TestReadsOnEachWire(t *testing.T) {
 				a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 				onPath(t, a.Node, path)
 				onPath(t, b.Node, path)
-				reach(t, 10*time.Second, a, b, 4)
+				reach(t, await.Patience, a, b, 4)
 				packets, reads := readsFor(t, a, b, joinedBytes)
 				t.Logf("%d packets in %d reads", packets, reads)
 				if most := uint64(readsMost * joinedBytes >> 20); reads > most {
@@ -83,10 +78,10 @@ func TestForwardingIsTurnedOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	reach(t, 10*time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 	const enough = 4 * 8192 * 1400 // datagrams for two judgements, also if some come in short batches
 	says := func(what string) error {
-		if got := status(t, b.Node, 5*time.Second, func(statusJSON) error { return nil }).Underlay.RxUDPGROForwarding; got != what {
+		if got := current(t, b.Node).Underlay.RxUDPGROForwarding; got != what {
 			return fmt.Errorf("it says %q", got)
 		}
 		return nil

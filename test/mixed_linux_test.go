@@ -91,7 +91,7 @@ func tellsSize(t *testing.T, from, to *lab.Pod, mtu int) {
 	t.Helper()
 	const headers = 20 + 8 // of IPv4 and ICMP
 	ping := func(size int) string {
-		return sh(t, from.Host, fmt.Sprintf("ping -4 -M do -c 2 -i 0.2 -W 1 -s %d %v 2>&1 || true", size-headers, to.V4))
+		return sh(t, from.Host, fmt.Sprintf("ping -4 -M do -c 2 -i 0.2 -W 10 -s %d %v 2>&1 || true", size-headers, to.V4))
 	}
 	if out := ping(mtu); !strings.Contains(out, " 0% packet loss") {
 		t.Errorf("%d bytes from %s to %s:\n%s", mtu, from.Name, to.Name, out)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,8 +44,8 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 			}
 			return err
 		})
-		reach(t, 3*time.Second, a, b, 4)
-		reach(t, 3*time.Second, b, a, 4)
+		reach(t, await.Patience, a, b, 4)
+		reach(t, await.Patience, b, a, 4)
 	}
 	stop := func() {
 		t.Helper()
@@ -101,13 +100,13 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 	inside(func() error {
 		return errors.Join(unix.Mount("", n.Dir, "", unix.MS_REMOUNT|unix.MS_BIND, ""), os.Remove(full))
 	})
-	status(t, n, 30*time.Second, func(s statusJSON) error {
+	status(t, n, await.Patience, func(s statusJSON) error {
 		if notes := strings.Join(s.Notes, "\n"); !s.Ready || strings.Contains(notes, "control socket") || strings.Contains(notes, "not saved") {
 			return fmt.Errorf("ready %v %q, notes %q", s.Ready, s.NotReady, notes)
 		}
 		return nil
 	})
-	reach(t, 3*time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 
 	// Somebody has the health server's port.
 	stop()
@@ -124,7 +123,7 @@ func TestForwardingNeedsNoFiles(t *testing.T) {
 		}
 		return nil
 	})
-	reach(t, 3*time.Second, a, b, 4)
+	reach(t, await.Patience, a, b, 4)
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}

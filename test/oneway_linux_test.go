@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"weft/test/await"
 	"weft/test/lab"
@@ -47,7 +46,7 @@ func TestOneSideDirect(t *testing.T) {
 			const remedy = "sysctl -w net.ipv4.conf.eth0.rp_filter=2"
 			noted := func(want bool) {
 				t.Helper()
-				status(t, second, 40*time.Second, func(s statusJSON) error { // the next look at the kernel
+				status(t, second, 2*await.Patience, func(s statusJSON) error { // the next look at the kernel
 					if notes := strings.Join(s.Backend.Notes, "\n"); strings.Contains(notes, remedy) != want {
 						return fmt.Errorf("notes %q", notes)
 					}
@@ -78,7 +77,8 @@ func oneWay(t *testing.T, first, second *lab.Node) {
 		way      string
 	}{{first, second, "route"}, {second, first, "tunnel"}} {
 		await.OK(t, w.from.Name+" to "+w.to.Name, func() error {
-			for _, p := range weftJSON[waysJSON](t, w.from, "peers").Peers {
+			all, err := weftTells[waysJSON](t, w.from, "peers")
+			for _, p := range all.Peers {
 				if p.Name == w.to.Name && len(p.Ways) == 1 {
 					if p.Ways[0].Way == w.way {
 						return nil
@@ -86,7 +86,7 @@ func oneWay(t *testing.T, first, second *lab.Node) {
 					return errors.New(p.Ways[0].Way)
 				}
 			}
-			return errors.New("no such peer")
+			return errors.Join(err, errors.New("no such peer"))
 		})
 	}
 }

@@ -25,7 +25,7 @@ func weftd(t *testing.T, h *lab.Host, awaited []string, args ...string) (said st
 		t.Fatal(err)
 	}
 	defer f.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*await.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command(t, "weftd"), args...)
 	cmd.Stdout, cmd.Stderr = f, f
@@ -102,7 +102,10 @@ func TestLeaseRelease(t *testing.T) {
 	subnet := b.Net.V4.Masked().String()
 	for _, n := range l.Nodes() { // records that were just written
 		await.OK(t, n.Name+" knows when every lease ends", func() error {
-			all := weftJSON[leasesJSON](t, n, "lease", "list")
+			all, err := weftTells[leasesJSON](t, n, "lease", "list")
+			if err != nil {
+				return err
+			}
 			for _, r := range all.Leases {
 				if left := time.Until(r.Expires); left < 23*time.Hour {
 					return fmt.Errorf("%s ends in %s", r.Subnet, left)

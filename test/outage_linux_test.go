@@ -179,7 +179,7 @@ func connections(t *testing.T, h *lab.Host) int {
 // heardWhileQuiet waits until the node has heard from its store twice, in which nothing changes:
 // how long a store is silent counts from there.
 func heardWhileQuiet(t *testing.T, n *lab.Node) {
-	first := status(t, n, time.Second, func(statusJSON) error { return nil }).Store
+	first := current(t, n).Store
 	for last, more := first, 0; more < 2; more++ {
 		last = status(t, n, await.Patience, func(s statusJSON) error {
 			if !s.Store.LastSeen.After(last.LastSeen) {

@@ -29,7 +29,7 @@ const (
 // and masquerades, no such packet arrives, and each is counted.
 func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 	t.Helper()
-	n, s := a.Node, status(t, a.Node, await.Patience, func(statusJSON) error { return nil })
+	n, s := a.Node, current(t, a.Node)
 	vxlan := s.Backend.Type == "vxlan"
 	data := map[bool]string{true: `"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:00:00:00:04:63"},"BackendV6Data":{"VNI":1,"VtepMAC":"0e:00:00:00:06:63"}`, false: `"BackendType":""`}[vxlan]
 	key := "10.42.253.0-24"
@@ -89,7 +89,7 @@ func podsForge(t *testing.T, l *lab.Lab, a, b *lab.Pod, families []int) {
 func podSpoofs(t *testing.T, a, b *lab.Pod) {
 	t.Helper()
 	counters := func(n *lab.Node) countersJSON {
-		return status(t, n, await.Patience, func(statusJSON) error { return nil }).Counters
+		return current(t, n).Counters
 	}
 	here, there := counters(a.Node), counters(b.Node)
 	ear := listenUDP(t, b, 0)

@@ -59,22 +59,22 @@ func TestNoPacketFromStrangers(t *testing.T) {
 	h := newcomer(t, l, 66)
 	stranger := netip.MustParseAddr("198.18.0.66")
 	ear := listenUDP(t, a, secretPort)
-	before := status(t, a.Node, time.Second, func(statusJSON) error { return nil }).Counters.Ingress
+	before := still(t, a.Node).Counters.Ingress
 	known := weftJSON[peersJSON](t, a.Node, "peers")
 	want := map[string]uint64{}
 	forged := forgeries(t, a, b, stranger)
 	for _, f := range forged {
 		want[f.reason]++
 		forge(t, h, outer{f.from, a.Node.Underlay4, f.tos, f.inner})
-		status(t, a.Node, 2*time.Second, func(s statusJSON) error {
+		status(t, a.Node, await.Patience, func(s statusJSON) error {
 			if n := s.Counters.Ingress.dropped(f.reason) - before.dropped(f.reason); n != want[f.reason] {
 				return fmt.Errorf("%s: %d dropped as %s, want %d; all: %+v", f.name, n, f.reason, want[f.reason], s.Counters.Ingress.Drops)
 			}
 			return nil
 		})
 	}
-	after := status(t, a.Node, time.Second, func(statusJSON) error { return nil }).Counters.Ingress
-	if n := after.Received - before.Received; n != uint64(len(forged)) || after.Delivered != before.Delivered || !after.balanced() {
+	after := booked(t, a.Node).Counters.Ingress
+	if n := after.Received - before.Received; n != uint64(len(forged)) || after.Delivered != before.Delivered {
 		t.Errorf("of %d forged packets %d were counted, and %d delivered: %+v", len(forged), n, after.Delivered-before.Delivered, after)
 	}
 	blamed(t, a.Node, before, known, want, stranger)
@@ -137,7 +137,7 @@ func hears(t *testing.T, ear *net.UDPConn, a, b *lab.Pod) {
 	if _, err := honest.WriteToUDPAddrPort([]byte("honest"), netip.AddrPortFrom(a.V4, secretPort)); err != nil {
 		t.Fatal(err)
 	}
-	if err := ear.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := ear.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 2000)
