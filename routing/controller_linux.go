@@ -32,10 +32,11 @@ type controller struct {
 	actor   actor            // nil if all that the type does is the kernel's state
 	rules   *hostrules.Rules // nil if the host's rules are nobody's business here
 	monitor *kernel.Monitor
-	kick    chan struct{} // holds one: something may have changed
-	dirty   atomic.Uint32 // what: a change
-	grace   time.Duration // underlayGrace, but in tests
-	release string        // the kernel's, but in tests
+	kick    chan struct{}                // holds one: something may have changed
+	dirty   atomic.Uint32                // what: a change
+	pods    atomic.Pointer[[]netip.Addr] // of the data plane's ports; nil until it is known
+	grace   time.Duration                // underlayGrace, but in tests
+	release string                       // the kernel's, but in tests
 
 	mu       sync.Mutex // serializes reconciling, and guards what follows and the plane
 	set      lease.Set
@@ -49,6 +50,8 @@ type controller struct {
 	warned   map[string]bool
 	strict   kernel.StrictDrops
 	shadow   shadowWatch
+	bridged  []kernel.Bridged // the bridges that have addresses of directly attached pods
+	proxied  map[int]bool     // the numbers of those on which the host may answer for such pods
 	ended    bool
 	over     func() bool // Run is to end; nil before it began
 

@@ -23,7 +23,9 @@ func (c *controller) syncKernel(r *round, m mtus) {
 			r.try(err)
 			return
 		}
-		want = tun.With(want)
+		pods, err := c.podRoutes(r, c.plane.Device())
+		r.try(err)
+		want = tun.With(want).With(pods)
 	}
 	before := len(r.faults)
 	done := c.bring(r, want)

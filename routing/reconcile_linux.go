@@ -49,6 +49,7 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 	r.try(c.decide(sizes))
 	c.nextHops(r, ch)
 	c.syncKernel(r, sizes)
+	c.answerForPods(r)
 	c.chooseOutlets() // not before packets flow: until then superpackets leave whole
 	out := c.act(ctx)
 	r.try(out.node)

@@ -103,7 +103,7 @@ func (k *Kernel) stateOfLinks(s *State, at Place) (own map[int]string, err error
 func (k *Kernel) neighs(links map[int]string) ([]Neigh, error) {
 	var out []Neigh
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		l, err := k.listNeighs(family, links)
+		l, err := k.listNeighs(family, 0, links)
 		if err != nil {
 			return nil, fmt.Errorf("list neighbours: %w", err)
 		}
@@ -119,7 +119,7 @@ func (k *Kernel) neighs(links map[int]string) ([]Neigh, error) {
 // fdbs lists the forwarding entries of those vxlan devices, without those that another control
 // plane marks as its own.
 func (k *Kernel) fdbs(links map[int]string) ([]FDB, error) {
-	l, err := k.listNeighs(unix.AF_BRIDGE, links)
+	l, err := k.listNeighs(unix.AF_BRIDGE, 0, links)
 	if err != nil {
 		return nil, fmt.Errorf("list forwarding entries: %w", err)
 	}
@@ -134,13 +134,14 @@ func (k *Kernel) fdbs(links map[int]string) ([]FDB, error) {
 }
 
 // listNeighs asks on a socket of its own. The kernel checks requests on the Handle's socket strictly, and the
-// library's request for this dump has uninitialized padding, so that it would be refused now and then.
-func (k *Kernel) listNeighs(family int, links map[int]string) ([]netlink.Neigh, error) {
+// library's request for this dump has uninitialized padding, so that it would be refused now and then. The only flag
+// that the kernel takes in a request is NTF_PROXY, for proxy entries instead of neighbours.
+func (k *Kernel) listNeighs(family int, flags byte, links map[int]string) ([]netlink.Neigh, error) {
 	var out []netlink.Neigh
 	err := k.Do(func() error {
 		msgs, err := dump(func() ([][]byte, error) {
 			req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
-			req.AddRawData([]byte{byte(family), 11: 0}) // struct ndmsg of neighbour.h
+			req.AddRawData([]byte{byte(family), 10: flags, 11: 0}) // struct ndmsg of neighbour.h
 			return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
 		})
 		for _, m := range msgs {
