@@ -32,6 +32,7 @@ func rooms() map[string][]string {
 
 		"cmd/internal/buildinfo": {}, // every program links it, also the plugin that is started for each pod
 		"cmd/internal/podport":   {}, // so does the plugin with this
+		"cmd/internal/custody":   {},
 
 		"routing/hostrules":       {"lease", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/kernel": {"encap", "routing/internal/notify", "tunnel/nlattr"},

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"weft/cmd/internal/buildinfo"
+	"weft/cmd/internal/custody"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
 	"weft/cmd/weftd/internal/daemon"
@@ -51,6 +52,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	// flanneld's --version stands among other flags, which it is read with; with --json, and as a word, it is ours.
 	if buildinfo.Asked(args) && (args[0] == "version" || len(args) > 1 && strings.TrimLeft(args[1], "-") == "json") {
 		return buildinfo.Command(stdout, "weftd", versionText(), args[1:])
+	}
+	if len(args) > 0 && args[0] == custody.Verb {
+		o, err := custody.HoldArguments(args[1:])
+		if err != nil {
+			return fmt.Errorf("%w: %w", options.ErrUsage, err)
+		}
+		return custody.Hold(ctx, o)
 	}
 	cfg, err := options.Parse(args, os.Environ())
 	switch {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"weft/cmd/internal/buildinfo"
+	"weft/cmd/internal/custody"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
 	"weft/lease/etcd/embedded"
@@ -24,6 +25,10 @@ import (
 const asWeftd = "WEFT_TEST_BE_WEFTD"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == custody.Verb { // weftd starts itself as that, without variables of the test's
+		main()
+		os.Exit(0)
+	}
 	if os.Getenv(asWeftd) != "" {
 		if err := os.Unsetenv(asWeftd); err != nil {
 			panic(err)

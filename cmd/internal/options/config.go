@@ -38,6 +38,8 @@ type Config struct {
 	NetConfigGiven bool
 	// ControlSocket is the Unix socket that weft asks; "" serves none.
 	ControlSocket string
+	// HolderTimeout is how long a holder keeps pods' descriptors while no weftd runs; 0 is for no holder.
+	HolderTimeout time.Duration
 	// CacheDir holds the node's identity and the last good set.
 	CacheDir string
 	// NodeID is the node's identity; "" means the stored or derived one.

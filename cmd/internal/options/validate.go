@@ -33,6 +33,9 @@ func (c *Config) validate() []error {
 	if c.CacheDir == "" {
 		bad("--cache-dir is empty: name a directory that survives a reboot")
 	}
+	if c.HolderTimeout < 0 {
+		bad("--holder-timeout is %v: it has to be a time such as 15m, or 0 for no holder", c.HolderTimeout)
+	}
 	if c.NodeName != "" && !lease.ValidName(c.NodeName) {
 		bad("--node-name is %q: it has to be 1 to 253 letters, digits, dots, dashes or underscores", c.NodeName)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weft/cmd/internal/custody"
 	"weft/cmd/internal/events"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/statefiles"
@@ -35,6 +36,8 @@ type Daemon struct {
 	state    string // names our state directory; "" if it cannot be named
 	name     string // what our record says that people call us; "" in Kubernetes, where the Node has a name
 	claim    presence.HostClaim
+	// custody keeps descriptors for the next weftd. It is there before anything is served on the control socket.
+	custody *custody.Custody
 
 	nudge   chan struct{} // holds one; asks observe to read the state, which has changed
 	resized chan struct{} // holds one; says that the number of peers has changed by many
@@ -75,6 +78,7 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
+	defer d.closeCustody()
 	defer wg.Wait()
 	defer cancel(nil)
 	do := func(f func(context.Context) error) {
@@ -84,7 +88,7 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 			}
 		})
 	}
-	if err := d.listen(do); err != nil {
+	if err := d.listen(ctx, do); err != nil {
 		return err
 	}
 	do(func(ctx context.Context) error { return d.source.run(ctx, d.serving.isSet) })

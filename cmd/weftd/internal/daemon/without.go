@@ -15,16 +15,20 @@ import (
 // listen opens the control socket and the health server, so that operators can ask the daemon what it
 // waits for. Packets need neither, so what cannot be opened is tried again, unless the control socket
 // belongs to another weftd.
-func (d *Daemon) listen(do func(func(context.Context) error)) error {
+func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error)) error {
 	if path := d.cfg.ControlSocket; path != "" {
 		open := func() (net.Listener, error) { return control.Listen(path) }
 		l, err := open()
 		if occupied := new(control.OccupiedError); errors.As(err, &occupied) {
 			return err
 		}
+		d.openCustody(ctx, do)
 		do(func(ctx context.Context) error {
 			return d.keepServing(ctx, "control socket", l, err, open, func(ctx context.Context, l net.Listener) error { return control.Serve(ctx, l, d) })
 		})
+	}
+	if d.custody == nil {
+		d.openCustody(ctx, do)
 	}
 	if port := d.cfg.HealthzPort; port != 0 {
 		h := ops.Handler(d.Reasons, ops.NewRegistry(d.snapshot), d.Notes)

@@ -1,0 +1,380 @@
+package custody
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options say where descriptors are kept.
+type Options struct {
+	// Control is the path of weftd's control socket, beside which the holder listens; "" is for no holder.
+	Control string
+	// Owner names the state directory, so that descriptors come back to the same node only.
+	Owner string
+	// Timeout is how long a holder keeps descriptors while there is no weftd; 0 is for no holder.
+	Timeout time.Duration
+	// Getenv reads the variables of the service manager.
+	Getenv func(string) string
+	Logger *slog.Logger
+}
+
+// StaleAfter is the time without a weftd after which what waits in a TUN's queue is discarded, instead of delivered, when
+// the next one takes it up. The queue fills in a moment and then drops what comes, so it holds the oldest packets: after a restart
+// those are what nothing shall be lost of, minutes later they are what nobody waits for, and a segment that is older than
+// TCP assumes any to be (RFC 9293, 3.4.1) may be taken for one of another connection.
+const StaleAfter = 30 * time.Second
+
+// Who keeps descriptors, as Status says.
+const (
+	ByManager = "service manager"
+	ByHolder  = "holder"
+)
+
+// Status says who keeps descriptors for this weftd.
+type Status struct {
+	// By is ByManager, ByHolder, or "" while nothing is kept.
+	By string
+	// PID is the holder's.
+	PID int
+	// Items and Descriptors are how many there are; Discarded is how many packets were too old when they were taken up.
+	Items, Descriptors, Discarded int
+	// Fault says why something is not kept, "" if everything is.
+	Fault string
+}
+
+// Custody is weftd's side: it keeps descriptors with whom there is, gives everything to a new holder if the old one dies, and
+// has what the last weftd left. It has duplicates of its own of all descriptors. Its methods are safe for concurrent use; those
+// that talk to somebody may take seconds if that one is in trouble.
+type Custody struct {
+	o      Options
+	socket string // of the holder, "" for none
+	status atomic.Pointer[Status]
+	wake   chan struct{}
+
+	mu        sync.Mutex // protects what follows
+	items     map[string]Item
+	former    []Item // what the last weftd left; Kept hands it out once
+	away      time.Duration
+	manager   *manager // nil if there is none
+	session   *session // nil if there is no holder
+	pid       int
+	discarded int
+	faults    map[string]error // why items are not kept, by name; "" is for all of them
+	closed    bool
+}
+
+// Open takes up what the last weftd had kept. It always succeeds: who cannot be asked is in the log and in Status. The caller runs
+// Run, and closes.
+func Open(ctx context.Context, o Options) *Custody {
+	c := &Custody{o: o, wake: make(chan struct{}, 1), items: map[string]Item{}, faults: map[string]error{}}
+	if o.Control != "" {
+		path, err := filepath.Abs(SocketFor(o.Control))
+		if err != nil {
+			path = SocketFor(o.Control)
+		}
+		c.socket = path
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var faults []error
+	c.manager, c.former, c.away, faults = openManager(o.Getenv)
+	for _, err := range faults {
+		o.Logger.Warn("not everything that the service manager kept can be used", "reason", err)
+	}
+	c.askHolder(ctx)
+	c.takeUp()
+	c.publish()
+	return c
+}
+
+// askHolder takes what a holder has, if there is one. It is told to end if it is not needed, or of no use.
+func (c *Custody) askHolder(ctx context.Context) {
+	if c.socket == "" {
+		return
+	}
+	s, err := c.connect(ctx, false)
+	if errors.Is(err, errNoHolder) {
+		return
+	}
+	var no *refusedError
+	if errors.As(err, &no) {
+		r, _, err := End(ctx, c.socket)
+		c.o.Logger.Warn("the holder keeps descriptors that are not this node's: it was told to end; the pods that they belong to have to be attached again", "pods", r.Items, "because", no.why, "error", err)
+		return
+	}
+	if err != nil {
+		c.o.Logger.Warn("what the last weftd had kept cannot be asked for", "reason", err)
+		return
+	}
+	items, err := s.take()
+	if err != nil {
+		c.o.Logger.Warn("the holder did not hand over everything", "got", len(items), "reason", err)
+	}
+	known := map[string]bool{}
+	for _, i := range c.former {
+		known[i.Name] = true
+	}
+	for _, i := range items {
+		if known[i.Name] {
+			closeAll(i.FDs)
+		} else {
+			c.former = append(c.former, i)
+		}
+	}
+	c.session = s
+}
+
+// takeUp makes items of what came, and discards what is too old.
+func (c *Custody) takeUp() {
+	manager := map[string]bool{}
+	if c.manager != nil {
+		for name := range c.manager.stored {
+			manager[name] = true
+		}
+	}
+	var alive []Item
+	for _, i := range c.former {
+		own, err := duplicate(i.FDs)
+		if err != nil || i.gone() {
+			closeAll(own)
+			closeAll(i.FDs)
+			c.unkeep(i.Name)
+			if err != nil {
+				c.o.Logger.Warn("descriptors that were kept cannot be used", "name", i.Name, "reason", err)
+			}
+			continue
+		}
+		if c.away > StaleAfter {
+			for _, fd := range i.FDs {
+				c.discarded += drain(fd)
+			}
+		}
+		c.items[i.Name] = Item{i.Name, i.Meta, own}
+		alive = append(alive, i)
+	}
+	c.former = alive
+	if c.manager == nil || c.manager.most == 0 || c.session == nil {
+		return
+	}
+	// The unit has got a descriptor store since.
+	for name, i := range c.items {
+		if !manager[name] {
+			if err := c.manager.keep(i); err != nil {
+				c.o.Logger.Warn("the holder goes on, since the service manager does not keep everything", "reason", err)
+				return
+			}
+		}
+	}
+	c.endSession()
+}
+
+// unkeep has whoever keeps name forget it.
+func (c *Custody) unkeep(name string) {
+	delete(c.faults, name)
+	if c.manager != nil {
+		c.manager.forget(name)
+	}
+	if c.session == nil {
+		return
+	}
+	if err := c.session.forget(name); err != nil {
+		c.session.close() // Run gives a new one what is to be kept, and that is no more
+	}
+}
+
+// endSession has the holder end.
+func (c *Custody) endSession() {
+	if c.session != nil {
+		_, _ = c.session.report(end, "") // if it does not hear, its timeout ends it
+		c.session.close()
+		c.session, c.pid = nil, 0
+	}
+}
+
+// connect returns a session with the holder, which is started if there is none and start says so.
+func (c *Custody) connect(ctx context.Context, start bool) (*session, error) {
+	p, err := openPlace(c.socket)
+	if errors.Is(err, fs.ErrNotExist) && !start {
+		return nil, errNoHolder
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = p.close() }() // nothing was written
+	for try := 0; ; try++ {
+		conn, err := p.dial(ctx)
+		if errors.Is(err, errNoHolder) && start {
+			conn, err = startHolder(ctx, p, c.o)
+		}
+		if err != nil {
+			return nil, err
+		}
+		s := newSession(conn)
+		r, err := s.report(hello, c.o.Owner)
+		if err == nil {
+			c.pid, c.away = r.PID, max(c.away, r.AwayFor())
+			return s, nil
+		}
+		s.close()
+		if !errors.Is(err, errOver) || try == 2 { // one that was about to end: it has removed its socket by now
+			return nil, err
+		}
+	}
+}
+
+// Kept returns, once, what the last weftd had kept, in order of names, and how long there was none. The descriptors are the
+// caller's. It is kept on until Forget says otherwise.
+func (c *Custody) Kept() (items []Item, away time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	items, c.former = c.former, nil
+	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
+	return items, c.away
+}
+
+// Keep keeps duplicates of fds, which stay the caller's, with meta under name, in the place of what had that name. With an error they
+// are not kept now, but are tried again with the next holder: what needs them goes on, and only a restart of weftd would end it.
+func (c *Custody) Keep(ctx context.Context, name string, meta []byte, fds []int) error {
+	i := Item{Name: name, Meta: slices.Clone(meta), FDs: fds}
+	if err := i.check(); err != nil {
+		return err
+	}
+	own, err := duplicate(fds)
+	if err != nil {
+		return fmt.Errorf("keep descriptors of %q: %w", name, err)
+	}
+	i.FDs = own
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.publish()
+	closeAll(c.items[name].FDs)
+	c.items[name] = i
+	err = c.keep(ctx, i)
+	c.note(name, err)
+	return err
+}
+
+// note stores why name is not kept, nil if it is.
+func (c *Custody) note(name string, err error) {
+	if err == nil {
+		delete(c.faults, name)
+		return
+	}
+	c.faults[name] = err
+}
+
+var errNobody = errors.New("nobody keeps descriptors: there is no control socket beside which a holder could listen, or --holder-timeout is 0")
+
+func (c *Custody) keep(ctx context.Context, i Item) error {
+	if c.manager != nil && c.manager.most > 0 {
+		return c.manager.keep(i)
+	}
+	if c.socket == "" || c.o.Timeout <= 0 {
+		return errNobody
+	}
+	if c.session != nil {
+		err := c.session.keep(i)
+		if no := (*refusedError)(nil); err == nil || errors.As(err, &no) {
+			return err
+		}
+		c.session.close()
+	}
+	return c.another(ctx)
+}
+
+// another connects to a holder, which is started if there is none, and gives it all items.
+func (c *Custody) another(ctx context.Context) error {
+	c.session, c.pid = nil, 0
+	s, err := c.connect(ctx, true)
+	if err != nil {
+		return err
+	}
+	c.session = s
+	defer c.changed()
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(c.items)) {
+		err := s.keep(c.items[name])
+		c.note(name, err)
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}
+
+// Forget ends the keeping of what has that name, if anything has.
+func (c *Custody) Forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.publish()
+	i, ok := c.items[name]
+	if !ok {
+		return
+	}
+	closeAll(i.FDs)
+	delete(c.items, name)
+	c.unkeep(name)
+}
+
+// changed has Run look again.
+func (c *Custody) changed() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Status returns at once.
+func (c *Custody) Status() Status { return *c.status.Load() }
+
+// publish makes the Status. The caller has the lock.
+func (c *Custody) publish() {
+	s := Status{Items: len(c.items), Discarded: c.discarded}
+	for _, i := range c.items {
+		s.Descriptors += len(i.FDs)
+	}
+	switch {
+	case len(c.items) == 0:
+	case c.manager != nil && c.manager.most > 0:
+		s.By = ByManager
+	case c.session != nil:
+		s.By, s.PID = ByHolder, c.pid
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.faults)) {
+		s.Fault = c.faults[name].Error()
+		if len(c.faults) > 1 {
+			s.Fault = fmt.Sprintf("%s (and %d more)", s.Fault, len(c.faults)-1)
+		}
+		break
+	}
+	c.status.Store(&s)
+	c.changed()
+}
+
+// Close leaves everything that is kept to the next weftd.
+func (c *Custody) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.closed = true
+	if c.manager != nil {
+		c.manager.stamp()
+	}
+	if c.session != nil {
+		c.session.close()
+	}
+	for _, i := range append(slices.Collect(maps.Values(c.items)), c.former...) {
+		closeAll(i.FDs)
+	}
+	c.items, c.former = map[string]Item{}, nil
+}

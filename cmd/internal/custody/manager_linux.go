@@ -1,0 +1,288 @@
+package custody
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// manager is the descriptor store of the service manager that started us (sd_notify(3): FDSTORE, FDSTOREREMOVE, FDPOLL, BARRIER;
+// sd_listen_fds(3)). It keeps no bytes beside a descriptor but a name, so an Item goes into it as a sealed memory file that says the
+// rest, followed by its descriptors, each under a name of its own:
+//
+//	weft-<hash of the Item's name>-<turn>-<place>
+//
+// The turn is another one each time that the same Item is kept, so that the new one is there before the old one goes.
+type manager struct {
+	socket string // NOTIFY_SOCKET
+	most   int    // FileDescriptorStoreMax=; 0 if the manager keeps nothing
+	turn   uint64
+	stored map[string][]string // names in the store, by the Item's
+	used   int
+	alive  int // the memory file that says when weftd was last alive; -1 as long as it is not in the store
+}
+
+const (
+	storePrefix = "weft-"
+	aliveName   = storePrefix + "alive"
+	// barrierWait bounds how long the manager may take to say that it has read what was sent.
+	barrierWait = 5 * time.Second
+)
+
+// label is what the memory file of an Item says.
+type label struct {
+	Version int    `json:"version"`
+	Name    string `json:"name"`
+	Turn    uint64 `json:"turn"`
+	FDs     int    `json:"descriptors"`
+	Meta    []byte `json:"meta"`
+}
+
+// openManager returns the store that env tells of, nil if there is none and nothing came from one, and what came. It takes over
+// the descriptors that came and that are ours; those of others stay open. Systemd from 254 on says by FDSTORE how many descriptors
+// it keeps; earlier ones do not say it, and the unit has to.
+func openManager(env func(string) string) (m *manager, items []Item, away time.Duration, faults []error) {
+	m = &manager{socket: env("NOTIFY_SOCKET"), stored: map[string][]string{}, alive: -1}
+	if n, err := strconv.Atoi(env("FDSTORE")); err == nil && m.socket != "" {
+		m.most = max(n, 0)
+	}
+	items, away, faults = m.takeUp(inherited(env))
+	if m.most == 0 && len(m.stored) == 0 {
+		return nil, items, away, faults
+	}
+	return m, items, away, faults
+}
+
+// inherited returns the descriptors that the service manager handed over, by name. They are closed on exec from now on.
+func inherited(env func(string) string) map[string][]int {
+	if pid, err := strconv.Atoi(env("LISTEN_PID")); err != nil || pid != os.Getpid() {
+		return nil
+	}
+	n, err := strconv.Atoi(env("LISTEN_FDS"))
+	if err != nil || n <= 0 || n > 1<<20 {
+		return nil
+	}
+	names := strings.Split(env("LISTEN_FDNAMES"), ":")
+	fds := map[string][]int{}
+	for k := range min(n, len(names)) {
+		fd := 3 + k
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err == nil && strings.HasPrefix(names[k], storePrefix) {
+			fds[names[k]] = append(fds[names[k]], fd)
+		}
+	}
+	return fds
+}
+
+// takeUp makes items of what came. What is not whole, or of an earlier turn, was being replaced when weftd died, and leaves the store.
+func (m *manager) takeUp(fds map[string][]int) (items []Item, away time.Duration, faults []error) {
+	newest := map[string]label{}
+	group := map[string]string{} // the names' beginning, by the Item's name
+	for name, of := range fds {
+		m.used += len(of)
+		start, ok := strings.CutSuffix(name, "-0")
+		if !ok || name == aliveName {
+			continue
+		}
+		l, err := readLabel(of[0])
+		if err == nil && !complete(fds, start, l) {
+			err = errors.New("it is not whole")
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("what the service manager kept as %s: %w", name, err))
+			continue
+		}
+		m.turn = max(m.turn, l.Turn)
+		if before, ok := newest[l.Name]; !ok || l.Turn > before.Turn {
+			newest[l.Name], group[l.Name] = l, start
+		}
+	}
+	used := map[string]bool{}
+	for name, l := range newest {
+		i := Item{Name: name, Meta: l.Meta}
+		for k := range l.FDs + 1 {
+			at := group[name] + "-" + strconv.Itoa(k)
+			used[at] = true
+			m.stored[name] = append(m.stored[name], at)
+			if k > 0 {
+				i.FDs = append(i.FDs, fds[at][0])
+				fds[at] = fds[at][1:]
+			}
+		}
+		items = append(items, i)
+	}
+	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
+	if of := fds[aliveName]; len(of) > 0 {
+		used[aliveName] = true
+		m.alive, fds[aliveName] = of[0], of[1:]
+		away = m.sinceAlive()
+	}
+	for name, of := range fds {
+		closeAll(of)
+		if !used[name] {
+			faults = append(faults, m.notify("FDSTOREREMOVE=1\nFDNAME="+name, nil))
+			m.used -= len(of)
+		}
+	}
+	return items, away, slices.DeleteFunc(faults, func(err error) bool { return err == nil })
+}
+
+func complete(fds map[string][]int, start string, l label) bool {
+	for k := range l.FDs + 1 {
+		if len(fds[start+"-"+strconv.Itoa(k)]) == 0 {
+			return false
+		}
+	}
+	return l.FDs > 0
+}
+
+// keep has the store keep i in the place of what has its name.
+func (m *manager) keep(i Item) error {
+	need, extra := len(i.FDs)+1, 0
+	if m.alive < 0 {
+		extra = 1
+	}
+	if m.used+need+extra > m.most {
+		return fmt.Errorf("keep descriptors of %q: the service manager keeps %d of at most %d, and %d more are needed: raise FileDescriptorStoreMax= (and FDSTORE) in weftd's unit", i.Name, m.used, m.most, need+extra)
+	}
+	if extra > 0 {
+		if err := m.storeAlive(); err != nil {
+			return err
+		}
+	}
+	m.turn++
+	file, err := writeLabel(label{Version: 1, Name: i.Name, Turn: m.turn, FDs: len(i.FDs), Meta: i.Meta})
+	if err != nil {
+		return fmt.Errorf("keep descriptors of %q: %w", i.Name, err)
+	}
+	defer closeAll([]int{file})
+	sum := sha256.Sum256([]byte(i.Name))
+	start := storePrefix + hex.EncodeToString(sum[:16]) + "-" + strconv.FormatUint(m.turn, 10) + "-"
+	var names []string
+	for k, fd := range append([]int{file}, i.FDs...) {
+		name := start + strconv.Itoa(k)
+		if err = m.notify("FDSTORE=1\nFDPOLL=0\nFDNAME="+name, []int{fd}); err != nil {
+			break
+		}
+		names = append(names, name)
+	}
+	if err == nil {
+		err = m.barrier()
+	}
+	if err != nil {
+		m.remove(names)
+		return fmt.Errorf("keep descriptors of %q: %w", i.Name, err)
+	}
+	m.used += len(names)
+	m.used -= m.remove(m.stored[i.Name])
+	m.stored[i.Name] = names
+	return nil
+}
+
+func (m *manager) forget(name string) {
+	m.used -= m.remove(m.stored[name])
+	delete(m.stored, name)
+}
+
+// remove takes names out of the store, and returns how many they are. What the manager is not told it drops with the unit's end.
+func (m *manager) remove(names []string) int {
+	for _, name := range names {
+		_ = m.notify("FDSTOREREMOVE=1\nFDNAME="+name, nil)
+	}
+	return len(names)
+}
+
+// notify sends state and fds to the service manager.
+func (m *manager) notify(state string, fds []int) error {
+	if m.socket == "" {
+		return errors.New("there is no NOTIFY_SOCKET")
+	}
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: m.socket, Net: "unixgram"})
+	if err != nil {
+		return fmt.Errorf("tell the service manager: %w", err)
+	}
+	defer func() { _ = c.Close() }() // a datagram was sent or not
+	if err := c.SetWriteDeadline(time.Now().Add(barrierWait)); err != nil {
+		return err
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	if _, _, err := c.WriteMsgUnix([]byte(state), rights, nil); err != nil {
+		return fmt.Errorf("tell the service manager: %w", err)
+	}
+	return nil
+}
+
+// barrier returns when the manager has read all that was sent: it then closes the other end of a pipe.
+func (m *manager) barrier() error {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return err
+	}
+	err := m.notify("BARRIER=1", p[1:])
+	_ = unix.Close(p[1]) // nothing is written to it
+	r := os.NewFile(uintptr(p[0]), "barrier")
+	defer func() { _ = r.Close() }() // nor to this end
+	if err != nil {
+		return err
+	}
+	for end := time.Now().Add(barrierWait); ; {
+		left := time.Until(end)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p[0])}}, int(max(left, 0).Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return err
+		case n == 0:
+			return fmt.Errorf("the service manager does not read what weftd tells it (%s)", m.socket)
+		default:
+			return nil
+		}
+	}
+}
+
+// writeLabel returns a sealed memory file that says l.
+func writeLabel(l label) (int, error) {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.MemfdCreate("weft-label", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, fmt.Errorf("make a memory file: %w", err)
+	}
+	if _, err = unix.Pwrite(fd, b, 0); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		_ = unix.Close(fd) // it is of no use
+		return -1, fmt.Errorf("write a memory file: %w", err)
+	}
+	return fd, nil
+}
+
+func readLabel(fd int) (l label, err error) {
+	b := make([]byte, 2*MaxMeta+4096) // base64, and what is around it
+	n, err := unix.Pread(fd, b, 0)
+	if err != nil {
+		return l, err
+	}
+	if err := json.Unmarshal(b[:n], &l); err != nil {
+		return l, err
+	}
+	if l.Version != 1 || l.Name == "" || len(l.Name) > MaxName || l.FDs < 1 || l.FDs > MaxFDs {
+		return l, fmt.Errorf("version %d of what weft says of descriptors, which this weftd does not read", l.Version)
+	}
+	return l, nil
+}

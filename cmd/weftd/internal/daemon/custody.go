@@ -1,0 +1,32 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"weft/cmd/internal/custody"
+)
+
+// openCustody takes up the descriptors that the last weftd had kept, and sees to it that ours are kept. No other weftd answers on
+// the control socket by now, and nothing can be attached yet.
+func (d *Daemon) openCustody(ctx context.Context, do func(func(context.Context) error)) {
+	owner := d.state
+	if owner == "" { // it cannot be named: its path tells it from another one on this host
+		if path, err := filepath.Abs(d.cfg.CacheDir); err == nil {
+			owner = path[max(0, len(path)-custody.MaxName):]
+		}
+	}
+	d.custody = custody.Open(ctx, custody.Options{
+		Control: d.cfg.ControlSocket, Owner: owner, Timeout: d.cfg.HolderTimeout, Getenv: os.Getenv,
+		Logger: d.log.With("component", "custody"),
+	})
+	do(d.custody.Run)
+}
+
+// closeCustody leaves what is kept to the next weftd.
+func (d *Daemon) closeCustody() {
+	if d.custody != nil {
+		d.custody.Close()
+	}
+}
