@@ -31,6 +31,8 @@ func rooms() map[string][]string {
 		"test/await": {}, // so that tests of every layer can use it
 
 		"cmd/internal/buildinfo": {}, // every program links it, also the plugin that is started for each pod
+		"cmd/internal/hostlocal": {}, // the same
+		"cmd/internal/podtun":    {}, // the same
 		"cmd/internal/podport":   {}, // so does the plugin with this
 		"cmd/internal/custody":   {},
 

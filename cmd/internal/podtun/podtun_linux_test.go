@@ -1,0 +1,123 @@
+package podtun
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/podport"
+	"weft/test/await"
+	"weft/test/lab/netns"
+)
+
+func TestInterface(t *testing.T) {
+	host, pod := space(t, "host"), space(t, "pod")
+	s := Spec{
+		Netns: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pod.FD()), Name: "eth0", MTU: 1400,
+		Addresses: []netip.Addr{netip.MustParseAddr("10.9.3.2"), netip.MustParseAddr("fd00::2")},
+		Routes:    []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+	}
+	made := func(s Spec) (tun *os.File, err error) {
+		err = host.Do(func() error { tun, err = Make(s); return err })
+		return tun, err
+	}
+	tun, err := made(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, err := podport.InspectTUN(int(tun.Fd())); err != nil || name != "eth0" {
+		t.Errorf("for weftd it is %s, %v", name, err)
+	}
+	if err := Check(s); err != nil {
+		t.Error(err)
+	}
+	links, err := host.Netlink().LinkList()
+	if err != nil || len(links) != 1 {
+		t.Errorf("the host has %v, %v", links, err)
+	}
+	l, err := pod.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have, err := addressesIn(pod, l); err != nil || len(have) != 2 {
+		t.Errorf("the pod has %v, %v: no address that it may not send from", have, err)
+	}
+	if again, err := made(s); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second one: %v, %v", again, err)
+	}
+	if links, err := host.Netlink().LinkList(); err != nil || len(links) != 1 {
+		t.Errorf("what failed left %v, %v", links, err)
+	}
+
+	for what, damage := range map[string]func() error{
+		"MTU is 1300": func() error { return pod.Netlink().LinkSetMTU(l, 1300) },
+		"no address fd00::2": func() error {
+			return pod.Netlink().AddrDel(l, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("fd00::2/128"))})
+		},
+		"no route to 10.9.0.0/16": func() error { return pod.Netlink().RouteDel(route(l, s.Routes[0])) },
+		"no route to ::/0":        func() error { return pod.Netlink().RouteDel(route(l, s.Routes[2])) },
+	} {
+		if err := damage(); err != nil {
+			t.Fatal(what, err)
+		}
+		if err := Check(s); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("want %q, got %v", what, err)
+		}
+	}
+	for range 2 {
+		if err := Remove(s.Netns, "eth0"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := Check(s); err == nil {
+		t.Error("found what is gone")
+	}
+	if err := Remove(s.Netns, "lo"); err == nil || !strings.Contains(err.Error(), "no TUN") {
+		t.Errorf("what is no TUN: %v", err)
+	}
+	if err := Remove("/nowhere/ns", "eth0"); err != nil {
+		t.Errorf("of a namespace that is gone: %v", err)
+	}
+	if _, err := made(Spec{Netns: "/nowhere/ns"}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("in a namespace that is gone: %v", err)
+	}
+	_ = tun.Close()
+
+	// The descriptor does not keep the namespace alive: the device goes with it, and a read says so.
+	if tun, err = made(s); err != nil {
+		t.Fatal(err)
+	}
+	defer tun.Close()
+	if err := unix.SetNonblock(int(tun.Fd()), true); err != nil {
+		t.Fatal(err)
+	}
+	pod.Close()
+	await.OK(t, "the device is gone", func() error {
+		if _, err := unix.Read(int(tun.Fd()), make([]byte, 2000)); !errors.Is(err, unix.EBADFD) && !errors.Is(err, unix.EIO) {
+			return fmt.Errorf("read: %v", err)
+		}
+		return nil
+	})
+}
+
+func addressesIn(pod *netns.Namespace, l netlink.Link) (out []netip.Addr, err error) {
+	err = pod.Do(func() error { out, err = addresses(l); return err })
+	return out, err
+}
+
+func space(t *testing.T, name string) *netns.Namespace {
+	t.Helper()
+	n, err := netns.New(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
