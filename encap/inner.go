@@ -55,6 +55,8 @@ type Inner struct {
 	DF            bool
 	MoreFragments bool
 	FragOffset    int // of this fragment's data in the original packet's
+	// FragID is what the fragments of one packet have in common, in IPv6; an IPv4 header has it at a fixed place.
+	FragID uint32
 
 	// routed says that an IPv6 routing header has segments left, so that Dst is not
 	// the address that transport checksums cover (RFC 8200 §8.1).

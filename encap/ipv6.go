@@ -22,7 +22,7 @@ func (in *Inner) parse6(b []byte) error {
 	in.Src, in.Dst = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
 	in.Version, in.HeaderLen, in.TotalLen, in.L4 = 6, IPv6Len, total, 0
 	in.TrafficClass, in.TTL, in.Proto = b[0]<<4|b[1]>>4, b[7], b[6]
-	in.DF, in.MoreFragments, in.FragOffset, in.routed = true, false, 0, false
+	in.DF, in.MoreFragments, in.FragOffset, in.FragID, in.routed = true, false, 0, 0, false
 	if in.Proto == ProtoTCP || in.Proto == ProtoUDP { // nearly every packet
 		in.L4 = IPv6Len
 		return nil
@@ -73,6 +73,7 @@ func (in *Inner) extHeader(b []byte, at int) (int, error) {
 		v := binary.BigEndian.Uint16(b[at+2:])
 		in.FragOffset = int(v &^ 7)
 		in.MoreFragments = v&1 != 0
+		in.FragID = binary.BigEndian.Uint32(b[at+4:])
 		if in.FragOffset+len(b)-at-n > maxPacket {
 			return 0, errFragEnd
 		}

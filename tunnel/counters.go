@@ -104,6 +104,7 @@ type peerState struct {
 	path               pathMTU
 	reach              reach
 	refusal            refusal
+	returns            returns // of flows that its pods opened by way of our host
 }
 
 // strangers remembers a few of the outer sources that belong to no peer, for

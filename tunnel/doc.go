@@ -13,14 +13,16 @@
 //     sockets_linux.go (path socket) and rawread_linux.go (path raw) read datagrams. They read into a
 //     Packet (packet.go) in a Ring (ring.go).
 //   - egress.go, or ingress.go with vtep.go and pathprobe.go, decides about it, with what table.go, reach.go and
-//     pathmtu.go know of the peer. icmp.go tells the sender why it cannot pass, and drops.go has the reasons.
+//     pathmtu.go know of the peer. For a pod's port podpackets.go is its router, and byhost.go, with flow.go and
+//     returns.go, finds the answers that the host's rules are to translate back. icmp.go tells the sender why it cannot pass, and drops.go has the reasons.
 //   - output.go hands it to the port that it leaves by, port.go, and accounts for it.
 //   - udpoffload_linux.go and raw_linux.go are ports of the underlay. runwriter_linux.go and sendrun_linux.go make one
 //     send of many packets for them; rawsend_linux.go, frames_linux.go and tap_linux.go, or
 //     sockets_linux.go, send it. outlet.go and outlettrial.go choose whether a superpacket leaves whole. merge_linux.go makes superpackets of what goes into the TUN.
 //   - syscall_linux.go has the system calls.
 //
-// Beside it stand engine.go, which attaches ports and starts workers; poller_linux.go and linger_linux.go, how
+// Beside it stand engine.go, which attaches ports and starts workers, pod.go, what is counted of a pod's, and
+// podtun_linux.go, which makes one from a descriptor; poller_linux.go and linger_linux.go, how
 // workers wait; spread.go and udpspread_linux.go, how several workers share a port; rawfilter.go, which
 // frames are ours; fairshare.go, fairkeep.go and fairfilter_linux.go, which keep one peer from filling a receive queue
 // for all; capture.go and look.go, which copy packets for somebody who looks; offload.go and counters.go, what is reported.

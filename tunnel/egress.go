@@ -2,7 +2,6 @@ package tunnel
 
 import (
 	"net/netip"
-	"slices"
 
 	"weft/encap"
 )
@@ -39,39 +38,43 @@ func (w *worker) send(p *Packet) (r DropReason, ok bool) {
 		size, p.segments = super.SegmentLen(0), super.Segments
 	}
 
-	if w.from.role == RolePod { // we are its router: no source but its own, and one hop
-		if !slices.Contains(w.from.addrs, in.Src) {
-			return DropForeignSource, false
-		}
-		if !encap.DecrementTTL(p.Bytes()) {
-			w.complain(encap.ICMPTimeExceeded, 0, p.Bytes())
-			return DropTTL, false
-		}
-		in.TTL--
-		p.changed()
+	if in.Src == in.Dst {
+		return DropMartian, false // a host takes that for its own address coming back, and does not answer
 	}
-	if in.Src != w.source { // packets come in bursts of a flow
-		if of := w.table.forged(in.Src); of != nil {
-			w.forged(in, of)
-			return DropForeignSource, false
+	if w.from.pod != nil {
+		if r, ok := w.leavePod(p, in); !ok {
+			return r, false
 		}
-		w.source = in.Src
+	}
+	if in.Src != w.source.addr {
+		w.source = w.sourceOf(in.Src)
+	}
+	if in.Dst != w.dest.addr {
+		w.dest = w.destOf(in.Dst)
+	}
+	d := w.dest
+	if of := w.source.forged; of != nil && (d.pod == nil || w.from.role != RoleHost) {
+		// To a pod here the host's rules may well send on what came from a peer's: it leaves this node no more.
+		w.forged(in, of)
+		return DropForeignSource, false
 	}
 	if isMulticast(in.Dst) {
 		return DropMulticast, false
 	}
-	if encap.MartianDestination(in.Dst) {
+	if encap.MartianDestination(in.Dst) && !w.linkOfHost(in.Dst) {
 		return DropMartian, false
 	}
 
-	if to := w.set.pods[in.Dst]; to != nil {
-		w.push(p, to)
+	if w.byHost(p, in, d) {
+		w.push(p, w.set.host)
 		return 0, true
 	}
-	if peer, found := w.table.routes.Lookup(in.Dst); found {
-		return w.sendTo(peer, p, in, size)
-	}
-	if w.from.role == RolePod && w.set.host != nil { // not the overlay's: the host routes it on
+	switch {
+	case d.pod != nil:
+		return w.sendToPod(d.pod, p, in, size)
+	case d.peer != nil:
+		return w.sendTo(d.peer, p, in, size)
+	case w.from.pod != nil && w.set.host != nil: // not the overlay's: the host routes it on
 		w.push(p, w.set.host)
 		return 0, true
 	}
@@ -79,15 +82,44 @@ func (w *worker) send(p *Packet) (r DropReason, ok bool) {
 	return DropNoRoute, false
 }
 
+// source is what is known of an inner source; the zero source is none.
+type source struct {
+	addr    netip.Addr
+	forged  *Peer    // whose it is, if it cannot be this host's
+	returns *returns // the entries of flows that this address has opened by way of the host; nil if it is neither a pod's nor a peer's
+	pod     bool     // it is a pod's of this node
+}
+
+func (w *worker) sourceOf(a netip.Addr) source {
+	s := source{addr: a, forged: w.table.forged(a)}
+	if w.from.role == RoleHost {
+		of := w.destOf(a)
+		s.returns, s.pod = of.returns(), of.pod != nil
+	}
+	return s
+}
+
+// dest is where packets to an inner address go; neither a pod nor a peer if it is not the overlay's.
+type dest struct {
+	addr netip.Addr
+	pod  *attached
+	peer *Peer
+}
+
+func (w *worker) destOf(a netip.Addr) dest {
+	d := dest{addr: a, pod: w.set.pods[a]}
+	if d.pod == nil {
+		d.peer, _ = w.table.routes.Lookup(a)
+	}
+	return d
+}
+
 // sendTo encapsulates p in place for peer. No packet of it is larger than size bytes.
 func (w *worker) sendTo(peer *Peer, p *Packet, in *encap.Inner, size int) (DropReason, bool) {
 	if peer.state.reach.refuses(w.now) {
 		return DropUnderlay, false
 	}
-	under := w.set.under4
-	if peer.spec.Addr.Is6() {
-		under = w.set.under6
-	}
+	under := w.under(peer)
 	limit := peer.maxInner(w.now)
 	p.recv, p.limit = peer.spec.Recv, limit
 	if in.Version == 6 {
@@ -106,17 +138,38 @@ func (w *worker) sendTo(peer *Peer, p *Packet, in *encap.Inner, size int) (DropR
 		return DropUnsupported, false
 	case under == nil:
 		return DropUnderlay, false
-	case size > limit && in.Version == 4 && !in.DF && p.segSize == 0:
-		return w.sendFragments(peer, p, in, limit, under)
-	case size > limit && in.Version == 4 && !in.DF && in.Proto == encap.ProtoTCP && p.recut(limit):
-		// It permits fragments, and smaller segments serve it better.
 	case size > limit:
-		w.complain(encap.ICMPTooBig, limit, p.Bytes())
-		return DropTooBig, false
+		if whole, r, ok := w.fit(p, in, limit, under, peer); !whole {
+			return r, ok
+		}
 	}
 	w.address(p, peer, in)
 	w.push(p, under)
 	return 0, true
+}
+
+// under is the underlay by which the peer is reached; nil if there is none.
+func (w *worker) under(peer *Peer) *attached {
+	if peer.spec.Addr.Is6() {
+		return w.set.under6
+	}
+	return w.set.under4
+}
+
+// fit does as a router does with p, which is larger than the limit of bytes that out takes, or stands for packets that are. whole says that
+// p can be sent as it is now; otherwise it has been sent in pieces, or is dropped for reason r. peer is the receiver, nil for a pod.
+func (w *worker) fit(p *Packet, in *encap.Inner, limit int, out *attached, peer *Peer) (whole bool, r DropReason, ok bool) {
+	if in.Version == 4 && !in.DF {
+		if p.segSize == 0 {
+			r, ok = w.sendFragments(p, in, limit, out, peer)
+			return false, r, ok
+		}
+		if in.Proto == encap.ProtoTCP && p.recut(limit) {
+			return true, 0, true // it permits fragments, and smaller segments serve it better
+		}
+	}
+	w.complain(encap.ICMPTooBig, limit, p.Bytes())
+	return false, DropTooBig, false
 }
 
 // address gives a packet its outer destination, and what the format puts before it: in
@@ -136,7 +189,7 @@ func (w *worker) address(p *Packet, peer *Peer, in *encap.Inner) {
 
 // sendFragments sends an IPv4 packet that permits it in pieces of at most limit
 // bytes (RFC 791 section 3.2). It is delivered if every piece is.
-func (w *worker) sendFragments(peer *Peer, p *Packet, in *encap.Inner, limit int, under *attached) (DropReason, bool) {
+func (w *worker) sendFragments(p *Packet, in *encap.Inner, limit int, out *attached, peer *Peer) (DropReason, bool) {
 	w.flush() // keep the order: what came before goes first
 	p.complete()
 	for offset := 0; ; {
@@ -146,26 +199,38 @@ func (w *worker) sendFragments(peer *Peer, p *Packet, in *encap.Inner, limit int
 			return DropTooBig, false
 		}
 		piece.end, piece.lane = piece.off+len(b), p.lane
-		w.address(piece, peer, in)
-		under.port.WriteBatch(w.ring, w.ring.replyOut[:])
+		if peer != nil {
+			w.address(piece, peer, in)
+		}
+		out.port.WriteBatch(w.ring, w.ring.replyOut[:])
 		if piece.verdict != delivered {
+			if out.pod != nil {
+				out.pod.rx.drops[piece.reason()].Add(1)
+			}
 			return piece.reason(), false
 		}
-		if w.look != nil {
-			w.look.sent(w, under, piece)
+		if w.look != nil && peer != nil {
+			w.look.sent(w, out, piece)
 		}
 		if offset = next; offset == 0 {
 			break
 		}
 	}
-	if w.look != nil {
+	if peer == nil {
+		peer = p.peer // the sender, on the way in
+	} else if w.look != nil {
 		w.address(p, peer, in)
+	}
+	if w.look != nil {
 		w.look.fragmented(w, p)
 	}
 	w.tally.fragmented++
 	w.flow.Delivered++
 	w.flow.DeliveredBytes += uint64(p.inner)
 	w.credit(peer, 1, uint64(p.inner))
+	if out.pod != nil {
+		out.pod.rx.passed(1, uint64(p.inner), w.now)
+	}
 	return 0, true
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"net/netip"
 	"runtime"
@@ -50,6 +51,8 @@ type Engine struct {
 	overflowed atomic.Uint64
 
 	saying sayings // what is logged off the workers
+
+	seed maphash.Seed // of the tags of return entries
 
 	began time.Time // when the engine was made, with its monotonic reading
 
@@ -109,7 +112,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = DefaultWorkers(runtime.GOMAXPROCS(0))
 	}
-	e := &Engine{cfg: cfg, log: cfg.Logger, began: time.Now()}
+	e := &Engine{cfg: cfg, log: cfg.Logger, began: time.Now(), seed: maphash.MakeSeed()}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}

@@ -14,8 +14,8 @@ const (
 	icmpBurst = 200
 )
 
-// complain writes an ICMP error about the offending packet back to the port that
-// it came from, from the host TUN's address. mtu is in bytes, for ICMPTooBig.
+// complain writes an ICMP error about the offending packet back to where it came from: to the port that it was read from, or
+// to the peer that sent it. It comes from the host TUN's address. mtu is in bytes, for ICMPTooBig.
 func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 	src := w.table.spec.Address4
 	if offending[0]>>4 == 6 {
@@ -30,18 +30,42 @@ func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 	if err != nil {
 		return // not a packet to complain about
 	}
-	if !w.bucket.take(w.now) {
+	reply.end = reply.off + len(b)
+	out, bucket := w.from, &w.bucket
+	switch w.from.role {
+	case RolePod: // one pod's errors are not withheld for another's
+		bucket = &w.from.pod.bucket
+	case RoleUnderlay:
+		bucket = &w.away
+		if out = w.back(reply); out == nil {
+			return
+		}
+	}
+	if !bucket.take(w.now) {
 		w.tally.icmpDenied++
 		return
 	}
-	reply.end = reply.off + len(b)
-	w.from.port.WriteBatch(w.ring, w.ring.replyOut[:])
+	out.port.WriteBatch(w.ring, w.ring.replyOut[:])
 	if w.look != nil {
 		w.look.told(w, reply)
 	}
 	if reply.verdict == delivered {
 		w.tally.icmpSent++
 	}
+}
+
+// back addresses reply to the peer of its inner destination, and returns the underlay that it leaves by; nil if there is no way.
+func (w *worker) back(reply *Packet) *attached {
+	in, err := reply.parse()
+	if err != nil {
+		return nil
+	}
+	peer, found := w.table.routes.Lookup(in.Dst)
+	if !found || in.Version == 6 && !peer.inner6 || in.TotalLen > peer.maxInner(w.now) || peer.state.reach.refuses(w.now) {
+		return nil
+	}
+	w.address(reply, peer, in)
+	return w.under(peer)
 }
 
 // bucket is a token bucket. The zero value is full.

@@ -130,6 +130,10 @@ func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 		return r, false
 	}
 
+	if to.pod != nil && w.viaHost(&to.pod.returns, p, in) {
+		to = w.set.host // it answers a flow that the host's rules have changed, and that it knows by another name
+	}
+
 	if ecn != in.ECN() {
 		encap.SetECN(p.Bytes(), ecn)
 		in.TrafficClass = in.TrafficClass&^3 | uint8(ecn)
@@ -146,6 +150,16 @@ func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 		}
 	}
 
+	if to.pod != nil {
+		if p.peer != nil {
+			w.went(&p.peer.state.returns, p, in)
+		}
+		size := in.TotalLen
+		if p.segSize > 0 {
+			size = p.info.SegmentLen(0)
+		}
+		return w.sendToPod(to, p, in, size)
+	}
 	p.crowded = w.from.readers < 2 || p.Outer.Port() == w.engine.cfg.Port
 	w.push(p, to)
 	return 0, true

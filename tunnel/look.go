@@ -73,11 +73,11 @@ func (l *captures) fragmented(w *worker, p *Packet) {
 	}
 }
 
-// told shows an ICMP error that we send back.
+// told shows an ICMP error that we send back, to who sent what it is about.
 func (l *captures) told(w *worker, p *Packet) {
 	for _, c := range l.list {
 		if r := c.rings[w.index]; c.want.Inner && c.inner(w, r, p, p.Outer, nil) {
-			r.records[(r.next-1)%uint64(len(r.records))].outbound = false
+			r.records[(r.next-1)%uint64(len(r.records))].outbound = w.from.role == RoleUnderlay // to a peer
 			r.publish()
 		}
 	}

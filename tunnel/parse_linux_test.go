@@ -32,7 +32,7 @@ func TestSegmentsOfChangedHeader(t *testing.T) {
 
 	w, wire := newHotPath(t, 3), newFakeWire(t, 64)
 	w.set.under4 = &attached{port: &runPort{w: wire.w}, role: RoleUnderlay, super: &OffloadSocket{runs: wire.w}}
-	w.from = &attached{port: nullPort{}, role: RolePod, addrs: []netip.Addr{addr("10.1.1.5")}}
+	w.from = &attached{port: nullPort{}, role: RolePod, pod: new(pod), addrs: []netip.Addr{addr("10.1.1.5")}}
 	put(w, tcp4(segments*mss))
 	w.move(false)
 	var sent [][]byte

@@ -19,9 +19,9 @@ type worker struct {
 	tally  tally
 	bucket bucket
 	saying saying
-	// answers bounds the probes that are answered.
-	answers bucket
-	batch   // what the present batch is decided with
+	// answers bounds the probes that are answered, and away the ICMP errors that leave for peers.
+	answers, away bucket
+	batch         // what the present batch is decided with
 
 	totals    counters
 	strangers strangers
@@ -50,7 +50,8 @@ type batch struct {
 	// within a batch the table stays the same.
 	sender sender
 	route  route
-	source netip.Addr // egress: of the packet before, which no other node has
+	source source // egress
+	dest   dest   // egress
 }
 
 // sender is an outer source and whose it is; the zero sender is none.

@@ -1,0 +1,220 @@
+package tunnel
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"weft/encap"
+)
+
+// newPodPath is newHotPath with two pods' ports.
+func newPodPath(tb testing.TB, mtu int) (w *worker, a, b *attached) {
+	tb.Helper()
+	w = newHotPath(tb, 3)
+	w.set.pods = map[netip.Addr]*attached{}
+	podAt := func(s string) *attached {
+		x := &attached{port: nullPort{}, role: RolePod, addrs: []netip.Addr{addr(s)}, super: &OffloadTUN{}, pod: new(pod)}
+		w.set.pods[addr(s)] = x
+		return x
+	}
+	a, b = podAt("10.1.1.5"), podAt("10.1.1.6")
+	b.pod.mtu.Store(int64(mtu))
+	w.from = a
+	return w, a, b
+}
+
+// fillSuper puts superpackets with segments of mss bytes into the worker's ring, as a TUN's ReadBatch would.
+func (w *worker) fillSuper(b []byte, mss int) int {
+	w.ring.reset()
+	for p := w.ring.Slot(); p != nil; p = w.ring.Slot() {
+		copy(p.Space(), b)
+		w.ring.Commit(len(b))
+		p.segSize, p.partial, p.csumStart, p.csumOffset = mss, true, 20, encap.ChecksumOffsetTCP
+	}
+	return w.ring.n
+}
+
+// tcpTo is a TCP packet from pod a to an address, with so much payload, and with or without DF.
+func tcpTo(dst string, payload int, df bool) []byte {
+	b := tcp4(payload)
+	d := addr(dst).As4()
+	copy(b[12:], []byte{10, 1, 1, 5})
+	copy(b[16:], d[:])
+	if b[6] &^= 0x40; df {
+		b[6] |= 0x40
+	}
+	return b
+}
+
+// TestSuperpacketBetweenPods: it stays whole where it fits, is cut smaller where it permits that, and is refused as a router does
+// where it does not; and a port that takes none gets its segments.
+func TestSuperpacketBetweenPods(t *testing.T) {
+	for _, tt := range []struct {
+		mtu, payload   int
+		df, single     bool
+		packets, sizes int // how many reach the pod's port, and of what segment size
+		drop           DropReason
+	}{
+		{mtu: 0, payload: 14000, df: true, packets: 1, sizes: 1400},
+		{mtu: 1500, payload: 14000, df: true, packets: 1, sizes: 1400},
+		{mtu: 1000, payload: 14000, packets: 1, sizes: 1000 - 40},
+		{mtu: 1000, payload: 14000, df: true, drop: DropTooBig},
+		{mtu: 1500, payload: 14000, df: true, single: true, packets: 10},
+	} {
+		w, a, b := newPodPath(t, tt.mtu)
+		w.flow = &w.tally.egress
+		to, from := &keeper{}, &keeper{}
+		b.port, a.port = to, from
+		if tt.single {
+			b.super = nil
+		}
+		w.ring.reset()
+		p := w.ring.Slot()
+		packet := tcpTo("10.1.1.6", tt.payload, tt.df)
+		copy(p.Space(), packet)
+		w.ring.Commit(len(packet))
+		p.segSize, p.partial, p.csumStart, p.csumOffset = 1400, true, 20, encap.ChecksumOffsetTCP
+		w.egress()
+		f := w.tally.egress
+		if f.Received != f.Delivered+f.Drops[tt.drop] || f.Received == 0 {
+			t.Errorf("%+v: the books have %+v", tt, f)
+		}
+		if len(to.got) != tt.packets {
+			t.Errorf("%+v: %d packets reach the pod's port", tt, len(to.got))
+			continue
+		}
+		for _, got := range to.got {
+			if got.segSize != tt.sizes || got.partial != (tt.sizes > 0) || got.ttl != packet[8]-1 {
+				t.Errorf("%+v: it is handed %+v", tt, got)
+			}
+		}
+		if told := len(from.got) > 0; told != (tt.packets == 0) {
+			t.Errorf("%+v: the sender is told: %v", tt, told)
+		}
+		if got := b.pod.rx.packets.Load(); got != f.Delivered {
+			t.Errorf("%+v: the pod has counted %d, want %d", tt, got, f.Delivered)
+		}
+	}
+}
+
+// keeper notes what is written to it.
+type keeper struct {
+	Port
+	got []kept
+}
+
+type kept struct {
+	segSize int
+	partial bool
+	ttl     byte
+}
+
+func (k *keeper) WriteBatch(_ *Ring, ps []*Packet) {
+	for _, p := range ps {
+		k.got = append(k.got, kept{p.segSize, p.partial, p.Bytes()[8]})
+		p.Delivered()
+	}
+}
+
+// TestHotPathOfPodsDoesNotAllocate has each way that a pod's packet takes, and those that end in a refusal.
+func TestHotPathOfPodsDoesNotAllocate(t *testing.T) {
+	w, a, b := newPodPath(t, 1000)
+	noDF := ipv4("10.1.1.5", "10.1.1.6", 1400)
+	noDF[6] = 0
+	peer := netip.MustParseAddrPort("192.0.2.2:8285")
+	super := tcpTo("10.1.1.6", 9000, true)
+	for name, tt := range map[string]struct {
+		packet  []byte
+		from    *attached
+		ingress bool
+		mss     int
+	}{
+		"pod to pod":               {ipv4("10.1.1.5", "10.1.1.6", 200), a, false, 0},
+		"pod to peer":              {ipv4("10.1.1.5", "10.1.2.7", 200), a, false, 0},
+		"pod to host":              {ipv4("10.1.1.5", "198.51.100.1", 200), a, false, 0},
+		"peer to pod":              {ipv4("10.1.2.7", "10.1.1.5", 200), w.set.under4, true, 0},
+		"superpackets":             {super, a, false, 900},
+		"too large superpackets":   {super, a, false, 1400},
+		"too large from a peer":    {ipv4("10.1.2.7", "10.1.1.6", 1400), w.set.under4, true, 0},
+		"in fragments":             {noDF, a, false, 0},
+		"a forged source":          {ipv4("10.1.1.6", "10.1.1.5", 200), a, false, 0},
+		"a flow by the host":       {ipv4("10.1.1.5", "10.1.1.6", 100), w.set.host, false, 0},
+		"its answer":               {ipv4("10.1.1.6", "10.1.1.5", 100), b, false, 0},
+		"a flow by the host, away": {ipv4("10.1.1.5", "10.1.2.7", 100), w.set.host, false, 0},
+	} {
+		got := testing.AllocsPerRun(20, func() {
+			if w.from = tt.from; tt.mss > 0 {
+				w.fillSuper(tt.packet, tt.mss)
+			} else {
+				w.fill(tt.packet, peer)
+			}
+			w.source, w.dest, w.route = source{}, dest{}, route{}
+			w.move(tt.ingress)
+		})
+		if got != 0 {
+			t.Errorf("%s: %.1f allocations a batch, want none", name, got)
+		}
+	}
+	if s := a.pod.rx.packets.Load(); s == 0 {
+		t.Error("the pod was handed nothing")
+	}
+}
+
+// BenchmarkPods is what the data plane itself costs a pod's packet: an iteration is one packet, or one superpacket of 45. With flows, each
+// pod has some by way of the host, so that packets are looked up among them.
+func BenchmarkPods(b *testing.B) {
+	for _, dst := range []string{"pod", "peer"} {
+		for _, flows := range []bool{false, true} {
+			for _, size := range []int{64, 1472, 45 * 1400} {
+				w, from, to := newPodPath(b, 0)
+				at := map[string]string{"pod": "10.1.1.6", "peer": "10.1.2.7"}[dst]
+				packet := ipv4("10.1.1.5", at, min(size, 1472))
+				super := tcpTo(at, 45*1400, true)
+				if dst == "peer" {
+					w.set.under4.super = &OffloadSocket{runs: &runWriter{}}
+				}
+				if flows {
+					for _, p := range []*pod{from.pod, to.pod} {
+						f := udpFlow(7)
+						p.returns.open(f.tag(w.engine.seed), &f, 0)
+					}
+				}
+				b.Run(fmt.Sprintf("to=%s/flows=%v/size=%d", dst, flows, size), func(b *testing.B) {
+					b.ReportAllocs()
+					b.SetBytes(int64(size))
+					for left := 0; b.Loop(); left-- {
+						if left == 0 {
+							w.source, w.dest = source{}, dest{}
+							if size > 1472 {
+								left = w.fillSuper(super, 1400)
+							} else {
+								left = w.fill(packet, netip.AddrPort{})
+							}
+							w.move(false)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestDestinationsAreLookedUpOnceABurst: what the packet before had is used for the next one to the same address, and for no other.
+func TestDestinationsAreLookedUpOnceABurst(t *testing.T) {
+	w, a, b := newPodPath(t, 0)
+	to, host := &keeper{}, &keeper{}
+	b.port, w.set.host.port = to, host
+	w.flow = &w.tally.egress
+	w.ring.reset()
+	dsts := []string{"10.1.1.6", "10.1.1.6", "198.51.100.1", "10.1.1.6", "198.51.100.1", "198.51.100.1"}
+	for _, d := range dsts {
+		p := w.ring.Slot()
+		w.ring.Commit(copy(p.Space(), ipv4("10.1.1.5", d, 64)))
+	}
+	w.egress()
+	if len(to.got) != 3 || len(host.got) != 3 || !slices.Equal(a.addrs, []netip.Addr{addr("10.1.1.5")}) {
+		t.Errorf("%d packets for the pod and %d for the host, want 3 and 3", len(to.got), len(host.got))
+	}
+}
