@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"weft/cmd/weft/internal/wording"
 )
 
 // table aligns cells that are ended by tabs. Flush prints it.
@@ -34,29 +36,11 @@ func (t table) Flush() error {
 	return nil
 }
 
-// count returns "1 record" or "3 records".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// duration prints the two largest units that matter: 23h59m, 2d3h, 45s.
-func duration(d time.Duration) string {
-	if d < 0 {
-		d = 0
-	}
-	switch d = d.Truncate(time.Second); {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
-	}
-	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
-}
+// The words of package top too.
+func count(n int, noun string) string { return wording.Count(n, noun) }
+func duration(d time.Duration) string { return wording.Span(d) }
+func orDash(s string) string          { return wording.OrDash(s) }
+func clean(s string) string           { return wording.Clean(s) }
 
 // ago says how long before now t was.
 func ago(t, now time.Time) string {
@@ -109,23 +93,6 @@ func join[T interface {
 		}
 	}
 	return orDash(strings.Join(out, ", "))
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return clean(s)
-}
-
-// clean removes control characters, so that what others wrote into the store does not control the terminal.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 func yesNo(b bool) string {

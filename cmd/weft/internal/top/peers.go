@@ -3,8 +3,9 @@ package top
 import (
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
+
+	"weft/cmd/weft/internal/wording"
 )
 
 // column is one of the table of peers.
@@ -33,8 +34,8 @@ func columns() []column {
 		{"REFUSED/s", 8, 9, false, func(_ Picture, p Peer) string { return some(p.Refused) }},
 		{"ANSWERS", 5, 14, true, answers},
 		{"PASSES", 9, 6, false, passes},
-		{"ADDRESS", 10, 15, true, func(_ Picture, p Peer) string { return dash(p.Address) }},
-		{"PATH", 11, 8, true, func(_ Picture, p Peer) string { return dash(p.Path) }},
+		{"ADDRESS", 10, 15, true, func(_ Picture, p Peer) string { return wording.OrDash(p.Address) }},
+		{"PATH", 11, 8, true, func(_ Picture, p Peer) string { return wording.OrDash(p.Path) }},
 		{"ID", 12, 13, true, id},
 	}
 }
@@ -53,7 +54,7 @@ func peerTable(v Picture, o Options) []Line {
 	peers := sorted(v.Peers, o.Sort)
 	name := nameLeast
 	for _, p := range peers {
-		name = min(nameMost, max(name, utf8.RuneCountInString(clean(p.Name))))
+		name = min(nameMost, max(name, utf8.RuneCountInString(wording.Clean(p.Name))))
 	}
 	gap := 2
 	if o.Width > 0 && o.Width < 60 {
@@ -68,7 +69,7 @@ func peerTable(v Picture, o Options) []Line {
 		var b strings.Builder
 		b.WriteString(pad(Cut(first, name), name))
 		for _, c := range shown {
-			text := clean(cell(c))
+			text := wording.Clean(cell(c))
 			if c.left {
 				text = pad(text, c.width)
 			} else {
@@ -85,7 +86,7 @@ func peerTable(v Picture, o Options) []Line {
 		if p.Likely != "" || p.Answers == "no" {
 			kind = Bad
 		}
-		out = append(out, Line{line(clean(p.Name), func(c column) string { return c.cell(v, p) }), kind})
+		out = append(out, Line{line(wording.Clean(p.Name), func(c column) string { return c.cell(v, p) }), kind})
 		if p.Likely != "" {
 			wrong = append(wrong, Line{fmt.Sprintf("%s: likely: %s; look at: %s", p.Name, p.Likely, p.Look), Bad})
 		}
@@ -164,7 +165,7 @@ func answers(v Picture, p Peer) string {
 	case "unknown":
 		return p.Answers
 	}
-	return p.Answers + " " + span(v.asOf().Sub(p.Since))
+	return p.Answers + " " + wording.Span(v.asOf().Sub(p.Since))
 }
 
 func passes(_ Picture, p Peer) string {
@@ -186,24 +187,4 @@ func id(_ Picture, p Peer) string {
 		return string([]rune(p.NodeID)[:digits]) + "…"
 	}
 	return p.NodeID
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-// span prints the largest unit that matters, and the next: 45s, 3m, 12h, 9d.
-func span(d time.Duration) string {
-	switch d = max(0, d); {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
-	}
-	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }

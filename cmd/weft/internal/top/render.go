@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"weft/cmd/weft/internal/wording"
 )
 
 // Options say how a Picture is laid out.
@@ -72,7 +74,7 @@ func Render(v Picture, o Options) []Line {
 	}
 	out = append(out, table...)
 	for i := range out {
-		out[i].Text = Cut(clean(out[i].Text), o.Width)
+		out[i].Text = Cut(wording.Clean(out[i].Text), o.Width)
 	}
 	return out
 }
@@ -122,7 +124,7 @@ func title(v Picture, o Options) string {
 			answer++
 		}
 	}
-	peers := count(len(v.Peers), "peer")
+	peers := wording.Count(len(v.Peers), "peer")
 	if asked > 0 {
 		peers += fmt.Sprintf(", %d answer", answer)
 	}
@@ -216,7 +218,7 @@ func plane(v Picture, width int) (out []Line) {
 		if number(d.Lost) > 0 {
 			parts, kind = append(parts, si(*d.Lost)+" lost/s"), Bad
 		}
-		out = append(out, Line{fit(width, pad(clean(d.Name), 10), append(parts, "("+whose+")")...), kind})
+		out = append(out, Line{fit(width, pad(wording.Clean(d.Name), 10), append(parts, "("+whose+")")...), kind})
 	}
 	if len(v.Workers) > 0 {
 		var parts []string
@@ -267,23 +269,6 @@ func pad(s string, width int) string {
 
 func padLeft(s string, width int) string {
 	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s))) + s
-}
-
-// clean removes control characters, so that what others wrote into the store does not control the terminal.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // si prints a number with three digits that matter, in five letters at most: 0, 3.2, 123, 12.3k, 9.41G.
