@@ -183,31 +183,35 @@ func (f *watchFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
+// watching shows again and again, until q, what draw makes of s, or lines of JSON of what document makes of it.
+func (c *common) watching(s *sampler, stdout io.Writer, every time.Duration, draw func(width, height int) []top.Line, document func() any) watch {
+	w := watch{every: every, unshown: 1, stdout: stdout, ask: s.ask, draw: draw, key: func(k byte) bool { return k != 'q' }}
+	if c.json {
+		w.unshown = 0
+		w.print = func(out io.Writer) error { return printLine(out, document()) }
+	}
+	return w
+}
+
 // watchPeers is weft peers --watch.
 func (c *common) watchPeers(ctx context.Context, stdout io.Writer, every time.Duration, nodes []string) error {
 	s := sampler{client: c.client(), nodes: nodes}
-	w := watch{every: every, unshown: 1, stdout: stdout, ask: s.ask, key: func(k byte) bool { return k != 'q' }}
-	w.draw = func(width, height int) []top.Line {
+	w := c.watching(&s, stdout, every, func(width, height int) []top.Line {
 		return top.Render(s.picture, top.Options{Width: width, Height: height, Sort: top.ByName, Parts: top.Head | top.Peers})
-	}
-	if c.json {
-		w.unshown = 0
-		w.print = func(out io.Writer) error {
-			return printLine(out, struct {
-				schema
-				moment
-				control.Peers
-			}{schema1(), s.moment(), s.last.Peers})
-		}
-	}
+	}, func() any {
+		return struct {
+			schema
+			moment
+			control.Peers
+		}{schema1(), s.moment(), s.last.Peers}
+	})
 	return w.run(ctx)
 }
 
 // watchStatus is weft status --watch: the page, and in place of what was counted since the start what happens now.
 func (c *common) watchStatus(ctx context.Context, stdout io.Writer, every time.Duration) error {
 	s := sampler{client: c.client()}
-	w := watch{every: every, unshown: 1, stdout: stdout, ask: s.ask, key: func(k byte) bool { return k != 'q' }}
-	w.draw = func(width, height int) []top.Line {
+	w := c.watching(&s, stdout, every, func(width, height int) []top.Line {
 		page := linesOf(width, func(w io.Writer) error { return printState(w, s.last.Status, s.picture.Time) })
 		if s.away != nil {
 			page = append([]top.Line{{Text: top.Cut("NO ANSWER: "+clean(s.away.Error()), width), Kind: top.Bad}, {}}, page...)
@@ -218,17 +222,13 @@ func (c *common) watchStatus(ctx context.Context, stdout io.Writer, every time.D
 			page = page[:min(len(page), max(0, height-len(now)-1))]
 		}
 		return append(append(page, top.Line{}), now...)
-	}
-	if c.json {
-		w.unshown = 0
-		w.print = func(out io.Writer) error {
-			return printLine(out, struct {
-				schema
-				moment
-				control.Status
-			}{schema1(), s.moment(), s.last.Status})
-		}
-	}
+	}, func() any {
+		return struct {
+			schema
+			moment
+			control.Status
+		}{schema1(), s.moment(), s.last.Status}
+	})
 	return w.run(ctx)
 }
 
