@@ -5,13 +5,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
+
+	"weft/lease/internal/replace"
 )
 
 // Leftovers are what a process that was killed while it replaced one of the files at paths has left
-// beside it: regular files of this user whose names are a dot, the file's name, a dot and digits,
+// beside it: regular files of this user with names of files for the moment (replace.ForTheMoment),
 // last changed longer than age ago. The error joins what could not be read.
 func Leftovers(age time.Duration, paths ...string) ([]string, error) {
 	var out []string
@@ -22,8 +23,7 @@ func Leftovers(age time.Duration, paths ...string) ([]string, error) {
 			faults = append(faults, err)
 		}
 		for _, e := range entries {
-			digits, ours := strings.CutPrefix(e.Name(), "."+filepath.Base(path)+".")
-			if !ours || digits == "" || strings.Trim(digits, "0123456789") != "" {
+			if !replace.ForTheMoment(path, e.Name()) {
 				continue
 			}
 			info, err := e.Info()

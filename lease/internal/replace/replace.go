@@ -21,8 +21,8 @@ func File(path string, mode, dir fs.FileMode, write func(io.Writer) error) (err 
 		return err
 	}
 	defer func() { err = unnamed(path, err) }()
-	removeLeftovers(at, "."+filepath.Base(path)+".")
-	f, err := os.CreateTemp(at, "."+filepath.Base(path)+".*") // 0600
+	removeLeftovers(path)
+	f, err := os.CreateTemp(at, before(path)+"*") // 0600
 	if err != nil {
 		return err
 	}
@@ -52,13 +52,23 @@ func File(path string, mode, dir fs.FileMode, write func(io.Writer) error) (err 
 // leftFor is how old a file for the moment is before it counts as left by a process that was killed.
 const leftFor = time.Minute
 
-// removeLeftovers removes files for the moment that a process which was killed has left in dir: prefix and a number. Of one that
+// before is what the names of path's files for the moment begin with. A number follows.
+func before(path string) string { return "." + filepath.Base(path) + "." }
+
+// ForTheMoment reports whether a file of that name, beside path, is one that File makes while it replaces path. It looks at
+// the name alone.
+func ForTheMoment(path, name string) bool {
+	number, ours := strings.CutPrefix(name, before(path))
+	return ours && number != "" && strings.Trim(number, "0123456789") == ""
+}
+
+// removeLeftovers removes path's files for the moment that a process which was killed has left. Of one that
 // is killed again and again, each would leave another.
-func removeLeftovers(dir, prefix string) {
+func removeLeftovers(path string) {
+	dir := filepath.Dir(path)
 	all, _ := os.ReadDir(dir) // what cannot be listed stays
 	for _, e := range all {
-		rest, ours := strings.CutPrefix(e.Name(), prefix)
-		if !ours || rest == "" || strings.Trim(rest, "0123456789") != "" || !e.Type().IsRegular() {
+		if !ForTheMoment(path, e.Name()) || !e.Type().IsRegular() {
 			continue
 		}
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftFor {
