@@ -369,6 +369,10 @@ func (c *Custody) Close() {
 	c.closed = true
 	if c.manager != nil {
 		c.manager.stamp()
+		if c.manager.alive >= 0 {
+			closeAll([]int{c.manager.alive})
+			c.manager.alive = -1
+		}
 	}
 	if c.session != nil {
 		c.session.close()

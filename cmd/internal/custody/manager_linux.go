@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -206,22 +205,28 @@ func (m *manager) notify(state string, fds []int) error {
 	if m.socket == "" {
 		return errors.New("there is no NOTIFY_SOCKET")
 	}
-	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: m.socket, Net: "unixgram"})
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) // Go's connected one takes no descriptors
 	if err != nil {
 		return fmt.Errorf("tell the service manager: %w", err)
 	}
-	defer func() { _ = c.Close() }() // a datagram was sent or not
-	if err := c.SetWriteDeadline(time.Now().Add(barrierWait)); err != nil {
-		return err
+	defer func() { _ = unix.Close(fd) }() // a datagram was sent or not
+	limit := unix.NsecToTimeval(barrierWait.Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
+		return fmt.Errorf("tell the service manager: %w", err)
 	}
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	if _, _, err := c.WriteMsgUnix([]byte(state), rights, nil); err != nil {
-		return fmt.Errorf("tell the service manager: %w", err)
+	for {
+		switch err := unix.Sendmsg(fd, []byte(state), rights, &unix.SockaddrUnix{Name: m.socket}, unix.MSG_NOSIGNAL); {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return fmt.Errorf("tell the service manager at %s: %w", m.socket, err)
+		default:
+			return nil
+		}
 	}
-	return nil
 }
 
 // barrier returns when the manager has read all that was sent: it then closes the other end of a pipe.

@@ -1,0 +1,373 @@
+package custody
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/await"
+)
+
+// fakeManager has the descriptor store of a service manager, as sd_notify(3) and sd_listen_fds(3) describe it. It stands in for systemd,
+// which a test cannot start.
+type fakeManager struct {
+	t    *testing.T
+	conn *net.UnixConn
+	path string
+	most int
+
+	mu    sync.Mutex // protects what follows
+	store []stored   // the latest first, as systemd has them
+	deaf  bool       // it reads nothing of what is sent
+}
+
+type stored struct {
+	name string
+	fd   int
+}
+
+func newFakeManager(t *testing.T, most int) *fakeManager {
+	t.Helper()
+	f := &fakeManager{t: t, path: filepath.Join(t.TempDir(), "notify"), most: most}
+	var err error
+	if f.conn, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: f.path, Net: "unixgram"}); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(f.serve)
+	t.Cleanup(func() {
+		_ = f.conn.Close()
+		wg.Wait()
+		for _, s := range f.store {
+			_ = unix.Close(s.fd)
+		}
+	})
+	return f
+}
+
+func (f *fakeManager) serve() {
+	b, oob := make([]byte, 4096), make([]byte, 4096)
+	for {
+		n, on, _, _, err := f.conn.ReadMsgUnix(b, oob)
+		if err != nil {
+			return
+		}
+		fds, err := parseRights(oob[:on])
+		if err != nil {
+			f.t.Error(err)
+		}
+		vars := map[string]string{}
+		for _, line := range strings.Split(string(b[:n]), "\n") {
+			k, v, _ := strings.Cut(line, "=")
+			vars[k] = v
+		}
+		f.mu.Lock()
+		switch {
+		case vars["FDSTOREREMOVE"] == "1":
+			f.store = slices.DeleteFunc(f.store, func(s stored) bool {
+				if s.name == vars["FDNAME"] {
+					_ = unix.Close(s.fd)
+				}
+				return s.name == vars["FDNAME"]
+			})
+		case vars["FDSTORE"] == "1":
+			if name := vars["FDNAME"]; name == "" || len(name) > 255 || strings.ContainsAny(name, ":\n") || vars["FDPOLL"] != "0" {
+				f.t.Errorf("%q", vars)
+			}
+			for len(fds) > 0 && len(f.store) < f.most {
+				f.store, fds = slices.Insert(f.store, 0, stored{vars["FDNAME"], fds[0]}), fds[1:]
+			}
+		}
+		f.mu.Unlock()
+		closeAll(fds) // what is over, and the barrier's
+	}
+}
+
+func (f *fakeManager) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.store)
+}
+
+// env is what a service's process has as variables, but for LISTEN_PID.
+func (f *fakeManager) env() map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for _, s := range f.store {
+		names = append(names, s.name)
+	}
+	return map[string]string{"NOTIFY_SOCKET": f.path, "FDSTORE": strconv.Itoa(f.most), "LISTEN_FDS": strconv.Itoa(len(names)), "LISTEN_FDNAMES": strings.Join(names, ":")}
+}
+
+// start starts cmd with what is in the store.
+func (f *fakeManager) start(cmd *exec.Cmd) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "LISTEN_PID=$$ exec " + self}
+	for k, v := range f.env() {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.store {
+		own, err := duplicate([]int{s.fd})
+		if err != nil {
+			return err
+		}
+		file := os.NewFile(uintptr(own[0]), s.name)
+		defer file.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
+	}
+	return cmd.Start()
+}
+
+// handed is what a next weftd is handed.
+func (f *fakeManager) handed() map[string][]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fds := map[string][]int{}
+	for _, s := range f.store {
+		own, err := duplicate([]int{s.fd})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		fds[s.name] = append(fds[s.name], own...)
+	}
+	return fds
+}
+
+// open is a weftd's store, without what came.
+func (f *fakeManager) open() *manager {
+	env := f.env()
+	env["LISTEN_FDS"] = "0"
+	m, _, _, _ := openManager(func(name string) string { return env[name] })
+	return m
+}
+
+// settled returns once the manager has read everything.
+func (f *fakeManager) settled(m *manager) {
+	f.t.Helper()
+	if err := m.barrier(); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// The service manager's store has what is kept, with what was said of it, also when it was replaced, and nothing that was forgotten.
+func TestTheServiceManagersStore(t *testing.T) {
+	t.Parallel()
+	f := newFakeManager(t, 20)
+	m := f.open()
+	r, w := pipe(t)
+	long := strings.Repeat("n", MaxName)
+	for _, i := range []Item{
+		{"a", []byte("old"), []int{r}}, {"a", []byte("about a"), []int{r, w}}, {"b", nil, []int{w}}, {long, make([]byte, MaxMeta), []int{w}}, {"c", nil, []int{w}},
+	} {
+		if err := m.keep(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.forget("c")
+	f.settled(m)
+	if f.count() != m.used || m.used != 1+3+2+2 {
+		t.Errorf("%d are stored, and %d counted", f.count(), m.used)
+	}
+	for range 3 {
+		next := &manager{socket: f.path, most: f.most, stored: map[string][]string{}, alive: -1}
+		items, _, faults := next.takeUp(f.handed())
+		if len(items) != 3 || items[0].Name != "a" || string(items[0].Meta) != "about a" || len(items[0].FDs) != 2 || items[2].Name != long || len(faults) != 0 || next.used != m.used {
+			t.Fatalf("%+v %v", items, faults)
+		}
+		if _, err := unix.Write(items[0].FDs[1], []byte("x")); err != nil {
+			t.Error(err)
+		}
+		if n, err := unix.Read(items[0].FDs[0], make([]byte, 8)); n != 1 || err != nil {
+			t.Error(n, err)
+		}
+		for _, i := range items {
+			closeAll(i.FDs)
+		}
+		if err := next.keep(Item{"a", []byte("about a"), []int{r, w}}); err != nil { // the names are other ones than before
+			t.Error(err)
+		}
+		f.settled(next)
+		if f.count() != m.used {
+			t.Errorf("%d are stored", f.count())
+		}
+	}
+}
+
+// A weftd that dies between two messages leaves what was there before, or nothing; what is not whole, or of no use, leaves the store.
+func TestWhatIsNotWholeLeavesTheStore(t *testing.T) {
+	t.Parallel()
+	f := newFakeManager(t, 100)
+	m := f.open()
+	r, w := pipe(t)
+	if err := m.keep(Item{"a", []byte("old"), []int{r, w}}); err != nil {
+		t.Fatal(err)
+	}
+	before := m.stored["a"]
+	m.stored["a"] = nil // it dies before it has removed the old ones
+	if err := m.keep(Item{"a", []byte("new"), []int{r, w}}); err != nil {
+		t.Fatal(err)
+	}
+	after := m.stored["a"]
+	for _, state := range []string{"FDNAME=weft-0-1-0", "FDNAME=weft-0-1-1", "FDNAME=weft-nonsense", "FDNAME=weft-0-2-1"} {
+		if err := m.notify("FDSTORE=1\nFDPOLL=0\n"+state, []int{w}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.settled(m)
+	next := func() (*manager, []Item) {
+		n := &manager{socket: f.path, most: f.most, stored: map[string][]string{}, alive: -1}
+		items, _, _ := n.takeUp(f.handed())
+		f.settled(n)
+		for _, i := range items {
+			closeAll(i.FDs)
+		}
+		return n, items
+	}
+	half := f.handed()
+	n, items := next()
+	if len(items) != 1 || string(items[0].Meta) != "new" || !slices.Equal(n.stored["a"], after) || f.count() != 4 || n.used != 4 {
+		t.Errorf("%+v, %d stored, %d counted", items, f.count(), n.used)
+	}
+	// Of the new one something is missing, and the old one is there.
+	closeAll(half[after[2]])
+	delete(half, after[2])
+	n = &manager{socket: f.path, most: f.most, stored: map[string][]string{}, alive: -1}
+	items, _, _ = n.takeUp(half)
+	if len(items) != 1 || string(items[0].Meta) != "old" || !slices.Equal(n.stored["a"], before) {
+		t.Errorf("%+v", items)
+	}
+	for _, i := range items {
+		closeAll(i.FDs)
+	}
+}
+
+// A store that is full, or that nobody reads, is said, with what to do.
+func TestAStoreThatDoesNotKeepIsSaid(t *testing.T) {
+	t.Parallel()
+	f := newFakeManager(t, 4)
+	r, _ := pipe(t)
+	var log strings.Builder
+	c := Open(t.Context(), Options{Control: filepath.Join(t.TempDir(), "s"), Owner: "x", Getenv: func(name string) string {
+		return map[string]string{"NOTIFY_SOCKET": f.path, "FDSTORE": "4"}[name]
+	}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	defer c.Close()
+	if err := c.Keep(t.Context(), "a", nil, []int{r}); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.Status(); s.By != ByManager || s.Items != 1 || s.Descriptors != 1 || s.PID != 0 {
+		t.Errorf("%+v", s)
+	}
+	if err := c.Keep(t.Context(), "b", nil, []int{r}); err == nil || !strings.Contains(err.Error(), "FileDescriptorStoreMax=") || !strings.Contains(c.Status().Fault, `"b"`) {
+		t.Errorf("%v, %+v", err, c.Status())
+	}
+	c.Forget("b")
+	if s := c.Status(); s.Fault != "" || s.Items != 1 {
+		t.Errorf("%+v", s)
+	}
+	m := &manager{socket: f.path + "-not-there", most: 100, stored: map[string][]string{}, alive: -1}
+	if err := m.keep(Item{"a", nil, []int{r}}); err == nil || !errors.Is(err, os.ErrNotExist) || m.used != 0 {
+		t.Errorf("%v, %d", err, m.used)
+	}
+	if m := (&manager{}); m.notify("x", nil) == nil {
+		t.Error("nobody was told, and nothing said so")
+	}
+}
+
+// Without a store of the service manager there is none, whatever else it says.
+func TestNoStore(t *testing.T) {
+	t.Parallel()
+	for _, env := range []map[string]string{
+		{}, {"NOTIFY_SOCKET": "/x"}, {"FDSTORE": "5"}, {"NOTIFY_SOCKET": "/x", "FDSTORE": "0"}, {"NOTIFY_SOCKET": "/x", "FDSTORE": "-1"}, {"NOTIFY_SOCKET": "/x", "FDSTORE": "many"},
+		{"LISTEN_PID": "1", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "weft-alive:weft-a"}, {"LISTEN_PID": strconv.Itoa(os.Getpid()), "LISTEN_FDS": "-1"},
+	} {
+		if m, items, _, faults := openManager(func(name string) string { return env[name] }); m != nil || len(items) > 0 || len(faults) > 0 {
+			t.Errorf("%v: %+v %v %v", env, m, items, faults)
+		}
+	}
+}
+
+// Under a service manager with a store no holder is started, and the next weftd goes on with what the store has, twenty times in a row.
+func TestAConnectionOutlivesRestartsByTheServiceManager(t *testing.T) {
+	t.Parallel()
+	f := newFakeManager(t, 20)
+	a, b := newPod(t, 11), newPod(t, 12)
+	control := filepath.Join(t.TempDir(), "weftd.sock")
+	s := &switches{t: t, control: control, start: f.start}
+	first := []*os.File{os.NewFile(uintptr(dup(t, a.tun)), "a"), os.NewFile(uintptr(dup(t, b.tun)), "b")}
+	s.env = func() []string { return []string{"NOTIFY_SOCKET=" + f.path, "FDSTORE=20"} }
+	s.next(first...)
+	for _, file := range first {
+		file.Close()
+	}
+	t.Cleanup(func() { s.stop(syscall.SIGKILL) })
+	say := echoes(t, a, b)
+	if err := say("before"); err != nil {
+		t.Fatal(err)
+	}
+	for k := range 20 {
+		s.stop([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[k%2])
+		said := make(chan error, 1)
+		go func() { said <- say(fmt.Sprint("restart ", k)) }()
+		if line := s.next(); !strings.Contains(line, ByManager) {
+			t.Errorf("kept by %s", line)
+		}
+		if err := <-said; err != nil {
+			t.Fatalf("restart %d: %v", k, err)
+		}
+	}
+	if f.count() != 5 {
+		t.Errorf("%d are stored", f.count())
+	}
+	if _, err := os.Lstat(SocketFor(control)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a holder's socket: %v", err)
+	}
+}
+
+// What a holder has moves to the store of a unit that has got one, and the holder ends.
+func TestAStoreTakesOverFromAHolder(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	c := n.weftd()
+	r, _ := pipe(t)
+	keepOne(t, c, "a", "about a", r)
+	c.Close()
+	f := newFakeManager(t, 20)
+	n.env = f.env()
+	c = n.weftd()
+	if items, _ := c.Kept(); len(items) != 1 || string(items[0].Meta) != "about a" {
+		t.Errorf("%+v", items)
+	}
+	if s := c.Status(); s.By != ByManager || s.Items != 1 || f.count() != 3 {
+		t.Errorf("%+v, %d stored", s, f.count())
+	}
+	n.ended()
+	await.OK(t, "how long ago it was alive", func() error {
+		m := &manager{socket: f.path, most: 20, stored: map[string][]string{}, alive: -1}
+		items, away, _ := m.takeUp(f.handed())
+		for _, i := range items {
+			closeAll(i.FDs)
+		}
+		if m.alive < 0 || away <= 0 || away > StaleAfter {
+			return fmt.Errorf("%v", away)
+		}
+		return unix.Close(m.alive)
+	})
+}
