@@ -11,6 +11,7 @@ import (
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
+	"weft/tunnel"
 )
 
 // Backend is one way to carry packets between subnets. It is level-triggered: it
@@ -132,6 +133,9 @@ type BackendConfig struct {
 	// addresses or MTU changed, so that the lease record can follow. It must not block,
 	// nor call Apply.
 	UnderlayChanged func(underlay.Link)
+	// PortLost, if not nil, is called for each port of a data plane of our own that died by itself, also for pods' ports. It
+	// must not block.
+	PortLost func(tunnel.PortID)
 	// MayRunCommands returns nil if this node may run the commands in the network config (type extension),
 	// else why not. If MayRunCommands itself is nil, no command is run.
 	MayRunCommands func() error

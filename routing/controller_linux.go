@@ -147,7 +147,7 @@ func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 		return nil, err
 	}
 	o := t.plane()
-	o.Workers, o.Logger, o.Nudge = c.Workers, b.log, b.nudge
+	o.Workers, o.Logger, o.Nudge, o.PortLost = c.Workers, b.log, b.nudge, c.PortLost
 	o.Forwarding, o.StateDir = cmp.Or(c.Forwarding, o.Forwarding), c.StateDir
 	b.status.Path = o.Path.String()
 	if err = o.Obstacle(b.k, c.Underlay.Name, c.Underlay.Local()); err == nil {

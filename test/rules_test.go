@@ -36,6 +36,8 @@ func rooms() map[string][]string {
 		"cmd/internal/podport":   {}, // so does the plugin with this
 		"cmd/internal/custody":   {},
 
+		"cmd/weftd/internal/pods": {"cmd/internal/control", "cmd/internal/podport", "lease", "tunnel"},
+
 		"routing/hostrules":       {"lease", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/kernel": {"encap", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/notify": {},

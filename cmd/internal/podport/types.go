@@ -11,6 +11,9 @@ const DefaultSocket = "/run/weft/weftd.sock"
 // Upgrade is the protocol that an attach asks for.
 const Upgrade = "weft-descriptor"
 
+// ByWeft is Request.By of the command weft attach.
+const ByWeft = "weft attach"
+
 // Bounds of a request.
 const (
 	// MaxAddresses is how many addresses a pod may have, and MaxPods how many pods a node.

@@ -12,8 +12,11 @@ import (
 // file.
 const KubeNode = "kube-node.json"
 
+// Pods are the pods that were attached directly, with what weftd has to remember of them.
+const Pods = "pods.json"
+
 // Names are all files, those of every store and backend.
 func Names() []string {
 	return []string{lease.CacheFile, routing.ExtensionFile, routing.ExtensionFile + ".new", lease.NodeFile, lease.StateFile, KubeNode, routing.ForwardingFile, routing.ForwardingFile + ".new",
-		events.File, events.Former}
+		events.File, events.Former, Pods}
 }

@@ -36,6 +36,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Nudge asks whoever calls the methods to look again at what may have changed. It must not block.
 	Nudge func(kernel.Change)
+	// PortLost, if not nil, is called for each port that died by itself, also for one that is not the plane's. It must not block.
+	PortLost func(tunnel.PortID)
 }
 
 // Plane is the data plane with the ports that a backend gives it: one TUN and an underlay socket for each
@@ -98,6 +100,9 @@ func (p *Plane) portLost(id tunnel.PortID) {
 	p.lostMu.Lock()
 	p.lost[id] = true
 	p.lostMu.Unlock()
+	if p.o.PortLost != nil {
+		p.o.PortLost(id)
+	}
 	p.o.Nudge(kernel.ChangedAll)
 }
 

@@ -15,6 +15,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/statefiles"
 	"weft/cmd/weftd/internal/ops"
+	"weft/cmd/weftd/internal/pods"
 	"weft/lease"
 	"weft/lease/kube"
 	"weft/routing/presence"
@@ -46,6 +47,8 @@ type Daemon struct {
 	// because of a fault of the store.
 	serving latch
 
+	pods *pods.Set // those that are attached directly
+
 	captures atomic.Int32 // how many there are of packets that the kernel moves
 
 	mu      sync.Mutex // protects what follows
@@ -70,6 +73,8 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 	}
 	d.thrifty = thrifty()
 	context.AfterFunc(ctx, d.systemd.Stopping)
+	d.pods = newPods(cfg, log)
+	defer d.pods.Close()
 	if err := d.prepare(); err != nil {
 		return err
 	}
@@ -94,6 +99,7 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 	do(func(ctx context.Context) error { return d.source.run(ctx, d.serving.isSet) })
 	do(d.observe)
 	do(d.watchdog)
+	do(d.pods.Run)
 	do(d.settle)
 	do(d.live)
 	<-ctx.Done()

@@ -1,29 +1,121 @@
 package daemon
 
 import (
-	"fmt"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
 
-	"golang.org/x/sys/unix"
-
-	"weft/cmd/internal/control"
+	"weft/cmd/internal/hostlocal"
+	"weft/cmd/internal/options"
 	"weft/cmd/internal/podport"
+	"weft/cmd/internal/statefiles"
+	"weft/cmd/weftd/internal/pods"
+	"weft/tunnel"
 )
 
-// MayAttach implements control.Node.
-func (d *Daemon) MayAttach(podport.Request) error {
-	return fmt.Errorf("%w: this weftd does not attach pods yet", control.ErrRefused)
+// newPods returns the pods that are attached directly, with those of an earlier run.
+func newPods(cfg options.Config, log *slog.Logger) *pods.Set {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		log.Debug("which run of the kernel this is is not known", "reason", err)
+	}
+	return pods.New(pods.Options{
+		File: filepath.Join(cfg.CacheDir, statefiles.Pods), Free: freeAddresses, Boot: strings.TrimSpace(string(boot)), Logger: log.With("component", "pods"),
+	})
 }
+
+// freeTime bounds how long the lock of host-local's store is waited for.
+const freeTime = 2 * time.Second
+
+// freeAddresses frees what is reserved for a pod that is gone.
+func freeAddresses(r podport.Request) error {
+	ctx, cancel := context.WithTimeout(context.Background(), freeTime)
+	defer cancel()
+	store := hostlocal.Store{Dir: r.Reservation.Dir, Network: r.Reservation.Network}
+	_, err := store.Release(ctx, hostlocal.Holder{Container: r.ID, Interface: r.Interface})
+	return err
+}
+
+// podCarrier gives pods their ports of one generation's data plane.
+type podCarrier struct {
+	dataPlane
+	log *slog.Logger
+}
+
+// AttachPod implements pods.Carrier. What the device can do is asked of the kernel at each attach.
+func (c podCarrier) AttachPod(tun int, addrs []netip.Addr, mtu int) (tunnel.PortID, error) {
+	p, err := tunnel.PodTUN(tun, 0, c.log)
+	if err != nil {
+		return 0, err
+	}
+	id, err := c.Engine().AttachPod(p, tunnel.PodOptions{Addrs: addrs, MTU: mtu})
+	if err != nil {
+		return 0, errors.Join(err, p.Close())
+	}
+	return id, nil
+}
+
+// Detach implements pods.Carrier.
+func (c podCarrier) Detach(id tunnel.PortID) error { return c.Engine().Detach(id) }
+
+// SetMTU implements pods.Carrier.
+func (c podCarrier) SetMTU(id tunnel.PortID, mtu int) error { return c.Engine().SetMTU(id, mtu) }
+
+// Stats implements pods.Carrier.
+func (c podCarrier) Stats() []tunnel.PodStats { return c.Engine().Pods() }
+
+// Routed implements pods.Carrier.
+func (c podCarrier) Routed(addrs []netip.Addr) { c.SetPods(addrs) }
+
+// servePods gives all pods ports of g.
+func (d *Daemon) servePods(g *generation) {
+	d.tellPods(g)
+	if g.plane == nil {
+		d.pods.Serve(nil, noPorts(g.backend.Type()))
+		return
+	}
+	d.pods.Serve(podCarrier{g.plane, d.log.With("component", "pods")}, "")
+}
+
+// noPorts says why a network has no ports for pods, and what to do.
+func noPorts(backend string) string {
+	return "with Backend.Type " + backend + " the kernel moves the packets, and weftd has no ports for pods: join them by a bridge (weft-cni without \"attach\":\"direct\"), " +
+		"or use a backend whose packets weftd moves, which is type udp, or vxlan with \"Userspace\":\"always\""
+}
+
+// stopPods takes the pods their ports, since the data plane has ended.
+func (d *Daemon) stopPods() { d.pods.Serve(nil, "another network configuration is being taken up") }
+
+// tellPods says what is so of this node.
+func (d *Daemon) tellPods(g *generation) {
+	set, _ := g.state()
+	l := pods.Local{MTU: g.backend.MTU()}
+	for _, p := range []netip.Prefix{set.Own.V4, set.Own.V6} {
+		if p.IsValid() {
+			l.Subnets = append(l.Subnets, p.Masked())
+		}
+	}
+	for _, p := range g.footing.network.Networks() {
+		l.Networks = append(l.Networks, p.Masked())
+	}
+	d.pods.SetLocal(l)
+}
+
+// MayAttach implements control.Node.
+func (d *Daemon) MayAttach(r podport.Request) error { return d.pods.MayAttach(r) }
 
 // Attach implements control.Node.
 func (d *Daemon) Attach(r podport.Request, tun int) (podport.Pod, error) {
-	_ = unix.Close(tun)
-	return podport.Pod{}, d.MayAttach(r)
+	return d.pods.Attach(r, tun)
 }
 
 // Detach implements control.Node.
-func (d *Daemon) Detach(k podport.Key) (podport.Pod, error) {
-	return podport.Pod{}, fmt.Errorf("%s: %w", k, control.ErrNotFound)
-}
+func (d *Daemon) Detach(k podport.Key) (podport.Pod, error) { return d.pods.Detach(k) }
 
 // Pods implements control.Node.
-func (d *Daemon) Pods() podport.Pods { return podport.Pods{Pods: []podport.Pod{}} }
+func (d *Daemon) Pods() podport.Pods { return d.pods.List() }

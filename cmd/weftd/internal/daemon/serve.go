@@ -61,6 +61,7 @@ type dataPlane interface {
 	Engine() *tunnel.Engine
 	DeviceDrops() (uint64, error)
 	Recv() tunnel.Recv
+	SetPods(addrs []netip.Addr)
 }
 
 // serve forwards packets, keeps the lease and applies the sets of the source, until ctx ends
@@ -83,6 +84,8 @@ func (d *Daemon) serve(ctx context.Context, g *generation) error {
 		})
 	}
 	d.setGeneration(g)
+	d.servePods(g)
+	defer d.stopPods()
 	do(g.backend.Run)
 	do(g.member.Run)
 	if g.prober != nil {
@@ -154,6 +157,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 		Underlay: g.chosen, UnderlayOptions: g.under, Forwarding: d.cfg.Underlay.Forwarding,
 		MayRunCommands:  func() error { return trust.Commands(d.cfg) },
 		UnderlayChanged: func(u underlay.Link) { d.moved(g, u) },
+		PortLost:        d.pods.Lost,
 		Rules:           rules,
 		Logger:          d.log.With("component", "backend"),
 	})
@@ -214,8 +218,10 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 			}
 			last = why
 			d.applied(g, s)
+			d.tellPods(g)
 		case <-g.wake:
 			d.writeSubnetFile(g)
+			d.tellPods(g)
 		}
 		g.probe(true)
 		d.removeLeftovers(g)

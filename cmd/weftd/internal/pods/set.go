@@ -1,0 +1,321 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/podport"
+	"weft/tunnel"
+)
+
+// Carrier is the data plane of a generation.
+type Carrier interface {
+	// AttachPod makes a port of the TUN. It takes the descriptor over, also beside an error.
+	AttachPod(tun int, addrs []netip.Addr, mtu int) (tunnel.PortID, error)
+	// Detach closes a port.
+	Detach(tunnel.PortID) error
+	SetMTU(tunnel.PortID, int) error
+	// Stats are those of all ports of pods.
+	Stats() []tunnel.PodStats
+	// Routed says which addresses are to be reached from the host by the data plane.
+	Routed(addrs []netip.Addr)
+}
+
+// Keeper keeps what would be lost with this process.
+type Keeper interface {
+	// Keep has the keeper make a duplicate of the TUN's descriptor, and take in what is known of the pod, in place of what it had of
+	// the same key.
+	Keep(r podport.Request, tun int) error
+	// Forget drops what it has of a pod. It is no error if that is nothing.
+	Forget(k podport.Key) error
+	// Kept returns what an earlier weftd gave to be kept. The descriptors are the caller's.
+	Kept() ([]Kept, error)
+}
+
+// Kept is a pod with its descriptor.
+type Kept struct {
+	Request podport.Request
+	TUN     int
+}
+
+// Options are what a Set is made of.
+type Options struct {
+	// File is where the pods are on disk; "" for nowhere.
+	File string
+	// Keeper may be nil.
+	Keeper Keeper
+	// Free frees the addresses of a pod that is gone, and whose Reservation is not nil. It may take a while.
+	Free func(podport.Request) error
+	// Logger is required.
+	Logger *slog.Logger
+	// Boot tells one run of the kernel from another: no pod outlives it. "" if that is not known.
+	Boot string
+}
+
+// Set has the pods. Its methods are safe for concurrent use.
+type Set struct {
+	o Options
+	// serial is held while what the data plane has is changed. It is taken before mu.
+	serial sync.Mutex
+
+	mu      sync.Mutex // protects what follows
+	pods    map[podport.Key]*pod
+	carrier Carrier // nil while there is none
+	why     string  // why there is none
+	local   Local
+	dirty   bool // the file is not what it has to be
+
+	lostMu sync.Mutex // a leaf lock: the data plane's workers take it
+	lost   []tunnel.PortID
+
+	wake chan struct{} // holds one: there is work for Run
+}
+
+// pod is one attached interface.
+type pod struct {
+	podport.Request
+	tun     int           // our own descriptor, -1 without one
+	port    tunnel.PortID // 0 without one
+	state   string
+	since   time.Time
+	why     string    // what keeps it from having a port
+	retry   time.Time // when to try again; zero for not before there is another data plane
+	visible bool      // Netns is the path of its namespace in this process's file system
+	inode   uint64    // of the namespace then
+	outside bool      // its addresses are not all of the node's subnets, as was said
+}
+
+// New returns a set with what an earlier run left.
+func New(o Options) *Set {
+	s := &Set{o: o, pods: map[podport.Key]*pod{}, why: "weftd has just started", wake: make(chan struct{}, 1)}
+	s.recall()
+	return s
+}
+
+// MayAttach returns nil if Attach would try. Its error is one of package control.
+func (s *Set) MayAttach(r podport.Request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mayAttach(r)
+}
+
+func (s *Set) mayAttach(r podport.Request) error {
+	refuse := func(format string, a ...any) error {
+		return fmt.Errorf("%w: %s", control.ErrRefused, fmt.Sprintf(format, a...))
+	}
+	if s.carrier == nil {
+		return refuse("no pod can be attached directly: %s", s.why)
+	}
+	if s.pods[r.Key] == nil && len(s.pods) >= podport.MaxPods {
+		return refuse("%d pods are attached to this node, which is as many as weftd takes", len(s.pods))
+	}
+	for _, a := range r.Addresses {
+		if why := s.local.refuses(a); why != "" {
+			return refuse("%s", why)
+		}
+		if p := s.holder(a, r.Key); p != nil && p.state != podport.Missing {
+			return refuse("%s belongs to %s (%s): ask for another address (--address auto), or detach that pod first (weft detach %s --name %s)", a, p.Key, p.label(), p.ID, p.Interface)
+		}
+	}
+	return nil
+}
+
+// holder is the pod other than k that has the address, nil if there is none.
+func (s *Set) holder(a netip.Addr, k podport.Key) *pod {
+	for _, p := range s.pods {
+		if p.Key != k && slices.Contains(p.Addresses, a) {
+			return p
+		}
+	}
+	return nil
+}
+
+func (p *pod) label() string {
+	if p.Name != "" {
+		return p.Name
+	}
+	return p.Netns
+}
+
+// Attach takes the TUN into use, in place of an earlier one of the same pod. It takes the descriptor over, also beside an error,
+// which is one of package control, or another one if the kernel did not do it.
+func (s *Set) Attach(r podport.Request, tun int) (podport.Pod, error) {
+	s.serial.Lock()
+	defer s.serial.Unlock()
+	s.mu.Lock()
+	err := s.mayAttach(r) // what was so before the descriptor came may not be so now
+	before := s.pods[r.Key]
+	var stale []*pod
+	for _, a := range r.Addresses {
+		if p := s.holder(a, r.Key); p != nil && err == nil && !slices.Contains(stale, p) {
+			stale = append(stale, p)
+		}
+	}
+	c := s.carrier
+	s.mu.Unlock()
+	if err != nil {
+		return podport.Pod{}, errors.Join(err, unix.Close(tun))
+	}
+	for _, p := range stale {
+		s.o.Logger.Info("a pod that was missing is forgotten: another one has its address", "pod", p.Key.String(), "name", p.label(), "of", r.Key.String())
+		s.remove(p)
+	}
+	if before != nil {
+		s.unport(c, before)
+	}
+	p := &pod{Request: r, tun: tun, state: podport.Waiting, since: time.Now()}
+	if err := s.port(c, p); err != nil {
+		_ = unix.Close(tun)
+		if before != nil && before.tun >= 0 {
+			err = errors.Join(err, s.port(c, before))
+		}
+		return podport.Pod{}, fmt.Errorf("%s: %w", r.Key, err)
+	}
+	p.look()
+	s.mu.Lock()
+	s.pods[r.Key], s.dirty = p, true
+	s.mu.Unlock()
+	if before != nil && before.tun >= 0 {
+		_ = unix.Close(before.tun) // its port is closed
+	}
+	s.keep(p)
+	s.changed(c)
+	what := "pod attached"
+	if before != nil && before.state == podport.Attached {
+		what = "pod attached again"
+	}
+	s.o.Logger.Info(what, "pod", r.Key.String(), "name", r.Name, "netns", r.Netns, "addresses", text(r.Addresses), "by", r.By)
+	return s.show(p, nil), nil
+}
+
+// keep has the keeper keep p.
+func (s *Set) keep(p *pod) {
+	if s.o.Keeper == nil {
+		return
+	}
+	if err := s.o.Keeper.Keep(p.Request, p.tun); err != nil {
+		s.o.Logger.Warn("pod is lost when weftd ends: its descriptor is not kept, and it will have to be attached again", "pod", p.Key.String(), "reason", err)
+	}
+}
+
+// port gives p a port of c. serial is held.
+func (s *Set) port(c Carrier, p *pod) error {
+	dup, err := unix.FcntlInt(uintptr(p.tun), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("duplicate the descriptor: %w", err)
+	}
+	id, err := c.AttachPod(dup, p.Addresses, p.MTU)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	p.port, p.why, p.retry = id, "", time.Time{}
+	p.is(podport.Attached)
+	s.mu.Unlock()
+	return nil
+}
+
+// is sets the state.
+func (p *pod) is(state string) {
+	if p.state != state {
+		p.state, p.since = state, time.Now()
+	}
+}
+
+// unport closes p's port, if it has one. serial is held.
+func (s *Set) unport(c Carrier, p *pod) {
+	s.mu.Lock()
+	id := p.port
+	p.port = 0
+	if id != 0 {
+		p.is(podport.Waiting)
+	}
+	s.mu.Unlock()
+	if id != 0 && c != nil {
+		if err := c.Detach(id); err != nil {
+			s.o.Logger.Debug("a port was gone already", "pod", p.Key.String(), "reason", err)
+		}
+	}
+}
+
+// Detach forgets a pod, and lets its device go. Its addresses are whoever's who asks: they are not freed. The error wraps
+// control.ErrNotFound if there is no such pod.
+func (s *Set) Detach(k podport.Key) (podport.Pod, error) {
+	s.serial.Lock()
+	defer s.serial.Unlock()
+	s.mu.Lock()
+	p, c := s.pods[k], s.carrier
+	s.mu.Unlock()
+	if p == nil {
+		return podport.Pod{}, fmt.Errorf("%s: %w that is attached directly: weft pods lists those that are", k, control.ErrNotFound)
+	}
+	var stats []tunnel.PodStats
+	if c != nil {
+		stats = c.Stats()
+	}
+	last := s.show(p, stats)
+	if p.tun >= 0 { // the device goes when the last descriptor of it is closed, wherever it is
+		_ = unix.IoctlSetInt(p.tun, unix.TUNSETPERSIST, 0) // it may be gone already
+	}
+	s.unport(c, p)
+	s.remove(p)
+	s.changed(c)
+	s.o.Logger.Info("pod detached", "pod", k.String(), "name", p.Name, "addresses", text(p.Addresses))
+	return last, nil
+}
+
+// remove forgets p, which has no port. serial is held.
+func (s *Set) remove(p *pod) {
+	s.mu.Lock()
+	if s.pods[p.Key] == p {
+		delete(s.pods, p.Key)
+	}
+	s.dirty = true
+	s.mu.Unlock()
+	if s.o.Keeper != nil {
+		if err := s.o.Keeper.Forget(p.Key); err != nil {
+			s.o.Logger.Warn("the keeper of pods' descriptors still has one that is not needed", "pod", p.Key.String(), "reason", err)
+		}
+	}
+	if p.tun >= 0 {
+		_ = unix.Close(p.tun)
+	}
+	s.nudge()
+}
+
+// changed tells the data plane which addresses are pods', and has the file written.
+func (s *Set) changed(c Carrier) {
+	if c != nil {
+		c.Routed(s.Addresses())
+	}
+	s.nudge()
+}
+
+// Addresses are those of all pods that have a port, sorted.
+func (s *Set) Addresses() (out []netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.pods {
+		if p.port != 0 {
+			out = append(out, p.Addresses...)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+// nudge has Run look. It does not block.
+func (s *Set) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
