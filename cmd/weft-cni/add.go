@@ -14,6 +14,7 @@ import (
 	"weft/cmd/internal/hostlocal"
 	"weft/cmd/weft-cni/internal/ask"
 	"weft/cmd/weft-cni/internal/attach"
+	"weft/cmd/weft-cni/internal/delegate"
 	"weft/cmd/weft-cni/internal/netconf"
 	"weft/cmd/weft-cni/internal/podlink"
 	"weft/encap"
@@ -40,6 +41,9 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	if _, err := r.delegate.Find(d.Type); err != nil {
 		return err // before there is anything to undo, which could not be done either
 	}
+	if err := r.listens(ctx, d); err != nil {
+		return err
+	}
 	before, err := r.before()
 	if err != nil {
 		return err
@@ -54,10 +58,8 @@ func (p plugin) add(args *skel.CmdArgs) error {
 		p.undo(ctx, r, d, before)
 		return err
 	}
-	result, err := r.delegate.Add(ctx, d, r.call)
-	if err != nil {
-		err = by(d.Type, err)
-	} else {
+	result, err := r.attach(ctx, d, env)
+	if err == nil {
 		err = r.limitGSO(ctx, env.MTU)
 	}
 	if err != nil {
@@ -68,6 +70,26 @@ func (p plugin) add(args *skel.CmdArgs) error {
 		return types.NewError(types.ErrIOFailure, "print the result: "+err.Error(), "")
 	}
 	return nil
+}
+
+// attach has the delegate make the interface, or makes one that is a port of weftd's.
+func (r request) attach(ctx context.Context, d netconf.Delegate, env netconf.Env) (types.Result, error) {
+	result, err := r.delegate.Add(ctx, d, r.call)
+	if err != nil {
+		return nil, by(d.Type, err)
+	}
+	if direct, ok := d.Direct(); ok {
+		return r.attachDirectly(ctx, direct, result, env)
+	}
+	return result, nil
+}
+
+// detach undoes attach.
+func (r request) detach(ctx context.Context, d netconf.Delegate, call delegate.Call) error {
+	if direct, ok := d.Direct(); ok {
+		r.detachDirectly(ctx, direct, call)
+	}
+	return r.delegate.Del(ctx, d, call)
 }
 
 // notOwnNamespace refuses the plugin's own namespace, so that the delegate does not give the host a
@@ -155,7 +177,7 @@ func (p plugin) undo(ctx context.Context, r request, d netconf.Delegate, before 
 	var err error
 	if before != nil {
 		err = r.dir.Save(r.id, before.Text)
-	} else if err = r.delegate.Del(ctx, d, r.call); err == nil {
+	} else if err = r.detach(ctx, d, r.call); err == nil {
 		var rec attach.Record
 		if rec, err = r.dir.Load(r.id); err == nil {
 			err = r.dir.Remove(rec)

@@ -42,6 +42,11 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	if err := r.delegate.Check(ctx, r.today(d), r.call); err != nil && !errors.Is(err, delegate.ErrUnsupported) {
 		return by(d.Type, err)
 	}
+	if direct, ok := d.Direct(); ok {
+		if err := r.checkDirectly(ctx, direct); err != nil {
+			return err
+		}
+	}
 	env, err := r.env(ctx, types.ErrTryAgainLater)
 	if err != nil {
 		return nil // the node's trouble, which STATUS tells of, and not the attachment's

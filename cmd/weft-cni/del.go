@@ -51,7 +51,7 @@ func (p plugin) del(args *skel.CmdArgs) error {
 	case d.Name != r.Name:
 		return nil // another network's attachment, which a DEL would remove
 	}
-	if err := r.delegate.Del(ctx, r.today(d), r.call); err != nil {
+	if err := r.detach(ctx, r.today(d), r.call); err != nil {
 		return by(d.Type, err)
 	}
 	if err := r.dir.Remove(rec); err != nil {
@@ -83,7 +83,7 @@ func (p plugin) delUnknown(ctx context.Context, r request) {
 		return // it is the reason why this network's ADD was refused
 	}
 	if err == nil {
-		err = r.delegate.Del(ctx, d, r.call)
+		err = r.detach(ctx, d, r.call)
 	}
 	if err != nil {
 		fmt.Fprintf(p.stderr, "weft-cni: nothing is known of %s, and %s cannot detach it: %v\n", r.id, d.Type, err)

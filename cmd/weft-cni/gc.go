@@ -115,7 +115,7 @@ func (c *collection) detach(ctx context.Context) {
 		case err != nil:
 			d = c.current // with it the delegate does not find another network's attachment, which so loses nothing
 		}
-		if err := c.delegate.Del(ctx, d.WithPrevResult(nil), call(rec.ID)); err != nil {
+		if err := c.request.detach(ctx, d.WithPrevResult(nil), call(rec.ID)); err != nil {
 			c.fault("detach "+rec.ID.String(), err)
 			continue
 		}

@@ -240,7 +240,9 @@ func (n *node) state() (out []string) {
 		n.t.Fatal(err)
 	}
 	for _, e := range entries {
-		out = append(out, e.Name())
+		if e.Name() != noted {
+			out = append(out, e.Name())
+		}
 	}
 	return out
 }

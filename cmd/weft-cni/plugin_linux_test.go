@@ -373,13 +373,18 @@ func (d daemon) Status() control.Status { return d.status }
 // serve answers for a weftd on the node's socket until the test ends or stop is called.
 func (n *node) serve(s control.Status) (stop func()) {
 	n.t.Helper()
+	return n.serveNode(daemon{status: s})
+}
+
+func (n *node) serveNode(d control.Node) (stop func()) {
+	n.t.Helper()
 	l, err := net.Listen("unix", filepath.Join(n.dir, "weftd.sock"))
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- control.Serve(ctx, l, daemon{status: s}) }()
+	go func() { done <- control.Serve(ctx, l, d) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -12,7 +12,7 @@ import (
 
 // status says whether an ADD could succeed. It does not fail because weftd does not answer or
 // is not ready, as long as there is a subnet file: packets flow without weftd, or will again,
-// and a runtime to which STATUS fails removes the node's pods.
+// and a runtime to which STATUS fails removes the node's pods. Without weftd nobody is attached directly.
 func (p plugin) status(args *skel.CmdArgs) error {
 	ctx := context.Background()
 	r, err := p.request(args)
@@ -38,6 +38,9 @@ func (p plugin) status(args *skel.CmdArgs) error {
 			return e
 		}
 		return types.NewError(errNotAvailable, err.Error(), "")
+	}
+	if direct, ok := d.Direct(); ok {
+		return r.statusDirectly(ctx, direct)
 	}
 	return nil
 }

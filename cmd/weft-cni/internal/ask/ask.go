@@ -78,6 +78,18 @@ func Daemon(ctx context.Context, socket string, timeout time.Duration) (s Status
 	return s, nil
 }
 
+// Listens returns nil if somebody listens on socket, and else what to do about it.
+func Listens(ctx context.Context, socket string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return explain(err, socket)
+	}
+	return conn.Close()
+}
+
 // explain turns a connection's error into what to do about it.
 func explain(err error, socket string) error {
 	switch {

@@ -98,13 +98,9 @@ func (c *Caller) Check(ctx context.Context, d netconf.Delegate, call Call) error
 // route goes through the gateway of the address (section 5, "gw"), but the plugins' CHECK
 // looks for a route without a gateway, which is not there.
 func withGateways(d netconf.Delegate) netconf.Delegate {
-	prev, err := create.Create(d.CNIVersion, d.PrevResult())
+	r, err := ParseResult(d.CNIVersion, d.PrevResult())
 	if err != nil {
 		return d // and the plugin says what is wrong
-	}
-	r, err := types100.GetResult(prev)
-	if err != nil {
-		return d
 	}
 	for _, route := range r.Routes {
 		for _, ip := range r.IPs {
@@ -118,6 +114,15 @@ func withGateways(d netconf.Delegate) netconf.Delegate {
 		return d
 	}
 	return d.WithPrevResult(text)
+}
+
+// ParseResult reads a result of version v, and converts it to the newest form.
+func ParseResult(v string, text []byte) (*types100.Result, error) {
+	result, err := create.Create(v, text)
+	if err != nil {
+		return nil, err
+	}
+	return types100.GetResult(result)
 }
 
 // printed returns r as JSON in version v.

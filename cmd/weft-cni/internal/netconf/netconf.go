@@ -37,6 +37,8 @@ type Config struct {
 	// Delegate has the keys for the plugin that does the work, and IPAM those of its ipam.
 	Delegate map[string]json.RawMessage `json:"delegate"`
 	IPAM     map[string]json.RawMessage `json:"ipam"`
+	// Attach is AttachDirect, or "" for an interface that another plugin makes.
+	Attach string `json:"attach"`
 	// GSOMaxSize bounds the superpackets that leave the pod.
 	GSOMaxSize GSOLimit `json:"gsoMaxSize"`
 
@@ -91,7 +93,7 @@ func (c Config) check() error {
 	if _, err := c.ipamRoutes(); err != nil {
 		faults = append(faults, err)
 	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, c.checkDirect()...)...)
 }
 
 func (c Config) delegateType() (string, error) {

@@ -30,10 +30,12 @@ func (c Config) Render(env Env) (Delegate, error) {
 	if err != nil {
 		return Delegate{}, err
 	}
-	d.setDefault("ipMasq", !env.IPMasq)
 	d.setDefault("mtu", env.MTU)
-	if d.Type == defaultType {
-		d.setDefault("isGateway", true)
+	if c.Attach != AttachDirect {
+		d.setDefault("ipMasq", !env.IPMasq)
+		if d.Type == defaultType {
+			d.setDefault("isGateway", true)
+		}
 	}
 	ipam, err := c.renderIPAM(d.IPAMType, env)
 	if err != nil {
@@ -84,6 +86,9 @@ func (c Config) withoutEnv() (d Delegate, err error) {
 		if given(value) {
 			d.setDefault(key, value)
 		}
+	}
+	if c.Attach == AttachDirect {
+		d = c.direct(d)
 	}
 	return d.WithPrevResult(c.PrevResult), nil
 }
