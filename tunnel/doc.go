@@ -21,7 +21,7 @@
 //     sockets_linux.go, send it. outlet.go and outlettrial.go choose whether a superpacket leaves whole. merge_linux.go makes superpackets of what goes into the TUN.
 //   - syscall_linux.go has the system calls.
 //
-// Beside it stand engine.go, which attaches ports and starts workers, pod.go, what is counted of a pod's, and
+// Beside it stand engine.go, which attaches ports and starts workers, portset.go, what workers see of ports, pod.go, what is counted of a pod's, and
 // podtun_linux.go, which makes one from a descriptor; poller_linux.go and linger_linux.go, how
 // workers wait; spread.go and udpspread_linux.go, how several workers share a port; rawfilter.go, which
 // frames are ours; fairshare.go, fairkeep.go and fairfilter_linux.go, which keep one peer from filling a receive queue

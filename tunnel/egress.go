@@ -107,7 +107,7 @@ type dest struct {
 }
 
 func (w *worker) destOf(a netip.Addr) dest {
-	d := dest{addr: a, pod: w.set.pods[a]}
+	d := dest{addr: a, pod: w.set.pod(a)}
 	if d.pod == nil {
 		d.peer, _ = w.table.routes.Lookup(a)
 	}

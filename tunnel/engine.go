@@ -57,6 +57,7 @@ type Engine struct {
 	began time.Time // when the engine was made, with its monotonic reading
 
 	mu        sync.Mutex // serializes changes of table and ports; workers do not take it
+	attached  map[PortID]*attached
 	nextID    PortID
 	nextQueue queueID
 	closed    bool
@@ -90,16 +91,6 @@ type queue struct {
 	worker *worker // who reads from it
 }
 
-// portSet is the immutable set of ports that workers see.
-type portSet struct {
-	byID   map[PortID]*attached
-	queues map[queueID]*queue
-	host   *attached
-	under4 *attached
-	under6 *attached
-	pods   map[netip.Addr]*attached
-}
-
 // New makes an engine that has no port and an empty table. It starts nothing. Run frees its
 // descriptors; for one that is not wanted after all, with a context that has ended.
 func New(cfg Config) (*Engine, error) {
@@ -112,7 +103,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = DefaultWorkers(runtime.GOMAXPROCS(0))
 	}
-	e := &Engine{cfg: cfg, log: cfg.Logger, began: time.Now(), seed: maphash.MakeSeed()}
+	e := &Engine{cfg: cfg, log: cfg.Logger, began: time.Now(), seed: maphash.MakeSeed(), attached: map[PortID]*attached{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -174,18 +165,21 @@ func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID,
 	if s, ok := p.(spreadPort); ok {
 		a.lanes, a.readers, a.lane = s.lanes(), s.readers(), s.lanePort
 	}
+	e.queue(a)
 	next, err := e.ports.Load().with(a)
 	if err != nil {
 		return 0, err
 	}
 	e.nextID++
 	a.id = e.nextID
-	next.byID[a.id] = a
-	e.queue(a, next)
+	e.attached[a.id] = a
+	for _, q := range a.queues {
+		q.worker.queues++
+	}
 	e.ports.Store(next) // before epoll can report it
 	for _, q := range a.queues {
 		if err := q.worker.poll.add(q.queue.PollFD(), q.id); err != nil {
-			e.retire(a, next)
+			e.retire(a)
 			return 0, fmt.Errorf("attach %v port: %w", role, err)
 		}
 	}
@@ -193,19 +187,23 @@ func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID,
 }
 
 // queue gives each queue of a to a worker.
-func (e *Engine) queue(a *attached, set *portSet) {
+func (e *Engine) queue(a *attached) {
+	load := make([]int, len(e.workers))
+	for i, w := range e.workers {
+		load[i] = w.queues
+	}
 	queues := []Queue{a.port}
 	if p, ok := a.port.(queuedPort); ok {
 		queues = p.Queues()
 	}
 	for _, q := range queues {
 		e.nextQueue++
-		w := e.leastLoaded(a.role, set)
+		w := e.leastLoaded(a.role, load)
 		if p, ok := q.(placedQueue); ok && p.place() != anyWorker {
 			w = e.workers[p.place()%len(e.workers)]
 		}
 		a.queues = append(a.queues, &queue{id: e.nextQueue, queue: q, of: a, worker: w})
-		set.queues[e.nextQueue] = a.queues[len(a.queues)-1]
+		load[w.index]++
 	}
 }
 
@@ -217,12 +215,8 @@ func (a *attached) unpoll() {
 }
 
 // leastLoaded chooses who reads a new queue. The underlay and the inner ports start
-// from opposite ends, so that with two workers each direction has its own.
-func (e *Engine) leastLoaded(role Role, set *portSet) *worker {
-	load := make([]int, len(e.workers))
-	for _, q := range set.queues {
-		load[q.worker.index]++
-	}
+// from opposite ends, so that with two workers each direction has its own. load is how many queues each has.
+func (e *Engine) leastLoaded(role Role, load []int) *worker {
 	best := 0
 	for i := range load {
 		if load[i] < load[best] || role == RoleUnderlay && load[i] == load[best] {
@@ -237,19 +231,22 @@ func (e *Engine) leastLoaded(role Role, set *portSet) *worker {
 func (e *Engine) Detach(id PortID) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	set := e.ports.Load()
-	a := set.byID[id]
+	a := e.attached[id]
 	if a == nil {
 		return fmt.Errorf("detach port %d: there is no such port", id)
 	}
-	e.retire(a, set)
+	e.retire(a)
 	e.overflowed.Add(a.overflow()) // no worker reads from it any more
 	return a.port.Close()
 }
 
-// retire takes a out of set. When it returns no worker touches the port any more.
-func (e *Engine) retire(a *attached, set *portSet) {
-	e.ports.Store(set.without(a))
+// retire takes a out of use. When it returns no worker touches the port any more.
+func (e *Engine) retire(a *attached) {
+	delete(e.attached, a.id)
+	e.ports.Store(e.ports.Load().without(a))
+	for _, q := range a.queues {
+		q.worker.queues--
+	}
 	a.unpoll()
 	for _, w := range e.workers {
 		w.quiesce()
@@ -294,9 +291,10 @@ func (e *Engine) close() error {
 	defer e.mu.Unlock()
 	e.closed = true
 	var errs []error
-	for _, a := range e.ports.Load().byID {
+	for _, a := range e.attached {
 		errs = append(errs, a.port.Close())
 	}
+	clear(e.attached)
 	for _, w := range e.workers {
 		errs = append(errs, w.poll.free())
 	}
@@ -312,10 +310,9 @@ func (e *Engine) Stats() Stats {
 	for _, w := range e.workers {
 		w.totals.addTo(&s)
 	}
-	set := e.ports.Load()
-	s.Ports = len(set.byID)
+	s.Ports = len(e.attached)
 	s.SocketOverflow = e.overflowed.Load()
-	for _, a := range set.byID {
+	for _, a := range e.attached {
 		s.SocketOverflow += a.overflow()
 		s.HeldBack += len(a.fair.held)
 		if o, ok := a.port.(superPort); ok {
@@ -379,72 +376,6 @@ func (e *Engine) Forgers() []Stranger {
 	}
 	slices.SortFunc(l, func(a, b Stranger) int { return b.LastRx.Compare(a.LastRx) })
 	return l
-}
-
-// with is the set and a, which has no id yet. The set itself is unchanged.
-func (s *portSet) with(a *attached) (*portSet, error) {
-	n := s.clone()
-	switch a.role {
-	case RoleHost:
-		if n.host != nil {
-			return nil, errors.New("attach host port: there is one already")
-		}
-		n.host = a
-	case RoleUnderlay:
-		slot := &n.under4
-		if a.outer6 {
-			slot = &n.under6
-		}
-		if *slot != nil {
-			return nil, errors.New("attach underlay port: there is one of that family already")
-		}
-		*slot = a
-	case RolePod:
-		for _, addr := range a.addrs {
-			if n.pods[addr] != nil {
-				return nil, fmt.Errorf("attach pod port: %v is another pod's", addr)
-			}
-			n.pods[addr] = a
-		}
-	default:
-		return nil, fmt.Errorf("attach port: %v is no role", a.role)
-	}
-	return n, nil
-}
-
-// without is the set less a.
-func (s *portSet) without(a *attached) *portSet {
-	n := s.clone()
-	delete(n.byID, a.id)
-	for _, q := range a.queues {
-		delete(n.queues, q.id)
-	}
-	for _, addr := range a.addrs {
-		delete(n.pods, addr)
-	}
-	for _, slot := range []**attached{&n.host, &n.under4, &n.under6} {
-		if *slot == a {
-			*slot = nil
-		}
-	}
-	return n
-}
-
-func (s *portSet) clone() *portSet {
-	n := *s
-	n.byID = make(map[PortID]*attached, len(s.byID)+1)
-	for id, a := range s.byID {
-		n.byID[id] = a
-	}
-	n.queues = make(map[queueID]*queue, len(s.queues)+1)
-	for id, q := range s.queues {
-		n.queues[id] = q
-	}
-	n.pods = make(map[netip.Addr]*attached, len(s.pods)+1)
-	for addr, a := range s.pods {
-		n.pods[addr] = a
-	}
-	return &n
 }
 
 func unixTime(sec int64) time.Time {

@@ -207,7 +207,7 @@ func (w *worker) admit(in *encap.Inner, p *Packet) (to *attached, r DropReason, 
 	if r, ok = admit(in, p, w.table, w.engine.cfg.Port); !ok {
 		return nil, r, false
 	}
-	if to = w.set.pods[in.Dst]; to == nil {
+	if to = w.set.pod(in.Dst); to == nil {
 		to = w.set.host
 	}
 	if to == nil {

@@ -144,8 +144,8 @@ func TestLingerEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := e.workers[0]
-	for id := range e.ports.Load().queues {
-		w.serve(id, false)
+	for _, a := range e.attached {
+		w.serve(a.queues[0].id, false)
 	}
 	w.linger()
 	if p.reads < 2 || p.reads > 20 {

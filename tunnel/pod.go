@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -102,7 +103,9 @@ func (e *Engine) SetMTU(id PortID, mtu int) error {
 	if mtu < encap.MinMTU4 || mtu > MaxPacket {
 		return fmt.Errorf("MTU of port %d: %d is outside of %d to %d", id, mtu, encap.MinMTU4, MaxPacket)
 	}
-	a := e.ports.Load().byID[id]
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.attached[id]
 	if a == nil || a.pod == nil {
 		return fmt.Errorf("MTU of port %d: there is no pod's port of that number", id)
 	}
@@ -112,14 +115,15 @@ func (e *Engine) SetMTU(id PortID, mtu int) error {
 
 // Pods reads the counters of every pod's port, in the order in which they were attached. They are of one moment only roughly.
 func (e *Engine) Pods() []PodStats {
-	set := e.ports.Load()
-	l := make([]PodStats, 0, len(set.byID))
-	for _, a := range set.byID {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := make([]PodStats, 0, len(e.attached))
+	for _, a := range e.attached {
 		if a.pod != nil {
 			l = append(l, a.podStats())
 		}
 	}
-	slices.SortFunc(l, func(a, b PodStats) int { return int(int64(a.Port) - int64(b.Port)) })
+	slices.SortFunc(l, func(a, b PodStats) int { return cmp.Compare(a.Port, b.Port) })
 	return l
 }
 

@@ -13,10 +13,9 @@ import (
 func newPodPath(tb testing.TB, mtu int) (w *worker, a, b *attached) {
 	tb.Helper()
 	w = newHotPath(tb, 3)
-	w.set.pods = map[netip.Addr]*attached{}
 	podAt := func(s string) *attached {
 		x := &attached{port: nullPort{}, role: RolePod, addrs: []netip.Addr{addr(s)}, super: &OffloadTUN{}, pod: new(pod)}
-		w.set.pods[addr(s)] = x
+		w.set.pods = w.set.pods.with(addrShard(addr(s)), addr(s), x)
 		return x
 	}
 	a, b = podAt("10.1.1.5"), podAt("10.1.1.6")

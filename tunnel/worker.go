@@ -1,7 +1,9 @@
 package tunnel
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"runtime"
@@ -16,6 +18,7 @@ type worker struct {
 	index  int
 	poll   *poller
 	ring   *Ring
+	queues int // how many it reads; Engine.mu guards it
 	tally  tally
 	bucket bucket
 	saying saying
@@ -110,7 +113,7 @@ func (w *worker) run() error {
 // serve moves one batch from one queue of a port, and reports whether there was one.
 func (w *worker) serve(id queueID, failed bool) bool {
 	set := w.engine.ports.Load()
-	q := set.queues[id]
+	q := set.queue(id)
 	if q == nil || q.of.lost.Load() {
 		return false // detached since epoll reported it
 	}
@@ -153,7 +156,11 @@ func (w *worker) lose(a *attached, err error) {
 		return
 	}
 	a.unpoll()
-	w.engine.log.Warn("port lost", "role", a.role.String(), "port", uint64(a.id), "err", err)
+	level := slog.LevelWarn
+	if a.role == RolePod {
+		level = slog.LevelInfo // a pod that ends takes its interface along
+	}
+	w.engine.log.Log(context.Background(), level, "port lost", "role", a.role.String(), "port", uint64(a.id), "err", err)
 	if f := w.engine.cfg.PortLost; f != nil {
 		f(a.id, err)
 	}
