@@ -173,7 +173,7 @@ func datagrams(t *testing.T, from, to *vtepNode, six bool) {
 	buf := make([]byte, 1<<16)
 	expect := func(what string, want []byte) {
 		t.Helper()
-		_ = in.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = in.SetReadDeadline(time.Now().Add(await.Patience))
 		n, _, err := in.ReadFrom(buf)
 		if err != nil || !bytes.Equal(buf[:n], want) {
 			t.Errorf("%s from %v to %v: %d bytes, %v", what, from.addr(six), to.addr(six), n, err)

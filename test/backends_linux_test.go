@@ -129,7 +129,7 @@ func meshed(t *testing.T, l *lab.Lab, families []int, mtu int) {
 			}
 		}
 	}
-	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 300 * time.Millisecond})
+	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 300 * time.Millisecond, Wait: await.Patience})
 	if faults := r.Faults(); err != nil || len(faults) > 0 {
 		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
 	}

@@ -22,8 +22,10 @@ import (
 
 const (
 	manyPeers = 10_000
-	// mostResident is what a daemon may have resident once it has settled, in KiB.
+	// mostResident is what a daemon may have resident most of the time once it has settled, in KiB, and mostAtOnce what it may have at any
+	// time. Go collects in turns, so in between there is more, by as much as is made while a turn waits for a processor.
 	mostResident = 64 << 10
+	mostAtOnce   = mostResident + mostResident/4
 )
 
 // peerNumber is the subnet and outer address of one of many nodes that exist in the store only.
@@ -142,9 +144,9 @@ func TestMemoryOfManyPeers(t *testing.T) {
 		for i, s := range sizes() {
 			n, size, peak := l.Nodes()[i], s[len(s)/2], s[len(s)-1]
 			note(t, n, fmt.Sprintf("under full load %d KiB, the median of %d, at most %d, and after it", size, len(s), peak))
-			if peak > mostResident {
-				err = errors.Join(err, fmt.Errorf("%s: %d KiB were resident under full load, at most %d; want at most %d",
-					n.Name, size, peak, mostResident))
+			if size > mostResident || peak > mostAtOnce {
+				err = errors.Join(err, fmt.Errorf("%s: %d KiB were resident under full load, at most %d; want at most %d, and %d at any time",
+					n.Name, size, peak, mostResident, mostAtOnce))
 			}
 		}
 		if err == nil {

@@ -43,7 +43,7 @@ func TestTwentyDaemonsStartTogether(t *testing.T) {
 			return nil
 		})
 	}
-	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: time.Second})
+	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: time.Second, Wait: await.Patience})
 	if faults := r.Faults(); err != nil || len(faults) > 0 || len(r.Pairs) != crowd*(crowd-1) {
 		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
 	}
@@ -66,7 +66,7 @@ func TestMesh(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			busy(t)
 			l := up(t, lab.Spec{Nodes: 3, PodsPerNode: 2, NetworkConfig: json.RawMessage(c.config)})
-			r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 500 * time.Millisecond})
+			r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 500 * time.Millisecond, Wait: await.Patience})
 			if faults := r.Faults(); err != nil || len(faults) > 0 || len(r.Pairs) != 30*len(c.families) {
 				t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
 			}

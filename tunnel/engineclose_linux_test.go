@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/test/await"
 )
 
 // watchedPort is readable at once, and knows when it is touched after its end.
@@ -84,7 +85,7 @@ func (q refusedQueue) PollFD() int {
 	q.once.Do(func() {
 		select {
 		case <-q.reading:
-		case <-time.After(5 * time.Second):
+		case <-time.After(await.Patience):
 			q.t.Error("the first queue is not read")
 		}
 	})

@@ -36,8 +36,8 @@ func pods(t *testing.T) (from, to probe.Endpoint) {
 func TestGenerators(t *testing.T) {
 	from, to := pods(t)
 	for _, streams := range []int{1, 4} {
-		r, err := TCP(t.Context(), TCPPlan{From: from, To: to, Streams: streams, WarmUp: time.Millisecond, Duration: 50 * time.Millisecond})
-		if err != nil || r.Bytes <= 0 || r.Elapsed < 50*time.Millisecond {
+		r, err := TCP(t.Context(), TCPPlan{From: from, To: to, Streams: streams, WarmUp: time.Millisecond, Duration: 250 * time.Millisecond})
+		if err != nil || r.Bytes <= 0 || r.Elapsed < 250*time.Millisecond {
 			t.Errorf("TCP, %d streams: %+v, %v", streams, r, err)
 		}
 	}

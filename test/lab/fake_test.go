@@ -94,7 +94,7 @@ func TestReadyNodesGetPods(t *testing.T) {
 	if err := n.Ready(t.Context()); err == nil {
 		t.Error("ready after kill -9")
 	}
-	if err := n.Start(await.Context(t, 10*time.Second)); err != nil {
+	if err := n.Start(await.Context(t, await.Patience)); err != nil {
 		t.Error(err)
 	}
 }
@@ -134,7 +134,7 @@ func TestSeparateStore(t *testing.T) {
 	l := up(t, spec)
 	get := func() string {
 		t.Helper()
-		value, _, err := l.Store.Get(await.Context(t, 5*time.Second), configKey)
+		value, _, err := l.Store.Get(await.Context(t, await.Patience), configKey)
 		if err != nil {
 			t.Fatal(err)
 		}

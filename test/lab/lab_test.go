@@ -47,7 +47,7 @@ func TestKernelLabs(t *testing.T) {
 			c.spec.NetworkConfig = json.RawMessage(dualStack)
 			l := up(t, c.spec)
 			pods := 2 * len(l.Nodes())
-			r, err := l.Measure(await.Context(t, time.Minute), MeasurePlan{Echo: 100 * time.Millisecond, Stream: 100 * time.Millisecond})
+			r, err := l.Measure(await.Context(t, time.Minute), MeasurePlan{Echo: 100 * time.Millisecond, Stream: 250 * time.Millisecond, Wait: await.Patience})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,7 @@ func TestAddNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Reach(await.Context(t, 5*time.Second), l.Node(1).Pods[0].Endpoint(4), n.Pods[0].V4); err != nil {
+	if err := Reach(await.Context(t, await.Patience), l.Node(1).Pods[0].Endpoint(4), n.Pods[0].V4); err != nil {
 		t.Error(err)
 	}
 	if _, err := up(t, Spec{Driver: KernelHostGW, Direct: true}).AddNode(t.Context()); err == nil {
@@ -168,7 +168,7 @@ func TestDaemonLife(t *testing.T) {
 		t.Errorf("kill: %v, pid %d", err, d.PID())
 	}
 	start()
-	err := d.Stop(await.Context(t, 5*time.Second))
+	err := d.Stop(await.Context(t, await.Patience))
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("stop of one that exits with 3: %v", err)
 	}
@@ -183,16 +183,19 @@ func TestDaemonLife(t *testing.T) {
 }
 
 func TestWeftdThatFailsIsExplained(t *testing.T) {
-	for _, c := range []struct{ name, script, want string }{
-		{"exits", "echo the reason; exit 4", "exit status 4"},
-		{"never ready", "echo the reason; exec sleep 100", "not ready after 300ms"},
+	for _, c := range []struct {
+		name, script, want string
+		ready              time.Duration // as long as it takes to say the reason, on a busy machine
+	}{
+		{"exits", "echo the reason; exit 4", "exit status 4", await.Patience},
+		{"never ready", "echo the reason; exec sleep 100", "not ready after 2s", 2 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fake := t.TempDir() + "/weftd"
 			if err := os.WriteFile(fake, []byte("#!/bin/sh\n"+c.script+"\n"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Up(t.Context(), Spec{WeftdPath: fake, ReadyTimeout: 300 * time.Millisecond})
+			_, err := Up(t.Context(), Spec{WeftdPath: fake, ReadyTimeout: c.ready})
 			var ne *NodeError
 			if !errors.As(err, &ne) {
 				t.Fatalf("%v, want a NodeError", err)

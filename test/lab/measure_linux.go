@@ -18,6 +18,8 @@ type MeasurePlan struct {
 	// Echo is about how long echo requests are sent; 2 s by default. Each pair gets 5 to 100 of them:
 	// as many as can be sent in that time if all pairs together send maxEchoRate a second.
 	Echo time.Duration
+	// Wait is how long after the last echo request an answer still counts; 1 s by default. What is answered is not waited for.
+	Wait time.Duration
 }
 
 // maxEchoRate is how many echo requests a second are sent altogether, so that those of a large lab are no load of their own.
@@ -64,6 +66,7 @@ func (l *Lab) measureFamily(ctx context.Context, family int, plan MeasurePlan, r
 		return nil
 	}
 	echo := planEcho(len(ends)*(len(ends)-1), plan.Echo)
+	echo.Wait = plan.Wait
 	l.progress("IPv%d: %d pings between each of %d pods", family, echo.Count, len(ends))
 	if err := warm(ctx, ends); err != nil {
 		return err

@@ -183,16 +183,21 @@ func (e *echoer) request(to netip.Addr, target, n, size int) error {
 	return err
 }
 
-// read takes answers until the deadline.
+// read takes answers until the deadline, and then those that are there.
 func (e *echoer) read() {
 	protocol := ipv4.ICMPTypeEcho.Protocol()
 	if e.from.Addr.Is6() {
 		protocol = ipv6.ICMPTypeEchoRequest.Protocol()
 	}
 	b := make([]byte, 64<<10)
-	for {
+	for last := false; ; {
 		n, _, err := e.conn.ReadFrom(b)
 		now := time.Since(e.start)
+		if errors.Is(err, os.ErrDeadlineExceeded) && !last && e.waits() {
+			last = true
+			_ = e.conn.SetReadDeadline(time.Now().Add(look))
+			continue
+		}
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -221,6 +226,13 @@ func (e *echoer) answered(payload []byte, now time.Duration) {
 	if e.open--; e.open == 0 && e.sentAll {
 		_ = e.conn.SetReadDeadline(time.Now())
 	}
+}
+
+// waits reports whether a request has no answer yet.
+func (e *echoer) waits() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.open > 0
 }
 
 // stop ends read when every request is answered, at the latest after wait.

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"weft/test/await"
 	"weft/test/lab/netns"
 )
 
@@ -90,7 +91,7 @@ func cut(t *testing.T, b Endpoint) {
 func TestEcho(t *testing.T) {
 	a, b := twoHosts(t)
 	for _, ends := range [][]Endpoint{{a, b}, {v6(a), v6(b)}} {
-		got, err := Echo(t.Context(), ends, EchoPlan{Count: 5, Interval: 2 * time.Millisecond})
+		got, err := Echo(t.Context(), ends, EchoPlan{Count: 5, Interval: 2 * time.Millisecond, Wait: await.Patience})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +202,7 @@ func TestStream(t *testing.T) {
 			t.Errorf("%d bytes: %+v", size, r)
 		}
 	}
-	r, err := Stream(t.Context(), StreamPlan{From: a, To: b, Duration: 50 * time.Millisecond})
+	r, err := Stream(t.Context(), StreamPlan{From: a, To: b, Duration: 250 * time.Millisecond})
 	if err != nil || r.Received == 0 || r.BitsPerSecond() == 0 {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/pcapng"
 	"weft/encap"
+	"weft/test/await"
 	"weft/tunnel"
 )
 
@@ -30,7 +31,7 @@ func TestACaptureEndsWithItsDataPlane(t *testing.T) {
 	if err := e.Run(ended); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), await.Patience)
 	defer stop()
 	if err := pump(ctx, planeCapture{Capture: c}, control.CaptureRequest{Inner: true}, new(bytes.Buffer)); !errors.Is(err, errPlaneEnded) {
 		t.Errorf("got %v", err)

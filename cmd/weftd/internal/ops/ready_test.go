@@ -14,6 +14,7 @@ import (
 
 	"weft/lease"
 	"weft/routing"
+	"weft/test/await"
 )
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -144,7 +145,7 @@ func TestSystemdIsToldOnceThatItIsReady(t *testing.T) {
 	s.Stopping()
 	for _, want := range []string{"STATUS=a; b; c", "READY=1\nSTATUS=ready", "STATUS=d", "STATUS=ready", "STOPPING=1\nSTATUS=stopping"} {
 		b := make([]byte, 500)
-		if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := c.Read(b)
