@@ -56,6 +56,9 @@ type IdentityOptions struct {
 	Given string
 	// CacheDir holds the stored identity. It is made if it is missing.
 	CacheDir string
+	// Part names what the identity is of, if that is only a part of the machine: two parts have two identities. "" is
+	// the machine.
+	Part string
 	// MachineID is the file to derive an identity from; "" means /etc/machine-id.
 	MachineID string
 }
@@ -86,7 +89,7 @@ func LoadIdentity(o IdentityOptions) (string, IdentitySource, error) {
 		return "", 0, fmt.Errorf("read node id: %w", err)
 	}
 	source := IdentityMachine
-	id, err := deriveIdentity(o.MachineID)
+	id, err := deriveIdentity(o.MachineID, o.Part)
 	if errors.Is(err, fs.ErrNotExist) {
 		source, err = IdentityRandom, nil
 		id = randomIdentity()
@@ -109,7 +112,7 @@ func randomIdentity() string {
 
 // deriveIdentity hashes the machine's id, which machine-id(5) asks to keep
 // secret: it is the key of the hash.
-func deriveIdentity(path string) (string, error) {
+func deriveIdentity(path, part string) (string, error) {
 	if path == "" {
 		path = machineID
 	}
@@ -123,6 +126,9 @@ func deriveIdentity(path string) (string, error) {
 	}
 	h := hmac.New(sha256.New, id)
 	h.Write([]byte("weft node identity 1"))
+	if part != "" {
+		h.Write([]byte("\x00" + part))
+	}
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 

@@ -113,6 +113,12 @@ type Skipped struct {
 type BackendConfig struct {
 	// Kernel is the namespace to work in. It is borrowed until Run or Close returns.
 	Kernel *kernel.Kernel
+	// Outside is the namespace that the underlay is in, if that is another one; nil means Kernel's. It is borrowed as
+	// Kernel is. Only the data plane carries packets between two namespaces.
+	Outside *kernel.Kernel
+	// Unprivileged says that this process has no rights over the underlay's namespace: it changes nothing there, and
+	// sends by sockets of UDP only.
+	Unprivileged bool
 	// Network is the network config; its Backend object is the backend's.
 	Network lease.NetworkConfig
 	// Node is this node's identity. The backend derives from it what it chooses for the node, such as

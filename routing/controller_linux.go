@@ -27,11 +27,13 @@ type controller struct {
 	cfg     BackendConfig
 	log     *slog.Logger
 	k       *kernel.Kernel
+	out     *kernel.Kernel // the underlay's namespace: k, unless BackendConfig.Outside is another one
 	kind    backendType
 	plane   *plane.Plane     // nil if the kernel moves the packets
 	actor   actor            // nil if all that the type does is the kernel's state
 	rules   *hostrules.Rules // nil if the host's rules are nobody's business here
 	monitor *kernel.Monitor
+	outside *kernel.Monitor              // of the underlay\'s link; nil unless it is in another namespace
 	kick    chan struct{}                // holds one: something may have changed
 	dirty   atomic.Uint32                // what: a change
 	pods    atomic.Pointer[[]netip.Addr] // of the data plane's ports; nil until it is known
@@ -102,7 +104,7 @@ func newController(c BackendConfig, t backendType, a actor) (*controller, error)
 		return nil, fmt.Errorf("%s backend over %s: %w", about.name, c.Underlay.Name, err)
 	}
 	b := &controller{
-		cfg: c, log: c.Logger.With("backend", about.name), k: c.Kernel, kind: t, actor: a,
+		cfg: c, log: c.Logger.With("backend", about.name), k: c.Kernel, out: c.underlayKernel(), kind: t, actor: a,
 		kick: make(chan struct{}, 1), grace: underlayGrace, release: c.Kernel.Release(), warned: map[string]bool{}, made: map[string]int{},
 	}
 	b.under.Now = c.Underlay
@@ -112,6 +114,12 @@ func newController(c BackendConfig, t backendType, a actor) (*controller, error)
 	}
 	if b.monitor, err = b.k.Subscribe(); err != nil {
 		return nil, fmt.Errorf("%s backend: %w", about.name, err)
+	}
+	if b.away() {
+		if b.outside, err = b.out.Subscribe(); err != nil {
+			b.monitor.Close()
+			return nil, fmt.Errorf("%s backend: %w", about.name, err)
+		}
 	}
 	return b, nil
 }
@@ -149,15 +157,21 @@ func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 	o := t.plane()
 	o.Workers, o.Logger, o.Nudge, o.PortLost = c.Workers, b.log, b.nudge, c.PortLost
 	o.Forwarding, o.StateDir = cmp.Or(c.Forwarding, o.Forwarding), c.StateDir
+	if o.Outside = c.Outside; c.Unprivileged {
+		err = unprivileged(&o)
+	}
 	b.status.Path = o.Path.String()
-	if err = o.Obstacle(b.k, c.Underlay.Name, c.Underlay.Local()); err == nil {
+	if err == nil {
+		err = o.Obstacle(b.out, c.Underlay.Name, c.Underlay.Local())
+	}
+	if err == nil {
 		b.plane, err = plane.New(b.k, o)
 	}
 	if err != nil {
-		b.monitor.Close()
+		b.closeMonitors()
 		return nil, fmt.Errorf("%s backend: %w", b.Type(), err)
 	}
-	if b.features.monitor, err = b.k.SubscribeFeatures(); err != nil {
+	if b.features.monitor, err = b.out.SubscribeFeatures(); err != nil {
 		b.features.monitor = nil
 		b.log.Info("changes of the underlay's features are noticed late", "cause", err)
 	}
@@ -213,12 +227,16 @@ func (c *controller) Apply(ctx context.Context, s lease.Set) error {
 	if c.rules == nil {
 		return c.apply(ctx, s)
 	}
-	if !c.rules.Present() {
-		_ = c.rules.Apply(ctx, s) // it has logged and published what is wrong
+	present := false
+	// What Do itself reports is that the namespace cannot be entered, and then apply says so too.
+	_ = c.k.Do(func() error { present = c.rules.Present(); return nil })
+	rules := func() { _ = c.k.Do(func() error { return c.rules.Apply(ctx, s) }) } // it has logged and published what is wrong
+	if !present {
+		rules()
 		return c.apply(ctx, s)
 	}
 	err := c.apply(ctx, s)
-	_ = c.rules.Apply(ctx, s)
+	rules()
 	return err
 }
 
@@ -243,14 +261,17 @@ func (c *controller) Run(ctx context.Context) error {
 	started := ctx.Err() == nil
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, c.monitor.Close)
+	stop := context.AfterFunc(ctx, c.closeMonitors)
 	defer stop()
 	var wg sync.WaitGroup
-	var monitored, carried, ruled error
+	var monitored, watched, carried, ruled error
 	c.mu.Lock()
 	c.over = func() bool { return ctx.Err() != nil }
 	c.mu.Unlock()
 	wg.Go(func() { defer cancel(); monitored = c.monitor.Follow(c.nudge) })
+	if c.outside != nil {
+		wg.Go(func() { defer cancel(); watched = c.outside.Follow(c.nudge) })
+	}
 	if c.plane != nil {
 		wg.Go(func() { defer cancel(); carried = c.plane.Run(ctx) })
 	}
@@ -259,7 +280,7 @@ func (c *controller) Run(ctx context.Context) error {
 		wg.Go(c.followFeatures)
 	}
 	if c.rules != nil && started {
-		wg.Go(func() { defer cancel(); ruled = c.rules.Run(ctx) })
+		wg.Go(func() { defer cancel(); ruled = c.k.Do(func() error { return c.rules.Run(ctx) }) })
 	}
 	c.repair(ctx)
 	wg.Wait()
@@ -275,7 +296,7 @@ func (c *controller) Run(ctx context.Context) error {
 	if c.plane != nil {
 		carried = errors.Join(carried, c.plane.Close())
 	}
-	return kernel.Wrap(c.Type()+" backend", errors.Join(carried, monitored, ruled))
+	return kernel.Wrap(c.Type()+" backend", errors.Join(carried, monitored, watched, ruled))
 }
 
 // Close implements Backend.

@@ -28,7 +28,7 @@ func (c *controller) chooseOutlets() {
 	if c.plane == nil || c.under.Lost != "" {
 		return
 	}
-	d := underlay.ReadDevices(c.k, c.under.Now.Index)
+	d := underlay.ReadDevices(c.out, c.under.Now.Index)
 	if d.Unknown != "" && c.features.devices().Unknown == "" {
 		c.log.Info("features of the underlay's device are not known", "device", c.under.Now.Name, "cause", d.Unknown)
 	}

@@ -12,6 +12,9 @@ type Kernel = kernel.Kernel
 // OpenKernel opens the namespace of the calling thread. The caller closes it.
 func OpenKernel() (*Kernel, error) { return kernel.OpenKernel() }
 
+// OpenKernelIn opens the namespace of a descriptor, which stays the caller's.
+func OpenKernelIn(ns int) (*Kernel, error) { return kernel.OpenKernelIn(ns) }
+
 // RouteProtocol marks our routes ("proto 119" in ip route).
 const RouteProtocol = kernel.RouteProtocol
 

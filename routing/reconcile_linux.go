@@ -41,7 +41,7 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 	}
 	r := &round{}
 	was := c.under.Now
-	r.try(c.under.Refresh(c.k, c.cfg.Underlay, c.cfg.UnderlayOptions, c.grace, c.log))
+	r.try(c.under.Refresh(c.out, c.cfg.Underlay, c.cfg.UnderlayOptions, c.grace, c.log))
 	r.try(c.askHops())
 	sizes, err := c.kind.sizes(c.under.Now)
 	r.try(err)
@@ -100,7 +100,7 @@ func (c *controller) giveUp() error {
 // askHops asks how the kernel would send to the peers, for a type that it matters to. While the underlay is lost
 // the answers stay what they were: without it there are none, and what stands works again the moment it is back.
 func (c *controller) askHops() error {
-	if !c.kind.trait().asksHops || c.under.Lost != "" {
+	if !c.kind.trait().asksHops || c.away() || c.under.Lost != "" {
 		return nil
 	}
 	hops, err := c.k.NextHops(c.outer())
@@ -123,7 +123,7 @@ func (c *controller) openPorts(r *round) {
 // data plane its table. A bad record is reported; it is no fault of ours to retry.
 func (c *controller) decide(m mtus) error {
 	s := situation{under: c.under.Now, mtu: m.inner, outer: m.outer, hops: c.hops}
-	if c.plane != nil {
+	if c.plane != nil && !c.away() { // the overlay's routes are no datagram's elsewhere
 		var err error
 		if s.displaced, err = underlay.FindDisplaced(c.k, c.cfg.Network.Networks(), c.outer()); err != nil {
 			return err
@@ -194,13 +194,17 @@ func (c *controller) tellNotes(r *round) {
 		r.note(t.note())
 		r.note(c.plane.Notes()...)
 	}
-	r.note(c.strict.Note(c.k, c.under.Now.Name, tunnelled(r.st.Reached)))
+	r.note(c.strict.Note(c.out, c.under.Now.Name, tunnelled(r.st.Reached)))
 }
 
 // watch tells the monitor what to look for.
 func (c *controller) watch() {
 	i := kernel.Interest{Own: map[int]bool{}, Under: c.under.Now.Index, Names: map[string]bool{c.cfg.Underlay.Name: true}, Networks: c.networks()}
-	if c.kind.trait().asksHops {
+	if c.away() {
+		i.Under, i.Names = 0, map[string]bool{}
+		c.outside.Watch(kernel.Interest{Under: c.under.Now.Index, Names: map[string]bool{c.cfg.Underlay.Name: true}})
+	}
+	if c.kind.trait().asksHops && !c.away() {
 		i.Hosts = c.outer()
 	}
 	if c.plane != nil {

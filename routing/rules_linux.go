@@ -28,8 +28,8 @@ func (c *controller) protect() {
 // guardNow is the type's guard, completed by what is known now. Weft's own data plane tells peers from strangers itself.
 func (c *controller) guardNow() hostrules.Guard {
 	g := c.cfg.guard
-	if g == (hostrules.Guard{}) {
-		return g
+	if g == (hostrules.Guard{}) || c.away() { // the rules are not where the port is
+		return hostrules.Guard{}
 	}
 	g.Underlay = c.under.Now.Name
 	g.Peers = g.Peers && c.plane == nil

@@ -186,6 +186,9 @@ func (ts Types) Open(ctx context.Context, c BackendConfig) (Backend, error) {
 		return nil, fmt.Errorf("%s backend: peers would be told %v, and %s has %v: routes need the address of the link itself: leave out --public-ip, or use vxlan or udp, which pass a NAT",
 			c.Network.BackendType, valid(u.Ext4, u.Ext6), u.Name, u.Local())
 	}
+	if err := c.between(s.Facts()); err != nil {
+		return nil, fmt.Errorf("%s backend: %w", c.Network.BackendType, err)
+	}
 	c.guard = s.Facts().Guard
 	return s.Open(ctx, c)
 }

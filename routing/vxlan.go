@@ -163,7 +163,7 @@ func (s *vxlanSettings) Open(_ context.Context, c BackendConfig) (Backend, error
 		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", typeVXLAN)
 	}
 	v := s.vxlan()
-	user, why, err := inUserSpace(c.Kernel, v.o)
+	user, why, err := inUserSpace(c, v.o)
 	if err != nil {
 		return nil, fmt.Errorf("%s backend: %w", typeVXLAN, err)
 	}

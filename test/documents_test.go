@@ -17,6 +17,7 @@ func foreignFlags() []string {
 	return strings.Fields(`
 		create-namespace take-ownership set
 		image profile namespace
+		preserve-credentials user format userns device
 		cluster-cidr pod-network-cidr allocate-node-cidrs hostname-override
 		prefix permanent zone add-source add-port add-interface reload
 		client-cert-auth endpoints fail-open now

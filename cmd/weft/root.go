@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"weft/cmd/internal/buildinfo"
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/options"
 )
 
 // common has the flags of every command that asks the daemon.
@@ -54,12 +56,32 @@ func versionCommand() *cobra.Command {
 // bind adds the common flags to cmd.
 func (c *common) bind(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
-	socket := control.DefaultSocket
+	socket := defaultSocket(os.Getuid())
 	if env := os.Getenv("WEFTD_CONTROL_SOCKET"); env != "" { // as weftd itself reads it, and weft lab exec sets it
 		socket = env
 	}
 	f.StringVar(&c.socket, "control-socket", socket, "Unix socket of the weftd to ask")
 	f.BoolVar(&c.json, "json", false, "print JSON, whose fields are stable")
+}
+
+// defaultSocket is that of the host's weftd or, for an ordinary user, of the user's own: the host's only if there is
+// no other, since it answers root alone.
+func defaultSocket(uid int) string {
+	host, err := os.Hostname()
+	if uid == 0 || err != nil {
+		return control.DefaultSocket
+	}
+	dirs, err := options.UserDirs(os.Getenv, uid, host)
+	if err != nil {
+		return control.DefaultSocket
+	}
+	own := filepath.Join(dirs.Runtime, filepath.Base(control.DefaultSocket))
+	if _, err := os.Lstat(own); err != nil {
+		if _, err := os.Lstat(control.DefaultSocket); err == nil {
+			return control.DefaultSocket
+		}
+	}
+	return own
 }
 
 // schema is what a document of --json begins with. A field that goes, or means something else, makes another version; one that

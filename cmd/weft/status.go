@@ -116,6 +116,9 @@ func printState(w io.Writer, s control.Status, now time.Time) error {
 	if s.Alarm != "" {
 		row("ALARM", "%s", s.Alarm)
 	}
+	if n := s.Namespace; n != nil {
+		row("namespace", "%s", namespaceLine(*n))
+	}
 	configRows(row, s)
 	row("lease", "%s", leaseLine(s, now))
 	row("backend", "%s", backendLine(s.Backend))
@@ -137,6 +140,24 @@ func printState(w io.Writer, s control.Status, now time.Time) error {
 	row("cache", "%s", cacheLine(s.Cache, now))
 	row("peers", "%s", peersLine(s))
 	return t.Flush()
+}
+
+// namespaceLine says where the TUN is, and how programs get there.
+func namespaceLine(n control.Namespace) string {
+	s := "of process " + fmt.Sprint(n.PID)
+	if n.PID == 0 {
+		s = n.Path
+	}
+	if n.Own {
+		s = "made by weftd, kept by process " + fmt.Sprint(n.PID)
+	}
+	if n.Rootless {
+		s += ", without root"
+	}
+	if n.Enter != "" {
+		s += ": " + n.Enter + " COMMAND"
+	}
+	return s
 }
 
 func leaseLine(status control.Status, now time.Time) string {

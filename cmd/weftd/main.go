@@ -21,6 +21,7 @@ import (
 	"weft/cmd/weftd/internal/check"
 	"weft/cmd/weftd/internal/daemon"
 	"weft/cmd/weftd/internal/loglimit"
+	"weft/cmd/weftd/internal/rootless"
 	"weft/tunnel"
 )
 
@@ -60,7 +61,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return custody.Hold(ctx, o)
 	}
-	cfg, err := options.Parse(args, os.Environ())
+	if done, err := rootless.Aside(os.Stdin); done {
+		return err
+	}
+	cfg, err := parse(args)
 	switch {
 	case errors.Is(err, options.ErrHelp):
 		options.Usage(stdout)
@@ -73,15 +77,46 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case err != nil:
 		return err
 	}
+	if cfg.Rootless.Place, err = rootless.Enter(cfg, os.Args); err != nil {
+		return err
+	}
 	log, flush := newLogger(cfg.Log, stderr)
 	defer flush()
 	cfg.Workers = reserveProcessors()
 	remarks(cfg, log)
-	if err := daemon.Run(ctx, cfg, versionText(), log); err != nil {
+	if err := serve(ctx, cfg, log); err != nil {
 		return err
 	}
 	log.Info("stopped as asked; device, routes, lease and subnet file stay")
 	return nil
+}
+
+// parse reads flags and variables. Who has no rights over the network namespace, and is not root, is rootless
+// without asking for it, unless the answer is no.
+func parse(args []string) (options.Config, error) {
+	environ := os.Environ()
+	cfg, err := options.Parse(args, environ)
+	if !cfg.Rootless.Given && !cfg.Rootless.On && !cfg.Kube.On && !cfg.Version && rootless.Found() {
+		return options.Parse(args, append(environ, options.Inside+"=found"))
+	}
+	return cfg, err
+}
+
+// serve runs the daemon until ctx ends, or the network namespace of the TUN does.
+func serve(ctx context.Context, cfg options.Config, log *slog.Logger) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	gone := make(chan error, 1)
+	go func() { // it ends with ctx
+		err := rootless.Watch(ctx, cfg.Rootless.Place)
+		gone <- err
+		if err != nil {
+			cancel(err)
+		}
+	}()
+	err := daemon.Run(ctx, cfg, versionText(), log)
+	cancel(nil)
+	return errors.Join(err, <-gone)
 }
 
 // reserveProcessors raises GOMAXPROCS so that each worker of the data plane has a Go processor

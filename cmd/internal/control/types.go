@@ -26,6 +26,8 @@ type Status struct {
 	// Notes say what an operator should know although the node is ready: that no peer is usable and
 	// why, or that the network configuration is the last good one.
 	Notes []string `json:"notes,omitempty"`
+	// Namespace is where the TUN and the pods are, if that is another network namespace than the underlay's.
+	Namespace *Namespace `json:"namespace,omitempty"`
 	// Lease is nil until one is known.
 	Lease    *Lease   `json:"lease,omitempty"`
 	Backend  Backend  `json:"backend"`
@@ -39,6 +41,18 @@ type Status struct {
 	Peers    int      `json:"peers"`
 	Rejected int      `json:"rejected"`
 	Counters Counters `json:"counters"`
+}
+
+// Namespace is a network namespace.
+type Namespace struct {
+	// PID is a process in it, 0 if none is known; Path the file that named it.
+	PID  int    `json:"pid,omitempty"`
+	Path string `json:"path,omitempty"`
+	// Own says that weftd made it. Rootless says that weftd has rights in it, and none where the underlay is.
+	Own      bool `json:"own,omitempty"`
+	Rootless bool `json:"rootless,omitempty"`
+	// Enter is the beginning of a command line that runs a program in it.
+	Enter string `json:"enter,omitempty"`
 }
 
 // Lease is this node's own record.

@@ -16,6 +16,7 @@ type Config struct {
 	Kube     Kube
 	Rules    Rules
 	Log      Log
+	Rootless Rootless
 
 	// Workers is how many threads the data plane keeps busy at most. It is no flag: main
 	// derives it from GOMAXPROCS.
@@ -147,11 +148,40 @@ type Log struct {
 	VModule, BacktraceAt string
 }
 
+// Rootless asks for a network of an ordinary user's: the underlay's sockets are made where weftd was started, and the
+// TUN is in another network namespace.
+type Rootless struct {
+	// On says that weftd works in a user namespace of the user's: asked for by --rootless, or found by itself.
+	On bool
+	// Given says that --rootless was asked for, or forbidden.
+	Given bool
+	// TUNNetns is the namespace of the TUN: a path, or the id of a process that is in it; "" is a new one if On, and
+	// otherwise the one that weftd was started in.
+	TUNNetns string
+
+	// Place is where weftd found itself after it went there. It is no flag: main derives it.
+	Place Place
+}
+
+// Place is the network namespace of the TUN, if that is not the one of the underlay.
+type Place struct {
+	// Elsewhere says that it is another one; FD is its descriptor.
+	Elsewhere bool
+	FD        int
+	// User says that weftd has rights there, and none over the underlay's namespace.
+	User bool
+	// Path is the file that named it, PID a process in it by which others enter; 0 if none is known. Own says that
+	// weftd made it.
+	Path string
+	PID  int
+	Own  bool
+}
+
 // Setting is one flag as it is in force.
 type Setting struct {
 	Name string
 	// Value is as printed; a secret shows as "set".
 	Value string
-	// Source is "flag", "env NAME" or "default".
+	// Source is "flag", "env NAME" or "default", with what the default follows from in brackets, if it follows from anything.
 	Source string
 }

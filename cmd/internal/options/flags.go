@@ -113,6 +113,10 @@ func defineOwn(fs *flag.FlagSet, c *Config) {
 	fs.BoolVar(&c.MetricsPerPeer, "metrics-per-peer", c.MetricsPerPeer, "let /metrics have series for each peer; without, a page has the same length however many peers there are")
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "`name` by which people and commands call this node, on every node; empty is the host's name; in Kubernetes it is the Node's name, whatever this says")
 	fs.StringVar(&c.Underlay.Forwarding, "rx-udp-gro-forwarding", c.Underlay.Forwarding, "what to do with the underlay device's `feature` of that name, which is the host's: auto, on or off; empty is what the network configuration says, by default auto")
+	fs.BoolVar(&c.Rootless.On, "rootless", c.Rootless.On, "work without root: with the TUN in a user and network namespace of this user's, and sockets, state and files in this user's directories; "+
+		"an ordinary user's weftd without CAP_NET_ADMIN does so by itself; --rootless=false forbids it")
+	fs.StringVar(&c.Rootless.TUNNetns, "tun-netns", c.Rootless.TUNNetns, "network `namespace` of the TUN and the pods, a path or the id of a process in it (rootless Docker, podman, RootlessKit, unshare -Urn); "+
+		"empty is the namespace that weftd is started in, with --rootless a new one. The underlay stays where weftd is started")
 	fs.StringVar(&c.Log.Format, "log-format", c.Log.Format, "`format` of log lines: text or json")
 	fs.BoolVar(&c.Check, "check", false, "check everything, the store and what it has included, print the configuration in force with its sources, change nothing")
 	fs.BoolVar(&c.Offline, "offline", false, "with --check, do not ask the store or the API server")

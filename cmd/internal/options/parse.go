@@ -38,7 +38,15 @@ func Parse(args, environ []string) (Config, error) {
 	faults = append(faults, fromEnvironment(fs, ownFlags(), env, sources)...)
 	c.Unknown, c.Unused = unknown(fs, env), unused(env)
 	c.Kube.NodeName, c.Kube.PodName, c.Kube.PodNamespace = env["NODE_NAME"], env["POD_NAME"], env["POD_NAMESPACE"]
-	c.Settings = settings(fs, sources)
+	c.Rootless.Given = sources["rootless"] != ""
+	if !c.Rootless.Given && env[Inside] != "" {
+		c.Rootless.On = true
+	}
+	derived := map[string]string{}
+	if c.Rootless.On {
+		faults = append(faults, c.userDefaults(env, sources, derived)...)
+	}
+	c.Settings = settings(fs, sources, derived)
 	c.sources = sources
 	c.NetConfigGiven = sources["net-config-path"] != ""
 	c.HealthzIPGiven = sources["healthz-ip"] != ""
@@ -140,7 +148,7 @@ func unused(env map[string]string) []string {
 	return out
 }
 
-func settings(fs *flag.FlagSet, sources map[string]string) []Setting {
+func settings(fs *flag.FlagSet, sources, derived map[string]string) []Setting {
 	var out []Setting
 	fs.VisitAll(func(f *flag.Flag) {
 		if isMode(f.Name) {
@@ -149,6 +157,9 @@ func settings(fs *flag.FlagSet, sources map[string]string) []Setting {
 		source := sources[f.Name]
 		if source == "" {
 			source = "default"
+		}
+		if from := derived[f.Name]; from != "" {
+			source += " (" + from + ")"
 		}
 		out = append(out, Setting{Name: f.Name, Value: f.Value.String(), Source: source})
 	})

@@ -24,7 +24,7 @@ func Usage(w io.Writer) {
 		}
 		fmt.Fprintf(w, "\n        %s", text)
 		if f.DefValue != "" && f.DefValue != "false" {
-			fmt.Fprintf(w, " (default %s)", f.DefValue)
+			fmt.Fprintf(w, " (default %s%s)", f.DefValue, rootlessDefault(f.Name))
 		}
 		if own.Lookup(f.Name) != nil {
 			fmt.Fprintf(w, " [weft]")

@@ -30,6 +30,9 @@ func (c *Config) validate() []error {
 	if c.SubnetFile == "" {
 		bad("--subnet-file is empty: name the file that container runtimes read")
 	}
+	if r := c.Rootless; r.On && c.AllowExtension {
+		bad("--allow-extension does not go with --rootless: its commands are the host's root's")
+	}
 	if c.CacheDir == "" {
 		bad("--cache-dir is empty: name a directory that survives a reboot")
 	}

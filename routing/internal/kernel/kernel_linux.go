@@ -54,6 +54,22 @@ func OpenKernel() (*Kernel, error) {
 	return k, nil
 }
 
+// OpenKernelIn opens the namespace of a descriptor, which stays the caller's.
+func OpenKernelIn(ns int) (k *Kernel, err error) {
+	done := make(chan struct{})
+	go func() { // waited for below; the thread ends with it, since it cannot return to its first namespace
+		defer close(done)
+		runtime.LockOSThread()
+		if err = unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("enter the network namespace: %w", err)
+			return
+		}
+		k, err = OpenKernel()
+	}()
+	<-done
+	return k, err
+}
+
 // Close frees the descriptors. No other method may be in use or called afterwards.
 func (k *Kernel) Close() error {
 	if k.h != nil {

@@ -81,7 +81,7 @@ func (p *Plane) UpdateNextHops(link string, c kernel.Change) error {
 
 func (p *Plane) readNextHops(name string, c kernel.Change) error {
 	h, ports := &p.next, p.raws()
-	link, err := p.k.Ether(name)
+	link, err := p.out.Ether(name)
 	if err != nil || len(ports) > 0 && link.Index != ports[0].link { // lost: the ports follow when it is back
 		for _, f := range ports {
 			f.feed(nil)
@@ -104,7 +104,7 @@ func (p *Plane) readNextHops(name string, c kernel.Change) error {
 	if err := p.askRoutes(key); err != nil {
 		return err
 	}
-	ns, err := p.k.Neighbours(link.Index)
+	ns, err := p.out.Neighbours(link.Index)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (p *Plane) askRoutes(key hopKey) error {
 			}
 			continue
 		}
-		answers, err := p.k.RoutesTo(f.dsts, f.local)
+		answers, err := p.out.RoutesTo(f.dsts, f.local)
 		if err != nil {
 			return err
 		}

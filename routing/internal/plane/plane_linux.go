@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type Options struct {
 	Forwarding string
 	// StateDir is a directory that outlives the process; "" for none.
 	StateDir string
+	// Outside is the namespace of the underlay's sockets; nil means that of the TUN.
+	Outside *kernel.Kernel
 	// Workers is how many there are; 0 means tunnel.DefaultWorkers.
 	Workers int
 	// Logger is required.
@@ -43,7 +46,8 @@ type Options struct {
 // Plane is the data plane with the ports that a backend gives it: one TUN and an underlay socket for each
 // family. Its methods but Engine and Run are called by one goroutine at a time.
 type Plane struct {
-	k       *kernel.Kernel
+	k       *kernel.Kernel // of the TUN
+	out     *kernel.Kernel // of the underlay
 	o       Options
 	engine  *tunnel.Engine
 	path    tunnel.Path // o.Path, or a lesser one
@@ -59,9 +63,9 @@ type Plane struct {
 	lost   map[tunnel.PortID]bool
 }
 
-// New makes a data plane without ports, in the namespace of k, which is borrowed until Close returns.
+// New makes a data plane without ports, with its TUN in the namespace of k, which is borrowed until Close returns, as Options.Outside is.
 func New(k *kernel.Kernel, o Options) (*Plane, error) {
-	p := &Plane{k: k, o: o, path: o.Path, log: o.Logger, lost: map[tunnel.PortID]bool{}}
+	p := &Plane{k: k, out: cmp.Or(o.Outside, k), o: o, path: o.Path, log: o.Logger, lost: map[tunnel.PortID]bool{}}
 	cfg := tunnel.Config{
 		Format: o.Format, Port: o.Port, Workers: o.Workers, Logger: o.Logger,
 		PortLost: func(id tunnel.PortID, _ error) { p.portLost(id) },
@@ -77,7 +81,7 @@ func New(k *kernel.Kernel, o Options) (*Plane, error) {
 	if p.engine, err = tunnel.New(cfg); err != nil {
 		return nil, fmt.Errorf("data plane: %w", err)
 	}
-	p.forward = newForwarder(k, forwarding, o.StateDir, o.Logger)
+	p.forward = newForwarder(p.out, forwarding, o.StateDir, o.Logger)
 	return p, nil
 }
 

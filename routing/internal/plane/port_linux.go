@@ -65,11 +65,11 @@ func (p *Plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 		return p.path, nil
 	}
 	if p.o.Auto {
-		if err := p.k.Protected(); err != nil {
+		if err := p.out.Protected(); err != nil {
 			return tunnel.PathSocket, err
 		}
 	}
-	e, err := p.k.Ether(link)
+	e, err := p.out.Ether(link)
 	switch {
 	case s.id != 0 && s.path == tunnel.PathRaw && s.local == local && (errors.Is(err, kernel.ErrNoLink) || err == nil && e.Index == s.frames.link):
 		return tunnel.PathRaw, nil // as it is; if the link is gone, until there is another
@@ -80,7 +80,7 @@ func (p *Plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 	case s.id == 0:
 		return tunnel.PathRaw, nil // there is no port that a fault would cost: open finds out, without probes that take time
 	}
-	if err := p.k.RawObstacle(link, local.Addr()); err != nil {
+	if err := p.out.RawObstacle(link, local.Addr()); err != nil {
 		return tunnel.PathSocket, err
 	}
 	return tunnel.PathRaw, nil
@@ -117,7 +117,7 @@ func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 		path = tunnel.PathSocket
 	}
 	var sock tunnel.Underlay
-	err := p.k.Do(func() (err error) {
+	err := p.out.Do(func() (err error) {
 		sock, err = p.newSocket(path, p.underlayOptions(local))
 		return err
 	})
@@ -129,7 +129,7 @@ func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 		return why, errors.Join(err, sock.Close())
 	}
 	*s = socketPort{id: id, local: local, path: path}
-	if err := p.k.DropTAP(kernel.TAPName(local.Addr().Is6())); err != nil { // of path raw, before
+	if err := p.out.DropTAP(kernel.TAPName(local.Addr().Is6())); err != nil { // of path raw, before
 		p.log.Warn("device that is used no more", "error", err)
 	}
 	return why, nil
@@ -138,12 +138,12 @@ func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 // openRaw opens a port of path raw. The ingress filter comes before the first frame, so that
 // none arrives twice.
 func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string) error {
-	e, err := p.k.Ether(link)
+	e, err := p.out.Ether(link)
 	if err != nil {
 		return err
 	}
 	var port *tunnel.Raw
-	err = p.k.Do(func() (err error) {
+	err = p.out.Do(func() (err error) {
 		port, err = tunnel.OpenRaw(tunnel.RawOptions{
 			UDPOptions: p.underlayOptions(local), Link: e.Index, TAP: kernel.TAPName(local.Addr().Is6()),
 		})
@@ -153,7 +153,7 @@ func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string) error 
 		return err
 	}
 	f := &frames{port: port, link: e.Index}
-	if f.ingress, err = p.k.OpenIngress(link, local); err != nil {
+	if f.ingress, err = p.out.OpenIngress(link, local); err != nil {
 		return errors.Join(err, port.Close())
 	}
 	id := tunnel.PortID(0)
@@ -174,7 +174,7 @@ func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string) error 
 // opened anew.
 func (p *Plane) tend(s *socketPort, link string) bool {
 	f := s.frames
-	switch e, err := p.k.Ether(link); {
+	switch e, err := p.out.Ether(link); {
 	case err != nil:
 		return true // until there is a link again
 	case e.Index != f.link:
@@ -188,7 +188,7 @@ func (p *Plane) tend(s *socketPort, link string) bool {
 		if err := f.ingress.Close(); err != nil {
 			p.log.Warn("ingress filter", "error", err)
 		}
-		if f.ingress, err = p.k.OpenIngress(link, s.local); err != nil {
+		if f.ingress, err = p.out.OpenIngress(link, s.local); err != nil {
 			p.log.Error("ingress filter", "error", err)
 			return false
 		}
@@ -197,7 +197,7 @@ func (p *Plane) tend(s *socketPort, link string) bool {
 	if name == "" {
 		return true
 	}
-	index, err := p.k.Hairpin(name, f.tap, f.link)
+	index, err := p.out.Hairpin(name, f.tap, f.link)
 	if errors.Is(err, kernel.ErrNoLink) && f.tap != 0 {
 		p.log.Warn("device is gone, making it again", "device", name)
 		return false
@@ -224,7 +224,7 @@ func (p *Plane) explain(s *socketPort, why error, link string) error {
 		s.retry = time.Now().Add(retryRaw)
 	}
 	s.why = why
-	if e, err := p.k.Ether(link); err == nil {
+	if e, err := p.out.Ether(link); err == nil {
 		s.index = e.Index
 	}
 	if why != nil && !p.o.Auto {

@@ -122,7 +122,7 @@ func (p *Plane) Listen(addr4, addr6 netip.Addr, link string, networks []netip.Pr
 // flannel's by name and by their addresses: a udp network may have the port that a former vxlan one
 // had. It reports whether there is one less.
 func (p *Plane) freePort(networks []netip.Prefix) (freed bool) {
-	vs, err := p.k.VTEPsOnPort(p.o.Port)
+	vs, err := p.out.VTEPsOnPort(p.o.Port)
 	if err != nil {
 		p.log.Warn("which device holds the port is not known", "port", p.o.Port, "error", err)
 		return false
@@ -131,7 +131,7 @@ func (p *Plane) freePort(networks []netip.Prefix) (freed bool) {
 		if !kernel.IsVTEPName(v.Name) {
 			continue
 		}
-		if err := p.k.RemoveVTEP(v, networks); err != nil {
+		if err := p.out.RemoveVTEP(v, networks); err != nil {
 			p.log.Warn("the kernel's vxlan device holds the port", "device", v.Name, "port", v.Port, "error", err)
 			continue
 		}

@@ -48,7 +48,7 @@ func (p *Plane) Refuse() {
 		if left > 0 && now.Sub(h.asked[a]) >= pause {
 			left--
 			h.asked[a] = now
-			if err := p.k.Ask(h.key.link.Index, a); err != nil {
+			if err := p.out.Ask(h.key.link.Index, a); err != nil {
 				p.log.Debug("ask for a neighbour", "neighbour", a, "error", err)
 			}
 		}

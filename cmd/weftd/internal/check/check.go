@@ -114,7 +114,7 @@ func (r *report) commands(cfg options.Config, network lease.NetworkConfig) {
 
 // node finds the identity with which weftd would start, without storing it.
 func (r *report) node(cfg options.Config) {
-	o := lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir}
+	o := lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir, Part: cfg.IdentityPart()}
 	stored := filepath.Join(cfg.CacheDir, lease.NodeFile)
 	if _, err := os.Stat(stored); cfg.NodeID == "" && errors.Is(err, fs.ErrNotExist) {
 		tmp, err := os.MkdirTemp("", "weftd-check-") // LoadIdentity stores what it derives

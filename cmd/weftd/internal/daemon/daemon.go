@@ -112,6 +112,7 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 // prepare opens what can be opened without waiting for anyone.
 func (d *Daemon) prepare() (err error) {
 	d.log.Info("weftd starts", "version", d.version)
+	d.sayPlace()
 	if d.cfg.Kube.On {
 		d.source, err = openKube(d.cfg, d.log)
 	} else {

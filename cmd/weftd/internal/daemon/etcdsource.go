@@ -50,7 +50,7 @@ func openEtcd(cfg options.Config, log *slog.Logger) (*etcdSource, error) {
 		return nil, err
 	}
 	var from lease.IdentitySource
-	if s.id, from, err = lease.LoadIdentity(lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir}); errors.Is(err, lease.ErrNotStored) {
+	if s.id, from, err = lease.LoadIdentity(lease.IdentityOptions{Given: cfg.NodeID, CacheDir: cfg.CacheDir, Part: cfg.IdentityPart()}); errors.Is(err, lease.ErrNotStored) {
 		log.Warn("this node's identity is not kept for the next start", "node", s.id, "reason", err)
 	} else if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why
 	heard(err)
 	if err == nil && snap.Config == nil && s.seed != nil {
 		if seed, err := routing.ParseConfig(s.seed); err == nil { // it was checked when it was read
-			if why := cutOff(ctx, s, seed, s.log); why != "" {
+			if why := cutOff(ctx, s.cfg.Rootless.Place, s, seed, s.log); why != "" {
 				return f, fmt.Sprintf("config: %s is not written to the store: %s", s.cfg.NetConfigPath, why)
 			}
 		}
@@ -129,7 +129,7 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why
 	if f.network, err = routing.ParseConfig(snap.Config); err != nil {
 		return f, fmt.Sprintf("config: %s: %v", key, err)
 	}
-	if why := cutOff(ctx, s, f.network, s.log); why != "" {
+	if why := cutOff(ctx, s.cfg.Rootless.Place, s, f.network, s.log); why != "" {
 		return f, "config: " + why
 	}
 	return f, ""

@@ -45,11 +45,11 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 	}
 	patient, cancel := context.WithTimeout(ctx, hostPatience)
 	defer cancel()
-	if err := d.unlessTaken("claim on the port", d.claim.Port(patient, g.kernel, port)); err != nil {
+	if err := d.unlessTaken("claim on the port", d.claim.Port(patient, g.outside, port)); err != nil {
 		return err
 	}
 	for {
-		err := presence.PortFree(g.kernel, g.underlay(), port)
+		err := presence.PortFree(g.outside, g.underlay(), port)
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil // the backend reports any other fault
 		}

@@ -94,7 +94,7 @@ func (s *kubeSource) ask(ctx context.Context, heard func(error)) (f footing, why
 	} else if err != nil {
 		return f, "config: " + err.Error()
 	}
-	if why := cutOff(ctx, s, network.NetworkConfig, s.log); why != "" {
+	if why := cutOff(ctx, s.cfg.Rootless.Place, s, network.NetworkConfig, s.log); why != "" {
 		return f, "config: " + why
 	}
 	known, err := s.lookUp(ctx)

@@ -32,7 +32,7 @@ func (d *Daemon) Status() control.Status {
 	if info, err := os.Stat(s.Cache.File); err == nil {
 		s.Cache.SavedAt = info.ModTime()
 	}
-	s.Notes = d.Notes()
+	s.Notes, s.Namespace = d.Notes(), d.namespaceStatus()
 	g, _ := d.current()
 	if g == nil {
 		return s

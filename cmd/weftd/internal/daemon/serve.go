@@ -24,7 +24,8 @@ type generation struct {
 	footing footing
 	cached  bool // forwarding began from the cache, not with the store
 	under   underlay.Options
-	kernel  *routing.Kernel
+	kernel  *routing.Kernel // of the TUN
+	outside *routing.Kernel // of the underlay: kernel, or another one
 	backend routing.Backend
 	plane   dataPlane      // the backend, if it moves packets itself; nil if the kernel does
 	former  []netip.Prefix // networks that this node was in before
@@ -108,13 +109,13 @@ func (d *Daemon) serve(ctx context.Context, g *generation) error {
 // newGeneration makes all parts and starts none, since another generation may be running. The error
 // is a *backendError if the backend could not be made.
 func (d *Daemon) newGeneration(ctx context.Context, f footing, cached *lease.Cached) (*generation, error) {
-	kernel, err := routing.OpenKernel()
+	kernel, outside, err := d.openKernels()
 	if err != nil {
 		return nil, err
 	}
-	g, err := d.newParts(ctx, kernel, f, cached)
+	g, err := d.newParts(ctx, kernel, outside, f, cached)
 	if err != nil {
-		_ = kernel.Close() // descriptors of this process only
+		closeKernels(kernel, outside)
 		return nil, err
 	}
 	for _, u := range routing.UnknownKeys(f.raw) {
@@ -126,12 +127,12 @@ func (d *Daemon) newGeneration(ctx context.Context, f footing, cached *lease.Cac
 // close frees what newGeneration made. A backend that has run has freed its own parts.
 func (g *generation) close() {
 	_ = g.backend.Close()
-	_ = g.kernel.Close() // descriptors of this process only
+	closeKernels(g.kernel, g.outside)
 }
 
-func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing, cached *lease.Cached) (*generation, error) {
+func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, f footing, cached *lease.Cached) (*generation, error) {
 	g := &generation{
-		footing: f, cached: cached != nil, kernel: kernel,
+		footing: f, cached: cached != nil, kernel: kernel, outside: outside,
 		under: d.underlayOptions(f),
 		sets:  make(chan lease.Set, 1), wake: make(chan struct{}, 1),
 		fileWhy: "not written yet",
@@ -141,7 +142,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 	if err != nil {
 		return nil, err
 	}
-	if g.chosen, err = underlay.Choose(kernel, g.under); err != nil {
+	if g.chosen, err = underlay.Choose(outside, g.under); err != nil {
 		return nil, err
 	}
 	d.log.Info("underlay", "link", g.chosen.Name, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
@@ -153,7 +154,8 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 		return nil, err
 	}
 	g.backend, err = routing.NewBackend(ctx, routing.BackendConfig{
-		Kernel: kernel, Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, Workers: d.cfg.Workers, Former: g.former,
+		Kernel: kernel, Outside: g.elsewhere(), Unprivileged: d.cfg.Rootless.Place.User,
+		Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under, Forwarding: d.cfg.Underlay.Forwarding,
 		MayRunCommands:  func() error { return trust.Commands(d.cfg) },
 		UnderlayChanged: func(u underlay.Link) { d.moved(g, u) },
@@ -168,7 +170,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel *routing.Kernel, f footing
 	d.newProber(g)
 	g.member, err = d.source.member(memberOptions{
 		footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
-		state: d.state, alive: presence.Alive{Kernel: kernel, From: g.underlay, Port: routing.FactsOf(f.network).Port},
+		state: d.state, alive: presence.Alive{Kernel: outside, From: g.underlay, Port: routing.FactsOf(f.network).Port},
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.backend.Close())

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/reach"
 	"weft/lease"
 )
@@ -14,7 +15,10 @@ const lookupTimeout = 2 * time.Second
 
 // cutOff says why the overlay of network would cut this host off from src; "" if it
 // would not, or if that cannot be found out.
-func cutOff(ctx context.Context, src source, network lease.NetworkConfig, log *slog.Logger) string {
+func cutOff(ctx context.Context, place options.Place, src source, network lease.NetworkConfig, log *slog.Logger) string {
+	if place.Elsewhere {
+		return "" // the overlay's routes are not where the store is asked
+	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	why, err := reach.Store(network, "the "+src.name(), reach.Addrs(ctx, src.routed()))
@@ -31,6 +35,9 @@ const storeRouteEvery = 5 * time.Second
 // because with a cached configuration packets flow before that is checked, and because routes
 // change. Packets go on; the status says why the store is silent.
 func (d *Daemon) watchStoreRoute(ctx context.Context, g *generation) error {
+	if g.elsewhere() != nil {
+		return nil
+	}
 	for {
 		now, err := reach.Store(g.footing.network, "the "+d.source.name(), d.local(g).Store)
 		if err != nil {

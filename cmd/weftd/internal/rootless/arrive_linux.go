@@ -1,0 +1,130 @@
+package rootless
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/options"
+)
+
+// errNotRoot says that the user namespace gives us no rights.
+var errNotRoot = errors.New("this user is not root in that user namespace, and so has no rights there (podman's --userns=keep-id makes one like that): " +
+	"name a process in one whose root is this user (unshare -Urn, podman without --userns, RootlessKit)")
+
+// arrive is Enter after this program was executed in the user namespace.
+func arrive(word string, cfg options.Config) (options.Place, error) {
+	if !capable() {
+		return options.Place{}, errNotRoot
+	}
+	if word == wordNew {
+		net, err := make1()
+		if err != nil {
+			return options.Place{}, err
+		}
+		return hold(net, cfg.CacheDir)
+	}
+	net, err := joined(word)
+	if err != nil {
+		return options.Place{}, err
+	}
+	t := target{net: net}
+	if t.pid, err = strconv.Atoi(cfg.Rootless.TUNNetns); err != nil {
+		t.pid = 0
+	}
+	if cfg.Rootless.TUNNetns == "" { // one that an earlier weftd made
+		return hold(net, cfg.CacheDir)
+	}
+	return t.direct(cfg.Rootless.TUNNetns)
+}
+
+// joined reads the descriptor that was handed on.
+func joined(word string) (net int, err error) {
+	number, ok := strings.CutPrefix(word, wordJoin+":")
+	if net, err = strconv.Atoi(number); !ok || err != nil {
+		return 0, fmt.Errorf("variable %s=%s is not for people to set: unset it", options.Inside, word)
+	}
+	unix.CloseOnExec(net)
+	return net, nil
+}
+
+// make1 makes a network namespace with a loopback interface that is up, and that forwards, and returns its descriptor.
+func make1() (net int, err error) {
+	done := make(chan struct{})
+	go func() { // waited for below; its thread ends with it
+		defer close(done)
+		runtime.LockOSThread()
+		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("make a network namespace: %w", err)
+			return
+		}
+		if net, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return
+		}
+		lo, bad := netlink.LinkByName("lo")
+		if bad == nil {
+			bad = netlink.LinkSetUp(lo)
+		}
+		if err = bad; err != nil {
+			err = fmt.Errorf("set the loopback interface up: %w", err)
+			return
+		}
+		for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+			// Pods on a bridge need it and others do not; the rules' notes say where it is missing.
+			_ = os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0)
+		}
+	}()
+	<-done
+	return net, err
+}
+
+// try looks whether weftd could work here.
+func try(word string) error {
+	if !capable() {
+		return errNotRoot
+	}
+	if word == wordNew {
+		net, err := make1()
+		if err != nil {
+			return err
+		}
+		return within(net, tryTUN)
+	}
+	net, err := joined(word)
+	if err != nil {
+		return err
+	}
+	return within(net, tryTUN)
+}
+
+// tryTUN makes a TUN, which goes with its descriptor.
+func tryTUN() error {
+	const device = "/dev/net/tun"
+	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("open %s: %w", device, errNoAccess)
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV):
+		return fmt.Errorf("open %s: %w", device, errNoTUN)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("open %s: %w", device, errDeviceGroup)
+	case err != nil:
+		return fmt.Errorf("open %s: %w", device, err)
+	}
+	defer func() { _ = unix.Close(fd) }() // and the device is gone
+	r, err := unix.NewIfreq("wefttry%d")
+	if err != nil {
+		return err
+	}
+	r.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
+		return fmt.Errorf("make a TUN in the network namespace: %w", err)
+	}
+	return nil
+}
