@@ -199,6 +199,7 @@ func TestHumanOutput(t *testing.T) {
 		{"status", "status", false}, {"status-starting", "status", true},
 		{"peers", "peers", false}, {"peers-none", "peers", true},
 		{"leases", "lease list", false}, {"leases-none", "lease list", true},
+		{"pods", "pods", false}, {"pods-none", "pods", true}, {"attach-help", "attach --help", false}, {"detach-help", "detach --help", false},
 		{"release", "lease release 10.42.2.0/24", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -227,7 +228,7 @@ func TestHumanOutput(t *testing.T) {
 // A document has its version, and beside it the fields of the daemon's answer and no other.
 func TestJSONIsTheControlTypes(t *testing.T) {
 	socket := start(t, &node{})
-	for args, into := range map[string]any{"status": &statusDocument{}, "peers": &peersDocument{}, "lease list": &leasesDocument{}, "lease release 10.42.2.0/24": &releasedDocument{}} {
+	for args, into := range map[string]any{"status": &statusDocument{}, "peers": &peersDocument{}, "pods": &podsDocument{}, "lease list": &leasesDocument{}, "lease release 10.42.2.0/24": &releasedDocument{}} {
 		out, _, err := weft(t, append(strings.Fields(args), "--json", "--control-socket", socket)...)
 		if err != nil {
 			t.Fatal(err)

@@ -68,11 +68,11 @@ func flagValues() map[string]completer {
 	}
 	out := map[string]completer{
 		"backend": words(append(labBackends(), lab.KernelHostGW.String(), lab.KernelVXLAN.String())...), "path": words(routing.PathWords()...), "store": words("embedded", "separate", "external"),
-		"wire": words(wires...), "lab": completeLabs, "cache-dir": dirs, "since": words("15m", "1h", "24h", "7d"), "kind": list(events.Kinds()),
-		"bench wire": list(wires), "bench rungs": list(rungs), "bench measures": list(measures), "from": completeBenchHost, "to": completeBenchHost,
+		"wire": words(wires...), "lab": completeLabs, "cache-dir": dirs, "reservations": dirs, "since": words("15m", "1h", "24h", "7d"), "kind": list(events.Kinds()),
+		"bench wire": list(wires), "bench rungs": list(rungs), "bench measures": list(measures), "from": completeBenchHost, "routes": words("auto", "default", "network", "none"), "to": completeBenchHost,
 	}
 	for _, name := range []string{"output", "write", "json", "html", "markdown", "benchstat", "net-conf", "weftd", "subnet-file", "kubeconfig-file", "control-socket",
-		"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-password-file"} {
+		"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-password-file", "netns"} {
 		out[name] = files
 	}
 	return out

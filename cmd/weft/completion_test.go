@@ -80,7 +80,7 @@ done
 func TestEveryValueIsCompletedOrKnownToTheUser(t *testing.T) {
 	users := map[string]bool{}
 	for name := range strings.FieldsSeq("timeout last count snaplen duration nodes pods mtu rounds sweep-rounds ping-rounds frames size loss tcp trial ping token listen max-rate max-duration " +
-		"weftd-arg etcd-endpoints etcd-prefix etcd-username etcd-password kube-api-url kube-annotation-prefix node-name interval") {
+		"weftd-arg etcd-endpoints etcd-prefix etcd-username etcd-password kube-api-url kube-annotation-prefix node-name interval pid address name network pod") {
 		users[name] = true
 	}
 	root := rootCommand()

@@ -37,6 +37,7 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), eventsCommand(), labCommand(), benchCommand(), cleanupCommand(), doctorCommand(), versionCommand())
 	root.AddCommand(pingCommand())
 	root.AddCommand(captureCommand(), topCommand(), matrixCommand())
+	root.AddCommand(attachCommand(), detachCommand(), podsCommand(), insideCommand())
 	return root
 }
 

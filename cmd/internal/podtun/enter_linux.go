@@ -1,0 +1,236 @@
+package podtun
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Task is something to be done for a pod's interface.
+type Task struct {
+	// What is one of the words below.
+	What string `json:"what"`
+	// Spec is what the interface is to be. Of TaskRemove only Netns and Name count.
+	Spec Spec `json:"spec"`
+	// Networks, unless there are none, take the place of Spec.Routes: everything leads into the overlay, but where the namespace has
+	// another default route in that family, only these.
+	Networks []netip.Prefix `json:"networks,omitempty"`
+}
+
+// The words of Task.What.
+const (
+	TaskMake   = "make"
+	TaskRemove = "remove"
+	TaskCheck  = "check"
+)
+
+// Descriptors of the process that does a task inside.
+const insideSocket, insideUser, insideNet = 3, 4, 5
+
+// Do does a task, and returns the TUN if the task is to make it. Where this process lacks the rights, since it is an ordinary user's or the pod's
+// namespace belongs to another user namespace, another process does it there: nsenter executes helper, a command of this program that calls
+// Inside. Go's threads cannot enter a user namespace.
+func Do(ctx context.Context, t Task, helper []string) (*os.File, error) {
+	tun, err := t.do(t.Spec.Netns, Make)
+	if !errors.Is(err, unix.EPERM) || len(helper) == 0 {
+		return tun, err
+	}
+	tun, inside := t.enter(ctx, helper)
+	if inside != nil && errors.Is(inside, errNotEntered) {
+		return nil, fmt.Errorf("%w, nor by its user namespace: %w", err, inside)
+	}
+	return tun, inside
+}
+
+func (t Task) do(netns string, make func(Spec) (*os.File, error)) (*os.File, error) {
+	s := t.Spec
+	s.Netns = netns
+	switch t.What {
+	case TaskRemove:
+		return nil, Remove(netns, s.Name)
+	case TaskCheck, TaskMake:
+	default:
+		return nil, fmt.Errorf("%q is no task", t.What)
+	}
+	if len(t.Networks) > 0 {
+		var err error
+		if s.Routes, err = routesBeside(netns, s.Name, t.Networks); err != nil {
+			return nil, err
+		}
+	}
+	if t.What == TaskCheck {
+		return nil, Check(s)
+	}
+	return make(s)
+}
+
+// routesBeside are the routes that suit a namespace: all of a family, but where another interface than name has its default route.
+func routesBeside(netns, name string, networks []netip.Prefix) (out []netip.Prefix, err error) {
+	ns, err := os.Open(netns)
+	if err != nil {
+		return nil, fmt.Errorf("the pod's network namespace: %w", err)
+	}
+	defer ns.Close()
+	var others []netip.Addr // the unspecified address of each family with a default route
+	err = in(ns, func() error {
+		own := -1
+		if l, err := netlink.LinkByName(name); err == nil {
+			own = l.Attrs().Index
+		}
+		routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return err
+		}
+		for _, r := range routes {
+			if r.Dst != nil && r.LinkIndex != own {
+				if bits, _ := r.Dst.Mask.Size(); bits == 0 {
+					a, _ := netip.AddrFromSlice(r.Dst.IP)
+					others = append(others, a.Unmap())
+				}
+			}
+		}
+		return nil
+	})
+	for _, n := range networks {
+		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if n.Addr().Is6() {
+			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		if slices.Contains(others, all.Addr()) {
+			all = n
+		}
+		out = append(out, all)
+	}
+	return out, err
+}
+
+// errNotEntered says that nobody was able to do the task.
+var errNotEntered = errors.New("it cannot be entered")
+
+// enter has a process in the pod's user and network namespaces do the task.
+func (t Task) enter(ctx context.Context, helper []string) (*os.File, error) {
+	net, err := os.Open(t.Spec.Netns)
+	if err != nil {
+		return nil, fmt.Errorf("the pod's network namespace: %w", err)
+	}
+	defer net.Close()
+	fd, err := unix.IoctlRetInt(int(net.Fd()), unix.NS_GET_USERNS)
+	if err != nil {
+		return nil, fmt.Errorf("%w: its user namespace is not one of ours (NS_GET_USERNS: %w)", errNotEntered, err)
+	}
+	user := os.NewFile(uintptr(fd), "user namespace")
+	defer user.Close()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket")
+	defer ours.Close()
+	text, err := json.Marshal(t)
+	if err != nil {
+		return nil, errors.Join(err, theirs.Close())
+	}
+	args := append([]string{fmt.Sprintf("--user=/proc/self/fd/%d", insideUser), fmt.Sprintf("--net=/proc/self/fd/%d", insideNet), "--preserve-credentials", "--"}, helper...)
+	cmd := exec.CommandContext(ctx, "nsenter", args...)
+	var said bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(text), &said
+	cmd.ExtraFiles = []*os.File{theirs, user, net}
+	err = cmd.Run()
+	_ = theirs.Close() // the other process had a descriptor of its own
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, fmt.Errorf("%w without the program nsenter: install util-linux", errNotEntered)
+	}
+	if err != nil {
+		why := strings.TrimSpace(said.String())
+		if rest, inside := strings.CutPrefix(why, insideSays); inside {
+			if strings.Contains(rest, existsText) {
+				return nil, fmt.Errorf("%s: %w", rest, fs.ErrExist)
+			}
+			return nil, errors.New(rest)
+		}
+		return nil, fmt.Errorf("%w: nsenter: %w: %s", errNotEntered, err, why)
+	}
+	if t.What != TaskMake {
+		return nil, nil
+	}
+	return receive(int(ours.Fd()))
+}
+
+// insideSays is what the error of the process inside begins with, to be told from nsenter's own; existsText is in the one that stands for fs.ErrExist.
+const insideSays, existsText = "in the pod's namespaces: ", "the pod has an interface of that name"
+
+// receive takes the TUN that the process inside has sent before it ended.
+func receive(socket int) (*os.File, error) {
+	rights := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := unix.Recvmsg(socket, make([]byte, 1), rights, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("the TUN did not come: %w", err)
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:n])
+	if err == nil && len(messages) == 1 {
+		if fds, err := unix.ParseUnixRights(&messages[0]); err == nil && len(fds) == 1 {
+			return os.NewFile(uintptr(fds[0]), "/dev/net/tun"), nil
+		}
+	}
+	return nil, errors.New("the TUN did not come")
+}
+
+// Inside does the task that Do hands to a process in the pod's namespaces. Its error is for stderr.
+func Inside(stdin io.Reader) error {
+	err := inside(stdin)
+	if err != nil {
+		return fmt.Errorf("%s%w", insideSays, err)
+	}
+	return nil
+}
+
+func inside(stdin io.Reader) error {
+	var t Task
+	if err := json.NewDecoder(stdin).Decode(&t); err != nil {
+		return err
+	}
+	tun, err := t.do("/proc/self/ns/net", makeApart)
+	if err != nil || tun == nil {
+		return err
+	}
+	if err := unix.Sendmsg(insideSocket, []byte{0}, unix.UnixRights(int(tun.Fd())), nil, 0); err != nil {
+		return errors.Join(fmt.Errorf("hand the TUN over: %w", err), Remove("/proc/self/ns/net", t.Spec.Name))
+	}
+	return nil
+}
+
+// makeApart is Make where the caller is in the pod's namespace itself: the TUN is opened in another one, made for that, which is what the
+// descriptor keeps alive.
+func makeApart(s Spec) (tun *os.File, err error) {
+	own, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	defer own.Close()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with this goroutine, or stays where it is
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			s.Netns = fmt.Sprintf("/proc/self/fd/%d", own.Fd())
+			tun, err = Make(s)
+		} else {
+			err = fmt.Errorf("make a network namespace: %w", err)
+		}
+		done <- err
+	}()
+	return tun, <-done
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/podport"
+	"weft/cmd/weft/internal/top"
+)
+
+// These are the documents about pods.
+type (
+	podDocument struct {
+		schema
+		podport.Pod
+	}
+	podsDocument struct {
+		schema
+		podport.Pods
+	}
+)
+
+func podsCommand() *cobra.Command {
+	var c common
+	var live watchFlags
+	cmd := &cobra.Command{
+		Use:   "pods",
+		Short: "Show the pods that are attached directly: their addresses, what passed, what was refused and what is wrong",
+		Long: "Show the pods of this node that are attached directly, by weft attach or by weft-cni with \"attach\":\"direct\": their addresses, what\n" +
+			"passed since they were attached, what was refused, and what is wrong with the remedy. Pods on a bridge are not weftd's, and not shown.\n\n" +
+			"With --watch it is shown again and again; with --json that is a document a line.",
+		Example: "  weft pods\n  weft pods --watch\n  weft pods --json | jq -r '.pods[] | select(.state != \"attached\") | .name'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := live.check(cmd); err != nil {
+				return err
+			}
+			if live.on {
+				return c.watchPods(cmd.Context(), cmd.OutOrStdout(), live.every)
+			}
+			p, err := podport.Client{Socket: c.socket}.Pods(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if c.json {
+				return printJSON(cmd.OutOrStdout(), podsDocument{schema1(), p})
+			}
+			return printPods(cmd.OutOrStdout(), p, time.Now())
+		},
+	}
+	c.bind(cmd)
+	live.bind(cmd)
+	return cmd
+}
+
+func printPods(w io.Writer, p podport.Pods, now time.Time) error {
+	if len(p.Pods) == 0 {
+		fmt.Fprintln(w, "no pods are attached directly (weft attach --help)")
+		if !p.Node.Attaches && p.Node.Why != "" {
+			fmt.Fprintf(w, "none can be: %s\n", clean(p.Node.Why))
+		}
+		return nil
+	}
+	t := newTable(w)
+	fmt.Fprintf(t, "POD\tINTERFACE\tADDRESSES\tSTATE\tMTU\tSENT\tRECEIVED\tLAST SEEN\tREFUSED\tBY\n")
+	for _, e := range p.Pods {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d (%s)\t%d (%s)\t%s\t%d\t%s\n", orDash(podName(e)), clean(e.Interface), join(e.Addresses...), clean(e.State), e.MTU,
+			e.SentPackets, size(e.SentBytes), e.ReceivedPackets, size(e.ReceivedBytes), podSeen(e, now), total(e.Drops), orDash(e.By))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	heading := "\n"
+	for _, e := range p.Pods {
+		if e.Problem != "" {
+			fmt.Fprintf(w, "%s%s: %s\n", heading, clean(podName(e)), clean(e.Problem))
+			heading = ""
+		}
+	}
+	t = newTable(w)
+	heading = "\nREFUSED OF\tREASON\tPACKETS\tWOULD BE ADMITTED BY\n"
+	for _, e := range p.Pods {
+		for _, d := range e.Drops {
+			fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\n", heading, clean(podName(e)), clean(d.Reason), d.Packets, orDash(d.Admit))
+			heading = ""
+		}
+	}
+	return t.Flush()
+}
+
+// podName is what people call the pod.
+func podName(p podport.Pod) string {
+	if p.Name != "" {
+		return p.Name
+	}
+	return p.ID
+}
+
+func podSeen(p podport.Pod, now time.Time) string {
+	if p.LastSeen.IsZero() {
+		return "not yet"
+	}
+	return ago(p.LastSeen, now)
+}
+
+// watchPods is weft pods --watch.
+func (c *common) watchPods(ctx context.Context, stdout io.Writer, every time.Duration) error {
+	var last podport.Pods
+	port := podport.Client{Socket: c.socket}
+	w := watch{every: every, stdout: stdout, key: func(k byte) bool { return k != 'q' }}
+	w.ask = func(ctx context.Context) (func(), error) {
+		p, err := port.Pods(ctx)
+		return func() { last = p }, err
+	}
+	w.draw = func(width, height int) []top.Line {
+		l := linesOf(width, func(w io.Writer) error { return printPods(w, last, time.Now()) })
+		if height > 0 {
+			l = l[:min(len(l), height)]
+		}
+		return l
+	}
+	if c.json {
+		w.print = func(out io.Writer) error { return printLine(out, podsDocument{schema1(), last}) }
+	}
+	return w.run(ctx)
+}
