@@ -40,6 +40,7 @@ func cleanupCommand() *cobra.Command {
 			"and weft-raw-* of nftables, and in the chains FLANNEL-FWD, FLANNEL-POSTRTG and WEFT-* of iptables in both flavours. Pods\n" +
 			"lose the overlay. A line is printed for each object; where there is nothing left, nothing happens. What lacks\n" +
 			"weft's mark stays, also a living flannel's beside it, and what only has a name like weft's. --flannel takes flannel's too.\n" +
+			"The holder of pods' descriptors, which waits for the next weftd, is told to end.\n" +
 			"The underlay device's feature rx-udp-gro-forwarding is off again if weftd had turned it on.\n\n" +
 			"--rules takes nothing that packets need: only the rules about the overlay's port, which a flannel that takes over leaves there.\n" +
 			"In a pod with NODE_NAME, or with --kubeconfig-file, weft's annotation goes from the Node object too.",

@@ -28,7 +28,7 @@ func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 		c.Removed = append(c.Removed, lines...)
 		return c, errors.Join(err, f.giveBack(&c))
 	}
-	faults := []error{f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c), f.giveBack(&c)}
+	faults := []error{f.cleanHolder(ctx, &c), f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c), f.giveBack(&c)}
 	rules, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Flannel: f.flannel})
 	c.Removed = append(c.Removed, rules...)
 	faults = append(faults, err)

@@ -136,6 +136,7 @@ func printState(w io.Writer, s control.Status, now time.Time) error {
 		row("", "%s", line)
 	}
 	rulesRows(row, s.Rules)
+	custodyRows(row, s.Custody)
 	row(storeRow(s.Store), "%s", storeLine(s.Store, now))
 	row("cache", "%s", cacheLine(s.Cache, now))
 	row("peers", "%s", peersLine(s))

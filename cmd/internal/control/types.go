@@ -36,6 +36,8 @@ type Status struct {
 	Cache    Cache    `json:"cache"`
 	Rules    Rules    `json:"rules"`
 	Config   Config   `json:"config"`
+	// Custody is nil while nothing is kept for the next weftd.
+	Custody *Custody `json:"custody,omitempty"`
 	// Alarm says why records that are gone from the store still count.
 	Alarm    string   `json:"alarm,omitempty"`
 	Peers    int      `json:"peers"`
@@ -53,6 +55,20 @@ type Namespace struct {
 	Rootless bool `json:"rootless,omitempty"`
 	// Enter is the beginning of a command line that runs a program in it.
 	Enter string `json:"enter,omitempty"`
+}
+
+// Custody says who keeps descriptors of pods for the next weftd.
+type Custody struct {
+	// By is "holder", "service manager", or empty if nobody keeps them. PID is the holder's.
+	By  string `json:"by,omitempty"`
+	PID int    `json:"pid,omitempty"`
+	// Items are the pods, and Descriptors what is kept of all of them.
+	Items       int `json:"items"`
+	Descriptors int `json:"descriptors"`
+	// Discarded is how many packets had waited for too long when they were taken up.
+	Discarded int `json:"discardedPackets,omitempty"`
+	// Fault says what is not kept and why, or what will end the keeping.
+	Fault string `json:"fault,omitempty"`
 }
 
 // Lease is this node's own record.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -275,6 +276,17 @@ func (c *Custody) note(name string, err error) {
 
 var errNobody = errors.New("nobody keeps descriptors: there is no control socket beside which a holder could listen, or --holder-timeout is 0")
 
+// endsWithUs says why the holder will end with weftd, "" if it will not as far as is known.
+func (c *Custody) endsWithUs() string {
+	switch {
+	case os.Getpid() == 1:
+		return "weftd is the first process of a container, and the kernel ends the holder with it: outside of a container, or with systemd, pods outlive a restart"
+	case c.o.Getenv("NOTIFY_SOCKET") != "": // it ends all processes of a unit together, unless KillMode= says otherwise
+		return "the service manager keeps no descriptors for weftd, and ends the holder with it: set FileDescriptorStoreMax= and FDSTORE in weftd's unit, as the shipped one does"
+	}
+	return ""
+}
+
 func (c *Custody) keep(ctx context.Context, i Item) error {
 	if c.manager != nil && c.manager.most > 0 {
 		return c.manager.keep(i)
@@ -353,6 +365,9 @@ func (c *Custody) publish() {
 		if len(names) > 1 {
 			s.Fault = fmt.Sprintf("%s (and %d more)", s.Fault, len(names)-1)
 		}
+	}
+	if s.Fault == "" && s.By == ByHolder {
+		s.Fault = c.endsWithUs()
 	}
 	c.status.Store(&s)
 	c.changed()

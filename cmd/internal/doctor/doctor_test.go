@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/custody"
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/routing"
@@ -142,6 +143,13 @@ func TestChecks(t *testing.T) {
 		{"no daemon", func(f *Facts) { f.Daemon = Daemon{Asked: true, Err: control.ErrNoDaemon} }, "daemon warning", "does not run"},
 		{"a frozen daemon", func(f *Facts) { f.Daemon = Daemon{Asked: true, PID: 7, Err: control.ErrStuck} }, "daemon fault", "pid 7"},
 		{"a daemon that is not ready", func(f *Facts) { f.Daemon.Status.Ready, f.Daemon.Status.NotReady = false, []string{"lease: waiting"} }, "daemon fault", "lease: waiting"},
+		{"pods are kept", func(f *Facts) { f.Daemon.Status.Custody = &control.Custody{By: "holder", Items: 2} }, "", ""},
+		{"pods are not kept", func(f *Facts) {
+			f.Daemon.Status.Custody = &control.Custody{Items: 2, Fault: "set FileDescriptorStoreMax="}
+		}, "custody warning", "restart"},
+		{"pods wait for weftd", func(f *Facts) {
+			f.Daemon = Daemon{Asked: true, Err: control.ErrNoDaemon, Holder: custody.Report{PID: 8, Items: 2, Left: 60000}}
+		}, "daemon warning, custody warning", "2 pods for 1m0s more"},
 		{"another namespace", func(f *Facts) { f.Daemon.Elsewhere = true }, "daemon warning", "another network namespace"},
 		{"a bad flag", func(f *Facts) {
 			f.Settings.Err = errors.New("--ifcae: did you mean --iface?\n" + options.ErrUsage.Error())

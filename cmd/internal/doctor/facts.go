@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/custody"
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/routing"
@@ -43,6 +44,9 @@ type Daemon struct {
 	Peers  control.Peers
 	// Elsewhere says that its network namespace is another one than that of the doctor.
 	Elsewhere bool
+	// Holder is what a holder at the control socket keeps for a weftd that does not run; HolderErr why it could not be asked.
+	Holder    custody.Report
+	HolderErr error
 }
 
 func (d Daemon) answers() bool { return d.Asked && d.Err == nil }

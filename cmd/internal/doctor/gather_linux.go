@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/custody"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/running"
 )
@@ -76,6 +77,9 @@ func askDaemon(ctx context.Context, socket string) Daemon {
 	}
 	if d.Err != nil && d.PID != 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		d.Err = fmt.Errorf("%w within %s", control.ErrStuck, Within/5)
+	}
+	if errors.Is(d.Err, control.ErrNoDaemon) {
+		d.Holder, _, d.HolderErr = custody.Look(ctx, custody.SocketFor(socket))
 	}
 	var here, there unix.Stat_t
 	if d.PID != 0 && unix.Stat("/proc/thread-self/ns/net", &here) == nil && unix.Stat(fmt.Sprintf("/proc/%d/ns/net", d.PID), &there) == nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
 )
 
@@ -29,4 +30,24 @@ func (d *Daemon) closeCustody() {
 	if d.custody != nil {
 		d.custody.Close()
 	}
+}
+
+// custodyStatus returns nil while there is nothing to keep.
+func (d *Daemon) custodyStatus() *control.Custody {
+	if d.custody == nil {
+		return nil
+	}
+	s := d.custody.Status()
+	if s.Items == 0 && s.Fault == "" {
+		return nil
+	}
+	return &control.Custody{By: s.By, PID: s.PID, Items: s.Items, Descriptors: s.Descriptors, Discarded: s.Discarded, Fault: s.Fault}
+}
+
+// custodyNote says that a restart would cut pods off, "" if it would not.
+func (d *Daemon) custodyNote() string {
+	if s := d.custodyStatus(); s != nil && s.Fault != "" {
+		return "a restart of weftd would cut off pods that are attached directly: " + s.Fault
+	}
+	return ""
 }

@@ -32,7 +32,7 @@ func (d *Daemon) Status() control.Status {
 	if info, err := os.Stat(s.Cache.File); err == nil {
 		s.Cache.SavedAt = info.ModTime()
 	}
-	s.Notes, s.Namespace = d.Notes(), d.namespaceStatus()
+	s.Notes, s.Namespace, s.Custody = d.Notes(), d.namespaceStatus(), d.custodyStatus()
 	g, _ := d.current()
 	if g == nil {
 		return s

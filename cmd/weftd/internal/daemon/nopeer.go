@@ -96,6 +96,9 @@ func (d *Daemon) noPeerNow() (note string, kinds []ops.NoPeer) {
 // Notes returns what the operator should know although the node is ready.
 func (d *Daemon) Notes() []string {
 	out := d.lacking()
+	if note := d.custodyNote(); note != "" {
+		out = append(out, note)
+	}
 	g, _ := d.current()
 	if g == nil {
 		return out
