@@ -73,8 +73,7 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 	}
 	d.thrifty = thrifty()
 	context.AfterFunc(ctx, d.systemd.Stopping)
-	d.pods = newPods(cfg, log)
-	defer d.pods.Close()
+	defer d.closePods()
 	if err := d.prepare(); err != nil {
 		return err
 	}

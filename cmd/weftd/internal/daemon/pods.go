@@ -18,14 +18,28 @@ import (
 	"weft/tunnel"
 )
 
+// takeUpPods takes up the pods that are attached directly of an earlier run, with what of theirs was kept. It is done once no other weftd
+// answers on the control socket, and before anything is served there.
+func (d *Daemon) takeUpPods(ctx context.Context, do func(func(context.Context) error)) {
+	d.openCustody(ctx, do)
+	d.pods = newPods(d.cfg, podKeeper{ctx, d.custody, d.log.With("component", "pods")}, d.log)
+}
+
+// closePods gives up weftd's own descriptors of pods.
+func (d *Daemon) closePods() {
+	if d.pods != nil {
+		d.pods.Close()
+	}
+}
+
 // newPods returns the pods that are attached directly, with those of an earlier run.
-func newPods(cfg options.Config, log *slog.Logger) *pods.Set {
+func newPods(cfg options.Config, keeper pods.Keeper, log *slog.Logger) *pods.Set {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		log.Debug("which run of the kernel this is is not known", "reason", err)
 	}
 	return pods.New(pods.Options{
-		File: filepath.Join(cfg.CacheDir, statefiles.Pods), Free: freeAddresses, Boot: strings.TrimSpace(string(boot)), Logger: log.With("component", "pods"),
+		File: filepath.Join(cfg.CacheDir, statefiles.Pods), Keeper: keeper, Free: freeAddresses, Boot: strings.TrimSpace(string(boot)), Logger: log.With("component", "pods"),
 	})
 }
 

@@ -22,13 +22,13 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		if occupied := new(control.OccupiedError); errors.As(err, &occupied) {
 			return err
 		}
-		d.openCustody(ctx, do)
+		d.takeUpPods(ctx, do)
 		do(func(ctx context.Context) error {
 			return d.keepServing(ctx, "control socket", l, err, open, func(ctx context.Context, l net.Listener) error { return control.Serve(ctx, l, d) })
 		})
 	}
-	if d.custody == nil {
-		d.openCustody(ctx, do)
+	if d.pods == nil {
+		d.takeUpPods(ctx, do)
 	}
 	if port := d.cfg.HealthzPort; port != 0 {
 		h := ops.Handler(d.Reasons, ops.NewRegistry(d.snapshot), d.Notes)

@@ -1,0 +1,87 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/custody"
+	"weft/cmd/internal/podport"
+	"weft/cmd/weftd/internal/pods"
+)
+
+// podKeeper has pods' TUNs in custody, each with the request by which it was attached.
+type podKeeper struct {
+	ctx context.Context // the daemon's, since pods know none
+	c   *custody.Custody
+	log *slog.Logger
+}
+
+var _ pods.Keeper = podKeeper{}
+
+// keptPod is what is kept beside a TUN.
+type keptPod struct {
+	Version int             `json:"version"`
+	Request podport.Request `json:"request"`
+}
+
+const keptPodVersion = 1
+
+// podItem begins the names of what is kept of pods.
+const podItem = "pod "
+
+// Keep implements pods.Keeper.
+func (k podKeeper) Keep(r podport.Request, tun int) error {
+	meta, err := json.Marshal(keptPod{keptPodVersion, r})
+	if err != nil {
+		return fmt.Errorf("keep the TUN of %s: %w", r.Key, err)
+	}
+	return k.c.Keep(k.ctx, podItem+r.Key.String(), meta, []int{tun})
+}
+
+// Forget implements pods.Keeper.
+func (k podKeeper) Forget(key podport.Key) error {
+	k.c.Forget(podItem + key.String())
+	return nil
+}
+
+// Kept implements pods.Keeper. What this weftd cannot use, as of a later one, is forgotten.
+func (k podKeeper) Kept() ([]pods.Kept, error) {
+	items, away := k.c.Kept()
+	var out []pods.Kept
+	for _, i := range items {
+		p, err := readKeptPod(i)
+		if err != nil {
+			k.log.Warn("a descriptor that was kept is of no use to this weftd: if it is a pod's, that has to be attached again", "name", i.Name, "reason", err)
+			for _, fd := range i.FDs {
+				_ = unix.Close(fd) // nothing was written to it
+			}
+			k.c.Forget(i.Name)
+			continue
+		}
+		out = append(out, p)
+	}
+	if len(items) > 0 {
+		s := k.c.Status()
+		k.log.Info("pods' interfaces were held while there was no weftd", "by", s.By, "pods", len(out), "away", away.Round(1e6).String(), "discarded_packets", s.Discarded)
+	}
+	return out, nil
+}
+
+func readKeptPod(i custody.Item) (pods.Kept, error) {
+	if !strings.HasPrefix(i.Name, podItem) {
+		return pods.Kept{}, fmt.Errorf("it is not called %s…", podItem)
+	}
+	var p keptPod
+	if err := json.Unmarshal(i.Meta, &p); err != nil {
+		return pods.Kept{}, err
+	}
+	if p.Version != keptPodVersion || len(i.FDs) != 1 || podItem+p.Request.Key.String() != i.Name {
+		return pods.Kept{}, fmt.Errorf("version %d with %d descriptors, of %s", p.Version, len(i.FDs), p.Request.Key)
+	}
+	return pods.Kept{Request: p.Request, TUN: i.FDs[0]}, nil
+}
