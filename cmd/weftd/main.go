@@ -80,6 +80,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if cfg.Rootless.Place, err = rootless.Enter(cfg, os.Args); err != nil {
 		return err
 	}
+	custody.CloseOnExec(os.Getenv)
 	log, flush := newLogger(cfg.Log, stderr)
 	defer flush()
 	cfg.Workers = reserveProcessors()

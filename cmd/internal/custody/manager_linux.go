@@ -62,8 +62,15 @@ func openManager(env func(string) string) (m *manager, items []Item, away time.D
 	return m, items, away, faults
 }
 
-// inherited returns the descriptors that the service manager handed over, by name. They are closed on exec from now on.
-func inherited(env func(string) string) map[string][]int {
+// CloseOnExec sees to it that no process that we start gets what the service manager handed over. It comes before the first of them.
+func CloseOnExec(env func(string) string) {
+	for fd := range handedOver(env) {
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC) // it fails only for one that is not open
+	}
+}
+
+// handedOver returns the names of the descriptors that the service manager handed over.
+func handedOver(env func(string) string) map[int]string {
 	if pid, err := strconv.Atoi(env("LISTEN_PID")); err != nil || pid != os.Getpid() {
 		return nil
 	}
@@ -72,11 +79,19 @@ func inherited(env func(string) string) map[string][]int {
 		return nil
 	}
 	names := strings.Split(env("LISTEN_FDNAMES"), ":")
-	fds := map[string][]int{}
+	fds := map[int]string{}
 	for k := range min(n, len(names)) {
-		fd := 3 + k
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err == nil && strings.HasPrefix(names[k], storePrefix) {
-			fds[names[k]] = append(fds[names[k]], fd)
+		fds[3+k] = names[k]
+	}
+	return fds
+}
+
+// inherited returns those that are ours, by name.
+func inherited(env func(string) string) map[string][]int {
+	fds := map[string][]int{}
+	for fd, name := range handedOver(env) {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && strings.HasPrefix(name, storePrefix) {
+			fds[name] = append(fds[name], fd)
 		}
 	}
 	return fds

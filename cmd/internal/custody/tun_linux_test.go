@@ -31,6 +31,12 @@ const asSwitch = "WEFT_TEST_BE_SWITCH"
 func runSwitch(control string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	CloseOnExec(os.Getenv)
+	for fd := range handedOver(os.Getenv) {
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			return fmt.Errorf("descriptor %d would go to every process that is started: %w", fd, err)
+		}
+	}
 	c := Open(ctx, Options{Control: control, Owner: "node-1", Timeout: time.Minute, Getenv: os.Getenv, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	defer c.Close()
 	var tuns []int
