@@ -42,8 +42,8 @@ func newTurns() *turns {
 	return &t
 }
 
-// atOnce is how many labs there are side by side.
-func atOnce() int { return 2 * runtime.GOMAXPROCS(0) }
+// atOnce is how many labs there are side by side: most of a scenario is waiting.
+func atOnce() int { return 3 * runtime.GOMAXPROCS(0) }
 
 // ahead is the nice value of a daemon whose packets are counted: for each turn of another process it has some twenty.
 const ahead = -15
@@ -75,18 +75,19 @@ func busy(t *testing.T) {
 
 // crowd is busy for a test whose lab has tens of nodes. Each of n nodes has a neighbour entry for each other, and the kernel has
 // room for 1,024 entries (gc_thresh3, arp(7)) of all network namespaces together: what two such labs send for want of an
-// entry is lost, in every lab.
+// entry is lost, in every lab. While there is such a lab, half of all places are its own.
 func crowd(t *testing.T) {
 	t.Helper()
 	t.Parallel()
+	more := atOnce()/2 - 1 // places, besides the one that every test has
 	turn.take(t, func() bool {
 		if turn.coming > 0 || turn.crowded {
 			return false
 		}
-		turn.crowded = true
+		turn.crowded, turn.running = true, turn.running+more
 		return true
 	})
-	t.Cleanup(func() { turn.change(func() { turn.crowded = false }) })
+	t.Cleanup(func() { turn.change(func() { turn.crowded, turn.running = false, turn.running-more }) })
 }
 
 // lend is busy for a test that uses the shared lab of that config, which one at a time may.
