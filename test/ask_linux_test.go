@@ -224,7 +224,7 @@ func booked(t *testing.T, n *lab.Node) statusJSON {
 // compares counters then finds only what he sends himself.
 func still(t *testing.T, n *lab.Node) statusJSON {
 	t.Helper()
-	const moment = 300 * time.Millisecond
+	const moment = time.Second
 	var carried uint64
 	since := time.Now()
 	return status(t, n, await.Patience, func(s statusJSON) error {
