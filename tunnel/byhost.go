@@ -1,6 +1,11 @@
 package tunnel
 
-import "weft/encap"
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"weft/encap"
+)
 
 // byHost decides whether a packet from an inner port, for a pod or a peer, goes to the host's TUN all the same, since it answers a flow that the
 // host's rules have translated; it also notes such flows. Who needs which way:
@@ -23,11 +28,43 @@ func (w *worker) byHost(p *Packet, in *encap.Inner, d dest) bool {
 		return false
 	case w.from.pod == nil || w.set.host == nil:
 		return false
-	case w.viaHost(d.returns(), p, in):
+	}
+	return w.translated(d.returns(), &w.from.pod.returns, p, in)
+}
+
+// translated reports whether p goes to the host's TUN since it answers a flow of the client whose entries are to. Otherwise it goes straight, from the
+// client whose entries are from; nil if that has none.
+func (w *worker) translated(to, from *returns, p *Packet, in *encap.Inner) bool {
+	if to.table.Load() == nil && (from == nil || from.table.Load() == nil) {
+		return false
+	}
+	s := straightOf(p.Bytes(), in)
+	if s.proto != 0 && s == w.straight {
+		return false
+	}
+	if w.viaHost(to, p, in) {
 		return true
 	}
-	w.went(&w.from.pod.returns, p, in)
+	if from != nil {
+		w.went(from, p, in)
+	}
+	w.straight = s
 	return false
+}
+
+// straight is a flow of TCP or UDP whose last packet went straight; the zero straight is none.
+type straight struct {
+	src, dst netip.Addr
+	ports    uint32
+	proto    uint8
+}
+
+// straightOf is the flow of a packet; the zero straight if it is none of these.
+func straightOf(b []byte, in *encap.Inner) (s straight) {
+	if (in.Proto == encap.ProtoTCP || in.Proto == encap.ProtoUDP) && in.L4 > 0 && !in.Fragment() && len(b) >= in.L4+4 {
+		s = straight{in.Src, in.Dst, binary.BigEndian.Uint32(b[in.L4:]), in.Proto}
+	}
+	return s
 }
 
 // returns are the entries of flows whose answers go to d; nil if it is neither a pod's nor a peer's.

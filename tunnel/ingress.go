@@ -130,7 +130,7 @@ func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 		return r, false
 	}
 
-	if to.pod != nil && w.viaHost(&to.pod.returns, p, in) {
+	if to.pod != nil && w.set.host != nil && w.translated(&to.pod.returns, p.peer.returns(), p, in) {
 		to = w.set.host // it answers a flow that the host's rules have changed, and that it knows by another name
 	}
 
@@ -151,9 +151,6 @@ func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 	}
 
 	if to.pod != nil {
-		if p.peer != nil {
-			w.went(&p.peer.state.returns, p, in)
-		}
 		size := in.TotalLen
 		if p.segSize > 0 {
 			size = p.info.SegmentLen(0)

@@ -149,7 +149,7 @@ func TestHotPathOfPodsDoesNotAllocate(t *testing.T) {
 			} else {
 				w.fill(tt.packet, peer)
 			}
-			w.source, w.dest, w.route = source{}, dest{}, route{}
+			w.source, w.dest, w.route, w.straight = source{}, dest{}, route{}, straight{}
 			w.move(tt.ingress)
 		})
 		if got != 0 {
@@ -185,7 +185,7 @@ func BenchmarkPods(b *testing.B) {
 					b.SetBytes(int64(size))
 					for left := 0; b.Loop(); left-- {
 						if left == 0 {
-							w.source, w.dest = source{}, dest{}
+							w.source, w.dest, w.straight = source{}, dest{}, straight{}
 							if size > 1472 {
 								left = w.fillSuper(super, 1400)
 							} else {

@@ -35,6 +35,14 @@ const (
 // takes nobody else's place. Its zero value is empty. Any worker may read and write it; none waits.
 type returns struct{ table atomic.Pointer[returnTable] }
 
+// returns are the entries of a peer's flows; nil for a sender that is no peer (CheckOff).
+func (p *Peer) returns() *returns {
+	if p == nil {
+		return nil
+	}
+	return &p.state.returns
+}
+
 type returnTable struct {
 	sets   []returnSet // a power of two
 	before atomic.Pointer[returnTable]

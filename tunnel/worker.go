@@ -55,6 +55,8 @@ type batch struct {
 	route  route
 	source source // egress
 	dest   dest   // egress
+
+	straight straight // of a flow, and so found to answer none that the host's rules have changed
 }
 
 // sender is an outer source and whose it is; the zero sender is none.
