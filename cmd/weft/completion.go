@@ -56,7 +56,7 @@ func completeAll(root *cobra.Command) {
 func flagValues() map[string]completer {
 	files := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 	dirs := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
-	var rungs, measures, wires []string
+	var rungs, measures, wires, attachments []string
 	for _, r := range overlay.Rungs() {
 		rungs = append(rungs, r.Name)
 	}
@@ -66,9 +66,12 @@ func flagValues() map[string]completer {
 	for _, w := range lab.WireKinds() {
 		wires = append(wires, w.String())
 	}
+	for _, a := range lab.Attachments() {
+		attachments = append(attachments, a.String())
+	}
 	out := map[string]completer{
 		"backend": words(append(labBackends(), lab.KernelHostGW.String(), lab.KernelVXLAN.String())...), "path": words(routing.PathWords()...), "store": words("embedded", "separate", "external"),
-		"wire": words(wires...), "lab": completeLabs, "cache-dir": dirs, "reservations": dirs, "since": words("15m", "1h", "24h", "7d"), "kind": list(events.Kinds()),
+		"wire": words(wires...), "attach": words(attachments...), "lab": completeLabs, "cache-dir": dirs, "reservations": dirs, "since": words("15m", "1h", "24h", "7d"), "kind": list(events.Kinds()),
 		"bench wire": list(wires), "bench rungs": list(rungs), "bench measures": list(measures), "from": completeBenchHost, "routes": words("auto", "default", "network", "none"), "to": completeBenchHost,
 	}
 	for _, name := range []string{"output", "write", "json", "html", "markdown", "benchstat", "net-conf", "weftd", "subnet-file", "kubeconfig-file", "control-socket",

@@ -16,11 +16,11 @@ import (
 
 // labFlags are the flags of `weft lab run` and `weft lab up`.
 type labFlags struct {
-	name, backend, path, store, config, wire string
-	nodes, pods, mtu                         int
-	ipv6, direct, rootless, keepLogs         bool
-	weftd                                    string
-	weftdArgs, endpoints                     []string
+	name, backend, path, store, config, wire, attach string
+	nodes, pods, mtu                                 int
+	ipv6, direct, rootless, keepLogs                 bool
+	weftd                                            string
+	weftdArgs, endpoints                             []string
 }
 
 func (f *labFlags) bind(cmd *cobra.Command) {
@@ -35,6 +35,7 @@ func (f *labFlags) bind(cmd *cobra.Command) {
 	s.StringSliceVar(&f.endpoints, "etcd-endpoints", nil, "`URLs` of an external store, as seen from the nodes")
 	s.IntVar(&f.mtu, "mtu", 1500, "MTU of the wire between the nodes, in bytes")
 	s.StringVar(&f.wire, "wire", lab.WireFull.String(), "what the wire between the nodes cuts: full (nothing, a veth pair as it is made), uso (a tunnel's superpackets, as a card with UDP segmentation), plain (those of UDP too, as most virtual machines); what was cut is joined by GRO")
+	s.StringVar(&f.attach, "attach", lab.Bridge.String(), "how pods are joined to their nodes: bridge (a veth pair to the node's bridge), direct (a TUN whose other end is weftd's, as weft attach makes)")
 	s.BoolVar(&f.direct, "direct", false, "one cable between two nodes, instead of a bridge")
 	s.StringVar(&f.weftd, "weftd", "", "the weftd to run (default: the one beside this program, then in $PATH)")
 	s.StringArrayVar(&f.weftdArgs, "weftd-arg", nil, "further argument for every weftd; may be given several times")
@@ -60,6 +61,9 @@ func (f *labFlags) spec() (lab.Spec, error) {
 	if s.Wire, err = lab.ParseWireKind(f.wire); err != nil {
 		return s, fmt.Errorf("--%w", err)
 	}
+	if s.Attach, err = lab.ParseAttachment(f.attach); err != nil {
+		return s, fmt.Errorf("--%w", err)
+	}
 	stores := map[string]lab.StoreKind{"embedded": lab.Embedded, "separate": lab.Separate, "external": lab.External}
 	if s.Store = stores[f.store]; s.Store == 0 {
 		return s, fmt.Errorf("--store %q: want embedded, separate or external", f.store)
@@ -72,8 +76,13 @@ func (f *labFlags) spec() (lab.Spec, error) {
 		s.NetworkConfig = text
 		return s, err
 	}
-	s.Driver, s.NetworkConfig, err = f.network()
-	return s, err
+	if s.Driver, s.NetworkConfig, err = f.network(); err != nil {
+		return s, err
+	}
+	if s.Attach == lab.DirectAttach && (s.Driver != lab.Weftd || labFacts(f.backend).Carrier != routing.CarrierWeft) {
+		return s, fmt.Errorf("--attach direct: weft carries the packets of such pods, and those of backend %s are the kernel's: want udp or %s", f.backend, userVXLAN)
+	}
+	return s, nil
 }
 
 // userVXLAN is the backend vxlan, carried by weft itself.

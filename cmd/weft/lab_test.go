@@ -35,13 +35,16 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 			`{"Backend":{"Type":"udp"},"Network":"10.42.0.0/16"}`, ""},
 		{"one node too many", labFlags{backend: "udp", store: "embedded", nodes: lab.MaxNodes + 1, pods: 1, mtu: 576}, 0, "", "--nodes 251: want 1 to 250"},
 		{"wire", labFlags{backend: "udp", store: "embedded", wire: "rope"}, 0, "", `--wire "rope": want one of full, uso, plain`},
+		{"attachment", labFlags{backend: "udp", store: "embedded", attach: "glue"}, 0, "", `--attach "glue": want one of bridge, direct`},
+		{"attached by the kernel", labFlags{backend: "kernel-vxlan", store: "embedded", attach: "direct"}, 0, "", "--attach direct: weft carries"},
+		{"attached to a bridge's backend", labFlags{backend: "vxlan", store: "embedded", attach: "direct"}, 0, "", "--attach direct: weft carries"},
 		{"no such file", labFlags{config: file + "x", store: "embedded"}, 0, "", "no such file"},
 		{"backend", labFlags{backend: "carrier-pigeon", store: "embedded"}, lab.Weftd, "", "carrier-pigeon"},
 		{"store", labFlags{backend: "udp", store: "drawer"}, 0, "", "drawer"},
 		{"baseline has no path", labFlags{backend: "kernel-host-gw", path: "raw", store: "embedded"}, lab.KernelHostGW, "", "no path of ours"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.flags.wire = cmp.Or(c.flags.wire, "full")
+			c.flags.wire, c.flags.attach = cmp.Or(c.flags.wire, "full"), cmp.Or(c.flags.attach, "bridge")
 			if c.flags.nodes == 0 {
 				c.flags.nodes, c.flags.pods, c.flags.mtu = 2, 2, 1500
 			}
@@ -57,8 +60,8 @@ func TestLabFlagsBecomeASpec(t *testing.T) {
 			}
 		})
 	}
-	s, err := (&labFlags{backend: "udp", store: "embedded", nodes: 2, pods: 2, mtu: 1500, wire: "plain", endpoints: []string{"http://x:1"}}).spec()
-	if err != nil || s.Store != lab.External || s.Wire != lab.WirePlain {
+	s, err := (&labFlags{backend: "udp", store: "embedded", nodes: 2, pods: 2, mtu: 1500, wire: "plain", attach: "direct", endpoints: []string{"http://x:1"}}).spec()
+	if err != nil || s.Store != lab.External || s.Wire != lab.WirePlain || s.Attach != lab.DirectAttach {
 		t.Errorf("endpoints alone mean an external store: %v, wire %s, %v", s.Store, s.Wire, err)
 	}
 }

@@ -33,7 +33,7 @@ type Node struct {
 	Dir, ControlSocket, CacheDir, SubnetFile, NetConfigFile string
 	// Net is what the pods were given; it is zero until the node is ready for the first time.
 	Net PodNet
-	// Pods are attached to the node's bridge, in order.
+	// Pods are attached to the node's bridge, or directly, in order.
 	Pods []*Pod
 
 	lab  *Lab
@@ -41,7 +41,7 @@ type Node struct {
 	key  *ecdh.PrivateKey // that of its wireguard-go
 }
 
-// Pod is a container's network: eth0, joined to its node's bridge by a veth pair.
+// Pod is a container's network: eth0, joined to its node's bridge by a veth pair, or a TUN whose other end is weftd's.
 type Pod struct {
 	*Host
 	// Node is where the pod runs.
@@ -103,7 +103,7 @@ func (l *Lab) newNode() (*Node, error) {
 	return n, nil
 }
 
-// attachPods makes the bridge and the pods when it is called first; later calls only read Net again.
+// attachPods makes the bridge, if there is one, and the pods when it is called first; later calls only read Net again.
 func (n *Node) attachPods() error {
 	if n.lab.Spec.Driver == Weftd {
 		net, err := readPodNet(n.SubnetFile)
@@ -118,6 +118,9 @@ func (n *Node) attachPods() error {
 }
 
 func (n *Node) makePods() error {
+	if n.lab.Spec.Attach == DirectAttach {
+		return n.attachDirectly()
+	}
 	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: podBridge, MTU: n.Net.MTU}}
 	if err := n.NS.Netlink().LinkAdd(br); err != nil {
 		return fmt.Errorf("add %s: %w", podBridge, err)

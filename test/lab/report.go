@@ -16,6 +16,7 @@ type Report struct {
 	Lab     string          `json:"lab"`
 	Driver  string          `json:"driver"`
 	Wire    string          `json:"wire"`
+	Attach  string          `json:"attach"`
 	Config  json.RawMessage `json:"config"`
 	Nodes   int             `json:"nodes"`
 	Pods    int             `json:"pods"`

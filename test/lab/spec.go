@@ -85,6 +85,8 @@ type Spec struct {
 	PodsPerNode int
 	// Driver is Weftd by default.
 	Driver Driver
+	// Attach is Bridge by default. DirectAttach goes with driver Weftd, and with backends whose packets weft carries.
+	Attach Attachment
 	// NetworkConfig is flannel's JSON. By default it has Network 10.42.0.0/16 and the udp backend.
 	NetworkConfig json.RawMessage
 	// Store is Embedded by default. Drivers other than Weftd use no store.
@@ -93,6 +95,8 @@ type Spec struct {
 	Endpoints []string
 	// WeftdPath is the daemon; by default the weftd beside the running program, then in $PATH.
 	WeftdPath string
+	// WeftPath is the operator's command, which attaches pods directly; by default the weft beside WeftdPath.
+	WeftPath string
 	// WeftdArgs are appended to every weftd's arguments.
 	WeftdArgs []string
 	// WireGuardPath is the program for WireGuardGo. It has to make its control socket in its working directory, so it is
@@ -140,6 +144,7 @@ func (s Spec) withDefaults() (Spec, error) {
 	setDefault(&s.Nodes, 2)
 	setDefault(&s.PodsPerNode, 2)
 	setDefault(&s.Driver, Weftd)
+	setDefault(&s.Attach, Bridge)
 	setDefault(&s.Store, Embedded)
 	setDefault(&s.MTU, 1500)
 	setDefault(&s.Wire, WireFull)
@@ -165,6 +170,8 @@ func (s Spec) withDefaults() (Spec, error) {
 	check(json.Valid(s.NetworkConfig), "network config is not JSON: %s", s.NetworkConfig)
 	check(!s.Direct || s.Nodes == 2 && s.Store != Separate, "direct needs exactly two nodes and no separate store")
 	check((s.Store == External) == (len(s.Endpoints) > 0), "endpoints go with an external store, and only with that")
+	check(s.Attach <= DirectAttach, "unknown attachment %s", s.Attach)
+	check(s.Attach != DirectAttach || s.Driver == Weftd, "pods attached directly need weftd to carry the packets: driver %s does not", s.Driver)
 	check(s.Driver != WireGuardGo || s.WireGuardPath != "", "driver %s needs the program's path", WireGuardGo)
 	faults = append(faults, s.findPrograms())
 	return s, errors.Join(faults...)
@@ -188,6 +195,13 @@ func (s *Spec) findPrograms() error {
 	if s.WeftdPath == "" {
 		path, err := FindWeftd()
 		s.WeftdPath, faults = path, append(faults, err)
+	}
+	if s.Attach == DirectAttach && s.WeftPath == "" {
+		path, err := exec.LookPath(filepath.Join(filepath.Dir(s.WeftdPath), "weft"))
+		if err != nil {
+			err = fmt.Errorf("pods are attached directly by weft, which is not beside %s (make build): %w", s.WeftdPath, err)
+		}
+		s.WeftPath, faults = path, append(faults, err)
 	}
 	if s.Store == Separate && s.EtcdPath == "" {
 		path, err := exec.LookPath("etcd")

@@ -18,6 +18,18 @@ func TestSpecFaultsComeTogether(t *testing.T) {
 	}
 }
 
+func TestParseAttachment(t *testing.T) {
+	for word, want := range map[string]Attachment{"": Bridge, "bridge": Bridge, "direct": DirectAttach, "Direct": 0, "glue": 0} {
+		if got, err := ParseAttachment(word); got != want || (err == nil) != (want != 0) {
+			t.Errorf("%q: %s, %v", word, got, err)
+		}
+	}
+	_, err := Spec{Driver: KernelVXLAN, Attach: DirectAttach}.withDefaults()
+	if err == nil || !strings.Contains(err.Error(), "need weftd") {
+		t.Errorf("attached to the kernel: %v", err)
+	}
+}
+
 func TestNthSubnet(t *testing.T) {
 	for _, c := range []struct {
 		network string

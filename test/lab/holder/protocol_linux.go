@@ -48,6 +48,7 @@ type Info struct {
 	Name   string     `json:"name"`
 	Driver string     `json:"driver"`
 	Wire   string     `json:"wire"`
+	Attach string     `json:"attach"`
 	Dir    string     `json:"dir"`
 	Nodes  []NodeInfo `json:"nodes"`
 }

@@ -97,7 +97,7 @@ func (s *server) info() (*Info, error) {
 }
 
 func infoOf(l *lab.Lab) *Info {
-	i := &Info{Name: l.Spec.Name, Driver: l.Spec.Driver.String(), Wire: l.Spec.Wire.String(), Dir: l.Spec.StateDir}
+	i := &Info{Name: l.Spec.Name, Driver: l.Spec.Driver.String(), Wire: l.Spec.Wire.String(), Attach: l.Spec.Attach.String(), Dir: l.Spec.StateDir}
 	for _, n := range l.Nodes() {
 		node := NodeInfo{
 			Name: n.Name, Underlay4: n.Underlay4, Underlay6: n.Underlay6,
