@@ -37,13 +37,18 @@ func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, s
 		Name: r.Name, Nodes: 2, PodsPerNode: 1, Direct: true, Wire: wire, WeftdPath: programs.weftd, WireGuardPath: programs.wireGuard,
 		Progress: func(line string) { say(r.Name + ": " + line) },
 	}
+	if r.way.onOneNode() {
+		spec.PodsPerNode = 2
+	}
 	switch r.way {
-	case hostGW:
+	case hostGW, nodeBridge:
 		spec.Driver = lab.KernelHostGW
 	case vxlan:
 		spec.Driver = lab.KernelVXLAN
 	case wireguard:
 		spec.Driver = lab.WireGuardGo
+	case direct, nodeDirect:
+		spec.Driver, spec.Attach = lab.Weftd, lab.DirectAttach
 	default:
 		spec.Driver = lab.Weftd
 		if r.Name == Auto {
@@ -56,10 +61,10 @@ func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, s
 		return nil, fmt.Errorf("rung %s: %w%s", r.Name, err, logOf(err))
 	}
 	b := &bed{rung: r, lab: l, close: l.Close}
-	pods := l.Pods()
+	pods := l.Pods() // on one node the first two are node 1's, else each is a node's
 	b.from, b.to, b.mtu = pods[0].Endpoint(4), pods[1].Endpoint(4), min(pods[0].Node.Net.MTU, pods[1].Node.Net.MTU)
 	err = lab.Reach(ctx, b.from, b.to.Addr)
-	if err == nil && r.way == weftd {
+	if err == nil && r.way.usesWeftd() {
 		err = b.askPath(ctx)
 	}
 	if err != nil {
@@ -68,6 +73,9 @@ func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, s
 	}
 	return b, nil
 }
+
+// tookPath comes before the path in what a rung says about itself.
+const tookPath = "; it took path "
 
 // askPath asks the daemons which path they took: if a weftd cannot have the path that it was
 // told, it may take a slower one, and a figure must not be reported for the wrong path. If the
@@ -97,8 +105,9 @@ func (b *bed) askPath(ctx context.Context) error {
 			return fmt.Errorf("%s: read its path: %w", n.Name, err)
 		}
 		got := status.Backend.Path
-		if b.rung.Name == Auto {
-			b.rung.About = "weftd with nothing configured, which took path " + got
+		if b.rung.Name == Auto || b.rung.way.isDirect() {
+			b.rung.About, _, _ = strings.Cut(b.rung.About, tookPath)
+			b.rung.About += tookPath + got
 			continue
 		}
 		if got != b.rung.Name {
@@ -123,12 +132,14 @@ func (b *bed) path() *plan.Path {
 		Name: b.rung.Name, About: b.rung.About, MTU: b.mtu, IPv6: b.from.Addr.Is6(),
 		Once: b.rung.way == link, CPUs: runtime.NumCPU(), Ends: b,
 	}
-	if b.rung.way == weftd || b.rung.way == wireguard {
+	if b.rung.way.usesWeftd() || b.rung.way == wireguard {
 		p.Check, p.Daemon = b.daemons, "weftd"
 		if b.rung.way == wireguard {
 			p.Daemon = b.rung.Name
 		}
-		// Node 2, because node 1's weftd has an etcd inside, which takes memory too.
+		if b.rung.way.onOneNode() {
+			return p // its weftd has an etcd inside, which takes memory too
+		}
 		p.Memory = func() (now, peak uint64, err error) { return machine.Resident(b.lab.Node(2).Daemon.PID()) }
 	}
 	return p
@@ -136,7 +147,7 @@ func (b *bed) path() *plan.Path {
 
 // pids are the rung's daemons.
 func (b *bed) pids() (l []int) {
-	if b.rung.way != weftd && b.rung.way != wireguard {
+	if !b.rung.way.usesWeftd() && b.rung.way != wireguard {
 		return nil
 	}
 	for _, n := range b.lab.Nodes() {

@@ -97,6 +97,29 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
+// TestRungsOfOneNode are measured when they are named, and compared with the bridge.
+func TestRungsOfOneNode(t *testing.T) {
+	all, err := choose(nil)
+	if err != nil || slices.ContainsFunc(all, func(r Rung) bool { return r.way.onOneNode() }) || !slices.ContainsFunc(all, func(r Rung) bool { return r.Name == Direct }) {
+		t.Errorf("by default %v, %v", all, err)
+	}
+	if usual := Usual(); slices.Contains(usual, Direct) || slices.Contains(usual, NodeDirect) {
+		t.Errorf("usually %v", usual)
+	}
+	rungs, err := choose([]string{NodeDirect, NodeBridge})
+	if err != nil || len(rungs) != 2 || reference(rungs) != NodeBridge {
+		t.Errorf("%v, %v: compared with %q", rungs, err, reference(rungs))
+	}
+	for _, c := range []struct {
+		rungs       []string
+		weftd, weft bool
+	}{{[]string{NodeBridge, Reference}, false, false}, {[]string{Auto}, true, false}, {[]string{Direct}, true, true}, {[]string{NodeDirect}, true, true}} {
+		if got := (Config{Rungs: c.rungs}); got.NeedsWeftd() != c.weftd || got.NeedsWeft() != c.weft {
+			t.Errorf("%v: weftd %v, weft %v", c.rungs, got.NeedsWeftd(), got.NeedsWeft())
+		}
+	}
+}
+
 func TestEstimate(t *testing.T) {
 	for name, want := range map[string]struct {
 		c        Config
@@ -104,7 +127,7 @@ func TestEstimate(t *testing.T) {
 	}{
 		"quick":   {Config{Config: plan.Quick(), Rungs: Usual(), Wires: []string{"plain"}}, 10 * time.Second, 45 * time.Second},
 		"default": {Config{Config: plan.Default(), Rungs: Usual(), Wires: []string{"uso", "plain"}}, 90 * time.Second, 5 * time.Minute},
-		"full":    {Config{Config: plan.Full(), Wires: []string{"full", "uso", "plain"}}, 5 * time.Minute, 40 * time.Minute},
+		"full":    {Config{Config: plan.Full(), Wires: []string{"full", "uso", "plain"}}, 5 * time.Minute, 45 * time.Minute},
 	} {
 		got := want.c.Estimate(2)
 		t.Logf("%s: %s", name, got)

@@ -22,12 +22,16 @@ const wireGuardModule = "golang.zx2c4.com/wireguard"
 func (c Config) find(ctx context.Context, dir string) (p programs, missing error, err error) {
 	p.weftd = c.Weftd
 	if p.weftd == "" && c.NeedsWeftd() {
-		if err := build(ctx, dir, "weft/cmd/weftd", "weft/cmd/weft-etcd"); err != nil {
+		commands := []string{"weft/cmd/weftd", "weft/cmd/weft-etcd"}
+		if c.NeedsWeft() {
+			commands = append(commands, "weft/cmd/weft")
+		}
+		if err := build(ctx, dir, commands...); err != nil {
 			return p, nil, err
 		}
 		p.weftd = filepath.Join(dir, "weftd")
 	}
-	if c.needs(wireguard) {
+	if c.needs(func(w way) bool { return w == wireguard }) {
 		p.wireGuard = filepath.Join(dir, "wireguard")
 		// A variable that the linker can set names the folder of its control socket: here the folder in which it is started.
 		err := build(ctx, dir, "-ldflags=-X "+wireGuardModule+"/ipc.socketDirectory=.", wireGuardModule)

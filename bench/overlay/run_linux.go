@@ -80,6 +80,9 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 		}
 	}
 	d.Topology = "pod – bridge – node – veth – node – bridge – pod, in network namespaces of one machine; a 1500-byte underlay"
+	if c.NeedsWeft() {
+		d.Topology += "; a pod that is attached directly has no bridge"
+	}
 	d.Notes = append(d.Notes, notes(d)...)
 	if missing != nil {
 		d.Notes = append(d.Notes, missing.Error())
@@ -130,10 +133,12 @@ func share(out plan.Out, i, of int, each time.Duration) plan.Out {
 	return out
 }
 
-// reference returns Reference if that rung is measured, else "".
+// reference returns Reference if that rung is measured, else NodeBridge if that is, else "".
 func reference(rungs []Rung) string {
-	if slices.ContainsFunc(rungs, func(r Rung) bool { return r.Name == Reference }) {
-		return Reference
+	for _, name := range []string{Reference, NodeBridge} {
+		if slices.ContainsFunc(rungs, func(r Rung) bool { return r.Name == name }) {
+			return name
+		}
 	}
 	return ""
 }

@@ -9,26 +9,43 @@ import (
 	"weft/tunnel"
 )
 
-// Reference is the name of the rung to which the others' figures are taken as ratios.
+// Reference is the name of the rung to which the others' figures are taken as ratios. If it is not measured, NodeBridge is the
+// one, for those whose pods are on one node.
 const Reference = "vxlan"
 
 // way says who carries a rung's packets.
 type way uint8
 
 const (
-	_         way = iota
-	link          // one veth pair from pod to pod, and nothing else
-	hostGW        // the kernel's routing, set up by hand
-	vxlan         // the kernel's vxlan, set up by hand
-	weftd         // weftd, by the path of the rung's name
-	wireguard     // wireguard-go, which encrypts
+	_          way = iota
+	link           // one veth pair from pod to pod, and nothing else
+	hostGW         // the kernel's routing, set up by hand
+	vxlan          // the kernel's vxlan, set up by hand
+	weftd          // weftd, by the path of the rung's name
+	direct         // weftd, with pods that are attached directly
+	nodeBridge     // both pods on one node, by the kernel's bridge
+	nodeDirect     // both pods on one node, attached directly
+	wireguard      // wireguard-go, which encrypts
 )
 
-// Auto is the rung of a weftd that chooses its path itself. WireGuard is the rung of another program that
+// usesWeftd says whether weftd carries the packets.
+func (w way) usesWeftd() bool { return w == weftd || w.isDirect() }
+
+// isDirect says whether pods are attached directly.
+func (w way) isDirect() bool { return w == direct || w == nodeDirect }
+
+// onOneNode says whether both pods are on one node.
+func (w way) onOneNode() bool { return w == nodeBridge || w == nodeDirect }
+
+// Auto is the rung of a weftd that chooses its path itself, and Direct that of one whose pods are attached directly. NodeBridge and
+// NodeDirect are rungs of two pods on one node, which nothing carries between nodes. WireGuard is the rung of another program that
 // joins nodes from user space, and that a user may take instead of weft.
 const (
-	Auto      = "auto"
-	WireGuard = "wireguard-go"
+	Auto       = "auto"
+	Direct     = "direct"
+	NodeBridge = "node-bridge"
+	NodeDirect = "node-direct"
+	WireGuard  = "wireguard-go"
 )
 
 // Rung is one arrangement in which the pods of two nodes are joined.
@@ -48,22 +65,27 @@ func Rungs() []Rung {
 		{tunnel.PathSocket.String(), "weftd, path socket: TUN and UDP socket with the kernel's offloads", weftd},
 		{tunnel.PathRaw.String(), "weftd, path raw: frames in and out past the IP stack, whole superpackets where the kernel can", weftd},
 		{Auto, "weftd with nothing configured", weftd},
+		{Direct, "weftd with nothing configured, its pods attached directly: neither bridge nor veth pair", direct},
+		{NodeBridge, "two pods of one node, by the kernel's bridge", nodeBridge},
+		{NodeDirect, "two pods of one node, attached directly: weftd moves what they say", nodeDirect},
 		{WireGuard, "wireguard-go, another tunnel in user space. It encrypts, which the other rungs do not", wireguard},
 	}
 }
 
 // Usual returns the names of the rungs that are measured unless others or a long run are asked for: all but the bare
-// veth pair, which only shows what the generators can do, and path portable, which is for old kernels.
+// veth pair, which only shows what the generators can do, path portable, which is for old kernels, direct, for the time that it
+// takes, and those of one node.
 func Usual() (names []string) {
 	for _, r := range Rungs() {
-		if r.way != link && r.Name != tunnel.PathPortable.String() {
+		if r.way != link && !r.way.isDirect() && !r.way.onOneNode() && r.Name != tunnel.PathPortable.String() {
 			names = append(names, r.Name)
 		}
 	}
 	return names
 }
 
-// choose returns the rungs with those names, in the order of Rungs, and all rungs if there are no names.
+// choose returns the rungs with those names, in the order of Rungs. If there are no names, it is all but those of one node, which are to
+// be compared with each other.
 func choose(names []string) (l []Rung, err error) {
 	wanted := map[string]bool{}
 	for _, n := range names {
@@ -71,7 +93,7 @@ func choose(names []string) (l []Rung, err error) {
 	}
 	var all []string
 	for _, r := range Rungs() {
-		if wanted[r.Name] || len(names) == 0 {
+		if wanted[r.Name] || len(names) == 0 && !r.way.onOneNode() {
 			l = append(l, r)
 		}
 		delete(wanted, r.Name)
@@ -85,9 +107,12 @@ func choose(names []string) (l []Rung, err error) {
 }
 
 // NeedsWeftd says whether weftd carries packets for one of the rungs.
-func (c Config) NeedsWeftd() bool { return c.needs(weftd) }
+func (c Config) NeedsWeftd() bool { return c.needs(way.usesWeftd) }
 
-func (c Config) needs(w way) bool {
+// NeedsWeft says whether pods of one of the rungs are attached by the command weft.
+func (c Config) NeedsWeft() bool { return c.needs(way.isDirect) }
+
+func (c Config) needs(is func(way) bool) bool {
 	rungs, _ := choose(c.Rungs)
-	return slices.ContainsFunc(rungs, func(r Rung) bool { return r.way == w })
+	return slices.ContainsFunc(rungs, func(r Rung) bool { return is(r.way) })
 }
