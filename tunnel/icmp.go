@@ -33,7 +33,6 @@ func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 	reply.end = reply.off + len(b)
 	out, bucket := w.from, &w.bucket
 	switch w.from.role {
-	case RoleHost:
 	case RolePod: // one pod's errors are not withheld for another's
 		bucket = &w.from.pod.bucket
 	case RoleUnderlay:

@@ -40,7 +40,6 @@ func (y UnreachableWhy) String() string {
 		return "host unreachable"
 	case UnreachableNet:
 		return "network unreachable"
-	case UnreachableOther:
 	}
 	return "unreachable"
 }

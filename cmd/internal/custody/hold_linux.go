@@ -307,7 +307,6 @@ func (h *holder) handle(c *conn, m message, fds []int, fault error) (answer mess
 		h.ended = true
 		h.changed()
 		return a, nil
-	case done, given, refused: // what a holder says
 	}
 	return refusal(errMalformed), nil
 }

@@ -370,7 +370,7 @@ func TestGarbageIsRefused(t *testing.T) {
 		}
 		return u
 	}
-	good := message{verb: keep, name: "x", body: []byte("y")}.packet()
+	good := message{verb: keep, name: "x", body: []byte("y")}.append(nil)
 	version := slices.Clone(good)
 	version[2] = 99
 	many := make([]int, MaxFDs+1)
@@ -383,7 +383,7 @@ func TestGarbageIsRefused(t *testing.T) {
 	}{
 		"nothing at all": {nil, []int{w}}, "text": {[]byte("GET / HTTP/1.1\r\n\r\n"), nil}, "a header alone": {good[:headerSize], []int{w}},
 		"too short": {good[:len(good)-1], []int{w}}, "too long": {append(slices.Clone(good), 0), []int{w}}, "another version": {version, []int{w}},
-		"no hello": {good, []int{w}}, "huge": {bytes.Repeat([]byte{'W', 'K', 1, 2, 255}, 20000), many}, "an answer": {message{verb: done}.packet(), many},
+		"no hello": {good, []int{w}}, "huge": {bytes.Repeat([]byte{'W', 'K', 1, 2, 255}, 20000), many}, "an answer": {message{verb: done}.append(nil), many},
 		"too many": {good, many},
 	} {
 		for range 20 {
@@ -519,12 +519,12 @@ func TestAThousandComeAndGo(t *testing.T) {
 }
 
 func FuzzParseMessage(f *testing.F) {
-	f.Add(message{verb: keep, name: "a", body: []byte("b")}.packet())
+	f.Add(message{verb: keep, name: "a", body: []byte("b")}.append(nil))
 	f.Add([]byte("WK"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parseMessage(b)
-		if err == nil && !bytes.Equal(m.packet(), b) {
-			t.Errorf("%x became %x", b, m.packet())
+		if err == nil && !bytes.Equal(m.append(nil), b) {
+			t.Errorf("%x became %x", b, m.append(nil))
 		}
 	})
 }

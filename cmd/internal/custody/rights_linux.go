@@ -16,7 +16,7 @@ func send(c *net.UnixConn, m message, fds []int) error {
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	_, _, err := c.WriteMsgUnix(m.packet(), rights, nil)
+	_, _, err := c.WriteMsgUnix(m.append(nil), rights, nil)
 	return err
 }
 

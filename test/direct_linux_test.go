@@ -1,0 +1,97 @@
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/test/await"
+	"weft/test/lab"
+	"weft/test/lab/probe"
+)
+
+// Pods that are attached directly, with no bridge and no veth pair: all that they do together, and what their node does for
+// them as a router. The scenarios share one lab of two nodes with two pods each, and run one after the other.
+func TestDirectPods(t *testing.T) {
+	busy(t)
+	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack), PodsPerNode: 2, Attach: lab.DirectAttach, WeftdArgs: []string{"--ip-masq"}})
+	a, sibling, b := l.Node(1).Pods[0], l.Node(1).Pods[1], l.Node(2).Pods[0]
+	for _, to := range []*lab.Pod{sibling, b} {
+		t.Run("traffic to "+to.Name, func(t *testing.T) {
+			for _, family := range []int{4, 6} {
+				carries(t, a, to, family)
+				fullSize(t, a, to, family, a.Node.Net.MTU)
+			}
+		})
+	}
+	t.Run("all pairs", func(t *testing.T) { directPairs(t, l) })
+	t.Run("hops", func(t *testing.T) { directHops(t, a, sibling, b) })
+	t.Run("what is no pod's goes out by the host", func(t *testing.T) { directOut(t, l, a) })
+	t.Run("services", func(t *testing.T) { directServices(t, a, sibling, b) })
+	t.Run("hostile pod", func(t *testing.T) { directHostile(t, l, a, sibling, b) })
+	for _, n := range l.Nodes() {
+		status(t, n, await.Patience, func(s statusJSON) error {
+			if !s.Counters.Egress.balanced() || !s.Counters.Ingress.balanced() {
+				return fmt.Errorf("%s: received is not delivered and dropped: %+v", n.Name, s.Counters)
+			}
+			return nil
+		})
+	}
+}
+
+// directPairs pings between all pods in both families, without a loss.
+func directPairs(t *testing.T, l *lab.Lab) {
+	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 200 * time.Millisecond})
+	if faults := r.Faults(); err != nil || len(faults) > 0 {
+		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
+	}
+	for _, p := range r.Pairs {
+		if p.Received != p.Sent {
+			t.Errorf("IPv%d: %s to %s: %d of %d pings answered %s", p.Family, p.From, p.To, p.Received, p.Sent, p.Error)
+		}
+	}
+}
+
+// directHops sees that the way from one pod to another has one router, which says so when the time to live ends there.
+func directHops(t *testing.T, a, sibling, b *lab.Pod) {
+	for _, family := range []int{4, 6} {
+		router := map[int]netip.Prefix{4: a.Node.Net.V4, 6: a.Node.Net.V6}[family].Masked().Addr() // that of the node's TUN
+		for _, to := range []*lab.Pod{sibling, b} {
+			for ttl, want := range map[int]netip.Addr{1: router, 2: to.Addr(family)} {
+				out, err := a.Command(t.Context(), "ping", "-n", "-c", "1", "-W", "5", "-t", fmt.Sprint(ttl), to.Addr(family).String())
+				var exceeded *exec.ExitError // the status of ping that has no answer but an error
+				if err != nil && !errors.As(err, &exceeded) || !hopIs(string(out), ttl == 1, want) {
+					t.Errorf("with %d hops to %s, want %v to answer: %v\n%s", ttl, to.Name, want, err, out)
+				}
+			}
+		}
+	}
+}
+
+// hopIs reads from ping's output who answered, and whether it was that the time to live had ended.
+func hopIs(out string, exceeded bool, who netip.Addr) bool {
+	if exceeded {
+		return strings.Contains(out, "From "+who.String()+" icmp_seq=1 Time")
+	}
+	return strings.Contains(out, "bytes from "+who.String()+":")
+}
+
+// directOut talks to a machine that is neither pod nor peer, which sees the node's address.
+func directOut(t *testing.T, l *lab.Lab, a *lab.Pod) {
+	const number, port = 79, 7777
+	h := newcomer(t, l, number)
+	ear := hear(t, h, port)
+	for family, outside := range map[int]string{4: fmt.Sprintf("198.18.0.%d", number), 6: fmt.Sprintf("fd18::%x", number)} {
+		to := netip.AddrPortFrom(netip.MustParseAddr(outside), port)
+		want := map[int]netip.Addr{4: a.Node.Underlay4, 6: a.Node.Underlay6}[family]
+		if got := seenFrom(t, a.Host, to, ear); got != want {
+			t.Errorf("a machine on the wire sees %s as %s, want %s", a.Name, got, want)
+		}
+		stream(t, a.Endpoint(family), probe.Endpoint{Name: h.Name, NS: h.NS, Addr: to.Addr()})
+	}
+}
