@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 
+	"weft/lease"
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/plane"
 	"weft/tunnel"
@@ -21,6 +22,12 @@ func (c BackendConfig) underlayKernel() *kernel.Kernel { return cmp.Or(c.Outside
 
 // away reports whether the underlay is in another namespace than the TUN.
 func (c *controller) away() bool { return c.out != c.k }
+
+// WorksElsewhere returns why the backend of c does not work with its underlay in another namespace than its TUN; nil if it does.
+func WorksElsewhere(c lease.NetworkConfig) error {
+	f := FactsOf(c)
+	return BackendConfig{Outside: &kernel.Kernel{}}.between(f)
+}
 
 // between returns why a backend of those facts does not work with its underlay in another namespace.
 func (c BackendConfig) between(f Facts) error {

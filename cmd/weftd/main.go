@@ -35,6 +35,9 @@ const (
 )
 
 func main() {
+	// The first thread is what /proc shows of the process. It stays in the network namespace where it was started: a thread that
+	// goes to another one does not come back.
+	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {

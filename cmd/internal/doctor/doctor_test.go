@@ -161,6 +161,11 @@ func TestChecks(t *testing.T) {
 		{"no NET_ADMIN", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_RAW }, "cap-net-admin fault", "CAP_NET_ADMIN"},
 		{"no NET_RAW", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_ADMIN }, "cap-net-raw warning", "CAP_NET_RAW"},
 		{"no forwarding", setting("ipv4/ip_forward", "0"), "forwarding-ipv4 fault", "net.ipv4.ip_forward is 0"},
+		{"no forwarding where the TUN is not", func(f *Facts) { f.Settings.Rootless.On = true; setting("ipv4/ip_forward", "0")(f) }, "", ""},
+		{"no tun for an ordinary user", func(f *Facts) {
+			f.Settings.Rootless.On, f.Kernel.TUN = true, &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: syscall.EACCES}
+		}, "tun-device fault", "chmod 0666"},
+		{"no capability of an ordinary user", func(f *Facts) { f.Settings.Rootless.On, f.Kernel.Capabilities = true, 0 }, "", ""},
 		{"no forwarding by one link", setting("ipv4/conf/flannel0/forwarding", "0"), "forwarding-ipv4 fault", "flannel0"},
 		{"no br_netfilter", setting("bridge/bridge-nf-call-iptables", ""), "bridge-netfilter note", "does not exist"},
 		{"br_netfilter off", setting("bridge/bridge-nf-call-iptables", "0"), "bridge-netfilter note", "is 0"},

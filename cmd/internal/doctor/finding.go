@@ -89,8 +89,22 @@ func Examine(f *Facts) Report {
 	return r
 }
 
+// elsewhere reports whether the TUN is in another network namespace than the underlay, which the facts are of.
+func (f *Facts) elsewhere() bool {
+	r := f.Settings.Rootless
+	return r.On || r.TUNNetns != "" || f.Daemon.Status.Namespace != nil
+}
+
+// aboutTUN reports whether a check is of what belongs where the TUN is.
+func (c Check) aboutTUN() bool {
+	return slices.Contains([]string{"kernel-feature", "forwarding-ipv4", "forwarding-ipv6", "bridge-netfilter", "firewall-forward", "overlap", "policy-rules", "route-shadow", "peer-route"}, c.ID)
+}
+
 func (c Check) examine(f *Facts) []Finding {
 	found := c.run(f)
+	if f.elsewhere() && c.aboutTUN() {
+		found = one(Unknown, "the TUN is in another network namespace, which is not looked into")
+	}
 	for i := range found {
 		found[i].ID = c.ID
 	}

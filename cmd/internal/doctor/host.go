@@ -137,6 +137,9 @@ func checkTUN(f *Facts) []Finding {
 	case errors.Is(f.Kernel.TUN, fs.ErrNotExist), errors.Is(f.Kernel.TUN, unix.ENODEV), errors.Is(f.Kernel.TUN, unix.ENXIO):
 		x = x.because("the module tun is not loaded, or this container was not given the device").
 			do("modprobe tun; in a container --device /dev/net/tun, or mkdir -p /dev/net && mknod /dev/net/tun c 10 200")
+	case errors.Is(f.Kernel.TUN, fs.ErrPermission) && f.Settings.Rootless.On:
+		x = x.because("it is not this user's to open, though udev's default is 0666").
+			do("as root: chmod 0666 /dev/net/tun, and where nothing like udev does so at each start, a line in tmpfiles.d; it harms nobody, since a device needs rights over a network namespace")
 	case errors.Is(f.Kernel.TUN, fs.ErrPermission):
 		x = x.because("this is not run as root, or the unit's DeviceAllow or the container's device cgroup forbids it").
 			do("run it as root; in a unit DeviceAllow=/dev/net/tun rw, in a container --device /dev/net/tun")
@@ -176,6 +179,8 @@ func checkNetAdmin(f *Facts) []Finding {
 	switch {
 	case f.Kernel.CapabilitiesErr != nil:
 		return one(Unknown, "capabilities of %s: %v", f.Kernel.Whose, f.Kernel.CapabilitiesErr)
+	case f.Settings.Rootless.On:
+		return one(OK, "weftd is an ordinary user's, and has it in a user namespace")
 	case f.has(unix.CAP_NET_ADMIN):
 		return one(OK, "%s has CAP_NET_ADMIN", f.Kernel.Whose)
 	}
@@ -188,6 +193,8 @@ func checkNetRaw(f *Facts) []Finding {
 	switch {
 	case f.Kernel.CapabilitiesErr != nil:
 		return one(Unknown, "capabilities of %s: %v", f.Kernel.Whose, f.Kernel.CapabilitiesErr)
+	case f.Settings.Rootless.On:
+		return one(OK, "weftd is an ordinary user's, and uses path socket")
 	case f.has(unix.CAP_NET_RAW):
 		return one(OK, "%s has CAP_NET_RAW", f.Kernel.Whose)
 	}

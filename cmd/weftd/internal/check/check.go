@@ -63,13 +63,17 @@ func Run(ctx context.Context, cfg options.Config, parse error, w io.Writer) erro
 		network = r.network(ctx, cfg)
 	}
 	r.commands(cfg, network)
-	have, err := capabilities()
-	r.fault(err)
-	r.privileges(have)
 	r.published(cfg)
-	r.tun(network)
 	r.underlay(cfg, network)
-	r.storeRoute(network, what, endpoints)
+	if cfg.Rootless.On || cfg.Rootless.TUNNetns != "" {
+		r.place(cfg, network)
+	} else {
+		have, err := capabilities()
+		r.fault(err)
+		r.privileges(have)
+		r.tun(network)
+		r.storeRoute(network, what, endpoints)
+	}
 	r.lookAround(ctx, cfg)
 	r.print(cfg, w)
 	if len(r.faults) > 0 {

@@ -53,7 +53,7 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil // the backend reports any other fault
 		}
-		d.wait("port: " + err.Error())
+		d.wait("port: " + err.Error() + d.ofOneUser())
 		if !pause(ctx, portEvery) {
 			return context.Cause(ctx)
 		}

@@ -47,6 +47,14 @@ func (d *Daemon) sayPlace() {
 	}
 }
 
+// ofOneUser is what to do about a port that is taken, without root: it may be another user's.
+func (d *Daemon) ofOneUser() string {
+	if !d.cfg.Rootless.Place.User {
+		return ""
+	}
+	return " A port of a host is one user's, and a network has one port on all hosts: if it is another user's weftd, or root's, have a network of your own, with a Backend.Port above 1023 and a Network of its own under another --etcd-prefix"
+}
+
 // namespaceStatus says where the TUN is; nil where the underlay is.
 func (d *Daemon) namespaceStatus() *control.Namespace {
 	p := d.cfg.Rootless.Place

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -32,6 +33,18 @@ func readHost() host {
 		appArmor: read("kernel/apparmor_restrict_unprivileged_userns"),
 	}
 }
+
+// ReceiveBuffer says how small the buffer is that the kernel gives the overlay's sockets without root; "" if it is large enough.
+func ReceiveBuffer() string {
+	b, err := os.ReadFile("/proc/sys/net/core/rmem_max")
+	if n, bad := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && bad == nil && n < enoughBuffer {
+		return fmt.Sprintf("net.core.rmem_max is %d: bursts that are larger are lost where many peers send at once; as root: sysctl -w net.core.rmem_max=%d", n, enoughBuffer)
+	}
+	return ""
+}
+
+// enoughBuffer is what weftd asks for as root, in bytes.
+const enoughBuffer = 8 << 20
 
 // obstacle is what of the host's settings keeps an ordinary user from user namespaces, and the remedy; "" for nothing.
 func (h host) obstacle() string {

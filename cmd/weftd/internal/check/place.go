@@ -1,0 +1,31 @@
+package check
+
+import (
+	"weft/cmd/internal/options"
+	"weft/cmd/weftd/internal/rootless"
+	"weft/lease"
+	"weft/routing"
+)
+
+// place checks whether weftd would get to the network namespace of the TUN, by making one there for a moment, and whether the backend works between
+// two namespaces.
+func (r *report) place(cfg options.Config, network lease.NetworkConfig) {
+	where := "in a new network namespace"
+	if to := cfg.Rootless.TUNNetns; to != "" {
+		where = "in the network namespace of --tun-netns " + to
+	}
+	if err := rootless.Try(cfg); err != nil {
+		r.fault(err)
+	} else {
+		r.remark("namespace: a TUN can be made %s", where)
+	}
+	if network.BackendType != "" {
+		r.fault(routing.WorksElsewhere(network))
+	}
+	if cfg.Rootless.On {
+		r.remark("without root: path raw, rx-udp-gro-forwarding and rules that guard the overlay's port are off")
+		if line := rootless.ReceiveBuffer(); line != "" {
+			r.remark("%s", line)
+		}
+	}
+}

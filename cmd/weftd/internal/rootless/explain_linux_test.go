@@ -1,0 +1,56 @@
+package rootless
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// What keeps an ordinary user from a namespace is said with what to do.
+func TestWhyNoNamespace(t *testing.T) {
+	t.Parallel()
+	fresh, join := way{tool: "unshare"}, way{tool: "nsenter"}
+	for _, tt := range []struct {
+		name string
+		w    way
+		said string
+		h    host
+		want []string
+	}{
+		{"none allowed", fresh, "unshare: unshare failed: No space left on device", host{maxUser: "0"}, []string{"user.max_user_namespaces is 0", "sysctl -w user.max_user_namespaces="}},
+		{"Debian's switch", fresh, "unshare: unshare failed: Operation not permitted", host{maxUser: "1", cloneUser: "0"}, []string{"sysctl -w kernel.unprivileged_userns_clone=1"}},
+		{"AppArmor", fresh, "unshare: write failed /proc/self/uid_map: Operation not permitted", host{maxUser: "1", appArmor: "1"}, []string{"AppArmor", "userns,"}},
+		{"too many", fresh, "unshare: unshare failed: No space left on device", host{maxUser: "9"}, []string{"as many as user.max_user_namespaces allows"}},
+		{"a sandbox", fresh, "unshare: unshare failed: Operation not permitted", host{maxUser: "9"}, []string{"no user namespace can be had", "Operation not permitted"}},
+		{"somebody else's", join, "nsenter: reassociate to namespace 'ns/user' failed: Operation not permitted", host{}, []string{"another user's", "start weftd as the user who made it"}},
+		{"no device", join, "open /dev/net/tun: " + errNoAccess.Error(), host{maxUser: "0"}, []string{"chmod 0666 /dev/net/tun"}},
+		{"not root there", join, errNotRoot.Error(), host{}, []string{"keep-id"}},
+	} {
+		err := tt.w.explain(tt.said, tt.h)
+		for _, want := range tt.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q lacks %q", tt.name, err, want)
+			}
+		}
+	}
+}
+
+// A word that names no namespace, or the one that weftd is in, is refused with what to name.
+func TestNamespacesThatAreNone(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]string{
+		"1073741824":            "there is no process 1073741824",
+		"/nonexistent/netns":    "name the file of a network namespace",
+		"/dev/null":             "is no network namespace",
+		"/proc/self/ns/user":    "is no network namespace",
+		"/proc/self/ns/net":     "it is the network namespace that weftd is started in",
+		"/proc/thread-self/net": "is no network namespace",
+	} {
+		if _, err := find(word); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", word, err, want)
+		}
+	}
+	if _, err := joined("found"); err == nil || errors.Is(err, errNotRoot) {
+		t.Errorf("a word that nobody hands on: %v", err)
+	}
+}
