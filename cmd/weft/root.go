@@ -57,7 +57,7 @@ func versionCommand() *cobra.Command {
 // bind adds the common flags to cmd.
 func (c *common) bind(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
-	socket := defaultSocket(os.Getuid())
+	socket := defaultSocket(os.Getuid(), control.DefaultSocket, os.Getenv, exists)
 	if env := os.Getenv("WEFTD_CONTROL_SOCKET"); env != "" { // as weftd itself reads it, and weft lab exec sets it
 		socket = env
 	}
@@ -65,24 +65,28 @@ func (c *common) bind(cmd *cobra.Command) {
 	f.BoolVar(&c.json, "json", false, "print JSON, whose fields are stable")
 }
 
-// defaultSocket is that of the host's weftd or, for an ordinary user, of the user's own: the host's only if there is
-// no other, since it answers root alone.
-func defaultSocket(uid int) string {
-	host, err := os.Hostname()
-	if uid == 0 || err != nil {
-		return control.DefaultSocket
-	}
-	dirs, err := options.UserDirs(os.Getenv, uid, host)
+// defaultSocket is that of the host's weftd, or of the user's own: an ordinary user is answered by the host's only if there is
+// no other, and who is root, perhaps in a user namespace only, by the own one only if there is none of the host's. there
+// says whether a socket exists.
+func defaultSocket(uid int, hosts string, env func(string) string, there func(string) bool) string {
+	name, err := os.Hostname()
 	if err != nil {
-		return control.DefaultSocket
+		return hosts
 	}
-	own := filepath.Join(dirs.Runtime, filepath.Base(control.DefaultSocket))
-	if _, err := os.Lstat(own); err != nil {
-		if _, err := os.Lstat(control.DefaultSocket); err == nil {
-			return control.DefaultSocket
-		}
+	dirs, err := options.UserDirs(env, uid, name)
+	if err != nil {
+		return hosts
+	}
+	own := filepath.Join(dirs.Runtime, filepath.Base(hosts))
+	if uid == 0 && (there(hosts) || !there(own)) || uid != 0 && !there(own) && there(hosts) {
+		return hosts
 	}
 	return own
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // schema is what a document of --json begins with. A field that goes, or means something else, makes another version; one that
