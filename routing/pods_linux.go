@@ -29,8 +29,8 @@ func (c *controller) podRoutes(r *round, tun string) (kernel.State, error) {
 	if told == nil {
 		return c.formerPodRoutes(tun, own)
 	}
-	if len(*told) == 0 {
-		return kernel.State{}, nil
+	if len(*told) == 0 && c.proxied != nil {
+		return kernel.State{}, nil // else an earlier process may have left entries
 	}
 	var err error
 	if c.bridged, err = c.k.Bridged(own); err != nil {

@@ -90,7 +90,7 @@ fd00:5::/48 via fe80::1 dev flannel0 metric 1024 pref medium
 	// A restart does not know the pods at first, and leaves their routes.
 	stop()
 	u = newTestUDP(t, k, true)
-	start(t, u)
+	stop = start(t, u)
 	apply(t, u, set)
 	if got := golden(); got != withPods {
 		t.Errorf("after a restart:\n%s", got)
@@ -114,6 +114,21 @@ fd00:5::/48 via fe80::1 dev flannel0 metric 1024 pref medium
 	})
 	u.SetPods(pods)
 	await.OK(t, "back", same(withPods))
+
+	// All have gone while nobody looked.
+	stop()
+	u = newTestUDP(t, k, true)
+	start(t, u)
+	apply(t, u, set)
+	u.SetPods(nil)
+	await.OK(t, "nothing of an earlier process stays", func() error {
+		if got := proxied(t); got != "" {
+			return errors.New(got)
+		}
+		return same(wantGolden)()
+	})
+	u.SetPods(pods)
+	await.OK(t, "back again", same(withPods))
 	ip(t, "link del cni0")
 	await.OK(t, "the bridge is gone", same(wantGolden))
 }
