@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build makes weftd, weft-etcd and weft as make build does, with the race detector if WEFT_RACE is set. It makes
+// build makes weftd, weft-etcd, weft and weft-cni as make build does, with the race detector if WEFT_RACE is set. It makes
 // nothing if WEFT_BIN says where they are.
 var build = sync.OnceValue(func() error {
 	if dir := os.Getenv("WEFT_BIN"); dir != "" && os.Getenv("WEFT_RACE") == "" {
@@ -52,7 +52,7 @@ var build = sync.OnceValue(func() error {
 	if os.Getenv("WEFT_RACE") != "" {
 		args, env = append(args, "-race"), append(os.Environ(), "CGO_ENABLED=1")
 	}
-	cmd := exec.Command("go", append(args, "./cmd/weftd", "./cmd/weft-etcd", "./cmd/weft")...)
+	cmd := exec.Command("go", append(args, "./cmd/weftd", "./cmd/weft-etcd", "./cmd/weft", "./cmd/weft-cni")...)
 	cmd.Dir, cmd.Env = "..", env
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", cmd.Args, err, out)
