@@ -28,8 +28,9 @@ const byPlugin = "weft-cni"
 // limited is the specification's code for a STATUS that says that those who are attached may be cut off too.
 const limited = 51
 
-// noted is the file in the directory of the state that says that people have been told what rules of the host do not see.
-const noted = ".weft-direct-noted"
+// noted is the file in the directory of the state that says that people have been told what rules of the host do not see. Its name does not begin
+// as those of temporary files do, which GC deletes.
+const noted = ".direct-noted"
 
 func weftd(direct netconf.Direct) podport.Client {
 	return podport.Client{Socket: direct.ControlSocket, Timeout: askTimeout}
