@@ -30,7 +30,6 @@ type fakeManager struct {
 
 	mu    sync.Mutex // protects what follows
 	store []stored   // the latest first, as systemd has them
-	deaf  bool       // it reads nothing of what is sent
 }
 
 type stored struct {
