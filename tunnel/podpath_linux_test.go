@@ -156,7 +156,7 @@ func TestHotPathOfPodsDoesNotAllocate(t *testing.T) {
 			t.Errorf("%s: %.1f allocations a batch, want none", name, got)
 		}
 	}
-	if s := a.pod.rx.packets.Load(); s == 0 {
+	if b.pod.rx.packets.Load() == 0 { // what is for the other goes by the host in some orders
 		t.Error("the pod was handed nothing")
 	}
 }
