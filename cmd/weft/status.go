@@ -140,6 +140,7 @@ func printState(w io.Writer, s control.Status, now time.Time) error {
 	row(storeRow(s.Store), "%s", storeLine(s.Store, now))
 	row("cache", "%s", cacheLine(s.Cache, now))
 	row("peers", "%s", peersLine(s))
+	podRows(row, s.Pods)
 	return t.Flush()
 }
 

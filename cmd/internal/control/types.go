@@ -39,10 +39,12 @@ type Status struct {
 	// Custody is nil while nothing is kept for the next weftd.
 	Custody *Custody `json:"custody,omitempty"`
 	// Alarm says why records that are gone from the store still count.
-	Alarm    string   `json:"alarm,omitempty"`
-	Peers    int      `json:"peers"`
-	Rejected int      `json:"rejected"`
-	Counters Counters `json:"counters"`
+	Alarm string `json:"alarm,omitempty"`
+	// Pods are those that are attached directly; nil if there are none.
+	Pods     *PodCounts `json:"pods,omitempty"`
+	Peers    int        `json:"peers"`
+	Rejected int        `json:"rejected"`
+	Counters Counters   `json:"counters"`
 }
 
 // Namespace is a network namespace.
@@ -69,6 +71,15 @@ type Custody struct {
 	Discarded int `json:"discardedPackets,omitempty"`
 	// Fault says what is not kept and why, or what will end the keeping.
 	Fault string `json:"fault,omitempty"`
+}
+
+// PodCounts counts pods by the states that podport has.
+type PodCounts struct {
+	Attached int `json:"attached"`
+	Waiting  int `json:"waiting"`
+	Missing  int `json:"missing"`
+	// Problems is how many of all have one; weft pods says which.
+	Problems int `json:"problems"`
 }
 
 // Lease is this node's own record.

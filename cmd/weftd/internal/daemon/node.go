@@ -33,6 +33,7 @@ func (d *Daemon) Status() control.Status {
 		s.Cache.SavedAt = info.ModTime()
 	}
 	s.Notes, s.Namespace, s.Custody = d.Notes(), d.namespaceStatus(), d.custodyStatus()
+	s.Pods = d.podCounts()
 	g, _ := d.current()
 	if g == nil {
 		return s

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/hostlocal"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/podport"
@@ -133,3 +134,15 @@ func (d *Daemon) Detach(k podport.Key) (podport.Pod, error) { return d.pods.Deta
 
 // Pods implements control.Node.
 func (d *Daemon) Pods() podport.Pods { return d.pods.List() }
+
+// podCounts are nil where no pod is attached directly.
+func (d *Daemon) podCounts() *control.PodCounts {
+	if d.pods == nil {
+		return nil
+	}
+	t := d.pods.Totals()
+	if t.Attached+t.Waiting+t.Missing == 0 {
+		return nil
+	}
+	return &control.PodCounts{Attached: t.Attached, Waiting: t.Waiting, Missing: t.Missing, Problems: t.Problems}
+}

@@ -15,6 +15,13 @@ func (d *Daemon) snapshot() ops.Snapshot {
 	if info, err := os.Stat(d.cacheFile()); err == nil {
 		s.CacheSaved = info.ModTime()
 	}
+	if d.pods != nil {
+		t := d.pods.Totals()
+		s.Pods = ops.Pods{
+			Attached: t.Attached, Waiting: t.Waiting, Missing: t.Missing, SentPackets: t.SentPackets, SentBytes: t.SentBytes,
+			ReceivedPackets: t.ReceivedPackets, ReceivedBytes: t.ReceivedBytes, Refused: t.Refused,
+		}
+	}
 	g, _ := d.current()
 	if g == nil {
 		st := d.heardAtStart()

@@ -31,6 +31,7 @@ func families() []metric {
 	all = append(all, rulesFamilies()...)
 	all = append(all, peerFamilies()...)
 	all = append(all, probeFamilies()...)
+	all = append(all, podFamilies()...)
 	return all
 }
 

@@ -45,6 +45,8 @@ type Snapshot struct {
 	Peers   []tunnel.PeerStats
 	// Probes is what is known of the ways to peers, by peer; none if nobody is asked.
 	Probes []probe.State
+	// Pods are those that are attached directly.
+	Pods Pods
 	// Strangers is how many outer sources that are no peer's were seen lately.
 	Strangers int
 	// DeviceDropped is how many packets the kernel dropped on their way into the

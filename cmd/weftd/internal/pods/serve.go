@@ -20,7 +20,7 @@ func (s *Set) Serve(c Carrier, why string) {
 	s.serial.Lock()
 	defer s.serial.Unlock()
 	s.mu.Lock()
-	s.carrier, s.why = c, why
+	s.carrier, s.why, s.former = c, why, Totals{}
 	var all []*pod
 	for _, p := range s.pods {
 		p.port = 0 // the data plane that it was of is gone, and its ports with it

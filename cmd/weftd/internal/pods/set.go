@@ -71,7 +71,8 @@ type Set struct {
 	carrier Carrier // nil while there is none
 	why     string  // why there is none
 	local   Local
-	dirty   bool // the file is not what it has to be
+	dirty   bool   // the file is not what it has to be
+	former  Totals // the traffic of ports that this data plane has no more
 
 	lostMu sync.Mutex // a leaf lock: the data plane's workers take it
 	lost   []tunnel.PortID
@@ -237,6 +238,9 @@ func (s *Set) unport(c Carrier, p *pod) {
 	p.port = 0
 	if id != 0 {
 		p.is(podport.Waiting)
+		if c != nil {
+			s.retire(c, id)
+		}
 	}
 	s.mu.Unlock()
 	if id != 0 && c != nil {
