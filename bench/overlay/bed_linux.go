@@ -22,7 +22,8 @@ import (
 // bed is what a rung is measured in: a lab, or two namespaces with one veth pair.
 type bed struct {
 	rung     Rung
-	lab      *lab.Lab // nil for a veth pair
+	lab      *lab.Lab // nil for a veth pair, and without root
+	tenancy  *tenancy // nil with root
 	mtu      int
 	from, to probe.Endpoint
 	close    func()
@@ -32,6 +33,9 @@ type bed struct {
 func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, say func(string)) (*bed, error) {
 	if r.way == link {
 		return raiseLink(r, wire)
+	}
+	if r.tenancy() {
+		return raiseTenancy(ctx, r, wire, programs)
 	}
 	spec := lab.Spec{
 		Name: r.Name, Nodes: 2, PodsPerNode: 1, Direct: true, Wire: wire, WeftdPath: programs.weftd, WireGuardPath: programs.wireGuard,
@@ -132,6 +136,9 @@ func (b *bed) path() *plan.Path {
 		Name: b.rung.Name, About: b.rung.About, MTU: b.mtu, IPv6: b.from.Addr.Is6(),
 		Once: b.rung.way == link, CPUs: runtime.NumCPU(), Ends: b,
 	}
+	if b.tenancy != nil {
+		p.Check, p.Daemon = b.daemons, b.tenancy.carrier
+	}
 	if b.rung.way.usesWeftd() || b.rung.way == wireguard {
 		p.Check, p.Daemon = b.daemons, "weftd"
 		if b.rung.way == wireguard {
@@ -147,6 +154,9 @@ func (b *bed) path() *plan.Path {
 
 // pids are the rung's daemons.
 func (b *bed) pids() (l []int) {
+	if b.tenancy != nil {
+		return b.tenancy.pids()
+	}
 	if !b.rung.way.usesWeftd() && b.rung.way != wireguard {
 		return nil
 	}
@@ -160,6 +170,9 @@ func (b *bed) pids() (l []int) {
 
 // daemons returns an error if a daemon that should run has ended.
 func (b *bed) daemons() error {
+	if b.tenancy != nil {
+		return b.tenancy.alive()
+	}
 	if len(b.pids()) == len(b.lab.Nodes()) {
 		return nil
 	}

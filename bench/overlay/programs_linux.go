@@ -36,7 +36,7 @@ func (c Config) find(ctx context.Context, dir string) (p programs, missing error
 		// A variable that the linker can set names the folder of its control socket: here the folder in which it is started.
 		err := build(ctx, dir, "-ldflags=-X "+wireGuardModule+"/ipc.socketDirectory=.", wireGuardModule)
 		if err != nil {
-			missing = fmt.Errorf("rung %s: it is built by Go from the modules of weft, so run it within weft's source: %w", WireGuard, err)
+			missing = fmt.Errorf("it is built by Go from the modules of weft, so run it within weft's source: %w", err)
 		}
 	}
 	return p, missing, nil

@@ -3,6 +3,7 @@ package overlay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
@@ -57,11 +58,20 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 	if err != nil {
 		return d, err
 	}
-	if missing != nil {
-		if slices.Contains(c.Rungs, WireGuard) && !slices.Equal(c.Rungs, Usual()) {
-			return d, missing
+	var left []string // which rungs were left out, and why
+	for _, lack := range []struct {
+		way  way
+		rung string
+		why  error
+	}{{wireguard, WireGuard, missing}, {rootless, Rootless, missingRootless(rootless)}, {slirp, Slirp, missingRootless(slirp)}} {
+		if lack.why == nil || !c.needs(is(lack.way)) {
+			continue
 		}
-		rungs = slices.DeleteFunc(rungs, func(r Rung) bool { return r.way == wireguard })
+		if slices.Contains(c.Rungs, lack.rung) && !slices.Equal(c.Rungs, Usual()) {
+			return d, fmt.Errorf("rung %s: %w", lack.rung, lack.why)
+		}
+		rungs = slices.DeleteFunc(rungs, func(r Rung) bool { return r.way == lack.way })
+		left = append(left, fmt.Sprintf("rung %s was left out: %v", lack.rung, lack.why))
 	}
 	watch, err := machine.Observe()
 	if err != nil {
@@ -84,9 +94,7 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 		d.Topology += "; a pod that is attached directly has no bridge"
 	}
 	d.Notes = append(d.Notes, notes(d)...)
-	if missing != nil {
-		d.Notes = append(d.Notes, missing.Error())
-	}
+	d.Notes = append(d.Notes, left...)
 	var watchErr error
 	d.Machine, watchErr = watch.Since()
 	return d, errors.Join(err, watchErr)

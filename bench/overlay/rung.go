@@ -26,6 +26,8 @@ const (
 	nodeBridge     // both pods on one node, by the kernel's bridge
 	nodeDirect     // both pods on one node, attached directly
 	wireguard      // wireguard-go, which encrypts
+	rootless       // weftd of an ordinary user's, in namespaces of that user's
+	slirp          // the kernel's vxlan there, over slirp4netns
 )
 
 // usesWeftd says whether weftd carries the packets.
@@ -46,6 +48,13 @@ const (
 	NodeBridge = "node-bridge"
 	NodeDirect = "node-direct"
 	WireGuard  = "wireguard-go"
+)
+
+// Rootless is the rung of an ordinary user's weftd, and Slirp what such a user has without: kernel vxlan between
+// namespaces that slirp4netns joins to the hosts' network.
+const (
+	Rootless = "rootless"
+	Slirp    = "slirp4netns"
 )
 
 // Rung is one arrangement in which the pods of two nodes are joined.
@@ -69,15 +78,20 @@ func Rungs() []Rung {
 		{NodeBridge, "two pods of one node, by the kernel's bridge", nodeBridge},
 		{NodeDirect, "two pods of one node, attached directly: weftd moves what they say", nodeDirect},
 		{WireGuard, "wireguard-go, another tunnel in user space. It encrypts, which the other rungs do not", wireguard},
+		{Rootless, "weftd of an ordinary user, without root: the TUN in the user's namespace, the socket on the host", rootless},
+		{Slirp, "the kernel's vxlan in namespaces of an ordinary user's, by RootlessKit and slirp4netns", slirp},
 	}
 }
 
+// tenancy says whether the rung is an ordinary user's: whether its bed is one without root.
+func (r Rung) tenancy() bool { return r.way == rootless || r.way == slirp }
+
 // Usual returns the names of the rungs that are measured unless others or a long run are asked for: all but the bare
 // veth pair, which only shows what the generators can do, path portable, which is for old kernels, direct, for the time that it
-// takes, and those of one node.
+// takes, those of one node, and what an ordinary user has.
 func Usual() (names []string) {
 	for _, r := range Rungs() {
-		if r.way != link && !r.way.isDirect() && !r.way.onOneNode() && r.Name != tunnel.PathPortable.String() {
+		if r.way != link && !r.way.isDirect() && !r.way.onOneNode() && r.Name != tunnel.PathPortable.String() && !r.tenancy() {
 			names = append(names, r.Name)
 		}
 	}
@@ -107,7 +121,11 @@ func choose(names []string) (l []Rung, err error) {
 }
 
 // NeedsWeftd says whether weftd carries packets for one of the rungs.
-func (c Config) NeedsWeftd() bool { return c.needs(way.usesWeftd) }
+func (c Config) NeedsWeftd() bool {
+	return c.needs(way.usesWeftd) || c.needs(is(rootless))
+}
+
+func is(one way) func(way) bool { return func(w way) bool { return w == one } }
 
 // NeedsWeft says whether pods of one of the rungs are attached by the command weft.
 func (c Config) NeedsWeft() bool { return c.needs(way.isDirect) }

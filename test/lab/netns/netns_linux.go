@@ -48,9 +48,25 @@ type Namespace struct {
 // New makes a namespace with its loopback device up. name is for messages only.
 // New needs CAP_SYS_ADMIN in the user namespace in which this process runs.
 func New(name string) (*Namespace, error) {
+	return begin(name, func() error { return unix.Unshare(unix.CLONE_NEWNET) })
+}
+
+// Of returns the namespace that the process with that id is in, as long as it lives. This process needs CAP_SYS_ADMIN in the user namespace that
+// owns it as well.
+func Of(name string, pid int) (*Namespace, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return nil, fmt.Errorf("namespace %s: %w", name, err)
+	}
+	defer f.Close()
+	return begin(name, func() error { return unix.Setns(int(f.Fd()), unix.CLONE_NEWNET) })
+}
+
+// begin makes a Namespace whose thread enter moves to its network namespace.
+func begin(name string, enter func() error) (*Namespace, error) {
 	n := &Namespace{name: name, calls: make(chan func()), quit: make(chan struct{}), dead: make(chan struct{})}
 	made := make(chan error)
-	go n.live(made)
+	go n.live(made, enter)
 	if err := <-made; err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", name, err)
 	}
@@ -63,10 +79,10 @@ func New(name string) (*Namespace, error) {
 
 // live runs on the namespace's thread until Close. It never unlocks the thread, so that the thread ends
 // with it and no other goroutine gets it.
-func (n *Namespace) live(made chan<- error) {
+func (n *Namespace) live(made chan<- error, enter func() error) {
 	onSideThread(func() {
 		defer close(n.dead)
-		if err := n.enterNew(); err != nil {
+		if err := n.settle(enter); err != nil {
 			made <- err
 			return
 		}
@@ -104,8 +120,11 @@ func onSideThread(fn func()) {
 	<-done
 }
 
-func (n *Namespace) enterNew() error {
-	if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
+func (n *Namespace) settle(enter func() error) error {
+	if err := enter(); err != nil {
+		return fmt.Errorf("enter it: %w", err)
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
@@ -211,10 +230,10 @@ func (n *Namespace) Start(cmd *exec.Cmd) error {
 	return n.Do(cmd.Start)
 }
 
-// Join moves the namespace's thread into the mount namespace of the process with that id, and what is started from now on into its PID namespace as well, of
+// Join moves the namespace's thread into the mount and UTS namespaces of the process with that id, and what is started from now on into its PID namespace as well, of
 // which it has to be the first process. What is started so dies with that process.
 func (n *Namespace) Join(pid int) error {
-	kinds := []string{"mnt", "pid"}
+	kinds := []string{"mnt", "uts", "pid"}
 	var files []*os.File
 	for _, kind := range kinds { // all are opened first, since /proc is another one afterwards
 		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))

@@ -1,4 +1,5 @@
-# Run as root, as the first process of a new mount and PID namespace. $USERS are name:id, and the arguments are programs.
+# Run as root, as the first process of new mount, UTS and PID namespaces. $HOST is the host's name, $USERS are name:id, and the arguments are programs.
+hostname "$HOST"
 mount --make-rprivate /
 mount -t proc -o nosuid,nodev,noexec proc /proc
 mount -t tmpfs -o mode=755 tmpfs /srv
@@ -31,6 +32,8 @@ for u in $USERS; do
 done
 mount --bind /srv/etc/passwd /etc/passwd
 mount --bind /srv/etc/group /etc/group
+echo "$HOST" | md5sum | cut -c1-32 >/srv/etc/machine-id
+[ ! -e /etc/machine-id ] || mount --bind /srv/etc/machine-id /etc/machine-id
 for f in /etc/subuid /etc/subgid; do # the package uidmap makes them
 	[ ! -e $f ] || mount --bind /srv/etc/subid $f
 done

@@ -62,8 +62,8 @@ func Open(host *lab.Host, programs ...string) error {
 		args = append(args, abs)
 	}
 	first := exec.Command("sh", args...)
-	first.Env = append(os.Environ(), "USERS="+listed(Users()))
-	first.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID}
+	first.Env = append(os.Environ(), "HOST="+host.Name, "USERS="+listed(Users()))
+	first.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWPID}
 	var fault strings.Builder
 	first.Stderr = &fault
 	out, err := first.StdoutPipe()
