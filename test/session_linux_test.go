@@ -105,8 +105,11 @@ func (h tenants) daemon(host int, u session.User, o session.Options, name, progr
 	return d
 }
 
-// etcd lets a user run a store on a host, with a network's configuration in it, and returns its URL.
-func (h tenants) etcd(host int, u session.User, port int, config string) string {
+// network is a user's: a store, and the configuration that the first weftd writes there.
+type network struct{ url, config string }
+
+// etcd lets a user run a store on a host.
+func (h tenants) etcd(host int, u session.User, port int, config string) network {
 	h.t.Helper()
 	requireTool(h.t, "etcd", "etcd-server")
 	url := fmt.Sprintf("http://192.0.2.%d:%d", host, port)
@@ -116,11 +119,7 @@ func (h tenants) etcd(host int, u session.User, port int, config string) string 
 	if err := d.Start(); err != nil {
 		h.t.Fatal(err)
 	}
-	await.OK(h.t, "the store has the configuration", func() error {
-		_, err := h.run(host, u, session.Options{}, "weft", "config", "set", "--etcd-endpoints="+url, config)
-		return err
-	})
-	return url
+	return network{url, config}
 }
 
 // address is what a talker's namespace has in a family, once it has one.

@@ -18,6 +18,7 @@ const (
 	echoPort = 7007 // TCP and UDP: says again what it hears
 	sinkPort = 7009 // TCP: takes everything, and says at the end how much it was. UDP: counts
 	patience = 5 * time.Second
+	atOnce   = 4 // conversations of one talker's
 )
 
 // talkToAll returns how many conversations there were, three for each target, and what went wrong. A conversation that fails is tried
@@ -25,9 +26,12 @@ const (
 func talkToAll(targets []Target) (held int, faults []string) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
+	places := make(chan struct{}, atOnce)
 	for _, to := range targets {
 		for name, say := range map[string]func(Target) error{"TCP": sayTCP, "UDP": sayUDP, "full size": sayFull} {
+			places <- struct{}{}
 			wg.Go(func() {
+				defer func() { <-places }()
 				err := until(func() error { return say(to) })
 				mu.Lock()
 				defer mu.Unlock()
@@ -52,7 +56,7 @@ func until(try func() error) error {
 	}
 }
 
-// sayTCP hears a quarter of a MiB again that it says.
+// sayTCP hears 64 KiB again that it says.
 func sayTCP(to Target) error {
 	c, err := net.DialTimeout("tcp", at(to.Addr, echoPort), patience)
 	if err != nil {
@@ -60,7 +64,7 @@ func sayTCP(to Target) error {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(patience))
-	said := random(256 << 10)
+	said := random(64 << 10)
 	sent := make(chan error, 1)
 	go func() { // waited for below
 		_, err := c.Write(said)
