@@ -44,7 +44,9 @@ func legacyTables(ipv6 bool) ([]string, error) {
 		name = "/proc/thread-self/net/ip6_tables_names"
 	}
 	b, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) { // a kernel without it, or its module not loaded
+	// There is none in a kernel without it, or whose module is not loaded. In a network namespace of an ordinary user's some kernels let only the machine's
+	// root read it, though the user may have such tables: they are not seen, and the rules go to where iptables has them by itself.
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, nil
 	}
 	if err != nil {
