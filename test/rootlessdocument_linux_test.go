@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"weft/test/await"
 	"weft/test/lab"
@@ -78,6 +79,7 @@ func (h tenants) terminal(host int, u session.User, env ...string) *terminal {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	_ = out.SetReadDeadline(time.Now().Add(2 * time.Minute)) // a document may wait for what never comes
 	cmd.Stdout, cmd.Stderr, x.in, x.out = w, w, in, bufio.NewReader(out)
 	if err := h.Node(host).NS.Start(cmd); err != nil {
 		h.t.Fatal(err)
