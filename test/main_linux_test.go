@@ -22,13 +22,16 @@ import (
 // built, or those that are built here, once for a run of the tests.
 var binDir string
 
+// madeDir is for what is made here in any case. It goes with the run of the tests.
+var madeDir string
+
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "weft-bin-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	binDir = dir
+	binDir, madeDir = dir, dir
 	flag.Parse()
 	if err := flag.Set("test.parallel", "1000"); err != nil { // turns limits them
 		fmt.Fprintln(os.Stderr, err)
