@@ -98,8 +98,8 @@ func Usual() (names []string) {
 	return names
 }
 
-// choose returns the rungs with those names, in the order of Rungs. If there are no names, it is all but those of one node, which are to
-// be compared with each other.
+// choose returns the rungs with those names, in the order of Rungs. If there are no names, it is all but those of one node, and those of
+// an ordinary user's: each of these pairs is to be compared with each other.
 func choose(names []string) (l []Rung, err error) {
 	wanted := map[string]bool{}
 	for _, n := range names {
@@ -107,7 +107,7 @@ func choose(names []string) (l []Rung, err error) {
 	}
 	var all []string
 	for _, r := range Rungs() {
-		if wanted[r.Name] || len(names) == 0 && !r.way.onOneNode() {
+		if wanted[r.Name] || len(names) == 0 && !r.way.onOneNode() && !r.tenancy() {
 			l = append(l, r)
 		}
 		delete(wanted, r.Name)

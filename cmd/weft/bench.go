@@ -100,7 +100,7 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.BoolVar(&f.quick, "quick", false, "well under a minute: one short round")
 	s.BoolVar(&f.full, "full", false, "long: more rounds, and longer ones")
 	s.BoolVarP(&f.quiet, "quiet", "q", false, "no progress")
-	s.StringSliceVar(&f.rungs, "rungs", nil, "`names` among "+strings.Join(rungs, ", ")+" (default: with --full all but node-bridge and node-direct; without it not veth, portable and direct either)")
+	s.StringSliceVar(&f.rungs, "rungs", nil, "`names` among "+strings.Join(rungs, ", ")+" (default: with --full all but node-bridge, node-direct, rootless and slirp4netns; without it not veth, portable and direct either)")
 	s.StringSliceVar(&f.wires, "wire", nil, "what lies between the nodes: `kinds` among "+strings.Join(wires, ", ")+", one after the other (default: uso and plain; plain with --quick, all with --full)")
 	s.StringSliceVar(&f.measures, "measures", nil, "`names` among "+strings.Join(kinds, ", ")+" (default: all)")
 	s.IntVar(&f.rounds, "rounds", 0, "how often each rung is measured")
