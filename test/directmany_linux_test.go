@@ -2,12 +2,15 @@ package test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +47,23 @@ func TestManyDirectPods(t *testing.T) {
 			attach(t, n, p)
 			detach(t, n, p)
 		}
+		leftAs(t, n, before)
+	})
+	t.Run("attached again with another MTU", func(t *testing.T) {
+		p := sandbox(t, n)
+		attach(t, n, p)
+		await.OK(t, "weftd has nothing more to do, and sees at once that an interface is gone", func() error {
+			text, err := os.ReadFile(filepath.Join(n.Dir, "cache", "pods.json"))
+			if err == nil && !strings.Contains(string(text), fmt.Sprintf("/proc/%d/", p.Process.Pid)) {
+				err = errors.New("the pod is not on disk")
+			}
+			return err
+		})
+		attach(t, n, p, "--mtu", "1300")
+		if got := footprint(t, n); got.pods != before.pods+1 || got.addresses != before.addresses+2 {
+			t.Errorf("%+v, want one pod and its two reservations more than %+v", got, before)
+		}
+		detach(t, n, p)
 		leftAs(t, n, before)
 	})
 	before = footprint(t, n)
@@ -112,9 +132,9 @@ func sandbox(t *testing.T, n *lab.Node) *exec.Cmd {
 	return cmd
 }
 
-func attach(t *testing.T, n *lab.Node, p *exec.Cmd) {
+func attach(t *testing.T, n *lab.Node, p *exec.Cmd, args ...string) {
 	t.Helper()
-	if _, errs, err := weft(t, n, append([]string{"attach", "--pid", fmt.Sprint(p.Process.Pid)}, n.AttachArgs()...)...); err != nil {
+	if _, errs, err := weft(t, n, slices.Concat([]string{"attach", "--pid", fmt.Sprint(p.Process.Pid)}, n.AttachArgs(), args)...); err != nil {
 		t.Fatalf("%v: %s", err, errs)
 	}
 }

@@ -252,7 +252,8 @@ func (f *attachFlags) attach(ctx context.Context, r podport.Request, now podport
 	tun, err := podtun.Do(ctx, t, helper())
 	if errors.Is(err, fs.ErrExist) && (ours || i >= 0) { // one that weftd has lost, or that somebody has changed
 		remove := t
-		if remove.What = podtun.TaskRemove; err != nil {
+		remove.What = podtun.TaskRemove
+		if err = f.forget(ctx, r.Key); err == nil {
 			_, err = podtun.Do(ctx, remove, helper())
 		}
 		if err == nil {
@@ -275,6 +276,15 @@ func (f *attachFlags) attach(ctx context.Context, r podport.Request, now podport
 		return done, errors.Join(err, undone)
 	}
 	return done, nil
+}
+
+// forget has weftd give a pod up. If it lost the interface instead, it would take the pod for gone, and free the addresses that the new interface
+// is to have.
+func (f *attachFlags) forget(ctx context.Context, k podport.Key) error {
+	if _, err := f.port().Detach(ctx, k); err != nil && !errors.Is(err, podport.ErrNotFound) {
+		return err
+	}
+	return nil
 }
 
 // wanted are the addresses that are asked for; none with auto.
