@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -68,7 +69,26 @@ func find(word string) (t target, err error) {
 	}
 	unix.CloseOnExec(t.user)
 	t.ours = same(t.user, "/proc/self/ns/user")
+	if err := t.safe(); err != nil {
+		return t, errors.Join(err, unix.Close(t.user))
+	}
 	return t, nil
+}
+
+// safe refuses root the user namespace of another user: weftd would be root to this host's files there still, and whoever owns the namespace
+// has the right to trace what runs in it, and so to be root.
+func (t target) safe() error {
+	if t.ours || os.Geteuid() != 0 {
+		return nil // nsenter enters a user's own alone
+	}
+	owner, err := unix.IoctlGetUint32(t.user, unix.NS_GET_OWNER_UID)
+	if err != nil {
+		return fmt.Errorf("whose its user namespace is is not known (NS_GET_OWNER_UID: %w)", err)
+	}
+	if owner != 0 {
+		return fmt.Errorf("its user namespace is user %d's, who could do in there with root's weftd as he likes: start weftd as that user", owner)
+	}
+	return nil
 }
 
 // ownerOf says to whom a file belongs, for people.

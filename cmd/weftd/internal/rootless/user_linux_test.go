@@ -161,6 +161,9 @@ func TestAnOrdinaryUser(t *testing.T) {
 	if of.Err != "" || of.Place.Own || !of.Place.User || of.Place.PID != inside.Process.Pid || !of.TUN || !of.Outside {
 		t.Errorf("the namespace of a process: %+v", of)
 	}
+	if _, err := find(fmt.Sprint(inside.Process.Pid)); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("user %d's", user)) {
+		t.Errorf("root in a user namespace whose owner may trace it: %v", err)
+	}
 	if f, _, _ := start("666", fmt.Sprint(os.Getpid())); !strings.Contains(f.Err, "somebody else's (user 0)") {
 		t.Errorf("root's process: %+v", f)
 	}
