@@ -133,6 +133,9 @@ func (t Task) enter(ctx context.Context, helper []string) (*os.File, error) {
 	}
 	user := os.NewFile(uintptr(fd), "user namespace")
 	defer user.Close()
+	if err := mayEnter(user); err != nil {
+		return nil, err
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -167,6 +170,22 @@ func (t Task) enter(ctx context.Context, helper []string) (*os.File, error) {
 		return nil, nil
 	}
 	return receive(int(ours.Fd()))
+}
+
+// mayEnter refuses root the user namespace of another user. The process inside would still be root to the files of this host, and whoever owns
+// the namespace has the right to trace whatever runs in it. Root has no need for it either, unless something else is denied.
+func mayEnter(user *os.File) error {
+	if os.Geteuid() != 0 {
+		return nil // a user's own, or one that nsenter cannot enter
+	}
+	owner, err := unix.IoctlGetUint32(int(user.Fd()), unix.NS_GET_OWNER_UID)
+	if err != nil {
+		return fmt.Errorf("%w: whose its user namespace is is not known (NS_GET_OWNER_UID: %w)", errNotEntered, err)
+	}
+	if owner != 0 {
+		return fmt.Errorf("%w: it is user %d's, who could do with root's process there as he likes: run this as that user", errNotEntered, owner)
+	}
+	return nil
 }
 
 // insideSays is what the error of the process inside begins with, to be told from nsenter's own; existsText is in the one that stands for fs.ErrExist.

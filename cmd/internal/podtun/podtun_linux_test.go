@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -120,4 +122,34 @@ func space(t *testing.T, name string) *netns.Namespace {
 	}
 	t.Cleanup(n.Close)
 	return n
+}
+
+// Who owns a user namespace may trace what runs in it, so that root's helper does not go into that of another user.
+func TestRootStaysOutOfOthersUserNamespaces(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("it takes root to start a process as another user: run this as root")
+	}
+	cmd := exec.Command("unshare", "-Urn", "sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	link := func(pid int) string {
+		name, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+		return name
+	}
+	await.OK(t, "it has namespaces of its own", func() error {
+		if there := link(cmd.Process.Pid); there == "" || there == link(os.Getpid()) {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	task := Task{What: TaskRemove, Spec: Spec{Netns: fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid), Name: "eth0"}}
+	if _, err := task.enter(t.Context(), []string{"/bin/true"}); !errors.Is(err, errNotEntered) || !strings.Contains(err.Error(), "user 65534's") {
+		t.Errorf("entered as root: %v", err)
+	}
 }
