@@ -74,7 +74,7 @@ func open() (tun *os.File, name string, err error) {
 	const device = "/dev/net/tun"
 	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w (load the module tun, or in a container pass the device on)", device, err)
+		return nil, "", fmt.Errorf("%s: %w (%s)", device, err, remedy(err))
 	}
 	req, err := unix.NewIfreq(temporary)
 	if err == nil {
@@ -85,6 +85,19 @@ func open() (tun *os.File, name string, err error) {
 		return nil, "", errors.Join(fmt.Errorf("make a TUN: %w", err), unix.Close(fd))
 	}
 	return os.NewFile(uintptr(fd), device), req.Name(), nil
+}
+
+// remedy is what to do where the device cannot be opened.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, unix.EACCES):
+		return "it is not this user's to open: its usual mode is 0666, which harms nobody, so as root: chmod 0666 /dev/net/tun"
+	case errors.Is(err, unix.EPERM):
+		return "the control group of this container or unit forbids the device 10:200: allow it"
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return "too many descriptors are open"
+	}
+	return "load the module tun, or in a container pass the device on"
 }
 
 // in calls do on a thread that is in the namespace meanwhile. The thread goes back: it may be the process' first one, which does not end

@@ -153,3 +153,11 @@ func TestRootStaysOutOfOthersUserNamespaces(t *testing.T) {
 		t.Errorf("entered as root: %v", err)
 	}
 }
+
+func TestWhatToDoAboutTheDevice(t *testing.T) {
+	for err, want := range map[error]string{unix.EACCES: "chmod 0666", unix.EPERM: "control group", unix.ENOENT: "load the module", unix.ENODEV: "load the module", unix.EMFILE: "descriptors"} {
+		if got := remedy(err); !strings.Contains(got, want) {
+			t.Errorf("%v: %q", err, got)
+		}
+	}
+}
