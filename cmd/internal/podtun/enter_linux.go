@@ -251,5 +251,6 @@ func makeApart(s Spec) (tun *os.File, err error) {
 		}
 		done <- err
 	}()
-	return tun, <-done
+	err = <-done
+	return tun, err
 }
