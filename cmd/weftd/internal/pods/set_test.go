@@ -23,6 +23,7 @@ type plane struct {
 	next   tunnel.PortID
 	fail   error
 	routed []netip.Addr
+	before func() // called before a port is closed
 }
 
 func (p *plane) AttachPod(tun int, _ []netip.Addr, _ int) (tunnel.PortID, error) {
@@ -38,6 +39,9 @@ func (p *plane) Detach(id tunnel.PortID) error {
 	fd, ok := p.ports[id]
 	if !ok {
 		return errors.New("no such port")
+	}
+	if p.before != nil {
+		p.before()
 	}
 	delete(p.ports, id)
 	return unix.Close(fd)
@@ -93,6 +97,24 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(l)
+}
+
+// attached returns a set with pods of those ids, and its data plane, which has given them ports from 1 on.
+func attached(t *testing.T, o Options, ids ...string) (*Set, *plane) {
+	t.Helper()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s, p := New(o), newPlane()
+	s.SetLocal(local())
+	s.Serve(p, "")
+	for _, id := range ids {
+		if _, err := s.Attach(request(id, "10.42.1.5"+id), descriptor(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { p.close(); s.Close() })
+	return s, p
 }
 
 // keeper has what it was given, in memory.

@@ -33,8 +33,14 @@ func (s *Set) Totals() Totals {
 	defer s.mu.Unlock()
 	t := s.former
 	if s.carrier != nil {
+		ours := make(map[tunnel.PortID]bool, len(s.pods))
+		for _, p := range s.pods {
+			ours[p.port] = true
+		}
 		for _, p := range s.carrier.Stats() {
-			t.add(p)
+			if ours[p.Port] { // else it is about to be closed, and counted already
+				t.add(p)
+			}
 		}
 	}
 	for _, p := range s.pods {
