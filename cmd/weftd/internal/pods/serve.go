@@ -19,6 +19,9 @@ import (
 func (s *Set) Serve(c Carrier, why string) {
 	s.serial.Lock()
 	defer s.serial.Unlock()
+	s.lostMu.Lock()
+	s.lost = nil // of the earlier data plane, whose numbers the next one gives anew; a device that is gone is found below
+	s.lostMu.Unlock()
 	s.mu.Lock()
 	s.carrier, s.why, s.former = c, why, Totals{}
 	var all []*pod
