@@ -208,6 +208,7 @@ func (s *Set) retries(now time.Time) time.Duration {
 func (s *Set) Close() {
 	s.serial.Lock()
 	defer s.serial.Unlock()
+	defer s.save() // what a request that was under way has changed since Run ended
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.carrier, s.why = nil, "weftd ends"

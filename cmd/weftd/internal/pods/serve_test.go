@@ -1,6 +1,8 @@
 package pods
 
 import (
+	"log/slog"
+	"path/filepath"
 	"testing"
 
 	"weft/cmd/internal/podport"
@@ -20,5 +22,20 @@ func TestALostPortIsNotTheNextDataPlanes(t *testing.T) {
 		if p.State != podport.Attached {
 			t.Errorf("%s is %s: %s", p.Key, p.State, p.Problem)
 		}
+	}
+}
+
+// A request may be under way when Run ends.
+func TestAPodThatIsDetachedLastIsNotMissing(t *testing.T) {
+	o := Options{File: filepath.Join(t.TempDir(), "pods.json"), Logger: slog.New(slog.DiscardHandler)}
+	s, p := attached(t, o, "1", "2")
+	s.save()
+	if _, err := s.Detach(request("2").Key); err != nil {
+		t.Fatal(err)
+	}
+	p.close()
+	s.Close()
+	if l := New(o).List().Pods; len(l) != 1 || l[0].ID != "1" {
+		t.Errorf("%+v", l)
 	}
 }
