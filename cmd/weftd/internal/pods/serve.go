@@ -99,6 +99,7 @@ func (s *Set) Run(ctx context.Context) error {
 			return nil
 		case <-s.wake:
 		case <-timer.C:
+			s.forget()
 		}
 		s.reap()
 		next := s.retries(time.Now())
@@ -153,6 +154,26 @@ func (s *Set) reap() {
 	}
 	if len(dead) > 0 {
 		s.changed(c)
+	}
+}
+
+// forget looks after pods without a port, whose end nobody reads: those that are missing, and all while there is no data plane.
+func (s *Set) forget() {
+	s.serial.Lock()
+	defer s.serial.Unlock()
+	s.mu.Lock()
+	c := s.carrier
+	var idle []*pod
+	for _, p := range s.pods {
+		if p.port == 0 {
+			idle = append(idle, p)
+		}
+	}
+	s.mu.Unlock()
+	for _, p := range idle {
+		if p.tun >= 0 && gone(p.tun) || p.tun < 0 && p.ended() {
+			s.end(c, p)
+		}
 	}
 }
 
