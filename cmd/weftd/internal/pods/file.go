@@ -3,10 +3,12 @@ package pods
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -148,7 +150,11 @@ func (p *pod) look() {
 		return
 	}
 	if info, err := os.Stat(p.Netns); err == nil {
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if ok && p.By == podport.ByWeft && strings.HasPrefix(p.Netns, "/proc/") { // a process of that number may be another one here
+			ok = p.ID == fmt.Sprintf("netns-%d", st.Ino)
+		}
+		if ok {
 			p.visible, p.inode = true, st.Ino
 		}
 	}
