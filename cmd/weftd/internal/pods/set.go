@@ -169,7 +169,11 @@ func (s *Set) Attach(r podport.Request, tun int) (podport.Pod, error) {
 		s.o.Logger.Info("a pod that was missing is forgotten: another one has its address", "pod", p.Key.String(), "name", p.label(), "of", r.Key.String())
 		s.remove(p)
 	}
+	what := "pod attached"
 	if before != nil {
+		if before.state == podport.Attached {
+			what = "pod attached again"
+		}
 		s.unport(c, before)
 	}
 	p := &pod{Request: r, tun: tun, state: podport.Waiting, since: time.Now()}
@@ -189,10 +193,6 @@ func (s *Set) Attach(r podport.Request, tun int) (podport.Pod, error) {
 	}
 	s.keep(p)
 	s.changed(c)
-	what := "pod attached"
-	if before != nil && before.state == podport.Attached {
-		what = "pod attached again"
-	}
 	s.o.Logger.Info(what, "pod", r.Key.String(), "name", r.Name, "netns", r.Netns, "addresses", text(r.Addresses), "by", r.By)
 	return s.show(p, nil), nil
 }

@@ -281,3 +281,14 @@ func TestPodsAfterARestart(t *testing.T) {
 		t.Errorf("%d descriptors, %d before; kept %v", after, before, k.kept)
 	}
 }
+
+func TestAnAttachThatReplacesIsSaid(t *testing.T) {
+	var log strings.Builder
+	s, _ := attached(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, "1")
+	if _, err := s.Attach(request("1", "10.42.1.51"), descriptor(t)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "pod attached again") {
+		t.Error(log.String())
+	}
+}
