@@ -191,7 +191,7 @@ func (s *Set) free(p *pod) {
 		return
 	}
 	if err := s.o.Free(p.Request); err != nil {
-		s.o.Logger.Warn("the addresses of a pod that is gone stay reserved: weft detach frees them, and so does the next weft attach", "pod", p.Key.String(), "addresses", text(p.Addresses), "in", p.Reservation.Dir+"/"+p.Reservation.Network, "reason", err)
+		s.o.Logger.Warn("the addresses of a pod that is gone stay reserved, and no pod gets them, until the files that are named after them are removed from the directory; where its namespace is there still, weft detach frees them too", "pod", p.Key.String(), "addresses", text(p.Addresses), "directory", p.Reservation.Dir+"/"+p.Reservation.Network, "reason", err)
 	}
 }
 
