@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -23,19 +24,21 @@ func (c *carrier) SetPods(addrs []netip.Addr) {
 
 // podRoutes are the routes to pods that are wanted on the TUN.
 func (c *controller) podRoutes(r *round, tun string) (kernel.State, error) {
-	c.bridged = nil
 	own := subnets(c.set.Own.Subnets)
 	told := c.pods.Load()
 	if told == nil {
 		return c.formerPodRoutes(tun, own)
 	}
 	if len(*told) == 0 && c.proxied != nil {
+		c.bridged = nil
 		return kernel.State{}, nil // else an earlier process may have left entries
 	}
-	var err error
-	if c.bridged, err = c.k.Bridged(own); err != nil {
-		return kernel.State{}, fmt.Errorf("find the bridge of pods: %w", err)
+	bridged, err := c.k.Bridged(own)
+	if err != nil { // what is there stays
+		former, more := c.formerPodRoutes(tun, own)
+		return former, errors.Join(fmt.Errorf("find the bridge of pods: %w", err), more)
 	}
+	c.bridged = bridged
 	var s kernel.State
 	for _, a := range *told {
 		if slices.ContainsFunc(c.bridged, func(b kernel.Bridged) bool { return b.Prefix.Contains(a) }) {
