@@ -2,6 +2,7 @@ package test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -63,8 +64,9 @@ func blocks(t *testing.T, path, way string) (all []block) {
 
 // terminal is a shell of a user's on a host. A command that fails ends it.
 type terminal struct {
-	in  io.Writer
-	out *bufio.Reader
+	in    io.Writer
+	out   *os.File
+	lines *bufio.Reader
 }
 
 func (h tenants) terminal(host int, u session.User, env ...string) *terminal {
@@ -79,14 +81,14 @@ func (h tenants) terminal(host int, u session.User, env ...string) *terminal {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	_ = out.SetReadDeadline(time.Now().Add(2 * time.Minute)) // a document may wait for what never comes
-	cmd.Stdout, cmd.Stderr, x.in, x.out = w, w, in, bufio.NewReader(out)
+	cmd.Stdout, cmd.Stderr, x.in, x.out, x.lines = w, w, in, out, bufio.NewReader(out)
 	if err := h.Node(host).NS.Start(cmd); err != nil {
 		h.t.Fatal(err)
 	}
 	_ = w.Close()
 	h.t.Cleanup(func() {
 		_ = in.Close()
+		_ = cmd.Process.Kill() // it may wait for what never comes, and not for its next command
 		_ = cmd.Wait()
 		_ = out.Close()
 	})
@@ -95,21 +97,30 @@ func (h tenants) terminal(host int, u session.User, env ...string) *terminal {
 
 const prompt = "that was it, with status"
 
+// longest is how long the commands of one block may take: some wait in a loop, and for what never comes they would wait for ever.
+const longest = 2 * time.Minute
+
 // run types commands, and returns what they print.
 func (x *terminal) run(text string) (string, error) {
+	if err := x.out.SetReadDeadline(time.Now().Add(longest)); err != nil {
+		return "", err
+	}
 	if _, err := fmt.Fprintf(x.in, "%s\necho '%s' $?\n", text, prompt); err != nil {
 		return "", err
 	}
 	var said strings.Builder
 	for {
-		line, err := x.out.ReadString('\n')
+		line, err := x.lines.ReadString('\n')
+		before, _, over := strings.Cut(line, prompt) // what runs in the background may have left a line without its end
+		said.WriteString(before)
 		switch {
+		case over:
+			return said.String(), nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return said.String(), fmt.Errorf("it takes longer than %s", longest)
 		case err != nil:
 			return said.String(), fmt.Errorf("%w: the shell has ended", err)
-		case strings.HasPrefix(line, prompt):
-			return said.String(), nil
 		}
-		said.WriteString(line)
 	}
 }
 
@@ -161,12 +172,14 @@ func TestRootlessDocument(t *testing.T) {
 						if _, err := x.run("peer=" + h.peerOf(terminals[1-i], way)); err != nil {
 							t.Fatal(err)
 						}
+						x.reaches(t)
 					}
 				}
 				for _, host := range b.hosts {
 					said, err := terminals[host-1].run(b.text)
 					if err != nil {
-						t.Fatalf("%s:%d: on host %d:\n%s\n%v\n%s", page, b.line, host, b.text, err, said)
+						log, _ := h.run(host, u, session.Options{}, "tail", "-n", "20", u.Home()+"/weftd.log")
+						t.Fatalf("%s:%d: on host %d:\n%s\n%v\n%s\nThe end of weftd's log:\n%s", page, b.line, host, b.text, err, said, log)
 					}
 				}
 			}
@@ -191,4 +204,16 @@ func (h tenants) peerOf(x *terminal, way string) (addr string) {
 		return fmt.Errorf("%v: %s", err, said)
 	})
 	return addr
+}
+
+// reaches waits until $peer answers. The document leaves as much time as a person takes to type, and this test none.
+func (x *terminal) reaches(t *testing.T) {
+	t.Helper()
+	await.OK(t, "the other host answers", func() error {
+		said, err := x.run(`! nsenter --user --net --preserve-credentials --target "$(cat "$XDG_RUNTIME_DIR"/netns.pid)" ping -n -c 1 -W 2 "$peer" || echo there`)
+		if err == nil && !strings.HasSuffix(said, "there\n") {
+			err = errors.New(said)
+		}
+		return err
+	})
 }
