@@ -46,7 +46,7 @@ func TestDirectPods(t *testing.T) {
 
 // directPairs pings between all pods in both families, without a loss.
 func directPairs(t *testing.T, l *lab.Lab) {
-	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 200 * time.Millisecond})
+	r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 200 * time.Millisecond, Wait: await.Patience})
 	if faults := r.Faults(); err != nil || len(faults) > 0 {
 		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
 	}
@@ -63,7 +63,7 @@ func directHops(t *testing.T, a, sibling, b *lab.Pod) {
 		router := map[int]netip.Prefix{4: a.Node.Net.V4, 6: a.Node.Net.V6}[family].Masked().Addr() // that of the node's TUN
 		for _, to := range []*lab.Pod{sibling, b} {
 			for ttl, want := range map[int]netip.Addr{1: router, 2: to.Addr(family)} {
-				out, err := a.Command(t.Context(), "ping", "-n", "-c", "1", "-W", "5", "-t", fmt.Sprint(ttl), to.Addr(family).String())
+				out, err := a.Command(t.Context(), "ping", "-n", "-c", "1", "-W", "10", "-t", fmt.Sprint(ttl), to.Addr(family).String())
 				var exceeded *exec.ExitError // the status of ping that has no answer but an error
 				if err != nil && !errors.As(err, &exceeded) || !hopIs(string(out), ttl == 1, want) {
 					t.Errorf("with %d hops to %s, want %v to answer: %v\n%s", ttl, to.Name, want, err, out)

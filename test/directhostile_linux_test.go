@@ -122,7 +122,7 @@ func hearsOnly(t *testing.T, ear *net.UDPConn, from *lab.Pod, to netip.AddrPort)
 	if _, err := c.Write([]byte("honest")); err != nil {
 		t.Fatal(err)
 	}
-	if err := ear.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := ear.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 100)

@@ -85,7 +85,7 @@ func TestManyDirectPods(t *testing.T) {
 	t.Run("they talk", func(t *testing.T) {
 		for _, p := range pods[:3] {
 			for _, to := range []string{other.V4.String(), other.V6.String(), n.Pods[0].V4.String()} {
-				if out, err := exec.Command("nsenter", "-n", "-t", fmt.Sprint(p.Process.Pid), "ping", "-n", "-c", "1", "-W", "5", to).CombinedOutput(); err != nil {
+				if out, err := exec.Command("nsenter", "-n", "-t", fmt.Sprint(p.Process.Pid), "ping", "-n", "-c", "1", "-W", "10", to).CombinedOutput(); err != nil {
 					t.Errorf("%v: %s", err, out)
 				}
 			}

@@ -105,7 +105,7 @@ func echoUDP(t *testing.T, p *lab.Pod, family int) {
 // asksTCP sends to an echo over TCP more than fits a window, and compares what comes back.
 func asksTCP(t *testing.T, from *lab.Pod, to netip.AddrPort) {
 	t.Helper()
-	c, err := from.NS.Dial(await.Context(t, 10*time.Second), "tcp", to.String())
+	c, err := from.NS.Dial(await.Context(t, await.Patience), "tcp", to.String())
 	if err != nil {
 		t.Fatalf("from %s: %v", from.Name, err)
 	}
@@ -142,7 +142,7 @@ func asksUDP(t *testing.T, from *lab.Pod, to netip.AddrPort) {
 		if _, err := c.Write(want); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := c.Read(got); err != nil || !bytes.Equal(got[:n], want) {

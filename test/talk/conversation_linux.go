@@ -18,21 +18,22 @@ const (
 	echoPort = 7007 // TCP and UDP: says again what it hears
 	sinkPort = 7009 // TCP: takes everything, and says at the end how much it was. UDP: counts
 	patience = 5 * time.Second
-	atOnce   = 4 // conversations of one talker's
+	settled  = 6 * patience // how long after a request all is to be as it will be, on a busy machine too
+	atOnce   = 4            // conversations of one talker's
 )
 
 // talkToAll returns how many conversations there were, three for each target, and what went wrong. A conversation that fails is tried
-// again for a while: a peer's route may come a moment after our own.
+// again for a while, the first ones longest: a peer's route may come a moment after our own.
 func talkToAll(targets []Target) (held int, faults []string) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	places := make(chan struct{}, atOnce)
+	places, began := make(chan struct{}, atOnce), time.Now()
 	for _, to := range targets {
 		for name, say := range map[string]func(Target) error{"TCP": sayTCP, "UDP": sayUDP, "full size": sayFull} {
 			places <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-places }()
-				err := until(func() error { return say(to) })
+				err := until(began.Add(settled), func() error { return say(to) })
 				mu.Lock()
 				defer mu.Unlock()
 				if held++; err != nil {
@@ -45,11 +46,12 @@ func talkToAll(targets []Target) (held int, faults []string) {
 	return held, faults
 }
 
-func until(try func() error) error {
+// until tries for a while, and at least to that time.
+func until(least time.Time, try func() error) error {
 	end := time.Now().Add(2 * patience)
 	for {
 		err := try()
-		if err == nil || time.Now().After(end) {
+		if now := time.Now(); err == nil || now.After(end) && now.After(least) {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -92,7 +92,7 @@ func (m Measure) packets() (float64, error) {
 // arrivals asks the other end how many datagrams have come.
 func arrivals(c net.Conn) (n int64, err error) {
 	b := make([]byte, 32)
-	err = until(func() error {
+	err = until(time.Time{}, func() error {
 		time.Sleep(100 * time.Millisecond) // so that what is queued on the way comes first
 		_ = c.SetDeadline(time.Now().Add(time.Second))
 		if _, err := c.Write(nil); err != nil {
