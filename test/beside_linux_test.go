@@ -42,8 +42,9 @@ func newTurns() *turns {
 	return &t
 }
 
-// atOnce is how many labs there are side by side: most of a scenario is waiting.
-func atOnce() int { return 3 * runtime.GOMAXPROCS(0) }
+// atOnce is how many labs there are side by side: most of a scenario is waiting. However many processors there are, all labs share
+// the kernel's table of neighbours.
+func atOnce() int { return min(3*runtime.GOMAXPROCS(0), 16) }
 
 // ahead is the nice value of a daemon whose packets are counted: for each turn of another process it has some twenty.
 const ahead = -15
