@@ -188,9 +188,15 @@ func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if err := Occupied(stale); err != nil {
+		t.Errorf("a stale socket: %v", err)
+	}
 	again, err := Listen(stale)
 	if err != nil {
 		t.Fatalf("a stale socket is not replaced: %v", err)
+	}
+	if err := Occupied(stale); err == nil || !strings.Contains(err.Error(), "another weftd") {
+		t.Errorf("a live socket: %v", err)
 	}
 	if _, err := Listen(stale); err == nil || !strings.Contains(err.Error(), stale) || !strings.Contains(err.Error(), "another weftd") {
 		t.Errorf("a live socket: %v", err)

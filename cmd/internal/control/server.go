@@ -73,24 +73,41 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-func removeStale(path string) error {
+// Occupied returns the *OccupiedError that Listen would return now, and nil for all else. It changes nothing.
+func Occupied(path string) error {
+	_, err := isStale(path)
+	if occupied := new(OccupiedError); errors.As(err, &occupied) {
+		return occupied
+	}
+	return nil
+}
+
+// isStale reports whether a socket is there on which nobody answers.
+func isStale(path string) (bool, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("control socket: %w", err)
+		return false, fmt.Errorf("control socket: %w", err)
 	}
 	if info.Mode()&os.ModeSocket == 0 {
-		return &OccupiedError{path + " exists and is not a socket: remove it or choose another path with --control-socket"}
+		return false, &OccupiedError{path + " exists and is not a socket: remove it or choose another path with --control-socket"}
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		_ = c.Close()
-		return &OccupiedError{"another weftd answers on " + path + ": stop it, or give this one its own --control-socket, --cache-dir and --subnet-file"}
+		return false, &OccupiedError{"another weftd answers on " + path + ": stop it, or give this one its own --control-socket, --cache-dir and --subnet-file"}
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("control socket: %w", err)
+		return false, fmt.Errorf("control socket: %w", err)
+	}
+	return true, nil
+}
+
+func removeStale(path string) error {
+	if stale, err := isStale(path); err != nil || !stale {
+		return err
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("control socket: replace the stale one: %w", err)

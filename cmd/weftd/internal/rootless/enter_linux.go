@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
 )
 
@@ -71,6 +72,11 @@ func Enter(cfg options.Config, args []string) (options.Place, error) {
 		}
 		return options.Place{}, again(t.way(), args)
 	case r.On:
+		// A second weftd by mistake would end at once, and have noted a keeper of its own, which ends with it: the first one's
+		// namespace would be lost to its next start.
+		if err := control.Occupied(cfg.ControlSocket); err != nil {
+			return options.Place{}, err
+		}
 		if t, ok := kept(cfg.CacheDir); ok {
 			return options.Place{}, again(t.way(), args)
 		}
