@@ -15,8 +15,11 @@ const KubeNode = "kube-node.json"
 // Pods are the pods that were attached directly, with what weftd has to remember of them.
 const Pods = "pods.json"
 
+// Namespace names the process that keeps the network namespace which a weftd without root made.
+const Namespace = "namespace"
+
 // Names are all files, those of every store and backend.
 func Names() []string {
 	return []string{lease.CacheFile, routing.ExtensionFile, routing.ExtensionFile + ".new", lease.NodeFile, lease.StateFile, KubeNode, routing.ForwardingFile, routing.ForwardingFile + ".new",
-		events.File, events.Former, Pods}
+		events.File, events.Former, Pods, Namespace}
 }

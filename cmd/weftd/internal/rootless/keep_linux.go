@@ -17,14 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/options"
+	"weft/cmd/internal/statefiles"
 	"weft/lease"
 )
 
-// NamespaceFile, in the state directory, names the process that keeps the network namespace which weftd made: its id, and
+// hold starts the process that keeps the network namespace, which others enter by it, and notes it in the state directory: its id, and
 // when it was started, by which it is known from another one of that id.
-const NamespaceFile = "namespace"
-
-// hold starts the process that keeps the network namespace, which others enter by it, and notes it in the state directory.
 func hold(net int, stateDir string) (options.Place, error) {
 	p := options.Place{Elsewhere: true, FD: net, User: true, Own: true}
 	program, err := os.Executable()
@@ -45,7 +43,7 @@ func hold(net int, stateDir string) (options.Place, error) {
 	p.PID = cmd.Process.Pid
 	started, err := startOf(p.PID)
 	if err == nil {
-		err = lease.WriteFile(filepath.Join(stateDir, NamespaceFile), fmt.Appendf(nil, "%d %s\n", p.PID, started))
+		err = lease.WriteFile(filepath.Join(stateDir, statefiles.Namespace), fmt.Appendf(nil, "%d %s\n", p.PID, started))
 	}
 	if err != nil {
 		return p, fmt.Errorf("note the network namespace: %w", err)
@@ -55,7 +53,7 @@ func hold(net int, stateDir string) (options.Place, error) {
 
 // kept finds the network namespace that an earlier weftd made and that is still in use.
 func kept(stateDir string) (target, bool) {
-	b, err := os.ReadFile(filepath.Join(stateDir, NamespaceFile))
+	b, err := os.ReadFile(filepath.Join(stateDir, statefiles.Namespace))
 	words := strings.Fields(string(b))
 	if err != nil || len(words) != 2 {
 		return target{}, false
