@@ -2,6 +2,7 @@ package rootless
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,7 +32,7 @@ func hold(net int, stateDir string) (options.Place, error) {
 		return p, fmt.Errorf("find this program: %w", err)
 	}
 	cmd := exec.Command(program, "keeps-network-namespace")
-	cmd.Env = []string{options.Inside + "=" + wordKeep}
+	cmd.Dir, cmd.Env = "/", []string{options.Inside + "=" + wordKeep}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // ^C is weftd's
 	alive, err := cmd.StdinPipe()                        // it is closed when this process ends, in whatever way
 	if err != nil {
@@ -94,39 +96,58 @@ func startOf(pid int) (string, error) {
 const keepEvery = 2 * time.Second
 
 // keep is in the network namespace as long as weftd runs, whose end closes stdin, and after that as long as another process
-// is in it, so that the next weftd finds that.
+// is in it, so that the next weftd finds that, and until the next weftd has started one that keeps it.
 func keep(stdin io.Reader) error {
 	_, _ = io.Copy(io.Discard, stdin) // however it ends, weftd has ended
 	for {
-		others, err := othersIn("/proc/self/ns/net")
-		if err != nil || !others {
+		others, keepers, err := whoIsIn("/proc/self/ns/net")
+		if err != nil || !others || slices.ContainsFunc(keepers, youngerThan(os.Getpid())) {
 			return err
 		}
 		time.Sleep(keepEvery)
 	}
 }
 
-// othersIn reports whether a process is in the network namespace of that file which does not merely keep it. Those that are somebody
-// else's are not seen.
-func othersIn(file string) (bool, error) {
+// youngerThan returns what reports whether a process was started after that one. Of two that started in one tick the higher id
+// counts as younger: of several, one is the youngest.
+func youngerThan(pid int) func(int) bool {
+	than, err := startOf(pid)
+	return func(other int) bool {
+		started, bad := startOf(other)
+		if err != nil || bad != nil { // it has ended
+			return false
+		}
+		return cmp.Or(cmp.Compare(len(started), len(than)), cmp.Compare(started, than), cmp.Compare(other, pid)) > 0
+	}
+}
+
+// whoIsIn reports whether a process is in the network namespace of that file which does not merely keep it, and which ones keep it. Those that are
+// somebody else's are not seen.
+func whoIsIn(file string) (others bool, keepers []int, err error) {
 	here, err := stat(file)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	for _, dir := range dirs {
 		there, err := stat(filepath.Join(dir, "ns/net"))
 		if err != nil || there.Dev != here.Dev || there.Ino != here.Ino {
 			continue
 		}
-		if line, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil && !bytes.Contains(line, []byte("\x00keeps-network-namespace")) {
-			return true, nil
+		line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil {
+			continue
+		}
+		if !bytes.Contains(line, []byte("\x00keeps-network-namespace")) {
+			others = true
+		} else if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
+			keepers = append(keepers, pid)
 		}
 	}
-	return false, nil
+	return others, keepers, nil
 }
 
 // Watch returns an error when the process that named the TUN's namespace is gone and no other is in it, and nil when ctx ends.
@@ -157,7 +178,7 @@ func Watch(ctx context.Context, p options.Place) error {
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
 	for {
-		if others, err := othersIn(fmt.Sprint("/proc/self/fd/", p.FD)); err == nil && !others {
+		if others, _, err := whoIsIn(fmt.Sprint("/proc/self/fd/", p.FD)); err == nil && !others {
 			return fmt.Errorf("--tun-netns %d: the process is gone, and no other one is in its network namespace: nobody is left to carry packets for; start weftd with the namespace that took its place", p.PID)
 		}
 		select {

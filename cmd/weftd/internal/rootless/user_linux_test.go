@@ -2,6 +2,7 @@ package rootless
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"weft/cmd/internal/options"
+	"weft/test/await"
 )
 
 const (
@@ -144,18 +146,24 @@ func TestAnOrdinaryUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for { // nsenter gets there
-		if st, err := stat(fmt.Sprintf("/proc/%d/ns/net", inside.Process.Pid)); err != nil {
-			t.Fatal(err)
-		} else if st.Ino == first.Ino {
-			break
+	await.OK(t, "nsenter gets there", func() error {
+		st, err := stat(fmt.Sprintf("/proc/%d/ns/net", inside.Process.Pid))
+		if err == nil && st.Ino != first.Ino {
+			err = errors.New("it is elsewhere")
 		}
-	}
+		return err
+	})
 	end()
 	again, _, end := start("666", "")
 	if st, err := stat(fmt.Sprintf("/proc/%d/ns/net", again.Place.PID)); err != nil || st.Ino != first.Ino || !again.Place.Own || !again.TUN {
 		t.Errorf("the next one: %+v, %v", again, err)
 	}
+	await.OK(t, "of those who keep the namespace, the former one has ended", func() error {
+		if _, err := startOf(f.Place.PID); err == nil {
+			return fmt.Errorf("process %d is there", f.Place.PID)
+		}
+		return nil
+	})
 	end()
 	of, _, _ := start("666", fmt.Sprint(inside.Process.Pid))
 	if of.Err != "" || of.Place.Own || !of.Place.User || of.Place.PID != inside.Process.Pid || !of.TUN || !of.Outside {
