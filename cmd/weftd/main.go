@@ -120,7 +120,10 @@ func serve(ctx context.Context, cfg options.Config, log *slog.Logger) error {
 	}()
 	err := daemon.Run(ctx, cfg, versionText(), log)
 	cancel(nil)
-	return errors.Join(err, <-gone)
+	if ended := <-gone; !errors.Is(err, ended) { // else it is what ended the daemon, which says so
+		err = errors.Join(err, ended)
+	}
+	return err
 }
 
 // reserveProcessors raises GOMAXPROCS so that each worker of the data plane has a Go processor
