@@ -80,6 +80,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case err != nil:
 		return err
 	}
+	if os.Getenv(options.Inside) != "" { // it executes itself no more, and starts what keeps its namespace
+		custody.CloseOnExec(os.Getenv)
+	}
 	if cfg.Rootless.Place, err = rootless.Enter(cfg, os.Args); err != nil {
 		return err
 	}
