@@ -43,8 +43,8 @@ func ReceiveBuffer() string {
 	return ""
 }
 
-// enoughBuffer is what weftd asks for as root, in bytes.
-const enoughBuffer = 8 << 20
+// enoughBuffer is what weftd asks for as root, in bytes (docs/tuning.md).
+const enoughBuffer = 7 << 20
 
 // obstacle is what of the host's settings keeps an ordinary user from user namespaces, and the remedy; "" for nothing.
 func (h host) obstacle() string {

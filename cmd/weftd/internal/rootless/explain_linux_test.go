@@ -2,6 +2,8 @@ package rootless
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 )
@@ -52,5 +54,16 @@ func TestNamespacesThatAreNone(t *testing.T) {
 	}
 	if _, err := joined("found"); err == nil || errors.Is(err, errNotRoot) {
 		t.Errorf("a word that nobody hands on: %v", err)
+	}
+}
+
+// Whoever set the buffer as the documents say is not asked for more.
+func TestEnoughBufferIsThatOfTheDocuments(t *testing.T) {
+	t.Parallel()
+	for page, want := range map[string]string{"tuning.md": fmt.Sprintf("sysctl -w net.core.rmem_max=%d", enoughBuffer), "rootless.md": fmt.Sprintf(" %d ", enoughBuffer)} {
+		text, err := os.ReadFile("../../../../docs/" + page)
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("docs/%s lacks %q: %v", page, want, err)
+		}
 	}
 }
