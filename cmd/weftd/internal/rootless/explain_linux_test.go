@@ -57,6 +57,16 @@ func TestNamespacesThatAreNone(t *testing.T) {
 	}
 }
 
+// A process that may change its own namespace is told what it takes to enter another one, and an ordinary user's what to name.
+func TestWhyNotEntered(t *testing.T) {
+	t.Parallel()
+	for admin, want := range map[bool]string{true: "CAP_SYS_ADMIN", false: "unshare -Urn"} {
+		if got := whyNotEntered(admin); !strings.Contains(got, want) {
+			t.Errorf("%t: %q lacks %q", admin, got, want)
+		}
+	}
+}
+
 // Whoever set the buffer as the documents say is not asked for more.
 func TestEnoughBufferIsThatOfTheDocuments(t *testing.T) {
 	t.Parallel()

@@ -158,11 +158,19 @@ func capable() bool {
 func (t target) direct(word string) (options.Place, error) {
 	if err := within(t.net, func() error { return nil }); err != nil {
 		if errors.Is(err, unix.EPERM) {
-			err = fmt.Errorf("%w: it is root's; an ordinary user names a namespace of its own (unshare -Urn, rootless containers)", err)
+			err = fmt.Errorf("%w: %s", err, whyNotEntered(capable()))
 		}
 		return options.Place{}, fmt.Errorf("--tun-netns %s: %w", word, err)
 	}
 	return t.place(word), nil
+}
+
+// whyNotEntered is why a process that may change its own network namespace, or may not, cannot enter another one of its user namespace.
+func whyNotEntered(admin bool) string {
+	if admin {
+		return "that takes CAP_SYS_ADMIN besides CAP_NET_ADMIN: give it to weftd (in its unit CapabilityBoundingSet=, and RestrictNamespaces=no; in a container --cap-add SYS_ADMIN)"
+	}
+	return "it is root's; an ordinary user names a namespace of its own (unshare -Urn, rootless containers)"
 }
 
 func (t target) place(word string) options.Place {
