@@ -71,13 +71,14 @@ type Custody struct {
 	pid       int
 	discarded int
 	faults    map[string]error // why items are not kept, by name; "" is for all of them
+	owed      map[string]bool  // what a holder that did not answer has not been told to forget
 	closed    bool
 }
 
 // Open takes up what the last weftd had kept. It always succeeds: who cannot be asked is in the log and in Status. The caller runs
 // Run, and closes.
 func Open(ctx context.Context, o Options) *Custody {
-	c := &Custody{o: o, wake: make(chan struct{}, 1), items: map[string]Item{}, faults: map[string]error{}}
+	c := &Custody{o: o, wake: make(chan struct{}, 1), items: map[string]Item{}, faults: map[string]error{}, owed: map[string]bool{}}
 	if o.Control != "" {
 		path, err := filepath.Abs(SocketFor(o.Control))
 		if err != nil {
@@ -185,11 +186,15 @@ func (c *Custody) unkeep(name string) {
 	if c.manager != nil {
 		c.manager.forget(name)
 	}
-	if c.session == nil {
-		return
-	}
-	if err := c.session.forget(name); err != nil {
+	if c.session != nil {
+		err := c.session.forget(name)
+		if err == nil {
+			return
+		}
 		c.session.close() // Run gives a new one what is to be kept, and that is no more
+	}
+	if c.socket != "" && c.o.Timeout > 0 && (c.manager == nil || c.manager.most == 0) && len(c.owed) < maxItems {
+		c.owed[name] = true // the same holder may answer again
 	}
 }
 
@@ -313,6 +318,11 @@ func (c *Custody) another(ctx context.Context) error {
 	}
 	c.session = s
 	defer c.changed()
+	for name := range c.owed {
+		if s.forget(name) == nil {
+			delete(c.owed, name)
+		}
+	}
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(c.items)) {
 		err := s.keep(c.items[name])

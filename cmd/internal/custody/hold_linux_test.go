@@ -273,6 +273,25 @@ func TestAHolderThatDiesIsReplaced(t *testing.T) {
 	}
 }
 
+// What is forgotten while the holder does not answer is not there any more when it answers again.
+func TestAHolderThatAnswersAgainForgets(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	c := n.weftd()
+	r, _ := pipe(t)
+	keepOne(t, c, "a", "", r)
+	keepOne(t, c, "b", "", r)
+	c.mu.Lock()
+	c.session.close()
+	c.session = nil
+	c.mu.Unlock()
+	c.Forget("a")
+	keepOne(t, c, "c", "", r)
+	if rep, err := n.look(); err != nil || rep.Items != 2 || len(c.owed) != 0 {
+		t.Errorf("the holder has %d items, want 2; %v", rep.Items, err)
+	}
+}
+
 // Descriptors go to nobody but the same node and the same user.
 func TestOthersGetNothing(t *testing.T) {
 	t.Parallel()
