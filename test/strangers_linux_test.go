@@ -74,8 +74,9 @@ func TestNoPacketFromStrangers(t *testing.T) {
 		})
 	}
 	after := booked(t, a.Node).Counters.Ingress
-	if n := after.Received - before.Received; n != uint64(len(forged)) || after.Delivered != before.Delivered {
-		t.Errorf("of %d forged packets %d were counted, and %d delivered: %+v", len(forged), n, after.Delivered-before.Delivered, after)
+	// What was delivered meanwhile are the nodes' own questions to each other, some in ten seconds. That none is forged the ear shows.
+	if n := after.Received - before.Received - (after.Delivered - before.Delivered); n != uint64(len(forged)) {
+		t.Errorf("of %d forged packets %d were dropped, beside %d delivered: before %+v, after %+v", len(forged), n, after.Delivered-before.Delivered, before, after)
 	}
 	blamed(t, a.Node, before, known, want, stranger)
 	hears(t, ear, a, b)
