@@ -41,7 +41,7 @@ func (c Config) estimate(rungs []Rung, cpus int) time.Duration {
 
 // Run builds the labs, measures, and takes them down again, one wire after the other. It tells say
 // what it builds, and out how measuring goes on. With an error it still returns the document, with
-// what was measured until then.
+// what was measured until then, or, with a *plan.GapsError, all that could be measured.
 func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report.Document, error) {
 	d := report.New()
 	if err := c.Check(); err != nil {
@@ -77,6 +77,7 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 	if err != nil {
 		return d, err
 	}
+	var gaps plan.GapsError
 	for i, wire := range wires {
 		var part *report.Document
 		part, err = c.runOn(ctx, wire, rungs, programs, share(out, i, len(wires), c.estimate(rungs, runtime.NumCPU())), say)
@@ -85,9 +86,17 @@ func Run(ctx context.Context, c Config, out plan.Out, say func(string)) (*report
 		} else {
 			d.Append(part)
 		}
-		if err != nil {
+		var missing *plan.GapsError
+		if err != nil && !errors.As(err, &missing) {
 			break
 		}
+		if missing != nil {
+			gaps.Faults, gaps.Early = append(gaps.Faults, missing.Faults...), gaps.Early || missing.Early
+			err = nil
+		}
+	}
+	if len(gaps.Faults) > 0 {
+		err = errors.Join(err, &gaps)
 	}
 	d.Topology = "pod – bridge – node – veth – node – bridge – pod, in network namespaces of one machine; a 1500-byte underlay"
 	if c.NeedsWeft() {

@@ -23,7 +23,7 @@ func (c Config) costs(streams int) measure {
 	return measure{
 		Measure: report.Measure{Kind: report.Costs, Key: fmt.Sprintf("measure=costs/streams=%d", streams), Title: title, Streams: streams},
 		cost:    c.TCP + c.WarmUp + 150*time.Millisecond,
-		take: func(ctx context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
 			ends, ok := p.Ends.(Costing)
 			if !ok {
 				return nil, nil, nil

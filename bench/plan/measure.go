@@ -13,9 +13,9 @@ import (
 // measure is one thing that is measured on every path.
 type measure struct {
 	report.Measure
-	// take measures a path and returns the values; ratios are taken of the first. It returns none if
-	// there is no such thing to measure on that path.
-	take func(context.Context, *Path) ([]report.Value, *histogram.Histogram, error)
+	// take measures a path, for as long as the Config says, and returns the values; ratios are taken of the first. It
+	// returns none if there is no such thing to measure on that path.
+	take func(context.Context, Config, *Path) ([]report.Value, *histogram.Histogram, error)
 	// cost is about how long take takes.
 	cost time.Duration
 }
@@ -79,7 +79,7 @@ func (c Config) tcp(streams int) measure {
 	return measure{
 		Measure: report.Measure{Kind: report.TCP, Key: fmt.Sprintf("measure=tcp/streams=%d", streams), Title: title, Streams: streams},
 		cost:    c.TCP + c.WarmUp + 20*time.Millisecond,
-		take: func(ctx context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
 			r, err := p.Ends.TCP(ctx, streams, c.WarmUp, c.TCP)
 			if err != nil {
 				return nil, nil, err
@@ -139,7 +139,7 @@ func (c Config) packets(mode load.SendMode) measure {
 			Kind: report.Packets, Key: fmt.Sprintf("measure=packets/size=%d/send=%s/receive=%s", c.Size, mode, c.Receive), Title: title, Payload: c.Size,
 		},
 		cost: c.search(searchTrials),
-		take: func(ctx context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
 			v, err := c.rate(ctx, p, load.Single(mode, c.Size), false)
 			return v, nil, err
 		},
@@ -159,7 +159,7 @@ func (c Config) mixed(mtu int, ipv6 bool) measure {
 			Title: fmt.Sprintf("UDP, %d flows of mixed sizes (simple IMIX: frames of %d, %d and %d bytes at 7:4:1)", imixFlows, frames[0], frames[1], frames[2]),
 		},
 		cost: c.search(searchTrials),
-		take: func(ctx context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
 			v, err := c.rate(ctx, p, t, false)
 			return v, nil, err
 		},
@@ -183,7 +183,7 @@ func (c Config) frames(k report.Kind, frame, mtu int, ipv6 bool) measure {
 			Nominal: frame, Frame: packet + frameAround, Packet: packet, Payload: payload,
 		},
 		cost: c.search(searchTrials + strictTrials),
-		take: func(ctx context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
 			v, err := c.rate(ctx, p, load.Single(mode, payload), true)
 			return v, nil, err
 		},
@@ -202,7 +202,7 @@ func (c Config) pingPong(at Placement) measure {
 	return measure{
 		Measure: report.Measure{Kind: report.PingPong, Key: fmt.Sprintf("measure=pingpong/size=%d/cpus=%s", c.Size, placement), Title: title, Placement: placement, Payload: c.Size},
 		cost:    c.Ping + c.Ping/5,
-		take: func(ctx context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+		take: func(ctx context.Context, c Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
 			h, err := p.Ends.PingPong(ctx, c.Size, c.Ping, at)
 			if err != nil {
 				return nil, nil, err
@@ -223,7 +223,7 @@ func memory() measure {
 	const mebibyte = 1 << 20
 	return measure{
 		Measure: report.Measure{Kind: report.Memory, Key: "measure=memory", Title: "Memory resident in the daemon after the round's load"},
-		take: func(_ context.Context, p *Path) ([]report.Value, *histogram.Histogram, error) {
+		take: func(_ context.Context, _ Config, p *Path) ([]report.Value, *histogram.Histogram, error) {
 			if p.Memory == nil {
 				return nil, nil, nil
 			}

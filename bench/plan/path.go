@@ -27,7 +27,8 @@ type Path struct {
 	Daemon string
 	// Notes are for the report's reader; measuring may add to them.
 	Notes []string
-	// Check, if set, is called when a measurement has failed, and says what is wrong with the path itself.
+	// Check, if set, is called when a measurement has failed, and says what is wrong with the path itself. If something is, the
+	// path is measured no more.
 	Check func() error
 	// Memory, if set, returns how many bytes its daemon holds resident now, and the most it has held.
 	Memory func() (now, peak uint64, err error)

@@ -128,8 +128,15 @@ func TestRunEndsEarly(t *testing.T) {
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "its daemon ended") || !strings.Contains(err.Error(), "measure=tcp") {
 		t.Errorf("error %v", err)
 	}
-	if len(d.Measures) != 1 || d.Measures[0].Placement != "any" {
+	var gaps *GapsError
+	if !errors.As(err, &gaps) || !gaps.Early {
+		t.Errorf("error %#v: want that it ended early", err)
+	}
+	if len(d.Measures) != 2 || d.Measures[0].Placement != "any" || len(d.Measures[0].Gaps) != 0 {
 		t.Errorf("%+v: want the ping-pong, which one CPU has no two placements of", d.Measures)
+	}
+	if m := d.Measures[1]; m.Kind != report.TCP || len(m.Results) != 0 || !slices.Equal(m.Gaps, []report.Gap{{Rung: "a", Round: 1, Attempts: 1, Reason: "broken; its daemon ended"}}) {
+		t.Errorf("%+v: want a gap of TCP, which was not tried again without its daemon", m)
 	}
 	if _, err := Run(t.Context(), c, nil, "", Out{}); err == nil {
 		t.Error("nothing to measure, and no error")

@@ -80,7 +80,7 @@ func (c Config) Estimate(paths, once, cpus int) (d time.Duration) {
 
 // Run measures every path and returns the document with rungs, measures and settings. The caller
 // fills in what only it knows: machine, topology and notes. With an error Run still returns the
-// document, with what was measured until then.
+// document, with what was measured. A *GapsError says that it was not all, but that Run came to its end.
 func Run(ctx context.Context, c Config, paths []*Path, reference string, out Out) (*report.Document, error) {
 	d := report.New()
 	d.Started, d.Settings, d.Reference = time.Now(), c.settings(), reference
@@ -104,7 +104,10 @@ func Run(ctx context.Context, c Config, paths []*Path, reference string, out Out
 	}
 	procs := runtime.GOMAXPROCS(ps)
 	defer runtime.GOMAXPROCS(procs)
-	r := &runner{c: c, d: d, paths: paths, out: out, start: time.Now()}
+	r := &runner{c: c, d: d, paths: paths, out: out, start: time.Now(), states: map[*Path]*state{}}
+	for _, p := range paths {
+		r.states[p] = &state{}
+	}
 	once := 0
 	for _, p := range paths {
 		if p.Once {
@@ -115,6 +118,7 @@ func Run(ctx context.Context, c Config, paths []*Path, reference string, out Out
 	err := r.run(ctx, c.steps(all), procs)
 	d.Seconds = time.Since(d.Started).Seconds()
 	d.Measures = measured(d.Measures)
+	d.Notes = append(d.Notes, r.repeats...)
 	for _, p := range paths {
 		for _, n := range p.Notes {
 			if !slices.Contains(d.Notes, n) {
@@ -126,11 +130,11 @@ func Run(ctx context.Context, c Config, paths []*Path, reference string, out Out
 	return d, err
 }
 
-// measured returns the measures that have results.
+// measured returns the measures that have results, or gaps in their place.
 func measured(all []report.Measure) []report.Measure {
 	kept := all[:0]
 	for _, m := range all {
-		if len(m.Results) > 0 {
+		if len(m.Results)+len(m.Gaps) > 0 {
 			kept = append(kept, m)
 		}
 	}
@@ -146,6 +150,10 @@ type runner struct {
 	start time.Time
 	// whole is how long all steps were estimated to take, and over how long those were that are done.
 	whole, over time.Duration
+	// states are how the paths are doing, repeats are notes on what had to be measured for longer, and faults are why there are gaps.
+	states  map[*Path]*state
+	repeats []string
+	faults  []error
 }
 
 func (r *runner) run(ctx context.Context, steps []step, procs int) error {
@@ -154,8 +162,8 @@ func (r *runner) run(ctx context.Context, steps []step, procs int) error {
 			if !p.takes(s.round) {
 				continue
 			}
-			r.say(s, p)
-			if err := r.take(ctx, s.measure, p); err != nil {
+			r.say(s, p, "")
+			if err := r.take(ctx, s, p); err != nil {
 				return err
 			}
 			r.over += s.measure.cost
@@ -167,34 +175,22 @@ func (r *runner) run(ctx context.Context, steps []step, procs int) error {
 			return err
 		}
 	}
-	return nil
-}
-
-func (r *runner) take(ctx context.Context, m *measure, p *Path) error {
-	v, rtts, err := m.take(ctx, p)
-	if err != nil {
-		err = fmt.Errorf("%s of %s: %w", m.Key, p.Name, err)
-		if p.Check != nil {
-			err = errors.Join(err, p.Check())
-		}
-		return err
-	}
-	if len(v) > 0 {
-		r.d.Add(report.Sample{Measure: m.Key, Rung: p.Name, Values: v, RoundTrips: rtts})
+	if len(r.faults) > 0 {
+		return &GapsError{Faults: r.faults}
 	}
 	return nil
 }
 
-func (r *runner) what(s step, p *Path) string {
+func (r *runner) what(s step, p *Path, again string) string {
 	wire := ""
 	if r.c.Wire.Name != "" {
 		wire = "wire " + r.c.Wire.Name + ", "
 	}
-	return fmt.Sprintf("%sround %d of %d, %s: %s", wire, s.round+1, max(r.c.Rounds, r.c.PingRounds), s.measure.Title, p.Name)
+	return fmt.Sprintf("%sround %d of %d, %s: %s%s", wire, s.round+1, max(r.c.Rounds, r.c.PingRounds), s.measure.Title, p.Name, again)
 }
 
-// say reports progress. It corrects the estimate of what is left by how long the steps really took until now.
-func (r *runner) say(s step, p *Path) {
+// say reports progress; again is added to what it says. It corrects the estimate of what is left by how long the steps really took until now.
+func (r *runner) say(s step, p *Path, again string) {
 	if r.out.Say == nil {
 		return
 	}
@@ -203,5 +199,5 @@ func (r *runner) say(s step, p *Path) {
 	if r.over > 0 {
 		left = time.Duration(float64(time.Since(r.start)) * float64(left) / float64(r.over))
 	}
-	r.out.Say(Progress{Done: done, Left: left, What: r.what(s, p)})
+	r.out.Say(Progress{Done: done, Left: left, What: r.what(s, p, again)})
 }

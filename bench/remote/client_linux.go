@@ -28,6 +28,8 @@ type Client struct {
 
 	c  *net.TCPConn
 	in *lines
+	// over is set when the server did not answer in time: what comes then would be the answer to another question.
+	over error
 	// tag is that of the latest trial. The first depends on the clock, so that late datagrams of
 	// another client are not taken for ours.
 	tag uint64
@@ -57,6 +59,14 @@ func (k *Client) Close() error { return k.c.Close() }
 
 // Machine is the machine on which the server runs.
 func (k *Client) Machine() report.Machine { return k.machine }
+
+// alive returns nil while the session can go on.
+func (k *Client) alive() error {
+	if k.over == nil {
+		return nil
+	}
+	return fmt.Errorf("the session with %s is over", k.server)
+}
 
 // greet connects, reads the server's greeting and answers with h.
 func (k *Client) greet(ctx context.Context, h hello) (*net.TCPConn, *lines, error) {
@@ -89,7 +99,8 @@ func (k *Client) greet(ctx context.Context, h hello) (*net.TCPConn, *lines, erro
 func (k *Client) answer(within time.Duration) (r reply, err error) {
 	_ = k.c.SetDeadline(time.Now().Add(within))
 	if err := k.in.read(&r); err != nil {
-		return r, fmt.Errorf("the server does not answer: %w", err)
+		k.over = fmt.Errorf("the server does not answer: %w", err)
+		return r, k.over
 	}
 	switch {
 	case r.Busy:
@@ -106,6 +117,7 @@ func (k *Client) ask(ctx context.Context, q request, last time.Duration) (r repl
 	defer stop()
 	_ = k.c.SetDeadline(time.Now().Add(replyTime))
 	if err := writeLine(k.c, q); err != nil {
+		k.over = err
 		return r, errors.Join(err, context.Cause(ctx))
 	}
 	if r, err = k.answer(last + replyTime); err != nil {

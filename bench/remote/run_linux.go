@@ -46,7 +46,7 @@ func Run(ctx context.Context, p Plan, out plan.Out) (*report.Document, error) {
 	p.Kinds = slices.DeleteFunc(slices.Clone(p.Kinds), func(k report.Kind) bool { return k == report.Memory }) // we do not know the daemons, so we cannot look at their memory
 	path := plan.Path{
 		Name: "to", About: fmt.Sprintf("from %s to %s", k.local, p.Server.Addr()), MTU: mtu, IPv6: k.local.Is6(),
-		CPUs: min(watch.CPUs, k.machine.CPUs), Ends: k.Forward(),
+		CPUs: min(watch.CPUs, k.machine.CPUs), Ends: k.Forward(), Check: k.alive,
 	}
 	paths := []*plan.Path{&path}
 	if p.Reverse {

@@ -2,6 +2,7 @@
 // tables, as lines for benchstat, and as one HTML page.
 //
 //	document   the schema, and how samples become medians and ratios
+//	gap        what was to be measured and could not be
 //	json       writes and reads the JSON; the comments of the types are its documentation
 //	lines      writes Go's benchmark format, one line for each measurement
 //	table      writes a table for a terminal
@@ -13,6 +14,7 @@ package report
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -144,6 +146,8 @@ type Measure struct {
 	// Placement says on which CPUs the ends of a ping-pong ran.
 	Placement string   `json:"placement,omitempty"`
 	Results   []Result `json:"results"`
+	// Gaps are the rounds of rungs that were to be measured and could not be. A rung all of whose rounds are gaps has no result.
+	Gaps []Gap `json:"gaps,omitempty"`
 }
 
 // Result is what was measured on one rung.
@@ -173,7 +177,7 @@ type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Rounds are the values of the rounds in order. For a ratio, rounds that have none are left out.
+	// Rounds are the values of the rounds in order. Rounds that are gaps are left out, and of a ratio those that have none.
 	Rounds []float64 `json:"rounds"`
 }
 
@@ -240,8 +244,8 @@ func (r *Result) Figure(name string) *Figure {
 	return nil
 }
 
-// Add adds a sample. Its measure must be in the document. Samples of a rung have to come in the
-// order of the rounds, from the first on.
+// Add adds a sample. Its measure must be in the document. Samples and gaps of a rung have to come in the
+// order of the rounds, from the first on, one of either for each round.
 func (d *Document) Add(s Sample) {
 	m := d.Measure(s.Measure)
 	r := m.Result(s.Rung)
@@ -272,7 +276,7 @@ func (d *Document) Conclude() {
 		for k := range m.Results {
 			r := &m.Results[k]
 			var ratios []float64
-			for round := range r.Figures[0].Rounds {
+			for round := range len(r.Figures[0].Rounds) + m.gapsBefore(r.Rung, math.MaxInt) {
 				if ratio, ok := d.ratio(m, r, round); ok {
 					ratios = append(ratios, ratio)
 				}
@@ -285,17 +289,19 @@ func (d *Document) Conclude() {
 	}
 }
 
-// ratio returns the ratio of one round. There is none without a reference, or if the reference's figure is 0.
+// ratio returns the ratio of one round. There is none without a reference, if the reference's figure is 0, or if
+// either of the two is a gap.
 func (d *Document) ratio(m *Measure, r *Result, round int) (float64, bool) {
 	ref := m.Result(d.Reference)
 	if d.Reference == "" || ref == nil || slices.ContainsFunc(d.Rungs, func(g Rung) bool { return g.Once && g.Name == r.Rung }) {
 		return 0, false
 	}
-	mine, theirs := r.Figures[0].Rounds, ref.Figures[0].Rounds
-	if round >= len(mine) || round >= len(theirs) || theirs[round] <= 0 {
+	mine, measured := m.at(r, &r.Figures[0], round)
+	theirs, known := m.at(ref, &ref.Figures[0], round)
+	if !measured || !known || theirs <= 0 {
 		return 0, false
 	}
-	return mine[round] / theirs[round], true
+	return mine / theirs, true
 }
 
 func spread(l []float64) Spread {

@@ -15,13 +15,15 @@ func (d *Document) WriteLines(w io.Writer, key string, round, procs int) error {
 	}
 	for i := range m.Results {
 		r := &m.Results[i]
-		if round >= len(r.Figures[0].Rounds) {
+		if _, ok := m.at(r, &r.Figures[0], round); !ok {
 			continue
 		}
 		var line strings.Builder
 		fmt.Fprintf(&line, "BenchmarkOverlay/%s/rung=%s-%d\t1", key, word(r.Rung), procs)
-		for _, f := range r.Figures {
-			fmt.Fprintf(&line, "\t%s %s", figure(f.Rounds[round]), f.Unit)
+		for k := range r.Figures {
+			if n, ok := m.at(r, &r.Figures[k], round); ok {
+				fmt.Fprintf(&line, "\t%s %s", figure(n), r.Figures[k].Unit)
+			}
 		}
 		if ratio, ok := d.ratio(m, r, round); ok {
 			fmt.Fprintf(&line, "\t%.2f ratio-to-%s", ratio, word(d.Reference))

@@ -38,8 +38,7 @@ func (d *Document) WriteMarkdown(w io.Writer) error {
 
 // markdownRow returns the row of a measure, with its results on all wires.
 func (d *Document) markdownRow(m *Measure, wires []Wire) string {
-	f := m.Results[0].Figures[0]
-	row := fmt.Sprintf("| %s, %s |", m.Title, inWords(f.Unit))
+	row := fmt.Sprintf("| %s |", strings.TrimSuffix(m.Title+", "+inWords(m.unit()), ", "))
 	for _, wire := range wires {
 		var there *Measure
 		for i := range d.Measures {
@@ -55,8 +54,11 @@ func (d *Document) markdownRow(m *Measure, wires []Wire) string {
 }
 
 func (d *Document) markdownCell(m *Measure, rung string) string {
-	if m == nil || m.Result(rung) == nil {
+	if m == nil {
 		return "–"
+	}
+	if m.Result(rung) == nil {
+		return m.nothing(rung)
 	}
 	r := m.Result(rung)
 	text := figure(r.Figures[0].Median)

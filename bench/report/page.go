@@ -120,11 +120,11 @@ func (d *Document) glance() (rows []glanceRow) {
 			wire = m.Wire
 			rows = append(rows, glanceRow{Wire: d.wire(wire)})
 		}
-		row := glanceRow{Title: m.short(), Unit: inWords(m.Results[0].Figures[0].Unit)}
+		row := glanceRow{Title: m.short(), Unit: inWords(m.unit())}
 		for _, rung := range d.Rungs {
 			r := m.Result(rung.Name)
 			if r == nil {
-				row.Cells = append(row.Cells, cell{Value: "–"})
+				row.Cells = append(row.Cells, cell{Value: m.nothing(rung.Name)})
 				continue
 			}
 			c := cell{Value: figure(r.Figures[0].Median)}
@@ -237,8 +237,14 @@ func (d *Document) figureGroups() (groups []figureGroup) {
 			for _, f := range r.Figures[1:] {
 				also = append(also, figure(f.Median)+" "+f.Unit)
 			}
+			if missed := m.missed(&r); missed != "" {
+				also = append(also, missed)
+			}
 			row.Also = strings.Join(also, ", ")
 			g.Rows = append(g.Rows, row)
+		}
+		for _, gap := range m.empty() {
+			g.Rows = append(g.Rows, figureRow{Rung: gap.Rung, Median: "gap", Range: "–", Ratio: "–", RatioRange: "–", Also: gap.Reason})
 		}
 		groups = append(groups, g)
 	}

@@ -206,7 +206,15 @@ func (p *page) machine(w *writer) {
 	for _, r := range d.Rungs {
 		entry(r.Name, fmt.Sprintf("%v; MTU %d", r.About, r.MTU))
 	}
-	w.add("</dl></div>\n<h2>What to know, and what this cannot show</h2>\n<ul class=\"notes\">\n")
+	w.add("</dl></div>\n")
+	if gaps := d.gaps(); len(gaps) > 0 {
+		w.add("<h2>What could not be measured</h2>\n<ul class=\"notes\">\n")
+		for _, g := range gaps {
+			w.add("<li>%v</li>\n", g)
+		}
+		w.add("</ul>\n")
+	}
+	w.add("<h2>What to know, and what this cannot show</h2>\n<ul class=\"notes\">\n")
 	for _, n := range d.Notes {
 		w.add("<li>%v</li>\n", n)
 	}

@@ -103,6 +103,9 @@ func (d *Document) bars(m *Measure, name string, parts []string) (l []bar) {
 	percent := func(v float64) float64 { return min(100*v/scale, 100) }
 	for _, rung := range d.Rungs {
 		r := m.Result(rung.Name)
+		if r == nil && m.nothing(rung.Name) == "gap" {
+			l = append(l, bar{Name: rung.Name, About: rung.About, Colour: d.styleOf(rung.Name).Colour, Value: "gap"})
+		}
 		if r == nil || r.Figure(name) == nil {
 			continue
 		}

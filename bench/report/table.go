@@ -9,7 +9,8 @@ import (
 )
 
 // WriteTable sums the rounds up. For each measure and rung it writes the median with the lowest and
-// the highest value, the ratio to the reference likewise, and the medians of the other figures.
+// the highest value, the ratio to the reference likewise, and the medians of the other figures. Every
+// gap follows with its reason, and then the notes.
 func (d *Document) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s\n", d.Topology)
 	fmt.Fprintf(w, "machine: %s\n", d.Machine)
@@ -30,21 +31,37 @@ func (d *Document) WriteTable(w io.Writer) error {
 	for i := range d.Measures {
 		m := &d.Measures[i]
 		name, wire := m.name(), m.Wire
-		for k := range m.Results {
+		begin := func() {
 			if len(d.Wires) > 0 {
 				fmt.Fprintf(t, "%s\t", wire)
 			}
-			d.writeRow(t, name, &m.Results[k])
+			fmt.Fprintf(t, "%s\t", name)
 			name, wire = "", ""
+		}
+		for k := range m.Results {
+			begin()
+			d.writeRow(t, m, &m.Results[k])
+		}
+		for _, g := range m.empty() {
+			begin()
+			fmt.Fprintf(t, "%s\tgap\t-\t", g.Rung)
+			if d.Reference != "" {
+				fmt.Fprint(t, "-\t-\t")
+			}
+			fmt.Fprintln(t)
 		}
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("write the table: %w", err)
 	}
-	for i, note := range d.Notes {
-		if i == 0 {
-			fmt.Fprintln(w)
-		}
+	gaps := d.gaps()
+	if len(gaps)+len(d.Notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, gap := range gaps {
+		fmt.Fprintf(w, "gap: %s\n", gap)
+	}
+	for _, note := range d.Notes {
 		if _, err := fmt.Fprintf(w, "note: %s\n", note); err != nil {
 			return fmt.Errorf("write the table: %w", err)
 		}
@@ -61,9 +78,9 @@ func (m *Measure) name() string {
 	return name
 }
 
-func (d *Document) writeRow(t io.Writer, name string, r *Result) {
+func (d *Document) writeRow(t io.Writer, m *Measure, r *Result) {
 	f := &r.Figures[0]
-	fmt.Fprintf(t, "%s\t%s\t%s %s\t%s–%s\t", name, r.Rung, figure(f.Median), f.Unit, figure(f.Min), figure(f.Max))
+	fmt.Fprintf(t, "%s\t%s %s\t%s–%s\t", r.Rung, figure(f.Median), f.Unit, figure(f.Min), figure(f.Max))
 	switch {
 	case d.Reference == "":
 	case r.Ratio != nil:
@@ -74,6 +91,9 @@ func (d *Document) writeRow(t io.Writer, name string, r *Result) {
 	var also []string
 	for _, f := range r.Figures[1:] {
 		also = append(also, figure(f.Median)+" "+f.Unit)
+	}
+	if missed := m.missed(r); missed != "" {
+		also = append(also, missed)
 	}
 	fmt.Fprintln(t, strings.Join(also, "  "))
 }

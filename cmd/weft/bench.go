@@ -225,7 +225,8 @@ func (f *benchFlags) measure(cmd *cobra.Command, estimate time.Duration, run fun
 		return explained(err)
 	}
 	d.Tool, d.Command = versionText(), strings.Join(append([]string{"weft"}, shown(os.Args)...), " ")
-	if err != nil {
+	var gaps *plan.GapsError
+	if err != nil && (!errors.As(err, &gaps) || gaps.Early) {
 		d.Notes = append(d.Notes, "It ended before its time, and what is here is not all: "+err.Error())
 	}
 	return errors.Join(explained(err), f.write(cmd, d))
