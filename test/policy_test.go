@@ -155,6 +155,17 @@ func rules() []rule {
 			{"docs/troubleshooting.md:3: want five cells", one("docs/troubleshooting.md", "| a | b | c | d | shown by |\n|---|---|---|---|---|\n| 1 | 2 | 3 | 4 | TestX |\n")},
 			{"want five cells", one("docs/troubleshooting.md", "| a | b | c | d | shown by |\n| 1 | 2 | 3 | `TestX` |\n")},
 		}},
+		{"each requirement has a verdict", checkRequirements, []example{
+			{"want five cells", one("docs/requirements.md", "## RFC 1\n| 1-1 | §1 | MUST | a |\n")},
+			{"want number 1-2", one("docs/requirements.md", "## RFC 1\n| 1-1 | §1 | MUST | a | kernel: b |\n| 1-3 | §1 | MUST | a | kernel: b |\n")},
+			{"want a section", one("docs/requirements.md", "## RFC 1\n| 1-1 | 1 | MUST | a | kernel: b |\n")},
+			{"want one of the levels", one("docs/requirements.md", "## RFC 1\n| 1-1 | §1 | MAY | a | kernel: b |\n")},
+			{"want a verdict", one("docs/requirements.md", "## RFC 1\n| 1-1 | §1 | MUST | a | yes |\n")},
+			{"want a test that shows it", one("docs/requirements.md", "## RFC 1\n| 1-1 | §1 | MUST | a | shown by us |\n")},
+			{"there is no TestX", one("docs/requirements.md", "## RFC 1\n| 1-1 | §1 | MUST | a | shown by `TestX` |\n")},
+			{`TestX has no case "b c"`, map[string]string{"docs/requirements.md": "## RFC 1\n| 1-1 | §1 | MUST | a | shown by `TestX/b c` |\n",
+				"encap/a_test.go": `package encap; func TestX(t *T) { t.Run("d", nil) }`}},
+		}},
 		{"no test skips", checkSkips, []example{
 			{"t.Skip", one("lease/a_test.go", `package lease; func TestX(t *T) { t.Skip("no root") }`)},
 			{"b.SkipNow", one("lease/a_test.go", `package lease; func BenchmarkX(b *B) { if x { b.SkipNow() } }`)},

@@ -136,6 +136,7 @@ func TestVXLANDrops(t *testing.T) {
 		"headers alone":           {frame(77, mac(1), good)[:22], tunnel.DropMalformed},
 		"cut in the headers":      {frame(77, mac(1), good)[:21], tunnel.DropMalformed},
 		"no I flag":               {set(frame(77, mac(1), good), 0, 0), tunnel.DropMalformed},
+		"a VLAN tag":              {set(set(frame(77, mac(1), good), 20, 0x81), 21, 0), tunnel.DropMalformed},
 		"ARP":                     {set(frame(77, mac(1), good), 21, 6), tunnel.DropMalformed},
 		"IPv6 in an IPv4 frame":   {set(set(frame(77, mac(1), udp6(t, "fd00:1:2::7", "fd00:1:1::5", 9)), 20, 8), 21, 0), tunnel.DropMalformed},
 		"cut in the packet":       {frame(77, mac(1), good)[:40], tunnel.DropMalformed},
