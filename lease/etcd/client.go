@@ -48,7 +48,7 @@ func (s *Store) conn(ctx context.Context) (*clientv3.Client, error) {
 	if c != nil {
 		return c, nil
 	}
-	c, err := s.dial(ctx)
+	c, err := dial(ctx, s.config())
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd: %w", err)
 	}
@@ -62,22 +62,27 @@ func (s *Store) conn(ctx context.Context) (*clientv3.Client, error) {
 	return c, nil
 }
 
-func (s *Store) dial(ctx context.Context) (*clientv3.Client, error) {
+// dial makes a client with r. It logs in, if r has a user.
+func dial(ctx context.Context, r *resolved) (*clientv3.Client, error) {
 	// The client lives longer than ctx, which only bounds the login.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
+	var more []grpc.DialOption
+	if r.tls != nil && r.secure() { // it comes after the client's own, and so wins over it
+		more = append(more, grpc.WithTransportCredentials(r.tls))
+	}
 	c, err := clientv3.New(clientv3.Config{
 		Context:              life,
-		Endpoints:            s.cfg.Endpoints,
-		TLS:                  s.cfg.tls,
-		Username:             s.cfg.Username,
-		Password:             s.cfg.Password.Reveal(),
-		DialTimeout:          s.cfg.RequestTimeout,
+		Endpoints:            r.Endpoints,
+		TLS:                  r.tls.snapshot(),
+		Username:             r.Username,
+		Password:             r.Password.Reveal(),
+		DialTimeout:          r.RequestTimeout,
 		DialKeepAliveTime:    keepaliveEvery,
 		DialKeepAliveTimeout: keepaliveTimeout,
 		MaxCallRecvMsgSize:   maxMessage,
-		Logger:               zapslog.New(s.cfg.Logger),
-		DialOptions: []grpc.DialOption{
+		Logger:               zapslog.New(r.Logger),
+		DialOptions: append(more,
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
 				MinConnectTimeout: connectTimeout,
@@ -86,7 +91,7 @@ func (s *Store) dial(ctx context.Context) (*clientv3.Client, error) {
 			// "fail fast": a request waits for the connection instead of polling it.
 			grpc.WithChainUnaryInterceptor(waitUnary),
 			grpc.WithChainStreamInterceptor(waitStream),
-		},
+		),
 	})
 	if !stop() && err == nil {
 		_ = c.Close()

@@ -2,7 +2,7 @@ package etcd
 
 import (
 	"cmp"
-	"crypto/tls"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,7 +30,7 @@ type Config struct {
 	// Prefix is the root of our keys; it is cleaned as by path.Clean. Empty means DefaultPrefix.
 	Prefix string
 	// CAFile holds the certificates that the server is checked against; empty means
-	// the system's.
+	// the system's. It is read again at each handshake, too.
 	CAFile string
 	// CertFile and KeyFile identify us. Both or none; they are read again at each
 	// handshake, so that they can be renewed in place.
@@ -56,8 +56,9 @@ type Config struct {
 // resolved is a Config that was checked, with its files read.
 type resolved struct {
 	Config
-	tls      *tls.Config
+	tls      *handshakes // nil without TLS files
 	warnings []string
+	read     [sha256.Size]byte // digest of the files' contents
 }
 
 // Check reports everything that is wrong with c, and as warnings what is allowed
@@ -109,7 +110,7 @@ func socketDoubt(name string) string {
 }
 
 func (c Config) resolve() (resolved, error) {
-	r := resolved{Config: c}
+	r := resolved{Config: c, read: c.contents()}
 	r.Endpoints = slices.Clone(c.Endpoints)
 	if len(r.Endpoints) == 0 {
 		r.Endpoints = []string{"http://127.0.0.1:4001", "http://127.0.0.1:2379"}

@@ -106,7 +106,7 @@ func TestSecretIsNeverShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	values := []any{cfg, &cfg, cfg.Password, &cfg.Password, s.cfg, &s.cfg, s, struct{ c Config }{cfg}, []Config{cfg}, map[string]Secret{"x": cfg.Password}}
+	values := []any{cfg, &cfg, cfg.Password, &cfg.Password, *s.config(), &s.cfg, s, struct{ c Config }{cfg}, []Config{cfg}, map[string]Secret{"x": cfg.Password}}
 	for _, v := range values {
 		for _, verb := range "vsdqxXpTtbcoOUeEfFgG" {
 			for _, flag := range []string{"", "+", "#", " ", "0", "-"} {
@@ -125,7 +125,7 @@ func TestSecretIsNeverShown(t *testing.T) {
 			t.Errorf("the password shows: …%s…", out.String()[max(0, i-80):i+len(show)])
 		}
 	}
-	if s.cfg.Password.Reveal() != password {
+	if s.config().Password.Reveal() != password {
 		t.Error("the password is lost")
 	}
 }

@@ -20,7 +20,10 @@ func (e *plainError) Unwrap() error { return e.err }
 
 // plainly puts what gRPC says of a connection into a sentence. What stands before gRPC's words, such as what was being
 // read, stays. An error without such words is returned as it is.
-func (s *Store) plainly(err error) error {
+func (s *Store) plainly(err error) error { return plainly(s.config(), err) }
+
+// plainly is as Store.plainly, for a connection that was made with r.
+func plainly(r *resolved, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -33,7 +36,7 @@ func (s *Store) plainly(err error) error {
 	if at < 0 {
 		return err
 	}
-	return &plainError{text[:at] + sentence(s.cfg.Config, s.cfg.Endpoints, text[at:]), err}
+	return &plainError{text[:at] + sentence(r.Config, r.Endpoints, text[at:]), err}
 }
 
 // sentence says what gRPC means. The texts are those of gRPC, crypto/tls and crypto/x509: typed errors do not come through the client library.

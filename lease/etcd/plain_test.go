@@ -27,7 +27,8 @@ func TestStoreFaultsArePlain(t *testing.T) {
 		"rpc error: code = Unavailable desc = error reading from server: read tcp 127.0.0.1:1->127.0.0.1:2: read: connection reset by peer": "has ended the connection: etcd was stopped",
 		"rpc error: code = Unavailable desc = something new": "the store https://e:1 does not answer: something new",
 	} {
-		s := &Store{cfg: resolved{Config: Config{Endpoints: []string{"https://e:1"}}}}
+		s := new(Store)
+		s.cfg.Store(&resolved{Config: Config{Endpoints: []string{"https://e:1"}}})
 		err := fmt.Errorf("%s%w", before, errors.New(cause))
 		got := s.plainly(err)
 		text := got.Error()

@@ -37,7 +37,7 @@ var (
 
 // Store is a lease.Store in etcd. It is safe for concurrent use.
 type Store struct {
-	cfg      resolved
+	cfg      atomic.Pointer[resolved] // never nil; Reload replaces it
 	keys     keys
 	log      *slog.Logger
 	expiries expiries
@@ -45,8 +45,10 @@ type Store struct {
 	heard atomic.Pointer[time.Time] // the last answer
 
 	dialing chan struct{} // held while a client is made; a channel, so that waiting ends with ctx
-	mu      sync.Mutex    // protects cur and closed, never held during I/O
+	mu      sync.Mutex    // protects what follows, never held during I/O
 	cur     *clientv3.Client
+	former  *clientv3.Client // the one before cur, until what it was asked has been answered; nil for none
+	moved   chan struct{}    // closed when cur takes the place of another client
 	closed  bool
 }
 
@@ -59,28 +61,36 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{cfg: r, keys: newKeys(r.Prefix), log: r.Logger, dialing: make(chan struct{}, 1)}, nil
+	s := &Store{keys: newKeys(r.Prefix), log: r.Logger, dialing: make(chan struct{}, 1), moved: make(chan struct{})}
+	s.cfg.Store(&r)
+	return s, nil
 }
 
+// config returns the configuration in use. The caller does not change it.
+func (s *Store) config() *resolved { return s.cfg.Load() }
+
 // Endpoints returns the URLs in use. The caller owns the slice.
-func (s *Store) Endpoints() []string { return append([]string(nil), s.cfg.Endpoints...) }
+func (s *Store) Endpoints() []string { return append([]string(nil), s.config().Endpoints...) }
 
 // Close ends the connection. Requests under way fail; a Watch goes on failing until
 // its context ends.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	c := s.cur
-	s.cur, s.closed = nil, true
+	c, former := s.cur, s.former
+	s.cur, s.former, s.closed = nil, nil, true
 	s.mu.Unlock()
-	if c == nil {
-		return nil
+	var errs []error
+	for _, c := range []*clientv3.Client{c, former} {
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
 	}
-	return c.Close()
+	return errors.Join(errs...)
 }
 
 // request connects if need be and calls do with a context that ends after RequestTimeout.
 func (s *Store) request(ctx context.Context, do func(context.Context, *clientv3.Client) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.config().RequestTimeout)
 	defer cancel()
 	ctx, fault := withConnFault(ctx)
 	c, err := s.conn(ctx)

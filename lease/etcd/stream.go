@@ -35,11 +35,11 @@ type stream struct {
 func (s *Store) openStream(ctx context.Context, c *clientv3.Client, v *view) (*stream, error) {
 	// Without a leader, a member would say nothing and look healthy.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	late := time.AfterFunc(s.cfg.RequestTimeout, cancel)
+	late := time.AfterFunc(s.config().RequestTimeout, cancel)
 	st := &stream{cancel: cancel, C: make(chan *pb.WatchResponse)}
 	err := s.start(ctx, st, c, v)
 	if err == nil && !late.Stop() {
-		err = fmt.Errorf("no answer within %s", s.cfg.RequestTimeout)
+		err = fmt.Errorf("no answer within %s", s.config().RequestTimeout)
 	}
 	if err != nil {
 		cancel()

@@ -44,14 +44,17 @@ func (s *Store) Watch(ctx context.Context, changed func(lease.Snapshot), lost fu
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if errors.Is(err, errStale) {
+		switch {
+		case errors.Is(err, errMoved):
+			s.log.Debug("etcd: another client goes on")
+		case errors.Is(err, errStale):
 			w.view.listed = 0
 			s.log.Debug("etcd: list again", "reason", err)
-		} else {
+		default:
 			lost(s.plainly(err))
 		}
-		s.expiries.doubt()                                     // it may have been restarted
-		if time.Since(began) > s.cfg.RequestTimeout+retryMax { // it had worked for a while
+		s.expiries.doubt()                                          // it may have been restarted
+		if time.Since(began) > s.config().RequestTimeout+retryMax { // it had worked for a while
 			retry = retryMin
 		}
 		select {
@@ -76,7 +79,7 @@ type watch struct {
 
 // session lists or resumes, then takes in one stream until it fails.
 func (w *watch) session(ctx context.Context) error {
-	relist, resumed := w.store.cfg.RelistEvery, true
+	relist, resumed := w.store.config().RelistEvery, true
 	if w.view.partial() { // the last watch ended within a revision
 		w.view.listed = 0
 	}
@@ -97,6 +100,7 @@ func (w *watch) session(ctx context.Context) error {
 		}
 		resumed = false
 	}
+	moved := w.store.movedNow()
 	c, err := w.store.conn(ctx)
 	if err != nil {
 		return err
@@ -108,7 +112,7 @@ func (w *watch) session(ctx context.Context) error {
 	defer st.close()
 	// The end of an outage is told even if nothing changed.
 	st.dirty = st.dirty || resumed
-	return w.receive(ctx, st, relist)
+	return w.receive(ctx, st, relist, moved)
 }
 
 // list reads everything and hands it on.
@@ -143,9 +147,9 @@ func (w *watch) confirm(ctx context.Context) error {
 	})
 }
 
-// receive takes in what st delivers, until st fails, falls silent or ctx ends.
-func (w *watch) receive(ctx context.Context, st *stream, relist time.Duration) error {
-	cfg := &w.store.cfg
+// receive takes in what st delivers, until st fails, falls silent, moved is closed or ctx ends.
+func (w *watch) receive(ctx context.Context, st *stream, relist time.Duration, moved <-chan struct{}) error {
+	cfg := w.store.config()
 	emit := time.NewTimer(0)
 	if !st.dirty {
 		emit.Stop()
@@ -161,6 +165,8 @@ func (w *watch) receive(ctx context.Context, st *stream, relist time.Duration) e
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-moved:
+			return errMoved
 		case resp, ok := <-st.C:
 			if !ok && tooLarge(st.err) {
 				return fmt.Errorf("%w: %w", errStale, st.err)
