@@ -2,11 +2,13 @@ package kube
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,14 +29,20 @@ const (
 
 // Client talks to one API server. Its methods are safe for concurrent use.
 type Client struct {
-	cfg    Config
-	keys   keys
-	host   string
-	api    *rest.RESTClient
-	hangUp func() // closes all connections
+	cfg  Config // as it was when the daemon started; way has what has been reloaded
+	keys keys
+	way  atomic.Pointer[way] // never nil; Reload replaces it
 
 	mu   sync.Mutex
 	name string // of our Node, once it is known
+}
+
+// way is how the API server is reached.
+type way struct {
+	host   string
+	api    *rest.RESTClient
+	hangUp func() // closes all connections
+	read   [sha256.Size]byte
 }
 
 // Node is what our own Node object says when the daemon starts.
@@ -61,10 +69,22 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Client{cfg: c, host: lease.RedactURL(loaded.Host), name: c.NodeName}
+	out := &Client{cfg: c, name: c.NodeName}
 	if out.keys, err = newKeys(c.AnnotationPrefix); err != nil {
 		return nil, err
 	}
+	w, err := newWay(loaded, c)
+	if err != nil {
+		return nil, err
+	}
+	out.way.Store(w)
+	return out, nil
+}
+
+// newWay makes a client that is loaded from c's files. It opens no connection.
+func newWay(loaded *rest.Config, c Config) (*way, error) {
+	out := &way{host: lease.RedactURL(loaded.Host), read: contents(loaded, c)}
+	var err error
 	if out.api, out.hangUp, err = newREST(loaded, c.Logger); err != nil {
 		return nil, fmt.Errorf("client of the API server %s: %w", out.host, err)
 	}
@@ -74,13 +94,17 @@ func New(c Config) (*Client, error) {
 	return out, nil
 }
 
+// api returns the client in use, and host the URL that it asks.
+func (c *Client) api() *rest.RESTClient { return c.way.Load().api }
+func (c *Client) host() string          { return c.way.Load().host }
+
 // Endpoints is the URL of the API server. In a pod that is the cluster's Service, whose address
 // lies outside of the overlay.
-func (c *Client) Endpoints() []string { return []string{c.host} }
+func (c *Client) Endpoints() []string { return []string{c.host()} }
 
 // Close closes the connections, and ends what they carry.
 func (c *Client) Close() error {
-	c.hangUp()
+	c.way.Load().hangUp()
 	return nil
 }
 
@@ -114,7 +138,7 @@ func (c *Client) nodeName(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var pod objects.Pod
-	err := c.api.Get().Namespace(c.cfg.PodNamespace).Resource("pods").Name(c.cfg.PodName).Do(ctx).Into(&pod)
+	err := c.api().Get().Namespace(c.cfg.PodNamespace).Resource("pods").Name(c.cfg.PodName).Do(ctx).Into(&pod)
 	if err != nil {
 		return "", fmt.Errorf("which Node is ours (or set NODE_NAME): %w", c.explain(access{"get", "pods", c.cfg.PodNamespace + "/" + c.cfg.PodName}, err))
 	}
@@ -132,12 +156,15 @@ func (c *Client) getNode(ctx context.Context, name, version string) (*objects.No
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	obj := new(objects.Node)
-	err := c.api.Get().Resource("nodes").Name(name).
-		VersionedParams(&metav1.GetOptions{ResourceVersion: version}, metav1.ParameterCodec).Do(ctx).Into(obj)
-	if err != nil {
+	if err := readNode(ctx, c.api(), name, version, obj); err != nil {
 		return nil, c.explain(access{"get", "nodes", name}, err)
 	}
 	return obj, nil
+}
+
+func readNode(ctx context.Context, api *rest.RESTClient, name, version string, to *objects.Node) error {
+	return api.Get().Resource("nodes").Name(name).
+		VersionedParams(&metav1.GetOptions{ResourceVersion: version}, metav1.ParameterCodec).Do(ctx).Into(to)
 }
 
 // patchStatus sends a strategic merge patch, and returns what the Node is after it.
@@ -145,7 +172,7 @@ func (c *Client) patchStatus(ctx context.Context, name string, patch []byte) (*o
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	obj := new(objects.Node)
-	err := c.api.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource("status").
+	err := c.api().Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource("status").
 		Body(patch).Do(ctx).Into(obj)
 	if err != nil {
 		return nil, c.explain(access{"patch", "nodes/status", name}, err)
@@ -158,12 +185,12 @@ func (c *Client) list(ctx context.Context, o metav1.ListOptions) (*objects.NodeL
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	out := new(objects.NodeList)
-	err := c.api.Get().Resource("nodes").VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(out)
+	err := c.api().Get().Resource("nodes").VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(out)
 	return out, err
 }
 
 // watch opens a watch of Nodes, which ends with ctx.
 func (c *Client) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	return c.api.Get().Resource("nodes").VersionedParams(&o, metav1.ParameterCodec).Watch(ctx)
+	return c.api().Get().Resource("nodes").VersionedParams(&o, metav1.ParameterCodec).Watch(ctx)
 }

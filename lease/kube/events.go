@@ -245,9 +245,9 @@ func (h *herald) send(ctx context.Context, verb, name string, e eventJSON) error
 	if err != nil {
 		return err
 	}
-	r := h.client.api.Verb(verb).SetHeader("Content-Type", "application/json")
+	r := h.client.api().Verb(verb).SetHeader("Content-Type", "application/json")
 	if name != "" {
-		r = h.client.api.Patch(types.MergePatchType).Name(name)
+		r = h.client.api().Patch(types.MergePatchType).Name(name)
 	}
 	return r.Namespace(eventNamespace).Resource("events").Body(body).Do(ctx).Error()
 }

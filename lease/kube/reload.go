@@ -1,0 +1,91 @@
+package kube
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+
+	"k8s.io/client-go/rest"
+
+	"weft/lease/kube/internal/objects"
+)
+
+// Reload makes the client reach the API server as cfg says: by its URL and its kubeconfig or service account, whose files are
+// read again. Our Node is asked for that way before it takes the place of the one in use; while that one works and the
+// new one does not, nothing changes, and the error says why. changed is false, without a connection, if cfg and its files say
+// what is in use already. Which Node is ours, and the annotations' prefix, stay. A token file needs no Reload: it is read
+// once a minute. What is under way ends, and is asked for again.
+func (c *Client) Reload(ctx context.Context, cfg Config) (changed bool, err error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := cfg.Check(); err != nil {
+		return false, err
+	}
+	loaded, err := cfg.load()
+	if err != nil {
+		return false, err
+	}
+	before := c.way.Load()
+	if before.read == contents(loaded, cfg) {
+		return false, nil
+	}
+	next, err := newWay(loaded, cfg)
+	if err != nil {
+		return false, err
+	}
+	if err := c.try(ctx, next); err != nil && c.try(ctx, before) == nil {
+		next.hangUp()
+		return false, fmt.Errorf("%w; the connection in use stays", err)
+	}
+	if !c.way.CompareAndSwap(before, next) {
+		next.hangUp()
+		return false, errors.New("another reload is under way")
+	}
+	before.hangUp()
+	return true, nil
+}
+
+// try asks for our Node by w, if it is known which that is.
+func (c *Client) try(ctx context.Context, w *way) error {
+	c.mu.Lock()
+	name := c.name
+	c.mu.Unlock()
+	if name == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout/2)
+	defer cancel()
+	if err := readNode(ctx, w.api, name, "0", new(objects.Node)); err != nil {
+		return fmt.Errorf("the API server %s: %w", w.host, err)
+	}
+	return nil
+}
+
+// Files returns the files by which the API server is reached, as far as they can be found now. Certificates of them are PEM
+// files whose dates count.
+func (c Config) Files() (certificates, others []string) {
+	named := func(l ...string) []string {
+		return slices.DeleteFunc(l, func(s string) bool { return s == "" })
+	}
+	loaded, err := c.load()
+	if err != nil {
+		return nil, named(c.Kubeconfig)
+	}
+	return named(loaded.CertFile, loaded.CAFile), named(c.Kubeconfig, loaded.KeyFile, loaded.BearerTokenFile)
+}
+
+// contents is a digest of what c says and its files hold, but for the token's, which is replaced every hour and read by itself.
+func contents(loaded *rest.Config, c Config) [sha256.Size]byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q %q ", c.APIURL, c.Kubeconfig, loaded.Host)
+	for _, f := range []string{c.Kubeconfig, loaded.CertFile, loaded.KeyFile, loaded.CAFile} {
+		b, _ := os.ReadFile(f) // load, or the first connection, says what is wrong with it
+		fmt.Fprintf(h, "%q %q ", f, b)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}

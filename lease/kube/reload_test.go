@@ -1,0 +1,102 @@
+package kube
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"weft/lease"
+	"weft/lease/etcd/etcdtest"
+)
+
+// TestReload: the cluster's authority and our certificate are replaced in place. What the server does not match changes nothing.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.put(plain("a", "10.244.1.0/24"))
+	first, second := etcdtest.NewCA(t), etcdtest.NewCA(t)
+	var serves atomic.Pointer[tls.Config]
+	serve := func(auth *etcdtest.CA, name string) {
+		t.Helper()
+		pair, err := tls.LoadX509KeyPair(auth.Leaf(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		serves.Store(&tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}})
+	}
+	serve(first, "server1")
+	srv := httptest.NewUnstartedServer(s)
+	srv.EnableHTTP2 = true
+	srv.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return serves.Load(), nil }}
+	srv.StartTLS()
+	t.Cleanup(func() { s.stop(srv) })
+
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	write := func(name, text string) {
+		t.Helper()
+		if err := lease.WriteFile(file(name), []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install := func(auth *etcdtest.CA, name string) {
+		t.Helper()
+		cert, key := auth.Leaf(name)
+		for to, from := range map[string]string{"ca.crt": auth.File, "client.crt": cert, "client.key": key} {
+			b, err := os.ReadFile(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(to, string(b))
+		}
+	}
+	install(first, "client1")
+	write("kubeconfig", fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x","user":"x"}}],
+		"clusters":[{"name":"x","cluster":{"server":%q,"certificate-authority":"ca.crt"}}],
+		"users":[{"name":"x","user":{"client-certificate":"client.crt","client-key":"client.key"}}]}`, srv.URL))
+	cfg := Config{Kubeconfig: file("kubeconfig"), NodeName: "a"}
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	works := func() {
+		t.Helper()
+		if _, err := c.Node(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload := func(want bool, why string) {
+		t.Helper()
+		changed, err := c.Reload(t.Context(), cfg)
+		if changed != want || (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {
+			t.Fatalf("changed %v, %v; want %v, %q", changed, err, want, why)
+		}
+		works()
+	}
+	works()
+	reload(false, "")
+	certificates, others := cfg.Files()
+	if len(certificates) != 2 || len(others) != 2 {
+		t.Errorf("files %q and %q", certificates, others)
+	}
+	write("ca.crt", "junk")
+	reload(false, "certificate")
+	install(second, "client2")
+	reload(false, "; the connection in use stays")
+	install(first, "client3")
+	reload(true, "")
+
+	install(second, "client4") // the server's own follows
+	serve(second, "server2")
+	c.way.Load().hangUp()
+	if changed, err := c.Reload(t.Context(), cfg); err != nil || !changed {
+		t.Fatal(changed, err)
+	}
+	works()
+}
