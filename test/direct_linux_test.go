@@ -42,6 +42,11 @@ func TestDirectPods(t *testing.T) {
 			return nil
 		})
 	}
+	t.Run("killed with a connection", func(t *testing.T) { // last: counters begin anew
+		for _, family := range []int{4, 6} {
+			directRestart(t, a, b, family)
+		}
+	})
 }
 
 // directPairs pings between all pods in both families, without a loss.
