@@ -93,13 +93,16 @@ func TestManyDirectPods(t *testing.T) {
 	})
 	t.Run("idle", func(t *testing.T) {
 		const watched = 3 * time.Second
-		worked, woken := cpu(t, n.Daemon.PID()), wakeups(t, n.Daemon.PID())
-		time.Sleep(watched) // that is what is looked at
-		worked, woken = cpu(t, n.Daemon.PID())-worked, wakeups(t, n.Daemon.PID())-woken
-		t.Logf("%d idle pods for %s: %s of a processor, %d wakeups", many, watched, worked, woken)
-		if most := int(wakeupsASecond * watched.Seconds()); woken > most {
-			t.Errorf("weftd woke %d times, want at most %d", woken, most)
-		}
+		await.Within(t, 2*await.Patience, "pods that say nothing wake nobody", func() error { // the kernel of a new interface with IPv6 says something for some seconds
+			worked, woken := cpu(t, n.Daemon.PID()), wakeups(t, n.Daemon.PID())
+			time.Sleep(watched) // that is what is looked at
+			worked, woken = cpu(t, n.Daemon.PID())-worked, wakeups(t, n.Daemon.PID())-woken
+			t.Logf("%d idle pods for %s: %s of a processor, %d wakeups", many, watched, worked, woken)
+			if most := int(wakeupsASecond / 5 * watched.Seconds()); woken > most {
+				return fmt.Errorf("weftd woke %d times in %s, want at most %d", woken, watched, most)
+			}
+			return nil
+		})
 	})
 	t.Run("killed in any order", func(t *testing.T) {
 		for _, i := range rand.Perm(len(pods)) {
