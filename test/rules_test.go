@@ -29,6 +29,7 @@ func layers() map[string][]string {
 func rooms() map[string][]string {
 	return map[string][]string{
 		"test/await": {}, // so that tests of every layer can use it
+		"test/ports": {}, // the same
 
 		"cmd/internal/buildinfo": {}, // every program links it, also the plugin that is started for each pod
 		"cmd/internal/hostlocal": {}, // the same
@@ -68,7 +69,7 @@ func checkLayers(t *tree) (faults []string) {
 			case narrow && !slices.Contains(room, ours):
 				faults = append(faults, fmt.Sprintf("%s: %s imports %s: of ours it may import %q", f.path, p.dir, imp, room))
 			case top(ours) == layer, slices.Contains(may, top(ours)):
-			case strings.HasSuffix(p.dir, "test") && ours == "test/await": // no command links such a package
+			case strings.HasSuffix(p.dir, "test") && (ours == "test/await" || ours == "test/ports"): // no command links such a package
 			case p.dir == "cmd/weft" && (ours == "test/lab" || ours == "test/lab/holder"): // weft lab
 			case p.dir == "cmd/weft" && strings.HasPrefix(ours, "bench/"): // weft bench
 			default:

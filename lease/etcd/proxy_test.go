@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"weft/test/ports"
 )
 
 // proxy is a TCP relay that can be cut: connections are reset, and new ones refused.
@@ -20,7 +22,7 @@ type proxy struct {
 
 func newProxy(t testing.TB, target string) *proxy {
 	t.Helper()
-	p := &proxy{t: t, target: target, listen: "127.0.0.1:0"}
+	p := &proxy{t: t, target: target, listen: ports.Loopback(t).String()}
 	p.mend()
 	t.Cleanup(p.cut)
 	return p
@@ -47,7 +49,7 @@ func (p *proxy) mend() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.l, p.listen = l, l.Addr().String()
+	p.l = l
 	p.wg.Go(func() {
 		for {
 			in, err := l.Accept()

@@ -18,6 +18,7 @@ import (
 
 	"weft/lease"
 	"weft/test/await"
+	"weft/test/ports"
 )
 
 // lastState runs a manager until it has cached what it knows, and returns that.
@@ -36,18 +37,6 @@ func lastState(t *testing.T, s *apiServer) func(*Options) {
 		}
 		o.Cached = &c
 	}
-}
-
-// reserved is an address where nothing listens until something is started there: not 127.0.0.1, where other tests'
-// servers take any port.
-func reserved(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.9:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // serveAt serves s at an address of its own, until it is stopped.
@@ -73,7 +62,7 @@ func TestStartWithoutTheAPIServer(t *testing.T) {
 	s.put(peer("d", "10.244.4.0/24", "192.0.2.4"))
 	s.remove("c")
 
-	addr := reserved(t)
+	addr := ports.Loopback(t).String()
 	tt := newTester(t, s, Config{APIURL: "http://" + addr, NodeName: "a"}, cached)
 	during(t, tt.Run)
 	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
@@ -100,7 +89,7 @@ func TestTheAPIServerGoesAndComes(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(plain("a", "10.244.1.0/24"))
 	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
-	addr := reserved(t)
+	addr := ports.Loopback(t).String()
 	stop := s.serveAt(addr)
 	tt := newTester(t, s, Config{APIURL: "http://" + addr, NodeName: "a"}, nil)
 	during(t, tt.Run)

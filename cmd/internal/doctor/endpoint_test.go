@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weft/test/ports"
 )
 
 // signed makes a certificate for 127.0.0.1 that is valid until ends, and the pool that trusts it.
@@ -63,11 +65,7 @@ func TestEndpointsSayWhatIsWrong(t *testing.T) {
 	server := func(c tls.Certificate) *tls.Config { return &tls.Config{Certificates: []tls.Certificate{c}} }
 	plain := serve(nil)
 	secure := serve(server(good))
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := closed.Addr().String()
+	nobody := ports.Loopback(t).String()
 	curt, err := net.Listen("tcp", "127.0.0.1:0") // it says nothing to who begins with TLS
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +84,6 @@ func TestEndpointsSayWhatIsWrong(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	_ = closed.Close()
 	for _, tt := range []struct {
 		name, url string
 		config    *tls.Config

@@ -8,8 +8,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -23,6 +21,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"weft/test/ports"
 )
 
 // Options are for StartWith; the zero value is that of Start.
@@ -56,7 +56,7 @@ type process struct {
 	log  *logBuffer
 }
 
-// Start runs an etcd on free ports of 127.0.0.1 until the test ends.
+// Start runs an etcd on ports of 127.0.0.1 until the test ends. They are the test's own also while it does not run.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return StartWith(t, Options{})
@@ -78,33 +78,16 @@ func StartWith(t testing.TB, o Options) *Server {
 		}
 	}
 	if o.Port == 0 {
-		o.Port = freePort(t)
+		o.Port = int(ports.Loopback(t).Port())
 	}
 	s := &Server{
 		t: t, opts: o, dir: filepath.Join(t.TempDir(), "etcd"),
 		url:  fmt.Sprintf("%s://%s", scheme, netip.AddrPortFrom(o.Listen, uint16(o.Port))),
-		peer: fmt.Sprintf("http://127.0.0.1:%d", freePort(t)),
+		peer: fmt.Sprintf("http://%s", ports.Loopback(t)),
 	}
 	t.Cleanup(func() { s.stop(syscall.SIGKILL) })
 	s.Start()
 	return s
-}
-
-// freePort returns a port below the ephemeral range: while etcd is down between Kill
-// and Start, no connection of this machine is given it as its own.
-func freePort(t testing.TB) int {
-	t.Helper()
-	for range 100 {
-		port := 20000 + rand.N(12000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		_ = l.Close()
-		return port
-	}
-	t.Fatal("no free port between 20000 and 32000")
-	return 0
 }
 
 // Endpoint returns the URL for clients. It stays the same over restarts.
