@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"weft/test/await"
 	"weft/test/lab"
 )
@@ -167,8 +169,11 @@ func TestMatrix(t *testing.T) {
 			keys := strings.ReplaceAll(keys, routesByCommand, routeScript(t))
 			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(fmt.Sprintf(`{%s%s,"Backend":{"Probe":false,%s}}`, wall.key, family.keys, keys)),
 				WeftdArgs: []string{"--ip-masq", "--iptables-resync=1", "--allow-extension"}})
-			for _, n := range l.Nodes() {
+			for i, n := range l.Nodes() {
 				sh(t, n.Host, wall.hint)
+				if i == 1 && b.name != "extension" { // whose commands write where they like
+					n.Daemon.SetArgs(append(n.Daemon.Args(), "--confine=files")...)
+				}
 				if err := n.Restart(await.Context(t, await.Patience)); err != nil {
 					t.Fatal(lab.Explain(err))
 				}
@@ -183,11 +188,33 @@ func TestMatrix(t *testing.T) {
 					return nil
 				})
 			}
+			for _, n := range l.Nodes() {
+				fewRights(t, n)
+			}
 			meshed(t, l, family.families, 1500-b.overhead[c.family])
 			if b.user {
 				refusesSenders(t, l, family.families)
 			}
 		})
+	}
+}
+
+// fewRights fails the test if n's weftd can do more than it has need of. One that is linked with C code, as the race detector
+// takes, keeps what it had.
+func fewRights(t *testing.T, n *lab.Node) {
+	t.Helper()
+	if os.Getenv("WEFT_RACE") != "" {
+		return
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.Daemon.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const few = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_DAC_READ_SEARCH
+	for _, want := range []string{fmt.Sprintf("CapPrm:\t%016x", few), fmt.Sprintf("CapEff:\t%016x", few), fmt.Sprintf("CapBnd:\t%016x", few), "NoNewPrivs:\t1"} {
+		if !strings.Contains(string(status), want) {
+			t.Errorf("%s: weftd has more rights than it has need of, not %q:\n%s", n.Name, want, status)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
+	"weft/cmd/weftd/internal/confine"
 	"weft/cmd/weftd/internal/daemon"
 	"weft/cmd/weftd/internal/loglimit"
 	"weft/cmd/weftd/internal/rootless"
@@ -91,6 +92,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer flush()
 	cfg.Workers = reserveProcessors()
 	remarks(cfg, log)
+	if err := confine.Enter(cfg, log); err != nil {
+		return err
+	}
 	if err := serve(ctx, cfg, log); err != nil {
 		return err
 	}

@@ -48,6 +48,9 @@ type Config struct {
 	// NodeName is what people call the node; "" means the host's name. In Kubernetes it is the Node's name.
 	NodeName string
 
+	// Confine is which rights weftd gives up once it knows its settings: one of ConfineWords.
+	Confine string
+
 	// Renumber lets weftd, when it starts, adopt a network that does not contain the node's subnet.
 	Renumber bool
 
@@ -73,6 +76,16 @@ type Config struct {
 	// sources says, for each flag that was given, where it came from, by name.
 	sources map[string]string
 }
+
+// What weftd gives up once it knows its settings. Each of these words includes the one before.
+const (
+	ConfineOff          = "off"          // nothing
+	ConfineCapabilities = "capabilities" // the capabilities that it has no need of, and getting new ones
+	ConfineFiles        = "files"        // writing to other files than its own
+)
+
+// ConfineWords are the values of --confine.
+func ConfineWords() []string { return []string{ConfineOff, ConfineCapabilities, ConfineFiles} }
 
 // Store says how etcd is reached.
 type Store struct {

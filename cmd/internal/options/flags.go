@@ -21,6 +21,7 @@ func defaults() Config {
 		ControlSocket: "/run/weft/weftd.sock",
 		CacheDir:      "/var/lib/weft",
 		HolderTimeout: 15 * time.Minute,
+		Confine:       ConfineCapabilities,
 		Probe:         true,
 
 		MetricsPerPeer: true,
@@ -109,6 +110,7 @@ func defineOwn(fs *flag.FlagSet, c *Config) {
 	fs.BoolVar(&c.Probe, "probe", c.Probe, "ask the peers through the overlay whether they answer, and answer theirs; the network configuration's \"Probe\": false turns it off too")
 	fs.StringVar(&c.CacheDir, "cache-dir", c.CacheDir, "`directory` of the node's identity and the last known peers")
 	fs.DurationVar(&c.HolderTimeout, "holder-timeout", c.HolderTimeout, "how long (`duration`, such as 15m) the interfaces of directly attached pods are held while no weftd runs, for the next one to take up; 0 is not at all; under systemd its descriptor store holds them instead")
+	fs.StringVar(&c.Confine, "confine", c.Confine, "which `rights` weftd, and what it starts, give up: off; capabilities, all but CAP_NET_ADMIN, CAP_NET_RAW and CAP_DAC_READ_SEARCH; files, also writing to files other than its own")
 	fs.StringVar(&c.NodeID, "node-id", c.NodeID, "`identity` of this node; empty keeps the stored one, else one derived from the machine id")
 	fs.BoolVar(&c.MetricsPerPeer, "metrics-per-peer", c.MetricsPerPeer, "let /metrics have series for each peer; without, a page has the same length however many peers there are")
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "`name` by which people and commands call this node, on every node; empty is the host's name; in Kubernetes it is the Node's name, whatever this says")

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"weft/lease"
@@ -38,6 +40,9 @@ func (c *Config) validate() []error {
 	}
 	if c.HolderTimeout < 0 {
 		bad("--holder-timeout is %v: it has to be a time such as 15m, or 0 for no holder", c.HolderTimeout)
+	}
+	if !slices.Contains(ConfineWords(), c.Confine) {
+		bad("--confine is %q: it has to be %s", c.Confine, strings.Join(ConfineWords(), ", "))
 	}
 	if c.NodeName != "" && !lease.ValidName(c.NodeName) {
 		bad("--node-name is %q: it has to be 1 to 253 letters, digits, dots, dashes or underscores", c.NodeName)

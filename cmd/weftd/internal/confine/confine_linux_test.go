@@ -1,0 +1,165 @@
+package confine
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/options"
+)
+
+// outcome is what testdata/try prints.
+type outcome struct {
+	Threads         []string
+	Child           string
+	Written         map[string]string
+	Enter, Confined string
+}
+
+// try gives up rights in a process of its own, which is linked without C code as weftd is.
+func try(t *testing.T, program string, env []string, word, dir string, files ...string) (o outcome) {
+	t.Helper()
+	cmd := exec.Command(program, append([]string{word, dir}, files...)...)
+	cmd.Env = append(os.Environ(), env...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	if err := json.Unmarshal(out, &o); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Logf("%s: %s%s", word, out, &stderr)
+	return o
+}
+
+// The usual capabilities are 2, 12 and 13.
+const usual = "CapPrm 3004, CapEff 3004, CapBnd 3004, NoNewPrivs 1"
+
+func TestRightsAreGivenUp(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test gives up root's rights: run it as root (sudo make test)")
+	}
+	program := filepath.Join(t.TempDir(), "try")
+	build := exec.Command("go", "build", "-o", program, "./testdata/try")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	own, other := t.TempDir(), t.TempDir()
+	for _, dir := range []string{own, other} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine, theirs, foreign := filepath.Join(own, "x"), filepath.Join(other, "x"), filepath.Join(t.TempDir(), "nobody's")
+	if err := os.WriteFile(foreign, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(foreign, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	setting := "/proc/sys/net/ipv4/conf/lo/tag" // means nothing to the kernel
+
+	t.Run("capabilities", func(t *testing.T) {
+		o := try(t, program, nil, options.ConfineCapabilities, own, mine, theirs, foreign, setting)
+		for _, rights := range append(o.Threads, o.Child) {
+			if rights != usual {
+				t.Errorf("%s, want %s", rights, usual)
+			}
+		}
+		for file, want := range map[string]string{mine: "", theirs: "", foreign: unix.EACCES.Error(), setting: ""} {
+			if o.Written[file] != want {
+				t.Errorf("%s: %q, want %q", file, o.Written[file], want)
+			}
+		}
+		if o.Enter != "" || o.Confined != "" {
+			t.Errorf("%+v", o)
+		}
+	})
+	t.Run("files", func(t *testing.T) {
+		dir := filepath.Join(own, "made", "by", "it")
+		o := try(t, program, nil, options.ConfineFiles, dir, filepath.Join(dir, "x"), mine, theirs, setting, "/dev/null")
+		for _, rights := range append(o.Threads, o.Child) {
+			if rights != usual {
+				t.Errorf("%s, want %s", rights, usual)
+			}
+		}
+		for file, want := range map[string]string{filepath.Join(dir, "x"): "", mine: unix.EACCES.Error(), theirs: unix.EACCES.Error(), setting: "", "/dev/null": ""} {
+			if o.Written[file] != want {
+				t.Errorf("%s: %q, want %q", file, o.Written[file], want)
+			}
+		}
+		if o.Enter != "" || o.Confined != "files" {
+			t.Errorf("%+v", o)
+		}
+		// What starts another one says so, since a process may be confined 16 times.
+		if again := try(t, program, []string{confined + "=" + o.Confined}, options.ConfineFiles, dir, theirs); again.Written[theirs] != "" || again.Enter != "" {
+			t.Errorf("the successor: %+v", again)
+		}
+	})
+	t.Run("off", func(t *testing.T) {
+		if o := try(t, program, nil, options.ConfineOff, own, foreign); o.Written[foreign] != "" || strings.Contains(o.Child, "NoNewPrivs 1") {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+func TestWhatIsKept(t *testing.T) {
+	own, foreign, closed := t.TempDir(), t.TempDir(), t.TempDir()
+	if err := os.Chmod(closed, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(foreign, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		foreign = "/"
+	}
+	base := []Capability{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_DAC_READ_SEARCH}
+	for _, c := range []struct {
+		name string
+		o    Options
+		more []Capability
+		why  string
+	}{
+		{"the usual", Options{Files: []string{own, filepath.Join(own, "not", "there")}}, nil, ""},
+		{"another user's directory", Options{Files: []string{own, foreign}}, []Capability{unix.CAP_DAC_OVERRIDE}, foreign},
+		{"one to be made in another user's", Options{Files: []string{filepath.Join(foreign, "x")}}, []Capability{unix.CAP_DAC_OVERRIDE}, "x"},
+		{"one that its owner may not write to", Options{Files: []string{closed}}, []Capability{unix.CAP_DAC_OVERRIDE}, closed},
+		{"a low port", Options{LowPort: true}, []Capability{unix.CAP_NET_BIND_SERVICE}, ""},
+		{"a TUN elsewhere", Options{OtherNamespace: true}, []Capability{unix.CAP_SYS_ADMIN}, ""},
+	} {
+		keep, why := Keep(c.o)
+		if !slices.Equal(keep, append(slices.Clone(base), c.more...)) || (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
+			t.Errorf("%s: %v, %q", c.name, keep, why)
+		}
+	}
+}
+
+func TestNeeds(t *testing.T) {
+	cfg := options.Config{CacheDir: "/a", SubnetFile: "/b/subnet.env", ControlSocket: "/a/sock", HealthzPort: 80}
+	cfg.Embedded.On, cfg.Embedded.Dir = true, "/c"
+	o := needs(cfg)
+	for _, dir := range []string{"/a", "/b", "/c"} {
+		if !slices.Contains(o.Files, dir) {
+			t.Errorf("%v has no %s", o.Files, dir)
+		}
+	}
+	if !o.LowPort || o.OtherNamespace {
+		t.Errorf("%+v", o)
+	}
+	cfg = options.Config{CacheDir: "/a", SubnetFile: "/b/subnet.env", HealthzPort: 8080}
+	cfg.Rootless.TUNNetns = "/run/netns/x"
+	if o := needs(cfg); o.LowPort || !o.OtherNamespace || slices.Contains(o.Files, "/c") || slices.Contains(o.Files, ".") {
+		t.Errorf("%+v", o)
+	}
+}
