@@ -35,7 +35,8 @@ func rooms() map[string][]string {
 		"cmd/internal/hostlocal": {}, // the same
 		"cmd/internal/podtun":    {}, // the same
 		"cmd/internal/podport":   {}, // so does the plugin with this
-		"cmd/internal/custody":   {},
+		"cmd/internal/custody":   {"cmd/internal/rights"},
+		"cmd/internal/rights":    {},
 
 		"cmd/weftd/internal/pods": {"cmd/internal/control", "cmd/internal/podport", "lease", "tunnel"},
 

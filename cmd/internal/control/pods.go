@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/podport"
+	"weft/cmd/internal/rights"
 )
 
 // PodNode is the part of a Node that attaches pods directly. Its methods are called concurrently.
@@ -161,15 +162,14 @@ func receiveTUN(conn net.Conn, name string) (int, error) {
 	if !ok {
 		return refuse("no descriptor can be handed over on this connection")
 	}
-	body, rights := make([]byte, 1), make([]byte, unix.CmsgSpace(4*maxDescriptors))
-	n, oob, flags, _, err := u.ReadMsgUnix(body, rights)
-	fds := descriptors(rights[:max(0, oob)])
+	m, err := rights.Receive(u, make([]byte, 1), maxDescriptors)
+	fds := m.FDs
 	switch {
 	case err != nil:
-		closeAll(fds)
+		rights.Close(fds)
 		return refuse("no descriptor came: %v", err)
-	case n != 1 || len(fds) != 1 || flags&unix.MSG_CTRUNC != 0:
-		closeAll(fds)
+	case m.N != 1 || len(fds) != 1 || m.Lost:
+		rights.Close(fds)
 		return refuse("%d descriptors came: want one, that of the pod's TUN", len(fds))
 	}
 	is, err := podport.InspectTUN(fds[0])
@@ -177,28 +177,8 @@ func receiveTUN(conn net.Conn, name string) (int, error) {
 		err = fmt.Errorf("its device is %s, and the request says %s", is, name)
 	}
 	if err != nil {
-		closeAll(fds)
+		rights.Close(fds)
 		return refuse("%v", err)
 	}
 	return fds[0], nil
-}
-
-// descriptors are those that a message brought. They are closed on exec.
-func descriptors(rights []byte) (fds []int) {
-	messages, err := unix.ParseSocketControlMessage(rights)
-	if err != nil {
-		return nil
-	}
-	for i := range messages {
-		if l, err := unix.ParseUnixRights(&messages[i]); err == nil {
-			fds = append(fds, l...)
-		}
-	}
-	return fds
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd) // nothing was written to it
-	}
 }

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"weft/cmd/internal/rights"
 )
 
 // Options say where descriptors are kept.
@@ -128,7 +130,7 @@ func (c *Custody) askHolder(ctx context.Context) {
 	}
 	for _, i := range items {
 		if known[i.Name] {
-			closeAll(i.FDs)
+			rights.Close(i.FDs)
 		} else {
 			c.former = append(c.former, i)
 		}
@@ -146,10 +148,10 @@ func (c *Custody) takeUp() {
 	}
 	var alive []Item
 	for _, i := range c.former {
-		own, err := duplicate(i.FDs)
+		own, err := rights.Duplicate(i.FDs)
 		if err != nil || i.gone() {
-			closeAll(own)
-			closeAll(i.FDs)
+			rights.Close(own)
+			rights.Close(i.FDs)
 			c.unkeep(i.Name)
 			if err != nil {
 				c.o.Logger.Warn("descriptors that were kept cannot be used", "name", i.Name, "reason", err)
@@ -255,7 +257,7 @@ func (c *Custody) Keep(ctx context.Context, name string, meta []byte, fds []int)
 	if err := i.check(); err != nil {
 		return err
 	}
-	own, err := duplicate(fds)
+	own, err := rights.Duplicate(fds)
 	if err != nil {
 		return fmt.Errorf("keep descriptors of %q: %w", name, err)
 	}
@@ -263,7 +265,7 @@ func (c *Custody) Keep(ctx context.Context, name string, meta []byte, fds []int)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.publish()
-	closeAll(c.items[name].FDs)
+	rights.Close(c.items[name].FDs)
 	c.items[name] = i
 	err = c.keep(ctx, i)
 	c.note(name, err)
@@ -341,7 +343,7 @@ func (c *Custody) Forget(name string) {
 	if !ok {
 		return
 	}
-	closeAll(i.FDs)
+	rights.Close(i.FDs)
 	delete(c.items, name)
 	c.unkeep(name)
 }
@@ -395,7 +397,7 @@ func (c *Custody) Close() {
 	if c.manager != nil {
 		c.manager.stamp()
 		if c.manager.alive >= 0 {
-			closeAll([]int{c.manager.alive})
+			rights.Close([]int{c.manager.alive})
 			c.manager.alive = -1
 		}
 	}
@@ -403,7 +405,7 @@ func (c *Custody) Close() {
 		c.session.close()
 	}
 	for _, i := range append(slices.Collect(maps.Values(c.items)), c.former...) {
-		closeAll(i.FDs)
+		rights.Close(i.FDs)
 	}
 	c.items, c.former = map[string]Item{}, nil
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/rights"
 )
 
 // HoldOptions are what a holder is started with.
@@ -169,7 +171,7 @@ func (h *holder) drop(name string) {
 	if !ok {
 		return
 	}
-	closeAll(i.FDs)
+	rights.Close(i.FDs)
 	delete(h.items, name)
 	h.descriptors -= len(i.FDs)
 	h.metaTotal -= len(i.Name) + len(i.Meta)
@@ -199,7 +201,7 @@ func (h *holder) accept(wg *sync.WaitGroup) {
 			time.Sleep(lookEvery / 10)
 			continue
 		}
-		if sameUser(u) != nil {
+		if rights.SameUser(u) != nil {
 			_ = u.Close() // root only gets here: the file is for our user alone
 			continue
 		}
@@ -250,7 +252,7 @@ func (h *holder) serve(c *conn) {
 	for {
 		m, fds, err := receive(c.UnixConn, b)
 		if err != nil {
-			closeAll(fds)
+			rights.Close(fds)
 			if !errors.Is(err, errTruncated) {
 				// What does not speak the protocol is told so once, and gets no second packet read.
 				h.answer(c, message{verb: refused, body: []byte(sentence(err))}, nil)
@@ -260,7 +262,7 @@ func (h *holder) serve(c *conn) {
 		}
 		a, give := h.handle(c, m, fds, err)
 		ok := h.answer(c, a, give)
-		closeAll(give)
+		rights.Close(give)
 		if !ok || m.verb == end && a.verb == done {
 			return
 		}
@@ -279,12 +281,12 @@ func (h *holder) handle(c *conn, m message, fds []int, fault error) (answer mess
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if m.verb != keep || fault != nil {
-		closeAll(fds)
+		rights.Close(fds)
 	}
 	if fault == nil && !c.weftd && (m.verb == keep || m.verb == forget || m.verb == next) {
 		fault = errors.New("say hello first")
 		if m.verb == keep {
-			closeAll(fds)
+			rights.Close(fds)
 		}
 	}
 	if fault != nil {
@@ -343,7 +345,7 @@ func (h *holder) keep(i Item) message {
 		err = fmt.Errorf("the holder keeps %d bytes about descriptors, and %d more are too many", h.metaTotal, len(i.Meta))
 	}
 	if err != nil {
-		closeAll(i.FDs)
+		rights.Close(i.FDs)
 		return refusal(err)
 	}
 	h.drop(i.Name)
@@ -366,7 +368,7 @@ func (h *holder) next(after string) (message, []int) {
 		return message{verb: done}, nil
 	}
 	i := h.items[name]
-	give, err := duplicate(i.FDs)
+	give, err := rights.Duplicate(i.FDs)
 	if err != nil {
 		return refusal(err), nil
 	}

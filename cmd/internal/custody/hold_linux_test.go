@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/cmd/internal/rights"
 	"weft/test/await"
 )
 
@@ -121,7 +122,7 @@ func pipe(t *testing.T) (r, w int) {
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { closeAll(p[:]) })
+	t.Cleanup(func() { rights.Close(p[:]) })
 	return p[0], p[1]
 }
 
@@ -168,7 +169,7 @@ func TestTheNextWeftdGetsWhatWasKept(t *testing.T) {
 			t.Error(k, err)
 		}
 		for _, i := range items {
-			closeAll(i.FDs)
+			rights.Close(i.FDs)
 		}
 		if again, _ := c.Kept(); len(again) != 0 || c.Status() != s {
 			t.Errorf("a second time %v; %+v", again, c.Status())

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/rights"
 )
 
 // manager is the descriptor store of the service manager that started us (sd_notify(3): FDSTORE, FDSTOREREMOVE, FDPOLL, BARRIER;
@@ -141,7 +143,7 @@ func (m *manager) takeUp(fds map[string][]int) (items []Item, away time.Duration
 		away = m.sinceAlive()
 	}
 	for name, of := range fds {
-		closeAll(of)
+		rights.Close(of)
 		if !used[name] {
 			faults = append(faults, m.notify("FDSTOREREMOVE=1\nFDNAME="+name, nil))
 			m.used -= len(of)
@@ -178,7 +180,7 @@ func (m *manager) keep(i Item) error {
 	if err != nil {
 		return fmt.Errorf("keep descriptors of %q: %w", i.Name, err)
 	}
-	defer closeAll([]int{file})
+	defer rights.Close([]int{file})
 	sum := sha256.Sum256([]byte(i.Name))
 	start := storePrefix + hex.EncodeToString(sum[:16]) + "-" + strconv.FormatUint(m.turn, 10) + "-"
 	var names []string

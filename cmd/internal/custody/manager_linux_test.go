@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/cmd/internal/rights"
 	"weft/test/await"
 )
 
@@ -63,7 +64,7 @@ func (f *fakeManager) serve() {
 		if err != nil {
 			return
 		}
-		fds, err := parseRights(oob[:on])
+		fds, err := rights.Parse(oob[:on])
 		if err != nil {
 			f.t.Error(err)
 		}
@@ -90,7 +91,7 @@ func (f *fakeManager) serve() {
 			}
 		}
 		f.mu.Unlock()
-		closeAll(fds) // what is over, and the barrier's
+		rights.Close(fds) // what is over, and the barrier's
 	}
 }
 
@@ -124,7 +125,7 @@ func (f *fakeManager) start(cmd *exec.Cmd) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.store {
-		own, err := duplicate([]int{s.fd})
+		own, err := rights.Duplicate([]int{s.fd})
 		if err != nil {
 			return err
 		}
@@ -141,7 +142,7 @@ func (f *fakeManager) handed() map[string][]int {
 	defer f.mu.Unlock()
 	fds := map[string][]int{}
 	for _, s := range f.store {
-		own, err := duplicate([]int{s.fd})
+		own, err := rights.Duplicate([]int{s.fd})
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -198,7 +199,7 @@ func TestTheServiceManagersStore(t *testing.T) {
 			t.Error(n, err)
 		}
 		for _, i := range items {
-			closeAll(i.FDs)
+			rights.Close(i.FDs)
 		}
 		if err := next.keep(Item{"a", []byte("about a"), []int{r, w}}); err != nil { // the names are other ones than before
 			t.Error(err)
@@ -236,7 +237,7 @@ func TestWhatIsNotWholeLeavesTheStore(t *testing.T) {
 		items, _, _ := n.takeUp(f.handed())
 		f.settled(n)
 		for _, i := range items {
-			closeAll(i.FDs)
+			rights.Close(i.FDs)
 		}
 		return n, items
 	}
@@ -246,7 +247,7 @@ func TestWhatIsNotWholeLeavesTheStore(t *testing.T) {
 		t.Errorf("%+v, %d stored, %d counted", items, f.count(), n.used)
 	}
 	// Of the new one something is missing, and the old one is there.
-	closeAll(half[after[2]])
+	rights.Close(half[after[2]])
 	delete(half, after[2])
 	n = &manager{socket: f.path, most: f.most, stored: map[string][]string{}, alive: -1}
 	items, _, _ = n.takeUp(half)
@@ -254,7 +255,7 @@ func TestWhatIsNotWholeLeavesTheStore(t *testing.T) {
 		t.Errorf("%+v", items)
 	}
 	for _, i := range items {
-		closeAll(i.FDs)
+		rights.Close(i.FDs)
 	}
 }
 
@@ -362,7 +363,7 @@ func TestAStoreTakesOverFromAHolder(t *testing.T) {
 		m := &manager{socket: f.path, most: 20, stored: map[string][]string{}, alive: -1}
 		items, away, _ := m.takeUp(f.handed())
 		for _, i := range items {
-			closeAll(i.FDs)
+			rights.Close(i.FDs)
 		}
 		if m.alive < 0 || away <= 0 || away > StaleAfter {
 			return fmt.Errorf("%v", away)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/rights"
 )
 
 // SocketFor returns the path of the socket of the holder that belongs to a weftd with that control socket.
@@ -84,7 +86,7 @@ func (p *place) dial(ctx context.Context) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the holder at %s: %w", p.path, err)
 	}
-	if err := sameUser(c.(*net.UnixConn)); err != nil {
+	if err := rights.SameUser(c.(*net.UnixConn)); err != nil {
 		return nil, errors.Join(fmt.Errorf("what listens at %s is not believed to be our holder: %w", p.path, err), c.Close())
 	}
 	return c.(*net.UnixConn), nil

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"weft/cmd/internal/rights"
 )
 
 // askWait bounds a request to a holder, which answers at once unless the machine is in trouble.
@@ -44,7 +46,7 @@ func (s *session) read() {
 		b := make([]byte, maxMessage+1)
 		m, fds, err := receive(s.c, b)
 		if err != nil && !errors.Is(err, errTruncated) && !errors.Is(err, errMalformed) {
-			closeAll(fds)
+			rights.Close(fds)
 			return
 		}
 		t := time.NewTimer(askWait)
@@ -52,7 +54,7 @@ func (s *session) read() {
 		case s.answers <- answer{m, fds, err}:
 			t.Stop()
 		case <-t.C: // nobody had asked, or nobody waits any more
-			closeAll(fds)
+			rights.Close(fds)
 			return
 		}
 	}
@@ -89,10 +91,10 @@ func (s *session) ask(m message, fds []int) (message, []int, error) {
 	case a := <-s.answers:
 		switch {
 		case a.err != nil:
-			closeAll(a.fds)
+			rights.Close(a.fds)
 			return fail(a.err)
 		case a.verb == refused:
-			closeAll(a.fds)
+			rights.Close(a.fds)
 			return message{}, nil, &refusedError{string(a.body)}
 		}
 		return a.message, a.fds, nil
@@ -106,7 +108,7 @@ func (s *session) ask(m message, fds []int) (message, []int, error) {
 // report asks for one by verb: hello, look or end.
 func (s *session) report(v verb, name string) (Report, error) {
 	m, fds, err := s.ask(message{verb: v, name: name}, nil)
-	closeAll(fds)
+	rights.Close(fds)
 	if err != nil {
 		return Report{}, err
 	}
@@ -115,13 +117,13 @@ func (s *session) report(v verb, name string) (Report, error) {
 
 func (s *session) keep(i Item) error {
 	_, fds, err := s.ask(message{verb: keep, name: i.Name, body: i.Meta}, i.FDs)
-	closeAll(fds)
+	rights.Close(fds)
 	return err
 }
 
 func (s *session) forget(name string) error {
 	_, fds, err := s.ask(message{verb: forget, name: name}, nil)
-	closeAll(fds)
+	rights.Close(fds)
 	return err
 }
 
@@ -133,7 +135,7 @@ func (s *session) take() (items []Item, err error) {
 			return items, err
 		}
 		if m.verb != given || m.name <= name || len(fds) == 0 {
-			closeAll(fds)
+			rights.Close(fds)
 			return items, nil
 		}
 		name = m.name

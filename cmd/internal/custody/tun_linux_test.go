@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"weft/cmd/internal/rights"
 	"weft/test/await"
 	"weft/test/lab/netns"
 )
@@ -225,7 +226,7 @@ func TestAConnectionOutlivesTwentyRestarts(t *testing.T) {
 	for _, f := range tuns {
 		f.Close()
 	}
-	closeAll([]int{a.tun, b.tun}) // nobody has them now but the switch and the holder
+	rights.Close([]int{a.tun, b.tun}) // nobody has them now but the switch and the holder
 	a.tun, b.tun = dup(t, 0), dup(t, 0)
 	t.Cleanup(func() { s.stop(syscall.SIGKILL) })
 	say := echoes(t, a, b)
@@ -260,7 +261,7 @@ func TestAConnectionOutlivesTwentyRestarts(t *testing.T) {
 
 func dup(t *testing.T, fd int) int {
 	t.Helper()
-	own, err := duplicate([]int{fd})
+	own, err := rights.Duplicate([]int{fd})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +352,7 @@ func TestStalePacketsAreDiscarded(t *testing.T) {
 			t.Errorf("%d are left after %v", left, away)
 		}
 		for _, i := range append(c.former, c.items["a"]) {
-			closeAll(i.FDs)
+			rights.Close(i.FDs)
 		}
 	}
 	r, w := pipe(t)
