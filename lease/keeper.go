@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -60,6 +61,8 @@ type Options struct {
 	// Publish gets every new complete Set, from one goroutine at a time. It must
 	// not block: hand the set to a channel that keeps the latest. nil drops them.
 	Publish func(Set)
+	// Paused begins as Pause does: another keeper of this node, which is about to end, writes as yet.
+	Paused bool
 	// Rand draws subnets and jitter; nil means a random seed.
 	Rand *rand.Rand
 	// Logger gets one line per change of state; nil drops them.
@@ -74,7 +77,8 @@ type Keeper struct {
 	log   *slog.Logger
 	in    *inbox.Inbox[News]
 
-	turn sync.Mutex // held by Acquire and by Run
+	turn  sync.Mutex    // held by Acquire and by Run
+	calls chan struct{} // holds one while the store is called or the cache written, and while the keeper is paused
 
 	mu    sync.Mutex // protects what follows
 	core  *Core
@@ -98,8 +102,26 @@ func NewKeeper(store Store, o Options) (*Keeper, error) {
 		o.Publish = func(Set) {}
 	}
 	o.Cached = nil // the core has it, as long as it is needed
-	return &Keeper{store: store, o: o, log: o.Logger, in: inbox.New((*News).Merge), core: core, local: core.local}, nil
+	k := &Keeper{store: store, o: o, log: o.Logger, in: inbox.New((*News).Merge), core: core, local: core.local, calls: make(chan struct{}, 1)}
+	if o.Paused {
+		k.calls <- struct{}{}
+	}
+	return k, nil
 }
+
+// Pause has the keeper ask and write nothing in the store, and leave the cache as it is, until Resume. It returns when a call
+// that is under way has ended, or with ctx's cause. What is served goes on, and what is watched.
+func (k *Keeper) Pause(ctx context.Context) error {
+	select {
+	case k.calls <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Resume undoes a Pause that succeeded, or Options.Paused.
+func (k *Keeper) Resume() { <-k.calls }
 
 // SetLocal changes what we say about ourselves. A record that says something else
 // is rewritten soon after. It never blocks.

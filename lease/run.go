@@ -132,12 +132,21 @@ func (l *loop) perform(f Effect) Event {
 			}
 		})
 	case Call:
+		if k.Pause(l.ctx) == nil { // else the call fails, since ctx has ended
+			defer k.Resume()
+		}
 		ctx, cancel := context.WithTimeout(l.ctx, callTimeout)
 		defer cancel()
 		r := f.Operation.Do(ctx, k.store)
 		r.Number = f.Number
 		return r
 	case SaveCache:
+		select {
+		case k.calls <- struct{}{}:
+			defer k.Resume()
+		default: // the file is what the other keeper knows, which is as much
+			return Saved{}
+		}
 		written, err := k.o.Cache.save(f.Cached)
 		return Saved{written, err}
 	case Publish:

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weft/lease"
@@ -34,6 +35,8 @@ type Options struct {
 	// with it, Run serves at once.
 	Cache  *lease.Cache
 	Cached *lease.Cached
+	// Paused begins as Pause does: another manager of this Node, which is about to end, writes as yet.
+	Paused bool
 	// Publish gets every new complete Set, from one goroutine at a time. It must not block:
 	// hand the set to a channel that keeps the latest. nil drops them.
 	Publish func(lease.Set)
@@ -58,6 +61,8 @@ type Manager struct {
 	o      Options
 	log    *slog.Logger
 	in     *inbox.Inbox[news]
+	writes chan struct{} // holds one while our Node is written, and while the manager is paused
+	paused atomic.Bool
 
 	mu    sync.Mutex // protects what follows
 	core  *core
@@ -89,7 +94,12 @@ func NewManager(c *Client, o Options) (*Manager, error) {
 	}
 	core := newCore(c.keys, c.cfg.SetNodeNetworkUnavailable, o, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), time.Now())
 	o.Cached = nil // the core has it, as long as it is needed
-	return &Manager{client: c, o: o, log: o.Logger, in: inbox.New((*news).merge), core: core, local: core.local}, nil
+	m := &Manager{client: c, o: o, log: o.Logger, in: inbox.New((*news).merge), core: core, local: core.local, writes: make(chan struct{}, 1)}
+	if o.Paused {
+		m.writes <- struct{}{}
+		m.paused.Store(true)
+	}
+	return m, nil
 }
 
 // SetLocal changes what we say about ourselves; annotations that say something else are

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -99,6 +100,9 @@ func (l *loop) perform(f effect) event {
 		m.o.Publish(f.Set)
 	case lease.SaveCache:
 		l.ask(func() event { // a disk may be slow, and a write to our Node does not wait for it
+			if m.paused.Load() { // the file is what the other manager knows, which is as much
+				return lease.Saved{}
+			}
 			err := m.o.Cache.Save(f.Cached)
 			return lease.Saved{Written: err == nil, Err: err}
 		})
@@ -136,13 +140,49 @@ func (l *loop) watchNodes(f watchNodes) {
 	l.beside.Go(func() { l.herald.run(l.ctx) })
 }
 
+var errPaused = errors.New("another process of this node writes now")
+
+// Pause has the manager write nothing until Resume, neither to our Node nor to the cache. It returns when a write that is under way
+// has ended, or with ctx's cause. Events, which may be told twice without harm, are told on.
+func (m *Manager) Pause(ctx context.Context) error {
+	err := m.turn(ctx)
+	m.paused.Store(err == nil)
+	return err
+}
+
+// Resume undoes a Pause that succeeded, or Options.Paused.
+func (m *Manager) Resume() {
+	m.paused.Store(false)
+	<-m.writes
+}
+
+// turn waits until nothing else writes. Who has the turn takes one from writes.
+func (m *Manager) turn(ctx context.Context) error {
+	select {
+	case m.writes <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // patch writes to our Node. The last write goes on though ctx has ended.
 func (l *loop) patch(f patchNode) patched {
 	ctx := l.ctx
 	if f.last {
+		select {
+		case l.m.writes <- struct{}{}:
+			defer func() { <-l.m.writes }()
+		default: // the manager that has taken our place says what there is to say
+			return patched{err: errPaused}
+		}
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 		defer cancel()
+	} else if err := l.m.turn(ctx); err != nil {
+		return patched{err: err}
+	} else {
+		defer func() { <-l.m.writes }()
 	}
 	node, err := l.m.client.patchStatus(ctx, f.name, f.patch.body())
 	if err != nil {
