@@ -57,7 +57,7 @@ func (h *HostClaim) Network(ctx context.Context, k *kernel.Kernel, c lease.Netwo
 
 // Port claims the port of a data plane, as Network does.
 func (h *HostClaim) Port(ctx context.Context, k *kernel.Kernel, port uint16) error {
-	return h.claim(ctx, k, fmt.Sprint("port/", port), fmt.Sprint("the overlay's port ", port))
+	return h.claim(ctx, k, portName(port), fmt.Sprint("the overlay's port ", port))
 }
 
 func (h *HostClaim) claim(ctx context.Context, k *kernel.Kernel, name, what string) error {
@@ -102,6 +102,49 @@ func (h *HostClaim) claim(ctx context.Context, k *kernel.Kernel, name, what stri
 		}
 	}
 }
+
+// Claims returns duplicates of what h holds, by name, for a process that is to take h's place: the names stay taken until the
+// last duplicate is closed. The descriptors are the caller's.
+func (h *HostClaim) Claims() (map[string]int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make(map[string]int, len(h.fds))
+	for name, fd := range h.fds {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			for _, fd := range out {
+				err = errors.Join(err, unix.Close(fd))
+			}
+			return nil, fmt.Errorf("hand over the claim of %s: %w", name, err)
+		}
+		out[name] = dup
+	}
+	return out, nil
+}
+
+// Inherit has h hold what another process's Claims returned as name. It takes fd over.
+func (h *HostClaim) Inherit(name string, fd int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, have := h.fds[name]; have {
+		return unix.Close(fd)
+	}
+	if h.fds == nil {
+		h.fds = map[string]int{}
+	}
+	h.fds[name] = fd
+	return nil
+}
+
+// HasPort reports whether h holds the port already.
+func (h *HostClaim) HasPort(port uint16) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, have := h.fds[portName(port)]
+	return have
+}
+
+func portName(port uint16) string { return fmt.Sprint("port/", port) }
 
 // listenUnix returns a socket that holds the name. Nobody accepts on it: who connects learns who listens.
 func listenUnix(at *unix.SockaddrUnix) (int, error) {
