@@ -26,6 +26,9 @@ type Options struct {
 	Owner string
 	// Timeout is how long a holder keeps descriptors while there is no weftd; 0 is for no holder.
 	Timeout time.Duration
+	// Inherited is what another weftd hands over that runs as yet; nil if none does. It keeps on what it has kept, and
+	// nobody else is told anything, until Begin.
+	Inherited *Inherited
 	// Getenv reads the variables of the service manager.
 	Getenv func(string) string
 	Logger *slog.Logger
@@ -75,6 +78,8 @@ type Custody struct {
 	faults    map[string]error // why items are not kept, by name; "" is for all of them
 	owed      map[string]bool  // what a holder that did not answer has not been told to forget
 	closed    bool
+	held      bool            // until Begin
+	fresh     map[string]bool // what became another while that was so
 }
 
 // Open takes up what the last weftd had kept. It always succeeds: who cannot be asked is in the log and in Status. The caller runs
@@ -95,7 +100,11 @@ func Open(ctx context.Context, o Options) *Custody {
 	for _, err := range faults {
 		o.Logger.Warn("not everything that the service manager kept can be used", "reason", err)
 	}
-	c.askHolder(ctx)
+	if o.Inherited != nil {
+		c.inherit(*o.Inherited)
+	} else {
+		c.askHolder(ctx)
+	}
 	c.takeUp()
 	c.publish()
 	return c
@@ -185,6 +194,10 @@ func (c *Custody) takeUp() {
 // unkeep has whoever keeps name forget it.
 func (c *Custody) unkeep(name string) {
 	delete(c.faults, name)
+	if c.held {
+		c.fresh[name] = true
+		return
+	}
 	if c.manager != nil {
 		c.manager.forget(name)
 	}
@@ -240,12 +253,18 @@ func (c *Custody) connect(ctx context.Context, start bool) (*session, error) {
 	}
 }
 
-// Kept returns, once, what the last weftd had kept, in order of names, and how long there was none. The descriptors are the
-// caller's. It is kept on until Forget says otherwise.
-func (c *Custody) Kept() (items []Item, away time.Duration) {
+// Kept returns, once, what the last weftd had kept under names that begin with prefix, in order of names, and how long there was
+// none. The descriptors are the caller's. It is kept on until Forget says otherwise.
+func (c *Custody) Kept(prefix string) (items []Item, away time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	items, c.former = c.former, nil
+	c.former = slices.DeleteFunc(c.former, func(i Item) bool {
+		ours := strings.HasPrefix(i.Name, prefix)
+		if ours {
+			items = append(items, i)
+		}
+		return ours
+	})
 	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
 	return items, c.away
 }
@@ -295,6 +314,10 @@ func (c *Custody) endsWithUs() string {
 }
 
 func (c *Custody) keep(ctx context.Context, i Item) error {
+	if c.held {
+		c.fresh[i.Name] = true
+		return nil
+	}
 	if c.manager != nil && c.manager.most > 0 {
 		return c.manager.keep(i)
 	}

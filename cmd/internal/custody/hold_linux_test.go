@@ -158,7 +158,7 @@ func TestTheNextWeftdGetsWhatWasKept(t *testing.T) {
 	for range 5 {
 		c.Close()
 		c = n.weftd()
-		items, _ := c.Kept()
+		items, _ := c.Kept("")
 		if len(items) != 2 || items[0].Name != "b" || string(items[0].Meta) != "about b" || items[1].Name != "pod a/eth0" || len(items[1].FDs) != 2 {
 			t.Fatalf("%+v", items)
 		}
@@ -171,7 +171,7 @@ func TestTheNextWeftdGetsWhatWasKept(t *testing.T) {
 		for _, i := range items {
 			rights.Close(i.FDs)
 		}
-		if again, _ := c.Kept(); len(again) != 0 || c.Status() != s {
+		if again, _ := c.Kept(""); len(again) != 0 || c.Status() != s {
 			t.Errorf("a second time %v; %+v", again, c.Status())
 		}
 	}
@@ -327,7 +327,7 @@ func TestOthersGetNothing(t *testing.T) {
 	c.Close()
 	n.owner = "node-2"
 	other := n.weftd()
-	if items, _ := other.Kept(); len(items) != 0 {
+	if items, _ := other.Kept(""); len(items) != 0 {
 		t.Errorf("another node got %v", items)
 	}
 	n.ended()

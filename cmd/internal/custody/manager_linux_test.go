@@ -352,7 +352,7 @@ func TestAStoreTakesOverFromAHolder(t *testing.T) {
 	f := newFakeManager(t, 20)
 	n.env = f.env()
 	c = n.weftd()
-	if items, _ := c.Kept(); len(items) != 1 || string(items[0].Meta) != "about a" {
+	if items, _ := c.Kept(""); len(items) != 1 || string(items[0].Meta) != "about a" {
 		t.Errorf("%+v", items)
 	}
 	if s := c.Status(); s.By != ByManager || s.Items != 1 || f.count() != 3 {

@@ -25,7 +25,7 @@ func (c *Custody) Run(ctx context.Context) error {
 		if c.session != nil {
 			over = c.session.over
 		}
-		if c.manager != nil && len(c.items) > 0 {
+		if c.manager != nil && len(c.items) > 0 && !c.held {
 			c.manager.stamp()
 			wait = stampEvery
 		}
@@ -57,7 +57,7 @@ func (c *Custody) Run(ctx context.Context) error {
 func (c *Custody) retry(ctx context.Context, ended bool) (kept bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.manager != nil && c.manager.most > 0 {
+	if c.closed || c.held || c.manager != nil && c.manager.most > 0 {
 		return true
 	}
 	if ended {

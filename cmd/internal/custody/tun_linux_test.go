@@ -41,7 +41,7 @@ func runSwitch(control string) error {
 	c := Open(ctx, Options{Control: control, Owner: "node-1", Timeout: time.Minute, Getenv: os.Getenv, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	defer c.Close()
 	var tuns []int
-	items, away := c.Kept()
+	items, away := c.Kept("")
 	for _, i := range items {
 		tuns = append(tuns, i.FDs...)
 	}
@@ -317,7 +317,7 @@ func TestAPodThatEndsIsDropped(t *testing.T) {
 	})
 	c.Close()
 	c = n.weftd() // the next one is not given what is gone
-	if items, _ := c.Kept(); len(items) != 1 || items[0].Name != "no TUN" {
+	if items, _ := c.Kept(""); len(items) != 1 || items[0].Name != "no TUN" {
 		t.Errorf("%+v", items)
 	}
 }

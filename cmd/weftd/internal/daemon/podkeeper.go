@@ -51,7 +51,7 @@ func (k podKeeper) Forget(key podport.Key) error {
 
 // Kept implements pods.Keeper. What this weftd cannot use, as of a later one, is forgotten.
 func (k podKeeper) Kept() ([]pods.Kept, error) {
-	items, away := k.c.Kept()
+	items, away := k.c.Kept(podItem)
 	var out []pods.Kept
 	for _, i := range items {
 		p, err := readKeptPod(i)

@@ -1,0 +1,162 @@
+package custody
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+
+	"weft/cmd/internal/rights"
+)
+
+// Inherited is what a weftd hands over to the one that takes its place. Its descriptors belong to whoever has it.
+type Inherited struct {
+	Items  []Item
+	Stored Stored
+}
+
+// Stored says what the service manager's store has, which it tells only a process that it starts.
+type Stored struct {
+	turn  uint64
+	used  int
+	names map[string][]string
+	alive int // -1 for none
+	any   bool
+}
+
+// Part is a part of a Stored, of a size that can be sent at once. Its JSON form is all but the descriptors.
+type Part struct {
+	Turn  uint64              `json:"turn"`
+	Used  int                 `json:"used"`
+	Names map[string][]string `json:"names,omitempty"`
+	alive int
+}
+
+// FDs are the descriptors beside the part, which stay whose they are.
+func (p Part) FDs() []int {
+	if p.alive < 0 {
+		return nil
+	}
+	return []int{p.alive}
+}
+
+// Parts returns s in parts; none if no service manager keeps anything.
+func (s *Stored) Parts() (out []Part) {
+	if !s.any {
+		return nil
+	}
+	out = append(out, Part{Turn: s.turn, Used: s.used, alive: s.alive})
+	for _, name := range slices.Sorted(maps.Keys(s.names)) {
+		out = append(out, Part{Turn: s.turn, Used: s.used, Names: map[string][]string{name: s.names[name]}, alive: -1})
+	}
+	return out
+}
+
+// Add adds a part that was received. It takes fds over, but not beside an error.
+func (s *Stored) Add(part []byte, fds []int) error {
+	var p Part
+	if err := json.Unmarshal(part, &p); err != nil {
+		return err
+	}
+	if len(fds) > 1 || len(fds) == 1 && s.any {
+		return errMalformed
+	}
+	if !s.any {
+		*s = Stored{names: map[string][]string{}, alive: -1, any: true}
+	}
+	s.turn, s.used = p.Turn, p.Used
+	maps.Copy(s.names, p.Names)
+	if len(fds) == 1 {
+		s.alive = fds[0]
+	}
+	return nil
+}
+
+// Close closes the descriptor that s has.
+func (s *Stored) Close() {
+	if s.any && s.alive >= 0 {
+		rights.Close([]int{s.alive})
+	}
+	*s = Stored{}
+}
+
+// Bequeath returns duplicates of all that is kept, for a weftd that takes this one's place.
+func (c *Custody) Bequeath() (h Inherited, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(c.items)) {
+		i := c.items[name]
+		if i.FDs, err = rights.Duplicate(i.FDs); err != nil {
+			break
+		}
+		h.Items = append(h.Items, i)
+	}
+	if m := c.manager; m != nil && err == nil {
+		h.Stored = Stored{turn: m.turn, used: m.used, names: maps.Clone(m.stored), alive: -1, any: true}
+		if m.alive >= 0 {
+			var alive []int
+			if alive, err = rights.Duplicate([]int{m.alive}); err == nil {
+				h.Stored.alive = alive[0]
+			}
+		}
+	}
+	if err != nil {
+		for _, i := range h.Items {
+			rights.Close(i.FDs)
+		}
+		h.Stored.Close()
+		return Inherited{}, err
+	}
+	return h, nil
+}
+
+// inherit takes up what another weftd hands over. Nothing waits in queues that nobody reads, since that one does.
+func (c *Custody) inherit(h Inherited) {
+	for _, i := range c.former {
+		rights.Close(i.FDs)
+	}
+	c.former, c.away, c.held, c.fresh = h.Items, 0, true, map[string]bool{}
+	if m := c.manager; m != nil && h.Stored.any {
+		m.turn, m.used, m.stored, m.alive = h.Stored.turn, h.Stored.used, h.Stored.names, h.Stored.alive
+		h.Stored = Stored{}
+	}
+	h.Stored.Close()
+}
+
+// Begin says that the weftd from which everything was inherited keeps nothing any more: from now on this one does, and what has become
+// another since is told. It does nothing if nothing was inherited.
+func (c *Custody) Begin(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.held {
+		return nil
+	}
+	c.held = false
+	defer c.publish()
+	fresh := slices.Sorted(maps.Keys(c.fresh))
+	c.fresh = nil
+	var faults []error
+	if (c.manager == nil || c.manager.most == 0) && c.socket != "" && c.o.Timeout > 0 {
+		s, err := c.connect(ctx, len(c.items) > 0)
+		if errors.Is(err, errNoHolder) {
+			return nil
+		}
+		if err != nil {
+			c.faults[""] = err
+			return err
+		}
+		c.session = s
+	}
+	for _, name := range fresh {
+		i, ok := c.items[name]
+		if !ok {
+			c.unkeep(name)
+			continue
+		}
+		err := c.keep(ctx, i)
+		c.note(name, err)
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,33 @@
+package handover
+
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// FaultVariable names a step at which this process dies or stands still, for tests: crash:STEP or hang:STEP.
+const FaultVariable = "WEFT_TEST_HANDOVER"
+
+// Steps are the places in the order in which they are passed: those of the new one, then those of the old one.
+func Steps() []string {
+	return []string{
+		"new-asked", "new-given", "new-prepared", "new-ready", "new-yours", "new-reads", "new-flowing", "new-alone",
+		"old-asked", "old-given", "old-ready", "old-paused", "old-yours", "old-flowing", "old-bye",
+	}
+}
+
+// At says that a process is at a step.
+func At(step string) {
+	what, where, _ := strings.Cut(os.Getenv(FaultVariable), ":")
+	if where != step {
+		return
+	}
+	switch what {
+	case "crash":
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+	case "hang":
+		_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+	}
+}
