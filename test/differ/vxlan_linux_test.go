@@ -1,0 +1,340 @@
+package differ
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+	"weft/tunnel"
+)
+
+const (
+	// batchSize is how many packets are under way at once in a data plane: few, so that no queue overflows.
+	batchSize = 64
+	// patience is for one batch, on a machine that does something else as well.
+	patience = 30 * time.Second
+)
+
+// options are of a run: WEFT_DIFFER="packets=1000000 seed=7 only=raw".
+type options struct {
+	packets, seed uint64
+	only          string
+}
+
+func readOptions(t *testing.T, packets uint64) options {
+	o := options{packets: packets, seed: 1}
+	for _, f := range strings.Fields(os.Getenv("WEFT_DIFFER")) {
+		k, v, _ := strings.Cut(f, "=")
+		n, err := strconv.ParseUint(v, 10, 64)
+		switch {
+		case k == "only":
+			o.only, err = v, nil
+		case k == "packets":
+			o.packets = n
+		case k == "seed":
+			o.seed = n
+		default:
+			err = fmt.Errorf("it is none of packets, seed and only")
+		}
+		if err != nil {
+			t.Fatalf("WEFT_DIFFER: %q: %v", f, err)
+		}
+	}
+	return o
+}
+
+// direction is a way through a host.
+type direction struct {
+	name    string
+	make    func(d dice, b []byte) []byte
+	means   func(b []byte, raw bool) meant
+	in, out func(r *rig) int // descriptors
+	keep    func(b []byte) bool
+	same    func(b []byte) []byte // what is compared; it may change b
+	mark    func(b []byte, n uint64) []byte
+	marked  func(b []byte) (uint64, bool)
+}
+
+// TestDiffersFromKernelVXLANOnlyAsSaid gives the same packets to the kernel's vxlan and to every path of weft's, in both directions and over
+// both families.
+func TestDiffersFromKernelVXLANOnlyAsSaid(t *testing.T) {
+	o := readOptions(t, 3_000)
+	for _, u := range []underlay{false, true} {
+		name := map[underlay]string{false: "IPv4", true: "IPv6"}[u]
+		t.Run("over "+name, func(t *testing.T) {
+			kernel := newRig(t, bool(u), 0)
+			var rigs []*rig
+			for _, p := range []tunnel.Path{tunnel.PathPortable, tunnel.PathSocket, tunnel.PathRaw} {
+				if o.only == "" || o.only == p.String() {
+					rigs = append(rigs, newRig(t, bool(u), p))
+				}
+			}
+			for _, way := range []direction{decapsulation(u), encapsulation(u)} {
+				t.Run(way.name, func(t *testing.T) {
+					began := time.Now()
+					c := &comparison{t: t, way: way, kernel: kernel, rigs: rigs, dice: newDice(), o: o, told: map[reason]uint64{}}
+					c.run()
+					t.Logf("seed %d: %d packets on %d paths, %d passed by the kernel, %.0f comparisons a second; %d batches one by one, %d marks again; explained: %v", o.seed, o.packets, len(rigs), c.passed,
+						float64(o.packets)*float64(len(rigs))/time.Since(began).Seconds(), c.again, c.lost, c.told)
+				})
+			}
+		})
+	}
+}
+
+// comparison is one direction's run.
+type comparison struct {
+	t      *testing.T
+	way    direction
+	kernel *rig
+	rigs   []*rig
+	dice   dice
+	o      options
+
+	in, want, got packets
+	scratch       []byte
+	passed        uint64
+	again, lost   int // batches that were sent again one by one, and marks that were
+	told          map[reason]uint64
+}
+
+func (c *comparison) run() {
+	for _, r := range append([]*rig{c.kernel}, c.rigs...) {
+		c.settle(r)
+	}
+	for n := uint64(0); n < c.o.packets && !c.t.Failed(); n += batchSize {
+		c.in.reset()
+		c.want.reset()
+		for i := range min(batchSize, c.o.packets-n) {
+			c.dice.reset(c.o.seed, n+i)
+			c.scratch = c.way.make(c.dice, c.scratch[:0])
+			c.in.add(c.scratch)
+			c.told[c.wanted(c.scratch, false)]++
+		}
+		c.passed += uint64(c.want.len())
+		for _, r := range c.rigs {
+			for i := range c.in.len() {
+				r.write(c.way.in(r), c.in.at(i))
+			}
+			c.mark(r)
+		}
+		for _, r := range c.rigs {
+			c.got.reset()
+			c.collect(r)
+			if c.got.len() != c.want.len() || !bytes.Equal(c.got.data, c.want.data) {
+				c.again++
+				c.oneByOne(r, n)
+			}
+			c.drain(r)
+		}
+		c.drain(c.kernel)
+	}
+}
+
+// wanted appends what the kernel makes of b, or of what weft means to treat it as, and returns why that is something else.
+func (c *comparison) wanted(b []byte, raw bool) reason {
+	c.kernel.read(c.way.out(c.kernel), &c.got, func([]byte) bool { return false })
+	var m meant
+	was := c.want.len()
+	if m = c.way.means(b, raw); m.drop {
+		return m.why
+	}
+	c.kernel.write(c.way.in(c.kernel), b)
+	c.kernel.read(c.way.out(c.kernel), &c.want, c.way.keep)
+	from := 0
+	if was > 0 {
+		from = c.want.ends[was-1]
+	}
+	c.normalise(&c.want, was, from)
+	return m.why
+}
+
+// normalise makes of the packets of p from the given one on what is compared.
+func (c *comparison) normalise(p *packets, i, from int) {
+	for ; i < len(p.ends); i++ {
+		c.way.same(p.data[from:p.ends[i]])
+		from = p.ends[i]
+	}
+}
+
+// mark sends a packet that is numbered. All before it have come once it has.
+func (c *comparison) mark(r *rig) {
+	r.marks++
+	r.write(c.way.in(r), c.way.mark(nil, r.marks))
+}
+
+// collect reads what the host sends up to the last mark.
+func (c *comparison) collect(r *rig) {
+	was, from := c.got.len(), len(c.got.data)
+	deadline := time.Now().Add(patience)
+	arrived, again := false, time.Now().Add(time.Second)
+	for !arrived {
+		r.read(c.way.out(r), &c.got, func(b []byte) bool {
+			n, ok := c.way.marked(b)
+			arrived = arrived || ok && n == r.marks
+			return !ok && c.way.keep(b)
+		})
+		if arrived {
+			break
+		}
+		fds := []unix.PollFd{{Fd: int32(c.way.out(r)), Events: unix.POLLIN}}
+		_, _ = unix.Poll(fds, 100)
+		if time.Now().After(again) { // it may have been lost: another one tells
+			again = time.Now().Add(time.Second)
+			c.lost++
+			r.write(c.way.in(r), c.way.mark(nil, r.marks))
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s carries nothing any more; %+v", r.name, r.engine.Stats())
+		}
+	}
+	c.normalise(&c.got, was, from)
+}
+
+// drain throws away what the host has sent the other way: ICMP errors about what it could not forward.
+func (c *comparison) drain(r *rig) {
+	none := func([]byte) bool { return false }
+	r.read(c.way.in(r), &c.got, none)
+	r.read(c.way.out(r), &c.got, none)
+}
+
+// settle waits until the host carries packets.
+func (c *comparison) settle(r *rig) {
+	for deadline := time.Now().Add(patience); ; {
+		r.write(c.way.in(r), c.way.mark(nil, 0))
+		time.Sleep(time.Millisecond)
+		ok := false
+		r.read(c.way.out(r), &c.got, func(b []byte) bool {
+			_, is := c.way.marked(b)
+			ok = ok || is
+			return false
+		})
+		if ok {
+			c.drain(r)
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s carries nothing", r.name)
+		}
+	}
+}
+
+// oneByOne sends the packets of the batch that begins with number n again, each by itself, and reports those that still differ: what a
+// queue lost, or what came in another order on a busy machine, is no difference.
+func (c *comparison) oneByOne(r *rig, n uint64) {
+	for i := range c.in.len() {
+		c.dice.reset(c.o.seed, n+uint64(i))
+		b := c.way.make(c.dice, nil)
+		if want, got, differs := c.differs(r, b); differs {
+			c.report(r, n+uint64(i), b, want, got)
+			return
+		}
+	}
+}
+
+// differs says whether weft makes something else of b than is wanted, three times of three.
+func (c *comparison) differs(r *rig, b []byte) (want, got packets, differs bool) {
+	keep := c.want
+	defer func() { c.want = keep }()
+	for range 3 {
+		c.want, c.got = packets{}, packets{}
+		c.drain(r)
+		c.wanted(bytes.Clone(b), r.name == tunnel.PathRaw.String())
+		r.write(c.way.in(r), b)
+		for range 3 { // a packet and a mark may be in two queues
+			c.mark(r)
+			c.collect(r)
+		}
+		want, got = c.want, c.got
+		c.got = packets{}
+		if bytes.Equal(want.data, got.data) && want.len() == got.len() {
+			return want, got, false
+		}
+	}
+	return want, got, true
+}
+
+// report says what differs, of the shortest packet that does.
+func (c *comparison) report(r *rig, number uint64, b []byte, want, got packets) {
+	c.t.Helper()
+	for size := len(b) - 1; size > 0; { // without what is behind the headers
+		short := bytes.Clone(b[:size])
+		w, g, differs := c.differs(r, short)
+		if !differs {
+			break
+		}
+		b, want, got = short, w, g
+		size -= max(1, size/8)
+	}
+	c.t.Errorf("%s differs from the kernel, %s, seed %d, packet %d (%s):\n%x", r.name, c.way.name, c.o.seed, number, c.way.means(bytes.Clone(b), r.name == tunnel.PathRaw.String()).why, b)
+	for i := range max(want.len(), got.len()) {
+		if i < want.len() {
+			c.t.Errorf("want %x", want.at(i))
+		}
+		if i < got.len() {
+			c.t.Errorf("got  %x", got.at(i))
+		}
+	}
+	if r.engine != nil {
+		c.t.Logf("%+v", r.engine.Stats())
+	}
+}
+
+// The payload of a mark, before its number.
+const markText = "differ's mark: "
+
+func markInner(from, to byte, n uint64) []byte {
+	p := append(make([]byte, encap.IPv4Len+encap.UDPLen), markText...)
+	p = binary.BigEndian.AppendUint64(p, n)
+	p[0], p[8], p[9] = 0x45, 64, encap.ProtoUDP
+	copy(p[12:], []byte{10, 1, from, 254, 10, 1, to, 254})
+	binary.BigEndian.PutUint16(p[encap.IPv4Len+4:], uint16(len(p)-encap.IPv4Len))
+	finish4(p)
+	return p
+}
+
+func markOf(b []byte) (n uint64, ok bool) {
+	const at = encap.IPv4Len + encap.UDPLen
+	if len(b) != at+len(markText)+8 || string(b[at:at+len(markText)]) != markText {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(b[at+len(markText):]), true
+}
+
+func podOf(r *rig) int  { return r.pod }
+func wireOf(r *rig) int { return r.wire }
+
+// decapsulation takes frames of the underlay, and compares what arrives at pods: all of it.
+func decapsulation(u underlay) direction {
+	return direction{
+		name: "decapsulation", in: wireOf, out: podOf, make: u.arriving, means: u.means,
+		keep: func(b []byte) bool { return fromPods(b, peerNet) },
+		same: func(b []byte) []byte { return b },
+		mark: func(b []byte, n uint64) []byte {
+			d := newDice()
+			f := append(make([]byte, u.inner()), markInner(peerNet, ourNet, n)...)
+			valid := u.frameAround(d, f)
+			return append(b, valid...)
+		},
+		marked: markOf,
+	}
+}
+
+// fromPods says whether an inner packet has a source within the node's subnets that a pod may have: the rest is the host's own.
+func fromPods(b []byte, node byte) bool {
+	switch {
+	case len(b) >= encap.IPv4Len && b[0]>>4 == 4:
+		return b[12] == 10 && b[13] == 1 && b[14] == node
+	case len(b) >= encap.IPv6Len && b[0]>>4 == 6:
+		return bytes.Equal(b[8:16], []byte{0xfd, 0, 0, 1, 0, node, 0, 0})
+	}
+	return false
+}
