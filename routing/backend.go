@@ -10,6 +10,7 @@ import (
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
+	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -40,6 +41,26 @@ type Backend interface {
 	// so itself.
 	Close() error
 }
+
+// A Transferable is a Backend whose packets a data plane of our own moves, which can be handed over to another process without loss. Of
+// other backends the kernel moves the packets, and nothing has to be handed over.
+type Transferable interface {
+	Backend
+	// Kept describes the data plane's ports, by name. The descriptors are duplicates, and the caller's.
+	Kept() (map[string]tunnel.Kept, error)
+	// Pause stops the data plane between two batches, and changes nothing in the kernel any more until Resume: when it returns, all that was
+	// read is on its way, and what arrives waits in the queues. What Apply is given meanwhile is done afterwards.
+	Pause()
+	// Resume goes on, or ends BackendConfig.Paused.
+	Resume()
+	// Abandon has Run, when it ends, undo nothing, for others have the ports: BackendConfig.Keep is not told that they are closed.
+	// Nothing changes until then.
+	Abandon()
+}
+
+// KeptFresh is for how long what waits in queues that nobody reads is worth delivering. Queues hold the oldest packets, and drop what comes
+// later.
+const KeptFresh = plane.KeptFresh
 
 // Status is what weft status shows of a backend.
 type Status struct {
@@ -142,6 +163,19 @@ type BackendConfig struct {
 	// PortLost, if not nil, is called for each port of a data plane of our own that died by itself, also for pods' ports. It
 	// must not block.
 	PortLost func(tunnel.PortID)
+	// Inherited are the ports of an earlier data plane of our own, by the names that Keep was told. Those that are what is wanted now are taken
+	// up with what waits in their queues, and the others are closed and made anew. The descriptors are the backend's from the constructor
+	// on, also if that returns an error.
+	Inherited map[string]tunnel.Kept
+	// Away is for how long nobody read the Inherited: after more than KeptFresh what waits in their queues is discarded.
+	Away time.Duration
+	// Keep, if not nil, is told of each port of a data plane of our own that was made, so that it can be kept for the next process, and
+	// with nil of each that is closed for good: whoever has duplicates must close them before Keep returns, or a port in its place could
+	// not be opened. k is borrowed. It is called with the backend's lock held, so that it must not call the backend.
+	Keep func(name string, k *tunnel.Kept)
+	// Paused has a data plane of our own read nothing until Transferable.Resume: an earlier one, of which the Inherited are, still does. Then a
+	// port that cannot be taken up is an error of Apply, since no other can be opened beside it.
+	Paused bool
 	// MayRunCommands returns nil if this node may run the commands in the network config (type extension),
 	// else why not. If MayRunCommands itself is nil, no command is run.
 	MayRunCommands func() error

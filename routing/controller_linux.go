@@ -55,6 +55,7 @@ type controller struct {
 	bridged  []kernel.Bridged // the bridges that have addresses of directly attached pods
 	proxied  map[int]bool     // the numbers of those on which the host may answer for such pods
 	ended    bool
+	halted   bool        // Transferable.Pause
 	over     func() bool // Run is to end; nil before it began
 
 	statusMu sync.Mutex // a leaf lock, so that Status never waits for the kernel
@@ -152,9 +153,11 @@ type carrier struct {
 func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 	b, err := newController(c, t, nil)
 	if err != nil {
+		c.disinherit()
 		return nil, err
 	}
 	o := t.plane()
+	o.Inherited, o.Away, o.Keep, o.Paused = c.Inherited, c.Away, c.Keep, c.Paused
 	o.Workers, o.Logger, o.Nudge, o.PortLost = c.Workers, b.log, b.nudge, c.PortLost
 	o.Forwarding, o.StateDir = cmp.Or(c.Forwarding, o.Forwarding), c.StateDir
 	if o.Outside = c.Outside; c.Unprivileged {
@@ -168,6 +171,7 @@ func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 		b.plane, err = plane.New(b.k, o)
 	}
 	if err != nil {
+		c.disinherit()
 		b.closeMonitors()
 		return nil, fmt.Errorf("%s backend: %w", b.Type(), err)
 	}
@@ -249,6 +253,9 @@ func (c *controller) apply(ctx context.Context, s lease.Set) error {
 	}
 	c.set = s
 	c.want.stale = true // the peers may be others
+	if c.halted {
+		return nil
+	}
 	err := c.reconcile(ctx, kernel.ChangedNeighbours)
 	if err != nil {
 		c.nudge(kernel.ChangedAll) // Run retries
@@ -363,6 +370,9 @@ func (c *controller) repair(ctx context.Context) {
 func (c *controller) settle(ctx context.Context, ch kernel.Change) (whole bool, pause time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.halted { // Resume looks at everything
+		return false, tidy, nil
+	}
 	if c.plane != nil {
 		c.plane.AskingTook() // what a reconcile took before is over
 	}

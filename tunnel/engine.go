@@ -32,6 +32,8 @@ type Config struct {
 	// Unjoined, if not nil, is called now and then while large datagrams arrive one by one, although
 	// several wait (Engine.Arrivals). A worker calls it: it must not block.
 	Unjoined func()
+	// Paused has the engine begin as Pause leaves it, until Resume.
+	Paused bool
 }
 
 // Engine moves packets between ports. Its methods are safe for concurrent use.
@@ -45,6 +47,9 @@ type Engine struct {
 	load    load
 
 	incoming arrivals
+
+	pausing   pausing
+	pausedNow atomic.Bool // pausing.paused, for who must not wait
 
 	// overflowed is the sum of what ports that are gone had counted, so that the counter does not go
 	// back at every change of the underlay.
@@ -107,6 +112,9 @@ func New(cfg Config) (*Engine, error) {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
+	e.pausing.changed.L = &e.pausing.mu
+	e.pausing.paused = cfg.Paused
+	e.pausedNow.Store(cfg.Paused)
 	e.ports.Store(&portSet{})
 	empty, _ := NewTable(cfg.Format, Spec{Check: CheckStrict})
 	e.table.Store(empty)
@@ -240,6 +248,16 @@ func (e *Engine) Detach(id PortID) error {
 	return a.port.Close()
 }
 
+// Port is the port with that id; nil if there is none. It is the engine's, which may close it.
+func (e *Engine) Port(id PortID) Port {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if a := e.attached[id]; a != nil {
+		return a.port
+	}
+	return nil
+}
+
 // retire takes a out of use. When it returns no worker touches the port any more.
 func (e *Engine) retire(a *attached) {
 	delete(e.attached, a.id)
@@ -261,13 +279,16 @@ func (e *Engine) Run(ctx context.Context) error {
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
+		e.pausing.close()
 		for _, w := range e.workers {
-			w.poll.close() // wakes the worker, which then ends
+			w.poll.ring() // wakes the worker, which then ends
 		}
 	})
 	var wg sync.WaitGroup
 	for _, w := range e.workers {
+		e.pausing.begin()
 		wg.Go(func() {
+			defer e.pausing.end()
 			if err := w.run(); err != nil {
 				cancel(fmt.Errorf("worker %d: %w", w.index, err))
 			}

@@ -44,7 +44,7 @@ func (e *Engine) keepFair(ctx context.Context) {
 			next = fairTick
 		}
 		seen = received
-		if every == fairTick {
+		if every == fairTick && !e.pausedNow.Load() {
 			var held bool
 			if from, held = e.checkQueues(from); held {
 				next = fairTick

@@ -100,7 +100,7 @@ func (w *worker) linger() {
 	}
 	began := w.now
 	for idle, rounds := 0, 0; idle < lingerReads && rounds < 4*lingerReads; idle, rounds = idle+1, rounds+1 {
-		if w.engine.load.bulk(w.now) || w.now-began > int64(lingerMost) {
+		if w.engine.pausedNow.Load() || w.engine.load.bulk(w.now) || w.now-began > int64(lingerMost) {
 			return
 		}
 		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)

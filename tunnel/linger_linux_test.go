@@ -2,7 +2,6 @@ package tunnel
 
 import (
 	"errors"
-	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -72,10 +71,12 @@ func TestPollerWaits(t *testing.T) {
 		if err := p.add(pipe[0], 7); err != nil {
 			t.Fatal(err)
 		}
-		got := make(chan error)
+		got, errRung := make(chan error), errors.New("rung")
 		next := func() {
-			events, err := p.wait(keep)
-			if err == nil && (len(events) != 1 || events[0].id != 7) {
+			events, rung, err := p.wait(keep)
+			if rung {
+				err = errRung
+			} else if err == nil && (len(events) != 1 || events[0].id != 7) {
 				err = errors.New("another event")
 			}
 			got <- err
@@ -96,9 +97,16 @@ func TestPollerWaits(t *testing.T) {
 		}
 		go next()
 		runtime.GC()
-		p.close()
-		if err := <-got; !errors.Is(err, os.ErrClosed) {
-			t.Errorf("keep %v: after close: %v", keep, err)
+		p.ring()
+		if err := <-got; !errors.Is(err, errRung) {
+			t.Errorf("keep %v: after the bell: %v", keep, err)
+		}
+		go next() // the bell is heard once
+		if _, err := unix.Write(pipe[1], []byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			t.Errorf("keep %v: %v", keep, err)
 		}
 		runtime.GOMAXPROCS(was)
 		if err := errors.Join(p.free(), unix.Close(pipe[0]), unix.Close(pipe[1])); err != nil {

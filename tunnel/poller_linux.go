@@ -3,7 +3,6 @@ package tunnel
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"time"
 	"unsafe"
@@ -15,7 +14,7 @@ import (
 // before it gives it back: what is idle for longer costs nothing.
 const keepFor = 5
 
-// bell is the id of the eventfd that ends a wait; no queue has it.
+// bell is the id of the eventfd that interrupts a wait; no queue has it.
 const bell = ^uint64(0)
 
 // poller is a worker's epoll instance. It waits in the kernel, and not in Go's network
@@ -54,11 +53,12 @@ func newPoller() (*poller, error) {
 	return p, nil
 }
 
-// wait blocks until at least one port is readable and returns the readable ones.
+// wait blocks until at least one port is readable and returns the readable ones, or until the bell is
+// rung, and says so instead.
 // keep says that there are processors (GOMAXPROCS) for all workers and for others besides: a
 // worker that waits a short time then keeps its own. borrowed: the slice is valid until the
-// next wait. The error wraps os.ErrClosed after close.
-func (p *poller) wait(keep bool) ([]event, error) {
+// next wait.
+func (p *poller) wait(keep bool) (ready []event, rung bool, err error) {
 	began := time.Now()
 	n, errno := p.block(keep)
 	p.blocked = time.Since(began)
@@ -67,7 +67,7 @@ func (p *poller) wait(keep bool) ([]event, error) {
 	}
 	p.woke = began.Add(p.blocked)
 	if errno != 0 {
-		return nil, fmt.Errorf("epoll_wait: %w", errno)
+		return nil, false, fmt.Errorf("epoll_wait: %w", errno)
 	}
 	for i := range p.events[:n] {
 		e := &p.events[i]
@@ -76,10 +76,11 @@ func (p *poller) wait(keep bool) ([]event, error) {
 			failed: e.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0,
 		}
 		if p.ready[i].id == bell {
-			return nil, fmt.Errorf("epoll: %w", os.ErrClosed)
+			p.hush()
+			return nil, true, nil
 		}
 	}
-	return p.ready[:n], nil
+	return p.ready[:n], false, nil
 }
 
 // block is epoll_wait: first with our processor, then without.
@@ -122,10 +123,16 @@ func (p *poller) remove(fd int) {
 	_ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, fd, &unix.EpollEvent{})
 }
 
-// close ends wait for good.
-func (p *poller) close() {
+// ring interrupts the wait that there is, or the next one.
+func (p *poller) ring() {
 	one := [8]byte{0: 1, 7: 1} // not 0 in either byte order
 	_, _ = unix.Write(p.bell, one[:])
+}
+
+// hush takes back what ring did until now. Whoever calls it looks afterwards at what the bell may have been rung for.
+func (p *poller) hush() {
+	var count [8]byte
+	_, _ = unix.Read(p.bell, count[:])
 }
 
 // free gives the descriptors back, once nobody waits any more.

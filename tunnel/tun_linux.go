@@ -29,6 +29,9 @@ type TUNOptions struct {
 	// OpenOffloadTUN uses Off. A nil Logger discards.
 	Off    OffloadSet
 	Logger *slog.Logger
+	// From, if not nil, is the device as an earlier port kept it: its queues, and what waits in them, are taken over. Its descriptors
+	// are closed where an error is returned, which wraps ErrUnfit if it is not what is wanted.
+	From *Kept
 }
 
 // TUN is a TUN device as a port: one bare IP packet a read and a write, no
@@ -37,7 +40,9 @@ type TUN struct {
 	name string
 	fd   int
 	fds  []int // of the queues; the first is fd
-	shut sync.Once
+	// wanted is how many queues were asked for.
+	wanted int
+	shut   sync.Once
 }
 
 // OpenTUN opens or re-attaches to a TUN device in the current network namespace.
@@ -50,6 +55,9 @@ func OpenTUN(o TUNOptions) (*TUN, error) {
 }
 
 func openTUN(o TUNOptions, flags uint16) (*TUN, error) {
+	if o.From != nil {
+		return keptTUN(o, flags)
+	}
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/net/tun: %w%s", err, tunRemedy(err))
@@ -63,6 +71,7 @@ func openTUN(o TUNOptions, flags uint16) (*TUN, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.wanted = max(1, o.Queues)
 	if multi {
 		err = t.addQueues(max(1, o.Queues), flags)
 	}

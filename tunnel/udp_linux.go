@@ -40,6 +40,9 @@ type UDPOptions struct {
 	// ListenOffload and OpenRaw use them. A nil Logger discards.
 	Off    OffloadSet
 	Logger *slog.Logger
+	// From, if not nil, is the port as an earlier engine kept it: its sockets, and what waits in them, are taken over. Its descriptors
+	// are closed where an error is returned, which wraps ErrUnfit if it is not what is wanted.
+	From *Kept
 }
 
 // logger is the Logger, or one that discards.

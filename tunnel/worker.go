@@ -2,10 +2,8 @@ package tunnel
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
-	"os"
 	"runtime"
 	"sync/atomic"
 )
@@ -84,16 +82,22 @@ func newWorker(e *Engine, index int) (*worker, error) {
 	return w, nil
 }
 
-// run works until the poller is closed.
+// run works until the engine ends. It rests while the engine is paused.
 func (w *worker) run() error {
 	keep := runtime.GOMAXPROCS(0) > len(w.engine.workers)
+	if !w.engine.pausing.rest() {
+		return nil
+	}
 	for {
-		events, err := w.poll.wait(keep)
-		if errors.Is(err, os.ErrClosed) {
-			return nil
-		}
+		events, rung, err := w.poll.wait(keep)
 		if err != nil {
 			return err
+		}
+		if rung {
+			if !w.engine.pausing.rest() {
+				return nil
+			}
+			continue
 		}
 		w.totals.wakeups.Add(1)
 		w.totals.busy.Add(int64(w.poll.worked))

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,6 +36,11 @@ type Options struct {
 	Outside *kernel.Kernel
 	// Workers is how many there are; 0 means tunnel.DefaultWorkers.
 	Workers int
+	// Inherited, Away, Keep and Paused are as those of routing.BackendConfig; Inherited is the plane's from New on.
+	Inherited map[string]tunnel.Kept
+	Away      time.Duration
+	Keep      func(name string, k *tunnel.Kept)
+	Paused    bool
 	// Logger is required.
 	Logger *slog.Logger
 	// Nudge asks whoever calls the methods to look again at what may have changed. It must not block.
@@ -57,6 +63,8 @@ type Plane struct {
 	sockets [2]socketPort // IPv4, IPv6
 	table   *tunnel.Table // the last one published; nil before
 	next    hopState      // where the frames of path raw go
+	paused  bool          // others read the ports
+	left    bool          // the ports are others', and outlive us
 	forward *forwarder
 
 	lostMu sync.Mutex // a leaf lock: the data plane's workers take it
@@ -65,10 +73,10 @@ type Plane struct {
 
 // New makes a data plane without ports, with its TUN in the namespace of k, which is borrowed until Close returns, as Options.Outside is.
 func New(k *kernel.Kernel, o Options) (*Plane, error) {
-	p := &Plane{k: k, out: cmp.Or(o.Outside, k), o: o, path: o.Path, log: o.Logger, lost: map[tunnel.PortID]bool{}}
+	p := &Plane{k: k, out: cmp.Or(o.Outside, k), o: o, paused: o.Paused, path: o.Path, log: o.Logger, lost: map[tunnel.PortID]bool{}}
 	cfg := tunnel.Config{
 		Format: o.Format, Port: o.Port, Workers: o.Workers, Logger: o.Logger,
-		PortLost: func(id tunnel.PortID, _ error) { p.portLost(id) },
+		PortLost: func(id tunnel.PortID, _ error) { p.portLost(id) }, Paused: o.Paused,
 	}
 	forwarding := o.Forwarding
 	if o.Path == tunnel.PathPortable || o.Off.Has(tunnel.OffloadGRO) {
@@ -127,9 +135,13 @@ func (p *Plane) reapLost() {
 // error wraps unix.EBUSY if another process holds it.
 func (p *Plane) openTUN(name string) error {
 	var t tunnel.Port
-	err := p.k.Do(func() (err error) {
-		t, err = p.newTUN(tunnel.TUNOptions{Name: name, Queues: p.engine.Queues(), Off: p.o.Off, Logger: p.log})
-		return err
+	o := tunnel.TUNOptions{Name: name, Queues: p.engine.Queues(), Off: p.o.Off, Logger: p.log}
+	err := p.takeUp(keptTUN, func(k *tunnel.Kept) error {
+		o.From = k
+		return p.k.Do(func() (err error) {
+			t, err = p.newTUN(o)
+			return err
+		})
 	})
 	if err != nil {
 		return err
@@ -142,6 +154,7 @@ func (p *Plane) openTUN(name string) error {
 		return errors.Join(err, t.Close())
 	}
 	p.tun = id
+	p.keep(keptTUN, t, 0)
 	return nil
 }
 
@@ -151,7 +164,7 @@ func (p *Plane) newTUN(o tunnel.TUNOptions) (tunnel.Port, error) {
 		return tunnel.OpenTUN(o)
 	}
 	t, err := tunnel.OpenOffloadTUN(o)
-	if err == nil || !p.o.Auto || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EPERM) {
+	if err == nil || !p.o.Auto || o.From != nil || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EPERM) {
 		return t, err
 	}
 	plain, plainErr := tunnel.OpenTUN(o)
@@ -183,6 +196,7 @@ func (p *Plane) closeTUN() error {
 	}
 	id := p.tun
 	p.tun = 0
+	p.unkeep(keptTUN)
 	return p.engine.Detach(id)
 }
 
@@ -191,6 +205,7 @@ func (p *Plane) reap(id tunnel.PortID) bool {
 	switch id {
 	case p.tun:
 		p.tun = 0
+		p.unkeep(keptTUN)
 		_ = p.engine.Detach(id) // closing a dead descriptor has nothing left to say
 	case p.sockets[0].id:
 		_ = p.closePort(&p.sockets[0])

@@ -1,0 +1,47 @@
+package routing
+
+import (
+	"weft/routing/internal/kernel"
+	"weft/tunnel"
+)
+
+var _ Transferable = (*carrier)(nil)
+
+// disinherit closes what was to be inherited.
+func (c *BackendConfig) disinherit() {
+	for _, k := range c.Inherited {
+		k.Close()
+	}
+	clear(c.Inherited)
+}
+
+// Kept implements Transferable.
+func (c *carrier) Kept() (map[string]tunnel.Kept, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.plane.Kept()
+}
+
+// Pause implements Transferable.
+func (c *carrier) Pause() {
+	c.mu.Lock() // a reconcile ends first
+	defer c.mu.Unlock()
+	c.halted = true
+	c.plane.Pause()
+}
+
+// Resume implements Transferable.
+func (c *carrier) Resume() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.halted = false
+	c.plane.Resume()
+	c.nudge(kernel.ChangedAll)
+}
+
+// Abandon implements Transferable.
+func (c *carrier) Abandon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.plane.Abandon()
+}

@@ -1,0 +1,149 @@
+package plane
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/tunnel"
+)
+
+// The names under which ports are kept.
+const (
+	keptTUN   = "tun"
+	keptUnder = "underlay" // with 4 or 6
+)
+
+// KeptFresh is routing.KeptFresh.
+const KeptFresh = 30 * time.Second
+
+// underName is the name under which the port of a family is kept.
+func underName(six bool) string {
+	if six {
+		return keptUnder + "6"
+	}
+	return keptUnder + "4"
+}
+
+// takeUp opens a port: of what was inherited under a name, if that is what is wanted, else anew, with open and nil. While others
+// read the ports there is nothing that could be opened anew.
+func (p *Plane) takeUp(name string, open func(*tunnel.Kept) error) error {
+	k, ok := p.o.Inherited[name]
+	if !ok {
+		return open(nil)
+	}
+	discarded := 0
+	if p.o.Away > KeptFresh {
+		discarded = k.Discard()
+	}
+	delete(p.o.Inherited, name)
+	err := open(&k)
+	if err == nil {
+		p.log.Info("port taken over from an earlier weftd", "port", name, "kind", k.Kind, "discarded_packets", discarded)
+		return nil
+	}
+	if p.paused {
+		return fmt.Errorf("take over the port %s: %w", name, err)
+	}
+	p.log.Info("port of an earlier weftd is made anew", "port", name, "cause", err)
+	k.Close()
+	p.unkeep(name)
+	return open(nil)
+}
+
+// keep has a port kept for the next process. extra, if not 0, is a further descriptor behind those of the port.
+func (p *Plane) keep(name string, port tunnel.Port, extra int) {
+	if p.o.Keep == nil {
+		return
+	}
+	k, err := describe(port, extra)
+	if err != nil {
+		p.log.Warn("a restart will lose packets: port cannot be kept", "port", name, "error", err)
+		return
+	}
+	defer k.Close()
+	p.o.Keep(name, &k)
+}
+
+// describe is what is to be kept of a port. The descriptors are the caller's.
+func describe(port tunnel.Port, extra int) (tunnel.Kept, error) {
+	a, ok := port.(tunnel.KeepablePort)
+	if !ok {
+		return tunnel.Kept{}, fmt.Errorf("a port of type %T", port)
+	}
+	k, err := a.Keep()
+	if err != nil || extra <= 0 {
+		return k, err
+	}
+	fd, err := unix.FcntlInt(uintptr(extra), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		k.Close()
+		return tunnel.Kept{}, err
+	}
+	k.FDs = append(k.FDs, fd)
+	return k, nil
+}
+
+// unkeep ends the keeping of a port that is closed.
+func (p *Plane) unkeep(name string) {
+	if p.o.Keep != nil && !p.left {
+		p.o.Keep(name, nil)
+	}
+}
+
+// disinherit closes what was inherited and is wanted by nobody.
+func (p *Plane) disinherit(names ...string) {
+	for _, name := range names {
+		if k, ok := p.o.Inherited[name]; ok {
+			delete(p.o.Inherited, name)
+			k.Close()
+			if !p.paused {
+				p.unkeep(name)
+			}
+		}
+	}
+}
+
+// Kept describes the ports, by name. The descriptors are duplicates, and the caller's.
+func (p *Plane) Kept() (map[string]tunnel.Kept, error) {
+	all := map[string]tunnel.Kept{}
+	add := func(name string, id tunnel.PortID, extra int) error {
+		if id == 0 {
+			return nil
+		}
+		port := p.engine.Port(id)
+		k, err := describe(port, extra)
+		if err == nil {
+			all[name] = k
+		}
+		return err
+	}
+	err := add(keptTUN, p.tun, 0)
+	for i := range p.sockets {
+		err = errors.Join(err, add(underName(i == 1), p.sockets[i].id, p.sockets[i].owner()))
+	}
+	if err != nil {
+		for _, k := range all {
+			k.Close()
+		}
+		return nil, err
+	}
+	return all, nil
+}
+
+// owner is the descriptor of the socket to which the port's ingress filter belongs; 0 if there is none.
+func (s *socketPort) owner() int { return 0 }
+
+// Pause is Engine.Pause.
+func (p *Plane) Pause() { p.engine.Pause() }
+
+// Resume is Engine.Resume. From now on nobody else reads the ports.
+func (p *Plane) Resume() {
+	p.paused = false
+	p.engine.Resume()
+}
+
+// Abandon leaves the ports to others: Run and Close undo nothing.
+func (p *Plane) Abandon() { p.left = true }
