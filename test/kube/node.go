@@ -26,6 +26,8 @@ type Node struct {
 	*lab.Node
 	// Object is the name of the Node object.
 	Object string
+	// Direct attaches the pods that are added from now on to weftd itself, without a bridge.
+	Direct bool
 
 	cluster *Cluster
 	pods    []*Pod

@@ -113,10 +113,14 @@ func (n *Node) cni(call func(*libcni.CNIConfig, *libcni.NetworkConfigList) (cni.
 	if _, err := os.Stat(filepath.Join(pluginDir, "bridge")); err != nil {
 		return nil, fmt.Errorf("%w: make deps installs containernetworking-plugins", err)
 	}
+	first := map[string]any{"type": "flannel", "subnetFile": n.SubnetFile, "delegate": map[string]any{"hairpinMode": true, "isDefaultGateway": true}}
+	if n.Direct {
+		first["type"], first["attach"], first["controlSocket"] = "weft", "direct", n.ControlSocket
+	}
 	conf, err := json.Marshal(map[string]any{
 		"cniVersion": "1.0.0", "name": "cbr0",
 		"plugins": []map[string]any{
-			{"type": "flannel", "subnetFile": n.SubnetFile, "delegate": map[string]any{"hairpinMode": true, "isDefaultGateway": true}},
+			first,
 			{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}},
 		},
 	})

@@ -1,4 +1,4 @@
-// Command controlplane is every program of a Kubernetes control plane that the tests run, and kubectl
+// Command controlplane is every program of a Kubernetes control plane that the tests run, kube-proxy, kubectl
 // and helm, in one. The name by which it is called says which of them it is. To link one program instead of
 // five saves some ten minutes of a cold build on two cores, and 600 MB of disk. The API server's version
 // is set by the linker (Makefile).
@@ -19,6 +19,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 )
 
 func main() {
@@ -26,6 +27,7 @@ func main() {
 		"etcd":                    func() { etcdmain.Main(os.Args) },
 		"kube-apiserver":          func() { os.Exit(cli.Run(apiserver.NewAPIServerCommand())) },
 		"kube-controller-manager": func() { os.Exit(cli.Run(controllermanager.NewControllerManagerCommand())) },
+		"kube-proxy":              func() { os.Exit(cli.Run(proxy.NewProxyCommand())) },
 		"kubectl":                 runKubectl,
 		"helm":                    runHelm,
 	}
