@@ -302,6 +302,45 @@ func TestCoreSteps(t *testing.T) {
 	}
 }
 
+// TestRevisionOfAnotherStore has a store wiped, or restored, and our subnet given to another before we came back. Our question must not say at
+// which revision the store that was had our record: to who has got it since that would be the later one, and gets no answer.
+func TestRevisionOfAnotherStore(t *testing.T) {
+	for _, tt := range []struct {
+		name, cluster string
+	}{{"wiped", "d"}, {"gone back", "c"}} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCore(t, nil)
+			mine := created(t, "10.244.5.0/24", 7)
+			full := func(cluster string, revision int64, r lease.Record) lease.Snapshot {
+				return lease.Snapshot{ClusterID: cluster, Revision: revision, Config: []byte(network), Records: pointers(r)}
+			}
+			c.Step(epoch(), lease.Begin{Keeps: true})
+			first := full("c", 7, mine)
+			c.Step(epoch(), lease.News{Snapshot: &first, Watched: true})
+			c.Step(epoch(), lease.Result{Number: 1, Snapshot: first})
+			c.Step(epoch(), lease.Result{Number: 2, Revision: 8})
+			now := full(tt.cluster, 5, record(t, "10.244.5.0/24", "b", "192.0.2.2", 5))
+			effects := c.Step(epoch().Add(time.Hour), lease.News{Snapshot: &now, Watched: true})
+			for _, f := range effects { // what went back is read once more, to be sure
+				if call, ok := f.(lease.Call); ok && call.Operation == (lease.ReadStore{}) {
+					effects = c.Step(epoch().Add(time.Hour), lease.Result{Number: call.Number, Snapshot: now})
+				}
+			}
+			for _, f := range effects {
+				if call, ok := f.(lease.Call); ok {
+					if ask, ok := call.Operation.(lease.SendMessage); ok {
+						if !ask.Message.Asks || ask.Message.Revision != 0 {
+							t.Errorf("asked with %+v", ask.Message)
+						}
+						return
+					}
+				}
+			}
+			t.Errorf("nobody is asked: %s", describe(effects, epoch(), new(string)))
+		})
+	}
+}
+
 func ptr[T any](v T) *T { return &v }
 
 // created is a record as this node writes it.

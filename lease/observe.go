@@ -54,6 +54,9 @@ func (c *Core) observe(s Snapshot) Snapshot {
 	st := &c.store
 	if s.ClusterID != st.clusterID || s.Revision < st.revision {
 		c.cleared = nil // these revisions are another record's now
+		if st.clusterID != "" {
+			c.own.forgetRevision()
+		}
 	}
 	st.config, st.asked, st.clusterID, st.revision = s.Config, true, s.ClusterID, s.Revision
 	st.configErr = c.checkConfig(&s)

@@ -96,6 +96,14 @@ func (o *own) revision() int64 {
 	return o.held.Revision
 }
 
+// forgetRevision notes that the store is another one, or has gone back: what it counts now says nothing of when it had our
+// record. Who asks with a revision that the store has not reached would be answered by nobody, and take what another has who lives.
+func (o *own) forgetRevision() {
+	if o.held != nil {
+		o.held.Revision = 0
+	}
+}
+
 // due reports whether the held record has to be written, to say a.
 func (o *own) due(now time.Time, a Attrs) bool {
 	return o.held != nil && (!o.renew.IsZero() && !now.Before(o.renew) || !o.written.Equal(a))
