@@ -1,0 +1,260 @@
+package sim
+
+import (
+	"errors"
+	"time"
+
+	"weft/lease"
+)
+
+// deliver hands an event to a process at a time, or when its machine wakes up.
+func (c *Cluster) deliver(m *machine, p *process, at time.Duration, e lease.Event) {
+	core := p.core
+	c.at(at, func() { c.arrive(m, p, core, e) })
+}
+
+func (c *Cluster) arrive(m *machine, p *process, core *lease.Core, e lease.Event) {
+	switch {
+	case m.process != p || p.core != core:
+	case c.now < m.asleep:
+		c.at(m.asleep, func() { c.arrive(m, p, core, e) })
+	default:
+		c.step(m, p, e)
+	}
+}
+
+// step hands an event to the core, and does what it asks for.
+func (c *Cluster) step(m *machine, p *process, e lease.Event) {
+	for queue := []lease.Event{e}; len(queue) > 0 && c.fault == nil; queue = queue[1:] {
+		c.steps++
+		e := queue[0]
+		if r, ok := e.(lease.Result); ok && r.Number == p.calls {
+			p.calls = 0
+		}
+		c.told(m, e)
+		now := m.clock(c.now)
+		effects := p.core.Step(now, e)
+		if c.history != nil {
+			c.log("m%d %s -> %s", m.index, describeEvent(e), describeEffects(effects, now))
+		}
+		for _, f := range effects {
+			switch f := f.(type) {
+			case lease.Listen:
+				p.tells = f.Node
+				c.readMail(m)
+			case lease.Watch:
+				c.watch(m, p)
+			case lease.Call:
+				p.calls = f.Number
+				c.call(m, p, f)
+			case lease.AskUnderlay:
+				c.askUnderlay(m, p, f)
+			case lease.SaveCache:
+				if c.now < m.full {
+					queue = append(queue, lease.Saved{Err: errors.New("the disk is full")})
+					break
+				}
+				queue = append(queue, lease.Saved{Written: m.disk.save(f.Cached)})
+			case lease.Publish:
+				c.published(m, p, f.Set)
+			case lease.Wait:
+				c.wait(m, p, f.Until.Sub(now))
+			case lease.Acquired, lease.Log:
+			}
+		}
+	}
+	if c.fault == nil {
+		c.look(m, p)
+	}
+}
+
+// wait has the process woken after a while by its timer, which stands still while the machine does.
+func (c *Cluster) wait(m *machine, p *process, d time.Duration) {
+	p.wait++
+	mine, core := p.wait, p.core
+	c.at(c.now+max(d, 0), func() {
+		if p.wait == mine {
+			c.arrive(m, p, core, lease.Tick{})
+		}
+	})
+}
+
+// call does one request to the store: it goes there and back, and may be lost on both ways.
+func (c *Cluster) call(m *machine, p *process, f lease.Call) {
+	core := p.core
+	answer := func(at time.Duration, r lease.Result) {
+		r.Number = f.Number
+		c.deliver(m, p, at, r)
+	}
+	if !c.reaches(m) {
+		wait := 10 * time.Second // it waits for an answer, or there is nobody at once
+		if c.rng.IntN(2) == 0 {
+			wait = 50 * time.Millisecond
+		}
+		answer(c.now+wait, lease.Result{Err: errDown})
+		return
+	}
+	there := c.after(time.Millisecond, 40*time.Millisecond)
+	if m.late > 0 {
+		m.late--
+		m.disturb(c.now + 13*time.Second)
+		there = c.after(10*time.Second, 13*time.Second)
+		answer(c.now+10*time.Second, lease.Result{Err: errTimeout})
+	}
+	c.at(there, func() {
+		if !c.reaches(m) {
+			if there < c.now+10*time.Second {
+				answer(c.now+10*time.Second, lease.Result{Err: errDown})
+			}
+			return
+		}
+		if m.process != p || p.core != core {
+			if _, reads := f.Operation.(lease.ReadStore); reads {
+				return
+			}
+		}
+		c.writer(m, f.Operation)
+		r := c.serve(m, f.Operation)
+		if _, reads := f.Operation.(lease.ReadStore); !reads {
+			c.log("store: m%d %s: %v %v", m.index, describeOperation(f.Operation), r.Revision, r.Err)
+		}
+		back := c.after(time.Millisecond, 40*time.Millisecond)
+		if m.lose > 0 {
+			m.lose--
+			m.disturb(c.now + 10*time.Second)
+			back, r = c.now+10*time.Second, lease.Result{Err: errTimeout}
+		}
+		answer(back, r)
+	})
+}
+
+// askUnderlay sends echo requests to the addresses of a record: the kernel of whoever has them answers.
+func (c *Cluster) askUnderlay(m *machine, p *process, f lease.AskUnderlay) {
+	for _, o := range c.machines {
+		if o != m && !o.gone && (o.addr == f.Attrs.PublicIP || o.addr6 == f.Attrs.PublicIPv6) && c.now >= o.asleep && c.linked(m, o) && o.process != nil {
+			c.deliver(m, p, c.after(time.Millisecond, time.Second), lease.News{Answered: f.Round})
+			return
+		}
+	}
+}
+
+// watch begins a stream of what the store has.
+func (c *Cluster) watch(m *machine, p *process) {
+	p.watch = &watch{}
+	c.list(m, p, c.after(time.Millisecond, 100*time.Millisecond))
+}
+
+// list has the stream begin anew: what was under way does not arrive.
+func (c *Cluster) list(m *machine, p *process, at time.Duration) {
+	w := &watch{last: at}
+	p.watch = w
+	core := p.core
+	c.at(at, func() {
+		switch {
+		case m.process != p || p.core != core || p.watch != w:
+		case !c.reaches(m):
+			c.lost(m, p)
+		default:
+			c.sweep()
+			w.listed = c.store.now.revision
+			s := c.snapshot(m, c.store.now, w.listed)
+			c.arrive(m, p, core, lease.News{Snapshot: &s, Watched: true})
+			c.at(c.after(relist, 2*relist), func() {
+				if m.process == p && p.core == core && p.watch == w {
+					c.list(m, p, max(c.now, w.last))
+				}
+			})
+		}
+	})
+}
+
+// relist is the least time between two lists of a stream that nothing breaks.
+const relist = 10 * time.Minute
+
+// lost tells a process that its stream is broken, and has another one begin.
+func (c *Cluster) lost(m *machine, p *process) {
+	if p.watch == nil {
+		return
+	}
+	again := c.after(500*time.Millisecond, 3*time.Second)
+	if !c.reaches(m) {
+		c.deliver(m, p, c.after(10*time.Millisecond, 400*time.Millisecond), lease.News{Lost: errDown, Watched: true})
+		again = max(again, m.cutOff, m.away)
+		if c.store.down {
+			again = max(again, c.after(time.Second, time.Minute))
+		}
+	}
+	c.list(m, p, again)
+	c.at(again, func() { c.readMail(m) })
+}
+
+// breakWatches breaks all streams: their history is gone, or the store is another one.
+func (c *Cluster) breakWatches() {
+	for _, m := range c.machines {
+		if p := m.process; p != nil && p.core != nil {
+			m.disturb(c.now)
+			c.lost(m, p)
+		}
+	}
+}
+
+// changed tells all streams what the store has now, each when its member has it.
+func (c *Cluster) changed() {
+	i := c.store.now
+	c.log("store: %s", lazily(func() string { return describe(i) }))
+	for _, m := range c.machines {
+		p := m.process
+		if p == nil || p.core == nil || p.watch == nil || !c.reaches(m) {
+			continue
+		}
+		w, core := p.watch, p.core
+		at := c.after(5*time.Millisecond, 150*time.Millisecond)
+		if c.now < m.lagUntil {
+			at += m.lag
+		}
+		w.last = max(w.last, at)
+		c.at(w.last, func() {
+			if m.process != p || p.core != core || p.watch != w {
+				return
+			}
+			if !c.reaches(m) {
+				c.lost(m, p)
+				return
+			}
+			s := c.snapshot(m, i, w.listed)
+			c.arrive(m, p, core, lease.News{Snapshot: &s, Watched: true})
+			if w.listed < i.revision { // when the new leases end is asked for later
+				w.listed = i.revision
+				s := c.snapshot(m, i, w.listed)
+				w.last = max(w.last, c.after(50*time.Millisecond, time.Second))
+				c.at(w.last, func() {
+					if m.process == p && p.core == core && p.watch == w {
+						c.arrive(m, p, core, lease.News{Snapshot: &s, Watched: true})
+					}
+				})
+			}
+		})
+	}
+}
+
+// deliverMail tells a machine of a message.
+func (c *Cluster) deliverMail(m *machine, l lease.Message) {
+	if p := m.process; p != nil && p.core != nil && c.reaches(m) {
+		at := c.after(2*time.Millisecond, 100*time.Millisecond)
+		if c.now < m.lagUntil {
+			at += m.lag
+		}
+		c.deliver(m, p, at, lease.News{Messages: []lease.Message{l}})
+	}
+}
+
+// readMail tells a machine of what lies in the store for it.
+func (c *Cluster) readMail(m *machine) {
+	if p := m.process; p != nil && c.reaches(m) {
+		for _, l := range c.store.mail {
+			if l.To == p.tells && c.now < l.ends {
+				c.deliverMail(m, l.Message)
+			}
+		}
+	}
+}

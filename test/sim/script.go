@@ -1,0 +1,235 @@
+package sim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kind is what happens to a cluster.
+type Kind uint8
+
+// What happens. Each says which fields of an Op it reads beside At and Machine.
+const (
+	_           Kind = iota
+	Start            // weftd starts, if it does not run
+	Stop             // weftd is told to stop
+	Kill             // weftd is killed
+	Clone            // a copy of the machine starts at an address of its own; N odd: with the same state directory
+	CutStore         // the machine has no way to the store, For
+	CutLink          // Machine and Other have no way to each other, For
+	Unplug           // the machine has no way to anybody, For
+	Suspend          // the machine stands still, For; N odd: and so does its clock
+	Clock            // the machine's clock is set forward by For
+	Address          // the machine gets an address that nobody had; N odd: that one that is off had
+	Config           // the network configuration becomes number N
+	ConfigGone       // the network configuration is deleted, and is back after For
+	StoreDown        // the store does not answer, For
+	ReadOnly         // the store refuses to write, For
+	Slow             // the member of the store that the machine watches lags by N ms, For
+	Compact          // the store forgets its history, so that watches begin anew
+	Backup           // the store is copied
+	Restore          // the store goes back to the copy, or to what it was at first; N odd: as another cluster
+	Wipe             // the store is another, empty one, and has its configuration back after For
+	LoseReplies      // the next N answers of the store to the machine are lost
+	Late             // the next N requests of the machine reach the store after it has given them up
+	Delete           // an operator deletes the machine's record
+	Scribble         // an operator writes over the machine's record: garbage, as flannel, as another node (N)
+	Reserve          // an operator makes the machine's record one that does not end
+	Stranger         // an operator writes a record of subnet N of a node that there is not
+	DiskFull         // nothing can be saved on the machine, For
+	Wires            // the wires lose, double and delay N in 16 packets, For
+	kinds
+)
+
+func (k Kind) String() string {
+	names := [...]string{"?", "start", "stop", "kill", "clone", "cut-store", "cut-link", "unplug", "suspend", "clock", "address", "config", "config-gone",
+		"store-down", "read-only", "slow", "compact", "backup", "restore", "wipe", "lose-replies", "late", "delete", "scribble", "reserve", "stranger",
+		"disk-full", "wires"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Op is one thing that happens.
+type Op struct {
+	At             time.Duration // since the beginning
+	Do             Kind
+	Machine, Other int
+	For            time.Duration
+	N              int
+}
+
+func (o Op) String() string {
+	s := fmt.Sprintf("%14s  %-12s m%d", o.At, o.Do, o.Machine)
+	if o.Do == CutLink {
+		s += fmt.Sprintf(" m%d", o.Other)
+	}
+	if o.For != 0 {
+		s += fmt.Sprintf(" for %s", o.For)
+	}
+	if o.N != 0 {
+		s += fmt.Sprintf(" n=%d", o.N)
+	}
+	return s
+}
+
+// Script is a cluster and what happens to it.
+type Script struct {
+	Seed     uint64 // of what is left to chance while it runs: delays, and the cores' own draws
+	Machines int
+	Config   int  // the number of the first configuration
+	Ops      []Op // by At
+}
+
+func (s Script) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, %d machines, configuration %d, %d operations:\n", s.Seed, s.Machines, s.Config, len(s.Ops))
+	for _, o := range s.Ops {
+		fmt.Fprintf(&b, "%s\n", o)
+	}
+	return b.String()
+}
+
+// end is when the last operation is over, as far as it ends by itself.
+func (s Script) end() (end time.Duration) {
+	for _, o := range s.Ops {
+		end = max(end, o.At+o.For)
+	}
+	return end
+}
+
+// most machines there are, with the clones.
+const mostMachines = 8
+
+// Generate draws a script from a seed.
+func Generate(seed uint64) Script {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	s := Script{Seed: seed, Machines: 2 + rng.IntN(4)}
+	if rng.IntN(4) == 0 {
+		s.Config = rng.IntN(goodConfigs)
+	}
+	together := time.Duration(rng.Int64N(int64(5 * time.Second)))
+	for m := range s.Machines {
+		s.Ops = append(s.Ops, Op{At: time.Duration(rng.Int64N(int64(together + 1))), Do: Start, Machine: m})
+	}
+	slices.SortStableFunc(s.Ops, func(a, b Op) int { return int(a.At - b.At) })
+	at := together
+	long := rng.IntN(3) == 0 // a day passes once, so that leases run out
+	clones := 0
+	favoured := Kind(1 + rng.IntN(int(kinds)-1)) // a run that has much of one thing gets further with it
+	for range 3 + rng.IntN(30) {
+		pause := gap(rng)
+		if long && rng.IntN(8) == 0 {
+			long, pause = false, time.Duration(rng.Int64N(int64(26*time.Hour))).Round(time.Second)
+		}
+		at += pause
+		o := Op{At: at, Do: Kind(1 + rng.IntN(int(kinds)-1)), Machine: rng.IntN(s.Machines), Other: rng.IntN(s.Machines), N: rng.IntN(8)}
+		if rng.IntN(6) == 0 {
+			o.Do = favoured
+		}
+		switch o.Do {
+		case CutStore, CutLink, Unplug, Suspend, Clock, ConfigGone, StoreDown, ReadOnly, Slow, Wipe, DiskFull, Wires:
+			o.For = gap(rng)
+			if long && rng.IntN(8) == 0 {
+				long, o.For = false, time.Duration(rng.Int64N(int64(26*time.Hour))).Round(time.Second)
+			}
+		case Clone:
+			if rng.IntN(4) > 0 { // most copies are found soon
+				s.Ops = append(s.Ops, Op{At: at + gap(rng), Do: Kill, Machine: s.Machines + clones})
+			}
+			clones++
+		case Kill, Stop:
+			if rng.IntN(4) > 0 { // most machines come back soon
+				s.Ops = append(s.Ops, Op{At: at + gap(rng), Do: Start, Machine: o.Machine})
+			}
+		}
+		if o.Do == Slow {
+			o.N = 1 << rng.IntN(15)
+		}
+		s.Ops = append(s.Ops, o)
+	}
+	slices.SortStableFunc(s.Ops, func(a, b Op) int {
+		switch {
+		case a.At < b.At:
+			return -1
+		case a.At > b.At:
+			return 1
+		}
+		return 0
+	})
+	return s
+}
+
+// gap is the time between two things, most of them short, since what is to meet has to be near.
+func gap(rng *rand.Rand) time.Duration {
+	most := 2 * time.Second
+	switch rng.IntN(12) {
+	case 0, 1:
+		most = 100 * time.Millisecond
+	case 2, 3:
+		most = time.Minute
+	case 4:
+		most = 10 * time.Minute
+	}
+	return time.Duration(rng.Int64N(int64(most))).Round(time.Millisecond)
+}
+
+// JSON is the script as ReadScript reads it.
+func (s Script) JSON() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "{\"Seed\":%d,\"Machines\":%d,\"Config\":%d,\"Ops\":[", s.Seed, s.Machines, s.Config)
+	for i, o := range s.Ops {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, "\n{\"At\":%q,\"Do\":%q,\"Machine\":%d,\"Other\":%d,\"For\":%q,\"N\":%d}", o.At, o.Do, o.Machine, o.Other, o.For, o.N)
+	}
+	b.WriteString("]}\n")
+	return b.String()
+}
+
+// ReadScript reads a script from a file. The error says what in it is none.
+func ReadScript(path string) (Script, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Script{}, err
+	}
+	var in struct {
+		Seed             uint64
+		Machines, Config int
+		Ops              []struct {
+			At, Do, For       string
+			Machine, Other, N int
+		}
+	}
+	if err := json.Unmarshal(b, &in); err != nil {
+		return Script{}, fmt.Errorf("%s: %w", path, err)
+	}
+	s := Script{Seed: in.Seed, Machines: in.Machines, Config: in.Config}
+	if in.Machines < 1 || in.Machines > mostMachines || in.Config < 0 || in.Config >= len(configs) {
+		return s, fmt.Errorf("%s: %d machines, configuration %d: want 1 to %d, and one below %d", path, in.Machines, in.Config, mostMachines, len(configs))
+	}
+	for _, o := range in.Ops {
+		op := Op{Machine: o.Machine, Other: o.Other, N: o.N}
+		var faults [2]error
+		op.At, faults[0] = time.ParseDuration(o.At)
+		op.For, faults[1] = time.ParseDuration(o.For)
+		for k := Start; k < kinds; k++ {
+			if k.String() == o.Do {
+				op.Do = k
+			}
+		}
+		if err := errors.Join(faults[:]...); err != nil || op.Do == 0 || o.Machine < 0 || o.Other < 0 || o.N < 0 {
+			return s, fmt.Errorf("%s: %+v is no operation: %w", path, o, err)
+		}
+		s.Ops = append(s.Ops, op)
+	}
+	return s, nil
+}

@@ -1,0 +1,52 @@
+package sim
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// seedsPlayed is how many seeds a run of the tests plays.
+const seedsPlayed = 2000
+
+// TestSimulatedSeeds plays clusters of many seeds: none breaks a rule, and all turns of a node's life meet each other.
+func TestSimulatedSeeds(t *testing.T) {
+	seen := new(Seen)
+	for seed := range uint64(seedsPlayed) {
+		if r := Run(Generate(seed), false, seen); r.Fault != nil {
+			small := Shrink(r.Fault)
+			t.Fatalf("seed %d: %v\nshrunk:\n%s%s%s", seed, r.Fault, Run(small, true, new(Seen)).History, small, small.JSON())
+		}
+	}
+	t.Logf("%d steps; what met what within %s:\n%s", seen.Steps, near, seen)
+	if never := seen.Never(); len(never) > 0 {
+		t.Errorf("never within %s: %q", near, never)
+	}
+}
+
+// TestSimulatedTwice wants the same history of a seed each time.
+func TestSimulatedTwice(t *testing.T) {
+	for seed := range uint64(20) {
+		s := Generate(seed)
+		first, again := Run(s, true, new(Seen)), Run(s, true, new(Seen))
+		if first.History != again.History || first.History == "" {
+			t.Errorf("seed %d: %d bytes of history, and %d", seed, len(first.History), len(again.History))
+		}
+	}
+}
+
+// TestSimulatedFinds plays the scripts that once broke a rule.
+func TestSimulatedFinds(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("%d scripts: %v", len(scripts), err)
+	}
+	for _, path := range scripts {
+		s, err := ReadScript(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := Run(s, false, new(Seen)).Fault; f != nil {
+			t.Errorf("%s: %v", path, f)
+		}
+	}
+}

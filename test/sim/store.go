@@ -1,0 +1,363 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"weft/lease"
+)
+
+// nobody is the author of what an operator writes.
+const nobody = -1
+
+// entry is a key of the store. It never changes: a write makes another one.
+type entry struct {
+	lease.Subnets
+	attrs             lease.Attrs
+	bad               bool // the value does not parse
+	revision, created int64
+	expires           time.Duration // true time; 0 for never
+	author            int           // the machine that wrote it, or nobody
+}
+
+// image is what the store has at one revision. It never changes.
+type image struct {
+	cluster  string
+	revision int64
+	config   []byte
+	entries  []*entry // by subnets
+}
+
+// find looks for a key.
+func (i *image) find(s lease.Subnets) *entry {
+	at, found := slices.BinarySearchFunc(i.entries, s, func(e *entry, s lease.Subnets) int { return e.Compare(s) })
+	if !found {
+		return nil
+	}
+	return i.entries[at]
+}
+
+// with is the image after a write of e, or after its removal if gone is set.
+func (i *image) with(e *entry, gone bool) *image {
+	next := *i
+	next.revision++
+	at, found := slices.BinarySearchFunc(i.entries, e.Subnets, func(f *entry, s lease.Subnets) int { return f.Compare(s) })
+	next.entries = slices.Clone(i.entries)
+	switch {
+	case gone && found:
+		next.entries = slices.Delete(next.entries, at, at+1)
+	case gone:
+	case found:
+		e.revision, e.created = next.revision, i.entries[at].created
+		next.entries[at] = e
+	default:
+		e.revision, e.created = next.revision, next.revision
+		next.entries = slices.Insert(next.entries, at, e)
+	}
+	return &next
+}
+
+// letter is a message in the store.
+type letter struct {
+	lease.Message
+	ends time.Duration
+}
+
+// The store is a model of etcd as lease/etcd uses it: one revision for all writes, compare-and-swap, leases that end in true time, and watches
+// that a member serves as late as it likes, but in order. Requests are answered by a quorum, so what they read is never old.
+type store struct {
+	now      *image
+	backup   *image
+	clusters int // how many there were
+	mail     []letter
+
+	down, readOnly bool
+	wanted         []byte // the configuration that an operator would put there
+
+	gone  map[lease.Subnets]time.Duration // when a record was last removed by somebody who may
+	moved map[string]time.Duration        // when an identity last had a record under a key that was new to it
+	fresh []novelty                       // records that were new to their owners
+	lost  []lost                          // those that the store had before it went back
+}
+
+// novelty is a record that was new to its owner.
+type novelty struct {
+	lease.Subnets
+	node string
+	at   time.Duration
+}
+
+// lost is a record that a store had at some time.
+type lost struct {
+	*entry
+	cluster string
+}
+
+func newStore(config []byte) *store {
+	first := &image{cluster: "c1", revision: 1, config: config}
+	return &store{now: first, backup: first, clusters: 1, wanted: config,
+		gone: map[lease.Subnets]time.Duration{}, moved: map[string]time.Duration{}}
+}
+
+var (
+	errDown     = errors.New("no endpoint answers")
+	errReadOnly = errors.New("the store is out of space")
+	errTimeout  = errors.New("the answer did not come in time")
+	errStopped  = errors.New("weftd was told to stop")
+)
+
+// set makes next what the store has, and has all watches told.
+func (c *Cluster) set(next *image) {
+	st := c.store
+	st.now = next
+	st.lost = slices.DeleteFunc(st.lost, func(l lost) bool {
+		if next.cluster != l.cluster || next.revision < l.created {
+			return false
+		}
+		st.gone[l.Subnets] = c.now // whoever did not look meanwhile cannot tell that the store went back
+		return true
+	})
+	c.changed()
+}
+
+// lose notes what the store has before it becomes another one.
+func (st *store) lose() {
+	for _, e := range st.now.entries {
+		st.lost = append(st.lost, lost{e, st.now.cluster})
+	}
+}
+
+// put writes a record. author is who did it.
+func (c *Cluster) put(s lease.Subnets, a lease.Attrs, ttl time.Duration, author int) int64 {
+	st := c.store
+	e := &entry{Subnets: s, attrs: a, author: author}
+	if ttl > 0 {
+		e.expires = c.now + ttl
+		c.at(e.expires, func() { c.sweep() })
+	}
+	if was := st.now.find(s); was == nil || was.attrs.Node() != a.Node() {
+		st.moved[a.Node()] = c.now
+		st.fresh = append(st.fresh, novelty{s, a.Node(), c.now})
+		if was != nil {
+			st.gone[s] = c.now
+		}
+	}
+	c.set(st.now.with(e, false))
+	return st.now.revision
+}
+
+// remove deletes a record, as somebody does who may.
+func (c *Cluster) remove(e *entry) {
+	c.store.gone[e.Subnets] = c.now
+	c.set(c.store.now.with(e, true))
+}
+
+// sweep drops the records that have ended.
+func (c *Cluster) sweep() {
+	for _, e := range c.store.now.entries {
+		if e.expires != 0 && e.expires <= c.now {
+			c.log("store: %s ends", e.Subnets)
+			c.remove(e)
+		}
+	}
+}
+
+// snapshot is what machine m reads out of an image. known says that it is told when leases end, also of those of which it
+// has not asked yet.
+func (c *Cluster) snapshot(m *machine, i *image, known int64) lease.Snapshot {
+	s := lease.Snapshot{ClusterID: i.cluster, Revision: i.revision, Config: i.config}
+	s.Records = make([]*lease.Record, 0, len(i.entries))
+	for _, e := range i.entries {
+		if e.bad {
+			s.Bad = append(s.Bad, lease.Rejected{Key: e.Key(), Reason: lease.RejectValue, Detail: "it is no JSON", Revision: e.revision})
+			continue
+		}
+		r := &lease.Record{Subnets: e.Subnets, Attrs: e.attrs, Reservation: e.expires == 0, Revision: e.revision, Created: e.created}
+		if e.expires != 0 && e.revision <= known {
+			r.Expires = m.clock(c.now).Add(e.expires - c.now)
+		}
+		s.Records = append(s.Records, r)
+	}
+	return s
+}
+
+// serve does an operation for machine m.
+func (c *Cluster) serve(m *machine, op lease.Operation) (r lease.Result) {
+	c.sweep()
+	st := c.store
+	switch op.(type) {
+	case lease.ReadStore, lease.ReadRemaining:
+	default:
+		if st.readOnly {
+			return lease.Result{Err: errReadOnly}
+		}
+	}
+	switch op := op.(type) {
+	case lease.ReadStore:
+		r.Snapshot = c.snapshot(m, st.now, st.now.revision)
+	case lease.WriteRecord:
+		was := st.now.find(op.Subnets)
+		if was == nil && op.IfRevision != 0 || was != nil && was.revision != op.IfRevision {
+			return lease.Result{Err: lease.ErrConflict}
+		}
+		c.written(m, was, op)
+		r.Revision = c.put(op.Subnets, op.Attrs, op.TTL, m.index)
+	case lease.ReplaceRecord:
+		was := st.now.find(op.Old)
+		if was == nil || was.revision != op.OldRevision || st.now.find(op.Subnets) != nil {
+			return lease.Result{Err: lease.ErrConflict}
+		}
+		c.removed(m, was)
+		st.gone[was.Subnets] = c.now
+		st.now = st.now.with(was, true)
+		st.now.revision-- // both at one revision
+		c.came(ToTakeOver, m)
+		r.Revision = c.put(op.Subnets, op.Attrs, op.TTL, m.index)
+	case lease.DeleteRecord:
+		was := st.now.find(op.Subnets)
+		if was == nil || was.revision != op.IfRevision {
+			return lease.Result{Err: lease.ErrConflict}
+		}
+		c.removed(m, was)
+		c.came(ToRelease, m)
+		c.remove(was)
+	case lease.ReadRemaining:
+		if was := st.now.find(op.Subnets); was != nil && was.expires != 0 {
+			r.Remaining = was.expires - c.now
+		}
+	case lease.WriteConfig:
+		if st.now.config == nil {
+			c.configure(op.Config)
+		}
+	case lease.SendMessage:
+		c.tell(op.Message)
+	}
+	return r
+}
+
+// configure makes config the network configuration; nil deletes it.
+func (c *Cluster) configure(config []byte) {
+	next := *c.store.now
+	next.revision++
+	next.config = config
+	c.set(&next)
+}
+
+// tell leaves a message in the place of what its sender said before.
+func (c *Cluster) tell(m lease.Message) {
+	st := c.store
+	st.mail = slices.DeleteFunc(st.mail, func(l letter) bool { return l.ends <= c.now || l.To == m.To && l.From == m.From })
+	st.mail = append(st.mail, letter{m, c.now + lease.MessageTTL})
+	for _, to := range c.machines {
+		if to.listens(m.To) {
+			c.deliverMail(to, m)
+		}
+	}
+}
+
+// operate does to the store what an operator or a disaster does.
+func (c *Cluster) operate(o Op, m *machine) {
+	st := c.store
+	own := c.recordOf(m)
+	switch o.Do {
+	case Config:
+		st.wanted = []byte(configs[o.N%len(configs)])
+		c.configure(st.wanted)
+	case ConfigGone:
+		c.configure(nil)
+		c.at(c.now+o.For, func() { c.putConfigBack() })
+	case Backup:
+		st.backup = st.now
+	case Restore:
+		next := *st.backup
+		st.lose()
+		if o.N%2 == 1 {
+			st.clusters++
+			next.cluster = fmt.Sprint("c", st.clusters)
+		}
+		next.entries = slices.Clone(next.entries)
+		for i, e := range next.entries { // leases begin anew
+			f := *e
+			if f.expires != 0 {
+				f.expires = c.now + lease.TTL
+				c.at(f.expires, func() { c.sweep() })
+			}
+			next.entries[i] = &f
+			st.fresh = append(st.fresh, novelty{f.Subnets, f.attrs.Node(), c.now})
+			st.gone[f.Subnets], st.moved[f.attrs.Node()] = c.now, c.now
+		}
+		st.now, st.mail = &next, nil
+		c.breakWatches()
+	case Wipe:
+		st.lose()
+		st.clusters++
+		st.now, st.mail = &image{cluster: fmt.Sprint("c", st.clusters), revision: 1}, nil
+		c.breakWatches()
+		c.at(c.now+o.For, func() { c.putConfigBack() })
+	case Delete:
+		if own != nil {
+			c.remove(own)
+		}
+	case Scribble:
+		if own == nil {
+			return
+		}
+		a := own.attrs
+		switch w := *a.Weft; o.N % 4 {
+		case 0:
+			c.st(own, &entry{Subnets: own.Subnets, bad: true, author: nobody, expires: own.expires})
+			return
+		case 1: // as flannel writes it, from elsewhere
+			a.Weft, a.PublicIP = nil, strangerAddr(o.N)
+		case 2:
+			w.Node, w.State, a.Weft, a.PublicIP = "stranger", "", &w, strangerAddr(o.N)
+		case 3:
+			w.State, a.Weft, a.PublicIP = "elsewhere", &w, strangerAddr(o.N)
+		}
+		c.put(own.Subnets, a, lease.TTL, nobody)
+	case Reserve:
+		if own != nil {
+			c.put(own.Subnets, own.attrs, 0, nobody)
+		}
+	case Stranger:
+		s, err := lease.ParseKey(fmt.Sprintf("10.244.%d.0-24", 1+o.N))
+		if err == nil && st.now.find(s) == nil {
+			c.put(s, lease.Attrs{PublicIP: strangerAddr(o.N), Weft: &lease.Weft{Node: fmt.Sprint("stranger-", o.N)}}, lease.TTL, nobody)
+		}
+	}
+}
+
+// st puts e in the place of was.
+func (c *Cluster) st(was, e *entry) {
+	c.store.gone[was.Subnets] = c.now
+	c.set(c.store.now.with(e, false))
+}
+
+// putConfigBack writes the configuration that there should be, if there is none.
+func (c *Cluster) putConfigBack() {
+	if c.store.now.config == nil {
+		c.configure(c.store.wanted)
+	}
+}
+
+// recordOf is the record that a machine has written and that is its still; nil for none.
+func (c *Cluster) recordOf(m *machine) *entry {
+	for _, e := range c.store.now.entries {
+		if e.author == m.index && !e.bad {
+			return e
+		}
+	}
+	return nil
+}
+
+func describe(i *image) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s at %d, config %t:", i.cluster, i.revision, i.config != nil)
+	for _, e := range i.entries {
+		fmt.Fprintf(&b, " %s=%s@%s/%d", e.Subnets, e.attrs.Node(), e.attrs.Address(), e.revision)
+	}
+	return b.String()
+}

@@ -1,0 +1,110 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"weft/lease"
+)
+
+// lazily makes a text when it is printed.
+type lazily func() string
+
+func (f lazily) String() string { return f() }
+
+func describeEvent(e lease.Event) string {
+	switch e := e.(type) {
+	case lease.Begin:
+		return "begin"
+	case lease.Stop:
+		return "stop"
+	case lease.Tick:
+		return "tick"
+	case lease.Saved:
+		return fmt.Sprintf("saved %t %v", e.Written, e.Err)
+	case lease.Result:
+		return fmt.Sprintf("result %d: %s%d %v", e.Number, describeSnapshot(e.Snapshot), e.Revision, e.Err)
+	case lease.News:
+		s := "news"
+		if e.Snapshot != nil {
+			s += " " + describeSnapshot(*e.Snapshot)
+		}
+		if e.Lost != nil {
+			s += fmt.Sprintf(" lost: %v", e.Lost)
+		}
+		for _, m := range e.Messages {
+			s += fmt.Sprintf(" message from %s (%s) asks %t answers %q about %s at %d", m.From, m.Node, m.Asks, m.Answers, m.Subnets, m.Revision)
+		}
+		if e.Answered != 0 {
+			s += fmt.Sprintf(" answered %d", e.Answered)
+		}
+		if e.Local != nil {
+			s += fmt.Sprintf(" local %s", e.Local.Attrs.PublicIP)
+		}
+		if e.Proven {
+			s += " proven"
+		}
+		return s
+	}
+	return "?"
+}
+
+func describeSnapshot(s lease.Snapshot) string {
+	if s.ClusterID == "" {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "snapshot of %s at %d config %t:", s.ClusterID, s.Revision, s.Config != nil)
+	for _, r := range s.Records {
+		fmt.Fprintf(&b, " %s=%s@%s/%d", r.Subnets, r.Node(), r.Address(), r.Revision)
+	}
+	return b.String()
+}
+
+func describeEffects(effects []lease.Effect, now time.Time) string {
+	var out []string
+	for _, f := range effects {
+		switch f := f.(type) {
+		case lease.Call:
+			out = append(out, fmt.Sprintf("call %d: %s", f.Number, describeOperation(f.Operation)))
+		case lease.AskUnderlay:
+			out = append(out, fmt.Sprintf("ask %s round %d", f.Attrs.Address(), f.Round))
+		case lease.SaveCache:
+			out = append(out, fmt.Sprintf("save %s and %d", f.Cached.Own.Subnets, len(f.Cached.Memory.Peers)))
+		case lease.Publish:
+			s := fmt.Sprintf("publish %s and", f.Set.Own.Subnets)
+			for _, p := range f.Set.Peers {
+				s += fmt.Sprintf(" %s=%s@%s", p.Subnets, p.Node(), p.Address())
+			}
+			out = append(out, s)
+		case lease.Wait:
+			out = append(out, "wait "+f.Until.Sub(now).String())
+		case lease.Log:
+			out = append(out, fmt.Sprintf("log %q %v", f.Message, f.Args))
+		case lease.Acquired:
+			out = append(out, "acquired")
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+func describeOperation(op lease.Operation) string {
+	switch op := op.(type) {
+	case lease.ReadStore:
+		return "read"
+	case lease.WriteRecord:
+		return fmt.Sprintf("write %s of %s@%s at %d", op.Subnets, op.Attrs.Node(), op.Attrs.Address(), op.IfRevision)
+	case lease.ReplaceRecord:
+		return fmt.Sprintf("write %s instead of %s at %d", op.Subnets, op.Old, op.OldRevision)
+	case lease.DeleteRecord:
+		return fmt.Sprintf("delete %s at %d", op.Subnets, op.IfRevision)
+	case lease.ReadRemaining:
+		return fmt.Sprintf("remaining of %s", op.Subnets)
+	case lease.WriteConfig:
+		return "write the configuration"
+	case lease.SendMessage:
+		return fmt.Sprintf("tell %s: asks %t answers %q about %s at %d", op.Message.To, op.Message.Asks, op.Message.Answers, op.Message.Subnets, op.Message.Revision)
+	}
+	return "?"
+}
