@@ -4,28 +4,40 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
-// TestReasonsAreDocumented compares the reasons with the rows of the documents' table.
+// TestReasonsAreDocumented compares the reasons with the rows of the documents' tables.
 func TestReasonsAreDocumented(t *testing.T) {
 	b, err := os.ReadFile("../../docs/requirements.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := string(b)
-	at := regexp.MustCompile(`(?m)^## Differences from the kernel's vxlan$`).FindStringIndex(page)
-	if at == nil {
-		t.Fatal("docs/requirements.md has no heading for the differences from the kernel's vxlan")
+	for heading, want := range map[string][]string{
+		"Differences from the kernel's vxlan":    words(reasons()),
+		"Differences from flannel's udp backend": words(flannelReasons()),
+	} {
+		_, section, found := strings.Cut(string(b), "\n## "+heading+"\n")
+		if !found {
+			t.Errorf("docs/requirements.md has no heading %q", heading)
+		}
+		section, _, _ = strings.Cut(section, "\n## ")
+		var rows []string
+		for _, m := range regexp.MustCompile(`(?m)^\| \*\*([^*]+)\*\* \|`).FindAllStringSubmatch(section, -1) {
+			rows = append(rows, m[1])
+		}
+		slices.Sort(rows)
+		if !slices.Equal(rows, want) {
+			t.Errorf("%s: the page explains %q, and the test knows %q", heading, rows, want)
+		}
 	}
-	var rows []reason
-	for _, m := range regexp.MustCompile(`(?m)^\| \*\*([^*]+)\*\* \|`).FindAllStringSubmatch(page[at[1]:], -1) {
-		rows = append(rows, reason(m[1]))
+}
+
+func words[R ~string](l []R) (w []string) {
+	for _, r := range l {
+		w = append(w, string(r))
 	}
-	want := reasons()
-	slices.Sort(want)
-	slices.Sort(rows)
-	if !slices.Equal(rows, want) {
-		t.Errorf("docs/requirements.md explains %q, and the tests know %q", rows, want)
-	}
+	slices.Sort(w)
+	return w
 }

@@ -252,12 +252,12 @@ func sum4(p []byte) {
 // The sums here are plain on purpose: they are not to share a mistake with encap's.
 
 func plainSum(b []byte) (sum uint64) {
-	for i, v := range b {
-		if i%2 == 0 {
-			sum += uint64(v) << 8
-		} else {
-			sum += uint64(v)
-		}
+	for len(b) >= 2 {
+		sum += uint64(b[0])<<8 | uint64(b[1])
+		b = b[2:]
+	}
+	if len(b) == 1 {
+		sum += uint64(b[0]) << 8
 	}
 	return sum
 }
