@@ -34,9 +34,12 @@ func rooms() map[string][]string {
 		"cmd/internal/buildinfo": {}, // every program links it, also the plugin that is started for each pod
 		"cmd/internal/hostlocal": {}, // the same
 		"cmd/internal/podtun":    {}, // the same
-		"cmd/internal/podport":   {}, // so does the plugin with this
+		"cmd/internal/smallhttp": {}, // the same
+		"cmd/internal/podport":   {"cmd/internal/smallhttp"},
 		"cmd/internal/custody":   {"cmd/internal/rights"},
 		"cmd/internal/rights":    {},
+
+		"cmd/weft-cni/internal/ask": {"cmd/internal/smallhttp"},
 
 		"cmd/weftd/internal/pods": {"cmd/internal/control", "cmd/internal/podport", "lease", "tunnel"},
 

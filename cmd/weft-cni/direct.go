@@ -17,6 +17,7 @@ import (
 
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/podtun"
+	"weft/cmd/internal/smallhttp"
 	"weft/cmd/weft-cni/internal/ask"
 	"weft/cmd/weft-cni/internal/delegate"
 	"weft/cmd/weft-cni/internal/netconf"
@@ -137,7 +138,7 @@ func directResult(s podtun.Spec, ipam *types100.Result) *types100.Result {
 func (r request) detachDirectly(ctx context.Context, direct netconf.Direct, call delegate.Call) {
 	k := podport.Key{ID: call.ContainerID, Interface: call.IfName}
 	_, err := weftd(direct).Detach(ctx, k)
-	if err != nil && !errors.Is(err, podport.ErrNotFound) && !errors.Is(err, podport.ErrNotListening) {
+	if err != nil && !errors.Is(err, podport.ErrNotFound) && !errors.Is(err, smallhttp.ErrNotListening) {
 		fmt.Fprintf(r.stderr, "weft-cni: detach %s: %v\n", k, err)
 	}
 	if call.NetNS == "" {
@@ -194,7 +195,7 @@ func (r request) prev() (*types100.Result, error) {
 func (r request) statusDirectly(ctx context.Context, direct netconf.Direct) error {
 	list, err := weftd(direct).Pods(ctx)
 	switch {
-	case errors.Is(err, podport.ErrNotListening):
+	case errors.Is(err, smallhttp.ErrNotListening):
 		return types.NewError(limited, "pods are attached directly, by weftd alone, and those of this node have no connection without it: "+err.Error(), "")
 	case err != nil:
 		return types.NewError(errNotAvailable, err.Error(), "")

@@ -14,6 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"weft/cmd/internal/smallhttp"
 	"weft/cmd/weft-cni/internal/ask"
 	"weft/cmd/weft-cni/internal/attach"
 	"weft/cmd/weft-cni/internal/delegate"
@@ -49,7 +50,7 @@ func (p plugin) request(args *skel.CmdArgs) (request, error) {
 		return request{}, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 	}
 	if conf.ControlSocket == "" {
-		conf.ControlSocket = ask.DefaultSocket
+		conf.ControlSocket = smallhttp.DefaultSocket
 	}
 	return request{
 		Config:   conf,

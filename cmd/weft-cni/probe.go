@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"weft/cmd/internal/smallhttp"
 	"weft/cmd/weft-cni/internal/ask"
 )
 
@@ -22,7 +23,7 @@ const probeTimeout = 4 * time.Second
 func probe(args []string, stdout io.Writer) error {
 	fs := flag.NewFlagSet("probe", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	usual := ask.DefaultSocket
+	usual := smallhttp.DefaultSocket
 	if env := os.Getenv("WEFTD_CONTROL_SOCKET"); env != "" { // as weftd itself reads it, in the same container
 		usual = env
 	}
@@ -35,7 +36,7 @@ func probe(args []string, stdout io.Writer) error {
 	}
 	s, err := ask.Daemon(context.Background(), *socket, probeTimeout)
 	switch {
-	case fs.Arg(0) == "live" && errors.Is(err, ask.ErrNotListening):
+	case fs.Arg(0) == "live" && errors.Is(err, smallhttp.ErrNotListening):
 		// weftd has not opened the socket yet, or goes on without it. If weftd were dead, there would be no
 		// container in which this could run.
 		fmt.Fprintln(stdout, err)

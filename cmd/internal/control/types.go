@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"weft/cmd/internal/podport"
+	"weft/cmd/internal/smallhttp"
 )
 
 // DefaultSocket is where weftd listens unless it is told otherwise.
-const DefaultSocket = podport.DefaultSocket
+const DefaultSocket = smallhttp.DefaultSocket
 
 // Status is the daemon's state in one page.
 type Status struct {

@@ -1,25 +1,19 @@
 package podport
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"weft/cmd/internal/smallhttp"
 )
 
 // Errors that say what weftd made of a request.
 var (
-	// ErrNotListening says that there is no weftd behind the socket.
-	ErrNotListening = errors.New("weftd does not listen")
 	// ErrNotFound says that there is no such pod, and ErrRefused that weftd will not do it.
 	ErrNotFound = errors.New("there is no such pod")
 	ErrRefused  = errors.New("refused")
@@ -27,7 +21,7 @@ var (
 
 // Client asks the weftd behind one control socket. It is safe for concurrent use.
 type Client struct {
-	// Socket is the path; "" is DefaultSocket.
+	// Socket is the path; "" is smallhttp.DefaultSocket.
 	Socket string
 	// Timeout bounds one request; 0 is 10 s.
 	Timeout time.Duration
@@ -47,19 +41,19 @@ func (c Client) Attach(ctx context.Context, r Request, tun int) (Pod, error) {
 	if err != nil {
 		return Pod{}, err
 	}
-	defer x.close()
-	if err := x.ask("POST /v1/pods/attach", body, "Connection: Upgrade\r\nUpgrade: "+Upgrade+"\r\n"); err != nil {
+	defer x.Close()
+	if err := x.Ask("POST /v1/pods/attach", body, Upgrade); err != nil {
 		return Pod{}, err
 	}
-	if x.status != 101 {
-		return Pod{}, x.refusal()
+	if x.Status != 101 {
+		return Pod{}, refusal(x)
 	}
-	if _, _, err := x.conn.WriteMsgUnix([]byte{0}, syscall.UnixRights(tun), nil); err != nil {
-		return Pod{}, x.fault(err)
+	if _, _, err := x.Conn.WriteMsgUnix([]byte{0}, syscall.UnixRights(tun), nil); err != nil {
+		return Pod{}, x.Fault(err)
 	}
 	var a Answer
-	if err := json.NewDecoder(x.r).Decode(&a); err != nil {
-		return Pod{}, x.fault(err)
+	if err := x.Decode(&a); err != nil {
+		return Pod{}, err
 	}
 	if a.Status != 200 || a.Pod == nil {
 		return Pod{}, asError(a.Status, a.Error)
@@ -77,13 +71,15 @@ func (c Client) Detach(ctx context.Context, k Key) (Pod, error) {
 		return Pod{}, err
 	}
 	var p Pod
-	return p, c.do(ctx, "POST /v1/pods/detach", body, &p)
+	err = c.do(ctx, "POST /v1/pods/detach", body, &p)
+	return p, err
 }
 
 // Pods lists the pods that are attached.
 func (c Client) Pods(ctx context.Context) (Pods, error) {
 	var p Pods
-	return p, c.do(ctx, "GET /v1/pods", nil, &p)
+	err := c.do(ctx, "GET /v1/pods", nil, &p)
+	return p, err
 }
 
 func (c Client) do(ctx context.Context, what string, body []byte, out any) error {
@@ -91,106 +87,32 @@ func (c Client) do(ctx context.Context, what string, body []byte, out any) error
 	if err != nil {
 		return err
 	}
-	defer x.close()
-	if err := x.ask(what, body, "Connection: close\r\n"); err != nil {
+	defer x.Close()
+	if err := x.Ask(what, body, ""); err != nil {
 		return err
 	}
-	if x.status != 200 {
-		return x.refusal()
+	if x.Status != 200 {
+		return refusal(x)
 	}
-	if err := json.NewDecoder(x.r).Decode(out); err != nil {
-		return x.fault(err)
-	}
-	return nil
+	return x.Decode(out)
 }
 
-// exchange is one request and its answer.
-type exchange struct {
-	conn   *net.UnixConn
-	socket string
-	r      *bufio.Reader
-	status int
-	ours   bool // the answer is JSON, as weftd's own are
-	close  func()
-}
-
-func (c Client) dial(ctx context.Context) (*exchange, error) {
-	x := &exchange{socket: c.Socket}
-	if x.socket == "" {
-		x.socket = DefaultSocket
-	}
-	timeout := c.Timeout
-	if timeout == 0 {
-		timeout = 10 * time.Second
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", x.socket)
-	if err != nil {
-		cancel()
-		return nil, x.fault(err)
-	}
-	x.conn = conn.(*net.UnixConn) // of network unix
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	x.close = func() {
-		stop()
-		cancel()
-		_ = conn.Close() // nothing was written that a close could lose
-	}
-	x.r = bufio.NewReader(io.LimitReader(conn, MaxAnswer))
-	return x, nil
-}
-
-// ask sends the request and reads the answer's status and headers.
-func (x *exchange) ask(what string, body []byte, headers string) error {
-	version := " HTTP/1.0\r\n" // the answer is neither chunked nor followed by another
-	if strings.Contains(headers, "Upgrade:") {
-		version = " HTTP/1.1\r\n"
-	}
-	var b bytes.Buffer
-	b.WriteString(what + version + "Host: weftd\r\nContent-Type: application/json\r\n" + headers)
-	fmt.Fprintf(&b, "Content-Length: %d\r\n\r\n", len(body))
-	b.Write(body)
-	if _, err := x.conn.Write(b.Bytes()); err != nil {
-		return x.fault(err)
-	}
-	line, err := x.r.ReadString('\n')
-	if err != nil {
-		return x.fault(err)
-	}
-	f := strings.Fields(line)
-	if len(f) < 2 || !strings.HasPrefix(f[0], "HTTP/1.") {
-		return fmt.Errorf("weftd on %s answers %q", x.socket, clip(strings.TrimSpace(line)))
-	}
-	if x.status, err = strconv.Atoi(f[1]); err != nil {
-		return fmt.Errorf("weftd on %s answers %q", x.socket, clip(strings.TrimSpace(line)))
-	}
-	for {
-		if line, err = x.r.ReadString('\n'); err != nil {
-			return x.fault(err)
-		}
-		if line = strings.TrimSpace(line); line == "" {
-			return nil
-		}
-		name, value, _ := strings.Cut(line, ":")
-		if strings.EqualFold(name, "Content-Type") && strings.Contains(value, "json") {
-			x.ours = true
-		}
-	}
+func (c Client) dial(ctx context.Context) (*smallhttp.Exchange, error) {
+	return smallhttp.Dial(ctx, c.Socket, cmp.Or(c.Timeout, 10*time.Second))
 }
 
 // refusal is the error of an answer that is one.
-func (x *exchange) refusal() error {
+func refusal(x *smallhttp.Exchange) error {
+	if !x.JSON {
+		return fmt.Errorf("%w: a weftd that is older than the direct attachment of pods: %w", x.Unexpected(), ErrRefused)
+	}
 	var e struct {
 		Error string `json:"error"`
 	}
-	if !x.ours {
-		return fmt.Errorf("the weftd on %s is older than the direct attachment of pods: %w", x.socket, ErrRefused)
+	if err := x.Decode(&e); err != nil || e.Error == "" {
+		return asError(x.Status, x.Unexpected().Error())
 	}
-	if err := json.NewDecoder(x.r).Decode(&e); err != nil || e.Error == "" {
-		e.Error = fmt.Sprintf("weftd on %s answers with status %d", x.socket, x.status)
-	}
-	return asError(x.status, e.Error)
+	return asError(x.Status, e.Error)
 }
 
 // asError is an error of weftd's with its own text.
@@ -211,16 +133,3 @@ type remote struct {
 
 func (r remote) Error() string { return r.text }
 func (r remote) Unwrap() error { return r.cause }
-
-// fault turns a connection's error into what to do about it.
-func (x *exchange) fault(err error) error {
-	switch {
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w on %s: is it running? (systemctl status weftd; another socket is named with --control-socket)", ErrNotListening, x.socket)
-	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%s may be opened only by root, or by the user that weftd runs as", x.socket)
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("weftd on %s does not answer in time: see its log", x.socket)
-	}
-	return fmt.Errorf("ask weftd on %s: %w", x.socket, err)
-}

@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// DefaultSocket is where weftd listens unless it is told otherwise.
-const DefaultSocket = "/run/weft/weftd.sock"
-
 // Upgrade is the protocol that an attach asks for.
 const Upgrade = "weft-descriptor"
 
@@ -19,9 +16,8 @@ const (
 	// MaxAddresses is how many addresses a pod may have, and MaxPods how many pods a node.
 	MaxAddresses = 16
 	MaxPods      = 4096
-	// MaxRequest bounds a request's JSON, in bytes, and MaxAnswer an answer's.
+	// MaxRequest bounds a request's JSON, in bytes.
 	MaxRequest = 1 << 16
-	MaxAnswer  = 16 << 20
 	// LeastMTU and MostMTU bound a pod's MTU, in bytes.
 	LeastMTU, MostMTU = 576, 65535
 )

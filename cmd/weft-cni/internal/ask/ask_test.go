@@ -11,13 +11,8 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/smallhttp"
 )
-
-func TestDefaultSocket(t *testing.T) {
-	if DefaultSocket != control.DefaultSocket {
-		t.Errorf("weftd listens on %s", control.DefaultSocket)
-	}
-}
 
 // socket answers every request with text, and then closes; a text of "" is never an answer.
 func socket(t *testing.T, text string) string {
@@ -61,7 +56,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		{socket(t, "HTTP/1.0 200 OK\r\nA: b\r\n"), "EOF", long},
 		{socket(t, "HTTP/1.0 200 OK\r\n\r\n{"), "unexpected EOF", long},
 		{socket(t, "HTTP/1.0 200 OK\r\n\r\n[]"), "array", long},
-		{socket(t, strings.Repeat("x", maxAnswer+100)), "ask weftd", long},
+		{socket(t, strings.Repeat("x", smallhttp.MaxAnswer+100)), "ask weftd", long},
 	} {
 		if s, err := Daemon(context.Background(), c.path, c.limit); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %+v, %.200v, want something with %q", s, err, c.want)
