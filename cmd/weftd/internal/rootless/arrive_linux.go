@@ -44,13 +44,23 @@ func arrive(word string, cfg options.Config) (options.Place, error) {
 	return t.direct(cfg.Rootless.TUNNetns)
 }
 
-// joined reads the descriptor that was handed on.
+// joined reads the descriptor of the network namespace that was handed on, and closes that of the user namespace, in
+// which this process is.
 func joined(word string) (net int, err error) {
-	number, ok := strings.CutPrefix(word, wordJoin+":")
-	if net, err = strconv.Atoi(number); !ok || err != nil {
+	numbers, ok := strings.CutPrefix(word, wordJoin+":")
+	number, entered, has := strings.Cut(numbers, ":")
+	net, err = strconv.Atoi(number)
+	user := -1
+	if has && err == nil {
+		user, err = strconv.Atoi(entered)
+	}
+	if !ok || err != nil || net < 0 {
 		return 0, fmt.Errorf("variable %s=%s is not for people to set: unset it", options.Inside, word)
 	}
 	unix.CloseOnExec(net)
+	if kind, err := unix.IoctlRetInt(user, unix.NS_GET_NSTYPE); err == nil && kind == unix.CLONE_NEWUSER {
+		_ = unix.Close(user) // it was for nsenter
+	}
 	return net, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,7 +18,7 @@ import (
 
 // The words of the variable options.Inside, which say what a weftd that was executed again has to do.
 const (
-	wordJoin = "join" // and the descriptor of the network namespace, behind a colon
+	wordJoin = "join" // and the descriptors of the network and, if it was entered by one, of the user namespace, each behind a colon
 	wordNew  = "new"  // make a network namespace
 	wordTry  = "try," // only try what follows it
 	wordKeep = "keep" // be in the network namespace, so that others find it
@@ -125,6 +126,9 @@ func (w way) command(tool, program string, args []string, user, net int) (argv [
 	if word = w.word; w.net != 0 {
 		word = fmt.Sprint(w.word, ":", net)
 	}
+	if w.user != 0 {
+		word = fmt.Sprint(word, ":", user)
+	}
 	return argv, word
 }
 
@@ -152,7 +156,11 @@ func again(w way, args []string) error {
 // environment is this process's with the words for the next one. The user's id is another one in there, and
 // so are the directories that follow from it.
 func environment(word string) []string {
-	return append(os.Environ(), options.Inside+"="+word, options.UserID+"="+strconv.Itoa(os.Getuid()))
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		// Go takes the first of several. Even an empty one would have weftd go into a namespace again and again.
+		return strings.HasPrefix(v, options.Inside+"=") || strings.HasPrefix(v, options.UserID+"=")
+	})
+	return append(env, options.Inside+"="+word, options.UserID+"="+strconv.Itoa(os.Getuid()))
 }
 
 // programs finds the tool and this program.
