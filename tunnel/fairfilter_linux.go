@@ -111,15 +111,26 @@ func holding(header uint32, six bool, held []heldSource) (program []bpf.Instruct
 	return program
 }
 
-// queueFill is how much of its receive buffer a socket has in use. SO_MEMINFO is since Linux 4.12.
+// What SO_MEMINFO tells of a socket (linux/sock_diag.h), since Linux 4.12.
+const (
+	memAlloc = 0 // SK_MEMINFO_RMEM_ALLOC, bytes
+	memSize  = 1 // SK_MEMINFO_RCVBUF, bytes
+	memDrops = 8 // SK_MEMINFO_DROPS, packets
+	memVars  = 9
+)
+
+// queueFill is how much of its receive buffer a socket has in use.
 func queueFill(fd int) float64 {
-	const alloc, size, fields = 0, 1, 9 // SK_MEMINFO_RMEM_ALLOC, SK_MEMINFO_RCVBUF, SK_MEMINFO_VARS
-	var info [fields]uint32
+	info, ok := memInfo(fd)
+	if !ok || info[memSize] == 0 {
+		return 0
+	}
+	return float64(info[memAlloc]) / float64(info[memSize])
+}
+
+func memInfo(fd int) (info [memVars]uint32, ok bool) {
 	n := uint32(unsafe.Sizeof(info))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
 		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&n)), 0)
-	if errno != 0 || info[size] == 0 {
-		return 0
-	}
-	return float64(info[alloc]) / float64(info[size])
+	return info, errno == 0
 }

@@ -23,6 +23,7 @@ type frames struct {
 	local     netip.AddrPort
 	log       *slog.Logger
 	fds       []int
+	wanted    int // how many were asked for
 	listening int // how many of them, the first ones, receive
 	// out are the sockets to send by, as many as fds. The kernel tells a socket of room whenever a frame that left by it is
 	// freed, and where it cuts a superframe of each that it made of it. That costs much if somebody waits at the socket, as
@@ -36,7 +37,7 @@ type frames struct {
 
 // openFrames makes so many packet sockets, which as yet receive nothing.
 func openFrames(o RawOptions, local netip.AddrPort, queues int, gro *offload) (*frames, error) {
-	f := &frames{local: local, log: o.logger(), link: o.Link, gro: gro}
+	f := &frames{local: local, log: o.logger(), link: o.Link, gro: gro, wanted: queues}
 	f.hops.Store(&hops{})
 	for range queues {
 		if err := errors.Join(f.openIn(), f.openOut()); err != nil {
@@ -88,6 +89,9 @@ func (f *frames) open(to *[]int) (fd int, err error) {
 
 // listen has frames arrive from now on.
 func (f *frames) listen() error {
+	if f.listening > 0 {
+		return nil
+	}
 	// All protocols, because that is where a socket sees a frame before the ingress hooks
 	// drop it; a socket for IPv4 alone comes after them.
 	all := bits.ReverseBytes16(unix.ETH_P_ALL)

@@ -61,7 +61,7 @@ func fitTUN(o TUNOptions, flags uint16) (about aboutTUN, err error) {
 		return about, unfit("it was made for %d queues, and %d are wanted", about.Queues, max(1, o.Queues))
 	}
 	for _, fd := range o.From.FDs {
-		if err := fitQueue(fd, about.Name, flags); err != nil {
+		if err := fitQueue(fd, about.Name, flags|unix.IFF_TUN); err != nil {
 			return about, err
 		}
 	}
@@ -71,7 +71,7 @@ func fitTUN(o TUNOptions, flags uint16) (about aboutTUN, err error) {
 	return about, nil
 }
 
-// fitQueue says whether fd is a queue of the TUN of that name in the current network namespace.
+// fitQueue says whether fd is a queue of the TUN or TAP of that name, made with these flags, in the current network namespace.
 func fitQueue(fd int, name string, flags uint16) error {
 	req, err := unix.NewIfreq("")
 	if err != nil {
@@ -83,7 +83,7 @@ func fitQueue(fd int, name string, flags uint16) error {
 		return unfit("a descriptor is no TUN's (TUNGETIFF: %v)", err)
 	}
 	const mine = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
-	if got := req.Uint16() & mine; got != flags&mine|unix.IFF_TUN|unix.IFF_NO_PI {
+	if got := req.Uint16() & mine; got != flags&mine|unix.IFF_NO_PI {
 		return unfit("the device has the flags %#x", got)
 	}
 	if req.Name() != name {

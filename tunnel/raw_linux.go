@@ -40,6 +40,9 @@ type Raw struct {
 // OpenRaw opens the sockets in the current network namespace. The frames do not arrive
 // before Listen. The error wraps unix.EPERM without CAP_NET_RAW, and those of ListenUDP.
 func OpenRaw(o RawOptions) (*Raw, error) {
+	if o.From != nil {
+		return keptRaw(o)
+	}
 	queues := max(1, o.Queues)
 	o.Queues = 1 // the UDP socket receives little
 	s, err := listenSockets(o.UDPOptions)
@@ -50,15 +53,18 @@ func OpenRaw(o RawOptions) (*Raw, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("packet socket for %v: %w", s.local, err), s.close())
 	}
-	t := openTAP(o)
+	return composeRaw(o, f, openTAP(o), s), nil
+}
+
+func composeRaw(o RawOptions, f *frames, t *tap, s *sockets) *Raw {
 	runs := newRunWriter(&frameWire{f, t, s}, o.UDPOptions, s.local.String(), s.takesRuns())
 	runs.choice.Store(newChoice(Outlets{First: OutletWhole}))
-	return &Raw{frames: f, tap: t, sockets: s, runs: runs}, nil
+	return &Raw{frames: f, tap: t, sockets: s, runs: runs}
 }
 
 // Listen has the tunnel's unfragmented datagrams that reach the link arrive as frames from now
 // on. The caller sees to it that they no longer reach the UDP socket as well, and attaches the port
-// afterwards.
+// afterwards. A port that was kept listens already.
 func (r *Raw) Listen() error { return r.frames.listen() }
 
 // SetNextHops replaces the next hops, by outer address. To an address that is not among

@@ -21,27 +21,53 @@ type sockets struct {
 	group []*UDPSocket // these share the port; there is always one
 	lanes []*UDPSocket
 	gro   offload
-	head  int // bytes of the format in a datagram, before the inner packet
+	// wanted are how many queues and lanes were asked for. There may be fewer.
+	wanted [2]int
+	head   int // bytes of the format in a datagram, before the inner packet
 }
 
 // listenSockets opens the sockets in the current network namespace. The error is that of ListenUDP.
 func listenSockets(o UDPOptions) (*sockets, error) {
-	u, err := ListenUDP(o)
+	var s *sockets
+	var err error
+	if o.From != nil {
+		s, err = keptSockets(o)
+	} else {
+		s, err = newSockets(o)
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := &sockets{local: u.local, log: o.logger(), group: []*UDPSocket{u}}
+	s.offer(o)
+	return s, nil
+}
+
+// newSockets binds the sockets.
+func newSockets(o UDPOptions) (*sockets, error) {
+	u, err := listenUDP(o, nil)
+	if err != nil {
+		return nil, err
+	}
+	s := &sockets{local: u.local, log: o.logger(), group: []*UDPSocket{u}, wanted: wantedSockets(o)}
+	s.openQueues(o)
+	s.openLanes(o)
+	return s, nil
+}
+
+// offer sets what of the sockets depends on the wire format and on what is switched off.
+func (s *sockets) offer(o UDPOptions) {
 	if o.Format == encap.FormatVXLAN {
 		s.head = encap.VXLANOverhead
 	}
-	s.openQueues(o)
-	s.openLanes(o)
-	gro := !o.Off.Has(OffloadGRO)
+	gro, one := !o.Off.Has(OffloadGRO), 1
+	if !gro {
+		one = 0
+	}
 	for _, u := range s.group {
-		gro = gro && unix.SetsockoptInt(u.fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil
+		ok := unix.SetsockoptInt(u.fd, unix.SOL_UDP, unix.UDP_GRO, one) == nil
+		gro = gro && ok
 	}
 	s.gro.set(OffloadGRO, o.Off, gro)
-	return s, nil
 }
 
 // takesRuns probes whether the kernel sends a run in one call.

@@ -14,6 +14,9 @@ import (
 // (linux/if_tun.h, Linux 6.17).
 const tunTunnel = 0x80 | 0x100
 
+// tapOffloads are all that a TAP of ours has.
+const tapOffloads = tunCsum | tunTSO | tunTSOECN | tunUSO | tunTunnel
+
 // tap is the device through which superpackets leave whole: of all that a process can write
 // to, only a TAP takes a frame that says where its inner headers are. Without a device fd is -1 and
 // name is empty. It is safe for concurrent use.
@@ -66,7 +69,7 @@ func setUpTAP(fd int, name string) (string, error) {
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, encap.VNetTunnelHdrLen); err != nil {
 		return "", fmt.Errorf("TUNSETVNETHDRSZ: %w", err)
 	}
-	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tunCsum|tunTSO|tunTSOECN|tunUSO|tunTunnel); err != nil {
+	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tapOffloads); err != nil {
 		return "", fmt.Errorf("TUNSETOFFLOAD: %w (tunnel GSO is since Linux 6.17)", err)
 	}
 	// To unmake a device takes the kernel some 20 ms, and so a restart would: it stays, idle.

@@ -59,12 +59,18 @@ type UDPSocket struct {
 	fd       int
 	local    netip.AddrPort
 	overflow atomic.Uint32 // the kernel's own count, SO_RXQ_OVFL
+	before   uint32        // what it was when the socket became ours
 }
 
 // ListenUDP opens the underlay socket in the current network namespace. The error
 // wraps unix.EADDRINUSE if another process has the port, and unix.EADDRNOTAVAIL
 // if the address is not (or no longer) one of this host.
-func ListenUDP(o UDPOptions) (*UDPSocket, error) { return listenUDP(o, nil) }
+func ListenUDP(o UDPOptions) (*UDPSocket, error) {
+	if o.From != nil {
+		return keptUDP(o)
+	}
+	return listenUDP(o, nil)
+}
 
 // listenUDP is ListenUDP; prepare does what must be done before the socket is bound.
 func listenUDP(o UDPOptions, prepare func(fd int) error) (*UDPSocket, error) {
@@ -118,19 +124,14 @@ func (s *UDPSocket) setUp() error {
 	if err := unix.SetNonblock(s.fd, true); err != nil {
 		return err
 	}
-	name, err := unix.Getsockname(s.fd)
+	local, err := localOf(s.fd)
 	if err != nil {
-		return fmt.Errorf("getsockname: %w", err)
+		return err
 	}
+	s.local = local
 	level, recvTOS, recvErr, discover, probe := unix.IPPROTO_IP, unix.IP_RECVTOS, unix.IP_RECVERR, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
-	switch a := name.(type) {
-	case *unix.SockaddrInet4:
-		s.local = netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
-	case *unix.SockaddrInet6:
-		s.local = netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+	if local.Addr().Is6() {
 		level, recvTOS, recvErr, discover, probe = unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, unix.IPV6_RECVERR, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
-	default:
-		return fmt.Errorf("%T is no IP address", name)
 	}
 	return errors.Join(
 		// The ECN field of what arrives (RFC 6040), and the kernel's count of what did not fit.
@@ -163,7 +164,7 @@ func (s *UDPSocket) PollFD() int { return s.fd }
 func (s *UDPSocket) Close() error { return unix.Close(s.fd) }
 
 // Overflow is how many datagrams the kernel dropped because the receive buffer was full.
-func (s *UDPSocket) Overflow() uint64 { return uint64(s.overflow.Load()) }
+func (s *UDPSocket) Overflow() uint64 { return uint64(s.overflow.Load() - s.before) }
 
 // ReadBatch implements Port: one datagram a recvmsg(2), until none is left.
 func (s *UDPSocket) ReadBatch(r *Ring) error {
