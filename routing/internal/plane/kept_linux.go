@@ -3,10 +3,12 @@ package plane
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
 
@@ -134,7 +136,39 @@ func (p *Plane) Kept() (map[string]tunnel.Kept, error) {
 }
 
 // owner is the descriptor of the socket to which the port's ingress filter belongs; 0 if there is none.
-func (s *socketPort) owner() int { return 0 }
+func (s *socketPort) owner() int {
+	if s.frames == nil || s.frames.ingress == nil {
+		return 0
+	}
+	return s.frames.ingress.Owner()
+}
+
+// takeIngress takes the last descriptor of a port of path raw that was kept, the ingress filter's owner, from k.
+func (p *Plane) takeIngress(k *tunnel.Kept, local netip.AddrPort) (*kernel.Ingress, error) {
+	last := len(k.FDs) - 1
+	if k.Kind != tunnel.KindRaw || last < 0 {
+		return nil, fmt.Errorf("%w: it is of kind %s", tunnel.ErrUnfit, k.Kind)
+	}
+	owner := k.FDs[last]
+	k.FDs = k.FDs[:last]
+	i, err := p.out.TakeIngress(owner, local)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", tunnel.ErrUnfit, err)
+	}
+	return i, nil
+}
+
+// dropIngress removes an ingress filter, unless it is others' too. Nil is none.
+func (p *Plane) dropIngress(i *kernel.Ingress) error {
+	switch {
+	case i == nil:
+		return nil
+	case p.paused || p.left:
+		i.Leave()
+		return nil
+	}
+	return i.Close()
+}
 
 // Pause is Engine.Pause.
 func (p *Plane) Pause() { p.engine.Pause() }

@@ -77,7 +77,7 @@ func (p *Plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 		return tunnel.PathSocket, err
 	case s.id != 0 && s.path == tunnel.PathSocket && s.why != nil && e.Index == s.index && time.Now().Before(s.retry):
 		return tunnel.PathSocket, s.why
-	case s.id == 0:
+	case s.id == 0 && p.o.Inherited[underName(local.Addr().Is6())].Kind != tunnel.KindSockets: // for which raw was not possible
 		return tunnel.PathRaw, nil // there is no port that a fault would cost: open finds out, without probes that take time
 	}
 	if err := p.out.RawObstacle(link, local.Addr()); err != nil {
@@ -109,17 +109,25 @@ func (p *Plane) listen(six bool, local netip.AddrPort, link string) error {
 
 // open makes the port of a path, and one of path socket where raw fails.
 func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link string, why error) (error, error) {
+	name := underName(local.Addr().Is6())
 	if path == tunnel.PathRaw {
-		why = p.openRaw(s, local, link)
+		why = p.takeUp(name, func(k *tunnel.Kept) error { return p.openRaw(s, local, link, k) })
+		if p.paused && errors.Is(why, tunnel.ErrUnfit) {
+			return nil, why
+		}
 		if why == nil || errors.Is(why, unix.EADDRINUSE) || errors.Is(why, unix.EADDRNOTAVAIL) {
 			return nil, why
 		}
 		path = tunnel.PathSocket
 	}
 	var sock tunnel.Underlay
-	err := p.out.Do(func() (err error) {
-		sock, err = p.newSocket(path, p.underlayOptions(local))
-		return err
+	err := p.takeUp(name, func(k *tunnel.Kept) error {
+		o := p.underlayOptions(local)
+		o.From = k
+		return p.out.Do(func() (err error) {
+			sock, err = p.newSocket(path, o)
+			return err
+		})
 	})
 	if err != nil {
 		return why, err
@@ -129,6 +137,7 @@ func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 		return why, errors.Join(err, sock.Close())
 	}
 	*s = socketPort{id: id, local: local, path: path}
+	p.keep(name, sock, 0)
 	if err := p.out.DropTAP(kernel.TAPName(local.Addr().Is6())); err != nil { // of path raw, before
 		p.log.Warn("device that is used no more", "error", err)
 	}
@@ -137,23 +146,30 @@ func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 
 // openRaw opens a port of path raw. The ingress filter comes before the first frame, so that
 // none arrives twice.
-func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string) error {
+//
+// Of a port that was kept, from, the last descriptor is the ingress filter's owner. Both are taken up, or neither.
+func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string, from *tunnel.Kept) error {
 	e, err := p.out.Ether(link)
 	if err != nil {
 		return err
 	}
-	var port *tunnel.Raw
-	err = p.out.Do(func() (err error) {
-		port, err = tunnel.OpenRaw(tunnel.RawOptions{
-			UDPOptions: p.underlayOptions(local), Link: e.Index, TAP: kernel.TAPName(local.Addr().Is6()),
-		})
-		return err
-	})
-	if err != nil {
-		return err
+	f := &frames{link: e.Index}
+	if from != nil {
+		if f.ingress, err = p.takeIngress(from, local); err != nil {
+			return err
+		}
 	}
-	f := &frames{port: port, link: e.Index}
-	if f.ingress, err = p.out.OpenIngress(link, local); err != nil {
+	o := tunnel.RawOptions{UDPOptions: p.underlayOptions(local), Link: e.Index, TAP: kernel.TAPName(local.Addr().Is6())}
+	o.From = from
+	var port *tunnel.Raw
+	err = p.out.Do(func() (err error) { port, err = tunnel.OpenRaw(o); return err })
+	if err != nil {
+		return errors.Join(err, p.dropIngress(f.ingress))
+	}
+	if f.port = port; f.ingress == nil {
+		f.ingress, err = p.out.OpenIngress(link, local)
+	}
+	if err != nil {
 		return errors.Join(err, port.Close())
 	}
 	id := tunnel.PortID(0)
@@ -161,12 +177,13 @@ func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string) error 
 		id, err = p.engine.Attach(port, tunnel.RoleUnderlay)
 	}
 	if err != nil {
-		return errors.Join(err, port.Close(), f.ingress.Close())
+		return errors.Join(err, port.Close(), p.dropIngress(f.ingress))
 	}
 	*s = socketPort{id: id, local: local, path: tunnel.PathRaw, frames: f}
 	if !p.tend(s, link) { // without the filter every datagram would arrive twice
 		return errors.Join(fmt.Errorf("link %s or its ingress filter went while the port was opened", link), p.closePort(s))
 	}
+	p.keep(underName(local.Addr().Is6()), port, f.ingress.Owner())
 	return nil
 }
 
@@ -185,13 +202,14 @@ func (p *Plane) tend(s *socketPort, link string) bool {
 	}
 	if err := f.ingress.Check(); err != nil {
 		p.log.Warn("ingress filter is gone, making it again", "cause", err)
-		if err := f.ingress.Close(); err != nil {
+		if err := p.dropIngress(f.ingress); err != nil {
 			p.log.Warn("ingress filter", "error", err)
 		}
 		if f.ingress, err = p.out.OpenIngress(link, s.local); err != nil {
 			p.log.Error("ingress filter", "error", err)
 			return false
 		}
+		p.keep(underName(s.local.Addr().Is6()), f.port, f.ingress.Owner())
 	}
 	name := f.port.TAP()
 	if name == "" {
@@ -238,6 +256,9 @@ func (p *Plane) explain(s *socketPort, why error, link string) error {
 func (p *Plane) closePort(s *socketPort) error {
 	old := *s
 	*s = socketPort{}
+	if old.id != 0 {
+		p.unkeep(underName(old.local.Addr().Is6()))
+	}
 	// A child between fork and exec has copies of our descriptors, with which the TAP and the table
 	// would live on, and be in the way of those of the next port.
 	syscall.ForkLock.RLock()
@@ -247,7 +268,7 @@ func (p *Plane) closePort(s *socketPort) error {
 		err = p.engine.Detach(old.id)
 	}
 	if old.frames != nil && old.frames.ingress != nil {
-		err = errors.Join(err, old.frames.ingress.Close())
+		err = errors.Join(err, p.dropIngress(old.frames.ingress))
 	}
 	return err
 }
@@ -257,10 +278,17 @@ func (p *Plane) Close() error {
 	var errs []error
 	for i := range p.sockets {
 		if f := p.sockets[i].frames; f != nil && f.ingress != nil {
-			errs = append(errs, f.ingress.Close())
+			errs = append(errs, p.dropIngress(f.ingress))
 			f.ingress = nil
 		}
+		if p.sockets[i].id != 0 {
+			p.unkeep(underName(i == 1))
+		}
 	}
+	if p.tun != 0 {
+		p.unkeep(keptTUN)
+	}
+	p.disinherit(keptTUN, underName(false), underName(true))
 	return errors.Join(errs...)
 }
 

@@ -114,6 +114,9 @@ func (p *Plane) Listen(addr4, addr6 netip.Addr, link string, networks []netip.Pr
 			err = fmt.Errorf("%w: is flanneld or another weftd running here?", err)
 		}
 		faults = append(faults, err)
+		if !local.IsValid() {
+			p.disinherit(underName(f.six))
+		}
 	}
 	return errors.Join(faults...)
 }
