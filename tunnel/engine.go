@@ -66,6 +66,7 @@ type Engine struct {
 	nextID    PortID
 	nextQueue queueID
 	closed    bool
+	loads     []uint64 // of each worker, for balance
 }
 
 // attached is a port in use.
@@ -93,7 +94,13 @@ type queue struct {
 	id     queueID
 	queue  Queue
 	of     *attached
-	worker *worker // who reads from it
+	worker atomic.Pointer[worker] // who reads from it; nil for the moment in which it goes from one to another
+	work   atomic.Uint64          // what its packets have cost (balance.go); its worker writes it
+
+	// Engine.mu guards these: what work was when it was last looked at, how much came since the time before that, and when the
+	// queue was given to another worker, Unix nanoseconds.
+	before, lately uint64
+	moved          int64
 }
 
 // New makes an engine that has no port and an empty table. It starts nothing. Run frees its
@@ -128,6 +135,7 @@ func New(cfg Config) (*Engine, error) {
 		}
 		e.workers = append(e.workers, w)
 	}
+	e.loads = make([]uint64, len(e.workers))
 	return e, nil
 }
 
@@ -182,11 +190,11 @@ func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID,
 	a.id = e.nextID
 	e.attached[a.id] = a
 	for _, q := range a.queues {
-		q.worker.queues++
+		q.worker.Load().queues++
 	}
 	e.ports.Store(next) // before epoll can report it
 	for _, q := range a.queues {
-		if err := q.worker.poll.add(q.queue.PollFD(), q.id); err != nil {
+		if err := q.worker.Load().poll.add(q.queue.PollFD(), q.id); err != nil {
 			e.retire(a)
 			return 0, fmt.Errorf("attach %v port: %w", role, err)
 		}
@@ -210,7 +218,9 @@ func (e *Engine) queue(a *attached) {
 		if p, ok := q.(placedQueue); ok && p.place() != anyWorker {
 			w = e.workers[p.place()%len(e.workers)]
 		}
-		a.queues = append(a.queues, &queue{id: e.nextQueue, queue: q, of: a, worker: w})
+		entry := &queue{id: e.nextQueue, queue: q, of: a}
+		entry.worker.Store(w)
+		a.queues = append(a.queues, entry)
 		load[w.index]++
 	}
 }
@@ -218,13 +228,21 @@ func (e *Engine) queue(a *attached) {
 // unpoll takes the port's queues from epoll.
 func (a *attached) unpoll() {
 	for _, q := range a.queues {
-		q.worker.poll.remove(q.queue.PollFD())
+		if w := q.worker.Load(); w != nil {
+			w.poll.remove(q.queue.PollFD())
+		}
 	}
 }
 
-// leastLoaded chooses who reads a new queue. The underlay and the inner ports start
-// from opposite ends, so that with two workers each direction has its own. load is how many queues each has.
+// leastLoaded chooses who reads a new queue. With two workers each direction has its own, however many queues it has, until balance finds that
+// the work is shared out badly. Otherwise it is who has the fewest; load is how many queues each has.
 func (e *Engine) leastLoaded(role Role, load []int) *worker {
+	if len(e.workers) == 2 {
+		if role == RoleUnderlay {
+			return e.workers[1]
+		}
+		return e.workers[0]
+	}
 	best := 0
 	for i := range load {
 		if load[i] < load[best] || role == RoleUnderlay && load[i] == load[best] {
@@ -263,7 +281,7 @@ func (e *Engine) retire(a *attached) {
 	delete(e.attached, a.id)
 	e.ports.Store(e.ports.Load().without(a))
 	for _, q := range a.queues {
-		q.worker.queues--
+		q.worker.Load().queues--
 	}
 	a.unpoll()
 	for _, w := range e.workers {

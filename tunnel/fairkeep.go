@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// fairTick is how often the queues are checked while much arrives: at least fairBusy packets a second. fairIdle is
-	// how often the engine finds out whether so much arrives.
+	// fairTick is how often the queues are checked while much is moved: at least fairBusy packets a second. fairIdle is
+	// how often the engine finds out whether so much is.
 	fairTick, fairIdle = 50 * time.Millisecond, 250 * time.Millisecond
 	fairBusy           = 2000
 	// activeFor is how long after its last packet a peer counts as one that the others could harm. The clock of
@@ -23,7 +23,7 @@ type fairPort struct {
 	failed   bool // the kernel refused the filter
 }
 
-// keepFair checks the queues of the underlays until ctx ends.
+// keepFair checks the queues of the underlays, and who reads those of the inner ports, until ctx ends.
 func (e *Engine) keepFair(ctx context.Context) {
 	t := time.NewTicker(fairIdle)
 	defer t.Stop()
@@ -37,13 +37,16 @@ func (e *Engine) keepFair(ctx context.Context) {
 		}
 		received := uint64(0)
 		for _, w := range e.workers {
-			received += w.totals.ingress.received.Load()
+			received += w.totals.ingress.received.Load() + w.totals.egress.received.Load()
 		}
 		next := fairIdle
 		if received-seen >= uint64(fairBusy*every/time.Second) {
 			next = fairTick
 		}
 		seen = received
+		if next == fairTick && !e.pausedNow.Load() {
+			e.balance(every, every == fairTick)
+		}
 		if every == fairTick && !e.pausedNow.Load() {
 			var held bool
 			if from, held = e.checkQueues(from); held {
