@@ -202,11 +202,10 @@ func (f *attachFlags) run(ctx context.Context, w io.Writer) error {
 		return explainAllocation(err, store)
 	}
 	undo := func() {
-		for _, a := range got.New {
-			err := os.Remove(filepath.Join(store.Dir, store.Network, a.String()))
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				fmt.Fprintf(os.Stderr, "weft attach: %s stays reserved: %v\n", a, err)
-			}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attachTime)
+		defer cancel()
+		if err := store.Free(ctx, holder, got.New...); err != nil {
+			fmt.Fprintln(os.Stderr, "weft attach:", err)
 		}
 	}
 	r := podport.Request{

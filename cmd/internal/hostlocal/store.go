@@ -101,6 +101,27 @@ func (s Store) Release(ctx context.Context, h Holder) (freed []netip.Addr, err e
 	return freed, err
 }
 
+// Free frees those of h's addresses that are named, such as an allocation's new ones when it has to be undone. An address that h
+// does not have, or has no more, stays as it is, which is no error.
+func (s Store) Free(ctx context.Context, h Holder, addrs ...netip.Addr) error {
+	if len(addrs) == 0 {
+		return nil
+	}
+	return s.change(ctx, func(dir string) error {
+		list, _ := s.Reservations() // somebody else's file is not this one's fault
+		var faults []error
+		for _, r := range ofHolder(list, h) {
+			if !slices.Contains(addrs, r.Address) {
+				continue
+			}
+			if err := os.Remove(filepath.Join(dir, r.file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				faults = append(faults, fmt.Errorf("%s stays reserved: %w", r.Address, err))
+			}
+		}
+		return errors.Join(faults...)
+	})
+}
+
 // Lookup returns the addresses of h in ascending order, nil if it has none. A file that cannot be read is an error,
 // beside which the addresses are returned.
 func (s Store) Lookup(h Holder) (out []netip.Addr, err error) {

@@ -213,3 +213,43 @@ func FuzzChoose(f *testing.F) {
 		}
 	})
 }
+
+// TestFree: of a holder's addresses those that are named become free, under the plugin's lock, and nobody else's.
+func TestFree(t *testing.T) {
+	s := Store{t.TempDir(), "net"}
+	a, b := Holder{"a", "eth0"}, Holder{"b", "eth0"}
+	put(t, s, "10.9.3.2", "a\r\neth0")
+	put(t, s, "fd42:0:0:3::2", "a\r\neth0")
+	put(t, s, "10.9.3.3", "b\r\neth0")
+	put(t, s, "10.9.3.4", "broken\n\nfile of /somebody")
+	if err := s.Free(t.Context(), a, addrs("10.9.3.2", "10.9.3.3", "10.9.3.4", "10.9.3.5")...); err != nil {
+		t.Error(err)
+	}
+	for h, want := range map[Holder][]netip.Addr{a: addrs("fd42:0:0:3::2"), b: addrs("10.9.3.3")} {
+		if got, _ := s.Lookup(h); !slices.Equal(got, want) {
+			t.Errorf("%s has %v, want %v", h, got, want)
+		}
+	}
+	if err := s.Free(t.Context(), a, addrs("10.9.3.2")...); err != nil {
+		t.Errorf("once more: %v", err)
+	}
+	f, err := os.Open(filepath.Join(s.Dir, s.Network, lockName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.Free(ctx, a, addrs("fd42:0:0:3::2")...); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while another process holds the lock: %v", err)
+	}
+	if err := s.Free(ctx, a); err != nil {
+		t.Errorf("nothing to free: %v", err)
+	}
+	if got, _ := s.Lookup(a); len(got) != 1 {
+		t.Errorf("without the lock %v was freed", got)
+	}
+}
