@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/cmd/internal/hostlocal"
+	"weft/cmd/internal/options"
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/podtun"
 )
@@ -39,7 +40,7 @@ func (f *podFlags) bindPod(cmd *cobra.Command) {
 	fs.StringVar(&f.netns, "netns", "", "the pod is the network namespace at this path, such as /run/netns/web")
 	fs.StringVar(&f.iface, "name", "eth0", "name of the interface in the pod")
 	fs.StringVar(&f.network, "network", "cbr0", "name of the network in which addresses are reserved: that of the CNI configuration, so that all pods of the node share them")
-	fs.StringVar(&f.directory, "reservations", "", "directory of the reservations, host-local's dataDir (default "+hostlocal.DefaultDir+"; without root weft/networks in $XDG_STATE_HOME)")
+	fs.StringVar(&f.directory, "reservations", "", "directory of the reservations, host-local's dataDir (default "+hostlocal.DefaultDir+"; without root weft/HOSTNAME/networks in $XDG_STATE_HOME)")
 	cmd.MarkFlagsMutuallyExclusive("pid", "netns")
 }
 
@@ -148,19 +149,25 @@ const nsfsMagic = 0x6e736673
 func (f *podFlags) store() hostlocal.Store {
 	dir := f.directory
 	if dir == "" {
-		dir = hostlocal.DefaultDir
-		if os.Geteuid() != 0 {
-			state := os.Getenv("XDG_STATE_HOME")
-			if home, err := os.UserHomeDir(); state == "" && err == nil {
-				state = filepath.Join(home, ".local", "state")
-			}
-			dir = filepath.Join(state, "weft", "networks")
-		}
+		dir = reservations(os.Geteuid(), os.Getenv)
 	}
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
 	return hostlocal.Store{Dir: dir, Network: f.network}
+}
+
+// reservations is the directory of the reservations unless one is named: host-local's, or without root one beside the state of the user's own weftd.
+func reservations(uid int, env func(string) string) string {
+	host, err := os.Hostname()
+	if uid == 0 || err != nil {
+		return hostlocal.DefaultDir
+	}
+	dirs, err := options.UserDirs(env, uid, host)
+	if err != nil { // the directory of root, which it may not change, is said with what to do
+		return hostlocal.DefaultDir
+	}
+	return filepath.Join(dirs.State, "networks")
 }
 
 func (f *podFlags) port() podport.Client { return podport.Client{Socket: f.socket} }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"testing"
 
 	"weft/cmd/internal/control"
@@ -31,6 +32,30 @@ func TestWhichWeftdIsAsked(t *testing.T) {
 		}
 		if got := defaultSocket(tt.uid, hosts, env, there); got != tt.want {
 			t.Errorf("user %d, with %q: %s, want %s", tt.uid, tt.there, got, tt.want)
+		}
+	}
+}
+
+// Without root, addresses are reserved where the user's own weftd has its state.
+func TestWhereAddressesAreReserved(t *testing.T) {
+	t.Parallel()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		uid  int
+		env  map[string]string
+		want string
+	}{
+		{0, map[string]string{"HOME": "/root", "XDG_STATE_HOME": "/s"}, "/var/lib/cni/networks"},
+		{7, map[string]string{"HOME": "/srv/u"}, "/srv/u/.local/state/weft/" + host + "/networks"},
+		{7, map[string]string{"HOME": "/srv/u", "XDG_STATE_HOME": "/s"}, "/s/weft/" + host + "/networks"},
+		{7, map[string]string{"HOME": "/srv/u", "XDG_STATE_HOME": "relative"}, "/srv/u/.local/state/weft/" + host + "/networks"},
+		{7, nil, "/var/lib/cni/networks"},
+	} {
+		if got := reservations(tt.uid, func(name string) string { return tt.env[name] }); got != tt.want {
+			t.Errorf("user %d with %v: %s, want %s", tt.uid, tt.env, got, tt.want)
 		}
 	}
 }
