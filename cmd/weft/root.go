@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -57,7 +58,8 @@ func versionCommand() *cobra.Command {
 // bind adds the common flags to cmd.
 func (c *common) bind(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
-	socket := defaultSocket(os.Getuid(), control.DefaultSocket, os.Getenv, exists)
+	idMap, _ := os.ReadFile("/proc/self/uid_map") // where there is none, an id is what it is
+	socket := defaultSocket(os.Getuid(), outside(os.Getuid(), string(idMap)), control.DefaultSocket, os.Getenv, exists)
 	if env := os.Getenv("WEFTD_CONTROL_SOCKET"); env != "" { // as weftd itself reads it, and weft lab exec sets it
 		socket = env
 	}
@@ -67,13 +69,14 @@ func (c *common) bind(cmd *cobra.Command) {
 
 // defaultSocket is that of the host's weftd, or of the user's own: an ordinary user is answered by the host's only if there is
 // no other, and who is root, perhaps in a user namespace only, by the own one only if there is none of the host's. there
-// says whether a socket exists.
-func defaultSocket(uid int, hosts string, env func(string) string, there func(string) bool) string {
+// says whether a socket exists. outer is the user's id outside of the user namespace, by which /run/user has its directory: who is in the
+// namespace of the own weftd is root there.
+func defaultSocket(uid, outer int, hosts string, env func(string) string, there func(string) bool) string {
 	name, err := os.Hostname()
 	if err != nil {
 		return hosts
 	}
-	dirs, err := options.UserDirs(env, uid, name)
+	dirs, err := options.UserDirs(env, outer, name)
 	if err != nil {
 		return hosts
 	}
@@ -82,6 +85,17 @@ func defaultSocket(uid int, hosts string, env func(string) string, there func(st
 		return hosts
 	}
 	return own
+}
+
+// outside returns what a user's id is outside of the user namespace that has that map of ids (user_namespaces(7)).
+func outside(uid int, idMap string) int {
+	for line := range strings.Lines(idMap) {
+		var first, outer, count int
+		if n, err := fmt.Sscan(line, &first, &outer, &count); n == 3 && err == nil && uid >= first && uid-first < count {
+			return outer + uid - first
+		}
+	}
+	return uid
 }
 
 func exists(path string) bool {
