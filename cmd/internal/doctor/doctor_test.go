@@ -159,6 +159,7 @@ func TestChecks(t *testing.T) {
 		{"no tun", func(f *Facts) { f.Kernel.TUN = &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: syscall.ENOENT} }, "tun-device fault", "no such file"},
 		{"tun forbidden", func(f *Facts) { f.Kernel.TUN = &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: syscall.EPERM} }, "tun-device fault", "not permitted"},
 		{"no NET_ADMIN", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_RAW }, "cap-net-admin fault", "CAP_NET_ADMIN"},
+		{"neither, for an ordinary user without a weftd", func(f *Facts) { f.Kernel.Capabilities, f.Kernel.Ordinary = 0, true }, "cap-net-admin note", "weftd --rootless --check"},
 		{"no NET_RAW", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_ADMIN }, "cap-net-raw warning", "CAP_NET_RAW"},
 		{"no forwarding", setting("ipv4/ip_forward", "0"), "forwarding-ipv4 fault", "net.ipv4.ip_forward is 0"},
 		{"no forwarding where the TUN is not", func(f *Facts) { f.Settings.Rootless.On = true; setting("ipv4/ip_forward", "0")(f) }, "", ""},

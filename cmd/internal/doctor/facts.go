@@ -61,6 +61,8 @@ type Kernel struct {
 	Capabilities    uint64
 	CapabilitiesErr error
 	Whose           string
+	// Ordinary says that they are the doctor's own, and that it is not run as root.
+	Ordinary bool
 	// Settings are the values of /proc/sys/net by their names with slashes; a name that is not there does not exist.
 	Settings map[string]string
 }

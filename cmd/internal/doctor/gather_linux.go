@@ -122,7 +122,7 @@ func readKernel(pid int) Kernel {
 	if k.TUN = err; err == nil {
 		_ = tun.Close()
 	}
-	k.Whose = "this process"
+	k.Whose, k.Ordinary = "this process", pid == 0 && os.Geteuid() != 0
 	file := "/proc/self/status"
 	if pid != 0 {
 		k.Whose, file = fmt.Sprintf("weftd (pid %d)", pid), fmt.Sprintf("/proc/%d/status", pid)

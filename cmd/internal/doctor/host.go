@@ -183,6 +183,9 @@ func checkNetAdmin(f *Facts) []Finding {
 		return one(OK, "weftd is an ordinary user's, and has it in a user namespace")
 	case f.has(unix.CAP_NET_ADMIN):
 		return one(OK, "%s has CAP_NET_ADMIN", f.Kernel.Whose)
+	case f.Kernel.Ordinary:
+		return []Finding{says(Note, "this user has no CAP_NET_ADMIN: a weftd that is started by this user is one without root").
+			do("weftd --rootless --check says whether it can be, and docs/rootless.md how; for one of the whole host, run weft doctor as root")}
 	}
 	return []Finding{says(Fault, "CAP_NET_ADMIN is missing: devices, addresses, routes and rules need it").about(f.Kernel.Whose).
 		because("it does not run as root, or the unit or the container gives it fewer capabilities").
@@ -197,6 +200,8 @@ func checkNetRaw(f *Facts) []Finding {
 		return one(OK, "weftd is an ordinary user's, and uses path socket")
 	case f.has(unix.CAP_NET_RAW):
 		return one(OK, "%s has CAP_NET_RAW", f.Kernel.Whose)
+	case f.Kernel.Ordinary:
+		return one(OK, "a weftd that is started by this user is one without root, and uses path socket")
 	}
 	return []Finding{says(Warning, "CAP_NET_RAW is missing: path raw is not possible, and path auto takes the next best").about(f.Kernel.Whose).
 		because("the unit or the container gives it fewer capabilities").do("in a unit AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW, in a container --cap-add NET_RAW")}
