@@ -10,8 +10,8 @@ import (
 // encapsulation takes packets of pods, and compares the frames that leave: all of them but for what is normalised.
 func encapsulation(u underlay) direction {
 	return direction{
-		name: "encapsulation", in: podOf, out: wireOf, make: leaving, means: meansLeaving,
-		keep: func(b []byte) bool { return len(b) > u.inner() && u.datagram(b) && fromPods(b[u.inner():], ourNet) },
+		name: "encapsulation", in: podOf, out: wireOf, make: leaving, refuses: u.refuses,
+		keep: func(b []byte) bool { return len(b) > u.inner() && u.datagram(b) && !ofHost(b[u.inner():]) },
 		same: u.normalised,
 		mark: func(b []byte, n uint64) []byte { return append(b, markInner(ourNet, peerNet, n)...) },
 		marked: func(b []byte) (uint64, bool) {
@@ -83,39 +83,17 @@ func (u underlay) normalised(f []byte) []byte {
 	return f
 }
 
-// meansLeaving says what weft means to do with a packet of a pod.
-func meansLeaving(p []byte, _ bool) (m meant) {
-	if len(p) == 0 {
-		return m
+// refuses says why weft does not send a frame that the kernel sends. It is asked of frames, since the host's IP stack cuts what is too
+// large before either of them gets it.
+func (u underlay) refuses(f []byte) reason {
+	p := f[u.inner():]
+	kind := binary.BigEndian.Uint16(f[u.inner()-2:])
+	switch {
+	case kind == encap.EtherTypeIPv4 && len(p) >= encap.IPv4Len && bytes.Equal(p[12:15], []byte{10, 1, peerNet}),
+		kind == encap.EtherTypeIPv6 && len(p) >= encap.IPv6Len && bytes.Equal(p[8:16], []byte{0xfd, 0, 0, 1, 0, peerNet, 0, 0}):
+		return foreignInner
+	case kind == encap.EtherTypeIPv4 && endless(p), kind == encap.EtherTypeIPv6 && brokenChain(p):
+		return unreadable
 	}
-	switch p[0] >> 4 {
-	case 4:
-		if len(p) < encap.IPv4Len {
-			return m
-		}
-		if p[12] == 10 && p[13] == 1 && p[14] == peerNet {
-			return meant{foreignInner, true}
-		}
-		if why := innerRefused(withSource4(p), encap.EtherTypeIPv4); why != notTold {
-			return meant{why, true}
-		}
-	case 6:
-		if len(p) < encap.IPv6Len {
-			return m
-		}
-		if bytes.Equal(p[8:16], []byte{0xfd, 0, 0, 1, 0, peerNet, 0, 0}) {
-			return meant{foreignInner, true}
-		}
-		if brokenChain(p) {
-			return meant{unreadable, true}
-		}
-	}
-	return m
-}
-
-// withSource4 is p as if it were the peer's, for what is asked of both directions.
-func withSource4(p []byte) []byte {
-	b := bytes.Clone(p[:encap.IPv4Len])
-	b[12], b[13], b[14] = 10, 1, peerNet
-	return b
+	return notTold
 }

@@ -101,8 +101,7 @@ func (u underlay) means(f []byte, raw bool) (m meant) {
 			set(v, 14+i, x, sourceMAC)
 		}
 	}
-	switch why := innerRefused(inner, kind); {
-	case why != notTold:
+	if why := innerRefused(inner, kind); why != notTold {
 		return meant{why, true}
 	}
 	if at, sum, ok := completed(inner); ok {
@@ -119,8 +118,7 @@ func innerRefused(p []byte, kind uint16) reason {
 		if p[12] != 10 || p[13] != 1 || p[14] != peerNet {
 			return foreignInner
 		}
-		hlen, total := int(p[0]&15)*4, int(binary.BigEndian.Uint16(p[2:]))
-		if offset := int(binary.BigEndian.Uint16(p[6:])&0x1fff) * 8; offset > 0 && offset+total-hlen > 65535 {
+		if endless(p) {
 			return unreadable
 		}
 	case kind == encap.EtherTypeIPv6 && len(p) >= encap.IPv6Len:
@@ -132,6 +130,13 @@ func innerRefused(p []byte, kind uint16) reason {
 		}
 	}
 	return notTold
+}
+
+// endless says whether an IPv4 packet is a fragment that ends beyond 65535 bytes.
+func endless(p []byte) bool {
+	hlen, total := int(p[0]&15)*4, int(binary.BigEndian.Uint16(p[2:]))
+	offset := int(binary.BigEndian.Uint16(p[6:])&0x1fff) * 8
+	return offset > 0 && offset+total-hlen > 65535
 }
 
 // brokenChain says whether an IPv6 packet has an extension header, among the first eight, that does not end in the packet, or a fragment that

@@ -55,8 +55,9 @@ func readOptions(t *testing.T, packets uint64) options {
 type direction struct {
 	name    string
 	make    func(d dice, b []byte) []byte
-	means   func(b []byte, raw bool) meant
-	in, out func(r *rig) int // descriptors
+	means   func(b []byte, raw bool) meant // of what goes in; nil: the same as the kernel
+	refuses func(b []byte) reason          // of what the kernel sends: why weft does not; nil: it does
+	in, out func(r *rig) int               // descriptors
 	keep    func(b []byte) bool
 	same    func(b []byte) []byte // what is compared; it may change b
 	mark    func(b []byte, n uint64) []byte
@@ -144,11 +145,21 @@ func (c *comparison) wanted(b []byte, raw bool) reason {
 	c.kernel.read(c.way.out(c.kernel), &c.got, func([]byte) bool { return false })
 	var m meant
 	was := c.want.len()
-	if m = c.way.means(b, raw); m.drop {
-		return m.why
+	if c.way.means != nil {
+		if m = c.way.means(b, raw); m.drop {
+			return m.why
+		}
 	}
 	c.kernel.write(c.way.in(c.kernel), b)
-	c.kernel.read(c.way.out(c.kernel), &c.want, c.way.keep)
+	c.kernel.read(c.way.out(c.kernel), &c.want, func(b []byte) bool {
+		if c.way.refuses != nil && c.way.keep(b) {
+			if why := c.way.refuses(b); why != notTold {
+				m.why = why
+				return false
+			}
+		}
+		return c.way.keep(b)
+	})
 	from := 0
 	if was > 0 {
 		from = c.want.ends[was-1]
@@ -274,7 +285,7 @@ func (c *comparison) report(r *rig, number uint64, b []byte, want, got packets) 
 		b, want, got = short, w, g
 		size -= max(1, size/8)
 	}
-	c.t.Errorf("%s differs from the kernel, %s, seed %d, packet %d (%s):\n%x", r.name, c.way.name, c.o.seed, number, c.way.means(bytes.Clone(b), r.name == tunnel.PathRaw.String()).why, b)
+	c.t.Errorf("%s differs from the kernel, %s, seed %d, packet %d (%s):\n%x", r.name, c.way.name, c.o.seed, number, c.wanted(bytes.Clone(b), r.name == tunnel.PathRaw.String()), b)
 	for i := range max(want.len(), got.len()) {
 		if i < want.len() {
 			c.t.Errorf("want %x", want.at(i))
@@ -316,7 +327,7 @@ func wireOf(r *rig) int { return r.wire }
 func decapsulation(u underlay) direction {
 	return direction{
 		name: "decapsulation", in: wireOf, out: podOf, make: u.arriving, means: u.means,
-		keep: func(b []byte) bool { return fromPods(b, peerNet) },
+		keep: func(b []byte) bool { return !ofHost(b) },
 		same: func(b []byte) []byte { return b },
 		mark: func(b []byte, n uint64) []byte {
 			d := newDice()
@@ -328,13 +339,13 @@ func decapsulation(u underlay) direction {
 	}
 }
 
-// fromPods says whether an inner packet has a source within the node's subnets that a pod may have: the rest is the host's own.
-func fromPods(b []byte, node byte) bool {
+// ofHost says whether the source of an inner packet is one of the host itself, as ICMP errors have it.
+func ofHost(b []byte) bool {
 	switch {
 	case len(b) >= encap.IPv4Len && b[0]>>4 == 4:
-		return b[12] == 10 && b[13] == 1 && b[14] == node
+		return bytes.Equal(b[12:16], []byte{10, 1, ourNet, 0})
 	case len(b) >= encap.IPv6Len && b[0]>>4 == 6:
-		return bytes.Equal(b[8:16], []byte{0xfd, 0, 0, 1, 0, node, 0, 0})
+		return bytes.Equal(b[8:24], []byte{0xfd, 0, 0, 1, 0, ourNet, 15: 0})
 	}
 	return false
 }
