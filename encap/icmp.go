@@ -52,7 +52,8 @@ func (k ICMPKind) String() string {
 // The error wraps ErrNotEligible if offending must not be answered: it is an
 // ICMP error or redirect, cannot be told from one, is a later fragment, or has a
 // martian, multicast or broadcast address (RFC 1122 §3.2.2, RFC 4443 §2.4(e), of
-// whose exceptions for multicast none is used). It wraps ErrShort or
+// whose exceptions for multicast none is used), or its IPv4 header checksum is
+// wrong (RFC 1812 §4.3.2.7). It wraps ErrShort or
 // ErrMalformed if offending does not parse, and ErrMalformed if k is invalid or
 // src is of the other family. With an error, dst is returned unchanged.
 func AppendICMPError(dst []byte, k ICMPKind, src netip.Addr, mtu int, offending []byte) ([]byte, error) {
@@ -124,6 +125,8 @@ func (k ICMPKind) header(version uint8, mtu int) (h [icmpLen]byte, ok bool) {
 func mayAnswer(b []byte, in Inner) bool {
 	switch {
 	case MartianSource(in.Src), MartianDestination(in.Dst), in.FragOffset != 0:
+		return false
+	case in.Version == 4 && Checksum(b[:in.HeaderLen]) != 0:
 		return false
 	case in.L4 == 0:
 		return in.Proto == protoNone // else an ICMP error may hide behind it

@@ -94,15 +94,17 @@ func TestICMPErrorEligibility(t *testing.T) {
 		}
 		return packet(six, proto, []byte{kind, 0, 0, 0, 0, 0, 0, 0})
 	}
-	addr := func(b []byte, at int, s string) []byte {
-		copy(b[at:], ip(s).AsSlice())
-		return b
-	}
+	udp := func(six bool) []byte { return transport(six, ProtoUDP, 8, true) }
 	with := func(b []byte, at int, v ...byte) []byte {
 		copy(b[at:], v)
+		if b[0]>>4 == 4 {
+			fixHeader(b)
+		}
 		return b
 	}
-	udp := func(six bool) []byte { return transport(six, ProtoUDP, 8, true) }
+	addr := func(b []byte, at int, s string) []byte { return with(b, at, ip(s).AsSlice()...) }
+	spoilt := udp(false)
+	spoilt[10] ^= 1
 	frag := func(offset byte, more byte) []byte { return []byte{0, 0, offset, more, 0, 0, 0, 1} }
 	pad := []byte{0, 0, 1, 4, 0, 0, 0, 0}
 	deep := icmp(true, 1)
@@ -120,6 +122,7 @@ func TestICMPErrorEligibility(t *testing.T) {
 	}
 	refused := map[string][]byte{
 		"later fragment":     with(udp(false), 6, 0, 1),
+		"header checksum":    spoilt,
 		"later fragment 6":   extension(udp(true), protoFragment, frag(8, 0)),
 		"later, no header 6": extension(packet(true, protoNone, nil), protoFragment, frag(8, 0)),
 		"icmp without type":  packet(false, ProtoICMP, nil),

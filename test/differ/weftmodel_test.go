@@ -186,10 +186,12 @@ func (p packet) fragments(limit int) (l [][]byte) {
 }
 
 // answer is the ICMP error about p, or nil where none may be sent: about another error or a redirect, about what may be one, about a later
-// fragment, to or about an address that is not one host's.
+// fragment, to or about an address that is not one host's, about a packet whose header checksum is wrong.
 func (p packet) answer(why flannelReason, mtu int) []byte {
 	switch {
 	case strange(p.src) || strange(p.dst) || p.tail:
+		return nil
+	case !p.six && fold(plainSum(p.b[:int(p.b[0]&15)*4])) != 0xffff:
 		return nil
 	case p.l4 == 0 && p.proto != 59:
 		return nil
