@@ -42,11 +42,47 @@ func TestDirectPods(t *testing.T) {
 			return nil
 		})
 	}
+	t.Run("MTU", func(t *testing.T) { directMTU(t, a, b) })
 	t.Run("killed with a connection", func(t *testing.T) { // last: counters begin anew
 		for _, family := range []int{4, 6} {
 			directRestart(t, a, b, family)
 		}
 	})
+}
+
+// directMTU gives a node's underlay another MTU, before its weftd is killed and afterwards: the interfaces of its pods follow without being attached
+// anew, what fits goes out whole, and what does not is refused by the pod's own kernel.
+func directMTU(t *testing.T, a, b *lab.Pod) {
+	set := func(underlay, overlay int) {
+		t.Helper()
+		sh(t, a.Node.Host, fmt.Sprintf("ip link set eth0 mtu %d", underlay))
+		await.OK(t, fmt.Sprintf("an MTU of %d in %s", overlay, a.Name), func() error {
+			if out, err := a.Command(t.Context(), "cat", "/proc/sys/net/ipv6/conf/eth0/mtu"); err != nil || strings.TrimSpace(string(out)) != fmt.Sprint(overlay) {
+				return fmt.Errorf("it is %s: %v", out, err)
+			}
+			return nil
+		})
+		for _, family := range []int{4, 6} {
+			await.OK(t, "what fits goes out whole", func() error {
+				size := overlay - map[int]int{4: 28, 6: 48}[family]
+				out, err := a.Command(t.Context(), "ping", "-n", "-c", "1", "-W", "1", "-M", "do", "-s", fmt.Sprint(size), b.Addr(family).String())
+				if err != nil {
+					err = fmt.Errorf("%w: %s", err, out)
+				}
+				return err
+			})
+		}
+	}
+	whole := a.Node.Net.MTU
+	set(1400, whole-100)
+	if err := a.Node.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-a.Node.Daemon.Exited()
+	if err := a.Node.Start(t.Context()); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	set(1500, whole)
 }
 
 // directPairs pings between all pods in both families, without a loss.

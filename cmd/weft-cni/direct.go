@@ -67,10 +67,15 @@ func (r request) attachDirectly(ctx context.Context, direct netconf.Direct, give
 		return nil, types.NewError(types.ErrInternal, "make the pod's interface: "+err.Error(), "")
 	}
 	defer tun.Close() // weftd has one of its own, and the device does not need this one
+	size := -1
+	if mtu, err := podtun.OpenMTU(spec.Netns, spec.Name); err == nil { // without it the interface keeps its MTU when the overlay's changes
+		defer mtu.Close()
+		size = int(mtu.Fd())
+	}
 	_, err = weftd(direct).Attach(ctx, podport.Request{
 		Key:  podport.Key{ID: r.id.Container, Interface: r.id.Interface},
 		Name: podName(r.call.Args), Netns: r.call.NetNS, By: byPlugin, Addresses: spec.Addresses, MTU: spec.MTU,
-	}, int(tun.Fd()))
+	}, int(tun.Fd()), size)
 	switch {
 	case errors.Is(err, podport.ErrRefused):
 		return nil, types.NewError(types.ErrInternal, "weftd does not attach the pod: "+err.Error(), "")
@@ -155,19 +160,22 @@ func (r request) checkDirectly(ctx context.Context, direct netconf.Direct) error
 	if err != nil {
 		return types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 	}
+	list, away := weftd(direct).Pods(ctx)
+	k := podport.Key{ID: r.id.Container, Interface: r.id.Interface}
+	i := slices.IndexFunc(list.Pods, func(p podport.Pod) bool { return p.Key == k })
 	spec, err := r.spec(direct, prev)
+	if i >= 0 && list.Pods[i].FollowsMTU {
+		spec.MTU = list.Pods[i].MTU // weftd has given it the overlay's since
+	}
 	if err == nil {
 		err = podtun.Check(spec)
 	}
 	if err != nil {
 		return types.NewError(types.ErrInternal, err.Error(), "")
 	}
-	list, err := weftd(direct).Pods(ctx)
-	if err != nil {
-		return types.NewError(types.ErrTryAgainLater, "whether weftd has the pod is not known: "+err.Error(), "")
+	if away != nil {
+		return types.NewError(types.ErrTryAgainLater, "whether weftd has the pod is not known: "+away.Error(), "")
 	}
-	k := podport.Key{ID: r.id.Container, Interface: r.id.Interface}
-	i := slices.IndexFunc(list.Pods, func(p podport.Pod) bool { return p.Key == k })
 	switch {
 	case i < 0:
 		return types.NewError(types.ErrInternal, fmt.Sprintf("weftd knows no pod %s: no packet passes, and the container has to be made anew", k), "")

@@ -38,12 +38,13 @@ func (a *attacher) MayAttach(podport.Request) error {
 	return nil
 }
 
-func (a *attacher) Attach(r podport.Request, tun int) (podport.Pod, error) {
+func (a *attacher) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.pods == nil {
 		a.pods, a.tuns = map[podport.Key]podport.Pod{}, map[podport.Key]int{}
 	}
+	_ = unix.Close(mtu) // nothing is done with it here
 	p := podport.Pod{Request: r, State: podport.Attached}
 	a.pods[r.Key], a.tuns[r.Key] = p, tun
 	return p, nil

@@ -273,7 +273,12 @@ func (f *attachFlags) attach(ctx context.Context, r podport.Request, now podport
 		return podport.Pod{}, err
 	}
 	defer tun.Close()
-	done, err := f.port().Attach(ctx, r, int(tun.Fd()))
+	size := -1
+	if mtu, err := podtun.OpenMTU(r.Netns, r.Interface); err == nil { // without it the interface keeps its MTU when the overlay's changes
+		defer mtu.Close()
+		size = int(mtu.Fd())
+	}
+	done, err := f.port().Attach(ctx, r, int(tun.Fd()), size)
 	if err != nil {
 		t.What = podtun.TaskRemove
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attachTime)

@@ -13,8 +13,8 @@ import (
 
 func (n *node) MayAttach(podport.Request) error { return n.err }
 
-func (n *node) Attach(r podport.Request, tun int) (podport.Pod, error) {
-	_ = unix.Close(tun)
+func (n *node) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
+	_, _ = unix.Close(tun), unix.Close(mtu)
 	return podport.Pod{Request: r, State: podport.Attached}, n.err
 }
 

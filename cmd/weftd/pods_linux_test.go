@@ -43,10 +43,15 @@ func (h *host) attach(t *testing.T, ns *netns.Namespace, id string) (podport.Pod
 		t.Fatal(err)
 	}
 	defer tun.Close()
+	mtu, err := podtun.OpenMTU(task.Spec.Netns, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mtu.Close()
 	return c.Attach(t.Context(), podport.Request{
 		Key: podport.Key{ID: id, Interface: "eth0"}, Name: id, By: podport.ByWeft, Addresses: task.Spec.Addresses, MTU: now.Node.MTU,
 		Reservation: &podport.Reservation{Dir: store.Dir, Network: store.Network},
-	}, int(tun.Fd()))
+	}, int(tun.Fd()), int(mtu.Fd()))
 }
 
 // hears reports whether a datagram from one namespace arrives in another at an address of it.

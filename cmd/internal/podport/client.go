@@ -27,9 +27,9 @@ type Client struct {
 	Timeout time.Duration
 }
 
-// Attach hands the TUN over, which stays the caller's to close. Beside an error weftd has no port for it. The error wraps ErrRefused
-// if weftd said so, and then says what to do.
-func (c Client) Attach(ctx context.Context, r Request, tun int) (Pod, error) {
+// Attach hands the TUN over, and the file of its MTU (podtun.OpenMTU) unless that is -1. Both stay the caller's to close. Beside an error weftd
+// has no port for it. The error wraps ErrRefused if weftd said so, and then says what to do.
+func (c Client) Attach(ctx context.Context, r Request, tun, mtu int) (Pod, error) {
 	if err := r.Check(); err != nil {
 		return Pod{}, err
 	}
@@ -48,7 +48,11 @@ func (c Client) Attach(ctx context.Context, r Request, tun int) (Pod, error) {
 	if x.Status != 101 {
 		return Pod{}, refusal(x)
 	}
-	if _, _, err := x.Conn.WriteMsgUnix([]byte{0}, syscall.UnixRights(tun), nil); err != nil {
+	fds := []int{tun}
+	if mtu >= 0 {
+		fds = append(fds, mtu)
+	}
+	if _, _, err := x.Conn.WriteMsgUnix([]byte{0}, syscall.UnixRights(fds...), nil); err != nil {
 		return Pod{}, x.Fault(err)
 	}
 	var a Answer

@@ -43,6 +43,9 @@ type Request struct {
 	Addresses []netip.Addr `json:"addresses"`
 	// MTU is that of the interface, in bytes.
 	MTU int `json:"mtu"`
+	// FollowsMTU says that the MTU is the overlay's, and changes with it. weftd decides: it is so if the two are the same when the
+	// pod is attached.
+	FollowsMTU bool `json:"followsMTU,omitempty"`
 	// Reservation says where the addresses are reserved, for weftd to free them when the namespace is gone. It is nil
 	// if somebody else does.
 	Reservation *Reservation `json:"reservation,omitempty"`

@@ -125,8 +125,8 @@ func (d *Daemon) tellPods(g *generation) {
 func (d *Daemon) MayAttach(r podport.Request) error { return d.pods.MayAttach(r) }
 
 // Attach implements control.Node.
-func (d *Daemon) Attach(r podport.Request, tun int) (podport.Pod, error) {
-	return d.pods.Attach(r, tun)
+func (d *Daemon) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
+	return d.pods.Attach(r, tun, mtu)
 }
 
 // Detach implements control.Node.

@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"weft/cmd/internal/podport"
 	"weft/lease"
 )
@@ -80,9 +78,9 @@ func (s *Set) recall() {
 		if o.Request.Check() != nil {
 			continue
 		}
-		p := &pod{Request: o.Request, tun: -1, state: podport.Missing, since: o.Since, visible: o.Visible, inode: o.Inode}
+		p := &pod{Request: o.Request, tun: -1, mtu: -1, state: podport.Missing, since: o.Since, visible: o.Visible, inode: o.Inode}
 		if i := slices.IndexFunc(kept, func(k Kept) bool { return k.Request.Key == o.Key }); i >= 0 {
-			p.Request, p.tun, p.state = kept[i].Request, kept[i].TUN, podport.Waiting
+			p.Request, p.tun, p.mtu, p.state = kept[i].Request, kept[i].TUN, kept[i].MTU, podport.Waiting
 			kept = slices.Delete(kept, i, i+1)
 		}
 		if p.tun < 0 && (rebooted || p.ended()) || p.tun >= 0 && gone(p.tun) {
@@ -94,7 +92,7 @@ func (s *Set) recall() {
 		s.pods[p.Key] = p
 	}
 	for _, k := range kept { // weftd ended before it wrote the file
-		p := &pod{Request: k.Request, tun: k.TUN, state: podport.Waiting, since: time.Now()}
+		p := &pod{Request: k.Request, tun: k.TUN, mtu: k.MTU, state: podport.Waiting, since: time.Now()}
 		if s.dirty = true; k.Request.Check() != nil || gone(k.TUN) {
 			s.forgetKept(p)
 			s.free(p)
@@ -113,13 +111,12 @@ func (s *Set) recall() {
 	}
 }
 
-// forgetKept closes the descriptor of a pod that is gone, and has the keeper forget it.
+// forgetKept closes the descriptors of a pod that is gone, and has the keeper forget it.
 func (s *Set) forgetKept(p *pod) {
 	if p.tun < 0 {
 		return
 	}
-	_ = unix.Close(p.tun)
-	p.tun = -1
+	p.close()
 	if err := s.o.Keeper.Forget(p.Key); err != nil {
 		s.o.Logger.Debug("the keeper did not forget a pod", "pod", p.Key.String(), "reason", err)
 	}

@@ -76,7 +76,10 @@ func (s *Set) problem(p *pod) string {
 	case p.state == podport.Waiting && p.why != "":
 		return "it has no port: " + p.why + "; weftd tries again each second"
 	}
-	return s.outside(p)
+	if why := s.outside(p); why != "" {
+		return why
+	}
+	return s.tooLong(p)
 }
 
 // remedy says how a pod is attached anew.

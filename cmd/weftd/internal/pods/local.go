@@ -56,6 +56,7 @@ func (s *Set) SetLocal(l Local) {
 		return
 	}
 	s.local = l
+	s.nudge() // the pods' interfaces get another MTU
 	for _, p := range s.pods {
 		why := s.outside(p)
 		if why != "" && !p.outside {

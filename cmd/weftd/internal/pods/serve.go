@@ -102,6 +102,7 @@ func (s *Set) Run(ctx context.Context) error {
 			s.forget()
 		}
 		s.reap()
+		s.follow()
 		next := s.retries(time.Now())
 		timer.Reset(next)
 		if !s.isDirty() {
@@ -235,8 +236,8 @@ func (s *Set) Close() {
 	s.carrier, s.why = nil, "weftd ends"
 	for _, p := range s.pods {
 		if p.tun >= 0 {
-			_ = unix.Close(p.tun)
-			p.tun, p.port = -1, 0
+			p.close()
+			p.port = 0
 		}
 	}
 }

@@ -31,19 +31,20 @@ type Carrier interface {
 
 // Keeper keeps what would be lost with this process.
 type Keeper interface {
-	// Keep has the keeper make a duplicate of the TUN's descriptor, and take in what is known of the pod, in place of what it had of
-	// the same key.
-	Keep(r podport.Request, tun int) error
+	// Keep has the keeper make duplicates of the descriptors of the TUN and of the file of its MTU, which may be -1, and take in what is
+	// known of the pod, in place of what it had of the same key.
+	Keep(r podport.Request, tun, mtu int) error
 	// Forget drops what it has of a pod. It is no error if that is nothing.
 	Forget(k podport.Key) error
 	// Kept returns what an earlier weftd gave to be kept. The descriptors are the caller's.
 	Kept() ([]Kept, error)
 }
 
-// Kept is a pod with its descriptor.
+// Kept is a pod with its descriptors.
 type Kept struct {
 	Request podport.Request
 	TUN     int
+	MTU     int // the file of its MTU; -1 without one
 }
 
 // Options are what a Set is made of.
@@ -84,6 +85,7 @@ type Set struct {
 type pod struct {
 	podport.Request
 	tun     int           // our own descriptor, -1 without one
+	mtu     int           // the file of the interface's MTU, -1 without one
 	port    tunnel.PortID // 0 without one
 	state   string
 	since   time.Time
@@ -91,6 +93,7 @@ type pod struct {
 	retry   time.Time // when to try again; zero for not before there is another data plane
 	visible bool      // Netns is the path of its namespace in this process's file system
 	inode   uint64    // of the namespace then
+	failed  int       // the MTU that its interface could not be given; 0 for none
 	outside bool      // its addresses are not all of the node's subnets, as was said
 }
 
@@ -146,9 +149,9 @@ func (p *pod) label() string {
 	return p.Netns
 }
 
-// Attach takes the TUN into use, in place of an earlier one of the same pod. It takes the descriptor over, also beside an error,
-// which is one of package control, or another one if the kernel did not do it.
-func (s *Set) Attach(r podport.Request, tun int) (podport.Pod, error) {
+// Attach takes the TUN into use, in place of an earlier one of the same pod, with the file of its MTU, or -1. It takes the descriptors over, also
+// beside an error, which is one of package control, or another one if the kernel did not do it.
+func (s *Set) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
 	s.serial.Lock()
 	defer s.serial.Unlock()
 	s.mu.Lock()
@@ -161,9 +164,12 @@ func (s *Set) Attach(r podport.Request, tun int) (podport.Pod, error) {
 		}
 	}
 	c := s.carrier
+	r.FollowsMTU = r.MTU == s.local.MTU
 	s.mu.Unlock()
+	p := &pod{Request: r, tun: tun, mtu: mtu, state: podport.Waiting, since: time.Now()}
 	if err != nil {
-		return podport.Pod{}, errors.Join(err, unix.Close(tun))
+		p.close()
+		return podport.Pod{}, err
 	}
 	for _, p := range stale {
 		s.o.Logger.Info("a pod that was missing is forgotten: another one has its address", "pod", p.Key.String(), "name", p.label(), "of", r.Key.String())
@@ -176,9 +182,8 @@ func (s *Set) Attach(r podport.Request, tun int) (podport.Pod, error) {
 		}
 		s.unport(c, before)
 	}
-	p := &pod{Request: r, tun: tun, state: podport.Waiting, since: time.Now()}
 	if err := s.port(c, p); err != nil {
-		_ = unix.Close(tun)
+		p.close()
 		if before != nil && before.tun >= 0 {
 			err = errors.Join(err, s.port(c, before))
 		}
@@ -188,8 +193,8 @@ func (s *Set) Attach(r podport.Request, tun int) (podport.Pod, error) {
 	s.mu.Lock()
 	s.pods[r.Key], s.dirty = p, true
 	s.mu.Unlock()
-	if before != nil && before.tun >= 0 {
-		_ = unix.Close(before.tun) // its port is closed
+	if before != nil {
+		before.close() // its port is closed
 	}
 	s.keep(p)
 	s.changed(c)
@@ -202,7 +207,7 @@ func (s *Set) keep(p *pod) {
 	if s.o.Keeper == nil {
 		return
 	}
-	if err := s.o.Keeper.Keep(p.Request, p.tun); err != nil {
+	if err := s.o.Keeper.Keep(p.Request, p.tun, p.mtu); err != nil {
 		s.o.Logger.Warn("pod is lost when weftd ends: its descriptor is not kept, and it will have to be attached again", "pod", p.Key.String(), "reason", err)
 	}
 }
@@ -289,10 +294,18 @@ func (s *Set) remove(p *pod) {
 			s.o.Logger.Warn("the keeper of pods' descriptors still has one that is not needed", "pod", p.Key.String(), "reason", err)
 		}
 	}
-	if p.tun >= 0 {
-		_ = unix.Close(p.tun)
-	}
+	p.close()
 	s.nudge()
+}
+
+// close closes p's descriptors.
+func (p *pod) close() {
+	for _, fd := range []*int{&p.tun, &p.mtu} {
+		if *fd >= 0 {
+			_ = unix.Close(*fd) // nothing was written that a close could lose
+		}
+		*fd = -1
+	}
 }
 
 // changed tells the data plane which addresses are pods', and has the file written.

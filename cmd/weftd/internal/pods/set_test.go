@@ -24,6 +24,7 @@ type plane struct {
 	fail   error
 	routed []netip.Addr
 	before func() // called before a port is closed
+	mtus   map[tunnel.PortID]int
 }
 
 func (p *plane) AttachPod(tun int, _ []netip.Addr, _ int) (tunnel.PortID, error) {
@@ -47,7 +48,11 @@ func (p *plane) Detach(id tunnel.PortID) error {
 	return unix.Close(fd)
 }
 
-func (p *plane) SetMTU(tunnel.PortID, int) error { return nil }
+func (p *plane) SetMTU(id tunnel.PortID, mtu int) error {
+	p.mtus[id] = mtu
+	return nil
+}
+
 func (p *plane) Stats() (l []tunnel.PodStats) {
 	for id := range p.ports {
 		l = append(l, tunnel.PodStats{Port: id, TxPackets: uint64(id)})
@@ -63,7 +68,7 @@ func (p *plane) close() {
 	}
 }
 
-func newPlane() *plane { return &plane{ports: map[tunnel.PortID]int{}} }
+func newPlane() *plane { return &plane{ports: map[tunnel.PortID]int{}, mtus: map[tunnel.PortID]int{}} }
 
 func ips(l ...string) (out []netip.Addr) {
 	for _, s := range l {
@@ -109,7 +114,7 @@ func attached(t *testing.T, o Options, ids ...string) (*Set, *plane) {
 	s.SetLocal(local())
 	s.Serve(p, "")
 	for _, id := range ids {
-		if _, err := s.Attach(request(id, "10.42.1.5"+id), descriptor(t)); err != nil {
+		if _, err := s.Attach(request(id, "10.42.1.5"+id), descriptor(t), -1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,10 +125,10 @@ func attached(t *testing.T, o Options, ids ...string) (*Set, *plane) {
 // keeper has what it was given, in memory.
 type keeper struct{ kept map[podport.Key]Kept }
 
-func (k *keeper) Keep(r podport.Request, tun int) error {
+func (k *keeper) Keep(r podport.Request, tun, mtu int) error {
 	fd, err := unix.Dup(tun)
 	_ = k.Forget(r.Key)
-	k.kept[r.Key] = Kept{r, fd}
+	k.kept[r.Key] = Kept{r, fd, mtu}
 	return err
 }
 
@@ -141,7 +146,7 @@ func (k *keeper) Kept() (l []Kept, err error) {
 		if err != nil {
 			return nil, err
 		}
-		l = append(l, Kept{x.Request, fd})
+		l = append(l, Kept{x.Request, fd, -1})
 	}
 	return l, nil
 }
@@ -150,24 +155,24 @@ func TestPodsOutliveADataPlane(t *testing.T) {
 	before := descriptors(t)
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
 	s.SetLocal(local())
-	if _, err := s.Attach(request("a", "10.42.1.5"), descriptor(t)); !errors.Is(err, control.ErrRefused) {
+	if _, err := s.Attach(request("a", "10.42.1.5"), descriptor(t), -1); !errors.Is(err, control.ErrRefused) {
 		t.Errorf("without a data plane: %v", err)
 	}
 	one := newPlane()
 	s.Serve(one, "")
 	for id, addrs := range map[string][]string{"a": {"10.42.1.5", "fd00:1::5"}, "b": {"10.42.1.6"}} {
-		if p, err := s.Attach(request(id, addrs...), descriptor(t)); err != nil || p.State != podport.Attached {
+		if p, err := s.Attach(request(id, addrs...), descriptor(t), -1); err != nil || p.State != podport.Attached {
 			t.Fatal(p, err)
 		}
 	}
 	if want := ips("10.42.1.5", "10.42.1.6", "fd00:1::5"); !slices.Equal(one.routed, want) {
 		t.Errorf("routed %v, want %v", one.routed, want)
 	}
-	if _, err := s.Attach(request("a", "10.42.1.7"), descriptor(t)); err != nil || len(one.ports) != 2 {
+	if _, err := s.Attach(request("a", "10.42.1.7"), descriptor(t), -1); err != nil || len(one.ports) != 2 {
 		t.Errorf("attached again: %v, %d ports", err, len(one.ports))
 	}
 	one.fail = errors.New("no memory")
-	if _, err := s.Attach(request("c", "10.42.1.8"), descriptor(t)); err == nil || len(s.List().Pods) != 2 {
+	if _, err := s.Attach(request("c", "10.42.1.8"), descriptor(t), -1); err == nil || len(s.List().Pods) != 2 {
 		t.Errorf("a port that could not be made: %v", err)
 	}
 	one.close()
@@ -206,7 +211,7 @@ func TestAddressesThatAPodCannotHave(t *testing.T) {
 		t.Error(err)
 	}
 	s.SetLocal(local())
-	if _, err := s.Attach(request("a", "10.42.1.5"), descriptor(t)); err != nil {
+	if _, err := s.Attach(request("a", "10.42.1.5"), descriptor(t), -1); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
@@ -240,7 +245,7 @@ func TestPodsAfterARestart(t *testing.T) {
 	ended := request("ended", "10.42.1.7")
 	ended.Netns = named
 	for _, r := range []podport.Request{request("kept", "10.42.1.5"), request("lost", "10.42.1.6"), ended} {
-		if _, err := s.Attach(r, descriptor(t)); err != nil {
+		if _, err := s.Attach(r, descriptor(t), -1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -263,7 +268,7 @@ func TestPodsAfterARestart(t *testing.T) {
 	if len(l) != 2 || l[0].State != podport.Attached || l[1].State != podport.Missing || !strings.Contains(l[1].Problem, "weft attach") || len(p.ports) != 1 {
 		t.Errorf("%+v", l)
 	}
-	if _, err := s.Attach(request("other", "10.42.1.6"), descriptor(t)); err != nil || len(s.List().Pods) != 2 {
+	if _, err := s.Attach(request("other", "10.42.1.6"), descriptor(t), -1); err != nil || len(s.List().Pods) != 2 {
 		t.Errorf("an address of a pod that is missing: %v", err)
 	}
 	if _, err := s.Detach(request("kept").Key); err != nil {
@@ -285,7 +290,7 @@ func TestPodsAfterARestart(t *testing.T) {
 func TestAnAttachThatReplacesIsSaid(t *testing.T) {
 	var log strings.Builder
 	s, _ := attached(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, "1")
-	if _, err := s.Attach(request("1", "10.42.1.51"), descriptor(t)); err != nil {
+	if _, err := s.Attach(request("1", "10.42.1.51"), descriptor(t), -1); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(log.String(), "pod attached again") {

@@ -1,0 +1,27 @@
+package podport
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is not the file of that interface's MTU, or cannot be written, is refused. TestDirectPods has one that is taken.
+func TestInspectMTURefuses(t *testing.T) {
+	for _, c := range []struct{ path, name, want string }{
+		{"/dev/null", "lo", "not the file"},
+		{"/sys/class/net/lo/mtu", "eth0", "not the file"},
+		{"/sys/class/net/lo/flags", "lo", "not the file"},
+		{"/sys/class/net/lo/mtu", "lo", "not open for reading and writing"},
+	} {
+		fd, err := unix.Open(c.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := InspectMTU(fd, c.name); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s as that of %s: %v, want %q", c.path, c.name, err, c.want)
+		}
+		_ = unix.Close(fd)
+	}
+}
