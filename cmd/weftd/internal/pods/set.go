@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -185,7 +184,8 @@ func (s *Set) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
 	if err := s.port(c, p); err != nil {
 		p.close()
 		if before != nil && before.tun >= 0 {
-			err = errors.Join(err, s.port(c, before))
+			s.again(c, before) // if that fails too, it is tried each second
+			s.changed(c)
 		}
 		return podport.Pod{}, fmt.Errorf("%s: %w", r.Key, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -174,6 +175,14 @@ func TestPodsOutliveADataPlane(t *testing.T) {
 	one.fail = errors.New("no memory")
 	if _, err := s.Attach(request("c", "10.42.1.8"), descriptor(t), -1); err == nil || len(s.List().Pods) != 2 {
 		t.Errorf("a port that could not be made: %v", err)
+	}
+	if _, err := s.Attach(request("a", "10.42.1.9"), descriptor(t), -1); err == nil {
+		t.Error("a pod was attached again without a port")
+	}
+	one.fail = nil
+	s.retries(time.Now().Add(2 * retryAfter))
+	if p := s.List().Pods[0]; p.State != podport.Attached || p.Addresses[0] != ips("10.42.1.7")[0] {
+		t.Errorf("what was not replaced has no port again: %+v", p)
 	}
 	one.close()
 	s.Serve(nil, "the kernel moves the packets")
