@@ -150,6 +150,13 @@ func TestChecks(t *testing.T) {
 		{"pods wait for weftd", func(f *Facts) {
 			f.Daemon = Daemon{Asked: true, Err: control.ErrNoDaemon, Holder: custody.Report{PID: 8, Items: 2, Left: 60000}}
 		}, "daemon warning, custody warning", "2 pods for 1m0s more"},
+		{"pods have ports", func(f *Facts) { f.Daemon.Status.Pods = &control.PodCounts{Attached: 2} }, "", ""},
+		{"a pod's port is missing", func(f *Facts) {
+			f.Daemon.Status.Pods = &control.PodCounts{Attached: 2, Missing: 1, Problems: 1}
+		}, "pods fault", "1 of 3 directly attached pods have no port"},
+		{"a pod waits", func(f *Facts) {
+			f.Daemon.Status.Pods = &control.PodCounts{Attached: 2, Waiting: 1, Problems: 2}
+		}, "pods warning", "1 directly attached pods wait"},
 		{"another namespace", func(f *Facts) { f.Daemon.Elsewhere = true }, "daemon warning", "another network namespace"},
 		{"a bad flag", func(f *Facts) {
 			f.Settings.Err = errors.New("--ifcae: did you mean --iface?\n" + options.ErrUsage.Error())

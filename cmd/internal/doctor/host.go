@@ -18,6 +18,7 @@ func hostChecks() []Check {
 	return []Check{
 		{"daemon", "whether weftd runs and answers, and is ready", checkDaemon},
 		{"custody", "whether a restart of weftd leaves the interfaces of directly attached pods", checkCustody},
+		{"pods", "whether the pods that are attached directly have their ports", checkPods},
 		{"settings", "whether weftd's flags and variables are understood", checkSettings},
 		{"kernel-version", "whether the kernel is recent enough", checkRelease},
 		{"tun-device", "/dev/net/tun, where the data plane needs it", checkTUN},
