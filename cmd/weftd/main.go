@@ -63,6 +63,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", options.ErrUsage, err)
 		}
+		_, _ = confine.Drop(nil) // it needs none, and where the kernel lets it keep one it holds the descriptors all the same
 		return custody.Hold(ctx, o)
 	}
 	if done, err := rootless.Aside(os.Stdin); done {
