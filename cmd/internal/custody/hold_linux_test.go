@@ -189,6 +189,13 @@ func TestWhenTheHolderEnds(t *testing.T) {
 			t.Errorf("its process group is %d: %v", g, err)
 		}
 		c.Close()
+		await.OK(t, "the holder sees that weftd is away", func() error {
+			rep, err := n.look()
+			if err == nil && rep.Left == 0 {
+				err = fmt.Errorf("%+v", rep)
+			}
+			return err
+		})
 		if rep, ok, err := End(t.Context(), n.socket()); err != nil || !ok || rep.Items != 1 || rep.Left == 0 {
 			t.Errorf("%+v %v %v", rep, ok, err)
 		}
