@@ -35,7 +35,7 @@ func serve(t *testing.T, addr string, o Options) (at netip.AddrPort, ended <-cha
 		cancel()
 		select {
 		case <-gone:
-		case <-time.After(10 * time.Second):
+		case <-time.After(await.Patience):
 			t.Error("the server does not end")
 		}
 	})
@@ -72,7 +72,7 @@ func TestMeasure(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(await.Patience):
 			t.Error("a server that serves once serves on")
 		}
 	}
@@ -178,7 +178,7 @@ func say(t *testing.T, at netip.AddrPort, what string) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(await.Patience))
 	r := bufio.NewReader(c)
 	if _, err := r.ReadString('\n'); err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func from(t *testing.T, at netip.AddrPort, local string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(await.Patience))
 	return c.(*net.TCPConn)
 }
 

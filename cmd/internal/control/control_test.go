@@ -334,7 +334,7 @@ func TestSilentClientsMakeRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, conn := range silent[:len(silent)-maxWaiting] {
-		if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {

@@ -60,7 +60,7 @@ func openDescriptors(t *testing.T) int {
 }
 
 func podClient(socket string) podport.Client {
-	return podport.Client{Socket: socket, Timeout: 5 * time.Second}
+	return podport.Client{Socket: socket, Timeout: 30 * time.Second}
 }
 
 func TestPodsAreListedAndDetached(t *testing.T) {

@@ -419,7 +419,7 @@ func TestGarbageIsRefused(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			b := make([]byte, maxMessage)
-			if err := u.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			if err := u.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 				t.Fatal(err)
 			}
 			if m, fds, err := receive(u, b); err == nil && m.verb != refused || len(fds) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
