@@ -118,6 +118,19 @@ func (n *node) Release(_ context.Context, r control.ReleaseRequest) (control.Rel
 	return control.Released{Record: control.Record{Subnet: prefix("10.42.2.0/24"), Node: "b", PublicIP: addr("10.0.0.2"), Backend: "udp", Expires: at(3*time.Hour + half)}}, n.err
 }
 
+// Reload answers as after a change of everything that a reload is about.
+func (n *node) Reload(context.Context) (control.Reloaded, error) {
+	if n.empty {
+		return control.Reloaded{Changed: []control.ReloadChange{}, Restart: []control.ReloadChange{}, Faults: []string{}, Notes: []string{"network configuration: that of /etc/net-conf.json is the one in use"}}, n.err
+	}
+	return control.Reloaded{
+		Changed: []control.ReloadChange{{Key: "--v", From: "0", To: "1"}, {Key: "credentials", Detail: "the way to the store was made anew, with the files as they are now"}},
+		Restart: []control.ReloadChange{{Key: "--iface", From: "eth0", To: "eth1", Detail: "takes a restart: weft upgrade, or systemctl restart weftd"}, {Key: "--node-id", To: "evil\x1b[2J", Detail: "takes a restart"}},
+		Faults:  []string{"network configuration: that of the store is not taken up, and the one in use stays: Network: is missing"},
+		Notes:   []string{},
+	}, n.err
+}
+
 // Ask answers for b alone.
 func (n *node) Ask(_ context.Context, r control.AskRequest) (control.Asked, error) {
 	a := control.Asked{RTTs: make([]time.Duration, r.Count)}
@@ -200,7 +213,7 @@ func TestHumanOutput(t *testing.T) {
 		{"peers", "peers", false}, {"peers-none", "peers", true},
 		{"leases", "lease list", false}, {"leases-none", "lease list", true},
 		{"pods", "pods", false}, {"pods-none", "pods", true}, {"attach-help", "attach --help", false}, {"detach-help", "detach --help", false},
-		{"release", "lease release 10.42.2.0/24", false},
+		{"release", "lease release 10.42.2.0/24", false}, {"reload-none", "reload", true}, {"reload-help", "reload --help", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			socket := start(t, &node{empty: tt.empty})
@@ -313,5 +326,32 @@ func TestDurationsAndSizes(t *testing.T) {
 		if got := size(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
+	}
+}
+
+// TestReloadNotComplete: what is not in force makes the exit status 1, in text and in JSON, and nothing that a daemon says controls the terminal.
+func TestReloadNotComplete(t *testing.T) {
+	socket := start(t, &node{})
+	status := exitStatus(0)
+	out, stderr, err := weft(t, "reload", "--control-socket", socket)
+	if !errors.As(err, &status) || status != exitFailure || stderr != "" {
+		t.Errorf("%v %q", err, stderr)
+	}
+	want := `changed  --v changed from 0 to 1
+changed  credentials: the way to the store was made anew, with the files as they are now
+not yet  --iface changed from eth0 to eth1: takes a restart: weft upgrade, or systemctl restart weftd
+not yet  --node-id is now evil?[2J, and was not set: takes a restart
+fault    network configuration: that of the store is not taken up, and the one in use stays: Network: is missing
+`
+	if out != want {
+		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+	out, _, err = weft(t, "reload", "--json", "--control-socket", socket)
+	var d reloadedDocument
+	if !errors.As(err, &status) || json.Unmarshal([]byte(out), &d) != nil || d.SchemaVersion != 1 || len(d.Changed) != 2 || len(d.Restart) != 2 || len(d.Faults) != 1 || !strings.Contains(out, `"notes": []`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, _, err := weft(t, "reload", "now", "--control-socket", socket); !errors.Is(err, errUsage) {
+		t.Errorf("an argument: %v", err)
 	}
 }

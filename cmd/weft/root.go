@@ -37,7 +37,7 @@ func rootCommand() *cobra.Command {
 	root.Flags().BoolP("version", "v", false, "version for weft")
 	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), eventsCommand(), labCommand(), benchCommand(), cleanupCommand(), doctorCommand(), versionCommand())
 	root.AddCommand(pingCommand())
-	root.AddCommand(captureCommand(), topCommand(), matrixCommand())
+	root.AddCommand(captureCommand(), topCommand(), matrixCommand(), reloadCommand())
 	root.AddCommand(attachCommand(), detachCommand(), podsCommand(), insideCommand())
 	return root
 }

@@ -21,7 +21,6 @@ import (
 	"weft/cmd/weftd/internal/check"
 	"weft/cmd/weftd/internal/confine"
 	"weft/cmd/weftd/internal/daemon"
-	"weft/cmd/weftd/internal/loglimit"
 	"weft/cmd/weftd/internal/rootless"
 	"weft/tunnel"
 )
@@ -36,12 +35,16 @@ const (
 )
 
 func main() {
+	// SIGHUP asks for a reload, and ends no weftd: neither one that has not begun to listen to it, nor one that is about to stop, nor a
+	// process that weftd has started from this program.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
 	// The first thread is what /proc shows of the process. It stays in the network namespace where it was started: a thread that
 	// goes to another one does not come back.
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	switch err := run(ctx, os.Args[1:], hangups, os.Stdout, os.Stderr); {
 	case errors.Is(err, options.ErrUsage), errors.Is(err, buildinfo.ErrUsage):
 		fmt.Fprintln(os.Stderr, "weftd:", err)
 		os.Exit(exitUsage)
@@ -52,8 +55,8 @@ func main() {
 }
 
 // run is the whole program: it returns nil after help, version, a check without
-// faults, or when ctx ends. Logs go to stderr.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+// faults, or when ctx ends. Each of hangups asks for a reload. Logs go to stderr.
+func run(ctx context.Context, args []string, hangups <-chan os.Signal, stdout, stderr io.Writer) error {
 	// flanneld's --version stands among other flags, which it is read with; with --json, and as a word, it is ours.
 	if buildinfo.Asked(args) && (args[0] == "version" || len(args) > 1 && strings.TrimLeft(args[1], "-") == "json") {
 		return buildinfo.Command(stdout, "weftd", versionText(), args[1:])
@@ -69,7 +72,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if done, err := rootless.Aside(os.Stdin); done {
 		return err
 	}
-	cfg, err := parse(args)
+	settings := options.NewReader(args, os.Environ())
+	cfg, err := parse(settings)
 	switch {
 	case errors.Is(err, options.ErrHelp):
 		options.Usage(stdout)
@@ -89,14 +93,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	custody.CloseOnExec(os.Getenv)
-	log, flush := newLogger(cfg.Log, stderr)
-	defer flush()
+	log, out := newLogger(cfg.Log, stderr)
+	defer out.limit.Flush()
 	cfg.Workers = reserveProcessors()
 	remarks(cfg, log)
 	if err := confine.Enter(cfg, log); err != nil {
 		return err
 	}
-	if err := serve(ctx, cfg, log); err != nil {
+	program := daemon.Program{Hangups: hangups, Log: out.set, Read: func() (options.Config, error) { return parseAgain(settings, cfg) }}
+	if err := serve(ctx, cfg, program, log); err != nil {
 		return err
 	}
 	log.Info("stopped as asked; device, routes, lease and subnet file stay")
@@ -105,17 +110,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // parse reads flags and variables. Who has no rights over the network namespace, and is not root, is rootless
 // without asking for it, unless the answer is no.
-func parse(args []string) (options.Config, error) {
-	environ := os.Environ()
-	cfg, err := options.Parse(args, environ)
+func parse(settings *options.Reader) (options.Config, error) {
+	cfg, err := settings.Read()
 	if !cfg.Rootless.Given && !cfg.Rootless.On && !cfg.Kube.On && !cfg.Version && rootless.Found() {
-		return options.Parse(args, append(environ, options.Inside+"=found"))
+		return settings.Read(options.Inside + "=found")
 	}
 	return cfg, err
 }
 
+// parseAgain reads them for a reload of a daemon that runs with cfg, which is rootless or not, whatever it has rights for by now.
+func parseAgain(settings *options.Reader, cfg options.Config) (options.Config, error) {
+	if cfg.Rootless.On && !cfg.Rootless.Given {
+		return settings.Read(options.Inside + "=found")
+	}
+	return settings.Read()
+}
+
 // serve runs the daemon until ctx ends, or the network namespace of the TUN does.
-func serve(ctx context.Context, cfg options.Config, log *slog.Logger) error {
+func serve(ctx context.Context, cfg options.Config, program daemon.Program, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	gone := make(chan error, 1)
@@ -126,7 +138,7 @@ func serve(ctx context.Context, cfg options.Config, log *slog.Logger) error {
 			cancel(err)
 		}
 	}()
-	err := daemon.Run(ctx, cfg, versionText(), log)
+	err := daemon.Run(ctx, cfg, program, versionText(), log)
 	cancel(nil)
 	if ended := <-gone; !errors.Is(err, ended) { // else it is what ended the daemon, which says so
 		err = errors.Join(err, ended)
@@ -142,21 +154,6 @@ func reserveProcessors() (workers int) {
 	workers = tunnel.DefaultWorkers(n)
 	runtime.GOMAXPROCS(n + workers)
 	return workers
-}
-
-// newLogger returns a logger that writes to w, and limits lines that say the same. flush logs how many were
-// left out and not yet counted in the log.
-func newLogger(cfg options.Log, w io.Writer) (log *slog.Logger, flush func()) {
-	o := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if cfg.Verbosity >= 1 {
-		o.Level = slog.LevelDebug
-	}
-	var h slog.Handler = slog.NewTextHandler(w, o)
-	if cfg.Format == "json" {
-		h = slog.NewJSONHandler(w, o)
-	}
-	l := loglimit.New(h)
-	return slog.New(l), l.Flush
 }
 
 // remarks logs, once, the settings that are allowed but perhaps not meant.

@@ -69,7 +69,7 @@ func call(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	var out, errs bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	err = run(ctx, args, &out, &errs)
+	err = run(ctx, args, nil, &out, &errs)
 	return out.String(), errs.String(), err
 }
 

@@ -50,7 +50,11 @@ func (s *Store) Reload(ctx context.Context, cfg Config) (changed bool, err error
 	if err == nil {
 		err = s.try(ctx, next, &r)
 	}
-	if err != nil && s.try(ctx, before, was) == nil {
+	stays := err != nil && s.try(ctx, before, was) == nil
+	if ctx.Err() != nil { // nothing is known of either
+		stays, err = true, context.Cause(ctx)
+	}
+	if stays {
 		if next != nil {
 			_ = next.Close()
 		}
@@ -66,9 +70,13 @@ func (s *Store) Reload(ctx context.Context, cfg Config) (changed bool, err error
 	return true, nil
 }
 
-// try asks c for something that every role may read.
+// try asks c for something that every role may read. It leaves half of the time that ctx has to who tries another.
 func (s *Store) try(ctx context.Context, c *clientv3.Client, r *resolved) error {
-	ctx, cancel := context.WithTimeout(ctx, r.RequestTimeout)
+	limit := r.RequestTimeout
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ctx, fault := withConnFault(ctx)
 	_, err := c.Get(ctx, s.keys.config, clientv3.WithCountOnly())

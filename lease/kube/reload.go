@@ -38,7 +38,12 @@ func (c *Client) Reload(ctx context.Context, cfg Config) (changed bool, err erro
 	if err != nil {
 		return false, err
 	}
-	if err := c.try(ctx, next); err != nil && c.try(ctx, before) == nil {
+	err = c.try(ctx, next)
+	stays := err != nil && c.try(ctx, before) == nil
+	if ctx.Err() != nil { // nothing is known of either
+		stays, err = true, context.Cause(ctx)
+	}
+	if stays {
 		next.hangUp()
 		return false, fmt.Errorf("%w; the connection in use stays", err)
 	}

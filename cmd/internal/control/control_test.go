@@ -56,6 +56,10 @@ func (f *fake) Ask(_ context.Context, r AskRequest) (Asked, error) {
 	return Asked{RTTs: make([]time.Duration, r.Count), Refused: true, Unsent: r.Address.String()}, f.err
 }
 
+func (f *fake) Reload(context.Context) (Reloaded, error) {
+	return Reloaded{Changed: []ReloadChange{{Key: "--v", From: "0", To: "1"}}, Faults: []string{"x"}}, f.err
+}
+
 func (f *fake) Matrix(context.Context) (Matrix, error) {
 	return Matrix{Full: true, Port: 8285, Nodes: []MatrixNode{{Name: "b", Seen: []MatrixCell{{Node: -1, Silence: SilentHeard}}}}}, f.err
 }

@@ -31,6 +31,9 @@ type Node interface {
 	Ask(ctx context.Context, r AskRequest) (Asked, error)
 	// Matrix asks all peers through the overlay what they know of theirs, and waits for that, some seconds at the most. Its error is as that of Release.
 	Matrix(ctx context.Context) (Matrix, error)
+	// Reload reads the settings again, and changes what can be changed without a restart. Its error is as that of Release; a
+	// setting that cannot be used is none, but stands in the answer.
+	Reload(ctx context.Context) (Reloaded, error)
 	PodNode
 }
 
@@ -168,6 +171,7 @@ func Handler(n Node) http.Handler {
 	})
 	mux.HandleFunc("POST /v1/ask", func(w http.ResponseWriter, r *http.Request) { serveAsk(n, w, r) })
 	mux.HandleFunc("POST /v1/capture", func(w http.ResponseWriter, r *http.Request) { serveCapture(n, w, r) })
+	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) { serveReload(n, w, r) })
 	servePods(mux, n)
 	return mux
 }

@@ -60,6 +60,9 @@ type Config struct {
 	// AllowExtension permits the commands of a network configuration of type extension, whoever may have written it.
 	AllowExtension bool
 
+	// EnvironmentFile has variables as lines NAME=value, which count more than those of the environment; "" for none.
+	EnvironmentFile string
+
 	// Check and Version are modes, not settings: they have no environment variable.
 	Check, Version bool
 	// Offline keeps Check from asking the store or the Kubernetes API.

@@ -2,6 +2,8 @@
 //
 //	flags > WEFTD_* > FLANNELD_* > default
 //
+// Reader reads them again for a reload, with the file of --environment-file in the environment's place.
+//
 // An empty environment variable counts as unset, as for flannel. Everything is
 // checked in one place and every fault is reported at once. Config remembers
 // where each value came from, for --check. No secret can be read out of a

@@ -105,6 +105,7 @@ func defineOwn(fs *flag.FlagSet, c *Config) {
 	fs.BoolVar(&c.AllowExtension, "allow-extension", c.AllowExtension, "run the commands of a network configuration of type extension, as root, also if it comes from a store that anyone may write; "+
 		"without this flag only from etcd by TLS with a client certificate or a login, from the embedded etcd's socket, or from a file that only root can write")
 	c.Store.defineOwn(fs)
+	fs.StringVar(&c.EnvironmentFile, "environment-file", c.EnvironmentFile, "`file` with variables, as lines NAME=value, that count more than those of the environment; weft reload and SIGHUP read it again")
 	fs.StringVar(&c.ControlSocket, "control-socket", c.ControlSocket, "Unix `socket` that the weft command asks; empty serves none")
 	fs.BoolVar(&c.Renumber, "renumber", false, "take up a network configuration whose Network does not contain this node's subnet: the node gets another one, and its pods are cut off until they are made anew")
 	fs.BoolVar(&c.Probe, "probe", c.Probe, "ask the peers through the overlay whether they answer, and answer theirs; the network configuration's \"Probe\": false turns it off too")

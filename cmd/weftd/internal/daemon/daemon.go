@@ -23,7 +23,8 @@ import (
 
 // Daemon is one run of weftd. Its exported methods are safe for concurrent use.
 type Daemon struct {
-	cfg     options.Config
+	cfg     options.Config // as at the start; settings has those that a reload has changed
+	program Program
 	version string
 	log     *slog.Logger
 	started time.Time
@@ -49,9 +50,16 @@ type Daemon struct {
 
 	pods *pods.Set // those that are attached directly
 
+	reloading sync.Mutex    // held by a reload
+	adopt     chan adoption // asks the generation in use for the source's network configuration
+
 	captures atomic.Int32 // how many there are of packets that the kernel moves
 
-	mu      sync.Mutex // protects what follows
+	mu   sync.Mutex // protects what follows
+	live options.Config
+	// certificates are what is to be said of files by which the source is reached.
+	certificates []string
+
 	gen     *generation
 	node    string            // our identity; "" as long as it is not known
 	waiting string            // what the start waits for; "" when gen is set
@@ -63,11 +71,11 @@ type Daemon struct {
 // Run runs the daemon with checked flags until ctx ends; then it returns nil. An
 // error says what was wrong and what to do. Device, routes, lease and subnet file
 // stay as they are in either case.
-func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logger) (err error) {
+func Run(ctx context.Context, cfg options.Config, program Program, version string, log *slog.Logger) (err error) {
 	history, log, ended := keepHistory(cfg.CacheDir, log)
 	defer func() { ended(err) }()
 	d := &Daemon{
-		cfg: cfg, version: version, log: log, started: time.Now(), history: history,
+		cfg: cfg, live: cfg, program: program, adopt: make(chan adoption), version: version, log: log, started: time.Now(), history: history,
 		systemd: ops.NewSystemd(log), nudge: make(chan struct{}, 1), resized: make(chan struct{}, 1),
 		serving: newLatch(), waiting: "config: not read yet",
 	}
@@ -100,7 +108,9 @@ func Run(ctx context.Context, cfg options.Config, version string, log *slog.Logg
 	do(d.watchdog)
 	do(d.pods.Run)
 	do(d.settle)
-	do(d.live)
+	do(d.serveFootings)
+	do(d.hangups)
+	do(d.watchCertificates)
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

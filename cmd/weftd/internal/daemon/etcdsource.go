@@ -83,6 +83,14 @@ func (s *etcdSource) routed() []string  { return s.store.Endpoints() }
 func (s *etcdSource) cacheName() string { return s.cfg.Store.Prefix }
 func (s *etcdSource) node() string      { return s.id }
 
+func (s *etcdSource) reload(ctx context.Context, cfg options.Config) (bool, error) {
+	return s.store.Reload(ctx, cfg.StoreClient(s.log.With("component", "etcd")))
+}
+
+func (s *etcdSource) files(cfg options.Config) (certificates, others []string) {
+	return cfg.StoreClient(s.log).Files()
+}
+
 func (s *etcdSource) close() error {
 	err := s.store.Close()
 	if s.server != nil {

@@ -59,8 +59,16 @@ func (s *kubeSource) routed() []string  { return kubemode.Routed(s.cfg, s.client
 func (s *kubeSource) cacheName() string { return "kubernetes " + s.cfg.Kube.AnnotationPrefix }
 func (s *kubeSource) node() string      { return s.footing(kubeNode{Name: s.cfg.Kube.NodeName}).node }
 func (s *kubeSource) close() error      { return s.client.Close() }
-func (s *kubeSource) where() string     { return s.cfg.NetConfigPath }
-func (s *kubeSource) allocates() bool   { return false }
+func (s *kubeSource) reload(ctx context.Context, cfg options.Config) (bool, error) {
+	return s.client.Reload(ctx, kubemode.Client(cfg, s.log.With("component", "kube")))
+}
+
+func (s *kubeSource) files(cfg options.Config) (certificates, others []string) {
+	return kubemode.Client(cfg, s.log).Files()
+}
+
+func (s *kubeSource) where() string   { return s.cfg.NetConfigPath }
+func (s *kubeSource) allocates() bool { return false }
 
 // startable returns the fault of the file. Without a last good configuration weftd then ends, as flannel does, so
 // that the pod's state shows it.

@@ -26,8 +26,8 @@ type attempt struct {
 	opened *generation
 }
 
-// live serves one footing after the other until ctx ends.
-func (d *Daemon) live(ctx context.Context) error {
+// serveFootings serves one footing after the other until ctx ends.
+func (d *Daemon) serveFootings(ctx context.Context) error {
 	a := d.takeCached()
 	for {
 		if a == nil {

@@ -99,6 +99,7 @@ func (d *Daemon) Notes() []string {
 	if note := d.custodyNote(); note != "" {
 		out = append(out, note)
 	}
+	out = append(out, d.certificatesNow()...)
 	g, _ := d.current()
 	if g == nil {
 		return out

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/lease/subnetenv"
 )
@@ -47,6 +48,11 @@ type source interface {
 	status(st lease.Status) control.Store
 	// release deletes the record of req; self is this node's identity.
 	release(ctx context.Context, req control.ReleaseRequest, self string) (control.Released, error)
+	// reload makes it be reached as cfg says, with the files as they are now, and reports whether that is another way than before.
+	// With an error it is reached as before.
+	reload(ctx context.Context, cfg options.Config) (changed bool, err error)
+	// files returns the files by which it is reached as cfg says; certificates have dates.
+	files(cfg options.Config) (certificates, others []string)
 	close() error
 }
 

@@ -120,8 +120,7 @@ func (d *Daemon) refused(raw []byte) bool { return d.refusedNow(raw) != nil }
 
 // watchConfig compares the source's configuration with the one in use. Until both have been the same once,
 // weftd adopts the source's as soon as it works: a node that started with its last good configuration, because
-// the source's had a fault, so needs no restart when that is mended. Afterwards only a restart adopts a change,
-// as with flannel.
+// the source's had a fault, so needs no restart when that is mended. Afterwards only a reload or a restart adopts a change.
 func (d *Daemon) watchConfig(ctx context.Context, g *generation) error {
 	trial := trial{on: !g.isProven() && d.lastGood() != nil, began: time.Now()}
 	for {
@@ -136,8 +135,17 @@ func (d *Daemon) watchConfig(ctx context.Context, g *generation) error {
 		if st := g.member.Status(); trial.failed(g.isProven(), st.State == lease.Held, g.backend.Status().LastError != "", time.Now()) {
 			return &unfitError{why: d.Reasons(), again: st.StoreErr != nil || st.StoreSeen.IsZero()}
 		}
-		if !pause(ctx, wait) {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
 			return nil
+		case a := <-d.adopt:
+			timer.Stop()
+			if next := d.take(ctx, g, a); next != nil {
+				return next
+			}
+		case <-timer.C:
 		}
 	}
 }
@@ -164,9 +172,7 @@ func (d *Daemon) compare(ctx context.Context, g *generation, o offer) error {
 		if v.fault != nil {
 			break
 		}
-		next, err := d.newGeneration(ctx, footing{
-			node: g.footing.node, network: o.network, raw: o.raw, publicIP: g.footing.publicIP, publicIPv6: g.footing.publicIPv6,
-		}, nil)
+		next, err := d.offeredGeneration(ctx, g, o)
 		if err == nil {
 			return &takeUp{next}
 		}
@@ -178,6 +184,13 @@ func (d *Daemon) compare(ctx context.Context, g *generation, o offer) error {
 	}
 	d.show(g, v)
 	return nil
+}
+
+// offeredGeneration makes the generation that serves o in g's place.
+func (d *Daemon) offeredGeneration(ctx context.Context, g *generation, o offer) (*generation, error) {
+	return d.newGeneration(ctx, footing{
+		node: g.footing.node, network: o.network, raw: o.raw, publicIP: g.footing.publicIP, publicIPv6: g.footing.publicIPv6,
+	}, nil)
 }
 
 // show stores v for the status, and logs it if it is not the same as before.
@@ -195,7 +208,7 @@ func (d *Daemon) show(g *generation, v configView) {
 	case v.fault != nil:
 		d.log.Warn("the network configuration is not good; packets go on as before, and so they do after a restart", "of", where, "cause", v.fault, "theirs", clip(v.other))
 	case v.other != nil:
-		d.log.Warn("the network configuration is not the one in use: restart to apply it", "of", where, "a_restart_changes", v.changes, "theirs", clip(v.other))
+		d.log.Warn("the network configuration is not the one in use: weft reload applies it, or a restart", "of", where, "a_restart_changes", v.changes, "theirs", clip(v.other))
 	default:
 		d.log.Info("the network configuration is the one in use again", "of", where)
 	}

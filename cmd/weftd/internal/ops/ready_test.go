@@ -8,9 +8,12 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	sys "golang.org/x/sys/unix"
 
 	"weft/lease"
 	"weft/routing"
@@ -137,20 +140,41 @@ func TestSystemdIsToldOnceThatItIsReady(t *testing.T) {
 	defer c.Close()
 	t.Setenv("NOTIFY_SOCKET", path)
 	s := NewSystemd(discard())
+	s.Reloading()() // not before it is ready
 	s.Readiness([]string{"a", "b\nc"})
 	s.Readiness(nil)
 	s.Readiness([]string{"d"})
 	s.Readiness(nil)
 	s.Readiness(nil)
+	before := monotonic(t)
+	done := s.Reloading()
+	s.Readiness([]string{"e"})
+	done()
 	s.Stopping()
-	for _, want := range []string{"STATUS=a; b; c", "READY=1\nSTATUS=ready", "STATUS=d", "STATUS=ready", "STOPPING=1\nSTATUS=stopping"} {
+	for _, want := range []string{"STATUS=a; b; c", "READY=1\nSTATUS=ready", "STATUS=d", "STATUS=ready", "RELOADING=1\nMONOTONIC_USEC=", "STATUS=e", "READY=1\nSTATUS=e", "STOPPING=1\nSTATUS=stopping"} {
 		b := make([]byte, 500)
 		if err := c.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := c.Read(b)
+		if at, ok := strings.CutPrefix(string(b[:n]), want); ok && strings.HasSuffix(want, "USEC=") { // systemd waits for one that is later than its SIGHUP
+			if usec, err := strconv.ParseInt(at, 10, 64); err != nil || usec < before || usec > monotonic(t) {
+				t.Errorf("at %q, %v: since %d", at, err, before)
+			}
+			continue
+		}
 		if err != nil || string(b[:n]) != want {
 			t.Fatalf("got %q %v, want %q", b[:n], err, want)
 		}
 	}
+}
+
+// monotonic is the clock that systemd compares with, in microseconds.
+func monotonic(t *testing.T) int64 {
+	t.Helper()
+	var now sys.Timespec
+	if err := sys.ClockGettime(sys.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	return now.Nano() / 1000
 }

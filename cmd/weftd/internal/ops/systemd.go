@@ -2,12 +2,14 @@ package ops
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	sys "golang.org/x/sys/unix"
 )
 
 // Systemd tells the service manager how the daemon is. Without NOTIFY_SOCKET it
@@ -39,6 +41,31 @@ func (s *Systemd) Readiness(reasons []string) {
 	}
 	s.last = state
 	s.send(state)
+}
+
+// Reloading tells that a reload begins, in the form that a unit with Type=notify-reload waits for. The caller calls done at
+// its end. Before the first READY nothing is sent, since systemd would take the end of the reload for the end of the start.
+func (s *Systemd) Reloading() (done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ready {
+		return func() {}
+	}
+	var now sys.Timespec
+	if err := sys.ClockGettime(sys.CLOCK_MONOTONIC, &now); err != nil {
+		s.log.Debug("systemd was not told of a reload", "reason", err)
+		return func() {}
+	}
+	s.send(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/1000))
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		state := daemon.SdNotifyReady
+		if s.last != "" {
+			state += "\n" + s.last[strings.LastIndex(s.last, "STATUS="):]
+		}
+		s.send(state)
+	}
 }
 
 // Stopping announces an asked-for stop.

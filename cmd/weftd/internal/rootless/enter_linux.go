@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -150,6 +151,7 @@ func again(w way, args []string) error {
 		}
 	}
 	argv, word := w.command(tool, program, args[1:], w.user, w.net)
+	signal.Ignore(syscall.SIGHUP) // which asks a daemon to reload; ignored, it does not end the programs that are between here and there
 	return fmt.Errorf("execute %s: %w", tool, syscall.Exec(tool, argv, environment(word)))
 }
 

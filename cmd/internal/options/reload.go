@@ -1,0 +1,111 @@
+package options
+
+import "strings"
+
+// Effect says what a reload does with a changed setting.
+type Effect int
+
+// The effects. The zero Effect is none.
+const (
+	// Live is in force at once.
+	Live Effect = iota + 1
+	// Restart takes a restart.
+	Restart
+	// Idle has no effect in any case.
+	Idle
+)
+
+// String returns the word that docs/reload.md has for it.
+func (e Effect) String() string {
+	switch e {
+	case Live:
+		return "at once"
+	case Restart:
+		return "restart"
+	case Idle:
+		return "no effect"
+	}
+	return ""
+}
+
+// effects has each flag that is not a mode. docs/reload.md has the same, with the reasons.
+func effects() map[string]Effect {
+	out := map[string]Effect{}
+	for e, names := range map[Effect]string{
+		Live: "v log-format etcd-endpoints etcd-cafile etcd-certfile etcd-keyfile etcd-username etcd-password etcd-password-file " +
+			"kube-api-url kubeconfig-file",
+		Idle: "vmodule log_backtrace_at",
+		Restart: "environment-file etcd-prefix iface iface-regex iface-can-reach public-ip public-ipv6 subnet-file subnet-lease-renew-margin ip-masq " +
+			"ip-masq-fully-random-disable iptables-resync iptables-forward-rules ip-blackhole-route healthz-ip healthz-port kube-subnet-mgr " +
+			"kube-annotation-prefix set-node-network-unavailable net-config-path embedded-etcd embedded-etcd-dir embedded-etcd-listen " +
+			"embedded-etcd-insecure allow-extension control-socket renumber probe cache-dir holder-timeout node-id metrics-per-peer node-name " +
+			"rx-udp-gro-forwarding rootless tun-netns confine",
+	} {
+		for name := range strings.FieldsSeq(names) {
+			out[name] = e
+		}
+	}
+	return out
+}
+
+// EffectOf says what a reload does with the flag of that name, which is one of Config.Settings. With the embedded etcd, which has
+// the certificates too, other files than before take a restart; new contents of the same files do not.
+func (c Config) EffectOf(name string) Effect {
+	e, ok := effects()[name]
+	if !ok || c.Embedded.On && strings.HasPrefix(name, "etcd-") {
+		return Restart
+	}
+	return e
+}
+
+// Change is a setting that has another value than before. A secret shows as "set".
+type Change struct {
+	Name, From, To string
+	Effect         Effect
+}
+
+// Changes returns what of now differs from c, in the order of names.
+func (c Config) Changes(now Config) []Change {
+	before := map[string]string{}
+	for _, s := range c.Settings {
+		before[s.Name] = s.Value
+	}
+	var out []Change
+	for _, s := range now.Settings {
+		secret := s.Name == "etcd-password" && c.Store.Password.Reveal() != now.Store.Password.Reveal()
+		if before[s.Name] != s.Value || secret {
+			out = append(out, Change{Name: s.Name, From: before[s.Name], To: s.Value, Effect: c.EffectOf(s.Name)})
+		}
+	}
+	return out
+}
+
+// With returns c with those settings of now that a reload can change. source says that those about the store, or the API server,
+// are among them.
+func (c Config) With(now Config, source bool) Config {
+	out := c
+	out.Log = now.Log
+	if source && !c.Embedded.On {
+		prefix := c.Store.Prefix
+		out.Store = now.Store
+		out.Store.Prefix = prefix
+		out.endpointsGiven = now.endpointsGiven
+	}
+	if source {
+		out.Kube.APIURL, out.Kube.Kubeconfig = now.Kube.APIURL, now.Kube.Kubeconfig
+	}
+	live := map[string]Setting{}
+	for _, s := range now.Settings {
+		if c.EffectOf(s.Name) == Live && (source || s.Name == "v" || s.Name == "log-format") {
+			live[s.Name] = s
+		}
+	}
+	out.Settings = nil
+	for _, s := range c.Settings {
+		if n, ok := live[s.Name]; ok {
+			s = n
+		}
+		out.Settings = append(out.Settings, s)
+	}
+	return out
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/control"
+)
+
+// reloadedDocument is what weft reload --json prints.
+type reloadedDocument struct {
+	schema
+	control.Reloaded
+}
+
+func reloadCommand() *cobra.Command {
+	var f common
+	cmd := &cobra.Command{
+		Use:   "reload",
+		Short: "Have weftd take up changed settings, certificates and network configuration",
+		Long: "Have weftd take up changed settings, certificates and network configuration, as SIGHUP does, without a restart. It reads again the file\n" +
+			"of --environment-file, the certificates, keys, password and kubeconfig by which it reaches the store or the API server, and\n" +
+			"the network configuration. The answer says what is in force now, what takes a restart, and what cannot be used, in which case what was\n" +
+			"good stays. Packets flow meanwhile, but for the moment in which another network configuration takes the place of the one in use.\n\n" +
+			"Exit status: 0 if all that has changed is in force, 1 if something takes a restart or cannot be used, 2 for wrong usage.",
+		Example: "  weft reload\n  weft reload --json | jq -r '.restart[].key'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := f.client().Reload(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if w := cmd.OutOrStdout(); f.json {
+				err = printJSON(w, reloadedDocument{schema1(), r})
+			} else {
+				err = printReloaded(w, r)
+			}
+			if err == nil && !r.Complete() {
+				return exitStatus(exitFailure)
+			}
+			return err
+		},
+	}
+	f.bind(cmd)
+	return cmd
+}
+
+// printReloaded prints a line for each thing, which begins with what became of it.
+func printReloaded(w io.Writer, r control.Reloaded) error {
+	t := newTable(w)
+	line := func(what, text string) { fmt.Fprintf(t, "%s\t%s\n", what, clean(text)) }
+	for _, c := range r.Changed {
+		text := c.Text()
+		if c.Detail != "" {
+			text = c.Key + ": " + c.Detail
+		}
+		line("changed", text)
+	}
+	for _, c := range r.Restart {
+		line("not yet", c.Text()+": "+c.Detail)
+	}
+	for _, fault := range r.Faults {
+		line("fault", fault)
+	}
+	if len(r.Changed)+len(r.Restart)+len(r.Faults) == 0 {
+		line("unchanged", "nothing has changed")
+	}
+	for _, n := range r.Notes {
+		line("note", n)
+	}
+	return t.Flush()
+}

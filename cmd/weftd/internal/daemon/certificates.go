@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// certificatesEvery is the time between looks at the files by which the source is reached.
+const certificatesEvery = 30 * time.Second
+
+// watchCertificates takes up files by which the source is reached when they have been replaced, and says which of them are
+// about to stop working, before a connection is lost that cannot be made again.
+func (d *Daemon) watchCertificates(ctx context.Context) error {
+	for {
+		d.lookAtCertificates(ctx)
+		if !pause(ctx, certificatesEvery) {
+			return nil
+		}
+	}
+}
+
+func (d *Daemon) lookAtCertificates(ctx context.Context) {
+	d.reloading.Lock()
+	defer d.reloading.Unlock()
+	certificates, others := d.source.files(d.settings())
+	if len(certificates)+len(others) == 0 {
+		return
+	}
+	notes := append(certificateNotes(certificates, time.Now()), unreadable(others)...)
+	if len(notes) == 0 { // else what is wrong with the files is said already, and what was read before is in use
+		changed, err := d.reloadSource(ctx, d.settings())
+		if changed {
+			d.log.Info("the files by which the " + d.source.name() + " is reached were replaced: the connection is made anew with them")
+		}
+		if err != nil {
+			notes = append(notes, fmt.Sprintf("the files by which the %s is reached were replaced, and those of before are still in use: %v", d.source.name(), err))
+		}
+	}
+	d.mu.Lock()
+	before := d.certificates
+	d.certificates = notes
+	d.mu.Unlock()
+	for _, n := range notes {
+		if !slices.Contains(before, n) {
+			d.log.Warn("certificates", "note", n)
+		}
+	}
+	if len(before) > 0 && len(notes) == 0 {
+		d.log.Info("certificates are good again")
+	}
+}
+
+// certificatesNow returns what is to be said of certificates.
+func (d *Daemon) certificatesNow() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.certificates
+}
+
+// unreadable says which of files cannot be read.
+func unreadable(files []string) (notes []string) {
+	for _, f := range files {
+		if _, err := os.ReadFile(f); err != nil {
+			notes = append(notes, fmt.Sprintf("%v: what was read before is still in use, until weftd is restarted", err))
+		}
+	}
+	return notes
+}
+
+// certificateNotes says which of the PEM files cannot be read, have expired, or are about to. Of a file with several certificates
+// the one counts that lasts longest: the others are former authorities, or links of a chain that its issuer replaces with it.
+func certificateNotes(files []string, now time.Time) (notes []string) {
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			notes = append(notes, fmt.Sprintf("%v: what was read before is still in use, until weftd is restarted", err))
+			continue
+		}
+		from, to, ok := dates(b)
+		switch {
+		case !ok:
+			notes = append(notes, f+": no certificate is in it; what was read before is still in use, until weftd is restarted")
+		case now.After(to):
+			notes = append(notes, fmt.Sprintf("%s has expired on %s: replace it; the connection in use lasts until it is lost, and the next one is refused", f, to.UTC().Format(time.RFC3339)))
+		case to.Sub(now) < soon(to.Sub(from)):
+			notes = append(notes, fmt.Sprintf("%s expires on %s: replace it, and weftd takes the new one by itself", f, to.UTC().Format(time.RFC3339)))
+		}
+	}
+	return notes
+}
+
+// soon is how long before its end it is said of a certificate that lasts for whole: a tenth of that, and a week at most. What renews
+// certificates does so earlier.
+func soon(whole time.Duration) time.Duration { return min(whole/10, 7*24*time.Hour) }
+
+// dates returns between which times the certificate is good that lasts longest of those in b.
+func dates(b []byte) (from, to time.Time, ok bool) {
+	for {
+		var block *pem.Block
+		if block, b = pem.Decode(b); block == nil {
+			return from, to, ok
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err == nil && (!ok || c.NotAfter.After(to)) {
+			from, to, ok = c.NotBefore, c.NotAfter, true
+		}
+	}
+}

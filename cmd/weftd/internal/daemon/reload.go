@@ -1,0 +1,247 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/options"
+)
+
+// Program is what the daemon asks of the program that it runs in, for a reload.
+type Program struct {
+	// Hangups asks for a reload with each signal; nil never does.
+	Hangups <-chan os.Signal
+	// Read reads the settings as at the start; nil if they cannot be read again.
+	Read func() (options.Config, error)
+	// Log changes level and format of the log.
+	Log func(options.Log)
+}
+
+// These bound the parts of a reload, so that who waits for it gets an answer.
+const (
+	sourceTime  = 8 * time.Second // to try a connection to the store
+	adoptTime   = 3 * time.Second // until the generation in use has compared the network configuration
+	inPlaceTime = 4 * time.Second // until another one is in place
+)
+
+// ToRestart says how a setting that a reload cannot change comes into force.
+const ToRestart = "takes a restart: weft upgrade, or systemctl restart weftd"
+
+// settings returns the settings in force.
+func (d *Daemon) settings() options.Config {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.live
+}
+
+// hangups reloads whenever SIGHUP says so. Who sent it sees what came of it in the log.
+func (d *Daemon) hangups(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.program.Hangups:
+			if _, err := d.Reload(ctx); err != nil && ctx.Err() == nil {
+				d.log.Error("nothing was reloaded", "reason", err)
+			}
+		}
+	}
+}
+
+// Reload implements control.Node. Settings are taken up all or none; what has to be tried, which is the way to the store and the
+// network configuration, each on its own.
+func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
+	d.reloading.Lock()
+	defer d.reloading.Unlock()
+	defer d.systemd.Reloading()()
+	if err := ctx.Err(); err != nil {
+		return control.Reloaded{}, err
+	}
+	d.log.Info("reloading")
+	// Lists that are empty are no null in JSON.
+	out := control.Reloaded{Changed: []control.ReloadChange{}, Restart: []control.ReloadChange{}, Faults: []string{}, Notes: []string{}}
+	before := d.settings()
+	now := before
+	if d.program.Read != nil {
+		var err error
+		if now, err = d.program.Read(); err != nil {
+			for line := range strings.Lines(err.Error()) {
+				if line = strings.TrimSpace(line); line != options.ErrUsage.Error() {
+					out.Faults = append(out.Faults, line)
+				}
+			}
+			out.Notes = append(out.Notes, "nothing was changed, since not all settings are good")
+			d.tellReloaded(out)
+			return out, nil
+		}
+	}
+	read, err := d.reloadSource(ctx, before.With(now, true))
+	if err != nil {
+		out.Faults = append(out.Faults, fmt.Sprintf("the way to the %s is as before: %v", d.source.name(), err))
+	}
+	if read {
+		out.Changed = append(out.Changed, control.ReloadChange{Key: "credentials", Detail: "the way to the " + d.source.name() + " was made anew, with the files as they are now"})
+	}
+	after := before.With(now, err == nil)
+	d.mu.Lock()
+	d.live = after
+	d.mu.Unlock()
+	left := map[string]bool{}
+	for _, c := range after.Changes(now) {
+		left[c.Name] = true
+	}
+	for _, c := range before.Changes(now) {
+		change := control.ReloadChange{Key: "--" + c.Name, From: c.From, To: c.To}
+		switch {
+		case c.Effect == options.Idle:
+		case c.Effect == options.Restart:
+			change.Detail = ToRestart
+			out.Restart = append(out.Restart, change)
+		case !left[c.Name]:
+			out.Changed = append(out.Changed, change)
+		}
+	}
+	if d.program.Log != nil {
+		d.program.Log(after.Log)
+		d.log.Debug("debug messages are logged")
+	}
+	d.reloadNetwork(ctx, &out)
+	d.tellReloaded(out)
+	d.changed()
+	return out, nil
+}
+
+// tellReloaded logs what a reload did.
+func (d *Daemon) tellReloaded(r control.Reloaded) {
+	for _, c := range r.Changed {
+		d.log.Info("reloaded", "change", c.Text(), "detail", c.Detail)
+	}
+	for _, c := range r.Restart {
+		d.log.Warn("not reloaded", "change", c.Text()+": "+c.Detail)
+	}
+	for _, f := range r.Faults {
+		d.log.Error("not reloaded: what was good stays", "cause", f)
+	}
+	if len(r.Changed)+len(r.Restart)+len(r.Faults) == 0 {
+		d.log.Info("reloaded: nothing has changed")
+	}
+}
+
+// reloadSource reads the files by which the source is reached again, and reports whether anything has changed.
+func (d *Daemon) reloadSource(ctx context.Context, cfg options.Config) (changed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sourceTime)
+	defer cancel()
+	return d.source.reload(ctx, cfg)
+}
+
+// adoption asks the generation in use to take up the source's network configuration. answer holds one.
+type adoption struct{ answer chan adopted }
+
+// adopted is what came of an adoption.
+type adopted struct {
+	known bool     // the source has said what it has
+	same  bool     // it is the one in use
+	fault error    // why it is not taken up
+	does  []string // what it changes
+}
+
+// reloadNetwork takes up the network configuration that the source has, and adds to out what came of it.
+func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
+	const key = "network configuration"
+	note := func(format string, a ...any) { out.Notes = append(out.Notes, key+": "+fmt.Sprintf(format, a...)) }
+	before, waiting := d.current()
+	if before == nil {
+		note("none is in use yet, and that of %s is asked for all the time (%s)", d.source.where(), waiting)
+		return
+	}
+	a := adoption{make(chan adopted, 1)}
+	late := time.NewTimer(adoptTime)
+	defer late.Stop()
+	var got adopted
+	select {
+	case d.adopt <- a:
+		select {
+		case got = <-a.answer:
+		case <-late.C:
+			note("%s is being taken up, which takes longer: weft status says how it goes", d.source.where())
+			return
+		case <-ctx.Done():
+			return
+		}
+	case <-late.C:
+		note("another one is being taken up already: weft status says how it goes")
+		return
+	case <-ctx.Done():
+		return
+	}
+	switch {
+	case !got.known:
+		note("%s has not been heard yet, and is taken up by itself if it is another one", d.source.where())
+	case got.fault != nil:
+		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s is not taken up, and the one in use stays: %v", key, d.source.where(), got.fault))
+	case got.same && d.source.allocates():
+		note("that of %s, which is watched all the time, is the one in use", d.source.where())
+	case got.same:
+		note("that of %s is the one in use", d.source.where())
+	default:
+		change := control.ReloadChange{Key: key, Detail: "that of " + d.source.where() + " is taken up (" + strings.Join(got.does, ", ") + "); " + d.awaitPlace(ctx, before)}
+		out.Changed = append(out.Changed, change)
+	}
+}
+
+// awaitPlace waits until the generation after before is in place, and says how far it is.
+func (d *Daemon) awaitPlace(ctx context.Context, before *generation) string {
+	for until := time.Now().Add(inPlaceTime); time.Now().Before(until); {
+		if g, _ := d.current(); g != nil && g != before && g.backend.Status().InPlace {
+			return "it is in place"
+		}
+		if !pause(ctx, eager) {
+			break
+		}
+	}
+	return fmt.Sprintf("it is not in place yet: weft status says why; if it is not %v after the reload, the last good one comes back", trialFor)
+}
+
+// take answers a, for g, and returns a *takeUp if another generation is to take g's place.
+func (d *Daemon) take(ctx context.Context, g *generation, a adoption) error {
+	o := d.source.offered(g.member.Status())
+	switch {
+	case !o.known || o.fault != nil:
+		a.answer <- adopted{known: o.known, fault: o.fault}
+		return nil
+	case o.network.Equal(g.footing.network):
+		a.answer <- adopted{known: true, same: true}
+		return nil
+	}
+	if err := d.fits(g, o); err != nil {
+		a.answer <- adopted{known: true, fault: err}
+		return nil
+	}
+	does := d.changes(g, o.network)
+	next, err := d.offeredGeneration(ctx, g, o)
+	if err != nil {
+		a.answer <- adopted{known: true, fault: fmt.Errorf("it cannot be served here: %w", err)}
+		return nil
+	}
+	a.answer <- adopted{known: true, does: does}
+	return &takeUp{next}
+}
+
+// fits says why a reload does not take o up though it could be served: its pods would lose their addresses.
+func (d *Daemon) fits(g *generation, o offer) error {
+	if err := d.unfit(g, o.network); err != nil {
+		return err
+	}
+	if !d.source.allocates() {
+		return nil
+	}
+	if why := o.network.Unfit(g.member.Status().Own.Subnets); why != "" {
+		return errors.New("this node would get another subnet, which cuts its pods off (" + why + "): that " + ToRestart)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"weft/cmd/internal/control"
+	"weft/test/await"
+)
+
+// hangup sends SIGHUP, and waits until the log has one line more that says so.
+func (h *host) hangup(t *testing.T) {
+	t.Helper()
+	before := strings.Count(h.log.String(), "msg=reloading")
+	if err := h.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	await.OK(t, h.name+" reloads", func() error {
+		if n := strings.Count(h.log.String(), "msg=reloading"); n <= before {
+			return fmt.Errorf("%d reloads, as before", n)
+		}
+		return nil
+	})
+}
+
+// reload asks for one, and returns its answer in lines.
+func (h *host) reload(t *testing.T) (changed, restart, faults, notes string) {
+	t.Helper()
+	r, err := control.NewClient(h.socket()).Reload(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := func(l []control.ReloadChange) string {
+		var out []string
+		for _, c := range l {
+			out = append(out, c.Text()+": "+c.Detail)
+		}
+		return strings.Join(out, "\n")
+	}
+	return lines(r.Changed), lines(r.Restart), strings.Join(r.Faults, "\n"), strings.Join(r.Notes, "\n")
+}
+
+// logs waits until the log has what is wanted, which passes through a pipe.
+func (h *host) logs(t *testing.T, want string) {
+	t.Helper()
+	await.OK(t, h.name+" logs "+want, func() error {
+		if !strings.Contains(h.log.String(), want) {
+			return fmt.Errorf("it does not")
+		}
+		return nil
+	})
+}
+
+// TestReload: SIGHUP ends weftd in no phase, and weft reload takes up what can be taken up.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	b.args = b.args[:len(b.args)-1] // without the endpoints
+	env := filepath.Join(b.dir, "weftd.env")
+	write := func(lines ...string) {
+		t.Helper()
+		if err := os.WriteFile(env, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const good, nobody = "WEFTD_ETCD_ENDPOINTS=http://192.0.2.1:2379", "WEFTD_ETCD_ENDPOINTS=http://192.0.2.1:9"
+	write(nobody)
+	b.start(t, "--environment-file", env)
+	await.OK(t, "b waits for etcd", func() error {
+		s, err := b.status(t)
+		if err == nil && !strings.Contains(fmt.Sprint(s.NotReady), "store: ") {
+			err = fmt.Errorf("%q", s.NotReady)
+		}
+		return err
+	})
+	pid := b.cmd.Process.Pid
+	b.hangup(t)
+	a.start(t)
+	await.OK(t, "a begins", func() error { // a program that has just been executed has not said yet what the signal is to do
+		if a.log.String() == "" {
+			return fmt.Errorf("it has logged nothing")
+		}
+		return nil
+	})
+	a.hangup(t) // while it starts
+	write(good)
+	b.hangup(t)
+	b.awaitReady(t)
+	a.awaitReady(t)
+	a.reaches(t, b)
+
+	if changed, restart, faults, notes := b.reload(t); changed+restart+faults != "" || !strings.Contains(notes, "the store, /coreos.com/network/config, which is watched all the time, is the one in use") {
+		t.Errorf("nothing has changed: %q %q %q %q", changed, restart, faults, notes)
+	}
+	write(good, "WEFTD_V=1", "WEFTD_IP_MASQ=true")
+	changed, restart, faults, _ := b.reload(t)
+	if changed != "--v changed from 0 to 1: " || restart != "--ip-masq changed from false to true: takes a restart: weft upgrade, or systemctl restart weftd" || faults != "" {
+		t.Errorf("%q %q %q", changed, restart, faults)
+	}
+	b.logs(t, "level=WARN msg=\"not reloaded\" change=\"--ip-masq changed from false to true: takes a restart")
+	b.logs(t, "level=DEBUG msg=\"debug messages are logged\"")
+	write(good, "WEFTD_V=1", "WEFTD_IP_MASQ=true", "WEFTD_LOG_FORMAT=xml", "WEFTD_IPTABLES_RESYNC=many")
+	changed, restart, faults, notes := b.reload(t)
+	if changed+restart != "" || !strings.Contains(faults, `--log-format is "xml"`) || !strings.Contains(faults, `WEFTD_IPTABLES_RESYNC: invalid value "many"`) || !strings.Contains(notes, "nothing was changed") {
+		t.Errorf("%q %q %q %q", changed, restart, faults, notes)
+	}
+	write(nobody)
+	if _, _, faults, _ := b.reload(t); !strings.Contains(faults, "the way to the store is as before: ") || !strings.Contains(faults, "nothing listens there") {
+		t.Errorf("endpoints where nobody is: %q", faults)
+	}
+	write("WEFTD_LOG_FORMAT=json")
+	if changed, _, faults, _ := b.reload(t); !strings.Contains(changed, "--log-format changed from text to json") || !strings.Contains(faults, "the way to the store is as before") {
+		t.Errorf("%q %q", changed, faults)
+	}
+	b.logs(t, `"msg":"reloaded","change":"--log-format changed from text to json"`)
+	b.reaches(t, a)
+	if s := b.awaitReady(t); s.PID != pid {
+		t.Errorf("pid %d, was %d", s.PID, pid)
+	}
+	// At the stop, too.
+	if err := b.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if b.cmd.Process.Signal(syscall.SIGHUP) != nil {
+			break
+		}
+	}
+	if err := b.cmd.Wait(); err != nil {
+		t.Errorf("SIGHUP at the stop: %v", err)
+	}
+	b.cmd = nil
+}
+
+// TestReloadTakesUpAFile: another network configuration in the file of a cluster's nodes is in use after a reload, unless pods would lose
+// their addresses by it, or it has a fault.
+func TestReloadTakesUpAFile(t *testing.T) {
+	t.Parallel()
+	a, b, _ := cluster(t, udpConf)
+	a.start(t)
+	b.start(t)
+	for _, h := range []*host{a, b} {
+		h.awaitReady(t)
+		before := h.cmd.Process.Pid
+		if _, _, faults, notes := h.reload(t); faults != "" || !strings.Contains(notes, "that of "+h.netconf()+" is the one in use") {
+			t.Errorf("%q %q", faults, notes)
+		}
+		for text, why := range map[string]string{
+			`{"Network":"10.43.0.0/16","Backend":{"Type":"udp"}}`:               "--renumber",
+			`{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Port":"many"}}`: "many",
+		} {
+			h.write(t, text)
+			if changed, _, faults, _ := h.reload(t); changed != "" || !strings.Contains(faults, why) || !strings.Contains(faults, "the one in use stays") {
+				t.Errorf("%s: %q %q", text, changed, faults)
+			}
+		}
+		h.write(t, `{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Port":8300}}`)
+		if changed, restart, faults, _ := h.reload(t); !strings.Contains(changed, "port from 8285 to 8300") || restart+faults != "" {
+			t.Errorf("%q %q %q", changed, restart, faults)
+		}
+		if s := h.awaitReady(t); s.Backend.Port != 8300 || s.PID != before || s.Config.Differs {
+			t.Errorf("%+v", s)
+		}
+	}
+	a.reaches(t, b)
+	b.reaches(t, a)
+}
