@@ -112,12 +112,26 @@ func anchors(text string) map[string]bool {
 	return out
 }
 
-// checkShown looks at the tables of docs/troubleshooting.md whose last column is "shown by": each row names a test. That the test exists is
+// checkShown looks at the tables of docs/troubleshooting.md and docs/reliability.md whose last column is "shown by": each row names a test. That the test exists is
 // checkDocuments' to see. Where that column is "made by", the test has a case with the fault's name, and each of its cases is a row.
 func checkShown(t *tree) (faults []string) {
-	const page = "docs/troubleshooting.md"
-	test, kind := regexp.MustCompile("`(Test\\w+)`"), ""
+	test := regexp.MustCompile("`(Test\\w+)`")
 	rows := map[string][]string{} // the faults of each test
+	const made = "docs/troubleshooting.md"
+	for _, page := range []string{made, "docs/reliability.md"} {
+		faults = append(faults, t.shownOn(page, test, rows)...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		if cases := t.casesOf(name); !slices.Equal(cases, rows[name]) {
+			faults = append(faults, fmt.Sprintf("%s: the faults of %s are %q, and its cases %q", made, name, rows[name], cases))
+		}
+	}
+	return faults
+}
+
+// shownOn is checkShown for one page. It adds to rows the faults of each test of a column "made by".
+func (t *tree) shownOn(page string, test *regexp.Regexp, rows map[string][]string) (faults []string) {
+	kind := ""
 	for i, line := range strings.Split(t.files[page], "\n") {
 		cells := strings.Split(strings.Trim(line, "| "), " | ")
 		last := test.FindStringSubmatch(cells[len(cells)-1])
@@ -130,11 +144,6 @@ func checkShown(t *tree) (faults []string) {
 			faults = append(faults, fmt.Sprintf("%s:%d: want five cells, the last with a test in backquotes", page, i+1))
 		case kind == "made by" && last != nil:
 			rows[last[1]] = append(rows[last[1]], cells[0])
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		if cases := t.casesOf(name); !slices.Equal(cases, rows[name]) {
-			faults = append(faults, fmt.Sprintf("%s: the faults of %s are %q, and its cases %q", page, name, rows[name], cases))
 		}
 	}
 	return faults
