@@ -29,6 +29,8 @@ type Config struct {
 	// PortLost, if not nil, is called once for a port that died by itself (its device
 	// was deleted). The port is still attached; call Detach. It must not block.
 	PortLost func(PortID, error)
+	// Clock, if not nil, is the time in Unix nanoseconds, for an engine in a simulation. Workers call it.
+	Clock func() int64
 	// Unjoined, if not nil, is called now and then while large datagrams arrive one by one, although
 	// several wait (Engine.Arrivals). A worker calls it: it must not block.
 	Unjoined func()
@@ -392,7 +394,12 @@ func (a *attached) overflow() uint64 {
 
 // now is the time in Unix nanoseconds on a clock that nobody sets: the system's
 // when the engine was made, and what has passed since.
-func (e *Engine) now() int64 { return e.began.UnixNano() + int64(time.Since(e.began)) }
+func (e *Engine) now() int64 {
+	if e.cfg.Clock != nil {
+		return e.cfg.Clock()
+	}
+	return e.began.UnixNano() + int64(time.Since(e.began))
+}
 
 // Peers reads the counters of every peer in the table.
 func (e *Engine) Peers() []PeerStats { return e.table.Load().stats(e.now()) }

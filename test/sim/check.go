@@ -112,6 +112,9 @@ func (c *Cluster) look(m *machine, p *process) {
 	if (st.State == lease.Held) != st.Ready() {
 		c.fail("only who holds a lease is ready", "m%d: %s, ready %t", m.index, st.State, st.Ready())
 	}
+	if now := m.clock(c.now); st.State == lease.Held && !st.Own.Reservation && now.After(st.Own.Expires) {
+		c.fail("only who holds a lease is ready", "m%d: its lease ended at %s, and it is %s", m.index, st.Own.Expires, now)
+	}
 	c.oneOwner(m, st)
 	if c.store.now != nil && len(c.store.now.entries) > recordsMost {
 		c.fail("nothing grows", "%d records in the store", len(c.store.now.entries))
@@ -185,6 +188,7 @@ func (c *Cluster) published(m *machine, p *process, set lease.Set) {
 		}
 	}
 	m.set = set
+	c.carry(m, p, set)
 }
 
 // whole checks that a Set does not contradict itself.
@@ -223,20 +227,19 @@ func (c *Cluster) missing(m *machine, old lease.Record, set lease.Set) {
 		}
 	}
 	gone, wasGone := c.store.gone[old.Subnets]
-	moved, hasMoved := c.store.moved[old.Node()]
 	switch {
 	case lives == nil, c.taken(m, old), old.Subnets == set.Own.Subnets, old.Overlaps(set.Own.Subnets):
-	case wasGone && gone+lately > m.gap, hasMoved && moved+lately > m.gap:
+	case wasGone && gone+lately > m.gap:
 	case c.ended(m, old.Subnets):
 	default:
 		c.fail("a store that lies removes nobody", "m%d has removed %s of m%d (%s at %s), which lives; the store has %s", m.index, old.Subnets, lives.index, lives.node, lives.addr, describe(c.store.now))
 	}
 }
 
-// taken reports whether another owner's record that overlaps old was new in the store lately.
+// taken reports whether another owner's record that overlaps old was new in the store lately, or another record of its owner.
 func (c *Cluster) taken(m *machine, old lease.Record) bool {
 	for _, n := range c.store.fresh {
-		if n.at+lately > m.gap && n.Overlaps(old.Subnets) && n.node != old.Node() {
+		if n.at+lately > m.gap && (n.Overlaps(old.Subnets) && n.node != old.Node() || n.node == old.Node() && n.Subnets != old.Subnets) {
 			return true
 		}
 	}
@@ -337,6 +340,9 @@ func (c *Cluster) unsettled() (format string, a []any) {
 			return "m%d does not run", []any{m.index}
 		}
 		st := p.core.Status(m.clock(c.now))
+		if st.State == lease.Waiting && st.Own.Reservation {
+			return "", nil // what an operator reserved does not run out, and so an operator has to say whose it is
+		}
 		switch e := c.store.now.find(st.Own.Subnets); {
 		case st.State != lease.Held:
 			return "m%d is %s: %v", []any{m.index, st.State, st.Err}
@@ -356,5 +362,5 @@ func (c *Cluster) unsettled() (format string, a []any) {
 			}
 		}
 	}
-	return "", nil
+	return c.pass()
 }

@@ -25,6 +25,7 @@ type Cluster struct {
 	healed   bool          // nothing more goes wrong
 	shaken   time.Duration // when the store last was not well
 	wires    wires
+	flow     uint16 // the last one
 	parsed   map[string]parsed
 
 	history *strings.Builder // nil if nobody reads it
@@ -120,8 +121,12 @@ func Run(s Script, history bool, seen *Seen) Result {
 	c.planning = true
 	for _, o := range s.Ops {
 		c.at(o.At, func() { c.happen(o) })
+		c.at(o.At+500*time.Millisecond, c.traffic)
 	}
 	c.until(c.finish(s.end() + time.Second))
+	for _, m := range c.machines {
+		c.unplane(m)
+	}
 	c.seen.Steps += c.steps
 	r := Result{Fault: c.fault, Steps: c.steps, Took: c.now}
 	if history {

@@ -27,6 +27,7 @@ type machine struct {
 	disturbed    time.Duration // until when something was wrong with it or with its ways
 	disk         disk
 	process      *process // nil while weftd does not run
+	plane        *plane   // nil while weftd does not run, or has no subnet
 	starts       int
 	known        map[lease.Subnets][]time.Time // when the records end that it was told of, by its clock
 	wrong        time.Duration                 // since when it says that it holds what is another's; negative for never
@@ -128,8 +129,8 @@ func (m *machine) local(config lease.NetworkConfig) lease.Local {
 	return l
 }
 
-// underlay is one in name: a core asks for it, and never calls it.
-type underlay struct{ lease.Underlay }
+// asked is an underlay in name: a core asks for it, and never calls it.
+type asked struct{ lease.Underlay }
 
 // start begins a process. Without a saved state it waits until the store says what the network is.
 func (c *Cluster) start(m *machine) {
@@ -173,7 +174,7 @@ func (c *Cluster) awaitConfig(m *machine, p *process) {
 func (c *Cluster) serveConfig(m *machine, p *process, config lease.NetworkConfig, raw []byte, saved *lease.Cached) {
 	name := fmt.Sprintf("m%d-%d-%d", m.index, m.starts, c.seq)
 	core, err := lease.NewCore(lease.Options{
-		Node: m.node, State: m.state, Underlay: underlay{}, Config: config, RawConfig: raw, CheckConfig: c.parseConfig, Unproven: saved == nil,
+		Node: m.node, State: m.state, Underlay: asked{}, Config: config, RawConfig: raw, CheckConfig: c.parseConfig, Unproven: saved == nil,
 		Local: m.local(config), Previous: m.disk.previous, Cache: new(lease.Cache), Cached: saved,
 		Rand: rand.New(rand.NewPCG(c.rng.Uint64(), 3)),
 	}, name, m.clock(c.now))
@@ -183,6 +184,7 @@ func (c *Cluster) serveConfig(m *machine, p *process, config lease.NetworkConfig
 	}
 	p.core, p.config, p.raw, p.settled, p.proven = core, config, raw, false, false
 	m.set = lease.Set{}
+	c.unplane(m)
 	p.calls, p.watch = 0, nil
 	c.step(m, p, lease.Begin{Keeps: true})
 }
@@ -203,6 +205,7 @@ func (c *Cluster) stop(m *machine) {
 }
 
 func (c *Cluster) kill(m *machine) {
+	c.unplane(m)
 	m.process = nil
 	m.wrong = -1
 	m.disturb(c.now)

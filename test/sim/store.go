@@ -78,7 +78,6 @@ type store struct {
 	wanted         []byte // the configuration that an operator would put there
 
 	gone  map[lease.Subnets]time.Duration // when a record was last removed by somebody who may
-	moved map[string]time.Duration        // when an identity last had a record under a key that was new to it
 	fresh []novelty                       // records that were new to their owners
 	lost  []lost                          // those that the store had before it went back
 }
@@ -99,7 +98,7 @@ type lost struct {
 func newStore(config []byte) *store {
 	first := &image{cluster: "c1", revision: 1, config: config}
 	return &store{now: first, backup: first, clusters: 1, wanted: config,
-		gone: map[lease.Subnets]time.Duration{}, moved: map[string]time.Duration{}}
+		gone: map[lease.Subnets]time.Duration{}}
 }
 
 var (
@@ -139,7 +138,6 @@ func (c *Cluster) put(s lease.Subnets, a lease.Attrs, ttl time.Duration, author 
 		c.at(e.expires, func() { c.sweep() })
 	}
 	if was := st.now.find(s); was == nil || was.attrs.Node() != a.Node() {
-		st.moved[a.Node()] = c.now
 		st.fresh = append(st.fresh, novelty{s, a.Node(), c.now})
 		if was != nil {
 			st.gone[s] = c.now
@@ -160,6 +158,9 @@ func (c *Cluster) sweep() {
 	for _, e := range c.store.now.entries {
 		if e.expires != 0 && e.expires <= c.now {
 			c.log("store: %s ends", e.Subnets)
+			if o := c.holder(e); o != nil && c.now > max(o.disturbed, c.shaken, o.process.began)+2*time.Hour {
+				c.fail("leases are renewed in time", "%s of m%d ends, which lives and was heard for two hours", e.Subnets, o.index)
+			}
 			c.remove(e)
 		}
 	}
@@ -287,7 +288,7 @@ func (c *Cluster) operate(o Op, m *machine) {
 			}
 			next.entries[i] = &f
 			st.fresh = append(st.fresh, novelty{f.Subnets, f.attrs.Node(), c.now})
-			st.gone[f.Subnets], st.moved[f.attrs.Node()] = c.now, c.now
+			st.gone[f.Subnets] = c.now
 		}
 		st.now, st.mail = &next, nil
 		c.breakWatches()

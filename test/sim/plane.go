@@ -1,0 +1,241 @@
+package sim
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+	"weft/lease"
+	"weft/routing"
+	"weft/routing/underlay"
+	"weft/tunnel"
+)
+
+// plane is the data plane of a weftd: the product's planner, table and engine, with ports in memory.
+type plane struct {
+	planner       *routing.Planner
+	engine        *tunnel.Engine
+	host, under   *port
+	hostID, outer tunnel.PortID
+	addr          netip.Addr
+	config        lease.NetworkConfig
+}
+
+// datagram is a packet on an underlay, with the other end, or on an inner port.
+type datagram struct {
+	outer netip.AddrPort
+	ecn   encap.ECN
+	data  []byte
+}
+
+// port is a tunnel.Underlay in memory. Its descriptor is never readable: the cluster says when a port is read.
+type port struct {
+	fd      int
+	local   netip.AddrPort
+	in, out []datagram
+}
+
+func newPort(local netip.AddrPort) (*port, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	return &port{fd: fd, local: local}, err
+}
+
+// PollFD, ReadBatch, WriteBatch, Close and LocalAddr implement tunnel.Underlay.
+func (p *port) PollFD() int { return p.fd }
+
+// ReadBatch hands over what was put in.
+func (p *port) ReadBatch(r *tunnel.Ring) error {
+	for len(p.in) > 0 {
+		s := r.Slot()
+		if s == nil {
+			break
+		}
+		s.Outer, s.OuterECN = p.in[0].outer, p.in[0].ecn
+		r.Commit(copy(s.Space(), p.in[0].data))
+		p.in = p.in[1:]
+	}
+	return nil
+}
+
+// WriteBatch keeps what the engine writes.
+func (p *port) WriteBatch(_ *tunnel.Ring, ps []*tunnel.Packet) {
+	for _, s := range ps {
+		p.out = append(p.out, datagram{s.Outer, s.OuterECN, slices.Clone(s.Datagram())})
+		s.Delivered()
+	}
+}
+
+// Close frees the descriptor.
+func (p *port) Close() error { return unix.Close(p.fd) }
+
+// LocalAddr is where datagrams leave from.
+func (p *port) LocalAddr() netip.AddrPort { return p.local }
+
+// carry gives a machine's data plane the table for its Set. It is another data plane if address or network are others.
+func (c *Cluster) carry(m *machine, p *process, set lease.Set) {
+	if !set.Own.V4.IsValid() || p.config.BackendType != lease.DefaultBackend {
+		return
+	}
+	if pl := m.plane; pl != nil && (pl.addr != m.addr || !pl.config.Equal(p.config)) {
+		c.unplane(m)
+	}
+	if m.plane == nil {
+		if err := c.newPlane(m, p); err != nil {
+			c.fail("a data plane is made", "m%d: %v", m.index, err)
+			return
+		}
+	}
+	table, _, err := m.plane.planner.Next(set)
+	if err != nil {
+		c.fail("a table is made", "m%d: %v", m.index, err)
+		return
+	}
+	m.plane.engine.Swap(table)
+}
+
+func (c *Cluster) newPlane(m *machine, p *process) (err error) {
+	pl := &plane{addr: m.addr, config: p.config}
+	link := underlay.Link{Name: "eth0", Index: 2, MTU: 1500, Addr4: m.addr, Ext4: m.addr}
+	if pl.planner, err = routing.NewPlanner(p.config, link); err != nil {
+		return err
+	}
+	cfg := pl.planner.Engine()
+	cfg.Workers, cfg.Clock = 1, func() int64 { return epoch().Add(c.now).UnixNano() }
+	if pl.engine, err = tunnel.New(cfg); err != nil {
+		return err
+	}
+	m.plane = pl
+	if pl.host, err = newPort(netip.AddrPort{}); err == nil {
+		pl.hostID, err = pl.engine.Attach(pl.host, tunnel.RoleHost)
+	}
+	if err != nil {
+		return err
+	}
+	if pl.under, err = newPort(netip.AddrPortFrom(m.addr, cfg.Port)); err == nil {
+		pl.outer, err = pl.engine.Attach(pl.under, tunnel.RoleUnderlay)
+	}
+	return err
+}
+
+// unplane ends a machine's data plane.
+func (c *Cluster) unplane(m *machine) {
+	if m.plane == nil {
+		return
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := m.plane.engine.Run(ended); err != nil {
+		c.fail("a data plane ends", "m%d: %v", m.index, err)
+	}
+	m.plane = nil
+}
+
+// traffic has each machine send a few packets of one flow to a pod of another.
+func (c *Cluster) traffic() {
+	for _, m := range c.machines {
+		o := c.machines[c.rng.IntN(len(c.machines))]
+		if o == m || m.plane == nil || c.now < m.asleep || !o.set.Own.V4.IsValid() {
+			continue
+		}
+		src, dst := podOf(m.set.Own.V4), podOf(o.set.Own.V4)
+		switch c.rng.IntN(8) {
+		case 0:
+			if forged := c.machines[c.rng.IntN(len(c.machines))].set.Own.V4; forged.IsValid() {
+				src = podOf(forged) // the host sends what is not its own
+			}
+		case 1:
+			c.spoof(m, o)
+			continue
+		}
+		c.flow++
+		out := c.send(m, packets(src, dst, c.flow, 3))
+		c.cross(m, out)
+	}
+}
+
+// podOf is the address of a pod in a subnet.
+func podOf(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().As4()
+	b[3] += 5
+	return netip.AddrFrom4(b)
+}
+
+// spoof has m send, past its own data plane, a packet with the source of a third.
+func (c *Cluster) spoof(m, o *machine) {
+	third := c.machines[c.rng.IntN(len(c.machines))]
+	if third.set.Own.V4.IsValid() && m.plane != nil {
+		c.flow++
+		d := datagram{outer: netip.AddrPortFrom(o.addr, m.plane.under.local.Port()), data: packets(podOf(third.set.Own.V4), podOf(o.set.Own.V4), c.flow, 1)[0].data}
+		c.cross(m, []datagram{d})
+	}
+}
+
+// cross has datagrams cross the wire: they may be lost, doubled, late and out of order.
+func (c *Cluster) cross(m *machine, ds []datagram) {
+	var arriving []datagram
+	for _, d := range ds {
+		if c.now < c.wires.until {
+			if c.rng.IntN(16) < c.wires.badly {
+				continue
+			}
+			if c.rng.IntN(16) < c.wires.badly {
+				arriving = append(arriving, d)
+			}
+			if c.rng.IntN(16) < c.wires.badly {
+				arriving = slices.Insert(arriving, 0, d)
+				continue
+			}
+		}
+		arriving = append(arriving, d)
+	}
+	if len(arriving) == 0 {
+		return
+	}
+	from, to := netip.AddrPortFrom(m.plane.addr, m.plane.under.local.Port()), arriving[0].outer
+	wait := time.Duration(c.rng.Int64N(int64(20 * time.Millisecond)))
+	if c.now < c.wires.until {
+		wait *= 100
+	}
+	c.at(c.now+wait, func() {
+		for _, r := range c.machines {
+			if pl := r.plane; pl != nil && r.addr == to.Addr() && pl.under.local == to && c.now >= r.asleep && c.linked(m, r) && r != m {
+				c.receive(r, from, arriving)
+				return
+			}
+		}
+	})
+}
+
+// packets are n UDP packets of a flow, each with its number.
+func packets(src, dst netip.Addr, flow uint16, n int) []datagram {
+	var ds []datagram
+	for i := range n {
+		b := make([]byte, 20+8+4)
+		b[0], b[3], b[8], b[9] = 0x45, byte(len(b)), 63, 17
+		s, d := src.As4(), dst.As4()
+		copy(b[12:], s[:])
+		copy(b[16:], d[:])
+		sum := uint32(0)
+		for k := 0; k < 20; k += 2 {
+			sum += uint32(b[k])<<8 | uint32(b[k+1])
+		}
+		sum = sum>>16 + sum&0xffff
+		sum += sum >> 16
+		b[10], b[11] = ^byte(sum>>8), ^byte(sum)
+		b[20], b[21], b[23], b[25] = byte(flow>>8), byte(flow), 9, 12
+		b[28] = byte(i)
+		ds = append(ds, datagram{data: b})
+	}
+	return ds
+}
+
+func source(b []byte) netip.Addr      { return netip.AddrFrom4([4]byte(b[12:16])) }
+func destination(b []byte) netip.Addr { return netip.AddrFrom4([4]byte(b[16:20])) }
+func number(b []byte) int             { return int(b[28]) }
+
+// isOurs reports whether b is one of our packets, and not a message about one.
+func isOurs(b []byte) bool { return len(b) == 32 && b[9] == 17 }

@@ -1,0 +1,22 @@
+package tunnel
+
+import "fmt"
+
+// Turn reads one batch from a port, decides about it and writes it, in the caller's goroutine. It is for an Engine on which Run is not called, whose owner says when
+// its ports are read: a simulation of a cluster in one goroutine. It reports whether there was a batch.
+func (e *Engine) Turn(id PortID) (moved bool, err error) {
+	e.mu.Lock()
+	a := e.attached[id]
+	e.mu.Unlock()
+	if a == nil {
+		return false, fmt.Errorf("turn of port %d: there is no such port", id)
+	}
+	for _, q := range a.queues {
+		w := q.worker.Load()
+		if w.serve(q.id, false) {
+			moved = true
+		}
+		w.batch = batch{}
+	}
+	return moved, nil
+}
