@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"weft/lease"
+	"weft/routing"
 	"weft/tunnel"
 )
 
@@ -24,7 +25,7 @@ func (c *Cluster) send(m *machine, ds []datagram) []datagram {
 			c.fail("a packet goes to the owner", "m%d sends a packet for %s to %s", m.index, dst, d.outer)
 		case number(d.data) <= last:
 			c.fail("order within a flow", "m%d sends packet %d after %d", m.index, number(d.data), last)
-		case forged(m.set, source(d.data)):
+		case pl.forged(m.set, source(d.data)):
 			c.fail("no packet from a stranger", "m%d sends a packet from %s, which is a peer's", m.index, source(d.data))
 		}
 		last = number(d.data)
@@ -94,9 +95,12 @@ func owner(set lease.Set, outer, inner netip.Addr) bool {
 	})
 }
 
-// forged reports whether an inner source is a peer's.
-func forged(set lease.Set, inner netip.Addr) bool {
-	return slices.ContainsFunc(set.Peers, func(r lease.Record) bool { return r.V4.IsValid() && r.V4.Masked().Contains(inner) })
+// forged reports whether an inner source is that of a peer that the table has.
+func (p *plane) forged(set lease.Set, inner netip.Addr) bool {
+	return slices.ContainsFunc(set.Peers, func(r lease.Record) bool {
+		return r.V4.IsValid() && r.V4.Masked().Contains(inner) &&
+			!slices.ContainsFunc(p.left, func(s routing.Skipped) bool { return s.Subnets == r.Subnets })
+	})
 }
 
 // pass sends a packet from each machine to each other over wires without fault, and says between whom it does not arrive.

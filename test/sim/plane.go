@@ -23,6 +23,7 @@ type plane struct {
 	hostID, outer tunnel.PortID
 	addr          netip.Addr
 	config        lease.NetworkConfig
+	left          []routing.Skipped // whom the table has not, with reasons
 }
 
 // datagram is a packet on an underlay, with the other end, or on an inner port.
@@ -89,11 +90,12 @@ func (c *Cluster) carry(m *machine, p *process, set lease.Set) {
 			return
 		}
 	}
-	table, _, err := m.plane.planner.Next(set)
+	table, left, err := m.plane.planner.Next(set)
 	if err != nil {
 		c.fail("a table is made", "m%d: %v", m.index, err)
 		return
 	}
+	m.plane.left = left
 	m.plane.engine.Swap(table)
 }
 

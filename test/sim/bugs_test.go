@@ -1,0 +1,98 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// bug is a fault that is planted in a copy of the product's source: in a file, new in the place of old, which is there once.
+type bug struct {
+	name, file, old, new string
+	// quick says that it is found in so few seeds that make test looks for it.
+	quick bool
+}
+
+// bugs are the planted ones.
+func bugs() []bug {
+	return []bug{
+		{"another cluster is believed", "lease/believe.go", "case s.ClusterID != m.ClusterID:", "case false:", true},
+		{"a store that went back is believed", "lease/believe.go", "case s.Revision < m.Revision:", "case false:", false},
+		{"a store without a configuration is believed", "lease/believe.go", "	case s.Config == nil:\n		return \"the store has", "	case false:\n		return \"the store has", false},
+		{"whoever is lost has been replaced", "lease/believe.go", "return elsewhere || slices.ContainsFunc(p.fresh, r.Overlaps)", "return elsewhere || len(p.fresh) >= 0", false},
+		{"who is kept ends at once", "lease/believe.go", "return (p.Held || p.Leaving) && !now.Before(p.Until)", "return p.Held || p.Leaving", true},
+		{"revisions of another store are compared", "lease/observe.go", "c.own.forgetRevision()", "_ = c", false},
+		{"what is gone is not put back", "lease/observe.go", `c.displaced(0, cluster, false, "is gone")`, "_ = cluster", true},
+		{"the younger owner is silent", "lease/ask.go", "(q.Revision >= ours ||", "(q.Revision < ours ||", false},
+		{"an answer is not heard", "lease/ask.go", "d.heard, d.rounds.Next = livesInStore, time.Time{} // which ends the round", "d.stirred = d.stirred || false", false},
+		{"nobody is asked for long enough", "lease/ask.go", "case d.rounds.Silent < d.need:", "case d.rounds.Silent < 0:", false},
+		{"another's record is written over", "lease/judge.go", "	case owns != Ours:\n		return verdictTaken", "	case owns != Ours:\n		return verdictRewrite", false},
+		{"what was there first is not seen", "lease/work.go", "err := c.own.held.beaten(c.self(), s)", "var err error", false},
+		{"a copy at another address is us", "lease/owner.go", "return s.at(a) && (a.State()", "return true && (a.State()", false},
+		{"renewals come too late", "lease/pace.go", "expires.Add(-margin - draw(", "expires.Add(margin - draw(", false},
+		{"the address that we say is not written", "lease/tenure.go", " || !o.written.Equal(a))", ")", false},
+		{"the time of a lease never ends", "lease/tenure.go", "return o.held != nil && !o.held.Reservation && !now.Before(o.held.Expires)", "return false", false},
+		{"an answer of another call counts", "lease/core.go", "if c.errand == nil || r.Number != c.calls {", "if c.errand == nil {", false},
+		{"failures are not waited for", "lease/outcome.go", "	c.failing++\n	c.retry = c.now.Add(backoff(c.failing, c.o.Rand))", "	c.failing++", false},
+		{"what is written over is compared with what was", "lease/write.go", "return WriteRecord{h.Subnets, w.attrs, w.ttl, h.at}, w", "return WriteRecord{h.Subnets, w.attrs, w.ttl, h.Revision}, w", false},
+		{"a peer may have our subnet", "lease/check.go", "if s.Overlaps(u.Own) {", "if false {", false},
+		{"two peers may have one subnet", "lease/accepted.go", "if q, hit := e.subnets.overlap(p); hit {", "if q, hit := e.subnets.overlap(p); hit && false {", false},
+		{"a subnet that is taken is free", "lease/alloc.go", "free := f.free(q.taken(f.network.Addr()), firstFree)", "free := f.free(nil, firstFree)", false},
+	}
+}
+
+// bugSeeds is how many seeds there are to find a planted bug, and quickSeeds how many a quick one takes at the most.
+const bugSeeds, quickSeeds = 100_000, 2000
+
+// TestSimulatedBugs plants bugs in copies of the source, one at a time, and wants each found. WEFT_LONG=1 looks for all of them; else only for
+// the quick ones, but it is seen of all whether they still fit the source.
+func TestSimulatedBugs(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range bugs() {
+		source, err := os.ReadFile(filepath.Join(root, b.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(source), b.old); n != 1 {
+			t.Errorf("%s: %s has %q %d times", b.name, b.file, b.old, n)
+			continue
+		}
+		seeds := bugSeeds
+		if os.Getenv("WEFT_LONG") == "" {
+			if !b.quick {
+				continue
+			}
+			seeds = quickSeeds
+		}
+		t.Run(b.name, func(t *testing.T) {
+			dir := t.TempDir()
+			changed, overlay, program := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "simulate")
+			replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, b.file): changed}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for path, content := range map[string]string{changed: strings.Replace(string(source), b.old, b.new, 1), overlay: string(replace)} {
+				if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-ldflags=-w", "-o", program, "./test/cmd/simulate")
+			build.Dir = root
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			out, err := exec.CommandContext(t.Context(), program, "-short", "-seeds", fmt.Sprint(seeds)).CombinedOutput()
+			if err == nil || !strings.HasPrefix(string(out), "seed ") && !strings.Contains(string(out), "\nseed ") {
+				t.Fatalf("not found in %d seeds: %v %s", seeds, err, out)
+			}
+			t.Logf("%.300s", out)
+		})
+	}
+}
