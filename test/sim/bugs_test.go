@@ -83,7 +83,7 @@ func TestSimulatedBugs(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-ldflags=-w", "-o", program, "./test/cmd/simulate")
+			build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-overlay", overlay, "-ldflags=-w", "-o", program, "./test/cmd/simulate")
 			build.Dir = root
 			if out, err := build.CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
