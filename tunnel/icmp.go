@@ -40,6 +40,7 @@ func (w *worker) complain(k encap.ICMPKind, mtu int, offending []byte) {
 		if out = w.back(reply); out == nil {
 			return
 		}
+	case RoleHost:
 	}
 	if !bucket.take(w.now) {
 		w.tally.icmpDenied++

@@ -40,6 +40,7 @@ func (y UnreachableWhy) String() string {
 		return "host unreachable"
 	case UnreachableNet:
 		return "network unreachable"
+	case UnreachableOther:
 	}
 	return "unreachable"
 }

@@ -395,12 +395,11 @@ func (c *Custody) publish() {
 	case c.session != nil:
 		s.By, s.PID = ByHolder, c.pid
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.faults)) {
-		s.Fault = c.faults[name].Error()
-		if len(c.faults) > 1 {
-			s.Fault = fmt.Sprintf("%s (and %d more)", s.Fault, len(c.faults)-1)
+	if names := slices.Sorted(maps.Keys(c.faults)); len(names) > 0 {
+		s.Fault = c.faults[names[0]].Error()
+		if len(names) > 1 {
+			s.Fault = fmt.Sprintf("%s (and %d more)", s.Fault, len(names)-1)
 		}
-		break
 	}
 	if s.Fault == "" && s.By == ByHolder {
 		s.Fault = c.endsWithUs()

@@ -309,6 +309,7 @@ func (h *holder) handle(c *conn, m message, fds []int, fault error) (answer mess
 		h.ended = true
 		h.changed()
 		return a, nil
+	case done, given, refused: // those are answers
 	}
 	return refusal(errMalformed), nil
 }
