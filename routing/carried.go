@@ -158,12 +158,14 @@ var gateway6 = netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: 1})
 // txQueueLen is how many packets the TUN's queue holds before the kernel drops the
 // next one at its tail. Past the TUN the sender's TCP has no back-pressure, so one bulk
 // stream fills whatever is there, and every other flow waits behind it; too short, and a
-// burst of small packets is lost before the worker is on the CPU. On path portable 500
-// packets of 1472 bytes are drained in 3 to 6 ms at the 1 to 2 Gb/s of that path. On path
+// burst of small packets is lost before the worker is on the CPU. On path portable 1000
+// packets of 1472 bytes are drained in 6 to 12 ms at the 1 to 2 Gb/s of that path. On path
 // socket, of 64-byte datagrams delivered with less than 0.5 % loss, 128 gave 1.1 times what
 // the kernel's vxlan did in the same run, 500 gave 1.4, and 2000 gave 1.5. One bulk
-// stream cannot fill 500 slots with superpackets: 64 of them are all that tcp_wmem's 4 MB allow.
-const txQueueLen = 500
+// stream cannot fill it with superpackets: 64 of them are all that tcp_wmem's 4 MB allow.
+//
+// It is also what waits while one weftd follows another (docs/restarts.md): a second's worth at a thousand packets a second.
+const txQueueLen = 1000
 
 // tunState returns what the kernel is to have on the data plane's TUN for our lease.
 func tunState(name string, mtu int, own lease.Subnets, c lease.NetworkConfig) kernel.State {

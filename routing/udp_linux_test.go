@@ -142,7 +142,7 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 		t.Error(err)
 	}
 	link := ip(t, "-d link show dev flannel0")
-	for _, s := range []string{"mtu 1472", "qlen 500", "vnet_hdr on", "alias weft", "tun type tun", "persist on", "addrgenmode none", "UP"} {
+	for _, s := range []string{"mtu 1472", "qlen 1000", "vnet_hdr on", "alias weft", "tun type tun", "persist on", "addrgenmode none", "UP"} {
 		if !strings.Contains(link, s) {
 			t.Errorf("link lacks %q:\n%s", s, link)
 		}
@@ -169,7 +169,7 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 		await.OK(t, damage, same(wantGolden))
 		await.OK(t, damage, func() error {
 			d, err := k.Device("flannel0")
-			if err == nil && d.Link != (kernel.Link{Name: "flannel0", Alias: kernel.Alias, MTU: 1472, TxQueueLen: 500, Up: true}) {
+			if err == nil && d.Link != (kernel.Link{Name: "flannel0", Alias: kernel.Alias, MTU: 1472, TxQueueLen: 1000, Up: true}) {
 				err = fmt.Errorf("link %+v", d.Link)
 			}
 			return err

@@ -205,6 +205,9 @@ func Plan(have, want State, own Ownership) Changes {
 func planLinks(c *Changes, have, want State, own Ownership) {
 	for _, w := range want.Links {
 		i := slices.IndexFunc(have.Links, func(h Link) bool { return h.Name == w.Name })
+		if i >= 0 && have.Links[i].Alias == Alias {
+			w.TxQueueLen = max(w.TxQueueLen, have.Links[i].TxQueueLen) // the operator wants a longer queue
+		}
 		if i < 0 || have.Links[i] == w {
 			continue
 		}

@@ -23,6 +23,8 @@ func TestPlan(t *testing.T) {
 		Adopts: func(r Route) bool { return r.Protocol == ProtoBoot && r.Link == dev && r.Dst == pfx("10.5.0.0/16") }}
 	edit := func(r Route, f func(*Route)) Route { f(&r); return r }
 	fresh := Link{Name: dev, MTU: 1500, TxQueueLen: 500}
+	longer, longerOff := ours, ours
+	longer.TxQueueLen, longerOff.TxQueueLen, longerOff.Up = 5000, 5000, false
 	byHand := edit(route4, func(r *Route) { r.Protocol = 4 }) // RTPROT_STATIC
 	stray := edit(route4, func(r *Route) { r.Dst = pfx("10.5.9.0/24"); r.Link = "eth0"; r.Gateway = addr("192.0.2.9") })
 
@@ -37,6 +39,8 @@ func TestPlan(t *testing.T) {
 		{"flannel's device is adopted", state([]Link{fresh}, []Addr{own4}, nil), own,
 			Changes{SetLinks: []Link{ours}, AddRoutes: []Route{route4, route6}, Adopted: []string{"link flannel0"}}},
 		{"all in place", want, own, Changes{}},
+		{"the operator's longer queue stays", State{Links: []Link{longer}, Addrs: want.Addrs, Routes: want.Routes}, own, Changes{}},
+		{"also while something else is put right", State{Links: []Link{longerOff}, Addrs: want.Addrs, Routes: want.Routes}, own, Changes{SetLinks: []Link{longer}}},
 		{"no device yet: that is the caller's", State{}, own, Changes{AddAddrs: []Addr{own4}, AddRoutes: []Route{route4, route6}}},
 		{"drift of every kind", State{Links: []Link{{Name: dev, Alias: Alias, MTU: 1500, TxQueueLen: 500}}, Routes: []Route{route6}}, own,
 			Changes{SetLinks: []Link{ours}, AddAddrs: []Addr{own4}, AddRoutes: []Route{route4}}},
