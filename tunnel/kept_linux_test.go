@@ -1,0 +1,182 @@
+package tunnel_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/tunnel"
+)
+
+// keptKind opens a kind of port with n queues and lanes in the current namespace, of what was kept if from is not nil.
+type keptKind struct {
+	name string
+	open func(from *tunnel.Kept, local string, n int) (tunnel.Port, error)
+}
+
+func keptKinds() []keptKind {
+	under := func(from *tunnel.Kept, local string, n int) tunnel.UDPOptions {
+		return tunnel.UDPOptions{Local: outer(local), Queues: n, Lanes: n, From: from}
+	}
+	return []keptKind{
+		{tunnel.KindTUN, func(from *tunnel.Kept, _ string, n int) (tunnel.Port, error) {
+			return tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0", Queues: n, From: from})
+		}},
+		{tunnel.KindOffload, func(from *tunnel.Kept, _ string, n int) (tunnel.Port, error) {
+			return tunnel.OpenOffloadTUN(tunnel.TUNOptions{Name: "flannel0", Queues: n, From: from})
+		}},
+		{tunnel.KindUDP, func(from *tunnel.Kept, local string, n int) (tunnel.Port, error) {
+			return tunnel.ListenUDP(under(from, local, n))
+		}},
+		{tunnel.KindSockets, func(from *tunnel.Kept, local string, n int) (tunnel.Port, error) {
+			return tunnel.ListenOffload(under(from, local, n))
+		}},
+		{tunnel.KindRaw, func(from *tunnel.Kept, local string, n int) (tunnel.Port, error) {
+			link, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return nil, err
+			}
+			r, err := tunnel.OpenRaw(tunnel.RawOptions{UDPOptions: under(from, local, n), Link: link.Attrs().Index, TAP: "weft-tx4"})
+			if err != nil {
+				return nil, err
+			}
+			return r, r.Listen()
+		}},
+	}
+}
+
+// opened opens a port in h.
+func (k keptKind) opened(t *testing.T, h *host, from *tunnel.Kept, local string, n int) (p tunnel.Port, err error) {
+	t.Helper()
+	h.Do(t, func() error { p, err = k.open(from, local, n); return nil })
+	return p, err
+}
+
+// queues is how many queues a port has.
+func queues(p tunnel.Port) int {
+	if q, ok := p.(interface{ Queues() []tunnel.Queue }); ok {
+		return len(q.Queues())
+	}
+	return 1
+}
+
+// TestKept closes a port while somebody else has its descriptors, and makes it again of these, time after time: it is the same port.
+func TestKept(t *testing.T) {
+	for _, k := range keptKinds() {
+		t.Run(k.name, func(t *testing.T) {
+			h, peer := newHost(t), newHost(t)
+			wire(t, h, peer, "192.0.2.1/24", "192.0.2.2/24", 1500)
+			p, err := k.opened(t, h, nil, "192.0.2.1", 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := queues(p)
+			for range 3 {
+				kept, err := p.(tunnel.KeepablePort).Keep()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := p.Close(); err != nil {
+					t.Fatal(err)
+				}
+				b, err := json.Marshal(kept) // as a holder has it
+				again := tunnel.Kept{FDs: kept.FDs}
+				if err = errors.Join(err, json.Unmarshal(b, &again)); err != nil {
+					t.Fatal(err)
+				}
+				if p, err = k.opened(t, h, &again, "192.0.2.1", 4); err != nil {
+					t.Fatal(err)
+				}
+				if got := queues(p); got != want || len(again.FDs) > 0 {
+					t.Errorf("%d queues, want %d; %d descriptors are left", got, want, len(again.FDs))
+				}
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+			if p, err = k.opened(t, h, nil, "192.0.2.1", 4); err != nil { // nobody has it any more
+				t.Fatal(err)
+			}
+			_ = p.Close()
+		})
+	}
+}
+
+// TestUnfit offers what was kept where another port is wanted: it is not taken up, the descriptors are closed, and the error says so.
+func TestUnfit(t *testing.T) {
+	for _, k := range keptKinds() {
+		t.Run(k.name, func(t *testing.T) {
+			h, peer, other := newHost(t), newHost(t), newHost(t)
+			wire(t, h, peer, "192.0.2.1/24", "192.0.2.2/24", 1500)
+			wire(t, other, newHost(t), "192.0.2.1/24", "192.0.2.2/24", 1500)
+			h.Do(t, func() error { return addAddr("eth0", "192.0.2.9/24") })
+			p, err := k.opened(t, h, nil, "192.0.2.1", 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			tun := k.name == tunnel.KindTUN || k.name == tunnel.KindOffload
+			null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(null)
+			for _, tt := range []struct {
+				name   string
+				change func(*tunnel.Kept)
+				on     *host
+				local  string
+				queues int
+				not    bool // no fault of this kind
+			}{
+				{name: "another kind", change: func(k *tunnel.Kept) { k.Kind = "other" }},
+				{name: "a later version", change: func(k *tunnel.Kept) { k.Version++ }},
+				{name: "nothing told", change: func(k *tunnel.Kept) { k.About = nil }},
+				{name: "nonsense told", change: func(k *tunnel.Kept) { k.About = json.RawMessage(`{"frames":-1,"sockets":1,"queues":2}`) }},
+				{name: "a descriptor less", change: func(k *tunnel.Kept) {
+					_ = unix.Close(k.FDs[0])
+					k.FDs = k.FDs[1:]
+				}},
+				{name: "no such descriptor", change: func(k *tunnel.Kept) { _ = unix.Dup3(null, k.FDs[0], unix.O_CLOEXEC) }},
+				{name: "another namespace", on: other},
+				{name: "another address", local: "192.0.2.9", not: tun},
+				{name: "more queues", queues: 3, not: k.name == tunnel.KindUDP},
+			} {
+				if tt.not {
+					continue
+				}
+				if tt.on == nil {
+					tt.on = h
+				}
+				kept, err := p.(tunnel.KeepablePort).Keep()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tt.change != nil {
+					tt.change(&kept)
+				}
+				fds := kept.FDs
+				got, err := k.opened(t, tt.on, &kept, either(tt.local, "192.0.2.1"), max(2, tt.queues))
+				if err == nil {
+					_ = got.Close()
+				}
+				if !errors.Is(err, tunnel.ErrUnfit) {
+					t.Errorf("%s: %v", tt.name, err)
+				}
+				if len(kept.FDs) > 0 {
+					t.Errorf("%s: descriptors are left: %v of %v", tt.name, kept.FDs, fds)
+				}
+			}
+		})
+	}
+}
+
+func either(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
