@@ -2,6 +2,7 @@ package routing
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -26,6 +27,7 @@ type handNode struct {
 	config string
 	own    lease.Record
 	set    lease.Set
+	mu     sync.Mutex
 	held   map[string]tunnel.Kept // what a holder has
 }
 
@@ -37,6 +39,8 @@ type life struct {
 
 // hold is BackendConfig.Keep as a holder does it.
 func (n *handNode) hold(name string, k *tunnel.Kept) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if was, ok := n.held[name]; ok {
 		was.Close()
 		delete(n.held, name)
@@ -338,6 +342,45 @@ func TestCrashAndTakeUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnotherPathIsNotTakenOver begins backends that want another path than the ports are for. While the earlier one carries on that is an
+// error, which costs it nothing; afterwards the ports are made anew.
+func TestAnotherPathIsNotTakenOver(t *testing.T) {
+	configs := handConfigs()
+	a, b, now := handNodes(t, configs["ip/raw"])
+	f := flow(t, a, b, 1000, 200)
+	kept, err := now.Kept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.config = configs["ip/portable"]
+	set := a.set
+	a.set = lease.Set{} // begin applies nothing
+	next := a.begin(t, kept, true)
+	if err := next.Apply(t.Context(), set); !errors.Is(err, tunnel.ErrUnfit) {
+		t.Errorf("apply: %v", err)
+	}
+	next.Abandon()
+	next.stop()
+	f.moves(t)
+	f.finish(t, "beside a backend that fits nothing")
+
+	a.set = set
+	now.Abandon()
+	now.stop()
+	next = a.begin(t, a.heldNow(t), false)
+	if path := next.Status().Path; path != "portable" {
+		t.Errorf("path %s", path)
+	}
+	for name, k := range a.held {
+		if k.Kind != tunnel.KindTUN && k.Kind != tunnel.KindUDP {
+			t.Errorf("%s is of kind %s", name, k.Kind)
+		}
+	}
+	f = flow(t, a, b, 1000, 200)
+	f.moves(t)
+	f.finish(t, "over ports that were made anew")
 }
 
 // openFiles is how many descriptors the process has.

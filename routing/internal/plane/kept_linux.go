@@ -47,6 +47,7 @@ func (p *Plane) takeUp(name string, open func(*tunnel.Kept) error) error {
 		return nil
 	}
 	if p.paused {
+		k.Close() // the port itself is another's
 		return fmt.Errorf("take over the port %s: %w", name, err)
 	}
 	p.log.Info("port of an earlier weftd is made anew", "port", name, "cause", err)
