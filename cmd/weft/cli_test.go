@@ -125,7 +125,7 @@ func (n *node) Reload(context.Context) (control.Reloaded, error) {
 	}
 	return control.Reloaded{
 		Changed: []control.ReloadChange{{Key: "--v", From: "0", To: "1"}, {Key: "credentials", Detail: "the way to the store was made anew, with the files as they are now"}},
-		Restart: []control.ReloadChange{{Key: "--iface", From: "eth0", To: "eth1", Detail: "takes a restart: weft upgrade, or systemctl restart weftd"}, {Key: "--node-id", To: "evil\x1b[2J", Detail: "takes a restart"}},
+		Restart: []control.ReloadChange{{Key: "--iface", From: "eth0", To: "eth1", Detail: "takes a restart: systemctl restart weftd"}, {Key: "--node-id", To: "evil\x1b[2J", Detail: "takes a restart"}},
 		Faults:  []string{"network configuration: that of the store is not taken up, and the one in use stays: Network: is missing"},
 		Notes:   []string{},
 	}, n.err
@@ -339,7 +339,7 @@ func TestReloadNotComplete(t *testing.T) {
 	}
 	want := `changed  --v changed from 0 to 1
 changed  credentials: the way to the store was made anew, with the files as they are now
-not yet  --iface changed from eth0 to eth1: takes a restart: weft upgrade, or systemctl restart weftd
+not yet  --iface changed from eth0 to eth1: takes a restart: systemctl restart weftd
 not yet  --node-id is now evil?[2J, and was not set: takes a restart
 fault    network configuration: that of the store is not taken up, and the one in use stays: Network: is missing
 `
