@@ -23,7 +23,7 @@ func (c *controller) syncKernel(r *round, m mtus) {
 			r.try(err)
 			return
 		}
-		pods, err := c.podRoutes(r, c.plane.Device())
+		pods, err := c.podRoutes(c.plane.Device())
 		r.try(err)
 		want = tun.With(want).With(pods)
 	}

@@ -23,7 +23,7 @@ func (c *carrier) SetPods(addrs []netip.Addr) {
 }
 
 // podRoutes are the routes to pods that are wanted on the TUN.
-func (c *controller) podRoutes(r *round, tun string) (kernel.State, error) {
+func (c *controller) podRoutes(tun string) (kernel.State, error) {
 	own := subnets(c.set.Own.Subnets)
 	told := c.pods.Load()
 	if told == nil {

@@ -252,6 +252,7 @@ func (c *Cluster) happen(o Op) {
 		c.operate(o, m)
 	case Backup, Scribble, Reserve, Stranger:
 		c.operate(o, m)
+	default: // of a script that somebody wrote
 	}
 }
 

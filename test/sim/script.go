@@ -149,6 +149,7 @@ func Generate(seed uint64) Script {
 			if rng.IntN(4) > 0 { // most machines come back soon
 				s.Ops = append(s.Ops, Op{At: at + gap(rng), Do: Start, Machine: o.Machine})
 			}
+		default: // lasts no time, and nothing follows
 		}
 		if o.Do == Slow {
 			o.N = 1 << rng.IntN(15)

@@ -328,6 +328,7 @@ func (c *Cluster) operate(o Op, m *machine) {
 		if err == nil && st.now.find(s) == nil {
 			c.put(s, lease.Attrs{PublicIP: strangerAddr(o.N), Weft: &lease.Weft{Node: fmt.Sprint("stranger-", o.N)}}, lease.TTL, nobody)
 		}
+	default: // is a machine's, or the wires'
 	}
 }
 

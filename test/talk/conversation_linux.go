@@ -94,7 +94,7 @@ func sayFull(to Target) error {
 		return err
 	}
 	if err := sayDatagram(to, to.MTU-headers+1); !errors.Is(err, unix.EMSGSIZE) {
-		return fmt.Errorf("a packet of %d bytes, one more than the MTU: %v, want %w", to.MTU+1, err, unix.EMSGSIZE)
+		return fmt.Errorf("a packet of %d bytes, one more than the MTU: %s, want %w", to.MTU+1, fmt.Sprint(err), unix.EMSGSIZE)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package talk
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -39,7 +40,7 @@ func Start(name string, cmd *exec.Cmd, start func(*exec.Cmd) error) (*Talker, er
 	k.in, k.out = in, json.NewDecoder(out)
 	if err := k.out.Decode(&k.Identity); err != nil {
 		_ = in.Close()
-		return nil, fmt.Errorf("%s: %v: %w, %v: %s", name, cmd.Args, err, cmd.Wait(), k.said)
+		return nil, fmt.Errorf("%s: %v: %w: %s", name, cmd.Args, errors.Join(err, cmd.Wait()), k.said)
 	}
 	return k, nil
 }

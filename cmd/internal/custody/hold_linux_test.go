@@ -397,7 +397,7 @@ func TestGarbageIsRefused(t *testing.T) {
 		}
 		return u
 	}
-	good := message{verb: keep, name: "x", body: []byte("y")}.append(nil)
+	good := message{verb: keep, name: "x", body: []byte("y")}.bytes()
 	version := slices.Clone(good)
 	version[2] = 99
 	many := make([]int, MaxFDs+1)
@@ -410,7 +410,7 @@ func TestGarbageIsRefused(t *testing.T) {
 	}{
 		"nothing at all": {nil, []int{w}}, "text": {[]byte("GET / HTTP/1.1\r\n\r\n"), nil}, "a header alone": {good[:headerSize], []int{w}},
 		"too short": {good[:len(good)-1], []int{w}}, "too long": {append(slices.Clone(good), 0), []int{w}}, "another version": {version, []int{w}},
-		"no hello": {good, []int{w}}, "huge": {bytes.Repeat([]byte{'W', 'K', 1, 2, 255}, 20000), many}, "an answer": {message{verb: done}.append(nil), many},
+		"no hello": {good, []int{w}}, "huge": {bytes.Repeat([]byte{'W', 'K', 1, 2, 255}, 20000), many}, "an answer": {message{verb: done}.bytes(), many},
 		"too many": {good, many},
 	} {
 		for range 20 {
@@ -546,12 +546,12 @@ func TestAThousandComeAndGo(t *testing.T) {
 }
 
 func FuzzParseMessage(f *testing.F) {
-	f.Add(message{verb: keep, name: "a", body: []byte("b")}.append(nil))
+	f.Add(message{verb: keep, name: "a", body: []byte("b")}.bytes())
 	f.Add([]byte("WK"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parseMessage(b)
-		if err == nil && !bytes.Equal(m.append(nil), b) {
-			t.Errorf("%x became %x", b, m.append(nil))
+		if err == nil && !bytes.Equal(m.bytes(), b) {
+			t.Errorf("%x became %x", b, m.bytes())
 		}
 	})
 }

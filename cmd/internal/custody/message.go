@@ -51,8 +51,8 @@ const (
 // errMalformed is of a message that no weftd sends.
 var errMalformed = errors.New("malformed message")
 
-func (m message) append(b []byte) []byte {
-	b = append(b, 'W', 'K', protocolVersion, byte(m.verb))
+func (m message) bytes() []byte {
+	b := append(make([]byte, 0, headerSize+len(m.name)+len(m.body)), 'W', 'K', protocolVersion, byte(m.verb))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(m.name)))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(m.body)))
 	b = append(b, m.name...)

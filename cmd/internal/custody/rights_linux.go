@@ -8,7 +8,7 @@ import (
 )
 
 // send writes m with fds as one packet.
-func send(c *net.UnixConn, m message, fds []int) error { return rights.Send(c, m.append(nil), fds) }
+func send(c *net.UnixConn, m message, fds []int) error { return rights.Send(c, m.bytes(), fds) }
 
 // errTruncated says that descriptors that came with a message are lost.
 var errTruncated = errors.New("not all descriptors that were sent could be received: the process has no more free (RLIMIT_NOFILE)")
