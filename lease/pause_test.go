@@ -36,6 +36,7 @@ func TestAPausedKeeperWritesNothing(t *testing.T) {
 		second := newKeeper(t, store, o)
 		stopSecond := run(second)
 		time.Sleep(2 * lease.TTL / 3)
+		synctest.Wait() // for what was published
 		if set.Own.Subnets != cached.Own.Subnets {
 			t.Errorf("published %v, cached %v", set.Own.Subnets, cached.Own.Subnets)
 		}

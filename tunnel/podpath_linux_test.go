@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -44,6 +45,8 @@ func tcpTo(dst string, payload int, df bool) []byte {
 	if b[6] &^= 0x40; df {
 		b[6] |= 0x40
 	}
+	binary.BigEndian.PutUint16(b[10:], 0)
+	binary.BigEndian.PutUint16(b[10:], encap.Checksum(b[:20])) // no ICMP error is about a packet with a wrong one
 	return b
 }
 
