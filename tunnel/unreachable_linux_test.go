@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -25,11 +26,11 @@ func TestSocketIsToldThatNothingListens(t *testing.T) {
 		if to.Is4() {
 			sa = &unix.SockaddrInet4{Addr: to.As4(), Port: 9}
 		}
-		if err := unix.Sendto(s.fd, []byte("nobody"), 0, sa); err != nil {
-			t.Fatal(err)
-		}
 		var got []sendError
-		await.True(t, "the message about "+c.to, func() bool {
+		await.True(t, "the message about "+c.to, func() bool { // the kernel's budget of such messages is that of all tests on this host
+			if err := unix.Sendto(s.fd, []byte("nobody"), 0, sa); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+				t.Fatal(err)
+			}
 			s.readErrors(func(e sendError) { got = append(got, e) })
 			return len(got) > 0
 		})
