@@ -11,6 +11,7 @@ import (
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/plane"
+	"weft/routing/routehook"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -75,7 +76,7 @@ type Status struct {
 	// MTU is the largest inner packet, in bytes.
 	MTU int
 	// Path is how packets move between device and underlay: the name of the data plane's path (tunnel.Path), or
-	// PathKernel, PathCommand or PathNone.
+	// PathKernel, PathCommand, PathHook or PathNone.
 	Path string
 	// Underlay carries the datagrams. UnderlayLost says what is missing of it now; empty
 	// if nothing is.
@@ -105,6 +106,8 @@ type Status struct {
 	Reached []Reached
 	// Notes are sentences for the operator: what works less well than it could, and what would help.
 	Notes []string
+	// Hook is what a controller of the operator's made of the routes; the zero HookStatus for a type without one.
+	Hook HookStatus
 	// Rules are the host's; the zero Status without BackendConfig.Rules.
 	Rules hostrules.Status
 	// Adopted lists what was taken over from flannel at the start.
@@ -147,6 +150,8 @@ type BackendConfig struct {
 	Node string
 	// StateDir is a directory that outlives the process; "" for none.
 	StateDir string
+	// KeyFile is the file of this node's private key, for a type that has one; "" for WireGuardKeyFile in StateDir.
+	KeyFile string
 	// Workers is how many workers a data plane of our own has; 0 means tunnel.DefaultWorkers.
 	Workers int
 	// Forwarding, if not "", is auto, on or off, and counts instead of the network config's.
@@ -179,6 +184,8 @@ type BackendConfig struct {
 	// MayRunCommands returns nil if this node may run the commands in the network config (type extension),
 	// else why not. If MayRunCommands itself is nil, no command is run.
 	MayRunCommands func() error
+	// Hook says where the controller of type route-hook is; nil for none. It is of this host alone, and of no store.
+	Hook *routehook.Options
 	// Rules are the host's rules, which the backend keeps beside the kernel's objects; nil for none. Its Guard is the
 	// backend's to say.
 	Rules *hostrules.Config

@@ -140,6 +140,16 @@ func (d *desired) leaveOut(out leftOut) {
 	d.spec.Peers, d.of = d.spec.Peers[:n], d.of[:n]
 }
 
+// unreached are the subnets to which there is no way, each as a peer of its own.
+func (d *desired) unreached() (out []tunnel.PeerSpec) {
+	for _, r := range d.reached {
+		if r.How == HowSkipped {
+			out = append(out, tunnel.PeerSpec{Name: r.Peer, Subnets: []netip.Prefix{r.Subnet}})
+		}
+	}
+	return out
+}
+
 // refuse leaves out the peers that the data plane has not taken.
 func (d *desired) refuse(refused []*tunnel.PeerError) {
 	out := leftOut{}

@@ -22,7 +22,7 @@ func TestParseConfig(t *testing.T) {
 		{`{"Network":"10.42.0.0/16","Backend":{"Type":"Host-GW","MTU":1400}}`, nil},
 		{`{"Network":"10.42.0.0/16","Backend":{"Type":"alloc"}}`, nil},
 		{`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","SubnetAddCommand":"true"}}`, nil},
-		{`{"Network":"10.42.0.0/16","Backend":{"Type":"wireguard"}}`, []string{"Backend.Type"}},
+		{`{"Network":"10.42.0.0/16","Backend":{"Type":"ipsec"}}`, []string{"Backend.Type"}},
 		{`{"Backend":{"Type":"ipip"}}`, []string{"Network", "Backend.Type"}},
 		{`{"Backend":{"Type":"vxlan","VNI":-1,"Port":"x"}}`, []string{"Network", "Backend.VNI", "Backend.Port"}},
 		{`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":1,"SubnetAddCommand":[]}}`, []string{"Backend.PreStartupCommand", "Backend.SubnetAddCommand"}},

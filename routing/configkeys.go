@@ -57,7 +57,6 @@ func (ts Types) backendKeys() []Key {
 // mixed cluster has them for a reason.
 func flannelBackendKeys() []string {
 	return []string{
-		"ListenPort", "ListenPortV6", "PSK", "Mode", "PersistentKeepaliveInterval", // wireguard
 		"UDPEncap", "ESPProposal", // ipsec
 		"AccessKeyID", "AccessKeySecret", "RouteTableID", // clouds
 		"Name", "ApiVersion", // Windows

@@ -48,7 +48,7 @@ func TestFaultsSayWhatWasMeant(t *testing.T) {
 		`{"Network":"224.0.0.0/8"}`:                                        `Network is 224.0.0.0/8: `,
 		`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"ff00::/16"}`: `IPv6Network is ff00::/16: `,
 		`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fe80::/16"}`: `IPv6Network is fe80::/16: `,
-		`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard"}}`:         `Backend.Type is "wireguard": `,
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"ipsec"}}`:             `Backend.Type is "ipsec": `,
 	} {
 		_, err := ParseConfig([]byte(config))
 		if err == nil || !regexp.MustCompile(strings.ReplaceAll(want, "?", "[?]")).MatchString(err.Error()) {

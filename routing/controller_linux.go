@@ -49,6 +49,7 @@ type controller struct {
 	inPlace  kernel.State   // what was in place last: a change without another want is a repair
 	settled  bool           // all was in place once, so that what flannel left is taken over
 	made     map[string]int // the numbers of the devices that we made, by name
+	absent   []string       // the devices that a preparer could not make
 	warned   map[string]bool
 	strict   kernel.StrictDrops
 	shadow   shadowWatch
@@ -71,20 +72,31 @@ type actor interface {
 	stop(ctx context.Context) error
 }
 
+// preparer is an actor that makes devices.
+type preparer interface {
+	// prepare makes the devices that d wants, with an MTU in bytes. absent are those that could not be made, and notes what works less
+	// well than it could. It comes before the kernel's state, is called with the controller's lock held, and tried again if it fails.
+	prepare(d *desired, mtu int) (absent, notes []string, err error)
+	// close frees what prepare opened, also of a backend that never ran.
+	close() error
+}
+
 // outcome is the result of an actor's work.
 type outcome struct {
 	// node says what is wrong for the node itself; if it wraps errNotStarted, no pod can be given an address.
 	node error
-	// peers has the records for which something failed. They do not make the node unready.
+	// peers has the records for which something failed, or with the zero Subnets what failed for none in particular. They do not make the
+	// node unready.
 	peers []peerFault
 }
 
 // errNotStarted says of an actor that what the node itself needs is not there.
 var errNotStarted = errors.New("the node's own part is not in place")
 
-// peerFault is what went wrong for the record with those subnets.
+// peerFault is what went wrong for the record with those subnets, or for one of them.
 type peerFault struct {
 	subnets lease.Subnets
+	subnet  netip.Prefix // the zero Prefix for both
 	err     error
 }
 
@@ -222,6 +234,9 @@ func (c *controller) Status() Status {
 	if c.rules != nil {
 		st.Rules = c.rules.Status()
 	}
+	if h, ok := c.actor.(interface{ hook() HookStatus }); ok {
+		st.Hook = h.hook()
+	}
 	return st
 }
 
@@ -281,6 +296,7 @@ func (c *controller) Run(ctx context.Context) error {
 	}
 	if c.plane != nil {
 		wg.Go(func() { defer cancel(); carried = c.plane.Run(ctx) })
+		defer time.AfterFunc(beginAnyway, c.beginAnyway).Stop()
 	}
 	if m := c.features.monitor; m != nil {
 		defer context.AfterFunc(ctx, m.Close)()
@@ -299,6 +315,9 @@ func (c *controller) Run(ctx context.Context) error {
 		if err := c.actor.stop(context.WithoutCancel(ctx)); err != nil {
 			c.log.Warn("stop", "error", err)
 		}
+	}
+	if p, ok := c.actor.(preparer); ok {
+		carried = errors.Join(carried, p.close())
 	}
 	if c.plane != nil {
 		carried = errors.Join(carried, c.plane.Close())

@@ -16,7 +16,7 @@ func (c *controller) syncKernel(r *round, m mtus) {
 	if c.want.device != "" {
 		r.st.Devices = []string{c.want.device}
 	}
-	want := c.want.State
+	want := c.want.Without(c.absent)
 	if c.plane != nil {
 		tun, err := c.ensureTUN(r, m)
 		if err != nil {
@@ -73,6 +73,12 @@ func ownDevices(s kernel.State) []string {
 	for _, l := range s.Links {
 		names = append(names, l.Name)
 	}
+	return append(names, vtepNames(s)...)
+}
+
+// vtepNames names the kernel's vxlan devices that a state has.
+func vtepNames(s kernel.State) []string {
+	var names []string
 	for _, v := range s.VTEPs {
 		names = append(names, v.Name)
 	}
@@ -106,7 +112,7 @@ func (c *controller) bring(r *round, want kernel.State) (done int) {
 	}
 	r.st.Adopted = append(r.st.Adopted, plan.Adopted...)
 	r.st.Pending = plan.Len() + len(plan.Conflicts) - done
-	missing := result.Missing
+	missing := slices.Concat(result.Missing, c.absent)
 	for _, s := range plan.Strangers {
 		missing = append(missing, s.Name)
 	}
@@ -115,7 +121,7 @@ func (c *controller) bring(r *round, want kernel.State) (done int) {
 		return done
 	}
 	devices := ownDevices(want.Without(missing))
-	r.note(c.checksums(devices))
+	r.note(c.checksums(vtepNames(want.Without(missing))))
 	if r.st.Up = len(missing) == 0; r.st.Up && len(devices) > 0 {
 		r.st.Devices = devices
 	}
@@ -176,6 +182,9 @@ func (c *controller) ownership(devices []string) kernel.Ownership {
 	lengths := map[bool]int{false: c.cfg.Network.SubnetLen, true: c.cfg.Network.IPv6SubnetLen}
 	o.SweepAdopted = true
 	o.Adopts = func(r kernel.Route) bool {
+		if r.Protocol == kernel.ProtoBoot && c.kind.trait().tunnels && o.OwnsLink(r.Link) && slices.Contains(o.Networks, r.Dst) {
+			return true // flannel has one route for all peers of a WireGuard device
+		}
 		if r.Protocol != kernel.ProtoBoot || !r.Gateway.IsValid() || !o.Within(r.Dst) || r.Dst.Bits() != lengths[r.Dst.Addr().Is6()] {
 			return false
 		}

@@ -100,7 +100,7 @@ func (r *extRunner) act(ctx context.Context, s situation) outcome {
 		}
 		r.added, r.doubtful = dropPeer(r.added, c.add), dropPeer(r.doubtful, c.add)
 		if err := r.peer(ctx, "SubnetAddCommand", r.o.SubnetAdd, c.add); err != nil {
-			out.peers = append(out.peers, peerFault{c.add.subnets(), err})
+			out.peers = append(out.peers, peerFault{subnets: c.add.subnets(), err: err})
 			r.doubtful = append(r.doubtful, c.add)
 			continue
 		}
@@ -109,7 +109,7 @@ func (r *extRunner) act(ctx context.Context, s situation) outcome {
 	_, more := extPlan(r.doubtful, want)
 	for _, p := range append(remove, more...) {
 		if err := r.peer(ctx, "SubnetRemoveCommand", r.o.SubnetRemove, p); err != nil {
-			out.peers = append(out.peers, peerFault{p.subnets(), err})
+			out.peers = append(out.peers, peerFault{subnets: p.subnets(), err: err})
 			continue
 		}
 		r.added, r.doubtful = dropPeer(r.added, p), dropPeer(r.doubtful, p)

@@ -1,6 +1,8 @@
 package routing
 
 import (
+	"time"
+
 	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
@@ -20,6 +22,18 @@ func (c *carrier) Kept() (map[string]tunnel.Kept, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.plane.Kept()
+}
+
+// beginAnyway is how long a data plane that took ports up waits for a set that it can carry by. Queues hold little more, and pods of this node
+// that talk to each other need none.
+const beginAnyway = 3 * time.Second
+
+func (c *controller) beginAnyway() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.halted && !c.ended {
+		c.plane.Begin(true)
+	}
 }
 
 // Pause implements Transferable.

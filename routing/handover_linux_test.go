@@ -69,7 +69,16 @@ func (n *handNode) begin(t *testing.T, inherited map[string]tunnel.Kept, paused 
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &life{Transferable: b.(Transferable), stop: start(t, b.(*carrier))}
+	own := b.(*carrier)
+	l := &life{Transferable: own, stop: start(t, own)}
+	await.OK(t, "it runs", func() error { // as in weftd, before it has a set
+		own.mu.Lock()
+		defer own.mu.Unlock()
+		if own.over == nil {
+			return errors.New("not yet")
+		}
+		return nil
+	})
 	n.own.BackendType = b.RecordType()
 	n.own.BackendData, n.own.BackendV6Data = b.Publish()
 	if n.set.Own.V4.IsValid() {
@@ -254,6 +263,17 @@ func (f *sequence) moves(t *testing.T) {
 	})
 }
 
+// waits waits until so many packets are on their way.
+func (f *sequence) waits(t *testing.T, n uint64) {
+	t.Helper()
+	await.Within(t, handWithin, "packets wait", func() error {
+		if on := f.sent.Load() - f.got.Load(); on < n {
+			return fmt.Errorf("%d packets, want %d", on, n)
+		}
+		return nil
+	})
+}
+
 const handWithin = 20 * time.Second
 
 func handConfigs() map[string]string {
@@ -329,6 +349,9 @@ func TestCrashAndTakeUp(t *testing.T) {
 				now.stop()
 				if len(a.held) != 2 {
 					t.Fatalf("held: %v", a.held)
+				}
+				for _, f := range flows {
+					f.waits(t, 50)
 				}
 				now = a.begin(t, a.heldNow(t), false)
 			}

@@ -19,6 +19,8 @@ type Key struct {
 	Name string
 	// Words are those that it takes, nil for a key that takes other than words.
 	Words []string
+	// Secret says that the value is not to be shown to anybody, also not in an error.
+	Secret bool
 	// read takes the value, which is JSON and not null. It returns what is wanted instead; "" if nothing is wrong.
 	read func(value json.RawMessage) (want string)
 }
@@ -43,7 +45,11 @@ func readKeys(c lease.NetworkConfig, keys []Key) error {
 			continue
 		}
 		if want := k.read(value); want != "" {
-			faults = append(faults, &lease.ConfigError{Key: backendPrefix + k.Name, Got: string(value), Want: want})
+			got := string(value)
+			if k.Secret {
+				got = "something else (it is a secret, and not shown)"
+			}
+			faults = append(faults, &lease.ConfigError{Key: backendPrefix + k.Name, Got: got, Want: want})
 		}
 	}
 	return errors.Join(faults...)

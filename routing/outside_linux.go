@@ -31,7 +31,7 @@ func WorksElsewhere(c lease.NetworkConfig) error {
 
 // between returns why a backend of those facts does not work with its underlay in another namespace.
 func (c BackendConfig) between(f Facts) error {
-	if c.Outside != nil && (f.Carrier == CarrierKernel || len(f.Commands) > 0) {
+	if c.Outside != nil && (f.Carrier == CarrierKernel || f.Direct || len(f.Commands) > 0) {
 		return errKernelCarries
 	}
 	return nil

@@ -11,14 +11,17 @@ import (
 // Status.Path has one of these values if it is not weft's data plane that moves the packets, else the
 // name of a tunnel.Path.
 const (
-	PathKernel  = "kernel"  // weft tells the kernel what to do
-	PathCommand = "command" // the operator's commands make peers reachable
-	PathNone    = "none"    // no packets are moved for anybody
+	PathKernel = "kernel" // weft tells the kernel what to do
+	// weft moves them by WireGuard in user space, without its own data plane
+	PathUserspace = "userspace"
+	PathCommand   = "command" // the operator's commands make peers reachable
+	PathHook      = "routes"  // whoever has the routes that a controller of the operator's programs
+	PathNone      = "none"    // no packets are moved for anybody
 )
 
-// CarriesNothing reports whether weft itself moves no packets on path, of a Status.
+// CarriesNothing reports whether no packets are moved by weft's own data plane on path, of a Status.
 func CarriesNothing(path string) bool {
-	return path == PathKernel || path == PathCommand || path == PathNone
+	return path == PathKernel || path == PathCommand || path == PathHook || path == PathNone || path == PathUserspace
 }
 
 // paths are those of the data plane that this build has, the best first.

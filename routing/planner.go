@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -9,7 +10,7 @@ import (
 	"weft/tunnel"
 )
 
-// Planner says what the data plane of a node carries, for one set after the other. It is what a backend of type udp decides, without a
+// Planner says what the data plane of a node carries, for one set after the other. It is what a backend of type udp decides, or of type vxlan in user space, without a
 // kernel, a socket or a goroutine, for those who play whole clusters in one process. It is not safe for concurrent use.
 type Planner struct {
 	kind  carried
@@ -18,20 +19,32 @@ type Planner struct {
 }
 
 // NewPlanner returns one for a network over an underlay. The error says that the network's type is another one, or what is wrong with its options or with
-// the underlay's MTU.
-func NewPlanner(c lease.NetworkConfig, u underlay.Link) (*Planner, error) {
+// the underlay's MTU. node is the identity of the node, of which the MACs of type vxlan are made.
+func NewPlanner(c lease.NetworkConfig, u underlay.Link, node string) (*Planner, error) {
 	s, err := BuiltIn().Settings(c)
 	if err != nil {
 		return nil, err
 	}
-	udp, ok := s.(*udpSettings)
-	if !ok {
-		return nil, fmt.Errorf("type %s: only what type udp carries can be planned without a kernel", c.BackendType)
+	p := new(Planner)
+	switch s := s.(type) {
+	case *udpSettings:
+		p.kind = bareIP{s.UDPOptions, s.ipv6}
+	case *vxlanSettings:
+		v := s.vxlan()
+		v.mac4, v.mac6 = vtepMAC(node, false, v.o.VNI, v.o.MACPrefix), vtepMAC(node, true, v.o.VNI, v.o.MACPrefix)
+		p.kind = userVTEP{v, ""}
+	default:
+		return nil, fmt.Errorf("type %s: only what types udp and vxlan carry can be planned without a kernel", c.BackendType)
 	}
-	p := &Planner{kind: bareIP{udp.UDPOptions, udp.ipv6}}
 	m, err := p.kind.sizes(u)
 	p.at = situation{under: u, mtu: m.inner, outer: m.outer}
 	return p, err
+}
+
+// Publish is what the node's record says for the backend: its type, and the data of each family.
+func (p *Planner) Publish() (name string, data, v6data json.RawMessage) {
+	data, v6data = p.kind.publish()
+	return p.kind.trait().record, data, v6data
 }
 
 // Engine is what the network's data plane is made of.

@@ -17,6 +17,8 @@ const (
 	HowTunnel
 	// HowCommand is whatever the operator's command made.
 	HowCommand
+	// HowController is a route that the operator's controller made.
+	HowController
 	// HowSkipped is none: Reason says why.
 	HowSkipped
 )
@@ -30,6 +32,8 @@ func (h How) String() string {
 		return "tunnel"
 	case HowCommand:
 		return "command"
+	case HowController:
+		return "controller"
 	case HowSkipped:
 		return "skipped"
 	default:

@@ -48,7 +48,11 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 	c.openPorts(r)
 	r.try(c.decide(sizes))
 	c.nextHops(r, ch)
+	c.prepare(r)
 	c.syncKernel(r, sizes)
+	if c.plane != nil {
+		c.plane.Begin(false)
+	}
 	c.answerForPods(r)
 	c.chooseOutlets() // not before packets flow: until then superpackets leave whole
 	out := c.act(ctx)
@@ -123,7 +127,7 @@ func (c *controller) openPorts(r *round) {
 // data plane its table. A bad record is reported; it is no fault of ours to retry.
 func (c *controller) decide(m mtus) error {
 	s := situation{under: c.under.Now, mtu: m.inner, outer: m.outer, hops: c.hops}
-	if c.plane != nil && !c.away() { // the overlay's routes are no datagram's elsewhere
+	if (c.plane != nil || c.kind.trait().tunnels) && !c.away() { // the overlay's routes are no datagram's elsewhere
 		var err error
 		if s.displaced, err = underlay.FindDisplaced(c.k, c.cfg.Network.Networks(), c.outer()); err != nil {
 			return err
@@ -155,6 +159,19 @@ func (c *controller) situation(s situation) situation {
 	return s
 }
 
+// prepare has the actor make the devices that the kernel's state is about, if it is one that does.
+func (c *controller) prepare(r *round) {
+	p, ok := c.actor.(preparer)
+	if !ok {
+		return
+	}
+	var notes []string
+	var err error
+	c.absent, notes, err = p.prepare(&c.want.desired, c.want.from.mtu)
+	r.try(err)
+	r.note(notes...)
+}
+
 // nextHops gives the data plane what the frames to peers need.
 func (c *controller) nextHops(r *round, ch kernel.Change) {
 	if c.plane != nil {
@@ -180,7 +197,7 @@ func (c *controller) tellPeers(r *round, out outcome) {
 	for _, f := range out.peers {
 		r.try(f.err)
 		for i, x := range reached {
-			if x.Subnets == f.subnets && x.How == HowCommand {
+			if x.Subnets == f.subnets && (!f.subnet.IsValid() || x.Subnet == f.subnet) && (x.How == HowCommand || x.How == HowController) {
 				reached[i] = x.skip("%v", f.err)
 			}
 		}
@@ -212,9 +229,9 @@ func (c *controller) watch() {
 	} else {
 		i.Entries = true
 	}
-	for _, v := range c.want.VTEPs {
-		i.Names[v.Name] = true
-		if dev, err := c.k.Device(v.Name); err == nil {
+	for _, name := range ownDevices(c.want.State) {
+		i.Names[name] = true
+		if dev, err := c.k.Device(name); err == nil {
 			i.Own[dev.Index] = true
 		}
 	}

@@ -7,14 +7,16 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
+	"weft/routing/internal/wireguard"
 )
 
-// claim is something that only one peer can have: an address that its datagrams come from, or on a device of
-// the kernel's, where forwarding goes by it, a MAC. It is comparable.
+// claim is something that only one peer can have: an address that its datagrams come from, on a device of
+// the kernel's, where forwarding goes by it, a MAC, or a public key of WireGuard. It is comparable.
 type claim struct {
 	addr netip.Addr
 	mac  kernel.MAC
 	six  bool // of a MAC: the device's family
+	key  wireguard.PublicKey
 }
 
 // tenure says which record holds each claim: it has the subnets of the record to which the claim was granted last

@@ -21,7 +21,7 @@ type DeviceCounters = kernel.Counters
 // Traffic reads the counters of the devices of a backend whose packets the kernel moves. The kernel counts for devices, and for no peer. A
 // device that is gone just now is left out.
 func (s Status) Traffic() []DeviceTraffic {
-	if s.Path != PathKernel {
+	if s.Path != PathKernel && s.Path != PathUserspace {
 		return nil
 	}
 	var out []DeviceTraffic

@@ -17,8 +17,10 @@ func BuiltIn() Types {
 		vxlanType(),
 		autoType(),
 		hostGWType(),
+		wireGuardType(),
 		allocType(),
 		extensionType(),
+		hookType(),
 	}
 }
 
@@ -81,6 +83,8 @@ type Facts struct {
 	// DataV4 and DataV6 say that a node without BackendData, or without BackendV6Data, is not reached in that
 	// family at all. If records are annotations of Kubernetes nodes, the family of such a node is left out.
 	DataV4, DataV6 bool
+	// Controller says that a controller of the operator's, which BackendConfig.Hook names, programs the routes.
+	Controller bool
 	// Commands are the operator's commands that the backend runs, in the order in which it runs them; nil for none.
 	Commands []Command
 }

@@ -155,6 +155,7 @@ func (b bareIP) want(s situation) desired {
 		c.add(r, p, len(c.reached))
 	}
 	c.settleAddrs(s.tenure, s.displaced)
+	c.spec.LeftOut = c.unreached()
 	return c
 }
 

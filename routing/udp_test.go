@@ -173,6 +173,10 @@ func TestBuildSpec(t *testing.T) {
 			{Name: "10.5.6.0/24", Addr: addr("2001:db8::6"), Subnets: []netip.Prefix{pfx("10.5.6.0/24"), pfx("fd00:5:0:6::/64")},
 				InnerSources: []netip.Addr{addr("2001:db8::6")}, Weft: true},
 		},
+		LeftOut: []tunnel.PeerSpec{ // so that nobody else sends with their addresses
+			{Name: "10.5.5.0/24", Subnets: []netip.Prefix{pfx("10.5.5.0/24")}}, {Name: "10.5.7.0/24", Subnets: []netip.Prefix{pfx("10.5.7.0/24")}},
+			{Name: "10.5.8.0/24", Subnets: []netip.Prefix{pfx("10.5.8.0/24")}}, {Name: "10.5.9.0/24", Subnets: []netip.Prefix{pfx("10.5.9.0/24")}},
+		},
 	}
 	if d := cmp.Diff(want, got, compareState); d != "" {
 		t.Errorf("spec (-want +got):\n%s", d)

@@ -36,7 +36,18 @@ const userVXLAN = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd0
 // each other and run.
 func vtepNodes(t *testing.T, keys ...string) []*vtepNode {
 	t.Helper()
-	bridge := inNamespace(t)
+	nodes, _ := hosts(t, len(keys))
+	for i, n := range nodes {
+		n.open(t, keys[i])
+	}
+	joinVTEPs(t, nodes)
+	return nodes
+}
+
+// hosts makes hosts on one Ethernet, whose bridge is in a namespace of its own.
+func hosts(t *testing.T, count int) (nodes []*vtepNode, bridge *kernel.Kernel) {
+	t.Helper()
+	bridge = inNamespace(t)
 	sh := func(k *kernel.Kernel, args string) {
 		t.Helper()
 		if err := k.Do(func() error { _, err := tryIP(args); return err }); err != nil {
@@ -45,8 +56,7 @@ func vtepNodes(t *testing.T, keys ...string) []*vtepNode {
 	}
 	sh(bridge, "link add br0 type bridge")
 	sh(bridge, "link set br0 up")
-	var nodes []*vtepNode
-	for i, key := range keys {
+	for i := range count {
 		n := &vtepNode{node: node{k: newNamespace(t), own: vxlanPeer(i + 1)}}
 		sh(n.k, "link set lo up")
 		sh(bridge, fmt.Sprintf("link add port%d type veth peer name far", i))
@@ -56,11 +66,9 @@ func vtepNodes(t *testing.T, keys ...string) []*vtepNode {
 			fmt.Sprintf("addr add 192.0.2.%d/24 dev eth0", i+1), fmt.Sprintf("addr add 2001:db8::%d/64 dev eth0 nodad", i+1)} {
 			sh(n.k, args)
 		}
-		n.open(t, key)
 		nodes = append(nodes, n)
 	}
-	joinVTEPs(t, nodes)
-	return nodes
+	return nodes, bridge
 }
 
 // open makes the node's backend and runs it.

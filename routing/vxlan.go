@@ -424,6 +424,7 @@ func (v userVTEP) want(s situation) desired {
 		}
 	}
 	c.settleAddrs(s.tenure, s.displaced)
+	c.spec.LeftOut = c.unreached()
 	return c
 }
 

@@ -42,6 +42,8 @@ type trait struct {
 	name, record, path string
 	// asksHops says that it matters how the kernel would send to each peer: situation.hops is filled in.
 	asksHops bool
+	// tunnels says that datagrams to the peers' addresses carry the overlay: situation.displaced is filled in, as for a data plane.
+	tunnels bool
 	// uniform says that all peers are reached alike, so that only those that are not are worth a report.
 	uniform bool
 }
@@ -63,7 +65,7 @@ type situation struct {
 	outer int // the largest datagram, in bytes
 	// hops are how the kernel would send to the peers' addresses, for a type that asks for them.
 	hops map[netip.Addr]kernel.Hop
-	// displaced are the peers' addresses that the overlay cuts off; nil but for a data plane.
+	// displaced are the peers' addresses that the overlay cuts off; nil for a type without a tunnel of ours.
 	displaced []underlay.Displaced
 	// tenure is who has had which address or MAC so far.
 	tenure tenure
@@ -86,6 +88,8 @@ type desired struct {
 	// notes are about records that are used, but not wholly.
 	notes  []Skipped
 	tenure tenure // for the next time; nil for a type that gives nothing to one peer alone
+	// wireGuard are the devices of type wireguard, with their peers, which its actor makes.
+	wireGuard []wireGuardDevice
 	// device is Status.Devices for a backend without devices of its own.
 	device string
 }

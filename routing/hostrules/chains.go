@@ -105,7 +105,7 @@ func renderChain(name string, f familyRules, rules []rule) chain {
 func (r rule) iptables(randomFully bool) string {
 	var w []string
 	prefix := func(flag string, p netip.Prefix, not bool) {
-		if !p.IsValid() {
+		if !p.IsValid() || p.Bits() == 0 && !not { // iptables-save leaves out what matches everything
 			return
 		}
 		if not {

@@ -11,7 +11,12 @@
 // Each of the three firewalls always has a desired state; for one that is not in use it is
 // empty. So the rules that an earlier run, another configuration or flannel left there go,
 // once ours are in place where they belong. Each table is changed in one transaction, so that
-// there is no moment with half of the rules.
+// there is no moment with half of the rules; all of iptables' are one iptables-restore.
+//
+// What is in the kernel is compared with what is wanted, at the start too: rules that are as they should be are left, with their
+// handles and counters, whichever process has made them. A change touches only what differs: single rules and elements of sets in
+// nftables, whole chains in iptables. The kernel and iptables-save print rules otherwise than they were written, so both
+// are brought into one form before they are compared (nfform_linux.go, sameRule).
 //
 // # The rules
 //

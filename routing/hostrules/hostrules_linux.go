@@ -43,7 +43,8 @@ type Status struct {
 	LastError string
 	// Repaired counts how often rules were restored that somebody else had changed.
 	Repaired uint64
-	// Dropped counts the packets that the rules about the overlay's port dropped since the start.
+	// Dropped counts the packets that the rules about the overlay's port dropped since the start, and those that the
+	// kernel had counted then.
 	Dropped Dropped
 	// Notes are sentences for the operator: which settings of the host keep packets from passing, and the remedy.
 	Notes []string
@@ -180,8 +181,9 @@ func (r *Rules) reconcile(ctx context.Context) error {
 			continue
 		}
 		s := r.sides[p.side]
-		changed, repaired, err := s.bring(ctx, views[p.side], p.want)
-		r.tell(s, p.want, changed, repaired, &st)
+		first := !s.known
+		wrote, repaired, err := s.bring(ctx, views[p.side], p.want)
+		r.tell(s, p.want, wrote, repaired, first && s.known, &st)
 		if err != nil {
 			faults = append(faults, err)
 			failed = true
@@ -232,17 +234,17 @@ func plan(sides []*side, views []view, primary kind, v4, v6 familyRules) []plann
 	return slices.Concat(needed, leftovers)
 }
 
-// tell logs a change. mu is held.
-func (r *Rules) tell(s *side, want familyRules, changed, repaired bool, st *Status) {
+// tell logs a change, and that the rules of an earlier run are as they should be: then the first look has written nothing. mu is held.
+func (r *Rules) tell(s *side, want familyRules, wrote, repaired, first bool, st *Status) {
 	switch {
-	case !changed:
+	case !wrote && (!first || want.empty()):
 	case repaired:
 		st.Repaired++
 		r.log.Warn("rules were changed by somebody else: put back", "where", s.name())
 	case want.empty():
 		r.log.Info("rules of an earlier run or of flannel removed", "where", s.name())
 	default:
-		r.log.Info("rules in place", "where", s.name(), "masquerade", want.masquerade != nil, "forward", want.forward != nil,
+		r.log.Info("rules in place", "where", s.name(), "kept", !wrote, "masquerade", want.masquerade != nil, "forward", want.forward != nil,
 			"pods_kept_off", want.podsInput != nil, "peers_let_in", len(want.peers), "peers_only", want.peersInput != nil)
 	}
 }

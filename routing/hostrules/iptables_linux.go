@@ -161,17 +161,40 @@ func (i *iptables) apply(ctx context.Context, want familyRules) (transactions in
 		return 0, err
 	}
 	var faults []error
+	payloads, all := map[string]string{}, ""
 	for _, name := range iptablesTables() {
 		if rules[name].empty() && !slices.Contains(there, name) {
 			continue // reading a legacy table by name would make it
 		}
-		wrote, err := i.applyTable(ctx, t, name, rules[name])
+		have, err := i.save(ctx, t, name)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s, table %s: %w", i.name(), name, err))
+			continue
 		}
-		if wrote {
-			transactions++
+		if p := restorePayload(name, have, rules[name]); p != "" {
+			payloads[name], all = p, all+p
 		}
+	}
+	if all == "" || i.restore(ctx, t, all) == nil {
+		return len(payloads), errors.Join(faults...)
+	}
+	// One of the tables cannot be changed. Those before it were, those behind it were not: each is looked at again, since what was written for it
+	// deletes and adds single rules, and does so once more if it is written twice.
+	for _, name := range iptablesTables() {
+		if payloads[name] == "" {
+			continue
+		}
+		have, err := i.save(ctx, t, name)
+		if err == nil {
+			if p := restorePayload(name, have, rules[name]); p != "" {
+				err = i.restore(ctx, t, p)
+			}
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s, table %s: %w", i.name(), name, err))
+			continue
+		}
+		transactions++
 	}
 	return transactions, errors.Join(faults...)
 }
@@ -194,20 +217,7 @@ func (i *iptables) tables() ([]string, error) {
 	return names, err
 }
 
-func (i *iptables) applyTable(ctx context.Context, t tools, name string, want table) (wrote bool, err error) {
-	have, err := i.save(ctx, t, name)
-	if err != nil {
-		return false, err
-	}
-	payload := restorePayload(name, have, want)
-	if payload == "" {
-		return false, nil
-	}
-	err = i.restore(ctx, t, payload)
-	return err == nil, err
-}
-
-// restore changes a table in one transaction.
+// restore changes tables, each in one transaction and one after the other, until one cannot be changed.
 func (i *iptables) restore(ctx context.Context, t tools, payload string) error {
 	args := []string{"--noflush"}
 	if t.wait {

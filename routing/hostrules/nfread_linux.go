@@ -32,6 +32,8 @@ type nfChain struct {
 	handle      uint64
 	base        bool
 	hook        uint32 // of a base chain, NF_INET_*
+	priority    int32  // of a base chain
+	flags       uint32 // but NFT_CHAIN_BASE
 	drop        bool   // policy
 	filter      string // of a base chain, its type: filter, nat or route
 }
@@ -43,6 +45,8 @@ type nfRule struct {
 	to      string // the chain that it jumps or goes to
 	packets uint64 // of its counter
 	comment string // as raw user data
+	// expressions are borrowed: part of what the kernel sent.
+	expressions []byte
 }
 
 // marked reports whether its comment is one of ours.
@@ -53,6 +57,12 @@ func (r nfRule) marked() bool {
 const (
 	noVerdict = int32(-1 << 31)
 	nfDrop    = 0 // NF_DROP
+)
+
+// These are of linux/netfilter/nf_tables.h.
+const (
+	nftaChainFlags = 10 // NFTA_CHAIN_FLAGS
+	nftChainBase   = 1  // NFT_CHAIN_BASE
 )
 
 // nfDump asks for a listing; attributes narrow it. Each result is one message behind its nfgenmsg.
@@ -147,11 +157,16 @@ func nfChains(family uint8) ([]nfChain, error) {
 				c.filter = cString(v)
 			case unix.NFTA_CHAIN_POLICY:
 				c.drop = be32(v) == nfDrop && len(v) == 4
+			case nftaChainFlags:
+				c.flags = be32(v) &^ nftChainBase
 			case unix.NFTA_CHAIN_HOOK:
 				c.base = true
 				eachAttr(v, func(kind uint16, v []byte) {
-					if kind == unix.NFTA_HOOK_HOOKNUM {
+					switch kind {
+					case unix.NFTA_HOOK_HOOKNUM:
 						c.hook = be32(v)
+					case unix.NFTA_HOOK_PRIORITY:
+						c.priority = int32(be32(v))
 					}
 				})
 			}
@@ -181,6 +196,7 @@ func nfRules(family uint8, table, chain string) ([]nfRule, error) {
 			case unix.NFTA_RULE_USERDATA:
 				r.comment = string(v)
 			case unix.NFTA_RULE_EXPRESSIONS:
+				r.expressions = v
 				eachAttr(v, func(_ uint16, e []byte) { r.expression(e) })
 			}
 		})

@@ -11,7 +11,6 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
-	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -40,26 +39,19 @@ func (n nft) table() string {
 // inspect identifies chains, rules and elements of our table by the handles that the kernel gives them: a rule
 // that somebody has changed or added again has another handle.
 func (n nft) inspect() (view, error) {
-	family := nfFamily(n.ipv6)
-	chains, err := nfChains(family)
+	t, err := n.read()
 	if errors.Is(err, errNoNFTables) {
 		return view{}, nil
 	}
-	if err != nil {
+	if err != nil || !t.exists {
 		return view{}, err
 	}
 	var v view
 	var w strings.Builder
-	for _, c := range chains {
-		if c.table != n.table() || c.family != family {
-			continue
-		}
+	fmt.Fprintf(&w, "table flags=%#x\n", t.flags)
+	for _, c := range t.chains {
 		fmt.Fprintf(&w, "chain %s %d drop=%t\n", c.name, c.handle, c.drop)
-		rules, err := nfRules(family, c.table, c.name)
-		if err != nil {
-			return view{}, err
-		}
-		for _, r := range rules {
+		for _, r := range c.rules {
 			fmt.Fprintf(&w, "%s %d\n", c.name, r.handle)
 			switch {
 			case strings.Contains(r.comment, commentStranger):
@@ -68,56 +60,88 @@ func (n nft) inspect() (view, error) {
 				v.dropped.Pods += r.packets
 			}
 		}
-		if c.name == nftPortInput {
-			keys, err := nfElements(family, c.table, nftPeersSet)
-			if err != nil {
-				return view{}, err
-			}
-			slices.Sort(keys)
-			fmt.Fprintf(&w, "set %x\n", keys)
-		}
+	}
+	if t.set != nil {
+		slices.Sort(t.set.keys)
+		fmt.Fprintf(&w, "set flags=%#x %x\n", t.set.flags, t.set.keys)
 	}
 	v.own = w.String()
-	if v.own == "" { // perhaps a table without chains
-		exists, err := n.exists()
-		if err != nil {
-			return view{}, err
-		}
-		if exists {
-			v.own = "empty table\n"
-		}
-	}
 	return v, nil
 }
 
-func (n nft) exists() (bool, error) {
-	msgs, err := nfDump(unix.NFT_MSG_GETTABLE, nfFamily(n.ipv6))
-	if err != nil {
-		return false, fmt.Errorf("list the tables of nftables: %w", err)
-	}
-	found := false
-	for _, m := range msgs {
-		eachAttr(m.attrs, func(kind uint16, v []byte) {
-			found = found || kind == unix.NFTA_TABLE_NAME && cString(v) == n.table() && m.family == nfFamily(n.ipv6)
-		})
-	}
-	return found, nil
+// nftOwn is our table as the kernel has it.
+type nftOwn struct {
+	exists bool
+	flags  uint32
+	chains []nftHeld
+	set    *nfSet // of peers; nil if there is none
 }
 
-// apply replaces the table as a whole, in one transaction.
-func (n nft) apply(_ context.Context, want familyRules) (transactions int, err error) {
-	c, err := nftables.New(nftables.WithSockOptions(wideSocket))
-	if err != nil {
-		return 0, fmt.Errorf("nftables: %w", err)
+// nftHeld is a chain with its rules.
+type nftHeld struct {
+	nfChain
+	rules []nfRule
+}
+
+// read reads the whole table.
+func (n nft) read() (t nftOwn, err error) {
+	family := nfFamily(n.ipv6)
+	if t.flags, t.exists, err = nfTableFlags(family, n.table()); err != nil || !t.exists {
+		return t, err
 	}
-	t := &nftables.Table{Family: nftables.TableFamily(nfFamily(n.ipv6)), Name: n.table()}
-	c.AddTable(t) // so that it can be deleted, whether it was there or not
-	c.DelTable(t)
-	if !want.empty() {
-		c.AddTable(t)
-		if err := n.fill(c, t, want); err != nil {
+	chains, err := nfChains(family)
+	if err != nil {
+		return t, err
+	}
+	for _, c := range chains {
+		if c.table != n.table() || c.family != family {
+			continue
+		}
+		rules, err := nfRules(family, c.table, c.name)
+		if err != nil {
+			return t, err
+		}
+		t.chains = append(t.chains, nftHeld{c, rules})
+	}
+	t.set, err = nfGetSet(family, n.table(), nftPeersSet)
+	return t, err
+}
+
+// apply changes what differs in the table, in one transaction. Where that is not possible the table is made anew, also in one.
+func (n nft) apply(_ context.Context, want familyRules) (transactions int, err error) {
+	have, err := n.read()
+	if err != nil && !errors.Is(err, errNoNFTables) {
+		return 0, err
+	}
+	if !have.exists && want.empty() {
+		return 0, nil
+	}
+	p, err := n.plan(want)
+	if err != nil {
+		return 0, err
+	}
+	if have.exists && !want.empty() {
+		c, err := n.conn()
+		if err != nil {
 			return 0, err
 		}
+		steps, ok, err := p.change(c, have)
+		if ok && err == nil {
+			if steps == 0 {
+				return 0, nil
+			}
+			if err = c.Flush(); err == nil {
+				return 1, nil
+			}
+		}
+		// Somebody else has changed it since it was read, or has made in it what this does not know.
+	}
+	c, err := n.conn()
+	if err != nil {
+		return 0, err
+	}
+	if err := p.whole(c); err != nil {
+		return 0, err
 	}
 	if err := c.Flush(); err != nil {
 		if _, why := nfChains(nfFamily(n.ipv6)); errors.Is(why, errNoNFTables) {
@@ -126,6 +150,15 @@ func (n nft) apply(_ context.Context, want familyRules) (transactions int, err e
 		return 0, fmt.Errorf("nftables table %s: %w", n.table(), err)
 	}
 	return 1, nil
+}
+
+// conn collects a transaction.
+func (nft) conn() (*nftables.Conn, error) {
+	c, err := nftables.New(nftables.WithSockOptions(wideSocket))
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	return c, nil
 }
 
 func (nft) generation() (uint32, error) { return nfGeneration() }
@@ -138,69 +171,8 @@ func wideSocket(c *netlink.Conn) error {
 	return nil
 }
 
-// fill adds the chains of an empty table.
-func (n nft) fill(c *nftables.Conn, t *nftables.Table, f familyRules) error {
-	var set *nftables.Set
-	if f.peersInput != nil || f.toPeers() {
-		var err error
-		if set, err = n.addPeers(c, t, f.peers); err != nil {
-			return err
-		}
-	}
-	for _, ch := range []struct {
-		name     string
-		kind     nftables.ChainType
-		hook     *nftables.ChainHook
-		priority *nftables.ChainPriority
-		rules    []rule
-	}{
-		{nftPortInput, nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle, f.portInput()},
-		{nftPortOut, nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityMangle, f.podsForward},
-		{nftForward, nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter, f.forward},
-		{nftMasquerade, nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, f.masquerade},
-	} {
-		if ch.rules == nil {
-			continue
-		}
-		accept := nftables.ChainPolicyAccept
-		chain := c.AddChain(&nftables.Chain{Name: ch.name, Table: t, Type: ch.kind, Hooknum: ch.hook, Priority: ch.priority, Policy: &accept})
-		for _, r := range ch.rules {
-			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: r.nft(f, set),
-				UserData: userdata.AppendString(nil, userdata.TypeComment, r.comment)})
-		}
-	}
-	return nil
-}
-
-// elementsAtOnce bounds the elements of one message, whose length has 16 bits.
-const elementsAtOnce = 1000
-
-func (n nft) addPeers(c *nftables.Conn, t *nftables.Table, peers []netip.Addr) (*nftables.Set, error) {
-	set := &nftables.Set{Table: t, Name: nftPeersSet, KeyType: nftables.TypeIPAddr}
-	if n.ipv6 {
-		set.KeyType = nftables.TypeIP6Addr
-	}
-	if err := c.AddSet(set, nil); err != nil {
-		return nil, fmt.Errorf("nftables set %s: %w", nftPeersSet, err)
-	}
-	for some := range slices.Chunk(peers, elementsAtOnce) {
-		if err := c.SetAddElements(set, elements(some)); err != nil {
-			return nil, fmt.Errorf("nftables set %s: %w", nftPeersSet, err)
-		}
-	}
-	return set, nil
-}
-
-func elements(as []netip.Addr) []nftables.SetElement {
-	es := make([]nftables.SetElement, len(as))
-	for i, a := range as {
-		es[i].Key = a.AsSlice()
-	}
-	return es
-}
-
-// nft returns r as expressions for the kernel; set holds the peers.
-func (r rule) nft(f familyRules, set *nftables.Set) []expr.Any {
+// nft returns r as expressions for the kernel.
+func (r rule) nft(f familyRules) []expr.Any {
 	var es []expr.Any
 	if r.in != "" {
 		name := make([]byte, unix.IFNAMSIZ)
@@ -228,10 +200,10 @@ func (r rule) nft(f familyRules, set *nftables.Set) []expr.Any {
 	es = append(es, matchPrefix(destinationField, r.dst, r.ndst)...)
 	if r.fromStranger {
 		field := addressField(sourceField, f.ipv6)
-		es = append(es, field, &expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID, Invert: true})
+		es = append(es, field, &expr.Lookup{SourceRegister: 1, SetName: nftPeersSet, Invert: true})
 	}
 	if r.toPeer {
-		es = append(es, addressField(destinationField, f.ipv6), &expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID})
+		es = append(es, addressField(destinationField, f.ipv6), &expr.Lookup{SourceRegister: 1, SetName: nftPeersSet})
 	}
 	switch r.do {
 	case verdictReturn:

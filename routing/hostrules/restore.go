@@ -55,16 +55,25 @@ func target(rule string) string {
 	return ""
 }
 
+// sameRule reports whether a rule as iptables-save prints it is the one that was written. It names protocols where it can, and
+// those without ports are written as numbers.
+func sameRule(saved, written string) bool {
+	if saved == written {
+		return true
+	}
+	return strings.NewReplacer("-p ipencap ", "-p 4 ", "-p ipv6 ", "-p 41 ").Replace(saved) == written
+}
+
 // restorePayload returns what iptables-restore --noflush has to read so that one table becomes
-// as wanted; "" if it is. It is pure. A chain of ours that differs is filled anew as a whole,
-// and afterwards each jump to one from a chain of the host is there once.
+// as wanted; "" if it is. It is pure. A chain of ours that differs is filled anew as a whole, one that does not
+// keeps its counters, and afterwards each jump to one from a chain of the host is there once.
 func restorePayload(name string, have saved, want table) string {
 	var declare, body, remove []string
 	wanted := map[string]bool{}
 	for _, c := range want.chains {
 		wanted[c.name] = true
 		rules, there := have.rules[c.name]
-		if there && slices.Equal(rules, c.rules) {
+		if there && slices.EqualFunc(rules, c.rules, sameRule) {
 			continue
 		}
 		declare = append(declare, ":"+c.name+" - [0:0]") // which also empties it

@@ -34,8 +34,8 @@ type firewall interface {
 	name() string
 	// inspect reads, without a lock, a process, or a change.
 	inspect() (view, error)
-	// apply makes the firewall as wanted, in a transaction for each table, and returns how many there
-	// were. It is called only if something differs from the last time.
+	// apply makes the firewall as wanted, in a transaction for each table in which something differs, and returns
+	// how many there were. What does not differ keeps its counters. It is called only if something may differ.
 	apply(ctx context.Context, want familyRules) (transactions int, err error)
 	// generation grows by one with each transaction, whoever makes it. It stays 0 if the kernel does not count.
 	generation() (uint32, error)
@@ -47,7 +47,7 @@ type side struct {
 	ipv6 bool
 	kind kind
 	// done is what apply last made, and after is the view then. Both are zero before the first
-	// success: what an earlier process made is not compared, but made anew.
+	// success: what an earlier process made is compared with what is wanted, by apply.
 	done  familyRules
 	after string
 	known bool
@@ -84,32 +84,31 @@ func (s *side) count(v view) {
 	s.last = v.dropped
 }
 
-// bring makes the side as wanted if it is not. repaired says that it was as wanted before, and that somebody
-// changed it.
-func (s *side) bring(ctx context.Context, v view, want familyRules) (changed, repaired bool, err error) {
+// bring makes the side as wanted if it is not. wrote says that something had to be written, and repaired that it was as wanted
+// before, and that somebody changed it.
+func (s *side) bring(ctx context.Context, v view, want familyRules) (wrote, repaired bool, err error) {
 	same := s.known && reflect.DeepEqual(s.done, want)
 	if same && s.after == v.own || want.empty() && v.own == "" {
 		return false, false, nil
 	}
-	after, changed, err := s.applyAlone(ctx, want)
+	after, wrote, err := s.applyAlone(ctx, v, want)
 	if err != nil {
 		s.known = false
-		return changed, same && changed, err
+		return wrote, same && wrote, err
 	}
-	s.last = after.dropped // what the new rules begin with
+	s.last = after.dropped // what the rules begin with now
 	s.done, s.after, s.known = want, after.own, true
-	return true, same, nil
+	return wrote, same && wrote, nil
 }
 
 // applyTries bounds how often rules are written because somebody else writes too.
 const applyTries = 4
 
-// applyAlone makes the side as wanted, and returns the view then. A change that somebody makes between our
-// writing and the inspection would be taken for ours, and stay. So both are done again until nobody has
+// applyAlone makes the side, which was as before shows, as wanted, and returns the view then. A change that somebody makes between
+// our writing and the inspection would be taken for ours, and stay. So both are done again until nobody has
 // changed anything in between, as far as the firewall can tell. changed says that it was written.
-func (s *side) applyAlone(ctx context.Context, want familyRules) (after view, changed bool, err error) {
+func (s *side) applyAlone(ctx context.Context, before view, want familyRules) (after view, changed bool, err error) {
 	for try := 1; ; try++ {
-		before := after
 		from, err := s.generation()
 		if err != nil {
 			return view{}, changed, err
@@ -129,7 +128,8 @@ func (s *side) applyAlone(ctx context.Context, want familyRules) (after view, ch
 		// If nothing had to be written, the inspection before shows that nobody else wrote.
 		alone := to-from == uint32(wrote) && (wrote > 0 || after.own == before.own)
 		if alone || try == applyTries {
-			return after, true, nil
+			return after, changed, nil
 		}
+		before = after
 	}
 }

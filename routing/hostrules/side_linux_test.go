@@ -21,6 +21,9 @@ type contested struct {
 func (*contested) name() string { return "contested" }
 
 func (c *contested) inspect() (view, error) {
+	if c.own == 0 {
+		return view{}, nil
+	}
 	return view{own: fmt.Sprintf("ours %d, theirs %t", c.own, c.theirs)}, nil
 }
 

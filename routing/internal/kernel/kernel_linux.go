@@ -19,6 +19,8 @@ type Kernel struct {
 	id nsID
 	// VXLANKind is the kind of link that ProbeVXLAN asks for; a test sets it to something other than "vxlan".
 	VXLANKind string
+	// WireGuardKind is the same for ProbeWireGuard.
+	WireGuardKind string
 }
 
 // nsID identifies a namespace: device and inode of its file (namespaces(7)).

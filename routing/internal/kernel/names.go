@@ -30,3 +30,16 @@ func IsVTEPName(name string) bool {
 	ok, _ := regexp.MatchString(`^flannel(-v6)?\.[0-9]+$`, name) // the pattern is constant
 	return ok
 }
+
+// WireGuardName returns the name of the device of type wireguard, which is flannel's: six is the one for IPv6 alone, where there are two.
+func WireGuardName(six bool) string {
+	if six {
+		return "flannel-wg-v6"
+	}
+	return "flannel-wg"
+}
+
+// IsWireGuardName reports whether name is one that WireGuardName returns.
+func IsWireGuardName(name string) bool {
+	return name == WireGuardName(false) || name == WireGuardName(true)
+}

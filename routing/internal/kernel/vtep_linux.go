@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"strings"
 	"unsafe"
 
@@ -121,23 +120,7 @@ func (k *Kernel) ProbeVXLAN() error {
 
 // ProbeVXLANAside runs Kernel.ProbeVXLAN in a network namespace of its own, so that the host's is not
 // touched.
-func ProbeVXLANAside() error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: thread and namespace end with the goroutine
-		result <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("probe for vxlan: new network namespace: %w", err)
-			}
-			k, err := OpenKernel()
-			if err != nil {
-				return err
-			}
-			return errors.Join(k.ProbeVXLAN(), k.Close())
-		}()
-	}()
-	return <-result
-}
+func ProbeVXLANAside() error { return aside("vxlan", (*Kernel).ProbeVXLAN) }
 
 // vxlanWith names a vxlan device with that VNI and port, "" if there is none.
 func (k *Kernel) vxlanWith(vni uint32, port uint16) string {
@@ -150,8 +133,11 @@ func (k *Kernel) vxlanWith(vni uint32, port uint16) string {
 	return ""
 }
 
-// IsProbe reports whether l is the device of ProbeVXLAN, which is never marked: it should be gone at once.
+// IsProbe reports whether l is the device of ProbeVXLAN or ProbeWireGuard, which is never marked: it should be gone at once.
 func IsProbe(l netlink.Link) bool {
+	if l.Type() == wireGuardKind {
+		return l.Attrs().Name == probeDevice && l.Attrs().Flags&net.FlagUp == 0
+	}
 	x, ok := l.(*netlink.Vxlan)
 	return ok && x.Name == probeDevice && x.VxlanId == probeVNI && x.Port == probePort && x.Attrs().Flags&net.FlagUp == 0
 }

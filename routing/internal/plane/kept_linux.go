@@ -89,9 +89,9 @@ func describe(port tunnel.Port, extra int) (tunnel.Kept, error) {
 	return k, nil
 }
 
-// unkeep ends the keeping of a port that is closed.
+// unkeep ends the keeping of a port that is closed, unless it is another's.
 func (p *Plane) unkeep(name string) {
-	if p.o.Keep != nil && !p.left {
+	if p.o.Keep != nil && !p.left && !p.paused {
 		p.o.Keep(name, nil)
 	}
 }
@@ -102,9 +102,7 @@ func (p *Plane) disinherit(names ...string) {
 		if k, ok := p.o.Inherited[name]; ok {
 			delete(p.o.Inherited, name)
 			k.Close()
-			if !p.paused {
-				p.unkeep(name)
-			}
+			p.unkeep(name)
 		}
 	}
 }
@@ -176,7 +174,18 @@ func (p *Plane) Pause() { p.engine.Pause() }
 
 // Resume is Engine.Resume. From now on nobody else reads the ports.
 func (p *Plane) Resume() {
-	p.paused = false
+	p.paused, p.waits = false, false
+	p.engine.Resume()
+}
+
+// Begin has an engine that took ports up read what has waited in them, once it can deliver that: there is a table, a TUN and a port on the
+// underlay. What it read before it could only drop. With anyway it begins with what there is.
+func (p *Plane) Begin(anyway bool) {
+	whole := p.table != nil && p.tun != 0 && (p.sockets[0].id != 0 || p.sockets[1].id != 0)
+	if !p.waits || p.paused || !whole && !anyway {
+		return
+	}
+	p.waits = false
 	p.engine.Resume()
 }
 

@@ -65,6 +65,7 @@ type Plane struct {
 	next    hopState      // where the frames of path raw go
 	paused  bool          // others read the ports
 	left    bool          // the ports are others', and outlive us
+	waits   bool          // the engine reads nothing until all that it needs is there
 	forward *forwarder
 
 	lostMu sync.Mutex // a leaf lock: the data plane's workers take it
@@ -74,9 +75,10 @@ type Plane struct {
 // New makes a data plane without ports, with its TUN in the namespace of k, which is borrowed until Close returns, as Options.Outside is.
 func New(k *kernel.Kernel, o Options) (*Plane, error) {
 	p := &Plane{k: k, out: cmp.Or(o.Outside, k), o: o, paused: o.Paused, path: o.Path, log: o.Logger, lost: map[tunnel.PortID]bool{}}
+	p.waits = !o.Paused && len(o.Inherited) > 0
 	cfg := tunnel.Config{
 		Format: o.Format, Port: o.Port, Workers: o.Workers, Logger: o.Logger,
-		PortLost: func(id tunnel.PortID, _ error) { p.portLost(id) }, Paused: o.Paused,
+		PortLost: func(id tunnel.PortID, _ error) { p.portLost(id) }, Paused: o.Paused || p.waits,
 	}
 	forwarding := o.Forwarding
 	if o.Path == tunnel.PathPortable || o.Off.Has(tunnel.OffloadGRO) {
@@ -151,7 +153,9 @@ func (p *Plane) openTUN(name string) error {
 	}
 	id, err := p.engine.Attach(t, tunnel.RoleHost)
 	if err != nil {
-		return errors.Join(err, t.Close())
+		err = errors.Join(err, t.Close())
+		p.unkeep(keptTUN)
+		return err
 	}
 	p.tun = id
 	p.keep(keptTUN, t, 0)

@@ -134,7 +134,9 @@ func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 	}
 	id, err := p.engine.Attach(sock, tunnel.RoleUnderlay)
 	if err != nil {
-		return why, errors.Join(err, sock.Close())
+		err = errors.Join(err, sock.Close())
+		p.unkeep(name)
+		return why, err
 	}
 	*s = socketPort{id: id, local: local, path: path}
 	p.keep(name, sock, 0)

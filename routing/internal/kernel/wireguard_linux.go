@@ -1,0 +1,90 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoWireGuard says that this kernel makes no WireGuard devices: it was built without, or the module wireguard is not
+// installed. It is the kernel's own answer to a request for one.
+var ErrNoWireGuard = errors.New("this kernel has no WireGuard (Linux has it from 5.6 on, as the module wireguard)")
+
+// wireGuardKind is the kernel's name of the driver.
+const wireGuardKind = "wireguard"
+
+// Kind is the kind of a link, as "ip -d link" shows it, but "tun" for a TUN; "" if there is no such link.
+func (k *Kernel) Kind(name string) (kind, alias string, err error) {
+	l, err := k.h.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("link %s: %w", name, err)
+	}
+	if t, ok := l.(*netlink.Tuntap); ok && t.Mode == netlink.TUNTAP_MODE_TUN {
+		return "tun", l.Attrs().Alias, nil
+	}
+	return l.Type(), l.Attrs().Alias, nil
+}
+
+// AddWireGuard makes a device, down and without a key. The error wraps ErrNoWireGuard if the kernel cannot.
+func (k *Kernel) AddWireGuard(name string) error {
+	return Wrap("add link "+name, k.addKind(name, wireGuardKind, ErrNoWireGuard))
+}
+
+// addKind makes a link without attributes of its own. The kernel's answer to an unknown kind is made missing.
+func (k *Kernel) addKind(name, kind string, missing error) error {
+	a := netlink.NewLinkAttrs()
+	a.Name = name
+	err := k.h.LinkAdd(&netlink.GenericLink{LinkAttrs: a, LinkType: kind})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("%w: %w", missing, err)
+	}
+	return err
+}
+
+// ProbeWireGuard asks the kernel whether it can make WireGuard devices, by making one for a moment. The error wraps
+// ErrNoWireGuard if it cannot.
+func (k *Kernel) ProbeWireGuard() error {
+	kind := wireGuardKind
+	if k.WireGuardKind != "" {
+		kind = k.WireGuardKind
+	}
+	err := k.addKind(probeDevice, kind, ErrNoWireGuard)
+	if errors.Is(err, unix.EEXIST) { // of a process that was killed meanwhile, or somebody else's
+		if there, bad := k.h.LinkByName(probeDevice); bad == nil && !IsProbe(there) {
+			return fmt.Errorf("probe for WireGuard: link %s is another program's: rename it", probeDevice)
+		}
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("probe for WireGuard: %w", err)
+	}
+	return k.DelLink(probeDevice)
+}
+
+// ProbeWireGuardAside runs Kernel.ProbeWireGuard in a network namespace of its own, so that the host's is not touched.
+func ProbeWireGuardAside() error { return aside("WireGuard", (*Kernel).ProbeWireGuard) }
+
+// aside asks something of a network namespace that is made for it.
+func aside(what string, ask func(*Kernel) error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: thread and namespace end with the goroutine
+		result <- func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("probe for %s: new network namespace: %w", what, err)
+			}
+			k, err := OpenKernel()
+			if err != nil {
+				return err
+			}
+			return errors.Join(ask(k), k.Close())
+		}()
+	}()
+	return <-result
+}

@@ -1,0 +1,94 @@
+package wireguard
+
+import (
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+)
+
+// KeyLen is the length of each of WireGuard's keys, in bytes.
+const KeyLen = 32
+
+// PublicKey is a node's identity on the wire. It is comparable.
+type PublicKey [KeyLen]byte
+
+// String is the base64 of records and of wg(8).
+func (k PublicKey) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
+
+// hex is the form of WireGuard's configuration protocol.
+func (k PublicKey) hex() string { return hex.EncodeToString(k[:]) }
+
+// ParsePublicKey reads what String writes. The key of all zeros is nobody's.
+func ParsePublicKey(text string) (PublicKey, error) {
+	b, err := parseKey(text)
+	return b, err
+}
+
+// Secret is a private key or a preshared one. It is comparable, and however it is printed, nothing of it is seen.
+type Secret struct{ key [KeyLen]byte }
+
+// hidden is what a Secret looks like.
+const hidden = "(hidden)"
+
+// String implements fmt.Stringer.
+func (Secret) String() string { return hidden }
+
+// GoString implements fmt.GoStringer.
+func (Secret) GoString() string { return hidden }
+
+// Format implements fmt.Formatter, so that no verb shows the bytes.
+func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
+
+// LogValue implements slog.LogValuer.
+func (Secret) LogValue() slog.Value { return slog.StringValue(hidden) }
+
+// MarshalText implements encoding.TextMarshaler, and so for JSON.
+func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+// IsZero reports whether there is no key.
+func (s Secret) IsZero() bool { return s == Secret{} }
+
+// Public is the public key that belongs to a private one.
+func (s Secret) Public() (PublicKey, error) {
+	k, err := ecdh.X25519().NewPrivateKey(s.key[:])
+	if err != nil {
+		return PublicKey{}, errors.New("the private key is none of Curve25519's") // without what it is
+	}
+	return PublicKey(k.PublicKey().Bytes()), nil
+}
+
+// base64 is the form of the key file.
+func (s Secret) base64() string { return base64.StdEncoding.EncodeToString(s.key[:]) }
+
+// Hex is the form of WireGuard's configuration protocol. It is for that alone.
+func (s Secret) Hex() string { return hex.EncodeToString(s.key[:]) }
+
+// ParseSecret reads a key in base64. The error does not quote it.
+func ParseSecret(text string) (Secret, error) {
+	b, err := parseKey(text)
+	return Secret{b}, err
+}
+
+// NewPrivateKey makes one.
+func NewPrivateKey() Secret {
+	var s Secret
+	_, _ = rand.Read(s.key[:]) // it never fails
+	s.key[0] &^= 7             // as RFC 7748, section 5, has scalars
+	s.key[KeyLen-1] = s.key[KeyLen-1]&^0x80 | 0x40
+	return s
+}
+
+func parseKey(text string) (k [KeyLen]byte, err error) {
+	b, err := base64.StdEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) != KeyLen {
+		return k, fmt.Errorf("it is no key: a key is %d bytes in base64, which are %d characters, and this has %d", KeyLen, base64.StdEncoding.EncodedLen(KeyLen), len(text))
+	}
+	if k = [KeyLen]byte(b); k == [KeyLen]byte{} {
+		return k, errors.New("it is a key of zeros only, which is nobody's")
+	}
+	return k, nil
+}

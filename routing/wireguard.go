@@ -1,0 +1,402 @@
+package routing
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"weft/lease"
+	"weft/routing/hostrules"
+	"weft/routing/internal/kernel"
+	"weft/routing/internal/wireguard"
+	"weft/routing/underlay"
+)
+
+// typeWireGuard is flannel's wireguard: the kernel encrypts, or this program does where the kernel cannot.
+const typeWireGuard = "wireguard"
+
+func wireGuardType() Type {
+	return Type{
+		Name: typeWireGuard, Settings: func(c lease.NetworkConfig) Settings { return newWireGuard(c) },
+		Device: isWireGuardDevice,
+	}
+}
+
+// isWireGuardDevice reports whether d has a name of flannel's, and is the kernel's device or our TUN in its place.
+func isWireGuardDevice(d Device) bool {
+	return (d.Kind == "wireguard" || d.Kind == "tun") && kernel.IsWireGuardName(d.Name)
+}
+
+// The ports of flannel's two devices.
+const (
+	DefaultWireGuardPort  = 51820
+	DefaultWireGuardPort6 = 51821
+)
+
+// The words of Mode. With modeSeparate each family has a device of its own, whose packets travel in that family; else there is one device, and
+// with modeAuto each peer is reached as its addresses suggest.
+const (
+	modeSeparate = "separate"
+	modeAuto     = "auto"
+	mode4        = "ipv4"
+	mode6        = "ipv6"
+)
+
+// WireGuardOptions is the Backend object of a network config of type wireguard.
+type WireGuardOptions struct {
+	// Port is every node's UDP port, and Port6 the one of the device for IPv6 if there are two.
+	Port, Port6 uint16
+	// MTU is the largest outer packet, in bytes; 0 for that of the underlay link.
+	MTU int
+	// Preshared is the key that all nodes share beside their own; the zero Secret for none.
+	Preshared wireguard.Secret
+	// Keepalive is after how many seconds of silence a packet is sent to each peer; 0 for never.
+	Keepalive int
+	// Mode is one of the modes, and Userspace says who encrypts: userAuto, userAlways or userNever.
+	Mode, Userspace string
+}
+
+// wireGuardSettings are the options of a network.
+type wireGuardSettings struct {
+	WireGuardOptions
+	enabled4, enabled6 bool // the network's families
+}
+
+func newWireGuard(c lease.NetworkConfig) *wireGuardSettings {
+	return &wireGuardSettings{enabled4: c.EnableIPv4, enabled6: c.EnableIPv6}
+}
+
+// maxKeepalive is the longest that WireGuard knows, in seconds.
+const maxKeepalive = 65535
+
+// Keys implements Settings.
+func (s *wireGuardSettings) Keys() []Key {
+	o := &s.WireGuardOptions
+	o.Preshared = wireguard.Secret{}
+	var plain plainOptions
+	keys := plainKeys(&plain, s.enabled6)
+	return append(keys[:len(keys)-1], // all but MTU, which leaves room for the tunnel
+		numberKey("ListenPort", &o.Port, DefaultWireGuardPort, 1, 65535),
+		numberKey("ListenPortV6", &o.Port6, DefaultWireGuardPort6, 1, 65535),
+		mtuKey(&o.MTU, wireGuardOverhead, s.enabled6),
+		presharedKey(&o.Preshared),
+		numberKey("PersistentKeepaliveInterval", &o.Keepalive, 0, 0, maxKeepalive),
+		wordKey("Mode", &o.Mode, modeSeparate, modeAuto, mode4, mode6),
+		wordKey("Userspace", &o.Userspace, userAuto, userAlways, userNever),
+	)
+}
+
+// presharedKey takes a key in base64; "" is as good as no key. What is wrong with it is said without it.
+func presharedKey(to *wireguard.Secret) Key {
+	k := textKey("PSK", func(text string) string {
+		if text == "" {
+			return ""
+		}
+		var err error
+		if *to, err = wireguard.ParseSecret(text); err != nil {
+			return `32 random bytes in base64, as "wg genpsk" prints: ` + err.Error()
+		}
+		return ""
+	})
+	k.Secret = true
+	return k
+}
+
+// Facts implements Settings.
+func (s *wireGuardSettings) Facts() Facts {
+	f := Facts{
+		Carrier: CarrierEither, Port: s.firstPort(), DataV4: true, DataV6: true,
+		Guard:   hostrules.Guard{Port: s.firstPort()},
+		Feature: &Feature{Name: "wireguard", Probe: kernel.ProbeWireGuardAside, Missing: kernel.ErrNoWireGuard},
+	}
+	switch s.Userspace {
+	case userAlways:
+		f.Carrier, f.Feature = CarrierWeft, nil
+	case userNever:
+		f.Carrier = CarrierKernel
+		f.Feature.Required = `"Userspace":"never" forbids to encrypt without`
+	}
+	return f
+}
+
+// firstPort is the port that the node is known by.
+func (s *wireGuardSettings) firstPort() uint16 {
+	if s.Mode == modeSeparate && !s.enabled4 {
+		return s.Port6
+	}
+	return s.Port
+}
+
+// MTU implements Settings.
+func (s *wireGuardSettings) MTU(u underlay.Link) (int, error) { return innerMTU(s.wireGuard(), u) }
+
+// wireGuard is what the settings come to, but for the key.
+func (s *wireGuardSettings) wireGuard() wireGuard {
+	return wireGuard{o: s.WireGuardOptions, enabled4: s.enabled4, enabled6: s.enabled6}
+}
+
+// check says what is wrong with keys together.
+func (s *wireGuardSettings) check() error {
+	if s.Mode == modeSeparate && s.enabled4 && s.enabled6 && s.Port == s.Port6 {
+		return fmt.Errorf(`Backend.ListenPort and Backend.ListenPortV6 are both %d, and with "Mode":"separate" the node has two devices: give them two ports, or set "Mode":"auto"`, s.Port)
+	}
+	return nil
+}
+
+// wireGuard is the pure part of the type.
+type wireGuard struct {
+	o                  WireGuardOptions
+	enabled4, enabled6 bool
+	public             func() wireguard.PublicKey // the node's own now
+	user               bool                       // it is this program that encrypts
+	why                string                     // for want of what; "" if the config says so
+}
+
+func (w wireGuard) trait() trait {
+	t := trait{name: typeWireGuard, record: typeWireGuard, path: PathKernel, tunnels: true}
+	if w.user {
+		t.path = PathUserspace
+	}
+	return t
+}
+
+func (w wireGuard) publish() (data, v6data json.RawMessage) {
+	if w.enabled4 {
+		data = wireGuardData(w.public(), w.o.Port)
+	}
+	if w.enabled6 {
+		port := w.o.Port
+		if w.o.Mode == modeSeparate {
+			port = w.o.Port6
+		}
+		v6data = wireGuardData(w.public(), port)
+	}
+	return data, v6data
+}
+
+func (w wireGuard) sizes(u underlay.Link) (mtus, error) {
+	outer := outerMTU(u.MTU, w.o.MTU)
+	inner, least := outer-wireGuardOverhead, minMTU4-wireGuardOverhead
+	if w.enabled6 {
+		least = minMTU6
+	}
+	if inner < least {
+		return mtus{outer, inner}, fmt.Errorf("MTU %d of the overlay is below the %d that it needs: raise the MTU of the underlay, now %d, by %d", inner, least, outer, least-inner)
+	}
+	return mtus{outer, inner}, nil
+}
+
+// wireGuardDevice is one of the devices of a node, and what it is to have, but for the private key and the MTU.
+type wireGuardDevice struct {
+	name string
+	six  bool // the addresses and routes of that family are on it; with both, both are
+	both bool
+	wireguard.Config
+}
+
+// has reports whether packets of a family go by the device.
+func (d *wireGuardDevice) has(six bool) bool { return d.both || d.six == six }
+
+// devices are those that the node has, without peers. One whose family the underlay has no address in is left out: its sockets would
+// have nowhere to be.
+func (w wireGuard) devices(s situation) (ds []wireGuardDevice) {
+	local4, local6 := s.under.Addr4, s.under.Addr6
+	if w.o.Mode != modeSeparate {
+		if w.o.Mode == mode4 {
+			local6 = netip.Addr{}
+		}
+		if w.o.Mode == mode6 {
+			local4 = netip.Addr{}
+		}
+		if !local4.IsValid() && !local6.IsValid() {
+			return nil
+		}
+		return []wireGuardDevice{{name: kernel.WireGuardName(false), both: true, Config: wireguard.Config{Port: w.o.Port, Local4: local4, Local6: local6}}}
+	}
+	if w.enabled4 && local4.IsValid() {
+		ds = append(ds, wireGuardDevice{name: kernel.WireGuardName(false), Config: wireguard.Config{Port: w.o.Port, Local4: local4}})
+	}
+	if w.enabled6 && local6.IsValid() {
+		ds = append(ds, wireGuardDevice{name: kernel.WireGuardName(true), six: true, Config: wireguard.Config{Port: w.o.Port6, Local6: local6}})
+	}
+	return ds
+}
+
+// deviceFor is the one by which packets of a family go; nil if there is none.
+func deviceFor(ds []wireGuardDevice, six bool) *wireGuardDevice {
+	for i := range ds {
+		if ds[i].has(six) {
+			return &ds[i]
+		}
+	}
+	return nil
+}
+
+// want implements backendType. The devices with their peers are in wireGuard, of the decision.
+func (w wireGuard) want(s situation) desired {
+	d := desired{wireGuard: w.devices(s)}
+	ways := w.ways(s, d.wireGuard)
+	settleKeys(&d, ways, s)
+	for i := range d.wireGuard {
+		v := &d.wireGuard[i]
+		own := lease.Subnets{}
+		if v.has(false) {
+			own.V4 = s.set.Own.V4
+		}
+		if v.has(true) && s.mtu >= minMTU6 {
+			own.V6 = s.set.Own.V6
+		}
+		d.State = d.State.With(tunState(v.name, s.mtu, own, s.set.Config))
+	}
+	for _, x := range ways {
+		if x.report.How != HowSkipped {
+			dev := deviceFor(d.wireGuard, x.f.six)
+			if most := routeMTU(*x.r, x.f.six, s.mtu); most > 0 {
+				d.Routes = append(d.Routes, wireGuardRoute(x.f, dev.name, most))
+			}
+			dev.addPeer(wireguard.Peer{
+				Key: x.key, Preshared: w.o.Preshared, Endpoint: x.endpoint, Keepalive: w.o.Keepalive,
+				AllowedIPs: []netip.Prefix{x.f.subnet.Masked()},
+			})
+		}
+		d.reached = append(d.reached, x.report)
+	}
+	return d
+}
+
+// wireGuardRoute is a peer's own, where it takes smaller packets than we do: all others go by the route to the network.
+func wireGuardRoute(f family, device string, most int) kernel.Route {
+	r := kernel.Route{Dst: f.subnet.Masked(), Link: device, Scope: kernel.ScopeLink, Protocol: kernel.RouteProtocol, MTU: most}
+	if f.six {
+		r.Scope, r.Metric, r.Gateway = kernel.ScopeUniverse, kernel.DefaultMetric6, gateway6
+	}
+	return r
+}
+
+// addPeer adds one, or its subnet if the device has it already for the other family.
+func (d *wireGuardDevice) addPeer(p wireguard.Peer) {
+	if n := len(d.Peers); n > 0 && d.Peers[n-1].Key == p.Key { // the families of one record stand side by side
+		d.Peers[n-1].AllowedIPs = append(d.Peers[n-1].AllowedIPs, p.AllowedIPs...)
+		return
+	}
+	d.Peers = append(d.Peers, p)
+}
+
+// wireGuardWay is one subnet of a peer, and how it is reached.
+type wireGuardWay struct {
+	r        *lease.Record
+	f        family
+	key      wireguard.PublicKey
+	endpoint netip.AddrPort
+	report   Reached // skipped if it cannot be used as it is
+}
+
+// ways looks at every subnet of every record by itself.
+func (w wireGuard) ways(s situation, ds []wireGuardDevice) (out []wireGuardWay) {
+	cut := map[netip.Addr]underlay.Displaced{}
+	for _, x := range s.displaced {
+		cut[x.Addr] = x
+	}
+	for i := range s.set.Peers {
+		r := &s.set.Peers[i]
+		for _, f := range families(*r, s.set, s.under) {
+			x := wireGuardWay{r: r, f: f, report: f.reached(*r)}
+			x.report.How = HowTunnel
+			if err := w.reach(&x, deviceFor(ds, f.six)); err != nil {
+				x.report = x.report.skip("%v", err)
+			} else if c, displaced := cut[x.endpoint.Addr()]; displaced {
+				x.report = x.report.skip("%s", c.Reason("its address"))
+			}
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// reach finds out a peer's key and where it is, or why it is not reached.
+func (w wireGuard) reach(x *wireGuardWay, dev *wireGuardDevice) error {
+	if !strings.EqualFold(x.r.BackendType, typeWireGuard) {
+		return fmt.Errorf("its backend is %s, this network's is %s", backendName(x.r.BackendType), typeWireGuard)
+	}
+	if dev == nil {
+		return fmt.Errorf(`this node has no %s address on the underlay, which its packets would travel in: "Mode":"auto" in the network config has both families travel in one`, familyName(x.f.six))
+	}
+	published, err := parseWireGuardData(x.f.data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", x.f.key, err)
+	}
+	if published.key == w.public() {
+		return errors.New("its PublicKey is this node's too: one key file was copied to two nodes; delete it on one of them, which then makes its own")
+	}
+	x.key = published.key
+	addr, err := w.address(x, dev)
+	if err != nil {
+		return err
+	}
+	port := published.port
+	if addr.Is6() != x.f.six { // the record has the port for that family beside that family's key
+		other := x.r.BackendData
+		if addr.Is6() {
+			other = x.r.BackendV6Data
+		}
+		if p, err := parseWireGuardData(other); err == nil {
+			port = p.port
+		}
+	}
+	if port == 0 {
+		port = dev.Port
+	}
+	x.endpoint = netip.AddrPortFrom(addr, port)
+	x.report.Via = addr
+	return nil
+}
+
+// address is where a peer is reached: with two devices in each one's family, with one as the mode says.
+func (w wireGuard) address(x *wireGuardWay, dev *wireGuardDevice) (netip.Addr, error) {
+	a4, a6 := x.r.PublicIP, x.r.PublicIPv6
+	if !dev.Local4.IsValid() {
+		a4 = netip.Addr{}
+	}
+	if !dev.Local6.IsValid() {
+		a6 = netip.Addr{}
+	}
+	switch {
+	case !a4.IsValid() && !a6.IsValid():
+		return netip.Addr{}, fmt.Errorf("no common address family: it is reached at %v, we send from %v", valid(x.r.PublicIP, x.r.PublicIPv6), valid(dev.Local4, dev.Local6))
+	case !a4.IsValid():
+		return a6, nil
+	case !a6.IsValid(), !a4.IsPrivate(), a6.IsPrivate(), dev.Local6.IsPrivate():
+		return a4, nil
+	}
+	return a6, nil // flannel's choice: a private address of IPv4, and public ones of IPv6 at both ends
+}
+
+// sameKey is what to do about two nodes with one key.
+const sameKey = "one key file was copied to two nodes; delete it on one of them, which then makes its own"
+
+// settleKeys gives each key to one record: WireGuard knows a peer by it, and a second one with the same would take the first one's packets.
+func settleKeys(d *desired, ways []wireGuardWay, s situation) {
+	var bidders []bidder
+	var of []int // whose each is
+	for i, x := range ways {
+		if x.report.How != HowSkipped && (len(of) == 0 || ways[of[len(of)-1]].r != x.r) {
+			bidders = append(bidders, bidder{subnets: x.r.Subnets, created: x.r.Created, first: claim{key: x.key}})
+			of = append(of, i)
+		}
+	}
+	grants, after := settle(bidders, s.tenure)
+	d.tenure = after
+	for k, g := range grants {
+		for i := of[k]; i < len(ways) && ways[i].r == ways[of[k]].r; i++ {
+			switch x := &ways[i]; {
+			case x.report.How == HowSkipped:
+			case g.by != k:
+				x.report = x.report.skip("its PublicKey %v is %s's too, which had it first: %s", x.key, ways[of[g.by]].report.Peer, sameKey)
+			case x.key != ways[of[k]].key:
+				x.report = x.report.skip("its BackendData and BackendV6Data have two keys: one node has one")
+			}
+		}
+	}
+}

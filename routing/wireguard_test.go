@@ -1,0 +1,168 @@
+package routing
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"weft/lease"
+	"weft/routing/internal/wireguard"
+	"weft/routing/underlay"
+)
+
+const testPSK = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="
+
+func TestWireGuardKeys(t *testing.T) {
+	config := func(keys string) string {
+		return `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"wireguard"` + keys + `}}`
+	}
+	for keys, want := range map[string]string{
+		"": `{Port:51820 Port6:51821 MTU:0 Preshared:(hidden) Keepalive:0 Mode:separate Userspace:auto}`,
+		`,"listenport":7,"ListenPortV6":8,"PSK":"` + testPSK + `","PersistentKeepaliveInterval":25,"Mode":"AUTO","Userspace":"always","MTU":1400`: `{Port:7 Port6:8 MTU:1400 Preshared:(hidden) Keepalive:25 Mode:auto Userspace:always}`,
+		`,"PSK":""`: `{Port:51820 Port6:51821 MTU:0 Preshared:(hidden) Keepalive:0 Mode:separate Userspace:auto}`,
+	} {
+		c, err := ParseConfig([]byte(config(keys)))
+		if err != nil {
+			t.Errorf("%s: %v", keys, err)
+			continue
+		}
+		s, err := BuiltIn().Settings(c)
+		o := s.(*wireGuardSettings).WireGuardOptions
+		if got := fmt.Sprintf("%+v", o); err != nil || got != want || o.Preshared.IsZero() == strings.Contains(keys, testPSK) {
+			t.Errorf("%s: %s, %v", keys, got, err)
+		}
+		if unknown := UnknownKeys([]byte(config(keys))); unknown != nil {
+			t.Errorf("unknown keys %v", unknown)
+		}
+	}
+	for keys, want := range map[string]string{
+		`,"ListenPort":0`:                           "Backend.ListenPort is 0: want a number from 1 to 65535",
+		`,"ListenPortV6":"x"`:                       "Backend.ListenPortV6",
+		`,"PSK":"` + testPSK[:40] + `"`:             `32 random bytes in base64, as "wg genpsk" prints`,
+		`,"PSK":"` + strings.Repeat("A", 43) + `="`: "zeros only",
+		`,"PSK":5`:                          "want a string",
+		`,"PersistentKeepaliveInterval":-1`: "a number from 0 to 65535",
+		`,"Mode":"seperate"`:                `did you mean "separate"?`,
+		`,"Userspace":"yes"`:                `one of ["auto" "always" "never"]`,
+		`,"MTU":1300`:                       "Backend.MTU is 1300: want a number from 1360",
+	} {
+		_, err := ParseConfig([]byte(config(keys)))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), testPSK[:20]) {
+			t.Errorf("%s:\n got %v\nwant %s", keys, err, want)
+		}
+	}
+}
+
+func TestWithoutSecrets(t *testing.T) {
+	config := `{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","pSk" : "` + testPSK + `","Port":1}}`
+	got := string(WithoutSecrets([]byte(config)))
+	if _, err := ParseConfig([]byte(got)); err != nil || strings.Contains(got, testPSK[:10]) || !strings.Contains(got, `"Port":1`) {
+		t.Errorf("%s, %v", got, err)
+	}
+	for _, bad := range []string{`{"PSK":"` + testPSK, `{"PSK":"a\"b` + testPSK + `"`, `x "psk":"` + testPSK + `" y`} {
+		if got := string(WithoutSecrets([]byte(bad))); strings.Contains(got, testPSK[:10]) {
+			t.Errorf("%s", got)
+		}
+	}
+	if same := `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","PSK":""}}`; string(WithoutSecrets([]byte(same))) != same {
+		t.Error("a text without a secret was changed")
+	}
+}
+
+// TestWireGuardRecord has flannel's bytes, and takes what older ones and hostile ones publish.
+func TestWireGuardRecord(t *testing.T) {
+	k := wireguard.PublicKey{1}
+	text := k.String()
+	if got := string(wireGuardData(k, 51820)); got != `{"PublicKey":"`+text+`","Port":51820}` {
+		t.Errorf("%s", got)
+	}
+	for data, want := range map[string]string{
+		`{"PublicKey":"` + text + `","Port":7}`:      "{" + text + " 7}",
+		`{"PublicKey":"` + text + `"}`:               "{" + text + " 0}",
+		`{"PublicKey":"` + text + `","Port":70000}`:  "not what wireguard has",
+		`{"PublicKey":"` + text[:20] + `","Port":7}`: "it is no key",
+		`null`: "it publishes none", ``: "it publishes none", `{}`: "it is no key", `5`: "not what wireguard has",
+		`{"VNI":1,"VtepMAC":"aa:bb:cc:dd:ee:ff"}`: "it is no key",
+	} {
+		r, err := parseWireGuardData([]byte(data))
+		if got := fmt.Sprintf("{%v %d} %v", r.key, r.port, err); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", data, got, want)
+		}
+	}
+}
+
+// TestWireGuardWants is the pure part: devices, routes, peers and reasons.
+func TestWireGuardWants(t *testing.T) {
+	k := func(n byte) wireguard.PublicKey { return wireguard.PublicKey{n} }
+	record := func(n byte, edit ...func(*lease.Record)) lease.Record {
+		r := vxlanPeer(int(n))
+		r.BackendType, r.BackendData, r.BackendV6Data = "wireguard", wireGuardData(k(n), 51820), wireGuardData(k(n), 51821)
+		for _, e := range edit {
+			e(&r)
+		}
+		return r
+	}
+	addr := netip.MustParseAddr
+	config := lease.NetworkConfig{EnableIPv4: true, EnableIPv6: true, Network: net4, IPv6Network: net6}
+	under := underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
+	want := func(mode string, u underlay.Link, peers ...lease.Record) desired {
+		s := newWireGuard(config)
+		_ = s.Keys()
+		s.Mode = mode
+		w := s.wireGuard()
+		w.public = func() wireguard.PublicKey { return k(1) }
+		return w.want(situation{set: lease.Set{Config: config, Own: record(1), Peers: peers}, under: u, mtu: 1420, outer: 1500})
+	}
+	say := func(d desired) string {
+		var b strings.Builder
+		for _, v := range d.wireGuard {
+			_, _ = fmt.Fprintf(&b, "%s:%d", v.name, v.Port)
+			for _, p := range v.Peers {
+				_, _ = fmt.Fprintf(&b, " %d@%v%v", p.Key[0], p.Endpoint, p.AllowedIPs)
+			}
+			b.WriteString("; ")
+		}
+		for _, r := range d.reached {
+			if r.How == HowSkipped {
+				_, _ = fmt.Fprintf(&b, "%v: %s; ", r.Subnet, r.Reason)
+			}
+		}
+		return b.String()
+	}
+	private := func(r *lease.Record) { r.PublicIP = addr("10.9.0.2") }
+	for _, c := range []struct{ what, got, want string }{
+		{"separate", say(want(modeSeparate, under, record(2))),
+			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24]; flannel-wg-v6:51821 2@[2001:db8::2]:51821[fd00:5:0:2::/64]; "},
+		{"auto", say(want(modeAuto, under, record(2))), "flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24 fd00:5:0:2::/64]; "},
+		{"auto, private", say(want(modeAuto, under, record(2, private))), "flannel-wg:51820 2@[2001:db8::2]:51821[10.5.2.0/24 fd00:5:0:2::/64]; "},
+		{"ipv6", say(want(mode6, under, record(2))), "flannel-wg:51820 2@[2001:db8::2]:51821[10.5.2.0/24 fd00:5:0:2::/64]; "},
+		{"no port", say(want(mode4, under, record(2, func(r *lease.Record) { r.BackendData = []byte(`{"PublicKey":"` + k(2).String() + `"}`) }))),
+			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24 fd00:5:0:2::/64]; "},
+		{"our key", say(want(mode4, under, record(2, func(r *lease.Record) { r.BackendData, r.BackendV6Data = wireGuardData(k(1), 1), nil }))),
+			"flannel-wg:51820; 10.5.2.0/24: its PublicKey is this node's too: one key file was copied to two nodes; delete it on one of them, which then makes its own; " +
+				"fd00:5:0:2::/64: BackendV6Data: it publishes none, and so no key; "},
+		{"one key twice", say(want(mode4, under, record(2), record(3, func(r *lease.Record) { r.BackendData, r.BackendV6Data = wireGuardData(k(2), 1), wireGuardData(k(2), 1) }))),
+			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24 fd00:5:0:2::/64]; " +
+				"10.5.3.0/24: its PublicKey " + k(2).String() + " is 10.5.2.0/24's too, which had it first: " + sameKey + "; fd00:5:0:3::/64: its PublicKey " + k(2).String() + " is 10.5.2.0/24's too, which had it first: " + sameKey + "; "},
+		{"two keys", say(want(mode4, under, record(2, func(r *lease.Record) { r.BackendV6Data = wireGuardData(k(7), 1) }))),
+			"flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24]; fd00:5:0:2::/64: its BackendData and BackendV6Data have two keys: one node has one; "},
+		{"another type", say(want(mode4, under, vxlanPeer(2))),
+			`flannel-wg:51820; 10.5.2.0/24: its backend is "vxlan", this network's is wireguard; fd00:5:0:2::/64: its backend is "vxlan", this network's is wireguard; `},
+		{"no IPv6 outside", say(want(modeSeparate, underlay.Link{Name: "eth0", MTU: 1500, Addr4: under.Addr4}, record(2))),
+			`flannel-wg:51820 2@192.0.2.2:51820[10.5.2.0/24]; fd00:5:0:2::/64: this node has no IPv6 address on the underlay, which its packets would travel in: "Mode":"auto" in the network config has both families travel in one; `},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", c.what, c.got, c.want)
+		}
+	}
+	small := want(modeSeparate, under, record(2, func(r *lease.Record) { r.Weft = &lease.Weft{MTU: 1400} }))
+	var routes []string
+	for _, r := range small.Routes {
+		routes = append(routes, fmt.Sprintf("%v via %v mtu %d", r, r.Gateway, r.MTU))
+	}
+	if got := strings.Join(routes, "; "); got != "10.5.0.0/16 dev flannel-wg via invalid IP mtu 0; fd00:5::/48 dev flannel-wg-v6 via fe80::1 mtu 0; "+
+		"10.5.2.0/24 dev flannel-wg via invalid IP mtu 1400; fd00:5:0:2::/64 dev flannel-wg-v6 via fe80::1 mtu 1400" {
+		t.Error(got)
+	}
+}
