@@ -136,8 +136,9 @@ type Spec struct {
 	// there: peers send frames over IPv4 to MAC4, and over IPv6 to MAC6.
 	VNI        uint32
 	MAC4, MAC6 encap.MAC
-	// Peers are all other nodes.
-	Peers []PeerSpec
+	// Peers are all other nodes, but for those of LeftOut, to whom there is no way: of these Name and Subnets count, whose
+	// addresses nobody on this host may send with, as it may not with those of Peers.
+	Peers, LeftOut []PeerSpec
 }
 
 // PeerSpec is one other node.

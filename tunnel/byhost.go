@@ -99,12 +99,13 @@ func (w *worker) viaHost(r *returns, p *Packet, in *encap.Inner) bool {
 		return false
 	}
 	sec := seconds(w.now)
-	e := t.find(f.tag(w.engine.seed), sec)
+	tag := f.tag(w.engine.seed)
+	e := t.find(tag, sec)
 	if e == nil {
 		return false
 	}
 	if f.kind == flowWhole {
-		e.touch(&f, sec)
+		e.touch(tag, &f, sec)
 	}
 	if in.MoreFragments && in.FragOffset == 0 { // the others follow it
 		rest := fragmentOf(p.Bytes(), in)

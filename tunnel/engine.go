@@ -31,6 +31,9 @@ type Config struct {
 	PortLost func(PortID, error)
 	// Clock, if not nil, is the time in Unix nanoseconds, for an engine in a simulation. Workers call it.
 	Clock func() int64
+	// Ring, if not nil, gives each worker its ring, in place of NewRing: for one engine after the other in a simulation. The
+	// ring is the engine's until Run has returned.
+	Ring func() *Ring
 	// Unjoined, if not nil, is called now and then while large datagrams arrive one by one, although
 	// several wait (Engine.Arrivals). A worker calls it: it must not block.
 	Unjoined func()

@@ -16,6 +16,9 @@ func (t *Table) forged(src netip.Addr) *Peer {
 		return nil
 	}
 	peer, found := t.routes.Lookup(src)
+	if !found {
+		peer, found = t.left.Lookup(src)
+	}
 	if !found || t.local.Lookup(src) {
 		return nil
 	}

@@ -40,6 +40,10 @@ func (w *worker) sendToPod(to *attached, p *Packet, in *encap.Inner, size int) (
 		to.pod.rx.drops[DropClosed].Add(uint64(p.segments))
 		return DropClosed, false
 	}
+	if isRedirect(p.Bytes(), in) {
+		to.pod.rx.drops[DropUnsupported].Add(uint64(p.segments))
+		return DropUnsupported, false
+	}
 	if limit := int(to.pod.mtu.Load()); limit > 0 && size > limit {
 		if whole, r, ok := w.fit(p, in, limit, to, nil); !whole {
 			if !ok && r == DropTooBig {
@@ -50,4 +54,16 @@ func (w *worker) sendToPod(to *attached, p *Packet, in *encap.Inner, size int) (
 	}
 	w.push(p, to)
 	return 0, true
+}
+
+// isRedirect says whether the packet tells its receiver of another first hop. A pod has one way and no other. The host's kernel sends it redirects all the
+// same, for packets that it has from its TUN and routes back into it once it has translated them; and from anybody else a redirect is a forgery.
+func isRedirect(b []byte, in *encap.Inner) bool {
+	switch {
+	case in.Proto != encap.ProtoICMP && in.Proto != encap.ProtoICMPv6 || in.FragOffset != 0 || in.L4 == 0 || in.L4 >= len(b):
+		return false
+	case in.Version == 4:
+		return in.Proto == encap.ProtoICMP && b[in.L4] == 5
+	}
+	return in.Proto == encap.ProtoICMPv6 && b[in.L4] == 137
 }

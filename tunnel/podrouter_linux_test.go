@@ -70,3 +70,51 @@ func TestRouterForPods(t *testing.T) {
 		}
 	}
 }
+
+// TestNoRedirectReachesAPod: the host's kernel tells pods of another first hop, when it routes what it has translated back into the TUN, and a pod has one way;
+// what is no redirect passes.
+func TestNoRedirectReachesAPod(t *testing.T) {
+	icmp := func(kind byte, extra ...byte) []byte {
+		b := udp4(t, "10.1.1.0", "10.1.1.5", 40, func(*layers.IPv4) {})
+		b[9] = encap.ProtoICMP
+		b[20] = kind
+		copy(b[21:], extra)
+		b[10], b[11] = 0, 0
+		binary.BigEndian.PutUint16(b[10:], encap.Checksum(b[:20]))
+		return b
+	}
+	icmp6 := func(kind byte) []byte {
+		b := udp6(t, "fd00:1:1::", "fd00:1:1::5", 40)
+		b[6], b[40] = encap.ProtoICMPv6, kind
+		return b
+	}
+	for name, tt := range map[string]struct {
+		packet []byte
+		passes bool
+	}{
+		"redirect":            {icmp(5, 1), false},
+		"redirect of IPv6":    {icmp6(137), false},
+		"echo reply":          {icmp(0), true},
+		"echo reply of IPv6":  {icmp6(129), true},
+		"packet too big":      {icmp6(2), true},
+		"5 of another family": {icmp6(5), true},
+	} {
+		n := start(t, spec(), tunnel.Config{Workers: 1})
+		pod := memory(t, outer("0.0.0.0"))
+		if _, err := n.Attach(pod, tunnel.RolePod, addr("10.1.1.5"), addr("fd00:1:1::5")); err != nil {
+			t.Fatal(err)
+		}
+		n.host.Inject(tunneltest.Datagram{Data: tt.packet})
+		settled(t, n, 1)
+		if d, ok := pod.Next(0); ok != tt.passes {
+			t.Errorf("%s: the pod has %x", name, d.Data)
+		}
+		want := uint64(1)
+		if tt.passes {
+			want = 0
+		}
+		if got := n.Stats().Egress.Drops[tunnel.DropUnsupported]; got != want {
+			t.Errorf("%s: %d are counted as dropped, want %d", name, got, want)
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package tunnel
 
 import (
+	"encoding/binary"
+	"net/netip"
 	"sync/atomic"
 	"time"
 )
@@ -17,7 +19,7 @@ const (
 
 // How long an entry is kept after a packet of its flow, in seconds: at least as long as the host's connection tracking keeps its own by
 // default, which the host needs to translate the answers. Where a table is full the entry goes that would be the next to end, so a flood of
-// half-open connections and of datagrams ends before any connection does.
+// half-open connections and of datagrams ends before any connection does; of a peer's, whose pods share a table, one of the pod that has most.
 const (
 	lifeTCP      = 5 * 24 * 3600
 	lifeHalfOpen = 200
@@ -51,11 +53,26 @@ type returnTable struct {
 
 type returnSet [returnWays]returnEntry
 
-// returnEntry is free if its tag is 0. Whoever takes it swaps the tag; life follows.
+// returnEntry is free if its life is over. Whoever takes it claims the life first: the tag is another's only while nobody else can take the
+// entry, and nobody who knows the old tag can lengthen the life of the new one.
 type returnEntry struct {
 	tag  atomic.Uint64
-	life atomic.Uint64 // until when it is good, in seconds, times two; plus one once the connection is ending
+	life atomic.Uint64 // until when it is good, in seconds, times two, plus one once the connection is ending; above that whose it is; or claimed
 }
+
+// ownerBits is how many bits of a life, the upper ones, say which address the flow is of.
+const ownerBits = 16
+
+// ownerOf tells the address that the answers are for from others of the same client, a peer, which has many pods; as the upper bits of a life.
+func ownerOf(a netip.Addr) uint64 {
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[8:]) * 0x9e3779b97f4a7c15 >> (64 - ownerBits) << (64 - ownerBits) // the upper bits of the product depend on all of the address' lower ones
+}
+
+const untilMask = 1<<(64-ownerBits) - 1
+
+// claimed is the life of an entry that is somebody's whose tag is not in it yet.
+const claimed = ^uint64(0)
 
 func seconds(now int64) int64 { return now / int64(time.Second) }
 
@@ -63,12 +80,17 @@ func (t *returnTable) set(tag uint64) *returnSet { return &t.sets[tag>>8&uint64(
 
 func (s *returnSet) find(tag uint64, sec int64) *returnEntry {
 	for i := range s {
-		if e := &s[i]; e.tag.Load() == tag && e.until() > sec {
+		if e := &s[i]; e.tag.Load() == tag && good(e.life.Load(), sec) {
 			return e
 		}
 	}
 	return nil
 }
+
+// good says whether an entry with that life has a flow.
+func good(life uint64, sec int64) bool { return life != claimed && until(life) > sec }
+
+func until(life uint64) int64 { return int64(life & untilMask >> 1) }
 
 func (t *returnTable) find(tag uint64, sec int64) *returnEntry {
 	if t == nil {
@@ -83,11 +105,23 @@ func (t *returnTable) find(tag uint64, sec int64) *returnEntry {
 	return nil
 }
 
-func (e *returnEntry) until() int64 { return int64(e.life.Load() >> 1) }
+// touch lengthens the life of e, if it still has that tag, by what a packet of f says.
+func (e *returnEntry) touch(tag uint64, f *flow, sec int64) {
+	for {
+		was := e.life.Load()
+		if was == claimed || e.tag.Load() != tag {
+			return
+		}
+		life := f.lengthen(was, sec)
+		if life == was || e.life.CompareAndSwap(was, life) { // it changes at most once a second for most packets
+			return
+		}
+	}
+}
 
-// touch lengthens the life of e by what a packet of f says.
-func (e *returnEntry) touch(f *flow, sec int64) {
-	ending := e.life.Load()&1 != 0
+// lengthen is what a packet of f makes of the life of its entry.
+func (f *flow) lengthen(was uint64, sec int64) uint64 {
+	ending := was&1 != 0
 	life := f.life()
 	switch {
 	case f.opens():
@@ -101,14 +135,12 @@ func (e *returnEntry) touch(f *flow, sec int64) {
 	if ending {
 		v |= 1
 	}
-	if e.life.Load() != v { // at most once a second for most packets
-		e.life.Store(v)
-	}
+	return v | was&^untilMask
 }
 
 // open enters f, as its answers are, or lengthens its entry. It allocates only when the table grows.
 func (r *returns) open(tag uint64, f *flow, sec int64) {
-	for range 4 { // others may take what we chose
+	for range 4 + returnWays { // others may take what we chose
 		t := r.table.Load()
 		if t == nil {
 			if !r.table.CompareAndSwap(nil, &returnTable{sets: make([]returnSet, firstSets), made: sec}) {
@@ -121,35 +153,79 @@ func (r *returns) open(tag uint64, f *flow, sec int64) {
 		}
 		s := t.set(tag)
 		if e := s.find(tag, sec); e != nil {
-			e.touch(f, sec)
+			e.touch(tag, f, sec)
 			return
 		}
-		e := s.oldest()
-		was := e.tag.Load()
-		if was != 0 && e.until() > sec && len(t.sets) < mostSets {
+		e, life := s.oldest()
+		if good(life, sec) && len(t.sets) < mostSets {
 			r.grow(t, sec)
 			continue
 		}
-		if e.tag.CompareAndSwap(was, tag) {
-			e.life.Store(0)
-			e.touch(f, sec)
+		owner := ownerOf(f.dst)
+		if good(life, sec) {
+			e, life = s.most(owner, sec)
+		}
+		if e.claim(life) {
+			e.give(tag, f.lengthen(owner, sec))
 			return
 		}
 	}
 }
 
-// oldest is the entry of s that ends next; a free one before all.
-func (s *returnSet) oldest() *returnEntry {
-	e := &s[0]
+// oldest is the entry of s that ends next, and its life.
+func (s *returnSet) oldest() (e *returnEntry, life uint64) {
+	e, life = &s[0], s[0].life.Load()
 	for i := range s {
-		if s[i].tag.Load() == 0 {
-			return &s[i]
-		}
-		if s[i].until() < e.until() {
-			e = &s[i]
+		if l := s[i].life.Load(); until(l) < until(life) {
+			e, life = &s[i], l
 		}
 	}
-	return e
+	return e, life
+}
+
+// most is the entry that gives way, in a full set, to a flow of owner, and its life: of the address that would have most entries then, the one that
+// ends next. So an address that opens many flows takes its own places, and the others keep theirs, down to one.
+func (s *returnSet) most(owner uint64, sec int64) (e *returnEntry, life uint64) {
+	var lives [returnWays]uint64
+	for i := range s {
+		lives[i] = s[i].life.Load()
+	}
+	best := -1
+	for i, l := range lives {
+		if l == claimed {
+			continue
+		}
+		has := 0
+		if l&^untilMask == owner {
+			has = 1
+		}
+		for _, other := range lives {
+			if other != claimed && (other^l)&^untilMask == 0 {
+				has++
+			}
+		}
+		if !good(l, sec) {
+			has = returnWays + 1 // it is free by now
+		}
+		if has > best || has == best && until(l) < until(life) {
+			best, e, life = has, &s[i], l
+		}
+	}
+	if e == nil { // all are being given away at this moment
+		return &s[0], claimed
+	}
+	return e, life
+}
+
+// claim takes an entry of that life from whoever has it. It is false if somebody was quicker.
+func (e *returnEntry) claim(life uint64) bool {
+	return life != claimed && e.life.CompareAndSwap(life, claimed)
+}
+
+// give gives an entry that was claimed to the flow of that tag.
+func (e *returnEntry) give(tag, life uint64) {
+	e.tag.Store(tag)
+	e.life.Store(life)
 }
 
 // grow puts a larger table in the place of t. What others enter into t meanwhile is found there for a while.
@@ -158,10 +234,13 @@ func (r *returns) grow(t *returnTable, sec int64) {
 	for i := range t.sets {
 		for k := range t.sets[i] {
 			was := &t.sets[i][k]
-			if tag := was.tag.Load(); tag != 0 && was.until() > sec {
-				e := n.set(tag).oldest()
-				e.life.Store(was.life.Load())
-				e.tag.Store(tag)
+			life := was.life.Load()
+			tag := was.tag.Load()
+			if !good(life, sec) || was.life.Load() != life { // it is another flow's at this moment
+				continue
+			}
+			if e, free := n.set(tag).oldest(); e.claim(free) {
+				e.give(tag, life)
 			}
 		}
 	}
@@ -171,12 +250,15 @@ func (r *returns) grow(t *returnTable, sec int64) {
 	}
 }
 
-// forget takes the entry of that tag away, if there is one.
+// forget takes the entry of that tag away, if there is one: it is free at once.
 func (r *returns) forget(tag uint64, sec int64) {
-	t := r.table.Load()
-	for range 2 { // the table before may have it as well
-		if e := t.find(tag, sec); e != nil {
-			e.tag.CompareAndSwap(tag, 0)
+	for t := r.table.Load(); t != nil; t = t.before.Load() { // the table before may have it as well
+		s := t.set(tag)
+		for i := range s {
+			e := &s[i]
+			if life := e.life.Load(); e.tag.Load() == tag && good(life, sec) {
+				e.life.CompareAndSwap(life, 0) // who touches it at this moment comes after
+			}
 		}
 	}
 }

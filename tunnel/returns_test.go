@@ -97,7 +97,7 @@ func TestReturnEntriesFromSeveralWorkers(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				f := udpFlow(w*each + i)
-				// Who takes an entry writes its end a moment later, in which another may take it as the oldest: a flow's next packet enters it again.
+				// What is entered into a table that is being replaced may be missing in the next one: a flow's next packet enters it again.
 				known := false
 				for range 4 {
 					if r.enter(f, seed, 0); r.has(f, seed, 0) {
@@ -112,4 +112,103 @@ func TestReturnEntriesFromSeveralWorkers(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestReturnEntriesAreClaimed: an entry that somebody has taken is nobody else's, though its tag is not in it yet.
+func TestReturnEntriesAreClaimed(t *testing.T) {
+	seed := maphash.MakeSeed()
+	var s returnSet
+	old := udpFlow(1)
+	taken, life := s.oldest()
+	if !taken.claim(life) {
+		t.Fatal("a free entry cannot be claimed")
+	}
+	taken.give(old.tag(seed), old.lengthen(0, 0))
+	if !taken.claim(taken.life.Load()) {
+		t.Fatal("an entry cannot be claimed")
+	}
+	taken.touch(old.tag(seed), &old, 0)
+	if got := taken.life.Load(); got != claimed || s.find(old.tag(seed), 0) != nil {
+		t.Errorf("the flow that had the entry finds it or lengthens its life, to %#x, after another has claimed it", got)
+	}
+	for range returnWays - 1 {
+		e, life := s.oldest()
+		if e == taken || !e.claim(life) {
+			t.Fatal("an entry that was claimed is claimed again")
+		}
+	}
+	if e, life := s.oldest(); e.claim(life) {
+		t.Error("all entries were claimed, and one could be claimed again")
+	}
+}
+
+// TestReturnEntriesOfOneSet: a set has room for as many flows as it has entries, whoever enters them at the same moment.
+func TestReturnEntriesOfOneSet(t *testing.T) {
+	seed := maphash.MakeSeed()
+	for round := range 500 {
+		var r returns
+		r.table.Store(&returnTable{sets: make([]returnSet, 1)})
+		var start, done sync.WaitGroup
+		start.Add(1)
+		for i := range returnWays {
+			done.Go(func() {
+				start.Wait()
+				r.enter(udpFlow(i), seed, 0)
+			})
+		}
+		start.Done()
+		done.Wait()
+		for i := range returnWays {
+			if !r.has(udpFlow(i), seed, 0) || len(r.table.Load().sets) != 1 {
+				t.Fatalf("round %d: flow %d of %d is not known, or took another's entry, with %d sets", round, i, returnWays, len(r.table.Load().sets))
+			}
+		}
+		gone := udpFlow(0)
+		r.forget(gone.tag(seed), 0)
+		r.enter(udpFlow(returnWays), seed, 0)
+		if got := len(r.table.Load().sets); got != 1 {
+			t.Fatalf("a flow did not get the entry of one that was forgotten: %d sets", got)
+		}
+	}
+}
+
+// TestReturnEntriesOfAPeersPods: a pod of a peer that opens more flows than there is room for, even connections that have been established, ends its own, and
+// those of the peer's other pods stay, though they are older and would end before.
+func TestReturnEntriesOfAPeersPods(t *testing.T) {
+	seed := maphash.MakeSeed()
+	var r returns
+	flood := flow{src: netip.MustParseAddr("10.1.1.6"), dst: netip.MustParseAddr("10.1.2.5"), proto: 6, sport: 80}
+	var valid []flow
+	for pod := range 8 {
+		for i := range 20 {
+			f := udpFlow(i)
+			f.dst = netip.AddrFrom4([4]byte{10, 1, 2, byte(10 + pod)})
+			valid = append(valid, f)
+		}
+	}
+	enter := func(from, to int) {
+		for i := from; i < to; i++ {
+			f := flood
+			f.dport = uint16(i)
+			f.src = netip.AddrFrom4([4]byte{10, 1, 3, byte(i >> 16)})
+			r.enter(f, seed, 1)
+		}
+	}
+	enter(0, 30000) // it came first
+	for _, f := range valid {
+		r.enter(f, seed, 0)
+	}
+	enter(30000, 120000)
+	lost := 0
+	for _, f := range valid {
+		if !r.has(f, seed, 1) {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d flows of other pods are lost", lost, len(valid))
+	}
+	if got := testing.AllocsPerRun(100, func() { enter(7, 8) }); got > 0 {
+		t.Errorf("%.1f allocations for a flow in a full table", got)
+	}
 }

@@ -114,11 +114,12 @@ func (s *sockets) superpacket(p *Packet, n, size int) bool {
 	if in.Parse(p.Space()[min(s.head, n):n]) != nil {
 		return false
 	}
-	if in.TotalLen <= size {
+	if s.head+in.TotalLen <= size {
 		p.parsed = true // of the first datagram
 		return false
 	}
-	if in.Proto != encap.ProtoUDP || in.L4 == 0 {
+	// One that only claims to be longer than its datagram is refused by itself: it is to get nothing of the next one.
+	if in.Proto != encap.ProtoUDP || in.L4 == 0 || in.TotalLen <= size || s.head+in.TotalLen != n {
 		return false
 	}
 	p.parsed = true

@@ -17,6 +17,7 @@ type Table struct {
 	format  encap.Format
 	spec    Spec
 	routes  bart.Table[*Peer]    // inner destination to peer, longest prefix first
+	left    bart.Table[*Peer]    // the same of those to whom there is no way
 	senders map[netip.Addr]*Peer // outer source to peer
 	self    map[netip.Addr]bool  // our own outer addresses
 	local   bart.Lite            // inner destinations that are ours
@@ -90,9 +91,24 @@ func build(f encap.Format, s Spec, before *Table) (*Table, error) {
 	for i := range s.Peers {
 		if err := t.addPeer(s.Peers[i], before); err != nil {
 			faults = append(faults, &PeerError{Index: i, Name: s.Peers[i].Name, Err: err})
+			t.leave(&s.Peers[i])
 		}
 	}
+	for i := range s.LeftOut {
+		t.leave(&s.LeftOut[i])
+	}
+	t.spec.LeftOut = nil
 	return t, errors.Join(faults...)
+}
+
+// leave notes whose subnets those are of a peer that is not in the table: nobody here may have their addresses all the same.
+func (t *Table) leave(s *PeerSpec) {
+	p := &Peer{spec: PeerSpec{Name: s.Name, Addr: s.Addr}}
+	for _, n := range s.Subnets {
+		if n.IsValid() && n.Bits() > 0 && !t.local.OverlapsPrefix(n.Masked()) {
+			t.left.Insert(n.Masked(), p)
+		}
+	}
 }
 
 // addPeer checks one peer whole before it enters any of the maps. One that is the same in before is taken from there.

@@ -76,7 +76,11 @@ func newWorker(e *Engine, index int) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{engine: e, index: index, poll: p, ring: NewRing()}
+	ring := e.cfg.Ring
+	if ring == nil {
+		ring = NewRing
+	}
+	w := &worker{engine: e, index: index, poll: p, ring: ring()}
 	w.ring.worker = index
 	w.learn = w.onSendError
 	return w, nil
