@@ -24,6 +24,12 @@ type Rules struct {
 	ranges []subnetRange // of Config, while Check runs
 }
 
+// equal reports whether the same records pass.
+func (u Rules) equal(v Rules) bool {
+	return u.Own == v.Own && u.Self == v.Self && u.AnyLength == v.AnyLength && u.Config.Equal(v.Config) &&
+		slices.Equal(u.Underlay, v.Underlay) && slices.Equal(u.Store, v.Store)
+}
+
 // Check splits records into peers, which are accepted, and those that are not, each with its
 // reason. Of two that overlap, one that was accepted before wins, then the first
 // by subnet: so a new record cannot push out a peer. Our own record is in

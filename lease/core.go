@@ -302,7 +302,7 @@ func (c *Core) rest(err error) {
 	if c.own.tenure == kept && c.own.overdue(c.now) && c.state(c.now) == Expired {
 		c.own.tenure, c.cause = ended, errRunOut
 	}
-	if c.source != sourceNone && !c.duties.any(dutyVerify) {
+	if c.source != sourceNone && (c.own.tenure == kept || !c.duties.any(dutyVerify)) {
 		c.publish()
 	}
 	if due := c.saver.Due(); !due.IsZero() && !c.now.Before(due) {
@@ -326,7 +326,9 @@ func (c *Core) restAcquiring(err error) {
 		c.do(Acquired{Err: err})
 	case !c.needsAcquire() && !c.duties.any(dutyVerify):
 		c.phase = idle
-		c.do(Acquired{Set: c.publish()})
+		set := c.publish()
+		set.Peers = c.peers.Current(set.Peers)
+		c.do(Acquired{Set: set})
 	default:
 		c.wait()
 	}

@@ -1,6 +1,10 @@
 package lease
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // verdict is what a snapshot says about our record.
 type verdict uint8
@@ -65,19 +69,32 @@ func isSilent(silent map[Subnets]int64, r Record) bool {
 	return ok && at == r.Revision
 }
 
+// reused reports whether the store, which is not behind us, has under our key what was written before our record was, or at our revision what
+// we did not write: it went back, and has come as far again by what others wrote.
+func (h *holding) reused(s Snapshot) bool {
+	return h.cluster == s.ClusterID && s.Revision >= h.Revision && slices.ContainsFunc(s.Records, func(r *Record) bool {
+		return r.Subnets == h.Subnets && (r.Revision < h.Revision || r.Revision == h.Revision && !r.Attrs.Equal(h.Attrs))
+	})
+}
+
+// since is when the record was first there, as the store counts.
+func (r *Record) since() int64 { return cmp.Or(r.Created, r.Revision) }
+
 func (h *holding) taken(r Record) error {
 	return &TakenError{Subnets: h.Subnets, By: r.Node(), ByName: r.published(), Address: r.Address(), Their: r.Subnets}
 }
 
 // beaten looks for a record that was there when we created ours and that we had
 // not seen: in dual stack two keys can differ and still overlap, and two nodes
-// with one address can start together. The later one yields.
-func (h *holding) beaten(self Self, s Snapshot) error {
+// with one address can start together. The later one yields. Who had it before, and has put it back, yields only to who has its subnet since it was
+// last seen: not to who came while ours was there.
+func (h *holding) beaten(self Self, s Snapshot, before bool) error {
 	for _, r := range s.Records {
-		if r.Subnets == h.Subnets || r.Revision > h.Revision {
+		if r.Subnets == h.Subnets || r.since() > h.since() {
 			continue
 		}
 		switch owns := self.Owns(r.Attrs); {
+		case before && (owns == Ours || !r.Overlaps(h.Subnets) || r.since() <= h.seen):
 		case owns == Rival:
 			return &RivalError{Ours: self.Node, Theirs: r.Node(), TheirName: r.published(), Subnets: r.Subnets, Address: r.Address()}
 		case owns != Ours && r.Overlaps(h.Subnets), owns == Ours && !self.Recognises(r.Attrs):

@@ -57,6 +57,9 @@ func (c *Core) observe(s Snapshot) Snapshot {
 		if st.clusterID != "" {
 			c.own.forgetRevision()
 		}
+	} else if c.own.held != nil && c.own.held.reused(s) { // which a store says that went back while we did not hear it
+		c.cleared = nil
+		c.own.forgetRevision()
 	}
 	st.config, st.asked, st.clusterID, st.revision = s.Config, true, s.ClusterID, s.Revision
 	st.configErr = c.checkConfig(&s)
@@ -145,14 +148,28 @@ func (c *Core) judgeHeld(before *contest, s Snapshot) {
 	}
 	switch v {
 	case verdictHeld:
+		unheard := found.Revision != h.Revision && found.Created == found.Revision // of a write of ours that was not answered
 		c.keep(found, s.ClusterID)
+		if unheard {
+			c.doubt(h)
+		}
+		if !c.duties.any(dutyVerify) {
+			h.seen = s.Revision
+		}
 	case verdictRewrite:
 		if c.own.confirmed() { // else acquire decides
 			c.displaced(found.Revision, s.ClusterID, found.Reservation && found.Node() == c.o.Node, "is not as we wrote it")
+			if found.Created == found.Revision && c.self().Recognises(found.Attrs) { // by a write of ours that came late
+				h.Created = found.Created
+				c.doubt(h)
+			}
 		}
 	case verdictGone:
 		c.vanished(s.ClusterID)
 	case verdictTaken:
+		if h.Reservation { // which the store has lost: it is a lease that ends, or whoever is there now would be waited for without an end
+			h.Reservation, h.Expires = false, c.now.Add(TTL)
+		}
 		switch d := c.newForeign(found, s); {
 		case found.Node() == "" && d.kind == overOurs && found.Subnets == h.Subnets: // whom nobody can ask
 			c.displaced(found.Revision, s.ClusterID, false, "was written over by "+describeOwner(found.published(), found.Node(), found.Address()))

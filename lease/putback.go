@@ -48,6 +48,9 @@ func (c *Core) displaced(revision int64, cluster string, reservation bool, what 
 		p.said = c.now
 		c.log(slog.LevelWarn, "our record "+what+": putting it back", "subnets", h.Subnets.String(), "revision", revision, "times", p.count)
 	}
+	if h.cluster != cluster { // as after a start from the cache: what we had there counts in no store
+		h.Revision, h.seen = 0, 0
+	}
 	h.at, h.back, h.cluster, h.Reservation, h.unsure = revision, true, cluster, reservation, nil
 	c.own.written = Attrs{}
 }

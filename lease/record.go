@@ -194,10 +194,13 @@ func (a Attrs) Equal(b Attrs) bool {
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-// alike reports whether both are the same and have no data of a backend, which may not be JSON.
+// alike reports whether both are the same to the byte, and the data of their backends is JSON, if there is any.
 func (a Attrs) alike(b Attrs) bool {
+	same := func(x, y json.RawMessage) bool {
+		return x == nil && y == nil || x != nil && y != nil && bytes.Equal(x, y) && json.Valid(x)
+	}
 	if a.PublicIP != b.PublicIP || a.PublicIPv6 != b.PublicIPv6 || a.BackendType != b.BackendType ||
-		a.BackendData != nil || a.BackendV6Data != nil || b.BackendData != nil || b.BackendV6Data != nil {
+		!same(a.BackendData, b.BackendData) || !same(a.BackendV6Data, b.BackendV6Data) {
 		return false
 	}
 	v, w := a.Weft, b.Weft

@@ -30,7 +30,7 @@ func (c *Core) state(now time.Time) State {
 
 // record is our record, as far as it is sure that it is ours; its Subnets are zero if there is none.
 func (c *Core) record() Record {
-	if !c.duties.any(dutyVerify) {
+	if c.own.tenure == kept || !c.duties.any(dutyVerify) {
 		return c.own.record()
 	}
 	return c.peers.Last().Own

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -44,6 +45,8 @@ type holding struct {
 	// at is the revision of what is under our key, for the next write: Revision, unless somebody
 	// has written over ours; 0 if nothing is there.
 	at int64
+	// seen is the last revision at which the store was seen with our record as we wrote it; 0 if it is another store since.
+	seen int64
 	// back says that ours is to be put back there.
 	back bool
 	// cluster is the store in which Revision counts; "" until a store has confirmed
@@ -100,7 +103,7 @@ func (o *own) revision() int64 {
 // record. Who asks with a revision that the store has not reached would be answered by nobody, and take what another has who lives.
 func (o *own) forgetRevision() {
 	if o.held != nil {
-		o.held.Revision = 0
+		o.held.Revision, o.held.seen = 0, 0
 	}
 }
 
@@ -126,7 +129,7 @@ func (o *own) found(r Record, cluster string) (moved bool) {
 
 // wrote notes in h, which may be what we hold, that the store has it.
 func (o *own) wrote(h *holding, a Attrs, revision int64, expires time.Time) {
-	h.Attrs, h.Revision, h.unsure = a, revision, nil
+	h.Attrs, h.Revision, h.Created, h.unsure = a, revision, cmp.Or(h.Created, revision), nil
 	h.at, h.back = revision, false
 	h.Expires = expires
 	o.written = a

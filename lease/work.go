@@ -91,8 +91,10 @@ func (c *Core) seeded(r Result) {
 	c.rest(nil)
 }
 
-// renewed goes on when the held record was written: renewed, put back, or brought up to date.
+// renewed goes on when the held record was written: renewed, put back, or brought up to date. One that was put back where nothing was is
+// a new record to the store: another may have been created beside it, which in dual stack can have a part of our subnets.
 func (c *Core) renewed(w write, r Result) {
+	created := w.holding.at == 0
 	if err := c.wrote(w, r); err != nil {
 		c.fail(err)
 		return
@@ -101,6 +103,10 @@ func (c *Core) renewed(w write, r Result) {
 		c.own.tenure = kept
 	}
 	c.schedule()
+	if created {
+		w.holding.Created = r.Revision
+		c.doubt(w.holding)
+	}
 	c.succeed()
 	c.rest(nil)
 }
@@ -126,7 +132,7 @@ func (c *Core) acquire(s Snapshot) {
 	h := &holding{Record: claim.Current, cluster: s.ClusterID, at: claim.Current.Revision}
 	created := claim.Current.Revision == 0
 	if h.Subnets != claim.Subnets { // a new key
-		h.Subnets, h.Revision, h.at, created = claim.Subnets, 0, 0, true
+		h.Subnets, h.Revision, h.Created, h.at, created = claim.Subnets, 0, 0, 0, true
 		h.Attrs = Attrs{} // to be written, whatever the old one says
 	}
 	if h.Reservation && h.Attrs.Equal(c.local.Attrs) {
@@ -154,6 +160,9 @@ func (c *Core) take(claim Claim, h *holding, created bool) {
 		c.duties.add(dutyVerify)
 	} else {
 		c.own.tenure = kept
+		if was := claim.Current; was.Created != 0 && was.Created == was.Revision { // by a write of ours that was not answered
+			c.doubt(h)
+		}
 	}
 	c.schedule()
 	c.release(claim.Release)
@@ -177,10 +186,17 @@ func (c *Core) release(surplus []Record) {
 	c.rest(nil)
 }
 
+// doubt has what we hold, and go on to say that we hold, verified if another record than ours can have a part of it.
+func (c *Core) doubt(h *holding) {
+	if h.V4.IsValid() && h.V6.IsValid() {
+		c.duties.add(dutyVerify)
+	}
+}
+
 // verify reads once more after a record was created, and yields to one that was there first.
 func (c *Core) verify(s Snapshot) {
 	c.duties.drop(dutyVerify)
-	err := c.own.held.beaten(c.self(), s)
+	err := c.own.held.beaten(c.self(), s, c.own.tenure == kept)
 	if err == nil {
 		c.own.tenure = kept
 		c.succeed()
@@ -188,6 +204,7 @@ func (c *Core) verify(s Snapshot) {
 		return
 	}
 	gone := c.own.held.Record
+	gone.Revision = c.own.held.at
 	c.own.drop(beaten)
 	c.call(DeleteRecord{gone.Subnets, gone.Revision}, func(r Result) {
 		if r.Err != nil {

@@ -44,18 +44,27 @@ func (c *CA) Leaf(name string) (cert, key string) {
 	return c.leaf(name, time.Now().Add(time.Hour))
 }
 
+// LeafAt makes one on other addresses.
+func (c *CA) LeafAt(name string, at ...net.IP) (cert, key string) {
+	c.t.Helper()
+	return c.leaf(name, time.Now().Add(time.Hour), at...)
+}
+
 // Expired makes one that was good until a minute ago.
 func (c *CA) Expired(name string) (cert, key string) {
 	c.t.Helper()
 	return c.leaf(name, time.Now().Add(-time.Minute))
 }
 
-func (c *CA) leaf(name string, ends time.Time) (cert, key string) {
+func (c *CA) leaf(name string, ends time.Time, at ...net.IP) (cert, key string) {
 	c.t.Helper()
+	if len(at) == 0 {
+		at = []net.IP{net.IPv4(127, 0, 0, 1)}
+	}
 	return c.sign(name, &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: ends,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses: at,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
