@@ -35,6 +35,12 @@ func TestNamesAgree(t *testing.T) {
 				}
 			}
 		}
+		if name == "wireguard" { // its packets pass the library's TUN, which has a limit of its own
+			if got := suitableGSO(ask.Backend{Type: name, Path: routing.PathUserspace}, mtu); got != 0 {
+				t.Errorf("%s: %d, want 0", name, got)
+			}
+			continue
+		}
 		if want == 0 {
 			t.Fatalf("%s: no format leaves an MTU of %d", name, mtu)
 		}

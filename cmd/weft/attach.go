@@ -115,11 +115,11 @@ func (f *podFlags) find() (pod, error) {
 	info, err := os.Stat(p.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && f.pid != 0:
-		return p, fmt.Errorf("there is no process %d: it has ended, or it is of another PID namespace", f.pid)
+		return p, fmt.Errorf("there is no process %d: it has ended, it is of another PID namespace, or another user's that /proc hides (hidepid)", f.pid)
 	case errors.Is(err, fs.ErrNotExist):
 		return p, fmt.Errorf("there is no %s: ip netns list shows the named ones, and --pid takes that of a process", p.path)
 	case errors.Is(err, fs.ErrPermission):
-		return p, fmt.Errorf("%s may not be looked at: run this as root, or as the user whose namespace it is", p.path)
+		return p, readForeign(f.pid, p.path).err()
 	case err != nil:
 		return p, err
 	}
@@ -172,8 +172,15 @@ func reservations(uid int, env func(string) string) string {
 
 func (f *podFlags) port() podport.Client { return podport.Client{Socket: f.socket} }
 
-// helper is the command that does a part of this in the pod's namespaces.
-func helper() []string { return []string{"/proc/self/exe", "attach-inside"} }
+// helper is the command that does a part of this in the pod's namespaces. It is named by its path: nsenter executes it, whose own
+// program /proc/self/exe is then.
+func helper() []string {
+	program, err := os.Executable()
+	if err != nil { // /proc is not there, without which no pod was found
+		program = "weft"
+	}
+	return []string{program, "attach-inside"}
+}
 
 // attachTime bounds an attach.
 const attachTime = 30 * time.Second
@@ -204,7 +211,11 @@ func (f *attachFlags) run(ctx context.Context, w io.Writer) error {
 	if err != nil && len(before) == 0 {
 		fmt.Fprintln(os.Stderr, "weft attach:", err) // somebody else's file
 	}
-	got, err := store.Allocate(ctx, holder, f.subnets(now.Node, wanted), wanted...)
+	subnets, err := f.subnets(now.Node, wanted)
+	if err != nil {
+		return err
+	}
+	got, err := store.Allocate(ctx, holder, subnets, wanted...)
 	if err != nil {
 		return explainAllocation(err, store)
 	}
@@ -232,6 +243,9 @@ func (f *attachFlags) run(ctx context.Context, w io.Writer) error {
 	}
 	if f.json {
 		return printJSON(w, podDocument{schema1(), done})
+	}
+	if done.Note != "" {
+		fmt.Fprintln(os.Stderr, "weft attach:", clean(done.Note))
 	}
 	fmt.Fprintf(w, "%s is attached: %s, MTU %d\n", clean(done.Name), join(done.Addresses...), done.MTU)
 	return nil
@@ -320,13 +334,22 @@ func (f *attachFlags) wanted() (out []netip.Addr, err error) {
 }
 
 // subnets are those of which the pod gets an address: all, or where addresses are asked for and auto is not, those of their families.
-func (f *attachFlags) subnets(n podport.Node, wanted []netip.Addr) []netip.Prefix {
+func (f *attachFlags) subnets(n podport.Node, wanted []netip.Addr) ([]netip.Prefix, error) {
+	for _, a := range wanted {
+		if !slices.ContainsFunc(n.Subnets, func(s netip.Prefix) bool { return s.Contains(a) }) {
+			var have []string
+			for _, s := range n.Subnets {
+				have = append(have, s.String())
+			}
+			return nil, fmt.Errorf("--address %s is not of this node, whose pods have addresses of %s: ask for one of these, or for any with --address auto", a, strings.Join(have, " and "))
+		}
+	}
 	if len(wanted) == 0 || slices.Contains(f.addresses, "auto") {
-		return n.Subnets
+		return n.Subnets, nil
 	}
 	return slices.DeleteFunc(slices.Clone(n.Subnets), func(s netip.Prefix) bool {
 		return !slices.ContainsFunc(wanted, func(a netip.Addr) bool { return a.Is4() == s.Addr().Is4() })
-	})
+	}), nil
 }
 
 // explainAllocation adds what to do.

@@ -17,6 +17,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/pcapng"
+	"weft/cmd/internal/podport"
 	"weft/test/lab/holder"
 )
 
@@ -46,6 +47,7 @@ func TestMain(m *testing.M) {
 
 // node answers as a weftd in the middle of its life would.
 type node struct {
+	control.HandOverNode
 	empty bool
 	err   error
 	asked control.ReleaseRequest
@@ -75,6 +77,13 @@ func (n *node) Status() control.Status {
 		Underlay: control.Underlay{Link: "eth0", MTU: 1500, Address: addr("10.0.0.1"), PublicIP: addr("192.0.2.1")},
 		Store:    control.Store{Kind: "etcd", Endpoints: []string{"https://a:2379", "https://b:2379"}, Prefix: "/coreos.com/network", Connected: true, LastSeen: at(-time.Hour - half), Revision: 9},
 		Cache:    control.Cache{File: "/var/lib/weft/lease.json", SavedAt: at(-3*time.Hour - half), Used: true},
+		Pods: &control.PodCounts{
+			Attached: 2, Missing: 1, Problems: 1, SentPackets: 12, SentBytes: 3 << 20, ReceivedPackets: 9, ReceivedBytes: 2048, RefusedPackets: 4,
+			Busiest: []control.PodTraffic{
+				{Key: podport.Key{ID: "1a", Interface: "eth0"}, Name: "web", SentPackets: 12, SentBytes: 3 << 20, ReceivedPackets: 9, ReceivedBytes: 2048, RefusedPackets: 4},
+				{Key: podport.Key{ID: "2b", Interface: "net1"}},
+			},
+		},
 		Counters: control.Counters{
 			Egress:  control.Flow{Received: 10, Delivered: 7, ReceivedBytes: 15 << 20, DeliveredBytes: 999, Drops: []control.Drop{{Reason: "no_route", Packets: 2}, {Reason: "ttl", Packets: 1}}},
 			Ingress: control.Flow{Received: 4, Delivered: 4, ReceivedBytes: 4096, DeliveredBytes: 4096}, SocketOverflow: 3, HeldBack: 1,
@@ -118,6 +127,10 @@ func (n *node) Release(_ context.Context, r control.ReleaseRequest) (control.Rel
 	return control.Released{Record: control.Record{Subnet: prefix("10.42.2.0/24"), Node: "b", PublicIP: addr("10.0.0.2"), Backend: "udp", Expires: at(3*time.Hour + half)}}, n.err
 }
 
+func (n *node) RotateKey(context.Context) (control.Rotated, error) {
+	return control.Rotated{Before: "YmVmb3Jl", PublicKey: "YWZ0ZXI="}, n.err
+}
+
 // Reload answers as after a change of everything that a reload is about.
 func (n *node) Reload(context.Context) (control.Reloaded, error) {
 	if n.empty {
@@ -125,7 +138,7 @@ func (n *node) Reload(context.Context) (control.Reloaded, error) {
 	}
 	return control.Reloaded{
 		Changed: []control.ReloadChange{{Key: "--v", From: "0", To: "1"}, {Key: "credentials", Detail: "the way to the store was made anew, with the files as they are now"}},
-		Restart: []control.ReloadChange{{Key: "--iface", From: "eth0", To: "eth1", Detail: "takes a restart: systemctl restart weftd"}, {Key: "--node-id", To: "evil\x1b[2J", Detail: "takes a restart"}},
+		Restart: []control.ReloadChange{{Key: "--iface", From: "eth0", To: "eth1", Detail: "takes a restart: weft upgrade, or systemctl restart weftd"}, {Key: "--node-id", To: "evil\x1b[2J", Detail: "takes a restart"}},
 		Faults:  []string{"network configuration: that of the store is not taken up, and the one in use stays: Network: is missing"},
 		Notes:   []string{},
 	}, n.err
@@ -214,6 +227,7 @@ func TestHumanOutput(t *testing.T) {
 		{"leases", "lease list", false}, {"leases-none", "lease list", true},
 		{"pods", "pods", false}, {"pods-none", "pods", true}, {"attach-help", "attach --help", false}, {"detach-help", "detach --help", false},
 		{"release", "lease release 10.42.2.0/24", false}, {"reload-none", "reload", true}, {"reload-help", "reload --help", false},
+		{"rotate-key", "rotate-key", false}, {"rotate-key-help", "rotate-key --help", false}, {"rotate-key-json", "rotate-key --json", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			socket := start(t, &node{empty: tt.empty})
@@ -339,7 +353,7 @@ func TestReloadNotComplete(t *testing.T) {
 	}
 	want := `changed  --v changed from 0 to 1
 changed  credentials: the way to the store was made anew, with the files as they are now
-not yet  --iface changed from eth0 to eth1: takes a restart: systemctl restart weftd
+not yet  --iface changed from eth0 to eth1: takes a restart: weft upgrade, or systemctl restart weftd
 not yet  --node-id is now evil?[2J, and was not set: takes a restart
 fault    network configuration: that of the store is not taken up, and the one in use stays: Network: is missing
 `

@@ -75,7 +75,8 @@ func flagValues() map[string]completer {
 		"bench wire": list(wires), "bench rungs": list(rungs), "bench measures": list(measures), "from": completeBenchHost, "routes": words("auto", "default", "network", "none"), "to": completeBenchHost,
 	}
 	for _, name := range []string{"output", "write", "json", "html", "markdown", "benchstat", "net-conf", "weftd", "subnet-file", "kubeconfig-file", "control-socket",
-		"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-password-file", "netns"} {
+		"etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-password-file", "netns", "binary",
+		"route-hook-token-file", "route-hook-cafile", "route-hook-certfile", "route-hook-keyfile"} {
 		out[name] = files
 	}
 	return out

@@ -68,6 +68,9 @@ func printPeers(w io.Writer, p control.Peers, now time.Time) error {
 		return err
 	}
 	printUnreachable(w, p, now)
+	if err := printEncryption(w, p, now); err != nil {
+		return err
+	}
 	if err := printReached(w, p); err != nil {
 		return err
 	}

@@ -37,8 +37,8 @@ func rootCommand() *cobra.Command {
 	root.Flags().BoolP("version", "v", false, "version for weft")
 	root.AddCommand(statusCommand(), peersCommand(), leaseCommand(), eventsCommand(), labCommand(), benchCommand(), cleanupCommand(), doctorCommand(), versionCommand())
 	root.AddCommand(pingCommand())
-	root.AddCommand(captureCommand(), topCommand(), matrixCommand(), reloadCommand())
-	root.AddCommand(attachCommand(), detachCommand(), podsCommand(), insideCommand())
+	root.AddCommand(captureCommand(), topCommand(), matrixCommand(), reloadCommand(), rotateKeyCommand())
+	root.AddCommand(attachCommand(), detachCommand(), podsCommand(), insideCommand(), upgradeCommand())
 	return root
 }
 

@@ -100,3 +100,20 @@ func TestNamespaceLine(t *testing.T) {
 		}
 	}
 }
+
+// weft status says where packets go that are for no pod and no peer.
+func TestWayOutLine(t *testing.T) {
+	t.Parallel()
+	for want, o := range map[string]control.WayOut{
+		"nowhere: the namespace has no default route, which slirp4netns or pasta give it": {Masquerade: true},
+		"IPv4 by tap0, IPv6 nowhere": {IPv4: "tap0", Masquerade: true},
+		"IPv6 by tap0, IPv4 nowhere": {IPv6: "tap0", Masquerade: true},
+		"by eth0":                    {IPv4: "eth0", IPv6: "eth0", Masquerade: true},
+		"IPv4 by tap0, IPv6 by tap1": {IPv4: "tap0", IPv6: "tap1", Masquerade: true},
+		"by eth0; what pods send there gets no answer through slirp4netns or pasta without --ip-masq": {IPv4: "eth0", IPv6: "eth0"},
+	} {
+		if got := wayOutLine(o); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -118,6 +118,9 @@ func printState(w io.Writer, s control.Status, now time.Time) error {
 	}
 	if n := s.Namespace; n != nil {
 		row("namespace", "%s", namespaceLine(*n))
+		if n.Out != nil {
+			row("elsewhere", "%s", wayOutLine(*n.Out))
+		}
 	}
 	configRows(row, s)
 	row("lease", "%s", leaseLine(s, now))
@@ -128,6 +131,7 @@ func printState(w io.Writer, s control.Status, now time.Time) error {
 	if s.Backend.Error != "" {
 		row("", "last reconcile: %s", s.Backend.Error)
 	}
+	controllerRows(row, s.Controller, now)
 	row("underlay", "%s", underlayLine(s.Underlay))
 	if f := s.Underlay.Forwarding; f != "" {
 		row("", "rx-udp-gro-forwarding %s", f)
@@ -158,6 +162,28 @@ func namespaceLine(n control.Namespace) string {
 	}
 	if n.Enter != "" {
 		s += ": " + n.Enter + " COMMAND"
+	}
+	return s
+}
+
+// wayOutLine says where packets to neither pods nor peers go.
+func wayOutLine(o control.WayOut) string {
+	const none = "the namespace has no default route, which slirp4netns or pasta give it"
+	var s string
+	switch {
+	case o.IPv4 == "" && o.IPv6 == "":
+		return "nowhere: " + none
+	case o.IPv6 == "":
+		s = "IPv4 by " + o.IPv4 + ", IPv6 nowhere"
+	case o.IPv4 == "":
+		s = "IPv6 by " + o.IPv6 + ", IPv4 nowhere"
+	case o.IPv4 == o.IPv6:
+		s = "by " + o.IPv4
+	default:
+		s = "IPv4 by " + o.IPv4 + ", IPv6 by " + o.IPv6
+	}
+	if !o.Masquerade {
+		s += "; what pods send there gets no answer through slirp4netns or pasta without --ip-masq"
 	}
 	return s
 }

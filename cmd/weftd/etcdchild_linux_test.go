@@ -17,6 +17,7 @@ import (
 // store at once. If etcd alone ends, weftd says so, goes on forwarding and starts etcd again.
 func TestEmbeddedEtcdLivesAndDiesWithWeftd(t *testing.T) {
 	a, b := pair(t)
+	a.args = append(a.args, "--holder-timeout=0") // its etcd is to be its only child
 	a.start(t)
 	b.start(t)
 	a.awaitReady(t)

@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/custody"
 	"weft/lease/subnetenv"
 	"weft/test/await"
 	"weft/test/lab/netns"
@@ -58,9 +59,15 @@ func (b *buffer) String() string {
 // pair makes two hosts as wired does; the weftd of the first has the store.
 func pair(t *testing.T) (a, b *host) {
 	t.Helper()
+	return pairOf(t, `{"Type":"udp"}`)
+}
+
+// pairOf is pair with another backend.
+func pairOf(t *testing.T, backend string) (a, b *host) {
+	t.Helper()
 	a, b = wired(t)
 	netconf := filepath.Join(a.dir, "net.json")
-	if err := os.WriteFile(netconf, []byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`), 0o600); err != nil {
+	if err := os.WriteFile(netconf, []byte(`{"Network":"10.42.0.0/16","Backend":`+backend+`}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	a.args = append(a.args, "--embedded-etcd", "--embedded-etcd-dir", a.dir+"/etcd", "--embedded-etcd-listen=192.0.2.1:2379",
@@ -110,6 +117,7 @@ func newHost(t *testing.T, name string) *host {
 			_ = h.cmd.Process.Kill()
 			_ = h.cmd.Wait()
 		}
+		_, _, _ = custody.End(context.Background(), custody.SocketFor(h.socket())) // else it would end when its directory is gone
 		ns.Close()
 		if t.Failed() {
 			t.Logf("%s's log:\n%s", name, h.log.String())

@@ -21,6 +21,7 @@ import (
 	"weft/cmd/weftd/internal/check"
 	"weft/cmd/weftd/internal/confine"
 	"weft/cmd/weftd/internal/daemon"
+	"weft/cmd/weftd/internal/minder"
 	"weft/cmd/weftd/internal/rootless"
 	"weft/tunnel"
 )
@@ -44,6 +45,14 @@ func main() {
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if len(os.Args) > 1 && os.Args[1] == minder.Verb {
+		stop()
+		status, err := minder.Wait(os.Args[2:])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "weftd:", err)
+		}
+		os.Exit(status)
+	}
 	switch err := run(ctx, os.Args[1:], hangups, os.Stdout, os.Stderr); {
 	case errors.Is(err, options.ErrUsage), errors.Is(err, buildinfo.ErrUsage):
 		fmt.Fprintln(os.Stderr, "weftd:", err)
@@ -101,7 +110,20 @@ func run(ctx context.Context, args []string, hangups <-chan os.Signal, stdout, s
 		return err
 	}
 	program := daemon.Program{Hangups: hangups, Log: out.set, Read: func() (options.Config, error) { return parseAgain(settings, cfg) }}
-	if err := serve(ctx, cfg, program, log); err != nil {
+	err = serve(ctx, cfg, program, log)
+	if over := new(daemon.HandedOver); errors.As(err, &over) {
+		log.Info("stopped: "+over.Error(), "pid", over.PID)
+		if over.Stay {
+			log.Info("waiting to be stopped: whoever started this process would start it again")
+			<-ctx.Done()
+		}
+		if over.Minder == nil {
+			return nil
+		}
+		out.limit.Flush()
+		return minder.Become(over.PID, over.Minder)
+	}
+	if err != nil {
 		return err
 	}
 	log.Info("stopped as asked; device, routes, lease and subnet file stay")

@@ -153,10 +153,21 @@ func TestPodsOutliveTheDaemon(t *testing.T) {
 	if _, err := a.pods().Detach(t.Context(), podport.Key{ID: "two", Interface: "eth0"}); err != nil {
 		t.Error(err)
 	}
-	await.OK(t, "the holder ends with the last pod", func() error {
-		if _, err := a.kept(t, 0); err != nil {
-			return err
+	await.OK(t, "the holder has weftd's own ports and nothing else", func() error {
+		_, err := a.kept(t, 0)
+		if s, serr := a.status(t); err == nil && (serr != nil || s.Custody == nil || s.Custody.Ports != 2 || s.Custody.PID != pid) {
+			err = fmt.Errorf("%+v %w", s.Custody, serr)
 		}
+		return err
+	})
+	a.stop(t, syscall.SIGTERM)
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Errorf("the holder ended with weftd, which was stopped, and not for good: %v", err)
+	}
+	if r, ok, err := custody.End(t.Context(), custody.SocketFor(a.socket())); err != nil || !ok || r.Items != 2 { // as weft cleanup does
+		t.Errorf("%+v %v %v", r, ok, err)
+	}
+	await.OK(t, "the holder ends when it is told to", func() error {
 		if err := syscall.Kill(pid, 0); err == nil {
 			return errors.New("it lives")
 		}

@@ -98,7 +98,7 @@ func TestReload(t *testing.T) {
 	}
 	write(good, "WEFTD_V=1", "WEFTD_IP_MASQ=true")
 	changed, restart, faults, _ := b.reload(t)
-	if changed != "--v changed from 0 to 1: " || restart != "--ip-masq changed from false to true: takes a restart: systemctl restart weftd" || faults != "" {
+	if changed != "--v changed from 0 to 1: " || restart != "--ip-masq changed from false to true: takes a restart: weft upgrade, or systemctl restart weftd" || faults != "" {
 		t.Errorf("%q %q %q", changed, restart, faults)
 	}
 	b.logs(t, "level=WARN msg=\"not reloaded\" change=\"--ip-masq changed from false to true: takes a restart")

@@ -203,7 +203,8 @@ func TestStartsThatCannotSucceed(t *testing.T) {
 		want       []string
 	}{
 		{"unknown flag", "--nonsense", 2, []string{"nonsense"}},
-		{"live control socket", "", 1, []string{a.socket(), "another weftd"}},
+		{"live control socket", "--hand-over=never", 1, []string{a.socket(), "another weftd"}},
+		{"live control socket of another node", "--cache-dir=" + t.TempDir(), 1, []string{a.socket(), "another weftd", "another state directory"}},
 		{"no such config file", "--control-socket= --healthz-port=0 --net-config-path=/nonexistent", 1, []string{"--net-config-path", "/nonexistent"}},
 		{"no such certificate", "--control-socket= --healthz-port=0 --embedded-etcd=false --etcd-cafile=/nonexistent", 1, []string{"/nonexistent"}},
 		{"busy etcd port", "--control-socket= --healthz-port=0 --cache-dir=" + t.TempDir() + " --embedded-etcd-dir=" + t.TempDir(), 1, []string{"--embedded-etcd-listen", "address already in use"}},

@@ -77,6 +77,9 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 			return err
 		}
 		client.Timeout, transport.ResponseHeaderTimeout = requestTimeout+5*time.Second, 0
+		if path == upgradePath {
+			client.Timeout = UpgradeTime + requestTimeout
+		}
 	}
 	watched := make(chan struct{})
 	go func() { // ends with ctx
@@ -125,6 +128,9 @@ func (c *Client) explain(err error) error {
 
 func refusal(resp *http.Response) error {
 	var e Error
+	if resp.StatusCode == http.StatusNotFound && resp.Header.Get("Content-Type") != "application/json" {
+		return ErrUnknown
+	}
 	if err := json.NewDecoder(resp.Body).Decode(&e); err != nil || e.Message == "" {
 		e.Message = resp.Status
 	}

@@ -22,6 +22,7 @@ import (
 
 // fake is a node with fixed answers.
 type fake struct {
+	HandOverNode
 	status  Status
 	leases  Leases
 	err     error
@@ -54,6 +55,10 @@ func (f *fake) Capture(ctx context.Context, r CaptureRequest, w io.Writer) error
 
 func (f *fake) Ask(_ context.Context, r AskRequest) (Asked, error) {
 	return Asked{RTTs: make([]time.Duration, r.Count), Refused: true, Unsent: r.Address.String()}, f.err
+}
+
+func (f *fake) RotateKey(context.Context) (Rotated, error) {
+	return Rotated{Before: "a", PublicKey: "b"}, f.err
 }
 
 func (f *fake) Reload(context.Context) (Reloaded, error) {

@@ -9,6 +9,7 @@
 //	POST /v1/matrix           nothing → Matrix
 //	POST /v1/capture          CaptureRequest → a stream in the format pcapng
 //	POST /v1/reload           nothing → Reloaded
+//	POST /v1/rotate-key       nothing → Rotated
 //	GET  /v1/pods             podport.Pods; /v1/pods/attach and /v1/pods/detach are described in package podport
 //
 // A request that fails is answered with an Error. Fields are only ever added

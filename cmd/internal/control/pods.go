@@ -54,12 +54,12 @@ func withCaller(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// mayChangePods refuses callers other than root and the user that this process runs as. The socket's mode says the same; a mode that somebody
-// has changed shall not let others hand in descriptors.
-func mayChangePods(ctx context.Context) error {
+// mayChange refuses callers other than root and the user that this process runs as. The socket's mode says the same; a mode that somebody
+// has changed shall not let others hand in descriptors, get weftd's own, name a program that it starts, or take the node's key from it.
+func mayChange(ctx context.Context) error {
 	uid, ok := ctx.Value(callerKey{}).(uint32)
 	if !ok || uid != 0 && int(uid) != os.Geteuid() {
-		return fmt.Errorf("%w: pods are attached and detached by root, or by the user that weftd runs as (uid %d)", ErrRefused, os.Geteuid())
+		return fmt.Errorf("%w: this is for root, or for the user that weftd runs as (uid %d)", ErrRefused, os.Geteuid())
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func servePods(mux *http.ServeMux, n Node) {
 
 // podRequest reads a request that changes something. If it is not to be fulfilled, it has been answered.
 func podRequest(w http.ResponseWriter, r *http.Request, into any) bool {
-	if err := mayChangePods(r.Context()); err != nil {
+	if err := mayChange(r.Context()); err != nil {
 		reply(w, nil, err)
 		return false
 	}

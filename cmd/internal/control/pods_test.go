@@ -226,11 +226,11 @@ func TestUnsoundAttachIsRefusedBeforeTheDescriptor(t *testing.T) {
 
 // Whoever is neither root nor the daemon's user changes nothing, whatever the socket's mode is.
 func TestStrangersChangeNoPods(t *testing.T) {
-	if err := mayChangePods(t.Context()); !errors.Is(err, ErrRefused) {
+	if err := mayChange(t.Context()); !errors.Is(err, ErrRefused) {
 		t.Errorf("an unknown caller: %v", err)
 	}
 	for uid, may := range map[uint32]bool{0: true, uint32(os.Geteuid()): true, 4711: false} {
-		if err := mayChangePods(context.WithValue(t.Context(), callerKey{}, uid)); (err == nil) != may {
+		if err := mayChange(context.WithValue(t.Context(), callerKey{}, uid)); (err == nil) != may {
 			t.Errorf("uid %d: %v", uid, err)
 		}
 	}

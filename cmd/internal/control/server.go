@@ -34,7 +34,10 @@ type Node interface {
 	// Reload reads the settings again, and changes what can be changed without a restart. Its error is as that of Release; a
 	// setting that cannot be used is none, but stands in the answer.
 	Reload(ctx context.Context) (Reloaded, error)
+	// RotateKey gives the node a new private key. Its error is as that of Release.
+	RotateKey(ctx context.Context) (Rotated, error)
 	PodNode
+	HandOverNode
 }
 
 // Errors that a Node returns to say which HTTP status fits.
@@ -131,12 +134,47 @@ func Serve(ctx context.Context, l net.Listener, n Node) error {
 		ConnState:         (&waiting{}).state,
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // a line a second while there are no descriptors
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
-	defer stop()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(closed)
+		if gives := new(givesWay); errors.As(context.Cause(ctx), gives) {
+			patient, cancel := context.WithTimeout(context.Background(), lastAnswers)
+			defer cancel()
+			_ = s.Shutdown(patient) // what was asked of this process is answered; others are the next one's
+		}
+		_ = s.Close()
+	})
+	err := s.Serve(l)
+	if !stop() {
+		<-closed
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	return nil
+}
+
+// givesWay is an error, the cause with which the context of Serve ends, that says that another process serves from now on.
+type givesWay interface {
+	error
+	GivesWay() bool
+}
+
+// lastAnswers is how long answers may take that are under way when another process serves.
+const lastAnswers = time.Second
+
+// Adopt makes a listener of a descriptor that another process has listened on, and takes that over. Closing the listener removes the socket.
+func Adopt(fd int) (net.Listener, error) {
+	f := os.NewFile(uintptr(fd), "listener")
+	defer func() { _ = f.Close() }() // the listener has a duplicate
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(true)
+	}
+	return l, nil
 }
 
 // Handler returns the handler of the requests about n.
@@ -171,8 +209,10 @@ func Handler(n Node) http.Handler {
 	})
 	mux.HandleFunc("POST /v1/ask", func(w http.ResponseWriter, r *http.Request) { serveAsk(n, w, r) })
 	mux.HandleFunc("POST /v1/capture", func(w http.ResponseWriter, r *http.Request) { serveCapture(n, w, r) })
+	mux.HandleFunc("POST /v1/rotate-key", func(w http.ResponseWriter, r *http.Request) { serveRotateKey(n, w, r) })
 	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) { serveReload(n, w, r) })
 	servePods(mux, n)
+	serveHandOver(mux, n)
 	return mux
 }
 
@@ -192,6 +232,8 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, ErrRefused):
 		return http.StatusConflict
+	case errors.Is(err, ErrReplaced):
+		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadGateway
 }

@@ -30,13 +30,15 @@ type Status struct {
 	// Namespace is where the TUN and the pods are, if that is another network namespace than the underlay's.
 	Namespace *Namespace `json:"namespace,omitempty"`
 	// Lease is nil until one is known.
-	Lease    *Lease   `json:"lease,omitempty"`
-	Backend  Backend  `json:"backend"`
-	Underlay Underlay `json:"underlay"`
-	Store    Store    `json:"store"`
-	Cache    Cache    `json:"cache"`
-	Rules    Rules    `json:"rules"`
-	Config   Config   `json:"config"`
+	Lease   *Lease  `json:"lease,omitempty"`
+	Backend Backend `json:"backend"`
+	// Controller is nil for a backend whose routes no controller of the operator's programs.
+	Controller *Controller `json:"controller,omitempty"`
+	Underlay   Underlay    `json:"underlay"`
+	Store      Store       `json:"store"`
+	Cache      Cache       `json:"cache"`
+	Rules      Rules       `json:"rules"`
+	Config     Config      `json:"config"`
 	// Custody is nil while nothing is kept for the next weftd.
 	Custody *Custody `json:"custody,omitempty"`
 	// Alarm says why records that are gone from the store still count.
@@ -58,6 +60,17 @@ type Namespace struct {
 	Rootless bool `json:"rootless,omitempty"`
 	// Enter is the beginning of a command line that runs a program in it.
 	Enter string `json:"enter,omitempty"`
+	// Out is where what is neither for a pod nor for a peer leaves; nil while that is not known.
+	Out *WayOut `json:"out,omitempty"`
+}
+
+// WayOut names the links of the default routes of a network namespace.
+type WayOut struct {
+	// IPv4 and IPv6 are empty without one.
+	IPv4 string `json:"ipv4,omitempty"`
+	IPv6 string `json:"ipv6,omitempty"`
+	// Masquerade says that packets of pods' leave with the namespace's own address, without which slirp4netns and pasta bring no answers to pods.
+	Masquerade bool `json:"masquerade,omitempty"`
 }
 
 // Custody says who keeps descriptors of pods for the next weftd.
@@ -68,6 +81,9 @@ type Custody struct {
 	// Items are the pods, and Descriptors what is kept of all of them.
 	Items       int `json:"items"`
 	Descriptors int `json:"descriptors"`
+	// Ports are those of the data plane that are kept, and PortDescriptors what is kept of them.
+	Ports           int `json:"ports,omitempty"`
+	PortDescriptors int `json:"portDescriptors,omitempty"`
 	// Discarded is how many packets had waited for too long when they were taken up.
 	Discarded int `json:"discardedPackets,omitempty"`
 	// Fault says what is not kept and why, or what will end the keeping.
@@ -81,6 +97,29 @@ type PodCounts struct {
 	Missing  int `json:"missing"`
 	// Problems is how many of all have one; weft pods says which.
 	Problems int `json:"problems"`
+	// What all of them have sent, what was delivered to them, and the packets from them and to them that went no further, since weftd began
+	// to carry packets; that of pods that are gone is in it.
+	SentPackets     uint64 `json:"sentPackets"`
+	SentBytes       uint64 `json:"sentBytes"`
+	ReceivedPackets uint64 `json:"receivedPackets"`
+	ReceivedBytes   uint64 `json:"receivedBytes"`
+	RefusedPackets  uint64 `json:"refusedPackets"`
+	// Busiest are the pods that sent and received most bytes, that one first, MostBusiest at the most; weft pods has all.
+	Busiest []PodTraffic `json:"busiest,omitempty"`
+}
+
+// MostBusiest is how many pods a Status names.
+const MostBusiest = 5
+
+// PodTraffic is what passed of one interface of a pod since it was attached, or weftd began to carry packets.
+type PodTraffic struct {
+	podport.Key
+	Name            string `json:"name,omitempty"`
+	SentPackets     uint64 `json:"sentPackets"`
+	SentBytes       uint64 `json:"sentBytes"`
+	ReceivedPackets uint64 `json:"receivedPackets"`
+	ReceivedBytes   uint64 `json:"receivedBytes"`
+	RefusedPackets  uint64 `json:"refusedPackets"`
 }
 
 // Lease is this node's own record.
@@ -112,6 +151,23 @@ type Backend struct {
 	// could not be done then.
 	LastReconcile time.Time `json:"lastReconcile,omitzero"`
 	Error         string    `json:"error,omitempty"`
+}
+
+// Controller is what the operator's controller made of the routes that this node gave it (type route-hook).
+type Controller struct {
+	// URL is where this node's view of the routes is.
+	URL string `json:"url"`
+	// Taken is when it last took a view; zero if it has not since weftd started.
+	Taken time.Time `json:"taken,omitzero"`
+	// Accepted, Pending and Refused count the routes of that view.
+	Accepted int `json:"accepted"`
+	Pending  int `json:"pending"`
+	Refused  int `json:"refused"`
+	// Fault says why it did not take the latest view, and Since when that began.
+	Fault string    `json:"fault,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	// Failures counts views that were not taken, since weftd started.
+	Failures uint64 `json:"failures"`
 }
 
 // Underlay is the interface that carries the overlay.
@@ -306,6 +362,8 @@ type Peer struct {
 	Probes []Probe `json:"probes,omitempty"`
 	// Unreachable is what ICMP last said of datagrams to the peer; nil if it said nothing, or the kernel moves the packets: then nobody is told.
 	Unreachable *Unreachable `json:"unreachable,omitempty"`
+	// Encryption is what WireGuard knows of the peer, for each device that it is a peer of; none with another backend.
+	Encryption []Encryption `json:"encryption,omitempty"`
 	// Reached says for each subnet how packets get there, if the backend knows more than one answer.
 	Reached []Reached `json:"ways,omitempty"`
 }
@@ -359,7 +417,7 @@ type Traffic struct {
 // Reached says how one subnet of a peer is reached.
 type Reached struct {
 	Subnet netip.Prefix `json:"subnet"`
-	// How is route, tunnel, command, or skipped: not reached.
+	// How is route, tunnel, command, controller, or skipped: not reached.
 	How string `json:"way"`
 	// Via is the peer's address on the underlay.
 	Via netip.Addr `json:"via,omitzero"`

@@ -52,7 +52,9 @@ type Status struct {
 	By string
 	// PID is the holder's.
 	PID int
-	// Items and Descriptors are how many there are; Discarded is how many packets were too old when they were taken up.
+	// Ports are those that were offered and PortDescriptors what is kept of them, if somebody keeps anything.
+	Ports, PortDescriptors int
+	// Items and Descriptors are what was not only offered: how many there are; Discarded is how many packets were too old when they were taken up.
 	Items, Descriptors, Discarded int
 	// Fault says why something is not kept, "" if everything is.
 	Fault string
@@ -78,6 +80,8 @@ type Custody struct {
 	faults    map[string]error // why items are not kept, by name; "" is for all of them
 	owed      map[string]bool  // what a holder that did not answer has not been told to forget
 	closed    bool
+	silent    error           // why nobody waits for the holder's answer: it has not given the last one; nil if it does answer
+	optional  map[string]bool // what is kept only where that is of use
 	held      bool            // until Begin
 	fresh     map[string]bool // what became another while that was so
 }
@@ -85,7 +89,7 @@ type Custody struct {
 // Open takes up what the last weftd had kept. It always succeeds: who cannot be asked is in the log and in Status. The caller runs
 // Run, and closes.
 func Open(ctx context.Context, o Options) *Custody {
-	c := &Custody{o: o, wake: make(chan struct{}, 1), items: map[string]Item{}, faults: map[string]error{}, owed: map[string]bool{}}
+	c := &Custody{o: o, wake: make(chan struct{}, 1), items: map[string]Item{}, optional: map[string]bool{}, faults: map[string]error{}, owed: map[string]bool{}}
 	if o.Control != "" {
 		path, err := filepath.Abs(SocketFor(o.Control))
 		if err != nil {
@@ -115,7 +119,7 @@ func (c *Custody) askHolder(ctx context.Context) {
 	if c.socket == "" {
 		return
 	}
-	s, err := c.connect(ctx, false)
+	s, r, err := c.connect(ctx, false)
 	if errors.Is(err, errNoHolder) {
 		return
 	}
@@ -126,6 +130,7 @@ func (c *Custody) askHolder(ctx context.Context) {
 		return
 	}
 	if err != nil {
+		c.lose(err)
 		c.o.Logger.Warn("what the last weftd had kept cannot be asked for", "reason", err)
 		return
 	}
@@ -144,7 +149,27 @@ func (c *Custody) askHolder(ctx context.Context) {
 			c.former = append(c.former, i)
 		}
 	}
-	c.session = s
+	c.adopt(s, r)
+}
+
+// adopt makes s the session with the holder, which has said r.
+func (c *Custody) adopt(s *session, r Report) {
+	c.session, c.pid, c.away, c.silent = s, r.PID, max(c.away, r.AwayFor()), nil
+}
+
+// lose ends the session because of err. Of a holder that does not answer nobody waits for an answer any more, until Run has had one.
+func (c *Custody) lose(err error) {
+	if errors.Is(err, errSilent) && c.silent == nil {
+		c.silent = fmt.Errorf("%w: see whether it is stopped (pgrep -af 'weftd holder'; kill -CONT continues one). It is asked again", err)
+		if c.pid != 0 {
+			c.silent = fmt.Errorf("%w: see whether process %d is stopped (kill -CONT %d continues it). It is asked again", err, c.pid, c.pid)
+		}
+	}
+	if c.session != nil {
+		c.session.close()
+	}
+	c.session = nil
+	c.changed()
 }
 
 // takeUp makes items of what came, and discards what is too old.
@@ -206,7 +231,7 @@ func (c *Custody) unkeep(name string) {
 		if err == nil {
 			return
 		}
-		c.session.close() // Run gives a new one what is to be kept, and that is no more
+		c.lose(err) // Run gives a new one what is to be kept, and that is no more
 	}
 	if c.socket != "" && c.o.Timeout > 0 && (c.manager == nil || c.manager.most == 0) && len(c.owed) < maxItems {
 		c.owed[name] = true // the same holder may answer again
@@ -222,14 +247,15 @@ func (c *Custody) endSession() {
 	}
 }
 
-// connect returns a session with the holder, which is started if there is none and start says so.
-func (c *Custody) connect(ctx context.Context, start bool) (*session, error) {
+// connect returns a session with the holder, which is started if there is none and start says so, and what the holder says of itself. It needs
+// no lock.
+func (c *Custody) connect(ctx context.Context, start bool) (*session, Report, error) {
 	p, err := openPlace(c.socket)
 	if errors.Is(err, fs.ErrNotExist) && !start {
-		return nil, errNoHolder
+		return nil, Report{}, errNoHolder
 	}
 	if err != nil {
-		return nil, err
+		return nil, Report{}, err
 	}
 	defer func() { _ = p.close() }() // nothing was written
 	for try := 0; ; try++ {
@@ -238,17 +264,16 @@ func (c *Custody) connect(ctx context.Context, start bool) (*session, error) {
 			conn, err = startHolder(ctx, p, c.o)
 		}
 		if err != nil {
-			return nil, err
+			return nil, Report{}, err
 		}
 		s := newSession(conn)
 		r, err := s.report(hello, c.o.Owner)
 		if err == nil {
-			c.pid, c.away = r.PID, max(c.away, r.AwayFor())
-			return s, nil
+			return s, r, nil
 		}
 		s.close()
 		if !errors.Is(err, errOver) || try == 2 { // one that was about to end: it has removed its socket by now
-			return nil, err
+			return nil, Report{}, err
 		}
 	}
 }
@@ -272,6 +297,15 @@ func (c *Custody) Kept(prefix string) (items []Item, away time.Duration) {
 // Keep keeps duplicates of fds, which stay the caller's, with meta under name, in the place of what had that name. With an error they
 // are not kept now, but are tried again with the next holder: what needs them goes on, and only a restart of weftd would end it.
 func (c *Custody) Keep(ctx context.Context, name string, meta []byte, fds []int) error {
+	return c.put(ctx, name, meta, fds, false)
+}
+
+// Offer is Keep of what is kept only where it will outlive weftd: else nobody is started for it, and that is no fault. It counts as a port.
+func (c *Custody) Offer(ctx context.Context, name string, meta []byte, fds []int) error {
+	return c.put(ctx, name, meta, fds, true)
+}
+
+func (c *Custody) put(ctx context.Context, name string, meta []byte, fds []int, optional bool) error {
 	i := Item{Name: name, Meta: slices.Clone(meta), FDs: fds}
 	if err := i.check(); err != nil {
 		return err
@@ -286,6 +320,9 @@ func (c *Custody) Keep(ctx context.Context, name string, meta []byte, fds []int)
 	defer c.publish()
 	rights.Close(c.items[name].FDs)
 	c.items[name] = i
+	if delete(c.optional, name); optional {
+		c.optional[name] = true
+	}
 	err = c.keep(ctx, i)
 	c.note(name, err)
 	return err
@@ -321,6 +358,9 @@ func (c *Custody) keep(ctx context.Context, i Item) error {
 	if c.manager != nil && c.manager.most > 0 {
 		return c.manager.keep(i)
 	}
+	if c.optional[i.Name] && (c.socket == "" || c.o.Timeout <= 0 || c.endsWithUs() != "") {
+		return nil
+	}
 	if c.socket == "" || c.o.Timeout <= 0 {
 		return errNobody
 	}
@@ -329,20 +369,26 @@ func (c *Custody) keep(ctx context.Context, i Item) error {
 		if no := (*refusedError)(nil); err == nil || errors.As(err, &no) {
 			return err
 		}
-		c.session.close()
+		c.lose(err)
 	}
-	return c.another(ctx)
-}
-
-// another connects to a holder, which is started if there is none, and gives it all items.
-func (c *Custody) another(ctx context.Context) error {
-	c.session, c.pid = nil, 0
-	s, err := c.connect(ctx, true)
+	if c.silent != nil { // whoever attaches a pod does not wait for it: Run does
+		return c.silent
+	}
+	s, r, err := c.connect(ctx, true)
 	if err != nil {
+		if errors.Is(err, errSilent) {
+			c.lose(err)
+		}
 		return err
 	}
-	c.session = s
+	return c.give(s, r)
+}
+
+// give makes s the session, and gives the holder all items.
+func (c *Custody) give(s *session, r Report) error {
+	c.adopt(s, r)
 	defer c.changed()
+	delete(c.faults, "")
 	for name := range c.owed {
 		if s.forget(name) == nil {
 			delete(c.owed, name)
@@ -350,7 +396,14 @@ func (c *Custody) another(ctx context.Context) error {
 	}
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(c.items)) {
+		if c.optional[name] && c.endsWithUs() != "" {
+			continue
+		}
 		err := s.keep(c.items[name])
+		if errors.Is(err, errSilent) {
+			c.lose(err)
+			err = c.silent
+		}
 		c.note(name, err)
 		faults = append(faults, err)
 	}
@@ -368,7 +421,11 @@ func (c *Custody) Forget(name string) {
 	}
 	rights.Close(i.FDs)
 	delete(c.items, name)
+	delete(c.optional, name)
 	c.unkeep(name)
+	if len(c.items) == 0 { // that nobody could be found to keep anything is of no more interest
+		delete(c.faults, "")
+	}
 }
 
 // changed has Run look again.
@@ -384,12 +441,18 @@ func (c *Custody) Status() Status { return *c.status.Load() }
 
 // publish makes the Status. The caller has the lock.
 func (c *Custody) publish() {
-	s := Status{Items: len(c.items), Discarded: c.discarded}
-	for _, i := range c.items {
+	s := Status{Discarded: c.discarded}
+	for name, i := range c.items {
+		if c.optional[name] {
+			s.Ports++
+			s.PortDescriptors += len(i.FDs)
+			continue
+		}
+		s.Items++
 		s.Descriptors += len(i.FDs)
 	}
 	switch {
-	case len(c.items) == 0:
+	case c.held || len(c.items) == 0:
 	case c.manager != nil && c.manager.most > 0:
 		s.By = ByManager
 	case c.session != nil:
@@ -401,7 +464,7 @@ func (c *Custody) publish() {
 			s.Fault = fmt.Sprintf("%s (and %d more)", s.Fault, len(names)-1)
 		}
 	}
-	if s.Fault == "" && s.By == ByHolder {
+	if s.Fault == "" && s.By == ByHolder && s.Items > 0 {
 		s.Fault = c.endsWithUs()
 	}
 	c.status.Store(&s)

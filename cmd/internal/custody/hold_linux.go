@@ -322,6 +322,9 @@ func (h *holder) greet(c *conn, owner string) message {
 		h.dropGone()
 		c.before = time.Since(h.away)
 	}
+	for _, o := range h.conns { // what an earlier connection said while this process was stopped counts no more: there is one weftd
+		o.weftd = false
+	}
 	c.weftd, h.away = true, time.Time{}
 	return message{verb: done, body: h.report(c)}
 }

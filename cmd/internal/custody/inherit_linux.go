@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"weft/cmd/internal/rights"
 )
@@ -138,15 +139,17 @@ func (c *Custody) Begin(ctx context.Context) error {
 	c.fresh = nil
 	var faults []error
 	if (c.manager == nil || c.manager.most == 0) && c.socket != "" && c.o.Timeout > 0 {
-		s, err := c.connect(ctx, len(c.items) > 0)
-		if errors.Is(err, errNoHolder) {
-			return nil
+		s, r, err := c.connect(ctx, false)
+		if errors.Is(err, errNoHolder) { // there was nobody, or nobody is left: everything is told
+			fresh, err = slices.Sorted(maps.Keys(c.items)), nil
 		}
 		if err != nil {
 			c.faults[""] = err
 			return err
 		}
-		c.session = s
+		if s != nil {
+			c.adopt(s, r)
+		}
 	}
 	for _, name := range fresh {
 		i, ok := c.items[name]
@@ -159,4 +162,19 @@ func (c *Custody) Begin(ctx context.Context) error {
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
+}
+
+// ForgetAll forgets what is kept under names that begin with prefix.
+func (c *Custody) ForgetAll(prefix string) {
+	c.mu.Lock()
+	var names []string
+	for name := range c.items {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	c.mu.Unlock()
+	for _, name := range names {
+		c.Forget(name)
+	}
 }

@@ -19,7 +19,7 @@ type Item struct {
 const (
 	MaxName = 255      // bytes of UTF-8, and at least one
 	MaxMeta = 16 << 10 // bytes
-	MaxFDs  = 128
+	MaxFDs  = 252
 )
 
 // What a holder keeps at most. The number of its descriptors may be bound tighter by RLIMIT_NOFILE.

@@ -207,6 +207,7 @@ func (m *manager) keep(i Item) error {
 func (m *manager) forget(name string) {
 	m.used -= m.remove(m.stored[name])
 	delete(m.stored, name)
+	_ = m.barrier() // a socket that it still had would keep its port
 }
 
 // remove takes names out of the store, and returns how many they are. What the manager is not told it drops with the unit's end.

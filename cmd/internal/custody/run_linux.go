@@ -2,6 +2,7 @@ package custody
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -22,8 +23,9 @@ func (c *Custody) Run(ctx context.Context) error {
 		c.mu.Lock()
 		var over <-chan struct{}
 		var wait time.Duration
-		if c.session != nil {
-			over = c.session.over
+		ended := c.session
+		if ended != nil {
+			over = ended.over
 		}
 		if c.manager != nil && len(c.items) > 0 && !c.held {
 			c.manager.stamp()
@@ -42,42 +44,68 @@ func (c *Custody) Run(ctx context.Context) error {
 		case <-c.wake:
 			continue
 		case <-t.C:
-			if c.retry(ctx, false) {
+			if c.retry(ctx, nil) {
 				again = againFirst
 			} else {
 				again = min(2*again, againMost)
 			}
 		case <-over:
-			c.retry(ctx, true)
+			again = againFirst
+			c.retry(ctx, ended)
 		}
 	}
 }
 
-// retry has a holder keep everything if there is none and one is needed. ended says that there was one until now.
-func (c *Custody) retry(ctx context.Context, ended bool) (kept bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || c.held || c.manager != nil && c.manager.most > 0 {
+// retry has a holder keep everything if there is none and one is needed. ended is the session with one whose connection is over, nil if there was none.
+// Nobody waits while a holder is asked whether it answers.
+func (c *Custody) retry(ctx context.Context, ended *session) (kept bool) {
+	pid := c.Status().PID
+	if !c.needsHolder(ended) {
 		return true
 	}
-	if ended {
-		c.session, c.pid = nil, 0
+	s, r, err := c.connect(ctx, true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.held || c.session != nil || len(c.items) == 0 { // meanwhile
+		if s != nil {
+			s.close()
+		}
+		return true
 	}
 	defer c.publish()
-	if len(c.items) == 0 || c.session != nil {
-		return true // it ended because there was nothing to keep
+	was := c.silent
+	if err == nil {
+		err = c.give(s, r)
 	}
-	pid := c.Status().PID
-	if err := c.another(ctx); err != nil {
-		if ended {
+	switch {
+	case err != nil && !errors.Is(err, errSilent):
+		c.silent = nil
+		fallthrough
+	case err != nil && was == nil:
+		if ended != nil {
 			c.o.Logger.Warn("the holder of pods' descriptors has ended, and there is no other; a restart of weftd would now cut pods off; it is tried again", "pid", pid, "reason", err)
 		}
 		c.faults[""] = err
 		return false
-	}
-	delete(c.faults, "")
-	if ended {
+	case err != nil: // it is known to be silent, and said for each item
+		return false
+	case was != nil:
+		c.o.Logger.Info("the holder of pods' descriptors answers again, and keeps everything", "pid", c.pid, "pods", len(c.items))
+	case ended != nil:
 		c.o.Logger.Warn("the holder of pods' descriptors had ended: another one keeps them", "before", pid, "pid", c.pid, "pods", len(c.items))
 	}
 	return true
+}
+
+// needsHolder says that something is to be kept and there is no session. ended is the one that is over.
+func (c *Custody) needsHolder(ended *session) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.held || c.manager != nil && c.manager.most > 0 {
+		return false
+	}
+	if ended != nil && c.session == ended {
+		c.session, c.pid = nil, 0
+	}
+	return len(c.items) > 0 && c.session == nil // else it ended because there was nothing to keep
 }

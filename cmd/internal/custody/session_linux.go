@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 
 // askWait bounds a request to a holder, which answers at once unless the machine is in trouble.
 const askWait = 5 * time.Second
+
+// keepWait bounds one for which somebody waits who attaches a pod, or detaches it. If a holder is slower than that, what it was to be told is told later.
+const keepWait = time.Second
 
 // session is a connection to a holder. Its methods are safe for concurrent use.
 type session struct {
@@ -70,22 +74,24 @@ var (
 	errOver   = errors.New("the holder has ended")
 )
 
-// ask sends m with fds, which stay the caller's, and returns the answer, whose descriptors are the caller's. A refusal is a
+// ask sends m with fds, which stay the caller's, waits that long, and returns the answer, whose descriptors are the caller's. A refusal is a
 // *refusedError. After any other error the session is over.
-func (s *session) ask(m message, fds []int) (message, []int, error) {
+func (s *session) ask(m message, fds []int, wait time.Duration) (message, []int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fail := func(err error) (message, []int, error) {
 		s.close()
 		return message{}, nil, err
 	}
-	if err := s.c.SetWriteDeadline(time.Now().Add(askWait)); err != nil {
+	if err := s.c.SetWriteDeadline(time.Now().Add(wait)); err != nil {
 		return fail(errOver)
 	}
-	if err := send(s.c, m, fds); err != nil {
+	if err := send(s.c, m, fds); errors.Is(err, os.ErrDeadlineExceeded) {
+		return fail(errSilent)
+	} else if err != nil {
 		return fail(fmt.Errorf("%w: %w", errOver, err))
 	}
-	t := time.NewTimer(askWait)
+	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case a := <-s.answers:
@@ -107,7 +113,7 @@ func (s *session) ask(m message, fds []int) (message, []int, error) {
 
 // report asks for one by verb: hello, look or end.
 func (s *session) report(v verb, name string) (Report, error) {
-	m, fds, err := s.ask(message{verb: v, name: name}, nil)
+	m, fds, err := s.ask(message{verb: v, name: name}, nil, askWait)
 	rights.Close(fds)
 	if err != nil {
 		return Report{}, err
@@ -116,13 +122,13 @@ func (s *session) report(v verb, name string) (Report, error) {
 }
 
 func (s *session) keep(i Item) error {
-	_, fds, err := s.ask(message{verb: keep, name: i.Name, body: i.Meta}, i.FDs)
+	_, fds, err := s.ask(message{verb: keep, name: i.Name, body: i.Meta}, i.FDs, keepWait)
 	rights.Close(fds)
 	return err
 }
 
 func (s *session) forget(name string) error {
-	_, fds, err := s.ask(message{verb: forget, name: name}, nil)
+	_, fds, err := s.ask(message{verb: forget, name: name}, nil, keepWait)
 	rights.Close(fds)
 	return err
 }
@@ -130,7 +136,7 @@ func (s *session) forget(name string) error {
 // take returns all that the holder keeps, in order of names. It goes on keeping it.
 func (s *session) take() (items []Item, err error) {
 	for name := ""; ; {
-		m, fds, err := s.ask(message{verb: next, name: name}, nil)
+		m, fds, err := s.ask(message{verb: next, name: name}, nil, askWait)
 		if err != nil {
 			return items, err
 		}

@@ -120,6 +120,9 @@ func TestChecks(t *testing.T) {
 		}
 	}
 	route := func(r Route) func(*Facts) { return func(f *Facts) { f.Links.Routes = append(f.Links.Routes, r) } }
+	out := func(o control.WayOut) func(*Facts) {
+		return func(f *Facts) { f.Daemon.Status.Namespace = &control.Namespace{PID: 7, Out: &o} }
+	}
 	setting := func(name, value string) func(*Facts) {
 		return func(f *Facts) {
 			if f.Kernel.Settings[name] = value; value == "" {
@@ -168,11 +171,23 @@ func TestChecks(t *testing.T) {
 		{"no NET_ADMIN", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_RAW }, "cap-net-admin fault", "CAP_NET_ADMIN"},
 		{"neither, for an ordinary user without a weftd", func(f *Facts) { f.Kernel.Capabilities, f.Kernel.Ordinary = 0, true }, "cap-net-admin note", "weftd --rootless --check"},
 		{"no NET_RAW", func(f *Facts) { f.Kernel.Capabilities = 1 << unix.CAP_NET_ADMIN }, "cap-net-raw warning", "CAP_NET_RAW"},
+		{"neighbours have room", func(f *Facts) {
+			f.Kernel.Neighbours = []Neighbours{{Family: "IPv4", Bound: "net.ipv4.neigh.default.gc_thresh3", Most: 1024, Entries: 900, Refused: 70}}
+		}, "", ""},
+		{"the neighbours' table is full", func(f *Facts) {
+			f.Kernel.Neighbours = []Neighbours{{Family: "IPv6", Bound: "net.ipv6.neigh.default.gc_thresh3", Most: 1024, Entries: 700, Refused: 70, Lately: 3}}
+		}, "neighbours fault", "sysctl -w net.ipv6.neigh.default.gc_thresh3=4096"},
+		{"the neighbours' table is nearly full", func(f *Facts) {
+			f.Kernel.Neighbours = []Neighbours{{Family: "IPv4", Bound: "net.ipv4.neigh.default.gc_thresh3", Most: 1024, Entries: 922}}
+		}, "neighbours warning", "net.ipv4.neigh.default.gc_thresh2"},
 		{"no forwarding", setting("ipv4/ip_forward", "0"), "forwarding-ipv4 fault", "net.ipv4.ip_forward is 0"},
 		{"no forwarding where the TUN is not", func(f *Facts) { f.Settings.Rootless.On = true; setting("ipv4/ip_forward", "0")(f) }, "", ""},
 		{"no tun for an ordinary user", func(f *Facts) {
 			f.Settings.Rootless.On, f.Kernel.TUN = true, &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: syscall.EACCES}
 		}, "tun-device fault", "chmod 0666"},
+		{"a namespace without a way out", out(control.WayOut{Masquerade: true}), "way-out note", "no default route"},
+		{"a way out without masquerading", out(control.WayOut{IPv4: "tap0"}), "way-out note", "--ip-masq"},
+		{"a way out", out(control.WayOut{IPv4: "tap0", Masquerade: true}), "", ""},
 		{"no capability of an ordinary user", func(f *Facts) { f.Settings.Rootless.On, f.Kernel.Capabilities = true, 0 }, "", ""},
 		{"no forwarding by one link", setting("ipv4/conf/flannel0/forwarding", "0"), "forwarding-ipv4 fault", "flannel0"},
 		{"no br_netfilter", setting("bridge/bridge-nf-call-iptables", ""), "bridge-netfilter note", "does not exist"},

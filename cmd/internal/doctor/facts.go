@@ -51,6 +51,17 @@ type Daemon struct {
 
 func (d Daemon) answers() bool { return d.Asked && d.Err == nil }
 
+// has reports whether the sockets of a process are weftd's: its own, or kept for the next one by a holder, or by the service manager.
+func (d Daemon) has(pid int) bool {
+	switch {
+	case pid == 0:
+		return false
+	case d.answers():
+		return pid == d.PID || pid == d.Status.PID
+	}
+	return pid == d.PID || pid == d.Holder.PID || pid == 1
+}
+
 // Kernel is what the kernel, and who runs here, can do.
 type Kernel struct {
 	Release string
@@ -65,6 +76,17 @@ type Kernel struct {
 	Ordinary bool
 	// Settings are the values of /proc/sys/net by their names with slashes; a name that is not there does not exist.
 	Settings map[string]string
+	// Neighbours are its tables of neighbours; none where it does not show them, as in a network namespace of a container.
+	Neighbours []Neighbours
+}
+
+// Neighbours is the kernel's table of neighbours of one family, which all network namespaces share.
+type Neighbours struct {
+	// Family is IPv4 or IPv6, Bound the setting that bounds the table, and Most its value; 0 if it is not known.
+	Family, Bound string
+	Most          int
+	// Entries is how many there are. Refused is how often there was no room since the host started, and Lately how often of these while the doctor looked.
+	Entries, Refused, Lately int
 }
 
 // Links are links, addresses, routes and rules of this network namespace.

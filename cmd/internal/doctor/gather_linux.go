@@ -49,7 +49,10 @@ func Gather(ctx context.Context, r Request) *Facts {
 	wg.Go(func() { f.Store = askStore(ctx, f.Settings, f.Daemon, r.Offline) })
 	wg.Go(func() { f.Kernel = readKernel(f.Daemon.PID) })
 	wg.Go(func() { f.Files = readFiles(f.Settings.Config) })
+	var neighbours []Neighbours
+	wg.Go(func() { neighbours = watchNeighbours(ctx) })
 	wg.Wait()
+	f.Kernel.Neighbours = neighbours
 	f.Network = readNetwork(ctx, f, r.Socket)
 	if feature := f.Network.facts().Feature; feature != nil {
 		f.Kernel.Feature = feature.Probe()

@@ -218,11 +218,11 @@ func readPort(f *Facts) Port {
 			}
 		}
 	}
-	owners(inodes)
+	owners(inodes, f.Daemon.has)
 	for inode, h := range inodes {
 		switch {
 		case inode == "0": // the kernel's, of a vxlan device
-		case h.PID != 0 && (h.PID == f.Daemon.PID || f.Daemon.answers() && h.PID == f.Daemon.Status.PID):
+		case f.Daemon.has(h.PID):
 		case h.PID == 0 && f.Daemon.PID == 0 && f.Daemon.answers(): // weftd is in another pid namespace
 		default:
 			p.Holders = append(p.Holders, h)
@@ -290,8 +290,8 @@ func hexAddr(text string) netip.Addr {
 	return a.Unmap()
 }
 
-// owners finds the processes that have the sockets open.
-func owners(inodes map[string]Holder) {
+// owners finds the processes that have the sockets open, of several that have one of ours, as who keeps weftd's sockets for the next one has them too.
+func owners(inodes map[string]Holder, ours func(pid int) bool) {
 	if len(inodes) == 0 {
 		return
 	}
@@ -313,10 +313,11 @@ func owners(inodes map[string]Holder) {
 			}
 			inode = strings.TrimSuffix(inode, "]")
 			h, wanted := inodes[inode]
-			if !wanted || h.PID != 0 {
+			pid, _ := strconv.Atoi(filepath.Base(dir)) // it is a number
+			if !wanted || h.PID != 0 && (ours(h.PID) || !ours(pid)) {
 				continue
 			}
-			h.PID, _ = strconv.Atoi(filepath.Base(dir)) // it is a number
+			h.PID = pid
 			if name, err := os.ReadFile(dir + "/comm"); err == nil {
 				h.Name = strings.TrimSpace(string(name))
 			}

@@ -19,6 +19,8 @@ func hostChecks() []Check {
 		{"daemon", "whether weftd runs and answers, and is ready", checkDaemon},
 		{"custody", "whether a restart of weftd leaves the interfaces of directly attached pods", checkCustody},
 		{"pods", "whether the pods that are attached directly have their ports", checkPods},
+		{"way-out", "where packets to neither pods nor peers go, if the TUN is in a network namespace of its own", checkWayOut},
+		{"encryption", "whether peers of backend wireguard have sessions", checkEncryption},
 		{"settings", "whether weftd's flags and variables are understood", checkSettings},
 		{"kernel-version", "whether the kernel is recent enough", checkRelease},
 		{"tun-device", "/dev/net/tun, where the data plane needs it", checkTUN},
@@ -27,6 +29,7 @@ func hostChecks() []Check {
 		{"cap-net-raw", "the capability to use packet sockets", checkNetRaw},
 		{"forwarding-ipv4", "whether the kernel forwards IPv4", checkForwarding4},
 		{"forwarding-ipv6", "whether the kernel forwards IPv6", checkForwarding6},
+		{"neighbours", "whether the kernel's tables of neighbours have room", checkNeighbours},
 		{"rp-filter", "whether reverse path filtering refuses peers' packets", checkReversePath},
 		{"bridge-netfilter", "whether iptables sees packets between pods on one bridge", checkBridgeNetfilter},
 	}

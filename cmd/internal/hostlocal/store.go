@@ -108,7 +108,15 @@ func (s Store) Free(ctx context.Context, h Holder, addrs ...netip.Addr) error {
 		return nil
 	}
 	return s.change(ctx, func(dir string) error {
-		list, _ := s.Reservations() // somebody else's file is not this one's fault
+		var list []Reservation
+		for _, a := range addrs { // of a thousand files two are read
+			if holder, err := read(filepath.Join(dir, a.String())); err == nil && holder == h {
+				list = append(list, Reservation{a, h, a.String()})
+			}
+		}
+		if len(list) < len(addrs) { // one may have a name that is written in another way
+			list, _ = s.Reservations() // somebody else's file is not this one's fault
+		}
 		var faults []error
 		for _, r := range ofHolder(list, h) {
 			if !slices.Contains(addrs, r.Address) {
@@ -120,6 +128,23 @@ func (s Store) Free(ctx context.Context, h Holder, addrs ...netip.Addr) error {
 		}
 		return errors.Join(faults...)
 	})
+}
+
+// Check returns an error if one of the addresses is not reserved for h. Nothing is wrong with a store that there is not, or whose files may not be read.
+func (s Store) Check(h Holder, addrs ...netip.Addr) error {
+	dir := filepath.Join(s.Dir, s.Network)
+	if _, err := os.ReadDir(dir); err != nil {
+		return nil
+	}
+	for _, a := range addrs {
+		switch got, err := read(filepath.Join(dir, a.String())); {
+		case errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("%s is nobody's in %s", a, dir)
+		case err == nil && got != h:
+			return &TakenError{a, got}
+		}
+	}
+	return nil
 }
 
 // Lookup returns the addresses of h in ascending order, nil if it has none. A file that cannot be read is an error,

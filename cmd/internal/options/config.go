@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weft/lease/etcd"
+	"weft/routing/routehook"
 )
 
 // Config has what the command line and the environment ask for. It holds values
@@ -17,6 +18,8 @@ type Config struct {
 	Rules    Rules
 	Log      Log
 	Rootless Rootless
+	// Hook says where the controller of a network of type route-hook is.
+	Hook routehook.Options
 
 	// Workers is how many threads the data plane keeps busy at most. It is no flag: main
 	// derives it from GOMAXPROCS.
@@ -33,6 +36,8 @@ type Config struct {
 	HealthzPort    int
 	// MetricsPerPeer says that /metrics has series for each peer.
 	MetricsPerPeer bool
+	// MetricsPerPod says that /metrics has series for each pod that is attached directly.
+	MetricsPerPod bool
 	// NetConfigPath is the network configuration with Kubernetes. With etcd it seeds an empty
 	// store, and only if it was asked for (NetConfigGiven), since flannel has a default for it.
 	NetConfigPath  string
@@ -41,6 +46,9 @@ type Config struct {
 	ControlSocket string
 	// HolderTimeout is how long a holder keeps pods' descriptors while no weftd runs; 0 is for no holder.
 	HolderTimeout time.Duration
+	// HandOver is auto if this weftd takes the place of the one that answers on its control socket, and gives its own to another; else
+	// never.
+	HandOver string
 	// CacheDir holds the node's identity and the last good set.
 	CacheDir string
 	// NodeID is the node's identity; "" means the stored or derived one.

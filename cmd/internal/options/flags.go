@@ -21,6 +21,7 @@ func defaults() Config {
 		ControlSocket: "/run/weft/weftd.sock",
 		CacheDir:      "/var/lib/weft",
 		HolderTimeout: 15 * time.Minute,
+		HandOver:      "auto",
 		Confine:       ConfineCapabilities,
 		Probe:         true,
 
@@ -105,6 +106,12 @@ func defineOwn(fs *flag.FlagSet, c *Config) {
 	fs.BoolVar(&c.AllowExtension, "allow-extension", c.AllowExtension, "run the commands of a network configuration of type extension, as root, also if it comes from a store that anyone may write; "+
 		"without this flag only from etcd by TLS with a client certificate or a login, from the embedded etcd's socket, or from a file that only root can write")
 	c.Store.defineOwn(fs)
+	h := &c.Hook
+	fs.StringVar(&h.URL, "route-hook-url", h.URL, "`URL` of the controller that programs the routes of a network of type route-hook: https, or http on a loopback address")
+	fs.StringVar(&h.TokenFile, "route-hook-token-file", h.TokenFile, "`file` with the token that this host shows the controller, in its first line; it is read for each request")
+	fs.StringVar(&h.CAFile, "route-hook-cafile", h.CAFile, "PEM `file` with the authorities that the controller's certificate is checked against; empty is the system's")
+	fs.StringVar(&h.CertFile, "route-hook-certfile", h.CertFile, "PEM `file` with the certificate that this host shows the controller")
+	fs.StringVar(&h.KeyFile, "route-hook-keyfile", h.KeyFile, "PEM `file` with the key of --route-hook-certfile")
 	fs.StringVar(&c.EnvironmentFile, "environment-file", c.EnvironmentFile, "`file` with variables, as lines NAME=value, that count more than those of the environment; weft reload and SIGHUP read it again")
 	fs.StringVar(&c.ControlSocket, "control-socket", c.ControlSocket, "Unix `socket` that the weft command asks; empty serves none")
 	fs.BoolVar(&c.Renumber, "renumber", false, "take up a network configuration whose Network does not contain this node's subnet: the node gets another one, and its pods are cut off until they are made anew")
@@ -112,8 +119,11 @@ func defineOwn(fs *flag.FlagSet, c *Config) {
 	fs.StringVar(&c.CacheDir, "cache-dir", c.CacheDir, "`directory` of the node's identity and the last known peers")
 	fs.DurationVar(&c.HolderTimeout, "holder-timeout", c.HolderTimeout, "how long (`duration`, such as 15m) the interfaces of directly attached pods are held while no weftd runs, for the next one to take up; 0 is not at all; under systemd its descriptor store holds them instead")
 	fs.StringVar(&c.Confine, "confine", c.Confine, "which `rights` weftd, and what it starts, give up: off; capabilities, all but CAP_NET_ADMIN, CAP_NET_RAW and CAP_DAC_READ_SEARCH; files, also writing to files other than its own")
+	fs.StringVar(&c.HandOver, "hand-over", c.HandOver, "auto: a weftd of this node that runs already hands over to this one, and this one to the next, without a packet lost (weft upgrade); "+
+		"never: it is left alone, and this one ends")
 	fs.StringVar(&c.NodeID, "node-id", c.NodeID, "`identity` of this node; empty keeps the stored one, else one derived from the machine id")
 	fs.BoolVar(&c.MetricsPerPeer, "metrics-per-peer", c.MetricsPerPeer, "let /metrics have series for each peer; without, a page has the same length however many peers there are")
+	fs.BoolVar(&c.MetricsPerPod, "metrics-per-pod", c.MetricsPerPod, "let /metrics have series for each pod that is attached directly, beside the sums of all; each pod that ever ran leaves some in the monitoring")
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "`name` by which people and commands call this node, on every node; empty is the host's name; in Kubernetes it is the Node's name, whatever this says")
 	fs.StringVar(&c.Underlay.Forwarding, "rx-udp-gro-forwarding", c.Underlay.Forwarding, "what to do with the underlay device's `feature` of that name, which is the host's: auto, on or off; empty is what the network configuration says, by default auto")
 	fs.BoolVar(&c.Rootless.On, "rootless", c.Rootless.On, "work without root: with the TUN in a user and network namespace of this user's, and sockets, state and files in this user's directories; "+

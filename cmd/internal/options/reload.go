@@ -38,8 +38,9 @@ func effects() map[string]Effect {
 		Restart: "environment-file etcd-prefix iface iface-regex iface-can-reach public-ip public-ipv6 subnet-file subnet-lease-renew-margin ip-masq " +
 			"ip-masq-fully-random-disable iptables-resync iptables-forward-rules ip-blackhole-route healthz-ip healthz-port kube-subnet-mgr " +
 			"kube-annotation-prefix set-node-network-unavailable net-config-path embedded-etcd embedded-etcd-dir embedded-etcd-listen " +
-			"embedded-etcd-insecure allow-extension control-socket renumber probe cache-dir holder-timeout node-id metrics-per-peer node-name " +
-			"rx-udp-gro-forwarding rootless tun-netns confine",
+			"embedded-etcd-insecure allow-extension control-socket renumber probe cache-dir holder-timeout node-id metrics-per-peer metrics-per-pod node-name " +
+			"rx-udp-gro-forwarding rootless tun-netns confine hand-over " +
+			"route-hook-url route-hook-token-file route-hook-cafile route-hook-certfile route-hook-keyfile",
 	} {
 		for name := range strings.FieldsSeq(names) {
 			out[name] = e

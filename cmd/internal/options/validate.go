@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing/routehook"
 )
 
 // validate checks whether the flags fit together, and normalizes their values.
@@ -37,6 +38,16 @@ func (c *Config) validate() []error {
 	}
 	if c.CacheDir == "" {
 		bad("--cache-dir is empty: name a directory that survives a reboot")
+	}
+	if c.HandOver != "auto" && c.HandOver != "never" {
+		bad("--hand-over is %q: it has to be auto or never", c.HandOver)
+	}
+	if h := c.Hook; h.URL != "" {
+		if err := h.Check(); err != nil {
+			bad("--route-hook-url, --route-hook-certfile and --route-hook-keyfile: %w", err)
+		}
+	} else if h != (routehook.Options{}) {
+		bad("--route-hook-url is missing: the other flags of type route-hook are about the controller there")
 	}
 	if c.HolderTimeout < 0 {
 		bad("--holder-timeout is %v: it has to be a time such as 15m, or 0 for no holder", c.HolderTimeout)

@@ -103,6 +103,8 @@ type Pod struct {
 	Since time.Time `json:"since"`
 	// Problem says what is wrong with it, and what to do; "" if nothing is.
 	Problem string `json:"problem,omitempty"`
+	// Note is what whoever has just attached it should know although nothing is wrong with it.
+	Note string `json:"note,omitempty"`
 	// Sent is what the pod has sent, and Received what was delivered to it, in packets as they would be on the wire, since it
 	// was attached or weftd began to carry packets anew.
 	SentPackets     uint64 `json:"sentPackets"`

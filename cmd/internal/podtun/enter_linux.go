@@ -38,7 +38,7 @@ const (
 )
 
 // Descriptors of the process that does a task inside.
-const insideSocket, insideUser, insideNet = 3, 4, 5
+const insideSocket, insideUser, insideNet, insideProgram = 3, 4, 5, 6
 
 // Do does a task, and returns the TUN if the task is to make it. Where this process lacks the rights, since it is an ordinary user's or the pod's
 // namespace belongs to another user namespace, another process does it there: nsenter executes helper, a command of this program that calls
@@ -120,6 +120,14 @@ func routesBeside(netns, name string, networks []netip.Prefix) (out []netip.Pref
 // errNotEntered says that nobody was able to do the task.
 var errNotEntered = errors.New("it cannot be entered")
 
+// as is who the process inside is.
+type as string
+
+const (
+	asItself as = "--preserve-credentials" // the same user outside, which mostly is root inside
+	asRoot   as = "--setuid=0"             // root inside, which is another user outside (podman's --userns=keep-id)
+)
+
 // enter has a process in the pod's user and network namespaces do the task.
 func (t Task) enter(ctx context.Context, helper []string) (*os.File, error) {
 	net, err := os.Open(t.Spec.Netns)
@@ -129,13 +137,31 @@ func (t Task) enter(ctx context.Context, helper []string) (*os.File, error) {
 	defer net.Close()
 	fd, err := unix.IoctlRetInt(int(net.Fd()), unix.NS_GET_USERNS)
 	if err != nil {
-		return nil, fmt.Errorf("%w: its user namespace is not one of ours (NS_GET_USERNS: %w)", errNotEntered, err)
+		return nil, fmt.Errorf("%w: %s (NS_GET_USERNS: %w)", errNotEntered, notBelow, err)
 	}
 	user := os.NewFile(uintptr(fd), "user namespace")
 	defer user.Close()
 	if err := mayEnter(user); err != nil {
 		return nil, err
 	}
+	tun, err := t.enterAs(ctx, asItself, helper, user, net)
+	if errors.Is(err, errNoRights) {
+		if tun, again := t.enterAs(ctx, asRoot, helper, user, net); !errors.Is(again, errNotEntered) {
+			return tun, again
+		}
+		return nil, fmt.Errorf("%w: %w", errNotEntered, err)
+	}
+	return tun, err
+}
+
+func (t Task) enterAs(ctx context.Context, who as, helper []string, user, net *os.File) (*os.File, error) {
+	// Root of the namespace may be a user who may not look into the directories that the program is in.
+	opened, err := unix.Open(helper[0], unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: this program: %w", errNotEntered, err)
+	}
+	program := os.NewFile(uintptr(opened), helper[0])
+	defer program.Close()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -146,30 +172,42 @@ func (t Task) enter(ctx context.Context, helper []string) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(err, theirs.Close())
 	}
-	args := append([]string{fmt.Sprintf("--user=/proc/self/fd/%d", insideUser), fmt.Sprintf("--net=/proc/self/fd/%d", insideNet), "--preserve-credentials", "--"}, helper...)
+	args := []string{fmt.Sprintf("--user=/proc/self/fd/%d", insideUser), fmt.Sprintf("--net=/proc/self/fd/%d", insideNet), string(who)}
+	if who == asRoot {
+		args = append(args, "--setgid=0")
+	}
+	args = append(append(args, "--", fmt.Sprintf("/proc/self/fd/%d", insideProgram)), helper[1:]...)
 	cmd := exec.CommandContext(ctx, "nsenter", args...)
 	var said bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(text), &said
-	cmd.ExtraFiles = []*os.File{theirs, user, net}
+	cmd.ExtraFiles = []*os.File{theirs, user, net, program}
 	err = cmd.Run()
 	_ = theirs.Close() // the other process had a descriptor of its own
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil, fmt.Errorf("%w without the program nsenter: install util-linux", errNotEntered)
 	}
 	if err != nil {
-		why := strings.TrimSpace(said.String())
-		if rest, inside := strings.CutPrefix(why, insideSays); inside {
-			if strings.Contains(rest, existsText) {
-				return nil, fmt.Errorf("%s: %w", rest, fs.ErrExist)
-			}
-			return nil, errors.New(rest)
-		}
-		return nil, fmt.Errorf("%w: nsenter: %w: %s", errNotEntered, err, why)
+		return nil, whyInside(err, said.String(), user)
 	}
 	if t.What != TaskMake {
 		return nil, nil
 	}
 	return receive(int(ours.Fd()))
+}
+
+// whyInside is the error of a process inside, or of nsenter, that said why on its standard error.
+func whyInside(err error, said string, user *os.File) error {
+	said = strings.TrimSpace(said)
+	_, rest, inside := strings.Cut(said, insideSays) // the program's name is before it
+	switch {
+	case !inside:
+		return fmt.Errorf("%w: %s (nsenter: %w: %s)", errNotEntered, whyNot(user), err, said)
+	case strings.Contains(rest, errNoRights.Error()):
+		return errNoRights
+	case strings.Contains(rest, existsText):
+		return fmt.Errorf("%s: %w", rest, fs.ErrExist)
+	}
+	return errors.New(rest)
 }
 
 // mayEnter refuses root the user namespace of another user. The process inside would still be root to the files of this host, and whoever owns
@@ -188,7 +226,7 @@ func mayEnter(user *os.File) error {
 	return nil
 }
 
-// insideSays is what the error of the process inside begins with, to be told from nsenter's own; existsText is in the one that stands for fs.ErrExist.
+// insideSays is in front of the error of the process inside, to be told from nsenter's own; existsText is in the one that stands for fs.ErrExist.
 const insideSays, existsText = "in the pod's namespaces: ", "the pod has an interface of that name"
 
 // receive takes the TUN that the process inside has sent before it ended.
@@ -220,6 +258,9 @@ func inside(stdin io.Reader) error {
 	var t Task
 	if err := json.NewDecoder(stdin).Decode(&t); err != nil {
 		return err
+	}
+	if !capable() {
+		return errNoRights
 	}
 	tun, err := t.do("/proc/self/ns/net", makeApart)
 	if err != nil || tun == nil {

@@ -35,6 +35,11 @@ type Spec struct {
 // temporary is what the TUN is called until it is in the pod's namespace; the kernel puts a number there.
 const temporary = "weft-new%d"
 
+// queueLen is how many packets wait in the TUN for weftd before the kernel drops the next one: as many as in the host's TUN. The kernel's own
+// default is 500. What a pod loses of a flood of small packets it loses there, while the worker waits for its CPU
+// (docs/decisions/0040). What waits is nobody's socket buffer, 64 KB for a superpacket, so that the length bounds what a pod can have the host hold.
+const queueLen = 1000
+
 // Make makes the interface and returns its descriptor, which the caller owns. An error means that nothing is left of it. The error
 // wraps fs.ErrExist if the pod has such an interface already.
 func Make(s Spec) (tun *os.File, err error) {
@@ -138,6 +143,9 @@ func (s Spec) configure(temporary string) error {
 	}
 	if err := netlink.LinkSetMTU(l, s.MTU); err != nil {
 		return fmt.Errorf("MTU %d: %w", s.MTU, err)
+	}
+	if err := netlink.LinkSetTxQLen(l, queueLen); err != nil {
+		return fmt.Errorf("txqueuelen %d: %w", queueLen, err)
 	}
 	six := slices.ContainsFunc(s.Addresses, netip.Addr.Is6)
 	if err := settings(s.Name, six); err != nil && six {

@@ -48,6 +48,9 @@ func TestInterface(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := l.Attrs().TxQLen; got != queueLen {
+		t.Errorf("%d packets wait for weftd, want %d", got, queueLen)
+	}
 	if have, err := addressesIn(pod, l); err != nil || len(have) != 2 {
 		t.Errorf("the pod has %v, %v: no address that it may not send from", have, err)
 	}
@@ -159,5 +162,44 @@ func TestWhatToDoAboutTheDevice(t *testing.T) {
 		if got := remedy(err); !strings.Contains(got, want) {
 			t.Errorf("%v: %q", err, got)
 		}
+	}
+}
+
+func TestWhyANamespaceIsNotEntered(t *testing.T) {
+	t.Parallel()
+	for want, f := range map[string]facts{
+		"unshare -Urn":     {own: true, euid: 7},
+		"CAP_SYS_ADMIN":    {own: true},
+		"user 8's":         {euid: 7, owner: 8, known: true, appArmor: "1"},
+		"apparmor":         {euid: 7, owner: 7, known: true, appArmor: "1"},
+		"security module":  {euid: 7, owner: 7, known: true, appArmor: "0"},
+		"the kernel's log": {euid: 7},
+	} {
+		if got := f.why(); !strings.Contains(got, want) {
+			t.Errorf("%+v: %q, want %q in it", f, got, want)
+		}
+	}
+}
+
+// What the process inside says becomes an error, and what nsenter says another one.
+func TestWhatIsSaidInside(t *testing.T) {
+	t.Parallel()
+	user, err := os.Open("/proc/self/ns/user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer user.Close()
+	failed := errors.New("exit status 1")
+	for said, want := range map[string]error{
+		"weft: " + insideSays + errNoRights.Error() + "\n": errNoRights,
+		insideSays + "weft0: " + existsText:                fs.ErrExist,
+		"nsenter: reassociate to namespace failed\n":       errNotEntered,
+	} {
+		if got := whyInside(failed, said, user); !errors.Is(got, want) {
+			t.Errorf("%q: %v, want %v", said, got, want)
+		}
+	}
+	if got := whyInside(failed, insideSays+"MTU 9: invalid argument", user); got == nil || got.Error() != "MTU 9: invalid argument" {
+		t.Errorf("%v", got)
 	}
 }

@@ -46,7 +46,7 @@ func (r *report) published(cfg options.Config) {
 }
 
 // backend checks whether the backend of network would start over u.
-func (r *report) backend(network lease.NetworkConfig, u underlay.Link) {
+func (r *report) backend(cfg options.Config, network lease.NetworkConfig, u underlay.Link) {
 	if network.BackendType == "" {
 		return // it is not known
 	}
@@ -55,7 +55,11 @@ func (r *report) backend(network lease.NetworkConfig, u underlay.Link) {
 	} else {
 		r.remark("backend %s: MTU %d inside the overlay", network.BackendType, mtu)
 	}
-	for _, c := range routing.FactsOf(network).Commands {
+	facts := routing.FactsOf(network)
+	if facts.Controller && cfg.Hook.URL == "" {
+		r.fault(routing.ErrNoController)
+	}
+	for _, c := range facts.Commands {
 		words := strings.Fields(c.Command)
 		if len(words) == 0 || strings.Contains(words[0], "$") {
 			continue

@@ -27,5 +27,12 @@ func (r *report) place(cfg options.Config, network lease.NetworkConfig) {
 		if line := rootless.ReceiveBuffer(); line != "" {
 			r.remark("%s", line)
 		}
+		port := 0
+		if network.BackendType != "" {
+			port = int(routing.FactsOf(network).Port)
+		}
+		for _, line := range rootless.Outside(port) {
+			r.remark("%s", line)
+		}
 	}
 }

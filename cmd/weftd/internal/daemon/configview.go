@@ -66,7 +66,7 @@ func (g *generation) isSettled() bool  { return g.configNow().settled }
 func (d *Daemon) configStatus(g *generation) control.Config {
 	v := g.configNow().view
 	c := control.Config{
-		InUse: string(g.footing.raw), LastGood: v.lastGood, Other: clip(v.other), Changes: v.changes,
+		InUse: string(routing.WithoutSecrets(g.footing.raw)), LastGood: v.lastGood, Other: clip(v.other), Changes: v.changes,
 		Differs: v.text() != configView{}.text(),
 	}
 	if v.fault != nil {

@@ -20,7 +20,7 @@ func (d *Daemon) openCustody(ctx context.Context, do func(func(context.Context) 
 	}
 	d.custody = custody.Open(ctx, custody.Options{
 		Control: d.cfg.ControlSocket, Owner: owner, Timeout: d.cfg.HolderTimeout, Getenv: os.Getenv,
-		Logger: d.log.With("component", "custody"),
+		Logger: d.log.With("component", "custody"), Inherited: d.before.inherited(),
 	})
 	do(d.custody.Run)
 }
@@ -38,14 +38,20 @@ func (d *Daemon) custodyStatus() *control.Custody {
 		return nil
 	}
 	s := d.custody.Status()
-	if s.Items == 0 && s.Fault == "" {
+	if s.By == "" {
+		s.Ports, s.PortDescriptors = 0, 0
+	}
+	if s.Items+s.Ports == 0 && s.Fault == "" {
 		return nil
 	}
-	return &control.Custody{By: s.By, PID: s.PID, Items: s.Items, Descriptors: s.Descriptors, Discarded: s.Discarded, Fault: s.Fault}
+	return &control.Custody{Ports: s.Ports, PortDescriptors: s.PortDescriptors, By: s.By, PID: s.PID, Items: s.Items, Descriptors: s.Descriptors, Discarded: s.Discarded, Fault: s.Fault}
 }
 
 // custodyNote says that a restart would cut pods off, "" if it would not.
 func (d *Daemon) custodyNote() string {
+	if s := d.custodyStatus(); s != nil && s.Fault != "" && s.Items == 0 {
+		return "a restart of weftd would lose packets: " + s.Fault
+	}
 	if s := d.custodyStatus(); s != nil && s.Fault != "" {
 		return "a restart of weftd would cut off pods that are attached directly: " + s.Fault
 	}

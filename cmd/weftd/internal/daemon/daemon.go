@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"weft/cmd/internal/events"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/statefiles"
+	"weft/cmd/weftd/internal/handover"
 	"weft/cmd/weftd/internal/ops"
 	"weft/cmd/weftd/internal/pods"
 	"weft/lease"
@@ -48,6 +50,19 @@ type Daemon struct {
 	// because of a fault of the store.
 	serving latch
 
+	// before is the weftd whose place this one takes, nil if there is none. Until ours is set that one carries packets, keeps the lease and
+	// answers; it has ended when alone is.
+	before      *predecessor
+	ours, alone latch
+	unyielding  error    // why the weftd that answers on our control socket does not give way
+	inherits    int      // ports of the data plane that were taken up; only live writes it
+	binary      string   // the path of the file that this process runs
+	minder      *os.File // where to say which process took this one's place; nil for nobody
+	running     context.Context
+	end         context.CancelCauseFunc // of running
+	handing     sync.Mutex              // held while another process takes this one's place
+	changing    sync.RWMutex            // held for reading while pods come or go and the key changes, for writing meanwhile
+
 	pods *pods.Set // those that are attached directly
 
 	reloading sync.Mutex    // held by a reload
@@ -60,12 +75,15 @@ type Daemon struct {
 	// certificates are what is to be said of files by which the source is reached.
 	certificates []string
 
-	gen     *generation
-	node    string            // our identity; "" as long as it is not known
-	waiting string            // what the start waits for; "" when gen is set
-	last    refusal           // the network configuration that could not be served last
-	lacks   map[string]string // what could not be opened, and why; weftd goes on without it
-	heard   lease.Status      // StoreSeen and StoreErr until there is a generation that has its own
+	gen       *generation
+	node      string                  // our identity; "" as long as it is not known
+	waiting   string                  // what the start waits for; "" when gen is set
+	last      refusal                 // the network configuration that could not be served last
+	listeners map[string]net.Listener // what is served on, by name
+	upgrading *upgrade                // the successor that was started, nil for none
+	left      *handover.Conn          // to the process that has taken this one's place, nil for none
+	lacks     map[string]string       // what could not be opened, and why; weftd goes on without it
+	heard     lease.Status            // StoreSeen and StoreErr until there is a generation that has its own
 }
 
 // Run runs the daemon with checked flags until ctx ends; then it returns nil. An
@@ -77,9 +95,10 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	d := &Daemon{
 		cfg: cfg, live: cfg, program: program, adopt: make(chan adoption), version: version, log: log, started: time.Now(), history: history,
 		systemd: ops.NewSystemd(log), nudge: make(chan struct{}, 1), resized: make(chan struct{}, 1),
-		serving: newLatch(), waiting: "config: not read yet",
+		serving: newLatch(), ours: newLatch(), alone: newLatch(), binary: binary(), minder: openMinder(), waiting: "config: not read yet",
 	}
 	d.thrifty = thrifty()
+	defer d.leave()
 	context.AfterFunc(ctx, d.systemd.Stopping)
 	defer d.closePods()
 	if err := d.prepare(); err != nil {
@@ -89,6 +108,8 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	defer func() { _ = d.claim.Close() }()  // nor here
 
 	ctx, cancel := context.WithCancelCause(ctx)
+	d.running, d.end = ctx, cancel
+	d.seekPredecessor(ctx)
 	var wg sync.WaitGroup
 	defer d.closeCustody()
 	defer wg.Wait()
@@ -103,14 +124,16 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	if err := d.listen(ctx, do); err != nil {
 		return err
 	}
-	do(func(ctx context.Context) error { return d.source.run(ctx, d.serving.isSet) })
+	do(d.hear)
+	do(when(d.alone, func(ctx context.Context) error { return d.source.run(ctx, d.serving.isSet) }))
 	do(d.observe)
-	do(d.watchdog)
-	do(d.pods.Run)
+	do(when(d.ours, d.watchdog))
+	do(when(d.ours, d.pods.Run))
 	do(d.settle)
 	do(d.serveFootings)
 	do(d.hangups)
 	do(d.watchCertificates)
+	do(d.watchDescriptors)
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

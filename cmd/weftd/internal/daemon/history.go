@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -30,6 +31,9 @@ func keepHistory(dir string, plain *slog.Logger) (history *events.Log, log *slog
 	})
 	return history, slog.New(events.NewHandler(plain.Handler(), history)), func(err error) {
 		e := events.Event{Kind: events.Stopped, Level: "info", Message: "weftd ends, as asked"}
+		if over := new(HandedOver); errors.As(err, &over) {
+			e.Message, err = "weftd ends: "+over.Error(), nil
+		}
 		if err != nil {
 			e.Level, e.Message, e.Details = "error", "weftd ends", map[string]string{"reason": err.Error()}
 		}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"syscall"
 	"time"
 
@@ -48,10 +49,16 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 	if err := d.unlessTaken("claim on the port", d.claim.Port(patient, g.outside, port)); err != nil {
 		return err
 	}
+	if g.under4or6 {
+		return nil // the socket is there already
+	}
 	for {
 		err := presence.PortFree(g.outside, g.underlay(), port)
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil // the backend reports any other fault
+		}
+		if !d.ours.isSet() {
+			return fmt.Errorf("hand-over: the weftd that runs has not given the socket of the overlay's port, so that it is of another data plane: %w", err)
 		}
 		d.wait("port: " + err.Error() + d.ofOneUser())
 		if !pause(ctx, portEvery) {

@@ -43,6 +43,8 @@ func (d *Daemon) serveFootings(ctx context.Context) error {
 			var taken *presence.HostTakenError
 			if g, err = d.newGeneration(ctx, a.footing, a.cached); errors.As(err, &taken) {
 				return err // the fault is this host's, so that another configuration would not help
+			} else if err != nil && !d.ours.isSet() {
+				return err // the weftd before this one goes on
 			} else if err != nil {
 				if a, err = d.notOpened(ctx, a, err); err != nil {
 					return err
@@ -61,6 +63,9 @@ func (d *Daemon) serveFootings(ctx context.Context) error {
 		if ctx.Err() != nil {
 			closeNext(err)
 			return nil
+		}
+		if !d.ours.isSet() {
+			return err
 		}
 		d.setGeneration(nil)
 		if a, err = d.after(a, err); err != nil {
@@ -108,7 +113,7 @@ func (d *Daemon) after(a *attempt, err error) (*attempt, error) {
 	var unfit *unfitError
 	switch {
 	case errors.As(err, &next):
-		d.log.Info("taking up the network configuration", "of", d.source.where(), "config", string(next.generation.footing.raw))
+		d.log.Info("taking up the network configuration", "of", d.source.where(), "config", string(routing.WithoutSecrets(next.generation.footing.raw)))
 		return &attempt{footing: next.generation.footing, opened: next.generation}, nil
 	case errors.Is(err, errFootingChanged):
 		d.log.Info("starting over", "because", err)

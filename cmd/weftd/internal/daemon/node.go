@@ -44,6 +44,7 @@ func (d *Daemon) Status() control.Status {
 	s.Cache.Used = g.cached
 	s.Alarm, s.Peers, s.Rejected = st.Alarm, st.Peers, len(st.Rejected)
 	s.Backend, s.Underlay = backendStatus(b), underlayStatus(b)
+	s.Controller = controllerStatus(b.Hook)
 	s.Backend.Port = int(routing.FactsOf(g.footing.network).Port)
 	s.Config = d.configStatus(g)
 	s.Rules = rulesStatus(b.Rules)
@@ -101,6 +102,16 @@ func backendStatus(b routing.Status) control.Backend {
 		out.Notes = append(out.Notes, fmt.Sprintf("peer %s is not used: %s", beside(s.Peer, s.Node, s.Address), s.Reason))
 	}
 	return out
+}
+
+// controllerStatus is nil for a backend without a controller.
+func controllerStatus(h routing.HookStatus) *control.Controller {
+	if h.Controller == "" {
+		return nil
+	}
+	return &control.Controller{
+		URL: h.Controller, Taken: h.Taken, Accepted: h.Accepted, Pending: h.Pending, Refused: h.Refused, Fault: h.Fault, Since: h.Since, Failures: h.Failures,
+	}
 }
 
 func underlayStatus(b routing.Status) control.Underlay {
@@ -183,6 +194,7 @@ func (d *Daemon) Peers() control.Peers {
 	}
 	asked := statesByAddr(g.probes())
 	out.Probing = g.prober != nil
+	encrypted := g.encryption(time.Now())
 	for _, r := range g.peers() {
 		p := peer(r)
 		p.Probes = probesOf(asked, r)
@@ -198,7 +210,7 @@ func (d *Daemon) Peers() control.Peers {
 				}
 			}
 		}
-		p.Reached = reached(found)
+		p.Reached, p.Encryption = reached(found), encryptionOf(encrypted, p.Subnets)
 		if slices.ContainsFunc(found, func(w routing.Reached) bool { return w.How != routing.HowSkipped }) {
 			p.Path = status.Path
 			if p.MTU == 0 {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -61,7 +62,7 @@ func (d *Daemon) namespaceStatus() *control.Namespace {
 	if !p.Elsewhere {
 		return nil
 	}
-	n := &control.Namespace{PID: p.PID, Path: p.Path, Own: p.Own, Rootless: p.User}
+	n := &control.Namespace{PID: p.PID, Path: p.Path, Own: p.Own, Rootless: p.User, Out: d.wayOut()}
 	switch {
 	case p.PID != 0 && p.User:
 		n.Enter = fmt.Sprintf("nsenter -t %d -U -n --preserve-credentials", p.PID)
@@ -71,4 +72,34 @@ func (d *Daemon) namespaceStatus() *control.Namespace {
 		n.Enter = "nsenter --net=" + p.Path
 	}
 	return n
+}
+
+// wayOut finds the default routes where the TUN is; nil if that cannot be asked.
+func (d *Daemon) wayOut() *control.WayOut {
+	k, err := routing.OpenKernelIn(d.cfg.Rootless.Place.FD)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = k.Close() }() // it was only asked
+	routes, err := k.DefaultRoutes()
+	if err != nil {
+		return nil
+	}
+	devices, err := k.Devices()
+	if err != nil {
+		return nil
+	}
+	names := map[int]string{}
+	for _, x := range devices {
+		names[x.Index] = x.Name
+	}
+	out := &control.WayOut{Masquerade: d.cfg.Rules.IPMasq}
+	for _, r := range routes { // of several any shows that there is one
+		if r.Six {
+			out.IPv6 = cmp.Or(out.IPv6, names[r.Index])
+		} else {
+			out.IPv4 = cmp.Or(out.IPv4, names[r.Index])
+		}
+	}
+	return out
 }

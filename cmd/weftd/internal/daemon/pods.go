@@ -1,14 +1,18 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/hostlocal"
@@ -40,7 +44,7 @@ func newPods(cfg options.Config, keeper pods.Keeper, log *slog.Logger) *pods.Set
 		log.Debug("which run of the kernel this is is not known", "reason", err)
 	}
 	return pods.New(pods.Options{
-		File: filepath.Join(cfg.CacheDir, statefiles.Pods), Keeper: keeper, Free: freeAddresses, Boot: strings.TrimSpace(string(boot)), Logger: log.With("component", "pods"),
+		File: filepath.Join(cfg.CacheDir, statefiles.Pods), Keeper: keeper, Free: freeAddresses, Reserved: checkAddresses, Boot: strings.TrimSpace(string(boot)), Logger: log.With("component", "pods"),
 	})
 }
 
@@ -51,9 +55,18 @@ const freeTime = 2 * time.Second
 func freeAddresses(r podport.Request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), freeTime)
 	defer cancel()
-	store := hostlocal.Store{Dir: r.Reservation.Dir, Network: r.Reservation.Network}
-	_, err := store.Release(ctx, hostlocal.Holder{Container: r.ID, Interface: r.Interface})
-	return err
+	store, holder := reservationOf(r)
+	return store.Free(ctx, holder, r.Addresses...)
+}
+
+// checkAddresses says which address of a pod is not reserved for it.
+func checkAddresses(r podport.Request) error {
+	store, holder := reservationOf(r)
+	return store.Check(holder, r.Addresses...)
+}
+
+func reservationOf(r podport.Request) (hostlocal.Store, hostlocal.Holder) {
+	return hostlocal.Store{Dir: r.Reservation.Dir, Network: r.Reservation.Network}, hostlocal.Holder{Container: r.ID, Interface: r.Interface}
 }
 
 // podCarrier gives pods their ports of one generation's data plane.
@@ -126,11 +139,31 @@ func (d *Daemon) MayAttach(r podport.Request) error { return d.pods.MayAttach(r)
 
 // Attach implements control.Node.
 func (d *Daemon) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
+	d.changing.RLock()
+	defer d.changing.RUnlock()
+	if err := d.replaced(); err != nil {
+		return podport.Pod{}, errors.Join(err, unix.Close(tun))
+	}
 	return d.pods.Attach(r, tun, mtu)
 }
 
 // Detach implements control.Node.
-func (d *Daemon) Detach(k podport.Key) (podport.Pod, error) { return d.pods.Detach(k) }
+func (d *Daemon) Detach(k podport.Key) (podport.Pod, error) {
+	d.changing.RLock()
+	defer d.changing.RUnlock()
+	if err := d.replaced(); err != nil {
+		return podport.Pod{}, err
+	}
+	return d.pods.Detach(k)
+}
+
+// replaced is an error once another process has taken this one's place.
+func (d *Daemon) replaced() error {
+	if over := new(HandedOver); errors.As(context.Cause(d.running), &over) {
+		return control.ErrReplaced
+	}
+	return nil
+}
 
 // Pods implements control.Node.
 func (d *Daemon) Pods() podport.Pods { return d.pods.List() }
@@ -144,5 +177,24 @@ func (d *Daemon) podCounts() *control.PodCounts {
 	if t.Attached+t.Waiting+t.Missing == 0 {
 		return nil
 	}
-	return &control.PodCounts{Attached: t.Attached, Waiting: t.Waiting, Missing: t.Missing, Problems: t.Problems}
+	return &control.PodCounts{
+		Attached: t.Attached, Waiting: t.Waiting, Missing: t.Missing, Problems: t.Problems, SentPackets: t.SentPackets, SentBytes: t.SentBytes,
+		ReceivedPackets: t.ReceivedPackets, ReceivedBytes: t.ReceivedBytes, RefusedPackets: t.Refused, Busiest: busiest(d.pods.List().Pods),
+	}
+}
+
+// busiest are the pods that a status names.
+func busiest(all []podport.Pod) []control.PodTraffic {
+	slices.SortStableFunc(all, func(a, b podport.Pod) int {
+		return cmp.Compare(b.SentBytes+b.ReceivedBytes, a.SentBytes+a.ReceivedBytes)
+	})
+	var out []control.PodTraffic
+	for _, p := range all[:min(len(all), control.MostBusiest)] {
+		t := control.PodTraffic{Key: p.Key, Name: p.Name, SentPackets: p.SentPackets, SentBytes: p.SentBytes, ReceivedPackets: p.ReceivedPackets, ReceivedBytes: p.ReceivedBytes}
+		for _, d := range p.Drops {
+			t.RefusedPackets += d.Packets
+		}
+		out = append(out, t)
+	}
+	return out
 }

@@ -30,7 +30,7 @@ const (
 )
 
 // ToRestart says how a setting that a reload cannot change comes into force.
-const ToRestart = "takes a restart: systemctl restart weftd"
+const ToRestart = "takes a restart: weft upgrade, or systemctl restart weftd"
 
 // settings returns the settings in force.
 func (d *Daemon) settings() options.Config {

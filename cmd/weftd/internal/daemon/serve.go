@@ -37,6 +37,9 @@ type generation struct {
 	probed  time.Time  // when the prober was last told what there is
 	changed bool       // the set has changed since
 
+	under4or6 bool        // the underlay's port was inherited
+	hushed    func() bool // nobody is asked yet
+
 	swept bool // what other backends left has been removed; only apply uses it
 
 	sets chan lease.Set // holds the latest set that is not applied yet
@@ -87,18 +90,18 @@ func (d *Daemon) serve(ctx context.Context, g *generation) error {
 	d.setGeneration(g)
 	d.servePods(g)
 	defer d.stopPods()
-	do(g.backend.Run)
+	do(func(ctx context.Context) error { return d.runBackend(ctx, g) })
 	do(g.member.Run)
 	if g.prober != nil {
 		do(g.prober.Run)
 	}
 	if g.cached {
-		do(func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) })
+		do(when(d.ours, func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) }))
 	}
-	do(func(ctx context.Context) error { return d.watchConfig(ctx, g) })
+	do(when(d.ours, func(ctx context.Context) error { return d.watchConfig(ctx, g) }))
 	do(func(ctx context.Context) error { return d.apply(ctx, g) })
-	do(func(ctx context.Context) error { return d.resolveStore(ctx, g) })
-	do(func(ctx context.Context) error { return d.watchStoreRoute(ctx, g) })
+	do(when(d.ours, func(ctx context.Context) error { return d.resolveStore(ctx, g) }))
+	do(when(d.ours, func(ctx context.Context) error { return d.watchStoreRoute(ctx, g) }))
 	wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
@@ -132,6 +135,7 @@ func (g *generation) close() {
 
 func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, f footing, cached *lease.Cached) (*generation, error) {
 	g := &generation{
+		hushed:  func() bool { return !d.alone.isSet() },
 		footing: f, cached: cached != nil, kernel: kernel, outside: outside,
 		under: d.underlayOptions(f),
 		sets:  make(chan lease.Set, 1), wake: make(chan struct{}, 1),
@@ -153,23 +157,30 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	if err != nil {
 		return nil, err
 	}
+	kept, away := d.keptPorts()
+	g.under4or6 = d.hasUnderlay(kept)
 	g.backend, err = routing.NewBackend(ctx, routing.BackendConfig{
 		Kernel: kernel, Outside: g.elsewhere(), Unprivileged: d.cfg.Rootless.Place.User,
 		Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under, Forwarding: d.cfg.Underlay.Forwarding,
 		MayRunCommands:  func() error { return trust.Commands(d.settings()) },
+		Hook:            &d.cfg.Hook,
 		UnderlayChanged: func(u underlay.Link) { d.moved(g, u) },
 		PortLost:        d.pods.Lost,
-		Rules:           rules,
-		Logger:          d.log.With("component", "backend"),
+		Inherited:       kept, Away: away, Keep: d.keepPort, Paused: !d.ours.isSet(),
+		Rules:  rules,
+		Logger: d.log.With("component", "backend"),
 	})
 	if err != nil {
+		d.forgetPorts()
 		return nil, &backendError{err}
 	}
-	g.plane, _ = g.backend.(dataPlane)
+	if g.plane, _ = g.backend.(dataPlane); g.plane == nil {
+		d.forgetPorts()
+	}
 	d.newProber(g)
 	g.member, err = d.source.member(memberOptions{
-		footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
+		paused: !d.ours.isSet(), footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
 		state: d.state, alive: presence.Alive{Kernel: outside, From: g.underlay, Port: routing.FactsOf(f.network).Port},
 	})
 	if err != nil {
@@ -221,11 +232,25 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 			last = why
 			d.applied(g, s)
 			d.tellPods(g)
+			if !d.ours.isSet() {
+				if why != "" {
+					return fmt.Errorf("hand-over: not everything could be put in place beside the weftd that runs: %s", why)
+				}
+				if s.Own.Subnets == (lease.Subnets{}) {
+					continue
+				}
+				if err := d.takeOver(ctx, g); err != nil {
+					return err
+				}
+			}
 		case <-g.wake:
 			d.writeSubnetFile(g)
 			d.tellPods(g)
 		}
 		g.probe(true)
+		if !d.ours.isSet() {
+			continue
+		}
 		d.removeLeftovers(g)
 		d.changed()
 	}

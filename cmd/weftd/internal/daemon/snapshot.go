@@ -3,6 +3,7 @@ package daemon
 import (
 	"os"
 
+	"weft/cmd/internal/podport"
 	"weft/cmd/weftd/internal/ops"
 	"weft/lease"
 	"weft/routing"
@@ -20,6 +21,9 @@ func (d *Daemon) snapshot() ops.Snapshot {
 		s.Pods = ops.Pods{
 			Attached: t.Attached, Waiting: t.Waiting, Missing: t.Missing, SentPackets: t.SentPackets, SentBytes: t.SentBytes,
 			ReceivedPackets: t.ReceivedPackets, ReceivedBytes: t.ReceivedBytes, Refused: t.Refused,
+		}
+		if d.cfg.MetricsPerPod {
+			s.EachPod = podInterfaces(d.pods.List())
 		}
 	}
 	g, _ := d.current()
@@ -59,4 +63,20 @@ func (d *Daemon) peerStats(e *tunnel.Engine) []tunnel.PeerStats {
 		return nil
 	}
 	return e.Peers()
+}
+
+// podInterfaces are pods as the metrics have them.
+func podInterfaces(all podport.Pods) []ops.PodInterface {
+	out := make([]ops.PodInterface, 0, len(all.Pods))
+	for _, p := range all.Pods {
+		i := ops.PodInterface{
+			Name: p.Name, ID: p.ID, Interface: p.Interface, By: p.By, Addresses: p.Addresses, Attached: p.State == podport.Attached,
+			SentPackets: p.SentPackets, SentBytes: p.SentBytes, ReceivedPackets: p.ReceivedPackets, ReceivedBytes: p.ReceivedBytes,
+		}
+		for _, d := range p.Drops {
+			i.Refused += d.Packets
+		}
+		out = append(out, i)
+	}
+	return out
 }

@@ -264,6 +264,9 @@ func (d *Daemon) changes(g *generation, network lease.NetworkConfig) []string {
 	change("SubnetLen", before.SubnetLen, network.SubnetLen)
 	change("IPv6SubnetLen", before.IPv6SubnetLen, network.IPv6SubnetLen)
 	change("VNI", vni(before), vni(network))
+	if psk(before) != psk(network) {
+		out = append(out, "PSK: this node and those that have the other one do not hear each other")
+	}
 	if len(out) == 0 {
 		out = append(out, "only settings that peers and pods do not see")
 	}
@@ -279,9 +282,19 @@ func vni(c lease.NetworkConfig) string {
 	return string(raw.VNI)
 }
 
-// clip shortens the text of a configuration, for a log line or a status.
+// psk is the key in the network configuration that every node has to have alike, as it is written. It is to be compared, and not to be shown.
+func psk(c lease.NetworkConfig) string {
+	var raw struct{ PSK string }
+	if !strings.EqualFold(c.BackendType, "wireguard") || json.Unmarshal(c.Backend, &raw) != nil {
+		return ""
+	}
+	return raw.PSK
+}
+
+// clip shortens the text of a configuration, for a log line or a status, and hides its secrets.
 func clip(b []byte) string {
 	const most = 400
+	b = routing.WithoutSecrets(b)
 	if len(b) <= most {
 		return string(b)
 	}

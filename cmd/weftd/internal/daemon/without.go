@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"time"
@@ -18,14 +19,20 @@ import (
 func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error)) error {
 	if path := d.cfg.ControlSocket; path != "" {
 		open := func() (net.Listener, error) { return control.Listen(path) }
-		l, err := open()
+		l, err := d.inheritedOr("control", open)
 		if occupied := new(control.OccupiedError); errors.As(err, &occupied) {
+			if d.unyielding != nil {
+				err = fmt.Errorf("%w (it does not hand over to this one: %w)", err, d.unyielding)
+			}
 			return err
 		}
 		d.takeUpPods(ctx, do)
-		do(func(ctx context.Context) error {
-			return d.keepServing(ctx, "control socket", l, err, open, func(ctx context.Context, l net.Listener) error { return control.Serve(ctx, l, d) })
-		})
+		do(when(d.ours, func(ctx context.Context) error {
+			return d.keepServing(ctx, "control socket", l, err, open, func(ctx context.Context, l net.Listener) error {
+				d.serves("control", l)
+				return control.Serve(ctx, spare(l), d)
+			})
+		}))
 	}
 	if d.pods == nil {
 		d.takeUpPods(ctx, do)
@@ -36,12 +43,33 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 			h = ops.OnlyHere(h, options.MetricsElsewhere)
 		}
 		open := func() (net.Listener, error) { return ops.Listen(d.cfg.HealthzIP, port) }
-		l, err := open()
-		do(func(ctx context.Context) error {
-			return d.keepServing(ctx, "health server", l, err, open, func(ctx context.Context, l net.Listener) error { return ops.Serve(ctx, l, h) })
-		})
+		l, err := d.inheritedOr("health", open)
+		do(when(d.ours, func(ctx context.Context) error {
+			return d.keepServing(ctx, "health server", l, err, open, func(ctx context.Context, l net.Listener) error {
+				d.serves("health", l)
+				return ops.Serve(ctx, spare(l), h)
+			})
+		}))
 	}
 	return nil
+}
+
+// inheritedOr returns what the weftd before this one listened on under that name, else what open opens.
+func (d *Daemon) inheritedOr(name string, open func() (net.Listener, error)) (net.Listener, error) {
+	if fd := d.before.listener(name); fd >= 0 {
+		return control.Adopt(fd)
+	}
+	return open()
+}
+
+// serves notes what is listened on, for a weftd that takes this one's place.
+func (d *Daemon) serves(name string, l net.Listener) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.listeners == nil {
+		d.listeners = map[string]net.Listener{}
+	}
+	d.listeners[name] = l
 }
 
 // openFirst and openMost are the shortest and the longest time between tries to open one of them.

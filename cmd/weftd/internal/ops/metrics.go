@@ -28,10 +28,12 @@ func families() []metric {
 	all = append(all, deviceFamilies()...)
 	all = append(all, carried(queueFamilies())...)
 	all = append(all, kernelFamilies()...)
+	all = append(all, hookFamilies()...)
 	all = append(all, rulesFamilies()...)
 	all = append(all, peerFamilies()...)
 	all = append(all, probeFamilies()...)
 	all = append(all, podFamilies()...)
+	all = append(all, podInterfaceFamilies()...)
 	return all
 }
 
@@ -165,6 +167,32 @@ func kernelFamilies() []metric {
 		gauge("weft_backend_last_reconcile_timestamp_seconds", "Unix time at which weftd last compared devices and routes with what they should be; 0 if it has not yet.", func(s *Snapshot) float64 { return unix(s.Backend.LastReconcile) }),
 		gauge("weft_mtu_bytes", "The largest packet that pods can send through the overlay, in bytes; 0 before there is a device.", func(s *Snapshot) float64 { return float64(s.Backend.MTU) }),
 		gauge("weft_underlay_lost", "1 while the network interface that carries the overlay, or its address, is missing.", func(s *Snapshot) float64 { return truth(s.Backend.UnderlayLost != "") }),
+	}
+}
+
+// hookFamilies are those of a backend whose routes a controller of the operator's programs.
+func hookFamilies() []metric {
+	return []metric{
+		{"weft_route_hook_routes", "Routes that this node last gave the controller of type route-hook, by what became of them.", prometheus.GaugeValue, []string{"state"},
+			func(s *Snapshot, emit func(float64, ...string)) {
+				if h := s.Backend.Hook; h.Controller != "" {
+					emit(float64(h.Accepted), "accepted")
+					emit(float64(h.Pending), "pending")
+					emit(float64(h.Refused), "refused")
+				}
+			}},
+		{"weft_route_hook_last_taken_timestamp_seconds", "Unix time at which the controller of type route-hook last took this node's routes; 0 if it has not since weftd started.", prometheus.GaugeValue, nil,
+			func(s *Snapshot, emit func(float64, ...string)) {
+				if h := s.Backend.Hook; h.Controller != "" {
+					emit(unix(h.Taken))
+				}
+			}},
+		{"weft_route_hook_failures_total", "How often the controller of type route-hook did not take this node's routes; weft status says why.", prometheus.CounterValue, nil,
+			func(s *Snapshot, emit func(float64, ...string)) {
+				if h := s.Backend.Hook; h.Controller != "" {
+					emit(float64(h.Failures))
+				}
+			}},
 	}
 }
 

@@ -2,7 +2,8 @@ package ops
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Pods are about the pods that are attached directly, all together: a series for each of them would be some for every container that ever ran.
+// Pods are about the pods that are attached directly, all together. Series for each of them, of which every container that ever ran would leave
+// some with who scrapes, are made of PodInterface, and only where they were asked for.
 type Pods struct {
 	Attached, Waiting, Missing                                      int
 	SentPackets, SentBytes, ReceivedPackets, ReceivedBytes, Refused uint64

@@ -47,6 +47,8 @@ type Snapshot struct {
 	Probes []probe.State
 	// Pods are those that are attached directly.
 	Pods Pods
+	// EachPod are these one by one; nil if no metric shall be about a single pod.
+	EachPod []PodInterface
 	// Strangers is how many outer sources that are no peer's were seen lately.
 	Strangers int
 	// DeviceDropped is how many packets the kernel dropped on their way into the
@@ -64,4 +66,5 @@ type Snapshot struct {
 
 	named []namedPeer // of Peers; made when it is first needed
 	infos []namedInfo // Infos with names that no other has; the same
+	each  []string    // the labels of EachPod; the same
 }

@@ -21,6 +21,8 @@ type saved struct {
 	SchemaVersion int        `json:"schema_version"`
 	Boot          string     `json:"boot,omitempty"`
 	Pods          []savedPod `json:"pods"`
+	// Owed are pods that are gone, whose addresses are not free yet.
+	Owed []podport.Request `json:"owed,omitempty"`
 }
 
 type savedPod struct {
@@ -47,6 +49,7 @@ func (s *Set) save() {
 	for _, p := range s.pods {
 		out.Pods = append(out.Pods, savedPod{p.Request, p.since, p.visible, p.inode})
 	}
+	out.Owed = slices.Clone(s.owed)
 	s.dirty = false
 	s.mu.Unlock()
 	slices.SortFunc(out.Pods, func(a, b savedPod) int { return a.Key.Compare(b.Key) })
@@ -54,9 +57,17 @@ func (s *Set) save() {
 	if err == nil {
 		err = lease.WriteFile(s.o.File, append(b, '\n'))
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil {
-		s.o.Logger.Warn("pods are not saved: after a restart weftd cannot say which of them are missing", "reason", err)
+		s.dirty = true // as on a full disk, where there may be room later
+		if !s.unsaved {
+			s.o.Logger.Warn("pods are not saved: after a restart weftd cannot say which of them are missing. It is tried again each half minute", "reason", err)
+		}
+	} else if s.unsaved {
+		s.o.Logger.Info("pods are saved again", "file", s.o.File)
 	}
+	s.unsaved = err != nil
 }
 
 // recall takes up what an earlier run left: with a descriptor what the keeper has, and as missing what only the file has. Pods of another
@@ -72,6 +83,11 @@ func (s *Set) recall() {
 	old, err := read(s.o.File)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.o.Logger.Warn("which pods there were is not known", "file", s.o.File, "reason", err)
+	}
+	for _, r := range old.Owed {
+		if r.Check() == nil {
+			s.free(&pod{Request: r})
+		}
 	}
 	rebooted := old.Boot != s.o.Boot && old.Boot != "" && s.o.Boot != ""
 	for _, o := range old.Pods {

@@ -93,6 +93,12 @@ func (s *Set) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	defer s.save()
+	freeing := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(freeing)
+		s.freeAll(ctx)
+	}()
+	defer func() { <-freeing }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -184,16 +190,6 @@ func (s *Set) end(c Carrier, p *pod) {
 	s.remove(p)
 	s.o.Logger.Info("pod gone: its interface is no more, as when its namespace ends", "pod", p.Key.String(), "name", p.label(), "addresses", text(p.Addresses))
 	s.free(p)
-}
-
-// free frees what is reserved for p.
-func (s *Set) free(p *pod) {
-	if p.Reservation == nil || s.o.Free == nil {
-		return
-	}
-	if err := s.o.Free(p.Request); err != nil {
-		s.o.Logger.Warn("the addresses of a pod that is gone stay reserved, and no pod gets them, until the files that are named after them are removed from the directory; where its namespace is there still, weft detach frees them too", "pod", p.Key.String(), "addresses", text(p.Addresses), "directory", p.Reservation.Dir+"/"+p.Reservation.Network, "reason", err)
-	}
 }
 
 // retries tries again what is due, and says how long to wait for the next.

@@ -52,8 +52,11 @@ type Options struct {
 	File string
 	// Keeper may be nil.
 	Keeper Keeper
-	// Free frees the addresses of a pod that is gone, and whose Reservation is not nil. It may take a while.
+	// Free frees the addresses of a pod that is gone, and whose Reservation is not nil. It may take a while, in which nobody waits for it.
 	Free func(podport.Request) error
+	// Reserved says why the addresses of a pod, whose Reservation is not nil, are not reserved for it; nil if they are, or if that cannot be
+	// told. Reserved may be nil.
+	Reserved func(podport.Request) error
 	// Logger is required.
 	Logger *slog.Logger
 	// Boot tells one run of the kernel from another: no pod outlives it. "" if that is not known.
@@ -71,13 +74,16 @@ type Set struct {
 	carrier Carrier // nil while there is none
 	why     string  // why there is none
 	local   Local
-	dirty   bool   // the file is not what it has to be
-	former  Totals // the traffic of ports that this data plane has no more
+	dirty   bool              // the file is not what it has to be
+	unsaved bool              // it could not be written the last time
+	former  Totals            // the traffic of ports that this data plane has no more
+	owed    []podport.Request // pods that are gone, whose addresses are not free yet
 
 	lostMu sync.Mutex // a leaf lock: the data plane's workers take it
 	lost   []tunnel.PortID
 
-	wake chan struct{} // holds one: there is work for Run
+	wake  chan struct{} // holds one: there is work for Run
+	freed chan struct{} // holds one: there are addresses to be freed
 }
 
 // pod is one attached interface.
@@ -98,7 +104,7 @@ type pod struct {
 
 // New returns a set with what an earlier run left.
 func New(o Options) *Set {
-	s := &Set{o: o, pods: map[podport.Key]*pod{}, why: "weftd has just started", wake: make(chan struct{}, 1)}
+	s := &Set{o: o, pods: map[podport.Key]*pod{}, why: "weftd has just started", wake: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 	s.recall()
 	return s
 }
@@ -120,6 +126,9 @@ func (s *Set) mayAttach(r podport.Request) error {
 	if s.pods[r.Key] == nil && len(s.pods) >= podport.MaxPods {
 		return refuse("%d pods are attached to this node, which is as many as weftd takes", len(s.pods))
 	}
+	if slices.ContainsFunc(s.owed, func(o podport.Request) bool { return o.Key == r.Key }) { // else what the new one has reserved would be freed
+		return refuse("the addresses of an earlier pod of that name, which is gone, are about to be freed: try again in a moment; if that does not help, the log of weftd says what keeps them")
+	}
 	for _, a := range r.Addresses {
 		if why := s.local.refuses(a); why != "" {
 			return refuse("%s", why)
@@ -127,6 +136,18 @@ func (s *Set) mayAttach(r podport.Request) error {
 		if p := s.holder(a, r.Key); p != nil && p.state != podport.Missing {
 			return refuse("%s belongs to %s (%s): ask for another address (--address auto), or detach that pod first (weft detach %s --name %s)", a, p.Key, p.label(), p.ID, p.Interface)
 		}
+	}
+	return nil
+}
+
+// reserved refuses a pod whose addresses are not its own. What an earlier pod of the same key had reserved looks like the new one's, as long as it is not
+// freed: an id is made of a namespace's number, which the kernel gives anew.
+func (s *Set) reserved(r podport.Request) error {
+	if r.Reservation == nil || s.o.Reserved == nil {
+		return nil
+	}
+	if err := s.o.Reserved(r); err != nil {
+		return fmt.Errorf("%w: its addresses are not reserved for it any more, as when an earlier pod of that name has just ended: try again (%w)", control.ErrRefused, err)
 	}
 	return nil
 }
@@ -155,6 +176,9 @@ func (s *Set) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
 	defer s.serial.Unlock()
 	s.mu.Lock()
 	err := s.mayAttach(r) // what was so before the descriptor came may not be so now
+	if err == nil {
+		err = s.reserved(r)
+	}
 	before := s.pods[r.Key]
 	var stale []*pod
 	for _, a := range r.Addresses {
@@ -196,20 +220,26 @@ func (s *Set) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
 	if before != nil {
 		before.close() // its port is closed
 	}
-	s.keep(p)
+	err = s.keep(p)
 	s.changed(c)
 	s.o.Logger.Info(what, "pod", r.Key.String(), "name", r.Name, "netns", r.Netns, "addresses", text(r.Addresses), "by", r.By)
-	return s.show(p, nil), nil
+	out := s.show(p, nil)
+	if err != nil {
+		out.Note = "a restart of weftd would cut the pod off, since its descriptor is not kept: " + err.Error()
+	}
+	return out, nil
 }
 
-// keep has the keeper keep p.
-func (s *Set) keep(p *pod) {
+// keep has the keeper keep p, and says why it does not.
+func (s *Set) keep(p *pod) error {
 	if s.o.Keeper == nil {
-		return
+		return nil
 	}
-	if err := s.o.Keeper.Keep(p.Request, p.tun, p.mtu); err != nil {
-		s.o.Logger.Warn("pod is lost when weftd ends: its descriptor is not kept, and it will have to be attached again", "pod", p.Key.String(), "reason", err)
+	err := s.o.Keeper.Keep(p.Request, p.tun, p.mtu)
+	if err != nil {
+		s.o.Logger.Warn("pod is lost if weftd ends now: its descriptor is not kept, and it would have to be attached again", "pod", p.Key.String(), "reason", err)
 	}
+	return err
 }
 
 // port gives p a port of c. serial is held.

@@ -268,7 +268,7 @@ func TestPodsAfterARestart(t *testing.T) {
 
 	s = New(o)
 	s.SetLocal(local())
-	if !slices.Equal(freed, []string{"ended"}) {
+	if s.freeOwed(t.Context(), map[podport.Key]bool{}); !slices.Equal(freed, []string{"ended"}) {
 		t.Errorf("freed %v", freed)
 	}
 	p := newPlane()
@@ -288,7 +288,8 @@ func TestPodsAfterARestart(t *testing.T) {
 	s.Close()
 	_ = k.Forget(request("other").Key)
 	freed, o.Boot = nil, "2"
-	if s = New(o); len(s.List().Pods) != 0 || !slices.Equal(freed, []string{"other"}) {
+	s = New(o)
+	if s.freeOwed(t.Context(), map[podport.Key]bool{}); len(s.List().Pods) != 0 || !slices.Equal(freed, []string{"other"}) {
 		t.Errorf("after a reboot: %+v, freed %v", s.List().Pods, freed)
 	}
 	if after := descriptors(t); after != before || len(k.kept) != 0 {
@@ -304,5 +305,21 @@ func TestAnAttachThatReplacesIsSaid(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "pod attached again") {
 		t.Error(log.String())
+	}
+}
+
+// forgetful is a keeper that keeps nothing.
+type forgetful struct{ why error }
+
+func (f forgetful) Keep(podport.Request, int, int) error { return f.why }
+func (forgetful) Forget(podport.Key) error               { return nil }
+func (forgetful) Kept() ([]Kept, error)                  { return nil, nil }
+
+// Who attaches a pod is told that its descriptor is not kept, and has it attached all the same.
+func TestAnAttachSaysWhatIsNotKept(t *testing.T) {
+	s, _ := attached(t, Options{Keeper: forgetful{errors.New("the holder is stopped")}})
+	got, err := s.Attach(request("1", "10.42.1.7"), descriptor(t), -1)
+	if err != nil || got.State != podport.Attached || !strings.Contains(got.Note, "the holder is stopped") {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -23,6 +24,9 @@ func arrive(word string, cfg options.Config) (options.Place, error) {
 	if !capable() {
 		return options.Place{}, errNotRoot
 	}
+	if err := ownLock(cfg); err != nil {
+		return options.Place{}, err
+	}
 	if word == wordNew {
 		net, err := make1()
 		if err != nil {
@@ -41,7 +45,39 @@ func arrive(word string, cfg options.Config) (options.Place, error) {
 	if cfg.Rootless.TUNNetns == "" { // one that an earlier weftd made
 		return hold(net, cfg.CacheDir)
 	}
+	if err := within(t.net, func() error { forward(); return nil }); err != nil {
+		return options.Place{}, err
+	}
 	return t.direct(cfg.Rootless.TUNNetns)
+}
+
+// lockVariable names the file that iptables of the legacy flavour locks. Its own is root's.
+const lockVariable = "XTABLES_LOCKFILE"
+
+// ownLock has the iptables that weftd starts lock a file of this user's, beside the control socket.
+func ownLock(cfg options.Config) error {
+	if os.Getenv(lockVariable) != "" || cfg.ControlSocket == "" {
+		return nil
+	}
+	return os.Setenv(lockVariable, filepath.Join(filepath.Dir(cfg.ControlSocket), "xtables.lock"))
+}
+
+// forward has the kernel forward between the TUN and the other links of the network namespace that this thread is in, as containers there and pods that
+// go elsewhere by it need. The namespace is this user's alone. Where it is refused, the rules' notes say that it is missing.
+func forward() {
+	const dir = "/proc/sys/net/"
+	if b, err := os.ReadFile(dir + "ipv6/conf/all/forwarding"); err == nil && strings.TrimSpace(string(b)) == "0" {
+		// A router hears no advertisements, by which it may have its way out, unless it is told to.
+		files, _ := filepath.Glob(dir + "ipv6/conf/*/accept_ra") // no pattern of ours is malformed
+		for _, file := range files {
+			if b, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(b)) == "1" {
+				_ = os.WriteFile(file, []byte("2"), 0)
+			}
+		}
+	}
+	for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+		_ = os.WriteFile(dir+name, []byte("1"), 0)
+	}
 }
 
 // joined reads the descriptor of the network namespace that was handed on, and closes that of the user namespace, in
@@ -85,10 +121,7 @@ func make1() (net int, err error) {
 			err = fmt.Errorf("set the loopback interface up: %w", err)
 			return
 		}
-		for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
-			// Pods on a bridge need it and others do not; the rules' notes say where it is missing.
-			_ = os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0)
-		}
+		forward()
 	}()
 	<-done
 	return net, err

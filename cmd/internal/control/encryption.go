@@ -1,0 +1,45 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"time"
+)
+
+// Encryption is what a device of WireGuard knows of a peer.
+type Encryption struct {
+	Device    string `json:"device"`
+	PublicKey string `json:"publicKey"`
+	// Endpoint is where packets for the peer are sent: where its record says, or where it was heard from last.
+	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
+	// Handshake is when the last one was completed; zero for none since the device was made.
+	Handshake time.Time `json:"latestHandshake,omitzero"`
+	// TxBytes and RxBytes are encrypted.
+	TxBytes uint64 `json:"txBytes"`
+	RxBytes uint64 `json:"rxBytes"`
+	// Likely is the cause of what is wrong, and Look what to look at; "" if nothing is.
+	Likely string `json:"likely,omitempty"`
+	Look   string `json:"look,omitempty"`
+}
+
+// Rotated is the answer to a request for a new key.
+type Rotated struct {
+	// Before and PublicKey are the public keys of the old private key and of the new one.
+	Before    string `json:"before"`
+	PublicKey string `json:"publicKey"`
+}
+
+// RotateKey has the daemon make a new private key, and its record say so.
+func (c *Client) RotateKey(ctx context.Context) (r Rotated, err error) {
+	return r, c.do(ctx, http.MethodPost, "/v1/rotate-key", nil, &r)
+}
+
+func serveRotateKey(n Node, w http.ResponseWriter, r *http.Request) {
+	if err := mayChange(r.Context()); err != nil {
+		reply(w, nil, err)
+		return
+	}
+	done, err := n.RotateKey(context.WithoutCancel(r.Context())) // who asked may go away; the record has to follow the key all the same
+	reply(w, done, err)
+}

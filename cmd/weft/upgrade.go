@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/cmd/internal/control"
+)
+
+// upgradedDocument is what --json prints.
+type upgradedDocument struct {
+	schema
+	control.Upgraded
+}
+
+func upgradeCommand() *cobra.Command {
+	var c common
+	var binary string
+	cmd := &cobra.Command{
+		Use:   "upgrade",
+		Short: "Have the running weftd hand over to a new program, without a packet lost",
+		Long: "Have the running weftd hand over to a new program, without a packet lost: it starts the program with its own flags and environment,\n" +
+			"serves until that has everything in place, gives it all that it has open, and ends. If the new one does not get so far, the running\n" +
+			"one goes on, and the exit status is 1.\n\n" +
+			"Without --binary it is the program that is now at the path from which weftd was started. Only root and weftd's own user may be able\n" +
+			"to write the file, and its directory.",
+		Example: "  install -m 755 weftd /usr/local/bin/weftd && weft upgrade\n  weft upgrade --binary /opt/weft-1.2/weftd\n  weft upgrade --json | jq .pause_us",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runUpgrade(cmd.Context(), cmd.OutOrStdout(), &c, binary)
+		},
+	}
+	c.bind(cmd)
+	cmd.Flags().StringVar(&binary, "binary", "", "`file` of the new weftd; empty is the one at the path from which the running one was started")
+	return cmd
+}
+
+func runUpgrade(ctx context.Context, w io.Writer, c *common, binary string) error {
+	if binary != "" {
+		path, err := filepath.Abs(binary)
+		if err != nil {
+			return usagef("--binary %s: %w", binary, err)
+		}
+		binary = path
+	}
+	done, err := c.client().Upgrade(ctx, control.UpgradeRequest{Binary: binary})
+	if errors.Is(err, control.ErrUnknown) {
+		return fmt.Errorf("the weftd that runs is older than hand-over: systemctl restart weftd (docs/upgrade.md)")
+	}
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return printJSON(w, upgradedDocument{schema1(), done})
+	}
+	fmt.Fprintf(w, "%s (pid %d) has handed over to %s (pid %d), which is %s\n", done.FromVersion, done.FromPID, done.ToVersion, done.PID, clean(done.Binary))
+	fmt.Fprintf(w, "packets waited for %s in queues, and none was lost by it; it took %s in all\n",
+		(time.Duration(done.Pause) * time.Microsecond).Round(10*time.Microsecond), time.Duration(done.Took)*time.Millisecond)
+	return nil
+}

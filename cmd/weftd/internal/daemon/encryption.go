@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"weft/cmd/internal/control"
+	"weft/routing"
+)
+
+// RotateKey implements control.Node. The record follows at once: until a peer has read it, what this node and the peer send each other
+// is lost. While another weftd takes this one's place it is refused: that one has read the key, and would go on with it.
+func (d *Daemon) RotateKey(ctx context.Context) (control.Rotated, error) {
+	if !d.changing.TryRLock() {
+		return control.Rotated{}, control.ErrReplaced
+	}
+	defer d.changing.RUnlock()
+	if err := d.replaced(); err != nil {
+		return control.Rotated{}, err
+	}
+	g, waiting := d.current()
+	if g == nil {
+		return control.Rotated{}, fmt.Errorf("%w: there is no backend yet: %s", control.ErrRefused, waiting)
+	}
+	e, ok := g.backend.(*routing.Encrypter)
+	if !ok {
+		return control.Rotated{}, fmt.Errorf("%w: backend %s has no key: only wireguard does", control.ErrRefused, g.backend.Type())
+	}
+	before, after, err := e.RotateKey(ctx)
+	if err != nil {
+		return control.Rotated{}, err
+	}
+	g.member.SetLocal(d.local(g))
+	d.log.Info("the private key is a new one", "public_key", after, "before", before)
+	return control.Rotated{Before: before.String(), PublicKey: after.String()}, nil
+}
+
+// encryption is what the devices of WireGuard know of peers, by subnet; nil for another backend.
+func (g *generation) encryption(now time.Time) map[netip.Prefix]control.Encryption {
+	e, ok := g.backend.(*routing.Encrypter)
+	if !ok {
+		return nil
+	}
+	peers, err := e.EncryptedPeers()
+	if err != nil {
+		return nil // the device may be gone just now
+	}
+	wrong := e.WrongKeys()
+	out := make(map[netip.Prefix]control.Encryption, len(peers))
+	for _, p := range peers {
+		x := control.Encryption{
+			Device: p.Device, PublicKey: p.Key.String(), Endpoint: p.Endpoint, Handshake: p.Handshake, TxBytes: p.Tx, RxBytes: p.Rx,
+		}
+		x.Likely, x.Look = p.Silence(now, wrong)
+		for _, n := range p.AllowedIPs {
+			out[n] = x
+		}
+	}
+	return out
+}
+
+// encryptionOf is what is known of one peer, once for each device that it is a peer of.
+func encryptionOf(known map[netip.Prefix]control.Encryption, subnets []netip.Prefix) (out []control.Encryption) {
+	for _, n := range subnets {
+		if x, ok := known[n.Masked()]; ok && (len(out) == 0 || out[len(out)-1].Device != x.Device) {
+			out = append(out, x)
+		}
+	}
+	return out
+}

@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"weft/cmd/internal/rights"
+	"weft/cmd/weftd/internal/handover"
+	"weft/routing"
+	"weft/tunnel"
+)
+
+// portItem begins the names of what is kept of the data plane's ports.
+const portItem = "port "
+
+// keepPort has custody keep a port of the data plane, or forget it. A backend calls it, with its lock held.
+func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
+	if k == nil {
+		d.custody.Forget(portItem + name)
+		return
+	}
+	meta, err := json.Marshal(k)
+	if err == nil {
+		err = d.custody.Offer(d.running, portItem+name, meta, k.FDs)
+	}
+	if err != nil {
+		d.log.Warn("a restart of weftd will lose packets: a port is not kept", "port", name, "reason", err)
+	}
+}
+
+// keptPorts returns the ports that the last weftd left, or the one before gave, once, and for how long nobody read them.
+func (d *Daemon) keptPorts() (map[string]tunnel.Kept, time.Duration) {
+	items, away := d.custody.Kept(portItem)
+	out := make(map[string]tunnel.Kept, len(items))
+	for _, i := range items {
+		var k tunnel.Kept
+		if err := json.Unmarshal(i.Meta, &k); err != nil {
+			d.log.Warn("a port that was kept is of no use to this weftd", "port", i.Name, "reason", err)
+			rights.Close(i.FDs)
+			d.custody.Forget(i.Name)
+			continue
+		}
+		k.FDs = i.FDs
+		out[strings.TrimPrefix(i.Name, portItem)] = k
+	}
+	d.inherits += len(out)
+	return out, away
+}
+
+// hasUnderlay reports whether a port on the underlay is among kept, so that it is no other process that has the port.
+func (d *Daemon) hasUnderlay(kept map[string]tunnel.Kept) bool {
+	for name := range kept {
+		if name != "tun" {
+			return true
+		}
+	}
+	return false
+}
+
+// forgetPorts ends the keeping of all ports of a data plane, where there is none, or no such one.
+func (d *Daemon) forgetPorts() { d.custody.ForgetAll(portItem) }
+
+// runBackend runs g's backend until ctx ends. What has the ports of its data plane then, another process or who keeps them for the next
+// one, finds them as they are.
+func (d *Daemon) runBackend(ctx context.Context, g *generation) error {
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() {
+		if plane, ok := g.backend.(routing.Transferable); ok && d.leavesPorts(ctx) {
+			plane.Abandon()
+		}
+		cancel(context.Cause(ctx))
+	})
+	defer stop()
+	return g.backend.Run(own)
+}
+
+// leavesPorts reports whether the ports are to be left as they are, since the daemon ends and somebody has them.
+func (d *Daemon) leavesPorts(ctx context.Context) bool {
+	over, back := new(HandedOver), new(handover.BackError)
+	if errors.As(context.Cause(ctx), &over) || errors.As(context.Cause(ctx), &back) || !d.ours.isSet() {
+		return true
+	}
+	if d.running.Err() == nil {
+		return false // another network configuration takes this one's place
+	}
+	s := d.custody.Status()
+	return s.By != "" && s.Ports > 0 && s.Fault == ""
+}

@@ -1,0 +1,25 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"weft/cmd/internal/control"
+)
+
+// The key stays as it is while another process takes this one's place, which has read it, and afterwards.
+func TestNoNewKeyBesideAnotherProcess(t *testing.T) {
+	d := &Daemon{}
+	var end context.CancelCauseFunc
+	d.running, end = context.WithCancelCause(t.Context())
+	d.changing.Lock()
+	if _, err := d.RotateKey(t.Context()); !errors.Is(err, control.ErrReplaced) {
+		t.Errorf("during the hand-over: %v", err)
+	}
+	end(&HandedOver{PID: 7})
+	d.changing.Unlock()
+	if _, err := d.RotateKey(t.Context()); !errors.Is(err, control.ErrReplaced) {
+		t.Errorf("after it: %v", err)
+	}
+}

@@ -1,0 +1,245 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/weftd/internal/handover"
+)
+
+// upgrade is a successor that this process started.
+type upgrade struct {
+	pid     int
+	outcome chan outcome // holds one
+	minder  *os.File     // where the successor will say who took its place; nil if this process does not wait for it
+}
+
+// MinderPipe is the variable that names the descriptor by which a weftd tells what waits for it which process has taken its place.
+const MinderPipe = "WEFT_MINDER"
+
+// Upgrade implements control.HandOverNode.
+func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (done control.Upgraded, err error) {
+	refuse := func(format string, a ...any) (control.Upgraded, error) {
+		return done, fmt.Errorf("%w: %w", control.ErrRefused, fmt.Errorf(format, a...))
+	}
+	path := r.Binary
+	if path == "" {
+		path = d.binary
+	}
+	real, err := mayRun(path)
+	if err != nil {
+		return refuse("%w", err)
+	}
+	if d.cfg.Rootless.Place.Elsewhere {
+		return refuse("a weftd whose TUN is in another network namespace cannot start its successor yet: install the program, and restart weftd")
+	}
+	if err := d.MayHandOver(control.HandOverRequest{Protocol: handover.Version, Version: d.version, State: d.state}); err != nil {
+		return done, err
+	}
+	began := time.Now()
+	u := &upgrade{outcome: make(chan outcome, 1)}
+	cmd := exec.Command(real, os.Args[1:]...)
+	cmd.Env = successorEnvironment(os.Environ())
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	told, err := u.mind(d.minder, d.followed())
+	if err != nil {
+		return done, err
+	}
+	if told != nil {
+		cmd.ExtraFiles = []*os.File{told}
+		cmd.Env = append(cmd.Env, MinderPipe+"=3")
+	}
+	defer u.unmind(told, d.minder, &err)
+	d.mu.Lock()
+	if d.upgrading != nil {
+		d.mu.Unlock()
+		return refuse("an upgrade is under way already")
+	}
+	d.upgrading = u
+	err = cmd.Start()
+	if err == nil {
+		u.pid = cmd.Process.Pid
+	}
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.upgrading = nil
+	}()
+	if err != nil {
+		return refuse("%s cannot be started: %w", path, err)
+	}
+	ended := make(chan struct{})
+	go func() { // ends with the child, or with this process
+		_ = cmd.Wait() // ProcessState says it
+		close(ended)
+	}()
+	var o outcome
+	select {
+	case o = <-u.outcome:
+	case <-ended:
+		select {
+		case o = <-u.outcome: // it was about to come
+		case <-time.After(time.Second):
+			o.err = fmt.Errorf("it ended before it asked for anything (%s): what it said is in weftd's log. If it is older than hand-over, or its settings are wrong, it has to be started the ordinary way: systemctl restart weftd", cmd.ProcessState)
+		}
+	case <-ctx.Done():
+		o = d.endUpgrade(u, cmd.Process)
+		if o.err != nil {
+			o.err = fmt.Errorf("it took too long: %w", context.Cause(ctx))
+		}
+	}
+	if o.err != nil {
+		select {
+		case <-ended:
+		case <-time.After(killTime):
+			_ = cmd.Process.Kill() // it may have ended just now
+			<-ended
+		}
+		return refuse("%s (%s) has not taken over, and the weftd that runs (pid %d, %s) goes on: %w", path, versionOf(real), os.Getpid(), d.version, o.err)
+	}
+	return control.Upgraded{
+		Binary: path, FromVersion: d.version, ToVersion: o.report.Version, FromPID: os.Getpid(), PID: u.pid,
+		Pause: o.pause.Microseconds(), Took: time.Since(began).Milliseconds(), Ports: o.report.Ports, Pods: o.report.Pods,
+	}, nil
+}
+
+var errUnheard = errors.New("it has not asked for anything")
+
+// endUpgrade ends a successor for which nobody waits any more. A hand-over to it that is under way ends first: whom it has made the one
+// that serves goes on.
+func (d *Daemon) endUpgrade(u *upgrade, p *os.Process) outcome {
+	d.handing.Lock() // from now on it is given nothing
+	defer d.handing.Unlock()
+	select {
+	case o := <-u.outcome:
+		return o
+	default:
+		_ = p.Kill() // it may have ended just now
+		return outcome{err: errUnheard}
+	}
+}
+
+// successorEnvironment leaves out what the service manager said to this process alone.
+func successorEnvironment(all []string) (out []string) {
+	for _, v := range all {
+		switch name, _, _ := strings.Cut(v, "="); name {
+		case "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", MinderPipe:
+		default:
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// versionTime bounds how long a program may take to say its version.
+const versionTime = 5 * time.Second
+
+// versionOf asks the program at path.
+func versionOf(path string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return "version unknown"
+	}
+	return strings.TrimSpace(strings.SplitN(string(out), "\n", 2)[0])
+}
+
+// mayRun returns the file that path leads to, or why it is not started with weftd's rights: only root and weftd's own user can have
+// written it, or put it or a directory above it there.
+func mayRun(path string) (real string, err error) {
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("%q is no absolute path of a program: name one with --binary", path)
+	}
+	real, err = filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s is not there: install the new weftd at that path, or name another with --binary", path)
+	}
+	if err != nil {
+		return "", err
+	}
+	for at, above := real, false; ; at, above = filepath.Dir(at), true {
+		info, err := os.Lstat(at)
+		if err != nil {
+			return "", err
+		}
+		if !above && (!info.Mode().IsRegular() || info.Mode()&0o111 == 0) {
+			return "", fmt.Errorf("%s is no program: it has to be a file that may be executed (chmod 755)", path)
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		sticky := above && info.Mode()&fs.ModeSticky != 0 // where nobody moves or removes what is another's
+		switch {
+		case !ok:
+			return "", fmt.Errorf("%s: whose it is cannot be told", at)
+		case st.Uid != 0 && int(st.Uid) != os.Geteuid():
+			return "", fmt.Errorf("%s belongs to user %d, who could put anything there: weftd starts only what root or its own user owns (chown root %s)", at, st.Uid, at)
+		case info.Mode().Perm()&0o022 != 0 && !sticky:
+			return "", fmt.Errorf("%s may be written by others (mode %04o), who could put anything there: chmod go-w %s", at, info.Mode().Perm(), at)
+		case at == filepath.Dir(at):
+			return real, nil
+		}
+	}
+}
+
+// followed reports whether a service manager follows the process that MAINPID names. One outside of the container of which this process is,
+// or was begun by, the first does not: it knows other numbers, and the container ends with its first process.
+func (d *Daemon) followed() bool {
+	return os.Getenv("NOTIFY_SOCKET") != "" && os.Getpid() != 1 && d.minder == nil
+}
+
+// mind returns what the successor is to write to. Where the service manager follows the process that MAINPID names, nobody waits for
+// this one. Elsewhere whoever started weftd does: as a container's runtime, another service manager or a shell. Then this process
+// becomes one that only waits, or there is such a one already, which minder leads to.
+func (u *upgrade) mind(minder *os.File, followed bool) (told *os.File, err error) {
+	if minder != nil || followed {
+		return minder, nil
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("wait for the successors of a successor: %w", err)
+	}
+	u.minder, told, err = os.Pipe()
+	return told, err
+}
+
+// unmind closes what is not needed when the upgrade has ended with err.
+func (u *upgrade) unmind(told, minder *os.File, err *error) {
+	if told != nil && told != minder {
+		_ = told.Close() // the successor has its own
+	}
+	if *err != nil && u.minder != nil {
+		_ = u.minder.Close() // nobody writes to it
+	}
+}
+
+// tellMinder tells the process that waits for this one which took its place.
+func (d *Daemon) tellMinder(pid int) {
+	if d.minder != nil {
+		_, _ = fmt.Fprintln(d.minder, pid) // if it is gone, nobody waits
+	}
+}
+
+// openMinder takes up the descriptor that MinderPipe names; nil if nobody waits for this process that way.
+func openMinder() *os.File {
+	fd, err := strconv.Atoi(os.Getenv(MinderPipe))
+	_ = os.Unsetenv(MinderPipe) // what this process starts is not waited for
+	if err != nil || fd < 3 {
+		return nil
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), "minder")
+}
