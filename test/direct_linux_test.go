@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +21,7 @@ import (
 // them as a router. The scenarios share one lab of two nodes with two pods each, and run one after the other.
 func TestDirectPods(t *testing.T) {
 	busy(t)
-	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack), PodsPerNode: 2, Attach: lab.DirectAttach, WeftdArgs: []string{"--ip-masq"}})
+	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack), PodsPerNode: 2, Attach: lab.DirectAttach, WeftdArgs: []string{"--ip-masq", "--metrics-per-pod"}})
 	a, sibling, b := l.Node(1).Pods[0], l.Node(1).Pods[1], l.Node(2).Pods[0]
 	for _, to := range []*lab.Pod{sibling, b} {
 		t.Run("traffic to "+to.Name, func(t *testing.T) {
@@ -29,6 +31,7 @@ func TestDirectPods(t *testing.T) {
 			}
 		})
 	}
+	t.Run("counters of each pod", func(t *testing.T) { directCounters(t, a, sibling) })
 	t.Run("all pairs", func(t *testing.T) { directPairs(t, l) })
 	t.Run("hops", func(t *testing.T) { directHops(t, a, sibling, b) })
 	t.Run("what is no pod's goes out by the host", func(t *testing.T) { directOut(t, l, a) })
@@ -48,6 +51,53 @@ func TestDirectPods(t *testing.T) {
 			directRestart(t, a, b, family)
 		}
 	})
+}
+
+// directCounters: what a pod and its sibling have moved is shown of each of them, in metrics, by weft pods and in the node's status.
+func directCounters(t *testing.T, pods ...*lab.Pod) {
+	type traffic struct {
+		Name, Interface                                        string
+		Addresses                                              []string
+		SentPackets, SentBytes, ReceivedPackets, ReceivedBytes uint64
+	}
+	n := pods[0].Node
+	all, err := ask[struct{ Pods []traffic }](t.Context(), n, "pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := ask[struct {
+		Pods struct {
+			traffic
+			Busiest []traffic
+		}
+	}](t.Context(), n, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := func(p traffic) bool {
+		return p.SentPackets > 0 && p.SentBytes > p.SentPackets && p.ReceivedPackets > 0 && p.ReceivedBytes > p.ReceivedPackets
+	}
+	if !moved(seen.Pods.traffic) || len(seen.Pods.Busiest) != len(pods) || !moved(seen.Pods.Busiest[0]) {
+		t.Errorf("the status has of pods %+v", seen.Pods)
+	}
+	text, err := n.Metrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range pods {
+		i := slices.IndexFunc(all.Pods, func(p traffic) bool { return slices.Contains(p.Addresses, pod.V4.String()) })
+		if i < 0 || !moved(all.Pods[i]) {
+			t.Fatalf("weft pods has %+v", all.Pods)
+		}
+		p := all.Pods[i]
+		for what, least := range map[string]uint64{"transmit_packets": p.SentPackets, "transmit_bytes": p.SentBytes, "receive_packets": p.ReceivedPackets, "receive_bytes": p.ReceivedBytes} {
+			_, after, ok := strings.Cut(text, fmt.Sprintf("\nweft_pod_interface_%s_total{interface=%q,pod=%q} ", what, p.Interface, p.Name))
+			value, _, _ := strings.Cut(after, "\n")
+			if got, err := strconv.ParseFloat(value, 64); !ok || err != nil || got < float64(least) {
+				t.Errorf("%s of %s is %q in metrics, was %d before", what, p.Name, value, least)
+			}
+		}
+	}
 }
 
 // directMTU gives a node's underlay another MTU, before its weftd is killed and afterwards: the interfaces of its pods follow without being attached

@@ -21,7 +21,7 @@ func foreignFlags() []string {
 		cluster-cidr pod-network-cidr allocate-node-cidrs hostname-override
 		prefix permanent zone add-source add-port add-interface reload
 		client-cert-auth endpoints fail-open now
-		user map-root-user net disable-host-loopback copy-up state-dir rootless-netns
+		user map-root-user net foreground config-net no-map-gw tcp-ports udp-ports tcp-ns udp-ns disable-host-loopback copy-up state-dir rootless-netns
 		add-subuids add-subgids preserve-credentials target
 		detach privileged network volume format disable-dns subnet opt rm cap-add
 		certificate-oidc-issuer certificate-identity-regexp bundle ignore-missing`)

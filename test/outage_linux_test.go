@@ -137,10 +137,47 @@ func during(t *testing.T, l *lab.Lab, o outage) {
 const wakeupsASecond = 500
 
 // wakeups is how often the threads of a process have slept and gone on (voluntary_ctxt_switches, proc_pid_status(5)).
-// That of a thread that has ended is not in it; Go keeps its threads. Go's monitor is left out, the first thread that
+// That of a thread that has ended is not in it; Go keeps its threads. Go's monitor is left out (workThreads).
+func wakeups(t *testing.T, pid int) (n int) {
+	t.Helper()
+	for _, name := range workThreads(t, pid) {
+		b, err := os.ReadFile(name + "/status")
+		if err != nil {
+			continue // it has just ended
+		}
+		_, after, _ := strings.Cut(string(b), "\nvoluntary_ctxt_switches:")
+		more, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(after, "\n", 2)[0]))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		n += more
+	}
+	return n
+}
+
+// onCPU is the processor time that the threads of a process have used, of those that wakeups counts, in the kernel's own resolution
+// (the first number of schedstat, in nanoseconds).
+func onCPU(t *testing.T, pid int) (d time.Duration) {
+	t.Helper()
+	for _, name := range workThreads(t, pid) {
+		b, err := os.ReadFile(name + "/schedstat")
+		if err != nil {
+			continue // it has just ended
+		}
+		ran, _, _ := strings.Cut(string(b), " ")
+		n, err := strconv.ParseInt(ran, 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		d += time.Duration(n)
+	}
+	return d
+}
+
+// workThreads are the directories in proc of a process' threads but Go's monitor, the first one that
 // the runtime starts after the main one: while another thread waits for a processor it sleeps for 20 µs at a time, so on a
 // busy machine it wakes up a thousand times a second, whatever the program does.
-func wakeups(t *testing.T, pid int) (n int) {
+func workThreads(t *testing.T, pid int) (names []string) {
 	t.Helper()
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil || len(threads) < 3 {
@@ -155,19 +192,9 @@ func wakeups(t *testing.T, pid int) (n int) {
 	}
 	slices.SortFunc(threads, func(a, b os.DirEntry) int { return number(a) - number(b) })
 	for _, thread := range slices.Delete(threads, 1, 2) {
-		name := fmt.Sprintf("/proc/%d/task/%s/status", pid, thread.Name())
-		b, err := os.ReadFile(name)
-		if err != nil {
-			continue // it has just ended
-		}
-		_, after, _ := strings.Cut(string(b), "\nvoluntary_ctxt_switches:")
-		more, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(after, "\n", 2)[0]))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		n += more
+		names = append(names, fmt.Sprintf("/proc/%d/task/%s", pid, thread.Name()))
 	}
-	return n
+	return names
 }
 
 // connections is how often a host has begun a TCP connection.

@@ -33,13 +33,19 @@ type member struct {
 // join makes a namespace of a user's on a host, and a weftd that joins it to a network.
 func (h tenants) join(host int, u session.User, of network) *member {
 	h.t.Helper()
+	return h.joinBy(host, u, of, []string{"unshare", "-Urn"})
+}
+
+// joinBy makes the namespace by a program of the user's, which may be set-user-ID's.
+func (h tenants) joinBy(host int, u session.User, of network, by []string, args ...string) *member {
+	h.t.Helper()
 	file := u.Home() + "/net-conf.json"
 	if _, err := h.run(host, u, session.Options{}, "sh", "-c", `printf %s "$2" >"$1"`, "write", file, of.config); err != nil {
 		h.t.Fatal(err)
 	}
-	m := &member{Talker: h.talker(host, u, session.Options{}, "unshare", "-Urn"), host: host, user: u}
-	m.daemon = h.daemon(host, u, session.Options{}, "weftd", "weftd", "--rootless", "--tun-netns="+strconv.Itoa(m.PID), "--etcd-endpoints="+of.url,
-		"--net-config-path="+file)
+	m := &member{Talker: h.talker(host, u, session.Options{SetUID: by[0] != "unshare"}, by...), host: host, user: u}
+	args = append([]string{"--rootless", "--tun-netns=" + strconv.Itoa(m.PID), "--etcd-endpoints=" + of.url, "--net-config-path=" + file}, args...)
+	m.daemon = h.daemon(host, u, session.Options{}, "weftd", "weftd", args...)
 	if err := m.daemon.Start(); err != nil {
 		h.t.Fatal(err)
 	}

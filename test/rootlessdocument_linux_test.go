@@ -19,7 +19,7 @@ import (
 )
 
 // The ways to a namespace that docs/rootless.md has. A block of commands names those that it is for, after the hosts to type it on; one that names none is for all of them.
-func ways() []string { return []string{"unshare", "rootlesskit", "podman", "node"} }
+func ways() []string { return []string{"unshare", "pasta", "rootlesskit", "podman", "node"} }
 
 // block is one block of commands of docs/rootless.md.
 type block struct {
@@ -155,7 +155,7 @@ func TestRootlessDocument(t *testing.T) {
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {
 			busy(t)
-			for tool, pkg := range map[string]string{"rootlesskit": "rootlesskit", "podman": "podman", "slirp4netns": "slirp4netns", "newuidmap": "uidmap", "crun": "crun"} {
+			for tool, pkg := range map[string]string{"rootlesskit": "rootlesskit", "podman": "podman", "slirp4netns": "slirp4netns", "newuidmap": "uidmap", "crun": "crun", "pasta": "passt"} {
 				requireTool(t, tool, pkg)
 			}
 			const page = "../docs/rootless.md"

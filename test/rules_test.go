@@ -43,13 +43,15 @@ func rooms() map[string][]string {
 
 		"cmd/weftd/internal/pods": {"cmd/internal/control", "cmd/internal/podport", "lease", "tunnel"},
 
-		"routing/hostrules":       {"lease", "routing/internal/notify", "tunnel/nlattr"},
-		"routing/internal/kernel": {"encap", "routing/internal/notify", "tunnel/nlattr"},
-		"routing/internal/notify": {},
-		"routing/internal/plane":  {"encap", "routing/internal/kernel", "tunnel"},
-		"routing/probe":           {"encap"},
-		"routing/presence":        {"lease", "routing/internal/kernel", "routing/underlay"},
-		"routing/underlay":        {"routing/internal/kernel", "tunnel"},
+		"routing/hostrules":          {"lease", "routing/internal/notify", "tunnel/nlattr"},
+		"routing/internal/kernel":    {"encap", "routing/internal/notify", "tunnel/nlattr"},
+		"routing/internal/notify":    {},
+		"routing/internal/plane":     {"encap", "routing/internal/kernel", "tunnel"},
+		"routing/internal/wireguard": {},
+		"routing/probe":              {"encap"},
+		"routing/routehook":          {},
+		"routing/presence":           {"lease", "routing/internal/kernel", "routing/underlay"},
+		"routing/underlay":           {"routing/internal/kernel", "tunnel"},
 	}
 }
 

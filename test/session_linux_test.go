@@ -70,7 +70,12 @@ func (h tenants) run(host int, u session.User, o session.Options, program string
 // talker starts a talker on a host, by a program that executes what its last arguments are, such as unshare.
 func (h tenants) talker(host int, u session.User, o session.Options, by ...string) *talk.Talker {
 	h.t.Helper()
-	argv := append(by, session.Bin+"/talker")
+	return h.talkerOf(host, u, o, append(by, session.Bin+"/talker")...)
+}
+
+// talkerOf starts a command that is, or becomes, a talker.
+func (h tenants) talkerOf(host int, u session.User, o session.Options, argv ...string) *talk.Talker {
+	h.t.Helper()
 	name := fmt.Sprintf("%s's on host %d", u.Name, host)
 	k, err := talk.Start(name, session.Command(u, o, argv[0], argv[1:]...), h.Node(host).NS.Start)
 	if err != nil {
@@ -115,7 +120,7 @@ func (h tenants) etcd(host int, u session.User, port int, config string) network
 	return network{url, config}
 }
 
-// address is what a talker's namespace has in a family, once it has one.
+// address is what a talker's namespace has of the overlay in a family, once it has one.
 func address(t *testing.T, k *talk.Talker, family int) (a talk.Address) {
 	t.Helper()
 	await.OK(t, fmt.Sprintf("%s has an IPv%d address", k.Name, family), func() error {
@@ -124,7 +129,11 @@ func address(t *testing.T, k *talk.Talker, family int) (a talk.Address) {
 			return err
 		}
 		for _, a = range r.Addresses {
-			if a.Prefix.Addr().Is4() == (family == 4) {
+			in := netip.MustParsePrefix("10.42.0.0/16")
+			if family == 6 {
+				in = netip.MustParsePrefix("fd42::/48")
+			}
+			if in.Contains(a.Prefix.Addr()) {
 				return nil
 			}
 		}

@@ -10,7 +10,7 @@ import (
 // encapsulation takes packets of pods, and compares the frames that leave: all of them but for what is normalised.
 func encapsulation(u underlay) direction {
 	return direction{
-		name: "encapsulation", in: podOf, out: wireOf, make: leaving, refuses: u.refuses,
+		name: "encapsulation", in: podOf, out: wireOf, make: leaves, refuses: u.refuses,
 		keep: func(b []byte) bool { return len(b) > u.inner() && u.datagram(b) && !ofHost(b[u.inner():]) },
 		same: u.normalised,
 		mark: func(b []byte, n uint64) []byte { return append(b, markInner(ourNet, peerNet, n)...) },

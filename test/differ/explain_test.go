@@ -22,11 +22,12 @@ const (
 	partialSum   reason = "partial checksum"
 	unreadable   reason = "inner header"
 	udpLength    reason = "outer UDP length"
+	rejoined     reason = "joined packets"
 )
 
 // reasons are all of them.
 func reasons() []reason {
-	return []reason{stranger, elsewhere, foreignInner, vlanTag, reserved, sourceMAC, partialSum, unreadable, udpLength}
+	return []reason{stranger, elsewhere, foreignInner, vlanTag, reserved, sourceMAC, partialSum, unreadable, udpLength, rejoined}
 }
 
 // A meant is what weft means to do with a frame that arrives: to drop it, or to treat it as the kernel treats another one.

@@ -252,6 +252,10 @@ func sum4(p []byte) {
 // The sums here are plain on purpose: they are not to share a mistake with encap's.
 
 func plainSum(b []byte) (sum uint64) {
+	for len(b) >= 8 {
+		sum += uint64(b[0])<<8 + uint64(b[1]) + uint64(b[2])<<8 + uint64(b[3]) + uint64(b[4])<<8 + uint64(b[5]) + uint64(b[6])<<8 + uint64(b[7])
+		b = b[8:]
+	}
 	for len(b) >= 2 {
 		sum += uint64(b[0])<<8 | uint64(b[1])
 		b = b[2:]

@@ -131,7 +131,7 @@ func ipBatch(lines string) error {
 	return nil
 }
 
-// openDevice makes a TUN or TAP without any offload.
+// openDevice makes a TUN or TAP without any offload: it may be given superpackets, and gives none.
 func openDevice(name string, kind uint16) (int, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -141,7 +141,7 @@ func openDevice(name string, kind uint16) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	req.SetUint16(kind | unix.IFF_NO_PI)
+	req.SetUint16(kind | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
 		return 0, fmt.Errorf("%s: %w", name, err)
 	}
@@ -151,14 +151,13 @@ func openDevice(name string, kind uint16) (int, error) {
 // weft opens the ports of a path and runs an engine over them, with one worker, so that packets keep their order.
 func (r *rig) weft(t *testing.T, six bool, path tunnel.Path) error {
 	own, peer := outers(six)
-	off := tunnel.OffloadSet(0).With(tunnel.OffloadTSO).With(tunnel.OffloadUSO).With(tunnel.OffloadTCP).With(tunnel.OffloadUDP).With(tunnel.OffloadTunnel)
-	uo := tunnel.UDPOptions{Local: netip.AddrPortFrom(own, vtepPort), Format: encap.FormatVXLAN, Off: off}
+	uo := tunnel.UDPOptions{Local: netip.AddrPortFrom(own, vtepPort), Format: encap.FormatVXLAN}
 	var host, under tunnel.Port
 	var err error
 	if path == tunnel.PathPortable {
 		host, err = tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"})
 	} else {
-		host, err = tunnel.OpenOffloadTUN(tunnel.TUNOptions{Name: "flannel0", Off: off})
+		host, err = tunnel.OpenOffloadTUN(tunnel.TUNOptions{Name: "flannel0"})
 	}
 	if err != nil {
 		return err
@@ -206,9 +205,16 @@ func (r *rig) weft(t *testing.T, six bool, path tunnel.Path) error {
 	return nil
 }
 
+// parseMAC reads an address without fmt, since it is asked for in each frame.
 func parseMAC(s string) (m encap.MAC) {
-	if _, err := fmt.Sscanf(s, "%02x:%02x:%02x:%02x:%02x:%02x", &m[0], &m[1], &m[2], &m[3], &m[4], &m[5]); err != nil {
-		panic(err)
+	nibble := func(c byte) byte {
+		if c >= 'a' {
+			return c - 'a' + 10
+		}
+		return c - '0'
+	}
+	for i := range m {
+		m[i] = nibble(s[3*i])<<4 | nibble(s[3*i+1])
 	}
 	return m
 }
@@ -241,7 +247,10 @@ func openRaw(o tunnel.UDPOptions, peer netip.Addr) (*tunnel.Raw, error) {
 }
 
 // write gives the host a packet, by one of its descriptors. One that the device itself refuses is given to nobody.
-func (r *rig) write(fd int, b []byte) { _, _ = unix.Write(fd, b) }
+func (r *rig) write(fd int, h header, b []byte) { _, _ = unix.Writev(fd, [][]byte{h[:], b}) }
+
+// give gives the host what weft gets of a load.
+func (r *rig) give(fd int, l *load) { r.write(fd, l.header, l.data) }
 
 // read appends to out what the host has sent by fd.
 func (r *rig) read(fd int, out *packets, keep func([]byte) bool) {
@@ -251,8 +260,8 @@ func (r *rig) read(fd int, out *packets, keep func([]byte) bool) {
 		case err == unix.EINTR:
 		case err != nil:
 			return
-		case keep(r.buf[:n]):
-			out.add(r.buf[:n])
+		case keep(r.buf[len(header{}):n]):
+			out.add(r.buf[len(header{}):n])
 		}
 	}
 }

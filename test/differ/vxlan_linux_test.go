@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// batchSize is how many packets are under way at once in a data plane: few, so that no queue overflows.
+	// batchSize is how many packets are under way at once in a data plane, but for the last superpacket: few, so that no queue overflows.
 	batchSize = 64
 	// patience is for one batch, on a machine that does something else as well.
 	patience = 30 * time.Second
@@ -54,7 +54,7 @@ func readOptions(t *testing.T, packets uint64) options {
 // direction is a way through a host.
 type direction struct {
 	name    string
-	make    func(d dice, b []byte) []byte
+	make    func(d dice, l *load)
 	means   func(b []byte, raw bool) meant // of what goes in; nil: the same as the kernel
 	refuses func(b []byte) reason          // of what the kernel sends: why weft does not; nil: it does
 	in, out func(r *rig) int               // descriptors
@@ -83,8 +83,11 @@ func TestDiffersFromKernelVXLANOnlyAsSaid(t *testing.T) {
 					began := time.Now()
 					c := &comparison{t: t, way: way, kernel: kernel, rigs: rigs, dice: newDice(), o: o, told: map[reason]uint64{}}
 					c.run()
-					t.Logf("seed %d: %d packets on %d paths, %d passed by the kernel, %.0f comparisons a second; %d batches one by one, %d marks again; explained: %v", o.seed, o.packets, len(rigs), c.passed,
-						float64(o.packets)*float64(len(rigs))/time.Since(began).Seconds(), c.again, c.lost, c.told)
+					t.Logf("seed %d: %d packets on %d paths, %d of them in %d superpackets, %d passed by the kernel, %.0f comparisons a second; %d batches one by one, %d marks again; explained: %v",
+						o.seed, c.made, len(rigs), c.joined, c.supers, c.passed, float64(c.made)*float64(len(rigs))/time.Since(began).Seconds(), c.again, c.lost, c.told)
+					for _, r := range rigs {
+						c.exercised(r)
+					}
 				})
 			}
 		})
@@ -100,39 +103,56 @@ type comparison struct {
 	dice   dice
 	o      options
 
-	in, want, got packets
-	scratch       []byte
-	passed        uint64
-	again, lost   int // batches that were sent again one by one, and marks that were
-	told          map[reason]uint64
+	loads                        []load // of the batch
+	want, got                    packets
+	scratch                      []byte
+	made, joined, supers, passed uint64 // packets, those in superpackets, superpackets, and packets that the kernel passed on
+	again, lost                  int    // batches that were sent again one by one, and marks that were
+	told                         map[reason]uint64
+	before                       map[*rig]tunnel.Stats
 }
 
 func (c *comparison) run() {
+	c.before = map[*rig]tunnel.Stats{}
 	for _, r := range append([]*rig{c.kernel}, c.rigs...) {
 		c.settle(r)
+		if r.engine != nil {
+			c.before[r] = r.engine.Stats()
+		}
 	}
-	for n := uint64(0); n < c.o.packets && !c.t.Failed(); n += batchSize {
-		c.in.reset()
+	for n := uint64(0); c.made < c.o.packets && !c.t.Failed(); {
 		c.want.reset()
-		for i := range min(batchSize, c.o.packets-n) {
-			c.dice.reset(c.o.seed, n+i)
-			c.scratch = c.way.make(c.dice, c.scratch[:0])
-			c.in.add(c.scratch)
-			c.told[c.wanted(c.scratch, false)]++
+		first, under := n, 0
+		for ; under < batchSize && c.made < c.o.packets; n++ {
+			if int(n-first) == len(c.loads) {
+				c.loads = append(c.loads, load{})
+			}
+			l := &c.loads[n-first]
+			l.roll(c.dice, c.way, c.o.seed, n)
+			c.wanted(l, false, c.told)
+			under += l.packets()
+			c.made += uint64(l.packets())
+			if l.packets() > 1 {
+				c.supers++
+				c.joined += uint64(l.packets())
+			}
 		}
 		c.passed += uint64(c.want.len())
+		loads := c.loads[:n-first]
 		for _, r := range c.rigs {
-			for i := range c.in.len() {
-				r.write(c.way.in(r), c.in.at(i))
+			for i := range loads {
+				r.give(c.way.in(r), &loads[i])
 			}
 			c.mark(r)
 		}
 		for _, r := range c.rigs {
 			c.got.reset()
 			c.collect(r)
-			if c.got.len() != c.want.len() || !bytes.Equal(c.got.data, c.want.data) {
+			if why, same := c.same(&c.got, &c.want); same {
+				c.told[why]++
+			} else {
 				c.again++
-				c.oneByOne(r, n)
+				c.oneByOne(r, first, n)
 			}
 			c.drain(r)
 		}
@@ -140,32 +160,32 @@ func (c *comparison) run() {
 	}
 }
 
-// wanted appends what the kernel makes of b, or of what weft means to treat it as, and returns why that is something else.
-func (c *comparison) wanted(b []byte, raw bool) reason {
+// wanted appends what the kernel makes of l, or of what weft means to treat it as, and counts in told why that is something else.
+func (c *comparison) wanted(l *load, raw bool, told map[reason]uint64) {
 	c.kernel.read(c.way.out(c.kernel), &c.got, func([]byte) bool { return false })
-	var m meant
-	was := c.want.len()
-	if c.way.means != nil {
-		if m = c.way.means(b, raw); m.drop {
-			return m.why
-		}
-	}
-	c.kernel.write(c.way.in(c.kernel), b)
-	c.kernel.read(c.way.out(c.kernel), &c.want, func(b []byte) bool {
-		if c.way.refuses != nil && c.way.keep(b) {
-			if why := c.way.refuses(b); why != notTold {
-				m.why = why
-				return false
+	was, from := c.want.len(), len(c.want.data)
+	for i := range l.parts.len() {
+		c.scratch = append(c.scratch[:0], l.parts.at(i)...)
+		var m meant
+		if c.way.means != nil {
+			if m = c.way.means(c.scratch, raw); m.drop {
+				told[m.why]++
+				continue
 			}
 		}
-		return c.way.keep(b)
-	})
-	from := 0
-	if was > 0 {
-		from = c.want.ends[was-1]
+		c.kernel.write(c.way.in(c.kernel), l.partHeader, c.scratch)
+		c.kernel.read(c.way.out(c.kernel), &c.want, func(b []byte) bool {
+			if c.way.refuses != nil && c.way.keep(b) {
+				if why := c.way.refuses(b); why != notTold {
+					m.why = why
+					return false
+				}
+			}
+			return c.way.keep(b)
+		})
+		told[m.why]++
 	}
 	c.normalise(&c.want, was, from)
-	return m.why
 }
 
 // normalise makes of the packets of p from the given one on what is compared.
@@ -179,7 +199,7 @@ func (c *comparison) normalise(p *packets, i, from int) {
 // mark sends a packet that is numbered. All before it have come once it has.
 func (c *comparison) mark(r *rig) {
 	r.marks++
-	r.write(c.way.in(r), c.way.mark(nil, r.marks))
+	r.write(c.way.in(r), header{}, c.way.mark(nil, r.marks))
 }
 
 // collect reads what the host sends up to the last mark.
@@ -201,7 +221,7 @@ func (c *comparison) collect(r *rig) {
 		if time.Now().After(again) { // it may have been lost: another one tells
 			again = time.Now().Add(time.Second)
 			c.lost++
-			r.write(c.way.in(r), c.way.mark(nil, r.marks))
+			r.write(c.way.in(r), header{}, c.way.mark(nil, r.marks))
 		}
 		if time.Now().After(deadline) {
 			c.t.Fatalf("%s carries nothing any more; %+v", r.name, r.engine.Stats())
@@ -220,7 +240,7 @@ func (c *comparison) drain(r *rig) {
 // settle waits until the host carries packets.
 func (c *comparison) settle(r *rig) {
 	for deadline := time.Now().Add(patience); ; {
-		r.write(c.way.in(r), c.way.mark(nil, 0))
+		r.write(c.way.in(r), header{}, c.way.mark(nil, 0))
 		time.Sleep(time.Millisecond)
 		ok := false
 		r.read(c.way.out(r), &c.got, func(b []byte) bool {
@@ -238,60 +258,82 @@ func (c *comparison) settle(r *rig) {
 	}
 }
 
-// oneByOne sends the packets of the batch that begins with number n again, each by itself, and reports those that still differ: what a
-// queue lost, or what came in another order on a busy machine, is no difference.
-func (c *comparison) oneByOne(r *rig, n uint64) {
-	for i := range c.in.len() {
-		c.dice.reset(c.o.seed, n+uint64(i))
-		b := c.way.make(c.dice, nil)
-		if want, got, differs := c.differs(r, b); differs {
-			c.report(r, n+uint64(i), b, want, got)
+// same says whether weft made of a batch what is wanted, and why it is something else byte for byte.
+func (c *comparison) same(got, want *packets) (why reason, ok bool) {
+	if c.way.means == nil || bytes.Equal(got.data, want.data) {
+		return notTold, got.len() == want.len() && bytes.Equal(got.data, want.data)
+	}
+	return sameByFlow(got, want)
+}
+
+// oneByOne sends the loads from number first on again, each by itself, and reports those that still differ: what a queue lost, or what
+// came in another order on a busy machine, is no difference.
+func (c *comparison) oneByOne(r *rig, first, end uint64) {
+	for n := first; n < end; n++ {
+		var l load
+		l.roll(c.dice, c.way, c.o.seed, n)
+		if want, got, differs := c.differs(r, &l); differs {
+			c.report(r, n, &l, want, got)
 			return
 		}
 	}
 }
 
-// differs says whether weft makes something else of b than is wanted, three times of three.
-func (c *comparison) differs(r *rig, b []byte) (want, got packets, differs bool) {
+// differs says whether weft makes something else of l than is wanted, three times of three.
+func (c *comparison) differs(r *rig, l *load) (want, got packets, differs bool) {
 	keep := c.want
 	defer func() { c.want = keep }()
 	for range 3 {
 		c.want, c.got = packets{}, packets{}
 		c.drain(r)
-		c.wanted(bytes.Clone(b), r.name == tunnel.PathRaw.String())
-		r.write(c.way.in(r), b)
+		c.wanted(l, r.name == tunnel.PathRaw.String(), map[reason]uint64{})
+		r.give(c.way.in(r), l)
 		for range 3 { // a packet and a mark may be in two queues
 			c.mark(r)
 			c.collect(r)
 		}
 		want, got = c.want, c.got
 		c.got = packets{}
-		if bytes.Equal(want.data, got.data) && want.len() == got.len() {
+		if _, same := c.same(&got, &want); same {
 			return want, got, false
 		}
 	}
 	return want, got, true
 }
 
-// report says what differs, of the shortest packet that does.
-func (c *comparison) report(r *rig, number uint64, b []byte, want, got packets) {
+// report says what differs, of the shortest packet that does, or of the fewest of a superpacket.
+func (c *comparison) report(r *rig, number uint64, l *load, want, got packets) {
 	c.t.Helper()
-	for size := len(b) - 1; size > 0; { // without what is behind the headers
-		short := bytes.Clone(b[:size])
-		w, g, differs := c.differs(r, short)
+	for size := len(l.data) - 1; size > 0 && l.packets() == 1; { // without what is behind the headers
+		short := single(l.data[:size])
+		w, g, differs := c.differs(r, &short)
 		if !differs {
 			break
 		}
-		b, want, got = short, w, g
+		*l, want, got = short, w, g
 		size -= max(1, size/8)
 	}
-	c.t.Errorf("%s differs from the kernel, %s, seed %d, packet %d (%s):\n%x", r.name, c.way.name, c.o.seed, number, c.wanted(bytes.Clone(b), r.name == tunnel.PathRaw.String()), b)
+	for i := l.parts.len() - 1; i >= 0 && l.parts.len() > 2; i-- {
+		fewer, ok := l.without(i)
+		if !ok {
+			break
+		}
+		if w, g, differs := c.differs(r, &fewer); differs {
+			*l, want, got = fewer, w, g
+		}
+	}
+	told := map[reason]uint64{}
+	c.wanted(l, r.name == tunnel.PathRaw.String(), told)
+	c.t.Errorf("%s differs from the kernel, %s, seed %d, number %d (%v):\n%x %x", r.name, c.way.name, c.o.seed, number, told, l.header, l.data)
 	for i := range max(want.len(), got.len()) {
+		if i < want.len() && i < got.len() && bytes.Equal(want.at(i), got.at(i)) {
+			continue
+		}
 		if i < want.len() {
-			c.t.Errorf("want %x", want.at(i))
+			c.t.Errorf("%d want %x", i, want.at(i))
 		}
 		if i < got.len() {
-			c.t.Errorf("got  %x", got.at(i))
+			c.t.Errorf("%d got  %x", i, got.at(i))
 		}
 	}
 	if r.engine != nil {
@@ -326,7 +368,7 @@ func wireOf(r *rig) int { return r.wire }
 // decapsulation takes frames of the underlay, and compares what arrives at pods: all of it.
 func decapsulation(u underlay) direction {
 	return direction{
-		name: "decapsulation", in: wireOf, out: podOf, make: u.arriving, means: u.means,
+		name: "decapsulation", in: wireOf, out: podOf, make: u.arrives, means: u.means,
 		keep: func(b []byte) bool { return !ofHost(b) },
 		same: func(b []byte) []byte { return b },
 		mark: func(b []byte, n uint64) []byte {

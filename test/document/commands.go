@@ -73,7 +73,8 @@ func commands(name, text, program string) (out []Command) {
 			continue
 		}
 		line, _, _ = strings.Cut(line, " #")
-		for _, part := range regexp.MustCompile(`&&|;|\| |\$\(`).Split(line, -1) {
+		line = regexp.MustCompile(`"?\$\(`).ReplaceAllLiteralString(line, "1 && ") // what a command prints stands for a word, a number perhaps
+		for _, part := range regexp.MustCompile(`&&|;|\| `).Split(line, -1) {
 			_, inner, _ := strings.Cut(part, " -- ") // what another command, or weft lab exec, is to run
 			for _, text := range []string{part, inner} {
 				if args, ok := arguments(text, program); ok && !strings.Contains(text, "…") {

@@ -40,7 +40,7 @@ func runFake(says string, args []string) error {
 	node, subnet := f.String("node-id", "", ""), f.String("subnet-file", "", "")
 	ip, port := f.String("healthz-ip", "", ""), f.String("healthz-port", "", "")
 	for _, other := range []string{"etcd-endpoints", "iface", "cache-dir", "node-name", "control-socket", "log-format", "extra",
-		"embedded-etcd-dir", "embedded-etcd-listen", "net-config-path"} {
+		"embedded-etcd-dir", "embedded-etcd-listen", "net-config-path", "holder-timeout"} {
 		f.String(other, "", "")
 	}
 	f.Bool("embedded-etcd", false, "")

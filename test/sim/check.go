@@ -267,19 +267,26 @@ func (c *Cluster) heal() {
 		kept[m.node] = true
 	}
 	good := false
-	for _, g := range configs[:goodConfigs] {
-		good = good || string(c.store.wanted) == g
+	for n := range goodConfigs {
+		good = good || string(c.store.wanted) == string(c.script.configuration(n))
 	}
 	if !good {
-		c.store.wanted = []byte(configs[c.script.Config])
+		c.store.wanted = c.script.configuration(c.script.Config)
 	}
 	if string(c.store.now.config) != string(c.store.wanted) {
 		c.configure(c.store.wanted)
 	}
 	wanted, _ := c.parseConfig(c.store.wanted)
 	for _, e := range c.store.now.entries { // strangers' records, which an operator releases
-		if (e.author == nobody || e.expires == 0) && (e.bad || !kept[e.attrs.Node()] || e.attrs.State() == "elsewhere" || c.doubled(e) || wanted.Unfit(e.Subnets) != "") {
+		if (e.author == nobody || e.expires == 0) && (e.bad || !kept[e.attrs.Node()] || e.attrs.State() == "elsewhere" || c.doubled(e) || wanted.Unfit(e.Subnets) != "" || e.V6.IsValid() != wanted.EnableIPv6) {
 			c.remove(e)
+		}
+	}
+	for _, m := range c.machines { // what was reserved for a node that has another subnet by now, which an operator gives free
+		for _, e := range c.store.now.entries {
+			if p := m.process; e.expires == 0 && !e.bad && e.attrs.Node() == m.node && p != nil && p.core != nil && c.other(p.core.Status(m.clock(c.now)).Own.Subnets, e) {
+				c.remove(e)
+			}
 		}
 	}
 	for _, m := range c.machines { // records of who was at an address before whoever is there now
@@ -300,6 +307,11 @@ func (c *Cluster) heal() {
 		}
 		c.start(m)
 	}
+}
+
+// other reports whether a node has other subnets than e's, in the store.
+func (c *Cluster) other(own lease.Subnets, e *entry) bool {
+	return own != (lease.Subnets{}) && own != e.Subnets && c.store.now.find(own) != nil
 }
 
 // doubled reports whether there is another record in the store that overlaps e.
@@ -340,9 +352,6 @@ func (c *Cluster) unsettled() (format string, a []any) {
 			return "m%d does not run", []any{m.index}
 		}
 		st := p.core.Status(m.clock(c.now))
-		if st.State == lease.Waiting && st.Own.Reservation {
-			return "", nil // what an operator reserved does not run out, and so an operator has to say whose it is
-		}
 		switch e := c.store.now.find(st.Own.Subnets); {
 		case st.State != lease.Held:
 			return "m%d is %s: %v", []any{m.index, st.State, st.Err}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -110,7 +111,7 @@ type Result struct {
 // Run plays a script. history says that the result is to have one line for each thing that happens, which takes several times
 // as long. What came up is added to seen.
 func Run(s Script, history bool, seen *Seen) Result {
-	c := &Cluster{script: s, rng: rand.New(rand.NewPCG(s.Seed, 2)), cut: map[[2]int]time.Duration{}, store: newStore([]byte(configs[s.Config])), seen: seen, parsed: map[string]parsed{}}
+	c := &Cluster{script: s, rng: rand.New(rand.NewPCG(s.Seed, 2)), cut: map[[2]int]time.Duration{}, store: newStore(s.configuration(s.Config)), seen: seen, parsed: map[string]parsed{}}
 	c.seen.begin()
 	if history {
 		c.history = new(strings.Builder)
@@ -123,7 +124,7 @@ func Run(s Script, history bool, seen *Seen) Result {
 		c.at(o.At, func() { c.happen(o) })
 		c.at(o.At+500*time.Millisecond, c.traffic)
 	}
-	c.until(c.finish(s.end() + time.Second))
+	c.play(s.end() + time.Second)
 	for _, m := range c.machines {
 		c.unplane(m)
 	}
@@ -135,12 +136,22 @@ func Run(s Script, history bool, seen *Seen) Result {
 	return r
 }
 
+// play has everything happen, of which the script's part is over at a time.
+func (c *Cluster) play(end time.Duration) {
+	defer func() {
+		if why := recover(); why != nil {
+			c.fail("nothing panics", "%v: %s", why, debug.Stack())
+		}
+	}()
+	c.until(c.finish(end))
+}
+
 // finish ends what is wrong at a time, and has it looked at what the cluster is afterwards. It returns when that is over.
 func (c *Cluster) finish(at time.Duration) (end time.Duration) {
 	c.planning = true
 	defer func() { c.planning = false }()
 	c.at(at, c.heal)
-	for _, after := range [...]time.Duration{3 * time.Minute, time.Hour, bound} {
+	for _, after := range [...]time.Duration{time.Minute, 3 * time.Minute, 10 * time.Minute, time.Hour, 3 * time.Hour, 9 * time.Hour, bound} {
 		c.at(at+after, func() { c.settled(after == bound) })
 	}
 	return at + bound
@@ -150,7 +161,7 @@ func (c *Cluster) finish(at time.Duration) (end time.Duration) {
 const bound = 26 * time.Hour
 
 // stepsEnough is when a run is healed early, and stepsMost is a storm.
-const stepsEnough, stepsMost = 20_000, 300_000
+const stepsEnough, stepsMost = 6_000, 300_000
 
 func (c *Cluster) until(end time.Duration) {
 	for len(c.queue) > 0 && c.fault == nil && c.queue[0].at <= end {

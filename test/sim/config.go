@@ -1,6 +1,10 @@
 package sim
 
-import "weft/lease"
+import (
+	"strings"
+
+	"weft/lease"
+)
 
 // configs are the network configurations that a script may name. The first goodConfigs can follow each other in a running
 // network; then come one in which no node's subnet is, and one that is none. The ranges are small, so that nodes meet.
@@ -14,6 +18,18 @@ var configs = [...]string{
 }
 
 const goodConfigs = 4
+
+// configuration is number n of them, for the backend of the script.
+func (s Script) configuration(n int) []byte {
+	text := configs[n]
+	if s.VXLAN && n < goodConfigs {
+		text = strings.Replace(text, `,"Backend":{"Type":"udp","Port":8286}`, `,"Backend":{"Type":"vxlan","Userspace":"always","VNI":7}`, 1)
+		if !strings.Contains(text, "Backend") {
+			text = strings.TrimSuffix(text, "}") + `,"Backend":{"Type":"vxlan","Userspace":"always"}}`
+		}
+	}
+	return []byte(text)
+}
 
 // parsed is what became of a text.
 type parsed struct {

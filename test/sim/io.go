@@ -169,7 +169,7 @@ func (c *Cluster) list(m *machine, p *process, at time.Duration) {
 }
 
 // relist is the least time between two lists of a stream that nothing breaks.
-const relist = 10 * time.Minute
+const relist = 30 * time.Minute
 
 // lost tells a process that its stream is broken, and has another one begin.
 func (c *Cluster) lost(m *machine, p *process) {

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"weft/lease"
+	"weft/routing"
+	"weft/routing/underlay"
 )
 
 // machine is a host with its disk, its clock and its addresses, and a weftd that runs on it or does not.
@@ -118,13 +121,21 @@ func (c *Cluster) well(m *machine) bool {
 
 func (m *machine) listens(node string) bool { return m.process != nil && m.process.tells == node }
 
-// attrs is what a node says of itself in a network.
+// link is the underlay's interface.
+func (m *machine) link() underlay.Link {
+	return underlay.Link{Name: "eth0", Index: 2, MTU: 1500, Addr4: m.addr, Ext4: m.addr}
+}
+
+// local is what a node says of itself in a network.
 func (m *machine) local(config lease.NetworkConfig) lease.Local {
 	l := lease.Local{Attrs: lease.Attrs{PublicIP: m.addr, Weft: &lease.Weft{MTU: 1472, Recv: []string{"gso"}, Name: fmt.Sprint("m", m.index)}}}
 	l.Underlay = []netip.Addr{m.addr}
 	if config.EnableIPv6 {
 		l.Attrs.PublicIPv6 = m.addr6
 		l.Underlay = append(l.Underlay, m.addr6)
+	}
+	if p, err := routing.NewPlanner(config, m.link(), m.node); err == nil {
+		l.Attrs.BackendType, l.Attrs.BackendData, l.Attrs.BackendV6Data = p.Publish()
 	}
 	return l
 }
@@ -222,6 +233,9 @@ func (c *Cluster) clone(m *machine, sameState bool) {
 	}
 	n := c.machine(m.node, state)
 	n.disk, n.offset = m.disk, m.offset
+	for s, ends := range m.known {
+		n.known[s] = slices.Clone(ends)
+	}
 	c.came(ToClone, n)
 	c.start(n)
 }

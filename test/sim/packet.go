@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"weft/lease"
-	"weft/routing"
 	"weft/tunnel"
 )
 
@@ -20,12 +19,13 @@ func (c *Cluster) send(m *machine, ds []datagram) []datagram {
 	c.books(m, "egress", before, pl.engine.Stats().Egress, len(ds), len(out))
 	last := -1
 	for _, d := range out {
+		d.data = c.bare(d.data)
 		switch dst := destination(d.data); {
 		case !owner(m.set, d.outer.Addr(), dst):
 			c.fail("a packet goes to the owner", "m%d sends a packet for %s to %s", m.index, dst, d.outer)
 		case number(d.data) <= last:
 			c.fail("order within a flow", "m%d sends packet %d after %d", m.index, number(d.data), last)
-		case pl.forged(m.set, source(d.data)):
+		case forged(m.set, source(d.data)):
 			c.fail("no packet from a stranger", "m%d sends a packet from %s, which is a peer's", m.index, source(d.data))
 		}
 		last = number(d.data)
@@ -42,7 +42,7 @@ func (c *Cluster) receive(r *machine, from netip.AddrPort, ds []datagram) (deliv
 	for _, d := range ds {
 		d.outer = from
 		pl.under.in = append(pl.under.in, d)
-		order = append(order, number(d.data))
+		order = append(order, number(c.bare(d.data)))
 	}
 	c.turn(r, pl.outer)
 	out := pl.host.out
@@ -50,7 +50,7 @@ func (c *Cluster) receive(r *machine, from netip.AddrPort, ds []datagram) (deliv
 	c.books(r, "ingress", before, pl.engine.Stats().Ingress, len(ds), len(out))
 	for _, d := range out {
 		src, dst := source(d.data), destination(d.data)
-		if !r.set.Own.V4.Masked().Contains(dst) || !owner(r.set, from.Addr(), src) {
+		if !r.set.Own.Contains(dst) || !owner(r.set, from.Addr(), src) {
 			c.fail("no packet from a stranger", "m%d delivers a packet from %s, which came from %s, to %s", r.index, src, from, dst)
 		}
 		at := slices.Index(order, number(d.data))
@@ -91,16 +91,13 @@ func (c *Cluster) books(m *machine, way string, before, after tunnel.Flow, recei
 // owner reports whether the peer at an outer address owns an inner one, in a Set.
 func owner(set lease.Set, outer, inner netip.Addr) bool {
 	return slices.ContainsFunc(set.Peers, func(r lease.Record) bool {
-		return r.PublicIP == outer && (r.V4.IsValid() && r.V4.Masked().Contains(inner) || r.PublicIP == inner)
+		return r.PublicIP == outer && (r.Contains(inner) || r.PublicIP == inner)
 	})
 }
 
-// forged reports whether an inner source is that of a peer that the table has.
-func (p *plane) forged(set lease.Set, inner netip.Addr) bool {
-	return slices.ContainsFunc(set.Peers, func(r lease.Record) bool {
-		return r.V4.IsValid() && r.V4.Masked().Contains(inner) &&
-			!slices.ContainsFunc(p.left, func(s routing.Skipped) bool { return s.Subnets == r.Subnets })
-	})
+// forged reports whether an inner source is that of a peer, reached or not.
+func forged(set lease.Set, inner netip.Addr) bool {
+	return slices.ContainsFunc(set.Peers, func(r lease.Record) bool { return r.Contains(inner) })
 }
 
 // pass sends a packet from each machine to each other over wires without fault, and says between whom it does not arrive.
@@ -110,13 +107,19 @@ func (c *Cluster) pass() (format string, a []any) {
 			if m == r || m.gone || r.gone || m.plane == nil || r.plane == nil {
 				continue
 			}
-			c.flow++
-			out := c.send(m, packets(podOf(m.set.Own.V4), podOf(r.set.Own.V4), c.flow, 1))
-			if len(out) != 1 || out[0].outer != r.plane.under.local {
-				return "m%d has no way to m%d", []any{m.index, r.index}
-			}
-			if c.receive(r, m.plane.under.local, out) != 1 {
-				return "m%d does not take what m%d sends", []any{r.index, m.index}
+			ways := [][2]netip.Prefix{{m.set.Own.V4, r.set.Own.V4}, {m.set.Own.V6, r.set.Own.V6}}
+			for _, w := range ways {
+				if !w[0].IsValid() || !w[1].IsValid() || c.script.VXLAN && w[0].Addr().Is6() { // the underlay has no IPv6
+					continue
+				}
+				c.flow++
+				out := c.send(m, packets(podOf(w[0]), podOf(w[1]), c.flow, 1))
+				if len(out) != 1 || out[0].outer != r.plane.under.local {
+					return "m%d has no way to m%d", []any{m.index, r.index}
+				}
+				if c.receive(r, m.plane.under.local, out) != 1 {
+					return "m%d does not take what m%d sends", []any{r.index, m.index}
+				}
 			}
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"weft/encap"
 	"weft/lease"
 	"weft/routing"
-	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -19,11 +18,11 @@ import (
 type plane struct {
 	planner       *routing.Planner
 	engine        *tunnel.Engine
+	ring          *tunnel.Ring
 	host, under   *port
 	hostID, outer tunnel.PortID
 	addr          netip.Addr
 	config        lease.NetworkConfig
-	left          []routing.Skipped // whom the table has not, with reasons
 }
 
 // datagram is a packet on an underlay, with the other end, or on an inner port.
@@ -78,7 +77,7 @@ func (p *port) LocalAddr() netip.AddrPort { return p.local }
 
 // carry gives a machine's data plane the table for its Set. It is another data plane if address or network are others.
 func (c *Cluster) carry(m *machine, p *process, set lease.Set) {
-	if !set.Own.V4.IsValid() || p.config.BackendType != lease.DefaultBackend {
+	if !set.Own.V4.IsValid() {
 		return
 	}
 	if pl := m.plane; pl != nil && (pl.addr != m.addr || !pl.config.Equal(p.config)) {
@@ -90,23 +89,23 @@ func (c *Cluster) carry(m *machine, p *process, set lease.Set) {
 			return
 		}
 	}
-	table, left, err := m.plane.planner.Next(set)
+	table, _, err := m.plane.planner.Next(set)
 	if err != nil {
 		c.fail("a table is made", "m%d: %v", m.index, err)
 		return
 	}
-	m.plane.left = left
 	m.plane.engine.Swap(table)
 }
 
 func (c *Cluster) newPlane(m *machine, p *process) (err error) {
 	pl := &plane{addr: m.addr, config: p.config}
-	link := underlay.Link{Name: "eth0", Index: 2, MTU: 1500, Addr4: m.addr, Ext4: m.addr}
-	if pl.planner, err = routing.NewPlanner(p.config, link); err != nil {
+	if pl.planner, err = routing.NewPlanner(p.config, m.link(), m.node); err != nil {
 		return err
 	}
 	cfg := pl.planner.Engine()
 	cfg.Workers, cfg.Clock = 1, func() int64 { return epoch().Add(c.now).UnixNano() }
+	pl.ring = c.seen.ring()
+	cfg.Ring = func() *tunnel.Ring { return pl.ring }
 	if pl.engine, err = tunnel.New(cfg); err != nil {
 		return err
 	}
@@ -133,6 +132,7 @@ func (c *Cluster) unplane(m *machine) {
 	if err := m.plane.engine.Run(ended); err != nil {
 		c.fail("a data plane ends", "m%d: %v", m.index, err)
 	}
+	c.seen.rings = append(c.seen.rings, m.plane.ring)
 	m.plane = nil
 }
 
@@ -140,10 +140,13 @@ func (c *Cluster) unplane(m *machine) {
 func (c *Cluster) traffic() {
 	for _, m := range c.machines {
 		o := c.machines[c.rng.IntN(len(c.machines))]
-		if o == m || m.plane == nil || c.now < m.asleep || !o.set.Own.V4.IsValid() {
+		if o == m || m.plane == nil || c.now < m.asleep || !m.set.Own.V4.IsValid() || !o.set.Own.V4.IsValid() {
 			continue
 		}
 		src, dst := podOf(m.set.Own.V4), podOf(o.set.Own.V4)
+		if m.set.Own.V6.IsValid() && o.set.Own.V6.IsValid() && c.flow%2 == 1 {
+			src, dst = podOf(m.set.Own.V6), podOf(o.set.Own.V6)
+		}
 		switch c.rng.IntN(8) {
 		case 0:
 			if forged := c.machines[c.rng.IntN(len(c.machines))].set.Own.V4; forged.IsValid() {
@@ -161,9 +164,10 @@ func (c *Cluster) traffic() {
 
 // podOf is the address of a pod in a subnet.
 func podOf(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().As4()
-	b[3] += 5
-	return netip.AddrFrom4(b)
+	b := p.Masked().Addr().AsSlice()
+	b[len(b)-1] += 5
+	a, _ := netip.AddrFromSlice(b)
+	return a
 }
 
 // spoof has m send, past its own data plane, a packet with the source of a third.
@@ -172,6 +176,9 @@ func (c *Cluster) spoof(m, o *machine) {
 	if third.set.Own.V4.IsValid() && m.plane != nil {
 		c.flow++
 		d := datagram{outer: netip.AddrPortFrom(o.addr, m.plane.under.local.Port()), data: packets(podOf(third.set.Own.V4), podOf(o.set.Own.V4), c.flow, 1)[0].data}
+		if c.script.VXLAN {
+			d.data = append(vxlanHeader(m.set.Own, o.set.Own), d.data...)
+		}
 		c.cross(m, []datagram{d})
 	}
 }
@@ -211,33 +218,3 @@ func (c *Cluster) cross(m *machine, ds []datagram) {
 		}
 	})
 }
-
-// packets are n UDP packets of a flow, each with its number.
-func packets(src, dst netip.Addr, flow uint16, n int) []datagram {
-	var ds []datagram
-	for i := range n {
-		b := make([]byte, 20+8+4)
-		b[0], b[3], b[8], b[9] = 0x45, byte(len(b)), 63, 17
-		s, d := src.As4(), dst.As4()
-		copy(b[12:], s[:])
-		copy(b[16:], d[:])
-		sum := uint32(0)
-		for k := 0; k < 20; k += 2 {
-			sum += uint32(b[k])<<8 | uint32(b[k+1])
-		}
-		sum = sum>>16 + sum&0xffff
-		sum += sum >> 16
-		b[10], b[11] = ^byte(sum>>8), ^byte(sum)
-		b[20], b[21], b[23], b[25] = byte(flow>>8), byte(flow), 9, 12
-		b[28] = byte(i)
-		ds = append(ds, datagram{data: b})
-	}
-	return ds
-}
-
-func source(b []byte) netip.Addr      { return netip.AddrFrom4([4]byte(b[12:16])) }
-func destination(b []byte) netip.Addr { return netip.AddrFrom4([4]byte(b[16:20])) }
-func number(b []byte) int             { return int(b[28]) }
-
-// isOurs reports whether b is one of our packets, and not a message about one.
-func isOurs(b []byte) bool { return len(b) == 32 && b[9] == 17 }

@@ -28,7 +28,7 @@ const (
 	Clock            // the machine's clock is set forward by For
 	Address          // the machine gets an address that nobody had; N odd: that one that is off had
 	Config           // the network configuration becomes number N
-	ConfigGone       // the network configuration is deleted, and is back after For
+	ConfigGone       // the network configuration is deleted, and is back after For; N odd: all records with it
 	StoreDown        // the store does not answer, For
 	ReadOnly         // the store refuses to write, For
 	Slow             // the member of the store that the machine watches lags by N ms, For
@@ -85,6 +85,7 @@ type Script struct {
 	Seed     uint64 // of what is left to chance while it runs: delays, and the cores' own draws
 	Machines int
 	Config   int  // the number of the first configuration
+	VXLAN    bool // the network's type is vxlan, in user space, and not udp
 	Ops      []Op // by At
 }
 
@@ -115,13 +116,14 @@ func Generate(seed uint64) Script {
 	if rng.IntN(4) == 0 {
 		s.Config = rng.IntN(goodConfigs)
 	}
+	s.VXLAN = seed%8 == 7
 	together := time.Duration(rng.Int64N(int64(5 * time.Second)))
 	for m := range s.Machines {
 		s.Ops = append(s.Ops, Op{At: time.Duration(rng.Int64N(int64(together + 1))), Do: Start, Machine: m})
 	}
 	slices.SortStableFunc(s.Ops, func(a, b Op) int { return int(a.At - b.At) })
 	at := together
-	long := rng.IntN(3) == 0 // a day passes once, so that leases run out
+	long := rng.IntN(5) == 0 // a day passes once, so that leases run out
 	clones := 0
 	favoured := Kind(1 + rng.IntN(int(kinds)-1)) // a run that has much of one thing gets further with it
 	for range 3 + rng.IntN(30) {
@@ -185,7 +187,7 @@ func gap(rng *rand.Rand) time.Duration {
 // JSON is the script as ReadScript reads it.
 func (s Script) JSON() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "{\"Seed\":%d,\"Machines\":%d,\"Config\":%d,\"Ops\":[", s.Seed, s.Machines, s.Config)
+	fmt.Fprintf(&b, "{\"Seed\":%d,\"Machines\":%d,\"Config\":%d,\"VXLAN\":%t,\"Ops\":[", s.Seed, s.Machines, s.Config, s.VXLAN)
 	for i, o := range s.Ops {
 		if i > 0 {
 			b.WriteByte(',')
@@ -205,6 +207,7 @@ func ReadScript(path string) (Script, error) {
 	var in struct {
 		Seed             uint64
 		Machines, Config int
+		VXLAN            bool
 		Ops              []struct {
 			At, Do, For       string
 			Machine, Other, N int
@@ -213,7 +216,7 @@ func ReadScript(path string) (Script, error) {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return Script{}, fmt.Errorf("%s: %w", path, err)
 	}
-	s := Script{Seed: in.Seed, Machines: in.Machines, Config: in.Config}
+	s := Script{Seed: in.Seed, Machines: in.Machines, Config: in.Config, VXLAN: in.VXLAN}
 	if in.Machines < 1 || in.Machines > mostMachines || in.Config < 0 || in.Config >= len(configs) {
 		return s, fmt.Errorf("%s: %d machines, configuration %d: want 1 to %d, and one below %d", path, in.Machines, in.Config, mostMachines, len(configs))
 	}

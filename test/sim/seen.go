@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"weft/tunnel"
 )
 
 // Turn is a thing in a node's life that is to meet every other one.
@@ -31,6 +33,7 @@ func (t Turn) String() string {
 type Seen struct {
 	Pairs [turns][turns]int
 	Steps int
+	rings []*tunnel.Ring // of data planes that have ended: making them anew is a large part of a short run
 	last  [turns]time.Duration
 	been  [turns]bool
 }
@@ -50,6 +53,16 @@ func (c *Cluster) came(t Turn, m *machine) {
 	}
 	s.been[t], s.last[t] = true, c.now
 	c.log("m%d: %s", m.index, t)
+}
+
+// ring is a ring for a data plane.
+func (s *Seen) ring() *tunnel.Ring {
+	if n := len(s.rings); n > 0 {
+		r := s.rings[n-1]
+		s.rings = s.rings[:n-1]
+		return r
+	}
+	return tunnel.NewRing()
 }
 
 // Never lists the pairs that did not meet.

@@ -5,11 +5,11 @@ import "slices"
 // Shrink returns the shortest script that it finds that breaks the same rule in the same way as f: it leaves out operations, fewer and fewer at
 // a time, as long as that goes.
 func Shrink(f *Fault) Script {
-	s := f.Script
+	s, seen := f.Script, new(Seen)
 	fails := func(ops []Op) bool {
 		t := s
 		t.Ops = ops
-		r := Run(t, false, new(Seen))
+		r := Run(t, false, seen)
 		return r.Fault != nil && r.Fault.Rule == f.Rule && r.Fault.format == f.format
 	}
 	for size := len(s.Ops) / 2; size > 0; {

@@ -77,9 +77,10 @@ type store struct {
 	down, readOnly bool
 	wanted         []byte // the configuration that an operator would put there
 
-	gone  map[lease.Subnets]time.Duration // when a record was last removed by somebody who may
-	fresh []novelty                       // records that were new to their owners
-	lost  []lost                          // those that the store had before it went back
+	gone    map[lease.Subnets]time.Duration // when a record was last removed by somebody who may
+	fresh   []novelty                       // records that were new to their owners
+	emptied []lease.Subnets                 // records that were deleted with the configuration, which is not back
+	lost    []lost                          // those that the store had before it went back
 }
 
 // novelty is a record that was new to its owner.
@@ -244,6 +245,12 @@ func (c *Cluster) configure(config []byte) {
 	next := *c.store.now
 	next.revision++
 	next.config = config
+	if config != nil { // whoever looks now for the first time sees nothing wrong with what is missing
+		for _, s := range c.store.emptied {
+			c.store.gone[s] = c.now
+		}
+		c.store.emptied = nil
+	}
 	c.set(&next)
 }
 
@@ -265,9 +272,17 @@ func (c *Cluster) operate(o Op, m *machine) {
 	own := c.recordOf(m)
 	switch o.Do {
 	case Config:
-		st.wanted = []byte(configs[o.N%len(configs)])
+		st.wanted = c.script.configuration(o.N % len(configs))
 		c.configure(st.wanted)
 	case ConfigGone:
+		if o.N%2 == 1 { // etcdctl del --prefix
+			next := *st.now
+			next.entries = nil
+			for _, e := range st.now.entries {
+				st.emptied = append(st.emptied, e.Subnets)
+			}
+			st.now = &next
+		}
 		c.configure(nil)
 		c.at(c.now+o.For, func() { c.putConfigBack() })
 	case Backup:
@@ -290,7 +305,10 @@ func (c *Cluster) operate(o Op, m *machine) {
 			st.fresh = append(st.fresh, novelty{f.Subnets, f.attrs.Node(), c.now})
 			st.gone[f.Subnets] = c.now
 		}
-		st.now, st.mail = &next, nil
+		for _, s := range st.emptied { // whose configuration is back
+			st.gone[s] = c.now
+		}
+		st.now, st.mail, st.emptied = &next, nil, nil
 		c.breakWatches()
 	case Wipe:
 		st.lose()

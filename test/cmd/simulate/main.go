@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"weft/test/sim"
@@ -32,6 +33,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
+	debug.SetGCPercent(800) // a run leaves nothing behind
 	seen := new(sim.Seen)
 	if *script != "" {
 		s, err := sim.ReadScript(*script)

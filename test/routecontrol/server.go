@@ -1,0 +1,221 @@
+package routecontrol
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"weft/routing/routehook"
+)
+
+// Programmer makes routes. Program is given all that are wanted and returns why some could not be made, by subnet. With keep it
+// removes none.
+type Programmer interface {
+	Program(want []routehook.Route, keep bool) map[netip.Prefix]error
+}
+
+// Options are what a Controller is made from.
+type Options struct {
+	// Networks are those in which routes are taken; a view with others is refused whole.
+	Networks []netip.Prefix
+	// Token is what a node has to show; "" for none, where something else keeps strangers out.
+	Token string
+	// Grace is how long nothing is removed after the start: longer than nodes take to give their views again.
+	Grace      time.Duration
+	Programmer Programmer
+	Logger     *slog.Logger
+	// Now is the clock; nil for the system's.
+	Now func() time.Time
+}
+
+// Controller serves nodes. It is safe for concurrent use.
+type Controller struct {
+	o     Options
+	start time.Time
+	run   string // makes the ETags of another process others
+
+	mu     sync.Mutex
+	views  map[string]*held
+	number uint64
+	all    *merged
+	faults map[netip.Prefix]error
+}
+
+// New returns a Controller. Programmer and Networks must be given.
+func New(o Options) (*Controller, error) {
+	if o.Programmer == nil || len(o.Networks) == 0 {
+		return nil, errors.New("route controller: want a Programmer and Networks")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Controller{o: o, start: o.Now(), run: rand.Text()[:8], views: map[string]*held{}}, nil
+}
+
+// maxView is how long a view may be, in bytes; maxViews how many there may be.
+const (
+	maxView  = 16 << 20
+	maxViews = 1 << 14
+)
+
+// ServeHTTP serves the paths of docs/route-hook.openapi.json.
+func (c *Controller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /v1/views/{node}", c.put)
+	mux.HandleFunc("GET /v1/views/{node}", c.get)
+	mux.HandleFunc("DELETE /v1/views/{node}", c.remove)
+	mux.HandleFunc("GET /v1/routes", c.routes)
+	if c.o.Token != "" {
+		shown, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !bearer || subtle.ConstantTimeCompare([]byte(shown), []byte(c.o.Token)) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "this controller wants another token", http.StatusUnauthorized)
+			return
+		}
+	}
+	mux.ServeHTTP(w, r)
+}
+
+func (c *Controller) put(w http.ResponseWriter, r *http.Request) {
+	var v routehook.View
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxView))
+	if err := d.Decode(&v); err != nil {
+		http.Error(w, "the view is not JSON of its kind: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	if err := c.check(v, r.PathValue("node")); err != nil {
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, old := c.o.Now(), c.views[v.Node]
+	if !c.matches(r, old) {
+		http.Error(w, "this controller has another view of the node than the one that this is to replace", http.StatusPreconditionFailed)
+		return
+	}
+	status := http.StatusOK
+	if old == nil {
+		if len(c.views) >= maxViews {
+			http.Error(w, "too many nodes", http.StatusInsufficientStorage)
+			return
+		}
+		status, old = http.StatusCreated, &held{}
+	}
+	c.number++
+	h := &held{view: v, etag: fmt.Sprintf("%q", fmt.Sprintf("%s-%d", c.run, c.number)), expires: now.Add(time.Duration(v.Lifetime) * time.Second), claimed: map[netip.Prefix]time.Time{}}
+	for _, x := range v.Routes {
+		if x.Own {
+			h.claimed[x.Subnet] = now
+			if since, known := old.claimed[x.Subnet]; known {
+				h.claimed[x.Subnet] = since
+			}
+		}
+	}
+	c.views[v.Node] = h
+	c.settle(now)
+	w.Header().Set("ETag", h.etag)
+	answer(w, status, judge(v, c.all, c.faults))
+}
+
+// check returns what is wrong with a view of a node.
+func (c *Controller) check(v routehook.View, node string) error {
+	if err := v.Check(); err != nil {
+		return err
+	}
+	if v.Node != node {
+		return fmt.Errorf("the view is node %q's, and the URL says %q", v.Node, node)
+	}
+	for _, x := range v.Routes {
+		inside := false
+		for _, n := range c.o.Networks {
+			inside = inside || n.Bits() <= x.Subnet.Bits() && n.Contains(x.Subnet.Addr())
+		}
+		if !inside {
+			return fmt.Errorf("subnet %v is in none of this controller's networks %v", x.Subnet, c.o.Networks)
+		}
+	}
+	return nil
+}
+
+// matches reports whether a request's condition holds (RFC 9110, sections 13.1.1 and 13.1.2). One without a condition does not:
+// it could be late.
+func (c *Controller) matches(r *http.Request, old *held) bool {
+	if old == nil {
+		return r.Header.Get("If-None-Match") == "*"
+	}
+	return r.Header.Get("If-Match") == old.etag
+}
+
+func (c *Controller) get(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.views[r.PathValue("node")]
+	if h == nil {
+		http.Error(w, "this controller has no view of that node", http.StatusNotFound)
+		return
+	}
+	w.Header().Set("ETag", h.etag)
+	answer(w, http.StatusOK, h.view)
+}
+
+// remove is for operators: a node that is gone for good is forgotten before its view's time is over.
+func (c *Controller) remove(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.views, r.PathValue("node"))
+	c.settle(c.o.Now())
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (c *Controller) routes(w http.ResponseWriter, _ *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := struct {
+		SchemaVersion int               `json:"schema_version"`
+		Routes        []routehook.Route `json:"routes"`
+	}{routehook.Schema, []routehook.Route{}}
+	if c.all != nil {
+		out.Routes = append(out.Routes, c.all.routes...)
+	}
+	answer(w, http.StatusOK, out)
+}
+
+// Tick forgets views whose time is over, and puts back what somebody else changed. It is to be called now and then.
+func (c *Controller) Tick() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settle(c.o.Now())
+}
+
+// settle programs what the views that count ask for. mu is held.
+func (c *Controller) settle(now time.Time) {
+	for n, h := range c.views {
+		if !now.Before(h.expires) {
+			delete(c.views, n)
+			c.o.Logger.Warn("a node's view counts no more", "node", n, "name", h.view.Name)
+		}
+	}
+	c.all = merge(c.views, now)
+	c.faults = c.o.Programmer.Program(c.all.routes, now.Sub(c.start) < c.o.Grace)
+	for subnet, err := range c.faults {
+		c.o.Logger.Error("route not programmed", "subnet", subnet, "error", err)
+	}
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // who asked is gone
+}

@@ -1,0 +1,190 @@
+package test
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/lease/etcd/etcdtest"
+	"weft/test/await"
+	"weft/test/lab"
+	"weft/test/routecontrol"
+)
+
+// Nodes whose only way to each other is a router have it programmed by a controller there: all pods reach each other, by that router; a node that leaves
+// loses its route once nobody lists it; a controller that is away costs no packet; and one that begins anew has all routes.
+func TestRoutesByARouter(t *testing.T) {
+	busy(t)
+	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(`{"Network":"10.42.0.0/16","Backend":{"Type":"host-gw"}}`)})
+	router := newcomer(t, l, 200)
+	sh(t, router, "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0")
+	ca := etcdtest.NewCA(t)
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := &routeController{t: t, router: router}
+	c.cert, c.key = ca.LeafAt("router", net.IPv4(198, 18, 0, 200))
+	c.start()
+	t.Cleanup(func() { c.stop() })
+	if err := l.Store.Put(t.Context(), "/coreos.com/network/config", `{"Network":"10.42.0.0/16","Backend":{"Type":"route-hook","Interval":30}}`); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range l.Nodes() {
+		if err := n.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// Of the others on the segment it knows the router and the store alone.
+		sh(t, n.Host, fmt.Sprintf("ip addr flush dev eth0; ip addr add %s/32 dev eth0; ip route add 198.18.0.200 dev eth0; ip route add %s dev eth0; ip route add default via 198.18.0.200",
+			n.Underlay4, l.Store.Addr))
+		n.Daemon.SetArgs(append(n.Daemon.Args(), "--route-hook-url=https://198.18.0.200:8480", "--route-hook-cafile="+ca.File, "--route-hook-token-file="+token)...)
+	}
+	for _, n := range l.Nodes() {
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(lab.Explain(err))
+		}
+	}
+	pods := l.Pods()
+	for _, a := range pods {
+		for _, b := range pods {
+			if a != b {
+				reach(t, await.Patience, a, b, 4)
+			}
+		}
+	}
+	streams(t, pods[0].Endpoint(4), pods[1].Endpoint(4))
+	datagrams(t, pods[0], pods[2], 4, 1500-28)
+	if out, err := pods[0].Command(t.Context(), "ping", "-n", "-c", "1", "-W", "10", "-t", "2", pods[1].Addr(4).String()); !strings.Contains(string(out), "198.18.0.200") {
+		t.Errorf("with two hops, want the router to answer: %v\n%s", err, out)
+	}
+	first := l.Node(1)
+	s := hookStatus(t, first, func(s hookStatusJSON) error {
+		if !s.Ready || s.Controller.Accepted != 3 || s.Controller.Fault != "" {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	if s.Controller.URL != "https://198.18.0.200:8480/v1/views/"+first.Name {
+		t.Errorf("%+v", s)
+	}
+
+	// The controller is away: packets go on over a restart of weftd, which says since when.
+	c.stop()
+	again(t, first)
+	reach(t, await.Patience, pods[0], pods[1], 4)
+	hookStatus(t, first, func(s hookStatusJSON) error {
+		if !s.Ready || !strings.Contains(s.Controller.Fault, "connection refused") {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+
+	// It begins anew, without a memory; one node has left for good meanwhile.
+	third := l.Node(3)
+	gone := netip.PrefixFrom(third.Pods[0].Addr(4), 24).Masked()
+	if err := third.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Command(t.Context(), command(t, "weft"), "--control-socket="+first.ControlSocket, "lease", "release", strings.ReplaceAll(gone.String(), "/", "-")); err != nil {
+		t.Fatal(err)
+	}
+	c.start()
+	again(t, first) // they would give their views by themselves, within a minute
+	again(t, l.Node(2))
+	await.OK(t, "the routes of those who are left", func() error {
+		out := sh(t, router, "ip route show proto 120")
+		if strings.Count(out, "via") != 2 || strings.Contains(out, gone.String()) {
+			return fmt.Errorf("routes\n%s", out)
+		}
+		return nil
+	})
+	reach(t, await.Patience, pods[1], pods[0], 4)
+}
+
+// again restarts a node's weftd.
+func again(t *testing.T, n *lab.Node) {
+	t.Helper()
+	if err := n.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+}
+
+// routeController is the reference controller on a router.
+type routeController struct {
+	t         *testing.T
+	router    *lab.Host
+	cert, key string
+	server    *http.Server
+	over      chan struct{}
+}
+
+func (c *routeController) start() {
+	c.t.Helper()
+	control, err := routecontrol.New(routecontrol.Options{
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Token: "secret", Grace: time.Second,
+		Programmer: routecontrol.Router{Handle: c.router.NS.Netlink()}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var l net.Listener
+	if err := c.router.Do(func() (err error) { l, err = net.Listen("tcp", "198.18.0.200:8480"); return err }); err != nil {
+		c.t.Fatal(err)
+	}
+	c.server, c.over = &http.Server{Handler: control, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13}}, make(chan struct{})
+	server, over := c.server, c.over
+	go func() { _ = server.ServeTLS(l, c.cert, c.key) }() // it ends with stop
+	go func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-tick.C:
+				control.Tick()
+			}
+		}
+	}()
+}
+
+func (c *routeController) stop() {
+	if c.server != nil {
+		_ = c.server.Close() // what it interrupts is asked again
+		close(c.over)
+		c.server = nil
+	}
+}
+
+// hookStatusJSON is what weft status says of the controller.
+type hookStatusJSON struct {
+	Ready      bool `json:"ready"`
+	Controller struct {
+		URL      string `json:"url"`
+		Accepted int    `json:"accepted"`
+		Fault    string `json:"fault"`
+	} `json:"controller"`
+}
+
+func hookStatus(t *testing.T, n *lab.Node, ok func(hookStatusJSON) error) (s hookStatusJSON) {
+	t.Helper()
+	await.OK(t, n.Name+" and its controller", func() (err error) {
+		if s, err = ask[hookStatusJSON](t.Context(), n, "status"); err != nil {
+			return err
+		}
+		return ok(s)
+	})
+	return s
+}

@@ -1,0 +1,311 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/await"
+	"weft/test/lab"
+	"weft/test/lab/probe"
+)
+
+// restartCase is a backend with a firewall in which it has its rules.
+type restartCase struct {
+	backend string
+	firewall
+	// kernel says that the kernel carries the packets, so that none is lost and nothing at all is written by a start.
+	kernel bool
+}
+
+// restartCases are those of make test; with WEFT_LONG each backend has each firewall.
+func restartCases() (cases []restartCase, restarts int) {
+	all := firewalls()
+	backends := []string{"host-gw", "vxlan", "udp"}
+	for i, b := range backends {
+		for j, f := range all {
+			if os.Getenv("WEFT_LONG") != "" || j == []int{0, 1, 0}[i] {
+				cases = append(cases, restartCase{b, f, b != "udp"})
+			}
+		}
+	}
+	if os.Getenv("WEFT_LONG") != "" {
+		return cases, 20
+	}
+	return cases, 5
+}
+
+// A node's weftd is stopped and killed in turns, and started again. A connection of a pod that is masqueraded goes on, no rule is made
+// anew, and no counter of a rule is smaller than it was. Where the kernel carries the packets, none between pods is lost, and the
+// start writes no route, no entry and no address.
+func TestRulesOutliveRestarts(t *testing.T) {
+	counting(t)
+	for tool, pkg := range map[string]string{"nft": "nftables", "iptables-nft": "iptables", "iptables-legacy": "iptables", "ip": "iproute2"} {
+		requireTool(t, tool, pkg)
+	}
+	cases, restarts := restartCases()
+	for _, c := range cases {
+		t.Run(c.backend+", "+c.name, func(t *testing.T) {
+			if os.Getenv("WEFT_LONG") == "" { // nine labs side by side would be too slow for their packets
+				t.Parallel()
+			}
+			config := fmt.Sprintf(`{%s"Network":"10.42.0.0/16","Backend":{"Type":%q}}`, c.key, c.backend)
+			l := up(t, lab.Spec{NetworkConfig: json.RawMessage(config), WeftdArgs: []string{"--ip-masq", "--ip-blackhole-route"}})
+			n := l.Node(1)
+			if c.hint != "true" {
+				sh(t, n.Host, c.hint)
+				if err := n.Restart(await.Context(t, await.Patience)); err != nil {
+					t.Fatal(lab.Explain(err))
+				}
+			}
+			rulesOf(t, n, func(r rulesJSON) bool { return r.Rules.InPlace && r.Rules.Firewall == c.name })
+			a, b := n.Pods[0], l.Node(2).Pods[0]
+			reach(t, await.Patience, a, b, 4)
+			reach(t, await.Patience, b, a, 4)
+
+			talk := talkOutside(t, l, a)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			streams := []*probe.Paced{endless(ctx, t, a, b), endless(ctx, t, b, a)}
+			for _, s := range streams {
+				underWay(t, s, 100)
+			}
+			for i := range restarts {
+				restartOnce(t, n, c, []unix.Signal{unix.SIGTERM, unix.SIGKILL}[i%2])
+				talk.goesOn(t, 10)
+			}
+			stop()
+			for _, s := range streams {
+				r := s.Wait()
+				t.Logf("%s", r)
+				if c.kernel && r.Lost > 0 || r.Duplicates > 0 {
+					t.Errorf("%s, want none lost; outages %v", r, r.Outages)
+				}
+			}
+		})
+	}
+}
+
+// endless sends 1,000 packets a second until ctx ends.
+func endless(ctx context.Context, t *testing.T, from, to *lab.Pod) *probe.Paced {
+	t.Helper()
+	s, err := probe.StartPaced(ctx, probe.PacedPlan{From: from.Endpoint(4), To: to.Endpoint(4), Count: 1_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// restartOnce ends the weftd of n and starts it again, and compares what it finds and leaves.
+func restartOnce(t *testing.T, n *lab.Node, c restartCase, sig unix.Signal) {
+	t.Helper()
+	before := markedRules(t, n, c.firewall)
+	stopWatching := watchKernel(t, n, c)
+	d := n.Daemon
+	if err := d.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	<-d.Exited()
+	if err := n.Start(await.Context(t, await.Patience)); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	rulesOf(t, n, func(r rulesJSON) bool { return r.Rules.InPlace })
+	if what := stopWatching(); c.kernel && what != "" {
+		t.Errorf("%s and start: written to the kernel:\n%s", unix.SignalName(sig), what)
+	}
+	after := markedRules(t, n, c.firewall)
+	for rule, count := range before {
+		now, there := after[rule]
+		if !there || now < count {
+			t.Errorf("%s and start: %q counted %d, now %d (there: %t)", unix.SignalName(sig), rule, count, now, there)
+		}
+	}
+	if len(after) != len(before) || len(before) == 0 {
+		t.Errorf("%s and start: %d rules and chains, before %d", unix.SignalName(sig), len(after), len(before))
+	}
+}
+
+// markedRules lists what a firewall has of ours, with handles where there are, and what each rule has counted.
+func markedRules(t *testing.T, n *lab.Node, f firewall) map[string]uint64 {
+	t.Helper()
+	list, count := "nft -a list table ip flannel-ipv4", regexp.MustCompile(`counter packets (\d+) bytes \d+`)
+	if f.key == "" {
+		list, count = "iptables-nft-save -c", regexp.MustCompile(`^\[(\d+):\d+\]`)
+		if strings.Contains(f.name, "legacy") {
+			list = "iptables-legacy-save -c"
+		}
+	}
+	rules := map[string]uint64{}
+	table := ""
+	for line := range strings.Lines(sh(t, n.Host, list)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if strings.HasPrefix(line, "*") {
+			table = line
+		}
+		if f.key == "" && !strings.Contains(line, "WEFT-") && !strings.Contains(line, "FLANNEL-") {
+			continue
+		}
+		counted := uint64(0)
+		if m := count.FindStringSubmatch(line); m != nil {
+			counted, _ = strconv.ParseUint(m[1], 10, 64) // digits
+		}
+		rules[table+count.ReplaceAllString(line, "")] = counted
+	}
+	return rules
+}
+
+// watchKernel writes down the changes of links, addresses, routes, neighbours and rules in a node's namespace that a start could make, until
+// it is told to end; then it returns them.
+func watchKernel(t *testing.T, n *lab.Node, c restartCase) (stop func() string) {
+	t.Helper()
+	if !c.kernel {
+		return func() string { return "" }
+	}
+	dir := t.TempDir()
+	files := []string{filepath.Join(dir, "ip"), filepath.Join(dir, "fdb"), filepath.Join(dir, "nft")}
+	script := fmt.Sprintf(`ip -o monitor link address route neigh > %s 2>&1 & echo $!; bridge monitor fdb > %s 2>&1 & echo $!; nft monitor > %s 2>&1 & echo $!`, files[0], files[1], files[2])
+	pids := strings.Fields(sh(t, n.Host, script))
+	// A mark of our own shows that they follow.
+	marks := 0
+	mark := func() {
+		t.Helper()
+		marks++
+		tag := fmt.Sprintf("192.0.2.%d", marks)
+		sh(t, n.Host, fmt.Sprintf("ip route add blackhole %s; ip route del blackhole %s; nft add table ip mark%d; nft delete table ip mark%d; "+
+			"bridge fdb add 02:00:00:00:00:0%d dev eth0 self; bridge fdb del 02:00:00:00:00:0%d dev eth0 self", tag, tag, marks, marks, marks, marks))
+	}
+	seen := func(words ...string) error {
+		for i, file := range files {
+			b, err := os.ReadFile(file)
+			if err != nil || !strings.Contains(string(b), words[i]) {
+				return fmt.Errorf("%s does not have %q: %v", file, words[i], err)
+			}
+		}
+		return nil
+	}
+	await.OK(t, "the changes are followed", func() error {
+		if marks < 9 {
+			mark()
+		}
+		return seen("192.0.2.", "02:00:00:00:00:0", "table ip mark")
+	})
+	return func() string {
+		t.Helper()
+		sh(t, n.Host, "ip route add blackhole 192.0.2.99; ip route del blackhole 192.0.2.99; nft add table ip last; nft delete table ip last; "+
+			"bridge fdb add 02:00:00:00:00:99 dev eth0 self; bridge fdb del 02:00:00:00:00:99 dev eth0 self")
+		await.OK(t, "all changes are seen", func() error { return seen("192.0.2.99", "02:00:00:00:00:99", "table ip last") })
+		for _, pid := range pids {
+			number, err := strconv.Atoi(pid)
+			if err == nil {
+				err = unix.Kill(number, unix.SIGTERM)
+			}
+			if err != nil {
+				t.Errorf("end process %q: %v", pid, err)
+			}
+		}
+		var changes strings.Builder
+		for _, file := range files {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(b)) {
+				if oursByRight(line) {
+					changes.WriteString(line)
+				}
+			}
+		}
+		return changes.String()
+	}
+}
+
+// oursByRight reports whether a change that was seen is of something that weftd keeps: by its address, its name, or its being permanent. An entry that the
+// kernel learns changes its state by itself, and the test makes marks.
+func oursByRight(line string) bool {
+	about := regexp.MustCompile(`(?i)\b10\.42\.|flannel|weft|PERMANENT`)
+	itself := regexp.MustCompile(`(REACHABLE|STALE|DELAY|PROBE|FAILED|INCOMPLETE|NOARP)\s*$|proto kernel|02:00:00:00:00:`)
+	return about.MatchString(line) && !itself.MatchString(line)
+}
+
+// talking is a connection by which a few bytes go there and back, again and again.
+type talking struct {
+	turns  atomic.Int64
+	failed chan error
+}
+
+// talkOutside has a pod talk by TCP to a host outside of the overlay, which sees the node's address.
+func talkOutside(t *testing.T, l *lab.Lab, from *lab.Pod) *talking {
+	t.Helper()
+	const number, port = 77, 7778
+	h := newcomer(t, l, number)
+	var ear net.Listener
+	if err := h.Do(func() (err error) { ear, err = net.Listen("tcp4", fmt.Sprintf(":%d", port)); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ear.Close() })
+	peers := make(chan net.Addr, 1)
+	go func() { // ends with the listener, and with the connection
+		c, err := ear.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		peers <- c.RemoteAddr()
+		_, _ = io.Copy(c, c)
+	}()
+	c, err := from.NS.Dial(t.Context(), "tcp", fmt.Sprintf("198.18.0.%d:%d", number, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if seen := netip.MustParseAddrPort((<-peers).String()).Addr(); seen != from.Node.Underlay4 {
+		t.Fatalf("%s is seen as %v, want the node's %v", from.Name, seen, from.Node.Underlay4)
+	}
+	k := &talking{failed: make(chan error, 1)}
+	go func() { // ends with the connection
+		for b := make([]byte, 8); ; k.turns.Add(1) {
+			_, err := c.Write([]byte("how's it"))
+			if err == nil {
+				_, err = io.ReadFull(c, b)
+			}
+			if err != nil {
+				k.failed <- err
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return k
+}
+
+// goesOn waits for more turns of the same connection.
+func (k *talking) goesOn(t *testing.T, turns int64) {
+	t.Helper()
+	from := k.turns.Load()
+	await.OK(t, "the masqueraded connection goes on", func() error {
+		select {
+		case err := <-k.failed:
+			t.Fatalf("the connection broke after %d turns: %v", k.turns.Load(), err)
+		default:
+		}
+		if now := k.turns.Load(); now < from+turns {
+			return fmt.Errorf("%d turns, before %d", now, from)
+		}
+		return nil
+	})
+}
