@@ -4,7 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink"
+	"github.com/mdlayher/genetlink"
+	mdlayher "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -17,7 +18,7 @@ const typeMask = 0x3fff
 func (n *Namespace) Features(device string) (map[string]bool, error) {
 	var features map[string]bool
 	err := n.Do(func() error {
-		message, err := askEthtool(unix.ETHTOOL_MSG_FEATURES_GET, featuresHeader(device, 0))
+		message, err := askEthtool(unix.ETHTOOL_MSG_FEATURES_GET, 0, featuresHeader(device, 0))
 		if err == nil {
 			features, err = parseFeatures(message)
 		}
@@ -43,7 +44,7 @@ func (n *Namespace) SetFeatures(device string, want map[string]bool) error {
 				bit.AddRtAttr(unix.ETHTOOL_A_BITSET_BIT_VALUE, nil)
 			}
 		}
-		_, err := askEthtool(unix.ETHTOOL_MSG_FEATURES_SET, featuresHeader(device, unix.ETHTOOL_FLAG_OMIT_REPLY), set)
+		_, err := askEthtool(unix.ETHTOOL_MSG_FEATURES_SET, mdlayher.Acknowledge, featuresHeader(device, unix.ETHTOOL_FLAG_OMIT_REPLY), set)
 		return err
 	})
 	if err != nil {
@@ -69,26 +70,27 @@ func featuresHeader(device string, flags uint32) *nl.RtAttr {
 	return header
 }
 
-// askEthtool sends one request from the calling thread's namespace and returns the answer's
-// attributes. There are none if the request is only acknowledged.
-func askEthtool(command uint8, attributes ...*nl.RtAttr) ([]byte, error) {
-	family, err := netlink.GenlFamilyGet(unix.ETHTOOL_GENL_NAME)
+// askEthtool sends one request from the calling thread's namespace and returns the attributes of what answers it: of the
+// reply, or of an acknowledgement, which has none that matter, if flags ask for one.
+func askEthtool(command uint8, flags mdlayher.HeaderFlags, attributes ...*nl.RtAttr) ([]byte, error) {
+	conn, err := genetlink.Dial(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	family, err := conn.GetFamily(unix.ETHTOOL_GENL_NAME)
 	if err != nil {
 		return nil, fmt.Errorf("find ethtool's netlink family (Linux 5.6, CONFIG_ETHTOOL_NETLINK): %w", err)
 	}
-	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
-	req.AddData(&nl.Genlmsg{Command: command, Version: unix.ETHTOOL_GENL_VERSION})
+	request := genetlink.Message{Header: genetlink.Header{Command: command, Version: unix.ETHTOOL_GENL_VERSION}}
 	for _, a := range attributes {
-		req.AddData(a)
+		request.Data = append(request.Data, a.Serialize()...)
 	}
-	messages, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	messages, err := conn.Execute(request, family.ID, mdlayher.Request|flags)
 	if err != nil || len(messages) == 0 {
 		return nil, err
 	}
-	if len(messages[0]) < nl.SizeofGenlmsg {
-		return nil, errors.New("an answer of ethtool's without a header")
-	}
-	return messages[0][nl.SizeofGenlmsg:], nil
+	return messages[0].Data, nil
 }
 
 // parseFeatures reads from a features message which features are active. Those that are off are in the map
