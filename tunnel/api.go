@@ -176,7 +176,8 @@ type Stats struct {
 	// on as such.
 	Fragmented, Completed uint64
 	// SocketOverflow counts datagrams that the kernel dropped because the socket's
-	// receive buffer was full (SO_RXQ_OVFL), or because they were a held peer's.
+	// receive buffer was full, because they were a held peer's, or because their checksum was wrong:
+	// SO_RXQ_OVFL is the sum of what a socket has dropped (sk_drops).
 	SocketOverflow uint64
 	// HeldBack is how many peers are held back now: each took more than a share of a full
 	// receive queue, and only a part of what it sends is let in.

@@ -73,13 +73,20 @@ func floor(dst netip.Addr) int {
 	return encap.MinMTU4
 }
 
+// unbelievable says whether a claim about the path to dst is not worth a look: of an old router that does not say a value (RFC 1191
+// section 5), and over IPv6 of less than every link has to take (RFC 8201 section 4), by which a sender was made to put fragment headers
+// into whole packets.
+func unbelievable(dst netip.Addr, claimed int) bool {
+	return claimed <= 0 || dst.Is6() && claimed < encap.MinMTU6
+}
+
 // learn takes what a message claimed about the path to dst, to which datagrams of up to sent bytes
 // leave, outer headers included, and which answers no probes. It reports whether that changed anything.
 func (m *pathMTU) learn(dst netip.Addr, claimed, sent int, now int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if claimed <= 0 {
-		return false // an old router that does not say (RFC 1191 section 5): not worth guessing
+	if unbelievable(dst, claimed) {
+		return false
 	}
 	mtu := max(claimed, floor(dst))
 	if mtu < encap.MinMTU6 && !m.low(now) {
@@ -144,7 +151,7 @@ func (m *pathMTU) doubt(dst netip.Addr, claimed, sent, cost int, now int64) (c c
 		sent = min(sent, cur)
 	}
 	was := &m.check
-	if claimed <= 0 || max(claimed, floor(dst)) >= sent || was.token != 0 && !was.done || was.began != 0 && now-was.began < int64(checkGap) {
+	if unbelievable(dst, claimed) || max(claimed, floor(dst)) >= sent || was.token != 0 && !was.done || was.began != 0 && now-was.began < int64(checkGap) {
 		return check{}, false
 	}
 	m.check = check{token: newToken(), claimed: max(claimed, floor(dst)), was: sent, cost: cost, began: now,

@@ -19,7 +19,7 @@ func TestPathMTU(t *testing.T) {
 	tests := map[string][]step{
 		"lowered":               {{0, v4, 1400, true, 1400}},
 		"one claim, not to 576": {{0, v4, 68, true, 1280}, {100 * time.Millisecond, v4, 68, false, 1280}},
-		"IPv6, not below 1280":  {{0, v6, 1000, true, 1280}, {2 * sec, v6, 68, false, 1280}, {4 * sec, v6, 68, false, 1280}, {6 * sec, v6, 68, false, 1280}, {8 * sec, v6, 68, false, 1280}},
+		"IPv6, not below 1280":  {{0, v6, 1279, false, 0}, {2 * sec, v6, 68, false, 0}, {4 * sec, v6, 1280, true, 1280}, {6 * sec, v6, 68, false, 1280}, {8 * sec, v6, 68, false, 1280}},
 		"below 1280 with evidence": {{0, v4, 600, true, 1280}, {2 * sec, v4, 600, false, 1280}, {4 * sec, v4, 600, false, 1280},
 			{6 * sec, v4, 600, true, 600}, {7 * sec, v4, 68, true, 576}},
 		"a burst is one claim": {{0, v4, 600, true, 1280}, {2 * sec, v4, 600, false, 1280}, {2 * sec, v4, 600, false, 1280}, {2*sec + 1, v4, 600, false, 1280},
@@ -61,7 +61,7 @@ func TestPathMTUIsProbed(t *testing.T) {
 		wantAfterLife time.Duration // when it is believed no more
 	}{
 		"made up":                       {v4, 68, 1500, [3]int{576, 1280, 1500}, true, 0, false, 0},
-		"made up, IPv6":                 {v6, 68, 1500, [3]int{1280, 1280, 1500}, true, 0, false, 0},
+		"made up, IPv6":                 {v6, 1280, 1500, [3]int{1280, 1280, 1500}, true, 0, false, 0},
 		"true":                          {v4, 1400, 1400, [3]int{1400, 1400, 1500}, false, 1400, true, provenLife},
 		"true and small":                {v4, 600, 600, [3]int{600, 1280, 1500}, false, 600, true, provenLife},
 		"made up, the path half as bad": {v4, 68, 1300, [3]int{576, 1280, 1500}, false, 1280, true, provenLife},
@@ -108,6 +108,20 @@ func TestPathMTUIsProbed(t *testing.T) {
 				t.Errorf("MTU %d after a late answer", m.get(now))
 			}
 		})
+	}
+}
+
+// TestPathMTUOfIPv6IsNotProbedBelow1280 has a claim that no link of IPv6 can be the reason of, and is no reason for probes either.
+func TestPathMTUOfIPv6IsNotProbedBelow1280(t *testing.T) {
+	var m pathMTU
+	v6 := netip.MustParseAddr("2001:db8::1")
+	for _, claimed := range []int{68, 1279} {
+		if c, ok := m.doubt(v6, claimed, 1500, 48, int64(time.Hour)); ok {
+			t.Errorf("a claim of %d is probed with %v", claimed, c.sizes())
+		}
+	}
+	if _, ok := m.doubt(v6, 1280, 1500, 48, int64(time.Hour)); !ok {
+		t.Error("a claim of 1280 is not probed")
 	}
 }
 

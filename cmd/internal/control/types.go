@@ -237,7 +237,7 @@ type Counters struct {
 	Completed      uint64 `json:"checksumsCompleted"`
 	// SocketOverflow and DeviceDropped count what the kernel dropped because a receive buffer, or
 	// the queue of the overlay's device, was full. The socket's count includes datagrams of peers
-	// that are held back.
+	// that are held back, and those whose checksum was wrong.
 	SocketOverflow uint64 `json:"socketOverflow"`
 	DeviceDropped  uint64 `json:"deviceDropped"`
 	// HeldBack is how many peers are held back now because they filled a receive buffer that others share.
