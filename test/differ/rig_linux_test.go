@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,6 +22,8 @@ import (
 const (
 	vtepPort = 8472
 	vni      = 77
+	// queueLen is the length of the devices' queues, in packets: several batches.
+	queueLen = 4096
 )
 
 // The Ethernet addresses: of the underlay's link, of the peer on it, and of both ends of the overlay.
@@ -90,8 +93,8 @@ func (r *rig) setUp(t *testing.T, six bool, path tunnel.Path) error {
 		return err
 	}
 	own, peer := outers(six)
-	if err := ipBatch(`link set eth0 address ` + linkMAC + ` mtu 1500 up
-link set pod0 mtu 9000 up
+	if err := ipBatch(`link set eth0 address ` + linkMAC + ` mtu 1500 txqueuelen ` + strconv.Itoa(queueLen) + ` up
+link set pod0 mtu 9000 txqueuelen ` + strconv.Itoa(queueLen) + ` up
 addr add ` + own.String() + map[bool]string{false: "/24", true: "/64 nodad"}[six] + ` dev eth0
 neigh add ` + peer.String() + ` lladdr ` + farMAC + ` nud permanent dev eth0
 route add 10.1.1.0/24 dev pod0
@@ -106,7 +109,7 @@ route add fd00:1:1::/64 dev pod0
 	} else if err := r.weft(t, six, path); err != nil {
 		return err
 	}
-	if err := ipBatch(script + `link set flannel0 mtu 1430 up
+	if err := ipBatch(script + `link set flannel0 mtu 1430 txqueuelen ` + strconv.Itoa(queueLen) + ` up
 addr add 10.1.1.0/32 dev flannel0
 addr add fd00:1:1::/128 dev flannel0
 neigh add fd00:1:2:: lladdr ` + farVTEP + ` nud permanent dev flannel0
