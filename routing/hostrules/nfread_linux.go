@@ -247,33 +247,29 @@ func (r *nfRule) expression(e []byte) {
 	}
 }
 
-// nfElements lists the keys of a set, in no order.
-func nfElements(family uint8, table, set string) ([]string, error) {
+// nfElements lists the keys of a set, in no order, and counts the elements that have none: what stands for every key that is not listed
+// (NFT_SET_ELEM_CATCHALL).
+func nfElements(family uint8, table, set string) (keys []string, keyless int, err error) {
 	msgs, err := nfDump(unix.NFT_MSG_GETSETELEM, family,
 		nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_TABLE, nl.ZeroTerminated(table)), nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET, nl.ZeroTerminated(set)))
 	if err != nil {
-		return nil, fmt.Errorf("list the elements of set %s of table %s: %w", set, table, err)
+		return nil, 0, fmt.Errorf("list the elements of set %s of table %s: %w", set, table, err)
 	}
-	var keys []string
 	for _, m := range msgs {
 		eachAttr(m.attrs, func(kind uint16, v []byte) {
 			if kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 				return
 			}
 			eachAttr(v, func(_ uint16, v []byte) {
-				eachAttr(v, func(kind uint16, v []byte) {
-					if kind == unix.NFTA_SET_ELEM_KEY {
-						eachAttr(v, func(kind uint16, v []byte) {
-							if kind == unix.NFTA_DATA_VALUE {
-								keys = append(keys, string(v))
-							}
-						})
-					}
-				})
+				if key := attrsOf(attrsOf(v)[unix.NFTA_SET_ELEM_KEY])[unix.NFTA_DATA_VALUE]; key != nil {
+					keys = append(keys, string(key))
+				} else {
+					keyless++
+				}
 			})
 		})
 	}
-	return keys, nil
+	return keys, keyless, nil
 }
 
 // eachAttr calls f with the netlink attributes in b until one's length is wrong.

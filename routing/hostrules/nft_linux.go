@@ -63,7 +63,7 @@ func (n nft) inspect() (view, error) {
 	}
 	if t.set != nil {
 		slices.Sort(t.set.keys)
-		fmt.Fprintf(&w, "set flags=%#x %x\n", t.set.flags, t.set.keys)
+		fmt.Fprintf(&w, "set flags=%#x exprs=%t keyless=%d %x\n", t.set.flags, t.set.exprs, t.set.keyless, t.set.keys)
 	}
 	v.own = w.String()
 	return v, nil

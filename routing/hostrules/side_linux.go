@@ -53,6 +53,7 @@ type side struct {
 	known bool
 
 	last    Dropped // when it was last inspected
+	counted bool    // it was once
 	dropped Dropped // since we began
 }
 
@@ -78,10 +79,13 @@ func (k kind) String() string {
 	return "unknown"
 }
 
-// count adds what was dropped since the last inspection.
+// count adds what was dropped since the last inspection. What the rules of an earlier process had counted before the first one is that
+// process'.
 func (s *side) count(v view) {
-	s.dropped = s.dropped.plus(v.dropped.minus(s.last))
-	s.last = v.dropped
+	if s.counted {
+		s.dropped = s.dropped.plus(v.dropped.minus(s.last))
+	}
+	s.last, s.counted = v.dropped, true
 }
 
 // bring makes the side as wanted if it is not. wrote says that something had to be written, and repaired that it was as wanted
@@ -91,44 +95,45 @@ func (s *side) bring(ctx context.Context, v view, want familyRules) (wrote, repa
 	if same && s.after == v.own || want.empty() && v.own == "" {
 		return false, false, nil
 	}
-	after, wrote, err := s.applyAlone(ctx, v, want)
+	after, wrote, alone, err := s.applyAlone(ctx, v, want)
 	if err != nil {
 		s.known = false
 		return wrote, same && wrote, err
 	}
 	s.last = after.dropped // what the rules begin with now
-	s.done, s.after, s.known = want, after.own, true
+	s.done, s.after, s.known = want, after.own, alone
 	return wrote, same && wrote, nil
 }
 
 // applyTries bounds how often rules are written because somebody else writes too.
 const applyTries = 4
 
-// applyAlone makes the side, which was as before shows, as wanted, and returns the view then. A change that somebody makes between
+// applyAlone makes the side, which was as before shows, as wanted, and returns the view then, and whether that is known to be ours alone: on
+// a host where others write all the time it may not be, and then the next look compares again rule by rule. A change that somebody makes between
 // our writing and the inspection would be taken for ours, and stay. So both are done again until nobody has
 // changed anything in between, as far as the firewall can tell. changed says that it was written.
-func (s *side) applyAlone(ctx context.Context, before view, want familyRules) (after view, changed bool, err error) {
+func (s *side) applyAlone(ctx context.Context, before view, want familyRules) (after view, changed, alone bool, err error) {
 	for try := 1; ; try++ {
 		from, err := s.generation()
 		if err != nil {
-			return view{}, changed, err
+			return view{}, changed, false, err
 		}
 		wrote, err := s.apply(ctx, want)
 		changed = changed || wrote > 0
 		if err != nil {
-			return view{}, changed, err
+			return view{}, changed, false, err
 		}
 		if after, err = s.inspect(); err != nil {
-			return view{}, changed, err
+			return view{}, changed, false, err
 		}
 		to, err := s.generation()
 		if err != nil {
-			return view{}, changed, err
+			return view{}, changed, false, err
 		}
 		// If nothing had to be written, the inspection before shows that nobody else wrote.
-		alone := to-from == uint32(wrote) && (wrote > 0 || after.own == before.own)
+		alone = to-from == uint32(wrote) && (wrote > 0 || after.own == before.own)
 		if alone || try == applyTries {
-			return after, changed, nil
+			return after, changed, alone, nil
 		}
 		before = after
 	}

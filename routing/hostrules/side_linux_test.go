@@ -88,8 +88,30 @@ func TestChangeBehindOurWriteIsSeen(t *testing.T) {
 func TestRestlessHostIsNotFought(t *testing.T) {
 	c := &contested{counts: true, replace: true, foreign: 1000}
 	s := &side{firewall: c}
-	if _, _, err := s.bring(t.Context(), view{}, familyRules{forward: []rule{{do: verdictAccept}}}); err != nil || c.applies != applyTries {
+	want := familyRules{forward: []rule{{do: verdictAccept}}}
+	if _, _, err := s.bring(t.Context(), view{}, want); err != nil || c.applies != applyTries {
 		t.Errorf("%d applies, %v", c.applies, err)
+	}
+	// What they wrote last is not taken for ours: it is undone once they rest.
+	c.foreign = 0
+	v, _ := c.inspect()
+	if _, _, err := s.bring(t.Context(), v, want); err != nil || c.theirs {
+		t.Errorf("what others wrote stays: %v", err)
+	}
+	v, _ = c.inspect()
+	if changed, _, _ := s.bring(t.Context(), v, want); changed {
+		t.Error("what is in place is written again")
+	}
+}
+
+// Rules outlive the process that made them, and with them their counters. What they had counted by then is not of this process.
+func TestWhatWasDroppedBeforeIsNotCounted(t *testing.T) {
+	var s side
+	for _, x := range []struct{ counter, want uint64 }{{5, 0}, {7, 2}, {1, 2}, {4, 2 + 3}} { // in between the rules were made anew
+		s.count(view{dropped: Dropped{Strangers: x.counter}})
+		if s.dropped.Strangers != x.want {
+			t.Errorf("at a counter of %d: %d, want %d", x.counter, s.dropped.Strangers, x.want)
+		}
 	}
 }
 

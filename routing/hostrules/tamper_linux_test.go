@@ -41,6 +41,9 @@ func tamperings(f flavour) []tampering {
 			{"nft add chain " + forward + " '{ policy drop; }'", true},
 			{"nft delete element ip flannel-ipv4 overlay-peers '{ 198.51.100.1 }'", true},
 			{"nft add element ip flannel-ipv4 overlay-peers '{ 203.0.113.9 }'", true},
+			{"nft add element ip flannel-ipv4 overlay-peers '{ * }'", false}, // everybody is a peer
+			{"nft flush chain " + input + "; nft flush chain ip flannel-ipv4 overlay-forward; nft delete set ip flannel-ipv4 overlay-peers; " +
+				"nft add set ip flannel-ipv4 overlay-peers '{ type ipv4_addr; counter; }'", false},
 			{"nft add chain ip flannel-ipv4 theirs; nft add rule ip flannel-ipv4 theirs drop; nft insert rule " + forward + " jump theirs", true},
 			{"nft add table ip flannel-ipv4 '{ flags dormant; }'", false},
 			{"nft delete rule " + masq + " handle $(nft -a list chain " + masq + " | sed -n 's/.*224.*handle //p')", true},
