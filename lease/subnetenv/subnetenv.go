@@ -90,14 +90,18 @@ func Read(path string) (File, error) {
 	return f, nil
 }
 
-// Holds reports whether the file at path has the text of f, to the byte.
-func Holds(path string, f File) bool {
+// Holds reports whether the file at path has the text of f, to the byte. An error says that it cannot be told, for want of descriptors or
+// memory, which is no fault of the file.
+func Holds(path string, f File) (bool, error) {
 	want, err := f.AppendText(nil)
 	if err != nil {
-		return false
+		return false, nil // it can have no such text
 	}
 	b, err := readText(path)
-	return err == nil && bytes.Equal(b, want)
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
+		return false, fmt.Errorf("compare subnet file %s: %w", path, err)
+	}
+	return err == nil && bytes.Equal(b, want), nil
 }
 
 // readText reads at most a byte more than Parse takes, and nothing but a file: a device has no end,

@@ -106,3 +106,30 @@ func TestRead(t *testing.T) {
 		}
 	}
 }
+
+// TestWithoutDescriptorsItCannotBeTold has a file that is as it should be, and a process that gets no descriptor more: that is no fault of
+// the file.
+func TestWithoutDescriptorsItCannotBeTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "subnet.env")
+	f := subnetenv.File{Network: netip.MustParsePrefix("10.42.0.0/16"), Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
+	if err := subnetenv.Write(path, f); err != nil {
+		t.Fatal(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	held, err := subnetenv.Holds(path, f)
+	if restore := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); restore != nil {
+		t.Fatal(restore)
+	}
+	if held || !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("without descriptors: %v, %v", held, err)
+	}
+	if held, err := subnetenv.Holds(path, f); !held || err != nil {
+		t.Errorf("with descriptors: %v, %v", held, err)
+	}
+}

@@ -179,7 +179,8 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "/v1/nothing", "", http.StatusNotFound},
 	} {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, strings.NewReader(tt.body)))
+		r := httptest.NewRequest(tt.method, tt.path, strings.NewReader(tt.body))
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, uint32(0))))
 		if w.Code != tt.want {
 			t.Errorf("%s %s: %d, want %d", tt.method, tt.path, w.Code, tt.want)
 		}

@@ -27,7 +27,7 @@ func (f *handOverFake) Upgrade(context.Context, UpgradeRequest) (Upgraded, error
 }
 
 // What weftd has open goes to its own user and root only, and only they name a program that it starts or give the node another
-// key, whatever the mode of the socket has become.
+// key, give subnets up or have it read its settings again, whatever the mode of the socket has become.
 func TestOthersAreHandedNothing(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -39,7 +39,8 @@ func TestOthersAreHandedNothing(t *testing.T) {
 	} {
 		f := &handOverFake{}
 		h := Handler(f)
-		for path, body := range map[string]string{"/v1/handover": `{"protocol":1,"state":"it is known"}`, upgradePath: `{"binary":"/bin/sh"}`, "/v1/rotate-key": ""} {
+		for path, body := range map[string]string{"/v1/handover": `{"protocol":1,"state":"it is known"}`, upgradePath: `{"binary":"/bin/sh"}`, "/v1/rotate-key": "",
+			"/v1/leases/release": `{"subnet":"10.0.0.0/24"}`, "/v1/reload": ""} {
 			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 			r.Header.Set("Upgrade", upgradeTo)
 			if c.caller != nil {
@@ -47,6 +48,9 @@ func TestOthersAreHandedNothing(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
+			if c.may && strings.Contains(w.Body.String(), "root, or") {
+				t.Errorf("%s at %s: %s", c.name, path, w.Body)
+			}
 			if !c.may && (w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "root, or")) {
 				t.Errorf("%s at %s: %d %s", c.name, path, w.Code, w.Body)
 			}
@@ -54,6 +58,9 @@ func TestOthersAreHandedNothing(t *testing.T) {
 		want := 0
 		if c.may {
 			want = 1
+		}
+		if released := f.request != (ReleaseRequest{}); released != c.may {
+			t.Errorf("%s: released %v", c.name, released)
 		}
 		if f.asked != want || f.upgraded != want {
 			t.Errorf("%s: asked %d times to give way, %d times to start a program", c.name, f.asked, f.upgraded)

@@ -51,6 +51,10 @@ func (c *Client) Reload(ctx context.Context) (r Reloaded, err error) {
 }
 
 func serveReload(n Node, w http.ResponseWriter, r *http.Request) {
+	if err := mayChange(r.Context()); err != nil {
+		reply(w, nil, err)
+		return
+	}
 	done, err := n.Reload(context.WithoutCancel(r.Context())) // who asked may go away; half a reload is nothing to leave behind
 	reply(w, done, err)
 }

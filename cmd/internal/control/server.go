@@ -190,10 +190,7 @@ func Handler(n Node) http.Handler {
 	})
 	mux.HandleFunc("POST /v1/leases/release", func(w http.ResponseWriter, r *http.Request) {
 		var req ReleaseRequest
-		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&req); err != nil {
-			replyError(w, http.StatusBadRequest, fmt.Errorf("request: %w", err))
+		if !podRequest(w, r, &req) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)

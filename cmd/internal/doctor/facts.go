@@ -51,15 +51,16 @@ type Daemon struct {
 
 func (d Daemon) answers() bool { return d.Asked && d.Err == nil }
 
-// has reports whether the sockets of a process are weftd's: its own, or kept for the next one by a holder, or by the service manager.
-func (d Daemon) has(pid int) bool {
+// has reports whether the sockets of a process, whose name is as the kernel has it, are weftd's: its own, or kept for the next one by a
+// holder, or by the service manager. In a container process 1 is something else.
+func (d Daemon) has(pid int, name string) bool {
 	switch {
 	case pid == 0:
 		return false
 	case d.answers():
 		return pid == d.PID || pid == d.Status.PID
 	}
-	return pid == d.PID || pid == d.Holder.PID || pid == 1
+	return pid == d.PID || pid == d.Holder.PID || pid == 1 && name == "systemd"
 }
 
 // Kernel is what the kernel, and who runs here, can do.

@@ -222,7 +222,7 @@ func readPort(f *Facts) Port {
 	for inode, h := range inodes {
 		switch {
 		case inode == "0": // the kernel's, of a vxlan device
-		case f.Daemon.has(h.PID):
+		case f.Daemon.has(h.PID, h.Name):
 		case h.PID == 0 && f.Daemon.PID == 0 && f.Daemon.answers(): // weftd is in another pid namespace
 		default:
 			p.Holders = append(p.Holders, h)
@@ -291,7 +291,7 @@ func hexAddr(text string) netip.Addr {
 }
 
 // owners finds the processes that have the sockets open, of several that have one of ours, as who keeps weftd's sockets for the next one has them too.
-func owners(inodes map[string]Holder, ours func(pid int) bool) {
+func owners(inodes map[string]Holder, ours func(pid int, name string) bool) {
 	if len(inodes) == 0 {
 		return
 	}
@@ -314,13 +314,15 @@ func owners(inodes map[string]Holder, ours func(pid int) bool) {
 			inode = strings.TrimSuffix(inode, "]")
 			h, wanted := inodes[inode]
 			pid, _ := strconv.Atoi(filepath.Base(dir)) // it is a number
-			if !wanted || h.PID != 0 && (ours(h.PID) || !ours(pid)) {
+			if !wanted {
 				continue
 			}
-			h.PID = pid
-			if name, err := os.ReadFile(dir + "/comm"); err == nil {
-				h.Name = strings.TrimSpace(string(name))
+			comm, _ := os.ReadFile(dir + "/comm") // it has ended
+			name := strings.TrimSpace(string(comm))
+			if h.PID != 0 && (ours(h.PID, h.Name) || !ours(pid, name)) {
+				continue
 			}
+			h.PID, h.Name = pid, name
 			inodes[inode] = h
 		}
 	}

@@ -58,6 +58,9 @@ func noPeer(set lease.Set, b routing.Status, recordType string) (note string, ki
 			say(ops.NoPeerOther, "%s not believed (%s, as %s)", countOf(n, "record is", "records are"), reason, detail[reason])
 		}
 	}
+	if len(why) == 0 {
+		return "", nil // they come, or go, and the backend has not said of them yet
+	}
 	const most = 4
 	if len(why) > most {
 		why = append(why[:most], "and more")

@@ -41,6 +41,7 @@ func TestNoUsablePeerIsSaidWithItsReason(t *testing.T) {
 			"no peer is usable: 1 record has a subnet of another length than SubnetLen says", "[wrong_length]"},
 		{"garbage", lease.Set{Config: config, Rejected: []lease.Rejected{{Key: "k", Reason: lease.RejectValue, Detail: "empty"}}}, inPlace, "",
 			"no peer is usable: 1 record is not believed (bad_value, as k: empty)", "[other]"},
+		{"not taken up yet", lease.Set{Config: config, Peers: []lease.Record{peer(1, "")}}, inPlace, "", "", "[]"},
 		{"not in place yet", lease.Set{Config: config, Peers: []lease.Record{peer(1, "vxlan")}}, routing.Status{Path: "raw"}, "", "", "[]"},
 		{"no peers by its type", lease.Set{Config: config, Peers: []lease.Record{peer(1, "vxlan")}}, routing.Status{InPlace: true, Path: "none"}, "", "", "[]"},
 	} {

@@ -20,7 +20,11 @@ func (d *Daemon) writeSubnetFile(g *generation) {
 // putSubnetFile writes f, if the file is not that already; before says why the last try failed, "" if it did not.
 func (d *Daemon) putSubnetFile(g *generation, f subnetenv.File, before string) {
 	why := ""
-	if !subnetenv.Holds(d.cfg.SubnetFile, f) {
+	held, err := subnetenv.Holds(d.cfg.SubnetFile, f)
+	if err != nil && before == "" && f == g.wanted() {
+		return // it was as it should be, and nobody can look now
+	}
+	if !held {
 		if err := subnetenv.Write(d.cfg.SubnetFile, f); err != nil {
 			why = err.Error()
 		}
@@ -53,8 +57,10 @@ func (d *Daemon) keepSubnetFile() {
 		return
 	}
 	f := g.wanted()
-	if _, why := g.state(); why == "" && (f == subnetenv.File{} || subnetenv.Holds(d.cfg.SubnetFile, f)) {
-		return
+	if _, why := g.state(); why == "" {
+		if held, err := subnetenv.Holds(d.cfg.SubnetFile, f); held || err != nil || f == (subnetenv.File{}) {
+			return
+		}
 	}
 	select {
 	case g.wake <- struct{}{}:

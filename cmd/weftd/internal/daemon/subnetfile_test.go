@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"weft/cmd/internal/options"
 	"weft/lease/subnetenv"
 )
@@ -82,7 +84,50 @@ func TestSubnetFileIsPutBack(t *testing.T) {
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	if !look() || why() != "" || !subnetenv.Holds(path, f) {
+	if held, err := subnetenv.Holds(path, f); held || err != nil {
+		t.Fatalf("held %v, %v", held, err)
+	}
+	woken := look()
+	if held, err := subnetenv.Holds(path, f); !woken || why() != "" || !held || err != nil {
 		t.Errorf("not written once that is possible again: %q", why())
+	}
+}
+
+// Without descriptors nobody can look at the subnet file. What was as it should be counts as such, so that the node stays ready.
+func TestSubnetFileThatCannotBeLookedAt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "subnet.env")
+	g := &generation{wake: make(chan struct{}, 1)}
+	d := &Daemon{cfg: options.Config{SubnetFile: path}, log: slog.New(slog.DiscardHandler), gen: g}
+	f := subnetenv.File{Network: netip.MustParsePrefix("10.42.0.0/16"), Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
+	d.putSubnetFile(g, f, "not written yet")
+	without := func(do func()) {
+		t.Helper()
+		var was unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: was.Max}); err != nil {
+			t.Fatal(err)
+		}
+		do()
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Fatal(err)
+		}
+	}
+	without(func() {
+		d.keepSubnetFile()
+		d.putSubnetFile(g, f, "") // as when peers change
+	})
+	if _, why := g.state(); why != "" || len(g.wake) != 0 {
+		t.Errorf("without descriptors: %q, woken %d times", why, len(g.wake))
+	}
+	f.MTU = 1400 // another one that has to be written is written later, and said
+	without(func() { d.putSubnetFile(g, f, "") })
+	if _, why := g.state(); why == "" {
+		t.Error("it counts as written")
+	}
+	d.putSubnetFile(g, f, "")
+	if held, err := subnetenv.Holds(path, f); !held || err != nil {
+		t.Errorf("%v, %v", held, err)
 	}
 }
