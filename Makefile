@@ -7,6 +7,7 @@
 #                of those takes some seven minutes and 1.2 GB of Go's module cache
 #   make test-matrix  every combination of backend, family, firewall and path, of which make test runs a choice
 #   make test-hour  a healthy lab of each backend for an hour (CALM=20m: for 20 minutes): nothing may be said to be wrong
+#   make test-faults  the faults of docs/reliability.md that make test has for seconds, for a minute each
 #   make bench   every benchmark, in benchstat's form; what is measured between pods, over weft and over the kernel,
 #                also as bin/bench.html and bin/bench.json
 #   make bench-once  every benchmark once and for a short time, to see that it runs; its figures mean nothing
@@ -41,7 +42,7 @@ RUN ?= .
 TOOLS := .ci/tools/bin
 CONTROLPLANE := test/kube/bin/controlplane
 
-.PHONY: build run test test-kube test-matrix test-hour bench bench-once bench-guard lint check release publish deps clean
+.PHONY: build run test test-kube test-matrix test-hour test-faults bench bench-once bench-guard lint check release publish deps clean
 .DEFAULT_GOAL := build
 
 # Static binaries, so that they run on any Linux and in an empty container image. With grpcnotrace grpc leaves out its
@@ -67,6 +68,9 @@ test-matrix: deps build
 
 test-hour: deps build
 	WEFT_CALM=$(CALM) $(GO) test -count=1 -v -timeout 24h -run '^TestAHealthyLabIsCalm$$' ./test
+
+test-faults: deps build
+	WEFT_LONG=1 WEFT_BIN=$(CURDIR)/bin $(GO) test -count=1 -v -timeout 30m -run '^(TestStoreOutage|TestSlowStore|TestAFrozenNodeGoesOn)$$' ./test
 
 # The overlay's benchmark has rounds of its own (WEFT_OVERLAY='rounds=9'), so it is run once and not COUNT times.
 bench:

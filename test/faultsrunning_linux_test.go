@@ -1,0 +1,147 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/await"
+	"weft/test/lab"
+)
+
+// TestAFrozenNodeGoesOn has one weftd of three frozen by SIGSTOP: for six seconds, which is longer than it takes to find a peer silent, or for a
+// minute with WEFT_LONG. The others carry their pods' packets meanwhile and keep the frozen one's record; it goes on by itself when it runs again, with
+// its subnet and its peers, all of which answer.
+func TestAFrozenNodeGoesOn(t *testing.T) {
+	busy(t)
+	lasts := 6 * time.Second
+	if os.Getenv("WEFT_LONG") != "" {
+		lasts = time.Minute
+	}
+	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: []byte(ipv4Only)})
+	frozen, b, c := l.Node(1), l.Node(2), l.Node(3)
+	for _, to := range []*lab.Node{b, c} {
+		reach(t, await.Patience, frozen.Pods[0], to.Pods[0], 4)
+	}
+	answering(t, l, []int{4}, 1472)
+	before := current(t, frozen)
+	subnet := before.Lease.Subnet
+	record := recordAt(t, l, subnet.String())
+
+	began := time.Now()
+	if err := frozen.Daemon.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	await.Within(t, lasts+await.Patience, "others' packets while a node is frozen", func() error {
+		reach(t, await.Patience, b.Pods[0], c.Pods[0], 4)
+		if time.Since(began) < lasts {
+			return fmt.Errorf("frozen for %s of %s", time.Since(began), lasts)
+		}
+		return nil
+	})
+	knows(t, b, await.Patience, subnet.String(), true)
+	if now := recordAt(t, l, subnet.String()); now != record {
+		t.Errorf("the record of the frozen node is %+v, was %+v", now, record)
+	}
+	if err := frozen.Daemon.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	took := reach(t, await.Patience, frozen.Pods[0], b.Pods[0], 4)
+	t.Logf("frozen for %s; its pods' packets passed %s after that", time.Since(began).Round(time.Millisecond), took.Round(time.Millisecond))
+	reach(t, await.Patience, c.Pods[0], frozen.Pods[0], 4)
+	answering(t, l, []int{4}, 1472)
+	status(t, frozen, await.Patience, func(s statusJSON) error {
+		if !s.Ready || s.PID != before.PID || s.Lease == nil || !s.Lease.Held || s.Lease.Subnet != subnet || s.Peers != 2 || s.Alarm != "" {
+			return fmt.Errorf("ready %v %q, pid %d, lease %+v, %d peers, alarm %q", s.Ready, s.NotReady, s.PID, s.Lease, s.Peers, s.Alarm)
+		}
+		return nil
+	})
+}
+
+// TestAWeftdWithoutDescriptors has a whole weftd get no descriptor more while it carries packets. They go on, so do its lease and what it
+// hears of the store; it says what is wrong, stays ready, and it is over when the limit is raised.
+func TestAWeftdWithoutDescriptors(t *testing.T) {
+	busy(t)
+	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: []byte(ipv4Only)})
+	n := l.Node(1)
+	a, b := n.Pods[0], l.Node(2).Pods[0]
+	reach(t, await.Patience, a, b, 4)
+	pid := n.Daemon.PID()
+	limit := func(soft uint64) {
+		t.Helper()
+		var was unix.Rlimit
+		if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &was); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: soft, Max: was.Max}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var was unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &was); err != nil {
+		t.Fatal(err)
+	}
+	limit(lowestFree(t, pid))
+	const note = "descriptors to spare"
+	await.OK(t, "it is said that there are no descriptors", func() error {
+		body, err := readyz(n)
+		if err == nil && !containsAll(body, []string{"flanneld is ready", note, "prlimit --pid"}) {
+			err = errors.New(body)
+		}
+		return err
+	})
+	reach(t, await.Patience, a, b, 4)
+	reach(t, await.Patience, b, a, 4)
+	put(t, l.Store, prefix+"/subnets/10.42.250.0-24", `{"PublicIP":"198.18.0.250","PublicIPv6":null}`, 24*time.Hour)
+	knows(t, n, await.Patience, "10.42.250.0/24", true)
+	// It stays so: neither what it keeps on disk nor the subnet file, which it cannot look at, is a reason not to be ready.
+	began := time.Now()
+	await.Within(t, 8*time.Second+await.Patience, "ready all the time", func() error {
+		if body, err := readyz(n); err == nil && !strings.HasPrefix(body, "flanneld is ready") {
+			t.Fatalf("not ready without descriptors: %s", body)
+		}
+		if time.Since(began) < 8*time.Second { // longer than the time between two looks
+			return fmt.Errorf("%s", time.Since(began))
+		}
+		return nil
+	})
+	reach(t, await.Patience, a, b, 4)
+	limit(was.Cur)
+	status(t, n, await.Patience, func(s statusJSON) error {
+		if notes := strings.Join(s.Notes, "\n"); !s.Ready || s.PID != pid || strings.Contains(notes, note) || s.Lease == nil || !s.Lease.Held || !s.Store.Connected {
+			return fmt.Errorf("ready %v %q, notes %q, lease %+v, store %+v", s.Ready, s.NotReady, notes, s.Lease, s.Store)
+		}
+		return nil
+	})
+	reach(t, await.Patience, a, b, 4)
+}
+
+// recordAt is the record of a subnet in the store.
+func recordAt(t *testing.T, l *lab.Lab, subnet string) pair {
+	t.Helper()
+	key := prefix + "/subnets/" + strings.ReplaceAll(subnet, "/", "-")
+	for _, kv := range list(t, l.Store, prefix+"/subnets/") {
+		if kv.key == key {
+			return kv
+		}
+	}
+	t.Fatalf("there is no record %s", key)
+	return pair{}
+}
+
+// lowestFree is the number that the next descriptor of a process would have.
+func lowestFree(t *testing.T, pid int) (n uint64) {
+	t.Helper()
+	for ; ; n++ {
+		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", pid, n)); errors.Is(err, os.ErrNotExist) {
+			return n
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
