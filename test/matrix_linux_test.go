@@ -50,6 +50,7 @@ func matrixDimensions() dimensions {
 			{"host-gw", `"Type":"host-gw"`, false, [3]int{}, "kernel"},
 			{"extension", `"Type":"extension","SubnetAddCommand":"` + routesByCommand + ` replace","SubnetRemoveCommand":"` + routesByCommand + ` del"`,
 				false, [3]int{}, "command"},
+			{"wireguard", `"Type":"wireguard","Userspace":"always"`, false, [3]int{80, 80, 80}, "userspace"},
 		},
 		[]matrixFamily{
 			{"IPv4", `"Network":"10.42.0.0/16"`, []int{4}},
@@ -124,7 +125,7 @@ func (d dimensions) pairwise() (chosen []combination) {
 func TestPairwiseMeetsAll(t *testing.T) {
 	d := matrixDimensions()
 	all, met := d.all(), map[meeting]bool{}
-	if want := (2*3 + 4) * 3 * 3; len(all) != want {
+	if want := (2*3 + 5) * 3 * 3; len(all) != want {
 		t.Errorf("%d combinations, want %d", len(all), want)
 	}
 	chosen := d.pairwise()

@@ -1,0 +1,326 @@
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	proto "github.com/gopacket/gopacket/layers"
+
+	"weft/routing"
+	"weft/test/await"
+	"weft/test/lab"
+	"weft/test/lab/probe"
+)
+
+// wireGuardPSK is a preshared key, as "wg genpsk" prints one.
+const wireGuardPSK = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="
+
+// encryptedJSON is what weft peers --json says of the devices that encrypt.
+type encryptedJSON struct {
+	Peers []struct {
+		Name       string
+		Encryption []struct {
+			Device, PublicKey, Likely, Look string
+			Endpoint                        netip.AddrPort
+			LatestHandshake                 time.Time
+			TxBytes, RxBytes                uint64
+		}
+	}
+}
+
+// Nodes of type wireguard, in each family and mode and with a preshared key and without: every pod reaches every other with packets of the full
+// size, 20 MB arrive whole both ways, and on the wire is nothing of an inner packet.
+func TestWireGuard(t *testing.T) {
+	t.Parallel()
+	const six = `"EnableIPv6":true,"IPv6Network":"fd42::/48",`
+	for _, c := range []struct {
+		name, config string
+		nodes        int
+		families     []int
+		devices      int
+	}{
+		{"two nodes", `{"Network":"10.42.0.0/16","Backend":{"Type":"wireguard"}}`, 2, []int{4}, 1},
+		{"with a preshared key", `{"Network":"10.42.0.0/16","Backend":{"Type":"wireguard","PSK":"` + wireGuardPSK + `"}}`, 3, []int{4}, 1},
+		{"both families", `{"Network":"10.42.0.0/16",` + six + `"Backend":{"Type":"wireguard"}}`, 3, []int{4, 6}, 2},
+		{"both families over IPv6, with a preshared key", `{"Network":"10.42.0.0/16",` + six + `"Backend":{"Type":"wireguard","Mode":"ipv6","PSK":"` + wireGuardPSK + `"}}`, 2, []int{4, 6}, 1},
+		{"IPv6 alone", `{"EnableIPv4":false,` + six + `"Backend":{"Type":"wireguard"}}`, 3, []int{6}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			busy(t)
+			l := up(t, lab.Spec{Nodes: c.nodes, NetworkConfig: json.RawMessage(c.config)})
+			everyPair(t, l.Pods())
+			answering(t, l, c.families, 1420)
+			a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+			for _, f := range c.families {
+				fullSize(t, a, b, f, 1420)
+				hidden(t, l, a, b, f)
+				for _, way := range [][2]*lab.Pod{{a, b}, {b, a}} {
+					r, err := probe.Stream(await.Context(t, 2*time.Minute), probe.StreamPlan{From: way[0].Endpoint(f), To: way[1].Endpoint(f), Bytes: 20 << 20, Verify: true})
+					if err != nil {
+						t.Errorf("IPv%d from %s to %s: %d bytes, %v", f, way[0].Name, way[1].Name, r.Received, err)
+					}
+				}
+			}
+			encrypts(t, l, c.devices)
+		})
+	}
+}
+
+// encrypts checks what each node says of itself and of the sessions with all others.
+func encrypts(t *testing.T, l *lab.Lab, devices int) {
+	t.Helper()
+	for _, n := range l.Nodes() {
+		status(t, n, await.Patience, func(s statusJSON) error {
+			if b := s.Backend; !s.Ready || s.Peers != len(l.Nodes())-1 || b.Type != "wireguard" || b.Path != "userspace" || b.MTU != 1420 || !b.InPlace {
+				return fmt.Errorf("%+v", s)
+			}
+			return nil
+		})
+		peers := weftJSON[encryptedJSON](t, n, "peers").Peers
+		if len(peers) != len(l.Nodes())-1 {
+			t.Errorf("%s has %d peers", n.Name, len(peers))
+		}
+		for _, p := range peers {
+			if len(p.Encryption) != devices {
+				t.Errorf("%s: %d devices for %s, want %d", n.Name, len(p.Encryption), p.Name, devices)
+			}
+			for _, e := range p.Encryption {
+				if e.LatestHandshake.IsZero() || e.TxBytes == 0 || e.RxBytes == 0 || e.Likely != "" {
+					t.Errorf("%s of %s: %+v", n.Name, p.Name, e)
+				}
+			}
+		}
+		if mode := fileMode(t, keyFile(n)); mode != 0o600 {
+			t.Errorf("%s: the private key has mode %o", n.Name, mode)
+		}
+		key, err := os.ReadFile(keyFile(n))
+		if log := n.Daemon.LogTail(5000); err != nil || bytes.Contains(log, bytes.TrimSpace(key)) || bytes.Contains(log, []byte(wireGuardPSK)) {
+			t.Errorf("%s: its log shows a key, or it has none: %v", n.Name, err)
+		}
+	}
+}
+
+func keyFile(n *lab.Node) string { return filepath.Join(n.CacheDir, routing.WireGuardKeyFile) }
+
+func fileMode(t *testing.T, file string) os.FileMode {
+	t.Helper()
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
+}
+
+// hidden sends a datagram, and has a look at all that two nodes say to each other meanwhile: it is WireGuard's, and shows nothing of it.
+func hidden(t *testing.T, l *lab.Lab, a, b *lab.Pod, family int) {
+	t.Helper()
+	wire := sniff(t, l.Wire, a.Node.Name)
+	in, out := listenAt(t, b, family), listenAt(t, a, family)
+	defer func() { _, _ = in.Close(), out.Close() }()
+	const word = "weft's own words in plain"
+	secret := bytes.Repeat([]byte(word), 40)
+	got := make([]byte, 2000)
+	for range 10 {
+		if _, err := out.WriteToUDPAddrPort(secret, netip.AddrPortFrom(b.Addr(family), secretPort)); err != nil {
+			t.Fatal(err)
+		}
+		if err := in.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
+			t.Fatal(err)
+		}
+		if n, _, err := in.ReadFromUDPAddrPort(got); err != nil || !bytes.Equal(got[:n], secret) {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+	}
+	// The capture is over with a word in plain, which it has to have seen.
+	ear := listenOn(t, &lab.Pod{Host: b.Node.Host}, netip.AddrPortFrom(b.Node.Underlay4, 9999))
+	defer ear.Close()
+	mouth := listenOn(t, &lab.Pod{Host: a.Node.Host}, netip.AddrPortFrom(a.Node.Underlay4, 9999))
+	defer mouth.Close()
+	if _, err := mouth.WriteToUDPAddrPort([]byte(word), netip.AddrPortFrom(b.Node.Underlay4, 9999)); err != nil {
+		t.Fatal(err)
+	}
+	carried := 0
+	wire.next(await.Patience, func(p gopacket.Packet) bool {
+		plain := bytes.Contains(p.Data(), []byte(word))
+		udp, ok := p.Layer(proto.LayerTypeUDP).(*proto.UDP)
+		switch {
+		case ok && udp.DstPort == 9999 && plain:
+			return true
+		case plain:
+			t.Errorf("a frame shows what is inside:\n%v", p)
+		case ok && (udp.DstPort == routing.DefaultWireGuardPort || udp.DstPort == routing.DefaultWireGuardPort6) &&
+			len(udp.Payload) > len(secret) && bytes.Equal(udp.Payload[:4], []byte{4, 0, 0, 0}):
+			carried++
+		}
+		return false
+	})
+	if carried < 10 {
+		t.Errorf("IPv%d: %d data messages of WireGuard were seen, want 10", family, carried)
+	}
+}
+
+// Twenty nodes that start in one moment: every pod reaches every other, and each node has a session with each.
+func TestTwentyNodesEncrypt(t *testing.T) {
+	crowd(t)
+	const nodes = 20
+	l := up(t, lab.Spec{Nodes: nodes, NetworkConfig: networkOf(`{"Type":"wireguard","PSK":"`+wireGuardPSK+`"}`, false)})
+	everyPair(t, l.Pods())
+	r, err := l.Measure(await.Context(t, 2*time.Minute), lab.MeasurePlan{Stream: -1, Echo: time.Second, Wait: await.Patience})
+	if faults := r.Faults(); err != nil || len(faults) > 0 || len(r.Pairs) != nodes*(nodes-1) {
+		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
+	}
+	encrypts(t, l, 1)
+}
+
+// A node is given another key while packets flow, by command and by a new file: its record follows, its peers know the new key alone, and
+// connections go on.
+func TestWireGuardKeysChange(t *testing.T) {
+	busy(t)
+	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(`{"Type":"wireguard"}`, true)})
+	everyPair(t, l.Pods())
+	a, b, c := l.Node(1).Pods[0], l.Node(2).Pods[0], l.Node(3).Pods[0]
+	before := publicKey(t, l, b.Node)
+
+	there, back := paced(t, a, b, probe.PacedPlan{Count: inStream}), paced(t, b, a, probe.PacedPlan{Count: inStream})
+	tcp := make(chan error, 1)
+	go func() { // ends with the stream, or with the test
+		_, err := probe.Stream(await.Context(t, 2*time.Minute), probe.StreamPlan{From: c.Endpoint(6), To: b.Endpoint(6), Bytes: 20 << 20, Verify: true})
+		tcp <- err
+	}()
+	underWay(t, there, 1000)
+	after := rotates(t, l, b.Node)
+	for name, s := range map[string]*probe.Paced{"to it": there, "from it": back} {
+		r := s.Wait()
+		t.Logf("rotate-key, %s: %s, outages %v", name, r, r.Outages)
+		if r.Sent != inStream || r.Duplicates > 0 || r.Received < 1000 || len(r.Outages) > 0 && r.Outages[len(r.Outages)-1].First+r.Outages[len(r.Outages)-1].Packets == inStream {
+			t.Errorf("%s: %s, outages %v; want packets to flow again", name, r, r.Outages)
+		}
+	}
+	if err := <-tcp; err != nil {
+		t.Errorf("TCP over the change: %v", err)
+	}
+	keyIs(t, a.Node, b.Node, after)
+	keyIs(t, c.Node, b.Node, after)
+
+	// It goes, and comes with a file of its own making: what was the node's is another node's word for it.
+	if err := b.Node.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(keyFile(b.Node)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Node.Start(t.Context()); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	everyPair(t, l.Pods())
+	third := publicKey(t, l, b.Node)
+	if third == after || third == before {
+		t.Errorf("the node made the key %s again", third)
+	}
+	keyIs(t, a.Node, b.Node, third)
+}
+
+// rotates gives a node another key, and waits until its record has it.
+func rotates(t *testing.T, l *lab.Lab, n *lab.Node) string {
+	t.Helper()
+	before := publicKey(t, l, n)
+	if out, errs, err := weft(t, n, "rotate-key"); err != nil {
+		t.Fatalf("%v: %s%s", err, out, errs)
+	}
+	await.True(t, "the record has another key", func() bool { return publicKey(t, l, n) != before })
+	return publicKey(t, l, n)
+}
+
+// publicKey is the key in a node's record.
+func publicKey(t *testing.T, l *lab.Lab, n *lab.Node) string {
+	t.Helper()
+	var r struct{ BackendData struct{ PublicKey string } }
+	if err := json.Unmarshal([]byte(recordOf(t, l, n)), &r); err != nil || r.BackendData.PublicKey == "" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	return r.BackendData.PublicKey
+}
+
+// keyIs waits until n knows a peer by that key alone.
+func keyIs(t *testing.T, n, peer *lab.Node, key string) {
+	t.Helper()
+	await.OK(t, n.Name+" knows "+peer.Name+"'s key", func() error {
+		answer, err := ask[encryptedJSON](t.Context(), n, "peers")
+		if err != nil {
+			return err
+		}
+		for _, p := range answer.Peers {
+			if p.Name != peer.Name {
+				continue
+			}
+			for _, e := range p.Encryption {
+				if e.PublicKey != key || e.LatestHandshake.IsZero() {
+					return fmt.Errorf("%+v", e)
+				}
+			}
+			if len(p.Encryption) > 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s is no peer: %+v", peer.Name, answer)
+	})
+}
+
+// A node's weftd ends, asked to and not, and begins again: the sessions that are lost begin anew at once, long before a peer's own timers, also
+// where nothing is sent from the node.
+func TestWireGuardRestart(t *testing.T) {
+	counting(t)
+	l := up(t, lab.Spec{NetworkConfig: networkOf(`{"Type":"wireguard","Probe":false}`, false)})
+	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+	reach(t, await.Patience, a, b, 4)
+	for _, c := range []struct {
+		name     string
+		from, to *lab.Pod
+		end      func() error
+	}{
+		{"SIGTERM, to it", a, b, func() error { return b.Node.Stop(t.Context()) }},
+		{"SIGTERM, from it", b, a, func() error { return b.Node.Stop(t.Context()) }},
+		{"SIGKILL, to it", a, b, b.Node.Kill},
+		{"SIGKILL, from it", b, a, b.Node.Kill},
+	} {
+		var lost []int
+		for range tries {
+			s := paced(t, c.from, c.to, probe.PacedPlan{Count: inStream})
+			underWay(t, s, 1000)
+			began := time.Now()
+			if err := c.end(); err != nil {
+				t.Fatal(err)
+			}
+			gone := time.Since(began)
+			if err := b.Node.Start(t.Context()); err != nil {
+				t.Fatal(lab.Explain(err))
+			}
+			r := s.Wait()
+			t.Logf("%s: gone after %s; %s, outages %v", c.name, gone, r, r.Outages)
+			if r.Duplicates > 0 || r.Sent != inStream {
+				t.Errorf("%s: %s", c.name, r)
+			}
+			if lost = append(lost, r.Lost); r.Lost <= mayLoseSessions {
+				break
+			}
+		}
+		if lost[len(lost)-1] > mayLoseSessions {
+			t.Errorf("%s: of %d packets %v were lost, want at most %d", c.name, inStream, lost, mayLoseSessions)
+		}
+	}
+	if out := string(b.Node.Daemon.LogTail(1000)); strings.Contains(out, "level=ERROR") {
+		t.Error(out)
+	}
+}
+
+// mayLoseSessions is how many of 5,000 packets at 1,000 a second a restart may cost where sessions end with the process. A peer that
+// waits for its own timers sends in vain for 15 s (KEEPALIVE_TIMEOUT and REKEY_TIMEOUT of WireGuard's paper, section 6.1).
+const mayLoseSessions = 1500
