@@ -60,6 +60,7 @@ const (
 	_           Format = iota
 	FormatIP           // the bare inner packet, as flannel's udp backend sends it
 	FormatVXLAN        // VXLAN and Ethernet header before it, RFC 7348
+	FormatIPIP         // the bare inner IPv4 packet as the payload of an IPv4 packet, without UDP: RFC 2003
 )
 
 // String returns the name that logs and options use.
@@ -69,13 +70,15 @@ func (f Format) String() string {
 		return "ip"
 	case FormatVXLAN:
 		return "vxlan"
+	case FormatIPIP:
+		return "ipip"
 	}
 	return fmt.Sprintf("format(%d)", uint8(f))
 }
 
 // Overhead returns the bytes that f adds to an inner packet, from the outer IP
-// header on: 28 or 48 (outer IPv6) for FormatIP, 50 or 70 for FormatVXLAN, and
-// 0 for an invalid Format.
+// header on: 28 or 48 (outer IPv6) for FormatIP, 50 or 70 for FormatVXLAN, 20 for
+// FormatIPIP, which has no outer IPv6, and 0 for what there is not.
 func (f Format) Overhead(outer6 bool) int {
 	ip := IPv4Len
 	if outer6 {
@@ -86,6 +89,10 @@ func (f Format) Overhead(outer6 bool) int {
 		return ip + UDPLen
 	case FormatVXLAN:
 		return ip + UDPLen + VXLANOverhead
+	case FormatIPIP:
+		if !outer6 {
+			return ip
+		}
 	}
 	return 0
 }
@@ -107,10 +114,10 @@ func InnerMTU(f Format, underlayMTU int, outer6 bool) int {
 // UDP_SEGMENT, in which every segment carries f's header inside the datagram and
 // all segments share the 65507 bytes of one IPv4 datagram. At the kernel's default
 // of 65536 one or two segments would be left over and cost a send of their own. The
-// result is 0 if mtu is too small to matter, or f is invalid.
+// result is 0 if mtu is too small to matter, if f is invalid, or has no UDP to be cut.
 func GSOMaxSize(f Format, mtu int) int {
 	segment := mtu + f.Overhead(false) - IPv4Len - UDPLen
-	if f.Overhead(false) == 0 || mtu < MinMTU4 {
+	if f.Overhead(false) == 0 || f == FormatIPIP || mtu < MinMTU4 {
 		return 0
 	}
 	// The kernel counts payload: it takes 320 bytes off for headers (MAX_TCP_HEADER) and

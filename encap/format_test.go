@@ -19,6 +19,8 @@ func TestOverheadAndInnerMTU(t *testing.T) {
 		{FormatVXLAN, false, "vxlan", 50, 1500, 1450},
 		{FormatVXLAN, true, "vxlan", 70, 9000, 8930},
 		{FormatVXLAN, true, "vxlan", 70, 69, 0},
+		{FormatIPIP, false, "ipip", 20, 1500, 1480},
+		{FormatIPIP, true, "ipip", 0, 1500, 0},
 		{FormatIP, false, "ip", 28, math.MinInt, 0},
 		{FormatIP, false, "ip", 28, 1 << 30, 65507},
 		{FormatVXLAN, false, "vxlan", 50, 65536, 65485},

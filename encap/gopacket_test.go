@@ -2,6 +2,7 @@ package encap
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"net/netip"
 	"testing"
@@ -46,6 +47,45 @@ func foreignOuter(t testing.TB, o Outer) []gopacket.SerializableLayer {
 		t.Fatal(err)
 	}
 	return []gopacket.SerializableLayer{h, udp}
+}
+
+// TestIPIPAgainstIndependentEncoder compares the header of RFC 2003 with gopacket's, and the length with what Overhead says.
+func TestIPIPAgainstIndependentEncoder(t *testing.T) {
+	r := testRand(t)
+	for range 200 {
+		addr := func() netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte(randomBytes(r, 4))), 0) }
+		o := Outer{Src: addr(), Dst: addr(), TrafficClass: uint8(r.Uint32()), TTL: uint8(r.Uint32()), ID: uint16(r.Uint32()), DF: r.IntN(2) == 0}
+		inner := randomBytes(r, r.IntN(1500))
+		ip := &layers.IPv4{
+			Version: 4, IHL: 5, TOS: o.TrafficClass, Id: o.ID, TTL: o.TTL, Protocol: layers.IPProtocolIPv4,
+			SrcIP: o.Src.Addr().AsSlice(), DstIP: o.Dst.Addr().AsSlice(),
+		}
+		if o.DF {
+			ip.Flags = layers.IPv4DontFragment
+		}
+		want := encode(t, ip, gopacket.Payload(inner))
+		got, err := AppendOuterIPIP(nil, o, len(inner))
+		if err != nil || len(got) != FormatIPIP.Overhead(false) {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+		if got = append(got, inner...); !bytes.Equal(got, want) {
+			t.Fatalf("%+v:\n got %x\nwant %x", o, got, want)
+		}
+	}
+	for name, c := range map[string]struct {
+		o    Outer
+		n    int
+		want error
+	}{
+		"IPv6":      {outer6(), 1, ErrMalformed},
+		"no source": {Outer{Dst: outer4().Dst}, 1, ErrMalformed},
+		"too long":  {outer4(), 65516, ErrTooLong},
+		"negative":  {outer4(), -1, ErrTooLong},
+	} {
+		if b, err := AppendOuterIPIP([]byte{1}, c.o, c.n); !errors.Is(err, c.want) || len(b) != 1 {
+			t.Errorf("%s: %d bytes, %v", name, len(b), err)
+		}
+	}
 }
 
 func TestAgainstIndependentEncoder(t *testing.T) {

@@ -10,6 +10,7 @@ const (
 	protoHopByHop = 0
 	ProtoICMP     = 1
 	ProtoTCP      = 6
+	ProtoIPIP     = 4 // IPv4 in IP, RFC 2003
 	ProtoUDP      = 17
 	protoRouting  = 43
 	protoFragment = 44

@@ -65,6 +65,24 @@ func AppendOuter(dst []byte, o Outer, payloadLen int) ([]byte, error) {
 	return append(dst, udp[:]...), nil
 }
 
+// AppendOuterIPIP appends the header of an IPv4 packet that carries an inner one of payloadLen bytes (protocol 4, RFC 2003 §3). Of o the
+// ports, FlowLabel and Checksum do not matter.
+//
+// The errors are those of [AppendOuter]; outer addresses of IPv6 are malformed.
+func AppendOuterIPIP(dst []byte, o Outer, payloadLen int) ([]byte, error) {
+	src, dest := o.Src.Addr(), o.Dst.Addr()
+	if !src.Is4() || !dest.Is4() {
+		return dst, errOuterFamily
+	}
+	if payloadLen < 0 || IPv4Len+payloadLen > maxPacket {
+		return dst, ErrTooLong
+	}
+	return header{
+		src: src, dst: dest, trafficClass: o.TrafficClass, ttl: o.TTL, proto: ProtoIPIP,
+		id: o.ID, df: o.DF, payloadLen: payloadLen,
+	}.appendTo(dst), nil
+}
+
 // sameFamily says whether a and b are both IPv4, or both IPv6 and not 4-in-6.
 func sameFamily(a, b netip.Addr) bool {
 	return a.Is4() && b.Is4() || a.Is6() && b.Is6() && !a.Is4In6() && !b.Is4In6()

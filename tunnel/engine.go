@@ -20,7 +20,7 @@ import (
 type Config struct {
 	// Format is the wire format.
 	Format encap.Format
-	// Port is the UDP port of every node's tunnel, ours included.
+	// Port is the UDP port of every node's tunnel, ours included; none in format ipip.
 	Port uint16
 	// Workers is how many goroutines move packets; 0 means DefaultWorkers of GOMAXPROCS.
 	Workers int
@@ -114,7 +114,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Format.Overhead(false) == 0 {
 		return nil, fmt.Errorf("wire format %v: not one this data plane speaks", cfg.Format)
 	}
-	if cfg.Port == 0 {
+	if cfg.Port == 0 && cfg.Format != encap.FormatIPIP {
 		return nil, errors.New("tunnel port 0: a tunnel needs the port that its peers send to")
 	}
 	if cfg.Workers == 0 {

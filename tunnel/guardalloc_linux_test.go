@@ -14,7 +14,7 @@ import (
 // the whole process allocates meanwhile: nothing per packet.
 func TestGuardAllocations(t *testing.T) {
 	for name, p := range map[string]path{
-		"portable": {portable: true}, "socket": {}, "raw": {raw: true},
+		"portable": {portable: true}, "socket": {}, "raw": {raw: true}, "ipip": {ipip: true},
 		"raw without packing and tunnel GSO": {raw: true, off: without(tunnel.OffloadPack, tunnel.OffloadTunnel).off},
 	} {
 		o, run := resting(t, p)

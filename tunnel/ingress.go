@@ -40,7 +40,7 @@ func (w *worker) ingress() {
 func (w *worker) repeated(q, p *Packet) bool {
 	n := len(w.ring.out)
 	if n == 0 || w.ring.out[n-1] != q || !q.partial || q.segSize > 0 || p.segSize > 0 || p.Truncated ||
-		p.Outer != q.Outer || p.OuterECN != q.OuterECN || w.table.format != encap.FormatIP || !q.info.Repeated(q.Bytes(), p.Bytes()) {
+		p.Outer != q.Outer || p.OuterECN != q.OuterECN || w.table.format == encap.FormatVXLAN || !q.info.Repeated(q.Bytes(), p.Bytes()) {
 		return false
 	}
 	p.info.Inner, p.parsed, p.cutSize = q.info.Inner, true, 0
@@ -145,6 +145,9 @@ func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 	}
 	if p.partial {
 		w.tally.completed++
+		if w.table.format == encap.FormatIPIP && in.Proto == encap.ProtoUDP && in.TotalLen > w.table.spec.MTU {
+			return DropMalformed, false // GRO has joined datagrams of UDP, and nothing says where: a raw socket gets them so
+		}
 		if r, ok = describe(p, in, w.table.spec.MTU); !ok {
 			return r, false
 		}
@@ -235,6 +238,9 @@ func admit(in *encap.Inner, p *Packet, t *Table, port uint16) (DropReason, bool)
 		return DropForeignDest, false
 	}
 	if t.isOwn(in.Dst) {
+		if in.Proto == encap.ProtoIPIP && t.format == encap.FormatIPIP {
+			return DropNested, false
+		}
 		if b := p.Bytes(); in.Proto == protoUDP && in.L4 > 0 && len(b) >= in.L4+4 &&
 			binary.BigEndian.Uint16(b[in.L4+2:]) == port {
 			return DropNested, false

@@ -36,6 +36,7 @@ const (
 	KindOffload = "offload" // OpenOffloadTUN: the same
 	KindUDP     = "udp"     // ListenUDP: one socket
 	KindSockets = "sockets" // ListenOffload: the sockets that share the port, then those of the lanes
+	KindIPIP    = "ipip"    // ListenIPIP: one raw socket
 	KindRaw     = "raw"     // OpenRaw: the packet sockets in, those out, what KindSockets has, the TAP if there is one
 )
 

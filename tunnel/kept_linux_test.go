@@ -34,6 +34,9 @@ func keptKinds() []keptKind {
 		{tunnel.KindSockets, func(from *tunnel.Kept, local string, n int) (tunnel.Port, error) {
 			return tunnel.ListenOffload(under(from, local, n))
 		}},
+		{tunnel.KindIPIP, func(from *tunnel.Kept, local string, n int) (tunnel.Port, error) {
+			return tunnel.ListenIPIP(under(from, local, n))
+		}},
 		{tunnel.KindRaw, func(from *tunnel.Kept, local string, n int) (tunnel.Port, error) {
 			link, err := netlink.LinkByName("eth0")
 			if err != nil {
@@ -143,7 +146,7 @@ func TestUnfit(t *testing.T) {
 				{name: "no such descriptor", change: func(k *tunnel.Kept) { _ = unix.Dup3(null, k.FDs[0], unix.O_CLOEXEC) }},
 				{name: "another namespace", on: other},
 				{name: "another address", local: "192.0.2.9", not: tun},
-				{name: "more queues", queues: 3, not: k.name == tunnel.KindUDP},
+				{name: "more queues", queues: 3, not: k.name == tunnel.KindUDP || k.name == tunnel.KindIPIP},
 			} {
 				if tt.not {
 					continue

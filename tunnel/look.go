@@ -168,7 +168,11 @@ func (c *Capture) datagram(w *worker, r *captureRing, p *Packet, at *attached, p
 	} else if p.lane > 0 && at.lane != nil {
 		o.Src = netip.AddrPortFrom(at.local.Addr(), at.lane(p.lane))
 	}
-	head, err := encap.AppendOuter(to[:0], o, min(len(payload), MaxPacket-encap.IPv4Len-encap.UDPLen))
+	appendOuter := encap.AppendOuter
+	if w.table.format == encap.FormatIPIP {
+		appendOuter = encap.AppendOuterIPIP
+	}
+	head, err := appendOuter(to[:0], o, min(len(payload), MaxPacket-encap.IPv4Len-encap.UDPLen))
 	if err != nil {
 		return false
 	}

@@ -89,7 +89,7 @@ func (w *worker) probe(peer *Peer, p encap.Probe, length int) {
 // probed takes in a datagram that holds no packet: a probe, which it answers, or an answer. false says
 // that it is neither. No more is answered than asked for, and only to peers.
 func (w *worker) probed(p *Packet, datagram []byte) bool {
-	if p.peer == nil || !p.peer.probes || w.table.format != encap.FormatIP {
+	if p.peer == nil || !p.peer.probes || w.table.format == encap.FormatVXLAN {
 		return false
 	}
 	q, err := encap.ParseProbe(datagram)

@@ -167,8 +167,15 @@ func (s *PeerSpec) outer(i int) netip.Addr {
 // has the same address.
 func (t *Table) newPeer(s PeerSpec, was *Peer) (*Peer, error) {
 	vxlan := t.format == encap.FormatVXLAN
-	p := &Peer{spec: s, inner6: s.Weft || vxlan, ecn: s.Weft || vxlan, packs: s.Weft && !vxlan,
+	ipip := t.format == encap.FormatIPIP // flannel's peers are kernels there, too, which know IPv4 only and ECN
+	p := &Peer{spec: s, inner6: s.Weft && !ipip || vxlan, ecn: s.Weft || vxlan || ipip, packs: s.Weft && !vxlan && !ipip,
 		probes: s.Weft && !vxlan && s.Recv&RecvProbe != 0}
+	if ipip {
+		p.spec.Recv &= RecvProbe
+		if !s.Addr.Is4() {
+			return nil, fmt.Errorf("outer address %v: ipip is carried by IPv4 only", s.Addr)
+		}
+	}
 	if vxlan {
 		p.spec.Recv = 0
 		if err := p.setHead(t.vtep); err != nil {
@@ -209,8 +216,11 @@ func (t *Table) alike(u *Table) bool {
 
 // is reports whether the peer would be made from s too, in a table that is alike.
 func (p *Peer) is(s PeerSpec, f encap.Format) bool {
-	if f == encap.FormatVXLAN {
+	switch f {
+	case encap.FormatVXLAN:
 		s.Recv = 0
+	case encap.FormatIPIP:
+		s.Recv &= RecvProbe
 	}
 	w := &p.spec
 	if w.Name != s.Name || w.Addr != s.Addr || w.Weft != s.Weft || w.Recv != s.Recv || w.MTU != s.MTU || w.MAC != s.MAC ||

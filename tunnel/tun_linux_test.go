@@ -32,6 +32,7 @@ type overlay struct {
 type path struct {
 	portable bool
 	raw      bool // frames, and what the peer may be sent besides
+	ipip     bool // format ipip, which has one underlay port
 	off      tunnel.OffloadSet
 	many     int  // workers, and queues and lanes; 0 is what this machine has
 	spoilt   bool // the kernel will refuse UDP_SEGMENT, but only when it is used
@@ -56,11 +57,23 @@ func (p path) open(local string) (tun, sock tunnel.Port, err error) {
 		sock, err = openRaw(uo)
 		return tun, sock, err
 	}
+	if p.ipip {
+		sock, err = tunnel.ListenIPIP(uo)
+		return tun, sock, err
+	}
 	sock, err = tunnel.ListenOffload(uo)
 	if err == nil && p.spoilt { // the one way to make a present kernel refuse
 		err = unix.SetsockoptInt(sock.PollFD(), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1)
 	}
 	return tun, sock, err
+}
+
+// format is the one of what the path sends.
+func (p path) format() encap.Format {
+	if p.ipip {
+		return encap.FormatIPIP
+	}
+	return encap.FormatIP
 }
 
 // newOverlay joins 10.1.1.0/24 and 10.1.2.0/24 (and fd00:1:1::/64, fd00:1:2::/64)
@@ -111,17 +124,15 @@ func (o *overlay) attach(i int, s tunnel.Spec, local string, mtu int) error {
 	if err != nil {
 		return err
 	}
-	s.MTU = mtu - 28
-	if addr(local).Is6() {
-		s.MTU = mtu - 48
-	}
+	format := o.paths[i].format()
+	s.MTU = mtu - format.Overhead(addr(local).Is6())
 	if err := configureTUN(s, s.MTU); err != nil {
 		return err
 	}
-	if o.engines[i], err = tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, Workers: o.paths[i].many, Logger: o.paths[i].log}); err != nil {
+	if o.engines[i], err = tunnel.New(tunnel.Config{Format: format, Port: port, Workers: o.paths[i].many, Logger: o.paths[i].log}); err != nil {
 		return err
 	}
-	table, err := tunnel.NewTable(encap.FormatIP, s)
+	table, err := tunnel.NewTable(format, s)
 	if err != nil {
 		return err
 	}
@@ -187,12 +198,20 @@ func TestTCPAndUDPOverTUN(t *testing.T) {
 		paths[name+" with four workers to one without"] = [2]path{p, {raw: p.raw}}
 	}
 	paths["four workers to portable"] = [2]path{{many: 4}, portable}
+	paths["ipip"] = [2]path{{ipip: true}, {ipip: true}}
+	paths["ipip with four workers"] = [2]path{{ipip: true, many: 4}, {ipip: true}}
 	for name, p := range paths {
 		for _, outers := range [][2]string{{"192.0.2.1", "192.0.2.2"}, {"2001:db8::1", "2001:db8::2"}} {
+			if p[0].ipip && strings.Contains(outers[0], ":") {
+				continue
+			}
 			t.Run(fmt.Sprintf("path=%s/outer=%s", name, outers[0]), func(t *testing.T) {
 				t.Parallel()
 				o := newOverlay(t, outers[0], outers[1], 1500, p)
 				for _, to := range []string{"10.1.2.0", "fd00:1:2::"} {
+					if p[0].ipip && strings.Contains(to, ":") {
+						continue
+					}
 					t.Run("inner="+to, func(t *testing.T) { o.carries(t, to) })
 				}
 				for i, e := range o.engines {
