@@ -189,7 +189,7 @@ func (c *controller) ownership(devices []string) kernel.Ownership {
 			return false
 		}
 		if o.OwnsLink(r.Link) {
-			return r.OnLink && r.Gateway == r.Dst.Addr()
+			return r.OnLink && (r.Gateway == r.Dst.Addr() || c.kind.trait().viaPublic)
 		}
 		return r.Link == c.under.Now.Name && !r.OnLink
 	}

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -18,6 +19,7 @@ func BuiltIn() Types {
 		autoType(),
 		hostGWType(),
 		wireGuardType(),
+		ipipType(),
 		allocType(),
 		extensionType(),
 		hookType(),
@@ -78,6 +80,8 @@ type Facts struct {
 	// Direct says that packets to pods go to their nodes' own addresses without a tunnel, so that a node behind
 	// an address translation is not reached.
 	Direct bool
+	// OnlyIPv4 says, for a type that knows no IPv6, why not; "" for the others.
+	OnlyIPv4 string
 	// Alone says that the type has no peers: other nodes' records are not looked at.
 	Alone bool
 	// DataV4 and DataV6 say that a node without BackendData, or without BackendV6Data, is not reached in that
@@ -146,7 +150,11 @@ func (ts Types) Settings(c lease.NetworkConfig) (Settings, error) {
 	for _, t := range ts {
 		if t.Name == c.BackendType {
 			s := t.Settings(c)
-			return s, readKeys(c, append(s.Keys(), probeKey(new(bool))))
+			err := readKeys(c, append(s.Keys(), probeKey(new(bool))))
+			if why := s.Facts().OnlyIPv4; why != "" && c.EnableIPv6 {
+				err = errors.Join(err, &lease.ConfigError{Key: "EnableIPv6", Got: "true", Want: "false: " + why + "; udp, vxlan, host-gw and wireguard carry both"})
+			}
+			return s, err
 		}
 	}
 	return nil, &lease.ConfigError{Key: "Backend.Type", Got: fmt.Sprintf("%q", c.BackendType), Want: fmt.Sprintf("one of %q", ts.Names())}

@@ -338,7 +338,7 @@ func (d *desired) settleMACs(cs []remote, before tenure, enter func(remote, Reac
 // peer adds what one subnet of a peer needs to o, and reports how it is reached.
 func (v vxlan) peer(o *kernel.State, c remote, report Reached, s situation) Reached {
 	most := routeMTU(c.r, c.f.six, s.mtu)
-	if report = v.choose(report, c.f, s); report.How == HowRoute {
+	if report = chooseWay(report, c.f, s, v.o.DirectRouting, v.o.Auto); report.How == HowRoute {
 		o.Routes = append(o.Routes, kernel.PeerRoute(c.f.subnet, c.f.public, s.under.Name, most))
 		return report
 	}
@@ -351,11 +351,11 @@ func (v vxlan) peer(o *kernel.State, c remote, report Reached, s situation) Reac
 	return report
 }
 
-// choose decides between a plain route and the tunnel, for a subnet that has both. The reason says
+// chooseWay decides between a plain route and the tunnel, for a subnet that has both; direct allows the first. The reason says
 // why not the better one, with type auto also why that.
-func (v vxlan) choose(report Reached, f family, s situation) Reached {
+func chooseWay(report Reached, f family, s situation, direct, auto bool) Reached {
 	report.How = HowTunnel
-	if !v.o.DirectRouting {
+	if !direct {
 		return report
 	}
 	h, known := s.hops[f.public]
@@ -366,7 +366,7 @@ func (v vxlan) choose(report Reached, f family, s situation) Reached {
 		return report
 	}
 	report.How = HowRoute
-	if v.o.Auto {
+	if auto {
 		report.Reason = fmt.Sprintf("%v is on %s itself, so that it needs no tunnel", f.public, s.under.Name)
 	}
 	return report
@@ -416,7 +416,7 @@ func (v userVTEP) want(s situation) desired {
 				c.reached = append(c.reached, report)
 				continue
 			}
-			if report = v.choose(report, f, s); report.How == HowRoute {
+			if report = chooseWay(report, f, s, v.o.DirectRouting, v.o.Auto); report.How == HowRoute {
 				c.Routes = append(c.Routes, kernel.PeerRoute(f.subnet, f.public, s.under.Name, routeMTU(*r, f.six, s.mtu)))
 			}
 			c.reached = append(c.reached, report)

@@ -44,6 +44,8 @@ type trait struct {
 	asksHops bool
 	// tunnels says that datagrams to the peers' addresses carry the overlay: situation.displaced is filled in, as for a data plane.
 	tunnels bool
+	// viaPublic says that flannel's routes by the type's device have the peer's address as their gateway, and not its subnet's.
+	viaPublic bool
 	// uniform says that all peers are reached alike, so that only those that are not are worth a report.
 	uniform bool
 }
@@ -90,6 +92,8 @@ type desired struct {
 	tenure tenure // for the next time; nil for a type that gives nothing to one peer alone
 	// wireGuard are the devices of type wireguard, with their peers, which its actor makes.
 	wireGuard []wireGuardDevice
+	// ipip is the address that the kernel's ipip device sends from, which its actor makes; the zero Addr for no device.
+	ipip netip.Addr
 	// device is Status.Devices for a backend without devices of its own.
 	device string
 }

@@ -133,9 +133,9 @@ func (k *Kernel) vxlanWith(vni uint32, port uint16) string {
 	return ""
 }
 
-// IsProbe reports whether l is the device of ProbeVXLAN or ProbeWireGuard, which is never marked: it should be gone at once.
+// IsProbe reports whether l is the device of ProbeVXLAN, ProbeWireGuard or ProbeIPIP, which is never marked: it should be gone at once.
 func IsProbe(l netlink.Link) bool {
-	if l.Type() == wireGuardKind {
+	if l.Type() == wireGuardKind || l.Type() == ipipKind {
 		return l.Attrs().Name == probeDevice && l.Attrs().Flags&net.FlagUp == 0
 	}
 	x, ok := l.(*netlink.Vxlan)

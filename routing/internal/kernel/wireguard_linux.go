@@ -54,15 +54,20 @@ func (k *Kernel) ProbeWireGuard() error {
 	if k.WireGuardKind != "" {
 		kind = k.WireGuardKind
 	}
-	err := k.addKind(probeDevice, kind, ErrNoWireGuard)
+	return k.probeKind("WireGuard", kind, ErrNoWireGuard)
+}
+
+// probeKind makes a link of a kind for a moment; what is the kind's name for people. The error wraps missing if the kernel has none such.
+func (k *Kernel) probeKind(what, kind string, missing error) error {
+	err := k.addKind(probeDevice, kind, missing)
 	if errors.Is(err, unix.EEXIST) { // of a process that was killed meanwhile, or somebody else's
 		if there, bad := k.h.LinkByName(probeDevice); bad == nil && !IsProbe(there) {
-			return fmt.Errorf("probe for WireGuard: link %s is another program's: rename it", probeDevice)
+			return fmt.Errorf("probe for %s: link %s is another program's: rename it", what, probeDevice)
 		}
 		err = nil
 	}
 	if err != nil {
-		return fmt.Errorf("probe for WireGuard: %w", err)
+		return fmt.Errorf("probe for %s: %w", what, err)
 	}
 	return k.DelLink(probeDevice)
 }

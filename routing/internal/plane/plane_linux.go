@@ -19,7 +19,7 @@ import (
 
 // Options are what a data plane is made of.
 type Options struct {
-	// Format is that of the datagrams, Port the UDP port that every node receives them on.
+	// Format is that of the datagrams, Port the UDP port that every node receives them on; ipip has none, and no path but socket.
 	Format encap.Format
 	Port   uint16
 	// Path is how packets are moved. With Auto it is the best that the kernel, the underlay's
@@ -187,6 +187,9 @@ func (p *Plane) underlayOptions(local netip.AddrPort) tunnel.UDPOptions {
 
 // newSocket binds an underlay socket as the path, which is not raw, wants it.
 func (p *Plane) newSocket(path tunnel.Path, o tunnel.UDPOptions) (tunnel.Underlay, error) {
+	if o.Format == encap.FormatIPIP {
+		return tunnel.ListenIPIP(o)
+	}
 	if path == tunnel.PathPortable {
 		return tunnel.ListenUDP(o)
 	}

@@ -1,0 +1,250 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+	"weft/lease"
+	"weft/routing/hostrules"
+	"weft/routing/internal/kernel"
+	"weft/routing/internal/plane"
+	"weft/routing/underlay"
+	"weft/tunnel"
+)
+
+// typeIPIP is flannel's ipip: inner packets are the payload of IPv4 packets (RFC 2003). The kernel tunnels, or this program does where the
+// kernel cannot.
+const typeIPIP = "ipip"
+
+func ipipType() Type {
+	return Type{
+		Name: typeIPIP, Settings: func(lease.NetworkConfig) Settings { return &ipipSettings{} },
+		Device: isIPIP, Lasting: true,
+	}
+}
+
+// isIPIP reports whether d is the kernel's device of flannel's name.
+func isIPIP(d Device) bool { return d.Kind == "ipip" && d.Name == kernel.IPIPName }
+
+// IPIPOptions is the Backend object of a network config of type ipip.
+type IPIPOptions struct {
+	// MTU is the largest outer packet, in bytes; 0 for that of the underlay link.
+	MTU int
+	// DirectRouting has peers on the underlay's own link reached by plain routes.
+	DirectRouting bool
+	// Userspace says whether the data plane carries the packets: userAuto, userAlways or userNever.
+	Userspace string
+	// SourceCheck and AllowedSources are as those of UDPOptions.
+	SourceCheck    tunnel.SourceCheck
+	AllowedSources []netip.Prefix
+}
+
+// ipipSettings are the options of a network.
+type ipipSettings struct{ IPIPOptions }
+
+// Keys implements Settings.
+func (s *ipipSettings) Keys() []Key {
+	o := &s.IPIPOptions
+	return append([]Key{
+		mtuKey(&o.MTU, encap.FormatIPIP.Overhead(false), false),
+		booleanKey("DirectRouting", &o.DirectRouting),
+		wordKey("Userspace", &o.Userspace, userAuto, userAlways, userNever),
+	}, sourceKeys(&o.SourceCheck, &o.AllowedSources)...)
+}
+
+// Facts implements Settings.
+func (s *ipipSettings) Facts() Facts {
+	f := Facts{
+		Carrier: CarrierEither, OnlyIPv4: "ipip carries IPv4 in IPv4, as flannel's does",
+		Guard:   hostrules.Guard{Protocol: unix.IPPROTO_IPIP, Peers: s.SourceCheck != tunnel.CheckOff},
+		Feature: &Feature{Name: "ipip", Probe: kernel.ProbeIPIPAside, Missing: kernel.ErrNoIPIP},
+	}
+	switch s.Userspace {
+	case userAlways:
+		f.Carrier, f.Feature = CarrierWeft, nil
+	case userNever:
+		f.Carrier = CarrierKernel
+		f.Feature.Required = `"Userspace":"never" forbids to carry the packets without`
+	}
+	return f
+}
+
+// MTU implements Settings.
+func (s *ipipSettings) MTU(u underlay.Link) (int, error) { return innerMTU(ipip{s.IPIPOptions}, u) }
+
+// Open implements Settings.
+func (s *ipipSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
+	if c.Kernel == nil {
+		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", typeIPIP)
+	}
+	i := ipip{s.IPIPOptions}
+	user, why, err := ipipInUserSpace(c, i.o.Userspace)
+	if err != nil {
+		return nil, fmt.Errorf("%s backend: %w", typeIPIP, err)
+	}
+	if !user {
+		return openKernel(c, i, &ipipActor{k: c.Kernel, log: c.Logger})
+	}
+	if c.Unprivileged {
+		return nil, fmt.Errorf("%s backend: it takes a raw socket on the underlay, and so CAP_NET_RAW there, which an ordinary user does not have: use udp, vxlan or wireguard", typeIPIP)
+	}
+	if why != "" {
+		c.Logger.Warn("ipip is carried in user space", "cause", why)
+	}
+	return openCarried(c, userIPIP{i, why})
+}
+
+// ipipInUserSpace says whether ipip is to be carried in user space, and if it is for want of the kernel's, why. A device that is there
+// proves that the kernel has ipip.
+func ipipInUserSpace(c BackendConfig, word string) (yes bool, why string, err error) {
+	switch {
+	case word == userAlways:
+		return true, "", nil
+	case word == userNever:
+		return false, "", nil
+	case c.Outside != nil:
+		return true, "", nil // the kernel's device would send where the TUN is
+	}
+	if _, err := c.Kernel.IPIP(kernel.IPIPName); err == nil {
+		return false, "", nil
+	}
+	switch err := c.Kernel.ProbeIPIP(); {
+	case err == nil:
+		return false, "", nil
+	case errors.Is(err, kernel.ErrNoIPIP):
+		return true, err.Error(), nil
+	default:
+		return false, "", err
+	}
+}
+
+// ipip has the kernel tunnel packets by a device of flannel's name.
+type ipip struct{ o IPIPOptions }
+
+func (i ipip) trait() trait {
+	return trait{name: typeIPIP, record: typeIPIP, path: PathKernel, asksHops: i.o.DirectRouting, viaPublic: true}
+}
+
+// publish is nothing: a peer is known by its address alone.
+func (ipip) publish() (data, v6data json.RawMessage) { return nil, nil }
+
+func (i ipip) sizes(u underlay.Link) (mtus, error) {
+	outer := outerMTU(u.MTU, i.o.MTU)
+	inner, least := encap.InnerMTU(encap.FormatIPIP, outer, false), minMTU4-encap.FormatIPIP.Overhead(false)
+	if inner < least {
+		return mtus{outer, inner}, fmt.Errorf("MTU %d of the overlay is below the %d that it needs: raise the MTU of the underlay, now %d, by %d", inner, least, outer, least-inner)
+	}
+	if !u.Addr4.IsValid() {
+		return mtus{outer, inner}, errors.New("the underlay has no IPv4 address, and ipip has no other: give the link one, or use another type")
+	}
+	return mtus{outer, inner}, nil
+}
+
+// want implements backendType.
+func (i ipip) want(s situation) desired {
+	var d desired
+	if own := s.set.Own.V4; own.IsValid() && s.under.Addr4.IsValid() {
+		base := own.Masked().Addr()
+		d.ipip = s.under.Addr4
+		d.Links = []kernel.Link{{Name: kernel.IPIPName, Alias: kernel.Alias, MTU: s.mtu, TxQueueLen: txQueueLen, Up: true}}
+		d.Addrs = []kernel.Addr{{Link: kernel.IPIPName, Prefix: netip.PrefixFrom(base, base.BitLen())}}
+	}
+	for _, w := range i.ways(s) {
+		most := routeMTU(*w.r, false, s.mtu)
+		switch w.report.How {
+		case HowRoute:
+			d.Routes = append(d.Routes, kernel.PeerRoute(w.f.subnet, w.f.public, s.under.Name, most))
+		case HowTunnel:
+			r := kernel.PeerRoute(w.f.subnet, w.f.public, kernel.IPIPName, most)
+			r.OnLink = true
+			d.Routes = append(d.Routes, r)
+		}
+		d.reached = append(d.reached, w.report)
+	}
+	return d
+}
+
+// ipipWay is the subnet of a peer, and how it is reached.
+type ipipWay struct {
+	r      *lease.Record
+	f      family
+	report Reached // skipped if it cannot be used
+}
+
+// ways looks at every record. A network of this type has no IPv6.
+func (i ipip) ways(s situation) (out []ipipWay) {
+	for n := range s.set.Peers {
+		r := &s.set.Peers[n]
+		for _, f := range families(*r, s.set, s.under) {
+			w := ipipWay{r, f, f.reached(*r)}
+			switch {
+			case !strings.EqualFold(r.BackendType, typeIPIP):
+				w.report = w.report.skip("its backend is %s, this network's is %s", backendName(r.BackendType), typeIPIP)
+			case !f.public.Is4():
+				w.report = w.report.skip("it has no %s", f.publicKey)
+			case !f.local.IsValid():
+				w.report = w.report.skip("this node has no %s address on the underlay", familyName(f.six))
+			default:
+				w.report = chooseWay(w.report, f, s, i.o.DirectRouting, false)
+			}
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// userIPIP is ipip in user space: the same records, and the same packets as the kernel's device sends, so that nodes of both kinds mix.
+type userIPIP struct {
+	ipip
+	// why says why the kernel does not do it; "" if the config says so.
+	why string
+}
+
+// plane has path socket's TUN, and in place of UDP sockets the raw one of the format.
+func (userIPIP) plane() plane.Options {
+	return plane.Options{Format: encap.FormatIPIP, Path: tunnel.PathSocket, Forwarding: plane.ForwardingOff}
+}
+
+// recv is what needs no UDP.
+func (userIPIP) recv() tunnel.Recv { return tunnel.RecvProbe }
+
+func (i userIPIP) note() string {
+	if i.why == "" {
+		return ""
+	}
+	return "ipip is carried in user space: " + i.why
+}
+
+// want implements backendType.
+func (i userIPIP) want(s situation) desired {
+	d := desired{spec: localSpec(s, i.o.SourceCheck, i.o.AllowedSources)}
+	for _, w := range i.ways(s) {
+		d.reached = append(d.reached, w.report)
+		if w.report.How == HowSkipped {
+			continue
+		}
+		if w.report.How == HowRoute {
+			d.Routes = append(d.Routes, kernel.PeerRoute(w.f.subnet, w.f.public, s.under.Name, routeMTU(*w.r, false, s.mtu)))
+		}
+		p := tunnel.PeerSpec{Name: w.report.Peer, Addr: w.f.public, Subnets: []netip.Prefix{w.f.subnet}, InnerSources: []netip.Addr{w.f.public}, Sources: []netip.Addr{w.f.public}}
+		if x := w.r.Weft; x != nil {
+			p.Weft, p.Recv, p.MTU = true, tunnel.ParseRecv(x.Recv), x.MTU
+			for _, a := range x.Addrs {
+				if a.Is4() {
+					p.Sources = append(p.Sources, a)
+				}
+			}
+		}
+		d.add(w.r, p, len(d.reached)-1)
+	}
+	d.settleAddrs(s.tenure, s.displaced)
+	d.spec.LeftOut = d.unreached()
+	return d
+}

@@ -1,0 +1,108 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"weft/lease"
+	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
+	"weft/test/await"
+	"weft/tunnel"
+)
+
+// TestIPIPInUserSpace has two nodes talk whose kernels have no ipip, or who are told not to use it.
+func TestIPIPInUserSpace(t *testing.T) {
+	nodes, _ := hosts(t, 2)
+	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"always"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		n.own.V6, n.own.PublicIPv6 = ipipPeer(2).V6, ipipPeer(2).PublicIPv6
+		c := BackendConfig{Kernel: n.k, Network: network, Node: n.own.V4.String(), UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
+		if c.Underlay, err = underlay.Choose(n.k, c.UnderlayOptions); err != nil {
+			t.Fatal(err)
+		}
+		if n.b, err = NewBackend(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		n.u = n.b.(*carrier)
+		start(t, n.u)
+		if n.own.BackendType = n.b.RecordType(); n.own.BackendType != "ipip" {
+			t.Errorf("record type %q", n.own.BackendType)
+		}
+		if n.own.BackendData, n.own.BackendV6Data = n.b.Publish(); n.own.BackendData != nil {
+			t.Errorf("publishes %s: flannel publishes nothing", n.own.BackendData)
+		}
+	}
+	for i, n := range nodes {
+		if err := n.b.Apply(t.Context(), lease.Set{Config: network, Own: n.own, Peers: []lease.Record{nodes[1-i].own}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	streams(t, nodes[0], nodes[1], false)
+	streams(t, nodes[1], nodes[0], false)
+	datagrams(t, nodes[0], nodes[1], false)
+	for _, n := range nodes {
+		st := n.b.Status()
+		if st.Type != "ipip" || st.MTU != 1480 || !st.InPlace || st.Peers != 1 || st.Path != "socket" || n.u.Recv() != tunnel.RecvProbe {
+			t.Errorf("%+v", st)
+		}
+		for r, drops := range n.u.Engine().Stats().Ingress.Drops {
+			if drops > 0 {
+				t.Errorf("%d dropped as %v", drops, tunnel.DropReason(r))
+			}
+		}
+	}
+	// The underlay gets another address: the socket follows.
+	n := nodes[0]
+	n.run(t, "addr del 192.0.2.1/24 dev eth0")
+	n.run(t, "addr add 192.0.2.77/24 dev eth0")
+	await.OK(t, "the other address", func() error {
+		if st := n.b.Status(); st.Underlay.Addr4 != addr("192.0.2.77") || !st.InPlace {
+			return fmt.Errorf("%v, %s", st.Underlay, st.LastError)
+		}
+		return nil
+	})
+}
+
+// TestNoIPIP asks a kernel that has none.
+func TestNoIPIP(t *testing.T) {
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	if err := k.ProbeIPIP(); err == nil {
+		t.Log("this kernel has ipip: the device is not probed further here")
+	} else if !errors.Is(err, kernel.ErrNoIPIP) {
+		t.Fatal(err)
+	}
+	if out := ip(t, "link show"); strings.Contains(out, "weft-probe") {
+		t.Errorf("the probe's device is left:\n%s", out)
+	}
+	open := func(how string, edit func(*BackendConfig)) (Backend, error) {
+		network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"` + how + `"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newBackendConfig(t, k, network)
+		c.Logger = slog.New(slog.DiscardHandler)
+		if edit != nil {
+			edit(&c)
+		}
+		return NewBackend(t.Context(), c)
+	}
+	if _, err := open("always", func(c *BackendConfig) { c.Unprivileged = true }); err == nil || !strings.Contains(err.Error(), "CAP_NET_RAW") {
+		t.Errorf("an ordinary user is told %v", err)
+	}
+	b, err := open("auto", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, carried := b.(*carrier); carried != (k.ProbeIPIP() != nil) {
+		t.Errorf("carried by weft: %v", carried)
+	}
+}

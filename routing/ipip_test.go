@@ -1,0 +1,172 @@
+package routing
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"weft/lease"
+	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
+	"weft/tunnel"
+)
+
+func ipipPeer(n int) lease.Record {
+	r := vxlanPeer(n)
+	r.BackendType, r.BackendData, r.BackendV6Data, r.V6, r.PublicIPv6 = typeIPIP, nil, nil, netip.Prefix{}, netip.Addr{}
+	return r
+}
+
+func TestIPIPKeys(t *testing.T) {
+	for _, c := range []struct {
+		config string
+		want   string // of the error; "" for none
+	}{
+		{`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip"}}`, ""},
+		{`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","DirectRouting":true,"Userspace":"always","MTU":1400,"SourceCheck":"outer"}}`, ""},
+		{`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"ipip"}}`, "EnableIPv6"},
+		{`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"maybe"}}`, "Userspace"},
+		{`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","MTU":68}}`, "MTU"},
+		{`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","DirectRouting":"yes"}}`, "DirectRouting"},
+	} {
+		_, err := ParseConfig([]byte(c.config))
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.config, err, c.want)
+		}
+	}
+	n, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mtu, err := OverlayMTU(n, underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1")}); err != nil || mtu != 1480 {
+		t.Errorf("MTU %d, %v: want flannel's 1480", mtu, err)
+	}
+	for mtu, l := range map[int]underlay.Link{595: {MTU: 595, Addr4: addr("192.0.2.1")}, 1500: {MTU: 1500, Addr6: addr("2001:db8::1")}} {
+		if got, err := OverlayMTU(n, l); mtu != 595 && err == nil || mtu == 595 && (err != nil || got != 575) {
+			t.Errorf("over %+v: %d, %v", l, got, err)
+		}
+	}
+}
+
+// TestIPIPWant has what flannel's ipip has in the kernel: routes by the device to peers' own addresses, or by the link with DirectRouting.
+func TestIPIPWant(t *testing.T) {
+	other, none := ipipPeer(4), ipipPeer(5)
+	other.BackendType, none.PublicIP = "vxlan", netip.Addr{}
+	small := ipipPeer(6)
+	small.Weft = &lease.Weft{MTU: 1300, Recv: []string{"probe"}, Addrs: []netip.Addr{addr("192.0.2.66"), addr("2001:db8::66")}}
+	s := vxlanSituation(ipipPeer(2), ipipPeer(3), other, none, small)
+	s.mtu, s.outer = 1480, 1500
+	s.set.Own.V6, s.set.Config.IPv6Network = netip.Prefix{}, netip.Prefix{}
+	far := addr("192.0.2.3")
+	s.hops = map[netip.Addr]kernel.Hop{}
+	for _, a := range []string{"192.0.2.2", "192.0.2.6"} {
+		s.hops[addr(a)] = kernel.Hop{Link: s.under.Name}
+	}
+	s.hops[far] = kernel.Hop{Link: s.under.Name, Gateway: addr("192.0.2.254")}
+	routes := func(rs []kernel.Route) string {
+		var b strings.Builder
+		for _, r := range rs {
+			b.WriteString(r.Dst.String() + " via " + r.Gateway.String() + " dev " + r.Link)
+			if r.OnLink {
+				b.WriteString(" onlink")
+			}
+			if r.MTU > 0 {
+				b.WriteString(" mtu")
+			}
+			b.WriteString("\n")
+		}
+		return b.String()
+	}
+	const tunnelled = "10.5.2.0/24 via 192.0.2.2 dev flannel.ipip onlink\n10.5.3.0/24 via 192.0.2.3 dev flannel.ipip onlink\n10.5.6.0/24 via 192.0.2.6 dev flannel.ipip onlink mtu\n"
+	d := ipip{}.want(s)
+	if got := routes(d.Routes); got != tunnelled {
+		t.Errorf("routes:\n%swant:\n%s", got, tunnelled)
+	}
+	if d.ipip != s.under.Addr4 || len(d.Links) != 1 || d.Links[0].MTU != 1480 || len(d.Addrs) != 1 || d.Addrs[0].Prefix.String() != "10.5.1.0/32" {
+		t.Errorf("device from %v, %+v, %+v", d.ipip, d.Links, d.Addrs)
+	}
+	if got := d.skipped(); len(got) != 2 || !strings.Contains(got[0].Reason, "its backend is") || !strings.Contains(got[1].Reason, "no PublicIP") {
+		t.Errorf("left out: %+v", got)
+	}
+	direct := ipip{IPIPOptions{DirectRouting: true}}
+	const mixed = "10.5.2.0/24 via 192.0.2.2 dev eth0\n10.5.3.0/24 via 192.0.2.3 dev flannel.ipip onlink\n10.5.6.0/24 via 192.0.2.6 dev eth0 mtu\n"
+	if got := routes(direct.want(s).Routes); got != mixed {
+		t.Errorf("routes:\n%swant:\n%s", got, mixed)
+	}
+
+	u := userIPIP{ipip: ipip{IPIPOptions{SourceCheck: tunnel.CheckStrict}}}.want(s)
+	if len(u.Routes) > 0 || u.spec == nil || len(u.spec.Peers) != 3 || u.used() != 3 || u.ipip.IsValid() || len(u.spec.LeftOut) != 2 {
+		t.Fatalf("in user space: %+v", u)
+	}
+	p := u.spec.Peers[2]
+	if p.Addr != addr("192.0.2.6") || !p.Weft || p.MTU != 1300 || p.Recv&tunnel.RecvProbe == 0 || len(p.Sources) != 1 || p.Sources[0] != addr("192.0.2.66") {
+		t.Errorf("%+v", p)
+	}
+	if u := (userIPIP{ipip: direct}).want(s); routes(u.Routes) != "10.5.2.0/24 via 192.0.2.2 dev eth0\n10.5.6.0/24 via 192.0.2.6 dev eth0 mtu\n" || len(u.spec.Peers) != 3 {
+		t.Errorf("in user space with DirectRouting: %+v", u.Routes)
+	}
+}
+
+// fakeIPIPs is a kernel with one device, or none.
+type fakeIPIPs struct {
+	have *kernel.IPIP
+	err  error // of IPIP, in place of a device
+	can  error // of AddIPIP
+	said []string
+}
+
+func (f *fakeIPIPs) IPIP(name string) (kernel.IPIP, error) {
+	switch {
+	case f.err != nil:
+		return kernel.IPIP{}, f.err
+	case f.have == nil:
+		return kernel.IPIP{}, kernel.ErrNoLink
+	}
+	return *f.have, nil
+}
+
+func (f *fakeIPIPs) AddIPIP(name string, local netip.Addr) error {
+	if f.said = append(f.said, "add from "+local.String()); f.can == nil {
+		f.have = &kernel.IPIP{Name: name, Local: local}
+	}
+	return f.can
+}
+
+func (f *fakeIPIPs) DelLink(string) error     { f.said, f.have = append(f.said, "delete"), nil; return nil }
+func (*fakeIPIPs) SetIPv6(string, bool) error { return nil }
+func (*fakeIPIPs) Loosen(string) error        { return nil }
+func (f *fakeIPIPs) heard() string            { return strings.Join(f.said, ", ") }
+
+// TestIPIPDevice has the device of another boot, of flannel's, of another address and of somebody else.
+func TestIPIPDevice(t *testing.T) {
+	local := addr("192.0.2.1")
+	for name, c := range map[string]struct {
+		kernel fakeIPIPs
+		want   string
+		fault  string // "" for none
+	}{
+		"none yet":              {fakeIPIPs{}, "add from 192.0.2.1", ""},
+		"ours":                  {fakeIPIPs{have: &kernel.IPIP{Local: local, Alias: kernel.Alias}}, "", ""},
+		"flannel's":             {fakeIPIPs{have: &kernel.IPIP{Local: local}}, "", ""},
+		"with an older address": {fakeIPIPs{have: &kernel.IPIP{Local: addr("192.0.2.9")}}, "delete, add from 192.0.2.1", ""},
+		"with a remote":         {fakeIPIPs{have: &kernel.IPIP{Local: local, Other: "it has remote"}}, "delete, add from 192.0.2.1", ""},
+		"somebody else's":       {fakeIPIPs{have: &kernel.IPIP{Local: local, Alias: "mine"}}, "", "somebody else's"},
+		"another kind":          {fakeIPIPs{err: kernel.ErrNotIPIP}, "", "no ipip device"},
+		"a kernel without":      {fakeIPIPs{can: kernel.ErrNoIPIP}, "add from 192.0.2.1", "module ipip"},
+	} {
+		f := c.kernel
+		a := &ipipActor{k: &f, log: slog.New(slog.DiscardHandler)}
+		absent, _, err := a.prepare(&desired{ipip: local}, 1480)
+		if got := f.heard(); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		if c.fault == "" && (err != nil || len(absent) > 0) || c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault) || len(absent) != 1) {
+			t.Errorf("%s: %v, absent %v, want %q", name, err, absent, c.fault)
+		}
+	}
+	if _, _, err := (&ipipActor{k: &fakeIPIPs{err: errors.New("not asked")}}).prepare(&desired{}, 0); err != nil {
+		t.Errorf("without a subnet: %v", err)
+	}
+}
