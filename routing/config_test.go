@@ -23,7 +23,7 @@ func TestParseConfig(t *testing.T) {
 		{`{"Network":"10.42.0.0/16","Backend":{"Type":"alloc"}}`, nil},
 		{`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","SubnetAddCommand":"true"}}`, nil},
 		{`{"Network":"10.42.0.0/16","Backend":{"Type":"ipsec"}}`, []string{"Backend.Type"}},
-		{`{"Backend":{"Type":"ipip"}}`, []string{"Network", "Backend.Type"}},
+		{`{"Backend":{"Type":"ipsec"}}`, []string{"Network", "Backend.Type"}},
 		{`{"Backend":{"Type":"vxlan","VNI":-1,"Port":"x"}}`, []string{"Network", "Backend.VNI", "Backend.Port"}},
 		{`{"Network":"10.42.0.0/16","Backend":{"Type":"extension","PreStartupCommand":1,"SubnetAddCommand":[]}}`, []string{"Backend.PreStartupCommand", "Backend.SubnetAddCommand"}},
 		{`{"Network":"10.42.0.0/16","SubnetLen":99,"SubnetMin":"1.2.3.4","Backend":{"Type":"udp","Port":0,"Path":"x","SourceCheck":"y","AllowedSources":["z"],"MTU":1}}`,

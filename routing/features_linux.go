@@ -22,9 +22,8 @@ func (f *features) devices() underlay.Devices {
 	return underlay.Devices{}
 }
 
-// chooseOutlets reads the features of the underlay's devices, and has superpackets leave by them. While the underlay is lost
-// what was seen last stays.
-func (c *controller) chooseOutlets() {
+// readFeatures reads the features of the underlay's devices. While the underlay is lost what was seen last stays.
+func (c *controller) readFeatures() {
 	if c.plane == nil || c.under.Lost != "" {
 		return
 	}
@@ -33,7 +32,27 @@ func (c *controller) chooseOutlets() {
 		c.log.Info("features of the underlay's device are not known", "device", c.under.Now.Name, "cause", d.Unknown)
 	}
 	c.features.now.Store(&d)
-	c.plane.SetOutlets(d.Outlets)
+}
+
+// chooseOutlets has superpackets leave as the features that were read last suggest.
+func (c *controller) chooseOutlets() {
+	if c.plane != nil && c.under.Lost == "" {
+		c.plane.SetOutlets(c.features.devices().Outlets)
+	}
+}
+
+// joiner is the first device of the underlay that joins datagrams of UDP which are in IP packets for others, for a type that cannot take them
+// apart; "" if none does.
+func (c *controller) joiner() string {
+	if c.plane == nil || !c.kind.trait().joinsHurt {
+		return ""
+	}
+	for _, d := range c.features.devices().List {
+		if d.Features.Has(underlay.UDPGROForwarding) && d.Features.Has(underlay.GRO) {
+			return d.Name
+		}
+	}
+	return ""
 }
 
 // followFeatures asks to look again whenever features of the underlay's devices change, until the monitor is closed. Without it, changes

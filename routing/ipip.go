@@ -207,6 +207,12 @@ type userIPIP struct {
 	why string
 }
 
+func (i userIPIP) trait() trait {
+	t := i.ipip.trait()
+	t.joinsHurt = true
+	return t
+}
+
 // plane has path socket's TUN, and in place of UDP sockets the raw one of the format.
 func (userIPIP) plane() plane.Options {
 	return plane.Options{Format: encap.FormatIPIP, Path: tunnel.PathSocket, Forwarding: plane.ForwardingOff}
@@ -225,6 +231,7 @@ func (i userIPIP) note() string {
 // want implements backendType.
 func (i userIPIP) want(s situation) desired {
 	d := desired{spec: localSpec(s, i.o.SourceCheck, i.o.AllowedSources)}
+	d.spec.JoinedUDP = s.joiner != ""
 	for _, w := range i.ways(s) {
 		d.reached = append(d.reached, w.report)
 		if w.report.How == HowSkipped {

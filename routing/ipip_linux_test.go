@@ -58,8 +58,24 @@ func TestIPIPInUserSpace(t *testing.T) {
 			}
 		}
 	}
-	// The underlay gets another address: the socket follows.
+	// A device that joins datagrams inside other packets is an error until it is told not to.
 	n := nodes[0]
+	eth0 := n.b.Status().Underlay.Index
+	for _, on := range []bool{true, false} {
+		if err := n.k.SetFeature(eth0, "rx-gro", true); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.k.SetFeature(eth0, "rx-udp-gro-forwarding", on); err != nil {
+			t.Fatal(err)
+		}
+		await.OK(t, "the device's feature", func() error {
+			if st := n.b.Status(); st.InPlace == on || on && !strings.Contains(st.LastError, "ethtool -K eth0 rx-udp-gro-forwarding off") {
+				return fmt.Errorf("feature on: %v, in place: %v, %q", on, st.InPlace, st.LastError)
+			}
+			return nil
+		})
+	}
+	// The underlay gets another address: the socket follows.
 	n.run(t, "addr del 192.0.2.1/24 dev eth0")
 	n.run(t, "addr add 192.0.2.77/24 dev eth0")
 	await.OK(t, "the other address", func() error {

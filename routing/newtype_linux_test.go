@@ -35,7 +35,7 @@ func TestNewTypeIsConfigured(t *testing.T) {
 		t.Errorf("the types of this build: %v", err)
 	}
 	for config, want := range map[string]string{
-		`{"Network":"10.5.0.0/16","Backend":{"Type":"tyo"}}`:                         `Backend.Type is "tyo": want one of ["udp" "vxlan" "auto" "host-gw" "wireguard" "alloc" "extension" "route-hook" "toy"]; did you mean "toy"?`,
+		`{"Network":"10.5.0.0/16","Backend":{"Type":"tyo"}}`:                         `Backend.Type is "tyo": want one of ["udp" "vxlan" "auto" "host-gw" "wireguard" "ipip" "alloc" "extension" "route-hook" "toy"]; did you mean "toy"?`,
 		`{"Network":"10.5.0.0/16","Backend":{"Type":"toy","ListenPort":0}}`:          "Backend.ListenPort is 0: want a number from 1 to 65535",
 		`{"Network":"10.5.0.0/16","Backend":{"Type":"toy","Colour":"gren"}}`:         `Backend.Colour is "gren": want one of ["red" "green"]; did you mean "green"?`,
 		`{"Network":"10.5.0.0/16","Backend":{"Type":"toy","MTU":1,"Colour":"grey"}}`: "Backend.MTU is 1",
@@ -62,7 +62,7 @@ func TestNewTypeIsConfigured(t *testing.T) {
 	if _, err := withToy().MTU(c, underlay.Link{Name: "eth0", MTU: 500}); err == nil || !strings.Contains(err.Error(), "toy backend over eth0: MTU 500") {
 		t.Errorf("a small underlay: %v", err)
 	}
-	if !slices.Equal(BuiltIn().Names(), []string{"udp", "vxlan", "auto", "host-gw", "wireguard", "alloc", "extension", "route-hook"}) {
+	if !slices.Equal(BuiltIn().Names(), []string{"udp", "vxlan", "auto", "host-gw", "wireguard", "ipip", "alloc", "extension", "route-hook"}) {
 		t.Errorf("the types of this build are %q: a global was changed", BuiltIn().Names())
 	}
 }

@@ -46,7 +46,11 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 	sizes, err := c.kind.sizes(c.under.Now)
 	r.try(err)
 	c.openPorts(r)
+	c.readFeatures()
 	r.try(c.decide(sizes))
+	if by := c.joiner(); by != "" {
+		r.try(fmt.Errorf("%s joins datagrams of UDP that nobody could take apart again, so that those of peers are dropped where they may be joined: ethtool -K %s rx-udp-gro-forwarding off", by, by))
+	}
 	c.nextHops(r, ch)
 	c.prepare(r)
 	c.syncKernel(r, sizes)
@@ -126,7 +130,7 @@ func (c *controller) openPorts(r *round) {
 // decide asks the type what it wants, if the set or the situation is another one than the last time, and gives the
 // data plane its table. A bad record is reported; it is no fault of ours to retry.
 func (c *controller) decide(m mtus) error {
-	s := situation{under: c.under.Now, mtu: m.inner, outer: m.outer, hops: c.hops}
+	s := situation{under: c.under.Now, mtu: m.inner, outer: m.outer, hops: c.hops, joiner: c.joiner()}
 	if (c.plane != nil || c.kind.trait().tunnels) && !c.away() { // the overlay's routes are no datagram's elsewhere
 		var err error
 		if s.displaced, err = underlay.FindDisplaced(c.k, c.cfg.Network.Networks(), c.outer()); err != nil {

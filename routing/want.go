@@ -44,6 +44,9 @@ type trait struct {
 	asksHops bool
 	// tunnels says that datagrams to the peers' addresses carry the overlay: situation.displaced is filled in, as for a data plane.
 	tunnels bool
+	// joinsHurt says that the data plane cannot take apart datagrams of UDP which the underlay's device has joined: situation.joiner is
+	// filled in.
+	joinsHurt bool
 	// viaPublic says that flannel's routes by the type's device have the peer's address as their gateway, and not its subnet's.
 	viaPublic bool
 	// uniform says that all peers are reached alike, so that only those that are not are worth a report.
@@ -67,6 +70,8 @@ type situation struct {
 	outer int // the largest datagram, in bytes
 	// hops are how the kernel would send to the peers' addresses, for a type that asks for them.
 	hops map[netip.Addr]kernel.Hop
+	// joiner is the device that joins what must not be joined, for a type that says so; "" for none.
+	joiner string
 	// displaced are the peers' addresses that the overlay cuts off; nil for a type without a tunnel of ours.
 	displaced []underlay.Displaced
 	// tenure is who has had which address or MAC so far.
@@ -75,7 +80,7 @@ type situation struct {
 
 // equal reports whether two situations are the same but for the set and what an earlier decision made of it.
 func (s situation) equal(t situation) bool {
-	return s.under == t.under && s.mtu == t.mtu && s.outer == t.outer &&
+	return s.under == t.under && s.mtu == t.mtu && s.outer == t.outer && s.joiner == t.joiner &&
 		slices.Equal(s.displaced, t.displaced) && maps.Equal(s.hops, t.hops)
 }
 

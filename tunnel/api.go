@@ -128,6 +128,8 @@ type Spec struct {
 	// MTU is the host TUN's MTU, in bytes; 0 if unsaid. An inner TCP packet that arrives larger
 	// with a partial checksum is a superpacket that lost its description on the way.
 	MTU int
+	// JoinedUDP says that a device of the underlay may join datagrams of UDP that are inside other packets. Format ipip drops what may be such.
+	JoinedUDP bool
 	// Check is how far sources are verified; its zero value is a fault, not a default. AllowedSources
 	// are inner sources that any peer may use besides its own.
 	Check          SourceCheck

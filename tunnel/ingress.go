@@ -143,11 +143,11 @@ func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 	if p.segSize == 0 {
 		p.csumStart, p.csumOffset, p.partial = encap.PartialChecksum(p.Bytes(), *in)
 	}
+	if w.table.format == encap.FormatIPIP && in.Proto == encap.ProtoUDP && w.joined(p, in) {
+		return DropMalformed, false
+	}
 	if p.partial {
 		w.tally.completed++
-		if w.table.format == encap.FormatIPIP && in.Proto == encap.ProtoUDP && in.TotalLen > w.table.spec.MTU {
-			return DropMalformed, false // GRO has joined datagrams of UDP, and nothing says where: a raw socket gets them so
-		}
 		if r, ok = describe(p, in, w.table.spec.MTU); !ok {
 			return r, false
 		}
@@ -163,6 +163,13 @@ func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 	p.crowded = w.from.readers < 2 || p.Outer.Port() == w.engine.cfg.Port
 	w.push(p, to)
 	return 0, true
+}
+
+// joined says whether an inner packet of UDP may be several that GRO has joined: a raw socket is handed them so, and not told where
+// they were joined. What was joined has a partial checksum, or none.
+func (w *worker) joined(p *Packet, in *encap.Inner) bool {
+	none := in.L4 > 0 && len(p.Bytes()) >= in.L4+8 && binary.BigEndian.Uint16(p.Bytes()[in.L4+6:]) == 0
+	return (p.partial || none) && (w.table.spec.JoinedUDP || w.table.spec.MTU > 0 && in.TotalLen > w.table.spec.MTU)
 }
 
 // describe marks a packet with a partial checksum that is larger than the overlay

@@ -38,12 +38,7 @@ func ipipNode(t *testing.T) (n *node, peer *net.IPConn, b *host) {
 	if _, err := n.Attach(n.host, tunnel.RoleHost); err != nil {
 		t.Fatal(err)
 	}
-	s := spec()
-	s.MTU = 1480
-	for i := range s.Peers {
-		s.Peers[i].Subnets = s.Peers[i].Subnets[:1] // of IPv4
-	}
-	swapTo(t, n.Engine, encap.FormatIPIP, s)
+	swapTo(t, n.Engine, encap.FormatIPIP, ipipSpec())
 	b.Do(t, func() error { peer, err = net.ListenIP("ip4:4", &net.IPAddr{IP: net.IPv4zero}); return err })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -155,7 +150,45 @@ func TestIPIPOnTheWire(t *testing.T) {
 		}
 		before = s.Ingress
 	}
+	// GRO joins datagrams of UDP, and a raw socket is not told where: what may be such is dropped.
+	joined := udp4(t, "10.1.2.7", "10.1.1.5", 1100, nil)
+	none := bytes.Clone(good)
+	none[26], none[27] = 0, 0
+	s := ipipSpec()
+	s.MTU = 1000
+	for _, c := range []struct {
+		joins bool
+		b     []byte
+		want  []byte // nil for dropped
+	}{
+		{false, partial(t, joined), nil}, {false, partial(t, good), good}, {false, none, none},
+		{true, partial(t, good), nil}, {true, none, nil}, {true, good, good},
+	} {
+		s.JoinedUDP = c.joins
+		swapTo(t, n.Engine, encap.FormatIPIP, s)
+		send("192.0.2.2", 0, false, c.b)
+		before.Received++
+		settled(t, n, n.Stats().Egress.Received+before.Received)
+		if c.want != nil {
+			if d, ok := n.host.Next(within); !ok || !bytes.Equal(d.Data, c.want) {
+				t.Errorf("joins %v: %x, want %x", c.joins, d.Data, c.want)
+			}
+		} else if got := n.Stats().Ingress.Drops[tunnel.DropMalformed]; got != before.Drops[tunnel.DropMalformed]+1 {
+			t.Errorf("joins %v: a packet of %d bytes is delivered", c.joins, len(c.b))
+		}
+		before = n.Stats().Ingress
+	}
 	balanced(t, n.Stats())
+}
+
+// ipipSpec is spec without IPv6.
+func ipipSpec() tunnel.Spec {
+	s := spec()
+	s.MTU = 1480
+	for i := range s.Peers {
+		s.Peers[i].Subnets = s.Peers[i].Subnets[:1]
+	}
+	return s
 }
 
 // TestIPIPTable has peers that ipip cannot serve, and none of what needs UDP.

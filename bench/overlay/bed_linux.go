@@ -51,6 +51,8 @@ func (r Rung) raise(ctx context.Context, wire lab.WireKind, programs programs, s
 		spec.Driver = lab.KernelVXLAN
 	case wireguard:
 		spec.Driver = lab.WireGuardGo
+	case otherType:
+		spec.Driver, spec.NetworkConfig = lab.Weftd, json.RawMessage(fmt.Sprintf(`{"Network":"10.42.0.0/16","Backend":{"Type":%q,"Userspace":"always"}}`, r.Name))
 	case direct, nodeDirect:
 		spec.Driver, spec.Attach = lab.Weftd, lab.DirectAttach
 	default:
@@ -109,7 +111,7 @@ func (b *bed) askPath(ctx context.Context) error {
 			return fmt.Errorf("%s: read its path: %w", n.Name, err)
 		}
 		got := status.Backend.Path
-		if b.rung.Name == Auto || b.rung.way.isDirect() {
+		if b.rung.Name == Auto || b.rung.way == otherType || b.rung.way.isDirect() {
 			b.rung.About, _, _ = strings.Cut(b.rung.About, tookPath)
 			b.rung.About += tookPath + got
 			continue

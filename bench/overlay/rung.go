@@ -22,6 +22,7 @@ const (
 	hostGW         // the kernel's routing, set up by hand
 	vxlan          // the kernel's vxlan, set up by hand
 	weftd          // weftd, by the path of the rung's name
+	otherType      // weftd, by the backend type of the rung's name, in user space
 	direct         // weftd, with pods that are attached directly
 	nodeBridge     // both pods on one node, by the kernel's bridge
 	nodeDirect     // both pods on one node, attached directly
@@ -31,7 +32,7 @@ const (
 )
 
 // usesWeftd says whether weftd carries the packets.
-func (w way) usesWeftd() bool { return w == weftd || w.isDirect() }
+func (w way) usesWeftd() bool { return w == weftd || w == otherType || w.isDirect() }
 
 // isDirect says whether pods are attached directly.
 func (w way) isDirect() bool { return w == direct || w == nodeDirect }
@@ -49,6 +50,9 @@ const (
 	NodeDirect = "node-direct"
 	WireGuard  = "wireguard-go"
 )
+
+// IPIP is the rung of a weftd of type ipip.
+const IPIP = "ipip"
 
 // Rootless is the rung of an ordinary user's weftd, and Slirp what such a user has without: kernel vxlan between
 // namespaces that slirp4netns joins to the hosts' network.
@@ -74,6 +78,7 @@ func Rungs() []Rung {
 		{tunnel.PathSocket.String(), "weftd, path socket: TUN and UDP socket with the kernel's offloads", weftd},
 		{tunnel.PathRaw.String(), "weftd, path raw: frames in and out past the IP stack, whole superpackets where the kernel can", weftd},
 		{Auto, "weftd with nothing configured", weftd},
+		{IPIP, "weftd of type ipip in user space: TUN and raw socket, a packet at a time", otherType},
 		{Direct, "weftd with nothing configured, its pods attached directly: neither bridge nor veth pair", direct},
 		{NodeBridge, "two pods of one node, by the kernel's bridge", nodeBridge},
 		{NodeDirect, "two pods of one node, attached directly: weftd moves what they say", nodeDirect},
@@ -88,18 +93,18 @@ func (r Rung) tenancy() bool { return r.way == rootless || r.way == slirp }
 
 // Usual returns the names of the rungs that are measured unless others or a long run are asked for: all but the bare
 // veth pair, which only shows what the generators can do, path portable, which is for old kernels, direct, for the time that it
-// takes, those of one node, and what an ordinary user has.
+// takes, those of other types and of one node, and what an ordinary user has.
 func Usual() (names []string) {
 	for _, r := range Rungs() {
-		if r.way != link && !r.way.isDirect() && !r.way.onOneNode() && r.Name != tunnel.PathPortable.String() && !r.tenancy() {
+		if r.way != link && r.way != otherType && !r.way.isDirect() && !r.way.onOneNode() && r.Name != tunnel.PathPortable.String() && !r.tenancy() {
 			names = append(names, r.Name)
 		}
 	}
 	return names
 }
 
-// choose returns the rungs with those names, in the order of Rungs. If there are no names, it is all but those of one node, and those of
-// an ordinary user's: each of these pairs is to be compared with each other.
+// choose returns the rungs with those names, in the order of Rungs. If there are no names, it is all but those of one node, those of
+// an ordinary user's, and those of other types: each of the pairs of the first two kinds is to be compared with each other.
 func choose(names []string) (l []Rung, err error) {
 	wanted := map[string]bool{}
 	for _, n := range names {
@@ -107,7 +112,7 @@ func choose(names []string) (l []Rung, err error) {
 	}
 	var all []string
 	for _, r := range Rungs() {
-		if wanted[r.Name] || len(names) == 0 && !r.way.onOneNode() && !r.tenancy() {
+		if wanted[r.Name] || len(names) == 0 && r.way != otherType && !r.way.onOneNode() && !r.tenancy() {
 			l = append(l, r)
 		}
 		delete(wanted, r.Name)

@@ -218,9 +218,12 @@ func suitableGSO(b ask.Backend, mtu int) int {
 	if b.Path != "socket" && b.Path != "raw" {
 		return 0
 	}
-	format := encap.FormatIP
-	if b.Type != "udp" {
-		format = encap.FormatVXLAN
+	format := encap.FormatVXLAN
+	switch b.Type {
+	case "udp":
+		format = encap.FormatIP
+	case "ipip":
+		format = encap.FormatIPIP
 	}
 	return encap.GSOMaxSize(format, mtu)
 }

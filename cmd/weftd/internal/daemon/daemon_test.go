@@ -97,7 +97,7 @@ func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
 		{"ours", `{"Network":"10.42.0.0/16"}`, record("a"), true},
 		{"without a lease", `{"Network":"10.42.0.0/16"}`, lease.Record{}, false},
 		{"another node's", `{"Network":"10.42.0.0/16"}`, record("b"), false},
-		{"a backend that this build has not", `{"Network":"10.42.0.0/16","Backend":{"Type":"ipip"}}`, record("a"), false},
+		{"a backend that this build has not", `{"Network":"10.42.0.0/16","Backend":{"Type":"ipsec"}}`, record("a"), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -143,7 +143,7 @@ func TestSeedIsReadAndCheckedAtStart(t *testing.T) {
 		t.Errorf("not asked for: %q %v", b, err)
 	}
 	cfg.NetConfigGiven = true
-	for text, fault := range map[string]string{`{"Network":"10.42.0.0/16"}`: "", `{`: path, `{"Network":"10.42.0.0/16","Backend":{}}`: "Backend", `{"Network":"10.42.0.0/16","Backend":{"Type":"ipip"}}`: "ipip"} {
+	for text, fault := range map[string]string{`{"Network":"10.42.0.0/16"}`: "", `{`: path, `{"Network":"10.42.0.0/16","Backend":{}}`: "Backend", `{"Network":"10.42.0.0/16","Backend":{"Type":"ipsec"}}`: "ipsec"} {
 		write(text)
 		b, err := loadSeed(cfg)
 		if fault == "" && (err != nil || string(b) != text) || fault != "" && (err == nil || !strings.Contains(err.Error(), fault)) {

@@ -134,7 +134,7 @@ func TestOnlyAUsableLastStateOfAClusterIsUsed(t *testing.T) {
 		{"nobody's", kubeNode{}, "", cached("", clusterConf), "", false},
 		{"without a subnet", known, "a", lease.Cached{Memory: lease.Memory{Config: []byte(clusterConf)}}, "", false},
 		{"another configuration than the file's, which was served", known, "a", cached("a", `{"Network":"10.42.0.0/16","Backend":{"Type":"vxlan"}}`), "a", true},
-		{"a configuration that this build cannot serve", known, "a", cached("a", `{"Network":"10.42.0.0/16","Backend":{"Type":"ipip"}}`), "", false},
+		{"a configuration that this build cannot serve", known, "a", cached("a", `{"Network":"10.42.0.0/16","Backend":{"Type":"ipsec"}}`), "", false},
 		{"the same configuration in other words", known, "a", cached("a", `{"SubnetLen":20,"Backend":{"Type":"udp"},"Network":"10.42.9.9/16"}`), "a", true},
 		{"no configuration's", known, "a", cached("a", ""), "", false},
 	} {
