@@ -22,6 +22,7 @@ import (
 	"weft/cmd/weftd/internal/confine"
 	"weft/cmd/weftd/internal/daemon"
 	"weft/cmd/weftd/internal/minder"
+	"weft/cmd/weftd/internal/ops"
 	"weft/cmd/weftd/internal/rootless"
 	"weft/tunnel"
 )
@@ -36,6 +37,13 @@ const (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == minder.Verb { // before any signal is taken, since it passes all on
+		status, err := minder.Wait(os.Args[2:])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "weftd:", err)
+		}
+		os.Exit(status)
+	}
 	// SIGHUP asks for a reload, and ends no weftd: neither one that has not begun to listen to it, nor one that is about to stop, nor a
 	// process that weftd has started from this program.
 	hangups := make(chan os.Signal, 1)
@@ -45,14 +53,6 @@ func main() {
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if len(os.Args) > 1 && os.Args[1] == minder.Verb {
-		stop()
-		status, err := minder.Wait(os.Args[2:])
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "weftd:", err)
-		}
-		os.Exit(status)
-	}
 	switch err := run(ctx, os.Args[1:], hangups, os.Stdout, os.Stderr); {
 	case errors.Is(err, options.ErrUsage), errors.Is(err, buildinfo.ErrUsage):
 		fmt.Fprintln(os.Stderr, "weftd:", err)
@@ -115,13 +115,14 @@ func run(ctx context.Context, args []string, hangups <-chan os.Signal, stdout, s
 		log.Info("stopped: "+over.Error(), "pid", over.PID)
 		if over.Stay {
 			log.Info("waiting to be stopped: whoever started this process would start it again")
+			ops.NewSystemd(log).Watchdog(ctx, func() bool { return true }) // it returns at once if nobody asks
 			<-ctx.Done()
 		}
 		if over.Minder == nil {
 			return nil
 		}
 		out.limit.Flush()
-		return minder.Become(over.PID, over.Minder)
+		return minder.Become(over.PID, over.Minder, func() bool { return ctx.Err() != nil })
 	}
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/cmd/internal/podport"
 	"weft/cmd/internal/rights"
 )
 
@@ -22,11 +23,18 @@ import (
 type HandOverNode interface {
 	// MayHandOver returns nil if the weftd that asks may take this one's place, else what to tell it.
 	MayHandOver(r HandOverRequest) error
-	// HandOver speaks with it on conn, which it takes over; caller is its process id, 0 if it is not visible here. It returns when the
-	// other one has taken this one's place, or will not.
-	HandOver(r HandOverRequest, caller int, conn *net.UnixConn)
+	// HandOver speaks with it on conn, which it takes over. It returns when the other one has taken this one's place, or will not.
+	HandOver(r HandOverRequest, caller Caller, conn *net.UnixConn)
 	// Upgrade starts a program as this weftd's successor, and waits until it has taken its place.
 	Upgrade(ctx context.Context, r UpgradeRequest) (Upgraded, error)
+}
+
+// Caller is the process that asks.
+type Caller struct {
+	// PID is its number, 0 if it is not visible here, as in another PID namespace.
+	PID int
+	// FD is a descriptor of the process (pidfd_open(2)), by which its end can be seen wherever it is; -1 if there is none. It is not the callee's.
+	FD int
 }
 
 // HandOverRequest is what a weftd says of itself that would take another's place.
@@ -37,6 +45,8 @@ type HandOverRequest struct {
 	PID      int    `json:"pid"`
 	// State names its state directory.
 	State string `json:"state"`
+	// Netns is the number of its network namespace, which is the inode of /proc/self/ns/net.
+	Netns uint64 `json:"netns"`
 }
 
 // UpgradeRequest asks for a successor.
@@ -77,7 +87,7 @@ const UpgradeTime = 90 * time.Second
 func serveHandOver(mux *http.ServeMux, n Node) {
 	mux.HandleFunc("POST /v1/handover", func(w http.ResponseWriter, r *http.Request) {
 		var req HandOverRequest
-		if !podRequest(w, r, &req) {
+		if !handOverRequest(w, r, &req) {
 			return
 		}
 		if err := n.MayHandOver(req); err != nil {
@@ -102,8 +112,12 @@ func serveHandOver(mux *http.ServeMux, n Node) {
 		if err != nil {
 			return
 		}
+		caller := Caller{PID: int(cred.Pid), FD: rights.PeerProcess(u, int(cred.Pid))}
+		if caller.FD >= 0 {
+			defer func() { _ = unix.Close(caller.FD) }() // nothing was written
+		}
 		if ours := packets(u); ours != nil {
-			n.HandOver(req, int(cred.Pid), ours)
+			n.HandOver(req, caller, ours)
 		}
 	})
 	mux.HandleFunc("POST "+upgradePath, func(w http.ResponseWriter, r *http.Request) {
@@ -117,6 +131,20 @@ func serveHandOver(mux *http.ServeMux, n Node) {
 		done, err := n.Upgrade(ctx, req)
 		reply(w, done, err)
 	})
+}
+
+// handOverRequest is podRequest for one of another version, which may say more than this one knows of: by its Protocol it is told what
+// is so.
+func handOverRequest(w http.ResponseWriter, r *http.Request, into *HandOverRequest) bool {
+	if err := mayChange(r.Context()); err != nil {
+		reply(w, nil, err)
+		return false
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, podport.MaxRequest)).Decode(into); err != nil {
+		replyError(w, http.StatusBadRequest, fmt.Errorf("request: %w", err))
+		return false
+	}
+	return true
 }
 
 // packets answers the request, and sends beside that one end of a connection of packets, whose other end it returns; nil if the client is gone.

@@ -29,6 +29,8 @@ type Options struct {
 	// Inherited is what another weftd hands over that runs as yet; nil if none does. It keeps on what it has kept, and
 	// nobody else is told anything, until Begin.
 	Inherited *Inherited
+	// Minder is the process that waits for weftd since weftd has taken the place of what was started, 0 for none.
+	Minder int
 	// Getenv reads the variables of the service manager.
 	Getenv func(string) string
 	Logger *slog.Logger
@@ -342,7 +344,7 @@ var errNobody = errors.New("nobody keeps descriptors: there is no control socket
 // endsWithUs says why the holder will end with weftd, "" if it will not as far as is known.
 func (c *Custody) endsWithUs() string {
 	switch {
-	case os.Getpid() == 1:
+	case os.Getpid() == 1 || c.o.Minder == 1:
 		return "weftd is the first process of a container, and the kernel ends the holder with it: outside of a container, or with systemd, pods outlive a restart"
 	case c.o.Getenv("NOTIFY_SOCKET") != "": // it ends all processes of a unit together, unless KillMode= says otherwise
 		return "the service manager keeps no descriptors for weftd, and ends the holder with it: set FileDescriptorStoreMax= and FDSTORE in weftd's unit, as the shipped one does"

@@ -371,3 +371,13 @@ func TestAStoreTakesOverFromAHolder(t *testing.T) {
 		return unix.Close(m.alive)
 	})
 }
+
+// A holder ends with the first process of its container, also when that only waits for the weftd that serves.
+func TestAHolderEndsWithItsContainer(t *testing.T) {
+	for minder, ends := range map[int]bool{0: false, 7: false, 1: true} {
+		c := &Custody{o: Options{Minder: minder, Getenv: func(string) string { return "" }}}
+		if why := c.endsWithUs(); (why != "") != ends {
+			t.Errorf("minder %d: %q", minder, why)
+		}
+	}
+}

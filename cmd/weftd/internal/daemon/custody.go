@@ -19,7 +19,7 @@ func (d *Daemon) openCustody(ctx context.Context, do func(func(context.Context) 
 		}
 	}
 	d.custody = custody.Open(ctx, custody.Options{
-		Control: d.cfg.ControlSocket, Owner: owner, Timeout: d.cfg.HolderTimeout, Getenv: os.Getenv,
+		Control: d.cfg.ControlSocket, Owner: owner, Timeout: d.cfg.HolderTimeout, Minder: d.minderPID, Getenv: os.Getenv,
 		Logger: d.log.With("component", "custody"), Inherited: d.before.inherited(),
 	})
 	do(d.custody.Run)

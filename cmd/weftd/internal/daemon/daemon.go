@@ -56,10 +56,12 @@ type Daemon struct {
 	ours, alone latch
 	unyielding  error    // why the weftd that answers on our control socket does not give way
 	inherits    int      // ports of the data plane that were taken up; only live writes it
-	binary      string   // the path of the file that this process runs
+	binary      string   // the path by which a successor is started
 	minder      *os.File // where to say which process took this one's place; nil for nobody
+	minderPID   int      // the process that reads that; 0 for nobody
 	running     context.Context
 	end         context.CancelCauseFunc // of running
+	given       atomic.Bool             // another process has the ports too, or is about to
 	handing     sync.Mutex              // held while another process takes this one's place
 	changing    sync.RWMutex            // held for reading while pods come or go and the key changes, for writing meanwhile
 
@@ -95,8 +97,9 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	d := &Daemon{
 		cfg: cfg, live: cfg, program: program, adopt: make(chan adoption), version: version, log: log, started: time.Now(), history: history,
 		systemd: ops.NewSystemd(log), nudge: make(chan struct{}, 1), resized: make(chan struct{}, 1),
-		serving: newLatch(), ours: newLatch(), alone: newLatch(), binary: binary(), minder: openMinder(), waiting: "config: not read yet",
+		serving: newLatch(), ours: newLatch(), alone: newLatch(), binary: binary(os.Args[0]), waiting: "config: not read yet",
 	}
+	d.minder, d.minderPID = openMinder()
 	d.thrifty = thrifty()
 	defer d.leave()
 	context.AfterFunc(ctx, d.systemd.Stopping)
@@ -135,6 +138,8 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	do(d.watchCertificates)
 	do(d.watchDescriptors)
 	<-ctx.Done()
+	d.handing.Lock() // a hand-over that is under way ends first, so that nobody is left in doubt
+	defer d.handing.Unlock()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}

@@ -3,12 +3,10 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"time"
 
 	"weft/cmd/internal/rights"
-	"weft/cmd/weftd/internal/handover"
 	"weft/routing"
 	"weft/tunnel"
 )
@@ -69,7 +67,7 @@ func (d *Daemon) runBackend(ctx context.Context, g *generation) error {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() {
-		if plane, ok := g.backend.(routing.Transferable); ok && d.leavesPorts(ctx) {
+		if plane, ok := g.backend.(routing.Transferable); ok && d.leavesPorts() {
 			plane.Abandon()
 		}
 		cancel(context.Cause(ctx))
@@ -79,9 +77,8 @@ func (d *Daemon) runBackend(ctx context.Context, g *generation) error {
 }
 
 // leavesPorts reports whether the ports are to be left as they are, since the daemon ends and somebody has them.
-func (d *Daemon) leavesPorts(ctx context.Context) bool {
-	over, back := new(HandedOver), new(handover.BackError)
-	if errors.As(context.Cause(ctx), &over) || errors.As(context.Cause(ctx), &back) || !d.ours.isSet() {
+func (d *Daemon) leavesPorts() bool {
+	if d.shared() || !d.ours.isSet() {
 		return true
 	}
 	if d.running.Err() == nil {

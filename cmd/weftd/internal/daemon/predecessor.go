@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -26,11 +28,13 @@ type predecessor struct {
 	words chan handover.Message
 }
 
-// These bound how long a new weftd waits for what an old one gives, for its word once everything is ready, and for its farewell.
+// These bound how long a new weftd waits for what an old one gives, for its word once everything is ready, for its farewell, and for the end of one that
+// has died.
 const (
 	giveTime     = 10 * time.Second
 	yoursTime    = 40 * time.Second
 	farewellTime = 5 * time.Second
+	dyingTime    = 5 * time.Second
 )
 
 // pausable is a member that another process of this node may take the place of.
@@ -44,6 +48,12 @@ type pausable interface {
 func (d *Daemon) seekPredecessor(ctx context.Context) {
 	if d.cfg.ControlSocket != "" && d.cfg.HandOver == "auto" && d.state != "" {
 		err := d.askPredecessor(ctx)
+		// One that ended before it had given everything is about to let go of its sockets: until then it seems to be in the way.
+		for end := time.Now().Add(dyingTime); errors.Is(err, handover.ErrGone) && time.Now().Before(end) && pause(ctx, dyingTime/100); {
+			if again := d.askPredecessor(ctx); again == nil || errors.Is(again, control.ErrNoDaemon) || errors.Is(again, control.ErrRefused) {
+				err = again
+			}
+		}
 		if err == nil {
 			return
 		}
@@ -58,7 +68,7 @@ func (d *Daemon) seekPredecessor(ctx context.Context) {
 
 func (d *Daemon) askPredecessor(ctx context.Context) error {
 	u, err := control.AskHandOver(ctx, d.cfg.ControlSocket, control.HandOverRequest{
-		Protocol: handover.Version, Version: d.version, PID: os.Getpid(), State: d.state,
+		Protocol: handover.Version, Version: d.version, PID: os.Getpid(), State: d.state, Netns: ownNetns(),
 	})
 	if err != nil {
 		return err
@@ -103,23 +113,26 @@ func (p *predecessor) inherited() *custody.Inherited {
 	return h
 }
 
-// hear listens to the predecessor until that is gone. An error says that it goes on, so that this process has to end.
+// hear listens to the predecessor until that is gone. An error says that it goes on, or that it cannot be understood, so that this process has to end.
 func (d *Daemon) hear(ctx context.Context) error {
 	p := d.before
 	if p == nil {
 		return nil
 	}
-	stop := context.AfterFunc(ctx, p.conn.Close)
+	stop := context.AfterFunc(ctx, p.conn.Interrupt)
 	defer stop()
-	defer d.alone.set()
-	defer close(p.words)
 	for {
 		m, err := p.conn.Receive(time.Time{})
-		if err != nil {
-			return nil // it is gone, which whoever waits for its words finds out
-		}
-		if m.Word == handover.Back {
-			d.keepSockets() // they are its own
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, handover.ErrGone): // which whoever waits for its words finds out
+			close(p.words)
+			d.alone.set()
+			return nil
+		case err != nil:
+			return err
+		case m.Word == handover.Back:
 			return &handover.BackError{Why: m.Name}
 		}
 		select {
@@ -149,6 +162,14 @@ func (p *predecessor) word(ctx context.Context, w handover.Word, patience time.D
 
 var errLate = errors.New("hand-over: this process was kept from running for so long that the other weftd goes on")
 
+// left returns nil once the predecessor has ended without having said that it goes on. This process was late, so that it usually does.
+func (p *predecessor) left(ctx context.Context) error {
+	if _, gone, err := p.word(ctx, handover.Bye, farewellTime); gone || ctx.Err() != nil {
+		return err
+	}
+	return errLate
+}
+
 // takeOver makes everything ours once g is in place, if there is a predecessor: from its word on it reads and writes nothing. An
 // error means that this process has to end, and that it goes on.
 func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
@@ -167,7 +188,10 @@ func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
 		}
 		handover.At("new-yours")
 		if gone = ended; !gone && handover.Over(yours) {
-			return errLate
+			if err := p.left(ctx); err != nil {
+				return err
+			}
+			gone = true
 		}
 		if plane != nil {
 			plane.Resume()
@@ -176,7 +200,12 @@ func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
 			if plane != nil {
 				plane.Pause()
 			}
-			return errLate
+			if err := p.left(ctx); err != nil {
+				return err
+			}
+			if gone = true; plane != nil {
+				plane.Resume()
+			}
 		}
 	} else if plane != nil {
 		plane.Resume()
@@ -244,11 +273,25 @@ func duplicate(l any) (int, error) {
 	return fd, err
 }
 
-// binary is the path of the file that this process runs, or that is there in its place.
-func binary() string {
-	path, err := os.Executable()
+// binary is the path by which this program was started, arg0, which may be a link that leads to another file by the time of an upgrade. If that is not
+// known, it is the path of the file that this process runs, or that is there in its place.
+func binary(arg0 string) string {
+	own, err := os.Executable()
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSuffix(path, " (deleted)")
+	own = strings.TrimSuffix(own, " (deleted)")
+	path, err := exec.LookPath(arg0) // one with a slash is what it is
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil || strings.HasPrefix(path, "/proc/") { // which names a process, and not a file
+		return own
+	}
+	its, err := os.Stat(path)
+	runs, err2 := os.Stat("/proc/self/exe")
+	if err != nil || err2 != nil || !os.SameFile(its, runs) {
+		return own
+	}
+	return path
 }

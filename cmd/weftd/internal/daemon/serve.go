@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weft/cmd/weftd/internal/trust"
@@ -39,6 +40,8 @@ type generation struct {
 
 	under4or6 bool        // the underlay's port was inherited
 	hushed    func() bool // nobody is asked yet
+
+	over atomic.Bool // it has ended, or is about to
 
 	swept bool // what other backends left has been removed; only apply uses it
 
@@ -79,6 +82,7 @@ func (d *Daemon) serve(ctx context.Context, g *generation) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { g.over.Store(true) })()
 	var wg sync.WaitGroup
 	do := func(f func(context.Context) error) {
 		wg.Go(func() {
@@ -96,9 +100,9 @@ func (d *Daemon) serve(ctx context.Context, g *generation) error {
 		do(g.prober.Run)
 	}
 	if g.cached {
-		do(when(d.ours, func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) }))
+		do(when(d.alone, func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) }))
 	}
-	do(when(d.ours, func(ctx context.Context) error { return d.watchConfig(ctx, g) }))
+	do(when(d.alone, func(ctx context.Context) error { return d.watchConfig(ctx, g) }))
 	do(func(ctx context.Context) error { return d.apply(ctx, g) })
 	do(when(d.ours, func(ctx context.Context) error { return d.resolveStore(ctx, g) }))
 	do(when(d.ours, func(ctx context.Context) error { return d.watchStoreRoute(ctx, g) }))

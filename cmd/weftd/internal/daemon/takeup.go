@@ -126,6 +126,7 @@ func (d *Daemon) watchConfig(ctx context.Context, g *generation) error {
 	for {
 		o := d.source.offered(g.member.Status())
 		if next := d.compare(ctx, g, o); next != nil {
+			d.awaitHandOver()
 			return next
 		}
 		wait := compareEvery
@@ -143,6 +144,7 @@ func (d *Daemon) watchConfig(ctx context.Context, g *generation) error {
 		case a := <-d.adopt:
 			timer.Stop()
 			if next := d.take(ctx, g, a); next != nil {
+				d.awaitHandOver()
 				return next
 			}
 		case <-timer.C:

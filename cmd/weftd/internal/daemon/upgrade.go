@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,9 @@ type upgrade struct {
 // MinderPipe is the variable that names the descriptor by which a weftd tells what waits for it which process has taken its place.
 const MinderPipe = "WEFT_MINDER"
 
+// minderProcess is the variable that has the number of that process.
+const minderProcess = "WEFT_MINDER_PID"
+
 // Upgrade implements control.HandOverNode.
 func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (done control.Upgraded, err error) {
 	refuse := func(format string, a ...any) (control.Upgraded, error) {
@@ -45,12 +49,17 @@ func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (done co
 	if d.cfg.Rootless.Place.Elsewhere {
 		return refuse("a weftd whose TUN is in another network namespace cannot start its successor yet: install the program, and restart weftd")
 	}
-	if err := d.MayHandOver(control.HandOverRequest{Protocol: handover.Version, Version: d.version, State: d.state}); err != nil {
+	if err := d.MayHandOver(control.HandOverRequest{Protocol: handover.Version, Version: d.version, State: d.state, Netns: ownNetns()}); err != nil {
 		return done, err
+	}
+	version, err := versionOf(real)
+	if err != nil {
+		return refuse("%s is not started in weftd's place: %w", path, err)
 	}
 	began := time.Now()
 	u := &upgrade{outcome: make(chan outcome, 1)}
 	cmd := exec.Command(real, os.Args[1:]...)
+	cmd.Args[0] = path // a link may lead elsewhere by the next time
 	cmd.Env = successorEnvironment(os.Environ())
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	told, err := u.mind(d.minder, d.followed())
@@ -59,7 +68,7 @@ func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (done co
 	}
 	if told != nil {
 		cmd.ExtraFiles = []*os.File{told}
-		cmd.Env = append(cmd.Env, MinderPipe+"=3")
+		cmd.Env = append(cmd.Env, MinderPipe+"=3", fmt.Sprintf("%s=%d", minderProcess, cmp.Or(d.minderPID, os.Getpid())))
 	}
 	defer u.unmind(told, d.minder, &err)
 	d.mu.Lock()
@@ -108,7 +117,7 @@ func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (done co
 			_ = cmd.Process.Kill() // it may have ended just now
 			<-ended
 		}
-		return refuse("%s (%s) has not taken over, and the weftd that runs (pid %d, %s) goes on: %w", path, versionOf(real), os.Getpid(), d.version, o.err)
+		return refuse("%s (%s) has not taken over, and the weftd that runs (pid %d, %s) goes on: %w", path, version, os.Getpid(), d.version, o.err)
 	}
 	return control.Upgraded{
 		Binary: path, FromVersion: d.version, ToVersion: o.report.Version, FromPID: os.Getpid(), PID: u.pid,
@@ -136,7 +145,7 @@ func (d *Daemon) endUpgrade(u *upgrade, p *os.Process) outcome {
 func successorEnvironment(all []string) (out []string) {
 	for _, v := range all {
 		switch name, _, _ := strings.Cut(v, "="); name {
-		case "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", MinderPipe:
+		case "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", MinderPipe, minderProcess:
 		default:
 			out = append(out, v)
 		}
@@ -144,22 +153,44 @@ func successorEnvironment(all []string) (out []string) {
 	return out
 }
 
-// versionTime bounds how long a program may take to say its version.
-const versionTime = 5 * time.Second
+// versionTime bounds how long a program may take to say its version, and versionMost how much it may say, in bytes.
+const (
+	versionTime = 20 * time.Second
+	versionMost = 4 << 10
+)
 
-// versionOf asks the program at path.
-func versionOf(path string) string {
+// versionOf asks the program at path, which is not started in weftd's place unless it says that it is one: what another program does and prints
+// with weftd's arguments nobody knows.
+func versionOf(path string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
-	if err != nil {
-		return "version unknown"
+	out := &firstBytes{most: versionMost}
+	cmd := exec.CommandContext(ctx, path, "--version")
+	cmd.Stdout, cmd.WaitDelay = out, time.Second // a child of its own may have the pipe
+	err := cmd.Run()
+	line, _, _ := strings.Cut(string(out.b), "\n")
+	if version, ok := strings.CutPrefix(line, "weftd "); ok && err == nil {
+		return strings.TrimSpace(version), nil
 	}
-	return strings.TrimSpace(strings.SplitN(string(out), "\n", 2)[0])
+	return "", errors.Join(fmt.Errorf("with --version it does not say that it is a weftd, but %.60q", line), err)
+}
+
+// firstBytes keeps the first bytes that are written to it, and refuses more.
+type firstBytes struct {
+	b    []byte
+	most int
+}
+
+func (f *firstBytes) Write(b []byte) (int, error) {
+	if len(f.b)+len(b) > f.most {
+		return 0, errors.New("it says too much")
+	}
+	f.b = append(f.b, b...)
+	return len(b), nil
 }
 
 // mayRun returns the file that path leads to, or why it is not started with weftd's rights: only root and weftd's own user can have
-// written it, or put it or a directory above it there.
+// written it, or put it, a link on the way to it, or a directory above one of these there.
 func mayRun(path string) (real string, err error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%q is no absolute path of a program: name one with --binary", path)
@@ -171,25 +202,52 @@ func mayRun(path string) (real string, err error) {
 	if err != nil {
 		return "", err
 	}
-	for at, above := real, false; ; at, above = filepath.Dir(at), true {
-		info, err := os.Lstat(at)
+	if err := onlyOurs(path, real, false); err != nil {
+		return "", err
+	}
+	for link, n := path, 0; ; n++ { // each link is as safe as the directory that has it
+		dir, err := filepath.EvalSymlinks(filepath.Dir(link))
+		if err == nil {
+			err = onlyOurs(path, dir, true)
+		}
 		if err != nil {
 			return "", err
 		}
+		to, err := os.Readlink(link)
+		if err != nil || n == mostLinks {
+			return real, nil // it is no link, or more of them than there are (path_resolution(7))
+		}
+		if link = to; !filepath.IsAbs(to) {
+			link = filepath.Join(dir, to)
+		}
+	}
+}
+
+// mostLinks is how many links the kernel follows.
+const mostLinks = 40
+
+// onlyOurs says that somebody else than root and weftd's own user can have written the file at the path at, or put it or a directory above it there. It is
+// named by path. above says that it is a directory itself.
+func onlyOurs(path, at string, above bool) error {
+	for ; ; at, above = filepath.Dir(at), true {
+		info, err := os.Lstat(at)
+		if err != nil {
+			return err
+		}
 		if !above && (!info.Mode().IsRegular() || info.Mode()&0o111 == 0) {
-			return "", fmt.Errorf("%s is no program: it has to be a file that may be executed (chmod 755)", path)
+			return fmt.Errorf("%s is no program: it has to be a file that may be executed (chmod 755)", path)
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		sticky := above && info.Mode()&fs.ModeSticky != 0 // where nobody moves or removes what is another's
 		switch {
 		case !ok:
-			return "", fmt.Errorf("%s: whose it is cannot be told", at)
+			return fmt.Errorf("%s: whose it is cannot be told", at)
 		case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-			return "", fmt.Errorf("%s belongs to user %d, who could put anything there: weftd starts only what root or its own user owns (chown root %s)", at, st.Uid, at)
+			return fmt.Errorf("%s belongs to user %d, who could put anything there: weftd starts only what root or its own user owns (chown root %s)", at, st.Uid, at)
 		case info.Mode().Perm()&0o022 != 0 && !sticky:
-			return "", fmt.Errorf("%s may be written by others (mode %04o), who could put anything there: chmod go-w %s", at, info.Mode().Perm(), at)
+			return fmt.Errorf("%s may be written by others (mode %04o), who could put anything there: chmod go-w %s", at, info.Mode().Perm(), at)
 		case at == filepath.Dir(at):
-			return real, nil
+			return nil
 		}
 	}
 }
@@ -220,7 +278,8 @@ func (u *upgrade) unmind(told, minder *os.File, err *error) {
 		_ = told.Close() // the successor has its own
 	}
 	if *err != nil && u.minder != nil {
-		_ = u.minder.Close() // nobody writes to it
+		_ = u.minder.Close()                                    // nobody writes to it
+		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) // it could be set, so it can be taken back
 	}
 }
 
@@ -231,15 +290,19 @@ func (d *Daemon) tellMinder(pid int) {
 	}
 }
 
-// openMinder takes up the descriptor that MinderPipe names; nil if nobody waits for this process that way.
-func openMinder() *os.File {
+// openMinder takes up the descriptor that MinderPipe names, and the number of the process at its other end, 0 if it is not known; nil if nobody
+// waits for this process that way.
+func openMinder() (pipe *os.File, pid int) {
 	fd, err := strconv.Atoi(os.Getenv(MinderPipe))
-	_ = os.Unsetenv(MinderPipe) // what this process starts is not waited for
+	if n, err := strconv.Atoi(os.Getenv(minderProcess)); err == nil {
+		pid = n
+	}
+	_, _ = os.Unsetenv(MinderPipe), os.Unsetenv(minderProcess) // what this process starts is not waited for
 	if err != nil || fd < 3 {
-		return nil
+		return nil, 0
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
-		return nil
+		return nil, 0
 	}
-	return os.NewFile(uintptr(fd), "minder")
+	return os.NewFile(uintptr(fd), "minder"), pid
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -50,9 +51,65 @@ func TestWhatOthersCanWriteIsNotStarted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	open := filepath.Join(top, "open")
+	if err := os.Mkdir(open, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	second := filepath.Join(top, "second") // a link to a link in a directory that others write
+	if err := errors.Join(os.Symlink(file, filepath.Join(open, "first")), os.Symlink("open/first", second)); err != nil {
+		t.Fatal(err)
+	}
+	if real, err := mayRun(second); real != file || err != nil {
+		t.Errorf("%q %v", real, err)
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mayRun(second); err == nil {
+		t.Error("a link that others turn elsewhere may be started")
+	}
 	for _, path := range []string{"weftd", filepath.Join(dir, "none"), dir} {
 		if _, err := mayRun(path); err == nil {
 			t.Errorf("%s may be started", path)
+		}
+	}
+}
+
+// A successor is started by the path that this process was started by, so that a link that was turned to another release leads there.
+func TestASuccessorIsWhereTheLinkLeads(t *testing.T) {
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	link := filepath.Join(dir, "weftd")
+	if err := os.Symlink(own, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	for arg, want := range map[string]string{link: link, "weftd": link, own: own, "/proc/self/exe": own, "/bin/sh": own, "-weftd": own, "": own} {
+		if got := binary(arg); got != want {
+			t.Errorf("started as %q: %q, want %q", arg, got, want)
+		}
+	}
+}
+
+// What is no weftd is not started with weftd's arguments, however much it says, and whoever it leaves its output to.
+func TestOnlyAWeftdIsStarted(t *testing.T) {
+	for _, c := range []struct{ script, version, fault string }{
+		{"echo weftd 1.2", "1.2", ""},
+		{"echo weftd 1.2; sleep 1000 &", "", "WaitDelay"},
+		{"echo weft 1.2", "", "does not say that it is a weftd"},
+		{"while :; do echo weftd 1.2; done", "", "broken pipe"},
+		{"echo weftd 1.2; exit 3", "", "exit status 3"},
+	} {
+		path := filepath.Join(t.TempDir(), "weftd")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+c.script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		version, err := versionOf(path)
+		if version != c.version || (err == nil) != (c.fault == "") {
+			t.Errorf("%s: %q %v", c.script, version, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"weft/cmd/internal/control"
@@ -29,8 +30,7 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		d.takeUpPods(ctx, do)
 		do(when(d.ours, func(ctx context.Context) error {
 			return d.keepServing(ctx, "control socket", l, err, open, func(ctx context.Context, l net.Listener) error {
-				d.serves("control", l)
-				return control.Serve(ctx, spare(l), d)
+				return control.Serve(ctx, spare(d.serves("control", l)), d)
 			})
 		}))
 	}
@@ -46,8 +46,7 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		l, err := d.inheritedOr("health", open)
 		do(when(d.ours, func(ctx context.Context) error {
 			return d.keepServing(ctx, "health server", l, err, open, func(ctx context.Context, l net.Listener) error {
-				d.serves("health", l)
-				return ops.Serve(ctx, spare(l), h)
+				return ops.Serve(ctx, spare(d.serves("health", l)), h)
 			})
 		}))
 	}
@@ -62,14 +61,32 @@ func (d *Daemon) inheritedOr(name string, open func() (net.Listener, error)) (ne
 	return open()
 }
 
-// serves notes what is listened on, for a weftd that takes this one's place.
-func (d *Daemon) serves(name string, l net.Listener) {
+// serves notes what is listened on, for a weftd that takes this one's place, and returns it for use.
+func (d *Daemon) serves(name string, l net.Listener) net.Listener {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.listeners == nil {
 		d.listeners = map[string]net.Listener{}
 	}
 	d.listeners[name] = l
+	return &sharedListener{Listener: l, shared: d.shared}
+}
+
+// sharedListener leaves the file of its socket when it is closed while another process has the socket too.
+type sharedListener struct {
+	net.Listener
+	shared func() bool
+	once   sync.Once // Close may be called by several goroutines
+}
+
+// Close implements net.Listener.
+func (l *sharedListener) Close() error {
+	l.once.Do(func() {
+		if u, ok := l.Listener.(*net.UnixListener); ok && l.shared() {
+			u.SetUnlinkOnClose(false)
+		}
+	})
+	return l.Listener.Close()
 }
 
 // openFirst and openMost are the shortest and the longest time between tries to open one of them.

@@ -11,7 +11,7 @@ import (
 )
 
 // Version is of the words and of what they mean. The processes have to have the same.
-const Version = 1
+const Version = 2
 
 // Word says what a Message is.
 type Word string
@@ -68,6 +68,9 @@ func NewConn(c *net.UnixConn) *Conn { return &Conn{c: c} }
 
 // Close ends the connection.
 func (c *Conn) Close() { _ = c.c.Close() } // what was sent is in the other's queue
+
+// Interrupt has Receive return at once, also one that is called later. The other process does not notice, until Close.
+func (c *Conn) Interrupt() { _ = c.c.CloseRead() } // it is closed already, or works
 
 // sendWait bounds how long a message may wait until the other one has read those before it.
 const sendWait = 5 * time.Second

@@ -9,6 +9,7 @@
 //	old → new   bye                            the old one believes that, and ends
 //
 // Until bye the old one may say back instead, with the reason: it goes on, and the new one ends. It does so when the new one is gone,
-// or too slow. An old one that is gone has said nothing: then the new one goes on with what it has. So there is one who carries
-// packets at each moment, whoever dies.
+// or too slow. Between flowing and bye it waits for a moment whether the new one dies of its first packets, and then takes
+// everything back. An old one that is gone, or that was asked to stop, has said nothing: then the new one goes on with what it has. So there is
+// one who carries packets at each moment, whoever dies. For that a process closes its end when it reads nothing any more, and not before.
 package handover

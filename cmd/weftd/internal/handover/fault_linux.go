@@ -28,10 +28,12 @@ func At(step string) {
 	switch what {
 	case "crash":
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+		time.Sleep(time.Hour) // the signal takes a moment, in which this step is not passed
 	case "hang":
 		_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
-	default:
-		return
+		time.Sleep(stopTime) // likewise; SIGCONT lets it go on
 	}
-	time.Sleep(time.Hour) // the signal takes a moment, in which this step is not passed
 }
+
+// stopTime is how long a signal may take that stops this process.
+const stopTime = 100 * time.Millisecond

@@ -16,12 +16,15 @@ import (
 // Verb is the first argument by which this program becomes a minder.
 const Verb = "minder"
 
-// Become executes this program again, as the minder of the child with that pid. pipe says which process takes that one's place. It returns
-// only with an error.
-func Become(pid int, pipe *os.File) error {
+// Become executes this program again, as the minder of the child with that pid. pipe says which process takes that one's place. asked says that this
+// process was asked to stop, which is the child's then. It returns only with an error.
+func Become(pid int, pipe *os.File, asked func() bool) error {
 	fd, err := unix.FcntlInt(pipe.Fd(), unix.F_DUPFD, 3) // not closed on exec
 	if err != nil {
 		return fmt.Errorf("wait for the successor: %w", err)
+	}
+	if asked() {
+		_ = unix.Kill(pid, unix.SIGTERM) // it may have ended just now
 	}
 	env := []string{"GOMAXPROCS=1", "GOGC=50"}
 	err = syscall.Exec("/proc/self/exe", []string{os.Args[0], Verb, strconv.Itoa(pid), strconv.Itoa(fd)}, env)
