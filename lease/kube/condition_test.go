@@ -63,7 +63,7 @@ func TestCondition(t *testing.T) {
 	c := s.config("a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, nil)
-	tt.core.pace.broken, tt.core.pace.concern = 50*time.Millisecond, 50*time.Millisecond
+	tt.life.core.pace.broken, tt.life.core.pace.concern = 50*time.Millisecond, 50*time.Millisecond
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	want := func(c ...string) {

@@ -30,7 +30,7 @@ type core struct {
 	rand  *rand.Rand
 
 	now   time.Time // of this step
-	out   []effect  // of this step
+	out   []Effect  // of this step
 	phase phase
 	under request // what is asked of the API server; none for nothing
 
@@ -159,7 +159,7 @@ func (c *core) restore() {
 func (c *core) prepare(l lease.Local) lease.Local { return l.Signed(c.o.Node, c.o.State) }
 
 // step takes in what has happened at now, which does not go back, and returns what is to be done.
-func (c *core) step(now time.Time, e event) []effect {
+func (c *core) step(now time.Time, e event) []Effect {
 	c.now, c.out = now, nil
 	if c.parted && c.phase == idle {
 		return nil
@@ -205,7 +205,7 @@ func (c *core) step(now time.Time, e event) []effect {
 }
 
 // do asks for an effect.
-func (c *core) do(e effect) { c.out = append(c.out, e) }
+func (c *core) do(e Effect) { c.out = append(c.out, e) }
 
 func (c *core) log(level slog.Level, message string, args ...any) {
 	c.do(lease.Log{Level: level, Message: message, Args: args})
@@ -258,7 +258,7 @@ func (c *core) sight(s sighting) {
 func (c *core) findName() {
 	if c.under == none && !c.now.Before(c.writer.retry) {
 		c.under = finding
-		c.do(findNode{})
+		c.do(FindNode{})
 	}
 	at := c.now.Add(longestSleep)
 	if c.under == none {
@@ -286,7 +286,7 @@ func (c *core) found(e found) {
 	}
 	c.writer.retry, c.writer.failures = time.Time{}, 0
 	c.name, c.phase, c.server.began = e.name, keeping, c.now
-	c.do(watchNodes{name: e.name, alone: c.o.Backend.Alone})
+	c.do(WatchNodes{name: e.name, alone: c.o.Backend.Alone})
 }
 
 // turn does all that follows from what is known.
@@ -369,7 +369,7 @@ func (c *core) end() {
 		c.parted, c.unsaved = true, true
 		if p, ok := c.farewell(); ok {
 			c.under = parting
-			c.do(patchNode{name: c.name, patch: p, last: true})
+			c.do(PatchNode{name: c.name, patch: p, last: true})
 		}
 	}
 	if c.unsaved && !c.saving {
@@ -378,7 +378,7 @@ func (c *core) end() {
 	}
 	if c.under == none && !c.saving {
 		c.phase = idle
-		c.do(stopped{})
+		c.do(Stopped{})
 	}
 }
 

@@ -155,7 +155,7 @@ func (w *world) settle() {
 }
 
 // live is a life in a world of one seed.
-func live(t testing.TB, seed uint64, things int) []effect {
+func live(t testing.TB, seed uint64, things int) []Effect {
 	w := newWorld(t, seed)
 	w.run(things)
 	w.settle()
@@ -172,7 +172,7 @@ func TestCoreLives(t *testing.T) {
 		all := live(t, seed, 100)
 		for _, f := range all {
 			switch f := f.(type) {
-			case patchNode:
+			case PatchNode:
 				writes++
 				if f.patch.claims() {
 					claims++

@@ -13,7 +13,7 @@
 //	      write     annotations, condition, Events           (write.go, concern.go, condition.go)
 //	      ask       the API server for a sign of life        (server.go)
 //
-// The core has no clock and does no I/O. A Manager is a core with an API server, a clock and a disk
-// (run.go): nodeWatch lists and watches Nodes into a table (watch.go, nodes.go), and a herald writes
-// Events (events.go).
+// The core has no clock and does no I/O. A Life is a core with a table of Nodes, into which nodeWatch lists
+// and watches (life.go, nodes.go, watch.go), and a Manager is a Life with an API server, a clock and a disk
+// (run.go); a herald writes Events (events.go).
 package kube

@@ -1,37 +1,46 @@
 package kube
 
-// effect is something to be done for a core, as its step returns it. It is one of the types of this
+// Effect is something to be done for a Life. It is one of the types of this
 // file, or lease.Publish, lease.SaveCache, lease.AskUnderlay, lease.Log or lease.Wait, which mean what
-// they mean for a lease.Core, but that news have the answer to AskUnderlay also if it is no, and that SaveCache is
+// they mean for a lease.Core, but that a no is an answer to AskUnderlay too, and that SaveCache is
 // done beside everything else, one at a time. Effects are done in
 // their order, each before the next event but for what says otherwise.
-type effect any
+type Effect any
 
-// findNode asks which Node is ours, and for a found. It is done beside everything else; of findNode and
-// patchNode one is under way at a time.
-type findNode struct{}
+// FindNode asks which Node is ours, and for a Found. It is done beside everything else; of FindNode and
+// PatchNode one is under way at a time.
+type FindNode struct{}
 
-// watchNodes asks that news have what is new of Nodes, from now until the stopped.
-type watchNodes struct {
+// WatchNodes asks that the life is told what is new of Nodes, from now until Stopped.
+type WatchNodes struct {
 	name  string // of our Node
 	alone bool   // no other is looked at
 }
 
-// readNodes asks for everything that the watch knows, in a nodesRead before any other event.
+// readNodes asks for everything that the watch knows, in a nodesRead before any other event. A Life does that itself.
 type readNodes struct{}
 
-// patchNode asks for a write to our Node and for a patched, beside everything else.
-type patchNode struct {
+// PatchNode asks for a write to our Node and for a Patched, beside everything else.
+type PatchNode struct {
 	name  string
 	patch patch
 	last  bool // the node stops, and does not wait for longer than farewellTimeout
 }
 
-// probeServer asks the API server for a sign of life, and for a probed, beside everything else.
-type probeServer struct{}
+// Node is the name of the Node that is written.
+func (f PatchNode) Node() string { return f.name }
 
-// tell asks for an Event about our Node, beside everything else and in its own time.
-type tell struct{ notice }
+// Body is the strategic merge patch of the Node's status, as it is sent. The caller owns it.
+func (f PatchNode) Body() []byte { return f.patch.body() }
 
-// stopped is the end of the life, after which there are no effects.
-type stopped struct{}
+// ProbeServer asks the API server for a sign of life, and for a Probed, beside everything else.
+type ProbeServer struct{}
+
+// Tell asks for an Event about our Node, beside everything else and in its own time.
+type Tell struct{ notice }
+
+// Reason is the Event's reason.
+func (f Tell) Reason() string { return f.reason }
+
+// Stopped is the end of the life, after which there are no effects.
+type Stopped struct{}

@@ -43,7 +43,7 @@ func newConcerned(t *testing.T, change func(*Options)) concerned {
 	c := s.config("a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, change)
-	tt.core.pace.broken, tt.core.pace.concern, tt.core.pace.probe = 50*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
+	tt.life.core.pace.broken, tt.life.core.pace.concern, tt.life.core.pace.probe = 50*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	tt.SetDataPath("", "", "")
@@ -142,7 +142,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	tt := newTester(t, s, c, func(o *Options) { o.Cache = lease.NewCache(dir, "test") })
-	tt.core.pace.concern = 0
+	tt.life.core.pace.concern = 0
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	await.NoDiff(t, func() string {
@@ -156,8 +156,8 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	await.NoDiff(t, func() string {
 		tt.Manager.mu.Lock()
 		defer tt.Manager.mu.Unlock()
-		if n := len(tt.core.concerns()); n != 2 {
-			return fmt.Sprintf("concerns %+v", tt.core.concerns())
+		if n := len(tt.life.core.concerns()); n != 2 {
+			return fmt.Sprintf("concerns %+v", tt.life.core.concerns())
 		}
 		return ""
 	})

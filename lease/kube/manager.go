@@ -44,6 +44,21 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// check returns every fault, joined.
+func (o Options) check() error {
+	var faults []error
+	if _, err := lease.DecodeWeft(fmt.Appendf(nil, "{\"Node\":%q}", o.Node)); err != nil {
+		faults = append(faults, fmt.Errorf("node id %q is not valid", clip(o.Node)))
+	}
+	if !o.Config.EnableIPv4 && !o.Config.EnableIPv6 || len(o.RawConfig) == 0 {
+		faults = append(faults, errors.New("the network configuration is missing"))
+	}
+	if a := o.Local.Attrs; !a.PublicIP.IsValid() && !a.PublicIPv6.IsValid() {
+		faults = append(faults, errors.New("there is no address to publish"))
+	}
+	return errors.Join(faults...)
+}
+
 // Backend is what the type of a network's backend means for annotations.
 type Backend struct {
 	// Alone says that it has no peers: no Node but our own is looked at.
@@ -65,26 +80,15 @@ type Manager struct {
 	paused atomic.Bool
 
 	mu    sync.Mutex // protects what follows
-	core  *core
+	life  *Life
 	local lease.Local // the latest that was said of us
 	path  *dataPath   // the latest that was said of it; nil for nothing
-	table *table      // nil until our Node's name is known
 }
 
 // NewManager returns a manager that does nothing yet. The error joins every fault in the options.
 func NewManager(c *Client, o Options) (*Manager, error) {
-	var faults []error
-	if _, err := lease.DecodeWeft(fmt.Appendf(nil, "{\"Node\":%q}", o.Node)); err != nil {
-		faults = append(faults, fmt.Errorf("node id %q is not valid", clip(o.Node)))
-	}
-	if !o.Config.EnableIPv4 && !o.Config.EnableIPv6 || len(o.RawConfig) == 0 {
-		faults = append(faults, errors.New("the network configuration is missing"))
-	}
-	if a := o.Local.Attrs; !a.PublicIP.IsValid() && !a.PublicIPv6.IsValid() {
-		faults = append(faults, errors.New("there is no address to publish"))
-	}
-	if len(faults) > 0 {
-		return nil, errors.Join(faults...)
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -94,7 +98,16 @@ func NewManager(c *Client, o Options) (*Manager, error) {
 	}
 	core := newCore(c.keys, c.cfg.SetNodeNetworkUnavailable, o, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), time.Now())
 	o.Cached = nil // the core has it, as long as it is needed
-	m := &Manager{client: c, o: o, log: o.Logger, in: inbox.New((*news).merge), core: core, local: core.local, writes: make(chan struct{}, 1)}
+	m := &Manager{client: c, o: o, log: o.Logger, in: inbox.New((*news).merge), local: core.local, writes: make(chan struct{}, 1)}
+	m.life = &Life{
+		core:  core,
+		heard: func() { m.in.Note(news{heard: time.Now()}) },
+		tell: func(n news) {
+			if n != (news{}) {
+				m.in.Post(n)
+			}
+		},
+	}
 	if o.Paused {
 		m.writes <- struct{}{}
 		m.paused.Store(true)
@@ -135,7 +148,7 @@ func (m *Manager) SetDataPath(broken, former, alone string) {
 // Status returns the present state; the caller owns it.
 func (m *Manager) Status() lease.Status {
 	m.mu.Lock()
-	s, t := m.core.status(), m.table
+	s, t := m.life.core.status(), m.life.table
 	m.mu.Unlock()
 	if heard := m.in.Peek().heard; heard.After(s.StoreSeen) { // of which nobody was woken
 		s.StoreSeen = heard

@@ -53,7 +53,7 @@ func newTester(t testing.TB, s *apiServer, c Config, change func(*Options)) *tes
 	if tt.Manager, err = NewManager(client, o); err != nil {
 		t.Fatal(err)
 	}
-	tt.core.pace.retryFirst, tt.core.pace.retryMost = 10*time.Millisecond, 50*time.Millisecond
+	tt.life.core.pace.retryFirst, tt.life.core.pace.retryMost = 10*time.Millisecond, 50*time.Millisecond
 	return tt
 }
 

@@ -7,12 +7,15 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"weft/lease"
 )
 
 // Two machines of one name have one Node, which says where one of them is. If it names another address than ours before
 // it has said ours for namesakeSettled, we ask whether a machine lives there, and write nothing before
-// we know. If it names one later, somebody has written over what is ours, and we put it right.
+// we know. If it names one later, somebody has written over what is ours, and we put it right. A Node that was made
+// anew has never said anything of us: another machine that waited may have been the first to write there.
 const (
 	namesakeWait    = 1500 * time.Millisecond // for an answer
 	namesakeSlack   = time.Second             // until it has come from whoever asked
@@ -26,6 +29,7 @@ const (
 // namesake is what is known of whoever else our Node tells of. The zero value asks.
 type namesake struct {
 	right   time.Time              // when our Node first said what we say; zero for not since the start
+	uid     types.UID              // of the Node that said so
 	contest bool                   // since it told of another, which came up before we had settled
 	about   [2]netip.Addr          // whom it told of last
 	rounds  lease.Rounds           // of asking about it
@@ -60,7 +64,7 @@ func (c *core) otherMachine() error {
 	}
 	about := [2]netip.Addr{theirs.PublicIP, theirs.PublicIPv6}
 	if !n.contest {
-		if !n.right.IsZero() && c.now.Sub(n.right) > namesakeSettled {
+		if n.uid == c.ours.UID && !n.right.IsZero() && c.now.Sub(n.right) > namesakeSettled {
 			return nil
 		}
 		n.contest = true

@@ -81,7 +81,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	there.set("192.0.2.1")
 	before := len(s.patched())
 	second := newTester(t, s, cfg, with("192.0.2.2", "two"))
-	second.core.pace.broken, second.core.pace.concern = time.Millisecond, time.Millisecond
+	second.life.core.pace.broken, second.life.core.pace.concern = time.Millisecond, time.Millisecond
 	stopSecond := during(t, second.Run)
 	second.SetDataPath("", "", "")
 	second.wantState(lease.Waiting, "another machine at 192.0.2.1, which answers")
@@ -154,7 +154,7 @@ func TestWhoComesLaterIsNobody(t *testing.T) {
 		c := newTestCore(t)
 		c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 		began := c.now
-		c.namesake.right = began
+		c.namesake.right, c.namesake.uid = began, c.ours.UID
 		for _, more := range []time.Duration{0, time.Second, 10 * time.Second, time.Hour} {
 			c.now = began.Add(after + more)
 			if err := c.otherMachine(); (err != nil) != want {
@@ -162,6 +162,26 @@ func TestWhoComesLaterIsNobody(t *testing.T) {
 			}
 			c.namesake.answered(answer{c.namesake.asked, true}, c.now)
 		}
+	}
+}
+
+// TestANodeMadeAnewIsNotOursYet: of two machines that live, the one that waited may be the first to write to a Node that was deleted and made
+// anew; then the other one asks, and they do not write over each other for good.
+func TestANodeMadeAnewIsNotOursYet(t *testing.T) {
+	c := newTestCore(t)
+	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	c.namesake.right, c.namesake.uid = c.now, c.ours.UID
+	c.now = c.now.Add(time.Hour)
+	if err := c.otherMachine(); err != nil {
+		t.Errorf("what was ours for an hour: %v", err)
+	}
+	c.ours.UID = "another"
+	if err := c.otherMachine(); err == nil {
+		t.Error("nobody is asked about a Node that was made anew")
+	}
+	c.namesake.answered(answer{c.namesake.asked, true}, c.now)
+	if err := c.otherMachine(); err == nil {
+		t.Error("a machine that lives, and was first at the new Node, is written over")
 	}
 }
 
@@ -191,7 +211,7 @@ func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 		switch f := f.(type) {
 		case lease.AskUnderlay:
 			asked++
-		case patchNode:
+		case PatchNode:
 			t.Errorf("it is written: %s", f.patch.body())
 		}
 	}

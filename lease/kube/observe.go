@@ -101,8 +101,8 @@ func (c *core) confirm(notes []string) {
 	var p patch
 	p.annotations(c.keys, c.ours.Annotations, want)
 	right := p.empty() && err == nil
-	if right && c.namesake.right.IsZero() {
-		c.namesake.right = c.now
+	if n := &c.namesake; right && (n.right.IsZero() || n.uid != c.ours.UID) {
+		n.right, n.uid = c.now, c.ours.UID
 	}
 	if err == nil {
 		err = w.err

@@ -151,7 +151,7 @@ func TestHangIsNoticed(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(plain("a", "10.244.1.0/24"))
 	tt := newTester(t, s, s.config("a"), nil)
-	tt.core.pace.probe, tt.core.pace.answer = 50*time.Millisecond, 100*time.Millisecond
+	tt.life.core.pace.probe, tt.life.core.pace.answer = 50*time.Millisecond, 100*time.Millisecond
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
 	s.do(func() { s.hangs = true })

@@ -51,44 +51,37 @@ type loop struct {
 	beside  sync.WaitGroup // what runs beside the loop
 	timer   *time.Timer    // the core's Wait
 	answers chan event     // to what was asked beside the loop; it has room for as much as is asked at a time
-	table   *table         // nil until our Node's name is known
 	watch   *nodeWatch
 	herald  *herald
 	stopped bool
 }
 
-// step hands e to the core, and does what it asks for until nothing is left to be done.
+// step hands e to the life, and does what it asks for.
 func (l *loop) step(e event) {
-	for events := []event{e}; len(events) > 0; events = events[1:] {
-		l.m.mu.Lock()
-		effects := l.m.core.step(time.Now(), events[0])
-		l.m.mu.Unlock()
-		for _, f := range effects {
-			if answer := l.perform(f); answer != nil {
-				events = append(events, answer)
-			}
-		}
+	l.m.mu.Lock()
+	effects := l.m.life.step(time.Now(), e)
+	l.m.mu.Unlock()
+	for _, f := range effects {
+		l.perform(f)
 	}
 }
 
-// perform does what the core asks for; nil if there is nothing to tell it.
-func (l *loop) perform(f effect) event {
+// perform does what the life asks for.
+func (l *loop) perform(f Effect) {
 	m := l.m
 	switch f := f.(type) {
-	case findNode:
+	case FindNode:
 		l.ask(func() event {
 			name, err := m.client.nodeName(l.ctx)
 			return found{name, err}
 		})
-	case watchNodes:
+	case WatchNodes:
 		l.watchNodes(f)
-	case readNodes:
-		return nodesRead{l.table.read()}
-	case patchNode:
+	case PatchNode:
 		l.ask(func() event { return l.patch(f) })
-	case probeServer:
-		l.ask(func() event { return probed{l.watch.signOfLife(l.ctx, m.core.pace.answer)} })
-	case tell:
+	case ProbeServer:
+		l.ask(func() event { return probed{l.watch.signOfLife(l.ctx, m.life.core.pace.answer)} })
+	case Tell:
 		l.herald.add(f.notice)
 	case lease.AskUnderlay:
 		l.beside.Go(func() {
@@ -110,32 +103,23 @@ func (l *loop) perform(f effect) event {
 		m.log.Log(l.ctx, f.Level, f.Message, f.Args...)
 	case lease.Wait:
 		l.timer.Reset(time.Until(f.Until))
-	case stopped:
+	case Stopped:
 		l.stopped = true
 	}
-	return nil
 }
 
 // ask runs f beside the loop, and has the core told what it returns.
 func (l *loop) ask(f func() event) { l.beside.Go(func() { l.answers <- f() }) }
 
 // watchNodes begins the watch of Nodes and the writing of Events, until ctx ends.
-func (l *loop) watchNodes(f watchNodes) {
+func (l *loop) watchNodes(f WatchNodes) {
 	m := l.m
-	heard := func() { m.in.Note(news{heard: time.Now()}) }
-	l.table = newTable(m.client.keys, m.o.Config, f.name, heard, func(n news) {
-		if n != (news{}) {
-			m.in.Post(n)
-		}
-	})
-	l.watch = &nodeWatch{client: m.client, nodes: l.table, silent: func(err error) { m.in.Post(news{watch: &watchState{err}}) }}
+	t := m.life.table
+	l.watch = &nodeWatch{client: m.client, nodes: t, silent: func(err error) { m.in.Post(news{watch: &watchState{err}}) }}
 	if f.alone {
 		l.watch.only = f.name
 	}
-	l.herald = newHerald(m.client, l.table, m.log)
-	m.mu.Lock()
-	m.table = l.table
-	m.mu.Unlock()
+	l.herald = newHerald(m.client, t, m.log)
 	l.beside.Go(func() { l.watch.run(l.ctx) })
 	l.beside.Go(func() { l.herald.run(l.ctx) })
 }
@@ -167,7 +151,7 @@ func (m *Manager) turn(ctx context.Context) error {
 }
 
 // patch writes to our Node. The last write goes on though ctx has ended.
-func (l *loop) patch(f patchNode) patched {
+func (l *loop) patch(f PatchNode) patched {
 	ctx := l.ctx
 	if f.last {
 		select {
@@ -188,5 +172,5 @@ func (l *loop) patch(f patchNode) patched {
 	if err != nil {
 		return patched{err: err}
 	}
-	return patched{node: l.table.answered(node)}
+	return patched{node: l.m.life.table.answered(node)}
 }

@@ -75,7 +75,7 @@ func (c *core) probe() {
 		return
 	}
 	s.probing, s.probed = true, c.now
-	c.do(probeServer{})
+	c.do(ProbeServer{})
 }
 
 // probeDue is when probe has something to do; the zero time while it waits for an answer.

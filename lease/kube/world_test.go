@@ -30,7 +30,7 @@ type world struct {
 	now   time.Time
 	wake  time.Time // the core's Wait
 	queue []delivery
-	all   []effect // everything that was asked for
+	all   []Effect // everything that was asked for
 	lives int
 
 	nodes    map[string]*objects.Node
@@ -233,7 +233,7 @@ func (w *world) sayer() (addr netip.Addr, says bool) {
 }
 
 // mayWrite is what must hold when our Node is written.
-func (w *world) mayWrite(f patchNode) {
+func (w *world) mayWrite(f PatchNode) {
 	settled := !w.right.IsZero() && w.other.Sub(w.right) > namesakeSettled
 	if addr, says := w.sayer(); says && alive(addr) && !settled {
 		w.fatalf("our Node is written, which says that it is at %s, where somebody lives, since %s, and of us since %s (%+v, phase %d): %s", addr, w.other.Format(time.TimeOnly), w.right.Format(time.TimeOnly), w.core.namesake, w.core.phase, f.patch.body())
@@ -244,23 +244,23 @@ func (w *world) mayWrite(f patchNode) {
 }
 
 // do does what the core asks for; nil if there is nothing to tell it at once.
-func (w *world) do(f effect) event {
+func (w *world) do(f Effect) event {
 	switch f := f.(type) {
-	case findNode:
+	case FindNode:
 		w.request(found{name: "a"}, found{err: errors.New("no answer")})
-	case watchNodes:
+	case WatchNodes:
 		w.watching, w.watched = true, w.now
 		w.relist()
 	case readNodes:
 		return nodesRead{w.table.read()}
-	case patchNode:
+	case PatchNode:
 		w.mayWrite(f)
 		if w.under {
 			w.fatalf("two requests at a time")
 		}
 		w.under = true
 		w.after(300*time.Millisecond, func() { w.patch(f) })
-	case probeServer:
+	case ProbeServer:
 		if w.probing {
 			w.fatalf("two signs of life are asked for at a time")
 		}
@@ -270,7 +270,7 @@ func (w *world) do(f effect) event {
 			err = errors.New("it does not answer in time")
 		}
 		w.after(5*time.Second, func() { w.probing = false; w.step(probed{err}) })
-	case tell:
+	case Tell:
 		if !isOurReason(strings.TrimSuffix(f.reason, "Over")) {
 			w.fatalf("an Event with the reason %s", f.reason)
 		}
@@ -297,7 +297,7 @@ func (w *world) do(f effect) event {
 			w.fatalf("it is to be woken %s ago", w.now.Sub(f.Until))
 		}
 	case lease.Publish, lease.Log:
-	case stopped:
+	case Stopped:
 		w.stopped = true
 	default:
 		w.fatalf("%T is no effect", f)
@@ -319,7 +319,7 @@ func (w *world) request(yes, no event) {
 }
 
 // patch is the API server, which takes a write.
-func (w *world) patch(f patchNode) {
+func (w *world) patch(f PatchNode) {
 	n := w.nodes["a"]
 	if w.down || n == nil {
 		w.after(300*time.Millisecond, func() { w.under = false; w.step(patched{err: errors.New("no answer")}) })

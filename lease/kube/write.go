@@ -59,7 +59,7 @@ func (c *core) write() (next time.Time, news bool) {
 		next = soonest(next, w.retry)
 	default:
 		c.under, w.sent = patching, p
-		c.do(patchNode{name: c.name, patch: p})
+		c.do(PatchNode{name: c.name, patch: p})
 	}
 	return next, news
 }
@@ -104,7 +104,7 @@ func (c *core) pending() (p patch, next time.Time, err error) {
 	known := c.path != nil
 	ripe, news, doubt, next := w.diary.update(c.concerns(), c.now, c.pace.broken, c.pace.concern)
 	for _, n := range news {
-		c.do(tell{n.notice(len(w.diary.ripe) == 0, c.now)})
+		c.do(Tell{n.notice(len(w.diary.ripe) == 0, c.now)})
 	}
 	switch {
 	case c.ours == nil && len(ripe) > 0 && known && c.tells && !c.view.read:

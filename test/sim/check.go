@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/lease/kube"
 )
 
 // told notes what an event says of when records end, by the machine's clock.
@@ -48,10 +49,24 @@ func (m *machine) knows(s lease.Subnets, ends time.Time) {
 
 // ended reports whether a record may have come to its end just now, as far as the machine knew.
 func (c *Cluster) ended(m *machine, s lease.Subnets) bool {
-	now := m.clock(c.now)
+	now, least := m.clock(c.now), 10*time.Minute
+	if m.jump > 0 && c.now < m.jumped+least { // of what ended in the time that its clock left out it learns afterwards
+		least += m.jump
+	}
 	return slices.ContainsFunc(m.known[s], func(ends time.Time) bool {
-		return ends.Before(now.Add(time.Minute)) && (ends.After(now.Add(-10*time.Minute)) || c.now < m.disturbed+calm)
+		return ends.Before(now.Add(time.Minute)) && (ends.After(now.Add(-least)) || c.now < m.disturbed+calm)
 	})
+}
+
+// status is where a machine's process stands; the zero one if there is none.
+func (c *Cluster) status(m *machine) lease.Status {
+	switch p := m.process; {
+	case p != nil && p.life != nil:
+		return p.life.Status()
+	case p != nil && p.core != nil:
+		return p.core.Status(m.clock(c.now))
+	}
+	return lease.Status{}
 }
 
 // holder is the machine that wrote e, if it lives, holds it, and was heard; nil for none.
@@ -184,7 +199,11 @@ func (c *Cluster) published(m *machine, p *process, set lease.Set) {
 		m.disk.previous = set.Own.Subnets
 		if !p.proven {
 			p.proven = true
-			c.deliver(m, p, c.now+time.Second, lease.News{Proven: true})
+			if p.life != nil {
+				c.later(m, p, c.now+time.Second, "proven", (*kube.Life).Proven)
+			} else {
+				c.deliver(m, p, c.now+time.Second, lease.News{Proven: true})
+			}
 		}
 	}
 	m.set = set
@@ -215,14 +234,13 @@ func (c *Cluster) missing(m *machine, old lease.Record, set lease.Set) {
 		}
 	}
 	for _, r := range set.Rejected {
-		if r.Key == old.Key() {
+		if r.Key == old.Key() || old.Kube != nil && r.Key == old.Kube.Name {
 			return
 		}
 	}
 	var lives *machine
 	for _, o := range c.machines {
-		if p := o.process; p != nil && p.core != nil && c.now >= o.asleep && o.node == old.Node() && o.addr == old.PublicIP && c.linked(m, o) &&
-			p.core.Status(o.clock(c.now)).Own.Subnets == old.Subnets {
+		if p := o.process; p != nil && c.now >= o.asleep && o.node == old.Node() && o.addr == old.PublicIP && c.linked(m, o) && c.status(o).Own.Subnets == old.Subnets {
 			lives = o
 		}
 	}
@@ -232,7 +250,7 @@ func (c *Cluster) missing(m *machine, old lease.Record, set lease.Set) {
 	case wasGone && gone+lately > m.gap:
 	case c.ended(m, old.Subnets):
 	default:
-		c.fail("a store that lies removes nobody", "m%d has removed %s of m%d (%s at %s), which lives; the store has %s", m.index, old.Subnets, lives.index, lives.node, lives.addr, describe(c.store.now))
+		c.fail("a store that lies removes nobody", "m%d has removed %s of m%d (%s at %s), which lives; the store has %s", m.index, old.Subnets, lives.index, lives.node, lives.addr, c.describeStore())
 	}
 }
 
@@ -265,6 +283,10 @@ func (c *Cluster) heal() {
 			m.gone = true
 		}
 		kept[m.node] = true
+	}
+	if c.api != nil {
+		c.healNodes()
+		return
 	}
 	good := false
 	for n := range goodConfigs {
@@ -336,6 +358,9 @@ func (c *Cluster) settled(last bool) {
 
 // unsettled says what is not as it should be; "" if all is.
 func (c *Cluster) unsettled() (format string, a []any) {
+	if c.api != nil {
+		return c.unsettledNodes()
+	}
 	for i, e := range c.store.now.entries {
 		for _, f := range c.store.now.entries[:i] {
 			if e.Overlaps(f.Subnets) {

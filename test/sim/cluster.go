@@ -21,6 +21,7 @@ type Cluster struct {
 	machines []*machine
 	cut      map[[2]int]time.Duration // links, by their ends, until when
 	store    *store
+	api      *apiServer    // the store is this, of which store has what an operator and the checks know; nil for etcd
 	addrs    int           // how many addresses there were
 	planning bool          // what is planned now is of the script
 	healed   bool          // nothing more goes wrong
@@ -96,7 +97,7 @@ func (c *Cluster) log(format string, a ...any) {
 func (c *Cluster) fail(rule, format string, a ...any) {
 	if c.fault == nil {
 		c.fault = &Fault{c.script, c.now, rule, fmt.Sprintf(format, a...), format}
-		c.log("FAULT %s: %s; the store has %s", rule, c.fault.What, describe(c.store.now))
+		c.log("FAULT %s: %s; the store has %s", rule, c.fault.What, c.describeStore())
 	}
 }
 
@@ -112,6 +113,9 @@ type Result struct {
 // as long. What came up is added to seen.
 func Run(s Script, history bool, seen *Seen) Result {
 	c := &Cluster{script: s, rng: rand.New(rand.NewPCG(s.Seed, 2)), cut: map[[2]int]time.Duration{}, store: newStore(s.configuration(s.Config)), seen: seen, parsed: map[string]parsed{}}
+	if s.Kube {
+		c.api = newAPIServer(s.Config)
+	}
 	c.seen.begin()
 	if history {
 		c.history = new(strings.Builder)
@@ -151,6 +155,9 @@ func (c *Cluster) finish(at time.Duration) (end time.Duration) {
 	c.planning = true
 	defer func() { c.planning = false }()
 	c.at(at, c.heal)
+	if c.api != nil {
+		return c.finishNodes(at)
+	}
 	for _, after := range [...]time.Duration{time.Minute, 3 * time.Minute, 10 * time.Minute, time.Hour, 3 * time.Hour, 9 * time.Hour, bound} {
 		c.at(at+after, func() { c.settled(after == bound) })
 	}
@@ -225,6 +232,7 @@ func (c *Cluster) happen(o Op) {
 		c.suspend(m, until, o.N%2 == 1)
 	case Clock:
 		m.offset += o.For
+		m.jump, m.jumped = o.For, c.now
 		c.came(ToWake, m)
 	case Address:
 		c.readdress(m, o.N%2 == 1)
@@ -241,7 +249,7 @@ func (c *Cluster) happen(o Op) {
 		m.lag, m.lagUntil = time.Duration(o.N)*time.Millisecond, until
 		m.disturb(until + m.lag)
 	case Compact:
-		c.breakWatches()
+		c.operate(o, m)
 	case LoseReplies:
 		m.lose = 1 + o.N
 		m.disturb(c.now)
@@ -261,7 +269,7 @@ func (c *Cluster) happen(o Op) {
 	case Wipe, Restore, ConfigGone:
 		c.shake(until)
 		c.operate(o, m)
-	case Backup, Scribble, Reserve, Stranger:
+	case Backup, Scribble, Reserve, Stranger, Recidr, Touch, Conflict:
 		c.operate(o, m)
 	default: // of a script that somebody wrote
 	}

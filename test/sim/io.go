@@ -95,13 +95,17 @@ func (c *Cluster) call(m *machine, p *process, f lease.Call) {
 		return
 	}
 	there := c.after(time.Millisecond, 40*time.Millisecond)
-	if m.late > 0 {
+	late := m.late > 0
+	if late {
 		m.late--
 		m.disturb(c.now + 13*time.Second)
 		there = c.after(10*time.Second, 13*time.Second)
 		answer(c.now+10*time.Second, lease.Result{Err: errTimeout})
 	}
 	c.at(there, func() {
+		if late && c.healed { // that comes too late too
+			return
+		}
 		if !c.reaches(m) {
 			if there < c.now+10*time.Second {
 				answer(c.now+10*time.Second, lease.Result{Err: errDown})
@@ -153,7 +157,7 @@ func (c *Cluster) list(m *machine, p *process, at time.Duration) {
 		switch {
 		case m.process != p || p.core != core || p.watch != w:
 		case !c.reaches(m):
-			c.lost(m, p)
+			c.lostStream(m, p)
 		default:
 			c.sweep()
 			w.listed = c.store.now.revision
@@ -171,8 +175,19 @@ func (c *Cluster) list(m *machine, p *process, at time.Duration) {
 // relist is the least time between two lists of a stream that nothing breaks.
 const relist = 30 * time.Minute
 
-// lost tells a process that its stream is broken, and has another one begin.
-func (c *Cluster) lost(m *machine, p *process) {
+// lost tells a machine's process, if there is one, that its watch is broken.
+func (c *Cluster) lost(m *machine) {
+	switch p := m.process; {
+	case p == nil:
+	case p.life != nil:
+		c.lostNodes(m, p)
+	case p.core != nil:
+		c.lostStream(m, p)
+	}
+}
+
+// lostStream tells a process that its stream is broken, and has another one begin.
+func (c *Cluster) lostStream(m *machine, p *process) {
 	if p.watch == nil {
 		return
 	}
@@ -191,9 +206,9 @@ func (c *Cluster) lost(m *machine, p *process) {
 // breakWatches breaks all streams: their history is gone, or the store is another one.
 func (c *Cluster) breakWatches() {
 	for _, m := range c.machines {
-		if p := m.process; p != nil && p.core != nil {
+		if p := m.process; p != nil && (p.core != nil || p.life != nil) {
 			m.disturb(c.now)
-			c.lost(m, p)
+			c.lost(m)
 		}
 	}
 }
@@ -218,7 +233,7 @@ func (c *Cluster) changed() {
 				return
 			}
 			if !c.reaches(m) {
-				c.lost(m, p)
+				c.lostStream(m, p)
 				return
 			}
 			s := c.snapshot(m, i, w.listed)

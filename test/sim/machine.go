@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/lease/kube"
 	"weft/routing"
 	"weft/routing/underlay"
 )
@@ -19,6 +20,7 @@ type machine struct {
 	addr         netip.Addr
 	addr6        netip.Addr
 	offset       time.Duration // of its clock from true time
+	jump, jumped time.Duration // by how much its clock was set forward last, and when
 	gone         bool          // for good
 	cutOff, away time.Duration // no way to the store, and to anybody, until then
 	asleep       time.Duration // it stands still until then
@@ -36,6 +38,7 @@ type machine struct {
 	wrong        time.Duration                 // since when it says that it holds what is another's; negative for never
 	set          lease.Set                     // the last one of this core
 	hour, calls  int                           // what it asked the store for in an hour
+	tells        int                           // and of which Events
 	heard, gap   time.Duration                 // when it last heard of the store, and before the last time that it did not for long
 }
 
@@ -58,6 +61,9 @@ func (d *disk) save(s lease.Cached) (written bool) {
 // process is a weftd. What is meant for one that is gone does not reach the next.
 type process struct {
 	core    *lease.Core
+	life    *kube.Life // instead, where the store is the Kubernetes API
+	follow  *follow    // its watch of Nodes
+	heardOf int64      // the version up to which it has heard
 	config  lease.NetworkConfig
 	raw     []byte
 	proven  bool   // the configuration is in place, with a lease
@@ -157,6 +163,10 @@ func (c *Cluster) start(m *machine) {
 	p := &process{began: c.now}
 	m.process = p
 	m.disturb(c.now)
+	if c.api != nil {
+		c.startLife(m, p)
+		return
+	}
 	if saved := m.disk.cached; saved != nil {
 		if config, err := c.parseConfig(saved.Memory.Config); err == nil {
 			c.serveConfig(m, p, config, saved.Memory.Config, saved)
@@ -206,7 +216,9 @@ func (c *Cluster) stop(m *machine) {
 	if p == nil || c.now < m.asleep {
 		return
 	}
-	if p.core != nil {
+	if p.life != nil {
+		c.live(m, p, "stop", (*kube.Life).Stop)
+	} else if p.core != nil {
 		c.step(m, p, lease.Stop{})
 		if p.calls != 0 {
 			c.step(m, p, lease.Result{Number: p.calls, Err: errStopped})
@@ -253,9 +265,7 @@ func (c *Cluster) suspend(m *machine, until time.Duration, clock bool) {
 	c.at(until, func() {
 		c.wake(m)
 		c.came(ToWake, m)
-		if p := m.process; p != nil && p.core != nil {
-			c.lost(m, p)
-		}
+		c.lost(m)
 	})
 }
 
@@ -282,7 +292,12 @@ func (c *Cluster) readdress(m *machine, used bool) {
 	c.move(m, a)
 	m.disturb(c.now)
 	c.came(ToMove, m)
-	if p := m.process; p != nil && p.core != nil {
+	if p := m.process; p != nil && p.life != nil {
+		c.at(c.after(0, 3*time.Second), func() {
+			local := m.local(p.config) // as it is then
+			c.live(m, p, "moved", func(l *kube.Life, t time.Time) []kube.Effect { return l.Local(t, local) })
+		})
+	} else if p != nil && p.core != nil {
 		core := p.core
 		c.at(c.after(0, 3*time.Second), func() {
 			local := m.local(p.config) // as it is then
@@ -295,7 +310,5 @@ func (c *Cluster) readdress(m *machine, used bool) {
 func (c *Cluster) cutStore(m *machine) {
 	m.disturb(max(m.cutOff, m.away))
 	c.came(ToCutOff, m)
-	if p := m.process; p != nil && p.core != nil {
-		c.lost(m, p)
-	}
+	c.lost(m)
 }

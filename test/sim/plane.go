@@ -77,6 +77,10 @@ func (p *port) LocalAddr() netip.AddrPort { return p.local }
 
 // carry gives a machine's data plane the table for its Set. It is another data plane if address or network are others.
 func (c *Cluster) carry(m *machine, p *process, set lease.Set) {
+	if set.Own.Subnets == (lease.Subnets{}) { // it has given its subnet up
+		c.unplane(m)
+		return
+	}
 	if !set.Own.V4.IsValid() {
 		return
 	}

@@ -47,10 +47,25 @@ const (
 	kinds
 )
 
+// What happens only to Nodes in the Kubernetes API. There Config restarts all, Delete deletes the machine's Node, and its kubelet makes it again
+// after For, and Scribble and Stranger are about annotations.
+const (
+	Recidr   Kind = kinds + iota // the machine's Node gets another podCIDR; N odd: that of Other's
+	Touch                        // others write N times to the machine's Node what is nothing to us
+	Conflict                     // the next N patches meet a write that came before
+	allKinds
+)
+
+// kubeKinds are the kinds that a script of Kubernetes draws from.
+func kubeKinds() []Kind {
+	return []Kind{Start, Stop, Kill, Clone, CutStore, CutLink, Unplug, Suspend, Clock, Address, Config, StoreDown, ReadOnly, Slow, Compact, Backup, Restore, Wipe,
+		LoseReplies, Late, DiskFull, Wires, Delete, Scribble, Stranger, Recidr, Touch, Conflict}
+}
+
 func (k Kind) String() string {
 	names := [...]string{"?", "start", "stop", "kill", "clone", "cut-store", "cut-link", "unplug", "suspend", "clock", "address", "config", "config-gone",
 		"store-down", "read-only", "slow", "compact", "backup", "restore", "wipe", "lose-replies", "late", "delete", "scribble", "reserve", "stranger",
-		"disk-full", "wires"}
+		"disk-full", "wires", "recidr", "touch", "conflict"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -86,12 +101,17 @@ type Script struct {
 	Machines int
 	Config   int  // the number of the first configuration
 	VXLAN    bool // the network's type is vxlan, in user space, and not udp
+	Kube     bool // the store is the Kubernetes API, and not etcd
 	Ops      []Op // by At
 }
 
 func (s Script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, %d machines, configuration %d, %d operations:\n", s.Seed, s.Machines, s.Config, len(s.Ops))
+	store := "etcd"
+	if s.Kube {
+		store = "Kubernetes"
+	}
+	fmt.Fprintf(&b, "seed %d of %s, %d machines, configuration %d, %d operations:\n", s.Seed, store, s.Machines, s.Config, len(s.Ops))
 	for _, o := range s.Ops {
 		fmt.Fprintf(&b, "%s\n", o)
 	}
@@ -109,12 +129,26 @@ func (s Script) end() (end time.Duration) {
 // most machines there are, with the clones.
 const mostMachines = 8
 
-// Generate draws a script from a seed.
+// Generate draws a script of a cluster with etcd from a seed.
 func Generate(seed uint64) Script {
+	all := make([]Kind, 0, kinds-1)
+	for k := Start; k < kinds; k++ {
+		all = append(all, k)
+	}
+	return generate(seed, false, all)
+}
+
+// GenerateKube draws a script of a cluster with the Kubernetes API.
+func GenerateKube(seed uint64) Script { return generate(seed, true, kubeKinds()) }
+
+func generate(seed uint64, kubernetes bool, all []Kind) Script {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	s := Script{Seed: seed, Machines: 2 + rng.IntN(4)}
+	s := Script{Seed: seed, Machines: 2 + rng.IntN(4), Kube: kubernetes}
 	if rng.IntN(4) == 0 {
 		s.Config = rng.IntN(goodConfigs)
+		if kubernetes && s.Config == goodConfigs-1 { // which is about lengths, on which another decides there
+			s.Config = 0
+		}
 	}
 	s.VXLAN = seed%8 == 7
 	together := time.Duration(rng.Int64N(int64(5 * time.Second)))
@@ -124,23 +158,30 @@ func Generate(seed uint64) Script {
 	slices.SortStableFunc(s.Ops, func(a, b Op) int { return int(a.At - b.At) })
 	at := together
 	long := rng.IntN(5) == 0 // a day passes once, so that leases run out
+	day := 26 * time.Hour
+	if kubernetes { // where nothing runs out
+		day = time.Hour
+	}
 	clones := 0
-	favoured := Kind(1 + rng.IntN(int(kinds)-1)) // a run that has much of one thing gets further with it
+	favoured := all[rng.IntN(len(all))] // a run that has much of one thing gets further with it
 	for range 3 + rng.IntN(30) {
 		pause := gap(rng)
 		if long && rng.IntN(8) == 0 {
-			long, pause = false, time.Duration(rng.Int64N(int64(26*time.Hour))).Round(time.Second)
+			long, pause = false, time.Duration(rng.Int64N(int64(day))).Round(time.Second)
 		}
 		at += pause
-		o := Op{At: at, Do: Kind(1 + rng.IntN(int(kinds)-1)), Machine: rng.IntN(s.Machines), Other: rng.IntN(s.Machines), N: rng.IntN(8)}
+		o := Op{At: at, Do: all[rng.IntN(len(all))], Machine: rng.IntN(s.Machines), Other: rng.IntN(s.Machines), N: rng.IntN(8)}
 		if rng.IntN(6) == 0 {
 			o.Do = favoured
+		}
+		if kubernetes && (o.Do == Delete || o.Do == Restore) {
+			o.For = gap(rng)
 		}
 		switch o.Do {
 		case CutStore, CutLink, Unplug, Suspend, Clock, ConfigGone, StoreDown, ReadOnly, Slow, Wipe, DiskFull, Wires:
 			o.For = gap(rng)
 			if long && rng.IntN(8) == 0 {
-				long, o.For = false, time.Duration(rng.Int64N(int64(26*time.Hour))).Round(time.Second)
+				long, o.For = false, time.Duration(rng.Int64N(int64(day))).Round(time.Second)
 			}
 		case Clone:
 			if rng.IntN(4) > 0 { // most copies are found soon
@@ -187,7 +228,7 @@ func gap(rng *rand.Rand) time.Duration {
 // JSON is the script as ReadScript reads it.
 func (s Script) JSON() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "{\"Seed\":%d,\"Machines\":%d,\"Config\":%d,\"VXLAN\":%t,\"Ops\":[", s.Seed, s.Machines, s.Config, s.VXLAN)
+	fmt.Fprintf(&b, "{\"Seed\":%d,\"Machines\":%d,\"Config\":%d,\"VXLAN\":%t,\"Kube\":%t,\"Ops\":[", s.Seed, s.Machines, s.Config, s.VXLAN, s.Kube)
 	for i, o := range s.Ops {
 		if i > 0 {
 			b.WriteByte(',')
@@ -207,7 +248,7 @@ func ReadScript(path string) (Script, error) {
 	var in struct {
 		Seed             uint64
 		Machines, Config int
-		VXLAN            bool
+		VXLAN, Kube      bool
 		Ops              []struct {
 			At, Do, For       string
 			Machine, Other, N int
@@ -216,7 +257,7 @@ func ReadScript(path string) (Script, error) {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return Script{}, fmt.Errorf("%s: %w", path, err)
 	}
-	s := Script{Seed: in.Seed, Machines: in.Machines, Config: in.Config, VXLAN: in.VXLAN}
+	s := Script{Seed: in.Seed, Machines: in.Machines, Config: in.Config, VXLAN: in.VXLAN, Kube: in.Kube}
 	if in.Machines < 1 || in.Machines > mostMachines || in.Config < 0 || in.Config >= len(configs) {
 		return s, fmt.Errorf("%s: %d machines, configuration %d: want 1 to %d, and one below %d", path, in.Machines, in.Config, mostMachines, len(configs))
 	}
@@ -225,7 +266,7 @@ func ReadScript(path string) (Script, error) {
 		var faults [2]error
 		op.At, faults[0] = time.ParseDuration(o.At)
 		op.For, faults[1] = time.ParseDuration(o.For)
-		for k := Start; k < kinds; k++ {
+		for k := Start; k < allKinds; k++ {
 			if k.String() == o.Do {
 				op.Do = k
 			}

@@ -23,10 +23,31 @@ func TestSimulatedSeeds(t *testing.T) {
 	}
 }
 
+// kubeSeedsPlayed is how many of them have the Kubernetes API.
+const kubeSeedsPlayed = 200
+
+// TestSimulatedKube does the same with clusters whose store is the Kubernetes API.
+func TestSimulatedKube(t *testing.T) {
+	seen := new(Seen)
+	for seed := range uint64(kubeSeedsPlayed) {
+		if r := Run(GenerateKube(seed), false, seen); r.Fault != nil {
+			small := Shrink(r.Fault)
+			t.Fatalf("seed %d: %v\nshrunk:\n%s%s%s", seed, r.Fault, Run(small, true, new(Seen)).History, small, small.JSON())
+		}
+	}
+	t.Logf("%d steps; what met what within %s:\n%s", seen.Steps, near, seen)
+	if never := seen.Never(); len(never) > 0 {
+		t.Errorf("never within %s: %q", near, never)
+	}
+}
+
 // TestSimulatedTwice wants the same history of a seed each time.
 func TestSimulatedTwice(t *testing.T) {
-	for seed := range uint64(20) {
-		s := Generate(seed)
+	for seed := range uint64(40) {
+		s := Generate(seed / 2)
+		if seed%2 == 1 {
+			s = GenerateKube(seed / 2)
+		}
 		first, again := Run(s, true, new(Seen)), Run(s, true, new(Seen))
 		if first.History != again.History || first.History == "" {
 			t.Errorf("seed %d: %d bytes of history, and %d", seed, len(first.History), len(again.History))

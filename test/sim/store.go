@@ -81,6 +81,8 @@ type store struct {
 	fresh   []novelty                       // records that were new to their owners
 	emptied []lease.Subnets                 // records that were deleted with the configuration, which is not back
 	lost    []lost                          // those that the store had before it went back
+
+	lostNodes []lostNode // likewise, of Kubernetes
 }
 
 // novelty is a record that was new to its owner.
@@ -268,9 +270,15 @@ func (c *Cluster) tell(m lease.Message) {
 
 // operate does to the store what an operator or a disaster does.
 func (c *Cluster) operate(o Op, m *machine) {
+	if c.api != nil {
+		c.operateNodes(o, m)
+		return
+	}
 	st := c.store
 	own := c.recordOf(m)
 	switch o.Do {
+	case Compact:
+		c.breakWatches()
 	case Config:
 		st.wanted = c.script.configuration(o.N % len(configs))
 		c.configure(st.wanted)
@@ -371,6 +379,14 @@ func (c *Cluster) recordOf(m *machine) *entry {
 		}
 	}
 	return nil
+}
+
+// describeStore says what the store has.
+func (c *Cluster) describeStore() string {
+	if c.api != nil {
+		return describeNodes(c.api.now)
+	}
+	return describe(c.store.now)
 }
 
 func describe(i *image) string {

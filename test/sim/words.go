@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/lease/kube"
 )
 
 // lazily makes a text when it is printed.
@@ -62,10 +63,10 @@ func describeSnapshot(s lease.Snapshot) string {
 	return b.String()
 }
 
-func describeEffects(effects []lease.Effect, now time.Time) string {
+func describeEffects[E any](effects []E, now time.Time) string {
 	var out []string
 	for _, f := range effects {
-		switch f := f.(type) {
+		switch f := any(f).(type) {
 		case lease.Call:
 			out = append(out, fmt.Sprintf("call %d: %s", f.Number, describeOperation(f.Operation)))
 		case lease.AskUnderlay:
@@ -84,6 +85,12 @@ func describeEffects(effects []lease.Effect, now time.Time) string {
 			out = append(out, fmt.Sprintf("log %q %v", f.Message, f.Args))
 		case lease.Acquired:
 			out = append(out, "acquired")
+		case kube.PatchNode:
+			out = append(out, fmt.Sprintf("patch %s: %s", f.Node(), f.Body()))
+		case kube.Tell:
+			out = append(out, "tell "+f.Reason())
+		case kube.FindNode, kube.WatchNodes, kube.ProbeServer, kube.Stopped:
+			out = append(out, fmt.Sprintf("%T", f))
 		}
 	}
 	return strings.Join(out, "; ")

@@ -27,6 +27,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	from := flags.Uint64("from", 0, "the first seed")
 	seeds := flags.Uint64("seeds", 1000, "how many seeds")
+	kube := flags.Bool("kube", false, "clusters whose store is the Kubernetes API, instead of etcd")
 	script := flags.String("script", "", "a script in JSON, instead of seeds")
 	all := flags.Bool("all", false, "go on after a seed that breaks a rule, and only name it")
 	short := flags.Bool("short", false, "do not shrink what breaks a rule")
@@ -54,7 +55,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if done := seed - *from; done > 0 && done%10000 == 0 {
 			fmt.Fprintf(stdout, "%d seeds, %d of them broke a rule, %d steps\n", done, faults, seen.Steps)
 		}
-		f := sim.Run(sim.Generate(seed), false, seen).Fault
+		s := sim.Generate(seed)
+		if *kube {
+			s = sim.GenerateKube(seed)
+		}
+		f := sim.Run(s, false, seen).Fault
 		if f == nil {
 			continue
 		}
