@@ -344,6 +344,9 @@ func (c *Cluster) doubled(e *entry) bool {
 // settled checks, when nothing has gone wrong for a while, that all is as it should be. last says that it has to be by now; else
 // what is not yet may still become so.
 func (c *Cluster) settled(last bool) {
+	for _, m := range c.machines {
+		c.growth(m)
+	}
 	if why, a := c.unsettled(); why != "" {
 		if last {
 			c.fail("every view converges", why, a...)

@@ -205,6 +205,8 @@ func (c *Cluster) happen(o Op) {
 		return
 	}
 	m := c.machines[o.Machine]
+	c.seen.Kinds[o.Do]++
+	c.growth(m)
 	c.log("%s", strings.TrimSpace(o.String()))
 	until := c.now + o.For
 	switch o.Do {

@@ -130,12 +130,15 @@ func (s Script) end() (end time.Duration) {
 const mostMachines = 8
 
 // Generate draws a script of a cluster with etcd from a seed.
-func Generate(seed uint64) Script {
+func Generate(seed uint64) Script { return generate(seed, false, etcdKinds()) }
+
+// etcdKinds are the kinds that a script of etcd draws from.
+func etcdKinds() []Kind {
 	all := make([]Kind, 0, kinds-1)
 	for k := Start; k < kinds; k++ {
 		all = append(all, k)
 	}
-	return generate(seed, false, all)
+	return all
 }
 
 // GenerateKube draws a script of a cluster with the Kubernetes API.

@@ -32,6 +32,7 @@ func (t Turn) String() string {
 // Seen counts how often two turns met: the second within near of the first, in one cluster.
 type Seen struct {
 	Pairs [turns][turns]int
+	Kinds [allKinds]int // how often each thing happened
 	Steps int
 	rings []*tunnel.Ring // of data planes that have ended: making them anew is a large part of a short run
 	last  [turns]time.Duration
@@ -77,9 +78,22 @@ func (s *Seen) Never() (never []string) {
 	return never
 }
 
+// Without lists those of kinds that never happened.
+func (s *Seen) Without(kinds []Kind) (never []Kind) {
+	for _, k := range kinds {
+		if s.Kinds[k] == 0 {
+			never = append(never, k)
+		}
+	}
+	return never
+}
+
 // Add adds what another run has seen.
 func (s *Seen) Add(t *Seen) {
 	s.Steps += t.Steps
+	for k := range s.Kinds {
+		s.Kinds[k] += t.Kinds[k]
+	}
 	for a := range turns {
 		for b := range turns {
 			s.Pairs[a][b] += t.Pairs[a][b]
