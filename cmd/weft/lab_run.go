@@ -162,6 +162,9 @@ func printInfo(w io.Writer, info *holder.Info) error {
 	fmt.Fprintln(t, "HOST\tIPV4\tIPV6\tLOG")
 	for _, n := range info.Nodes {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", n.Name, n.Underlay4, n.Underlay6, n.Log)
+		if n.TUN != n.Name { // it has no address on the wire
+			fmt.Fprintf(t, "%s\t-\t-\t\n", n.TUN)
+		}
 		for _, p := range n.Pods {
 			v4, v6 := "-", "-"
 			if p.V4.IsValid() {

@@ -12,6 +12,7 @@ import (
 	"weft/lease"
 	"weft/routing"
 	"weft/test/lab"
+	"weft/tunnel"
 )
 
 // labFlags are the flags of `weft lab run` and `weft lab up`.
@@ -39,7 +40,7 @@ func (f *labFlags) bind(cmd *cobra.Command) {
 	s.BoolVar(&f.direct, "direct", false, "one cable between two nodes, instead of a bridge")
 	s.StringVar(&f.weftd, "weftd", "", "the weftd to run (default: the one beside this program, then in $PATH)")
 	s.StringArrayVar(&f.weftdArgs, "weftd-arg", nil, "further argument for every weftd; may be given several times")
-	s.BoolVar(&f.rootless, "rootless", false, "use a user namespace even as root")
+	s.BoolVar(&f.rootless, "rootless", false, "nodes without root: each weftd is an ordinary user's, with TUN and pods in namespaces of that user's; the lab itself is in a user namespace then, even root's")
 	s.BoolVar(&f.keepLogs, "keep-logs", false, "leave logs and state behind")
 }
 
@@ -47,7 +48,7 @@ func (f *labFlags) bind(cmd *cobra.Command) {
 func (f *labFlags) spec() (lab.Spec, error) {
 	s := lab.Spec{
 		Nodes: f.nodes, PodsPerNode: f.pods, MTU: f.mtu, Direct: f.direct,
-		WeftdPath: f.weftd, WeftdArgs: f.weftdArgs, Endpoints: f.endpoints,
+		Rootless: f.rootless, WeftdPath: f.weftd, WeftdArgs: f.weftdArgs, Endpoints: f.endpoints,
 	}
 	for _, n := range []struct {
 		flag             string
@@ -79,7 +80,14 @@ func (f *labFlags) spec() (lab.Spec, error) {
 	if s.Driver, s.NetworkConfig, err = f.network(); err != nil {
 		return s, err
 	}
-	if s.Attach == lab.DirectAttach && (s.Driver != lab.Weftd || labFacts(f.backend).Carrier != routing.CarrierWeft) {
+	carried := s.Driver == lab.Weftd && labFacts(f.backend).Carrier == routing.CarrierWeft
+	if f.rootless && !carried {
+		return s, fmt.Errorf("--rootless: without root the host's kernel carries nothing for a node, and that of backend %s would: want udp or %s", f.backend, userVXLAN)
+	}
+	if f.rootless && f.path == tunnel.PathRaw.String() {
+		return s, fmt.Errorf("--path %s: it needs rights over the node's network, which --rootless is without: want %s or %s", f.path, tunnel.PathSocket, tunnel.PathPortable)
+	}
+	if s.Attach == lab.DirectAttach && !carried {
 		return s, fmt.Errorf("--attach direct: weft carries the packets of such pods, and those of backend %s are the kernel's: want udp or %s", f.backend, userVXLAN)
 	}
 	return s, nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -29,6 +30,7 @@ type Daemon struct {
 
 	ns   *netns.Namespace
 	path string
+	by   []string // what stands before path, and executes it
 	args []string
 	env  []string // besides this process's own
 	nice int
@@ -62,10 +64,11 @@ func (d *Daemon) Start() error {
 		return fmt.Errorf("start %s: %w", d.Name, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(d.path, d.args...)
+	argv := append(append(slices.Clone(d.by), d.path), d.args...)
 	if d.nice != 0 { // nice(1) replaces itself by the program, which so keeps its process id
-		cmd = exec.Command("nice", append([]string{"-n", strconv.Itoa(d.nice), d.path}, d.args...)...)
+		argv = append([]string{"nice", "-n", strconv.Itoa(d.nice)}, argv...)
 	}
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, d.dir
 	if len(d.env) > 0 {
 		cmd.Env = append(os.Environ(), d.env...)

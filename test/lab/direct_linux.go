@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 )
 
@@ -22,11 +24,10 @@ const attachTimeout = 20 * time.Second
 // attachDirectly makes the pods, with one call of weft attach for each.
 func (n *Node) attachDirectly() error {
 	for i := 1; i <= n.lab.Spec.PodsPerNode; i++ {
-		host, err := n.lab.newHost(fmt.Sprintf("%s-pod%d", n.Name, i))
+		p, err := n.newPod(i)
 		if err != nil {
 			return err
 		}
-		p := &Pod{Host: host, Node: n}
 		if err := p.Attach(); err != nil {
 			return err
 		}
@@ -38,7 +39,11 @@ func (n *Node) attachDirectly() error {
 // Attach calls weft attach for a pod that has no interface yet, or whose node's weftd has lost it, as its runtime would.
 func (p *Pod) Attach() error {
 	// The namespace has no name. This process has a descriptor of it, and lives as long as the pod.
-	out, err := p.Node.Weft(append([]string{"attach", "--netns", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.NS.FD()), "--name", "eth0", "--pod", p.Name, "--json"}, p.Node.AttachArgs()...)...)
+	which := []string{"--netns", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.NS.FD())}
+	if p.pid != 0 {
+		which = []string{"--pid", strconv.Itoa(p.pid)}
+	}
+	out, err := p.Node.Weft(slices.Concat([]string{"attach"}, which, []string{"--name", "eth0", "--pod", p.Name, "--json"}, p.Node.AttachArgs())...)
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", p.Name, err)
 	}
@@ -64,11 +69,15 @@ func (n *Node) Reservations() string { return filepath.Join(n.Dir, reservationsD
 // AttachArgs are the arguments of weft attach, and of weft detach, that a lab needs because its nodes share a machine.
 func (n *Node) AttachArgs() []string { return []string{"--reservations", n.Reservations()} }
 
-// Weft runs the operator's command in the node, for the node's weftd, and returns what it prints.
+// Weft runs the operator's command in the node, as the user whose the node's weftd is, and for that, and returns what it prints.
 func (n *Node) Weft(args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), attachTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, n.lab.Spec.WeftPath, args...)
+	argv := append([]string{n.lab.Spec.WeftPath}, args...)
+	if n.user != nil {
+		argv = append(n.user.by(), argv...)
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "WEFTD_CONTROL_SOCKET="+n.ControlSocket)
 	var out, fault limited
 	cmd.Stdout, cmd.Stderr = &out, &fault

@@ -209,6 +209,9 @@ func (l *Lab) hosts() []*Host {
 // hosts returns the node and its pods.
 func (n *Node) hosts() []*Host {
 	all := []*Host{n.Host}
+	if n.Place != n.Host {
+		all = append(all, n.Place)
+	}
 	for _, p := range n.Pods {
 		all = append(all, p.Host)
 	}
@@ -248,10 +251,15 @@ func (l *Lab) newHost(name string) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
+	return l.adopt(name, ns), nil
+}
+
+// adopt makes a host of a namespace, which Close closes.
+func (l *Lab) adopt(name string, ns *netns.Namespace) *Host {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.spaces = append(l.spaces, ns)
-	return &Host{Name: name, NS: ns}, nil
+	return &Host{Name: name, NS: ns}
 }
 
 // Keep leaves the state directory in place at Close.
@@ -267,6 +275,9 @@ func (l *Lab) Close() {
 	l.once.Do(func() {
 		for _, n := range l.Nodes() {
 			_ = n.Daemon.Kill() // fails if it does not run, which is what we want
+			if n.user != nil {
+				n.user.close()
+			}
 		}
 		if l.Store != nil {
 			_ = l.Store.Daemon.Kill()

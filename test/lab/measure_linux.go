@@ -44,7 +44,7 @@ func (n *Node) Endpoint(family int) probe.Endpoint {
 func (l *Lab) Measure(ctx context.Context, plan MeasurePlan) (Report, error) {
 	setDefault(&plan.Stream, 3*time.Second)
 	setDefault(&plan.Echo, 2*time.Second)
-	r := Report{Lab: l.Spec.Name, Driver: l.Spec.Driver.String(), Wire: l.Spec.Wire.String(), Attach: l.Spec.Attach.String(), Config: l.Spec.NetworkConfig, Nodes: len(l.Nodes()), Pods: len(l.Pods())}
+	r := Report{Lab: l.Spec.Name, Driver: l.Spec.Driver.String(), Wire: l.Spec.Wire.String(), Attach: l.Spec.Attach.String(), Rootless: l.Spec.Rootless, Config: l.Spec.NetworkConfig, Nodes: len(l.Nodes()), Pods: len(l.Pods())}
 	for _, family := range []int{4, 6} {
 		if err := l.measureFamily(ctx, family, plan, &r); err != nil {
 			return r, fmt.Errorf("measure IPv%d: %w", family, err)

@@ -24,6 +24,8 @@ type Node struct {
 	*Host
 	// Index is from 1; the node's name is node1.
 	Index int
+	// Place is the host that the node's TUN and the bridge of its pods are in: the node itself, or with Spec.Rootless a namespace of its user's.
+	Place *Host
 	// Underlay4 and Underlay6 are its addresses on the wire.
 	Underlay4, Underlay6 netip.Addr
 	// Daemon is the node's weftd, or its wireguard-go; with another driver it is never started. Node's own
@@ -38,6 +40,7 @@ type Node struct {
 
 	lab  *Lab
 	once sync.Once        // attaches the pods
+	user *tenant          // with Spec.Rootless, else nil
 	key  *ecdh.PrivateKey // that of its wireguard-go
 }
 
@@ -48,6 +51,8 @@ type Pod struct {
 	Node *Node
 	// V4 and V6 are its addresses; the zero Addr if the overlay does not have the family.
 	V4, V6 netip.Addr
+
+	pid int // a process in its namespace, if that is its node's user's; else 0
 }
 
 // Addr is the pod's address in family 4 or 6, the zero Addr if it has none.
@@ -71,20 +76,27 @@ func (l *Lab) newNode() (*Node, error) {
 	}
 	dir := l.nodeDir(index)
 	n := &Node{
-		Host: host, Index: index, lab: l,
+		Host: host, Place: host, Index: index, lab: l,
 		Underlay4: underlay4(index), Underlay6: underlay6(index),
 		Dir: dir, ControlSocket: filepath.Join(dir, controlSocket), CacheDir: filepath.Join(dir, "cache"),
 		SubnetFile: filepath.Join(dir, "subnet.env"), NetConfigFile: filepath.Join(dir, "net-conf.json"),
 	}
+	if err := os.MkdirAll(n.CacheDir, 0o755); err != nil {
+		return nil, err
+	}
+	var by []string
+	if l.Spec.Rootless {
+		if err := n.newTenant(); err != nil {
+			return nil, err
+		}
+		by = n.user.by()
+	}
 	n.Daemon = &Daemon{
 		Name: n.Name + "'s weftd", LogFile: filepath.Join(dir, "weftd.log"),
-		ns: n.NS, path: l.Spec.WeftdPath, args: l.weftdArgs(n), nice: l.Spec.Nice,
+		ns: n.NS, path: l.Spec.WeftdPath, by: by, args: l.weftdArgs(n), nice: l.Spec.Nice,
 	}
 	if l.Spec.Driver == WireGuardGo {
 		n.Daemon = n.wireGuard()
-	}
-	if err := os.MkdirAll(n.CacheDir, 0o755); err != nil {
-		return nil, err
 	}
 	if err := os.WriteFile(n.NetConfigFile, l.Spec.NetworkConfig, 0o644); err != nil {
 		return nil, err
@@ -122,13 +134,13 @@ func (n *Node) makePods() error {
 		return n.attachDirectly()
 	}
 	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: podBridge, MTU: n.Net.MTU}}
-	if err := n.NS.Netlink().LinkAdd(br); err != nil {
+	if err := n.Place.NS.Netlink().LinkAdd(br); err != nil {
 		return fmt.Errorf("add %s: %w", podBridge, err)
 	}
-	if err := n.configure(podBridge, n.Net.gateways()...); err != nil {
+	if err := n.Place.configure(podBridge, n.Net.gateways()...); err != nil {
 		return err
 	}
-	bridge, err := n.link(podBridge)
+	bridge, err := n.Place.link(podBridge)
 	if err != nil {
 		return err
 	}
@@ -142,24 +154,36 @@ func (n *Node) makePods() error {
 	return nil
 }
 
+// newPod makes the namespace of the node's pod i, which has no interface yet.
+func (n *Node) newPod(i int) (p *Pod, err error) {
+	p = &Pod{Node: n}
+	name := fmt.Sprintf("%s-pod%d", n.Name, i)
+	if n.user != nil {
+		p.Host, p.pid, err = n.user.space(name)
+	} else {
+		p.Host, err = n.lab.newHost(name)
+	}
+	return p, err
+}
+
 func (n *Node) makePod(i, bridge int) (*Pod, error) {
-	host, err := n.lab.newHost(fmt.Sprintf("%s-pod%d", n.Name, i))
+	p, err := n.newPod(i)
 	if err != nil {
 		return nil, err
 	}
-	p := &Pod{Host: host, Node: n}
+	host := p.Host
 	port := fmt.Sprintf("pod%d", i)
-	if err := connect(n.Host, port, host, "eth0", n.Net.MTU); err != nil {
+	if err := connect(n.Place, port, host, "eth0", n.Net.MTU); err != nil {
 		return nil, err
 	}
-	l, err := n.link(port)
+	l, err := n.Place.link(port)
 	if err != nil {
 		return nil, err
 	}
-	if err := n.NS.Netlink().LinkSetMasterByIndex(l, bridge); err != nil {
+	if err := n.Place.NS.Netlink().LinkSetMasterByIndex(l, bridge); err != nil {
 		return nil, fmt.Errorf("plug %s into %s: %w", port, podBridge, err)
 	}
-	if err := n.configure(port); err != nil {
+	if err := n.Place.configure(port); err != nil {
 		return nil, err
 	}
 	if err := p.limitGSO(); err != nil {

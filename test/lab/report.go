@@ -13,15 +13,17 @@ import (
 
 // Report is what Measure measured. Its JSON form is stable; a field that has a unit has it in its name.
 type Report struct {
-	Lab     string          `json:"lab"`
-	Driver  string          `json:"driver"`
-	Wire    string          `json:"wire"`
-	Attach  string          `json:"attach"`
-	Config  json.RawMessage `json:"config"`
-	Nodes   int             `json:"nodes"`
-	Pods    int             `json:"pods"`
-	Pairs   []Pair          `json:"pairs"`
-	Streams []Stream        `json:"streams"`
+	Lab    string `json:"lab"`
+	Driver string `json:"driver"`
+	Wire   string `json:"wire"`
+	Attach string `json:"attach"`
+	// Rootless says that the nodes' weftds were without root.
+	Rootless bool            `json:"rootless"`
+	Config   json.RawMessage `json:"config"`
+	Nodes    int             `json:"nodes"`
+	Pods     int             `json:"pods"`
+	Pairs    []Pair          `json:"pairs"`
+	Streams  []Stream        `json:"streams"`
 }
 
 // Pair says what became of one pod's pings to another.

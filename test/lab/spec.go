@@ -87,6 +87,9 @@ type Spec struct {
 	Driver Driver
 	// Attach is Bridge by default. DirectAttach goes with driver Weftd, and with backends whose packets weft carries.
 	Attach Attachment
+	// Rootless has each node's weftd run by an ordinary user, without a capability over the node, and its TUN and its pods in namespaces of
+	// that user's. It goes with driver Weftd, and with backends whose packets weft carries.
+	Rootless bool
 	// NetworkConfig is flannel's JSON. By default it has Network 10.42.0.0/16 and the udp backend.
 	NetworkConfig json.RawMessage
 	// Store is Embedded by default. Drivers other than Weftd use no store.
@@ -172,6 +175,7 @@ func (s Spec) withDefaults() (Spec, error) {
 	check((s.Store == External) == (len(s.Endpoints) > 0), "endpoints go with an external store, and only with that")
 	check(s.Attach <= DirectAttach, "unknown attachment %s", s.Attach)
 	check(s.Attach != DirectAttach || s.Driver == Weftd, "pods attached directly need weftd to carry the packets: driver %s does not", s.Driver)
+	check(!s.Rootless || s.Driver == Weftd, "nodes without root need weftd to carry the packets: driver %s does not", s.Driver)
 	check(s.Driver != WireGuardGo || s.WireGuardPath != "", "driver %s needs the program's path", WireGuardGo)
 	faults = append(faults, s.findPrograms())
 	return s, errors.Join(faults...)

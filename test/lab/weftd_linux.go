@@ -38,6 +38,9 @@ func (l *Lab) weftdArgs(n *Node) []string {
 			"--net-config-path="+n.NetConfigFile,
 		)
 	}
+	if n.user != nil {
+		args = append(args, "--rootless", fmt.Sprintf("--tun-netns=%d", n.user.tun))
+	}
 	if l.Spec.Attach != DirectAttach {
 		args = append(args, "--holder-timeout=0") // a lab's end is for good: nobody keeps its data planes' ports
 	}

@@ -45,12 +45,14 @@ type reply struct {
 
 // Info describes a lab that is up.
 type Info struct {
-	Name   string     `json:"name"`
-	Driver string     `json:"driver"`
-	Wire   string     `json:"wire"`
-	Attach string     `json:"attach"`
-	Dir    string     `json:"dir"`
-	Nodes  []NodeInfo `json:"nodes"`
+	Name   string `json:"name"`
+	Driver string `json:"driver"`
+	Wire   string `json:"wire"`
+	Attach string `json:"attach"`
+	// Rootless says that the nodes' weftds are without root.
+	Rootless bool       `json:"rootless"`
+	Dir      string     `json:"dir"`
+	Nodes    []NodeInfo `json:"nodes"`
 }
 
 // NodeInfo is one node of a lab.
@@ -60,7 +62,9 @@ type NodeInfo struct {
 	Underlay6     netip.Addr `json:"underlay6"`
 	ControlSocket string     `json:"controlSocket"`
 	Log           string     `json:"log"`
-	Pods          []PodInfo  `json:"pods"`
+	// TUN is the host that the node's TUN is in: the node's own name, or that of its user's namespace.
+	TUN  string    `json:"tun"`
+	Pods []PodInfo `json:"pods"`
 }
 
 // PodInfo is one pod of a node. Its address is empty in a family that it does not have.

@@ -97,11 +97,11 @@ func (s *server) info() (*Info, error) {
 }
 
 func infoOf(l *lab.Lab) *Info {
-	i := &Info{Name: l.Spec.Name, Driver: l.Spec.Driver.String(), Wire: l.Spec.Wire.String(), Attach: l.Spec.Attach.String(), Dir: l.Spec.StateDir}
+	i := &Info{Name: l.Spec.Name, Driver: l.Spec.Driver.String(), Wire: l.Spec.Wire.String(), Attach: l.Spec.Attach.String(), Rootless: l.Spec.Rootless, Dir: l.Spec.StateDir}
 	for _, n := range l.Nodes() {
 		node := NodeInfo{
 			Name: n.Name, Underlay4: n.Underlay4, Underlay6: n.Underlay6,
-			ControlSocket: n.ControlSocket, Log: n.Daemon.LogFile,
+			ControlSocket: n.ControlSocket, Log: n.Daemon.LogFile, TUN: n.Place.Name,
 		}
 		for _, p := range n.Pods {
 			node.Pods = append(node.Pods, PodInfo{Name: p.Name, V4: p.V4, V6: p.V6})

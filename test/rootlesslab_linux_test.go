@@ -1,0 +1,110 @@
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/test/await"
+	"weft/test/lab"
+	"weft/test/lab/session"
+)
+
+// noRights is run on a node as the lab's root. Each weftd there is in a user namespace below, and may not change the node; its TUN is not on the node.
+const noRights = `weftd --version >/dev/null
+count=0
+for p in $(pgrep -x weftd); do
+	[ "$(readlink /proc/$p/ns/net)" = "$(readlink /proc/self/ns/net)" ] || continue
+	count=$((count + 1))
+	[ "$(readlink /proc/$p/ns/user)" != "$(readlink /proc/self/ns/user)" ] || echo "process $p is in the user namespace of the lab"
+	! nsenter --user --preserve-credentials --target $p ip link set dev eth0 mtu 1400 2>/dev/null || echo "process $p can change the node's link"
+done
+[ $count -gt 0 ] || echo "no weftd is on the node"
+! ip link show dev flannel0 2>/dev/null || echo "the TUN is on the node"
+ip link set dev eth0 mtu 1500 || echo "nobody may, the lab's root included"`
+
+// An ordinary user's weft lab run --rootless: pods on bridges and such as are attached directly all reach each other, in both families. While the same lab is up its weftds have
+// no right over their nodes; afterwards nothing of it is left.
+func TestRootlessLab(t *testing.T) {
+	t.Parallel()
+	for _, attach := range lab.Attachments() {
+		t.Run(attach.String(), func(t *testing.T) {
+			busy(t)
+			h := userHosts(t, 1, lab.WireFull, command(t, "weft-etcd"))
+			weft := func(args ...string) string {
+				t.Helper()
+				out, err := h.run(1, session.Ada(), session.Options{}, "weft", append([]string{"lab"}, args...)...)
+				if err != nil {
+					t.Fatal(err, out)
+				}
+				return out
+			}
+			var r lab.Report
+			if err := json.Unmarshal([]byte(weft("run", "--rootless", "--ipv6", "--attach", attach.String(), "--duration=300ms", "--json")), &r); err != nil {
+				t.Fatal(err)
+			}
+			if !r.Rootless || r.Attach != attach.String() || len(r.Pairs) != 2*4*3 || len(r.Streams) != 2 || len(r.Faults()) > 0 {
+				t.Errorf("%d pairs, %d streams, faults %q: %+v", len(r.Pairs), len(r.Streams), r.Faults(), r)
+			}
+			h.lone(t)
+
+			if out := weft("up", "--rootless", "--attach", attach.String()); !strings.Contains(out, "\nnode2-tun ") {
+				t.Errorf("the namespaces of the TUNs are not named:\n%s", out)
+			}
+			h.unprivileged()
+			for _, node := range []string{"node1", "node2"} {
+				if said := weft("exec", node, "--", "sh", "-c", noRights); said != "" {
+					t.Errorf("%s: %s", node, said)
+				}
+				if out := weft("exec", node, "--", "weft", "status"); !strings.Contains(out, "without root") {
+					t.Errorf("%s: %s", node, out)
+				}
+				if out := weft("exec", node+"-tun", "--", "ip", "-4", "-o", "address", "show", "dev", "flannel0"); !strings.Contains(out, "10.42.") {
+					t.Errorf("%s's TUN: %s", node, out)
+				}
+			}
+			weft("down")
+			h.lone(t)
+		})
+	}
+}
+
+// lone waits until nothing but the host's first process runs.
+func (h tenants) lone(t *testing.T) {
+	t.Helper()
+	await.OK(t, "nothing of the lab is left", func() error {
+		return h.Node(1).Do(func() error { // there /proc has this host's processes, and no others
+			all, err := filepath.Glob("/proc/[0-9]*/status")
+			for _, path := range all {
+				status, gone := os.ReadFile(path)
+				if gone == nil && path != "/proc/1/status" && !strings.Contains(string(status), "State:\tZ") {
+					err = errors.Join(err, fmt.Errorf("%.40q runs", status))
+				}
+			}
+			return err
+		})
+	})
+}
+
+// A node without root whose weftd dies has its pods again when it is back, those of its bridge and those attached directly.
+func TestRootlessNodeReturns(t *testing.T) {
+	t.Parallel()
+	for _, attach := range lab.Attachments() {
+		t.Run(attach.String(), func(t *testing.T) {
+			busy(t)
+			l := up(t, lab.Spec{Rootless: true, Attach: attach, PodsPerNode: 1, NetworkConfig: []byte(dualStackOn(8285)), Store: lab.Separate})
+			n := l.Node(1)
+			if err := errors.Join(n.Kill(), n.Start(await.Context(t, time.Minute))); err != nil {
+				t.Fatal(lab.Explain(err))
+			}
+			for _, f := range []int{4, 6} {
+				reach(t, await.Patience, n.Pods[0], l.Node(2).Pods[0], f)
+			}
+		})
+	}
+}
