@@ -47,7 +47,7 @@ func TestRootlessOutside(t *testing.T) {
 		all = append(all, m.pods...)
 	}
 	allTalk(t, []int{4, 6}, all)
-	for _, k := range members[0].pods { // pasta of Debian 12 carries datagrams of such a pod, and not 64 KiB by TCP
+	for _, k := range members[0].pods { // pasta of Debian 12 sends what was said again where a direction is closed early, as a conversation does (docs/rootless.md)
 		to := talk.Target{Addr: addr, MTU: address(t, k, 4).MTU}
 		if r, err := k.Ask(talk.Request{Talk: []talk.Target{to}}); err != nil || r.Talked != 3 {
 			t.Errorf("%s to the outside: %+v, %v", k.Name, r, err)

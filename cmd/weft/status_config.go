@@ -1,6 +1,10 @@
 package main
 
-import "weft/cmd/internal/control"
+import (
+	"strings"
+
+	"weft/cmd/internal/control"
+)
 
 // configRows prints how the store's network configuration differs from the one in use, and its unknown
 // keys. It prints nothing if there is nothing of that.
@@ -19,11 +23,11 @@ func configRows(row func(name, format string, a ...any), s control.Status) {
 		default:
 			say("not the %s's: restart weftd to apply that", storeName(s.Store))
 		}
-		say("in use: %s", c.InUse)
+		say("in use: %s", oneLine(c.InUse))
 		if c.Other == "" {
 			say("%s: none", storeName(s.Store))
 		} else {
-			say("%s: %s", storeName(s.Store), c.Other)
+			say("%s: %s", storeName(s.Store), oneLine(c.Other))
 		}
 	}
 	for _, f := range c.Faults {
@@ -36,3 +40,6 @@ func configRows(row func(name, format string, a ...any), s control.Status) {
 		say("%s", f)
 	}
 }
+
+// oneLine is a configuration's text, which may have been written on several lines, for a row.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

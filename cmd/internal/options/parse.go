@@ -48,6 +48,9 @@ func Parse(args, environ []string) (Config, error) {
 	}
 	c.Settings = settings(fs, sources, derived)
 	c.sources = sources
+	if sources["tun-netns"] != "" && c.Rootless.TUNNetns == "" {
+		faults = append(faults, errors.New("--tun-netns is given and empty, as by a command in $(…) that printed nothing: give it the id of a process in the namespace, or its path; without the flag weftd makes a namespace of its own"))
+	}
 	c.NetConfigGiven = sources["net-config-path"] != ""
 	c.HealthzIPGiven = sources["healthz-ip"] != ""
 	c.endpointsGiven = sources["etcd-endpoints"] != ""

@@ -161,7 +161,8 @@ func (s *etcdSource) seedFor(network lease.NetworkConfig) []byte {
 		return nil
 	}
 	if file, err := routing.ParseConfig(s.seed); err != nil || !file.Equal(network) {
-		s.log.Warn("--net-config-path is not the configuration in use: a store that loses its own is not given it", "file", s.cfg.NetConfigPath)
+		s.log.Warn("--net-config-path is not the configuration in use, which is the store's: the file is for a store that has none, and one that loses its own is not given it either",
+			"file", s.cfg.NetConfigPath, "remedy", "to have that of the file: etcdctl put "+s.cfg.Store.Prefix+"/config <"+s.cfg.NetConfigPath)
 		return nil
 	}
 	return s.seed
