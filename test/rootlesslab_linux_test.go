@@ -68,6 +68,11 @@ func TestRootlessLab(t *testing.T) {
 					t.Errorf("%s's TUN: %s", node, out)
 				}
 			}
+			if attach == lab.DirectAttach { // one more, beside those that the lab has attached
+				if out := weft("exec", "node1", "--", "sh", "-c", "unshare -Urn sleep infinity & weft attach --pid $! --pod more"); !strings.Contains(out, "more is attached: 10.42.") {
+					t.Error(out)
+				}
+			}
 			weft("down")
 			h.lone(t)
 		})

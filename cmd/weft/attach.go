@@ -40,7 +40,7 @@ func (f *podFlags) bindPod(cmd *cobra.Command) {
 	fs.StringVar(&f.netns, "netns", "", "the pod is the network namespace at this path, such as /run/netns/web")
 	fs.StringVar(&f.iface, "name", "eth0", "name of the interface in the pod")
 	fs.StringVar(&f.network, "network", "cbr0", "name of the network in which addresses are reserved: that of the CNI configuration, so that all pods of the node share them")
-	fs.StringVar(&f.directory, "reservations", "", "directory of the reservations, host-local's dataDir (default "+hostlocal.DefaultDir+"; without root weft/HOSTNAME/networks in $XDG_STATE_HOME)")
+	fs.StringVar(&f.directory, "reservations", "", "directory of the reservations, host-local's dataDir (default $"+reservationsVariable+", else "+hostlocal.DefaultDir+"; without root weft/HOSTNAME/networks in $XDG_STATE_HOME)")
 	cmd.MarkFlagsMutuallyExclusive("pid", "netns")
 }
 
@@ -132,6 +132,15 @@ func (f *podFlags) find() (pod, error) {
 	if err != nil || !ok {
 		return p, fmt.Errorf("this process' own network namespace cannot be told: %w", err)
 	}
+	for until := time.Now().Add(settling); f.pid != 0 && os.SameFile(info, own) && time.Now().Before(until); {
+		time.Sleep(settling / 50)
+		if info, err = os.Stat(p.path); err != nil {
+			return p, fmt.Errorf("process %d has ended", f.pid)
+		}
+		if st, ok = info.Sys().(*syscall.Stat_t); !ok {
+			return p, fmt.Errorf("%s cannot be told", p.path)
+		}
+	}
 	if os.SameFile(info, own) {
 		return p, fmt.Errorf("%s is the network namespace of this host itself, which has the overlay already: name a pod's", p.path)
 	}
@@ -141,6 +150,9 @@ func (f *podFlags) find() (pod, error) {
 	}
 	return p, nil
 }
+
+// settling is how long a process may take to enter a namespace of its own: unshare in a shell's background has mostly not begun when the next command has.
+const settling = time.Second
 
 // nsfsMagic is the file system of namespaces (linux/magic.h).
 const nsfsMagic = 0x6e736673
@@ -157,8 +169,14 @@ func (f *podFlags) store() hostlocal.Store {
 	return hostlocal.Store{Dir: dir, Network: f.network}
 }
 
-// reservations is the directory of the reservations unless one is named: host-local's, or without root one beside the state of the user's own weftd.
+// reservationsVariable names the directory of the reservations, as a lab does, whose nodes share a machine.
+const reservationsVariable = "WEFT_RESERVATIONS"
+
+// reservations is the directory of the reservations unless one is named: the variable's, else host-local's, or without root one beside the state of the user's own weftd.
 func reservations(uid int, env func(string) string) string {
+	if dir := env(reservationsVariable); filepath.IsAbs(dir) {
+		return dir
+	}
 	host, err := os.Hostname()
 	if uid == 0 || err != nil {
 		return hostlocal.DefaultDir

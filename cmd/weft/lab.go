@@ -53,7 +53,8 @@ func labExecCommand() *cobra.Command {
 		Use:   "exec [flags] HOST -- COMMAND [ARG…]",
 		Short: "Run a command on a node or pod of a lab that is up",
 		Long: "Run a command on a node (node1), a pod (node1-pod1), the wire or the store of a lab.\n" +
-			"Its exit status is the command's. On a node or pod, WEFTD_CONTROL_SOCKET names the node's weftd.",
+			"Its exit status is the command's. On a node or pod, WEFTD_CONTROL_SOCKET names the node's weftd,\n" +
+			"and WEFT_RESERVATIONS where weft attach reserves addresses of its pods.",
 		Example: "  weft lab exec node1 -- ip route\n  weft lab exec node1-pod1 -- ping -c 3 10.42.2.2",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -80,6 +80,9 @@ func TestWhereAddressesAreReserved(t *testing.T) {
 		{7, map[string]string{"HOME": "/srv/u", "XDG_STATE_HOME": "/s"}, "/s/weft/" + host + "/networks"},
 		{7, map[string]string{"HOME": "/srv/u", "XDG_STATE_HOME": "relative"}, "/srv/u/.local/state/weft/" + host + "/networks"},
 		{7, nil, "/var/lib/cni/networks"},
+		{0, map[string]string{"WEFT_RESERVATIONS": "/lab/node1/reservations"}, "/lab/node1/reservations"},
+		{7, map[string]string{"WEFT_RESERVATIONS": "/lab/node1/reservations", "HOME": "/srv/u"}, "/lab/node1/reservations"},
+		{0, map[string]string{"WEFT_RESERVATIONS": "relative"}, "/var/lib/cni/networks"},
 	} {
 		if got := reservations(tt.uid, func(name string) string { return tt.env[name] }); got != tt.want {
 			t.Errorf("user %d with %v: %s, want %s", tt.uid, tt.env, got, tt.want)

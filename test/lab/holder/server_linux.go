@@ -181,7 +181,7 @@ func forward(c *net.UnixConn, pid int, ended <-chan struct{}) {
 func nodeEnv(l *lab.Lab, host string) []string {
 	for _, n := range l.Nodes() {
 		if n.Name == host || strings.HasPrefix(host, n.Name+"-") {
-			return []string{"WEFTD_CONTROL_SOCKET=" + n.ControlSocket, "WEFTD_SUBNET_FILE=" + n.SubnetFile}
+			return []string{"WEFTD_CONTROL_SOCKET=" + n.ControlSocket, "WEFTD_SUBNET_FILE=" + n.SubnetFile, "WEFT_RESERVATIONS=" + n.Reservations()}
 		}
 	}
 	return nil
