@@ -15,16 +15,11 @@ import (
 	"weft/test/lab/session"
 )
 
-// noRights is run on a node as the lab's root. Each weftd there is in a user namespace below, and may not change the node; its TUN is not on the node.
-const noRights = `weftd --version >/dev/null
-count=0
-for p in $(pgrep -x weftd); do
-	[ "$(readlink /proc/$p/ns/net)" = "$(readlink /proc/self/ns/net)" ] || continue
-	count=$((count + 1))
-	[ "$(readlink /proc/$p/ns/user)" != "$(readlink /proc/self/ns/user)" ] || echo "process $p is in the user namespace of the lab"
-	! nsenter --user --preserve-credentials --target $p ip link set dev eth0 mtu 1400 2>/dev/null || echo "process $p can change the node's link"
-done
-[ $count -gt 0 ] || echo "no weftd is on the node"
+// noRights is run on a node as the lab's root. The node's weftd is in a user namespace below, and may not change the node; its TUN is not on the node.
+const noRights = `p=$(weft status | sed -n 's/^weftd .*, pid \([0-9]*\),.*/\1/p')
+[ "$(readlink /proc/$p/ns/net)" = "$(readlink /proc/self/ns/net)" ] || echo "weftd, process $p, is not on the node"
+[ "$(readlink /proc/$p/ns/user)" != "$(readlink /proc/self/ns/user)" ] || echo "weftd is in the user namespace of the lab"
+! nsenter --user --preserve-credentials --target $p ip link set dev eth0 mtu 1400 2>/dev/null || echo "weftd can change the node's link"
 ! ip link show dev flannel0 2>/dev/null || echo "the TUN is on the node"
 ip link set dev eth0 mtu 1500 || echo "nobody may, the lab's root included"`
 
@@ -69,7 +64,7 @@ func TestRootlessLab(t *testing.T) {
 				}
 			}
 			if attach == lab.DirectAttach { // one more, beside those that the lab has attached
-				if out := weft("exec", "node1", "--", "sh", "-c", "unshare -Urn sleep infinity & weft attach --pid $! --pod more"); !strings.Contains(out, "more is attached: 10.42.") {
+				if out := weft("exec", "node1", "--", "sh", "-c", "unshare -Urn sleep infinity >/dev/null 2>&1 & until [ \"$(cat /proc/$!/comm)\" = sleep ]; do sleep 0.1; done; weft attach --pid $! --pod more"); !strings.Contains(out, "more is attached: 10.42.") {
 					t.Error(out)
 				}
 			}
