@@ -65,6 +65,15 @@ func TestWithoutSecrets(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 	}
+	for _, name := range []string{`psk`, `\u0050SK`, `\u0070\u0053\u006b`, `P\u017fK`, "P\u017f\u212a", `PS\u212A`} { // each of which encoding/json reads as PSK
+		config := `{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","` + name + `":"` + testPSK + `"}}`
+		if got := string(WithoutSecrets([]byte(config))); strings.Contains(got, testPSK[:10]) {
+			t.Errorf("%s", got)
+		}
+		if _, err := ParseConfig([]byte(config)); err != nil {
+			t.Errorf("%s: %v", config, err)
+		}
+	}
 	if same := `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","PSK":""}}`; string(WithoutSecrets([]byte(same))) != same {
 		t.Error("a text without a secret was changed")
 	}

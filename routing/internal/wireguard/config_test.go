@@ -27,7 +27,7 @@ func peer(n byte, edit ...func(*Peer)) Peer {
 
 func TestPlan(t *testing.T) {
 	moved := func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("[2001:db8::2]:7") }
-	preshared := func(p *Peer) { p.Preshared = Secret{[KeyLen]byte{9}} }
+	preshared := func(p *Peer) { p.Preshared = newSecret([KeyLen]byte{9}) }
 	say := func(c Changes) string {
 		var b strings.Builder
 		for _, k := range c.Remove {
@@ -77,10 +77,35 @@ func TestState(t *testing.T) {
 	}
 }
 
+// TestStoreKeyFollowsALink has a new key take the place of the one that a link leads to, and the link stay.
+func TestStoreKeyFollowsALink(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "elsewhere"), filepath.Join(dir, "wireguard.key")
+	first, second := NewPrivateKey(), NewPrivateKey()
+	err := StoreKey(file, first)
+	if err = errors.Join(err, os.Symlink("elsewhere", link)); err == nil {
+		err = StoreKey(link, second)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{file, link} {
+		if key, _, err := LoadKey(f); err != nil || key != second {
+			t.Errorf("%s has another key, %v", f, err)
+		}
+	}
+	if to, err := os.Readlink(link); err != nil || to != "elsewhere" {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+}
+
 // TestSecretsDoNotPrint prints a private key in every way that logs, statuses and errors do.
 func TestSecretsDoNotPrint(t *testing.T) {
 	s := NewPrivateKey()
-	c := Config{Private: s, Peers: []Peer{{Preshared: s}}}
+	c := struct {
+		Config
+		inside Secret // which fmt reads without asking for its methods
+	}{Config{Private: s, Peers: []Peer{{Preshared: s}}}, s}
 	var all strings.Builder
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%q", "%d"} {
 		_, _ = fmt.Fprintf(&all, verb+" "+verb+" "+verb, s, &s, c)
@@ -92,7 +117,7 @@ func TestSecretsDoNotPrint(t *testing.T) {
 	all.Write(b)
 	_, bad := ParseSecret(s.base64() + "x")
 	all.WriteString(bad.Error())
-	for _, form := range []string{s.base64(), s.Hex(), strings.Trim(fmt.Sprint(s.key[:]), "[]"), s.base64()[:20]} {
+	for _, form := range []string{s.base64(), s.Hex(), strings.Trim(fmt.Sprint(s.bytes()), "[]"), s.base64()[:20]} {
 		if strings.Contains(all.String(), form) {
 			t.Errorf("%q is in %s", form, all.String())
 		}

@@ -91,7 +91,7 @@ func known(d *wgtypes.Device) (c Config) {
 // kernelConfig is what leads from have to want. first says that key and port are said, whatever have has. It is pure.
 func kernelConfig(have, want Config, first bool) (next wgtypes.Config, changed bool) {
 	if first || have.Private != want.Private {
-		key := wgtypes.Key(want.Private.key)
+		key := wgtypes.Key(want.Private.bytes())
 		next.PrivateKey, changed = &key, true
 	}
 	if first || have.Port != want.Port {
@@ -103,7 +103,7 @@ func kernelConfig(have, want Config, first bool) (next wgtypes.Config, changed b
 		next.Peers = append(next.Peers, wgtypes.PeerConfig{PublicKey: wgtypes.Key(k), Remove: true})
 	}
 	for _, p := range plan.Set {
-		preshared, keepalive := wgtypes.Key(p.Preshared.key), time.Duration(p.Keepalive)*time.Second
+		preshared, keepalive := wgtypes.Key(p.Preshared.bytes()), time.Duration(p.Keepalive)*time.Second
 		c := wgtypes.PeerConfig{
 			PublicKey: wgtypes.Key(p.Key), PresharedKey: &preshared, PersistentKeepaliveInterval: &keepalive, ReplaceAllowedIPs: true,
 		}

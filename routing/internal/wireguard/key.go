@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"unique"
 )
 
 // KeyLen is the length of each of WireGuard's keys, in bytes.
@@ -28,8 +29,26 @@ func ParsePublicKey(text string) (PublicKey, error) {
 	return b, err
 }
 
-// Secret is a private key or a preshared one. It is comparable, and however it is printed, nothing of it is seen.
-type Secret struct{ key [KeyLen]byte }
+// Secret is a private key or a preshared one. It is comparable, and however it is printed, nothing of it is seen: a field that is not exported is
+// printed without the methods of its type, which is why the bytes are behind two handles: fmt follows one, for a verb that does not fit.
+type Secret struct{ key unique.Handle[handle] }
+
+type handle struct{ key unique.Handle[[KeyLen]byte] }
+
+func newSecret(b [KeyLen]byte) Secret {
+	if b == [KeyLen]byte{} {
+		return Secret{}
+	}
+	return Secret{unique.Make(handle{unique.Make(b)})}
+}
+
+// bytes are the key's; zeros for none.
+func (s Secret) bytes() (b [KeyLen]byte) {
+	if !s.IsZero() {
+		b = s.key.Value().key.Value()
+	}
+	return b
+}
 
 // hidden is what a Secret looks like.
 const hidden = "(hidden)"
@@ -54,7 +73,8 @@ func (s Secret) IsZero() bool { return s == Secret{} }
 
 // Public is the public key that belongs to a private one.
 func (s Secret) Public() (PublicKey, error) {
-	k, err := ecdh.X25519().NewPrivateKey(s.key[:])
+	b := s.bytes()
+	k, err := ecdh.X25519().NewPrivateKey(b[:])
 	if err != nil {
 		return PublicKey{}, errors.New("the private key is none of Curve25519's") // without what it is
 	}
@@ -62,24 +82,30 @@ func (s Secret) Public() (PublicKey, error) {
 }
 
 // base64 is the form of the key file.
-func (s Secret) base64() string { return base64.StdEncoding.EncodeToString(s.key[:]) }
+func (s Secret) base64() string {
+	b := s.bytes()
+	return base64.StdEncoding.EncodeToString(b[:])
+}
 
 // Hex is the form of WireGuard's configuration protocol. It is for that alone.
-func (s Secret) Hex() string { return hex.EncodeToString(s.key[:]) }
+func (s Secret) Hex() string {
+	b := s.bytes()
+	return hex.EncodeToString(b[:])
+}
 
 // ParseSecret reads a key in base64. The error does not quote it.
 func ParseSecret(text string) (Secret, error) {
 	b, err := parseKey(text)
-	return Secret{b}, err
+	return newSecret(b), err
 }
 
 // NewPrivateKey makes one.
 func NewPrivateKey() Secret {
-	var s Secret
-	_, _ = rand.Read(s.key[:]) // it never fails
-	s.key[0] &^= 7             // as RFC 7748, section 5, has scalars
-	s.key[KeyLen-1] = s.key[KeyLen-1]&^0x80 | 0x40
-	return s
+	var b [KeyLen]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	b[0] &^= 7             // as RFC 7748, section 5, has scalars
+	b[KeyLen-1] = b[KeyLen-1]&^0x80 | 0x40
+	return newSecret(b)
 }
 
 func parseKey(text string) (k [KeyLen]byte, err error) {

@@ -68,8 +68,12 @@ func unsafeFile(info fs.FileInfo) string {
 	return ""
 }
 
-// StoreKey writes the key to file, in place of the one that is there, so that at any moment there is a whole one.
+// StoreKey writes the key to file, in place of the one that is there, so that at any moment there is a whole one. If file is a link, it stays, and the
+// file that it leads to is written.
 func StoreKey(file string, key Secret) (err error) {
+	if real, err := filepath.EvalSymlinks(file); err == nil {
+		file = real
+	}
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("store the private key of WireGuard: %w", err)
