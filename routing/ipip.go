@@ -158,10 +158,10 @@ func (i ipip) want(s situation) desired {
 	}
 	for _, w := range i.ways(s) {
 		most := routeMTU(*w.r, false, s.mtu)
-		switch w.report.How {
-		case HowRoute:
+		if w.report.How == HowRoute {
 			d.Routes = append(d.Routes, kernel.PeerRoute(w.f.subnet, w.f.public, s.under.Name, most))
-		case HowTunnel:
+		}
+		if w.report.How == HowTunnel {
 			r := kernel.PeerRoute(w.f.subnet, w.f.public, kernel.IPIPName, most)
 			r.OnLink = true
 			d.Routes = append(d.Routes, r)

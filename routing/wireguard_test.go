@@ -43,7 +43,7 @@ func TestWireGuardKeys(t *testing.T) {
 		`,"PSK":"` + strings.Repeat("A", 43) + `="`: "zeros only",
 		`,"PSK":5`:                          "want a string",
 		`,"PersistentKeepaliveInterval":-1`: "a number from 0 to 65535",
-		`,"Mode":"seperate"`:                `did you mean "separate"?`,
+		`,"Mode":"separat"`:                 `did you mean "separate"?`,
 		`,"Userspace":"yes"`:                `one of ["auto" "always" "never"]`,
 		`,"MTU":1300`:                       "Backend.MTU is 1300: want a number from 1360",
 	} {

@@ -216,10 +216,10 @@ func (t *Table) alike(u *Table) bool {
 
 // is reports whether the peer would be made from s too, in a table that is alike.
 func (p *Peer) is(s PeerSpec, f encap.Format) bool {
-	switch f {
-	case encap.FormatVXLAN:
+	if f == encap.FormatVXLAN {
 		s.Recv = 0
-	case encap.FormatIPIP:
+	}
+	if f == encap.FormatIPIP {
 		s.Recv &= RecvProbe
 	}
 	w := &p.spec

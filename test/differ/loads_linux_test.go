@@ -388,7 +388,8 @@ func (p *packets) byFlow() (l [][]byte) {
 
 // flowOf is what tells an inner packet's flow: addresses and protocol, and the ports where they are behind a plain header.
 func flowOf(p []byte) []byte {
-	at, proto, addrs, whole := encap.IPv6Len, byte(0), p, true
+	at, proto, whole := encap.IPv6Len, byte(0), true
+	var addrs []byte
 	switch {
 	case len(p) >= encap.IPv4Len && p[0]>>4 == 4:
 		at, proto, addrs, whole = int(p[0]&15)*4, p[9], p[12:20], p[6]&0x3f == 0 && p[7] == 0

@@ -23,6 +23,15 @@ type Router struct {
 
 var _ Programmer = Router{}
 
+// OpenRouter is the router of the calling thread's namespace. The caller closes it.
+func OpenRouter() (Router, error) {
+	h, err := netlink.NewHandle()
+	return Router{Handle: h}, err
+}
+
+// Close frees the handle.
+func (r Router) Close() { r.Handle.Close() }
+
 // Program implements Programmer. Routes that others made are left alone, and are a reason.
 func (r Router) Program(want []routehook.Route, keep bool) map[netip.Prefix]error {
 	faults := map[netip.Prefix]error{}

@@ -29,7 +29,7 @@ type PeerState struct {
 func parseState(text string) ([]PeerState, error) {
 	var ps []PeerState
 	var at *PeerState
-	var sec, nsec int64
+	var sec int64
 	s := bufio.NewScanner(strings.NewReader(text))
 	for s.Scan() {
 		key, value, _ := strings.Cut(s.Text(), "=")
@@ -39,7 +39,7 @@ func parseState(text string) ([]PeerState, error) {
 				return nil, errors.New("the device lists a peer without a key")
 			}
 			ps = append(ps, PeerState{Key: PublicKey(k)})
-			at, sec, nsec = &ps[len(ps)-1], 0, 0
+			at, sec = &ps[len(ps)-1], 0
 			continue
 		}
 		if at == nil {
@@ -52,6 +52,7 @@ func parseState(text string) ([]PeerState, error) {
 		case "last_handshake_time_sec":
 			sec, err = strconv.ParseInt(value, 10, 64)
 		case "last_handshake_time_nsec":
+			var nsec int64
 			if nsec, err = strconv.ParseInt(value, 10, 64); sec != 0 || nsec != 0 {
 				at.Handshake = time.Unix(sec, nsec)
 			}

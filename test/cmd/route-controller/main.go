@@ -19,8 +19,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"weft/test/routecontrol"
 )
 
@@ -71,12 +69,12 @@ func run(ctx context.Context, args []string) error {
 	if !at.Addr().IsLoopback() && (*cert == "" || o.Token == "" && *clientCA == "") {
 		return errors.New("others than this host reach that address: give --cert and --key, and --token-file or --client-ca, since whoever may speak to this program changes routes")
 	}
-	h, err := netlink.NewHandle()
+	router, err := routecontrol.OpenRouter()
 	if err != nil {
 		return err
 	}
-	defer h.Close()
-	o.Programmer = routecontrol.Router{Handle: h}
+	defer router.Close()
+	o.Programmer = router
 	c, err := routecontrol.New(o)
 	if err != nil {
 		return err

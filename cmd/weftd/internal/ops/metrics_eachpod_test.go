@@ -35,8 +35,9 @@ func TestPodsHaveSeries(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for line := range strings.Lines(text) {
-		if name, _, ok := strings.Cut(line, " "); ok && strings.HasPrefix(line, "weft_pod_interface_transmit_packets_total{") {
-			if name = line[:strings.LastIndexByte(line, ' ')]; seen[name] {
+		if strings.HasPrefix(line, "weft_pod_interface_transmit_packets_total{") {
+			name := line[:strings.LastIndexByte(line, ' ')]
+			if seen[name] {
 				t.Errorf("%s is there twice", name)
 			}
 			seen[name] = true
