@@ -54,9 +54,13 @@ func (c *Core) ask() {
 		c.asked()
 		return
 	}
+	revision := c.own.revision()
+	if d.gone {
+		revision = 0
+	}
 	c.call(SendMessage{Message{
 		To: d.Node(), From: c.process, Node: c.o.Node, Asks: true,
-		Subnets: d.Key(), Revision: c.own.revision(), Address: c.local.Attrs.Address(),
+		Subnets: d.Key(), Revision: revision, Address: c.local.Attrs.Address(),
 	}}, func(r Result) {
 		switch {
 		case errors.Is(r.Err, ErrMute):

@@ -56,6 +56,9 @@ type contest struct {
 	underlay bool
 	// need is how many rounds without an answer are enough.
 	need int
+	// gone says that the store has no record of ours beside it, so that we ask without a revision: where the store had ours is no claim
+	// against who is there, and may be of a store that was restored and has come as far again.
+	gone bool
 
 	since  time.Time // when we met it first
 	rounds Rounds
@@ -71,6 +74,9 @@ func (c *contest) same(d *contest) bool {
 	return c.Subnets == d.Subnets && c.kind == d.kind && c.Node() == d.Node()
 }
 
+// overLiving reports whether c, which may be nil, is about the record of another process with our identity that is known to live.
+func (c *contest) overLiving() bool { return c != nil && c.kind == overIdentity && c.lives != "" }
+
 // next is when there is something to do about it.
 func (c *contest) next() time.Time { return c.rounds.Next }
 
@@ -82,7 +88,7 @@ func (c *Core) contend(before *contest, d contest) {
 			before.rounds.Silent, before.stirred = 0, true
 		}
 		before.Record, before.vanished = d.Record, false
-		before.underlay, before.need = d.underlay, d.need
+		before.underlay, before.need, before.gone = d.underlay, d.need, d.gone
 		d = *before
 	}
 	c.contest, c.cause = &d, nil // the contest is the cause

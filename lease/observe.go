@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -104,7 +105,7 @@ func (c *Core) judge(s Snapshot) {
 	}
 	if twin := c.twin(s); twin != nil {
 		c.contend(before, c.newTwin(*twin, s))
-	} else if before != nil && before.kind == overIdentity && before.lives != "" {
+	} else if before.overLiving() {
 		if !before.vanished { // whoever lives puts it back
 			before.vanished, before.rounds.Silent, before.need = true, 0, silentShort
 		}
@@ -170,7 +171,9 @@ func (c *Core) judgeHeld(before *contest, s Snapshot) {
 		if h.Reservation { // which the store has lost: it is a lease that ends, or whoever is there now would be waited for without an end
 			h.Reservation, h.Expires = false, c.now.Add(TTL)
 		}
-		switch d := c.newForeign(found, s); {
+		d := c.newForeign(found, s)
+		d.gone = !slices.ContainsFunc(s.Records, func(r *Record) bool { return r.Subnets == h.Subnets })
+		switch {
 		case found.Node() == "" && d.kind == overOurs && found.Subnets == h.Subnets: // whom nobody can ask
 			c.displaced(found.Revision, s.ClusterID, false, "was written over by "+describeOwner(found.published(), found.Node(), found.Address()))
 		case found.Node() == "" && d.kind == overSpent && c.o.Underlay == nil:
@@ -183,6 +186,9 @@ func (c *Core) judgeHeld(before *contest, s Snapshot) {
 			c.contend(before, c.newTwin(found, s))
 		}
 	case verdictGarbled:
+		if before.overLiving() { // what was overwritten was the other's, who puts it back
+			return
+		}
 		if found.Revision != 0 {
 			c.displaced(found.Revision, s.ClusterID, h.Reservation, "was overwritten")
 		}
