@@ -77,6 +77,14 @@ func (c *contest) same(d *contest) bool {
 // overLiving reports whether c, which may be nil, is about the record of another process with our identity that is known to live.
 func (c *contest) overLiving() bool { return c != nil && c.kind == overIdentity && c.lives != "" }
 
+// vanish is c when the record that it is about is gone: whoever lives puts it back.
+func (c *contest) vanish() *contest {
+	if !c.vanished {
+		c.vanished, c.rounds.Silent, c.need = true, 0, silentShort
+	}
+	return c
+}
+
 // next is when there is something to do about it.
 func (c *contest) next() time.Time { return c.rounds.Next }
 

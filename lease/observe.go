@@ -106,10 +106,7 @@ func (c *Core) judge(s Snapshot) {
 	if twin := c.twin(s); twin != nil {
 		c.contend(before, c.newTwin(*twin, s))
 	} else if before.overLiving() {
-		if !before.vanished { // whoever lives puts it back
-			before.vanished, before.rounds.Silent, before.need = true, 0, silentShort
-		}
-		c.contest = before
+		c.contest = before.vanish()
 	}
 }
 
@@ -187,6 +184,9 @@ func (c *Core) judgeHeld(before *contest, s Snapshot) {
 		}
 	case verdictGarbled:
 		if before.overLiving() { // what was overwritten was the other's, who puts it back
+			if !c.needsAcquire() { // else it is kept once no other twin is there
+				c.contest = before.vanish()
+			}
 			return
 		}
 		if found.Revision != 0 {

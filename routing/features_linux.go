@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -41,15 +42,17 @@ func (c *controller) chooseOutlets() {
 	}
 }
 
-// joiner is the first device of the underlay that joins datagrams of UDP which are in IP packets for others, for a type that cannot take them
-// apart; "" if none does.
+// joiner is the command that has a device of the underlay join no datagrams of UDP which are inside other packets, for a type that cannot take
+// them apart; "" if none does.
 func (c *controller) joiner() string {
 	if c.plane == nil || !c.kind.trait().joinsHurt {
 		return ""
 	}
 	for _, d := range c.features.devices().List {
-		if d.Features.Has(underlay.UDPGROForwarding) && d.Features.Has(underlay.GRO) {
-			return d.Name
+		for _, f := range []underlay.Feature{underlay.UDPGROForwarding, underlay.GROList} {
+			if d.Features.Has(f) && d.Features.Has(underlay.GRO) {
+				return fmt.Sprintf("ethtool -K %s %v off", d.Name, f)
+			}
 		}
 	}
 	return ""

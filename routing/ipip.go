@@ -63,8 +63,9 @@ func (s *ipipSettings) Keys() []Key {
 func (s *ipipSettings) Facts() Facts {
 	f := Facts{
 		Carrier: CarrierEither, OnlyIPv4: "ipip carries IPv4 in IPv4, as flannel's does",
-		Guard:   hostrules.Guard{Protocol: unix.IPPROTO_IPIP, Peers: s.SourceCheck != tunnel.CheckOff},
-		Feature: &Feature{Name: "ipip", Probe: kernel.ProbeIPIPAside, Missing: kernel.ErrNoIPIP},
+		Guard:     hostrules.Guard{Protocol: unix.IPPROTO_IPIP, Peers: s.SourceCheck != tunnel.CheckOff},
+		Privilege: "it takes a raw socket on the underlay, and so CAP_NET_RAW there, which an ordinary user does not have: use udp, vxlan or wireguard",
+		Feature:   &Feature{Name: "ipip", Probe: kernel.ProbeIPIPAside, Missing: kernel.ErrNoIPIP},
 	}
 	switch s.Userspace {
 	case userAlways:
@@ -93,7 +94,7 @@ func (s *ipipSettings) Open(_ context.Context, c BackendConfig) (Backend, error)
 		return openKernel(c, i, &ipipActor{k: c.Kernel, log: c.Logger})
 	}
 	if c.Unprivileged {
-		return nil, fmt.Errorf("%s backend: it takes a raw socket on the underlay, and so CAP_NET_RAW there, which an ordinary user does not have: use udp, vxlan or wireguard", typeIPIP)
+		return nil, fmt.Errorf("%s backend: %s", typeIPIP, s.Facts().Privilege)
 	}
 	if why != "" {
 		c.Logger.Warn("ipip is carried in user space", "cause", why)

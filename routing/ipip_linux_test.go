@@ -61,15 +61,16 @@ func TestIPIPInUserSpace(t *testing.T) {
 	// A device that joins datagrams inside other packets is an error until it is told not to.
 	n := nodes[0]
 	eth0 := n.b.Status().Underlay.Index
-	for _, on := range []bool{true, false} {
-		if err := n.k.SetFeature(eth0, "rx-gro", true); err != nil {
-			t.Fatal(err)
-		}
-		if err := n.k.SetFeature(eth0, "rx-udp-gro-forwarding", on); err != nil {
+	if err := n.k.SetFeature(eth0, "rx-gro", true); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		on, feature := i%2 == 0, []string{"rx-udp-gro-forwarding", "rx-gro-list"}[i/2]
+		if err := n.k.SetFeature(eth0, feature, on); err != nil {
 			t.Fatal(err)
 		}
 		await.OK(t, "the device's feature", func() error {
-			if st := n.b.Status(); st.InPlace == on || on && !strings.Contains(st.LastError, "ethtool -K eth0 rx-udp-gro-forwarding off") {
+			if st := n.b.Status(); st.InPlace == on || on && !strings.Contains(st.LastError, "ethtool -K eth0 "+feature+" off") {
 				return fmt.Errorf("feature on: %v, in place: %v, %q", on, st.InPlace, st.LastError)
 			}
 			return nil

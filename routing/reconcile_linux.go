@@ -49,7 +49,7 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 	c.readFeatures()
 	r.try(c.decide(sizes))
 	if by := c.joiner(); by != "" {
-		r.try(fmt.Errorf("%s joins datagrams of UDP that nobody could take apart again, so that those of peers are dropped where they may be joined: ethtool -K %s rx-udp-gro-forwarding off", by, by))
+		r.try(fmt.Errorf("a device of the underlay joins datagrams of UDP that nobody could take apart again, so that those of peers are dropped where they may be joined: %s", by))
 	}
 	c.nextHops(r, ch)
 	c.prepare(r)

@@ -80,6 +80,8 @@ type Facts struct {
 	// Direct says that packets to pods go to their nodes' own addresses without a tunnel, so that a node behind
 	// an address translation is not reached.
 	Direct bool
+	// Privilege says what a type needs that an ordinary user's process cannot have; "" if there is nothing.
+	Privilege string
 	// OnlyIPv4 says, for a type that knows no IPv6, why not; "" for the others.
 	OnlyIPv4 string
 	// Alone says that the type has no peers: other nodes' records are not looked at.

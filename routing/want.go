@@ -70,7 +70,7 @@ type situation struct {
 	outer int // the largest datagram, in bytes
 	// hops are how the kernel would send to the peers' addresses, for a type that asks for them.
 	hops map[netip.Addr]kernel.Hop
-	// joiner is the device that joins what must not be joined, for a type that says so; "" for none.
+	// joiner is what has a device join no more what must not be joined, for a type that says so; "" if none does.
 	joiner string
 	// displaced are the peers' addresses that the overlay cuts off; nil for a type without a tunnel of ours.
 	displaced []underlay.Displaced

@@ -21,6 +21,7 @@ const (
 	Checksum6                             // of TCP and UDP over IPv6
 	GRO                                   // joins what arrives
 	UDPGROForwarding                      // joins datagrams for sockets that nobody in this namespace has, too
+	GROList                               // the same, into lists of packets
 	NumFeatures                           // how many there are
 )
 
@@ -28,7 +29,7 @@ const (
 func (f Feature) String() string {
 	names := [NumFeatures]string{
 		"tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation", "tx-udp-segmentation",
-		"tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6", "rx-gro", "rx-udp-gro-forwarding",
+		"tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6", "rx-gro", "rx-udp-gro-forwarding", "rx-gro-list",
 	}
 	if f < NumFeatures {
 		return names[f]

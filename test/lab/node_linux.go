@@ -68,7 +68,7 @@ func (l *Lab) nodeDir(index int) string {
 }
 
 // newNode makes the node's namespace, its folder and, unless Direct, its place on the wire.
-func (l *Lab) newNode() (*Node, error) {
+func (l *Lab) newNode() (made *Node, err error) {
 	index := len(l.Nodes()) + 1
 	host, err := l.newHost(fmt.Sprintf("node%d", index))
 	if err != nil {
@@ -81,6 +81,11 @@ func (l *Lab) newNode() (*Node, error) {
 		Dir: dir, ControlSocket: filepath.Join(dir, controlSocket), CacheDir: filepath.Join(dir, "cache"),
 		SubnetFile: filepath.Join(dir, "subnet.env"), NetConfigFile: filepath.Join(dir, "net-conf.json"),
 	}
+	defer func() {
+		if err != nil && n.user != nil { // else Close does so
+			n.user.close()
+		}
+	}()
 	if err := os.MkdirAll(n.CacheDir, 0o755); err != nil {
 		return nil, err
 	}

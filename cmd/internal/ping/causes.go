@@ -57,7 +57,7 @@ func (s *seen) lossy(f *found, l *list) {
 		l.there("its receive queue overflows, or its data plane has no processor to run on", "drops by reason that grow, or lost in the kernel", "weft status")
 		l.here("a rule drops a part of the overlay's datagrams, as a limit does", "a rule with limit or numgen", "nft list ruleset; iptables-save | grep -iE 'limit|statistic'")
 		l.there("the same on that host", "a rule with limit or numgen", "nft list ruleset; iptables-save | grep -iE 'limit|statistic'")
-		l.here("a device between drops UDP when there is much of it", "what leaves here and does not arrive there", "tcpdump -ni %s udp port %d and host %v", dev, w.UDPPort, w.Under)
+		l.here("a device between drops UDP when there is much of it", "what leaves here and does not arrive there", "tcpdump -ni %s %s and host %v", dev, w.dump(), w.Under)
 	default:
 		l.there("the bridge's or the pod's link drops", "drops that grow", "ip -s link")
 		l.there("the pod has no processor to run on, or its queue overflows", "a load near or above its limit", "top; ip -s link")
@@ -80,7 +80,7 @@ func (s *seen) narrow(f *found, l *list) {
 		return
 	}
 	l.here("a device on the way drops large datagrams of the overlay only, as some firewalls do with UDP", "large datagrams leave here and do not arrive there",
-		"tcpdump -ni %s udp port %d and host %v and greater %d", orAny(w.Link), w.UDPPort, w.Under, f.MTU)
+		"tcpdump -ni %s %s and host %v and greater %d", orAny(w.Link), w.dump(), w.Under, f.MTU)
 	l.there("the overlay's device, or the bridge, there has a smaller MTU", "an MTU below this node's overlay", "ip link show; weft status")
 }
 
@@ -161,8 +161,8 @@ func (s *seen) dataPlane(f *found, l *list) {
 		l.there("the data plane there drops the packets", "drops by reason that grow", "weft status; weft capture --dropped")
 		l.there("answers are dropped by rp_filter, there or here", "1 on the overlay's device", "sysctl -a 2>/dev/null | grep '\\.rp_filter'")
 	default:
-		l.there(fmt.Sprintf("UDP port %d is dropped on the way, or by a firewall of either host", w.UDPPort), "no packets of this node arrive: on the way; they do: its own rules, or the next cause",
-			"tcpdump -ni any udp port %d and host %s", w.UDPPort, orThis(w))
+		l.there(w.outer()+" is dropped on the way, or by a firewall of either host", "no packets of this node arrive: on the way; they do: its own rules, or the next cause",
+			"tcpdump -ni any %s and host %s", w.dump(), orThis(w))
 		switch {
 		case w.Weft && w.carried():
 			l.there("its weftd is stopped or frozen", "not running, or no answer within seconds", "systemctl status weftd; weft status")
@@ -252,4 +252,25 @@ func orGateway(w Way) any {
 		return w.Pod
 	}
 	return w.Gateway
+}
+
+// outer is what the overlay's packets are on the wire, and dump the same in tcpdump's words.
+func (w Way) outer() string {
+	switch {
+	case w.UDPPort != 0:
+		return fmt.Sprintf("UDP port %d", w.UDPPort)
+	case w.Backend == "ipip":
+		return "IP protocol 4"
+	}
+	return "what goes to it"
+}
+
+func (w Way) dump() string {
+	switch {
+	case w.UDPPort != 0:
+		return fmt.Sprintf("udp port %d", w.UDPPort)
+	case w.Backend == "ipip":
+		return "ip proto 4"
+	}
+	return "ip"
 }

@@ -152,7 +152,9 @@ func fallBack(ctx context.Context, socket string, environ []string, because erro
 		return k, fmt.Errorf("%w; and without it no node is known: neither the state that it left in --cache-dir nor the store says of any (weft doctor says why)", because)
 	}
 	carrier := routing.FactsOf(k.Config).Carrier
-	if carrier == routing.CarrierKernel || carrier == routing.CarrierEither && slices.ContainsFunc(f.Links.Links, func(l doctor.Link) bool { return l.Kind == "vxlan" }) {
+	if carrier == routing.CarrierKernel || carrier == routing.CarrierEither && slices.ContainsFunc(f.Links.Links, func(l doctor.Link) bool {
+		return slices.Contains([]string{"vxlan", "wireguard", "ipip"}, l.Kind)
+	}) {
 		k.Path = kernelPath
 	}
 	k.Notes = append(k.Notes, "weftd of this node does not answer ("+why+"), so that no other node's weftd can be asked")

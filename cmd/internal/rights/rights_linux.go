@@ -129,7 +129,7 @@ func PeerProcess(c syscall.Conn, pid int) int {
 	if err == nil {
 		return fd
 	}
-	if pid > 0 {
+	if pid > 0 && errors.Is(err, unix.ENOPROTOOPT) { // with any other error the process may be gone, and the number another's
 		if fd, err = unix.PidfdOpen(pid, 0); err == nil {
 			return fd
 		}

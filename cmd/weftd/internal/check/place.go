@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/rootless"
 	"weft/lease"
@@ -23,6 +24,9 @@ func (r *report) place(cfg options.Config, network lease.NetworkConfig) {
 		r.fault(routing.WorksElsewhere(network))
 	}
 	if cfg.Rootless.On {
+		if why := routing.FactsOf(network).Privilege; why != "" {
+			r.fault(fmt.Errorf("backend %s: %s", network.BackendType, why))
+		}
 		r.remark("without root: path raw, rx-udp-gro-forwarding and rules that guard the overlay's port are off")
 		if line := rootless.ReceiveBuffer(); line != "" {
 			r.remark("%s", line)

@@ -46,11 +46,18 @@ func (w *giving) run(ctx context.Context) (o outcome) {
 		return back(errors.New("this weftd carries nothing just now"))
 	}
 	w.plane, _ = w.g.backend.(routing.Transferable)
+	// From now on the ports and sockets are somebody else's too; before it is looked whether this one is to stop, since who stops later leaves
+	// everything.
+	d.given.Store(true)
+	if ctx.Err() != nil {
+		d.given.Store(false)
+		return back(errAsked)
+	}
 	estate, err := d.estate()
 	if err != nil {
+		d.given.Store(false)
 		return back(err)
 	}
-	d.given.Store(true) // from now on the ports and sockets are somebody else's too
 	err = w.conn.Give(estate)
 	estate.Close()
 	if err != nil {
@@ -141,7 +148,7 @@ func (w *giving) yield() (handover.Message, error) {
 // tried waits for a moment whether the other one, which reads by now, ends of what it reads. Anything else that it does not do or say is
 // no reason to take everything back, since it may not be possible to have it read nothing.
 func (w *giving) tried() error {
-	m, err := w.conn.Receive(time.Now().Add(trialTime))
+	m, err := w.conn.Receive(time.Now().Add(handover.Trial(trialTime)))
 	if err == nil || !errors.Is(err, handover.ErrGone) {
 		rights.Close(m.FDs)
 		return nil
@@ -164,7 +171,7 @@ func (w *giving) back(ctx context.Context, why error) error {
 		return fmt.Errorf("%w: %w", errAsked, why)
 	}
 	// One that has closed the connection reads nothing any more.
-	if !w.end() && !errors.Is(why, handover.ErrGone) && !w.until.IsZero() {
+	if w.d.given.Load() && !w.end() && !errors.Is(why, handover.ErrGone) && !w.until.IsZero() {
 		time.Sleep(time.Until(w.until)) // after that time it does not begin to read
 	}
 	if asked {

@@ -44,7 +44,7 @@ func (g *generation) places(r control.CaptureRequest) (l []place, err error) {
 	switch {
 	case r.Dropped && !r.Inner && !r.Outer:
 		return nil, fmt.Errorf("the kernel moves the packets of a %s network, and does not say which it drops: ip -s -s link, nstat -az, or perf trace -e skb:kfree_skb count them", st.Type)
-	case r.Outer && facts.Port == 0:
+	case r.Outer && facts.Port == 0 && facts.Guard.Protocol == 0:
 		return nil, fmt.Errorf("a %s network has no outer packets: they travel as they are, and --inner shows them", st.Type)
 	case len(st.Devices) == 0 || underlay == "":
 		return nil, errors.New("there is no device yet")
@@ -60,7 +60,11 @@ func (g *generation) places(r control.CaptureRequest) (l []place, err error) {
 		}
 	}
 	if r.Outer {
-		l = append(l, place{underlay, fmt.Sprintf("udp port %d", facts.Port)})
+		outer := fmt.Sprintf("udp port %d", facts.Port)
+		if facts.Port == 0 {
+			outer = fmt.Sprintf("ip proto %d", facts.Guard.Protocol)
+		}
+		l = append(l, place{underlay, outer})
 	}
 	return l, nil
 }

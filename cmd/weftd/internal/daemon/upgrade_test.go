@@ -98,7 +98,7 @@ func TestASuccessorIsWhereTheLinkLeads(t *testing.T) {
 func TestOnlyAWeftdIsStarted(t *testing.T) {
 	for _, c := range []struct{ script, version, fault string }{
 		{"echo weftd 1.2", "1.2", ""},
-		{"echo weftd 1.2; sleep 1000 &", "", "WaitDelay"},
+		{"echo weftd 1.2; sleep 10 &", "", "WaitDelay"},
 		{"echo weft 1.2", "", "does not say that it is a weftd"},
 		{"while :; do echo weftd 1.2; done", "", "broken pipe"},
 		{"echo weftd 1.2; exit 3", "", "exit status 3"},

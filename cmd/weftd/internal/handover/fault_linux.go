@@ -35,5 +35,13 @@ func At(step string) {
 	}
 }
 
+// Trial is d, and ten times that while a test has somebody die: what is killed takes a while to end where the machine is busy.
+func Trial(d time.Duration) time.Duration {
+	if os.Getenv(FaultVariable) != "" {
+		return 10 * d
+	}
+	return d
+}
+
 // stopTime is how long a signal may take that stops this process.
 const stopTime = 100 * time.Millisecond
