@@ -67,14 +67,7 @@ func (s *ipipSettings) Facts() Facts {
 		Privilege: "it takes a raw socket on the underlay, and so CAP_NET_RAW there, which an ordinary user does not have: use udp, vxlan or wireguard",
 		Feature:   &Feature{Name: "ipip", Probe: kernel.ProbeIPIPAside, Missing: kernel.ErrNoIPIP},
 	}
-	switch s.Userspace {
-	case userAlways:
-		f.Carrier, f.Feature = CarrierWeft, nil
-	case userNever:
-		f.Carrier = CarrierKernel
-		f.Feature.Required = `"Userspace":"never" forbids to carry the packets without`
-	}
-	return f
+	return f.carriedAs(s.Userspace, "carry the packets")
 }
 
 // MTU implements Settings.
@@ -86,7 +79,7 @@ func (s *ipipSettings) Open(_ context.Context, c BackendConfig) (Backend, error)
 		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", typeIPIP)
 	}
 	i := ipip{s.IPIPOptions}
-	user, why, err := ipipInUserSpace(c, i.o.Userspace)
+	user, why, err := inUserSpace(c, i.o.Userspace, c.Kernel.ProbeIPIP, kernel.ErrNoIPIP, func() bool { _, err := c.Kernel.IPIP(kernel.IPIPName); return err == nil })
 	if err != nil {
 		return nil, fmt.Errorf("%s backend: %w", typeIPIP, err)
 	}
@@ -100,30 +93,6 @@ func (s *ipipSettings) Open(_ context.Context, c BackendConfig) (Backend, error)
 		c.Logger.Warn("ipip is carried in user space", "cause", why)
 	}
 	return openCarried(c, userIPIP{i, why})
-}
-
-// ipipInUserSpace says whether ipip is to be carried in user space, and if it is for want of the kernel's, why. A device that is there
-// proves that the kernel has ipip.
-func ipipInUserSpace(c BackendConfig, word string) (yes bool, why string, err error) {
-	switch {
-	case word == userAlways:
-		return true, "", nil
-	case word == userNever:
-		return false, "", nil
-	case c.Outside != nil:
-		return true, "", nil // the kernel's device would send where the TUN is
-	}
-	if _, err := c.Kernel.IPIP(kernel.IPIPName); err == nil {
-		return false, "", nil
-	}
-	switch err := c.Kernel.ProbeIPIP(); {
-	case err == nil:
-		return false, "", nil
-	case errors.Is(err, kernel.ErrNoIPIP):
-		return true, err.Error(), nil
-	default:
-		return false, "", err
-	}
 }
 
 // ipip has the kernel tunnel packets by a device of flannel's name.

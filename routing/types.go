@@ -95,6 +95,19 @@ type Facts struct {
 	Commands []Command
 }
 
+// carriedAs is f, of a type that the kernel or this program carries, with what the word of the key Userspace makes of it: doing is what
+// userNever forbids to do without the kernel.
+func (f Facts) carriedAs(word, doing string) Facts {
+	switch word {
+	case userAlways:
+		f.Carrier, f.Feature = CarrierWeft, nil
+	case userNever:
+		f.Carrier = CarrierKernel
+		f.Feature.Required = `"Userspace":"never" forbids to ` + doing + " without"
+	}
+	return f
+}
+
 // Carrier says who moves the packets between nodes.
 type Carrier uint8
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"weft/encap"
@@ -139,14 +140,7 @@ func (s *vxlanSettings) Facts() Facts {
 		Guard:   hostrules.Guard{Port: s.Port, Peers: s.SourceCheck != tunnel.CheckOff},
 		Feature: &Feature{Name: "vxlan", Probe: kernel.ProbeVXLANAside, Missing: kernel.ErrNoVXLAN},
 	}
-	switch s.Userspace {
-	case userAlways:
-		f.Carrier, f.Feature = CarrierWeft, nil
-	case userNever:
-		f.Carrier = CarrierKernel
-		f.Feature.Required = `"Userspace":"never" forbids to carry the packets without`
-	}
-	return f
+	return f.carriedAs(s.Userspace, "carry the packets")
 }
 
 // MTU implements Settings.
@@ -163,7 +157,9 @@ func (s *vxlanSettings) Open(_ context.Context, c BackendConfig) (Backend, error
 		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", typeVXLAN)
 	}
 	v := s.vxlan()
-	user, why, err := inUserSpace(c, v.o)
+	user, why, err := inUserSpace(c, v.o.Userspace, c.Kernel.ProbeVXLAN, kernel.ErrNoVXLAN, func() bool {
+		return slices.ContainsFunc([]bool{false, true}, func(six bool) bool { _, err := c.Kernel.VTEP(kernel.VTEPName(six, v.o.VNI)); return err == nil })
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s backend: %w", typeVXLAN, err)
 	}

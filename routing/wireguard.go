@@ -111,14 +111,7 @@ func (s *wireGuardSettings) Facts() Facts {
 		Guard:   hostrules.Guard{Port: s.firstPort()},
 		Feature: &Feature{Name: "wireguard", Probe: kernel.ProbeWireGuardAside, Missing: kernel.ErrNoWireGuard},
 	}
-	switch s.Userspace {
-	case userAlways:
-		f.Carrier, f.Feature = CarrierWeft, nil
-	case userNever:
-		f.Carrier = CarrierKernel
-		f.Feature.Required = `"Userspace":"never" forbids to encrypt without`
-	}
-	return f
+	return f.carriedAs(s.Userspace, "encrypt")
 }
 
 // firstPort is the port that the node is known by.

@@ -51,7 +51,7 @@ func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
 	}
 	w := s.wireGuard()
 	var err error
-	if w.user, w.why, err = encryptsInUserSpace(c, w.o); err != nil {
+	if w.user, w.why, err = inUserSpace(c, w.o.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, nil); err != nil {
 		return nil, fmt.Errorf("%s backend: %w", typeWireGuard, err)
 	}
 	a := &wireGuardActor{k: c.Kernel, out: c.underlayKernel(), log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), user: w.user, why: w.why, file: c.KeyFile, ends: map[string]*wireGuardMade{}}
@@ -70,26 +70,6 @@ func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
 		return nil, err
 	}
 	return &Encrypter{b, a}, nil
-}
-
-// encryptsInUserSpace says whether this program is to encrypt, and if it is for want of the kernel's WireGuard, why.
-func encryptsInUserSpace(c BackendConfig, o WireGuardOptions) (yes bool, why string, err error) {
-	switch {
-	case o.Userspace == userAlways:
-		return true, "", nil
-	case o.Userspace == userNever:
-		return false, "", nil
-	case c.Outside != nil:
-		return true, "", nil // the kernel's device would send where the TUN is
-	}
-	switch err := c.Kernel.ProbeWireGuard(); {
-	case err == nil:
-		return false, "", nil
-	case errors.Is(err, kernel.ErrNoWireGuard):
-		return true, err.Error(), nil
-	default:
-		return false, "", err
-	}
 }
 
 // Encrypter is the backend of type wireguard.
