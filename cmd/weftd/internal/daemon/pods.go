@@ -19,6 +19,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/statefiles"
+	"weft/cmd/weftd/internal/handover"
 	"weft/cmd/weftd/internal/pods"
 	"weft/tunnel"
 )
@@ -159,8 +160,12 @@ func (d *Daemon) Detach(k podport.Key) (podport.Pod, error) {
 
 // replaced is an error once another process has taken this one's place.
 func (d *Daemon) replaced() error {
-	if over := new(HandedOver); errors.As(context.Cause(d.running), &over) {
+	cause := context.Cause(d.running)
+	if over := new(HandedOver); errors.As(cause, &over) {
 		return control.ErrReplaced
+	}
+	if back := new(handover.BackError); errors.As(cause, &back) {
+		return control.ErrReplaced // by the one whose place this one was to take
 	}
 	return nil
 }

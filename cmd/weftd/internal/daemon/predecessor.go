@@ -214,6 +214,16 @@ func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
 	if m, ok := g.member.(pausable); ok {
 		m.Resume()
 	}
+	// Until the old one says bye it may take everything back, and would know of no pod that came or went here.
+	d.changing.Lock()
+	held := true
+	release := func() {
+		if held {
+			held = false
+			d.changing.Unlock()
+		}
+	}
+	defer release()
 	d.ours.set()
 	if !gone {
 		gone = p.conn.SendFlowing(handover.Report{Version: d.version, Ports: d.inherits, Pods: len(d.pods.List().Pods)}) != nil
@@ -229,6 +239,7 @@ func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
 		}
 		gone = ended || err != nil
 	}
+	release()
 	d.before.estate.Close() // what nobody wanted
 	switch {
 	case gone:

@@ -99,7 +99,9 @@ func (d *Daemon) HandOver(r control.HandOverRequest, caller control.Caller, u *n
 	o := w.run(d.running)
 	switch {
 	case errors.Is(o.err, errAsked):
-		conn.Close()
+		d.mu.Lock()
+		d.left = conn // closed when this process has nothing any more: the other one takes that for its end
+		d.mu.Unlock()
 		d.log.Info("this weftd was asked to stop while it handed over", "to_version", r.Version, "pid", caller.PID, "the_other_goes_on", !child)
 	case o.err != nil:
 		conn.Close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"weft/cmd/internal/rights"
@@ -61,6 +62,9 @@ var ErrGone = errors.New("the other weftd is gone")
 type Conn struct {
 	c *net.UnixConn
 	b [maxMessage]byte
+
+	mu          sync.Mutex // held while a deadline for reading is set
+	interrupted bool
 }
 
 // NewConn takes c over.
@@ -69,8 +73,32 @@ func NewConn(c *net.UnixConn) *Conn { return &Conn{c: c} }
 // Close ends the connection.
 func (c *Conn) Close() { _ = c.c.Close() } // what was sent is in the other's queue
 
-// Interrupt has Receive return at once, also one that is called later. The other process does not notice, until Close.
-func (c *Conn) Interrupt() { _ = c.c.CloseRead() } // it is closed already, or works
+// Interrupt has Receive return ErrGone at once, also one that is called later. The other process does not notice, until Close: the end for
+// reading is not shut, since the kernel lets the other one know of that.
+func (c *Conn) Interrupt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.interrupted = true
+	_ = c.c.SetReadDeadline(longAgo) // it is closed already, or works
+}
+
+var longAgo = time.Unix(1, 0)
+
+// deadline has reads end at until, or at once if they are interrupted.
+func (c *Conn) deadline(until time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.interrupted {
+		until = longAgo
+	}
+	return c.c.SetReadDeadline(until)
+}
+
+func (c *Conn) isInterrupted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.interrupted
+}
 
 // sendWait bounds how long a message may wait until the other one has read those before it.
 const sendWait = 5 * time.Second
@@ -95,13 +123,15 @@ func (c *Conn) Send(m Message) error {
 
 // Receive returns the next message, or an error that wraps ErrGone. It waits until the deadline; the zero time is for none.
 func (c *Conn) Receive(until time.Time) (Message, error) {
-	if err := c.c.SetReadDeadline(until); err != nil {
+	if err := c.deadline(until); err != nil {
 		return Message{}, ErrGone
 	}
 	got, err := rights.Receive(c.c, c.b[:], rights.Most)
 	var m Message
 	var late net.Error
 	switch {
+	case errors.As(err, &late) && late.Timeout() && c.isInterrupted():
+		err = fmt.Errorf("%w: this end was interrupted", ErrGone)
 	case errors.As(err, &late) && late.Timeout():
 		err = fmt.Errorf("the other weftd does not answer: %w", err)
 	case err != nil:
