@@ -79,17 +79,15 @@ func (c *Conn) Interrupt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.interrupted = true
-	_ = c.c.SetReadDeadline(longAgo) // it is closed already, or works
+	_ = c.c.SetReadDeadline(time.Unix(1, 0)) // it is closed already, or works
 }
-
-var longAgo = time.Unix(1, 0)
 
 // deadline has reads end at until, or at once if they are interrupted.
 func (c *Conn) deadline(until time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.interrupted {
-		until = longAgo
+		until = time.Unix(1, 0)
 	}
 	return c.c.SetReadDeadline(until)
 }
