@@ -86,6 +86,7 @@ type Custody struct {
 	optional  map[string]bool // what is kept only where that is of use
 	held      bool            // until Begin
 	fresh     map[string]bool // what became another while that was so
+	trying    chan struct{}   // closed when Run has tried to find a holder; nil while it does not
 }
 
 // Open takes up what the last weftd had kept. It always succeeds: who cannot be asked is in the log and in Status. The caller runs
@@ -269,7 +270,8 @@ func (c *Custody) connect(ctx context.Context, start bool) (*session, Report, er
 			return nil, Report{}, err
 		}
 		s := newSession(conn)
-		r, err := s.report(hello, c.o.Owner)
+		s.owner = c.o.Owner
+		r, err := s.report(hello, s.owner)
 		if err == nil {
 			return s, r, nil
 		}
@@ -376,6 +378,9 @@ func (c *Custody) keep(ctx context.Context, i Item) error {
 	if c.silent != nil { // whoever attaches a pod does not wait for it: Run does
 		return c.silent
 	}
+	if c.trying != nil { // two would start one each
+		return c.afterTrying(ctx, i.Name)
+	}
 	s, r, err := c.connect(ctx, true)
 	if err != nil {
 		if errors.Is(err, errSilent) {
@@ -384,6 +389,25 @@ func (c *Custody) keep(ctx context.Context, i Item) error {
 		return err
 	}
 	return c.give(s, r)
+}
+
+// afterTrying keeps what has that name once Run has found a holder, or none. mu is held, but not meanwhile.
+func (c *Custody) afterTrying(ctx context.Context, name string) error {
+	done := c.trying
+	c.mu.Unlock()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	i, ok := c.items[name]
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case c.closed || !ok: // somebody has it forgotten meanwhile
+		return nil
+	}
+	return c.keep(ctx, i)
 }
 
 // give makes s the session, and gives the holder all items.

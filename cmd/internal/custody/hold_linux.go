@@ -284,7 +284,7 @@ func (h *holder) handle(c *conn, m message, fds []int, fault error) (answer mess
 		rights.Close(fds)
 	}
 	if fault == nil && !c.weftd && (m.verb == keep || m.verb == forget || m.verb == next) {
-		fault = errors.New("say hello first")
+		fault = errStranger
 		if m.verb == keep {
 			rights.Close(fds)
 		}

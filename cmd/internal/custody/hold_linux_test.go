@@ -555,3 +555,25 @@ func FuzzParseMessage(f *testing.F) {
 		}
 	})
 }
+
+// A connection that turns out not to be needed, since two of weftd's goroutines found another holder at once, takes nothing from the one that is.
+func TestAnotherHelloCostsNothing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	c := n.weftd()
+	r, _ := pipe(t)
+	keepOne(t, c, "a", "", r)
+	other, _, err := c.connect(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keepOne(t, c, "b", "", r)
+	if err := other.keep(Item{Name: "c", FDs: []int{r}}); err != nil {
+		t.Error(err)
+	}
+	other.close()
+	c.Forget("a")
+	if rep, err := n.look(); err != nil || rep.Items != 2 || len(c.owed) != 0 {
+		t.Errorf("%+v %v; not forgotten: %v", rep, err, c.owed)
+	}
+}

@@ -51,6 +51,9 @@ const (
 // errMalformed is of a message that no weftd sends.
 var errMalformed = errors.New("malformed message")
 
+// errStranger refuses what only the connection may ask for that said hello last.
+var errStranger = errors.New("say hello first")
+
 func (m message) bytes() []byte {
 	b := append(make([]byte, 0, headerSize+len(m.name)+len(m.body)), 'W', 'K', protocolVersion, byte(m.verb))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(m.name)))

@@ -66,9 +66,15 @@ func (c *Custody) retry(ctx context.Context, ended *session) (kept bool) {
 	s, r, err := c.connect(ctx, true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer func() { close(c.trying); c.trying = nil }()
 	if c.closed || c.held || c.session != nil || len(c.items) == 0 { // meanwhile
 		if s != nil {
 			s.close()
+		}
+		if s != nil && c.session != nil { // the other one is to be obeyed again
+			if _, err := c.session.report(hello, c.session.owner); err != nil {
+				c.lose(err)
+			}
 		}
 		return true
 	}
@@ -97,7 +103,7 @@ func (c *Custody) retry(ctx context.Context, ended *session) (kept bool) {
 	return true
 }
 
-// needsHolder says that something is to be kept and there is no session. ended is the one that is over.
+// needsHolder says that something is to be kept and there is no session: then others wait until trying is closed. ended is the one that is over.
 func (c *Custody) needsHolder(ended *session) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,5 +113,9 @@ func (c *Custody) needsHolder(ended *session) bool {
 	if ended != nil && c.session == ended {
 		c.session, c.pid = nil, 0
 	}
-	return len(c.items) > 0 && c.session == nil // else it ended because there was nothing to keep
+	if len(c.items) == 0 || c.session != nil { // it ended because there was nothing to keep
+		return false
+	}
+	c.trying = make(chan struct{})
+	return true
 }

@@ -21,6 +21,7 @@ const keepWait = time.Second
 // session is a connection to a holder. Its methods are safe for concurrent use.
 type session struct {
 	c       *net.UnixConn
+	owner   string     // whose descriptors are kept, as it was said
 	mu      sync.Mutex // one request at a time
 	answers chan answer
 	// over is closed when the holder is gone, or was not what it should be.
@@ -122,14 +123,25 @@ func (s *session) report(v verb, name string) (Report, error) {
 }
 
 func (s *session) keep(i Item) error {
-	_, fds, err := s.ask(message{verb: keep, name: i.Name, body: i.Meta}, i.FDs, keepWait)
-	rights.Close(fds)
-	return err
+	return s.do(message{verb: keep, name: i.Name, body: i.Meta}, i.FDs)
 }
 
 func (s *session) forget(name string) error {
-	_, fds, err := s.ask(message{verb: forget, name: name}, nil, keepWait)
-	rights.Close(fds)
+	return s.do(message{verb: forget, name: name}, nil)
+}
+
+// do has the holder do something. The holder obeys who has said hello last: that may have been another connection of ours, which was not needed.
+func (s *session) do(m message, fds []int) error {
+	_, got, err := s.ask(m, fds, keepWait)
+	rights.Close(got)
+	if no := (*refusedError)(nil); !errors.As(err, &no) || no.why != errStranger.Error() {
+		return err
+	}
+	if _, err := s.report(hello, s.owner); err != nil {
+		return err
+	}
+	_, got, err = s.ask(m, fds, keepWait)
+	rights.Close(got)
 	return err
 }
 
