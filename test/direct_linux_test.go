@@ -51,6 +51,7 @@ func TestDirectPods(t *testing.T) {
 			directRestart(t, a, b, family)
 		}
 	})
+	t.Run("killed with a connection by a service", func(t *testing.T) { directServiceRestart(t, a, sibling, b) })
 }
 
 // directCounters: what a pod and its sibling have moved is shown of each of them, in metrics, by weft pods and in the node's status.

@@ -62,7 +62,8 @@ type Engine struct {
 
 	saying sayings // what is logged off the workers
 
-	seed maphash.Seed // of the tags of return entries
+	seed    maphash.Seed // of the tags of return entries
+	learned learned      // mu guards it
 
 	began time.Time // when the engine was made, with its monotonic reading
 
@@ -149,6 +150,10 @@ func (e *Engine) Swap(t *Table) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.inherit(e.table.Load())
+	e.learnedOf(func(a netip.Addr) *returns {
+		p, _ := t.routes.Lookup(a)
+		return p.returns()
+	})
 	e.table.Store(t)
 }
 
@@ -196,6 +201,9 @@ func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID,
 	e.attached[a.id] = a
 	for _, q := range a.queues {
 		q.worker.Load().queues++
+	}
+	if a.pod != nil {
+		e.learnedOf(a.returnsOf)
 	}
 	e.ports.Store(next) // before epoll can report it
 	for _, q := range a.queues {

@@ -21,8 +21,9 @@ type flow struct {
 	sport, dport   uint16 // or the identifier of an echo, twice; or the upper and lower half of the identification of a fragment
 	proto          uint8
 	kind           flowKind
-	fin, syn, rest bool // of TCP; rest is the flag RST
-	asks           bool // it is not an answer by its own kind, as an echo reply or an ICMP error is
+	fin, syn, rest bool  // of TCP; rest is the flag RST
+	asks           bool  // it is not an answer by its own kind, as an echo reply or an ICMP error is
+	left           int64 // for how many seconds it is remembered, if no packet says it: it is not 0 for what the host's table told (learned.go)
 }
 
 type flowKind uint8
@@ -166,6 +167,8 @@ func (f *flow) ends() bool  { return f.fin || f.rest }
 // life is for how many seconds the flow is remembered after this packet.
 func (f *flow) life() int64 {
 	switch {
+	case f.left != 0:
+		return f.left
 	case f.kind == flowFragment:
 		return lifeFragment
 	case f.proto == encap.ProtoTCP:

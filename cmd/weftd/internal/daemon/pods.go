@@ -108,7 +108,27 @@ func (d *Daemon) servePods(g *generation) {
 		d.pods.Serve(nil, noPorts(g.backend.Type()))
 		return
 	}
+	d.learnFlows(g)
 	d.pods.Serve(podCarrier{g.plane, d.log.With("component", "pods")}, "")
+}
+
+// learnFlows tells g's data plane, which has just begun or is about to, which flows the host's rules translate (Services): their answers go to the host.
+func (d *Daemon) learnFlows(g *generation) {
+	if g.plane == nil || len(d.pods.List().Pods) == 0 {
+		return
+	}
+	networks := g.footing.network.Networks()
+	flows, err := g.kernel.Translated(func(client netip.Addr) bool {
+		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(client) })
+	})
+	if err != nil {
+		d.log.Warn("connections of pods by way of a Service, of before this weftd, may break: which they are is not known", "reason", err)
+		return
+	}
+	g.plane.Engine().Learn(flows)
+	if len(flows) > 0 {
+		d.log.Info("connections of pods by way of a Service go on", "flows", len(flows))
+	}
 }
 
 // noPorts says why a network has no ports for pods, and what to do.

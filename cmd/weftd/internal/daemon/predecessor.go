@@ -178,6 +178,12 @@ func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
 	}
 	p := d.before
 	plane, _ := g.backend.(routing.Transferable)
+	resume := func() {
+		if plane != nil {
+			d.learnFlows(g) // those of until now
+			plane.Resume()
+		}
+	}
 	handover.At("new-prepared")
 	gone := p.conn.Send(handover.Message{Word: handover.Ready}) != nil
 	handover.At("new-ready")
@@ -193,9 +199,7 @@ func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
 			}
 			gone = true
 		}
-		if plane != nil {
-			plane.Resume()
-		}
+		resume()
 		if !gone && handover.Over(yours) {
 			if plane != nil {
 				plane.Pause()
@@ -203,12 +207,11 @@ func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
 			if err := p.left(ctx); err != nil {
 				return err
 			}
-			if gone = true; plane != nil {
-				plane.Resume()
-			}
+			gone = true
+			resume()
 		}
-	} else if plane != nil {
-		plane.Resume()
+	} else {
+		resume()
 	}
 	handover.At("new-reads")
 	if m, ok := g.member.(pausable); ok {
