@@ -35,6 +35,7 @@ type namesake struct {
 	rounds  lease.Rounds           // of asking about it
 	asked   int                    // the number of the last question, of all rounds
 	gone    map[[2]netip.Addr]bool // did not answer: they are not asked again
+	node    types.UID              // of the Node of which about, rounds and gone are
 }
 
 // namesakeError says who else our Node tells of.
@@ -57,6 +58,9 @@ func (e *namesakeError) Error() string {
 // otherMachine returns a *namesakeError while another machine of our Node's name lives, or may live. It asks.
 func (c *core) otherMachine() error {
 	n := &c.namesake
+	if n.node != c.ours.UID { // made anew: whoever was silent may have made it
+		n.node, n.about, n.rounds, n.gone = c.ours.UID, [2]netip.Addr{}, lease.Rounds{}, nil
+	}
 	theirs, ok := c.elsewhere()
 	if !ok || c.o.Underlay == nil {
 		n.contest = false

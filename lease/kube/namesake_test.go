@@ -185,6 +185,29 @@ func TestANodeMadeAnewIsNotOursYet(t *testing.T) {
 	}
 }
 
+// TestWhoWasSilentIsAskedAboutAnotherNode: that nobody answered where our Node said that it is says nothing about a Node that was made anew
+// and tells of that place too: a machine that was away may have made it.
+func TestWhoWasSilentIsAskedAboutAnotherNode(t *testing.T) {
+	c := newTestCore(t)
+	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	for c.otherMachine() != nil && c.namesake.asked < 10*namesakeRounds {
+		c.namesake.answered(answer{c.namesake.asked, false}, c.now)
+		c.now = c.now.Add(time.Minute)
+	}
+	if err := c.otherMachine(); err != nil {
+		t.Fatalf("asked %d times: %v", c.namesake.asked, err)
+	}
+	c.ours.UID = "another"
+	asked := c.namesake.asked
+	if err := c.otherMachine(); err == nil || c.namesake.asked != asked+1 {
+		t.Errorf("%v, asked %d times more", err, c.namesake.asked-asked)
+	}
+	c.namesake.answered(answer{c.namesake.asked, true}, c.now)
+	if err := c.otherMachine(); err == nil {
+		t.Error("a machine that answers is written over, since it was silent once")
+	}
+}
+
 // TestNobodyIsWaitedForInVain: once it is known that nobody lives where our Node says that it is, no round is due, which
 // would keep the loop turning.
 func TestNobodyIsWaitedForInVain(t *testing.T) {

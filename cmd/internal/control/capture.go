@@ -108,6 +108,10 @@ func (s *stream) Write(b []byte) (int, error) {
 func (s *stream) Flush() { _ = s.control.Flush() } // a client that went away is noticed by Write
 
 func serveCapture(n Node, w http.ResponseWriter, r *http.Request) {
+	if err := mayChange(r.Context()); err != nil { // it changes nothing, and shows what pods say to each other
+		reply(w, nil, err)
+		return
+	}
 	var req CaptureRequest
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16))
 	d.DisallowUnknownFields()

@@ -55,8 +55,8 @@ func withCaller(ctx context.Context, c net.Conn) context.Context {
 }
 
 // mayChange refuses callers other than root and the user that this process runs as. The socket's mode says the same; a mode that somebody
-// has changed shall not let others hand in descriptors, get weftd's own, name a program that it starts, take the node's key from it, or give
-// its subnet up.
+// has changed shall not let others hand in descriptors, get weftd's own, name a program that it starts, take the node's key from it, give
+// its subnet up, or read pods' packets.
 func mayChange(ctx context.Context) error {
 	uid, ok := ctx.Value(callerKey{}).(uint32)
 	if !ok || uid != 0 && int(uid) != os.Geteuid() {

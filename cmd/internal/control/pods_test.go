@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"strings"
@@ -232,6 +234,18 @@ func TestStrangersChangeNoPods(t *testing.T) {
 	for uid, may := range map[uint32]bool{0: true, uint32(os.Geteuid()): true, 4711: false} {
 		if err := mayChange(context.WithValue(t.Context(), callerKey{}, uid)); (err == nil) != may {
 			t.Errorf("uid %d: %v", uid, err)
+		}
+	}
+}
+
+// Whoever is neither root nor the daemon's user sees no pod's packets.
+func TestStrangersSeeNoPackets(t *testing.T) {
+	for uid, may := range map[uint32]bool{uint32(os.Geteuid()): true, 4711: false} {
+		r := httptest.NewRequestWithContext(context.WithValue(t.Context(), callerKey{}, uid), http.MethodPost, "/v1/capture", strings.NewReader(`{"inner":true,"count":1}`))
+		w := httptest.NewRecorder()
+		serveCapture(&fake{}, w, r)
+		if seen := w.Header().Get("Content-Type") == "application/x-pcapng"; seen != may || !may && w.Code != http.StatusConflict {
+			t.Errorf("uid %d: status %d, %q", uid, w.Code, w.Body)
 		}
 	}
 }
