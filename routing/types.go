@@ -69,8 +69,9 @@ type Settings interface {
 type Facts struct {
 	// Carrier says who moves the packets.
 	Carrier Carrier
-	// Port is the UDP port that every node receives the overlay's datagrams on; 0 if there is none.
-	Port uint16
+	// Port is the UDP port that every node receives the overlay's datagrams on; 0 if there is none. Port6 is the one over IPv6 where that is
+	// another; 0 for Port.
+	Port, Port6 uint16
 	// Guard says which rules of the host protect the port; its zero value asks for none. Underlay is the controller's to
 	// fill in, and Peers counts only where it is the kernel that receives: weft's data plane tells peers from
 	// strangers itself.

@@ -107,8 +107,8 @@ func presharedKey(to *wireguard.Secret) Key {
 // Facts implements Settings.
 func (s *wireGuardSettings) Facts() Facts {
 	f := Facts{
-		Carrier: CarrierEither, Port: s.firstPort(), DataV4: true, DataV6: true,
-		Guard:   hostrules.Guard{Port: s.firstPort()},
+		Carrier: CarrierEither, Port: s.firstPort(), Port6: s.secondPort(), DataV4: true, DataV6: true,
+		Guard:   hostrules.Guard{Port: s.firstPort(), Port6: s.secondPort()},
 		Feature: &Feature{Name: "wireguard", Probe: kernel.ProbeWireGuardAside, Missing: kernel.ErrNoWireGuard},
 	}
 	return f.carriedAs(s.Userspace, "encrypt")
@@ -120,6 +120,14 @@ func (s *wireGuardSettings) firstPort() uint16 {
 		return s.Port6
 	}
 	return s.Port
+}
+
+// secondPort is the one over IPv6 if that is another than the first; else 0.
+func (s *wireGuardSettings) secondPort() uint16 {
+	if s.Mode == modeSeparate && s.enabled4 && s.enabled6 {
+		return s.Port6
+	}
+	return 0
 }
 
 // MTU implements Settings.

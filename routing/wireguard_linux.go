@@ -54,7 +54,7 @@ func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
 	if w.user, w.why, err = inUserSpace(c, w.o.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, nil); err != nil {
 		return nil, fmt.Errorf("%s backend: %w", typeWireGuard, err)
 	}
-	a := &wireGuardActor{k: c.Kernel, out: c.underlayKernel(), log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), user: w.user, why: w.why, file: c.KeyFile, ends: map[string]*wireGuardMade{}}
+	a := &wireGuardActor{k: c.Kernel, out: c.underlayKernel(), log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), user: w.user, why: w.why, file: c.KeyFile, ends: map[string]*wireGuardMade{}, vain: outcries{}}
 	if a.file == "" && c.StateDir != "" {
 		a.file = filepath.Join(c.StateDir, WireGuardKeyFile)
 	}
@@ -82,16 +82,21 @@ type Encrypter struct {
 type EncryptedPeer struct {
 	// Device is the one by which the peer's packets go.
 	Device string
+	// InVain is when bytes were last seen to leave for the peer while there was no session; zero if none were since the last one.
+	InVain time.Time
 	wireguard.PeerState
 }
 
 // Silence says why a peer that packets are for is not heard, what is likely and what to do; "" if nothing is wrong or nothing is sent.
 // now is the time, and wrongKeys what the peer's device has counted.
 func (p EncryptedPeer) Silence(now time.Time, wrongKeys uint64) (likely, look string) {
-	fresh := !p.Handshake.IsZero() && now.Sub(p.Handshake) < wireGuardSilent
 	refused := p.Refused.Last.After(p.Handshake)
+	idle := now.Sub(p.InVain) > wireGuardSilent
+	if p.Handshake.IsZero() {
+		idle = p.Tx == 0
+	}
 	switch {
-	case fresh || p.Tx == 0 && !refused:
+	case hasSession(p.PeerState, now) || idle && !refused:
 		return "", ""
 	case refused && p.Refused.Responses > 0:
 		return "its answers to our handshakes are refused: the PSK there is another one", "compare Backend.PSK of the network configuration that both nodes run on (weft status), and restart weftd on the one that is behind"
@@ -107,6 +112,44 @@ func (p EncryptedPeer) Silence(now time.Time, wrongKeys uint64) (likely, look st
 
 // wireGuardSilent is after how long without a handshake a peer that packets are for is not heard: sessions end after 180 s.
 const wireGuardSilent = 180 * time.Second
+
+// hasSession says that packets for a peer can leave without a handshake.
+func hasSession(p wireguard.PeerState, now time.Time) bool {
+	return !p.Handshake.IsZero() && now.Sub(p.Handshake) < wireGuardSilent
+}
+
+// outcry is what was last known of a peer without a session. A session ends when nothing passes, and with the next packet another begins:
+// that there is none is a fault only if bytes, those of handshakes, leave all the same.
+type outcry struct {
+	handshake time.Time
+	tx        uint64
+	at        time.Time // when tx was seen to have grown; zero for never since the session ended
+}
+
+// outcries are by device and key.
+type outcries map[string]map[wireguard.PublicKey]outcry
+
+// note looks at a device's peers, and returns since when each is called in vain, in their order. It has to be asked more often than sessions
+// end.
+func (o outcries) note(device string, ps []wireguard.PeerState, now time.Time) []time.Time {
+	before, after := o[device], make(map[wireguard.PublicKey]outcry, len(ps))
+	out := make([]time.Time, len(ps))
+	for i, p := range ps {
+		if hasSession(p, now) {
+			continue
+		}
+		x, known := before[p.Key]
+		switch {
+		case !known || !x.handshake.Equal(p.Handshake): // what was sent until now may have been in the session
+			x = outcry{handshake: p.Handshake, tx: p.Tx}
+		case x.tx != p.Tx:
+			x.tx, x.at = p.Tx, now
+		}
+		after[p.Key], out[i] = x, x.at
+	}
+	o[device] = after
+	return out
+}
 
 // WrongKeys is how many handshakes came that were for another key than this node's.
 func (e *Encrypter) WrongKeys() uint64 { return e.actor.wrongKeys() }
@@ -149,6 +192,7 @@ type wireGuardActor struct {
 	mu      sync.Mutex // guards what follows
 	private wireguard.Secret
 	ends    map[string]*wireGuardMade
+	vain    outcries
 }
 
 // wireGuardMade is a device that there is.
@@ -236,6 +280,7 @@ func (a *wireGuardActor) prepare(d *desired, mtu int) (absent, notes []string, e
 			delete(a.ends, name)
 		}
 	}
+	_, _ = a.look() // what has changed since counts; who asks is told of errors
 	if a.why != "" {
 		notes = append(notes, "packets are encrypted in user space: "+a.why)
 	}
@@ -360,13 +405,23 @@ func (a *wireGuardActor) wrongKeys() (n uint64) {
 func (a *wireGuardActor) peers() ([]EncryptedPeer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.look()
+}
+
+// look is peers. mu is held.
+func (a *wireGuardActor) look() ([]EncryptedPeer, error) {
 	var out []EncryptedPeer
 	var faults []error
+	now := time.Now()
 	for name, m := range a.ends {
 		ps, err := m.Peers()
 		faults = append(faults, err)
-		for _, p := range ps {
-			out = append(out, EncryptedPeer{name, p})
+		if err != nil {
+			continue
+		}
+		vain := a.vain.note(name, ps, now)
+		for i, p := range ps {
+			out = append(out, EncryptedPeer{name, vain[i], p})
 		}
 	}
 	slices.SortStableFunc(out, func(x, y EncryptedPeer) int { return cmp.Compare(x.Device, y.Device) })

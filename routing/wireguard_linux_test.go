@@ -226,8 +226,12 @@ func TestWireGuardRestarts(t *testing.T) {
 func TestWireGuardSilence(t *testing.T) {
 	now := time.Now()
 	shaken := func(ago time.Duration) EncryptedPeer {
-		return EncryptedPeer{PeerState: wireguard.PeerState{Handshake: now.Add(-ago), Tx: 1}}
+		return EncryptedPeer{InVain: now.Add(-time.Minute), PeerState: wireguard.PeerState{Handshake: now.Add(-ago), Tx: 1}}
 	}
+	idle := shaken(time.Hour)
+	idle.InVain = time.Time{}
+	gaveUp := shaken(time.Hour)
+	gaveUp.InVain = now.Add(-10 * time.Minute)
 	never := EncryptedPeer{PeerState: wireguard.PeerState{Tx: 148}}
 	refused := func(r wireguard.Refused) EncryptedPeer {
 		r.Last = now
@@ -241,6 +245,8 @@ func TestWireGuardSilence(t *testing.T) {
 		{EncryptedPeer{}, 0, ""},
 		{shaken(time.Minute), 5, ""},
 		{shaken(time.Hour), 0, "for 1h0m0s"},
+		{idle, 0, ""},
+		{gaveUp, 0, ""},
 		{never, 0, "since weftd started"},
 		{never, 1, "peers have an older record of this node"},
 		{refused(wireguard.Refused{Initiations: 1}), 0, "its clock was set back"},
@@ -249,6 +255,40 @@ func TestWireGuardSilence(t *testing.T) {
 		likely, look := c.p.Silence(now, c.wrong)
 		if !strings.Contains(likely, c.want) || (likely == "") != (c.want == "") || (look == "") != (c.want == "") {
 			t.Errorf("%+v: %q, %q", c.p, likely, look)
+		}
+	}
+}
+
+// TestSessionsThatEndedIdle: a session of a tunnel in which nothing passes ends, which is no fault; that bytes leave without one is.
+func TestSessionsThatEndedIdle(t *testing.T) {
+	key, begin := wireguard.PublicKey{1}, time.Now()
+	state := outcries{}
+	at := func(after time.Duration, shaken time.Time, tx uint64) bool {
+		now := begin.Add(after)
+		p := wireguard.PeerState{Key: key, Handshake: shaken, Tx: tx}
+		likely, _ := EncryptedPeer{InVain: state.note("flannel-wg", []wireguard.PeerState{p}, now)[0], PeerState: p}.Silence(now, 0)
+		return likely != ""
+	}
+	for _, c := range []struct {
+		after  time.Duration
+		shaken time.Time
+		tx     uint64
+		want   bool
+	}{
+		{0, begin, 148, false},
+		{170 * time.Second, begin, 5000, false}, // by the end that does not begin handshakes
+		{200 * time.Second, begin, 5100, false},
+		{time.Hour, begin, 5100, false},
+		{time.Hour + time.Second, begin, 5248, true}, // a handshake
+		{time.Hour + 2*time.Minute, begin, 5248, true},
+		{time.Hour + 4*time.Minute, begin, 5248, false}, // nobody sends any more
+		{2 * time.Hour, begin, 5396, true},
+		{2*time.Hour + time.Second, begin.Add(2 * time.Hour), 5500, false},
+		{3 * time.Hour, begin.Add(2 * time.Hour), 9000, false}, // all that is known is that it was sent since
+		{3*time.Hour + time.Second, begin.Add(2 * time.Hour), 9148, true},
+	} {
+		if got := at(c.after, c.shaken, c.tx); got != c.want {
+			t.Errorf("after %v: a fault: %t, want %t", c.after, got, c.want)
 		}
 	}
 }

@@ -98,6 +98,7 @@ func encrypts(t *testing.T, l *lab.Lab, devices int) {
 				}
 			}
 		}
+		shows(t, n, "\nweft_peer_latest_handshake_timestamp_seconds{peer=", "\nweft_peer_encrypted_transmit_bytes_total{peer=", "\nweft_peer_encrypted_receive_bytes_total{peer=")
 		if mode := fileMode(t, keyFile(n)); mode != 0o600 {
 			t.Errorf("%s: the private key has mode %o", n.Name, mode)
 		}

@@ -51,8 +51,12 @@ const (
 	WireGuard  = "wireguard-go"
 )
 
-// IPIP is the rung of a weftd of type ipip.
-const IPIP = "ipip"
+// IPIP and Encrypted are the rungs of weftds of the types by those names. Encrypted beside WireGuard shows what weft's TUN and sockets
+// are worth around the same cipher.
+const (
+	IPIP      = "ipip"
+	Encrypted = "wireguard"
+)
 
 // Rootless is the rung of an ordinary user's weftd, and Slirp what such a user has without: kernel vxlan between
 // namespaces that slirp4netns joins to the hosts' network.
@@ -79,6 +83,7 @@ func Rungs() []Rung {
 		{tunnel.PathRaw.String(), "weftd, path raw: frames in and out past the IP stack, whole superpackets where the kernel can", weftd},
 		{Auto, "weftd with nothing configured", weftd},
 		{IPIP, "weftd of type ipip in user space: TUN and raw socket, a packet at a time", otherType},
+		{Encrypted, "weftd of type wireguard in user space. It encrypts, as wireguard-go does", otherType},
 		{Direct, "weftd with nothing configured, its pods attached directly: neither bridge nor veth pair", direct},
 		{NodeBridge, "two pods of one node, by the kernel's bridge", nodeBridge},
 		{NodeDirect, "two pods of one node, attached directly: weftd moves what they say", nodeDirect},

@@ -176,4 +176,10 @@ func TestInputIsNoted(t *testing.T) {
 	if got := notes(g); len(got) > 0 {
 		t.Errorf("let in: %q", got)
 	}
+	g.Port6, g.Local6, set.Peers[0].PublicIPv6 = 8286, a("2001:db8::1"), a("2001:db8::2")
+	sh(t, "ip6tables-nft -P INPUT DROP")
+	sh(t, "ip6tables-nft -A INPUT -p udp --dport 8285 -j ACCEPT")
+	if got := notes(g); len(got) != 1 || !strings.Contains(got[0], "ip6tables -I INPUT -p udp --dport 8286 -j ACCEPT") {
+		t.Errorf("another port over IPv6: %q", got)
+	}
 }

@@ -63,7 +63,8 @@ func inputDrops(g Guard, set lease.Set) (found []string) {
 				continue
 			}
 			const udp = 17
-			p := Packet{Hook: HookInput, In: g.Underlay, Src: way[0], Dst: way[1], Protocol: udp, SrcPort: g.Port, DstPort: g.Port}
+			port := g.in(way[0].Is6()).Port
+			p := Packet{Hook: HookInput, In: g.Underlay, Src: way[0], Dst: way[1], Protocol: udp, SrcPort: port, DstPort: port}
 			barriers, err := Barriers(p)
 			if err != nil {
 				return nil // what cannot be read is said elsewhere
@@ -81,7 +82,7 @@ func inputDrops(g Guard, set lease.Set) (found []string) {
 				if !slices.Contains(answers, b) {
 					unless = " unless they answer this node's own"
 				}
-				note := fmt.Sprintf("datagrams from peers to UDP port %d, as from %s, do not come in%s: %s them; %s", g.Port, way[0], unless, b, b.Allow(p))
+				note := fmt.Sprintf("datagrams from peers to UDP port %d, as from %s, do not come in%s: %s them; %s", port, way[0], unless, b, b.Allow(p))
 				if !slices.ContainsFunc(found, func(x string) bool { return strings.Contains(x, b.String()) }) {
 					found = append(found, note)
 				}

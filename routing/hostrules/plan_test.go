@@ -282,6 +282,23 @@ func TestGuardOfAProtocol(t *testing.T) {
 	}
 }
 
+// TestGuardOfTwoPorts: over IPv6 it may be another port, which the rules of that family name, and only those.
+func TestGuardOfTwoPorts(t *testing.T) {
+	c, set, outer := Config{Network: dualStack(false)}, testSet("192.0.2.1", "2001:db8::1"), []string{"eth0"}
+	v4, v6 := desired(c, set, Guard{Port: 51820, Port6: 51821, Underlay: "eth0"}, outer)
+	for port, f := range map[uint16]familyRules{51820: v4, 51821: v6} {
+		all := slices.Concat(f.portInput(), f.podsForward)
+		if len(all) == 0 {
+			t.Errorf("no rules for port %d", port)
+		}
+		for _, r := range all {
+			if r.port != port {
+				t.Errorf("%s, want port %d", r.iptables(false), port)
+			}
+		}
+	}
+}
+
 // Which families and which rules there are follows from config and lease.
 func TestDesired(t *testing.T) {
 	c := Config{Network: dualStack(false), Masquerade: true, Forward: true}

@@ -88,8 +88,8 @@ func comments() []string {
 
 // Guard says what the overlay's port needs.
 type Guard struct {
-	// Port is the overlay's UDP port; 0 guards nothing.
-	Port uint16
+	// Port is the overlay's UDP port; 0 guards nothing. Port6 is the one over IPv6 where that is another; 0 for Port.
+	Port, Port6 uint16
 	// Peers also drops datagrams from anyone but the peers. It is for a port on which the kernel's
 	// vxlan listens, which accepts packets from everyone; package tunnel checks for itself.
 	Peers bool
@@ -104,6 +104,15 @@ type Guard struct {
 	Local4, Local6 netip.Addr
 }
 
+// in is g as it is for one family, in Port.
+func (g Guard) in(six bool) Guard {
+	if six && g.Port6 != 0 {
+		g.Port = g.Port6
+	}
+	g.Port6 = 0
+	return g
+}
+
 // guards reports whether there is anything to guard.
 func (g Guard) guards() bool { return g.Port != 0 || g.Protocol != 0 }
 
@@ -113,10 +122,10 @@ func desired(c Config, set lease.Set, g Guard, outer []string) (v4, v6 familyRul
 	v6.ipv6 = true
 	n, s := c.Network, set.Own.Subnets
 	if n.EnableIPv4 {
-		v4 = desiredFamily(c, n.Network, s.V4, set.Peers, g, outer)
+		v4 = desiredFamily(c, n.Network, s.V4, set.Peers, g.in(false), outer)
 	}
 	if n.EnableIPv6 {
-		v6 = desiredFamily(c, n.IPv6Network, s.V6, set.Peers, g, outer)
+		v6 = desiredFamily(c, n.IPv6Network, s.V6, set.Peers, g.in(true), outer)
 	}
 	return v4, v6
 }

@@ -17,7 +17,7 @@ import (
 // whatever its name is; so may one of ours be that is spelt wrongly.
 func ours() func(name string) bool {
 	cfg, _ := options.Parse(nil, nil) // for the names of the flags
-	known := map[string]bool{"NODE_NAME": true, "POD_NAME": true, "POD_NAMESPACE": true, "GOMAXPROCS": true, "GOGC": true, "GOMEMLIMIT": true, "GODEBUG": true, "GOTRACEBACK": true}
+	known := map[string]bool{"NODE_NAME": true, "POD_NAME": true, "POD_NAMESPACE": true, "WIREGUARD_KEY_FILE": true, "GOMAXPROCS": true, "GOGC": true, "GOMEMLIMIT": true, "GODEBUG": true, "GOTRACEBACK": true}
 	for _, s := range cfg.Settings {
 		name := strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
 		known["WEFTD_"+name], known["FLANNELD_"+name] = true, true

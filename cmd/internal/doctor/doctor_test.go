@@ -134,6 +134,9 @@ func TestChecks(t *testing.T) {
 	probed := func(x control.Probe) func(*Facts) {
 		return func(f *Facts) { f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Probes: []control.Probe{x}}} }
 	}
+	encrypted := func(x control.Encryption) func(*Facts) {
+		return func(f *Facts) { f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Encryption: []control.Encryption{x}}} }
+	}
 	packet := hostrules.Packet{Hook: hostrules.HookInput, In: "eth0", Src: ip("192.0.2.2"), Dst: ip("192.0.2.1"), Protocol: 17, SrcPort: 8285, DstPort: 8285}
 	barrier := hostrules.Barrier{Firewall: "iptables, nft flavour", Table: "filter", Chain: "INPUT", Policy: true}
 	for _, tt := range []struct {
@@ -270,6 +273,11 @@ func TestChecks(t *testing.T) {
 		{"the port is taken", func(f *Facts) {
 			f.Port.Holders = []Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("0.0.0.0:8285")}}
 		}, "port fault", "flanneld (pid 99)"},
+		{"the second port is taken", func(f *Facts) {
+			f.Port.Number6, f.Port.Holders = 51821, []Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("[::]:51821")}}
+		}, "port fault", "UDP port 51821 is taken"},
+		{"a peer has a session, or needs none", encrypted(control.Encryption{Device: "flannel-wg"}), "", ""},
+		{"a peer has no session", encrypted(control.Encryption{Device: "flannel-wg", Likely: "its answers are refused", Look: "compare Backend.PSK"}), "encryption fault", "b is not heard by flannel-wg"},
 		{"another's vxlan", func(f *Facts) { f.Port.Device = "vxlan.calico" }, "port warning", "vxlan.calico"},
 		{"the firewall", func(f *Facts) { f.Firewall.Input = []Blocked{{packet, barrier, false}} }, "firewall-input fault", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"},
 		{"the firewall, on path raw", func(f *Facts) {
@@ -403,5 +411,26 @@ func TestReadsWhatTheKernelPrints(t *testing.T) {
 		if major, minor, ok := release(text); !ok || major != want[0] || minor != want[1] {
 			t.Errorf("%s: %d.%d", text, major, minor)
 		}
+	}
+}
+
+// TestFirewallIsAskedAboutBothPorts: type wireguard has another port over IPv6.
+func TestFirewallIsAskedAboutBothPorts(t *testing.T) {
+	f := healthy(t)
+	f.Port = Port{Number: 51820, Number6: 51821}
+	f.Links.Underlay.Addr6 = ip("2001:db8::1")
+	f.Network.Records[1].PublicIPv6 = ip("2001:db8::2")
+	input, output, _ := f.packets()
+	seen := map[string]bool{}
+	for _, p := range append(input, output...) {
+		seen[fmt.Sprintf("%v %v %d", p.Hook == hostrules.HookInput, p.Src.Is6(), p.DstPort)] = true
+	}
+	for _, want := range []string{"true false 51820", "true true 51821", "false false 51820", "false true 51821"} {
+		if !seen[want] {
+			t.Errorf("nobody asks about %s: %v", want, seen)
+		}
+	}
+	if len(seen) != 4 {
+		t.Errorf("%v", seen)
 	}
 }

@@ -208,8 +208,9 @@ func (n Network) facts() routing.Facts { return routing.FactsOf(n.NetworkConfig)
 
 // Port says who has the overlay's port.
 type Port struct {
-	Number uint16
-	Err    error
+	// Number6 is the one over IPv6 if that is another; else 0.
+	Number, Number6 uint16
+	Err             error
 	// Holders are the processes that have it, besides weftd itself; Device is a vxlan link of the kernel's with it.
 	Holders []Holder
 	Device  string

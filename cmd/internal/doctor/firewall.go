@@ -44,7 +44,7 @@ const mostAsked = 16
 // node and those peers'.
 func (f *Facts) packets() (input, output, forward []hostrules.Packet) {
 	const udp, tcp, client, server = 17, 6, 40000, 80
-	under, port := f.Links.Underlay, f.Port.Number
+	under := f.Links.Underlay
 	inner, pods := under.Name, "cni0"
 	for _, l := range f.overlayLinks() {
 		if strings.HasPrefix(l.Name, "flannel") {
@@ -61,6 +61,10 @@ func (f *Facts) packets() (input, output, forward []hostrules.Packet) {
 			break
 		}
 		for _, x := range []struct{ src, dst netip.Addr }{{p.PublicIP, under.Addr4}, {p.PublicIPv6, under.Addr6}} {
+			port := f.Port.Number
+			if x.src.Is6() && f.Port.Number6 != 0 {
+				port = f.Port.Number6
+			}
 			if port != 0 && x.src.IsValid() && x.dst.IsValid() {
 				input = append(input, hostrules.Packet{Hook: hostrules.HookInput, In: under.Name, Src: x.src, Dst: x.dst, Protocol: udp, SrcPort: port, DstPort: port})
 				out := cmp.Or(f.Links.To[x.src].Link, under.Name)

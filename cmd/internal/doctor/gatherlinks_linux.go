@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -197,10 +198,9 @@ func (f *Facts) overlayMTU() {
 
 // readPort finds who has the overlay's port.
 func readPort(f *Facts) Port {
-	p := Port{Number: f.Network.facts().Port}
+	p := Port{Number: f.Network.facts().Port, Number6: f.Network.facts().Port6}
 	if !f.Network.known() || p.Number == 0 {
-		p.Number = 0
-		return p
+		return Port{}
 	}
 	inodes := map[string]Holder{}
 	for _, file := range []string{"udp", "udp6"} {
@@ -212,7 +212,11 @@ func readPort(f *Facts) Port {
 			p.Err = err
 			return p
 		}
-		for inode, at := range sockets(string(b), p.Number) {
+		found := sockets(string(b), p.Number)
+		if file == "udp6" && p.Number6 != 0 {
+			maps.Copy(found, sockets(string(b), p.Number6))
+		}
+		for inode, at := range found {
 			if a := at.Addr(); a.IsUnspecified() || f.isUnderlays(a) {
 				inodes[inode] = Holder{At: at}
 			}

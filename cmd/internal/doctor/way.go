@@ -133,13 +133,16 @@ func checkPort(f *Facts) []Finding {
 		if h.PID != 0 {
 			who = fmt.Sprintf("%s (pid %d)", h.Name, h.PID)
 		}
-		out = append(out, says(Fault, "UDP port %d is taken, at %s, by %s", p.Number, h.At, who).
+		out = append(out, says(Fault, "UDP port %d is taken, at %s, by %s", h.At.Port(), h.At, who).
 			because("a flanneld or another weftd runs here, or a program that has the port by chance").
-			do("ss -lunp 'sport = :%d'; stop it, or give the overlay another Backend.Port on all nodes", p.Number))
+			do("ss -lunp 'sport = :%d'; stop it, or give the overlay another Backend.Port on all nodes", h.At.Port()))
 	}
 	if p.Device != "" {
 		out = append(out, says(Warning, "the kernel's vxlan device %s has UDP port %d too", p.Device, p.Number).about(p.Device).
 			because("another overlay runs on this host").do("ip -d link show %s; give one of them another port", p.Device))
+	}
+	if p.Number6 != 0 {
+		return orOK(out, "UDP ports %d and %d are weft's, or free", p.Number, p.Number6)
 	}
 	return orOK(out, "UDP port %d is weft's, or free", p.Number)
 }

@@ -51,6 +51,9 @@ type Config struct {
 	HandOver string
 	// CacheDir holds the node's identity and the last good set.
 	CacheDir string
+	// WireGuardKeyFile is the file of the private key of type wireguard, from the variable WIREGUARD_KEY_FILE, which is flannel's; "" for one in
+	// CacheDir.
+	WireGuardKeyFile string
 	// NodeID is the node's identity; "" means the stored or derived one.
 	NodeID string
 	// NodeName is what people call the node; "" means the host's name. In Kubernetes it is the Node's name.

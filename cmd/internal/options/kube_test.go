@@ -26,9 +26,9 @@ func TestKubernetesFlagsAndVariables(t *testing.T) {
 // The flags and variables of flannel's own manifest are accepted without a warning.
 func TestFlannelsManifestIsUnderstood(t *testing.T) {
 	c, err := Parse(strings.Fields("--ip-masq --kube-subnet-mgr --healthz-port=8081"),
-		[]string{"POD_NAME=kube-flannel-ds-x", "POD_NAMESPACE=kube-flannel", "EVENT_QUEUE_DEPTH=5000", "CONT_WHEN_CACHE_NOT_READY=false"})
-	if err != nil || len(c.Remarks()) > 0 {
-		t.Errorf("%v, %q", err, c.Remarks())
+		[]string{"WIREGUARD_KEY_FILE=/run/flannel/wgkey", "POD_NAME=kube-flannel-ds-x", "POD_NAMESPACE=kube-flannel", "EVENT_QUEUE_DEPTH=5000", "CONT_WHEN_CACHE_NOT_READY=false"})
+	if err != nil || len(c.Remarks()) > 0 || c.WireGuardKeyFile != "/run/flannel/wgkey" {
+		t.Errorf("%v, %q, %q", err, c.Remarks(), c.WireGuardKeyFile)
 	}
 	if q := strings.Join(c.Quiet(), "\n"); !strings.Contains(q, "EVENT_QUEUE_DEPTH") || !strings.Contains(q, "CONT_WHEN_CACHE_NOT_READY") {
 		t.Errorf("not told at all: %q", q)

@@ -38,6 +38,7 @@ func Parse(args, environ []string) (Config, error) {
 	faults = append(faults, fromEnvironment(fs, ownFlags(), env, sources)...)
 	c.Unknown, c.Unused = unknown(fs, env), unused(env)
 	c.Kube.NodeName, c.Kube.PodName, c.Kube.PodNamespace = env["NODE_NAME"], env["POD_NAME"], env["POD_NAMESPACE"]
+	c.WireGuardKeyFile = env["WIREGUARD_KEY_FILE"]
 	c.Rootless.Given = sources["rootless"] != ""
 	if !c.Rootless.Given && env[Inside] != "" {
 		c.Rootless.On = true

@@ -232,6 +232,9 @@ func (k Known) way(n Node, six bool, pod netip.Addr) (Way, bool) {
 	if !w.Under.IsValid() { // IPv6 alone carries it
 		w.Under, w.UnderFrom = n.Under6, k.Under6
 	}
+	if w.Under.Is6() && facts.Port6 != 0 {
+		w.UDPPort = facts.Port6
+	}
 	w.Overlay, w.From = subnet.Masked().Addr(), own.Masked().Addr()
 	w.Gateway = w.Overlay.Next()
 	if pod.IsValid() && pod != w.Gateway && pod != w.Overlay {

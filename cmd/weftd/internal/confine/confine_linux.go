@@ -56,6 +56,9 @@ func needs(cfg options.Config) Options {
 	if cfg.ControlSocket != "" {
 		o.Files = append(o.Files, filepath.Dir(cfg.ControlSocket))
 	}
+	if cfg.WireGuardKeyFile != "" { // beside it the next one is written
+		o.Files = append(o.Files, filepath.Dir(cfg.WireGuardKeyFile))
+	}
 	if cfg.UsesEmbedded() {
 		o.Files = append(o.Files, cfg.Embedded.Dir)
 		if l := cfg.Embedded.Listen; l.IsValid() && l.Port() < 1024 {

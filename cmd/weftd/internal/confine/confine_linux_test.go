@@ -148,8 +148,9 @@ func TestWhatIsKept(t *testing.T) {
 func TestNeeds(t *testing.T) {
 	cfg := options.Config{CacheDir: "/a", SubnetFile: "/b/subnet.env", ControlSocket: "/a/sock", HealthzPort: 80}
 	cfg.Embedded.On, cfg.Embedded.Dir = true, "/c"
+	cfg.WireGuardKeyFile = "/d/wgkey"
 	o := needs(cfg)
-	for _, dir := range []string{"/a", "/b", "/c"} {
+	for _, dir := range []string{"/a", "/b", "/c", "/d"} {
 		if !slices.Contains(o.Files, dir) {
 			t.Errorf("%v has no %s", o.Files, dir)
 		}

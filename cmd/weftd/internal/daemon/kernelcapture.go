@@ -61,6 +61,9 @@ func (g *generation) places(r control.CaptureRequest) (l []place, err error) {
 	}
 	if r.Outer {
 		outer := fmt.Sprintf("udp port %d", facts.Port)
+		if facts.Port6 != 0 {
+			outer += fmt.Sprintf(" or udp port %d", facts.Port6)
+		}
 		if facts.Port == 0 {
 			outer = fmt.Sprintf("ip proto %d", facts.Guard.Protocol)
 		}

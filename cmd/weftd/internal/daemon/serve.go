@@ -165,7 +165,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	g.under4or6 = d.hasUnderlay(kept)
 	g.backend, err = routing.NewBackend(ctx, routing.BackendConfig{
 		Kernel: kernel, Outside: g.elsewhere(), Unprivileged: d.cfg.Rootless.Place.User,
-		Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, Workers: d.cfg.Workers, Former: g.former,
+		Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, KeyFile: d.cfg.WireGuardKeyFile, Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under, Forwarding: d.cfg.Underlay.Forwarding,
 		MayRunCommands:  func() error { return trust.Commands(d.settings()) },
 		Hook:            &d.cfg.Hook,

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"os"
+	"time"
 
 	"weft/cmd/internal/podport"
 	"weft/cmd/weftd/internal/ops"
@@ -44,7 +45,7 @@ func (d *Daemon) snapshot() ops.Snapshot {
 	s.KernelMoves, s.Devices = routing.CarriesNothing(s.Backend.Path), s.Backend.Traffic()
 	s.Probes = g.probes()
 	if !s.Summary {
-		s.Infos = g.peerInfos()
+		s.Infos, s.Encrypted = g.peerInfos(), g.encryptedPeers(time.Now())
 	}
 	if g.plane == nil {
 		return s

@@ -32,6 +32,7 @@ func families() []metric {
 	all = append(all, rulesFamilies()...)
 	all = append(all, peerFamilies()...)
 	all = append(all, probeFamilies()...)
+	all = append(all, encryptedFamilies()...)
 	all = append(all, podFamilies()...)
 	all = append(all, podInterfaceFamilies()...)
 	return all

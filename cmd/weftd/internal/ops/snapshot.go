@@ -45,6 +45,9 @@ type Snapshot struct {
 	Peers   []tunnel.PeerStats
 	// Probes is what is known of the ways to peers, by peer; none if nobody is asked.
 	Probes []probe.State
+	// Encrypted is what devices of WireGuard know of peers, each at most once; nil for another backend, and if no metric shall be about a
+	// single peer.
+	Encrypted []EncryptedPeer
 	// Pods are those that are attached directly.
 	Pods Pods
 	// EachPod are these one by one; nil if no metric shall be about a single pod.
