@@ -135,7 +135,9 @@ func TestChecks(t *testing.T) {
 		return func(f *Facts) { f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Probes: []control.Probe{x}}} }
 	}
 	encrypted := func(x control.Encryption) func(*Facts) {
-		return func(f *Facts) { f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Encryption: []control.Encryption{x}}} }
+		return func(f *Facts) {
+			f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Encryption: []control.Encryption{x}}}
+		}
 	}
 	packet := hostrules.Packet{Hook: hostrules.HookInput, In: "eth0", Src: ip("192.0.2.2"), Dst: ip("192.0.2.1"), Protocol: 17, SrcPort: 8285, DstPort: 8285}
 	barrier := hostrules.Barrier{Firewall: "iptables, nft flavour", Table: "filter", Chain: "INPUT", Policy: true}

@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"weft/routing/internal/kernel"
 	"weft/routing/internal/nstest"
-	"weft/tunnel"
 )
 
 // TestTranslatedFlows has nftables translate real flows of both families, and others not: the kernel's connection tracking tells of those that were.
 func TestTranslatedFlows(t *testing.T) {
 	k := nstest.In(t)
 	anybody := func(netip.Addr) bool { return true }
-	if l, err := k.Translated(anybody); err != nil || len(l) != 0 {
+	if l, err := k.TranslatedFlows(anybody); err != nil || len(l) != 0 {
 		t.Fatalf("in a namespace without flows: %v, %v", l, err)
 	}
 	nstest.IP(t, "addr add 10.1.1.5/32 dev lo")
@@ -30,7 +30,7 @@ func TestTranslatedFlows(t *testing.T) {
 		chain tracked { type filter hook input priority 0; ct state new accept; }
 	}`)
 	type flow struct {
-		tunnel.Translated
+		kernel.Translated
 		left, most time.Duration
 	}
 	var want []flow
@@ -61,15 +61,15 @@ func TestTranslatedFlows(t *testing.T) {
 		t.Cleanup(func() { _ = straight.Close() })
 		backend := netip.AddrPortFrom(netip.MustParseAddr(f[2]), 8080)
 		want = append(want,
-			flow{tunnel.Translated{Client: port(u), Backend: backend, Proto: 17}, time.Second, 30 * time.Second},
-			flow{tunnel.Translated{Client: port(c), Backend: backend, Proto: 6}, 24 * time.Hour, 5 * 24 * time.Hour})
+			flow{kernel.Translated{Client: port(u), Backend: backend, Proto: 17}, time.Second, 30 * time.Second},
+			flow{kernel.Translated{Client: port(c), Backend: backend, Proto: 6}, 24 * time.Hour, 5 * 24 * time.Hour})
 	}
-	got, err := k.Translated(anybody)
+	got, err := k.TranslatedFlows(anybody)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range want {
-		if !slices.ContainsFunc(got, func(g tunnel.Translated) bool {
+		if !slices.ContainsFunc(got, func(g kernel.Translated) bool {
 			return g.Client == w.Client && g.Backend == w.Backend && g.Proto == w.Proto && g.Left >= w.left && g.Left <= w.most && !g.Closing
 		}) {
 			t.Errorf("it does not tell of %+v", w)
@@ -78,7 +78,7 @@ func TestTranslatedFlows(t *testing.T) {
 	if len(got) != len(want) {
 		t.Errorf("it tells of %+v, want %d", got, len(want))
 	}
-	only6, err := k.Translated(netip.Addr.Is6)
+	only6, err := k.TranslatedFlows(netip.Addr.Is6)
 	if err != nil || len(only6) != 2 {
 		t.Errorf("of clients that have IPv6 it tells of %+v, %v", only6, err)
 	}

@@ -118,14 +118,18 @@ func (d *Daemon) learnFlows(g *generation) {
 		return
 	}
 	networks := g.footing.network.Networks()
-	flows, err := g.kernel.Translated(func(client netip.Addr) bool {
+	flows, err := g.kernel.TranslatedFlows(func(client netip.Addr) bool {
 		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(client) })
 	})
 	if err != nil {
 		d.log.Warn("connections of pods by way of a Service, of before this weftd, may break: which they are is not known", "reason", err)
 		return
 	}
-	g.plane.Engine().Learn(flows)
+	known := make([]tunnel.Translated, len(flows))
+	for i, f := range flows {
+		known[i] = tunnel.Translated(f)
+	}
+	g.plane.Engine().Learn(known)
 	if len(flows) > 0 {
 		d.log.Info("connections of pods by way of a Service go on", "flows", len(flows))
 	}
