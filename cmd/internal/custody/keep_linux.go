@@ -115,10 +115,10 @@ func (c *Custody) afterTrying(ctx context.Context, name string) error {
 	c.mu.Lock()
 	i, ok := c.items[name]
 	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
 	case c.closed || !ok: // somebody has it forgotten meanwhile
 		return nil
+	case ctx.Err() != nil && c.session == nil: // nobody has it
+		return ctx.Err()
 	}
 	return c.keep(ctx, i)
 }

@@ -47,6 +47,10 @@ type Translated struct {
 	Closing bool
 }
 
+// offloadedFor is how long a flow is known whose time the kernel does not say: one that a flow table of nf_tables carries, which ends when nothing
+// passes for 30 seconds by default and is connection tracking's again.
+const offloadedFor = 3 * time.Minute
+
 // conntrackCount has the number of flows that connection tracking knows. There is none without the module.
 const conntrackCount = "/proc/sys/net/netfilter/nf_conntrack_count"
 
@@ -93,6 +97,7 @@ func translated(family uint8, client func(netip.Addr) bool) (flows []Translated,
 
 // parseTranslated reads a flow. ok is false if its destination is not translated, or it is none.
 func parseTranslated(b []byte) (t Translated, ok bool) {
+	t.Left = offloadedFor
 	var status uint32
 	nlattr.Each(b, func(kind uint16, v []byte) bool {
 		switch {
