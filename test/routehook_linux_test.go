@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -15,9 +16,10 @@ import (
 	"time"
 
 	"weft/lease/etcd/etcdtest"
+	"weft/routing/routecontrol"
 	"weft/test/await"
 	"weft/test/lab"
-	"weft/test/routecontrol"
+	"weft/test/linuxrouter"
 )
 
 // Nodes whose only way to each other is a router have it programmed by a controller there: all pods reach each other, by that router; a node that leaves
@@ -127,14 +129,14 @@ type routeController struct {
 	router    *lab.Host
 	cert, key string
 	server    *http.Server
-	over      chan struct{}
+	end       func() // ends the rounds
 }
 
 func (c *routeController) start() {
 	c.t.Helper()
 	control, err := routecontrol.New(routecontrol.Options{
-		Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Token: "secret", Grace: time.Second,
-		Programmer: routecontrol.Router{Handle: c.router.NS.Netlink()}, Logger: slog.New(slog.DiscardHandler),
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Token: "secret", Grace: time.Second, Again: 100 * time.Millisecond,
+		Programmer: linuxrouter.Router{Handle: c.router.NS.Netlink()}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -143,27 +145,22 @@ func (c *routeController) start() {
 	if err := c.router.Do(func() (err error) { l, err = net.Listen("tcp", "198.18.0.200:8480"); return err }); err != nil {
 		c.t.Fatal(err)
 	}
-	c.server, c.over = &http.Server{Handler: control, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13}}, make(chan struct{})
-	server, over := c.server, c.over
+	c.server = &http.Server{Handler: control, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13}}
+	server := c.server
 	go func() { _ = server.ServeTLS(l, c.cert, c.key) }() // it ends with stop
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
+	over := make(chan struct{})
 	go func() {
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-over:
-				return
-			case <-tick.C:
-				control.Tick()
-			}
-		}
+		defer close(over)
+		_ = control.Run(ctx) // it ends with ctx alone
 	}()
+	c.end = func() { cancel(); <-over }
 }
 
 func (c *routeController) stop() {
 	if c.server != nil {
 		_ = c.server.Close() // what it interrupts is asked again
-		close(c.over)
+		c.end()
 		c.server = nil
 	}
 }

@@ -49,6 +49,7 @@ func rooms() map[string][]string {
 		"routing/internal/plane":     {"encap", "routing/internal/kernel", "tunnel"},
 		"routing/internal/wireguard": {},
 		"routing/probe":              {"encap"},
+		"routing/routecontrol":       {"routing/routehook"},
 		"routing/routehook":          {},
 		"routing/presence":           {"lease", "routing/internal/kernel", "routing/underlay"},
 		"routing/underlay":           {"routing/internal/kernel", "tunnel"},

@@ -1,6 +1,7 @@
 package routecontrol
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -18,6 +19,7 @@ type held struct {
 	expires time.Time
 	// claimed is since when the node has said of each own subnet that it is its own.
 	claimed map[netip.Prefix]time.Time
+	round   uint64 // which round has it; 0 for whichever comes
 }
 
 // wanted is one route that a view asks for, and since when its owner claims it.
@@ -86,22 +88,34 @@ func (m *merged) over(p netip.Prefix) (routehook.Route, bool) {
 	return routehook.Route{}, false
 }
 
-// judge says what became of each route of a view: all is what is wanted of everybody, and faults what of it could not be programmed.
-func judge(v routehook.View, all *merged, faults map[netip.Prefix]error) routehook.Answer {
+// placed is what the last round that got an answer says of one subnet: for which next hop, and why it is not in place; nil if it is.
+type placed struct {
+	hop netip.Addr
+	err error
+}
+
+// judge says what became of each route of a view: all is what is wanted of everybody, and places what of it the last round found. What no round has
+// seen yet is pending.
+func judge(v routehook.View, all *merged, places map[netip.Prefix]placed) routehook.Answer {
 	a := routehook.Answer{SchemaVersion: routehook.Schema, Instance: v.Instance, Generation: v.Generation, Routes: []routehook.Verdict{}}
 	for _, r := range v.Routes {
 		verdict := routehook.Verdict{Subnet: r.Subnet, State: routehook.Accepted}
-		refuse := func(format string, args ...any) {
-			verdict.State, verdict.Reason = routehook.Refused, fmt.Sprintf(format, args...)
+		say := func(s routehook.State, format string, args ...any) {
+			verdict.State, verdict.Reason = s, fmt.Sprintf(format, args...)
 		}
 		o, ok := all.over(r.Subnet)
+		p, tried := places[r.Subnet]
 		switch {
 		case !ok:
-			refuse("nobody's view that counts has it")
+			say(routehook.Refused, "nobody's view that counts has it")
 		case o.Subnet != r.Subnet || o.NextHop != r.NextHop:
-			refuse("%v is routed to %v, which node %s (%q) says is its own", o.Subnet, o.NextHop, o.Name, o.Node)
-		case faults[r.Subnet] != nil:
-			refuse("%v", faults[r.Subnet])
+			say(routehook.Refused, "%v is routed to %v, which node %s (%q) says is its own", o.Subnet, o.NextHop, o.Name, o.Node)
+		case !tried || p.hop != r.NextHop:
+			say(routehook.Pending, "it is being put in place")
+		case errors.Is(p.err, ErrPending):
+			say(routehook.Pending, "%v", p.err)
+		case p.err != nil:
+			say(routehook.Refused, "%v", p.err)
 		}
 		a.Routes = append(a.Routes, verdict)
 	}

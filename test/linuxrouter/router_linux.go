@@ -1,6 +1,7 @@
-package routecontrol
+package linuxrouter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"weft/routing/routecontrol"
 	"weft/routing/routehook"
 )
 
@@ -21,10 +23,10 @@ type Router struct {
 	Handle *netlink.Handle
 }
 
-var _ Programmer = Router{}
+var _ routecontrol.Programmer = Router{}
 
-// OpenRouter is the router of the calling thread's namespace. The caller closes it.
-func OpenRouter() (Router, error) {
+// Open returns the router of the calling thread's namespace. The caller closes it.
+func Open() (Router, error) {
 	h, err := netlink.NewHandle()
 	return Router{Handle: h}, err
 }
@@ -32,15 +34,13 @@ func OpenRouter() (Router, error) {
 // Close frees the handle.
 func (r Router) Close() { r.Handle.Close() }
 
-// Program implements Programmer. Routes that others made are left alone, and are a reason.
-func (r Router) Program(want []routehook.Route, keep bool) map[netip.Prefix]error {
+// Program implements routecontrol.Programmer. Routes that others made are left alone, and are a reason. What the kernel took is in place, so that
+// nothing is ever pending.
+func (r Router) Program(_ context.Context, want []routehook.Route, keep bool) (map[netip.Prefix]error, error) {
 	faults := map[netip.Prefix]error{}
 	there, err := r.Handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {
-		for _, w := range want {
-			faults[w.Subnet] = fmt.Errorf("this router's routes cannot be read: %w", err)
-		}
-		return faults
+		return nil, fmt.Errorf("this router's routes cannot be read: %w", err)
 	}
 	have := map[netip.Prefix]netlink.Route{}
 	for _, x := range there {
@@ -74,7 +74,7 @@ func (r Router) Program(want []routehook.Route, keep bool) map[netip.Prefix]erro
 			faults[p] = fmt.Errorf("route to %v is not wanted any more, and stays: %w", p, err)
 		}
 	}
-	return faults
+	return faults, nil
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {

@@ -9,18 +9,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"weft/routing/routehook"
 )
-
-// Programmer makes routes. Program is given all that are wanted and returns why some could not be made, by subnet. With keep it
-// removes none.
-type Programmer interface {
-	Program(want []routehook.Route, keep bool) map[netip.Prefix]error
-}
 
 // Options are what a Controller is made from.
 type Options struct {
@@ -29,9 +24,13 @@ type Options struct {
 	// Token is what a node has to show; "" for none, where something else keeps strangers out.
 	Token string
 	// Grace is how long nothing is removed after the start: longer than nodes take to give their views again.
-	Grace      time.Duration
-	Programmer Programmer
-	Logger     *slog.Logger
+	Grace time.Duration
+	// Wait is how long a node that gives a view is kept waiting for the round that is to put it in place, before its routes are called pending: well below the 10 s
+	// that nodes wait for an answer. Again is how long after a round the next one looks at what became of the routes, unless views change before.
+	// 0 for 3 s and for 5 s.
+	Wait, Again time.Duration
+	Programmer  Programmer
+	Logger      *slog.Logger
 	// Now is the clock; nil for the system's.
 	Now func() time.Time
 }
@@ -42,14 +41,20 @@ type Controller struct {
 	start time.Time
 	run   string // makes the ETags of another process others
 
+	wake chan struct{} // has an element if a round is asked for
+
 	mu     sync.Mutex
 	views  map[string]*held
 	number uint64
-	all    *merged
-	faults map[netip.Prefix]error
+	all    *merged // nil if views changed since it was made
+	places map[netip.Prefix]placed
+	// asked counts the rounds that were asked for, and done is up to which they are over; over is closed with the end of each round.
+	asked, done uint64
+	over        chan struct{}
+	stats       Stats
 }
 
-// New returns a Controller. Programmer and Networks must be given.
+// New returns a Controller, which answers while Run runs. Programmer and Networks must be given.
 func New(o Options) (*Controller, error) {
 	if o.Programmer == nil || len(o.Networks) == 0 {
 		return nil, errors.New("route controller: want a Programmer and Networks")
@@ -60,7 +65,16 @@ func New(o Options) (*Controller, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Controller{o: o, start: o.Now(), run: rand.Text()[:8], views: map[string]*held{}}, nil
+	if o.Wait == 0 {
+		o.Wait = 3 * time.Second
+	}
+	if o.Again == 0 {
+		o.Again = 5 * time.Second
+	}
+	return &Controller{
+		o: o, start: o.Now(), run: rand.Text()[:8], wake: make(chan struct{}, 1), views: map[string]*held{},
+		places: map[netip.Prefix]placed{}, over: make(chan struct{}),
+	}, nil
 }
 
 // maxView is how long a view may be, in bytes; maxViews how many there may be.
@@ -98,18 +112,33 @@ func (c *Controller) put(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		return
 	}
+	h, status, err := c.take(v, r)
+	if err != nil {
+		http.Error(w, err.Error(), status)
+		return
+	}
+	if h.round != 0 {
+		c.await(r.Context(), h.round)
+	}
+	c.mu.Lock()
+	a := judge(v, c.merged(), c.places)
+	c.mu.Unlock()
+	w.Header().Set("ETag", h.etag)
+	answer(w, status, a)
+}
+
+// take notes a view in place of the one there was, and asks for a round if it has other routes. With an error the status says what to answer.
+func (c *Controller) take(v routehook.View, r *http.Request) (*held, int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, old := c.o.Now(), c.views[v.Node]
 	if !c.matches(r, old) {
-		http.Error(w, "this controller has another view of the node than the one that this is to replace", http.StatusPreconditionFailed)
-		return
+		return nil, http.StatusPreconditionFailed, errors.New("this controller has another view of the node than the one that this is to replace")
 	}
 	status := http.StatusOK
 	if old == nil {
 		if len(c.views) >= maxViews {
-			http.Error(w, "too many nodes", http.StatusInsufficientStorage)
-			return
+			return nil, http.StatusInsufficientStorage, errors.New("too many nodes")
 		}
 		status, old = http.StatusCreated, &held{}
 	}
@@ -123,10 +152,11 @@ func (c *Controller) put(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	c.views[v.Node] = h
-	c.settle(now)
-	w.Header().Set("ETag", h.etag)
-	answer(w, status, judge(v, c.all, c.faults))
+	c.views[v.Node], c.all = h, nil
+	if !slices.Equal(old.view.Routes, v.Routes) { // else the rounds that are made anyway are enough
+		h.round = c.ask()
+	}
+	return h, status, nil
 }
 
 // check returns what is wrong with a view of a node.
@@ -173,45 +203,22 @@ func (c *Controller) get(w http.ResponseWriter, r *http.Request) {
 // remove is for operators: a node that is gone for good is forgotten before its view's time is over.
 func (c *Controller) remove(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	delete(c.views, r.PathValue("node"))
-	c.settle(c.o.Now())
+	c.all = nil
+	c.ask()
+	c.mu.Unlock()
 	w.WriteHeader(http.StatusNoContent)
 }
 
 func (c *Controller) routes(w http.ResponseWriter, _ *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	out := struct {
 		SchemaVersion int               `json:"schema_version"`
 		Routes        []routehook.Route `json:"routes"`
 	}{routehook.Schema, []routehook.Route{}}
-	if c.all != nil {
-		out.Routes = append(out.Routes, c.all.routes...)
-	}
-	answer(w, http.StatusOK, out)
-}
-
-// Tick forgets views whose time is over, and puts back what somebody else changed. It is to be called now and then.
-func (c *Controller) Tick() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.settle(c.o.Now())
-}
-
-// settle programs what the views that count ask for. mu is held.
-func (c *Controller) settle(now time.Time) {
-	for n, h := range c.views {
-		if !now.Before(h.expires) {
-			delete(c.views, n)
-			c.o.Logger.Warn("a node's view counts no more", "node", n, "name", h.view.Name)
-		}
-	}
-	c.all = merge(c.views, now)
-	c.faults = c.o.Programmer.Program(c.all.routes, now.Sub(c.start) < c.o.Grace)
-	for subnet, err := range c.faults {
-		c.o.Logger.Error("route not programmed", "subnet", subnet, "error", err)
-	}
+	out.Routes = append(out.Routes, c.merged().routes...)
+	c.mu.Unlock()
+	answer(w, http.StatusOK, out)
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

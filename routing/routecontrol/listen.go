@@ -1,0 +1,109 @@
+package routecontrol
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+)
+
+// Settings are the flags that controllers share: where nodes find them, and who is heard.
+type Settings struct {
+	listen, networks, token, cert, key, clientCA string
+	grace                                        time.Duration
+}
+
+// Declare declares the flags.
+func (s *Settings) Declare(fs *flag.FlagSet) {
+	fs.StringVar(&s.listen, "listen", "127.0.0.1:8480", "`address:port` to serve nodes at; other than on loopback it takes --cert and --key")
+	fs.StringVar(&s.networks, "networks", "", "overlay `networks` that nodes may have routes in, with commas between them")
+	fs.StringVar(&s.token, "token-file", "", "`file` with the token that nodes show, in its first line")
+	fs.StringVar(&s.cert, "cert", "", "PEM `file` with the certificate that nodes are shown")
+	fs.StringVar(&s.key, "key", "", "PEM `file` with its key")
+	fs.StringVar(&s.clientCA, "client-ca", "", "PEM `file` with the authorities whose certificates nodes have to show")
+	fs.DurationVar(&s.grace, "grace", 3*time.Minute, "how `long` after the start no route is removed")
+}
+
+// Options reads what the flags say. The caller adds the Programmer and what else there is.
+func (s *Settings) Options() (Options, error) {
+	o := Options{Grace: s.grace}
+	if s.networks == "" {
+		return o, errors.New("--networks is missing: which networks may nodes have routes in?")
+	}
+	for n := range strings.SplitSeq(s.networks, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(n))
+		if err != nil {
+			return o, fmt.Errorf("--networks %q: want networks such as 10.5.0.0/16, with commas between them", n)
+		}
+		o.Networks = append(o.Networks, p.Masked())
+	}
+	if s.token != "" {
+		b, err := os.ReadFile(s.token)
+		if err != nil {
+			return o, fmt.Errorf("--token-file: %w", err)
+		}
+		line, _, _ := strings.Cut(string(b), "\n")
+		if o.Token = strings.TrimSpace(line); o.Token == "" {
+			return o, fmt.Errorf("--token-file: the first line of %s is empty", s.token)
+		}
+	}
+	at, err := netip.ParseAddrPort(s.listen)
+	switch {
+	case err != nil:
+		return o, fmt.Errorf("--listen %q: want ADDRESS:PORT", s.listen)
+	case (s.cert == "") != (s.key == ""):
+		return o, errors.New("--cert needs --key, and --key needs --cert")
+	case s.clientCA != "" && s.cert == "":
+		return o, errors.New("--client-ca needs --cert and --key: without TLS nobody shows a certificate")
+	case !at.Addr().IsLoopback() && (s.cert == "" || o.Token == "" && s.clientCA == ""):
+		return o, errors.New("others than this host reach that address: give --cert and --key, and --token-file or --client-ca, since whoever may speak to this program changes routes")
+	}
+	return o, nil
+}
+
+// Serve serves c, and has it make rounds, until ctx ends. It is called after Options.
+func (s *Settings) Serve(ctx context.Context, c *Controller) error {
+	server := &http.Server{Handler: c, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
+	if s.clientCA != "" {
+		b, err := os.ReadFile(s.clientCA)
+		if err != nil {
+			return fmt.Errorf("--client-ca: %w", err)
+		}
+		server.TLSConfig.ClientCAs, server.TLSConfig.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if !server.TLSConfig.ClientCAs.AppendCertsFromPEM(b) {
+			return fmt.Errorf("--client-ca: %s has no certificate in PEM", s.clientCA)
+		}
+	}
+	l, err := net.Listen("tcp", s.listen)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = c.Run(ctx) // it ends with ctx alone
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // what it interrupts is asked again
+	c.o.Logger.Info("serving", "address", l.Addr())
+	if s.cert != "" {
+		err = server.ServeTLS(l, s.cert, s.key)
+	} else {
+		err = server.Serve(l)
+	}
+	stop()
+	cancel()
+	<-over
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
