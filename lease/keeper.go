@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weft/lease/internal/inbox"
@@ -79,6 +80,7 @@ type Keeper struct {
 
 	turn  sync.Mutex    // held by Acquire and by Run
 	calls chan struct{} // holds one while the store is called or the cache written, and while the keeper is paused
+	deaf  atomic.Bool   // the keeper was paused after it had begun
 
 	mu    sync.Mutex // protects what follows
 	core  *Core
@@ -110,8 +112,23 @@ func NewKeeper(store Store, o Options) (*Keeper, error) {
 }
 
 // Pause has the keeper ask and write nothing in the store, and leave the cache as it is, until Resume. It returns when a call
-// that is under way has ended, or with ctx's cause. What is served goes on, and what is watched.
+// that is under way has ended, or with ctx's cause. What is served goes on; what the store tells waits, since it is the other keeper's
+// writes, which this one would take for a stranger's.
 func (k *Keeper) Pause(ctx context.Context) error {
+	err := k.reserve(ctx)
+	k.deaf.Store(err == nil)
+	return err
+}
+
+// Resume undoes a Pause that succeeded, or Options.Paused.
+func (k *Keeper) Resume() {
+	k.deaf.Store(false)
+	<-k.calls
+	k.in.Post(News{}) // what has come meanwhile is taken in
+}
+
+// reserve takes calls, which the caller frees.
+func (k *Keeper) reserve(ctx context.Context) error {
 	select {
 	case k.calls <- struct{}{}:
 		return nil
@@ -119,9 +136,6 @@ func (k *Keeper) Pause(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
-
-// Resume undoes a Pause that succeeded, or Options.Paused.
-func (k *Keeper) Resume() { <-k.calls }
 
 // SetLocal changes what we say about ourselves. A record that says something else
 // is rewritten soon after. It never blocks.

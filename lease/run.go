@@ -50,7 +50,9 @@ func (k *Keeper) live(ctx context.Context, begin Begin) (*Acquired, error) {
 	defer l.timer.Stop()
 	l.step(k.in.Take())
 	for next := Event(begin); ; {
-		l.step(next)
+		if next != nil {
+			l.step(next)
+		}
 		switch {
 		case l.acquired != nil:
 			return l.acquired, nil
@@ -59,13 +61,24 @@ func (k *Keeper) live(ctx context.Context, begin Begin) (*Acquired, error) {
 		}
 		select {
 		case <-ctx.Done():
-			l.stopped, next = true, Stop{Last: k.in.Take()}
+			l.stopped, next = true, Stop{Last: k.heard()}
 		case <-k.in.Wake:
-			next = k.in.Take()
+			next = nil
+			if !k.deaf.Load() {
+				next = k.in.Take()
+			}
 		case <-l.timer.C:
 			next = Tick{}
 		}
 	}
+}
+
+// heard is what has come, but for what a keeper that is paused does not listen to.
+func (k *Keeper) heard() News {
+	if k.deaf.Load() {
+		return News{}
+	}
+	return k.in.Take()
 }
 
 // loop is one life of a keeper's core.
@@ -91,7 +104,7 @@ func (l *loop) step(e Event) {
 			if r := l.perform(f); r != nil {
 				if l.ctx.Err() != nil && !l.stopped { // which is why the store gave up, perhaps
 					l.stopped = true
-					events = append(events, Stop{Last: l.k.in.Take()})
+					events = append(events, Stop{Last: l.k.heard()})
 				}
 				events = append(events, r)
 			}
@@ -132,8 +145,8 @@ func (l *loop) perform(f Effect) Event {
 			}
 		})
 	case Call:
-		if k.Pause(l.ctx) == nil { // else the call fails, since ctx has ended
-			defer k.Resume()
+		if k.reserve(l.ctx) == nil { // else the call fails, since ctx has ended
+			defer func() { <-k.calls }()
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, callTimeout)
 		defer cancel()
@@ -143,7 +156,7 @@ func (l *loop) perform(f Effect) Event {
 	case SaveCache:
 		select {
 		case k.calls <- struct{}{}:
-			defer k.Resume()
+			defer func() { <-k.calls }()
 		default: // the file is what the other keeper knows, which is as much
 			return Saved{}
 		}
