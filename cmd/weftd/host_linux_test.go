@@ -21,6 +21,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
+	"weft/cmd/internal/systemdtest"
 	"weft/lease/subnetenv"
 	"weft/test/await"
 	"weft/test/lab/netns"
@@ -33,6 +34,8 @@ type host struct {
 	dir  string
 	args []string
 	env  []string // variables besides the test's own
+
+	manager *systemdtest.Manager // starts its weftd and keeps descriptors; nil for nobody
 
 	cmd *exec.Cmd
 	log buffer
@@ -134,6 +137,13 @@ func (h *host) start(t *testing.T, extra ...string) {
 	t.Helper()
 	h.cmd = h.command(extra...)
 	h.cmd.Stdout, h.cmd.Stderr = &h.log, &h.log
+	if h.manager != nil {
+		release, err := h.manager.Hand(h.cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+	}
 	if err := h.ns.Start(h.cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -142,6 +152,9 @@ func (h *host) start(t *testing.T, extra ...string) {
 func (h *host) command(extra ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", append(append([]string{}, h.args...), extra...)...)
 	cmd.Env = append(append(os.Environ(), asWeftd+"=1"), h.env...)
+	if os.Getenv("GORACE") == "" { // a process under the race detector sleeps for a second before it ends, while packets wait
+		cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
+	}
 	return cmd
 }
 

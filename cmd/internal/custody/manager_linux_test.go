@@ -4,174 +4,55 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/rights"
+	"weft/cmd/internal/systemdtest"
 	"weft/test/await"
 )
 
-// fakeManager has the descriptor store of a service manager, as sd_notify(3) and sd_listen_fds(3) describe it. It stands in for systemd,
-// which a test cannot start.
-type fakeManager struct {
-	t    *testing.T
-	conn *net.UnixConn
-	path string
-	most int
-
-	mu    sync.Mutex // protects what follows
-	store []stored   // the latest first, as systemd has them
-}
-
-type stored struct {
-	name string
-	fd   int
-}
-
-func newFakeManager(t *testing.T, most int) *fakeManager {
-	t.Helper()
-	f := &fakeManager{t: t, path: filepath.Join(t.TempDir(), "notify"), most: most}
-	var err error
-	if f.conn, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: f.path, Net: "unixgram"}); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(f.serve)
-	t.Cleanup(func() {
-		_ = f.conn.Close()
-		wg.Wait()
-		for _, s := range f.store {
-			_ = unix.Close(s.fd)
-		}
-	})
-	return f
-}
-
-func (f *fakeManager) serve() {
-	b, oob := make([]byte, 4096), make([]byte, 4096)
-	for {
-		n, on, _, _, err := f.conn.ReadMsgUnix(b, oob)
-		if err != nil {
-			return
-		}
-		fds, err := rights.Parse(oob[:on])
-		if err != nil {
-			f.t.Error(err)
-		}
-		vars := map[string]string{}
-		for _, line := range strings.Split(string(b[:n]), "\n") {
-			k, v, _ := strings.Cut(line, "=")
-			vars[k] = v
-		}
-		f.mu.Lock()
-		switch {
-		case vars["FDSTOREREMOVE"] == "1":
-			f.store = slices.DeleteFunc(f.store, func(s stored) bool {
-				if s.name == vars["FDNAME"] {
-					_ = unix.Close(s.fd)
-				}
-				return s.name == vars["FDNAME"]
-			})
-		case vars["FDSTORE"] == "1":
-			if name := vars["FDNAME"]; name == "" || len(name) > 255 || strings.ContainsAny(name, ":\n") || vars["FDPOLL"] != "0" {
-				f.t.Errorf("%q", vars)
-			}
-			for len(fds) > 0 && len(f.store) < f.most {
-				f.store, fds = slices.Insert(f.store, 0, stored{vars["FDNAME"], fds[0]}), fds[1:]
-			}
-		}
-		f.mu.Unlock()
-		rights.Close(fds) // what is over, and the barrier's
-	}
-}
-
-func (f *fakeManager) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.store)
-}
-
-// env is what a service's process has as variables, but for LISTEN_PID.
-func (f *fakeManager) env() map[string]string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var names []string
-	for _, s := range f.store {
-		names = append(names, s.name)
-	}
-	return map[string]string{"NOTIFY_SOCKET": f.path, "FDSTORE": strconv.Itoa(f.most), "LISTEN_FDS": strconv.Itoa(len(names)), "LISTEN_FDNAMES": strings.Join(names, ":")}
-}
-
-// start starts cmd with what is in the store.
-func (f *fakeManager) start(cmd *exec.Cmd) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "LISTEN_PID=$$ exec " + self}
-	for k, v := range f.env() {
-		cmd.Env = append(cmd.Env, k+"="+v)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, s := range f.store {
-		own, err := rights.Duplicate([]int{s.fd})
-		if err != nil {
-			return err
-		}
-		file := os.NewFile(uintptr(own[0]), s.name)
-		defer file.Close()
-		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
-	}
-	return cmd.Start()
-}
-
-// handed is what a next weftd is handed.
-func (f *fakeManager) handed() map[string][]int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	fds := map[string][]int{}
-	for _, s := range f.store {
-		own, err := rights.Duplicate([]int{s.fd})
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		fds[s.name] = append(fds[s.name], own...)
-	}
-	return fds
-}
-
-// open is a weftd's store, without what came.
-func (f *fakeManager) open() *manager {
-	env := f.env()
+// opened is a weftd's store in a service manager, without what came.
+func opened(f *systemdtest.Manager) *manager {
+	env := f.Env()
 	env["LISTEN_FDS"] = "0"
 	m, _, _, _ := openManager(func(name string) string { return env[name] })
 	return m
 }
 
-// settled returns once the manager has read everything.
-func (f *fakeManager) settled(m *manager) {
-	f.t.Helper()
+// settled returns once the service manager has read everything.
+func settled(t *testing.T, m *manager) {
+	t.Helper()
 	if err := m.barrier(); err != nil {
-		f.t.Fatal(err)
+		t.Fatal(err)
+	}
+}
+
+// by starts cmd as the service manager does, with what is in its store.
+func by(f *systemdtest.Manager) func(*exec.Cmd) error {
+	return func(cmd *exec.Cmd) error {
+		release, err := f.Hand(cmd)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return cmd.Start()
 	}
 }
 
 // The service manager's store has what is kept, with what was said of it, also when it was replaced, and nothing that was forgotten.
 func TestTheServiceManagersStore(t *testing.T) {
 	t.Parallel()
-	f := newFakeManager(t, 20)
-	m := f.open()
+	f := systemdtest.New(t, 20)
+	m := opened(f)
 	r, w := pipe(t)
 	long := strings.Repeat("n", MaxName)
 	for _, i := range []Item{
@@ -182,13 +63,13 @@ func TestTheServiceManagersStore(t *testing.T) {
 		}
 	}
 	m.forget("c")
-	f.settled(m)
-	if f.count() != m.used || m.used != 1+3+2+2 {
-		t.Errorf("%d are stored, and %d counted", f.count(), m.used)
+	settled(t, m)
+	if f.Count() != m.used || m.used != 1+3+2+2 {
+		t.Errorf("%d are stored, and %d counted", f.Count(), m.used)
 	}
 	for range 3 {
-		next := &manager{socket: f.path, most: f.most, stored: map[string][]string{}, alive: -1}
-		items, _, faults := next.takeUp(f.handed())
+		next := &manager{socket: f.Path, most: f.Most, stored: map[string][]string{}, alive: -1}
+		items, _, faults := next.takeUp(f.Handed())
 		if len(items) != 3 || items[0].Name != "a" || string(items[0].Meta) != "about a" || len(items[0].FDs) != 2 || items[2].Name != long || len(faults) != 0 || next.used != m.used {
 			t.Fatalf("%+v %v", items, faults)
 		}
@@ -204,9 +85,9 @@ func TestTheServiceManagersStore(t *testing.T) {
 		if err := next.keep(Item{"a", []byte("about a"), []int{r, w}}); err != nil { // the names are other ones than before
 			t.Error(err)
 		}
-		f.settled(next)
-		if f.count() != m.used {
-			t.Errorf("%d are stored", f.count())
+		settled(t, next)
+		if f.Count() != m.used {
+			t.Errorf("%d are stored", f.Count())
 		}
 	}
 }
@@ -214,8 +95,8 @@ func TestTheServiceManagersStore(t *testing.T) {
 // A weftd that dies between two messages leaves what was there before, or nothing; what is not whole, or of no use, leaves the store.
 func TestWhatIsNotWholeLeavesTheStore(t *testing.T) {
 	t.Parallel()
-	f := newFakeManager(t, 100)
-	m := f.open()
+	f := systemdtest.New(t, 100)
+	m := opened(f)
 	r, w := pipe(t)
 	if err := m.keep(Item{"a", []byte("old"), []int{r, w}}); err != nil {
 		t.Fatal(err)
@@ -231,25 +112,25 @@ func TestWhatIsNotWholeLeavesTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.settled(m)
+	settled(t, m)
 	next := func() (*manager, []Item) {
-		n := &manager{socket: f.path, most: f.most, stored: map[string][]string{}, alive: -1}
-		items, _, _ := n.takeUp(f.handed())
-		f.settled(n)
+		n := &manager{socket: f.Path, most: f.Most, stored: map[string][]string{}, alive: -1}
+		items, _, _ := n.takeUp(f.Handed())
+		settled(t, n)
 		for _, i := range items {
 			rights.Close(i.FDs)
 		}
 		return n, items
 	}
-	half := f.handed()
+	half := f.Handed()
 	n, items := next()
-	if len(items) != 1 || string(items[0].Meta) != "new" || !slices.Equal(n.stored["a"], after) || f.count() != 4 || n.used != 4 {
-		t.Errorf("%+v, %d stored, %d counted", items, f.count(), n.used)
+	if len(items) != 1 || string(items[0].Meta) != "new" || !slices.Equal(n.stored["a"], after) || f.Count() != 4 || n.used != 4 {
+		t.Errorf("%+v, %d stored, %d counted", items, f.Count(), n.used)
 	}
 	// Of the new one something is missing, and the old one is there.
 	rights.Close(half[after[2]])
 	delete(half, after[2])
-	n = &manager{socket: f.path, most: f.most, stored: map[string][]string{}, alive: -1}
+	n = &manager{socket: f.Path, most: f.Most, stored: map[string][]string{}, alive: -1}
 	items, _, _ = n.takeUp(half)
 	if len(items) != 1 || string(items[0].Meta) != "old" || !slices.Equal(n.stored["a"], before) {
 		t.Errorf("%+v", items)
@@ -262,11 +143,11 @@ func TestWhatIsNotWholeLeavesTheStore(t *testing.T) {
 // A store that is full, or that nobody reads, is said, with what to do.
 func TestAStoreThatDoesNotKeepIsSaid(t *testing.T) {
 	t.Parallel()
-	f := newFakeManager(t, 4)
+	f := systemdtest.New(t, 4)
 	r, _ := pipe(t)
 	var log strings.Builder
 	c := Open(t.Context(), Options{Control: filepath.Join(t.TempDir(), "s"), Owner: "x", Getenv: func(name string) string {
-		return map[string]string{"NOTIFY_SOCKET": f.path, "FDSTORE": "4"}[name]
+		return map[string]string{"NOTIFY_SOCKET": f.Path, "FDSTORE": "4"}[name]
 	}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	defer c.Close()
 	if err := c.Keep(t.Context(), "a", nil, []int{r}); err != nil {
@@ -282,7 +163,7 @@ func TestAStoreThatDoesNotKeepIsSaid(t *testing.T) {
 	if s := c.Status(); s.Fault != "" || s.Items != 1 {
 		t.Errorf("%+v", s)
 	}
-	m := &manager{socket: f.path + "-not-there", most: 100, stored: map[string][]string{}, alive: -1}
+	m := &manager{socket: f.Path + "-not-there", most: 100, stored: map[string][]string{}, alive: -1}
 	if err := m.keep(Item{"a", nil, []int{r}}); err == nil || !errors.Is(err, os.ErrNotExist) || m.used != 0 {
 		t.Errorf("%v, %d", err, m.used)
 	}
@@ -307,12 +188,12 @@ func TestNoStore(t *testing.T) {
 // Under a service manager with a store no holder is started, and the next weftd goes on with what the store has, twenty times in a row.
 func TestAConnectionOutlivesRestartsByTheServiceManager(t *testing.T) {
 	t.Parallel()
-	f := newFakeManager(t, 20)
+	f := systemdtest.New(t, 20)
 	a, b := newPod(t, 11), newPod(t, 12)
 	control := filepath.Join(t.TempDir(), "weftd.sock")
-	s := &switches{t: t, control: control, start: f.start}
+	s := &switches{t: t, control: control, start: by(f)}
 	first := []*os.File{os.NewFile(uintptr(dup(t, a.tun)), "a"), os.NewFile(uintptr(dup(t, b.tun)), "b")}
-	s.env = func() []string { return []string{"NOTIFY_SOCKET=" + f.path, "FDSTORE=20"} }
+	s.env = func() []string { return []string{"NOTIFY_SOCKET=" + f.Path, "FDSTORE=20"} }
 	s.next(first...)
 	for _, file := range first {
 		file.Close()
@@ -333,8 +214,8 @@ func TestAConnectionOutlivesRestartsByTheServiceManager(t *testing.T) {
 			t.Fatalf("restart %d: %v", k, err)
 		}
 	}
-	if f.count() != 5 {
-		t.Errorf("%d are stored", f.count())
+	if f.Count() != 5 {
+		t.Errorf("%d are stored", f.Count())
 	}
 	if _, err := os.Lstat(SocketFor(control)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a holder's socket: %v", err)
@@ -349,19 +230,19 @@ func TestAStoreTakesOverFromAHolder(t *testing.T) {
 	r, _ := pipe(t)
 	keepOne(t, c, "a", "about a", r)
 	c.Close()
-	f := newFakeManager(t, 20)
-	n.env = f.env()
+	f := systemdtest.New(t, 20)
+	n.env = f.Env()
 	c = n.weftd()
 	if items, _ := c.Kept(""); len(items) != 1 || string(items[0].Meta) != "about a" {
 		t.Errorf("%+v", items)
 	}
-	if s := c.Status(); s.By != ByManager || s.Items != 1 || f.count() != 3 {
-		t.Errorf("%+v, %d stored", s, f.count())
+	if s := c.Status(); s.By != ByManager || s.Items != 1 || f.Count() != 3 {
+		t.Errorf("%+v, %d stored", s, f.Count())
 	}
 	n.ended()
 	await.OK(t, "how long ago it was alive", func() error {
-		m := &manager{socket: f.path, most: 20, stored: map[string][]string{}, alive: -1}
-		items, away, _ := m.takeUp(f.handed())
+		m := &manager{socket: f.Path, most: 20, stored: map[string][]string{}, alive: -1}
+		items, away, _ := m.takeUp(f.Handed())
 		for _, i := range items {
 			rights.Close(i.FDs)
 		}
