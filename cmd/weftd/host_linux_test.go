@@ -200,8 +200,14 @@ func (h *host) inner(t *testing.T) netip.Addr {
 // reaches sends datagrams from h to to's overlay address until one arrives.
 func (h *host) reaches(t *testing.T, to *host) {
 	t.Helper()
+	h.reachesAt(t, to, h.inner(t), to.inner(t))
+}
+
+// reachesAt sends them from and to certain addresses on the overlay.
+func (h *host) reachesAt(t *testing.T, to *host, src, at netip.Addr) {
+	t.Helper()
 	var in, out *net.UDPConn
-	dst := net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.inner(t), 0))
+	dst := net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 0))
 	if err := to.ns.Do(func() (err error) { in, err = net.ListenUDP("udp", dst); return err }); err != nil {
 		t.Fatal(err)
 	}
@@ -219,8 +225,8 @@ func (h *host) reaches(t *testing.T, to *host) {
 			return err
 		}
 		_, from, err := in.ReadFromUDPAddrPort(make([]byte, 100))
-		if err == nil && from.Addr() != h.inner(t) {
-			err = fmt.Errorf("from %v, want %v", from.Addr(), h.inner(t))
+		if err == nil && from.Addr() != src {
+			err = fmt.Errorf("from %v, want %v", from.Addr(), src)
 		}
 		return err
 	})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -297,7 +298,7 @@ func TestEveryBackendTakesItsSubnetFromTheCluster(t *testing.T) {
 	const extension = `"SubnetAddCommand":"true","PreStartupCommand":"echo of $SUBNET"`
 	for backend, want := range map[string]string{
 		`"Type":"udp"`: "", `"Type":"alloc"`: "", `"Type":"host-gw"`: "host-gw", `"Type":"vxlan"`: "vxlan",
-		`"Type":"vxlan","Userspace":"always"`: "vxlan", `"Type":"extension",` + extension: "extension", `"Type":"auto"`: "vxlan",
+		`"Type":"vxlan","Userspace":"always"`: "vxlan", `"Type":"wireguard","Userspace":"always"`: "wireguard", `"Type":"extension",` + extension: "extension", `"Type":"auto"`: "vxlan",
 	} {
 		t.Run(backend, func(t *testing.T) {
 			a, b, api := cluster(t, `{"Network":"10.42.0.0/16","Backend":{`+backend+`}}`)
@@ -424,7 +425,84 @@ func TestAnOverlayThatCutsTheAPIServerOff(t *testing.T) {
 
 func TestBothFamiliesFromACluster(t *testing.T) {
 	t.Parallel()
-	a, b, api := cluster(t, `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:42::/48","Backend":{"Type":"udp"}}`)
+	a, b, api := dualCluster(t, `{"Type":"udp"}`)
+	s := a.awaitReady(t)
+	b.awaitReady(t)
+	if s.Lease.Subnet != netip.MustParsePrefix("10.42.1.0/24") || s.Lease.IPv6Subnet != netip.MustParsePrefix("fd00:42:0:1::/64") {
+		t.Errorf("%+v", s.Lease)
+	}
+	if text, err := os.ReadFile(b.file()); err != nil || !strings.Contains(string(text), "FLANNEL_SUBNET=10.42.2.1/24\n") || !strings.Contains(string(text), "FLANNEL_IPV6_SUBNET=fd00:42:0:2::1/64\n") {
+		t.Errorf("b's subnet file: %v\n%s", err, text)
+	}
+	if got := api.node("node-b").Annotations[prefixOf+"public-ipv6"]; got != "2001:db8::2" {
+		t.Errorf("public-ipv6 %q", got)
+	}
+	a.reaches(t, b)
+}
+
+// Nodes that encrypt publish what flannel's do, reach each other in both families, and keep their keys over a restart.
+func TestBothFamiliesEncryptedFromACluster(t *testing.T) {
+	t.Parallel()
+	a, b, api := dualCluster(t, `{"Type":"wireguard","Userspace":"always"}`)
+	a.awaitReady(t)
+	b.awaitReady(t)
+	published := func() (all string) {
+		t.Helper()
+		await.OK(t, "the annotations", func() error {
+			all = ""
+			for _, h := range []*host{a, b} {
+				for _, key := range []string{"backend-type", "public-ip", "backend-data", "public-ipv6", "backend-v6-data"} {
+					all += fmt.Sprintf("%s %s=%q\n", h.name, key, api.node("node-" + h.name).Annotations[prefixOf+key])
+				}
+			}
+			if !encryptedAnnotations.MatchString(all) {
+				return errors.New(all)
+			}
+			return nil
+		})
+		return all
+	}
+	before := published()
+	if m := encryptedAnnotations.FindStringSubmatch(before); m[1] != m[2] || m[3] != m[4] || m[1] == m[3] {
+		t.Errorf("not one key for each node:\n%s", before)
+	}
+	a.reaches(t, b)
+	b.reaches(t, a)
+	a.reachesAt(t, b, netip.MustParseAddr("fd00:42:0:1::"), netip.MustParseAddr("fd00:42:0:2::"))
+	c := control.NewClient(a.socket())
+	await.OK(t, "a session in each family", func() error {
+		peers, err := c.Peers(t.Context())
+		if err != nil || len(peers.Peers) != 1 || len(peers.Peers[0].Encryption) != 2 || peers.Peers[0].Encryption[0].Handshake.IsZero() || peers.Peers[0].Encryption[1].Handshake.IsZero() {
+			return fmt.Errorf("%w: %+v", errors.Join(err, errors.New("want two")), peers)
+		}
+		return nil
+	})
+	b.stop(t, syscall.SIGTERM)
+	b.start(t)
+	b.awaitReady(t)
+	b.reaches(t, a)
+	if after := published(); after != before {
+		t.Errorf("after a restart\n%s\nbefore\n%s", after, before)
+	}
+}
+
+// encryptedAnnotations are flannel's, which begin each object with a blank.
+var encryptedAnnotations = regexp.MustCompile(`^a backend-type="wireguard"
+a public-ip="192\.0\.2\.1"
+a backend-data=" \{\\"PublicKey\\":\\"([A-Za-z0-9+/]{43}=)\\",\\"Port\\":51820\}"
+a public-ipv6="2001:db8::1"
+a backend-v6-data=" \{\\"PublicKey\\":\\"([A-Za-z0-9+/]{43}=)\\",\\"Port\\":51821\}"
+b backend-type="wireguard"
+b public-ip="192\.0\.2\.2"
+b backend-data=" \{\\"PublicKey\\":\\"([A-Za-z0-9+/]{43}=)\\",\\"Port\\":51820\}"
+b public-ipv6="2001:db8::2"
+b backend-v6-data=" \{\\"PublicKey\\":\\"([A-Za-z0-9+/]{43}=)\\",\\"Port\\":51821\}"
+$`)
+
+// dualCluster is a cluster whose nodes have both families, and run.
+func dualCluster(t *testing.T, backend string) (a, b *host, api *apiServer) {
+	t.Helper()
+	a, b, api = cluster(t, `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:42::/48","Backend":`+backend+`}`)
 	for i, h := range []*host{a, b} {
 		link, err := h.ns.Netlink().LinkByName("eth0")
 		if err != nil {
@@ -441,18 +519,7 @@ func TestBothFamiliesFromACluster(t *testing.T) {
 		api.update("node-"+h.name, podCIDR(fmt.Sprintf("fd00:42:0:%d::/64", i+1), fmt.Sprintf("10.42.%d.0/24", i+1)))
 		h.start(t)
 	}
-	s := a.awaitReady(t)
-	b.awaitReady(t)
-	if s.Lease.Subnet != netip.MustParsePrefix("10.42.1.0/24") || s.Lease.IPv6Subnet != netip.MustParsePrefix("fd00:42:0:1::/64") {
-		t.Errorf("%+v", s.Lease)
-	}
-	if text, err := os.ReadFile(b.file()); err != nil || !strings.Contains(string(text), "FLANNEL_SUBNET=10.42.2.1/24\n") || !strings.Contains(string(text), "FLANNEL_IPV6_SUBNET=fd00:42:0:2::1/64\n") {
-		t.Errorf("b's subnet file: %v\n%s", err, text)
-	}
-	if got := api.node("node-b").Annotations[prefixOf+"public-ipv6"]; got != "2001:db8::2" {
-		t.Errorf("public-ipv6 %q", got)
-	}
-	a.reaches(t, b)
+	return a, b, api
 }
 
 // A first start whose backend does not come up waits, and says why; once the file is good it goes on by

@@ -30,6 +30,8 @@ func TestBackends(t *testing.T) {
 			[]string{"public-ip", "backend-data", "public-ipv6", "backend-v6-data"}},
 		{"vxlan in user space", DualStack(`{"Type":"vxlan","Userspace":"always"}`), []int{4, 6}, "vxlan", "", 1430,
 			[]string{"public-ip", "backend-data", "public-ipv6", "backend-v6-data"}},
+		{"wireguard in user space", DualStack(`{"Type":"wireguard","Userspace":"always"}`), []int{4, 6}, "wireguard", "userspace", 1420,
+			[]string{"public-ip", "backend-data", "public-ipv6", "backend-v6-data"}},
 		{"host-gw", DualStack(`{"Type":"host-gw"}`), []int{4, 6}, "host-gw", "kernel", 1500, []string{"public-ip", "public-ipv6"}},
 	} {
 		t.Run(b.name, func(t *testing.T) {
@@ -88,7 +90,7 @@ func (n *Node) publishes(t *testing.T, kind string, with []string) {
 			value := flannelAnnotations(obj)[name]
 			switch {
 			case name == "public-ip" && value != n.Underlay4.String(), name == "public-ipv6" && parse(value) != n.Underlay6,
-				strings.HasSuffix(name, "data") && !strings.HasPrefix(value, ` {"VNI":1,"VtepMAC":"`):
+				strings.HasSuffix(name, "data") && !strings.HasPrefix(value, map[string]string{"vxlan": ` {"VNI":1,"VtepMAC":"`, "wireguard": ` {"PublicKey":"`}[kind]):
 				return fmt.Errorf("annotation %s is %q", name, value)
 			}
 		}

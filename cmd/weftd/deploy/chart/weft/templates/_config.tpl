@@ -3,7 +3,7 @@
 {{- include "weft.check" . -}}
 {{- $w := .Values.weft -}}
 {{- $backend := dict "Type" $w.backend -}}
-{{- if $w.backendPort }}{{ $_ := set $backend "Port" $w.backendPort }}{{ end -}}
+{{- if $w.backendPort }}{{ $_ := set $backend (ternary "ListenPort" "Port" (eq $w.backend "wireguard")) $w.backendPort }}{{ end -}}
 {{- if $w.mtu }}{{ $_ := set $backend "MTU" $w.mtu }}{{ end -}}
 {{- if ne (int $w.vni) 1 }}{{ $_ := set $backend "VNI" $w.vni }}{{ end -}}
 {{- if $w.GBP }}{{ $_ := set $backend "GBP" true }}{{ end -}}
@@ -20,18 +20,19 @@
 {{- define "weft.check" -}}
 {{- $w := .Values.weft -}}
 {{- $vxlan := list "vxlan" "auto" -}}
-{{- $tunnel := list "vxlan" "auto" "udp" -}}
+{{- $ported := list "vxlan" "auto" "udp" "wireguard" -}}
+{{- $either := list "vxlan" "auto" "wireguard" "ipip" -}}
 {{- if not (or .Values.podCidr .Values.podCidrv6) }}{{ fail "podCidr and podCidrv6 are both empty: a network needs one of them" }}{{ end -}}
 {{- $faults := list -}}
 {{- range list
-      (list "backendPort" $w.backendPort $tunnel) (list "mtu" (and $w.mtu (eq $w.backend "alloc")) (list "vxlan" "auto" "udp" "host-gw" "extension"))
-      (list "vni" (ne (int $w.vni) 1) $vxlan) (list "GBP" $w.GBP $vxlan) (list "directRouting" $w.directRouting (list "vxlan"))
-      (list "macPrefix" $w.macPrefix $vxlan) (list "userspace" (ne $w.userspace "auto") $vxlan) (list "userspaceDevices" $w.userspaceDevices $tunnel) -}}
+      (list "backendPort" $w.backendPort $ported) (list "mtu" (and $w.mtu (eq $w.backend "alloc")) (list "vxlan" "auto" "udp" "wireguard" "ipip" "host-gw" "extension"))
+      (list "vni" (ne (int $w.vni) 1) $vxlan) (list "GBP" $w.GBP $vxlan) (list "directRouting" $w.directRouting (list "vxlan" "ipip"))
+      (list "macPrefix" $w.macPrefix $vxlan) (list "userspace" (ne $w.userspace "auto") $either) (list "userspaceDevices" $w.userspaceDevices (append $either "udp")) -}}
 {{- if and (index . 1) (not (has $w.backend (index . 2))) -}}
 {{- $faults = append $faults (printf "weft.%s is for the backend %s, and weft.backend is %s" (index . 0) (join ", " (index . 2)) $w.backend) -}}
 {{- end -}}
 {{- end -}}
-{{- range $key, $value := dict "Type" "weft.backend" "Port" "weft.backendPort" "MTU" "weft.mtu" "VNI" "weft.vni" "GBP" "weft.GBP" "DirectRouting" "weft.directRouting" "MacPrefix" "weft.macPrefix" "Userspace" "weft.userspace" -}}
+{{- range $key, $value := dict "Type" "weft.backend" "Port" "weft.backendPort" "ListenPort" "weft.backendPort" "MTU" "weft.mtu" "VNI" "weft.vni" "GBP" "weft.GBP" "DirectRouting" "weft.directRouting" "MacPrefix" "weft.macPrefix" "Userspace" "weft.userspace" -}}
 {{- if hasKey $w.backendConfig $key }}{{ $faults = append $faults (printf "weft.backendConfig.%s: set %s" $key $value) }}{{ end -}}
 {{- end -}}
 {{- range $key, $value := dict "Backend" "weft.backend and weft.backendConfig" "Network" "podCidr" "IPv6Network" "podCidrv6" "EnableIPv4" "podCidr" "EnableIPv6" "podCidrv6" "EnableNFTables" "weft.enableNFTables" -}}

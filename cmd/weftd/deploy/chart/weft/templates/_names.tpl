@@ -31,9 +31,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- if or (eq .Values.weft.backend "udp") .Values.weft.userspaceDevices (eq .Values.weft.userspace "always") }}yes{{ end -}}
 {{- end -}}
 
-{{- /* The capabilities of weftd. NET_RAW is for packet sockets, and for iptables of the legacy flavour. */ -}}
+{{- /* The capabilities of weftd. NET_RAW is for packet sockets and raw ones, which wireguard has no use for, and for iptables of the legacy flavour. */ -}}
 {{- define "weft.capabilities" -}}
-{{- if or (include "weft.devices" .) (not .Values.weft.enableNFTables) -}}
+{{- if or (and (include "weft.devices" .) (ne .Values.weft.backend "wireguard")) (not .Values.weft.enableNFTables) -}}
 [NET_ADMIN, NET_RAW]
 {{- else -}}
 [NET_ADMIN]
