@@ -276,18 +276,23 @@ func talkOutside(t *testing.T, l *lab.Lab, from *lab.Pod) *talking {
 	if seen := netip.MustParseAddrPort((<-peers).String()).Addr(); seen != from.Node.Underlay4 {
 		t.Fatalf("%s is seen as %v, want the node's %v", from.Name, seen, from.Node.Underlay4)
 	}
+	return keepTalking(c, 8, time.Millisecond)
+}
+
+// keepTalking says so many bytes, waits until they are back, and pauses, again and again, until the connection ends.
+func keepTalking(c net.Conn, size int, pause time.Duration) *talking {
 	k := &talking{failed: make(chan error, 1)}
 	go func() { // ends with the connection
-		for b := make([]byte, 8); ; k.turns.Add(1) {
-			_, err := c.Write([]byte("how's it"))
+		for out, back := make([]byte, size), make([]byte, size); ; k.turns.Add(1) {
+			_, err := c.Write(out)
 			if err == nil {
-				_, err = io.ReadFull(c, b)
+				_, err = io.ReadFull(c, back)
 			}
 			if err != nil {
 				k.failed <- err
 				return
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(pause)
 		}
 	}()
 	return k
@@ -296,8 +301,14 @@ func talkOutside(t *testing.T, l *lab.Lab, from *lab.Pod) *talking {
 // goesOn waits for more turns of the same connection.
 func (k *talking) goesOn(t *testing.T, turns int64) {
 	t.Helper()
+	k.goesOnWithin(t, await.Patience, turns)
+}
+
+// goesOnWithin is goesOn with another limit.
+func (k *talking) goesOnWithin(t *testing.T, limit time.Duration, turns int64) {
+	t.Helper()
 	from := k.turns.Load()
-	await.OK(t, "the masqueraded connection goes on", func() error {
+	await.Within(t, limit, "the connection goes on", func() error {
 		select {
 		case err := <-k.failed:
 			t.Fatalf("the connection broke after %d turns: %v", k.turns.Load(), err)
