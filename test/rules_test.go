@@ -124,14 +124,14 @@ func isBelow(imp string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(p string) bool { return imp == p || strings.HasPrefix(imp, p+"/") })
 }
 
-// eachLinked follows the imports of each package of cmd through our own packages, and calls do with each import on the way.
+// eachLinked follows the imports of each package of cmd that is not for tests through our own packages, and calls do with each import on the way.
 func (t *tree) eachLinked(do func(main *pkg, f *goFile, imp string)) {
 	byDir := map[string]*pkg{}
 	for _, p := range t.pkgs {
 		byDir[p.dir] = p
 	}
 	for _, main := range t.pkgs {
-		if top(main.dir) != "cmd" {
+		if top(main.dir) != "cmd" || strings.HasSuffix(main.dir, "test") { // a package for tests is no part of a command, and none may link it
 			continue
 		}
 		seen := map[string]bool{main.dir: true}
