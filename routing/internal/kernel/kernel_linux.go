@@ -58,18 +58,31 @@ func OpenKernel() (*Kernel, error) {
 
 // OpenKernelIn opens the namespace of a descriptor, which stays the caller's.
 func OpenKernelIn(ns int) (k *Kernel, err error) {
-	done := make(chan struct{})
-	go func() { // waited for below; the thread ends with it, since it cannot return to its first namespace
-		defer close(done)
-		runtime.LockOSThread()
+	onOwnThread(func() {
 		if err = unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
 			err = fmt.Errorf("enter the network namespace: %w", err)
 			return
 		}
 		k, err = OpenKernel()
+	})
+	return k, err
+}
+
+// onOwnThread runs f on a thread that ends afterwards, since it may not return from where f takes it. The process' first thread would not end with its
+// goroutine, and what /proc shows of the process is that thread's: while it is the one that is free, it is held.
+func onOwnThread(f func()) {
+	done := make(chan struct{})
+	go func() { // waited for below
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			defer runtime.UnlockOSThread()
+			onOwnThread(f)
+			return
+		}
+		f()
 	}()
 	<-done
-	return k, err
 }
 
 // Close frees the descriptors. No other method may be in use or called afterwards.
@@ -92,22 +105,20 @@ func statNS() (nsID, error) {
 // Do runs f on a thread that is in the namespace. In a daemon that is the calling
 // thread. Only a process that works in several namespaces pays for another one,
 // which ends after f, since it cannot return to its first namespace.
-func (k *Kernel) Do(f func() error) error {
+func (k *Kernel) Do(f func() error) (err error) {
 	if id, err := statNS(); err != nil {
 		return err
 	} else if id == k.id {
 		return f()
 	}
-	done := make(chan error, 1)
-	go func() { // waited for below
-		runtime.LockOSThread()
-		if err := unix.Setns(k.NS, unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter the network namespace: %w", err)
+	onOwnThread(func() {
+		if err = unix.Setns(k.NS, unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("enter the network namespace: %w", err)
 			return
 		}
-		done <- f()
-	}()
-	return <-done
+		err = f()
+	})
+	return err
 }
 
 // Device is a link as the kernel shows it.

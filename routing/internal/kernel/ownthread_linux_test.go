@@ -1,0 +1,59 @@
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestTheFirstThreadStays: whatever is done in another namespace, /proc shows the process where it was.
+func TestTheFirstThreadStays(t *testing.T) {
+	first := fmt.Sprintf("/proc/%d/ns/net", os.Getpid())
+	before, err := os.Readlink(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := -1
+	onOwnThread(func() {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err == nil {
+			fd, _ = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		}
+	})
+	if fd < 0 {
+		t.Fatal("this test makes a network namespace: run it as root (sudo make test)")
+	}
+	defer unix.Close(fd)
+	k, err := OpenKernelIn(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	// So many are there at one moment that no thread of the process is free, the first one neither.
+	const many = 30
+	for range 5 {
+		var inside, done sync.WaitGroup
+		inside.Add(many)
+		for range many {
+			done.Go(func() {
+				if err := k.Do(func() error {
+					inside.Done()
+					inside.Wait()
+					at, err := os.Readlink(first)
+					if err == nil && at != before {
+						err = fmt.Errorf("the process is in %s, and was in %s", at, before)
+					}
+					return err
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		done.Wait()
+	}
+	if after, err := os.Readlink(first); err != nil || after != before {
+		t.Errorf("%s, %v; it was %s", after, err, before)
+	}
+}
