@@ -78,6 +78,8 @@ type Status struct {
 	// Path is how packets move between device and underlay: the name of the data plane's path (tunnel.Path), or
 	// PathKernel, PathCommand, PathHook or PathNone.
 	Path string
+	// Encrypt is the word of type auto's key: what may not leave, nor come, unless it is encrypted; "" for a type without such rules.
+	Encrypt string
 	// Underlay carries the datagrams. UnderlayLost says what is missing of it now; empty
 	// if nothing is.
 	Underlay     underlay.Link

@@ -234,6 +234,9 @@ func (c *controller) Status() Status {
 	if c.rules != nil {
 		st.Rules = c.rules.Status()
 	}
+	if w, ok := c.kind.(wireGuard); ok {
+		st.Encrypt = w.encrypt
+	}
 	if h, ok := c.actor.(interface{ hook() HookStatus }); ok {
 		st.Hook = h.hook()
 	}
@@ -246,13 +249,20 @@ func (c *controller) Apply(ctx context.Context, s lease.Set) error {
 	if c.rules == nil {
 		return c.apply(ctx, s)
 	}
+	c.mu.Lock()
+	c.seal() // at first before it is known who may do without
+	c.mu.Unlock()
 	present := false
 	// What Do itself reports is that the namespace cannot be entered, and then apply says so too.
 	_ = c.k.Do(func() error { present = c.rules.Present(); return nil })
 	rules := func() { _ = c.k.Do(func() error { return c.rules.Apply(ctx, s) }) } // it has logged and published what is wrong
 	if !present {
 		rules()
-		return c.apply(ctx, s)
+		err := c.apply(ctx, s)
+		if _, ok := c.kind.(sealer); ok {
+			rules()
+		}
+		return err
 	}
 	err := c.apply(ctx, s)
 	rules()

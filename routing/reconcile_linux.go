@@ -52,6 +52,7 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 		r.try(fmt.Errorf("a device of the underlay joins datagrams of UDP that nobody could take apart again, so that those of peers are dropped where they may be joined: %s", by))
 	}
 	c.nextHops(r, ch)
+	c.seal()
 	c.prepare(r)
 	c.syncKernel(r, sizes)
 	if c.plane != nil {

@@ -25,6 +25,26 @@ func (c *controller) protect() {
 	}
 }
 
+// sealer is a type whose packets come and go encrypted.
+type sealer interface {
+	// seal says by which links, and what comes and goes in plain for all that; nil if nothing is sealed. under is the underlay's link, "" if
+	// that is in another namespace.
+	seal(under string, reached []Reached) *hostrules.Seal
+}
+
+// seal tells the rules what may come and go in plain as things are, and reports whether that is other than before.
+func (c *controller) seal() (changed bool) {
+	s, ok := c.kind.(sealer)
+	if !ok || c.rules == nil {
+		return false
+	}
+	under := c.under.Now.Name
+	if c.away() {
+		under = ""
+	}
+	return c.rules.Seal(s.seal(under, c.want.reached))
+}
+
 // guardNow is the type's guard, completed by what is known now. Weft's own data plane tells peers from strangers itself.
 func (c *controller) guardNow() hostrules.Guard {
 	g := c.cfg.guard

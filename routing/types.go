@@ -166,7 +166,7 @@ func (ts Types) Settings(c lease.NetworkConfig) (Settings, error) {
 	for _, t := range ts {
 		if t.Name == c.BackendType {
 			s := t.Settings(c)
-			err := readKeys(c, append(s.Keys(), probeKey(new(bool))))
+			err := errors.Join(encryptMisplaced(c), readKeys(c, append(s.Keys(), probeKey(new(bool)))))
 			if why := s.Facts().OnlyIPv4; why != "" && c.EnableIPv6 {
 				err = errors.Join(err, &lease.ConfigError{Key: "EnableIPv6", Got: "true", Want: "false: " + why + "; udp, vxlan, host-gw and wireguard carry both"})
 			}

@@ -62,10 +62,11 @@ type WireGuardOptions struct {
 type wireGuardSettings struct {
 	WireGuardOptions
 	enabled4, enabled6 bool // the network's families
+	seals
 }
 
 func newWireGuard(c lease.NetworkConfig) *wireGuardSettings {
-	return &wireGuardSettings{enabled4: c.EnableIPv4, enabled6: c.EnableIPv6}
+	return &wireGuardSettings{enabled4: c.EnableIPv4, enabled6: c.EnableIPv6, seals: seals{name: typeWireGuard}}
 }
 
 // maxKeepalive is the longest that WireGuard knows, in seconds.
@@ -135,7 +136,7 @@ func (s *wireGuardSettings) MTU(u underlay.Link) (int, error) { return innerMTU(
 
 // wireGuard is what the settings come to, but for the key.
 func (s *wireGuardSettings) wireGuard() wireGuard {
-	return wireGuard{o: s.WireGuardOptions, enabled4: s.enabled4, enabled6: s.enabled6}
+	return wireGuard{o: s.WireGuardOptions, seals: s.seals, enabled4: s.enabled4, enabled6: s.enabled6}
 }
 
 // check says what is wrong with keys together.
@@ -148,7 +149,8 @@ func (s *wireGuardSettings) check() error {
 
 // wireGuard is the pure part of the type.
 type wireGuard struct {
-	o                  WireGuardOptions
+	o WireGuardOptions
+	seals
 	enabled4, enabled6 bool
 	public             func() wireguard.PublicKey // the node's own now
 	user               bool                       // it is this program that encrypts
@@ -156,7 +158,7 @@ type wireGuard struct {
 }
 
 func (w wireGuard) trait() trait {
-	t := trait{name: typeWireGuard, record: typeWireGuard, path: PathKernel, tunnels: true}
+	t := trait{name: w.name, record: typeWireGuard, path: PathKernel, tunnels: true, asksHops: w.encrypt == encryptBetweenLinks}
 	if w.user {
 		t.path = PathUserspace
 	}
@@ -254,7 +256,11 @@ func (w wireGuard) want(s situation) desired {
 	for _, x := range ways {
 		if x.report.How != HowSkipped {
 			dev := deviceFor(d.wireGuard, x.f.six)
-			if most := routeMTU(*x.r, x.f.six, s.mtu); most > 0 {
+			x.report = w.plainWay(x.report, x.r, x.f, s)
+			switch most := routeMTU(*x.r, x.f.six, s.mtu); {
+			case x.report.How == HowRoute:
+				d.Routes = append(d.Routes, kernel.PeerRoute(x.f.subnet, x.f.public, s.under.Name, most))
+			case most > 0:
 				d.Routes = append(d.Routes, wireGuardRoute(x.f, dev.name, most))
 			}
 			dev.addPeer(wireguard.Peer{
@@ -319,7 +325,7 @@ func (w wireGuard) ways(s situation, ds []wireGuardDevice) (out []wireGuardWay) 
 // reach finds out a peer's key and where it is, or why it is not reached.
 func (w wireGuard) reach(x *wireGuardWay, dev *wireGuardDevice) error {
 	if !strings.EqualFold(x.r.BackendType, typeWireGuard) {
-		return fmt.Errorf("its backend is %s, this network's is %s", backendName(x.r.BackendType), typeWireGuard)
+		return fmt.Errorf("its backend is %s, this network's is %s", backendName(x.r.BackendType), w.called())
 	}
 	if dev == nil {
 		return fmt.Errorf(`this node has no %s address on the underlay, which its packets would travel in: "Mode":"auto" in the network config has both families travel in one`, familyName(x.f.six))

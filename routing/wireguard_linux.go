@@ -44,22 +44,22 @@ func (s *wireGuardSettings) Open(_ context.Context, c BackendConfig) (Backend, e
 
 func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
 	if c.Kernel == nil {
-		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", typeWireGuard)
+		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", s.name)
 	}
 	if err := s.check(); err != nil {
-		return nil, fmt.Errorf("%s backend: %w", typeWireGuard, err)
+		return nil, fmt.Errorf("%s backend: %w", s.name, err)
 	}
 	w := s.wireGuard()
 	var err error
 	if w.user, w.why, err = inUserSpace(c, w.o.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, nil); err != nil {
-		return nil, fmt.Errorf("%s backend: %w", typeWireGuard, err)
+		return nil, fmt.Errorf("%s backend: %w", s.name, err)
 	}
 	a := &wireGuardActor{k: c.Kernel, out: c.underlayKernel(), log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), user: w.user, why: w.why, file: c.KeyFile, ends: map[string]*wireGuardMade{}, vain: outcries{}}
 	if a.file == "" && c.StateDir != "" {
 		a.file = filepath.Join(c.StateDir, WireGuardKeyFile)
 	}
 	if err := a.loadKey(); err != nil {
-		return nil, fmt.Errorf("%s backend: %w", typeWireGuard, err)
+		return nil, fmt.Errorf("%s backend: %w", s.name, err)
 	}
 	w.public = a.public
 	if w.why != "" {
@@ -156,6 +156,14 @@ func (e *Encrypter) WrongKeys() uint64 { return e.actor.wrongKeys() }
 
 // EncryptedPeers lists the peers of all devices.
 func (e *Encrypter) EncryptedPeers() ([]EncryptedPeer, error) { return e.actor.peers() }
+
+// Recv is what the lease record's Recv has: RecvPlain, if packets may come in plain.
+func (e *Encrypter) Recv() []string {
+	if e.Status().Encrypt == encryptBetweenLinks {
+		return []string{RecvPlain}
+	}
+	return nil
+}
 
 // PublicKey is this node's own.
 func (e *Encrypter) PublicKey() wireguard.PublicKey { return e.actor.public() }

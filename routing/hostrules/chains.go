@@ -19,9 +19,11 @@ const (
 	chainPeers       = "WEFT-PEERS" // and WEFT-PEERS-1 and so on
 	chainStrangers   = "WEFT-STRANGERS"
 	chainToPeers     = "WEFT-TO" // and WEFT-TO-1 and so on
+	chainSealedIn    = "WEFT-SEALED-IN"
+	chainSealedOut   = "WEFT-SEALED-OUT"
 )
 
-// tablePort is iptables' table with the rules about the overlay's port, and no other of ours.
+// tablePort is iptables' table with the rules that drop packets, and no other of ours.
 const tablePort = "mangle"
 
 // iptablesTables are the tables that we use, in the order in which they are changed: the one that drops comes first.
@@ -42,7 +44,7 @@ func ownsChain(table, name string) bool {
 				return err == nil && strconv.FormatUint(n, 10) == number
 			}
 		}
-		return slices.Contains([]string{chainPodsInput, chainPodsForward, chainPeers, chainStrangers, chainToPeers}, name)
+		return slices.Contains([]string{chainPodsInput, chainPodsForward, chainPeers, chainStrangers, chainToPeers, chainSealedIn, chainSealedOut}, name)
 	}
 	return false
 }
@@ -83,6 +85,10 @@ func iptablesRules(f familyRules) map[string]table {
 		mangle.chains = append(mangle.chains, renderChain(chainPodsForward, f, f.podsForward))
 		mangle.jumps = append(mangle.jumps, jump{"FORWARD", jumpRule(commentPort, chainPodsForward)})
 	}
+	if f.sealedIn != nil {
+		mangle.chains = append(mangle.chains, renderChain(chainSealedIn, f, f.sealedIn), renderChain(chainSealedOut, f, f.sealedOut))
+		mangle.jumps = append(mangle.jumps, jump{"PREROUTING", jumpRule(commentSealed, chainSealedIn)}, jump{"POSTROUTING", jumpRule(commentSealed, chainSealedOut)})
+	}
 	if f.peersInput != nil {
 		mangle.chains = append(mangle.chains, peerChains(f.peers)...)
 		mangle.chains = append(mangle.chains, chain{chainStrangers, []string{commentMatch(commentStranger) + " -j DROP"}})
@@ -117,6 +123,9 @@ func (r rule) iptables(randomFully bool) string {
 	prefix("-d", r.dst, r.ndst)
 	if r.in != "" {
 		w = append(w, "-i", r.in)
+	}
+	if r.out != "" {
+		w = append(w, "-o", r.out)
 	}
 	if r.port != 0 {
 		w = append(w, "-p udp -m udp --dport", fmt.Sprint(r.port))

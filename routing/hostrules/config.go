@@ -30,6 +30,7 @@ type Config struct {
 	Resync time.Duration
 	// Guard says what the overlay's port needs, until Protect says otherwise.
 	Guard Guard
+	seal  *Seal // Rules.Seal
 	// Logger gets what is changed and what cannot be; required.
 	Logger *slog.Logger
 }

@@ -34,6 +34,9 @@
 //	                          not from a peer, to the kernel's VXLAN   drop
 //	                          → this host, not by the underlay's side  drop
 //	                          → a peer, forwarded, the same            drop
+//	sealed (Rules.Seal)       in or out by the devices that encrypt    return
+//	                          by the underlay, N → or → N, in plain    drop, but for peers that do so
+//	                          by any other link, N but not S           drop
 //
 // Pods may not use the overlay's port, since every node accepts what comes from a peer's
 // address, and a pod's datagram could have a node's address: because it was masqueraded, or

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,8 @@ type Rules struct {
 	sides []*side
 
 	protects atomic.Pointer[Guard] // never nil
+	seals    atomic.Pointer[Seal]
+	kick     chan struct{} // holds one: the seal is another
 
 	mu      sync.Mutex // protects what follows, and the sides
 	set     lease.Set
@@ -56,7 +59,7 @@ func New(c Config) (*Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rules{cfg: c, log: c.Logger, sides: newSides(), warned: map[string]bool{}}
+	r := &Rules{cfg: c, log: c.Logger, sides: newSides(), warned: map[string]bool{}, kick: make(chan struct{}, 1)}
 	r.Protect(c.Guard)
 	return r, nil
 }
@@ -88,14 +91,17 @@ func (r *Rules) Apply(ctx context.Context, s lease.Set) error {
 	return r.reconcile(ctx)
 }
 
-// Present reports whether an earlier process has left rules of ours. If so, packets need not wait for the first
-// Apply. It reads the kernel.
+// Present reports whether an earlier process has left rules of ours, those of a Seal among them if there is to be one. If so, packets need
+// not wait for the first Apply. It reads the kernel.
 func (r *Rules) Present() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	has := func(own string) bool {
+		return own != "" && (r.seals.Load() == nil || strings.Contains(own, nftSealedIn) || strings.Contains(own, chainSealedIn))
+	}
 	for _, s := range r.sides {
 		if (s.kind == kindNFTables) == r.cfg.Network.EnableNFTables {
-			if v, err := s.inspect(); err == nil && v.own != "" {
+			if v, err := s.inspect(); err == nil && has(v.own) {
 				return true
 			}
 		}
@@ -128,6 +134,7 @@ func (r *Rules) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-r.kick:
 		case <-changes:
 			select {
 			case <-ctx.Done():
@@ -161,7 +168,9 @@ func (r *Rules) reconcile(ctx context.Context) error {
 	if err != nil {
 		st.Notes = append(st.Notes, fmt.Sprintf("which links are the underlay's side is not known: %v", err))
 	}
-	v4, v6 := desired(r.cfg, r.set, guard, outer)
+	cfg := r.cfg
+	cfg.seal = r.seals.Load()
+	v4, v6 := desired(cfg, r.set, guard, outer)
 
 	var faults []error
 	views := make([]view, len(r.sides))

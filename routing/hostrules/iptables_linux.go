@@ -59,8 +59,11 @@ func (i *iptables) inspectLegacy() (view, error) {
 
 // droppedBy is n packets that a chain of iptables dropped.
 func droppedBy(chain string, n uint64) Dropped {
-	if chain == chainStrangers {
+	switch chain {
+	case chainStrangers:
 		return Dropped{Strangers: n}
+	case chainSealedIn, chainSealedOut:
+		return Dropped{Plain: n}
 	}
 	return Dropped{Pods: n}
 }

@@ -57,6 +57,8 @@ func (n nft) plan(f familyRules) (nftPlan, error) {
 	}{
 		{nftChain{nftPortInput, nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle, nil}, f.portInput()},
 		{nftChain{nftPortOut, nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityMangle, nil}, f.podsForward},
+		{nftChain{nftSealedIn, nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityMangle, nil}, f.sealedIn},
+		{nftChain{nftSealedOut, nftables.ChainTypeFilter, nftables.ChainHookPostrouting, nftables.ChainPriorityMangle, nil}, f.sealedOut},
 		{nftChain{nftForward, nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter, nil}, f.forward},
 		{nftChain{nftMasquerade, nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, nil}, f.masquerade},
 	} {

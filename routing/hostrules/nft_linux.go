@@ -21,6 +21,8 @@ const (
 	nftForward    = "forward"
 	nftPortInput  = "overlay-input"
 	nftPortOut    = "overlay-forward"
+	nftSealedIn   = "sealed-in"
+	nftSealedOut  = "sealed-out"
 	nftPeersSet   = "overlay-peers"
 )
 
@@ -58,6 +60,8 @@ func (n nft) inspect() (view, error) {
 				v.dropped.Strangers += r.packets
 			case strings.Contains(r.comment, commentPods):
 				v.dropped.Pods += r.packets
+			case strings.Contains(r.comment, commentSealed):
+				v.dropped.Plain += r.packets
 			}
 		}
 	}
@@ -174,11 +178,8 @@ func wideSocket(c *netlink.Conn) error {
 // nft returns r as expressions for the kernel.
 func (r rule) nft(f familyRules) []expr.Any {
 	var es []expr.Any
-	if r.in != "" {
-		name := make([]byte, unix.IFNAMSIZ)
-		copy(name, r.in)
-		es = append(es, &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: name})
-	}
+	es = append(es, matchLink(expr.MetaKeyIIFNAME, r.in)...)
+	es = append(es, matchLink(expr.MetaKeyOIFNAME, r.out)...)
 	if r.port != 0 {
 		es = append(es,
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
@@ -216,6 +217,16 @@ func (r rule) nft(f familyRules) []expr.Any {
 		es = append(es, &expr.Masq{FullyRandom: f.randomFully})
 	}
 	return es
+}
+
+// matchLink matches a link by its whole name; "" matches all.
+func matchLink(key expr.MetaKey, link string) []expr.Any {
+	if link == "" {
+		return nil
+	}
+	name := make([]byte, unix.IFNAMSIZ)
+	copy(name, link)
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: name}}
 }
 
 // field names one of the addresses in an IP header.

@@ -26,7 +26,7 @@ type rule struct {
 	marked       bool // kube-proxy's mark is set
 	src, dst     netip.Prefix
 	nsrc, ndst   bool   // not that src, not that dst
-	in           string // the link that it came in by
+	in, out      string // the links that it came in by, and leaves by
 	port         uint16 // UDP destination
 	protocol     uint8  // IP protocol, of packets without ports
 	fromStranger bool   // the source is none of the peers
@@ -44,13 +44,15 @@ type familyRules struct {
 	podsForward []rule // pods to other hosts
 	peersInput  []rule // the underlay to the kernel's vxlan
 	insideInput []rule // from links that are not of the underlay's side to this host
+	sealedIn    []rule // what comes in, whomever it is for
+	sealedOut   []rule // what leaves, whoever it is from
 	// peers, sorted, are the addresses that peersInput lets in, and to whose port nobody inside may send.
 	peers       []netip.Addr
 	randomFully bool
 }
 
 func (f familyRules) empty() bool {
-	return f.masquerade == nil && f.forward == nil && f.podsInput == nil && f.podsForward == nil && f.peersInput == nil && f.insideInput == nil
+	return f.masquerade == nil && f.forward == nil && f.podsInput == nil && f.podsForward == nil && f.peersInput == nil && f.insideInput == nil && f.sealedIn == nil && f.sealedOut == nil
 }
 
 // portInput returns the rules about who may send to this host's port. Those about peers come before those that
@@ -76,6 +78,7 @@ const (
 	commentStranger   = "weft: not from a peer"
 	commentOuter      = "weft: by the underlay"
 	commentPort       = "weft: the overlay port"
+	commentSealed     = "weft: the overlay is encrypted"
 	// ownAlias marks the links of ours.
 	ownAlias = "weft"
 )
@@ -83,7 +86,7 @@ const (
 // comments lists the comments of all our rules. They are the mark that tells our rules from others': no rule of
 // flannel's has one of them.
 func comments() []string {
-	return []string{commentMasquerade, commentForward, commentPods, commentStranger, commentOuter, commentPort}
+	return []string{commentMasquerade, commentForward, commentPods, commentStranger, commentOuter, commentPort, commentSealed}
 }
 
 // Guard says what the overlay's port needs.
@@ -165,6 +168,9 @@ func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard, o
 				f.peers = sources(peers, f.ipv6)
 			}
 		}
+	}
+	if c.seal != nil {
+		f.sealedIn, f.sealedOut = c.seal.in(n, s), c.seal.out(n, s)
 	}
 	if g.guards() && g.Peers {
 		f.peersInput = []rule{{port: g.Port, protocol: g.Protocol, fromStranger: true, do: verdictDrop, comment: commentStranger}}

@@ -5,18 +5,20 @@ import (
 	"reflect"
 )
 
-// Dropped counts packets that the rules about the overlay's port have dropped.
+// Dropped counts packets that the rules have dropped.
 type Dropped struct {
 	// Pods counts what pods sent to the overlay's port. Strangers counts what came to the kernel's
-	// vxlan from an address that is no peer's.
-	Pods, Strangers uint64
+	// vxlan from an address that is no peer's. Plain counts what came or would have left in plain where a Seal forbids it.
+	Pods, Strangers, Plain uint64
 }
 
-func (d Dropped) plus(e Dropped) Dropped { return Dropped{d.Pods + e.Pods, d.Strangers + e.Strangers} }
+func (d Dropped) plus(e Dropped) Dropped {
+	return Dropped{d.Pods + e.Pods, d.Strangers + e.Strangers, d.Plain + e.Plain}
+}
 
 // minus returns by how much d exceeds e, which was read before it.
 func (d Dropped) minus(e Dropped) Dropped {
-	return Dropped{d.Pods - min(d.Pods, e.Pods), d.Strangers - min(d.Strangers, e.Strangers)}
+	return Dropped{d.Pods - min(d.Pods, e.Pods), d.Strangers - min(d.Strangers, e.Strangers), d.Plain - min(d.Plain, e.Plain)}
 }
 
 // view is what an inspection of one firewall shows.

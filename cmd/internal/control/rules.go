@@ -14,6 +14,8 @@ type Rules struct {
 	// that came to the kernel's vxlan from an address that is no peer's.
 	PodsDropped      uint64 `json:"podsDropped"`
 	StrangersDropped uint64 `json:"strangersDropped"`
+	// PlainDropped counts packets that came, or would have left, in plain where Backend.Encrypt forbids it.
+	PlainDropped uint64 `json:"plainDropped,omitempty"`
 	// Notes say which settings of the host keep packets from passing, and the remedy.
 	Notes []string `json:"notes,omitempty"`
 }

@@ -139,10 +139,12 @@ type Lease struct {
 type Backend struct {
 	Type string `json:"type,omitempty"`
 	// Path is portable, socket or raw.
-	Path   string `json:"path,omitempty"`
-	Device string `json:"device,omitempty"`
-	MTU    int    `json:"mtu,omitempty"`
-	Port   int    `json:"port,omitempty"`
+	Path string `json:"path,omitempty"`
+	// Encrypt says what comes and goes encrypted only, by rules of the host: always, or between-links.
+	Encrypt string `json:"encrypt,omitempty"`
+	Device  string `json:"device,omitempty"`
+	MTU     int    `json:"mtu,omitempty"`
+	Port    int    `json:"port,omitempty"`
 	// InPlace says that device, addresses and routes are as wanted.
 	InPlace bool `json:"inPlace"`
 	// Notes say what was taken over from flannel, and which peers cannot be used.

@@ -134,6 +134,14 @@ func TestChecks(t *testing.T) {
 	probed := func(x control.Probe) func(*Facts) {
 		return func(f *Facts) { f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Probes: []control.Probe{x}}} }
 	}
+	sealed := func(inPlace bool) func(*Facts) {
+		return func(f *Facts) {
+			f.Daemon.Status.Backend.Encrypt, f.Daemon.Status.Rules.InPlace, f.Daemon.Status.Rules.Error = "always", inPlace, ""
+			if !inPlace {
+				f.Daemon.Status.Rules.Error = "nftables: operation not permitted"
+			}
+		}
+	}
 	encrypted := func(x control.Encryption) func(*Facts) {
 		return func(f *Facts) {
 			f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Encryption: []control.Encryption{x}}}
@@ -279,6 +287,8 @@ func TestChecks(t *testing.T) {
 			f.Port.Number6, f.Port.Holders = 51821, []Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("[::]:51821")}}
 		}, "port fault", "UDP port 51821 is taken"},
 		{"a peer has a session, or needs none", encrypted(control.Encryption{Device: "flannel-wg"}), "", ""},
+		{"nothing may pass in plain", sealed(true), "", ""},
+		{"nothing may pass in plain, and nothing keeps it", sealed(false), "encryption fault", `in plain, which Encrypt "always" forbids`},
 		{"a peer has no session", encrypted(control.Encryption{Device: "flannel-wg", Likely: "its answers are refused", Look: "compare Backend.PSK"}), "encryption fault", "b is not heard by flannel-wg"},
 		{"another's vxlan", func(f *Facts) { f.Port.Device = "vxlan.calico" }, "port warning", "vxlan.calico"},
 		{"the firewall", func(f *Facts) { f.Firewall.Input = []Blocked{{packet, barrier, false}} }, "firewall-input fault", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"},

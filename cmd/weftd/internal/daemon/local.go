@@ -12,6 +12,7 @@ import (
 	"weft/cmd/weftd/internal/reach"
 	"weft/lease"
 	"weft/lease/subnetenv"
+	"weft/routing"
 	"weft/routing/underlay"
 )
 
@@ -66,8 +67,11 @@ func (d *Daemon) local(g *generation) lease.Local {
 }
 
 // recv names the forms of datagrams that this node parses besides one whole packet in a datagram. If
-// the kernel receives the datagrams, there are none.
+// the kernel receives the datagrams, there are none. A node that encrypts between links says that it takes what comes in plain by its own.
 func (g *generation) recv() []string {
+	if e, ok := g.backend.(*routing.Encrypter); ok {
+		return e.Recv()
+	}
 	if g.plane == nil {
 		return nil
 	}

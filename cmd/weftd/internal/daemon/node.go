@@ -91,7 +91,7 @@ func leaseStatus(st lease.Status) *control.Lease {
 
 func backendStatus(b routing.Status) control.Backend {
 	out := control.Backend{
-		Type: b.Type, Path: b.Path, Device: b.Device(), MTU: b.MTU, InPlace: b.InPlace,
+		Type: b.Type, Path: b.Path, Encrypt: b.Encrypt, Device: b.Device(), MTU: b.MTU, InPlace: b.InPlace,
 		LastReconcile: b.LastReconcile, Error: b.LastError,
 	}
 	out.Notes = slices.Clone(b.Notes)

@@ -22,13 +22,14 @@ func (d *Daemon) rulesConfig(f footing) (*hostrules.Config, error) {
 }
 
 // rulesReason returns why the rules keep the node from being ready, which is so if packets of pods should
-// be masqueraded and are not. Any other fault of the rules is only a note.
+// be masqueraded and are not, or if nothing may leave in plain. Any other fault of the rules is only a note.
 func (d *Daemon) rulesReason(g *generation) string {
-	if !d.cfg.Rules.IPMasq {
+	st := g.backend.Status()
+	if !d.cfg.Rules.IPMasq && st.Encrypt == "" {
 		return ""
 	}
-	if st := g.backend.Status().Rules; !st.InPlace {
-		return st.LastError
+	if !st.Rules.InPlace {
+		return st.Rules.LastError
 	}
 	return ""
 }
@@ -36,6 +37,6 @@ func (d *Daemon) rulesReason(g *generation) string {
 func rulesStatus(st hostrules.Status) control.Rules {
 	return control.Rules{
 		Firewall: st.Firewall, InPlace: st.InPlace, Error: st.LastError, Repaired: st.Repaired, Notes: st.Notes,
-		PodsDropped: st.Dropped.Pods, StrangersDropped: st.Dropped.Strangers,
+		PodsDropped: st.Dropped.Pods, StrangersDropped: st.Dropped.Strangers, PlainDropped: st.Dropped.Plain,
 	}
 }

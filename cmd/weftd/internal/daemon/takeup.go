@@ -266,6 +266,11 @@ func (d *Daemon) changes(g *generation, network lease.NetworkConfig) []string {
 	change("SubnetLen", before.SubnetLen, network.SubnetLen)
 	change("IPv6SubnetLen", before.IPv6SubnetLen, network.IPv6SubnetLen)
 	change("VNI", vni(before), vni(network))
+	if now, then := encrypt(before), encrypt(network); (now == "") != (then == "") {
+		out = append(out, fmt.Sprintf("Encrypt from %q to %q: this node and those that have the other one do not hear each other", now, then))
+	} else {
+		change("Encrypt", now, then)
+	}
 	if psk(before) != psk(network) {
 		out = append(out, "PSK: this node and those that have the other one do not hear each other")
 	}
@@ -287,10 +292,19 @@ func vni(c lease.NetworkConfig) string {
 // psk is the key in the network configuration that every node has to have alike, as it is written. It is to be compared, and not to be shown.
 func psk(c lease.NetworkConfig) string {
 	var raw struct{ PSK string }
-	if !strings.EqualFold(c.BackendType, "wireguard") || json.Unmarshal(c.Backend, &raw) != nil {
+	if !strings.EqualFold(c.BackendType, "wireguard") && encrypt(c) == "" || json.Unmarshal(c.Backend, &raw) != nil {
 		return ""
 	}
 	return raw.PSK
+}
+
+// encrypt is what type auto is told to encrypt, on which the records depend: it has to be alike too.
+func encrypt(c lease.NetworkConfig) string {
+	var raw struct{ Encrypt string }
+	if !strings.EqualFold(c.BackendType, "auto") || json.Unmarshal(c.Backend, &raw) != nil {
+		return ""
+	}
+	return strings.ToLower(raw.Encrypt)
 }
 
 // clip shortens the text of a configuration, for a log line or a status, and hides its secrets.

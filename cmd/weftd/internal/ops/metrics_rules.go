@@ -7,10 +7,11 @@ func rulesFamilies() []metric {
 	return []metric{
 		gauge("weft_rules_in_place", "1 if weft's rules in this host's firewall are as they should be.", func(s *Snapshot) float64 { return truth(s.Rules.InPlace) }),
 		counter("weft_rules_repairs_total", "How often weftd put its rules in this host's firewall back after somebody else changed them.", func(s *Snapshot) uint64 { return s.Rules.Repaired }),
-		{"weft_rules_dropped_packets_total", "Packets to the overlay's port that weft's rules in this host's firewall dropped: sent by pods, or from addresses of no node.", prometheus.CounterValue, []string{"reason"},
+		{"weft_rules_dropped_packets_total", "Packets that weft's rules in this host's firewall dropped: to the overlay's port, sent by pods or from addresses of no node, and in plain where Encrypt forbids it.", prometheus.CounterValue, []string{"reason"},
 			func(s *Snapshot, emit func(float64, ...string)) {
 				emit(float64(s.Rules.Dropped.Pods), "from_pod")
 				emit(float64(s.Rules.Dropped.Strangers), "unknown_peer")
+				emit(float64(s.Rules.Dropped.Plain), "plain")
 			}},
 	}
 }

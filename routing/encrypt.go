@@ -1,0 +1,137 @@
+package routing
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"weft/lease"
+	"weft/routing/hostrules"
+	"weft/routing/internal/kernel"
+	"weft/tunnel"
+)
+
+// The words of the key Encrypt of type auto: every peer by WireGuard, or those in other links only.
+const (
+	encryptAlways       = "always"
+	encryptBetweenLinks = "between-links"
+)
+
+// RecvPlain in a record's Recv says that the node takes packets of pods as they are from nodes on its own link.
+const RecvPlain = "plain"
+
+const encryptName = "Encrypt"
+
+// encryptKey takes one of the words. There is none that means no: a network that is not to be encrypted has no such key, so that a text
+// that was lost on the way is a fault.
+func encryptKey(to *string) Key {
+	words := []string{encryptAlways, encryptBetweenLinks}
+	return Key{Name: encryptName, Words: words, read: func(value json.RawMessage) string {
+		var got string
+		if json.Unmarshal(value, &got) == nil {
+			for _, w := range words {
+				if strings.EqualFold(w, got) {
+					*to = w
+					return ""
+				}
+			}
+		}
+		return fmt.Sprintf("one of %q, or no such key for a network that is not encrypted", words)
+	}}
+}
+
+// encryptGiven is the value of the key Encrypt, if c has one.
+func encryptGiven(c lease.NetworkConfig) (value json.RawMessage, there bool) {
+	for _, e := range entries(c.Backend) {
+		if strings.EqualFold(e.key, encryptName) {
+			value = e.value
+		}
+	}
+	return value, given(value)
+}
+
+// encryptMisplaced is a fault if c asks a type to encrypt that has no such key: else the network would be a plain one.
+func encryptMisplaced(c lease.NetworkConfig) error {
+	if value, there := encryptGiven(c); there && c.BackendType != typeAuto {
+		return &lease.ConfigError{Key: backendPrefix + encryptName, Got: string(value),
+			Want: fmt.Sprintf("no such key with type %s: it is one of type %s, and type %s encrypts without it", c.BackendType, typeAuto, typeWireGuard)}
+	}
+	return nil
+}
+
+// seals are what type auto has beside wireguard.
+type seals struct {
+	name    string // of the type
+	encrypt string // the word; "" with type wireguard
+	// allowed are sources beside the overlay's that may send to it in plain.
+	allowed []netip.Prefix
+}
+
+// called is the type for a message about records, which are wireguard's.
+func (s seals) called() string {
+	if s.encrypt == "" {
+		return typeWireGuard
+	}
+	return fmt.Sprintf(`%s, with "%s":"%s"`, typeWireGuard, encryptName, s.encrypt)
+}
+
+// encryptedSettings are those of type auto with the key Encrypt: the records and the wire are wireguard's.
+type encryptedSettings struct{ *wireGuardSettings }
+
+func newEncrypted(c lease.NetworkConfig) encryptedSettings {
+	s := newWireGuard(c)
+	s.name, s.encrypt = typeAuto, encryptAlways
+	return encryptedSettings{s}
+}
+
+// Keys implements Settings.
+func (s encryptedSettings) Keys() []Key {
+	keys := s.wireGuardSettings.Keys()
+	for _, k := range sourceKeys(new(tunnel.SourceCheck), &s.allowed) {
+		if i := slices.IndexFunc(keys, func(have Key) bool { return have.Name == k.Name }); k.Name == "AllowedSources" && i >= 0 {
+			keys[i] = k
+		}
+	}
+	return append(keys, encryptKey(&s.encrypt))
+}
+
+// plainWay decides that packets for a subnet go as they are, if they may: the network's configuration here and there has to say so, and the
+// peer has to be on the underlay's own link. The reason says why not, or why.
+func (w wireGuard) plainWay(report Reached, r *lease.Record, f family, s situation) Reached {
+	if w.encrypt != encryptBetweenLinks {
+		return report
+	}
+	encrypted := report
+	switch {
+	case r.Weft == nil || !slices.Contains(r.Weft.Recv, RecvPlain):
+		encrypted.Reason = "it takes nothing in plain: its network config says so, or it is not weft's"
+		return encrypted
+	case !f.public.IsValid() || !f.local.IsValid():
+		encrypted.Reason = fmt.Sprintf("it has no %s, or this node has none", f.publicKey)
+		return encrypted
+	}
+	if report = chooseWay(report, f, s, true, true); report.How == HowTunnel {
+		encrypted.Reason = report.Reason
+		return encrypted
+	}
+	report.Via, report.Reason = f.public, fmt.Sprintf("%v is on %s itself, so that nothing is encrypted", f.public, s.under.Name)
+	return report
+}
+
+// seal implements sealer.
+func (w wireGuard) seal(under string, reached []Reached) *hostrules.Seal {
+	if w.encrypt == "" {
+		return nil
+	}
+	x := &hostrules.Seal{Devices: []string{kernel.WireGuardName(false), kernel.WireGuardName(true)}, Underlay: under, Admitted: w.allowed}
+	for _, r := range reached {
+		if r.How == HowRoute {
+			x.Plain, x.Hosts = append(x.Plain, r.Subnet.Masked()), append(x.Hosts, r.Via)
+		}
+	}
+	slices.SortFunc(x.Plain, netip.Prefix.Compare)
+	x.Hosts = unique(x.Hosts)
+	return x
+}

@@ -1,0 +1,161 @@
+package routing
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"weft/lease"
+	"weft/routing/internal/kernel"
+	"weft/routing/internal/wireguard"
+	"weft/routing/underlay"
+)
+
+// TestEncryptKeys: type auto encrypts with the key, with wireguard's keys beside it, and nothing else that is like a wish to encrypt is taken for none.
+func TestEncryptKeys(t *testing.T) {
+	config := func(backend string) string {
+		return `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{` + backend + `}}`
+	}
+	for backend, want := range map[string]string{
+		`"Type":"auto"`:                           "auto vxlan 8472 ",
+		`"Type":"auto","Encrypt":null`:            "auto vxlan 8472 ",
+		`"Type":"auto","encrypt":"Always"`:        "auto wireguard 51820 always",
+		`"Type":"auto","Encrypt":"between-links"`: "auto wireguard 51820 between-links",
+		`"Type":"auto","ListenPort":7,"Encrypt":"ALWAYS","AllowedSources":["192.0.2.0/24"],"PSK":"` + testPSK + `"`: "auto wireguard 7 always [192.0.2.0/24] psk",
+	} {
+		c, err := ParseConfig([]byte(config(backend)))
+		if err != nil {
+			t.Errorf("%s: %v", backend, err)
+			continue
+		}
+		s, err := BuiltIn().Settings(c)
+		got := fmt.Sprintf("%v", err)
+		switch s := s.(type) {
+		case autoSettings:
+			got = fmt.Sprintf("auto vxlan %d ", s.Facts().Port)
+		case encryptedSettings:
+			w := s.wireGuard()
+			got = fmt.Sprintf("%s %s %d %s", w.trait().name, w.trait().record, s.Facts().Port, w.encrypt)
+			if len(w.allowed) > 0 {
+				got += fmt.Sprint(" ", w.allowed)
+			}
+			if !w.o.Preshared.IsZero() {
+				got += " psk"
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", backend, got, want)
+		}
+		if unknown := UnknownKeys([]byte(config(backend))); unknown != nil {
+			t.Errorf("unknown keys %v", unknown)
+		}
+	}
+	const wanted = `one of ["always" "between-links"], or no such key for a network that is not encrypted`
+	for backend, want := range map[string]string{
+		`"Type":"auto","Encrypt":""`:                           `Backend.Encrypt is "": want ` + wanted,
+		`"Type":"auto","Encrypt":true`:                         `Backend.Encrypt is true: want ` + wanted,
+		`"Type":"auto","Encrypt":"never"`:                      wanted,
+		`"Type":"auto","Encrypt":"allways"`:                    wanted,
+		`"Type":"auto","Encrypt":"always","Mode":"x"`:          "Backend.Mode",
+		`"Type":"vxlan","Encrypt":"always"`:                    "no such key with type vxlan: it is one of type auto, and type wireguard encrypts without it",
+		`"Type":"wireguard","encrypt":"between-links"`:         "no such key with type wireguard",
+		`"Type":"host-gw","Encrypt":"always","Encrypt":"none"`: "no such key with type host-gw",
+	} {
+		if _, err := ParseConfig([]byte(config(backend))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s:\n got %v\nwant %s", backend, err, want)
+		}
+	}
+}
+
+// TestEncryptWays has what becomes of each peer: plain routes only between links' own nodes that both say so, and everybody else by WireGuard, or not at all.
+func TestEncryptWays(t *testing.T) {
+	own := wireguard.PublicKey{99}
+	peer := func(n byte, backend string, recv ...string) lease.Record {
+		r := lease.Record{
+			Subnets: lease.Subnets{V4: netip.MustParsePrefix(fmt.Sprintf("10.5.%d.0/24", n)), V6: netip.MustParsePrefix(fmt.Sprintf("fd00:5:0:%x::/64", n))},
+			Attrs:   lease.Attrs{PublicIP: netip.AddrFrom4([4]byte{192, 0, 2, n}), PublicIPv6: netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", n)), BackendType: backend},
+		}
+		if backend == "wireguard" {
+			r.BackendData, r.BackendV6Data = wireGuardData(wireguard.PublicKey{n}, 51820), wireGuardData(wireguard.PublicKey{n}, 51821)
+		}
+		if recv != nil {
+			r.Weft = &lease.Weft{Recv: recv}
+		}
+		return r
+	}
+	peers := []lease.Record{
+		peer(1, "wireguard", RecvPlain), // on the link
+		peer(2, "wireguard", RecvPlain), // behind a router
+		peer(3, "wireguard", "probe"),   // on the link, and takes nothing in plain
+		peer(4, "wireguard"),            // flannel's, on the link
+		peer(5, "vxlan", RecvPlain),     // of a network that is not encrypted
+		peer(6, "wireguard", RecvPlain), // the kernel was not asked yet
+	}
+	s := situation{
+		set: lease.Set{
+			Config: lease.NetworkConfig{Network: netip.MustParsePrefix("10.5.0.0/16"), IPv6Network: netip.MustParsePrefix("fd00:5::/48"), EnableIPv4: true, EnableIPv6: true},
+			Own:    lease.Record{Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.5.99.0/24"), V6: netip.MustParsePrefix("fd00:5:0:99::/64")}},
+			Peers:  peers,
+		},
+		under: underlay.Link{Name: "eth0", Index: 2, MTU: 1500, Addr4: netip.MustParseAddr("192.0.2.99"), Addr6: netip.MustParseAddr("2001:db8::99")},
+		mtu:   1420, hops: map[netip.Addr]kernel.Hop{},
+	}
+	for _, p := range peers[:5] {
+		for _, a := range []netip.Addr{p.PublicIP, p.PublicIPv6} {
+			s.hops[a] = kernel.Hop{Link: "eth0"}
+			if p.PublicIP == peers[1].PublicIP {
+				s.hops[a] = kernel.Hop{Link: "eth0", Gateway: netip.MustParseAddr("192.0.2.254")}
+			}
+		}
+	}
+	const onLink = "192.0.2.1 is on eth0 itself, so that nothing is encrypted"
+	for word, want := range map[string][]string{
+		encryptAlways: {"tunnel ", "tunnel ", "tunnel ", "tunnel ", `skipped its backend is "vxlan", this network's is wireguard, with "Encrypt":"always"`, "tunnel "},
+		encryptBetweenLinks: {"route " + onLink, "tunnel 192.0.2.2 is reached through the router 192.0.2.254 on eth0", "tunnel it takes nothing in plain", "tunnel it takes nothing in plain",
+			`skipped its backend is "vxlan"`, "tunnel the way is not known yet"},
+	} {
+		w := wireGuard{o: WireGuardOptions{Mode: modeSeparate, Port: 51820, Port6: 51821}, seals: seals{name: typeAuto, encrypt: word, allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
+			enabled4: true, enabled6: true, public: func() wireguard.PublicKey { return own }}
+		if w.trait().asksHops != (word == encryptBetweenLinks) || w.trait().name != "auto" || w.trait().record != "wireguard" {
+			t.Errorf("%+v", w.trait())
+		}
+		d := w.want(s)
+		var plain []string
+		for i, r := range d.reached {
+			if r.Subnet.Addr().Is6() {
+				if four := d.reached[i-1]; four.How != r.How {
+					t.Errorf("%s: %v has %v, and %v %v", word, four.Subnet, four.How, r.Subnet, r.How)
+				}
+			} else if got := fmt.Sprintf("%v %s", r.How, r.Reason); !strings.HasPrefix(got, want[i/2]) {
+				t.Errorf("%s, %v:\n got %s\nwant %s", word, r.Subnet, got, want[i/2])
+			}
+			if r.How == HowRoute {
+				plain = append(plain, r.Subnet.String())
+			}
+		}
+		seal := w.seal("eth0", d.reached)
+		if strings.Trim(fmt.Sprint(seal.Plain), "[]") != strings.Join(plain, " ") || len(seal.Hosts) != len(plain) ||
+			fmt.Sprint(seal.Devices) != "[flannel-wg flannel-wg-v6]" || seal.Underlay != "eth0" || fmt.Sprint(seal.Admitted) != "[203.0.113.0/24]" {
+			t.Errorf("%s: %+v, want %v in plain", word, seal, plain)
+		}
+		// A plain route leads to nobody else, and everybody with a key is a peer of the devices all the same: it may encrypt what it sends.
+		routes := 0
+		for _, r := range d.Routes {
+			if r.Link == "eth0" {
+				routes++
+				if !slices.Contains(plain, r.Dst.String()) {
+					t.Errorf("%s: route %v", word, r)
+				}
+			}
+		}
+		if routes != len(plain) || len(d.wireGuard) != 2 || len(d.wireGuard[0].Peers) != 5 || len(d.wireGuard[1].Peers) != 5 {
+			t.Errorf("%s: %d plain routes of %d, devices %+v", word, routes, len(plain), d.wireGuard)
+		}
+	}
+	plain := wireGuard{seals: seals{name: typeWireGuard}}
+	if plain.seal("eth0", nil) != nil || plain.trait().asksHops {
+		t.Error("type wireguard has a seal")
+	}
+}
