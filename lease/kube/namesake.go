@@ -14,7 +14,8 @@ import (
 
 // Two machines of one name have one Node, which says where one of them is. If it names another address than ours before
 // it has said ours for namesakeSettled, we ask whether a machine lives there, and write nothing before
-// we know. If it names one later, somebody has written over what is ours, and we put it right. A Node that was made
+// we know. If it names one later, somebody has written over what is ours, and we put it right, unless it is the whole word of another
+// weft: one of our name may have found us silent, as while this machine was suspended, and serves now. A Node that was made
 // anew has never said anything of us: another machine that waited may have been the first to write there.
 const (
 	namesakeWait    = 1500 * time.Millisecond // for an answer
@@ -29,9 +30,11 @@ const (
 // namesake is what is known of whoever else our Node tells of. The zero value asks.
 type namesake struct {
 	right   time.Time              // when our Node first said what we say; zero for not since the start
+	said    lease.Attrs            // what it said of us last
 	uid     types.UID              // of the Node that said so
 	contest bool                   // since it told of another, which came up before we had settled
 	about   [2]netip.Addr          // whom it told of last
+	theirs  lease.Attrs            // what it told of them
 	rounds  lease.Rounds           // of asking about it
 	asked   int                    // the number of the last question, of all rounds
 	gone    map[[2]netip.Addr]bool // did not answer: they are not asked again
@@ -62,13 +65,17 @@ func (c *core) otherMachine() error {
 		n.node, n.about, n.rounds, n.gone = c.ours.UID, [2]netip.Addr{}, lease.Rounds{}, nil
 	}
 	theirs, ok := c.elsewhere()
+	if !ok && n.contest && n.rounds.Answered > 0 && c.garbled() {
+		theirs, ok = n.theirs, true // whoever lives there puts it right; who takes the word away, as the error advises, gives it to us
+	}
 	if !ok || c.o.Underlay == nil {
 		n.contest = false
 		return nil
 	}
 	about := [2]netip.Addr{theirs.PublicIP, theirs.PublicIPv6}
 	if !n.contest {
-		if n.uid == c.ours.UID && !n.right.IsZero() && c.now.Sub(n.right) > namesakeSettled {
+		settled := n.uid == c.ours.UID && !n.right.IsZero() && c.now.Sub(n.right) > namesakeSettled
+		if settled && (theirs.Weft == nil || theirs.Equal(n.said)) {
 			return nil
 		}
 		n.contest = true
@@ -76,6 +83,7 @@ func (c *core) otherMachine() error {
 	if n.about != about {
 		n.about, n.rounds = about, lease.Rounds{}
 	}
+	n.theirs = theirs
 	if n.rounds.Under && !c.now.Before(n.rounds.Next) { // whoever asks has not even said that there is no answer
 		n.end(false, c.now)
 	}
@@ -122,6 +130,12 @@ func (n *namesake) due() time.Time {
 		return time.Time{}
 	}
 	return n.rounds.Next
+}
+
+// garbled reports whether our Node has a word that nobody can read.
+func (c *core) garbled() bool {
+	_, err := c.keys.decode(c.ours.Annotations)
+	return err != nil && c.keys.isManaged(c.ours.Annotations)
 }
 
 // elsewhere returns what our Node says of itself, and true, if that is of another machine. What does not parse is

@@ -57,7 +57,7 @@ func TestNothingIsWrittenUnjudged(t *testing.T) {
 }
 
 // TestTwoMachinesOfOneName: one Node, two machines. Who starts waits and writes nothing as long as the other answers, and
-// has the Node when that is silent; who has it puts back what is written over it, whoever answers.
+// has the Node when that is silent.
 func TestTwoMachinesOfOneName(t *testing.T) {
 	t.Parallel()
 	const public = "flannel.alpha.coreos.com/public-ip"
@@ -162,6 +162,68 @@ func TestWhoComesLaterIsNobody(t *testing.T) {
 			}
 			c.namesake.answered(answer{c.namesake.asked, true}, c.now)
 		}
+	}
+}
+
+// word is our Node as a weft at addr writes it.
+func word(t *testing.T, c *core, addr string) *objects.Node {
+	t.Helper()
+	a := attrs(addr, `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)
+	a.Weft = &lease.Weft{Node: "a", Name: addr, State: "0123456789abcdef"}
+	n := peer("a", "10.244.1.0/24", addr).ObjectMeta
+	var err error
+	if n.Annotations, err = c.keys.encode(a, c.o.Backend); err != nil {
+		t.Fatal(err)
+	}
+	return &objects.Node{ObjectMeta: n}
+}
+
+// TestWhoWasAwayAsks: a machine that was suspended while another one of its name found it silent finds the whole word of that one at its Node. It
+// asks, and does not write over a machine that lives; its own former word at another address is nobody's.
+func TestWhoWasAwayAsks(t *testing.T) {
+	for _, lives := range []bool{true, false} {
+		c := newTestCore(t)
+		c.ours = word(t, c, "192.0.2.2")
+		c.namesake.right, c.namesake.uid = c.now, c.ours.UID
+		c.now = c.now.Add(time.Hour)
+		for range 2 * namesakeRounds {
+			_ = c.otherMachine() // what it says at last is looked at
+			c.namesake.answered(answer{c.namesake.asked, lives}, c.now)
+			c.now = c.now.Add(time.Minute)
+		}
+		if err := c.otherMachine(); (err != nil) != lives {
+			t.Errorf("the other lives: %v; %v", lives, err)
+		}
+	}
+	c := newTestCore(t)
+	c.ours = word(t, c, "192.0.2.2")
+	c.namesake.right, c.namesake.uid = c.now, c.ours.UID
+	c.namesake.said, _ = c.keys.decode(c.ours.Annotations)
+	c.now = c.now.Add(time.Hour)
+	if err := c.otherMachine(); err != nil || c.namesake.asked != 0 {
+		t.Errorf("what we said before our address changed: asked %d times, %v", c.namesake.asked, err)
+	}
+}
+
+// TestAContestOutlivesGarbage: that nobody can read any more what our Node says gives it to nobody while the machine lives of which it told; that the
+// word was taken away gives it to us.
+func TestAContestOutlivesGarbage(t *testing.T) {
+	const public = "flannel.alpha.coreos.com/public-ip"
+	c := newTestCore(t)
+	c.ours = word(t, c, "192.0.2.2")
+	_ = c.otherMachine() // it asks
+	c.namesake.answered(answer{c.namesake.asked, true}, c.now)
+	c.ours.Annotations[public] = "garbage"
+	for range 3 {
+		c.now = c.now.Add(time.Minute)
+		if err := c.otherMachine(); err == nil {
+			t.Error("a machine that lives is written over")
+		}
+		c.namesake.answered(answer{c.namesake.asked, true}, c.now)
+	}
+	delete(c.ours.Annotations, public)
+	if err := c.otherMachine(); err != nil {
+		t.Errorf("the administrator gave it to us: %v", err)
 	}
 }
 

@@ -104,6 +104,9 @@ func (c *core) confirm(notes []string) {
 	if n := &c.namesake; right && (n.right.IsZero() || n.uid != c.ours.UID) {
 		n.right, n.uid = c.now, c.ours.UID
 	}
+	if right {
+		c.namesake.said = c.held.Attrs
+	}
 	if err == nil {
 		err = w.err
 	}

@@ -22,7 +22,7 @@ type bug struct {
 // kubeBugs are those of lease/kube.
 func kubeBugs() []bug {
 	return []bug{
-		{"a Node made anew is ours still", "lease/kube/namesake.go", "if n.uid == c.ours.UID && !n.right", "if !n.right", false, true},
+		{"who was away writes over who serves", "lease/kube/namesake.go", "if settled && (theirs.Weft == nil || theirs.Equal(n.said)) {", "if settled {", false, true},
 		{"a watch goes on at a server that went back", "lease/kube/watch.go", "return now.UID != known.UID || version(now", "return false && version(now", false, true},
 		{"a namesake is silent at once", "lease/kube/namesake.go", "if n.rounds.Silent >= need && !n.gone", "if n.rounds.Silent >= 0*need && !n.gone", false, true},
 		{"nobody has our Node's name", "lease/kube/namesake.go", "	return theirs, known\n", "	return theirs, known && false\n", false, true},
