@@ -252,6 +252,12 @@ func (o Options) authenticate(req *http.Request) (*tls.Config, error) {
 	return c, nil
 }
 
+// CheckFiles reads the files as a request would, and returns what is wrong with one of them.
+func (o Options) CheckFiles() error {
+	_, err := o.authenticate(&http.Request{Header: http.Header{}})
+	return err
+}
+
 // readSmall reads the beginning of a file, whatever it is.
 func readSmall(name string) ([]byte, error) {
 	f, err := os.Open(name)

@@ -246,6 +246,12 @@ func TestFilesSayWhatIsWrong(t *testing.T) {
 		if _, err := newTestClient(t, o).Put(t.Context(), view(1)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)
 		}
+		if err := o.CheckFiles(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: CheckFiles says %v, want %q", o, err, want)
+		}
+	}
+	if err := (Options{TokenFile: write("token", "secret\n")}).CheckFiles(); err != nil {
+		t.Error(err)
 	}
 	if got := f.requests(); got != "" {
 		t.Errorf("asked %s", got)

@@ -147,6 +147,9 @@ func TestChecks(t *testing.T) {
 			f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Encryption: []control.Encryption{x}}}
 		}
 	}
+	controlled := func(c control.Controller) func(*Facts) {
+		return func(f *Facts) { c.URL = "https://routes.example/v1/views/a"; f.Daemon.Status.Controller = &c }
+	}
 	packet := hostrules.Packet{Hook: hostrules.HookInput, In: "eth0", Src: ip("192.0.2.2"), Dst: ip("192.0.2.1"), Protocol: 17, SrcPort: 8285, DstPort: 8285}
 	barrier := hostrules.Barrier{Firewall: "iptables, nft flavour", Table: "filter", Chain: "INPUT", Policy: true}
 	for _, tt := range []struct {
@@ -290,6 +293,15 @@ func TestChecks(t *testing.T) {
 		{"nothing may pass in plain", sealed(true), "", ""},
 		{"nothing may pass in plain, and nothing keeps it", sealed(false), "encryption fault", `in plain, which Encrypt "always" forbids`},
 		{"a peer has no session", encrypted(control.Encryption{Device: "flannel-wg", Likely: "its answers are refused", Look: "compare Backend.PSK"}), "encryption fault", "b is not heard by flannel-wg"},
+		{"a controller has all routes in place", controlled(control.Controller{Accepted: 3, Taken: at()}), "", ""},
+		{"a controller refuses a route", controlled(control.Controller{Accepted: 2, Refused: 1, Taken: at()}), "route-controller fault", "refuses 1 of 3 routes"},
+		{"a controller has not seen a route yet", controlled(control.Controller{Accepted: 2, Pending: 1, Taken: at()}), "route-controller note", "1 routes are pending"},
+		{"a controller is away", controlled(control.Controller{Accepted: 3, Taken: at().Add(-time.Hour), Since: at().Add(-time.Minute), Fault: "connection refused"}), "route-controller warning", "for 1m0s: connection refused"},
+		{"a controller never answered", controlled(control.Controller{Since: at().Add(-time.Minute), Fault: "401"}), "route-controller fault", "does not take this node's view"},
+		{"a controller's token is missing", func(f *Facts) { f.HookErr = errors.New("the token: open /token: no such file or directory") }, "route-controller fault", "no such file"},
+		{"a controller's authority ends", func(f *Facts) {
+			f.Files = append(f.Files, CertFile{Flag: hookCAFlag, Path: "/routes-ca.pem", Certs: []Cert{{Subject: "CN=routes", Begins: at().AddDate(-1, 0, 0), Ends: at().AddDate(0, 0, 3)}}})
+		}, "certificates warning", "--route-hook-cafile /routes-ca.pem"},
 		{"another's vxlan", func(f *Facts) { f.Port.Device = "vxlan.calico" }, "port warning", "vxlan.calico"},
 		{"the firewall", func(f *Facts) { f.Firewall.Input = []Blocked{{packet, barrier, false}} }, "firewall-input fault", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"},
 		{"the firewall, on path raw", func(f *Facts) {

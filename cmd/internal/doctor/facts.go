@@ -24,6 +24,8 @@ type Facts struct {
 	Port     Port
 	Firewall Firewall
 	Files    []CertFile
+	// HookErr says what is wrong with the files with which the controller of a network of type route-hook is asked; nil if nothing is, or none is named.
+	HookErr error
 }
 
 // Settings are those with which weftd runs here, or would.

@@ -49,6 +49,7 @@ func Gather(ctx context.Context, r Request) *Facts {
 	wg.Go(func() { f.Store = askStore(ctx, f.Settings, f.Daemon, r.Offline) })
 	wg.Go(func() { f.Kernel = readKernel(f.Daemon.PID) })
 	wg.Go(func() { f.Files = readFiles(f.Settings.Config) })
+	wg.Go(func() { f.HookErr = f.Settings.Config.Hook.CheckFiles() })
 	var neighbours []Neighbours
 	wg.Go(func() { neighbours = watchNeighbours(ctx) })
 	wg.Wait()

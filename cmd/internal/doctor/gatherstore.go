@@ -23,6 +23,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/lease/etcd"
+	"weft/routing/routehook"
 )
 
 // endpointPatience is how long an endpoint may take to answer, and readPatience how long reading the records may.
@@ -252,7 +253,7 @@ func tlsOf(s options.Store) (*tls.Config, error) {
 
 // readFiles reads the certificates that the settings name.
 func readFiles(cfg options.Config) []CertFile {
-	var out []CertFile
+	out := hookFiles(cfg.Hook)
 	for _, x := range []struct{ flag, path string }{{caFlag, cfg.Store.CAFile}, {certFlag, cfg.Store.CertFile}} {
 		if x.path != "" {
 			out = append(out, readFile(x.flag, x.path))
@@ -270,6 +271,19 @@ func readFiles(cfg options.Config) []CertFile {
 		out = append(out, file)
 	} else if s.CertFile != "" {
 		out = append(out, CertFile{Flag: certFlag, Path: s.CertFile, Err: errors.New("its key is not given: --etcd-keyfile is missing")})
+	}
+	return out
+}
+
+// hookFiles reads those that have to do with the controller of routes, as far as they can be read: CheckFiles has what is wrong with the others.
+func hookFiles(o routehook.Options) (out []CertFile) {
+	for _, x := range []struct{ flag, path string }{{hookCAFlag, o.CAFile}, {"route-hook-certfile", o.CertFile}} {
+		if x.path == "" {
+			continue
+		}
+		if file := readFile(x.flag, x.path); file.Err == nil {
+			out = append(out, file)
+		}
 	}
 	return out
 }

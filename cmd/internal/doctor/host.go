@@ -21,6 +21,7 @@ func hostChecks() []Check {
 		{"pods", "whether the pods that are attached directly have their ports", checkPods},
 		{"way-out", "where packets to neither pods nor peers go, if the TUN is in a network namespace of its own", checkWayOut},
 		{"encryption", "whether peers of backend wireguard have sessions", checkEncryption},
+		{"route-controller", "what the controller of backend route-hook says of this node's routes, and whether it can be asked", checkRoutes},
 		{"settings", "whether weftd's flags and variables are understood", checkSettings},
 		{"kernel-version", "whether the kernel is recent enough", checkRelease},
 		{"tun-device", "/dev/net/tun, where the data plane needs it", checkTUN},

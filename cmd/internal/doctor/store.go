@@ -67,7 +67,7 @@ func (c CertFile) judge(now time.Time) Finding {
 	}
 	others := slices.ContainsFunc(c.Certs, func(x Cert) bool { return !now.Before(x.Begins) && now.Before(x.Ends) })
 	for i, x := range c.Certs {
-		if c.Flag == caFlag && others && (now.After(x.Ends) || now.Before(x.Begins)) {
+		if c.authorities() && others && (now.After(x.Ends) || now.Before(x.Begins)) {
 			continue // of many authorities some are always of another time
 		}
 		show := "openssl x509 -in " + c.Path + " -noout -dates -subject"
@@ -78,7 +78,7 @@ func (c CertFile) judge(now time.Time) Finding {
 		case now.Before(x.Begins):
 			return says(Fault, "the certificate of %s is valid only from %s on, in %s", x.Subject, date(x.Begins), span(x.Begins.Sub(now))).
 				because("this host's clock is behind").do("timedatectl; %s", show)
-		case x.Ends.Sub(now) < soon(x.Begins, x.Ends) && (c.Flag != caFlag || len(c.Certs) == 1):
+		case x.Ends.Sub(now) < soon(x.Begins, x.Ends) && (!c.authorities() || len(c.Certs) == 1):
 			return says(Warning, "the certificate of %s ends on %s, in %s", x.Subject, date(x.Ends), span(x.Ends.Sub(now))).do("renew it in place: %s", show)
 		case i == 0 && c.Flag == certFlag && x.NotForClients:
 			return says(Warning, "the certificate of %s is not for clients (its extended key usage has no clientAuth), and a store that asks for one will refuse it", x.Subject).
@@ -90,9 +90,13 @@ func (c CertFile) judge(now time.Time) Finding {
 
 // The flags that name certificates.
 const (
-	caFlag   = "etcd-cafile"
-	certFlag = "etcd-certfile"
+	caFlag     = "etcd-cafile"
+	certFlag   = "etcd-certfile"
+	hookCAFlag = "route-hook-cafile"
 )
+
+// authorities reports whether the file is of those whose certificates are believed.
+func (c CertFile) authorities() bool { return c.Flag == caFlag || c.Flag == hookCAFlag }
 
 func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
