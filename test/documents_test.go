@@ -24,7 +24,8 @@ func foreignFlags() []string {
 		user map-root-user net foreground config-net no-map-gw tcp-ports udp-ports tcp-ns udp-ns disable-host-loopback copy-up state-dir rootless-netns
 		add-subuids add-subgids preserve-credentials target
 		detach privileged network volume format disable-dns subnet opt rm cap-add
-		certificate-oidc-issuer certificate-identity-regexp bundle ignore-missing`)
+		certificate-oidc-issuer certificate-identity-regexp bundle ignore-missing
+		configure-cloud-routes can-ip-forward`)
 }
 
 // checkNamed finds files, flags and metrics that Markdown files name and that do not exist. A file counts as named

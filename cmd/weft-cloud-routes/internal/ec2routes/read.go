@@ -1,0 +1,157 @@
+package ec2routes
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"weft/cmd/weft-cloud-routes/internal/table"
+)
+
+// nic is a network interface of one of our instances.
+type nic struct {
+	id, instance string
+	checked      bool // the source/destination check is on
+}
+
+// fleet are the network interfaces of our instances.
+type fleet struct {
+	byAddr map[netip.Addr]nic
+	ids    map[string]bool
+}
+
+// pageSize is how many instances, or route tables, one call returns at the most.
+const (
+	instancesPage = 500
+	tablesPage    = 100
+)
+
+func (c *Cloud) filters(more ...types.Filter) []types.Filter {
+	return append([]types.Filter{
+		{Name: aws.String("vpc-id"), Values: []string{c.o.VPC}},
+		{Name: aws.String("tag:" + c.key), Values: []string{c.value}},
+	}, more...)
+}
+
+// fleet reads the instances that have the tag. One that was stopped keeps its addresses and interfaces; one that was terminated is none.
+func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
+	f := fleet{byAddr: map[netip.Addr]nic{}, ids: map[string]bool{}}
+	pages := ec2.NewDescribeInstancesPaginator(c.client, &ec2.DescribeInstancesInput{
+		MaxResults: aws.Int32(instancesPage),
+		Filters:    c.filters(types.Filter{Name: aws.String("instance-state-name"), Values: []string{"pending", "running", "stopping", "stopped"}}),
+	})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err = c.called("DescribeInstances", err); err != nil {
+			return f, err
+		}
+		for _, r := range page.Reservations {
+			for _, i := range r.Instances {
+				f.add(i)
+			}
+		}
+	}
+	return f, nil
+}
+
+func (f fleet) add(i types.Instance) {
+	for _, x := range i.NetworkInterfaces {
+		n := nic{aws.ToString(x.NetworkInterfaceId), aws.ToString(i.InstanceId), x.SourceDestCheck == nil || *x.SourceDestCheck}
+		f.ids[n.id] = true
+		for _, a := range x.PrivateIpAddresses {
+			f.at(aws.ToString(a.PrivateIpAddress), n)
+		}
+		for _, a := range x.Ipv6Addresses {
+			f.at(aws.ToString(a.Ipv6Address), n)
+		}
+	}
+}
+
+// at notes an address. One that cannot be read is none.
+func (f fleet) at(text string, n nic) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		f.byAddr[a.Unmap()] = n
+	}
+}
+
+// routeTable is one of ours.
+type routeTable struct {
+	id   string
+	have []table.Route
+}
+
+// tables reads the route tables that have the tag.
+func (c *Cloud) tables(ctx context.Context, f fleet) ([]routeTable, error) {
+	var out []routeTable
+	pages := ec2.NewDescribeRouteTablesPaginator(c.client, &ec2.DescribeRouteTablesInput{MaxResults: aws.Int32(tablesPage), Filters: c.filters()})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err = c.called("DescribeRouteTables", err); err != nil {
+			return nil, err
+		}
+		for _, t := range page.RouteTables {
+			rt, size := routeTable{id: aws.ToString(t.RouteTableId)}, map[string]int{"ipv4": 0, "ipv6": 0}
+			for _, r := range t.Routes {
+				dst, ok := destination(r)
+				if !ok {
+					continue // of a prefix list
+				}
+				rt.have = append(rt.have, c.route(dst, r, f))
+				if dst.Addr().Is4() {
+					size["ipv4"]++
+				} else {
+					size["ipv6"]++
+				}
+			}
+			for family, n := range size {
+				c.o.Sized(rt.id, family, n)
+			}
+			out = append(out, rt)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no route table of %s has the tag %s: nothing can be routed until one has", c.o.VPC, c.o.Tag)
+	}
+	return out, nil
+}
+
+func destination(r types.Route) (netip.Prefix, bool) {
+	text := aws.ToString(r.DestinationCidrBlock)
+	if text == "" {
+		text = aws.ToString(r.DestinationIpv6CidrBlock)
+	}
+	p, err := netip.ParsePrefix(text)
+	return p.Masked(), err == nil
+}
+
+// route says whose a route is and where it leads.
+func (c *Cloud) route(dst netip.Prefix, r types.Route, f fleet) table.Route {
+	out := table.Route{Dst: dst, Down: r.State != types.RouteStateActive}
+	if out.Target = aws.ToString(r.NetworkInterfaceId); out.Target != "" {
+		out.Ours = r.Origin == types.RouteOriginCreateRoute && c.inside(dst) && (f.ids[out.Target] || r.State == types.RouteStateBlackhole)
+		return out
+	}
+	for _, t := range []*string{r.GatewayId, r.NatGatewayId, r.TransitGatewayId, r.VpcPeeringConnectionId, r.EgressOnlyInternetGatewayId,
+		r.CarrierGatewayId, r.LocalGatewayId, r.InstanceId, r.CoreNetworkArn, r.OdbNetworkArn} {
+		if aws.ToString(t) != "" {
+			out.Target = *t
+			return out
+		}
+	}
+	out.Target = "something that this program does not know"
+	return out
+}
+
+// inside reports whether dst is a part of one of the overlay's networks. A route to all of one is nobody's subnet, and so not ours.
+func (c *Cloud) inside(dst netip.Prefix) bool {
+	for _, n := range c.o.Networks {
+		if n.Bits() < dst.Bits() && n.Contains(dst.Addr()) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,165 @@
+package gceroutes
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"weft/cmd/weft-cloud-routes/internal/table"
+)
+
+// api makes calls, each several times if need be. All of them may be made twice: what is created has a name, and requests that change something have an id.
+type api struct {
+	base    string // with a slash at its end
+	client  *http.Client
+	backoff time.Duration // before the second try; it doubles
+	called  func(call, result string)
+}
+
+const (
+	attempts     = 5
+	answerWithin = 20 * time.Second
+	maxAnswer    = 64 << 20 // bytes
+)
+
+// refusal is an answer that is an error (google.rpc's older form, which Compute has).
+type refusal struct {
+	status          int
+	reason, message string
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("%d %s: %s", r.status, r.reason, r.message) }
+
+func (r *refusal) throttled() bool {
+	return r.status == http.StatusTooManyRequests || slices.Contains([]string{"rateLimitExceeded", "userRateLimitExceeded"}, r.reason)
+}
+
+func (r *refusal) full() bool {
+	return !r.throttled() && slices.Contains([]string{"quotaExceeded", "limitExceeded", "QUOTA_EXCEEDED", "LIMIT_EXCEEDED"}, r.reason)
+}
+
+// do makes a call and decodes its answer into out. name is what counts it, and is the permission that it takes.
+func (a api) do(ctx context.Context, name, method, path string, query url.Values, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
+	if method != http.MethodGet {
+		query.Set("requestId", requestID())
+	}
+	var err error
+	wait := a.backoff
+	for try := range attempts {
+		if try > 0 {
+			if err := sleep(ctx, wait/2+mathrand.N(wait)); err != nil {
+				return err
+			}
+			wait *= 2
+		}
+		var again bool
+		if again, err = a.try(ctx, method, path+"?"+query.Encode(), body, out); !again {
+			break
+		}
+	}
+	return a.said(name, err)
+}
+
+// said counts a call and says what its error means for people.
+func (a api) said(name string, err error) error {
+	var r *refusal
+	switch {
+	case err == nil:
+		a.called(name, "ok")
+		return nil
+	case errors.As(err, &r) && r.throttled():
+		a.called(name, "throttled")
+		return fmt.Errorf("%s: %w", name, table.ErrSlow)
+	case errors.As(err, &r) && r.status < http.StatusInternalServerError:
+		a.called(name, "refused")
+		if r.status == http.StatusUnauthorized || r.status == http.StatusForbidden && !r.full() {
+			return fmt.Errorf("the credentials of this program may not %s: %w", name, err)
+		}
+	default:
+		a.called(name, "failed")
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// try makes a call once, and reports whether it may do better with another try.
+func (a api) try(ctx context.Context, method, path string, body []byte, out any) (again bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return ctx.Err() == nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // nothing is lost with it
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return ctx.Err() == nil, err
+	}
+	if resp.StatusCode/100 != 2 {
+		r := readRefusal(resp.StatusCode, b)
+		return r.throttled() || r.status >= http.StatusInternalServerError, r
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return false, fmt.Errorf("its answer is not the JSON that it should be: %w", err)
+	}
+	return false, nil
+}
+
+func readRefusal(status int, b []byte) *refusal {
+	var e struct {
+		Error struct {
+			Message string `json:"message"`
+			Errors  []struct {
+				Reason string `json:"reason"`
+			} `json:"errors"`
+		} `json:"error"`
+	}
+	r := &refusal{status: status, reason: http.StatusText(status)}
+	if json.Unmarshal(b, &e) == nil {
+		r.message = e.Error.Message
+		if len(e.Error.Errors) > 0 {
+			r.reason = e.Error.Errors[0].Reason
+		}
+	}
+	return r
+}
+
+// requestID is a random UUID (RFC 9562, section 5.4).
+func requestID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// sleep waits, or returns the error of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,119 @@
+package gceroutes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/compute/metadata"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/google"
+)
+
+// Options are what a Cloud is made from.
+type Options struct {
+	// Project and Network say where; "" for those of the instance that this runs on, which the metadata service knows.
+	Project, Network string
+	// Name is our mark: of the names and descriptions of our routes. Label is "KEY=VALUE", that of instances that may be next hops.
+	Name, Label string
+	// Networks are the overlay's: no other route is ours.
+	Networks []netip.Prefix
+	// Endpoint is the API's; "" for Endpoint.
+	Endpoint string
+	Logger   *slog.Logger
+	// Called is told of each call by its name, and of its result: "ok", "throttled", "refused" or "failed". It is nil, or safe for concurrent use.
+	Called func(call, result string)
+	// Sized is told how many routes of each family the network has, others' included, whenever they are read; nil for nobody.
+	Sized func(network, family string, routes int)
+
+	backoff, poll time.Duration // 0 for the defaults
+}
+
+// Endpoint is the API's, of which project and what is in it are below.
+const Endpoint = "https://compute.googleapis.com/compute/v1/"
+
+// How long is waited: before the second try of a call, between two looks at an operation, and for all operations of a round.
+const (
+	backoffFirst    = time.Second
+	pollEvery       = time.Second
+	operationsAtAll = 2 * time.Minute
+	metadataWithin  = 5 * time.Second
+)
+
+// CheckName returns what is wrong with a name.
+func CheckName(name string) error {
+	if !regexp.MustCompile(`^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$`).MatchString(name) {
+		return fmt.Errorf("%q: want a small letter, then small letters, digits and hyphens, no more than 30 in all: the names of routes begin with it", name)
+	}
+	return nil
+}
+
+// CheckLabel returns what is wrong with a label.
+func CheckLabel(label string) error {
+	if !regexp.MustCompile(`^[a-z][-_a-z0-9]{0,62}=[-_a-z0-9]{1,63}$`).MatchString(label) {
+		return fmt.Errorf("%q: want KEY=VALUE of small letters, digits, hyphens and underscores", label)
+	}
+	return nil
+}
+
+// Cloud is the Programmer of a VPC network.
+type Cloud struct {
+	o   Options
+	api api
+}
+
+// Open finds project, network and credentials: what the environment says (GOOGLE_APPLICATION_CREDENTIALS), the files of the gcloud command, then the instance's
+// metadata service. It makes no call that needs rights.
+func Open(ctx context.Context, o Options) (*Cloud, error) {
+	if err := errors.Join(CheckName(o.Name), CheckLabel(o.Label)); err != nil {
+		return nil, err
+	}
+	if o.Called == nil {
+		o.Called = func(string, string) {}
+	}
+	if o.Sized == nil {
+		o.Sized = func(string, string, int) {}
+	}
+	if o.Endpoint == "" {
+		o.Endpoint = Endpoint
+	}
+	if o.backoff == 0 {
+		o.backoff = backoffFirst
+	}
+	if o.poll == 0 {
+		o.poll = pollEvery
+	}
+	known, err := google.FindDefaultCredentials(ctx, "https://www.googleapis.com/auth/compute")
+	if err != nil {
+		return nil, fmt.Errorf("no credentials of Google Cloud: %w", err)
+	}
+	if o.Project == "" {
+		o.Project = known.ProjectID
+	}
+	if o.Project == "" {
+		return nil, errors.New("--project is missing, and neither the credentials nor a metadata service tell it")
+	}
+	if o.Network == "" {
+		if o.Network, err = ownNetwork(ctx); err != nil {
+			return nil, fmt.Errorf("--network is missing, and the metadata service does not tell it: %w", err)
+		}
+	}
+	o.Logger.Info("Google Cloud", "project", o.Project, "network", o.Network, "name", o.Name, "label", o.Label)
+	client := &http.Client{Timeout: answerWithin, Transport: &oauth2.Transport{Source: known.TokenSource}}
+	return &Cloud{o: o, api: api{strings.TrimRight(o.Endpoint, "/") + "/projects/" + o.Project + "/", client, o.backoff, o.Called}}, nil
+}
+
+// ownNetwork is the network of the first interface of the instance that this runs on.
+func ownNetwork(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, metadataWithin)
+	defer cancel()
+	text, err := metadata.GetWithContext(ctx, "instance/network-interfaces/0/network")
+	return path.Base(strings.TrimSpace(text)), err
+}

@@ -1,0 +1,187 @@
+package gceroutes
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path"
+	"strings"
+
+	"weft/cmd/weft-cloud-routes/internal/table"
+)
+
+// instance is one with our label.
+type instance struct {
+	// link is its place below projects/, with the project.
+	link     string
+	forwards bool // canIpForward
+}
+
+// instanceJSON is as much of an Instance of the API as matters here.
+type instanceJSON struct {
+	SelfLink     string `json:"selfLink"`
+	CanIPForward bool   `json:"canIpForward"`
+	Interfaces   []struct {
+		Network     string `json:"network"`
+		NetworkIP   string `json:"networkIP"`
+		IPv6Address string `json:"ipv6Address"`
+		External6   []struct {
+			ExternalIPv6 string `json:"externalIpv6"`
+		} `json:"ipv6AccessConfigs"`
+	} `json:"networkInterfaces"`
+}
+
+// fleet reads the instances that have the label, by their addresses in the network. One that is stopped keeps them.
+func (c *Cloud) fleet(ctx context.Context) (map[netip.Addr]instance, error) {
+	key, value, _ := strings.Cut(c.o.Label, "=")
+	out := map[netip.Addr]instance{}
+	query := url.Values{"filter": {"labels." + key + "=" + value}, "maxResults": {"500"}}
+	for {
+		var page struct {
+			Items map[string]struct {
+				Instances []instanceJSON `json:"instances"`
+			} `json:"items"`
+			Next string `json:"nextPageToken"`
+		}
+		if err := c.api.do(ctx, "compute.instances.list", http.MethodGet, "aggregated/instances", query, nil, &page); err != nil {
+			return nil, err
+		}
+		for _, zone := range page.Items {
+			for _, i := range zone.Instances {
+				c.add(out, i)
+			}
+		}
+		if page.Next == "" {
+			return out, nil
+		}
+		query.Set("pageToken", page.Next)
+	}
+}
+
+func (c *Cloud) add(out map[netip.Addr]instance, i instanceJSON) {
+	for _, x := range i.Interfaces {
+		if path.Base(x.Network) != c.o.Network {
+			continue
+		}
+		at := []string{x.NetworkIP, x.IPv6Address}
+		for _, e := range x.External6 {
+			at = append(at, e.ExternalIPv6)
+		}
+		for _, text := range at {
+			if a, err := netip.ParseAddr(text); err == nil {
+				out[a] = instance{below(i.SelfLink), i.CanIPForward}
+			}
+		}
+	}
+}
+
+// below is what of a link is below projects/: the beginning is written in several ways.
+func below(link string) string {
+	_, rest, _ := strings.Cut(link, "/projects/")
+	return rest
+}
+
+// priority is that of our routes, and the API's default. Of two routes to one destination the one with the smaller number counts.
+const priority = 1000
+
+// routes reads those of the network.
+func (c *Cloud) routes(ctx context.Context) ([]table.Route, error) {
+	var out []table.Route
+	size := map[string]int{"ipv4": 0, "ipv6": 0}
+	query := url.Values{"maxResults": {"500"}}
+	for {
+		var page struct {
+			Items []routeItem `json:"items"`
+			Next  string      `json:"nextPageToken"`
+		}
+		if err := c.api.do(ctx, "compute.routes.list", http.MethodGet, "global/routes", query, nil, &page); err != nil {
+			return nil, err
+		}
+		for _, r := range page.Items {
+			dst, err := netip.ParsePrefix(r.DestRange)
+			if err != nil || path.Base(r.Network) != c.o.Network {
+				continue
+			}
+			if dst.Addr().Is4() {
+				size["ipv4"]++
+			} else {
+				size["ipv6"]++
+			}
+			if x := c.route(dst.Masked(), r); x.Ours || r.Priority <= priority {
+				out = append(out, x) // another one gives way to ours
+			}
+		}
+		if page.Next == "" {
+			break
+		}
+		query.Set("pageToken", page.Next)
+	}
+	for family, n := range size {
+		c.o.Sized(c.o.Network, family, n)
+	}
+	return out, nil
+}
+
+// routeItem is as much of a Route of the API as is read here.
+type routeItem struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Network     string `json:"network"`
+	DestRange   string `json:"destRange"`
+	Priority    uint32 `json:"priority"`
+	Status      string `json:"routeStatus"`
+	Warnings    []struct {
+		Code string `json:"code"`
+	} `json:"warnings"`
+	Instance string `json:"nextHopInstance"`
+	IP       string `json:"nextHopIp"`
+	ILB      string `json:"nextHopIlb"`
+	Gateway  string `json:"nextHopGateway"`
+	VPN      string `json:"nextHopVpnTunnel"`
+	Peering  string `json:"nextHopPeering"`
+	Net      string `json:"nextHopNetwork"`
+	Hub      string `json:"nextHopHub"`
+}
+
+// route says whose a route is and where it leads.
+func (c *Cloud) route(dst netip.Prefix, r routeItem) table.Route {
+	out := table.Route{Dst: dst, Name: r.Name, Target: below(r.Instance)}
+	if out.Target != "" {
+		out.Ours = strings.HasPrefix(r.Name, c.prefix()) && r.Description == c.description() && c.inside(dst)
+		out.Down = r.Status != "" && r.Status != "ACTIVE"
+		for _, w := range r.Warnings {
+			out.Down = out.Down || strings.HasPrefix(w.Code, "NEXT_HOP_")
+		}
+		return out
+	}
+	for _, hop := range []string{r.IP, r.ILB, r.Gateway, r.VPN, r.Peering, r.Net, r.Hub} {
+		if hop != "" {
+			out.Target = path.Base(hop)
+			return out
+		}
+	}
+	out.Target = "something that this program does not know"
+	return out
+}
+
+// inside reports whether dst is a part of one of the overlay's networks. A route to all of one is nobody's subnet, and so not ours.
+func (c *Cloud) inside(dst netip.Prefix) bool {
+	for _, n := range c.o.Networks {
+		if n.Bits() < dst.Bits() && n.Contains(dst.Addr()) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Cloud) prefix() string { return "weft-" + c.o.Name + "-" }
+
+func (c *Cloud) description() string { return "made by weft-cloud-routes, name " + c.o.Name }
+
+// name is a route's: the same for the same, so that one whose answer was lost is not made twice, and another for another next hop, so that both can be there.
+func (c *Cloud) name(w table.Want) string {
+	return fmt.Sprintf("%s%x", c.prefix(), sha256.Sum256([]byte(w.Dst.String()+" "+w.Target)))[:len(c.prefix())+16]
+}
