@@ -26,6 +26,8 @@ func Become(pid int, pipe *os.File, asked func() bool) error {
 	if asked() {
 		_ = unix.Kill(pid, unix.SIGTERM) // it may have ended just now
 	}
+	// A signal from here on until Wait listens ends the minder: Go takes SIGTERM, SIGINT and SIGHUP out of the mask that a program is started
+	// with (runtime.minitSignalMask), so that to block them here would not help.
 	env := []string{"GOMAXPROCS=1", "GOGC=50"}
 	err = syscall.Exec("/proc/self/exe", []string{os.Args[0], Verb, strconv.Itoa(pid), strconv.Itoa(fd)}, env)
 	return fmt.Errorf("wait for the successor: %w", err)
@@ -63,7 +65,13 @@ func Wait(args []string) (status int, err error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, passed()...)
 	ended := make(chan exit)
-	go reap(ended) // ends with the process
+	go reap(ended)          // ends with the process
+	var stop syscall.Signal // by which a weftd was asked to stop that this process waited for
+	succeeded := func(n int) {
+		if pid = n; stop != 0 {
+			_ = unix.Kill(pid, stop) // the one before had given its place away already, and whoever asked meant whoever serves
+		}
+	}
 	for {
 		// One that ended before this process knew of it, whoever started it has waited for.
 		for status, told := 1, next; gone(pid); {
@@ -77,7 +85,8 @@ func Wait(args []string) (status int, err error) {
 					told = nil // its status may be on its way
 					continue
 				}
-				pid, status = n, 1
+				succeeded(n)
+				status = 1
 			case <-time.After(toldTime):
 				return status, nil
 			}
@@ -86,6 +95,9 @@ func Wait(args []string) (status int, err error) {
 		case s := <-signals:
 			if n, ok := s.(syscall.Signal); ok {
 				_ = unix.Kill(pid, n) // it may have ended just now
+				if n == unix.SIGTERM || n == unix.SIGINT {
+					stop = n
+				}
 			}
 		case e := <-ended:
 			if e.pid != pid {
@@ -99,7 +111,7 @@ func Wait(args []string) (status int, err error) {
 				if !more {
 					return 0, nil
 				}
-				pid = n
+				succeeded(n)
 			case <-time.After(toldTime):
 				return 0, nil // it was asked to stop
 			}
