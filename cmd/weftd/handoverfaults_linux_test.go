@@ -189,6 +189,7 @@ func TestAskedToStopWhileItHandsOver(t *testing.T) {
 	a.start(t)
 	a.awaitReady(t)
 	var log buffer
+	b.env = []string{handover.FaultVariable + "=" + handover.Wait}
 	old := b.contained(t, &log)
 	b.awaitReady(t)
 	a.reaches(t, b)

@@ -375,6 +375,7 @@ func (c *Custody) Close() {
 	}
 	if c.session != nil {
 		c.session.close()
+		c.session = nil // else Run would find it over again and again
 	}
 	for _, i := range append(slices.Collect(maps.Values(c.items)), c.former...) {
 		rights.Close(i.FDs)

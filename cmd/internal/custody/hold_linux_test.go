@@ -577,3 +577,33 @@ func TestAnotherHelloCostsNothing(t *testing.T) {
 		t.Errorf("%+v %v; not forgotten: %v", rep, err, c.owed)
 	}
 }
+
+// A weftd that has handed over has no say any more: what it would keep or forget late does not take the holder back from its successor.
+func TestWhoHasHandedOverKeepsNothing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	c := n.weftd()
+	r, _ := pipe(t)
+	keepOne(t, c, "a", "", r)
+	estate, err := c.Bequeath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := Open(t.Context(), Options{Control: n.control, Owner: n.owner, Timeout: n.timeout,
+		Getenv: func(string) string { return "" }, Logger: slog.New(slog.NewTextHandler(&n.log, nil)), Inherited: &estate})
+	t.Cleanup(next.Close)
+	keepOne(t, next, "a", "", r)
+	c.Close()
+	if err := next.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	keepOne(t, c, "late", "", r)
+	c.Forget("a")
+	if rep, err := n.look(); err != nil || rep.Items != 1 {
+		t.Errorf("%+v %v, want what the successor has kept", rep, err)
+	}
+	keepOne(t, next, "b", "", r)
+	if rep, err := n.look(); err != nil || rep.Items != 2 {
+		t.Errorf("%+v %v, want what the successor has kept", rep, err)
+	}
+}

@@ -92,6 +92,7 @@ func (w *giving) run(ctx context.Context) (o outcome) {
 	if d.followed() { // before the other one has something to say to the service manager, which would not listen to it
 		d.systemd.Successor(w.other.PID)
 	}
+	d.closeCustody()                                      // who keeps descriptors obeys the other one from then on: a change here that comes late would take its holder back
 	_ = w.conn.Send(handover.Message{Word: handover.Bye}) // if it is gone by now, the supervisor starts another
 	handover.At("old-bye")
 	return o
@@ -133,8 +134,9 @@ func (w *giving) pause(ctx context.Context) error {
 
 // yield says that the other one may read now, and waits until it does.
 func (w *giving) yield() (handover.Message, error) {
-	w.until = time.Now().Add(flowTime + lateTime)
-	if err := w.conn.SendYours(flowTime); err != nil {
+	flow := handover.Flow(flowTime)
+	w.until = time.Now().Add(flow + lateTime)
+	if err := w.conn.SendYours(flow); err != nil {
 		return handover.Message{}, err
 	}
 	handover.At("old-yours")

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FaultVariable names a step at which this process dies or stands still, for tests: crash:STEP or hang:STEP.
+// FaultVariable names a step at which this process dies or stands still, for tests: crash:STEP, hang:STEP, or Wait.
 const FaultVariable = "WEFT_TEST_HANDOVER"
 
 // Steps are the places in the order in which they are passed: those of the new one, then those of the old one.
@@ -42,6 +42,18 @@ func Trial(d time.Duration) time.Duration {
 	}
 	return d
 }
+
+// Flow is d, and ten times that with the value wait of FaultVariable, by which a test has an old one wait for a new one that stands still, for as long
+// as it takes to ask the old one to stop where the machine is busy.
+func Flow(d time.Duration) time.Duration {
+	if os.Getenv(FaultVariable) == Wait {
+		return 10 * d
+	}
+	return d
+}
+
+// Wait is for Flow.
+const Wait = "wait"
 
 // stopTime is how long a signal may take that stops this process.
 const stopTime = 100 * time.Millisecond
