@@ -20,7 +20,24 @@ type outcome struct {
 	Child           string
 	Written         map[string]string
 	Enter, Confined string
+	Attempts        map[string]string
 }
+
+// refused fails the test for each of the attempts that succeeded.
+func (o outcome) refused(t *testing.T, attempts ...string) {
+	t.Helper()
+	for _, a := range attempts {
+		if why, tried := o.Attempts[a]; why == "" {
+			t.Errorf("it could %s (tried: %v)", a, tried)
+		}
+	}
+}
+
+// byCapabilities are attempts that fail for want of a capability, and byFiles those that only landlock refuses to a process of root's.
+var (
+	byCapabilities = []string{"mount", "make a device", "change the root", "write to the memory of a process with more rights", "enter a namespace", "become another user"}
+	byFiles        = []string{"say what the kernel runs for a crash", "mount in a user namespace of its own"}
+)
 
 // try gives up rights in a process of its own, which is linked without C code as weftd is.
 func try(t *testing.T, program string, env []string, word, dir string, files ...string) (o outcome) {
@@ -83,6 +100,7 @@ func TestRightsAreGivenUp(t *testing.T) {
 		if o.Enter != "" || o.Confined != "" {
 			t.Errorf("%+v", o)
 		}
+		o.refused(t, byCapabilities...)
 	})
 	t.Run("files", func(t *testing.T) {
 		dir := filepath.Join(own, "made", "by", "it")
@@ -100,14 +118,21 @@ func TestRightsAreGivenUp(t *testing.T) {
 		if o.Enter != "" || o.Confined != "files" {
 			t.Errorf("%+v", o)
 		}
+		o.refused(t, append(slices.Clone(byCapabilities), byFiles...)...)
 		// What starts another one says so, since a process may be confined 16 times.
 		if again := try(t, program, []string{confined + "=" + o.Confined}, options.ConfineFiles, dir, theirs); again.Written[theirs] != "" || again.Enter != "" {
 			t.Errorf("the successor: %+v", again)
 		}
 	})
 	t.Run("off", func(t *testing.T) {
-		if o := try(t, program, nil, options.ConfineOff, own, foreign); o.Written[foreign] != "" || strings.Contains(o.Child, "NoNewPrivs 1") {
+		o := try(t, program, nil, options.ConfineOff, own, foreign)
+		if o.Written[foreign] != "" || strings.Contains(o.Child, "NoNewPrivs 1") {
 			t.Errorf("%+v", o)
+		}
+		for _, a := range append(slices.Clone(byCapabilities), byFiles...) { // else it would be no wonder that the others cannot
+			if why := o.Attempts[a]; why != "" {
+				t.Logf("this test's own process cannot %s: %s", a, why)
+			}
 		}
 	})
 }

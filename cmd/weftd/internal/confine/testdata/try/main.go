@@ -23,6 +23,7 @@ type seen struct {
 	Written  map[string]string // why each file could not be written; "" where it could
 	Enter    string            // the error of Enter
 	Confined string            // what a weftd that is started is told
+	Attempts map[string]string // why each attempt at more than weftd needs failed; "" where it did not
 }
 
 func main() {
@@ -55,6 +56,7 @@ func main() {
 		}
 	}
 	s.Confined = os.Getenv("WEFT_CONFINED")
+	s.Attempts = attempts(os.Args[2])
 	if err := json.NewEncoder(os.Stdout).Encode(s); err != nil {
 		panic(err)
 	}

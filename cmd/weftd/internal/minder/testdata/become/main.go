@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 
+	"golang.org/x/sys/unix"
+
 	"weft/cmd/weftd/internal/minder"
 )
 
@@ -19,7 +21,7 @@ func main() {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
-		os.Exit(status)
+		unix.Exit(status)
 	}
 	r, w, err := os.Pipe()
 	must(err)
