@@ -14,12 +14,12 @@ import (
 	"weft/test/await"
 )
 
-// becoming is testdata/become, built as make build builds weftd, without C code, and started. A minder waits for all
+// becoming is testdata/cmd/become, built as make build builds weftd, without C code, and started. A minder waits for all
 // children of its process, so that a test's process cannot be one.
 func becoming(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "become")
-	build := exec.Command("go", "build", "-o", program, "./testdata/become")
+	build := exec.Command("go", "build", "-o", program, "./testdata/cmd/become")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 
-	"golang.org/x/sys/unix"
-
 	"weft/cmd/weftd/internal/minder"
 )
 
@@ -21,7 +19,7 @@ func main() {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
-		unix.Exit(status)
+		os.Exit(status)
 	}
 	r, w, err := os.Pipe()
 	must(err)
