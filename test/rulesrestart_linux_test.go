@@ -48,7 +48,7 @@ func restartCases() (cases []restartCase, restarts int) {
 	return cases, 5
 }
 
-// A node's weftd is stopped and killed in turns, and started again. A connection of a pod that is masqueraded goes on, no rule is made
+// A node's weftd is stopped and killed in turns, and started again, and then others take its place while it runs. A connection of a pod that is masqueraded goes on, no rule is made
 // anew, and no counter of a rule is smaller than it was. Where the kernel carries the packets, none between pods is lost, and the
 // start writes no route, no entry and no address.
 func TestRulesOutliveRestarts(t *testing.T) {
@@ -87,6 +87,11 @@ func TestRulesOutliveRestarts(t *testing.T) {
 				restartOnce(t, n, c, []unix.Signal{unix.SIGTERM, unix.SIGKILL}[i%2])
 				talk.goesOn(t, 10)
 			}
+			for range 2 { // the second one by a weftd that has itself taken another one's place
+				await.OK(t, "the next one may come", func() error { return mayBeReplaced(t, n) })
+				handOverOnce(t, n, c)
+				talk.goesOn(t, 10)
+			}
 			stop()
 			for _, s := range streams {
 				r := s.Wait()
@@ -112,29 +117,69 @@ func endless(ctx context.Context, t *testing.T, from, to *lab.Pod) *probe.Paced 
 // restartOnce ends the weftd of n and starts it again, and compares what it finds and leaves.
 func restartOnce(t *testing.T, n *lab.Node, c restartCase, sig unix.Signal) {
 	t.Helper()
+	replacedOnce(t, n, c, unix.SignalName(sig)+" and start", func() {
+		d := n.Daemon
+		if err := d.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		<-d.Exited()
+		if err := n.Start(await.Context(t, await.Patience)); err != nil {
+			t.Fatal(lab.Explain(err))
+		}
+	})
+}
+
+// mayBeReplaced reports whether the weftd that serves n is the process that was started, or the one before it has ended, until which it takes
+// no successor.
+func mayBeReplaced(t *testing.T, n *lab.Node) error {
+	t.Helper()
+	serves, started := current(t, n).PID, n.Daemon.PID()
+	if serves == started {
+		return nil
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", started))
+	if err == nil && !strings.Contains(string(text), "\x00minder\x00") {
+		err = fmt.Errorf("pid %d is %q, and %d serves", started, text, serves)
+	}
+	return err
+}
+
+// handOverOnce has another weftd take the place of that of n while it runs. The process that was started waits from then on.
+func handOverOnce(t *testing.T, n *lab.Node, c restartCase) {
+	t.Helper()
+	before := current(t, n).PID
+	replacedOnce(t, n, c, "hand-over", func() {
+		if out, errs, err := weft(t, n, "upgrade"); err != nil {
+			t.Fatalf("weft upgrade: %v\n%s%s", err, out, errs)
+		}
+		status(t, n, await.Patience, func(s statusJSON) error {
+			if s.PID == before || !s.Ready || s.Lease == nil || !s.Lease.Held || !s.Backend.InPlace {
+				return fmt.Errorf("pid %d, before %d; ready %v %q, lease %+v, in place %v", s.PID, before, s.Ready, s.NotReady, s.Lease, s.Backend.InPlace)
+			}
+			return nil
+		})
+	})
+}
+
+// replacedOnce compares what a weftd finds and leaves that takes the place of another.
+func replacedOnce(t *testing.T, n *lab.Node, c restartCase, how string, replace func()) {
+	t.Helper()
 	before := markedRules(t, n, c.firewall)
 	stopWatching := watchKernel(t, n, c)
-	d := n.Daemon
-	if err := d.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
-	<-d.Exited()
-	if err := n.Start(await.Context(t, await.Patience)); err != nil {
-		t.Fatal(lab.Explain(err))
-	}
+	replace()
 	rulesOf(t, n, func(r rulesJSON) bool { return r.Rules.InPlace })
 	if what := stopWatching(); c.kernel && what != "" {
-		t.Errorf("%s and start: written to the kernel:\n%s", unix.SignalName(sig), what)
+		t.Errorf("%s: written to the kernel:\n%s", how, what)
 	}
 	after := markedRules(t, n, c.firewall)
 	for rule, count := range before {
 		now, there := after[rule]
 		if !there || now < count {
-			t.Errorf("%s and start: %q counted %d, now %d (there: %t)", unix.SignalName(sig), rule, count, now, there)
+			t.Errorf("%s: %q counted %d, now %d (there: %t)", how, rule, count, now, there)
 		}
 	}
 	if len(after) != len(before) || len(before) == 0 {
-		t.Errorf("%s and start: %d rules and chains, before %d", unix.SignalName(sig), len(after), len(before))
+		t.Errorf("%s: %d rules and chains, before %d", how, len(after), len(before))
 	}
 }
 
