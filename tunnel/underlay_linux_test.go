@@ -142,6 +142,18 @@ func TestPeerWithoutDaemon(t *testing.T) {
 	if s.Egress.Delivered != packets {
 		t.Errorf("%d of %d sent: %v", s.Egress.Delivered, packets, s.Egress.Drops)
 	}
+	// Its host says so, which is for us to know, and not for whoever sent the packets (RFC 2003 section 4.1).
+	sent := uint64(packets)
+	await.True(t, "what its host says is counted", func() bool {
+		n.host.Inject(tunneltest.Datagram{Data: p})
+		sent++
+		settled(t, n, sent)
+		u := n.Peers()[0].Unreachable
+		return u.Count > 0 && u.Why == tunnel.UnreachablePort
+	})
+	if d, ok := n.host.Next(0); ok {
+		t.Errorf("the sender was told: %x", d.Data)
+	}
 }
 
 // TestUnderlayComesAndGoes takes the address and the link away and brings them

@@ -208,10 +208,16 @@ func (h *host) traces(t *testing.T) string {
 	links, err := h.ns.Netlink().LinkList()
 	var rules []byte
 	err = errors.Join(err, h.ns.Do(func() (err error) { rules, err = exec.Command("nft", "list", "ruleset").Output(); return err }))
-	s, serr := h.status(t)
-	if err = errors.Join(err, serr); err != nil || s.Custody == nil {
-		t.Fatal(s.Custody, err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	var s control.Status
+	await.OK(t, "somebody keeps its ports", func() (err error) { // which the successor sees to once the one before has said good-bye
+		if s, err = h.status(t); err == nil && s.Custody == nil {
+			err = errors.New("nobody does")
+		}
+		return err
+	})
 	open := func(pid int) int {
 		l, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 		if err != nil {
