@@ -134,6 +134,10 @@ func (c *Controller) round(ctx context.Context) (pending bool, err error) {
 			c.o.Logger.Warn("a node's view counts no more", "node", n, "name", h.view.Name)
 		}
 	}
+	select {
+	case <-c.wake: // this round is the one that was asked for
+	default:
+	}
 	c.all = nil // what is wanted depends on the time too
 	number, want, keep := c.asked, c.merged().routes, now.Sub(c.start) < c.o.Grace
 	c.mu.Unlock()
