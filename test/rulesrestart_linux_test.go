@@ -147,7 +147,7 @@ func mayBeReplaced(t *testing.T, n *lab.Node) error {
 // handOverOnce has another weftd take the place of that of n while it runs. The process that was started waits from then on.
 func handOverOnce(t *testing.T, n *lab.Node, c restartCase) {
 	t.Helper()
-	before := current(t, n).PID
+	before, serves := current(t, n).PID, 0
 	replacedOnce(t, n, c, "hand-over", func() {
 		if out, errs, err := weft(t, n, "upgrade"); err != nil {
 			t.Fatalf("weft upgrade: %v\n%s%s", err, out, errs)
@@ -156,7 +156,13 @@ func handOverOnce(t *testing.T, n *lab.Node, c restartCase) {
 			if s.PID == before || !s.Ready || s.Lease == nil || !s.Lease.Held || !s.Backend.InPlace {
 				return fmt.Errorf("pid %d, before %d; ready %v %q, lease %+v, in place %v", s.PID, before, s.Ready, s.NotReady, s.Lease, s.Backend.InPlace)
 			}
+			serves = s.PID
 			return nil
+		})
+		t.Cleanup(func() { // the lab kills the process that it started, which is another one
+			if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", serves)); err == nil && strings.Contains(string(text), n.ControlSocket) {
+				_ = unix.Kill(serves, unix.SIGKILL)
+			}
 		})
 	})
 }
