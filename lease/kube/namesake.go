@@ -25,20 +25,22 @@ const (
 	// namesakeRounds is how many rounds without an answer make the other machine silent; one is enough if
 	// the Node was written from our own state directory.
 	namesakeRounds = 3
+	// namesakeTrusted is how long silence is one, while our Node cannot be written: whoever was away may be back.
+	namesakeTrusted = 20 * time.Second
 )
 
 // namesake is what is known of whoever else our Node tells of. The zero value asks.
 type namesake struct {
-	right   time.Time              // when our Node first said what we say; zero for not since the start
-	said    lease.Attrs            // what it said of us last
-	uid     types.UID              // of the Node that said so
-	contest bool                   // since it told of another, which came up before we had settled
-	about   [2]netip.Addr          // whom it told of last
-	theirs  lease.Attrs            // what it told of them
-	rounds  lease.Rounds           // of asking about it
-	asked   int                    // the number of the last question, of all rounds
-	gone    map[[2]netip.Addr]bool // did not answer: they are not asked again
-	node    types.UID              // of the Node of which about, rounds and gone are
+	right   time.Time                   // when our Node first said what we say; zero for not since the start
+	said    lease.Attrs                 // what it said of us last
+	uid     types.UID                   // of the Node that said so
+	contest bool                        // since it told of another, which came up before we had settled
+	about   [2]netip.Addr               // whom it told of last
+	theirs  lease.Attrs                 // what it told of them
+	rounds  lease.Rounds                // of asking about it
+	asked   int                         // the number of the last question, of all rounds
+	gone    map[[2]netip.Addr]time.Time // since when they are known not to answer
+	node    types.UID                   // of the Node of which about, rounds and gone are
 }
 
 // namesakeError says who else our Node tells of.
@@ -91,14 +93,19 @@ func (c *core) otherMachine() error {
 	if c.o.State != "" && theirs.State() == c.o.State {
 		need = 1
 	}
-	if n.rounds.Silent >= need && !n.gone[about] {
+	if since, ok := n.gone[about]; ok && c.now.Sub(since) > namesakeTrusted { // and we have not been able to write since
+		delete(n.gone, about)
+		n.rounds = lease.Rounds{}
+	}
+	_, gone := n.gone[about]
+	if n.rounds.Silent >= need && !gone {
 		c.log(slog.LevelWarn, "nobody answers where our Node says that it is: it is written anew", "node", c.name, "address", theirs.Address())
 		if n.gone == nil {
-			n.gone = map[[2]netip.Addr]bool{}
+			n.gone = map[[2]netip.Addr]time.Time{}
 		}
-		n.gone[about] = true
+		n.gone[about], gone = c.now, true
 	}
-	if n.gone[about] {
+	if gone {
 		return nil
 	}
 	if !n.rounds.Under && !c.now.Before(n.rounds.Next) {
@@ -126,8 +133,12 @@ func (n *namesake) end(yes bool, now time.Time) {
 
 // due is when the round ends, or the next one begins; the zero time if nothing is asked.
 func (n *namesake) due() time.Time {
-	if !n.contest || n.gone[n.about] {
+	since, gone := n.gone[n.about]
+	switch {
+	case !n.contest:
 		return time.Time{}
+	case gone:
+		return since.Add(namesakeTrusted + 1)
 	}
 	return n.rounds.Next
 }

@@ -189,7 +189,7 @@ func TestWhoWasAwayAsks(t *testing.T) {
 		for range 2 * namesakeRounds {
 			_ = c.otherMachine() // what it says at last is looked at
 			c.namesake.answered(answer{c.namesake.asked, lives}, c.now)
-			c.now = c.now.Add(time.Minute)
+			c.now = c.now.Add(2 * namesakeWait)
 		}
 		if err := c.otherMachine(); (err != nil) != lives {
 			t.Errorf("the other lives: %v; %v", lives, err)
@@ -270,18 +270,27 @@ func TestWhoWasSilentIsAskedAboutAnotherNode(t *testing.T) {
 	}
 }
 
-// TestNobodyIsWaitedForInVain: once it is known that nobody lives where our Node says that it is, no round is due, which
-// would keep the loop turning.
+// TestNobodyIsWaitedForInVain: once it is known that nobody lives where our Node says that it is, no round is due, which would keep the loop
+// turning. As long as our Node cannot be written it is asked again after a while, since whoever was away may be back.
 func TestNobodyIsWaitedForInVain(t *testing.T) {
 	c := newTestCore(t)
 	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	for range 2*namesakeRounds + 1 {
 		_ = c.otherMachine() // what it says meanwhile another test tells
 		c.namesake.answered(answer{c.namesake.asked, false}, c.now)
-		c.now = c.now.Add(time.Minute)
+		c.now = c.now.Add(2 * namesakeWait)
 	}
-	if err := c.otherMachine(); err != nil || !c.namesake.due().IsZero() {
-		t.Errorf("%v; the next round is due at %s", err, c.namesake.due())
+	asked := c.namesake.asked
+	if err := c.otherMachine(); err != nil || !c.namesake.due().After(c.now) || asked != namesakeRounds {
+		t.Errorf("%v; asked %d times, and the next round is due at %s", err, asked, c.namesake.due())
+	}
+	c.now = c.namesake.due()
+	if err := c.otherMachine(); err == nil || c.namesake.asked != asked+1 {
+		t.Errorf("%v; asked %d times more", err, c.namesake.asked-asked)
+	}
+	c.namesake.answered(answer{c.namesake.asked, true}, c.now)
+	if err := c.otherMachine(); err == nil {
+		t.Error("a machine that is back is written over")
 	}
 }
 
