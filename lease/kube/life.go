@@ -118,12 +118,9 @@ func (l *Life) Bookmarked(now time.Time, version string) []Effect {
 }
 
 // Continues reports whether a watch that goes on from what is known hears the store that this is of, as far as our Node tells, of which
-// own is what it is now; nil if it is not there. If not, everything has to be read anew.
-func (l *Life) Continues(own *Object) bool {
-	if own == nil {
-		return l.table == nil || !contradicts(l.table.ourNode(), nil, new(noNodeError))
-	}
-	return l.table == nil || !contradicts(l.table.ourNode(), own, nil)
+// own is what it is now, nil if it is not there, and the version that the store has. If not, everything has to be read anew.
+func (l *Life) Continues(own *Object, version int64) bool {
+	return l.table == nil || !contradicts(l.table.ourNode(), own, l.table.at(), version)
 }
 
 // Watches says that the watch is served, with nil, or why it is not.

@@ -217,32 +217,39 @@ func TestOurNodeIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestARestoreIsNoticed goes back to an older version, at which the watch would hear nothing.
+// TestARestoreIsNoticed goes back to an older version, at which the watch would hear nothing, whether our Node was another one then or not.
 func TestARestoreIsNoticed(t *testing.T) {
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
-	s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
-	tt := newTester(t, s, s.config("a"), nil)
-	during(t, tt.Run)
-	tt.wantState(lease.Held, "")
-	s.put(peer("c", "10.244.3.0/24", "192.0.2.3"))
-	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
-	s.do(func() {
-		delete(s.nodes, "c") // it joined after the backup
-		n := s.nodes["a"].DeepCopy()
-		n.ResourceVersion = "50"
-		s.nodes["a"], s.rv, s.events = n, 60, nil
-	})
-	s.cutWatches()
-	await.NoDiff(t, func() string {
-		if alarm := tt.Status().Alarm; !strings.Contains(alarm, "went back from revision") {
-			return "alarm " + alarm
-		}
-		return ""
-	})
-	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
-	s.put(peer("d", "10.244.4.0/24", "192.0.2.4"))
-	tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3", "d 10.244.4.0/24 192.0.2.4")
+	for name, own := range map[string]string{"our Node is older": "50", "our Node is the same": ""} {
+		t.Run(name, func(t *testing.T) {
+			s := newAPIServer(t)
+			s.put(plain("a", "10.244.1.0/24"))
+			s.put(peer("b", "10.244.2.0/24", "192.0.2.2"))
+			tt := newTester(t, s, s.config("a"), nil)
+			during(t, tt.Run)
+			tt.wantState(lease.Held, "")
+			s.put(peer("c", "10.244.3.0/24", "192.0.2.3"))
+			tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
+			s.do(func() {
+				delete(s.nodes, "c") // it joined after the backup
+				s.rv, s.events = version(s.nodes["a"].ResourceVersion), nil
+				if own != "" {
+					n := s.nodes["a"].DeepCopy()
+					n.ResourceVersion = own
+					s.nodes["a"], s.rv = n, 60
+				}
+			})
+			s.cutWatches()
+			await.NoDiff(t, func() string {
+				if alarm := tt.Status().Alarm; !strings.Contains(alarm, "went back from revision") {
+					return "alarm " + alarm
+				}
+				return ""
+			})
+			tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3")
+			s.put(peer("d", "10.244.4.0/24", "192.0.2.4"))
+			tt.wantPeers("b 10.244.2.0/24 192.0.2.2", "c 10.244.3.0/24 192.0.2.3", "d 10.244.4.0/24 192.0.2.4")
+		})
+	}
 }
 
 // TestBurst has many Nodes listed, and all of them changed at once.

@@ -81,12 +81,19 @@ func relistAfter(count int) time.Duration {
 }
 
 // continues reports whether a watch that goes on from a version hears the store that the version is
-// of, as far as our Node tells. After a restore from a backup, or a wipe, the API server counts
+// of, as far as our Node and how far the API server counts tell. After a restore from a backup, or a wipe, that counts
 // from further back, and a watch hears nothing until it has caught up: everything has to be read again.
 func (f *nodeWatch) continues(ctx context.Context) bool {
-	known := f.nodes.ourNode()
-	now, err := f.client.getNode(ctx, f.nodes.own, "")
-	return !contradicts(known, now, err)
+	known, at := f.nodes.ourNode(), f.nodes.at()
+	l, err := f.client.list(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.nodes.own).String()})
+	if err != nil {
+		return true // nobody knows
+	}
+	var now *objects.Node
+	if len(l.Items) == 1 {
+		now = &l.Items[0]
+	}
+	return !contradicts(known, now, at, version(l.ResourceVersion))
 }
 
 // again has everything read again.
@@ -96,15 +103,16 @@ func (f *nodeWatch) again() {
 	f.relist()
 }
 
-// contradicts reports whether our Node as it is known, nil if it is not there, cannot have become what
-// a later read met.
-func contradicts(known, now *objects.Node, err error) bool {
-	var none *noNodeError
+// contradicts reports whether our Node as it is known, nil if it is not there, cannot have become what a later read met, or the API server
+// cannot have come from at, how far the watch has come, to the version to, which is 0 if it says none.
+func contradicts(known, now *objects.Node, at, to int64) bool {
 	switch {
-	case errors.As(err, &none):
-		return known != nil
-	case err != nil || known == nil:
+	case to != 0 && to < at:
+		return true
+	case known == nil:
 		return false
+	case now == nil:
+		return true
 	}
 	return now.UID != known.UID || version(now.ResourceVersion) < version(known.ResourceVersion)
 }

@@ -23,8 +23,8 @@ type bug struct {
 func kubeBugs() []bug {
 	return []bug{
 		{"who was away writes over who serves", "lease/kube/namesake.go", "if settled && (theirs.Weft == nil || theirs.Equal(n.said)) {", "if settled {", false, true},
-		{"a watch goes on at a server that went back", "lease/kube/watch.go", "return now.UID != known.UID || version(now", "return false && version(now", false, true},
-		{"a namesake is silent at once", "lease/kube/namesake.go", "if n.rounds.Silent >= need && !n.gone", "if n.rounds.Silent >= 0*need && !n.gone", false, true},
+		{"a watch goes on at a server that went back", "lease/kube/watch.go", "	switch {\n	case to != 0 && to < at:", "	switch {\n	case true:\n		return false\n	case to != 0 && to < at:", false, true},
+		{"a namesake is silent at once", "lease/kube/namesake.go", "if n.rounds.Silent >= need && !gone {", "if n.rounds.Silent >= 0*need && !gone {", false, true},
 		{"nobody has our Node's name", "lease/kube/namesake.go", "	return theirs, known\n", "	return theirs, known && false\n", false, true},
 		{"a failed write is not waited for", "lease/kube/core.go", "	c.writer.retry = c.now.Add(d/2 + c.draw(d/2+1))", "	_ = d", false, true},
 		{"what a list does not have stays", "lease/kube/nodes.go", "	s.byName, s.ours = make(map[string]*node, len(list)), nil", "	s.ours = nil", false, true},

@@ -345,7 +345,7 @@ func (c *Cluster) lostNodes(m *machine, p *process) {
 		if o := c.api.now.find(m.node); o != nil {
 			own = o.Object
 		}
-		if p.heardOf == 0 || p.heardOf < c.api.oldest || !p.life.Continues(own) { // 410, or the server went back
+		if p.heardOf == 0 || p.heardOf < c.api.oldest || !p.life.Continues(own, c.api.now.version) { // 410, or the server went back
 			c.listNodes(m, p, c.after(time.Millisecond, 100*time.Millisecond))
 			return
 		}
