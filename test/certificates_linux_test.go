@@ -199,7 +199,7 @@ func TestCertificatesExpireWhileItRuns(t *testing.T) {
 	}
 	known("first")
 
-	ends := time.Now().Add(5 * time.Second).Truncate(time.Second)
+	ends := time.Now().Add(20 * time.Second).Truncate(time.Second) // time to be let in, and less than Patience
 	install(ca.LeafUntil("short", ends, at))
 	front.cut()
 	known("short")

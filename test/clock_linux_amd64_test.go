@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -82,7 +83,12 @@ func stepClock(t *testing.T, pid int) *stepped {
 			t.Fatal(err)
 		}
 		defer func() { _ = unix.Kill(pid, unix.SIGCONT) }()
-		if err := allStopped(pid, uint64(base+from), uint64(base+from+jump)); err != nil {
+		err := allStopped(pid, uint64(base+from), uint64(base+from+jump))
+		for end := time.Now().Add(time.Second); errors.Is(err, errRuns) && time.Now().Before(end); { // each thread stops by itself
+			time.Sleep(time.Millisecond)
+			err = allStopped(pid, uint64(base+from), uint64(base+from+jump))
+		}
+		if err != nil {
 			return err
 		}
 		if _, err := mem.WriteAt(clockCode, base+to); err != nil {
@@ -125,6 +131,9 @@ func vdsoOf(t *testing.T, pid int) (base, size int64) {
 	return 0, 0
 }
 
+// errRuns is wrapped by what allStopped says of a thread that has not come to rest.
+var errRuns = errors.New("it still runs")
+
 // allStopped reports whether all threads of a process are stopped, and none at an address from begin to end.
 func allStopped(pid int, begin, end uint64) error {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
@@ -137,13 +146,16 @@ func allStopped(pid int, begin, end uint64) error {
 			return err
 		}
 		if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
-			return fmt.Errorf("%s is not stopped: %s", task, stat)
+			return fmt.Errorf("%s: %w: %s", task, errRuns, stat)
 		}
 		where, err := os.ReadFile(task + "/syscall") // proc_pid_syscall(5): the last word is the program counter
 		if err != nil {
 			return err
 		}
 		words := strings.Fields(string(where))
+		if len(words) == 0 || words[0] == "running" {
+			return fmt.Errorf("%s: %w: %q", task, errRuns, where)
+		}
 		pc, err := strconv.ParseUint(strings.TrimPrefix(words[len(words)-1], "0x"), 16, 64)
 		if err != nil || pc >= begin && pc < end {
 			return fmt.Errorf("%s is at %s: %w", task, where, err)

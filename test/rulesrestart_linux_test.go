@@ -148,21 +148,23 @@ func mayBeReplaced(t *testing.T, n *lab.Node) error {
 func handOverOnce(t *testing.T, n *lab.Node, c restartCase) {
 	t.Helper()
 	before, serves := current(t, n).PID, 0
+	t.Cleanup(func() { // the lab kills the process that it started, which is another one
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", serves)); err == nil && strings.Contains(string(text), n.ControlSocket) {
+			_ = unix.Kill(serves, unix.SIGKILL)
+		}
+	})
 	replacedOnce(t, n, c, "hand-over", func() {
 		if out, errs, err := weft(t, n, "upgrade"); err != nil {
 			t.Fatalf("weft upgrade: %v\n%s%s", err, out, errs)
 		}
 		status(t, n, await.Patience, func(s statusJSON) error {
+			if s.PID != before {
+				serves = s.PID
+			}
 			if s.PID == before || !s.Ready || s.Lease == nil || !s.Lease.Held || !s.Backend.InPlace {
 				return fmt.Errorf("pid %d, before %d; ready %v %q, lease %+v, in place %v", s.PID, before, s.Ready, s.NotReady, s.Lease, s.Backend.InPlace)
 			}
-			serves = s.PID
 			return nil
-		})
-		t.Cleanup(func() { // the lab kills the process that it started, which is another one
-			if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", serves)); err == nil && strings.Contains(string(text), n.ControlSocket) {
-				_ = unix.Kill(serves, unix.SIGKILL)
-			}
 		})
 	})
 }
