@@ -140,6 +140,7 @@ func (c *Controller) round(ctx context.Context) (pending bool, err error) {
 	}
 	c.all = nil // what is wanted depends on the time too
 	number, want, keep := c.asked, c.merged().routes, now.Sub(c.start) < c.o.Grace
+	c.forget(want, keep)
 	c.mu.Unlock()
 
 	faults, err := c.o.Programmer.Program(ctx, want, keep)
@@ -161,6 +162,20 @@ func (c *Controller) round(ctx context.Context) (pending bool, err error) {
 	}
 	c.stats.Looked, c.stats.Fault = end, ""
 	return c.found(want, faults), nil
+}
+
+// forget drops what was found of the routes that a round with want is about to remove: a view may have one of them again before the round is over, and
+// what an earlier round found is no answer to that. mu is held.
+func (c *Controller) forget(want []routehook.Route, keep bool) {
+	hops := make(map[netip.Prefix]netip.Addr, len(want))
+	for _, r := range want {
+		hops[r.Subnet] = r.NextHop
+	}
+	for subnet, p := range c.places {
+		if hop, wanted := hops[subnet]; wanted && hop != p.hop || !wanted && !keep {
+			delete(c.places, subnet)
+		}
+	}
 }
 
 // failed notes a round that could not look. What was found before stands: it is as true as it was. mu is held.

@@ -29,14 +29,19 @@ type table struct {
 	faults map[netip.Prefix]error
 	fails  error         // of the round as a whole
 	hold   chan struct{} // if not nil, a round lasts until it is closed
+	begun  chan struct{} // if not nil, a round that is held says so there while there is room
 	rounds int
 }
 
 func (p *table) Program(ctx context.Context, want []routehook.Route, keep bool) (map[netip.Prefix]error, error) {
 	p.mu.Lock()
-	hold := p.hold
+	hold, begun := p.hold, p.begun
 	p.mu.Unlock()
 	if hold != nil {
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
 		select {
 		case <-hold:
 		case <-ctx.Done():
@@ -335,6 +340,57 @@ func TestWhatWasInPlaceStaysSo(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A route that a round is removing, since nobody wanted it when the round began, is not in place for who wants it again meanwhile; one that the
+// round leaves alone is.
+func TestWantedAgainWhileItIsRemoved(t *testing.T) {
+	for name, x := range map[string]struct {
+		age  time.Duration // of the controller
+		then string        // what a says instead of one while nobody removes anything
+		want string
+	}{
+		"removed":  {time.Hour, two, "10.5.1.0/24 pending: it is being put in place"},
+		"replaced": {0, "10.5.1.0/24 192.0.2.9", "10.5.1.0/24 pending: it is being put in place"},
+		"kept":     {0, two, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.wait = time.Millisecond
+			c.begin()
+			c.later(x.age)
+			a := c.client("a")
+			await.OK(t, "it is in place", func() error {
+				if got := c.give(a, "a", one); got != "" {
+					return errors.New(got)
+				}
+				return nil
+			})
+			s := c.control.Load()
+			await.True(t, "no round is to come", func() bool {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.done == s.asked
+			})
+			hold, begun := make(chan struct{}), make(chan struct{}, 1)
+			c.table.be(func(p *table) { p.hold, p.begun = hold, begun })
+			if got := c.give(a, "a", x.then); !strings.Contains(got, "pending") {
+				t.Error(got)
+			}
+			<-begun // the round that does not want it
+			if got := c.give(a, "a", one); got != x.want {
+				t.Errorf("%q, want %q", got, x.want)
+			}
+			c.table.be(func(p *table) { p.hold = nil })
+			close(hold)
+			await.OK(t, "it is in place again", func() error {
+				if got := c.give(a, "a", one); got != "" {
+					return errors.New(got)
+				}
+				return nil
+			})
+		})
+	}
 }
 
 // Flags that would let strangers change routes, or that say nothing, are refused with what is wrong.
