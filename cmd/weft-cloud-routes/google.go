@@ -32,7 +32,7 @@ func (g *googleFlags) check() error {
 	if err := gceroutes.CheckLabel(g.label); err != nil {
 		faults = append(faults, fmt.Errorf("--label %w", err))
 	}
-	if u, err := url.Parse(g.endpoint); err != nil || u.Host == "" || u.Scheme != "https" && u.Hostname() != "127.0.0.1" {
+	if u, err := url.Parse(g.endpoint); err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || u.Hostname() != "127.0.0.1") {
 		faults = append(faults, fmt.Errorf("--endpoint %q: want https://HOST/PATH", g.endpoint))
 	}
 	return errors.Join(faults...)

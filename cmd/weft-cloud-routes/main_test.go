@@ -230,6 +230,7 @@ func TestBadFlags(t *testing.T) {
 		google + "--name=blue":                  "--label \"\": want KEY=VALUE",
 		google + "--name=blue --label=a=b:*":    "--label \"a=b:*\": want KEY=VALUE",
 		google + "--name=blue --label=a=b --endpoint=http://compute.example": "want https://HOST/PATH",
+		google + "--name=blue --label=a=b --endpoint=ftp://127.0.0.1":        "want https://HOST/PATH",
 	} {
 		var out output
 		if err := run(t.Context(), strings.Fields(args), &out); err == nil || !strings.Contains(err.Error(), want) {

@@ -106,7 +106,11 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 		}
 	}
 	o.Logger.Info("Google Cloud", "project", o.Project, "network", o.Network, "name", o.Name, "label", o.Label)
-	client := &http.Client{Timeout: answerWithin, Transport: &oauth2.Transport{Source: known.TokenSource}}
+	client := &http.Client{
+		Timeout: answerWithin, Transport: &oauth2.Transport{Source: known.TokenSource},
+		// The transport adds the token to whatever request comes, and so to one that an answer sends elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	return &Cloud{o: o, api: api{strings.TrimRight(o.Endpoint, "/") + "/projects/" + o.Project + "/", client, o.backoff, o.Called}}, nil
 }
 

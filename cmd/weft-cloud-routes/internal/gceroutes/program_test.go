@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -267,4 +269,23 @@ func TestMetadataTellsWhere(t *testing.T) {
 	}
 	w.round(a4, false)
 	w.has("10.5.1.0/24 a")
+}
+
+// An answer that sends elsewhere is an error: the token goes nowhere but to the API, in whatever place the other one is.
+func TestNoRedirectIsFollowed(t *testing.T) {
+	var elsewhere atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+	t.Cleanup(other.Close)
+	from := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(from.Close)
+	w := newWorld(t, nil)
+	o := w.cloud.o
+	o.Endpoint = from.URL
+	c, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Program(t.Context(), wantRoutes(a4), false); err == nil || !strings.Contains(err.Error(), "307 Temporary Redirect") || elsewhere.Load() != 0 {
+		t.Errorf("%v; %d requests elsewhere", err, elsewhere.Load())
+	}
 }
