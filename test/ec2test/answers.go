@@ -66,6 +66,31 @@ func (c *Cloud) describeInstances(q url.Values) (any, *apiError) {
 	return out, nil
 }
 
+type interfacesAnswer struct {
+	Interfaces struct {
+		Items []interfaceItem `xml:"item"`
+	} `xml:"networkInterfaceSet"`
+	NextToken string `xml:"nextToken,omitempty"`
+}
+
+type interfaceItem struct {
+	ID string `xml:"networkInterfaceId"`
+}
+
+// describeInterfaces lists an interface for as long as its instance is not terminated.
+func (c *Cloud) describeInterfaces(q url.Values) (any, *apiError) {
+	var found []interfaceItem
+	for _, i := range c.Instances {
+		if i.State != "terminated" && matches(q, func(string) string { return i.NIC }) { // network-interface-id, the only filter that is used
+			found = append(found, interfaceItem{i.NIC})
+		}
+	}
+	var out interfacesAnswer
+	from, to, next := c.page(q, len(found))
+	out.NextToken, out.Interfaces.Items = next, found[from:to]
+	return out, nil
+}
+
 type tablesAnswer struct {
 	Tables struct {
 		Items []tableItem `xml:"item"`

@@ -154,6 +154,8 @@ func (c *Cloud) do(call string, q url.Values) (any, *apiError) {
 		return c.describeInstances(q)
 	case "DescribeRouteTables":
 		return c.describeTables(q)
+	case "DescribeNetworkInterfaces":
+		return c.describeInterfaces(q)
 	case "CreateRoute", "ReplaceRoute", "DeleteRoute":
 		return c.change(call, q)
 	case "ModifyNetworkInterfaceAttribute":

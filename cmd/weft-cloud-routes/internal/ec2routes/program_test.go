@@ -168,6 +168,31 @@ func TestOthersRoutesStay(t *testing.T) {
 	w.has("rtb-1", "10.5.0.0/16 eni-a", "10.5.1.0/24 eni-others", inB, "10.5.7.0/24 eni-a", "10.6.1.0/24 eni-a") // 10.5.9.0/24 led to an interface that is gone
 }
 
+// A route that EC2 drops packets for is ours if it leads to one of our instances, which was stopped, or to an interface that is gone: not if somebody
+// else's instance was stopped, of which nothing but its interface tells.
+func TestOthersMayBeStopped(t *testing.T) {
+	w := newWorld(t, func(c *ec2test.Cloud, _ *Options) {
+		c.Page = 1
+		c.Instances = append(c.Instances, &ec2test.Instance{ID: "i-others-2", NIC: "eni-others-2", VPC: "vpc-1", State: "stopped"})
+		c.Instances[0].State, c.Instances[2].State, c.Instances[3].State = "stopped", "stopped", "terminated" // others, a and b
+		for i, nic := range []string{"eni-a", "eni-b", "eni-others", "eni-gone", "eni-others-2"} {
+			c.Tables[0].Routes = append(c.Tables[0].Routes, ec2test.Route{Dst: fmt.Sprintf("10.5.%d.0/24", i+1), NIC: nic, Origin: "CreateRoute"})
+		}
+	})
+	w.round("10.5.3.0/24 10.0.0.3, 10.5.4.0/24 10.0.0.3", false, "10.5.3.0/24 somebody else's route to 10.5.3.0/24, by eni-others, is in the way")
+	w.has("rtb-1", "10.5.3.0/24 eni-others", "10.5.4.0/24 eni-c", "10.5.5.0/24 eni-others-2")
+	w.server.With(func(c *ec2test.Cloud) {
+		if n := c.Count("DescribeNetworkInterfaces"); n != 2 { // pages, of one question in the whole round
+			t.Errorf("%d calls for interfaces: %q", n, c.Calls)
+		}
+		c.Faults["DescribeNetworkInterfaces"] = []ec2test.Fault{{Code: "UnauthorizedOperation", Status: http.StatusForbidden}}
+	})
+	if _, err := w.cloud.Program(t.Context(), nil, false); err == nil || !strings.Contains(err.Error(), "may not ec2:DescribeNetworkInterfaces") {
+		t.Error(err)
+	}
+	w.has("rtb-1", "10.5.3.0/24 eni-others", "10.5.4.0/24 eni-c", "10.5.5.0/24 eni-others-2")
+}
+
 // A cloud that has its bad minutes.
 func TestFaultsOfACloud(t *testing.T) {
 	throttled := ec2test.Fault{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable}

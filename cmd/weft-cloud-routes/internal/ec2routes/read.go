@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -22,12 +23,15 @@ type nic struct {
 type fleet struct {
 	byAddr map[netip.Addr]nic
 	ids    map[string]bool
+	// others has, of the interfaces of nobody we know that were asked for, whether they exist.
+	others map[string]bool
 }
 
-// pageSize is how many instances, or route tables, one call returns at the most.
+// How many instances, route tables or interfaces one call returns at the most. For more interfaces none asks.
 const (
-	instancesPage = 500
-	tablesPage    = 100
+	instancesPage  = 500
+	tablesPage     = 100
+	interfacesPage = 100
 )
 
 func (c *Cloud) filters(more ...types.Filter) []types.Filter {
@@ -39,7 +43,7 @@ func (c *Cloud) filters(more ...types.Filter) []types.Filter {
 
 // fleet reads the instances that have the tag. One that was stopped keeps its addresses and interfaces; one that was terminated is none.
 func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
-	f := fleet{byAddr: map[netip.Addr]nic{}, ids: map[string]bool{}}
+	f := fleet{byAddr: map[netip.Addr]nic{}, ids: map[string]bool{}, others: map[string]bool{}}
 	pages := ec2.NewDescribeInstancesPaginator(c.client, &ec2.DescribeInstancesInput{
 		MaxResults: aws.Int32(instancesPage),
 		Filters:    c.filters(types.Filter{Name: aws.String("instance-state-name"), Values: []string{"pending", "running", "stopping", "stopped"}}),
@@ -84,39 +88,77 @@ type routeTable struct {
 	have []table.Route
 }
 
-// tables reads the route tables that have the tag.
+// tables reads the route tables that have the tag, and into f what has to be known to say whose their routes are.
 func (c *Cloud) tables(ctx context.Context, f fleet) ([]routeTable, error) {
-	var out []routeTable
+	var read []types.RouteTable
 	pages := ec2.NewDescribeRouteTablesPaginator(c.client, &ec2.DescribeRouteTablesInput{MaxResults: aws.Int32(tablesPage), Filters: c.filters()})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err = c.called("DescribeRouteTables", err); err != nil {
 			return nil, err
 		}
-		for _, t := range page.RouteTables {
-			rt, size := routeTable{id: aws.ToString(t.RouteTableId)}, map[string]int{"ipv4": 0, "ipv6": 0}
-			for _, r := range t.Routes {
-				dst, ok := destination(r)
-				if !ok {
-					continue // of a prefix list
-				}
-				rt.have = append(rt.have, c.route(dst, r, f))
-				if dst.Addr().Is4() {
-					size["ipv4"]++
-				} else {
-					size["ipv6"]++
-				}
+		read = append(read, page.RouteTables...)
+	}
+	if err := c.askFor(ctx, read, f); err != nil {
+		return nil, err
+	}
+	var out []routeTable
+	for _, t := range read {
+		rt, size := routeTable{id: aws.ToString(t.RouteTableId)}, map[string]int{"ipv4": 0, "ipv6": 0}
+		for _, r := range t.Routes {
+			dst, ok := destination(r)
+			if !ok {
+				continue // of a prefix list
 			}
-			for family, n := range size {
-				c.o.Sized(rt.id, family, n)
+			rt.have = append(rt.have, c.route(dst, r, f))
+			if dst.Addr().Is4() {
+				size["ipv4"]++
+			} else {
+				size["ipv6"]++
 			}
-			out = append(out, rt)
 		}
+		for family, n := range size {
+			c.o.Sized(rt.id, family, n)
+		}
+		out = append(out, rt)
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("no route table of %s has the tag %s: nothing can be routed until one has", c.o.VPC, c.o.Tag)
 	}
 	return out, nil
+}
+
+// askFor notes of each interface to which EC2 drops packets, and which is none of our instances', whether it exists: that of somebody else's instance that
+// was stopped does. Most rounds have nothing to ask.
+func (c *Cloud) askFor(ctx context.Context, read []types.RouteTable, f fleet) error {
+	var ids []string
+	for _, t := range read {
+		for _, r := range t.Routes {
+			id := aws.ToString(r.NetworkInterfaceId)
+			dst, ok := destination(r)
+			if _, asked := f.others[id]; !ok || id == "" || asked || f.ids[id] || r.State != types.RouteStateBlackhole || !c.mayBeOurs(dst, r) {
+				continue
+			}
+			f.others[id] = false
+			ids = append(ids, id)
+		}
+	}
+	for some := range slices.Chunk(ids, interfacesPage) {
+		pages := ec2.NewDescribeNetworkInterfacesPaginator(c.client, &ec2.DescribeNetworkInterfacesInput{
+			MaxResults: aws.Int32(interfacesPage),
+			Filters:    []types.Filter{{Name: aws.String("network-interface-id"), Values: some}}, // unlike NetworkInterfaceIds, no error for one that is gone
+		})
+		for pages.HasMorePages() {
+			page, err := pages.NextPage(ctx)
+			if err = c.called("DescribeNetworkInterfaces", err); err != nil {
+				return err
+			}
+			for _, x := range page.NetworkInterfaces {
+				f.others[aws.ToString(x.NetworkInterfaceId)] = true
+			}
+		}
+	}
+	return nil
 }
 
 func destination(r types.Route) (netip.Prefix, bool) {
@@ -132,7 +174,8 @@ func destination(r types.Route) (netip.Prefix, bool) {
 func (c *Cloud) route(dst netip.Prefix, r types.Route, f fleet) table.Route {
 	out := table.Route{Dst: dst, Down: r.State != types.RouteStateActive}
 	if out.Target = aws.ToString(r.NetworkInterfaceId); out.Target != "" {
-		out.Ours = r.Origin == types.RouteOriginCreateRoute && c.inside(dst) && (f.ids[out.Target] || r.State == types.RouteStateBlackhole)
+		exists, asked := f.others[out.Target]
+		out.Ours = c.mayBeOurs(dst, r) && (f.ids[out.Target] || asked && !exists)
 		return out
 	}
 	for _, t := range []*string{r.GatewayId, r.NatGatewayId, r.TransitGatewayId, r.VpcPeeringConnectionId, r.EgressOnlyInternetGatewayId,
@@ -144,6 +187,11 @@ func (c *Cloud) route(dst netip.Prefix, r types.Route, f fleet) table.Route {
 	}
 	out.Target = "something that this program does not know"
 	return out
+}
+
+// mayBeOurs reports whether a route is ours unless it leads to what is somebody else's.
+func (c *Cloud) mayBeOurs(dst netip.Prefix, r types.Route) bool {
+	return r.Origin == types.RouteOriginCreateRoute && c.inside(dst)
 }
 
 // inside reports whether dst is a part of one of the overlay's networks. A route to all of one is nobody's subnet, and so not ours.
