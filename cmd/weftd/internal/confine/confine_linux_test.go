@@ -64,6 +64,11 @@ func TestRightsAreGivenUp(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test gives up root's rights: run it as root (sudo make test)")
 	}
+	for _, tool := range []string{"setpriv", "unshare", "mount"} { // an attempt with a program that is missing would be refused too
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Fatalf("%s is missing (package util-linux or mount): %v", tool, err)
+		}
+	}
 	program := filepath.Join(t.TempDir(), "try")
 	build := exec.Command("go", "build", "-o", program, "./testdata/try")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
