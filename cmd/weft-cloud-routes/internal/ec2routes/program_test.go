@@ -193,6 +193,17 @@ func TestOthersMayBeStopped(t *testing.T) {
 	w.has("rtb-1", "10.5.3.0/24 eni-others", "10.5.4.0/24 eni-c", "10.5.5.0/24 eni-others-2")
 }
 
+// An instance that is being terminated has its interface for a while yet: its routes are ours, and it is no next hop.
+func TestAnInstanceIsTerminated(t *testing.T) {
+	w := newWorld(t, nil)
+	w.round(a4+", "+b4, false)
+	w.server.With(func(c *ec2test.Cloud) { c.Instances[2].State = "shutting-down" })
+	w.round(a4+", "+b4, false, "10.5.1.0/24 no instance of vpc-1 with the tag weft-routes=blue has the address 10.0.0.1")
+	w.has("rtb-1", inA, inB)
+	w.round("10.5.1.0/24 10.0.0.3, "+b4, false)
+	w.has("rtb-1", "10.5.1.0/24 eni-c", inB)
+}
+
 // A cloud that has its bad minutes.
 func TestFaultsOfACloud(t *testing.T) {
 	throttled := ec2test.Fault{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable}

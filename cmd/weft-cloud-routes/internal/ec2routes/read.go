@@ -41,12 +41,13 @@ func (c *Cloud) filters(more ...types.Filter) []types.Filter {
 	}, more...)
 }
 
-// fleet reads the instances that have the tag. One that was stopped keeps its addresses and interfaces; one that was terminated is none.
+// fleet reads the instances that have the tag. One that was stopped keeps its addresses and interfaces; of one that is being terminated only the interfaces
+// count, for the routes to them are still ours; one that was terminated is none.
 func (c *Cloud) fleet(ctx context.Context) (fleet, error) {
 	f := fleet{byAddr: map[netip.Addr]nic{}, ids: map[string]bool{}, others: map[string]bool{}}
 	pages := ec2.NewDescribeInstancesPaginator(c.client, &ec2.DescribeInstancesInput{
 		MaxResults: aws.Int32(instancesPage),
-		Filters:    c.filters(types.Filter{Name: aws.String("instance-state-name"), Values: []string{"pending", "running", "stopping", "stopped"}}),
+		Filters:    c.filters(types.Filter{Name: aws.String("instance-state-name"), Values: []string{"pending", "running", "stopping", "stopped", "shutting-down"}}),
 	})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
@@ -66,6 +67,9 @@ func (f fleet) add(i types.Instance) {
 	for _, x := range i.NetworkInterfaces {
 		n := nic{aws.ToString(x.NetworkInterfaceId), aws.ToString(i.InstanceId), x.SourceDestCheck == nil || *x.SourceDestCheck}
 		f.ids[n.id] = true
+		if i.State != nil && i.State.Name == types.InstanceStateNameShuttingDown {
+			continue
+		}
 		for _, a := range x.PrivateIpAddresses {
 			f.at(aws.ToString(a.PrivateIpAddress), n)
 		}
