@@ -15,9 +15,9 @@ type RemoveOptions struct {
 	DryRun bool
 	// Flannel also removes what has flannel's names and no mark of ours.
 	Flannel bool
-	// Port removes only the rules about the overlay's port, which forbid it to pods, and the kernel's vxlan
-	// to all but the peers that were known last. A flannel that takes over does not know them and would
-	// leave them in place. The rules that masquerade and accept stay, so that packets go on.
+	// Port removes only the rules that drop: those about the overlay's port, which forbid it to pods, and the kernel's
+	// vxlan to all but the peers that were known last, and those of a Seal. A flannel that takes over does not know
+	// them and would leave them in place. The rules that masquerade and accept stay, so that packets go on.
 	Port bool
 }
 
@@ -63,7 +63,8 @@ func (n nft) remove(o RemoveOptions) (lines []string, err error) {
 		if ch.table != n.table() || ch.family != family {
 			continue
 		}
-		if o.Port && ch.name != nftPortInput && ch.name != nftPortOut {
+		ours := slices.Contains([]string{nftPortInput, nftPortOut, nftSealedIn, nftSealedOut}, ch.name) // and never flannel's
+		if o.Port && !ours {
 			rest = true
 			continue
 		}
@@ -73,7 +74,7 @@ func (n nft) remove(o RemoveOptions) (lines []string, err error) {
 		}
 		chain := &nftables.Chain{Name: ch.name, Table: t}
 		marked := slices.DeleteFunc(slices.Clone(rules), func(r nfRule) bool { return !r.marked() })
-		if len(marked) == len(rules) && (len(rules) > 0 || ch.name == nftPortInput || ch.name == nftPortOut) {
+		if len(marked) == len(rules) && (len(rules) > 0 || ours) {
 			lines = append(lines, fmt.Sprintf("%s: chain %s, %d rules", n.name(), ch.name, len(rules)))
 			c.FlushChain(chain)
 			c.DelChain(chain)

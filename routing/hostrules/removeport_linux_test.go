@@ -20,9 +20,11 @@ func TestTheRulesOfThePortAlone(t *testing.T) {
 			open.Guard = Guard{}
 			apply(t, testRules(t, f, open), testSet("198.51.100.1"))
 			without := listing(t, f)
-			apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1", "2001:db8::1"))
-			if with := listing(t, f); !ofThePort(with) {
-				t.Fatalf("no rules about the port:\n%s", with)
+			r := testRules(t, f, testConfig(f))
+			r.Seal(testSeal())
+			apply(t, r, testSet("198.51.100.1", "2001:db8::1"))
+			if with := listing(t, f); !ofThePort(with) || !strings.Contains(with, commentSealed) {
+				t.Fatalf("no rules about the port, or no seal:\n%s", with)
 			}
 			planned, err := Remove(t.Context(), RemoveOptions{Port: true, DryRun: true})
 			if err != nil || len(planned) == 0 || !ofThePort(listing(t, f)) {
@@ -49,7 +51,7 @@ func TestTheRulesOfThePortAlone(t *testing.T) {
 }
 
 func ofThePort(listing string) bool {
-	return strings.Contains(listing, "WEFT-") || strings.Contains(listing, "overlay-") || strings.Contains(listing, "overlay port")
+	return strings.Contains(listing, "WEFT-") || strings.Contains(listing, "sealed-") || strings.Contains(listing, commentSealed) || strings.Contains(listing, "overlay-") || strings.Contains(listing, "overlay port")
 }
 
 // TestGuardOfAProtocolInTheKernel: each firewall takes the rules about a protocol without ports, and finds nothing to change
