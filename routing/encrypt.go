@@ -10,6 +10,7 @@ import (
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
+	"weft/routing/underlay"
 	"weft/tunnel"
 )
 
@@ -28,7 +29,7 @@ const encryptName = "Encrypt"
 // that was lost on the way is a fault.
 func encryptKey(to *string) Key {
 	words := []string{encryptAlways, encryptBetweenLinks}
-	return Key{Name: encryptName, Words: words, read: func(value json.RawMessage) string {
+	return Key{Name: encryptName, Words: words, nullCounts: true, read: func(value json.RawMessage) string {
 		var got string
 		if json.Unmarshal(value, &got) == nil {
 			for _, w := range words {
@@ -42,14 +43,15 @@ func encryptKey(to *string) Key {
 	}}
 }
 
-// encryptGiven is the value of the key Encrypt, if c has one.
+// encryptGiven is the value of the key Encrypt, if c has one. That it is null, as a template may write what it does not have, is no wish for a
+// network that is not encrypted.
 func encryptGiven(c lease.NetworkConfig) (value json.RawMessage, there bool) {
 	for _, e := range entries(c.Backend) {
 		if strings.EqualFold(e.key, encryptName) {
-			value = e.value
+			value, there = e.value, true
 		}
 	}
-	return value, given(value)
+	return value, there
 }
 
 // encryptMisplaced is a fault if c asks a type to encrypt that has no such key: else the network would be a plain one.
@@ -97,6 +99,24 @@ func (s encryptedSettings) Keys() []Key {
 	return append(keys, encryptKey(&s.encrypt))
 }
 
+// takesPlain says that the node's record may have RecvPlain: its routes are the host's, which away says they are not, and what peers are
+// told is the address that the link itself has. Behind a router that translates addresses, a peer on the router's other side would send pods'
+// packets to the router, in plain.
+func (s seals) takesPlain(under underlay.Link, away bool) bool {
+	return s.encrypt == encryptBetweenLinks && !away && under.Ext4 == under.Addr4 && under.Ext6 == under.Addr6
+}
+
+// elsewhere is the first address of a family that the record has beside the advertised one: the node's link has that, and the advertised one
+// is somebody else's.
+func elsewhere(r *lease.Record, six bool) (a netip.Addr) {
+	for _, a := range r.Weft.Addrs {
+		if a.Unmap().Is6() == six {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
 // plainWay decides that packets for a subnet go as they are, if they may: the network's configuration here and there has to say so, and the
 // peer has to be on the underlay's own link. The reason says why not, or why.
 func (w wireGuard) plainWay(report Reached, r *lease.Record, f family, s situation) Reached {
@@ -107,6 +127,12 @@ func (w wireGuard) plainWay(report Reached, r *lease.Record, f family, s situati
 	switch {
 	case r.Weft == nil || !slices.Contains(r.Weft.Recv, RecvPlain):
 		encrypted.Reason = "it takes nothing in plain: its network config says so, or it is not weft's"
+		return encrypted
+	case !w.takesPlain(s.under, false): // if it is away, no way is known
+		encrypted.Reason = fmt.Sprintf("this node takes nothing in plain: peers are told %v, and %s has %v", valid(s.under.Ext4, s.under.Ext6), s.under.Name, s.under.Local())
+		return encrypted
+	case elsewhere(r, f.six).IsValid():
+		encrypted.Reason = fmt.Sprintf("%v is not its own address, which is %v", f.public, elsewhere(r, f.six))
 		return encrypted
 	case !f.public.IsValid() || !f.local.IsValid():
 		encrypted.Reason = fmt.Sprintf("it has no %s, or this node has none", f.publicKey)

@@ -20,7 +20,6 @@ func TestEncryptKeys(t *testing.T) {
 	}
 	for backend, want := range map[string]string{
 		`"Type":"auto"`:                           "auto vxlan 8472 ",
-		`"Type":"auto","Encrypt":null`:            "auto vxlan 8472 ",
 		`"Type":"auto","encrypt":"Always"`:        "auto wireguard 51820 always",
 		`"Type":"auto","Encrypt":"between-links"`: "auto wireguard 51820 between-links",
 		`"Type":"auto","ListenPort":7,"Encrypt":"ALWAYS","AllowedSources":["192.0.2.0/24"],"PSK":"` + testPSK + `"`: "auto wireguard 7 always [192.0.2.0/24] psk",
@@ -55,6 +54,9 @@ func TestEncryptKeys(t *testing.T) {
 	const wanted = `one of ["always" "between-links"], or no such key for a network that is not encrypted`
 	for backend, want := range map[string]string{
 		`"Type":"auto","Encrypt":""`:                           `Backend.Encrypt is "": want ` + wanted,
+		`"Type":"auto","Encrypt":null`:                         `Backend.Encrypt is null: want ` + wanted,
+		`"Type":"auto","Encrypt":"always","encrypt":null`:      `Backend.Encrypt is null: want ` + wanted,
+		`"Type":"vxlan","Encrypt":null`:                        "no such key with type vxlan",
 		`"Type":"auto","Encrypt":true`:                         `Backend.Encrypt is true: want ` + wanted,
 		`"Type":"auto","Encrypt":"never"`:                      wanted,
 		`"Type":"auto","Encrypt":"allways"`:                    wanted,
@@ -99,8 +101,9 @@ func TestEncryptWays(t *testing.T) {
 			Own:    lease.Record{Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.5.99.0/24"), V6: netip.MustParsePrefix("fd00:5:0:99::/64")}},
 			Peers:  peers,
 		},
-		under: underlay.Link{Name: "eth0", Index: 2, MTU: 1500, Addr4: netip.MustParseAddr("192.0.2.99"), Addr6: netip.MustParseAddr("2001:db8::99")},
-		mtu:   1420, hops: map[netip.Addr]kernel.Hop{},
+		under: underlay.Link{Name: "eth0", Index: 2, MTU: 1500, Addr4: netip.MustParseAddr("192.0.2.99"), Addr6: netip.MustParseAddr("2001:db8::99"),
+			Ext4: netip.MustParseAddr("192.0.2.99"), Ext6: netip.MustParseAddr("2001:db8::99")},
+		mtu: 1420, hops: map[netip.Addr]kernel.Hop{},
 	}
 	for _, p := range peers[:5] {
 		for _, a := range []netip.Addr{p.PublicIP, p.PublicIPv6} {
@@ -157,5 +160,50 @@ func TestEncryptWays(t *testing.T) {
 	plain := wireGuard{seals: seals{name: typeWireGuard}}
 	if plain.seal("eth0", nil) != nil || plain.trait().asksHops {
 		t.Error("type wireguard has a seal")
+	}
+}
+
+// TestEncryptBehindATranslation: who is told to peers by an address that its link does not have takes nothing in plain, and is sent nothing so, in the family in
+// which that is so.
+func TestEncryptBehindATranslation(t *testing.T) {
+	a4, a6, outer := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("203.0.113.1")
+	own := underlay.Link{Name: "eth0", Addr4: a4, Addr6: a6, Ext4: a4, Ext6: a6}
+	told := own
+	told.Ext4 = outer
+	told6 := own
+	told6.Ext6 = netip.MustParseAddr("2001:db8:1::1")
+	for _, c := range []struct {
+		word  string
+		under underlay.Link
+		away  bool
+		want  bool
+	}{{encryptBetweenLinks, own, false, true}, {encryptBetweenLinks, own, true, false}, {encryptBetweenLinks, told, false, false}, {encryptBetweenLinks, told6, false, false}, {encryptAlways, own, false, false}, {"", own, false, false}} {
+		if got := (seals{encrypt: c.word}).takesPlain(c.under, c.away); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+	peer4, peer6 := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")
+	w := wireGuard{seals: seals{name: typeAuto, encrypt: encryptBetweenLinks}}
+	for _, c := range []struct {
+		under  underlay.Link
+		addrs  []netip.Addr
+		f4, f6 string
+	}{
+		{own, nil, "route", "route"},
+		{own, []netip.Addr{netip.MustParseAddr("10.0.0.2")}, "tunnel 192.0.2.2 is not its own address, which is 10.0.0.2", "route"},
+		{own, []netip.Addr{netip.MustParseAddr("fd00::2")}, "route", "tunnel 2001:db8::2 is not its own address, which is fd00::2"},
+		{told, nil, "tunnel this node takes nothing in plain: peers are told [203.0.113.1 2001:db8::1], and eth0 has [192.0.2.1 2001:db8::1]", "tunnel this node takes nothing in plain"},
+	} {
+		r := &lease.Record{Attrs: lease.Attrs{Weft: &lease.Weft{Recv: []string{RecvPlain}, Addrs: c.addrs}}}
+		s := situation{under: c.under, hops: map[netip.Addr]kernel.Hop{peer4: {Link: "eth0"}, peer6: {Link: "eth0"}}}
+		for six, want := range map[bool]string{false: c.f4, true: c.f6} {
+			f := family{six: six, public: peer4, local: a4}
+			if six {
+				f.public, f.local = peer6, a6
+			}
+			if got := w.plainWay(Reached{How: HowTunnel}, r, f, s); !strings.HasPrefix(fmt.Sprintf("%v %s", got.How, got.Reason), want) {
+				t.Errorf("%v, %v: %v %s, want %s", c.under, c.addrs, got.How, got.Reason, want)
+			}
+		}
 	}
 }

@@ -21,7 +21,9 @@ type Key struct {
 	Words []string
 	// Secret says that the value is not to be shown to anybody, also not in an error.
 	Secret bool
-	// read takes the value, which is JSON and not null. It returns what is wanted instead; "" if nothing is wrong.
+	// nullCounts says that null is a value for read, and not as if there were no such key.
+	nullCounts bool
+	// read takes the value, which is JSON and not null but with nullCounts. It returns what is wanted instead; "" if nothing is wrong.
 	read func(value json.RawMessage) (want string)
 }
 
@@ -40,8 +42,8 @@ func readKeys(c lease.NetworkConfig, keys []Key) error {
 	}
 	var faults []error
 	for _, k := range keys {
-		value := values[strings.ToLower(k.Name)]
-		if !given(value) {
+		value, there := values[strings.ToLower(k.Name)]
+		if !given(value) && !(there && k.nullCounts) {
 			continue
 		}
 		if want := k.read(value); want != "" {

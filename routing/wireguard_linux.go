@@ -54,7 +54,7 @@ func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
 	if w.user, w.why, err = inUserSpace(c, w.o.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, nil); err != nil {
 		return nil, fmt.Errorf("%s backend: %w", s.name, err)
 	}
-	a := &wireGuardActor{k: c.Kernel, out: c.underlayKernel(), log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), user: w.user, why: w.why, file: c.KeyFile, ends: map[string]*wireGuardMade{}, vain: outcries{}}
+	a := &wireGuardActor{k: c.Kernel, out: c.underlayKernel(), log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), user: w.user, why: w.why, file: c.KeyFile, loose: w.encrypt == encryptBetweenLinks, ends: map[string]*wireGuardMade{}, vain: outcries{}}
 	if a.file == "" && c.StateDir != "" {
 		a.file = filepath.Join(c.StateDir, WireGuardKeyFile)
 	}
@@ -159,7 +159,7 @@ func (e *Encrypter) EncryptedPeers() ([]EncryptedPeer, error) { return e.actor.p
 
 // Recv is what the lease record's Recv has: RecvPlain, if packets may come in plain.
 func (e *Encrypter) Recv() []string {
-	if e.Status().Encrypt == encryptBetweenLinks {
+	if w, ok := e.kind.(wireGuard); ok && w.takesPlain(e.Status().Underlay, e.away()) {
 		return []string{RecvPlain}
 	}
 	return nil
@@ -194,6 +194,7 @@ type wireGuardActor struct {
 	user   bool
 	why    string
 	file   string // of the private key; "" keeps none
+	loose  bool   // peers that are reached by other links may send by the devices
 
 	own atomic.Pointer[wireguard.PublicKey]
 
@@ -276,6 +277,9 @@ func (a *wireGuardActor) prepare(d *desired, mtu int) (absent, notes []string, e
 		if err == nil {
 			err = m.configure(v.Config)
 			notes = append(notes, a.settings(v)...)
+			if a.loose && v.has(false) { // a peer that we send to in plain may encrypt what it sends
+				notes = append(notes, kernel.SettingNotes(v.name, a.k.Loosen(v.name))...)
+			}
 		}
 		if m == nil {
 			absent = append(absent, v.name)
