@@ -47,6 +47,7 @@ type controller struct {
 	hops     map[netip.Addr]kernel.Hop // to the peers; nil for a type that does not ask for them
 	want     decision
 	inPlace  kernel.State   // what was in place last: a change without another want is a repair
+	sealed   bool           // the rules of a seal were in place once
 	settled  bool           // all was in place once, so that what flannel left is taken over
 	made     map[string]int // the numbers of the devices that we made, by name
 	absent   []string       // the devices that a preparer could not make

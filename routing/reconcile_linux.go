@@ -39,6 +39,10 @@ func (c *controller) reconcile(ctx context.Context, ch kernel.Change) error {
 	if !c.set.Own.V4.IsValid() && !c.set.Own.V6.IsValid() {
 		return c.giveUp()
 	}
+	if err := c.awaitSeal(); err != nil {
+		c.report(Status{MTU: c.MTU()}, err)
+		return err
+	}
 	r := &round{}
 	was := c.under.Now
 	r.try(c.under.Refresh(c.out, c.cfg.Underlay, c.cfg.UnderlayOptions, c.grace, c.log))

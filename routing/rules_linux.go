@@ -1,6 +1,9 @@
 package routing
 
 import (
+	"cmp"
+	"fmt"
+
 	"weft/routing/hostrules"
 	"weft/tunnel"
 )
@@ -43,6 +46,19 @@ func (c *controller) seal() (changed bool) {
 		under = ""
 	}
 	return c.rules.Seal(s.seal(under, c.want.reached))
+}
+
+// awaitSeal is an error until the rules of a seal, if the type has one, were seen in place once: before that nothing is made by which packets
+// would go. Run tries again, and the rules are tried again by themselves. mu is held.
+func (c *controller) awaitSeal() error {
+	s, ok := c.kind.(sealer)
+	if !ok || c.rules == nil || c.sealed || s.seal("", nil) == nil {
+		return nil
+	}
+	if err := c.k.Do(func() error { c.sealed = c.rules.Present(); return nil }); err != nil || c.sealed {
+		return err
+	}
+	return fmt.Errorf("no packet is let pass before the rules by which none is in plain are in place: %s", cmp.Or(c.rules.Status().LastError, "they are not"))
 }
 
 // guardNow is the type's guard, completed by what is known now. Weft's own data plane tells peers from strangers itself.

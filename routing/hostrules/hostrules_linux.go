@@ -46,8 +46,7 @@ type Status struct {
 	LastError string
 	// Repaired counts how often rules were restored that somebody else had changed.
 	Repaired uint64
-	// Dropped counts the packets that the rules about the overlay's port dropped since the start, and those that the
-	// kernel had counted then.
+	// Dropped counts the packets that the rules dropped since the start. What the rules of an earlier process had counted then is not in it.
 	Dropped Dropped
 	// Notes are sentences for the operator: which settings of the host keep packets from passing, and the remedy.
 	Notes []string
@@ -91,22 +90,36 @@ func (r *Rules) Apply(ctx context.Context, s lease.Set) error {
 	return r.reconcile(ctx)
 }
 
-// Present reports whether an earlier process has left rules of ours, those of a Seal among them if there is to be one. If so, packets need
-// not wait for the first Apply. It reads the kernel.
+// Present reports whether an earlier process has left rules of ours: if there is to be a Seal, one of it in each family that has rules. If so,
+// packets need not wait for the first Apply. It reads the kernel.
 func (r *Rules) Present() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	has := func(own string) bool {
-		return own != "" && (r.seals.Load() == nil || strings.Contains(own, nftSealedIn) || strings.Contains(own, chainSealedIn))
+	if r.seals.Load() == nil {
+		return r.own(false) != "" || r.own(true) != ""
 	}
+	four, six := r.cfg.Network.EnableIPv4, r.cfg.Network.EnableIPv6
+	if r.active { // a family without a subnet has no rules
+		four, six = four && r.set.Own.V4.IsValid(), six && r.set.Own.V6.IsValid()
+	}
+	return (four || six) && (!four || hasSeal(r.own(false))) && (!six || hasSeal(r.own(true)))
+}
+
+// own names everything of ours in the firewall of a family in which the rules belong. mu is held.
+func (r *Rules) own(ipv6 bool) (all string) {
 	for _, s := range r.sides {
-		if (s.kind == kindNFTables) == r.cfg.Network.EnableNFTables {
-			if v, err := s.inspect(); err == nil && has(v.own) {
-				return true
+		if s.ipv6 == ipv6 && (s.kind == kindNFTables) == r.cfg.Network.EnableNFTables {
+			if v, err := s.inspect(); err == nil {
+				all += v.own
 			}
 		}
 	}
-	return false
+	return all
+}
+
+// hasSeal says of a view that both directions are in it.
+func hasSeal(own string) bool {
+	return strings.Contains(own, nftSealedIn) && strings.Contains(own, nftSealedOut) || strings.Contains(own, chainSealedIn) && strings.Contains(own, chainSealedOut)
 }
 
 // settle is how long we wait after a notification before we inspect the rules, since programs

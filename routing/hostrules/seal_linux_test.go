@@ -82,6 +82,22 @@ func TestSealInTheKernel(t *testing.T) {
 			if !r.Present() {
 				t.Error("the seal is not there")
 			}
+			for _, line := range map[kind][]string{
+				kindNFTables:       {"nft delete table ip6 flannel-ipv6"},
+				kindIptablesNFT:    {"ip6tables-nft -t mangle -F", "ip6tables-nft -t mangle -X"},
+				kindIptablesLegacy: {"ip6tables-legacy -t mangle -F", "ip6tables-legacy -t mangle -X"},
+			}[f.kind] {
+				sh(t, line)
+			}
+			next := testRules(t, f, c)
+			next.Seal(testSeal())
+			if r.Present() || next.Present() {
+				t.Error("the seal is there, and one family has none")
+			}
+			apply(t, r, testSet("192.0.2.8"))
+			if !r.Present() || !next.Present() {
+				t.Error("the seal is not there again")
+			}
 			send := func(to string) {
 				t.Helper()
 				out, err := net.Dial("udp4", to)

@@ -1,0 +1,90 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/lease"
+	"weft/routing/hostrules"
+	"weft/routing/internal/kernel"
+	"weft/routing/internal/wireguard"
+	"weft/routing/underlay"
+)
+
+const encryptedNetwork = `{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Encrypt":"between-links","Userspace":"always"}}`
+
+// TestEncryptTakesPlain: the record says so unless the underlay is in another namespace than the TUN, or peers are told another address.
+func TestEncryptTakesPlain(t *testing.T) {
+	here, there := &kernel.Kernel{}, &kernel.Kernel{}
+	at := underlay.Link{Name: "eth0", Addr4: addr("192.0.2.1"), Ext4: addr("192.0.2.1")}
+	told := at
+	told.Ext4 = addr("203.0.113.1")
+	for _, c := range []struct {
+		word  string
+		out   *kernel.Kernel
+		under underlay.Link
+		want  string
+	}{
+		{encryptBetweenLinks, here, at, "[plain]"}, {encryptBetweenLinks, there, at, "[]"}, {encryptBetweenLinks, here, told, "[]"},
+		{encryptAlways, here, at, "[]"}, {"", here, at, "[]"},
+	} {
+		e := &Encrypter{controller: &controller{kind: wireGuard{seals: seals{name: typeAuto, encrypt: c.word}}, k: here, out: c.out, status: Status{Underlay: c.under}}}
+		if got := fmt.Sprint(e.Recv()); got != c.want {
+			t.Errorf("%q, elsewhere %t, %v: %s, want %s", c.word, c.out == there, c.under, got, c.want)
+		}
+	}
+}
+
+// TestEncryptWithoutRules: there is no route before the rules by which nothing is in plain, and it comes when they can be made. The device is not
+// strict about senders, since a peer that is sent packets in plain may encrypt its own.
+func TestEncryptWithoutRules(t *testing.T) {
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	command(t, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=1")
+	network, err := ParseConfig([]byte(encryptedNetwork))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newBackendConfig(t, k, network)
+	o.Rules = &hostrules.Config{Network: network, Resync: time.Hour, RouteProtocol: RouteProtocol, Logger: slog.New(slog.DiscardHandler)}
+	b, err := NewBackend(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	peer := lease.Record{
+		Subnets: lease.Subnets{V4: pfx("10.5.2.0/24")},
+		Attrs: lease.Attrs{PublicIP: netip.MustParseAddr("192.0.2.2"), BackendType: typeWireGuard, BackendData: wireGuardData(wireguard.PublicKey{2}, 51820),
+			Weft: &lease.Weft{Recv: []string{RecvPlain}}},
+	}
+	set := lease.Set{Config: network, Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{peer}}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // no program that makes rules can run
+	if err := b.Apply(ended, set); err == nil || !strings.Contains(err.Error(), "no packet is let pass before the rules") {
+		t.Errorf("without rules: %v", err)
+	}
+	if st := b.Status(); st.InPlace || st.Up || st.MTU != 1420 || st.LastError == "" {
+		t.Errorf("without rules: %+v", st)
+	}
+	if routes := command(t, "ip", "route", "show"); strings.Contains(routes, "10.5.") {
+		t.Errorf("without rules:\n%s", routes)
+	}
+	if err := b.Apply(t.Context(), set); err != nil {
+		t.Error(err)
+	}
+	if routes := command(t, "ip", "route", "show"); !strings.Contains(routes, "10.5.2.0/24 via 192.0.2.2 dev eth0") || !strings.Contains(routes, "10.5.0.0/16 dev flannel-wg") {
+		t.Errorf("with rules:\n%s", routes)
+	}
+	if got, err := kernel.ReadSetting(kernel.Conf4+"/flannel-wg", kernel.ReversePath); err != nil || got != "2" {
+		t.Errorf("flannel-wg has %s, %v, and is to be loose", got, err)
+	}
+}
