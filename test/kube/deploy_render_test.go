@@ -265,6 +265,9 @@ func TestChartValues(t *testing.T) {
 		{[]string{`weft.backend="host-gw"`, `weft.mtu=1400`}, `{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"host-gw","MTU":1400}}`},
 		{[]string{`weft.backend="wireguard"`, `weft.backendPort=51830`, `weft.userspace="never"`, `weft.backendConfig={"Mode":"auto"}`},
 			`{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"wireguard","ListenPort":51830,"Userspace":"never","Mode":"auto"}}`},
+		{[]string{`weft.backend="auto"`, `weft.backendPort=51830`, `weft.backendConfig={"Encrypt":"always"}`},
+			`{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"auto","ListenPort":51830,"Encrypt":"always"}}`},
+		{[]string{`weft.backend="auto"`, `weft.backendPort=4789`}, `{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"auto","Port":4789}}`},
 		{[]string{`weft.backend="ipip"`, `weft.directRouting=true`}, `{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"ipip","DirectRouting":true}}`},
 		{[]string{`podCidr=""`, `podCidrv6="fd42::/48"`, `weft.userspace="always"`},
 			`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd42::/48","EnableNFTables":true,"Backend":{"Type":"vxlan","Userspace":"always"}}`},
@@ -324,6 +327,8 @@ func TestChartRefuses(t *testing.T) {
 		`weft.config={"Network":"10.0.0.0/8"}`:                         "weft.config.Network: set podCidr",
 		`weft.podMonitor.enabled=true`:                                 "weft.podMonitor needs weft.healthz.ip",
 		`weft.podLabels={"app.kubernetes.io/name":"x"}`:                "weft.podLabels",
+
+		`weft.backend="auto" weft.vni=7 weft.backendConfig={"encrypt":"always"}`: "weft.vni is for the backend vxlan, auto, and weft.backend is auto with Encrypt",
 	} {
 		args := []string{"template", "weft", deployed("chart", "weft")}
 		for v := range strings.FieldsSeq(values) {

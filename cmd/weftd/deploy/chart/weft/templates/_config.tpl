@@ -3,7 +3,7 @@
 {{- include "weft.check" . -}}
 {{- $w := .Values.weft -}}
 {{- $backend := dict "Type" $w.backend -}}
-{{- if $w.backendPort }}{{ $_ := set $backend (ternary "ListenPort" "Port" (eq $w.backend "wireguard")) $w.backendPort }}{{ end -}}
+{{- if $w.backendPort }}{{ $_ := set $backend (ternary "ListenPort" "Port" (eq (include "weft.kind" .) "wireguard")) $w.backendPort }}{{ end -}}
 {{- if $w.mtu }}{{ $_ := set $backend "MTU" $w.mtu }}{{ end -}}
 {{- if ne (int $w.vni) 1 }}{{ $_ := set $backend "VNI" $w.vni }}{{ end -}}
 {{- if $w.GBP }}{{ $_ := set $backend "GBP" true }}{{ end -}}
@@ -16,9 +16,19 @@
 {{- mergeOverwrite $conf (deepCopy $w.config) | toPrettyJson -}}
 {{- end -}}
 
+{{- /* The backend by its keys: auto with Encrypt has those of wireguard. Keys are found in any case. */ -}}
+{{- define "weft.kind" -}}
+{{- $kind := .Values.weft.backend -}}
+{{- range $key, $_ := .Values.weft.backendConfig -}}
+{{- if and (eq $kind "auto") (eq (lower $key) "encrypt") }}{{ $kind = "wireguard" }}{{ end -}}
+{{- end -}}
+{{- $kind -}}
+{{- end -}}
+
 {{- /* Refuses what no schema can: values that exclude each other, or have no meaning with the chosen backend. */ -}}
 {{- define "weft.check" -}}
 {{- $w := .Values.weft -}}
+{{- $kind := include "weft.kind" . -}}
 {{- $vxlan := list "vxlan" "auto" -}}
 {{- $ported := list "vxlan" "auto" "udp" "wireguard" -}}
 {{- $either := list "vxlan" "auto" "wireguard" "ipip" -}}
@@ -28,8 +38,8 @@
       (list "backendPort" $w.backendPort $ported) (list "mtu" (and $w.mtu (eq $w.backend "alloc")) (list "vxlan" "auto" "udp" "wireguard" "ipip" "host-gw" "extension"))
       (list "vni" (ne (int $w.vni) 1) $vxlan) (list "GBP" $w.GBP $vxlan) (list "directRouting" $w.directRouting (list "vxlan" "ipip"))
       (list "macPrefix" $w.macPrefix $vxlan) (list "userspace" (ne $w.userspace "auto") $either) (list "userspaceDevices" $w.userspaceDevices (append $either "udp")) -}}
-{{- if and (index . 1) (not (has $w.backend (index . 2))) -}}
-{{- $faults = append $faults (printf "weft.%s is for the backend %s, and weft.backend is %s" (index . 0) (join ", " (index . 2)) $w.backend) -}}
+{{- if and (index . 1) (not (has $kind (index . 2))) -}}
+{{- $faults = append $faults (printf "weft.%s is for the backend %s, and weft.backend is %s%s" (index . 0) (join ", " (index . 2)) $w.backend (ternary "" " with Encrypt" (eq $kind $w.backend))) -}}
 {{- end -}}
 {{- end -}}
 {{- range $key, $value := dict "Type" "weft.backend" "Port" "weft.backendPort" "ListenPort" "weft.backendPort" "MTU" "weft.mtu" "VNI" "weft.vni" "GBP" "weft.GBP" "DirectRouting" "weft.directRouting" "MacPrefix" "weft.macPrefix" "Userspace" "weft.userspace" -}}
