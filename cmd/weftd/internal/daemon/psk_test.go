@@ -22,3 +22,26 @@ func TestPSKIsCompared(t *testing.T) {
 		}
 	}
 }
+
+// TestEncryptIsCompared: who does not hear whom is said of two nodes of type auto only, since those of type wireguard are peers of both that encrypt.
+func TestEncryptIsCompared(t *testing.T) {
+	config := func(kind, backend string) lease.NetworkConfig {
+		return lease.NetworkConfig{BackendType: kind, Backend: []byte(backend)}
+	}
+	plain, always, between := config("auto", `{}`), config("auto", `{"Encrypt":"always"}`), config("auto", `{"Encrypt":"between-links"}`)
+	for _, c := range []struct {
+		now, then lease.NetworkConfig
+		want      string
+	}{
+		{always, always, ""},
+		{always, between, `Encrypt from "always" to "between-links"`},
+		{plain, always, `Encrypt from "" to "always": this node and those that have the other one do not hear each other`},
+		{between, plain, `Encrypt from "between-links" to "": this node and those that have the other one do not hear each other`},
+		{between, config("wireguard", `{}`), `Encrypt from "between-links" to ""`},
+		{config("wireguard", `{}`), always, `Encrypt from "" to "always"`},
+	} {
+		if got := encryptChange(c.now, c.then); got != c.want {
+			t.Errorf("%s to %s: %s, want %s", c.now.Backend, c.then.Backend, got, c.want)
+		}
+	}
+}

@@ -266,10 +266,8 @@ func (d *Daemon) changes(g *generation, network lease.NetworkConfig) []string {
 	change("SubnetLen", before.SubnetLen, network.SubnetLen)
 	change("IPv6SubnetLen", before.IPv6SubnetLen, network.IPv6SubnetLen)
 	change("VNI", vni(before), vni(network))
-	if now, then := encrypt(before), encrypt(network); (now == "") != (then == "") {
-		out = append(out, fmt.Sprintf("Encrypt from %q to %q: this node and those that have the other one do not hear each other", now, then))
-	} else {
-		change("Encrypt", now, then)
+	if e := encryptChange(before, network); e != "" {
+		out = append(out, e)
 	}
 	if psk(before) != psk(network) {
 		out = append(out, "PSK: this node and those that have the other one do not hear each other")
@@ -305,6 +303,18 @@ func encrypt(c lease.NetworkConfig) string {
 		return ""
 	}
 	return strings.ToLower(raw.Encrypt)
+}
+
+// encryptChange says what another value of the key Encrypt means; "" if there is none. Nodes of type wireguard are peers of those that have it.
+func encryptChange(before, network lease.NetworkConfig) string {
+	now, then := encrypt(before), encrypt(network)
+	switch auto := strings.EqualFold(before.BackendType, "auto") && strings.EqualFold(network.BackendType, "auto"); {
+	case now == then:
+		return ""
+	case auto && (now == "" || then == ""):
+		return fmt.Sprintf("Encrypt from %q to %q: this node and those that have the other one do not hear each other", now, then)
+	}
+	return fmt.Sprintf("Encrypt from %q to %q", now, then)
 }
 
 // clip shortens the text of a configuration, for a log line or a status, and hides its secrets.
