@@ -35,7 +35,7 @@ func TestEncryptBetweenLinks(t *testing.T) {
 	a, b, c := first.Pods[0], router.Pods[0], third.Pods[0]
 	for _, f := range []int{4, 6} {
 		hidden(t, l, a, c, f)
-		if !plainTo(t, l, a, b, f) {
+		if !plainTo(t, l, a, b, f, true) {
 			t.Errorf("IPv%d: on one link it is encrypted", f)
 		}
 	}
@@ -81,7 +81,7 @@ func TestEncryptAlways(t *testing.T) {
 		t.Fatalf("the other route is not taken:\n%s", out)
 	}
 	for _, f := range []int{4, 6} {
-		if plainTo(t, l, b, a, f) {
+		if plainTo(t, l, b, a, f, false) {
 			t.Errorf("IPv%d: it leaves in plain", f)
 		}
 	}
@@ -94,8 +94,9 @@ func TestEncryptAlways(t *testing.T) {
 
 const forgedPort = 8285 // forge's
 
-// plainTo sends datagrams from a pod, and reports whether they are seen in plain on the wire, by a word after them that is.
-func plainTo(t *testing.T, l *lab.Lab, a, b *lab.Pod, family int) (seen bool) {
+// plainTo sends datagrams from a pod, and reports whether they are seen in plain on the wire, by a word after them that is. If they are wanted
+// so, it waits until they are.
+func plainTo(t *testing.T, l *lab.Lab, a, b *lab.Pod, family int, wanted bool) (seen bool) {
 	t.Helper()
 	wire := sniff(t, l.Wire, a.Node.Name)
 	out := listenAt(t, a, family)
@@ -103,12 +104,12 @@ func plainTo(t *testing.T, l *lab.Lab, a, b *lab.Pod, family int) (seen bool) {
 	mouth := listenOn(t, &lab.Pod{Host: a.Node.Host}, netip.AddrPortFrom(a.Node.Underlay4, 9998))
 	defer mouth.Close()
 	word, last := []byte("a word of a pod's"), []byte("the last word")
-	for range 10 {
-		if _, err := out.WriteToUDPAddrPort(word, netip.AddrPortFrom(b.Addr(family), secretPort)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	await.OK(t, "the end of the capture", func() error {
+		for range 10 {
+			if _, err := out.WriteToUDPAddrPort(word, netip.AddrPortFrom(b.Addr(family), secretPort)); err != nil {
+				return err
+			}
+		}
 		if _, err := mouth.WriteToUDPAddrPort(last, netip.AddrPortFrom(b.Node.Underlay4, 9998)); err != nil {
 			return err
 		}
@@ -117,6 +118,9 @@ func plainTo(t *testing.T, l *lab.Lab, a, b *lab.Pod, family int) (seen bool) {
 			seen = seen || bytes.Contains(p.Data(), word)
 			return udp != nil && bytes.Contains(udp.Payload, last)
 		})
+		if err == nil && wanted && !seen {
+			err = errors.New("nothing was seen in plain, and what came after it was")
+		}
 		return err
 	})
 	return seen
