@@ -66,7 +66,8 @@ func sameRule(saved, written string) bool {
 
 // restorePayload returns what iptables-restore --noflush has to read so that one table becomes
 // as wanted; "" if it is. It is pure. A chain of ours that differs is filled anew as a whole, one that does not
-// keeps its counters, and afterwards each jump to one from a chain of the host is there once.
+// keeps its counters, and afterwards each jump to one from a chain of the host is there once. Those to a seal are made as the first of their chain, and
+// left where they are then.
 func restorePayload(name string, have saved, want table) string {
 	var declare, body, remove []string
 	wanted := map[string]bool{}
@@ -97,9 +98,14 @@ func restorePayload(name string, have saved, want table) string {
 		}
 	}
 	for _, j := range want.jumps {
-		if !seen[j] {
-			body = append(body, "-A "+j.from+" "+j.rule)
+		if seen[j] {
+			continue
 		}
+		add := "-A "
+		if to := target(j.rule); to == chainSealedIn || to == chainSealedOut {
+			add = "-I " // what is accepted before them would be in plain
+		}
+		body = append(body, add+j.from+" "+j.rule)
 	}
 	for _, c := range have.order {
 		if ownsChain(name, c) && !wanted[c] {

@@ -73,6 +73,13 @@ func TestSealInTheKernel(t *testing.T) {
 			sh(t, "ip link set eth0 up")
 			sh(t, "ip route add 10.42.0.0/16 via 192.0.2.9 dev eth0")
 			c := testConfig(f)
+			for _, line := range map[kind][]string{ // what somebody else accepts is no reason to let it pass
+				kindNFTables:       {"nft add table ip theirs", "nft add chain ip theirs c { type filter hook postrouting priority -300 ; policy accept ; }"},
+				kindIptablesNFT:    {"iptables-nft -t mangle -A POSTROUTING -j ACCEPT"},
+				kindIptablesLegacy: {"iptables-legacy -t mangle -A POSTROUTING -j ACCEPT"},
+			}[f.kind] {
+				sh(t, line)
+			}
 			r := testRules(t, f, c)
 			apply(t, r, testSet("192.0.2.8"))
 			if there := r.Present(); !r.Seal(testSeal()) || r.Seal(testSeal()) || !there || r.Present() {
