@@ -232,16 +232,26 @@ func (h *host) traces(t *testing.T) string {
 		open(s.Custody.PID), open(h.cmd.Process.Pid), s.Custody.PortDescriptors)
 }
 
-// mayBeReplaced reports whether the weftd before has ended, until which the present one takes no successor.
+// mayBeReplaced reports whether the weftd before has ended, until which the present one takes no successor, and what waits for both hears signals: one
+// that comes earlier would end it. What shows that is its wait for children, which comes after.
 func (h *host) mayBeReplaced(pid int) error {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return err
 	}
-	parent := fmt.Sprintf("PPid:\t%d\n", h.cmd.Process.Pid)
-	exe, err := os.ReadFile("/proc/" + strconv.Itoa(h.cmd.Process.Pid) + "/cmdline")
+	minds := h.cmd.Process.Pid
+	parent := fmt.Sprintf("PPid:\t%d\n", minds)
+	exe, err := os.ReadFile("/proc/" + strconv.Itoa(minds) + "/cmdline")
 	if err != nil || !strings.Contains(string(b), parent) || !strings.Contains(string(exe), "minder") {
 		return errors.Join(err, errors.New("the process that was started does not wait for it yet"))
+	}
+	calls, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", minds))
+	waits := func(file string) bool {
+		call, err := os.ReadFile(file)
+		return err == nil && strings.HasPrefix(string(call), strconv.Itoa(unix.SYS_WAIT4)+" ")
+	}
+	if err != nil || !slices.ContainsFunc(calls, waits) {
+		return errors.Join(err, errors.New("the process that was started has not begun to wait"))
 	}
 	return nil
 }

@@ -58,6 +58,7 @@ func TestNothingIsLostThatFitsIntoTheQueues(t *testing.T) {
 				t.Parallel()
 			}
 			a, b := pairOf(t, backend)
+			t.Cleanup(func() { b.ended(t) })
 			a.start(t)
 			a.awaitReady(t)
 			for _, by := range keepers(name) {
