@@ -33,6 +33,7 @@ const (
 type namesake struct {
 	right   time.Time                   // when our Node first said what we say; zero for not since the start
 	said    lease.Attrs                 // what it said of us last
+	sent    lease.Attrs                 // what we wrote last, which may come to be there later
 	uid     types.UID                   // of the Node that said so
 	contest bool                        // since it told of another, which came up before we had settled
 	about   [2]netip.Addr               // whom it told of last
@@ -67,7 +68,7 @@ func (c *core) otherMachine() error {
 		n.node, n.about, n.rounds, n.gone = c.ours.UID, [2]netip.Addr{}, lease.Rounds{}, nil
 	}
 	theirs, ok := c.elsewhere()
-	if !ok && n.contest && n.rounds.Answered > 0 && c.garbled() {
+	if !ok && n.contest && c.garbled() {
 		theirs, ok = n.theirs, true // whoever lives there puts it right; who takes the word away, as the error advises, gives it to us
 	}
 	if !ok || c.o.Underlay == nil {
@@ -77,7 +78,7 @@ func (c *core) otherMachine() error {
 	about := [2]netip.Addr{theirs.PublicIP, theirs.PublicIPv6}
 	if !n.contest {
 		settled := n.uid == c.ours.UID && !n.right.IsZero() && c.now.Sub(n.right) > namesakeSettled
-		if settled && (theirs.Weft == nil || theirs.Equal(n.said)) {
+		if settled && (theirs.Weft == nil || theirs.Equal(n.said) || theirs.Equal(n.sent)) {
 			return nil
 		}
 		n.contest = true

@@ -198,10 +198,13 @@ func TestWhoWasAwayAsks(t *testing.T) {
 	c := newTestCore(t)
 	c.ours = word(t, c, "192.0.2.2")
 	c.namesake.right, c.namesake.uid = c.now, c.ours.UID
-	c.namesake.said, _ = c.keys.decode(c.ours.Annotations)
 	c.now = c.now.Add(time.Hour)
-	if err := c.otherMachine(); err != nil || c.namesake.asked != 0 {
-		t.Errorf("what we said before our address changed: asked %d times, %v", c.namesake.asked, err)
+	for _, ours := range []*lease.Attrs{&c.namesake.said, &c.namesake.sent} {
+		*ours, _ = c.keys.decode(c.ours.Annotations)
+		if err := c.otherMachine(); err != nil || c.namesake.asked != 0 {
+			t.Errorf("what we said, or wrote, before our address changed: asked %d times, %v", c.namesake.asked, err)
+		}
+		*ours = lease.Attrs{}
 	}
 }
 
@@ -214,12 +217,12 @@ func TestAContestOutlivesGarbage(t *testing.T) {
 	_ = c.otherMachine() // it asks
 	c.namesake.answered(answer{c.namesake.asked, true}, c.now)
 	c.ours.Annotations[public] = "garbage"
-	for range 3 {
+	for round := range 4 { // one without an answer is no silence yet
 		c.now = c.now.Add(time.Minute)
 		if err := c.otherMachine(); err == nil {
 			t.Error("a machine that lives is written over")
 		}
-		c.namesake.answered(answer{c.namesake.asked, true}, c.now)
+		c.namesake.answered(answer{c.namesake.asked, round != 1}, c.now)
 	}
 	delete(c.ours.Annotations, public)
 	if err := c.otherMachine(); err != nil {

@@ -59,6 +59,9 @@ func (c *core) write() (next time.Time, news bool) {
 		next = soonest(next, w.retry)
 	default:
 		c.under, w.sent = patching, p
+		if p.Metadata != nil {
+			c.namesake.sent = c.announced().Attrs
+		}
 		c.do(PatchNode{name: c.name, patch: p})
 	}
 	return next, news

@@ -22,7 +22,7 @@ type bug struct {
 // kubeBugs are those of lease/kube.
 func kubeBugs() []bug {
 	return []bug{
-		{"who was away writes over who serves", "lease/kube/namesake.go", "if settled && (theirs.Weft == nil || theirs.Equal(n.said)) {", "if settled {", false, true},
+		{"who was away writes over who serves", "lease/kube/namesake.go", "if settled && (theirs.Weft == nil || theirs.Equal(n.said) || theirs.Equal(n.sent)) {", "if settled {", false, true},
 		{"a watch goes on at a server that went back", "lease/kube/watch.go", "	switch {\n	case to != 0 && to < at:", "	switch {\n	case true:\n		return false\n	case to != 0 && to < at:", false, true},
 		{"a namesake is silent at once", "lease/kube/namesake.go", "if n.rounds.Silent >= need && !gone {", "if n.rounds.Silent >= 0*need && !gone {", false, true},
 		{"nobody has our Node's name", "lease/kube/namesake.go", "	return theirs, known\n", "	return theirs, known && false\n", false, true},
