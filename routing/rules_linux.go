@@ -35,17 +35,17 @@ type sealer interface {
 	seal(under string, reached []Reached) *hostrules.Seal
 }
 
-// seal tells the rules what may come and go in plain as things are, and reports whether that is other than before.
-func (c *controller) seal() (changed bool) {
+// seal tells the rules what may come and go in plain as things are.
+func (c *controller) seal() {
 	s, ok := c.kind.(sealer)
 	if !ok || c.rules == nil {
-		return false
+		return
 	}
 	under := c.under.Now.Name
 	if c.away() {
 		under = ""
 	}
-	return c.rules.Seal(s.seal(under, c.want.reached))
+	c.rules.Seal(s.seal(under, c.want.reached))
 }
 
 // awaitSeal is an error until the rules of a seal, if the type has one, were seen in place once: before that nothing is made by which packets
