@@ -231,6 +231,58 @@ func TestAskedToStopWhileItHandsOver(t *testing.T) {
 	}
 }
 
+// A weftd that is asked to stop when another one has just taken its place, and it has only to become what waits for that one, passes it on: it does
+// not end as one that has stopped, and leave the other one to nobody.
+func TestAskedToStopAtTheLastStep(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	a.start(t)
+	a.awaitReady(t)
+	b.env = []string{handover.FaultVariable + "=hang:old-bye"}
+	b.start(t)
+	first := b.awaitReady(t).PID
+	t.Cleanup(func() { b.ended(t) })
+	asked := make(chan error, 1)
+	go func() { _, err := b.upgrade(t); asked <- err }() // ends with the process that it asks
+	var next []string
+	await.OK(t, "it has handed over, and stands still", func() error {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", first))
+		if err == nil && !strings.Contains(string(stat), ") T ") {
+			err = fmt.Errorf("%s", stat)
+		}
+		next = nil
+		children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", first))
+		for _, c := range children {
+			b, _ := os.ReadFile(c) // a thread may have ended
+			for _, pid := range strings.Fields(string(b)) {
+				if line, err := os.ReadFile("/proc/" + pid + "/cmdline"); err == nil && !strings.Contains(string(line), "\x00holder\x00") {
+					next = append(next, pid)
+				}
+			}
+		}
+		return err
+	})
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
+		if err := b.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = b.cmd.Wait() // the status is what is asked for
+	if code := b.cmd.ProcessState.ExitCode(); code != 0 || len(next) != 1 {
+		t.Errorf("it ended with %d; its children were %v", code, next)
+	}
+	for _, pid := range next {
+		if _, err := os.Stat("/proc/" + pid); err == nil {
+			t.Errorf("the one that took its place (pid %s) lives", pid)
+			if n, err := strconv.Atoi(pid); err == nil {
+				_ = syscall.Kill(n, syscall.SIGKILL) // else it would outlive the test
+			}
+		}
+	}
+	b.cmd = nil
+	<-asked // an answer or none: both are an end
+}
+
 // many is how many hand-overs TestManyHandOversLeaveNothing has.
 func many() int {
 	if long() {

@@ -152,7 +152,8 @@ func (h *host) start(t *testing.T, extra ...string) {
 func (h *host) command(extra ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", append(append([]string{}, h.args...), extra...)...)
 	cmd.Env = append(append(os.Environ(), asWeftd+"=1"), h.env...)
-	if os.Getenv("GORACE") == "" { // a process under the race detector sleeps for a second before it ends, while packets wait
+	cmd.WaitDelay = 20 * time.Second // a successor that nobody ended has its output open
+	if os.Getenv("GORACE") == "" {   // a process under the race detector sleeps for a second before it ends, while packets wait
 		cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
 	}
 	return cmd

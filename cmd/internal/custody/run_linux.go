@@ -107,11 +107,11 @@ func (c *Custody) retry(ctx context.Context, ended *session) (kept bool) {
 func (c *Custody) needsHolder(ended *session) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if ended != nil && c.session == ended { // whoever keeps things now: else Run would find it over again and again
+		c.session, c.pid = nil, 0
+	}
 	if c.closed || c.held || c.manager != nil && c.manager.most > 0 {
 		return false
-	}
-	if ended != nil && c.session == ended {
-		c.session, c.pid = nil, 0
 	}
 	if len(c.items) == 0 || c.session != nil { // it ended because there was nothing to keep
 		return false

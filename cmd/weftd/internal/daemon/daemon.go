@@ -83,6 +83,7 @@ type Daemon struct {
 	last      refusal                 // the network configuration that could not be served last
 	listeners map[string]net.Listener // what is served on, by name
 	upgrading *upgrade                // the successor that was started, nil for none
+	over      *HandedOver             // that another one has taken this one's place, nil if none has
 	left      *handover.Conn          // to the process that has taken this one's place, nil for none
 	lacks     map[string]string       // what could not be opened, and why; weftd goes on without it
 	heard     lease.Status            // StoreSeen and StoreErr until there is a generation that has its own
@@ -140,6 +141,9 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	<-ctx.Done()
 	d.handing.Lock() // a hand-over that is under way ends first, so that nobody is left in doubt
 	defer d.handing.Unlock()
+	if over := d.handedOver(); over != nil {
+		return over
+	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}

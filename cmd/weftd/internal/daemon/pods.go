@@ -184,11 +184,10 @@ func (d *Daemon) Detach(k podport.Key) (podport.Pod, error) {
 
 // replaced is an error once another process has taken this one's place.
 func (d *Daemon) replaced() error {
-	cause := context.Cause(d.running)
-	if over := new(HandedOver); errors.As(cause, &over) {
+	if d.handedOver() != nil {
 		return control.ErrReplaced
 	}
-	if back := new(handover.BackError); errors.As(cause, &back) {
+	if back := new(handover.BackError); errors.As(context.Cause(d.running), &back) {
 		return control.ErrReplaced // by the one whose place this one was to take
 	}
 	return nil

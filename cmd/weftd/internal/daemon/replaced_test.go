@@ -17,7 +17,8 @@ func TestNoNewKeyBesideAnotherProcess(t *testing.T) {
 	if _, err := d.RotateKey(t.Context()); !errors.Is(err, control.ErrReplaced) {
 		t.Errorf("during the hand-over: %v", err)
 	}
-	end(&HandedOver{PID: 7})
+	d.over = &HandedOver{PID: 7}
+	end(d.over)
 	d.changing.Unlock()
 	if _, err := d.RotateKey(t.Context()); !errors.Is(err, control.ErrReplaced) {
 		t.Errorf("after it: %v", err)

@@ -114,15 +114,22 @@ func (d *Daemon) HandOver(r control.HandOverRequest, caller control.Caller, u *n
 	}
 	if o.err == nil {
 		over := &HandedOver{PID: caller.PID, Child: child, Stay: d.stays(child, caller.PID)}
-		d.mu.Lock()
-		d.left = conn
-		d.mu.Unlock()
 		if child {
 			over.Minder = asked.minder
 			d.tellMinder(caller.PID)
 		}
+		d.mu.Lock()
+		d.left, d.over = conn, over
+		d.mu.Unlock()
 		d.end(over)
 	}
+}
+
+// handedOver is what became of this process if another one has taken its place, which a signal that came meanwhile does not change; nil if none has.
+func (d *Daemon) handedOver() *HandedOver {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.over
 }
 
 // stays reports whether this process, whose place another one has taken, has to wait until it is asked to stop: who started it would start it
