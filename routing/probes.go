@@ -34,9 +34,10 @@ func Probing(c lease.NetworkConfig) bool {
 
 // AboutProbes says what the probes of that network travel by over u; carried says that the data plane of weftd moves the packets.
 func AboutProbes(c lease.NetworkConfig, u underlay.Link, carried bool) probe.About {
-	a := probe.About{Port: FactsOf(c).Port, Daemon: carried}
+	f := FactsOf(c)
+	a := probe.About{Port: f.Port, Protocol: f.Guard.Protocol, Daemon: carried}
 	u.MTU = min(u.MTU, minMTU6+sizeRoom) // so small that Backend.MTU does not matter
-	if mtu, _ := OverlayMTU(c, u); a.Port != 0 && mtu > 0 && mtu < u.MTU {
+	if mtu, _ := OverlayMTU(c, u); a.Tunnelled() && mtu > 0 && mtu < u.MTU {
 		a.Overhead = u.MTU - mtu
 	}
 	return a

@@ -3,6 +3,7 @@ package tunnel_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/test/await"
 	"weft/tunnel"
 	"weft/tunnel/tunneltest"
 )
@@ -198,4 +200,52 @@ func TestIPIPTable(t *testing.T) {
 	if _, err := tunnel.NewTable(encap.FormatIPIP, s); err == nil {
 		t.Error("a peer at an address of IPv6 is taken")
 	}
+}
+
+// What ICMP says of packets of ipip is about the protocol, not about a port. A kernel that knows the protocol and has no device for it says "port unreachable" of what
+// a raw socket takes, too, so that this is not believed of a peer whose packets arrive.
+func TestIPIPIsRefused(t *testing.T) {
+	n, peer, b := ipipNode(t)
+	var icmp *net.IPConn
+	b.Do(t, func() (err error) {
+		icmp, err = net.ListenIP("ip4:1", &net.IPAddr{IP: net.IPv4(192, 0, 2, 2)})
+		return err
+	})
+	defer func() { _ = icmp.Close() }()
+	told := func(what string, do func(), want tunnel.Unreachable) {
+		t.Helper()
+		var got tunnel.Unreachable
+		await.OK(t, what, func() error {
+			do() // a kernel sends few of these messages a second
+			for _, p := range n.Peers() {
+				if p.Addr == addr("192.0.2.2") {
+					got = p.Unreachable
+				}
+			}
+			if got.Why != want.Why || got.By != addr("192.0.2.2") || got.Doubtful != want.Doubtful {
+				return fmt.Errorf("%+v", got)
+			}
+			return nil
+		})
+	}
+	portUnreachable := func() {
+		quoted := encode(t, &layers.IPv4{Version: 4, IHL: 5, TTL: 60, Protocol: layers.IPProtocolIPv4, SrcIP: net.IPv4(192, 0, 2, 1).To4(), DstIP: net.IPv4(192, 0, 2, 2).To4()},
+			gopacket.Payload(udp4(t, "10.1.1.5", "10.1.2.7", 9, nil)))
+		m := encode(t, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 3)}, gopacket.Payload(quoted))
+		if _, err := icmp.WriteTo(m, &net.IPAddr{IP: net.IPv4(192, 0, 2, 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told("a port unreachable of a silent peer", portUnreachable, tunnel.Unreachable{Why: tunnel.UnreachablePort})
+	if _, err := peer.WriteTo(udp4(t, "10.1.2.7", "10.1.1.5", 100, nil), &net.IPAddr{IP: net.IPv4(192, 0, 2, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := n.host.Next(within); !ok {
+		t.Fatal("nothing arrives")
+	}
+	told("a port unreachable of one whose packets arrive", portUnreachable, tunnel.Unreachable{Why: tunnel.UnreachablePort, Doubtful: true})
+	if err := peer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	told("a protocol unreachable", func() { n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.2.7", 100, nil)}) }, tunnel.Unreachable{Why: tunnel.UnreachableProtocol})
 }

@@ -284,7 +284,9 @@ func (t *Table) inherit(old *Table) {
 func (t *Table) stats(now int64) []PeerStats {
 	l := make([]PeerStats, 0, len(t.peers))
 	for _, p := range t.peers {
-		l = append(l, p.stats(now))
+		s := p.stats(now)
+		s.Unreachable.Doubtful = t.doubts(p, refusedBy{s.Unreachable.By, s.Unreachable.Why}, now)
+		l = append(l, s)
 	}
 	slices.SortFunc(l, func(a, b PeerStats) int { return a.Addr.Compare(b.Addr) })
 	return l

@@ -250,7 +250,7 @@ func (s *UDPSocket) sendTo(r *Ring, to netip.AddrPort) unix.Errno {
 		r.writes++
 		errno = r.io.sendmsg(s.fd, nameLen)
 		switch {
-		case errno == unix.ECONNREFUSED:
+		case errno == unix.ECONNREFUSED || errno == unix.ENOPROTOOPT: // port and protocol unreachable
 			refusals++
 		case errno == unix.EAGAIN:
 			tries++

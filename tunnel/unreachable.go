@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"weft/encap"
 )
 
 // Unreachable says what ICMP said of datagrams that were sent to a peer: that they do not arrive, and who says so. Anybody can make such a message up who knows
@@ -15,6 +17,8 @@ type Unreachable struct {
 	// By is who sent the last one, and Why what it says.
 	By  netip.Addr
 	Why UnreachableWhy
+	// Doubtful says that packets arrive there for all that, as far as can be told: see Table.doubts.
+	Doubtful bool
 }
 
 // UnreachableWhy is what a message says.
@@ -24,6 +28,7 @@ type UnreachableWhy uint8
 const (
 	_                     UnreachableWhy = iota
 	UnreachablePort                      // nothing listens there, or a rule pretends so
+	UnreachableProtocol                  // nothing there takes the IP protocol
 	UnreachableProhibited                // a rule forbids it
 	UnreachableHost                      // the host is not reached from By
 	UnreachableNet                       // By has no route
@@ -34,6 +39,8 @@ func (y UnreachableWhy) String() string {
 	switch y {
 	case UnreachablePort:
 		return "port unreachable"
+	case UnreachableProtocol:
+		return "protocol unreachable"
 	case UnreachableProhibited:
 		return "administratively prohibited"
 	case UnreachableHost:
@@ -71,6 +78,8 @@ func whyOf(six bool, kind, code byte) UnreachableWhy {
 		return UnreachableNet
 	case 1, 7, 12:
 		return UnreachableHost
+	case 2:
+		return UnreachableProtocol
 	case 3:
 		return UnreachablePort
 	case 9, 10, 13:
@@ -103,8 +112,9 @@ const (
 )
 
 // note takes in a message, and reports whether it is news: they have come for a while and nobody was told, or another one than before
-// comes. It allocates only if it is another one, and at most each second: whoever sends them may want it to.
-func (r *refusal) note(b refusedBy, now int64) (news bool) {
+// comes. A doubtful one is none, and may become news later. It allocates only if it is another one, and at most each second: whoever sends
+// them may want it to.
+func (r *refusal) note(b refusedBy, doubtful bool, now int64) (news bool) {
 	r.count.Add(1)
 	before := r.last.Swap(now)
 	if now-before > int64(refusalGap) {
@@ -118,7 +128,14 @@ func (r *refusal) note(b refusedBy, now int64) (news bool) {
 		r.from.Store(&fresh)
 		r.said.Store(false)
 	}
-	return now-r.since.Load() >= int64(refusalLasts) && r.said.CompareAndSwap(false, true)
+	return !doubtful && now-r.since.Load() >= int64(refusalLasts) && r.said.CompareAndSwap(false, true)
+}
+
+// doubts reports whether a message says nothing about whether packets arrive. A kernel with the module tunnel4 and without a device for IP in IP (sit and IPsec
+// bring the module) answers such a packet with "port unreachable", although there is no port, and although a raw socket has taken it: tunnel4_rcv in
+// net/ipv4/tunnel4.c. A rule that rejects it says the same, so it is believed if nothing arrives from the peer either.
+func (t *Table) doubts(p *Peer, b refusedBy, now int64) bool {
+	return t.format == encap.FormatIPIP && b.why == UnreachablePort && b.by == p.spec.Addr && now-p.state.lastRx.Load()*int64(time.Second) < int64(refusalGap)
 }
 
 // get returns what was said; its zero value if nothing was.
@@ -131,7 +148,8 @@ func (r *refusal) get() (u Unreachable) {
 
 // refused takes in that ICMP says that a datagram to a peer does not arrive.
 func (w *worker) refused(peer *Peer, e sendError) {
-	if !peer.state.refusal.note(refusedBy{e.by, e.why}, w.now) {
+	said := refusedBy{e.by, e.why}
+	if !peer.state.refusal.note(said, w.table.doubts(peer, said, w.now), w.now) {
 		return
 	}
 	if n, ok := w.saying.may(w.now); ok {

@@ -50,7 +50,7 @@ func TestUnreachableByTypeAndCode(t *testing.T) {
 		want       UnreachableWhy
 	}{
 		{false, 3, 0, UnreachableNet}, {false, 3, 1, UnreachableHost}, {false, 3, 3, UnreachablePort}, {false, 3, 4, 0}, {false, 3, 13, UnreachableProhibited},
-		{false, 3, 2, UnreachableOther}, {false, 11, 0, 0}, {false, 1, 4, 0},
+		{false, 3, 2, UnreachableProtocol}, {false, 3, 5, UnreachableOther}, {false, 11, 0, 0}, {false, 1, 4, 0},
 		{true, 1, 0, UnreachableNet}, {true, 1, 1, UnreachableProhibited}, {true, 1, 3, UnreachableHost}, {true, 1, 4, UnreachablePort}, {true, 1, 2, UnreachableOther},
 		{true, 2, 0, 0}, {true, 3, 0, 0},
 	} {
@@ -109,7 +109,19 @@ func TestUnreachablePeerIsSaidOnce(t *testing.T) {
 	if h.lines != 3 {
 		t.Errorf("again for a while: %d lines", h.lines)
 	}
-	if n := testing.AllocsPerRun(100, func() { peer.state.refusal.note(refusedBy{router, UnreachableHost}, w.now) }); n > 0.02 {
+	// What is doubtful is no news, and becomes news as soon as it is not doubtful any more.
+	var r refusal
+	said, now := refusedBy{peer.spec.Addr, UnreachablePort}, int64(time.Hour)
+	for i := range 100 {
+		now += int64(time.Second)
+		if news := r.note(said, true, now); news {
+			t.Errorf("after %d s what is doubtful is news", i)
+		}
+	}
+	if !r.note(said, false, now+1) || r.note(said, false, now+2) {
+		t.Error("what is not doubtful any more is no news, or is news twice")
+	}
+	if n := testing.AllocsPerRun(100, func() { peer.state.refusal.note(refusedBy{router, UnreachableHost}, false, w.now) }); n > 0.02 {
 		t.Errorf("%v allocations a message", n)
 	}
 }

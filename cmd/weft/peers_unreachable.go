@@ -22,6 +22,8 @@ func printUnreachable(w io.Writer, p control.Peers, now time.Time) {
 		switch {
 		case u.Says == "port unreachable" && u.By == e.Address:
 			look = "on that node: systemctl status weftd, and rules that reject the port (nft list ruleset, iptables -S)"
+		case u.Says == "protocol unreachable" && u.By == e.Address:
+			look = "on that node: systemctl status weftd (or flanneld): neither it nor a device of the kernel takes the overlay's packets (ip -d link show type ipip)"
 		case u.Says == "host unreachable", u.Says == "network unreachable":
 			look = "whether that machine runs, and the routes of " + u.By.String()
 		}

@@ -16,7 +16,7 @@ func TestUnreachablePeersAreListed(t *testing.T) {
 	var out bytes.Buffer
 	printUnreachable(&out, control.Peers{Peers: []control.Peer{
 		said("db2", "192.0.2.2", "port unreachable", 3*time.Second), said("db3", "192.0.2.254", "administratively prohibited", time.Minute),
-		said("db4", "192.0.2.254", "host unreachable", 4*time.Minute), said("long ago", "192.0.2.2", "port unreachable", time.Hour), {Name: "well"},
+		said("db4", "192.0.2.254", "host unreachable", 4*time.Minute), said("db5", "192.0.2.2", "protocol unreachable", 2*time.Second), said("long ago", "192.0.2.2", "port unreachable", time.Hour), {Name: "well"},
 	}}, now)
 	golden(t, "peers-unreachable", out.Bytes())
 }

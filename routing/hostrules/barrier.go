@@ -28,7 +28,7 @@ type Packet struct {
 	Hook     Hook
 	In, Out  string // links; Out is "" at HookInput, and In at HookOutput
 	Src, Dst netip.Addr
-	// Protocol is UDP or TCP by its number.
+	// Protocol is UDP, TCP or IP in IP by its number. The last has no ports.
 	Protocol         uint8
 	SrcPort, DstPort uint16
 	// Answer says that it belongs to a flow that passed in the other direction before; else it is the first of its flow.
@@ -48,16 +48,38 @@ func (p Packet) state() uint32 {
 
 func (p Packet) ipv6() bool { return p.Dst.Is6() }
 
-// header is the packet's IP header without options, and ports behind it.
+const protocolIPIP, protocolUDP = 4, 17
+
+// Target says in words what the packet is addressed to at its host.
+func (p Packet) Target() string {
+	if p.Protocol == protocolIPIP {
+		return "IP protocol 4"
+	}
+	return fmt.Sprintf("UDP port %d", p.DstPort)
+}
+
+// Plural is what such packets are called.
+func (p Packet) Plural() string {
+	if p.Protocol == protocolIPIP {
+		return "packets"
+	}
+	return "datagrams"
+}
+
+// header is the packet's IP header without options, and what is behind it: ports, or another IP header.
 func (p Packet) header() (network, transport []byte) {
 	transport = make([]byte, 20)
 	binary.BigEndian.PutUint16(transport, p.SrcPort)
 	binary.BigEndian.PutUint16(transport[2:], p.DstPort)
-	const udp, syn = 17, 2
-	if p.Protocol == udp {
+	const syn = 2
+	switch p.Protocol {
+	case protocolUDP:
 		transport = transport[:8]
 		binary.BigEndian.PutUint16(transport[4:], 100)
-	} else {
+	case protocolIPIP:
+		transport = make([]byte, 20)
+		transport[0], transport[8], transport[9] = 0x45, 64, protocolUDP
+	default:
 		transport[12], transport[13] = 5<<4, syn
 	}
 	if p.ipv6() {
@@ -95,7 +117,7 @@ func (b Barrier) String() string {
 	return fmt.Sprintf("in chain %s of table %s (%s) %s", b.Chain, b.Table, b.Firewall, by)
 }
 
-// Allow is the command that would let packets to a UDP port in or out, or forwarded packets of the overlay's link pass.
+// Allow is the command that would let packets to a UDP port or of IP in IP in or out, or forwarded packets of the overlay's link pass.
 func (b Barrier) Allow(p Packet) string {
 	family, tool := "ip", "iptables"
 	if p.ipv6() {
@@ -120,24 +142,25 @@ func (b Barrier) Allow(p Packet) string {
 		}
 		return fmt.Sprintf("nft insert rule %s %s iifname %s accept; the same with oifname", b.Table, b.Chain, link)
 	}
-	if p.Hook == HookOutput {
-		switch {
-		case b.Owner == "ufw":
-			return fmt.Sprintf("ufw allow out %d/udp", p.DstPort)
-		case strings.HasPrefix(b.Firewall, "iptables"):
-			return fmt.Sprintf("%s%s -I OUTPUT -p udp --dport %d -j ACCEPT", tool, legacy, p.DstPort)
-		}
-		return fmt.Sprintf("nft insert rule %s %s udp dport %d accept (table family inet or %s)", b.Table, b.Chain, p.DstPort, family)
+	chain, words, match := p.Hook.String(), fmt.Sprintf("-p udp --dport %d", p.DstPort), fmt.Sprintf("udp dport %d", p.DstPort)
+	if p.Protocol == protocolIPIP {
+		words, match = "-p 4", "meta l4proto 4"
 	}
 	switch {
-	case b.Owner == "firewalld":
+	case b.Owner == "firewalld" && p.Hook == HookInput && p.Protocol == protocolIPIP:
+		return "firewall-cmd --permanent --add-protocol=4 && firewall-cmd --reload"
+	case b.Owner == "ufw" && p.Protocol == protocolIPIP: // whose command knows few protocols
+		return fmt.Sprintf("add -A ufw-before-%s -p 4 -j ACCEPT to /etc/ufw/before.rules, before its COMMIT, and then ufw reload", strings.ToLower(chain))
+	case b.Owner == "ufw" && p.Hook == HookOutput:
+		return fmt.Sprintf("ufw allow out %d/udp", p.DstPort)
+	case b.Owner == "firewalld" && p.Hook == HookInput:
 		return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/udp && firewall-cmd --reload", p.DstPort)
 	case b.Owner == "ufw":
 		return fmt.Sprintf("ufw allow %d/udp", p.DstPort)
 	case strings.HasPrefix(b.Firewall, "iptables"):
-		return fmt.Sprintf("%s%s -I INPUT -p udp --dport %d -j ACCEPT", tool, legacy, p.DstPort)
+		return fmt.Sprintf("%s%s -I %s %s -j ACCEPT", tool, legacy, chain, words)
 	}
-	return fmt.Sprintf("nft insert rule %s %s udp dport %d accept (table family inet or %s)", b.Table, b.Chain, p.DstPort, family)
+	return fmt.Sprintf("nft insert rule %s %s %s accept (table family inet or %s)", b.Table, b.Chain, match, family)
 }
 
 // ownerOf says who manages a chain.

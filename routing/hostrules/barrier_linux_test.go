@@ -23,6 +23,7 @@ func TestBarriers(t *testing.T) {
 	answer := input
 	answer.Answer = true
 	output := Packet{Hook: HookOutput, Out: "eth0", Src: a("192.0.2.1"), Dst: a("192.0.2.2"), Protocol: 17, SrcPort: 8285, DstPort: 8285}
+	ipip := Packet{Hook: HookInput, In: "eth0", Src: a("192.0.2.2"), Dst: a("192.0.2.1"), Protocol: 4}
 	const chain = "nft add table inet t && nft add chain inet t in { type filter hook input priority 0 ; policy drop ; } && "
 	const drops = "chain in of table t (nftables)"
 	// A line of iptables is run with each of its flavours.
@@ -57,6 +58,15 @@ func TestBarriers(t *testing.T) {
 		{"a rule that may drop", strings.Replace(chain, "policy drop", "policy accept", 1) + "nft add rule inet t in limit rate over 1000/second drop", input, ""},
 		{"a return", chain + "nft add chain inet t u && nft add rule inet t u udp dport 53 return && nft add rule inet t u udp dport 8285 accept && nft add rule inet t in jump u", input, ""},
 		{"of firewalld", "nft add table inet firewalld && nft add chain inet firewalld filter_INPUT { type filter hook input priority 10 ; policy accept ; } && nft add rule inet firewalld filter_INPUT reject with icmpx admin-prohibited", input, "chain filter_INPUT of table firewalld (nftables) a rule drops"},
+
+		{"ipip: policy", chain, ipip, drops + " no rule accepts"},
+		{"ipip: the protocol", chain + "nft add rule inet t in meta l4proto 4 accept", ipip, ""},
+		{"ipip: the protocol in the header", chain + "nft add rule inet t in ip protocol 4 accept", ipip, ""},
+		{"ipip: ports are none of it", chain + "nft add rule inet t in udp dport 1-65535 accept && nft add rule inet t in tcp dport 1-65535 accept", ipip, drops + " no rule accepts"},
+		{"ipip: of firewalld", "nft add table inet firewalld && nft add chain inet firewalld filter_INPUT { type filter hook input priority 10 ; policy accept ; } && nft add rule inet firewalld filter_INPUT reject with icmpx admin-prohibited", ipip, "chain filter_INPUT of table firewalld (nftables) a rule drops"},
+		{"iptables: ipip, ports are none of it", "iptables -P INPUT DROP && iptables -A INPUT -p udp --dport 1:65535 -j ACCEPT && iptables -A INPUT -p tcp --dport 1:65535 -j ACCEPT", ipip, "chain INPUT of table filter (iptables, ? flavour) no rule accepts"},
+		{"iptables: ipip, the protocol", "iptables -P INPUT DROP && iptables -A INPUT -p 4 -j ACCEPT", ipip, ""},
+		{"iptables: ipip, a rule", "iptables -A INPUT -p 4 -j DROP", ipip, "chain INPUT of table filter (iptables, ? flavour) a rule drops"},
 
 		{"iptables: policy", "iptables -P INPUT DROP", input, "chain INPUT of table filter (iptables, ? flavour) no rule accepts"},
 		{"iptables: the port", "iptables -P INPUT DROP && iptables -A INPUT -p udp --dport 8285 -j ACCEPT", input, ""},
@@ -102,6 +112,13 @@ func TestBarriers(t *testing.T) {
 				for _, b := range got {
 					if allow := b.Allow(tt.packet); allow == "" || strings.Contains(tt.name, "firewalld") != strings.Contains(allow, "firewall-cmd") || strings.Contains(tt.name, "ufw") != strings.Contains(allow, "ufw allow") {
 						t.Errorf("allowed by %q", allow)
+					} else if tt.packet == ipip && (strings.Contains(allow, "udp") || !strings.Contains(allow, "4")) {
+						t.Errorf("ipip is allowed by %q", allow)
+					} else if command, ok := strings.CutPrefix(allow, "iptables"); ok && tt.packet == ipip {
+						sh(t, "iptables-"+flavour+strings.TrimPrefix(command, "-legacy"))
+						if still, err := Barriers(tt.packet); err != nil || len(still) > 0 {
+							t.Errorf("%s: %v, %v", allow, still, err)
+						}
 					}
 				}
 			})
@@ -175,6 +192,14 @@ func TestInputIsNoted(t *testing.T) {
 	sh(t, "iptables-nft -I INPUT -p udp --dport 8285 -j ACCEPT")
 	if got := notes(g); len(got) > 0 {
 		t.Errorf("let in: %q", got)
+	}
+	ipip := Guard{Protocol: 4, Underlay: "eth0", Local4: a("192.0.2.1"), Local6: a("2001:db8::1")}
+	if got := notes(ipip); len(got) != 1 || !strings.Contains(got[0], "packets from peers to IP protocol 4, as from 192.0.2.3, do not come in unless they answer this node's own: in chain INPUT") || !strings.HasSuffix(got[0], "; iptables -I INPUT -p 4 -j ACCEPT") {
+		t.Errorf("ipip: %q", got)
+	}
+	sh(t, "iptables-nft -I INPUT -p 4 -j ACCEPT")
+	if got := notes(ipip); len(got) > 0 {
+		t.Errorf("ipip is let in: %q", got)
 	}
 	g.Port6, g.Local6, set.Peers[0].PublicIPv6 = 8286, a("2001:db8::1"), a("2001:db8::2")
 	sh(t, "ip6tables-nft -P INPUT DROP")

@@ -1,6 +1,7 @@
 package hostrules
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -51,7 +52,7 @@ func (n *barrierNotes) notes(c Config, g Guard, set lease.Set) []string {
 // inputDrops names the chains that drop peers' datagrams. Many firewalls let in what belongs to a flow that they know, so that what answers this
 // node's own datagrams passes, and what a peer says first does not.
 func inputDrops(g Guard, set lease.Set) (found []string) {
-	if g.Port == 0 || g.Underlay == "" {
+	if !g.guards() || g.Underlay == "" {
 		return nil
 	}
 	for i, r := range set.Peers {
@@ -62,9 +63,11 @@ func inputDrops(g Guard, set lease.Set) (found []string) {
 			if !way[0].IsValid() || !way[1].IsValid() {
 				continue
 			}
-			const udp = 17
 			port := g.in(way[0].Is6()).Port
-			p := Packet{Hook: HookInput, In: g.Underlay, Src: way[0], Dst: way[1], Protocol: udp, SrcPort: port, DstPort: port}
+			p := Packet{Hook: HookInput, In: g.Underlay, Src: way[0], Dst: way[1], Protocol: cmp.Or(g.Protocol, protocolUDP), SrcPort: port, DstPort: port}
+			if p.Protocol == protocolIPIP && p.ipv6() {
+				continue
+			}
 			barriers, err := Barriers(p)
 			if err != nil {
 				return nil // what cannot be read is said elsewhere
@@ -82,7 +85,7 @@ func inputDrops(g Guard, set lease.Set) (found []string) {
 				if !slices.Contains(answers, b) {
 					unless = " unless they answer this node's own"
 				}
-				note := fmt.Sprintf("datagrams from peers to UDP port %d, as from %s, do not come in%s: %s them; %s", port, way[0], unless, b, b.Allow(p))
+				note := fmt.Sprintf("%s from peers to %s, as from %s, do not come in%s: %s them; %s", p.Plural(), p.Target(), way[0], unless, b, b.Allow(p))
 				if !slices.ContainsFunc(found, func(x string) bool { return strings.Contains(x, b.String()) }) {
 					found = append(found, note)
 				}

@@ -62,12 +62,12 @@ func (w *way) silence() Silence {
 }
 
 func (c *Core) causeOfSilence(w *way) (likely, look string) {
-	there := orNode(w)
+	there, on := orNode(w), c.about.onTheWire()
 	switch s := w.silence(); {
 	case s == Unsendable && w.unsent == OwnFirewall:
 		return "this host cannot send to it: " + OwnFirewall, "the rules for OUTPUT on this host: nft list ruleset, iptables -S OUTPUT"
 	case s == Unsendable && w.unsent == "":
-		return fmt.Sprintf("this host's kernel refuses to send it UDP port %d, although it answers a ping: a firewall here drops that in OUTPUT", c.about.Port),
+		return fmt.Sprintf("this host's kernel refuses to send it %s, although it answers a ping: a firewall here drops that in OUTPUT", on.outer),
 			"the rules for OUTPUT on this host: nft list ruleset, iptables -S OUTPUT"
 	case s == Unsendable:
 		return "this host cannot send to it: " + w.unsent, fmt.Sprintf("ip route get %v and ip route get %v on this host, and weft status", w.Addr, there)
@@ -77,22 +77,22 @@ func (c *Core) causeOfSilence(w *way) (likely, look string) {
 		return "its host carries packets, but its weftd does not answer: it is stopped or frozen, or that host's firewall drops what comes in by the overlay",
 			fmt.Sprintf("on that node: systemctl status weftd, weft status, and the rules for INPUT (nft list ruleset, iptables -S INPUT) on udp dport %d", w.Port)
 	case s >= HeardOnly && w.rejected.After(w.silent) && w.rejection.By == w.Under:
-		return fmt.Sprintf("its host rejects UDP port %d: ICMP says %s, so that its weftd does not run, or a rule there rejects the port", c.about.Port, w.rejection.Says),
-			fmt.Sprintf("on that node: systemctl status weftd, ss -lun sport = :%d, and rules that reject the port (nft list ruleset, iptables -S)", c.about.Port)
+		return fmt.Sprintf("its host rejects %s: ICMP says %s, so that its weftd does not run, or a rule there rejects %s", on.outer, w.rejection.Says, on.what),
+			fmt.Sprintf("on that node: systemctl status weftd, %s, and rules that reject %s (nft list ruleset, iptables -S)", on.holder, on.what)
 	case s >= HeardOnly && w.rejected.After(w.silent):
-		return fmt.Sprintf("UDP port %d does not get there: ICMP from %v says %s", c.about.Port, w.rejection.By, w.rejection.Says),
+		return fmt.Sprintf("%s does not get there: ICMP from %v says %s", on.outer, w.rejection.By, w.rejection.Says),
 			fmt.Sprintf("the rules and routes of %v, and whether the peer's machine runs", w.rejection.By)
-	case s == HeardOnly && c.about.Port != 0:
-		return fmt.Sprintf("what it sends arrives, and what this node sends does not: UDP port %d is dropped on the way to it, or by its host's firewall", c.about.Port),
-			fmt.Sprintf("on that node: nft list ruleset, iptables -S INPUT, and whether tcpdump -ni any udp port %d shows packets from this node", c.about.Port)
+	case s == HeardOnly && c.about.Tunnelled():
+		return fmt.Sprintf("what it sends arrives, and what this node sends does not: %s is dropped on the way to it, or by its host's firewall", on.outer),
+			fmt.Sprintf("on that node: nft list ruleset, iptables -S INPUT, and whether tcpdump -ni any %s shows packets from this node", on.dump)
 	case s == HeardOnly:
 		return "what it sends arrives, and what this node sends does not", fmt.Sprintf("ip route get %v on this host, and the firewall of both", w.Addr)
 	case s == UnderlayOnly && c.about.Daemon:
-		return fmt.Sprintf("its host answers on the underlay, but nothing comes through the overlay: UDP port %d is dropped on the way or by a host's firewall, or its weftd is stopped or frozen", c.about.Port),
-			fmt.Sprintf("on that node: systemctl status weftd and weft status; on both: nft list ruleset, iptables -S, and whether tcpdump -ni any udp port %d shows packets in both directions", c.about.Port)
-	case s == UnderlayOnly && c.about.Port != 0:
-		return fmt.Sprintf("its host answers on the underlay, but nothing comes through the overlay: UDP port %d is dropped on the way or by a host's firewall, or its device of the overlay is gone", c.about.Port),
-			fmt.Sprintf("on both nodes: nft list ruleset, iptables -S, ip -d link show type vxlan, and whether tcpdump -ni any udp port %d shows packets in both directions", c.about.Port)
+		return fmt.Sprintf("its host answers on the underlay, but nothing comes through the overlay: %s is dropped on the way or by a host's firewall, or its weftd is stopped or frozen", on.outer),
+			fmt.Sprintf("on that node: systemctl status weftd and weft status; on both: nft list ruleset, iptables -S, and whether tcpdump -ni any %s shows packets in both directions", on.dump)
+	case s == UnderlayOnly && c.about.Tunnelled():
+		return fmt.Sprintf("its host answers on the underlay, but nothing comes through the overlay: %s is dropped on the way or by a host's firewall, or its device of the overlay is gone", on.outer),
+			fmt.Sprintf("on both nodes: nft list ruleset, iptables -S, ip -d link show type %s, and whether tcpdump -ni any %s shows packets in both directions", on.device, on.dump)
 	case s == UnderlayOnly:
 		return "its host answers, but its weftd does not: it is stopped, frozen, or a firewall drops its port", fmt.Sprintf("on that node: systemctl status weftd, and the rules for INPUT on udp dport %d", w.Port)
 	case w.Under.IsValid():

@@ -43,16 +43,6 @@ type Core struct {
 	effects []Effect
 }
 
-// About says what the probes travel by, for likely causes.
-type About struct {
-	// Port is the overlay's UDP port; 0 if packets go without a tunnel.
-	Port uint16
-	// Overhead is what the tunnel adds to an inner packet, in bytes.
-	Overhead int
-	// Daemon says that the peers' weftd moves their packets itself, so that without it nothing passes.
-	Daemon bool
-}
-
 // NewCore returns a core without ways. random returns numbers that nobody can guess.
 func NewCore(about About, random func() uint64) *Core {
 	return &Core{about: about, rand: random, ways: map[netip.Addr]*way{}, byEcho: map[uint64]*way{}, tokens: burst}

@@ -461,19 +461,23 @@ func TestManyChangesAreFewLines(t *testing.T) {
 
 // What ICMP says of the overlay's datagrams while a peer is silent is its likely cause.
 func TestARejectionIsTheCause(t *testing.T) {
+	ipip := About{Protocol: 4, Overhead: 20, Daemon: true}
 	for _, c := range []struct {
+		about  About
+		says   string
 		by     func(*node) netip.Addr
 		likely string
 	}{
-		{func(n *node) netip.Addr { return n.under }, "its host rejects UDP port 8285: ICMP says port unreachable"},
-		{func(*node) netip.Addr { return netip.MustParseAddr("203.0.113.254") }, "UDP port 8285 does not get there: ICMP from 203.0.113.254 says port unreachable"},
+		{udp, "port unreachable", func(n *node) netip.Addr { return n.under }, "its host rejects UDP port 8285: ICMP says port unreachable"},
+		{udp, "port unreachable", func(*node) netip.Addr { return netip.MustParseAddr("203.0.113.254") }, "UDP port 8285 does not get there: ICMP from 203.0.113.254 says port unreachable"},
+		{ipip, "protocol unreachable", func(n *node) netip.Addr { return n.under }, "its host rejects IP protocol 4: ICMP says protocol unreachable, so that its weftd does not run"},
 	} {
-		w := newWorld(t, udp, 2, 1)
+		w := newWorld(t, c.about, 2, 1)
 		w.meet(1472)
 		me, peer := w.nodes[0], w.nodes[1]
 		w.run(time.Minute)
 		tell := func() {
-			w.do(me, Rejected{map[netip.Addr]Rejection{peer.under: {At: w.now, By: c.by(peer), Says: "port unreachable"}, me.under: {At: w.now}}})
+			w.do(me, Rejected{map[netip.Addr]Rejection{peer.under: {At: w.now, By: c.by(peer), Says: c.says}, me.under: {At: w.now}}})
 		}
 		tell()
 		if s := me.of(peer); s.Likely != "" {
@@ -484,7 +488,7 @@ func TestARejectionIsTheCause(t *testing.T) {
 			w.run(time.Second)
 			tell()
 		}
-		if s := me.of(peer); s.Answers != No || !strings.Contains(s.Likely, c.likely) || s.Look == "" {
+		if s := me.of(peer); s.Answers != No || !strings.Contains(s.Likely, c.likely) || s.Look == "" || strings.Contains(s.Look, ":0") {
 			t.Errorf("got %v, %q, want %q", s.Answers, s.Likely, c.likely)
 		}
 	}

@@ -32,6 +32,7 @@ func TestBackends(t *testing.T) {
 			[]string{"public-ip", "backend-data", "public-ipv6", "backend-v6-data"}},
 		{"wireguard in user space", DualStack(`{"Type":"wireguard","Userspace":"always"}`), []int{4, 6}, "wireguard", "userspace", 1420,
 			[]string{"public-ip", "backend-data", "public-ipv6", "backend-v6-data"}},
+		{"ipip in user space", `{"Network":"` + Network4 + `","Backend":{"Type":"ipip","Userspace":"always"}}`, []int{4}, "ipip", "socket", 1480, []string{"public-ip"}},
 		{"host-gw", DualStack(`{"Type":"host-gw"}`), []int{4, 6}, "host-gw", "kernel", 1500, []string{"public-ip", "public-ipv6"}},
 	} {
 		t.Run(b.name, func(t *testing.T) {

@@ -399,7 +399,7 @@ type Probe struct {
 
 // Unreachable is what ICMP said of datagrams to a peer: that they do not arrive.
 type Unreachable struct {
-	// Says is "port unreachable", "administratively prohibited", "host unreachable", "network unreachable" or "unreachable"; By is who said it.
+	// Says is "port unreachable", "protocol unreachable", "administratively prohibited", "host unreachable", "network unreachable" or "unreachable"; By is who said it.
 	Says string     `json:"says"`
 	By   netip.Addr `json:"by,omitzero"`
 	// Count is how many such messages came, the last at Last.

@@ -311,6 +311,12 @@ func TestChecks(t *testing.T) {
 			f.Firewall.Input = []Blocked{{packet, barrier, true}}
 			f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Address: packet.Src, Probes: []control.Probe{{Answers: "yes"}}}}
 		}, "firewall-input warning", "only where it answers"},
+		{"the firewall, of ipip", func(f *Facts) {
+			f.Port = Port{Protocol: 4}
+			p := packet
+			p.Protocol, p.SrcPort, p.DstPort = 4, 0, 0
+			f.Firewall.Input = []Blocked{{p, barrier, false}}
+		}, "firewall-input fault", "packets from 192.0.2.2 (b) to IP protocol 4: what peers send does not come in"},
 		{"the firewall, of what leaves", func(f *Facts) {
 			f.Firewall.Output = []Blocked{{hostrules.Packet{Hook: hostrules.HookOutput, Dst: ip("192.0.2.2"), Protocol: 17, DstPort: 8285}, hostrules.Barrier{Firewall: "iptables, nft flavour", Table: "filter", Chain: "OUTPUT"}, false}}
 		}, "firewall-output fault", "8285 of 192.0.2.2 (b): what this node sends does not leave"},
@@ -456,5 +462,22 @@ func TestFirewallIsAskedAboutBothPorts(t *testing.T) {
 	}
 	if len(seen) != 4 {
 		t.Errorf("%v", seen)
+	}
+}
+
+// TestFirewallIsAskedAboutTheProtocol: type ipip has no port, and no IPv6.
+func TestFirewallIsAskedAboutTheProtocol(t *testing.T) {
+	f := healthy(t)
+	f.Port = Port{Protocol: 4}
+	f.Links.Underlay.Addr6 = ip("2001:db8::1")
+	f.Network.Records[1].PublicIPv6 = ip("2001:db8::2")
+	input, output, _ := f.packets()
+	if len(input) != len(f.peers()) || len(output) != len(input) {
+		t.Errorf("%d packets that come in and %d that leave, of %d peers", len(input), len(output), len(f.peers()))
+	}
+	for _, p := range append(input, output...) {
+		if p.Protocol != 4 || p.DstPort != 0 || !p.Src.Is4() || !p.Dst.Is4() {
+			t.Errorf("%+v", p)
+		}
 	}
 }

@@ -212,7 +212,9 @@ func (n Network) facts() routing.Facts { return routing.FactsOf(n.NetworkConfig)
 type Port struct {
 	// Number6 is the one over IPv6 if that is another; else 0.
 	Number, Number6 uint16
-	Err             error
+	// Protocol is the overlay's IP protocol if it has no ports, as IP in IP; else 0.
+	Protocol uint8
+	Err      error
 	// Holders are the processes that have it, besides weftd itself; Device is a vxlan link of the kernel's with it.
 	Holders []Holder
 	Device  string

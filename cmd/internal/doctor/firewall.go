@@ -44,6 +44,7 @@ const mostAsked = 16
 // node and those peers'.
 func (f *Facts) packets() (input, output, forward []hostrules.Packet) {
 	const udp, tcp, client, server = 17, 6, 40000, 80
+	protocol := cmp.Or(f.Port.Protocol, udp)
 	under := f.Links.Underlay
 	inner, pods := under.Name, "cni0"
 	for _, l := range f.overlayLinks() {
@@ -65,10 +66,10 @@ func (f *Facts) packets() (input, output, forward []hostrules.Packet) {
 			if x.src.Is6() && f.Port.Number6 != 0 {
 				port = f.Port.Number6
 			}
-			if port != 0 && x.src.IsValid() && x.dst.IsValid() {
-				input = append(input, hostrules.Packet{Hook: hostrules.HookInput, In: under.Name, Src: x.src, Dst: x.dst, Protocol: udp, SrcPort: port, DstPort: port})
+			if (port != 0 || f.Port.Protocol != 0 && x.src.Is4()) && x.src.IsValid() && x.dst.IsValid() {
+				input = append(input, hostrules.Packet{Hook: hostrules.HookInput, In: under.Name, Src: x.src, Dst: x.dst, Protocol: protocol, SrcPort: port, DstPort: port})
 				out := cmp.Or(f.Links.To[x.src].Link, under.Name)
-				output = append(output, hostrules.Packet{Hook: hostrules.HookOutput, Out: out, Src: x.dst, Dst: x.src, Protocol: udp, SrcPort: port, DstPort: port})
+				output = append(output, hostrules.Packet{Hook: hostrules.HookOutput, Out: out, Src: x.dst, Dst: x.src, Protocol: protocol, SrcPort: port, DstPort: port})
 			}
 		}
 		for _, x := range []struct{ theirs, ours netip.Prefix }{{p.V4, f.Network.Own.V4}, {p.V6, f.Network.Own.V6}} {
@@ -118,13 +119,13 @@ func checkInput(f *Facts) []Finding {
 		return one(Unknown, "%v", w.Err)
 	case !w.Asked:
 		return one(Unknown, "no peer is known whose datagrams could be dropped")
-	case f.Port.Number == 0:
+	case f.Port.Number == 0 && f.Port.Protocol == 0:
 		return one(OK, "backend %s has no port", f.Network.BackendType)
 	}
 	var out []Finding
 	for _, b := range w.Input {
 		if f.raw() {
-			out = append(out, says(Note, "%s datagrams from %s to UDP port %d: path raw takes them before, the other paths would not get them", b.Barrier, b.Src, b.DstPort).
+			out = append(out, says(Note, "%s %s from %s to %s: path raw takes them before, the other paths would not get them", b.Barrier, b.Plural(), b.Src, b.Target()).
 				about(b.Table+" "+b.Chain).do("%s", b.Allow(b.Packet)))
 			continue
 		}
@@ -135,7 +136,7 @@ func checkInput(f *Facts) []Finding {
 				v = Warning
 			}
 		}
-		out = append(out, says(v, "%s datagrams from %s to UDP port %d: %s", b.Barrier, f.called(b.Src), b.DstPort, what).
+		out = append(out, says(v, "%s %s from %s to %s: %s", b.Barrier, b.Plural(), f.called(b.Src), b.Target(), what).
 			about(b.Table+" "+b.Chain).because("%s", owner(b.Barrier)).do("%s", b.Allow(b.Packet)))
 	}
 	return orOK(out, "none drops them for certain")
@@ -170,7 +171,7 @@ func checkOutput(f *Facts) []Finding {
 		return one(Unknown, "%v", w.Err)
 	case !w.Asked:
 		return one(Unknown, "no peer is known to whom datagrams could be dropped")
-	case f.Port.Number == 0:
+	case f.Port.Number == 0 && f.Port.Protocol == 0:
 		return one(OK, "backend %s has no port", f.Network.BackendType)
 	}
 	var out []Finding
@@ -181,7 +182,7 @@ func checkOutput(f *Facts) []Finding {
 		} else if f.answering(b.Dst) {
 			v, what = Warning, "what this node sends first does not leave"
 		}
-		out = append(out, says(v, "%s datagrams to UDP port %d of %s: %s", b.Barrier, b.DstPort, f.called(b.Dst), what).
+		out = append(out, says(v, "%s %s to %s of %s: %s", b.Barrier, b.Plural(), b.Target(), f.called(b.Dst), what).
 			about(b.Table+" "+b.Chain).because("somebody forbade this host to send them").do("%s", b.Allow(b.Packet)))
 	}
 	return orOK(out, "none drops them for certain")

@@ -200,7 +200,7 @@ func (f *Facts) overlayMTU() {
 func readPort(f *Facts) Port {
 	p := Port{Number: f.Network.facts().Port, Number6: f.Network.facts().Port6}
 	if !f.Network.known() || p.Number == 0 {
-		return Port{}
+		return Port{Protocol: f.Network.facts().Guard.Protocol}
 	}
 	inodes := map[string]Holder{}
 	for _, file := range []string{"udp", "udp6"} {

@@ -27,6 +27,8 @@ func (h Host) Ask(ctx context.Context, q Question) Outcome {
 		return h.askDaemon(ctx, q)
 	case q.By == byUDP:
 		return askPort(ctx, q)
+	case q.By == byIPIP:
+		return askProtocol(ctx, q)
 	}
 	return askEcho(ctx, q)
 }
@@ -284,6 +286,8 @@ func kindOf(six bool, kind, code byte) Kind {
 		return KindNet
 	case code == 1 || code == 7 || code == 12:
 		return KindHost
+	case code == 2:
+		return KindProtocol
 	case code == 3:
 		return KindPort
 	case code == 4:

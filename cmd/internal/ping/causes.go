@@ -2,6 +2,7 @@ package ping
 
 import (
 	"fmt"
+	"strings"
 )
 
 // where a command is to be run.
@@ -114,34 +115,39 @@ func (s *seen) underlay(f *found, l *list) {
 func (s *seen) port(f *found, l *list) {
 	w, said := s.w, f.out.Said
 	stopped := func() {
-		if w.Weft && w.carried() {
+		switch {
+		case w.Protocol != 0 && w.Weft && w.carried():
+			l.there("its weftd is not running", "inactive, or no raw socket of the protocol", "systemctl status weftd; ss -wlnp")
+		case w.Protocol != 0:
+			l.there("the overlay's device is gone there, so that nobody takes the protocol", "no such device, or DOWN", "ip -d link show type ipip")
+		case w.Weft && w.carried():
 			l.there("its weftd is not running", "inactive, or nothing at the port", "systemctl status weftd; ss -lunp sport = :%d", w.UDPPort)
-		} else {
+		default:
 			l.there("the overlay's device is gone there, so that nobody has the port", "no such device, or another port", "ip -d link show type vxlan; ss -lun sport = :%d", w.UDPPort)
 		}
 	}
 	switch {
 	case f.State == Unsent:
-		l.here("a rule of this host for OUTPUT refuses it", "a rule that drops or rejects it", "nft list ruleset; iptables -S OUTPUT | grep -e %d -e REJECT -e DROP", w.UDPPort)
+		l.here("a rule of this host for OUTPUT refuses it", "a rule that drops or rejects it", "nft list ruleset; iptables -S OUTPUT | grep -e %d -e REJECT -e DROP", max(w.UDPPort, uint16(w.Protocol)))
 		l.here("this host has no usable route or address for it", "an error", "ip route get %v", f.To)
-	case f.State == Refused && said.By == f.To && said.Kind == KindPort:
+	case f.State == Refused && said.By == f.To && (said.Kind == KindPort || said.Kind == KindProtocol):
 		stopped()
-		l.there("a rule there rejects the port, which looks the same from here", "a rule that rejects it", "nft list ruleset | grep -n reject; iptables-save | grep REJECT")
+		l.there("a rule there rejects the "+w.what()+", which looks the same from here", "a rule that rejects it", "nft list ruleset | grep -n reject; iptables-save | grep REJECT")
 	case f.State == Refused:
 		where := l.here
-		text := fmt.Sprintf("a firewall on the way, at %v, rejects UDP port %d", said.By, w.UDPPort)
+		text := fmt.Sprintf("a firewall on the way, at %v, rejects %s", said.By, w.outer())
 		if said.By == f.To {
-			where, text = l.there, fmt.Sprintf("its firewall rejects UDP port %d", w.UDPPort)
+			where, text = l.there, "its firewall rejects "+w.outer()
 		}
 		where(text, "a rule that rejects it; on a router, its own configuration", "nft list ruleset | grep -n reject; iptables-save | grep REJECT")
 	case s.heard:
-		l.there(fmt.Sprintf("UDP port %d is dropped on the way to it, or by its firewall: what it sends does arrive here", w.UDPPort), "no packets of this node: on the way; packets: its own rules for INPUT",
-			"tcpdump -ni any udp dst port %d and src host %s; nft list ruleset", w.UDPPort, orThis(w))
+		l.there(w.outer()+" is dropped on the way to it, or by its firewall: what it sends does arrive here", "no packets of this node: on the way; packets: its own rules for INPUT",
+			"tcpdump -ni any %s and src host %s; nft list ruleset", strings.Replace(w.dump(), "udp port", "udp dst port", 1), orThis(w))
 	default:
-		l.there(fmt.Sprintf("UDP port %d is dropped on the way, or by a firewall of either host", w.UDPPort), "no packets of this node arrive: on the way; they do: its own rules, or the next cause",
-			"tcpdump -ni any udp port %d and host %s", w.UDPPort, orThis(w))
+		l.there(w.outer()+" is dropped on the way, or by a firewall of either host", "no packets of this node arrive: on the way; they do: its own rules, or the next cause",
+			"tcpdump -ni any %s and host %s", w.dump(), orThis(w))
 		l.there("its weftd is stopped or frozen, so that it reads nothing", "not running, or no answer within seconds", "systemctl status weftd; weft status")
-		l.here("a rule of this host drops it", "a rule that names the port, or a policy of drop", "weft doctor; nft list ruleset; iptables -S")
+		l.here("a rule of this host drops it", "a rule that names it, or a policy of drop", "weft doctor; nft list ruleset; iptables -S")
 	}
 }
 
@@ -263,6 +269,14 @@ func (w Way) outer() string {
 		return "IP protocol 4"
 	}
 	return "what goes to it"
+}
+
+// what is the short word for it.
+func (w Way) what() string {
+	if w.Protocol != 0 {
+		return "protocol"
+	}
+	return "port"
 }
 
 func (w Way) dump() string {

@@ -113,7 +113,7 @@ func (s *seen) verdict(f *found) (Verdict, string) {
 	if s.proven(f.Layer) {
 		switch {
 		case f.Layer == Port && !s.w.AnswersPort:
-			return OK, "nobody answers at the port itself; what goes through it does"
+			return OK, "nobody answers at the " + s.w.what() + " itself; what goes through it does"
 		case f.Layer == Bridge:
 			return Note, "the bridge's address does not answer, and the pod behind it does: a rule for INPUT there, or pods without a bridge"
 		}
@@ -123,7 +123,7 @@ func (s *seen) verdict(f *found) (Verdict, string) {
 	case f.Layer == Port && f.out.NoAnswers != "" && f.State == Silent:
 		return Unknown, f.out.NoAnswers
 	case f.Layer == Port && !s.w.AnswersPort && f.State == Silent:
-		return Unknown, "nobody answers at the port itself, and nobody rejected it: the layers above tell"
+		return Unknown, "nobody answers at the " + s.w.what() + " itself, and nobody rejected it: the layers above tell"
 	case f.Layer == Daemon && f.State == Refused:
 		return Broken, "its host answers that nothing listens there" + inBrackets(said)
 	case f.Layer == Bridge && !s.w.Pod.IsValid() && (s.answers(DataPlane) || s.answers(Daemon)):
@@ -175,7 +175,8 @@ func (s *seen) alike(f *found) (out []Layer) {
 func (s *Said) String() string {
 	what := map[Kind]string{
 		KindPort: "nothing listens there, or a rule rejects it (ICMP port unreachable)", KindHost: "the host is not reached (ICMP host unreachable)",
-		KindNet: "there is no route (ICMP network unreachable)", KindProhibited: "a rule forbids it (ICMP administratively prohibited)",
+		KindProtocol: "nothing there takes the IP protocol (ICMP protocol unreachable)",
+		KindNet:      "there is no route (ICMP network unreachable)", KindProhibited: "a rule forbids it (ICMP administratively prohibited)",
 		KindExpired: "the packet went round in circles (ICMP time exceeded)", KindTooBig: "the packet is too long (ICMP fragmentation needed)",
 	}[s.Kind]
 	if what == "" {

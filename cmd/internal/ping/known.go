@@ -232,6 +232,9 @@ func (k Known) way(n Node, six bool, pod netip.Addr) (Way, bool) {
 	if !w.Under.IsValid() { // IPv6 alone carries it
 		w.Under, w.UnderFrom = n.Under6, k.Under6
 	}
+	if w.Under.Is4() {
+		w.Protocol = facts.Guard.Protocol
+	}
 	if w.Under.Is6() && facts.Port6 != 0 {
 		w.UDPPort = facts.Port6
 	}
@@ -258,7 +261,7 @@ func (k Known) limits(w *Way, n Node, subnet netip.Prefix) {
 		switch {
 		case r.Subnet != subnet:
 		case r.How == routing.HowRoute.String():
-			w.UDPPort = 0 // its packets go without the tunnel
+			w.UDPPort, w.Protocol = 0, 0 // its packets go without the tunnel
 		case r.How == routing.HowSkipped.String():
 			through = "this node does not reach that subnet: " + r.Reason
 		}

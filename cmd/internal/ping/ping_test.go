@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weft/lease"
+	"weft/routing"
 )
 
 // layerFake says what becomes of the questions to one layer.
@@ -82,6 +85,18 @@ func hostGW() Way {
 	return w
 }
 
+func ipip() Way {
+	w := userspace()
+	w.Backend, w.Path, w.UDPPort, w.Protocol, w.AnswersPort, w.MTU = "ipip", "socket", 0, 4, false, 1480
+	return w
+}
+
+func ipipKernel() Way {
+	w := ipip()
+	w.Path = kernelPath
+	return w
+}
+
 func flannel() Way {
 	w := kernel()
 	w.Weft, w.Not = false, map[Layer]string{Daemon: "it does not run weft"}
@@ -143,6 +158,16 @@ func TestBrokenLayersHaveTheirCauses(t *testing.T) {
 			[]string{"a firewall on the way, at 192.0.2.254, rejects UDP port 8285 | grep -n reject | here"}},
 		{"this host rejects the port", userspace(), dead(DataPlane, Daemon, Bridge).with(Port, said(netip.Addr{}, KindProhibited, "operation not permitted")), false, Port, nil,
 			[]string{"for OUTPUT | -e 8285 | here", "no usable route | ip route get | here"}},
+
+		{"nothing takes the protocol", ipip(), dead(DataPlane, Daemon, Bridge).with(Port, said(peerAt, KindProtocol, "")), false, Port, nil,
+			[]string{"weftd is not running | ss -wlnp | on b", "rejects the protocol | grep -n reject | on b"}},
+		{"a device of ipip is gone", ipipKernel(), dead(DataPlane, Daemon, Bridge).with(Port, said(peerAt, KindPort, "")), false, Port, nil,
+			[]string{"device is gone there | ip -d link show type ipip | on b", "rejects the protocol | grep -n reject | on b"}},
+		{"the peer's firewall rejects the protocol", ipip(), dead(DataPlane, Daemon, Bridge).with(Port, said(peerAt, KindProhibited, "")), false, Port, nil,
+			[]string{"its firewall rejects IP protocol 4 | grep -n reject | on b"}},
+		{"this host rejects the protocol", ipip(), dead(DataPlane, Daemon, Bridge).with(Port, said(netip.Addr{}, KindProhibited, "operation not permitted")), false, Port, nil,
+			[]string{"for OUTPUT | -e 4 | here", "no usable route | ip route get | here"}},
+		{"the protocol is answered for, and it works", ipip(), fake{}.with(Port, said(peerAt, KindPort, "")), false, "", nil, nil},
 
 		{"the kernel's tunnel is silent", kernel(), dead(DataPlane, Daemon, Bridge), false, DataPlane, []Layer{Port},
 			[]string{"UDP port 8472 is dropped | tcpdump -ni any udp port 8472 | on b", "device is down or gone there | ip -d link show type vxlan | on b", "forwarding entries | weft doctor | here", "firewall drops what comes in | iptables -S INPUT | on b"}},
@@ -263,5 +288,44 @@ func TestLossIsAskedAgain(t *testing.T) {
 	x := r.Layers[0]
 	if x.Sent != 4+lookAgain || x.State != Lossy || x.Loss == nil || fmt.Sprintf("%.2f", *x.Loss) != "0.25" || x.RTT.Min != 2*time.Millisecond {
 		t.Errorf("got %+v, %v", x, *x.Loss)
+	}
+}
+
+// Each family is asked at its own port, and what has no port by its protocol.
+func TestPortsAreThoseOfTheFamily(t *testing.T) {
+	under := [2]netip.Addr{peerAt, netip.MustParseAddr("2001:db8::2")}
+	for _, c := range []struct {
+		backend string
+		port    [2]uint16
+	}{
+		{`"Type":"wireguard","Mode":"separate"`, [2]uint16{51820, 51821}},
+		{`"Type":"wireguard","Mode":"separate","ListenPort":7000,"ListenPortV6":7001`, [2]uint16{7000, 7001}},
+		{`"Type":"udp"`, [2]uint16{8285, 8285}},
+	} {
+		network, err := routing.ParseConfig([]byte(`{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{` + c.backend + `}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := lease.Subnets{V4: netip.MustParsePrefix("10.42.1.0/24"), V6: netip.MustParsePrefix("fd42:0:0:1::/64")}
+		k := Known{Running: true, Config: network, Own: own, Under4: hereAt, Under6: netip.MustParseAddr("2001:db8::1"), Link: "eth0", Path: "socket", MTU: 1400, UnderMTU: 1500}
+		n := Node{Name: "b", Weft: true, Under4: under[0], Under6: under[1], Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.2.0/24"), V6: netip.MustParsePrefix("fd42:0:0:2::/64")}}
+		ways, err := k.Ways(n, Want{})
+		if err != nil || len(ways) != 2 {
+			t.Fatalf("%s: %d ways, %v", c.backend, len(ways), err)
+		}
+		for i, w := range ways {
+			if q := w.question(Port); q.To != under[i] || q.Port != c.port[i] || w.Protocol != 0 || !slices.Contains(w.layers(), Port) {
+				t.Errorf("%s: IPv%d is asked at %v port %d, protocol %d", c.backend, family(w.Six), q.To, q.Port, w.Protocol)
+			}
+		}
+	}
+	network, err := routing.ParseConfig([]byte(`{"Network":"10.42.0.0/16","Backend":{"Type":"ipip"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := Known{Running: true, Config: network, Own: lease.Subnets{V4: netip.MustParsePrefix("10.42.1.0/24")}, Under4: hereAt, Path: "socket"}
+	ways, err := k.Ways(Node{Name: "b", Weft: true, Under4: peerAt, Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.2.0/24")}}, Want{})
+	if err != nil || len(ways) != 1 || ways[0].question(Port).By != byIPIP || ways[0].question(Port).Port != 0 || !slices.Contains(ways[0].layers(), Port) {
+		t.Errorf("ipip: %+v, %v", ways, err)
 	}
 }

@@ -85,7 +85,7 @@ type Row struct {
 	Layer   Layer   `json:"layer"`
 	Verdict Verdict `json:"verdict"`
 	State   State   `json:"state"`
-	// To is the address that was asked, with its UDP Port where there is one, and By how: icmp or udp.
+	// To is the address that was asked, with its UDP Port where there is one, and By how: icmp, udp or ipip.
 	To   netip.Addr `json:"to,omitzero"`
 	Port uint16     `json:"port,omitempty"`
 	By   string     `json:"by,omitempty"`

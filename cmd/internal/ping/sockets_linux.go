@@ -181,6 +181,33 @@ func askPort(ctx context.Context, q Question) Outcome {
 	return c.run(ctx)
 }
 
+// askProtocol sends packets of IP in IP with nothing in them that anybody would take, to which only ICMP has an answer.
+func askProtocol(ctx context.Context, q Question) Outcome {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_IPIP)
+	if errors.Is(err, unix.EPERM) {
+		return Outcome{Cannot: "a packet of IP protocol 4 takes CAP_NET_RAW: run this as root"}
+	}
+	if err != nil {
+		return Outcome{Cannot: fmt.Sprintf("no raw socket: %v", err)}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K} // what the overlay's nodes send it is not for us
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing})
+	if err == nil {
+		err = set(fd, v4Options())
+	}
+	if err != nil {
+		return Outcome{Cannot: fmt.Sprintf("raw socket: %v", err)}
+	}
+	c := &conversation{q: q, out: fd, in: fd, index: func([]byte) int { return -1 }}
+	// It is as long as a header, since the kernel answers nothing shorter. Its version is none.
+	c.datagram = func(int, int) []byte { return make([]byte, 20) }
+	if said := point(fd, q, 0); said != nil {
+		return Outcome{Said: said}
+	}
+	return c.run(ctx)
+}
+
 // longestAnswer is the length of an answer with the headers of IPv6 and UDP, in bytes.
 const longestAnswer = 40 + 8 + encap.ProbeLen
 

@@ -22,6 +22,8 @@ type Way struct {
 	// UDPPort is the overlay's; 0 for none. AnswersPort says that the node's data plane answers questions there.
 	UDPPort     uint16
 	AnswersPort bool
+	// Protocol is the overlay's IP protocol where that has no ports, as IP in IP; else 0.
+	Protocol uint8
 	// Overlay is the node's overlay address, From this node's.
 	Overlay, From netip.Addr
 	// Gateway is the address of the node's bridge, and Pod that of the pod.
@@ -44,7 +46,7 @@ func (w Way) layers() []Layer {
 		layer Layer
 		there bool
 	}{
-		{Underlay, !w.Local && w.Under.IsValid()}, {Port, !w.Local && w.UDPPort != 0}, {DataPlane, !w.Local && !w.Direct}, {Daemon, !w.Local},
+		{Underlay, !w.Local && w.Under.IsValid()}, {Port, !w.Local && (w.UDPPort != 0 || w.Protocol != 0)}, {DataPlane, !w.Local && !w.Direct}, {Daemon, !w.Local},
 		{Bridge, w.Gateway.IsValid()}, {Pod, w.Pod.IsValid()},
 	} {
 		if l.there {
@@ -62,6 +64,9 @@ func (w Way) question(l Layer) Question {
 		q.To, q.From = w.Under, w.UnderFrom
 	case Port:
 		q.To, q.From, q.Port, q.Probe, q.By = w.Under, w.UnderFrom, w.UDPPort, w.AnswersPort, byUDP
+		if w.Protocol != 0 {
+			q.By = byIPIP
+		}
 	case DataPlane:
 		q.To, q.From = w.Overlay, w.From
 	case Daemon:
@@ -98,7 +103,7 @@ func (w Way) expected(l Layer) int {
 	return w.MTU
 }
 
-const byICMP, byUDP = "icmp", "udp"
+const byICMP, byUDP, byIPIP = "icmp", "udp", "ipip"
 
 // Question is a series of questions to one layer.
 type Question struct {
@@ -144,6 +149,7 @@ type Kind uint8
 const (
 	KindOther Kind = iota
 	KindPort
+	KindProtocol
 	KindHost
 	KindNet
 	KindProhibited

@@ -280,7 +280,7 @@ func fill(p *control.Peer, s tunnel.PeerStats) {
 		p.LastSeen = s.LastRx
 	}
 	p.Drops = addDrops(p.Drops, drops(s.Drops))
-	if u := s.Unreachable; u.Count > 0 && (p.Unreachable == nil || u.Last.After(p.Unreachable.Last)) {
+	if u := s.Unreachable; u.Count > 0 && !u.Doubtful && (p.Unreachable == nil || u.Last.After(p.Unreachable.Last)) {
 		p.Unreachable = &control.Unreachable{Says: u.Why.String(), By: u.By, Count: u.Count, Last: u.Last}
 	}
 }

@@ -1,0 +1,88 @@
+package test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/test/await"
+	"weft/test/lab"
+	"weft/test/lab/probe"
+)
+
+const userIPIP = `{"Type":"ipip","Userspace":"always"}`
+
+// Two nodes of type ipip in user space: packets of the full size, 20 MB whole both ways. A firewall that drops the protocol is named, and so is a peer whose host does
+// not take it, by weft peers and weft ping, as it is with a UDP port.
+func TestIPIP(t *testing.T) {
+	busy(t)
+	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: networkOf(userIPIP, false)})
+	me, peer := l.Node(1), l.Node(2)
+	a, b := me.Pods[0], peer.Pods[0]
+	everyPair(t, l.Pods())
+	answering(t, l, []int{4}, 1480)
+	fullSize(t, a, b, 4, 1480)
+	for _, way := range [][2]*lab.Pod{{a, b}, {b, a}} {
+		r, err := probe.Stream(await.Context(t, 2*time.Minute), probe.StreamPlan{From: way[0].Endpoint(4), To: way[1].Endpoint(4), Bytes: 20 << 20, Verify: true})
+		if err != nil {
+			t.Errorf("from %s to %s: %d bytes, %v", way[0].Name, way[1].Name, r.Received, err)
+		}
+	}
+
+	sh(t, peer.Host, "iptables -A INPUT -p 4 -j DROP")
+	const allow = "iptables -I INPUT -p 4 -j ACCEPT"
+	rulesOf(t, peer, func(r rulesJSON) bool {
+		return slices.ContainsFunc(r.Rules.Notes, func(n string) bool {
+			return strings.Contains(n, "packets from peers to IP protocol 4, as from "+me.Underlay4.String()) && strings.Contains(n, allow)
+		})
+	})
+	named(t, peer, "a firewall drops the protocol", nil, "firewall-input", "to IP protocol 4", allow)
+	sh(t, peer.Host, "iptables -F INPUT")
+	rulesOf(t, peer, func(r rulesJSON) bool { return len(r.Rules.Notes) == 0 })
+	reach(t, await.Patience, a, b, 4)
+
+	if err := peer.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await.OK(t, "weft peers says that the peer takes no ipip", func() error {
+		answer, err := ask[struct {
+			Peers []struct {
+				Probes      []probeSeen
+				Unreachable struct{ Says, By string }
+			}
+		}](t.Context(), me, "peers")
+		if err != nil {
+			return err
+		}
+		p := answer.Peers[0]
+		if p.Unreachable.Says != "protocol unreachable" || p.Unreachable.By != peer.Underlay4.String() {
+			return fmt.Errorf("%+v", p)
+		}
+		if x := p.Probes[0]; !strings.Contains(x.Likely, "its host rejects IP protocol 4: ICMP says protocol unreachable") || !strings.Contains(x.Look, "ss -wlnp") {
+			return fmt.Errorf("%+v", x)
+		}
+		return nil
+	})
+	await.OK(t, "weft ping", func() error { // the kernel says so a few times a second at the most
+		out, _, _ := weft(t, me, "ping", peer.Name, "-c", "2", "--timeout", "1s") // its status says that something is broken
+		if !containsAll(out, []string{"ICMP protocol unreachable", "its weftd is not running", "ss -wlnp"}) {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+}
+
+// Twenty nodes of type ipip that start in one moment: every pod reaches every other.
+func TestTwentyNodesOfIPIP(t *testing.T) {
+	crowd(t)
+	const nodes = 20
+	l := up(t, lab.Spec{Nodes: nodes, NetworkConfig: networkOf(userIPIP, false)})
+	everyPair(t, l.Pods())
+	r, err := l.Measure(await.Context(t, 2*time.Minute), lab.MeasurePlan{Stream: -1, Echo: time.Second, Wait: await.Patience})
+	if faults := r.Faults(); err != nil || len(faults) > 0 || len(r.Pairs) != nodes*(nodes-1) {
+		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
+	}
+	fullSize(t, l.Node(1).Pods[0], l.Node(nodes).Pods[0], 4, 1480)
+}
