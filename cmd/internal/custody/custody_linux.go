@@ -368,10 +368,7 @@ func (c *Custody) Close() {
 	c.closed = true
 	if c.manager != nil {
 		c.manager.stamp()
-		if c.manager.alive >= 0 {
-			rights.Close([]int{c.manager.alive})
-			c.manager.alive = -1
-		}
+		c.manager.close()
 	}
 	if c.session != nil {
 		c.session.close()

@@ -21,35 +21,37 @@ type Inherited struct {
 type Stored struct {
 	turn  uint64
 	used  int
-	names map[string][]string
+	items map[string]stored
 	alive int // -1 for none
 	any   bool
 }
 
-// Part is a part of a Stored, of a size that can be sent at once. Its JSON form is all but the descriptors.
+// Part is a part of a Stored, of a size that can be sent at once: the time when weftd was last alive, or one Item. Its JSON form is all but the descriptors.
 type Part struct {
-	Turn  uint64              `json:"turn"`
-	Used  int                 `json:"used"`
-	Names map[string][]string `json:"names,omitempty"`
-	alive int
+	Turn  uint64   `json:"turn"`
+	Used  int      `json:"used"`
+	Item  string   `json:"item,omitempty"`
+	Label string   `json:"label,omitempty"`
+	At    []string `json:"at,omitempty"`
+	fds   []int
 }
 
 // FDs are the descriptors beside the part, which stay whose they are.
-func (p Part) FDs() []int {
-	if p.alive < 0 {
-		return nil
-	}
-	return []int{p.alive}
-}
+func (p Part) FDs() []int { return p.fds }
 
 // Parts returns s in parts; none if no service manager keeps anything.
 func (s *Stored) Parts() (out []Part) {
 	if !s.any {
 		return nil
 	}
-	out = append(out, Part{Turn: s.turn, Used: s.used, alive: s.alive})
-	for _, name := range slices.Sorted(maps.Keys(s.names)) {
-		out = append(out, Part{Turn: s.turn, Used: s.used, Names: map[string][]string{name: s.names[name]}, alive: -1})
+	first := Part{Turn: s.turn, Used: s.used}
+	if s.alive >= 0 {
+		first.fds = []int{s.alive}
+	}
+	out = append(out, first)
+	for _, name := range slices.Sorted(maps.Keys(s.items)) {
+		i := s.items[name]
+		out = append(out, Part{Turn: s.turn, Used: s.used, Item: name, Label: i.label, At: i.at, fds: i.fds})
 	}
 	return out
 }
@@ -60,22 +62,28 @@ func (s *Stored) Add(part []byte, fds []int) error {
 	if err := json.Unmarshal(part, &p); err != nil {
 		return err
 	}
-	if len(fds) > 1 || len(fds) == 1 && s.any {
+	first := !s.any
+	_, twice := s.items[p.Item]
+	if first != (p.Item == "") || first && len(fds) > 1 || twice || !first && (p.Label == "" || len(p.At) == 0 || len(fds) > len(p.At)) {
 		return errMalformed
 	}
-	if !s.any {
-		*s = Stored{names: map[string][]string{}, alive: -1, any: true}
+	if first {
+		*s = Stored{items: map[string]stored{}, alive: -1, any: true}
+		if len(fds) == 1 {
+			s.alive = fds[0]
+		}
+	} else {
+		s.items[p.Item] = stored{label: p.Label, at: p.At, fds: fds}
 	}
 	s.turn, s.used = p.Turn, p.Used
-	maps.Copy(s.names, p.Names)
-	if len(fds) == 1 {
-		s.alive = fds[0]
-	}
 	return nil
 }
 
-// Close closes the descriptor that s has.
+// Close closes the descriptors that s has.
 func (s *Stored) Close() {
+	for _, i := range s.items {
+		rights.Close(i.fds)
+	}
 	if s.any && s.alive >= 0 {
 		rights.Close([]int{s.alive})
 	}
@@ -94,7 +102,10 @@ func (c *Custody) Bequeath() (h Inherited, err error) {
 		h.Items = append(h.Items, i)
 	}
 	if m := c.manager; m != nil && err == nil {
-		h.Stored = Stored{turn: m.turn, used: m.used, names: maps.Clone(m.stored), alive: -1, any: true}
+		h.Stored = Stored{turn: m.turn, used: m.used, items: map[string]stored{}, alive: -1, any: true}
+		for name, s := range m.stored {
+			h.Stored.items[name] = s.dup()
+		}
 		if m.alive >= 0 {
 			var alive []int
 			if alive, err = rights.Duplicate([]int{m.alive}); err == nil {
@@ -119,7 +130,8 @@ func (c *Custody) inherit(h Inherited) {
 	}
 	c.former, c.away, c.held, c.fresh = h.Items, 0, true, map[string]bool{}
 	if m := c.manager; m != nil && h.Stored.any {
-		m.turn, m.used, m.stored, m.alive = h.Stored.turn, h.Stored.used, h.Stored.names, h.Stored.alive
+		m.close()
+		m.turn, m.used, m.stored, m.alive = h.Stored.turn, h.Stored.used, h.Stored.items, h.Stored.alive
 		h.Stored = Stored{}
 	}
 	h.Stored.Close()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -23,19 +24,23 @@ import (
 //
 //	weft-<hash of the Item's name>-<turn>-<place>
 //
-// The turn is another one each time that the same Item is kept, so that the new one is there before the old one goes.
+// The turn is another one each time that the same Item is kept, so that the new one is there before the old one goes. Systemd keeps a descriptor once:
+// of one that it has already it drops the duplicate, and with it the other name. So what is in the store keeps the name under which it got there, and
+// the memory file says which those are. No two descriptors that are kept may be duplicates of one another.
 type manager struct {
 	socket string // NOTIFY_SOCKET
 	most   int    // FileDescriptorStoreMax=; 0 if the manager keeps nothing
 	turn   uint64
-	stored map[string][]string // names in the store, by the Item's
+	stored map[string]stored // by the Item's name
 	used   int
 	alive  int // the memory file that says when weftd was last alive; -1 as long as it is not in the store
+	same   func(a, b int) (bool, error)
 }
 
 const (
 	storePrefix = "weft-"
 	aliveName   = storePrefix + "alive"
+	labelSuffix = "-0"
 	// barrierWait bounds how long the manager may take to say that it has read what was sent.
 	barrierWait = 5 * time.Second
 )
@@ -45,15 +50,19 @@ type label struct {
 	Version int    `json:"version"`
 	Name    string `json:"name"`
 	Turn    uint64 `json:"turn"`
-	FDs     int    `json:"descriptors"`
-	Meta    []byte `json:"meta"`
+	// At are the names of its descriptors in the store.
+	At   []string `json:"at"`
+	Meta []byte   `json:"meta"`
 }
+
+// labelVersion is raised when a label changes its meaning.
+const labelVersion = 2
 
 // openManager returns the store that env tells of, nil if there is none and nothing came from one, and what came. It takes over
 // the descriptors that came and that are ours; those of others stay open. Systemd from 254 on says by FDSTORE how many descriptors
 // it keeps; earlier ones do not say it, and the unit has to.
 func openManager(env func(string) string) (m *manager, items []Item, away time.Duration, faults []error) {
-	m = &manager{socket: env("NOTIFY_SOCKET"), stored: map[string][]string{}, alive: -1}
+	m = newManager(env("NOTIFY_SOCKET"))
 	if n, err := strconv.Atoi(env("FDSTORE")); err == nil && m.socket != "" {
 		m.most = max(n, 0)
 	}
@@ -62,6 +71,10 @@ func openManager(env func(string) string) (m *manager, items []Item, away time.D
 		return nil, items, away, faults
 	}
 	return m, items, away, faults
+}
+
+func newManager(socket string) *manager {
+	return &manager{socket: socket, stored: map[string]stored{}, alive: -1, same: rights.Same}
 }
 
 // CloseOnExec sees to it that no process that we start gets what the service manager handed over. It comes before the first of them.
@@ -102,15 +115,14 @@ func inherited(env func(string) string) map[string][]int {
 // takeUp makes items of what came. What is not whole, or of an earlier turn, was being replaced when weftd died, and leaves the store.
 func (m *manager) takeUp(fds map[string][]int) (items []Item, away time.Duration, faults []error) {
 	newest := map[string]label{}
-	group := map[string]string{} // the names' beginning, by the Item's name
+	at := map[string]string{} // the label's name, by the Item's
 	for name, of := range fds {
 		m.used += len(of)
-		start, ok := strings.CutSuffix(name, "-0")
-		if !ok || name == aliveName {
+		if name == aliveName || !strings.HasSuffix(name, labelSuffix) {
 			continue
 		}
 		l, err := readLabel(of[0])
-		if err == nil && !complete(fds, start, l) {
+		if err == nil && !complete(fds, l.At) {
 			err = errors.New("it is not whole")
 		}
 		if err != nil {
@@ -119,22 +131,20 @@ func (m *manager) takeUp(fds map[string][]int) (items []Item, away time.Duration
 		}
 		m.turn = max(m.turn, l.Turn)
 		if before, ok := newest[l.Name]; !ok || l.Turn > before.Turn {
-			newest[l.Name], group[l.Name] = l, start
+			newest[l.Name], at[l.Name] = l, name
 		}
 	}
 	used := map[string]bool{}
 	for name, l := range newest {
-		i := Item{Name: name, Meta: l.Meta}
-		for k := range l.FDs + 1 {
-			at := group[name] + "-" + strconv.Itoa(k)
-			used[at] = true
-			m.stored[name] = append(m.stored[name], at)
-			if k > 0 {
-				i.FDs = append(i.FDs, fds[at][0])
-				fds[at] = fds[at][1:]
-			}
+		s := stored{label: at[name], at: l.At}
+		for _, name := range l.At {
+			s.fds, fds[name] = append(s.fds, fds[name][0]), fds[name][1:]
 		}
-		items = append(items, i)
+		for _, name := range s.names() {
+			used[name] = true
+		}
+		m.stored[name] = s.dup()
+		items = append(items, Item{Name: name, Meta: l.Meta, FDs: s.fds})
 	}
 	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
 	if of := fds[aliveName]; len(of) > 0 {
@@ -152,70 +162,112 @@ func (m *manager) takeUp(fds map[string][]int) (items []Item, away time.Duration
 	return items, away, slices.DeleteFunc(faults, func(err error) bool { return err == nil })
 }
 
-func complete(fds map[string][]int, start string, l label) bool {
-	for k := range l.FDs + 1 {
-		if len(fds[start+"-"+strconv.Itoa(k)]) == 0 {
+// complete reports whether all names are there, each once.
+func complete(fds map[string][]int, names []string) bool {
+	for k, name := range names {
+		if len(fds[name]) == 0 || slices.Contains(names[:k], name) {
 			return false
 		}
 	}
-	return l.FDs > 0
+	return true
 }
 
-// keep has the store keep i in the place of what has its name.
+// keep has the store keep i in the place of what has its name. Of two processes that keep the same Item the store has the one or the other, whenever this
+// one dies; only where the kernel does not tell which descriptors are the same it has none for a moment.
 func (m *manager) keep(i Item) error {
-	need, extra := len(i.FDs)+1, 0
+	at, ok := m.stored[i.Name].of(i.FDs, m.same)
+	if !ok {
+		m.drop(i.Name)
+	}
+	need := 1
 	if m.alive < 0 {
-		extra = 1
+		need++
 	}
-	if m.used+need+extra > m.most {
-		return fmt.Errorf("keep descriptors of %q: the service manager keeps %d of at most %d, and %d more are needed: raise FileDescriptorStoreMax= (and FDSTORE) in weftd's unit", i.Name, m.used, m.most, need+extra)
+	m.turn++
+	sum := sha256.Sum256([]byte(i.Name))
+	start := storePrefix + hex.EncodeToString(sum[:16]) + "-" + strconv.FormatUint(m.turn, 10)
+	fresh := map[string]int{}
+	for k, fd := range i.FDs {
+		if at[k] == "" {
+			at[k] = start + "-" + strconv.Itoa(k+1)
+			fresh[at[k]] = fd
+		}
 	}
-	if extra > 0 {
+	if need += len(fresh); m.used+need > m.most {
+		return fmt.Errorf("keep descriptors of %q: the service manager keeps %d of at most %d, and %d more are needed: raise FileDescriptorStoreMax= (and FDSTORE) in weftd's unit", i.Name, m.used, m.most, need)
+	}
+	if err := m.store(i, start+labelSuffix, at, fresh); err != nil {
+		return fmt.Errorf("keep descriptors of %q: %w", i.Name, err)
+	}
+	before := m.stored[i.Name]
+	m.stored[i.Name] = stored{label: start + labelSuffix, at: at, fds: i.FDs}.dup()
+	m.remove(slices.DeleteFunc(before.names(), func(name string) bool { return slices.Contains(at, name) }))
+	rights.Close(before.fds)
+	return nil
+}
+
+// store has the store keep i: what is fresh, by name, and the label, which says what is at which name.
+func (m *manager) store(i Item, name string, at []string, fresh map[string]int) (err error) {
+	if m.alive < 0 {
 		if err := m.storeAlive(); err != nil {
 			return err
 		}
 	}
-	m.turn++
-	file, err := writeLabel(label{Version: 1, Name: i.Name, Turn: m.turn, FDs: len(i.FDs), Meta: i.Meta})
+	file, err := writeLabel(label{Version: labelVersion, Name: i.Name, Turn: m.turn, At: at, Meta: i.Meta})
 	if err != nil {
-		return fmt.Errorf("keep descriptors of %q: %w", i.Name, err)
+		return err
 	}
 	defer rights.Close([]int{file})
-	sum := sha256.Sum256([]byte(i.Name))
-	start := storePrefix + hex.EncodeToString(sum[:16]) + "-" + strconv.FormatUint(m.turn, 10) + "-"
-	var names []string
-	for k, fd := range append([]int{file}, i.FDs...) {
-		name := start + strconv.Itoa(k)
+	fresh = maps.Clone(fresh)
+	fresh[name] = file
+	var sent []string
+	for name, fd := range fresh {
 		if err = m.notify("FDSTORE=1\nFDPOLL=0\nFDNAME="+name, []int{fd}); err != nil {
 			break
 		}
-		names = append(names, name)
+		sent = append(sent, name)
 	}
+	m.used += len(sent)
 	if err == nil {
 		err = m.barrier()
 	}
 	if err != nil {
-		m.remove(names)
-		return fmt.Errorf("keep descriptors of %q: %w", i.Name, err)
+		m.remove(sent)
 	}
-	m.used += len(names)
-	m.used -= m.remove(m.stored[i.Name])
-	m.stored[i.Name] = names
-	return nil
+	return err
 }
 
 func (m *manager) forget(name string) {
-	m.used -= m.remove(m.stored[name])
-	delete(m.stored, name)
+	m.drop(name)
 	_ = m.barrier() // a socket that it still had would keep its port
 }
 
-// remove takes names out of the store, and returns how many they are. What the manager is not told it drops with the unit's end.
-func (m *manager) remove(names []string) int {
+// drop takes an Item out of the store.
+func (m *manager) drop(name string) {
+	s := m.stored[name]
+	delete(m.stored, name)
+	m.remove(s.names())
+	rights.Close(s.fds)
+}
+
+// remove takes names out of the store. What the manager is not told it drops with the unit's end.
+func (m *manager) remove(names []string) {
 	for _, name := range names {
 		_ = m.notify("FDSTOREREMOVE=1\nFDNAME="+name, nil)
 	}
-	return len(names)
+	m.used -= len(names)
+}
+
+// close closes what is ours of what is in the store.
+func (m *manager) close() {
+	for _, s := range m.stored {
+		rights.Close(s.fds)
+	}
+	m.stored = map[string]stored{}
+	if m.alive >= 0 {
+		rights.Close([]int{m.alive})
+		m.alive = -1
+	}
 }
 
 // notify sends state and fds to the service manager.
@@ -296,7 +348,7 @@ func writeLabel(l label) (int, error) {
 }
 
 func readLabel(fd int) (l label, err error) {
-	b := make([]byte, 2*MaxMeta+4096) // base64, and what is around it
+	b := make([]byte, 2*MaxMeta+128*MaxFDs+4096) // base64, names, and what is around them
 	n, err := unix.Pread(fd, b, 0)
 	if err != nil {
 		return l, err
@@ -304,7 +356,7 @@ func readLabel(fd int) (l label, err error) {
 	if err := json.Unmarshal(b[:n], &l); err != nil {
 		return l, err
 	}
-	if l.Version != 1 || l.Name == "" || len(l.Name) > MaxName || l.FDs < 1 || l.FDs > MaxFDs {
+	if l.Version != labelVersion || l.Name == "" || len(l.Name) > MaxName || len(l.At) < 1 || len(l.At) > MaxFDs {
 		return l, fmt.Errorf("version %d of what weft says of descriptors, which this weftd does not read", l.Version)
 	}
 	return l, nil

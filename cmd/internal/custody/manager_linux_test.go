@@ -1,6 +1,7 @@
 package custody
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,13 @@ func opened(f *systemdtest.Manager) *manager {
 	env := f.Env()
 	env["LISTEN_FDS"] = "0"
 	m, _, _, _ := openManager(func(name string) string { return env[name] })
+	return m
+}
+
+// fresh is the store as the next weftd finds it, before it has taken anything up.
+func fresh(f *systemdtest.Manager) *manager {
+	m := newManager(f.Path)
+	m.most = f.Most
 	return m
 }
 
@@ -54,9 +62,11 @@ func TestTheServiceManagersStore(t *testing.T) {
 	f := systemdtest.New(t, 20)
 	m := opened(f)
 	r, w := pipe(t)
+	x, y := pipe(t)
+	z, _ := pipe(t)
 	long := strings.Repeat("n", MaxName)
 	for _, i := range []Item{
-		{"a", []byte("old"), []int{r}}, {"a", []byte("about a"), []int{r, w}}, {"b", nil, []int{w}}, {long, make([]byte, MaxMeta), []int{w}}, {"c", nil, []int{w}},
+		{"a", []byte("old"), []int{r}}, {"a", []byte("about a"), []int{r, w}}, {"b", nil, []int{x}}, {long, make([]byte, MaxMeta), []int{y}}, {"c", nil, []int{z}},
 	} {
 		if err := m.keep(i); err != nil {
 			t.Fatal(err)
@@ -68,7 +78,7 @@ func TestTheServiceManagersStore(t *testing.T) {
 		t.Errorf("%d are stored, and %d counted", f.Count(), m.used)
 	}
 	for range 3 {
-		next := &manager{socket: f.Path, most: f.Most, stored: map[string][]string{}, alive: -1}
+		next := fresh(f)
 		items, _, faults := next.takeUp(f.Handed())
 		if len(items) != 3 || items[0].Name != "a" || string(items[0].Meta) != "about a" || len(items[0].FDs) != 2 || items[2].Name != long || len(faults) != 0 || next.used != m.used {
 			t.Fatalf("%+v %v", items, faults)
@@ -98,23 +108,26 @@ func TestWhatIsNotWholeLeavesTheStore(t *testing.T) {
 	f := systemdtest.New(t, 100)
 	m := opened(f)
 	r, w := pipe(t)
+	x, _ := pipe(t)
 	if err := m.keep(Item{"a", []byte("old"), []int{r, w}}); err != nil {
 		t.Fatal(err)
 	}
-	before := m.stored["a"]
-	m.stored["a"] = nil // it dies before it has removed the old ones
-	if err := m.keep(Item{"a", []byte("new"), []int{r, w}}); err != nil {
+	// It dies before it has removed what is no more wanted: r is there once, under the name that it has had.
+	old := m.stored["a"]
+	after := stored{label: "weft-0-2-0", at: []string{old.at[0], "weft-0-2-2"}}
+	m.turn++
+	if err := m.store(Item{"a", []byte("new"), []int{r, x}}, after.label, after.at, map[string]int{after.at[1]: x}); err != nil {
 		t.Fatal(err)
 	}
-	after := m.stored["a"]
-	for _, state := range []string{"FDNAME=weft-0-1-0", "FDNAME=weft-0-1-1", "FDNAME=weft-nonsense", "FDNAME=weft-0-2-1"} {
-		if err := m.notify("FDSTORE=1\nFDPOLL=0\n"+state, []int{w}); err != nil {
+	for _, state := range []string{"FDNAME=weft-1-1-0", "FDNAME=weft-1-1-1", "FDNAME=weft-nonsense", "FDNAME=weft-1-2-1"} {
+		of, _ := pipe(t)
+		if err := m.notify("FDSTORE=1\nFDPOLL=0\n"+state, []int{of}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	settled(t, m)
-	next := func() (*manager, []Item) {
-		n := &manager{socket: f.Path, most: f.Most, stored: map[string][]string{}, alive: -1}
+	taken := func() (*manager, []Item) {
+		n := fresh(f)
 		items, _, _ := n.takeUp(f.Handed())
 		settled(t, n)
 		for _, i := range items {
@@ -123,21 +136,99 @@ func TestWhatIsNotWholeLeavesTheStore(t *testing.T) {
 		return n, items
 	}
 	half := f.Handed()
-	n, items := next()
-	if len(items) != 1 || string(items[0].Meta) != "new" || !slices.Equal(n.stored["a"], after) || f.Count() != 4 || n.used != 4 {
+	n, items := taken()
+	if len(items) != 1 || string(items[0].Meta) != "new" || !slices.Equal(n.stored["a"].names(), after.names()) || f.Count() != 4 || n.used != 4 {
 		t.Errorf("%+v, %d stored, %d counted", items, f.Count(), n.used)
 	}
 	// Of the new one something is missing, and the old one is there.
-	rights.Close(half[after[2]])
-	delete(half, after[2])
-	n = &manager{socket: f.Path, most: f.Most, stored: map[string][]string{}, alive: -1}
+	rights.Close(half[after.at[1]])
+	delete(half, after.at[1])
+	n = fresh(f)
 	items, _, _ = n.takeUp(half)
-	if len(items) != 1 || string(items[0].Meta) != "old" || !slices.Equal(n.stored["a"], before) {
+	if len(items) != 1 || string(items[0].Meta) != "old" || !slices.Equal(n.stored["a"].names(), old.names()) {
 		t.Errorf("%+v", items)
 	}
 	for _, i := range items {
 		rights.Close(i.FDs)
 	}
+}
+
+// Where the kernel does not say which descriptors are the same, what is kept again is there all the same.
+func TestAStoreWithoutAComparison(t *testing.T) {
+	t.Parallel()
+	f := systemdtest.New(t, 20)
+	m := opened(f)
+	m.same = func(int, int) (bool, error) { return false, unix.ENOSYS }
+	r, w := pipe(t)
+	for _, meta := range []string{"first", "second", "third"} {
+		if err := m.keep(Item{"a", []byte(meta), []int{r, w}}); err != nil {
+			t.Fatal(err)
+		}
+		settled(t, m)
+		n := fresh(f)
+		items, _, faults := n.takeUp(f.Handed())
+		if len(items) != 1 || string(items[0].Meta) != meta || len(faults) != 0 || n.used != m.used || f.Count() != 4 {
+			t.Errorf("%s: %+v %v, %d stored, %d and %d counted", meta, items, faults, f.Count(), n.used, m.used)
+		}
+		for _, i := range items {
+			rights.Close(i.FDs)
+		}
+		n.close()
+	}
+}
+
+// What a weftd keeps that has taken another one's place is there for the next one, too, also what it keeps anew.
+func TestTheStoreAfterAHandOver(t *testing.T) {
+	t.Parallel()
+	f := systemdtest.New(t, 20)
+	open := func(handed *Inherited) *Custody {
+		env := f.Env()
+		env["LISTEN_FDS"] = "0"
+		return Open(t.Context(), Options{Owner: "x", Inherited: handed, Getenv: func(name string) string { return env[name] }, Logger: slog.New(slog.DiscardHandler)})
+	}
+	r, w := pipe(t)
+	x, _ := pipe(t)
+	c := open(nil)
+	if err := errors.Join(c.Keep(t.Context(), "a", []byte("about a"), []int{r, w}), c.Keep(t.Context(), "b", []byte("about b"), []int{x})); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		h, err := c.Bequeath()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Stored
+		for _, p := range h.Stored.Parts() {
+			b, err := json.Marshal(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			own, err := rights.Duplicate(p.FDs())
+			if err == nil {
+				err = got.Add(b, own)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.Stored.Close()
+		successor := open(&Inherited{Items: h.Items, Stored: got})
+		c.Close()
+		c = successor
+		if err := errors.Join(c.Begin(t.Context()), c.Keep(t.Context(), "a", []byte("more of a"), []int{w, r})); err != nil {
+			t.Fatal(err)
+		}
+		n := fresh(f)
+		items, _, faults := n.takeUp(f.Handed())
+		if len(items) != 2 || string(items[0].Meta) != "more of a" || string(items[1].Meta) != "about b" || len(faults) != 0 || f.Count() != 6 || n.used != 6 {
+			t.Errorf("%+v %v, %d stored, %d counted", items, faults, f.Count(), n.used)
+		}
+		for _, i := range items {
+			rights.Close(i.FDs)
+		}
+		n.close()
+	}
+	c.Close()
 }
 
 // A store that is full, or that nobody reads, is said, with what to do.
@@ -163,7 +254,8 @@ func TestAStoreThatDoesNotKeepIsSaid(t *testing.T) {
 	if s := c.Status(); s.Fault != "" || s.Items != 1 {
 		t.Errorf("%+v", s)
 	}
-	m := &manager{socket: f.Path + "-not-there", most: 100, stored: map[string][]string{}, alive: -1}
+	m := newManager(f.Path + "-not-there")
+	m.most = 100
 	if err := m.keep(Item{"a", nil, []int{r}}); err == nil || !errors.Is(err, os.ErrNotExist) || m.used != 0 {
 		t.Errorf("%v, %d", err, m.used)
 	}
@@ -241,7 +333,7 @@ func TestAStoreTakesOverFromAHolder(t *testing.T) {
 	}
 	n.ended()
 	await.OK(t, "how long ago it was alive", func() error {
-		m := &manager{socket: f.Path, most: 20, stored: map[string][]string{}, alive: -1}
+		m := fresh(f)
 		items, away, _ := m.takeUp(f.Handed())
 		for _, i := range items {
 			rights.Close(i.FDs)

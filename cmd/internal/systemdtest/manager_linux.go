@@ -1,4 +1,4 @@
-// Package systemdtest stands in for systemd's descriptor store in tests, which cannot start systemd itself.
+// Package systemdtest stands in for systemd's descriptor store in tests that count on more restarts than are tried with systemd itself.
 package systemdtest
 
 import (
@@ -99,11 +99,23 @@ func (m *Manager) told(vars map[string]string, fds []int) []int {
 		if name := vars["FDNAME"]; name == "" || len(name) > 255 || strings.ContainsAny(name, ":\n") || vars["FDPOLL"] != "0" {
 			m.t.Errorf("%q", vars)
 		}
-		for len(fds) > 0 && len(m.store) < m.Most {
+		for len(fds) > 0 && len(m.store) < m.Most && !m.has(fds[0]) {
 			m.store, fds = slices.Insert(m.store, 0, stored{vars["FDNAME"], fds[0]}), fds[1:]
 		}
 	}
 	return fds
+}
+
+// has reports whether fd is a duplicate of one that is kept. Systemd drops such a one, under whatever name it comes: what is kept has the name
+// under which it came first, and goes with that.
+func (m *Manager) has(fd int) bool {
+	return slices.ContainsFunc(m.store, func(s stored) bool {
+		same, err := rights.Same(s.fd, fd)
+		if err != nil {
+			m.t.Error(err)
+		}
+		return same
+	})
 }
 
 // Count is how many descriptors are kept.

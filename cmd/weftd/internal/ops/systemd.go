@@ -121,8 +121,14 @@ func (s *Systemd) send(state string) {
 	}
 }
 
+func (s *Systemd) isMuted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.muted
+}
+
 // Watchdog sends WATCHDOG=1 at half the interval that systemd asks for, as long as
-// alive returns true, until ctx ends. It returns at once if systemd asks for none.
+// alive returns true and nothing has it muted, until ctx ends. It returns at once if systemd asks for none.
 func (s *Systemd) Watchdog(ctx context.Context, alive func() bool) {
 	every, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -134,7 +140,7 @@ func (s *Systemd) Watchdog(ctx context.Context, alive func() bool) {
 	tick := time.NewTicker(every / 2)
 	defer tick.Stop()
 	for {
-		if alive() {
+		if alive() && !s.isMuted() {
 			s.send(daemon.SdNotifyWatchdog)
 		}
 		select {
