@@ -139,14 +139,14 @@ func (s *Systemd) Watchdog(ctx context.Context, alive func() bool) {
 	}
 	tick := time.NewTicker(every / 2)
 	defer tick.Stop()
-	for {
-		if alive() && !s.isMuted() {
-			s.send(daemon.SdNotifyWatchdog)
-		}
+	for { // the time begins with READY, and a process that takes another one's place is not listened to before
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if alive() && !s.isMuted() {
+			s.send(daemon.SdNotifyWatchdog)
 		}
 	}
 }
