@@ -42,7 +42,7 @@ func (e *Engine) balance(since time.Duration, act bool) {
 func (e *Engine) share(since time.Duration, act bool) (*attached, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.closed.Load() {
 		return nil, nil
 	}
 	clear(e.loads)

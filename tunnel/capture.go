@@ -122,7 +122,7 @@ func (c *Capture) Close() {
 func (c *Capture) Ended() bool {
 	c.engine.mu.Lock()
 	defer c.engine.mu.Unlock()
-	return c.engine.closed
+	return c.engine.closed.Load()
 }
 
 // Missed is how many packets were wanted and not copied, since the reader was too slow.

@@ -71,8 +71,8 @@ type Engine struct {
 	attached  map[PortID]*attached
 	nextID    PortID
 	nextQueue queueID
-	closed    bool
-	loads     []uint64 // of each worker, for balance
+	closed    atomic.Bool // changed with mu held; Run does not wait for it
+	loads     []uint64    // of each worker, for balance
 }
 
 // attached is a port in use.
@@ -170,7 +170,7 @@ func (e *Engine) Attach(p Port, role Role, addrs ...netip.Addr) (PortID, error) 
 func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.closed.Load() {
 		return 0, errors.New("attach port: the data plane has ended")
 	}
 	a := &attached{port: p, role: role, addrs: slices.Clone(addrs)}
@@ -303,8 +303,11 @@ func (e *Engine) retire(a *attached) {
 }
 
 // Run moves packets until ctx ends, then closes every port. It returns the first
-// error that stopped a worker, or nil.
+// error that stopped a worker, or nil. Once it has returned, calling it again does nothing.
 func (e *Engine) Run(ctx context.Context) error {
+	if e.closed.Load() { // its descriptors' numbers are others' by now
+		return nil
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	woken := make(chan struct{})
@@ -341,7 +344,7 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.closed = true
+	e.closed.Store(true)
 	var errs []error
 	for _, a := range e.attached {
 		errs = append(errs, a.port.Close())

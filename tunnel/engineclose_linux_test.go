@@ -202,3 +202,41 @@ func TestRunFailsAndLetsGo(t *testing.T) {
 		}
 	}
 }
+
+// Who ends a backend runs its engine once more, with a context that has ended. What had the numbers of its descriptors has others by then.
+func TestRunAgainTouchesNothing(t *testing.T) {
+	e, err := New(Config{Format: encap.FormatIP, Port: 8285, Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := e.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	others := map[int]bool{}
+	for _, w := range e.workers {
+		others[w.poll.bell], others[w.poll.fd] = true, true
+	}
+	for fd := range others { // as if somebody had opened them
+		own, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own != fd {
+			if err := errors.Join(unix.Dup3(own, fd, unix.O_CLOEXEC), unix.Close(own)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := e.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	for fd := range others {
+		var b [8]byte
+		if _, err := unix.Read(fd, b[:]); !errors.Is(err, unix.EAGAIN) {
+			t.Errorf("somebody else's descriptor: %v, want nothing to be read from it", err)
+		}
+		_ = unix.Close(fd)
+	}
+}

@@ -374,8 +374,10 @@ func (c *Custody) Close() {
 		c.session.close()
 		c.session = nil // else Run would find it over again and again
 	}
+	var all []int // together: after the data plane's own these are the last of each
 	for _, i := range append(slices.Collect(maps.Values(c.items)), c.former...) {
-		rights.Close(i.FDs)
+		all = append(all, i.FDs...)
 	}
+	rights.Close(all)
 	c.items, c.former = map[string]Item{}, nil
 }
