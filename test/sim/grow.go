@@ -1,57 +1,54 @@
 package sim
 
-import (
-	"fmt"
-	"reflect"
-)
+import "reflect"
 
 // tableMost bounds every table of a core: records of all machines and strangers, or what it heard of each.
 const tableMost = 4 * recordsMost
 
-// grown returns the path of a map or slice below v that has more than most elements, and how many; "" for none. It follows pointers and interfaces, each pointer
-// once, and passes over bytes, which are texts.
-func grown(v reflect.Value, path string, most int, been map[uintptr]bool) (where string, n int) {
+// grown returns how many elements a map or slice below v has that has more than most, 0 if there is none, and its path below v. It follows pointers and
+// interfaces, each pointer once, and passes over bytes, which are texts. It runs after each step, so the path is made only once something is found.
+func grown(v reflect.Value, most int, been map[uintptr]bool) (n int, where string) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() || been[v.Pointer()] {
-			return "", 0
+			return 0, ""
 		}
 		been[v.Pointer()] = true
-		return grown(v.Elem(), path, most, been)
+		return grown(v.Elem(), most, been)
 	case reflect.Interface:
 		if !v.IsNil() {
-			return grown(v.Elem(), path, most, been)
+			return grown(v.Elem(), most, been)
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if where, n = grown(v.Field(i), path+"."+v.Type().Field(i).Name, most, been); where != "" {
-				return where, n
+			if n, where = grown(v.Field(i), most, been); n > 0 {
+				return n, "." + v.Type().Field(i).Name + where
 			}
 		}
 	case reflect.Map:
 		if v.Len() > most {
-			return path, v.Len()
+			return v.Len(), ""
 		}
 		for i := v.MapRange(); i.Next(); {
-			if where, n = grown(i.Value(), path+"[]", most, been); where != "" {
-				return where, n
+			if n, where = grown(i.Value(), most, been); n > 0 {
+				return n, "[]" + where
 			}
 		}
 	case reflect.Slice, reflect.Array:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
-			return "", 0
+			return 0, ""
 		}
 		if v.Len() > most && v.Kind() == reflect.Slice {
-			return path, v.Len()
+			return v.Len(), ""
 		}
 		for i := range v.Len() {
-			if where, n = grown(v.Index(i), path+"[]", most, been); where != "" {
-				return where, n
+			if n, where = grown(v.Index(i), most, been); n > 0 {
+				return n, "[]" + where
 			}
 		}
 	default: // has no elements
 	}
-	return "", 0
+	return 0, ""
 }
 
 // growth checks that no table of a machine's core, or of its life in Kubernetes, has grown without a bound.
@@ -61,8 +58,8 @@ func (c *Cluster) growth(m *machine) {
 		return
 	}
 	for name, of := range map[string]any{"core": p.core, "life": p.life} {
-		if where, n := grown(reflect.ValueOf(of), name, tableMost, map[uintptr]bool{}); where != "" {
-			c.fail("nothing grows", "m%d has %s with %s elements", m.index, where, fmt.Sprint(n))
+		if n, where := grown(reflect.ValueOf(of), tableMost, map[uintptr]bool{}); n > 0 {
+			c.fail("nothing grows", "m%d has %s%s with %d elements", m.index, name, where, n)
 		}
 	}
 }
