@@ -96,6 +96,9 @@ type storeFacts struct {
 	configErr    error
 	clusterID    string
 	revision     int64
+	// wentBack says that it counts from further back since, or is another cluster. What the watch has told us may be of the time before,
+	// until the store confirms it.
+	wentBack bool
 }
 
 // errand is what a turn waits for: it goes on with the Result of its Call.

@@ -22,23 +22,26 @@ func (e *ConfigChangedError) Error() string {
 
 // hear takes in a snapshot of the watch, and lets work that was put off go on. One that is older than what we
 // know, as a watch may deliver what it read before our last write, is a reason to read the store: what is
-// older still then is a store that went back. n is what came with it.
+// older still then is a store that went back. After that the watch may still tell what was before, at a higher revision, so
+// that the store is read until it has come as far. n is what came with it.
 func (c *Core) hear(s Snapshot, n News) {
 	held := c.own.held
 	mem := c.peers.Memory()
-	if s.ClusterID == mem.ClusterID && s.Revision < mem.Revision || held != nil && s.ClusterID == held.cluster && s.Revision < held.Revision {
-		n.Snapshot = nil // it is large, and of no use any more
-		c.call(ReadStore{}, func(r Result) {
-			if r.Err != nil {
-				c.duties.add(dutyRead)
-				c.attend(n)
-				return
-			}
-			c.heard(r.Snapshot, n)
-		})
+	if !c.store.wentBack && !(s.ClusterID == mem.ClusterID && s.Revision < mem.Revision) && !(held != nil && s.ClusterID == held.cluster && s.Revision < held.Revision) {
+		c.heard(s, n)
 		return
 	}
-	c.heard(s, n)
+	cluster, revision := s.ClusterID, s.Revision
+	n.Snapshot = nil // it is large, and of no use any more
+	c.call(ReadStore{}, func(r Result) {
+		if r.Err != nil {
+			c.duties.add(dutyRead)
+			c.attend(n)
+			return
+		}
+		c.heard(r.Snapshot, n)
+		c.store.wentBack = c.store.wentBack && !(r.Snapshot.ClusterID == cluster && r.Snapshot.Revision >= revision)
+	})
 }
 
 func (c *Core) heard(s Snapshot, n News) {
@@ -56,6 +59,7 @@ func (c *Core) observe(s Snapshot) Snapshot {
 	if s.ClusterID != st.clusterID || s.Revision < st.revision {
 		c.cleared = nil // these revisions are another record's now
 		if st.clusterID != "" {
+			st.wentBack = true
 			c.own.forgetRevision()
 		}
 	} else if c.own.held != nil && c.own.held.reused(s) { // which a store says that went back while we did not hear it

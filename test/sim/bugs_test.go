@@ -41,7 +41,7 @@ func bugs() []bug {
 		{"a store without a configuration is believed", "lease/believe.go", "	case s.Config == nil:\n		return \"the store has", "	case false:\n		return \"the store has", false, false},
 		{"whoever is lost has been replaced", "lease/believe.go", "return elsewhere || slices.ContainsFunc(p.fresh, r.Overlaps)", "return elsewhere || len(p.fresh) >= 0", false, false},
 		{"who is kept ends at once", "lease/believe.go", "return (p.Held || p.Leaving) && !now.Before(p.Until)", "return p.Held || p.Leaving", true, false},
-		{"revisions of another store are compared", "lease/observe.go", "		if st.clusterID != \"\" {\n			c.own.forgetRevision()", "		if st.clusterID != \"\" {\n			_ = c", false, false},
+		{"revisions of another store are compared", "lease/observe.go", "			st.wentBack = true\n			c.own.forgetRevision()", "			st.wentBack = true", false, false},
 		{"a revision that is used again is ours", "lease/judge.go", "return h.cluster == s.ClusterID && s.Revision >= h.Revision && slices", "return false && slices", false, false},
 		{"what is put back is not compared", "lease/work.go", "if h.V4.IsValid() && h.V6.IsValid() {", "if false {", false, false},
 		{"who is left out may be forged", "tunnel/forged.go", "peer, found = t.left.Lookup(src)", "found = false", false, false},
