@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// silenceTrusted is how long silence is one, while the store takes no record of ours: whoever was away may be back.
+const silenceTrusted = 20 * time.Second
+
 // spokenLately is the least time between two answers.
 const spokenLately = 50 * time.Millisecond
 
@@ -39,7 +42,7 @@ func (c *Core) inquire() {
 			level = slog.LevelDebug
 		}
 		c.log(level, "the other owner is silent: its record is replaced", "subnets", d.Subnets.String(), "node", d.Node(), "name", d.published(), "address", d.Address())
-		c.cleared = map[Subnets]int64{d.Subnets: d.Revision}
+		c.cleared, c.silent = map[Subnets]int64{d.Subnets: d.Revision}, c.now
 		c.contest = nil
 		c.duties.add(dutyRead)
 	}

@@ -34,6 +34,7 @@ type Core struct {
 	contest *contest // what keeps us from writing; nil for nothing
 	putBack putBacks
 	cleared map[Subnets]int64 // revisions of records whose owners were asked for and are silent
+	silent  time.Time         // since when
 	asks    int               // how many rounds of asking there were, in all contests
 
 	questions []question // of others, which wait for an answer

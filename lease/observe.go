@@ -66,6 +66,9 @@ func (c *Core) observe(s Snapshot) Snapshot {
 		c.cleared = nil
 		c.own.forgetRevision()
 	}
+	if c.needsAcquire() && c.now.Sub(c.silent) > silenceTrusted {
+		c.cleared = nil
+	}
 	st.config, st.asked, st.clusterID, st.revision = s.Config, true, s.ClusterID, s.Revision
 	st.configErr = c.checkConfig(&s)
 	c.storeAnswered()
