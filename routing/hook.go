@@ -103,6 +103,19 @@ func hookAgain(interval uint32, routes int) time.Duration {
 	return max(time.Duration(interval)*time.Second, time.Duration(routes)*perRoute)
 }
 
+// Wait after a view that was not taken, and after one of which a route is pending: the first, and the longest unless the controller asks for more.
+const (
+	hookRetryFirst = time.Second
+	hookRetryLast  = time.Minute
+)
+
+// hookPending is how long it takes at first until a view with a pending route is given again. A new node's route is in the view of each, so that large ones
+// take longer.
+func hookPending(routes int) time.Duration {
+	const perRoute = 5 * time.Millisecond
+	return max(hookRetryFirst, time.Duration(routes)*perRoute)
+}
+
 // hookLives is how many times in a row a node may fail to give its view before the view counts no more.
 const hookLives = 15
 

@@ -201,6 +201,44 @@ func (f *hookFake) expect(n int, generation uint64) error {
 	return nil
 }
 
+// A view with a pending route is given again soon, and later and later, until the route is there; a change begins anew.
+func TestPendingRoutesAreGivenAgainSoon(t *testing.T) {
+	f := newHookFake(t)
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	b, pass := openHook(t, k, f, t.TempDir()) // and never started: what Apply does not do is done by nobody
+	peers := []lease.Record{hookRecord(2)}
+	step := func(d time.Duration, want int) {
+		t.Helper()
+		pass(d)
+		_ = b.Apply(t.Context(), kernelSet(b, peers...)) // an error, while a route is pending
+		if n, _ := f.given(); n != want {
+			t.Fatalf("after %v more %d views, want %d", d, n, want)
+		}
+	}
+	f.set(func() { f.says["10.5.2.0/24"] = routehook.Verdict{State: routehook.Pending} })
+	step(0, 1)
+	for wait := time.Second; wait < time.Minute; wait *= 2 {
+		step(wait*9/10, 0)
+		step(wait*2/10, 1)
+	}
+	step(54*time.Second, 0)
+	step(10*time.Second, 1)
+	peers = append(peers, hookRecord(3))
+	step(0, 1)
+	step(900*time.Millisecond, 0)
+	step(200*time.Millisecond, 1)
+	f.set(func() { clear(f.says) })
+	step(2200*time.Millisecond, 1)
+	step(50*time.Second, 0)
+	if st := b.Status(); st.Hook.Pending != 0 || st.Peers != 2 || st.LastError != "" {
+		t.Errorf("%+v", st)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A node whose own route the controller has never accepted is not ready, and says why.
 func TestRouteHookWaitsForItsOwnRoute(t *testing.T) {
 	f := newHookFake(t)
@@ -263,6 +301,11 @@ func TestHookAgain(t *testing.T) {
 	for routes, want := range map[int]time.Duration{2: time.Minute, 1200: time.Minute, 10_000: 500 * time.Second} {
 		if got := hookAgain(60, routes); got != want {
 			t.Errorf("%d routes: %v, want %v", routes, got, want)
+		}
+	}
+	for routes, want := range map[int]time.Duration{2: time.Second, 200: time.Second, 2000: 10 * time.Second} {
+		if got := hookPending(routes); got != want {
+			t.Errorf("%d routes of which one is pending: %v, want %v", routes, got, want)
 		}
 	}
 	for range 1000 {

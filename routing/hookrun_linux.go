@@ -28,12 +28,6 @@ const HookFile = "route-hook.json"
 // ErrNoController says that a network config of type route-hook is not followed, since this host was not told where the controller is.
 var ErrNoController = errors.New("type route-hook: no controller is named on this host: give --route-hook-url")
 
-// Wait after a view that was not taken: the first, and the longest unless the controller asks for more.
-const (
-	hookRetryFirst = time.Second
-	hookRetryLast  = time.Minute
-)
-
 // hookRunner gives the controller the views.
 type hookRunner struct {
 	client   *routehook.Client
@@ -51,6 +45,7 @@ type hookRunner struct {
 	verdicts map[netip.Prefix]routehook.Verdict
 	due      time.Time // when the same is to be given again
 	retry    time.Duration
+	pending  time.Duration  // the wait since the latest view, if a route of it was pending; else 0
 	fault    error          // of the latest try
 	proven   []netip.Prefix // own subnets that the controller has accepted at some time, with provenAt as next hops
 	provenAt []netip.Addr
@@ -90,7 +85,7 @@ func (r *hookRunner) act(ctx context.Context, s situation) outcome {
 		return outcome{node: fmt.Errorf("%w: this node has no address that peers are told, of the family of its subnet", errNotStarted)}
 	}
 	if changed := !slices.Equal(routes, r.given); changed {
-		r.given, r.number = routes, r.number+1
+		r.given, r.number, r.pending = routes, r.number+1, 0
 		if r.retry == 0 { // else the controller gets the rest that it needs
 			r.due = time.Time{}
 		}
@@ -122,8 +117,11 @@ func (r *hookRunner) give(ctx context.Context) {
 	} else {
 		r.fault, r.retry, r.verdicts = nil, 0, answer.Verdicts()
 		r.due = now.Add(spread(again))
-		if r.undecided() { // somebody waits for it
-			r.due = now.Add(min(spread(hookRetryLast), spread(again)))
+		if !r.undecided() {
+			r.pending = 0
+		} else { // somebody waits for it
+			r.pending = min(max(2*r.pending, hookPending(len(r.given))), hookRetryLast)
+			r.due = now.Add(min(spread(r.pending), spread(again)))
 		}
 		r.prove()
 	}
