@@ -22,7 +22,23 @@ import (
 // ipipNode is node A of spec with a raw socket on a wire to a host at b, which has a raw socket of its own, and knows nothing of ours.
 func ipipNode(t *testing.T) (n *node, peer *net.IPConn, b *host) {
 	t.Helper()
-	a, b := newHost(t), newHost(t)
+	n, peer, _, b = ipipAtRest(t)
+	n.begin(t)
+	return n, peer, b
+}
+
+// begin runs the engine until the test ends.
+func (n *node) begin(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// ipipAtRest is ipipNode, whose engine does not run yet.
+func ipipAtRest(t *testing.T) (n *node, peer *net.IPConn, a, b *host) {
+	t.Helper()
+	a, b = newHost(t), newHost(t)
 	wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
 	b.Do(t, func() error { return addAddr("eth0", "192.0.2.9/24") })
 	n = &node{host: memory(t, netip.AddrPort{})}
@@ -42,11 +58,8 @@ func ipipNode(t *testing.T) (n *node, peer *net.IPConn, b *host) {
 	}
 	swapTo(t, n.Engine, encap.FormatIPIP, ipipSpec())
 	b.Do(t, func() error { peer, err = net.ListenIP("ip4:4", &net.IPAddr{IP: net.IPv4zero}); return err })
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done; _ = peer.Close() })
-	return n, peer, b
+	t.Cleanup(func() { _ = peer.Close() })
+	return n, peer, a, b
 }
 
 // TestIPIPOnTheWire looks at what leaves as another implementation reads it, and sends what that one makes.

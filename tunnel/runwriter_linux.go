@@ -19,6 +19,13 @@ type wire interface {
 	whole(r *Ring, p *Packet) bool
 }
 
+// packetWire is a wire without runs, which takes many packets in one system call all the same, each as if it were sent alone.
+type packetWire interface {
+	// transmitEach sends the n packets of r.io.send, and gives their verdicts to those that were not sent. They are
+	// Delivered before.
+	transmitEach(r *Ring, n int)
+}
+
 // runWriter makes runs of the packets that an underlay port is to send, and gives them to a wire. It is
 // safe for concurrent use.
 type runWriter struct {
@@ -27,6 +34,7 @@ type runWriter struct {
 	log              *slog.Logger
 	maxSegs          int
 	gso, pcsum, pack offload
+	each             packetWire             // nil for a wire that takes runs
 	choice           atomic.Pointer[choice] // nil if superpackets leave in runs only
 }
 
@@ -34,7 +42,8 @@ type runWriter struct {
 // in one call.
 func newRunWriter(to wire, o UDPOptions, name string, gso bool) *runWriter {
 	w := &runWriter{wire: to, name: name, log: o.logger(), maxSegs: 64}
-	if kernelAtLeast(6, 9) { // UDP_MAX_SEGMENTS
+	w.each, _ = to.(packetWire)
+	if w.each != nil || kernelAtLeast(6, 9) { // UDP_MAX_SEGMENTS
 		w.maxSegs = maxRun
 	}
 	w.gso.set(OffloadGSO, o.Off, gso)
@@ -210,7 +219,7 @@ func (w *runWriter) one(r *Ring, p *Packet) {
 
 // segs is how many datagrams a send may have.
 func (w *runWriter) segs() int {
-	if w.gso.on() {
+	if w.gso.on() || w.each != nil {
 		return w.maxSegs
 	}
 	return 1
@@ -219,7 +228,8 @@ func (w *runWriter) segs() int {
 // room sends the run if a datagram of size bytes in so many pieces does not fit behind it.
 func (w *runWriter) room(r *Ring, size, pieces int) {
 	u := &r.io.send
-	if u.n > 0 && (u.ended || size > u.size || u.n >= w.segs() || u.bytes+size > maxDatagram || u.used+pieces > len(u.iov)) {
+	alike := w.each != nil || !u.ended && size <= u.size && u.bytes+size <= maxDatagram
+	if u.n > 0 && (!alike || u.n >= w.segs() || u.used+pieces > len(u.iov)) {
 		w.flush(r)
 	}
 }
@@ -228,6 +238,11 @@ func (w *runWriter) room(r *Ring, size, pieces int) {
 func (w *runWriter) flush(r *Ring) {
 	u := &r.io.send
 	if u.n == 0 {
+		return
+	}
+	if w.each != nil {
+		w.each.transmitEach(r, u.n)
+		u.clear()
 		return
 	}
 	if u.size = u.parts[0].bytes; u.fill > 0 && u.n > 1 {

@@ -30,11 +30,12 @@ func write(fd int, b []byte) unix.Errno {
 	}
 }
 
-// syscallArea is a worker's memory for system calls: some 150 KB.
+// syscallArea is a worker's memory for system calls: some 160 KB.
 type syscallArea struct {
 	messageArea
 	send  sendRun
 	merge merger
+	many  [maxRun]messageHeader // of the packets of send, for sendmmsg
 }
 
 // messageArea holds the arguments of sendmsg and recvmsg, with their pointers
@@ -80,16 +81,34 @@ func (a *messageArea) recvmsg(fd, flags int) (int, unix.Errno) {
 	return int(n), errno
 }
 
-// sendmsg sends with the name and the control messages set before.
-func (a *messageArea) sendmsg(fd, nameLen int) unix.Errno {
+// ready completes what is sent next by the name and the control messages set before.
+func (a *messageArea) ready(nameLen int) {
 	a.msg.Namelen = uint32(nameLen)
 	a.msg.Control = nil
 	if a.n > 0 {
 		a.msg.Control = &a.ctl[0]
 	}
 	a.msg.SetControllen(a.n)
+	a.msg.Flags = 0
+}
+
+// sendmsg sends what has the name and the control messages set before.
+func (a *messageArea) sendmsg(fd, nameLen int) unix.Errno {
+	a.ready(nameLen)
 	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&a.msg)), 0)
 	return errno
+}
+
+// messageHeader is struct mmsghdr (linux/socket.h). Go aligns it as C does.
+type messageHeader struct {
+	unix.Msghdr
+	sent uint32 // bytes
+}
+
+// sendmmsg sends ms, and returns how many were taken: at least one without an error.
+func sendmmsg(fd int, ms []messageHeader) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(ms))), uintptr(len(ms)), 0, 0, 0)
+	return int(n), errno
 }
 
 func writev(fd int, v []unix.Iovec) unix.Errno {

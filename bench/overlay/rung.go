@@ -82,7 +82,7 @@ func Rungs() []Rung {
 		{tunnel.PathSocket.String(), "weftd, path socket: TUN and UDP socket with the kernel's offloads", weftd},
 		{tunnel.PathRaw.String(), "weftd, path raw: frames in and out past the IP stack, whole superpackets where the kernel can", weftd},
 		{Auto, "weftd with nothing configured", weftd},
-		{IPIP, "weftd of type ipip in user space: TUN and raw socket, a packet at a time", otherType},
+		{IPIP, "weftd of type ipip in user space: TUN and raw socket, each packet by itself through the kernel", otherType},
 		{Encrypted, "weftd of type wireguard in user space. It encrypts, as wireguard-go does", otherType},
 		{Direct, "weftd with nothing configured, its pods attached directly: neither bridge nor veth pair", direct},
 		{NodeBridge, "two pods of one node, by the kernel's bridge", nodeBridge},
