@@ -53,6 +53,13 @@ func TestCaptureShowsWhatBecameOfPackets(t *testing.T) {
 	expect("stranger outer 203.0.113.9:8285>192.0.2.1:8285", "stranger outer dropped unknown_peer 203.0.113.9:8285>192.0.2.1:8285")
 	n.wire.Inject(tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: stranger})
 	expect("stranger outer 192.0.2.2:8285>192.0.2.1:8285", "stranger inner dropped foreign_source")
+	// To and from addresses for which no router forwards (RFC 1812 section 5.3.7).
+	stranger = udp4(t, "127.0.0.1", "10.1.1.5", 9, nil)
+	n.wire.Inject(tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: stranger})
+	expect("stranger outer 192.0.2.2:8285>192.0.2.1:8285", "stranger inner dropped martian")
+	lost = udp4(t, "10.1.1.5", "127.0.0.1", 9, nil)
+	n.host.Inject(tunneltest.Datagram{Data: lost})
+	expect("lost inner outbound dropped martian")
 	if c.Missed() != 0 {
 		t.Errorf("%d missed", c.Missed())
 	}

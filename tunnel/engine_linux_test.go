@@ -146,6 +146,8 @@ func encode(t testing.TB, l ...gopacket.SerializableLayer) []byte {
 // TestCarries sends one packet of each kind each way and compares the bytes.
 func TestCarries(t *testing.T) {
 	n := start(t, spec(), tunnel.Config{})
+	ecn6 := udp6(t, "fd00:1:1::5", "fd00:1:2::7", 9)
+	ecn6[1] |= byte(encap.ECT0) << 4
 	send := map[string]struct {
 		packet []byte
 		to     netip.AddrPort
@@ -157,6 +159,10 @@ func TestCarries(t *testing.T) {
 		"a full one":                        {udp4(t, "10.1.1.5", "10.1.2.7", 1472-28, nil), outer("192.0.2.2"), 0},
 		"ECT(0) to weft is copied out":      {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TOS = 2 }), outer("192.0.2.2"), encap.ECT0},
 		"ECT(0) to flannel stays inside":    {udp4(t, "10.1.1.5", "10.1.3.7", 9, func(ip *layers.IPv4) { ip.TOS = 2 }), outer("192.0.2.3"), 0},
+		"ECT(1) to weft is copied out":      {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TOS = 1 }), outer("192.0.2.2"), encap.ECT1},
+		"CE to weft is copied out":          {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TOS = 3 }), outer("192.0.2.2"), encap.CE},
+		"CE to flannel stays inside":        {udp4(t, "10.1.1.5", "10.1.3.7", 9, func(ip *layers.IPv4) { ip.TOS = 3 }), outer("192.0.2.3"), 0},
+		"IPv6, ECT(0) is copied out":        {ecn6, outer("192.0.2.2"), encap.ECT0},
 		"from the TUN the TTL is untouched": {udp4(t, "10.1.1.5", "10.1.2.7", 9, func(ip *layers.IPv4) { ip.TTL = 1 }), outer("192.0.2.2"), 0},
 	}
 	for name, tt := range send {

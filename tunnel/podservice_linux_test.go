@@ -302,6 +302,7 @@ func TestPodsPacketsAreRouted(t *testing.T) {
 	if d := n.Pods()[1].Drops; d != [tunnel.NumDropReasons]uint64{} {
 		t.Errorf("the other pod has drops: %v", d)
 	}
+	n.send(t, "the node's DNS cache, to a pod", "host", udp4(t, "169.254.20.10", "10.1.1.5", 9, nil), "a")
 	n.send(t, "a forger by the host's TUN, to a peer", "host", udp4(t, "10.1.3.7", "10.1.2.7", 9, nil), "")
 	balanced(t, n.Stats())
 }

@@ -57,7 +57,8 @@ func senderOver(t *testing.T, h *host, local string, workers int, listen func(tu
 }
 
 // TestPathMTUOverARouter puts a narrower link behind a router: the first packet
-// is lost and teaches us, the next one is answered with the right MTU.
+// is lost and teaches us, the next one is answered with the right MTU, and not sent. What
+// goes to another peer is as large as before.
 func TestPathMTUOverARouter(t *testing.T) {
 	for _, tt := range []struct {
 		name, a, routerA, routerB, b, sysctl string
@@ -76,7 +77,8 @@ func TestPathMTUOverARouter(t *testing.T) {
 			for h, l := range map[*host][2]string{a: {tt.a, tt.routerA}, b: {tt.b, tt.routerB}} {
 				h.Do(t, func() error { return errors.Join(addAddr("eth0", l[0]+bits), defaultRoute(l[1])) })
 			}
-			n := sender(t, a, tt.a, tunnel.PeerSpec{Name: "b", Addr: addr(tt.b), Weft: true, Subnets: prefixes("10.1.2.0/24", "fd00:1:2::/64")})
+			n := sender(t, a, tt.a, tunnel.PeerSpec{Name: "b", Addr: addr(tt.b), Weft: true, Subnets: prefixes("10.1.2.0/24", "fd00:1:2::/64")},
+				tunnel.PeerSpec{Name: "c", Addr: addr(tt.routerB), Weft: true, Subnets: prefixes("10.1.3.0/24")})
 
 			big := udp4(t, "10.1.1.5", "10.1.2.7", 1500-tt.cost-28, nil)
 			n.host.Inject(tunneltest.Datagram{Data: big})
@@ -84,11 +86,23 @@ func TestPathMTUOverARouter(t *testing.T) {
 			if got := n.Peers()[0].MTU; got != 1300-tt.cost {
 				t.Errorf("inner MTU %d, want 1300 - %d", got, tt.cost)
 			}
+			sent := n.Stats().Egress
 			n.host.Inject(tunneltest.Datagram{Data: big})
 			d, ok := n.host.Next(within)
 			if !ok || describeICMP(t, d.Data, big) != map[bool]string{
 				true: "DestinationUnreachable(FragmentationNeeded) 1272", false: "DestinationUnreachable(FragmentationNeeded) 1252"}[tt.cost == 28] {
 				t.Errorf("the sender was told %x", d.Data)
+			}
+			if now := settled(t, n, sent.Received+1).Egress; now.Delivered != sent.Delivered || now.Drops[tunnel.DropTooBig] != sent.Drops[tunnel.DropTooBig]+1 {
+				t.Errorf("what is known to be too big is sent: %+v, and before %+v", now, sent)
+			}
+			if other := n.Peers()[1]; other.Name != "c" || other.MTU != 1500-tt.cost || other.PathMTU != 0 {
+				t.Errorf("of another peer %+v is known", other)
+			}
+			sent = n.Stats().Egress
+			n.host.Inject(tunneltest.Datagram{Data: udp4(t, "10.1.1.5", "10.1.3.7", 1500-tt.cost-28, nil)})
+			if now := settled(t, n, sent.Received+1).Egress; now.Delivered != sent.Delivered+1 {
+				t.Errorf("to another peer nothing as large is sent: %v", now.Drops)
 			}
 			// 1272 and 1252 inside are less than IPv6 may be told: what it must be able to
 			// send goes out, or a forged message would cut it off.

@@ -2,7 +2,9 @@ package etcd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -156,15 +158,26 @@ func TestPauseIsNoticed(t *testing.T) {
 	w.records(t, 1, 2, 3)
 }
 
+// TestDeadEndpointIsPassedOver has beside the member that serves one that refuses connections, one that takes them and says nothing, as one that is
+// frozen does.
 func TestDeadEndpointIsPassedOver(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	s := newStore(t, "http://127.0.0.1:1", func(c *etcd.Config) { c.Endpoints = append(c.Endpoints, srv.Endpoint()) })
-	w := watch(t, s)
-	put(t, s, 1, lease.TTL, 0)
-	w.records(t, 1)
-	if _, _, lost := w.snapshot(); lost != 0 {
-		t.Errorf("lost %v", w.losses)
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes connections, and nobody reads them
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }() // nothing was written
+	for name, dead := range map[string]string{"refuses": "http://127.0.0.1:1", "silent": "http://" + silent.Addr().String()} {
+		s := newStore(t, dead, func(c *etcd.Config) { c.Endpoints = append(c.Endpoints, srv.Endpoint()) })
+		w := watch(t, s)
+		if _, err := s.Put(t.Context(), subnet(1), attrs(1), lease.TTL, 0); err != nil && !errors.Is(err, lease.ErrConflict) {
+			t.Errorf("%s: %v", name, err)
+		}
+		w.records(t, 1)
+		if _, _, lost := w.snapshot(); lost != 0 {
+			t.Errorf("%s: lost %v", name, w.losses)
+		}
 	}
 }
 
