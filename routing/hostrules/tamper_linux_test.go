@@ -175,6 +175,11 @@ func TestNoPacketMeetsHalfOfTheRules(t *testing.T) {
 					}
 				}
 			})
+			stop := sync.OnceFunc(func() {
+				close(done)
+				wg.Wait()
+			})
+			defer stop() // also where a change fails, before the sockets are closed
 			for i := range rounds {
 				if i%2 == 0 {
 					apply(t, r, testSet(few[i:]...))
@@ -182,8 +187,7 @@ func TestNoPacketMeetsHalfOfTheRules(t *testing.T) {
 					apply(t, r, testSet("127.0.0.1", few[i]))
 				}
 			}
-			close(done)
-			wg.Wait()
+			stop()
 			t.Logf("%d datagrams of each while the rules changed %d times", sent, rounds)
 		})
 	}
