@@ -108,6 +108,8 @@ type Status struct {
 	Reached []Reached
 	// Notes are sentences for the operator: what works less well than it could, and what would help.
 	Notes []string
+	// Processes are those that encrypt in user space.
+	Processes []WireGuardProcess
 	// Hook is what a controller of the operator's made of the routes; the zero HookStatus for a type without one.
 	Hook HookStatus
 	// Rules are the host's; the zero Status without BackendConfig.Rules.
@@ -154,6 +156,9 @@ type BackendConfig struct {
 	StateDir string
 	// KeyFile is the file of this node's private key, for a type that has one; "" for WireGuardKeyFile in StateDir.
 	KeyFile string
+	// WireGuardProcesses has the devices of type wireguard in user space, which outlive this process and go from one backend to the next; nil has
+	// them in this process, and their sessions end with it. It is borrowed.
+	WireGuardProcesses *WireGuardProcesses
 	// Workers is how many workers a data plane of our own has; 0 means tunnel.DefaultWorkers.
 	Workers int
 	// Forwarding, if not "", is auto, on or off, and counts instead of the network config's.

@@ -30,7 +30,9 @@ type wireGuardEnd interface {
 	Lost() bool
 	Peers() ([]wireguard.PeerState, error)
 	WrongKeys() uint64
+	// Close lets go of the device. One of the kernel's, and one with a process of its own, go on with their sessions; End ends the latter.
 	Close() error
+	End() error
 }
 
 // Open implements Settings.
@@ -65,10 +67,12 @@ func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
 	if w.why != "" {
 		a.log.Warn("packets are encrypted in user space", "cause", w.why)
 	}
+	a.processes = c.WireGuardProcesses
 	b, err := newController(c, w, a)
 	if err != nil {
 		return nil, err
 	}
+	a.lost = func() { b.nudge(kernel.ChangedAll) }
 	return &Encrypter{b, a}, nil
 }
 
@@ -195,8 +199,12 @@ type wireGuardActor struct {
 	why    string
 	file   string // of the private key; "" keeps none
 	loose  bool   // peers that are reached by other links may send by the devices
+	// processes has the devices in user space; nil for this process itself. lost has the controller look when one ended.
+	processes *WireGuardProcesses
+	lost      func()
 
-	own atomic.Pointer[wireguard.PublicKey]
+	own     atomic.Pointer[wireguard.PublicKey]
+	running atomic.Pointer[[]WireGuardProcess] // nil before the first was looked for
 
 	mu      sync.Mutex // guards what follows
 	private wireguard.Secret
@@ -288,10 +296,11 @@ func (a *wireGuardActor) prepare(d *desired, mtu int) (absent, notes []string, e
 	}
 	for name, m := range a.ends {
 		if !wanted[name] { // its family has no address any more; the device goes with the last process, or by weft cleanup
-			faults = append(faults, m.Close())
+			faults = append(faults, m.End())
 			delete(a.ends, name)
 		}
 	}
+	notes = append(notes, a.tellProcesses()...)
 	_, _ = a.look() // what has changed since counts; who asks is told of errors
 	if a.why != "" {
 		notes = append(notes, "packets are encrypted in user space: "+a.why)
@@ -363,6 +372,8 @@ func (a *wireGuardActor) make(name string, mtu int) (wireGuardEnd, error) {
 	right := "wireguard"
 	if a.user {
 		right = "tun"
+	} else if a.processes != nil {
+		a.processes.End(name)
 	}
 	if kind != "" && kind != right {
 		if !isWireGuardDevice(Device{Name: name, Kind: kind}) || alias != kernel.Alias && alias != "" {
@@ -376,7 +387,7 @@ func (a *wireGuardActor) make(name string, mtu int) (wireGuardEnd, error) {
 	if !a.user {
 		return openKernelWireGuard(a.k, name, kind == "")
 	}
-	u, err := wireguard.OpenUser(name, mtu, a.k.Do, a.out.Do, a.log)
+	u, err := a.openUser(name, mtu)
 	if errors.Is(err, unix.EBUSY) {
 		err = fmt.Errorf("%w: a running process has it: stop flanneld or the other weftd", err)
 	}
@@ -392,7 +403,7 @@ func (*wireGuardActor) act(context.Context, situation) outcome { return outcome{
 // stop implements actor.
 func (*wireGuardActor) stop(context.Context) error { return nil }
 
-// close implements preparer. The devices stay, with addresses and routes: the kernel's goes on, and what is sent to a TUN waits in its queue.
+// close implements preparer. The devices stay, with addresses and routes: the kernel's goes on, and so does one with a process of its own.
 func (a *wireGuardActor) close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

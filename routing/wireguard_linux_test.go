@@ -20,11 +20,18 @@ import (
 
 const userWireGuard = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"wireguard","Userspace":"always"%s}}`
 
-// wireGuardNodes makes hosts on one Ethernet with backends of type wireguard, which know each other and run.
+// rekeyed are the keys of nodes that are told to begin handshakes, which is for tests only, and so no process can be told.
+const rekeyed = `,"Mode":"ipv4"`
+
+// wireGuardNodes makes hosts on one Ethernet with backends of type wireguard, which know each other and run. Every other one has its devices in
+// processes of their own, but with the keys rekeyed.
 func wireGuardNodes(t *testing.T, count int, keys string) ([]*vtepNode, *kernel.Kernel) {
 	t.Helper()
 	nodes, bridge := hosts(t, count)
-	for _, n := range nodes {
+	for i, n := range nodes {
+		if i%2 > 0 && keys != rekeyed {
+			n.processes = newCipherKeeper(t).next("v1")
+		}
 		n.openWireGuard(t, keys, t.TempDir())
 	}
 	joinVTEPs(t, nodes)
@@ -38,7 +45,7 @@ func (n *vtepNode) openWireGuard(t *testing.T, keys, stateDir string) (stop func
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := BackendConfig{Kernel: n.k, Network: network, Node: n.own.V4.String(), StateDir: stateDir,
+	c := BackendConfig{Kernel: n.k, Network: network, Node: n.own.V4.String(), StateDir: stateDir, WireGuardProcesses: n.processes,
 		UnderlayOptions: underlay.Options{IPv4: true, IPv6: true, Interfaces: []string{"eth0"}}}
 	if c.Underlay, err = underlay.Choose(n.k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)

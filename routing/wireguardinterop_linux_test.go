@@ -94,7 +94,7 @@ func plainConfig(t *testing.T, a *vtepNode, key wireguard.Secret, psk, endpoint 
 
 // TestWireGuardRekeysUnderTraffic has both ends begin handshakes anew while a stream passes.
 func TestWireGuardRekeysUnderTraffic(t *testing.T) {
-	ns, _ := wireGuardNodes(t, 2, `,"Mode":"ipv4"`)
+	ns, _ := wireGuardNodes(t, 2, rekeyed)
 	hears(t, ns[0], ns[1], false)
 	done := make(chan struct{})
 	go func() {

@@ -160,7 +160,7 @@ func crashAt(t *testing.T, a, b *host, c crash) {
 func (h *host) portsKept(t *testing.T) {
 	t.Helper()
 	await.OK(t, "its ports are kept", func() error {
-		if s, err := h.status(t); err != nil || s.Custody == nil || s.Custody.Ports != 2 || s.Custody.Fault != "" {
+		if s, err := h.status(t); err != nil || s.Custody == nil || s.Custody.Ports != h.ports || s.Custody.Fault != "" {
 			return fmt.Errorf("%+v %w", s.Custody, err)
 		}
 		return nil

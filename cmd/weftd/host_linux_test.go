@@ -36,6 +36,7 @@ type host struct {
 	env  []string // variables besides the test's own
 
 	manager *systemdtest.Manager // starts its weftd and keeps descriptors; nil for nobody
+	ports   int                  // how many it has for the next weftd
 
 	cmd *exec.Cmd
 	log buffer
@@ -112,7 +113,7 @@ func newHost(t *testing.T, name string) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{name: name, ns: ns, dir: t.TempDir()}
+	h := &host{name: name, ns: ns, dir: t.TempDir(), ports: 2}
 	h.args = []string{"--iface=eth0", "--node-id=" + name, "--node-name=" + name, "--subnet-file", h.file(), "--cache-dir", h.dir + "/cache",
 		"--control-socket", h.socket(), "--healthz-port=8471", "--healthz-ip=127.0.0.1"}
 	t.Cleanup(func() {

@@ -77,7 +77,7 @@ func sayings() []saying {
 		{"underlay lost", UnderlayLost}, {"underlay", UnderlayChosen},
 		{"repaired what was changed", RoutesRepaired}, {"rules were changed by somebody else", RulesRepaired},
 		{"rules in place", RulesInPlace}, {"all rules are in place", RulesInPlace},
-		{"device is gone", DeviceRepaired}, {"making the device anew", DeviceRepaired}, {"port of the data plane died", DeviceRepaired}, {"ingress filter is gone", DeviceRepaired},
+		{"device is gone", DeviceRepaired}, {"the process that encrypts", DeviceRepaired}, {"making the device anew", DeviceRepaired}, {"port of the data plane died", DeviceRepaired}, {"ingress filter is gone", DeviceRepaired},
 		{"taken over", TakenOver}, {"removed what another backend left", TakenOver}, {"removed the kernel's vxlan device", TakenOver}, {"rules of an earlier run", TakenOver},
 		{"path raw is not possible", PathChosen}, {"paths raw and socket need", PathChosen}, {"no tunnel GSO", PathChosen},
 		{"superpackets leave", OutletChosen}, {"superpackets are cut", OutletChosen}, {"offload lost", OffloadLost},

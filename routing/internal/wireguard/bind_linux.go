@@ -23,7 +23,7 @@ type Inside func(f func() error) error
 // sockets are of a namespace and an address that we choose, that datagrams of one size leave in one piece without being copied together,
 // and that what arrives joined is taken many at a time.
 type bind struct {
-	inside Inside
+	opens opener
 
 	mu     sync.Mutex // guards what follows
 	local4 netip.Addr // which socket is opened next
@@ -37,8 +37,11 @@ type bind struct {
 
 var _ conn.Bind = (*bind)(nil)
 
-func newBind(inside Inside) *bind {
-	return &bind{inside: inside, runs: sync.Pool{New: func() any { return newRun() }}}
+// opener opens a socket at an address of the underlay's, with a mark unless that is 0.
+type opener func(local netip.AddrPort, mark uint32) (*net.UDPConn, error)
+
+func newBind(opens opener) *bind {
+	return &bind{opens: opens, runs: sync.Pool{New: func() any { return newRun() }}}
 }
 
 // at says to which addresses the next Open binds; the zero Addr for a family without a socket.
@@ -89,39 +92,56 @@ func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	return fns, port, nil
 }
 
-// listen opens a socket in the underlay's namespace. mu is held.
+// listen opens a socket. mu is held.
 func (b *bind) listen(local netip.AddrPort) (*socket, error) {
-	network := "udp4"
-	if local.Addr().Is6() {
-		network = "udp6"
-	}
-	mark, offload := b.mark, false
-	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		return errors.Join(c.Control(func(fd uintptr) { offload, err = setUp(int(fd), network, mark) }), err)
-	}}
-	var pc net.PacketConn
-	err := b.inside(func() (err error) {
-		pc, err = lc.ListenPacket(context.Background(), network, local.String())
-		return err
-	})
+	udp, err := b.opens(local, b.mark)
 	if err != nil {
-		if errors.Is(err, unix.EADDRINUSE) {
-			err = fmt.Errorf("%w: another program has UDP port %d, as a WireGuard device, flanneld or another weftd would: stop it, or name another ListenPort", err, local.Port())
-		}
 		return nil, err
 	}
-	udp := pc.(*net.UDPConn) // which ListenPacket returns for udp4 and udp6
-	s := &socket{conn: udp, batch: ipv4.NewPacketConn(udp)}
-	s.segments.Store(offload)
-	s.in = newIncoming()
+	raw, err := udp.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, udp.Close())
+	}
+	s := &socket{conn: udp, batch: ipv4.NewPacketConn(udp), in: newIncoming()}
+	if err := raw.Control(func(fd uintptr) {
+		_, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)
+		s.segments.Store(err == nil)
+	}); err != nil {
+		return nil, errors.Join(err, udp.Close())
+	}
 	return s, nil
+}
+
+// opensIn opens sockets in the namespace that inside enters.
+func opensIn(inside Inside) opener {
+	return func(local netip.AddrPort, mark uint32) (*net.UDPConn, error) {
+		network := "udp4"
+		if local.Addr().Is6() {
+			network = "udp6"
+		}
+		lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+			return errors.Join(c.Control(func(fd uintptr) { err = setUp(int(fd), network, mark) }), err)
+		}}
+		var pc net.PacketConn
+		err := inside(func() (err error) {
+			pc, err = lc.ListenPacket(context.Background(), network, local.String())
+			return err
+		})
+		if err != nil {
+			if errors.Is(err, unix.EADDRINUSE) {
+				err = fmt.Errorf("%w: another program has UDP port %d, as a WireGuard device, flanneld or another weftd would: stop it, or name another ListenPort", err, local.Port())
+			}
+			return nil, err
+		}
+		return pc.(*net.UDPConn), nil // which ListenPacket returns for udp4 and udp6
+	}
 }
 
 // bufferSize is what the sockets ask the kernel for, in bytes, each way: what arrives while the device is busy waits there.
 const bufferSize = 7 << 20
 
-// setUp sets a socket's options. offload says that it can send runs.
-func setUp(fd int, network string, mark uint32) (offload bool, err error) {
+// setUp sets a socket's options.
+func setUp(fd int, network string, mark uint32) (err error) {
 	for _, o := range [][2]int{{unix.SO_RCVBUF, unix.SO_RCVBUFFORCE}, {unix.SO_SNDBUF, unix.SO_SNDBUFFORCE}} {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], bufferSize) // as much as the host allows,
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[1], bufferSize) // and with CAP_NET_ADMIN all of it
@@ -137,8 +157,7 @@ func setUp(fd int, network string, mark uint32) (offload bool, err error) {
 		err = errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark)))
 	}
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1) // from Linux 5.0 on; without, they come one by one
-	_, segment := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
-	return segment == nil, err
+	return err
 }
 
 // Close implements conn.Bind.

@@ -144,3 +144,6 @@ func (k *Kernel) Peers() ([]PeerState, error) {
 
 // Close lets go of the device, which stays.
 func (k *Kernel) Close() error { return k.control.Close() }
+
+// End is Close: a device of the kernel's is ended by removing it.
+func (k *Kernel) End() error { return k.Close() }

@@ -35,11 +35,20 @@ type User struct {
 // sockets will be in the namespace of away. The error wraps unix.EBUSY if another process has the TUN, unix.EINVAL if a device of that
 // name is no TUN, unix.EPERM without CAP_NET_ADMIN, and unix.ENOENT where there is no /dev/net/tun.
 func OpenUser(name string, mtu int, home, away Inside, log *slog.Logger) (*User, error) {
-	var t *tunDevice
-	if err := home(func() (err error) { t, err = openTUN(name, mtu); return err }); err != nil {
-		return nil, fmt.Errorf("device %s: %w", name, err)
+	fd, err := openTUN(name, home)
+	if err != nil {
+		return nil, err
 	}
-	u := &User{name: name, tun: t, bind: newBind(away), log: log}
+	return newUser(name, fd, mtu, newBind(opensIn(away)), log)
+}
+
+// newUser makes a device of the TUN fd, which is its own from now on, also beside an error.
+func newUser(name string, fd, mtu int, b *bind, log *slog.Logger) (*User, error) {
+	t, err := newTUN(fd, mtu)
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", name, errors.Join(err, unix.Close(fd)))
+	}
+	u := &User{name: name, tun: t, bind: b, log: log}
 	u.dev = device.NewDevice(t, u.bind, &device.Logger{Verbosef: u.says, Errorf: u.fault})
 	return u, nil
 }
@@ -178,6 +187,9 @@ func (u *User) Close() error {
 	return nil
 }
 
+// End is Close: the sessions are this process's own.
+func (u *User) End() error { return u.Close() }
+
 // tunDevice is the library's TUN but for what it would ask the namespace of whoever calls: the MTU, and whether the device is up.
 type tunDevice struct {
 	tun.Device
@@ -187,35 +199,47 @@ type tunDevice struct {
 	shut   bool
 }
 
-// openTUN opens the TUN in the current network namespace, with superpackets.
-func openTUN(name string, mtu int) (*tunDevice, error) {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+// openTUN opens the TUN of that name in the namespace of home, with superpackets.
+func openTUN(name string, home Inside) (fd int, err error) {
+	err = home(func() error {
+		if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
+			return fmt.Errorf("open /dev/net/tun: %w: load the module tun, run as root, and in a container pass the device in", err)
+		}
+		if err := setUpTUN(fd, name); err != nil {
+			return errors.Join(err, unix.Close(fd))
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("open /dev/net/tun: %w: load the module tun, run as root, and in a container pass the device in", err)
+		return -1, fmt.Errorf("device %s: %w", name, err)
 	}
-	d, err := setUpTUN(fd, name)
+	return fd, nil
+}
+
+func setUpTUN(fd int, name string) error {
+	r, err := unix.NewIfreq(name)
 	if err != nil {
-		return nil, errors.Join(err, unix.Close(fd))
+		return err
+	}
+	r.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
+		return fmt.Errorf("TUNSETIFF: %w", err)
+	}
+	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
+		return fmt.Errorf("TUNSETPERSIST: %w", err)
+	}
+	return nil
+}
+
+// newTUN makes the library's TUN of fd.
+func newTUN(fd, mtu int) (*tunDevice, error) {
+	d, _, err := tun.CreateUnmonitoredTUNFromFD(fd)
+	if err != nil {
+		return nil, err
 	}
 	t := &tunDevice{Device: d, events: make(chan tun.Event, 1)}
 	t.mtu.Store(int32(mtu))
 	return t, nil
-}
-
-func setUpTUN(fd int, name string) (tun.Device, error) {
-	r, err := unix.NewIfreq(name)
-	if err != nil {
-		return nil, err
-	}
-	r.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
-		return nil, fmt.Errorf("TUNSETIFF: %w", err)
-	}
-	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
-		return nil, fmt.Errorf("TUNSETPERSIST: %w", err)
-	}
-	d, _, err := tun.CreateUnmonitoredTUNFromFD(fd)
-	return d, err
 }
 
 // MTU implements tun.Device.

@@ -72,7 +72,7 @@ func Boot(host *lab.Host, o Options) (m *Machine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.group, err = newGroup("weft-" + strconv.Itoa(os.Getpid()) + "-" + host.Name); err != nil {
+	if m.group, err = newGroup("weft-" + strconv.Itoa(os.Getpid()) + "-" + filepath.Base(o.Dir)); err != nil {
 		return nil, err
 	}
 	args := []string{"--cgroup", "sh", "-eu", "-c", boot, "boot"}

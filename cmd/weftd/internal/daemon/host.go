@@ -60,6 +60,7 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 		if !d.ours.isSet() {
 			return fmt.Errorf("hand-over: the weftd that runs has not given the socket of the overlay's port, so that it is of another data plane: %w", err)
 		}
+		d.ciphers.Retain(nil) // one of another network configuration may have the port
 		d.wait("port: " + err.Error() + d.ofOneUser())
 		if !pause(ctx, portEvery) {
 			return context.Cause(ctx)

@@ -11,7 +11,6 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/weftd/internal/handover"
-	"weft/routing"
 )
 
 // HandedOver is the error with which Run ends when another process has taken this one's place. Nothing of what was handed over is
@@ -73,8 +72,6 @@ func (d *Daemon) MayHandOver(r control.HandOverRequest) error {
 		return refuse("this weftd is just taking another one's place itself: try again in a moment")
 	case g == nil:
 		return refuse("this weftd carries nothing yet: %s", why)
-	case g.backend.Status().Path == routing.PathUserspace: // the library gives nothing of its sessions away, and its TUN has one owner
-		return refuse("what WireGuard in user space encrypts cannot be handed over: stop this weftd first, which is a restart (systemctl restart weftd)")
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"weft/routing"
 )
 
 // EncryptedPeer is what the devices of WireGuard know of a peer, which may be one of two devices.
@@ -36,6 +38,12 @@ func encryptedFamilies() []metric {
 		}}
 	}
 	return []metric{
+		{"weft_wireguard_process_ends_total", "How often a process that encrypts in user space ended by itself and weftd started another one, since weftd started.", prometheus.CounterValue, nil,
+			func(s *Snapshot, emit func(float64, ...string)) {
+				if s.Backend.Path == routing.PathUserspace {
+					emit(float64(s.CipherEnds))
+				}
+			}},
 		each("weft_peer_latest_handshake_timestamp_seconds", "Unix time of the latest handshake of WireGuard with this peer; 0 if there was none since the device was made.",
 			prometheus.GaugeValue, func(p *EncryptedPeer) float64 { return unix(p.Handshake) }),
 		each("weft_peer_encrypted_transmit_bytes_total", "Encrypted bytes that were sent to this peer.", prometheus.CounterValue, func(p *EncryptedPeer) float64 { return float64(p.TxBytes) }),

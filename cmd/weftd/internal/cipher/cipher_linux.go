@@ -1,0 +1,72 @@
+package cipher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+
+	"weft/cmd/weftd/internal/confine"
+	"weft/routing"
+)
+
+// Verb is the first argument by which this program becomes a device's process; Run reads what follows.
+const Verb = "wireguard"
+
+// The descriptors that such a process finds.
+const (
+	lineFD = 3
+	tunFD  = 4
+)
+
+// Start starts this program once more, as the process of the device of that name. It leaves weftd's session and process group, so that a signal
+// for those does not end it, and has nothing of weftd's but the two descriptors: no log, no terminal, no setting. It implements
+// routing.WireGuardProcessOptions.Start.
+func Start(name string, line, tun *os.File) error {
+	cmd := exec.Command("/proc/self/exe", Verb, name)
+	cmd.Dir, cmd.Env, cmd.ExtraFiles = "/", environment(os.Environ()), []*os.File{line, tun}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // so that it leaves no zombie; its line says that it ended
+	return nil
+}
+
+// environment keeps the variables of Go's runtime: the others are weftd's settings, of which some are secret.
+func environment(all []string) []string {
+	keep := []string{"GODEBUG", "GOCOVERDIR", "GOTRACEBACK", "GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GORACE"}
+	return slices.DeleteFunc(slices.Clone(all), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return !slices.Contains(keep, name)
+	})
+}
+
+var errByHand = errors.New("weftd starts the process that encrypts by itself: there is nothing to do by hand (docs/wireguard.md)")
+
+// Run is such a process, with the arguments behind Verb, until ctx ends, which is an asked-for end, or nobody keeps it any more. It gives up
+// all rights first: it opens nothing, and what it has been given needs none.
+func Run(ctx context.Context, args []string, version string) error {
+	if len(args) != 1 {
+		return errByHand
+	}
+	for _, fd := range []int{lineFD, tunFD} {
+		if _, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil {
+			return fmt.Errorf("%w: descriptor %d is missing", errByHand, fd)
+		}
+		syscall.CloseOnExec(fd)
+	}
+	if os.Getenv("GOCOVERDIR") == "" { // what is covered is written at the end
+		_, _ = confine.Writes(nil) // a kernel without landlock has none
+	}
+	_, _ = confine.Drop(nil) // where the kernel lets it keep a right it has no use for it
+	err := routing.ServeWireGuard(ctx, args[0], version, lineFD, tunFD)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,195 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/await"
+)
+
+// cipherKeeper plays who starts and keeps a node's processes, which are goroutines here.
+type cipherKeeper struct {
+	t    *testing.T
+	wg   sync.WaitGroup
+	mu   sync.Mutex // protects what follows
+	kept map[string]int
+	runs int // how many processes there are
+	made int // and were
+}
+
+func newCipherKeeper(t *testing.T) *cipherKeeper {
+	c := &cipherKeeper{t: t, kept: map[string]int{}}
+	t.Cleanup(func() {
+		for _, name := range []string{"flannel-wg", "flannel-wg-v6"} {
+			c.forget(name)
+		}
+		c.wg.Wait()
+	})
+	return c
+}
+
+func duplicateOf(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3) }
+
+func (c *cipherKeeper) start(name string, line, tun *os.File) error {
+	l, err := duplicateOf(int(line.Fd()))
+	d, err2 := duplicateOf(int(tun.Fd()))
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	c.count(1)
+	c.wg.Go(func() {
+		defer c.count(-1)
+		if err := ServeWireGuard(c.t.Context(), name, "v1", l, d); err != nil && c.t.Context().Err() == nil {
+			c.t.Errorf("%s: %v", name, err)
+		}
+	})
+	return nil
+}
+
+func (c *cipherKeeper) count(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.runs, c.made = c.runs+n, c.made+max(n, 0)
+}
+
+func (c *cipherKeeper) counts() (runs, made int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.runs, c.made
+}
+
+func (c *cipherKeeper) keep(name string, line int) {
+	d, err := duplicateOf(line)
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	c.forget(name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept[name] = d
+}
+
+func (c *cipherKeeper) forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if fd, ok := c.kept[name]; ok {
+		_ = unix.Close(fd)
+		delete(c.kept, name)
+	}
+}
+
+// next are the processes as a next weftd finds them, of which version it is.
+func (c *cipherKeeper) next(version string) *WireGuardProcesses {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := map[string]int{}
+	for name, fd := range c.kept {
+		d, err := duplicateOf(fd)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		kept[name] = d
+	}
+	p := NewWireGuardProcesses(WireGuardProcessOptions{
+		Start: c.start, Keep: c.keep, Forget: c.forget, Kept: kept, Settled: func() bool { return true }, Version: version, Logger: slog.New(slog.DiscardHandler),
+	})
+	c.t.Cleanup(p.Close)
+	return p
+}
+
+func handshakes(t *testing.T, n *vtepNode) (all []time.Time) {
+	t.Helper()
+	ps, err := n.b.(*Encrypter).EncryptedPeers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range ps {
+		all = append(all, p.Handshake)
+	}
+	return all
+}
+
+// TestWireGuardSessionsGoOn has a node's processes carry packets while no backend has them, and the next one take them up with their sessions. They
+// follow the underlay's address and new peers, are replaced when they die, and end when they are not wanted or kept any more.
+func TestWireGuardSessionsGoOn(t *testing.T) {
+	nodes, _ := hosts(t, 3)
+	a, b, c := nodes[0], nodes[1], nodes[2]
+	keeper := newCipherKeeper(t)
+	dir := t.TempDir()
+	first := keeper.next("v1")
+	a.processes = first
+	stop := a.openWireGuard(t, "", dir)
+	for _, n := range nodes[1:] {
+		n.openWireGuard(t, "", t.TempDir())
+	}
+	joinVTEPs(t, nodes[:2])
+	for _, six := range []bool{false, true} {
+		hears(t, a, b, six)
+		hears(t, b, a, six)
+	}
+	before := handshakes(t, a)
+	if st := a.b.Status(); len(st.Processes) != 2 || st.Processes[0] != (WireGuardProcess{"flannel-wg", os.Getpid(), "v1"}) || len(st.Notes) > 0 {
+		t.Errorf("%+v", st)
+	}
+	stop()
+	first.Close()
+	for _, six := range []bool{false, true} { // nobody is there but the processes
+		hears(t, a, b, six)
+		hears(t, b, a, six)
+	}
+	second := keeper.next("v2")
+	a.processes = second
+	stop = a.openWireGuard(t, "", dir)
+	joinVTEPs(t, nodes[:2])
+	hears(t, a, b, false)
+	if after := handshakes(t, a); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("handshakes %v, and now %v", before, after)
+	}
+	if runs, made := keeper.counts(); runs != 2 || made != 2 {
+		t.Errorf("%d processes run of %d", runs, made)
+	}
+	if got := a.b.Status().Notes; len(got) != 2 {
+		t.Errorf("the processes are of another version, and the notes are %q", got)
+	}
+	joinVTEPs(t, nodes)
+	hears(t, c, a, false)
+	hears(t, a, c, true)
+	if n := second.Ended(); n != 0 {
+		t.Errorf("%d have ended", n)
+	}
+
+	// One ends without a word to whoever has it.
+	if err := keeper.kill("flannel-wg"); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "another process", func() bool { _, made := keeper.counts(); return made == 3 })
+	hears(t, b, a, false)
+	hears(t, a, c, true) // by the other one, which goes on
+	if n := second.Ended(); n != 1 {
+		t.Errorf("%d have ended, want 1", n)
+	}
+	old, after, err := a.b.(*Encrypter).ReplaceProcesses(t.Context())
+	if _, made := keeper.counts(); err != nil || len(old) != 2 || len(after) != 2 || made != 5 || second.Ended() != 1 {
+		t.Errorf("%v, %v, %v: %d processes were made", old, after, err, made)
+	}
+	hears(t, b, a, false)
+	hears(t, a, c, true)
+	stop()
+	second.Retain(nil)
+	await.True(t, "no process", func() bool { runs, _ := keeper.counts(); return runs == 0 })
+}
+
+// kill ends a process.
+func (c *cipherKeeper) kill(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return unix.Sendmsg(c.kept[name], []byte("e"), nil, nil, unix.MSG_NOSIGNAL)
+}
