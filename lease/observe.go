@@ -39,8 +39,10 @@ func (c *Core) hear(s Snapshot, n News) {
 			c.attend(n)
 			return
 		}
+		if r.Snapshot.ClusterID == cluster && r.Snapshot.Revision >= revision {
+			c.store.wentBack = false // but for what this snapshot shows
+		}
 		c.heard(r.Snapshot, n)
-		c.store.wentBack = c.store.wentBack && !(r.Snapshot.ClusterID == cluster && r.Snapshot.Revision >= revision)
 	})
 }
 

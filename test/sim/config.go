@@ -22,7 +22,7 @@ const goodConfigs = 4
 // configuration is number n of them, for the backend of the script.
 func (s Script) configuration(n int) []byte {
 	text := configs[n]
-	if s.VXLAN && n < goodConfigs {
+	if s.VXLAN { // all of them: the model knows one format a script
 		text = strings.Replace(text, `,"Backend":{"Type":"udp","Port":8286}`, `,"Backend":{"Type":"vxlan","Userspace":"always","VNI":7}`, 1)
 		if !strings.Contains(text, "Backend") {
 			text = strings.TrimSuffix(text, "}") + `,"Backend":{"Type":"vxlan","Userspace":"always"}}`
