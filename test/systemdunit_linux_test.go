@@ -51,6 +51,11 @@ func underSystemd(t *testing.T, n *lab.Node) *unit {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
 	m, err := systemd.Boot(n.Host, systemd.Options{
 		Dir: dir, Units: []string{unitName},
 		Files: map[string]string{
@@ -72,9 +77,6 @@ func underSystemd(t *testing.T, n *lab.Node) *unit {
 			t.Logf("systemd's log:\n%s\nweftd's:\n%s", log, own)
 		}
 		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
