@@ -3,6 +3,7 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -42,7 +43,7 @@ func (c *Core) wrote(w write, r Result) error {
 		// hold, so that it is not taken for another's.
 		c.duties.add(dutyRead)
 		if held := c.own.held; held != nil && held.Subnets == h.Subnets {
-			held.unsure = append(held.unsure, w.attrs)
+			held.unsure = unsure(held.unsure, w.attrs)
 		}
 		return fmt.Errorf("write %s: %w", h.Subnets, r.Err)
 	}
@@ -53,6 +54,15 @@ func (c *Core) wrote(w write, r Result) error {
 	c.own.wrote(h, w.attrs, r.Revision, expires)
 	c.storeAnswered()
 	return nil
+}
+
+// unsureMost bounds what is remembered of writes whose outcome is not known: each is another state of ours, such as an address.
+const unsureMost = 16
+
+// unsure is l, which is not used any more, with a at its end. What is the oldest of too many is forgotten.
+func unsure(l []Attrs, a Attrs) []Attrs {
+	l = append(slices.DeleteFunc(l, a.Equal), a) // a store that takes nothing for hours has the same written again and again
+	return slices.Delete(l, 0, max(0, len(l)-unsureMost))
 }
 
 // schedule sets when the held record is renewed.
