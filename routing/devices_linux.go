@@ -85,6 +85,12 @@ func vtepNames(s kernel.State) []string {
 	return names
 }
 
+// without is routes but for those by devices that were to be had and are not: what has them may be back, and without them packets would leave
+// by another way, in plain.
+func (c *controller) without(routes []kernel.Route) []kernel.Route {
+	return slices.DeleteFunc(routes, func(r kernel.Route) bool { return slices.Contains(c.absent, r.Link) })
+}
+
 // bring makes the kernel as want says. If a device cannot be made, only what is on it is left out. done is how many
 // changes were made.
 func (c *controller) bring(r *round, want kernel.State) (done int) {
@@ -96,13 +102,16 @@ func (c *controller) bring(r *round, want kernel.State) (done int) {
 		return 0
 	}
 	plan := kernel.Plan(have, want, c.ownership(names))
+	plan.DelRoutes = c.without(plan.DelRoutes)
 	c.tellDevices(plan.VTEPs)
 	result, err := kernel.Apply(c.k, plan)
 	done = result.Done
 	if errors.Is(err, unix.EINVAL) && len(plan.DelRoutes) > 0 {
 		// What was in the way may have been ours, and is gone now.
 		if have, again := c.k.State(at); again == nil {
-			result, err = kernel.Apply(c.k, kernel.Plan(have, want, c.ownership(names)))
+			plan := kernel.Plan(have, want, c.ownership(names))
+			plan.DelRoutes = c.without(plan.DelRoutes)
+			result, err = kernel.Apply(c.k, plan)
 			done += result.Done
 		}
 	}

@@ -324,3 +324,21 @@ func netlessRecord() lease.Record {
 	r.PublicIP, r.PublicIPv6 = netip.Addr{}, netip.Addr{}
 	return r
 }
+
+// The controller's loop wakes for the actor's turn, however long an error has it wait, and does not spin for one that was missed.
+func TestTheActorsTurnComesInTime(t *testing.T) {
+	for _, c := range []struct{ until, least, most time.Duration }{
+		{time.Hour, retryLast, retryLast},
+		{10 * time.Second, 9 * time.Second, 10 * time.Second},
+		{time.Millisecond, tidy, tidy},
+		{-time.Second, retryLast, retryLast},
+	} {
+		l := &controller{actor: &hookRunner{due: time.Now().Add(c.until)}}
+		if got := l.sooner(retryLast); got < c.least || got > c.most {
+			t.Errorf("%v: %v, want %v to %v", c.until, got, c.least, c.most)
+		}
+	}
+	if got := (&controller{actor: &hookRunner{}}).sooner(retryLast); got != retryLast {
+		t.Errorf("no turn is due: %v", got)
+	}
+}

@@ -96,6 +96,9 @@ func (r *hookRunner) act(ctx context.Context, s situation) outcome {
 	return r.outcome(s)
 }
 
+// next implements waker.
+func (r *hookRunner) next() time.Time { return r.due }
+
 // give is one try.
 func (r *hookRunner) give(ctx context.Context) {
 	again := hookAgain(r.interval, len(r.given))

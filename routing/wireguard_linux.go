@@ -355,6 +355,9 @@ func (a *wireGuardActor) ensure(name string, mtu int) (*wireGuardMade, error) {
 		return nil, err
 	}
 	d, err := a.k.Device(name)
+	if errors.Is(err, kernel.ErrNoLink) { // its process has the TUN of a namespace that is gone
+		return nil, errors.Join(err, end.End())
+	}
 	if err != nil {
 		return nil, errors.Join(err, end.Close())
 	}
@@ -373,6 +376,9 @@ func (a *wireGuardActor) make(name string, mtu int) (wireGuardEnd, error) {
 	if a.user {
 		right = "tun"
 	} else if a.processes != nil {
+		if a.processes.Shared(name) {
+			return nil, fmt.Errorf("device %s: the weftd that hands over encrypts in user space, and this one would by the kernel: that takes a restart, or \"Userspace\": \"always\"", name)
+		}
 		a.processes.End(name)
 	}
 	if kind != "" && kind != right {

@@ -16,6 +16,9 @@ type WireGuardProcesses = wireguard.Processes
 // WireGuardProcessOptions say how they are started and kept.
 type WireGuardProcessOptions = wireguard.ProcessOptions
 
+// WireGuardLine is what is kept of one.
+type WireGuardLine = wireguard.Line
+
 // WireGuardProcess is one of them.
 type WireGuardProcess struct {
 	Device string

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,10 +19,12 @@ import (
 type cipherKeeper struct {
 	t    *testing.T
 	wg   sync.WaitGroup
-	mu   sync.Mutex // protects what follows
-	kept map[string]int
-	runs int // how many processes there are
-	made int // and were
+	mu   sync.Mutex     // protects what follows
+	kept map[string]int // lines
+	runs int            // how many processes there are
+	made int            // and were
+
+	refused error // why none can be started
 }
 
 func newCipherKeeper(t *testing.T) *cipherKeeper {
@@ -37,11 +40,14 @@ func newCipherKeeper(t *testing.T) *cipherKeeper {
 
 func duplicateOf(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3) }
 
-func (c *cipherKeeper) start(name string, line, tun *os.File) error {
+func (c *cipherKeeper) start(name string, line, tun *os.File) (int, error) {
+	if err := c.refuses(); err != nil {
+		return -1, err
+	}
 	l, err := duplicateOf(int(line.Fd()))
 	d, err2 := duplicateOf(int(tun.Fd()))
 	if err := errors.Join(err, err2); err != nil {
-		return err
+		return -1, err
 	}
 	c.count(1)
 	c.wg.Go(func() {
@@ -50,7 +56,20 @@ func (c *cipherKeeper) start(name string, line, tun *os.File) error {
 			c.t.Errorf("%s: %v", name, err)
 		}
 	})
-	return nil
+	return -1, nil
+}
+
+// refuses is an error while no process can be started.
+func (c *cipherKeeper) refuses() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused
+}
+
+func (c *cipherKeeper) refuse(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused = err
 }
 
 func (c *cipherKeeper) count(n int) {
@@ -65,8 +84,8 @@ func (c *cipherKeeper) counts() (runs, made int) {
 	return c.runs, c.made
 }
 
-func (c *cipherKeeper) keep(name string, line int) {
-	d, err := duplicateOf(line)
+func (c *cipherKeeper) keep(name string, line WireGuardLine) {
+	d, err := duplicateOf(line.FD)
 	if err != nil {
 		c.t.Error(err)
 		return
@@ -90,13 +109,13 @@ func (c *cipherKeeper) forget(name string) {
 func (c *cipherKeeper) next(version string) *WireGuardProcesses {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kept := map[string]int{}
+	kept := map[string]WireGuardLine{}
 	for name, fd := range c.kept {
 		d, err := duplicateOf(fd)
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		kept[name] = d
+		kept[name] = WireGuardLine{FD: d, Process: -1}
 	}
 	p := NewWireGuardProcesses(WireGuardProcessOptions{
 		Start: c.start, Keep: c.keep, Forget: c.forget, Kept: kept, Settled: func() bool { return true }, Version: version, Logger: slog.New(slog.DiscardHandler),
@@ -136,6 +155,12 @@ func TestWireGuardSessionsGoOn(t *testing.T) {
 		hears(t, b, a, six)
 	}
 	before := handshakes(t, a)
+	await.True(t, "no handshake is under way", func() bool { // both ends may have begun one
+		time.Sleep(200 * time.Millisecond)
+		last := before
+		before = handshakes(t, a)
+		return fmt.Sprint(last) == fmt.Sprint(before)
+	})
 	if st := a.b.Status(); len(st.Processes) != 2 || st.Processes[0] != (WireGuardProcess{"flannel-wg", os.Getpid(), "v1"}) || len(st.Notes) > 0 {
 		t.Errorf("%+v", st)
 	}
@@ -176,8 +201,22 @@ func TestWireGuardSessionsGoOn(t *testing.T) {
 	if n := second.Ended(); n != 1 {
 		t.Errorf("%d have ended, want 1", n)
 	}
+
+	// While none can be started the routes stay: else packets would leave in plain.
+	keeper.refuse(errors.New("none can be started"))
+	if _, _, err := a.b.(*Encrypter).ReplaceProcesses(t.Context()); err == nil || len(a.b.Status().Processes) > 0 {
+		t.Errorf("%v, %v: want none", err, a.b.Status().Processes)
+	}
+	var routes string
+	err := a.k.Do(func() (err error) { routes, err = tryIP("route show dev flannel-wg"); return err })
+	if err != nil || !strings.Contains(routes, "10.") {
+		t.Errorf("the routes by a device without a process: %q, %v", routes, err)
+	}
+	keeper.refuse(nil)
+	await.True(t, "processes", func() bool { _, made := keeper.counts(); return made == 5 })
+	hears(t, b, a, false)
 	old, after, err := a.b.(*Encrypter).ReplaceProcesses(t.Context())
-	if _, made := keeper.counts(); err != nil || len(old) != 2 || len(after) != 2 || made != 5 || second.Ended() != 1 {
+	if _, made := keeper.counts(); err != nil || len(old) != 2 || len(after) != 2 || made != 7 || second.Ended() != 1 {
 		t.Errorf("%v, %v, %v: %d processes were made", old, after, err, made)
 	}
 	hears(t, b, a, false)

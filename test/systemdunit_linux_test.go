@@ -121,6 +121,9 @@ func (u *unit) inUnit(t *testing.T, pid int, script string) string {
 // unitFits is how long nobody may have read for the TUN's queue to have held everything, 1,000 packets.
 const unitFits = 900 * time.Millisecond
 
+// unitAway is longer than a weftd takes that systemd starts on a busy machine.
+const unitAway = 10 * time.Second
+
 // unitInHands is how many packets a weftd that is killed may take with it, since it had read and not yet written them.
 const unitInHands = 16
 
@@ -265,6 +268,8 @@ func (u *unit) replaced(t *testing.T, name string, most int, a, b *lab.Pod, agai
 			return
 		case longest < unitFits && try == 2:
 			t.Errorf("%s: %d lost of what fits into the queues", name, lost)
+		case longest > unitAway && try == 2:
+			t.Errorf("%s: %v without a packet, thrice in a row", name, longest)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func TestWireGuardUnderSystemd(t *testing.T) {
 	u := underSystemd(t, n)
 	pid, _ := u.runs(t, 0, 0)
 	reach(t, await.Patience, n.Pods[0], far, 4)
-	const stored = 3 // the line to the process, what it is called, and when weftd was last alive
+	const stored = 4 // the line to the process, the process, what both are called, and when weftd was last alive
 	u.runs(t, 0, stored)
 	cipher := func() string { return u.do(t, "pgrep", "-f", "wireguard flannel-wg$") }
 	process := cipher()

@@ -11,8 +11,8 @@ import (
 )
 
 // IPIPSocket is the underlay port of format ipip: a raw socket of IP protocol 4, which receives all such packets
-// to its address, and whose packets the kernel puts an outer IPv4 header on. There are no ports, and nothing cuts
-// or joins several packets in one system call, but for what arrives: a superpacket of TCP that a virtual wire or
+// to its address, and whose packets the kernel puts an outer IPv4 header on. There are no ports. Many packets leave
+// in one system call, and nothing cuts or joins them there, but for what arrives: a superpacket of TCP that a virtual wire or
 // the kernel's GRO hands over comes as one. It is safe for concurrent use.
 type IPIPSocket struct {
 	*UDPSocket // the descriptor, its queue and its errors: a raw socket has all of them, too
@@ -90,7 +90,7 @@ func (s *IPIPSocket) ReadBatch(r *Ring) error {
 	}
 }
 
-// WriteBatch implements Port: superpackets are cut, and each packet is one sendmsg(2).
+// WriteBatch implements Port: superpackets are cut, and packets to one peer leave together by sendmmsg(2).
 func (s *IPIPSocket) WriteBatch(r *Ring, ps []*Packet) { s.runs.writeRuns(r, ps) }
 
 // whole implements wire: a raw socket cuts no superpacket.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -90,6 +91,7 @@ func TestWireGuardProcessIsReplaced(t *testing.T) {
 	// Whoever asks for another one gets it, and that is no end of its own.
 	now := b.cipher(t)
 	done, err := control.NewClient(b.socket()).UpgradeEncryption(t.Context())
+	await.True(t, "one process encrypts", func() bool { return len(b.ciphers(t)) == 1 }) // the one before lets go of the TUN before it ends
 	if err != nil || len(done.Before) != 1 || done.Before[0].PID != now || len(done.Processes) != 1 || done.Processes[0].PID != b.cipher(t) || b.cipher(t) == now {
 		t.Errorf("%+v, %v; before %d, now %d", done, err, now, b.cipher(t))
 	}
@@ -98,6 +100,22 @@ func TestWireGuardProcessIsReplaced(t *testing.T) {
 	if _, body, err := b.get(t, "/metrics"); err != nil || !strings.Contains(body, "\nweft_wireguard_process_ends_total 1\n") {
 		t.Errorf("%v: %s", err, body)
 	}
+	// One that is stopped carries nothing. weftd asks it when something changes, and within half a minute anyway.
+	stopped := b.cipher(t)
+	if err := syscall.Kill(stopped, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.ns.Run(exec.Command("ip", "link", "set", "flannel-wg", "mtu", "1300")); err != nil {
+		t.Fatal(err)
+	}
+	await.Within(t, 3*await.Patience, "another process", func() error {
+		if now := b.ciphers(t); len(now) != 1 || now[0] == stopped {
+			return fmt.Errorf("%v", now)
+		}
+		return nil
+	})
+	a.reaches(t, b)
+	b.reaches(t, a)
 	b.stop(t, syscall.SIGKILL)
 	b.noCipher(t)
 }

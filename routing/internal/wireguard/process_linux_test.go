@@ -8,8 +8,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,18 +125,34 @@ func TestAStrangeProcessIsReplaced(t *testing.T) {
 	inside := func(f func() error) error { return errStarted } // before anything is opened
 	for _, c := range []struct {
 		name    string
-		answer  answer
+		answer  *answer // nil for none
 		dead    bool
 		settled bool
 		want    error
 		ended   uint64
 	}{
-		{"of another protocol", answer{Protocol: processProtocol + 1, Version: "v9"}, false, true, errStarted, 0},
-		{"of another protocol, while weftd is replaced", answer{Protocol: processProtocol + 1}, false, false, errForeign, 0},
-		{"one that has ended", answer{}, true, true, errStarted, 1},
+		{"of another protocol", &answer{Protocol: processProtocol + 1, Version: "v9"}, false, true, errStarted, 0},
+		{"of another protocol, while weftd is replaced", &answer{Protocol: processProtocol + 1}, false, false, errForeign, 0},
+		{"one that has ended", &answer{}, true, true, errStarted, 1},
+		{"one that does not answer", nil, false, true, errStarted, 1},
+		{"one that does not answer, while weftd is replaced", nil, false, false, errMute, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			line, told := stranger(t, &c.answer)
+			t.Parallel()
+			line, told := stranger(t, c.answer)
+			process := exec.Command("sleep", "3600") // as if it hung
+			pidfd := -1
+			process.SysProcAttr = &unix.SysProcAttr{PidFD: &pidfd, Pdeathsig: unix.SIGKILL}
+			if err := process.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- process.Wait() }()
+			t.Cleanup(func() {
+				if err := process.Process.Kill(); err == nil {
+					<-ended
+				}
+			})
 			if c.dead {
 				other, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 				if err != nil {
@@ -145,7 +163,7 @@ func TestAStrangeProcessIsReplaced(t *testing.T) {
 			}
 			forgotten := false
 			p := NewProcesses(ProcessOptions{
-				Kept: map[string]int{"wg": line}, Keep: func(string, int) {}, Forget: func(string) { forgotten = true },
+				Kept: map[string]Line{"wg": {line, pidfd}}, Keep: func(string, Line) {}, Forget: func(string) { forgotten = true },
 				Settled: func() bool { return c.settled }, Logger: slog.New(slog.DiscardHandler),
 			})
 			defer p.Close()
@@ -157,6 +175,18 @@ func TestAStrangeProcessIsReplaced(t *testing.T) {
 			}
 			if !c.dead && c.settled && (<-told != lineConnect || <-told != lineEnd) {
 				t.Error("it was not told to end")
+			}
+			if c.want != errStarted {
+				return
+			}
+			select { // though it has not done as it was told
+			case err := <-ended:
+				ended <- err
+				if e := (*exec.ExitError)(nil); !errors.As(err, &e) || e.Sys().(syscall.WaitStatus).Signal() != unix.SIGKILL {
+					t.Errorf("its end: %v", err)
+				}
+			case <-time.After(await.Patience):
+				t.Error("it still runs")
 			}
 		})
 	}
@@ -247,4 +277,23 @@ func TestSocketsThatWereGiven(t *testing.T) {
 		t.Fatalf("the port is not free: %v", err)
 	}
 	_ = again.Close()
+}
+
+// TestACrashLoopHasPauses: of a process that ends soon after its start, time and again, not one after the other is started.
+func TestACrashLoopHasPauses(t *testing.T) {
+	p := NewProcesses(ProcessOptions{Logger: slog.New(slog.DiscardHandler)})
+	p.began["wg"], p.soon["wg"] = time.Now(), 1
+	if err := p.pause("wg"); err != nil {
+		t.Errorf("the second one: %v", err)
+	}
+	for _, n := range []int{2, 3, 1000} {
+		p.soon["wg"] = n
+		if err := p.pause("wg"); err == nil {
+			t.Errorf("one after %d", n)
+		}
+	}
+	p.began["wg"] = time.Now().Add(-soonTime - soonLast - time.Second)
+	if err := p.pause("wg"); err != nil || p.soon["wg"] != 0 {
+		t.Errorf("long after: %v, %d", err, p.soon["wg"])
+	}
 }

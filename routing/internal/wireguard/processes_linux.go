@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,18 +15,29 @@ import (
 
 // ProcessOptions say how devices' processes are started and kept.
 type ProcessOptions struct {
-	// Start starts a program that calls Serve for the device of that name, with the line and the TUN as descriptors 3 and 4. It borrows both.
-	Start func(name string, line, tun *os.File) error
-	// Keep has the line kept for the next weftd, also one that was Kept and is of use, and Forget ends that. Keep borrows the descriptor.
-	Keep   func(name string, line int)
+	// Start starts a program that calls Serve for the device of that name, with the line and the TUN as descriptors 3 and 4. It borrows both, and
+	// returns a pidfd, which is the Processes', or -1.
+	Start func(name string, line, tun *os.File) (process int, err error)
+	// Keep has the line kept for the next weftd, also one that was Kept and is of use, and Forget ends that. Keep borrows the descriptors.
+	Keep   func(name string, l Line)
 	Forget func(name string)
 	// Kept are the lines that an earlier weftd left, or one that runs gave, by the devices' names. They are the Processes' from then on.
-	Kept map[string]int
+	Kept map[string]Line
 	// Settled reports whether no other weftd has these processes too.
 	Settled func() bool
 	// Version is this program's.
 	Version string
 	Logger  *slog.Logger
+}
+
+// Line is what weftd has of a device's process: the end of a socket pair, and the process's descriptor (pidfd_open(2)), or -1.
+type Line struct{ FD, Process int }
+
+func (l Line) close() {
+	closeAll([]int{l.FD})
+	if l.Process >= 0 {
+		closeAll([]int{l.Process})
+	}
 }
 
 // Processes are the devices that are processes of their own. They outlive whoever has them, as long as somebody keeps their lines. It is safe
@@ -33,16 +46,17 @@ type Processes struct {
 	o ProcessOptions
 
 	mu    sync.Mutex // protects what follows, and is held while one is started
-	lines map[string]int
-	ended uint64
+	lines map[string]Line
+	began map[string]time.Time // when each was started
+	soon  map[string]int       // how many in a row ended soon after that
+
+	ended atomic.Uint64
 }
 
 // NewProcesses takes over what is kept.
 func NewProcesses(o ProcessOptions) *Processes {
-	p := &Processes{o: o, lines: map[string]int{}}
-	for name, line := range o.Kept {
-		p.lines[name] = line
-	}
+	p := &Processes{o: o, lines: map[string]Line{}, began: map[string]time.Time{}, soon: map[string]int{}}
+	maps.Copy(p.lines, o.Kept)
 	return p
 }
 
@@ -50,18 +64,14 @@ func NewProcesses(o ProcessOptions) *Processes {
 func (p *Processes) Version() string { return p.o.Version }
 
 // Ended is how many processes have ended by themselves.
-func (p *Processes) Ended() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ended
-}
+func (p *Processes) Ended() uint64 { return p.ended.Load() }
 
 // Close lets go of all processes: those whose lines nobody keeps end.
 func (p *Processes) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, line := range p.lines {
-		closeAll([]int{line})
+		line.close()
 		delete(p.lines, name)
 	}
 }
@@ -83,10 +93,31 @@ func (p *Processes) end(name string) {
 	if !ok {
 		return
 	}
-	_ = sendLine(line, lineEnd, -1) // if it has ended there is nothing to say, and if it is stopped it finds that when it goes on
-	closeAll([]int{line})
+	_ = sendLine(line.FD, lineEnd, -1) // if it has ended there is nothing to say
+	line.endNow()
+	line.close()
 	delete(p.lines, name)
 	p.o.Forget(name)
+}
+
+// endTime is how long a process that was told to end may take before it is killed: it is stopped, or hangs, and has the TUN.
+const endTime = time.Second
+
+// endNow waits until the process has ended, and kills it if it does not.
+func (l Line) endNow() {
+	if l.Process < 0 {
+		return
+	}
+	fds := []unix.PollFd{{Fd: int32(l.Process), Events: unix.POLLIN}}
+	for end := time.Now().Add(endTime); ; {
+		n, err := unix.Poll(fds, max(0, int(time.Until(end)/time.Millisecond)))
+		if !errors.Is(err, unix.EINTR) {
+			if n == 0 {
+				_ = unix.PidfdSendSignal(l.Process, unix.SIGKILL, nil, 0) // of another user's it is not to be had
+			}
+			return
+		}
+	}
 }
 
 // Open connects to the process of the device of that name, and starts one if there is none. See OpenUser about the TUN; lost is called, without
@@ -105,11 +136,20 @@ func (p *Processes) Open(name string, home, away Inside, lost func()) (*Remote, 
 	return r, nil
 }
 
+// Shared reports whether there is a process of that name which another weftd has too.
+func (p *Processes) Shared(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.lines[name]
+	return ok && !p.o.Settled()
+}
+
 // End ends the process of the device of that name, if there is one.
 func (p *Processes) End(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.end(name)
+	delete(p.soon, name) // it was asked for
 }
 
 // adopt connects to the process that there is; nil if there is none, or none that is of use.
@@ -118,15 +158,21 @@ func (p *Processes) adopt(name string, away Inside, lost func()) (*Remote, error
 	if !ok {
 		return nil, nil
 	}
-	r, err := connect(name, line, away, lost)
+	if time.Since(p.began[name]) > soonTime {
+		p.soon[name] = 0
+	}
+	r, err := connect(name, line.FD, away, lost)
 	switch {
 	case err == nil:
 		p.o.Keep(name, line) // what is kept is counted by what is said of it
 		p.o.Logger.Info("the device's process goes on", "device", name, "pid", r.about.PID, "version", r.about.Version)
 		return r, nil
 	case errors.Is(err, errEnded):
-		p.ended++
+		p.ended.Add(1)
 		p.o.Logger.Warn("the process that encrypts has ended: starting another one, and sessions begin anew", "device", name)
+	case errors.Is(err, errMute) && p.o.Settled(): // stopped, or it hangs, and carries nothing
+		p.ended.Add(1)
+		p.o.Logger.Error("the process that encrypts does not answer: it is ended, another one is started, and sessions begin anew", "device", name, "reason", err)
 	case errors.Is(err, errForeign) && p.o.Settled():
 		p.o.Logger.Warn("the process that encrypts cannot be spoken to: starting another one, and sessions begin anew", "device", name, "reason", err)
 	default:
@@ -142,8 +188,32 @@ const (
 	busyAgain = 10 * time.Millisecond
 )
 
+// A process that ends within soonTime of its start is started again after pauses that double from soonFirst to soonLast: each greets every peer.
+const (
+	soonTime  = 5 * time.Second
+	soonFirst = 200 * time.Millisecond
+	soonLast  = 30 * time.Second
+)
+
+// pause returns an error while it is too early to start the process of a device again.
+func (p *Processes) pause(name string) error {
+	began := p.began[name]
+	if time.Since(began) > soonTime+soonLast {
+		p.soon[name] = 0
+	}
+	if n := p.soon[name]; n > 1 {
+		if wait := time.Until(began.Add(min(soonFirst<<min(n, 10), soonLast))); wait > 0 {
+			return fmt.Errorf("device %s: its process has ended %d times in a row soon after its start: another one in %v", name, n, wait.Round(100*time.Millisecond))
+		}
+	}
+	return nil
+}
+
 // start starts a process.
 func (p *Processes) start(name string, home, away Inside, lost func()) (*Remote, error) {
+	if err := p.pause(name); err != nil {
+		return nil, err
+	}
 	fd, err := openTUN(name, home)
 	for end := time.Now().Add(busyTime); errors.Is(err, unix.EBUSY) && time.Now().Before(end); fd, err = openTUN(name, home) {
 		time.Sleep(busyAgain)
@@ -158,19 +228,22 @@ func (p *Processes) start(name string, home, away Inside, lost func()) (*Remote,
 		return nil, fmt.Errorf("device %s: %w", name, err)
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "line")
-	err = p.o.Start(name, theirs, tun)
+	line := Line{pair[0], -1}
+	line.Process, err = p.o.Start(name, theirs, tun)
 	_ = theirs.Close() // as above
 	if err != nil {
 		closeAll(pair[:1])
 		return nil, fmt.Errorf("device %s: start its process: %w", name, err)
 	}
-	r, err := connect(name, pair[0], away, lost)
+	p.began[name], p.soon[name] = time.Now(), p.soon[name]+1
+	r, err := connect(name, line.FD, away, lost)
 	if err != nil {
-		closeAll(pair[:1])
+		line.endNow()
+		line.close()
 		return nil, err
 	}
-	p.lines[name] = pair[0]
-	p.o.Keep(name, pair[0])
+	p.lines[name] = line
+	p.o.Keep(name, line)
 	p.o.Logger.Info("packets are encrypted by a process of its own, which outlives this one", "device", name, "pid", r.about.PID)
 	return r, nil
 }

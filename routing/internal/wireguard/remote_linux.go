@@ -29,8 +29,12 @@ type Remote struct {
 	mu sync.Mutex // one request at a time
 }
 
-// answerTime bounds how long a process takes to answer: with thousands of peers it is less than a second.
-const answerTime = 15 * time.Second
+// answerTime bounds how long a process takes to answer: with thousands of peers it is less than a second. What it says of itself takes nothing, and
+// where it does not come in aboutTime, twice, the process is replaced.
+const (
+	answerTime = 15 * time.Second
+	aboutTime  = 5 * time.Second
+)
 
 var (
 	// errEnded is of a process that has ended, or whose device has.
@@ -112,7 +116,11 @@ func (r *Remote) ask(q request, fds []int) (answer, error) {
 	if r.closed.Load() {
 		return answer{}, os.ErrClosed
 	}
-	deadline := time.Now().Add(answerTime)
+	most := answerTime
+	if q.Verb == verbAbout {
+		most = aboutTime
+	}
+	deadline := time.Now().Add(most)
 	if err := r.conn.SetWriteDeadline(deadline); err != nil {
 		return answer{}, fmt.Errorf("device %s: %w", r.name, errEnded)
 	}
@@ -133,7 +141,7 @@ func (r *Remote) ask(q request, fds []int) (answer, error) {
 		}
 	}
 	_ = r.conn.Close() // what it says later would be taken for another answer
-	return answer{}, fmt.Errorf("device %s: %w within %v: see whether process %d is stopped (kill -CONT %d continues it)", r.name, errMute, answerTime, r.about.PID, r.about.PID)
+	return answer{}, fmt.Errorf("device %s: %w within %v: it is replaced unless it answers when it is asked again (pgrep -af 'weftd wireguard' finds it)", r.name, errMute, most)
 }
 
 // Process is the number of the device's process, and the version of its program.

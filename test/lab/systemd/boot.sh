@@ -14,6 +14,8 @@ mount --rbind /usr usr
 mount -o remount,bind,ro usr
 mount -t tmpfs -o mode=755 tmpfs usr/local/bin
 mount -t proc proc proc
+mount --bind proc/sys/fs proc/sys/fs
+mount -o remount,bind,ro proc/sys/fs # systemd would set fs.file-max, which is the whole machine's
 mount -t sysfs sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
 for d in null zero full random urandom tty net/tun; do

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"weft/cmd/weftd/internal/confine"
 	"weft/routing"
@@ -24,17 +27,23 @@ const (
 )
 
 // Start starts this program once more, as the process of the device of that name. It leaves weftd's session and process group, so that a signal
-// for those does not end it, and has nothing of weftd's but the two descriptors: no log, no terminal, no setting. It implements
-// routing.WireGuardProcessOptions.Start.
-func Start(name string, line, tun *os.File) error {
+// for those does not end it, and has nothing of weftd's but the two descriptors: no log, no terminal, no setting. It returns a pidfd, which is the
+// caller's, or -1 where the kernel has none. But for log it is routing.WireGuardProcessOptions.Start.
+func Start(log *slog.Logger, name string, line, tun *os.File) (process int, err error) {
 	cmd := exec.Command("/proc/self/exe", Verb, name)
+	cmd.Args[0] = "weftd" // as it is looked for: pgrep -af 'weftd wireguard'
 	cmd.Dir, cmd.Env, cmd.ExtraFiles = "/", environment(os.Environ()), []*os.File{line, tun}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	process = -1
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &process}
 	if err := cmd.Start(); err != nil {
-		return err
+		return -1, err
 	}
-	go func() { _ = cmd.Wait() }() // so that it leaves no zombie; its line says that it ended
-	return nil
+	go func() { // so that it leaves no zombie; its line says that it ended
+		if err := cmd.Wait(); err != nil {
+			log.Warn("the process that encrypts has ended", "device", name, "pid", cmd.Process.Pid, "how", err)
+		}
+	}()
+	return process, nil
 }
 
 // environment keeps the variables of Go's runtime: the others are weftd's settings, of which some are secret.
@@ -59,6 +68,10 @@ func Run(ctx context.Context, args []string, version string) error {
 			return fmt.Errorf("%w: descriptor %d is missing", errByHand, fd)
 		}
 		syscall.CloseOnExec(fd)
+	}
+	// It has the private key in memory: no other process of this user's may trace it, and no core has it.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("PR_SET_DUMPABLE: %w", err)
 	}
 	if os.Getenv("GOCOVERDIR") == "" { // what is covered is written at the end
 		_, _ = confine.Writes(nil) // a kernel without landlock has none

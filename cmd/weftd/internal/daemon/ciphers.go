@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"weft/cmd/internal/control"
@@ -16,19 +17,28 @@ const cipherItem = "wireguard "
 // openCiphers takes up the processes that the last weftd left, or that the one before has.
 func (d *Daemon) openCiphers() {
 	items, _ := d.custody.Kept(cipherItem)
-	lines := make(map[string]int, len(items))
+	lines := make(map[string]routing.WireGuardLine, len(items))
 	for _, i := range items {
-		lines[strings.TrimPrefix(i.Name, cipherItem)] = i.FDs[0] // an item has one at least, and this has no more
+		line := routing.WireGuardLine{FD: i.FDs[0], Process: -1} // an item has one at least
+		if len(i.FDs) > 1 {
+			line.Process = i.FDs[1]
+		}
+		lines[strings.TrimPrefix(i.Name, cipherItem)] = line
 	}
+	log := d.log.With("component", "wireguard")
 	d.ciphers = routing.NewWireGuardProcesses(routing.WireGuardProcessOptions{
-		Start: cipher.Start, Keep: d.keepCipher, Forget: func(name string) { d.custody.Forget(cipherItem + name) },
-		Kept: lines, Settled: d.alone.isSet, Version: d.version, Logger: d.log.With("component", "wireguard"),
+		Start: func(name string, line, tun *os.File) (int, error) { return cipher.Start(log, name, line, tun) }, Keep: d.keepCipher, Forget: func(name string) { d.custody.Forget(cipherItem + name) },
+		Kept: lines, Settled: d.alone.isSet, Version: d.version, Logger: log,
 	})
 }
 
 // keepCipher has custody keep the line to a process.
-func (d *Daemon) keepCipher(name string, line int) {
-	if err := d.custody.Offer(d.running, cipherItem+name, nil, []int{line}); err != nil {
+func (d *Daemon) keepCipher(name string, line routing.WireGuardLine) {
+	fds := []int{line.FD}
+	if line.Process >= 0 {
+		fds = append(fds, line.Process)
+	}
+	if err := d.custody.Offer(d.running, cipherItem+name, nil, fds); err != nil {
 		d.log.Warn("a restart of weftd will end the sessions with all peers: the process that encrypts is not kept", "device", name, "reason", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Version is of the words and of what they mean. The processes have to have the same.
-const Version = 2
+const Version = 3
 
 // Word says what a Message is.
 type Word string
