@@ -218,6 +218,7 @@ func TestTheStoreAfterAHandOver(t *testing.T) {
 		if err := errors.Join(c.Begin(t.Context()), c.Keep(t.Context(), "a", []byte("more of a"), []int{w, r})); err != nil {
 			t.Fatal(err)
 		}
+		settled(t, c.manager) // it is not waited for that the manager drops the file before
 		n := fresh(f)
 		items, _, faults := n.takeUp(f.Handed())
 		if len(items) != 2 || string(items[0].Meta) != "more of a" || string(items[1].Meta) != "about b" || len(faults) != 0 || f.Count() != 6 || n.used != 6 {
