@@ -44,7 +44,7 @@ type Config struct {
 	NetConfigGiven bool
 	// ControlSocket is the Unix socket that weft asks; "" serves none.
 	ControlSocket string
-	// HolderTimeout is how long a holder keeps pods' descriptors while no weftd runs; 0 is for no holder.
+	// HolderTimeout is how long a holder keeps descriptors, of the data plane's ports and of pods' interfaces, while no weftd runs; 0 is for no holder.
 	HolderTimeout time.Duration
 	// HandOver is auto if this weftd takes the place of the one that answers on its control socket, and gives its own to another; else
 	// never.

@@ -117,7 +117,7 @@ func defineOwn(fs *flag.FlagSet, c *Config) {
 	fs.BoolVar(&c.Renumber, "renumber", false, "take up a network configuration whose Network does not contain this node's subnet: the node gets another one, and its pods are cut off until they are made anew")
 	fs.BoolVar(&c.Probe, "probe", c.Probe, "ask the peers through the overlay whether they answer, and answer theirs; the network configuration's \"Probe\": false turns it off too")
 	fs.StringVar(&c.CacheDir, "cache-dir", c.CacheDir, "`directory` of the node's identity and the last known peers")
-	fs.DurationVar(&c.HolderTimeout, "holder-timeout", c.HolderTimeout, "how long (`duration`, such as 15m) the interfaces of directly attached pods are held while no weftd runs, for the next one to take up; 0 is not at all; under systemd its descriptor store holds them instead")
+	fs.DurationVar(&c.HolderTimeout, "holder-timeout", c.HolderTimeout, "how long (`duration`, such as 15m) the ports of the data plane and the interfaces of directly attached pods are held while no weftd runs, for the next one to take up, and what encrypts goes on; 0 is not at all; under systemd its descriptor store holds them instead")
 	fs.StringVar(&c.Confine, "confine", c.Confine, "which `rights` weftd, and what it starts, give up: off; capabilities, all but CAP_NET_ADMIN, CAP_NET_RAW and CAP_DAC_READ_SEARCH; files, also writing to files other than its own")
 	fs.StringVar(&c.HandOver, "hand-over", c.HandOver, "auto: a weftd of this node that runs already hands over to this one, and this one to the next, without a packet lost (weft upgrade); "+
 		"never: it is left alone, and this one ends")

@@ -70,3 +70,29 @@ func TestTheSampleEnvironmentIsComplete(t *testing.T) {
 		t.Errorf("got %q\nwant %q", have, want)
 	}
 }
+
+// Whoever chooses a --holder-timeout has to know all that is held: the flag's help, the sample and the page about restarts say the same.
+func TestAllThatAHolderKeepsIsSaid(t *testing.T) {
+	c := defaults()
+	said := map[string]string{"--help": newFlagSet(&c).Lookup("holder-timeout").Usage}
+	for file, where := range map[string]string{
+		"../../weftd/deploy/weftd.env": `((?:# .*\n)+)#WEFTD_HOLDER_TIMEOUT=`, "../../../docs/restarts.md": `\n(\| SIGTERM without systemd .*\n)`,
+	} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := regexp.MustCompile(where).FindSubmatch(b)
+		if m == nil {
+			t.Fatalf("%s does not have %s", file, where)
+		}
+		said[file] = strings.ReplaceAll(string(m[1]), "\n# ", " ")
+	}
+	for where, text := range said {
+		for _, what := range []string{"the ports of the data plane", "the interfaces of directly attached pods", "what encrypts"} {
+			if !strings.Contains(text, what) {
+				t.Errorf("%s does not say %q: %s", where, what, text)
+			}
+		}
+	}
+}
