@@ -63,7 +63,7 @@ func (c *Core) ask() {
 	}
 	c.call(SendMessage{Message{
 		To: d.Node(), From: c.process, Node: c.o.Node, Asks: true,
-		Subnets: d.Key(), Revision: revision, Address: c.local.Attrs.Address(),
+		Subnets: d.Key(), Revision: revision, Serves: revision == 0 && c.serves(), Address: c.local.Attrs.Address(),
 	}}, func(r Result) {
 		switch {
 		case errors.Is(r.Err, ErrMute):
@@ -127,8 +127,9 @@ func (c *Core) answer() {
 		c.advance()
 		return
 	}
-	m := c.questions[0]
-	c.questions = c.questions[1:]
+	i := slices.IndexFunc(c.questions, c.answers)
+	m := c.questions[i]
+	c.questions = slices.Delete(c.questions, i, i+1)
 	if c.now.Sub(c.spoke) > putBackSaid {
 		c.log(slog.LevelWarn, "another weftd asks whether we live: it has our identity, or our subnet", "node", m.Node, "address", addressText(m.Address), "subnets", m.Subnets)
 	}
@@ -145,13 +146,12 @@ func (c *Core) answer() {
 }
 
 // answerDue is when the next question is to be answered; the zero time while there is none, or we hold nothing.
-// Who has held what it holds for longer than we gets no answer: so of two that ask each other one does.
 func (c *Core) answerDue() time.Time {
 	ours := c.own.revision()
 	c.questions = slices.DeleteFunc(c.questions, func(q question) bool {
-		return !c.now.Before(q.until) || ours != 0 && (q.Revision >= ours || q.Node != c.o.Node && !q.overlaps(c.own.held.Subnets))
+		return !c.now.Before(q.until) || ours != 0 && !c.answers(q)
 	})
-	if ours == 0 || len(c.questions) == 0 {
+	if !slices.ContainsFunc(c.questions, c.answers) {
 		return time.Time{}
 	}
 	if at := c.spoke.Add(spokenLately); at.After(c.now) {
@@ -159,6 +159,19 @@ func (c *Core) answerDue() time.Time {
 	}
 	return c.now
 }
+
+// answers reports whether we answer q. Who has held what it holds for longer than we gets no answer: so of two that ask each other one
+// does. Once the store went back neither knows since when: then who serves answers who does not.
+func (c *Core) answers(q question) bool {
+	ours := c.own.revision()
+	if ours != 0 && q.Revision >= ours || ours == 0 && (q.Revision != 0 || q.Serves || !c.serves()) {
+		return false
+	}
+	return q.Node == c.o.Node || q.overlaps(c.own.held.Subnets)
+}
+
+// serves reports whether the store has had our record since the start, and nobody else is known to live who has it.
+func (c *Core) serves() bool { return c.own.confirmed() && (c.contest == nil || c.contest.lives == "") }
 
 func addressText(a netip.Addr) string {
 	if !a.IsValid() {

@@ -30,8 +30,11 @@ type Message struct {
 	// Subnets is what is asked for, and in an answer what the sender holds.
 	Subnets string
 	// Revision is where the store last had the sender's record as the sender wrote it; 0 if
-	// it never had. Of two that both hold something the later one answers.
+	// it never had, or is another store since, or went back. Of two that both hold something the later one answers.
 	Revision int64
+	// Serves is said without a Revision by who holds Subnets all the same: the store had its record since its start, and
+	// it knows of nobody else who lives and has it. An older weft never says so.
+	Serves bool `json:",omitempty"`
 	// Address is where the sender is reached.
 	Address netip.Addr `json:",omitzero"`
 }

@@ -46,7 +46,7 @@ func bugs() []bug {
 		{"what is put back is not compared", "lease/work.go", "if h.V4.IsValid() && h.V6.IsValid() {", "if false {", false, false},
 		{"who is left out may be forged", "tunnel/forged.go", "peer, found = t.left.Lookup(src)", "found = false", false, false},
 		{"what is gone is not put back", "lease/observe.go", `c.displaced(0, cluster, false, "is gone")`, "_ = cluster", true, false},
-		{"the younger owner is silent", "lease/ask.go", "(q.Revision >= ours ||", "(q.Revision < ours ||", false, false},
+		{"the younger owner is silent", "lease/ask.go", "ours != 0 && q.Revision >= ours ||", "ours != 0 && q.Revision < ours ||", false, false},
 		{"an answer is not heard", "lease/ask.go", "d.heard, d.rounds.Next = livesInStore, time.Time{} // which ends the round", "d.stirred = d.stirred || false", false, false},
 		{"nobody is asked for long enough", "lease/ask.go", "case d.rounds.Silent < d.need:", "case d.rounds.Silent < 0:", false, false},
 		{"another's record is written over", "lease/judge.go", "	case owns != Ours:\n		return verdictTaken", "	case owns != Ours:\n		return verdictRewrite", false, false},
