@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"weft/cmd/weft-cloud-routes/internal/ec2routes"
+	"weft/cmd/weft-cloud-routes/internal/table"
 	"weft/routing/routecontrol"
 )
 
@@ -41,8 +42,8 @@ func (a *awsFlags) check() error {
 	return nil
 }
 
-func (a *awsFlags) open(ctx context.Context, o routecontrol.Options, m *metrics) (routecontrol.Programmer, error) {
+func (a *awsFlags) open(ctx context.Context, o table.Options) (routecontrol.Programmer, error) {
 	return ec2routes.Open(ctx, ec2routes.Options{
-		Region: a.region, VPC: a.vpc, Tag: a.tag, Networks: o.Networks, KeepSourceCheck: a.keep, Logger: o.Logger, Called: m.called, Sized: m.sized,
+		Options: o, Region: a.region, VPC: a.vpc, Tag: a.tag, KeepSourceCheck: a.keep,
 	})
 }

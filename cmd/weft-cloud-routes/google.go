@@ -8,6 +8,7 @@ import (
 	"net/url"
 
 	"weft/cmd/weft-cloud-routes/internal/gceroutes"
+	"weft/cmd/weft-cloud-routes/internal/table"
 	"weft/routing/routecontrol"
 )
 
@@ -38,8 +39,8 @@ func (g *googleFlags) check() error {
 	return errors.Join(faults...)
 }
 
-func (g *googleFlags) open(ctx context.Context, o routecontrol.Options, m *metrics) (routecontrol.Programmer, error) {
+func (g *googleFlags) open(ctx context.Context, o table.Options) (routecontrol.Programmer, error) {
 	return gceroutes.Open(ctx, gceroutes.Options{
-		Project: g.project, Network: g.network, Name: g.name, Label: g.label, Networks: o.Networks, Endpoint: g.endpoint, Logger: o.Logger, Called: m.called, Sized: m.sized,
+		Options: o, Project: g.project, Network: g.network, Name: g.name, Label: g.label, Endpoint: g.endpoint,
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"weft/cmd/weft-cloud-routes/internal/table"
 	"weft/routing/routecontrol"
 )
 
@@ -44,7 +45,7 @@ type cloud interface {
 	// check says what is wrong with them, before anything is asked.
 	check() error
 	// open finds what flags do not say, and returns who programs it.
-	open(ctx context.Context, o routecontrol.Options, m *metrics) (routecontrol.Programmer, error)
+	open(ctx context.Context, o table.Options) (routecontrol.Programmer, error)
 }
 
 // settings are the flags that all clouds have.
@@ -97,7 +98,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	o.Logger, o.Again = slog.New(slog.NewTextHandler(stderr, nil)), s.interval
 	m := newMetrics()
-	if o.Programmer, err = c.open(ctx, o, m); err != nil {
+	if o.Programmer, err = c.open(ctx, table.Options{Networks: o.Networks, Logger: o.Logger, Called: m.called, Sized: m.sized}); err != nil {
 		return err
 	}
 	control, err := routecontrol.New(o)

@@ -10,7 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+
+	"weft/test/cloudtest"
 )
 
 // Project is the one there is, and Token what its callers show.
@@ -40,15 +41,6 @@ type Route struct {
 	hidden                          int    // for how many reads it is not shown
 }
 
-// Fault is what happens to one call in place of its answer.
-type Fault struct {
-	// Reason and Status are of the answer. With Reason "" the connection is closed without one.
-	Reason string
-	Status int
-	// Done says that the call does what it is to do all the same.
-	Done bool
-}
-
 // operation is a change that is not over yet.
 type operation struct {
 	name  string
@@ -61,40 +53,26 @@ type operation struct {
 
 // Cloud is what there is. All its fields are guarded by Server.With.
 type Cloud struct {
+	// Calls are known by method and the path's last word but names, as "POST routes".
+	cloudtest.Calls
 	Instances []*Instance
 	Routes    []*Route
 	// Limit is how many routes there may be.
 	Limit int
-	// Page is how many items a page has at the most, Late for how many reads a new route is not shown, Slow how often an operation is looked at before it is over.
-	Page, Late, Slow int
-	// Faults are those to come, by method and the path's last word but names, as "POST routes", and Calls the calls that there were.
-	Faults map[string][]Fault
-	Calls  []string
+	// Late is for how many reads a new route is not shown, Slow how often an operation is looked at before it is over.
+	Late, Slow int
 
 	operations map[string]*operation
 	requests   map[string]*operation // by requestId
 }
 
 // Server serves a Cloud.
-type Server struct {
-	*httptest.Server
-	mu    sync.Mutex
-	cloud Cloud
-}
+type Server = cloudtest.Server[Cloud]
 
 // New begins a server. The caller closes it.
 func New(c Cloud) *Server {
 	c.operations, c.requests = map[string]*operation{}, map[string]*operation{}
-	s := &Server{cloud: c}
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
-	return s
-}
-
-// With calls do with the cloud, and nobody else has it meanwhile.
-func (s *Server) With(do func(*Cloud)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	do(&s.cloud)
+	return cloudtest.New(c, (*Cloud).serve)
 }
 
 // Table is "DST INSTANCE" of each route to an instance.
@@ -108,16 +86,6 @@ func (c *Cloud) Table() (out []string) {
 	return out
 }
 
-// Count returns how many calls of a kind there were.
-func (c *Cloud) Count(call string) (n int) {
-	for _, x := range c.Calls {
-		if x == call {
-			n++
-		}
-	}
-	return n
-}
-
 // object is one of JSON.
 type object map[string]any
 
@@ -125,21 +93,14 @@ func failure(status int, reason, message string) (int, object) {
 	return status, object{"error": object{"code": status, "message": message, "errors": []object{{"reason": reason, "message": message, "domain": "global"}}}}
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := &s.cloud
+func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/compute/v1/projects/"+Project+"/")
 	kind := path.Base(rest)
 	if strings.Count(rest, "/") > 1 { // of something with a name
 		kind = path.Base(path.Dir(rest))
 	}
 	call := r.Method + " " + kind
-	c.Calls = append(c.Calls, call)
-	var fault *Fault
-	if f := c.Faults[call]; len(f) > 0 {
-		fault, c.Faults[call] = &f[0], f[1:]
-	}
+	fault := c.Heard(call)
 	var status int
 	var body object
 	switch {
@@ -150,11 +111,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case fault == nil || fault.Done:
 		status, body = c.do(call, r)
 	}
-	if fault != nil && fault.Reason == "" {
-		panic(http.ErrAbortHandler) // the connection is closed
-	}
+	fault.Answers()
 	if fault != nil {
-		status, body = failure(fault.Status, fault.Reason, "as the test wants")
+		status, body = failure(fault.Status, fault.Code, "as the test wants")
 	}
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	w.WriteHeader(status)
@@ -251,15 +210,7 @@ func (o *operation) json() object {
 // page returns which of n items a request asks for, and the token of the next ones.
 func (c *Cloud) page(r *http.Request, n int) (from, to int, next string) {
 	q := r.URL.Query()
-	from, _ = strconv.Atoi(q.Get("pageToken")) // "" is the first page
-	size, _ := strconv.Atoi(q.Get("maxResults"))
-	if c.Page > 0 {
-		size = min(size, c.Page)
-	}
-	if to = min(from+size, n); to < n {
-		next = strconv.Itoa(to)
-	}
-	return min(from, n), to, next
+	return c.Span(q.Get("pageToken"), q.Get("maxResults"), n)
 }
 
 func (c *Cloud) listInstances(r *http.Request) (int, object) {

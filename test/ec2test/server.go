@@ -4,13 +4,12 @@ import (
 	"encoding/xml"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
+
+	"weft/test/cloudtest"
 )
 
 // Instance is one with one interface.
@@ -34,48 +33,22 @@ type Table struct {
 	Routes  []Route
 }
 
-// Fault is what happens to one call in place of its answer.
-type Fault struct {
-	// Code and Status are of the answer. With Code "" the connection is closed without one.
-	Code   string
-	Status int
-	// Done says that the call does what it is to do all the same.
-	Done bool
-}
-
-// Cloud is what there is. All its fields are guarded by With.
+// Cloud is what there is. All its fields are guarded by Server.With.
 type Cloud struct {
+	cloudtest.Calls
 	Instances []*Instance
 	Tables    []*Table
 	// Limit is how many routes of a family a table takes.
 	Limit int
-	// Page is how many items a page has at the most, Late for how many reads a new route is not shown.
-	Page, Late int
-	// Faults are those to come, by the call's name, and Calls the calls that there were.
-	Faults map[string][]Fault
-	Calls  []string
+	// Late is for how many reads a new route is not shown.
+	Late int
 }
 
 // Server serves a Cloud.
-type Server struct {
-	*httptest.Server
-	mu    sync.Mutex
-	cloud Cloud
-}
+type Server = cloudtest.Server[Cloud]
 
 // New begins a server. The caller closes it.
-func New(c Cloud) *Server {
-	s := &Server{cloud: c}
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
-	return s
-}
-
-// With calls do with the cloud, and nobody else has it meanwhile.
-func (s *Server) With(do func(*Cloud)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	do(&s.cloud)
-}
+func New(c Cloud) *Server { return cloudtest.New(c, (*Cloud).serve) }
 
 // Table is "DST TARGET" of each route of a table but those to gateways.
 func (c *Cloud) Table(id string) (out []string) {
@@ -90,16 +63,6 @@ func (c *Cloud) Table(id string) (out []string) {
 	return out
 }
 
-// Count returns how many calls of a name there were.
-func (c *Cloud) Count(call string) (n int) {
-	for _, x := range c.Calls {
-		if x == call {
-			n++
-		}
-	}
-	return n
-}
-
 // apiError is one of EC2's.
 type apiError struct {
 	status     int
@@ -108,19 +71,13 @@ type apiError struct {
 
 func (e *apiError) Error() string { return e.code }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
 	if r.ParseForm() != nil || r.Method != http.MethodPost || r.Form.Get("Version") != "2016-11-15" {
 		http.Error(w, "no EC2 Query", http.StatusBadRequest)
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, call := &s.cloud, r.Form.Get("Action")
-	c.Calls = append(c.Calls, call)
-	var fault *Fault
-	if f := c.Faults[call]; len(f) > 0 {
-		fault, c.Faults[call] = &f[0], f[1:]
-	}
+	call := r.Form.Get("Action")
+	fault := c.Heard(call)
 	var out any
 	var err *apiError
 	if !strings.HasPrefix(r.Header.Get("Authorization"), "AWS4-HMAC-SHA256 Credential=") {
@@ -128,9 +85,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	} else if fault == nil || fault.Done {
 		out, err = c.do(call, r.Form)
 	}
-	if fault != nil && fault.Code == "" {
-		panic(http.ErrAbortHandler) // the connection is closed
-	}
+	fault.Answers()
 	if fault != nil {
 		err = &apiError{fault.Status, fault.Code, "as the test wants"}
 	}
@@ -218,15 +173,7 @@ func (c *Cloud) size(t *Table, p netip.Prefix) (n int) {
 
 // page returns which of n items a request asks for, and the token of the next ones.
 func (c *Cloud) page(q url.Values, n int) (from, to int, next string) {
-	from, _ = strconv.Atoi(q.Get("NextToken")) // "" is the first page
-	size, _ := strconv.Atoi(q.Get("MaxResults"))
-	if c.Page > 0 {
-		size = min(size, c.Page)
-	}
-	if to = min(from+size, n); to < n {
-		next = strconv.Itoa(to)
-	}
-	return min(from, n), to, next
+	return c.Span(q.Get("NextToken"), q.Get("MaxResults"), n)
 }
 
 // matches reports whether all filters of a request let something through.

@@ -22,7 +22,7 @@ import (
 // changer changes one route table.
 type changer struct {
 	*Cloud
-	t routeTable
+	t table.Table
 }
 
 var _ table.Changer = changer{}
@@ -31,15 +31,15 @@ var _ table.Changer = changer{}
 func (c changer) Create(ctx context.Context, w table.Want) error {
 	v4, v6 := blocks(w.Dst)
 	_, err := c.client.CreateRoute(ctx, &ec2.CreateRouteInput{
-		RouteTableId: aws.String(c.t.id), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, NetworkInterfaceId: aws.String(w.Target),
+		RouteTableId: aws.String(c.t.ID), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, NetworkInterfaceId: aws.String(w.Target),
 	})
 	switch err = c.called("CreateRoute", err); {
 	case has(err, "RouteAlreadyExists"): // an answer was lost, or the read was of before
 		return fmt.Errorf("the cloud says that it has the route, and shows it not yet: %w", routecontrol.ErrPending)
 	case has(err, "RouteLimitExceeded"):
-		return fmt.Errorf("%w: it has %d routes of all kinds; AWS raises the quota when asked: %w", table.ErrFull, len(c.t.have), err)
+		return fmt.Errorf("%w: it has %d routes of all kinds; AWS raises the quota when asked: %w", table.ErrFull, len(c.t.Have), err)
 	case err == nil:
-		c.o.Logger.Info("route created", "table", c.t.id, "subnet", w.Dst, "interface", w.Target)
+		c.o.Logger.Info("route created", "table", c.t.ID, "subnet", w.Dst, "interface", w.Target)
 	}
 	return err
 }
@@ -48,13 +48,13 @@ func (c changer) Create(ctx context.Context, w table.Want) error {
 func (c changer) Replace(ctx context.Context, r table.Replacement) error {
 	v4, v6 := blocks(r.Want.Dst)
 	_, err := c.client.ReplaceRoute(ctx, &ec2.ReplaceRouteInput{
-		RouteTableId: aws.String(c.t.id), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, NetworkInterfaceId: aws.String(r.Want.Target),
+		RouteTableId: aws.String(c.t.ID), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, NetworkInterfaceId: aws.String(r.Want.Target),
 	})
 	switch err = c.called("ReplaceRoute", err); {
 	case has(err, "InvalidParameterValue") && strings.Contains(err.Error(), "no route"): // it was deleted since it was read
 		return fmt.Errorf("the route that it takes the place of is gone: %w", routecontrol.ErrPending)
 	case err == nil:
-		c.o.Logger.Info("route replaced", "table", c.t.id, "subnet", r.Want.Dst, "interface", r.Want.Target, "before", r.Old[0].Target)
+		c.o.Logger.Info("route replaced", "table", c.t.ID, "subnet", r.Want.Dst, "interface", r.Want.Target, "before", r.Old[0].Target)
 	}
 	return err
 }
@@ -62,12 +62,12 @@ func (c changer) Replace(ctx context.Context, r table.Replacement) error {
 // Delete implements table.Changer.
 func (c changer) Delete(ctx context.Context, r table.Route) error {
 	v4, v6 := blocks(r.Dst)
-	_, err := c.client.DeleteRoute(ctx, &ec2.DeleteRouteInput{RouteTableId: aws.String(c.t.id), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6})
+	_, err := c.client.DeleteRoute(ctx, &ec2.DeleteRouteInput{RouteTableId: aws.String(c.t.ID), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6})
 	switch err = c.called("DeleteRoute", err); {
 	case has(err, "InvalidRoute.NotFound"):
 		return nil
 	case err == nil:
-		c.o.Logger.Info("route deleted", "table", c.t.id, "subnet", r.Dst, "interface", r.Target)
+		c.o.Logger.Info("route deleted", "table", c.t.ID, "subnet", r.Dst, "interface", r.Target)
 	}
 	return err
 }
@@ -88,25 +88,20 @@ func has(err error, codes ...string) bool {
 
 // called counts a call and says what its error means for people.
 func (c *Cloud) called(call string, err error) error {
-	if err == nil {
-		c.o.Called(call, "ok")
-		return nil
-	}
 	var e smithy.APIError
 	var answer *awshttp.ResponseError
+	a := table.Failed
 	switch {
+	case err == nil:
+		a = table.OK
 	case throttled(err):
-		c.o.Called(call, "throttled")
-		return fmt.Errorf("ec2:%s: %w", call, table.ErrSlow)
+		a = table.Throttled
 	case errors.As(err, &e) && has(err, "UnauthorizedOperation", "AuthFailure", "AccessDenied"):
-		c.o.Called(call, "refused")
-		return fmt.Errorf("the credentials of this program may not ec2:%s (%s): %w", call, e.ErrorCode(), &refusal{e})
+		a, err = table.Forbidden, &refusal{e}
 	case errors.As(err, &e) && errors.As(err, &answer) && answer.HTTPStatusCode() < http.StatusInternalServerError:
-		c.o.Called(call, "refused")
-		return fmt.Errorf("ec2:%s: %w", call, &refusal{e})
+		a, err = table.Refused, &refusal{e}
 	}
-	c.o.Called(call, "failed")
-	return fmt.Errorf("ec2:%s: %w", call, err)
+	return c.o.Said(call, "ec2:"+call, a, err)
 }
 
 func throttled(err error) bool {

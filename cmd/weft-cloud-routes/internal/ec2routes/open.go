@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -16,30 +14,26 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+
+	"weft/cmd/weft-cloud-routes/internal/again"
+	"weft/cmd/weft-cloud-routes/internal/table"
 )
 
 // Options are what a Cloud is made from.
 type Options struct {
+	table.Options
 	// Region and VPC say where; "" for those of the instance that this runs on, which the metadata service knows.
 	Region, VPC string
 	// Tag is "KEY=VALUE": that of our route tables and instances.
 	Tag string
-	// Networks are the overlay's: no other route is ours.
-	Networks []netip.Prefix
 	// KeepSourceCheck says that the source/destination check of instances is not switched off: routes to those that have it on are refused.
 	KeepSourceCheck bool
-	Logger          *slog.Logger
-	// Called is told of each call by its name, and of its result: "ok", "throttled", "refused" or "failed". It is nil, or safe for concurrent use.
-	Called func(call, result string)
-	// Sized is told how many routes of each family a table has, others' included, whenever one is read; nil for nobody.
-	Sized func(table, family string, routes int)
 
 	maxBackoff time.Duration // between tries of one call; 0 for the default
 }
 
-// attempts is how often a call is tried before its error counts, with waits of up to backoffAtMost in between, and answerWithin how long one try may take.
+// Calls are tried again.Attempts times, with waits of up to backoffAtMost in between; one try may take answerWithin.
 const (
-	attempts       = 5
 	backoffAtMost  = 10 * time.Second
 	metadataWithin = 5 * time.Second
 	answerWithin   = 20 * time.Second
@@ -59,17 +53,11 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 	if !ok || key == "" {
 		return nil, fmt.Errorf("--tag %q: want KEY=VALUE", o.Tag)
 	}
-	if o.Called == nil {
-		o.Called = func(string, string) {}
-	}
-	if o.Sized == nil {
-		o.Sized = func(string, string, int) {}
-	}
 	if o.maxBackoff == 0 {
 		o.maxBackoff = backoffAtMost
 	}
 	set := []func(*config.LoadOptions) error{config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(answerWithin)), config.WithRetryer(func() aws.Retryer {
-		return retry.NewStandard(func(s *retry.StandardOptions) { s.MaxAttempts, s.MaxBackoff = attempts, o.maxBackoff })
+		return retry.NewStandard(func(s *retry.StandardOptions) { s.MaxAttempts, s.MaxBackoff = again.Attempts, o.maxBackoff })
 	})}
 	if o.Region != "" {
 		set = append(set, config.WithRegion(o.Region))

@@ -1,29 +1,27 @@
 package ec2routes
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"weft/cmd/weft-cloud-routes/internal/again"
+	"weft/cmd/weft-cloud-routes/internal/tabletest"
 	"weft/routing/routecontrol"
-	"weft/routing/routehook"
+	"weft/test/cloudtest"
 	"weft/test/ec2test"
 )
 
 // world is a cloud and the Programmer of its VPC.
 type world struct {
 	*testing.T
-	server  *ec2test.Server
-	cloud   *Cloud
-	results map[string]int // of calls
-	sizes   map[string]int // of tables
+	server *ec2test.Server
+	cloud  *Cloud
+	tabletest.Watch
 }
 
 func ours() map[string]string { return map[string]string{"weft-routes": "blue"} }
@@ -32,7 +30,7 @@ func ours() map[string]string { return map[string]string{"weft-routes": "blue"} 
 func newWorld(t *testing.T, change func(*ec2test.Cloud, *Options)) *world {
 	t.Helper()
 	c := ec2test.Cloud{
-		Limit: 100, Faults: map[string][]ec2test.Fault{},
+		Limit: 100, Calls: cloudtest.Calls{Faults: map[string][]cloudtest.Fault{}},
 		Tables: []*ec2test.Table{
 			{ID: "rtb-1", VPC: "vpc-1", Tags: ours(), Routes: []ec2test.Route{{Dst: "10.0.0.0/16", Gateway: "local", Origin: "CreateRouteTable"}, {Dst: "0.0.0.0/0", Gateway: "igw-1", Origin: "CreateRoute"}}},
 			{ID: "rtb-others", VPC: "vpc-1"}, {ID: "rtb-elsewhere", VPC: "vpc-2", Tags: ours()},
@@ -46,11 +44,9 @@ func newWorld(t *testing.T, change func(*ec2test.Cloud, *Options)) *world {
 		c.Instances = append(c.Instances, &ec2test.Instance{ID: "i-" + n, NIC: "eni-" + n, VPC: "vpc-1", State: "running", Tags: ours(),
 			Addrs: []string{fmt.Sprintf("10.0.0.%d", i+1), fmt.Sprintf("2001:db8::%d", i+1)}, Check: n == "b"})
 	}
-	w := &world{T: t, results: map[string]int{}, sizes: map[string]int{}}
+	w := &world{T: t}
 	o := Options{
-		Region: "eu-west-1", VPC: "vpc-1", Tag: "weft-routes=blue", Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16"), netip.MustParsePrefix("fd00:5::/48")},
-		Logger: slog.New(slog.DiscardHandler), maxBackoff: time.Millisecond,
-		Called: func(call, result string) { w.results[call+" "+result]++ }, Sized: func(table, family string, n int) { w.sizes[table+" "+family] = n },
+		Options: w.Watch.Options(), Region: "eu-west-1", VPC: "vpc-1", Tag: "weft-routes=blue", maxBackoff: time.Millisecond,
 	}
 	if change != nil {
 		change(&c, &o)
@@ -70,34 +66,9 @@ func newWorld(t *testing.T, change func(*ec2test.Cloud, *Options)) *world {
 	return w
 }
 
-// wantRoutes reads "SUBNET HOP, ...".
-func wantRoutes(s string) (out []routehook.Route) {
-	for x := range strings.SplitSeq(s, ", ") {
-		if subnet, hop, ok := strings.Cut(x, " "); ok {
-			out = append(out, routehook.Route{Subnet: netip.MustParsePrefix(subnet), NextHop: netip.MustParseAddr(hop)})
-		}
-	}
-	return out
-}
-
-// round makes one, and compares what is said of each route with faults: "SUBNET a part of the reason", with "pending" behind it for those that are.
 func (w *world) round(routes string, keep bool, faults ...string) {
 	w.Helper()
-	got, err := w.cloud.Program(context.Background(), wantRoutes(routes), keep)
-	if err != nil {
-		w.Fatal(err)
-	}
-	if len(got) != len(faults) {
-		w.Errorf("faults %v, want %q", got, faults)
-	}
-	for _, f := range faults {
-		subnet, part, _ := strings.Cut(f, " ")
-		part, pending := strings.CutSuffix(part, " pending")
-		err := got[netip.MustParsePrefix(subnet)]
-		if err == nil || !strings.Contains(err.Error(), part) || errors.Is(err, routecontrol.ErrPending) != pending {
-			w.Errorf("%s: %v, want %q, pending %v", subnet, err, part, pending)
-		}
-	}
+	tabletest.Round(w.T, w.cloud, routes, keep, faults...)
 }
 
 // has compares a table's routes to interfaces.
@@ -128,18 +99,18 @@ func TestRoutesComeMoveAndGo(t *testing.T) {
 	}
 	w.server.With(func(c *ec2test.Cloud) {
 		if c.Instances[3].Check || c.Count("ModifyNetworkInterfaceAttribute") != 1 || c.Count("DescribeInstances") != 3 {
-			t.Errorf("check %v; %q", c.Instances[3].Check, c.Calls)
+			t.Errorf("check %v; %q", c.Instances[3].Check, c.Calls.Calls)
 		}
-		c.Calls = nil
+		c.Calls.Calls = nil
 	})
 	w.round(a4+", "+b4+", "+b6, false)
 	w.server.With(func(c *ec2test.Cloud) {
-		if c.Count("DescribeInstances")+c.Count("DescribeRouteTables") != len(c.Calls) {
-			t.Errorf("nothing changed, and the calls were %q", c.Calls)
+		if c.Count("DescribeInstances")+c.Count("DescribeRouteTables") != len(c.Calls.Calls) {
+			t.Errorf("nothing changed, and the calls were %q", c.Calls.Calls)
 		}
 	})
-	if w.sizes["rtb-1 ipv4"] != 4 || w.sizes["rtb-1 ipv6"] != 1 || w.results["CreateRoute ok"] != 6 {
-		t.Errorf("%v, %v", w.sizes, w.results)
+	if w.Sizes["rtb-1 ipv4"] != 4 || w.Sizes["rtb-1 ipv6"] != 1 || w.Results["CreateRoute ok"] != 6 {
+		t.Errorf("%v, %v", w.Sizes, w.Results)
 	}
 	w.round("10.5.1.0/24 10.0.0.3", true) // a is gone, and c has its subnet
 	w.has("rtb-1", "10.5.1.0/24 eni-c", inB, "fd00:5:0:2::/64 eni-b")
@@ -183,9 +154,9 @@ func TestOthersMayBeStopped(t *testing.T) {
 	w.has("rtb-1", "10.5.3.0/24 eni-others", "10.5.4.0/24 eni-c", "10.5.5.0/24 eni-others-2")
 	w.server.With(func(c *ec2test.Cloud) {
 		if n := c.Count("DescribeNetworkInterfaces"); n != 2 { // pages, of one question in the whole round
-			t.Errorf("%d calls for interfaces: %q", n, c.Calls)
+			t.Errorf("%d calls for interfaces: %q", n, c.Calls.Calls)
 		}
-		c.Faults["DescribeNetworkInterfaces"] = []ec2test.Fault{{Code: "UnauthorizedOperation", Status: http.StatusForbidden}}
+		c.Faults["DescribeNetworkInterfaces"] = []cloudtest.Fault{{Code: "UnauthorizedOperation", Status: http.StatusForbidden}}
 	})
 	if _, err := w.cloud.Program(t.Context(), nil, false); err == nil || !strings.Contains(err.Error(), "may not ec2:DescribeNetworkInterfaces") {
 		t.Error(err)
@@ -206,21 +177,21 @@ func TestAnInstanceIsTerminated(t *testing.T) {
 
 // A cloud that has its bad minutes.
 func TestFaultsOfACloud(t *testing.T) {
-	throttled := ec2test.Fault{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable}
+	throttled := cloudtest.Fault{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable}
 	for name, test := range map[string]func(*testing.T){
 		"throttled for a while": func(t *testing.T) {
-			w := newWorld(t, func(c *ec2test.Cloud, _ *Options) { c.Faults["CreateRoute"] = []ec2test.Fault{throttled, throttled} })
+			w := newWorld(t, func(c *ec2test.Cloud, _ *Options) { c.Faults["CreateRoute"] = []cloudtest.Fault{throttled, throttled} })
 			w.round(a4, false)
 			w.has("rtb-1", inA)
 		},
 		"throttled for long": func(t *testing.T) {
 			w := newWorld(t, func(c *ec2test.Cloud, _ *Options) {
-				c.Faults["CreateRoute"] = slices.Repeat([]ec2test.Fault{throttled}, attempts)
+				c.Faults["CreateRoute"] = slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)
 			})
 			w.round(a4+", "+b4, false, "10.5.1.0/24 asks for fewer calls pending", "10.5.2.0/24 asks for fewer calls pending")
 			w.server.With(func(c *ec2test.Cloud) {
-				if c.Count("CreateRoute") != attempts || w.results["CreateRoute throttled"] != 1 {
-					t.Errorf("%q, %v", c.Calls, w.results)
+				if c.Count("CreateRoute") != again.Attempts || w.Results["CreateRoute throttled"] != 1 {
+					t.Errorf("%q, %v", c.Calls.Calls, w.Results)
 				}
 			})
 			w.round(a4+", "+b4, false)
@@ -228,20 +199,20 @@ func TestFaultsOfACloud(t *testing.T) {
 		},
 		"throttled while it is read": func(t *testing.T) {
 			w := newWorld(t, func(c *ec2test.Cloud, _ *Options) {
-				c.Faults["DescribeRouteTables"] = slices.Repeat([]ec2test.Fault{throttled}, attempts)
+				c.Faults["DescribeRouteTables"] = slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)
 			})
-			if _, err := w.cloud.Program(t.Context(), wantRoutes(a4), false); !errors.Is(err, routecontrol.ErrPending) {
+			if _, err := w.cloud.Program(t.Context(), tabletest.Routes(a4), false); !errors.Is(err, routecontrol.ErrPending) {
 				t.Error(err)
 			}
 		},
 		"an answer is lost": func(t *testing.T) {
-			w := newWorld(t, func(c *ec2test.Cloud, _ *Options) { c.Faults["CreateRoute"] = []ec2test.Fault{{Done: true}} })
+			w := newWorld(t, func(c *ec2test.Cloud, _ *Options) { c.Faults["CreateRoute"] = []cloudtest.Fault{{Done: true}} })
 			w.round(a4, false)
 			w.has("rtb-1", inA)
 		},
 		"all answers are lost": func(t *testing.T) {
 			w := newWorld(t, func(c *ec2test.Cloud, _ *Options) {
-				c.Faults["CreateRoute"] = append([]ec2test.Fault{{Done: true}}, slices.Repeat([]ec2test.Fault{{}}, attempts-1)...)
+				c.Faults["CreateRoute"] = append([]cloudtest.Fault{{Done: true}}, slices.Repeat([]cloudtest.Fault{{}}, again.Attempts-1)...)
 			})
 			w.round(a4, false)
 			w.has("rtb-1", inA)
@@ -276,20 +247,20 @@ func TestFaultsOfACloud(t *testing.T) {
 		},
 		"an instance goes while it is routed to": func(t *testing.T) {
 			w := newWorld(t, func(c *ec2test.Cloud, _ *Options) {
-				c.Faults["CreateRoute"] = []ec2test.Fault{{Code: "InvalidNetworkInterfaceID.NotFound", Status: 400}}
+				c.Faults["CreateRoute"] = []cloudtest.Fault{{Code: "InvalidNetworkInterfaceID.NotFound", Status: 400}}
 			})
 			w.round(a4+", "+b4, false, "10.5.1.0/24 InvalidNetworkInterfaceID.NotFound")
 			w.has("rtb-1", inB)
 		},
 		"rights are missing": func(t *testing.T) {
-			no := ec2test.Fault{Code: "UnauthorizedOperation", Status: http.StatusForbidden}
+			no := cloudtest.Fault{Code: "UnauthorizedOperation", Status: http.StatusForbidden}
 			w := newWorld(t, func(c *ec2test.Cloud, _ *Options) {
-				c.Faults["CreateRoute"], c.Faults["ModifyNetworkInterfaceAttribute"] = []ec2test.Fault{no}, []ec2test.Fault{no}
+				c.Faults["CreateRoute"], c.Faults["ModifyNetworkInterfaceAttribute"] = []cloudtest.Fault{no}, []cloudtest.Fault{no}
 			})
-			w.round(a4+", "+b4, false, "10.5.1.0/24 may not ec2:CreateRoute (UnauthorizedOperation)",
+			w.round(a4+", "+b4, false, "10.5.1.0/24 may not ec2:CreateRoute: UnauthorizedOperation",
 				"10.5.2.0/24 the source/destination check of i-b (eni-b) is on, and stays: the credentials of this program may not ec2:ModifyNetworkInterfaceAttribute")
 			w.has("rtb-1")
-			w.server.With(func(c *ec2test.Cloud) { c.Faults["DescribeInstances"] = []ec2test.Fault{no} })
+			w.server.With(func(c *ec2test.Cloud) { c.Faults["DescribeInstances"] = []cloudtest.Fault{no} })
 			if _, err := w.cloud.Program(t.Context(), nil, false); err == nil || !strings.Contains(err.Error(), "may not ec2:DescribeInstances") || errors.Is(err, routecontrol.ErrPending) {
 				t.Error(err)
 			}

@@ -86,14 +86,8 @@ func (f fleet) at(text string, n nic) {
 	}
 }
 
-// routeTable is one of ours.
-type routeTable struct {
-	id   string
-	have []table.Route
-}
-
 // tables reads the route tables that have the tag, and into f what has to be known to say whose their routes are.
-func (c *Cloud) tables(ctx context.Context, f fleet) ([]routeTable, error) {
+func (c *Cloud) tables(ctx context.Context, f fleet) ([]table.Table, error) {
 	var read []types.RouteTable
 	pages := ec2.NewDescribeRouteTablesPaginator(c.client, &ec2.DescribeRouteTablesInput{MaxResults: aws.Int32(tablesPage), Filters: c.filters()})
 	for pages.HasMorePages() {
@@ -106,24 +100,17 @@ func (c *Cloud) tables(ctx context.Context, f fleet) ([]routeTable, error) {
 	if err := c.askFor(ctx, read, f); err != nil {
 		return nil, err
 	}
-	var out []routeTable
+	var out []table.Table
 	for _, t := range read {
-		rt, size := routeTable{id: aws.ToString(t.RouteTableId)}, map[string]int{"ipv4": 0, "ipv6": 0}
+		rt, dsts := table.Table{ID: aws.ToString(t.RouteTableId)}, []netip.Prefix{}
 		for _, r := range t.Routes {
 			dst, ok := destination(r)
 			if !ok {
 				continue // of a prefix list
 			}
-			rt.have = append(rt.have, c.route(dst, r, f))
-			if dst.Addr().Is4() {
-				size["ipv4"]++
-			} else {
-				size["ipv6"]++
-			}
+			rt.Have, dsts = append(rt.Have, c.route(dst, r, f)), append(dsts, dst)
 		}
-		for family, n := range size {
-			c.o.Sized(rt.id, family, n)
-		}
+		c.o.Size(rt.ID, dsts)
 		out = append(out, rt)
 	}
 	if len(out) == 0 {
@@ -195,15 +182,5 @@ func (c *Cloud) route(dst netip.Prefix, r types.Route, f fleet) table.Route {
 
 // mayBeOurs reports whether a route is ours unless it leads to what is somebody else's.
 func (c *Cloud) mayBeOurs(dst netip.Prefix, r types.Route) bool {
-	return r.Origin == types.RouteOriginCreateRoute && c.inside(dst)
-}
-
-// inside reports whether dst is a part of one of the overlay's networks. A route to all of one is nobody's subnet, and so not ours.
-func (c *Cloud) inside(dst netip.Prefix) bool {
-	for _, n := range c.o.Networks {
-		if n.Bits() < dst.Bits() && n.Contains(dst.Addr()) {
-			return true
-		}
-	}
-	return false
+	return r.Origin == types.RouteOriginCreateRoute && c.o.Inside(dst)
 }

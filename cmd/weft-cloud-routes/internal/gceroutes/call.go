@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
 	"time"
 
+	"weft/cmd/weft-cloud-routes/internal/again"
 	"weft/cmd/weft-cloud-routes/internal/table"
 )
 
@@ -22,11 +22,10 @@ type api struct {
 	base    string // with a slash at its end
 	client  *http.Client
 	backoff time.Duration // before the second try; it doubles
-	called  func(call, result string)
+	o       table.Options
 }
 
 const (
-	attempts     = 5
 	answerWithin = 20 * time.Second
 	maxAnswer    = 64 << 20 // bytes
 )
@@ -59,42 +58,26 @@ func (a api) do(ctx context.Context, name, method, path string, query url.Values
 	if method != http.MethodGet {
 		query.Set("requestId", requestID())
 	}
-	var err error
-	wait := a.backoff
-	for try := range attempts {
-		if try > 0 {
-			if err := sleep(ctx, wait/2+mathrand.N(wait)); err != nil {
-				return err
-			}
-			wait *= 2
-		}
-		var again bool
-		if again, err = a.try(ctx, method, path+"?"+query.Encode(), body, out); !again {
-			break
-		}
-	}
-	return a.said(name, err)
+	return a.said(name, again.Do(ctx, a.backoff, func() (bool, error) {
+		return a.try(ctx, method, path+"?"+query.Encode(), body, out)
+	}))
 }
 
 // said counts a call and says what its error means for people.
 func (a api) said(name string, err error) error {
 	var r *refusal
+	answer := table.Failed
 	switch {
 	case err == nil:
-		a.called(name, "ok")
-		return nil
+		answer = table.OK
 	case errors.As(err, &r) && r.throttled():
-		a.called(name, "throttled")
-		return fmt.Errorf("%s: %w", name, table.ErrSlow)
+		answer = table.Throttled
+	case errors.As(err, &r) && (r.status == http.StatusUnauthorized || r.status == http.StatusForbidden && !r.full()):
+		answer = table.Forbidden
 	case errors.As(err, &r) && r.status < http.StatusInternalServerError:
-		a.called(name, "refused")
-		if r.status == http.StatusUnauthorized || r.status == http.StatusForbidden && !r.full() {
-			return fmt.Errorf("the credentials of this program may not %s: %w", name, err)
-		}
-	default:
-		a.called(name, "failed")
+		answer = table.Refused
 	}
-	return fmt.Errorf("%s: %w", name, err)
+	return a.o.Said(name, name, answer, err)
 }
 
 // try makes a call once, and reports whether it may do better with another try.
@@ -150,16 +133,4 @@ func requestID() string {
 	_, _ = rand.Read(b[:]) // it never fails
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
-// sleep waits, or returns the error of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

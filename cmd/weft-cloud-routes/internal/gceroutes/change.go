@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"time"
 
+	"weft/cmd/weft-cloud-routes/internal/again"
 	"weft/cmd/weft-cloud-routes/internal/table"
 	"weft/routing/routecontrol"
 )
@@ -71,7 +72,7 @@ func (c *changer) Create(ctx context.Context, w table.Want) error {
 	return nil
 }
 
-// Replace implements table.Changer: routes cannot be changed, and Program asks for none.
+// Replace implements table.Changer: routes cannot be changed. The old one goes with the next step.
 func (c *changer) Replace(ctx context.Context, r table.Replacement) error {
 	return c.Create(ctx, r.Want)
 }
@@ -108,7 +109,7 @@ func (c *changer) over(ctx context.Context, op operation, deadline time.Time) er
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the cloud still works on it (operation %s): %w", op.Name, routecontrol.ErrPending)
 		}
-		if err := sleep(ctx, c.o.poll); err != nil {
+		if err := again.Sleep(ctx, c.o.poll); err != nil {
 			return err
 		}
 		if err := c.api.do(ctx, "compute.globalOperations.get", http.MethodGet, "global/operations/"+op.Name, url.Values{}, nil, &op); err != nil {

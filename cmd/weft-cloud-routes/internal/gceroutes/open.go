@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"net/netip"
 	"path"
 	"regexp"
 	"strings"
@@ -15,23 +13,19 @@ import (
 	"cloud.google.com/go/compute/metadata"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
+
+	"weft/cmd/weft-cloud-routes/internal/table"
 )
 
 // Options are what a Cloud is made from.
 type Options struct {
+	table.Options
 	// Project and Network say where; "" for those of the instance that this runs on, which the metadata service knows.
 	Project, Network string
 	// Name is our mark: of the names and descriptions of our routes. Label is "KEY=VALUE", that of instances that may be next hops.
 	Name, Label string
-	// Networks are the overlay's: no other route is ours.
-	Networks []netip.Prefix
 	// Endpoint is the API's; "" for Endpoint.
 	Endpoint string
-	Logger   *slog.Logger
-	// Called is told of each call by its name, and of its result: "ok", "throttled", "refused" or "failed". It is nil, or safe for concurrent use.
-	Called func(call, result string)
-	// Sized is told how many routes of each family the network has, others' included, whenever they are read; nil for nobody.
-	Sized func(network, family string, routes int)
 
 	backoff, poll time.Duration // 0 for the defaults
 }
@@ -75,12 +69,6 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 	if err := errors.Join(CheckName(o.Name), CheckLabel(o.Label)); err != nil {
 		return nil, err
 	}
-	if o.Called == nil {
-		o.Called = func(string, string) {}
-	}
-	if o.Sized == nil {
-		o.Sized = func(string, string, int) {}
-	}
 	if o.Endpoint == "" {
 		o.Endpoint = Endpoint
 	}
@@ -111,7 +99,7 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 		// The transport adds the token to whatever request comes, and so to one that an answer sends elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return &Cloud{o: o, api: api{strings.TrimRight(o.Endpoint, "/") + "/projects/" + o.Project + "/", client, o.backoff, o.Called}}, nil
+	return &Cloud{o: o, api: api{strings.TrimRight(o.Endpoint, "/") + "/projects/" + o.Project + "/", client, o.backoff, o.Options}}, nil
 }
 
 // ownNetwork is the network of the first interface of the instance that this runs on.

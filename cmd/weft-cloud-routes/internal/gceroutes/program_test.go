@@ -1,31 +1,29 @@
 package gceroutes
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"weft/cmd/weft-cloud-routes/internal/again"
+	"weft/cmd/weft-cloud-routes/internal/tabletest"
 	"weft/routing/routecontrol"
-	"weft/routing/routehook"
+	"weft/test/cloudtest"
 	"weft/test/computetest"
 )
 
 // world is a cloud and the Programmer of its network.
 type world struct {
 	*testing.T
-	server  *computetest.Server
-	cloud   *Cloud
-	results map[string]int // of calls
-	sizes   map[string]int
+	server *computetest.Server
+	cloud  *Cloud
+	tabletest.Watch
 }
 
 const ourDescription = "made by weft-cloud-routes, name blue"
@@ -34,7 +32,7 @@ const ourDescription = "made by weft-cloud-routes, name blue"
 func newWorld(t *testing.T, change func(*computetest.Cloud, *Options)) *world {
 	t.Helper()
 	c := computetest.Cloud{
-		Limit: 100, Slow: 1, Faults: map[string][]computetest.Fault{},
+		Limit: 100, Slow: 1, Calls: cloudtest.Calls{Faults: map[string][]cloudtest.Fault{}},
 		Routes: []*computetest.Route{{Name: "default-route-1", Network: "net-1", Dst: "0.0.0.0/0", Priority: 1000, Gateway: "default-internet-gateway"}},
 		Instances: []*computetest.Instance{
 			{Name: "others", Zone: "z-1", Network: "net-1", Status: "RUNNING", V4: "10.0.0.99", Forwards: true},
@@ -45,11 +43,9 @@ func newWorld(t *testing.T, change func(*computetest.Cloud, *Options)) *world {
 		c.Instances = append(c.Instances, &computetest.Instance{Name: n, Zone: fmt.Sprintf("z-%d", i%2+1), Network: "net-1", Status: "RUNNING", Labels: map[string]string{"weft-routes": "blue"},
 			V4: fmt.Sprintf("10.0.0.%d", i+1), V6: fmt.Sprintf("fd20::%d", i+1), External6: fmt.Sprintf("2001:db8:%d::", i+1), Forwards: true})
 	}
-	w := &world{T: t, results: map[string]int{}, sizes: map[string]int{}}
+	w := &world{T: t}
 	o := Options{
-		Project: computetest.Project, Network: "net-1", Name: "blue", Label: "weft-routes=blue", Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16"), netip.MustParsePrefix("fd00:5::/48")},
-		Logger: slog.New(slog.DiscardHandler), backoff: time.Millisecond, poll: time.Millisecond,
-		Called: func(call, result string) { w.results[call+" "+result]++ }, Sized: func(network, family string, n int) { w.sizes[network+" "+family] = n },
+		Options: w.Watch.Options(), Project: computetest.Project, Network: "net-1", Name: "blue", Label: "weft-routes=blue", backoff: time.Millisecond, poll: time.Millisecond,
 	}
 	if change != nil {
 		change(&c, &o)
@@ -69,34 +65,9 @@ func newWorld(t *testing.T, change func(*computetest.Cloud, *Options)) *world {
 	return w
 }
 
-// wantRoutes reads "SUBNET HOP, ...".
-func wantRoutes(s string) (out []routehook.Route) {
-	for x := range strings.SplitSeq(s, ", ") {
-		if subnet, hop, ok := strings.Cut(x, " "); ok {
-			out = append(out, routehook.Route{Subnet: netip.MustParsePrefix(subnet), NextHop: netip.MustParseAddr(hop)})
-		}
-	}
-	return out
-}
-
-// round makes one, and compares what is said of each route with faults: "SUBNET a part of the reason", with "pending" behind it for those that are.
 func (w *world) round(routes string, keep bool, faults ...string) {
 	w.Helper()
-	got, err := w.cloud.Program(context.Background(), wantRoutes(routes), keep)
-	if err != nil {
-		w.Fatal(err)
-	}
-	if len(got) != len(faults) {
-		w.Errorf("faults %v, want %q", got, faults)
-	}
-	for _, f := range faults {
-		subnet, part, _ := strings.Cut(f, " ")
-		part, pending := strings.CutSuffix(part, " pending")
-		err := got[netip.MustParsePrefix(subnet)]
-		if err == nil || !strings.Contains(err.Error(), part) || errors.Is(err, routecontrol.ErrPending) != pending {
-			w.Errorf("%s: %v, want %q, pending %v", subnet, err, part, pending)
-		}
-	}
+	tabletest.Round(w.T, w.cloud, routes, keep, faults...)
 }
 
 // has compares the routes to instances.
@@ -117,14 +88,14 @@ func TestRoutesComeMoveAndGo(t *testing.T) {
 	const a6, c6 = "fd00:5:0:1::/64 fd20::1", "fd00:5:0:3::/64 2001:db8:3::"
 	w.round(a4+", "+b4+", "+a6+", "+c6, true)
 	w.has("10.5.1.0/24 a", "10.5.2.0/24 b", "fd00:5:0:1::/64 a", "fd00:5:0:3::/64 c")
-	if w.sizes["net-1 ipv4"] != 3 || w.sizes["net-1 ipv6"] != 2 || w.results["compute.routes.create ok"] != 4 {
-		t.Errorf("%v, %v", w.sizes, w.results)
+	if w.Sizes["net-1 ipv4"] != 3 || w.Sizes["net-1 ipv6"] != 2 || w.Results["compute.routes.create ok"] != 4 {
+		t.Errorf("%v, %v", w.Sizes, w.Results)
 	}
-	w.server.With(func(c *computetest.Cloud) { c.Calls = nil })
+	w.server.With(func(c *computetest.Cloud) { c.Calls.Calls = nil })
 	w.round(a4+", "+b4+", "+a6+", "+c6, false)
 	w.server.With(func(c *computetest.Cloud) {
-		if c.Count("GET instances")+c.Count("GET routes") != len(c.Calls) {
-			t.Errorf("nothing changed, and the calls were %q", c.Calls)
+		if c.Count("GET instances")+c.Count("GET routes") != len(c.Calls.Calls) {
+			t.Errorf("nothing changed, and the calls were %q", c.Calls.Calls)
 		}
 	})
 	w.round("10.5.1.0/24 10.0.0.3", true) // a is gone, and c has its subnet: the new route was there before the old one went
@@ -161,23 +132,23 @@ func TestOthersRoutesStay(t *testing.T) {
 
 // A cloud that has its bad minutes.
 func TestFaultsOfACloud(t *testing.T) {
-	throttled := computetest.Fault{Reason: "rateLimitExceeded", Status: http.StatusForbidden}
+	throttled := cloudtest.Fault{Code: "rateLimitExceeded", Status: http.StatusForbidden}
 	for name, test := range map[string]func(*testing.T){
 		"throttled for a while": func(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
-				c.Faults["POST routes"] = []computetest.Fault{throttled, {Reason: "rateLimitExceeded", Status: http.StatusTooManyRequests}, {Reason: "backendError", Status: 503}}
+				c.Faults["POST routes"] = []cloudtest.Fault{throttled, {Code: "rateLimitExceeded", Status: http.StatusTooManyRequests}, {Code: "backendError", Status: 503}}
 			})
 			w.round(a4, false)
 			w.has("10.5.1.0/24 a")
 		},
 		"throttled for long": func(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
-				c.Faults["POST routes"] = slices.Repeat([]computetest.Fault{throttled}, attempts)
+				c.Faults["POST routes"] = slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)
 			})
 			w.round(a4+", "+b4, false, "10.5.1.0/24 asks for fewer calls pending", "10.5.2.0/24 asks for fewer calls pending")
 			w.server.With(func(c *computetest.Cloud) {
-				if c.Count("POST routes") != attempts || w.results["compute.routes.create throttled"] != 1 {
-					t.Errorf("%q, %v", c.Calls, w.results)
+				if c.Count("POST routes") != again.Attempts || w.Results["compute.routes.create throttled"] != 1 {
+					t.Errorf("%q, %v", c.Calls.Calls, w.Results)
 				}
 			})
 			w.round(a4+", "+b4, false)
@@ -185,27 +156,27 @@ func TestFaultsOfACloud(t *testing.T) {
 		},
 		"throttled while it is read": func(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
-				c.Faults["GET routes"] = slices.Repeat([]computetest.Fault{throttled}, attempts)
+				c.Faults["GET routes"] = slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)
 			})
-			if _, err := w.cloud.Program(t.Context(), wantRoutes(a4), false); !errors.Is(err, routecontrol.ErrPending) {
+			if _, err := w.cloud.Program(t.Context(), tabletest.Routes(a4), false); !errors.Is(err, routecontrol.ErrPending) {
 				t.Error(err)
 			}
 		},
 		"an answer is lost": func(t *testing.T) {
-			w := newWorld(t, func(c *computetest.Cloud, _ *Options) { c.Faults["POST routes"] = []computetest.Fault{{Done: true}} })
+			w := newWorld(t, func(c *computetest.Cloud, _ *Options) { c.Faults["POST routes"] = []cloudtest.Fault{{Done: true}} })
 			w.round(a4, false)
 			w.has("10.5.1.0/24 a")
 		},
 		"all answers are lost": func(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
-				c.Slow, c.Faults["POST routes"] = 0, append([]computetest.Fault{{Done: true}}, slices.Repeat([]computetest.Fault{{}}, attempts-1)...)
+				c.Slow, c.Faults["POST routes"] = 0, append([]cloudtest.Fault{{Done: true}}, slices.Repeat([]cloudtest.Fault{{}}, again.Attempts-1)...)
 			})
 			w.round(a4, false)
 			w.has("10.5.1.0/24 a")
 		},
 		"an operation is lost sight of": func(t *testing.T) {
 			w := newWorld(t, func(c *computetest.Cloud, _ *Options) {
-				c.Slow, c.Faults["GET operations"] = 2, slices.Repeat([]computetest.Fault{{Reason: "backendError", Status: 500}}, attempts)
+				c.Slow, c.Faults["GET operations"] = 2, slices.Repeat([]cloudtest.Fault{{Code: "backendError", Status: 500}}, again.Attempts)
 			})
 			w.round(a4, false, "10.5.1.0/24 not known what became of it pending")
 		},
@@ -242,16 +213,16 @@ func TestFaultsOfACloud(t *testing.T) {
 			w := newWorld(t, nil)
 			w.round(a4, false)
 			w.server.With(func(c *computetest.Cloud) {
-				c.Slow, c.Faults["DELETE routes"] = 0, []computetest.Fault{{Reason: "notFound", Status: http.StatusNotFound, Done: true}}
+				c.Slow, c.Faults["DELETE routes"] = 0, []cloudtest.Fault{{Code: "notFound", Status: http.StatusNotFound, Done: true}}
 			})
 			w.round("", false)
 			w.has()
 		},
 		"rights are missing": func(t *testing.T) {
-			no := computetest.Fault{Reason: "forbidden", Status: http.StatusForbidden}
-			w := newWorld(t, func(c *computetest.Cloud, _ *Options) { c.Faults["POST routes"] = []computetest.Fault{no} })
+			no := cloudtest.Fault{Code: "forbidden", Status: http.StatusForbidden}
+			w := newWorld(t, func(c *computetest.Cloud, _ *Options) { c.Faults["POST routes"] = []cloudtest.Fault{no} })
 			w.round(a4, false, "10.5.1.0/24 may not compute.routes.create: 403 forbidden")
-			w.server.With(func(c *computetest.Cloud) { c.Faults["GET instances"] = []computetest.Fault{no} })
+			w.server.With(func(c *computetest.Cloud) { c.Faults["GET instances"] = []cloudtest.Fault{no} })
 			if _, err := w.cloud.Program(t.Context(), nil, false); err == nil || !strings.Contains(err.Error(), "may not compute.instances.list") || errors.Is(err, routecontrol.ErrPending) {
 				t.Error(err)
 			}
@@ -285,7 +256,7 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Program(t.Context(), wantRoutes(a4), false); err == nil || !strings.Contains(err.Error(), "307 Temporary Redirect") || elsewhere.Load() != 0 {
+	if _, err := c.Program(t.Context(), tabletest.Routes(a4), false); err == nil || !strings.Contains(err.Error(), "307 Temporary Redirect") || elsewhere.Load() != 0 {
 		t.Errorf("%v; %d requests elsewhere", err, elsewhere.Load())
 	}
 }

@@ -90,7 +90,7 @@ const priority = 1000
 // routes reads those of the network.
 func (c *Cloud) routes(ctx context.Context) ([]table.Route, error) {
 	var out []table.Route
-	size := map[string]int{"ipv4": 0, "ipv6": 0}
+	var dsts []netip.Prefix
 	query := url.Values{"maxResults": {"500"}}
 	for {
 		var page struct {
@@ -105,11 +105,7 @@ func (c *Cloud) routes(ctx context.Context) ([]table.Route, error) {
 			if err != nil || path.Base(r.Network) != c.o.Network {
 				continue
 			}
-			if dst.Addr().Is4() {
-				size["ipv4"]++
-			} else {
-				size["ipv6"]++
-			}
+			dsts = append(dsts, dst)
 			if x := c.route(dst.Masked(), r); x.Ours || r.Priority <= priority {
 				out = append(out, x) // another one gives way to ours
 			}
@@ -119,9 +115,7 @@ func (c *Cloud) routes(ctx context.Context) ([]table.Route, error) {
 		}
 		query.Set("pageToken", page.Next)
 	}
-	for family, n := range size {
-		c.o.Sized(c.o.Network, family, n)
-	}
+	c.o.Size(c.o.Network, dsts)
 	return out, nil
 }
 
@@ -150,7 +144,7 @@ type routeItem struct {
 func (c *Cloud) route(dst netip.Prefix, r routeItem) table.Route {
 	out := table.Route{Dst: dst, Name: r.Name, Target: below(r.Instance)}
 	if out.Target != "" {
-		out.Ours = strings.HasPrefix(r.Name, c.prefix()) && r.Description == c.description() && c.inside(dst)
+		out.Ours = strings.HasPrefix(r.Name, c.prefix()) && r.Description == c.description() && c.o.Inside(dst)
 		out.Down = r.Status != "" && r.Status != "ACTIVE"
 		for _, w := range r.Warnings {
 			out.Down = out.Down || strings.HasPrefix(w.Code, "NEXT_HOP_")
@@ -165,16 +159,6 @@ func (c *Cloud) route(dst netip.Prefix, r routeItem) table.Route {
 	}
 	out.Target = "something that this program does not know"
 	return out
-}
-
-// inside reports whether dst is a part of one of the overlay's networks. A route to all of one is nobody's subnet, and so not ours.
-func (c *Cloud) inside(dst netip.Prefix) bool {
-	for _, n := range c.o.Networks {
-		if n.Bits() < dst.Bits() && n.Contains(dst.Addr()) {
-			return true
-		}
-	}
-	return false
 }
 
 func (c *Cloud) prefix() string { return "weft-" + c.o.Name + "-" }

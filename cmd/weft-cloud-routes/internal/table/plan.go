@@ -21,6 +21,8 @@ type Route struct {
 	Ours bool
 	// Down says that the cloud drops what the route is for: its target is gone, or stopped.
 	Down bool
+	// Busy says that the cloud is still at work on it: until it has done that, it cannot be counted on, or changed.
+	Busy bool
 }
 
 // Want is a route that the table should have.
@@ -53,7 +55,7 @@ func Make(have []Route, want []Want, keep bool) Plan {
 		wanted[w.Dst] = true
 		there := ours[w.Dst]
 		switch {
-		case w.Target == "" || foreign[w.Dst] != nil:
+		case w.Target == "" || foreign[w.Dst] != nil || busy(there):
 		case len(there) == 0:
 			p.Create = append(p.Create, w)
 		default:
@@ -66,7 +68,7 @@ func Make(have []Route, want []Want, keep bool) Plan {
 		}
 	}
 	for dst, rs := range ours {
-		if !wanted[dst] && !keep {
+		if !wanted[dst] && !keep && !busy(rs) {
 			p.Delete = append(p.Delete, rs...)
 		}
 	}
@@ -74,6 +76,11 @@ func Make(have []Route, want []Want, keep bool) Plan {
 	slices.SortFunc(p.Replace, func(a, b Replacement) int { return a.Want.Dst.Compare(b.Want.Dst) })
 	slices.SortFunc(p.Delete, func(a, b Route) int { return a.Dst.Compare(b.Dst) })
 	return p
+}
+
+// busy reports whether the cloud is at work on one of routes with one destination. Then nothing is changed there: it would be refused.
+func busy(routes []Route) bool {
+	return slices.ContainsFunc(routes, func(r Route) bool { return r.Busy })
 }
 
 func split(have []Route) (ours, foreign map[netip.Prefix][]Route) {
@@ -107,6 +114,8 @@ func Judge(have []Route, want []Want, reasons map[netip.Prefix]error) map[netip.
 		}
 		i := slices.IndexFunc(ours[w.Dst], func(r Route) bool { return r.Target == w.Target })
 		switch {
+		case busy(ours[w.Dst]):
+			faults[w.Dst] = fmt.Errorf("the cloud is still at work on it: %w", routecontrol.ErrPending)
 		case i < 0 && reasons[w.Dst] != nil:
 			faults[w.Dst] = reasons[w.Dst]
 		case i < 0:

@@ -12,10 +12,10 @@ import (
 	"weft/routing/routecontrol"
 )
 
-// route reads "DST TARGET [foreign] [down]".
+// route reads "DST TARGET [foreign] [down] [busy]".
 func route(s string) Route {
 	f := strings.Fields(s)
-	return Route{Dst: netip.MustParsePrefix(f[0]), Target: f[1], Ours: !slices.Contains(f, "foreign"), Down: slices.Contains(f, "down")}
+	return Route{Dst: netip.MustParsePrefix(f[0]), Target: f[1], Ours: !slices.Contains(f, "foreign"), Down: slices.Contains(f, "down"), Busy: slices.Contains(f, "busy")}
 }
 
 func routes(s string) (out []Route) {
@@ -62,6 +62,7 @@ func TestMake(t *testing.T) {
 		{"somebody else's is not shadowed", "10.5.1.0/24 x foreign", "10.5.1.0/24 a", "", false},
 		{"whose target is not known stays", "10.5.1.0/24 a", "10.5.1.0/24 -", "", false},
 		{"two of ours share packets", "10.5.1.0/24 b, 10.5.1.0/24 a", "10.5.1.0/24 a", "-10.5.1.0/24 b", false},
+		{"the cloud is at work on it", "10.5.1.0/24 a busy, 10.5.2.0/24 a busy", "10.5.1.0/24 b", "", false},
 		{"two of ours, both wrong", "10.5.1.0/24 b, 10.5.1.0/24 c", "10.5.1.0/24 a", "=10.5.1.0/24 a for b", false},
 	} {
 		if got := Make(routes(c.have), wants(c.want), c.keep).String(); got != c.plan {
@@ -84,6 +85,8 @@ func TestJudge(t *testing.T) {
 		{"still the old one", "10.5.1.0/24 b", "10.5.1.0/24 a", nil, "shows it not yet", true},
 		{"refused", "", "10.5.1.0/24 a", ErrFull, "the table is full", false},
 		{"dropped", "10.5.1.0/24 a down", "10.5.1.0/24 a", nil, "does a run?", false},
+		{"on its way", "10.5.1.0/24 a busy", "10.5.1.0/24 a", nil, "still at work on it", true},
+		{"the old one is on its way", "10.5.1.0/24 b busy", "10.5.1.0/24 a", ErrFull, "still at work on it", true},
 		{"in the way", "10.5.1.0/24 igw foreign", "10.5.1.0/24 a", nil, "by igw, is in the way", false},
 		{"a part is elsewhere", "10.5.1.0/24 a, 10.5.1.128/25 x foreign", "10.5.1.0/24 a", nil, "to 10.5.1.128/25, by x, takes a part", false},
 		{"a wider one of somebody else's", "10.5.1.0/24 a, 10.5.0.0/16 x foreign", "10.5.1.0/24 a", nil, "", false},
