@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -56,7 +57,8 @@ func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
 	if w.user, w.why, err = inUserSpace(c, w.o.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, nil); err != nil {
 		return nil, fmt.Errorf("%s backend: %w", s.name, err)
 	}
-	a := &wireGuardActor{k: c.Kernel, out: c.underlayKernel(), log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), user: w.user, why: w.why, file: c.KeyFile, loose: w.encrypt == encryptBetweenLinks, ends: map[string]*wireGuardMade{}, vain: outcries{}}
+	a := &wireGuardActor{k: c.Kernel, out: c.underlayKernel(), log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), user: w.user, why: w.why, file: c.KeyFile, loose: w.encrypt == encryptBetweenLinks, ends: map[string]*wireGuardMade{}}
+	a.asked = newAskedDevices(a.devices)
 	if a.file == "" && c.StateDir != "" {
 		a.file = filepath.Join(c.StateDir, WireGuardKeyFile)
 	}
@@ -88,6 +90,8 @@ type EncryptedPeer struct {
 	Device string
 	// InVain is when bytes were last seen to leave for the peer while there was no session; zero if none were since the last one.
 	InVain time.Time
+	// Asked is when the device was asked for this.
+	Asked time.Time
 	wireguard.PeerState
 }
 
@@ -155,11 +159,25 @@ func (o outcries) note(device string, ps []wireguard.PeerState, now time.Time) [
 	return out
 }
 
-// WrongKeys is how many handshakes came that were for another key than this node's.
-func (e *Encrypter) WrongKeys() uint64 { return e.actor.wrongKeys() }
+// WrongKeys is how many handshakes came that were for another key than this node's, as EncryptedPeers has asked.
+func (e *Encrypter) WrongKeys() (n uint64) {
+	all, _ := e.actor.asked.known() // who does not answer is told by EncryptedPeers
+	for _, a := range all {
+		n += a.wrongKeys
+	}
+	return n
+}
 
-// EncryptedPeers lists the peers of all devices.
-func (e *Encrypter) EncryptedPeers() ([]EncryptedPeer, error) { return e.actor.peers() }
+// EncryptedPeers lists the peers of all devices. A device that does not answer within patience, as its process does not that hangs, has the
+// peers that it told of last, if it ever did. The error says why one did not answer, and comes beside them; it may be of the time before.
+func (e *Encrypter) EncryptedPeers(patience time.Duration) ([]EncryptedPeer, error) {
+	all, err := e.actor.asked.within(patience)
+	var out []EncryptedPeer
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, all[name].peers...)
+	}
+	return out, err
+}
 
 // Recv is what the lease record's Recv has: RecvPlain, if packets may come in plain.
 func (e *Encrypter) Recv() []string {
@@ -202,6 +220,7 @@ type wireGuardActor struct {
 	// processes has the devices in user space; nil for this process itself. lost has the controller look when one ended.
 	processes *WireGuardProcesses
 	lost      func()
+	asked     *askedDevices
 
 	own     atomic.Pointer[wireguard.PublicKey]
 	running atomic.Pointer[[]WireGuardProcess] // nil before the first was looked for
@@ -209,7 +228,6 @@ type wireGuardActor struct {
 	mu      sync.Mutex // guards what follows
 	private wireguard.Secret
 	ends    map[string]*wireGuardMade
-	vain    outcries
 }
 
 // wireGuardMade is a device that there is.
@@ -301,7 +319,7 @@ func (a *wireGuardActor) prepare(d *desired, mtu int) (absent, notes []string, e
 		}
 	}
 	notes = append(notes, a.tellProcesses()...)
-	_, _ = a.look() // what has changed since counts; who asks is told of errors
+	_ = a.asked.ask(a.have()) // what has changed since counts; who asks is told of errors
 	if a.why != "" {
 		notes = append(notes, "packets are encrypted in user space: "+a.why)
 	}
@@ -412,47 +430,28 @@ func (*wireGuardActor) stop(context.Context) error { return nil }
 // close implements preparer. The devices stay, with addresses and routes: the kernel's goes on, and so does one with a process of its own.
 func (a *wireGuardActor) close() error {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	var faults []error
 	for _, m := range a.ends {
 		faults = append(faults, m.Close())
 	}
 	clear(a.ends)
+	a.mu.Unlock()
+	a.asked.close()
 	return errors.Join(faults...)
 }
 
-func (a *wireGuardActor) wrongKeys() (n uint64) {
+// devices are those that there are.
+func (a *wireGuardActor) devices() map[string]wireGuardEnd {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, m := range a.ends {
-		n += m.WrongKeys()
-	}
-	return n
+	return a.have()
 }
 
-// peers is Encrypter.EncryptedPeers.
-func (a *wireGuardActor) peers() ([]EncryptedPeer, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.look()
-}
-
-// look is peers. mu is held.
-func (a *wireGuardActor) look() ([]EncryptedPeer, error) {
-	var out []EncryptedPeer
-	var faults []error
-	now := time.Now()
+// have is devices. mu is held.
+func (a *wireGuardActor) have() map[string]wireGuardEnd {
+	all := make(map[string]wireGuardEnd, len(a.ends))
 	for name, m := range a.ends {
-		ps, err := m.Peers()
-		faults = append(faults, err)
-		if err != nil {
-			continue
-		}
-		vain := a.vain.note(name, ps, now)
-		for i, p := range ps {
-			out = append(out, EncryptedPeer{name, vain[i], p})
-		}
+		all[name] = m.wireGuardEnd
 	}
-	slices.SortStableFunc(out, func(x, y EncryptedPeer) int { return cmp.Compare(x.Device, y.Device) })
-	return out, errors.Join(faults...)
+	return all
 }

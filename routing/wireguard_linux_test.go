@@ -93,7 +93,7 @@ func TestWireGuardNodesTalk(t *testing.T) {
 				if !st.InPlace || !st.Up || st.MTU != 1420 || st.Peers != 1 || len(st.Reached) != 2 || fmt.Sprint(st.Devices) != devices || st.Path != PathUserspace {
 					t.Errorf("status %+v", st)
 				}
-				ps, err := n.b.(*Encrypter).EncryptedPeers()
+				ps, err := n.b.(*Encrypter).EncryptedPeers(await.Patience)
 				if err != nil || len(ps) != len(st.Devices) {
 					t.Fatalf("%+v, %v", ps, err)
 				}
@@ -175,7 +175,7 @@ func TestWireGuardFollowsRecords(t *testing.T) {
 	hears(t, a, c, false)
 	hears(t, c, b, true)
 	for _, n := range []*vtepNode{a, b} {
-		ps, err := n.b.(*Encrypter).EncryptedPeers()
+		ps, err := n.b.(*Encrypter).EncryptedPeers(await.Patience)
 		if err != nil || len(ps) != 4 || strings.Contains(fmt.Sprint(ps), before.String()) {
 			t.Errorf("%v, %v", ps, err)
 		}
@@ -198,7 +198,7 @@ func TestWireGuardFollowsRecords(t *testing.T) {
 	if err := a.b.Apply(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if ps, err := a.b.(*Encrypter).EncryptedPeers(); err != nil || len(ps) != 2 {
+	if ps, err := a.b.(*Encrypter).EncryptedPeers(await.Patience); err != nil || len(ps) != 2 {
 		t.Errorf("%v, %v", ps, err)
 	}
 	hears(t, a, c, false) // whose session went on

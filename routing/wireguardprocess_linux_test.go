@@ -126,7 +126,7 @@ func (c *cipherKeeper) next(version string) *WireGuardProcesses {
 
 func handshakes(t *testing.T, n *vtepNode) (all []time.Time) {
 	t.Helper()
-	ps, err := n.b.(*Encrypter).EncryptedPeers()
+	ps, err := n.b.(*Encrypter).EncryptedPeers(await.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,6 +105,10 @@ func TestWireGuardProcessIsReplaced(t *testing.T) {
 	if err := syscall.Kill(stopped, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	// Who looks meanwhile sees what it said last.
+	if code, body, err := b.get(t, "/metrics"); err != nil || code != 200 || !strings.Contains(body, "\nweft_peer_latest_handshake_timestamp_seconds{") {
+		t.Errorf("status %d, %v: %s", code, err, body)
+	}
 	if err := b.ns.Run(exec.Command("ip", "link", "set", "flannel-wg", "mtu", "1300")); err != nil {
 		t.Fatal(err)
 	}

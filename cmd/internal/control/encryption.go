@@ -18,6 +18,8 @@ type Encryption struct {
 	// TxBytes and RxBytes are encrypted.
 	TxBytes uint64 `json:"txBytes"`
 	RxBytes uint64 `json:"rxBytes"`
+	// Asked is when the device said so: a process that hangs is not waited for.
+	Asked time.Time `json:"asked,omitzero"`
 	// Likely is the cause of what is wrong, and Look what to look at; "" if nothing is.
 	Likely string `json:"likely,omitempty"`
 	Look   string `json:"look,omitempty"`

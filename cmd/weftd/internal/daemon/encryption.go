@@ -38,21 +38,21 @@ func (d *Daemon) RotateKey(ctx context.Context) (control.Rotated, error) {
 	return control.Rotated{Before: before.String(), PublicKey: after.String()}, nil
 }
 
+// askedWithin is how long whoever wants to see peers waits for a device to say what it knows. It is milliseconds, but of a process that hangs.
+const askedWithin = 250 * time.Millisecond
+
 // encryption is what the devices of WireGuard know of peers, by subnet; nil for another backend.
 func (g *generation) encryption(now time.Time) map[netip.Prefix]control.Encryption {
 	e, ok := g.backend.(*routing.Encrypter)
 	if !ok {
 		return nil
 	}
-	peers, err := e.EncryptedPeers()
-	if err != nil {
-		return nil // the device may be gone just now
-	}
+	peers, _ := e.EncryptedPeers(askedWithin) // of a device that does not answer, or is gone just now, what it said last
 	wrong := e.WrongKeys()
 	out := make(map[netip.Prefix]control.Encryption, len(peers))
 	for _, p := range peers {
 		x := control.Encryption{
-			Device: p.Device, PublicKey: p.Key.String(), Endpoint: p.Endpoint, Handshake: p.Handshake, TxBytes: p.Tx, RxBytes: p.Rx,
+			Device: p.Device, PublicKey: p.Key.String(), Endpoint: p.Endpoint, Handshake: p.Handshake, TxBytes: p.Tx, RxBytes: p.Rx, Asked: p.Asked,
 		}
 		x.Likely, x.Look = p.Silence(now, wrong)
 		for _, n := range p.AllowedIPs {
@@ -73,7 +73,7 @@ func (g *generation) encryptedPeers(now time.Time) (out []ops.EncryptedPeer) {
 		if len(all) == 0 {
 			continue
 		}
-		p := ops.EncryptedPeer{Name: r.Called(), Addr: r.PublicIP, Handshake: all[0].Handshake}
+		p := ops.EncryptedPeer{Name: r.Called(), Addr: r.PublicIP, Handshake: all[0].Handshake, Asked: all[0].Asked}
 		if !p.Addr.IsValid() {
 			p.Addr = r.PublicIPv6
 		}
@@ -81,6 +81,9 @@ func (g *generation) encryptedPeers(now time.Time) (out []ops.EncryptedPeer) {
 			p.TxBytes, p.RxBytes = p.TxBytes+x.TxBytes, p.RxBytes+x.RxBytes
 			if x.Handshake.Before(p.Handshake) {
 				p.Handshake = x.Handshake
+			}
+			if x.Asked.Before(p.Asked) {
+				p.Asked = x.Asked
 			}
 		}
 		out = append(out, p)

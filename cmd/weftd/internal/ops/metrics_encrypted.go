@@ -2,6 +2,7 @@ package ops
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +19,8 @@ type EncryptedPeer struct {
 	Handshake time.Time
 	// TxBytes and RxBytes are of encrypted datagrams' payloads.
 	TxBytes, RxBytes uint64
+	// Asked is when a device said so; the older time, if there are two.
+	Asked time.Time
 }
 
 // encryptedFamilies are absent for other backends.
@@ -42,6 +45,12 @@ func encryptedFamilies() []metric {
 			func(s *Snapshot, emit func(float64, ...string)) {
 				if s.Backend.Path == routing.PathUserspace {
 					emit(float64(s.CipherEnds))
+				}
+			}},
+		{"weft_wireguard_asked_timestamp_seconds", "Unix time of the answer of WireGuard's devices from which the other series about it are; with two devices the older one.", prometheus.GaugeValue, nil,
+			func(s *Snapshot, emit func(float64, ...string)) {
+				if len(s.Encrypted) > 0 {
+					emit(unix(slices.MinFunc(s.Encrypted, func(a, b EncryptedPeer) int { return a.Asked.Compare(b.Asked) }).Asked))
 				}
 			}},
 		each("weft_peer_latest_handshake_timestamp_seconds", "Unix time of the latest handshake of WireGuard with this peer; 0 if there was none since the device was made.",
