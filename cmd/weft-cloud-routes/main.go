@@ -34,6 +34,7 @@ const usage = `weft-cloud-routes programs the route tables of a cloud for weft n
 
 	weft-cloud-routes aws --networks 10.5.0.0/16 --tag KEY=VALUE [flags]
 	weft-cloud-routes google --networks 10.5.0.0/16 --name NAME --label KEY=VALUE [flags]
+	weft-cloud-routes alibaba --networks 10.5.0.0/16 --tag KEY=VALUE [flags]
 
 weft-cloud-routes CLOUD --help lists the flags of a cloud.
 `
@@ -67,7 +68,7 @@ func (s *settings) check() error {
 
 // run serves nodes until ctx ends.
 func run(ctx context.Context, args []string, stderr io.Writer) error {
-	clouds := map[string]cloud{"aws": &awsFlags{}, "google": &googleFlags{}}
+	clouds := map[string]cloud{"aws": &awsFlags{}, "google": &googleFlags{}, "alibaba": &alibabaFlags{}}
 	if len(args) == 0 || strings.TrimLeft(args[0], "-") == "help" || args[0] == "-h" {
 		_, err := io.WriteString(stderr, usage)
 		if len(args) == 0 {

@@ -14,8 +14,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"weft/routing/routehook"
+	"weft/test/alitest"
 	"weft/test/await"
 	"weft/test/computetest"
 	"weft/test/ec2test"
@@ -207,9 +209,50 @@ func TestANodeAndGoogle(t *testing.T) {
 	}
 }
 
+// The same with Alibaba, whose credentials, region and VPC are those of the instance that the program runs on.
+func TestANodeAndAlibaba(t *testing.T) {
+	tags := map[string]string{"weft-routes": "blue"}
+	cloud := alitest.New(alitest.Cloud{
+		Limit: 10, Slow: 1, Tables: []*alitest.Table{{ID: "vtb-1", VPC: "vpc-1", Tags: tags}},
+		Instances: []*alitest.Instance{{ID: "i-a", VPC: "vpc-1", Status: "Running", Tags: tags, Addrs: []string{"10.0.0.1"}}},
+	})
+	t.Cleanup(cloud.Close)
+	m := alitest.Metadata("vpc-1", time.Hour)
+	t.Cleanup(m.Close)
+	for _, name := range []string{"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_OIDC_TOKEN_FILE", "ALIBABA_CLOUD_CONFIG_FILE"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("HOME", t.TempDir())
+	p := begin(t, "alibaba", "--networks=10.5.0.0/16", "--tag=weft-routes=blue", "--vpc-endpoint="+cloud.URL, "--ecs-endpoint="+cloud.URL, "--metadata-endpoint="+m.URL,
+		"--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
+	c, err := routehook.NewClient(routehook.Options{URL: "http://" + p.at("serving")}, "node-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
+	await.OK(t, "the verdict", func() error {
+		if got := view(t, c, "node-a", own); !slices.Equal(got, []string{"10.5.1.0/24 accepted "}) {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+	cloud.With(func(c *alitest.Cloud) {
+		if got := c.Table("vtb-1"); !slices.Equal(got, []string{"10.5.1.0/24 i-a"}) {
+			t.Errorf("%q", got)
+		}
+	})
+	lines := scrape(t, p.at("metrics"))
+	for _, line := range []string{`weft_cloud_routes{state="accepted"} 1`, `weft_cloud_calls_total{call="CreateRouteEntries",result="ok"} 1`, `weft_cloud_table_routes{family="ipv4",table="vtb-1"} 1`} {
+		if !slices.Contains(lines, line) {
+			t.Errorf("no %s in\n%s", line, strings.Join(lines, "\n"))
+		}
+	}
+}
+
 // Flags that are wrong or missing are named before anything is asked of a cloud.
 func TestBadFlags(t *testing.T) {
 	const google = "google --networks=10.5.0.0/16 --project=p --network=n "
+	const alibaba = "alibaba --networks=10.5.0.0/16 --region=eu-test-1 --vpc=vpc-1 "
 	const aws = "aws --networks=10.5.0.0/16 --region=eu-west-1 --vpc=vpc-1 "
 	for args, want := range map[string]string{
 		"":                                      "which cloud?",
@@ -231,6 +274,14 @@ func TestBadFlags(t *testing.T) {
 		google + "--name=blue --label=a=b:*":    "--label \"a=b:*\": want KEY=VALUE",
 		google + "--name=blue --label=a=b --endpoint=http://compute.example": "want https://HOST/PATH",
 		google + "--name=blue --label=a=b --endpoint=ftp://127.0.0.1":        "want https://HOST/PATH",
+		alibaba:                       "--tag is missing",
+		alibaba + "--tag=a":           "want KEY=VALUE",
+		alibaba + "--tag=acs:a=b":     "no keys that begin with aliyun or acs:",
+		alibaba + "--tag=a=b --vpc=1": "such as vpc-",
+		alibaba + "--tag=a=" + strings.Repeat("b", 129):             "longer than this program takes",
+		alibaba + "--tag=a=b --vpc-endpoint=http://vpc.example":     "--vpc-endpoint \"http://vpc.example\": want https://HOST",
+		alibaba + "--tag=a=b --ecs-endpoint=https://ecs.example/v1": "--ecs-endpoint \"https://ecs.example/v1\": want https://HOST",
+		alibaba + "--tag=a=b --metadata-endpoint=http://192.0.2.1":  "want http://100.100.100.200",
 	} {
 		var out output
 		if err := run(t.Context(), strings.Fields(args), &out); err == nil || !strings.Contains(err.Error(), want) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"weft/routing/routecontrol"
 )
@@ -24,23 +25,59 @@ type Changer interface {
 	Delete(context.Context, Route) error
 }
 
+// Bulk is a Changer that creates and deletes several routes with one call, at the most so many. It returns by destination what did not work.
+type Bulk interface {
+	Changer
+	Most() int
+	CreateAll(context.Context, []Want) map[netip.Prefix]error
+	DeleteAll(context.Context, []Route) map[netip.Prefix]error
+}
+
 // Apply makes the changes of a plan, adding before it deletes, and returns by destination what did not work. It tries everything, but for what the table
 // has no room for, which it tries once more after it has deleted something, and once the cloud asks for fewer calls: then the rest is pending.
 func Apply(ctx context.Context, c Changer, p Plan) map[netip.Prefix]error {
+	b, ok := c.(Bulk)
+	if !ok {
+		b = single{c}
+	}
 	a := applier{reasons: map[netip.Prefix]error{}}
-	a.creates(ctx, c, p.Create)
+	a.creates(ctx, b, p.Create)
 	for _, r := range p.Replace {
-		a.do(ctx, r.Want.Dst, func() error { return c.Replace(ctx, r) })
+		a.do(ctx, []netip.Prefix{r.Want.Dst}, func() map[netip.Prefix]error { return one(r.Want.Dst, c.Replace(ctx, r)) })
 	}
 	freed := false
-	for _, r := range p.Delete {
-		freed = a.do(ctx, r.Dst, func() error { return c.Delete(ctx, r) }) || freed
+	for some := range slices.Chunk(p.Delete, b.Most()) {
+		dsts := make([]netip.Prefix, len(some))
+		for i, r := range some {
+			dsts[i] = r.Dst
+		}
+		freed = a.do(ctx, dsts, func() map[netip.Prefix]error { return b.DeleteAll(ctx, some) }) || freed
 	}
 	if full := a.full; len(full) > 0 && freed {
 		a.full, a.without = nil, [2]bool{}
-		a.creates(ctx, c, full)
+		a.creates(ctx, b, full)
 	}
 	return a.reasons
+}
+
+// single is a Bulk of one.
+type single struct{ Changer }
+
+func (s single) Most() int { return 1 }
+
+func (s single) CreateAll(ctx context.Context, w []Want) map[netip.Prefix]error {
+	return one(w[0].Dst, s.Create(ctx, w[0]))
+}
+
+func (s single) DeleteAll(ctx context.Context, r []Route) map[netip.Prefix]error {
+	return one(r[0].Dst, s.Delete(ctx, r[0]))
+}
+
+func one(dst netip.Prefix, err error) map[netip.Prefix]error {
+	if err == nil {
+		return nil
+	}
+	return map[netip.Prefix]error{dst: err}
 }
 
 type applier struct {
@@ -50,39 +87,61 @@ type applier struct {
 	without [2]bool // room for IPv4, for IPv6
 }
 
-func (a *applier) creates(ctx context.Context, c Changer, want []Want) {
-	for _, w := range want {
-		family := 0
-		if w.Dst.Addr().Is6() {
-			family = 1
+func family(p netip.Prefix) int {
+	if p.Addr().Is6() {
+		return 1
+	}
+	return 0
+}
+
+func (a *applier) creates(ctx context.Context, b Bulk, want []Want) {
+	for some := range slices.Chunk(want, b.Most()) {
+		var now []Want
+		var dsts []netip.Prefix
+		for _, w := range some {
+			if a.without[family(w.Dst)] {
+				a.full = append(a.full, w)
+				a.reasons[w.Dst] = ErrFull
+				continue
+			}
+			delete(a.reasons, w.Dst)
+			now, dsts = append(now, w), append(dsts, w.Dst)
 		}
-		if a.without[family] {
-			a.full = append(a.full, w)
-			a.reasons[w.Dst] = ErrFull
+		if len(now) == 0 {
 			continue
 		}
-		delete(a.reasons, w.Dst)
-		if a.do(ctx, w.Dst, func() error { return c.Create(ctx, w) }); errors.Is(a.reasons[w.Dst], ErrFull) {
-			a.without[family] = true
-			a.full = append(a.full, w)
+		a.do(ctx, dsts, func() map[netip.Prefix]error { return b.CreateAll(ctx, now) })
+		for _, w := range now {
+			if errors.Is(a.reasons[w.Dst], ErrFull) {
+				a.without[family(w.Dst)] = true
+				a.full = append(a.full, w)
+			}
 		}
 	}
 }
 
-// do makes one call, unless no more are to be made, and reports whether it worked.
-func (a *applier) do(ctx context.Context, dst netip.Prefix, call func() error) bool {
+// do makes one call, unless no more are to be made, and reports whether it worked for one of its destinations.
+func (a *applier) do(ctx context.Context, dsts []netip.Prefix, call func() map[netip.Prefix]error) bool {
 	err := a.slow
 	if err == nil {
 		err = ctx.Err()
 	}
+	var faults map[netip.Prefix]error
 	if err == nil {
-		if err = call(); errors.Is(err, ErrSlow) {
-			err = fmt.Errorf("%w: %w", err, routecontrol.ErrPending)
-			a.slow = err
+		faults = call()
+	}
+	for _, dst := range dsts {
+		fault := err
+		if fault == nil {
+			fault = faults[dst]
+		}
+		if errors.Is(fault, ErrSlow) && err == nil {
+			fault = fmt.Errorf("%w: %w", fault, routecontrol.ErrPending)
+			a.slow = fault
+		}
+		if fault != nil {
+			a.reasons[dst] = fault
 		}
 	}
-	if err != nil {
-		a.reasons[dst] = err
-	}
-	return err == nil
+	return err == nil && len(faults) < len(dsts)
 }

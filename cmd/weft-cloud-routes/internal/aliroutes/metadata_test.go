@@ -1,0 +1,157 @@
+package aliroutes
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weft/cmd/weft-cloud-routes/internal/tabletest"
+	"weft/test/alitest"
+)
+
+// alone leaves no credentials but those of an instance.
+func alone(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET", "ALIBABA_CLOUD_OIDC_TOKEN_FILE", "ALIBABA_CLOUD_CONFIG_FILE", "ALIBABA_CLOUD_CLI_PROFILE_DISABLED"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("HOME", t.TempDir())
+}
+
+// Region, VPC and credentials are those of the instance, by the metadata service with a session, and past any proxy.
+func TestMetadataTellsWhereAndWho(t *testing.T) {
+	w := newWorld(t, nil)
+	alone(t)
+	m := alitest.Metadata("vpc-1", time.Hour)
+	t.Cleanup(m.Close)
+	if tr, ok := newMetadata(m.URL).client.Transport.(*http.Transport); !ok || tr.Proxy != nil { // which Go itself passes by only on loopback
+		t.Error("a proxy of the environment would be given credentials")
+	}
+	o := w.cloud.o
+	o.Region, o.VPC, o.Metadata = "", "", m.URL
+	var err error
+	if w.cloud, err = Open(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if w.cloud.o.VPC != "vpc-1" || w.cloud.o.Region != alitest.Region {
+		t.Errorf("%q, %q", w.cloud.o.VPC, w.cloud.o.Region)
+	}
+	w.round(a4, false)
+	w.has("vtb-1", inA)
+	m.Close()
+	w.round(a4, false) // the credentials are good for an hour
+	for _, missing := range []func(*Options){func(o *Options) { o.Region = "" }, func(o *Options) { o.VPC = "" }, func(*Options) {}} {
+		o := w.cloud.o
+		missing(&o)
+		want := map[bool]string{o.Region == "": "--region is missing", o.VPC == "": "--vpc is missing", o.Region != "" && o.VPC != "": "has this instance a RAM role?"}[true]
+		if _, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// Credentials that are about to end are asked for anew, and serve on while the service does not answer.
+func TestCredentialsOfARoleAreRenewed(t *testing.T) {
+	var asked atomic.Int32
+	var down atomic.Bool
+	m := alitest.Metadata("vpc-1", renewBefore/2)
+	t.Cleanup(m.Close)
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		if strings.HasSuffix(r.URL.Path, alitest.Role) {
+			asked.Add(1)
+		}
+		m.Config.Handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(between.Close)
+	r := &role{metadata: newMetadata(between.URL)}
+	for range 2 {
+		if c, err := r.GetCredentials(); err != nil || c.SecurityToken != alitest.SecurityToken {
+			t.Fatal(c, err)
+		}
+	}
+	if asked.Load() != 2 {
+		t.Errorf("asked %d times for what is good for %v", asked.Load(), renewBefore/2)
+	}
+	down.Store(true)
+	if _, err := r.GetCredentials(); err != nil {
+		t.Error(err)
+	}
+	r.until = time.Now()
+	if c, err := r.GetCredentials(); err == nil {
+		t.Errorf("%v is over, and was given", c)
+	}
+}
+
+// Who has set something hears what is wrong with that.
+func TestWhereCredentialsAreLookedFor(t *testing.T) {
+	w := newWorld(t, nil)
+	o := w.cloud.o
+	file := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(file, []byte(`{"current":"one","profiles":[{"name":"one","mode":"AK","access_key_id":"`+alitest.KeyID+`","access_key_secret":"`+alitest.Secret+`"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ variable, value, want string }{
+		"environment": {"ALIBABA_CLOUD_ACCESS_KEY_ID", "LTAI", "the environment (ALIBABA_CLOUD_ACCESS_KEY_ID)"},
+		"token":       {"ALIBABA_CLOUD_OIDC_TOKEN_FILE", "/nowhere", "the token of a service account"},
+		"file":        {"ALIBABA_CLOUD_CONFIG_FILE", "/nowhere", "the file of the aliyun command (/nowhere)"},
+		"a good file": {"ALIBABA_CLOUD_CONFIG_FILE", file, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alone(t)
+			t.Setenv(c.variable, c.value)
+			cloud, err := Open(t.Context(), o)
+			switch {
+			case c.want == "" && err == nil:
+				if _, err := cloud.Program(t.Context(), nil, true); err != nil {
+					t.Error(err)
+				}
+			case c.want == "" || err == nil || !strings.Contains(err.Error(), c.want):
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// A wrong secret is said to be one, and not tried again and again.
+func TestAWrongSecret(t *testing.T) {
+	w := newWorld(t, nil)
+	t.Setenv("ALIBABA_CLOUD_ACCESS_KEY_SECRET", "another")
+	_, err := w.cloud.Program(t.Context(), tabletest.Routes(a4), false)
+	if err == nil || !strings.Contains(err.Error(), "the credentials of this program may not ecs:DescribeInstances: SignatureDoesNotMatch") || w.Results["DescribeInstances refused"] != 1 {
+		t.Errorf("%v, %v", err, w.Results)
+	}
+	w.server.With(func(c *alitest.Cloud) {
+		if c.Count("DescribeInstances") != 1 {
+			t.Errorf("%q", c.Calls.Calls)
+		}
+	})
+}
+
+// An answer that sends elsewhere is an error: what is signed goes nowhere but to the API.
+func TestNoRedirectIsFollowed(t *testing.T) {
+	var elsewhere atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+	t.Cleanup(other.Close)
+	from := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(from.Close)
+	w := newWorld(t, nil)
+	o := w.cloud.o
+	o.ECSEndpoint = from.URL
+	c, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Program(context.Background(), tabletest.Routes(a4), false); err == nil || !strings.Contains(err.Error(), "307 Temporary Redirect") || elsewhere.Load() != 0 {
+		t.Errorf("%v; %d requests elsewhere", err, elsewhere.Load())
+	}
+}
