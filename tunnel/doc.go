@@ -25,7 +25,7 @@
 // podtun_linux.go, which makes one from a descriptor; poller_linux.go and linger_linux.go, how
 // workers wait; spread.go and udpspread_linux.go, how several workers share a port; rawfilter.go, which
 // frames are ours; fairshare.go, fairkeep.go and fairfilter_linux.go, which keep one peer from filling a receive queue
-// for all; capture.go and look.go, which copy packets for somebody who looks; offload.go and counters.go, what is reported.
+// for all, and errorqueue_linux.go errors from keeping a worker from packets; capture.go and look.go, which copy packets for somebody who looks; offload.go and counters.go, what is reported.
 //
 // The unit is a Port: the host's TUN, a pod's TUN, or the underlay socket. A
 // few workers each own a Ring and poll many ports; a worker runs a batch to

@@ -123,10 +123,8 @@ func (o *overlay) stream(t testing.TB, run func()) (from, to int) {
 	}
 	open := func(fd *int) func() error {
 		return func() (err error) {
-			if *fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-				return err
-			}
-			return limit(*fd)
+			*fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			return err
 		}
 	}
 	o.hosts[1].Do(t, open(&listener))
@@ -136,14 +134,12 @@ func (o *overlay) stream(t testing.TB, run func()) (from, to int) {
 		t.Fatal(err)
 	}
 	run()
+	// Limits come afterwards: with one, a call that a signal of the runtime's interrupts is not started again (signal(7)).
 	if err := unix.Connect(from, at); err != nil {
 		t.Fatal(err)
 	}
 	to, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
-	if err == nil {
-		err = limit(to)
-	}
-	if err != nil {
+	if err := errors.Join(err, limit(from), limit(to)); err != nil {
 		t.Fatal(err)
 	}
 	return from, to

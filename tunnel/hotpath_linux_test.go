@@ -212,7 +212,7 @@ func TestReadErrorsIsSmall(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range calls {
-		s.readErrors(func(sendError) {})
+		s.readErrors(0, func(sendError) {})
 	}
 	runtime.ReadMemStats(&after)
 	if n := (after.TotalAlloc - before.TotalAlloc) / calls; n > 4096 {

@@ -14,6 +14,8 @@ const (
 	checkProbes = 3
 	checkFor    = 250 * time.Millisecond
 	checkGap    = time.Second
+	// floodGap is the least time between two lines about a flood of errors.
+	floodGap = time.Minute
 )
 
 // onSendError takes in what the network said about a datagram that we sent. Only
@@ -43,6 +45,18 @@ func (w *worker) onSendError(e sendError) {
 	if n, ok := w.saying.may(w.now); ok {
 		w.engine.log.Info("path MTU lowered by a packet-too-big message",
 			"peer", peer.spec.Name, "addr", e.dst, "mtu", path.get(w.now), "inner", peer.maxInner(w.now), "left_out", n)
+	}
+}
+
+// deaf says that a flood of errors is not looked at. It is no news more often than each floodGap: it may last for hours.
+func (w *worker) deaf() {
+	if w.now-w.deafSaid < int64(floodGap) {
+		return
+	}
+	w.deafSaid = w.now
+	if n, ok := w.saying.may(w.now); ok {
+		w.engine.log.Warn("a flood of ICMP errors about our datagrams: most are dropped unread, so that packets have their turn",
+			"read_at_most", mostErrors, "each", errorWindow, "left_out", n)
 	}
 }
 

@@ -32,8 +32,9 @@ type Underlay interface {
 // errorReader is a port that learns of errors about datagrams it sent earlier,
 // and keeps epoll ready until they are read.
 type errorReader interface {
-	// readErrors hands every queued error to f. It does not block.
-	readErrors(f func(sendError))
+	// readErrors hands every queued error to f. It does not block. flood says that there were too many at now (Unix
+	// nanoseconds), and that the rest is dropped, with what comes in the next moments.
+	readErrors(now int64, f func(sendError)) (flood bool)
 }
 
 // superPort is a port that takes superpackets as they are, and has offloads to report.

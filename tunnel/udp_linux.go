@@ -60,6 +60,7 @@ type UDPSocket struct {
 	local    netip.AddrPort
 	overflow atomic.Uint32 // the kernel's own count, SO_RXQ_OVFL
 	before   uint32        // what it was when the socket became ours
+	errors   errorQueue
 }
 
 // ListenUDP opens the underlay socket in the current network namespace. The error
@@ -129,9 +130,9 @@ func (s *UDPSocket) setUp() error {
 		return err
 	}
 	s.local = local
-	level, recvTOS, recvErr, discover, probe := unix.IPPROTO_IP, unix.IP_RECVTOS, unix.IP_RECVERR, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
+	level, recvTOS, discover, probe := unix.IPPROTO_IP, unix.IP_RECVTOS, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
 	if local.Addr().Is6() {
-		level, recvTOS, recvErr, discover, probe = unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, unix.IPV6_RECVERR, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
+		level, recvTOS, discover, probe = unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
 	}
 	return errors.Join(
 		// The ECN field of what arrives (RFC 6040), and the kernel's count of what did not fit.
@@ -140,7 +141,7 @@ func (s *UDPSocket) setUp() error {
 		// DF on, and the kernel's cached path MTU ignored: a forged packet-too-big cannot
 		// make it refuse our datagrams. We read such messages and judge them ourselves.
 		unix.SetsockoptInt(s.fd, level, discover, probe),
-		unix.SetsockoptInt(s.fd, level, recvErr, 1),
+		s.queueErrors(1),
 		force(s.fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF),
 		force(s.fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF),
 	)
@@ -161,7 +162,10 @@ func (s *UDPSocket) LocalAddr() netip.AddrPort { return s.local }
 func (s *UDPSocket) PollFD() int { return s.fd }
 
 // Close implements Port.
-func (s *UDPSocket) Close() error { return unix.Close(s.fd) }
+func (s *UDPSocket) Close() error {
+	s.errors.end()
+	return unix.Close(s.fd)
+}
 
 // Overflow is how many datagrams the kernel dropped because the receive buffer was full.
 func (s *UDPSocket) Overflow() uint64 { return uint64(s.overflow.Load() - s.before) }
@@ -289,55 +293,4 @@ func (a *messageArea) source() netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(a.name[8:24])).Unmap(), port)
 	}
 	return netip.AddrPort{}
-}
-
-// readErrors implements errorReader: it empties the socket's error queue.
-func (s *UDPSocket) readErrors(f func(sendError)) {
-	var a messageArea // errors are rare, and a worker's own area is in use
-	var quote [64]byte
-	a.init()
-	for {
-		a.payload(quote[:])
-		_, errno := a.recvmsg(s.fd, unix.MSG_ERRQUEUE)
-		if errno == unix.EINTR {
-			continue
-		}
-		if errno != 0 {
-			return
-		}
-		for b := a.control(); ; {
-			m, rest, ok := nextControl(b)
-			if !ok {
-				break
-			}
-			if e, ok := parseSendError(m); ok {
-				e.dst = a.source().Addr() // with MSG_ERRQUEUE: where the datagram was going
-				f(e)
-			}
-			b = rest
-		}
-	}
-}
-
-// parseSendError reads a struct sock_extended_err (linux/errqueue.h). Only what
-// an ICMP message said counts, not what our own kernel did.
-func parseSendError(m controlMessage) (sendError, bool) {
-	if !(m.level == unix.IPPROTO_IP && m.kind == unix.IP_RECVERR || m.level == unix.IPPROTO_IPV6 && m.kind == unix.IPV6_RECVERR) ||
-		len(m.data) < 16 {
-		return sendError{}, false
-	}
-	origin := m.data[4]
-	if origin != unix.SO_EE_ORIGIN_ICMP && origin != unix.SO_EE_ORIGIN_ICMP6 {
-		return sendError{}, false
-	}
-	errno := unix.Errno(binary.NativeEndian.Uint32(m.data[0:]))
-	info := binary.NativeEndian.Uint32(m.data[8:])
-	e := sendError{tooBig: errno == unix.EMSGSIZE, mtu: int(min(info, MaxPacket)), why: whyOf(origin == unix.SO_EE_ORIGIN_ICMP6, m.data[5], m.data[6])}
-	switch by := m.data[16:]; { // SO_EE_OFFENDER
-	case len(by) >= 8 && binary.NativeEndian.Uint16(by) == unix.AF_INET:
-		e.by = netip.AddrFrom4([4]byte(by[4:8]))
-	case len(by) >= 24 && binary.NativeEndian.Uint16(by) == unix.AF_INET6:
-		e.by = netip.AddrFrom16([16]byte(by[8:24])).Unmap()
-	}
-	return e, true
 }

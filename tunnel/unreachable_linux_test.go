@@ -31,7 +31,7 @@ func TestSocketIsToldThatNothingListens(t *testing.T) {
 			if err := unix.Sendto(s.fd, []byte("nobody"), 0, sa); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 				t.Fatal(err)
 			}
-			s.readErrors(func(e sendError) { got = append(got, e) })
+			s.readErrors(time.Now().UnixNano(), func(e sendError) { got = append(got, e) })
 			return len(got) > 0
 		})
 		if e := got[0]; e.why != UnreachablePort || e.by != to || e.dst != to || e.tooBig {

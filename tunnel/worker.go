@@ -30,6 +30,7 @@ type worker struct {
 	// forgedSaid is when a line told of one, Unix nanoseconds, and forgedLeft how many packets came since.
 	forgedSaid int64
 	forgedLeft uint64
+	deafSaid   int64 // when a line told of errors that are not read, Unix nanoseconds
 	// epoch is odd while the worker may hold pointers to ports (quiesce).
 	epoch atomic.Uint64
 	// learn is onSendError, bound once so that handing it to a port does not allocate.
@@ -131,7 +132,9 @@ func (w *worker) serve(id queueID, failed bool) bool {
 	w.batch = batch{from: a, table: w.engine.table.Load(), set: set, flow: &w.tally.egress, now: w.engine.now(), look: w.engine.looks.Load()}
 	if failed {
 		if e, ok := q.queue.(errorReader); ok {
-			e.readErrors(w.learn)
+			if e.readErrors(w.now, w.learn) {
+				w.deaf()
+			}
 		}
 	}
 	w.ring.reset()

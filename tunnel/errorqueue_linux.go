@@ -1,0 +1,130 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Anybody can have a socket flooded with errors, and each costs the worker that reads it several system calls: with tens of thousands a second it
+// has used up its share of a busy processor before packets have their turn. Whoever sends such messages in earnest sends few: Linux one
+// a second about one destination (net.ipv4.icmp_ratelimit).
+const (
+	mostErrors  = 64
+	errorWindow = 100 * time.Millisecond
+)
+
+// errorQueue bounds what is read of a socket's errors: after mostErrors within errorWindow the kernel is told to drop what comes until the window ends.
+// The zero value hears. It is safe for concurrent use.
+type errorQueue struct {
+	mu    sync.Mutex
+	began int64 // of the window, Unix nanoseconds
+	n     int   // errors in it
+	again *time.Timer
+	ended bool
+}
+
+// may reports whether one more error may be taken in at now (Unix nanoseconds).
+func (q *errorQueue) may(now int64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if now-q.began >= int64(errorWindow) || now < q.began {
+		q.began, q.n = now, 0
+	}
+	q.n++
+	return q.n <= mostErrors
+}
+
+// end is for a socket that is about to be closed: nothing is done to its descriptor afterwards, which may be another's then.
+func (q *errorQueue) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	if q.again != nil {
+		q.again.Stop()
+	}
+}
+
+// queueErrors has the kernel keep the errors that come (1), or drop them and those that it has (0).
+func (s *UDPSocket) queueErrors(on int) error {
+	if s.local.Addr().Is6() {
+		return unix.SetsockoptInt(s.fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, on)
+	}
+	return unix.SetsockoptInt(s.fd, unix.IPPROTO_IP, unix.IP_RECVERR, on)
+}
+
+// deafen has no errors kept until the window has passed.
+func (s *UDPSocket) deafen() {
+	q := &s.errors
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ended || s.queueErrors(0) != nil || q.again != nil { // one that came between may be reported while nothing is heard
+		return
+	}
+	q.again = time.AfterFunc(errorWindow, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.again = nil
+		if !q.ended {
+			_ = s.queueErrors(1) // it has taken the 0
+		}
+	})
+}
+
+// readErrors implements errorReader.
+func (s *UDPSocket) readErrors(now int64, f func(sendError)) (flood bool) {
+	var a messageArea // errors are rare, and a worker's own area is in use
+	var quote [64]byte
+	a.init()
+	for {
+		a.payload(quote[:])
+		_, errno := a.recvmsg(s.fd, unix.MSG_ERRQUEUE)
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return false
+		}
+		if !s.errors.may(now) {
+			s.deafen()
+			return true
+		}
+		for b := a.control(); ; {
+			m, rest, ok := nextControl(b)
+			if !ok {
+				break
+			}
+			if e, ok := parseSendError(m); ok {
+				e.dst = a.source().Addr() // with MSG_ERRQUEUE: where the datagram was going
+				f(e)
+			}
+			b = rest
+		}
+	}
+}
+
+// parseSendError reads a struct sock_extended_err (linux/errqueue.h). Only what
+// an ICMP message said counts, not what our own kernel did.
+func parseSendError(m controlMessage) (sendError, bool) {
+	if !(m.level == unix.IPPROTO_IP && m.kind == unix.IP_RECVERR || m.level == unix.IPPROTO_IPV6 && m.kind == unix.IPV6_RECVERR) ||
+		len(m.data) < 16 {
+		return sendError{}, false
+	}
+	origin := m.data[4]
+	if origin != unix.SO_EE_ORIGIN_ICMP && origin != unix.SO_EE_ORIGIN_ICMP6 {
+		return sendError{}, false
+	}
+	errno := unix.Errno(binary.NativeEndian.Uint32(m.data[0:]))
+	info := binary.NativeEndian.Uint32(m.data[8:])
+	e := sendError{tooBig: errno == unix.EMSGSIZE, mtu: int(min(info, MaxPacket)), why: whyOf(origin == unix.SO_EE_ORIGIN_ICMP6, m.data[5], m.data[6])}
+	switch by := m.data[16:]; { // SO_EE_OFFENDER
+	case len(by) >= 8 && binary.NativeEndian.Uint16(by) == unix.AF_INET:
+		e.by = netip.AddrFrom4([4]byte(by[4:8]))
+	case len(by) >= 24 && binary.NativeEndian.Uint16(by) == unix.AF_INET6:
+		e.by = netip.AddrFrom16([16]byte(by[8:24])).Unmap()
+	}
+	return e, true
+}
