@@ -76,11 +76,29 @@ func (c *Cluster) writtenNode(m *machine, was *object, n *kube.Object) {
 		if o == m || o.node != m.node || o.addr.String() != says || was.author != o.index || p == nil || p.life == nil || p.life.Status().State != lease.Held {
 			continue
 		}
-		since := max(was.since, o.disturbed, m.disturbed, c.shaken, p.began)
-		if c.now > since+calm && c.now >= o.asleep && c.linked(m, o) {
+		since := max(o.disturbed, m.disturbed, c.shaken, p.began)
+		if c.now <= since+calm || c.now < o.asleep || !c.linked(m, o) {
+			continue
+		}
+		if c.now > was.since+calm {
 			c.fail("a living node is not replaced", "m%d at %s writes to the Node of m%d at %s, who has it since %s, lives and answers", m.index, m.addr, o.index, o.addr, was.since)
 		}
+		if c.now > m.process.began+calm && m.over(c.now) > overMost {
+			c.fail("two that live do not write over each other", "m%d at %s writes to the Node of m%d at %s, who lives and answers, for the %dth time in %s", m.index, m.addr, o.index, o.addr, overMost+1, overLong)
+		}
 	}
+}
+
+// overMost is how often in overLong a machine may write over the word of another that lives, of which one may not know yet.
+const overMost, overLong = 3, 10 * time.Minute
+
+// over counts that the machine writes over the word of another, and returns how often it did lately.
+func (m *machine) over(now time.Duration) int {
+	if now > m.overSince+overLong {
+		m.overSince, m.overs = now, 0
+	}
+	m.overs++
+	return m.overs
 }
 
 // claims checks that who says that its pods have a network has a subnet for them.

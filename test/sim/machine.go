@@ -39,7 +39,9 @@ type machine struct {
 	set          lease.Set                     // the last one of this core
 	hour, calls  int                           // what it asked the store for in an hour
 	tells        int                           // and of which Events
-	heard, gap   time.Duration                 // when it last heard of the store, and before the last time that it did not for long
+	overs        int                           // how often it wrote over the word of another that lives, since overSince
+	overSince    time.Duration
+	heard, gap   time.Duration // when it last heard of the store, and before the last time that it did not for long
 }
 
 // disk is what outlives a process.
