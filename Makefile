@@ -14,7 +14,7 @@
 #   make bench-guard  compares what hot functions cost with bench/testdata/baseline.txt
 #   make lint    golangci-lint and staticcheck, as pinned in .ci/tools/go.mod
 #   make check   lint and test
-#   make release static archives for every architecture, checksums and lists of modules, in bin/release
+#   make release static archives for every architecture, those of weft-cloud-routes for two, checksums and lists of modules, in bin/release
 #   make publish pushes images and chart of a release to REGISTRY and signs them; .github/workflows/release.yaml calls it
 #   make deps    the Debian packages that the tests use
 #   make clean   remove what the others built

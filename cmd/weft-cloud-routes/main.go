@@ -15,14 +15,18 @@ import (
 	"syscall"
 	"time"
 
+	"weft/cmd/internal/buildinfo"
 	"weft/cmd/weft-cloud-routes/internal/table"
 	"weft/routing/routecontrol"
 )
 
+// version is set by the linker (-X main.version=…).
+var version string
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	switch err := run(ctx, os.Args[1:], os.Stderr); {
+	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
 	case errors.Is(err, flag.ErrHelp):
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "weft-cloud-routes:", err)
@@ -36,7 +40,7 @@ const usage = `weft-cloud-routes programs the route tables of a cloud for weft n
 	weft-cloud-routes google --networks 10.5.0.0/16 --name NAME --label KEY=VALUE [flags]
 	weft-cloud-routes alibaba --networks 10.5.0.0/16 --tag KEY=VALUE [flags]
 
-weft-cloud-routes CLOUD --help lists the flags of a cloud.
+weft-cloud-routes CLOUD --help lists the flags of a cloud, weft-cloud-routes version says which one this is.
 `
 
 // cloud is one that can be programmed.
@@ -67,7 +71,10 @@ func (s *settings) check() error {
 }
 
 // run serves nodes until ctx ends.
-func run(ctx context.Context, args []string, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if buildinfo.Asked(args) {
+		return buildinfo.Command(stdout, "weft-cloud-routes", buildinfo.Version(version), args[1:])
+	}
 	clouds := map[string]cloud{"aws": &awsFlags{}, "google": &googleFlags{}, "alibaba": &alibabaFlags{}}
 	if len(args) == 0 || strings.TrimLeft(args[0], "-") == "help" || args[0] == "-h" {
 		_, err := io.WriteString(stderr, usage)

@@ -53,7 +53,7 @@ func begin(t *testing.T, args ...string) *program {
 	p := &program{t: t}
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)
-	go func() { over <- run(ctx, args, &p.out) }()
+	go func() { over <- run(ctx, args, &p.out, &p.out) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-over; err != nil {
@@ -284,7 +284,7 @@ func TestBadFlags(t *testing.T) {
 		alibaba + "--tag=a=b --metadata-endpoint=http://192.0.2.1":  "want http://100.100.100.200",
 	} {
 		var out output
-		if err := run(t.Context(), strings.Fields(args), &out); err == nil || !strings.Contains(err.Error(), want) {
+		if err := run(t.Context(), strings.Fields(args), &out, &out); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -83,10 +84,14 @@ func TestRelease(t *testing.T) {
 	}
 	first := released(t, root)
 	name := "weft_" + version + "_linux_" + runtime.GOARCH
-	for _, want := range []string{name + ".tar.gz", name + ".cdx.json", "SHA256SUMS"} {
-		if first[want] == nil {
-			t.Fatalf("no %s", want)
-		}
+	clouds := "weft-cloud-routes_" + version + "_linux_" + runtime.GOARCH
+	want := []string{"SHA256SUMS", name + ".cdx.json", name + ".tar.gz"}
+	if slices.Contains(cloudArchitectures(t), runtime.GOARCH) {
+		want = append(want, clouds+".cdx.json", clouds+".tar.gz")
+	}
+	slices.Sort(want)
+	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
+		t.Fatalf("got %q, want %q", got, want)
 	}
 	t.Run("again, elsewhere", func(t *testing.T) {
 		second := released(t, elsewhere(t, root))
@@ -100,16 +105,29 @@ func TestRelease(t *testing.T) {
 		}
 	})
 	t.Run("checksums", func(t *testing.T) {
-		want := ""
-		for _, file := range []string{name + ".cdx.json", name + ".tar.gz"} {
-			want += fmt.Sprintf("%x  %s\n", sha256.Sum256(first[file]), file)
+		sums := ""
+		for _, file := range want[1:] {
+			sums += fmt.Sprintf("%x  %s\n", sha256.Sum256(first[file]), file)
 		}
-		if got := string(first["SHA256SUMS"]); got != want {
-			t.Errorf("got\n%swant\n%s", got, want)
+		if got := string(first["SHA256SUMS"]); got != sums {
+			t.Errorf("got\n%swant\n%s", got, sums)
 		}
 	})
 	t.Run("archive", func(t *testing.T) { checkArchive(t, name, first[name+".tar.gz"]) })
-	t.Run("bill of materials", func(t *testing.T) { checkSBOM(t, root, first[name+".cdx.json"]) })
+	t.Run("bill of materials", func(t *testing.T) {
+		checkSBOM(t, first[name+".cdx.json"], "weft@", filepath.Join(root, "go.mod"),
+			"github.com/vishvananda/netlink", "go.etcd.io/etcd/server/v3", "github.com/containernetworking/cni", "k8s.io/client-go")
+	})
+	if len(want) > 3 {
+		t.Run("archive of weft-cloud-routes", func(t *testing.T) { checkClouds(t, clouds, first[clouds+".tar.gz"]) })
+		t.Run("bill of materials of weft-cloud-routes", func(t *testing.T) {
+			checkSBOM(t, first[clouds+".cdx.json"], "weft/cmd/weft-cloud-routes@", filepath.Join(root, "cmd/weft-cloud-routes/go.mod"),
+				"github.com/aws/aws-sdk-go-v2/service/ec2", "github.com/alibabacloud-go/darabonba-openapi/v2", "golang.org/x/oauth2")
+			if bytes.Contains(first[name+".cdx.json"], []byte("aws-sdk-go")) || bytes.Contains(first[clouds+".cdx.json"], []byte("netlink")) {
+				t.Error("weft's list has modules of weft-cloud-routes, or the other way round")
+			}
+		})
+	}
 }
 
 func checkArchive(t *testing.T, name string, b []byte) {
@@ -226,7 +244,8 @@ func checkLinks(t *testing.T, texts map[string]string, there map[string]bool) {
 	}
 }
 
-func checkSBOM(t *testing.T, root string, b []byte) {
+// checkSBOM compares a list of modules with the go.mod of what purl begins to name; some modules are in both for certain.
+func checkSBOM(t *testing.T, b []byte, purl, gomod string, some ...string) {
 	var bom struct {
 		BOMFormat, SpecVersion string
 		Metadata               struct {
@@ -242,7 +261,7 @@ func checkSBOM(t *testing.T, root string, b []byte) {
 		t.Fatal(err)
 	}
 	if bom.BOMFormat != "CycloneDX" || bom.SpecVersion != "1.5" || bom.Metadata.Component.Version != version ||
-		bom.Metadata.Component.PURL != "pkg:golang/weft@v1.2.3-test%2B1" {
+		bom.Metadata.Component.PURL != "pkg:golang/"+purl+"v1.2.3-test%2B1" {
 		t.Errorf("%+v", bom.Metadata)
 	}
 	have := map[string]string{}
@@ -252,11 +271,11 @@ func checkSBOM(t *testing.T, root string, b []byte) {
 	if have["std"] != strings.TrimPrefix(runtime.Version(), "go") {
 		t.Errorf("standard library %q", have["std"])
 	}
-	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	mod, err := os.ReadFile(gomod)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"github.com/vishvananda/netlink", "go.etcd.io/etcd/server/v3", "github.com/containernetworking/cni", "k8s.io/client-go"} {
+	for _, path := range some {
 		if have[path] == "" || !strings.Contains(string(mod), path+" "+have[path]) {
 			t.Errorf("%s: version %q is not that of go.mod", path, have[path])
 		}
