@@ -43,17 +43,23 @@ type Backend interface {
 	Close() error
 }
 
+// A Pausable is a Backend that is to change nothing while another process takes its place.
+type Pausable interface {
+	// Pause changes nothing in the kernel any more until Resume. What Apply is given meanwhile is done afterwards.
+	Pause()
+	// Resume goes on, and puts back at once what the other process has changed.
+	Resume()
+}
+
 // A Transferable is a Backend whose packets a data plane of our own moves, which can be handed over to another process without loss. Of
-// other backends the kernel moves the packets, and nothing has to be handed over.
+// other backends the kernel moves the packets, or a process of its own does, and nothing has to be handed over.
 type Transferable interface {
 	Backend
+	// Pausable's Pause also stops the data plane between two batches: when it returns, all that was read is on its way, and what arrives waits
+	// in the queues. Its Resume also ends BackendConfig.Paused.
+	Pausable
 	// Kept describes the data plane's ports, by name. The descriptors are duplicates, and the caller's.
 	Kept() (map[string]tunnel.Kept, error)
-	// Pause stops the data plane between two batches, and changes nothing in the kernel any more until Resume: when it returns, all that was
-	// read is on its way, and what arrives waits in the queues. What Apply is given meanwhile is done afterwards.
-	Pause()
-	// Resume goes on, or ends BackendConfig.Paused.
-	Resume()
 	// Abandon has Run, when it ends, undo nothing, for others have the ports: BackendConfig.Keep is not told that they are closed.
 	// Nothing changes until then.
 	Abandon()

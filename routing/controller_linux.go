@@ -57,7 +57,7 @@ type controller struct {
 	bridged  []kernel.Bridged // the bridges that have addresses of directly attached pods
 	proxied  map[int]bool     // the numbers of those on which the host may answer for such pods
 	ended    bool
-	halted   bool        // Transferable.Pause
+	halted   bool        // Pausable.Pause
 	over     func() bool // Run is to end; nil before it began
 
 	statusMu sync.Mutex // a leaf lock, so that Status never waits for the kernel

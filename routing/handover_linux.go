@@ -7,7 +7,10 @@ import (
 	"weft/tunnel"
 )
 
-var _ Transferable = (*carrier)(nil)
+var (
+	_ Transferable = (*carrier)(nil)
+	_ Pausable     = (*Encrypter)(nil)
+)
 
 // disinherit closes what was to be inherited.
 func (c *BackendConfig) disinherit() {
@@ -51,6 +54,22 @@ func (c *carrier) Resume() {
 	c.halted = false
 	c.plane.Resume()
 	c.nudge(kernel.ChangedAll)
+}
+
+// Pause implements Pausable. What encrypts goes on.
+func (e *Encrypter) Pause() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.halted = true
+}
+
+// Resume implements Pausable: nothing else tells that the other process has given the devices other keys, ports or peers.
+func (e *Encrypter) Resume() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.halted = false
+	e.actor.greetAgain()
+	e.nudge(kernel.ChangedAll)
 }
 
 // Abandon implements Transferable.

@@ -69,7 +69,7 @@ func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
 	if w.why != "" {
 		a.log.Warn("packets are encrypted in user space", "cause", w.why)
 	}
-	a.processes = c.WireGuardProcesses
+	a.processes, a.names = c.WireGuardProcesses, w.names()
 	b, err := newController(c, w, a)
 	if err != nil {
 		return nil, err
@@ -220,6 +220,7 @@ type wireGuardActor struct {
 	// processes has the devices in user space; nil for this process itself. lost has the controller look when one ended.
 	processes *WireGuardProcesses
 	lost      func()
+	names     map[string]bool // of the devices that processes of its own may have
 	asked     *askedDevices
 
 	own     atomic.Pointer[wireguard.PublicKey]
@@ -318,6 +319,9 @@ func (a *wireGuardActor) prepare(d *desired, mtu int) (absent, notes []string, e
 			delete(a.ends, name)
 		}
 	}
+	if a.processes != nil {
+		a.processes.Tidy(a.names)
+	}
 	notes = append(notes, a.tellProcesses()...)
 	_ = a.asked.ask(a.have()) // what has changed since counts; who asks is told of errors
 	if a.why != "" {
@@ -352,6 +356,15 @@ func (m *wireGuardMade) configure(c wireguard.Config) error {
 		m.keys = keys
 	}
 	return err
+}
+
+// greetAgain has a handshake begin at once with each peer that a device turns out not to have.
+func (a *wireGuardActor) greetAgain() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range a.ends {
+		m.keys = nil
+	}
 }
 
 // ensure makes the device unless it is there.

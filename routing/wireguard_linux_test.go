@@ -41,6 +41,15 @@ func wireGuardNodes(t *testing.T, count int, keys string) ([]*vtepNode, *kernel.
 // openWireGuard makes the node's backend and runs it.
 func (n *vtepNode) openWireGuard(t *testing.T, keys, stateDir string) (stop func()) {
 	t.Helper()
+	n.makeWireGuard(t, keys, stateDir)
+	k := &kernelTest{controller: n.b.(*Encrypter).controller, t: t}
+	k.start()
+	return k.stop
+}
+
+// makeWireGuard makes the node's backend.
+func (n *vtepNode) makeWireGuard(t *testing.T, keys, stateDir string) {
+	t.Helper()
 	network, err := ParseConfig(fmt.Appendf(nil, userWireGuard, keys))
 	if err != nil {
 		t.Fatal(err)
@@ -53,11 +62,8 @@ func (n *vtepNode) openWireGuard(t *testing.T, keys, stateDir string) (stop func
 	if n.b, err = NewBackend(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	k := &kernelTest{controller: n.b.(*Encrypter).controller, t: t}
-	k.start()
 	n.own.BackendType = n.b.RecordType()
 	n.own.BackendData, n.own.BackendV6Data = n.b.Publish()
-	return k.stop
 }
 
 // hears waits until a datagram from one node reaches another.

@@ -108,4 +108,7 @@ func (a *wireGuardActor) endAll() {
 			delete(a.ends, name)
 		}
 	}
+	if a.processes != nil {
+		a.processes.Tidy(nil) // also one that nothing could be said to
+	}
 }

@@ -12,6 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/lease"
+	"weft/routing/internal/kernel"
+	"weft/routing/internal/wireguard"
 	"weft/test/await"
 )
 
@@ -224,6 +227,80 @@ func TestWireGuardSessionsGoOn(t *testing.T) {
 	stop()
 	second.Retain(nil)
 	await.True(t, "no process", func() bool { runs, _ := keeper.counts(); return runs == 0 })
+}
+
+// TestWhatAnotherWeftdChangedIsPutBack: while a hand-over is tried the one that gives changes nothing, and if it goes on, its peers are back at once.
+func TestWhatAnotherWeftdChangedIsPutBack(t *testing.T) {
+	nodes, _ := hosts(t, 2)
+	a, b := nodes[0], nodes[1]
+	keeper, dir := newCipherKeeper(t), t.TempDir()
+	a.processes = keeper.next("v1")
+	a.makeWireGuard(t, "", dir) // and nobody runs it, so that nothing but what follows has it look
+	b.openWireGuard(t, "", t.TempDir())
+	joinVTEPs(t, nodes)
+	hears(t, a, b, false)
+	old := a.b.(*Encrypter)
+	defer func() {
+		if err := old.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	look := func() error {
+		_, _, err := old.settle(t.Context(), kernel.Change(old.dirty.Swap(0)))
+		return err
+	}
+	// Of two sets only WireGuard knows the difference, so that the kernel tells nobody of it.
+	right := lease.Set{Config: lease.NetworkConfig{EnableIPv4: true, EnableIPv6: true, Network: net4, IPv6Network: net6}, Own: a.own, Peers: []lease.Record{b.own}}
+	wrong := right
+	wrong.Peers = []lease.Record{b.own}
+	wrong.Peers[0].BackendData, wrong.Peers[0].BackendV6Data = wireGuardData(wireguard.PublicKey{9}, DefaultWireGuardPort), wireGuardData(wireguard.PublicKey{9}, DefaultWireGuardPort6)
+	key := b.b.(*Encrypter).PublicKey()
+	have := func(want wireguard.PublicKey) error {
+		ps, err := old.EncryptedPeers(await.Patience)
+		if err != nil || len(ps) != 2 || ps[0].Key != want || ps[1].Key != want {
+			return fmt.Errorf("peers %v, %v; want %v on each device", ps, err, want)
+		}
+		return nil
+	}
+	old.Pause()
+	if err := errors.Join(old.Apply(t.Context(), wrong), look(), have(key), old.Apply(t.Context(), right)); err != nil {
+		t.Error(err)
+	}
+	a.processes = keeper.next("v1")
+	stop := a.openWireGuard(t, "", dir)
+	if err := errors.Join(a.b.Apply(t.Context(), wrong), have(wireguard.PublicKey{9})); err != nil {
+		t.Error(err)
+	}
+	stop()
+	old.Resume()
+	if err := errors.Join(look(), have(key)); err != nil {
+		t.Errorf("what the other one left: %v", err)
+	}
+	hears(t, a, b, false)
+	hears(t, b, a, true)
+}
+
+// TestAProcessOfNoDeviceEnds: with another "Mode" the second device's process is nobody's, and the first one's goes on.
+func TestAProcessOfNoDeviceEnds(t *testing.T) {
+	nodes, _ := hosts(t, 1)
+	a := nodes[0]
+	keeper, dir := newCipherKeeper(t), t.TempDir()
+	first := keeper.next("v1")
+	a.processes = first
+	stop := a.openWireGuard(t, "", dir)
+	joinVTEPs(t, nodes)
+	if runs, _ := keeper.counts(); runs != 2 {
+		t.Fatalf("%d processes run, want 2", runs)
+	}
+	stop()
+	first.Close()
+	a.processes = keeper.next("v1")
+	a.openWireGuard(t, `,"Mode":"auto"`, dir)
+	joinVTEPs(t, nodes)
+	await.True(t, "one process", func() bool { runs, _ := keeper.counts(); return runs == 1 })
+	if _, made := keeper.counts(); made != 2 {
+		t.Errorf("%d processes were made, want the 2 of before", made)
+	}
 }
 
 // kill ends a process.

@@ -2,12 +2,15 @@ package wireguard
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,6 +60,9 @@ func Serve(ctx context.Context, name, version string, line, fd int) error {
 // defaultMTU counts until the first Configure.
 const defaultMTU = 1420
 
+// againTime is between two attempts to read from the line.
+const againTime = 10 * time.Millisecond
+
 // listen answers those that connect over the line, until it ends or says so.
 func (p *Process) listen(line *net.UnixConn) {
 	var wg sync.WaitGroup
@@ -73,8 +79,12 @@ func (p *Process) listen(line *net.UnixConn) {
 	b, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*mostSockets))
 	for {
 		n, rights, _, _, err := line.ReadMsgUnix(b, oob)
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 			return
+		case err != nil: // for want of memory: whoever keeps the line counts on this process
+			time.Sleep(againTime)
+			continue
 		}
 		fds, err := descriptors(oob[:rights])
 		if err != nil || n != 1 || b[0] != lineConnect || len(fds) != 1 {

@@ -83,6 +83,12 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 }
 
+// The protocols of strangers that close what they are given: lets goes on, as if it was short of descriptors, and leaves ends.
+const (
+	lets   = -1
+	leaves = -2
+)
+
 // stranger plays a process that answers as a says, or, without one, not at all. It returns the line to it.
 func stranger(t *testing.T, a *answer) (line int, told chan byte) {
 	t.Helper()
@@ -107,6 +113,13 @@ func stranger(t *testing.T, a *answer) (line int, told chan byte) {
 			}
 			told <- b[0]
 			if fds, err := descriptors(oob[:n]); err == nil && len(fds) == 1 && a != nil {
+				if a.Protocol == lets || a.Protocol == leaves {
+					closeAll(fds)
+					if a.Protocol == leaves {
+						_ = l.Close() // as the kernel does after all others
+					}
+					continue
+				}
 				if c, err := unixConn(fds[0]); err == nil {
 					defer c.Close()
 					_ = writeMessage(c, *a, nil)
@@ -134,6 +147,8 @@ func TestAStrangeProcessIsReplaced(t *testing.T) {
 		{"of another protocol", &answer{Protocol: processProtocol + 1, Version: "v9"}, false, true, errStarted, 0},
 		{"of another protocol, while weftd is replaced", &answer{Protocol: processProtocol + 1}, false, false, errForeign, 0},
 		{"one that has ended", &answer{}, true, true, errStarted, 1},
+		{"one that lets go of the connection", &answer{Protocol: lets}, false, true, errCut, 0},
+		{"one that ends just now", &answer{Protocol: leaves}, false, true, errStarted, 1},
 		{"one that does not answer", nil, false, true, errStarted, 1},
 		{"one that does not answer, while weftd is replaced", nil, false, false, errMute, 0},
 	} {
@@ -173,7 +188,7 @@ func TestAStrangeProcessIsReplaced(t *testing.T) {
 			if n := p.Ended(); n != c.ended || forgotten != (c.want == errStarted) {
 				t.Errorf("%d have ended, want %d; forgotten: %t", n, c.ended, forgotten)
 			}
-			if !c.dead && c.settled && (<-told != lineConnect || <-told != lineEnd) {
+			if gone := c.dead || c.answer != nil && c.answer.Protocol == leaves; !gone && c.settled && (<-told != lineConnect || c.want == errStarted && <-told != lineEnd) {
 				t.Error("it was not told to end")
 			}
 			if c.want != errStarted {
@@ -212,7 +227,7 @@ func TestAProcessThatIsGoneIsSeen(t *testing.T) {
 	closed := r.conn.CloseRead() // as if the other end was gone
 	await.True(t, "that it is gone is seen", r.Lost)
 	<-lost
-	if _, err := r.Peers(); closed != nil || !errors.Is(err, errEnded) {
+	if _, err := r.Peers(); closed != nil || !errors.Is(err, errCut) {
 		t.Errorf("%v, %v", closed, err)
 	}
 	if err := r.Close(); err != nil {

@@ -87,6 +87,13 @@ func (p *Processes) Retain(names map[string]bool) {
 	}
 }
 
+// Tidy is Retain once no other weftd has the processes, and does nothing before.
+func (p *Processes) Tidy(names map[string]bool) {
+	if p.o.Settled() {
+		p.Retain(names)
+	}
+}
+
 // end is End. mu is held.
 func (p *Processes) end(name string) {
 	line, ok := p.lines[name]
@@ -102,6 +109,18 @@ func (p *Processes) end(name string) {
 
 // endTime is how long a process that was told to end may take before it is killed: it is stopped, or hangs, and has the TUN.
 const endTime = time.Second
+
+// ended reports whether the process has ended: nothing has the other end of its line, or its descriptor says so. What has closed its other
+// descriptors is about to close that one, for which is waited.
+func (l Line) ended() bool {
+	fds := []unix.PollFd{{Fd: int32(l.FD)}, {Fd: int32(l.Process), Events: unix.POLLIN}} // of a line its end (POLLHUP), and a negative one is passed over
+	for end := time.Now().Add(endTime); ; {
+		n, err := unix.Poll(fds, max(0, int(time.Until(end)/time.Millisecond)))
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil && n > 0
+		}
+	}
+}
 
 // endNow waits until the process has ended, and kills it if it does not.
 func (l Line) endNow() {
@@ -162,6 +181,9 @@ func (p *Processes) adopt(name string, away Inside, lost func()) (*Remote, error
 		p.soon[name] = 0
 	}
 	r, err := connect(name, line.FD, away, lost)
+	if errors.Is(err, errCut) && line.ended() {
+		err = errEnded
+	}
 	switch {
 	case err == nil:
 		p.o.Keep(name, line) // what is kept is counted by what is said of it
@@ -175,6 +197,8 @@ func (p *Processes) adopt(name string, away Inside, lost func()) (*Remote, error
 		p.o.Logger.Error("the process that encrypts does not answer: it is ended, another one is started, and sessions begin anew", "device", name, "reason", err)
 	case errors.Is(err, errForeign) && p.o.Settled():
 		p.o.Logger.Warn("the process that encrypts cannot be spoken to: starting another one, and sessions begin anew", "device", name, "reason", err)
+	case errors.Is(err, errCut):
+		return nil, fmt.Errorf("%w, and goes on: it is asked again; if it stays so it may be short of descriptors: weft upgrade --encryption replaces it", err)
 	default:
 		return nil, err
 	}

@@ -37,8 +37,10 @@ const (
 )
 
 var (
-	// errEnded is of a process that has ended, or whose device has.
+	// errEnded is of a process that has ended, which its line or its descriptor says and nothing else.
 	errEnded = errors.New("the device's process has ended")
+	// errCut is of a connection that is over. The process may go on: one that is short of descriptors closes what it is given.
+	errCut = errors.New("the device's process has let go of the connection")
 	// errMute is of one that does not answer.
 	errMute = errors.New("the device's process does not answer")
 	// errForeign is of one that speaks another protocol.
@@ -122,7 +124,7 @@ func (r *Remote) ask(q request, fds []int) (answer, error) {
 	}
 	deadline := time.Now().Add(most)
 	if err := r.conn.SetWriteDeadline(deadline); err != nil {
-		return answer{}, fmt.Errorf("device %s: %w", r.name, errEnded)
+		return answer{}, fmt.Errorf("device %s: %w", r.name, errCut)
 	}
 	err := writeMessage(r.conn, q, fds)
 	t := time.NewTimer(time.Until(deadline))
@@ -136,7 +138,7 @@ func (r *Remote) ask(q request, fds []int) (answer, error) {
 			}
 			return a, nil
 		case <-r.over:
-			return answer{}, fmt.Errorf("device %s: %w", r.name, errEnded)
+			return answer{}, fmt.Errorf("device %s: %w", r.name, errCut)
 		case <-t.C:
 		}
 	}

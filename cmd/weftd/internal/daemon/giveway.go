@@ -122,9 +122,9 @@ func (w *giving) pause(ctx context.Context) error {
 	}
 	w.d.pods.Leave(true)
 	w.resume = append(w.resume, func() { w.d.pods.Leave(false) })
-	if w.plane != nil {
-		w.plane.Pause()
-		w.resume = append(w.resume, w.plane.Resume)
+	if b, ok := w.g.backend.(routing.Pausable); ok {
+		b.Pause()
+		w.resume = append(w.resume, b.Resume)
 	}
 	if !w.serves() { // what was given is not what is wanted now
 		return errors.New("another network configuration was taken up meanwhile")

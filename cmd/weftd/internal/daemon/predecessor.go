@@ -182,6 +182,8 @@ func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
 		if plane != nil {
 			d.learnFlows(g) // those of until now
 			plane.Resume()
+		} else if b, ok := g.backend.(routing.Pausable); ok {
+			b.Resume() // the old one may have put its own back until now
 		}
 	}
 	handover.At("new-prepared")
