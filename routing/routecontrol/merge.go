@@ -113,7 +113,7 @@ func judge(v routehook.View, all *merged, places map[netip.Prefix]placed) routeh
 		case !tried || p.hop != r.NextHop:
 			say(routehook.Pending, "it is being put in place")
 		case errors.Is(p.err, ErrPending):
-			say(routehook.Pending, "%v", p.err)
+			say(routehook.Pending, "%s", why(p.err))
 		case p.err != nil:
 			say(routehook.Refused, "%v", p.err)
 		}

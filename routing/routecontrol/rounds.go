@@ -3,7 +3,9 @@ package routecontrol
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
+	"strings"
 	"time"
 
 	"weft/routing/routehook"
@@ -20,6 +22,11 @@ type Programmer interface {
 
 // ErrPending is wrapped by what Program says of a route that nobody has to do anything about.
 var ErrPending = errors.New("not in place yet")
+
+// why is an error in words for people, who have the state beside them: without those of ErrPending at its end.
+func why(err error) string {
+	return strings.TrimSuffix(err.Error(), ": "+ErrPending.Error())
+}
 
 // Waits between rounds.
 const (
@@ -180,10 +187,14 @@ func (c *Controller) forget(want []routehook.Route, keep bool) {
 
 // failed notes a round that could not look. What was found before stands: it is as true as it was. mu is held.
 func (c *Controller) failed(want []routehook.Route, err error) {
-	if c.stats.Failed++; c.stats.Fault != err.Error() {
-		c.o.Logger.Error("the routes cannot be looked at", "error", err)
+	if c.stats.Failed++; c.stats.Fault != why(err) {
+		level := slog.LevelError
+		if errors.Is(err, ErrPending) {
+			level = slog.LevelWarn // it passes by itself
+		}
+		c.o.Logger.Log(context.Background(), level, "the routes cannot be looked at", "error", why(err))
 	}
-	c.stats.Fault = err.Error()
+	c.stats.Fault = why(err)
 	for _, r := range want {
 		if p, known := c.places[r.Subnet]; !known || p.hop != r.NextHop {
 			c.places[r.Subnet] = placed{r.NextHop, err}
@@ -219,7 +230,7 @@ func (c *Controller) found(want []routehook.Route, faults map[netip.Prefix]error
 	c.places = places
 	for subnet, err := range faults { // of those that are not wanted any more
 		pending = pending || errors.Is(err, ErrPending)
-		c.o.Logger.Warn("a route that is not wanted", "subnet", subnet, "reason", err)
+		c.o.Logger.Warn("a route that is not wanted", "subnet", subnet, "reason", why(err))
 	}
 	return pending
 }

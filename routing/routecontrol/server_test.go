@@ -292,7 +292,7 @@ func TestPendingUntilItIsSeen(t *testing.T) {
 	})
 	close(hold)
 	await.OK(t, "a round that saw it", func() error {
-		if got := c.give(a, "a", one); got != "10.5.1.0/24 pending: the cloud has it, and shows it not yet: not in place yet" {
+		if got := c.give(a, "a", one); got != "10.5.1.0/24 pending: the cloud has it, and shows it not yet" {
 			return errors.New(got)
 		}
 		return nil
