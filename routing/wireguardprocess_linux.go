@@ -32,10 +32,13 @@ func NewWireGuardProcesses(o WireGuardProcessOptions) *WireGuardProcesses {
 	return wireguard.NewProcesses(o)
 }
 
+// WireGuardServed says what a process is and does.
+type WireGuardServed = wireguard.Served
+
 // ServeWireGuard is such a process. line and tun are descriptors that WireGuardProcessOptions.Start was given; they are its own from now on. It
 // returns nil when nobody keeps the process any more, when it is told to end, or when its device is gone.
-func ServeWireGuard(ctx context.Context, name, version string, line, tun int) error {
-	return wireguard.Serve(ctx, name, version, line, tun)
+func ServeWireGuard(ctx context.Context, s WireGuardServed, line, tun int) error {
+	return wireguard.Serve(ctx, s, line, tun)
 }
 
 // openUser opens a device in user space: in a process of its own, which may be there already, or else in this one.
@@ -59,8 +62,11 @@ func (a *wireGuardActor) tellProcesses() (notes []string) {
 	var all []WireGuardProcess
 	for name, m := range a.ends {
 		if r, ok := m.wireGuardEnd.(*wireguard.Remote); ok {
-			pid, version := r.Process()
+			pid, version, lacks := r.Process()
 			all = append(all, WireGuardProcess{name, pid, version})
+			if lacks != "" {
+				notes = append(notes, fmt.Sprintf("the process that encrypts for %s (pid %d) keeps rights that it has no need of: %s", name, pid, lacks))
+			}
 			if own := a.processes.Version(); version != own {
 				notes = append(notes, fmt.Sprintf("the process that encrypts for %s (pid %d) is of weft %s, and this weftd is %s: weft upgrade --encryption replaces it, and sessions with all peers begin anew", name, pid, version, own))
 			}

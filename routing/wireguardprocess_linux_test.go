@@ -27,7 +27,8 @@ type cipherKeeper struct {
 	runs int            // how many processes there are
 	made int            // and were
 
-	refused error // why none can be started
+	lacks   string // what a process says that it could not give up
+	refused error  // why none can be started
 }
 
 func newCipherKeeper(t *testing.T) *cipherKeeper {
@@ -55,7 +56,7 @@ func (c *cipherKeeper) start(name string, line, tun *os.File) (int, error) {
 	c.count(1)
 	c.wg.Go(func() {
 		defer c.count(-1)
-		if err := ServeWireGuard(c.t.Context(), name, "v1", l, d); err != nil && c.t.Context().Err() == nil {
+		if err := ServeWireGuard(c.t.Context(), WireGuardServed{Device: name, Version: "v1", Lacks: c.lacks}, l, d); err != nil && c.t.Context().Err() == nil {
 			c.t.Errorf("%s: %v", name, err)
 		}
 	})
@@ -300,6 +301,20 @@ func TestAProcessOfNoDeviceEnds(t *testing.T) {
 	await.True(t, "one process", func() bool { runs, _ := keeper.counts(); return runs == 1 })
 	if _, made := keeper.counts(); made != 2 {
 		t.Errorf("%d processes were made, want the 2 of before", made)
+	}
+}
+
+// TestWhatAProcessKeepsIsSaid: a process has no log, and tells weftd which rights the kernel did not let it give up.
+func TestWhatAProcessKeepsIsSaid(t *testing.T) {
+	nodes, _ := hosts(t, 1)
+	a := nodes[0]
+	keeper := newCipherKeeper(t)
+	keeper.lacks = "files: this kernel has no landlock"
+	a.processes = keeper.next("v1")
+	a.openWireGuard(t, `,"Mode":"auto"`, t.TempDir())
+	joinVTEPs(t, nodes)
+	if notes := strings.Join(a.b.Status().Notes, "\n"); !strings.Contains(notes, "keeps rights") || !strings.Contains(notes, keeper.lacks) {
+		t.Errorf("notes %q", notes)
 	}
 }
 

@@ -129,7 +129,7 @@ func confined(t *testing.T, n *lab.Node, devices int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
+		for _, want := range []string{"CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
 			if !bytes.Contains(status, []byte(want)) {
 				t.Errorf("%s: process %d of %s lacks %q:\n%s", n.Name, p.PID, p.Device, want, status)
 			}

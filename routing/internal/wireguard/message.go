@@ -25,7 +25,7 @@ const processProtocol = 1
 
 // The verbs of requests.
 const (
-	verbAbout     = "about"     // Answer: Protocol, Version, PID, Sockets, WrongKeys
+	verbAbout     = "about"     // Answer: Protocol, Version, PID, Lacks, Sockets, WrongKeys
 	verbConfigure = "configure" // Config, Greet, and descriptors of the sockets Sockets. Answer: Changed
 	verbPeers     = "peers"     // Answer: Peers
 )
@@ -44,6 +44,8 @@ type answer struct {
 	Protocol int    `json:"protocol,omitempty"`
 	Version  string `json:"version,omitempty"`
 	PID      int    `json:"pid,omitempty"`
+	// Lacks says what the process could not give up of its rights.
+	Lacks string `json:"lacks,omitempty"`
 	// Sockets are the addresses of those that the process has.
 	Sockets   []netip.AddrPort `json:"sockets,omitempty"`
 	WrongKeys uint64           `json:"wrong_keys,omitempty"`

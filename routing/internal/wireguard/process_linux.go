@@ -20,29 +20,37 @@ import (
 type Process struct {
 	user    *User
 	sockets *sockets
-	version string
+	about   Served
 
 	mu sync.Mutex // one request that changes something at a time
 }
 
+// Served says what a device's process is.
+type Served struct {
+	// Device is the name of the TUN, and Version this program's.
+	Device, Version string
+	// Lacks says what the process could not give up of its rights; "" for nothing.
+	Lacks string
+}
+
 // Serve is a device's process: it has the TUN fd, and answers whoever connects over line, both of which are its own from now on. It returns
 // nil when the last duplicate of the line's other end is closed, when it is told to end, or when the TUN's device is gone, and ctx's error
-// when that ends. version is this program's.
-func Serve(ctx context.Context, name, version string, line, fd int) error {
+// when that ends.
+func Serve(ctx context.Context, about Served, line, fd int) error {
 	listener, err := unixConn(line)
 	if err != nil {
 		closeAll([]int{fd})
-		return fmt.Errorf("device %s: %w", name, err)
+		return fmt.Errorf("device %s: %w", about.Device, err)
 	}
 	defer listener.Close()
 	s := &sockets{by: map[netip.AddrPort]*os.File{}}
 	defer s.keep(nil)
-	u, err := newUser(name, fd, defaultMTU, newBind(s.open), slog.New(slog.DiscardHandler))
+	u, err := newUser(about.Device, fd, defaultMTU, newBind(s.open), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
 	defer u.Close()
-	p := &Process{user: u, sockets: s, version: version}
+	p := &Process{user: u, sockets: s, about: about}
 	over := make(chan struct{})
 	go func() { // ends with listener
 		defer close(over)
@@ -136,7 +144,7 @@ func (p *Process) answer(r request, fds []int) (a answer, err error) {
 	}
 	switch r.Verb {
 	case verbAbout:
-		return answer{Protocol: processProtocol, Version: p.version, PID: os.Getpid(), Sockets: p.sockets.addresses(), WrongKeys: p.user.WrongKeys()}, nil
+		return answer{Protocol: processProtocol, Version: p.about.Version, Lacks: p.about.Lacks, PID: os.Getpid(), Sockets: p.sockets.addresses(), WrongKeys: p.user.WrongKeys()}, nil
 	case verbConfigure:
 		a.Changed, err = p.configure(r, fds)
 		return a, err

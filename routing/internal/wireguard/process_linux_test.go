@@ -209,14 +209,14 @@ func TestAStrangeProcessIsReplaced(t *testing.T) {
 
 // TestAProcessThatIsGoneIsSeen: whoever has it is told, and what he asks is answered with an error.
 func TestAProcessThatIsGoneIsSeen(t *testing.T) {
-	line, told := stranger(t, &answer{Protocol: processProtocol, PID: 7, Version: "v1"})
+	line, told := stranger(t, &answer{Protocol: processProtocol, PID: 7, Version: "v1", Lacks: "files"})
 	defer closeAll([]int{line})
 	lost := make(chan struct{})
 	r, err := connect("wg", line, nil, func() { close(lost) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pid, version := r.Process(); pid != 7 || version != "v1" || r.Lost() {
+	if pid, version, lacks := r.Process(); pid != 7 || lacks != "files" || version != "v1" || r.Lost() {
 		t.Errorf("%d %q, lost: %t", pid, version, r.Lost())
 	}
 	<-told
@@ -251,7 +251,7 @@ func TestServeNeedsATUN(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := Serve(ctx, "wg", "v1", pair[1], fd); err == nil || ctx.Err() != nil {
+	if err := Serve(ctx, Served{Device: "wg", Version: "v1"}, pair[1], fd); err == nil || ctx.Err() != nil {
 		t.Errorf("a device that is none: %v", err)
 	}
 }

@@ -269,5 +269,8 @@ func (p *Processes) start(name string, home, away Inside, lost func()) (*Remote,
 	p.lines[name] = line
 	p.o.Keep(name, line)
 	p.o.Logger.Info("packets are encrypted by a process of its own, which outlives this one", "device", name, "pid", r.about.PID)
+	if r.about.Lacks != "" {
+		p.o.Logger.Warn("the process that encrypts keeps rights that it has no need of", "device", name, "pid", r.about.PID, "reason", r.about.Lacks)
+	}
 	return r, nil
 }

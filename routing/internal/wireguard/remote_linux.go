@@ -146,8 +146,10 @@ func (r *Remote) ask(q request, fds []int) (answer, error) {
 	return answer{}, fmt.Errorf("device %s: %w within %v: it is replaced unless it answers when it is asked again (pgrep -af 'weftd wireguard' finds it)", r.name, errMute, most)
 }
 
-// Process is the number of the device's process, and the version of its program.
-func (r *Remote) Process() (pid int, version string) { return r.about.PID, r.about.Version }
+// Process is the number of the device's process, the version of its program, and what it could not give up of its rights.
+func (r *Remote) Process() (pid int, version, lacks string) {
+	return r.about.PID, r.about.Version, r.about.Lacks
+}
 
 // Configure implements what User.Configure does. Sockets that the process does not have are opened here. Peers' sessions last where nothing of
 // theirs changes, whichever weftd said it before.

@@ -58,7 +58,7 @@ func environment(all []string) []string {
 var errByHand = errors.New("weftd starts the process that encrypts by itself: there is nothing to do by hand (docs/wireguard.md)")
 
 // Run is such a process, with the arguments behind Verb, until ctx ends, which is an asked-for end, or nobody keeps it any more. It gives up
-// all rights first: it opens nothing, and what it has been given needs none.
+// all rights first: it opens nothing, and what it has been given needs none. What it could not give up it tells weftd, which says so.
 func Run(ctx context.Context, args []string, version string) error {
 	if len(args) != 1 {
 		return errByHand
@@ -73,11 +73,8 @@ func Run(ctx context.Context, args []string, version string) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_DUMPABLE: %w", err)
 	}
-	if os.Getenv("GOCOVERDIR") == "" { // what is covered is written at the end
-		_, _ = confine.Writes(nil) // a kernel without landlock has none
-	}
-	_, _ = confine.Drop(nil) // where the kernel lets it keep a right it has no use for it
-	err := routing.ServeWireGuard(ctx, args[0], version, lineFD, tunFD)
+	lacks := confine.Everything(os.Getenv("GOCOVERDIR") != "") // what is covered is written at the end
+	err := routing.ServeWireGuard(ctx, routing.WireGuardServed{Device: args[0], Version: version, Lacks: lacks}, lineFD, tunFD)
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}

@@ -20,6 +20,7 @@ type outcome struct {
 	Child           string
 	Written         map[string]string
 	Enter, Confined string
+	Filter          string
 	Attempts        map[string]string
 }
 
@@ -36,6 +37,7 @@ func (o outcome) refused(t *testing.T, attempts ...string) {
 // byCapabilities are attempts that fail for want of a capability, and byFiles those that only landlock refuses to a process of root's.
 var (
 	byCapabilities = []string{"mount", "make a device", "change the root", "write to the memory of a process with more rights", "enter a namespace", "become another user"}
+	byEverything   = []string{"read a file", "list a directory", "open a socket to other programs", "open a socket to other hosts", "start a program", "send a signal to another process", "take hold of another process", "make a user namespace"}
 	byFiles        = []string{"say what the kernel runs for a crash", "mount in a user namespace of its own"}
 )
 
@@ -129,10 +131,33 @@ func TestRightsAreGivenUp(t *testing.T) {
 			t.Errorf("the successor: %+v", again)
 		}
 	})
+	t.Run("everything", func(t *testing.T) {
+		o := try(t, program, nil, "everything", own, mine, theirs, setting)
+		const none = "CapPrm , CapEff , CapBnd , NoNewPrivs 1"
+		for _, rights := range o.Threads {
+			if rights != none {
+				t.Errorf("%s, want %s", rights, none)
+			}
+		}
+		if o.Enter != "" || o.Filter != strings.Repeat("2", len(o.Threads)) {
+			t.Errorf("lacks %q; filters of the threads %q", o.Enter, o.Filter)
+		}
+		for file, why := range o.Written {
+			if why != unix.EACCES.Error() {
+				t.Errorf("%s: %q", file, why)
+			}
+		}
+		o.refused(t, slices.Concat(byCapabilities, byFiles, byEverything)...)
+	})
 	t.Run("off", func(t *testing.T) {
 		o := try(t, program, nil, options.ConfineOff, own, foreign)
 		if o.Written[foreign] != "" || strings.Contains(o.Child, "NoNewPrivs 1") {
 			t.Errorf("%+v", o)
+		}
+		for _, a := range byEverything[:len(byEverything)-1] { // whether user namespaces can be made is the machine's
+			if why := o.Attempts[a]; why != "" || o.Filter != strings.Repeat("0", len(o.Threads)) {
+				t.Errorf("without being confined it cannot %s: %s; filters %s", a, why, o.Filter)
+			}
 		}
 		for _, a := range append(slices.Clone(byCapabilities), byFiles...) { // else it would be no wonder that the others cannot
 			if why := o.Attempts[a]; why != "" {

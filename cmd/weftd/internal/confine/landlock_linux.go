@@ -38,11 +38,19 @@ var ErrNoLandlock = errors.New("this kernel does not confine writing (landlock: 
 // Writes lets this process, and the programs that it starts, change nothing but what is in or below the files and directories
 // named. One that does not exist is left out, and returned: it has to be made before. It needs CAP_SYS_ADMIN, or no_new_privs.
 func Writes(paths []string) (absent []string, err error) {
+	return confineFiles(paths, writingWithin)
+}
+
+// reading is what landlock(7) knows of files that are opened for anything else.
+const reading = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+
+// confineFiles forbids what within says for the kernel's version of landlock, but in and below paths.
+func confineFiles(paths []string, within func(abi int) uint64) (absent []string, err error) {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
 		return nil, fmt.Errorf("%w: %w", ErrNoLandlock, errno)
 	}
-	forbidden := writingWithin(int(abi))
+	forbidden := within(int(abi))
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: forbidden}
 	// Later versions know a longer structure; its first field is all that we say.
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0)
