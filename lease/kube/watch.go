@@ -104,17 +104,19 @@ func (f *nodeWatch) again() {
 }
 
 // contradicts reports whether our Node as it is known, nil if it is not there, cannot have become what a later read met, or the API server
-// cannot have come from at, how far the watch has come, to the version to, which is 0 if it says none.
+// cannot have come from at, how far the watch has come, to the version to, which is 0 if it says none. What our Node became by then has been heard:
+// another version of it from before at is of a server that went back, and has come as far again by what others wrote.
 func contradicts(known, now *objects.Node, at, to int64) bool {
 	switch {
 	case to != 0 && to < at:
 		return true
-	case known == nil:
-		return false
 	case now == nil:
-		return true
+		return known != nil
+	case known == nil:
+		return version(now.ResourceVersion) <= at
 	}
-	return now.UID != known.UID || version(now.ResourceVersion) < version(known.ResourceVersion)
+	was, is := version(known.ResourceVersion), version(now.ResourceVersion)
+	return now.UID != known.UID || is < was || is != was && is <= at
 }
 
 // signOfLife asks the API server for one, and returns an error if there is none in time. A refusal is one.
