@@ -65,6 +65,7 @@ func (o Options) Said(call, right string, a Answer, err error) error {
 		return fmt.Errorf("%s: %w", right, ErrSlow)
 	case Forbidden:
 		return fmt.Errorf("the credentials of this program may not %s: %w", right, err)
+	case Refused, Failed:
 	}
 	return fmt.Errorf("%s: %w", right, err)
 }
