@@ -75,8 +75,11 @@ func TestLoadIdentityFaults(t *testing.T) {
 		"stored garbage":         {CacheDir: garbage, MachineID: machine},
 		"machine not set up yet": {CacheDir: filepath.Join(dir, "c"), MachineID: empty},
 	} {
-		if id, _, err := lease.LoadIdentity(o); err == nil {
+		id, _, err := lease.LoadIdentity(o)
+		if err == nil {
 			t.Errorf("%s: got %q", name, id)
+		} else if text := err.Error(); o.CacheDir == garbage && (!strings.Contains(text, filepath.Join(garbage, "node-id")) || !strings.Contains(text, "delete it")) {
+			t.Errorf("%s: neither file nor remedy in %q", name, text)
 		}
 	}
 	// A disk that takes nothing keeps no node from its work.
