@@ -155,8 +155,8 @@ func TestRightsAreGivenUp(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 		for _, a := range byEverything[:len(byEverything)-1] { // whether user namespaces can be made is the machine's
-			if why := o.Attempts[a]; why != "" || o.Filter != strings.Repeat("0", len(o.Threads)) {
-				t.Errorf("without being confined it cannot %s: %s; filters %s", a, why, o.Filter)
+			if why := o.Attempts[a]; why != "" {
+				t.Errorf("without being confined it cannot %s: %s", a, why)
 			}
 		}
 		for _, a := range append(slices.Clone(byCapabilities), byFiles...) { // else it would be no wonder that the others cannot
