@@ -275,6 +275,49 @@ func TestRouteHookWaitsForItsOwnRoute(t *testing.T) {
 	}
 }
 
+// A controller that began anew and cannot look yet says that the node's own route is pending, which takes nothing from a node whose packets pass; that it is
+// refused does.
+func TestAPendingOwnRouteWasInPlace(t *testing.T) {
+	f := newHookFake(t)
+	k := inNamespace(t)
+	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	state := t.TempDir()
+	b, pass := openHook(t, k, f, state) // and never started
+	if err := b.Apply(t.Context(), kernelSet(b)); err != nil {
+		t.Error(err)
+	}
+	said := func(s routehook.State) {
+		f.set(func() { f.says["10.5.1.0/24"] = routehook.Verdict{State: s, Reason: "dial tcp: i/o timeout"} })
+		pass(70 * time.Second)
+		if err := b.Apply(t.Context(), kernelSet(b)); err == nil || !strings.Contains(err.Error(), "the route to this node's 10.5.1.0/24") || !strings.Contains(err.Error(), "dial tcp: i/o timeout") {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+	said(routehook.Pending)
+	if st := b.Status(); !st.Up || !st.InPlace || st.Hook.Pending != 1 {
+		t.Errorf("%+v", st)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	b, pass = openHook(t, k, f, state)
+	said(routehook.Pending)
+	if st := b.Status(); !st.Up || !st.InPlace {
+		t.Errorf("after a restart: %+v", st)
+	}
+	said(routehook.Refused)
+	if st := b.Status(); st.Up || st.InPlace {
+		t.Errorf("%+v", st)
+	}
+	said(routehook.Pending) // what was refused was not in place
+	if st := b.Status(); st.Up || st.InPlace {
+		t.Errorf("%+v", st)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // What a host needs is asked for before anything is made.
 func TestRouteHookNeedsItsController(t *testing.T) {
 	k := inNamespace(t)

@@ -177,7 +177,12 @@ func (r *hookRunner) outcome(s situation) outcome {
 			what += ": " + v.Reason
 		}
 		if x.Own {
-			faults = append(faults, fmt.Errorf("the route to this node's %v: %s", x.Subnet, what))
+			err := fmt.Errorf("the route to this node's %v: %s", x.Subnet, what)
+			if v.State == routehook.Pending && r.ownInPlace() { // a controller that began anew has not looked yet, or cannot
+				out.peers = append(out.peers, peerFault{err: err})
+			} else {
+				faults = append(faults, err)
+			}
 			continue
 		}
 		out.peers = append(out.peers, peerFault{bySubnet[x.Subnet], x.Subnet, errors.New(what)})
@@ -210,14 +215,22 @@ func ownName(routes []routehook.Route) string {
 	return ""
 }
 
-// prove notes that the own routes are in place, or are no more: the controller may have changed its mind.
+// prove notes that the own routes are in place, or are no more: the controller may have changed its mind. That one is pending says neither: it may be that the
+// controller began anew and cannot look at what packets go by.
 func (r *hookRunner) prove() {
 	subnets, hops := ownRoutes(r.given)
 	for _, p := range subnets {
-		if r.verdict(p).State != routehook.Accepted {
-			subnets, hops = nil, nil
-			break
+		switch r.verdict(p).State {
+		case routehook.Accepted:
+			continue
+		case routehook.Pending:
+			if r.ownInPlace() {
+				continue
+			}
+		case routehook.Refused:
 		}
+		subnets, hops = nil, nil
+		break
 	}
 	if !slices.Equal(subnets, r.proven) || !slices.Equal(hops, r.provenAt) {
 		r.proven, r.provenAt = subnets, hops

@@ -5,6 +5,6 @@
 //	views ─PUT─> Controller ─merge─> one set ─> round ─> Programmer: have, want -> calls
 //	       <─verdicts───────────────────────────┘
 //
-// A newcomer reads merge.go (one set of many views), server.go (what nodes ask), rounds.go (when the Programmer is at work, and who waits for it) and
-// listen.go (flags, TLS and token, which controllers share).
+// A newcomer reads merge.go (one set of many views), server.go (what nodes ask), lives.go (whose views are over, and what that means),
+// rounds.go (when the Programmer is at work, and who waits for it), listen.go (flags, which controllers share) and renew.go (certificates and token, which are read anew).
 package routecontrol

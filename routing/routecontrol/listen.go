@@ -3,14 +3,12 @@ package routecontrol
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 )
@@ -29,7 +27,7 @@ func (s *Settings) Declare(fs *flag.FlagSet) {
 	fs.StringVar(&s.cert, "cert", "", "PEM `file` with the certificate that nodes are shown")
 	fs.StringVar(&s.key, "key", "", "PEM `file` with its key")
 	fs.StringVar(&s.clientCA, "client-ca", "", "PEM `file` with the authorities whose certificates nodes have to show")
-	fs.DurationVar(&s.grace, "grace", 3*time.Minute, "how `long` after the start no route is removed")
+	fs.DurationVar(&s.grace, "grace", 3*time.Minute, "how `long` after the start, and after most nodes fell silent together, no route is removed")
 }
 
 // Options reads what the flags say. The caller adds the Programmer and what else there is.
@@ -46,14 +44,13 @@ func (s *Settings) Options() (Options, error) {
 		o.Networks = append(o.Networks, p.Masked())
 	}
 	if s.token != "" {
-		b, err := os.ReadFile(s.token)
+		first, err := readToken(s.token)
 		if err != nil {
-			return o, fmt.Errorf("--token-file: %w", err)
+			return o, err
 		}
-		line, _, _ := strings.Cut(string(b), "\n")
-		if o.Token = strings.TrimSpace(line); o.Token == "" {
-			return o, fmt.Errorf("--token-file: the first line of %s is empty", s.token)
-		}
+		o.Token = first
+		r := &renewed[string]{what: "token", make: func() (string, error) { return readToken(s.token) }, now: first}
+		o.TokenNow = r.get
 	}
 	at, err := netip.ParseAddrPort(s.listen)
 	switch {
@@ -71,16 +68,15 @@ func (s *Settings) Options() (Options, error) {
 
 // Serve serves c, and has it make rounds, until ctx ends. It is called after Options.
 func (s *Settings) Serve(ctx context.Context, c *Controller) error {
-	server := &http.Server{Handler: c, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
-	if s.clientCA != "" {
-		b, err := os.ReadFile(s.clientCA)
+	server := &http.Server{Handler: c, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second}
+	if s.cert != "" {
+		files := &tlsFiles{cert: s.cert, key: s.key, clientCA: s.clientCA}
+		first, err := files.config()
 		if err != nil {
-			return fmt.Errorf("--client-ca: %w", err)
+			return err
 		}
-		server.TLSConfig.ClientCAs, server.TLSConfig.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		if !server.TLSConfig.ClientCAs.AppendCertsFromPEM(b) {
-			return fmt.Errorf("--client-ca: %s has no certificate in PEM", s.clientCA)
-		}
+		r := &renewed[*tls.Config]{what: "certificate", make: files.config, now: first}
+		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.get(c.o.Logger), nil }}
 	}
 	l, err := net.Listen("tcp", s.listen)
 	if err != nil {
@@ -95,7 +91,7 @@ func (s *Settings) Serve(ctx context.Context, c *Controller) error {
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // what it interrupts is asked again
 	c.o.Logger.Info("serving", "address", l.Addr())
 	if s.cert != "" {
-		err = server.ServeTLS(l, s.cert, s.key)
+		err = server.ServeTLS(l, "", "")
 	} else {
 		err = server.Serve(l)
 	}

@@ -3,6 +3,7 @@ package routecontrol
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -135,18 +136,13 @@ func (c *Controller) merged() *merged {
 func (c *Controller) round(ctx context.Context) (pending bool, err error) {
 	c.mu.Lock()
 	now := c.o.Now()
-	for n, h := range c.views {
-		if !now.Before(h.expires) {
-			delete(c.views, n)
-			c.o.Logger.Warn("a node's view counts no more", "node", n, "name", h.view.Name)
-		}
-	}
+	keep := c.expire(now)
 	select {
 	case <-c.wake: // this round is the one that was asked for
 	default:
 	}
 	c.all = nil // what is wanted depends on the time too
-	number, want, keep := c.asked, c.merged().routes, now.Sub(c.start) < c.o.Grace
+	number, want := c.asked, c.merged().routes
 	c.forget(want, keep)
 	c.mu.Unlock()
 
@@ -185,7 +181,8 @@ func (c *Controller) forget(want []routehook.Route, keep bool) {
 	}
 }
 
-// failed notes a round that could not look. What was found before stands: it is as true as it was. mu is held.
+// failed notes a round that could not look. What was found before stands: it is as true as it was. What nothing was found of is pending, as packets may
+// well pass by what an earlier process put in place. mu is held.
 func (c *Controller) failed(want []routehook.Route, err error) {
 	if c.stats.Failed++; c.stats.Fault != why(err) {
 		level := slog.LevelError
@@ -195,6 +192,9 @@ func (c *Controller) failed(want []routehook.Route, err error) {
 		c.o.Logger.Log(context.Background(), level, "the routes cannot be looked at", "error", why(err))
 	}
 	c.stats.Fault = why(err)
+	if !errors.Is(err, ErrPending) {
+		err = fmt.Errorf("%w: %w", err, ErrPending)
+	}
 	for _, r := range want {
 		if p, known := c.places[r.Subnet]; !known || p.hop != r.NextHop {
 			c.places[r.Subnet] = placed{r.NextHop, err}

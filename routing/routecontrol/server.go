@@ -23,7 +23,10 @@ type Options struct {
 	Networks []netip.Prefix
 	// Token is what a node has to show; "" for none, where something else keeps strangers out.
 	Token string
-	// Grace is how long nothing is removed after the start: longer than nodes take to give their views again.
+	// TokenNow returns what counts instead of Token from now on, so that it can be renewed, and logs why a new one cannot be used; nil where it cannot be. It is safe for concurrent use.
+	TokenNow func(*slog.Logger) string
+	// Grace is how long nothing is removed after the start, and after the views of most nodes ended together: longer than nodes take to give their views
+	// again.
 	Grace time.Duration
 	// Wait is how long a node that gives a view is kept waiting for the round that is to put it in place, before its routes are called pending: well below the 10 s
 	// that nodes wait for an answer. Again is how long after a round the next one looks at what became of the routes, unless views change before.
@@ -37,14 +40,14 @@ type Options struct {
 
 // Controller serves nodes. It is safe for concurrent use.
 type Controller struct {
-	o     Options
-	start time.Time
-	run   string // makes the ETags of another process others
+	o   Options
+	run string // makes the ETags of another process others
 
 	wake chan struct{} // has an element if a round is asked for
 
 	mu     sync.Mutex
 	views  map[string]*held
+	lives  lives
 	number uint64
 	all    *merged // nil if views changed since it was made
 	places map[netip.Prefix]placed
@@ -72,7 +75,7 @@ func New(o Options) (*Controller, error) {
 		o.Again = 5 * time.Second
 	}
 	return &Controller{
-		o: o, start: o.Now(), run: rand.Text()[:8], wake: make(chan struct{}, 1), views: map[string]*held{},
+		o: o, run: rand.Text()[:8], wake: make(chan struct{}, 1), views: map[string]*held{}, lives: lives{begun: o.Now(), lost: map[string]time.Time{}},
 		places: map[netip.Prefix]placed{}, over: make(chan struct{}),
 	}, nil
 }
@@ -90,9 +93,13 @@ func (c *Controller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	mux.HandleFunc("GET /v1/views/{node}", c.get)
 	mux.HandleFunc("DELETE /v1/views/{node}", c.remove)
 	mux.HandleFunc("GET /v1/routes", c.routes)
-	if c.o.Token != "" {
+	token := c.o.Token
+	if c.o.TokenNow != nil {
+		token = c.o.TokenNow(c.o.Logger)
+	}
+	if token != "" {
 		shown, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !bearer || subtle.ConstantTimeCompare([]byte(shown), []byte(c.o.Token)) != 1 {
+		if !bearer || subtle.ConstantTimeCompare([]byte(shown), []byte(token)) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "this controller wants another token", http.StatusUnauthorized)
 			return
@@ -153,6 +160,7 @@ func (c *Controller) take(v routehook.View, r *http.Request) (*held, int, error)
 		}
 	}
 	c.views[v.Node], c.all = h, nil
+	c.lives.heard(v.Node)
 	if !slices.Equal(old.view.Routes, v.Routes) { // else the rounds that are made anyway are enough
 		h.round = c.ask()
 	}
@@ -200,10 +208,13 @@ func (c *Controller) get(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, h.view)
 }
 
-// remove is for operators: a node that is gone for good is forgotten before its view's time is over.
+// remove is for operators: a node that is gone for good is forgotten before its view's time is over, or after it.
 func (c *Controller) remove(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
-	delete(c.views, r.PathValue("node"))
+	node := r.PathValue("node")
+	had := c.views[node] != nil
+	delete(c.views, node)
+	c.lives.removed(node, had, len(c.views))
 	c.all = nil
 	c.ask()
 	c.mu.Unlock()

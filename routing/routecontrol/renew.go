@@ -1,0 +1,90 @@
+package routecontrol
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+)
+
+// renewed is what is made of some files, anew when they have changed: certificates and tokens are renewed on disk while a controller runs, and one that went
+// on with the old ones would hear no node any more. It is safe for concurrent use.
+type renewed[T any] struct {
+	what string
+	make func() (T, error)
+
+	mu    sync.Mutex
+	now   T
+	fault string // of the latest try
+}
+
+// get returns what the files make now, or what they made last while they make nothing: they may be just being written.
+func (r *renewed[T]) get(log *slog.Logger) T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v, err := r.make()
+	if err == nil {
+		r.now, r.fault = v, ""
+		return v
+	}
+	if r.fault != err.Error() {
+		r.fault = err.Error()
+		log.Error("what was renewed cannot be used: what there was before serves on", "what", r.what, "error", err)
+	}
+	return r.now
+}
+
+// readToken returns the first line of a file.
+func readToken(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	if line = strings.TrimSpace(line); line == "" {
+		return "", fmt.Errorf("--token-file: the first line of %s is empty", file)
+	}
+	return line, nil
+}
+
+// tlsFiles makes a config of PEM files, the same one as long as they are the same. It is not safe for concurrent use.
+type tlsFiles struct {
+	cert, key, clientCA string
+
+	read [3][]byte
+	made *tls.Config
+}
+
+func (f *tlsFiles) config() (*tls.Config, error) {
+	var read [3][]byte
+	for i, file := range []string{f.cert, f.key, f.clientCA} {
+		var err error
+		if file == "" {
+			continue
+		}
+		if read[i], err = os.ReadFile(file); err != nil {
+			return nil, fmt.Errorf("%s: %w", [...]string{"--cert", "--key", "--client-ca"}[i], err)
+		}
+	}
+	if f.made != nil && bytes.Equal(read[0], f.read[0]) && bytes.Equal(read[1], f.read[1]) && bytes.Equal(read[2], f.read[2]) {
+		return f.made, nil
+	}
+	pair, err := tls.X509KeyPair(read[0], read[1])
+	if err != nil {
+		return nil, fmt.Errorf("--cert, --key: %w", err)
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
+	if f.clientCA != "" {
+		c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if !c.ClientCAs.AppendCertsFromPEM(read[2]) {
+			return nil, errors.New("--client-ca: " + f.clientCA + " has no certificate in PEM")
+		}
+	}
+	f.read, f.made = read, c
+	return c, nil
+}
