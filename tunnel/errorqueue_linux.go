@@ -74,6 +74,16 @@ func (s *UDPSocket) deafen() {
 	})
 }
 
+// hear implements errorReader. The option is the socket's, which two processes have in a hand-over; of the other one's timer nothing is known.
+func (s *UDPSocket) hear() {
+	q := &s.errors
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.again == nil && !q.ended {
+		_ = s.queueErrors(1) // it was taken before
+	}
+}
+
 // readErrors implements errorReader.
 func (s *UDPSocket) readErrors(now int64, f func(sendError)) (flood bool) {
 	var a messageArea // errors are rare, and a worker's own area is in use

@@ -123,8 +123,8 @@ func TestFloodOfErrorsIsNotRead(t *testing.T) {
 				time.Sleep(errorWindow)
 				synctest.Wait()
 				c.send(t, 1)
-				if !s.told(t, 10*time.Second) || read() || got != mostErrors+1 {
-					t.Fatalf("%d errors were read after the flood, want one more than %d", got, mostErrors)
+				if !s.told(t, 10*time.Second) || read() || got <= mostErrors { // what had waited in the kernel may come, too
+					t.Fatalf("%d errors were read after the flood, want more than %d", got, mostErrors)
 				}
 
 				time.Sleep(errorWindow)
@@ -150,4 +150,53 @@ func TestFloodOfErrorsIsNotRead(t *testing.T) {
 			})
 		})
 	}
+}
+
+// In a hand-over two processes have a socket, of which one may be deaf while it ends. Who goes on hears, at the latest when its own silence is over.
+func TestWhoGoesOnHearsErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := ListenUDP(UDPOptions{Local: netip.MustParseAddrPort("127.0.0.1:0")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.Dup(s.fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := UDPFromFD(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := New(Config{Workers: 1, Paused: true, Format: encap.FormatIP, Port: 9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = e.close() }()
+		if _, err := e.Attach(s, RoleUnderlay); err != nil {
+			t.Fatal(err)
+		}
+		other.deafen()
+		if err := other.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(errorWindow)
+		synctest.Wait()
+		if hears(t, s.fd, false) {
+			t.Fatal("the other one ended, and the socket hears: there is nothing to try")
+		}
+		e.Resume()
+		if !hears(t, s.fd, false) {
+			t.Error("who goes on is deaf for good")
+		}
+		s.deafen()
+		e.Resume()
+		if hears(t, s.fd, false) {
+			t.Error("its own silence is not over yet")
+		}
+		time.Sleep(errorWindow)
+		synctest.Wait()
+		if !hears(t, s.fd, false) {
+			t.Error("its own silence is never over")
+		}
+	})
 }

@@ -37,6 +37,13 @@ func (e *Engine) rest() {
 
 // Resume ends Pause, or Config.Paused.
 func (e *Engine) Resume() {
+	for _, shard := range e.ports.Load().queues.shards {
+		for _, q := range shard {
+			if p, ok := q.queue.(errorReader); ok {
+				p.hear()
+			}
+		}
+	}
 	s := &e.pausing
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,6 +35,8 @@ type errorReader interface {
 	// readErrors hands every queued error to f. It does not block. flood says that there were too many at now (Unix
 	// nanoseconds), and that the rest is dropped, with what comes in the next moments.
 	readErrors(now int64, f func(sendError)) (flood bool)
+	// hear has errors queued, whatever was left of a flood by a process that had the port before, or meanwhile.
+	hear()
 }
 
 // superPort is a port that takes superpackets as they are, and has offloads to report.

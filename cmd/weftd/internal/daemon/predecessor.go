@@ -170,6 +170,20 @@ func (p *predecessor) left(ctx context.Context) error {
 	return errLate
 }
 
+// halting is how g's backend is told to change nothing, and to go on: the other process may have put its own back meanwhile.
+func (d *Daemon) halting(g *generation) (pause, resume func()) {
+	b, ok := g.backend.(routing.Pausable)
+	if !ok { // the kernel moves the packets, and is told the same by both
+		return func() {}, func() {}
+	}
+	return b.Pause, func() {
+		if _, ok := b.(routing.Transferable); ok {
+			d.learnFlows(g) // those of until now
+		}
+		b.Resume()
+	}
+}
+
 // takeOver makes everything ours once g is in place, if there is a predecessor: from its word on it reads and writes nothing. An
 // error means that this process has to end, and that it goes on.
 func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
@@ -177,15 +191,7 @@ func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
 		return nil
 	}
 	p := d.before
-	plane, _ := g.backend.(routing.Transferable)
-	resume := func() {
-		if plane != nil {
-			d.learnFlows(g) // those of until now
-			plane.Resume()
-		} else if b, ok := g.backend.(routing.Pausable); ok {
-			b.Resume() // the old one may have put its own back until now
-		}
-	}
+	pause, resume := d.halting(g)
 	handover.At("new-prepared")
 	gone := p.conn.Send(handover.Message{Word: handover.Ready}) != nil
 	handover.At("new-ready")
@@ -203,9 +209,7 @@ func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
 		}
 		resume()
 		if !gone && handover.Over(yours) {
-			if plane != nil {
-				plane.Pause()
-			}
+			pause()
 			if err := p.left(ctx); err != nil {
 				return err
 			}
@@ -237,9 +241,7 @@ func (d *Daemon) takeOver(ctx context.Context, g *generation) error {
 	if !gone {
 		_, ended, err := p.word(ctx, handover.Bye, farewellTime)
 		if ctx.Err() != nil { // it goes on, or this one is to end
-			if plane != nil {
-				plane.Pause()
-			}
+			pause()
 			return context.Cause(ctx)
 		}
 		gone = ended || err != nil
