@@ -131,9 +131,9 @@ func (p product) try(ctx context.Context, action string, query map[string]*strin
 	return nil
 }
 
-// unwrapped is the message of an API without what the client puts before it.
+// unwrapped is the message of an API without what the client puts around it: the id of the request is another one each time, and what is said of a route would be, too.
 func unwrapped(message string) string {
-	return regexp.MustCompile(`^code: \d+, `).ReplaceAllString(message, "")
+	return regexp.MustCompile(`^code: \d+, |,? request id: \S*$`).ReplaceAllString(message, "")
 }
 
 // transport sends requests of the client. Its own follows redirects, and reads answers of any size.

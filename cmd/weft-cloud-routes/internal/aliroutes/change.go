@@ -73,19 +73,32 @@ func (c changer) CreateAll(ctx context.Context, want []table.Want) map[netip.Pre
 	return out
 }
 
-// createHalves makes two calls in place of one. What has no room has none in the second one either.
+// slowed returns the error of a call after which the cloud wants no further one; nil if there is none.
+func slowed(faults map[netip.Prefix]error) error {
+	for _, err := range faults {
+		if errors.Is(err, table.ErrSlow) {
+			return err
+		}
+	}
+	return nil
+}
+
+// createHalves makes two calls in place of one. What has no room has none in the second one either, and there is none once the cloud asks for fewer.
 func (c changer) createHalves(ctx context.Context, want []table.Want) map[netip.Prefix]error {
 	half := len(want) / 2
 	faults := c.CreateAll(ctx, want[:half])
-	full := map[bool]error{}
+	without := map[bool]error{}
+	if err := slowed(faults); err != nil {
+		without[true], without[false] = err, err
+	}
 	for dst, err := range faults {
-		if errors.Is(err, table.ErrFull) {
-			full[dst.Addr().Is4()] = err
+		if errors.Is(err, table.ErrFull) && without[dst.Addr().Is4()] == nil {
+			without[dst.Addr().Is4()] = err
 		}
 	}
 	var rest []table.Want
 	for _, w := range want[half:] {
-		if err := full[w.Dst.Addr().Is4()]; err != nil {
+		if err := without[w.Dst.Addr().Is4()]; err != nil {
 			faults[w.Dst] = err
 			continue
 		}
@@ -108,6 +121,12 @@ func (c changer) DeleteAll(ctx context.Context, routes []table.Route) map[netip.
 	if err != nil && divisible(err) && len(routes) > 1 {
 		half := len(routes) / 2
 		faults = c.DeleteAll(ctx, routes[:half])
+		if err := slowed(faults); err != nil {
+			for _, x := range routes[half:] {
+				faults[x.Dst] = err
+			}
+			return faults
+		}
 		maps.Copy(faults, c.DeleteAll(ctx, routes[half:]))
 		return faults
 	}

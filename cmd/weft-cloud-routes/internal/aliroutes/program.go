@@ -29,6 +29,9 @@ type look struct {
 
 var _ table.Cloud = look{}
 
+// Inside implements table.Cloud.
+func (l look) Inside(dst netip.Prefix) bool { return l.o.Inside(dst) }
+
 // Target implements table.Cloud: an instance.
 func (l look) Target(hop netip.Addr) (string, error) {
 	i, ok := l.fleet.byAddr[hop]

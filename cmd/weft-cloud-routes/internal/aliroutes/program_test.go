@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -282,6 +283,57 @@ func TestFaultsOfACloud(t *testing.T) {
 				t.Errorf("%v", faults)
 			}
 			w.has("vtb-1", inA, "10.5.3.0/24 i-c", "10.5.8.0/24 i-a")
+		},
+		"it does not answer for long": func(t *testing.T) {
+			w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
+				c.Faults["CreateRouteEntries"] = slices.Repeat([]cloudtest.Fault{{Code: "InternalError", Status: 500}}, again.Attempts)
+			})
+			w.round(a4, false, "10.5.1.0/24 InternalError pending")
+			w.round(a4, false)
+		},
+		"it asks for fewer calls while one is divided": func(t *testing.T) {
+			for action, change := range map[string]func(changer, []table.Want) map[netip.Prefix]error{
+				"CreateRouteEntries": func(ch changer, w []table.Want) map[netip.Prefix]error { return ch.CreateAll(t.Context(), w) },
+				"DeleteRouteEntries": func(ch changer, w []table.Want) map[netip.Prefix]error {
+					var routes []table.Route
+					for _, x := range w {
+						routes = append(routes, table.Route{Dst: x.Dst, Name: "rte-x"})
+					}
+					return ch.DeleteAll(t.Context(), routes)
+				},
+			} {
+				w := newWorld(t, func(c *alitest.Cloud, _ *Options) {
+					c.Faults[action] = append([]cloudtest.Fault{{Code: "Unknown", Status: 400}}, slices.Repeat([]cloudtest.Fault{throttled}, again.Attempts)...)
+				})
+				var want []table.Want
+				for _, x := range tabletest.Routes(a4 + ", " + b4 + ", " + c4) {
+					want = append(want, table.Want{Dst: x.Subnet, Target: "i-a"})
+				}
+				faults := change(changer{w.cloud, table.Table{ID: "vtb-1"}}, want)
+				for _, x := range want {
+					if !errors.Is(faults[x.Dst], table.ErrSlow) {
+						t.Errorf("%s %v: %v", action, x.Dst, faults[x.Dst])
+					}
+				}
+				w.server.With(func(c *alitest.Cloud) {
+					if c.Count(action) != 1+again.Attempts {
+						t.Errorf("%q", c.Calls.Calls)
+					}
+				})
+			}
+		},
+		"a route is all of a network": func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.round("10.5.0.0/16 10.0.0.1", false, "10.5.0.0/16 a route to all of one is nobody's subnet")
+			w.has("vtb-1")
+		},
+		"the same refusal is said in the same words": func(t *testing.T) {
+			const want = "the route is not to be had."
+			for _, message := range []string{"code: 400, " + want + " request id: 0C2EE7A8-74D4", "code: 400, " + want + " request id: ", want} {
+				if got := unwrapped(message); got != want {
+					t.Errorf("%q of %q", got, message)
+				}
+			}
 		},
 		"an instance is stopped, and gone": func(t *testing.T) {
 			w := newWorld(t, nil)

@@ -33,6 +33,9 @@ type look struct {
 
 var _ table.Cloud = look{}
 
+// Inside implements table.Cloud.
+func (l look) Inside(dst netip.Prefix) bool { return l.o.Inside(dst) }
+
 // Target implements table.Cloud: a network interface.
 func (l look) Target(hop netip.Addr) (string, error) {
 	n, ok := l.fleet.byAddr[hop]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"weft/routing/routecontrol"
 )
@@ -16,6 +17,13 @@ var (
 	ErrFull = errors.New("the table is full")
 	// ErrSlow says that the cloud asks for fewer calls, and still did after some patience.
 	ErrSlow = errors.New("the cloud asks for fewer calls")
+)
+
+const (
+	// applyAtMost is after how long no further call is begun.
+	applyAtMost = 2 * time.Minute
+	// outagesAtMost is how many calls in a row the cloud may not answer, or not be able to, before there is no further one: each was tried several times.
+	outagesAtMost = 2
 )
 
 // Changer changes one table. What is so already is no error.
@@ -34,13 +42,18 @@ type Bulk interface {
 }
 
 // Apply makes the changes of a plan, adding before it deletes, and returns by destination what did not work. It tries everything, but for what the table
-// has no room for, which it tries once more after it has deleted something, and once the cloud asks for fewer calls: then the rest is pending.
+// has no room for, which it tries once more after it has deleted something. Once the cloud asks for fewer calls, does not answer several in a row, or
+// applyAtMost has passed, so that the plan may be of long ago, the rest is pending.
 func Apply(ctx context.Context, c Changer, p Plan) map[netip.Prefix]error {
 	b, ok := c.(Bulk)
 	if !ok {
 		b = single{c}
 	}
-	a := applier{reasons: map[netip.Prefix]error{}}
+	a := applier{reasons: map[netip.Prefix]error{}, until: time.Now().Add(applyAtMost)}
+	return a.apply(ctx, c, b, p)
+}
+
+func (a *applier) apply(ctx context.Context, c Changer, b Bulk, p Plan) map[netip.Prefix]error {
 	a.creates(ctx, b, p.Create)
 	for _, r := range p.Replace {
 		a.do(ctx, []netip.Prefix{r.Want.Dst}, func() map[netip.Prefix]error { return one(r.Want.Dst, c.Replace(ctx, r)) })
@@ -82,7 +95,9 @@ func one(dst netip.Prefix, err error) map[netip.Prefix]error {
 
 type applier struct {
 	reasons map[netip.Prefix]error
-	slow    error // not nil: no further call
+	until   time.Time
+	stop    error // not nil: no further call
+	outages int   // in a row
 	full    []Want
 	without [2]bool // room for IPv4, for IPv6
 }
@@ -122,13 +137,19 @@ func (a *applier) creates(ctx context.Context, b Bulk, want []Want) {
 
 // do makes one call, unless no more are to be made, and reports whether it worked for one of its destinations.
 func (a *applier) do(ctx context.Context, dsts []netip.Prefix, call func() map[netip.Prefix]error) bool {
-	err := a.slow
+	if a.stop == nil && !time.Now().Before(a.until) {
+		a.stop = fmt.Errorf("changes took longer than %v: %w", applyAtMost, routecontrol.ErrPending)
+	}
+	err := a.stop
 	if err == nil {
 		err = ctx.Err()
 	}
 	var faults map[netip.Prefix]error
 	if err == nil {
 		faults = call()
+	}
+	if err == nil {
+		a.count(faults)
 	}
 	for _, dst := range dsts {
 		fault := err
@@ -137,11 +158,25 @@ func (a *applier) do(ctx context.Context, dsts []netip.Prefix, call func() map[n
 		}
 		if errors.Is(fault, ErrSlow) && err == nil {
 			fault = fmt.Errorf("%w: %w", fault, routecontrol.ErrPending)
-			a.slow = fault
+			a.stop = fault
 		}
 		if fault != nil {
 			a.reasons[dst] = fault
 		}
 	}
 	return err == nil && len(faults) < len(dsts)
+}
+
+// count notes whether a call was an outage.
+func (a *applier) count(faults map[netip.Prefix]error) {
+	var o *outage
+	for _, fault := range faults {
+		if errors.As(fault, &o) {
+			if a.outages++; a.outages >= outagesAtMost {
+				a.stop = o
+			}
+			return
+		}
+	}
+	a.outages = 0
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+
+	"weft/routing/routecontrol"
 )
 
 // Options are those of every cloud.
@@ -17,7 +19,7 @@ type Options struct {
 	Sized func(table, family string, routes int)
 }
 
-// Inside reports whether dst is a part of one of the overlay's networks. A route to all of one is nobody's subnet, and so not ours.
+// Inside reports whether dst is a part of one of the overlay's networks. A route to all of one is nobody's subnet, and so not ours: it is neither made nor deleted.
 func (o Options) Inside(dst netip.Prefix) bool {
 	for _, n := range o.Networks {
 		if n.Bits() < dst.Bits() && n.Contains(dst.Addr()) {
@@ -65,7 +67,16 @@ func (o Options) Said(call, right string, a Answer, err error) error {
 		return fmt.Errorf("%s: %w", right, ErrSlow)
 	case Forbidden:
 		return fmt.Errorf("the credentials of this program may not %s: %w", right, err)
-	case Refused, Failed:
+	case Failed:
+		return &outage{fmt.Errorf("%s: %w", right, err)}
+	case Refused:
 	}
 	return fmt.Errorf("%s: %w", right, err)
 }
+
+// outage is the error of a call that the cloud did not answer, or could not: nobody has to mend anything, and a later round tries again.
+type outage struct{ err error }
+
+func (o *outage) Error() string { return o.err.Error() }
+
+func (o *outage) Unwrap() []error { return []error{o.err, routecontrol.ErrPending} }

@@ -20,6 +20,8 @@ type Table struct {
 
 // Cloud is what a round asks of a cloud, whose instances were read when the round began.
 type Cloud interface {
+	// Inside reports whether a destination may be one of ours: what is not would not be known for ours when it is there.
+	Inside(dst netip.Prefix) bool
 	// Target is where packets for a next hop are sent, as Want.Target. An error says why there is nothing.
 	Target(hop netip.Addr) (string, error)
 	// Ready has targets forward packets of others, and returns by target why one does not.
@@ -88,6 +90,9 @@ type round struct {
 func (r *round) targets(ctx context.Context, c Cloud, routes []routehook.Route) {
 	for _, x := range routes {
 		target, err := c.Target(x.NextHop)
+		if !c.Inside(x.Subnet) {
+			err = errors.New("it is no part of one of --networks: a route to all of one is nobody's subnet, and would not be known for ours")
+		}
 		if err != nil {
 			target, r.faults[x.Subnet] = "", err
 		}

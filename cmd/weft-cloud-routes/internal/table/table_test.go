@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"weft/routing/routecontrol"
 )
@@ -158,5 +159,48 @@ func TestApplySlowsDown(t *testing.T) {
 		if !errors.Is(err, routecontrol.ErrPending) || !errors.Is(err, ErrSlow) {
 			t.Error(err)
 		}
+	}
+}
+
+// dead is a cloud of which each call but one is an outage.
+type dead struct{ calls, works int }
+
+func (d *dead) call() error {
+	if d.calls++; d.calls == d.works {
+		return nil
+	}
+	return Options{}.Said("Call", "x:Call", Failed, errors.New("dial tcp: i/o timeout"))
+}
+
+func (d *dead) Create(context.Context, Want) error { return d.call() }
+
+func (d *dead) Replace(context.Context, Replacement) error { return d.call() }
+
+func (d *dead) Delete(context.Context, Route) error { return d.call() }
+
+// A cloud that does not answer is asked twice in a row, and what it did not do is pending: nobody has to mend anything.
+func TestApplyToACloudThatDoesNotAnswer(t *testing.T) {
+	for works, want := range map[int]int{0: 2, 1: 3, 2: 4} {
+		d := &dead{works: works}
+		reasons := Apply(context.Background(), d, Plan{Create: wants("10.5.1.0/24 a, 10.5.2.0/24 a, 10.5.3.0/24 a"), Delete: routes("10.5.9.0/24 b, 10.5.10.0/24 b")})
+		if d.calls != want || len(reasons) != 5-min(works, 1) {
+			t.Errorf("call %d works: %d calls, want %d: %v", works, d.calls, want, reasons)
+		}
+		for dst, err := range reasons {
+			if !errors.Is(err, routecontrol.ErrPending) || err.Error() != "x:Call: dial tcp: i/o timeout" {
+				t.Error(dst, err)
+			}
+		}
+	}
+}
+
+// After some time no further call is begun: the plan is of long ago, and the next round makes another one.
+func TestApplyEnds(t *testing.T) {
+	c := &cloud{room: 100, calls: 100}
+	p := Plan{Create: wants("10.5.1.0/24 a"), Delete: routes("10.5.9.0/24 b")}
+	a := applier{reasons: map[netip.Prefix]error{}, until: time.Now()}
+	reasons := a.apply(context.Background(), c, single{c}, p)
+	if c.calls != 100 || len(reasons) != 2 || !errors.Is(reasons[p.Create[0].Dst], routecontrol.ErrPending) || !errors.Is(reasons[p.Delete[0].Dst], routecontrol.ErrPending) {
+		t.Errorf("%d calls left, %v", c.calls, reasons)
 	}
 }
