@@ -109,6 +109,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if o.Programmer, err = c.open(ctx, table.Options{Networks: o.Networks, Logger: o.Logger, Called: m.called, Sized: m.sized}); err != nil {
 		return err
 	}
+	o.Programmer = forgetful{o.Programmer, m}
 	control, err := routecontrol.New(o)
 	if err != nil {
 		return err

@@ -82,19 +82,19 @@ func (p *program) at(what string) (address string) {
 }
 
 // view gives that of one node, and returns the states of its routes.
-func view(t *testing.T, c *routehook.Client, node string, routes ...routehook.Route) (out []string) {
+func view(t *testing.T, c *routehook.Client, node string, routes ...routehook.Route) (out []string, err error) {
 	t.Helper()
 	a, err := c.Put(t.Context(), routehook.View{
 		SchemaVersion: routehook.Schema, Node: node, Name: node, Instance: "1", Generation: 1, Lifetime: 900,
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")}, Routes: routes,
 	})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for _, r := range a.Routes {
 		out = append(out, fmt.Sprint(r.Subnet, " ", r.State, " ", r.Reason))
 	}
-	return out
+	return out, nil
 }
 
 // scrape returns the lines of /metrics that begin with weft_.
@@ -143,8 +143,8 @@ func TestANodeAndAWS(t *testing.T) {
 	stranger := routehook.Route{Subnet: netip.MustParsePrefix("10.5.2.0/24"), NextHop: netip.MustParseAddr("10.0.0.2"), Node: "node-b"}
 	want := []string{"10.5.1.0/24 accepted ", "10.5.2.0/24 refused no instance of vpc-1 with the tag weft-routes=blue has the address 10.0.0.2"}
 	await.OK(t, "verdicts", func() error {
-		if got := view(t, c, "node-a", own, stranger); !slices.Equal(got, want) {
-			return fmt.Errorf("%q", got)
+		if got, err := view(t, c, "node-a", own, stranger); err != nil || !slices.Equal(got, want) {
+			return fmt.Errorf("%q, %v", got, err)
 		}
 		return nil
 	})
@@ -191,8 +191,8 @@ func TestANodeAndGoogle(t *testing.T) {
 	}
 	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
 	await.OK(t, "the verdict", func() error {
-		if got := view(t, c, "node-a", own); !slices.Equal(got, []string{"10.5.1.0/24 accepted "}) {
-			return fmt.Errorf("%q", got)
+		if got, err := view(t, c, "node-a", own); err != nil || !slices.Equal(got, []string{"10.5.1.0/24 accepted "}) {
+			return fmt.Errorf("%q, %v", got, err)
 		}
 		return nil
 	})
@@ -231,8 +231,8 @@ func TestANodeAndAlibaba(t *testing.T) {
 	}
 	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
 	await.OK(t, "the verdict", func() error {
-		if got := view(t, c, "node-a", own); !slices.Equal(got, []string{"10.5.1.0/24 accepted "}) {
-			return fmt.Errorf("%q", got)
+		if got, err := view(t, c, "node-a", own); err != nil || !slices.Equal(got, []string{"10.5.1.0/24 accepted "}) {
+			return fmt.Errorf("%q, %v", got, err)
 		}
 		return nil
 	})

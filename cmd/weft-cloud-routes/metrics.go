@@ -1,15 +1,19 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weft/routing/routecontrol"
+	"weft/routing/routehook"
 )
 
 // metrics are what the controller counts. It is safe for concurrent use.
@@ -17,10 +21,14 @@ type metrics struct {
 	registry *prometheus.Registry
 	calls    *prometheus.CounterVec
 	size     *prometheus.GaugeVec
+
+	mu         sync.Mutex
+	seen, told map[[2]string]bool // table and family: since the round began, and all that there is a series of
 }
 
 func newMetrics() *metrics {
 	m := &metrics{
+		seen: map[[2]string]bool{}, told: map[[2]string]bool{},
 		registry: prometheus.NewRegistry(),
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weft_cloud_calls_total",
 			Help: "Calls of the cloud's API by name and result: ok, throttled, refused, failed."}, []string{"call", "result"}),
@@ -34,7 +42,39 @@ func newMetrics() *metrics {
 func (m *metrics) called(call, result string) { m.calls.WithLabelValues(call, result).Inc() }
 
 func (m *metrics) sized(table, family string, routes int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen[[2]string{table, family}], m.told[[2]string{table, family}] = true, true
 	m.size.WithLabelValues(table, family).Set(float64(routes))
+}
+
+// forgetful is a Programmer after whose rounds no table is told of that was not seen in them: it is gone, or not marked any more.
+type forgetful struct {
+	routecontrol.Programmer
+	m *metrics
+}
+
+// Program implements routecontrol.Programmer. A round that could not look forgets nothing.
+func (f forgetful) Program(ctx context.Context, want []routehook.Route, keep bool) (map[netip.Prefix]error, error) {
+	f.m.mu.Lock()
+	clear(f.m.seen)
+	f.m.mu.Unlock()
+	faults, err := f.Programmer.Program(ctx, want, keep)
+	if err == nil {
+		f.m.forget()
+	}
+	return faults, err
+}
+
+func (m *metrics) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for t := range m.told {
+		if !m.seen[t] {
+			m.size.DeleteLabelValues(t[0], t[1])
+			delete(m.told, t)
+		}
+	}
 }
 
 // watch adds what the controller says of itself.

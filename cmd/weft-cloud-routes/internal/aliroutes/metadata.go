@@ -70,12 +70,12 @@ func (m metadata) do(ctx context.Context, method, path, header, value string) (s
 // there was nothing elsewhere either.
 func credentialsFrom(m metadata) (known credentials.Credential, from string, err error) {
 	var p providers.CredentialsProvider
-	home, _ := os.UserHomeDir() // without one there is no such file
 	file := os.Getenv("ALIBABA_CLOUD_CONFIG_FILE")
-	if file == "" {
+	if home, _ := os.UserHomeDir(); file == "" && home != "" { // else it would be one of the directory that this runs in
 		file = filepath.Join(home, ".aliyun", "config.json")
 	}
 	_, missing := os.Stat(file)
+	disabled := strings.EqualFold(os.Getenv("ALIBABA_CLOUD_CLI_PROFILE_DISABLED"), "true")
 	switch {
 	case os.Getenv("ALIBABA_CLOUD_ACCESS_KEY_ID") != "":
 		from = "the environment (ALIBABA_CLOUD_ACCESS_KEY_ID)"
@@ -83,8 +83,12 @@ func credentialsFrom(m metadata) (known credentials.Credential, from string, err
 	case os.Getenv("ALIBABA_CLOUD_OIDC_TOKEN_FILE") != "":
 		from = "the token of a service account (ALIBABA_CLOUD_OIDC_TOKEN_FILE)"
 		p, err = providers.NewOIDCCredentialsProviderBuilder().Build()
-	case os.Getenv("ALIBABA_CLOUD_CONFIG_FILE") != "" || missing == nil && !strings.EqualFold(os.Getenv("ALIBABA_CLOUD_CLI_PROFILE_DISABLED"), "true"):
+	case os.Getenv("ALIBABA_CLOUD_CONFIG_FILE") != "" || missing == nil && !disabled:
 		from = "the file of the aliyun command (" + file + ")"
+		if name, ok := roleOf(file); ok && !disabled {
+			p = &role{metadata: m, name: name} // the library's own would also ask without a session, and by a proxy
+			break
+		}
 		p, err = providers.NewCLIProfileCredentialsProviderBuilder().WithProfileFile(file).Build()
 	default:
 		from = "the role of this instance (" + m.base + ")"
@@ -96,17 +100,48 @@ func credentialsFrom(m metadata) (known credentials.Credential, from string, err
 	return credentials.FromCredentialsProvider("sts", p), from, nil
 }
 
+// roleOf reports whether the profile of the aliyun command's file that counts is that of an instance's role, and its name; "" if it has none. What is wrong
+// with a file the library says.
+func roleOf(file string) (name string, ok bool) {
+	var f struct {
+		Current  string `json:"current"`
+		Profiles []struct {
+			Name string `json:"name"`
+			Mode string `json:"mode"`
+			Role string `json:"ram_role_name"`
+		} `json:"profiles"`
+	}
+	b, err := os.ReadFile(file)
+	if err != nil || json.Unmarshal(b, &f) != nil {
+		return "", false
+	}
+	if profile := os.Getenv("ALIBABA_CLOUD_PROFILE"); profile != "" {
+		f.Current = profile
+	}
+	for _, p := range f.Profiles {
+		if p.Name == f.Current {
+			return p.Role, p.Mode == "EcsRamRole"
+		}
+	}
+	return "", false
+}
+
 // role has the credentials of the RAM role that the instance has. It is safe for concurrent use.
 type role struct {
 	metadata metadata
+	name     string // "" for the one that the service tells
 
 	mu    sync.Mutex
 	have  *providers.Credentials
 	until time.Time
+	rest  time.Time // until when the service is not asked while the credentials are good, since it did not answer
 }
 
 // renewBefore is how long before their end credentials are asked for anew. The service has new ones half an hour before.
 const renewBefore = 10 * time.Minute
+
+// askAgain is after how long a service that did not answer is asked again: each call would wait for it.
+const askAgain = 30 * time.Second
 
 // GetProviderName implements providers.CredentialsProvider.
 func (r *role) GetProviderName() string { return "ecs_ram_role" }
@@ -116,7 +151,7 @@ func (r *role) GetCredentials() (*providers.Credentials, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if r.have != nil && now.Before(r.until.Add(-renewBefore)) {
+	if r.have != nil && (now.Before(r.until.Add(-renewBefore)) || now.Before(r.rest) && now.Before(r.until)) {
 		return r.have, nil
 	}
 	have, until, err := r.ask()
@@ -125,6 +160,8 @@ func (r *role) GetCredentials() (*providers.Credentials, error) {
 		r.have, r.until = have, until
 	case r.have == nil || !now.Before(r.until):
 		return nil, err
+	default:
+		r.rest = time.Now().Add(askAgain)
 	}
 	return r.have, nil
 }
@@ -133,9 +170,12 @@ func (r *role) ask() (*providers.Credentials, time.Time, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), metadataWithin)
 	defer cancel()
 	const at = "ram/security-credentials/"
-	name, err := r.metadata.get(ctx, at)
-	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("has this instance a RAM role? %w", err)
+	name := r.name
+	if name == "" {
+		var err error
+		if name, err = r.metadata.get(ctx, at); err != nil {
+			return nil, time.Time{}, fmt.Errorf("has this instance a RAM role? %w", err)
+		}
 	}
 	text, err := r.metadata.get(ctx, at+name)
 	if err != nil {

@@ -58,12 +58,13 @@ func TestMetadataTellsWhereAndWho(t *testing.T) {
 
 // Credentials that are about to end are asked for anew, and serve on while the service does not answer.
 func TestCredentialsOfARoleAreRenewed(t *testing.T) {
-	var asked atomic.Int32
+	var asked, failed atomic.Int32
 	var down atomic.Bool
 	m := alitest.Metadata("vpc-1", renewBefore/2)
 	t.Cleanup(m.Close)
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if down.Load() {
+			failed.Add(1)
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
@@ -83,8 +84,13 @@ func TestCredentialsOfARoleAreRenewed(t *testing.T) {
 		t.Errorf("asked %d times for what is good for %v", asked.Load(), renewBefore/2)
 	}
 	down.Store(true)
-	if _, err := r.GetCredentials(); err != nil {
-		t.Error(err)
+	for range 3 {
+		if _, err := r.GetCredentials(); err != nil {
+			t.Error(err)
+		}
+	}
+	if failed.Load() != 1 {
+		t.Errorf("a service that does not answer was asked %d times in a row", failed.Load())
 	}
 	r.until = time.Now()
 	if c, err := r.GetCredentials(); err == nil {
@@ -119,6 +125,53 @@ func TestWhereCredentialsAreLookedFor(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// The role of the instance that the aliyun command's file names is asked for as without it: with a session, and past any proxy.
+func TestTheFileNamesTheInstancesRole(t *testing.T) {
+	alone(t)
+	t.Setenv("ALIBABA_CLOUD_PROFILE", "")
+	m := alitest.Metadata("vpc-1", time.Hour)
+	t.Cleanup(m.Close)
+	file := filepath.Join(t.TempDir(), "config.json")
+	write := func(current string) {
+		t.Helper()
+		text := `{"current":"` + current + `","profiles":[{"name":"keys","mode":"AK"},{"name":"one","mode":"EcsRamRole"},{"name":"two","mode":"EcsRamRole","ram_role_name":"` + alitest.Role + `"}]}`
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("ALIBABA_CLOUD_CONFIG_FILE", file)
+	for _, current := range []string{"one", "two"} {
+		write(current)
+		known, from, err := credentialsFrom(newMetadata(m.URL))
+		if err != nil || !strings.Contains(from, file) {
+			t.Fatal(from, err)
+		}
+		if c, err := known.GetCredential(); err != nil || *c.SecurityToken != alitest.SecurityToken {
+			t.Errorf("%s: %v, %v", current, c, err)
+		}
+	}
+	write("keys")
+	if name, ok := roleOf(file); ok {
+		t.Errorf("profile keys is taken for that of role %q", name)
+	}
+}
+
+// Without a home no file of the directory that the program runs in is read.
+func TestWithoutAHome(t *testing.T) {
+	alone(t)
+	t.Setenv("HOME", "")
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir(".aliyun", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(".aliyun", "config.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, from, err := credentialsFrom(newMetadata("http://127.0.0.1:1")); err != nil || from != "the role of this instance (http://127.0.0.1:1)" {
+		t.Errorf("%s, %v", from, err)
 	}
 }
 
