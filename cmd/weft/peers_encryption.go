@@ -10,7 +10,7 @@ import (
 	"weft/cmd/internal/control"
 )
 
-// mute is after how long without an answer of a device it is said that there is none.
+// mute is after how long without an answer of a device it is said since when; it may also be that weftd had no time to ask.
 const mute = 3 * time.Second
 
 // printEncryption lists what the devices of WireGuard know of each peer, and below why one is not heard.
@@ -40,7 +40,7 @@ func printEncryption(w io.Writer, p control.Peers, now time.Time) error {
 		}
 	}
 	for _, device := range slices.Sorted(maps.Keys(late)) {
-		fmt.Fprintf(w, "\n%s does not answer: what is above is of %s. One whose process hangs is replaced within a minute (weft status)\n", device, ago(late[device], now))
+		fmt.Fprintf(w, "\n%s was last heard %s: what is above is of then. One whose process hangs is replaced within a minute (weft status)\n", device, ago(late[device], now))
 	}
 	for _, e := range p.Peers {
 		for _, x := range e.Encryption {

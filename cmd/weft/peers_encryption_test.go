@@ -26,7 +26,7 @@ ENCRYPTED TO  DEVICE      ENDPOINT         LATEST HANDSHAKE  SENT    RECEIVED  P
 a             flannel-wg  192.0.2.1:51820  1m00s ago         2.0KiB  10B       QQ==
 b?[2J         flannel-wg  [2001:db8::1]:7  never             148B    0B        Qg==
 
-flannel-wg does not answer: what is above is of 10s ago. One whose process hangs is replaced within a minute (weft status)
+flannel-wg was last heard 10s ago: what is above is of then. One whose process hangs is replaced within a minute (weft status)
 
 b?[2J: no handshake: a firewall?
 `

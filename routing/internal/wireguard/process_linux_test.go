@@ -114,10 +114,10 @@ func stranger(t *testing.T, a *answer) (line int, told chan byte) {
 			told <- b[0]
 			if fds, err := descriptors(oob[:n]); err == nil && len(fds) == 1 && a != nil {
 				if a.Protocol == lets || a.Protocol == leaves {
-					closeAll(fds)
 					if a.Protocol == leaves {
-						_ = l.Close() // as the kernel does after all others
+						_ = l.Close() // the kernel does so after all others, by how much is the machine's
 					}
+					closeAll(fds)
 					continue
 				}
 				if c, err := unixConn(fds[0]); err == nil {

@@ -107,14 +107,21 @@ func (p *Processes) end(name string) {
 	p.o.Forget(name)
 }
 
+// lineTime is how long the end of a line is waited for, under the locks of whoever asks, where the process has a descriptor too.
+const lineTime = 100 * time.Millisecond
+
 // endTime is how long a process that was told to end may take before it is killed: it is stopped, or hangs, and has the TUN.
 const endTime = time.Second
 
 // ended reports whether the process has ended: nothing has the other end of its line, or its descriptor says so. What has closed its other
-// descriptors is about to close that one, for which is waited.
+// descriptors is about to close that one, for which is waited: not for long where a descriptor will say it at the next try.
 func (l Line) ended() bool {
 	fds := []unix.PollFd{{Fd: int32(l.FD)}, {Fd: int32(l.Process), Events: unix.POLLIN}} // of a line its end (POLLHUP), and a negative one is passed over
-	for end := time.Now().Add(endTime); ; {
+	wait := endTime
+	if l.Process >= 0 {
+		wait = lineTime
+	}
+	for end := time.Now().Add(wait); ; {
 		n, err := unix.Poll(fds, max(0, int(time.Until(end)/time.Millisecond)))
 		if !errors.Is(err, unix.EINTR) {
 			return err == nil && n > 0

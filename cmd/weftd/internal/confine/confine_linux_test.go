@@ -37,8 +37,13 @@ func (o outcome) refused(t *testing.T, attempts ...string) {
 // byCapabilities are attempts that fail for want of a capability, and byFiles those that only landlock refuses to a process of root's.
 var (
 	byCapabilities = []string{"mount", "make a device", "change the root", "write to the memory of a process with more rights", "enter a namespace", "become another user"}
-	byEverything   = []string{"read a file", "list a directory", "open a socket to other programs", "open a socket to other hosts", "start a program", "send a signal to another process", "take hold of another process", "make a user namespace"}
-	byFiles        = []string{"say what the kernel runs for a crash", "mount in a user namespace of its own"}
+	byEverything   = []string{
+		"read a file", "list a directory", "open a socket to other programs", "open a socket to other hosts", "start a program", "send a signal to another process", "take hold of another process",
+		"send a signal to another's thread", "send a signal to any thread", "queue a signal to another process", "queue a signal to another's thread", "see another process's limits",
+		"have the kernel signal another process", "share memory by a number", "change a file's mode", "change a file's owner", "change a file's times",
+		"make a user namespace",
+	}
+	byFiles = []string{"say what the kernel runs for a crash", "mount in a user namespace of its own"}
 )
 
 // try gives up rights in a process of its own, which is linked without C code as weftd is.
@@ -66,9 +71,9 @@ func TestRightsAreGivenUp(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test gives up root's rights: run it as root (sudo make test)")
 	}
-	for _, tool := range []string{"setpriv", "unshare", "mount"} { // an attempt with a program that is missing would be refused too
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Fatalf("%s is missing (package util-linux or mount): %v", tool, err)
+	for _, tool := range []string{"/bin/true", "/bin/mount"} { // an attempt with a program that is missing would be refused too
+		if _, err := os.Stat(tool); err != nil {
+			t.Fatalf("%s is missing (package coreutils or mount): %v", tool, err)
 		}
 	}
 	program := filepath.Join(t.TempDir(), "try")
@@ -148,6 +153,22 @@ func TestRightsAreGivenUp(t *testing.T) {
 			}
 		}
 		o.refused(t, slices.Concat(byCapabilities, byFiles, byEverything)...)
+		if why, tried := o.Attempts["signal a thread of its own"]; !tried || why != "" {
+			t.Errorf("the runtime cannot stop a thread (tried: %t): %s", tried, why)
+		}
+	})
+	t.Run("everything, with C code", func(t *testing.T) {
+		withC := filepath.Join(t.TempDir(), "try")
+		build := exec.Command("go", "build", "-race", "-o", withC, "./testdata/try") // the race detector is such code
+		build.Env = append(os.Environ(), "CGO_ENABLED=1")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		o := try(t, withC, nil, "everything", own)
+		if want := "files: no_new_privs: " + ErrThreads.Error(); o.Enter != want || o.Filter != strings.Repeat("2", len(o.Threads)) {
+			t.Errorf("lacks %q, want %q; filters of the threads %q", o.Enter, want, o.Filter)
+		}
+		o.refused(t, byEverything[2:]...) // but to read a file, and list a directory
 	})
 	t.Run("off", func(t *testing.T) {
 		o := try(t, program, nil, options.ConfineOff, own, foreign)

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,11 +50,44 @@ func attempts(dir string) map[string]string {
 		_ = unix.Close(own)
 	}
 	try("enter a namespace", err)
-	try("become another user", exec.Command("setpriv", "--reuid=65534", "true").Run())
+	try("become another user", becomes(65534))
 	try("say what the kernel runs for a crash", opens("/proc/sys/kernel/core_pattern", unix.O_WRONLY))
 	// Whoever may make a user namespace has all capabilities in it.
-	try("mount in a user namespace of its own", exec.Command("unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", dir).Run())
+	try("mount in a user namespace of its own", starts(&syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+	}, "/bin/mount", "-t", "tmpfs", "none", dir))
 	return said
+}
+
+// errFailed says that a program was started, and did not do what it was to.
+var errFailed = errors.New("it failed")
+
+// becomes makes one thread, which ends then, another user's.
+func becomes(user uintptr) error {
+	said := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocks it
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, user, user, user); errno != 0 {
+			said <- errno
+			return
+		}
+		said <- nil
+	}()
+	return <-said
+}
+
+// starts starts a program, without opening anything for it, and waits for its end.
+func starts(how *syscall.SysProcAttr, program ...string) error {
+	pid, err := syscall.ForkExec(program[0], program, &syscall.ProcAttr{Sys: how, Files: []uintptr{2, 2, 2}})
+	if err != nil {
+		return err
+	}
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(pid, &status, 0, nil); err != nil || status.ExitStatus() != 0 {
+		return fmt.Errorf("%s: %#x: %w", program[0], uint32(status), errors.Join(err, errFailed))
+	}
+	return nil
 }
 
 // more are attempts at what weftd itself needs, and a process that has all that it needs open does not.
@@ -75,15 +110,34 @@ func more(said map[string]string) {
 	for what, family := range map[string]int{"open a socket to other programs": unix.AF_UNIX, "open a socket to other hosts": unix.AF_INET} {
 		note(what, closes(unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)))
 	}
-	starts := func(flags uintptr) error { // without opening anything for it
-		pid, err := syscall.ForkExec("/bin/true", []string{"true"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Cloneflags: flags}})
-		if err == nil {
-			_, err = unix.Wait4(pid, nil, 0, nil)
+	note("start a program", starts(nil, "/bin/true"))
+	parent := os.Getppid()
+	note("send a signal to another process", unix.Kill(parent, 0))
+	note("take hold of another process", closes(unix.PidfdOpen(parent, 0)))
+	raw := func(call, a, b, c, d uintptr) error {
+		if _, _, errno := unix.Syscall6(call, a, b, c, d, 0, 0); errno != 0 {
+			return errno
 		}
-		return err
+		return nil
 	}
-	note("start a program", starts(0))
-	note("send a signal to another process", unix.Kill(os.Getppid(), 0))
-	note("take hold of another process", closes(unix.PidfdOpen(os.Getppid(), 0)))
-	note("make a user namespace", starts(unix.CLONE_NEWUSER))
+	info := &[32]int32{2: -1} // siginfo_t with SI_QUEUE
+	note("send a signal to another's thread", unix.Tgkill(parent, parent, 0))
+	note("send a signal to any thread", raw(unix.SYS_TKILL, uintptr(parent), 0, 0, 0))
+	note("queue a signal to another process", raw(unix.SYS_RT_SIGQUEUEINFO, uintptr(parent), 0, uintptr(unsafe.Pointer(info)), 0))
+	note("queue a signal to another's thread", raw(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(parent), uintptr(parent), 0, uintptr(unsafe.Pointer(info))))
+	note("signal a thread of its own", unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGURG))
+	var limit unix.Rlimit
+	note("see another process's limits", unix.Prlimit(parent, unix.RLIMIT_NOFILE, nil, &limit))
+	_, err = unix.FcntlInt(os.Stdout.Fd(), unix.F_SETOWN, parent)
+	note("have the kernel signal another process", err)
+	memory, err := unix.SysvShmGet(unix.IPC_PRIVATE, 4096, unix.IPC_CREAT|0o600)
+	if err == nil {
+		_, err = unix.SysvShmCtl(memory, unix.IPC_RMID, nil)
+	}
+	note("share memory by a number", err)
+	program := os.Args[0] // keeps what it has
+	note("change a file's mode", unix.Chmod(program, 0o755))
+	note("change a file's owner", unix.Chown(program, -1, -1))
+	note("change a file's times", unix.UtimesNanoAt(unix.AT_FDCWD, program, []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}, 0))
+	note("make a user namespace", starts(&syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}, "/bin/true"))
 }
