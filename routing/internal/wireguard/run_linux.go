@@ -20,6 +20,7 @@ type run struct {
 	ms    []ipv4.Message
 	parts [][][]byte // of each message: what is sent in one piece, without being copied together
 	oob   [][]byte   // of each message
+	used  int        // messages that clear has to let go of
 }
 
 func newRun() *run {
@@ -64,6 +65,7 @@ func (r *run) gather(bufs [][]byte, e *endpoint) []ipv4.Message {
 			r.ms[i].OOB = r.oob[i]
 		}
 	}
+	r.used = n
 	return r.ms[:n]
 }
 
@@ -73,16 +75,18 @@ func (r *run) single(bufs [][]byte, e *endpoint) []ipv4.Message {
 		r.parts[i] = append(r.parts[i][:0], b)
 		r.ms[i] = ipv4.Message{Buffers: r.parts[i], Addr: &e.udp}
 	}
+	r.used = len(bufs)
 	return r.ms[:len(bufs)]
 }
 
-// clear lets go of the caller's memory.
+// clear lets go of the caller's memory. A batch is often one datagram, and room is there for many.
 func (r *run) clear() {
-	clear(r.ms)
-	for i := range r.parts {
+	clear(r.ms[:r.used])
+	for i := range r.used {
 		clear(r.parts[i])
 		r.parts[i] = r.parts[i][:0]
 	}
+	r.used = 0
 }
 
 // received is how many messages are taken in one call, and received bytes each has room for: what UDP_GRO joins is at most a datagram.

@@ -26,15 +26,16 @@ const (
 	tunFD  = 4
 )
 
-// Start starts this program once more, as the process of the device of that name. It leaves weftd's session and process group, so that a signal
-// for those does not end it, and has nothing of weftd's but the two descriptors: no log, no terminal, no setting. It returns a pidfd, which is the
+// Start starts this program once more, as the process of the device of that name. It leaves weftd's process group, so that a signal
+// for that does not end it, but not its session: where Linux shares processors out by session (sched_autogroup_enabled) one of its own would
+// have as much as all of weftd's together, or as little, and lost half of its packets a second. It has nothing of weftd's but the two descriptors: no log, no terminal, no setting. It returns a pidfd, which is the
 // caller's, or -1 where the kernel has none. But for log it is routing.WireGuardProcessOptions.Start.
 func Start(log *slog.Logger, name string, line, tun *os.File) (process int, err error) {
 	cmd := exec.Command("/proc/self/exe", Verb, name)
 	cmd.Args[0] = "weftd" // as it is looked for: pgrep -af 'weftd wireguard'
 	cmd.Dir, cmd.Env, cmd.ExtraFiles = "/", environment(os.Environ()), []*os.File{line, tun}
 	process = -1
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &process}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, PidFD: &process}
 	if err := cmd.Start(); err != nil {
 		return -1, err
 	}
