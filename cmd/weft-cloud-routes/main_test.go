@@ -144,7 +144,7 @@ func TestANodeAndAWS(t *testing.T) {
 	want := []string{"10.5.1.0/24 accepted ", "10.5.2.0/24 refused no instance of vpc-1 with the tag weft-routes=blue has the address 10.0.0.2"}
 	await.OK(t, "verdicts", func() error {
 		if got, err := view(t, c, "node-a", own, stranger); err != nil || !slices.Equal(got, want) {
-			return fmt.Errorf("%q, %v", got, err)
+			return fmt.Errorf("%q, %w", got, err)
 		}
 		return nil
 	})
@@ -192,7 +192,7 @@ func TestANodeAndGoogle(t *testing.T) {
 	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
 	await.OK(t, "the verdict", func() error {
 		if got, err := view(t, c, "node-a", own); err != nil || !slices.Equal(got, []string{"10.5.1.0/24 accepted "}) {
-			return fmt.Errorf("%q, %v", got, err)
+			return fmt.Errorf("%q, %w", got, err)
 		}
 		return nil
 	})
@@ -232,7 +232,7 @@ func TestANodeAndAlibaba(t *testing.T) {
 	own := routehook.Route{Subnet: netip.MustParsePrefix("10.5.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1"), Node: "node-a", Own: true}
 	await.OK(t, "the verdict", func() error {
 		if got, err := view(t, c, "node-a", own); err != nil || !slices.Equal(got, []string{"10.5.1.0/24 accepted "}) {
-			return fmt.Errorf("%q, %v", got, err)
+			return fmt.Errorf("%q, %w", got, err)
 		}
 		return nil
 	})
