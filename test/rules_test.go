@@ -39,9 +39,12 @@ func rooms() map[string][]string {
 		"cmd/internal/custody":   {"cmd/internal/rights"},
 		"cmd/internal/rights":    {},
 
-		"cmd/weft-cni/internal/ask": {"cmd/internal/smallhttp"},
+		"cmd/weft-cni/internal/ask":     {"cmd/internal/smallhttp"},
+		"cmd/weft-cni/internal/netconf": {"lease/subnetenv"},
 
 		"cmd/weftd/internal/pods": {"cmd/internal/control", "cmd/internal/podport", "lease", "tunnel"},
+
+		"lease/subnetenv": {"lease/internal/replace"}, // so that the plugin that is started for each pod can link it
 
 		"routing/hostrules":          {"lease", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/kernel":    {"encap", "routing/internal/notify", "tunnel/nlattr"},

@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -19,6 +16,7 @@ import (
 	"weft/cmd/weft-cni/internal/attach"
 	"weft/cmd/weft-cni/internal/delegate"
 	"weft/cmd/weft-cni/internal/netconf"
+	"weft/lease/subnetenv"
 )
 
 // Package types has no names for these codes of the specification.
@@ -65,35 +63,14 @@ func (p plugin) request(args *skel.CmdArgs) (request, error) {
 // env reads subnet.env. If it cannot, the error has the given code, and its details say
 // why there is no such file.
 func (r request) env(ctx context.Context, code uint) (netconf.Env, error) {
-	text, err := readSubnetFile(r.SubnetFile)
-	if err == nil {
-		var env netconf.Env
-		if env, err = netconf.ParseEnv(text); err == nil {
-			return env, nil
-		}
-		err = fmt.Errorf("%s: %w", r.SubnetFile, err)
-		return env, types.NewError(code, "the node's subnet file cannot be used: "+err.Error(), r.cause(ctx))
-	}
-	if errors.Is(err, fs.ErrNotExist) {
+	f, err := subnetenv.Read(r.SubnetFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return netconf.Env{}, types.NewError(code, "this node has no subnet yet: there is no "+r.SubnetFile, r.cause(ctx))
+	case err != nil:
+		return netconf.Env{}, types.NewError(code, "the node's subnet file cannot be used: "+err.Error(), r.cause(ctx))
 	}
-	return netconf.Env{}, types.NewError(code, "the node's subnet file cannot be read: "+err.Error(), "")
-}
-
-// readSubnetFile reads at most one byte more than ParseEnv takes, which then refuses the text. It reads
-// nothing but a regular file: a device has no end, and a pipe perhaps no writer.
-func readSubnetFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
-	}
-	return io.ReadAll(io.LimitReader(f, netconf.MaxEnv+1))
+	return netconf.EnvOf(f), nil
 }
 
 // cause says why weftd has not written the subnet file yet.

@@ -4,13 +4,13 @@
 package subnetenv
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,10 +18,10 @@ import (
 	"weft/lease/internal/replace"
 )
 
-// File is the content of subnet.env. A family that is off has zero prefixes.
+// File is the content of subnet.env. A family that is off has no networks and a zero prefix.
 type File struct {
-	// Network and IPv6Network are the whole overlay.
-	Network, IPv6Network netip.Prefix
+	// Networks and IPv6Networks are the whole overlay. weftd writes one; other writers have several.
+	Networks, IPv6Networks []netip.Prefix
 	// Subnet and IPv6Subnet are the node's, written as the first address in it with
 	// the subnet's length: 10.5.72.1/24.
 	Subnet, IPv6Subnet netip.Prefix
@@ -41,17 +41,28 @@ const (
 	keyIPMasq      = "FLANNEL_IPMASQ"
 )
 
+// Equal reports whether f and g have the same content.
+func (f File) Equal(g File) bool {
+	return slices.Equal(f.Networks, g.Networks) && slices.Equal(f.IPv6Networks, g.IPv6Networks) &&
+		f.Subnet == g.Subnet && f.IPv6Subnet == g.IPv6Subnet && f.MTU == g.MTU && f.IPMasq == g.IPMasq
+}
+
 // AppendText appends the file's text to b.
 func (f File) AppendText(b []byte) ([]byte, error) {
 	line := func(key, value string) { b = append(append(append(append(b, key...), '='), value...), '\n') }
-	if f.Subnet.IsValid() {
-		line(keyNetwork, f.Network.String())
-		line(keySubnet, f.Subnet.String())
+	family := func(networksKey string, networks []netip.Prefix, subnetKey string, subnet netip.Prefix) {
+		if !subnet.IsValid() {
+			return
+		}
+		var list []string
+		for _, n := range networks {
+			list = append(list, n.String())
+		}
+		line(networksKey, strings.Join(list, ","))
+		line(subnetKey, subnet.String())
 	}
-	if f.IPv6Subnet.IsValid() {
-		line(keyIPv6Network, f.IPv6Network.String())
-		line(keyIPv6Subnet, f.IPv6Subnet.String())
-	}
+	family(keyNetwork, f.Networks, keySubnet, f.Subnet)
+	family(keyIPv6Network, f.IPv6Networks, keyIPv6Subnet, f.IPv6Subnet)
 	line(keyMTU, strconv.Itoa(f.MTU))
 	line(keyIPMasq, strconv.FormatBool(f.IPMasq))
 	return b, nil
@@ -75,9 +86,7 @@ func Write(path string, f File) error {
 // maxSize bounds what Read takes in, in bytes.
 const maxSize = 64 << 10
 
-// Read reads the file back. A missing file gives an error that wraps
-// fs.ErrNotExist; otherwise the error joins every line that is wrong. Unknown keys
-// are ignored; a list of several prefixes is refused.
+// Read reads the file at path, as Parse does its text. The error wraps fs.ErrNotExist if there is none.
 func Read(path string) (File, error) {
 	b, err := readText(path)
 	if err != nil {
@@ -120,27 +129,48 @@ func readText(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxSize+1))
 }
 
-// Parse reads the text of a subnet.env.
+// Parse reads the text of a subnet.env. Unknown keys are ignored, and of keys that occur twice the last
+// one counts. The error joins every value that is wrong and names the keys that are missing.
 func Parse(b []byte) (File, error) {
 	if len(b) > maxSize {
 		return File{}, fmt.Errorf("more than %d bytes", maxSize)
 	}
+	values := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "export ")
+		if key, value, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") {
+			values[strings.TrimSpace(key)] = unquote(strings.TrimSpace(value))
+		}
+	}
 	var f File
 	var faults []error
-	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
-		text := strings.TrimPrefix(strings.TrimSpace(lines.Text()), "export ")
-		key, value, ok := strings.Cut(text, "=")
-		if text == "" || strings.HasPrefix(text, "#") || !ok {
+	for _, key := range []string{keyNetwork, keySubnet, keyIPv6Network, keyIPv6Subnet, keyMTU, keyIPMasq} {
+		value, ok := values[key]
+		if !ok {
 			continue
 		}
-		if err := f.set(strings.TrimSpace(key), unquote(strings.TrimSpace(value))); err != nil {
+		if err := f.set(key, value); err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", key, err))
 		}
 	}
-	if len(faults) > 0 {
-		return File{}, errors.Join(faults...)
+	if err := errors.Join(append(faults, missing(values))...); err != nil {
+		return File{}, err
 	}
 	return f, nil
+}
+
+// missing names the keys that are missing and without which no pod can be given an address.
+func missing(values map[string]string) error {
+	var keys []string
+	for _, either := range [][]string{{keyNetwork, keyIPv6Network}, {keySubnet, keyIPv6Subnet}, {keyMTU}, {keyIPMasq}} {
+		if !slices.ContainsFunc(either, func(key string) bool { return values[key] != "" }) {
+			keys = append(keys, either...)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return fmt.Errorf("missing %s", strings.Join(keys, ", "))
 }
 
 func unquote(s string) string {
@@ -153,28 +183,53 @@ func unquote(s string) string {
 func (f *File) set(key, value string) (err error) {
 	switch key {
 	case keyNetwork:
-		f.Network, err = prefix(value, true)
+		f.Networks, err = prefixes(value, true)
 	case keySubnet:
-		f.Subnet, err = prefix(value, true)
+		f.Subnet, err = single(value, true)
 	case keyIPv6Network:
-		f.IPv6Network, err = prefix(value, false)
+		f.IPv6Networks, err = prefixes(value, false)
 	case keyIPv6Subnet:
-		f.IPv6Subnet, err = prefix(value, false)
+		f.IPv6Subnet, err = single(value, false)
 	case keyMTU:
 		f.MTU, err = strconv.Atoi(value)
-		if err == nil && (f.MTU < 0 || f.MTU > 65535) {
-			err = fmt.Errorf("%d is not from 0 to 65535", f.MTU)
+		if err != nil || f.MTU < 0 || f.MTU > 65535 {
+			err = fmt.Errorf("%q is not a number from 0 to 65535", value)
 		}
 	case keyIPMasq:
 		f.IPMasq, err = strconv.ParseBool(value)
+		if err != nil {
+			err = fmt.Errorf("%q is neither true nor false", value)
+		}
 	}
 	return err
 }
 
-func prefix(s string, four bool) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(s)
-	if err == nil && (p.Addr().Is4() != four || p.Addr().Is4In6()) {
-		err = fmt.Errorf("%s is of the other address family", p)
+// single reads a list of one prefix at most.
+func single(list string, four bool) (netip.Prefix, error) {
+	all, err := prefixes(list, four)
+	switch {
+	case err != nil || len(all) == 0:
+		return netip.Prefix{}, err
+	case len(all) > 1:
+		return netip.Prefix{}, fmt.Errorf("%q is a list, and a node has one subnet", list)
 	}
-	return p, err
+	return all[0], nil
+}
+
+// prefixes reads a comma list of one family, which may be empty.
+func prefixes(list string, four bool) (out []netip.Prefix, err error) {
+	if list == "" {
+		return nil, nil
+	}
+	for s := range strings.SplitSeq(list, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(s))
+		if err != nil {
+			return nil, err
+		}
+		if p.Addr().Is4() != four || p.Addr().Is4In6() {
+			return nil, fmt.Errorf("%s is of the other address family", p)
+		}
+		out = append(out, p)
+	}
+	return out, nil
 }

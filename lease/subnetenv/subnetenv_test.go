@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -13,8 +14,8 @@ import (
 )
 
 var dual = subnetenv.File{
-	Network: netip.MustParsePrefix("10.5.0.0/16"), Subnet: netip.MustParsePrefix("10.5.72.1/24"),
-	IPv6Network: netip.MustParsePrefix("2001:cafe:42::/56"), IPv6Subnet: netip.MustParsePrefix("2001:cafe:42::1/64"),
+	Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")}, Subnet: netip.MustParsePrefix("10.5.72.1/24"),
+	IPv6Networks: []netip.Prefix{netip.MustParsePrefix("2001:cafe:42::/56")}, IPv6Subnet: netip.MustParsePrefix("2001:cafe:42::1/64"),
 	MTU: 1450, IPMasq: true,
 }
 
@@ -28,8 +29,8 @@ FLANNEL_IPMASQ=true
 
 func TestWriteIsFlannelsText(t *testing.T) {
 	four, six := dual, dual
-	four.IPv6Network, four.IPv6Subnet, four.IPMasq = netip.Prefix{}, netip.Prefix{}, false
-	six.Network, six.Subnet = netip.Prefix{}, netip.Prefix{}
+	four.IPv6Networks, four.IPv6Subnet, four.IPMasq = nil, netip.Prefix{}, false
+	six.Networks, six.Subnet = nil, netip.Prefix{}
 	tests := map[string]struct {
 		file subnetenv.File
 		text string
@@ -49,7 +50,7 @@ func TestWriteIsFlannelsText(t *testing.T) {
 				t.Fatalf("wrote %q, %v, want %q", got, err, tt.text)
 			}
 			back, err := subnetenv.Read(path)
-			if err != nil || back != tt.file {
+			if err != nil || !back.Equal(tt.file) {
 				t.Errorf("read back %+v, %v", back, err)
 			}
 		})
@@ -89,20 +90,34 @@ func TestRead(t *testing.T) {
 	if _, err := subnetenv.Read(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
 	}
-	tests := map[string]bool{
-		dualText: true,
-		"":       true,
-		"# comment\n\nexport FLANNEL_MTU=\"1450\"\nOTHER='x'\nnonsense\n": true,
-		"FLANNEL_SUBNET=10.5.72.1/24,10.6.72.1/24\n":                      false,
-		"FLANNEL_SUBNET=fd00::1/64\n":                                     false,
-		"FLANNEL_IPV6_SUBNET=10.5.72.1/24\n":                              false,
-		"FLANNEL_MTU=-1\n":                                                false,
-		"FLANNEL_MTU=99999999999999999999\n":                              false,
-		"FLANNEL_IPMASQ=perhaps\n":                                        false,
+	comment := "#" + strings.Repeat("x", 64<<10-1-len(dualText)-1) + "\n"
+	several := dual
+	several.Networks = []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16"), netip.MustParsePrefix("10.6.0.0/16")}
+	for text, want := range map[string]subnetenv.File{
+		dualText: dual,
+		"# comment\r\n\nexport FLANNEL_MTU=\"9000\"\nOTHER='x'\nnonsense\n" + dualText: dual,
+		strings.Replace(dualText, "=true", "=1", 1):                                    dual,
+		strings.Replace(dualText, "10.5.0.0/16", "10.5.0.0/16, 10.6.0.0/16", 1):        several,
+		comment + dualText: dual, // as large as a file may be
+	} {
+		if got, err := subnetenv.Parse([]byte(text)); err != nil || !got.Equal(want) {
+			t.Errorf("Parse(%.99q): %+v, %v", text, got, err)
+		}
 	}
-	for text, want := range tests {
-		if _, err := subnetenv.Parse([]byte(text)); (err == nil) != want {
-			t.Errorf("Parse(%q): %v", text, err)
+	for _, text := range []string{
+		"",
+		"FLANNEL_MTU=1450\n",
+		strings.Repeat("#", 64<<10), // one line, which hides no keys
+		"#" + comment + dualText,
+		dualText + "FLANNEL_SUBNET=10.5.72.1/24,10.6.72.1/24\n",
+		dualText + "FLANNEL_SUBNET=fd00::1/64\n",
+		dualText + "FLANNEL_IPV6_SUBNET=10.5.72.1/24\n",
+		dualText + "FLANNEL_MTU=-1\n",
+		dualText + "FLANNEL_MTU=99999999999999999999\n",
+		dualText + "FLANNEL_IPMASQ=perhaps\n",
+	} {
+		if got, err := subnetenv.Parse([]byte(text)); err == nil {
+			t.Errorf("Parse(%.99q): %+v", text, got)
 		}
 	}
 }
@@ -111,7 +126,7 @@ func TestRead(t *testing.T) {
 // the file.
 func TestWithoutDescriptorsItCannotBeTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "subnet.env")
-	f := subnetenv.File{Network: netip.MustParsePrefix("10.42.0.0/16"), Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
+	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
 	if err := subnetenv.Write(path, f); err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func runFake(says string, args []string) error {
 		return err
 	}
 	env := subnetenv.File{
-		Network: netip.MustParsePrefix("10.42.0.0/16"), MTU: 1472,
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, MTU: 1472,
 		Subnet: netip.MustParsePrefix(fmt.Sprintf("10.42.%s.1/24", strings.TrimPrefix(*node, "node"))),
 	}
 	if err := subnetenv.Write(*subnet, env); err != nil {

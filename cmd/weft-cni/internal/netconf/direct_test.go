@@ -16,7 +16,7 @@ func TestRenderDirect(t *testing.T) {
 		if err != nil {
 			t.Fatal(c.name, err)
 		}
-		env, err := ParseEnv([]byte(c.env))
+		env, err := parseEnv([]byte(c.env))
 		if err != nil {
 			t.Fatal(err)
 		}

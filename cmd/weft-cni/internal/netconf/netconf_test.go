@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"weft/lease/subnetenv"
 )
 
 func TestParseRefuses(t *testing.T) {
@@ -53,15 +55,20 @@ func TestParseDefaults(t *testing.T) {
 	}
 }
 
-func TestParseEnv(t *testing.T) {
+func parseEnv(text []byte) (Env, error) {
+	f, err := subnetenv.Parse(text)
+	return EnvOf(f), err
+}
+
+func TestEnvOf(t *testing.T) {
 	for text, want := range map[string]string{
 		env4:    "{[10.244.0.0/16] [10.244.3.0/24] 1450 true}",
 		env6:    "{[fd42::/48] [fd42:0:0:3::/64] 1430 true}",
 		envDual: "{[10.244.0.0/16 fd42::/48] [10.244.3.0/24 fd42:0:0:3::/64] 1450 false}",
-		envList: "{[10.244.0.0/16 10.245.0.0/16] [10.244.3.0/24] 1450 false}",
+		envList: "{[10.244.0.0/16 10.245.0.0/16] [10.244.3.0/24] 1450 true}",
 		"# by hand\r\nexport FLANNEL_NETWORK=\"10.244.7.0/16\"\r\nFLANNEL_SUBNET='10.244.3.1/24'\r\nFLANNEL_MTU=1450\r\nFLANNEL_IPMASQ=true\r\nOTHER=1\r\n": "{[10.244.0.0/16] [10.244.3.0/24] 1450 true}",
 	} {
-		got, err := ParseEnv([]byte(text))
+		got, err := parseEnv([]byte(text))
 		if fmt.Sprint(got) != want || err != nil {
 			t.Errorf("%q:\ngot  %v, %v\nwant %s", text, got, err, want)
 		}
@@ -76,9 +83,9 @@ func TestParseEnv(t *testing.T) {
 		env4 + "FLANNEL_NETWORK=fd00::/8": "other address family",
 		env4 + "FLANNEL_IPV6_NETWORK=::ffff:1.2.3.0/120":  "FLANNEL_IPV6_NETWORK",
 		env4 + "FLANNEL_SUBNET=10.244.3.1/24,10.1.1.1/24": "a node has one subnet",
-		strings.Repeat("#", MaxEnv+1):                     "more than 65536",
+		strings.Repeat("#", 64<<10+1):                     "more than 65536",
 	} {
-		if got, err := ParseEnv([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := parseEnv([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80q: got %v, %v, want something with %q", text, got, err, want)
 		}
 	}
@@ -94,7 +101,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil || c.Name == "" { // a nameless one does not get past the library
 			return
 		}
-		env, err := ParseEnv(text)
+		env, err := parseEnv(text)
 		if err != nil {
 			return
 		}

@@ -12,7 +12,7 @@ const (
 	env4    = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.3.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
 	env6    = "FLANNEL_IPV6_NETWORK=fd42::/48\nFLANNEL_IPV6_SUBNET=fd42:0:0:3::1/64\nFLANNEL_MTU=1430\nFLANNEL_IPMASQ=true\n"
 	envDual = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.3.1/24\nFLANNEL_IPV6_NETWORK=fd42::/48\nFLANNEL_IPV6_SUBNET=fd42:0:0:3::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
-	envList = "FLANNEL_NETWORK=10.244.0.0/16,10.245.0.0/16,10.244.0.0/16\nFLANNEL_SUBNET=10.244.3.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=yes\n"
+	envList = "FLANNEL_NETWORK=10.244.0.0/16,10.245.0.0/16,10.244.0.0/16\nFLANNEL_SUBNET=10.244.3.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=1\n"
 )
 
 // ipam4 is the ipam that host-local gets on a node with env4.
@@ -28,8 +28,8 @@ func TestRender(t *testing.T) {
 			`{"cniVersion":"1.0.0","ipam":{"ranges":[[{"subnet":"fd42:0:0:3::/64"}]],"routes":[{"dst":"fd42::/48"}],"type":"host-local"},"ipMasq":false,"isGateway":true,"mtu":1430,"name":"n","type":"bridge"}`},
 		{"both families, no masquerade on the node", `{"name":"n"}`, envDual,
 			`{"ipam":{"ranges":[[{"subnet":"10.244.3.0/24"}],[{"subnet":"fd42:0:0:3::/64"}]],"routes":[{"dst":"10.244.0.0/16"},{"dst":"fd42::/48"}],"type":"host-local"},"ipMasq":true,"isGateway":true,"mtu":1450,"name":"n","type":"bridge"}`},
-		{"a list of networks, and a masquerade that is not exactly true", `{"name":"n"}`, envList,
-			`{"ipam":{"ranges":[[{"subnet":"10.244.3.0/24"}]],"routes":[{"dst":"10.244.0.0/16"},{"dst":"10.245.0.0/16"}],"type":"host-local"},"ipMasq":true,"isGateway":true,"mtu":1450,"name":"n","type":"bridge"}`},
+		{"a list of networks, and a masquerade that is another word for true", `{"name":"n"}`, envList,
+			`{"ipam":{"ranges":[[{"subnet":"10.244.3.0/24"}]],"routes":[{"dst":"10.244.0.0/16"},{"dst":"10.245.0.0/16"}],"type":"host-local"},"ipMasq":false,"isGateway":true,"mtu":1450,"name":"n","type":"bridge"}`},
 		{"the delegate's keys win", `{"name":"n","delegate":{"mtu":9000,"ipMasq":true,"isGateway":false,"bridge":"br7"}}`, env4,
 			`{"bridge":"br7",` + ipam4 + `,"ipMasq":true,"isGateway":false,"mtu":9000,"name":"n","type":"bridge"}`},
 		{"a delegate that is no bridge", `{"name":"n","delegate":{"type":"macvlan","master":"eth1"}}`, env4,
@@ -50,7 +50,7 @@ func TestRender(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			env, err := ParseEnv([]byte(c.env))
+			env, err := parseEnv([]byte(c.env))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func TestPodsOfAnEarlierSubnet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, _ := ParseEnv([]byte(envDual))
+	old, _ := parseEnv([]byte(envDual))
 	d, err := conf.Render(old)
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestPodsOfAnEarlierSubnet(t *testing.T) {
 		env4: "", // IPv6 was switched off: the addresses that are left are the node's
 		strings.ReplaceAll(envDual, "0:0:3::", "0:0:4::"): "fd42:0:0:3::/64",
 	} {
-		env, err := ParseEnv([]byte(text))
+		env, err := parseEnv([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,13 +44,13 @@ func TestSubnetFileIsFlannels(t *testing.T) {
 		name, config string
 		want         subnetenv.File
 	}{
-		{"IPv4", `{"Network":"10.42.0.0/16"}`, subnetenv.File{Network: p("10.42.0.0/16"), Subnet: p("10.42.7.1/24"), MTU: 1472, IPMasq: true}},
+		{"IPv4", `{"Network":"10.42.0.0/16"}`, subnetenv.File{Networks: []netip.Prefix{p("10.42.0.0/16")}, Subnet: p("10.42.7.1/24"), MTU: 1472, IPMasq: true}},
 		{"both", `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/16"}`,
-			subnetenv.File{Network: p("10.42.0.0/16"), Subnet: p("10.42.7.1/24"), IPv6Network: p("fd00::/16"), IPv6Subnet: p("fd00:7::1/64"), MTU: 1472, IPMasq: true}},
+			subnetenv.File{Networks: []netip.Prefix{p("10.42.0.0/16")}, Subnet: p("10.42.7.1/24"), IPv6Networks: []netip.Prefix{p("fd00::/16")}, IPv6Subnet: p("fd00:7::1/64"), MTU: 1472, IPMasq: true}},
 		{"IPv6", `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/16"}`,
-			subnetenv.File{IPv6Network: p("fd00::/16"), IPv6Subnet: p("fd00:7::1/64"), MTU: 1472, IPMasq: true}},
+			subnetenv.File{IPv6Networks: []netip.Prefix{p("fd00::/16")}, IPv6Subnet: p("fd00:7::1/64"), MTU: 1472, IPMasq: true}},
 	} {
-		if got := subnetFile(parse(t, tt.config), own, 1472, true); got != tt.want {
+		if got := subnetFile(parse(t, tt.config), own, 1472, true); !got.Equal(tt.want) {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
@@ -58,7 +58,7 @@ func TestSubnetFileIsFlannels(t *testing.T) {
 
 func TestPreviousSubnetIsThatOfTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "subnet.env")
-	if got := previous(path, discard()); got != (subnetenv.File{}) {
+	if got := previous(path, discard()); !got.Equal(subnetenv.File{}) {
 		t.Errorf("without a file: %v", got)
 	}
 	if err := os.WriteFile(path, []byte("FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.7.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"), 0o644); err != nil {
@@ -77,7 +77,7 @@ func TestPreviousSubnetIsThatOfTheFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("FLANNEL_SUBNET=nonsense\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := previous(path, discard()); got != (subnetenv.File{}) {
+	if got := previous(path, discard()); !got.Equal(subnetenv.File{}) {
 		t.Errorf("from nonsense: %v", got)
 	}
 }

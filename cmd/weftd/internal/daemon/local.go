@@ -134,19 +134,23 @@ func previous(path string, log *slog.Logger) subnetenv.File {
 
 // former returns the networks of f that are not those of network.
 func former(f subnetenv.File, network lease.NetworkConfig) []netip.Prefix {
-	return slices.DeleteFunc([]netip.Prefix{f.Network.Masked(), f.IPv6Network.Masked()}, func(p netip.Prefix) bool {
-		return !p.IsValid() || p.Bits() == 0 || p == network.Network || p == network.IPv6Network
-	})
+	var out []netip.Prefix
+	for _, p := range slices.Concat(f.Networks, f.IPv6Networks) {
+		if p = p.Masked(); p.Bits() != 0 && p != network.Network && p != network.IPv6Network {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // subnetFile returns the subnet file in flannel's form: a subnet is written as its first address with its length.
 func subnetFile(network lease.NetworkConfig, own lease.Subnets, mtu int, masq bool) subnetenv.File {
 	f := subnetenv.File{MTU: mtu, IPMasq: masq}
 	if network.EnableIPv4 && own.V4.IsValid() {
-		f.Network, f.Subnet = network.Network, netip.PrefixFrom(own.V4.Addr().Next(), own.V4.Bits())
+		f.Networks, f.Subnet = []netip.Prefix{network.Network}, netip.PrefixFrom(own.V4.Addr().Next(), own.V4.Bits())
 	}
 	if network.EnableIPv6 && own.V6.IsValid() {
-		f.IPv6Network, f.IPv6Subnet = network.IPv6Network, netip.PrefixFrom(own.V6.Addr().Next(), own.V6.Bits())
+		f.IPv6Networks, f.IPv6Subnet = []netip.Prefix{network.IPv6Network}, netip.PrefixFrom(own.V6.Addr().Next(), own.V6.Bits())
 	}
 	return f
 }

@@ -21,14 +21,14 @@ func (d *Daemon) writeSubnetFile(g *generation) {
 func (d *Daemon) putSubnetFile(g *generation, f subnetenv.File, before string) {
 	why := ""
 	held, err := subnetenv.Holds(d.cfg.SubnetFile, f)
-	if err != nil && before == "" && f == g.wanted() {
+	if err != nil && before == "" && f.Equal(g.wanted()) {
 		return // it was as it should be, and nobody can look now
 	}
 	if !held {
 		if err := subnetenv.Write(d.cfg.SubnetFile, f); err != nil {
 			why = err.Error()
 		}
-		switch again := f == g.wanted(); {
+		switch again := f.Equal(g.wanted()); {
 		case why != "" && why != before:
 			d.log.Error("subnet file not written: container runtimes cannot use the subnet; it is tried again", "reason", why)
 		case why == "" && again && before == "":
@@ -58,7 +58,7 @@ func (d *Daemon) keepSubnetFile() {
 	}
 	f := g.wanted()
 	if _, why := g.state(); why == "" {
-		if held, err := subnetenv.Holds(d.cfg.SubnetFile, f); held || err != nil || f == (subnetenv.File{}) {
+		if held, err := subnetenv.Holds(d.cfg.SubnetFile, f); held || err != nil || f.Equal(subnetenv.File{}) {
 			return
 		}
 	}

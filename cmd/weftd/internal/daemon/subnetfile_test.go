@@ -23,7 +23,7 @@ func TestSubnetFileIsPutBack(t *testing.T) {
 	var log bytes.Buffer
 	g := &generation{wake: make(chan struct{}, 1)}
 	d := &Daemon{cfg: options.Config{SubnetFile: path}, log: slog.New(slog.NewTextHandler(&log, nil)), gen: g}
-	f := subnetenv.File{Network: netip.MustParsePrefix("10.42.0.0/16"), Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
+	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
 	look := func() bool { // reports whether apply is to look at the file, and does so
 		d.keepSubnetFile()
 		select {
@@ -98,7 +98,7 @@ func TestSubnetFileThatCannotBeLookedAt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "subnet.env")
 	g := &generation{wake: make(chan struct{}, 1)}
 	d := &Daemon{cfg: options.Config{SubnetFile: path}, log: slog.New(slog.DiscardHandler), gen: g}
-	f := subnetenv.File{Network: netip.MustParsePrefix("10.42.0.0/16"), Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
+	f := subnetenv.File{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.7.1/24"), MTU: 1472}
 	d.putSubnetFile(g, f, "not written yet")
 	without := func(do func()) {
 		t.Helper()
