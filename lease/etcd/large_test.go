@@ -79,3 +79,25 @@ func TestLargeRecordsCostOnlyThemselves(t *testing.T) {
 		t.Errorf("lost %v", w.losses)
 	}
 }
+
+// A record that cannot be received, and that is the last thing that was written, is passed over once.
+func TestLastRecordIsTooLarge(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.StartWith(t, etcdtest.Options{Args: []string{"--max-request-bytes=9000000"}})
+	strong, err := clientv3.New(clientv3.Config{Endpoints: []string{srv.Endpoint()}, MaxCallSendMsgSize: 16 << 20, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = strong.Close() }()
+	if _, err := strong.Put(t.Context(), "/coreos.com/network/subnets/10.78.0.0-24", strings.Repeat(" ", 5_000_000)); err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(t, srv.Endpoint())
+	w := watch(t, s)
+	w.changedAfter(t, 0)
+	hears(t, s)
+	hears(t, s)
+	if last, lists, lost := w.snapshot(); lists != 1 || lost != 0 || len(last.Bad) != 1 {
+		t.Errorf("%d lists, %d losses, %d records that are none", lists, lost, len(last.Bad))
+	}
+}

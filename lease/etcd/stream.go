@@ -30,7 +30,7 @@ type stream struct {
 	dirty bool
 }
 
-// openStream starts both watches after the revisions that v has seen and waits until
+// openStream starts both watches where v has seen everything and waits until
 // etcd has confirmed them. The caller closes the stream.
 func (s *Store) openStream(ctx context.Context, c *clientv3.Client, v *view) (*stream, error) {
 	// Without a leader, a member would say nothing and look healthy.
@@ -55,12 +55,12 @@ func (s *Store) start(ctx context.Context, st *stream, c *clientv3.Client, v *vi
 		return err
 	}
 	for _, req := range []*pb.WatchCreateRequest{
-		{Key: []byte(v.keys.config), StartRevision: v.configSeen + 1, Fragment: true},
+		{Key: []byte(v.keys.config), StartRevision: v.from(v.configSeen), Fragment: true},
 		{
 			Fragment:      true, // a burst of records comes in pieces
 			Key:           []byte(v.keys.subnets),
 			RangeEnd:      []byte(clientv3.GetPrefixRangeEnd(v.keys.subnets)),
-			StartRevision: v.recordsSeen + 1,
+			StartRevision: v.from(v.recordsSeen),
 		},
 	} {
 		if err := st.create(req, v); err != nil {

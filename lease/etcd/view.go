@@ -21,6 +21,8 @@ type view struct {
 	// config and records arrive on two watches, whose events are in order each but
 	// not with the other's; so each has its own revision up to which it was seen.
 	configSeen, recordsSeen int64
+	// huge is the newest revision of a record that is too large to be received.
+	huge int64
 	// pieces has what is missing of an answer that came in pieces, by watch.
 	pieces map[int64]bool
 	config []byte
@@ -36,10 +38,21 @@ func newView(k keys) *view { return &view{keys: k} }
 func (v *view) reset(cluster string, revision int64, kvs []*mvccpb.KeyValue) {
 	v.cluster, v.listed = cluster, revision
 	v.configSeen, v.recordsSeen = revision, revision
-	v.config, v.entries, v.pieces = nil, make([]*entry, 0, len(kvs)), nil
+	v.config, v.entries, v.pieces, v.huge = nil, make([]*entry, 0, len(kvs)), nil, 0
 	for _, kv := range kvs {
 		v.put(kv)
 	}
+}
+
+// from returns the revision at which a watch begins that has seen everything up to seen. It is seen itself,
+// whose events come once more and change nothing: etcd answers no ping of a watch that begins at a
+// revision which the store has not reached (since 3.4.25 and 3.5.8), so that a quiet store would look
+// silent. Where a record of that revision cannot be received, the watch begins after it.
+func (v *view) from(seen int64) int64 {
+	if seen == v.huge {
+		return seen + 1
+	}
+	return seen
 }
 
 // applyAll takes over an answer, and reports whether anything may have changed. Of one that comes in
@@ -123,7 +136,10 @@ func (v *view) find(name string) (int, bool) {
 }
 
 // putHuge takes over a record without its value, which is too large to be received.
-func (v *view) putHuge(kv *mvccpb.KeyValue) { v.enter(string(kv.Key), v.keys.huge(kv)) }
+func (v *view) putHuge(kv *mvccpb.KeyValue) {
+	v.huge = max(v.huge, kv.ModRevision)
+	v.enter(string(kv.Key), v.keys.huge(kv))
+}
 
 // entryName is the key, or for a very long one, which is not a record's, a name that takes less memory.
 func entryName(key string) string {

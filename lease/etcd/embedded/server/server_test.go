@@ -17,6 +17,7 @@ import (
 	"weft/lease/etcd/embedded"
 	"weft/lease/etcd/embedded/server"
 	"weft/lease/etcd/etcdtest"
+	"weft/test/await"
 )
 
 func start(t *testing.T, dir string) *server.Server {
@@ -66,6 +67,39 @@ func TestRestartKeepsDataAndIdentity(t *testing.T) {
 	}
 	if other, _ := snapshot(t, start(t, t.TempDir())); other.ClusterID == first.ClusterID {
 		t.Error("a new directory has the cluster id of another")
+	}
+}
+
+// A watch of a store in which nothing happens is answered: not taken for silent after a list, and not after
+// a list that was followed by a write.
+func TestQuietStoreAnswers(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir())
+	for writes := range 2 {
+		store, err := etcd.New(etcd.Config{Endpoints: s.Endpoints(), PingEvery: 200 * time.Millisecond, PingTimeout: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		if writes > 0 {
+			if err := store.CreateConfig(t.Context(), []byte("{}")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		listed := make(chan struct{}, 100)
+		ended := make(chan error, 1)
+		go func() { ended <- store.Watch(ctx, func(lease.Snapshot) { listed <- struct{}{} }, cancel) }()
+		<-listed
+		for range 4 { // the first three may be answers to the list and to the beginning of the watch
+			last := store.Heard()
+			await.True(t, "a sign of life", func() bool { return store.Heard().After(last) || ctx.Err() != nil })
+		}
+		if err := context.Cause(ctx); err != nil {
+			t.Errorf("after %d writes: %v", writes, err)
+		}
+		cancel(nil)
+		<-ended
 	}
 }
 
