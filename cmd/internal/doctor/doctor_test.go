@@ -20,6 +20,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
+	"weft/cmd/internal/events"
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/routing"
@@ -102,6 +103,9 @@ func TestChecks(t *testing.T) {
 	}
 	endpoint := func(err error) func(*Facts) {
 		return func(f *Facts) { f.Store.Endpoints[0].Err, f.Store.Endpoints[0].Clock = err, false; f.Store.Err = err }
+	}
+	lost := func(n int) []events.Event {
+		return slices.Repeat([]events.Event{{Time: at(), Kind: events.StoreLost, Details: map[string]string{"cause": "silent since 8s"}}}, n)
 	}
 	certificate := &x509.Certificate{Issuer: pkix.Name{CommonName: "stranger"}, DNSNames: []string{"etcd.example"}, NotBefore: at().AddDate(-1, 0, 0), NotAfter: at().AddDate(0, 0, -1)}
 	file := func(begins, ends time.Time, err error) func(*Facts) {
@@ -237,6 +241,9 @@ func TestChecks(t *testing.T) {
 		{"a record by hand", func(f *Facts) {
 			f.Store.Snapshot.Bad = []lease.Rejected{{Key: "x", Reason: lease.RejectOutside, Detail: "nonsense"}}
 		}, "store-read warning", "nonsense"},
+		{"the store is silent for weftd alone", func(f *Facts) { f.Daemon.Status.Store = control.Store{Error: "it is silent"} }, "store-watch warning", "it is silent"},
+		{"the store was silent once", func(f *Facts) { f.Daemon.StoreLost = lost(1) }, "store-watch note", "silent since 8s"},
+		{"the store is silent again and again", func(f *Facts) { f.Daemon.StoreLost = lost(75) }, "store-watch warning", "75 times"},
 		{"clock", func(f *Facts) { f.Store.Endpoints[0].Ahead = -3 * time.Minute }, "clock warning", "ahead of"},
 		{"clock, a little", func(f *Facts) { f.Store.Endpoints[0].Ahead = 20 * time.Second }, "clock note", "behind"},
 		{"the store's certificate ends", func(f *Facts) { f.Store.Endpoints[0].Expires = at().AddDate(0, 0, 3) }, "store-certificate warning", "ends on 2026-11-04"},

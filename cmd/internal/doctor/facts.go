@@ -6,6 +6,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
+	"weft/cmd/internal/events"
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/routing"
@@ -44,6 +45,8 @@ type Daemon struct {
 	PID    int
 	Status control.Status
 	Peers  control.Peers
+	// StoreLost are its events of lately that say that the store does not answer it, the oldest first.
+	StoreLost []events.Event
 	// Elsewhere says that its network namespace is another one than that of the doctor.
 	Elsewhere bool
 	// Holder is what a holder at the control socket keeps for a weftd that does not run; HolderErr why it could not be asked.

@@ -45,6 +45,7 @@ func Gather(ctx context.Context, r Request) *Facts {
 	} else {
 		f.Settings = findSettings(r, f.Daemon.PID)
 	}
+	f.Daemon.StoreLost = storeLost(f.Settings.CacheDir, f.Now)
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Store = askStore(ctx, f.Settings, f.Daemon, r.Offline) })
 	wg.Go(func() { f.Kernel = readKernel(f.Daemon.PID) })

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/events"
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/lease/etcd"
@@ -71,6 +72,12 @@ func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {
 	defer cancel()
 	out.Snapshot, out.Err = store.Snapshot(ctx)
 	return out
+}
+
+// storeLost reads from the history in dir when the running weftd had no answer of its store in the time before now.
+func storeLost(dir string, now time.Time) []events.Event {
+	all, _ := events.Read(dir, now.Add(-lostWithin)) // without a history nothing is known
+	return slices.DeleteFunc(all, func(e events.Event) bool { return e.Kind != events.StoreLost })
 }
 
 // askServer asks the API server without credentials, which tells whether it is there and what time it has; whether it

@@ -14,6 +14,7 @@ func storeChecks() []Check {
 		{"certificates", "the files with certificates: present, readable, of one another, in time", checkFiles},
 		{"store-endpoint", "whether each endpoint of the store answers, and who it says it is", checkEndpoints},
 		{"store-read", "whether the store lets this node read with its credentials", checkStoreRead},
+		{"store-watch", "whether the running weftd, too, has its store's answers, now and lately", checkStoreWatch},
 		{"clock", "this host's clock against the store's", checkClock},
 		{"store-certificate", "when the store's own certificate ends", checkServerCertificate},
 	}
@@ -144,6 +145,33 @@ func checkStoreRead(f *Facts) []Finding {
 		return one(Unknown, "no endpoint answers")
 	}
 	return []Finding{refused(f.Store.Err, f.Settings.Store.Username)}
+}
+
+// A store that weftd lost lostOften times within lostWithin is lost again and again.
+const (
+	lostWithin = 10 * time.Minute
+	lostOften  = 3
+)
+
+// checkStoreWatch tells what weftd's log says: the store may answer the doctor, who asks once, and not weftd, which watches it.
+func checkStoreWatch(f *Facts) []Finding {
+	st, lost := f.Daemon.Status.Store, f.Daemon.StoreLost
+	switch {
+	case !f.Daemon.answers():
+		return one(Unknown, "no weftd answers")
+	case !f.Store.Asked || f.Store.Err != nil: // which is what weftd says, too
+		return one(Unknown, "the store was not read")
+	case st.Error != "":
+		return []Finding{says(Warning, "the store answers here, and does not answer weftd").because("%s", st.Error).do("weft status; weft events --kind store_lost")}
+	case len(lost) == 0:
+		return one(OK, "the store answers weftd")
+	}
+	last := lost[len(lost)-1]
+	x := says(Note, "the store answers weftd now, and stopped to in the last %.0f min: %d times", lostWithin.Minutes(), len(lost))
+	if len(lost) >= lostOften {
+		x.Verdict = Warning
+	}
+	return []Finding{x.because("at %s, %s", last.Time.UTC().Format("15:04:05 UTC"), last.Details["cause"]).do("weft events --kind store_lost --kind store_back")}
 }
 
 // The store's names in sentences.
