@@ -49,7 +49,10 @@ type Store struct {
 	cur     *clientv3.Client
 	former  *clientv3.Client // the one before cur, until what it was asked has been answered; nil for none
 	moved   chan struct{}    // closed when cur takes the place of another client
+	closing bool             // no revocation begins any more
 	closed  bool
+
+	revoking sync.WaitGroup // the revocations under way
 }
 
 var _ lease.Store = (*Store)(nil)
@@ -72,9 +75,13 @@ func (s *Store) config() *resolved { return s.cfg.Load() }
 // Endpoints returns the URLs in use. The caller owns the slice.
 func (s *Store) Endpoints() []string { return append([]string(nil), s.config().Endpoints...) }
 
-// Close ends the connection. Requests under way fail; a Watch goes on failing until
-// its context ends.
+// Close ends the connection, once the leases of what was replaced have been revoked. Requests under way
+// fail; a Watch goes on failing until its context ends.
 func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.revoking.Wait()
 	s.mu.Lock()
 	c, former := s.cur, s.former
 	s.cur, s.former, s.closed = nil, nil, true

@@ -15,7 +15,7 @@ import (
 )
 
 // Put implements lease.Store. Each write with a ttl is bound to an etcd lease of its
-// own, as flannel does it; the lease of what it replaces is revoked if nothing else is
+// own, as flannel does it; the lease of what it replaces is revoked afterwards if nothing else is
 // bound to it. A ttl is rounded up to whole seconds.
 func (s *Store) Put(ctx context.Context, sn lease.Subnets, a lease.Attrs, ttl time.Duration, ifRevision int64) (revision int64, err error) {
 	key, err := s.keys.record(sn)
@@ -45,7 +45,10 @@ func (s *Store) write(ctx context.Context, key string, a lease.Attrs, ttl time.D
 	if err != nil {
 		return 0, fmt.Errorf("encode %s: %w", key, err)
 	}
-	id, err := s.grant(ctx, ttl)
+	// Time is left to look whether a write was done whose answer is lost.
+	third, cancel := share(ctx, 3)
+	defer cancel()
+	id, err := s.grant(third, ttl)
 	if err != nil {
 		return 0, fmt.Errorf("write %s: %w", key, err)
 	}
@@ -54,13 +57,15 @@ func (s *Store) write(ctx context.Context, key string, a lease.Attrs, ttl time.D
 		put = clientv3.OpPut(key, string(value), clientv3.WithPrevKV(), clientv3.WithLease(id))
 	}
 	var left []clientv3.LeaseID
-	err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
+	half, cancel := share(ctx, 2)
+	defer cancel()
+	err = s.request(half, func(ctx context.Context, c *clientv3.Client) error {
 		revision, left, err = swap(ctx, c, cmps, append(slices.Clip(first), put)...)
 		return err
 	})
 	if err == nil {
 		s.expiries.written(id, time.Now().Add(ttl))
-		s.revokeUnused(ctx, left)
+		s.revokeLater(left...)
 		return revision, nil
 	}
 	if id != clientv3.NoLease {
@@ -85,8 +90,16 @@ func (s *Store) Delete(ctx context.Context, sn lease.Subnets, ifRevision int64) 
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", key, err)
 	}
-	s.revokeUnused(ctx, left)
+	s.revokeLater(left...)
 	return nil
+}
+
+// share returns ctx with the nth part of the time that it has left.
+func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+	if end, ok := ctx.Deadline(); ok {
+		return context.WithTimeout(ctx, time.Until(end)/time.Duration(n))
+	}
+	return context.WithCancel(ctx)
 }
 
 // at holds if the modification revision of key is revision; that of an absent key is 0.
@@ -121,9 +134,27 @@ func swap(ctx context.Context, c *clientv3.Client, cmps []clientv3.Cmp, ops ...c
 	return resp.Header.Revision, left, nil
 }
 
+// revokeWithin bounds the revocations after one write.
+const revokeWithin = 2 * time.Second
+
+// revokeLater revokes those of ids that no key is bound to. It is a courtesy: nothing depends on it, and so
+// no write waits for it. Only Close does.
+func (s *Store) revokeLater(ids ...clientv3.LeaseID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(ids) == 0 || s.closing {
+		return
+	}
+	s.revoking.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), revokeWithin)
+		defer cancel()
+		s.revokeUnused(ctx, ids)
+	})
+}
+
 // revokeUnused revokes those of ids that no key is bound to: etcd would keep each for the rest of its
 // 24 hours. Revoking deletes what is bound, so one that still has keys is left alone, and so is one
-// whose keys we are not shown. It is a courtesy: nothing depends on it.
+// whose keys we are not shown.
 func (s *Store) revokeUnused(ctx context.Context, ids []clientv3.LeaseID) {
 	for _, id := range ids {
 		err := s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
@@ -158,15 +189,15 @@ func (s *Store) grant(ctx context.Context, ttl time.Duration) (id clientv3.Lease
 }
 
 // settle clears up after a write that returned cause. If etcd refused the write, its
-// lease is revoked. If the answer was lost, the write may have happened: then the
+// lease is revoked later. If the answer was lost, the write may have happened: then the
 // record says so, and done is true. When that cannot be learnt either, the lease is
 // left alone, since revoking it would delete the record if the write did happen.
 func (s *Store) settle(ctx context.Context, key string, id clientv3.LeaseID, cause error) (revision int64, done bool) {
+	if !lostAnswer(cause) {
+		s.revokeLater(id)
+		return 0, false
+	}
 	_ = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
-		if !lostAnswer(cause) {
-			_, err := c.Revoke(ctx, id)
-			return err
-		}
 		resp, err := c.Get(ctx, key)
 		if err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].Lease == int64(id) {
 			revision, done = resp.Kvs[0].ModRevision, true

@@ -55,15 +55,11 @@ func TestCompareAndSwap(t *testing.T) {
 		t.Errorf("records %+v, want what was written at %d", snap.Records, next)
 	}
 	// That of the update; the first one's has nothing bound to it, and those of refused writes neither.
-	if n := leaseCount(t, srv); n != 1 {
-		t.Errorf("%d etcd leases, want 1", n)
-	}
+	leases(t, srv, 1)
 	if err := s.Delete(t.Context(), subnet(1), next); err != nil {
 		t.Error(err)
 	}
-	if n := leaseCount(t, srv); n != 0 {
-		t.Errorf("%d etcd leases after the record's deletion, want none", n)
-	}
+	leases(t, srv, 0)
 	if snap, err = s.Snapshot(t.Context()); err != nil || len(snap.Records) != 0 {
 		t.Errorf("after delete: %v, %v", snap.Records, err)
 	}
@@ -100,9 +96,7 @@ func TestReplace(t *testing.T) {
 	if len(snap.Records) != 2 || snap.Records[0].Subnets != both || snap.Records[0].Reservation || snap.Records[1].Subnets != subnet(2) {
 		t.Errorf("records %+v", snap.Records)
 	}
-	if n := leaseCount(t, srv); n != 2 { // of the other, and of the new; not of the old, nor of what was refused
-		t.Errorf("%d etcd leases, want 2", n)
-	}
+	leases(t, srv, 2) // of the other, and of the new; not of the old, nor of what was refused
 }
 
 // A lease to which somebody bound another key is not ours to revoke: the key would go with it.
@@ -123,9 +117,7 @@ func TestLeaseInUseIsKept(t *testing.T) {
 	for range 3 { // as by restarts
 		rev = put(t, s, 1, lease.TTL, rev)
 	}
-	if n := leaseCount(t, srv); n != 2 {
-		t.Errorf("%d etcd leases, want the record's and the one that another key is bound to", n)
-	}
+	leases(t, srv, 2) // the record's, and the one that another key is bound to
 	if resp, err = c.Get(t.Context(), other); err != nil || len(resp.Kvs) != 1 {
 		t.Errorf("the other key is gone: %v", err)
 	}

@@ -1,0 +1,105 @@
+package etcd_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+
+	"weft/lease"
+	"weft/lease/etcd"
+	"weft/test/await"
+)
+
+// slowStore is an etcd that does what it is asked, at revision 9, and whose answers to some questions never come.
+type slowStore struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedLeaseServer
+	silentWrites, silentLeases bool
+	hanging, hungUp            atomic.Int32 // questions without an answer: those that still wait, and those that do not
+}
+
+const slowLease, slowRevision = 7, 9
+
+func (s *slowStore) hang(ctx context.Context) error {
+	s.hanging.Add(1)
+	<-ctx.Done()
+	s.hanging.Add(-1)
+	s.hungUp.Add(1)
+	return ctx.Err()
+}
+
+func (s *slowStore) LeaseGrant(context.Context, *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	return &pb.LeaseGrantResponse{Header: new(pb.ResponseHeader), ID: slowLease, TTL: 86400}, nil
+}
+
+func (s *slowStore) LeaseTimeToLive(ctx context.Context, _ *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	if s.silentLeases {
+		return nil, s.hang(ctx)
+	}
+	return &pb.LeaseTimeToLiveResponse{Header: new(pb.ResponseHeader), TTL: -1}, nil
+}
+
+func (s *slowStore) Txn(ctx context.Context, _ *pb.TxnRequest) (*pb.TxnResponse, error) {
+	if s.silentWrites {
+		return nil, s.hang(ctx)
+	}
+	before := &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{PrevKv: &mvccpb.KeyValue{Lease: slowLease - 1}}}}
+	return &pb.TxnResponse{Header: &pb.ResponseHeader{Revision: slowRevision}, Succeeded: true, Responses: []*pb.ResponseOp{before}}, nil
+}
+
+func (s *slowStore) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return &pb.RangeResponse{Header: new(pb.ResponseHeader), Kvs: []*mvccpb.KeyValue{{Lease: slowLease, ModRevision: slowRevision}}}, nil
+}
+
+func (s *slowStore) start(t *testing.T) *etcd.Store {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	pb.RegisterKVServer(srv, s)
+	pb.RegisterLeaseServer(srv, s)
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(srv.Stop)
+	return newStore(t, "http://"+l.Addr().String())
+}
+
+// A write is done when it is done: it does not wait until the lease of what it replaced is revoked. Closing the store does, for a while.
+func TestWriteDoesNotWaitForRevocation(t *testing.T) {
+	t.Parallel()
+	slow := &slowStore{silentLeases: true}
+	s := slow.start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	for i := range 2 {
+		if rev, err := s.Put(ctx, subnet(1), attrs(1), lease.TTL, int64(i)); err != nil || rev != slowRevision {
+			t.Fatal(rev, err)
+		}
+	}
+	if n := slow.hungUp.Load(); n != 0 {
+		t.Errorf("two writes waited for %d answers that did not come", n)
+	}
+	await.True(t, "both are asked for", func() bool { return slow.hanging.Load()+slow.hungUp.Load() == 2 })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	await.True(t, "nobody asks any more", func() bool { return slow.hungUp.Load() == 2 })
+}
+
+// Of the time for a write, which its lost answer uses up, some is left to see that the write was done.
+func TestLostAnswerLeavesTimeToLook(t *testing.T) {
+	t.Parallel()
+	s := (&slowStore{silentWrites: true}).start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	if rev, err := s.Put(ctx, subnet(1), attrs(1), lease.TTL, 0); err != nil || rev != slowRevision {
+		t.Errorf("at %d: %v", rev, err)
+	}
+}
