@@ -72,40 +72,69 @@ func (d Dir) own(id ID) string          { return filepath.Join(string(d), id.Con
 func (d Dir) flannels(id string) string { return filepath.Join(string(d), id) }
 
 // Save writes the record of id and replaces an earlier one, in one step, so that a crash leaves
-// the whole of the one or of the other. Only the owner may read the file, and the directory if
-// it has to be made.
-func (d Dir) Save(id ID, text []byte) (err error) {
+// the whole of the one or of the other. With an error, what was there before is there. Only the
+// owner may read the file, and the directory if it has to be made.
+func (d Dir) Save(id ID, text []byte) error {
 	if err := id.Check(); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(string(d), tempPrefix+"*") // 0600
+	dir, err := os.Open(string(d)) // before anything is changed, which could not be made to last without it
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
+	defer dir.Close()
+	temp, err := d.write(text)
+	if err != nil {
+		return err
+	}
+	if err := d.place(temp, id, dir.Sync); err != nil {
+		return errors.Join(err, ignoreMissing(os.Remove(temp)))
+	}
+	return nil
+}
+
+// write makes a temporary file with text, and returns its name.
+func (d Dir) write(text []byte) (temp string, err error) {
+	f, err := os.CreateTemp(string(d), tempPrefix+"*") // 0600
+	if err != nil {
+		return "", err
+	}
 	if _, err = f.Write(text); err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
+
+// place makes temp the record of id, and sync makes that last. If it cannot, an earlier record is put back.
+func (d Dir) place(temp string, id ID, sync func() error) error {
+	if err := d.unlinkFlannels(id); err != nil {
 		return err
 	}
-	if err = d.unlinkFlannels(id); err != nil {
-		return err
+	earlier := temp + "-earlier"
+	if err := os.Link(d.own(id), earlier); err == nil {
+		defer os.Remove(earlier) // List does, else
 	}
-	if err = os.Rename(f.Name(), d.own(id)); err != nil {
-		return err
+	err := os.Rename(temp, d.own(id))
+	if err == nil {
+		d.linkFlannels(id)
+		if err = sync(); err == nil {
+			return nil
+		}
+		err = errors.Join(err, d.unlinkFlannels(id))
+		if back := os.Rename(earlier, d.own(id)); errors.Is(back, fs.ErrNotExist) {
+			err = errors.Join(err, os.Remove(d.own(id)))
+		} else {
+			err = errors.Join(err, back)
+		}
 	}
-	// If the name exists, it is another interface's. If the file system has no links, flannel's
-	// plugin will not find the attachment. Neither is a reason to fail.
-	_ = os.Link(d.own(id), d.flannels(id.Container))
-	return d.sync()
+	d.linkFlannels(id)
+	return err
 }
 
 // Load reads the record of id. The error wraps fs.ErrNotExist if there is none.
@@ -199,13 +228,9 @@ func (d Dir) unlinkFlannels(id ID) error {
 	return ignoreMissing(os.Remove(d.flannels(id.Container)))
 }
 
-func (d Dir) sync() error {
-	f, err := os.Open(string(d))
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
+// linkFlannels gives id's file the second name. If that exists, it is another interface's. If the file
+// system has no links, flannel's plugin will not find the attachment. Neither is a reason to fail.
+func (d Dir) linkFlannels(id ID) { _ = os.Link(d.own(id), d.flannels(id.Container)) }
 
 func read(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)

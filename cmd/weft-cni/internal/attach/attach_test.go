@@ -5,12 +5,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
 )
 
 func TestSaveLoadRemove(t *testing.T) {
@@ -202,6 +204,65 @@ func TestList(t *testing.T) {
 	write("d:eth0", strings.Repeat("x", maxText+1))
 	if records, err := d.List(); err == nil || !strings.Contains(err.Error(), "d:eth0") || len(records) != len(want) {
 		t.Errorf("with a file too large: %d records, %v", len(records), err)
+	}
+}
+
+// A record that could not be made to last is not there, and an earlier one is as it was.
+func TestFailedSaveLeavesWhatWas(t *testing.T) {
+	full := errors.New("the disk is gone")
+	for _, earlier := range []string{"", "earlier"} {
+		d, id := Dir(t.TempDir()), ID{"a", "eth0"}
+		if earlier != "" {
+			if err := d.Save(id, []byte(earlier)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := names(t, d)
+		temp, err := d.write([]byte("new"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = d.place(temp, id, func() error {
+			if rec, err := d.Load(id); err != nil || string(rec.Text) != "new" {
+				t.Errorf("before it lasts: %q, %v", rec.Text, err)
+			}
+			return full
+		})
+		if !errors.Is(err, full) || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("got %v, want the cause alone", err)
+		}
+		if left := names(t, d); !slices.Equal(left, before) {
+			t.Errorf("left %q, before %q", left, before)
+		}
+		if rec, err := d.Load(id); string(rec.Text) != earlier || (err == nil) != (earlier != "") {
+			t.Errorf("%q is now %q, %v", earlier, rec.Text, err)
+		}
+	}
+}
+
+// In a directory that takes files and cannot be opened, which a record needs to last, nothing is changed.
+func TestSaveOfAnUnreadableDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o333)); err != nil {
+		t.Fatal(err)
+	}
+	saved := make(chan error)
+	go func() {
+		runtime.LockOSThread()                       // for good: it ends with the goroutine
+		if err := unix.Setfsuid(65534); err != nil { // root may open any
+			saved <- err
+			return
+		}
+		saved <- Dir(dir).Save(ID{"a", "eth0"}, []byte("x"))
+	}()
+	if err := <-saved; !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("got %v", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if left := names(t, Dir(dir)); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
 	}
 }
 
