@@ -145,14 +145,8 @@ func (in *cacheJSON) check(store string) error {
 }
 
 // Save replaces the state on disk, atomically and readable by us alone, if
-// anything but clocks has changed since the last Save or Load.
-func (c *Cache) Save(s Cached) error {
-	_, err := c.save(s)
-	return err
-}
-
-// save reports whether it wrote.
-func (c *Cache) save(s Cached) (written bool, err error) {
+// anything but clocks has changed since the last Save or Load. It reports whether it wrote.
+func (c *Cache) Save(s Cached) (written bool, err error) {
 	settled := c.settled(s)
 	if settled == c.last {
 		return false, nil

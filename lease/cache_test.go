@@ -30,7 +30,7 @@ func TestCacheRoundTrip(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 	want := cachedState(t)
-	if err := lease.NewCache(dir, "/net").Save(want); err != nil {
+	if _, err := lease.NewCache(dir, "/net").Save(want); err != nil {
 		t.Fatal(err)
 	}
 	got, err := lease.NewCache(dir, "/net").Load()
@@ -57,7 +57,7 @@ func TestCacheIsWrittenOnlyWhenSomethingChanged(t *testing.T) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
-		if err := c.Save(s); err != nil {
+		if _, err := c.Save(s); err != nil {
 			t.Fatal(err)
 		}
 		_, err := os.Stat(path)
@@ -89,7 +89,7 @@ func TestCacheIsWrittenOnlyWhenSomethingChanged(t *testing.T) {
 func TestCacheRefusesGarbage(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "lease.json")
-	if err := lease.NewCache(dir, "/net").Save(cachedState(t)); err != nil {
+	if _, err := lease.NewCache(dir, "/net").Save(cachedState(t)); err != nil {
 		t.Fatal(err)
 	}
 	good, err := os.ReadFile(path)

@@ -160,7 +160,7 @@ func (l *loop) perform(f Effect) Event {
 		default: // the file is what the other keeper knows, which is as much
 			return Saved{}
 		}
-		written, err := k.o.Cache.save(f.Cached)
+		written, err := k.o.Cache.Save(f.Cached)
 		return Saved{written, err}
 	case Publish:
 		k.o.Publish(f.Set)

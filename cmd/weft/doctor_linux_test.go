@@ -48,7 +48,7 @@ func newPatient(t *testing.T) *patient {
 	for _, r := range []*lease.Record{own, record("10.42.2.0/24", "192.0.2.2"), record("10.42.3.0/24", "192.0.2.3")} {
 		cached.Memory.Peers = append(cached.Memory.Peers, lease.Remembered{Record: r, Until: time.Now().Add(time.Hour)})
 	}
-	if err := lease.NewCache(p.dir, "/coreos.com/network").Save(cached); err != nil {
+	if _, err := lease.NewCache(p.dir, "/coreos.com/network").Save(cached); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{

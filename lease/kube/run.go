@@ -96,8 +96,8 @@ func (l *loop) perform(f Effect) {
 			if m.paused.Load() { // the file is what the other manager knows, which is as much
 				return lease.Saved{}
 			}
-			err := m.o.Cache.Save(f.Cached)
-			return lease.Saved{Written: err == nil, Err: err}
+			written, err := m.o.Cache.Save(f.Cached)
+			return lease.Saved{Written: written, Err: err}
 		})
 	case lease.Log:
 		m.log.Log(l.ctx, f.Level, f.Message, f.Args...)

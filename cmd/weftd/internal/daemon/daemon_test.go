@@ -102,7 +102,7 @@ func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			saved := lease.Cached{Own: tt.own, Memory: lease.Memory{ClusterID: "c", Revision: 1, Config: []byte(tt.config)}}
-			if err := lease.NewCache(dir, "/p").Save(saved); err != nil {
+			if _, err := lease.NewCache(dir, "/p").Save(saved); err != nil {
 				t.Fatal(err)
 			}
 			d := &Daemon{source: &etcdSource{id: "a"}, log: discard(), cache: lease.NewCache(dir, "/p")}
