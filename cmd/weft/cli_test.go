@@ -147,7 +147,7 @@ func (n *node) Reload(context.Context) (control.Reloaded, error) {
 		Changed: []control.ReloadChange{{Key: "--v", From: "0", To: "1"}, {Key: "credentials", Detail: "the way to the store was made anew, with the files as they are now"}},
 		Restart: []control.ReloadChange{{Key: "--iface", From: "eth0", To: "eth1", Detail: "takes a restart: weft upgrade, or systemctl restart weftd"}, {Key: "--node-id", To: "evil\x1b[2J", Detail: "takes a restart"}},
 		Faults:  []string{"network configuration: that of the store is not taken up, and the one in use stays: Network: is missing"},
-		Notes:   []string{},
+		Notes:   []string{}, Revision: 12,
 	}, n.err
 }
 
@@ -364,6 +364,7 @@ changed  credentials: the way to the store was made anew, with the files as they
 not yet  --iface changed from eth0 to eth1: takes a restart: weft upgrade, or systemctl restart weftd
 not yet  --node-id is now evil?[2J, and was not set: takes a restart
 fault    network configuration: that of the store is not taken up, and the one in use stays: Network: is missing
+read     the store, at revision 12
 `
 	if out != want {
 		t.Errorf("got\n%s\nwant\n%s", out, want)

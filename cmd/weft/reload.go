@@ -70,5 +70,8 @@ func printReloaded(w io.Writer, r control.Reloaded) error {
 	for _, n := range r.Notes {
 		line("note", n)
 	}
+	if r.Revision != 0 {
+		line("read", fmt.Sprintf("the store, at revision %d", r.Revision))
+	}
 	return t.Flush()
 }

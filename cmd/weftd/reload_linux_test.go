@@ -93,7 +93,7 @@ func TestReload(t *testing.T) {
 	a.awaitReady(t)
 	a.reaches(t, b)
 
-	if changed, restart, faults, notes := b.reload(t); changed+restart+faults != "" || !strings.Contains(notes, "the store, /coreos.com/network/config, which is watched all the time, is the one in use") {
+	if changed, restart, faults, notes := b.reload(t); changed+restart+faults != "" || !strings.Contains(notes, "the store, /coreos.com/network/config is the one in use") {
 		t.Errorf("nothing has changed: %q %q %q %q", changed, restart, faults, notes)
 	}
 	write(good, "WEFTD_V=1", "WEFTD_IP_MASQ=true")
@@ -134,6 +134,42 @@ func TestReload(t *testing.T) {
 		t.Errorf("SIGHUP at the stop: %v", err)
 	}
 	b.cmd = nil
+}
+
+// TestReloadSeesTheLastWrite: a reload right after a write to the store goes by what was written, and says at which revision it read.
+func TestReloadSeesTheLastWrite(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	a.start(t)
+	b.start(t)
+	b.awaitReady(t)
+	c, err := a.etcdClient("192.0.2.1:2379")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	missed := 0
+	for i := range 50 {
+		config, faults := `{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`, 0
+		if i%2 == 0 {
+			config, faults = `{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Port":"many"}}`, 1
+		}
+		written, err := c.Put(t.Context(), "/coreos.com/network/config", config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := control.NewClient(b.socket()).Reload(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Changed)+len(r.Restart) > 0 || len(r.Faults) != faults || r.Revision < written.Header.Revision {
+			t.Logf("written at %d: %+v", written.Header.Revision, r)
+			missed++
+		}
+	}
+	if missed > 0 {
+		t.Errorf("%d of 50 reloads missed the write before them", missed)
+	}
 }
 
 // TestReloadTakesUpAFile: another network configuration in the file of a cluster's nodes is in use after a reload, unless pods would lose

@@ -91,15 +91,20 @@ func asNobody(path string) error {
 	return <-done
 }
 
+// etcdClient returns a client for the etcd at an address in h's namespace.
+func (h *host) etcdClient(at string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{
+		Endpoints: []string{"http://" + at}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return h.ns.Dial(ctx, "tcp", addr) })},
+	})
+}
+
 // writeConfig writes the configuration by TCP, as anybody can who reaches an etcd in h's namespace.
 func (h *host) writeConfig(t *testing.T, port uint16, config string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	c, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{fmt.Sprintf("http://127.0.0.1:%d", port)}, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return h.ns.Dial(ctx, "tcp", addr) })},
-	})
+	c, err := h.etcdClient(fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		return err
 	}

@@ -134,6 +134,23 @@ func (s *Store) Snapshot(ctx context.Context) (lease.Snapshot, error) {
 	return v.snapshot(&s.expiries), nil
 }
 
+// Config reads the network configuration, nil if there is none, and says at which revision of the store. What
+// was written before is seen, also by another node: the read is linearizable.
+func (s *Store) Config(ctx context.Context) (config []byte, revision int64, err error) {
+	err = s.request(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		resp, err := c.Get(ctx, s.keys.config)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", s.keys.config, err)
+		}
+		for _, kv := range resp.Kvs {
+			config = append([]byte{}, kv.Value...) // empty is not absent
+		}
+		revision = resp.Header.Revision
+		return nil
+	})
+	return config, revision, err
+}
+
 // Remaining implements lease.Store. The error is ErrNotFound if there is no such record.
 func (s *Store) Remaining(ctx context.Context, sn lease.Subnets) (left time.Duration, err error) {
 	key, err := s.keys.record(sn)

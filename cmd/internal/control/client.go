@@ -76,7 +76,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		if err := c.do(ctx, http.MethodHead, "/", nil, nil); err != nil {
 			return err
 		}
-		client.Timeout, transport.ResponseHeaderTimeout = requestTimeout+5*time.Second, 0
+		client.Timeout, transport.ResponseHeaderTimeout = 2*requestTimeout, 0
 		if path == upgradePath {
 			client.Timeout = UpgradeTime + requestTimeout
 		}

@@ -16,6 +16,9 @@ type Reloaded struct {
 	Faults []string `json:"faults"`
 	// Notes say what else there is to know, such as which network configuration is in use.
 	Notes []string `json:"notes"`
+	// Revision is that of the store at which its network configuration was read: what was written up to it
+	// was seen. It is 0 if nothing was read in a store.
+	Revision int64 `json:"revision,omitempty"`
 }
 
 // ReloadChange is something that has changed.

@@ -170,11 +170,26 @@ func (s *etcdSource) seedFor(network lease.NetworkConfig) []byte {
 
 // offered returns the configuration that the keeper read last.
 func (s *etcdSource) offered(st lease.Status) offer {
-	o := offer{known: st.ConfigSeen, raw: st.StoreConfig}
-	if o.known {
-		if o.fault = st.ConfigErr; o.raw != nil {
-			o.network, o.fault = routing.ParseConfig(o.raw)
-		}
+	if !st.ConfigSeen {
+		return offer{}
+	}
+	return offerOf(st.StoreConfig, st.ConfigErr)
+}
+
+// read does not go by the watch, which is a moment behind: who writes a configuration and then reloads means that one.
+func (s *etcdSource) read(ctx context.Context) (o offer, revision int64, err error) {
+	raw, revision, err := s.store.Config(ctx)
+	if err != nil {
+		return offer{}, 0, err
+	}
+	return offerOf(raw, lease.ErrNoConfig), revision, nil
+}
+
+// offerOf is the offer of a configuration; absent is its fault if there is none.
+func offerOf(raw []byte, absent error) offer {
+	o := offer{known: true, raw: raw, fault: absent}
+	if raw != nil {
+		o.network, o.fault = routing.ParseConfig(raw)
 	}
 	return o
 }

@@ -193,6 +193,10 @@ func (s *kubeSource) offered(lease.Status) offer {
 	return offer{known: true, raw: now.Raw, network: now.NetworkConfig, fault: err}
 }
 
+func (s *kubeSource) read(context.Context) (offer, int64, error) {
+	return s.offered(lease.Status{}), 0, nil
+}
+
 func (s *kubeSource) status(st lease.Status) control.Store {
 	return storeStatus(st, control.Store{Kind: control.KindKubernetes, Endpoints: s.client.Endpoints(), Prefix: s.cfg.Kube.AnnotationPrefix})
 }

@@ -25,6 +25,7 @@ type Program struct {
 // These bound the parts of a reload, so that who waits for it gets an answer.
 const (
 	sourceTime  = 8 * time.Second // to try a connection to the store
+	readTime    = 3 * time.Second // to read the network configuration
 	adoptTime   = 3 * time.Second // until the generation in use has compared the network configuration
 	inPlaceTime = 4 * time.Second // until another one is in place
 )
@@ -128,7 +129,7 @@ func (d *Daemon) tellReloaded(r control.Reloaded) {
 		d.log.Error("not reloaded: what was good stays", "cause", f)
 	}
 	if len(r.Changed)+len(r.Restart)+len(r.Faults) == 0 {
-		d.log.Info("reloaded: nothing has changed")
+		d.log.Info("reloaded: nothing has changed", "store_revision", r.Revision)
 	}
 }
 
@@ -139,12 +140,14 @@ func (d *Daemon) reloadSource(ctx context.Context, cfg options.Config) (changed 
 	return d.source.reload(ctx, cfg)
 }
 
-// adoption asks the generation in use to take up the source's network configuration. answer holds one.
-type adoption struct{ answer chan adopted }
+// adoption asks the generation in use to take up a network configuration, the source's. answer holds one.
+type adoption struct {
+	offer  offer
+	answer chan adopted
+}
 
 // adopted is what came of an adoption.
 type adopted struct {
-	known bool     // the source has said what it has
 	same  bool     // it is the one in use
 	fault error    // why it is not taken up
 	does  []string // what it changes
@@ -159,7 +162,12 @@ func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
 		note("none is in use yet, and that of %s is asked for all the time (%s)", d.source.where(), waiting)
 		return
 	}
-	a := adoption{make(chan adopted, 1)}
+	offered, err := d.readConfig(ctx, out)
+	if err != nil {
+		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s could not be read, and the one in use stays: %v", key, d.source.where(), err))
+		return
+	}
+	a := adoption{offered, make(chan adopted, 1)}
 	late := time.NewTimer(adoptTime)
 	defer late.Stop()
 	var got adopted
@@ -180,18 +188,22 @@ func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
 		return
 	}
 	switch {
-	case !got.known:
-		note("%s has not been heard yet, and is taken up by itself if it is another one", d.source.where())
 	case got.fault != nil:
 		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s is not taken up, and the one in use stays: %v", key, d.source.where(), got.fault))
-	case got.same && d.source.allocates():
-		note("that of %s, which is watched all the time, is the one in use", d.source.where())
 	case got.same:
 		note("that of %s is the one in use", d.source.where())
 	default:
 		change := control.ReloadChange{Key: key, Detail: "that of " + d.source.where() + " is taken up (" + strings.Join(got.does, ", ") + "); " + d.awaitPlace(ctx, before)}
 		out.Changed = append(out.Changed, change)
 	}
+}
+
+// readConfig reads the source's network configuration, and notes in out at which revision.
+func (d *Daemon) readConfig(ctx context.Context, out *control.Reloaded) (o offer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	o, out.Revision, err = d.source.read(ctx)
+	return o, err
 }
 
 // awaitPlace waits until the generation after before is in place, and says how far it is.
@@ -209,26 +221,26 @@ func (d *Daemon) awaitPlace(ctx context.Context, before *generation) string {
 
 // take answers a, for g, and returns a *takeUp if another generation is to take g's place.
 func (d *Daemon) take(ctx context.Context, g *generation, a adoption) error {
-	o := d.source.offered(g.member.Status())
+	o := a.offer
 	switch {
-	case !o.known || o.fault != nil:
-		a.answer <- adopted{known: o.known, fault: o.fault}
+	case o.fault != nil:
+		a.answer <- adopted{fault: o.fault}
 		return nil
 	case o.network.Equal(g.footing.network):
-		a.answer <- adopted{known: true, same: true}
+		a.answer <- adopted{same: true}
 		return nil
 	}
 	if err := d.fits(g, o); err != nil {
-		a.answer <- adopted{known: true, fault: err}
+		a.answer <- adopted{fault: err}
 		return nil
 	}
 	does := d.changes(g, o.network)
 	next, err := d.offeredGeneration(ctx, g, o)
 	if err != nil {
-		a.answer <- adopted{known: true, fault: fmt.Errorf("it cannot be served here: %w", err)}
+		a.answer <- adopted{fault: fmt.Errorf("it cannot be served here: %w", err)}
 		return nil
 	}
-	a.answer <- adopted{known: true, does: does}
+	a.answer <- adopted{does: does}
 	return &takeUp{next}
 }
 

@@ -35,8 +35,10 @@ type source interface {
 	// run does the source's own work in the background, until ctx ends. serving reports whether
 	// packets flow, so that a fault is no reason to end.
 	run(ctx context.Context, serving func() bool) error
-	// offered returns the network configuration that it has now; st is the member's state.
+	// offered returns the network configuration that it was last seen to have; st is the member's state.
 	offered(st lease.Status) offer
+	// read asks for the network configuration that it has now, and at which revision; 0 for one that is in a file.
+	read(ctx context.Context) (o offer, revision int64, err error)
 	// where says where that configuration is, for a message.
 	where() string
 	// allocates reports whether the network configuration says which subnets nodes get.
