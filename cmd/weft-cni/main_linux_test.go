@@ -67,8 +67,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// A program that is started for every pod is small: it links neither a store's client nor net/http, and of the layers below
-// only what reads subnet.env.
+// A program that is started for every pod is small: it links neither a store's client nor net/http. Of the
+// layers below it links only the reader of subnet.env.
 func TestWhatIsLinked(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {

@@ -136,7 +136,7 @@ func TestReload(t *testing.T) {
 	b.cmd = nil
 }
 
-// TestReloadSeesTheLastWrite: a reload right after a write to the store goes by what was written, and says at which revision it read.
+// TestReloadSeesTheLastWrite: a reload right after a write to the store goes by that, and says its revision.
 func TestReloadSeesTheLastWrite(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)

@@ -16,12 +16,12 @@ import (
 	"weft/test/await"
 )
 
-// slowStore is an etcd that does what it is asked, at revision 9, and whose answers to some questions never come.
+// slowStore is an etcd that does what it is asked, at revision 9. Its answers to some questions never come.
 type slowStore struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedLeaseServer
 	silentWrites, silentLeases bool
-	hanging, hungUp            atomic.Int32 // questions without an answer: those that still wait, and those that do not
+	hanging, hungUp            atomic.Int32 // questions without an answer that still wait, and that do not
 }
 
 const slowLease, slowRevision = 7, 9
@@ -71,7 +71,7 @@ func (s *slowStore) start(t *testing.T) *etcd.Store {
 	return newStore(t, "http://"+l.Addr().String())
 }
 
-// A write is done when it is done: it does not wait until the lease of what it replaced is revoked. Closing the store does, for a while.
+// A write does not wait until the lease of what it replaced is revoked. Closing the store does, for a while.
 func TestWriteDoesNotWaitForRevocation(t *testing.T) {
 	t.Parallel()
 	slow := &slowStore{silentLeases: true}

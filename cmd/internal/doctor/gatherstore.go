@@ -74,7 +74,7 @@ func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {
 	return out
 }
 
-// storeLost reads from the history in dir when the running weftd had no answer of its store in the time before now.
+// storeLost reads from the history in dir when the store did not answer the running weftd lately.
 func storeLost(dir string, now time.Time) []events.Event {
 	all, _ := events.Read(dir, now.Add(-lostWithin)) // without a history nothing is known
 	return slices.DeleteFunc(all, func(e events.Event) bool { return e.Kind != events.StoreLost })

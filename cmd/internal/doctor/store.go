@@ -153,7 +153,8 @@ const (
 	lostOften  = 3
 )
 
-// checkStoreWatch tells what weftd's log says: the store may answer the doctor, who asks once, and not weftd, which watches it.
+// checkStoreWatch tells what weftd's log says. The doctor asks the store once, and weftd watches it, so that
+// the store may answer the doctor alone.
 func checkStoreWatch(f *Facts) []Finding {
 	st, lost := f.Daemon.Status.Store, f.Daemon.StoreLost
 	switch {

@@ -10,7 +10,7 @@ import (
 	"weft/cmd/internal/events"
 )
 
-// What the log said of the store is read from the history: what is old is left out, and so is what is of another kind.
+// The history tells what the log said of the store. Old events are left out, and so are those of other kinds.
 func TestStoreLostIsOfTheHistory(t *testing.T) {
 	dir := t.TempDir()
 	var text []byte

@@ -176,7 +176,7 @@ func (s *etcdSource) offered(st lease.Status) offer {
 	return offerOf(st.StoreConfig, st.ConfigErr)
 }
 
-// read does not go by the watch, which is a moment behind: who writes a configuration and then reloads means that one.
+// read does not go by the watch, which is a moment behind: an operator writes a configuration and reloads at once.
 func (s *etcdSource) read(ctx context.Context) (o offer, revision int64, err error) {
 	raw, revision, err := s.store.Config(ctx)
 	if err != nil {

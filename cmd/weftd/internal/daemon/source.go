@@ -37,7 +37,7 @@ type source interface {
 	run(ctx context.Context, serving func() bool) error
 	// offered returns the network configuration that it was last seen to have; st is the member's state.
 	offered(st lease.Status) offer
-	// read asks for the network configuration that it has now, and at which revision; 0 for one that is in a file.
+	// read asks for the network configuration that it has now. The revision is the store's, 0 for a file.
 	read(ctx context.Context) (o offer, revision int64, err error)
 	// where says where that configuration is, for a message.
 	where() string
