@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -17,12 +19,12 @@ import (
 
 // HostClaim keeps a second weftd off a network that a weftd serves on this host already, by holding a
 // name for the network. The names are abstract sockets (unix(7)) and belong to the network namespace, as
-// do the device, the routes and the port about which two daemons would compete, whatever files each of
-// them sees. The kernel frees them when the process ends. The zero value holds nothing. It is safe for
-// concurrent use.
+// do the device, the routes and the port about which two daemons would compete. A lock file would not do: a weftd in
+// a container sees other files. The kernel frees the names when the process ends. The zero value holds
+// nothing. It is safe for concurrent use.
 type HostClaim struct {
-	mu  sync.Mutex
-	fds map[string]int
+	mu    sync.Mutex
+	names map[string]*net.UnixListener
 }
 
 // HostTakenError says that another process serves the network here.
@@ -39,20 +41,24 @@ func (e *HostTakenError) Error() string {
 	return fmt.Sprintf("%s serves %s on this host: stop it; nothing was changed", who, e.What)
 }
 
-// claimEvery is the time between tries while another holds a name: a process that ends gives its
-// own free within milliseconds.
-const claimEvery = 10 * time.Millisecond
+const (
+	// claimEvery is the time between tries while another holds a name: a process that ends gives its
+	// own free within milliseconds.
+	claimEvery = 10 * time.Millisecond
+	// hiddenTries bounds the tries while the holder of a name does not show its user. A weftd hides only between
+	// its bind and its listen.
+	hiddenTries = 50
+)
 
-// Network claims the network, unless h holds it already. While another process holds it, Network waits for
-// that to end; if ctx ends first, the error is a *HostTakenError. A process that does not have our rights
-// does not count, since anybody may take such a name.
-func (h *HostClaim) Network(ctx context.Context, k *kernel.Kernel, c lease.NetworkConfig) error {
+// Network claims the network, unless h holds it already. While another process with our rights holds it,
+// Network waits for that to end; if ctx ends first, the error is a *HostTakenError. Anybody may take such a
+// name: if its holder is not shown to be root or our user, Network returns soon with another error, and the caller may go
+// on without the claim.
+func (h *HostClaim) Network(ctx context.Context, k *kernel.Kernel, c lease.NetworkConfig) (err error) {
 	for _, p := range c.Networks() {
-		if err := h.claim(ctx, k, "network/"+p.String(), "the network "+p.String()); err != nil {
-			return err
-		}
+		err = errors.Join(err, h.claim(ctx, k, "network/"+p.String(), "the network "+p.String()))
 	}
-	return nil
+	return err
 }
 
 // Port claims the port of a data plane, as Network does.
@@ -63,44 +69,67 @@ func (h *HostClaim) Port(ctx context.Context, k *kernel.Kernel, port uint16) err
 func (h *HostClaim) claim(ctx context.Context, k *kernel.Kernel, name, what string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, have := h.fds[name]; have {
+	if h.names[name] != nil {
 		return nil
 	}
-	at := &unix.SockaddrUnix{Name: "@weft/" + name}
-	for {
-		var fd int
+	at := &net.UnixAddr{Net: "unix", Name: "@weft/" + name}
+	var holder *unix.Ucred // once it has been shown
+	for tries := 1; ; tries++ {
+		var l *net.UnixListener
 		err := k.Do(func() (err error) {
-			fd, err = listenUnix(at)
+			l, err = net.ListenUnix(at.Net, at)
 			return err
 		})
 		if err == nil {
-			if h.fds == nil {
-				h.fds = map[string]int{}
-			}
-			h.fds[name] = fd
+			h.hold(name, l)
 			return nil
 		}
 		if !errors.Is(err, unix.EADDRINUSE) {
 			return fmt.Errorf("claim %s: %w", what, err)
 		}
-		var holder *unix.Ucred
-		err = k.Do(func() (err error) {
-			holder, err = holderOf(at)
-			return err
-		})
-		if err == nil && holder.Uid != 0 && int(holder.Uid) != unix.Geteuid() {
-			return nil
+		patient := ctx.Err() == nil
+		if holder == nil || !patient {
+			err = k.Do(func() error {
+				shown, err := holderOf(at)
+				if err == nil {
+					holder = shown
+				}
+				return err
+			})
+		}
+		switch {
+		case holder != nil && holder.Uid != 0 && int(holder.Uid) != unix.Geteuid():
+			return fmt.Errorf("claim %s: process %d of user %d has the socket %s: end it, since a second weftd is not kept off meanwhile",
+				what, holder.Pid, holder.Uid, at)
+		case holder == nil && (tries >= hiddenTries || !patient):
+			return fmt.Errorf("claim %s: a process that is no weftd has the socket %s (%w): end it, since a second weftd is not kept off meanwhile",
+				what, at, err)
+		case !patient:
+			return &HostTakenError{What: what, PID: int(holder.Pid)}
 		}
 		select {
 		case <-ctx.Done():
-			taken := &HostTakenError{What: what}
-			if err == nil {
-				taken.PID = int(holder.Pid)
-			}
-			return taken
 		case <-time.After(claimEvery):
 		}
 	}
+}
+
+// hold has h hold the name by l. Connections are accepted and closed: those that wait would fill the listener's queue, and
+// a full one does not show whose it is.
+func (h *HostClaim) hold(name string, l *net.UnixListener) {
+	if h.names == nil {
+		h.names = map[string]*net.UnixListener{}
+	}
+	h.names[name] = l
+	go func() { // ends with h.Close
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close() // nothing was written
+		}
+	}()
 }
 
 // Claims returns duplicates of what h holds, by name, for a process that is to take h's place: the names stay taken until the
@@ -108,9 +137,9 @@ func (h *HostClaim) claim(ctx context.Context, k *kernel.Kernel, name, what stri
 func (h *HostClaim) Claims() (map[string]int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := make(map[string]int, len(h.fds))
-	for name, fd := range h.fds {
-		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	out := make(map[string]int, len(h.names))
+	for name, l := range h.names {
+		dup, err := duplicate(l)
 		if err != nil {
 			for _, fd := range out {
 				err = errors.Join(err, unix.Close(fd))
@@ -122,17 +151,30 @@ func (h *HostClaim) Claims() (map[string]int, error) {
 	return out, nil
 }
 
+// duplicate leaves the descriptor as it is, which File.Fd would make a blocking one.
+func duplicate(l *net.UnixListener) (dup int, err error) {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { dup, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3) })
+	return dup, errors.Join(err, failed)
+}
+
 // Inherit has h hold what another process's Claims returned as name. It takes fd over.
 func (h *HostClaim) Inherit(name string, fd int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, have := h.fds[name]; have {
+	if h.names[name] != nil {
 		return unix.Close(fd)
 	}
-	if h.fds == nil {
-		h.fds = map[string]int{}
+	f := os.NewFile(uintptr(fd), "@weft/"+name)
+	l, err := net.FileListener(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("take over the claim of %s: %w", name, err)
 	}
-	h.fds[name] = fd
+	h.hold(name, l.(*net.UnixListener))
 	return nil
 }
 
@@ -140,35 +182,19 @@ func (h *HostClaim) Inherit(name string, fd int) error {
 func (h *HostClaim) HasPort(port uint16) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, have := h.fds[portName(port)]
-	return have
+	return h.names[portName(port)] != nil
 }
 
 func portName(port uint16) string { return fmt.Sprint("port/", port) }
 
-// listenUnix returns a socket that holds the name. Nobody accepts on it: who connects learns who listens.
-func listenUnix(at *unix.SockaddrUnix) (int, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return -1, err
-	}
-	if err := unix.Bind(fd, at); err != nil {
-		return -1, errors.Join(err, unix.Close(fd))
-	}
-	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
-		return -1, errors.Join(err, unix.Close(fd))
-	}
-	return fd, nil
-}
-
-// holderOf asks who holds the name.
-func holderOf(at *unix.SockaddrUnix) (*unix.Ucred, error) {
+// holderOf asks the kernel who listens by the name.
+func holderOf(at *net.UnixAddr) (*unix.Ucred, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written
-	if err := unix.Connect(fd, at); err != nil {
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: at.Name}); err != nil {
 		return nil, err
 	}
 	return unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
@@ -179,10 +205,10 @@ func (h *HostClaim) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var errs []error
-	for _, fd := range h.fds {
-		errs = append(errs, unix.Close(fd))
+	for _, l := range h.names {
+		errs = append(errs, l.Close())
 	}
-	h.fds = nil
+	h.names = nil
 	return errors.Join(errs...)
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/nstest"
 	"weft/routing/underlay"
+	"weft/test/await"
 )
 
 var (
@@ -25,7 +27,7 @@ var (
 )
 
 // TestHostClaim: a network belongs to one process in a network namespace, until that ends; another network and
-// another namespace are free; and who has not our rights claims nothing.
+// another namespace are free.
 func TestHostClaim(t *testing.T) {
 	k := nstest.In(t)
 	config := lease.NetworkConfig{EnableIPv4: true, Network: net4, EnableIPv6: true, IPv6Network: net6}
@@ -82,31 +84,83 @@ func TestHostClaim(t *testing.T) {
 		t.Errorf("after the first has ended: %v", err)
 	}
 
-	// The process's rights are those of the thread that listens.
-	squat := make(chan error, 1)
-	go func() { // waited for below
-		squat <- k.Do(func() error {
-			if _, _, errno := unix.Syscall(unix.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
-				return errno
-			}
-			_, err := listenUnix(&unix.SockaddrUnix{Name: "@weft/network/" + net4.String()})
-			return err
-		})
-	}()
-	if err := <-squat; err != nil {
-		t.Fatal(err)
-	}
-	second, err := claim(k, config, time.Second)
-	if err != nil {
-		t.Errorf("a stranger's socket: %v", err)
-	} else if err := second.Close(); err != nil {
-		t.Error(err)
-	}
 	for _, c := range []*HostClaim{other, elsewhere} {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// TestStrangerIsNoClaim: a user without rights cannot keep weftd from starting by taking the name of its network, whether
+// his socket listens, only has the name, or has a full queue. Only our own socket is a claim, however many have asked it.
+func TestStrangerIsNoClaim(t *testing.T) {
+	k := nstest.In(t)
+	at := &unix.SockaddrUnix{Name: "@weft/network/" + net4.String()}
+	claim := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*claimEvery)
+		defer cancel()
+		h := new(HostClaim)
+		return errors.Join(h.Network(ctx, k, lease.NetworkConfig{EnableIPv4: true, Network: net4}), h.Close())
+	}
+	connect := func() (int, error) {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		return fd, errors.Join(err, unix.Connect(fd, at))
+	}
+	for name, squat := range map[string]func(fd int) error{
+		"listens":  func(fd int) error { return unix.Listen(fd, unix.SOMAXCONN) },
+		"is bound": func(int) error { return nil },
+		"is full": func(fd int) error {
+			if err := unix.Listen(fd, 0); err != nil {
+				return err
+			}
+			c, err := connect()
+			return errors.Join(err, unix.Close(c))
+		},
+	} {
+		stranger := make(chan int, 1)
+		if err := asNobody(k, func() error {
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			stranger <- fd
+			return errors.Join(err, unix.Bind(fd, at), squat(fd))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := claim(); err == nil || errors.As(err, new(*HostTakenError)) {
+			t.Errorf("a stranger's socket %s: %v, want no claim of a weftd's, and a word about it", name, err)
+		}
+		_ = unix.Close(<-stranger)
+	}
+	h := new(HostClaim)
+	if err := h.Network(t.Context(), k, lease.NetworkConfig{EnableIPv4: true, Network: net4}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 * unix.SOMAXCONN {
+		await.Within(t, 10*time.Second, "the claim's queue has room", func() error {
+			fd, err := connect()
+			return errors.Join(err, unix.Close(fd))
+		})
+	}
+	if err := claim(); !errors.As(err, new(*HostTakenError)) {
+		t.Errorf("beside a weftd: %v", err)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// asNobody runs f in the namespace on a thread without rights, which ends with it.
+func asNobody(k *kernel.Kernel, f func() error) error {
+	done := make(chan error, 1)
+	go func() { // waited for below
+		runtime.LockOSThread()
+		done <- k.Do(func() error {
+			if _, _, errno := unix.Syscall(unix.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
+				return errno
+			}
+			return f()
+		})
+	}()
+	return <-done
 }
 
 // TestPortFree: a port that another process has is not free, and one that a vxlan device has is the backend's business.
