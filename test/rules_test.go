@@ -36,8 +36,9 @@ func rooms() map[string][]string {
 		"cmd/internal/podtun":    {}, // the same
 		"cmd/internal/smallhttp": {}, // the same
 		"cmd/internal/podport":   {"cmd/internal/smallhttp"},
-		"cmd/internal/custody":   {"cmd/internal/rights"},
+		"cmd/internal/custody":   {"cmd/internal/rights", "cmd/internal/safepath"},
 		"cmd/internal/rights":    {},
+		"cmd/internal/safepath":  {},
 
 		"cmd/weft-cni/internal/ask":     {"cmd/internal/smallhttp"},
 		"cmd/weft-cni/internal/netconf": {"lease/subnetenv"},

@@ -11,7 +11,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"weft/lease"
@@ -70,8 +69,9 @@ func (c Config) Check() (warnings []string, err error) {
 
 // Doubt says why what is read from etcd may be anybody's: "" if etcd proves who it is and we
 // prove who we are, so that it can keep others from writing. Whether it does is its operator's
-// matter, and not seen from here. It reads the files that c names.
-func (c Config) Doubt() string {
+// matter, and not seen from here. It reads the files that c names. ours returns an error if others than root and our
+// user may change what a path leads to.
+func (c Config) Doubt(ours func(path string) (real string, err error)) string {
 	r, err := c.resolve()
 	if err != nil {
 		return err.Error()
@@ -80,8 +80,8 @@ func (c Config) Doubt() string {
 		scheme, path, _ := strings.Cut(e, "://")
 		switch scheme {
 		case "unix":
-			if why := socketDoubt(path); why != "" {
-				return why
+			if _, err := ours(path); err != nil {
+				return err.Error()
 			}
 		case "https", "unixs":
 			if r.CertFile == "" && r.Username == "" {
@@ -89,21 +89,6 @@ func (c Config) Doubt() string {
 			}
 		default:
 			return fmt.Sprintf("%s is not TLS: who writes there is not known, nor who answers", e)
-		}
-	}
-	return ""
-}
-
-// socketDoubt is Doubt for a Unix socket: it is root's or ours, and nobody else can write to it.
-func socketDoubt(name string) string {
-	for _, f := range []string{name, path.Dir(name)} {
-		info, err := os.Stat(f)
-		if err != nil {
-			return err.Error()
-		}
-		owner, ok := info.Sys().(*syscall.Stat_t)
-		if !ok || owner.Uid != 0 && int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
-			return fmt.Sprintf("%s can be written by others than root", f)
 		}
 	}
 	return ""

@@ -364,6 +364,12 @@ func TestASocketIsNotLookedForWhereOthersWrite(t *testing.T) {
 	if err := try(dir); err == nil || !strings.Contains(err.Error(), "chmod go-w") {
 		t.Error(err)
 	}
+	if err := os.Mkdir(dir+"/beneath", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(dir + "/beneath"); err == nil {
+		t.Error("a directory beneath one that others write is used")
+	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/rights"
+	"weft/cmd/internal/safepath"
 )
 
 // SocketFor returns the path of the socket of the holder that belongs to a weftd with that control socket.
@@ -26,26 +27,17 @@ type place struct {
 	path string // as it was given, for messages
 }
 
-// openPlace opens the directory of path. It is refused if others could put something of theirs in the socket's place: it has
-// to be ours or root's, and writable by nobody else, or sticky as /tmp is.
+// openPlace opens the directory of path. It is refused if others could put something of theirs in the socket's place.
 func openPlace(path string) (*place, error) {
 	dir := filepath.Dir(path)
+	if _, err := safepath.Check(dir); err != nil {
+		return nil, fmt.Errorf("somebody could pose as the holder of our descriptors: %w, or choose another directory with --control-socket", err)
+	}
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	p := &place{dir: os.NewFile(uintptr(fd), dir), name: filepath.Base(path), path: path}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, errors.Join(&fs.PathError{Op: "stat", Path: dir, Err: err}, p.close())
-	}
-	if st.Uid != uint32(os.Geteuid()) && st.Uid != 0 {
-		return nil, errors.Join(fmt.Errorf("%s belongs to user %d, who could pose as the holder of our descriptors: choose another directory with --control-socket", dir, st.Uid), p.close())
-	}
-	if st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
-		return nil, errors.Join(fmt.Errorf("%s may be written by others, who could pose as the holder of our descriptors: chmod go-w %s", dir, dir), p.close())
-	}
-	return p, nil
+	return &place{dir: os.NewFile(uintptr(fd), dir), name: filepath.Base(path), path: path}, nil
 }
 
 func (p *place) close() error { return p.dir.Close() }

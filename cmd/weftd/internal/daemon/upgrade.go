@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/safepath"
 	"weft/cmd/weftd/internal/handover"
 )
 
@@ -189,67 +189,24 @@ func (f *firstBytes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// mayRun returns the file that path leads to, or why it is not started with weftd's rights: only root and weftd's own user can have
-// written it, or put it, a link on the way to it, or a directory above one of these there.
+// mayRun returns the file that path leads to, or why it is not started with weftd's rights: others than root and weftd's own user can
+// have put it there.
 func mayRun(path string) (real string, err error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%q is no absolute path of a program: name one with --binary", path)
 	}
-	real, err = filepath.EvalSymlinks(path)
+	real, err = safepath.Check(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("%s is not there: install the new weftd at that path, or name another with --binary", path)
 	}
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("weftd starts only what nobody but root and its own user can replace: %w", err)
 	}
-	if err := onlyOurs(path, real, false); err != nil {
-		return "", err
+	info, err := os.Stat(real)
+	if err == nil && (!info.Mode().IsRegular() || info.Mode()&0o111 == 0) {
+		err = fmt.Errorf("%s is no program: it has to be a file that may be executed (chmod 755)", path)
 	}
-	for link, n := path, 0; ; n++ { // each link is as safe as the directory that has it
-		dir, err := filepath.EvalSymlinks(filepath.Dir(link))
-		if err == nil {
-			err = onlyOurs(path, dir, true)
-		}
-		if err != nil {
-			return "", err
-		}
-		to, err := os.Readlink(link)
-		if err != nil || n == mostLinks {
-			return real, nil // it is no link, or more of them than there are (path_resolution(7))
-		}
-		if link = to; !filepath.IsAbs(to) {
-			link = filepath.Join(dir, to)
-		}
-	}
-}
-
-// mostLinks is how many links the kernel follows.
-const mostLinks = 40
-
-// onlyOurs says that somebody else than root and weftd's own user can have written the file at the path at, or put it or a directory above it there. It is
-// named by path. above says that it is a directory itself.
-func onlyOurs(path, at string, above bool) error {
-	for ; ; at, above = filepath.Dir(at), true {
-		info, err := os.Lstat(at)
-		if err != nil {
-			return err
-		}
-		if !above && (!info.Mode().IsRegular() || info.Mode()&0o111 == 0) {
-			return fmt.Errorf("%s is no program: it has to be a file that may be executed (chmod 755)", path)
-		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		sticky := above && info.Mode()&fs.ModeSticky != 0 // where nobody moves or removes what is another's
-		switch {
-		case !ok:
-			return fmt.Errorf("%s: whose it is cannot be told", at)
-		case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-			return fmt.Errorf("%s belongs to user %d, who could put anything there: weftd starts only what root or its own user owns (chown root %s)", at, st.Uid, at)
-		case info.Mode().Perm()&0o022 != 0 && !sticky:
-			return fmt.Errorf("%s may be written by others (mode %04o), who could put anything there: chmod go-w %s", at, info.Mode().Perm(), at)
-		case at == filepath.Dir(at):
-			return nil
-		}
-	}
+	return real, err
 }
 
 // followed reports whether a service manager follows the process that MAINPID names. One outside of the container of which this process is,

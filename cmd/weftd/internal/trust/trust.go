@@ -3,15 +3,10 @@ package trust
 
 import (
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/options"
+	"weft/cmd/internal/safepath"
 )
 
 // remedy says what to do about a source to which anyone may write.
@@ -44,30 +39,14 @@ func Doubt(cfg options.Config) string {
 		}
 		return "" // the server, ours, demands them
 	}
-	return cfg.StoreClient(slog.New(slog.DiscardHandler)).Doubt()
+	return cfg.StoreClient(slog.New(slog.DiscardHandler)).Doubt(safepath.Check)
 }
 
 // file returns nil if nobody but root and this process's user can change the file called name, or
 // put another in its place.
 func file(name string) error {
-	real, err := filepath.EvalSymlinks(name) // a ConfigMap's files are links
-	if err != nil {
-		return err
-	}
-	for _, f := range []string{real, filepath.Dir(real), filepath.Dir(name)} {
-		info, err := os.Stat(f)
-		if err != nil {
-			return err
-		}
-		var fsys unix.Statfs_t
-		if err := unix.Statfs(f, &fsys); err == nil && fsys.Flags&unix.ST_RDONLY != 0 {
-			continue // as a ConfigMap's volume is, whose directory has mode 0777
-		}
-		owner, ok := info.Sys().(*syscall.Stat_t)
-		sticky := info.IsDir() && info.Mode()&fs.ModeSticky != 0
-		if !ok || owner.Uid != 0 && int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 && !sticky {
-			return fmt.Errorf("whoever writes them to %s is root here, and others than root can write %s: chown it to root and chmod go-w, or give --allow-extension", name, f)
-		}
+	if _, err := safepath.Check(name); err != nil {
+		return fmt.Errorf("whoever writes them to %s is root here: %w, or give --allow-extension", name, err)
 	}
 	return nil
 }

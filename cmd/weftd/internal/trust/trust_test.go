@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -26,6 +27,11 @@ func TestCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	beneath := filepath.Join(t.TempDir(), "shared", "beneath") // a directory above it may be written by others
+	if err := errors.Join(os.MkdirAll(beneath, 0o755), os.WriteFile(filepath.Join(beneath, "net.json"), nil, 0o644),
+		os.Chmod(filepath.Dir(beneath), 0o777)); err != nil {
+		t.Fatal(err)
+	}
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -48,7 +54,8 @@ func TestCommands(t *testing.T) {
 		{"--etcd-endpoints https://192.0.2.1:2379 --etcd-username u", "neither"},
 		{"--etcd-endpoints https://192.0.2.1:2379 --etcd-cafile /nonexistent", "/nonexistent"},
 		{"--etcd-endpoints unix://" + socket, ""},
-		{"--etcd-endpoints unix://" + open, "written by others"},
+		{"--etcd-endpoints unix://" + open, "may be written by others"},
+		{"--etcd-endpoints unix://" + beneath + "/net.json", "may be written by others"},
 		{"--etcd-endpoints unix:///nonexistent", "/nonexistent"},
 		{"--embedded-etcd", ""},
 		{"--embedded-etcd --etcd-endpoints http://192.0.2.1:2379", "is not TLS"},
@@ -57,7 +64,8 @@ func TestCommands(t *testing.T) {
 		{fmt.Sprintf("--embedded-etcd --embedded-etcd-listen 192.0.2.1:2379 --etcd-certfile %s --etcd-keyfile %s", cert, key), "asks nobody for a certificate"},
 		{"--embedded-etcd --embedded-etcd-listen 192.0.2.1:2379" + tls, ""},
 		{"--kube-subnet-mgr --net-config-path " + closed, ""},
-		{"--kube-subnet-mgr --net-config-path " + open, "others than root can write"},
+		{"--kube-subnet-mgr --net-config-path " + open, "may be written by others"},
+		{"--kube-subnet-mgr --net-config-path " + beneath + "/net.json", "may be written by others"},
 		{"--kube-subnet-mgr --allow-extension --net-config-path " + open, ""},
 		{"--kube-subnet-mgr --net-config-path /nonexistent", "/nonexistent"},
 	} {
