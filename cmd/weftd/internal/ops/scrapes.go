@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // These bound how many requests for /metrics are served at a time. They are the ones that take long: a client that
@@ -58,6 +59,7 @@ func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave(source)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pageTime)) // one that cannot is a test's
 	g, err := s.reg.pages.get(r.Context())
 	if err != nil {
 		text(w, http.StatusInternalServerError, err.Error()) // to nobody, if the client has left

@@ -38,27 +38,33 @@ const (
 // not ready, the reasons follow, each on a line of its own; if it is ready, the notes do. reasons
 // says why the node is not ready; it and notes are called concurrently.
 func Handler(reasons func() []string, reg *Registry, notes ...func() []string) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, running) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if why := reasons(); len(why) > 0 {
-			text(w, http.StatusServiceUnavailable, notReady, why...)
-			return
-		}
-		var more []string
-		for _, f := range notes {
-			more = append(more, f()...)
-		}
-		text(w, http.StatusOK, ready, more...)
-	})
-	mux.Handle("GET /metrics", newScrapes(reg))
+	metrics := newScrapes(reg)
+	// A ServeMux would answer a path such as //x with a redirect that says the path again, so that whoever asks decides how
+	// long the answer is.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 { // nobody here reads a body
-			w.Header().Set("Connection", "close")
+		switch {
+		case r.ContentLength != 0: // nobody here reads a body
 			text(w, http.StatusRequestEntityTooLarge, "a request without a body is wanted")
-			return
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			w.Header().Set("Allow", "GET, HEAD")
+			text(w, http.StatusMethodNotAllowed, "GET is wanted")
+		case r.URL.Path == "/healthz":
+			text(w, http.StatusOK, running)
+		case r.URL.Path == "/readyz":
+			if why := reasons(); len(why) > 0 {
+				text(w, http.StatusServiceUnavailable, notReady, why...)
+				return
+			}
+			var more []string
+			for _, f := range notes {
+				more = append(more, f()...)
+			}
+			text(w, http.StatusOK, ready, more...)
+		case r.URL.Path == "/metrics":
+			metrics.ServeHTTP(w, r)
+		default:
+			text(w, http.StatusNotFound, "there are /healthz, /readyz and /metrics")
 		}
-		mux.ServeHTTP(w, r)
 	})
 }
 
@@ -86,14 +92,14 @@ func text(w http.ResponseWriter, status int, first string, more ...string) {
 
 // These bound what a client may take. A probe or a scrape needs a fraction of it.
 const (
-	maxHeader  = 4 << 10 // bytes; net/http adds 4 KiB to it
-	askTime    = 5 * time.Second
-	answerTime = 15 * time.Second
-	idleTime   = time.Minute
+	maxHeader = 4 << 10          // bytes; net/http adds 4 KiB to it
+	askTime   = 5 * time.Second  // to read a request, and to write an answer
+	pageTime  = 15 * time.Second // to write the metrics, which may be megabytes
 )
 
 // Serve answers on l until ctx ends, and closes l. However many clients come and whatever they send,
-// memory and time are bounded, and a new connection gets its turn.
+// memory and time are bounded, and a new connection gets its turn. A connection has one answer: with more, whoever asks
+// and does not read would keep his place.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -104,9 +110,10 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 			h.ServeHTTP(w, r)
 		}),
 		ConnContext:    withConn,
-		MaxHeaderBytes: maxHeader, ReadHeaderTimeout: askTime, ReadTimeout: askTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeader, ReadHeaderTimeout: askTime, ReadTimeout: askTime, WriteTimeout: askTime,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // a line for whatever a client does wrong
 	}
+	s.SetKeepAlivesEnabled(false)
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
 	if err := s.Serve(&limited{Listener: l}); !errors.Is(err, http.ErrServerClosed) {

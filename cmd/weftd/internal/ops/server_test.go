@@ -219,6 +219,54 @@ func TestSlowReadersStarveNobody(t *testing.T) {
 	}
 }
 
+// Clients that go on asking and read nothing, whatever they ask, keep no place from others.
+func TestPipeliningStarvesNobody(t *testing.T) {
+	for _, path := range []string{"//" + strings.Repeat("a", 7500), "/healthz", "/readyz", "/none"} {
+		at := served(t, Handler(ready0, NewRegistry(func() Snapshot { return Snapshot{} })))
+		request := strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 20)
+		var sending sync.WaitGroup
+		for range 64 {
+			c := connect(t, at, "")
+			sending.Go(func() { // ends when the connection is closed
+				for {
+					if _, err := io.WriteString(c, request); err != nil {
+						return
+					}
+				}
+			})
+		}
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+		for _, page := range []string{"/healthz", "/readyz", "/metrics"} {
+			for range 10 {
+				resp, err := client.Get("http://" + at + page)
+				if err != nil {
+					t.Fatalf("beside those that ask for %.20s: %v", path, err)
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK {
+					t.Errorf("beside those that ask for %.20s: %s: %s", path, page, resp.Status)
+				}
+			}
+		}
+		sending.Wait()
+	}
+}
+
+// No answer says what was asked, so that nobody makes it long, and each ends its connection.
+func TestAnswersAreShort(t *testing.T) {
+	at := served(t, Handler(ready0, NewRegistry(func() Snapshot { return Snapshot{} })))
+	for request, want := range map[string]int{
+		"GET //" + strings.Repeat("a", 3000): http.StatusNotFound, "GET /healthz/": http.StatusNotFound, "GET /a/../healthz": http.StatusNotFound,
+		"POST /healthz": http.StatusMethodNotAllowed, "HEAD /healthz": http.StatusOK,
+	} {
+		c := connect(t, at, request+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		b, err := io.ReadAll(c)
+		if err != nil || !strings.HasPrefix(string(b), fmt.Sprint("HTTP/1.1 ", want)) || len(b) > 300 {
+			t.Errorf("%.20s: %.40q, %d bytes, %v, want %d", request, b, len(b), err, want)
+		}
+	}
+}
+
 func TestMetricsAreForThisHostUnlessTold(t *testing.T) {
 	h := OnlyHere(Handler(ready0, NewRegistry(func() Snapshot { return Snapshot{} })), "ask the operator")
 	for from, want := range map[string]int{"192.0.2.1:7": http.StatusForbidden, "198.51.100.1:7": http.StatusOK, "127.0.0.1:7": http.StatusOK} {
