@@ -22,7 +22,7 @@ const (
 	messageRefill = time.Second
 	// sumUpAfter is how long after the first line that was left out the sum is logged.
 	sumUpAfter = 10 * time.Second
-	// maxKeys is how many different lines are told apart at a time.
+	// maxKeys is how many different lines are told apart at a time; those beyond it share a bucket for each level.
 	maxKeys = 1024
 )
 
@@ -105,10 +105,15 @@ func (h *Handler) admit(r slog.Record, now time.Time) bool {
 	same := all
 	if k.of = why; why != "" {
 		all.pay(now, time.Duration(float64(messageRefill)/times))
+		// It is counted with the message, and not with its reason: whoever chooses reasons would choose the number of sums.
+		if all.spent+1 > messageBurst*times {
+			h.leaveOut(all, r.Message, now)
+			return false
+		}
 		same = h.bucket(k, now)
 	}
 	same.pay(now, time.Duration(float64(refill)/times))
-	if same.spent+1 > burst*times || same != all && all.spent+1 > messageBurst*times {
+	if same.spent+1 > burst*times {
 		h.leaveOut(same, r.Message, now)
 		return false
 	}
@@ -125,21 +130,25 @@ func (b *bucket) pay(now time.Time, every time.Duration) {
 	b.at = now
 }
 
-// bucket returns k's bucket. If there are too many, the one that was used longest ago is deleted, unless it has a
-// sum that is not logged yet.
+// bucket returns k's bucket. If there are too many, the one that was used longest ago is deleted, if it is full again and
+// has no sum that is not logged yet. Else k shares a bucket with all others of its level for which there is no room.
 func (h *shared) bucket(k key, now time.Time) *bucket {
 	b := h.keys[k]
 	if b != nil {
 		return b
 	}
-	if len(h.keys) >= maxKeys {
+	rest := key{level: k.level}
+	if len(h.keys) >= maxKeys && k != rest {
 		var oldest key
 		for o, b := range h.keys {
 			if old := h.keys[oldest]; old == nil || b.at.Before(old.at) {
 				oldest = o
 			}
 		}
-		h.sum(oldest, h.keys[oldest], now)
+		old := h.keys[oldest]
+		if old.left > 0 || old.spent > float64(now.Sub(old.at))/float64(refill) {
+			return h.bucket(rest, now)
+		}
 		delete(h.keys, oldest)
 	}
 	b = &bucket{at: now}

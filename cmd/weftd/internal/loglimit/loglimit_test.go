@@ -99,6 +99,46 @@ func TestFloods(t *testing.T) {
 	}
 }
 
+// However many reasons somebody makes up, the log grows by a bounded number of lines, sums included, and all are counted.
+func TestReasonsMadeUpAreCounted(t *testing.T) {
+	const lines, every = 20 * maxKeys, 2 * time.Millisecond
+	const took = lines * every
+	for name, tt := range map[string]struct {
+		line func(log *slog.Logger, made string)
+		most int
+	}{
+		"of one message": {func(log *slog.Logger, made string) {
+			log.Warn("a record is not believed", "key", made, "reason", "malformed", "detail", "no subnet in "+made)
+		}, messageBurst + int(took/messageRefill) + 1},
+		"as messages": {func(log *slog.Logger, made string) { log.Warn(made + " does not answer") }, maxKeys*int(took/refill+1) + burst},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, out, h := logger()
+				for i := range lines {
+					tt.line(log, strings.Map(func(c rune) rune { return c - '0' + 'a' }, strconv.Itoa(i))) // numbers are no part of a shape
+					time.Sleep(every)
+				}
+				h.Flush()
+				sums := count(out, "were left out")
+				passed := count(out, "\n") - sums
+				if passed > tt.most || passed < messageBurst {
+					t.Errorf("%d lines passed, want at most %d", passed, tt.most)
+				}
+				if sums > int(took/sumUpAfter)+1 {
+					t.Errorf("%d sums in %v", sums, took)
+				}
+				if n := leftOut(t, out); passed+n != lines {
+					t.Errorf("%d passed and %d are said to be left out of %d", passed, n, lines)
+				}
+				if len(h.keys) > maxKeys+1 {
+					t.Errorf("%d keys are kept", len(h.keys))
+				}
+			})
+		})
+	}
+}
+
 // Two errors under one message do not share a bucket, nor do levels and components.
 func TestErrorsThatDifferDoNotStarve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
