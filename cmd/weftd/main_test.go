@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -45,12 +46,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(withEtcd(m.Run))
+	os.Exit(withPrograms(m.Run))
 }
 
-// withEtcd runs do with a weft-etcd in $PATH, which is the test binary too.
-func withEtcd(do func() int) int {
-	dir, err := os.MkdirTemp("", "weft-etcd-")
+// withPrograms runs do with a weft-etcd and a weftd in $PATH, which are the test binary too. They are written before anything is
+// forked: a program that a child still has open for writing cannot be executed.
+func withPrograms(do func() int) int {
+	dir, err := os.MkdirTemp("", "weft-programs-")
 	if err != nil {
 		panic(err)
 	}
@@ -59,7 +61,8 @@ func withEtcd(do func() int) int {
 	if err != nil {
 		panic(err)
 	}
-	if err := errors.Join(os.Symlink(self, filepath.Join(dir, embedded.Program)), os.Setenv("PATH", dir+":"+os.Getenv("PATH"))); err != nil {
+	script := fmt.Appendf(nil, "#!/bin/sh\n%s=1 exec %s \"$@\"\n", asWeftd, self)
+	if err := errors.Join(os.Symlink(self, filepath.Join(dir, embedded.Program)), os.WriteFile(filepath.Join(dir, "weftd"), script, 0o755), os.Setenv("PATH", dir+":"+os.Getenv("PATH"))); err != nil {
 		panic(err)
 	}
 	return do()
