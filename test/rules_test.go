@@ -33,7 +33,7 @@ func rooms() map[string][]string {
 
 		"cmd/internal/buildinfo": {}, // every program links it, also the plugin that is started for each pod
 		"cmd/internal/hostlocal": {}, // the same
-		"cmd/internal/podtun":    {}, // the same
+		"cmd/internal/podtun":    {"routing/ownthread"},
 		"cmd/internal/smallhttp": {}, // the same
 		"cmd/internal/podport":   {"cmd/internal/smallhttp"},
 		"cmd/internal/custody":   {"cmd/internal/rights", "cmd/internal/safepath"},
@@ -48,8 +48,9 @@ func rooms() map[string][]string {
 		"lease/subnetenv": {"lease/internal/replace"}, // so that weft-cni, which is started for each pod, can link it
 
 		"routing/hostrules":          {"lease", "routing/internal/notify", "tunnel/nlattr"},
-		"routing/internal/kernel":    {"encap", "routing/internal/notify", "tunnel/nlattr"},
+		"routing/internal/kernel":    {"encap", "routing/internal/notify", "routing/ownthread", "tunnel/nlattr"},
 		"routing/internal/notify":    {},
+		"routing/ownthread":          {}, // every program links it
 		"routing/internal/plane":     {"encap", "routing/internal/kernel", "tunnel"},
 		"routing/internal/wireguard": {},
 		"routing/probe":              {"encap"},

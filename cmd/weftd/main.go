@@ -38,6 +38,9 @@ const (
 )
 
 func main() {
+	// The first thread is what /proc shows of the process. It stays in the network namespace where it was started: a thread that
+	// goes to another one does not come back. It is held before anything waits, after which this may be another thread.
+	runtime.LockOSThread()
 	if len(os.Args) > 1 && os.Args[1] == minder.Verb { // before any signal is taken, since it passes all on
 		status, err := minder.Wait(os.Args[2:])
 		if err != nil {
@@ -49,9 +52,6 @@ func main() {
 	// process that weftd has started from this program.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	// The first thread is what /proc shows of the process. It stays in the network namespace where it was started: a thread that
-	// goes to another one does not come back.
-	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	switch err := run(ctx, os.Args[1:], hangups, os.Stdout, os.Stderr); {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"weft/routing/ownthread"
 )
 
 // Check says, with all that is wrong, whether the interface is as Make left it.
@@ -18,7 +20,7 @@ func Check(s Spec) error {
 		return fmt.Errorf("the pod's network namespace: %w", err)
 	}
 	defer ns.Close()
-	if err := in(ns, s.check); err != nil {
+	if err := ownthread.In(int(ns.Fd()), s.check); err != nil {
 		return fmt.Errorf("%s in %s: %w", s.Name, s.Netns, err)
 	}
 	return nil

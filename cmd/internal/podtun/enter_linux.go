@@ -11,12 +11,13 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"weft/routing/ownthread"
 )
 
 // Task is something to be done for a pod's interface.
@@ -85,7 +86,7 @@ func routesBeside(netns, name string, networks []netip.Prefix) (out []netip.Pref
 	}
 	defer ns.Close()
 	var others []netip.Addr // the unspecified address of each family with a default route
-	err = in(ns, func() error {
+	err = ownthread.In(int(ns.Fd()), func() error {
 		own := -1
 		if l, err := netlink.LinkByName(name); err == nil {
 			own = l.Attrs().Index
@@ -280,18 +281,10 @@ func makeApart(s Spec) (tun *os.File, err error) {
 		return nil, err
 	}
 	defer own.Close()
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with this goroutine, or stays where it is
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			s.Netns = fmt.Sprintf("/proc/self/fd/%d", own.Fd())
-			tun, err = Make(s)
-		} else {
-			err = fmt.Errorf("make a network namespace: %w", err)
-		}
-		done <- err
-	}()
-	err = <-done
+	s.Netns = fmt.Sprintf("/proc/self/fd/%d", own.Fd())
+	err = ownthread.InNew(func() (err error) {
+		tun, err = Make(s)
+		return err
+	})
 	return tun, err
 }

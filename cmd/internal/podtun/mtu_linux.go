@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"weft/routing/ownthread"
 )
 
 // OpenMTU opens the file in sysfs that has the MTU of the interface, for reading and writing. Who has it and CAP_NET_ADMIN over the pod's
@@ -19,7 +21,7 @@ func OpenMTU(netns, name string) (*os.File, error) {
 	}
 	defer ns.Close()
 	var f *os.File
-	err = in(ns, func() (err error) { // a sysfs is that of the network namespace that it was mounted in
+	err = ownthread.In(int(ns.Fd()), func() (err error) { // a sysfs is that of the network namespace that it was mounted in
 		f, err = openMTU(name)
 		return err
 	})

@@ -8,11 +8,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"weft/routing/ownthread"
 )
 
 // Gateway6 is the gateway of the routes of IPv6. It is no address of any device; its neighbour entry is permanent.
@@ -65,7 +66,7 @@ func Make(s Spec) (tun *os.File, err error) {
 	if err := netlink.LinkSetNsFd(l, int(ns.Fd())); err != nil {
 		return tun, fmt.Errorf("move the TUN into %s: %w", s.Netns, err)
 	}
-	if err := in(ns, func() error { return s.configure(name) }); err != nil {
+	if err := ownthread.In(int(ns.Fd()), func() error { return s.configure(name) }); err != nil {
 		return tun, fmt.Errorf("%s in %s: %w", s.Name, s.Netns, err)
 	}
 	if err := unix.IoctlSetInt(int(tun.Fd()), unix.TUNSETPERSIST, 1); err != nil {
@@ -103,31 +104,6 @@ func remedy(err error) string {
 		return "too many descriptors are open"
 	}
 	return "load the module tun, or in a container pass the device on"
-}
-
-// in calls do on a thread that is in the namespace meanwhile. The thread goes back: it may be the process' first one, which does not end
-// with its goroutine, and would keep the namespace alive. A thread that cannot go back does nothing else any more.
-func in(ns *os.File, do func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		done <- func() error {
-			own, err := os.Open("/proc/thread-self/ns/net")
-			if err != nil {
-				return err
-			}
-			defer own.Close()
-			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("enter the namespace: %w", err)
-			}
-			err = do()
-			if unix.Setns(int(own.Fd()), unix.CLONE_NEWNET) == nil {
-				runtime.UnlockOSThread()
-			}
-			return err
-		}()
-	}()
-	return <-done
 }
 
 // configure runs in the pod's namespace.
@@ -224,7 +200,7 @@ func Remove(netns, name string) error {
 		return fmt.Errorf("the pod's network namespace: %w", err)
 	}
 	defer ns.Close()
-	return in(ns, func() error {
+	return ownthread.In(int(ns.Fd()), func() error {
 		l, err := netlink.LinkByName(name)
 		if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
 			return nil

@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"weft/routing/ownthread"
 )
 
 // Kernel is the netlink edge to one network namespace, the one that it was opened
@@ -58,31 +59,11 @@ func OpenKernel() (*Kernel, error) {
 
 // OpenKernelIn opens the namespace of a descriptor, which stays the caller's.
 func OpenKernelIn(ns int) (k *Kernel, err error) {
-	onOwnThread(func() {
-		if err = unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
-			err = fmt.Errorf("enter the network namespace: %w", err)
-			return
-		}
+	err = ownthread.In(ns, func() (err error) {
 		k, err = OpenKernel()
+		return err
 	})
 	return k, err
-}
-
-// onOwnThread runs f on a thread that ends afterwards, since it may not return from where f takes it. The process' first thread would not end with its
-// goroutine, and what /proc shows of the process is that thread's: while it is the one that is free, it is held.
-func onOwnThread(f func()) {
-	done := make(chan struct{})
-	go func() { // waited for below
-		defer close(done)
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			defer runtime.UnlockOSThread()
-			onOwnThread(f)
-			return
-		}
-		f()
-	}()
-	<-done
 }
 
 // Close frees the descriptors. No other method may be in use or called afterwards.
@@ -105,20 +86,13 @@ func statNS() (nsID, error) {
 // Do runs f on a thread that is in the namespace. In a daemon that is the calling
 // thread. Only a process that works in several namespaces pays for another one,
 // which ends after f, since it cannot return to its first namespace.
-func (k *Kernel) Do(f func() error) (err error) {
+func (k *Kernel) Do(f func() error) error {
 	if id, err := statNS(); err != nil {
 		return err
 	} else if id == k.id {
 		return f()
 	}
-	onOwnThread(func() {
-		if err = unix.Setns(k.NS, unix.CLONE_NEWNET); err != nil {
-			err = fmt.Errorf("enter the network namespace: %w", err)
-			return
-		}
-		err = f()
-	})
-	return err
+	return ownthread.In(k.NS, f)
 }
 
 // Device is a link as the kernel shows it.

@@ -3,10 +3,11 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"weft/routing/ownthread"
 )
 
 // ErrNoWireGuard says that this kernel makes no WireGuard devices: it was built without, or the module wireguard is not
@@ -77,19 +78,17 @@ func ProbeWireGuardAside() error { return aside("WireGuard", (*Kernel).ProbeWire
 
 // aside asks something of a network namespace that is made for it.
 func aside(what string, ask func(*Kernel) error) error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: thread and namespace end with the goroutine
-		result <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("probe for %s: new network namespace: %w", what, err)
-			}
-			k, err := OpenKernel()
-			if err != nil {
-				return err
-			}
-			return errors.Join(ask(k), k.Close())
-		}()
-	}()
-	return <-result
+	var asked error
+	err := ownthread.InNew(func() error {
+		k, err := OpenKernel()
+		if err != nil {
+			return err
+		}
+		asked = errors.Join(ask(k), k.Close())
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("probe for %s: %w", what, err)
+	}
+	return asked
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/options"
+	"weft/routing/ownthread"
 )
 
 // errNotRoot says that the user namespace gives us no rights.
@@ -45,7 +45,7 @@ func arrive(word string, cfg options.Config) (options.Place, error) {
 	if cfg.Rootless.TUNNetns == "" { // one that an earlier weftd made
 		return hold(net, cfg.CacheDir)
 	}
-	if err := within(t.net, func() error { forward(); return nil }); err != nil {
+	if err := ownthread.In(t.net, func() error { forward(); return nil }); err != nil {
 		return options.Place{}, err
 	}
 	return t.direct(cfg.Rootless.TUNNetns)
@@ -102,28 +102,20 @@ func joined(word string) (net int, err error) {
 
 // make1 makes a network namespace with a loopback interface that is up, and that forwards, and returns its descriptor.
 func make1() (net int, err error) {
-	done := make(chan struct{})
-	go func() { // waited for below; its thread ends with it
-		defer close(done)
-		runtime.LockOSThread()
-		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			err = fmt.Errorf("make a network namespace: %w", err)
-			return
-		}
+	err = ownthread.InNew(func() (err error) {
 		if net, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-			return
+			return err
 		}
-		lo, bad := netlink.LinkByName("lo")
-		if bad == nil {
-			bad = netlink.LinkSetUp(lo)
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
 		}
-		if err = bad; err != nil {
-			err = fmt.Errorf("set the loopback interface up: %w", err)
-			return
+		if err != nil {
+			return fmt.Errorf("set the loopback interface up: %w", err)
 		}
 		forward()
-	}()
-	<-done
+		return nil
+	})
 	return net, err
 }
 
@@ -137,13 +129,13 @@ func try(word string) error {
 		if err != nil {
 			return err
 		}
-		return within(net, tryTUN)
+		return ownthread.In(net, tryTUN)
 	}
 	net, err := joined(word)
 	if err != nil {
 		return err
 	}
-	return within(net, tryTUN)
+	return ownthread.In(net, tryTUN)
 }
 
 // tryTUN makes a TUN, which goes with its descriptor.

@@ -21,6 +21,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/statefiles"
 	"weft/lease"
+	"weft/routing/ownthread"
 )
 
 // hold starts the process that keeps the network namespace, which others enter by it, and notes it in the state directory: its id, and
@@ -38,7 +39,7 @@ func hold(net int, stateDir string) (options.Place, error) {
 	if err != nil {
 		return p, err
 	}
-	if err := within(net, cmd.Start); err != nil {
+	if err := ownthread.In(net, cmd.Start); err != nil {
 		return p, fmt.Errorf("keep the network namespace: %w", err)
 	}
 	go func() { _, _ = cmd.Process.Wait(); _ = alive.Close() }() // whoever kills it has others go on without a way in
@@ -121,8 +122,8 @@ func youngerThan(pid int) func(int) bool {
 	}
 }
 
-// whoIsIn reports whether a process is in the network namespace of that file which does not merely keep it, and which ones keep it. Those that are
-// somebody else's are not seen.
+// whoIsIn reports whether another process than this one is in the network namespace of that file and does not merely keep it, and
+// which others keep it. Those that are somebody else's are not seen.
 func whoIsIn(file string) (others bool, keepers []int, err error) {
 	here, err := stat(file)
 	if err != nil {
@@ -133,6 +134,9 @@ func whoIsIn(file string) (others bool, keepers []int, err error) {
 		return false, nil, err
 	}
 	for _, dir := range dirs {
+		if filepath.Base(dir) == strconv.Itoa(os.Getpid()) {
+			continue
+		}
 		there, err := stat(filepath.Join(dir, "ns/net"))
 		if err != nil || there.Dev != here.Dev || there.Ino != here.Ino {
 			continue

@@ -6,12 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/options"
+	"weft/routing/ownthread"
 )
 
 // target is a network namespace that somebody made, and the user namespace that it belongs to.
@@ -112,20 +112,6 @@ func same(fd int, file string) bool {
 	return err == nil && unix.Fstat(fd, &a) == nil && a.Dev == b.Dev && a.Ino == b.Ino
 }
 
-// within runs f on a thread in the network namespace, which ends with it.
-func within(net int, f func() error) error {
-	done := make(chan error, 1)
-	go func() { // waited for below
-		runtime.LockOSThread()
-		if err := unix.Setns(net, unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter the network namespace: %w", err)
-			return
-		}
-		done <- f()
-	}()
-	return <-done
-}
-
 // hasRights reports whether this process may change the network namespace that it is in.
 func hasRights() bool {
 	if !capable() {
@@ -156,7 +142,7 @@ func capable() bool {
 
 // direct is the place for a namespace that this process has rights over as it is.
 func (t target) direct(word string) (options.Place, error) {
-	if err := within(t.net, func() error { return nil }); err != nil {
+	if err := ownthread.In(t.net, func() error { return nil }); err != nil {
 		if errors.Is(err, unix.EPERM) {
 			err = fmt.Errorf("%w: %s", err, whyNotEntered(capable()))
 		}

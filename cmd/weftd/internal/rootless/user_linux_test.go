@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"weft/cmd/internal/options"
+	"weft/routing/ownthread"
 	"weft/test/await"
 )
 
@@ -55,7 +56,7 @@ func goThere() int {
 		f.Err = err.Error()
 	} else {
 		f.Place, f.UID = p, os.Getuid()
-		f.TUN = within(p.FD, tryTUN) == nil
+		f.TUN = ownthread.In(p.FD, tryTUN) == nil
 		here, err := os.Readlink("/proc/self/ns/net")
 		f.Outside = err == nil && here == os.Getenv("HERE")
 	}

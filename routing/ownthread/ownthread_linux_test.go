@@ -1,4 +1,4 @@
-package kernel
+package ownthread
 
 import (
 	"fmt"
@@ -17,29 +17,26 @@ func TestTheFirstThreadStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	fd := -1
-	onOwnThread(func() {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err == nil {
-			fd, _ = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		}
-	})
-	if fd < 0 {
-		t.Fatal("this test makes a network namespace: run it as root (sudo make test)")
+	if err := InNew(func() (err error) {
+		fd, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		return err
+	}); err != nil {
+		t.Fatalf("%v: this test makes a network namespace: run it as root (sudo make test)", err)
 	}
 	defer unix.Close(fd)
-	k, err := OpenKernelIn(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer k.Close()
 	// So many are there at one moment that no thread of the process is free, the first one neither.
 	const many = 30
 	for range 5 {
 		var inside, done sync.WaitGroup
 		inside.Add(many)
-		for range many {
+		for i := range many {
 			done.Go(func() {
 				entered := false
-				err := k.Do(func() error {
+				run := InNew
+				if i%2 == 0 {
+					run = func(f func() error) error { return In(fd, f) }
+				}
+				err := run(func() error {
 					entered = true
 					inside.Done()
 					inside.Wait()
