@@ -2,7 +2,9 @@
 #
 #   make build   bin/weftd, bin/weft-etcd, bin/weft and bin/weft-cni
 #   make run     a lab of nodes and pods on this machine, measured and cleaned up
-#   make test    every test but test-kube's and that of a whole release; as root, since it makes network namespaces
+#   make test    every test but those of the targets below and of a whole release; as root, since it makes network namespaces
+#   make test-more  emulated processors, and thousands of the simulator's seeds
+#   make test-long  the short suite again and again under the race detector, and 100,000 seeds: some hours
 #   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd. The first build
 #                of those takes some seven minutes and 1.2 GB of Go's module cache
 #   make test-matrix  every combination of backend, family, firewall and path, of which make test runs a choice
@@ -42,7 +44,7 @@ RUN ?= .
 TOOLS := .ci/tools/bin
 CONTROLPLANE := test/kube/bin/controlplane
 
-.PHONY: build run test test-kube test-matrix test-hour test-faults bench bench-once bench-guard lint check release publish deps clean
+.PHONY: build run test test-more test-long test-kube test-matrix test-hour test-faults bench bench-once bench-guard lint check release publish deps clean
 .DEFAULT_GOAL := build
 
 # Static binaries, so that they run on any Linux and in an empty container image. With grpcnotrace grpc leaves out its
@@ -57,11 +59,15 @@ run: build
 test: deps build
 	GO='$(GO)' .ci/test
 
-# test/kube is a module of its own. Its tests mostly wait, so three run side by side. vet is off here, where it would look
-# at all of Kubernetes once more; .ci/test vets the tests alone. .ci/test sets TESTED to the command that reports
-# the tests, test/cmd/report, which then runs go.
-test-kube: deps $(CONTROLPLANE)
-	$(TESTED) $(GO) -C test/kube test $(if $(TESTED),-json) -vet=off -count=1 -parallel 3 -timeout 30m -run '$(RUN)' .
+# test/kube is a module of its own.
+test-kube: deps build $(CONTROLPLANE)
+	GO='$(GO)' RUN='$(RUN)' .ci/test kubernetes
+
+test-more: deps build
+	GO='$(GO)' .ci/test more
+
+test-long: deps build
+	GO='$(GO)' WEFT_LONG=1 .ci/test long
 
 test-matrix: deps build
 	WEFT_MATRIX=all $(GO) test -count=1 -v -timeout 60m -run '^TestMatrix$$' ./test

@@ -16,6 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	testns "weft/test/netns"
 )
 
 // router is a namespace that forwards from one TUN to another. What is written to
@@ -32,9 +34,7 @@ const (
 // so that the kernel cuts, and does not sum. It needs root, and says so.
 func newRouter(t testing.TB, partial bool) *router {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes network namespaces and TUN devices: run it as root (make test does)")
-	}
+	testns.Need(t)
 	r, done := &router{}, make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the runtime ends the thread, and with it the namespace

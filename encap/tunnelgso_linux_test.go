@@ -13,6 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	testns "weft/test/netns"
 )
 
 // Offloads of a TAP (linux/if_tun.h): all, with tunnel GSO and its outer checksum.
@@ -26,9 +28,7 @@ type wire struct{ in, out int }
 // newWire makes one. offload is what out takes. It needs root, and Linux 6.17.
 func newWire(t testing.TB, offload int) *wire {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes network namespaces and TAP devices: run it as root (make test does)")
-	}
+	testns.Need(t)
 	w, done := &wire{-1, -1}, make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked, as in newRouter

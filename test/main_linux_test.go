@@ -16,6 +16,7 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
+	"weft/test/netns"
 )
 
 // binDir is where the commands under test are: those of $WEFT_BIN, which make test sets to what make build has just
@@ -26,6 +27,7 @@ var binDir string
 var madeDir string
 
 func TestMain(m *testing.M) {
+	netns.Isolate()
 	dir, err := os.MkdirTemp("", "weft-bin-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -152,9 +154,7 @@ func tableFulls() (n int) {
 
 func requireRoot(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
-	}
+	netns.Need(t)
 }
 
 // requireTool fails with the Debian package that has the program.

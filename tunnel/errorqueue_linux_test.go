@@ -3,7 +3,6 @@ package tunnel
 import (
 	"encoding/binary"
 	"net/netip"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/test/netns"
 )
 
 // claimer sends messages about datagrams of a socket on the loopback, as anybody on the way may.
@@ -22,9 +22,7 @@ type claimer struct {
 
 func newClaimer(t *testing.T, about *UDPSocket) *claimer {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes up ICMP messages: run it as root (make test does)")
-	}
+	netns.Need(t)
 	family, proto, addr := unix.AF_INET, unix.IPPROTO_ICMP, about.local.Addr()
 	if addr.Is6() {
 		family, proto = unix.AF_INET6, unix.IPPROTO_ICMPV6

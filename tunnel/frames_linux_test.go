@@ -2,19 +2,18 @@ package tunnel
 
 import (
 	"net/netip"
-	"os"
 	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"weft/test/netns"
 )
 
 // TestNobodyWaitsWhereFramesLeave: no socket that frames leave by is one of those that a worker waits at. Otherwise the
 // kernel goes to wake somebody for each frame that it has cut out of a superframe and sent, 43 times for each of them.
 func TestNobodyWaitsWhereFramesLeave(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test opens packet sockets: run it as root (make test does)")
-	}
+	netns.Need(t)
 	const loopback, workers = 1, 2
 	f, err := openFrames(RawOptions{Link: loopback}, netip.MustParseAddrPort("127.0.0.1:8285"), workers, &offload{})
 	if err != nil {

@@ -1,13 +1,14 @@
 package tunnel_test
 
 import (
-	"os"
 	"runtime"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	testns "weft/test/netns"
 )
 
 // host is a network namespace of its own, entered by Do. It exists as long as
@@ -19,9 +20,7 @@ type host struct {
 // newHost makes a namespace with its loopback up. It needs root, and says so.
 func newHost(t testing.TB) *host {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes network namespaces: run it as root (make test does)")
-	}
+	testns.Need(t)
 	h := &host{}
 	inThread(t, func() error {
 		ns, err := netns.New() // and enters it

@@ -3,7 +3,6 @@ package load
 import (
 	"context"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -12,14 +11,13 @@ import (
 	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
+	"weft/test/netns"
 )
 
 // pods returns two pods of a lab without a daemon. It needs root.
 func pods(t *testing.T) (from, to probe.Endpoint) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
-	}
+	netns.Need(t)
 	l, err := lab.Up(t.Context(), lab.Spec{Driver: lab.KernelHostGW, PodsPerNode: 1, Direct: true})
 	if err != nil {
 		t.Fatal(err)

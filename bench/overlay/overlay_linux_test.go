@@ -2,7 +2,6 @@ package overlay
 
 import (
 	"bytes"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"weft/bench/load"
 	"weft/bench/plan"
 	"weft/bench/report"
+	"weft/test/netns"
 )
 
 func TestParseConfig(t *testing.T) {
@@ -36,9 +36,7 @@ func TestParseConfig(t *testing.T) {
 // TestEveryKind makes a whole run over the kernel's own rungs and the bare link, as short as can be.
 // How fast they are does not matter here.
 func TestEveryKind(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
-	}
+	netns.Need(t)
 	c := Config{Config: plan.Quick(), Rungs: []string{Reference, "veth", "host-gw"}, Wires: []string{"full", "plain"}}
 	c.Kinds, c.Loss, c.Frames = report.Kinds(), 0.5, []int{64, 1518} // so that it passes on a machine that does other things meanwhile
 	var (

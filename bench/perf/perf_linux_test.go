@@ -8,13 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
 func root(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, for perf events: run the tests with sudo")
-	}
+	testns.Need(t)
 }
 
 // TestCountCalls: the reads and writes of this process are counted, also those of a thread that was started later.

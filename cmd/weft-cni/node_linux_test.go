@@ -20,6 +20,7 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
 // debianPlugins is where Debian's containernetworking-plugins are.
@@ -29,6 +30,7 @@ const debianPlugins = "/usr/lib/cni"
 var binDir string
 
 func TestMain(m *testing.M) {
+	testns.Isolate()
 	dir, err := os.MkdirTemp("", "weft-cni-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -64,9 +66,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
-	}
+	testns.Need(t)
 	for _, p := range []string{"bridge", "host-local", "portmap"} {
 		if _, err := os.Stat(filepath.Join(debianPlugins, p)); err != nil {
 			t.Fatalf("%v: apt-get install containernetworking-plugins", err)

@@ -1,11 +1,12 @@
 package main
 
 import (
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+
+	"weft/test/netns"
 )
 
 // What an ordinary user is told of a namespace that the kernel does not let be looked at.
@@ -28,9 +29,7 @@ func TestNamespacesOfOthers(t *testing.T) {
 // Whose a process is is read from /proc, where everybody may.
 func TestWhoseProcessItIs(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Fatal("it takes root to start a process as another user: run this as root")
-	}
+	netns.Root(t, "only root can start a process as another user")
 	cmd := exec.Command("sleep", "60")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	if err := cmd.Start(); err != nil {

@@ -19,6 +19,7 @@ import (
 	"weft/cmd/internal/pcapng"
 	"weft/cmd/internal/podport"
 	"weft/test/lab/holder"
+	"weft/test/netns"
 )
 
 // update rewrites the golden files: go test ./cmd/weft -update
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Bool("update", false, "rewrite testdata/*.golden")
 	flag.Parse()
-	os.Exit(m.Run())
+	netns.Main(m)
 }
 
 // node answers as a weftd in the middle of its life would.

@@ -17,6 +17,7 @@ import (
 	"weft/cmd/internal/doctor"
 	"weft/lease"
 	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
 // patient is a host in a namespace as a weftd left it that does not run: with its state directory, its device and its
@@ -29,9 +30,7 @@ type patient struct {
 
 func newPatient(t *testing.T) *patient {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes a network namespace: run it as root (sudo make test)")
-	}
+	testns.Need(t)
 	ns, err := netns.New("patient")
 	if err != nil {
 		t.Fatal(err)

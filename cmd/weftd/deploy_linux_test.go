@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"weft/test/netns"
 )
 
 // unitCapabilities are those that the example unit leaves, as setpriv(1) spells them.
@@ -31,9 +33,7 @@ func TestUnitLeavesNoMoreCapabilitiesThanNeeded(t *testing.T) {
 }
 
 func TestUnitReadsKeysOfOtherUsers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test gives a file to another user: run it as root (sudo make test)")
-	}
+	netns.Root(t, "only root can give a file to another user")
 	if _, err := exec.LookPath("setpriv"); err != nil {
 		t.Fatalf("%v: apt-get install util-linux", err)
 	}

@@ -25,6 +25,7 @@ import (
 	"weft/lease/subnetenv"
 	"weft/test/await"
 	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
 // host is a node with a namespace and a directory of its own, in which a weftd may run.
@@ -83,9 +84,7 @@ func pairOf(t *testing.T, backend string) (a, b *host) {
 // wired makes two hosts joined by a wire, 192.0.2.1 and 192.0.2.2.
 func wired(t *testing.T) (a, b *host) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes network namespaces: run it as root (sudo make test)")
-	}
+	testns.Need(t)
 	a, b = newHost(t, "a"), newHost(t, "b")
 	wire := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(b.ns.FD())}
 	if err := a.ns.Netlink().LinkAdd(wire); err != nil {

@@ -21,6 +21,7 @@ import (
 	"weft/cmd/weftd/internal/minder"
 	"weft/lease/etcd/embedded"
 	"weft/lease/etcd/embedded/server"
+	"weft/test/netns"
 )
 
 // asWeftd is a variable that makes the test binary run as weftd, so that tests have real
@@ -46,6 +47,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	netns.Isolate()
 	os.Exit(withPrograms(m.Run))
 }
 

@@ -18,6 +18,7 @@ import (
 	"weft/lease/etcd"
 	"weft/lease/etcd/etcdtest"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 func TestWatchDeliversCompleteDebouncedSets(t *testing.T) {
@@ -346,9 +347,7 @@ func holeName() string { return fmt.Sprintf("wetcd%d", os.Getpid()) }
 
 func blackHole(t *testing.T) (addr netip.Addr, drop, pass func()) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes a network namespace: run it as root")
-	}
+	netns.Need(t)
 	run := func(line string) {
 		t.Helper()
 		f := strings.Fields(line)

@@ -12,15 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/lease"
+	"weft/test/netns"
 )
 
 // inNamespace moves the test to a network namespace of its own, which vanishes with the
 // thread. Goroutines that the test starts are not in it.
 func inNamespace(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes network namespaces and needs root: run it with sudo")
-	}
+	netns.Need(t)
 	for tool, pkg := range map[string]string{"ip": "iproute2", "nft": "nftables", "iptables-nft": "iptables", "iptables-legacy": "iptables"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Fatalf("%v: apt-get install %s", err, pkg)

@@ -16,6 +16,7 @@ import (
 
 	"weft/encap"
 	"weft/test/lab/netns"
+	testns "weft/test/netns"
 	"weft/tunnel"
 )
 
@@ -56,9 +57,7 @@ func outers(six bool) (own, peer netip.Addr) {
 // newRig makes a host whose underlay is of one family. path 0 is the kernel's vxlan.
 func newRig(t *testing.T, six bool, path tunnel.Path) *rig {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes network namespaces: run it as root (make test does)")
-	}
+	testns.Need(t)
 	r := &rig{name: "kernel"}
 	if path != 0 {
 		r.name = path.String()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
 // repository is the folder that is the context of a build.
@@ -27,9 +28,7 @@ type rootFS struct {
 
 // TestImages makes both images, from programs that are built once, and tests them.
 func TestImages(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes root file systems and changes into them: run it as root (sudo make test)")
-	}
+	testns.Root(t, "only root can make root file systems and change into them")
 	src := Source{Context: repository, Binaries: programs(t)}
 	stages, err := Dockerfile(repository)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"weft/lease/subnetenv"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 // fakeWeftd is a variable of the environment that makes the test binary a weftd that carries nothing: it
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	netns.Main(m)
 }
 
 func runFake(says string, args []string) error {

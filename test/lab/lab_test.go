@@ -14,15 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 const dualStack = `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48","Backend":{"Type":"udp"}}`
 
 func up(t *testing.T, spec Spec) *Lab {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
-	}
+	netns.Need(t)
 	spec.Progress = func(line string) { t.Log(line) }
 	l, err := Up(t.Context(), spec)
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"weft/cmd/internal/rights"
 	"weft/test/await"
 	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
 // asSwitch is a variable that makes the test binary a weftd that does nothing but carry packets between the two TUNs that it
@@ -87,9 +88,7 @@ type pod struct {
 // newPod makes a TUN outside, and moves its device into a new namespace.
 func newPod(t *testing.T, n int) *pod {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes network namespaces: run it as root (sudo make test)")
-	}
+	testns.Need(t)
 	ns, err := netns.New(fmt.Sprint("pod", n))
 	if err != nil {
 		t.Fatal(err)

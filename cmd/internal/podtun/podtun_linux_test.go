@@ -17,6 +17,7 @@ import (
 	"weft/cmd/internal/podport"
 	"weft/test/await"
 	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
 func TestInterface(t *testing.T) {
@@ -129,9 +130,7 @@ func space(t *testing.T, name string) *netns.Namespace {
 
 // Who owns a user namespace may trace what runs in it, so that root's helper does not go into that of another user.
 func TestRootStaysOutOfOthersUserNamespaces(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("it takes root to start a process as another user: run this as root")
-	}
+	testns.Root(t, "only root can start a process as another user")
 	cmd := exec.Command("unshare", "-Urn", "sleep", "60")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	if err := cmd.Start(); err != nil {

@@ -14,15 +14,14 @@ import (
 
 	"weft/routing/internal/kernel"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 // In moves the test to a network namespace of its own, which vanishes
 // with the thread. Goroutines that the test starts are not in it; Kernel is.
 func In(t *testing.T) *kernel.Kernel {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes network namespaces and needs root: run it with sudo, or in a user namespace with unshare -rn")
-	}
+	netns.Need(t)
 	for _, tool := range []string{"ip"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Fatalf("%s is missing: apt-get install iproute2", tool)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 // user runs the small weft of TestMain as some user.
@@ -24,9 +25,7 @@ type user struct {
 
 // users runs a test as root, and as nobody, an ordinary user, whose labs are in user namespaces.
 func users(t *testing.T, test func(*testing.T, user)) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to make network namespaces and to become an ordinary user: run the tests with sudo")
-	}
+	netns.Root(t, "only root can become an ordinary user")
 	for name, uid := range map[string]uint32{"root": 0, "nobody": 65534} {
 		t.Run(name, func(t *testing.T) {
 			dir, err := os.MkdirTemp("", "weft-holder-")

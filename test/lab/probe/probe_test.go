@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -14,14 +13,13 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
 // twoHosts makes two hosts that are joined by one cable, each with an address of each family.
 func twoHosts(t *testing.T) (a, b Endpoint) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
-	}
+	testns.Need(t)
 	a, b = Endpoint{Name: "a", Addr: netip.MustParseAddr("192.0.2.1")}, Endpoint{Name: "b", Addr: netip.MustParseAddr("192.0.2.2")}
 	for _, e := range []*Endpoint{&a, &b} {
 		ns, err := netns.New(e.Name)

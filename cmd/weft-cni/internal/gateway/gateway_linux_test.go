@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
 func prefixes(texts ...string) (ps []netip.Prefix) {
@@ -68,9 +68,7 @@ func TestFormer(t *testing.T) {
 // host is a namespace with a link named cni0, of the given kind, that has these addresses.
 func host(t *testing.T, kind netlink.Link, addrs ...string) *netns.Namespace {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
-	}
+	testns.Need(t)
 	n, err := netns.New("host")
 	if err != nil {
 		t.Fatal(err)

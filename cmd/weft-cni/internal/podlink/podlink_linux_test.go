@@ -12,15 +12,14 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
 // pair makes a host and a pod with a link between, which is eth0 in the pod and veth0 on the host, and returns both
 // namespaces and the path of the pod's.
 func pair(t *testing.T) (host, pod *netns.Namespace, path string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to make network namespaces: run the tests with sudo")
-	}
+	testns.Need(t)
 	var err error
 	if host, err = netns.New("host"); err != nil {
 		t.Fatal(err)

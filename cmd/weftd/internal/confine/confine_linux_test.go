@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/options"
+	"weft/test/netns"
 )
 
 // outcome is what testdata/try prints.
@@ -68,9 +69,7 @@ func try(t *testing.T, program string, env []string, word, dir string, files ...
 const usual = "CapPrm 3004, CapEff 3004, CapBnd 3004, NoNewPrivs 1"
 
 func TestRightsAreGivenUp(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test gives up root's rights: run it as root (sudo make test)")
-	}
+	netns.Root(t, "only root can give up root's rights")
 	for _, tool := range []string{"/bin/true", "/bin/mount"} { // an attempt with a program that is missing would be refused too
 		if _, err := os.Stat(tool); err != nil {
 			t.Fatalf("%s is missing (package coreutils or mount): %v", tool, err)

@@ -15,6 +15,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/routing/ownthread"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 const (
@@ -70,9 +71,7 @@ func goThere() int {
 // An ordinary user without capabilities gets a TUN in a namespace of its own, or of another process of its own, stays with
 // its sockets where it was, and keeps its process; and the next one finds the namespace in which somebody still is.
 func TestAnOrdinaryUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test becomes another user and needs root")
-	}
+	netns.Root(t, "only root can become another user")
 	dir, err := os.MkdirTemp("", "weft-rootless-") // others can read it, unlike t.TempDir
 	if err != nil {
 		t.Fatal(err)

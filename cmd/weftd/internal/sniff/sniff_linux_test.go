@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"weft/cmd/weftd/internal/sniff"
 	"weft/test/await"
 	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
 // ends are two hosts at a wire, each with a socket at port 9 of its address.
@@ -26,9 +26,7 @@ const device = "eth0"
 
 func wire(t *testing.T) *ends {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes network namespaces: run it as root (sudo make test)")
-	}
+	testns.Need(t)
 	e := &ends{}
 	for i, name := range []string{"near", "far"} {
 		ns, err := netns.New(name)

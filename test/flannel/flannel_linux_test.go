@@ -1,0 +1,134 @@
+// Package flannel has a real flanneld as a peer of weft.
+package flannel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"weft/test/await"
+	"weft/test/lab"
+	"weft/test/lab/probe"
+	"weft/test/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// programs returns the paths of flanneld, weftd and weft, or skips the test.
+func programs(t *testing.T) (flanneld, weftd, weft string) {
+	t.Helper()
+	netns.Need(t, "etcd:etcd-server", "iptables")
+	flanneld, bin := os.Getenv("WEFT_FLANNELD"), os.Getenv("WEFT_BIN")
+	if flanneld == "" || bin == "" {
+		netns.Skip(t, "WEFT_FLANNELD or WEFT_BIN is not set: make test-flannel builds flanneld and weftd, and sets both")
+	}
+	return flanneld, filepath.Join(bin, "weftd"), filepath.Join(bin, "weft")
+}
+
+// TestNodeRunsFlannelForAWhile stops weftd on one node of two, runs flanneld there, and then weftd again, as
+// docs/flannel.md says. Each keeps the node's subnet, and pods of both nodes reach each other throughout.
+func TestNodeRunsFlannelForAWhile(t *testing.T) {
+	flanneld, weftd, weft := programs(t)
+	for _, c := range []struct {
+		name, backend string
+		cleanup       bool // the daemon's own device is in flannel's way
+	}{
+		{"host-gw", `{"Type":"host-gw"}`, false},
+		{"vxlan", `{"Type":"vxlan"}`, false},
+		{"vxlan in user space", `{"Type":"vxlan","Userspace":"always"}`, true},
+		{"udp", `{"Type":"udp"}`, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l, err := lab.Up(t.Context(), lab.Spec{
+				WeftdPath: weftd, Nodes: 2, PodsPerNode: 1, Store: lab.Separate,
+				NetworkConfig: json.RawMessage(`{"Network":"10.42.0.0/16","Backend":` + c.backend + `}`),
+				Progress:      func(line string) { t.Log(line) },
+			})
+			if err != nil {
+				t.Fatal(lab.Explain(err))
+			}
+			defer l.Close()
+			a, b := l.Node(1), l.Node(2)
+			talk(t, "before", a.Pods[0], b.Pods[0])
+			key := fmt.Sprintf("/coreos.com/network/subnets/%s-%d", b.Net.V4.Masked().Addr(), b.Net.V4.Bits())
+			record(t, l, key, true)
+
+			args := b.Daemon.Args()
+			if err := b.Stop(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			cleanup := func(args ...string) {
+				t.Helper()
+				args = append([]string{"cleanup", "--control-socket", b.ControlSocket, "--cache-dir", b.CacheDir}, args...)
+				if out, err := b.Command(t.Context(), weft, args...); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+			}
+			if c.cleanup {
+				cleanup()
+			}
+			b.Daemon.SetPath(flanneld)
+			b.Daemon.SetArgs("--etcd-endpoints="+l.Store.Endpoint(), "--iface=eth0", "--ip-masq", "--subnet-file="+b.SubnetFile)
+			if err := b.Daemon.Start(); err != nil {
+				t.Fatal(err)
+			}
+			record(t, l, key, false)
+			cleanup("--rules")
+			talk(t, "with flanneld", a.Pods[0], b.Pods[0])
+			if t.Failed() {
+				t.Logf("the end of flanneld's log:\n%s", b.Daemon.LogTail(40))
+			}
+
+			if err := b.Daemon.Kill(); err != nil { // flanneld does not always end when it is asked to
+				t.Fatal(err)
+			}
+			b.Daemon.SetPath(weftd)
+			b.Daemon.SetArgs(args...)
+			if err := b.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			record(t, l, key, true)
+			talk(t, "after", a.Pods[0], b.Pods[0])
+		})
+	}
+}
+
+// record waits until a record is weft's, or flannel's, by the object that only weft writes.
+func record(t *testing.T, l *lab.Lab, key string, wefts bool) {
+	t.Helper()
+	await.OK(t, fmt.Sprintf("%s is weft's: %v", key, wefts), func() error {
+		value, ok, err := l.Store.Get(t.Context(), key)
+		if err != nil || !ok {
+			return errors.Join(err, fmt.Errorf("there is one: %v", ok))
+		}
+		var r struct{ Weft json.RawMessage }
+		if err := json.Unmarshal([]byte(value), &r); err != nil {
+			return err
+		}
+		if (r.Weft != nil) != wefts {
+			return errors.New(value)
+		}
+		return nil
+	})
+}
+
+// talk sends a stream from each pod to the other, and compares what arrives.
+func talk(t *testing.T, when string, a, b *lab.Pod) {
+	t.Helper()
+	for _, d := range [][2]*lab.Pod{{a, b}, {b, a}} {
+		from, to := d[0].Endpoint(4), d[1].Endpoint(4)
+		if err := lab.Reach(await.Context(t, await.Patience), from, to.Addr); err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		const bytes = 4 << 20
+		r, err := probe.Stream(await.Context(t, 30*time.Second), probe.StreamPlan{From: from, To: to, Bytes: bytes, Verify: true})
+		if err != nil || r.Received != bytes {
+			t.Errorf("%s: TCP from %s: %d of %d bytes, %v", when, from.Name, r.Received, bytes, err)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+// Package netns gives tests network namespaces of their own, and is the only place where a test skips.
+//
+// A package whose tests need namespaces calls Main in its TestMain. Where the user is not root, Main starts the
+// test binary again as root of new user, mount, PID and network namespaces. A test then asks for what it needs:
+//
+//	netns.New    a host: a namespace that Do, Start and Dial enter
+//	netns.Enter  the test's own thread moves into a new namespace
+//	netns.Need   only the right to make namespaces, and programs
+//	netns.Root   root of the machine, which a user namespace is not
+//
+// Where that is not to be had, a newcomer's test skips and says why. With WEFT_TEST=strict, which make test and CI
+// set, it fails.
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/lab/netns"
+)
+
+// roleEnv tells a process that Main has started it inside of new namespaces. Its value names the user outside.
+const roleEnv = "WEFT_TEST_ISOLATED"
+
+// Main runs the tests of a package and ends the process with their status. A TestMain that has more to do calls
+// Isolate instead.
+func Main(m *testing.M) {
+	Isolate()
+	os.Exit(m.Run())
+}
+
+// Isolate returns at once where this process is root. For another user it runs the test binary again as root of new
+// namespaces, and ends this process with its status. Where the kernel refuses new user namespaces Isolate
+// returns, and tests that need one skip.
+func Isolate() {
+	if os.Getenv(roleEnv) != "" {
+		if os.Getpid() != 1 {
+			return // a program that a test starts from its own binary
+		}
+		if err := ownMounts(); err != nil {
+			fmt.Fprintln(os.Stderr, "netns: mounts of the user namespace:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if os.Geteuid() == 0 {
+		return
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return
+	}
+	runtime.LockOSThread() // the parent-death signal is tied to the thread
+	defer runtime.UnlockOSThread()
+	cmd := exec.Command(exe, os.Args[1:]...)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", roleEnv, os.Geteuid()))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	type ids = struct{ ContainerID, HostID, Size int }
+	attr := &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+	attr.UidMappings = append(attr.UidMappings, ids{0, os.Geteuid(), 1})
+	attr.GidMappings = append(attr.GidMappings, ids{0, os.Getegid(), 1})
+	cmd.SysProcAttr = attr
+	if cmd.Start() != nil {
+		return // user namespaces are refused here
+	}
+	var exit *exec.ExitError
+	switch err := cmd.Wait(); {
+	case errors.As(err, &exit) && exit.ExitCode() >= 0:
+		os.Exit(exit.ExitCode())
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "netns: the tests in a user namespace:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// ownMounts gives the process the /proc of its PID namespace, and a /run in which programs may write their locks.
+func ownMounts() error {
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return err
+	}
+	return unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "")
+}
+
+// Namespace is a host of a test.
+type Namespace = netns.Namespace
+
+// Need skips the test where this process cannot make network namespaces, or lacks one of the programs. Each program
+// is given as "program" or, where its Debian package has another name, "program:package".
+func Need(t testing.TB, programs ...string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		missing(t, "the kernel refuses user namespaces to an ordinary user here, and this test makes network "+
+			"namespaces: run it as root")
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		missing(t, fmt.Sprintf("%v: load the module tun, or mknod /dev/net/tun c 10 200", err))
+	}
+	Programs(t, programs...)
+}
+
+// Programs skips the test where a program is missing.
+func Programs(t testing.TB, programs ...string) {
+	t.Helper()
+	for _, p := range programs {
+		name, pkg := p, p
+		for i := range p {
+			if p[i] == ':' {
+				name, pkg = p[:i], p[i+1:]
+				break
+			}
+		}
+		if _, err := exec.LookPath(name); err != nil {
+			missing(t, fmt.Sprintf("%v: apt-get install %s", err, pkg))
+		}
+	}
+}
+
+// Root skips the test where the process is not root of the machine. why says what root of a user namespace may not do.
+func Root(t testing.TB, why string) {
+	t.Helper()
+	if os.Geteuid() != 0 || os.Getenv(roleEnv) != "" {
+		missing(t, why+": run the test as root")
+	}
+}
+
+// Skip skips the test for a reason of its own, or fails it with WEFT_TEST=strict. The reason says what is missing and
+// how to get it.
+func Skip(t testing.TB, reason string) {
+	t.Helper()
+	missing(t, reason)
+}
+
+func missing(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv("WEFT_TEST") == "strict" {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
+// New returns a new namespace with its loopback device up. It is closed when the test ends.
+func New(t testing.TB, name string) *Namespace {
+	t.Helper()
+	Need(t)
+	n, err := netns.New(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+// Enter moves the calling thread to a new network namespace with its loopback device up, which vanishes with the
+// test. Goroutines and subtests that the test starts run on other threads, outside.
+func Enter(t testing.TB, programs ...string) {
+	t.Helper()
+	Need(t, append([]string{"ip:iproute2"}, programs...)...)
+	runtime.LockOSThread() // never unlocked: the runtime ends the thread with the test's goroutine
+	Unshare(t)
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		t.Fatalf("ip link set lo up: %v\n%s", err, out)
+	}
+}
+
+// mark tells a test's namespaces from the machine's own.
+const mark, marked = "/proc/sys/net/ipv4/ip_unprivileged_port_start", "1001"
+
+// Unshare moves the calling thread, which the caller has locked, to a new namespace.
+func Unshare(t testing.TB) {
+	t.Helper()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("new network namespace: %v", err)
+	}
+	if err := os.WriteFile(mark, []byte(marked), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Inside returns an error unless the calling thread is in a namespace that Enter or Unshare made. What changes a
+// namespace from a test asks it first, since a subtest runs on another thread and would change the machine.
+func Inside() error {
+	got, err := os.ReadFile(mark)
+	if err != nil {
+		return err
+	}
+	if string(got) != marked+"\n" {
+		return errors.New("this thread is outside of the test's network namespace")
+	}
+	return nil
+}
