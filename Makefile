@@ -3,6 +3,7 @@
 #   make build   bin/weftd, bin/weft-etcd, bin/weft and bin/weft-cni
 #   make run     a lab of nodes and pods on this machine, measured and cleaned up
 #   make test    every test but those of the targets below and of a whole release; as root, since it makes network namespaces
+#   make test-flannel  a real flanneld, built from its sources, takes a node over and gives it back
 #   make test-more  emulated processors, and thousands of the simulator's seeds
 #   make test-long  the short suite again and again under the race detector, and 100,000 seeds: some hours
 #   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd. The first build
@@ -44,7 +45,7 @@ RUN ?= .
 TOOLS := .ci/tools/bin
 CONTROLPLANE := test/kube/bin/controlplane
 
-.PHONY: build run test test-more test-long test-kube test-matrix test-hour test-faults bench bench-once bench-guard lint check release publish deps clean
+.PHONY: build run test test-flannel test-more test-long test-kube test-matrix test-hour test-faults bench bench-once bench-guard lint check release publish deps clean
 .DEFAULT_GOAL := build
 
 # Static binaries, so that they run on any Linux and in an empty container image. With grpcnotrace grpc leaves out its
@@ -62,6 +63,9 @@ test: deps build
 # test/kube is a module of its own.
 test-kube: deps build $(CONTROLPLANE)
 	GO='$(GO)' RUN='$(RUN)' .ci/test kubernetes
+
+test-flannel: deps build
+	GO='$(GO)' .ci/test flannel
 
 test-more: deps build
 	GO='$(GO)' .ci/test more
