@@ -154,7 +154,7 @@ func tableFulls() (n int) {
 
 func requireRoot(t *testing.T) {
 	t.Helper()
-	netns.Need(t)
+	netns.TUN(t)
 }
 
 // requireTool fails with the Debian package that has the program.

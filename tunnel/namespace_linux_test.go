@@ -20,7 +20,7 @@ type host struct {
 // newHost makes a namespace with its loopback up. It needs root, and says so.
 func newHost(t testing.TB) *host {
 	t.Helper()
-	testns.Need(t)
+	testns.TUN(t)
 	h := &host{}
 	inThread(t, func() error {
 		ns, err := netns.New() // and enters it

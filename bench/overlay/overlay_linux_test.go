@@ -36,7 +36,7 @@ func TestParseConfig(t *testing.T) {
 // TestEveryKind makes a whole run over the kernel's own rungs and the bare link, as short as can be.
 // How fast they are does not matter here.
 func TestEveryKind(t *testing.T) {
-	netns.Need(t)
+	netns.TUN(t)
 	c := Config{Config: plan.Quick(), Rungs: []string{Reference, "veth", "host-gw"}, Wires: []string{"full", "plain"}}
 	c.Kinds, c.Loss, c.Frames = report.Kinds(), 0.5, []int{64, 1518} // so that it passes on a machine that does other things meanwhile
 	var (

@@ -66,7 +66,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	testns.Need(t)
+	testns.TUN(t)
 	for _, p := range []string{"bridge", "host-local", "portmap"} {
 		if _, err := os.Stat(filepath.Join(debianPlugins, p)); err != nil {
 			t.Fatalf("%v: apt-get install containernetworking-plugins", err)

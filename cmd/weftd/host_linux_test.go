@@ -84,7 +84,7 @@ func pairOf(t *testing.T, backend string) (a, b *host) {
 // wired makes two hosts joined by a wire, 192.0.2.1 and 192.0.2.2.
 func wired(t *testing.T) (a, b *host) {
 	t.Helper()
-	testns.Need(t)
+	testns.TUN(t)
 	a, b = newHost(t, "a"), newHost(t, "b")
 	wire := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(b.ns.FD())}
 	if err := a.ns.Netlink().LinkAdd(wire); err != nil {

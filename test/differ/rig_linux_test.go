@@ -57,7 +57,7 @@ func outers(six bool) (own, peer netip.Addr) {
 // newRig makes a host whose underlay is of one family. path 0 is the kernel's vxlan.
 func newRig(t *testing.T, six bool, path tunnel.Path) *rig {
 	t.Helper()
-	testns.Need(t)
+	testns.TUN(t)
 	r := &rig{name: "kernel"}
 	if path != 0 {
 		r.name = path.String()

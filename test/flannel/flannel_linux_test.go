@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 // programs returns the paths of flanneld, weftd and weft, or skips the test.
 func programs(t *testing.T) (flanneld, weftd, weft string) {
 	t.Helper()
-	netns.Need(t, "etcd:etcd-server", "iptables")
+	netns.TUN(t, "etcd:etcd-server", "iptables")
 	flanneld, bin := os.Getenv("WEFT_FLANNELD"), os.Getenv("WEFT_BIN")
 	if flanneld == "" || bin == "" {
 		netns.Skip(t, "WEFT_FLANNELD or WEFT_BIN is not set: make test-flannel builds flanneld and weftd, and sets both")

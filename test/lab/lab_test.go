@@ -21,7 +21,7 @@ const dualStack = `{"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd
 
 func up(t *testing.T, spec Spec) *Lab {
 	t.Helper()
-	netns.Need(t)
+	netns.TUN(t)
 	spec.Progress = func(line string) { t.Log(line) }
 	l, err := Up(t.Context(), spec)
 	if err != nil {

@@ -6,6 +6,7 @@
 //	netns.New    a host: a namespace that Do, Start and Dial enter
 //	netns.Enter  the test's own thread moves into a new namespace
 //	netns.Need   only the right to make namespaces, and programs
+//	netns.TUN    the same, and TUN devices
 //	netns.Root   root of the machine, which a user namespace is not
 //
 // Where that is not to be had, a newcomer's test skips and says why. With WEFT_TEST=strict, which make test and CI
@@ -20,6 +21,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"weft/test/lab/netns"
@@ -43,8 +45,8 @@ func Isolate() {
 		if os.Getpid() != 1 {
 			return // a program that a test starts from its own binary
 		}
-		if err := ownMounts(); err != nil {
-			fmt.Fprintln(os.Stderr, "netns: mounts of the user namespace:", err)
+		if err := errors.Join(ownMounts(), loopback()); err != nil {
+			fmt.Fprintln(os.Stderr, "netns: mounts and loopback of the new namespaces:", err)
 			os.Exit(1)
 		}
 		return
@@ -92,6 +94,15 @@ func ownMounts() error {
 	return unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "")
 }
 
+// loopback sets the loopback device of this thread's namespace up.
+func loopback() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(lo)
+}
+
 // Namespace is a host of a test.
 type Namespace = netns.Namespace
 
@@ -103,10 +114,22 @@ func Need(t testing.TB, programs ...string) {
 		missing(t, "the kernel refuses user namespaces to an ordinary user here, and this test makes network "+
 			"namespaces: run it as root")
 	}
-	if _, err := os.Stat("/dev/net/tun"); err != nil {
-		missing(t, fmt.Sprintf("%v: load the module tun, or mknod /dev/net/tun c 10 200", err))
-	}
 	Programs(t, programs...)
+}
+
+// TUN is Need for a test that makes TUN devices.
+func TUN(t testing.TB, programs ...string) {
+	t.Helper()
+	Need(t, programs...)
+	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		missing(t, fmt.Sprintf("%v: chmod 666 /dev/net/tun, as udev does, or run the test as root", err))
+	case err != nil:
+		missing(t, fmt.Sprintf("%v: load the module tun, or mknod /dev/net/tun c 10 200", err))
+	default:
+		_ = f.Close()
+	}
 }
 
 // Programs skips the test where a program is missing.
@@ -168,8 +191,8 @@ func Enter(t testing.TB, programs ...string) {
 	Need(t, append([]string{"ip:iproute2"}, programs...)...)
 	runtime.LockOSThread() // never unlocked: the runtime ends the thread with the test's goroutine
 	Unshare(t)
-	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		t.Fatalf("ip link set lo up: %v\n%s", err, out)
+	if err := loopback(); err != nil {
+		t.Fatal(err)
 	}
 }
 

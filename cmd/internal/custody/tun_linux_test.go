@@ -88,7 +88,7 @@ type pod struct {
 // newPod makes a TUN outside, and moves its device into a new namespace.
 func newPod(t *testing.T, n int) *pod {
 	t.Helper()
-	testns.Need(t)
+	testns.TUN(t)
 	ns, err := netns.New(fmt.Sprint("pod", n))
 	if err != nil {
 		t.Fatal(err)

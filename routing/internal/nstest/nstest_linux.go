@@ -21,15 +21,7 @@ import (
 // with the thread. Goroutines that the test starts are not in it; Kernel is.
 func In(t *testing.T) *kernel.Kernel {
 	t.Helper()
-	netns.Need(t)
-	for _, tool := range []string{"ip"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Fatalf("%s is missing: apt-get install iproute2", tool)
-		}
-	}
-	if _, err := os.Stat("/dev/net/tun"); err != nil {
-		t.Fatalf("%v: load the module tun, or mknod /dev/net/tun c 10 200", err)
-	}
+	netns.TUN(t, "ip:iproute2")
 	runtime.LockOSThread() // never unlocked: the runtime ends the thread with the test's goroutine
 	k := New(t)
 	IP(t, "link set lo up")
