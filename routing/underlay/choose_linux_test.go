@@ -85,6 +85,7 @@ func TestChooseInNamespace(t *testing.T) {
 	h.ip("route add default via 192.0.2.1 metric 200")
 	h.ip("route add default via 198.51.100.1 metric 100")
 	h.ip("route add 8.8.8.0/24 via 192.0.2.1 src 192.0.2.11")
+	h.ip("-6 route add 2001:db8:8::/48 via 2001:db8::1")
 
 	v4 := Options{IPv4: true}
 	for _, c := range []struct {
@@ -97,6 +98,8 @@ func TestChooseInNamespace(t *testing.T) {
 			Addr6: addr("2001:db8::10"), Ext6: addr("2001:db8::10")}},
 		{"by the kernel's route", Options{IPv4: true, CanReach: addr("8.8.8.8")},
 			Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.11"), Ext4: addr("192.0.2.11")}},
+		{"by the kernel's IPv6 route", Options{IPv6: true, CanReach: addr("2001:db8:8::8")},
+			Link{Name: "eth0", MTU: 1500, Addr6: addr("2001:db8::10"), Ext6: addr("2001:db8::10")}},
 		{"behind NAT", Options{IPv4: true, PublicIP: addr("203.0.113.200")},
 			Link{Name: "eth1", MTU: 9000, Addr4: addr("198.51.100.3"), Ext4: addr("203.0.113.200")}},
 		{"public address that is local", Options{IPv4: true, PublicIP: addr("192.0.2.11")},

@@ -53,7 +53,12 @@ func (k *Kernel) AddrInfos() ([]AddrInfo, error) {
 
 // Reach asks the kernel how it would reach a.
 func (k *Kernel) Reach(a netip.Addr) ReachInfo {
-	rs, err := k.h.RouteGet(a.AsSlice())
+	h, err := k.lenient()
+	if err != nil {
+		return ReachInfo{Err: err}
+	}
+	defer h.Close()
+	rs, err := h.RouteGet(a.AsSlice())
 	switch {
 	case err != nil:
 		return ReachInfo{Err: err}

@@ -226,16 +226,11 @@ func (k *Kernel) NextHops(addrs []netip.Addr) (map[netip.Addr]Hop, error) {
 		names[d.Index] = d.Name
 	}
 	out := make(map[netip.Addr]Hop, len(addrs))
-	// The Handle checks strictly, and then refuses what the library asks for IPv6.
-	var h *netlink.Handle
-	err = k.Do(func() (err error) { h, err = netlink.NewHandle(unix.NETLINK_ROUTE); return err })
+	h, err := k.lenient()
 	if err != nil {
-		return nil, fmt.Errorf("open netlink socket: %w", err)
-	}
-	defer h.Close()
-	if err := h.SetSocketTimeout(netlinkTimeout); err != nil {
 		return nil, err
 	}
+	defer h.Close()
 	for _, a := range addrs {
 		rs, err := h.RouteGet(a.AsSlice())
 		switch {
