@@ -65,6 +65,12 @@ type Settings interface {
 	Open(ctx context.Context, c BackendConfig) (Backend, error)
 }
 
+// checker are Settings with keys that depend on each other.
+type checker interface {
+	// check compares the keys, each of which is good. Its error is a *lease.ConfigError.
+	check() error
+}
+
 // Facts are what the rest of the program needs to know of a network's backend.
 type Facts struct {
 	// Carrier says who moves the packets.
@@ -169,6 +175,9 @@ func (ts Types) Settings(c lease.NetworkConfig) (Settings, error) {
 			err := errors.Join(encryptMisplaced(c), readKeys(c, append(s.Keys(), probeKey(new(bool)))))
 			if why := s.Facts().OnlyIPv4; why != "" && c.EnableIPv6 {
 				err = errors.Join(err, &lease.ConfigError{Key: "EnableIPv6", Got: "true", Want: "false: " + why + "; udp, vxlan, host-gw and wireguard carry both"})
+			}
+			if x, ok := s.(checker); ok && err == nil {
+				err = x.check()
 			}
 			return s, err
 		}

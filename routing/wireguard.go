@@ -139,12 +139,13 @@ func (s *wireGuardSettings) wireGuard() wireGuard {
 	return wireGuard{o: s.WireGuardOptions, seals: s.seals, enabled4: s.enabled4, enabled6: s.enabled6}
 }
 
-// check says what is wrong with keys together.
+// check implements checker.
 func (s *wireGuardSettings) check() error {
-	if s.Mode == modeSeparate && s.enabled4 && s.enabled6 && s.Port == s.Port6 {
-		return fmt.Errorf(`Backend.ListenPort and Backend.ListenPortV6 are both %d, and with "Mode":"separate" the node has two devices: give them two ports, or set "Mode":"auto"`, s.Port)
+	if s.secondPort() == 0 || s.Port != s.Port6 {
+		return nil
 	}
-	return nil
+	return &lease.ConfigError{Key: backendPrefix + "ListenPortV6", Got: fmt.Sprint(s.Port6),
+		Want: `another port than Backend.ListenPort, since with "Mode":"separate" the node has two devices; "Mode":"auto" has one`}
 }
 
 // wireGuard is the pure part of the type.

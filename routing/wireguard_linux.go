@@ -49,9 +49,6 @@ func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
 	if c.Kernel == nil {
 		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", s.name)
 	}
-	if err := s.check(); err != nil {
-		return nil, fmt.Errorf("%s backend: %w", s.name, err)
-	}
 	w := s.wireGuard()
 	var err error
 	if w.user, w.why, err = inUserSpace(c, w.o.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, nil); err != nil {

@@ -20,7 +20,8 @@ func TestWireGuardKeys(t *testing.T) {
 	for keys, want := range map[string]string{
 		"": `{Port:51820 Port6:51821 MTU:0 Preshared:(hidden) Keepalive:0 Mode:separate Userspace:auto}`,
 		`,"listenport":7,"ListenPortV6":8,"PSK":"` + testPSK + `","PersistentKeepaliveInterval":25,"Mode":"AUTO","Userspace":"always","MTU":1400`: `{Port:7 Port6:8 MTU:1400 Preshared:(hidden) Keepalive:25 Mode:auto Userspace:always}`,
-		`,"PSK":""`: `{Port:51820 Port6:51821 MTU:0 Preshared:(hidden) Keepalive:0 Mode:separate Userspace:auto}`,
+		`,"ListenPort":51821,"Mode":"auto"`: `{Port:51821 Port6:51821 MTU:0 Preshared:(hidden) Keepalive:0 Mode:auto Userspace:auto}`,
+		`,"PSK":""`:                         `{Port:51820 Port6:51821 MTU:0 Preshared:(hidden) Keepalive:0 Mode:separate Userspace:auto}`,
 	} {
 		c, err := ParseConfig([]byte(config(keys)))
 		if err != nil {
@@ -46,6 +47,7 @@ func TestWireGuardKeys(t *testing.T) {
 		`,"Mode":"separat"`:                 `did you mean "separate"?`,
 		`,"Userspace":"yes"`:                `one of ["auto" "always" "never"]`,
 		`,"MTU":1300`:                       "Backend.MTU is 1300: want a number from 1360",
+		`,"ListenPort":51821`:               "Backend.ListenPortV6 is 51821",
 	} {
 		_, err := ParseConfig([]byte(config(keys)))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), testPSK[:20]) {
