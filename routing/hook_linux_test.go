@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -383,5 +384,33 @@ func TestTheActorsTurnComesInTime(t *testing.T) {
 	}
 	if got := (&controller{actor: &hookRunner{}}).sooner(retryLast); got != retryLast {
 		t.Errorf("no turn is due: %v", got)
+	}
+}
+
+// With thousands of routes pending the status says of each that it is, the error names a few reasons, and the log has a line for each peer
+// whose reason is new.
+func TestThousandsOfPendingRoutesAreFewFaults(t *testing.T) {
+	const n = 3000
+	var log strings.Builder
+	c := &controller{log: slog.New(slog.NewTextHandler(&log, nil))}
+	var out outcome
+	for i := range n {
+		s := lease.Subnets{V4: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)}
+		c.want.reached = append(c.want.reached, Reached{Subnets: s, Subnet: s.V4, How: HowController})
+		out.peers = append(out.peers, peerFault{s, s.V4, fmt.Errorf("pending, says the controller for the %dth time", i)})
+	}
+	for _, pending := range []int{n, n, n - 1} {
+		log.Reset()
+		before := len(c.status.Skipped)
+		out.peers = out.peers[:pending]
+		var r round
+		c.tellPeers(&r, out)
+		c.report(r.st, errors.Join(r.faults...))
+		if len(r.faults) != toldFaults+1 || len(c.status.Skipped) != pending || c.status.Peers != n-pending {
+			t.Errorf("%d pending: %d faults, %d peers skipped and %d used", pending, len(r.faults), len(c.status.Skipped), c.status.Peers)
+		}
+		if lines, want := strings.Count(log.String(), "peer not used"), pending-min(before, pending); lines != want {
+			t.Errorf("%d pending: %d lines in the log, want %d", pending, lines, want)
+		}
 	}
 }

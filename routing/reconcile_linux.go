@@ -1,12 +1,15 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
+	"weft/lease"
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 	"weft/tunnel"
@@ -196,19 +199,39 @@ func (c *controller) act(ctx context.Context) outcome {
 	return c.actor.act(ctx, c.situation(c.want.from))
 }
 
+// toldFaults is how many different faults of peers the error of a reconcile has. The status says of each peer what is wrong.
+const toldFaults = 8
+
 // tellPeers enters into the status how each record is used, without those for which the actor failed.
 func (c *controller) tellPeers(r *round, out outcome) {
 	r.st.Reached, r.st.Skipped, r.st.Peers = c.want.reached, c.want.skips, c.want.peers
 	if len(out.peers) == 0 {
 		return
 	}
-	reached := slices.Clone(c.want.reached)
+	type about struct {
+		subnets lease.Subnets
+		subnet  netip.Prefix
+	}
+	failed := make(map[about]error, len(out.peers))
+	said := map[string]bool{}
 	for _, f := range out.peers {
-		r.try(f.err)
-		for i, x := range reached {
-			if x.Subnets == f.subnets && (!f.subnet.IsValid() || x.Subnet == f.subnet) && (x.How == HowCommand || x.How == HowController) {
-				reached[i] = x.skip("%v", f.err)
+		k := about{f.subnets, f.subnet}
+		failed[k] = cmp.Or(failed[k], f.err)
+		if text := f.err.Error(); !said[text] {
+			said[text] = true
+			if len(said) <= toldFaults {
+				r.try(f.err)
 			}
+		}
+	}
+	if more := len(said) - toldFaults; more > 0 {
+		r.try(fmt.Errorf("%d other faults of peers: weft peers says which", more))
+	}
+	reached := slices.Clone(c.want.reached)
+	for i, x := range reached {
+		err := cmp.Or(failed[about{x.Subnets, x.Subnet}], failed[about{subnets: x.Subnets}])
+		if err != nil && (x.How == HowCommand || x.How == HowController) {
+			reached[i] = x.skip("%v", err)
 		}
 	}
 	r.st.Reached, r.st.Skipped, r.st.Peers = reached, skippedOf(reached), usedPeers(reached)
@@ -268,8 +291,14 @@ func (c *controller) report(st Status, err error) {
 	c.statusMu.Unlock()
 	c.protect()
 	if !slices.Equal(st.Skipped, old.Skipped) {
+		known := make(map[Skipped]bool, len(old.Skipped))
+		for _, s := range old.Skipped {
+			known[s] = true
+		}
 		for _, s := range st.Skipped {
-			c.log.Warn("peer not used", "peer", s.Peer, "id", s.Node, "addr", s.Address, "reason", s.Reason)
+			if !known[s] {
+				c.log.Warn("peer not used", "peer", s.Peer, "id", s.Node, "addr", s.Address, "reason", s.Reason)
+			}
 		}
 	}
 	switch {
