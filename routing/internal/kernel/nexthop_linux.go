@@ -72,17 +72,27 @@ func (k *Kernel) RoutesTo(dsts []netip.Addr, local netip.AddrPort) ([]Answer, er
 				if err != nil {
 					return err
 				}
-				for _, m := range messages {
-					left--
-					if seq := int(m.Header.Seq); seq < len(answers) {
-						answers[seq] = ParseAnswer(m)
-					}
-				}
+				left -= takeAnswers(answers, messages, first, last)
 			}
 		}
 		return nil
 	})
 	return answers, Wrap("ask for routes", err)
+}
+
+// takeAnswers enters what messages say, and returns how many of them answer the requests from first to last. Others are
+// late ones, of a batch before.
+func takeAnswers(answers []Answer, messages []syscall.NetlinkMessage, first, last int) (n int) {
+	for _, m := range messages {
+		seq := int(m.Header.Seq)
+		if seq < len(answers) {
+			answers[seq] = ParseAnswer(m)
+		}
+		if seq >= first && seq < last {
+			n++
+		}
+	}
+	return n
 }
 
 // AppendRouteRequest appends an RTM_GETROUTE for UDP datagrams from local to dst, of the same

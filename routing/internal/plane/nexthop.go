@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -25,8 +26,11 @@ func newHopRoutes(size int) hopRoutes {
 	return hopRoutes{make(map[netip.Addr]netip.Addr, size), map[netip.Addr]bool{}, map[int]bool{}}
 }
 
-// add notes the kernel's answer for dst.
+// add notes the kernel's answer for dst. Without an answer dst stays unknown, and is asked for again.
 func (r hopRoutes) add(dst netip.Addr, a kernel.Answer, link kernel.EtherInfo) {
+	if errors.Is(a.Err, kernel.ErrNoAnswer) {
+		return
+	}
 	via, err := a.Neighbour(dst, link)
 	r.via[dst] = via
 	switch {

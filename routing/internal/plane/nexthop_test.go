@@ -35,6 +35,7 @@ func TestNextHops(t *testing.T) {
 		"203.0.113.2":  {Err: unix.ENETUNREACH},
 		"192.0.2.3":    {Kind: kernel.RouteUnicast, Link: 7}, // unresolved
 		"192.0.2.4":    {Kind: kernel.RouteUnicast, Link: 7}, // claims our MAC
+		"192.0.2.5":    {Err: kernel.ErrNoAnswer},
 	} {
 		r.add(addr(dst), a, eth)
 	}
@@ -57,8 +58,8 @@ func TestNextHops(t *testing.T) {
 	if !maps.Equal(r.others, map[int]bool{8: true}) {
 		t.Errorf("other links: %v", r.others)
 	}
-	known, missing := r.keep([]netip.Addr{addr("192.0.2.2"), addr("192.0.2.77"), addr("203.0.113.1")})
-	if !slices.Equal(missing, []netip.Addr{addr("192.0.2.77")}) || len(known.via) != 2 || !maps.Equal(known.wanted, map[netip.Addr]bool{addr("192.0.2.2"): true}) {
+	known, missing := r.keep([]netip.Addr{addr("192.0.2.2"), addr("192.0.2.5"), addr("192.0.2.77"), addr("203.0.113.1")})
+	if !slices.Equal(missing, []netip.Addr{addr("192.0.2.5"), addr("192.0.2.77")}) || len(known.via) != 2 || !maps.Equal(known.wanted, map[netip.Addr]bool{addr("192.0.2.2"): true}) {
 		t.Errorf("kept %v, missing %v", known, missing)
 	}
 }
