@@ -208,3 +208,12 @@ func TestInputIsNoted(t *testing.T) {
 		t.Errorf("another port over IPv6: %q", got)
 	}
 }
+
+// A program decides about what is queued for it, so that nothing is certain: not every kernel has such rules to try it with.
+func TestAQueueIsNoCertainDrop(t *testing.T) {
+	r := ruling{match: yes}
+	(&nftTable{}).evaluate("queue", nil, &registers{}, &r)
+	if r.does != doesAccept {
+		t.Errorf("%+v", r)
+	}
+}

@@ -165,7 +165,7 @@ func (n *nftTable) ruling(expressions []byte) ruling {
 
 func (n *nftTable) evaluate(name string, a attrs, regs *registers, r *ruling) {
 	switch name {
-	case "counter", "log", "notrack", "comment", "last", "objref", "hash", "numgen", "queue", "masq", "nat", "redir":
+	case "counter", "log", "notrack", "comment", "last", "objref", "hash", "numgen", "masq", "nat", "redir":
 	case "meta":
 		if a[unix.NFTA_META_SREG] == nil {
 			regs.set(be32(a[unix.NFTA_META_DREG]), n.meta(be32(a[unix.NFTA_META_KEY])))
@@ -202,6 +202,8 @@ func (n *nftTable) evaluate(name string, a attrs, regs *registers, r *ruling) {
 		}
 	case "reject":
 		r.does = doesDrop
+	case "queue": // a program decides
+		r.does = doesAccept
 	case "immediate":
 		data := attrsOf(a[unix.NFTA_IMMEDIATE_DATA])
 		if v := data[unix.NFTA_DATA_VERDICT]; v != nil {
