@@ -23,12 +23,11 @@ type Rules struct {
 
 	protects atomic.Pointer[Guard] // never nil
 	seals    atomic.Pointer[Seal]
-	kick     chan struct{} // holds one: the seal is another
+	set      atomic.Pointer[lease.Set] // nil until there is one with a subnet of ours
+	kick     chan struct{}             // holds one: the seal is another
 
-	mu      sync.Mutex // protects what follows, and the sides
-	set     lease.Set
-	active  bool // there has been a set with a subnet of ours
-	flavour kind // of iptables; 0 until it is looked for
+	mu      sync.Mutex // protects what follows, and what was done to the sides; who holds it may wait for iptables
+	flavour kind       // of iptables; 0 until it is looked for
 	warned  map[string]bool
 	outer   outerLinks
 	drops   barrierNotes
@@ -86,26 +85,24 @@ func (r *Rules) Apply(ctx context.Context, s lease.Set) error {
 	if s.Own.Subnets == (lease.Subnets{}) {
 		return nil
 	}
-	r.set, r.active = s, true
+	r.set.Store(&s)
 	return r.reconcile(ctx)
 }
 
 // Present reports whether an earlier process has left rules of ours: if there is to be a Seal, one of it in each family that has rules. If so,
-// packets need not wait for the first Apply. It reads the kernel.
+// packets need not wait for the first Apply. It reads the kernel, and does not wait for an Apply that waits for iptables.
 func (r *Rules) Present() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.seals.Load() == nil {
 		return r.own(false) != "" || r.own(true) != ""
 	}
 	four, six := r.cfg.Network.EnableIPv4, r.cfg.Network.EnableIPv6
-	if r.active { // a family without a subnet has no rules
-		four, six = four && r.set.Own.V4.IsValid(), six && r.set.Own.V6.IsValid()
+	if s := r.set.Load(); s != nil { // a family without a subnet has no rules
+		four, six = four && s.Own.V4.IsValid(), six && s.Own.V6.IsValid()
 	}
 	return (four || six) && (!four || hasSeal(r.own(false))) && (!six || hasSeal(r.own(true)))
 }
 
-// own names everything of ours in the firewall of a family in which the rules belong. mu is held.
+// own names everything of ours in the firewall of a family in which the rules belong.
 func (r *Rules) own(ipv6 bool) (all string) {
 	for _, s := range r.sides {
 		if s.ipv6 == ipv6 && (s.kind == kindNFTables) == r.cfg.Network.EnableNFTables {
@@ -156,7 +153,7 @@ func (r *Rules) Run(ctx context.Context) error {
 			}
 		}
 		r.mu.Lock()
-		if r.active {
+		if r.set.Load() != nil {
 			_ = r.reconcile(ctx) // it has logged and published what is wrong
 		}
 		r.mu.Unlock()
@@ -172,18 +169,19 @@ func (r *Rules) Status() Status {
 	return s
 }
 
-// reconcile inspects every firewall, plans, and changes what differs. mu is held.
+// reconcile inspects every firewall, plans, and changes what differs. mu is held, and there is a set.
 func (r *Rules) reconcile(ctx context.Context) error {
+	set := *r.set.Load()
 	st := Status{Notes: hostNotes(r.cfg)}
 	guard, note := r.guard()
 	st.Notes = append(st.Notes, note...)
-	outer, err := r.outer.links(guard, r.set, r.cfg.RouteProtocol)
+	outer, err := r.outer.links(guard, set, r.cfg.RouteProtocol)
 	if err != nil {
 		st.Notes = append(st.Notes, fmt.Sprintf("which links are the underlay's side is not known: %v", err))
 	}
 	cfg := r.cfg
 	cfg.seal = r.seals.Load()
-	v4, v6 := desired(cfg, r.set, guard, outer)
+	v4, v6 := desired(cfg, set, guard, outer)
 
 	var faults []error
 	views := make([]view, len(r.sides))
@@ -211,10 +209,10 @@ func (r *Rules) reconcile(ctx context.Context) error {
 			failed = true
 		}
 	}
-	if err := syncBlackhole(r.cfg, r.set.Own.Subnets); err != nil {
+	if err := syncBlackhole(r.cfg, set.Own.Subnets); err != nil {
 		faults = append(faults, err)
 	}
-	st.Notes = append(st.Notes, r.drops.notes(r.cfg, guard, r.set)...)
+	st.Notes = append(st.Notes, r.drops.notes(r.cfg, guard, set)...)
 	err = errors.Join(faults...)
 	if err != nil && ctx.Err() != nil {
 		return err // we were interrupted, which says nothing about the rules

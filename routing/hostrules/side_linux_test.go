@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 )
 
 // contested is a firewall that others write to right after our first writes.
@@ -140,4 +141,40 @@ func TestTransactionsAreCounted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// waiting is a firewall whose apply waits for somebody else's lock.
+type waiting struct {
+	contested
+	applies, goOn chan struct{}
+}
+
+func (w *waiting) apply(context.Context, familyRules) (int, error) {
+	w.applies <- struct{}{}
+	<-w.goOn
+	return 0, nil
+}
+
+// Whether rules are there is known while iptables waits for its lock: the backend asks with its own lock held.
+func TestPresentDoesNotWaitForIptables(t *testing.T) {
+	inNamespace(t)
+	r := testRules(t, flavours()[0], testConfig(flavours()[0]))
+	w := &waiting{applies: make(chan struct{}), goOn: make(chan struct{})}
+	w.own = 1 // of an earlier process
+	r.sides = []*side{{firewall: w, kind: kindNFTables}}
+	there := make(chan bool, 1)
+	go func() { // not in the namespace, of which it needs nothing
+		defer close(w.goOn)
+		<-w.applies
+		go func() { there <- r.Present() }()
+		select {
+		case p := <-there:
+			if !p {
+				t.Error("they are not there")
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("no answer while a change of the rules waits")
+		}
+	}()
+	apply(t, r, testSet())
 }
