@@ -271,7 +271,7 @@ func (d *Daemon) removeLeftovers(g *generation) {
 	for _, r := range removed {
 		d.log.Info("removed what another backend left", "object", r)
 	}
-	if status.Path == "" { // the kernel carries: a data plane of weft's tends its feature itself
+	if g.plane == nil { // a data plane of weft's tends its feature itself
 		what, also := routing.GiveBackForwarding(d.cfg.CacheDir, false)
 		if err = errors.Join(err, also); what != "" {
 			d.log.Info("gave back what another backend turned on", "feature", what)
