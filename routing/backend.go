@@ -188,8 +188,8 @@ type BackendConfig struct {
 	// Away is for how long nobody read the Inherited: after more than KeptFresh what waits in their queues is discarded.
 	Away time.Duration
 	// Keep, if not nil, is told of each port of a data plane of our own that was made, so that it can be kept for the next process, and
-	// with nil of each that is closed for good: whoever has duplicates must close them before Keep returns, or a port in its place could
-	// not be opened. k is borrowed. It is called with the backend's lock held, so that it must not call the backend.
+	// with nil of each that is closed for good: until whoever has duplicates has closed them, a port in its place
+	// cannot be opened, which is tried again. k is borrowed. It is called with the backend's lock held, so that it must not call the backend.
 	Keep func(name string, k *tunnel.Kept)
 	// Paused has a data plane of our own read nothing until Transferable.Resume: an earlier one, of which the Inherited are, still does. Then a
 	// port that cannot be taken up is an error of Apply, since no other can be opened beside it.

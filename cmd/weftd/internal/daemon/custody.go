@@ -29,6 +29,7 @@ func (d *Daemon) openCustody(ctx context.Context, do func(func(context.Context) 
 // closeCustody leaves what is kept to the next weftd.
 func (d *Daemon) closeCustody() {
 	if d.custody != nil {
+		d.keeping.wait()
 		d.custody.Close()
 	}
 }

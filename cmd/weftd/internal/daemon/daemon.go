@@ -43,6 +43,7 @@ type Daemon struct {
 	claim    presence.HostClaim
 	// custody keeps descriptors for the next weftd. It is there before anything is served on the control socket.
 	custody *custody.Custody
+	keeping keeping
 	// ciphers are the processes that encrypt in user space.
 	ciphers *routing.WireGuardProcesses
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync"
 	"time"
 
 	"weft/cmd/internal/rights"
@@ -14,19 +15,63 @@ import (
 // portItem begins the names of what is kept of the data plane's ports.
 const portItem = "port "
 
+// keeping is what custody is told of ports, in order. The service manager may take seconds to hear it, for which no backend waits.
+type keeping struct {
+	mu   sync.Mutex
+	last chan struct{} // closed when all is done; nil if nothing was to do
+}
+
+// do has f done after all before, and returns a channel that is closed then.
+func (k *keeping) do(f func()) <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before, done := k.last, make(chan struct{})
+	k.last = done
+	go func() { // wait waits for it
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		f()
+	}()
+	return done
+}
+
+// wait returns when all is done.
+func (k *keeping) wait() { <-k.do(func() {}) }
+
+// forgetWait is how long a backend waits until a port that it closes is kept no more. After that another port in its place may not be opened
+// at first, and is tried again.
+const forgetWait = 300 * time.Millisecond
+
 // keepPort has custody keep a port of the data plane, or forget it. A backend calls it, with its lock held.
 func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
 	if k == nil {
-		d.custody.Forget(portItem + name)
+		select {
+		case <-d.keeping.do(func() { d.custody.Forget(portItem + name) }):
+		case <-time.After(forgetWait):
+			d.log.Debug("whoever keeps a port that is closed has not let go of it yet", "port", name)
+		}
 		return
 	}
-	meta, err := json.Marshal(k)
-	if err == nil {
-		err = d.custody.Offer(d.running, portItem+name, meta, k.FDs)
-	}
-	if err != nil {
+	lost := func(err error) {
 		d.log.Warn("a restart of weftd will lose packets: a port is not kept", "port", name, "reason", err)
 	}
+	meta, err := json.Marshal(k)
+	var fds []int
+	if err == nil {
+		fds, err = rights.Duplicate(k.FDs)
+	}
+	if err != nil {
+		lost(err)
+		return
+	}
+	d.keeping.do(func() {
+		defer rights.Close(fds)
+		if err := d.custody.Offer(d.running, portItem+name, meta, fds); err != nil {
+			lost(err)
+		}
+	})
 }
 
 // keptPorts returns the ports that the last weftd left, or the one before gave, once, and for how long nobody read them.
@@ -59,7 +104,7 @@ func (d *Daemon) hasUnderlay(kept map[string]tunnel.Kept) bool {
 }
 
 // forgetPorts ends the keeping of all ports of a data plane, where there is none, or no such one.
-func (d *Daemon) forgetPorts() { d.custody.ForgetAll(portItem) }
+func (d *Daemon) forgetPorts() { <-d.keeping.do(func() { d.custody.ForgetAll(portItem) }) }
 
 // runBackend runs g's backend until ctx ends. What has the ports of its data plane then, another process or who keeps them for the next
 // one, finds them as they are.
@@ -84,6 +129,7 @@ func (d *Daemon) leavesPorts() bool {
 	if d.running.Err() == nil {
 		return false // another network configuration takes this one's place
 	}
+	d.keeping.wait()
 	s := d.custody.Status()
 	return s.By != "" && s.Ports > 0 && s.Fault == ""
 }

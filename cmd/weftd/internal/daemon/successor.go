@@ -164,6 +164,7 @@ func ownNetns() uint64 {
 
 // estate has duplicates of all that another process needs to go on.
 func (d *Daemon) estate() (*handover.Estate, error) {
+	d.keeping.wait()
 	kept, err := d.custody.Bequeath()
 	if err != nil {
 		return nil, err
