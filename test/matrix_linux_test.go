@@ -213,7 +213,7 @@ func fewRights(t *testing.T, n *lab.Node) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const few = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_DAC_READ_SEARCH
+	const few = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_DAC_READ_SEARCH
 	for _, want := range []string{fmt.Sprintf("CapPrm:\t%016x", few), fmt.Sprintf("CapEff:\t%016x", few), fmt.Sprintf("CapBnd:\t%016x", few), "NoNewPrivs:\t1"} {
 		if !strings.Contains(string(status), want) {
 			t.Errorf("%s: weftd has more rights than it has need of, not %q:\n%s", n.Name, want, status)

@@ -220,7 +220,7 @@ func (u *unit) settled(t *testing.T) (stored int) {
 func (u *unit) isConfined(t *testing.T, pid int) {
 	t.Helper()
 	status := u.do(t, "cat", fmt.Sprintf("/proc/%d/status", pid))
-	for _, want := range []string{"CapBnd:\t0000000000003004", "NoNewPrivs:\t1", "Seccomp:\t2"} { // DAC_READ_SEARCH, NET_ADMIN, NET_RAW
+	for _, want := range []string{"CapBnd:\t0000000000003404", "NoNewPrivs:\t1", "Seccomp:\t2"} { // DAC_READ_SEARCH, NET_BIND_SERVICE, NET_ADMIN, NET_RAW
 		if !strings.Contains(status, want) {
 			t.Errorf("no %q in\n%s", want, status)
 		}

@@ -27,7 +27,7 @@ func unitCapabilities(t *testing.T) []string {
 }
 
 func TestUnitLeavesNoMoreCapabilitiesThanNeeded(t *testing.T) {
-	if got := unitCapabilities(t); !slices.Equal(got, []string{"net_admin", "net_raw", "dac_read_search"}) {
+	if got := unitCapabilities(t); !slices.Equal(got, []string{"net_admin", "net_raw", "net_bind_service", "dac_read_search"}) {
 		t.Errorf("got %q", got)
 	}
 }

@@ -20,8 +20,6 @@ type Options struct {
 	Files []string
 	// OtherNamespace says that the TUN is in another network namespace, which threads enter (CAP_SYS_ADMIN).
 	OtherNamespace bool
-	// LowPort says that a TCP port below 1024 is listened on.
-	LowPort bool
 }
 
 // Capability is the number of one, as in <linux/capability.h>.
@@ -43,11 +41,12 @@ var named = [...]struct {
 	name string
 	need func(Options) bool
 }{
-	{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", always},             // devices, addresses, routes, rules
+	{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", always}, // devices, addresses, routes, rules
+	// A network configuration that names a port below 1024 may come at any time. CAP_NET_ADMIN can permit such ports to everyone anyway.
+	{unix.CAP_NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE", always},
 	{unix.CAP_NET_RAW, "CAP_NET_RAW", always},                 // packet sockets of path raw and of captures, and iptables' own socket
 	{unix.CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH", always}, // reading a key that belongs to etcd's user
 	{unix.CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE", func(o Options) bool { return len(o.foreign()) > 0 }},
-	{unix.CAP_NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE", func(o Options) bool { return o.LowPort }},
 	{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN", func(o Options) bool { return o.OtherNamespace }},
 }
 

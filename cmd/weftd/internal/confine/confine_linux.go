@@ -51,7 +51,6 @@ func needs(cfg options.Config) Options {
 	o := Options{
 		Files:          []string{cfg.CacheDir, filepath.Dir(cfg.SubnetFile)},
 		OtherNamespace: cfg.Rootless.TUNNetns != "",
-		LowPort:        cfg.HealthzPort > 0 && cfg.HealthzPort < 1024,
 	}
 	if cfg.ControlSocket != "" {
 		o.Files = append(o.Files, filepath.Dir(cfg.ControlSocket))
@@ -61,9 +60,6 @@ func needs(cfg options.Config) Options {
 	}
 	if cfg.UsesEmbedded() {
 		o.Files = append(o.Files, cfg.Embedded.Dir)
-		if l := cfg.Embedded.Listen; l.IsValid() && l.Port() < 1024 {
-			o.LowPort = true
-		}
 	}
 	if _, err := os.Stat(hostlocal.DefaultDir); err == nil { // where the addresses of pods that are gone are freed
 		o.Files = append(o.Files, hostlocal.DefaultDir)

@@ -65,8 +65,8 @@ func try(t *testing.T, program string, env []string, word, dir string, files ...
 	return o
 }
 
-// The usual capabilities are 2, 12 and 13.
-const usual = "CapPrm 3004, CapEff 3004, CapBnd 3004, NoNewPrivs 1"
+// The usual capabilities are 2, 10, 12 and 13.
+const usual = "CapPrm 3404, CapEff 3404, CapBnd 3404, NoNewPrivs 1"
 
 func TestRightsAreGivenUp(t *testing.T) {
 	netns.Root(t, "only root can give up root's rights")
@@ -199,7 +199,7 @@ func TestWhatIsKept(t *testing.T) {
 	} else {
 		foreign = "/"
 	}
-	base := []Capability{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_DAC_READ_SEARCH}
+	base := []Capability{unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_NET_RAW, unix.CAP_DAC_READ_SEARCH}
 	for _, c := range []struct {
 		name string
 		o    Options
@@ -210,7 +210,6 @@ func TestWhatIsKept(t *testing.T) {
 		{"another user's directory", Options{Files: []string{own, foreign}}, []Capability{unix.CAP_DAC_OVERRIDE}, foreign},
 		{"one to be made in another user's", Options{Files: []string{filepath.Join(foreign, "x")}}, []Capability{unix.CAP_DAC_OVERRIDE}, "x"},
 		{"one that its owner may not write to", Options{Files: []string{closed}}, []Capability{unix.CAP_DAC_OVERRIDE}, closed},
-		{"a low port", Options{LowPort: true}, []Capability{unix.CAP_NET_BIND_SERVICE}, ""},
 		{"a TUN elsewhere", Options{OtherNamespace: true}, []Capability{unix.CAP_SYS_ADMIN}, ""},
 	} {
 		keep, why := Keep(c.o)
@@ -221,7 +220,7 @@ func TestWhatIsKept(t *testing.T) {
 }
 
 func TestNeeds(t *testing.T) {
-	cfg := options.Config{CacheDir: "/a", SubnetFile: "/b/subnet.env", ControlSocket: "/a/sock", HealthzPort: 80}
+	cfg := options.Config{CacheDir: "/a", SubnetFile: "/b/subnet.env", ControlSocket: "/a/sock"}
 	cfg.Embedded.On, cfg.Embedded.Dir = true, "/c"
 	cfg.WireGuardKeyFile = "/d/wgkey"
 	o := needs(cfg)
@@ -230,12 +229,12 @@ func TestNeeds(t *testing.T) {
 			t.Errorf("%v has no %s", o.Files, dir)
 		}
 	}
-	if !o.LowPort || o.OtherNamespace {
+	if o.OtherNamespace {
 		t.Errorf("%+v", o)
 	}
-	cfg = options.Config{CacheDir: "/a", SubnetFile: "/b/subnet.env", HealthzPort: 8080}
+	cfg = options.Config{CacheDir: "/a", SubnetFile: "/b/subnet.env"}
 	cfg.Rootless.TUNNetns = "/run/netns/x"
-	if o := needs(cfg); o.LowPort || !o.OtherNamespace || slices.Contains(o.Files, "/c") || slices.Contains(o.Files, ".") {
+	if o := needs(cfg); !o.OtherNamespace || slices.Contains(o.Files, "/c") || slices.Contains(o.Files, ".") {
 		t.Errorf("%+v", o)
 	}
 }
