@@ -212,17 +212,24 @@ func (h *HostClaim) Close() error {
 	return errors.Join(errs...)
 }
 
-// PortFree reports whether a data plane could listen on the port at the underlay's addresses, before anything is
-// written. The error wraps unix.EADDRINUSE if a process has it; an address that is not there, and a device
-// of the kernel's that the data plane removes, are no fault yet.
-func PortFree(k *kernel.Kernel, u underlay.Link, port uint16) error {
-	if port == 0 {
-		return nil
-	}
+// PortFree reports whether a backend could listen at the underlay's addresses, before anything is written: on port, and over IPv6 on
+// port6 unless that is 0. The error wraps unix.EADDRINUSE if a process has the port, and unix.EACCES if ours may not have it; an address
+// that is not there, and a device of the kernel's that the data plane removes, are no fault yet.
+func PortFree(k *kernel.Kernel, u underlay.Link, port, port6 uint16) error {
 	for _, a := range u.Local() {
-		err := k.Do(func() error { return tryPort(netip.AddrPortFrom(a, port)) })
-		if errors.Is(err, unix.EADDRINUSE) && !deviceHasPort(k, port) {
-			return fmt.Errorf("port %d at %s: %w: is flanneld or another weftd running here?", port, a, err)
+		at := netip.AddrPortFrom(a, port)
+		if a.Is6() && port6 != 0 {
+			at = netip.AddrPortFrom(a, port6)
+		}
+		if at.Port() == 0 {
+			continue
+		}
+		err := k.Do(func() error { return tryPort(at) })
+		switch {
+		case errors.Is(err, unix.EADDRINUSE) && !deviceHasPort(k, at.Port()):
+			return fmt.Errorf("port %d at %s: %w: is flanneld or another weftd running here?", at.Port(), a, err)
+		case errors.Is(err, unix.EACCES):
+			return fmt.Errorf("port %d at %s: %w", at.Port(), a, kernel.LowPort(err))
 		}
 	}
 	return nil

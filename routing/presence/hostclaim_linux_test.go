@@ -170,7 +170,7 @@ func TestPortFree(t *testing.T) {
 	u := underlay.Link{Name: "eth0", Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
 	free := func(what string, want bool) {
 		t.Helper()
-		if err := PortFree(k, u, 8472); (err == nil) != want {
+		if err := PortFree(k, u, 8472, 0); (err == nil) != want {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -189,4 +189,30 @@ func TestPortFree(t *testing.T) {
 	free("a device of the kernel's", true)
 	u.Addr4 = addr("192.0.2.9")
 	free("an address that is not there", true)
+}
+
+// A port that a process without the right to low ones may not have is told from one that another has, in each family.
+func TestALowPortIsNotForEveryone(t *testing.T) {
+	k := nstest.In(t)
+	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	u := underlay.Link{Name: "eth0", Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
+	tryAll := func(want map[[2]uint16]bool) {
+		t.Helper()
+		for ports, refused := range want {
+			if err := PortFree(k, u, ports[0], ports[1]); errors.Is(err, unix.EACCES) != refused || (err != nil) != refused {
+				t.Errorf("ports %d: %v", ports, err)
+			}
+		}
+	}
+	tryAll(map[[2]uint16]bool{{53}: false, {443, 444}: false, {}: false})
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var d [2]unix.CapUserData
+	if err := unix.Capget(&h, &d[0]); err != nil {
+		t.Fatal(err)
+	}
+	d[0].Effective &^= 1 << unix.CAP_NET_BIND_SERVICE // of this thread, which ends with the test
+	if err := unix.Capset(&h, &d[0]); err != nil {
+		t.Fatal(err)
+	}
+	tryAll(map[[2]uint16]bool{{53}: true, {53, 8285}: true, {8285, 53}: true, {8285, 8286}: false, {8285}: false, {}: false})
 }

@@ -195,6 +195,15 @@ func Wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
+// LowPort is err, of binding a port, with what to do if it says that the process may not have the port.
+func LowPort(err error) error {
+	if !errors.Is(err, unix.EACCES) {
+		return err
+	}
+	return fmt.Errorf("%w: below net.ipv4.ip_unprivileged_port_start, mostly 1024, it takes CAP_NET_BIND_SERVICE, which this weftd does not have: "+
+		"give it to its unit or container, or give the network a Backend.Port above 1023 (ListenPort, with type wireguard)", err)
+}
+
 // dump repeats a listing that a change interrupted, as the kernel says. After a few
 // tries the listing is used as it is: the change is notified, and reconciling starts anew.
 func dump[T any](list func() ([]T, error)) ([]T, error) {

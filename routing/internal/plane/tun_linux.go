@@ -113,10 +113,7 @@ func (p *Plane) Listen(addr4, addr6 netip.Addr, link string, networks []netip.Pr
 		if errors.Is(err, unix.EADDRINUSE) {
 			err = fmt.Errorf("%w: is flanneld or another weftd running here?", err)
 		}
-		if errors.Is(err, unix.EACCES) && p.o.Port > 0 && p.o.Port < 1024 {
-			err = fmt.Errorf("%w: a port below net.ipv4.ip_unprivileged_port_start, mostly 1024, is not for ordinary users: give the network a Backend.Port above 1023", err)
-		}
-		faults = append(faults, err)
+		faults = append(faults, kernel.LowPort(err))
 		if !local.IsValid() {
 			p.disinherit(underName(f.six))
 		}

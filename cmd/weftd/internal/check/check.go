@@ -212,7 +212,7 @@ func (r *report) underlay(cfg options.Config, network lease.NetworkConfig) {
 		return
 	}
 	r.remark("underlay: %s, MTU %d, local %s, peers are told %s", u.Name, u.MTU, list(u.Addr4, u.Addr6), list(u.Ext4, u.Ext6))
-	r.backend(cfg, network, u)
+	r.backend(cfg, network, k, u)
 }
 
 // storeRoute checks whether the overlay of the configuration file, if one was named, would cut

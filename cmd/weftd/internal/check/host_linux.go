@@ -12,6 +12,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/presence"
 	"weft/routing/underlay"
 )
 
@@ -45,8 +46,8 @@ func (r *report) published(cfg options.Config) {
 	}
 }
 
-// backend checks whether the backend of network would start over u.
-func (r *report) backend(cfg options.Config, network lease.NetworkConfig, u underlay.Link) {
+// backend checks whether the backend of network would start over u, which is in the namespace of k.
+func (r *report) backend(cfg options.Config, network lease.NetworkConfig, k *routing.Kernel, u underlay.Link) {
 	if network.BackendType == "" {
 		return // it is not known
 	}
@@ -56,6 +57,9 @@ func (r *report) backend(cfg options.Config, network lease.NetworkConfig, u unde
 		r.remark("backend %s: MTU %d inside the overlay", network.BackendType, mtu)
 	}
 	facts := routing.FactsOf(network)
+	if err := presence.PortFree(k, u, facts.Port, facts.Port6); errors.Is(err, unix.EACCES) { // a weftd that runs has the port
+		r.fault(fmt.Errorf("network config: %w", err))
+	}
 	if facts.Controller && cfg.Hook.URL == "" {
 		r.fault(routing.ErrNoController)
 	}

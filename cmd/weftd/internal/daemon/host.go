@@ -36,9 +36,15 @@ func (d *Daemon) unlessTaken(claim string, err error) error {
 	return nil
 }
 
+// portFault is why g's backend cannot listen on its port, before anything is written; nil if it can.
+func (g *generation) portFault() error {
+	f := routing.FactsOf(g.footing.network)
+	return presence.PortFree(g.outside, g.underlay(), f.Port, f.Port6)
+}
+
 // claimPort makes sure, before anything is written, that the port is free on which g's data plane is to listen. As
 // long as a process that is no weftd has it, perhaps a flanneld, claimPort waits: the lease of a node that carries
-// no packets would only mislead its peers.
+// no packets would only mislead its peers. If there is a last good network configuration, that comes back after a while.
 func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 	port := routing.FactsOf(g.footing.network).Port
 	if g.plane == nil || port == 0 {
@@ -52,13 +58,16 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 	if g.under4or6 {
 		return nil // the socket is there already
 	}
-	for {
-		err := presence.PortFree(g.outside, g.underlay(), port)
+	for began := time.Now(); ; {
+		err := g.portFault()
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil // the backend reports any other fault
 		}
 		if !d.ours.isSet() {
 			return fmt.Errorf("hand-over: the weftd that runs has not given the socket of the overlay's port, so that it is of another data plane: %w", err)
+		}
+		if time.Since(began) > faultFor && !g.isProven() && d.lastGood() != nil {
+			return &unfitError{why: []string{err.Error()}, again: true}
 		}
 		d.ciphers.Retain(nil) // one of another network configuration may have the port
 		d.wait("port: " + err.Error() + d.ofOneUser())

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"weft/cmd/weftd/internal/trust"
@@ -181,6 +182,9 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	}
 	if g.plane, _ = g.backend.(dataPlane); g.plane == nil {
 		d.forgetPorts()
+	}
+	if err := g.portFault(); errors.Is(err, syscall.EACCES) { // which no waiting mends
+		return nil, errors.Join(&backendError{err}, g.backend.Close())
 	}
 	d.newProber(g)
 	g.member, err = d.source.member(memberOptions{

@@ -188,11 +188,20 @@ func (d *Daemon) compare(ctx context.Context, g *generation, o offer) error {
 	return nil
 }
 
-// offeredGeneration makes the generation that serves o in g's place.
+// offeredGeneration makes the generation that serves o in g's place. While another process has its port it is none: g goes on, and the
+// lease says what it said.
 func (d *Daemon) offeredGeneration(ctx context.Context, g *generation, o offer) (*generation, error) {
-	return d.newGeneration(ctx, footing{
+	next, err := d.newGeneration(ctx, footing{
 		node: g.footing.node, network: o.network, raw: o.raw, publicIP: g.footing.publicIP, publicIPv6: g.footing.publicIPv6,
 	}, nil)
+	if err != nil || next.plane == nil || routing.FactsOf(o.network).Port == routing.FactsOf(g.footing.network).Port {
+		return next, err // g itself may have the port
+	}
+	if err := next.portFault(); err != nil {
+		next.close()
+		return nil, &backendError{err}
+	}
+	return next, nil
 }
 
 // show stores v for the status, and logs it if it is not the same as before.
