@@ -101,7 +101,25 @@ func (c *Cache) Load() (Cached, error) {
 	return out, nil
 }
 
+// CachedConfig returns the network configuration of the last good state in dir, of whichever store that was.
+func CachedConfig(dir string) (NetworkConfig, error) {
+	in, err := NewCache(dir, "").load()
+	if err != nil {
+		return NetworkConfig{}, fmt.Errorf("%w: %w", ErrNoCache, err)
+	}
+	return ParseNetworkConfig([]byte(in.Config))
+}
+
 func (c *Cache) read() (cacheJSON, error) {
+	in, err := c.load()
+	if err != nil {
+		return in, err
+	}
+	return in, in.check(c.store)
+}
+
+// load reads the file, and checks nothing.
+func (c *Cache) load() (cacheJSON, error) {
 	var in cacheJSON
 	info, err := os.Stat(c.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,10 +134,8 @@ func (c *Cache) read() (cacheJSON, error) {
 	if err != nil {
 		return in, err
 	}
-	if err := json.Unmarshal(b, &in); err != nil {
-		return in, err
-	}
-	return in, in.check(c.store)
+	err = json.Unmarshal(b, &in)
+	return in, err
 }
 
 func (in *cacheJSON) check(store string) error {

@@ -28,6 +28,8 @@ type cleaned struct {
 	Removed []string `json:"removed"`
 	// Left lists objects that have flannel's names and not our mark, and so were left.
 	Left []string `json:"left,omitempty"`
+	// Kept lists what may be weft's and stays, with the reason.
+	Kept []string `json:"kept,omitempty"`
 }
 
 func cleanupCommand() *cobra.Command {
@@ -36,13 +38,14 @@ func cleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove what weftd leaves on this host: devices, routes and traffic rules",
 		Long: "Remove what weftd leaves on this host, so that it is as if weftd had never run: devices flannel.*, flannel*, weft-tx4 and\n" +
-			"weft-tx6 with the alias weft, routes of protocol 119, and rules with weft's comments: in tables flannel-ipv4, flannel-ipv6\n" +
-			"and weft-raw-* of nftables, and in the chains FLANNEL-FWD, FLANNEL-POSTRTG and WEFT-* of iptables in both flavours. Pods\n" +
-			"lose the overlay. A line is printed for each object; where there is nothing left, nothing happens. What lacks\n" +
+			"weft-tx6 with the alias weft; routes of protocol 119 by these devices, or inside the networks that the subnet file and the\n" +
+			"last known state name; and rules with weft's comments: in tables flannel-ipv4, flannel-ipv6 and weft-raw-* of nftables, and\n" +
+			"in the chains FLANNEL-FWD, FLANNEL-POSTRTG and WEFT-* of iptables in both flavours. Pods lose the overlay. A line is printed for each object; where there is nothing left, nothing happens. What lacks\n" +
 			"weft's mark stays, also a living flannel's beside it, and what only has a name like weft's. --flannel takes flannel's too.\n" +
 			"The holder of pods' descriptors, which waits for the next weftd, is told to end.\n" +
 			"The underlay device's feature rx-udp-gro-forwarding is off again if weftd had turned it on.\n\n" +
-			"--rules takes nothing that packets need: only the rules about the overlay's port, which a flannel that takes over leaves there.\n" +
+			"--rules takes nothing that packets need: only what a flannel that takes over leaves there, which are the rules about the overlay's\n" +
+			"port, and in iptables those for which it has its own.\n" +
 			"In a pod with NODE_NAME, or with --kubeconfig-file, weft's annotation goes from the Node object too.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
@@ -53,9 +56,9 @@ func cleanupCommand() *cobra.Command {
 	fs.BoolVar(&f.force, "force", false, "also while weftd runs, which puts back what it misses")
 	fs.BoolVar(&f.flannel, "flannel", false, "also devices and rules of flannel's names that weft has not made or taken over")
 	fs.BoolVar(&f.files, "files", false, "also the subnet file, the node's identity and the last known peers; the next weftd here is a new node")
-	fs.StringVar(&f.cacheDir, "cache-dir", usualCacheDir, "weftd's `directory`: what it noted of the underlay's device, and for --files; data of an embedded etcd stay")
-	fs.StringVar(&f.subnetFile, "subnet-file", "/run/flannel/subnet.env", "weftd's subnet `file`, for --files")
-	fs.BoolVar(&f.rules, "rules", false, "only the rules that keep pods and strangers off the overlay's port; devices, routes and the other rules stay, and packets go on")
+	fs.StringVar(&f.cacheDir, "cache-dir", usualCacheDir, "weftd's `directory`: what it noted of the underlay's device, the networks that it had, and for --files; data of an embedded etcd stay")
+	fs.StringVar(&f.subnetFile, "subnet-file", "/run/flannel/subnet.env", "weftd's subnet `file`: the networks that it had, and for --files")
+	fs.BoolVar(&f.rules, "rules", false, "only the rules that keep pods and strangers off the overlay's port, and those that a living flannel has itself; devices, routes and the other rules stay, and packets go on")
 	fs.BoolVar(&f.wait, "wait", false, "wait until no weftd answers, however long that takes")
 	fs.BoolVar(&f.hold, "hold", false, "when done, wait for a signal, as the container of a DaemonSet has to")
 	f.kube.bind(fs)
@@ -125,8 +128,16 @@ func (f *cleanupFlags) print(w io.Writer, c cleaned) error {
 		_, err := fmt.Fprintf(w, "left %s: it is not weft's; --flannel takes it too\n", clean(line))
 		faults = append(faults, err)
 	}
-	if len(c.Removed) == 0 {
-		_, err := fmt.Fprintln(w, "nothing of weft's is left on this host")
+	for _, line := range c.Kept {
+		_, err := fmt.Fprintf(w, "kept %s\n", clean(line))
+		faults = append(faults, err)
+	}
+	if len(c.Removed)+len(c.Kept) == 0 {
+		what := "nothing"
+		if f.rules {
+			what = "no rule"
+		}
+		_, err := fmt.Fprintln(w, what+" of weft's is left on this host")
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 
 	"weft/cmd/internal/statefiles"
 	"weft/lease"
+	"weft/lease/subnetenv"
 	"weft/routing"
 	"weft/routing/hostrules"
 )
@@ -24,9 +27,7 @@ import (
 func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 	c := cleaned{schema: schema1(), DryRun: f.dryRun, Removed: []string{}}
 	if f.rules {
-		lines, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Port: true})
-		c.Removed = append(c.Removed, lines...)
-		return c, errors.Join(err, f.giveBack(&c))
+		return c, errors.Join(f.cleanRules(ctx, &c), f.giveBack(&c))
 	}
 	faults := []error{f.cleanHolder(ctx, &c), f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c), f.giveBack(&c)}
 	rules, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Flannel: f.flannel})
@@ -41,6 +42,19 @@ func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 		faults = append(faults, f.cleanFiles(&c))
 	}
 	return c, errors.Join(faults...)
+}
+
+// cleanRules removes the rules that a flannel does not need, and says which of weft's it leaves.
+func (f *cleanupFlags) cleanRules(ctx context.Context, c *cleaned) error {
+	removed, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Port: true})
+	c.Removed = append(c.Removed, removed...)
+	rest, also := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: true})
+	for _, line := range rest {
+		if !slices.Contains(removed, line) {
+			c.Kept = append(c.Kept, line+": packets go by it as long as no flannel has its own")
+		}
+	}
+	return errors.Join(err, also)
 }
 
 // do makes one change, unless it is a dry run. What is gone already is neither a change nor an error.
@@ -60,9 +74,12 @@ func (f *cleanupFlags) do(c *cleaned, what string, change func() error, gone ...
 	return nil
 }
 
-// cleanRoutes removes the routes of our protocol, of every kind and in every table.
+// cleanRoutes removes the routes of our protocol, of every kind and in every table, that are ours: by our devices, inside the networks that weftd
+// had, or blackholes as weftd makes them. The number alone is not enough, since it may be somebody else's too.
 func (f *cleanupFlags) cleanRoutes(c *cleaned) error {
-	var faults []error
+	devices, err := ownDevices()
+	faults := []error{err}
+	networks := f.networks()
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		rs, err := netlink.RouteListFiltered(family, &netlink.Route{Protocol: routing.RouteProtocol, Table: unix.RT_TABLE_UNSPEC},
 			netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
@@ -73,10 +90,51 @@ func (f *cleanupFlags) cleanRoutes(c *cleaned) error {
 			faults = append(faults, fmt.Errorf("list routes: %w", err))
 		}
 		for _, r := range rs {
-			faults = append(faults, f.do(c, "route "+routeText(r), func() error { return netlink.RouteDel(&r) }, unix.ESRCH))
+			what := "route " + routeText(r)
+			if !devices[r.LinkIndex] && !hostrules.IsBlackhole(r) && !within(r.Dst, networks) {
+				c.Kept = append(c.Kept, what+": it is in no network that weftd had here, by --subnet-file and --cache-dir")
+				continue
+			}
+			faults = append(faults, f.do(c, what, func() error { return netlink.RouteDel(&r) }, unix.ESRCH))
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// ownDevices are the numbers of the devices of ours.
+func ownDevices() (map[int]bool, error) {
+	links, err := netlink.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	own := map[int]bool{}
+	for _, l := range links {
+		if routing.IsOwnLink(l) {
+			own[l.Attrs().Index] = true
+		}
+	}
+	return own, nil
+}
+
+// networks are those that weftd had here, as far as its files say.
+func (f *cleanupFlags) networks() (ps []netip.Prefix) {
+	if file, err := subnetenv.Read(f.subnetFile); err == nil {
+		ps = append(ps, file.Network, file.IPv6Network)
+	}
+	if network, err := lease.CachedConfig(f.cacheDir); err == nil {
+		ps = append(ps, network.Networks()...)
+	}
+	return slices.DeleteFunc(ps, func(p netip.Prefix) bool { return !p.IsValid() })
+}
+
+// within reports whether dst lies in one of ps.
+func within(dst *net.IPNet, ps []netip.Prefix) bool {
+	if dst == nil {
+		return false // the default route
+	}
+	a, _ := netip.AddrFromSlice(dst.IP)
+	bits, _ := dst.Mask.Size()
+	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Bits() <= bits && p.Contains(a.Unmap()) })
 }
 
 func routeText(r netlink.Route) string {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
+	"weft/lease"
+	"weft/test/lab/netns"
 )
 
 // cleanup --files removes the files that weftd writes, those included that it had not finished when it was killed,
@@ -48,6 +51,74 @@ func TestCleanupTakesFilesOfOursOnly(t *testing.T) {
 	}
 	if left, err := os.ReadDir(run); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// The routes that weft cleanup removes are by weft's devices, in the networks that weftd had here, or blackholes of weft's; of the others with
+// its number it says that they stay.
+func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
+	ns, err := netns.New(t.Name())
+	if err != nil {
+		t.Fatalf("this test makes a network namespace and needs root: run it with sudo, or in a user namespace with unshare -rn: %v", err)
+	}
+	t.Cleanup(ns.Close)
+	sh := func(script string) string {
+		t.Helper()
+		cmd := exec.Command("sh", "-ec", script)
+		var out strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := ns.Run(cmd); err != nil {
+			t.Fatalf("%v (package iproute2 has ip)\n%s", err, &out)
+		}
+		return out.String()
+	}
+	sh(`ip link add eth0 type veth peer name far; ip link set far up; ip link set eth0 up; ip address add 192.0.2.1/24 dev eth0
+		ip tuntap add flannel0 mode tun; ip link set flannel0 alias weft; ip link set flannel0 up; ip link add theirs0 type bridge; ip link set theirs0 up`)
+	ours := []string{"203.0.113.0/24 dev flannel0 proto 119", "blackhole 10.9.1.0/24 proto 119 metric 2147483646", "blackhole fd00:9:1::/64 proto 119 metric 2147483646"}
+	inside := []string{"10.5.2.0/24 via 192.0.2.2 proto 119", "10.5.3.0/24 via 192.0.2.2 proto 119 table 77", "fd00:5:0:2::/64 dev theirs0 proto 119"}
+	theirs := []string{"198.51.100.0/24 via 192.0.2.9 proto 119", "10.0.0.0/8 dev theirs0 proto 119", "default via 192.0.2.9 proto 119", "blackhole 198.18.0.0/15 proto 119", "10.5.4.0/24 dev theirs0 proto 99"}
+	for _, tt := range []struct {
+		name, file, config string
+		known              bool
+	}{
+		{"the subnet file", "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_IPV6_NETWORK=fd00:5::/48\nFLANNEL_IPV6_SUBNET=fd00:5:0:1::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n", "", true},
+		{"the last known state", "", `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48"}`, true},
+		{"neither", "", "", false},
+	} {
+		var script strings.Builder
+		for _, r := range slices.Concat(ours, inside, theirs) {
+			family := ""
+			if strings.Contains(r, "fd00:") {
+				family = "-6 "
+			}
+			fmt.Fprintf(&script, "ip %sroute replace %s\n", family, r)
+		}
+		sh(script.String())
+		f := &cleanupFlags{cacheDir: t.TempDir(), subnetFile: filepath.Join(t.TempDir(), "subnet.env")}
+		if err := os.WriteFile(f.subnetFile, []byte(tt.file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if tt.config != "" {
+			if err := lease.NewCache(f.cacheDir, "some store").Save(lease.Cached{Memory: lease.Memory{ClusterID: "c", Config: []byte(tt.config)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		removed, kept := len(ours), len(theirs)-1 // one is of another protocol
+		if tt.known {
+			removed += len(inside)
+		} else {
+			kept += len(inside)
+		}
+		for _, f.dryRun = range []bool{true, false} {
+			var c cleaned
+			if err := ns.Do(func() error { return f.cleanRoutes(&c) }); err != nil || len(c.Removed) != removed || len(c.Kept) != kept {
+				t.Errorf("%s, dry run %t: %v, %d removed, want %d: %q\n%d kept, want %d: %q", tt.name, f.dryRun, err, len(c.Removed), removed, c.Removed, len(c.Kept), kept, c.Kept)
+			}
+		}
+		left := sh("ip route show table all proto 119; ip route show proto 99")
+		if n := strings.Count(left, "\n"); n != kept+1 {
+			t.Errorf("%s: %d routes are left, want %d\n%s", tt.name, n, kept+1, left)
+		}
 	}
 }
 

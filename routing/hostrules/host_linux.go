@@ -122,6 +122,11 @@ func blackhole(p netip.Prefix, protocol int) *netlink.Route {
 	return r
 }
 
+// IsBlackhole reports whether r, of our protocol, is a blackhole as syncBlackhole makes them, with a metric that nobody else has a use for.
+func IsBlackhole(r netlink.Route) bool {
+	return r.Type == unix.RTN_BLACKHOLE && r.Priority == blackholeMetric
+}
+
 // blackholes lists the blackhole routes of our protocol in the main table.
 func blackholes(protocol int) ([]netlink.Route, error) {
 	var out []netlink.Route

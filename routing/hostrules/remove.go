@@ -45,6 +45,30 @@ func planRemoval(firewall, name string, have saved, flannel bool) removal {
 	return r
 }
 
+// planTakenOver decides what to remove from a saved table while a flannel lives: rules of ours that lead to a chain of flannel's from one
+// where flannel has a rule for that itself, and ours in such a chain beside flannel's own. It is pure.
+func planTakenOver(firewall, name string, have saved) removal {
+	theirs := func(from, to string) bool { // flannel's rule leads there
+		return slices.ContainsFunc(have.rules[from], func(r string) bool { return !isMarked(r) && target(r) == to })
+	}
+	var r removal
+	var body []string
+	for _, c := range have.order {
+		lives := ownsChain(name, c) && slices.ContainsFunc(have.rules[c], func(r string) bool { return !isMarked(r) }) &&
+			slices.ContainsFunc(have.order, func(from string) bool { return theirs(from, c) })
+		for _, rule := range have.rules[c] {
+			if to := target(rule); isMarked(rule) && (lives || ownsChain(name, to) && theirs(c, to)) {
+				r.lines = append(r.lines, fmt.Sprintf("%s: table %s: rule in %s: %s", firewall, name, c, rule))
+				body = append(body, "-D "+c+" "+rule)
+			}
+		}
+	}
+	if len(body) > 0 {
+		r.payload = strings.Join(slices.Concat([]string{"*" + name}, body, []string{"COMMIT"}), "\n") + "\n"
+	}
+	return r
+}
+
 // removable are the chains that go as a whole.
 func (s saved) removable(name string, flannel bool) map[string]bool {
 	whole := map[string]bool{}

@@ -17,7 +17,8 @@ type RemoveOptions struct {
 	Flannel bool
 	// Port removes only the rules that drop: those about the overlay's port, which forbid it to pods, and the kernel's
 	// vxlan to all but the peers that were known last, and those of a Seal. A flannel that takes over does not know
-	// them and would leave them in place. The rules that masquerade and accept stay, so that packets go on.
+	// them and would leave them in place. The rules that masquerade and accept stay, so that packets go on, but those in iptables for
+	// which a living flannel has its own.
 	Port bool
 }
 
@@ -125,7 +126,7 @@ func (n nft) dropPeers(c *nftables.Conn, t *nftables.Table) error {
 	return nil
 }
 
-// remove removes from each table what planRemoval says.
+// remove removes from each table what planRemoval says, or planTakenOver.
 func (i *iptables) remove(ctx context.Context, o RemoveOptions) (lines []string, err error) {
 	t, err := i.find(ctx)
 	if err != nil {
@@ -140,12 +141,12 @@ func (i *iptables) remove(ctx context.Context, o RemoveOptions) (lines []string,
 		if !slices.Contains(there, name) {
 			continue // reading a legacy table by name would make it
 		}
-		if o.Port && name != tablePort {
-			continue
-		}
 		have, err := i.save(ctx, t, name)
 		if err == nil {
 			r := planRemoval(i.name(), name, have, o.Flannel && !o.Port)
+			if o.Port && name != tablePort {
+				r = planTakenOver(i.name(), name, have)
+			}
 			if r.payload != "" && !o.DryRun {
 				err = i.restore(ctx, t, r.payload)
 			}

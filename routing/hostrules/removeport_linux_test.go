@@ -50,6 +50,50 @@ func TestTheRulesOfThePortAlone(t *testing.T) {
 	}
 }
 
+// A flannel that takes over in iptables makes chains and rules of its own beside ours. With --rules ours go then, and before that they stay,
+// since packets go by them.
+func TestAFlannelThatLivesDoesWithoutOurRules(t *testing.T) {
+	for _, f := range flavours() {
+		kind, ok := strings.CutPrefix(f.name, "iptables-")
+		if !ok {
+			continue // there flannel makes its chains anew
+		}
+		t.Run(f.name, func(t *testing.T) {
+			inNamespace(t)
+			apply(t, testRules(t, f, testConfig(f)), testSet("198.51.100.1", "2001:db8::1"))
+			marks := func() int { return strings.Count(listing(t, f), "(weft)") }
+			all := marks()
+			if _, err := Remove(t.Context(), RemoveOptions{Port: true}); err != nil || marks() != all || all == 0 {
+				t.Errorf("without a flannel: %v, %d of %d rules are left", err, marks(), all)
+			}
+			flannel := []string{"FORWARD -j FLANNEL-FWD", "FLANNEL-FWD -s 10.42.0.0/16 -j ACCEPT", "POSTROUTING -j FLANNEL-POSTRTG", "FLANNEL-POSTRTG -s 10.42.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE"}
+			for i, rule := range flannel {
+				for _, program := range []string{"iptables-", "ip6tables-"} {
+					if program == "ip6tables-" {
+						rule = strings.NewReplacer("10.42.0.0/16", "fd42::/48", "224.0.0.0/4", "ff00::/8").Replace(rule)
+					}
+					sh(t, program+kind+" -t "+[]string{"filter", "nat"}[i/2]+" -A "+rule)
+				}
+			}
+			planned, err := Remove(t.Context(), RemoveOptions{Port: true, DryRun: true})
+			if err != nil || len(planned) != all {
+				t.Errorf("a dry run: %q, %v, want %d", planned, err, all)
+			}
+			if lines, err := Remove(t.Context(), RemoveOptions{Port: true}); err != nil || len(lines) != all || marks() != 0 {
+				t.Errorf("%q, %v, %d are left", lines, err, marks())
+			}
+			for _, rule := range flannel {
+				if text := listing(t, f); !strings.Contains(text, "-A "+rule) {
+					t.Errorf("%q went too:\n%s", rule, text)
+				}
+			}
+			if again, err := Remove(t.Context(), RemoveOptions{}); err != nil || len(again) != 0 {
+				t.Errorf("something of ours is left: %q, %v", again, err)
+			}
+		})
+	}
+}
+
 func ofThePort(listing string) bool {
 	return strings.Contains(listing, "WEFT-") || strings.Contains(listing, "sealed-") || strings.Contains(listing, commentSealed) || strings.Contains(listing, "overlay-") || strings.Contains(listing, "overlay port")
 }
