@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weft/tunnel"
 	testns "weft/test/netns"
+	"weft/tunnel"
 )
 
 // TestGuardAllocations carries traffic of every kind over real ports of every path and counts what

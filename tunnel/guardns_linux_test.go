@@ -19,8 +19,8 @@ import (
 
 	"weft/encap"
 	"weft/test/await"
-	"weft/tunnel"
 	testns "weft/test/netns"
+	"weft/tunnel"
 )
 
 // The tests in this file guard what the real loop costs over real ports, without a clock:

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	testns "weft/test/netns"
 	"weft/tunnel"
 	"weft/tunnel/tunneltest"
-	testns "weft/test/netns"
 )
 
 func TestDefaultWorkers(t *testing.T) {
