@@ -44,8 +44,9 @@ func cleanupCommand() *cobra.Command {
 			"weft's mark stays, also a living flannel's beside it, and what only has a name like weft's. --flannel takes flannel's too.\n" +
 			"The holder of pods' descriptors, which waits for the next weftd, is told to end.\n" +
 			"The underlay device's feature rx-udp-gro-forwarding is off again if weftd had turned it on.\n\n" +
-			"--rules takes nothing that packets need: only what a flannel that takes over leaves there, which are the rules about the overlay's\n" +
-			"port, and in iptables those for which it has its own.\n" +
+			"--rules takes nothing that packets need: only what a flannel that takes over does not adopt and leaves there, which are\n" +
+			"the rules about the overlay's port, in iptables those for which it has its own, and the TUNs that no weftd has open. A\n" +
+			"flannel beside such a TUN gets its route.\n" +
 			"In a pod with NODE_NAME, or with --kubeconfig-file, weft's annotation goes from the Node object too.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
@@ -58,8 +59,8 @@ func cleanupCommand() *cobra.Command {
 	fs.BoolVar(&f.files, "files", false, "also the subnet file, the node's identity and the last known peers; the next weftd here is a new node")
 	fs.StringVar(&f.cacheDir, "cache-dir", usualCacheDir, "weftd's `directory`: what it noted of the underlay's device, the networks that it had, and for --files; data of an embedded etcd stay")
 	fs.StringVar(&f.subnetFile, "subnet-file", "/run/flannel/subnet.env", "weftd's subnet `file`: the networks that it had, and for --files")
-	fs.BoolVar(&f.rules, "rules", false, "only the rules that keep pods and strangers off the overlay's port, and those that a living flannel has itself; devices, routes and the other rules stay, and packets go on")
-	fs.BoolVar(&f.wait, "wait", false, "wait until no weftd answers, however long that takes")
+	fs.BoolVar(&f.rules, "rules", false, "only the rules that keep pods and strangers off the overlay's port, those that a living flannel has itself, and TUNs without a weftd; other devices, routes and rules stay, and packets go on")
+	fs.BoolVar(&f.wait, "wait", false, "wait until no weftd answers and none has a TUN open, however long that takes")
 	fs.BoolVar(&f.hold, "hold", false, "when done, wait for a signal, as the container of a DaemonSet has to")
 	f.kube.bind(fs)
 	return cmd
@@ -67,7 +68,7 @@ func cleanupCommand() *cobra.Command {
 
 func (f *cleanupFlags) run(ctx context.Context, w io.Writer) error {
 	if f.rules && (f.flannel || f.files) {
-		return usagef("--rules takes only weft's own rules about the overlay's port: leave --flannel and --files out")
+		return usagef("--rules takes only what no flannel adopts: leave --flannel and --files out")
 	}
 	if f.wait {
 		if err := f.gone(ctx); err != nil {
@@ -98,11 +99,13 @@ func (f *cleanupFlags) run(ctx context.Context, w io.Writer) error {
 // goneEvery is the time between checks whether a weftd still runs.
 const goneEvery = time.Second
 
-// gone waits until no weftd answers.
+// gone waits until no weftd answers and none has a TUN open.
 func (f *cleanupFlags) gone(ctx context.Context) error {
 	for {
 		if _, err := f.client().Status(ctx); errors.Is(err, control.ErrNoDaemon) {
-			return nil
+			if busy, err := carrying(); err != nil || !busy {
+				return err
+			}
 		}
 		t := time.NewTimer(goneEvery)
 		select {

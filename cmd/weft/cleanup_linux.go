@@ -27,7 +27,7 @@ import (
 func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 	c := cleaned{schema: schema1(), DryRun: f.dryRun, Removed: []string{}}
 	if f.rules {
-		return c, errors.Join(f.cleanRules(ctx, &c), f.giveBack(&c))
+		return c, errors.Join(f.cleanTUNs(&c), f.cleanIngress(&c), f.cleanRules(ctx, &c), f.giveBack(&c))
 	}
 	faults := []error{f.cleanHolder(ctx, &c), f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c), f.giveBack(&c)}
 	rules, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Flannel: f.flannel})
@@ -119,7 +119,7 @@ func ownDevices() (map[int]bool, error) {
 // networks are those that weftd had here, as far as its files say.
 func (f *cleanupFlags) networks() (ps []netip.Prefix) {
 	if file, err := subnetenv.Read(f.subnetFile); err == nil {
-		ps = append(ps, file.Network, file.IPv6Network)
+		ps = slices.Concat(ps, file.Networks, file.IPv6Networks)
 	}
 	if network, err := lease.CachedConfig(f.cacheDir); err == nil {
 		ps = append(ps, network.Networks()...)

@@ -228,7 +228,9 @@ func TestDeploy(t *testing.T) {
 		}
 	})
 	t.Run("a second installation", func(t *testing.T) { c.secondInstallation(t) })
-	t.Run("the manifest for the way back", func(t *testing.T) { c.leaves(t, bin) })
+	for _, v := range variants()[:2] { // by the kernel, and by a TUN
+		t.Run("the manifest for the way back from "+v.name, func(t *testing.T) { c.leaves(t, bin, v) })
+	}
 	t.Run("flannel's manifest with other images", func(t *testing.T) {
 		text, err := os.ReadFile("deploy_kube-flannel.yaml")
 		if err != nil {

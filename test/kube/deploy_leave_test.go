@@ -11,10 +11,11 @@ import (
 	"weft/test/lab"
 )
 
-// leaves runs the pod of the manifest that leads back to flannel, on a node that a weftd has left and with exactly
-// the rights that the manifest gives: its init container ends when the rules of the port and weft's annotation are gone.
-func (c *Cluster) leaves(t *testing.T, bin string) {
-	const node = "leaver"
+// leaves runs the pod of the manifest that leads back to flannel, on a node that a weftd of the variant has left and
+// with exactly the rights that the manifest gives: its init container ends when the rules of the port, a TUN of weft's
+// and weft's annotation are gone.
+func (c *Cluster) leaves(t *testing.T, bin string, v variant) {
+	node := "leaver-" + v.name
 	var host *lab.Node
 	rules := func(t *testing.T) string {
 		t.Helper()
@@ -25,12 +26,12 @@ func (c *Cluster) leaves(t *testing.T, bin string) {
 		return string(out)
 	}
 	t.Run("weft", func(t *testing.T) {
-		if err := c.apply(t, variants()[0].kustomize(t)); err != nil {
+		if err := c.apply(t, v.kustomize(t)); err != nil {
 			t.Fatal(err)
 		}
 		host = c.run(t, bin, "minimal", "kube-weft", "weft", node).host
 		Until(t, "the rules of the port", func(context.Context) error {
-			if said := rules(t); !strings.Contains(said, "overlay-peers") {
+			if said := rules(t); !strings.Contains(said, "overlay-") {
 				return fmt.Errorf("%s", said)
 			}
 			return nil
@@ -59,6 +60,9 @@ func (c *Cluster) leaves(t *testing.T, bin string) {
 	}
 	if said := rules(t); strings.Contains(said, "overlay-") || !strings.Contains(said, "postrtg") {
 		t.Errorf("rules:\n%s", said)
+	}
+	if links, err := host.Command(t.Context(), "ip", "-br", "link", "show", "type", "tun"); err != nil || strings.Contains(string(links), "flannel0") {
+		t.Errorf("links, %v:\n%s", err, links)
 	}
 	Until(t, "the container has nothing left to do", func(context.Context) error {
 		if said := k.log.String(); !strings.Contains(said, "removed annotation") || !strings.Contains(said, "nothing of weft's is left") {
