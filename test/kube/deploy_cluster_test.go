@@ -198,6 +198,9 @@ func TestDeploy(t *testing.T) {
 			t.Errorf("%s: %v", v.name, err)
 		}
 	}
+	if err := c.apply(t, variant{values: []string{`weft.maxSurge="10%"`}}.chart(t), "--dry-run=server"); err != nil {
+		t.Error(err)
+	}
 	images := map[string]string{"iptables": "default"} // the others need no more than the minimal image
 	for _, v := range variants() {
 		t.Run(v.name, func(t *testing.T) {

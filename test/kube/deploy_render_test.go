@@ -327,6 +327,9 @@ func TestChartRefuses(t *testing.T) {
 		`weft.config={"Network":"10.0.0.0/8"}`:                         "weft.config.Network: set podCidr",
 		`weft.podMonitor.enabled=true`:                                 "weft.podMonitor needs weft.healthz.ip",
 		`weft.podLabels={"app.kubernetes.io/name":"x"}`:                "weft.podLabels",
+		`weft.maxSurge=0`:                                              "/weft/maxSurge",
+		`weft.maxSurge="101%"`:                                         "/weft/maxSurge",
+		`weft.updateStrategy={"rollingUpdate":{"maxSurge":1}}`:         "/weft/updateStrategy/rollingUpdate/maxSurge",
 
 		`weft.backend="auto" weft.vni=7 weft.backendConfig={"encrypt":"always"}`: "weft.vni is for the backend vxlan, auto, and weft.backend is auto with Encrypt",
 	} {
@@ -336,6 +339,28 @@ func TestChartRefuses(t *testing.T) {
 		}
 		if _, err := tool(t, "helm", args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", values, err, want)
+		}
+	}
+}
+
+// With maxSurge a rollout starts the new pod beside the old one. The scheduler lets both run only if they declare no port.
+func TestChartSurges(t *testing.T) {
+	for _, surge := range []string{`1`, `"10%"`} {
+		all := objects(t, variant{values: []string{`weft.maxSurge=` + surge, `weft.healthz.ip="node"`, `weft.podMonitor.enabled=true`}}.chart(t))
+		spec := all["DaemonSet/weft"].Object["spec"].(map[string]any)
+		var want any
+		if err := json.Unmarshal(fmt.Appendf(nil, `{"type":"RollingUpdate","rollingUpdate":{"maxSurge":%s,"maxUnavailable":0}}`, surge), &want); err != nil {
+			t.Fatal(err)
+		}
+		if got := spec["updateStrategy"]; marshal(got) != marshal(want) {
+			t.Errorf("updateStrategy %s, want %s", marshal(got), marshal(want))
+		}
+		containers, _, _ := unstructured.NestedSlice(spec, "template", "spec", "containers")
+		if len(containers) != 1 || containers[0].(map[string]any)["ports"] != nil {
+			t.Errorf("a port is declared: %s", marshal(containers))
+		}
+		if text := marshal(all["PodMonitor/weft"]); strings.Contains(text, `"port"`) || !strings.Contains(text, `$1:8081`) {
+			t.Errorf("the monitor looks for a port that is not declared: %s", text)
 		}
 	}
 }
