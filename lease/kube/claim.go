@@ -119,3 +119,36 @@ func unpublished(set lease.Set, before, once []lease.Record) (out []lease.Record
 	}
 	return out
 }
+
+// incumbent returns the Node that has one of own, our podCIDRs, and had it before us; nil for none. All nodes then send
+// there, so we neither serve nor announce it. It was ours first if we hold it, or if our Node says already how it is
+// reached. A Node that takes no part keeps us out only if it did when we came. One that merely overlaps ours does not:
+// it may have all of the network.
+func (c *core) incumbent(own lease.Subnets) *node {
+	before := c.waitsFor
+	c.waitsFor = ""
+	if c.held.Subnets == own || c.keys.isManaged(c.ours.Annotations) {
+		return nil
+	}
+	for _, n := range c.view.nodes {
+		same := own.V4.IsValid() && n.subnets.V4 == own.V4 || own.V6.IsValid() && n.subnets.V6 == own.V6
+		if same && n.name != c.name && (n.managed || n.name == before) {
+			c.waitsFor = n.name
+			return n
+		}
+	}
+	return nil
+}
+
+// duplicateError says which Node had our podCIDRs before us.
+type duplicateError struct {
+	node      string
+	own       lease.Subnets
+	incumbent string
+	theirs    lease.Subnets
+}
+
+func (e *duplicateError) Error() string {
+	return fmt.Sprintf("podCIDR %s of node %q is that of node %q too, which has %s and was there first: delete one of the two Node objects and let that node register again",
+		e.own, e.node, e.incumbent, e.theirs)
+}

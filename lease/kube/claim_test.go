@@ -194,3 +194,47 @@ func TestALongOutage(t *testing.T) {
 	s.do(func() { s.broken = 0 })
 	tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
 }
+
+// TestASecondNodeWithAPodCIDR waits until the Node that has it is gone, and says so. It has never said how it is reached,
+// so that nobody sends to it.
+func TestASecondNodeWithAPodCIDR(t *testing.T) {
+	t.Parallel()
+	const prefix, cidr = "flannel.alpha.coreos.com/", "10.244.1.0/24"
+	s := newAPIServer(t)
+	s.put(peer("first", cidr, "192.0.2.9"))
+	s.put(plain("a", cidr))
+	c := newConcernedOf(t, s, nil)
+	c.SetDataPath("routes: not in place yet", "", "")
+	c.wantState(lease.Acquiring, `"first"`)
+	c.wantCondition("True", reasonDuplicate, `"first"`)
+	c.wantEvent("Warning", reasonDuplicate, `"first"`)
+	c.wantPeers("first 10.244.1.0/24 192.0.2.9")
+	s.change("first", func(n *corev1.Node) { delete(n.Annotations, prefix+"kube-subnet-manager") })
+	c.wantPeers() // that its mark is gone gives us nothing
+	c.wantState(lease.Acquiring, `"first"`)
+	if a := s.node("a").Annotations; a[prefix+"public-ip"] != "" || c.last().Own.V4.IsValid() {
+		t.Errorf("annotations %v, own %s", a, c.last().Own)
+	}
+	s.remove("first")
+	c.wantState(lease.Held, "")
+	c.SetDataPath("", "", "")
+	c.wantEvent("Normal", reasonUp, "over after")
+	c.wantCondition("False", reasonUp, messageUp)
+	if a := s.node("a").Annotations; a[prefix+"public-ip"] != "192.0.2.1" {
+		t.Errorf("annotations %v", a)
+	}
+	s.put(peer("second", cidr, "192.0.2.9")) // which is the newcomer now
+	c.wantEvent("Warning", reasonDuplicate, `"second"`)
+	c.wantState(lease.Held, "")
+}
+
+// TestAPodCIDRThatOurNodeHad stays ours without the cache, since our Node still says how it is reached.
+func TestAPodCIDRThatOurNodeHad(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.put(peer("a", "10.244.1.0/24", "192.0.2.1"))
+	s.put(peer("b", "10.244.1.0/24", "192.0.2.9"))
+	tt := newTester(t, s, s.config("a"), nil)
+	during(t, tt.Run)
+	tt.wantState(lease.Held, "")
+}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -56,20 +57,23 @@ func (c *core) concerns() (all []concern) {
 		all[len(all)-1].cuts = true
 	}
 	st, w := &c.standing, &c.writer
+	twice := errors.As(st.cause, new(*duplicateError))
 	switch none := st.own == (lease.Subnets{}); {
 	case st.state == lease.Lost && st.cause != nil:
 		cut(reasonLost, "pods of this node have no network: %v; delete the Node object and let the node register again, which gets it another podCIDR", st.cause)
+	case none && twice:
+		cut(reasonDuplicate, "pods of this node have no network: %v", st.cause)
 	case none && st.cause != nil && !c.server.heard.IsZero():
 		cut(reasonNoSubnet, "pods of this node have no network: %v", st.cause)
 	}
-	if c.path != nil && c.path.broken != "" {
+	if len(all) == 0 && c.path != nil && c.path.broken != "" { // without a subnet nothing can be in place
 		cut(reasonDown, "%s%s", messageDown, c.path.broken)
 	}
 	if st.state == lease.Expired && st.cause != nil && w.err == nil {
 		add(reasonNode, "%v", st.cause)
 	}
 	for _, r := range c.peers.Last().Rejected {
-		if r.Reason == lease.RejectOverlapsOwn {
+		if r.Reason == lease.RejectOverlapsOwn && !twice {
 			add(reasonDuplicate, "node %q claims our podCIDR too, and other nodes believe whom they knew first: %s; delete one of the two Node objects and let the node register again", r.Key, r.Detail)
 			break
 		}

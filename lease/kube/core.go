@@ -57,6 +57,7 @@ type core struct {
 	tenure   tenure
 	held     lease.Record // our own; its Subnets are zero while we have none
 	namesake namesake
+	waitsFor string // the Node that has our podCIDRs already; "" for none
 	standing standing
 	writer   writer
 	parted   bool // the end has begun

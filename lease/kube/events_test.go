@@ -38,18 +38,23 @@ type concerned struct {
 
 func newConcerned(t *testing.T, change func(*Options)) concerned {
 	s := newAPIServer(t)
-	s.streams = false
 	s.put(plain("a", "10.244.1.0/24"))
+	out := newConcernedOf(t, s, change)
+	out.wantState(lease.Held, "")
+	out.SetDataPath("", "", "")
+	out.wantCondition("False", reasonUp, messageUp)
+	return out
+}
+
+// newConcernedOf is newConcerned with the Nodes of s, of which nothing is known yet.
+func newConcernedOf(t *testing.T, s *apiServer, change func(*Options)) concerned {
+	s.streams = false
 	c := s.config("a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, change)
 	tt.life.core.pace.broken, tt.life.core.pace.concern, tt.life.core.pace.probe = 50*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
 	during(t, tt.Run)
-	tt.wantState(lease.Held, "")
-	tt.SetDataPath("", "", "")
-	out := concerned{tt, s}
-	out.wantCondition("False", reasonUp, messageUp)
-	return out
+	return concerned{tt, s}
 }
 
 func (c concerned) wantCondition(status, reason, message string) {
@@ -129,12 +134,26 @@ func TestConcernsAreTold(t *testing.T) {
 	}
 }
 
+// A node without a podCIDR says that, and not what follows from it.
+func TestANodeWithoutAPodCIDRSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	c := newConcernedOf(t, s, nil)
+	c.SetDataPath("routes: not in place yet", "", "")
+	c.wantState(lease.Acquiring, "there is no Node")
+	s.put(plain("a"))
+	c.wantCondition("True", reasonNoSubnet, "--allocate-node-cidrs")
+	c.wantEvent("Warning", reasonNoSubnet, "--allocate-node-cidrs")
+	if e := s.eventsOf(reasonDown); len(e) > 0 {
+		t.Errorf("events %+v", e)
+	}
+}
+
 // The condition says it too. What it says may be a minute late when packets go all the same: a test
 // has no such patience, and asks a node that has just started.
 func TestTheConditionTellsTheRest(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(plain("a", "10.244.1.0/24", "fd00:9::/64")) // IPv6 is off, which is meant
-	s.put(peer("twin", "10.244.1.0/24", "192.0.2.9"))
 	c := s.config("a")
 	c.SetNodeNetworkUnavailable = true
 	dir := filepath.Join(t.TempDir(), "not a directory")
@@ -145,6 +164,7 @@ func TestTheConditionTellsTheRest(t *testing.T) {
 	tt.life.core.pace.concern = 0
 	during(t, tt.Run)
 	tt.wantState(lease.Held, "")
+	s.put(peer("twin", "10.244.1.0/24", "192.0.2.9"))
 	await.NoDiff(t, func() string {
 		tt.mu.Lock()
 		defer tt.mu.Unlock()

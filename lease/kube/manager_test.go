@@ -250,7 +250,6 @@ func TestHostileNodesCostOnlyThemselves(t *testing.T) {
 	bad("h6", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.2.128/25"} })       // inside a peer's
 	bad("h7", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.2.0/24"} })         // a peer's
 	bad("h8", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"192.168.0.0/24"} })        // outside
-	bad("h9", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} })         // ours
 	bad("i1", func(n *corev1.Node) { n.Annotations[prefix+"weft"] = `{"Node":"a"}` })       // our identity
 	bad("i2", func(n *corev1.Node) { n.Annotations[prefix+"public-ip"] = "192.0.2.1" })     // our address
 	bad("i3", func(n *corev1.Node) { n.Annotations[prefix+"public-ip"] = "127.0.0.1" })     // nobody's
@@ -260,6 +259,7 @@ func TestHostileNodesCostOnlyThemselves(t *testing.T) {
 	tt := newTester(t, s, s.config("a"), nil)
 	during(t, tt.Run)
 	tt.wantPeers("b 10.244.2.0/24 192.0.2.2")
+	bad("h9", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} }) // ours, which we have
 	await.NoDiff(t, func() string {
 		got := map[string]string{}
 		for _, r := range tt.Status().Rejected {

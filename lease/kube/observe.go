@@ -79,6 +79,11 @@ func (c *core) judge() {
 		c.enter(lease.Waiting, notes, other)
 		return
 	}
+	if err == nil {
+		if n := c.incumbent(own); n != nil {
+			own, err = lease.Subnets{}, &duplicateError{node: c.name, own: own, incumbent: n.name, theirs: n.subnets}
+		}
+	}
 	c.writer.own = own
 	if err != nil {
 		c.without(notes, err)
