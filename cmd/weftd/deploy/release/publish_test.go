@@ -44,9 +44,10 @@ func TestStamp(t *testing.T) {
 			t.Fatalf("%s: %v: %s", c.version, err, out)
 		}
 		for file, want := range map[string][]string{
-			"chart/weft/Chart.yaml":     {"\nversion: " + c.chart + "\n", "\nappVersion: \"" + c.tag + "\"\n"},
-			"chart/weft/values.yaml":    {"\n    repository: registry.example:5000/me/weft\n"},
-			"kubernetes/base/weft.yaml": {"\n          image: registry.example:5000/me/weft:" + c.tag + "\n          imagePullPolicy: " + c.policy + "\n"},
+			"chart/weft/Chart.yaml":            {"\nversion: " + c.chart + "\n", "\nappVersion: \"" + c.tag + "\"\n"},
+			"chart/weft/values.yaml":           {"\n    repository: registry.example:5000/me/weft\n"},
+			"kubernetes/leave/weft-leave.yaml": {"\n          image: registry.example:5000/me/weft:" + c.tag + "\n          imagePullPolicy: " + c.policy + "\n"},
+			"kubernetes/base/weft.yaml":        {"\n          image: registry.example:5000/me/weft:" + c.tag + "\n          imagePullPolicy: " + c.policy + "\n"},
 		} {
 			text := "\n" + read(t, dir, file)
 			for _, w := range want {
@@ -72,8 +73,8 @@ func TestVersionInTree(t *testing.T) {
 	if version == nil || !strings.Contains(chart, "\nversion: "+version[1][1:]+"\n") {
 		t.Fatalf("the chart's versions:\n%s", chart)
 	}
-	manifest := read(t, dir, "kubernetes/base/weft.yaml")
-	for _, m := range regexp.MustCompile(`image: .*`).FindAllString(manifest, -1) {
+	manifests := read(t, dir, "kubernetes/base/weft.yaml") + read(t, dir, "kubernetes/leave/weft-leave.yaml")
+	for _, m := range regexp.MustCompile(`image: .*`).FindAllString(manifests, -1) {
 		if m != "image: weft:"+version[1] {
 			t.Errorf("%s, and the chart's is %s", m, version[1])
 		}

@@ -153,7 +153,8 @@ func checkArchive(t *testing.T, name string, b []byte) {
 		file, ok := strings.CutPrefix(h.Name, name+"/")
 		there[path.Clean(file)] = true
 		if want := map[string]string{ // files in which the version names an image or the chart
-			"deploy/chart/weft/Chart.yaml": "version: 1.2.3-test+1\n", "deploy/kubernetes/base/weft.yaml": "image: weft:v1.2.3-test_1\n"}[file]; want != "" {
+			"deploy/chart/weft/Chart.yaml": "version: 1.2.3-test+1\n", "deploy/kubernetes/base/weft.yaml": "image: weft:v1.2.3-test_1\n",
+			"deploy/kubernetes/leave/weft-leave.yaml": "image: weft:v1.2.3-test_1\n"}[file]; want != "" {
 			if text, err := io.ReadAll(r); err != nil || !strings.Contains(string(text), want) {
 				t.Errorf("%s: %v: no %q", file, err, want)
 			}
@@ -187,8 +188,8 @@ func checkArchive(t *testing.T, name string, b []byte) {
 	if want := []string{"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "THIRD-PARTY-LICENCES", "weft", "weft-cni", "weft-etcd", "weftd"}; !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
-	if stamped != 2 {
-		t.Errorf("%d of chart and manifest are in it", stamped)
+	if stamped != 3 {
+		t.Errorf("%d of chart and manifests are in it", stamped)
 	}
 	for _, c := range [][]string{{"weftd", "--version"}, {"weft-cni", "version"}} {
 		out, err := exec.Command(filepath.Join(dir, c[0]), c[1]).Output()
