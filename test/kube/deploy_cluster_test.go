@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -138,7 +139,7 @@ func (k *kubelet) metricsHost() string {
 	return "127.0.0.1"
 }
 
-// mayNotWriteTo tries to change another node's status with the pod's own token, which has to be refused.
+// mayNotWriteTo tries to change another node's status with the pod's own token, and labels of its own, which has to be refused.
 func (k *kubelet) mayNotWriteTo(t *testing.T, node string) {
 	t.Helper()
 	token, err := k.token(t.Context())
@@ -151,20 +152,23 @@ func (k *kubelet) mayNotWriteTo(t *testing.T, node string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write := func(ctx context.Context, name string) error {
-		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/by":%q}}}`, k.pod.Name)
+	write := func(ctx context.Context, name, field string) error {
+		patch := fmt.Appendf(nil, `{"metadata":{%q:{"example.com/by":%q}}}`, field, k.pod.Name)
 		_, err := client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		return err
 	}
 	// A policy is in force only a moment after it was made.
 	Until(t, "another node's status is refused", func(ctx context.Context) error {
-		if err := write(ctx, node); err == nil || !strings.Contains(err.Error(), "its own node only") {
+		if err := write(ctx, node, "annotations"); err == nil || !strings.Contains(err.Error(), "its own node only") {
 			return fmt.Errorf("writing to %s: %w", node, errors.Join(err, errors.New("want a refusal of the policy")))
 		}
 		return nil
 	})
-	if err := write(t.Context(), k.pod.Spec.NodeName); err != nil {
+	if err := write(t.Context(), k.pod.Spec.NodeName, "annotations"); err != nil {
 		t.Errorf("its own node: %v", err)
+	}
+	if err := write(t.Context(), k.pod.Spec.NodeName, "labels"); !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+		t.Errorf("labels of its own node: %v, want a refusal of the policy", err)
 	}
 }
 
