@@ -256,7 +256,7 @@ func TestAnotherPodCIDR(t *testing.T) {
 	flow.Lossless(t)
 	old.Remove(t)
 	n.StatusIs(t, "has no former pods any more", func(s Status) error {
-		if len(s.Notes) > 0 {
+		if strings.Contains(strings.Join(s.Notes, "\n"), "cni0") {
 			return fmt.Errorf("notes %q", s.Notes)
 		}
 		return nil

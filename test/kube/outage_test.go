@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // outageLasts is how long the API server is away: 30 s, or the duration in WEFT_LONG, such as 2m. If WEFT_LONG is
@@ -103,6 +104,9 @@ func restartWithoutServer(t *testing.T, n *Node, other, own *Pod) {
 		return nil
 	})
 	AllReach(t, []*Pod{other, own}, 4)
+	if err := n.WaitReady(t.Context()); err != nil {
+		t.Errorf("its pods have a network, and it is not ready: %v", err)
+	}
 }
 
 func pause(p *Process) func() error { return func() error { return p.Signal(unix.SIGSTOP) } }
@@ -190,4 +194,44 @@ func TestWaitsForPodCIDR(t *testing.T) {
 	if err := n.WaitReady(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// Of two Nodes with one podCIDR the later is not ready, says so to the cluster, and takes the podCIDR up when the other
+// is gone. One that lacks a family of the network is ready with a note.
+func TestTwoNodesWithOnePodCIDR(t *testing.T) {
+	t.Parallel()
+	c := Start(t, Options{})
+	first, cidr := c.AddNode(t, "first", NodeOptions{}), []string{}
+	if obj, err := first.Get(t.Context()); err != nil {
+		t.Fatal(err)
+	} else {
+		cidr = obj.Spec.PodCIDRs
+	}
+	twin := c.PrepareNode(t, "twin", NodeOptions{})
+	c.Register(t, twin, NodeOptions{PodCIDRs: cidr})
+	if err := twin.Daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(twin.NotReadyFor(t, `"first"`))
+	half := c.AddNode(t, "half", NodeOptions{NetworkConfig: DualStack(`{"Type":"udp"}`), PodCIDRs: []string{"10.244.240.0/24"}})
+	half.StatusIs(t, "notes that it has no IPv6", func(s Status) error {
+		if !s.Ready || !strings.Contains(strings.Join(s.Notes, "\n"), "no podCIDR of IPv6") {
+			return fmt.Errorf("ready %v, notes %q", s.Ready, s.Notes)
+		}
+		return nil
+	})
+	half.KnowsOnly(t, first.Subnets(t)...)
+	networkIs(t, twin, corev1.ConditionTrue, "DuplicatePodCIDR", `"first"`)
+	twin.saysEvent(t, "Warning", "DuplicatePodCIDR", `"first"`)
+	if err := first.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := first.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first.Delete(t)
+	if err := twin.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	AllReach(t, []*Pod{twin.AddPod(t), half.AddPod(t)}, 4)
 }

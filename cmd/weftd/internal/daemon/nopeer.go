@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"weft/cmd/weftd/internal/ops"
 	"weft/lease"
@@ -103,11 +104,12 @@ func (d *Daemon) Notes() []string {
 		out = append(out, note)
 	}
 	out = append(out, d.certificatesNow()...)
-	g, _ := d.current()
+	g, state := d.readiness()
 	if g == nil {
 		return out
 	}
-	if err := g.member.Status().CacheErr; err != nil {
+	out = append(out, state.Notes(time.Now())...)
+	if err := state.Lease.CacheErr; err != nil {
 		out = append(out, fmt.Sprintf("the last state is not saved, and a start without the %s would not know it: %v: see to the disk and to --cache-dir", d.source.name(), err))
 	}
 	if v := g.configNow().view; v.lastGood && v.fault != nil {

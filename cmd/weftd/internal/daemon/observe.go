@@ -24,7 +24,7 @@ const (
 // readiness returns the state from which the node's readiness follows.
 func (d *Daemon) readiness() (*generation, ops.State) {
 	g, waiting := d.current()
-	s := ops.State{Waiting: waiting, Source: d.source.name()}
+	s := ops.State{Waiting: waiting, Source: d.source.name(), Assigned: !d.source.allocates()}
 	if g != nil {
 		s.Lease, s.Backend = g.member.Status(), g.backend.Status()
 		_, s.SubnetFile = g.state()

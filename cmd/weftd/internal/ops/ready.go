@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"weft/lease"
@@ -17,6 +19,9 @@ type State struct {
 	Waiting string
 	// Source is the store's name in messages; "" means store.
 	Source string
+	// Assigned says that the cluster gives the subnet and takes it back only by deleting the node: pods keep their
+	// network while the store is silent.
+	Assigned bool
 	// Lease and Backend count only if Waiting is "".
 	Lease   lease.Status
 	Backend routing.Status
@@ -32,23 +37,20 @@ type State struct {
 
 // Reasons lists why the node is not ready at now, most fundamental first; none
 // means that it is: the lease is held, routes are in place, the store was seen
-// lately and container runtimes can read the subnet.
+// lately, unless the subnet outlasts that, and container runtimes can read the subnet.
 func (s State) Reasons(now time.Time) []string {
 	if s.Waiting != "" {
 		return []string{s.Waiting}
 	}
 	var out []string
-	if why := s.store(now); why != "" {
-		name := s.Source
-		if name == "" {
-			name = "store"
-		}
-		out = append(out, name+": "+why)
+	if why := s.store(now); why != "" && !s.outlasts() {
+		out = append(out, s.source()+": "+why)
 	}
 	if s.Config != "" {
 		out = append(out, "config: "+s.Config)
 	}
-	if s.Lease.State != lease.Held {
+	unheard := s.Lease.State == lease.Unconfirmed && s.Lease.StoreSeen.IsZero()
+	if s.Lease.State != lease.Held && !(unheard && s.outlasts()) {
 		why := "lease: " + s.Lease.State.String()
 		if s.Lease.Err != nil {
 			why += ": " + s.Lease.Err.Error()
@@ -57,6 +59,27 @@ func (s State) Reasons(now time.Time) []string {
 	}
 	return append(out, s.Broken()...)
 }
+
+// Notes lists what is to be seen to although pods have a network.
+func (s State) Notes(now time.Time) []string {
+	if s.Waiting != "" || !s.Assigned {
+		return nil
+	}
+	out := slices.Clone(s.Lease.Notes)
+	if why := s.store(now); why != "" && s.outlasts() {
+		out = append(out, s.source()+": "+why)
+	}
+	return out
+}
+
+// outlasts reports whether the store is silent and our subnet outlasts that. A store that refuses us is not silent, and
+// one behind our own overlay stays so.
+func (s State) outlasts() bool {
+	st := s.Lease
+	return s.Assigned && st.Own.Subnets != (lease.Subnets{}) && st.StoreErr != nil && !st.StoreRefuses && s.StoreCut == ""
+}
+
+func (s State) source() string { return cmp.Or(s.Source, "store") }
 
 // Broken lists the reasons why pods on this node have no network, whether or not the store
 // answers.

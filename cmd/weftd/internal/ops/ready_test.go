@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,11 +23,33 @@ import (
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
+// What the cluster has assigned outlasts a silence of the API server, which is a note then, beside that of a podCIDR
+// that is missing.
+func TestNotesOfAnAssignedSubnet(t *testing.T) {
+	s := State{Assigned: true, Source: "API server", Lease: lease.Status{State: lease.Unconfirmed, StoreErr: errors.New("refused"), Notes: []string{"no podCIDR of IPv6"},
+		Own: lease.Record{Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.244.1.0/24")}}}}
+	if got := s.Notes(time.Now()); !slices.Equal(got, []string{"no podCIDR of IPv6", "API server: refused"}) {
+		t.Errorf("%q", got)
+	}
+	s.Lease.StoreRefuses = true // which is a reason not to be ready
+	if got := s.Notes(time.Now()); len(got) != 1 {
+		t.Errorf("%q", got)
+	}
+	s.Assigned = false
+	if got := s.Notes(time.Now()); len(got) != 0 {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestReasons(t *testing.T) {
 	now := time.Unix(100000, 0)
 	good := State{
 		Lease:   lease.Status{State: lease.Held, StoreSeen: now},
 		Backend: routing.Status{InPlace: true},
+	}
+	assigned := func(s *State) { // by the cluster, and known by the cache
+		s.Assigned, s.Lease = true, lease.Status{State: lease.Unconfirmed, StoreErr: errors.New("refused"),
+			Own: lease.Record{Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.244.1.0/24")}}}
 	}
 	for _, tt := range []struct {
 		name   string
@@ -61,6 +84,13 @@ func TestReasons(t *testing.T) {
 		{"underlay", func(s *State) { s.Backend.UnderlayLost = "eth0 is down" }, []string{"underlay: eth0 is down"}},
 		{"rules", func(s *State) { s.Rules = "iptables is missing" }, []string{"rules: iptables is missing"}},
 		{"a store with a name", func(s *State) { s.Source, s.Lease.StoreSeen = "API server", time.Time{} }, []string{"API server: no answer"}},
+		{"a start without the API server", assigned, nil},
+		{"a start without the API server, and without a subnet", func(s *State) { assigned(s); s.Lease.Own, s.Lease.State = lease.Record{}, lease.Acquiring }, []string{"store: refused", "lease: acquiring"}},
+		{"a start before the API server was asked", func(s *State) { assigned(s); s.Lease.StoreErr = nil }, []string{"store: no answer", "lease: unconfirmed"}},
+		{"an API server that is away", func(s *State) { assigned(s); s.Lease.State, s.Lease.StoreSeen = lease.Held, now.Add(-time.Hour) }, nil},
+		{"an API server that refuses us, at a start", func(s *State) { assigned(s); s.Lease.StoreRefuses = true }, []string{"store: refuses us", "lease: unconfirmed"}},
+		{"an API server behind the overlay", func(s *State) { assigned(s); s.StoreCut = "Network contains it" }, []string{"store: Network contains it", "lease: unconfirmed"}},
+		{"annotations that cannot be written", func(s *State) { assigned(s); s.Lease.StoreErr, s.Lease.StoreSeen = nil, now }, []string{"lease: unconfirmed"}},
 		{"all", func(s *State) { *s = State{SubnetFile: "y"} }, []string{"store:", "lease:", "routes:", "subnet file: y"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
