@@ -145,11 +145,11 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Swap publishes t. Batches in flight finish with the table they began with.
+// Swap publishes t. Batches in flight finish with the table they began with. The counters and path MTUs of peers
+// go on if t was made by [Table.Next] of the table before.
 func (e *Engine) Swap(t *Table) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t.inherit(e.table.Load())
 	e.learnedOf(func(a netip.Addr) *returns {
 		p, _ := t.routes.Lookup(a)
 		return p.returns()

@@ -174,7 +174,10 @@ func keptIPIP(o UDPOptions) (*IPIPSocket, error) {
 		return nil, err
 	}
 	s.inherited()
-	return s, s.hold(nil)
+	if err := s.hold(nil); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // ipipFrom is the descriptor of o.From, which stays where it is, if it is the socket that o asks for.

@@ -183,3 +183,40 @@ func either(a, b string) string {
 	}
 	return b
 }
+
+// TestKeptClosesWhatItCannotUse gives sockets whose filter the kernel does not let go (SO_LOCK_FILTER): no port comes, and no descriptor stays.
+func TestKeptClosesWhatItCannotUse(t *testing.T) {
+	for _, k := range keptKinds() {
+		if k.name == tunnel.KindTUN || k.name == tunnel.KindOffload {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			h, peer := newHost(t), newHost(t)
+			wire(t, h, peer, "192.0.2.1/24", "192.0.2.2/24", 1500)
+			p, err := k.opened(t, h, nil, "192.0.2.1", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			kept, err := p.(tunnel.KeepablePort).Keep()
+			if err != nil {
+				t.Fatal(err)
+			}
+			fds := kept.FDs
+			for _, fd := range fds {
+				if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_LOCK_FILTER, 1); err != nil && !errors.Is(err, unix.ENOTSOCK) {
+					t.Fatal(err)
+				}
+			}
+			if got, err := k.opened(t, h, &kept, "192.0.2.1", 1); err == nil {
+				_ = got.Close()
+				t.Error("a port was made of it")
+			}
+			for _, fd := range fds {
+				if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) {
+					t.Errorf("descriptor %d is still open: %v", fd, err)
+				}
+			}
+		})
+	}
+}

@@ -118,7 +118,10 @@ func keptUDP(o UDPOptions) (*UDPSocket, error) {
 		return nil, err
 	}
 	u.inherited()
-	return u, u.hold(nil)
+	if err := u.hold(nil); err != nil {
+		return nil, errors.Join(err, u.Close())
+	}
+	return u, nil
 }
 
 // keptSockets is listenSockets for o.From, less what depends on the wire format.

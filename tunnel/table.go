@@ -267,19 +267,6 @@ func (p *Peer) maxInner(now int64) int {
 	return p.maxSize
 }
 
-// inherit gives the peers of t the state of the peers of old at the same outer
-// address, so that counters and path MTUs outlive a change of the lease set.
-func (t *Table) inherit(old *Table) {
-	if old == nil {
-		return
-	}
-	for _, p := range t.peers {
-		if was := old.senders[p.spec.Addr]; was != nil && was.spec.Addr == p.spec.Addr {
-			p.state = was.state
-		}
-	}
-}
-
 // stats is the peers' counters at now (Unix nanoseconds), in order of their outer addresses.
 func (t *Table) stats(now int64) []PeerStats {
 	l := make([]PeerStats, 0, len(t.peers))

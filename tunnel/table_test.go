@@ -148,7 +148,7 @@ func TestSwapKeepsStateOfPeers(t *testing.T) {
 	s := testSpec()
 	s.Peers[0].Subnets = prefixes("10.1.22.0/24") // another subnet at the same address
 	s.Peers[1].Addr = addr("192.0.2.33")          // the same subnet at another
-	second, err := NewTable(encap.FormatIP, s)
+	second, err := first.Next(s)
 	if err != nil {
 		t.Fatal(err)
 	}
