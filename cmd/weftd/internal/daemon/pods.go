@@ -167,7 +167,12 @@ func (d *Daemon) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
 	d.changing.RLock()
 	defer d.changing.RUnlock()
 	if err := d.replaced(); err != nil {
-		return podport.Pod{}, errors.Join(err, unix.Close(tun))
+		for _, fd := range []int{tun, mtu} {
+			if fd >= 0 {
+				_ = unix.Close(fd) // nothing was written that a close could lose
+			}
+		}
+		return podport.Pod{}, err
 	}
 	return d.pods.Attach(r, tun, mtu)
 }
