@@ -17,9 +17,7 @@ const (
 	// settleAfter is how long after a large change memory is returned to the kernel, since the next change
 	// may come at once; settleEvery is the shortest time between two such returns.
 	settleAfter = 5 * time.Second
-	// startedAfter is when the start is over, whose code is not needed again.
-	startedAfter = time.Second
-	settleEvery  = 30 * time.Second
+	settleEvery = 30 * time.Second
 )
 
 // thrifty reports whether weftd tunes the garbage collector. It does not if the operator does (GOGC, GOMEMLIMIT).
@@ -50,17 +48,11 @@ func (d *Daemon) tidy(first bool, before, now int) {
 // many peers at once takes several times the memory that they need afterwards, and Go keeps freed memory
 // for long.
 func (d *Daemon) settle(ctx context.Context) error {
-	for first := true; ; first = false {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-d.resized:
-		}
-		if first {
-			if !pause(ctx, startedAfter) {
-				return nil
-			}
-			d.dropImage()
 		}
 		if !pause(ctx, settleAfter) {
 			return nil
@@ -72,15 +64,8 @@ func (d *Daemon) settle(ctx context.Context) error {
 		if d.thrifty {
 			debug.FreeOSMemory()
 		}
-		d.dropImage()
 		if !pause(ctx, settleEvery) {
 			return nil
 		}
-	}
-}
-
-func (d *Daemon) dropImage() {
-	if err := dropImage(); err != nil {
-		d.log.Debug("pages of the program were not given back", "reason", err)
 	}
 }
