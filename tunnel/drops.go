@@ -19,6 +19,7 @@ const (
 	DropTTL                             // TTL or hop limit 0 after decapsulation, or used up on the way out
 	DropNoRoute                         // no peer has the inner destination
 	DropUnsupported                     // inner IPv6 to a peer that takes only IPv4
+	DropSegments                        // a superpacket that stands for more than maxSegments packets
 	DropTooBig                          // larger than the path carries, and may not be fragmented
 	DropMulticast                       // multicast or broadcast, which the overlay does not carry
 	DropUnderlay                        // the underlay refused the datagram: no route, no address, no neighbour
@@ -42,6 +43,7 @@ var dropNames = [NumDropReasons]string{
 	DropTTL:           "ttl",
 	DropNoRoute:       "no_route",
 	DropUnsupported:   "unsupported",
+	DropSegments:      "too_many_segments",
 	DropTooBig:        "too_big",
 	DropMulticast:     "multicast",
 	DropUnderlay:      "underlay",

@@ -31,9 +31,9 @@ func (w *worker) send(p *Packet) (r DropReason, ok bool) {
 	p.inner = in.TotalLen
 	size := in.TotalLen // of the largest packet that this is or stands for
 	if p.segSize > 0 {
-		super, err := p.parseSuper()
-		if err != nil {
-			return DropMalformed, false
+		super, r, ok := p.parseSuper()
+		if !ok {
+			return r, false
 		}
 		size, p.segments = super.SegmentLen(0), super.Segments
 	}

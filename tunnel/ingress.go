@@ -108,12 +108,15 @@ func (w *worker) receive(p *Packet) (rest int, r DropReason, ok bool) {
 // accept judges one inner packet and queues it.
 func (w *worker) accept(p *Packet, in *encap.Inner) (r DropReason, ok bool) {
 	if p.segSize > 0 {
-		super, err := p.parseSuper()
+		super, r, ok := p.parseSuper()
+		if !ok {
+			return r, false
+		}
 		field := encap.ChecksumOffsetTCP
 		if in.Proto == encap.ProtoUDP {
 			field = encap.ChecksumOffsetUDP
 		}
-		if err != nil || p.csumStart != in.L4 || p.csumOffset != field {
+		if p.csumStart != in.L4 || p.csumOffset != field {
 			return DropMalformed, false
 		}
 		p.segments = super.Segments

@@ -140,9 +140,9 @@ func (t *OffloadTUN) writeOne(r *Ring, o *openRun, p *Packet) {
 		h.Flags, h.CsumStart, h.CsumOffset = encap.VNetNeedsCsum, uint16(p.csumStart), uint16(p.csumOffset)
 	}
 	if p.segSize > 0 {
-		super, err := p.parseSuper()
-		if err != nil {
-			p.Drop(DropMalformed)
+		super, r, ok := p.parseSuper()
+		if !ok {
+			p.Drop(r)
 			return
 		}
 		h.HdrLen, h.GSOSize = uint16(super.HeaderLen), uint16(p.segSize)

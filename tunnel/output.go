@@ -22,9 +22,9 @@ func (w *worker) push(p *Packet, out *attached) {
 // superpackets.
 func (w *worker) cut(p *Packet) {
 	w.flush() // keep the order: what came before goes first
-	super, err := p.parseSuper()
-	if err != nil {
-		w.refuse(p, DropMalformed)
+	super, r, ok := p.parseSuper()
+	if !ok {
+		w.refuse(p, r)
 		return
 	}
 	for k := range super.Segments {

@@ -106,20 +106,24 @@ func (p *Packet) parse() (*encap.Inner, error) {
 	return &p.info.Inner, nil
 }
 
-// parseSuper reads how a superpacket is to be cut, if that has not been done. What it returns belongs to p.
-func (p *Packet) parseSuper() (*encap.Super, error) {
+// parseSuper reads how a superpacket is to be cut, if that has not been done. What it returns belongs to p. ok is
+// false if p is to be dropped for reason r.
+func (p *Packet) parseSuper() (super *encap.Super, r DropReason, ok bool) {
 	if p.cutSize != p.segSize || p.segSize == 0 {
 		in, err := p.parse()
 		if err != nil {
-			return nil, err
+			return nil, DropMalformed, false
 		}
 		if p.info, err = encap.ParseSuper(p.Bytes(), *in, p.segSize); err != nil {
 			p.parsed, p.cutSize = false, 0
-			return nil, err
+			return nil, DropMalformed, false
 		}
 		p.cutSize = p.segSize
 	}
-	return &p.info, nil
+	if p.info.Segments > maxSegments {
+		return nil, DropSegments, false
+	}
+	return &p.info, 0, true
 }
 
 // changed says that a field of the inner header is another now, so that what segments have in common
@@ -131,8 +135,8 @@ func (p *Packet) changed() { p.cutSize = 0 }
 func (p *Packet) recut(mtu int) bool {
 	was := p.segSize
 	p.segSize = p.info.TotalLen // one segment
-	whole, err := p.parseSuper()
-	if err != nil || whole.HeaderLen >= mtu {
+	whole, _, ok := p.parseSuper()
+	if !ok || whole.HeaderLen >= mtu {
 		p.segSize = was
 		return false
 	}

@@ -29,8 +29,8 @@ func (w *frameWire) whole(ring *Ring, p *Packet) bool {
 	if h == nil || due || len(p.Bytes()) > h.template.MaxPayload() {
 		return false
 	}
-	super, err := p.parseSuper()
-	if err != nil {
+	super, _, ok := p.parseSuper()
+	if !ok {
 		return false
 	}
 	head, v := h.template.Len(), p.vnet(super)

@@ -16,6 +16,12 @@ const (
 	// maxRun is the most datagrams that one UDP_GRO read brings: what one UDP_SEGMENT
 	// send takes since Linux 6.9.
 	maxRun = 128
+	// maxSegments is the most packets that one superpacket may stand for. A pod chooses the segment size, down to one
+	// byte, and each segment costs us as much as a packet.
+	maxSegments = 1024
+	// turnSegments ends a visit to a port once its superpackets stand for so many packets, because other ports wait
+	// meanwhile.
+	turnSegments = 2 * maxSegments
 
 	batchSize = 256 // packets, and one read beyond
 	slotAlign = 64  // a cache line
@@ -34,6 +40,7 @@ type Ring struct {
 	slots  [batchSize + maxRun]Packet
 	n      int // slots committed in this batch
 	reads  int // how many reads they came from
+	cuts   int // how many packets the superpackets among them stand for, at most
 	writes int // system calls that were to take packets away since it was filled
 	used   int // bytes of arena committed in this batch
 
@@ -67,14 +74,14 @@ func NewRing() *Ring {
 
 // reset empties the ring.
 func (r *Ring) reset() {
-	r.n, r.reads, r.writes, r.used, r.extra, r.lost = 0, 0, 0, 0, 0, 0
+	r.n, r.reads, r.cuts, r.writes, r.used, r.extra, r.lost = 0, 0, 0, 0, 0, 0, 0
 	r.out = r.out[:0]
 }
 
 // Slot returns the next free slot to read a packet into, or nil when the batch is
 // full. The same slot is returned until it is committed.
 func (r *Ring) Slot() *Packet {
-	if r.n >= batchSize || r.reads == maxReads || len(r.arena)-r.used < Headroom+MaxPacket {
+	if r.n >= batchSize || r.reads == maxReads || r.cuts >= turnSegments || len(r.arena)-r.used < Headroom+MaxPacket {
 		return nil
 	}
 	p := &r.slots[r.n]
@@ -84,11 +91,14 @@ func (r *Ring) Slot() *Packet {
 }
 
 // Commit makes the slot that Slot returned part of the batch, with the n bytes
-// that were read into it.
+// that were read into it. The slot says whether it is a superpacket.
 func (r *Ring) Commit(n int) {
 	p := &r.slots[r.n]
 	p.end = p.off + n
 	p.inner = n
+	if p.segSize > 0 {
+		r.cuts += n / p.segSize
+	}
 	r.take(n)
 	r.n++
 }

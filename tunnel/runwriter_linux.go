@@ -162,9 +162,9 @@ func (w *runWriter) whole(r *Ring, p *Packet) bool {
 // segments adds the segments of a superpacket to the run.
 func (w *runWriter) segments(r *Ring, p *Packet) {
 	u := &r.io.send
-	super, err := p.parseSuper()
-	if err != nil {
-		p.Drop(DropMalformed)
+	super, why, ok := p.parseSuper()
+	if !ok {
+		p.Drop(why)
 		return
 	}
 	if u.fill > 0 {

@@ -278,13 +278,13 @@ func TestRunLimits(t *testing.T) {
 		t.Errorf("sent %s\nwant %s", got, want)
 	}
 	f = newFakeWire(t, 128)
-	f.w.writeRuns(NewRing(), packets([]outgoing{{size: 40 + 300, mss: 1}, {size: 40 + 60000, mss: 1}}, 1472))
+	f.w.writeRuns(NewRing(), packets([]outgoing{{size: 40 + 300, mss: 1}, {size: 40 + maxSegments, mss: 1}}, 1472))
 	n := 0
 	for _, s := range f.sends {
 		n += len(s.datagrams)
 	}
-	if n != 300+60000 {
-		t.Errorf("%d segments left, want %d", n, 300+60000)
+	if n != 300+maxSegments {
+		t.Errorf("%d segments left, want %d", n, 300+maxSegments)
 	}
 }
 

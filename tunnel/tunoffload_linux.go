@@ -84,8 +84,10 @@ func (t *OffloadTUN) readFrom(fd int, r *Ring) error {
 		n, errno := read(fd, p.buf[p.off-encap.VNetHdrLen:])
 		switch {
 		case errno == 0 && n >= encap.VNetHdrLen:
-			r.Commit(n - encap.VNetHdrLen)
+			n -= encap.VNetHdrLen
+			p.end = p.off + n
 			t.describe(p)
+			r.Commit(n)
 		case errno == unix.EAGAIN, errno == unix.EIO, errno == 0:
 			return nil
 		case errno == unix.EINTR:
@@ -108,10 +110,17 @@ func (t *OffloadTUN) describe(p *Packet) {
 	switch h.GSOType &^ encap.VNetGSOECN {
 	case encap.VNetGSOTCPv4, encap.VNetGSOTCPv6:
 		p.segSize = int(h.GSOSize)
-		t.tso.used(p.inner/max(1, p.segSize) + 1)
+		p.countFor(&t.tso)
 	case encap.VNetGSOUDPL4:
 		p.segSize = int(h.GSOSize)
-		t.uso.used(p.inner/max(1, p.segSize) + 1)
+		p.countFor(&t.uso)
+	}
+}
+
+// countFor counts a superpacket that came by o. One that cannot be cut is dropped later.
+func (p *Packet) countFor(o *offload) {
+	if super, _, ok := p.parseSuper(); ok {
+		o.used(super.Segments)
 	}
 }
 
