@@ -201,10 +201,9 @@ func (f *frames) send(ring *Ring, v []unix.Iovec) unix.Errno {
 	for range 4 {
 		ring.writes++
 		errno := writev(fd, v)
-		if errno != unix.EAGAIN {
+		if errno != unix.EAGAIN || !ring.io.waitWritable(fd) {
 			return errno
 		}
-		ring.io.waitWritable(fd)
 	}
 	return unix.EAGAIN
 }

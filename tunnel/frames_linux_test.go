@@ -46,3 +46,26 @@ func TestNobodyWaitsWhereFramesLeave(t *testing.T) {
 		}
 	}
 }
+
+// TestFullPacketSocketIsWaitedForOnceATurn is TestFullSocketIsWaitedForOnceATurn for path raw.
+func TestFullPacketSocketIsWaitedForOnceATurn(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0) // and nobody reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fds[0]); _ = unix.Close(fds[1]) }()
+	f, ring, frame := &frames{out: fds[:1]}, NewRing(), [1]unix.Iovec{iovec(make([]byte, 1400))}
+	for f.send(ring, frame[:]) == 0 {
+	}
+	for range 2 {
+		ring.reset()
+		for range maxReads {
+			if errno := f.send(ring, frame[:]); errno != unix.EAGAIN {
+				t.Errorf("the send fails with %v", errno)
+			}
+		}
+		if ring.writes > maxReads+4 { // a signal ends a wait early
+			t.Errorf("%d frames meet the full socket %d times", maxReads, ring.writes)
+		}
+	}
+}

@@ -18,7 +18,7 @@ const (
 	// waits for it.
 	lingerReads = 80
 	// lingerMost is how long it does so, however much there is to read: only the next wait reports the
-	// other ports, and whether to end. Packets to a link that is stuck take some 20 ms each.
+	// other ports, and whether to end. A turn that meets a link that is stuck takes turnPatience.
 	lingerMost = 5 * time.Millisecond
 	// sparse is the longest gap between packets for which a worker waits.
 	sparse = time.Millisecond

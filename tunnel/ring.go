@@ -76,6 +76,7 @@ func NewRing() *Ring {
 func (r *Ring) reset() {
 	r.n, r.reads, r.cuts, r.writes, r.used, r.extra, r.lost = 0, 0, 0, 0, 0, 0, 0
 	r.out = r.out[:0]
+	r.io.patience = turnPatience
 }
 
 // Slot returns the next free slot to read a packet into, or nil when the batch is

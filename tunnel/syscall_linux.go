@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"encoding/binary"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -47,12 +48,15 @@ type messageArea struct {
 	ctl  [128]byte // room for a TOS, a segment size, an overflow count and their headers
 	n    int       // bytes of ctl in use for sending
 	poll [1]unix.PollFd
+	// patience is what is left of turnPatience.
+	patience time.Duration
 }
 
 func (a *messageArea) init() {
 	a.msg.Iov = &a.iov
 	a.msg.SetIovlen(1)
 	a.msg.Name = &a.name[0]
+	a.patience = turnPatience
 }
 
 func (a *messageArea) payload(b []byte) {
@@ -120,11 +124,21 @@ func writev(fd int, v []unix.Iovec) unix.Errno {
 	}
 }
 
-// waitWritable blocks this thread until fd takes another datagram, or for some
-// milliseconds: the underlay's own backpressure, instead of loss.
-func (a *messageArea) waitWritable(fd int) {
+// turnPatience is how long a worker waits in one turn for sockets that are full: the underlay's own backpressure,
+// instead of loss. After that the turn drops what they do not take, because the worker's other ports wait as well.
+const turnPatience = 5 * time.Millisecond
+
+// waitWritable blocks this thread until fd takes another datagram, or for what is left of the turn's patience. It is
+// false if nothing is left.
+func (a *messageArea) waitWritable(fd int) bool {
+	if a.patience <= 0 {
+		return false
+	}
 	a.poll[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
-	_, _ = unix.Poll(a.poll[:], 5)
+	most, began := unix.NsecToTimespec(int64(a.patience)), time.Now()
+	_, _ = unix.Ppoll(a.poll[:], &most, nil)
+	a.patience -= time.Since(began)
+	return true
 }
 
 // controlMessage is one message of a control area: header and data.

@@ -257,8 +257,9 @@ func (s *UDPSocket) sendTo(r *Ring, to netip.AddrPort) unix.Errno {
 		case errno == unix.ECONNREFUSED || errno == unix.ENOPROTOOPT: // port and protocol unreachable
 			refusals++
 		case errno == unix.EAGAIN:
-			tries++
-			r.io.waitWritable(s.fd)
+			if tries++; !r.io.waitWritable(s.fd) {
+				return errno
+			}
 		case errno == unix.EINTR || isQueuedError(errno):
 			tries++
 		default:
