@@ -67,15 +67,17 @@ func (r request) attachDirectly(ctx context.Context, direct netconf.Direct, give
 		return nil, types.NewError(types.ErrInternal, "make the pod's interface: "+err.Error(), "")
 	}
 	defer tun.Close() // weftd has one of its own, and the device does not need this one
-	size := -1
-	if mtu, err := podtun.OpenMTU(spec.Netns, spec.Name); err == nil { // without it the interface keeps its MTU when the overlay's changes
-		defer mtu.Close()
-		size = int(mtu.Fd())
+	fds := []int{int(tun.Fd())}
+	if settings, err := podtun.OpenSettings(spec.Netns, spec.Name, podport.Settings()); err == nil { // without them the interface keeps its MTU when the overlay's changes
+		for _, f := range settings {
+			defer f.Close()
+			fds = append(fds, int(f.Fd()))
+		}
 	}
 	_, err = weftd(direct).Attach(ctx, podport.Request{
 		Key:  podport.Key{ID: r.id.Container, Interface: r.id.Interface},
 		Name: podName(r.call.Args), Netns: r.call.NetNS, By: byPlugin, Addresses: spec.Addresses, MTU: spec.MTU,
-	}, int(tun.Fd()), size)
+	}, fds)
 	switch {
 	case errors.Is(err, podport.ErrRefused):
 		return nil, types.NewError(types.ErrInternal, "weftd does not attach the pod: "+err.Error(), "")

@@ -18,6 +18,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/podport"
+	"weft/cmd/internal/rights"
 )
 
 // attacher is a weftd that keeps pods' descriptors and carries nothing.
@@ -38,15 +39,15 @@ func (a *attacher) MayAttach(podport.Request) error {
 	return nil
 }
 
-func (a *attacher) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
+func (a *attacher) Attach(r podport.Request, fds []int) (podport.Pod, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.pods == nil {
 		a.pods, a.tuns = map[podport.Key]podport.Pod{}, map[podport.Key]int{}
 	}
-	_ = unix.Close(mtu) // nothing is done with it here
+	rights.Close(fds[1:]) // nothing is done with them here
 	p := podport.Pod{Request: r, State: podport.Attached}
-	a.pods[r.Key], a.tuns[r.Key] = p, tun
+	a.pods[r.Key], a.tuns[r.Key] = p, fds[0]
 	return p, nil
 }
 

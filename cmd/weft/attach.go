@@ -305,12 +305,14 @@ func (f *attachFlags) attach(ctx context.Context, r podport.Request, now podport
 		return podport.Pod{}, err
 	}
 	defer tun.Close()
-	size := -1
-	if mtu, err := podtun.OpenMTU(r.Netns, r.Interface); err == nil { // without it the interface keeps its MTU when the overlay's changes
-		defer mtu.Close()
-		size = int(mtu.Fd())
+	fds := []int{int(tun.Fd())}
+	if settings, err := podtun.OpenSettings(r.Netns, r.Interface, podport.Settings()); err == nil { // without them the interface keeps its MTU when the overlay's changes
+		for _, f := range settings {
+			defer f.Close()
+			fds = append(fds, int(f.Fd()))
+		}
 	}
-	done, err := f.port().Attach(ctx, r, int(tun.Fd()), size)
+	done, err := f.port().Attach(ctx, r, fds)
 	if err != nil {
 		t.What = podtun.TaskRemove
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attachTime)

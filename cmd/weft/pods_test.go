@@ -6,15 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"weft/cmd/internal/podport"
+	"weft/cmd/internal/rights"
 )
 
 func (n *node) MayAttach(podport.Request) error { return n.err }
 
-func (n *node) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
-	_, _ = unix.Close(tun), unix.Close(mtu)
+func (n *node) Attach(r podport.Request, fds []int) (podport.Pod, error) {
+	rights.Close(fds)
 	return podport.Pod{Request: r, State: podport.Attached}, n.err
 }
 

@@ -38,7 +38,7 @@ func (h *host) attached(t *testing.T, id string, addr netip.Addr, n podport.Node
 	}
 	defer tun.Close()
 	r := podport.Request{Key: podport.Key{ID: id, Interface: "eth0"}, By: podport.ByWeft, Addresses: []netip.Addr{addr}, MTU: n.MTU}
-	if _, err := h.pods().Attach(t.Context(), r, int(tun.Fd()), -1); err != nil {
+	if _, err := h.pods().Attach(t.Context(), r, []int{int(tun.Fd())}); err != nil {
 		t.Fatal(err)
 	}
 	return ns

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"weft/cmd/internal/hostlocal"
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/podtun"
@@ -43,15 +45,19 @@ func (h *host) attach(t *testing.T, ns *netns.Namespace, id string) (podport.Pod
 		t.Fatal(err)
 	}
 	defer tun.Close()
-	mtu, err := podtun.OpenMTU(task.Spec.Netns, "eth0")
+	settings, err := podtun.OpenSettings(task.Spec.Netns, "eth0", podport.Settings())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer mtu.Close()
+	fds := []int{int(tun.Fd())}
+	for _, f := range settings {
+		defer f.Close()
+		fds = append(fds, int(f.Fd()))
+	}
 	return c.Attach(t.Context(), podport.Request{
 		Key: podport.Key{ID: id, Interface: "eth0"}, Name: id, By: podport.ByWeft, Addresses: task.Spec.Addresses, MTU: now.Node.MTU,
 		Reservation: &podport.Reservation{Dir: store.Dir, Network: store.Network},
-	}, int(tun.Fd()), int(mtu.Fd()))
+	}, fds)
 }
 
 // hears reports whether a datagram from one namespace arrives in another at an address of it.
@@ -138,6 +144,24 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 	if l := pods(a); len(l) != 2 || l[0].SentPackets == 0 || l[1].ReceivedPackets == 0 || l[0].LastSeen.IsZero() {
 		t.Errorf("counted: %+v", l)
 	}
+
+	// A pod may change its interface; what waits in its queue is the host's memory all the same.
+	if err := two.Do(func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetTxQLen(eth0, 100_000)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	await.OK(t, "the pod's queue is as long as weftd's own", func() error {
+		l, err := two.Netlink().LinkByName("eth0")
+		if err == nil && l.Attrs().TxQLen != podport.QueueLen {
+			err = fmt.Errorf("it has %d places", l.Attrs().TxQLen)
+		}
+		return err
+	})
 
 	// A namespace that ends takes port, descriptors and address with it.
 	three.Close()

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,9 +21,9 @@ import (
 type PodNode interface {
 	// MayAttach returns nil if a request could be fulfilled, before its descriptor is asked for.
 	MayAttach(r podport.Request) error
-	// Attach takes the TUN into use; mtu is the file of its MTU, or -1. It takes the descriptors over, also beside an error. Its error is as
-	// that of Release.
-	Attach(r podport.Request, tun, mtu int) (podport.Pod, error)
+	// Attach takes the TUN into use, whose descriptor is the first, with those of its podport.Settings, if they came. It takes the descriptors
+	// over, also beside an error. Its error is as that of Release.
+	Attach(r podport.Request, fds []int) (podport.Pod, error)
 	Detach(k podport.Key) (podport.Pod, error)
 	Pods() podport.Pods
 }
@@ -136,12 +137,12 @@ func serveAttach(n Node, w http.ResponseWriter, r *http.Request) {
 	if _, err := conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + podport.Upgrade + "\r\n\r\n")); err != nil {
 		return
 	}
-	tun, mtu, err := receiveTUN(conn, req)
+	fds, err := receiveTUN(conn, req)
 	if err != nil {
 		answer(conn, nil, err)
 		return
 	}
-	p, err := n.Attach(req, tun, mtu)
+	p, err := n.Attach(req, fds)
 	_ = conn.SetDeadline(time.Now().Add(descriptorTime)) // the attach may have taken long; a client that is gone is told nothing
 	answer(conn, &p, err)
 }
@@ -155,33 +156,37 @@ func answer(conn net.Conn, p *podport.Pod, err error) {
 	_ = json.NewEncoder(conn).Encode(a) // the client went away
 }
 
-// receiveTUN takes descriptors off conn: that of a TUN whose device is called as r says, and with it, or -1, the file of its MTU.
-func receiveTUN(conn net.Conn, r podport.Request) (tun, mtu int, err error) {
-	refuse := func(format string, a ...any) (int, int, error) {
-		return -1, -1, fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, a...))
+// receiveTUN takes descriptors off conn: that of a TUN whose device is called as r says, and with it those of its settings, or
+// fewer of them.
+func receiveTUN(conn net.Conn, r podport.Request) (fds []int, err error) {
+	refuse := func(format string, a ...any) ([]int, error) {
+		return nil, fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, a...))
 	}
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
 		return refuse("no descriptor can be handed over on this connection")
 	}
 	m, err := rights.Receive(u, make([]byte, 1), maxDescriptors)
-	fds := m.FDs
+	fds = m.FDs
+	settings := podport.Settings()
 	switch {
 	case err != nil:
 		rights.Close(fds)
 		return refuse("no descriptor came: %v", err)
-	case m.N != 1 || len(fds) < 1 || len(fds) > 2 || m.Lost:
+	case m.N != 1 || len(fds) < 1 || len(fds) > 1+len(settings) || m.Lost:
 		rights.Close(fds)
-		return refuse("%d descriptors came: want that of the pod's TUN, and at most that of the file of its MTU", len(fds))
+		return refuse("%d descriptors came: want that of the pod's TUN, and at most those of the files of its %s", len(fds), strings.Join(settings, " and "))
 	}
 	is, err := podport.InspectTUN(fds[0])
 	if err == nil && is != r.Interface {
 		err = fmt.Errorf("its device is %s, and the request says %s", is, r.Interface)
 	}
-	if mtu = -1; err == nil && len(fds) > 1 {
-		mtu = fds[1]
+	for i, fd := range fds[1:] {
+		if err != nil {
+			break
+		}
 		var says int
-		if says, err = podport.InspectMTU(mtu, is); err == nil && says != r.MTU {
+		if says, err = podport.InspectSetting(fd, is, settings[i]); err == nil && i == 0 && says != r.MTU {
 			err = fmt.Errorf("the MTU of %s is %d, and the request says %d", is, says, r.MTU)
 		}
 	}
@@ -189,5 +194,5 @@ func receiveTUN(conn net.Conn, r podport.Request) (tun, mtu int, err error) {
 		rights.Close(fds)
 		return refuse("%v", err)
 	}
-	return fds[0], mtu, nil
+	return fds, nil
 }

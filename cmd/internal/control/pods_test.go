@@ -27,12 +27,12 @@ type podFake struct {
 }
 
 func (f *podFake) MayAttach(podport.Request) error { return f.refuse }
-func (f *podFake) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
+func (f *podFake) Attach(r podport.Request, fds []int) (podport.Pod, error) {
 	f.attached = append(f.attached, r)
-	if mtu >= 0 {
-		f.fail = errors.Join(f.fail, unix.Close(mtu))
+	for _, fd := range fds {
+		f.fail = errors.Join(f.fail, unix.Close(fd))
 	}
-	return podport.Pod{Request: r, State: podport.Attached}, errors.Join(f.fail, unix.Close(tun))
+	return podport.Pod{Request: r, State: podport.Attached}, f.fail
 }
 
 func (f *podFake) Detach(k podport.Key) (podport.Pod, error) {
@@ -96,7 +96,7 @@ func TestOnlyAPodsTUNIsTakenIn(t *testing.T) {
 	}
 	defer unix.Close(null)
 	c := podClient(socket)
-	if _, err := c.Attach(t.Context(), podRequestOf("warm"), null, -1); err == nil {
+	if _, err := c.Attach(t.Context(), podRequestOf("warm"), []int{null}); err == nil {
 		t.Fatal("/dev/null was taken")
 	}
 	before := openDescriptors(t)
@@ -109,8 +109,8 @@ func TestOnlyAPodsTUNIsTakenIn(t *testing.T) {
 		"no TUN":                     {rights: unix.UnixRights(null), body: "x", want: "none of /dev/net/tun"},
 		"no descriptor":              {body: "x", want: "0 descriptors"},
 		"two that are none":          {rights: unix.UnixRights(null, null), body: "x", want: "none of /dev/net/tun"},
-		"three descriptors":          {rights: unix.UnixRights(null, null, null), body: "x", want: "3 descriptors"},
-		"two messages of rights":     {rights: append(unix.UnixRights(null, null), unix.UnixRights(null)...), body: "x", want: "3 descriptors"},
+		"four descriptors":           {rights: unix.UnixRights(null, null, null, null), body: "x", want: "4 descriptors"},
+		"two messages of rights":     {rights: append(unix.UnixRights(null, null), unix.UnixRights(null, null)...), body: "x", want: "4 descriptors"},
 		"more than are taken in":     {rights: unix.UnixRights(slice(null, 100)...), body: "x", want: "descriptors came"},
 		"before it was asked for":    {rights: unix.UnixRights(null), body: "x", early: true, want: "is lost"},
 		"the connection is shut":     {want: "no descriptor came"},

@@ -30,6 +30,7 @@ const (
 	PeerUnanswering  Kind = "peer_unanswering"
 	PeerLossy        Kind = "peer_lossy"
 	PeerHeldBack     Kind = "peer_held_back"
+	PodQueue         Kind = "pod_queue"
 	RecordRejected   Kind = "record_rejected"
 	StoreLost        Kind = "store_lost"
 	StoreBack        Kind = "store_back"
@@ -70,6 +71,7 @@ func sayings() []saying {
 		{"this node's subnet is another", SubnetChanged}, {"the podCIDR of our Node is another", SubnetChanged}, {"pods of a former subnet", SubnetChanged},
 		{"subnet file", SubnetFile}, {"the subnet file", SubnetFile},
 		{"peer not used", PeerUnused}, {"peers whose next hop", PeerUnanswering}, {"ICMP says that datagrams do not reach", PeerUnanswering}, {"held back", PeerHeldBack}, {"no longer held back", PeerHeldBack},
+		{"pod's queue ", PodQueue},
 		{"a record is not believed", RecordRejected}, {"removals are not believed", RemovalsDoubted},
 		{"the store does not answer", StoreLost}, {"the API server does not answer", StoreLost},
 		{"the store answers again", StoreBack}, {"the API server answers again", StoreBack},
@@ -112,7 +114,7 @@ func Kinds() []string {
 	var out []string
 	for _, k := range [...]Kind{
 		Started, Stopped, Waiting, Ready, NotReady, LeaseAcquired, LeaseState, LeaseLate, LeasePutBack, LeaseContested, LeaseReleased,
-		SubnetChanged, SubnetFile, PeerCome, PeerGone, PeerChanged, PeerUnused, PeerUnanswering, PeerLossy, PeerHeldBack, RecordRejected, StoreLost,
+		SubnetChanged, SubnetFile, PeerCome, PeerGone, PeerChanged, PeerUnused, PeerUnanswering, PeerLossy, PeerHeldBack, PodQueue, RecordRejected, StoreLost,
 		StoreBack, RemovalsDoubted, Config, UnderlayChosen, UnderlayLost, RoutesRepaired, RulesRepaired, RulesInPlace, DeviceRepaired, TakenOver,
 		PathChosen, OutletChosen, OffloadLost, PathMTU, ReceiveJoining, KubernetesStatus, Fault, Note,
 	} {

@@ -27,9 +27,18 @@ type Client struct {
 	Timeout time.Duration
 }
 
-// Attach hands the TUN over, and the file of its MTU (podtun.OpenMTU) unless that is -1. Both stay the caller's to close. Beside an error weftd
-// has no port for it. The error wraps ErrRefused if weftd said so, and then says what to do.
-func (c Client) Attach(ctx context.Context, r Request, tun, mtu int) (Pod, error) {
+// Attach hands over the pod's descriptors: the TUN's, and behind it those of the files of Settings (podtun.OpenSettings), if there are any. All
+// stay the caller's to close. Beside an error weftd has no port for it. The error wraps ErrRefused if weftd said so, and
+// then says what to do.
+func (c Client) Attach(ctx context.Context, r Request, fds []int) (Pod, error) {
+	p, err := c.attach(ctx, r, fds)
+	if errors.Is(err, ErrRefused) && len(fds) > 2 {
+		return c.attach(ctx, r, fds[:2]) // an older weftd takes no file of the queue's length
+	}
+	return p, err
+}
+
+func (c Client) attach(ctx context.Context, r Request, fds []int) (Pod, error) {
 	if err := r.Check(); err != nil {
 		return Pod{}, err
 	}
@@ -47,10 +56,6 @@ func (c Client) Attach(ctx context.Context, r Request, tun, mtu int) (Pod, error
 	}
 	if x.Status != 101 {
 		return Pod{}, refusal(x)
-	}
-	fds := []int{tun}
-	if mtu >= 0 {
-		fds = append(fds, mtu)
 	}
 	if _, _, err := x.Conn.WriteMsgUnix([]byte{0}, syscall.UnixRights(fds...), nil); err != nil {
 		return Pod{}, x.Fault(err)

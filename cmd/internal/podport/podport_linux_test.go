@@ -220,18 +220,18 @@ func TestTheClientAgainstGarbage(t *testing.T) {
 			t.Errorf("%q: a pod was detached", c.answer)
 		}
 		answers <- c.answer
-		if _, err := k.Attach(t.Context(), sound(), 0, -1); err == nil {
+		if _, err := k.Attach(t.Context(), sound(), []int{0}); err == nil {
 			t.Errorf("%q: a pod was attached", c.answer)
 		}
 	}
 	for _, after := range []string{"", "{", "[]", `{"status":200}`, `{"status":409,"error":"taken"}`, `{"status":500}`} {
 		answers <- "HTTP/1.1 101 Switching Protocols\r\n\r\n" + after
-		if p, err := k.Attach(t.Context(), sound(), 0, -1); err == nil {
+		if p, err := k.Attach(t.Context(), sound(), []int{0}); err == nil {
 			t.Errorf("upgraded, and then %q: %+v", after, p)
 		}
 	}
 	// What is not sound is not even asked.
-	if _, err := k.Attach(t.Context(), Request{}, 0, -1); err == nil || !strings.Contains(err.Error(), "no id") {
+	if _, err := k.Attach(t.Context(), Request{}, []int{0}); err == nil || !strings.Contains(err.Error(), "no id") {
 		t.Errorf("attach nothing: %v", err)
 	}
 	if _, err := k.Detach(t.Context(), Key{}); err == nil || !strings.Contains(err.Error(), "no id") {

@@ -11,6 +11,10 @@ const Upgrade = "weft-descriptor"
 // ByWeft is Request.By of the command weft attach.
 const ByWeft = "weft attach"
 
+// QueueLen is how many packets may wait in a pod's interface for weftd: as many as package podtun makes room for. A
+// superpacket has 64 KB, and no socket buffer bounds them.
+const QueueLen = 1000
+
 // Bounds of a request.
 const (
 	// MaxAddresses is how many addresses a pod may have, and MaxPods how many pods a node.

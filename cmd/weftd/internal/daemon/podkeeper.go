@@ -35,14 +35,10 @@ const keptPodVersion = 1
 const podItem = "pod "
 
 // Keep implements pods.Keeper.
-func (k podKeeper) Keep(r podport.Request, tun, mtu int) error {
+func (k podKeeper) Keep(r podport.Request, fds []int) error {
 	meta, err := json.Marshal(keptPod{keptPodVersion, r})
 	if err != nil {
 		return fmt.Errorf("keep the TUN of %s: %w", r.Key, err)
-	}
-	fds := []int{tun}
-	if mtu >= 0 {
-		fds = append(fds, mtu)
 	}
 	return k.c.Keep(k.ctx, podItem+r.Key.String(), meta, fds)
 }
@@ -84,12 +80,8 @@ func readKeptPod(i custody.Item) (pods.Kept, error) {
 	if err := json.Unmarshal(i.Meta, &p); err != nil {
 		return pods.Kept{}, err
 	}
-	if p.Version != keptPodVersion || len(i.FDs) < 1 || len(i.FDs) > 2 || podItem+p.Request.Key.String() != i.Name {
+	if p.Version != keptPodVersion || len(i.FDs) < 1 || len(i.FDs) > 1+len(podport.Settings()) || podItem+p.Request.Key.String() != i.Name {
 		return pods.Kept{}, fmt.Errorf("version %d with %d descriptors, of %s", p.Version, len(i.FDs), p.Request.Key)
 	}
-	out := pods.Kept{Request: p.Request, TUN: i.FDs[0], MTU: -1}
-	if len(i.FDs) > 1 {
-		out.MTU = i.FDs[1]
-	}
-	return out, nil
+	return pods.Kept{Request: p.Request, FDs: i.FDs}, nil
 }

@@ -12,12 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/hostlocal"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/podport"
+	"weft/cmd/internal/rights"
 	"weft/cmd/internal/statefiles"
 	"weft/cmd/weftd/internal/handover"
 	"weft/cmd/weftd/internal/pods"
@@ -163,18 +162,14 @@ func (d *Daemon) tellPods(g *generation) {
 func (d *Daemon) MayAttach(r podport.Request) error { return d.pods.MayAttach(r) }
 
 // Attach implements control.Node.
-func (d *Daemon) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
+func (d *Daemon) Attach(r podport.Request, fds []int) (podport.Pod, error) {
 	d.changing.RLock()
 	defer d.changing.RUnlock()
 	if err := d.replaced(); err != nil {
-		for _, fd := range []int{tun, mtu} {
-			if fd >= 0 {
-				_ = unix.Close(fd) // nothing was written that a close could lose
-			}
-		}
+		rights.Close(fds)
 		return podport.Pod{}, err
 	}
-	return d.pods.Attach(r, tun, mtu)
+	return d.pods.Attach(r, fds)
 }
 
 // Detach implements control.Node.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -31,17 +32,17 @@ func TestNoNewKeyBesideAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestAttachBesideAnotherProcessClosesDescriptors: both descriptors of a pod are weftd's to close when it refuses the pod.
+// TestAttachBesideAnotherProcessClosesDescriptors: all descriptors of a pod are weftd's to close when it refuses the pod.
 func TestAttachBesideAnotherProcessClosesDescriptors(t *testing.T) {
 	d := &Daemon{over: &HandedOver{PID: 7}}
-	var fds [2]int
+	fds := make([]int, 3)
 	for i := range fds {
 		var err error
 		if fds[i], err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := d.Attach(podport.Request{}, fds[0], fds[1]); !errors.Is(err, control.ErrReplaced) {
+	if _, err := d.Attach(podport.Request{}, slices.Clone(fds)); !errors.Is(err, control.ErrReplaced) {
 		t.Errorf("the attach: %v", err)
 	}
 	for i, fd := range fds {

@@ -107,11 +107,14 @@ func (s *Set) recall() {
 		if o.Request.Check() != nil {
 			continue
 		}
-		p := &pod{Request: o.Request, tun: -1, mtu: -1, state: podport.Missing, since: o.Since, visible: o.Visible, inode: o.Inode}
+		p := newPod(o.Request, nil)
+		p.state = podport.Missing
 		if i := slices.IndexFunc(kept, func(k Kept) bool { return k.Request.Key == o.Key }); i >= 0 {
-			p.Request, p.tun, p.mtu, p.state = kept[i].Request, kept[i].TUN, kept[i].MTU, podport.Waiting
+			p = newPod(kept[i].Request, kept[i].FDs)
+			p.state = podport.Waiting
 			kept = slices.Delete(kept, i, i+1)
 		}
+		p.since, p.visible, p.inode = o.Since, o.Visible, o.Inode
 		if p.tun < 0 && (rebooted || p.ended()) || p.tun >= 0 && gone(p.tun) {
 			s.dirty = true
 			s.forgetKept(p)
@@ -121,8 +124,9 @@ func (s *Set) recall() {
 		s.pods[p.Key] = p
 	}
 	for _, k := range kept { // weftd ended before it wrote the file
-		p := &pod{Request: k.Request, tun: k.TUN, mtu: k.MTU, state: podport.Waiting, since: time.Now()}
-		if s.dirty = true; k.Request.Check() != nil || gone(k.TUN) {
+		p := newPod(k.Request, k.FDs)
+		p.state, p.since = podport.Waiting, time.Now()
+		if s.dirty = true; k.Request.Check() != nil || gone(p.tun) {
 			s.forgetKept(p)
 			s.free(p)
 			continue

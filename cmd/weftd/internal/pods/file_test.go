@@ -14,7 +14,7 @@ func TestAProcessOfAnotherPIDNamespaceIsNotLookedAt(t *testing.T) {
 	s, _ := attached(t, Options{})
 	r := request("netns-1", "10.42.1.51")
 	r.Netns = "/proc/self/ns/net"
-	if _, err := s.Attach(r, descriptor(t), -1); err != nil {
+	if _, err := s.Attach(r, []int{descriptor(t)}); err != nil {
 		t.Fatal(err)
 	}
 	if p := s.pods[r.Key]; p.visible {

@@ -53,10 +53,10 @@ func TestNobodyWaitsForALockedStore(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
-	if _, err := s.Attach(request("new", "10.42.1.200"), descriptor(t), -1); err != nil {
+	if _, err := s.Attach(request("new", "10.42.1.200"), []int{descriptor(t)}); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Attach(request("0", "10.42.1.201"), descriptor(t), -1); err == nil || !strings.Contains(err.Error(), "about to be freed") {
+	if _, err := s.Attach(request("0", "10.42.1.201"), []int{descriptor(t)}); err == nil || !strings.Contains(err.Error(), "about to be freed") {
 		t.Errorf("a pod whose reservation is about to be freed: %v", err)
 	}
 	close(locked)
@@ -69,7 +69,7 @@ func TestNobodyWaitsForALockedStore(t *testing.T) {
 		}
 	}
 	await.OK(t, "the pod can be attached", func() error {
-		_, err := s.Attach(request("0", "10.42.1.201"), descriptor(t), -1)
+		_, err := s.Attach(request("0", "10.42.1.201"), []int{descriptor(t)})
 		return err
 	})
 	cancel()
@@ -86,7 +86,7 @@ func TestNobodyWaitsForALockedStore(t *testing.T) {
 // A pod is not attached with addresses that are not its own any more.
 func TestAddressesHaveToBeReserved(t *testing.T) {
 	s, _ := attached(t, Options{Reserved: func(podport.Request) error { return errors.New("10.42.1.7 is nobody's") }})
-	if _, err := s.Attach(request("1", "10.42.1.7"), descriptor(t), -1); err == nil || !strings.Contains(err.Error(), "try again") {
+	if _, err := s.Attach(request("1", "10.42.1.7"), []int{descriptor(t)}); err == nil || !strings.Contains(err.Error(), "try again") {
 		t.Errorf("%v", err)
 	}
 }

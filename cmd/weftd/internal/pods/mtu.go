@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
-
-	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/podport"
 )
@@ -42,7 +39,7 @@ func (s *Set) follow() {
 	}
 	s.mu.Unlock()
 	for p, mtu := range todo {
-		if _, err := unix.Pwrite(p.mtu, strconv.AppendInt(nil, int64(mtu), 10), 0); err != nil {
+		if err := podport.WriteSetting(p.mtu, mtu); err != nil {
 			s.mu.Lock()
 			p.failed = mtu
 			s.mu.Unlock()

@@ -21,16 +21,17 @@ func TestPodsFollowTheMTU(t *testing.T) {
 		id, addr string
 		mtu      int
 	}{{"chosen", "10.42.1.5", 1400}, {"follows", "10.42.1.6", 1472}, {"six", "fd00:1::8", 1472}, {"untold", "10.42.1.7", 1472}} {
-		file := -1
+		fds := []int{descriptor(t)}
 		if p.id != "untold" {
-			var err error
-			if file, err = unix.Open(filepath.Join(dir, p.id), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600); err != nil {
+			file, err := unix.Open(filepath.Join(dir, p.id), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+			if err != nil {
 				t.Fatal(err)
 			}
+			fds = append(fds, file)
 		}
 		r := request(p.id, p.addr)
 		r.MTU = p.mtu
-		if _, err := s.Attach(r, descriptor(t), file); err != nil {
+		if _, err := s.Attach(r, fds); err != nil {
 			t.Fatal(err)
 		}
 	}

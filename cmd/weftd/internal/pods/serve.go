@@ -92,6 +92,8 @@ const (
 func (s *Set) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	watch := time.NewTimer(0)
+	defer watch.Stop()
 	defer s.save()
 	freeing := make(chan struct{})
 	go func() { // ends with ctx
@@ -103,7 +105,11 @@ func (s *Set) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-watch.C:
+			watch.Reset(s.shorten(time.Now()))
+			continue
 		case <-s.wake:
+			watch.Reset(0) // there may be another pod
 		case <-timer.C:
 			s.forget()
 		}

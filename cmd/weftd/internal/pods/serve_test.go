@@ -56,7 +56,7 @@ func TestAMissingPodEndsWithItsNamespace(t *testing.T) {
 	s, p := attached(t, o, "1")
 	r := request("2", "10.42.1.52")
 	r.Netns = named
-	if _, err := s.Attach(r, descriptor(t), -1); err != nil {
+	if _, err := s.Attach(r, []int{descriptor(t)}); err != nil {
 		t.Fatal(err)
 	}
 	p.close()

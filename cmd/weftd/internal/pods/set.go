@@ -30,9 +30,9 @@ type Carrier interface {
 
 // Keeper keeps what would be lost with this process.
 type Keeper interface {
-	// Keep has the keeper make duplicates of the descriptors of the TUN and of the file of its MTU, which may be -1, and take in what is
-	// known of the pod, in place of what it had of the same key.
-	Keep(r podport.Request, tun, mtu int) error
+	// Keep has the keeper make duplicates of the pod's descriptors, and take in what is known of the pod, in place of what it had of the same
+	// key.
+	Keep(r podport.Request, fds []int) error
 	// Forget drops what it has of a pod. It is no error if that is nothing.
 	Forget(k podport.Key) error
 	// Kept returns what an earlier weftd gave to be kept. The descriptors are the caller's.
@@ -42,8 +42,7 @@ type Keeper interface {
 // Kept is a pod with its descriptors.
 type Kept struct {
 	Request podport.Request
-	TUN     int
-	MTU     int // the file of its MTU; -1 without one
+	FDs     []int // the TUN's, and those of its podport.Settings, or fewer of them
 }
 
 // Options are what a Set is made of.
@@ -94,6 +93,7 @@ type pod struct {
 	podport.Request
 	tun     int           // our own descriptor, -1 without one
 	mtu     int           // the file of the interface's MTU, -1 without one
+	queue   int           // the file of the length of its queue, -1 without one
 	port    tunnel.PortID // 0 without one
 	state   string
 	since   time.Time
@@ -103,6 +103,34 @@ type pod struct {
 	inode   uint64    // of the namespace then
 	failed  int       // the MTU that its interface could not be given; 0 for none
 	outside bool      // its addresses are not all of the node's subnets, as was said
+
+	// lengthened is how often its queue was found too long since that was said, at saidLong.
+	lengthened int
+	saidLong   time.Time
+}
+
+// newPod is a pod with the descriptors of its TUN and settings, if it has any.
+func newPod(r podport.Request, fds []int) *pod {
+	p := &pod{Request: r, tun: -1, mtu: -1, queue: -1}
+	for i, fd := range p.own() {
+		if i < len(fds) {
+			*fd = fds[i]
+		}
+	}
+	return p
+}
+
+// own are the places of p's descriptors, in their order.
+func (p *pod) own() [3]*int { return [...]*int{&p.tun, &p.mtu, &p.queue} }
+
+// fds are p's descriptors.
+func (p *pod) fds() (fds []int) {
+	for _, fd := range p.own() {
+		if *fd >= 0 {
+			fds = append(fds, *fd)
+		}
+	}
+	return fds
 }
 
 // New returns a set with what an earlier run left.
@@ -172,9 +200,9 @@ func (p *pod) label() string {
 	return p.Netns
 }
 
-// Attach takes the TUN into use, in place of an earlier one of the same pod, with the file of its MTU, or -1. It takes the descriptors over, also
-// beside an error, which is one of package control, or another one if the kernel did not do it.
-func (s *Set) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
+// Attach takes the TUN into use, in place of an earlier one of the same pod. Its descriptor is the first, and those of its settings follow. Attach
+// takes them over, also beside an error, which is one of package control, or another one if the kernel did not do it.
+func (s *Set) Attach(r podport.Request, fds []int) (podport.Pod, error) {
 	s.serial.Lock()
 	defer s.serial.Unlock()
 	s.mu.Lock()
@@ -192,7 +220,8 @@ func (s *Set) Attach(r podport.Request, tun, mtu int) (podport.Pod, error) {
 	c := s.carrier
 	r.FollowsMTU = r.MTU == s.local.MTU
 	s.mu.Unlock()
-	p := &pod{Request: r, tun: tun, mtu: mtu, state: podport.Waiting, since: time.Now()}
+	p := newPod(r, fds)
+	p.state, p.since = podport.Waiting, time.Now()
 	if err != nil {
 		p.close()
 		return podport.Pod{}, err
@@ -238,7 +267,7 @@ func (s *Set) keep(p *pod) error {
 	if s.o.Keeper == nil {
 		return nil
 	}
-	err := s.o.Keeper.Keep(p.Request, p.tun, p.mtu)
+	err := s.o.Keeper.Keep(p.Request, p.fds())
 	if err != nil {
 		s.o.Logger.Warn("pod is lost if weftd ends now: its descriptor is not kept, and it would have to be attached again", "pod", p.Key.String(), "reason", err)
 	}
@@ -333,7 +362,7 @@ func (s *Set) remove(p *pod) {
 
 // close closes p's descriptors.
 func (p *pod) close() {
-	for _, fd := range []*int{&p.tun, &p.mtu} {
+	for _, fd := range p.own() {
 		if *fd >= 0 {
 			_ = unix.Close(*fd) // nothing was written that a close could lose
 		}

@@ -115,7 +115,7 @@ func attached(t *testing.T, o Options, ids ...string) (*Set, *plane) {
 	s.SetLocal(local())
 	s.Serve(p, "")
 	for _, id := range ids {
-		if _, err := s.Attach(request(id, "10.42.1.5"+id), descriptor(t), -1); err != nil {
+		if _, err := s.Attach(request(id, "10.42.1.5"+id), []int{descriptor(t)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,28 +126,28 @@ func attached(t *testing.T, o Options, ids ...string) (*Set, *plane) {
 // keeper has what it was given, in memory.
 type keeper struct{ kept map[podport.Key]Kept }
 
-func (k *keeper) Keep(r podport.Request, tun, mtu int) error {
-	fd, err := unix.Dup(tun)
+func (k *keeper) Keep(r podport.Request, fds []int) error {
+	fd, err := unix.Dup(fds[0])
 	_ = k.Forget(r.Key)
-	k.kept[r.Key] = Kept{r, fd, mtu}
+	k.kept[r.Key] = Kept{r, []int{fd}}
 	return err
 }
 
 func (k *keeper) Forget(key podport.Key) error {
 	if old, ok := k.kept[key]; ok {
 		delete(k.kept, key)
-		return unix.Close(old.TUN)
+		return unix.Close(old.FDs[0])
 	}
 	return nil
 }
 
 func (k *keeper) Kept() (l []Kept, err error) {
 	for _, x := range k.kept {
-		fd, err := unix.Dup(x.TUN)
+		fd, err := unix.Dup(x.FDs[0])
 		if err != nil {
 			return nil, err
 		}
-		l = append(l, Kept{x.Request, fd, -1})
+		l = append(l, Kept{x.Request, []int{fd}})
 	}
 	return l, nil
 }
@@ -156,27 +156,27 @@ func TestPodsOutliveADataPlane(t *testing.T) {
 	before := descriptors(t)
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
 	s.SetLocal(local())
-	if _, err := s.Attach(request("a", "10.42.1.5"), descriptor(t), -1); !errors.Is(err, control.ErrRefused) {
+	if _, err := s.Attach(request("a", "10.42.1.5"), []int{descriptor(t)}); !errors.Is(err, control.ErrRefused) {
 		t.Errorf("without a data plane: %v", err)
 	}
 	one := newPlane()
 	s.Serve(one, "")
 	for id, addrs := range map[string][]string{"a": {"10.42.1.5", "fd00:1::5"}, "b": {"10.42.1.6"}} {
-		if p, err := s.Attach(request(id, addrs...), descriptor(t), -1); err != nil || p.State != podport.Attached {
+		if p, err := s.Attach(request(id, addrs...), []int{descriptor(t)}); err != nil || p.State != podport.Attached {
 			t.Fatal(p, err)
 		}
 	}
 	if want := ips("10.42.1.5", "10.42.1.6", "fd00:1::5"); !slices.Equal(one.routed, want) {
 		t.Errorf("routed %v, want %v", one.routed, want)
 	}
-	if _, err := s.Attach(request("a", "10.42.1.7"), descriptor(t), -1); err != nil || len(one.ports) != 2 {
+	if _, err := s.Attach(request("a", "10.42.1.7"), []int{descriptor(t)}); err != nil || len(one.ports) != 2 {
 		t.Errorf("attached again: %v, %d ports", err, len(one.ports))
 	}
 	one.fail = errors.New("no memory")
-	if _, err := s.Attach(request("c", "10.42.1.8"), descriptor(t), -1); err == nil || len(s.List().Pods) != 2 {
+	if _, err := s.Attach(request("c", "10.42.1.8"), []int{descriptor(t)}); err == nil || len(s.List().Pods) != 2 {
 		t.Errorf("a port that could not be made: %v", err)
 	}
-	if _, err := s.Attach(request("a", "10.42.1.9"), descriptor(t), -1); err == nil {
+	if _, err := s.Attach(request("a", "10.42.1.9"), []int{descriptor(t)}); err == nil {
 		t.Error("a pod was attached again without a port")
 	}
 	one.fail = nil
@@ -220,7 +220,7 @@ func TestAddressesThatAPodCannotHave(t *testing.T) {
 		t.Error(err)
 	}
 	s.SetLocal(local())
-	if _, err := s.Attach(request("a", "10.42.1.5"), descriptor(t), -1); err != nil {
+	if _, err := s.Attach(request("a", "10.42.1.5"), []int{descriptor(t)}); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
@@ -254,7 +254,7 @@ func TestPodsAfterARestart(t *testing.T) {
 	ended := request("ended", "10.42.1.7")
 	ended.Netns = named
 	for _, r := range []podport.Request{request("kept", "10.42.1.5"), request("lost", "10.42.1.6"), ended} {
-		if _, err := s.Attach(r, descriptor(t), -1); err != nil {
+		if _, err := s.Attach(r, []int{descriptor(t)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -277,7 +277,7 @@ func TestPodsAfterARestart(t *testing.T) {
 	if len(l) != 2 || l[0].State != podport.Attached || l[1].State != podport.Missing || !strings.Contains(l[1].Problem, "weft attach") || len(p.ports) != 1 {
 		t.Errorf("%+v", l)
 	}
-	if _, err := s.Attach(request("other", "10.42.1.6"), descriptor(t), -1); err != nil || len(s.List().Pods) != 2 {
+	if _, err := s.Attach(request("other", "10.42.1.6"), []int{descriptor(t)}); err != nil || len(s.List().Pods) != 2 {
 		t.Errorf("an address of a pod that is missing: %v", err)
 	}
 	if _, err := s.Detach(request("kept").Key); err != nil {
@@ -300,7 +300,7 @@ func TestPodsAfterARestart(t *testing.T) {
 func TestAnAttachThatReplacesIsSaid(t *testing.T) {
 	var log strings.Builder
 	s, _ := attached(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, "1")
-	if _, err := s.Attach(request("1", "10.42.1.51"), descriptor(t), -1); err != nil {
+	if _, err := s.Attach(request("1", "10.42.1.51"), []int{descriptor(t)}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(log.String(), "pod attached again") {
@@ -311,14 +311,14 @@ func TestAnAttachThatReplacesIsSaid(t *testing.T) {
 // forgetful is a keeper that keeps nothing.
 type forgetful struct{ why error }
 
-func (f forgetful) Keep(podport.Request, int, int) error { return f.why }
-func (forgetful) Forget(podport.Key) error               { return nil }
-func (forgetful) Kept() ([]Kept, error)                  { return nil, nil }
+func (f forgetful) Keep(podport.Request, []int) error { return f.why }
+func (forgetful) Forget(podport.Key) error            { return nil }
+func (forgetful) Kept() ([]Kept, error)               { return nil, nil }
 
 // Who attaches a pod is told that its descriptor is not kept, and has it attached all the same.
 func TestAnAttachSaysWhatIsNotKept(t *testing.T) {
 	s, _ := attached(t, Options{Keeper: forgetful{errors.New("the holder is stopped")}})
-	got, err := s.Attach(request("1", "10.42.1.7"), descriptor(t), -1)
+	got, err := s.Attach(request("1", "10.42.1.7"), []int{descriptor(t)})
 	if err != nil || got.State != podport.Attached || !strings.Contains(got.Note, "the holder is stopped") {
 		t.Errorf("%+v, %v", got, err)
 	}

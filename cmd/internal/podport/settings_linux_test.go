@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is not the file of that interface's MTU, or cannot be written, is refused. TestDirectPods has one that is taken.
-func TestInspectMTURefuses(t *testing.T) {
+// What is not the file of that interface's MTU, or cannot be written, is refused. TestPodsAreAttachedDirectly has some that are taken.
+func TestInspectSettingRefuses(t *testing.T) {
 	for _, c := range []struct{ path, name, want string }{
 		{"/dev/null", "lo", "not the file"},
 		{"/sys/class/net/lo/mtu", "eth0", "not the file"},
@@ -19,7 +19,7 @@ func TestInspectMTURefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := InspectMTU(fd, c.name); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := InspectSetting(fd, c.name, "mtu"); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s as that of %s: %v, want %q", c.path, c.name, err, c.want)
 		}
 		_ = unix.Close(fd)
