@@ -99,7 +99,7 @@ func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tt.config != "" {
-			if err := lease.NewCache(f.cacheDir, "some store").Save(lease.Cached{Memory: lease.Memory{ClusterID: "c", Config: []byte(tt.config)}}); err != nil {
+			if _, err := lease.NewCache(f.cacheDir, "some store").Save(lease.Cached{Memory: lease.Memory{ClusterID: "c", Config: []byte(tt.config)}}); err != nil {
 				t.Fatal(err)
 			}
 		}
