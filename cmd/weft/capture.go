@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ type captureFlags struct {
 	request  control.CaptureRequest
 	duration time.Duration
 	file     string
+	force    bool
 }
 
 func captureCommand() *cobra.Command {
@@ -58,15 +60,16 @@ func captureCommand() *cobra.Command {
 		ValidArgsFunction: cobra.FixedCompletions([]string{"host", "net", "port", "tcp", "udp", "icmp", "icmp6", "ip", "ip6", "src", "dst", "not"}, cobra.ShellCompDirectiveNoFileComp),
 	}
 	f.bind(cmd)
-	fs := cmd.Flags()
-	fs.BoolVar(&f.request.Inner, "inner", false, "inner packets, as pods see them, that are passed on")
-	fs.BoolVar(&f.request.Outer, "outer", false, "the datagrams on the underlay that carry them")
-	fs.BoolVar(&f.request.Dropped, "dropped", false, "packets that are dropped, with the reason")
-	fs.StringVar(&f.request.Peer, "peer", "", "only to and from this node: its name, id or the beginning of that, address, or subnet")
-	fs.Uint64VarP(&f.request.Count, "count", "c", 0, "end after so many packets")
-	fs.DurationVar(&f.duration, "duration", 0, "end after this time, as in 30s")
-	fs.IntVarP(&f.request.SnapLen, "snaplen", "s", 0, "keep so many bytes of each packet (default all)")
-	fs.StringVarP(&f.file, "write", "w", "", "write pcapng to this file, - for standard output")
+	flags := cmd.Flags()
+	flags.BoolVar(&f.request.Inner, "inner", false, "inner packets, as pods see them, that are passed on")
+	flags.BoolVar(&f.request.Outer, "outer", false, "the datagrams on the underlay that carry them")
+	flags.BoolVar(&f.request.Dropped, "dropped", false, "packets that are dropped, with the reason")
+	flags.StringVar(&f.request.Peer, "peer", "", "only to and from this node: its name, id or the beginning of that, address, or subnet")
+	flags.Uint64VarP(&f.request.Count, "count", "c", 0, "end after so many packets")
+	flags.DurationVar(&f.duration, "duration", 0, "end after this time, as in 30s")
+	flags.IntVarP(&f.request.SnapLen, "snaplen", "s", 0, "keep so many bytes of each packet (default all)")
+	flags.StringVarP(&f.file, "write", "w", "", "write pcapng to this new file, - for standard output")
+	flags.BoolVar(&f.force, "force", false, "let --write replace a file that exists")
 	_ = cmd.RegisterFlagCompletionFunc("peer", f.completePeers) // the flag is there
 	return cmd
 }
@@ -77,6 +80,8 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 		return asUsage(bad)
 	case f.duration < 0 || f.request.SnapLen < 0 || f.request.SnapLen > tunnel.MaxPacket:
 		return usagef("--duration %v, --snaplen %d: neither may be negative, and no packet is longer than %d bytes", f.duration, f.request.SnapLen, tunnel.MaxPacket)
+	case f.force && (f.file == "" || f.file == "-"):
+		return usagef("--force: it is about a file, which --write FILE names")
 	case f.json && f.file != "":
 		return usagef("--json and --write: one of them only")
 	}
@@ -112,7 +117,7 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	}
 	defer func() { _ = stream.Close() }() // nothing is written to it
 	if show == nil {
-		file, err := captureFile(f.file)
+		file, err := captureFile(f.file, f.force)
 		if err != nil {
 			return err
 		}
@@ -122,27 +127,27 @@ func (f *captureFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	return f.follow(ctx, stream, show, stderr)
 }
 
-// captureFile opens a file for a capture. What pods say is nobody else's, so that a file which was there before becomes private, and must be ours.
-func captureFile(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o600) // to open a pipe would wait, also for an interrupt
-	if errors.Is(err, syscall.ENXIO) {
-		return nil, fmt.Errorf("--write %s: it is a pipe that nobody reads: start the reader first, or use --write - | READER", path)
-	}
-	if err != nil {
-		return nil, err
-	}
-	info, err := file.Stat()
-	if err == nil && info.Mode().IsRegular() {
-		if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Geteuid() {
-			err = fmt.Errorf("--write %s: it belongs to another user, who could read the packets: name another file", path)
-		} else {
-			err = errors.Join(file.Chmod(0o600), file.Truncate(0))
+// captureFile makes a file for a capture that only its user can read. It never writes to a file that was there, which may lead
+// to another one or be open to another user: with force it takes the place of a regular file of this user's.
+func captureFile(path string, force bool) (*os.File, error) {
+	if info, err := os.Lstat(path); err == nil {
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		switch {
+		case !info.Mode().IsRegular():
+			return nil, fmt.Errorf("--write %s: it exists and is no regular file: name a new file, or use --write - and redirect it", path)
+		case ok && int(owner.Uid) != os.Geteuid():
+			return nil, fmt.Errorf("--write %s: it belongs to another user: name a new file", path)
+		case force:
+			if err := os.Remove(path); err != nil {
+				return nil, fmt.Errorf("--write --force: %w", err)
+			}
 		}
 	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("--write %s: it exists: name a new file, or give --force to replace it", path)
 	}
-	return file, nil
+	return file, err
 }
 
 func raw(w io.Writer) func(pcapng.Block) error {

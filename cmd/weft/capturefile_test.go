@@ -1,55 +1,58 @@
 package main
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 )
 
-// A file that was there becomes private and is begun anew, a pipe is not waited for, and what is another's is left alone.
+// A capture has what pods say. It goes to a new file that only its user can read, and never to what somebody else laid at that name.
 func TestCaptureFile(t *testing.T) {
 	dir := t.TempDir()
-	was := filepath.Join(dir, "was")
-	if err := os.WriteFile(was, []byte("older and longer"), 0o666); err != nil {
-		t.Fatal(err)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
 	}
-	f, err := captureFile(was)
-	if err != nil {
-		t.Fatal(err)
+	must(os.WriteFile(at("kept"), []byte("old and longer"), 0o666), os.Symlink(at("kept"), at("link")), os.Link(at("kept"), at("twin")),
+		os.Symlink(at("nothing"), at("dangling")), syscall.Mkfifo(at("pipe"), 0o600))
+	reader, err := os.OpenFile(at("pipe"), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe that is read could be written to
+	must(err)
+	defer func() { _ = reader.Close() }() // only read
+	names := []string{"new", "kept", "link", "dangling", "pipe"}
+	forced := map[string]bool{"new": true, "kept": true}
+	if os.Geteuid() == 0 { // only root can make another user's file
+		must(os.WriteFile(at("theirs"), nil, 0o666), os.Chown(at("theirs"), 12345, 12345))
+		names = append(names, "theirs")
 	}
-	_, err = io.WriteString(f, "new")
-	if closed := f.Close(); err != nil || closed != nil {
-		t.Fatal(err, closed)
+	for _, name := range names {
+		for _, force := range []bool{false, true} {
+			f, err := captureFile(at(name), force)
+			want := force && forced[name] || name == "new" && !force
+			if (err == nil) != want {
+				t.Errorf("%s, force %v: %v", name, force, err)
+			}
+			if err == nil {
+				_, err = io.WriteString(f, "packets")
+				must(err, f.Close())
+				info, err := os.Lstat(at(name))
+				must(err)
+				if info.Mode() != 0o600 || info.Size() != int64(len("packets")) {
+					t.Errorf("%s, force %v: mode %v, %d bytes", name, force, info.Mode(), info.Size())
+				}
+			}
+		}
 	}
-	info, err := os.Stat(was)
-	if b, _ := os.ReadFile(was); err != nil || string(b) != "new" || info.Mode().Perm() != 0o600 {
-		t.Errorf("%q %v %v", b, info, err)
+	if b, err := os.ReadFile(at("twin")); err != nil || string(b) != "old and longer" {
+		t.Errorf("another name of the file that was there: %q, %v", b, err)
 	}
-	pipe := filepath.Join(dir, "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := captureFile(pipe); err == nil || !strings.Contains(err.Error(), "nobody reads") {
-		t.Errorf("a pipe: %v", err)
-	}
-	if f, err = captureFile("/dev/null"); err != nil {
-		t.Error(err)
-	} else if err := f.Close(); err != nil {
-		t.Error(err)
-	}
-	if os.Geteuid() != 0 {
-		return // only root can make another user's file
-	}
-	if err := os.Chown(was, 12345, 12345); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := captureFile(was); err == nil || !strings.Contains(err.Error(), "another user") {
-		t.Errorf("another user's file: %v", err)
-	}
-	if b, _ := os.ReadFile(was); string(b) != "new" {
-		t.Errorf("another user's file has %q", b)
+	if _, err := os.Lstat(at("nothing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a dangling link was followed: %v", err)
 	}
 }
