@@ -76,6 +76,12 @@ func TestWithoutSecrets(t *testing.T) {
 			t.Errorf("%s: %v", config, err)
 		}
 	}
+	for _, secret := range []string{`"pw":"hunter2"`, `"apiToken":["hunter2"]`, `"PreStartupCommand":"wg up --sig=hunter2"`, `"URL":"https://u:hunter2@192.0.2.1/?x=hunter2"`} {
+		got := WithoutSecrets([]byte(`{"Network":"10.5.0.0/16",` + secret + `,"Backend":{"Type":"extension",` + secret + `}}`))
+		if c, err := ParseConfig(got); err != nil || c.BackendType != "extension" || strings.Contains(string(got), "hunter2") {
+			t.Errorf("%s, %v", got, err)
+		}
+	}
 	if same := `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","PSK":""}}`; string(WithoutSecrets([]byte(same))) != same {
 		t.Error("a text without a secret was changed")
 	}

@@ -46,6 +46,7 @@ func rooms() map[string][]string {
 		"cmd/weftd/internal/pods": {"cmd/internal/control", "cmd/internal/podport", "lease", "tunnel"},
 
 		"lease/subnetenv": {"lease/internal/replace"}, // so that weft-cni, which is started for each pod, can link it
+		"lease/redact": {},
 
 		"routing/hostrules":          {"lease", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/kernel":    {"encap", "routing/internal/notify", "routing/ownthread", "tunnel/nlattr"},
@@ -55,7 +56,7 @@ func rooms() map[string][]string {
 		"routing/internal/wireguard": {},
 		"routing/probe":              {"encap"},
 		"routing/routecontrol":       {"routing/routehook"},
-		"routing/routehook":          {},
+		"routing/routehook":          {"lease/redact"},
 		"routing/presence":           {"lease", "routing/internal/kernel", "routing/underlay"},
 		"routing/underlay":           {"routing/internal/kernel", "tunnel"},
 	}

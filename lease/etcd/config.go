@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"weft/lease"
+	"weft/lease/redact"
 )
 
 // DefaultPrefix is flannel's root of keys.
@@ -134,7 +134,7 @@ func (r *resolved) resolveEndpoints() error {
 			errs = append(errs, fmt.Errorf("etcd endpoint %d: user and password do not belong in the URL", i+1))
 			continue
 		case !slices.Contains([]string{"http", "https", "unix", "unixs"}, u.Scheme):
-			errs = append(errs, fmt.Errorf("etcd endpoint %q: the scheme is not http or https", lease.RedactURL(e)))
+			errs = append(errs, fmt.Errorf("etcd endpoint %q: the scheme is not http or https", redact.URL(e)))
 		}
 		schemes[u.Scheme] = true
 		r.Endpoints[i] = e

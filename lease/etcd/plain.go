@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"weft/lease"
+	"weft/lease/redact"
 )
 
 // plainError is an error of the client library in one sentence that says what is wrong and what to do. It wraps that error.
@@ -43,7 +43,7 @@ func plainly(r *resolved, err error) error {
 func sentence(cfg Config, endpoints []string, cause string) string {
 	store := "the store"
 	if len(endpoints) == 1 {
-		store += " " + lease.RedactURL(endpoints[0])
+		store += " " + redact.URL(endpoints[0])
 	}
 	tls := slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, "https:") || strings.HasPrefix(e, "unixs:") })
 	has := func(parts ...string) bool {

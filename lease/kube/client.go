@@ -18,6 +18,7 @@ import (
 
 	"weft/lease"
 	"weft/lease/kube/internal/objects"
+	"weft/lease/redact"
 )
 
 const (
@@ -83,7 +84,7 @@ func New(c Config) (*Client, error) {
 
 // newWay makes a client that is loaded from c's files. It opens no connection.
 func newWay(loaded *rest.Config, c Config) (*way, error) {
-	out := &way{host: lease.RedactURL(loaded.Host), read: contents(loaded, c)}
+	out := &way{host: redact.URL(loaded.Host), read: contents(loaded, c)}
 	var err error
 	if out.api, out.hangUp, err = newREST(loaded, c.Logger); err != nil {
 		return nil, fmt.Errorf("client of the API server %s: %w", out.host, err)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
-	"weft/lease"
+	"weft/lease/redact"
 )
 
 // Config says how the API server is found, and which Node is ours.
@@ -48,7 +48,7 @@ func (c Config) Check() error {
 	}
 	if c.APIURL != "" {
 		if u, err := url.Parse(c.APIURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			faults = append(faults, fmt.Errorf("--kube-api-url %q: want a URL such as https://192.0.2.1:6443", lease.RedactURL(c.APIURL)))
+			faults = append(faults, fmt.Errorf("--kube-api-url %q: want a URL such as https://192.0.2.1:6443", redact.URL(c.APIURL)))
 		}
 	}
 	if len(faults) == 0 {

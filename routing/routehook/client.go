@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"weft/lease/redact"
 )
 
 // Options say where the controller is and who this node is to it.
@@ -45,19 +47,20 @@ const (
 // Check returns what is wrong with options, without reading a file.
 func (o Options) Check() error {
 	u, err := url.Parse(o.URL)
+	shown := redact.URL(o.URL)
 	switch {
 	case o.URL == "":
 		return errors.New("the controller's URL is missing")
 	case err != nil:
-		return fmt.Errorf("the controller's URL %q is none", o.URL) // err repeats it
+		return fmt.Errorf("the controller's URL %q is none", shown) // err repeats it
 	case u.User != nil:
-		return fmt.Errorf("the controller's URL at %s has a name or password in it: a token belongs into a file", u.Host)
+		return fmt.Errorf("the controller's URL at %s has a name or password in it: a token belongs into a file", shown)
 	case u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "":
-		return fmt.Errorf("the controller's URL %q: want https://HOST[:PORT][/PATH]", o.URL)
+		return fmt.Errorf("the controller's URL %q: want https://HOST[:PORT][/PATH]", shown)
 	case u.Scheme == "http" && !loopback(u.Hostname()):
-		return fmt.Errorf("the controller's URL %q: whoever is on the way could change the routes of all pods: want https (http is taken for 127.0.0.1 and ::1 alone)", o.URL)
+		return fmt.Errorf("the controller's URL %q: whoever is on the way could change the routes of all pods: want https (http is taken for 127.0.0.1 and ::1 alone)", shown)
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("the controller's URL %q: want https://HOST[:PORT][/PATH]", o.URL)
+		return fmt.Errorf("the controller's URL %q: want https://HOST[:PORT][/PATH]", shown)
 	case (o.CertFile == "") != (o.KeyFile == ""):
 		return errors.New("a certificate needs its key, and a key its certificate")
 	}

@@ -260,17 +260,22 @@ func TestFilesSayWhatIsWrong(t *testing.T) {
 
 func TestOptionsCheck(t *testing.T) {
 	for o, want := range map[Options]string{
-		{}:                                                 "is missing",
-		{URL: "routes.example"}:                            "want https://",
-		{URL: "ftp://routes.example"}:                      "want https://",
-		{URL: "https://"}:                                  "want https://",
-		{URL: "https://routes.example?a"}:                  "want https://",
-		{URL: "http://routes.example"}:                     "could change the routes of all pods",
-		{URL: "http://127.0.0.1:8480"}:                     "",
-		{URL: "http://[::1]:8480/prod"}:                    "",
-		{URL: "https://routes.example/x/"}:                 "",
-		{URL: "https://me:secret@r.example"}:               "has a name or password",
-		{URL: "https://routes.example", CertFile: "a.pem"}: "needs its key",
+		{}:                                                    "is missing",
+		{URL: "routes.example"}:                               "want https://",
+		{URL: "ftp://routes.example"}:                         "want https://",
+		{URL: "https://"}:                                     "want https://",
+		{URL: "https://routes.example?a"}:                     "want https://",
+		{URL: "http://routes.example"}:                        "could change the routes of all pods",
+		{URL: "http://127.0.0.1:8480"}:                        "",
+		{URL: "http://[::1]:8480/prod"}:                       "",
+		{URL: "https://routes.example/x/"}:                    "",
+		{URL: "https://me:secret@r.example"}:                  "has a name or password",
+		{URL: "https://routes.example/?pw=secret&sig=secret"}: "want https",
+		{URL: "https://routes.example/%zz?token=secret"}:      "is none",
+		{URL: "https://me:secret@r.example/%zz"}:              "is none",
+		{URL: "http://routes.example/#secret"}:                "want https",
+		{URL: "ftp://routes.example/;sig=secret"}:             "want https",
+		{URL: "https://routes.example", CertFile: "a.pem"}:    "needs its key",
 	} {
 		err := o.Check()
 		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret")) {

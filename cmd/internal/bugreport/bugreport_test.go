@@ -77,6 +77,8 @@ ExecStartPre=/usr/bin/etcdctl --user root:s3cret11 put x; curl -u me:s3cret12 "h
 config="{\"ShutdownCommand\":\"down \\\"s3cret20\\\" s3cret21\",\"Port\":8285}"
 client: LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tLQpzM2NyZXQxOA==
 join 192.0.2.1:6443 abcdef.s3cret0123456789 AKIAS3CRETS3CRET1234 ghp_s3crets3crets3crets3cret
+{"pw":"s3cret22","dbPw": "s3cret23", "sig":"s3cret24","\u0070ass":["s3cret25"]} config="{\"sig\":\"s3cret26\"}" DB_PW=s3cret27
+url="https://192.0.2.1/?a=b&pw=s3cret28" {"url":"https://192.0.2.1/?a=b\u0026%74oken=s3cret29"} https://192.0.2.1/hook?s3cret30
 msg="login \"s3cret \\\"quoted\" failed" auth cm9ib3Q6czNjcmV0
 -----BEGIN PGP PRIVATE KEY BLOCK-----
 s3cret19

@@ -3,25 +3,24 @@ package bugreport
 import (
 	"net/url"
 	"os"
-	"regexp"
 	"strings"
 
 	"weft/cmd/internal/running"
+	"weft/lease/redact"
 )
 
 // secrets returns the secrets that p was given, and those of environ, by the names of flags and variables.
 func secrets(p running.Process, environ []string) (out []string) {
-	secret := regexp.MustCompile(`(?i)(` + secretWords + `)`)
 	take := func(name, value string) {
 		switch {
-		case !secret.MatchString(name) && strings.Contains(value, "@"):
+		case !redact.Name(name) && strings.Contains(value, "@"):
 			for _, one := range strings.Split(value, ",") {
 				if u, err := url.Parse(one); err == nil && u.User != nil {
 					password, _ := u.User.Password()
 					out = append(out, password, url.QueryEscape(password))
 				}
 			}
-		case !secret.MatchString(name):
+		case !redact.Name(name):
 		case strings.HasSuffix(strings.ToLower(name), "file"):
 			if b, err := os.ReadFile(p.Path(value)); err == nil && len(b) < 64<<10 {
 				out = append(out, strings.TrimSpace(string(b)))

@@ -24,6 +24,7 @@ import (
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/lease/etcd"
+	"weft/lease/redact"
 	"weft/routing/routehook"
 )
 
@@ -107,7 +108,7 @@ func askEndpoints(ctx context.Context, urls []string, config *tls.Config) []Endp
 
 // askEndpoint asks for the version, which etcd and the API server tell anybody.
 func askEndpoint(ctx context.Context, text string, config *tls.Config) Endpoint {
-	e := Endpoint{URL: lease.RedactURL(text)}
+	e := Endpoint{URL: redact.URL(text)}
 	if !strings.Contains(text, "://") {
 		text = map[bool]string{true: "https://", false: "http://"}[config != nil] + text
 	}

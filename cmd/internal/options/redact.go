@@ -1,12 +1,12 @@
 package options
 
-import "weft/lease"
+import "weft/lease/redact"
 
-// RedactAll calls lease.RedactURL for each of urls, and returns a new slice.
+// RedactAll calls redact.URL for each of urls, and returns a new slice.
 func RedactAll(urls []string) []string {
 	out := make([]string, len(urls))
 	for i, u := range urls {
-		out[i] = lease.RedactURL(u)
+		out[i] = redact.URL(u)
 	}
 	return out
 }

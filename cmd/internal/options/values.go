@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"weft/lease"
 	"weft/lease/etcd"
+	"weft/lease/redact"
 )
 
 // These are the types that implement flag.Value. A parse error is worded so that it
@@ -54,7 +54,7 @@ func (v urlValue) String() string {
 	if v.url == nil {
 		return ""
 	}
-	return lease.RedactURL(*v.url)
+	return redact.URL(*v.url)
 }
 
 // repeatedValue collects one value each time the flag is given.
