@@ -35,10 +35,10 @@ func pingCommand() *cobra.Command {
 			"  daemon      the weftd of that node, by UDP through the overlay; this node's weftd asks it\n" +
 			"  bridge      the first address of the node's subnet, which the bridge of its pods has\n" +
 			"  pod         the pod\n\n" +
-			"Of each it says what was lost, the round trip and the largest packet that passes (MTU). All are asked at once, and it takes\n" +
-			"ten seconds at most by default. At the first broken layer it names the causes, the likeliest first, each with the command\n" +
-			"that tells it from the others. A layer that does not answer by itself, while what rests on it does, is not broken. What\n" +
-			"cannot be told apart from here is said so.\n\n" +
+			"Of each it says what was lost, the round trip and the largest packet that passes (MTU; >= where larger ones may too, since\n" +
+			"the search did not end). All are asked at once, and it takes ten seconds at most by default. At the first broken layer it\n" +
+			"names the causes, the likeliest first, each with the command that tells it from the others. A layer that does not answer\n" +
+			"by itself, while what rests on it does, is not broken. What cannot be told apart from here is said so.\n\n" +
 			nodeArgument + " An address that is in a node's\nsubnet and not its first one is a pod's. Where weftd does not run, the state that it left and the store\n" +
 			"are asked, and what only weftd could have asked is said. It needs CAP_NET_RAW, or a group of sysctl net.ipv4.ping_group_range.\n\n" +
 			"Exit status: 0 if no layer is broken, 1 if one is or nothing could be asked, 2 for wrong usage.",

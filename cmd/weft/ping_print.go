@@ -73,6 +73,8 @@ func pingMTU(r ping.Row) string {
 	switch {
 	case r.MTU == 0:
 		return "-"
+	case r.MTUUnfinished:
+		return fmt.Sprintf(">=%d of %d", r.MTU, r.Expected)
 	case r.MTU < r.Expected:
 		return fmt.Sprintf("%d of %d", r.MTU, r.Expected)
 	}

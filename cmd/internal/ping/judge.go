@@ -96,6 +96,12 @@ func (s *seen) verdict(f *found) (Verdict, string) {
 	case NotAsked:
 		return Unknown, f.out.Cannot
 	case Answered:
+		switch {
+		case f.MTUUnfinished && f.MTU == 0:
+			return Note, fmt.Sprintf("packets of %d bytes and more were lost while others passed, and the search for a limit did not end: ask again", least(f.To))
+		case f.MTUUnfinished:
+			return Note, fmt.Sprintf("packets of %d bytes passed, and the search for a limit below %d did not end: ask again", f.MTU, f.Expected)
+		}
 		if f.wide != nil && f.MTU < f.Expected {
 			return Note, fmt.Sprintf("the way carries %d bytes and not %d, as %s says: senders are told, and nothing is lost for long", f.MTU, f.Expected, f.wide.who())
 		}

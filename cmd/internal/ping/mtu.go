@@ -14,51 +14,84 @@ const (
 	hasty, patient = 250 * time.Millisecond, time.Second
 )
 
-// widest looks for the largest packet that passes, up to what is expected of the layer, and reports whether larger ones are lost without a word: said is what a
-// router, or this host, says of them.
-func widest(ctx context.Context, a Asker, q Question, f found) (mtu int, hole bool, said *Said) {
+// A limit is believed after so many rounds in which its size passed and one more did not. The rounds are bounded, since in one that is lost
+// whole neither passes, and so are the searches, since a limit that is none is searched again.
+const proofs, mostRounds, mostSearches = 3, 6, 3
+
+// width is what a search for the largest packet found.
+type width struct {
+	// passed is the largest that passed; 0 if none did. done says that it is the largest of all, or as large as the layer's.
+	passed int
+	done   bool
+	// said is what a router, or this host, said of a packet that is too long.
+	said *Said
+}
+
+// search is one for the largest packet that passes a layer.
+type search struct {
+	a     Asker
+	q     Question
+	times int
+	width
+}
+
+// widest looks for the largest packet that passes, up to what is expected of the layer.
+func widest(ctx context.Context, a Asker, q Question, f found) width {
 	low, high := least(q.To), f.Expected
 	q.Interval, q.Timeout = 0, min(patient, max(hasty, 4*f.RTT.Max))
-	times := copies
+	s := search{a: a, q: q, times: copies}
 	if f.Answered < f.Sent {
-		times = lossyCopies
-	}
-	pass := func(sizes ...int) (largest int) {
-		q.Sizes = nil
-		for range times {
-			q.Sizes = append(q.Sizes, sizes...)
-		}
-		o := a.Ask(ctx, q)
-		if said == nil {
-			said = o.TooBig
-		}
-		for i, d := range o.RTTs {
-			if d > 0 {
-				largest = max(largest, q.Sizes[i])
-			}
-		}
-		return largest
-	}
-	if high <= low {
-		return pass(high), false, said
+		s.times = lossyCopies
 	}
 	for range 2 { // a burst on the way may take the first ones
-		if pass(high) == high {
-			return high, false, nil
+		if s.ask(ctx, high); s.passed == high {
+			s.done = true
+			return s.width
 		}
 	}
-	mtu = pass(low)
-	if mtu < low {
-		return mtu, said == nil, said
+	for range 2 {
+		if s.passed == 0 && low < high {
+			s.ask(ctx, low)
+		}
 	}
-	for fails := high; fails-mtu > 1; {
+	for range mostSearches {
+		if s.passed == 0 || ctx.Err() != nil {
+			break
+		}
+		s.narrow(ctx, high)
+		if s.done = s.prove(ctx); s.done {
+			break
+		}
+	}
+	return s.width
+}
+
+// ask asks for each size some times, and takes what passes for the largest if it is.
+func (s *search) ask(ctx context.Context, sizes ...int) (passed []int) {
+	s.q.Sizes = slices.Concat(slices.Repeat([][]int{sizes}, s.times)...)
+	o := s.a.Ask(ctx, s.q)
+	if s.said == nil {
+		s.said = o.TooBig
+	}
+	for i, d := range o.RTTs {
+		if d > 0 {
+			passed = append(passed, s.q.Sizes[i])
+			s.passed = max(s.passed, s.q.Sizes[i])
+		}
+	}
+	return passed
+}
+
+// narrow asks for sizes between what passed and what did not, until they are neighbours.
+func (s *search) narrow(ctx context.Context, fails int) {
+	for fails-s.passed > 1 && ctx.Err() == nil {
 		var sizes []int
 		for i := 1; i <= steps; i++ {
-			if n := mtu + (fails-mtu)*i/(steps+1); n > mtu && !slices.Contains(sizes, n) {
+			if n := s.passed + (fails-s.passed)*i/(steps+1); n > s.passed && !slices.Contains(sizes, n) {
 				sizes = append(sizes, n)
 			}
 		}
-		if said != nil && said.MTU > mtu && said.MTU < fails {
+		if said := s.said; said != nil && said.MTU > s.passed && said.MTU < fails {
 			sizes = append(sizes, said.MTU)
 			if said.MTU+1 < fails {
 				sizes = append(sizes, said.MTU+1)
@@ -67,18 +100,33 @@ func widest(ctx context.Context, a Asker, q Question, f found) (mtu int, hole bo
 			sizes = slices.Compact(sizes)
 		}
 		if len(sizes) == 0 {
-			sizes = []int{mtu + 1}
+			sizes = []int{s.passed + 1}
 		}
-		passed := max(mtu, pass(sizes...))
+		s.ask(ctx, sizes...)
 		for _, n := range sizes {
-			if n > passed {
+			if n > s.passed {
 				fails = min(fails, n)
 			}
 		}
-		mtu = passed
-		if ctx.Err() != nil {
+	}
+}
+
+// prove reports whether what passed passes again and again, while one byte more never does.
+func (s *search) prove(ctx context.Context) bool {
+	limit, proven := s.passed, 0
+	sizes := []int{limit, limit + 1}
+	for range mostRounds {
+		if ctx.Err() != nil || proven == proofs {
 			break
 		}
+		passed := s.ask(ctx, sizes...)
+		slices.Reverse(sizes) // what drops each second packet drops another one
+		if s.passed > limit {
+			return false
+		}
+		if len(passed) > 1 { // once more after one byte more was lost
+			proven++
+		}
 	}
-	return mtu, said == nil, said
+	return proven == proofs
 }

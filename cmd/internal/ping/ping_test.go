@@ -266,13 +266,65 @@ func TestWidestIsExact(t *testing.T) {
 				rounds := 0
 				a := counting{fake{Underlay: {carries: carries, every: every}}, &rounds}
 				f := found{Row: Row{Expected: expected, Sent: 5, Answered: 5 - min(every, 1), RTT: &RTT{Max: time.Millisecond}}}
-				got, hole, _ := widest(t.Context(), a, Question{Layer: Underlay, To: peerAt}, f)
-				if want := min(carries, expected); got != want || hole != (want < expected) || rounds > 9 {
-					t.Errorf("of %d with %d and a loss of each %d.: got %d, hole %v, after %d rounds", expected, carries, every, got, hole, rounds)
+				got := widest(t.Context(), a, Question{Layer: Underlay, To: peerAt}, f)
+				if want := min(carries, expected); got.passed != want || !got.done || rounds > 9+proofs {
+					t.Errorf("of %d with %d and a loss of each %d.: got %+v after %d rounds", expected, carries, every, got, rounds)
 				}
 			}
 		}
 	}
+}
+
+// Bursts that are lost on the way make no limit, wherever in the search they are: what is said to be one is one, and else what passed did.
+func TestLostBurstsMakeNoLimit(t *testing.T) {
+	const expected, most = 1500, 20
+	f := found{Row: Row{Expected: expected, Sent: 5, Answered: 5, RTT: &RTT{Max: time.Millisecond}}}
+	for _, carries := range []int{600, 1328, expected} {
+		done := 0
+		for first := range most {
+			for second := first; second <= most; second++ {
+				for length := 1; length <= 4; length *= 2 {
+					got := widest(t.Context(), &bursts{f: fake{Underlay: {carries: carries}}, at: []int{first, second}, length: length}, Question{Layer: Underlay, To: peerAt}, f)
+					if got.done && got.passed != carries || got.passed > carries {
+						t.Errorf("with %d and bursts of %d at %d and %d: %+v", carries, length, first, second, got)
+					}
+					if got.done {
+						done++
+					}
+				}
+			}
+		}
+		if done < 3*most*most/4 { // of about 3*most*most/2
+			t.Errorf("with %d: only %d searches came to an end", carries, done)
+		}
+	}
+}
+
+// All that is as long as every path carries is lost, for as long as it is asked for: there is no limit of 0 bytes, and no layer is broken.
+func TestNoLimitOfNothing(t *testing.T) {
+	r := Run(t.Context(), fake{Underlay: {carries: 575}}, userspace(), Options{Count: 5, Interval: 1, Timeout: time.Second}, nil)
+	if x := r.Layers[0]; x.MTU != 0 || !x.MTUUnfinished || x.Verdict != Note || r.Broken != "" || len(r.Causes) != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// bursts is a fake that loses whole series of questions: length of them from each of at on.
+type bursts struct {
+	f      fake
+	at     []int
+	length int
+	n      int
+}
+
+func (b *bursts) Ask(ctx context.Context, q Question) Outcome {
+	o := b.f.Ask(ctx, q)
+	for _, at := range b.at {
+		if b.n >= at && b.n < at+b.length {
+			clear(o.RTTs)
+		}
+	}
+	b.n++
+	return o
 }
 
 type counting struct {

@@ -96,9 +96,10 @@ type Row struct {
 	// RTT is nil if nothing was answered.
 	RTT *RTT `json:"rtt,omitempty"`
 	// MTU is the largest packet that passed, headers of IP included, in bytes: an outer one on the underlay and at the port, and else an inner one. It is 0 if none
-	// was looked for. Expected is what the links at both ends carry.
-	MTU      int `json:"mtu,omitempty"`
-	Expected int `json:"expectedMTU,omitempty"`
+	// was looked for, or none of those passed. MTUUnfinished says that larger ones may pass too. Expected is what the links at both ends carry.
+	MTU           int  `json:"mtu,omitempty"`
+	MTUUnfinished bool `json:"mtuUnfinished,omitempty"`
+	Expected      int  `json:"expectedMTU,omitempty"`
 	// Says is what is odd, in a sentence; "" if nothing is.
 	Says string `json:"says,omitempty"`
 }

@@ -82,7 +82,9 @@ func ask(ctx context.Context, a Asker, w Way, l Layer, o Options) found {
 		f.Loss = &loss
 	}
 	if f.Expected > 0 && f.Answered > 0 {
-		f.MTU, f.hole, f.wide = widest(ctx, a, q, f)
+		w := widest(ctx, a, q, f)
+		f.MTU, f.MTUUnfinished, f.wide = w.passed, !w.done, w.said
+		f.hole = w.done && w.passed < f.Expected && w.said == nil
 	}
 	return f
 }
