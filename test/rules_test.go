@@ -46,7 +46,7 @@ func rooms() map[string][]string {
 		"cmd/weftd/internal/pods": {"cmd/internal/control", "cmd/internal/podport", "lease", "tunnel"},
 
 		"lease/subnetenv": {"lease/internal/replace"}, // so that weft-cni, which is started for each pod, can link it
-		"lease/redact": {},
+		"lease/redact":    {},
 
 		"routing/hostrules":          {"lease", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/kernel":    {"encap", "routing/internal/notify", "routing/ownthread", "tunnel/nlattr"},

@@ -27,6 +27,7 @@ type Lab struct {
 	mu      sync.Mutex
 	nodes   []*Node
 	spaces  []*netns.Namespace // in order of creation
+	left    []netns.Process    // what Close could not end
 	keep    bool
 	once    sync.Once
 }
@@ -284,6 +285,13 @@ func (l *Lab) Close() {
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		var ids []netns.ID
+		for _, ns := range l.spaces {
+			if id, err := ns.ID(); err == nil {
+				ids = append(ids, id)
+			}
+		}
+		l.left = netns.End(patience, ids...) // also a weftd that an upgrade started, whose parent was another weftd
 		for i := len(l.spaces) - 1; i >= 0; i-- {
 			l.spaces[i].Close()
 		}
@@ -291,6 +299,16 @@ func (l *Lab) Close() {
 			_ = os.RemoveAll(l.Spec.StateDir)
 		}
 	})
+}
+
+// patience is how long a process has to end after SIGKILL.
+const patience = 5 * time.Second
+
+// Left returns the processes that Close could not end.
+func (l *Lab) Left() []netns.Process {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.left
 }
 
 func (l *Lab) checkPaths() error {

@@ -118,7 +118,14 @@ func TestCloseLeavesNothing(t *testing.T) {
 	before := hostLinks(t)
 	l := up(t, Spec{Driver: KernelVXLAN})
 	dir := l.Spec.StateDir
+	out, err := l.Nodes()[0].Command(t.Context(), "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!") // its parent has ended
+	if err != nil {
+		t.Fatal(err)
+	}
 	l.Close()
+	if _, err := os.Stat("/proc/" + strings.TrimSpace(string(out)) + "/ns/net"); !os.IsNotExist(err) || len(l.Left()) > 0 {
+		t.Errorf("process %s: %v, left %v", out, err, l.Left())
+	}
 	l.Close()
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("state directory: %v", err)

@@ -37,7 +37,7 @@ func Hold(ctx context.Context, o Options) (kept string, err error) {
 	defer func() {
 		end(nil)
 		var fault *lab.NodeError
-		keep := o.KeepLogs || errors.As(err, &fault)
+		keep := o.KeepLogs || errors.As(err, &fault) || errors.Is(err, ErrLeft)
 		if keep {
 			kept = c.dir
 		}
@@ -48,7 +48,10 @@ func Hold(ctx context.Context, o Options) (kept string, err error) {
 	o.Spec.Name, o.Spec.StateDir, o.Spec.KeepState = o.Name, c.dir, true
 	l, err := lab.Up(ctx, o.Spec)
 	if err == nil {
-		defer l.Close()
+		defer func() {
+			l.Close()
+			err = errors.Join(err, c.leave(l.Left()))
+		}()
 		s.offer(l)
 		err = o.Work(ctx, l)
 	}

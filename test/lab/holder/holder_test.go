@@ -2,6 +2,7 @@ package holder
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -14,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/test/await"
-	"weft/test/netns"
+	"weft/test/lab/netns"
+	testns "weft/test/netns"
 )
 
 // user runs the small weft of TestMain as some user.
@@ -25,7 +27,7 @@ type user struct {
 
 // users runs a test as root, and as nobody, an ordinary user, whose labs are in user namespaces.
 func users(t *testing.T, test func(*testing.T, user)) {
-	netns.Root(t, "only root can become an ordinary user")
+	testns.Root(t, "only root can become an ordinary user")
 	for name, uid := range map[string]uint32{"root": 0, "nobody": 65534} {
 		t.Run(name, func(t *testing.T) {
 			dir, err := os.MkdirTemp("", "weft-holder-")
@@ -222,6 +224,56 @@ func TestKilledHolderLeavesOnlyFiles(t *testing.T) {
 			t.Errorf("left: %v", left)
 		}
 	})
+}
+
+// What was started by a process of the lab that has ended, as a weftd by an upgrade, ends with the lab, also if the holder was killed.
+func TestDownEndsWhoeverIsLeft(t *testing.T) {
+	users(t, func(t *testing.T, u user) {
+		for _, kill := range []bool{false, true} {
+			u.want(t, "node2\n", 0, "up", "one")
+			t.Cleanup(func() { u.run(t, "", "down", "one") })
+			const script = `sh -c "sleep 1000.375; :" "$0" </dev/null >/dev/null 2>&1 & echo there`
+			u.want(t, "there\n", 0, "exec", "one", "node1", "sh", "-c", script, u.root+"/one/node1")
+			await.True(t, "the process runs whose parent has ended", func() bool { return processesWith(t, "sleep\x001000.375") == 1 })
+			if kill {
+				pid, err := holderPID(filepath.Join(u.root, "one"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				await.True(t, "the holder is gone", func() bool { _, err := holderPID(filepath.Join(u.root, "one")); return err != nil })
+			}
+			u.want(t, map[bool]string{false: "true\n", true: "false\n"}[kill], 0, "down", "one")
+			await.True(t, "it is gone", func() bool { return processesWith(t, "sleep\x001000.375") == 0 && u.ended(t) })
+		}
+	})
+}
+
+// A holder that could not end a process says so to whoever asks for the end, and keeps the lab's files.
+func TestDownSaysWhatIsLeft(t *testing.T) {
+	t.Setenv(stateEnv, t.TempDir())
+	c, err := claimName("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{end: func(error) {
+		if err := c.leave([]netns.Process{{PID: 7, Name: "weftd"}}); !errors.Is(err, ErrLeft) {
+			t.Errorf("%v", err)
+		}
+		c.release(true)
+	}}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.serve(ctx, c.listener) }()
+	defer func() { stop(); <-done }()
+	if alive, err := Down("one"); !alive || !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), "pid 7") {
+		t.Errorf("alive %v, %v", alive, err)
+	}
+	if alive, err := Down("one"); alive || err != nil { // it is a leftover now
+		t.Errorf("alive %v, %v", alive, err)
+	}
 }
 
 func TestInterruptedRun(t *testing.T) {

@@ -8,10 +8,16 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/test/lab/netns"
 )
+
+// ErrLeft is returned for a lab of which processes could not be ended.
+var ErrLeft = errors.New("could not end")
 
 // ErrNoLab is returned for a name that no lab has.
 var ErrNoLab = errors.New("there is no such lab")
@@ -20,6 +26,7 @@ const (
 	stateEnv   = "WEFT_LAB_STATE" // the folder of all labs, for an isolated process, which does not see who its user is
 	lockFile   = "lock"
 	socketFile = "socket"
+	leftFile   = "left" // names the processes that the holder could not end, for the one who asked for the end
 )
 
 // stateRoot is the folder of this user's labs.
@@ -145,6 +152,15 @@ func (c *claim) clear(but ...string) error {
 	return errors.Join(faults...)
 }
 
+// leave notes which processes outlive the lab, and returns an error that names them if there are any.
+func (c *claim) leave(left []netns.Process) error {
+	if len(left) == 0 {
+		return nil
+	}
+	names := fmt.Sprint(left)
+	return errors.Join(fmt.Errorf("%w %s", ErrLeft, names), os.WriteFile(filepath.Join(c.dir, leftFile), []byte(names), 0o600))
+}
+
 // release gives the name up. With keep it leaves the directory, which is a leftover from then on.
 func (c *claim) release(keep bool) {
 	_ = c.listener.Close() // removes the socket file
@@ -175,7 +191,35 @@ func Down(name string) (alive bool, err error) {
 		return alive, fmt.Errorf("lab %s: %w", name, err)
 	}
 	defer f.Close()
+	if names, err := os.ReadFile(filepath.Join(dir, leftFile)); err == nil && alive {
+		return alive, fmt.Errorf("lab %s: %w %s: it is in %s", name, ErrLeft, names, dir)
+	}
+	if err := endStrays(dir); err != nil {
+		return alive, fmt.Errorf("lab %s: %w: it is in %s", name, err, dir)
+	}
 	return alive, os.RemoveAll(dir)
+}
+
+// endStrays ends what a holder left in its namespaces: a holder that is killed takes the processes with it that it started, and not those that
+// these started. They are known by a file of the lab's in their command line, and all others by the namespace of one that is.
+func endStrays(dir string) error {
+	own, err := netns.IDOf(0)
+	if err != nil {
+		return err
+	}
+	var ids []netns.ID
+	netns.Processes(func(pid int) bool {
+		args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		id, errID := netns.IDOf(pid)
+		if err == nil && errID == nil && id != own && strings.Contains(string(args), dir+"/") {
+			ids = append(ids, id)
+		}
+		return false
+	})
+	if left := netns.End(politely, ids...); len(left) > 0 {
+		return fmt.Errorf("%w %v", ErrLeft, left)
+	}
+	return nil
 }
 
 // politely is how long a holder has to end after being asked, and then after SIGKILL.
