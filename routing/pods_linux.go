@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"weft/routing/internal/kernel"
 )
@@ -117,7 +118,7 @@ func (c *controller) answerForPods(r *round) {
 			}
 		}
 		if err := c.k.AnswerForOthers(name, six[index]); six[index] && err != nil {
-			r.note(fmt.Sprintf("pods on %s do not reach those that are attached directly by IPv6: %v; on the host: sysctl -w net.ipv6.conf.%[1]s.proxy_ndp=1", name, err))
+			r.note(fmt.Sprintf("pods on %s do not reach those that are attached directly by IPv6: %v; on the host: sysctl -w net.ipv6.conf.%s.proxy_ndp=1", name, err, strings.ReplaceAll(name, ".", "/")))
 		}
 	}
 	c.proxied = map[int]bool{}

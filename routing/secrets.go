@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
@@ -34,4 +35,14 @@ func WithoutSecrets(config []byte) []byte {
 		}
 		return "", false
 	})
+}
+
+// ShowsAll reports whether the text of a network config has no secret, and none that WithoutSecrets has hidden, so that it can be printed for somebody to write it back.
+func ShowsAll(config []byte) bool {
+	for _, hidden := range []string{hiddenKey, redact.Struck} {
+		if bytes.Contains(config, []byte(hidden)) {
+			return false
+		}
+	}
+	return len(config) > 0 && bytes.Equal(config, WithoutSecrets(config))
 }

@@ -195,6 +195,7 @@ type Network struct {
 	Err  error
 	// Last is the configuration with which weftd last worked here, if its cache has one.
 	Last    lease.NetworkConfig
+	LastRaw []byte
 	HasLast bool
 	// Records are the nodes' records, from where RecordsFrom says; empty for nowhere.
 	Records     []lease.Record

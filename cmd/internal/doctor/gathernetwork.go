@@ -17,7 +17,7 @@ func readNetwork(ctx context.Context, f *Facts, socket string) Network {
 	cfg := f.Settings
 	switch stored := f.Store.Snapshot; {
 	case cfg.Kube.On, cfg.NetConfigGiven && stored.Config == nil && (f.Store.Err == nil || !f.Store.Asked):
-		n.From = "--net-config-path " + cfg.NetConfigPath
+		n.From = fileSource + cfg.NetConfigPath
 		n.Raw, n.Err = os.ReadFile(cfg.NetConfigPath)
 	case f.Store.Asked && f.Store.Err == nil && stored.Config == nil:
 		n.From = cfg.Store.Prefix + "/config"
@@ -38,7 +38,7 @@ func readNetwork(ctx context.Context, f *Facts, socket string) Network {
 	cached, err := lease.NewCache(cfg.CacheDir, cfg.Store.Prefix).Load()
 	if err == nil {
 		if last, err := routing.ParseConfig(cached.Memory.Config); err == nil {
-			n.Last, n.HasLast = last, true
+			n.Last, n.LastRaw, n.HasLast = last, cached.Memory.Config, true
 		}
 		n.Own = cached.Own.Subnets
 	}

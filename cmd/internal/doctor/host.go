@@ -244,8 +244,8 @@ func (f *Facts) forwarding(on bool, family, all, each string) []Finding {
 	return orOK(out, "%s is %s", key(all), value)
 }
 
-// key is the name of a setting as sysctl takes it.
-func key(file string) string { return "net." + strings.ReplaceAll(file, "/", ".") }
+// key is the name of a setting as sysctl takes it: a dot in a link's name, as in flannel.1, is a slash there.
+func key(file string) string { return "net." + strings.NewReplacer("/", ".", ".", "/").Replace(file) }
 
 // overlayLinks are weft's own links.
 func (f *Facts) overlayLinks() []Link {
@@ -280,7 +280,7 @@ func checkReversePath(f *Facts) []Finding {
 			continue
 		}
 		out = append(out, says(Fault, "rp_filter is strict on %s, and this host's way to %s leads by %s: what the peer sends here is dropped", under, r.PublicIP, w.Link).
-			about(nameOf(r)).because("routes differ in the two directions").do("sysctl -w net.ipv4.conf.%s.rp_filter=2, or route %s by %s", under, r.PublicIP, under))
+			about(nameOf(r)).because("routes differ in the two directions").do("sysctl -w %s=2, or route %s by %s", key("ipv4/conf/"+under+"/rp_filter"), r.PublicIP, under))
 	}
 	return orOK(out, "it is strict on %s, and all known peers are reached by it", under)
 }

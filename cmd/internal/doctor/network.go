@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"net/netip"
@@ -30,20 +31,12 @@ func checkConfig(f *Facts) []Finding {
 		return one(Unknown, "it is in the store, which was not read")
 	case n.Err != nil:
 		var out []Finding
-		for line := range strings.Lines(n.Err.Error()) {
-			out = append(out, says(Fault, "%s", strings.TrimSpace(line)).about(n.From).do("%s", f.putConfig()))
+		for _, fault := range joined(n.Err) {
+			out = append(out, says(Fault, "%s", oneLine(fault)).about(n.From).do("%s", f.mend(fault)))
 		}
 		return out
 	}
 	return one(OK, "%s, backend %s, from %s", lease.Subnets{V4: f.Network.Network, V6: f.Network.IPv6Network}, f.Network.BackendType, f.Network.From)
-}
-
-// putConfig is how a network config is written.
-func (f *Facts) putConfig() string {
-	if f.Settings.Kube.On {
-		return "edit the ConfigMap's net-conf.json, then restart weftd"
-	}
-	return "etcdctl put " + f.Settings.Store.Prefix + `/config '{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}'`
 }
 
 func checkKeys(f *Facts) []Finding {
@@ -62,7 +55,7 @@ func checkRunning(f *Facts) []Finding {
 		c := f.Daemon.Status.Config
 		var out []Finding
 		for _, fault := range c.Faults {
-			out = append(out, says(Fault, "the network config is not the one in use, and cannot be: %s", fault).do("%s", f.putConfig()))
+			out = append(out, says(Fault, "the network config is not the one in use, and cannot be: %s", fault).do("%s", f.mendRunning(fault)))
 		}
 		for _, change := range c.Changes {
 			out = append(out, says(Warning, "a restart of weftd would change: %s", change).
@@ -102,9 +95,11 @@ func Changes(before, after lease.NetworkConfig) []string {
 	change("IPv6SubnetLen", before.IPv6SubnetLen, after.IPv6SubnetLen)
 	change("Backend.Type", before.BackendType, after.BackendType)
 	change("port", routing.FactsOf(before).Port, routing.FactsOf(after).Port)
-	change("Backend", string(before.Backend), string(after.Backend))
-	if n := len(out); n > 1 && strings.HasPrefix(out[n-1], "Backend from ") { // what matters of it is said
-		out = out[:n-1]
+	if len(out) == 0 && !bytes.Equal(before.Backend, after.Backend) { // else what matters of it is said
+		change("Backend", string(routing.WithoutSecrets(before.Backend)), string(routing.WithoutSecrets(after.Backend)))
+		if len(out) == 0 {
+			out = append(out, "a secret of Backend")
+		}
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -105,7 +106,7 @@ func (k *Kernel) AnswerForOthers(link string, six bool) error {
 		err := WriteSetting(filepath.Join(Conf6, link), proxyNDP, "1")
 		var s *settingError
 		if errors.As(err, &s) {
-			return fmt.Errorf("net.ipv6.conf.%s.%s is not 1, and cannot be set from here: %w", link, proxyNDP, s.err)
+			return fmt.Errorf("net.ipv6.conf.%s.%s is not 1, and cannot be set from here: %w", strings.ReplaceAll(link, ".", "/"), proxyNDP, s.err)
 		}
 		return err
 	})

@@ -1,6 +1,9 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // StrictDrops tells when the underlay's link, which is not ours to change, loses peers' packets. The
 // zero value counts from its first use.
@@ -27,5 +30,5 @@ func (s *StrictDrops) Note(k *Kernel, link, peer string) string {
 		return ""
 	}
 	return fmt.Sprintf("%d packets were dropped by rp_filter since weftd started, which is strict on %s: this node reaches %s by the tunnel, and what it sends plainly is taken for forged; sysctl -w net.ipv4.conf.%s.rp_filter=%d",
-		n-s.first, link, peer, link, ReversePathLoose)
+		n-s.first, link, peer, strings.ReplaceAll(link, ".", "/"), ReversePathLoose)
 }

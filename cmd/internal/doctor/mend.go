@@ -1,0 +1,120 @@
+package doctor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"weft/lease"
+	"weft/routing"
+)
+
+// mend is how a fault of the network config is corrected: by the config that is there with one value changed if it is known what was meant, else by the
+// key and what is allowed. An example would be put in the config's place, and give all pods other addresses.
+func (f *Facts) mend(fault error) string {
+	var c *lease.ConfigError
+	switch {
+	case !errors.As(fault, &c):
+		return f.putLast()
+	case c.Key == "":
+		return "correct " + f.configPlace() + ", which has to be one JSON object"
+	case c.Meant == "":
+		allowed, _, _ := strings.Cut(c.Want, " such as ")
+		return fmt.Sprintf("set %s in %s to what is allowed: %s", c.Key, f.configPlace(), allowed)
+	}
+	if config := withKey(f.Network.Raw, c.Key, c.Meant); routing.ShowsAll(config) {
+		if _, err := routing.ParseConfig(config); err == nil {
+			return f.put(config)
+		}
+	}
+	return fmt.Sprintf("set %s in %s to %q", c.Key, f.configPlace(), c.Meant)
+}
+
+// mendRunning is mend for a fault that weftd says the config has which is not in use.
+func (f *Facts) mendRunning(fault string) string {
+	for _, one := range joined(f.Network.Err) {
+		if strings.TrimSpace(one.Error()) == fault {
+			return f.mend(one)
+		}
+	}
+	if used := []byte(f.Daemon.Status.Config.InUse); routing.ShowsAll(used) {
+		return "or write back the one in use: " + f.put(used)
+	}
+	return "correct " + f.configPlace() + ": weft status --json shows it, and the one in use"
+}
+
+// putLast is how a network config is made where there is none.
+func (f *Facts) putLast() string {
+	if routing.ShowsAll(f.Network.LastRaw) {
+		return "to have that of weftd's last run here: " + f.put(f.Network.LastRaw)
+	}
+	return "write " + f.configPlace() + ": a JSON object with Network, the range of all pods, and Backend.Type"
+}
+
+// put is how a network config is written.
+func (f *Facts) put(config []byte) string {
+	text := strings.TrimSpace(string(config))
+	switch {
+	case f.Settings.Kube.On:
+		return "in " + f.configPlace() + " write " + text + ", then restart weftd"
+	case f.Network.fromFile():
+		return "in " + f.configPlace() + " write " + text
+	}
+	return "etcdctl put " + f.configPlace() + " '" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// configPlace is where the network config is.
+func (f *Facts) configPlace() string {
+	switch {
+	case f.Settings.Kube.On:
+		return "the ConfigMap's net-conf.json"
+	case f.Network.fromFile():
+		return f.Settings.NetConfigPath
+	}
+	return f.Settings.Store.Prefix + "/config"
+}
+
+const fileSource = "--net-config-path "
+
+func (n Network) fromFile() bool { return strings.HasPrefix(n.From, fileSource) }
+
+// joined returns the errors that err joins, each of which is one fault.
+func joined(err error) []error {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		var out []error
+		for _, one := range several.Unwrap() {
+			out = append(out, joined(one)...)
+		}
+		return out
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+// withKey returns a network config with one value replaced, or nil if there is none; key is one of the config's, or Backend and one of Backend's.
+func withKey(config []byte, key, value string) []byte {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(config, &object) != nil {
+		return nil
+	}
+	first, rest, below := strings.Cut(key, ".")
+	for k, old := range object {
+		if !strings.EqualFold(k, first) {
+			continue
+		}
+		fresh, err := json.Marshal(value)
+		if below {
+			fresh = withKey(old, rest, value)
+		}
+		if err != nil || fresh == nil {
+			return nil
+		}
+		object[k] = fresh
+		out, _ := json.Marshal(object) // it was read
+		return out
+	}
+	return nil
+}

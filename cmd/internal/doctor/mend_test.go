@@ -1,0 +1,118 @@
+package doctor
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"weft/lease"
+	"weft/routing"
+)
+
+const secretKey = "aGlkZGVuaGlkZGVuaGlkZGVuaGlkZGVuaGlkZGVuMDA="
+
+// A remedy changes the config that is there in one value, or names the key and what is allowed. It never has another network.
+func TestRemediesKeepTheConfig(t *testing.T) {
+	const good = `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}`
+	place := "/coreos.com/network/config"
+	for _, tt := range []struct{ config, remedy string }{
+		{`{"Network":"10.5.0.0/16","Backend":{"Type":"upd"}}`, `etcdctl put ` + place + ` '{"Backend":{"Type":"udp"},"Network":"10.5.0.0/16"}'`},
+		{`{"network":"10.5.0.0/16","SubnetLen":25,"It's":1,"backend":{"Port":1,"type":"vxlam"}}`,
+			`etcdctl put ` + place + ` '{"It'\''s":1,"SubnetLen":25,"backend":{"Port":1,"type":"vxlan"},"network":"10.5.0.0/16"}'`},
+		{`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","PSK":"` + secretKey + `","Mode":"sepparate"}}`, `set Backend.Mode in ` + place + ` to "separate"`},
+		{`{"Network":"10.5.0.0/16","pw":"hunter2","Backend":{"Type":"upd"}}`, `set Backend.Type in ` + place + ` to "udp"`},
+		{`{"Network":"10.5.0.0/33","Backend":{"Type":"udp"}}`, `set Network in ` + place + ` to what is allowed: `},
+		{`{"Network":"10.5.0.0/16","Backend":{"Type":"zzzzzz"}}`, `set Backend.Type in ` + place + ` to what is allowed: one of ["`},
+		{`{"Network":"10.5.0.0/16"`, "correct " + place + ","},
+		{`[]`, "correct " + place + ","},
+	} {
+		for _, from := range []string{place, fileSource + "/etc/net.json", "kube"} {
+			f := healthy(t)
+			f.Network.Raw, f.Network.From = []byte(tt.config), from
+			f.Network.NetworkConfig, f.Network.Err = routing.ParseConfig(f.Network.Raw)
+			f.Daemon.Status.Config.InUse = good
+			for _, e := range joined(f.Network.Err) {
+				f.Daemon.Status.Config.Faults = append(f.Daemon.Status.Config.Faults, e.Error())
+			}
+			f.Settings.NetConfigPath = "/etc/net.json"
+			f.Settings.Kube.On = from == "kube"
+			got := slices.Concat(checkConfig(f), checkRunning(f))
+			if len(got) != 2 {
+				t.Errorf("%s: %v", tt.config, got)
+				continue
+			}
+			for _, x := range got {
+				if from == place && !strings.HasPrefix(x.Remedy, tt.remedy) {
+					t.Errorf("%s: %q, want %q", tt.config, x.Remedy, tt.remedy)
+				}
+				if strings.Contains(x.Remedy, "10.42.") || strings.Contains(x.Remedy, "10.244.") || strings.Contains(x.String(), "hunter2") || strings.Contains(x.String(), secretKey[:20]) || x.Remedy == "" {
+					t.Errorf("%s: %v", tt.config, x)
+				}
+				if from != place && (strings.Contains(x.Remedy, "etcdctl") || !strings.Contains(x.Remedy, f.configPlace())) {
+					t.Errorf("%s, from %s: %q", tt.config, from, x.Remedy)
+				}
+				if _, quoted, ok := strings.Cut(x.Remedy, place+" "); ok && strings.HasPrefix(quoted, "'") { // as a shell reads it
+					out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+quoted).Output()
+					if c, errParse := routing.ParseConfig(out); err != nil || errParse != nil || c.Network.String() != "10.5.0.0/16" {
+						t.Errorf("%s: %s: %v, %v", tt.config, out, err, errParse)
+					}
+				}
+			}
+		}
+	}
+}
+
+// What the store no longer has is that of the last run, and a fault that only weftd sees is mended by the config in use.
+func TestRemediesHaveTheConfigInUse(t *testing.T) {
+	const used = `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}`
+	f := healthy(t)
+	f.Network.Err = &lease.ConfigError{Key: "", Got: "empty", Want: "one"}
+	if got := f.mend(f.Network.Err); strings.Contains(got, "{") {
+		t.Errorf("%q", got)
+	}
+	f.Network.Err = exec.ErrNotFound // anything but a fault of the text
+	if got := f.mend(f.Network.Err); strings.Contains(got, "{") {
+		t.Errorf("%q", got)
+	}
+	f.Network.LastRaw = []byte(used)
+	if got := f.mend(f.Network.Err); !strings.HasSuffix(got, " '"+used+"'") {
+		t.Errorf("%q", got)
+	}
+	f.Daemon.Status.Config.InUse = used
+	if got := f.mendRunning("its port is taken"); !strings.HasSuffix(got, " '"+used+"'") {
+		t.Errorf("%q", got)
+	}
+	hidden := routing.WithoutSecrets([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard","PSK":"` + secretKey + `"}}`))
+	f.Daemon.Status.Config.InUse = string(hidden)
+	if got := f.mendRunning("its port is taken"); strings.Contains(got, "{") {
+		t.Errorf("a secret that is hidden would be put: %q", got)
+	}
+	f.Network.LastRaw = []byte(strings.Replace(used, `"vxlan"`, `"wireguard","PSK":"`+secretKey+`"`, 1))
+	if got := f.mend(f.Network.Err); strings.Contains(got, "{") {
+		t.Errorf("%q", got)
+	}
+}
+
+// Two configs that differ in a secret differ, and neither shows it.
+func TestChangesShowNoSecret(t *testing.T) {
+	var c [2]lease.NetworkConfig
+	for i, key := range []string{secretKey, "b" + secretKey[1:]} {
+		c[i] = lease.NetworkConfig{BackendType: "wireguard", Backend: []byte(`{"Type":"wireguard","PSK":"` + key + `"}`)}
+	}
+	if got := Changes(c[0], c[1]); len(got) != 1 || strings.Contains(got[0], secretKey[1:20]) {
+		t.Errorf("%q", got)
+	}
+}
+
+// sysctl takes a dot in a link's name for a slash, and a slash for a dot.
+func TestSettingsOfLinksWithDots(t *testing.T) {
+	f := healthy(t)
+	f.Links.Links[1].Name, f.Links.Links[0].Name, f.Links.Underlay.Name = "flannel.1", "eth0.10", "eth0.10"
+	f.Kernel.Settings["ipv4/conf/flannel.1/forwarding"], f.Kernel.Settings["ipv4/conf/all/rp_filter"] = "0", "1"
+	for i, want := range []string{"sysctl -w net.ipv4.conf.flannel/1.forwarding=1", "sysctl -w net.ipv4.conf.eth0/10.rp_filter=2"} {
+		if found := [][]Finding{checkForwarding4(f), checkReversePath(f)}[i]; len(found) == 0 || !strings.Contains(found[0].Remedy, want) {
+			t.Errorf("%v, want %s", found, want)
+		}
+	}
+}
