@@ -472,6 +472,21 @@ func TestFirewallIsAskedAboutBothPorts(t *testing.T) {
 	}
 }
 
+// Without a bridge nobody knows by which link packets of pods pass, and rules may be about one link only.
+func TestNoFirewallIsAskedAboutAnImaginaryBridge(t *testing.T) {
+	f := healthy(t)
+	if _, _, forward := f.packets(); len(forward) != 2*len(f.peers()) {
+		t.Errorf("%d packets between pods", len(forward))
+	}
+	f.Links.Links = f.Links.Links[:2]
+	if _, _, forward := f.packets(); len(forward) != 0 {
+		t.Errorf("%+v", forward)
+	}
+	if x := checkForward(f); len(x) != 1 || x[0].Verdict != Unknown {
+		t.Errorf("%v", x)
+	}
+}
+
 // TestFirewallIsAskedAboutTheProtocol: type ipip has no port, and no IPv6.
 func TestFirewallIsAskedAboutTheProtocol(t *testing.T) {
 	f := healthy(t)

@@ -46,15 +46,10 @@ func (f *Facts) packets() (input, output, forward []hostrules.Packet) {
 	const udp, tcp, client, server = 17, 6, 40000, 80
 	protocol := cmp.Or(f.Port.Protocol, udp)
 	under := f.Links.Underlay
-	inner, pods := under.Name, "cni0"
+	inner, pods := under.Name, f.podsLink()
 	for _, l := range f.overlayLinks() {
 		if strings.HasPrefix(l.Name, "flannel") {
 			inner = l.Name
-		}
-	}
-	for _, l := range f.Links.Links {
-		if l.Alias != ownAlias && slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return f.ownSubnet(p.Masked()) }) {
-			pods = l.Name
 		}
 	}
 	for i, p := range f.peers() {
@@ -73,7 +68,7 @@ func (f *Facts) packets() (input, output, forward []hostrules.Packet) {
 			}
 		}
 		for _, x := range []struct{ theirs, ours netip.Prefix }{{p.V4, f.Network.Own.V4}, {p.V6, f.Network.Own.V6}} {
-			if !x.theirs.IsValid() || !x.ours.IsValid() {
+			if !x.theirs.IsValid() || !x.ours.IsValid() || pods == "" {
 				continue
 			}
 			there, here := x.theirs.Masked().Addr().Next().Next(), x.ours.Masked().Addr().Next().Next()
@@ -83,6 +78,16 @@ func (f *Facts) packets() (input, output, forward []hostrules.Packet) {
 		}
 	}
 	return input, output, forward
+}
+
+// podsLink is the bridge of this node's pods, or what they have in its place; "" if there is none yet, and none where pods are attached directly.
+func (f *Facts) podsLink() (name string) {
+	for _, l := range f.Links.Links {
+		if l.Alias != ownAlias && slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return f.ownSubnet(p.Masked()) }) {
+			name = l.Name
+		}
+	}
+	return name
 }
 
 // readFirewall asks, and remembers for each chain the first packet that it drops.
@@ -202,6 +207,8 @@ func checkForward(f *Facts) []Finding {
 		return one(Unknown, "%v", w.Err)
 	case !w.Asked:
 		return one(Unknown, "no peer is known whose packets could be dropped")
+	case len(w.Forward) == 0 && f.podsLink() == "":
+		return one(Unknown, "no link has an address of this node's subnet: by which one packets of pods pass is not known")
 	}
 	var out []Finding
 	for _, b := range w.Forward {
