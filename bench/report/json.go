@@ -61,7 +61,7 @@ func ReadJSON(r io.Reader) (*Document, error) {
 	return &d, nil
 }
 
-// ToFile lets write write a file, which is there whole or not at all. With an empty name it does nothing.
+// ToFile lets write write a file. What write cannot write leaves the file as it was. With an empty name ToFile does nothing.
 func ToFile(name string, write func(io.Writer) error) error {
 	if name == "" {
 		return nil

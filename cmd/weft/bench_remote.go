@@ -246,7 +246,7 @@ func passedOn(args []string) (l []string) {
 			skip = a != "bench"
 		case value:
 			value = false
-		case name == "--lab" || name == "--from" || name == "--to":
+		case name == "--lab" || name == "--name" || name == "--from" || name == "--to":
 			value = !has
 		default:
 			l = append(l, a)

@@ -48,7 +48,7 @@ func checkDaemon(f *Facts) []Finding {
 			do("systemctl status weftd; journalctl -u weftd -e")}
 	case errors.Is(d.Err, control.ErrStuck):
 		return []Finding{says(Fault, "weftd%s runs and does not answer", pid(d.PID)).
-			because("it is stopped or hangs: %v", d.Err).do("systemctl restart weftd, which interrupts no packet, after its log was kept: journalctl -u weftd -e")}
+			because("it is stopped or hangs: %v", d.Err).do("systemctl restart weftd, after its log was kept: journalctl -u weftd -e")}
 	case d.Err != nil:
 		return one(Unknown, "weftd could not be asked: %v", d.Err)
 	}
