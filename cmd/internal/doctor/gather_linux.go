@@ -98,9 +98,7 @@ func askDaemon(ctx context.Context, socket string) Daemon {
 func findSettings(r Request, pid int) Settings {
 	if pid != 0 && len(r.Args) == 0 {
 		if p, err := running.Read(pid); err == nil {
-			s := Settings{From: fmt.Sprintf("the running weftd (pid %d)", pid)}
-			s.Config, s.Err = p.Settings()
-			return s
+			return settingsOf(p)
 		}
 	}
 	s := Settings{From: "the flags and variables given here"}
@@ -116,6 +114,22 @@ func findSettings(r Request, pid int) Settings {
 	return s
 }
 
+// settingsOf are those of a weftd that runs, with its files as they are found from here: it may run in a container, and from another directory.
+func settingsOf(p running.Process) Settings {
+	s := Settings{From: fmt.Sprintf("the running weftd (pid %d)", p.PID)}
+	s.Config, s.Err = p.Settings()
+	for _, path := range []*string{
+		&s.SubnetFile, &s.NetConfigPath, &s.CacheDir, &s.WireGuardKeyFile, &s.Kube.Kubeconfig, &s.Embedded.Dir,
+		&s.Store.CAFile, &s.Store.CertFile, &s.Store.KeyFile, &s.Store.PasswordFile,
+		&s.Hook.TokenFile, &s.Hook.CAFile, &s.Hook.CertFile, &s.Hook.KeyFile,
+	} {
+		if *path != "" {
+			*path = p.Path(*path)
+		}
+	}
+	return s
+}
+
 // readKernel reads what the kernel has, and what weftd, or this process, may do.
 func readKernel(pid int) Kernel {
 	var k Kernel
@@ -123,7 +137,11 @@ func readKernel(pid int) Kernel {
 	if unix.Uname(&u) == nil {
 		k.Release = unix.ByteSliceToString(u.Release[:])
 	}
-	tun, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0) // this makes no device
+	device := "/dev/net/tun"
+	if pid != 0 {
+		device = running.Process{PID: pid}.Path(device)
+	}
+	tun, err := os.OpenFile(device, os.O_RDWR, 0) // this makes no device
 	if k.TUN = err; err == nil {
 		_ = tun.Close()
 	}
