@@ -215,9 +215,13 @@ func TestAStartWithoutTheAPIServer(t *testing.T) {
 		t.Errorf("kernel's state: %s, before %s", after, before)
 	}
 	listen(t, a, api)
-	if s := b.awaitReady(t); !s.Lease.Held || !s.Cache.Used {
-		t.Errorf("%+v", s)
-	}
+	await.OK(t, "b's lease is confirmed", func() error {
+		s, err := b.status(t)
+		if err == nil && (!s.Ready || s.Lease == nil || !s.Lease.Held || !s.Cache.Used) {
+			err = fmt.Errorf("%+v", s)
+		}
+		return err
+	})
 }
 
 // A host got another name, or another public address, while it was off.
