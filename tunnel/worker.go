@@ -55,6 +55,8 @@ type batch struct {
 	source source // egress
 	dest   dest   // egress
 
+	heard *Peer // of whom nothing had arrived before in this second; nil for nobody
+
 	straight straight // of a flow, and so found to answer none that the host's rules have changed
 }
 
@@ -151,6 +153,9 @@ func (w *worker) serve(id queueID, failed bool) bool {
 		w.flow = &w.tally.ingress
 		w.arrived()
 		w.ingress()
+		if w.heard != nil {
+			w.checkRuns(w.heard)
+		}
 	} else {
 		w.egress()
 		if a.pod != nil {
