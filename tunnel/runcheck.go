@@ -92,7 +92,9 @@ func (c *runCheck) answered(s *peerState, token uint64, length int) bool {
 	if c.of != s || token&^runBits != c.token || length != runSize {
 		return false
 	}
-	c.came |= 1 << (token & runBits)
+	if c.came |= 1 << (token & runBits); c.came == 1<<(2*runLen)-1 {
+		c.of = nil // all is well, and the next peer can be asked
+	}
 	return true
 }
 

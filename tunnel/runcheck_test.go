@@ -67,26 +67,28 @@ func TestRunCheckAsks(t *testing.T) {
 		return token != 0
 	}
 	whole := func() {
+		s := c.of
 		for k := range uint64(2 * runLen) {
-			c.answered(c.of, c.token+k, runSize)
+			c.answered(s, c.token+k, runSize)
 		}
 	}
 	for i, step := range []struct {
-		of    *peerState
-		after time.Duration
-		want  bool
+		of      *peerState
+		after   time.Duration
+		want    bool
+		answers bool
 	}{
-		{a, time.Second, true}, {b, time.Second, false}, {a, 0, false}, {b, runGap, true}, {a, runGap, false}, {b, runGap, true},
-		{a, runEvery, true}, {b, runGap, false}, {b, runAway, true}, {a, runGap, false}, {a, runAway, true},
+		{a, runGap, true, true}, {a, runGap, false, false}, {b, 0, true, false}, {b, runGap - 1, false, false}, {a, 1, false, false},
+		{b, 0, true, true}, {a, runGap, false, false}, {a, runEvery, true, false}, {b, runGap, false, false}, {b, runAway, true, false},
+		{a, runGap, false, false}, {a, runAway, true, true},
 	} {
 		if got := asked(step.of, step.after); got != step.want {
 			t.Fatalf("step %d: asked %v, want %v", i, got, step.want)
 		}
-		if i < 3 {
-			whole() // what b is not asked, and what the second answer says again, changes nothing
+		if step.answers {
+			whole()
 		}
 	}
-	whole()
 	if asked(a, runGap) || asked(a, runGap) {
 		t.Error("a peer that has answered is asked again")
 	}
