@@ -24,8 +24,8 @@ var errProbe = fmt.Errorf("not a probe: %w", ErrMalformed)
 //
 //	| 00 77 50 4x | length 2 | 0 0 | token 8 | 0 0 0 … |
 //
-// A probe that is Whole asks whether a datagram arrives as it was sent: it says its own length, and a pattern that
-// differs from token to token follows it.
+// A probe that is Whole asks whether a datagram arrives as it was sent. It says its own length, and a pattern that
+// differs from token to token follows.
 type Probe struct {
 	Answer, Whole bool
 	// Length is 0 in a probe that is not Whole. In an answer it is how much of the probe has arrived, in bytes of UDP payload.
@@ -58,8 +58,8 @@ func AppendProbe(dst []byte, p Probe) []byte {
 // patternAt is the byte at place i of a probe that is Whole.
 func patternAt(token uint64, i int) byte { return byte(token>>(i%8*8)) + byte(i/8) }
 
-// ParseProbe reads the probe or the answer at the start of a datagram. The error wraps ErrShort or ErrMalformed, also
-// where a probe that is Whole has not arrived so.
+// ParseProbe reads the probe or the answer at the start of a datagram. A probe that is Whole has to fill it, and to
+// be as it was sent. The error wraps ErrShort or ErrMalformed.
 func ParseProbe(b []byte) (Probe, error) {
 	if len(b) < ProbeLen {
 		return Probe{}, ErrShort
@@ -69,7 +69,10 @@ func ParseProbe(b []byte) (Probe, error) {
 	if word&^0xf != probeMagic&^0xf || kind < probeAsk || kind > probeWhole || b[6] != 0 || b[7] != 0 {
 		return Probe{}, errProbe
 	}
-	p := Probe{Answer: kind == probeAnswer, Whole: kind == probeWhole, Length: binary.BigEndian.Uint16(b[4:]), Token: binary.BigEndian.Uint64(b[8:])}
+	p := Probe{
+		Answer: kind == probeAnswer, Whole: kind == probeWhole,
+		Length: binary.BigEndian.Uint16(b[4:]), Token: binary.BigEndian.Uint64(b[8:]),
+	}
 	if p.Whole {
 		if int(p.Length) != len(b) {
 			return Probe{}, errProbe

@@ -12,8 +12,9 @@ import (
 	"weft/test/lab"
 )
 
-// A device that loses what it is to cut, without a word, is found at the start by what a peer answers: runs are left, bulk passes, and status and
-// doctor say so. Once another of its features is another, runs are tried again.
+// A node's device loses what it is to cut, without an error. A restarted weftd finds that by a peer's
+// answers: bulk passes without runs, and status and doctor say so. When a feature of the device changes,
+// weftd tries runs again.
 func TestADeviceThatBreaksRunsIsFound(t *testing.T) {
 	const config = `{"Network":"10.42.0.0/16","Backend":{"Type":"udp","DisableOffloads":["tunnel-gso"]}}`
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(config)})
@@ -31,7 +32,8 @@ func TestADeviceThatBreaksRunsIsFound(t *testing.T) {
 		})
 	}
 	is("on")
-	sh(t, a.Node.Host, "nft 'table netdev broken { chain out { type filter hook egress device \"eth0\" priority 0; meta length > 1514 drop; }; }'")
+	sh(t, a.Node.Host, `nft 'table netdev broken { chain out {
+		type filter hook egress device "eth0" priority 0; meta length > 1514 drop; }; }'`)
 	if err := a.Node.Restart(t.Context()); err != nil {
 		t.Fatal(lab.Explain(err))
 	}
@@ -40,7 +42,8 @@ func TestADeviceThatBreaksRunsIsFound(t *testing.T) {
 	t.Logf("found %v after a restart", time.Since(began).Round(100*time.Millisecond))
 	stream(t, a.Endpoint(4), b.Endpoint(4))
 	found, err := examine(t, a.Node)
-	if err != nil || !slices.ContainsFunc(found, func(f finding) bool { return f.ID == "daemon" && strings.Contains(f.Found, "udp-gso") }) {
+	says := func(f finding) bool { return f.ID == "daemon" && strings.Contains(f.Found, "udp-gso") }
+	if err != nil || !slices.ContainsFunc(found, says) {
 		t.Errorf("weft doctor says nothing of it: %+v, %v", found, err)
 	}
 	sh(t, a.Node.Host, "nft delete table netdev broken; ethtool -K eth0 tx-udp-segmentation off")

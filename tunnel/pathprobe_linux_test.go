@@ -135,8 +135,8 @@ func TestForgedPathMTU(t *testing.T) {
 	}
 }
 
-// TestProbesAreAnswered: those of peers that ask in the form that their record names, by one short datagram each; and of those that ask whether
-// they arrive whole, only what does.
+// TestProbesAreAnswered: those of peers that ask in the form that their record names, by one short datagram each. Of
+// probes that ask whether they arrive whole, only those that do are answered.
 func TestProbesAreAnswered(t *testing.T) {
 	s := spec()
 	s.Peers[0].Recv = tunnel.Supported

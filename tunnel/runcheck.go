@@ -10,15 +10,18 @@ import (
 )
 
 const (
-	// runLen is how many datagrams a run has that is checked, and how many are sent by themselves around it. The known fault
-	// hits runs of datagrams of one size. runSize is that size in bytes of UDP payload: it fits every path of IPv4.
+	// A run of runLen datagrams is checked, and as many are sent alone around it. All have runSize bytes of
+	// UDP payload: the known fault hits runs of one size, and every path carries this one.
 	runLen, runSize = 4, 512
-	// wholeRun has a bit for each datagram of the run.
+	// runBits are the bits of a token that number the datagrams of a round. wholeRun has a bit for each of
+	// the run.
+	runBits  = 2*runLen - 1
 	wholeRun = 1<<runLen - 1
-	// runTwice is how many rounds have to show that nothing of a run arrives, and runOften that the same part of it never does:
-	// a part is lost by chance now and then. runRounds is after how many rounds a check without a result ends.
+	// A run is broken if nothing of it arrives in runTwice rounds. Chance loses a part of it more easily, so
+	// the same part has to be missing in runOften. A check without a result ends after runRounds.
 	runTwice, runOften, runRounds = 2, 8, 16
-	// runGap is the least time between two rounds, whoever is asked: so little is sent that no peer and no path minds.
+	// runGap is the least time between two rounds, whoever is asked: it bounds what a node sends for all its
+	// peers.
 	runGap = time.Second
 	// runAway is how long a peer may stay silent before another is asked in its place.
 	runAway = time.Minute
@@ -27,29 +30,29 @@ const (
 )
 
 // errRunBroken is why udp-gso is given up.
-var errRunBroken = errors.New("datagrams that were sent in one call do not arrive whole, and those that were sent alone do")
+var errRunBroken = errors.New("datagrams sent in one call do not arrive whole, and single ones do")
 
-// runCheck finds out whether runs of datagrams arrive: the kernel and devices cut them, and some break what they cut without an error (Linux
-// 7.0 to 7.1.4, on devices that do a part of it: GSO_PARTIAL). A round is a run, and as many datagrams by themselves, half of them before
-// it and half behind. The peer answers each that arrives whole. A round counts only if all of the second kind did, so that losses, a slow
-// peer and a full budget of answers prove nothing. It is safe for concurrent use.
+// runCheck finds out whether runs of datagrams arrive. The kernel or the device cuts them, and some break
+// them without an error: Linux 7.0 to 7.1.4 does so on devices that do a part of the work (GSO_PARTIAL).
+//
+// A round is a run with single datagrams before and behind it, and the peer answers each that arrives whole.
+// The round counts only if all single ones arrived: losses, a slow peer or a spent budget of answers prove
+// nothing. The token is a secret, so only a peer that has received a datagram can answer it. It is safe for
+// concurrent use.
 type runCheck struct {
 	mu      sync.Mutex
-	since   int64      // what peers said before is void, Unix nanoseconds
-	of      *peerState // who is asked; nil for nobody
-	token   uint64     // of the last round, with runBits free for the datagram's number
-	came    uint8      // what of the last round arrived: the run's datagrams are the low bits
-	lacked  uint8      // what of the run never arrived
-	rounds  int        // how many there were, and counted those that count
+	since   int64      // checks that began earlier are void, Unix nanoseconds
+	of      *peerState // the peer that is asked; nil for nobody
+	token   uint64     // of the last round, with runBits 0
+	came    uint8      // a bit for each datagram of the last round that arrived, those of the run first
+	lacked  uint8      // the datagrams of the run that arrived in no round
+	rounds  int        // how many there were; counted are those that count
 	counted int
 	sent    int64 // when the last round was, Unix nanoseconds
 }
 
-// runBits are the token's bits that number the datagrams of a round.
-const runBits = 2*runLen - 1
-
-// next says what is to be done about a peer, from whom something has just arrived. A token that is not 0 begins a round. broken ends the
-// check, and says that runs do not arrive.
+// next decides what to do about a peer from which something has just arrived. A token that is not 0 begins a
+// round. broken says that runs do not arrive, and ends the check.
 func (c *runCheck) next(s *peerState, now int64) (token uint64, broken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,11 +61,13 @@ func (c *runCheck) next(s *peerState, now int64) (token uint64, broken bool) {
 		return 0, false
 	case c.of == s:
 		c.conclude()
-	case c.of != nil && now-c.sent < int64(runAway), s.runsAsked != 0 && s.runsAsked >= c.since && now-s.runsAsked < int64(runEvery):
+	case c.of != nil && now-c.sent < int64(runAway):
+		return 0, false
+	case s.runsAsked != 0 && s.runsAsked >= c.since && now-s.runsAsked < int64(runEvery):
 		return 0, false
 	default:
 		if c.of != nil {
-			c.of.runsAsked = 0 // it may come again
+			c.of.runsAsked = 0 // its check had no result: it is asked again when it is heard
 		}
 		c.of, c.lacked, c.rounds, c.counted = s, wholeRun, 0, 0
 		s.runsAsked = now
@@ -85,7 +90,8 @@ func (c *runCheck) conclude() {
 	}
 }
 
-// answered takes in that a datagram of length bytes has arrived at a peer. It reports whether it was one of the last round.
+// answered notes that a datagram of length bytes arrived at a peer. It reports whether that was one of the
+// last round.
 func (c *runCheck) answered(s *peerState, token uint64, length int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,15 +104,15 @@ func (c *runCheck) answered(s *peerState, token uint64, length int) bool {
 	return true
 }
 
-// doubt makes void what peers have said.
+// doubt makes earlier checks void.
 func (c *runCheck) doubt(now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.since, c.of = now, nil
 }
 
-// DoubtRuns has peers asked anew whether runs of datagrams arrive, and an underlay that gave them up try again: the devices that cut
-// them are others now, or do it in another way.
+// DoubtRuns has peers asked anew whether runs of datagrams arrive, and runs tried again where they were
+// broken. The caller has seen that other devices cut them now, or that these cut them in another way.
 func (e *Engine) DoubtRuns() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -118,15 +124,19 @@ func (e *Engine) DoubtRuns() {
 	}
 }
 
-// checkRuns asks a peer, from which something has just arrived, whether runs do, if it is time to.
+// checkRuns asks a peer from which something has just arrived whether runs arrive there, if that is due.
 func (w *worker) checkRuns(peer *Peer) {
 	under := w.under(peer)
-	if !peer.probes || peer.spec.Recv&RecvRuns == 0 || under == nil || under.runs == nil || !under.runs.on() {
+	if !peer.probes || peer.spec.Recv&RecvRuns == 0 {
+		return
+	}
+	if under == nil || under.runs == nil || !under.runs.on() {
 		return
 	}
 	token, broken := w.engine.runs.next(peer.state, w.now)
 	if broken {
-		under.runs.giveUp(OffloadBroken, w.engine.log.With("peer", peer.spec.Name), under.local.String(), errRunBroken)
+		log := w.engine.log.With("peer", peer.spec.Name)
+		under.runs.giveUp(OffloadBroken, log, under.local.String(), errRunBroken)
 	}
 	if token == 0 {
 		return
@@ -141,7 +151,8 @@ func (w *worker) checkRuns(peer *Peer) {
 	}
 }
 
-// sendRun sends n probes in one call. Nothing of the batch is in use any more. One that cannot be sent is one that is lost.
+// sendRun sends n probes in one call. It uses the memory of a batch that is done with. What cannot be sent is
+// lost.
 func (w *worker) sendRun(under *attached, to netip.AddrPort, token uint64, n int) {
 	out := w.ring.out[:0]
 	for k := range n {

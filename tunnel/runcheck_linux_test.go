@@ -14,7 +14,8 @@ import (
 	"weft/tunnel"
 )
 
-// breakRuns has the device of a host lose what it is to cut, without a word: what it does not have to cut passes.
+// breakRuns has the device of a host lose what it is to cut, without a word: what it does not have to cut
+// passes.
 func breakRuns(t *testing.T, h *host) {
 	t.Helper()
 	h.Do(t, func() error {
@@ -31,7 +32,7 @@ func breakRuns(t *testing.T, h *host) {
 	})
 }
 
-// hastened is a clock that runs thirty times too fast, so that rounds need not be awaited.
+// hastened is a clock that runs thirty times too fast, so that a round takes 33 ms.
 func hastened() func() int64 {
 	began := time.Now()
 	return func() int64 { return began.UnixNano() + 30*int64(time.Since(began)) }
@@ -59,10 +60,11 @@ func (o *overlay) hears(t *testing.T, what string, done func() error) {
 	})
 }
 
-// TestBrokenRunsAreFound has a device lose runs and let pass what is sent alone, by either path: udp-gso is given up, traffic goes on without, and
-// it is used again once the device is another one.
+// TestBrokenRunsAreFound has a device lose runs and pass single datagrams, on either path. The engine gives
+// udp-gso up, traffic goes on, and the engine uses it again after a doubt.
 func TestBrokenRunsAreFound(t *testing.T) {
-	for name, p := range map[string]path{"socket": {}, "raw": {raw: true, off: tunnel.OffloadSet(0).With(tunnel.OffloadTunnel)}} {
+	raw := path{raw: true, off: tunnel.OffloadSet(0).With(tunnel.OffloadTunnel)}
+	for name, p := range map[string]path{"socket": {}, "raw": raw} {
 		t.Run(name, func(t *testing.T) {
 			said := &diary{}
 			p.recv, p.clock = tunnel.RecvProbe|tunnel.RecvRuns, hastened()
@@ -97,8 +99,8 @@ func TestBrokenRunsAreFound(t *testing.T) {
 	}
 }
 
-// TestRunsAreAskedOfWhoAnswers: a peer whose record does not say that it answers is sent nothing but packets, whether it is flannel's or an older
-// weft's; one that does is sent a round, and each datagram of it is answered by a shorter one.
+// TestRunsAreAskedOfWhoAnswers: a peer of flannel or of an older weft, whose record does not name runs, gets
+// no question. Another gets one round, and answers each datagram by a shorter one.
 func TestRunsAreAskedOfWhoAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -106,7 +108,8 @@ func TestRunsAreAskedOfWhoAnswers(t *testing.T) {
 		questions int
 	}{{"says nothing", 0, 0}, {"an older weft's", tunnel.Supported &^ tunnel.RecvRuns, 0}, {"answers", tunnel.Supported, 8}} {
 		t.Run(tt.name, func(t *testing.T) {
-			o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{{recv: tt.recv, clock: hastened()}, {recv: tt.recv &^ tunnel.RecvRuns}})
+			a, b := path{recv: tt.recv, clock: hastened()}, path{recv: tt.recv &^ tunnel.RecvRuns}
+			o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{a, b})
 			c, err := o.engines[0].Capture(tunnel.CaptureOptions{Outer: true})
 			if err != nil {
 				t.Fatal(err)

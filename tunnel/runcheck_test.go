@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// roundsOf has a peer asked until the check ends. arrives says whether a datagram of a round does.
+// roundsOf has a peer asked until the check ends. arrives tells which datagrams of a round do.
 func roundsOf(c *runCheck, s *peerState, now *int64, arrives func(datagram int) bool) (rounds int, broken bool) {
 	for {
 		*now += int64(runGap)
@@ -98,7 +98,8 @@ func TestRunCheckAsks(t *testing.T) {
 	}
 }
 
-// TestRunCheckBelievesWhoWasAsked: an answer counts that names the round, is of the peer that was asked, and has the length that was sent.
+// TestRunCheckBelievesWhoWasAsked: an answer counts only if the peer that was asked sends it, with the token
+// of the round and the length of a datagram.
 func TestRunCheckBelievesWhoWasAsked(t *testing.T) {
 	var c runCheck
 	s := new(peerState)
