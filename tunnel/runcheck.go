@@ -141,6 +141,8 @@ func (w *worker) checkRuns(peer *Peer) {
 	if token == 0 {
 		return
 	}
+	w.asked = peer.spec.Addr
+	time.AfterFunc(runGap, w.wake)
 	to := peer.outer(w.engine.cfg.Port)
 	for k := range uint64(runLen / 2) {
 		w.sendRun(under, to, token+runLen+k, 1)
@@ -149,6 +151,33 @@ func (w *worker) checkRuns(peer *Peer) {
 	for k := range uint64(runLen / 2) {
 		w.sendRun(under, to, token+runLen+runLen/2+k, 1)
 	}
+}
+
+// wake has the worker look at what came of a round, also if the peer sends nothing more.
+func (w *worker) wake() {
+	w.engine.mu.Lock() // the poller is there until the engine is closed
+	defer w.engine.mu.Unlock()
+	if !w.engine.closed.Load() {
+		w.poll.ring()
+	}
+}
+
+// recheckRuns goes on with the peer that was asked, if it is one still.
+func (w *worker) recheckRuns() {
+	addr := w.asked
+	if w.asked = (netip.Addr{}); !addr.IsValid() {
+		return
+	}
+	e := w.engine
+	w.epoch.Add(1)
+	w.batch = batch{table: e.table.Load(), set: e.ports.Load(), flow: &w.tally.ingress, now: e.now(), look: e.looks.Load()}
+	w.ring.reset()
+	w.ring.now = w.now
+	if peer := w.table.senders[addr]; peer != nil {
+		w.checkRuns(peer)
+	}
+	w.batch = batch{}
+	w.epoch.Add(1)
 }
 
 // sendRun sends n probes in one call. It uses the memory of a batch that is done with. What cannot be sent is
