@@ -41,7 +41,7 @@ func (c *Core) inquire() {
 		if c.putBack.quarrel(c.now) {
 			level = slog.LevelDebug
 		}
-		c.log(level, "the other owner is silent: its record is replaced", "subnets", d.Subnets.String(), "node", d.Node(), "name", d.published(), "address", d.Address())
+		c.log(level, "the other owner is silent: its record is replaced", "event", EventContested, "subnets", d.Subnets.String(), "node", d.Node(), "name", d.published(), "address", d.Address())
 		c.cleared, c.silent = map[Subnets]int64{d.Subnets: d.Revision}, c.now
 		c.contest = nil
 		c.duties.add(dutyRead)
@@ -131,7 +131,7 @@ func (c *Core) answer() {
 	m := c.questions[i]
 	c.questions = slices.Delete(c.questions, i, i+1)
 	if c.now.Sub(c.spoke) > putBackSaid {
-		c.log(slog.LevelWarn, "another weftd asks whether we live: it has our identity, or our subnet", "node", m.Node, "address", addressText(m.Address), "subnets", m.Subnets)
+		c.log(slog.LevelWarn, "another weftd asks whether we live: it has our identity, or our subnet", "event", EventContested, "node", m.Node, "address", addressText(m.Address), "subnets", m.Subnets)
 	}
 	c.spoke = c.now
 	c.call(SendMessage{Message{

@@ -250,7 +250,7 @@ func TestLogSaysWhyAndNothingSecret(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		for _, want := range []string{"10.244.1.0/24", "thief", "192.0.2.9", "putting it back"} {
+		for _, want := range []string{"10.244.1.0/24", "thief", "192.0.2.9", "event=lease_acquired ", "event=lease_put_back "} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("the log does not say %q:\n%s", want, out.String())
 			}

@@ -76,7 +76,7 @@ func (c *Core) observe(s Snapshot) Snapshot {
 	c.storeAnswered()
 	c.source = sourceStore
 	if alarm := c.peers.Believe(s, c.o.RawConfig, c.now); alarm != "" {
-		c.log(slog.LevelError, "removals are not believed", "alarm", alarm)
+		c.log(slog.LevelError, "removals are not believed", "event", EventRemovalsDoubted, "alarm", alarm)
 	}
 	c.judge(s)
 	return s
@@ -240,7 +240,7 @@ func (c *Core) storeSilent(cause error) {
 	c.store.err = cause
 	if c.store.silent.IsZero() {
 		c.store.silent = c.now
-		c.log(slog.LevelWarn, "the store does not answer; packets go on, and so do we", "cause", cause)
+		c.log(slog.LevelWarn, "the store does not answer; packets go on, and so do we", "event", EventStoreLost, "cause", cause)
 	}
 }
 
@@ -248,7 +248,7 @@ func (c *Core) storeSilent(cause error) {
 func (c *Core) storeAnswered() {
 	c.store.seen, c.store.err = c.now, nil
 	if !c.store.silent.IsZero() {
-		c.log(slog.LevelInfo, "the store answers again", "after", c.now.Sub(c.store.silent).Round(time.Millisecond))
+		c.log(slog.LevelInfo, "the store answers again", "event", EventStoreBack, "after", c.now.Sub(c.store.silent).Round(time.Millisecond))
 		c.store.silent = time.Time{}
 	}
 }

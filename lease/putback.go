@@ -46,7 +46,7 @@ func (c *Core) displaced(revision int64, cluster string, reservation bool, what 
 	}
 	if c.now.Sub(p.said) > putBackSaid {
 		p.said = c.now
-		c.log(slog.LevelWarn, "our record "+what+": putting it back", "subnets", h.Subnets.String(), "revision", revision, "times", p.count)
+		c.log(slog.LevelWarn, "our record "+what+": putting it back", "event", EventPutBack, "subnets", h.Subnets.String(), "revision", revision, "times", p.count)
 	}
 	if h.cluster != cluster { // as after a start from the cache: what we had there counts in no store
 		h.Revision, h.seen = 0, 0

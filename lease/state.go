@@ -75,7 +75,7 @@ func (c *Core) say() {
 		return
 	}
 	c.said = now
-	level, args := slog.LevelInfo, []any{"state", now.state.String(), "subnets", now.subnets.String()}
+	level, args := slog.LevelInfo, []any{"event", EventState, "state", now.state.String(), "subnets", now.subnets.String()}
 	if err := c.err(); err != nil {
 		level, args = slog.LevelWarn, append(args, "cause", err)
 	}

@@ -153,7 +153,7 @@ func (c *Core) acquire(s Snapshot) {
 // take makes h, which is in the store, what we hold. If it was created, under a key of its own, another may have
 // been created beside it.
 func (c *Core) take(claim Claim, h *holding, created bool) {
-	c.log(slog.LevelInfo, "lease acquired", "subnets", h.Subnets.String(), "how", claim.Kind, "reasons", claim.Reasons)
+	c.log(slog.LevelInfo, "lease acquired", "event", EventAcquired, "subnets", h.Subnets.String(), "how", claim.Kind, "reasons", claim.Reasons)
 	c.notes = claim.Reasons
 	c.own.held, c.own.previous = h, h.Subnets
 	if created {

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/routing/event"
 	"weft/routing/internal/kernel"
 )
 
@@ -31,12 +32,12 @@ func (c *controller) syncKernel(r *round, m mtus) {
 	done := c.bring(r, want)
 	err := errors.Join(r.faults[before:]...)
 	for _, a := range r.st.Adopted {
-		c.log.Info("taken over", "object", a)
+		c.log.Info("taken over", "event", event.TakenOver, "object", a)
 	}
 	switch {
 	case done > 0 && c.settled && want.Equal(c.inPlace):
 		r.st.Repaired = uint64(done)
-		c.logger().Warn("repaired what was changed", "changes", done)
+		c.logger().Warn("repaired what was changed", "event", event.RoutesRepaired, "changes", done)
 	case err == nil:
 		c.inPlace = want
 	}
@@ -142,9 +143,9 @@ func (c *controller) tellDevices(vs []kernel.VTEPChange) {
 	for _, v := range vs {
 		switch {
 		case v.Recreate != "":
-			c.log.Info("making the device anew", "device", v.Want.Name, "because", v.Recreate)
+			c.log.Info("making the device anew", "event", event.DeviceRepaired, "device", v.Want.Name, "because", v.Recreate)
 		case v.Create && c.made[v.Want.Name] != 0:
-			c.log.Warn("device is gone, making it again", "device", v.Want.Name)
+			c.log.Warn("device is gone, making it again", "event", event.DeviceRepaired, "device", v.Want.Name)
 		}
 	}
 }

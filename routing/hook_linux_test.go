@@ -409,7 +409,7 @@ func TestThousandsOfPendingRoutesAreFewFaults(t *testing.T) {
 		if len(r.faults) != toldFaults+1 || len(c.status.Skipped) != pending || c.status.Peers != n-pending {
 			t.Errorf("%d pending: %d faults, %d peers skipped and %d used", pending, len(r.faults), len(c.status.Skipped), c.status.Peers)
 		}
-		if lines, want := strings.Count(log.String(), "peer not used"), pending-min(before, pending); lines != want {
+		if lines, want := strings.Count(log.String(), "event=peer_unused "), pending-min(before, pending); lines != want {
 			t.Errorf("%d pending: %d lines in the log, want %d", pending, lines, want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 
+	"weft/routing/event"
 	"weft/routing/internal/kernel"
 )
 
@@ -45,7 +46,7 @@ func (a *ipipActor) prepare(d *desired, _ int) (absent, notes []string, err erro
 	case have.Alias != "" && have.Alias != kernel.Alias:
 		return []string{name}, nil, fmt.Errorf("link %s is somebody else's, who calls it %q: rename it, or delete it if nothing uses it", name, have.Alias)
 	case have.Other != "" || have.Local != d.ipip:
-		a.log.Info("making the device anew", "device", name, "local", have.Local, "want", d.ipip, "other", have.Other)
+		a.log.Info("making the device anew", "event", event.DeviceRepaired, "device", name, "local", have.Local, "want", d.ipip, "other", have.Other)
 		if err := a.k.DelLink(name); err != nil {
 			return []string{name}, nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing/event"
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 	"weft/tunnel"
@@ -297,7 +298,7 @@ func (c *controller) report(st Status, err error) {
 		}
 		for _, s := range st.Skipped {
 			if !known[s] {
-				c.log.Warn("peer not used", "peer", s.Peer, "id", s.Node, "addr", s.Address, "reason", s.Reason)
+				c.log.Warn("peer not used", "event", event.PeerUnused, "peer", s.Peer, "id", s.Node, "addr", s.Address, "reason", s.Reason)
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/routing/event"
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/wireguard"
 )
@@ -372,7 +373,7 @@ func (a *wireGuardActor) ensure(name string, mtu int) (*wireGuardMade, error) {
 		} else if err != nil && !errors.Is(err, kernel.ErrNoLink) {
 			return m, err
 		}
-		a.log.Warn("device is gone, making it again", "device", name)
+		a.log.Warn("device is gone, making it again", "event", event.DeviceRepaired, "device", name)
 		delete(a.ends, name)
 		if err := m.Close(); err != nil {
 			return nil, err

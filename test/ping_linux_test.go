@@ -220,7 +220,7 @@ func rejected(t *testing.T, me, peer *lab.Node) {
 		return nil
 	})
 	said := func() int {
-		return strings.Count(string(me.Daemon.LogTail(5000)), "ICMP says that datagrams do not reach a peer")
+		return strings.Count(string(me.Daemon.LogTail(5000)), "event=peer_unanswering peer=")
 	}
 	await.True(t, "the rejection is said", func() bool {
 		_ = lab.Reach(await.Context(t, 100*time.Millisecond), me.Pods[0].Endpoint(4), peer.Pods[0].V4) // something to reject

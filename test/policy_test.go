@@ -105,6 +105,7 @@ func rules() []rule {
 				"encap/a.go": "// Package encap is one.\npackage encap\n", "encap/b.go": "// Package encap is two.\npackage encap\n"}},
 		}},
 		{"no init", checkInit, []example{{"a.go:1: func init", one("encap/a.go", "package encap; func init() {}")}}},
+		{"events have constants", checkEventCodes, []example{{"a.go: the code", one("encap/a.go", `package encap; func F() { log.Info("x", "event", "ready") }`)}}},
 		{"only main.go ends the process", checkExits, []example{
 			{"os.Exit", one("cmd/weftd/run.go", `package main; import "os"; func f() { os.Exit(1) }`)},
 			{"log.Fatalf", one("lease/a.go", `package lease; import "log"; func f() { log.Fatalf("") }`)},

@@ -43,22 +43,23 @@ func rooms() map[string][]string {
 		"cmd/weft-cni/internal/ask":     {"cmd/internal/smallhttp"},
 		"cmd/weft-cni/internal/netconf": {"lease/subnetenv"},
 
-		"cmd/weftd/internal/pods": {"cmd/internal/control", "cmd/internal/podport", "lease", "tunnel"},
+		"cmd/weftd/internal/pods": {"cmd/internal/control", "cmd/internal/events", "cmd/internal/podport", "lease", "tunnel"},
 
 		"lease/subnetenv": {"lease/internal/replace"}, // so that weft-cni, which is started for each pod, can link it
 		"lease/redact":    {},
 
-		"routing/hostrules":          {"lease", "routing/internal/notify", "tunnel/nlattr"},
+		"routing/hostrules":          {"lease", "routing/event", "routing/internal/notify", "tunnel/nlattr"},
 		"routing/internal/kernel":    {"encap", "routing/internal/notify", "routing/ownthread", "tunnel/nlattr"},
 		"routing/internal/notify":    {},
 		"routing/ownthread":          {}, // every program links it
-		"routing/internal/plane":     {"encap", "routing/internal/kernel", "tunnel"},
-		"routing/internal/wireguard": {},
-		"routing/probe":              {"encap"},
+		"routing/event":              {"tunnel"},
+		"routing/internal/plane":     {"encap", "routing/event", "routing/internal/kernel", "tunnel"},
+		"routing/internal/wireguard": {"routing/event"},
+		"routing/probe":              {"encap", "routing/event", "tunnel"},
 		"routing/routecontrol":       {"routing/routehook"},
 		"routing/routehook":          {"lease/redact"},
 		"routing/presence":           {"lease", "routing/internal/kernel", "routing/underlay"},
-		"routing/underlay":           {"routing/internal/kernel", "tunnel"},
+		"routing/underlay":           {"routing/event", "routing/internal/kernel", "tunnel"},
 	}
 }
 
@@ -191,6 +192,17 @@ func checkInit(t *tree) (faults []string) {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
 				faults = append(faults, f.at(fn)+": func init")
 			}
+		}
+	})
+	return faults
+}
+
+// checkEventCodes has the code of a log line's event be a constant of the package that owns it.
+func checkEventCodes(t *tree) (faults []string) {
+	literal := regexp.MustCompile(`"event",\s*"`)
+	t.eachFile(false, func(_ *pkg, f *goFile) {
+		if literal.MatchString(t.files[f.path]) {
+			faults = append(faults, f.path+": the code of an event is no constant: "+literal.FindString(t.files[f.path]))
 		}
 	})
 	return faults

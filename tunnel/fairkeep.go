@@ -159,7 +159,7 @@ func (e *Engine) sayHeld(t *Table, l, but []heldPeer, what string) {
 			name = p.spec.Name
 		}
 		if n, ok := e.saying.may(e.now()); ok {
-			e.log.Info(what, "peer", name, "addr", h.addr, "left_out", n)
+			e.log.Info(what, "event", EventPeerHeldBack, "peer", name, "addr", h.addr, "left_out", n)
 		}
 	}
 }

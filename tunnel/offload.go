@@ -130,7 +130,7 @@ func (o *offload) lose(log *slog.Logger, port string, cause error) {
 // giveUp puts the offload in a state in which it is not used, and says so once.
 func (o *offload) giveUp(to OffloadState, log *slog.Logger, port string, cause error) {
 	if o.state.CompareAndSwap(uint32(OffloadOn), uint32(to)) {
-		log.Warn("offload lost, going on without it", "offload", o.what.String(), "port", port, "cause", cause)
+		log.Warn("offload lost, going on without it", "event", EventOffloadLost, "offload", o.what.String(), "port", port, "cause", cause)
 	}
 }
 

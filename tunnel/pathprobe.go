@@ -43,7 +43,7 @@ func (w *worker) onSendError(e sendError) {
 		return
 	}
 	if n, ok := w.saying.may(w.now); ok {
-		w.engine.log.Info("path MTU lowered by a packet-too-big message",
+		w.engine.log.Info("path MTU lowered by a packet-too-big message", "event", EventPathMTU,
 			"peer", peer.spec.Name, "addr", e.dst, "mtu", path.get(w.now), "inner", peer.maxInner(w.now), "left_out", n)
 	}
 }
@@ -74,7 +74,7 @@ func (w *worker) check(peer *Peer, c check) {
 			return
 		}
 		if n, ok := e.saying.may(e.now()); ok {
-			e.log.Info("path MTU lowered by a packet-too-big message", "proven", proven,
+			e.log.Info("path MTU lowered by a packet-too-big message", "event", EventPathMTU, "proven", proven,
 				"peer", peer.spec.Name, "addr", peer.spec.Addr, "mtu", peer.state.path.get(e.now()), "inner", peer.maxInner(e.now()), "left_out", n)
 		}
 	})
@@ -118,7 +118,7 @@ func (w *worker) probed(p *Packet, datagram []byte) bool {
 	case w.engine.runs.answered(p.peer.state, q.Token, int(q.Length)):
 	case p.peer.state.path.answered(q.Token, int(q.Length), w.now):
 		if n, ok := w.saying.may(w.now); ok {
-			w.engine.log.Warn("a packet-too-big message was wrong or forged: larger datagrams arrive",
+			w.engine.log.Warn("a packet-too-big message was wrong or forged: larger datagrams arrive", "event", EventPathMTU,
 				"peer", p.peer.spec.Name, "addr", p.peer.spec.Addr, "left_out", n)
 		}
 	}

@@ -110,7 +110,7 @@ func TestForgedPathMTU(t *testing.T) {
 			o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{a, p})
 			o.passUnfragmented(t, 1200)
 			before := o.engines[1].Stats().Ingress
-			o.told(t, 68, func() bool { return said.has("wrong or forged") })
+			o.told(t, 68, func() bool { return said.has("event=path_mtu ") })
 			if peer := o.engines[0].Peers()[0]; peer.PathMTU != 0 {
 				t.Errorf("path MTU %d is believed", peer.PathMTU)
 			}

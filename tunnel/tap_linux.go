@@ -34,7 +34,7 @@ func openTAP(o RawOptions) *tap {
 	var err error
 	if o.TAP != "" && !o.Off.Has(OffloadTunnel) {
 		if err = t.open(o.TAP); err != nil {
-			t.log.Info("superpackets are cut before they leave", "offload", OffloadTunnel.String(), "cause", err)
+			t.log.Info("superpackets are cut before they leave", "event", EventOutletChosen, "offload", OffloadTunnel.String(), "cause", err)
 		}
 	}
 	t.offload.set(OffloadTunnel, o.Off, t.fd >= 0)

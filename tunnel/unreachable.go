@@ -153,6 +153,6 @@ func (w *worker) refused(peer *Peer, e sendError) {
 		return
 	}
 	if n, ok := w.saying.may(w.now); ok {
-		w.engine.log.Warn("ICMP says that datagrams do not reach a peer", "peer", peer.spec.Name, "addr", e.dst, "says", e.why.String(), "by", e.by, "left_out", n)
+		w.engine.log.Warn("ICMP says that datagrams do not reach a peer", "event", EventPeerUnanswering, "peer", peer.spec.Name, "addr", e.dst, "says", e.why.String(), "by", e.by, "left_out", n)
 	}
 }

@@ -22,7 +22,7 @@ import (
 // ruleLines returns what a log says of the host's rules, without the times.
 func ruleLines(log string) (said []string) {
 	for line := range strings.Lines(log) {
-		if _, what, ok := strings.Cut(line, `msg="rules in place"`); ok {
+		if _, what, ok := strings.Cut(line, " event=rules_in_place where="); ok {
 			said = append(said, what)
 		}
 	}

@@ -85,7 +85,7 @@ func TestWireGuardProcessIsReplaced(t *testing.T) {
 	if code, body, err := b.get(t, "/metrics"); err != nil || code != 200 || !strings.Contains(body, "\nweft_wireguard_process_ends_total 1\n") {
 		t.Errorf("status %d, %v: %s", code, err, body)
 	}
-	if log := b.log.String(); !strings.Contains(log, "the process that encrypts has ended") {
+	if log := b.log.String(); !strings.Contains(log, "event=device_repaired ") {
 		t.Error("its end is not in the log")
 	}
 	// Whoever asks for another one gets it, and that is no end of its own.

@@ -25,7 +25,7 @@ func (c *core) observe(v view) {
 		ClusterID: c.cluster(all), Revision: v.revision, Config: c.o.RawConfig, Records: shared, Bad: bad,
 	}, c.o.RawConfig, c.now, twice...)
 	if alarm != "" {
-		c.log(slog.LevelError, "removals are not believed", "alarm", alarm)
+		c.log(slog.LevelError, "removals are not believed", "event", lease.EventRemovalsDoubted, "alarm", alarm)
 	}
 	c.source = sourceServer
 	if c.ours != nil {
@@ -90,7 +90,7 @@ func (c *core) judge() {
 		return
 	}
 	if before := c.held.Subnets; before != own && before != (lease.Subnets{}) {
-		c.log(slog.LevelWarn, "the podCIDR of our Node is another: pods that have an address of the former one are cut off", "before", before.String(), "now", own.String())
+		c.log(slog.LevelWarn, "the podCIDR of our Node is another: pods that have an address of the former one are cut off", "event", lease.EventSubnetChanged, "before", before.String(), "now", own.String())
 	}
 	c.tenure = given
 	c.held = lease.Record{Subnets: own, Attrs: c.announced().Attrs, Kube: &lease.KubeNode{Name: c.ours.Name, UID: string(c.ours.UID)}}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"weft/lease"
 )
 
 // serverFacts is what is known of the API server itself.
@@ -49,9 +51,9 @@ func (c *core) noteServer(which *error, err error) {
 	}
 	switch {
 	case silent && (was.IsZero() || another):
-		c.log(slog.LevelWarn, "the API server does not answer; packets go on, and so do we", "cause", err)
+		c.log(slog.LevelWarn, "the API server does not answer; packets go on, and so do we", "event", lease.EventStoreLost, "cause", err)
 	case !silent && !was.IsZero():
-		c.log(slog.LevelInfo, "the API server answers again", "after", c.now.Sub(was).Round(time.Millisecond))
+		c.log(slog.LevelInfo, "the API server answers again", "event", lease.EventStoreBack, "after", c.now.Sub(was).Round(time.Millisecond))
 	}
 }
 

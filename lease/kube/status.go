@@ -36,10 +36,10 @@ func (c *core) enter(state lease.State, notes []string, cause error) {
 		return
 	}
 	if cause != nil && !errors.Is(cause, errNotWritten) {
-		c.log(slog.LevelWarn, "lease", "state", state.String(), "subnets", c.held.String(), "cause", cause)
+		c.log(slog.LevelWarn, "lease", "event", lease.EventState, "state", state.String(), "subnets", c.held.String(), "cause", cause)
 		return
 	}
-	c.log(slog.LevelInfo, "lease", "state", state.String(), "subnets", c.held.String())
+	c.log(slog.LevelInfo, "lease", "event", lease.EventState, "state", state.String(), "subnets", c.held.String())
 }
 
 func text(err error) string {

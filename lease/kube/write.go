@@ -88,7 +88,7 @@ func (c *core) patched(e patched) {
 		w.failures = 0
 		if wait := w.limit.ReserveN(c.now, 1).DelayFrom(c.now); wait > 0 {
 			w.retry = c.now.Add(wait)
-			c.log(slog.LevelWarn, "what we write to our Node is changed again and again: does another flanneld run here, with the same --kube-annotation-prefix?", "node", c.name, "retry", wait.Round(time.Second))
+			c.log(slog.LevelWarn, "what we write to our Node is changed again and again: does another flanneld run here, with the same --kube-annotation-prefix?", "event", lease.EventPutBack, "node", c.name, "retry", wait.Round(time.Second))
 		}
 		c.server.heard = c.now
 		c.done(sent)
@@ -166,7 +166,7 @@ func soonest(a, b time.Time) time.Time {
 func (c *core) done(p patch) {
 	w := &c.writer
 	if p.Metadata != nil {
-		c.log(slog.LevelInfo, "annotations written", "node", c.name, "keys", slices.Sorted(maps.Keys(p.Metadata.Annotations)))
+		c.log(slog.LevelInfo, "annotations written", "event", lease.EventKubernetesStatus, "node", c.name, "keys", slices.Sorted(maps.Keys(p.Metadata.Annotations)))
 	}
 	if p.Status == nil {
 		return
@@ -177,7 +177,7 @@ func (c *core) done(p patch) {
 		return
 	}
 	for _, says := range p.Status.Conditions {
-		c.log(slog.LevelInfo, "condition written", "node", c.name, "type", string(says.Type), "status", string(says.Status), "reason", says.Reason, "message", says.Message)
+		c.log(slog.LevelInfo, "condition written", "event", lease.EventKubernetesStatus, "node", c.name, "type", string(says.Type), "status", string(says.Status), "reason", says.Reason, "message", says.Message)
 	}
 }
 

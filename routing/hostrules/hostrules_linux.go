@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weft/lease"
+	"weft/routing/event"
 )
 
 // Rules keeps the host's rules as the latest set of leases wants them. Its methods are
@@ -260,11 +261,11 @@ func (r *Rules) tell(s *side, want familyRules, wrote, repaired, first bool, st 
 	case !wrote && (!first || want.empty()):
 	case repaired:
 		st.Repaired++
-		r.log.Warn("rules were changed by somebody else: put back", "where", s.name())
+		r.log.Warn("rules were changed by somebody else: put back", "event", event.RulesRepaired, "where", s.name())
 	case want.empty():
-		r.log.Info("rules of an earlier run or of flannel removed", "where", s.name())
+		r.log.Info("rules of an earlier run or of flannel removed", "event", event.TakenOver, "where", s.name())
 	default:
-		r.log.Info("rules in place", "where", s.name(), "kept", !wrote, "masquerade", want.masquerade != nil, "forward", want.forward != nil,
+		r.log.Info("rules in place", "event", event.RulesInPlace, "where", s.name(), "kept", !wrote, "masquerade", want.masquerade != nil, "forward", want.forward != nil,
 			"pods_kept_off", want.podsInput != nil, "peers_let_in", len(want.peers), "peers_only", want.peersInput != nil)
 	}
 }
@@ -296,7 +297,7 @@ func (r *Rules) report(st Status, primary kind, err error) {
 	case err != nil && st.LastError != before.LastError:
 		r.log.Error("rules are not in place; it is tried again", "error", err)
 	case err == nil && before.LastError != "":
-		r.log.Info("all rules are in place")
+		r.log.Info("all rules are in place", "event", event.RulesInPlace)
 	}
 }
 

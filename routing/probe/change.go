@@ -6,23 +6,20 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"weft/routing/event"
+	"weft/tunnel"
 )
 
 // Line is what is said of a change: of one peer, or of many that changed alike.
 type Line struct {
 	// Warn is false for what is well again.
 	Warn bool
-	// Kind is KindAnswers or KindLoss.
-	Kind string
+	// Event is tunnel.EventPeerUnanswering or event.PeerLossy.
+	Event tunnel.EventKind
 	// Text is what is so now, and names the peers. Likely is the cause and Look what to look at; "" where nothing is wrong.
 	Text, Likely, Look string
 }
-
-// The kinds of lines, which stay the same from version to version (docs/events.md): whether peers answer, and what of the packets passes.
-const (
-	KindAnswers = "peer_unanswering"
-	KindLoss    = "peer_lossy"
-)
 
 const (
 	// gather is how long changes are gathered before they are said, and gatherMost the same as long as more peers are silent and may be about
@@ -84,17 +81,17 @@ func (c *Core) sayChanges(now moment) {
 			mended = append(mended, w)
 		}
 	}
-	c.say(true, KindAnswers, silent, "no longer answers", "no longer answer", func(w *way) string {
+	c.say(true, tunnel.EventPeerUnanswering, silent, "no longer answers", "no longer answer", func(w *way) string {
 		return ", the last time " + span(now.Sub(w.answered)) + " ago"
 	})
-	c.say(true, KindAnswers, never, "has not answered yet", "have not answered yet", func(*way) string { return "" })
-	c.say(false, KindAnswers, again, "answers", "answer", func(*way) string { return "" })
-	c.say(true, KindLoss, lossy, "loses packets", "lose packets", func(w *way) string { return ": " + w.losses() })
-	c.say(false, KindLoss, whole, "loses no packets any more", "lose no packets any more", func(*way) string { return "" })
-	c.say(true, KindLoss, hole, "gets no large packets", "get no large packets", func(w *way) string {
+	c.say(true, tunnel.EventPeerUnanswering, never, "has not answered yet", "have not answered yet", func(*way) string { return "" })
+	c.say(false, tunnel.EventPeerUnanswering, again, "answers", "answer", func(*way) string { return "" })
+	c.say(true, event.PeerLossy, lossy, "loses packets", "lose packets", func(w *way) string { return ": " + w.losses() })
+	c.say(false, event.PeerLossy, whole, "loses no packets any more", "lose no packets any more", func(*way) string { return "" })
+	c.say(true, event.PeerLossy, hole, "gets no large packets", "get no large packets", func(w *way) string {
 		return fmt.Sprintf(": those above %d bytes are lost without a word, and up to %d are sent", w.mtu.passed, w.mtu.most)
 	})
-	c.say(false, KindLoss, mended, "gets large packets again", "get large packets again", func(*way) string { return "" })
+	c.say(false, event.PeerLossy, mended, "gets large packets again", "get large packets again", func(*way) string { return "" })
 }
 
 // inDoubt reports whether a way that answered may be found not to answer any more, or to carry less.
@@ -103,7 +100,7 @@ func (w *way) inDoubt() bool {
 }
 
 // say adds a line about ways that changed alike. detail is added if it is one peer.
-func (c *Core) say(warn bool, kind string, ways []*way, one, many string, detail func(*way) string) {
+func (c *Core) say(warn bool, kind tunnel.EventKind, ways []*way, one, many string, detail func(*way) string) {
 	if len(ways) == 0 {
 		return
 	}
@@ -117,7 +114,7 @@ func (c *Core) say(warn bool, kind string, ways []*way, one, many string, detail
 			names = append(names, c.name(w, ways[i:]))
 		}
 	}
-	l := Line{Warn: warn, Kind: kind}
+	l := Line{Warn: warn, Event: kind}
 	if warn {
 		l.Likely, l.Look = c.cause(ways[0])
 	}

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weft/routing/event"
+	"weft/tunnel"
 )
 
 var udp = About{Port: 8285, Overhead: 28, Daemon: true}
@@ -130,7 +133,7 @@ func TestTwoWaysOfAPeerAreOneLine(t *testing.T) {
 		w.run(time.Minute + time.Duration(w.rng.IntN(20000))*time.Millisecond)
 		w.lost = func(a, b *node, size int) bool { return a == me && size > 1372 }
 		w.run(time.Minute)
-		if len(me.lines) != 1 || !strings.HasPrefix(me.lines[0].Text, "peer n1 gets no large packets") {
+		if len(me.lines) != 1 || !strings.HasPrefix(me.lines[0].Text, "peer n1 gets no large packets") || me.lines[0].Event != event.PeerLossy {
 			t.Fatalf("seed %d: %+v", seed, me.lines)
 		}
 		w.lost = func(*node, *node, int) bool { return false }
@@ -149,7 +152,8 @@ func TestABurstOfPeersIsOneLine(t *testing.T) {
 		me := w.nodes[0]
 		w.lost = func(a, b *node, _ int) bool { return a == me || b == me }
 		w.run(time.Minute)
-		if len(me.lines) != 1 || !strings.HasPrefix(me.lines[0].Text, "11 of 11 peers no longer answer: n1, n10, n11, n2, n3, …") || !strings.Contains(me.lines[0].Likely, "this node's own") {
+		if len(me.lines) != 1 || !strings.HasPrefix(me.lines[0].Text, "11 of 11 peers no longer answer: n1, n10, n11, n2, n3, …") || !strings.Contains(me.lines[0].Likely, "this node's own") ||
+			me.lines[0].Event != tunnel.EventPeerUnanswering {
 			t.Fatalf("seed %d: %+v", seed, me.lines)
 		}
 		w.lost = func(*node, *node, int) bool { return false }

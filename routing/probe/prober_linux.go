@@ -304,9 +304,9 @@ func (p *Prober) step(e Event) {
 			p.gathered = nil
 		case Say:
 			if f.Line.Warn {
-				p.log.Warn(f.Line.Text, "kind", f.Line.Kind, "likely", f.Line.Likely, "look", f.Line.Look)
+				p.log.Warn(f.Line.Text, "event", f.Line.Event, "likely", f.Line.Likely, "look", f.Line.Look)
 			} else {
-				p.log.Info(f.Line.Text, "kind", f.Line.Kind)
+				p.log.Info(f.Line.Text, "event", f.Line.Event)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"weft/routing/event"
 	"weft/routing/internal/kernel"
 )
 
@@ -32,13 +33,13 @@ func (s *State) Refresh(k *kernel.Kernel, first Link, o Options, grace time.Dura
 	if s.Lost != was.Lost {
 		s.lostSince = time.Now()
 		if s.Lost != "" {
-			log.Warn("underlay lost, waiting for it", "reason", s.Lost)
+			log.Warn("underlay lost, waiting for it", "event", event.UnderlayLost, "reason", s.Lost)
 		} else {
-			log.Info("underlay is back", "link", s.Now.Name)
+			log.Info("underlay is back", "event", event.UnderlayChosen, "link", s.Now.Name)
 		}
 	}
 	if s.Now != was.Now {
-		log.Info("underlay changed", "link", s.Now.Name, "mtu", s.Now.MTU, "ipv4", s.Now.Addr4, "ipv6", s.Now.Addr6)
+		log.Info("underlay changed", "event", event.UnderlayChosen, "link", s.Now.Name, "mtu", s.Now.MTU, "ipv4", s.Now.Addr4, "ipv6", s.Now.Addr6)
 	}
 	if s.Lost != "" {
 		return fmt.Errorf("underlay: %s", s.Lost)

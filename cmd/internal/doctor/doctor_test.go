@@ -105,7 +105,7 @@ func TestChecks(t *testing.T) {
 		return func(f *Facts) { f.Store.Endpoints[0].Err, f.Store.Endpoints[0].Clock = err, false; f.Store.Err = err }
 	}
 	lost := func(n int) []events.Event {
-		return slices.Repeat([]events.Event{{Time: at(), Kind: events.StoreLost, Details: map[string]string{"cause": "silent since 8s"}}}, n)
+		return slices.Repeat([]events.Event{{Time: at(), Kind: events.Kind(lease.EventStoreLost), Details: map[string]string{"cause": "silent since 8s"}}}, n)
 	}
 	certificate := &x509.Certificate{Issuer: pkix.Name{CommonName: "stranger"}, DNSNames: []string{"etcd.example"}, NotBefore: at().AddDate(-1, 0, 0), NotAfter: at().AddDate(0, 0, -1)}
 	file := func(begins, ends time.Time, err error) func(*Facts) {

@@ -78,7 +78,7 @@ func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {
 // storeLost reads from the history in dir when the store did not answer the running weftd lately.
 func storeLost(dir string, now time.Time) []events.Event {
 	all, _ := events.Read(dir, now.Add(-lostWithin)) // without a history nothing is known
-	return slices.DeleteFunc(all, func(e events.Event) bool { return e.Kind != events.StoreLost })
+	return slices.DeleteFunc(all, func(e events.Event) bool { return e.Kind != events.Kind(lease.EventStoreLost) })
 }
 
 // askServer asks the API server without credentials, which tells whether it is there and what time it has; whether it

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"weft/cmd/internal/events"
+	"weft/lease"
 )
 
 // The history tells what the log said of the store. Old events are left out, and so are those of other kinds.
 func TestStoreLostIsOfTheHistory(t *testing.T) {
 	dir := t.TempDir()
 	var text []byte
-	for age, kind := range map[time.Duration]events.Kind{time.Hour: events.StoreLost, time.Minute: events.StoreLost, time.Second: events.StoreBack} {
+	for age, kind := range map[time.Duration]events.Kind{time.Hour: events.Kind(lease.EventStoreLost), time.Minute: events.Kind(lease.EventStoreLost), time.Second: events.Kind(lease.EventStoreBack)} {
 		b, err := json.Marshal(events.Event{Time: at().Add(-age), Kind: kind})
 		if err != nil {
 			t.Fatal(err)

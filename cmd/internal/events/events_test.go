@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/events"
+	"weft/routing/event"
 )
 
 // kept runs a Log in dir while do adds to it, and returns what Run said of faults.
@@ -49,16 +50,16 @@ func TestTheHistoryOutlivesTheProcess(t *testing.T) {
 	for range 2 {
 		if faults := kept(t, dir, func(l *events.Log) {
 			log := slog.New(events.NewHandler(slog.NewTextHandler(&bytes.Buffer{}, nil), l)).With("component", "keeper")
-			log.Info("weftd starts", "version", "v1")
+			log.Info("weftd starts", "event", events.Started, "version", "v1")
 			log.Debug("not ready")
-			log.Warn("peer not used", "peer", "db1", "reason", errors.New("it has no MAC"))
+			log.Warn("peer not used", "event", event.PeerUnused, "peer", "db1", "reason", errors.New("it has no MAC"))
 			log.Error("of which nobody has thought")
 		}); faults != nil {
 			t.Fatal(faults)
 		}
 	}
 	got := read(t, dir)
-	if len(got) != 6 || got[0].Kind != events.Started || got[1].Kind != events.PeerUnused || got[2].Kind != events.Fault || got[2].Level != "error" ||
+	if len(got) != 6 || got[0].Kind != events.Started || got[1].Kind != events.Kind(event.PeerUnused) || got[2].Kind != events.Fault || got[2].Level != "error" ||
 		got[1].Details["reason"] != "it has no MAC" || got[1].Details["component"] != "keeper" || got[3].Kind != events.Started {
 		t.Fatalf("%+v", got)
 	}

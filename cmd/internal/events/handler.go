@@ -4,20 +4,21 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 )
 
 // Handler is a slog.Handler that also adds what is logged to a Log, except for debug messages. It is safe for
 // concurrent use.
 type Handler struct {
-	next    slog.Handler
-	log     *Log
-	sayings []saying
-	with    []slog.Attr
+	next  slog.Handler
+	log   *Log
+	kinds []string
+	with  []slog.Attr
 }
 
 // NewHandler returns a Handler that passes everything on to next.
 func NewHandler(next slog.Handler, log *Log) *Handler {
-	return &Handler{next: next, log: log, sayings: sayings()}
+	return &Handler{next: next, log: log, kinds: Kinds()}
 }
 
 // Enabled implements slog.Handler.
@@ -25,12 +26,12 @@ func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.nex
 
 // WithGroup implements slog.Handler. Details have no groups.
 func (h *Handler) WithGroup(name string) slog.Handler {
-	return &Handler{h.next.WithGroup(name), h.log, h.sayings, h.with}
+	return &Handler{h.next.WithGroup(name), h.log, h.kinds, h.with}
 }
 
 // WithAttrs implements slog.Handler.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &Handler{h.next.WithAttrs(attrs), h.log, h.sayings, append(h.with[:len(h.with):len(h.with)], attrs...)}
+	return &Handler{h.next.WithAttrs(attrs), h.log, h.kinds, append(h.with[:len(h.with):len(h.with)], attrs...)}
 }
 
 // Handle implements slog.Handler.
@@ -42,19 +43,22 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (h *Handler) event(r slog.Record) Event {
-	e := Event{Kind: kindOf(h.sayings, r.Level, r.Message), Level: "info", Message: r.Message}
+	e := Event{Kind: Note, Level: "info", Message: r.Message}
 	switch {
 	case r.Level >= slog.LevelError:
-		e.Level = "error"
+		e.Kind, e.Level = Fault, "error"
 	case r.Level >= slog.LevelWarn:
-		e.Level = "warning"
+		e.Kind, e.Level = Fault, "warning"
 	}
 	detail := func(a slog.Attr) bool {
-		if len(e.Details) < maxDetails {
+		v := text(a.Value)
+		if a.Key == "event" && slices.Contains(h.kinds, v) {
+			e.Kind = Kind(v)
+		} else if len(e.Details) < maxDetails {
 			if e.Details == nil {
 				e.Details = map[string]string{}
 			}
-			e.Details[a.Key] = text(a.Value)
+			e.Details[a.Key] = v
 		}
 		return true
 	}
@@ -62,10 +66,6 @@ func (h *Handler) event(r slog.Record) Event {
 		detail(a)
 	}
 	r.Attrs(detail)
-	if k, ok := probed(e.Details); ok {
-		e.Kind = k
-		delete(e.Details, "kind")
-	}
 	return e
 }
 

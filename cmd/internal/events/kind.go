@@ -1,123 +1,79 @@
 package events
 
 import (
-	"log/slog"
-	"strings"
+	"slices"
+
+	"weft/lease"
+	"weft/routing/event"
+	"weft/tunnel"
 )
 
-// Kind says what happened.
+// Kind says what happened. Scripts rely on it, so that none changes its meaning.
 type Kind string
 
-// The kinds. Scripts rely on them, so that none changes its meaning; docs/events.md explains each.
+// The daemon's own kinds; the other packages declare theirs. docs/events.md has the same sentences.
 const (
-	Started          Kind = "started"
-	Stopped          Kind = "stopped"
-	Waiting          Kind = "waiting"
-	Ready            Kind = "ready"
-	NotReady         Kind = "not_ready"
-	LeaseAcquired    Kind = "lease_acquired"
-	LeaseState       Kind = "lease_state"
-	LeaseLate        Kind = "lease_renewed_late"
-	LeasePutBack     Kind = "lease_put_back"
-	LeaseContested   Kind = "lease_contested"
-	LeaseReleased    Kind = "lease_released"
-	SubnetChanged    Kind = "subnet_changed"
-	SubnetFile       Kind = "subnet_file"
-	PeerCome         Kind = "peer_come"
-	PeerGone         Kind = "peer_gone"
-	PeerChanged      Kind = "peer_changed"
-	PeerUnused       Kind = "peer_unused"
-	PeerUnanswering  Kind = "peer_unanswering"
-	PeerLossy        Kind = "peer_lossy"
-	PeerHeldBack     Kind = "peer_held_back"
-	PodQueue         Kind = "pod_queue"
-	RecordRejected   Kind = "record_rejected"
-	StoreLost        Kind = "store_lost"
-	StoreBack        Kind = "store_back"
-	RemovalsDoubted  Kind = "removals_disbelieved"
-	Config           Kind = "config"
-	UnderlayChosen   Kind = "underlay_chosen"
-	UnderlayLost     Kind = "underlay_lost"
-	RoutesRepaired   Kind = "routes_repaired"
-	RulesRepaired    Kind = "rules_repaired"
-	RulesInPlace     Kind = "rules_in_place"
-	DeviceRepaired   Kind = "device_repaired"
-	TakenOver        Kind = "taken_over"
-	PathChosen       Kind = "path_chosen"
-	OutletChosen     Kind = "outlet_chosen"
-	OffloadLost      Kind = "offload_lost"
-	PathMTU          Kind = "path_mtu"
-	ReceiveJoining   Kind = "receive_joining"
-	KubernetesStatus Kind = "kubernetes_status"
-	LeftOut          Kind = "left_out"
-	Fault            Kind = "fault"
-	Note             Kind = "note"
+	// weftd started
+	Started Kind = "started"
+	// weftd ended, as asked or with the `reason`
+	Stopped Kind = "stopped"
+	// what the start waits for
+	Waiting Kind = "waiting"
+	// the node became ready
+	Ready Kind = "ready"
+	// the node ceased to be ready; `reasons` are those of `/readyz`
+	NotReady Kind = "not_ready"
+	// the node's lease was renewed with less than three quarters of the margin `left`
+	LeaseLate Kind = "lease_renewed_late"
+	// `weft lease release` deleted a record
+	LeaseReleased Kind = "lease_released"
+	// `subnet.env` was written, put back, or could not be written
+	SubnetFile Kind = "subnet_file"
+	// there is another peer; more than eight at once are one event, with `count`
+	PeerCome Kind = "peer_come"
+	// a peer is there no more
+	PeerGone Kind = "peer_gone"
+	// a peer's record is another one, in what `changes` says
+	PeerChanged Kind = "peer_changed"
+	// a directly attached pod made the queue of its interface longer than weftd's, `times` times since the
+	// last event, and weftd put the length back
+	PodQueue Kind = "pod_queue"
+	// a record in the store is not believed
+	RecordRejected Kind = "record_rejected"
+	// the network configuration changed, was taken up, or cannot be used
+	Config Kind = "config"
+	// any other warning or error of the log
+	Fault Kind = "fault"
+	// any other line of the log
+	Note Kind = "note"
 )
 
-// saying maps the beginnings of the log's messages to what they are about.
-type saying struct {
-	begins string
-	kind   Kind
-}
-
-// sayings are in the order in which they are tried. A message of which none is the beginning is a Fault if it is a
-// warning or an error, and else a Note.
-func sayings() []saying {
-	return []saying{
-		{"weftd starts", Started}, {"weftd ends", Stopped}, {"waiting", Waiting}, {"ready", Ready}, {"not ready", NotReady},
-		{"leases are in", Note}, {"lease acquired", LeaseAcquired}, {"lease released", LeaseReleased}, {"the lease was renewed late", LeaseLate}, {"lease", LeaseState},
-		{"our record ", LeasePutBack}, {"what we write to our Node is changed", LeasePutBack}, {"nobody answers where our Node", LeasePutBack},
-		{"the other owner is silent", LeaseContested}, {"another weftd asks", LeaseContested},
-		{"this node's subnet is another", SubnetChanged}, {"the podCIDR of our Node is another", SubnetChanged}, {"pods of a former subnet", SubnetChanged},
-		{"subnet file", SubnetFile}, {"the subnet file", SubnetFile},
-		{"peer not used", PeerUnused}, {"peers whose next hop", PeerUnanswering}, {"ICMP says that datagrams do not reach", PeerUnanswering}, {"held back", PeerHeldBack}, {"no longer held back", PeerHeldBack},
-		{"pod's queue ", PodQueue},
-		{"a record is not believed", RecordRejected}, {"removals are not believed", RemovalsDoubted},
-		{"the store does not answer", StoreLost}, {"the API server does not answer", StoreLost},
-		{"the store answers again", StoreBack}, {"the API server answers again", StoreBack},
-		{"taking up the network configuration", Config}, {"the network configuration", Config}, {"starting over", Config},
-		{"underlay lost", UnderlayLost}, {"underlay", UnderlayChosen},
-		{"repaired what was changed", RoutesRepaired}, {"rules were changed by somebody else", RulesRepaired},
-		{"rules in place", RulesInPlace}, {"all rules are in place", RulesInPlace},
-		{"device is gone", DeviceRepaired}, {"the process that encrypts", DeviceRepaired}, {"making the device anew", DeviceRepaired}, {"port of the data plane died", DeviceRepaired}, {"ingress filter is gone", DeviceRepaired},
-		{"taken over", TakenOver}, {"removed what another backend left", TakenOver}, {"removed the kernel's vxlan device", TakenOver}, {"rules of an earlier run", TakenOver},
-		{"path raw is not possible", PathChosen}, {"paths raw and socket need", PathChosen}, {"no tunnel GSO", PathChosen},
-		{"superpackets leave", OutletChosen}, {"superpackets are cut", OutletChosen}, {"offload lost", OffloadLost},
-		{"path MTU", PathMTU}, {"a packet-too-big message", PathMTU},
-		{"turned rx-udp-gro-forwarding", ReceiveJoining}, {"rx-udp-gro-forwarding", ReceiveJoining}, {"somebody turned rx-udp", ReceiveJoining}, {"gave back what", ReceiveJoining},
-		{"annotations written", KubernetesStatus}, {"condition written", KubernetesStatus},
-	}
-}
-
-// kindOf returns the kind of a line of the log.
-func kindOf(sayings []saying, level slog.Level, message string) Kind {
-	for _, s := range sayings {
-		if strings.HasPrefix(message, s.begins) {
-			return s.kind
-		}
-	}
-	if level >= slog.LevelWarn {
-		return Fault
-	}
-	return Note
-}
-
-// probed returns the kind of what the probes say of peers, and whether it has one. The message does not tell it, since it begins with names, which
-// peers choose.
-func probed(details map[string]string) (Kind, bool) {
-	k := Kind(details["kind"])
-	return k, details["component"] == "probe" && (k == PeerUnanswering || k == PeerLossy)
-}
-
-// Kinds lists all kinds but LeftOut, which is only a detail of others.
+// Kinds lists all kinds.
 func Kinds() []string {
-	var out []string
-	for _, k := range [...]Kind{
-		Started, Stopped, Waiting, Ready, NotReady, LeaseAcquired, LeaseState, LeaseLate, LeasePutBack, LeaseContested, LeaseReleased,
-		SubnetChanged, SubnetFile, PeerCome, PeerGone, PeerChanged, PeerUnused, PeerUnanswering, PeerLossy, PeerHeldBack, PodQueue, RecordRejected, StoreLost,
-		StoreBack, RemovalsDoubted, Config, UnderlayChosen, UnderlayLost, RoutesRepaired, RulesRepaired, RulesInPlace, DeviceRepaired, TakenOver,
-		PathChosen, OutletChosen, OffloadLost, PathMTU, ReceiveJoining, KubernetesStatus, Fault, Note,
-	} {
+	return slices.Concat(
+		words(
+			Started, Stopped, Waiting, Ready, NotReady, LeaseLate, LeaseReleased, SubnetFile, PeerCome,
+			PeerGone, PeerChanged, PodQueue, RecordRejected, Config, Fault, Note,
+		),
+		words(
+			lease.EventAcquired, lease.EventState, lease.EventPutBack, lease.EventContested,
+			lease.EventSubnetChanged, lease.EventStoreLost, lease.EventStoreBack, lease.EventRemovalsDoubted,
+			lease.EventKubernetesStatus,
+		),
+		words(
+			tunnel.EventPeerUnanswering, tunnel.EventPeerHeldBack, tunnel.EventOutletChosen,
+			tunnel.EventOffloadLost, tunnel.EventPathMTU,
+		),
+		words(
+			event.PeerUnused, event.PeerLossy, event.UnderlayChosen, event.UnderlayLost, event.RoutesRepaired,
+			event.RulesRepaired, event.RulesInPlace, event.DeviceRepaired, event.TakenOver, event.PathChosen,
+			event.ReceiveJoining,
+		),
+	)
+}
+
+func words[T ~string](l ...T) (out []string) {
+	for _, k := range l {
 		out = append(out, string(k))
 	}
 	return out

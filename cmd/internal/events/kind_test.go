@@ -1,57 +1,77 @@
 package events
 
 import (
+	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"weft/routing/probe"
+	"weft/lease"
+	"weft/routing/event"
+	"weft/tunnel"
 )
 
-// Every kind has a row in docs/events.md, in their order, and no row is of another.
+// Every kind that is declared is listed once, and docs/events.md has its sentence.
 func TestEveryKindIsDocumented(t *testing.T) {
-	b, err := os.ReadFile("../../../docs/events.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rows []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(b), -1) {
-		rows = append(rows, m[1])
-	}
-	if !slices.Equal(rows, Kinds()) {
-		t.Errorf("docs/events.md has %q, want %q", rows, Kinds())
-	}
-	for _, s := range sayings() {
-		if got := kindOf(sayings(), slog.LevelWarn, s.begins); got != s.kind {
-			t.Errorf("%q is %s: another row before it takes it", s.begins, got)
+	read := func(file, pattern string, row func(m []string)) {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !slices.Contains(Kinds(), string(s.kind)) {
-			t.Errorf("%s is not among the kinds", s.kind)
+		for _, m := range regexp.MustCompile("(?m)"+pattern).FindAllStringSubmatch(string(b), -1) {
+			row(m)
+		}
+	}
+	documented, declared := map[string]string{}, map[string]string{}
+	read("../../../docs/events.md", "^\\| `([a-z_]+)` \\| (.+) \\|$", func(m []string) { documented[m[1]] = m[2] })
+	for _, file := range []string{"kind.go", "../../../lease/events.go", "../../../tunnel/events.go", "../../../routing/event/event.go"} {
+		read(file, `((?:^\t// .*\n)+)^\t\w+ .*Kind = "(\w+)"$`, func(m []string) {
+			declared[m[2]] = strings.ReplaceAll(strings.TrimSpace(strings.ReplaceAll(m[1], "\t// ", "")), "\n", " ")
+		})
+	}
+	if got, want := slices.Sorted(slices.Values(Kinds())), slices.Sorted(maps.Keys(declared)); !slices.Equal(got, want) {
+		t.Errorf("Kinds has %q, and declared are %q", got, want)
+	}
+	for _, k := range slices.Concat(Kinds(), slices.Collect(maps.Keys(documented))) {
+		if documented[k] != declared[k] {
+			t.Errorf("%s: docs/events.md says %q, and the code %q", k, documented[k], declared[k])
 		}
 	}
 }
 
-// What the probes say begins with the names of peers, which those choose: the line says its kind itself.
-func TestWhatProbesSayHasAKind(t *testing.T) {
+// A line's kind is its attribute event and nothing else, and it is not among the details too.
+func TestALineSaysItsKind(t *testing.T) {
 	for _, c := range []struct {
-		component, kind, message string
-		want                     Kind
+		level   slog.Level
+		message string
+		attr    slog.Attr
+		want    Kind
+		kept    bool // the attribute is a detail
 	}{
-		{"probe", probe.KindAnswers, "peer n1 no longer answers, the last time 23 s ago", PeerUnanswering},
-		{"probe", probe.KindAnswers, "peer waiting loses answers", PeerUnanswering},
-		{"probe", probe.KindLoss, "peer no longer answers loses packets: 31 % of what is sent", PeerLossy},
-		{"probe", "", "peers are not asked: no socket", Fault},
-		{"probe", "stopped", "peer n1 answers", Fault},
-		{"lease", probe.KindLoss, "nothing of probes", Fault},
+		{slog.LevelInfo, "reworded", slog.Any("event", lease.EventAcquired), "lease_acquired", false},
+		{slog.LevelWarn, "reworded", slog.Any("event", tunnel.EventPeerUnanswering), "peer_unanswering", false},
+		{slog.LevelError, "reworded", slog.Any("event", event.UnderlayLost), "underlay_lost", false},
+		{slog.LevelInfo, "reworded", slog.Any("event", Ready), "ready", false},
+		{slog.LevelInfo, "ready", slog.String("link", "eth0"), Note, true},
+		{slog.LevelWarn, "weftd starts", slog.Any("reason", errors.New("x")), Fault, true},
+		{slog.LevelError, "lease acquired", slog.Int("n", 1), Fault, true},
+		{slog.LevelWarn, "lease acquired", slog.String("event", "left_out"), Fault, true},
+		{slog.LevelInfo, "lease acquired", slog.String("event", ""), Note, true},
+		{slog.LevelInfo, "lease acquired", slog.String("kind", "peer_lossy"), Note, true},
 	} {
-		h := NewHandler(slog.DiscardHandler, NewLog(t.TempDir())).WithAttrs([]slog.Attr{slog.String("component", c.component)}).(*Handler)
-		r := slog.NewRecord(time.Time{}, slog.LevelWarn, c.message, 0)
-		r.AddAttrs(slog.String("kind", c.kind))
-		if e := h.event(r); e.Kind != c.want || e.Details["kind"] != "" && e.Kind != Fault {
-			t.Errorf("%+v is %s: %+v", c, e.Kind, e)
+		h := NewHandler(slog.DiscardHandler, NewLog(t.TempDir()))
+		r := slog.NewRecord(time.Time{}, c.level, c.message, 0)
+		with := h.WithAttrs([]slog.Attr{c.attr}).(*Handler).event(r)
+		r.AddAttrs(c.attr)
+		for _, e := range []Event{h.event(r), with} {
+			if _, kept := e.Details[c.attr.Key]; e.Kind != c.want || kept != c.kept {
+				t.Errorf("%v %q with %v is %s: %+v", c.level, c.message, c.attr, e.Kind, e)
+			}
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (l *Log) Add(e Event) {
 		if e.Details == nil {
 			e.Details = map[string]string{}
 		}
-		e.Details[string(LeftOut)] = fmt.Sprint(b.left)
+		e.Details["left_out"] = fmt.Sprint(b.left)
 	}
 	if !now.After(l.last) { // two happened at once
 		now = l.last.Add(1)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"weft/routing/event"
 	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
@@ -145,7 +146,7 @@ func (f *forwarder) tend(link string, a tunnel.Arrivals) {
 		err = f.make(f.next(s), forwardedLink{Link: link, Index: dev.Index, Place: f.place})
 	}
 	if err != nil && f.fault == nil {
-		f.log.Warn("rx-udp-gro-forwarding is left as it is", "link", link, "error", err)
+		f.log.Warn("rx-udp-gro-forwarding is left as it is", "event", event.ReceiveJoining, "link", link, "error", err)
 	}
 	if f.fault = err; err != nil {
 		f.trying, f.again = false, time.Now().Add(triedFirst)
@@ -162,17 +163,17 @@ func (f *forwarder) make(m forwardingMove, n forwardedLink) error {
 		if err := f.k.SetFeature(n.Index, kernel.Forwarding, true); err != nil {
 			return errors.Join(err, f.save(nil))
 		}
-		f.log.Info("turned rx-udp-gro-forwarding on, so that arriving datagrams are joined; weft cleanup gives it back", "link", n.Link)
+		f.log.Info("turned rx-udp-gro-forwarding on, so that arriving datagrams are joined; weft cleanup gives it back", "event", event.ReceiveJoining, "link", n.Link)
 	case keepTurning:
-		f.log.Info("rx-udp-gro-forwarding stays on: without it arriving datagrams are not joined", "link", n.Link)
+		f.log.Info("rx-udp-gro-forwarding stays on: without it arriving datagrams are not joined", "event", event.ReceiveJoining, "link", n.Link)
 	case giveBack:
 		if err := f.k.SetFeature(n.Index, kernel.Forwarding, false); err != nil {
 			return err
 		}
-		f.log.Info("turned rx-udp-gro-forwarding off again", "link", n.Link)
+		f.log.Info("turned rx-udp-gro-forwarding off again", "event", event.ReceiveJoining, "link", n.Link)
 		return f.save(nil)
 	case decline:
-		f.log.Info("somebody turned rx-udp-gro-forwarding off: it stays off", "link", n.Link)
+		f.log.Info("somebody turned rx-udp-gro-forwarding off: it stays off", "event", event.ReceiveJoining, "link", n.Link)
 		n.Declined = true
 		return f.save(&n)
 	case undecline:
@@ -186,12 +187,12 @@ func (f *forwarder) make(m forwardingMove, n forwardedLink) error {
 func (f *forwarder) leave(n forwardedLink) {
 	what, err := giveBackForwarding(f.k, n, false)
 	if err != nil {
-		f.log.Warn("rx-udp-gro-forwarding is not given back", "error", err)
+		f.log.Warn("rx-udp-gro-forwarding is not given back", "event", event.ReceiveJoining, "error", err)
 	} else if what != "" {
-		f.log.Info("turned rx-udp-gro-forwarding off again", "link", n.Link)
+		f.log.Info("turned rx-udp-gro-forwarding off again", "event", event.ReceiveJoining, "link", n.Link)
 	}
 	if err := f.save(nil); err != nil {
-		f.log.Warn("rx-udp-gro-forwarding", "error", err)
+		f.log.Warn("rx-udp-gro-forwarding", "event", event.ReceiveJoining, "error", err)
 	}
 }
 

@@ -136,7 +136,7 @@ func TestForwardingWithoutFeature(t *testing.T) {
 	if on, err := forwards(k, "eth0"); err != nil || on {
 		t.Errorf("turned on (%v, %v) without a note of it", on, err)
 	}
-	if !strings.Contains(f.says(), "not to be had") || strings.Count(log.String(), "left as it is") != 1 {
+	if !strings.Contains(f.says(), "not to be had") || strings.Count(log.String(), "event=receive_joining ") != 1 {
 		t.Errorf("it says %q and logs:\n%s", f.says(), log.String())
 	}
 }

@@ -18,7 +18,7 @@ func (p *Plane) SetOutlets(choose func(six, whole, runs bool) tunnel.Outlets) {
 		o := choose(s.local.Addr().Is6(), on[tunnel.OffloadTunnel] && s.frames.note == "", on[tunnel.OffloadGSO])
 		if was := port.Outlets(); was.Outlets != o {
 			port.SetOutlets(o)
-			p.log.Info("superpackets leave", "local", s.local, "outlet", o.First.String(), "measured", o.Try, "because", o.Why)
+			p.log.Info("superpackets leave", "event", tunnel.EventOutletChosen, "local", s.local, "outlet", o.First.String(), "measured", o.Try, "because", o.Why)
 		}
 	}
 }

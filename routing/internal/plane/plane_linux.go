@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
+	"weft/routing/event"
 	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
@@ -128,7 +129,7 @@ func (p *Plane) reapLost() {
 	p.lostMu.Unlock()
 	for id := range lost {
 		if p.reap(id) {
-			p.log.Warn("port of the data plane died, opening it anew", "port", id)
+			p.log.Warn("port of the data plane died, opening it anew", "event", event.DeviceRepaired, "port", id)
 		}
 	}
 }
@@ -175,7 +176,7 @@ func (p *Plane) newTUN(o tunnel.TUNOptions) (tunnel.Port, error) {
 	if plainErr != nil {
 		return nil, plainErr
 	}
-	p.log.Warn("paths raw and socket need what this kernel's TUN has not: path portable it is", "cause", err)
+	p.log.Warn("paths raw and socket need what this kernel's TUN has not: path portable it is", "event", event.PathChosen, "cause", err)
 	p.path = tunnel.PathPortable
 	return plain, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/routing/event"
 	"weft/routing/internal/kernel"
 	"weft/tunnel"
 )
@@ -203,7 +204,7 @@ func (p *Plane) tend(s *socketPort, link string) bool {
 		return false
 	}
 	if err := f.ingress.Check(); err != nil {
-		p.log.Warn("ingress filter is gone, making it again", "cause", err)
+		p.log.Warn("ingress filter is gone, making it again", "event", event.DeviceRepaired, "cause", err)
 		if err := p.dropIngress(f.ingress); err != nil {
 			p.log.Warn("ingress filter", "error", err)
 		}
@@ -219,7 +220,7 @@ func (p *Plane) tend(s *socketPort, link string) bool {
 	}
 	index, err := p.out.Hairpin(name, f.tap, f.link)
 	if errors.Is(err, kernel.ErrNoLink) && f.tap != 0 {
-		p.log.Warn("device is gone, making it again", "device", name)
+		p.log.Warn("device is gone, making it again", "event", event.DeviceRepaired, "device", name)
 		return false
 	}
 	f.tap = index
@@ -229,7 +230,7 @@ func (p *Plane) tend(s *socketPort, link string) bool {
 		note = fmt.Sprintf("superpackets are cut before they leave, which costs throughput in TCP: %v", err)
 	}
 	if note != f.note && note != "" {
-		p.log.Warn("no tunnel GSO", "cause", err)
+		p.log.Warn("no tunnel GSO", "event", event.PathChosen, "cause", err)
 	}
 	f.note = note
 	return true
@@ -238,7 +239,7 @@ func (p *Plane) tend(s *socketPort, link string) bool {
 // explain notes why a port is not on path raw, and says so once.
 func (p *Plane) explain(s *socketPort, why error, link string) error {
 	if why != nil && (s.why == nil || s.why.Error() != why.Error()) {
-		p.log.Warn("path raw is not possible: path socket it is", "local", s.local, "cause", why)
+		p.log.Warn("path raw is not possible: path socket it is", "event", event.PathChosen, "local", s.local, "cause", why)
 	}
 	if s.why == nil || !time.Now().Before(s.retry) {
 		s.retry = time.Now().Add(retryRaw)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/routing/event"
 	"weft/routing/internal/kernel"
 )
 
@@ -40,7 +41,7 @@ func (p *Plane) ensureTUN(nets, former []netip.Prefix) error {
 	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
 		return err
 	}
-	p.log.Warn("device is gone, making it again", "device", p.device.name)
+	p.log.Warn("device is gone, making it again", "event", event.DeviceRepaired, "device", p.device.name)
 	return p.openDevice(p.device.name)
 }
 
@@ -138,7 +139,7 @@ func (p *Plane) freePort(networks []netip.Prefix) (freed bool) {
 			p.log.Warn("the kernel's vxlan device holds the port", "device", v.Name, "port", v.Port, "error", err)
 			continue
 		}
-		p.log.Info("removed the kernel's vxlan device, whose port the data plane takes", "device", v.Name, "port", v.Port)
+		p.log.Info("removed the kernel's vxlan device, whose port the data plane takes", "event", event.TakenOver, "device", v.Name, "port", v.Port)
 		freed = true
 	}
 	return freed

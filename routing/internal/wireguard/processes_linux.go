@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/routing/event"
 )
 
 // ProcessOptions say how devices' processes are started and kept.
@@ -198,12 +200,12 @@ func (p *Processes) adopt(name string, away Inside, lost func()) (*Remote, error
 		return r, nil
 	case errors.Is(err, errEnded):
 		p.ended.Add(1)
-		p.o.Logger.Warn("the process that encrypts has ended: starting another one, and sessions begin anew", "device", name)
+		p.o.Logger.Warn("the process that encrypts has ended: starting another one, and sessions begin anew", "event", event.DeviceRepaired, "device", name)
 	case errors.Is(err, errMute) && p.o.Settled(): // stopped, or it hangs, and carries nothing
 		p.ended.Add(1)
-		p.o.Logger.Error("the process that encrypts does not answer: it is ended, another one is started, and sessions begin anew", "device", name, "reason", err)
+		p.o.Logger.Error("the process that encrypts does not answer: it is ended, another one is started, and sessions begin anew", "event", event.DeviceRepaired, "device", name, "reason", err)
 	case errors.Is(err, errForeign) && p.o.Settled():
-		p.o.Logger.Warn("the process that encrypts cannot be spoken to: starting another one, and sessions begin anew", "device", name, "reason", err)
+		p.o.Logger.Warn("the process that encrypts cannot be spoken to: starting another one, and sessions begin anew", "event", event.DeviceRepaired, "device", name, "reason", err)
 	case errors.Is(err, errCut):
 		return nil, fmt.Errorf("%w, and goes on: it is asked again; if it stays so it may be short of descriptors: weft upgrade --encryption replaces it", err)
 	default:
@@ -277,7 +279,7 @@ func (p *Processes) start(name string, home, away Inside, lost func()) (*Remote,
 	p.o.Keep(name, line)
 	p.o.Logger.Info("packets are encrypted by a process of its own, which outlives this one", "device", name, "pid", r.about.PID)
 	if r.about.Lacks != "" {
-		p.o.Logger.Warn("the process that encrypts keeps rights that it has no need of", "device", name, "pid", r.about.PID, "reason", r.about.Lacks)
+		p.o.Logger.Warn("the process that encrypts keeps rights that it has no need of", "event", event.DeviceRepaired, "device", name, "pid", r.about.PID, "reason", r.about.Lacks)
 	}
 	return r, nil
 }

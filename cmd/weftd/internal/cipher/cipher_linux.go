@@ -15,6 +15,7 @@ import (
 
 	"weft/cmd/weftd/internal/confine"
 	"weft/routing"
+	"weft/routing/event"
 )
 
 // Verb is the first argument by which this program becomes a device's process; Run reads what follows.
@@ -41,7 +42,7 @@ func Start(log *slog.Logger, name string, line, tun *os.File) (process int, err 
 	}
 	go func() { // so that it leaves no zombie; its line says that it ended
 		if err := cmd.Wait(); err != nil {
-			log.Warn("the process that encrypts has ended", "device", name, "pid", cmd.Process.Pid, "how", err)
+			log.Warn("the process that encrypts has ended", "event", event.DeviceRepaired, "device", name, "pid", cmd.Process.Pid, "how", err)
 		}
 	}()
 	return process, nil

@@ -157,7 +157,7 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 
 // prepare opens what can be opened without waiting for anyone.
 func (d *Daemon) prepare() (err error) {
-	d.log.Info("weftd starts", "version", d.version)
+	d.log.Info("weftd starts", "event", events.Started, "version", d.version)
 	d.sayPlace()
 	if d.cfg.Kube.On {
 		d.source, err = openKube(d.cfg, d.log)
@@ -229,7 +229,7 @@ func (d *Daemon) wait(reason string) {
 	d.waiting = reason
 	d.mu.Unlock()
 	if reason != before {
-		d.log.Warn("waiting", "reason", reason)
+		d.log.Warn("waiting", "event", events.Waiting, "reason", reason)
 		d.changed()
 	}
 }

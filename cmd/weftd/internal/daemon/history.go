@@ -154,7 +154,7 @@ func (r *renewals) tell(own lease.Record, margin time.Duration, log *slog.Logger
 	now := time.Now()
 	left := r.expires.Sub(r.seen)
 	if !r.expires.IsZero() && own.Expires.After(r.expires.Add(time.Second)) && left < margin*3/4 {
-		log.Warn("the lease was renewed late", "subnets", own.Subnets.String(), "left", max(0, left).Round(time.Second), "margin", margin)
+		log.Warn("the lease was renewed late", "event", events.LeaseLate, "subnets", own.Subnets.String(), "left", max(0, left).Round(time.Second), "margin", margin)
 	}
 	r.expires, r.seen = own.Expires, now
 }

@@ -75,7 +75,7 @@ func TestLateRenewalIsSaid(t *testing.T) {
 		t.Errorf("a renewal in time: %s", &out)
 	}
 	r.tell(ends(10*time.Minute), time.Hour, log)
-	if r.tell(ends(24*time.Hour), time.Hour, log); !strings.Contains(out.String(), "the lease was renewed late") {
+	if r.tell(ends(24*time.Hour), time.Hour, log); !strings.Contains(out.String(), "event=lease_renewed_late ") {
 		t.Error("a late renewal is not said")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"weft/cmd/internal/events"
 	"weft/lease"
 	"weft/routing"
 	"weft/routing/presence"
@@ -113,10 +114,10 @@ func (d *Daemon) after(a *attempt, err error) (*attempt, error) {
 	var unfit *unfitError
 	switch {
 	case errors.As(err, &next):
-		d.log.Info("taking up the network configuration", "of", d.source.where(), "config", string(routing.WithoutSecrets(next.generation.footing.raw)))
+		d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.where(), "config", string(routing.WithoutSecrets(next.generation.footing.raw)))
 		return &attempt{footing: next.generation.footing, opened: next.generation}, nil
 	case errors.Is(err, errFootingChanged):
-		d.log.Info("starting over", "because", err)
+		d.log.Info("starting over", "event", events.Config, "because", err)
 		return nil, nil
 	case !a.good:
 		good := d.lastGood()
@@ -126,7 +127,7 @@ func (d *Daemon) after(a *attempt, err error) (*attempt, error) {
 		if !errors.As(err, &unfit) || !unfit.again {
 			d.refuse(a.footing.raw, err, false)
 		}
-		d.log.Error("the network configuration cannot be served: going back to the last good one", "cause", err)
+		d.log.Error("the network configuration cannot be served: going back to the last good one", "event", events.Config, "cause", err)
 		return good, nil
 	}
 	return nil, err

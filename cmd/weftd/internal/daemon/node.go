@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/events"
 	"weft/cmd/internal/records"
 	"weft/lease"
 	"weft/routing"
@@ -330,7 +331,7 @@ func (d *Daemon) Release(ctx context.Context, req control.ReleaseRequest) (contr
 	}
 	done, err := d.source.release(ctx, req, self)
 	if err == nil {
-		d.log.Info("lease released on request", "subnet", req.Subnet, "node", done.Record.Node, "name", done.Record.Name, "force", req.Force)
+		d.log.Info("lease released on request", "event", events.LeaseReleased, "subnet", req.Subnet, "node", done.Record.Node, "name", done.Record.Name, "force", req.Force)
 	}
 	return done, err
 }

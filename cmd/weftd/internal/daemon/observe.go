@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"weft/cmd/internal/events"
 	"weft/cmd/weftd/internal/ops"
 	"weft/lease"
 	"weft/routing"
@@ -102,7 +103,7 @@ func (d *Daemon) findFormer(g *generation) {
 	g.mu.Unlock()
 	switch {
 	case changed && why != "":
-		d.log.Warn("pods of a former subnet", "reason", why)
+		d.log.Warn("pods of a former subnet", "event", lease.EventSubnetChanged, "reason", why)
 	case changed:
 		d.log.Info("no pods of a former subnet any more")
 	}
@@ -189,9 +190,9 @@ func (d *Daemon) watchdog(ctx context.Context) error {
 func (d *Daemon) logReadiness(first bool, last, now []string, after time.Duration) {
 	switch {
 	case len(now) == 0:
-		d.log.Info("ready", "after", after.Truncate(time.Millisecond))
+		d.log.Info("ready", "event", events.Ready, "after", after.Truncate(time.Millisecond))
 	case !first && len(last) == 0:
-		d.log.Warn("not ready any more", "reasons", now)
+		d.log.Warn("not ready any more", "event", events.NotReady, "reasons", now)
 	default:
 		d.log.Debug("not ready", "reasons", now)
 	}

@@ -11,10 +11,12 @@ import (
 	"syscall"
 	"time"
 
+	"weft/cmd/internal/events"
 	"weft/cmd/weftd/internal/trust"
 	"weft/lease"
 	"weft/lease/subnetenv"
 	"weft/routing"
+	"weft/routing/event"
 	"weft/routing/presence"
 	"weft/routing/probe"
 	"weft/routing/underlay"
@@ -154,7 +156,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	if g.chosen, err = underlay.Choose(outside, g.under); err != nil {
 		return nil, err
 	}
-	d.log.Info("underlay", "link", g.chosen.Name, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
+	d.log.Info("underlay", "event", event.UnderlayChosen, "link", g.chosen.Name, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
 	before := previous(d.cfg.SubnetFile, d.log)
 	g.former = former(before, f.network)
 	g.before = lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}
@@ -273,12 +275,12 @@ func (d *Daemon) removeLeftovers(g *generation) {
 	}
 	removed, err := routing.RemoveLeftovers(g.kernel, g.footing.network, g.former, status.Devices)
 	for _, r := range removed {
-		d.log.Info("removed what another backend left", "object", r)
+		d.log.Info("removed what another backend left", "event", event.TakenOver, "object", r)
 	}
 	if g.plane == nil { // a data plane of weft's tends its feature itself
 		what, also := routing.GiveBackForwarding(d.cfg.CacheDir, false)
 		if err = errors.Join(err, also); what != "" {
-			d.log.Info("gave back what another backend turned on", "feature", what)
+			d.log.Info("gave back what another backend turned on", "event", event.ReceiveJoining, "feature", what)
 		}
 	}
 	if err != nil {
@@ -320,7 +322,7 @@ func (g *generation) warnMoved(log *slog.Logger, last, own lease.Subnets) {
 	}
 	for _, p := range [][2]netip.Prefix{{last.V4, own.V4}, {last.V6, own.V6}} {
 		if p[0].IsValid() && p[1].IsValid() && p[0] != p[1] {
-			log.Warn("this node's subnet is another one: pods that have an address of the former one are cut off until they are made anew", "before", p[0].String(), "now", p[1].String())
+			log.Warn("this node's subnet is another one: pods that have an address of the former one are cut off until they are made anew", "event", lease.EventSubnetChanged, "before", p[0].String(), "now", p[1].String())
 		}
 	}
 }
@@ -333,7 +335,7 @@ func logRejected(log *slog.Logger, before, now []lease.Rejected) {
 	}
 	for _, r := range now {
 		if !known[fmt.Sprint(r.Key, r.Reason)] {
-			log.Warn("a record is not believed", "key", r.Key, "reason", r.Reason.String(), "detail", r.Detail)
+			log.Warn("a record is not believed", "event", events.RecordRejected, "key", r.Key, "reason", r.Reason.String(), "detail", r.Detail)
 		}
 	}
 }

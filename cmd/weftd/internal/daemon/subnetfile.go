@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"weft/cmd/internal/events"
 	"weft/lease"
 	"weft/lease/subnetenv"
 )
@@ -30,11 +31,11 @@ func (d *Daemon) putSubnetFile(g *generation, f subnetenv.File, before string) {
 		}
 		switch again := f.Equal(g.wanted()); {
 		case why != "" && why != before:
-			d.log.Error("subnet file not written: container runtimes cannot use the subnet; it is tried again", "reason", why)
+			d.log.Error("subnet file not written: container runtimes cannot use the subnet; it is tried again", "event", events.SubnetFile, "reason", why)
 		case why == "" && again && before == "":
-			d.log.Warn("the subnet file was gone or had been changed by somebody else: put back", "file", d.cfg.SubnetFile)
+			d.log.Warn("the subnet file was gone or had been changed by somebody else: put back", "event", events.SubnetFile, "file", d.cfg.SubnetFile)
 		case why == "":
-			d.log.Info("subnet file written", "file", d.cfg.SubnetFile, "subnet", lease.Subnets{V4: f.Subnet, V6: f.IPv6Subnet}.String(), "mtu", f.MTU)
+			d.log.Info("subnet file written", "event", events.SubnetFile, "file", d.cfg.SubnetFile, "subnet", lease.Subnets{V4: f.Subnet, V6: f.IPv6Subnet}.String(), "mtu", f.MTU)
 		}
 	}
 	g.mu.Lock()

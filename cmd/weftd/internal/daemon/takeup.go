@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"weft/cmd/internal/events"
 	"weft/lease"
 	"weft/routing"
 )
@@ -213,15 +214,15 @@ func (d *Daemon) show(g *generation, v configView) {
 	where := d.source.where()
 	switch {
 	case v.lastGood:
-		d.log.Error("the network configuration cannot be used: running on the last good one; a good one is taken up by itself", "of", where, "cause", v.fault, "theirs", clip(v.other))
+		d.log.Error("the network configuration cannot be used: running on the last good one; a good one is taken up by itself", "event", events.Config, "of", where, "cause", v.fault, "theirs", clip(v.other))
 	case errors.Is(v.fault, lease.ErrNoConfig):
-		d.log.Warn("the network configuration is gone; packets go on as before, and so they do after a restart", "of", where)
+		d.log.Warn("the network configuration is gone; packets go on as before, and so they do after a restart", "event", events.Config, "of", where)
 	case v.fault != nil:
-		d.log.Warn("the network configuration is not good; packets go on as before, and so they do after a restart", "of", where, "cause", v.fault, "theirs", clip(v.other))
+		d.log.Warn("the network configuration is not good; packets go on as before, and so they do after a restart", "event", events.Config, "of", where, "cause", v.fault, "theirs", clip(v.other))
 	case v.other != nil:
-		d.log.Warn("the network configuration is not the one in use: weft reload applies it, or a restart", "of", where, "a_restart_changes", v.changes, "theirs", clip(v.other))
+		d.log.Warn("the network configuration is not the one in use: weft reload applies it, or a restart", "event", events.Config, "of", where, "a_restart_changes", v.changes, "theirs", clip(v.other))
 	default:
-		d.log.Info("the network configuration is the one in use again", "of", where)
+		d.log.Info("the network configuration is the one in use again", "event", events.Config, "of", where)
 	}
 	for _, u := range routing.UnknownKeys(v.other) {
 		d.log.Warn(u.String(), "of", where)

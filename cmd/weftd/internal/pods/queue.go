@@ -3,6 +3,7 @@ package pods
 import (
 	"time"
 
+	"weft/cmd/internal/events"
 	"weft/cmd/internal/podport"
 )
 
@@ -36,7 +37,7 @@ func (s *Set) shorten(now time.Time) time.Duration {
 		if p.lengthened++; now.Sub(p.saidLong) < sayLongEvery {
 			continue
 		}
-		log := s.o.Logger.With("pod", p.Key.String(), "name", p.label(), "length", length, "most", podport.QueueLen, "times", p.lengthened)
+		log := s.o.Logger.With("event", events.PodQueue, "pod", p.Key.String(), "name", p.label(), "length", length, "most", podport.QueueLen, "times", p.lengthened)
 		if p.lengthened, p.saidLong = 0, now; err != nil {
 			log.Warn("pod's queue is too long, and stays so: what the pod sends while weftd is away may fill the host's memory", "reason", err)
 			continue

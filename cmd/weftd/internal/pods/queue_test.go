@@ -52,7 +52,7 @@ func TestQueuesStayShort(t *testing.T) {
 				t.Errorf("%s has %q, want %s (%v)", id, got, length, err)
 			}
 		}
-		if got := strings.Count(log.String(), "msg=\"pod's queue "); got != want {
+		if got := strings.Count(log.String(), "event=pod_queue "); got != want {
 			t.Errorf("%d lines say so, want %d", got, want)
 		}
 	}
