@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
-	testns "weft/test/netns"
+	"weft/test/netns"
 	"weft/tunnel"
 	"weft/tunnel/tunneltest"
 )
@@ -87,7 +87,7 @@ func TestTUNQueuesAreTakenUpAgain(t *testing.T) {
 // TestFlowsKeepTheirOrder sends 200 UDP flows of numbered datagrams through four workers on each side,
 // both ways at once, and wants every one, in its place.
 func TestFlowsKeepTheirOrder(t *testing.T) {
-	testns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
+	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	for _, p := range []path{{many: 4}, {many: 4, raw: true}} {
 		t.Run(fmt.Sprintf("raw=%v", p.raw), func(t *testing.T) {
 			o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{p, p})

@@ -120,7 +120,7 @@ func linkPair(name string, mtu int, h *host) error {
 	la := netlink.NewLinkAttrs()
 	la.Name, la.MTU = name, mtu
 	v := netlink.NewVeth(la)
-	v.PeerName, v.PeerMTU, v.PeerNamespace = "eth0", 1500, netlink.NsFd(int(h.ns))
+	v.PeerName, v.PeerMTU, v.PeerNamespace = "eth0", 1500, netlink.NsFd(h.FD())
 	return netlink.LinkAdd(v)
 }
 
