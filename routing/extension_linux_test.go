@@ -33,9 +33,7 @@ func newExtTest(t *testing.T) extTest {
 echo "$* [$NETWORK $SUBNET $IPV6SUBNET $PUBLIC_IP $PUBLIC_IPV6] $(cat | tr '\n' '|')" >>"${0%/*}/log"
 test ! -e "${0%/*}/fail-$1"
 `
-	if err := os.WriteFile(e.dir+"/run", []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	netns.Script(t, e.dir+"/run", script)
 	return e
 }
 

@@ -47,6 +47,7 @@ type tunDevice interface {
 // TestTUNQueuesAreTakenUpAgain attaches to persistent devices that were made with one queue, and
 // with several, for one and for several; and never beside somebody who has the device.
 func TestTUNQueuesAreTakenUpAgain(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	for kind, open := range map[string]func(tunnel.TUNOptions) (tunDevice, error){
 		"plain":   func(o tunnel.TUNOptions) (tunDevice, error) { return tunnel.OpenTUN(o) },
@@ -259,8 +260,10 @@ func aimAt(t *testing.T, u tunnel.Underlay, to netip.Addr, from *host, next *hos
 // TestLanes looks at the source ports on the wire: one for each flow towards a node of our kind, the
 // tunnel's own towards flannel.
 func TestLanes(t *testing.T) {
+	t.Parallel()
 	for name, listen := range spreadUnderlays() {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			a, b := newHost(t), newHost(t)
 			wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
 			var under tunnel.Underlay
@@ -332,9 +335,11 @@ func sourcePort(t *testing.T, n *node, in *net.UDPConn, packet []byte) uint16 {
 
 // TestPathMTUOfALane has a router quote a datagram that left from a lane's port.
 func TestPathMTUOfALane(t *testing.T) {
+	t.Parallel()
 	for name, listen := range spreadUnderlays() {
 		for _, six := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/IPv6=%v", name, six), func(t *testing.T) {
+				t.Parallel()
 				from, routerA, routerB, to, bits, cost := "192.0.2.1", "192.0.2.254", "198.51.100.254", "198.51.100.2", "/24", 28
 				sysctl := "/proc/sys/net/ipv4/ip_forward"
 				if six {

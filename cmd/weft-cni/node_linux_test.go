@@ -63,9 +63,11 @@ type node struct {
 	path string
 }
 
+// newNode makes a node for a test, which runs beside others from here on.
 func newNode(t *testing.T) *node {
 	t.Helper()
 	netns.TUN(t)
+	t.Parallel()
 	for _, p := range []string{"bridge", "host-local", "portmap"} {
 		if _, err := os.Stat(filepath.Join(debianPlugins, p)); err != nil {
 			t.Fatalf("%v: apt-get install containernetworking-plugins", err)

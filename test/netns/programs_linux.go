@@ -3,8 +3,10 @@ package netns
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -45,6 +47,17 @@ func Try(name string, args ...string) (string, error) {
 		err = fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
 	}
 	return string(out), err
+}
+
+// Script writes a program. The lock keeps parallel tests from forking meanwhile: their child would hold the file
+// open for writing, and the kernel runs no such file.
+func Script(t testing.TB, file, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // EtherLink makes one end of a veth pair with addresses; kernels without module dummy have veth.
