@@ -51,7 +51,7 @@ type Weft struct {
 	// State names the state directory of the process that wrote the record (see LoadState); ""
 	// if it has none. It tells a node that was started again from a copy of it.
 	State string `json:",omitempty"`
-	// Recv names what the node parses on every path: "gso", "pcsum", "pack", "probe", and "plain" if it
+	// Recv names what the node parses on every path: "gso", "pcsum", "pack", "probe", "runs", and "plain" if it
 	// encrypts between links and takes what its own link's nodes send as it is. It is never withdrawn while the node runs.
 	Recv []string `json:",omitempty"`
 	// MTU is the largest inner packet, in bytes, that the node's overlay carries; 0 if unsaid.

@@ -32,6 +32,9 @@ func (c *controller) readFeatures() {
 	if d.Unknown != "" && c.features.devices().Unknown == "" {
 		c.log.Info("features of the underlay's device are not known", "device", c.under.Now.Name, "cause", d.Unknown)
 	}
+	if !d.Equal(c.features.devices()) {
+		c.plane.Engine().DoubtRuns()
+	}
 	c.features.now.Store(&d)
 }
 

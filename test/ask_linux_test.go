@@ -68,7 +68,7 @@ type (
 	countersJSON struct {
 		Egress, Ingress flowJSON
 		Offloads        []struct {
-			Name           string
+			Name, State    string
 			Calls, Packets uint64
 		}
 		Outlets []struct {

@@ -79,15 +79,16 @@ const (
 	RecvPCsum                  // "pcsum": a partial inner checksum
 	RecvPack                   // "pack": several inner packets in one datagram
 	RecvProbe                  // "probe": a probe of the path, which is answered
+	RecvRuns                   // "runs": a probe that asks whether it arrives whole, which is answered
 )
 
 // Supported is what this build parses on every path, for our own lease record.
-const Supported = RecvGSO | RecvPCsum | RecvPack | RecvProbe
+const Supported = RecvGSO | RecvPCsum | RecvPack | RecvProbe | RecvRuns
 
 var recvNames = [...]struct {
 	bit  Recv
 	name string
-}{{RecvGSO, "gso"}, {RecvPCsum, "pcsum"}, {RecvPack, "pack"}, {RecvProbe, "probe"}}
+}{{RecvGSO, "gso"}, {RecvPCsum, "pcsum"}, {RecvPack, "pack"}, {RecvProbe, "probe"}, {RecvRuns, "runs"}}
 
 // ParseRecv turns the names of a lease record into bits. Names that this build
 // does not know are a newer node's, and are skipped.

@@ -102,6 +102,7 @@ type peerState struct {
 	drops              [NumDropReasons]atomic.Uint64
 	fairSeen           uint64 // packets at the last tick of Engine.keepFair, which alone uses it
 	path               pathMTU
+	runsAsked          int64 // when a check of runs began, Unix nanoseconds; runCheck.mu guards it
 	reach              reach
 	refusal            refusal
 	returns            returns // of flows that its pods opened by way of our host

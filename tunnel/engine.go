@@ -52,6 +52,7 @@ type Engine struct {
 	load    load
 
 	incoming arrivals
+	runs     runCheck
 
 	pausing   pausing
 	pausedNow atomic.Bool // pausing.paused, for who must not wait
@@ -88,6 +89,7 @@ type attached struct {
 	local          netip.AddrPort          // of an underlay
 	lane           func(lane uint8) uint16 // the source port of a lane; nil where there are none
 	super          superPort               // the port, if it takes superpackets as they are
+	runs           *offload                // of an underlay that sends runs of datagrams in one call, else nil
 	fair           fairPort                // of an underlay; Engine.mu guards it
 	pod            *pod                    // of a pod's port, else nil
 }
@@ -181,6 +183,10 @@ func (e *Engine) attach(p Port, role Role, addrs []netip.Addr, mtu int) (PortID,
 		}
 		a.local = netip.AddrPortFrom(u.LocalAddr().Addr().Unmap(), u.LocalAddr().Port())
 		a.outer6 = a.local.Addr().Is6()
+		if r, ok := p.(interface{ runOffload() *offload }); ok {
+			a.runs = r.runOffload()
+		}
+		e.runs.doubt(e.now())
 	}
 	if role == RolePod {
 		a.pod = new(pod)

@@ -95,7 +95,10 @@ func (u burst) allocations(t *testing.T) (mallocs, packets uint64) {
 				case u.stream:
 					left -= n / 1000
 					if rest := n % 1000; rest > 0 { // up to a whole one
-						if _, err := unix.Read(u.in, b[:1000-rest]); err != nil {
+						for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+							_, err = unix.Read(u.in, b[:1000-rest])
+						}
+						if err != nil {
 							t.Fatal(err)
 						}
 						left--

@@ -72,6 +72,7 @@ const (
 	OffloadSwitchedOff              // by the configuration
 	OffloadUnsupported              // the kernel refused it when it was probed
 	OffloadLost                     // the kernel refused it later
+	OffloadBroken                   // what it sends does not arrive whole, as a peer says
 )
 
 // String is the state's name in status.
@@ -85,6 +86,8 @@ func (s OffloadState) String() string {
 		return "not supported by this kernel"
 	case OffloadLost:
 		return "lost"
+	case OffloadBroken:
+		return "broken"
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
@@ -121,7 +124,12 @@ func (o *offload) on() bool { return OffloadState(o.state.Load()) == OffloadOn }
 
 // lose gives the offload up for good, and says so once.
 func (o *offload) lose(log *slog.Logger, port string, cause error) {
-	if o.state.CompareAndSwap(uint32(OffloadOn), uint32(OffloadLost)) {
+	o.giveUp(OffloadLost, log, port, cause)
+}
+
+// giveUp puts the offload in a state in which it is not used, and says so once.
+func (o *offload) giveUp(to OffloadState, log *slog.Logger, port string, cause error) {
+	if o.state.CompareAndSwap(uint32(OffloadOn), uint32(to)) {
 		log.Warn("offload lost, going on without it", "offload", o.what.String(), "port", port, "cause", cause)
 	}
 }

@@ -117,6 +117,7 @@ func (w *worker) credit(peer *Peer, packets, bytes uint64) {
 	s.rxBytes.Add(bytes)
 	if sec := w.now / int64(time.Second); s.lastRx.Load() != sec {
 		s.lastRx.Store(sec)
+		w.heard = peer
 	}
 }
 

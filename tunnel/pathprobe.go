@@ -115,6 +115,7 @@ func (w *worker) probed(p *Packet, datagram []byte) bool {
 		if w.answers.take(w.now) {
 			w.probe(p.peer, encap.Probe{Answer: true, Length: uint16(len(datagram)), Token: q.Token}, encap.ProbeLen)
 		}
+	case w.engine.runs.answered(p.peer.state, q.Token, int(q.Length)):
 	case p.peer.state.path.answered(q.Token, int(q.Length), w.now):
 		if n, ok := w.saying.may(w.now); ok {
 			w.engine.log.Warn("a packet-too-big message was wrong or forged: larger datagrams arrive",

@@ -1,6 +1,7 @@
 package tunnel_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"log/slog"
@@ -136,7 +137,8 @@ func TestForgedPathMTU(t *testing.T) {
 	}
 }
 
-// TestProbesAreAnswered: those of peers that ask in the form that their record names, by one short datagram each.
+// TestProbesAreAnswered: those of peers that ask in the form that their record names, by one short datagram each. Of
+// probes that ask whether they arrive whole, only those that do are answered.
 func TestProbesAreAnswered(t *testing.T) {
 	s := spec()
 	s.Peers[0].Recv = tunnel.Supported
@@ -156,8 +158,18 @@ func TestProbesAreAnswered(t *testing.T) {
 			t.Errorf("%d bytes were answered to %v by %x, want %+v in %d bytes", size, d.Outer, d.Data, want, encap.ProbeLen)
 		}
 	}
+	whole := encap.AppendProbe(nil, encap.Probe{Whole: true, Length: 512, Token: 99})
+	broken := bytes.Clone(whole)
+	broken[400] ^= 1
+	for _, b := range [][]byte{broken, whole[:511], whole} { // the last one is answered
+		n.wire.Inject(tunneltest.Datagram{Outer: outer("192.0.2.2"), Data: b})
+	}
+	d, ok := n.wire.Next(within)
+	if got, err := encap.ParseProbe(d.Data); !ok || err != nil || got != (encap.Probe{Answer: true, Length: 512, Token: 99}) {
+		t.Errorf("answered by %x", d.Data)
+	}
 	in := n.Stats().Ingress
-	if d := in.Drops; in.Received != 3 || d[tunnel.DropMalformed] != 2 || d[tunnel.DropUnknownPeer] != 1 {
+	if d := in.Drops; in.Received != 5 || d[tunnel.DropMalformed] != 4 || d[tunnel.DropUnknownPeer] != 1 {
 		t.Errorf("counted as packets: %+v", in)
 	}
 	if d, ok := n.wire.Next(0); ok {

@@ -134,6 +134,7 @@ func (r *Raw) Close() error {
 }
 
 func (r *Raw) leavesPartial(recv Recv) bool { return r.runs.leavesPartial(recv) }
+func (r *Raw) runOffload() *offload         { return &r.runs.gso }
 func (r *Raw) lanes() int                   { return max(1, len(r.sockets.lanes)) }
 func (r *Raw) lanePort(lane uint8) uint16   { return r.sockets.lanePort(lane) }
 func (r *Raw) readers() int                 { return r.frames.listening }

@@ -38,6 +38,8 @@ type path struct {
 	spoilt   bool // the kernel will refuse UDP_SEGMENT, but only when it is used
 	probed   bool // the other end is known to answer probes
 	log      *slog.Logger
+	recv     tunnel.Recv  // what the other end is known to take besides
+	clock    func() int64 // nil is the machine's
 }
 
 // open opens the two ports of the path in the current namespace.
@@ -104,6 +106,7 @@ func newOverlay(t testing.TB, outerA, outerB string, mtu int, paths [2]path) *ov
 		if paths[i].probed {
 			s.Peers[0].Recv |= tunnel.RecvProbe
 		}
+		s.Peers[0].Recv |= paths[i].recv
 		h.Do(t, func() error { return o.attach(i, s, outers[i], mtu) })
 		go func() { done <- o.engines[i].Run(ctx) }()
 	}
@@ -129,7 +132,7 @@ func (o *overlay) attach(i int, s tunnel.Spec, local string, mtu int) error {
 	if err := configureTUN(s, s.MTU); err != nil {
 		return err
 	}
-	if o.engines[i], err = tunnel.New(tunnel.Config{Format: format, Port: port, Workers: o.paths[i].many, Logger: o.paths[i].log}); err != nil {
+	if o.engines[i], err = tunnel.New(tunnel.Config{Format: format, Port: port, Workers: o.paths[i].many, Logger: o.paths[i].log, Clock: o.paths[i].clock}); err != nil {
 		return err
 	}
 	table, err := tunnel.NewTable(format, s)

@@ -46,6 +46,7 @@ func (s *OffloadSocket) Overflow() uint64 { return s.sockets.overflow() }
 func (s *OffloadSocket) Queues() []Queue { return s.sockets.queues() }
 
 func (s *OffloadSocket) leavesPartial(recv Recv) bool { return s.runs.leavesPartial(recv) }
+func (s *OffloadSocket) runOffload() *offload         { return &s.runs.gso }
 func (s *OffloadSocket) lanes() int                   { return max(1, len(s.sockets.lanes)) }
 func (s *OffloadSocket) lanePort(lane uint8) uint16   { return s.sockets.lanePort(lane) }
 func (s *OffloadSocket) readers() int                 { return len(s.sockets.group) }

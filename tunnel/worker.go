@@ -30,7 +30,8 @@ type worker struct {
 	// forgedSaid is when a line told of one, Unix nanoseconds, and forgedLeft how many packets came since.
 	forgedSaid int64
 	forgedLeft uint64
-	deafSaid   int64 // when a line told of errors that are not read, Unix nanoseconds
+	asked      netip.Addr // the peer to which the worker last sent a round of runCheck, until it looks again
+	deafSaid   int64      // when a line told of errors that are not read, Unix nanoseconds
 	// epoch is odd while the worker may hold pointers to ports (quiesce).
 	epoch atomic.Uint64
 	// learn is onSendError, bound once so that handing it to a port does not allocate.
@@ -54,6 +55,8 @@ type batch struct {
 	route  route
 	source source // egress
 	dest   dest   // egress
+
+	heard *Peer // of whom nothing had arrived before in this second; nil for nobody
 
 	straight straight // of a flow, and so found to answer none that the host's rules have changed
 }
@@ -102,6 +105,7 @@ func (w *worker) run() error {
 			if !w.engine.pausing.rest() {
 				return nil
 			}
+			w.recheckRuns()
 			continue
 		}
 		w.totals.wakeups.Add(1)
@@ -151,6 +155,9 @@ func (w *worker) serve(id queueID, failed bool) bool {
 		w.flow = &w.tally.ingress
 		w.arrived()
 		w.ingress()
+		if w.heard != nil {
+			w.checkRuns(w.heard)
+		}
 	} else {
 		w.egress()
 		if a.pod != nil {

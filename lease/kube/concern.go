@@ -58,7 +58,8 @@ func (c *core) concerns() (all []concern) {
 	}
 	st, w := &c.standing, &c.writer
 	twice := errors.As(st.cause, new(*duplicateError))
-	switch none := st.own == (lease.Subnets{}); {
+	none := st.own == (lease.Subnets{})
+	switch {
 	case st.state == lease.Lost && st.cause != nil:
 		cut(reasonLost, "pods of this node have no network: %v; delete the Node object and let the node register again, which gets it another podCIDR", st.cause)
 	case none && twice:
@@ -66,7 +67,7 @@ func (c *core) concerns() (all []concern) {
 	case none && st.cause != nil && !c.server.heard.IsZero():
 		cut(reasonNoSubnet, "pods of this node have no network: %v", st.cause)
 	}
-	if len(all) == 0 && c.path != nil && c.path.broken != "" { // without a subnet nothing can be in place
+	if !none && len(all) == 0 && c.path != nil && c.path.broken != "" { // without a subnet nothing can be in place
 		cut(reasonDown, "%s%s", messageDown, c.path.broken)
 	}
 	if st.state == lease.Expired && st.cause != nil && w.err == nil {

@@ -313,7 +313,7 @@ type Outlet struct {
 // Offload is work that the kernel does for many packets at once.
 type Offload struct {
 	Name string `json:"name"`
-	// State is on, switched off, not supported by this kernel, or lost.
+	// State is on, switched off, not supported by this kernel, lost (the kernel refused it), or broken (what it sends does not arrive whole).
 	State string `json:"state"`
 	// Calls counts the system calls that used it, and Packets the packets that they moved.
 	Calls   uint64 `json:"calls"`
@@ -354,7 +354,7 @@ type Peer struct {
 	Address netip.Addr `json:"address,omitzero"`
 	// Weft says that the node runs weft.
 	Weft bool `json:"weft"`
-	// Recv are the forms of datagrams that it takes besides flannel's: "gso", "pcsum", "pack", "probe".
+	// Recv are the forms of datagrams that it takes besides flannel's: "gso", "pcsum", "pack", "probe", "runs".
 	// A flannel node takes none of them.
 	Recv []string `json:"recv,omitempty"`
 	// Path says what moves packets to the peer: portable, socket or raw, or kernel or command if weft

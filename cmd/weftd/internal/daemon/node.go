@@ -54,6 +54,7 @@ func (d *Daemon) Status() control.Status {
 	if g.plane != nil {
 		s.Counters = counters(g.plane)
 		s.Notes = append(s.Notes, forgerNotes(g.plane.Engine().Forgers(), time.Now())...)
+		s.Notes = append(s.Notes, offloadNotes(s.Counters.Offloads, b.Underlay.Name)...)
 	}
 	for _, t := range b.Traffic() {
 		s.Counters.Devices = append(s.Counters.Devices, control.DeviceCounters{
