@@ -9,11 +9,12 @@ import (
 	"weft/lease"
 	"weft/routing/underlay"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 func TestUDPSkipsPeersBehindTheOverlay(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	ip(t, "route add default nexthop via 192.0.2.253 dev eth0 nexthop via 192.0.2.254 dev eth0")
 	ip(t, "-6 route add default via 2001:db8::fe")
 	u := newTestUDP(t, k, true)

@@ -14,6 +14,7 @@ import (
 	"weft/lease"
 	"weft/routing/internal/kernel"
 	"weft/test/await"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
@@ -27,7 +28,7 @@ type node struct {
 // run does ip in the node's namespace.
 func (n *node) run(t *testing.T, args string) {
 	t.Helper()
-	err := n.k.Do(func() error { _, err := tryIP(args); return err })
+	err := n.k.Do(func() error { _, err := netns.TryIP(args); return err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,11 +49,8 @@ func (n *node) listen(t *testing.T, a netip.Addr) net.PacketConn {
 }
 
 // twoNodes makes two hosts, 192.0.2.1 and .2, joined by a veth pair, which know each
-// other as weft nodes, and starts their backends.
-func twoNodes(t *testing.T) (a, b *node) { return twoNodesOn(t, 0) }
-
-// twoNodesOn is twoNodes on a path; 0 is auto.
-func twoNodesOn(t *testing.T, path tunnel.Path) (a, b *node) {
+// other as weft nodes, and starts their backends. The first is the thread's namespace. A path of 0 is auto.
+func twoNodes(t *testing.T, first *kernel.Kernel, path tunnel.Path) (a, b *node) {
 	t.Helper()
 	config := lease.NetworkConfig{EnableIPv4: true, Network: net4, EnableIPv6: true, IPv6Network: net6}
 	record := func(i int) lease.Record {
@@ -61,7 +59,7 @@ func twoNodesOn(t *testing.T, path tunnel.Path) (a, b *node) {
 			Attrs:   lease.Attrs{PublicIP: addr(fmt.Sprintf("192.0.2.%d", i)), Weft: &lease.Weft{Node: fmt.Sprint("node", i)}},
 		}
 	}
-	a = &node{k: inNamespace(t), own: record(1)}
+	a = &node{k: first, own: record(1)}
 	b = &node{k: newNamespace(t), own: record(2)}
 	a.run(t, "link add eth0 type veth peer name far")
 	a.run(t, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), b.k.NS))
@@ -78,15 +76,16 @@ func twoNodesOn(t *testing.T, path tunnel.Path) (a, b *node) {
 	return a, b
 }
 
-func TestUDPCarriesPackets(t *testing.T) { carriesPackets(t) }
+func TestUDPCarriesPackets(t *testing.T) { carriesPackets(t, inNamespace(t)) }
 
 // TestUDPCarriesPacketsInManyQueues is TestUDPCarriesPackets on a machine of four CPUs.
 func TestUDPCarriesPacketsInManyQueues(t *testing.T) {
+	first := aloneInNamespace(t) // since the number of CPUs is the whole process's
 	was := runtime.GOMAXPROCS(4)
 	t.Cleanup(func() { runtime.GOMAXPROCS(was) })
-	a, _ := carriesPackets(t)
+	a, _ := carriesPackets(t, first)
 	err := a.k.Do(func() error {
-		link, err := tryIP("-d link show flannel0")
+		link, err := netns.TryIP("-d link show flannel0")
 		if err != nil || !strings.Contains(link, "numqueues 4") {
 			t.Errorf("the TUN has no four queues: %v\n%s", err, link)
 		}
@@ -113,9 +112,9 @@ func TestUDPCarriesPacketsInManyQueues(t *testing.T) {
 }
 
 // carriesPackets sends packets both ways over two nodes that lose this and that meanwhile.
-func carriesPackets(t *testing.T) (a, b *node) {
+func carriesPackets(t *testing.T, first *kernel.Kernel) (a, b *node) {
 	t.Helper()
-	a, b = twoNodes(t)
+	a, b = twoNodes(t, first, 0)
 	type flow struct {
 		to   net.PacketConn
 		from net.PacketConn

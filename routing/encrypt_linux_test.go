@@ -14,6 +14,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/wireguard"
 	"weft/routing/underlay"
+	"weft/test/netns"
 )
 
 const encryptedNetwork = `{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Encrypt":"between-links","Userspace":"always"}}`
@@ -44,8 +45,8 @@ func TestEncryptTakesPlain(t *testing.T) {
 // strict about senders, since a peer that is sent packets in plain may encrypt its own.
 func TestEncryptWithoutRules(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
-	command(t, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=1")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.Command(t, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=1")
 	network, err := ParseConfig([]byte(encryptedNetwork))
 	if err != nil {
 		t.Fatal(err)
@@ -75,13 +76,13 @@ func TestEncryptWithoutRules(t *testing.T) {
 	if st := b.Status(); st.InPlace || st.Up || st.MTU != 1420 || st.LastError == "" {
 		t.Errorf("without rules: %+v", st)
 	}
-	if routes := command(t, "ip", "route", "show"); strings.Contains(routes, "10.5.") {
+	if routes := netns.Command(t, "ip", "route", "show"); strings.Contains(routes, "10.5.") {
 		t.Errorf("without rules:\n%s", routes)
 	}
 	if err := b.Apply(t.Context(), set); err != nil {
 		t.Error(err)
 	}
-	if routes := command(t, "ip", "route", "show"); !strings.Contains(routes, "10.5.2.0/24 via 192.0.2.2 dev eth0") || !strings.Contains(routes, "10.5.0.0/16 dev flannel-wg") {
+	if routes := netns.Command(t, "ip", "route", "show"); !strings.Contains(routes, "10.5.2.0/24 via 192.0.2.2 dev eth0") || !strings.Contains(routes, "10.5.0.0/16 dev flannel-wg") {
 		t.Errorf("with rules:\n%s", routes)
 	}
 	if got, err := kernel.ReadSetting(kernel.Conf4+"/flannel-wg", kernel.ReversePath); err != nil || got != "2" {

@@ -17,6 +17,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 // extTest is a directory with a script that notes how it was called.
@@ -32,9 +33,7 @@ func newExtTest(t *testing.T) extTest {
 echo "$* [$NETWORK $SUBNET $IPV6SUBNET $PUBLIC_IP $PUBLIC_IPV6] $(cat | tr '\n' '|')" >>"${0%/*}/log"
 test ! -e "${0%/*}/fail-$1"
 `
-	if err := os.WriteFile(e.dir+"/run", []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	netns.Script(t, e.dir+"/run", script)
 	return e
 }
 
@@ -86,7 +85,7 @@ func extRecord(n int, data string) lease.Record {
 
 func TestExtension(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	e := newExtTest(t)
 	state := t.TempDir()
 	open := func() *kernelTest {
@@ -161,7 +160,7 @@ remove [ 10.5.2.0/24 fd00:5:0:2::/64 192.0.2.2 2001:db8::2] a b|$(touch /tmp/x)'
 
 func TestExtensionStart(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"false"}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +187,7 @@ func TestExtensionStart(t *testing.T) {
 
 func TestAlloc(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	before := ip(t, "-d link show") + ip(t, "route show")
 	b := openKernelBackend(t, k, `{"Network":"10.5.0.0/16","Backend":{"Type":"alloc","MTU":1400}}`, nil)
 	b.start()
@@ -226,7 +225,7 @@ func TestACommandThatIsEndedSaysWhy(t *testing.T) {
 // Nothing runs where the daemon has not said that it may.
 func TestExtensionIsRefused(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	made := t.TempDir() + "/made"
 	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"touch ` + made + `"}}`))
 	if err != nil {
@@ -249,8 +248,8 @@ func TestExtensionIsRefused(t *testing.T) {
 
 // What the daemon knows of the store's password, commands do not, nor what they print or fail with.
 func TestCommandsGetNoSecrets(t *testing.T) {
-	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	k := aloneInNamespace(t) // it sets the environment
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	names := []string{"WEFTD_ETCD_PASSWORD", "FLANNELD_ETCD_PASSWORD", "ETCDCTL_PASSWORD", "ETCDCTL_USER", "KUBE_TOKEN", "MY_SECRET"}
 	for _, name := range names {
 		t.Setenv(name, "hunter2")

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/nstest"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 // TestForwardingFollowsTheLink has a running backend hear of what somebody does with ethtool.
 func TestForwardingFollowsTheLink(t *testing.T) {
-	k := nstest.In(t)
-	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	u := newTestUDPOf(t, k, false, `{"Type":"udp","RxUDPGROForwarding":"on"}`)
 	apply(t, u, testSet("10.5.1.0/24", false))
 	defer start(t, u)()
@@ -27,9 +27,9 @@ func TestForwardingFollowsTheLink(t *testing.T) {
 		})
 	}
 	says("on: weft turned it on")
-	nstest.Command(t, "ethtool", "-K", "eth0", kernel.Forwarding, "off")
+	netns.Command(t, "ethtool", "-K", "eth0", kernel.Forwarding, "off")
 	says("off: somebody")
-	if got := nstest.Command(t, "ethtool", "-k", "eth0"); !strings.Contains(got, kernel.Forwarding+": off") {
+	if got := netns.Command(t, "ethtool", "-k", "eth0"); !strings.Contains(got, kernel.Forwarding+": off") {
 		t.Errorf("on again:\n%s", got)
 	}
 }

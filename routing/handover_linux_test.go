@@ -18,6 +18,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 	"weft/test/await"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
@@ -103,13 +104,13 @@ func (n *handNode) heldNow(t *testing.T) map[string]tunnel.Kept {
 	return l
 }
 
-// handNodes are two hosts on one wire. The backends of the second last as long as the test.
+// handNodes are two hosts on one wire. The test runs alone, since it counts what is lost at a pace, and descriptors. The backends of the second last as long as the test.
 func handNodes(t *testing.T, config string) (a, b *handNode, first *life) {
 	t.Helper()
-	nodes := []*handNode{{k: inNamespace(t)}, {k: newNamespace(t)}}
+	nodes := []*handNode{{k: aloneInNamespace(t)}, {k: newNamespace(t)}}
 	sh := func(k *kernel.Kernel, args string) {
 		t.Helper()
-		if err := k.Do(func() error { _, err := tryIP(args); return err }); err != nil {
+		if err := k.Do(func() error { _, err := netns.TryIP(args); return err }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"weft/lease"
 	"weft/routing/routehook"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 // hookFake is a controller that says of each route what it is told to say, and accepts the others.
@@ -107,7 +108,7 @@ func openHook(t *testing.T, k *Kernel, f *hookFake, state string) (*kernelTest, 
 func TestRouteHook(t *testing.T) {
 	f := newHookFake(t) // in the machine's namespace, where the client dials too
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	state := t.TempDir()
 	b, pass := openHook(t, k, f, state)
 	if data, _ := b.Publish(); data != nil || b.RecordType() != "route-hook" {
@@ -206,7 +207,7 @@ func (f *hookFake) expect(n int, generation uint64) error {
 func TestPendingRoutesAreGivenAgainSoon(t *testing.T) {
 	f := newHookFake(t)
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	b, pass := openHook(t, k, f, t.TempDir()) // and never started: what Apply does not do is done by nobody
 	peers := []lease.Record{hookRecord(2)}
 	step := func(d time.Duration, want int) {
@@ -245,7 +246,7 @@ func TestRouteHookWaitsForItsOwnRoute(t *testing.T) {
 	f := newHookFake(t)
 	f.says["10.5.1.0/24"] = routehook.Verdict{State: routehook.Refused, Reason: "node z has it"}
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	state := t.TempDir()
 	b, pass := openHook(t, k, f, state)
 	err := b.Apply(t.Context(), kernelSet(b))
@@ -281,7 +282,7 @@ func TestRouteHookWaitsForItsOwnRoute(t *testing.T) {
 func TestAPendingOwnRouteWasInPlace(t *testing.T) {
 	f := newHookFake(t)
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	state := t.TempDir()
 	b, pass := openHook(t, k, f, state) // and never started
 	if err := b.Apply(t.Context(), kernelSet(b)); err != nil {
@@ -322,7 +323,7 @@ func TestAPendingOwnRouteWasInPlace(t *testing.T) {
 // What a host needs is asked for before anything is made.
 func TestRouteHookNeedsItsController(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"route-hook","Interval":30}}`))
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"weft/lease"
 	"weft/routing/underlay"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 const hostGWDual = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"host-gw"}}`
@@ -22,7 +23,7 @@ func hostGWPeer(n int) lease.Record {
 
 func TestHostGWBringsUpAndRepairs(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	ip(t, "route add default via 192.0.2.254 dev eth0")
 	ip(t, "route add 10.5.2.0/24 via 192.0.2.99 dev eth0")                   // flannel's, with an old address
 	ip(t, "route add 10.5.9.0/24 via 192.0.2.9 dev eth0")                    // flannel's, stale
@@ -91,7 +92,7 @@ func TestHostGWNeedsTheLinksOwnAddress(t *testing.T) {
 // Whatever backend comes after another, nothing of the former stays.
 func TestBackendsReplaceEachOther(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	ip(t, "link add flannel.77 type vxlan id 77 dev eth0 dstport 8472") // another network's
 	ip(t, "addr add 10.77.1.0/32 dev flannel.77")
 	config := func(backend string) string { return fmt.Sprintf(`{"Network":"10.5.0.0/16","Backend":%s}`, backend) }

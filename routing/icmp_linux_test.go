@@ -15,13 +15,14 @@ import (
 
 	"weft/routing/internal/kernel"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 // TestUDPSendersSeeICMPErrors asks the kernel, not the data plane: an error that is
 // written to the TUN has its own address as source, and must not be taken for a martian.
 func TestUDPSendersSeeICMPErrors(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	u := newTestUDP(t, k, true)
 	apply(t, u, testSet("10.5.1.0/24", true))
 	start(t, u)
@@ -102,7 +103,7 @@ func TestUDPRoutesHoldWithoutAProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	ip(t, "route add default via 192.0.2.254")
 	ip(t, "-6 route add default via 2001:db8::fffe")
 	u := newTestUDP(t, k, true)

@@ -17,6 +17,7 @@ import (
 	"weft/encap"
 	"weft/routing/internal/kernel"
 	"weft/test/await"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
@@ -58,7 +59,7 @@ func datagram(port uint16, src, dst netip.Addr, text string) []byte {
 // datagram arrives once: what the packet socket takes, the rule keeps from the UDP socket, and nothing else.
 func TestIngressMatchesThePacketSocket(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	ip(t, "addr add 192.0.2.77/24 dev eth0")
 	ip(t, "link set eth0 address %v", macUs)
 	u := newTestUDP(t, k, true)
@@ -149,7 +150,7 @@ func sender(t *testing.T, k *kernel.Kernel, link string) func([]byte) {
 // dropCounters is how many packets the ingress filters have dropped.
 func dropCounters(t *testing.T) (n uint64) {
 	t.Helper()
-	out := command(t, "nft", "list", "ruleset")
+	out := netns.Command(t, "nft", "list", "ruleset")
 	for _, m := range regexp.MustCompile(`counter packets (\d+) `).FindAllStringSubmatch(strings.TrimSpace(out), -1) {
 		v, err := strconv.ParseUint(m[1], 10, 64)
 		if err != nil {

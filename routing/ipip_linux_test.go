@@ -11,6 +11,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 	"weft/test/await"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
@@ -90,7 +91,7 @@ func TestIPIPInUserSpace(t *testing.T) {
 // TestNoIPIP asks a kernel that has none.
 func TestNoIPIP(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	if err := k.ProbeIPIP(); err == nil {
 		t.Log("this kernel has ipip: the device is not probed further here")
 	} else if !errors.Is(err, kernel.ErrNoIPIP) {

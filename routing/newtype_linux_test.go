@@ -11,6 +11,7 @@ import (
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/underlay"
+	"weft/test/netns"
 )
 
 // withToy are the types of this build and one more, by its line.
@@ -70,7 +71,7 @@ func TestNewTypeIsConfigured(t *testing.T) {
 // TestNewTypeGetsPeers opens a backend of that type, and hands it peers.
 func TestNewTypeGetsPeers(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	network, err := withToy().ParseConfig([]byte(toyConfig))
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"weft/routing/internal/nstest"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 // TestPodsBesideABridge checks that host and pods of a bridge find the pods that are attached directly, also if the bridge comes
@@ -20,7 +20,7 @@ func TestPodsBesideABridge(t *testing.T) {
 	other := inNamespace(t)
 	k := newNamespace(t) // where the thread stays
 	ip(t, "link set lo up")
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	u := newTestUDP(t, k, true)
 	stop := start(t, u)
 	set := testSet("10.5.1.0/24", true)
@@ -47,7 +47,7 @@ func TestPodsBesideABridge(t *testing.T) {
 	}
 	in := func(args string) (out string) {
 		t.Helper()
-		if err := other.Do(func() (err error) { out, err = nstest.TryIP(args); return err }); err != nil {
+		if err := other.Do(func() (err error) { out, err = netns.TryIP(args); return err }); err != nil {
 			t.Fatal(args, err, out)
 		}
 		return out

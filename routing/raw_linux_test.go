@@ -12,6 +12,7 @@ import (
 	"weft/lease"
 	"weft/routing/internal/kernel"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 // onRaw is what path raw has in the kernel of this namespace, as other programs see it; nil
@@ -21,11 +22,11 @@ func onRaw(u *carrier, local string) error {
 	if st.Path != "raw" || !st.InPlace || len(st.Notes) > 0 {
 		return fmt.Errorf("path %s, in place %v, notes %q, error %q", st.Path, st.InPlace, st.Notes, st.LastError)
 	}
-	rules, err := try("nft", "list", "ruleset")
+	rules, err := netns.Try("nft", "list", "ruleset")
 	if err != nil || strings.Count(rules, "drop comment \"weft\"") != 1 || !strings.Contains(rules, "weft-raw-"+local+"-8285") {
 		return fmt.Errorf("ingress filter: %w\n%s", err, rules)
 	}
-	filters, err := try("tc", "filter", "show", "dev", "weft-tx4", "ingress")
+	filters, err := netns.Try("tc", "filter", "show", "dev", "weft-tx4", "ingress")
 	if err != nil || strings.Count(filters, "Egress Redirect to device eth0") != 1 {
 		return fmt.Errorf("TAP: %w\n%s", err, filters)
 	}
@@ -35,7 +36,7 @@ func onRaw(u *carrier, local string) error {
 // TestRawRepairs lets others do to path raw what they can.
 func TestRawRepairs(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	u := newTestUDP(t, k, false)
 	apply(t, u, testSet("10.5.1.0/24", false))
 	stop := start(t, u)
@@ -58,10 +59,10 @@ func TestRawRepairs(t *testing.T) {
 		{"tc", "filter", "del", "dev", "weft-tx4", "ingress"},
 		{"nft", "flush", "ruleset"},
 	} {
-		command(t, damage[0], damage[1:]...)
+		netns.Command(t, damage[0], damage[1:]...)
 		await.OK(t, strings.Join(damage, " "), there)
 	}
-	if out, err := try("nft", "delete", "table", "netdev", "weft-raw-192.0.2.1-8285"); err == nil {
+	if out, err := netns.Try("nft", "delete", "table", "netdev", "weft-raw-192.0.2.1-8285"); err == nil {
 		t.Errorf("another process deleted the table: %s", out)
 	}
 
@@ -74,7 +75,7 @@ func TestRawRepairs(t *testing.T) {
 	}
 	was := index("eth0")
 	ip(t, "link del eth0")
-	etherLink(t, "eth0", 1400, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1400, "192.0.2.1/24")
 	await.OK(t, "link deleted and made again", there)
 	if now := index("eth0"); now == was {
 		t.Fatalf("index %d as before: the test shows nothing", now)
@@ -95,14 +96,14 @@ func TestRawRepairs(t *testing.T) {
 		return there()
 	})
 	stop()
-	if out := command(t, "nft", "list", "ruleset"); out != "" {
+	if out := netns.Command(t, "nft", "list", "ruleset"); out != "" {
 		t.Errorf("left behind:\n%s", out)
 	}
 	if link := ip(t, "link show dev weft-tx4"); !strings.Contains(link, "NO-CARRIER") {
 		t.Errorf("the TAP is not there, idle:\n%s", link)
 	}
 	// Another backend clears it away, and nothing of anyone else.
-	command(t, "ip", "tuntap", "add", "weft-tx9", "mode", "tap")
+	netns.Command(t, "ip", "tuntap", "add", "weft-tx9", "mode", "tap")
 	if removed, err := RemoveLeftovers(k, lease.NetworkConfig{}, nil, nil); err != nil || !slices.Equal(removed, []string{"link weft-tx4"}) {
 		t.Errorf("leftovers: %q, %v", removed, err)
 	}
@@ -144,14 +145,14 @@ func TestRawNeedsEthernet(t *testing.T) {
 	apply(t, u, testSet("10.5.1.0/24", false))
 	start(t, u)
 	ip(t, "link del eth0")
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	await.OK(t, "raw on the new link", func() error { return onRaw(u, "192.0.2.1") })
 }
 
 // TestRawStaysOutOfIPsec has path auto leave to the IP stack what the host may want encrypted.
 func TestRawStaysOutOfIPsec(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	ip(t, "xfrm policy add src 192.0.2.1 dst 192.0.2.2 dir out tmpl proto esp mode transport")
 	u := newTestUDP(t, k, false)
 	apply(t, u, testSet("10.5.1.0/24", false))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weft/routing/internal/kernel"
+	"weft/test/netns"
 )
 
 func TestNetstatCounter(t *testing.T) {
@@ -35,7 +36,7 @@ func TestNetstatCounter(t *testing.T) {
 // strict. Other settings of it, and of other links, stay as they are.
 func TestReversePathOfOurDevice(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	set := func(link, value string) {
 		if err := os.WriteFile(kernel.Conf4+"/"+link+"/rp_filter", []byte(value), 0); err != nil {
 			t.Fatal(err)

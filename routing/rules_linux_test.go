@@ -9,13 +9,14 @@ import (
 
 	"weft/lease"
 	"weft/routing/hostrules"
+	"weft/test/netns"
 )
 
 // TestBackendKeepsTheHostsRules: the rules come with the first set, follow the type's guard, and are made again. Where it
 // is the data plane that receives, it tells peers from strangers itself.
 func TestBackendKeepsTheHostsRules(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	for _, c := range []struct {
 		backend   string
 		strangers bool
@@ -39,7 +40,7 @@ func TestBackendKeepsTheHostsRules(t *testing.T) {
 			if err := b.Apply(t.Context(), set); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
-			rules := command(t, "nft", "list", "table", "ip", "flannel-ipv4")
+			rules := netns.Command(t, "nft", "list", "table", "ip", "flannel-ipv4")
 			if st := b.Status().Rules; !st.InPlace || st.Firewall != "nftables" || !strings.Contains(rules, "masquerade") || !strings.Contains(rules, "udp dport 8472") {
 				t.Errorf("%s: status %+v\n%s", what, st, rules)
 			}
@@ -48,7 +49,7 @@ func TestBackendKeepsTheHostsRules(t *testing.T) {
 			}
 		}
 		there("the first set")
-		command(t, "nft", "flush", "ruleset")
+		netns.Command(t, "nft", "flush", "ruleset")
 		there("somebody flushed the rules")
 		if err := b.Close(); err != nil {
 			t.Error(err)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"weft/test/netns"
 )
 
 // readOnlySysctl makes /proc/sys of the calling thread what it is in most containers.
@@ -22,7 +24,7 @@ func readOnlySysctl(t *testing.T, on bool) {
 
 func TestUDPNotesAReadOnlySysctl(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		t.Fatalf("new mount namespace: %v", err)
 	}

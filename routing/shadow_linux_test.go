@@ -11,6 +11,7 @@ import (
 	"weft/lease"
 	"weft/routing/internal/kernel"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 func TestShadowed(t *testing.T) {
@@ -49,7 +50,7 @@ func TestShadowed(t *testing.T) {
 // A route that takes a peer's packets out of the overlay is a note as soon as the kernel tells of it, and until it is gone.
 func TestAShadowIsSeen(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	u := newTestUDP(t, k, false)
 	apply(t, u, testSet("10.5.1.0/24", false))
 	start(t, u)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"weft/lease"
+	"weft/test/netns"
 )
 
 // TestTrafficIsTheDevices sends packets to a peer that the kernel tunnels to, and to one that it routes to: each shows on the device that it leaves by.
@@ -21,7 +22,7 @@ func TestTrafficIsTheDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := inNamespace(t)
-			etherLink(t, "eth0", 1500, "192.0.2.1/24")
+			netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 			ip(t, "neigh replace 192.0.2.2 lladdr 02:00:00:00:00:02 dev eth0 nud permanent")
 			b := openKernelBackend(t, k, tt.config, nil)
 			b.apply(kernelSet(b, tt.peer))

@@ -15,6 +15,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 	"weft/test/await"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
@@ -97,7 +98,7 @@ func apply(t *testing.T, u *carrier, s lease.Set) {
 func golden() string {
 	var b strings.Builder
 	for _, args := range []string{"-o addr show dev flannel0", "-4 route show proto 119", "-6 route show proto 119"} {
-		out, err := tryIP(args)
+		out, err := netns.TryIP(args)
 		if err != nil {
 			return err.Error()
 		}
@@ -129,7 +130,7 @@ func same(want string) func() error {
 
 func TestUDPBringsUpAndRepairs(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	u := newTestUDP(t, k, true)
 	apply(t, u, lease.Set{})
 	if _, err := k.Device("flannel0"); !errors.Is(err, kernel.ErrNoLink) {
@@ -205,7 +206,7 @@ func TestUDPBringsUpAndRepairs(t *testing.T) {
 // is not to spend one on each.
 func TestUDPNeedsOneNeighbour(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	u := newTestUDP(t, k, true)
 	apply(t, u, testSet("10.5.1.0/24", true))
 	start(t, u)
@@ -220,7 +221,7 @@ func TestUDPNeedsOneNeighbour(t *testing.T) {
 				return err
 			}
 		}
-		out, err := tryIP("-6 neigh show nud all dev flannel0")
+		out, err := netns.TryIP("-6 neigh show nud all dev flannel0")
 		for l := range strings.Lines(out) {
 			if !strings.HasPrefix(l, "ff") && !(strings.HasPrefix(l, "fe80::1 ") && strings.Contains(l, "PERMANENT")) {
 				return fmt.Errorf("neighbours are\n%s", out)
@@ -240,7 +241,7 @@ func TestUDPNeedsOneNeighbour(t *testing.T) {
 
 func TestUDPRestartKeepsAndMoves(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	u := newTestUDP(t, k, false)
 	stop := start(t, u)
 	apply(t, u, testSet("10.5.1.0/24", false))
@@ -268,7 +269,7 @@ func TestUDPRestartKeepsAndMoves(t *testing.T) {
 // nothing of the old network stays to swallow packets.
 func TestUDPLeavesItsFormerNetwork(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	u := newTestUDP(t, k, false)
 	stop := start(t, u)
 	apply(t, u, testSet("10.5.1.0/24", false))
@@ -295,7 +296,7 @@ func TestUDPLeavesItsFormerNetwork(t *testing.T) {
 // route stays, so that nothing leaks to the default route.
 func TestUDPGivesUp(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	u := newTestUDP(t, k, false)
 	start(t, u)
 	apply(t, u, testSet("10.5.1.0/24", false))
@@ -316,7 +317,7 @@ func TestUDPGivesUp(t *testing.T) {
 
 func TestUDPAdoptsFlannels(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	ip(t, "tuntap add dev flannel0 mode tun")
 	ip(t, "addr add 10.5.8.0/32 dev flannel0")
 	ip(t, "link set flannel0 up")
@@ -339,7 +340,7 @@ func TestUDPAdoptsFlannels(t *testing.T) {
 
 func TestUDPNames(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	other, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"}) // another network's daemon
 	if err != nil {
 		t.Fatal(err)
@@ -354,7 +355,7 @@ func TestUDPNames(t *testing.T) {
 	}
 
 	// A second daemon for the same network is told so, and leaves all as it is.
-	etherLink(t, "eth1", 1500, "198.51.100.1/24")
+	netns.EtherLink(t, "eth1", 1500, "198.51.100.1/24")
 	two := newTestUDP(t, k, false)
 	defer func() { _ = two.Close() }()
 	two.under.Now.Addr4, two.cfg.Underlay.Addr4 = addr("192.0.2.1"), addr("192.0.2.1")
@@ -369,7 +370,7 @@ func TestUDPNames(t *testing.T) {
 
 func TestUDPReportsForeignRoute(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	ip(t, "route add 10.5.0.0/16 dev eth0 proto static")
 	u := newTestUDP(t, k, false)
 	err := u.Apply(t.Context(), testSet("10.5.1.0/24", false))
@@ -391,7 +392,7 @@ func TestUDPReportsForeignRoute(t *testing.T) {
 
 func TestUDPSurvivesUnderlay(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	u := newTestUDP(t, k, false)
 	apply(t, u, testSet("10.5.1.0/24", false))
 	start(t, u)
@@ -409,7 +410,7 @@ func TestUDPSurvivesUnderlay(t *testing.T) {
 	await.OK(t, "address back", lost(""))
 	ip(t, "link del eth0")
 	await.OK(t, "link lost", lost("link eth0 is gone"))
-	etherLink(t, "eth0", 1450, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1450, "192.0.2.1/24")
 	await.OK(t, "link back", lost(""))
 	await.OK(t, "MTU of the new link", func() error {
 		if m := u.MTU(); m != 1422 {
@@ -421,7 +422,7 @@ func TestUDPSurvivesUnderlay(t *testing.T) {
 
 func TestUDPFollowsNewAddress(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	u := newTestUDP(t, k, false)
 	var seen []netip.Addr // guarded by u.mu, as the callback is
 	u.cfg.UnderlayChanged = func(now underlay.Link) { seen = append(seen, now.Ext4) }
@@ -434,7 +435,7 @@ func TestUDPFollowsNewAddress(t *testing.T) {
 		return func() error {
 			u.mu.Lock()
 			defer u.mu.Unlock()
-			sockets, err := try("ss", "-Hlun", "sport = :8285")
+			sockets, err := netns.Try("ss", "-Hlun", "sport = :8285")
 			if err != nil || !strings.Contains(sockets, want+":8285 ") || strings.Count(sockets, "\n") != 1 || u.under.Lost != "" {
 				return fmt.Errorf("%w: lost %q, sockets\n%s", err, u.under.Lost, sockets)
 			}

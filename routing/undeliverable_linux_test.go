@@ -18,7 +18,7 @@ import (
 func TestUndeliverableIsDropped(t *testing.T) {
 	for _, path := range []tunnel.Path{tunnel.PathRaw, tunnel.PathSocket, tunnel.PathPortable} {
 		t.Run(path.String(), func(t *testing.T) {
-			a, b := twoNodesOn(t, path)
+			a, b := twoNodes(t, inNamespace(t), path)
 			setting := func(n *node, name, value string) {
 				t.Helper()
 				if err := n.k.Do(func() error { return kernel.WriteSetting("/proc/sys/net/ipv4", name, value) }); err != nil {

@@ -21,6 +21,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 	"weft/test/await"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
@@ -51,7 +52,7 @@ func hosts(t *testing.T, count int) (nodes []*vtepNode, bridge *kernel.Kernel) {
 	bridge = inNamespace(t)
 	sh := func(k *kernel.Kernel, args string) {
 		t.Helper()
-		if err := k.Do(func() error { _, err := tryIP(args); return err }); err != nil {
+		if err := k.Do(func() error { _, err := netns.TryIP(args); return err }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -269,7 +270,7 @@ func TestUserVTEPsMix(t *testing.T) {
 // TestUserVTEPTakesThePort lets the data plane take over where the kernel's device was, and back.
 func TestUserVTEPTakesThePort(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	config := func(how string) string {
 		return `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","Userspace":"` + how + `"}}`
 	}
@@ -303,7 +304,7 @@ func TestUserVTEPTakesThePort(t *testing.T) {
 	set := kernelSet(b, vxlanPeer(2))
 	apply(t, u, set)
 	stop := start(t, u)
-	if out, err := tryIP("link show flannel.1"); err == nil {
+	if out, err := netns.TryIP("link show flannel.1"); err == nil {
 		t.Errorf("the kernel's device is left:\n%s", out)
 	}
 	if out := ip(t, "route show proto 119"); strings.TrimSpace(out) != "10.5.0.0/16 dev flannel0 scope link" {
@@ -332,7 +333,7 @@ func TestUserVTEPTakesThePort(t *testing.T) {
 // host's routes.
 func TestUserVTEPRoutesDirectly(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	ip(t, "route add 198.51.100.0/24 via 192.0.2.254")
 	far := vxlanPeer(3)
 	far.PublicIP = addr("198.51.100.3")
@@ -357,7 +358,7 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 	routes := func(want ...string) func() error {
 		return func() error {
 			var got []string
-			for l := range strings.Lines(command(t, "ip", "route", "show", "proto", "119")) {
+			for l := range strings.Lines(netns.Command(t, "ip", "route", "show", "proto", "119")) {
 				got = append(got, strings.TrimSpace(l))
 			}
 			if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -385,7 +386,7 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 // without vxlan says about that.
 func TestNoVXLAN(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	if err := k.ProbeVXLAN(); err != nil {
 		t.Errorf("probe: %v", err)
 	}

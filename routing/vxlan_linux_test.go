@@ -14,6 +14,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/routing/underlay"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 // kernelTest is a controller on eth0 of the test's namespace.
@@ -114,7 +115,7 @@ func kernelListing() string {
 		b.WriteString(strings.Join(lines, ""))
 	}
 	for _, dev := range []string{"flannel.1", "flannel-v6.1"} {
-		if _, err := tryIP("link show " + dev); err != nil {
+		if _, err := netns.TryIP("link show " + dev); err != nil {
 			continue
 		}
 		show("ip", "-o", "addr", "show", "dev", dev)
@@ -154,7 +155,7 @@ fd00:5:0:3::/64 via fd00:5:0:3:: dev flannel-v6.1 metric 1024 onlink pref medium
 
 func TestVXLANBringsUpAndRepairs(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	b := openKernelBackend(t, k, vxlanDual, nil)
 	b.apply(lease.Set{})
 	if got := kernelListing(); got != "" {
@@ -242,7 +243,7 @@ func TestVXLANBringsUpAndRepairs(t *testing.T) {
 
 func TestVXLANFollowsUnderlay(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	var seen []int // guarded by b.mu, as the callback is
 	var status func() Status
 	b := openKernelBackend(t, k, vxlan4, func(c *BackendConfig) {
@@ -285,7 +286,7 @@ func TestVXLANFollowsUnderlay(t *testing.T) {
 		}
 		return nil
 	})
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	await.OK(t, "another link of the name", local("192.0.2.1"))
 	await.OK(t, "its MTU", mtu(1450))
 	if !strings.Contains(kernelListing(), "10.5.2.0/24 via 10.5.2.0 dev flannel.1 onlink") {
@@ -303,7 +304,7 @@ func TestVXLANFollowsUnderlay(t *testing.T) {
 // What flannel left is used as it is: no packet is lost, and no peer has to learn another MAC.
 func TestVXLANAdoptsFlannels(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	const flannelsMAC = "c6:d2:32:6f:8f:44"
 	ip(t, "link add flannel.1 address %s mtu 1450 type vxlan id 1 dev eth0 local 192.0.2.1 dstport 8472 nolearning", flannelsMAC)
 	ip(t, "addr add 10.5.1.0/32 dev flannel.1")
@@ -358,7 +359,7 @@ func TestVXLANAdoptsFlannels(t *testing.T) {
 
 func TestVXLANRemakesAnotherDevice(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	for _, have := range []string{
 		"id 1 dev eth0 local 192.0.2.1 dstport 4789 nolearning", "id 2 dev eth0 local 192.0.2.1 dstport 8472 nolearning",
 		"id 1 dev eth0 local 192.0.2.7 dstport 8472 nolearning", "id 1 dev eth0 local 192.0.2.1 dstport 8472 learning",
@@ -384,7 +385,7 @@ func TestVXLANRemakesAnotherDevice(t *testing.T) {
 // What is not ours is not touched, and the error says what to do.
 func TestVXLANRefuses(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	for _, c := range []struct{ make, want string }{
 		{"link add flannel.1 type bridge", "link flannel.1 is of type bridge"},
 		{"link add other type vxlan id 1 dev eth0 local 192.0.2.1 dstport 8472", "link other has VNI 1 on port 8472"},
@@ -424,7 +425,7 @@ func TestVXLANRefuses(t *testing.T) {
 // IPv6 refuses a gateway that another route leads to: what is ours among these gives way at once.
 func TestVXLANTakesOverIPv6Routes(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	ip(t, "-6 route add fd00:5:0:2::/64 via 2001:db8::2 dev eth0 proto 119") // of host-gw, or a direct route
 	ip(t, "-6 route add fd00:5::/48 dev eth0 proto 119")                     // of udp
 	b := openKernelBackend(t, k, vxlanDual, nil)
@@ -441,7 +442,7 @@ func TestVXLANTakesOverIPv6Routes(t *testing.T) {
 
 func TestVXLANDirectRouting(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	b := openKernelBackend(t, k, strings.Replace(vxlan4, `"vxlan"`, `"vxlan","DirectRouting":true`, 1), nil)
 	far := vxlanPeer(3)
 	far.PublicIP = addr("198.51.100.3")
@@ -482,7 +483,7 @@ func TestVXLANDirectRouting(t *testing.T) {
 
 func TestOldKernelsChecksumOffloadIsOff(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	b := openKernelBackend(t, k, vxlan4, nil)
 	defer func() { _ = b.Close() }()
 	b.release = "5.4.0-150-generic"
@@ -497,7 +498,7 @@ func TestOldKernelsChecksumOffloadIsOff(t *testing.T) {
 
 func TestVXLANGivesUp(t *testing.T) {
 	k := inNamespace(t)
-	etherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	b := openKernelBackend(t, k, vxlan4, nil)
 	b.apply(kernelSet(b, vxlanPeer(2)))
 	b.start()

@@ -16,6 +16,7 @@ import (
 	"weft/routing/internal/wireguard"
 	"weft/routing/underlay"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 const userWireGuard = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"wireguard","Userspace":"always"%s}}`
@@ -229,7 +230,7 @@ func TestWireGuardRestarts(t *testing.T) {
 	joinVTEPs(t, nodes)
 	hears(t, b, a, false)
 	hears(t, b, a, true)
-	out := command(t, "ls", "-l", filepath.Join(dir, WireGuardKeyFile))
+	out := netns.Command(t, "ls", "-l", filepath.Join(dir, WireGuardKeyFile))
 	if !strings.HasPrefix(out, "-rw-------") {
 		t.Errorf("%s", out)
 	}

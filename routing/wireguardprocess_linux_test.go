@@ -16,6 +16,7 @@ import (
 	"weft/routing/internal/kernel"
 	"weft/routing/internal/wireguard"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 // cipherKeeper plays who starts and keeps a node's processes, which are goroutines here.
@@ -212,7 +213,7 @@ func TestWireGuardSessionsGoOn(t *testing.T) {
 		t.Errorf("%v, %v: want none", err, a.b.Status().Processes)
 	}
 	var routes string
-	err := a.k.Do(func() (err error) { routes, err = tryIP("route show dev flannel-wg"); return err })
+	err := a.k.Do(func() (err error) { routes, err = netns.TryIP("route show dev flannel-wg"); return err })
 	if err != nil || !strings.Contains(routes, "10.") {
 		t.Errorf("the routes by a device without a process: %q, %v", routes, err)
 	}

@@ -14,6 +14,7 @@ import (
 // TestTCPWithExtensionHeader sends in bulk from a socket that puts destination options
 // before every TCP header (RFC 3542 section 9.2), and so in superpackets too.
 func TestTCPWithExtensionHeader(t *testing.T) {
+	t.Parallel()
 	o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{})
 	var l net.Listener
 	o.hosts[1].Do(t, func() (err error) { l, err = net.Listen("tcp", "[fd00:1:2::]:0"); return err })

@@ -7,14 +7,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	testns "weft/test/netns"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
 // TestGuardAllocations carries traffic of every kind over real ports of every path and counts what
 // the whole process allocates meanwhile: nothing per packet.
 func TestGuardAllocations(t *testing.T) {
-	testns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
+	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	for name, p := range map[string]path{
 		"portable": {portable: true}, "socket": {}, "raw": {raw: true}, "ipip": {ipip: true},
 		"raw without packing and tunnel GSO": {raw: true, off: without(tunnel.OffloadPack, tunnel.OffloadTunnel).off},

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
-	testns "weft/test/netns"
+	"weft/test/netns"
 )
 
 // memoryPort notes where the payload of what is written to it lies.
@@ -126,7 +126,7 @@ func TestGuardPackCopies(t *testing.T) {
 // TestGuardWholeCopies: a superpacket that leaves whole gets its headers in front of where it was
 // read, and is one write.
 func TestGuardWholeCopies(t *testing.T) {
-	testns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
+	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	for six := range 2 {
 		w, tap := newWholeWire(t, six)
 		ring := NewRing()

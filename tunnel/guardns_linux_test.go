@@ -19,7 +19,7 @@ import (
 
 	"weft/encap"
 	"weft/test/await"
-	testns "weft/test/netns"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
@@ -395,7 +395,7 @@ func (o *overlay) flow(t testing.TB) (in, out int) {
 // receiver may meet a run in two halves. On path raw they share datagrams as well, and those of
 // mixed sizes are no more sends.
 func TestGuardSmallPackets(t *testing.T) {
-	testns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
+	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	const n, batches = 1000, 1000/64 + 4
 	for _, tt := range []struct {
 		name      string
@@ -442,7 +442,7 @@ func (o *overlay) fewWakeups(t testing.TB, batches uint64) {
 
 // TestGuardPortable: without any offload a packet is one system call at each of four edges.
 func TestGuardPortable(t *testing.T) {
-	testns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
+	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	o, run := resting(t, path{portable: true})
 	idle := [2]calls{o.calls(t, 0), o.calls(t, 1)}
 	const n = 500

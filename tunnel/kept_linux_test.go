@@ -68,8 +68,10 @@ func queues(p tunnel.Port) int {
 
 // TestKept closes a port while somebody else has its descriptors, and makes it again of these, time after time: it is the same port.
 func TestKept(t *testing.T) {
+	t.Parallel()
 	for _, k := range keptKinds() {
 		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
 			h, peer := newHost(t), newHost(t)
 			wire(t, h, peer, "192.0.2.1/24", "192.0.2.2/24", 1500)
 			p, err := k.opened(t, h, nil, "192.0.2.1", 4)
@@ -109,6 +111,7 @@ func TestKept(t *testing.T) {
 }
 
 // TestUnfit offers what was kept where another port is wanted: it is not taken up, the descriptors are closed, and the error says so.
+// It runs alone, since a number that it closes would go to another test.
 func TestUnfit(t *testing.T) {
 	for _, k := range keptKinds() {
 		t.Run(k.name, func(t *testing.T) {
@@ -185,6 +188,7 @@ func either(a, b string) string {
 }
 
 // TestKeptClosesWhatItCannotUse gives sockets whose filter the kernel does not let go (SO_LOCK_FILTER): no port comes, and no descriptor stays.
+// It runs alone for the same reason.
 func TestKeptClosesWhatItCannotUse(t *testing.T) {
 	for _, k := range keptKinds() {
 		if k.name == tunnel.KindTUN || k.name == tunnel.KindOffload {

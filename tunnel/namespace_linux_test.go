@@ -1,64 +1,27 @@
 package tunnel_test
 
 import (
-	"runtime"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	testns "weft/test/netns"
+	"weft/test/netns"
 )
 
-// host is a network namespace of its own, entered by Do. It exists as long as
-// its descriptor is open and needs no name.
-type host struct {
-	ns netns.NsHandle
-}
+// host is a network namespace of its own.
+type host struct{ *netns.Namespace }
 
-// newHost makes a namespace with its loopback up. It needs root, and says so.
 func newHost(t testing.TB) *host {
 	t.Helper()
-	testns.TUN(t)
-	h := &host{}
-	inThread(t, func() error {
-		ns, err := netns.New() // and enters it
-		h.ns = ns
-		return err
-	})
-	t.Cleanup(func() { _ = h.ns.Close() })
-	h.Do(t, func() error {
-		lo, err := netlink.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(lo)
-	})
-	return h
+	netns.TUN(t)
+	return &host{netns.New(t, t.Name())}
 }
 
-// Do runs f in the namespace, on a thread that is not used again. A goroutine
-// that f starts runs outside.
+// Do runs f in the namespace, one at a time. A goroutine that f starts runs outside.
 func (h *host) Do(t testing.TB, f func() error) {
 	t.Helper()
-	inThread(t, func() error {
-		if err := netns.Set(h.ns); err != nil {
-			return err
-		}
-		return f()
-	})
-}
-
-// inThread runs f on a thread of its own, which ends with it.
-func inThread(t testing.TB, f func() error) {
-	t.Helper()
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the runtime ends the thread
-		done <- f()
-	}()
-	if err := <-done; err != nil {
+	if err := h.Namespace.Do(f); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -71,7 +34,7 @@ func wire(t testing.TB, a, b *host, addrA, addrB string, mtu int) {
 			la := netlink.NewLinkAttrs()
 			la.Name, la.MTU = "eth0", mtu
 			veth := netlink.NewVeth(la)
-			veth.PeerName, veth.PeerMTU, veth.PeerNamespace = "eth0", uint32(mtu), netlink.NsFd(int(b.ns))
+			veth.PeerName, veth.PeerMTU, veth.PeerNamespace = "eth0", uint32(mtu), netlink.NsFd(b.FD())
 			if err := netlink.LinkAdd(veth); err != nil {
 				return err
 			}

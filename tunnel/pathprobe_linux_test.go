@@ -102,8 +102,10 @@ func (o *overlay) passUnfragmented(t *testing.T, size int) {
 // TestForgedPathMTU says on every path that a datagram of 68 bytes is the most that passes, which is not so; and
 // then that 600 bytes are, which has become so.
 func TestForgedPathMTU(t *testing.T) {
+	t.Parallel()
 	for name, p := range map[string]path{"portable": {portable: true, probed: true}, "socket": {probed: true}, "raw": {raw: true, probed: true}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			said := &diary{}
 			a := p
 			a.log = slog.New(slog.NewTextHandler(said, nil))

@@ -31,7 +31,7 @@ func (o *overlay) newPod(t testing.TB, i, mtu int, addrs ...string) (*host, *tun
 		}
 		link, err := netlink.LinkByName("moving")
 		if err == nil {
-			err = netlink.LinkSetNsFd(link, int(pod.ns))
+			err = netlink.LinkSetNsFd(link, pod.FD())
 		}
 		if err != nil {
 			return errors.Join(err, unix.Close(fd))

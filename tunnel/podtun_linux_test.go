@@ -98,7 +98,7 @@ func TestPodTUN(t *testing.T) {
 		}
 		link, err := netlink.LinkByName("moved0")
 		if err == nil {
-			err = netlink.LinkSetNsFd(link, int(pod.ns))
+			err = netlink.LinkSetNsFd(link, pod.FD())
 		}
 		if err != nil {
 			return errors.Join(err, unix.Close(fd))

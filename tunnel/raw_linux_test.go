@@ -70,6 +70,7 @@ func (o *overlay) aim(t testing.TB, outers ...string) {
 // TestTAPDeleted takes the TAP away under traffic: superpackets are cut until the port is made
 // again, and none is lost.
 func TestTAPDeleted(t *testing.T) {
+	t.Parallel()
 	o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{{raw: true}, {raw: true}})
 	o.carries(t, "10.1.2.0")
 	if o.raws[0].TAP() == "" {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
-	testns "weft/test/netns"
+	"weft/test/netns"
 	"weft/tunnel"
 	"weft/tunnel/tunneltest"
 )
@@ -47,6 +47,7 @@ type tunDevice interface {
 // TestTUNQueuesAreTakenUpAgain attaches to persistent devices that were made with one queue, and
 // with several, for one and for several; and never beside somebody who has the device.
 func TestTUNQueuesAreTakenUpAgain(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	for kind, open := range map[string]func(tunnel.TUNOptions) (tunDevice, error){
 		"plain":   func(o tunnel.TUNOptions) (tunDevice, error) { return tunnel.OpenTUN(o) },
@@ -87,7 +88,7 @@ func TestTUNQueuesAreTakenUpAgain(t *testing.T) {
 // TestFlowsKeepTheirOrder sends 200 UDP flows of numbered datagrams through four workers on each side,
 // both ways at once, and wants every one, in its place.
 func TestFlowsKeepTheirOrder(t *testing.T) {
-	testns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
+	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	for _, p := range []path{{many: 4}, {many: 4, raw: true}} {
 		t.Run(fmt.Sprintf("raw=%v", p.raw), func(t *testing.T) {
 			o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{p, p})
@@ -259,8 +260,10 @@ func aimAt(t *testing.T, u tunnel.Underlay, to netip.Addr, from *host, next *hos
 // TestLanes looks at the source ports on the wire: one for each flow towards a node of our kind, the
 // tunnel's own towards flannel.
 func TestLanes(t *testing.T) {
+	t.Parallel()
 	for name, listen := range spreadUnderlays() {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			a, b := newHost(t), newHost(t)
 			wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
 			var under tunnel.Underlay
@@ -332,9 +335,11 @@ func sourcePort(t *testing.T, n *node, in *net.UDPConn, packet []byte) uint16 {
 
 // TestPathMTUOfALane has a router quote a datagram that left from a lane's port.
 func TestPathMTUOfALane(t *testing.T) {
+	t.Parallel()
 	for name, listen := range spreadUnderlays() {
 		for _, six := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/IPv6=%v", name, six), func(t *testing.T) {
+				t.Parallel()
 				from, routerA, routerB, to, bits, cost := "192.0.2.1", "192.0.2.254", "198.51.100.254", "198.51.100.2", "/24", 28
 				sysctl := "/proc/sys/net/ipv4/ip_forward"
 				if six {

@@ -175,6 +175,7 @@ func without(l ...tunnel.Offload) path {
 // TestTCPAndUDPOverTUN carries real traffic of both families over an IPv4 and an
 // IPv6 underlay, over every path and every offload less, and compares what arrived.
 func TestTCPAndUDPOverTUN(t *testing.T) {
+	t.Parallel()
 	portable := path{portable: true}
 	paths := map[string][2]path{
 		"portable":            {portable, portable},
@@ -232,6 +233,7 @@ func TestTCPAndUDPOverTUN(t *testing.T) {
 // TestOffloadLost loses UDP_SEGMENT in the middle of traffic: what was being sent
 // goes out without it, and nothing is missing.
 func TestOffloadLost(t *testing.T) {
+	t.Parallel()
 	o := newOverlay(t, "192.0.2.1", "192.0.2.2", 1500, [2]path{{spoilt: true}, {}})
 	o.carries(t, "10.1.2.0")
 	for _, l := range o.engines[0].Stats().Offloads {
@@ -382,6 +384,7 @@ func (o *overlay) overUDPBatch(t *testing.T, to string, data []byte, size int) (
 // TestTUNIsTakenUpAgain closes a persistent TUN that had offloads and opens it
 // again: its address and route are still there, and no superpacket comes out.
 func TestTUNIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.Do(t, func() error {
 		first, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0"})
@@ -455,7 +458,7 @@ func sendSuperpacket(t *testing.T, tun *tunnel.TUN) error {
 	return nil
 }
 
-func TestOpenTUNErrors(t *testing.T) {
+func TestOpenTUNErrors(t *testing.T) { // alone: it names a descriptor by its number
 	h := newHost(t)
 	h.Do(t, func() error {
 		if _, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "lo"}); !errors.Is(err, unix.EINVAL) {
@@ -484,6 +487,7 @@ func TestOpenTUNErrors(t *testing.T) {
 
 // TestPortLost deletes the TUN under a running engine.
 func TestPortLost(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	lost := make(chan tunnel.PortID, 8)
 	e, err := tunnel.New(tunnel.Config{Format: encap.FormatIP, Port: port, PortLost: func(id tunnel.PortID, _ error) { lost <- id }})

@@ -60,6 +60,7 @@ func senderOver(t *testing.T, h *host, local string, workers int, listen func(tu
 // is lost and teaches us, the next one is answered with the right MTU, and not sent. What
 // goes to another peer is as large as before.
 func TestPathMTUOverARouter(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, a, routerA, routerB, b, sysctl string
 		cost                                 int
@@ -68,6 +69,7 @@ func TestPathMTUOverARouter(t *testing.T) {
 		{"IPv6", "2001:db8:1::1", "2001:db8:1::fe", "2001:db8:2::fe", "2001:db8:2::2", "/proc/sys/net/ipv6/conf/all/forwarding", 48},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			a, r, b := newHost(t), newHost(t), newHost(t)
 			bits := map[bool]string{true: "/24", false: "/64"}[tt.cost == 28]
 			r.Do(t, func() error {
@@ -120,7 +122,7 @@ func linkPair(name string, mtu int, h *host) error {
 	la := netlink.NewLinkAttrs()
 	la.Name, la.MTU = name, mtu
 	v := netlink.NewVeth(la)
-	v.PeerName, v.PeerMTU, v.PeerNamespace = "eth0", 1500, netlink.NsFd(int(h.ns))
+	v.PeerName, v.PeerMTU, v.PeerNamespace = "eth0", 1500, netlink.NsFd(h.FD())
 	return netlink.LinkAdd(v)
 }
 
@@ -139,6 +141,7 @@ func defaultRoute(via string) error {
 // TestPeerWithoutDaemon sends to a host that answers every datagram with port
 // unreachable: those errors must not cost packets to anyone.
 func TestPeerWithoutDaemon(t *testing.T) {
+	t.Parallel()
 	a, b := newHost(t), newHost(t)
 	wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
 	b.Do(t, func() error { return os.WriteFile("/proc/sys/net/ipv4/icmp_ratelimit", []byte("0"), 0o644) })
@@ -173,6 +176,7 @@ func TestPeerWithoutDaemon(t *testing.T) {
 // TestUnderlayComesAndGoes takes the address and the link away and brings them
 // back, under the same socket.
 func TestUnderlayComesAndGoes(t *testing.T) {
+	t.Parallel()
 	a, b := newHost(t), newHost(t)
 	wire(t, a, b, "192.0.2.1/24", "192.0.2.2/24", 1500)
 	n := sender(t, a, "192.0.2.1", tunnel.PeerSpec{Name: "b", Addr: addr("192.0.2.2"), Weft: true, Subnets: prefixes("10.1.2.0/24")})

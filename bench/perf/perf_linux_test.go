@@ -7,23 +7,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weft/test/lab/netns"
-	testns "weft/test/netns"
+	"weft/test/netns"
 )
-
-func root(t *testing.T) {
-	t.Helper()
-	testns.Need(t)
-}
 
 // TestCountCalls: the reads and writes of this process are counted, also those of a thread that was started later.
 func TestCountCalls(t *testing.T) {
-	root(t)
-	in, err := netns.New("count")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
+	in := netns.New(t, "count")
 	c, err := CountCalls(in, os.Getpid())
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +48,7 @@ func TestCountCalls(t *testing.T) {
 
 // TestSampleCopies: a processor that does little but copy is seen to do so.
 func TestSampleCopies(t *testing.T) {
-	root(t)
+	netns.Need(t)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"weft/test/netns"
 )
 
 // cnitool runs the specification's own runtime in the node, on net.d's network cbr0.
@@ -137,9 +139,7 @@ esac`,
 		t.Run(newest, func(t *testing.T) {
 			n := newNode(t)
 			bin := t.TempDir()
-			if err := os.WriteFile(filepath.Join(bin, "portmap"), []byte("#!/bin/sh\n"+portmap+"\n"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			netns.Script(t, filepath.Join(bin, "portmap"), "#!/bin/sh\n"+portmap+"\n")
 			n.path = bin + ":" + debianPlugins
 			n.shipped(bin)
 			p := n.pod("a")

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"weft/test/netns"
 )
 
 // collect calls GC with the valid attachments given, as "container/interface".
@@ -150,9 +152,7 @@ DEL) echo '{"code":100,"msg":"cannot detach '$CNI_CONTAINERID'"}'; exit 1 ;;
 GC) printf %s "$in" >` + bin + `/gc; echo '{"code":101,"msg":"cannot collect"}'; exit 1 ;;
 esac
 `
-	if err := os.WriteFile(filepath.Join(bin, "new"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	netns.Script(t, filepath.Join(bin, "new"), script)
 	const keys = `"delegate":{"type":"new"}`
 	for _, id := range []string{"a", "b", "c"} {
 		n.must("ADD", n.pod(id), "eth0", n.conf("1.1.0", "weft", keys))

@@ -19,8 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/test/await"
-	"weft/test/lab/netns"
-	testns "weft/test/netns"
+	"weft/test/netns"
 )
 
 // debianPlugins is where Debian's containernetworking-plugins are.
@@ -30,7 +29,7 @@ const debianPlugins = "/usr/lib/cni"
 var binDir string
 
 func TestMain(m *testing.M) {
-	testns.Isolate()
+	netns.Isolate()
 	dir, err := os.MkdirTemp("", "weft-cni-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -64,9 +63,11 @@ type node struct {
 	path string
 }
 
+// newNode makes a node for a test, which runs beside others from here on.
 func newNode(t *testing.T) *node {
 	t.Helper()
-	testns.TUN(t)
+	netns.TUN(t)
+	t.Parallel()
 	for _, p := range []string{"bridge", "host-local", "portmap"} {
 		if _, err := os.Stat(filepath.Join(debianPlugins, p)); err != nil {
 			t.Fatalf("%v: apt-get install containernetworking-plugins", err)
@@ -75,7 +76,7 @@ func newNode(t *testing.T) *node {
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}
-	n := &node{Namespace: space(t, "node"), t: t, dir: t.TempDir(), path: binDir + ":" + debianPlugins}
+	n := &node{Namespace: netns.New(t, "node"), t: t, dir: t.TempDir(), path: binDir + ":" + debianPlugins}
 	for key, value := range map[string]string{"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"} {
 		if err := n.Sysctl(key, value); err != nil {
 			t.Fatal(err)
@@ -88,16 +89,6 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n
-}
-
-func space(t *testing.T, name string) *netns.Namespace {
-	t.Helper()
-	n, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
 	return n
 }
 
@@ -137,7 +128,7 @@ type pod struct {
 	id string
 }
 
-func (n *node) pod(id string) pod { n.t.Helper(); return pod{space(n.t, id), id} }
+func (n *node) pod(id string) pod { n.t.Helper(); return pod{netns.New(n.t, id), id} }
 
 // path names the pod's namespace to other processes.
 func (p pod) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.FD()) }

@@ -20,6 +20,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/encap"
+	"weft/test/netns"
 )
 
 func TestAddTwice(t *testing.T) {
@@ -55,44 +56,46 @@ func TestAddTwice(t *testing.T) {
 // wrote. The pod keeps its interface, and its address is given to nobody else.
 func TestAddTwiceAfterLostState(t *testing.T) {
 	for _, lost := range [][]string{{"a", "a:eth0"}, {"a:eth0"}} {
-		n := newNode(t)
-		n.subnet(env4)
-		p, conf := n.pod("a"), n.conf("1.0.0", "flannel", "")
-		n.must("ADD", p, "eth0", conf)
-		for _, f := range lost {
-			if err := os.Remove(filepath.Join(n.dir, "state", f)); err != nil {
-				t.Fatal(err)
+		t.Run(fmt.Sprint(lost), func(t *testing.T) {
+			n := newNode(t)
+			n.subnet(env4)
+			p, conf := n.pod("a"), n.conf("1.0.0", "flannel", "")
+			n.must("ADD", p, "eth0", conf)
+			for _, f := range lost {
+				if err := os.Remove(filepath.Join(n.dir, "state", f)); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		left := fmt.Sprint(n.state())
-		elsewhere := n.pod("a") // the container's id with another namespace
-		for _, ns := range []string{p.path(), elsewhere.path()} {
-			if _, err := n.run("ADD", "a", ns, "eth0", conf); err == nil || !strings.Contains(err.Error(), "already") {
-				t.Errorf("a second ADD: %v", err)
+			left := fmt.Sprint(n.state())
+			elsewhere := n.pod("a") // the container's id with another namespace
+			for _, ns := range []string{p.path(), elsewhere.path()} {
+				if _, err := n.run("ADD", "a", ns, "eth0", conf); err == nil || !strings.Contains(err.Error(), "already") {
+					t.Errorf("a second ADD: %v", err)
+				}
+				if got := fmt.Sprint(p.addresses(t, "eth0"), n.reserved("cbr0"), n.state()); got != "[10.244.3.2/24] [10.244.3.2 a] "+left {
+					t.Errorf("after the second ADD: %s", got)
+				}
+				if got := elsewhere.addresses(t, "eth0"); got != nil {
+					t.Errorf("the other namespace has %s", got)
+				}
 			}
-			if got := fmt.Sprint(p.addresses(t, "eth0"), n.reserved("cbr0"), n.state()); got != "[10.244.3.2/24] [10.244.3.2 a] "+left {
-				t.Errorf("after the second ADD: %s", got)
+			foreign := n.conf("1.0.0", "flannel", `"name":"other"`)
+			if _, err := n.run("ADD", "a", p.path(), "eth0", foreign); err == nil {
+				t.Error("another network's ADD succeeded")
 			}
-			if got := elsewhere.addresses(t, "eth0"); got != nil {
-				t.Errorf("the other namespace has %s", got)
+			n.must("DEL", p, "eth0", foreign) // as a runtime does after an ADD that failed
+			if got := fmt.Sprint(p.addresses(t, "eth0"), n.reserved("cbr0")); got != "[10.244.3.2/24] [10.244.3.2 a]" {
+				t.Errorf("after another network's DEL: %s", got)
 			}
-		}
-		foreign := n.conf("1.0.0", "flannel", `"name":"other"`)
-		if _, err := n.run("ADD", "a", p.path(), "eth0", foreign); err == nil {
-			t.Error("another network's ADD succeeded")
-		}
-		n.must("DEL", p, "eth0", foreign) // as a runtime does after an ADD that failed
-		if got := fmt.Sprint(p.addresses(t, "eth0"), n.reserved("cbr0")); got != "[10.244.3.2/24] [10.244.3.2 a]" {
-			t.Errorf("after another network's DEL: %s", got)
-		}
-		other := n.pod("b")
-		n.must("ADD", other, "eth0", conf)
-		if got := fmt.Sprint(other.addresses(t, "eth0")); got != "[10.244.3.3/24]" {
-			t.Errorf("the next pod has %s", got)
-		}
-		n.must("DEL", p, "eth0", conf)
-		n.must("DEL", other, "eth0", conf)
-		n.wantClean()
+			other := n.pod("b")
+			n.must("ADD", other, "eth0", conf)
+			if got := fmt.Sprint(other.addresses(t, "eth0")); got != "[10.244.3.3/24]" {
+				t.Errorf("the next pod has %s", got)
+			}
+			n.must("DEL", p, "eth0", conf)
+			n.must("DEL", other, "eth0", conf)
+			n.wantClean()
+		})
 	}
 }
 
@@ -168,9 +171,7 @@ func TestAddThatFails(t *testing.T) {
 			n := newNode(t)
 			n.subnet(env4)
 			broken := t.TempDir()
-			if err := os.WriteFile(filepath.Join(broken, "bridge"), []byte("#!/bin/sh\n"+c.script+"\n"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			netns.Script(t, filepath.Join(broken, "bridge"), "#!/bin/sh\n"+c.script+"\n")
 			whole := n.path
 			n.path = broken + ":" + whole
 			p, conf := n.pod("a"), n.conf("1.0.0", "flannel", "")
@@ -453,9 +454,7 @@ VERSION) echo '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}' ;;
 STATUS) echo '{"cniVersion":"1.1.0","code":51,"msg":"half broken"}'; exit 1 ;;
 esac
 `
-	if err := os.WriteFile(filepath.Join(bin, "new"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	netns.Script(t, filepath.Join(bin, "new"), script)
 	if err := status(`"delegate":{"type":"new"}`); code(err) != 51 || !strings.Contains(err.Error(), "half broken") {
 		t.Errorf("a delegate that knows STATUS: %v", err)
 	}

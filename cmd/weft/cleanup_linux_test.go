@@ -15,7 +15,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
 	"weft/lease"
-	"weft/test/lab/netns"
+	"weft/test/netns"
 )
 
 // cleanup --files removes the files that weftd writes, those included that it had not finished when it was killed,
@@ -57,11 +57,7 @@ func TestCleanupTakesFilesOfOursOnly(t *testing.T) {
 // The routes that weft cleanup removes are by weft's devices, in the networks that weftd had here, or blackholes of weft's; of the others with
 // its number it says that they stay.
 func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
-	ns, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatalf("this test makes a network namespace and needs root: run it with sudo, or in a user namespace with unshare -rn: %v", err)
-	}
-	t.Cleanup(ns.Close)
+	ns := netns.New(t, t.Name())
 	sh := func(script string) string {
 		t.Helper()
 		cmd := exec.Command("sh", "-ec", script)

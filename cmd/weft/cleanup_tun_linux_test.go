@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weft/test/lab/netns"
+	"weft/test/netns"
 )
 
 // cleanup --rules takes the TUN that weftd left, of which flannel makes another one. If a flanneld of type udp was
@@ -36,11 +36,7 @@ func TestCleanupTakesADeadTUN(t *testing.T) {
 			links: []string{"flannel.1"}, route: "10.42.2.0/24 via 10.42.2.0 dev flannel.1 proto 119"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ns, err := netns.New("leaver")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer ns.Close()
+			ns := netns.New(t, "leaver")
 			run := func(line string) string {
 				args := strings.Fields(line)
 				cmd := exec.Command(args[0], args[1:]...)
@@ -93,11 +89,7 @@ func TestCleanupTakesADeadTUN(t *testing.T) {
 
 // cleanup --wait waits as long as a process has a TUN of weft's open, also if no control socket is in sight.
 func TestCleanupWaitsForATUN(t *testing.T) {
-	ns, err := netns.New("leaver")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
+	ns := netns.New(t, "leaver")
 	release := hold(t, ns, "flannel0")
 	for _, line := range []string{"ip link set flannel0 alias weft", "ip link set flannel0 up"} {
 		args := strings.Fields(line)

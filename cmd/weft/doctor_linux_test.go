@@ -16,8 +16,7 @@ import (
 
 	"weft/cmd/internal/doctor"
 	"weft/lease"
-	"weft/test/lab/netns"
-	testns "weft/test/netns"
+	"weft/test/netns"
 )
 
 // patient is a host in a namespace as a weftd left it that does not run: with its state directory, its device and its
@@ -30,12 +29,7 @@ type patient struct {
 
 func newPatient(t *testing.T) *patient {
 	t.Helper()
-	testns.Need(t)
-	ns, err := netns.New("patient")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(ns.Close)
+	ns := netns.New(t, "patient")
 	p := &patient{ns: ns, dir: t.TempDir()}
 	p.write(t, "net.json", `{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`)
 	p.args = []string{"--iface=eth0", "--cache-dir=" + p.dir, "--subnet-file=" + p.dir + "/subnet.env", "--net-config-path=" + p.dir + "/net.json"}

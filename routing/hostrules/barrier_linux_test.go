@@ -12,10 +12,6 @@ import (
 // A firewall is asked about the first datagram from a peer, and about a pod's first packet from elsewhere. What is
 // certain to be dropped is named, what is accepted or cannot be told is not.
 func TestBarriers(t *testing.T) {
-	inNamespace(t)
-	sh(t, "ip link add eth0 type veth peer name far0")
-	sh(t, "ip link add flannel0 type veth peer name far1")
-	sh(t, "ip link set eth0 up")
 	a := netip.MustParseAddr
 	input := Packet{Hook: HookInput, In: "eth0", Src: a("192.0.2.2"), Dst: a("192.0.2.1"), Protocol: 17, SrcPort: 8285, DstPort: 8285}
 	input6 := Packet{Hook: HookInput, In: "eth0", Src: a("2001:db8::2"), Dst: a("2001:db8::1"), Protocol: 17, SrcPort: 8285, DstPort: 8285}
@@ -95,12 +91,15 @@ func TestBarriers(t *testing.T) {
 		}
 		for _, flavour := range flavours {
 			t.Run(strings.TrimSuffix(tt.name+", "+flavour, ", "), func(t *testing.T) {
+				inNamespace(t)
+				sh(t, "ip link add eth0 type veth peer name far0")
+				sh(t, "ip link add flannel0 type veth peer name far1")
+				sh(t, "ip link set eth0 up")
 				for line := range strings.SplitSeq(strings.NewReplacer("iptables -", "iptables-"+flavour+" -", "ip6tables -", "ip6tables-"+flavour+" -").Replace(tt.rules), " && ") {
 					if line = strings.TrimSpace(line); line != "" {
 						sh(t, line)
 					}
 				}
-				defer flush(t)
 				got, err := Barriers(tt.packet)
 				if err != nil {
 					t.Fatal(err)
@@ -122,17 +121,6 @@ func TestBarriers(t *testing.T) {
 					}
 				}
 			})
-		}
-	}
-}
-
-// flush takes all rules of the namespace away.
-func flush(t *testing.T) {
-	t.Helper()
-	sh(t, "nft flush ruleset")
-	for _, tool := range []string{"iptables-legacy", "ip6tables-legacy"} {
-		for _, line := range []string{" -F", " -X", " -P INPUT ACCEPT", " -P FORWARD ACCEPT"} {
-			sh(t, tool+line)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 // disturbances are what others do to the rules of each flavour.
@@ -41,10 +42,13 @@ func TestDriftIsUndone(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			failed := make(chan string, 1)
 			// Run works in this thread's namespace; so the disturbances come from another thread in it.
-			enter := enterer(t)
+			beside := netns.Beside(t)
 			go func() {
 				defer cancel()
-				enter(func() { failed <- disturb(f, before, func() uint64 { return r.Status().Repaired }) })
+				_ = beside.Do(func() error {
+					failed <- disturb(f, before, func() uint64 { return r.Status().Repaired })
+					return nil
+				})
 			}()
 			if err := r.Run(ctx); err != nil {
 				t.Error(err)
@@ -64,8 +68,8 @@ func TestDriftIsUndone(t *testing.T) {
 func disturb(f flavour, before string, repaired func() uint64) string {
 	for _, line := range disturbances(f) {
 		counted := repaired()
-		if out, err := try(line); err != nil {
-			return fmt.Sprintf("%s: %v\n%s", line, err, out)
+		if _, err := try(line); err != nil {
+			return err.Error()
 		}
 		deadline := time.Now().Add(await.Patience)
 		for {

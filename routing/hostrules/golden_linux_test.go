@@ -28,7 +28,7 @@ func tryListing(f flavour) (string, error) {
 	for _, cmd := range f.list {
 		out, err := try(cmd)
 		if err != nil {
-			return "", fmt.Errorf("%s: %w\n%s", cmd, err, out)
+			return "", err
 		}
 		for line := range strings.Lines(out) {
 			if !strings.HasPrefix(line, "#") {

@@ -3,73 +3,29 @@ package hostrules
 import (
 	"log/slog"
 	"net/netip"
-	"os"
-	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"weft/lease"
 	"weft/test/netns"
 )
 
-// inNamespace moves the test to a network namespace of its own, which vanishes with the
-// thread. Goroutines that the test starts are not in it.
+// inNamespace moves the test to a network namespace of its own, where it can have all firewalls.
 func inNamespace(t *testing.T) {
 	t.Helper()
-	netns.Need(t)
-	for tool, pkg := range map[string]string{"ip": "iproute2", "nft": "nftables", "iptables-nft": "iptables", "iptables-legacy": "iptables"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Fatalf("%v: apt-get install %s", err, pkg)
-		}
-	}
-	runtime.LockOSThread() // never unlocked: the runtime ends the thread with the test's goroutine
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatalf("new network namespace: %v", err)
-	}
-	sh(t, "ip link set lo up")
+	netns.Enter(t, "nft:nftables", "iptables-nft:iptables", "iptables-legacy:iptables")
 }
 
 // sh runs one command in the namespace, with its words split at blanks.
 func sh(t *testing.T, line string) string {
 	t.Helper()
-	out, err := try(line)
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", line, err, out)
-	}
-	return out
+	w := strings.Fields(line)
+	return netns.Command(t, w[0], w[1:]...)
 }
 
 func try(line string) (string, error) {
 	w := strings.Fields(line)
-	var stdout, stderr strings.Builder
-	cmd := exec.Command(w[0], w[1:]...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	if err != nil {
-		return stdout.String() + stderr.String(), err
-	}
-	return stdout.String(), nil
-}
-
-// enterer returns a function that runs another on a thread of its own in the test's namespace. The
-// thread is not used again.
-func enterer(t *testing.T) func(func()) {
-	t.Helper()
-	ns, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ns.Close() })
-	return func(f func()) {
-		runtime.LockOSThread()
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			panic(err)
-		}
-		f()
-	}
+	return netns.Try(w[0], w[1:]...)
 }
 
 // flavour is a firewall that can hold the rules, with the network config's key for it and how to list it.

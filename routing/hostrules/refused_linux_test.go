@@ -2,10 +2,11 @@ package hostrules
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"weft/test/netns"
 )
 
 // A table that cannot be changed does not disturb those that can, however often it is tried.
@@ -47,8 +48,6 @@ func withoutNAT(t *testing.T, restore string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "restore")
 	script := fmt.Sprintf("#!/bin/sh\nall=$(cat)\nprintf '%%s\\n' \"$all\" | sed '/^\\*nat/,$d' | %s \"$@\" || exit\ncase $all in *'*nat'*) exit 1 ;; esac\n", restore)
-	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	netns.Script(t, path, script)
 	return path
 }

@@ -11,14 +11,14 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/nstest"
 	"weft/routing/underlay"
+	"weft/test/netns"
 )
 
 // on does ip in the namespace of k.
 func on(t *testing.T, k *kernel.Kernel, args string) {
 	t.Helper()
-	if err := k.Do(func() error { _, err := nstest.TryIP(args); return err }); err != nil {
+	if err := k.Do(func() error { _, err := netns.TryIP(args); return err }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -26,7 +26,7 @@ func on(t *testing.T, k *kernel.Kernel, args string) {
 // TestAlive asks a host for its addresses of both families while its kernel answers and something listens on the overlay's
 // port, while nothing does, while it is silent, and for addresses of one's own.
 func TestAlive(t *testing.T) {
-	a, b := nstest.In(t), nstest.New(t)
+	a, b := inNamespace(t), newNamespace(t)
 	on(t, a, "link add eth0 type veth peer name far")
 	on(t, a, fmt.Sprintf("link set far netns /proc/%d/fd/%d", os.Getpid(), b.NS))
 	on(t, b, "link set far name eth0")

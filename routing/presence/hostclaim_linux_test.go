@@ -14,9 +14,9 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/nstest"
 	"weft/routing/underlay"
 	"weft/test/await"
+	"weft/test/netns"
 )
 
 var (
@@ -29,7 +29,7 @@ var (
 // TestHostClaim: a network belongs to one process in a network namespace, until that ends; another network and
 // another namespace are free.
 func TestHostClaim(t *testing.T) {
-	k := nstest.In(t)
+	k := inNamespace(t)
 	config := lease.NetworkConfig{EnableIPv4: true, Network: net4, EnableIPv6: true, IPv6Network: net6}
 	claim := func(k *kernel.Kernel, c lease.NetworkConfig, patience time.Duration) (*HostClaim, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -65,7 +65,7 @@ func TestHostClaim(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	taken(first.Port(ctx, k, 8285))
-	elsewhere, err := claim(nstest.New(t), config, time.Second)
+	elsewhere, err := claim(newNamespace(t), config, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestHostClaim(t *testing.T) {
 // TestStrangerIsNoClaim: a user without rights cannot keep weftd from starting by taking the name of its network, whether
 // his socket listens, only has the name, or has a full queue. Only our own socket is a claim, however many have asked it.
 func TestStrangerIsNoClaim(t *testing.T) {
-	k := nstest.In(t)
+	k := inNamespace(t)
 	at := &unix.SockaddrUnix{Name: "@weft/network/" + net4.String()}
 	claim := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*claimEvery)
@@ -165,8 +165,8 @@ func asNobody(k *kernel.Kernel, f func() error) error {
 
 // TestPortFree: a port that another process has is not free, and one that a vxlan device has is the backend's business.
 func TestPortFree(t *testing.T) {
-	k := nstest.In(t)
-	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	u := underlay.Link{Name: "eth0", Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
 	free := func(what string, want bool) {
 		t.Helper()
@@ -184,8 +184,8 @@ func TestPortFree(t *testing.T) {
 		_ = c.Close()
 	}
 	free("nobody any more", true)
-	nstest.IP(t, "link add flannel.1 type vxlan id 1 dev eth0 local 192.0.2.1 dstport 8472")
-	nstest.IP(t, "link set flannel.1 up")
+	netns.IP(t, "link add flannel.1 type vxlan id 1 dev eth0 local 192.0.2.1 dstport 8472")
+	netns.IP(t, "link set flannel.1 up")
 	free("a device of the kernel's", true)
 	u.Addr4 = addr("192.0.2.9")
 	free("an address that is not there", true)
@@ -193,8 +193,8 @@ func TestPortFree(t *testing.T) {
 
 // A port that a process without the right to low ones may not have is told from one that another has, in each family.
 func TestALowPortIsNotForEveryone(t *testing.T) {
-	k := nstest.In(t)
-	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	u := underlay.Link{Name: "eth0", Addr4: addr("192.0.2.1"), Addr6: addr("2001:db8::1")}
 	tryAll := func(want map[[2]uint16]bool) {
 		t.Helper()

@@ -10,7 +10,7 @@ import (
 
 	"weft/routing/internal/kernel"
 	"weft/test/await"
-	"weft/test/lab/netns"
+	"weft/test/netns"
 )
 
 // space is a host that is a network namespace of its own.
@@ -21,13 +21,9 @@ type space struct {
 
 func newSpace(t *testing.T) (space, *kernel.Kernel) {
 	t.Helper()
-	n, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatalf("this test makes a network namespace and needs root: run it with sudo, or in a user namespace with unshare -rn: %v", err)
-	}
-	t.Cleanup(n.Close)
+	n := netns.New(t, t.Name())
 	var k *kernel.Kernel
-	err = n.Do(func() (err error) {
+	err := n.Do(func() (err error) {
 		k, err = kernel.OpenKernel()
 		return err
 	})

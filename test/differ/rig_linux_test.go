@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/encap"
-	"weft/test/lab/netns"
-	testns "weft/test/netns"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
@@ -57,16 +56,12 @@ func outers(six bool) (own, peer netip.Addr) {
 // newRig makes a host whose underlay is of one family. path 0 is the kernel's vxlan.
 func newRig(t *testing.T, six bool, path tunnel.Path) *rig {
 	t.Helper()
-	testns.TUN(t)
+	netns.TUN(t)
 	r := &rig{name: "kernel"}
 	if path != 0 {
 		r.name = path.String()
 	}
-	var err error
-	if r.ns, err = netns.New("differ"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.ns.Close() })
+	r.ns = netns.New(t, "differ")
 	if err := r.ns.Do(func() error { return r.setUp(t, six, path) }); err != nil {
 		t.Fatalf("%s: %v", r.name, err)
 	}

@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"weft/test/lab/netns"
+	"weft/test/netns"
 )
 
 // oneHost makes a namespace with an interface and a default route.
 func oneHost(t *testing.T) *netns.Namespace {
 	t.Helper()
-	ns := namespace(t)
+	ns := netns.New(t, "image")
 	for _, line := range []string{
 		"link add name eth0 type veth peer name far", "link set far up", "addr add 192.0.2.1/24 dev eth0",
 		"addr add 2001:db8::1/64 dev eth0 nodad", "link set eth0 up", "route add default via 192.0.2.2", "-6 route add default via 2001:db8::2",

@@ -13,8 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"weft/test/lab/netns"
-	testns "weft/test/netns"
+	"weft/test/netns"
 )
 
 // repository is the folder that is the context of a build.
@@ -28,7 +27,7 @@ type rootFS struct {
 
 // TestImages makes both images, from programs that are built once, and tests them.
 func TestImages(t *testing.T) {
-	testns.Root(t, "only root can make root file systems and change into them")
+	netns.Root(t, "only root can make root file systems and change into them")
 	src := Source{Context: repository, Binaries: programs(t)}
 	stages, err := Dockerfile(repository)
 	if err != nil {
@@ -129,7 +128,7 @@ func hasWhatFlannelsHas(t *testing.T, s rootFS) {
 	// Rules can be made with the capabilities that flannel's manifest has, since iptables' extensions are there.
 	rule := []string{"-t", "nat", "-A", "POSTROUTING", "-s", "10.244.0.0/16", "!", "-d", "224.0.0.0/4", "-m", "comment", "--comment", "x", "-j", "MASQUERADE", "--random-fully"}
 	if out, err := output(t, Container{
-		Root: s.dir, Capabilities: []string{"NET_ADMIN", "NET_RAW"}, Net: namespace(t).FD(),
+		Root: s.dir, Capabilities: []string{"NET_ADMIN", "NET_RAW"}, Net: netns.New(t, "image").FD(),
 		Args: append([]string{"iptables-nft"}, rule...), Env: s.environment(),
 	}); err != nil {
 		t.Errorf("iptables-nft: %v\n%s", err, out)
@@ -173,16 +172,6 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(b)
-}
-
-func namespace(t *testing.T) *netns.Namespace {
-	t.Helper()
-	ns, err := netns.New("image")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(ns.Close)
-	return ns
 }
 
 func hasNothingElse(t *testing.T, s rootFS) {

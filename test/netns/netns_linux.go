@@ -4,7 +4,7 @@
 // test binary again as root of new user, mount, PID and network namespaces. A test then asks for what it needs:
 //
 //	netns.New    a host: a namespace that Do, Start and Dial enter
-//	netns.Enter  the test's own thread moves into a new namespace
+//	netns.Enter  the test's own thread moves into a new namespace; IP, Command and Try run programs there
 //	netns.Need   only the right to make namespaces, and programs
 //	netns.TUN    the same, and TUN devices
 //	netns.Root   root of the machine, which a user namespace is not
@@ -91,8 +91,10 @@ func ownMounts() error {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return err
 	}
-	return unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "")
+	return ownRun()
 }
+
+func ownRun() error { return unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "") }
 
 // loopback sets the loopback device of this thread's namespace up.
 func loopback() error {
@@ -184,16 +186,49 @@ func New(t testing.TB, name string) *Namespace {
 	return n
 }
 
-// Enter moves the calling thread to a new network namespace with its loopback device up, which vanishes with the
-// test. Goroutines and subtests that the test starts run on other threads, outside.
+// Enter makes the test parallel and moves its thread to a new network namespace with its loopback device up, which
+// vanishes with the test. Goroutines and subtests that the test starts run on other threads, outside.
 func Enter(t testing.TB, programs ...string) {
 	t.Helper()
 	Need(t, append([]string{"ip:iproute2"}, programs...)...)
+	if p, ok := t.(*testing.T); ok {
+		p.Parallel()
+	}
+	EnterAlone(t, programs...)
+}
+
+// EnterAlone is Enter for a test that changes or measures the whole process, such as its environment. No other
+// test runs meanwhile.
+func EnterAlone(t testing.TB, programs ...string) {
+	t.Helper()
+	Need(t, append([]string{"ip:iproute2"}, programs...)...)
 	runtime.LockOSThread() // never unlocked: the runtime ends the thread with the test's goroutine
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		t.Fatalf("new mount namespace: %v", err)
+	}
+	// Programs of iptables-legacy fail while another namespace's holds the lock in /run.
+	err := errors.Join(unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""), ownRun())
+	if err != nil {
+		t.Fatal(err)
+	}
 	Unshare(t)
 	if err := loopback(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Beside returns the namespace of the calling thread as a host, which other goroutines can enter with Do.
+func Beside(t testing.TB) *Namespace {
+	t.Helper()
+	n, err := netns.Of("beside", unix.Gettid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	if err := n.Join(unix.Gettid()); err != nil { // for /run
+		t.Fatal(err)
+	}
+	return n
 }
 
 // mark tells a test's namespaces from the machine's own.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weft/test/lab/netns"
+	"weft/test/netns"
 )
 
 // TestAPortStaysTheTests: the test can listen, stop and listen again, and clients are refused meanwhile.
@@ -45,12 +45,8 @@ func TestAPortStaysTheTests(t *testing.T) {
 
 // TestNobodyElseGetsThePort: in a network namespace in which the kernel has four ports to give, all are given but the held one.
 func TestNobodyElseGetsThePort(t *testing.T) {
-	n, err := netns.New("ports")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
-	err = n.Do(func() error {
+	n := netns.New(t, "ports")
+	err := n.Do(func() error {
 		if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40003"), 0); err != nil {
 			return err
 		}

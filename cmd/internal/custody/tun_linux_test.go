@@ -22,8 +22,7 @@ import (
 
 	"weft/cmd/internal/rights"
 	"weft/test/await"
-	"weft/test/lab/netns"
-	testns "weft/test/netns"
+	"weft/test/netns"
 )
 
 // asSwitch is a variable that makes the test binary a weftd that does nothing but carry packets between the two TUNs that it
@@ -88,12 +87,8 @@ type pod struct {
 // newPod makes a TUN outside, and moves its device into a new namespace.
 func newPod(t *testing.T, n int) *pod {
 	t.Helper()
-	testns.TUN(t)
-	ns, err := netns.New(fmt.Sprint("pod", n))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(ns.Close)
+	netns.TUN(t)
+	ns := netns.New(t, fmt.Sprint("pod", n))
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)

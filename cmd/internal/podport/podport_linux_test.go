@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/smallhttp"
-	"weft/test/lab/netns"
+	"weft/test/netns"
 )
 
 func addrs(text ...string) (l []netip.Addr) {
@@ -115,11 +115,7 @@ func tun(name string, flags uint16) (int, error) {
 
 // TestInspectTUN: only a descriptor of a pod's TUN is taken, with the name that its device has now.
 func TestInspectTUN(t *testing.T) {
-	n, err := netns.New("inspect")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
+	n := netns.New(t, "inspect")
 	const good = unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR
 	for i, c := range []struct {
 		flags uint16

@@ -16,12 +16,11 @@ import (
 
 	"weft/cmd/internal/podport"
 	"weft/test/await"
-	"weft/test/lab/netns"
-	testns "weft/test/netns"
+	"weft/test/netns"
 )
 
 func TestInterface(t *testing.T) {
-	host, pod := space(t, "host"), space(t, "pod")
+	host, pod := netns.New(t, "host"), netns.New(t, "pod")
 	s := Spec{
 		Netns: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pod.FD()), Name: "eth0", MTU: 1400,
 		Addresses: []netip.Addr{netip.MustParseAddr("10.9.3.2"), netip.MustParseAddr("fd00::2")},
@@ -118,19 +117,9 @@ func addressesIn(pod *netns.Namespace, l netlink.Link) (out []netip.Addr, err er
 	return out, err
 }
 
-func space(t *testing.T, name string) *netns.Namespace {
-	t.Helper()
-	n, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
-	return n
-}
-
 // Who owns a user namespace may trace what runs in it, so that root's helper does not go into that of another user.
 func TestRootStaysOutOfOthersUserNamespaces(t *testing.T) {
-	testns.Root(t, "only root can start a process as another user")
+	netns.Root(t, "only root can start a process as another user")
 	cmd := exec.Command("unshare", "-Urn", "sleep", "60")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	if err := cmd.Start(); err != nil {

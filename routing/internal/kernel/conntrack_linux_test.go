@@ -8,21 +8,21 @@ import (
 	"time"
 
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/nstest"
+	"weft/test/netns"
 )
 
 // TestTranslatedFlows has nftables translate real flows of both families, and others not: the kernel's connection tracking tells of those that were.
 func TestTranslatedFlows(t *testing.T) {
-	k := nstest.In(t)
+	k := inNamespace(t)
 	anybody := func(netip.Addr) bool { return true }
 	if l, err := k.TranslatedFlows(anybody); err != nil || len(l) != 0 {
 		t.Fatalf("in a namespace without flows: %v, %v", l, err)
 	}
-	nstest.IP(t, "addr add 10.1.1.5/32 dev lo")
-	nstest.IP(t, "addr add fd00:1:1::5/128 dev lo nodad")
-	nstest.IP(t, "route add 10.96.0.10/32 dev lo src 10.1.1.5")
-	nstest.IP(t, "route add fd96::10/128 dev lo src fd00:1:1::5")
-	nstest.Command(t, "nft", `table inet service {
+	netns.IP(t, "addr add 10.1.1.5/32 dev lo")
+	netns.IP(t, "addr add fd00:1:1::5/128 dev lo nodad")
+	netns.IP(t, "route add 10.96.0.10/32 dev lo src 10.1.1.5")
+	netns.IP(t, "route add fd96::10/128 dev lo src fd00:1:1::5")
+	netns.Command(t, "nft", `table inet service {
 		chain out { type nat hook output priority -100;
 			ip daddr 10.96.0.10 meta l4proto { tcp, udp } dnat ip to 10.1.1.5;
 			ip6 daddr fd96::10 meta l4proto { tcp, udp } dnat ip6 to fd00:1:1::5;

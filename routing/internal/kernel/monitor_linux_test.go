@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/nstest"
+	"weft/test/netns"
 )
 
 // rtattr encodes one netlink attribute, padded (RTA_ALIGN of rtnetlink.h).
@@ -72,7 +72,7 @@ func FuzzInterest(f *testing.F) {
 }
 
 func TestMonitorResyncsAfterOverflow(t *testing.T) {
-	k := nstest.In(t)
+	k := inNamespace(t)
 	m, err := k.Subscribe()
 	if err != nil {
 		t.Fatal(err)
@@ -80,9 +80,9 @@ func TestMonitorResyncsAfterOverflow(t *testing.T) {
 	if err := m.Limit(1); err != nil { // the kernel's least
 		t.Fatal(err)
 	}
-	nstest.EtherLink(t, "eth0", 1500)
+	netns.EtherLink(t, "eth0", 1500)
 	for i := range 40 {
-		nstest.IP(t, "addr add 192.0.2.%d/32 dev eth0", i+1) // none concerns us
+		netns.IP(t, "addr add 192.0.2.%d/32 dev eth0", i+1) // none concerns us
 	}
 	changed := make(chan bool, 1)
 	done := make(chan error, 1)

@@ -13,7 +13,7 @@ import (
 
 	"weft/encap"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/nstest"
+	"weft/test/netns"
 )
 
 var (
@@ -193,13 +193,13 @@ func FuzzHopMessages(f *testing.F) {
 }
 
 func TestRoutesTo(t *testing.T) {
-	k := nstest.In(t)
-	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	nstest.IP(t, "-6 addr add 2001:db8::1/64 dev eth0 nodad")
-	nstest.IP(t, "neigh add 2001:db8::9 lladdr %v dev eth0", macGate)
-	nstest.IP(t, "route add 198.51.100.0/24 via inet6 2001:db8::9 dev eth0")
-	nstest.IP(t, "route add 203.0.113.0/24 via 192.0.2.9 mtu 1300")
-	nstest.IP(t, "route add prohibit 203.0.114.0/24")
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.IP(t, "-6 addr add 2001:db8::1/64 dev eth0 nodad")
+	netns.IP(t, "neigh add 2001:db8::9 lladdr %v dev eth0", macGate)
+	netns.IP(t, "route add 198.51.100.0/24 via inet6 2001:db8::9 dev eth0")
+	netns.IP(t, "route add 203.0.113.0/24 via 192.0.2.9 mtu 1300")
+	netns.IP(t, "route add prohibit 203.0.114.0/24")
 	d, err := k.Device("eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -233,8 +233,8 @@ func TestRoutesTo(t *testing.T) {
 
 // TestAskForNeighbour: the kernel asks the link for an address without a packet.
 func TestAskForNeighbour(t *testing.T) {
-	k := nstest.In(t)
-	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
 	d, err := k.Device("eth0")
 	if err != nil {
 		t.Fatal(err)

@@ -10,16 +10,16 @@ import (
 	"testing"
 
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/nstest"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
 // TestForwardingIsGivenBack has the feature of a link turned on, found by the next process, given back by a cleanup,
 // and respected where somebody turned it off.
 func TestForwardingIsGivenBack(t *testing.T) {
-	k := nstest.In(t)
-	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	nstest.EtherLink(t, "eth1", 1500, "198.51.100.1/24")
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.EtherLink(t, "eth1", 1500, "198.51.100.1/24")
 	dir := filepath.Join(t.TempDir(), "state")
 	file := filepath.Join(dir, ForwardingFile)
 	open := func(word string) *forwarder { return newForwarder(k, word, dir, slog.New(slog.DiscardHandler)) }
@@ -81,7 +81,7 @@ func TestForwardingIsGivenBack(t *testing.T) {
 
 	f = open(ForwardingOn)
 	f.tend("eth1", alone(0))
-	nstest.Command(t, "ethtool", "-K", "eth1", kernel.Forwarding, "off")
+	netns.Command(t, "ethtool", "-K", "eth1", kernel.Forwarding, "off")
 	f.tend("eth1", alone(2))
 	is("off means off", "eth1", false)
 	f = open(ForwardingAuto)
@@ -90,8 +90,8 @@ func TestForwardingIsGivenBack(t *testing.T) {
 	is("off means off after a restart", "eth1", false)
 	open(ForwardingOn).tend("eth1", alone(0))
 	is("asked for anew", "eth1", true)
-	nstest.Command(t, "ip", "link", "del", "eth1")
-	nstest.EtherLink(t, "eth1", 1500, "198.51.100.1/24")
+	netns.Command(t, "ip", "link", "del", "eth1")
+	netns.EtherLink(t, "eth1", 1500, "198.51.100.1/24")
 	f = open(ForwardingAuto)
 	f.tend("eth1", alone(0))
 	is("another link of that name", "eth1", false)
@@ -115,8 +115,8 @@ func forwards(k *kernel.Kernel, link string) (bool, error) {
 
 // TestForwardingWithoutFeature has a link and a state directory that cannot do what is asked.
 func TestForwardingWithoutFeature(t *testing.T) {
-	k := nstest.In(t)
-	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	dev, err := k.Device("eth0")
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 
 	"weft/encap"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/nstest"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
@@ -72,8 +72,8 @@ func opened(p *Plane) error {
 func TestNothingIsKeptOfAPlaneThatHasEnded(t *testing.T) {
 	for _, path := range []tunnel.Path{tunnel.PathPortable, tunnel.PathSocket, tunnel.PathRaw} {
 		t.Run(path.String(), func(t *testing.T) {
-			k, h := nstest.In(t), &holder{items: map[string]tunnel.Kept{}}
-			nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+			k, h := inNamespace(t), &holder{items: map[string]tunnel.Kept{}}
+			netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 			over, cancel := context.WithCancel(t.Context())
 			cancel()
 			first := heldPlane(t, k, path, h)

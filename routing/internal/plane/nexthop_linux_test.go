@@ -9,8 +9,8 @@ import (
 
 	"weft/encap"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/nstest"
 	"weft/test/await"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
@@ -26,13 +26,13 @@ func TestNextHopsFollowIPv6(t *testing.T) {
 // nextHopsFollow has one peer, at the address peer, first on the link and then behind gate. near goes
 // before the arguments of ip.
 func nextHopsFollow(t *testing.T, near, peer, gate, host string) {
-	k := nstest.In(t)
-	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
-	nstest.EtherLink(t, "eth1", 1500, "192.0.3.1/24", "2001:db8:1::1/64")
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")
+	netns.EtherLink(t, "eth1", 1500, "192.0.3.1/24", "2001:db8:1::1/64")
 	d := newDriven(t, k, "192.0.2.1", "2001:db8::1", tunnel.PeerSpec{Name: "two", Addr: addr(peer), Subnets: []netip.Prefix{pfx("10.5.2.0/24")}})
 	d.follow(t)
 	local := macUs
-	nstest.IP(t, "link set eth0 address %v", local)
+	netns.IP(t, "link set eth0 address %v", local)
 	expect := func(what string, mac encap.MAC) {
 		t.Helper()
 		want := tunnel.NextHop{Local: local, Remote: mac}
@@ -44,7 +44,7 @@ func nextHopsFollow(t *testing.T, near, peer, gate, host string) {
 		})
 	}
 	none := encap.MAC{}
-	run := func(format string, a ...any) { nstest.IP(t, near+format, a...) }
+	run := func(format string, a ...any) { netns.IP(t, near+format, a...) }
 
 	expect("neighbour unknown", none)
 	run("neigh replace %s lladdr %v dev eth0 nud stale", peer, macPeer)
@@ -79,22 +79,22 @@ func nextHopsFollow(t *testing.T, near, peer, gate, host string) {
 
 	run("route add %s%s dev eth1", peer, host)
 	expect("by another link", none)
-	nstest.IP(t, "link set eth1 down") // the kernel drops the route, in IPv4 without a word
+	netns.IP(t, "link set eth1 down") // the kernel drops the route, in IPv4 without a word
 	expect("the other link down", macPeer)
-	nstest.IP(t, "link set eth1 up")
+	netns.IP(t, "link set eth1 up")
 
 	local = encap.MAC{2, 0, 0, 0, 0, 0x77}
-	nstest.IP(t, "link set eth0 address %v", local)
+	netns.IP(t, "link set eth0 address %v", local)
 	run("neigh replace %s lladdr %v dev eth0 nud permanent", peer, macPeer) // the kernel forgot them all
 	expect("another MAC of ours", macPeer)
 }
 
 // TestNextHopsScale has 10,000 peers behind two gateways: a change of a neighbour asks for no route.
 func TestNextHopsScale(t *testing.T) {
-	k := nstest.In(t)
-	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	nstest.IP(t, "route add default via 192.0.2.9")
-	nstest.IP(t, "neigh add 192.0.2.9 lladdr %v dev eth0", macGate)
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	netns.IP(t, "route add default via 192.0.2.9")
+	netns.IP(t, "neigh add 192.0.2.9 lladdr %v dev eth0", macGate)
 	const peers = 10_000
 	specs := make([]tunnel.PeerSpec, peers)
 	for i := range specs {
@@ -140,7 +140,7 @@ func TestNextHopsScale(t *testing.T) {
 	for i := range byte(20) { // something else that was under way may have asked for them
 		mark()
 		mac := encap.MAC{2, 0, 0, 0, 1, i}
-		nstest.IP(t, "neigh replace 192.0.2.9 lladdr %v dev eth0", mac)
+		netns.IP(t, "neigh replace 192.0.2.9 lladdr %v dev eth0", mac)
 		await.OK(t, "another MAC of the gateway", func() error { return all(mac) })
 		if err = many(peers - 1); err == nil {
 			break
@@ -149,7 +149,7 @@ func TestNextHopsScale(t *testing.T) {
 	if err != nil {
 		t.Errorf("each MAC has all routes asked for: %v", err)
 	}
-	nstest.IP(t, "route add 198.18.0.0/24 via 192.0.2.10")
-	nstest.IP(t, "route del 198.18.0.0/24")
+	netns.IP(t, "route add 198.18.0.0/24 via 192.0.2.10")
+	netns.IP(t, "route del 198.18.0.0/24")
 	await.OK(t, "asked for again", func() error { return many(peers) })
 }

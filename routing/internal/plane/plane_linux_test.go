@@ -11,8 +11,8 @@ import (
 
 	"weft/encap"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/nstest"
 	"weft/test/await"
+	"weft/test/netns"
 	"weft/tunnel"
 )
 
@@ -133,7 +133,7 @@ func (d *driven) onRaw() error {
 	if d.PathName() != "raw" || len(d.Notes()) > 0 {
 		return fmt.Errorf("path %s, notes %q", d.PathName(), d.Notes())
 	}
-	rules, err := nstest.Try("nft", "list", "ruleset")
+	rules, err := netns.Try("nft", "list", "ruleset")
 	if err != nil || strings.Count(rules, "drop comment \"weft\"") != 1 {
 		return fmt.Errorf("ingress filter: %w\n%s", err, rules)
 	}
@@ -142,8 +142,8 @@ func (d *driven) onRaw() error {
 
 // TestFilterThatCouldNotBeMade: a port whose ingress filter is gone, and could not be made again, is opened anew.
 func TestFilterThatCouldNotBeMade(t *testing.T) {
-	k := nstest.In(t)
-	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	d := newDriven(t, k, "192.0.2.1", "")
 	if err := d.onRaw(); err != nil {
 		t.Fatal(err)
@@ -162,22 +162,22 @@ func TestFilterThatCouldNotBeMade(t *testing.T) {
 // TestRawWhenItIsPossible: a port that is on path socket for an obstacle looks again only after a while, and is on path
 // raw once the obstacle is gone.
 func TestRawWhenItIsPossible(t *testing.T) {
-	k := nstest.In(t)
-	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	const policy = "src 192.0.2.1 dst 192.0.2.2 dir out tmpl proto esp mode transport"
-	nstest.IP(t, "xfrm policy add "+policy)
+	netns.IP(t, "xfrm policy add "+policy)
 	d := newDriven(t, k, "192.0.2.1", "")
 	path := func() string { return d.PathName() + ": " + strings.Join(d.Notes(), "; ") }
 	if got := path(); !strings.HasPrefix(got, "socket: ") || !strings.Contains(got, "IPsec policies") {
 		t.Fatal(got)
 	}
-	nstest.IP(t, "xfrm policy flush")
+	netns.IP(t, "xfrm policy flush")
 	d.sockets[0].retry = d.sockets[0].retry.Add(-retryRaw)
 	d.look(t, kernel.ChangedAll)
 	if got := path(); got != "raw: " {
 		t.Errorf("no policy any more: %s", got)
 	}
-	nstest.IP(t, "xfrm policy add "+policy)
+	netns.IP(t, "xfrm policy add "+policy)
 	d.look(t, kernel.ChangedAll)
 	if got := path(); !strings.HasPrefix(got, "socket: ") {
 		t.Errorf("a policy at run time: %s", got)
@@ -186,8 +186,8 @@ func TestRawWhenItIsPossible(t *testing.T) {
 
 // TestRefusedPeersAreNotAskedFor: the kernel is asked for the routes to the peers that the table has.
 func TestRefusedPeersAreNotAskedFor(t *testing.T) {
-	k := nstest.In(t)
-	nstest.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+	k := inNamespace(t)
+	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	d := newDriven(t, k, "192.0.2.1", "")
 	peer := func(n byte, subnet string) tunnel.PeerSpec {
 		return tunnel.PeerSpec{Name: fmt.Sprint(n), Addr: netip.AddrFrom4([4]byte{192, 0, 2, n}), Subnets: []netip.Prefix{pfx(subnet)}}

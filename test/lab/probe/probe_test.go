@@ -12,21 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/test/await"
-	"weft/test/lab/netns"
-	testns "weft/test/netns"
+	"weft/test/netns"
 )
 
 // twoHosts makes two hosts that are joined by one cable, each with an address of each family.
 func twoHosts(t *testing.T) (a, b Endpoint) {
 	t.Helper()
-	testns.Need(t)
+	netns.Need(t)
 	a, b = Endpoint{Name: "a", Addr: netip.MustParseAddr("192.0.2.1")}, Endpoint{Name: "b", Addr: netip.MustParseAddr("192.0.2.2")}
 	for _, e := range []*Endpoint{&a, &b} {
-		ns, err := netns.New(e.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(ns.Close)
+		ns := netns.New(t, e.Name)
 		e.NS = ns
 	}
 	err := a.NS.Netlink().LinkAdd(&netlink.Veth{

@@ -11,8 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"weft/test/lab/netns"
-	testns "weft/test/netns"
+	"weft/test/netns"
 )
 
 func prefixes(texts ...string) (ps []netip.Prefix) {
@@ -68,12 +67,7 @@ func TestFormer(t *testing.T) {
 // host is a namespace with a link named cni0, of the given kind, that has these addresses.
 func host(t *testing.T, kind netlink.Link, addrs ...string) *netns.Namespace {
 	t.Helper()
-	testns.Need(t)
-	n, err := netns.New("host")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
+	n := netns.New(t, "host")
 	kind.Attrs().Name = "cni0"
 	if err := n.Netlink().LinkAdd(kind); err != nil {
 		t.Fatal(err)

@@ -11,24 +11,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"weft/test/lab/netns"
-	testns "weft/test/netns"
+	"weft/test/netns"
 )
 
 // pair makes a host and a pod with a link between, which is eth0 in the pod and veth0 on the host, and returns both
 // namespaces and the path of the pod's.
 func pair(t *testing.T) (host, pod *netns.Namespace, path string) {
 	t.Helper()
-	testns.Need(t)
-	var err error
-	if host, err = netns.New("host"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(host.Close)
-	if pod, err = netns.New("pod"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pod.Close)
+	host, pod = netns.New(t, "host"), netns.New(t, "pod")
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(pod.FD())}
 	if err := host.Netlink().LinkAdd(veth); err != nil {
 		t.Fatal(err)
