@@ -12,7 +12,7 @@ const (
 	EventPeerHeldBack EventKind = "peer_held_back"
 	// how superpackets leave, and why
 	EventOutletChosen EventKind = "outlet_chosen"
-	// the kernel refused an offload, and weft goes on without
+	// the kernel refused an offload, or what it sends arrives broken, and weft goes on without
 	EventOffloadLost EventKind = "offload_lost"
 	// the path MTU to a peer was lowered, or a claim about it was wrong
 	EventPathMTU EventKind = "path_mtu"
