@@ -17,7 +17,8 @@ func inNamespace(t *testing.T) *kernel.Kernel {
 	return kernelHere(t)
 }
 
-// aloneInNamespace is inNamespace for a test that changes or measures the whole process.
+// aloneInNamespace is inNamespace for a test that changes or measures the whole process, or takes again a port or device
+// that it has closed: the fork of another test has it until it runs its program.
 func aloneInNamespace(t *testing.T) *kernel.Kernel {
 	t.Helper()
 	netns.TUN(t)

@@ -17,7 +17,7 @@ import (
 // TestPodsBesideABridge checks that host and pods of a bridge find the pods that are attached directly, also if the bridge comes
 // after them, and that nothing of it stays when they or the bridge are gone.
 func TestPodsBesideABridge(t *testing.T) {
-	other := inNamespace(t)
+	other := aloneInNamespace(t)
 	k := newNamespace(t) // where the thread stays
 	ip(t, "link set lo up")
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24", "2001:db8::1/64")

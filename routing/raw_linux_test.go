@@ -122,7 +122,7 @@ func onLink(sockets string, index int) bool {
 // TestRawNeedsEthernet has path auto take the next best on a link that is none, and path raw
 // refuse to start.
 func TestRawNeedsEthernet(t *testing.T) {
-	k := inNamespace(t)
+	k := aloneInNamespace(t)
 	ip(t, "tuntap add dev eth0 mode tun")
 	ip(t, "link set eth0 up")
 	ip(t, "addr add 192.0.2.1/24 dev eth0")
@@ -151,7 +151,7 @@ func TestRawNeedsEthernet(t *testing.T) {
 
 // TestRawStaysOutOfIPsec has path auto leave to the IP stack what the host may want encrypted.
 func TestRawStaysOutOfIPsec(t *testing.T) {
-	k := inNamespace(t)
+	k := aloneInNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	ip(t, "xfrm policy add src 192.0.2.1 dst 192.0.2.2 dir out tmpl proto esp mode transport")
 	u := newTestUDP(t, k, false)

@@ -240,7 +240,7 @@ func TestUDPNeedsOneNeighbour(t *testing.T) {
 }
 
 func TestUDPRestartKeepsAndMoves(t *testing.T) {
-	k := inNamespace(t)
+	k := aloneInNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	u := newTestUDP(t, k, false)
 	stop := start(t, u)
@@ -268,7 +268,7 @@ func TestUDPRestartKeepsAndMoves(t *testing.T) {
 // TestUDPLeavesItsFormerNetwork is a config with another Network: the TUN moves, and
 // nothing of the old network stays to swallow packets.
 func TestUDPLeavesItsFormerNetwork(t *testing.T) {
-	k := inNamespace(t)
+	k := aloneInNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	u := newTestUDP(t, k, false)
 	stop := start(t, u)

@@ -49,7 +49,7 @@ func vtepNodes(t *testing.T, keys ...string) []*vtepNode {
 // hosts makes hosts on one Ethernet, whose bridge is in a namespace of its own.
 func hosts(t *testing.T, count int) (nodes []*vtepNode, bridge *kernel.Kernel) {
 	t.Helper()
-	bridge = inNamespace(t)
+	bridge = aloneInNamespace(t)
 	sh := func(k *kernel.Kernel, args string) {
 		t.Helper()
 		if err := k.Do(func() error { _, err := netns.TryIP(args); return err }); err != nil {
@@ -269,7 +269,7 @@ func TestUserVTEPsMix(t *testing.T) {
 
 // TestUserVTEPTakesThePort lets the data plane take over where the kernel's device was, and back.
 func TestUserVTEPTakesThePort(t *testing.T) {
-	k := inNamespace(t)
+	k := aloneInNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	config := func(how string) string {
 		return `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","Userspace":"` + how + `"}}`

@@ -303,7 +303,7 @@ func TestVXLANFollowsUnderlay(t *testing.T) {
 
 // What flannel left is used as it is: no packet is lost, and no peer has to learn another MAC.
 func TestVXLANAdoptsFlannels(t *testing.T) {
-	k := inNamespace(t)
+	k := aloneInNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	const flannelsMAC = "c6:d2:32:6f:8f:44"
 	ip(t, "link add flannel.1 address %s mtu 1450 type vxlan id 1 dev eth0 local 192.0.2.1 dstport 8472 nolearning", flannelsMAC)
@@ -384,7 +384,7 @@ func TestVXLANRemakesAnotherDevice(t *testing.T) {
 
 // What is not ours is not touched, and the error says what to do.
 func TestVXLANRefuses(t *testing.T) {
-	k := inNamespace(t)
+	k := aloneInNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	for _, c := range []struct{ make, want string }{
 		{"link add flannel.1 type bridge", "link flannel.1 is of type bridge"},

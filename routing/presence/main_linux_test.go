@@ -9,11 +9,12 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// inNamespace moves the test to a network namespace of its own and opens it.
+// inNamespace moves the test to a network namespace of its own and opens it. The test runs alone, since it asks
+// for answers within milliseconds.
 func inNamespace(t *testing.T) *kernel.Kernel {
 	t.Helper()
 	netns.TUN(t)
-	netns.Enter(t)
+	netns.EnterAlone(t)
 	return kernelHere(t)
 }
 

@@ -225,7 +225,12 @@ func Beside(t testing.TB) *Namespace {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.Close)
-	if err := n.Join(unix.Gettid()); err != nil { // for /run
+	mounts, err := os.Open("/proc/thread-self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mounts.Close()
+	if err := n.Do(func() error { return unix.Setns(int(mounts.Fd()), unix.CLONE_NEWNS) }); err != nil { // for /run
 		t.Fatal(err)
 	}
 	return n
