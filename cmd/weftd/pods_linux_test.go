@@ -131,7 +131,7 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 		}
 		return p
 	}
-	attach(a, one, "one")
+	p1 := attach(a, one, "one")
 	before := a.descriptors(t)
 	p3 := attach(a, three, "three")
 	p2 := attach(b, two, "two")
@@ -196,7 +196,7 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 		t.Error(err)
 	}
 
-	// After a restart weftd knows the pod, whatever became of its descriptor, and takes it anew.
+	// After a restart weftd knows the pod. It forgets one whose interface goes, which may then be attached anew.
 	await.OK(t, "what there is has been written", func() error {
 		text, err := os.ReadFile(filepath.Join(a.dir, "cache", statefiles.Pods))
 		if err == nil && strings.Contains(string(text), `"three"`) {
@@ -216,6 +216,15 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
+	await.OK(t, "the pod without an interface is forgotten, and its address is free", func() error {
+		if l := pods(a); len(l) > 0 {
+			return fmt.Errorf("%+v", l)
+		}
+		if _, err := os.Stat(filepath.Join(a.dir, "cbr0", p1.Addresses[0].String())); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("its address: %v", err)
+		}
+		return nil
+	})
 	attach(a, one, "one")
 	p2 = attach(b, two, "two")
 	await.OK(t, "across, again", func() error { return hears(t, one, two, p2.Addresses[0]) })
