@@ -9,6 +9,8 @@
 #   make test-kube  weft in a real Kubernetes cluster, with its API server, controllers and etcd. The first build
 #                of those takes some seven minutes and 1.2 GB of Go's module cache
 #   make test-matrix  every combination of backend, family, firewall and path, of which make test runs a choice
+#   make test-kernel  labs under Debian's kernels, 6.1 and 6.12 (KERNELS='6.1' RUN='^path': fewer), which QEMU boots. Without /dev/kvm that
+#                takes some five minutes a kernel
 #   make test-hour  a healthy lab of each backend for an hour (CALM=20m: for 20 minutes): nothing may be said to be wrong
 #   make test-faults  the faults of docs/reliability.md that make test has for seconds, for a minute each
 #   make bench   every benchmark, in benchstat's form; what is measured between pods, over weft and over the kernel,
@@ -39,13 +41,16 @@ CALM ?= 1h
 # UPDATE=1 makes make bench-guard write a new baseline.
 UPDATE ?=
 
-# RUN chooses tests of make test-kube; WEFT_LONG=1 and WEFT_NODES=5000 make them longer (test/kube).
+# KERNELS are those of make test-kernel.
+KERNELS ?= 6.1 6.12
+
+# RUN chooses tests of make test-kube, and scenarios of make test-kernel; WEFT_LONG=1 and WEFT_NODES=5000 make them longer (test/kube).
 RUN ?= .
 
 TOOLS := .ci/tools/bin
 CONTROLPLANE := test/kube/bin/controlplane
 
-.PHONY: build run test test-flannel test-more test-long test-kube test-matrix test-hour test-faults bench bench-once bench-guard lint check release publish deps clean
+.PHONY: build run test test-flannel test-more test-long test-kube test-matrix test-kernel test-hour test-faults bench bench-once bench-guard lint check release publish deps clean
 .DEFAULT_GOAL := build
 
 # Static binaries, so that they run on any Linux and in an empty container image. With grpcnotrace grpc leaves out its
@@ -75,6 +80,13 @@ test-long: deps build
 
 test-matrix: deps build
 	WEFT_MATRIX=all $(GO) test -count=1 -v -timeout 60m -run '^TestMatrix$$' ./test
+
+test-kernel: build
+	@.ci/deps qemu-system-x86_64:qemu-system-x86
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./test/kernel
+	@status=0; for k in $(KERNELS); do \
+		echo "Linux $$k"; test/kernel/boot $$k $(CURDIR)/bin/kernel -run '$(RUN)' || status=1; \
+	done; exit $$status
 
 test-hour: deps build
 	WEFT_CALM=$(CALM) $(GO) test -count=1 -v -timeout 24h -run '^TestAHealthyLabIsCalm$$' ./test
