@@ -238,17 +238,27 @@ func readPort(f *Facts) Port {
 	}
 	defer h.Close()
 	links, _ := h.LinkList() // what is missing of it is not judged
+	p.leaveOut(links)
+	return p
+}
+
+// leaveOut takes the sockets of the kernel's own devices out of the holders: they have no process.
+func (p *Port) leaveOut(links []netlink.Link) {
 	for _, l := range links {
-		v, ok := l.(*netlink.Vxlan)
-		if !ok || v.Port != int(p.Number) {
+		a := l.Attrs()
+		ours := a.Alias == ownAlias || isFlannels(a.Name)
+		v, vxlan := l.(*netlink.Vxlan)
+		switch {
+		case vxlan && v.Port == int(p.Number):
+		case ours && l.Type() == "wireguard": // the port is not among its attributes
+		default:
 			continue
 		}
-		p.Holders = slices.DeleteFunc(p.Holders, func(h Holder) bool { return h.PID == 0 }) // the kernel's own sockets
-		if v.Alias != ownAlias && !isFlannels(v.Name) {
-			p.Device = v.Name
+		p.Holders = slices.DeleteFunc(p.Holders, func(h Holder) bool { return h.PID == 0 })
+		if !ours {
+			p.Device = a.Name
 		}
 	}
-	return p
 }
 
 func (f *Facts) isUnderlays(a netip.Addr) bool {

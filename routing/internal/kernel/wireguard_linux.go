@@ -32,9 +32,14 @@ func (k *Kernel) Kind(name string) (kind, alias string, err error) {
 	return l.Type(), l.Attrs().Alias, nil
 }
 
-// AddWireGuard makes a device, down and without a key. The error wraps ErrNoWireGuard if the kernel cannot.
+// AddWireGuard makes a device without a key. It is up, since only then a handshake begins when it gets its peers. The error wraps
+// ErrNoWireGuard if the kernel cannot.
 func (k *Kernel) AddWireGuard(name string) error {
-	return Wrap("add link "+name, k.addKind(name, wireGuardKind, ErrNoWireGuard))
+	err := k.addKind(name, wireGuardKind, ErrNoWireGuard)
+	if err == nil {
+		err = k.h.LinkSetUp(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: name}})
+	}
+	return Wrap("add link "+name, err)
 }
 
 // addKind makes a link without attributes of its own. The kernel's answer to an unknown kind is made missing.

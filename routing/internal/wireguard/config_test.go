@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
@@ -218,7 +219,8 @@ func TestKernelDevice(t *testing.T) {
 	f := &fakeKernel{device: wgtypes.Device{Peers: []wgtypes.Peer{{PublicKey: wgtypes.Key(key(1))}, {PublicKey: wgtypes.Key(key(9))}}}}
 	k := &Kernel{name: "flannel-wg", control: f}
 	c := Config{Private: NewPrivateKey(), Port: 7, Peers: []Peer{peer(1), peer(2)}}
-	if changed, err := k.Configure(c, nil); err != nil || !changed {
+	nobody := func(PublicKey) bool { return false }
+	if changed, err := k.Configure(c, nobody); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
 	first := f.told[0]
@@ -226,11 +228,11 @@ func TestKernelDevice(t *testing.T) {
 		first.Peers[1].Remove || !first.Peers[1].ReplaceAllowedIPs || first.Peers[1].Endpoint.String() != "192.0.2.1:51820" || first.Peers[1].AllowedIPs[0].String() != "10.5.1.0/24" {
 		t.Errorf("%+v", first)
 	}
-	if changed, err := k.Configure(c, nil); err != nil || changed || len(f.told) != 1 {
+	if changed, err := k.Configure(c, nobody); err != nil || changed || len(f.told) != 1 {
 		t.Error("the same again was told again", changed, err)
 	}
 	c.Peers = []Peer{peer(1, func(p *Peer) { p.Keepalive = 5 })}
-	if _, err := k.Configure(c, nil); err != nil {
+	if _, err := k.Configure(c, nobody); err != nil {
 		t.Fatal(err)
 	}
 	if last := f.told[1]; last.PrivateKey != nil || last.ListenPort != nil || len(last.Peers) != 2 || !last.Peers[0].Remove || last.Peers[1].Endpoint != nil || last.Peers[1].PersistentKeepaliveInterval.Seconds() != 5 {
@@ -238,11 +240,34 @@ func TestKernelDevice(t *testing.T) {
 	}
 	f.err = errors.New("no")
 	c.Port = 8
-	if _, err := k.Configure(c, nil); !errors.Is(err, f.err) {
+	if _, err := k.Configure(c, nobody); !errors.Is(err, f.err) {
 		t.Error(err)
 	}
 	f.err = nil
-	if changed, err := k.Configure(c, nil); err != nil || !changed || f.told[2].PrivateKey == nil {
+	if changed, err := k.Configure(c, nobody); err != nil || !changed || f.told[2].PrivateKey == nil {
 		t.Error("after a failure not all is said again", err)
+	}
+}
+
+// TestKernelGreets: a handshake begins with peers that a device did not have and that are named, and their keepalive is what it was.
+func TestKernelGreets(t *testing.T) {
+	f := &fakeKernel{device: wgtypes.Device{Peers: []wgtypes.Peer{{PublicKey: wgtypes.Key(key(1))}}}}
+	k := &Kernel{name: "flannel-wg", control: f}
+	kept := peer(4, func(p *Peer) { p.Keepalive = 25 }) // begins one by itself
+	c := Config{Private: NewPrivateKey(), Port: 7, Peers: []Peer{peer(1), peer(2), peer(3), kept}}
+	named := func(k PublicKey) bool { return k != key(3) }
+	for range 2 { // the second has nothing new
+		if _, err := k.Configure(c, named); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(f.told) != 3 {
+		t.Fatalf("told %d times: %+v", len(f.told), f.told)
+	}
+	for i, keepalive := range []time.Duration{time.Second, 0} {
+		ps := f.told[1+i].Peers
+		if len(ps) != 1 || ps[0].PublicKey != wgtypes.Key(key(2)) || !ps[0].UpdateOnly || *ps[0].PersistentKeepaliveInterval != keepalive {
+			t.Errorf("peers %+v, want the second with keepalive %v", ps, keepalive)
+		}
 	}
 }

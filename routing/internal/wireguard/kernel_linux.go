@@ -48,8 +48,9 @@ func (*Kernel) WrongKeys() uint64 { return 0 }
 func (*Kernel) Lost() bool { return false }
 
 // Configure makes the device have what c says. The first time the peers that the device has from before stay, with their sessions, if they
-// are among the wanted ones. A handshake begins with the first packet, as the kernel has it: greet has no effect.
-func (k *Kernel) Configure(c Config, _ func(PublicKey) bool) (changed bool, err error) {
+// are among the wanted ones. A peer that is new to the device and whom greet names is greeted with a handshake at once, not with the first
+// packet, if the device is up.
+func (k *Kernel) Configure(c Config, greet func(PublicKey) bool) (changed bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	have := k.have
@@ -69,7 +70,26 @@ func (k *Kernel) Configure(c Config, _ func(PublicKey) bool) (changed bool, err 
 		return true, fmt.Errorf("device %s: %w%s", k.name, err, portTaken(err, c.Port))
 	}
 	k.have, k.set = c, true
-	return true, nil
+	return true, k.greet(Plan(have.Peers, c.Peers), greet)
+}
+
+// greet has the kernel begin a handshake with peers that are new. It begins one when a peer gets a keepalive, which is taken away again.
+func (k *Kernel) greet(plan Changes, greet func(PublicKey) bool) error {
+	var on, off wgtypes.Config
+	once, none := time.Second, time.Duration(0)
+	for _, p := range plan.Set {
+		if p.New && p.Keepalive == 0 && greet(p.Key) {
+			on.Peers = append(on.Peers, wgtypes.PeerConfig{PublicKey: wgtypes.Key(p.Key), UpdateOnly: true, PersistentKeepaliveInterval: &once})
+			off.Peers = append(off.Peers, wgtypes.PeerConfig{PublicKey: wgtypes.Key(p.Key), UpdateOnly: true, PersistentKeepaliveInterval: &none})
+		}
+	}
+	if len(on.Peers) == 0 {
+		return nil
+	}
+	if err := errors.Join(k.control.ConfigureDevice(k.name, on), k.control.ConfigureDevice(k.name, off)); err != nil {
+		return fmt.Errorf("device %s: begin handshakes: %w", k.name, err)
+	}
+	return nil
 }
 
 // portTaken says what an error means that is the port's.
