@@ -37,3 +37,14 @@ func TestOutlets(t *testing.T) {
 		t.Errorf("after one trial: %+v", s)
 	}
 }
+
+// TestOutletWithoutRuns: a port that sends no runs, or has lost them, does not say that superpackets leave in runs.
+func TestOutletWithoutRuns(t *testing.T) {
+	o, _ := resting(t, path{raw: true, off: tunnel.OffloadSet(0).With(tunnel.OffloadGSO)})
+	for set, want := range map[tunnel.Outlet]tunnel.Outlet{tunnel.OutletRuns: tunnel.OutletCut, tunnel.OutletWhole: tunnel.OutletWhole} {
+		o.raws[0].SetOutlets(tunnel.Outlets{First: set})
+		if s := o.engines[0].Stats().Outlets; len(s) != 1 || s[0].Now != want || s[0].First != set {
+			t.Errorf("outlet %v: %+v, want %v", set, s, want)
+		}
+	}
+}

@@ -91,6 +91,9 @@ func (r *Raw) SetOutlets(o Outlets) {
 func (r *Raw) Outlets() OutletStats {
 	s := r.runs.choice.Load().stats()
 	s.Local = r.sockets.local
+	if s.Now == OutletRuns && !r.runs.gso.on() { // it may have been lost since the outlets were set
+		s.Now = OutletCut
+	}
 	return s
 }
 

@@ -24,10 +24,15 @@ func deviceLines(s control.Status) (l []string) {
 
 func outletLine(o control.Outlet) string {
 	s := fmt.Sprintf("superpackets leave %v ", o.Local)
-	if o.Outlet == tunnel.OutletRuns.String() {
-		s += "in "
+	switch o.Outlet {
+	case tunnel.OutletRuns.String():
+		s += "in " + o.Outlet
+	case tunnel.OutletCut.String():
+		s += o.Outlet + ", each datagram by a send of its own"
+	default:
+		s += o.Outlet
 	}
-	s += o.Outlet + ": " + o.Because
+	s += ": " + o.Because
 	switch {
 	case !o.Measured:
 	case o.Trials == 0:

@@ -129,6 +129,8 @@ func (d Devices) Outlets(six, whole, runs bool) tunnel.Outlets {
 	}
 	noTunnels, noUDP := d.lacking(tunnels, six), d.lacking(UDPSegmentation, six)
 	switch {
+	case !whole && !runs:
+		return tunnel.Outlets{First: tunnel.OutletRuns, Why: "they cannot leave whole, and udp-gso is not in use"}
 	case !whole:
 		return tunnel.Outlets{First: tunnel.OutletRuns, Why: "they cannot leave whole"}
 	case !runs:

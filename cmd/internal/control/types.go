@@ -296,7 +296,8 @@ type Worker struct {
 // Outlet is how superpackets leave from one of the underlay's addresses.
 type Outlet struct {
 	Local netip.AddrPort `json:"local"`
-	// Outlet is whole or runs. Because says what it was chosen by, before anything was measured.
+	// Outlet is whole or runs, or cut where each datagram is a send of its own since udp-gso is lost or off. Because says what it
+	// was chosen by, before anything was measured.
 	Outlet  string `json:"outlet"`
 	Because string `json:"because"`
 	// Measured says that sends by both are timed now and then, and that the cheaper one is taken.

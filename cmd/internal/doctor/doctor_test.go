@@ -296,6 +296,10 @@ func TestChecks(t *testing.T) {
 		{"the second port is taken", func(f *Facts) {
 			f.Port.Number6, f.Port.Holders = 51821, []Holder{{PID: 99, Name: "flanneld", At: netip.MustParseAddrPort("[::]:51821")}}
 		}, "port fault", "UDP port 51821 is taken"},
+		{"a peer's packets cannot be read", func(f *Facts) {
+			f.Daemon.Peers.Peers = []control.Peer{{Name: "b"}, {Name: "c"}}
+			f.Daemon.Malformed = map[string]uint64{"c": 40}
+		}, "peer-packets fault", "c"},
 		{"a peer has a session, or needs none", encrypted(control.Encryption{Device: "flannel-wg"}), "", ""},
 		{"nothing may pass in plain", sealed(true), "", ""},
 		{"nothing may pass in plain, and nothing keeps it", sealed(false), "encryption fault", `in plain, which Encrypt "always" forbids`},

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"weft/cmd/internal/control"
@@ -47,6 +48,8 @@ type Daemon struct {
 	Peers  control.Peers
 	// StoreLost are its events of lately that say that the store does not answer it, the oldest first.
 	StoreLost []events.Event
+	// Malformed is how many packets of each peer, by its name, weftd dropped as malformed while the doctor looked.
+	Malformed map[string]uint64
 	// Elsewhere says that its network namespace is another one than that of the doctor.
 	Elsewhere bool
 	// Holder is what a holder at the control socket keeps for a weftd that does not run; HolderErr why it could not be asked.
@@ -56,14 +59,15 @@ type Daemon struct {
 
 func (d Daemon) answers() bool { return d.Asked && d.Err == nil }
 
-// has reports whether the sockets of a process, whose name is as the kernel has it, are weftd's: its own, or kept for the next one by a
-// holder, or by the service manager. In a container process 1 is something else.
+// has reports whether the sockets of a process, whose name is as the kernel has it, are weftd's: its own, those of what encrypts for it, or
+// kept for the next one by a holder, or by the service manager. In a container process 1 is something else.
 func (d Daemon) has(pid int, name string) bool {
 	switch {
 	case pid == 0:
 		return false
 	case d.answers():
-		return pid == d.PID || pid == d.Status.PID
+		return pid == d.PID || pid == d.Status.PID ||
+			slices.ContainsFunc(d.Status.Backend.Processes, func(p control.Process) bool { return p.PID == pid })
 	}
 	return pid == d.PID || pid == d.Holder.PID || pid == 1 && name == "systemd"
 }

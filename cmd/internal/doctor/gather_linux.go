@@ -53,8 +53,10 @@ func Gather(ctx context.Context, r Request) *Facts {
 	wg.Go(func() { f.HookErr = f.Settings.Config.Hook.CheckFiles() })
 	var neighbours []Neighbours
 	wg.Go(func() { neighbours = watchNeighbours(ctx) })
+	var malformed map[string]uint64
+	wg.Go(func() { malformed = watchMalformed(ctx, f.Daemon, r.Socket) })
 	wg.Wait()
-	f.Kernel.Neighbours = neighbours
+	f.Kernel.Neighbours, f.Daemon.Malformed = neighbours, malformed
 	f.Network = readNetwork(ctx, f, r.Socket)
 	if feature := f.Network.facts().Feature; feature != nil {
 		f.Kernel.Feature = feature.Probe()

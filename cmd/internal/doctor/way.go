@@ -20,6 +20,7 @@ func wayChecks() []Check {
 		{"peer-route", "whether packets to each peer's subnet go into the overlay", checkPeerRoutes},
 		{"peer-underlay", "the way to each peer's own address", checkPeerWays},
 		{"peer-answers", "what weftd's questions to each peer through the overlay have shown", checkPeerAnswers},
+		{"peer-packets", "whether what comes from each peer can be read", checkPeerPackets},
 	}
 }
 
@@ -129,7 +130,7 @@ func checkPort(f *Facts) []Finding {
 	}
 	var out []Finding
 	for _, h := range p.Holders {
-		who := "a process that is not visible from here"
+		who := "a process that is not visible from here, or a device of the kernel's"
 		if h.PID != 0 {
 			who = fmt.Sprintf("%s (pid %d)", h.Name, h.PID)
 		}

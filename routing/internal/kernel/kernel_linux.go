@@ -22,6 +22,8 @@ type Kernel struct {
 	VXLANKind string
 	// WireGuardKind is the same for ProbeWireGuard.
 	WireGuardKind string
+	// RunKind is the kind of frame that ProbeFrames sends; a test sets one that no kernel has. 0 is that of a run of datagrams.
+	RunKind uint8
 }
 
 // nsID identifies a namespace: device and inode of its file (namespaces(7)).

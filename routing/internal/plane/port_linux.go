@@ -79,7 +79,7 @@ func (p *Plane) pathFor(s *socketPort, local netip.AddrPort, link string) (tunne
 	case s.id != 0 && s.path == tunnel.PathSocket && s.why != nil && e.Index == s.index && time.Now().Before(s.retry):
 		return tunnel.PathSocket, s.why
 	case s.id == 0 && p.o.Inherited[underName(local.Addr().Is6())].Kind != tunnel.KindSockets: // for which raw was not possible
-		return tunnel.PathRaw, nil // there is no port that a fault would cost: open finds out, without probes that take time
+		return tunnel.PathRaw, nil // there is no port that a fault would cost: open finds out, without the probe of the ingress filter, which takes time
 	}
 	if err := p.out.RawObstacle(link, local.Addr()); err != nil {
 		return tunnel.PathSocket, err
@@ -154,6 +154,12 @@ func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 func (p *Plane) openRaw(s *socketPort, local netip.AddrPort, link string, from *tunnel.Kept) error {
 	e, err := p.out.Ether(link)
 	if err != nil {
+		return err
+	}
+	if err := p.out.ProbeFrames(); err != nil { // what a peer sends must not arrive where it cannot be read
+		if from != nil { // an earlier weftd did not ask
+			err = errors.Join(tunnel.ErrUnfit, err)
+		}
 		return err
 	}
 	f := &frames{link: e.Index}
