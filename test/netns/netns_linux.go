@@ -212,9 +212,6 @@ func EnterAlone(t testing.TB, programs ...string) {
 		t.Fatal(err)
 	}
 	Unshare(t)
-	if err := loopback(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Beside returns the namespace of the calling thread as a host, which other goroutines can enter with Do.
@@ -239,13 +236,13 @@ func Beside(t testing.TB) *Namespace {
 // mark tells a test's namespaces from the machine's own.
 const mark, marked = "/proc/sys/net/ipv4/ip_unprivileged_port_start", "1001"
 
-// Unshare moves the calling thread, which the caller has locked, to a new namespace.
+// Unshare moves the calling thread, which the caller has locked, to a new namespace with its loopback device up.
 func Unshare(t testing.TB) {
 	t.Helper()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace: %v", err)
 	}
-	if err := os.WriteFile(mark, []byte(marked), 0); err != nil {
+	if err := errors.Join(os.WriteFile(mark, []byte(marked), 0), loopback()); err != nil {
 		t.Fatal(err)
 	}
 }
