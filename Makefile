@@ -105,6 +105,8 @@ endif
 
 # This takes a minute after make test, which has built what it needs. The comparison of our load generators with
 # other programs is left out: it judges a ratio, and so needs a machine that does nothing else.
+bench-once: export CGO_ENABLED = 0
+bench-once: export GOFLAGS = -trimpath -tags=grpcnotrace
 bench-once: deps
 	@$(GO) test -run '^$$' -bench . -skip '^BenchmarkOverlay' -benchtime 1x -p 1 -timeout 10m \
 		$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u)
@@ -143,5 +145,5 @@ $(TOOLS)/golangci-lint: .ci/tools/go.mod .ci/tools/go.sum
 # The control plane is one program. Without debug information (-s -w) it takes half the time and memory to link. helm
 # reads Kubernetes' version from the variable that -X sets.
 $(CONTROLPLANE): test/kube/go.mod test/kube/go.sum $(wildcard test/kube/cmd/controlplane/*.go)
-	nice $(GO) -C test/kube build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$($(GO) -C test/kube list -m -f '{{.Version}}' k8s.io/kubernetes)" -o bin/ ./cmd/controlplane
+	CGO_ENABLED=0 nice $(GO) -C test/kube build -trimpath -tags grpcnotrace -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$($(GO) -C test/kube list -m -f '{{.Version}}' k8s.io/kubernetes)" -o bin/ ./cmd/controlplane
 	@touch $@
