@@ -83,9 +83,9 @@ test-matrix: deps build
 
 test-kernel: build
 	@.ci/deps qemu-system-x86_64:qemu-system-x86
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./test/kernel
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./test/cmd/kernel
 	@status=0; for k in $(KERNELS); do \
-		echo "Linux $$k"; test/kernel/boot $$k $(CURDIR)/bin/kernel -run '$(RUN)' || status=1; \
+		echo "Linux $$k"; test/cmd/kernel/boot $$k $(CURDIR)/bin/kernel -run '$(RUN)' || status=1; \
 	done; exit $$status
 
 test-hour: deps build

@@ -1,8 +1,10 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,15 +62,10 @@ func TestMemoryThatIsRefused(t *testing.T) {
 		})
 	}
 	t.Logf("%d peers were too many", come)
-	if err := n.Daemon.ExitError(); err == nil {
-		t.Error("it ended as if it had been asked to")
-	}
-	text, err := os.ReadFile(n.Daemon.LogFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(text), "out of memory") && !strings.Contains(string(text), "cannot allocate memory") {
-		t.Errorf("its log does not say why it ended:\n%s", n.Daemon.LogTail(10))
+	// Go's runtime ends a program that gets no memory with status 2. Its words differ, since any allocation may be the one.
+	var exit *exec.ExitError
+	if err := n.Daemon.ExitError(); !errors.As(err, &exit) || exit.ExitCode() != 2 {
+		t.Errorf("it ended with %v, want exit status 2\n%s", err, n.Daemon.LogTail(10))
 	}
 	all := func(n *lab.Node) {
 		t.Helper()
