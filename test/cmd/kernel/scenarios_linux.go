@@ -89,7 +89,7 @@ func addressed(n *lab.Node) string {
 func (b *bench) handshakes(ctx context.Context) error {
 	n, since := b.lab.Node(1), time.Time{}
 	for range 2 {
-		err := until(ctx, func() error {
+		err := until(func() error {
 			var peers struct {
 				Peers []struct {
 					Encryption []struct{ LatestHandshake time.Time }
@@ -110,18 +110,10 @@ func (b *bench) handshakes(ctx context.Context) error {
 }
 
 // until tries for a minute at most.
-func until(ctx context.Context, try func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		err := try()
-		select {
-		case <-ctx.Done():
+func until(try func() error) error {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		if err := try(); err == nil || time.Now().After(end) {
 			return err
-		case <-time.After(200 * time.Millisecond):
-		}
-		if err == nil {
-			return nil
 		}
 	}
 }
@@ -141,6 +133,7 @@ func (b *bench) run(s scenario) error {
 	default:
 		err = b.carries(ctx, s)
 	}
+	ctx = context.WithoutCancel(ctx) // the next scenario shall not suffer
 	return errors.Join(err, b.stop(ctx), b.each(ctx, s.off), sh(ctx, b.lab.Wire, s.wire[1]), b.isClean(ctx))
 }
 
@@ -167,7 +160,7 @@ func (b *bench) refuses(ctx context.Context, word string) error {
 	if err := n.Daemon.Start(); err != nil {
 		return err
 	}
-	return until(ctx, func() error {
+	return until(func() error {
 		if err := n.Ready(ctx); err == nil || !strings.Contains(err.Error(), word) {
 			return n.Fault(fmt.Errorf("it does not say that it lacks %s: %v", word, err))
 		}
