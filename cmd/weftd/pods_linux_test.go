@@ -145,7 +145,7 @@ func TestPodsAreAttachedDirectly(t *testing.T) {
 		t.Errorf("counted: %+v", l)
 	}
 
-	// A pod may change its interface; what waits in its queue is the host's memory all the same.
+	// A pod may lengthen its queue, whose packets take the host's memory.
 	if err := two.Do(func() error {
 		eth0, err := netlink.LinkByName("eth0")
 		if err != nil {

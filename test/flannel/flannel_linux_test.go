@@ -117,7 +117,7 @@ func record(t *testing.T, l *lab.Lab, key string, wefts bool) {
 	})
 }
 
-// talk sends a stream from each pod to the other, and compares what arrives.
+// talk sends a stream from each pod to the other, and compares the bytes.
 func talk(t *testing.T, when string, a, b *lab.Pod) {
 	t.Helper()
 	for _, d := range [][2]*lab.Pod{{a, b}, {b, a}} {

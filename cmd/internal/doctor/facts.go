@@ -59,7 +59,7 @@ type Daemon struct {
 
 func (d Daemon) answers() bool { return d.Asked && d.Err == nil }
 
-// has reports whether the sockets of a process, whose name is as the kernel has it, are weftd's: its own, those of what encrypts for it, or
+// has reports whether the sockets of a process, whose name is as the kernel has it, are weftd's: its own, those of its process for WireGuard, or
 // kept for the next one by a holder, or by the service manager. In a container process 1 is something else.
 func (d Daemon) has(pid int, name string) bool {
 	switch {

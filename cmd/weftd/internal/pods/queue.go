@@ -42,7 +42,7 @@ func (s *Set) shorten(now time.Time) time.Duration {
 			log.Warn("pod's queue is too long, and stays so: what the pod sends while weftd is away may fill the host's memory", "reason", err)
 			continue
 		}
-		log.Warn("pod's queue was too long, and has weftd's own length again: what waits in it is the host's memory")
+		log.Warn("pod's queue was too long, and has weftd's own length again: its packets take the host's memory")
 	}
 	if len(watched) == 0 {
 		return patience
