@@ -36,13 +36,17 @@ type Settings struct {
 	// From says where they were read: of which process, or of which environment. Err is what is wrong with them.
 	From string
 	Err  error
+	// NotKnown is why nobody knows those of the weftd of this host; they are the defaults then. Nothing that depends on
+	// them is looked at: neither files nor a store that this node may have nothing to do with.
+	NotKnown string
 }
 
 // Daemon is what the running weftd says.
 type Daemon struct {
-	// Asked says that it was asked. Err is why it did not answer. It says that PID, if that is not 0, listens.
-	Asked  bool
-	Err    error
+	// Asked says that it was asked. Err is why it did not answer.
+	Asked bool
+	Err   error
+	// PID is its process, as it is called here; 0 if that is not known.
 	PID    int
 	Status control.Status
 	Peers  control.Peers

@@ -59,7 +59,9 @@ func TestReloadTable(t *testing.T) {
 			}
 		}
 	}
-	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(strings.Replace(a, "`", "", 2), strings.Replace(b, "`", "", 2)) })
+	slices.SortFunc(lines, func(a, b string) int {
+		return strings.Compare(strings.Replace(a, "`", "", 2), strings.Replace(b, "`", "", 2))
+	})
 	generated(t, "../../../docs/reload.md", "|---|---|---|\n| `--allow", "\n\n## ", strings.TrimSpace(strings.TrimPrefix(strings.Join(lines, ""), "| `--allow")))
 }
 
