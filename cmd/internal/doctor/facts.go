@@ -16,7 +16,10 @@ import (
 
 // Facts are what Gather read. A part that could not be read has an error that says why.
 type Facts struct {
-	Now      time.Time
+	Now time.Time
+	// Start says that the question is what a start of weftd would meet. One that runs, or a flanneld, may be what it
+	// replaces: its port and its devices are not the start's fault.
+	Start    bool
 	Settings Settings
 	Daemon   Daemon
 	Kernel   Kernel

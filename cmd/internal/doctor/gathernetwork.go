@@ -18,7 +18,7 @@ func readNetwork(ctx context.Context, f *Facts, socket string) Network {
 	switch stored := f.Store.Snapshot; {
 	case cfg.NotKnown != "":
 	case cfg.Kube.On, cfg.NetConfigGiven && stored.Config == nil && (f.Store.Err == nil || !f.Store.Asked):
-		n.From = fileSource + cfg.NetConfigPath
+		n.From = FileSource + cfg.NetConfigPath
 		n.Raw, n.Err = os.ReadFile(cfg.NetConfigPath)
 	case f.Store.Asked && f.Store.Err == nil && stored.Config == nil:
 		n.From = cfg.Store.Prefix + "/config"

@@ -235,10 +235,12 @@ func modeFlags() section {
 			usage: "print the version and exit"},
 		{name: "check", own: true,
 			bind: boolean(func(c *Config) *bool { return &c.Check }),
-			usage: "check everything, the store and what it has included, print the configuration in " +
-				"force with its sources, change nothing"},
+			usage: "print the configuration in force with its sources, and what would keep weftd from " +
+				"starting or packets from passing here; ask the store, change nothing; the exit " +
+				"status is 1 for faults"},
 		{name: "offline", own: true,
-			bind:  boolean(func(c *Config) *bool { return &c.Offline }),
-			usage: "with --check, do not ask the store or the API server"},
+			bind: boolean(func(c *Config) *bool { return &c.Offline }),
+			usage: "with --check, ask neither the store nor the API server, and look only at what a " +
+				"start needs"},
 	}}
 }
