@@ -74,7 +74,7 @@ func scraped(series, first, second map[string]string) {
 // shows waits until the node's /metrics have all of the texts.
 func shows(t *testing.T, n *lab.Node, texts ...string) {
 	t.Helper()
-	await.OK(t, fmt.Sprintf("%s shows %q", n.Name, texts), func() error {
+	await.Within(t, await.Timers, fmt.Sprintf("%s shows %q", n.Name, texts), func() error {
 		have, err := n.Metrics(t.Context())
 		for _, text := range texts {
 			if err == nil && !strings.Contains(have, text) {

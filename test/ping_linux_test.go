@@ -2,6 +2,7 @@ package test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -222,9 +223,12 @@ func rejected(t *testing.T, me, peer *lab.Node) {
 	said := func() int {
 		return strings.Count(string(me.Daemon.LogTail(5000)), "event=peer_unanswering peer=")
 	}
-	await.True(t, "the rejection is said", func() bool {
+	await.Within(t, await.Timers, "the rejection is said", func() error {
 		_ = lab.Reach(await.Context(t, 100*time.Millisecond), me.Pods[0].Endpoint(4), peer.Pods[0].V4) // something to reject
-		return said() > 0
+		if said() == 0 {
+			return errors.New("no line of it")
+		}
+		return nil
 	})
 	if n := said(); n != 1 {
 		t.Errorf("the rejection is said %d times", n)

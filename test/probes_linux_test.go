@@ -37,7 +37,7 @@ type probesSeen struct {
 func answering(t *testing.T, l *lab.Lab, families []int, mtu int) {
 	t.Helper()
 	for _, n := range l.Nodes() {
-		await.OK(t, n.Name+"'s peers answer", func() error {
+		await.Within(t, await.Timers, n.Name+"'s peers answer", func() error {
 			answer, err := ask[probesSeen](t.Context(), n, "peers")
 			if err == nil && len(answer.Peers) != len(l.Nodes())-1 {
 				err = fmt.Errorf("%d peers", len(answer.Peers))
@@ -55,7 +55,7 @@ func answering(t *testing.T, l *lab.Lab, families []int, mtu int) {
 			return err
 		})
 	}
-	await.OK(t, "the matrix of "+l.Node(1).Name, func() error { // a node that has no time for an answer is said to be late
+	await.Within(t, await.Timers, "the matrix of "+l.Node(1).Name, func() error { // a node that has no time for an answer is said to be late
 		m, status, err := matrixOf(t, l.Node(1))
 		if err == nil && (!m.Reached || status != 0 || len(m.Nodes) != len(l.Nodes()) || len(m.Troubles) > 0 || m.Pairs.Well != m.Pairs.All) {
 			err = fmt.Errorf("exit status %d, %+v", status, m)
@@ -102,7 +102,7 @@ func matrixOf(t *testing.T, n *lab.Node) (m matrixSeen, status int, err error) {
 // told waits until other, asked for the matrix, names one trouble with what it found and what is likely.
 func told(t *testing.T, other *lab.Node, found, likely string) {
 	t.Helper()
-	await.OK(t, "the matrix says that "+found, func() error {
+	await.Within(t, await.Timers, "the matrix says that "+found, func() error {
 		m, status, err := matrixOf(t, other)
 		if err != nil {
 			return err
@@ -132,7 +132,7 @@ func TestWhatLiesBetweenTwoNodes(t *testing.T) {
 		{"the port is dropped", []string{"ip saddr {peer} drop", "ip daddr {peer} drop"}, silent, "peer node2 no longer answers", "UDP port 8285 is dropped", "peer node2 answers", ""},
 		{"it is dropped one way", []string{"ip saddr {me} ip daddr {peer} drop"}, silent,
 			"peer node2 no longer answers", "what it sends arrives", "peer node2 answers", "node2 hears nothing from node1, and node1 hears node2"},
-		{"a part is lost one way", []string{"ip saddr {me} ip daddr {peer} numgen random mod 100 < 40 drop"},
+		{"a part is lost one way", []string{"ip saddr {me} ip daddr {peer} numgen inc mod 5 < 2 drop"},
 			func(p probeSeen) bool { return p.Answers == "yes" && p.LossOut != nil && *p.LossOut > 0.1 && p.Lossy },
 			"peer node2 loses packets", "drops a part", "peer node2 loses no packets any more", ""},
 		{"large ones are lost", []string{"ip daddr {peer} ip length > 1400 drop"},
@@ -152,7 +152,7 @@ func TestWhatLiesBetweenTwoNodes(t *testing.T) {
 			me, peer := l.Node(1), l.Node(2)
 			each := func(n *lab.Node, what string, is func(probeSeen) bool) time.Duration {
 				t.Helper()
-				return await.OK(t, what, func() error {
+				return await.Within(t, await.Timers, what, func() error {
 					all, err := probesOf(t, me, n)
 					for _, p := range all {
 						if !is(p) {
@@ -190,7 +190,7 @@ func TestWhatLiesBetweenTwoNodes(t *testing.T) {
 			t.Logf("seen after %v", each(peer, c.name, c.is).Round(time.Second))
 			find := func(what, text string) {
 				t.Helper()
-				await.OK(t, what, func() error {
+				await.Within(t, await.Timers, what, func() error {
 					n, lines := 0, said()
 					for _, line := range lines {
 						if strings.Contains(line, text) {

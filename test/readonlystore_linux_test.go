@@ -50,14 +50,14 @@ func TestReadOnlyStore(t *testing.T) {
 		t.Errorf("without its record the node has %+v, %d peers", s.Lease, s.Peers)
 	}
 	alarm("DEACTIVATE")
-	status(t, c.Node, await.Patience, func(s statusJSON) error {
+	status(t, c.Node, await.Timers, func(s statusJSON) error { // its tries have grown seldom
 		if !s.Ready || s.Lease == nil || !s.Lease.Held || s.Lease.Subnet.Masked().String() != subnet {
 			return fmt.Errorf("%v %v, %+v", s.Ready, s.NotReady, s.Lease)
 		}
 		return nil
 	})
 	for _, n := range []*lab.Node{a.Node, b.Node} {
-		knows(t, n, await.Patience, subnet, true)
+		knows(t, n, await.Timers, subnet, true)
 	}
 	reach(t, await.Patience, a, c, 4)
 	stop()

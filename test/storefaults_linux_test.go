@@ -41,7 +41,7 @@ func faulty(t *testing.T, l *lab.Lab, records func() []pair, fault func()) {
 	began := time.Now()
 	fault()
 	for _, n := range l.Nodes() {
-		s := status(t, n, 3*await.Patience, func(s statusJSON) error { // who was refused for long waits for longer
+		s := status(t, n, await.Timers, func(s statusJSON) error { // who was refused for long waits for longer
 			if !s.Ready || s.Alarm != "" || s.Lease == nil || !s.Lease.Held || !s.Store.Connected || s.Store.Error != "" {
 				return fmt.Errorf("ready %v %q, alarm %q, lease %+v, store %+v", s.Ready, s.NotReady, s.Alarm, s.Lease, s.Store)
 			}
