@@ -15,7 +15,7 @@ import (
 // TestABrokenLabRaisesAlerts scrapes the nodes of a lab, healthy and broken, and has Prometheus' own tool evaluate the shipped
 // rules over what they said: alerts for what was broken, each of them, and no other; for a healthy lab none.
 func TestABrokenLabRaisesAlerts(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{Nodes: 3, PodsPerNode: 1})
 	third := l.Node(3)
 	pods := []*lab.Pod{l.Node(1).Pods[0], l.Node(2).Pods[0], third.Pods[0]}

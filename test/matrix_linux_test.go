@@ -168,7 +168,7 @@ func TestMatrix(t *testing.T) {
 			name = append(name, path)
 		}
 		t.Run(strings.Join(name, " "), func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			keys := strings.ReplaceAll(keys, routesByCommand, routeScript(t))
 			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(fmt.Sprintf(`{%s%s,"Backend":{"Probe":false,%s}}`, wall.key, family.keys, keys)),
 				WeftdArgs: []string{"--ip-masq", "--iptables-resync=1", "--allow-extension"}})
@@ -224,7 +224,7 @@ func fewRights(t *testing.T, n *lab.Node) {
 // A vxlan network of which one node's kernel carries the packets, another's data plane does, and a third
 // goes from the one to the other and back. Nobody can tell by the records.
 func TestMixedVTEPs(t *testing.T) {
-	busy(t)
+	parallel(t)
 	config := func(how string) string {
 		return string(networkOf(`{"Type":"vxlan","Userspace":"`+how+`"}`, true))
 	}

@@ -27,7 +27,7 @@ const scaleNetwork = "10.128.0.0/9"
 func crowd(t *testing.T) int {
 	text := os.Getenv("WEFT_NODES")
 	if text == "" {
-		return 1000
+		return 100
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 10 || n > 30000 {
