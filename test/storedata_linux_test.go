@@ -77,13 +77,13 @@ func TestStoreData(t *testing.T) {
 	}
 }
 
-// alarmed waits until all nodes disbelieve the store, and looks that they have their peers all the same.
-func alarmed(t *testing.T, l *lab.Lab) {
+// alarmed waits until all nodes disbelieve the store for that reason, and looks that they have their peers all the same.
+func alarmed(t *testing.T, l *lab.Lab, why string) {
 	t.Helper()
 	for _, n := range l.Nodes() {
 		s := status(t, n, await.Timers, func(s statusJSON) error {
-			if s.Alarm == "" {
-				return errors.New("no alarm")
+			if !strings.Contains(s.Alarm, why) {
+				return fmt.Errorf("alarm %q, want %q", s.Alarm, why)
 			}
 			return nil
 		})
@@ -111,10 +111,10 @@ func wiped(t *testing.T, l *lab.Lab) {
 	if err := l.Store.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	alarmed(t, l)
+	alarmed(t, l, "another cluster")
 	put(t, l.Store, configKey, ipv4Only, 0)
 	writtenAgain(t, l)
-	alarmed(t, l)
+	alarmed(t, l, "another cluster")
 	put(t, l.Store, lastingKey, lastingText, time.Hour)
 	if now := current(t, l.Node(1)).Store.ClusterID; now == cluster {
 		t.Errorf("it is the same cluster, %s", now)
@@ -159,7 +159,7 @@ func fromSnapshot(t *testing.T, l *lab.Lab, saved string) {
 	if err := l.Store.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	alarmed(t, l)
+	alarmed(t, l, "went back")
 	writtenAgain(t, l)
 	put(t, l.Store, lastingKey, lastingText, time.Hour)
 }
@@ -254,7 +254,7 @@ func noConfiguration(t *testing.T, l *lab.Lab) {
 	for _, kv := range list(t, l.Store, prefix+"/subnets/") {
 		del(t, l.Store, kv.key)
 	}
-	alarmed(t, l)
+	alarmed(t, l, "no network configuration")
 	put(t, l.Store, configKey, ipv4Only, 0)
 	put(t, l.Store, lastingKey, lastingText, time.Hour)
 }
