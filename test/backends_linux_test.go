@@ -43,12 +43,9 @@ func TestKernelBackends(t *testing.T) {
 		mtu           int
 		tunnel        bool
 	}{
-		{"host-gw", `{"Type":"host-gw"}`, false, 1500, false},
-		{"host-gw of both families", `{"Type":"Host-GW"}`, true, 1500, false},
-		{"vxlan", `{"Type":"vxlan"}`, false, 1450, true},
-		{"vxlan of both families", `{"Type":"vxlan","VNI":7,"Port":4789}`, true, 1430, true},
+		{"host-gw", `{"Type":"Host-GW"}`, true, 1500, false},
+		{"vxlan", `{"Type":"vxlan","VNI":7,"Port":4789,"MTU":1400,"GBP":true,"Learning":true}`, true, 1330, true},
 		{"vxlan with direct routes", `{"Type":"vxlan","DirectRouting":true}`, true, 1430, false},
-		{"vxlan with a smaller MTU", `{"Type":"vxlan","MTU":1400,"GBP":true,"Learning":true}`, false, 1350, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			parallel(t)

@@ -11,7 +11,8 @@ import (
 //
 //   - One that calls nothing of this file has the machine to itself.
 //   - One that leaves a lab as it found it calls shared, and gets a lab that others had before it (shared_linux_test.go).
-//   - One whose lab has tens of nodes calls large: one of these runs at a time.
+//   - One whose lab has tens of nodes calls large: one of these runs at a time. They start first, since one after the other
+//     they take longest.
 //   - All others call parallel. A test whose subtests each have a lab calls t.Parallel itself, and its subtests parallel.
 
 // places says how many labs there are. The test framework's own limit would give a test that waits for a shared lab a
@@ -22,6 +23,7 @@ type places struct {
 	taken   int
 	inUse   map[string]bool // the shared labs that a test has now, by network config
 	large   bool            // a test with a large lab has a place
+	coming  int             // how many of these have none yet
 }
 
 var turn = newPlaces()
@@ -34,7 +36,7 @@ func newPlaces() *places {
 
 // atOnce is how many labs there are side by side. However many processors there are, all labs share the kernel's table
 // of neighbours.
-func atOnce() int { return min(3*runtime.GOMAXPROCS(0), 16) }
+func atOnce() int { return min(4*runtime.GOMAXPROCS(0), 16) }
 
 // ahead is the nice value of the daemons: for each turn of another process they have some twenty. So a packet that is
 // lost, or a peer that falls silent, is weft's fault, and not that of a machine that had no time.
@@ -44,21 +46,22 @@ const ahead = -15
 func parallel(t *testing.T) {
 	t.Helper()
 	t.Parallel()
-	turn.take(t, func() bool { return true })
+	turn.take(t, func() bool { return turn.large || turn.coming == 0 })
 }
 
 // large is parallel for a test whose lab has tens of nodes. Each of n nodes has a neighbour entry for each other, and the
 // kernel has room for 1,024 entries (gc_thresh3, arp(7)) of all network namespaces together: two such labs would lose
-// packets for want of an entry, in every lab. While there is such a lab, half of all places are its own.
+// packets for want of an entry, in every lab. While there is such a lab, a quarter of all places are its own besides.
 func large(t *testing.T) {
 	t.Helper()
+	turn.change(func() { turn.coming++ }) // before the first parallel test goes on
 	t.Parallel()
-	more := atOnce()/2 - 1 // places, besides the one that every test has
+	more := atOnce() / 4 // places, besides the one that every test has
 	turn.take(t, func() bool {
 		if turn.large {
 			return false
 		}
-		turn.large, turn.taken = true, turn.taken+more
+		turn.large, turn.coming, turn.taken = true, turn.coming-1, turn.taken+more
 		return true
 	})
 	t.Cleanup(func() { turn.change(func() { turn.large, turn.taken = false, turn.taken-more }) })
@@ -69,7 +72,7 @@ func lend(t *testing.T, config string) {
 	t.Helper()
 	t.Parallel()
 	turn.take(t, func() bool {
-		if turn.inUse[config] {
+		if turn.inUse[config] || !turn.large && turn.coming > 0 {
 			return false
 		}
 		turn.inUse[config] = true

@@ -73,16 +73,3 @@ func TestIPIP(t *testing.T) {
 		return nil
 	})
 }
-
-// Twenty nodes of type ipip that start in one moment: every pod reaches every other.
-func TestTwentyNodesOfIPIP(t *testing.T) {
-	large(t)
-	const nodes = 20
-	l := up(t, lab.Spec{Nodes: nodes, NetworkConfig: networkOf(userIPIP, false)})
-	everyPair(t, l.Pods())
-	r, err := l.Measure(await.Context(t, 2*time.Minute), lab.MeasurePlan{Stream: -1, Echo: time.Second, Wait: await.Patience})
-	if faults := r.Faults(); err != nil || len(faults) > 0 || len(r.Pairs) != nodes*(nodes-1) {
-		t.Errorf("%d pairs, %v, %q", len(r.Pairs), err, faults)
-	}
-	fullSize(t, l.Node(1).Pods[0], l.Node(nodes).Pods[0], 4, 1480)
-}

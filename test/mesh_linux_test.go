@@ -59,7 +59,6 @@ func TestMesh(t *testing.T) {
 		outer        gopacket.LayerType
 		mtu          int
 	}{
-		{"IPv4", ipv4Only, []int{4}, proto.LayerTypeIPv4, 1472},
 		{"both families over IPv4", dualStack, []int{4, 6}, proto.LayerTypeIPv4, 1472},
 		{"IPv6 over IPv6", ipv6Only, []int{6}, proto.LayerTypeIPv6, 1452},
 	} {
