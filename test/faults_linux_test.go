@@ -102,14 +102,10 @@ func betweenTwo(t *testing.T, host func(name string) *lab.Host) []between {
 		{name: "the port is rejected on the way", do: func(me, peer *lab.Node) error {
 			return errors.Join(run(router, rejects)(me, peer), run(here, "ip route add {peer} via 198.18.0.2")(me, peer), run(there, "ip route add {me} via 198.18.0.2")(me, peer))
 		}, answers: "no", likely: "UDP port 8285 does not get there: ICMP from 198.18.0.2 says", look: "the rules and routes of 198.18.0.2"},
-		{name: "the port is dropped by the peer's host", do: run(there, "iptables -A INPUT -p udp --dport 8285 -j DROP"), answers: "no", likely: itsSide, look: "iptables -S INPUT",
-			there: [2]string{"firewall-input", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"}},
-		{name: "the port is rejected by the peer's host", do: run(there, "iptables -A INPUT -p udp --dport 8285 -j REJECT"), answers: "no", likely: "its host rejects UDP port 8285", look: "sport = :8285",
-			there: [2]string{"firewall-input", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"}},
-		{name: "this host drops what leaves", do: run(here, "iptables -A OUTPUT -d {peer} -p udp --dport 8285 -j DROP"), answers: "no", likely: itsSide,
-			here: [2]string{"firewall-output", "iptables -I OUTPUT -p udp --dport 8285 -j ACCEPT"}},
-		{name: "this host drops what comes in", do: run(here, "iptables -A INPUT -s {peer} -p udp --dport 8285 -j DROP"), answers: "no", likely: viaWay,
-			here: [2]string{"firewall-input", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"}},
+		{name: "the port is dropped by the peer's host", do: run(there, "iptables -A INPUT -p udp --dport 8285 -j DROP"), answers: "no", likely: itsSide, look: "iptables -S INPUT"},
+		{name: "the port is rejected by the peer's host", do: run(there, "iptables -A INPUT -p udp --dport 8285 -j REJECT"), answers: "no", likely: "its host rejects UDP port 8285", look: "sport = :8285"},
+		{name: "this host drops what leaves", do: run(here, "iptables -A OUTPUT -d {peer} -p udp --dport 8285 -j DROP"), answers: "no", likely: itsSide},
+		{name: "this host drops what comes in", do: run(here, "iptables -A INPUT -s {peer} -p udp --dport 8285 -j DROP"), answers: "no", likely: viaWay},
 		{name: "30 % are lost to the peer", wire: []string{"ip saddr {me} ip daddr {peer} numgen random mod 100 < 30 drop"}, answers: "yes", lossy: true, likely: "drops a part", look: "ethtool -S"},
 		{name: "30 % are lost from the peer", wire: []string{"ip saddr {peer} ip daddr {me} numgen random mod 100 < 30 drop"}, answers: "yes", lossy: true, likely: "drops a part", look: "ethtool -S"},
 		{name: "large packets are lost without ICMP", wire: []string{"ip daddr {peer} ip length > 1400 drop"}, answers: "yes", large: true, likely: "fragmentation needed", look: `"MTU":`},
