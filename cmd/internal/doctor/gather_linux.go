@@ -67,7 +67,7 @@ func Gather(ctx context.Context, r Request) *Facts {
 	f.overlayMTU()
 	f.Kernel.Settings = readSettings(f.Links.Links)
 	f.Port = readPort(f)
-	f.Firewall = readFirewall(f)
+	f.Firewall = readFirewall(ctx)
 	return f
 }
 

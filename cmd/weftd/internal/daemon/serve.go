@@ -166,7 +166,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	before := previous(d.cfg.SubnetFile, d.log)
 	g.former = former(before, f.network)
 	g.before = lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}
-	rules, err := d.rulesConfig(f)
+	rules, err := d.rulesConfig(f, g.former)
 	if err != nil {
 		return nil, err
 	}
