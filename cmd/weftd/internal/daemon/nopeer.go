@@ -112,8 +112,8 @@ func (d *Daemon) Notes() []string {
 	if err := state.Lease.CacheErr; err != nil {
 		out = append(out, fmt.Sprintf("the last state is not saved, and a start without the %s would not know it: %v: see to the disk and to --cache-dir", d.source.name(), err))
 	}
-	if v := g.configNow().view; v.lastGood && v.fault != nil {
-		out = append(out, "network config: the last good one is in use, since that of "+d.source.where()+" cannot be: "+v.fault.Error())
+	if v := g.configNow().view; v.LastGood && v.Fault != nil {
+		out = append(out, "network config: the last good one is in use, since that of "+d.source.where()+" cannot be: "+v.Fault.Error())
 	}
 	if why, _ := d.noPeerNow(); why != "" {
 		out = append(out, why)

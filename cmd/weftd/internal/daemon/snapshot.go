@@ -37,7 +37,7 @@ func (d *Daemon) snapshot() ops.Snapshot {
 	s.LeaseHeld, s.LeaseExpires = st.State == lease.Held, st.Own.Expires
 	s.StoreUp, s.StoreSeen, s.StoreRevision = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen, st.Revision
 	c := g.configNow().view
-	s.ConfigChanged, s.ConfigFault, s.ConfigLastGood = c.text() != configView{}.text(), c.fault != nil, c.lastGood
+	s.ConfigChanged, s.ConfigFault, s.ConfigLastGood = c.text() != configView{}.text(), c.Fault != nil, c.LastGood
 	_, s.NoPeer = d.noPeerNow()
 	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
 	s.Backend, s.CipherEnds = g.backend.Status(), d.ciphers.Ended()
