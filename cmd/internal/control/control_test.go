@@ -347,7 +347,7 @@ func TestSilentClientsMakeRoom(t *testing.T) {
 	if _, err := c.Status(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for i, conn := range silent[:len(silent)-maxWaiting] {
+	for i, conn := range silent[:len(silent)-maxSilent] {
 		if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
 			t.Fatal(err)
 		}

@@ -133,7 +133,7 @@ func Serve(ctx context.Context, l net.Listener, n Node) error {
 		IdleTimeout:       idleTime,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withCaller,
-		ConnState:         (&waiting{}).state,
+		ConnState:         BoundSilent(),
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // a line a second while there are no descriptors
 	}
 	closed := make(chan struct{})

@@ -38,7 +38,7 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		d.takeUpPods(ctx, do)
 	}
 	if port := d.cfg.HealthzPort; port != 0 {
-		h := ops.Handler(d.Reasons, ops.NewRegistry(d.snapshot), d.Notes)
+		h := ops.Handler(d.Reasons, d.snapshot, d.Notes)
 		if !d.cfg.HealthzIPGiven {
 			h = ops.OnlyHere(h, options.MetricsElsewhere)
 		}

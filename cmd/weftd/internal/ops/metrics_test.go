@@ -19,7 +19,7 @@ import (
 func scrape(t *testing.T, s Snapshot) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h := Handler(func() []string { return nil }, NewRegistry(func() Snapshot { return s }))
+	h := Handler(func() []string { return nil }, func() Snapshot { return s })
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("status %d: %s", w.Code, w.Body)

@@ -123,7 +123,7 @@ func TestBrokenIsAboutPacketsOnly(t *testing.T) {
 
 func TestHealthAndReadiness(t *testing.T) {
 	var why []string
-	h := Handler(func() []string { return why }, NewRegistry(func() Snapshot { return Snapshot{} }))
+	h := Handler(func() []string { return why }, func() Snapshot { return Snapshot{} })
 	get := func(path string) (int, string) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

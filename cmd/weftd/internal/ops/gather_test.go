@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -21,7 +22,7 @@ func newRecorder() *httptest.ResponseRecorder { return httptest.NewRecorder() }
 
 func addrOf(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// reference makes Prometheus' own library write the same metrics.
+// reference makes the library's collectors, with all of their checks, write the same metrics.
 type reference struct {
 	s       Snapshot
 	metrics []metric
@@ -77,7 +78,7 @@ func TestTextIsThatOfPrometheusLibrary(t *testing.T) {
 
 // A name that is not UTF-8 breaks neither the page nor the daemon.
 func TestAnyNameIsALabel(t *testing.T) {
-	if text := scrape(t, Snapshot{Peers: []tunnel.PeerStats{{Name: "\xff\xfe"}}}); !strings.Contains(text, "weft_peer_mtu_bytes{peer=\"\ufffd\ufffd\"} 0\n") {
+	if text := scrape(t, Snapshot{Peers: []tunnel.PeerStats{{Name: "\xff\xfe"}}}); !strings.Contains(text, "weft_peer_mtu_bytes{peer=\"\ufffd\"} 0\n") {
 		t.Error("a name of bytes that are no text")
 	}
 }
@@ -100,5 +101,22 @@ func TestPeersAreNamedOnceForAPage(t *testing.T) {
 	}
 	if families < 2 {
 		t.Errorf("%d families", families)
+	}
+}
+
+// A scrape at ten thousand peers.
+func BenchmarkScrape(b *testing.B) {
+	s := Snapshot{Peers: make([]tunnel.PeerStats, 10000), Infos: make([]PeerInfo, 10000)}
+	for i := range s.Peers {
+		name, addr := fmt.Sprint("node-", i), netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1})
+		s.Peers[i] = tunnel.PeerStats{Name: name, Addr: addr, TxBytes: 12345678, RxBytes: 2345678, TxPackets: 12345}
+		s.Infos[i] = PeerInfo{Name: name, ID: "0123456789abcdef", PublicIP: addr, Subnets: "10.42.1.0/24", Backend: "udp"}
+	}
+	h := Handler(ready0, func() Snapshot { return s })
+	b.ReportAllocs()
+	for b.Loop() {
+		w := newRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		b.SetBytes(int64(w.Body.Len()))
 	}
 }
