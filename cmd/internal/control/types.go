@@ -24,9 +24,12 @@ type Status struct {
 	// Ready is what /readyz answers; NotReady are its reasons.
 	Ready    bool     `json:"ready"`
 	NotReady []string `json:"notReady,omitempty"`
+	// NotReadyCodes and NoteCodes name NotReady and Notes, one by one.
+	NotReadyCodes []Code `json:"notReadyCodes,omitempty"`
 	// Notes say what an operator should know although the node is ready: that no peer is usable and
 	// why, or that the network configuration is the last good one.
-	Notes []string `json:"notes,omitempty"`
+	Notes     []string `json:"notes,omitempty"`
+	NoteCodes []Code   `json:"noteCodes,omitempty"`
 	// Namespace is where the TUN and the pods are, if that is another network namespace than the underlay's.
 	Namespace *Namespace `json:"namespace,omitempty"`
 	// Lease is nil until one is known.

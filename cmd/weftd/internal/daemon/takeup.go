@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/events"
+	"weft/cmd/weftd/internal/verdict"
 	"weft/lease"
 	"weft/routing"
 )
@@ -131,11 +133,11 @@ func (d *Daemon) watchConfig(ctx context.Context, g *generation) error {
 			return next
 		}
 		wait := compareEvery
-		if !g.isCompared() {
+		if !g.configNow().compared {
 			wait = compareSoon
 		}
 		if st := g.member.Status(); trial.failed(g.isProven(), st.State == lease.Held, g.backend.Status().LastError != "", time.Now()) {
-			return &unfitError{why: d.Reasons(), again: st.StoreErr != nil || st.StoreSeen.IsZero()}
+			return &unfitError{why: control.Texts(verdict.Reasons(d.Snapshot(0))), again: st.StoreErr != nil || st.StoreSeen.IsZero()}
 		}
 		timer := time.NewTimer(wait)
 		select {

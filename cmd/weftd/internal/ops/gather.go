@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	dto "github.com/prometheus/client_model/go"
+
+	"weft/cmd/internal/control"
 )
 
 // gatherer makes our families, and those of Go and of the process. Ours are made from a Snapshot without the
@@ -14,24 +16,31 @@ import (
 type gatherer struct {
 	process  prometheus.Gatherer
 	families []metric
-	snapshot func() Snapshot
+	pages    Pages
 }
 
-func newGatherer(snapshot func() Snapshot) *gatherer {
+func newGatherer(pages Pages) *gatherer {
 	process := prometheus.NewRegistry()
 	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return &gatherer{process, families(), snapshot}
+	return &gatherer{process, families(), pages}
 }
 
 // Gather implements prometheus.Gatherer.
 func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 	all, err := g.process.Gather()
-	s := g.snapshot()
+	parts := control.PartTraffic
+	if g.pages.PerPeer {
+		parts |= control.PartPeers
+	}
+	if g.pages.PerPod {
+		parts |= control.PartPods
+	}
+	p := newPage(g.pages.Snapshot(parts))
 	for i := range g.families {
-		if s.Summary && slices.Contains(g.families[i].labels, "peer") {
+		if !g.pages.PerPeer && slices.Contains(g.families[i].labels, "peer") {
 			continue
 		}
-		if f := g.families[i].gather(&s); len(f.Metric) > 0 {
+		if f := g.families[i].gather(p); len(f.Metric) > 0 {
 			all = append(all, f)
 		}
 	}
@@ -39,7 +48,7 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 }
 
 // gather reads one family, with the labels by name, as the library writes them.
-func (m *metric) gather(s *Snapshot) *dto.MetricFamily {
+func (m *metric) gather(p *page) *dto.MetricFamily {
 	kind := dto.MetricType_GAUGE
 	if m.kind == prometheus.CounterValue {
 		kind = dto.MetricType_COUNTER
@@ -50,7 +59,7 @@ func (m *metric) gather(s *Snapshot) *dto.MetricFamily {
 	}
 	slices.SortFunc(order, func(a, b int) int { return strings.Compare(m.labels[a], m.labels[b]) })
 	f := &dto.MetricFamily{Name: &m.name, Help: &m.help, Type: &kind}
-	m.read(s, func(v float64, values ...string) {
+	m.read(p, func(v float64, values ...string) {
 		one := &dto.Metric{}
 		if m.kind == prometheus.CounterValue {
 			one.Counter = &dto.Counter{Value: &v}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/weftd/internal/verdict"
 )
 
 // Listen opens the health server's port. A port that is taken is an error that
@@ -40,11 +41,18 @@ const (
 	notReady = "flanneld is not ready yet"
 )
 
-// Handler serves health, readiness and the metrics of what snapshot returns. The answers are flannel's. If the node
-// is not ready, the reasons follow, each on a line of its own; if it is ready, the notes do. The functions are called
-// concurrently.
-func Handler(reasons func() []string, snapshot func() Snapshot, notes ...func() []string) http.Handler {
-	metrics := &gate{next: promhttp.HandlerFor(newGatherer(snapshot), promhttp.HandlerOpts{})}
+// Pages is what the pages are made from.
+type Pages struct {
+	// Snapshot is called concurrently.
+	Snapshot func(control.Parts) *control.Snapshot
+	// PerPeer and PerPod say that there are metrics of each peer, and of each pod.
+	PerPeer, PerPod bool
+}
+
+// Handler serves health, readiness and the metrics. The answers are flannel's. If the node is not ready, the reasons
+// follow, each on a line of its own; if it is ready, the notes do.
+func Handler(pages Pages) http.Handler {
+	metrics := &gate{next: promhttp.HandlerFor(newGatherer(pages), promhttp.HandlerOpts{})}
 	// A ServeMux would answer a path such as //x with a redirect that repeats the path, so that the client decides how
 	// long the answer is.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,15 +65,12 @@ func Handler(reasons func() []string, snapshot func() Snapshot, notes ...func() 
 		case r.URL.Path == "/healthz":
 			text(w, http.StatusOK, running)
 		case r.URL.Path == "/readyz":
-			if why := reasons(); len(why) > 0 {
-				text(w, http.StatusServiceUnavailable, notReady, why...)
+			s := pages.Snapshot(0)
+			if why := verdict.Reasons(s); len(why) > 0 {
+				text(w, http.StatusServiceUnavailable, notReady, control.Texts(why)...)
 				return
 			}
-			var more []string
-			for _, f := range notes {
-				more = append(more, f()...)
-			}
-			text(w, http.StatusOK, ready, more...)
+			text(w, http.StatusOK, ready, control.Texts(verdict.Notes(s))...)
 		case r.URL.Path == "/metrics":
 			metrics.ServeHTTP(w, r)
 		default:

@@ -18,6 +18,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weft/cmd/internal/control"
+	"weft/lease"
+	"weft/routing"
 	"weft/test/await"
 	"weft/tunnel"
 )
@@ -73,7 +76,10 @@ func serveOn(t *testing.T, l net.Listener, h http.Handler) (at string) {
 	return l.Addr().String()
 }
 
-func ready0() []string { return nil }
+// good is a node that is ready.
+func good() *control.Snapshot {
+	return &control.Snapshot{Compared: true, Lease: lease.Status{State: lease.Held, StoreSeen: time.Now()}, Backend: routing.Status{InPlace: true}}
+}
 
 // connect opens a connection, sends on it, and closes it when the test ends.
 func connect(t *testing.T, at, send string) net.Conn {
@@ -120,7 +126,7 @@ func TestConnectionsAreBoundedAndProbesGetTheirTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := &counting{Listener: l}
-	at := serveOn(t, count, Handler(ready0, func() Snapshot { return Snapshot{} }))
+	at := serveOn(t, count, Handler(pagesOf(good())))
 	for i := range 4 * maxConns {
 		connect(t, at, []string{"", "GET /healthz HT"}[i%2])
 	}
@@ -131,7 +137,7 @@ func TestConnectionsAreBoundedAndProbesGetTheirTurn(t *testing.T) {
 }
 
 func TestRequestsAreBounded(t *testing.T) {
-	at := served(t, Handler(ready0, func() Snapshot { return Snapshot{} }))
+	at := served(t, Handler(pagesOf(good())))
 	for name, tt := range map[string]struct{ request, want string }{
 		"header":       {"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 3*maxHeader) + "\r\n\r\n", "431"},
 		"body":         {"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n", "413"},
@@ -151,7 +157,9 @@ func TestSlowReadersStarveNobody(t *testing.T) {
 	for i := range peers {
 		peers[i].Name = fmt.Sprint(strings.Repeat("x", 2<<10), i) // all is more than sockets hold
 	}
-	at := served(t, Handler(ready0, func() Snapshot { return Snapshot{Peers: peers} }))
+	s := good()
+	s.Plane = &control.Plane{Peers: peers}
+	at := served(t, Handler(pagesOf(s)))
 	for range 3 * maxScrapes {
 		connect(t, at, ask)
 	}
@@ -200,7 +208,7 @@ func TestTheSlowestScrapeGivesWay(t *testing.T) {
 // Clients that go on asking and read nothing, whatever they ask, keep no place from others.
 func TestPipeliningStarvesNobody(t *testing.T) {
 	for _, path := range []string{"//" + strings.Repeat("a", 7500), "/healthz", "/readyz", "/none"} {
-		at := served(t, Handler(ready0, func() Snapshot { return Snapshot{} }))
+		at := served(t, Handler(pagesOf(good())))
 		request := strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 20)
 		var sending sync.WaitGroup
 		for range 64 {
@@ -232,7 +240,7 @@ func TestPipeliningStarvesNobody(t *testing.T) {
 
 // No answer says what was asked, so that nobody makes it long, and each ends its connection.
 func TestAnswersAreShort(t *testing.T) {
-	at := served(t, Handler(ready0, func() Snapshot { return Snapshot{} }))
+	at := served(t, Handler(pagesOf(good())))
 	for request, want := range map[string]int{
 		"GET //" + strings.Repeat("a", 3000): http.StatusNotFound, "GET /healthz/": http.StatusNotFound, "GET /a/../healthz": http.StatusNotFound,
 		"POST /healthz": http.StatusMethodNotAllowed, "HEAD /healthz": http.StatusOK,
@@ -246,7 +254,7 @@ func TestAnswersAreShort(t *testing.T) {
 }
 
 func TestMetricsAreForThisHostUnlessTold(t *testing.T) {
-	h := OnlyHere(Handler(ready0, func() Snapshot { return Snapshot{} }), "ask the operator")
+	h := OnlyHere(Handler(pagesOf(good())), "ask the operator")
 	here := &net.TCPAddr{IP: net.IPv4(198, 51, 100, 1)}
 	for from, want := range map[string]int{
 		"192.0.2.1:7": http.StatusForbidden, "198.51.100.1:7": http.StatusOK, "127.0.0.1:7": http.StatusOK, "[::ffff:127.0.0.1]:7": http.StatusOK,
@@ -267,23 +275,9 @@ func TestMetricsArePackedForWhoeverTakesThat(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 		r.Header.Set("Accept-Encoding", accept)
 		w := newRecorder()
-		Handler(ready0, func() Snapshot { return Snapshot{} }).ServeHTTP(w, r)
+		Handler(pagesOf(good())).ServeHTTP(w, r)
 		if packed != (w.Header().Get("Content-Encoding") == "gzip") {
 			t.Errorf("%q: %v", accept, w.Header())
 		}
-	}
-}
-
-// Without notes the answer is flannel's to the byte.
-func TestNotesStandBelowReady(t *testing.T) {
-	var notes []string
-	h := Handler(ready0, func() Snapshot { return Snapshot{} }, func() []string { return notes })
-	for _, want := range []string{"flanneld is ready", "flanneld is ready\none; and more\ntwo"} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
-		if w.Code != http.StatusOK || w.Body.String() != want {
-			t.Errorf("%d %q, want %q", w.Code, w.Body, want)
-		}
-		notes = []string{"one\nand more", "two"}
 	}
 }
