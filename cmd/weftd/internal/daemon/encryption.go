@@ -10,7 +10,7 @@ import (
 	"weft/routing"
 )
 
-// RotateKey implements control.Node. The record follows at once: until a peer has read it, what this node and the peer send each other
+// RotateKey implements control.KeyService. The record follows at once: until a peer has read it, what this node and the peer send each other
 // is lost. While another weftd takes this one's place it is refused: that one has read the key, and would go on with it.
 func (d *Daemon) RotateKey(ctx context.Context) (control.Rotated, error) {
 	if !d.changing.TryRLock() {

@@ -14,7 +14,7 @@ import (
 	"weft/routing/probe"
 )
 
-// Matrix implements control.Node.
+// Matrix implements control.ProbeService.
 func (d *Daemon) Matrix(ctx context.Context) (control.Matrix, error) {
 	g, waiting := d.current()
 	switch {

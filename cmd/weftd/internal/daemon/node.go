@@ -12,16 +12,18 @@ import (
 	"weft/lease"
 )
 
-// The control socket's server calls these methods.
-var _ control.Node = (*Daemon)(nil)
+// services are what the control socket's server calls.
+func (d *Daemon) services() control.Server {
+	return control.Server{Pages: d, Leases: d, Pods: d, Probes: d, Captures: d, Settings: d, Keys: d, Upgrades: d}
+}
 
-// Status implements control.Node.
+// Status implements control.Pages.
 func (d *Daemon) Status() control.Status {
 	s := d.Snapshot(control.PartTraffic)
 	return s.Status(verdict.Reasons(s), verdict.Notes(s))
 }
 
-// Peers implements control.Node.
+// Peers implements control.Pages.
 func (d *Daemon) Peers() control.Peers { return d.Snapshot(control.PartPeers).Peers() }
 
 // storeStatus adds to s when the store answered last, and its error.
@@ -35,7 +37,7 @@ func storeStatus(st lease.Status, s control.Store) control.Store {
 	return s
 }
 
-// Leases implements control.Node. It answers from the last set, and so also while the
+// Leases implements control.LeaseService. It answers from the last set, and so also while the
 // store is away.
 func (d *Daemon) Leases(context.Context) (control.Leases, error) {
 	out := control.Leases{Source: "weftd", Leases: []control.Record{}}
@@ -58,7 +60,7 @@ func (d *Daemon) Leases(context.Context) (control.Leases, error) {
 	return out, nil
 }
 
-// Release implements control.Node.
+// Release implements control.LeaseService.
 func (d *Daemon) Release(ctx context.Context, req control.ReleaseRequest) (control.Released, error) {
 	self := d.identity()
 	if g, _ := d.current(); g != nil && g.member.Status().State == lease.Waiting {

@@ -30,7 +30,7 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		d.takeUpPods(ctx, do)
 		do(when(d.ours, func(ctx context.Context) error {
 			return d.keepServing(ctx, "control socket", l, err, open, func(ctx context.Context, l net.Listener) error {
-				return control.Serve(ctx, spare(d.serves("control", l)), d)
+				return control.Serve(ctx, spare(d.serves("control", l)), d.services())
 			})
 		}))
 	}
