@@ -116,7 +116,7 @@ func anchors(text string) map[string]bool {
 // checkShown looks at the tables of docs/troubleshooting.md and docs/reliability.md whose last column is "shown by": each row names a test. That the test exists is
 // checkDocuments' to see. Where that column is "made by", the test has a case with the fault's name, and each of its cases is a row.
 func checkShown(t *tree) (faults []string) {
-	test := regexp.MustCompile("`(Test\\w+)`")
+	test := regexp.MustCompile("`((?:Test|Benchmark)\\w+)`")
 	rows := map[string][]string{} // the faults of each test
 	const made = "docs/troubleshooting.md"
 	for _, page := range []string{made, "docs/reliability.md"} {

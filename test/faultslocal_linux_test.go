@@ -37,7 +37,7 @@ type local struct {
 // Each fault that one node can have is made at another node of a lab, all at once. Each node says by itself what is wrong and what to do, and so
 // does weft doctor when it is asked.
 func TestFaultsOfOneNode(t *testing.T) {
-	crowd(t)
+	large(t)
 	record := func(subnet, at string) string {
 		return strings.ReplaceAll(subnet, "/", "-") + ` {"PublicIP":"` + at + `","PublicIPv6":null,"Weft":{"Node":"x` + at + `"}}`
 	}

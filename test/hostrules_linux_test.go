@@ -66,7 +66,7 @@ func TestHostRules(t *testing.T) {
 	}
 	for _, f := range firewalls() {
 		t.Run(f.name, func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			config := fmt.Sprintf(`{%s"Network":"10.42.0.0/16","EnableIPv6":true,"IPv6Network":"fd42::/48",
 				"Backend":{"Type":"vxlan","NoMasquerade":["198.18.0.88/32","fd18::58/128"]}}`, f.key)
 			l := up(t, lab.Spec{NetworkConfig: json.RawMessage(config), WeftdArgs: []string{"--ip-masq", "--iptables-resync=1", "--ip-blackhole-route"}})

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,7 +19,7 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
-	"weft/test/lab/probe"
+	"weft/test/traffic"
 )
 
 // restartCase is a backend with a firewall in which it has its rules.
@@ -52,7 +51,7 @@ func restartCases() (cases []restartCase, restarts int) {
 // anew, and no counter of a rule is smaller than it was. Where the kernel carries the packets, none between pods is lost, and the
 // start writes no route, no entry and no address.
 func TestRulesOutliveRestarts(t *testing.T) {
-	counting(t)
+	parallel(t)
 	for tool, pkg := range map[string]string{"nft": "nftables", "iptables-nft": "iptables", "iptables-legacy": "iptables", "ip": "iproute2"} {
 		requireTool(t, tool, pkg)
 	}
@@ -77,12 +76,7 @@ func TestRulesOutliveRestarts(t *testing.T) {
 			reach(t, await.Patience, b, a, 4)
 
 			talk := talkOutside(t, l, a)
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			streams := []*probe.Paced{endless(ctx, t, a, b), endless(ctx, t, b, a)}
-			for _, s := range streams {
-				underWay(t, s, 100)
-			}
+			flows := []*traffic.Flow{flowOf(t, a, b), flowOf(t, b, a)}
 			for i := range restarts {
 				restartOnce(t, n, c, []unix.Signal{unix.SIGTERM, unix.SIGKILL}[i%2])
 				talk.goesOn(t, 10)
@@ -92,26 +86,13 @@ func TestRulesOutliveRestarts(t *testing.T) {
 				handOverOnce(t, n, c)
 				talk.goesOn(t, 10)
 			}
-			stop()
-			for _, s := range streams {
-				r := s.Wait()
-				t.Logf("%s", r)
-				if c.kernel && r.Lost > 0 || r.Duplicates > 0 {
-					t.Errorf("%s, want none lost; outages %v", r, r.Outages)
+			for _, f := range flows {
+				if r := f.Stop(); c.kernel && r.Lost > 0 || r.Duplicated > 0 {
+					t.Errorf("%s, want none lost", r)
 				}
 			}
 		})
 	}
-}
-
-// endless sends 1,000 packets a second until ctx ends.
-func endless(ctx context.Context, t *testing.T, from, to *lab.Pod) *probe.Paced {
-	t.Helper()
-	s, err := probe.StartPaced(ctx, probe.PacedPlan{From: from.Endpoint(4), To: to.Endpoint(4), Count: 1_000_000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 // restartOnce ends the weftd of n and starts it again, and compares what it finds and leaves.

@@ -84,7 +84,6 @@ type Daemon struct {
 	gen       *generation
 	node      string                  // our identity; "" as long as it is not known
 	waiting   string                  // what the start waits for; "" when gen is set
-	last      refusal                 // the network configuration that could not be served last
 	listeners map[string]net.Listener // what is served on, by name
 	upgrading *upgrade                // the successor that was started, nil for none
 	over      *HandedOver             // that another one has taken this one's place, nil if none has
@@ -139,7 +138,7 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	do(when(d.ours, d.watchdog))
 	do(when(d.ours, d.pods.Run))
 	do(d.settle)
-	do(d.serveFootings)
+	do(d.serveNetworks)
 	do(d.hangups)
 	do(d.watchCertificates)
 	do(d.watchDescriptors)

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"weft/cmd/weftd/internal/choice"
 	"weft/routing"
 	"weft/routing/presence"
 )
@@ -66,8 +67,8 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 		if !d.ours.isSet() {
 			return fmt.Errorf("hand-over: the weftd that runs has not given the socket of the overlay's port, so that it is of another data plane: %w", err)
 		}
-		if time.Since(began) > faultFor && !g.isProven() && d.lastGood() != nil {
-			return &unfitError{why: []string{err.Error()}, again: true}
+		if time.Since(began) > choice.FaultFor && !g.isProven() && d.lastGoodNetwork() != nil {
+			return err
 		}
 		d.ciphers.Retain(nil) // one of another network configuration may have the port
 		d.wait("port: " + err.Error() + d.ofOneUser())

@@ -1,19 +1,21 @@
 package daemon
 
 import (
+	"net/netip"
+
 	"weft/routing"
 	"weft/routing/hostrules"
 )
 
 // rulesConfig is what the host's rules follow from on this footing.
-func (d *Daemon) rulesConfig(f footing) (*hostrules.Config, error) {
+func (d *Daemon) rulesConfig(f footing, former []netip.Prefix) (*hostrules.Config, error) {
 	never, err := hostrules.ParseNoMasquerade(f.network)
 	if err != nil {
 		return nil, err
 	}
 	o := d.cfg.Rules
 	return &hostrules.Config{
-		Network: f.network, NoMasquerade: never,
+		Network: f.network, Former: former, NoMasquerade: never,
 		Masquerade: o.IPMasq, RandomFully: !o.RandomFullyDisable, Forward: o.ForwardRules, Blackhole: o.Blackhole,
 		Resync: o.Resync, RouteProtocol: routing.RouteProtocol,
 		Logger: d.log.With("component", "rules"),
