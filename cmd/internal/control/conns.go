@@ -10,8 +10,9 @@ import (
 // maxSilent is how many connections may be without a request. Clients of ours ask at once.
 const maxSilent = 32
 
-// BoundSilent returns a server's ConnState that closes the oldest connection without a request where there are too
-// many. So a client that connects and says nothing makes room for others, and takes no more descriptors.
+// BoundSilent returns a server's ConnState that closes the oldest connection without a request where there
+// are too many. So a client that connects and says nothing makes room for others, and takes no more
+// descriptors.
 func BoundSilent() func(net.Conn, http.ConnState) {
 	var mu sync.Mutex
 	var silent []net.Conn // oldest first

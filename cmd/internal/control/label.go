@@ -8,8 +8,8 @@ import (
 
 // Labels are names of peers, of which no two are alike.
 type Labels struct {
-	// Records are those of Snapshot.Records, and Traffic those of Plane.Peers; "" for a peer that cannot be told from
-	// another.
+	// Records are those of Snapshot.Records, and Traffic those of Plane.Peers; "" for a peer that cannot be
+	// told from another.
 	Records, Traffic []string
 	known            map[place]string
 }
@@ -20,8 +20,8 @@ type place struct {
 	addr netip.Addr
 }
 
-// Labels names the peers. Nodes of one name are told apart by their identities, and a copied node, which has another's
-// identity too, by its address.
+// Labels names the peers. Nodes of one name are told apart by their identities, and a copied node, which has
+// another's identity too, by its address.
 func (s *Snapshot) Labels() Labels {
 	l := Labels{Records: make([]string, len(s.Records)), known: make(map[place]string, len(s.Records))}
 	times := make(map[string]int, len(s.Records))
@@ -73,5 +73,6 @@ func label(r *lease.Record, ambiguous bool) string {
 	return r.Called()
 }
 
-// Of returns the label of the peer that is called name and has the underlay address addr; "" if no record says so.
+// Of returns the label of the peer that is called name and has the underlay address addr; "" if no record
+// says so.
 func (l Labels) Of(name string, addr netip.Addr) string { return l.known[place{name, addr}] }

@@ -133,7 +133,8 @@ func addDrops(a, b []Drop) []Drop {
 	return a
 }
 
-// probesOf converts what is known of the addresses of one node: those of its subnets, or where there is no tunnel its own.
+// probesOf converts what is known of the addresses of one node: those of its subnets, or where there is no
+// tunnel its own.
 func probesOf(asked map[netip.Addr]probe.State, r lease.Record) []Probe {
 	var out []Probe
 	for _, a := range []netip.Addr{r.V4.Masked().Addr(), r.V6.Masked().Addr(), r.PublicIP, r.PublicIPv6} {

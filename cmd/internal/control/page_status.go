@@ -18,14 +18,19 @@ func (s *Snapshot) Status(reasons, notes []Verdict) Status {
 	st := Status{
 		Version: s.Version, Name: s.Name, NodeID: s.NodeID, PID: os.Getpid(),
 		StartedAt: s.Started, Uptime: int64(s.At.Sub(s.Started) / time.Second),
-		Ready: len(reasons) == 0, NotReady: Texts(reasons), NotReadyCodes: Codes(reasons), Notes: Texts(notes), NoteCodes: Codes(notes),
+		Ready: len(reasons) == 0, NotReady: Texts(reasons), NotReadyCodes: Codes(reasons),
+		Notes: Texts(notes), NoteCodes: Codes(notes),
 		Store: s.Store, Cache: s.Cache, Namespace: s.Namespace, Custody: s.Custody, Pods: s.Pods,
 	}
 	if !s.InUse() {
 		return st
 	}
-	st.Lease, st.Alarm, st.Peers, st.Rejected = leaseStatus(s.Lease), s.Lease.Alarm, s.Lease.Peers, len(s.Lease.Rejected)
-	st.Backend, st.Underlay, st.Controller = backendStatus(s.Backend), underlayStatus(s.Backend), controllerStatus(s.Backend.Hook)
+	st.Lease, st.Alarm = leaseStatus(s.Lease), s.Lease.Alarm
+	st.Peers, st.Rejected = s.Lease.Peers, len(s.Lease.Rejected)
+	st.Backend, st.Underlay = backendStatus(s.Backend), underlayStatus(s.Backend)
+	if s.Backend.Hook.Controller != "" {
+		st.Controller = &s.Backend.Hook
+	}
 	st.Backend.Port = s.Port
 	st.Config, st.Rules, st.Counters = s.Config, rulesStatus(s.Backend.Rules), counters(s)
 	if s.StoreCut != "" {
@@ -66,16 +71,6 @@ func backendStatus(b routing.Status) Backend {
 	return out
 }
 
-// controllerStatus is nil for a backend without a controller.
-func controllerStatus(h routing.HookStatus) *Controller {
-	if h.Controller == "" {
-		return nil
-	}
-	return &Controller{
-		URL: h.Controller, Taken: h.Taken, Accepted: h.Accepted, Pending: h.Pending, Refused: h.Refused, Fault: h.Fault, Since: h.Since, Failures: h.Failures,
-	}
-}
-
 func underlayStatus(b routing.Status) Underlay {
 	u := b.Underlay
 	out := Underlay{
@@ -93,8 +88,10 @@ func counters(s *Snapshot) (c Counters) {
 	for _, t := range s.Devices {
 		c.Devices = append(c.Devices, DeviceCounters{
 			Name: t.Name, Overlay: t.Own,
-			TxPackets: t.Counters.TxPackets, TxBytes: t.Counters.TxBytes, TxDropped: t.Counters.TxDropped, TxErrors: t.Counters.TxErrors,
-			RxPackets: t.Counters.RxPackets, RxBytes: t.Counters.RxBytes, RxDropped: t.Counters.RxDropped, RxErrors: t.Counters.RxErrors,
+			TxPackets: t.Counters.TxPackets, TxBytes: t.Counters.TxBytes,
+			TxDropped: t.Counters.TxDropped, TxErrors: t.Counters.TxErrors,
+			RxPackets: t.Counters.RxPackets, RxBytes: t.Counters.RxBytes,
+			RxDropped: t.Counters.RxDropped, RxErrors: t.Counters.RxErrors,
 		})
 	}
 	if s.Plane == nil {
@@ -104,13 +101,11 @@ func counters(s *Snapshot) (c Counters) {
 	c.Egress, c.Ingress = flow(t.Egress), flow(t.Ingress)
 	c.ICMPSent, c.ICMPSuppressed, c.Fragmented, c.Completed = t.ICMPSent, t.ICMPSuppressed, t.Fragmented, t.Completed
 	c.SocketOverflow, c.HeldBack, c.DeviceDropped = t.SocketOverflow, t.HeldBack, s.Plane.Dropped
-	for _, w := range s.Plane.Workers {
-		c.Workers = append(c.Workers, Worker{
-			Egress: w.Egress, Ingress: w.Ingress, Reads: w.Reads, Writes: w.Writes, Wakeups: w.Wakeups, Busy: int64(w.Busy),
-		})
-	}
+	c.Workers = s.Plane.Workers
 	for _, o := range t.Offloads {
-		c.Offloads = append(c.Offloads, Offload{Name: o.Offload.String(), State: o.State.String(), Calls: o.Calls, Packets: o.Segments})
+		c.Offloads = append(c.Offloads, Offload{
+			Name: o.Offload.String(), State: o.State.String(), Calls: o.Calls, Packets: o.Segments,
+		})
 	}
 	for _, o := range t.Outlets {
 		c.Outlets = append(c.Outlets, Outlet{

@@ -11,8 +11,9 @@ import (
 	"weft/tunnel"
 )
 
-// Snapshot is what weftd knows of itself at one moment, in the types of the parts that know it. Status, peers, metrics,
-// readiness and notes follow from it alone. Each part is read once, and reading changes nothing.
+// Snapshot is what weftd knows of itself at one moment, in the types of the parts that know it. Status,
+// peers, metrics, readiness and notes follow from it alone. Each part is read once, and reading changes
+// nothing.
 type Snapshot struct {
 	At                    time.Time
 	Version, Name, NodeID string
@@ -25,7 +26,8 @@ type Snapshot struct {
 	Cache     Cache
 	Namespace *Namespace
 	Custody   *Custody
-	// Missing is what weftd goes on without, and Certificates what is wrong with files by which the store is reached.
+	// Missing is what weftd goes on without, and Certificates what is wrong with files by which the store is
+	// reached.
 	Missing, Certificates []string
 	// Pods count those that are attached directly; nil if there are none.
 	Pods *PodCounts
@@ -41,8 +43,8 @@ type Snapshot struct {
 	Config Config
 	// Compared says that Config was compared with that of the source.
 	Compared bool
-	// StoreCut says why the overlay cuts this host off from the store, SubnetFile why that file is not written, and
-	// Former which bridges have addresses of a former subnet; "" for none.
+	// StoreCut says why the overlay cuts this host off from the store, SubnetFile why that file is not
+	// written, and Former which bridges have addresses of a former subnet; "" for none.
 	StoreCut, SubnetFile, Former string
 	// NeedsRules says that pods have no network without the host's rules.
 	NeedsRules bool
@@ -54,8 +56,8 @@ type Snapshot struct {
 	// Plane is nil where the kernel moves the packets.
 	Plane *Plane
 
-	// Records are the peers', with PartPeers, and Encrypted what WireGuard knows of them, by subnet. CipherEnds counts
-	// the processes that encrypt and ended by themselves.
+	// Records are the peers', with PartPeers, and Encrypted what WireGuard knows of them, by subnet.
+	// CipherEnds counts the processes that encrypt and ended by themselves.
 	Records    []lease.Record
 	Encrypted  map[netip.Prefix]Encryption
 	CipherEnds uint64
@@ -67,8 +69,8 @@ type Snapshot struct {
 type Source struct {
 	// Name is its name in messages; "" means store. Where says where the network configuration is.
 	Name, Where string
-	// Assigns says that the cluster gives the subnet and takes it back only by deleting the node: pods keep their network
-	// while the store is silent.
+	// Assigns says that the cluster gives the subnet and takes it back only by deleting the node: pods keep
+	// their network while the store is silent.
 	Assigns bool
 }
 
@@ -76,7 +78,8 @@ type Source struct {
 type Plane struct {
 	Stats   tunnel.Stats
 	Workers []tunnel.WorkerStats
-	// Strangers are outer sources that are no peer's, and Forgers inner ones of this host that are other nodes'.
+	// Strangers are outer sources that are no peer's, and Forgers inner ones of this host that are other
+	// nodes'.
 	Strangers, Forgers []tunnel.Stranger
 	// Dropped is how many packets the kernel dropped on their way into the overlay's device.
 	Dropped uint64

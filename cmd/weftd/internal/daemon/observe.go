@@ -24,8 +24,8 @@ const (
 	eagerFor     = 10 * time.Second
 )
 
-// prove lets the network configuration of g be cached once g is ready, since that shows that it works. Only observe calls
-// it.
+// prove lets the network configuration of g be cached once g is ready, since that shows that it works. Only
+// observe calls it.
 func (d *Daemon) prove(g *generation, s *control.Snapshot, reasons []control.Verdict) {
 	if len(reasons) == 0 && g != nil && g.prove() {
 		d.log.Debug("the network configuration is good: it is in place, with a lease")

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxScrapes is how many requests for /metrics are answered at a time. Each keeps a page in memory, which is
-	// megabytes with thousands of peers.
+	// maxScrapes is how many requests for /metrics are answered at a time. Each keeps a page in memory, which
+	// is megabytes with thousands of peers.
 	maxScrapes = 8
 	// patience is how long a client may read a page while others wait for its place.
 	patience = time.Second
@@ -17,8 +17,8 @@ const (
 	pageTime = 15 * time.Second
 )
 
-// gate lets maxScrapes requests to next at a time. A client that reads too slowly loses its place to a new one; the
-// library's own limit would let it keep the place.
+// gate lets maxScrapes requests to next at a time. A client that reads too slowly loses its place to a new
+// one; the library's own limit would let it keep the place.
 type gate struct {
 	next http.Handler
 	mu   sync.Mutex

@@ -57,8 +57,8 @@ func peerInfoFamily() metric {
 		}}
 }
 
-// encryptedPeer is what the devices of WireGuard know of a peer: its bytes by two devices are one sum, and the older
-// handshake counts.
+// encryptedPeer is what the devices of WireGuard know of a peer: its bytes by two devices are one sum, and
+// the older handshake counts.
 type encryptedPeer struct {
 	name             string
 	handshake, asked time.Time

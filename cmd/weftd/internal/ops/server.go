@@ -49,12 +49,12 @@ type Pages struct {
 	PerPeer, PerPod bool
 }
 
-// Handler serves health, readiness and the metrics. The answers are flannel's. If the node is not ready, the reasons
-// follow, each on a line of its own; if it is ready, the notes do.
+// Handler serves health, readiness and the metrics. The answers are flannel's. If the node is not ready, the
+// reasons follow, each on a line of its own; if it is ready, the notes do.
 func Handler(pages Pages) http.Handler {
 	metrics := &gate{next: promhttp.HandlerFor(newGatherer(pages), promhttp.HandlerOpts{})}
-	// A ServeMux would answer a path such as //x with a redirect that repeats the path, so that the client decides how
-	// long the answer is.
+	// A ServeMux would answer a path such as //x with a redirect that repeats the path, so that the client
+	// decides how long the answer is.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.ContentLength != 0: // no page has a body
@@ -115,9 +115,9 @@ const (
 	askTime   = 5 * time.Second // to read a request, and to write an answer
 )
 
-// Serve answers on l until ctx ends, and closes l. Memory and time are bounded, and a new connection gets its turn: of
-// many connections without a request the oldest are closed. A connection has one answer, since with more a client that
-// asks and does not read would keep its place.
+// Serve answers on l until ctx ends, and closes l. Memory and time are bounded, and a new connection gets its
+// turn: of many connections without a request the oldest are closed. A connection has one answer, since with
+// more a client that asks and does not read would keep its place.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := &http.Server{
 		Handler: h, ConnState: control.BoundSilent(),

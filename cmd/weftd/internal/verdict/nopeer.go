@@ -12,12 +12,12 @@ import (
 	"weft/routing"
 )
 
-// Unusable is a reason why no other node's record makes a peer. It is the label of a metric, so that its texts
-// must not change.
+// Unusable is a reason why no other node's record makes a peer. It is the label of a metric, so that its
+// texts must not change.
 type Unusable string
 
-// These are the reasons. With UnusableType the nodes publish another BackendType, with UnusableOutside their subnets are
-// not in Network, and with UnusableLength their subnets are not of SubnetLen.
+// These are the reasons. With UnusableType the nodes publish another BackendType, with UnusableOutside their
+// subnets are not in Network, and with UnusableLength their subnets are not of SubnetLen.
 const (
 	UnusableType    Unusable = "backend_type"
 	UnusableOutside Unusable = "outside_network"
@@ -30,7 +30,8 @@ func AllUnusable() []Unusable {
 	return []Unusable{UnusableType, UnusableOutside, UnusableLength, UnusableOther}
 }
 
-// NoPeer says why no other node in the store can be a peer. It is zero if one is a peer, or if there are no other nodes.
+// NoPeer says why no other node in the store can be a peer. It is zero if one is a peer, or if there are no
+// other nodes.
 func NoPeer(s *control.Snapshot) (note control.Verdict, kinds []Unusable) {
 	set, b := &s.Set, &s.Backend
 	if !b.InPlace || b.Path == routing.PathNone || b.Peers > 0 || len(set.Peers)+len(set.Rejected) == 0 {

@@ -63,11 +63,12 @@ func Notes(s *control.Snapshot) (out []control.Verdict) {
 	return out
 }
 
-// rangeWarning is the part of the subnets, in percent, from which on the operator is told that they come to an end.
+// rangeWarning is the part of the subnets, in percent, from which on the operator is told that they come to
+// an end.
 const rangeWarning = 80
 
-// RangeUse says that most or all subnets of the network are taken; it is zero if enough are left, or if the cluster gives
-// them out. It costs work for each record.
+// RangeUse says that most or all subnets of the network are taken; it is zero if enough are left, or if the
+// cluster gives them out. It costs work for each record.
 func RangeUse(s *control.Snapshot) control.Verdict {
 	set := &s.Set
 	if s.Source.Assigns || len(set.Config.Networks()) == 0 {
@@ -108,8 +109,8 @@ func unanswered(states []probe.State) []control.Verdict {
 	return []control.Verdict{control.NoPeerAnswers.Say(countOf(len(peers), "was asked", "were asked"), first.Likely, first.Look)}
 }
 
-// forgerRecent is how long an address that was forged on this host is named after its last packet, and forgerMost how many
-// are.
+// forgerRecent is how long an address that was forged on this host is named after its last packet, and
+// forgerMost how many are.
 const (
 	forgerRecent = 10 * time.Minute
 	forgerMost   = 3

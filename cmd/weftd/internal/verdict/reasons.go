@@ -1,5 +1,5 @@
-// Package verdict says what follows from a control.Snapshot: why the node is not ready, and what an operator should
-// know although it is. Its functions are pure.
+// Package verdict says what follows from a control.Snapshot: why the node is not ready, and what an operator
+// should know although it is. Its functions are pure.
 package verdict
 
 import (
@@ -14,8 +14,9 @@ import (
 // restart of etcd or the choice of a leader is over by then.
 const storeGrace = 30 * time.Second
 
-// Reasons lists why the node is not ready, most fundamental first. With none the lease is held, routes are in place, the
-// store was seen lately, unless the subnet outlasts that, and container runtimes can read the subnet.
+// Reasons lists why the node is not ready, most fundamental first. With none the lease is held, routes are in
+// place, the store was seen lately, unless the subnet outlasts that, and container runtimes can read the
+// subnet.
 func Reasons(s *control.Snapshot) (out []control.Verdict) {
 	if s.Waiting != "" {
 		return []control.Verdict{control.Waiting.Say(s.Waiting)}
@@ -60,8 +61,8 @@ func Broken(s *control.Snapshot) (out []control.Verdict) {
 	return out
 }
 
-// outlasts reports whether the store is silent and our subnet outlasts that. A store that refuses us is not silent, and
-// one behind our own overlay stays so.
+// outlasts reports whether the store is silent and our subnet outlasts that. A store that refuses us is not
+// silent, and one behind our own overlay stays so.
 func outlasts(s *control.Snapshot) bool {
 	st := &s.Lease
 	return s.Source.Assigns && st.Own.Subnets != (lease.Subnets{}) && st.StoreErr != nil && !st.StoreRefuses && s.StoreCut == ""
