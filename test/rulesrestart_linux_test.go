@@ -250,7 +250,7 @@ func watchKernel(t *testing.T, n *lab.Node, c restartCase) (stop func() string) 
 // kernel learns changes its state by itself, and the test makes marks.
 func oursByRight(line string) bool {
 	about := regexp.MustCompile(`(?i)\b10\.42\.|flannel|weft|PERMANENT`)
-	itself := regexp.MustCompile(`(REACHABLE|STALE|DELAY|PROBE|FAILED|INCOMPLETE|NOARP)\s*$|proto kernel|02:00:00:00:00:`)
+	itself := regexp.MustCompile(`(REACHABLE|STALE|DELAY|PROBE|FAILED|INCOMPLETE|NOARP)\s*$|proto kernel|02:00:00:00:00:|^# new generation`)
 	return about.MatchString(line) && !itself.MatchString(line)
 }
 
