@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 
 // node answers as a weftd in the middle of its life would.
 type node struct {
-	control.HandOverNode
+	control.UpgradeNode
 	empty bool
 	err   error
 	asked control.ReleaseRequest

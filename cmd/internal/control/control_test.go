@@ -22,7 +22,7 @@ import (
 
 // fake is a node with fixed answers.
 type fake struct {
-	HandOverNode
+	UpgradeNode
 	status  Status
 	leases  Leases
 	err     error

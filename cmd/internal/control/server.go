@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"weft/cmd/internal/rights"
 )
 
 // Node answers the server's questions about the daemon. Its methods are called concurrently.
@@ -39,7 +41,7 @@ type Node interface {
 	// UpgradeEncryption replaces the processes that encrypt in user space. Its error is as that of Release.
 	UpgradeEncryption(ctx context.Context) (EncryptionUpgraded, error)
 	PodNode
-	HandOverNode
+	UpgradeNode
 }
 
 // Errors that a Node returns to say which HTTP status fits.
@@ -104,13 +106,26 @@ func isStale(path string) (bool, error) {
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
-		_ = c.Close()
-		return false, &OccupiedError{"another weftd answers on " + path + ": stop it, or give this one its own --control-socket, --cache-dir and --subnet-file"}
+		defer func() { _ = c.Close() }() // nothing was asked
+		return false, &OccupiedError{"another weftd" + ofProcess(c) + " answers on " + path + ": stop it, take its place with --replace, or give this one its own --control-socket, --cache-dir and --subnet-file"}
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return false, fmt.Errorf("control socket: %w", err)
 	}
 	return true, nil
+}
+
+// ofProcess names the process at the other end of c, if it is visible here.
+func ofProcess(c net.Conn) string {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return ""
+	}
+	cred, err := rights.Peer(u)
+	if err != nil || cred.Pid == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (pid %d)", cred.Pid)
 }
 
 func removeStale(path string) error {
@@ -139,11 +154,6 @@ func Serve(ctx context.Context, l net.Listener, n Node) error {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)
-		if gives := new(givesWay); errors.As(context.Cause(ctx), gives) {
-			patient, cancel := context.WithTimeout(context.Background(), lastAnswers)
-			defer cancel()
-			_ = s.Shutdown(patient) // what was asked of this process is answered; others are the next one's
-		}
 		_ = s.Close()
 	})
 	err := s.Serve(l)
@@ -156,16 +166,7 @@ func Serve(ctx context.Context, l net.Listener, n Node) error {
 	return nil
 }
 
-// givesWay is an error, the cause with which the context of Serve ends, that says that another process serves from now on.
-type givesWay interface {
-	error
-	GivesWay() bool
-}
-
-// lastAnswers is how long answers may take that are under way when another process serves.
-const lastAnswers = time.Second
-
-// Adopt makes a listener of a descriptor that another process has listened on, and takes that over. Closing the listener removes the socket.
+// Adopt makes a listener of a descriptor that the program before listened on, and takes that over. Closing the listener removes the socket.
 func Adopt(fd int) (net.Listener, error) {
 	f := os.NewFile(uintptr(fd), "listener")
 	defer func() { _ = f.Close() }() // the listener has a duplicate
@@ -212,7 +213,7 @@ func Handler(n Node) http.Handler {
 	mux.HandleFunc("POST "+encryptionPath, func(w http.ResponseWriter, r *http.Request) { serveUpgradeEncryption(n, w, r) })
 	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) { serveReload(n, w, r) })
 	servePods(mux, n)
-	serveHandOver(mux, n)
+	serveUpgrade(mux, n)
 	return mux
 }
 

@@ -21,7 +21,6 @@ func defaults() Config {
 		ControlSocket: "/run/weft/weftd.sock",
 		CacheDir:      "/var/lib/weft",
 		HolderTimeout: 15 * time.Minute,
-		HandOver:      "auto",
 		Confine:       ConfineCapabilities,
 		Probe:         true,
 
@@ -119,8 +118,7 @@ func defineOwn(fs *flag.FlagSet, c *Config) {
 	fs.StringVar(&c.CacheDir, "cache-dir", c.CacheDir, "`directory` of the node's identity and the last known peers")
 	fs.DurationVar(&c.HolderTimeout, "holder-timeout", c.HolderTimeout, "how long (`duration`, such as 15m) the ports of the data plane and the interfaces of directly attached pods are held while no weftd runs, for the next one to take up, and what encrypts goes on; 0 is not at all; under systemd its descriptor store holds them instead")
 	fs.StringVar(&c.Confine, "confine", c.Confine, "which `rights` weftd, and what it starts, give up: off; capabilities, all but CAP_NET_ADMIN, CAP_NET_RAW and CAP_DAC_READ_SEARCH; files, also writing to files other than its own")
-	fs.StringVar(&c.HandOver, "hand-over", c.HandOver, "auto: a weftd of this node that runs already hands over to this one, and this one to the next, without a packet lost (weft upgrade); "+
-		"never: it is left alone, and this one ends")
+	fs.BoolVar(&c.Replace, "replace", c.Replace, "take the place of a weftd of this node that runs: it stops, and keeps what it has open for this one; without it this one ends")
 	fs.StringVar(&c.NodeID, "node-id", c.NodeID, "`identity` of this node; empty keeps the stored one, else one derived from the machine id")
 	fs.BoolVar(&c.MetricsPerPeer, "metrics-per-peer", c.MetricsPerPeer, "let /metrics have series for each peer; without, a page has the same length however many peers there are")
 	fs.BoolVar(&c.MetricsPerPod, "metrics-per-pod", c.MetricsPerPod, "let /metrics have series for each pod that is attached directly, beside the sums of all; each pod that ever ran leaves some in the monitoring")

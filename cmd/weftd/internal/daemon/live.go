@@ -44,8 +44,8 @@ func (d *Daemon) serveFootings(ctx context.Context) error {
 			var taken *presence.HostTakenError
 			if g, err = d.newGeneration(ctx, a.footing, a.cached); errors.As(err, &taken) {
 				return err // the fault is this host's, so that another configuration would not help
-			} else if err != nil && !d.ours.isSet() {
-				return err // the weftd before this one goes on
+			} else if err != nil && d.arrival.Pending() {
+				return err // the program before goes on
 			} else if err != nil {
 				if a, err = d.notOpened(ctx, a, err); err != nil {
 					return err
@@ -65,7 +65,7 @@ func (d *Daemon) serveFootings(ctx context.Context) error {
 			closeNext(err)
 			return nil
 		}
-		if !d.ours.isSet() {
+		if d.arrival.Pending() {
 			return err
 		}
 		d.setGeneration(nil)

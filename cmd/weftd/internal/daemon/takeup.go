@@ -127,7 +127,6 @@ func (d *Daemon) watchConfig(ctx context.Context, g *generation) error {
 	for {
 		o := d.source.offered(g.member.Status())
 		if next := d.compare(ctx, g, o); next != nil {
-			d.awaitHandOver()
 			return next
 		}
 		wait := compareEvery
@@ -145,7 +144,6 @@ func (d *Daemon) watchConfig(ctx context.Context, g *generation) error {
 		case a := <-d.adopt:
 			timer.Stop()
 			if next := d.take(ctx, g, a); next != nil {
-				d.awaitHandOver()
 				return next
 			}
 		case <-timer.C:
