@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"weft/routing/hostrules"
-	"weft/tunnel"
 )
 
 // makeRules makes what keeps the host's rules, if they are the backend's to keep. It has a lock and a loop of its own:
@@ -13,6 +12,11 @@ import (
 func (c *controller) makeRules() error {
 	if c.cfg.Rules == nil {
 		return nil
+	}
+	if s, ok := c.kind.(sealer); ok && s.seal("", nil) != nil {
+		if err := c.k.Do(hostrules.Supported); err != nil {
+			return fmt.Errorf("nothing could keep packets from leaving in plain, so that none is carried: %w", err)
+		}
 	}
 	cfg := *c.cfg.Rules
 	cfg.Guard = c.guardNow()
@@ -69,8 +73,5 @@ func (c *controller) guardNow() hostrules.Guard {
 	}
 	g.Underlay = c.under.Now.Name
 	g.Peers = g.Peers && c.plane == nil
-	if c.Status().Path != tunnel.PathRaw.String() {
-		g.Local4, g.Local6 = c.under.Now.Addr4, c.under.Now.Addr6
-	}
 	return g
 }

@@ -40,7 +40,7 @@ func TestBackendKeepsTheHostsRules(t *testing.T) {
 			if err := b.Apply(t.Context(), set); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
-			rules := netns.Command(t, "nft", "list", "table", "ip", "flannel-ipv4")
+			rules := netns.Command(t, "nft", "list", "ruleset")
 			if st := b.Status().Rules; !st.InPlace || st.Firewall != "nftables" || !strings.Contains(rules, "masquerade") || !strings.Contains(rules, "udp dport 8472") {
 				t.Errorf("%s: status %+v\n%s", what, st, rules)
 			}

@@ -15,7 +15,7 @@ import (
 // TestABrokenLabRaisesAlerts scrapes the nodes of a lab, healthy and broken, and has Prometheus' own tool evaluate the shipped
 // rules over what they said: alerts for what was broken, each of them, and no other; for a healthy lab none.
 func TestABrokenLabRaisesAlerts(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{Nodes: 3, PodsPerNode: 1})
 	third := l.Node(3)
 	pods := []*lab.Pod{l.Node(1).Pods[0], l.Node(2).Pods[0], third.Pods[0]}
@@ -74,7 +74,7 @@ func scraped(series, first, second map[string]string) {
 // shows waits until the node's /metrics have all of the texts.
 func shows(t *testing.T, n *lab.Node, texts ...string) {
 	t.Helper()
-	await.OK(t, fmt.Sprintf("%s shows %q", n.Name, texts), func() error {
+	await.Within(t, await.Timers, fmt.Sprintf("%s shows %q", n.Name, texts), func() error {
 		have, err := n.Metrics(t.Context())
 		for _, text := range texts {
 			if err == nil && !strings.Contains(have, text) {

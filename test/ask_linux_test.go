@@ -136,7 +136,7 @@ func (f flowJSON) balanced() bool {
 }
 
 // weft runs the operator's command against a node's daemon.
-func weft(t *testing.T, n *lab.Node, args ...string) (stdout, stderr string, err error) {
+func weft(t testing.TB, n *lab.Node, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(await.Context(t, await.Patience), command(t, "weft"), args...)
 	cmd.Env = append(os.Environ(), "WEFTD_CONTROL_SOCKET="+n.ControlSocket)
@@ -147,7 +147,7 @@ func weft(t *testing.T, n *lab.Node, args ...string) (stdout, stderr string, err
 }
 
 // weftJSON runs the command with --json and decodes what it prints.
-func weftJSON[T any](t *testing.T, n *lab.Node, args ...string) (v T) {
+func weftJSON[T any](t testing.TB, n *lab.Node, args ...string) (v T) {
 	t.Helper()
 	v, err := weftTells[T](t, n, args...)
 	if err != nil {
@@ -157,7 +157,7 @@ func weftJSON[T any](t *testing.T, n *lab.Node, args ...string) (v T) {
 }
 
 // weftTells is weftJSON for who asks again: an error says that there was no answer.
-func weftTells[T any](t *testing.T, n *lab.Node, args ...string) (v T, err error) {
+func weftTells[T any](t testing.TB, n *lab.Node, args ...string) (v T, err error) {
 	t.Helper()
 	out, errs, err := weft(t, n, append(args, "--json")...)
 	if err != nil {
@@ -191,7 +191,7 @@ func ask[T any](ctx context.Context, n *lab.Node, path string) (v T, err error) 
 }
 
 // status waits until a node's status is what ok wants, and returns it.
-func status(t *testing.T, n *lab.Node, limit time.Duration, ok func(statusJSON) error) (s statusJSON) {
+func status(t testing.TB, n *lab.Node, limit time.Duration, ok func(statusJSON) error) (s statusJSON) {
 	t.Helper()
 	await.Within(t, limit, n.Name+"'s status", func() (err error) {
 		if s, err = ask[statusJSON](t.Context(), n, "status"); err != nil {
@@ -203,14 +203,14 @@ func status(t *testing.T, n *lab.Node, limit time.Duration, ok func(statusJSON) 
 }
 
 // current is a node's status as it is.
-func current(t *testing.T, n *lab.Node) statusJSON {
+func current(t testing.TB, n *lab.Node) statusJSON {
 	t.Helper()
 	return status(t, n, await.Patience, func(statusJSON) error { return nil })
 }
 
 // booked is a node's status once its books balance: a packet is counted when it comes in, and again when it has been dealt with,
 // and in between a busy machine may have no time for the worker that has it.
-func booked(t *testing.T, n *lab.Node) statusJSON {
+func booked(t testing.TB, n *lab.Node) statusJSON {
 	t.Helper()
 	return status(t, n, await.Patience, func(s statusJSON) error {
 		if !s.Counters.Egress.balanced() || !s.Counters.Ingress.balanced() {
@@ -222,7 +222,7 @@ func booked(t *testing.T, n *lab.Node) statusJSON {
 
 // still waits until a node has carried nothing for a moment, and returns its status: what was sent to it before is counted. Who
 // compares counters then finds only what he sends himself.
-func still(t *testing.T, n *lab.Node) statusJSON {
+func still(t testing.TB, n *lab.Node) statusJSON {
 	t.Helper()
 	const moment = time.Second
 	var carried uint64
@@ -239,7 +239,7 @@ func still(t *testing.T, n *lab.Node) statusJSON {
 }
 
 // knows waits until a node has a peer with the subnet, or has it no more, and returns how long that took.
-func knows(t *testing.T, n *lab.Node, limit time.Duration, subnet string, want bool) time.Duration {
+func knows(t testing.TB, n *lab.Node, limit time.Duration, subnet string, want bool) time.Duration {
 	t.Helper()
 	p := netip.MustParsePrefix(subnet)
 	return await.Within(t, limit, fmt.Sprintf("%s has peer %s: %v", n.Name, p, want), func() error {
@@ -262,7 +262,7 @@ func knows(t *testing.T, n *lab.Node, limit time.Duration, subnet string, want b
 
 // cpu is the processor time that a process has used, in user and kernel mode, with the kernel's
 // resolution of 10 ms (proc(5): utime and stime, in ticks of 1/100 s).
-func cpu(t *testing.T, pid int) time.Duration {
+func cpu(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

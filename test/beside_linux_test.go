@@ -2,101 +2,89 @@ package test
 
 import (
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
-// Scenarios run side by side: their namespaces have no names, and most of them wait. Three kinds are told apart.
+// Scenarios run side by side: their namespaces have no names, and most of them wait. A scenario is one of five kinds.
 //
-//   - A scenario that measures the machine itself, such as memory under full load or the packets that a restart costs,
-//     runs alone. It calls nothing of this file but first, if what it measures is lost packets.
-//   - A scenario in which no packet may be lost at some rate calls counting. These start first, since they take the
-//     longest. Their daemons have priority over everything else on the machine, so that a lost packet is weft's fault,
-//     and not that of a machine that had no time.
-//   - Of the others, one that leaves a lab as it found it calls shared, and gets a lab that others had before it
-//     (shared_linux_test.go).
-//   - One whose lab has tens of nodes calls crowd: of these, one at a time runs.
-//   - All the rest call busy.
-//
-// A test whose subtests each have a lab calls t.Parallel itself, and its subtests busy.
+//   - One that calls nothing of this file has the machine to itself.
+//   - One that leaves a lab as it found it calls shared, and gets a lab that others had before it (shared_linux_test.go).
+//   - One whose lab has tens of nodes calls large: one of these runs at a time. They start first, since one after the other
+//     they take longest.
+//   - One that takes a minute or more calls long, and starts before the others too.
+//   - All others call parallel. A test whose subtests each have a lab calls t.Parallel itself, and its subtests parallel.
 
-// turns says whose turn it is. The test framework's own limit would give a test that has to wait for its turn a place
-// that others could use; TestMain lifts it.
-type turns struct {
+// places says how many labs there are. The test framework's own limit would give a test that waits for a shared lab a
+// place that others could use; TestMain lifts it.
+type places struct {
 	mu      sync.Mutex
 	changed *sync.Cond
-	counts  map[string]bool // the top-level tests whose daemons go before everything else, by name
-	coming  int             // of these, how many have no place yet
-	running int             // of all kinds
+	taken   int
 	inUse   map[string]bool // the shared labs that a test has now, by network config
-	crowded bool            // a test with a large lab has a place
+	large   bool            // a test with a large lab has a place
+	coming  int             // how many large and long ones have none yet
 }
 
-var turn = newTurns()
+var turn = newPlaces()
 
-func newTurns() *turns {
-	t := turns{counts: map[string]bool{}, inUse: map[string]bool{}}
-	t.changed = sync.NewCond(&t.mu)
-	return &t
+func newPlaces() *places {
+	p := &places{inUse: map[string]bool{}}
+	p.changed = sync.NewCond(&p.mu)
+	return p
 }
 
-// atOnce is how many labs there are side by side: most of a scenario is waiting. However many processors there are, all labs share
-// the kernel's table of neighbours.
-func atOnce() int { return min(3*runtime.GOMAXPROCS(0), 16) }
+// atOnce is how many labs there are side by side. However many processors there are, all labs share the kernel's table
+// of neighbours.
+func atOnce() int { return min(4*runtime.GOMAXPROCS(0), 16) }
 
-// ahead is the nice value of a daemon whose packets are counted: for each turn of another process it has some twenty.
+// ahead is the nice value of the daemons: for each turn of another process they have some twenty. So a packet that is
+// lost, or a peer that falls silent, is weft's fault, and not that of a machine that had no time.
 const ahead = -15
 
-// counting makes a test one that counts packets. It has to be a top-level test's first statement: all of them are known
-// before the first one begins.
-func counting(t *testing.T) {
-	t.Helper()
-	turn.change(func() { turn.counts[t.Name()], turn.coming = true, turn.coming+1 })
-	t.Parallel()
-	turn.take(t, func() bool { return true })
-	turn.change(func() { turn.coming-- })
-}
-
-// first gives the daemons of a test that runs alone the priority of one that counts: other programs than these tests may
-// use the machine. One that fails for any warning calls it too, so that a warning is weft's fault. It has to be called in the
-// top-level test.
-func first(t *testing.T) {
-	t.Helper()
-	turn.change(func() { turn.counts[t.Name()] = true })
-}
-
-// busy makes a test one that may load the machine, beside others of its kind.
-func busy(t *testing.T) {
+// parallel makes a test one that runs beside others.
+func parallel(t *testing.T) {
 	t.Helper()
 	t.Parallel()
-	turn.take(t, func() bool { return turn.coming == 0 })
+	turn.take(t, func() bool { return turn.large || turn.coming == 0 })
 }
 
-// crowd is busy for a test whose lab has tens of nodes. Each of n nodes has a neighbour entry for each other, and the kernel has
-// room for 1,024 entries (gc_thresh3, arp(7)) of all network namespaces together: what two such labs send for want of an
-// entry is lost, in every lab. While there is such a lab, half of all places are its own.
-func crowd(t *testing.T) {
+// long is parallel for a test that takes a minute or more.
+func long(t *testing.T) {
 	t.Helper()
+	turn.change(func() { turn.coming++ }) // before the first parallel test goes on
 	t.Parallel()
-	more := atOnce()/2 - 1 // places, besides the one that every test has
 	turn.take(t, func() bool {
-		if turn.coming > 0 || turn.crowded {
-			return false
-		}
-		turn.crowded, turn.running = true, turn.running+more
+		turn.coming--
 		return true
 	})
-	t.Cleanup(func() { turn.change(func() { turn.crowded, turn.running = false, turn.running-more }) })
 }
 
-// lend is busy for a test that uses the shared lab of that config, which one at a time may.
+// large is parallel for a test whose lab has tens of nodes. Each of n nodes has a neighbour entry for each other, and the
+// kernel has room for 1,024 entries (gc_thresh3, arp(7)) of all network namespaces together: two such labs would lose
+// packets for want of an entry, in every lab. While there is such a lab, a quarter of all places are its own besides.
+func large(t *testing.T) {
+	t.Helper()
+	turn.change(func() { turn.coming++ }) // before the first parallel test goes on
+	t.Parallel()
+	more := atOnce() / 4 // places, besides the one that every test has
+	turn.take(t, func() bool {
+		if turn.large {
+			return false
+		}
+		turn.large, turn.coming, turn.taken = true, turn.coming-1, turn.taken+more
+		return true
+	})
+	t.Cleanup(func() { turn.change(func() { turn.large, turn.taken = false, turn.taken-more }) })
+}
+
+// lend is parallel for a test that uses the shared lab of that config, which one test at a time has.
 func lend(t *testing.T, config string) {
 	t.Helper()
 	t.Parallel()
 	turn.take(t, func() bool {
-		if turn.coming > 0 || turn.inUse[config] {
+		if turn.inUse[config] || !turn.large && turn.coming > 0 {
 			return false
 		}
 		turn.inUse[config] = true
@@ -105,35 +93,23 @@ func lend(t *testing.T, config string) {
 	t.Cleanup(func() { turn.change(func() { delete(turn.inUse, config) }) })
 }
 
-// niceOf returns the nice value of the daemons of a test's labs.
-func niceOf(t *testing.T) int {
-	top, _, _ := strings.Cut(t.Name(), "/")
-	turn.mu.Lock()
-	defer turn.mu.Unlock()
-	if turn.counts[top] {
-		return ahead
-	}
-	return 0
-}
-
-func (t *turns) change(f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (p *places) change(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	f()
-	t.changed.Broadcast()
+	p.changed.Broadcast()
 }
 
-// take waits for a place, and gives it back when the test ends. mine is asked only when a place is free, and the place is
-// taken when it says yes. How long that was is an attribute of the test, so that
-// test/cmd/report can tell it from the test's own time.
-func (t *turns) take(test *testing.T, mine func() bool) {
+// take waits for a place, and gives it back when the test ends. It asks mine only when a place is free, and takes the
+// place when mine says yes. The test's attribute says how long it waited.
+func (p *places) take(test *testing.T, mine func() bool) {
 	start := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for t.running >= atOnce() || !mine() {
-		t.changed.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.taken >= atOnce() || !mine() {
+		p.changed.Wait()
 	}
-	t.running++
-	test.Cleanup(func() { t.change(func() { t.running-- }) })
+	p.taken++
+	test.Cleanup(func() { p.change(func() { p.taken-- }) })
 	test.Attr("waited", time.Since(start).String())
 }

@@ -2,7 +2,6 @@ package test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -15,6 +14,7 @@ import (
 	"weft/test/lab"
 	"weft/test/lab/probe"
 	"weft/test/promtool"
+	"weft/test/traffic"
 )
 
 // calmFor is set by make test-hour to how long each lab is watched, as in 1h. Without it there is one round in one lab.
@@ -26,7 +26,6 @@ const calmRound = time.Minute
 // A lab in which nothing is wrong says that nothing is: while nodes restart, come and leave, and pods send, no daemon logs a
 // warning or an error, no history blames a peer, no peer counts as silent or lossy, weft doctor finds nothing, and no alert is raised.
 func TestAHealthyLabIsCalm(t *testing.T) {
-	first(t)
 	t.Parallel()
 	configs := []struct{ name, config string }{
 		{"udp", dualStack},
@@ -43,7 +42,7 @@ func TestAHealthyLabIsCalm(t *testing.T) {
 	}
 	for _, c := range configs {
 		t.Run(c.name, func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			w := &watched{l: up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(c.config)}), read: map[string]int64{}}
 			for until := time.Now().Add(long); ; {
 				began := time.Now()
@@ -75,16 +74,11 @@ func (w *watched) round(t *testing.T) {
 	t.Helper()
 	w.rounds++
 	first := w.l.Node(1)
-	ctx, cancel := context.WithCancel(t.Context())
-	var streams []*probe.Paced
+	var flows []*traffic.Flow
 	for i := range 3 {
 		from, to := w.l.Node(i + 1).Pods[0], w.l.Node((i+1)%3 + 1).Pods[0]
 		reach(t, await.Patience, from, to, 4)
-		s, err := probe.StartPaced(ctx, probe.PacedPlan{From: from.Endpoint(4), To: to.Endpoint(4), Rate: 100, Count: 60_000})
-		if err != nil {
-			t.Fatal(err)
-		}
-		streams = append(streams, s)
+		flows = append(flows, traffic.Start(t, from.Endpoint(4), to.Endpoint(4), 100))
 	}
 	var err error
 	if w.guest == nil {
@@ -121,9 +115,8 @@ func (w *watched) round(t *testing.T) {
 	for i := range 3 {
 		knows(t, w.l.Node(i+1), await.Patience, w.guest.Net.V4.Masked().String(), false)
 	}
-	cancel()
-	for _, s := range streams {
-		s.Wait()
+	for _, f := range flows {
+		f.Stop()
 	}
 }
 

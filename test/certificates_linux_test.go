@@ -132,7 +132,7 @@ func (f *tlsFront) serve(raw net.Conn) {
 // store's own. The connection in use goes on; one that is made after that is refused, which is said with whose certificate it is;
 // packets, peers and the lease do not care; and a new certificate on disk, or at the store, is taken up by itself.
 func TestCertificatesExpireWhileItRuns(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: []byte(ipv4Only)})
 	n, other := l.Node(1), l.Node(2)
 	ca := etcdtest.NewCA(t)

@@ -9,10 +9,10 @@ import (
 func TestCheckSaysWhoCarries(t *testing.T) {
 	n := shared(t, ipv4Only).Node(1)
 	for backend, want := range map[string]string{
-		`{"Type":"auto"}`:                       "backend auto: this kernel has vxlan, so that no TUN device is needed",
-		`{"Type":"vxlan"}`:                      "backend vxlan: this kernel has vxlan",
-		`{"Type":"vxlan","Userspace":"never"}`:  "backend vxlan moves no packets itself",
-		`{"Type":"host-gw"}`:                    "backend host-gw moves no packets itself",
+		`{"Type":"auto"}`:                       "tun-device, ok: backend auto needs no TUN device",
+		`{"Type":"vxlan"}`:                      "kernel-feature, ok: the kernel has vxlan",
+		`{"Type":"vxlan","Userspace":"never"}`:  "tun-device, ok: backend vxlan needs no TUN device",
+		`{"Type":"host-gw"}`:                    "tun-device, ok: backend host-gw needs no TUN device",
 		`{"Type":"vxlan","Userspace":"always"}`: "no faults",
 	} {
 		file := t.TempDir() + "/net-conf.json"

@@ -168,7 +168,7 @@ func allStopped(pid int, begin, end uint64) error {
 // and as much behind, and starts it again each time with the machine's own. Nobody's lease ends by that, no peer goes, what
 // is written and deleted is learnt, and pods' packets pass.
 func TestClockSteps(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: []byte(ipv4Only)})
 	n, other := l.Node(1), l.Node(2)
 	reach(t, await.Patience, n.Pods[0], other.Pods[0], 4)

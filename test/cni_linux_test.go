@@ -61,7 +61,7 @@ const cniPlugins = "/usr/lib/cni"
 // TestDirectByCNI has weft-cni attach pods directly on a node that has a bridge's pod too: all of them, the host and another node's pod talk in both
 // families, a port of the host leads to a direct pod from everywhere, and a restart of weftd between ADD and DEL is no matter.
 func TestDirectByCNI(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{Name: "cni", NetworkConfig: json.RawMessage(dualStack)})
 	n, bridge, far := l.Node(1), l.Node(1).Pods[0], l.Node(2).Pods[0]
 	plugin := command(t, "weft-cni")

@@ -35,7 +35,7 @@ test -z "$IPV6SUBNET" || ip -6 route $1 $IPV6SUBNET via $PUBLIC_IPV6
 // Nodes of type extension run the right commands for the right peers, while peers come, change, leave and
 // come back, daemons die, a record is hostile and a command fails.
 func TestExtension(t *testing.T) {
-	busy(t)
+	parallel(t)
 	script, made := routeScript(t), t.TempDir()
 	hostile := `x"; touch ` + made + `/shell; $(touch ` + made + `/subshell) `
 	backend, err := json.Marshal(map[string]string{"Type": "extension", "PreStartupCommand": "echo a key of $HOME's",
@@ -120,7 +120,7 @@ func TestAlloc(t *testing.T) {
 	t.Parallel()
 	for _, dual := range []bool{false, true} {
 		t.Run(fmt.Sprintf("dual stack %v", dual), func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(`{"Type":"alloc"}`, dual), WeftdArgs: []string{"--ip-masq"}})
 			var taken []netip.Prefix
 			for _, n := range l.Nodes() {

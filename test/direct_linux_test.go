@@ -20,7 +20,7 @@ import (
 // Pods that are attached directly, with no bridge and no veth pair: all that they do together, and what their node does for
 // them as a router. The scenarios share one lab of two nodes with two pods each, and run one after the other.
 func TestDirectPods(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack), PodsPerNode: 2, Attach: lab.DirectAttach, WeftdArgs: []string{"--ip-masq", "--metrics-per-pod"}})
 	a, sibling, b := l.Node(1).Pods[0], l.Node(1).Pods[1], l.Node(2).Pods[0]
 	for _, to := range []*lab.Pod{sibling, b} {

@@ -9,13 +9,12 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
-	"weft/test/lab/probe"
 )
 
 // A record that names a living node's addresses takes nothing from it: neither where it is known, nor on a node
 // that starts anew, and nothing is lost. Each of the two records is shown for what it is.
 func TestRecordDisplacesNobody(t *testing.T) {
-	counting(t)
+	parallel(t)
 	const thief = "10.42.0.0-24&fd42::-64" // before all others
 	for name, backend := range map[string]string{"udp": `{"Type":"udp"}`, "vxlan in user space": `{"Type":"vxlan","Userspace":"always"}`} {
 		t.Run(name, func(t *testing.T) {
@@ -27,13 +26,11 @@ func TestRecordDisplacesNobody(t *testing.T) {
 			reach(t, await.Patience, a, b, 4)
 			reach(t, await.Patience, a, b, 6)
 			answering(t, l, []int{4, 6}, n.Net.MTU)
-			stream := paced(t, a, b, probe.PacedPlan{Count: 2000})
+			stream := flowOf(t, a, b)
 			put(t, l.Store, prefix+"/subnets/"+thief, strings.ReplaceAll(record, `"node2"`, `"thief"`), 0)
 			shown(t, n, b.Node)
 			reach(t, await.Patience, a, b, 6)
-			if r := stream.Wait(); r.Lost > 0 {
-				t.Errorf("%s", r)
-			}
+			stream.Lossless()
 			// Without the peers of before it is the older record that counts.
 			if err := n.Stop(await.Context(t, await.Patience)); err != nil {
 				t.Fatal(lab.Explain(err))

@@ -11,7 +11,7 @@ import (
 
 // Whatever somebody removes from the kernel is restored, and traffic returns within seconds.
 func TestDriftHeals(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	reach(t, await.Patience, a, b, 4)

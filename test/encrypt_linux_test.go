@@ -18,7 +18,7 @@ import (
 // TestEncryptBetweenLinks has two nodes that know each other behind a third: between them nothing is plain, and to the third, which is on their link, all is. What
 // comes in plain from anywhere else is dropped, whoever it claims to be from.
 func TestEncryptBetweenLinks(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(`{"Type":"auto","Encrypt":"between-links","Userspace":"always"}`, true)})
 	first, router, third := l.Node(1), l.Node(2), l.Node(3)
 	sh(t, router.Host, "sysctl -qw net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0; nft 'table ip6 quiet { chain out { type filter hook output priority 0; icmpv6 type nd-redirect drop; }; }'")
@@ -51,7 +51,7 @@ func TestEncryptBetweenLinks(t *testing.T) {
 
 // TestEncryptAlways: nothing comes in plain, whoever it claims to be from, and nothing leaves so, also when the device that encrypts is gone.
 func TestEncryptAlways(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{NetworkConfig: networkOf(`{"Type":"auto","Encrypt":"always","Userspace":"always"}`, true)})
 	first, second := l.Node(1), l.Node(2)
 	reachedBy(t, first, second, "tunnel")

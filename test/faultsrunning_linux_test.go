@@ -18,7 +18,7 @@ import (
 // minute with WEFT_LONG. The others carry their pods' packets meanwhile and keep the frozen one's record; it goes on by itself when it runs again, with
 // its subnet and its peers, all of which answer.
 func TestAFrozenNodeGoesOn(t *testing.T) {
-	busy(t)
+	parallel(t)
 	lasts := 6 * time.Second
 	if os.Getenv("WEFT_LONG") != "" {
 		lasts = time.Minute
@@ -66,7 +66,7 @@ func TestAFrozenNodeGoesOn(t *testing.T) {
 // TestAWeftdWithoutDescriptors has a whole weftd get no descriptor more while it carries packets. They go on, so do its lease and what it
 // hears of the store; it says what is wrong, stays ready, and it is over when the limit is raised.
 func TestAWeftdWithoutDescriptors(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{Nodes: 2, NetworkConfig: []byte(ipv4Only)})
 	n := l.Node(1)
 	a, b := n.Pods[0], l.Node(2).Pods[0]

@@ -27,7 +27,7 @@ const flannelPrefix = "/flannel/net"
 // Daemons that were started as flanneld is, with its flags and its variables and no others, write
 // what flannel writes into etcd, on the wire and into subnet.env.
 func TestFlannelsFlagsAlone(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{})
 	put(t, l.Store, flannelPrefix+"/config", ipv4Only, 0)
 	for _, n := range l.Nodes() {

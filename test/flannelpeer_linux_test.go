@@ -16,12 +16,13 @@ import (
 	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/probe"
+	"weft/test/traffic"
 )
 
 // A node that runs flannel, with a record as flannel writes it, is a peer like any other, and gets
 // only what flannel understands.
 func TestFlannelNodeAsPeer(t *testing.T) {
-	counting(t)
+	parallel(t)
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(ipv4Only), Nodes: 2})
 	f := startFlanneld(t, l)
 	a := l.Node(1).Pods[0]
@@ -35,12 +36,10 @@ func TestFlannelNodeAsPeer(t *testing.T) {
 	}
 	for _, direction := range []struct{ from, to probe.Endpoint }{{a.Endpoint(4), f.endpoint()}, {f.endpoint(), a.Endpoint(4)}} {
 		for _, size := range []int{16, 1444, 4000} { // the last in fragments
-			stream, err := probe.StartPaced(t.Context(), probe.PacedPlan{From: direction.from, To: direction.to, Count: 500, Size: size})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if r := stream.Wait(); r.Lost > 0 || r.Duplicates > 0 {
-				t.Errorf("UDP of %d bytes from %s: %s", size, direction.from.Name, r)
+			f := traffic.StartSized(t, direction.from, direction.to, 1000, size)
+			f.Passes(500)
+			if r := f.Stop(); r.Lost > 0 || r.Duplicated > 0 {
+				t.Errorf("UDP of %d bytes: %s", size, r)
 			}
 		}
 		r, err := probe.Stream(await.Context(t, 30*time.Second), probe.StreamPlan{From: direction.from, To: direction.to, Bytes: 4 << 20, Verify: true})
@@ -114,7 +113,7 @@ func keepsECNInside(t *testing.T, l *lab.Lab, f *flanneld, a *lab.Pod) {
 // In a network of both families a flannel node still gets no IPv6: its udp backend would take it for
 // IPv4. Who sends is told so.
 func TestFlannelNodeGetsNoIPv6(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack)})
 	f := startFlanneld(t, l)
 	a := l.Node(1).Pods[0]

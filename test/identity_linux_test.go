@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,31 +10,19 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
-	"weft/test/lab/probe"
+	"weft/test/traffic"
 )
 
-// pinged makes two pods send to each other without a pause until the returned function is called, which
-// returns what was lost.
-func pinged(t *testing.T, a, b *lab.Pod) (stop func(what string)) {
+// bothWays has two pods send to each other until lossless is called, which wants none lost.
+func bothWays(t *testing.T, a, b *lab.Pod) (lossless func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var streams []*probe.Paced
-	for _, pair := range [][2]*lab.Pod{{a, b}, {b, a}} {
-		s, err := probe.StartPaced(ctx, probe.PacedPlan{From: pair[0].Endpoint(4), To: pair[1].Endpoint(4), Rate: 200, Count: 60_000})
-		if err != nil {
-			t.Fatal(err)
-		}
-		streams = append(streams, s)
+	flows := []*traffic.Flow{
+		traffic.Start(t, a.Endpoint(4), b.Endpoint(4), 200), traffic.Start(t, b.Endpoint(4), a.Endpoint(4), 200),
 	}
-	return func(what string) {
+	return func() {
 		t.Helper()
-		cancel()
-		for i, s := range streams {
-			r := s.Wait()
-			t.Logf("%s, stream %d: %s", what, i, r)
-			if r.Lost > 0 || r.Sent == 0 {
-				t.Errorf("%s, stream %d: %s, outages %v", what, i, r, r.Outages)
-			}
+		for _, f := range flows {
+			f.Lossless()
 		}
 	}
 }
@@ -88,7 +75,7 @@ func clone(t *testing.T, n, of *lab.Node, flags ...string) {
 // A living node is not replaced: not by a copy of it elsewhere, not by a second weftd on its host, and not by what somebody
 // writes to the store. Its pods lose nothing.
 func TestLivingNodeIsNotReplaced(t *testing.T) {
-	counting(t)
+	long(t)
 	l := up(t, lab.Spec{Nodes: 3})
 	first, second, third := l.Node(1), l.Node(2), l.Node(3)
 	reach(t, await.Patience, first.Pods[0], second.Pods[0], 4)
@@ -99,14 +86,15 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 		t.Fatal(err, out, errs)
 	}
 	ours := rawRecord(t, l, first)
-	stop := pinged(t, first.Pods[0], second.Pods[0])
+	lossless := bothWays(t, first.Pods[0], second.Pods[0])
 	say := func(what string) {
 		t.Helper()
-		stop(what)
+		t.Log(what)
+		lossless()
 		if err := first.Ready(t.Context()); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		stop = pinged(t, first.Pods[0], second.Pods[0])
+		lossless = bothWays(t, first.Pods[0], second.Pods[0])
 	}
 
 	clone(t, third, first, "--cache-dir="+t.TempDir())
@@ -138,7 +126,8 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 	say("its record written over")
 	del(t, l.Store, ours.key)
 	putBack(t, l, ours)
-	stop("its record deleted")
+	t.Log("its record deleted")
+	lossless()
 
 	// A node to which the store says that the subnet is elsewhere sends there, until the owner has written its record again.
 	for _, value := range []string{

@@ -26,7 +26,7 @@ type pair struct {
 }
 
 // etcd calls the store through its JSON gateway, in which bytes are base64 and 64-bit numbers are strings.
-func etcd(t *testing.T, s *lab.Store, path string, in, out any) error {
+func etcd(t testing.TB, s *lab.Store, path string, in, out any) error {
 	t.Helper()
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -52,7 +52,7 @@ func etcd(t *testing.T, s *lab.Store, path string, in, out any) error {
 }
 
 // list returns the keys that begin with start, in order.
-func list(t *testing.T, s *lab.Store, start string) []pair {
+func list(t testing.TB, s *lab.Store, start string) []pair {
 	t.Helper()
 	end := []byte(start)
 	end[len(end)-1]++
@@ -74,7 +74,7 @@ func list(t *testing.T, s *lab.Store, start string) []pair {
 }
 
 // put writes a key, without TTL if ttl is 0.
-func put(t *testing.T, s *lab.Store, key, value string, ttl time.Duration) {
+func put(t testing.TB, s *lab.Store, key, value string, ttl time.Duration) {
 	t.Helper()
 	req := map[string]any{"key": []byte(key), "value": []byte(value)}
 	if ttl > 0 {
@@ -89,7 +89,7 @@ func put(t *testing.T, s *lab.Store, key, value string, ttl time.Duration) {
 	}
 }
 
-func del(t *testing.T, s *lab.Store, key string) {
+func del(t testing.TB, s *lab.Store, key string) {
 	t.Helper()
 	if err := etcd(t, s, "/v3/kv/deleterange", map[string]any{"key": []byte(key)}, nil); err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func del(t *testing.T, s *lab.Store, key string) {
 }
 
 // ttl returns the life that an etcd lease was granted, and what is left of it.
-func ttl(t *testing.T, s *lab.Store, lease int64) (granted, left time.Duration) {
+func ttl(t testing.TB, s *lab.Store, lease int64) (granted, left time.Duration) {
 	t.Helper()
 	var got struct{ TTL, GrantedTTL string }
 	if err := etcd(t, s, "/v3/lease/timetolive", map[string]any{"ID": strconv.FormatInt(lease, 10)}, &got); err != nil {

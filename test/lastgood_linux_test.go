@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
-	"weft/test/lab/probe"
 )
 
 // lastGoodIs waits until a node says that it runs on the last good configuration, and why, and that it
@@ -30,7 +28,7 @@ func lastGoodIs(t *testing.T, n *lab.Node, want ...string) {
 // Whatever is put into the store as the network configuration, and however often the nodes restart then,
 // pods keep their network; the nodes name the fault, and take up what is good by themselves.
 func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
-	counting(t)
+	parallel(t)
 	good := func(port int) string {
 		return string(networkOf(fmt.Sprintf(`{"Type":"vxlan","Port":%d}`, port), false))
 	}
@@ -38,13 +36,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 	a, b := l.Node(1), l.Node(2)
 	args := a.Daemon.Args()
 	reach(t, await.Patience, a.Pods[0], b.Pods[0], 4)
-	sending, stop := context.WithCancel(t.Context())
-	defer stop()
-	stream, err := probe.StartPaced(sending, probe.PacedPlan{From: a.Pods[0].Endpoint(4), To: b.Pods[0].Endpoint(4), Count: 500_000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	underWay(t, stream, 500)
+	stream := flowOf(t, a.Pods[0], b.Pods[0])
 	for _, c := range []struct {
 		name, config string
 		says         []string
@@ -102,10 +94,7 @@ func TestBadConfigNeverReplacesTheLastGood(t *testing.T) {
 		}
 		return nil
 	})
-	stop()
-	if r := stream.Wait(); r.Lost > 0 || r.Duplicates > 0 {
-		t.Errorf("%s, want none lost; outages %v", r, r.Outages)
-	}
+	stream.Lossless()
 
 	// Nodes of two types cannot be each other's peers. Both are ready, and say so.
 	put(t, l.Store, configKey, string(networkOf(`{"Type":"host-gw"}`, false)), 0)

@@ -66,7 +66,7 @@ var build = sync.OnceValue(func() error {
 })
 
 // command is the path of weftd or weft.
-func command(t *testing.T, name string) string {
+func command(t testing.TB, name string) string {
 	t.Helper()
 	if err := build(); err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ const (
 
 // up brings a lab up, on a Debian etcd of its own unless the spec says otherwise. When the test has
 // failed, the logs of its daemons are printed.
-func up(t *testing.T, spec lab.Spec) *lab.Lab {
+func up(t testing.TB, spec lab.Spec) *lab.Lab {
 	t.Helper()
 	l := raise(t, spec)
 	t.Cleanup(func() {
@@ -94,7 +94,7 @@ func up(t *testing.T, spec lab.Spec) *lab.Lab {
 }
 
 // raise builds a lab that its caller closes.
-func raise(t *testing.T, spec lab.Spec) *lab.Lab {
+func raise(t testing.TB, spec lab.Spec) *lab.Lab {
 	t.Helper()
 	requireRoot(t)
 	spec.WeftdPath = command(t, "weftd")
@@ -104,7 +104,7 @@ func raise(t *testing.T, spec lab.Spec) *lab.Lab {
 	if spec.PodsPerNode == 0 {
 		spec.PodsPerNode = 1
 	}
-	spec.Nice = niceOf(t)
+	spec.Nice = ahead
 	spec.Progress = func(line string) { t.Log(line) }
 	l, err := lab.Up(t.Context(), spec)
 	if err != nil {
@@ -115,7 +115,7 @@ func raise(t *testing.T, spec lab.Spec) *lab.Lab {
 
 // sayLogs prints the end of the daemons' logs of a lab if the test has failed, and fails it if one has a fault that
 // no test looks for.
-func sayLogs(t *testing.T, l *lab.Lab) {
+func sayLogs(t testing.TB, l *lab.Lab) {
 	t.Helper()
 	if n := tableFulls() - fullsBefore; t.Failed() && n > 0 {
 		t.Logf("since these tests began, %d neighbours found no room in the kernel's table, which all namespaces share: packets for them were lost (gc_thresh3)", n)
@@ -152,13 +152,13 @@ func tableFulls() (n int) {
 	return n
 }
 
-func requireRoot(t *testing.T) {
+func requireRoot(t testing.TB) {
 	t.Helper()
 	netns.TUN(t)
 }
 
 // requireTool fails with the Debian package that has the program.
-func requireTool(t *testing.T, name, pkg string) {
+func requireTool(t testing.TB, name, pkg string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
 		t.Fatalf("%v: apt-get install %s", err, pkg)
@@ -166,7 +166,7 @@ func requireTool(t *testing.T, name, pkg string) {
 }
 
 // reach pings from one pod to another until there is an answer.
-func reach(t *testing.T, limit time.Duration, from, to *lab.Pod, family int) time.Duration {
+func reach(t testing.TB, limit time.Duration, from, to *lab.Pod, family int) time.Duration {
 	t.Helper()
 	start := time.Now()
 	if err := lab.Reach(await.Context(t, limit), from.Endpoint(family), to.Addr(family)); err != nil {

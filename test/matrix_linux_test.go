@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -148,9 +149,9 @@ func TestPairwiseMeetsAll(t *testing.T) {
 	}
 }
 
-// TestMatrix has three nodes with each combination of backend, family, firewall and path: every pod
-// pings and streams to every other, with packets of the full size and one byte more. Where weft's own data
-// plane carries them, it also takes nothing from a peer that is not the peer's.
+// TestMatrix has three nodes with each combination of backend, family, firewall and path: every pod pings and streams to
+// every other, with packets of the full size and one byte more. Where weft's own data plane carries them, it also takes
+// nothing from a peer that is not the peer's. The combinations of a family and a firewall share a lab, one after the other.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	d := matrixDimensions()
@@ -158,47 +159,90 @@ func TestMatrix(t *testing.T) {
 	if os.Getenv(matrixAll) != "" {
 		cs = d.all()
 	}
+	type host struct{ family, firewall int }
+	sharing := map[host][]combination{}
 	for _, c := range cs {
-		b, family, wall, path := d.backends[c.backend], d.families[c.family], d.firewalls[c.firewall], ""
-		name := []string{b.name, family.name, wall.name}
-		keys := b.keys
-		if b.user {
-			path = d.paths[c.path]
-			keys += `,"Path":"` + path + `"`
-			name = append(name, path)
-		}
-		t.Run(strings.Join(name, " "), func(t *testing.T) {
-			busy(t)
-			keys := strings.ReplaceAll(keys, routesByCommand, routeScript(t))
-			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(fmt.Sprintf(`{%s%s,"Backend":{"Probe":false,%s}}`, wall.key, family.keys, keys)),
+		h := host{c.family, c.firewall}
+		sharing[h] = append(sharing[h], c)
+	}
+	for h, cs := range sharing {
+		t.Run(d.families[h.family].name+" "+d.firewalls[h.firewall].name, func(t *testing.T) {
+			parallel(t)
+			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: d.config(t, cs[0]),
 				WeftdArgs: []string{"--ip-masq", "--iptables-resync=1", "--allow-extension"}})
-			for i, n := range l.Nodes() {
-				sh(t, n.Host, wall.hint)
-				if i == 1 && b.name != "extension" { // whose commands write where they like
-					n.Daemon.SetArgs(append(n.Daemon.Args(), "--confine=files")...)
-				}
-				if err := n.Restart(await.Context(t, await.Patience)); err != nil {
-					t.Fatal(lab.Explain(err))
-				}
-				rulesOf(t, n, func(r rulesJSON) bool { return r.Rules.InPlace && r.Rules.Firewall == wall.name })
-				for _, iptables := range wall.policy {
-					sh(t, n.Host, iptables+" -P FORWARD DROP")
-				}
-				status(t, n, await.Patience, func(s statusJSON) error {
-					if want := b.path + path; !s.Ready || s.Peers != 2 || s.Backend.Path != want || len(s.Backend.Notes) > 0 {
-						return fmt.Errorf("ready %v, %d peers, %+v, want path %s", s.Ready, s.Peers, s.Backend, want)
-					}
-					return nil
-				})
-			}
 			for _, n := range l.Nodes() {
-				fewRights(t, n)
+				sh(t, n.Host, d.firewalls[h.firewall].hint)
 			}
-			meshed(t, l, family.families, 1500-b.overhead[c.family])
-			if b.user {
-				refusesSenders(t, l, family.families)
+			args := l.Node(2).Daemon.Args()
+			for _, c := range cs {
+				t.Run(d.backends[c.backend].name+" "+d.path(c), func(t *testing.T) { d.carries(t, l, c, args) })
 			}
 		})
+	}
+}
+
+// path is that of a combination, "" where the kernel carries the packets.
+func (d dimensions) path(c combination) string {
+	if d.backends[c.backend].user {
+		return d.paths[c.path]
+	}
+	return ""
+}
+
+// config is the network configuration of a combination.
+func (d dimensions) config(t *testing.T, c combination) json.RawMessage {
+	b := d.backends[c.backend]
+	keys := strings.ReplaceAll(b.keys, routesByCommand, routeScript(t))
+	if b.user {
+		keys += `,"Path":"` + d.path(c) + `"`
+	}
+	wall, family := d.firewalls[c.firewall].key, d.families[c.family].keys
+	return json.RawMessage(fmt.Sprintf(`{%s%s,"Backend":{"Probe":false,%s}}`, wall, family, keys))
+}
+
+// carries has the nodes of a lab start with a combination, and looks that it carries packets. args are the second node's.
+func (d dimensions) carries(t *testing.T, l *lab.Lab, c combination, args []string) {
+	b, family, wall := d.backends[c.backend], d.families[c.family], d.firewalls[c.firewall]
+	put(t, l.Store, configKey, string(d.config(t, c)), 0)
+	if b.name != "extension" { // whose commands write where they like
+		args = append(slices.Clone(args), "--confine=files")
+	}
+	l.Node(2).Daemon.SetArgs(args...)
+	for _, n := range l.Nodes() {
+		if err := n.Restart(await.Context(t, await.Patience)); err != nil {
+			t.Fatal(lab.Explain(err))
+		}
+		rulesOf(t, n, func(r rulesJSON) bool { return r.Rules.InPlace && r.Rules.Firewall == wall.name })
+		for _, iptables := range wall.policy {
+			sh(t, n.Host, iptables+" -P FORWARD DROP")
+		}
+	}
+	for _, n := range l.Nodes() {
+		status(t, n, await.Patience, func(s statusJSON) error {
+			if want := b.path + d.path(c); !s.Ready || s.Peers != 2 || s.Backend.Path != want || len(s.Backend.Notes) > 0 {
+				return fmt.Errorf("ready %v, %d peers, %+v, want path %s", s.Ready, s.Peers, s.Backend, want)
+			}
+			return nil
+		})
+		fewRights(t, n)
+		widen(t, n)
+	}
+	meshed(t, l, family.families, 1500-b.overhead[c.family])
+	if b.user {
+		refusesSenders(t, l, family.families)
+	}
+}
+
+// widen gives a node's pods the MTU that their network has now, as those have that are made anew.
+func widen(t *testing.T, n *lab.Node) {
+	t.Helper()
+	n.Net.MTU = current(t, n).Backend.MTU
+	set := fmt.Sprintf("ip link set $d mtu %d; done; ip route flush cache; ip -6 route flush cache", n.Net.MTU)
+	sh(t, n.Host, "for d in $(ip -o link show master cni0 | cut -d: -f2 | cut -d@ -f1) cni0; do "+set)
+	for _, p := range n.Pods {
+		if out, err := p.Command(t.Context(), "sh", "-ec", "for d in eth0; do "+set); err != nil {
+			t.Fatalf("%s: %v\n%s", p.Name, err, out)
+		}
 	}
 }
 
@@ -224,7 +268,7 @@ func fewRights(t *testing.T, n *lab.Node) {
 // A vxlan network of which one node's kernel carries the packets, another's data plane does, and a third
 // goes from the one to the other and back. Nobody can tell by the records.
 func TestMixedVTEPs(t *testing.T) {
-	busy(t)
+	parallel(t)
 	config := func(how string) string {
 		return string(networkOf(`{"Type":"vxlan","Userspace":"`+how+`"}`, true))
 	}

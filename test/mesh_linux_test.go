@@ -18,7 +18,7 @@ import (
 // Twenty daemons that start in the same moment, for a network with exactly twenty subnets: each gets
 // one, no two the same, and all talk.
 func TestTwentyDaemonsStartTogether(t *testing.T) {
-	crowd(t)
+	large(t)
 	const crowd = 20
 	start := time.Now()
 	l := up(t, lab.Spec{Nodes: crowd, NetworkConfig: json.RawMessage(
@@ -59,12 +59,11 @@ func TestMesh(t *testing.T) {
 		outer        gopacket.LayerType
 		mtu          int
 	}{
-		{"IPv4", ipv4Only, []int{4}, proto.LayerTypeIPv4, 1472},
 		{"both families over IPv4", dualStack, []int{4, 6}, proto.LayerTypeIPv4, 1472},
 		{"IPv6 over IPv6", ipv6Only, []int{6}, proto.LayerTypeIPv6, 1452},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			l := up(t, lab.Spec{Nodes: 3, PodsPerNode: 2, NetworkConfig: json.RawMessage(c.config)})
 			r, err := l.Measure(await.Context(t, time.Minute), lab.MeasurePlan{Stream: -1, Echo: 500 * time.Millisecond, Wait: await.Patience})
 			if faults := r.Faults(); err != nil || len(faults) > 0 || len(r.Pairs) != 30*len(c.families) {

@@ -28,7 +28,7 @@ func TestMixedFamilies(t *testing.T) {
 		{"host-gw", `{"Type":"host-gw"}`, 1500, 1500},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			l := up(t, lab.Spec{Nodes: 2, NetworkConfig: networkOf(c.backend, false), WeftdArgs: []string{"--ip-masq"}})
 			put(t, l.Store, prefix+"/config", string(networkOf(c.backend, true)), 0)
 			for range 2 {

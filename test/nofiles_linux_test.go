@@ -31,7 +31,7 @@ func readyz(n *lab.Node) (string, error) {
 // disk and a taken port a node starts, and its pods have their network. It reports what it has to do
 // without, and opens it as soon as it can.
 func TestForwardingNeedsNoFiles(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{})
 	n := l.Node(1)
 	a, b := n.Pods[0], l.Node(2).Pods[0]

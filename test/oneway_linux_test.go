@@ -21,7 +21,7 @@ func TestOneSideDirect(t *testing.T) {
 		{"in user space", `{"Type":"vxlan","DirectRouting":true,"Userspace":"always"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			l := up(t, lab.Spec{Nodes: 3, NetworkConfig: networkOf(c.backend, false)})
 			first, second, router := l.Node(1), l.Node(2), l.Node(3)
 			a, b := first.Pods[0], second.Pods[0]

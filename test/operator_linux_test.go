@@ -73,13 +73,14 @@ func says(t *testing.T, h *lab.Host, status int, want []string, args ...string) 
 func TestCheckChangesNothing(t *testing.T) {
 	l := shared(t, ipv4Only)
 	h := newcomer(t, l, 50)
+	sh(t, h, "sysctl -w net.ipv4.ip_forward=1")
 	dir := t.TempDir() + "/nothing-here"
 	before := list(t, l.Store, prefix)
 	check := func(flags ...string) []string {
 		return append(flags, "--check", "--node-id=x", "--cache-dir="+dir+"/cache",
 			"--subnet-file="+dir+"/subnet.env", "--control-socket="+dir+"/weftd.sock")
 	}
-	says(t, h, 0, []string{"no faults", "underlay: eth0, MTU 1500, local 198.18.0.50", "node-id", "flag", "default"},
+	says(t, h, 0, []string{"no faults", "interface, ok: eth0, 198.18.0.50", "mtu, ok: 1500 on eth0", "node-id", "flag", "default"},
 		check("--iface=eth0", "--etcd-endpoints="+l.Store.Endpoint())...)
 	says(t, h, 1, []string{"nope0", "ftp", "/nonexistent", "renew-margin"},
 		check("--iface=nope0", "--etcd-endpoints=ftp://x", "--etcd-cafile=/nonexistent", "--subnet-lease-renew-margin=9999")...)

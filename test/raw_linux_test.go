@@ -167,7 +167,7 @@ func byFrames(t *testing.T, from, to *lab.Pod, sent func() int, mac net.Hardware
 // Path raw passes the firewall of the host by: datagrams leave by the packet socket, past OUTPUT, and arrive past
 // INPUT, of which a rule that drops them shows nothing.
 func TestRawPassesTheFirewall(t *testing.T) {
-	busy(t)
+	parallel(t)
 	began := time.Now()
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack)})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
@@ -194,7 +194,7 @@ func TestRawPassesTheFirewall(t *testing.T) {
 
 // The same where the nodes' own addresses are IPv6.
 func TestRawOverIPv6(t *testing.T) {
-	busy(t)
+	parallel(t)
 	began := time.Now()
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(ipv6Only)})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
@@ -215,7 +215,7 @@ func TestRawOverIPv6(t *testing.T) {
 // Neither a killed daemon nor one that ends leaves anything of path raw in the kernel but an idle TAP,
 // which the next one takes up, and carries.
 func TestRawLeavesAnIdleTAP(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	inKernel := func(want int) {
@@ -265,7 +265,7 @@ func withoutNetRaw(t *testing.T, n *lab.Node) {
 
 // A node that may not open packet sockets takes path socket, says why, and talks to those on raw.
 func TestRawNeedsItsCapability(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{NetworkConfig: json.RawMessage(dualStack)})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	withoutNetRaw(t, b.Node)

@@ -48,7 +48,7 @@ func behindGateway(t *testing.T, l *lab.Lab, n *lab.Node) (router *lab.Host) {
 // announces that or only answers when it is asked. Behind it is a link of a smaller MTU: datagrams that
 // may be fragmented are reassembled; if they may not, the pods' packets become smaller.
 func TestRawByAGateway(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	router := behindGateway(t, l, b.Node)
@@ -90,7 +90,7 @@ func TestRawByAGateway(t *testing.T) {
 
 // The underlay may be a macvlan: a node in a container, with its link on that of the machine.
 func TestRawOnAMacvlan(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	if err := b.Node.Stop(t.Context()); err != nil {
@@ -122,7 +122,7 @@ func TestRawOnAMacvlan(t *testing.T) {
 
 // Whatever happens to a node's link at run time, packets flow again within seconds in both directions.
 func TestRawFollowsTheLink(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	sentA, sentB := spy(t, a.Node.Host), spy(t, b.Node.Host)

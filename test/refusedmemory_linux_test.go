@@ -20,7 +20,7 @@ import (
 // starts it again has what was there: the subnet, the peers, and now the new ones. Others notice nothing. The lab has a limit of its own in place
 // of a container's, since a test cannot count on having control groups of memory.
 func TestMemoryThatIsRefused(t *testing.T) {
-	busy(t)
+	parallel(t)
 	const atOnce, most = 1000, 30_000 // peers
 	l := up(t, lab.Spec{NetworkConfig: []byte(`{"Network":"10.0.0.0/8","SubnetLen":24,"SubnetMin":"10.42.0.0","SubnetMax":"10.42.255.0","Backend":{"Type":"udp"}}`)})
 	n, other := l.Node(1), l.Node(2)

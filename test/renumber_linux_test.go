@@ -28,7 +28,7 @@ func TestANodeIsRenumbered(t *testing.T) {
 		{`{"Type":"host-gw"}`, 0},
 	} {
 		t.Run(c.config, func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			l := up(t, lab.Spec{NetworkConfig: json.RawMessage(`{"Network":"10.42.0.0/16","Backend":` + c.config + `}`)})
 			n, other := l.Node(1), l.Node(2)
 			a, b := n.Pods[0], other.Pods[0]

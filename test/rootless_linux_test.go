@@ -115,7 +115,7 @@ func TestRootless(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ hosts, namespaces int }{{2, 2}, {2, 20}, {5, 20}} {
 		t.Run(fmt.Sprintf("%d on %d hosts", c.namespaces, c.hosts), func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			h := userHosts(t, c.hosts, lab.WireFull)
 			u := session.Ada()
 			store := h.etcd(1, u, 2379, dualStackOn(8285))
@@ -177,7 +177,7 @@ func (h tenants) ended(m *member) {
 
 // Three users on two hosts each have a network of their own, with the same addresses, and nobody hears another's. Two who want the same port are told.
 func TestRootlessUsersOnOneHost(t *testing.T) {
-	busy(t)
+	parallel(t)
 	h := userHosts(t, 2, lab.WireFull)
 	var wg sync.WaitGroup
 	for i, u := range []session.User{session.Ada(), session.Bob()} {

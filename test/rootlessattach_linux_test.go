@@ -35,7 +35,7 @@ func (h tenants) container(host int, u session.User, rootFS, name string, o ...s
 // An ordinary user attaches namespaces directly: beside that of weftd's TUN, below it, and containers of podman's, also one in which root is another user.
 // weftd is killed meanwhile, and its pods keep what they have. What cannot be entered is said.
 func TestRootlessDirect(t *testing.T) {
-	busy(t)
+	parallel(t)
 	requireTool(t, "podman", "podman")
 	h := userHosts(t, 2, lab.WireFull, busybox(t))
 	u, bob := session.Ada(), session.Bob()

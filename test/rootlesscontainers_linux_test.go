@@ -17,7 +17,7 @@ sed -i 's/"ipMasq": true/"ipMasq": false/' ~/.config/cni/net.d/weft.conflist`
 // Containers of podman's on one network of their host's subnets, and namespaces of RootlessKit's, of two users on two hosts: they talk by TCP and UDP, up to the full size, in both
 // families.
 func TestRootlessContainers(t *testing.T) {
-	busy(t)
+	parallel(t)
 	for tool, pkg := range map[string]string{"podman": "podman", "rootlesskit": "rootlesskit", "slirp4netns": "slirp4netns", "newuidmap": "uidmap", "crun": "crun"} {
 		requireTool(t, tool, pkg)
 	}

@@ -154,7 +154,7 @@ func TestRootlessDocument(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			for tool, pkg := range map[string]string{"rootlesskit": "rootlesskit", "podman": "podman", "slirp4netns": "slirp4netns", "newuidmap": "uidmap", "crun": "crun", "pasta": "passt"} {
 				requireTool(t, tool, pkg)
 			}

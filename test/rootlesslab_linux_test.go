@@ -32,7 +32,7 @@ func TestRootlessLab(t *testing.T) {
 	t.Parallel()
 	for _, attach := range lab.Attachments() {
 		t.Run(attach.String(), func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			h := userHosts(t, 1, lab.WireFull, command(t, "weft-etcd"))
 			weft := func(args ...string) string {
 				t.Helper()
@@ -120,7 +120,7 @@ func TestRootlessNodeReturns(t *testing.T) {
 	t.Parallel()
 	for _, attach := range lab.Attachments() {
 		t.Run(attach.String(), func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			l := up(t, lab.Spec{Rootless: true, Attach: attach, PodsPerNode: 1, NetworkConfig: []byte(dualStackOn(8285)), Store: lab.Separate})
 			n := l.Node(1)
 			if err := errors.Join(n.Kill(), n.Start(await.Context(t, time.Minute))); err != nil {

@@ -15,7 +15,7 @@ import (
 // Pods that are attached directly, and those on a bridge, reach what is outside by slirp4netns where it is in the namespace of the TUN. weft says where its way
 // out is, by pasta as well, and where there is none; that a pod hears at once.
 func TestRootlessOutside(t *testing.T) {
-	busy(t)
+	parallel(t)
 	for tool, pkg := range map[string]string{"rootlesskit": "rootlesskit", "slirp4netns": "slirp4netns", "newuidmap": "uidmap", "pasta": "passt"} {
 		requireTool(t, tool, pkg)
 	}

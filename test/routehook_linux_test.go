@@ -25,7 +25,7 @@ import (
 // Nodes whose only way to each other is a router have it programmed by a controller there: all pods reach each other, by that router; a node that leaves
 // loses its route once nobody lists it; a controller that is away costs no packet; and one that begins anew has all routes.
 func TestRoutesByARouter(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{Nodes: 3, NetworkConfig: json.RawMessage(`{"Network":"10.42.0.0/16","Backend":{"Type":"host-gw"}}`)})
 	router := newcomer(t, l, 200)
 	sh(t, router, "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0")

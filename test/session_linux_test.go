@@ -220,7 +220,7 @@ const noCapability = "0000000000000000"
 
 // What a session is: an ordinary user, without a capability, with nothing that could give any, and with root's rights in namespaces of the user's own.
 func TestAnOrdinaryUserHasNothing(t *testing.T) {
-	busy(t)
+	parallel(t)
 	h := userHosts(t, 2, 0)
 	u := session.Ada()
 	plain := h.talker(1, u, session.Options{}, "env")

@@ -123,7 +123,7 @@ const unprobed = `{"Network":"10.42.0.0/16","Backend":{"Type":"udp","Probe":fals
 // Superpackets, partial checksums and packed datagrams are right at every receiver, whatever is left to
 // the wire and whatever the wire can do; and a node that runs flannel gets none of them.
 func TestWireForms(t *testing.T) {
-	busy(t)
+	parallel(t)
 	l := up(t, lab.Spec{Nodes: 4, NetworkConfig: json.RawMessage(unprobed)})
 	a := l.Node(1).Pods[0]
 	withoutNetRaw(t, l.Node(3))

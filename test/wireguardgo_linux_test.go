@@ -135,7 +135,7 @@ func TestWireGuardGoAsPeer(t *testing.T) {
 		{"with one, both families over IPv4", `{"Type":"wireguard","Mode":"ipv4","PSK":"` + wireGuardPSK + `"}`, wireGuardPSK, []int{4, 6}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			busy(t)
+			parallel(t)
 			l := up(t, lab.Spec{NetworkConfig: networkOf(c.backend, len(c.families) == 2)})
 			w := startWireGuardGo(t, l, c.families, c.psk)
 			a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]

@@ -13,7 +13,7 @@ import (
 // A systemd runs the shipped unit, of a node that encrypts in user space. The process that encrypts goes on over restarts, crashes and hand-overs of
 // weftd, and no packet is lost by them; after a stop it is not there any more.
 func TestWireGuardUnderSystemd(t *testing.T) {
-	counting(t)
+	parallel(t)
 	l := up(t, lab.Spec{NetworkConfig: networkOf(`{"Type":"wireguard","Userspace":"always"}`, false)})
 	n, far := l.Node(2), l.Node(1).Pods[0]
 	reach(t, await.Patience, n.Pods[0], far, 4)

@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"weft/bench/load"
 	"weft/bench/plan"
 	"weft/bench/report"
-	"weft/test/netns"
 )
 
 func TestParseConfig(t *testing.T) {
@@ -30,68 +28,6 @@ func TestParseConfig(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not mention %s", err, want)
 		}
-	}
-}
-
-// TestEveryKind makes a whole run over the kernel's own rungs and the bare link, as short as can be.
-// How fast they are does not matter here.
-func TestEveryKind(t *testing.T) {
-	netns.TUN(t)
-	c := Config{Config: plan.Quick(), Rungs: []string{Reference, "veth", "host-gw"}, Wires: []string{"full", "plain"}}
-	c.Kinds, c.Loss, c.Frames = report.Kinds(), 0.5, []int{64, 1518} // so that it passes on a machine that does other things meanwhile
-	var (
-		lines  bytes.Buffer
-		shares []float64
-		d      *report.Document
-		err    error
-	)
-	for longer := time.Millisecond; longer <= 16*time.Millisecond; longer *= 4 { // on one that had no time for either end, longer
-		c.TCP, c.WarmUp, c.Trial, c.Ping = 20*longer, 5*longer, 10*longer, 60*longer
-		shares = []float64{0}
-		lines.Reset()
-		d, err = Run(t.Context(), c, plan.Out{Lines: &lines, Say: func(p plan.Progress) { shares = append(shares, p.Done) }}, func(string) {})
-		if err == nil || !strings.Contains(err.Error(), "no byte arrived within") && !strings.Contains(err.Error(), "no rate lost less than") {
-			break
-		}
-		t.Logf("%s is too short: %v", c.TCP, err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(d.Rungs) != 3 || len(d.Wires) != 2 || d.Wires[1].Name != "plain" || d.Reference != Reference || d.Seconds <= 0 || d.Machine.Kernel == "" || len(d.Notes) == 0 {
-		t.Errorf("%+v", d)
-	}
-	kinds := map[report.Kind]int{}
-	for _, m := range d.Measures {
-		kinds[m.Kind]++
-		if len(m.Results) != 3 {
-			t.Errorf("%s: %d results, want 3", m.Key, len(m.Results))
-		}
-		for _, r := range m.Results {
-			if f := r.Figures[0]; f.Median <= 0 || len(f.Rounds) != 1 || (r.Ratio == nil) != (r.Rung == "veth") {
-				t.Errorf("%s of %s: %+v, ratio %v", m.Key, r.Rung, f, r.Ratio)
-			}
-			if m.Kind == report.PingPong && r.RoundTrips.Count() == 0 {
-				t.Errorf("%s of %s: no round trips", m.Key, r.Rung)
-			}
-			if !strings.Contains(lines.String(), "BenchmarkOverlay/"+m.Key+"/rung="+r.Rung+"-") {
-				t.Errorf("%s of %s has no line for benchstat", m.Key, r.Rung)
-			}
-		}
-	}
-	for _, k := range report.Kinds() {
-		if k != report.Memory && kinds[k] == 0 { // no daemon here
-			t.Errorf("nothing of kind %s", k)
-		}
-	}
-	if m := d.Measure("measure=frames/frame=1518/send=sendto/receive=drain/wire=plain"); m == nil || m.Packet != 1450 || m.Frame != 1468 || m.Payload != 1422 {
-		t.Errorf("a frame of 1518 bytes through an MTU of 1450: %+v", m)
-	}
-	if m := d.Measure("measure=frames/frame=64/send=sendto/receive=drain/wire=plain"); m == nil || m.Packet != 46 || m.Frame != 64 || m.Payload != 18 {
-		t.Errorf("a frame of 64 bytes: %+v", m)
-	}
-	if last := shares[len(shares)-1]; !slices.IsSorted(shares) || last > 1 || last < 0.8 {
-		t.Errorf("progress %v", shares)
 	}
 }
 

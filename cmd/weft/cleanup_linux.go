@@ -30,13 +30,17 @@ func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 		return c, errors.Join(f.cleanTUNs(&c), f.cleanIngress(&c), f.cleanRules(ctx, &c), f.giveBack(&c))
 	}
 	faults := []error{f.cleanHolder(ctx, &c), f.cleanRoutes(&c), f.cleanLinks(&c), f.cleanIngress(&c), f.giveBack(&c)}
-	rules, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Flannel: f.flannel})
+	networks := f.networks()
+	rules, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Flannel: f.flannel, Networks: networks})
 	c.Removed = append(c.Removed, rules...)
 	faults = append(faults, err)
 	if !f.flannel {
-		rest, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: true, Flannel: true})
+		rest, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: true, Flannel: true, Networks: networks})
 		c.Left = append(c.Left, slices.DeleteFunc(rest, func(line string) bool { return slices.Contains(rules, line) })...)
 		faults = append(faults, err)
+	}
+	for _, other := range hostrules.OtherNetworks(networks) {
+		c.Kept = append(c.Kept, "rules of network "+other+elsewhere)
 	}
 	if f.files {
 		faults = append(faults, f.cleanFiles(&c))
@@ -46,9 +50,10 @@ func (f *cleanupFlags) clean(ctx context.Context) (cleaned, error) {
 
 // cleanRules removes the rules that a flannel does not need, and says which of weft's it leaves.
 func (f *cleanupFlags) cleanRules(ctx context.Context, c *cleaned) error {
-	removed, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Port: true})
+	networks := f.networks()
+	removed, err := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: f.dryRun, Port: true, Networks: networks})
 	c.Removed = append(c.Removed, removed...)
-	rest, also := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: true})
+	rest, also := hostrules.Remove(ctx, hostrules.RemoveOptions{DryRun: true, Networks: networks})
 	for _, line := range rest {
 		if !slices.Contains(removed, line) {
 			c.Kept = append(c.Kept, line+": packets go by it as long as no flannel has its own")
@@ -77,7 +82,7 @@ func (f *cleanupFlags) do(c *cleaned, what string, change func() error, gone ...
 // cleanRoutes removes the routes of our protocol, of every kind and in every table, that are ours: by our devices, inside the networks that weftd
 // had, or blackholes as weftd makes them. The number alone is not enough, since it may be somebody else's too.
 func (f *cleanupFlags) cleanRoutes(c *cleaned) error {
-	devices, err := ownDevices()
+	devices, err := f.ownDevices()
 	faults := []error{err}
 	networks := f.networks()
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -91,8 +96,9 @@ func (f *cleanupFlags) cleanRoutes(c *cleaned) error {
 		}
 		for _, r := range rs {
 			what := "route " + routeText(r)
-			if !devices[r.LinkIndex] && !hostrules.IsBlackhole(r) && !within(r.Dst, networks) {
-				c.Kept = append(c.Kept, what+": it is in no network that weftd had here, by --subnet-file and --cache-dir")
+			bare := hostrules.IsBlackhole(r) && len(networks) == 0
+			if !devices[r.LinkIndex] && !bare && !within(r.Dst, networks) {
+				c.Kept = append(c.Kept, what+elsewhere)
 				continue
 			}
 			faults = append(faults, f.do(c, what, func() error { return netlink.RouteDel(&r) }, unix.ESRCH))
@@ -101,19 +107,42 @@ func (f *cleanupFlags) cleanRoutes(c *cleaned) error {
 	return errors.Join(faults...)
 }
 
+// elsewhere is why something that has weft's mark stays.
+const elsewhere = ": it is in no network that weftd had here, by --subnet-file and --cache-dir"
+
 // ownDevices are the numbers of the devices of ours.
-func ownDevices() (map[int]bool, error) {
+func (f *cleanupFlags) ownDevices() (map[int]bool, error) {
 	links, err := netlink.LinkList()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
 	own := map[int]bool{}
 	for _, l := range links {
-		if routing.IsOwnLink(l) {
+		if routing.IsOwnLink(l) && !f.ofAnother(l) {
 			own[l.Attrs().Index] = true
 		}
 	}
 	return own, nil
+}
+
+// ofAnother reports whether a device with weft's mark is another network's on this host: it has addresses and none in
+// the networks that weftd had here, or has none and a process has it open, which is no weftd of ours then.
+func (f *cleanupFlags) ofAnother(l netlink.Link) bool {
+	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	networks := f.networks()
+	global := 0
+	for _, a := range addrs {
+		if a.IP.IsLinkLocalUnicast() {
+			continue
+		}
+		if global++; within(a.IPNet, networks) {
+			return false
+		}
+	}
+	if global == 0 {
+		return isTUN(l) && isOpen(l) && !f.force
+	}
+	return err == nil && len(networks) > 0
 }
 
 // networks are those that weftd had here, as far as its files say.
@@ -165,6 +194,8 @@ func (f *cleanupFlags) cleanLinks(c *cleaned) error {
 	for _, l := range links {
 		what := fmt.Sprintf("link %s (%s)", l.Attrs().Name, l.Type())
 		switch {
+		case routing.IsOwnLink(l) && f.ofAnother(l):
+			c.Kept = append(c.Kept, what+elsewhere)
 		case routing.IsOwnLink(l), f.flannel && routing.IsFlannelLink(l):
 			faults = append(faults, f.do(c, what, func() error { return netlink.LinkDel(l) }, unix.ENODEV))
 		case routing.IsFlannelLink(l):

@@ -145,9 +145,9 @@ func (c *common) stateDir(ctx context.Context) (string, running.Process) {
 	asked, cancel := context.WithTimeout(ctx, completeTimeout)
 	defer cancel()
 	s, err := c.client().Status(asked)
-	pid := s.PID
-	if err != nil {
-		pid = c.client().Listener(ctx)
+	pid := c.client().Listener(ctx)
+	if err == nil {
+		pid = running.Find(pid, s.PID)
 	}
 	p, unread := running.Read(pid)
 	if err == nil && s.Cache.File != "" {

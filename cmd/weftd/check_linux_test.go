@@ -29,6 +29,7 @@ func TestCheckAsksTheStore(t *testing.T) {
 	a, b := pair(t)
 	a.start(t)
 	a.awaitReady(t)
+	forwards(t, b)
 	file := func(text string) string {
 		name := filepath.Join(t.TempDir(), "net.json")
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -41,10 +42,10 @@ func TestCheckAsksTheStore(t *testing.T) {
 		args []string
 		want []string // of a fault once each; of none if the first is "no faults"
 	}{
-		{"all is well", nil, []string{"no faults", "network config: 10.42.0.0/16, backend udp, from the store, /coreos.com/network/config", "MTU 1472 inside", "store: answers; records under /coreos.com/network/subnets: 1"}},
-		{"nobody there", []string{"--etcd-endpoints=http://127.0.0.1:9"}, []string{"- the store cannot be read: ", "--offline checks without it"}},
+		{"all is well", nil, []string{"no faults", "network-config, ok: 10.42.0.0/16, backend udp, from /coreos.com/network/config", "1472 inside", "records under /coreos.com/network/subnets: 1"}},
+		{"nobody there", []string{"--etcd-endpoints=http://127.0.0.1:9"}, []string{"- store-endpoint: http://127.0.0.1:9: "}},
 		{"nobody is asked", []string{"--etcd-endpoints=http://127.0.0.1:9", "--offline"}, []string{"no faults", "was not asked"}},
-		{"an empty store", []string{"--etcd-prefix=/none"}, []string{"- the store has no network configuration: a start would wait for /none/config"}},
+		{"an empty store", []string{"--etcd-prefix=/none"}, []string{"- network-config: /none/config: "}},
 		{"an empty store and a file for it", []string{"--etcd-prefix=/none", file(`{"Network":"10.7.0.0/16"}`)}, []string{"no faults", "10.7.0.0/16"}},
 		{"misspelt keys", []string{"--offline", file(`{"Network":"10.7.0.0/16","SubnetLenght":25,"Backend":{"Type":"udp","SorceCheck":"off","Prot":8285}}`)},
 			[]string{"SubnetLenght is not known, and has no effect; did you mean SubnetLen?", "Backend.SorceCheck is not known, and has no effect; did you mean Backend.SourceCheck?", "did you mean Backend.Port?"}},
@@ -52,10 +53,10 @@ func TestCheckAsksTheStore(t *testing.T) {
 		{"addresses of this host alone", []string{"--offline", "--public-ip=127.0.0.1", file(`{"Network":"127.0.0.0/8"}`)},
 			[]string{"- --public-ip 127.0.0.1: no other host can send to it", "Network is 127.0.0.0/8"}},
 		{"several bad flags", []string{"--healthz-port=x", "--ifcae=eth0", "--iface-regex=(", "--nonsense", "--log-format=xml", "--etcd-endpoints=http://127.0.0.1:9"},
-			[]string{`"x" for flag -healthz-port`, "-ifcae; did you mean --iface?", "error parsing regexp", "-nonsense", "--log-format is", "the store cannot be read"}},
+			[]string{`"x" for flag -healthz-port`, "-ifcae; did you mean --iface?", "error parsing regexp", "-nonsense", "--log-format is", "- store-endpoint: "}},
 		{"a backend that does not start", []string{"--offline", "--allow-extension", file(`{"Network":"10.7.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"nosuch x"}}`)},
 			[]string{`Backend.PreStartupCommand: exec: "nosuch"`}},
-		{"an underlay that is too small", []string{"--offline", file(`{"Network":"10.7.0.0/16","EnableIPv6":false,"Backend":{"Type":"vxlan","MTU":576}}`)}, []string{"no faults", "MTU 526 inside"}},
+		{"an underlay that is too small", []string{"--offline", file(`{"Network":"10.7.0.0/16","EnableIPv6":false,"Backend":{"Type":"vxlan","MTU":576}}`)}, []string{"no faults", "526 inside"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, ok := b.check(tt.args...)
@@ -71,6 +72,29 @@ func TestCheckAsksTheStore(t *testing.T) {
 				t.Logf("%s", out)
 			}
 		})
+	}
+}
+
+// TestCheckAgreesWithItsExitStatus: a fault of the host is one of the check's, as it is weft doctor's.
+func TestCheckAgreesWithItsExitStatus(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	a.start(t)
+	a.awaitReady(t)
+	out, ok := b.check() // the namespace is new, and does not forward
+	if ok || !strings.Contains(out, "\n- forwarding-ipv4: ") || strings.Contains(out, "no faults") {
+		t.Errorf("no faults: %v\n%s", ok, out)
+	}
+	forwards(t, b)
+	if out, ok := b.check(); !ok || strings.Contains(out, ", fault: ") || strings.Contains(out, "FAULTS") {
+		t.Errorf("no faults: %v\n%s", ok, out)
+	}
+}
+
+func forwards(t *testing.T, h *host) {
+	t.Helper()
+	if err := h.ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -94,7 +118,7 @@ func TestCheckMeetsWhatTheStoreDemands(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, ok := b.check("--etcd-endpoints=https://"+s.Listener.Addr().String(), "--etcd-cafile="+ca)
-	if ok || !strings.Contains(out, "- the store cannot be read: ") || !strings.Contains(out, "--etcd-certfile") {
+	if ok || !strings.Contains(out, "- store-endpoint: ") || !strings.Contains(out, "--etcd-certfile") {
 		t.Errorf("no faults: %v\n%s", ok, out)
 	}
 }

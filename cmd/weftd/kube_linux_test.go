@@ -387,8 +387,8 @@ func TestItIsCalledFlanneldToo(t *testing.T) {
 	if err := b.ns.Run(cmd); err != nil {
 		t.Errorf("%v\n%s", err, out.String())
 	}
-	for _, want := range []string{"no faults", "node: node-b (env NODE_NAME)", "API server: http://" + apiAddr, "EVENT_QUEUE_DEPTH", "network config: 10.42.0.0/16, backend udp, from file " + b.netconf(),
-		"SubnetLen have no effect", "--etcd-prefix (FLANNELD_ETCD_PREFIX) has no effect with --kube-subnet-mgr", "underlay: eth0"} {
+	for _, want := range []string{"no faults", "node: node-b (env NODE_NAME)", "API server: http://" + apiAddr, "EVENT_QUEUE_DEPTH", "network-config, ok: 10.42.0.0/16, backend udp, from --net-config-path " + b.netconf(),
+		"SubnetLen have no effect", "--etcd-prefix (FLANNELD_ETCD_PREFIX) has no effect with --kube-subnet-mgr", "interface, ok: eth0"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, out.String())
 		}

@@ -20,6 +20,8 @@ type Config struct {
 	Masquerade, RandomFully bool
 	// Forward accepts forwarded packets from and to the overlay: --iptables-forward-rules.
 	Forward bool
+	// Former are networks that this node was in before: their rules are ours too.
+	Former []netip.Prefix
 	// Blackhole keeps a blackhole route for the node's own subnet: --ip-blackhole-route.
 	Blackhole bool
 	// NoMasquerade are destinations that are never masqueraded, masked; see ParseNoMasquerade.

@@ -101,8 +101,9 @@ func syncBlackhole(c Config, own lease.Subnets) error {
 			}
 		}
 	}
+	mine := scopeOf(c.Network, c.Former)
 	for _, r := range have {
-		if !want[routePrefix(r)] {
+		if p := routePrefix(r); !want[p] && mine.has(p) {
 			if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
 				faults = append(faults, fmt.Errorf("delete blackhole route %v: %w", routePrefix(r), err))
 			}

@@ -4,133 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
+
+	"github.com/google/nftables"
 )
 
-// iptables is one flavour of iptables, for one family. It is written with iptables-restore, and read
-// from the kernel.
+// kind says which firewall has the rules that masquerade and accept.
+type kind uint8
+
+const (
+	_ kind = iota
+	kindNFTables
+	kindIptablesNFT
+	kindIptablesLegacy
+)
+
+func (k kind) String() string {
+	switch k {
+	case kindNFTables:
+		return "nftables"
+	case kindIptablesNFT:
+		return "iptables, nft flavour"
+	case kindIptablesLegacy:
+		return "iptables, legacy flavour"
+	}
+	return "unknown"
+}
+
+// iptables is one flavour of iptables, for one family.
 type iptables struct {
 	ipv6 bool
 	kind kind
 	// tools is nil until the programs are found; each use looks for them again.
 	tools *tools
+	// done is what was wanted when it was last made so.
+	done  familyRules
+	known bool
 }
 
 func (i *iptables) name() string {
-	family := "IPv4"
 	if i.ipv6 {
-		family = "IPv6"
+		return i.kind.String() + ", IPv6"
 	}
-	return i.kind.String() + ", " + family
-}
-
-func (i *iptables) inspect() (view, error) {
-	if i.kind == kindIptablesLegacy {
-		return i.inspectLegacy()
-	}
-	return i.inspectNFT()
-}
-
-func (i *iptables) inspectLegacy() (view, error) {
-	there, err := legacyTables(i.ipv6)
-	if err != nil {
-		return view{}, err
-	}
-	var v view
-	for _, name := range iptablesTables() {
-		if !slices.Contains(there, name) {
-			continue
-		}
-		t, err := readLegacy(name, i.ipv6)
-		if err != nil {
-			return view{}, err
-		}
-		if own := t.ownText(); own != "" {
-			v.own += "*" + name + "\n" + own
-		}
-		v.forwardDrops = v.forwardDrops || name == "filter" && t.policyDrop["FORWARD"]
-		for chain, n := range t.dropped {
-			v.dropped = v.dropped.plus(droppedBy(chain, n))
-		}
-	}
-	return v, nil
-}
-
-// droppedBy is n packets that a chain of iptables dropped.
-func droppedBy(chain string, n uint64) Dropped {
-	switch chain {
-	case chainStrangers:
-		return Dropped{Strangers: n}
-	case chainSealedIn, chainSealedOut:
-		return Dropped{Plain: n}
-	}
-	return Dropped{Pods: n}
-}
-
-func (i *iptables) inspectNFT() (view, error) {
-	chains, err := nfChains(nfFamily(i.ipv6))
-	if errors.Is(err, errNoNFTables) {
-		return view{}, nil
-	}
-	if err != nil {
-		return view{}, err
-	}
-	var v view
-	var w strings.Builder
-	for _, c := range chains {
-		if c.family != nfFamily(i.ipv6) || !slices.Contains(iptablesTables(), c.table) || !c.base && !ownsChain(c.table, c.name) {
-			continue
-		}
-		if c.table == "filter" && c.name == "FORWARD" && c.drop {
-			v.forwardDrops = true
-		}
-		rules, err := nfRules(c.family, c.table, c.name)
-		if err != nil {
-			return view{}, err
-		}
-		if ownsChain(c.table, c.name) {
-			fmt.Fprintf(&w, "%s %s %d\n", c.table, c.name, c.handle)
-		}
-		for _, r := range rules {
-			if ownsChain(c.table, c.name) || ownsChain(c.table, r.to) {
-				fmt.Fprintf(&w, "%s %s %d %s\n", c.table, c.name, r.handle, r.to)
-			}
-			if ownsChain(c.table, c.name) && r.verdict == nfDrop {
-				v.dropped = v.dropped.plus(droppedBy(c.name, r.packets))
-			}
-		}
-	}
-	v.own = w.String()
-	return v, nil
-}
-
-// chainsOf lists all chains, so that chooseFlavour can tell which flavour others use.
-func (i *iptables) chainsOf() ([]string, error) {
-	var names []string
-	if i.kind == kindIptablesNFT {
-		chains, err := nfChains(nfFamily(i.ipv6))
-		for _, c := range chains {
-			if slices.Contains(iptablesTables(), c.table) && c.family == nfFamily(i.ipv6) {
-				names = append(names, c.name)
-			}
-		}
-		return names, err
-	}
-	there, err := legacyTables(i.ipv6)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range iptablesTables() {
-		if slices.Contains(there, name) {
-			t, err := readLegacy(name, i.ipv6)
-			if err != nil {
-				return nil, err
-			}
-			names = append(names, t.chains...)
-		}
-	}
-	return names, nil
+	return i.kind.String() + ", IPv4"
 }
 
 func (i *iptables) find(ctx context.Context) (tools, error) {
@@ -144,83 +63,94 @@ func (i *iptables) find(ctx context.Context) (tools, error) {
 	return *i.tools, nil
 }
 
-// generation returns the generation of all of nftables, or 0 for the legacy flavour, which has none.
-func (i *iptables) generation() (uint32, error) {
-	if i.kind == kindIptablesLegacy {
-		return 0, nil
+// read has iptables-save print the tables that exist. It starts nothing where there are none, and names none: naming
+// a table of the legacy flavour makes it.
+func (i *iptables) read(ctx context.Context) (map[string]saved, error) {
+	some, err := i.exist()
+	if err != nil || !some {
+		return nil, err
 	}
-	return nfGeneration()
-}
-
-func (i *iptables) apply(ctx context.Context, want familyRules) (transactions int, err error) {
 	t, err := i.find(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	want.randomFully = want.randomFully && t.randomFully
-	rules := iptablesRules(want)
-	there, err := i.tables()
+	text, err := run(ctx, "", t.save)
 	if err != nil {
-		return 0, err
+		return nil, err
+	}
+	for _, p := range places() {
+		if strings.Contains(text, fmt.Sprintf("`%s' is incompatible, use 'nft' tool", p.table)) {
+			return nil, fmt.Errorf("table %s holds rules that this iptables cannot read: manage them with nft, or set EnableNFTables", p.table)
+		}
+	}
+	return parseSave(text), nil
+}
+
+// exist reports whether the flavour has a table here.
+func (i *iptables) exist() (bool, error) {
+	if i.kind == kindIptablesNFT {
+		c, err := connect()
+		if err != nil {
+			return false, nil
+		}
+		family := nftables.TableFamilyIPv4
+		if i.ipv6 {
+			family = nftables.TableFamilyIPv6
+		}
+		ts, err := c.ListTablesOfFamily(family)
+		return err == nil && slices.ContainsFunc(ts, func(t *nftables.Table) bool {
+			return slices.Contains([]string{"mangle", "filter", "nat"}, t.Name)
+		}), nil
+	}
+	name := "/proc/thread-self/net/ip_tables_names"
+	if i.ipv6 {
+		name = "/proc/thread-self/net/ip6_tables_names"
+	}
+	b, err := os.ReadFile(name)
+	// Some kernels let only the machine's root read it: then such tables are not seen.
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return false, nil
+	}
+	return len(strings.TrimSpace(string(b))) > 0, err
+}
+
+// sync makes the flavour's tables as wanted, by one iptables-restore. repaired says that they were so before.
+func (i *iptables) sync(ctx context.Context, s scope, want familyRules) (wrote, repaired bool, err error) {
+	have, err := i.read(ctx)
+	if err != nil {
+		return false, false, fmt.Errorf("%s: %w", i.name(), err)
+	}
+	if have == nil && want.masquerade == nil && want.forward == nil {
+		return false, false, nil
+	}
+	t, err := i.find(ctx)
+	if err != nil {
+		return false, false, err
+	}
+	payloads := []string{}
+	for _, p := range places() {
+		if text := p.payload(have[p.table], p.rulesFor(want, t.randomFully), s); text != "" {
+			payloads = append(payloads, text)
+		}
+	}
+	if text := formerPayload(have["mangle"]); text != "" {
+		payloads = append(payloads, text)
+	}
+	repaired = i.known && equalChains(flannelChains(i.done), flannelChains(want))
+	i.done, i.known = want, true
+	if len(payloads) == 0 {
+		return false, false, nil
 	}
 	var faults []error
-	payloads, all := map[string]string{}, ""
-	for _, name := range iptablesTables() {
-		if rules[name].empty() && !slices.Contains(there, name) {
-			continue // reading a legacy table by name would make it
-		}
-		have, err := i.save(ctx, t, name)
-		if err != nil {
-			faults = append(faults, fmt.Errorf("%s, table %s: %w", i.name(), name, err))
-			continue
-		}
-		if p := restorePayload(name, have, rules[name]); p != "" {
-			payloads[name], all = p, all+p
+	for _, text := range payloads { // apart, so that a table that is refused does not disturb the others
+		if err := i.restore(ctx, t, text); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", i.name(), err))
 		}
 	}
-	if all == "" || i.restore(ctx, t, all) == nil {
-		return len(payloads), errors.Join(faults...)
-	}
-	// One of the tables cannot be changed. Those before it were, those behind it were not: each is looked at again, since what was written for it
-	// deletes and adds single rules, and does so once more if it is written twice.
-	for _, name := range iptablesTables() {
-		if payloads[name] == "" {
-			continue
-		}
-		have, err := i.save(ctx, t, name)
-		if err == nil {
-			if p := restorePayload(name, have, rules[name]); p != "" {
-				err = i.restore(ctx, t, p)
-			}
-		}
-		if err != nil {
-			faults = append(faults, fmt.Errorf("%s, table %s: %w", i.name(), name, err))
-			continue
-		}
-		transactions++
-	}
-	return transactions, errors.Join(faults...)
+	return true, repaired, errors.Join(faults...)
 }
 
-// tables lists those tables that exist.
-func (i *iptables) tables() ([]string, error) {
-	if i.kind == kindIptablesLegacy {
-		return legacyTables(i.ipv6)
-	}
-	chains, err := nfChains(nfFamily(i.ipv6))
-	if errors.Is(err, errNoNFTables) {
-		return nil, nil
-	}
-	var names []string
-	for _, c := range chains {
-		if c.family == nfFamily(i.ipv6) {
-			names = append(names, c.table)
-		}
-	}
-	return names, err
-}
-
-// restore changes tables, each in one transaction and one after the other, until one cannot be changed.
+// restore changes a table in one transaction.
 func (i *iptables) restore(ctx context.Context, t tools, payload string) error {
 	args := []string{"--noflush"}
 	if t.wait {
@@ -230,13 +160,66 @@ func (i *iptables) restore(ctx context.Context, t tools, payload string) error {
 	return err
 }
 
-func (i *iptables) save(ctx context.Context, t tools, name string) (saved, error) {
-	text, err := run(ctx, "", t.save, "-t", name)
-	if err != nil {
-		return saved{}, err
+// chooseFlavour decides which iptables this host uses: the one in which kubelet left its hint, else the one with more
+// chains that are not ours, else the one that the command iptables is. why is for the log.
+func chooseFlavour(ctx context.Context) (k kind, why string, err error) {
+	chains := map[kind][]string{}
+	var usable []kind
+	for _, k := range []kind{kindIptablesNFT, kindIptablesLegacy} {
+		i := &iptables{kind: k}
+		if _, err := i.find(ctx); errors.Is(err, errNoTools) {
+			continue
+		} else if err != nil {
+			return 0, "", err
+		}
+		usable = append(usable, k)
+		if tables, err := i.read(ctx); err == nil { // what cannot be read here has no hint
+			for _, t := range tables {
+				chains[k] = append(chains[k], t.order...)
+			}
+		}
 	}
-	if strings.Contains(text, "is incompatible, use 'nft' tool") {
-		return saved{}, errors.New("it holds rules that this iptables cannot read: manage them with nft, or set EnableNFTables")
+	switch len(usable) {
+	case 0:
+		return 0, "", errNoTools
+	case 1:
+		return usable[0], "the programs of the other are missing", nil
 	}
-	return parseSave(text, name), nil
+	command := kindIptablesNFT
+	if path := lookPath("iptables"); path != "" {
+		out, err := run(ctx, "", path, "--version")
+		if err != nil {
+			return 0, "", err
+		}
+		command = parseVersion(out).kind
+	}
+	k, why = preferFlavour(chains[kindIptablesNFT], chains[kindIptablesLegacy], command)
+	return k, why, nil
+}
+
+// preferFlavour decides from the chains in each. It is pure.
+func preferFlavour(nft, legacy []string, command kind) (kind, string) {
+	hint := func(chains []string) bool {
+		return slices.Contains(chains, "KUBE-IPTABLES-HINT") || slices.Contains(chains, "KUBE-KUBELET-CANARY")
+	}
+	others := func(chains []string) (n int) {
+		for _, c := range chains {
+			if c != chainAccept && c != chainMasquerade && !formerChain(c) &&
+				!slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, c) {
+				n++
+			}
+		}
+		return n
+	}
+	switch n, l := others(nft), others(legacy); {
+	case hint(nft):
+		return kindIptablesNFT, "kubelet's hint"
+	case hint(legacy):
+		return kindIptablesLegacy, "kubelet's hint"
+	case n > l:
+		return kindIptablesNFT, "others have their chains there"
+	case l > n:
+		return kindIptablesLegacy, "others have their chains there"
+	}
+	return command, "the command iptables is of that flavour"
 }

@@ -3,6 +3,8 @@ package hostrules
 import (
 	"log/slog"
 	"net/netip"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,23 +30,48 @@ func try(line string) (string, error) {
 	return netns.Try(w[0], w[1:]...)
 }
 
-// flavour is a firewall that can hold the rules, with the network config's key for it and how to list it.
+// flavour is a firewall that can hold masquerade and forward.
 type flavour struct {
-	name    string
-	kind    kind
-	list    []string
-	foreign []string // rules of somebody else
+	name string
+	kind kind
 }
 
 func flavours() []flavour {
-	return []flavour{
-		{"nftables", kindNFTables, []string{"nft list ruleset"},
-			[]string{"nft add table ip theirs", "nft add chain ip theirs c { type filter hook forward priority 0 ; }", "nft add rule ip theirs c ip saddr 10.42.0.0/16 counter"}},
-		{"iptables-nft", kindIptablesNFT, []string{"iptables-nft-save", "ip6tables-nft-save"},
-			[]string{"iptables-nft -A FORWARD -s 10.42.0.0/16 -j ACCEPT", "iptables-nft -t nat -N THEIRS", "iptables-nft -t nat -A POSTROUTING -j THEIRS"}},
-		{"iptables-legacy", kindIptablesLegacy, []string{"iptables-legacy-save", "ip6tables-legacy-save"},
-			[]string{"iptables-legacy -A FORWARD -s 10.42.0.0/16 -j ACCEPT", "iptables-legacy -t nat -N THEIRS", "iptables-legacy -t nat -A POSTROUTING -j THEIRS"}},
+	return []flavour{{"nftables", kindNFTables}, {"iptables-nft", kindIptablesNFT}, {"iptables-legacy", kindIptablesLegacy}}
+}
+
+// ruleset is everything that the host has, without counters and without tables and policies of iptables that are empty.
+func ruleset(t *testing.T) string {
+	t.Helper()
+	text, err := tryRuleset()
+	if err != nil {
+		t.Fatal(err)
 	}
+	return text
+}
+
+func tryRuleset() (string, error) {
+	all := ""
+	for _, cmd := range []string{"nft list ruleset", "iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"} {
+		out, err := try(cmd)
+		if err != nil {
+			return "", err
+		}
+		for line := range strings.Lines(out) {
+			if !strings.HasPrefix(line, "#") {
+				all += line
+			}
+		}
+	}
+	all = regexp.MustCompile(`\[\d+:\d+\]`).ReplaceAllString(all, "[0:0]")
+	return regexp.MustCompile(`packets \d+ bytes \d+`).ReplaceAllString(all, "packets 0 bytes 0"), nil
+}
+
+// sorted is for comparing listings in which tables have changed places.
+func sorted(text string) string {
+	lines := strings.Split(text, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }
 
 const (

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -60,12 +59,6 @@ func (o *outerLinks) links(g Guard, set lease.Set, protocol int) ([]string, erro
 	}
 	if !names[g.Underlay] { // it is away
 		names[g.Underlay] = true
-	}
-	plain := regexp.MustCompile(`^[A-Za-z0-9_.@:-]+$`) // a plus sign at the end would be a wildcard
-	for name := range names {
-		if !plain.MatchString(name) {
-			return nil, fmt.Errorf("link %q has a name that rules cannot have", name)
-		}
 	}
 	return slices.Sorted(maps.Keys(names)), nil
 }

@@ -2,12 +2,9 @@ package hostrules
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"weft/lease"
 )
 
 // The links of the underlay's side are the underlay and those of the host's routes to peers and default routes; of
@@ -53,18 +50,5 @@ func TestOuterLinks(t *testing.T) {
 	}
 	if anyWithin(netip.MustParsePrefix("192.0.2.0/24"), nil) {
 		t.Error("one of none")
-	}
-}
-
-// There is no rule for a link whose name iptables would read as a pattern, or would refuse.
-func TestOuterLinksWithStrangeNames(t *testing.T) {
-	inNamespace(t)
-	sh(t, "ip link add eth+ type veth peer name far")
-	var o outerLinks
-	if got, err := o.links(Guard{Port: 1, Underlay: "eth+"}, lease.Set{}, 119); err == nil || len(got) > 0 {
-		t.Errorf("%q", got)
-	}
-	if got, err := o.links(Guard{Port: 1, Underlay: "far"}, lease.Set{}, 119); err != nil || !slices.Equal(got, []string{"far", "lo"}) {
-		t.Errorf("%q, %v", got, err)
 	}
 }

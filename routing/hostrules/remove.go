@@ -3,113 +3,67 @@ package hostrules
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
-// removal is what goes from one table of iptables.
+// removal is what goes from one table of iptables: lines for the operator, and what iptables-restore has to read.
 type removal struct {
-	// lines say so to the operator.
-	lines []string
-	// payload is what iptables-restore --noflush has to read; "" for nothing.
+	lines   []string
 	payload string
 }
 
-// planRemoval decides what to remove from a saved table: what carries our mark, and with flannel also
-// what has flannel's names or ours without the mark. It is pure.
-//
-// A chain of ours is removed as a whole. A chain with one of flannel's names is removed if all its rules
-// are marked; if a living flannel has rules in it too, only ours are. A rule in a chain of somebody else
-// is removed if it leads to a chain that is removed, or if it is marked and leads to one of ours.
-func planRemoval(firewall, name string, have saved, flannel bool) removal {
-	whole := have.removable(name, flannel)
-	var r removal
-	var body, remove []string
-	for _, c := range have.order {
-		if whole[c] {
-			r.lines = append(r.lines, fmt.Sprintf("%s: table %s: chain %s, %d rules", firewall, name, c, len(have.rules[c])))
-			body, remove = append(body, "-F "+c), append(remove, "-X "+c)
-			continue
-		}
-		own := ownsChain(name, c)
-		for _, rule := range have.rules[c] {
-			to := target(rule)
-			if whole[to] || isMarked(rule) && (own || ownsChain(name, to)) {
-				r.lines = append(r.lines, fmt.Sprintf("%s: table %s: rule in %s: %s", firewall, name, c, rule))
-				body = append(body, "-D "+c+" "+rule)
-			}
-		}
-	}
-	if len(body) > 0 {
-		r.payload = strings.Join(slices.Concat([]string{"*" + name}, body, remove, []string{"COMMIT"}), "\n") + "\n"
-	}
-	return r
-}
-
-// planTakenOver decides what to remove from a saved table while a flannel lives: rules of ours that lead to a chain of flannel's from one
-// where flannel has a rule for that itself, and ours in such a chain beside flannel's own. It is pure.
-func planTakenOver(firewall, name string, have saved) removal {
-	theirs := func(from, to string) bool { // flannel's rule leads there
-		return slices.ContainsFunc(have.rules[from], func(r string) bool { return !isMarked(r) && target(r) == to })
-	}
-	var r removal
-	var body []string
-	for _, c := range have.order {
-		lives := ownsChain(name, c) && slices.ContainsFunc(have.rules[c], func(r string) bool { return !isMarked(r) }) &&
-			slices.ContainsFunc(have.order, func(from string) bool { return theirs(from, c) })
-		for _, rule := range have.rules[c] {
-			if to := target(rule); isMarked(rule) && (lives || ownsChain(name, to) && theirs(c, to)) {
-				r.lines = append(r.lines, fmt.Sprintf("%s: table %s: rule in %s: %s", firewall, name, c, rule))
-				body = append(body, "-D "+c+" "+rule)
-			}
-		}
-	}
-	if len(body) > 0 {
-		r.payload = strings.Join(slices.Concat([]string{"*" + name}, body, []string{"COMMIT"}), "\n") + "\n"
-	}
-	return r
-}
-
-// removable are the chains that go as a whole.
-func (s saved) removable(name string, flannel bool) map[string]bool {
-	whole := map[string]bool{}
-	for _, c := range s.order {
-		if ownsChain(name, c) && (flannel || s.isOurs(c)) {
-			whole[c] = true
-		}
-	}
-	// Rules in the chains with the peers have no comment, and these chains may be empty. They are ours if a marked
-	// chain leads to them.
-	for grown := true; grown; {
-		grown = false
-		for _, c := range s.order {
-			for _, rule := range s.rules[c] {
-				to := target(rule)
-				if (whole[c] || isMarked(rule)) && !whole[to] && name == "mangle" && ownsChain(name, to) {
-					if _, there := s.rules[to]; there {
-						whole[to], grown = true, true
-					}
+// removal decides what goes from p's table. It is pure. A rule of ours goes if it is about our network, and the chain
+// with the rules that lead there if nothing else is in it. With Flannel, rules that are nobody's but flannel's go too.
+// With Port only those go for which a living flannel has its own.
+func (p place) removal(have saved, o RemoveOptions) (r removal) {
+	rules, there := have.rules[p.chain]
+	s := o.scope()
+	jumps := func(marked bool) (n int) {
+		for _, from := range have.order {
+			for _, rule := range have.rules[from] {
+				if from != p.chain && target(rule) == p.chain && isMarked(rule) == marked {
+					n++
 				}
 			}
 		}
+		return n
 	}
-	return whole
-}
-
-// isOurs reports whether a chain of one of our names is ours and nobody else's.
-func (s saved) isOurs(c string) bool {
-	rules := s.rules[c]
-	if len(rules) == 0 { // it was emptied, and only the rules that lead there tell whose it is
-		return slices.ContainsFunc(s.order, func(from string) bool {
-			return slices.ContainsFunc(s.rules[from], func(r string) bool { return target(r) == c && isMarked(r) })
-		})
+	theirs := slices.ContainsFunc(rules, func(rule string) bool { return !isMarked(rule) })
+	if o.Port && !(jumps(false) > 0) {
+		return r
 	}
-	if flannels := c == chainMasquerade || c == chainForward; flannels {
-		return !slices.ContainsFunc(rules, func(r string) bool { return !isMarked(r) })
+	goes := func(rule string) bool {
+		switch {
+		case isMarked(rule) && sharedMark(rule):
+			return !slices.ContainsFunc(rules, func(x string) bool { return isMarked(x) && s.foreign(p.table, x) })
+		case isMarked(rule):
+			return !s.foreign(p.table, rule)
+		}
+		return o.Flannel && !o.Port
 	}
-	return slices.ContainsFunc(rules, isMarked)
-}
-
-// isMarked reports whether a rule as iptables-save prints it has a comment of ours.
-func isMarked(rule string) bool {
-	return slices.ContainsFunc(comments(), func(c string) bool { return strings.Contains(rule, commentMatch(c)) })
+	rest := slices.ContainsFunc(rules, func(rule string) bool { return !goes(rule) })
+	marked := slices.ContainsFunc(rules, isMarked) || jumps(true) > 0
+	var body, remove []string
+	whole := there && !rest && (len(rules) > 0 || marked || o.Flannel) && !o.Port
+	if whole {
+		r.lines = append(r.lines, fmt.Sprintf("chain %s, %d rules", p.chain, len(rules)))
+		body, remove = append(body, "-F "+p.chain), append(remove, "-X "+p.chain)
+	}
+	others := slices.ContainsFunc(rules, func(x string) bool { return isMarked(x) && !goes(x) })
+	for _, from := range have.order {
+		for _, rule := range have.rules[from] {
+			gone := false
+			switch {
+			case from == p.chain:
+				gone = !whole && goes(rule) && (!o.Port || theirs)
+			case target(rule) == p.chain:
+				gone = whole || isMarked(rule) && !others
+			}
+			if gone {
+				r.lines = append(r.lines, fmt.Sprintf("rule in %s: %s", from, rule))
+				body = append(body, "-D "+from+" "+rule)
+			}
+		}
+	}
+	r.payload = restoring(p.table, body, remove)
+	return r
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/google/nftables"
@@ -15,147 +16,175 @@ type RemoveOptions struct {
 	DryRun bool
 	// Flannel also removes what has flannel's names and no mark of ours.
 	Flannel bool
-	// Port removes only the rules that drop: those about the overlay's port, which forbid it to pods, and the kernel's
-	// vxlan to all but the peers that were known last, and those of a Seal. A flannel that takes over does not know
-	// them and would leave them in place. The rules that masquerade and accept stay, so that packets go on, but those in iptables for
-	// which a living flannel has its own.
+	// Port removes only the rules that drop, which a flannel that takes over does not know and would leave in place. The
+	// rules that masquerade and accept stay, so that packets go on, but those in iptables for which a living flannel
+	// has its own.
 	Port bool
+	// Networks are those whose rules go: another network's on this host stay. Without any, all go.
+	Networks []netip.Prefix
+}
+
+func (o RemoveOptions) scope() scope {
+	if len(o.Networks) == 0 {
+		return scope{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	}
+	return o.Networks
 }
 
 // Remove removes every rule of ours, in all firewalls of both families. It returns a line for
 // each object that it removed or, in a dry run, would remove. What is gone already is no error.
 func Remove(ctx context.Context, o RemoveOptions) (removed []string, err error) {
-	var faults []error
-	for _, s := range newSides() {
-		v, err := s.inspect()
-		if err != nil {
-			faults = append(faults, err)
+	lines, err := removeDropTable(o)
+	faults := []error{err}
+	removed = append(removed, lines...)
+	for _, six := range []bool{false, true} {
+		lines, err := (&flannelTable{ipv6: six}).remove(o)
+		removed, faults = append(removed, lines...), append(faults, err)
+		for _, k := range []kind{kindIptablesNFT, kindIptablesLegacy} {
+			lines, err := (&iptables{ipv6: six, kind: k}).remove(ctx, o)
+			if errors.Is(err, errNoTools) && k == kindIptablesNFT {
+				err = nil // tables by these names may be somebody else's
+			}
+			removed, faults = append(removed, lines...), append(faults, err)
 		}
-		if err != nil || v.own == "" {
-			continue
-		}
-		var lines []string
-		switch f := s.firewall.(type) {
-		case nft:
-			lines, err = f.remove(o)
-		case *iptables:
-			lines, err = f.remove(ctx, o)
-		}
-		removed = append(removed, lines...)
-		faults = append(faults, err)
 	}
 	return removed, errors.Join(faults...)
 }
 
-// remove removes the table if all in it is ours, else those chains and rules that are.
-func (n nft) remove(o RemoveOptions) (lines []string, err error) {
-	family := nfFamily(n.ipv6)
-	chains, err := nfChains(family)
+// OtherNetworks lists networks of weft that have rules on this host and are not among ours.
+func OtherNetworks(ours []netip.Prefix) (others []string) {
+	c, err := connect()
+	if err != nil {
+		return nil
+	}
+	chains, _ := c.ListChainsOfTableFamily(nftables.TableFamilyINet) // without an answer there is nothing to say
+	for _, ch := range chains {
+		if p, ok := labelled(ch.Name); ok && ch.Table.Name == dropTable && len(ours) > 0 && !scope(ours).has(p) {
+			others = append(others, p.String())
+		}
+	}
+	slices.Sort(others)
+	return slices.Compact(others)
+}
+
+func removeDropTable(o RemoveOptions) (lines []string, err error) {
+	have, err := readDrops(o.scope())
+	if errors.Is(err, errNoNFTables) || err == nil && len(have.chains)+len(have.sets) == 0 {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	c, err := nftables.New()
-	if err != nil {
-		return nil, fmt.Errorf("nftables: %w", err)
-	}
-	t := &nftables.Table{Family: nftables.TableFamily(family), Name: n.table()}
-	rest := false // something of somebody else's
-	for _, ch := range chains {
-		if ch.table != n.table() || ch.family != family {
-			continue
-		}
-		ours := slices.Contains([]string{nftPortInput, nftPortOut, nftSealedIn, nftSealedOut}, ch.name) // and never flannel's
-		if o.Port && !ours {
-			rest = true
-			continue
-		}
-		rules, err := nfRules(family, ch.table, ch.name)
-		if err != nil {
-			return nil, err
-		}
-		chain := &nftables.Chain{Name: ch.name, Table: t}
-		marked := slices.DeleteFunc(slices.Clone(rules), func(r nfRule) bool { return !r.marked() })
-		if len(marked) == len(rules) && (len(rules) > 0 || ours) {
-			lines = append(lines, fmt.Sprintf("%s: chain %s, %d rules", n.name(), ch.name, len(rules)))
-			c.FlushChain(chain)
-			c.DelChain(chain)
-			continue
-		}
-		rest = true
-		for _, r := range marked {
-			lines = append(lines, fmt.Sprintf("%s: rule %d of chain %s", n.name(), r.handle, ch.name))
-			if err := c.DelRule(&nftables.Rule{Table: t, Chain: chain, Handle: r.handle}); err != nil {
-				return nil, err
-			}
-		}
-	}
-	switch {
-	case o.Flannel && !o.Port, !rest && len(lines) > 0:
-		if c, err = nftables.New(); err != nil {
-			return nil, fmt.Errorf("nftables: %w", err)
-		}
-		lines = []string{n.name()}
-		c.DelTable(t)
-	case len(lines) == 0:
-		return nil, nil
-	default:
-		if err := n.dropPeers(c, t); err != nil {
-			return nil, err
-		}
+	for _, name := range have.chains {
+		lines = append(lines, fmt.Sprintf("nftables table inet %s: chain %s", dropTable, name))
 	}
 	if o.DryRun {
 		return lines, nil
 	}
+	c, err := connect()
+	if err != nil {
+		return nil, err
+	}
+	removeDrops(c, have, true)
 	if err := c.Flush(); err != nil {
-		return nil, fmt.Errorf("%s: %w", n.name(), err)
+		return nil, fmt.Errorf("nftables table inet %s: %w", dropTable, err)
 	}
 	return lines, nil
 }
 
-// dropPeers removes the set of peers, if it is there: flannel has none.
-func (n nft) dropPeers(c *nftables.Conn, t *nftables.Table) error {
-	sets, err := c.GetSets(t)
-	if err != nil {
-		return fmt.Errorf("%s: list its sets: %w", n.name(), err)
+// remove removes the rules of ours, and the table if nothing else is in it.
+func (f *flannelTable) remove(o RemoveOptions) (lines []string, err error) {
+	s := o.scope()
+	exists, have, _, err := f.read(s)
+	if errors.Is(err, errNoNFTables) || err == nil && !exists {
+		return nil, nil
 	}
-	for _, s := range sets {
-		if s.Name == nftPeersSet {
-			c.DelSet(s)
-		}
-	}
-	return nil
-}
-
-// remove removes from each table what planRemoval says, or planTakenOver.
-func (i *iptables) remove(ctx context.Context, o RemoveOptions) (lines []string, err error) {
-	t, err := i.find(ctx)
 	if err != nil {
 		return nil, err
 	}
-	there, err := i.tables()
+	gone := func(r *nftables.Rule) bool {
+		former := isMarked(string(r.UserData)) // also without a network, as earlier versions had them
+		return former && !s.others(r) || o.Flannel && !o.Port && !former
+	}
+	rest := false
+	var chains []heldChain // in which something goes
+	for _, h := range have {
+		drops := h.name != "forward" && h.name != "postrtg" && slices.ContainsFunc(h.rules, gone) // an earlier version's
+		n := 0
+		for _, r := range h.rules {
+			if gone(r) {
+				n++
+			}
+		}
+		switch {
+		case o.Port && !drops, n == 0 && (len(h.rules) > 0 || !o.Flannel):
+			rest = true
+			continue
+		case n < len(h.rules):
+			rest = true
+		}
+		chains = append(chains, h)
+		lines = append(lines, fmt.Sprintf("nftables table %s: chain %s, %d rules", f.name(), h.name, n))
+	}
+	whole := !rest && (len(lines) > 0 || o.Flannel && !o.Port)
+	if whole {
+		lines = []string{"nftables table " + f.name()}
+	}
+	if o.DryRun || len(lines) == 0 {
+		return lines, nil
+	}
+	c, err := connect()
 	if err != nil {
+		return nil, err
+	}
+	if whole {
+		c.DelTable(f.table())
+	} else {
+		if err := removeRules(c, f.table(), chains, gone); err != nil {
+			return nil, err
+		}
+		sets, err := c.GetSets(f.table())
+		if err != nil {
+			return nil, err
+		}
+		for _, set := range sets {
+			if set.Name == "overlay-peers" { // an earlier version's, for the chains that go
+				c.DelSet(set)
+			}
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return nil, fmt.Errorf("nftables table %s: %w", f.name(), err)
+	}
+	return lines, nil
+}
+
+// remove removes what planRemoval says from each table.
+func (i *iptables) remove(ctx context.Context, o RemoveOptions) (lines []string, err error) {
+	tables, err := i.read(ctx)
+	if err != nil || tables == nil {
 		return nil, err
 	}
 	var faults []error
-	for _, name := range iptablesTables() {
-		if !slices.Contains(there, name) {
-			continue // reading a legacy table by name would make it
-		}
-		have, err := i.save(ctx, t, name)
-		if err == nil {
-			r := planRemoval(i.name(), name, have, o.Flannel && !o.Port)
-			if o.Port && name != tablePort {
-				r = planTakenOver(i.name(), name, have)
-			}
-			if r.payload != "" && !o.DryRun {
-				err = i.restore(ctx, t, r.payload)
-			}
+	body, remove, gone := formerLines(tables["mangle"])
+	plans := []removal{{gone, restoring("mangle", body, remove)}}
+	names := []string{"mangle"}
+	for _, p := range places() {
+		plans, names = append(plans, p.removal(tables[p.table], o)), append(names, p.table)
+	}
+	for n, plan := range plans {
+		if plan.payload != "" && !o.DryRun {
+			t, err := i.find(ctx)
 			if err == nil {
-				lines = append(lines, r.lines...)
+				err = i.restore(ctx, t, plan.payload)
+			}
+			if err != nil {
+				faults = append(faults, fmt.Errorf("%s, table %s: %w", i.name(), names[n], err))
+				continue
 			}
 		}
-		if err != nil {
-			faults = append(faults, fmt.Errorf("%s, table %s: %w", i.name(), name, err))
+		for _, line := range plan.lines {
+			lines = append(lines, fmt.Sprintf("%s: table %s: %s", i.name(), names[n], line))
 		}
 	}
 	return lines, errors.Join(faults...)

@@ -3,6 +3,7 @@ package hostrules
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"weft/lease"
 )
@@ -18,15 +19,17 @@ const (
 	verdictMasquerade
 )
 
-// kubeMark is the mark, value and mask, by which kube-proxy says that it masquerades a packet itself.
+// kubeMark, value and mask, is how kube-proxy says that it masquerades a packet itself.
 const kubeMark = 0x4000
 
 // rule matches a packet that all its fields match; a field that is zero matches every packet.
 type rule struct {
+	ipv6         bool
 	marked       bool // kube-proxy's mark is set
 	src, dst     netip.Prefix
 	nsrc, ndst   bool   // not that src, not that dst
 	in, out      string // the links that it came in by, and leaves by
+	inside       bool   // the link that it came in by is not of the underlay's side
 	port         uint16 // UDP destination
 	protocol     uint8  // IP protocol, of packets without ports
 	fromStranger bool   // the source is none of the peers
@@ -38,55 +41,34 @@ type rule struct {
 // familyRules is what one family should have. A nil list is a chain that should not exist.
 type familyRules struct {
 	ipv6        bool
-	masquerade  []rule
+	masquerade  []rule // in flannel's chains
 	forward     []rule
-	podsInput   []rule // pods to this host
-	podsForward []rule // pods to other hosts
-	peersInput  []rule // the underlay to the kernel's vxlan
-	insideInput []rule // from links that are not of the underlay's side to this host
-	sealedIn    []rule // what comes in, whomever it is for
-	sealedOut   []rule // what leaves, whoever it is from
-	// peers, sorted, are the addresses that peersInput lets in, and to whose port nobody inside may send.
+	input       []rule // what may not reach the overlay's port here
+	onward      []rule // what may not reach it at a peer
+	sealedIn    []rule // what may not come in, whomever it is for
+	sealedOut   []rule // what may not leave, whoever it is from
 	peers       []netip.Addr
 	randomFully bool
 }
 
-func (f familyRules) empty() bool {
-	return f.masquerade == nil && f.forward == nil && f.podsInput == nil && f.podsForward == nil && f.peersInput == nil && f.insideInput == nil && f.sealedIn == nil && f.sealedOut == nil
-}
-
-// portInput returns the rules about who may send to this host's port. Those about peers come before those that
-// end with a return for the links of the underlay's side.
-func (f familyRules) portInput() []rule {
-	return slices.Concat(f.podsInput, f.peersInput, f.insideInput)
-}
-
-// toPeers reports whether a rule is about packets to peers.
-func (f familyRules) toPeers() bool {
-	return slices.ContainsFunc(f.podsForward, func(r rule) bool { return r.toPeer })
-}
-
-// forwardOnly returns only the forward rules of f. A firewall that is in use beside ours, and drops what
-// nobody accepts in it, gets these.
-func (f familyRules) forwardOnly() familyRules { return familyRules{ipv6: f.ipv6, forward: f.forward} }
-
-// These are the comments of rules. In flannel's chains they begin with flannel's own comment.
+// The comments mark our rules: no rule of flannel's has one of them.
 const (
 	commentMasquerade = "flanneld masq (weft)"
 	commentForward    = "flanneld forward (weft)"
 	commentPods       = "weft: pods keep off the overlay port"
 	commentStranger   = "weft: not from a peer"
-	commentOuter      = "weft: by the underlay"
-	commentPort       = "weft: the overlay port"
 	commentSealed     = "weft: the overlay is encrypted"
-	// ownAlias marks the links of ours.
+	// commentOuter and commentPort were those of earlier versions.
+	commentOuter = "weft: by the underlay"
+	commentPort  = "weft: the overlay port"
+	// ownAlias marks our links.
 	ownAlias = "weft"
 )
 
-// comments lists the comments of all our rules. They are the mark that tells our rules from others': no rule of
-// flannel's has one of them.
-func comments() []string {
-	return []string{commentMasquerade, commentForward, commentPods, commentStranger, commentOuter, commentPort, commentSealed}
+// isMarked reports whether a comment, or a rule as iptables-save prints it, has one of our comments.
+func isMarked(text string) bool {
+	return slices.ContainsFunc([]string{commentMasquerade, commentForward, commentPods, commentStranger, commentSealed,
+		commentOuter, commentPort}, func(c string) bool { return strings.Contains(text, c) })
 }
 
 // Guard says what the overlay's port needs.
@@ -99,12 +81,8 @@ type Guard struct {
 	// Underlay is the link by which the overlay's datagrams come in; "" if it is not known. If it is
 	// set, only links of the underlay's side may use the port, whatever address a datagram has.
 	Underlay string
-	// Protocol is the overlay's IP protocol, for one without ports, as IP in IP has it: what is said of the port holds
-	// for it, and Port is 0; 0 for none.
+	// Protocol is the overlay's IP protocol if it has no ports, as IP in IP; then Port is 0.
 	Protocol uint8
-	// Local4 and Local6 are the underlay's addresses at which datagrams to Port pass the host's rules for incoming packets;
-	// invalid where none do, as on path raw, which takes them in front of these.
-	Local4, Local6 netip.Addr
 }
 
 // in is g as it is for one family, in Port.
@@ -119,31 +97,22 @@ func (g Guard) in(six bool) Guard {
 // guards reports whether there is anything to guard.
 func (g Guard) guards() bool { return g.Port != 0 || g.Protocol != 0 }
 
-// desired returns the rules that each family should have. It is pure. Without a subnet of ours there are none.
-// outer are the links of the underlay's side; without any, the port is forbidden only to the network's addresses.
-func desired(c Config, set lease.Set, g Guard, outer []string) (v4, v6 familyRules) {
+// desired returns the rules of both families. It is pure. A family without a subnet of ours has none. inside says
+// that the links of the underlay's side are known; without them the port is forbidden to the network's addresses only.
+func desired(c Config, set lease.Set, g Guard, inside bool) (v4, v6 familyRules) {
 	v6.ipv6 = true
 	n, s := c.Network, set.Own.Subnets
-	if n.EnableIPv4 {
-		v4 = desiredFamily(c, n.Network, s.V4, set.Peers, g.in(false), outer)
+	if n.EnableIPv4 && s.V4.IsValid() {
+		v4 = desiredFamily(c, n.Network, s.V4, set.Peers, g.in(false), inside)
 	}
-	if n.EnableIPv6 {
-		v6 = desiredFamily(c, n.IPv6Network, s.V6, set.Peers, g.in(true), outer)
+	if n.EnableIPv6 && s.V6.IsValid() {
+		v6 = desiredFamily(c, n.IPv6Network, s.V6, set.Peers, g.in(true), inside)
 	}
 	return v4, v6
 }
 
-// mostSpared is the largest number of peers for which the rules name each peer, so that senders inside this host
-// may use the port towards everybody else, as another overlay behind a bridge would. With more peers reading the
-// rules back after each change would cost more than all the rest of it. The rules for the kernel's vxlan name the
-// peers in any case.
-const mostSpared = 256
-
-func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard, outer []string) familyRules {
+func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard, inside bool) familyRules {
 	f := familyRules{ipv6: n.Addr().Is6(), randomFully: c.RandomFully}
-	if !s.IsValid() {
-		return f
-	}
 	if c.Masquerade {
 		f.masquerade = masqueradeRules(n, s, c.NoMasquerade)
 	}
@@ -154,34 +123,30 @@ func desiredFamily(c Config, n, s netip.Prefix, peers []lease.Record, g Guard, o
 		}
 	}
 	if g.guards() {
-		f.podsInput = []rule{{src: n, port: g.Port, protocol: g.Protocol, do: verdictDrop, comment: commentPods}}
-		f.podsForward = []rule{{src: n, dst: n, ndst: true, port: g.Port, protocol: g.Protocol, do: verdictDrop, comment: commentPods}}
-		if len(outer) > 0 {
-			var admit []rule
-			for _, link := range outer {
-				admit = append(admit, rule{in: link, port: g.Port, protocol: g.Protocol, do: verdictReturn, comment: commentOuter})
-			}
-			f.insideInput = append(admit, rule{port: g.Port, protocol: g.Protocol, do: verdictDrop, comment: commentPods})
-			onward := rule{port: g.Port, protocol: g.Protocol, toPeer: g.Peers || len(peers) <= mostSpared, do: verdictDrop, comment: commentPods}
-			f.podsForward = slices.Concat(f.podsForward, admit, []rule{onward})
-			if onward.toPeer {
-				f.peers = sources(peers, f.ipv6)
-			}
+		f.peers = sources(peers, f.ipv6)
+		drop := func(r rule, comment string) rule {
+			r.ipv6, r.port, r.protocol, r.do, r.comment = f.ipv6, g.Port, g.Protocol, verdictDrop, comment
+			return r
+		}
+		f.input = []rule{drop(rule{src: n}, commentPods)}
+		f.onward = []rule{drop(rule{src: n, dst: n, ndst: true}, commentPods)}
+		if g.Peers {
+			f.input = append(f.input, drop(rule{fromStranger: true}, commentStranger))
+		}
+		if inside {
+			f.input = append(f.input, drop(rule{inside: true}, commentPods))
+			f.onward = append(f.onward, drop(rule{inside: true, toPeer: true}, commentPods))
 		}
 	}
 	if c.seal != nil {
 		f.sealedIn, f.sealedOut = c.seal.in(n, s), c.seal.out(n, s)
 	}
-	if g.guards() && g.Peers {
-		f.peersInput = []rule{{port: g.Port, protocol: g.Protocol, fromStranger: true, do: verdictDrop, comment: commentStranger}}
-		f.peers = sources(peers, f.ipv6)
-	}
 	return f
 }
 
-// masqueradeRules returns flannel's rules for iptables, with ours for the networks in never before the rule that
-// masquerades. flannel's rules for nftables have one that differs and keeps their last from ever matching; it is
-// not copied.
+// masqueradeRules returns flannel's rules for iptables, with those for the networks in never before the rule that
+// masquerades. flannel's rules for nftables have one that keeps their last from ever matching; it is not copied.
+// All but the first name n, so that two networks can share a chain.
 func masqueradeRules(n, s netip.Prefix, never []netip.Prefix) []rule {
 	multicast := netip.MustParsePrefix("224.0.0.0/4")
 	if n.Addr().Is6() {
@@ -195,7 +160,7 @@ func masqueradeRules(n, s netip.Prefix, never []netip.Prefix) []rule {
 	}
 	for _, p := range never {
 		if p.Addr().Is6() == n.Addr().Is6() {
-			rules = append(rules, rule{dst: p, do: verdictReturn})
+			rules = append(rules, rule{src: n, dst: p, do: verdictReturn})
 		}
 	}
 	rules = append(rules,
@@ -226,4 +191,35 @@ func sources(peers []lease.Record, ipv6 bool) []netip.Addr {
 	}
 	slices.SortFunc(as, netip.Addr.Compare)
 	return slices.Compact(as)
+}
+
+// scope is what tells the networks on one host apart: the prefixes of one of them, with those that it had before.
+type scope []netip.Prefix
+
+// scopeOf is the scope of a network.
+func scopeOf(c lease.NetworkConfig, former []netip.Prefix) scope {
+	return slices.Concat(c.Networks(), former)
+}
+
+// has reports whether p overlaps the network.
+func (s scope) has(p netip.Prefix) bool { return slices.ContainsFunc(s, p.Overlaps) }
+
+// label names a network in the chains and sets of table weft, in which a colon is no part of a name.
+func label(p netip.Prefix) string { return strings.ReplaceAll(p.Masked().String(), ":", "_") }
+
+// owns reports whether a chain or set of table weft is about the network: its name ends with a label.
+func (s scope) owns(name string) bool {
+	p, ok := labelled(name)
+	return ok && s.has(p)
+}
+
+// labelled is the network at the end of a name of ours.
+func labelled(name string) (netip.Prefix, bool) {
+	for _, stem := range stems() {
+		if rest, ok := strings.CutPrefix(name, stem+"-"); ok {
+			p, err := netip.ParsePrefix(strings.ReplaceAll(rest, "_", ":"))
+			return p, err == nil
+		}
+	}
+	return netip.Prefix{}, false
 }

@@ -12,16 +12,16 @@ type Seal struct {
 	Devices []string
 	// Underlay is the link of the nodes; "" if it is not in this namespace.
 	Underlay string
-	// Plain, sorted, are subnets of peers on the underlay's own link, whose packets come and go by it as they are. Hosts, sorted, are these peers' own
-	// addresses, which may send to pods.
+	// Plain, sorted, are subnets of peers on the underlay's own link, whose packets come and go by it as they are.
+	// Hosts, sorted, are these peers' own addresses, which may send to pods.
 	Plain []netip.Prefix
 	Hosts []netip.Addr
 	// Admitted are sources outside the overlay that may send to it in plain by the underlay.
 	Admitted []netip.Prefix
 }
 
-// Seal says what is sealed from now on; nil for nothing. The rules follow with the next Apply, and soon while Run runs. It reports whether
-// that is another seal than before. It never waits for the kernel.
+// Seal says what is sealed from now on; nil for nothing. The rules follow with the next Apply, and soon while Run
+// runs. It reports whether that is another seal than before. It never waits for the kernel.
 func (r *Rules) Seal(s *Seal) (changed bool) {
 	before := r.seals.Swap(s)
 	if reflect.DeepEqual(before, s) {
@@ -50,7 +50,7 @@ func (s *Seal) in(n, own netip.Prefix) []rule {
 		}
 		rs = append(rs, rule{dst: n, in: s.Underlay, do: verdictDrop})
 	}
-	return sealed(append(rs, rule{src: own, do: verdictReturn}, rule{src: n, do: verdictDrop}))
+	return sealed(n, append(rs, rule{src: own, do: verdictReturn}, rule{src: n, do: verdictDrop}))
 }
 
 // out returns what may not leave, after the destination was translated.
@@ -65,7 +65,7 @@ func (s *Seal) out(n, own netip.Prefix) []rule {
 		}
 		rs = append(rs, rule{dst: n, out: s.Underlay, do: verdictDrop})
 	}
-	return sealed(append(rs, rule{dst: own, do: verdictReturn}, rule{dst: n, do: verdictDrop}))
+	return sealed(n, append(rs, rule{dst: own, do: verdictReturn}, rule{dst: n, do: verdictDrop}))
 }
 
 // of returns those of ps that are of n's family.
@@ -80,8 +80,9 @@ func hosts(as []netip.Addr) (ps []netip.Prefix) {
 	return ps
 }
 
-func sealed(rs []rule) []rule {
+func sealed(n netip.Prefix, rs []rule) []rule {
 	for i := range rs {
+		rs[i].ipv6 = n.Addr().Is6()
 		rs[i].comment = commentSealed
 	}
 	return rs

@@ -3,12 +3,14 @@ package hostrules
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"weft/routing/internal/notify"
+	"weft/tunnel/nlattr"
 )
 
 // nftablesGroup is NFNLGRP_NFTABLES of nfnetlink.h.
@@ -37,21 +39,34 @@ func signalChanges(s *notify.Socket, changes chan<- struct{}) {
 	})
 }
 
-// concerns reports whether a message is about a table of ours, or one in which iptables has rules of ours.
+// concerns reports whether a message is about a table of ours, or a chain of iptables that has rules of ours.
 func concerns(m syscall.NetlinkMessage) bool {
 	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < nl.SizeofNfgenmsg {
 		return false
 	}
-	if m.Header.Type&0xff == unix.NFT_MSG_NEWGEN { // ends each transaction
+	var table, chain string
+	nlattr.Each(m.Data[nl.SizeofNfgenmsg:], func(kind uint16, v []byte) bool {
+		// The table's name is the first attribute of all messages but the one that ends a transaction.
+		switch kind {
+		case unix.NFTA_RULE_TABLE:
+			table = strings.TrimRight(string(v), "\x00")
+		case unix.NFTA_RULE_CHAIN:
+			chain = strings.TrimRight(string(v), "\x00")
+		case unix.NFTA_CHAIN_NAME:
+			if t := m.Header.Type & 0xff; t == unix.NFT_MSG_NEWCHAIN || t == unix.NFT_MSG_DELCHAIN {
+				chain = strings.TrimRight(string(v), "\x00")
+			}
+		}
+		return true
+	})
+	switch t := m.Header.Type & 0xff; {
+	case t == unix.NFT_MSG_NEWGEN:
+		return false
+	case slices.Contains([]string{dropTable, (&flannelTable{}).name(), (&flannelTable{ipv6: true}).name()}, table):
+		return true
+	case table != "filter" && table != "nat":
 		return false
 	}
-	// The table's name is attribute 1 of all of them: NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_TABLE …
-	found := false
-	eachAttr(m.Data[nl.SizeofNfgenmsg:], func(kind uint16, v []byte) {
-		if kind == unix.NFTA_RULE_TABLE {
-			table := cString(v)
-			found = isOwnTable(table) || slices.Contains(iptablesTables(), table)
-		}
-	})
-	return found
+	return m.Header.Type&0xff == unix.NFT_MSG_DELTABLE ||
+		slices.Contains([]string{"FORWARD", "POSTROUTING", chainAccept, chainMasquerade}, chain)
 }

@@ -13,6 +13,10 @@ import (
 // something else. Nothing is said about how fast the product is.
 const Patience = 30 * time.Second
 
+// Timers is the limit for what takes ten seconds or more by the product's own timers, such as a loss that counts
+// only after it has lasted, or a write that is tried again after a pause.
+const Timers = 2 * time.Minute
+
 // OK polls ok until it returns nil, for as long as Patience, and returns how long that took. It fails the test with
 // the error of the last try.
 func OK(t testing.TB, what string, ok func() error) time.Duration {

@@ -185,38 +185,3 @@ func Transfer(t *testing.T, from, to probe.Endpoint) {
 		t.Errorf("TCP from %s to %s: %d bytes, %v", from.Name, to.Name, r.Received, err)
 	}
 }
-
-// Flow is a stream of numbered packets of which none may be lost.
-type Flow struct {
-	paced *probe.Paced
-	stop  context.CancelFunc
-	name  string
-}
-
-// StartFlow sends 500 packets a second until Lossless.
-func StartFlow(t *testing.T, from, to probe.Endpoint) *Flow {
-	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
-	t.Cleanup(stop)
-	s, err := probe.StartPaced(ctx, probe.PacedPlan{From: from, To: to, Rate: 500, Count: 500 * 3600, Wait: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &Flow{s, stop, from.Name + " to " + to.Name}
-}
-
-// Lossless ends the stream and fails the test if a packet was lost, came twice or out of order.
-func (f *Flow) Lossless(t *testing.T) {
-	t.Helper()
-	if r := f.end(t); r.Lost > 0 || r.Duplicates > 0 || r.Reordered > 0 {
-		t.Errorf("%s: %s, want none lost; outages %v", f.name, r, r.Outages)
-	}
-}
-
-func (f *Flow) end(t *testing.T) probe.PacedResult {
-	t.Helper()
-	f.stop()
-	r := f.paced.Wait()
-	t.Logf("%s: %s", f.name, r)
-	return r
-}

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"weft/test/lab/probe"
+	"weft/test/traffic"
 )
 
 // flanneldTakes does to n's Node object what a flanneld does when it takes its lease there: it compares
@@ -176,9 +177,9 @@ func vxlanGoesBack(t *testing.T, c *Cluster) {
 	t.Cleanup(func() { a.leave(t) })
 	pods := []*Pod{a.AddPod(t), b.AddPod(t)}
 	AllReach(t, pods, 4, 6)
-	var flows []*Flow
+	var flows []*traffic.Flow
 	for _, family := range []int{4, 6} {
-		flows = append(flows, StartFlow(t, pods[0].Endpoint(family), pods[1].Endpoint(family)), StartFlow(t, pods[1].Endpoint(family), pods[0].Endpoint(family)))
+		flows = append(flows, traffic.Start(t, pods[0].Endpoint(family), pods[1].Endpoint(family), 500), traffic.Start(t, pods[1].Endpoint(family), pods[0].Endpoint(family), 500))
 	}
 	back := &FlannelNode{Node: b.Node, Object: b.Object, bridged: true}
 	subnets := b.Subnets(t)
@@ -225,7 +226,7 @@ func vxlanGoesBack(t *testing.T, c *Cluster) {
 		}
 	}
 	for _, f := range flows {
-		f.Lossless(t)
+		f.Lossless()
 	}
 	c.DeleteNode(t, b.Object)
 	c.DeleteNode(t, news.Object)
@@ -240,7 +241,7 @@ func TestAnotherPodCIDR(t *testing.T) {
 	old, far := n.AddPod(t), other.AddPod(t)
 	AllReach(t, []*Pod{old, far}, 4)
 	gateway := probe.Endpoint{Name: "the old gateway", NS: n.NS, Addr: n.Subnets(t)[0].Addr().Next()}
-	flow := StartFlow(t, old.Endpoint(4), gateway)
+	flow := traffic.Start(t, old.Endpoint(4), gateway, 500)
 	n.Delete(t)
 	c.Register(t, n, NodeOptions{PodCIDRs: []string{"10.244.210.0/24"}})
 	n.StatusIs(t, "takes its new podCIDR", func(s Status) error {
@@ -253,7 +254,7 @@ func TestAnotherPodCIDR(t *testing.T) {
 	AllReach(t, []*Pod{fresh, far}, 4)
 	Reach(t, fresh.Endpoint(4), old.Endpoint(4))
 	n.saysEvent(t, "Warning", "FormerPodCIDR", "delete these pods")
-	flow.Lossless(t)
+	flow.Lossless()
 	old.Remove(t)
 	n.StatusIs(t, "has no former pods any more", func(s Status) error {
 		if strings.Contains(strings.Join(s.Notes, "\n"), "cni0") {

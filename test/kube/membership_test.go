@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"weft/test/traffic"
 )
 
 // kernelVXLAN returns the configuration of the tests that look at the kernel's tables.
@@ -90,7 +92,7 @@ func TestNodesJoinAndLeave(t *testing.T) {
 	a, b := c.AddNode(t, "a", o), c.AddNode(t, "b", o)
 	pods := []*Pod{a.AddPod(t), b.AddPod(t)}
 	AllReach(t, pods, 4, 6)
-	flow := StartFlow(t, pods[0].Endpoint(4), pods[1].Endpoint(4))
+	flow := traffic.Start(t, pods[0].Endpoint(4), pods[1].Endpoint(4), 500)
 
 	third := c.AddNode(t, "c", o)
 	all := append(pods[:2:2], third.AddPod(t))
@@ -119,7 +121,7 @@ func TestNodesJoinAndLeave(t *testing.T) {
 		return nil
 	})
 	a.KnowsOnly(t, append(subnets[b], third.Subnets(t)...)...)
-	flow.Lossless(t)
+	flow.Lossless()
 }
 
 // Peers send to an administrator's public-ip-overwrite, and again to the node's own address when it is removed.

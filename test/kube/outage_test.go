@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"weft/test/traffic"
 )
 
 // outageLasts is how long the API server is away: 30 s, or the duration in WEFT_LONG, such as 2m. If WEFT_LONG is
@@ -45,7 +47,7 @@ func TestAPIServerOutage(t *testing.T) {
 		{"without etcd", 5 * time.Second, true, pause(c.Etcd), resume(t, c.Etcd, c.APIServer)},
 	} {
 		t.Run(o.name, func(t *testing.T) {
-			there, back := StartFlow(t, pods[0].Endpoint(4), pods[1].Endpoint(4)), StartFlow(t, pods[1].Endpoint(4), pods[0].Endpoint(4))
+			there, back := traffic.Start(t, pods[0].Endpoint(4), pods[1].Endpoint(4), 500), traffic.Start(t, pods[1].Endpoint(4), pods[0].Endpoint(4), 500)
 			began := time.Now()
 			if err := o.begin(); err != nil {
 				t.Fatal(err)
@@ -82,8 +84,8 @@ func TestAPIServerOutage(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			there.Lossless(t)
-			back.Lossless(t)
+			there.Lossless()
+			back.Lossless()
 		})
 	}
 }

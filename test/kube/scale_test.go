@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"weft/test/traffic"
 )
 
 // scaleNetwork has room for 32,768 nodes with a /24 each.
@@ -27,7 +29,7 @@ const scaleNetwork = "10.128.0.0/9"
 func crowd(t *testing.T) int {
 	text := os.Getenv("WEFT_NODES")
 	if text == "" {
-		return 1000
+		return 100
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 10 || n > 30000 {
@@ -66,7 +68,7 @@ func TestScale(t *testing.T) {
 	s.converged(a, began, "started")
 	pods := []*Pod{a.AddPod(t), b.AddPod(t)}
 	AllReach(t, pods, 4)
-	flow := StartFlow(t, pods[0].Endpoint(4), pods[1].Endpoint(4))
+	flow := traffic.Start(t, pods[0].Endpoint(4), pods[1].Endpoint(4), 500)
 	for _, phase := range []struct {
 		name        string
 		nodes, from int
@@ -85,7 +87,7 @@ func TestScale(t *testing.T) {
 			a.cpu(t)-cpu, ((a.cpu(t) - cpu) / time.Duration(phase.nodes)).Round(time.Microsecond))
 	}
 	s.kernelAgrees(a)
-	flow.Lossless(t)
+	flow.Lossless()
 }
 
 // scale makes and changes many nodes, and keeps what weftd should know of them.

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"weft/test/traffic"
 )
 
 // vandalism is what somebody has written into another node's object.
@@ -53,7 +55,7 @@ func TestAnnotationsVandalised(t *testing.T) {
 	a, b := c.AddNode(t, "a", o), c.AddNode(t, "b", o)
 	pods := []*Pod{a.AddPod(t), b.AddPod(t)}
 	AllReach(t, pods, 4)
-	flow := StartFlow(t, pods[0].Endpoint(4), pods[1].Endpoint(4))
+	flow := traffic.Start(t, pods[0].Endpoint(4), pods[1].Endpoint(4), 500)
 	own, others := a.Subnets(t)[0], b.Subnets(t)[0]
 	at := netip.MustParseAddr("198.18.9.9")
 	for i, v := range vandalisms(own.String(), others.String()) {
@@ -87,7 +89,7 @@ func TestAnnotationsVandalised(t *testing.T) {
 	ownRepaired(t, c, a)
 	routesOnly(t, b, own, honest)
 	AllReach(t, pods, 4)
-	flow.Lossless(t)
+	flow.Lossless()
 }
 
 // ownRepaired vandalises each of n's own annotations in turn, and then all of them, and waits until n has repaired them.

@@ -50,7 +50,7 @@ func (c *Client) UpgradeEncryption(ctx context.Context) (u EncryptionUpgraded, e
 
 const encryptionPath = "/v1/upgrade-encryption"
 
-func serveUpgradeEncryption(n Node, w http.ResponseWriter, r *http.Request) {
+func serveUpgradeEncryption(n KeyService, w http.ResponseWriter, r *http.Request) {
 	if err := mayChange(r.Context()); err != nil {
 		reply(w, nil, err)
 		return
@@ -59,7 +59,7 @@ func serveUpgradeEncryption(n Node, w http.ResponseWriter, r *http.Request) {
 	reply(w, done, err)
 }
 
-func serveRotateKey(n Node, w http.ResponseWriter, r *http.Request) {
+func serveRotateKey(n KeyService, w http.ResponseWriter, r *http.Request) {
 	if err := mayChange(r.Context()); err != nil {
 		reply(w, nil, err)
 		return

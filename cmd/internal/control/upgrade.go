@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// UpgradeNode is the part of a Node that gives way to another program.
-type UpgradeNode interface {
+// Upgrader gives way to another program.
+type Upgrader interface {
 	// Upgrade checks a program, and returns what begin does: it has this process execute the program. Its error is as
 	// that of Release.
 	Upgrade(ctx context.Context, r UpgradeRequest) (u Upgrade, begin func(), err error)
@@ -83,7 +83,7 @@ const (
 	yieldTime   = 30 * time.Second
 )
 
-func serveUpgrade(mux *http.ServeMux, n Node) {
+func serveUpgrade(mux *http.ServeMux, n Upgrader) {
 	mux.HandleFunc("GET "+upgradePath, func(w http.ResponseWriter, _ *http.Request) { reply(w, n.LastUpgrade(), nil) })
 	mux.HandleFunc("POST "+upgradePath, func(w http.ResponseWriter, r *http.Request) {
 		var req UpgradeRequest

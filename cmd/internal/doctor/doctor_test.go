@@ -80,8 +80,8 @@ func healthy(t *testing.T) *Facts {
 		Store: Store{Asked: true, What: etcdStore, Snapshot: snapshot, Endpoints: []Endpoint{{URL: "https://192.0.2.9:2379", Host: "192.0.2.9:2379", Addrs: []netip.Addr{ip("192.0.2.9")},
 			Clock: true, Ahead: 300 * time.Millisecond, Within: time.Second, Begins: at().AddDate(0, -1, 0), Expires: at().AddDate(0, 11, 0)}}},
 		Network: Network{NetworkConfig: network, From: "/coreos.com/network/config", Raw: raw, Records: records, RecordsFrom: etcdStore, Own: lease.Subnets{V4: pfx("10.42.1.0/24")}, MTU: 1472},
-		Port:    Port{Number: 8285}, Firewall: Firewall{Asked: true},
-		Files: []CertFile{{Flag: caFlag, Path: "/ca.pem", Certs: []Cert{{Subject: "CN=ca", Begins: at().AddDate(-1, 0, 0), Ends: at().AddDate(9, 0, 0)}}}},
+		Port:    Port{Number: 8285},
+		Files:   []CertFile{{Flag: caFlag, Path: "/ca.pem", Certs: []Cert{{Subject: "CN=ca", Begins: at().AddDate(-1, 0, 0), Ends: at().AddDate(9, 0, 0)}}}},
 	}
 }
 
@@ -152,10 +152,12 @@ func TestChecks(t *testing.T) {
 		}
 	}
 	controlled := func(c control.Controller) func(*Facts) {
-		return func(f *Facts) { c.URL = "https://routes.example/v1/views/a"; f.Daemon.Status.Controller = &c }
+		return func(f *Facts) { c.Controller = "https://routes.example/v1/views/a"; f.Daemon.Status.Controller = &c }
 	}
-	packet := hostrules.Packet{Hook: hostrules.HookInput, In: "eth0", Src: ip("192.0.2.2"), Dst: ip("192.0.2.1"), Protocol: 17, SrcPort: 8285, DstPort: 8285}
-	barrier := hostrules.Barrier{Firewall: "iptables, nft flavour", Table: "filter", Chain: "INPUT", Policy: true}
+	silent := []control.Peer{{Name: "b", Address: ip("192.0.2.2"), Probes: []control.Probe{{Answers: "no", Since: at()}}}}
+	suspect := func(hook, table, chain, owner string) []hostrules.Suspect {
+		return []hostrules.Suspect{{Hook: hook, Table: table, Chain: chain, Owner: owner}}
+	}
 	for _, tt := range []struct {
 		name string
 		make func(*Facts)
@@ -314,27 +316,25 @@ func TestChecks(t *testing.T) {
 			f.Files = append(f.Files, CertFile{Flag: hookCAFlag, Path: "/routes-ca.pem", Certs: []Cert{{Subject: "CN=routes", Begins: at().AddDate(-1, 0, 0), Ends: at().AddDate(0, 0, 3)}}})
 		}, "certificates warning", "--route-hook-cafile /routes-ca.pem"},
 		{"another's vxlan", func(f *Facts) { f.Port.Device = "vxlan.calico" }, "port warning", "vxlan.calico"},
-		{"the firewall", func(f *Facts) { f.Firewall.Input = []Blocked{{packet, barrier, false}} }, "firewall-input fault", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"},
-		{"the firewall, on path raw", func(f *Facts) {
-			f.Firewall.Input, f.Daemon.Status.Backend.Path = []Blocked{{packet, barrier, false}}, "raw"
-		}, "firewall-input note", "path raw takes them before"},
-		{"the firewall, of what begins a flow", func(f *Facts) {
-			f.Firewall.Input = []Blocked{{packet, barrier, true}}
-			f.Daemon.Peers.Peers = []control.Peer{{Name: "b", Address: packet.Src, Probes: []control.Probe{{Answers: "yes"}}}}
-		}, "firewall-input warning", "only where it answers"},
-		{"the firewall, of ipip", func(f *Facts) {
-			f.Port = Port{Protocol: 4}
-			p := packet
-			p.Protocol, p.SrcPort, p.DstPort = 4, 0, 0
-			f.Firewall.Input = []Blocked{{p, barrier, false}}
-		}, "firewall-input fault", "packets from 192.0.2.2 (b) to IP protocol 4: what peers send does not come in"},
-		{"the firewall, of what leaves", func(f *Facts) {
-			f.Firewall.Output = []Blocked{{hostrules.Packet{Hook: hostrules.HookOutput, Dst: ip("192.0.2.2"), Protocol: 17, DstPort: 8285}, hostrules.Barrier{Firewall: "iptables, nft flavour", Table: "filter", Chain: "OUTPUT"}, false}}
-		}, "firewall-output fault", "8285 of 192.0.2.2 (b): what this node sends does not leave"},
-		{"the firewall, forwarding", func(f *Facts) {
-			f.Settings.Rules.ForwardRules = false
-			f.Firewall.Forward = []Blocked{{hostrules.Packet{Hook: hostrules.HookForward, In: "flannel0", Out: "cni0"}, barrier, false}}
-		}, "firewall-forward fault", "--iptables-forward-rules=false"},
+		{"a firewall that may drop", func(f *Facts) { f.Firewall.Suspects = suspect("input", "ip filter", "INPUT", "") },
+			"firewall-input note", "iptables -I INPUT -p udp --dport 8285 -j ACCEPT"},
+		{"a firewall on path raw", func(f *Facts) {
+			f.Firewall.Suspects, f.Daemon.Status.Backend.Path = suspect("input", "ip filter", "INPUT", ""), "raw"
+		}, "", ""},
+		{"firewalld, and a peer is silent", func(f *Facts) {
+			f.Firewall.Suspects, f.Daemon.Peers.Peers = suspect("input", "inet firewalld", "filter_INPUT", "firewalld"), silent
+		}, "firewall-input warning, peer-answers fault", "--add-port=8285/udp"},
+		{"a firewall for ipip", func(f *Facts) {
+			f.Port, f.Firewall.Suspects = Port{Protocol: 4}, suspect("input", "inet theirs", "c", "")
+		}, "firewall-input note", "meta l4proto 4 accept"},
+		{"a firewall for what leaves", func(f *Facts) { f.Firewall.Suspects = suspect("output", "ip filter", "OUTPUT", "ufw") },
+			"firewall-output note", "ufw allow out 8285/udp"},
+		{"a firewall for what is forwarded", func(f *Facts) {
+			f.Settings.Rules.ForwardRules, f.Firewall.Suspects = false, suspect("forward", "ip filter", "FORWARD", "")
+		}, "firewall-forward note", "iptables -I FORWARD -i"},
+		{"a firewall whose forwarding weftd's rules meet", func(f *Facts) {
+			f.Settings.Rules.ForwardRules, f.Firewall.Suspects = true, suspect("forward", "ip filter", "FORWARD", "")
+		}, "", ""},
 		{"a rule", func(f *Facts) {
 			f.Links.Rules = append(f.Links.Rules, Rule{Priority: 100, Table: 7, To: pfx("10.0.0.0/8")})
 		}, "policy-rules warning", "table 7"},
@@ -451,59 +451,6 @@ func TestReadsWhatTheKernelPrints(t *testing.T) {
 	for text, want := range map[string][2]int{"6.1.0-18-amd64": {6, 1}, "5.0": {5, 0}, "4.19+": {4, 19}} {
 		if major, minor, ok := release(text); !ok || major != want[0] || minor != want[1] {
 			t.Errorf("%s: %d.%d", text, major, minor)
-		}
-	}
-}
-
-// TestFirewallIsAskedAboutBothPorts: type wireguard has another port over IPv6.
-func TestFirewallIsAskedAboutBothPorts(t *testing.T) {
-	f := healthy(t)
-	f.Port = Port{Number: 51820, Number6: 51821}
-	f.Links.Underlay.Addr6 = ip("2001:db8::1")
-	f.Network.Records[1].PublicIPv6 = ip("2001:db8::2")
-	input, output, _ := f.packets()
-	seen := map[string]bool{}
-	for _, p := range append(input, output...) {
-		seen[fmt.Sprintf("%v %v %d", p.Hook == hostrules.HookInput, p.Src.Is6(), p.DstPort)] = true
-	}
-	for _, want := range []string{"true false 51820", "true true 51821", "false false 51820", "false true 51821"} {
-		if !seen[want] {
-			t.Errorf("nobody asks about %s: %v", want, seen)
-		}
-	}
-	if len(seen) != 4 {
-		t.Errorf("%v", seen)
-	}
-}
-
-// Without a bridge nobody knows by which link packets of pods pass, and rules may be about one link only.
-func TestNoFirewallIsAskedAboutAnImaginaryBridge(t *testing.T) {
-	f := healthy(t)
-	if _, _, forward := f.packets(); len(forward) != 2*len(f.peers()) {
-		t.Errorf("%d packets between pods", len(forward))
-	}
-	f.Links.Links = f.Links.Links[:2]
-	if _, _, forward := f.packets(); len(forward) != 0 {
-		t.Errorf("%+v", forward)
-	}
-	if x := checkForward(f); len(x) != 1 || x[0].Verdict != Unknown {
-		t.Errorf("%v", x)
-	}
-}
-
-// TestFirewallIsAskedAboutTheProtocol: type ipip has no port, and no IPv6.
-func TestFirewallIsAskedAboutTheProtocol(t *testing.T) {
-	f := healthy(t)
-	f.Port = Port{Protocol: 4}
-	f.Links.Underlay.Addr6 = ip("2001:db8::1")
-	f.Network.Records[1].PublicIPv6 = ip("2001:db8::2")
-	input, output, _ := f.packets()
-	if len(input) != len(f.peers()) || len(output) != len(input) {
-		t.Errorf("%d packets that come in and %d that leave, of %d peers", len(input), len(output), len(f.peers()))
-	}
-	for _, p := range append(input, output...) {
-		if p.Protocol != 4 || p.DstPort != 0 || !p.Src.Is4() || !p.Dst.Is4() {
-			t.Errorf("%+v", p)
 		}
 	}
 }

@@ -16,7 +16,10 @@ import (
 
 // Facts are what Gather read. A part that could not be read has an error that says why.
 type Facts struct {
-	Now      time.Time
+	Now time.Time
+	// Start says that the question is what a start of weftd would meet. One that runs, or a flanneld, may be what it
+	// replaces: its port and its devices are not the start's fault.
+	Start    bool
 	Settings Settings
 	Daemon   Daemon
 	Kernel   Kernel
@@ -36,13 +39,17 @@ type Settings struct {
 	// From says where they were read: of which process, or of which environment. Err is what is wrong with them.
 	From string
 	Err  error
+	// NotKnown is why nobody knows those of the weftd of this host; they are the defaults then. Nothing that depends on
+	// them is looked at: neither files nor a store that this node may have nothing to do with.
+	NotKnown string
 }
 
 // Daemon is what the running weftd says.
 type Daemon struct {
-	// Asked says that it was asked. Err is why it did not answer. It says that PID, if that is not 0, listens.
-	Asked  bool
-	Err    error
+	// Asked says that it was asked. Err is why it did not answer.
+	Asked bool
+	Err   error
+	// PID is its process, as it is called here; 0 if that is not known.
 	PID    int
 	Status control.Status
 	Peers  control.Peers

@@ -95,6 +95,37 @@ func (f *Facts) elsewhere() bool {
 	return r.On || r.TUNNetns != "" || f.Daemon.Status.Namespace != nil
 }
 
+// Of a start are the checks of what weftd has to have before it can start; of a running weftd those that mean nothing
+// while none runs.
+func (c Check) ofStart() bool {
+	return slices.Contains([]string{
+		"settings", "tun-device", "kernel-feature", "cap-net-admin", "cap-net-raw", "store-settings", "network-config", "config-keys",
+		"interface", "mtu",
+	}, c.ID)
+}
+
+func (c Check) ofRunning() bool {
+	return slices.Contains([]string{
+		"daemon", "custody", "pods", "way-out", "encryption", "route-controller", "store-watch", "config-running", "identity",
+		"peer-route", "peer-answers", "peer-packets",
+	}, c.ID)
+}
+
+// ExamineStart runs the checks that tell a weftd that does not run yet what it would meet: the required ones are of what
+// it cannot start without, and the others of what would keep packets from passing.
+func ExamineStart(f *Facts) (required, others []Finding) {
+	f.Start = true
+	for _, c := range Checks() {
+		switch {
+		case c.ofStart():
+			required = append(required, c.examine(f)...)
+		case !c.ofRunning():
+			others = append(others, c.examine(f)...)
+		}
+	}
+	return required, others
+}
+
 // aboutTUN reports whether a check is of what belongs where the TUN is.
 func (c Check) aboutTUN() bool {
 	return slices.Contains([]string{"kernel-feature", "forwarding-ipv4", "forwarding-ipv6", "bridge-netfilter", "firewall-forward", "overlap", "policy-rules", "route-shadow", "peer-route"}, c.ID)

@@ -43,12 +43,14 @@ func Gather(ctx context.Context, r Request) *Facts {
 	if r.Settings != nil {
 		f.Settings = *r.Settings
 	} else {
-		f.Settings = findSettings(r, f.Daemon.PID)
+		f.Settings = findSettings(r, f.Daemon, running.UnitVariables)
 	}
-	f.Daemon.StoreLost = storeLost(f.Settings.CacheDir, f.Now)
+	if !f.hidden() {
+		f.Daemon.StoreLost = storeLost(f.Settings.CacheDir, f.Now)
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Store = askStore(ctx, f.Settings, f.Daemon, r.Offline) })
-	wg.Go(func() { f.Kernel = readKernel(f.Daemon.PID) })
+	wg.Go(func() { f.Kernel = readKernel(f.Daemon) })
 	wg.Go(func() { f.Files = readFiles(f.Settings.Config) })
 	wg.Go(func() { f.HookErr = f.Settings.Config.Hook.CheckFiles() })
 	var neighbours []Neighbours
@@ -65,7 +67,7 @@ func Gather(ctx context.Context, r Request) *Facts {
 	f.overlayMTU()
 	f.Kernel.Settings = readSettings(f.Links.Links)
 	f.Port = readPort(f)
-	f.Firewall = readFirewall(f)
+	f.Firewall = readFirewall(ctx)
 	return f
 }
 
@@ -80,6 +82,7 @@ func askDaemon(ctx context.Context, socket string) Daemon {
 	c := control.NewClient(socket)
 	d := Daemon{Asked: true, PID: c.Listener(ctx)}
 	if d.Status, d.Err = c.Status(ctx); d.Err == nil {
+		d.PID = running.Find(d.PID, d.Status.PID)
 		d.Peers, d.Err = c.Peers(ctx)
 	}
 	if d.Err != nil && d.PID != 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -95,21 +98,28 @@ func askDaemon(ctx context.Context, socket string) Daemon {
 	return d
 }
 
-// findSettings finds those of the running weftd, else those of the arguments and the environment, and the unit's file
+// findSettings finds those of the running weftd, else those of the arguments and the environment, and the unit's
 // if neither says anything.
-func findSettings(r Request, pid int) Settings {
-	if pid != 0 && len(r.Args) == 0 {
-		if p, err := running.Read(pid); err == nil {
+func findSettings(r Request, d Daemon, unit func() ([]string, error)) Settings {
+	if d.PID != 0 && len(r.Args) == 0 {
+		if p, err := running.Read(d.PID); err == nil {
 			return settingsOf(p)
 		}
 	}
 	s := Settings{From: "the flags and variables given here"}
 	environ := r.Environ
 	if len(r.Args) == 0 && !running.Mentions(environ) {
-		if of, err := running.UnitVariables(); err == nil {
+		of, err := unit()
+		switch {
+		case d.answers():
+			s.NotKnown = "weftd's process is not visible from here: run weft doctor as root, in its PID namespace"
+		case err != nil:
+			s.NotKnown = "no weftd runs, and " + running.UnitFile + " is not there: give weft doctor its flags behind --"
+		default:
 			s.From, environ = running.UnitFile, append(of, environ...)
-		} else {
-			s.From = "weftd's defaults, since neither a running weftd, nor flags behind --, nor variables say otherwise"
+		}
+		if s.NotKnown != "" {
+			s.From = "nobody, since " + s.NotKnown
 		}
 	}
 	s.Config, s.Err = options.Parse(r.Args, environ)
@@ -132,25 +142,27 @@ func settingsOf(p running.Process) Settings {
 	return s
 }
 
-// readKernel reads what the kernel has, and what weftd, or this process, may do.
-func readKernel(pid int) Kernel {
+// readKernel reads what the kernel has, and what weftd, or this process, may do. Of a weftd that answers and whose
+// process is not visible nothing is known.
+func readKernel(d Daemon) Kernel {
 	var k Kernel
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		k.Release = unix.ByteSliceToString(u.Release[:])
 	}
-	device := "/dev/net/tun"
-	if pid != 0 {
-		device = running.Process{PID: pid}.Path(device)
+	device, file := "/dev/net/tun", "/proc/self/status"
+	k.Whose, k.Ordinary = "this process", d.PID == 0 && os.Geteuid() != 0
+	switch {
+	case d.PID != 0:
+		device = running.Process{PID: d.PID}.Path(device)
+		k.Whose, file = fmt.Sprintf("weftd (pid %d)", d.PID), fmt.Sprintf("/proc/%d/status", d.PID)
+	case d.answers():
+		k.Whose, k.CapabilitiesErr, k.TUN = "weftd", errHidden, errHidden
+		return k
 	}
 	tun, err := os.OpenFile(device, os.O_RDWR, 0) // this makes no device
 	if k.TUN = err; err == nil {
 		_ = tun.Close()
-	}
-	k.Whose, k.Ordinary = "this process", pid == 0 && os.Geteuid() != 0
-	file := "/proc/self/status"
-	if pid != 0 {
-		k.Whose, file = fmt.Sprintf("weftd (pid %d)", pid), fmt.Sprintf("/proc/%d/status", pid)
 	}
 	b, err := os.ReadFile(file)
 	if err == nil {
@@ -159,6 +171,9 @@ func readKernel(pid int) Kernel {
 	k.CapabilitiesErr = err
 	return k
 }
+
+// errHidden is why nothing is known of a process.
+var errHidden = errors.New("its process is not visible from here")
 
 // effective reads the capabilities in effect from a process's status.
 func effective(status string) (bits uint64, err error) {

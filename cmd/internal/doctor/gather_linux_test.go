@@ -1,12 +1,14 @@
 package doctor
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/running"
 )
 
@@ -53,5 +55,79 @@ func TestFilesOfAWeftdInAContainer(t *testing.T) {
 	}
 	if f.Settings.WireGuardKeyFile != "" || f.Settings.Store.KeyFile != "" {
 		t.Errorf("%+v: a file that nobody named", f.Settings)
+	}
+}
+
+// TestStoreOfUnknownSettings: where nobody says how weftd is started, the default store is not asked, since this node may
+// have nothing to do with it. Neither is it where a weftd answers whose process cannot be seen.
+func TestStoreOfUnknownSettings(t *testing.T) {
+	none := func() ([]string, error) { return nil, os.ErrNotExist }
+	stopped := Daemon{Asked: true, Err: control.ErrNoDaemon}
+	hidden := Daemon{Asked: true, Status: control.Status{PID: 1}}
+	cluster := Daemon{Asked: true, Status: control.Status{PID: 1, Store: control.Store{Kind: control.KindKubernetes, Connected: true}}}
+	for _, tt := range []struct {
+		name   string
+		daemon Daemon
+		asked  bool
+		what   string
+	}{
+		{"weftd is stopped", stopped, false, etcdStore},
+		{"weftd answers from a PID namespace that is not visible", hidden, false, etcdStore},
+		{"and says that it is in a cluster", cluster, true, apiServer},
+	} {
+		s := findSettings(Request{}, tt.daemon, none)
+		got := askStore(t.Context(), s, tt.daemon, false)
+		if s.NotKnown == "" || got.Asked != tt.asked || got.What != tt.what || len(got.Endpoints) > 0 {
+			t.Errorf("%s: %q %+v", tt.name, s.NotKnown, got)
+		}
+		f := &Facts{Settings: s, Daemon: tt.daemon, Store: got, Kernel: readKernel(tt.daemon)}
+		f.Network = readNetwork(t.Context(), f, "")
+		for _, c := range append(storeChecks(), hostChecks()...) {
+			for _, x := range c.examine(f) {
+				if x.Verdict == Fault && (strings.HasPrefix(x.ID, "store-") || x.ID == "settings" || x.ID == "tun-device" && tt.daemon.answers()) {
+					t.Errorf("%s: %s", tt.name, x)
+				}
+			}
+		}
+	}
+	s := findSettings(Request{Args: []string{"--etcd-endpoints=http://192.0.2.1:2379"}}, stopped, none)
+	if s.NotKnown != "" || s.Store.Endpoints[0] != "http://192.0.2.1:2379" {
+		t.Errorf("flags are given: %+v", s)
+	}
+}
+
+// TestSettingsAfterAnUpgrade are those of the process that answers, and not of the one that made the control socket.
+func TestSettingsAfterAnUpgrade(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "weftd.sock")
+	l, err := net.Listen("unix", socket) // this process made it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	cat, err := exec.LookPath("cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "weftd")
+	if err := os.Symlink(cat, program); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = []string{"WEFTD_CACHE_DIR=/of/the/new/weftd"}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	made := control.NewClient(socket).Listener(t.Context())
+	if made != os.Getpid() {
+		t.Fatalf("the listener is %d", made)
+	}
+	s := findSettings(Request{}, Daemon{Asked: true, PID: running.Find(made, cmd.Process.Pid)}, nil)
+	if s.CacheDir != "/of/the/new/weftd" || s.Err != nil {
+		t.Errorf("%s: %s, %v", s.From, s.CacheDir, s.Err)
 	}
 }

@@ -16,8 +16,9 @@ func readNetwork(ctx context.Context, f *Facts, socket string) Network {
 	var n Network
 	cfg := f.Settings
 	switch stored := f.Store.Snapshot; {
+	case cfg.NotKnown != "":
 	case cfg.Kube.On, cfg.NetConfigGiven && stored.Config == nil && (f.Store.Err == nil || !f.Store.Asked):
-		n.From = fileSource + cfg.NetConfigPath
+		n.From = FileSource + cfg.NetConfigPath
 		n.Raw, n.Err = os.ReadFile(cfg.NetConfigPath)
 	case f.Store.Asked && f.Store.Err == nil && stored.Config == nil:
 		n.From = cfg.Store.Prefix + "/config"
@@ -36,7 +37,7 @@ func readNetwork(ctx context.Context, f *Facts, socket string) Network {
 		}
 	}
 	cached, err := lease.NewCache(cfg.CacheDir, cfg.Store.Prefix).Load()
-	if err == nil {
+	if err == nil && !f.hidden() {
 		if last, err := routing.ParseConfig(cached.Memory.Config); err == nil {
 			n.Last, n.LastRaw, n.HasLast = last, cached.Memory.Config, true
 		}
@@ -78,9 +79,12 @@ func (n *Network) readRecords(ctx context.Context, f *Facts, socket string, cach
 			n.Records = append(n.Records, *p.Record)
 		}
 	}
-	if n.Own == (lease.Subnets{}) {
+	if n.Own == (lease.Subnets{}) && !f.hidden() {
 		if env, err := subnetenv.Read(f.Settings.SubnetFile); err == nil {
 			n.Own = lease.Subnets{V4: env.Subnet.Masked(), V6: env.IPv6Subnet.Masked()}
 		}
 	}
 }
+
+// hidden says that weftd runs, and that its files may be those of a mount namespace that is not known.
+func (f *Facts) hidden() bool { return f.Settings.NotKnown != "" && f.Daemon.answers() }

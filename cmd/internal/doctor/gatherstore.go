@@ -39,8 +39,10 @@ func askStore(ctx context.Context, s Settings, d Daemon, offline bool) Store {
 	switch {
 	case offline:
 		out.Why = "was not asked (--offline)"
-	case cfg.Kube.On:
+	case cfg.Kube.On, d.answers() && d.Status.Store.Kind == control.KindKubernetes:
 		return askServer(ctx, d)
+	case s.NotKnown != "":
+		out.Why = "was not asked: " + s.NotKnown
 	case cfg.UsesEmbedded() && !d.answers():
 		out.Why = "it is weftd's own, which does not run"
 	}

@@ -76,6 +76,9 @@ func pid(n int) string {
 
 func checkSettings(f *Facts) []Finding {
 	var out []Finding
+	if f.Settings.NotKnown != "" {
+		return one(Unknown, "those of weftd are not known: %s", f.Settings.NotKnown)
+	}
 	if f.Settings.Err != nil {
 		for line := range strings.Lines(f.Settings.Err.Error()) {
 			if line = strings.TrimSpace(line); line != "" && line != options.ErrUsage.Error() {
@@ -136,6 +139,8 @@ func checkTUN(f *Facts) []Finding {
 		return one(OK, "backend %s needs no TUN device here", f.Network.BackendType)
 	case f.Kernel.TUN == nil:
 		return one(OK, "/dev/net/tun can be opened")
+	case errors.Is(f.Kernel.TUN, errHidden):
+		return one(Unknown, "whether weftd can open /dev/net/tun is not known: %v", f.Kernel.TUN)
 	}
 	x := says(Fault, "/dev/net/tun cannot be opened: %v", bare(f.Kernel.TUN))
 	switch {

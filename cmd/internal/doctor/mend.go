@@ -75,9 +75,10 @@ func (f *Facts) configPlace() string {
 	return f.Settings.Store.Prefix + "/config"
 }
 
-const fileSource = "--net-config-path "
+// FileSource begins Network.From where a file is the source.
+const FileSource = "--net-config-path "
 
-func (n Network) fromFile() bool { return strings.HasPrefix(n.From, fileSource) }
+func (n Network) fromFile() bool { return strings.HasPrefix(n.From, FileSource) }
 
 // joined returns the errors that err joins, each of which is one fault.
 func joined(err error) []error {

@@ -27,7 +27,7 @@ func TestRemediesKeepTheConfig(t *testing.T) {
 		{`{"Network":"10.5.0.0/16"`, "correct " + place + ","},
 		{`[]`, "correct " + place + ","},
 	} {
-		for _, from := range []string{place, fileSource + "/etc/net.json", "kube"} {
+		for _, from := range []string{place, FileSource + "/etc/net.json", "kube"} {
 			f := healthy(t)
 			f.Network.Raw, f.Network.From = []byte(tt.config), from
 			f.Network.NetworkConfig, f.Network.Err = routing.ParseConfig(f.Network.Raw)

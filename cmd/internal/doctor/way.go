@@ -93,7 +93,11 @@ func checkMTU(f *Facts) []Finding {
 		return one(Unknown, "the underlay or the network config is not known")
 	}
 	var out []Finding
-	for _, l := range f.overlayLinks() {
+	links := f.overlayLinks()
+	if f.Start {
+		links = nil // of a weftd whose network another configuration may have been
+	}
+	for _, l := range links {
 		most := n.MTU
 		if n.EnableIPv4 && n.EnableIPv6 && !strings.HasPrefix(l.Name, "flannel-v6") {
 			most += 20 // of two devices, the one whose outer header is IPv4's carries more
@@ -134,7 +138,11 @@ func checkPort(f *Facts) []Finding {
 		if h.PID != 0 {
 			who = fmt.Sprintf("%s (pid %d)", h.Name, h.PID)
 		}
-		out = append(out, says(Fault, "UDP port %d is taken, at %s, by %s", h.At.Port(), h.At, who).
+		v := Fault
+		if f.Start {
+			v = Warning // it waits until the port is free
+		}
+		out = append(out, says(v, "UDP port %d is taken, at %s, by %s", h.At.Port(), h.At, who).
 			because("a flanneld or another weftd runs here, or a program that has the port by chance").
 			do("ss -lunp 'sport = :%d'; stop it, or give the overlay another Backend.Port on all nodes", h.At.Port()))
 	}

@@ -52,20 +52,31 @@ func (r *Reader) Read(more ...string) (Config, error) {
 	return c, fmt.Errorf("%w\n%w", faults, ErrUsage)
 }
 
-// readEnvironment reads lines NAME=value as systemd's EnvironmentFile has them: empty lines and those that begin with # or ; say
-// nothing, and quotation marks around a value are taken away. A file that is not there is an empty one. Of names twice the last counts.
+// readEnvironment returns the variables of a file, by name. A file that is not there is an empty one.
 func readEnvironment(path string) (map[string]string, error) {
-	out := map[string]string{}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return out, nil
+		return map[string]string{}, nil
 	}
-	if err != nil {
-		return out, fmt.Errorf("--environment-file: %w", err)
+	if err == nil {
+		var lines []string
+		lines, err = Variables(string(b))
+		if err != nil {
+			err = fmt.Errorf("--environment-file %s: %w", path, err)
+		}
+		return environment(lines), err
 	}
+	return map[string]string{}, fmt.Errorf("--environment-file: %w", err)
+}
+
+// Variables reads lines NAME=value as systemd's EnvironmentFile has them, and returns them without the quotation marks
+// around values. Empty lines and those that begin with # or ; say nothing. Of names twice the last counts. The error
+// names the lines that are no variables, without their text, since they may hold a password.
+func Variables(text string) ([]string, error) {
+	var out []string
 	var faults []error
 	n := 0
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(text) {
 		n++
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' || line[0] == ';' {
@@ -73,14 +84,14 @@ func readEnvironment(path string) (map[string]string, error) {
 		}
 		name, value, ok := strings.Cut(line, "=")
 		if name = strings.TrimSpace(name); !ok || name == "" || strings.ContainsAny(name, " \t\"'") {
-			faults = append(faults, fmt.Errorf("--environment-file %s: line %d is not NAME=value", path, n)) // not quoted: it may hold a password
+			faults = append(faults, fmt.Errorf("line %d is not NAME=value", n))
 			continue
 		}
 		value = strings.TrimSpace(value)
 		if len(value) >= 2 && (value[0] == '"' || value[0] == '\'') && value[len(value)-1] == value[0] {
 			value = value[1 : len(value)-1]
 		}
-		out[name] = value
+		out = append(out, name+"="+value)
 	}
 	return out, errors.Join(faults...)
 }

@@ -35,7 +35,7 @@ func Parse(args, environ []string) (Config, error) {
 	sources := map[string]string{}
 	fs.Visit(func(f *flag.Flag) { sources[f.Name] = "flag" })
 	env := environment(environ)
-	faults = append(faults, fromEnvironment(fs, ownFlags(), env, sources)...)
+	faults = append(faults, fromEnvironment(fs, env, sources)...)
 	c.Unknown, c.Unused = unknown(fs, env), unused(env)
 	c.Kube.NodeName, c.Kube.PodName, c.Kube.PodNamespace = env["NODE_NAME"], env["POD_NAME"], env["POD_NAMESPACE"]
 	c.WireGuardKeyFile = env["WIREGUARD_KEY_FILE"]
@@ -65,41 +65,33 @@ func Parse(args, environ []string) (Config, error) {
 func newFlagSet(c *Config) *flag.FlagSet {
 	fs := flag.NewFlagSet("weftd", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are returned, usage is printed by Usage
-	define(fs, c)
+	define(fs, c, sections()...)
 	return fs
 }
 
 // isMode says that a flag is something to do rather than a setting, and so has no
 // variable. flannel, too, acts on --version before it reads the environment.
-func isMode(name string) bool { return name == "version" || name == "check" || name == "offline" }
+func isMode(name string) bool { return rowOf(name).effect == 0 }
 
 // variables names the environment variables of a flag, strongest first.
-func variables(own *flag.FlagSet, name string) []string {
+func variables(name string) []string {
 	v := strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-	if own.Lookup(name) != nil {
+	if rowOf(name).own {
 		return []string{"WEFTD_" + v}
 	}
 	return []string{"WEFTD_" + v, "FLANNELD_" + v}
 }
 
-// ownFlags are the flags that flannel does not have, and so has no variable for.
-func ownFlags() *flag.FlagSet {
-	var c Config
-	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	defineOwn(fs, &c)
-	return fs
-}
-
 // fromEnvironment sets every flag that the command line did not set. Unlike in
 // flannel, a value that does not parse is an error: otherwise weftd would run with
 // the default, and nobody would notice a typing mistake in a unit file.
-func fromEnvironment(fs, own *flag.FlagSet, env map[string]string, sources map[string]string) []error {
+func fromEnvironment(fs *flag.FlagSet, env, sources map[string]string) []error {
 	var faults []error
 	fs.VisitAll(func(f *flag.Flag) {
 		if sources[f.Name] != "" || isMode(f.Name) {
 			return
 		}
-		for _, name := range variables(own, f.Name) {
+		for _, name := range variables(f.Name) {
 			value := env[name]
 			if value == "" {
 				continue
@@ -129,7 +121,7 @@ func environment(environ []string) map[string]string {
 func unknown(fs *flag.FlagSet, env map[string]string) []string {
 	known := map[string]bool{}
 	fs.VisitAll(func(f *flag.Flag) {
-		known["WEFTD_"+strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))] = !isMode(f.Name)
+		known[variables(f.Name)[0]] = !isMode(f.Name)
 	})
 	var out []string
 	for name, value := range env {

@@ -28,32 +28,11 @@ func (e Effect) String() string {
 	return ""
 }
 
-// effects has each flag that is not a mode. docs/reload.md has the same, with the reasons.
-func effects() map[string]Effect {
-	out := map[string]Effect{}
-	for e, names := range map[Effect]string{
-		Live: "v log-format etcd-endpoints etcd-cafile etcd-certfile etcd-keyfile etcd-username etcd-password etcd-password-file " +
-			"kube-api-url kubeconfig-file",
-		Idle: "vmodule log_backtrace_at",
-		Restart: "environment-file etcd-prefix iface iface-regex iface-can-reach public-ip public-ipv6 subnet-file subnet-lease-renew-margin ip-masq " +
-			"ip-masq-fully-random-disable iptables-resync iptables-forward-rules ip-blackhole-route healthz-ip healthz-port kube-subnet-mgr " +
-			"kube-annotation-prefix set-node-network-unavailable net-config-path embedded-etcd embedded-etcd-dir embedded-etcd-listen " +
-			"embedded-etcd-insecure allow-extension control-socket renumber probe cache-dir holder-timeout node-id metrics-per-peer metrics-per-pod node-name " +
-			"rx-udp-gro-forwarding rootless tun-netns confine hand-over " +
-			"route-hook-url route-hook-token-file route-hook-cafile route-hook-certfile route-hook-keyfile",
-	} {
-		for name := range strings.FieldsSeq(names) {
-			out[name] = e
-		}
-	}
-	return out
-}
-
 // EffectOf says what a reload does with the flag of that name, which is one of Config.Settings. With the embedded etcd, which has
 // the certificates too, other files than before take a restart; new contents of the same files do not.
 func (c Config) EffectOf(name string) Effect {
-	e, ok := effects()[name]
-	if !ok || c.Embedded.On && strings.HasPrefix(name, "etcd-") {
+	e := rowOf(name).effect
+	if e == 0 || c.Embedded.On && strings.HasPrefix(name, "etcd-") {
 		return Restart
 	}
 	return e

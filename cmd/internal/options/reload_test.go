@@ -1,48 +1,12 @@
 package options
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
-
-// TestEveryFlagHasAnEffect keeps flags, the table in the program and docs/reload.md in step.
-func TestEveryFlagHasAnEffect(t *testing.T) {
-	t.Parallel()
-	b, err := os.ReadFile("../../../docs/reload.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	documented := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `--?([a-z0-9_-]+)` \\| ([a-z ]+) \\| .+ \\|$").FindAllStringSubmatch(string(b), -1) {
-		if documented[m[1]] != "" {
-			t.Errorf("--%s has two rows", m[1])
-		}
-		documented[m[1]] = m[2]
-	}
-	known := effects()
-	c := defaults()
-	newFlagSet(&c).VisitAll(func(f *flag.Flag) {
-		if isMode(f.Name) {
-			return
-		}
-		if known[f.Name] == 0 {
-			t.Errorf("--%s is not in effects", f.Name)
-		}
-		if got, want := documented[f.Name], known[f.Name].String(); got != want {
-			t.Errorf("docs/reload.md: --%s: %q, want %q", f.Name, got, want)
-		}
-		delete(known, f.Name)
-		delete(documented, f.Name)
-	})
-	if len(known)+len(documented) > 0 {
-		t.Errorf("no flags: %v, %v", known, documented)
-	}
-}
 
 // TestReaderReadsTheFileAgain: flags win over the file, the file over the environment, and what is gone from the file is unset.
 func TestReaderReadsTheFileAgain(t *testing.T) {
@@ -54,7 +18,7 @@ func TestReaderReadsTheFileAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("# a comment\n; another\n\nWEFTD_V=1\nWEFTD_IFACE=\"eth0\"\nFLANNELD_IP_MASQ=true\nWEFTD_ETCD_PASSWORD='pass word'\nWEFTD_ETCD_USERNAME=u\n")
+	write("# a comment\n; another\n\n WEFTD_V = 1\nWEFTD_IFACE=\"eth0\"\nFLANNELD_IP_MASQ=true\nWEFTD_ETCD_PASSWORD='pass word'\nWEFTD_ETCD_USERNAME=u\n")
 	r := NewReader([]string{"--environment-file=" + file, "--log-format=json"},
 		[]string{"WEFTD_V=1", "WEFTD_IFACE=eth0", "FLANNELD_IP_MASQ=true", "WEFTD_ETCD_PREFIX=/of/the/environment", "WEFTD_LOG_FORMAT=text"})
 	first, err := r.Read()

@@ -2,6 +2,7 @@ package options
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -9,49 +10,89 @@ import (
 	"testing"
 )
 
-// TestTheSampleEnvironmentIsComplete: the file that is shipped beside the unit has every variable once, commented out, with
-// a sentence before it and the flag's default behind it; and read with the comment signs taken away it changes nothing.
-func TestTheSampleEnvironmentIsComplete(t *testing.T) {
-	b, err := os.ReadFile("../../weftd/deploy/weftd.env")
+// generated returns the part of a file between begin and the first end behind it, and has -update replace it by want.
+func generated(t *testing.T, file, begin, end, want string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := regexp.MustCompile(`^#(WEFTD_[A-Z0-9_]+)=(.*)$`)
-	values := map[string]string{}
-	var environ []string
-	before := ""
-	for l := range strings.Lines(string(b)) {
-		l = strings.TrimSuffix(l, "\n")
-		m := line.FindStringSubmatch(l)
-		switch {
-		case m != nil && !strings.HasPrefix(before, "# "):
-			t.Errorf("%s is not explained", m[1])
-		case l != "" && !strings.HasPrefix(l, "#"):
-			t.Errorf("not commented out: %s", l)
+	head, rest, ok := strings.Cut(string(b), begin)
+	if !ok {
+		t.Fatalf("%s has no %q", file, begin)
+	}
+	got, tail := rest, ""
+	if end != "" {
+		i := strings.Index(rest, end)
+		if i < 0 {
+			t.Fatalf("%s has no %q", file, end)
 		}
-		if m != nil {
-			if _, twice := values[m[1]]; twice {
-				t.Errorf("%s is there twice", m[1])
+		got, tail = rest[:i], rest[i:]
+	}
+	if got == want {
+		return
+	}
+	if flag.Lookup("update").Value.String() != "true" {
+		t.Errorf("%s is not what the flags declare: go test ./cmd/internal/options -update writes it", file)
+		return
+	}
+	if err := os.WriteFile(file, []byte(head+begin+want+tail), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMain(m *testing.M) {
+	flag.Bool("update", false, "write docs/reload.md and weftd.env anew")
+	os.Exit(m.Run())
+}
+
+// TestReloadTable has docs/reload.md say of each setting what a reload does with it.
+func TestReloadTable(t *testing.T) {
+	var lines []string
+	for _, s := range sections() {
+		for _, r := range s.rows {
+			if !isMode(r.name) {
+				lines = append(lines, fmt.Sprintf("| `%s` | %s | %s |\n", dashed(r.name), r.effect, r.why))
 			}
-			values[m[1]] = m[2]
-			environ = append(environ, m[1]+"="+m[2])
+			if r.why == "" && !isMode(r.name) || r.usage == "" {
+				t.Errorf("--%s is not explained", r.name)
+			}
 		}
-		before = l
 	}
-	c := defaults()
-	newFlagSet(&c).VisitAll(func(f *flag.Flag) {
-		if isMode(f.Name) {
-			return
-		}
-		name := variables(ownFlags(), f.Name)[0]
-		if value, ok := values[name]; !ok || value != f.DefValue {
-			t.Errorf("%s: there %v as %q, want %q", name, ok, value, f.DefValue)
-		}
-		delete(values, name)
+	slices.SortFunc(lines, func(a, b string) int {
+		return strings.Compare(strings.Trim(strings.Replace(a, "`", "", 2), "| -"), strings.Trim(strings.Replace(b, "`", "", 2), "| -"))
 	})
-	for name := range values {
-		t.Errorf("%s is no variable of weftd", name)
+	generated(t, "../../../docs/reload.md", "|---|---|---|\n| `--allow", "\n\n## ", strings.TrimSpace(strings.TrimPrefix(strings.Join(lines, ""), "| `--allow")))
+}
+
+// dashed is a flag as it is written; klog's has one dash.
+func dashed(name string) string {
+	if strings.Contains(name, "_") {
+		return "-" + name
 	}
+	return "--" + name
+}
+
+// TestSampleEnvironment has weftd.env show each variable, with the flag's usage and its default. Without the comment
+// signs it changes nothing.
+func TestSampleEnvironment(t *testing.T) {
+	c := defaults()
+	fs := newFlagSet(&c)
+	var out strings.Builder
+	var environ []string
+	for _, s := range sections() {
+		if s.title == "" {
+			continue
+		}
+		fmt.Fprintf(&out, "\n# == %s\n", s.title)
+		for _, r := range s.rows {
+			f := fs.Lookup(r.name)
+			variable := variables(r.name)[0] + "=" + f.DefValue
+			fmt.Fprintf(&out, "\n%s#%s\n", comment(f), variable)
+			environ = append(environ, variable)
+		}
+	}
+	generated(t, "../../weftd/deploy/weftd.env", "weftd.env; set +a; weftd --check\n", "", out.String())
 	got, err := Parse(nil, environ)
 	if err != nil {
 		t.Fatal(err)
@@ -71,13 +112,29 @@ func TestTheSampleEnvironmentIsComplete(t *testing.T) {
 	}
 }
 
-// Whoever chooses a --holder-timeout has to know all that is held: the flag's help, the sample and the page about restarts say the same.
+// comment is the usage of f in lines of a comment.
+func comment(f *flag.Flag) string {
+	_, usage := flag.UnquoteUsage(f)
+	words := strings.Fields(usage)
+	if !strings.HasSuffix(words[0], ":") {
+		words[0] = strings.ToUpper(words[0][:1]) + words[0][1:]
+	}
+	var out strings.Builder
+	line := "#"
+	for _, w := range words {
+		if len(line)+1+len(w) > 110 {
+			out.WriteString(line + "\n")
+			line = "#"
+		}
+		line += " " + w
+	}
+	return out.String() + line + ".\n"
+}
+
+// TestAllThatAHolderKeepsIsSaid: the flag's help and the page about restarts name all that is held.
 func TestAllThatAHolderKeepsIsSaid(t *testing.T) {
-	c := defaults()
-	said := map[string]string{"--help": newFlagSet(&c).Lookup("holder-timeout").Usage}
-	for file, where := range map[string]string{
-		"../../weftd/deploy/weftd.env": `((?:# .*\n)+)#WEFTD_HOLDER_TIMEOUT=`, "../../../docs/restarts.md": `\n(\| SIGTERM without systemd .*\n)`,
-	} {
+	said := map[string]string{"--help": rowOf("holder-timeout").usage}
+	for file, where := range map[string]string{"../../../docs/restarts.md": `\n(\| SIGTERM without systemd .*\n)`} {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +143,7 @@ func TestAllThatAHolderKeepsIsSaid(t *testing.T) {
 		if m == nil {
 			t.Fatalf("%s does not have %s", file, where)
 		}
-		said[file] = strings.ReplaceAll(string(m[1]), "\n# ", " ")
+		said[file] = string(m[1])
 	}
 	for where, text := range said {
 		for _, what := range []string{"the ports of the data plane", "the interfaces of directly attached pods", "what encrypts"} {

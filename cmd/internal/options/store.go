@@ -69,15 +69,14 @@ func (c Config) embeddedEndpoint() string {
 type StoreFlags struct {
 	// Set holds the flags, to be bound to that command's own.
 	Set *flag.FlagSet
-	// store holds the values to which they are bound.
-	store Store
+	// values holds those to which they are bound.
+	values Config
 }
 
 // NewStoreFlags returns the flags with the daemon's defaults.
 func NewStoreFlags() *StoreFlags {
-	f := &StoreFlags{Set: flag.NewFlagSet("store", flag.ContinueOnError), store: defaultStore()}
-	f.store.define(f.Set)
-	f.store.defineOwn(f.Set)
+	f := &StoreFlags{Set: flag.NewFlagSet("store", flag.ContinueOnError), values: defaults()}
+	define(f.Set, &f.values, etcdFlags())
 	return f
 }
 
@@ -90,8 +89,8 @@ func (f *StoreFlags) Store(given func(name string) bool, environ []string) (Stor
 			sources[g.Name] = "flag"
 		}
 	})
-	s := &f.store
-	faults := fromEnvironment(f.Set, ownFlags(), environment(environ), sources)
+	s := &f.values.Store
+	faults := fromEnvironment(f.Set, environment(environ), sources)
 	faults = append(faults, s.validate()...)
 	return *s, errors.Join(faults...)
 }

@@ -10,7 +10,6 @@ import (
 func Usage(w io.Writer) {
 	c := defaults()
 	fs := newFlagSet(&c)
-	own := ownFlags()
 	fmt.Fprintf(w, "weftd joins this host to a flat network of containers. It takes flanneld's flags.\n\n")
 	fmt.Fprintf(w, "usage: weftd [flags]\n\nFlags (-flag and --flag are the same; each may come from WEFTD_FLAG, and flannel's from FLANNELD_FLAG):\n\n")
 	fs.VisitAll(func(f *flag.Flag) {
@@ -26,7 +25,7 @@ func Usage(w io.Writer) {
 		if f.DefValue != "" && f.DefValue != "false" {
 			fmt.Fprintf(w, " (default %s%s)", f.DefValue, rootlessDefault(f.Name))
 		}
-		if own.Lookup(f.Name) != nil {
+		if rowOf(f.Name).own {
 			fmt.Fprintf(w, " [weft]")
 		}
 		fmt.Fprintln(w)

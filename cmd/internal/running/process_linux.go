@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -68,5 +69,75 @@ func (p Process) Path(path string) string {
 	if errors.Join(err, errTheirs, errRoot) != nil || own == theirs && root == "/" {
 		return path
 	}
-	return filepath.Join(p.file("root"), path)
+	return within(p.file("root"), path)
+}
+
+// within follows the symbolic links of path in root, where an absolute one begins at root. The kernel would have it
+// begin at the caller's own root: /var/run, which most images have as a link to /run, would be the host's.
+func within(root, path string) string {
+	done, rest := "/", strings.Split(path, "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == ".." {
+			done = filepath.Dir(done)
+			continue
+		}
+		next := filepath.Join(done, name)
+		to, err := os.Readlink(filepath.Join(root, next))
+		if err != nil || name == "" || links == 40 { // no link, or the kernel's limit
+			done = next
+			continue
+		}
+		links++
+		if filepath.IsAbs(to) {
+			done = "/"
+		}
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+	return filepath.Join(root, done)
+}
+
+// Find returns the process of a weftd that answers, 0 if it is not known from here. listener is the process that made
+// its control socket, which an earlier weftd may have done. reported is the pid that it says it has, which is that of
+// its own PID namespace.
+func Find(listener, reported int) int {
+	switch {
+	case listener <= 0 || reported <= 0: // it is not visible, so that its pid means another process here
+		return 0
+	case slices.Equal(last(listener), []int{reported}):
+		return listener
+	case slices.Equal(namespaced(reported), []int{reported}) && named(reported):
+		return reported
+	}
+	return 0
+}
+
+// named reports whether the program of pid is called weftd.
+func named(pid int) bool {
+	b, err := os.ReadFile(Process{PID: pid}.file("comm"))
+	return err == nil && strings.TrimSpace(string(b)) == "weftd"
+}
+
+// namespaced returns the pids of a process, from this PID namespace to its own; nil if there is no such process.
+func namespaced(pid int) (out []int) {
+	b, err := os.ReadFile(Process{PID: pid}.file("status"))
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(b)) {
+		if text, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			for word := range strings.FieldsSeq(text) {
+				n, _ := strconv.Atoi(word) // the kernel writes numbers
+				out = append(out, n)
+			}
+		}
+	}
+	return out
+}
+
+// last returns the pid of a process in its own PID namespace.
+func last(pid int) []int {
+	all := namespaced(pid)
+	return all[max(0, len(all)-1):]
 }

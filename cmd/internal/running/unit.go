@@ -3,18 +3,21 @@ package running
 import (
 	"os"
 	"strings"
+
+	"weft/cmd/internal/options"
 )
 
 // UnitFile is where weftd.service reads variables from.
 const UnitFile = "/etc/weft/weftd.env"
 
-// UnitVariables returns those that UnitFile sets.
+// UnitVariables returns those that UnitFile sets. Lines that are no variables are left out, as by systemd.
 func UnitVariables() ([]string, error) {
 	b, err := os.ReadFile(UnitFile)
 	if err != nil {
 		return nil, err
 	}
-	return variables(string(b)), nil
+	out, _ := options.Variables(string(b)) // without what systemd leaves out too
+	return out, nil
 }
 
 // Mentions says that environ has variables for weftd.
@@ -26,21 +29,4 @@ func Mentions(environ []string) bool {
 		}
 	}
 	return false
-}
-
-// variables reads an environment file of systemd: NAME=value lines, with comments and quotes.
-func variables(text string) []string {
-	var out []string
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		name, value, ok := strings.Cut(line, "=")
-		if !ok || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
-			continue
-		}
-		if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
-			value = value[1 : n-1]
-		}
-		out = append(out, name+"="+value)
-	}
-	return out
 }

@@ -11,18 +11,24 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/doctor"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/etcdchild"
 	"weft/cmd/weftd/internal/reach"
 	"weft/cmd/weftd/internal/trust"
 	"weft/lease"
 	"weft/routing"
+	"weft/routing/presence"
 	"weft/routing/underlay"
 )
 
@@ -45,36 +51,37 @@ func (r *report) fault(err error) {
 }
 
 // Run prints to w what cfg means on this host. parse is the error of the command line and
-// the environment, or nil. Run asks the store, or the API server, unless cfg.Offline is set.
-// Its error is ErrFaults.
+// the environment, or nil. Run asks the store, or the API server, unless cfg.Offline is set; then it looks at nothing
+// but what a start needs. Its error is ErrFaults.
 func Run(ctx context.Context, cfg options.Config, parse error, w io.Writer) error {
 	r := &report{remarks: cfg.Remarks()}
 	r.remarks = append(r.remarks, cfg.Quiet()...)
-	r.fault(parse)
-	what, endpoints := "the store", []string(nil)
-	var network lease.NetworkConfig
+	facts := doctor.Gather(ctx, doctor.Request{Offline: cfg.Offline, Settings: &doctor.Settings{Config: cfg, From: "the flags and variables given here", Err: parse}})
+	if cfg.Offline {
+		r.remark("%s: was not asked (--offline)", facts.Store.What)
+	}
+	r.examine(cfg, facts)
+	network := r.network(cfg, facts.Network)
+	what, endpoints := "the store", cfg.StoreClient(slog.New(slog.DiscardHandler)).Endpoints
 	if cfg.Kube.On {
 		what, endpoints = "the API server", r.kube(cfg)
-		network = r.kubeNetwork(cfg)
 		r.askKube(ctx, cfg, network)
 	} else {
-		endpoints = r.store(cfg)
 		r.node(cfg)
-		network = r.network(ctx, cfg)
+	}
+	if cfg.Embedded.On {
+		_, err := etcdchild.Find()
+		r.fault(err)
 	}
 	r.commands(cfg, network)
 	r.published(cfg)
-	r.underlay(cfg, network)
-	if cfg.Rootless.On || cfg.Rootless.TUNNetns != "" {
+	r.backend(cfg, network, facts.Links.Underlay)
+	switch {
+	case cfg.Rootless.On || cfg.Rootless.TUNNetns != "":
 		r.place(cfg, network)
-	} else {
-		have, err := capabilities()
-		r.fault(err)
-		r.privileges(have)
-		r.tun(network)
+	case cfg.Offline || cfg.Kube.On: // else doctor asked its endpoints, and looked at their addresses
 		r.storeRoute(network, what, endpoints)
 	}
-	r.lookAround(ctx, cfg)
 	r.print(cfg, w)
 	if len(r.faults) > 0 {
 		return ErrFaults
@@ -82,17 +89,35 @@ func Run(ctx context.Context, cfg options.Config, parse error, w io.Writer) erro
 	return nil
 }
 
-// store checks endpoints, TLS files and login, and returns the endpoints.
-func (r *report) store(cfg options.Config) []string {
-	client := cfg.StoreClient(slog.New(slog.DiscardHandler))
-	warnings, err := client.Check()
-	r.remarks = append(r.remarks, warnings...)
-	r.fault(err)
-	if cfg.Embedded.On {
-		_, err := etcdchild.Find()
-		r.fault(err)
+// examine takes what weft doctor's checks find. A key that nobody reads is a fault here.
+func (r *report) examine(cfg options.Config, f *doctor.Facts) {
+	required, others := doctor.ExamineStart(f)
+	if cfg.Offline {
+		others = nil
 	}
-	return client.Endpoints
+	noPattern := func(x string) bool { _, err := regexp.Compile(x); return err != nil }
+	if slices.ContainsFunc(cfg.Underlay.Regexes, noPattern) { // which is among the faults of the settings
+		required = slices.DeleteFunc(required, func(x doctor.Finding) bool { return x.ID == "interface" })
+	}
+	for _, x := range doctor.WorstFirst(required) {
+		if x.Verdict == doctor.Warning && x.ID == "config-keys" {
+			x.Verdict = doctor.Fault
+		}
+		r.finding(x)
+	}
+	for _, x := range doctor.WorstFirst(others) {
+		if x.Verdict != doctor.Unknown {
+			r.finding(x)
+		}
+	}
+}
+
+func (r *report) finding(x doctor.Finding) {
+	if x.Verdict == doctor.Fault {
+		r.fault(fmt.Errorf("%s: %s", x.ID, x))
+		return
+	}
+	r.remark("%s, %s: %s", x.ID, x.Verdict, x)
 }
 
 // commands checks whether weftd would run the commands of the network configuration, and reports who can
@@ -141,78 +166,42 @@ func (r *report) node(cfg options.Config) {
 	r.remark("node id: %s (%s)", id, source)
 }
 
-// tun checks whether the kernel offers TUN devices, if the backend needs one or is not known. Opening
-// /dev/net/tun makes no device.
-func (r *report) tun(network lease.NetworkConfig) {
-	facts := routing.FactsOf(network)
-	switch t, feature := network.BackendType, facts.Feature; {
-	case t == "" || facts.Carrier == routing.CarrierWeft:
-	case facts.Carrier != routing.CarrierEither:
-		r.remark("backend %s moves no packets itself: it needs no TUN device", t)
-		if feature != nil {
-			if err := feature.Probe(); errors.Is(err, feature.Missing) {
-				r.fault(fmt.Errorf("backend %s: %w, and %s", t, err, feature.Required))
-			}
-		}
-		return
-	default:
-		switch err := feature.Probe(); {
-		case err == nil:
-			r.remark("backend %s: this kernel has %s, so that no TUN device is needed", t, feature.Name)
-			return
-		case !errors.Is(err, feature.Missing):
-			r.remark("backend %s: whether this kernel has %s is not known: %v", t, feature.Name, err)
-			return
-		default:
-			r.remark("backend %s: packets would be carried in user space: %v", t, err)
+// published checks whether anybody could send to the addresses that weftd would publish.
+func (r *report) published(cfg options.Config) {
+	for flag, a := range map[string]netip.Addr{"--public-ip": cfg.Underlay.PublicIP, "--public-ipv6": cfg.Underlay.PublicIPv6} {
+		if a.IsValid() && (a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast()) {
+			r.fault(fmt.Errorf("%s %s: no other host can send to it, and peers would not believe the record: want an address at which they reach this host", flag, a))
 		}
 	}
-	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
-	if err != nil {
-		r.fault(fmt.Errorf("%w: the user-space data plane needs it: load the module tun, run as root, and in a container pass the device in", err))
-		return
-	}
-	_ = f.Close()
 }
 
-// guessed returns flannel's default families, for a network that is not known.
-func guessed() lease.NetworkConfig { return lease.NetworkConfig{EnableIPv4: true} }
-
-func (r *report) describe(network lease.NetworkConfig, from string) {
-	r.remark("network config: %s, backend %s, from %s", lease.Subnets{V4: network.Network, V6: network.IPv6Network}, network.BackendType, from)
-}
-
-// underlay chooses the underlay as weftd would when it starts.
-func (r *report) underlay(cfg options.Config, network lease.NetworkConfig) {
-	for _, x := range cfg.Underlay.Regexes {
-		if _, err := regexp.Compile(x); err != nil { // which is among the faults of the command line
-			r.remark("underlay: was not chosen, since --iface-regex %q is no pattern", x)
-			return
-		}
+// backend checks whether the backend of network could use its port over u, its controller and its commands.
+func (r *report) backend(cfg options.Config, network lease.NetworkConfig, u underlay.Link) {
+	if network.BackendType == "" {
+		return // it is not known
 	}
 	k, err := routing.OpenKernel()
 	if err != nil {
 		r.fault(err)
 		return
 	}
-	defer func() { _ = k.Close() }()
-	var overlay []netip.Prefix
-	for _, p := range []netip.Prefix{network.Network, network.IPv6Network} {
-		if p.IsValid() {
-			overlay = append(overlay, p)
+	defer func() { _ = k.Close() }() // it was only asked
+	facts := routing.FactsOf(network)
+	if err := presence.PortFree(k, u, facts.Port, facts.Port6); errors.Is(err, unix.EACCES) { // a weftd that runs has the port
+		r.fault(fmt.Errorf("network config: %w", err))
+	}
+	if facts.Controller && cfg.Hook.URL == "" {
+		r.fault(routing.ErrNoController)
+	}
+	for _, c := range facts.Commands {
+		words := strings.Fields(c.Command)
+		if len(words) == 0 || strings.Contains(words[0], "$") {
+			continue
+		}
+		if _, err := exec.LookPath(words[0]); err != nil {
+			r.fault(fmt.Errorf("network config: Backend.%s: %w", c.Key, err))
 		}
 	}
-	u, err := underlay.Choose(k, underlay.Options{
-		Interfaces: cfg.Underlay.Ifaces, Regexes: cfg.Underlay.Regexes, CanReach: cfg.Underlay.CanReach,
-		PublicIP: cfg.Underlay.PublicIP, PublicIPv6: cfg.Underlay.PublicIPv6,
-		IPv4: network.EnableIPv4, IPv6: network.EnableIPv6, AllFamilies: true, Overlay: overlay,
-	})
-	if err != nil {
-		r.fault(err)
-		return
-	}
-	r.remark("underlay: %s, MTU %d, local %s, peers are told %s", u.Name, u.MTU, list(u.Addr4, u.Addr6), list(u.Ext4, u.Ext6))
-	r.backend(cfg, network, k, u)
 }
 
 // storeRoute checks whether the overlay of the configuration file, if one was named, would cut
@@ -255,14 +244,4 @@ func (r *report) print(cfg options.Config, w io.Writer) {
 			}
 		}
 	}
-}
-
-func list(addrs ...netip.Addr) string {
-	var out []string
-	for _, a := range addrs {
-		if a.IsValid() {
-			out = append(out, a.String())
-		}
-	}
-	return strings.Join(out, " ")
 }

@@ -43,7 +43,7 @@ func (d *Daemon) keepCipher(name string, line routing.WireGuardLine) {
 	}
 }
 
-// UpgradeEncryption implements control.Node. While another weftd takes this one's place it is refused: that one has the processes too.
+// UpgradeEncryption implements control.KeyService. While another weftd takes this one's place it is refused: that one has the processes too.
 func (d *Daemon) UpgradeEncryption(ctx context.Context) (control.EncryptionUpgraded, error) {
 	done, err := d.mayChange()
 	if err != nil {

@@ -5,20 +5,18 @@ import (
 	"strings"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/weftd/internal/choice"
 	"weft/routing"
 )
 
-// configView says how the source's network configuration differs from the one in use; it is zero if
-// it does not.
+// configView is what is shown of the source's network configuration, and what a restart would change.
 type configView struct {
-	other    []byte   // its text; nil for none
-	fault    error    // why it cannot be used; nil if it could
-	lastGood bool     // this start asked for it, and runs on the last good one instead
-	changes  []string // what a restart would change
+	choice.View
+	changes []string
 }
 
 func (v configView) text() string {
-	return fmt.Sprint(string(v.other), v.fault, v.lastGood, v.changes)
+	return fmt.Sprint(string(v.Other), v.Fault, v.LastGood, v.changes)
 }
 
 // configState has what a generation knows of the source's configuration. The generation's lock
@@ -26,7 +24,6 @@ func (v configView) text() string {
 type configState struct {
 	view     configView
 	compared bool // the configurations were compared after the source had answered
-	settled  bool // the source has had the one in use, so that only a restart adopts another
 	proven   bool // the one in use has been in place, with a lease
 }
 
@@ -35,12 +32,6 @@ func (g *generation) setConfig(v configView) (before configView) {
 	defer g.mu.Unlock()
 	before, g.config.view, g.config.compared = g.config.view, v, true
 	return before
-}
-
-func (g *generation) settle() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.config.settled = true
 }
 
 // prove notes that the configuration is good, so that it may be cached, and reports whether that is new.
@@ -58,26 +49,23 @@ func (g *generation) configNow() configState {
 	return g.config
 }
 
-func (g *generation) isCompared() bool { return g.configNow().compared }
-func (g *generation) isProven() bool   { return g.configNow().proven }
-func (g *generation) isSettled() bool  { return g.configNow().settled }
+func (g *generation) isProven() bool { return g.configNow().proven }
 
 // configStatus returns what weft status shows of it.
-func (d *Daemon) configStatus(g *generation) control.Config {
-	v := g.configNow().view
+func configStatus(raw []byte, v configView) control.Config {
 	c := control.Config{
-		InUse: string(routing.WithoutSecrets(g.footing.raw)), LastGood: v.lastGood, Other: clip(v.other), Changes: v.changes,
+		InUse: string(routing.WithoutSecrets(raw)), LastGood: v.LastGood, Other: clip(v.Other), Changes: v.changes,
 		Differs: v.text() != configView{}.text(),
 	}
-	if v.fault != nil {
-		for line := range strings.Lines(v.fault.Error()) {
+	if v.Fault != nil {
+		for line := range strings.Lines(v.Fault.Error()) {
 			c.Faults = append(c.Faults, strings.TrimSpace(line))
 		}
 	}
-	for _, u := range routing.UnknownKeys(g.footing.raw) {
+	for _, u := range routing.UnknownKeys(raw) {
 		c.Unknown = append(c.Unknown, u.String())
 	}
-	for _, u := range routing.UnknownKeys(v.other) {
+	for _, u := range routing.UnknownKeys(v.Other) {
 		c.Unknown = append(c.Unknown, "not in use: "+u.String())
 	}
 	return c

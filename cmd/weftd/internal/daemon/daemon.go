@@ -85,7 +85,6 @@ type Daemon struct {
 	gen       *generation
 	node      string                  // our identity; "" as long as it is not known
 	waiting   string                  // what the start waits for; "" when gen is set
-	last      refusal                 // the network configuration that could not be served last
 	listeners map[string]net.Listener // what is served on, by name
 	upgrade   control.Upgrade         // the last one
 	lacks     map[string]string       // what could not be opened, and why; weftd goes on without it
@@ -143,7 +142,7 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	do(d.watchdog)
 	do(d.pods.Run)
 	do(d.settle)
-	do(d.serveFootings)
+	do(d.serveNetworks)
 	do(d.hangups)
 	do(d.watchCertificates)
 	do(d.watchDescriptors)

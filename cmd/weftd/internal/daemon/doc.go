@@ -16,5 +16,5 @@
 // (source.go). A generation is everything that works on one footing: backend, rules,
 // and the member, which keeps this node's lease (serve.go). A generation that began with
 // the cached footing is replaced by another if that footing turns out to be outdated, or
-// if the source has another network configuration to begin with (takeup.go).
+// if the source has another network configuration to begin with (choice, live.go).
 package daemon

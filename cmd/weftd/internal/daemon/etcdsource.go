@@ -10,6 +10,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/records"
+	"weft/cmd/weftd/internal/choice"
 	"weft/cmd/weftd/internal/etcdchild"
 	"weft/lease"
 	"weft/lease/etcd"
@@ -169,27 +170,27 @@ func (s *etcdSource) seedFor(network lease.NetworkConfig) []byte {
 }
 
 // offered returns the configuration that the keeper read last.
-func (s *etcdSource) offered(st lease.Status) offer {
+func (s *etcdSource) offered(st lease.Status) choice.Offer {
 	if !st.ConfigSeen {
-		return offer{}
+		return choice.Offer{}
 	}
 	return offerOf(st.StoreConfig, st.ConfigErr)
 }
 
 // read does not go by the watch, which is a moment behind: an operator writes a configuration and reloads at once.
-func (s *etcdSource) read(ctx context.Context) (o offer, revision int64, err error) {
+func (s *etcdSource) read(ctx context.Context) (o choice.Offer, revision int64, err error) {
 	raw, revision, err := s.store.Config(ctx)
 	if err != nil {
-		return offer{}, 0, err
+		return choice.Offer{}, 0, err
 	}
 	return offerOf(raw, lease.ErrNoConfig), revision, nil
 }
 
 // offerOf is the offer of a configuration; absent is its fault if there is none.
-func offerOf(raw []byte, absent error) offer {
-	o := offer{known: true, raw: raw, fault: absent}
+func offerOf(raw []byte, absent error) choice.Offer {
+	o := choice.Offer{Known: true, Network: choice.Network{Raw: raw}, Fault: absent}
 	if raw != nil {
-		o.network, o.fault = routing.ParseConfig(raw)
+		o.NetworkConfig, o.Fault = routing.ParseConfig(raw)
 	}
 	return o
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"weft/cmd/weftd/internal/choice"
 	"weft/routing"
 	"weft/routing/presence"
 )
@@ -63,8 +64,8 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 			return nil // the backend reports any other fault
 		}
 		d.arrival.Settle() // the port may be one that was left and that is not wanted
-		if time.Since(began) > faultFor && !g.isProven() && d.lastGood() != nil {
-			return &unfitError{why: []string{err.Error()}, again: true}
+		if time.Since(began) > choice.FaultFor && !g.isProven() && d.lastGoodNetwork() != nil {
+			return err
 		}
 		d.ciphers.Retain(nil) // one of another network configuration may have the port
 		d.wait("port: " + err.Error() + d.ofOneUser())

@@ -13,6 +13,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/records"
+	"weft/cmd/weftd/internal/choice"
 	"weft/cmd/weftd/internal/kubemode"
 	"weft/lease"
 	"weft/lease/kube"
@@ -188,12 +189,12 @@ func (s *kubeSource) member(o memberOptions) (member, error) {
 func (s *kubeSource) run(context.Context, func() bool) error { return nil }
 
 // offered reads the file: a mounted ConfigMap changes in place.
-func (s *kubeSource) offered(lease.Status) offer {
+func (s *kubeSource) offered(lease.Status) choice.Offer {
 	now, err := kubemode.ReadNetwork(s.cfg.NetConfigPath)
-	return offer{known: true, raw: now.Raw, network: now.NetworkConfig, fault: err}
+	return choice.Offer{Known: true, Network: choice.Network{NetworkConfig: now.NetworkConfig, Raw: now.Raw}, Fault: err}
 }
 
-func (s *kubeSource) read(context.Context) (offer, int64, error) {
+func (s *kubeSource) read(context.Context) (choice.Offer, int64, error) {
 	return s.offered(lease.Status{}), 0, nil
 }
 

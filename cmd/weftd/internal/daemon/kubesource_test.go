@@ -198,11 +198,11 @@ func TestAFileThatChangesIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := s.offered(lease.Status{})
-		if err := o.fault; !o.known || (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) || len(o.raw) == 0 {
+		if err := o.Fault; !o.Known || (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) || len(o.Raw) == 0 {
 			t.Errorf("%s: %v", text, err)
 		}
-		if want == "" && !o.network.Equal(parse(t, strings.ReplaceAll(text, `"SubnetLen":25,`, ""))) {
-			t.Errorf("%s: %+v", text, o.network)
+		if want == "" && !o.NetworkConfig.Equal(parse(t, strings.ReplaceAll(text, `"SubnetLen":25,`, ""))) {
+			t.Errorf("%s: %+v", text, o.NetworkConfig)
 		}
 	}
 }

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/events"
+	"weft/cmd/weftd/internal/choice"
+	"weft/cmd/weftd/internal/verdict"
 	"weft/lease"
 	"weft/routing"
 	"weft/routing/presence"
@@ -16,151 +20,226 @@ import (
 // errFootingChanged is the error of a generation whose footing turned out to be outdated.
 var errFootingChanged = errors.New("the node is not what it was")
 
-// attempt is a footing that is to be served.
-type attempt struct {
-	footing footing
-	// good says that it is the last good one; whether another one works is not known yet. cached is the set
-	// that was saved with it. It is nil once a generation has taken it, since in a large network it is large.
-	good   bool
-	cached *lease.Cached
-	// opened is the generation for it, if that has been made already.
-	opened *generation
-}
-
-// serveFootings serves one footing after the other until ctx ends.
-func (d *Daemon) serveFootings(ctx context.Context) error {
-	a := d.takeCached()
-	for {
-		if a == nil {
-			f, err := d.waitFooting(ctx)
-			if err != nil {
-				return nil // ctx ended
-			}
-			a = &attempt{footing: f}
+// serveNetworks serves one network configuration after the other, as choice says, until ctx ends.
+func (d *Daemon) serveNetworks(ctx context.Context) error {
+	c := &choice.Choice{Renumber: d.cfg.Renumber, Assigned: !d.source.allocates()}
+	var asked footing
+	for step := d.next(c, choice.Input{}); ; {
+		if step.Do == choice.Wait && step.Why != nil {
+			d.wait(step.Why.Error())
 		}
-		g := a.opened
-		if g == nil {
-			var err error
-			var taken *presence.HostTakenError
-			if g, err = d.newGeneration(ctx, a.footing, a.cached); errors.As(err, &taken) {
-				return err // the fault is this host's, so that another configuration would not help
-			} else if err != nil && d.arrival.Pending() {
-				return err // the program before goes on
-			} else if err != nil {
-				if a, err = d.notOpened(ctx, a, err); err != nil {
-					return err
-				}
-				if ctx.Err() != nil {
-					return nil
-				}
-				continue
-			}
-		}
-		a.cached = nil
-		err := d.serve(ctx, g)
-		if taken := (*presence.HostTakenError)(nil); errors.As(err, &taken) {
-			return err
-		}
-		if ctx.Err() != nil {
-			closeNext(err)
+		if !pause(ctx, step.Again) {
 			return nil
 		}
-		if d.arrival.Pending() {
-			return err
+		switch step.Do {
+		case choice.Wait:
+			var o choice.Offer
+			asked, o = d.ask(ctx)
+			step = d.next(c, choice.Input{Offer: o})
+		case choice.Open:
+			step = d.openAndServe(ctx, c, asked, nil)
+		case choice.GoBack:
+			if step.Why != nil {
+				d.log.Error("the network configuration cannot be served: going back to the last good one", "event", events.Config, "cause", step.Why)
+			}
+			switch f, cached := d.lastGood(); {
+			case cached != nil:
+				d.cached = nil // in a large network it is large, and soon outdated
+				step = d.openAndServe(ctx, c, f, cached)
+			case step.Why != nil:
+				return step.Why
+			default:
+				step = d.next(c, choice.Input{})
+			}
+		default:
+			return step.Why
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// next asks c what follows from in.
+func (d *Daemon) next(c *choice.Choice, in choice.Input) choice.Step {
+	in.Now, in.LastGood = time.Now(), d.lastGoodNetwork()
+	return c.Next(in)
+}
+
+// ask asks the source, once.
+func (d *Daemon) ask(ctx context.Context) (footing, choice.Offer) {
+	f, why := d.source.ask(ctx, d.asked)
+	if why != "" {
+		return f, choice.Offer{Fault: errors.New(why)}
+	}
+	d.identify(f.node)
+	return f, choice.Offer{Known: true, Network: f.choice()}
+}
+
+func (f footing) choice() choice.Network {
+	return choice.Network{NetworkConfig: f.network, Raw: f.raw}
+}
+
+// openAndServe serves f, and each network that takes its place without a gap. It returns what follows.
+func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f footing, cached *lease.Cached) choice.Step {
+	// No other configuration helps against a fault of this host's. After an upgrade the program before goes on.
+	final := func(err error) bool {
+		taken := (*presence.HostTakenError)(nil)
+		return errors.As(err, &taken) || err != nil && d.arrival.Pending()
+	}
+	g, err := d.newGeneration(ctx, f, cached)
+	switch {
+	case err != nil && final(err):
+		return choice.Step{Do: choice.Fail, Why: err}
+	case err != nil:
+		return d.next(c, choice.Input{OpenErr: err})
+	}
+	for {
+		after, err := d.serve(ctx, c, g)
+		if ctx.Err() != nil {
+			if after.next != nil {
+				after.next.close()
+			}
+			return choice.Step{}
+		}
+		if after.next == nil && final(err) {
+			return choice.Step{Do: choice.Fail, Why: err}
 		}
 		d.setGeneration(nil)
-		if a, err = d.after(a, err); err != nil {
-			return err
+		switch {
+		case after.next != nil:
+			g = after.next
+			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.where(), "config", string(routing.WithoutSecrets(g.footing.raw)))
+		case after.decided:
+			return after.step
+		case errors.Is(err, errFootingChanged):
+			d.log.Info("starting over", "event", events.Config, "because", err)
+			return d.next(c, choice.Input{})
+		default: // another process may have the port, which is not the configuration's fault
+			return d.next(c, choice.Input{Running: &g.network, Ended: err, Blameless: errors.Is(err, syscall.EADDRINUSE)})
 		}
 	}
 }
 
-// takeCached returns the attempt with what the last run saved, once, for the first attempt of this run.
-func (d *Daemon) takeCached() *attempt {
-	f, cached := d.recalled, d.cached
-	d.cached = nil // in a large network it is large, and soon outdated
-	if cached == nil {
-		return nil
-	}
-	return &attempt{footing: f, good: true, cached: cached}
+// succession is what choice has follow a generation: next, which is ready, or else step.
+type succession struct {
+	decided bool
+	next    *generation
+	step    choice.Step
 }
 
-// lastGood returns the attempt with the last configuration that worked and the set that was saved with it, nil if
-// there is none.
-func (d *Daemon) lastGood() *attempt {
+// watchConfig shows how the source's network configuration relates to g's, until ctx ends or another is to follow.
+func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generation) succession {
+	var good *choice.Network
+	if !g.isProven() {
+		good = d.lastGoodNetwork()
+	}
+	var asked *adoption
+	for {
+		in := d.seen(g)
+		in.LastGood = good
+		if asked != nil {
+			in.Reload, in.Offer = true, asked.offer
+		}
+		step := c.Next(in)
+		var does []string
+		if step.Do == choice.Open {
+			if asked != nil {
+				does = d.changes(g, step.Network.NetworkConfig, false)
+			}
+			next, err := d.offeredGeneration(ctx, g, step.Network)
+			if err == nil {
+				if asked != nil {
+					asked.answer <- adopted{does: does}
+				}
+				return succession{decided: true, next: next}
+			}
+			if ctx.Err() != nil {
+				return succession{}
+			}
+			in.OpenErr = err
+			step = c.Next(in)
+		}
+		if asked != nil {
+			asked.answer <- adopted{same: step.Why == nil, fault: step.Why}
+			asked = nil
+			continue
+		}
+		if step.View != nil {
+			d.show(g, *step.View, in.Offer.NetworkConfig)
+		}
+		if step.Do != choice.Keep {
+			return succession{decided: true, step: step}
+		}
+		timer := time.NewTimer(step.Again)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return succession{}
+		case a := <-d.adopt:
+			asked = &a
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// seen is what choice goes by while g serves.
+func (d *Daemon) seen(g *generation) choice.Input {
+	st := g.member.Status()
+	in := choice.Input{
+		Now: time.Now(), Running: &g.network, Offer: d.source.offered(st),
+		Lease: st.State, Own: st.Own.Subnets, Silent: st.StoreErr != nil || st.StoreSeen.IsZero(),
+	}
+	if !g.isProven() { // on trial, perhaps
+		in.Unready, in.Fault = control.Texts(verdict.Reasons(d.Snapshot(0))), g.backend.Status().LastError != ""
+	}
+	in.InPlace = g.isProven()
+	return in
+}
+
+// offeredGeneration makes the generation that serves n in g's place. While another process has its port it is
+// none: g goes on, and the lease says what it said.
+func (d *Daemon) offeredGeneration(ctx context.Context, g *generation, n *choice.Network) (*generation, error) {
+	next, err := d.newGeneration(ctx, footing{
+		node: g.footing.node, network: n.NetworkConfig, raw: n.Raw, publicIP: g.footing.publicIP, publicIPv6: g.footing.publicIPv6,
+	}, nil)
+	if err != nil || next.plane == nil || routing.FactsOf(n.NetworkConfig).Port == routing.FactsOf(g.footing.network).Port {
+		return next, err // g itself may have the port
+	}
+	if err := next.portFault(); err != nil {
+		next.close()
+		return nil, &choice.BackendError{Err: err}
+	}
+	return next, nil
+}
+
+// lastGood returns the last configuration that worked and the set that was saved with it. The set is nil if there
+// is none. The first time it is what prepare has read.
+func (d *Daemon) lastGood() (footing, *lease.Cached) {
+	if d.cached != nil {
+		return d.recalled, d.cached
+	}
 	c, err := d.cache.Load()
 	if err != nil {
-		return nil
+		return footing{}, nil
 	}
 	f, err := d.source.recall(c)
 	if err != nil {
 		d.log.Debug("there is no last good configuration", "reason", err)
+		return footing{}, nil
+	}
+	return f, &c
+}
+
+func (d *Daemon) lastGoodNetwork() *choice.Network {
+	f, cached := d.lastGood()
+	if cached == nil {
 		return nil
 	}
-	return &attempt{footing: f, good: true, cached: &c}
-}
-
-// closeNext frees the generation that was to take the place of one that ended with err, if there is such a one.
-func closeNext(err error) {
-	var next *takeUp
-	if errors.As(err, &next) {
-		next.generation.close()
-	}
-}
-
-// after says what follows a generation that served a and ended with err.
-func (d *Daemon) after(a *attempt, err error) (*attempt, error) {
-	var next *takeUp
-	var unfit *unfitError
-	switch {
-	case errors.As(err, &next):
-		d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.where(), "config", string(routing.WithoutSecrets(next.generation.footing.raw)))
-		return &attempt{footing: next.generation.footing, opened: next.generation}, nil
-	case errors.Is(err, errFootingChanged):
-		d.log.Info("starting over", "event", events.Config, "because", err)
-		return nil, nil
-	case !a.good:
-		good := d.lastGood()
-		if good == nil {
-			return nil, err
-		}
-		if !errors.As(err, &unfit) || !unfit.again {
-			d.refuse(a.footing.raw, err, false)
-		}
-		d.log.Error("the network configuration cannot be served: going back to the last good one", "event", events.Config, "cause", err)
-		return good, nil
-	}
-	return nil, err
-}
-
-// waitOpen is the time between attempts to make a backend while none is.
-const waitOpen = 5 * time.Second
-
-// notOpened says what to try after a, whose generation could not be made because of why. An error ends
-// the daemon: without an underlay its supervisor has to start it again, as it does flannel.
-func (d *Daemon) notOpened(ctx context.Context, a *attempt, why error) (*attempt, error) {
-	var unstarted *backendError
-	if !a.good {
-		if good := d.lastGood(); good != nil {
-			d.refuse(a.footing.raw, why, true)
-			return good, nil
-		}
-		if !errors.As(why, &unstarted) {
-			return nil, why
-		}
-		d.wait(fmt.Sprintf("config: the backend does not start: %v", why))
-		pause(ctx, waitOpen)
-		return nil, nil
-	}
-	if !errors.As(why, &unstarted) {
-		return nil, why
-	}
-	d.wait(fmt.Sprintf("config: the last good one: the backend does not start: %v", why))
-	if f, none := d.source.ask(ctx, d.asked); none == "" && !f.network.Equal(a.footing.network) && !d.refused(f.raw) {
-		return &attempt{footing: f}, nil
-	}
-	pause(ctx, waitOpen)
-	return d.lastGood(), nil
+	n := f.choice()
+	n.LastGood = true
+	return &n
 }
 
 // fromCache returns what the last run saved. If it returns nil, weftd asks the source
@@ -177,26 +256,6 @@ func (d *Daemon) fromCache() (footing, *lease.Cached) {
 		return footing{}, nil
 	}
 	return f, &c
-}
-
-const waitFirst, waitMost = 100 * time.Millisecond, 2 * time.Second
-
-// waitFooting asks the source until it has a footing. The error is ctx's.
-func (d *Daemon) waitFooting(ctx context.Context) (footing, error) {
-	for wait := waitFirst; ; wait = min(2*wait, waitMost) {
-		f, why := d.source.ask(ctx, d.asked)
-		if ctx.Err() != nil {
-			return f, ctx.Err()
-		}
-		if why == "" {
-			d.identify(f.node)
-			return f, nil
-		}
-		d.wait(why)
-		if !pause(ctx, wait) {
-			return f, ctx.Err()
-		}
-	}
 }
 
 // readNetConfig reads and checks a network configuration file.

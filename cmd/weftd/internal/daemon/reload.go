@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
+	"weft/cmd/weftd/internal/choice"
 	"weft/cmd/weftd/internal/reexec"
 )
 
@@ -59,7 +59,7 @@ func (d *Daemon) hangups(ctx context.Context) error {
 	}
 }
 
-// Reload implements control.Node. Settings are taken up all or none; what has to be tried, which is the way to the store and the
+// Reload implements control.Reloader. Settings are taken up all or none; what has to be tried, which is the way to the store and the
 // network configuration, each on its own.
 func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
 	d.reloading.Lock()
@@ -147,7 +147,7 @@ func (d *Daemon) reloadSource(ctx context.Context, cfg options.Config) (changed 
 
 // adoption asks the generation in use to take up a network configuration, the source's. answer holds one.
 type adoption struct {
-	offer  offer
+	offer  choice.Offer
 	answer chan adopted
 }
 
@@ -204,7 +204,7 @@ func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
 }
 
 // readConfig reads the source's network configuration, and notes in out at which revision.
-func (d *Daemon) readConfig(ctx context.Context, out *control.Reloaded) (o offer, err error) {
+func (d *Daemon) readConfig(ctx context.Context, out *control.Reloaded) (o choice.Offer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
 	o, out.Revision, err = d.source.read(ctx)
@@ -221,44 +221,5 @@ func (d *Daemon) awaitPlace(ctx context.Context, before *generation) string {
 			break
 		}
 	}
-	return fmt.Sprintf("it is not in place yet: weft status says why; if it is not %v after the reload, the last good one comes back", trialFor)
-}
-
-// take answers a, for g, and returns a *takeUp if another generation is to take g's place.
-func (d *Daemon) take(ctx context.Context, g *generation, a adoption) error {
-	o := a.offer
-	switch {
-	case o.fault != nil:
-		a.answer <- adopted{fault: o.fault}
-		return nil
-	case o.network.Equal(g.footing.network):
-		a.answer <- adopted{same: true}
-		return nil
-	}
-	if err := d.fits(g, o); err != nil {
-		a.answer <- adopted{fault: err}
-		return nil
-	}
-	does := d.changes(g, o.network)
-	next, err := d.offeredGeneration(ctx, g, o)
-	if err != nil {
-		a.answer <- adopted{fault: fmt.Errorf("it cannot be served here: %w", err)}
-		return nil
-	}
-	a.answer <- adopted{does: does}
-	return &takeUp{next}
-}
-
-// fits says why a reload does not take o up though it could be served: its pods would lose their addresses.
-func (d *Daemon) fits(g *generation, o offer) error {
-	if err := d.unfit(g, o.network); err != nil {
-		return err
-	}
-	if !d.source.allocates() {
-		return nil
-	}
-	if why := o.network.Unfit(g.member.Status().Own.Subnets); why != "" {
-		return errors.New("this node would get another subnet, which cuts its pods off (" + why + "): that " + ToRestart)
-	}
-	return nil
+	return fmt.Sprintf("it is not in place yet: weft status says why; if it is not %v after the reload, the last good one comes back", choice.TrialFor)
 }

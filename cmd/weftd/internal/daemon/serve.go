@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weft/cmd/internal/events"
+	"weft/cmd/weftd/internal/choice"
 	"weft/cmd/weftd/internal/trust"
 	"weft/lease"
 	"weft/lease/subnetenv"
@@ -26,7 +27,8 @@ import (
 // generation is everything that works on one footing: backend, rules, and the member that keeps the lease.
 type generation struct {
 	footing footing
-	cached  bool // forwarding began from the cache, not with the store
+	network choice.Network // the footing's, as choice is told of it
+	cached  bool           // forwarding began from the cache, not with the store
 	under   underlay.Options
 	kernel  *routing.Kernel // of the TUN
 	outside *routing.Kernel // of the underlay: kernel, or another one
@@ -74,13 +76,12 @@ type dataPlane interface {
 }
 
 // serve forwards packets, keeps the lease and applies the sets of the source, until ctx ends
-// or one of these fails; then g is closed. The error wraps errFootingChanged if the cached
-// footing turned out to be outdated. It is a *takeUp or an *unfitError if watchConfig returns
-// one.
-func (d *Daemon) serve(ctx context.Context, g *generation) error {
+// or one of these fails, or c has something else follow; then g is closed. The error wraps errFootingChanged if the
+// cached footing turned out to be outdated.
+func (d *Daemon) serve(ctx context.Context, c *choice.Choice, g *generation) (after succession, err error) {
 	defer g.close()
 	if err := d.claimPort(ctx, g); err != nil {
-		return err
+		return after, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -104,19 +105,24 @@ func (d *Daemon) serve(ctx context.Context, g *generation) error {
 	if g.cached {
 		do(func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) })
 	}
-	do(func(ctx context.Context) error { return d.watchConfig(ctx, g) })
+	do(func(ctx context.Context) error {
+		if after = d.watchConfig(ctx, c, g); after.decided {
+			cancel(nil)
+		}
+		return nil
+	})
 	do(func(ctx context.Context) error { return d.apply(ctx, g) })
 	do(func(ctx context.Context) error { return d.resolveStore(ctx, g) })
 	do(func(ctx context.Context) error { return d.watchStoreRoute(ctx, g) })
 	wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		return err
+		return after, err
 	}
-	return nil
+	return after, nil
 }
 
 // newGeneration makes all parts and starts none, since another generation may be running. The error
-// is a *backendError if the backend could not be made.
+// is a *choice.BackendError if the backend could not be made.
 func (d *Daemon) newGeneration(ctx context.Context, f footing, cached *lease.Cached) (*generation, error) {
 	kernel, outside, err := d.openKernels()
 	if err != nil {
@@ -141,12 +147,12 @@ func (g *generation) close() {
 
 func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, f footing, cached *lease.Cached) (*generation, error) {
 	g := &generation{
-		footing: f, cached: cached != nil, kernel: kernel, outside: outside,
+		footing: f, network: f.choice(), cached: cached != nil, kernel: kernel, outside: outside,
 		under: d.underlayOptions(f),
 		sets:  make(chan lease.Set, 1), wake: make(chan struct{}, 1),
 		fileWhy: "not written yet",
 	}
-	g.config.proven = cached != nil
+	g.config.proven, g.network.LastGood = cached != nil, cached != nil
 	err := d.claimHost(ctx, kernel, f)
 	if err != nil {
 		return nil, err
@@ -158,7 +164,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	before := previous(d.cfg.SubnetFile, d.log)
 	g.former = former(before, f.network)
 	g.before = lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}
-	rules, err := d.rulesConfig(f)
+	rules, err := d.rulesConfig(f, g.former)
 	if err != nil {
 		return nil, err
 	}
@@ -178,13 +184,13 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	})
 	if err != nil {
 		d.forgetPorts()
-		return nil, &backendError{err}
+		return nil, &choice.BackendError{Err: err}
 	}
 	if g.plane, _ = g.backend.(dataPlane); g.plane == nil {
 		d.forgetPorts()
 	}
 	if err := g.portFault(); errors.Is(err, syscall.EACCES) { // which no waiting mends
-		return nil, errors.Join(&backendError{err}, g.backend.Close())
+		return nil, errors.Join(&choice.BackendError{Err: err}, g.backend.Close())
 	}
 	d.newProber(g)
 	g.member, err = d.source.member(memberOptions{

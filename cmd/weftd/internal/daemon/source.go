@@ -6,6 +6,7 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
+	"weft/cmd/weftd/internal/choice"
 	"weft/lease"
 	"weft/lease/subnetenv"
 )
@@ -36,9 +37,9 @@ type source interface {
 	// packets flow, so that a fault is no reason to end.
 	run(ctx context.Context, serving func() bool) error
 	// offered returns the network configuration that it was last seen to have; st is the member's state.
-	offered(st lease.Status) offer
+	offered(st lease.Status) choice.Offer
 	// read asks for the network configuration that it has now. The revision is the store's, 0 for a file.
-	read(ctx context.Context) (o offer, revision int64, err error)
+	read(ctx context.Context) (o choice.Offer, revision int64, err error)
 	// where says where that configuration is, for a message.
 	where() string
 	// allocates reports whether the network configuration says which subnets nodes get.

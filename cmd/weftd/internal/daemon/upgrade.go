@@ -36,7 +36,7 @@ type swap struct {
 	err     chan<- error
 }
 
-// Upgrade implements control.UpgradeNode.
+// Upgrade implements control.Upgrader.
 func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (u control.Upgrade, begin func(), err error) {
 	refuse := func(format string, a ...any) (control.Upgrade, func(), error) {
 		return u, nil, fmt.Errorf("%w: %w", control.ErrRefused, fmt.Errorf(format, a...))
@@ -76,7 +76,7 @@ func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (u contr
 	}, nil
 }
 
-// LastUpgrade implements control.UpgradeNode.
+// LastUpgrade implements control.Upgrader.
 func (d *Daemon) LastUpgrade() control.Upgrade {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -201,7 +201,7 @@ type Yielded struct {
 
 func (*Yielded) Error() string { return "another weftd takes this one's place" }
 
-// MayYield implements control.UpgradeNode.
+// MayYield implements control.Upgrader.
 func (d *Daemon) MayYield(r control.YieldRequest) error {
 	switch {
 	case r.State == "" || r.State != d.state:
@@ -212,7 +212,7 @@ func (d *Daemon) MayYield(r control.YieldRequest) error {
 	return nil
 }
 
-// Yield implements control.UpgradeNode.
+// Yield implements control.Upgrader.
 func (d *Daemon) Yield(answer func()) {
 	d.log.Info("stopping: another weftd takes this one's place")
 	d.upgrading.Lock() // never unlocked: this process does nothing from now on

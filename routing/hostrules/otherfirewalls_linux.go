@@ -1,0 +1,104 @@
+package hostrules
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+)
+
+// Suspect is a firewall of the host that may drop packets of the overlay. Nothing here reads its rules, so that it
+// may as well accept them all.
+type Suspect struct {
+	// Hook is input, forward or output.
+	Hook string
+	// Table and Chain are where a policy drops what no rule accepts. Legacy says that they are legacy iptables'.
+	Table, Chain string
+	IPv6, Legacy bool
+	// Owner is who manages the rules as far as names tell: firewalld, ufw, or "".
+	Owner string
+}
+
+// String says what may drop.
+func (s Suspect) String() string {
+	if s.Owner == "firewalld" {
+		return "firewalld may drop it"
+	}
+	return fmt.Sprintf("chain %s of table %s drops what no rule accepts", s.Chain, s.Table)
+}
+
+// Allow is the command that lets UDP to a port, or an IP protocol if port is 0, pass; or what is forwarded by link.
+func (s Suspect) Allow(port uint16, protocol uint8, link string) string {
+	iptables := map[bool]string{false: "iptables", true: "ip6tables"}[s.IPv6]
+	if s.Legacy {
+		iptables += "-legacy"
+	}
+	switch forward := s.Hook == "forward"; {
+	case forward && s.Owner == "firewalld":
+		return fmt.Sprintf("firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload", link)
+	case forward && s.Owner == "ufw":
+		return fmt.Sprintf("ufw route allow in on %s; ufw route allow out on %s", link, link)
+	case forward && s.Chain == "FORWARD":
+		return fmt.Sprintf("%s -I FORWARD -i %s -j ACCEPT; %s -I FORWARD -o %s -j ACCEPT", iptables, link, iptables, link)
+	case forward:
+		return fmt.Sprintf("nft insert rule %s %s iifname %s accept; the same with oifname", s.Table, s.Chain, link)
+	case s.Owner == "firewalld" && port == 0:
+		return fmt.Sprintf("firewall-cmd --permanent --add-protocol=%d && firewall-cmd --reload", protocol)
+	case s.Owner == "firewalld":
+		return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/udp && firewall-cmd --reload", port)
+	case s.Owner == "ufw" && port == 0: // whose command knows few protocols
+		return fmt.Sprintf("add -A ufw-before-%s -p %d -j ACCEPT to /etc/ufw/before.rules, before its COMMIT, and then ufw reload", s.Hook, protocol)
+	case s.Owner == "ufw" && s.Hook == "output":
+		return fmt.Sprintf("ufw allow out %d/udp", port)
+	case s.Owner == "ufw":
+		return fmt.Sprintf("ufw allow %d/udp", port)
+	case s.Chain == strings.ToUpper(s.Hook) && port == 0:
+		return fmt.Sprintf("%s -I %s -p %d -j ACCEPT", iptables, s.Chain, protocol)
+	case s.Chain == strings.ToUpper(s.Hook):
+		return fmt.Sprintf("%s -I %s -p udp --dport %d -j ACCEPT", iptables, s.Chain, port)
+	case port == 0:
+		return fmt.Sprintf("nft insert rule %s %s meta l4proto %d accept", s.Table, s.Chain, protocol)
+	}
+	return fmt.Sprintf("nft insert rule %s %s udp dport %d accept", s.Table, s.Chain, port)
+}
+
+// Suspects lists the firewalls of this host that may drop packets of the overlay, but for tables of weft and flannel.
+func Suspects(ctx context.Context) (found []Suspect, err error) {
+	hooks := map[nftables.ChainHook]string{*nftables.ChainHookInput: "input", *nftables.ChainHookForward: "forward",
+		*nftables.ChainHookOutput: "output"}
+	families := map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "ip ", nftables.TableFamilyIPv6: "ip6 ", nftables.TableFamilyINet: "inet "}
+	var chains []*nftables.Chain
+	if c, err := connect(); err == nil {
+		chains, _ = c.ListChains() // a kernel without nf_tables has none
+	}
+	ufw := slices.ContainsFunc(chains, func(c *nftables.Chain) bool { return strings.HasPrefix(c.Name, "ufw-") })
+	for _, c := range chains {
+		own := c.Table.Name == dropTable || strings.HasPrefix(c.Table.Name, "flannel-ipv")
+		if c.Hooknum == nil || own || c.Type != nftables.ChainTypeFilter || families[c.Table.Family] == "" || hooks[*c.Hooknum] == "" {
+			continue
+		}
+		s := Suspect{Hook: hooks[*c.Hooknum], Table: families[c.Table.Family] + c.Table.Name, Chain: c.Name, IPv6: c.Table.Family == nftables.TableFamilyIPv6}
+		if c.Table.Name == "firewalld" && s.Hook != "output" {
+			s.Owner = "firewalld" // whose zones reject by rules
+		} else if c.Policy == nil || *c.Policy != nftables.ChainPolicyDrop {
+			continue
+		} else if ufw && c.Table.Name == "filter" {
+			s.Owner = "ufw"
+		}
+		if s.Owner == "" || !slices.ContainsFunc(found, func(x Suspect) bool { return x.Owner == s.Owner && x.Hook == s.Hook }) {
+			found = append(found, s)
+		}
+	}
+	for _, six := range []bool{false, true} {
+		tables, err := (&iptables{ipv6: six, kind: kindIptablesLegacy}).read(ctx)
+		if err != nil {
+			return found, err
+		}
+		for _, chain := range tables["filter"].drops {
+			found = append(found, Suspect{Hook: strings.ToLower(chain), Table: "filter (legacy iptables)", Chain: chain, IPv6: six, Legacy: true})
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,258 @@
+package hostrules
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// These are flannel's chains in iptables, in nat and in filter.
+const (
+	chainMasquerade = "FLANNEL-POSTRTG"
+	chainAccept     = "FLANNEL-FWD"
+)
+
+// place is a chain of ours with the rule of the host that leads there.
+type place struct{ table, chain, from, comment string }
+
+func places() []place {
+	return []place{{"filter", chainAccept, "FORWARD", commentForward}, {"nat", chainMasquerade, "POSTROUTING", commentMasquerade}}
+}
+
+func (p place) jump() string { return commentMatch(p.comment) + " -j " + p.chain }
+
+// formerChain reports whether an earlier version had a chain of that name in mangle, which dropped.
+func formerChain(name string) bool {
+	for _, tree := range []string{"WEFT-PEERS-", "WEFT-TO-"} {
+		if n, ok := strings.CutPrefix(name, tree); ok {
+			return n != "" && strings.Trim(n, "0123456789") == "" && (n == "0" || n[0] != '0')
+		}
+	}
+	return slices.Contains([]string{"WEFT-INPUT", "WEFT-FORWARD", "WEFT-PEERS", "WEFT-STRANGERS", "WEFT-TO", "WEFT-SEALED-IN",
+		"WEFT-SEALED-OUT"}, name)
+}
+
+// saved is one table as iptables-save prints it: chains in order with their rules, without the leading "-A CHAIN ".
+type saved struct {
+	order []string
+	rules map[string][]string
+	drops []string // chains whose policy drops
+}
+
+// parseSave reads the tables of iptables-save's output. Lines that are not understood are left out.
+func parseSave(text string) map[string]saved {
+	tables := map[string]saved{}
+	var s saved
+	table := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\r\n")
+		switch {
+		case strings.HasPrefix(line, "*"):
+			table, s = line[1:], saved{rules: map[string][]string{}}
+		case table == "":
+		case line == "COMMIT":
+			tables[table], table = s, ""
+		case strings.HasPrefix(line, ":"):
+			chain, policy, _ := strings.Cut(line[1:], " ")
+			if strings.HasPrefix(policy, "DROP") {
+				s.drops = append(s.drops, chain)
+			}
+			if _, known := s.rules[chain]; !known && chain != "" {
+				s.order = append(s.order, chain)
+				s.rules[chain] = nil
+			}
+		case strings.HasPrefix(line, "-A "):
+			chain, rule, _ := strings.Cut(line[len("-A "):], " ")
+			s.rules[chain] = append(s.rules[chain], rule)
+		}
+	}
+	return tables
+}
+
+// unquoted are the words of a rule outside quoted comments.
+func unquoted(rule string) (words []string) {
+	quoted := false
+	for _, w := range strings.Fields(rule) {
+		opens := !quoted && strings.HasPrefix(w, `"`)
+		if opens || quoted {
+			quoted = !(strings.HasSuffix(w, `"`) && !strings.HasSuffix(w, `\"`) && !(opens && len(w) == 1))
+			continue
+		}
+		words = append(words, w)
+	}
+	return words
+}
+
+// option is the value of one of the options of a rule, or "".
+func option(rule string, names ...string) string {
+	words := unquoted(rule)
+	for i, w := range words {
+		if slices.Contains(names, w) && i+1 < len(words) {
+			return words[i+1]
+		}
+	}
+	return ""
+}
+
+// target is the chain that a rule leads to by jump or goto, or "".
+func target(rule string) string { return option(rule, "-j", "-g") }
+
+// foreign reports whether a rule in one of our chains is about another network, which a second weft or a flannel may
+// have: all addresses that it names are outside ours. A rule of an earlier version that names none of its network's
+// is ours, and so is one that names no address, but for the one about kube-proxy's mark, which all networks share.
+func (s scope) foreign(table, rule string) bool {
+	src, dst := option(rule, "-s"), option(rule, "-d")
+	if src == "" && (dst == "" || table == "nat") {
+		return false
+	}
+	for _, a := range []string{src, dst} {
+		if !strings.Contains(a, "/") && a != "" {
+			a += "/32"
+		}
+		if p, err := netip.ParsePrefix(a); err == nil && s.has(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// sharedMark reports whether a rule is the one about kube-proxy's mark.
+func sharedMark(rule string) bool { return option(rule, "--mark") != "" && target(rule) == "RETURN" }
+
+// payload returns what iptables-restore --noflush has to read so that a table has the wanted rules of p, and nothing
+// else of ours; "" if it is so. It is pure. Rules of another network stay where they are.
+func (p place) payload(have saved, want []string, s scope) string {
+	rules, there := have.rules[p.chain]
+	var others, mine []string
+	for _, r := range rules {
+		switch {
+		case s.foreign(p.table, r):
+			others = append(others, r)
+		case !sharedMark(r):
+			mine = append(mine, r)
+		}
+	}
+	var declare, body []string
+	marks := slices.DeleteFunc(slices.Clone(want), func(r string) bool { return !sharedMark(r) })
+	block := slices.DeleteFunc(slices.Clone(want), sharedMark)
+	switch {
+	case len(others) == 0 && len(want) > 0 && !slices.Equal(rules, want):
+		declare = append(declare, ":"+p.chain+" - [0:0]") // which also empties it
+		for _, r := range want {
+			body = append(body, "-A "+p.chain+" "+r)
+		}
+	case len(others) > 0 && !slices.Equal(mine, block):
+		for _, r := range mine {
+			body = append(body, "-D "+p.chain+" "+r)
+		}
+		if !slices.ContainsFunc(rules, sharedMark) {
+			for _, r := range marks {
+				body = append(body, "-I "+p.chain+" "+r)
+			}
+		}
+		for _, r := range block {
+			body = append(body, "-A "+p.chain+" "+r)
+		}
+	}
+	keep := len(want)+len(others) > 0
+	once := false
+	for _, from := range have.order {
+		for _, r := range have.rules[from] {
+			switch own := from == p.from && r == p.jump(); {
+			case from == p.chain || target(r) != p.chain:
+			case keep && own && !once:
+				once = true
+			case !keep || own || len(others) == 0:
+				body = append(body, "-D "+from+" "+r)
+			}
+		}
+	}
+	if len(want) > 0 && !once {
+		body = append(body, "-A "+p.from+" "+p.jump())
+	}
+	if !keep && there {
+		body = append(body, "-F "+p.chain, "-X "+p.chain)
+	}
+	return restoring(p.table, declare, body)
+}
+
+// restoring puts lines for one table in the form that iptables-restore reads; "" for none.
+func restoring(table string, lines ...[]string) string {
+	all := slices.Concat(lines...)
+	if len(all) == 0 {
+		return ""
+	}
+	return "*" + table + "\n" + strings.Join(all, "\n") + "\nCOMMIT\n"
+}
+
+// formerPayload removes the chains in mangle of an earlier version.
+func formerPayload(have saved) string {
+	body, remove, _ := formerLines(have)
+	return restoring("mangle", body, remove)
+}
+
+func formerLines(have saved) (body, remove, gone []string) {
+	for _, c := range have.order {
+		if formerChain(c) {
+			gone = append(gone, fmt.Sprintf("chain %s, %d rules", c, len(have.rules[c])))
+			body, remove = append(body, "-F "+c), append(remove, "-X "+c)
+			continue
+		}
+		for _, r := range have.rules[c] {
+			if formerChain(target(r)) {
+				gone = append(gone, fmt.Sprintf("rule in %s: %s", c, r))
+				body = append(body, "-D "+c+" "+r)
+			}
+		}
+	}
+	return body, remove, gone
+}
+
+// iptables writes r with the words and in the order of iptables-save.
+func (r rule) iptables(randomFully bool) string {
+	var w []string
+	prefix := func(flag string, p netip.Prefix, not bool) {
+		if !p.IsValid() || p.Bits() == 0 && !not { // iptables-save leaves out what matches everything
+			return
+		}
+		if not {
+			w = append(w, "!")
+		}
+		w = append(w, flag, p.String())
+	}
+	prefix("-s", r.src, r.nsrc)
+	prefix("-d", r.dst, r.ndst)
+	if r.marked {
+		w = append(w, fmt.Sprintf("-m mark --mark %#x/%#x", kubeMark, kubeMark))
+	}
+	w = append(w, commentMatch(r.comment), "-j")
+	switch r.do {
+	case verdictReturn:
+		w = append(w, "RETURN")
+	case verdictAccept:
+		w = append(w, "ACCEPT")
+	case verdictDrop:
+		w = append(w, "DROP")
+	case verdictMasquerade:
+		if w = append(w, "MASQUERADE"); randomFully {
+			w = append(w, "--random-fully")
+		}
+	}
+	return strings.Join(w, " ")
+}
+
+// commentMatch quotes a comment as iptables-save does; our comments have no quotation mark.
+func commentMatch(text string) string { return `-m comment --comment "` + text + `"` }
+
+// rulesFor are the rules of f for p as iptables has them.
+func (p place) rulesFor(f familyRules, randomFully bool) (lines []string) {
+	rules := f.forward
+	if p.table == "nat" {
+		rules = f.masquerade
+	}
+	for _, r := range rules {
+		lines = append(lines, r.iptables(f.randomFully && randomFully))
+	}
+	return lines
+}

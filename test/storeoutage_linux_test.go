@@ -1,0 +1,290 @@
+package test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/test/await"
+	"weft/test/lab"
+	"weft/test/traffic"
+)
+
+// TestStoreOutage has a cluster go on without its store, or with one that answers late or refuses, in one lab one after
+// the other. No packet is lost, every node reports the outage, and afterwards each has its subnet and learns what is new.
+func TestStoreOutage(t *testing.T) {
+	long(t)
+	requireTool(t, "nft", "nftables")
+	l := up(t, lab.Spec{Nodes: 3})
+	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
+	reach(t, await.Patience, a, b, 4)
+	reach(t, await.Patience, a, l.Node(3).Pods[0], 4)
+	var packets *traffic.Flow
+	lossless := func(name string, f func(*testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			packets = flowOf(t, a, b)
+			f(t)
+			packets.Lossless()
+		})
+	}
+	nft := func(t *testing.T, rules string) {
+		t.Helper()
+		if _, err := l.Store.Command(t.Context(), "nft", rules); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signals := func(t *testing.T, s unix.Signal) {
+		t.Helper()
+		if err := l.Store.Daemon.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lossless("paused until not ready", func(t *testing.T) {
+		heardWhileQuiet(t, l.Node(3))
+		signals(t, unix.SIGSTOP)
+		away(t, l)
+		await.Within(t, await.Timers, "node 3 is not ready", func() error {
+			if err := l.Node(3).Ready(t.Context()); err == nil {
+				return fmt.Errorf("it is ready")
+			}
+			return nil
+		})
+		signals(t, unix.SIGCONT)
+		learns(t, l)
+	})
+	lossless("black-holed", func(t *testing.T) {
+		nft(t, `add table inet hole; add chain inet hole in { type filter hook input priority 0; };
+			add rule inet hole in iifname "eth0" tcp dport 2379 drop`)
+		away(t, l)
+		nft(t, "delete table inet hole")
+		learns(t, l)
+	})
+	relay := relayTo(t, l.Store)
+	lossless("killed", func(t *testing.T) {
+		if err := l.Store.Daemon.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		away(t, l)
+		lasts(t, 3*time.Second)
+		for _, n := range l.Nodes() {
+			if err := n.Ready(t.Context()); err != nil {
+				t.Errorf("%s: %v", n.Name, err)
+			}
+		}
+		if err := l.Store.Start(t.Context()); err != nil { // the nodes connect by way of the relay
+			t.Fatal(err)
+		}
+		learns(t, l)
+		joins(t, l)
+	})
+	lossless("slow", func(t *testing.T) { slow(t, l, relay) })
+	lossless("read-only", func(t *testing.T) { readOnly(t, l) })
+	g := guard(t, l) // only root may read the store from here on
+	lossless("rights revoked", func(t *testing.T) { revoked(t, l, g) })
+}
+
+// lasts waits for so long, or for a minute with WEFT_LONG.
+func lasts(t *testing.T, short time.Duration) {
+	t.Helper()
+	if os.Getenv("WEFT_LONG") != "" {
+		short = time.Minute
+	}
+	select {
+	case <-time.After(short):
+	case <-t.Context().Done():
+	}
+}
+
+// away waits until every node reports that its store does not answer.
+func away(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	for _, n := range l.Nodes() {
+		status(t, n, await.Timers, func(s statusJSON) error {
+			if s.Store.Connected || s.Store.Error == "" {
+				return fmt.Errorf("store: %+v", s.Store)
+			}
+			return nil
+		})
+	}
+}
+
+// slow has every answer of the store come 1.5 s late. A node that starts meanwhile has its lease, the others keep theirs,
+// and each learns what is written and deleted.
+func slow(t *testing.T, l *lab.Lab, r *slowRelay) {
+	r.delay.Store(int64(750 * time.Millisecond))
+	if err := l.Node(3).Restart(await.Context(t, await.Timers)); err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	const subnet, key = "10.42.241.0/24", prefix + "/subnets/10.42.241.0-24"
+	put(t, l.Store, key, `{"PublicIP":"198.18.0.250","PublicIPv6":null}`, time.Hour)
+	for _, n := range l.Nodes() {
+		knows(t, n, await.Timers, subnet, true)
+	}
+	lasts(t, 10*time.Second) // more than it takes to find a store silent
+	del(t, l.Store, key)
+	for _, n := range l.Nodes() {
+		knows(t, n, await.Timers, subnet, false)
+		if s := current(t, n); s.Lease == nil || !s.Lease.Held || s.Peers < 1 || s.Alarm != "" {
+			t.Errorf("%s: lease %+v, %d peers, alarm %q", n.Name, s.Lease, s.Peers, s.Alarm)
+		}
+	}
+	r.delay.Store(0)
+	for _, n := range l.Nodes() {
+		if err := n.WaitReady(t.Context()); err != nil {
+			t.Error(lab.Explain(err))
+		}
+	}
+}
+
+// readOnly has the store's quota used up and a node's record deleted meanwhile. The others learn that. The node keeps its
+// subnet, and writes its record by itself once it can.
+func readOnly(t *testing.T, l *lab.Lab) {
+	third := l.Node(3)
+	alarm := func(action string) {
+		t.Helper()
+		in := map[string]any{"action": action, "alarm": "NOSPACE"}
+		if err := etcd(t, l.Store, "/v3/maintenance/alarm", in, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alarm("ACTIVATE")
+	if err := etcd(t, l.Store, "/v3/kv/put", map[string]any{"key": []byte("/x"), "value": []byte("y")}, nil); err == nil {
+		t.Fatal("the store still takes writes")
+	}
+	del(t, l.Store, recordKey(third))
+	keepsRefused(t, l, third, "space exceeded")
+	alarm("DEACTIVATE")
+	holdsAgain(t, l, third)
+}
+
+// revoked has the role of all nodes lose the right to write, and then to read too, and a node's record deleted meanwhile.
+func revoked(t *testing.T, l *lab.Lab, g *guarded) {
+	third := l.Node(3)
+	g.may("READ")
+	g.call("/v3/kv/deleterange", map[string]any{"key": []byte(recordKey(third))}, nil)
+	keepsRefused(t, l, third, "permission denied")
+	g.may("")
+	keepsRefused(t, l, third, "permission denied")
+	g.may("READWRITE")
+	holdsAgain(t, l, third)
+	if !slices.ContainsFunc(g.records(), func(p pair) bool { return p.key == recordKey(third) }) {
+		t.Errorf("its record is not in the store: %+v", g.records())
+	}
+}
+
+// keepsRefused waits until the others have lost a node, and it says with etcd's own reason that it cannot write its
+// record. It keeps its subnet and its peers.
+func keepsRefused(t *testing.T, l *lab.Lab, n *lab.Node, reason string) {
+	t.Helper()
+	subnet := n.Net.V4.Masked()
+	for _, other := range l.Nodes()[:2] {
+		knows(t, other, await.Timers, subnet.String(), false)
+	}
+	s := status(t, n, await.Timers, func(s statusJSON) error {
+		if s.Lease == nil || s.Lease.Held || !strings.Contains(s.Lease.Detail, reason) {
+			return fmt.Errorf("lease %+v, want %q", s.Lease, reason)
+		}
+		return nil
+	})
+	if s.Lease.Subnet.Masked() != subnet || s.Underlay.Link == "" || s.Peers < 2 {
+		t.Errorf("without its record it has %+v, %d peers", s.Lease, s.Peers)
+	}
+}
+
+// holdsAgain waits until a node has its lease and is ready by itself, and the others reach it.
+func holdsAgain(t *testing.T, l *lab.Lab, n *lab.Node) {
+	t.Helper()
+	subnet := n.Net.V4.Masked()
+	status(t, n, await.Timers, func(s statusJSON) error {
+		if !s.Ready || s.Lease == nil || !s.Lease.Held || s.Lease.Subnet.Masked() != subnet || s.Alarm != "" {
+			return fmt.Errorf("ready %v %q, lease %+v, alarm %q", s.Ready, s.NotReady, s.Lease, s.Alarm)
+		}
+		return nil
+	})
+	for _, other := range l.Nodes()[:2] {
+		knows(t, other, await.Timers, subnet.String(), true)
+	}
+	reach(t, await.Patience, l.Node(1).Pods[0], n.Pods[0], 4)
+}
+
+// connections is how often a host has begun a TCP connection.
+func connections(t *testing.T, h *lab.Host) int {
+	t.Helper()
+	return counterOf(t, h, "Tcp", "ActiveOpens")
+}
+
+// heardWhileQuiet waits until the node has heard from its store twice, in which nothing changes:
+// how long a store is silent counts from there.
+func heardWhileQuiet(t *testing.T, n *lab.Node) {
+	first := current(t, n).Store
+	for last, more := first, 0; more < 2; more++ {
+		last = status(t, n, await.Patience, func(s statusJSON) error {
+			if !s.Store.LastSeen.After(last.LastSeen) {
+				return fmt.Errorf("last heard at %s, at revision %d", s.Store.LastSeen, s.Store.Revision)
+			}
+			return nil
+		}).Store
+	}
+}
+
+// mostConnections is how often a node may connect to the store, once that is back, until it knows what was written there. A
+// daemon has two clients, and the one that is connecting while the store returns may have to do it again.
+const mostConnections = 4
+
+// learns writes a record as soon as the store is back.
+func learns(t *testing.T, l *lab.Lab) {
+	before := map[*lab.Node]int{}
+	for _, n := range l.Nodes() {
+		before[n] = connections(t, n.Host)
+	}
+	put(t, l.Store, prefix+"/subnets/10.42.250.0-24", `{"PublicIP":"198.18.0.250","PublicIPv6":null}`, 24*time.Hour)
+	for _, n := range l.Nodes() {
+		took := knows(t, n, await.Patience, "10.42.250.0/24", true)
+		tried := connections(t, n.Host) - before[n]
+		t.Logf("%s knows a record written after the store's return in %s, with %d connections", n.Name, took.Round(time.Millisecond), tried)
+		if tried > mostConnections {
+			t.Errorf("%s connected %d times until it knew a record written after the store's return, want at most %d", n.Name, tried, mostConnections)
+		}
+		if err := n.WaitReady(t.Context()); err != nil {
+			t.Error(lab.Explain(err))
+		}
+	}
+}
+
+// joins adds a node, and lets the others know it and reach it.
+func joins(t *testing.T, l *lab.Lab) {
+	known := map[string]bool{}
+	for _, kv := range list(t, l.Store, prefix+"/subnets/") {
+		known[kv.key] = true
+	}
+	added := make(chan error, 1)
+	go func() { // waited for below
+		_, err := l.AddNode(t.Context())
+		added <- err
+	}()
+	var key string
+	await.OK(t, "a new record", func() error {
+		for _, kv := range list(t, l.Store, prefix+"/subnets/") {
+			if !known[kv.key] {
+				key = strings.TrimPrefix(kv.key, prefix+"/subnets/")
+				return nil
+			}
+		}
+		return fmt.Errorf("only %v", known)
+	})
+	subnet := netip.MustParsePrefix(strings.ReplaceAll(key, "-", "/"))
+	took := knows(t, l.Node(1), await.Patience, subnet.String(), true)
+	if err := <-added; err != nil {
+		t.Fatal(lab.Explain(err))
+	}
+	nodes := l.Nodes()
+	last := nodes[len(nodes)-1].Pods[0]
+	t.Logf("a new node known %s after its record was written; reached after a further %s", took.Round(time.Millisecond),
+		reach(t, await.Patience, nodes[0].Pods[0], last, 4).Round(time.Millisecond))
+}
