@@ -196,15 +196,15 @@ func TestStartsThatCannotSucceed(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
 	a.start(t)
-	a.awaitReady(t)
+	pid := a.awaitReady(t).PID
 	for _, tt := range []struct {
 		name, args string
 		status     int
 		want       []string
 	}{
 		{"unknown flag", "--nonsense", 2, []string{"nonsense"}},
-		{"live control socket", "--hand-over=never", 1, []string{a.socket(), "another weftd"}},
-		{"live control socket of another node", "--cache-dir=" + t.TempDir(), 1, []string{a.socket(), "another weftd", "another state directory"}},
+		{"live control socket", "", 1, []string{a.socket(), fmt.Sprintf("pid %d", pid)}},
+		{"live control socket of another node", "--replace --cache-dir=" + t.TempDir(), 1, []string{"another state directory"}},
 		{"no such config file", "--control-socket= --healthz-port=0 --net-config-path=/nonexistent", 1, []string{"--net-config-path", "/nonexistent"}},
 		{"no such certificate", "--control-socket= --healthz-port=0 --embedded-etcd=false --etcd-cafile=/nonexistent", 1, []string{"/nonexistent"}},
 		{"busy etcd port", "--control-socket= --healthz-port=0 --cache-dir=" + t.TempDir() + " --embedded-etcd-dir=" + t.TempDir(), 1, []string{"--embedded-etcd-listen", "address already in use"}},

@@ -28,7 +28,7 @@ func (d *Daemon) openCiphers() {
 	log := d.log.With("component", "wireguard")
 	d.ciphers = routing.NewWireGuardProcesses(routing.WireGuardProcessOptions{
 		Start: func(name string, line, tun *os.File) (int, error) { return cipher.Start(log, name, line, tun) }, Keep: d.keepCipher, Forget: func(name string) { d.custody.Forget(cipherItem + name) },
-		Kept: lines, Settled: d.alone.isSet, Version: d.version, Logger: log,
+		Kept: lines, Settled: func() bool { return true }, Version: d.version, Logger: log,
 	})
 }
 
@@ -45,13 +45,11 @@ func (d *Daemon) keepCipher(name string, line routing.WireGuardLine) {
 
 // UpgradeEncryption implements control.KeyService. While another weftd takes this one's place it is refused: that one has the processes too.
 func (d *Daemon) UpgradeEncryption(ctx context.Context) (control.EncryptionUpgraded, error) {
-	if !d.changing.TryRLock() {
-		return control.EncryptionUpgraded{}, control.ErrReplaced
-	}
-	defer d.changing.RUnlock()
-	if err := d.replaced(); err != nil {
+	done, err := d.mayChange()
+	if err != nil {
 		return control.EncryptionUpgraded{}, err
 	}
+	defer done()
 	g, waiting := d.current()
 	if g == nil {
 		return control.EncryptionUpgraded{}, fmt.Errorf("%w: there is no backend yet: %s", control.ErrRefused, waiting)
