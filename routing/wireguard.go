@@ -228,21 +228,6 @@ func (w wireGuard) devices(s situation) (ds []wireGuardDevice) {
 	return ds
 }
 
-// names are those of the devices that a process may encrypt for, whatever the underlay has.
-func (w wireGuard) names() map[string]bool {
-	if !w.user {
-		return nil
-	}
-	all := map[string]bool{}
-	if w.o.Mode != modeSeparate || w.enabled4 {
-		all[kernel.WireGuardName(false)] = true
-	}
-	if w.o.Mode == modeSeparate && w.enabled6 {
-		all[kernel.WireGuardName(true)] = true
-	}
-	return all
-}
-
 // deviceFor is the one by which packets of a family go; nil if there is none.
 func deviceFor(ds []wireGuardDevice, six bool) *wireGuardDevice {
 	for i := range ds {

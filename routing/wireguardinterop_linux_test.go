@@ -91,25 +91,3 @@ func plainConfig(t *testing.T, a *vtepNode, key wireguard.Secret, psk, endpoint 
 	fmt.Fprintf(&b, "allowed_ip=%v\nallowed_ip=%v\n", a.own.V4.Masked(), a.own.V6.Masked())
 	return b.String()
 }
-
-// TestWireGuardRekeysUnderTraffic has both ends begin handshakes anew while a stream passes.
-func TestWireGuardRekeysUnderTraffic(t *testing.T) {
-	ns, _ := wireGuardNodes(t, 2, rekeyed)
-	hears(t, ns[0], ns[1], false)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		streams(t, ns[0], ns[1], false)
-		streams(t, ns[1], ns[0], true)
-	}()
-	for _, n := range ns {
-		for _, m := range n.b.(*Encrypter).actor.ends {
-			ps, err := m.Peers()
-			if err != nil || len(ps) != 1 || !m.wireGuardEnd.(*wireguard.User).Rekey(ps[0].Key) {
-				t.Errorf("%v, %v", ps, err)
-			}
-		}
-	}
-	<-done
-	hears(t, ns[0], ns[1], true)
-}

@@ -19,7 +19,6 @@ import (
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
-	"weft/cmd/weftd/internal/cipher"
 	"weft/cmd/weftd/internal/confine"
 	"weft/cmd/weftd/internal/daemon"
 	"weft/cmd/weftd/internal/minder"
@@ -78,9 +77,6 @@ func run(ctx context.Context, args []string, hangups <-chan os.Signal, stdout, s
 		}
 		_, _ = confine.Drop(nil) // it needs none, and where the kernel lets it keep one it holds the descriptors all the same
 		return custody.Hold(ctx, o)
-	}
-	if len(args) > 0 && args[0] == cipher.Verb {
-		return cipher.Run(ctx, args[1:], versionText())
 	}
 	if done, err := rootless.Aside(os.Stdin); done {
 		return err

@@ -39,7 +39,7 @@ func TestOthersAreHandedNothing(t *testing.T) {
 	} {
 		f := &handOverFake{}
 		h := Handler(f)
-		for path, body := range map[string]string{"/v1/handover": `{"protocol":1,"state":"it is known","of a later version":{}}`, upgradePath: `{"binary":"/bin/sh"}`, "/v1/rotate-key": "", encryptionPath: "",
+		for path, body := range map[string]string{"/v1/handover": `{"protocol":1,"state":"it is known","of a later version":{}}`, upgradePath: `{"binary":"/bin/sh"}`, "/v1/rotate-key": "",
 			"/v1/leases/release": `{"subnet":"10.0.0.0/24"}`, "/v1/reload": ""} {
 			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 			r.Header.Set("Upgrade", upgradeTo)

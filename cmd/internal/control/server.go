@@ -36,8 +36,6 @@ type Node interface {
 	Reload(ctx context.Context) (Reloaded, error)
 	// RotateKey gives the node a new private key. Its error is as that of Release.
 	RotateKey(ctx context.Context) (Rotated, error)
-	// UpgradeEncryption replaces the processes that encrypt in user space. Its error is as that of Release.
-	UpgradeEncryption(ctx context.Context) (EncryptionUpgraded, error)
 	PodNode
 	HandOverNode
 }
@@ -209,7 +207,6 @@ func Handler(n Node) http.Handler {
 	mux.HandleFunc("POST /v1/ask", func(w http.ResponseWriter, r *http.Request) { serveAsk(n, w, r) })
 	mux.HandleFunc("POST /v1/capture", func(w http.ResponseWriter, r *http.Request) { serveCapture(n, w, r) })
 	mux.HandleFunc("POST /v1/rotate-key", func(w http.ResponseWriter, r *http.Request) { serveRotateKey(n, w, r) })
-	mux.HandleFunc("POST "+encryptionPath, func(w http.ResponseWriter, r *http.Request) { serveUpgradeEncryption(n, w, r) })
 	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) { serveReload(n, w, r) })
 	servePods(mux, n)
 	serveHandOver(mux, n)

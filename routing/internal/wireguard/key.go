@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"unique"
 )
 
@@ -20,8 +21,7 @@ type PublicKey [KeyLen]byte
 // String is the base64 of records and of wg(8).
 func (k PublicKey) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
-// hex is the form of WireGuard's configuration protocol.
-func (k PublicKey) hex() string { return hex.EncodeToString(k[:]) }
+func (k PublicKey) compare(o PublicKey) int { return slices.Compare(k[:], o[:]) }
 
 // ParsePublicKey reads what String writes. The key of all zeros is nobody's.
 func ParsePublicKey(text string) (PublicKey, error) {

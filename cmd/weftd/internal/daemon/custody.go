@@ -22,7 +22,6 @@ func (d *Daemon) openCustody(ctx context.Context, do func(func(context.Context) 
 		Control: d.cfg.ControlSocket, Owner: owner, Timeout: d.cfg.HolderTimeout, Minder: d.minderPID, Getenv: os.Getenv,
 		Logger: d.log.With("component", "custody"), Inherited: d.before.inherited(),
 	})
-	d.openCiphers()
 	do(d.custody.Run)
 }
 

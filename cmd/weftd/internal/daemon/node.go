@@ -96,7 +96,6 @@ func backendStatus(b routing.Status) control.Backend {
 		Type: b.Type, Path: b.Path, Encrypt: b.Encrypt, Device: b.Device(), MTU: b.MTU, InPlace: b.InPlace,
 		LastReconcile: b.LastReconcile, Error: b.LastError,
 	}
-	out.Processes = processes(b.Processes)
 	out.Notes = slices.Clone(b.Notes)
 	for _, a := range b.Adopted {
 		out.Notes = append(out.Notes, "taken over from flannel: "+a)

@@ -21,9 +21,6 @@ func TestNoNewKeyBesideAnotherProcess(t *testing.T) {
 	if _, err := d.RotateKey(t.Context()); !errors.Is(err, control.ErrReplaced) {
 		t.Errorf("during the hand-over: %v", err)
 	}
-	if _, err := d.UpgradeEncryption(t.Context()); !errors.Is(err, control.ErrReplaced) {
-		t.Errorf("the processes, during the hand-over: %v", err)
-	}
 	d.over = &HandedOver{PID: 7}
 	end(d.over)
 	d.changing.Unlock()

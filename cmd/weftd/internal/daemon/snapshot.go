@@ -40,7 +40,7 @@ func (d *Daemon) snapshot() ops.Snapshot {
 	s.ConfigChanged, s.ConfigFault, s.ConfigLastGood = c.text() != configView{}.text(), c.Fault != nil, c.LastGood
 	_, s.NoPeer = d.noPeerNow()
 	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
-	s.Backend, s.CipherEnds = g.backend.Status(), d.ciphers.Ended()
+	s.Backend = g.backend.Status()
 	s.Rules = s.Backend.Rules
 	s.KernelMoves, s.Devices = routing.CarriesNothing(s.Backend.Path), s.Backend.Traffic()
 	s.Probes = g.probes()

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"weft/routing"
 )
 
 // EncryptedPeer is what the devices of WireGuard know of a peer, which may be one of two devices.
@@ -41,12 +39,6 @@ func encryptedFamilies() []metric {
 		}}
 	}
 	return []metric{
-		{"weft_wireguard_process_ends_total", "How often a process that encrypts in user space ended by itself and weftd started another one, since weftd started.", prometheus.CounterValue, nil,
-			func(s *Snapshot, emit func(float64, ...string)) {
-				if s.Backend.Path == routing.PathUserspace {
-					emit(float64(s.CipherEnds))
-				}
-			}},
 		{"weft_wireguard_asked_timestamp_seconds", "Unix time of the answer of WireGuard's devices from which the other series about it are; with two devices the older one.", prometheus.GaugeValue, nil,
 			func(s *Snapshot, emit func(float64, ...string)) {
 				if len(s.Encrypted) > 0 {

@@ -48,8 +48,6 @@ type Snapshot struct {
 	// Encrypted is what devices of WireGuard know of peers, each at most once; nil for another backend, and if no metric shall be about a
 	// single peer.
 	Encrypted []EncryptedPeer
-	// CipherEnds is how many processes that encrypt in user space have ended by themselves.
-	CipherEnds uint64
 	// Pods are those that are attached directly.
 	Pods Pods
 	// EachPod are these one by one; nil if no metric shall be about a single pod.
