@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// Scenarios run side by side: their namespaces have no names, and most of them wait. A scenario is one of four kinds.
+// Scenarios run side by side: their namespaces have no names, and most of them wait. A scenario is one of five kinds.
 //
 //   - One that calls nothing of this file has the machine to itself.
 //   - One that leaves a lab as it found it calls shared, and gets a lab that others had before it (shared_linux_test.go).
 //   - One whose lab has tens of nodes calls large: one of these runs at a time. They start first, since one after the other
 //     they take longest.
+//   - One that takes a minute or more calls long, and starts before the others too.
 //   - All others call parallel. A test whose subtests each have a lab calls t.Parallel itself, and its subtests parallel.
 
 // places says how many labs there are. The test framework's own limit would give a test that waits for a shared lab a
@@ -23,7 +24,7 @@ type places struct {
 	taken   int
 	inUse   map[string]bool // the shared labs that a test has now, by network config
 	large   bool            // a test with a large lab has a place
-	coming  int             // how many of these have none yet
+	coming  int             // how many large and long ones have none yet
 }
 
 var turn = newPlaces()
@@ -47,6 +48,17 @@ func parallel(t *testing.T) {
 	t.Helper()
 	t.Parallel()
 	turn.take(t, func() bool { return turn.large || turn.coming == 0 })
+}
+
+// long is parallel for a test that takes a minute or more.
+func long(t *testing.T) {
+	t.Helper()
+	turn.change(func() { turn.coming++ }) // before the first parallel test goes on
+	t.Parallel()
+	turn.take(t, func() bool {
+		turn.coming--
+		return true
+	})
 }
 
 // large is parallel for a test whose lab has tens of nodes. Each of n nodes has a neighbour entry for each other, and the

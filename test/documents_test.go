@@ -174,6 +174,11 @@ func (t *tree) flagNames() map[string]bool {
 	word := regexp.MustCompile(`^[a-z][a-z0-9-]+$`)
 	t.eachFile(false, func(_ *pkg, f *goFile) {
 		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if row, ok := n.(*ast.CompositeLit); ok {
+				if s := field(row, "name"); field(row, "usage") != "" && word.MatchString(s) {
+					names[s] = true
+				}
+			}
 			call, ok := n.(*ast.CallExpr)
 			if !ok || !define.MatchString(called(call)) {
 				return true
@@ -189,6 +194,28 @@ func (t *tree) flagNames() map[string]bool {
 		})
 	})
 	return names
+}
+
+// field returns the string of a literal's field, or of what its string begins with; "" if there is none.
+func field(row *ast.CompositeLit, name string) string {
+	for _, e := range row.Elts {
+		kv, ok := e.(*ast.KeyValueExpr)
+		if !ok {
+			continue
+		}
+		if key, ok := kv.Key.(*ast.Ident); !ok || key.Name != name {
+			continue
+		}
+		value := kv.Value
+		for sum, ok := value.(*ast.BinaryExpr); ok; sum, ok = value.(*ast.BinaryExpr) {
+			value = sum.X
+		}
+		if l, ok := value.(*ast.BasicLit); ok && l.Kind == token.STRING {
+			s, _ := strconv.Unquote(l.Value)
+			return s
+		}
+	}
+	return ""
 }
 
 // called is the last name of the function that is called.

@@ -75,7 +75,7 @@ func clone(t *testing.T, n, of *lab.Node, flags ...string) {
 // A living node is not replaced: not by a copy of it elsewhere, not by a second weftd on its host, and not by what somebody
 // writes to the store. Its pods lose nothing.
 func TestLivingNodeIsNotReplaced(t *testing.T) {
-	parallel(t)
+	long(t)
 	l := up(t, lab.Spec{Nodes: 3})
 	first, second, third := l.Node(1), l.Node(2), l.Node(3)
 	reach(t, await.Patience, first.Pods[0], second.Pods[0], 4)

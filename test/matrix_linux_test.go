@@ -225,10 +225,24 @@ func (d dimensions) carries(t *testing.T, l *lab.Lab, c combination, args []stri
 			return nil
 		})
 		fewRights(t, n)
+		widen(t, n)
 	}
 	meshed(t, l, family.families, 1500-b.overhead[c.family])
 	if b.user {
 		refusesSenders(t, l, family.families)
+	}
+}
+
+// widen gives a node's pods the MTU that their network has now, as those have that are made anew.
+func widen(t *testing.T, n *lab.Node) {
+	t.Helper()
+	n.Net.MTU = current(t, n).Backend.MTU
+	set := fmt.Sprintf("ip link set $d mtu %d; done; ip route flush cache; ip -6 route flush cache", n.Net.MTU)
+	sh(t, n.Host, "for d in $(ip -o link show master cni0 | cut -d: -f2 | cut -d@ -f1) cni0; do "+set)
+	for _, p := range n.Pods {
+		if out, err := p.Command(t.Context(), "sh", "-ec", "for d in eth0; do "+set); err != nil {
+			t.Fatalf("%s: %v\n%s", p.Name, err, out)
+		}
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // TestStoreOutage has a cluster go on without its store, or with one that answers late or refuses, in one lab one after
 // the other. No packet is lost, every node reports the outage, and afterwards each has its subnet and learns what is new.
 func TestStoreOutage(t *testing.T) {
-	parallel(t)
+	long(t)
 	requireTool(t, "nft", "nftables")
 	l := up(t, lab.Spec{Nodes: 3})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]

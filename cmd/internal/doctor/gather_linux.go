@@ -43,7 +43,7 @@ func Gather(ctx context.Context, r Request) *Facts {
 	if r.Settings != nil {
 		f.Settings = *r.Settings
 	} else {
-		f.Settings = findSettings(r, f.Daemon)
+		f.Settings = findSettings(r, f.Daemon, running.UnitVariables)
 	}
 	if !f.hidden() {
 		f.Daemon.StoreLost = storeLost(f.Settings.CacheDir, f.Now)
@@ -98,9 +98,9 @@ func askDaemon(ctx context.Context, socket string) Daemon {
 	return d
 }
 
-// findSettings finds those of the running weftd, else those of the arguments and the environment, and the unit's file
+// findSettings finds those of the running weftd, else those of the arguments and the environment, and the unit's
 // if neither says anything.
-func findSettings(r Request, d Daemon) Settings {
+func findSettings(r Request, d Daemon, unit func() ([]string, error)) Settings {
 	if d.PID != 0 && len(r.Args) == 0 {
 		if p, err := running.Read(d.PID); err == nil {
 			return settingsOf(p)
@@ -109,7 +109,7 @@ func findSettings(r Request, d Daemon) Settings {
 	s := Settings{From: "the flags and variables given here"}
 	environ := r.Environ
 	if len(r.Args) == 0 && !running.Mentions(environ) {
-		of, err := running.UnitVariables()
+		of, err := unit()
 		switch {
 		case d.answers():
 			s.NotKnown = "weftd's process is not visible from here: run weft doctor as root, in its PID namespace"

@@ -61,9 +61,7 @@ func TestFilesOfAWeftdInAContainer(t *testing.T) {
 // TestStoreOfUnknownSettings: where nobody says how weftd is started, the default store is not asked, since this node may
 // have nothing to do with it. Neither is it where a weftd answers whose process cannot be seen.
 func TestStoreOfUnknownSettings(t *testing.T) {
-	if _, err := os.Stat(running.UnitFile); err == nil {
-		t.Skip(running.UnitFile + " says how weftd is started here")
-	}
+	none := func() ([]string, error) { return nil, os.ErrNotExist }
 	stopped := Daemon{Asked: true, Err: control.ErrNoDaemon}
 	hidden := Daemon{Asked: true, Status: control.Status{PID: 1}}
 	cluster := Daemon{Asked: true, Status: control.Status{PID: 1, Store: control.Store{Kind: control.KindKubernetes, Connected: true}}}
@@ -77,7 +75,7 @@ func TestStoreOfUnknownSettings(t *testing.T) {
 		{"weftd answers from a PID namespace that is not visible", hidden, false, etcdStore},
 		{"and says that it is in a cluster", cluster, true, apiServer},
 	} {
-		s := findSettings(Request{}, tt.daemon)
+		s := findSettings(Request{}, tt.daemon, none)
 		got := askStore(t.Context(), s, tt.daemon, false)
 		if s.NotKnown == "" || got.Asked != tt.asked || got.What != tt.what || len(got.Endpoints) > 0 {
 			t.Errorf("%s: %q %+v", tt.name, s.NotKnown, got)
@@ -92,7 +90,7 @@ func TestStoreOfUnknownSettings(t *testing.T) {
 			}
 		}
 	}
-	s := findSettings(Request{Args: []string{"--etcd-endpoints=http://192.0.2.1:2379"}}, stopped)
+	s := findSettings(Request{Args: []string{"--etcd-endpoints=http://192.0.2.1:2379"}}, stopped, none)
 	if s.NotKnown != "" || s.Store.Endpoints[0] != "http://192.0.2.1:2379" {
 		t.Errorf("flags are given: %+v", s)
 	}
@@ -128,7 +126,7 @@ func TestSettingsAfterAnUpgrade(t *testing.T) {
 	if made != os.Getpid() {
 		t.Fatalf("the listener is %d", made)
 	}
-	s := findSettings(Request{}, Daemon{Asked: true, PID: running.Find(made, cmd.Process.Pid)})
+	s := findSettings(Request{}, Daemon{Asked: true, PID: running.Find(made, cmd.Process.Pid)}, nil)
 	if s.CacheDir != "/of/the/new/weftd" || s.Err != nil {
 		t.Errorf("%s: %s, %v", s.From, s.CacheDir, s.Err)
 	}
