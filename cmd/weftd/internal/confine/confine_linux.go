@@ -1,13 +1,14 @@
 package confine
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"kernel.org/pub/linux/libs/security/libcap/cap"
 
 	"weft/cmd/internal/hostlocal"
 	"weft/cmd/internal/options"
@@ -32,12 +33,9 @@ func Enter(cfg options.Config, log *slog.Logger) error {
 	}
 	keep, why := Keep(o)
 	have, err := Drop(keep)
-	switch {
-	case errors.Is(err, ErrThreads):
-		log.Debug("weftd keeps the rights that it was started with", "reason", err)
-	case err != nil:
+	if err != nil {
 		log.Warn("not all rights that weftd has no need of could be given up", "reason", err)
-	default:
+	} else {
 		log.Info("rights given up", "left", text(have))
 	}
 	if why != "" {
@@ -99,13 +97,14 @@ func enterFiles(dirs []string, log *slog.Logger) error {
 // confined is the variable by which a weftd that another one started knows that its writing is confined already.
 const confined = "WEFT_CONFINED"
 
-func text(cs []Capability) string {
-	if len(cs) == 0 {
+// text is the capabilities as setpriv(1) and systemd name them.
+func text(vs []cap.Value) string {
+	if len(vs) == 0 {
 		return "none"
 	}
 	var names []string
-	for _, c := range cs {
-		names = append(names, c.String())
+	for _, v := range vs {
+		names = append(names, strings.ToUpper(v.String()))
 	}
 	return strings.Join(names, " ")
 }
