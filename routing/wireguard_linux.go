@@ -19,8 +19,8 @@ import (
 	"weft/routing/internal/wireguard"
 )
 
-// WireGuardKeyFile, in the state directory, has the node's private key, unless BackendConfig.KeyFile names another
-// file. While it is replaced, the next one has ".new" at its end.
+// WireGuardKeyFile, in the state directory, has the node's private key, unless BackendConfig.KeyFile names
+// another file. While it is replaced, the next one has ".new" at its end.
 const WireGuardKeyFile = "wireguard.key"
 
 // Open implements Settings.
@@ -84,8 +84,8 @@ const (
 	PeerAnsweredBefore = wireguard.AnsweredBefore
 )
 
-// EncryptedPeers lists the peers of all devices as they are now. The error says why a device did not tell, and comes
-// beside the peers of the others.
+// EncryptedPeers lists the peers of all devices as they are now. The error says why a device did not tell,
+// and comes beside the peers of the others.
 func (e *Encrypter) EncryptedPeers() (all []EncryptedPeer, err error) {
 	devices := e.actor.devices()
 	for _, name := range slices.Sorted(maps.Keys(devices)) {
@@ -109,9 +109,10 @@ func (e *Encrypter) Recv() []string {
 // PublicKey is this node's own.
 func (e *Encrypter) PublicKey() wireguard.PublicKey { return e.actor.public() }
 
-// RotateKey gives the node a new private key: in its file, on its devices, and in what Publish returns from then on.
-// The sessions with all peers end, and begin anew when these know the new key: the caller has the record follow at
-// once. An error says that the node still has the old key; what the devices did not take is tried again by Run.
+// RotateKey gives the node a new private key: in its file, on its devices, and in what Publish returns from
+// then on. The sessions with all peers end, and begin anew when these know the new key: the caller has the
+// record follow at once. An error says that the node still has the old key; what the devices did not take is
+// tried again by Run.
 func (e *Encrypter) RotateKey(ctx context.Context) (before, after wireguard.PublicKey, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -230,7 +231,8 @@ func (a *wireGuardActor) prepare(d *desired, mtu int) (absent, notes []string, e
 	return absent, notes, errors.Join(faults...)
 }
 
-// settings makes those of the device that the kernel's state does not have, and says what the lack of one means.
+// settings makes those of the device that the kernel's state does not have, and says what the lack of one
+// means.
 func (a *wireGuardActor) settings(v wireGuardDevice) (notes []string) {
 	faults := []error{a.k.SetIPv4(v.name), a.k.SetIPv6(v.name, v.has(true))}
 	if a.loose && v.has(false) { // a peer that we send to in plain may encrypt what it sends
@@ -318,7 +320,8 @@ func (*wireGuardActor) act(context.Context, situation) outcome { return outcome{
 // stop implements actor.
 func (*wireGuardActor) stop(context.Context) error { return nil }
 
-// close implements preparer. The links stay, with addresses and routes, and the kernel's devices with their sessions.
+// close implements preparer. The links stay, with addresses and routes, and the kernel's devices with their
+// sessions.
 func (a *wireGuardActor) close() error {
 	var faults []error
 	for name, m := range a.devices() {

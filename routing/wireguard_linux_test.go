@@ -66,7 +66,8 @@ func hears(t *testing.T, from, to *vtepNode, six bool) {
 	})
 }
 
-// TestWireGuardNodesTalk has streams and datagrams of every kind of size arrive whole, over both outer families, with two devices and with one.
+// TestWireGuardNodesTalk has streams and datagrams of every kind of size arrive whole, over both outer
+// families, with two devices and with one.
 func TestWireGuardNodesTalk(t *testing.T) {
 	const psk = `,"PSK":"AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="`
 	for name, keys := range map[string]string{
@@ -101,7 +102,8 @@ func TestWireGuardNodesTalk(t *testing.T) {
 	}
 }
 
-// TestWireGuardHidesWhatItCarries captures all that crosses the wire: nothing of an inner packet is seen, and all of it is WireGuard's.
+// TestWireGuardHidesWhatItCarries captures all that crosses the wire: nothing of an inner packet is seen, and
+// all of it is WireGuard's.
 func TestWireGuardHidesWhatItCarries(t *testing.T) {
 	ns, bridge := wireGuardNodes(t, 2, "")
 	var fd int
@@ -149,7 +151,8 @@ func TestWireGuardHidesWhatItCarries(t *testing.T) {
 	}
 }
 
-// TestWireGuardFollowsRecords adds, changes and removes peers: a subnet is reached by the key that its record has now, and only by it.
+// TestWireGuardFollowsRecords adds, changes and removes peers: a subnet is reached by the key that its record
+// has now, and only by it.
 func TestWireGuardFollowsRecords(t *testing.T) {
 	ns, _ := wireGuardNodes(t, 3, "")
 	a, b, c := ns[0], ns[1], ns[2]
@@ -173,7 +176,8 @@ func TestWireGuardFollowsRecords(t *testing.T) {
 			t.Errorf("%v, %v", ps, err)
 		}
 	}
-	// a has not heard of b's second key: nothing passes, and who has a wrong one is told apart by its handshakes.
+	// a has not heard of b's second key: nothing passes, and who has a wrong one is told apart by its
+	// handshakes.
 	if _, _, err := b.b.(*Encrypter).RotateKey(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +201,8 @@ func TestWireGuardFollowsRecords(t *testing.T) {
 	hears(t, a, c, false) // whose session went on
 }
 
-// TestWireGuardRestarts has a node come back with its key from the file: its peers need not be told anything, and packets for them wait.
+// TestWireGuardRestarts has a node come back with its key from the file: its peers need not be told anything,
+// and packets for them wait.
 func TestWireGuardRestarts(t *testing.T) {
 	nodes, _ := hosts(t, 2)
 	a, b := nodes[0], nodes[1]

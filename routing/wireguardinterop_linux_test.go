@@ -14,7 +14,8 @@ import (
 	"weft/routing/internal/wireguard"
 )
 
-// TestWireGuardTalksToWireGuardGo joins a node to what the command wireguard-go is made of: the library's device with its own TUN and sockets.
+// TestWireGuardTalksToWireGuardGo joins a node to what the command wireguard-go is made of: the library's
+// device with its own TUN and sockets.
 func TestWireGuardTalksToWireGuardGo(t *testing.T) {
 	for _, c := range []struct {
 		name, keys, psk, endpoint string
@@ -64,7 +65,8 @@ func TestWireGuardTalksToWireGuardGo(t *testing.T) {
 	}
 }
 
-// bindIn opens sockets in a namespace: the library opens them anew whenever it hears that the TUN is up again, on whatever thread.
+// bindIn opens sockets in a namespace: the library opens them anew whenever it hears that the TUN is up
+// again, on whatever thread.
 type bindIn struct {
 	conn.Bind
 	k *Kernel

@@ -15,8 +15,8 @@ type Config struct {
 	Private Secret
 	// Port is the UDP port, on all addresses of the underlay's namespace.
 	Port uint16
-	// Local4 and Local6 are the underlay's addresses. When they change, the device opens its sockets anew, and
-	// forgets from which address it answered each peer.
+	// Local4 and Local6 are the underlay's addresses. When they change, the device opens its sockets anew,
+	// and forgets from which address it answered each peer.
 	Local4, Local6 netip.Addr
 	// MTU is the largest inner packet, in bytes. A device of the kernel's has it from its link.
 	MTU int
@@ -42,10 +42,10 @@ func (p Peer) equal(q Peer) bool {
 		p.Keepalive == q.Keepalive && slices.Equal(p.AllowedIPs, q.AllowedIPs)
 }
 
-// difference leads from what a device was told last to what it is to have. all repeats key and port. Both sides are
-// records, so that an endpoint that the device has learnt stays until the record says another one. Removals come
-// first: a subnet that moves to another peer is nobody's for a moment, and never the wrong peer's. fresh are the
-// peers without a session.
+// difference leads from what a device was told last to what it is to have. all repeats key and port. Both
+// sides are records, so that an endpoint that the device has learnt stays until the record says another one.
+// Removals come first: a subnet that moves to another peer is nobody's for a moment, and never the wrong
+// peer's. fresh are the peers without a session.
 func difference(have, want Config, all bool) (next wgtypes.Config, fresh []Peer) {
 	if all || have.Private != want.Private {
 		key := wgtypes.Key(want.Private.bytes())

@@ -26,8 +26,8 @@ func peer(n byte, edit ...func(*Peer)) Peer {
 	return p
 }
 
-// say is a configuration in short: the port, then -KEY for a peer that goes, and KEY for one that is set, with "at" if
-// its endpoint is, "keepalive" if that is all.
+// say is a configuration in short: the port, then -KEY for a peer that goes, and KEY for one that is set,
+// with "at" if its endpoint is, "keepalive" if that is all.
 func say(c wgtypes.Config) string {
 	var words []string
 	if c.PrivateKey != nil {
@@ -165,8 +165,8 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestGreetings: handshakes begin at once with the peers of a new device and with one whose key changed, but for those
-// with a keepalive, which begin one by themselves.
+// TestGreetings: handshakes begin at once with the peers of a new device and with one whose key changed, but
+// for those with a keepalive, which begin one by themselves.
 func TestGreetings(t *testing.T) {
 	f := &fake{device: wgtypes.Device{Peers: keys(1)}}
 	d := &Device{name: "flannel-wg", control: f}

@@ -37,8 +37,8 @@ type Device struct {
 	calls calls
 }
 
-// OpenKernel takes hold of the kernel's device of that name in the namespace of home. The device, and its sessions,
-// outlive this program.
+// OpenKernel takes hold of the kernel's device of that name in the namespace of home. The device, and its
+// sessions, outlive this program.
 func OpenKernel(name string, home Inside) (*Device, error) {
 	var c *wgctrl.Client
 	if err := home(func() (err error) { c, err = wgctrl.New(); return err }); err != nil {
@@ -47,9 +47,10 @@ func OpenKernel(name string, home Inside) (*Device, error) {
 	return &Device{name: name, control: c}, nil
 }
 
-// OpenUser makes a device of this process, with its TUN in the namespace of home and its sockets in that of away. It
-// has no key, port or peers yet. The error wraps unix.EBUSY if another process has the TUN, unix.EINVAL if a link of
-// that name is no TUN, unix.EPERM without CAP_NET_ADMIN, and unix.ENOENT without /dev/net/tun.
+// OpenUser makes a device of this process, with its TUN in the namespace of home and its sockets in that of
+// away. It has no key, port or peers yet. The error wraps unix.EBUSY if another process has the TUN,
+// unix.EINVAL if a link of that name is no TUN, unix.EPERM without CAP_NET_ADMIN, and unix.ENOENT without
+// /dev/net/tun.
 func OpenUser(name string, mtu int, home, away Inside) (*Device, error) {
 	u, err := openUser(name, mtu, home, away)
 	if err != nil {
@@ -64,11 +65,12 @@ func (d *Device) Lost() bool { return d.user != nil && d.user.lost() }
 // Close lets go of a device of the kernel's, and ends one of this process, whose TUN stays.
 func (d *Device) Close() error { return d.control.Close() }
 
-// Configure makes the device have what c says. Sessions with peers that stay as they are go on, also those that an
-// earlier process began with a device of the kernel's.
+// Configure makes the device have what c says. Sessions with peers that stay as they are go on, also those
+// that an earlier process began with a device of the kernel's.
 //
-// A device that is new may be known to each peer by a session that this node has no more, and a peer whose key has
-// changed has none that counts: with these a handshake begins at once. With others it begins with the first packet.
+// A device that is new may be known to each peer by a session that this node has no more, and a peer whose
+// key has changed has none that counts: with these a handshake begins at once. With others it begins with the
+// first packet.
 func (d *Device) Configure(c Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,7 +150,8 @@ func (d *Device) greet(ps []Peer) error {
 // PeerState is what a device knows of one of its peers.
 type PeerState struct {
 	Key PublicKey
-	// Endpoint is where packets for the peer are sent: where the record said, or where it was heard from last.
+	// Endpoint is where packets for the peer are sent: where the record said, or where it was heard from
+	// last.
 	Endpoint netip.AddrPort
 	// Handshake is when the last handshake was completed; zero for never since the device was made.
 	Handshake time.Time

@@ -36,9 +36,9 @@ func (p PeerState) hasSession(now time.Time) bool {
 	return !p.Handshake.IsZero() && now.Sub(p.Handshake) < sessionTime
 }
 
-// calls has, for each peer without a session, when bytes were last seen to leave for it. A session ends when nothing
-// passes, and begins with the next packet: its end is a fault only if bytes, those of handshakes, leave all the same.
-// It is safe for concurrent use.
+// calls has, for each peer without a session, when bytes were last seen to leave for it. A session ends when
+// nothing passes, and begins with the next packet: its end is a fault only if bytes, those of handshakes,
+// leave all the same. It is safe for concurrent use.
 type calls struct {
 	mu   sync.Mutex
 	last map[PublicKey]call

@@ -6,8 +6,8 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// tunDevice is the library's TUN but for what that would ask the namespace of whoever calls: the MTU, by which the
-// device limits padding.
+// tunDevice is the library's TUN but for what that would ask the namespace of whoever calls: the MTU, by
+// which the device limits padding.
 type tunDevice struct {
 	tun.Device
 	events chan tun.Event

@@ -13,7 +13,8 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// text is c in WireGuard's configuration protocol (https://www.wireguard.com/xplatform/). It has secrets in it.
+// text is c in WireGuard's configuration protocol (https://www.wireguard.com/xplatform/). It has secrets in
+// it.
 func text(c wgtypes.Config) string {
 	var b strings.Builder
 	line := func(key string, value any) { _, _ = fmt.Fprintf(&b, "%s=%v\n", key, value) }

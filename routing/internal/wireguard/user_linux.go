@@ -12,8 +12,8 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// user is a device of this process, of the library's making. Its TUN is persistent: while no process has it open, it
-// keeps addresses and routes.
+// user is a device of this process, of the library's making. Its TUN is persistent: while no process has it
+// open, it keeps addresses and routes.
 type user struct {
 	dev *device.Device
 	tun *tunDevice
@@ -28,8 +28,8 @@ func openUser(name string, mtu int, home, away Inside) (*user, error) {
 	return &user{device.NewDevice(t, bindIn{conn.NewStdNetBind(), away}, log), t}, nil
 }
 
-// bindIn is the library's own Bind, which opens its sockets in another namespace: the library opens them on whatever
-// thread is at hand.
+// bindIn is the library's own Bind, which opens its sockets in another namespace: the library opens them on
+// whatever thread is at hand.
 type bindIn struct {
 	conn.Bind
 	inside Inside

@@ -16,8 +16,8 @@ import (
 
 // Options are what has to go on working.
 type Options struct {
-	// Files are the directories that weftd writes to. One that its user may not write to without CAP_DAC_OVERRIDE
-	// keeps that.
+	// Files are the directories that weftd writes to. One that its user may not write to without
+	// CAP_DAC_OVERRIDE keeps that.
 	Files []string
 	// OtherNamespace says that the TUN is in another network namespace, which threads enter (CAP_SYS_ADMIN).
 	OtherNamespace bool
@@ -43,8 +43,8 @@ func existing(dir string) string {
 	}
 }
 
-// writable reports whether mode and owner let our user write to dir. Groups and access lists are not looked at: a user
-// that relies on those keeps a capability more.
+// writable reports whether mode and owner let our user write to dir. Groups and access lists are not looked
+// at: a user that relies on those keeps a capability more.
 func writable(dir string) bool {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -64,8 +64,8 @@ func writable(dir string) bool {
 func Keep(o Options) (keep []cap.Value, why string) {
 	keep = []cap.Value{
 		cap.NET_ADMIN, // devices, addresses, routes, rules
-		// A network configuration that names a port below 1024 may come at any time. CAP_NET_ADMIN can permit such
-		// ports to everyone anyway.
+		// A network configuration that names a port below 1024 may come at any time. CAP_NET_ADMIN can permit
+		// such ports to everyone anyway.
 		cap.NET_BIND_SERVICE,
 		cap.NET_RAW,         // packet sockets of path raw and of captures, and iptables' own socket
 		cap.DAC_READ_SEARCH, // reading a key that belongs to etcd's user
@@ -80,9 +80,9 @@ func Keep(o Options) (keep []cap.Value, why string) {
 	return keep, why
 }
 
-// Drop gives up all capabilities but those in keep, in all threads and for the programs that they start, and has
-// execve(2) give no new ones, also by set-user-ID files. It returns those that the process has from now on: one that
-// it did not have is none that it keeps.
+// Drop gives up all capabilities but those in keep, in all threads and for the programs that they start, and
+// has execve(2) give no new ones, also by set-user-ID files. It returns those that the process has from now
+// on: one that it did not have is none that it keeps.
 func Drop(keep []cap.Value) (have []cap.Value, err error) {
 	now, next := cap.GetProc(), cap.NewSet()
 	has := func(f cap.Flag, v cap.Value) bool {
@@ -99,7 +99,8 @@ func Drop(keep []cap.Value) (have []cap.Value, err error) {
 			err = errors.Join(err, next.SetFlag(cap.Inheritable, true, v))
 		}
 	}
-	// Without CAP_SETPCAP the bounding set stays; no_new_privs below and the user's own rights are the bounds then.
+	// Without CAP_SETPCAP the bounding set stays; no_new_privs below and the user's own rights are the bounds
+	// then.
 	if has(cap.Effective, cap.SETPCAP) {
 		for v := cap.Value(0); v < cap.MaxBits(); v++ {
 			if in, fault := cap.GetBound(v); fault == nil && in && !slices.Contains(have, v) {

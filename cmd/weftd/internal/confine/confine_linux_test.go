@@ -36,7 +36,8 @@ func (o outcome) refused(t *testing.T, attempts ...string) {
 	}
 }
 
-// byCapabilities are attempts that fail for want of a capability, and byFiles those that only landlock refuses to a process of root's.
+// byCapabilities are attempts that fail for want of a capability, and byFiles those that only landlock
+// refuses to a process of root's.
 var (
 	byCapabilities = []string{"mount", "make a device", "change the root", "write to the memory of a process with more rights", "enter a namespace", "become another user"}
 	byFiles        = []string{"say what the kernel runs for a crash", "mount in a user namespace of its own"}
