@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -68,9 +67,11 @@ func TestEncryptWithoutRules(t *testing.T) {
 			Weft: &lease.Weft{Recv: []string{RecvPlain}}},
 	}
 	set := lease.Set{Config: network, Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{peer}}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel() // no program that makes rules can run
-	if err := b.Apply(ended, set); err == nil || !strings.Contains(err.Error(), "no packet is let pass before the rules") {
+	for _, line := range []string{"add table inet weft", "add chain inet weft sealed-in-10.5.0.0/16", "add chain inet weft theirs",
+		"add rule inet weft theirs jump sealed-in-10.5.0.0/16"} { // which nobody can replace while somebody's rule leads there
+		netns.Command(t, "nft", line)
+	}
+	if err := b.Apply(t.Context(), set); err == nil || !strings.Contains(err.Error(), "no packet is let pass before the rules") {
 		t.Errorf("without rules: %v", err)
 	}
 	if st := b.Status(); st.InPlace || st.Up || st.MTU != 1420 || st.LastError == "" {
@@ -79,6 +80,7 @@ func TestEncryptWithoutRules(t *testing.T) {
 	if routes := netns.Command(t, "ip", "route", "show"); strings.Contains(routes, "10.5.") {
 		t.Errorf("without rules:\n%s", routes)
 	}
+	netns.Command(t, "nft", "delete table inet weft")
 	if err := b.Apply(t.Context(), set); err != nil {
 		t.Error(err)
 	}

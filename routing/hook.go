@@ -122,14 +122,16 @@ const hookLives = 15
 // HookStatus is what a controller made of what it was given.
 type HookStatus struct {
 	// Controller is the URL of this node's view.
-	Controller string
-	// Taken is when the controller last took a view; zero if it has not yet.
-	Taken time.Time
+	Controller string `json:"url"`
+	// Taken is when the controller last took a view; zero if it has not since the start.
+	Taken time.Time `json:"taken,omitzero"`
 	// Accepted, Pending and Refused count the routes of that view.
-	Accepted, Pending, Refused int
+	Accepted int `json:"accepted"`
+	Pending  int `json:"pending"`
+	Refused  int `json:"refused"`
 	// Fault says why it did not take the latest one; "" if it did. Since is when that began.
-	Fault string
-	Since time.Time
+	Fault string    `json:"fault,omitempty"`
+	Since time.Time `json:"since,omitzero"`
 	// Failures counts views that were not taken, since the start.
-	Failures uint64
+	Failures uint64 `json:"failures"`
 }

@@ -104,7 +104,6 @@ func peerFaults(t *testing.T) []peerFault {
 		viaWay  = "is dropped on the way"
 		itsSide = "what it sends arrives, and what this node sends does not"
 		hostGo  = "its host is down"
-		allow   = "--dport 8285 -j ACCEPT"
 		reject  = "FORWARD -s {me} -d {peer} -p udp --dport 8285 -j REJECT --reject-with icmp-admin-prohibited"
 		back    = "FORWARD -s {peer} -d {me} -p udp --dport 8285 -j REJECT --reject-with icmp-admin-prohibited"
 	)
@@ -130,14 +129,11 @@ func peerFaults(t *testing.T) []peerFault {
 				_, err := peer.Host.Command(t.Context(), "ip", "route", "del", "198.18.0.1")
 				return err
 			}},
-		{name: "the port is dropped by the peer's host", answers: "no", likely: itsSide, at: "{name}", script: dropIn, undo: acceptIn,
-			there: [2]string{"firewall-input", allow}},
+		{name: "the port is dropped by the peer's host", answers: "no", likely: itsSide, at: "{name}", script: dropIn, undo: acceptIn},
 		{name: "the port is rejected by the peer's host", answers: "no", likely: "its host rejects UDP port 8285", ping: "port",
-			at: "{name}", script: rejectIn, undo: takeIn, there: [2]string{"firewall-input", allow}},
-		{name: "this host drops what leaves", answers: "no", likely: itsSide, at: "node1", script: dropOut, undo: leaveOut,
-			here: [2]string{"firewall-output", allow}},
-		{name: "this host drops what comes in", answers: "no", likely: viaWay, at: "node1", script: dropHere, undo: takeHere,
-			here: [2]string{"firewall-input", allow}},
+			at: "{name}", script: rejectIn, undo: takeIn},
+		{name: "this host drops what leaves", answers: "no", likely: itsSide, at: "node1", script: dropOut, undo: leaveOut},
+		{name: "this host drops what comes in", answers: "no", likely: viaWay, at: "node1", script: dropHere, undo: takeHere},
 		{name: "2 of 7 are lost to the peer", answers: "yes", lossy: true, likely: "drops a part",
 			wire: []string{"ip saddr {me} ip daddr {peer} numgen inc mod 7 < 2 drop"}},
 		{name: "2 of 7 are lost from the peer", answers: "yes", lossy: true, likely: "drops a part",

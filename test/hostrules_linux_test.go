@@ -19,18 +19,19 @@ type firewall struct {
 	name, key, hint string
 	list            string   // all that it has
 	break1, break2  string   // what somebody else does to the rules
-	policy          []string // has the forward policy of iptables drop, in each flavour that can be beside
+	policy          []string // has the forward policy of iptables drop, in both families
 }
 
 func firewalls() []firewall {
 	const canary = "-t mangle -N KUBE-KUBELET-CANARY"
+	const drops = "nft list table inet weft || true; "
 	return []firewall{
-		{"nftables", `"EnableNFTables":true,`, "true", "nft list table ip flannel-ipv4 || true; nft list table ip6 flannel-ipv6 || true",
-			"nft delete table ip flannel-ipv4", "nft flush ruleset", []string{"iptables-nft", "ip6tables-legacy"}},
-		{"iptables, nft flavour", "", "iptables-nft " + canary, "iptables-nft-save; ip6tables-nft-save",
-			"iptables-nft -t nat -F", "nft flush ruleset", []string{"iptables-nft", "ip6tables-legacy"}},
-		{"iptables, legacy flavour", "", "iptables-legacy " + canary, "iptables-legacy-save; ip6tables-legacy-save",
-			"iptables-legacy -t nat -F", "ip6tables-legacy -F; ip6tables-legacy -X", []string{"iptables-legacy", "ip6tables-nft"}},
+		{"nftables", `"EnableNFTables":true,`, "true", drops + "nft list table ip flannel-ipv4 || true; nft list table ip6 flannel-ipv6 || true",
+			"nft delete table ip flannel-ipv4", "nft flush ruleset", nil},
+		{"iptables, nft flavour", "", "iptables-nft " + canary, drops + "iptables-nft-save; ip6tables-nft-save",
+			"iptables-nft -t nat -F", "nft flush ruleset", []string{"iptables-nft", "ip6tables-nft"}},
+		{"iptables, legacy flavour", "", "iptables-legacy " + canary, drops + "iptables-legacy-save; ip6tables-legacy-save",
+			"iptables-legacy -t nat -F", "ip6tables-legacy -F; ip6tables-legacy -X", []string{"iptables-legacy", "ip6tables-legacy"}},
 	}
 }
 

@@ -40,14 +40,18 @@ func (e *Engine) Lanes() int { return powerOfTwo(e.Queues()) }
 // WorkerStats is what one worker moved: it shows how evenly flows are spread.
 type WorkerStats struct {
 	// Egress and Ingress are inner packets read, as Flow.Received is.
-	Egress, Ingress  uint64
-	Wakeups, Batches uint64
-	// Reads and Writes are system calls that moved packets: those that brought some, and those that were to take some away. The answer
-	// to a ping of ours is moved by none that counts.
-	Reads, Writes uint64
-	// Busy is how long the worker did not wait for packets, until it last waited. A short look for what comes next, after a batch,
-	// is part of it.
-	Busy time.Duration
+	Egress  uint64 `json:"egress"`
+	Ingress uint64 `json:"ingress"`
+	// Reads are system calls that brought packets, and Writes those that were to take some away. The answer to a ping
+	// of ours is moved by none that counts.
+	Reads  uint64 `json:"reads"`
+	Writes uint64 `json:"writes"`
+	// Wakeups is how often the worker woke, and Batches how many batches it moved.
+	Wakeups uint64 `json:"wakeups"`
+	Batches uint64 `json:"-"`
+	// Busy is how long the worker did not wait for packets, until it last waited. A short look for what comes next,
+	// after a batch, is part of it.
+	Busy time.Duration `json:"busyNanoseconds"`
 }
 
 // Workers reads the counters of each worker.

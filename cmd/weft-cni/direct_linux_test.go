@@ -84,7 +84,7 @@ func TestDirect(t *testing.T) {
 	n := newNode(t)
 	n.subnet(envDual)
 	d := &attacher{}
-	stop := n.serveNode(d)
+	stop := n.serveNode(control.Server{Pages: d, Pods: d})
 	p := n.pod("a")
 	conf := n.direct(`"gsoMaxSize":61564`)
 	result := n.must("ADD", p, "eth0", conf)
@@ -150,7 +150,7 @@ func TestDirect(t *testing.T) {
 	}
 	n.wantClean()
 	d = &attacher{}
-	n.serveNode(d)
+	n.serveNode(control.Server{Pages: d, Pods: d})
 	n.must("ADD", p, "eth0", conf)
 	if _, err := n.run("DEL", p.id, "/nowhere/ns", "eth0", conf); err != nil || len(d.pods) > 0 {
 		t.Errorf("DEL of a namespace that is gone: %v, weftd has %v", err, d.pods)
@@ -168,7 +168,7 @@ func TestDirectRefused(t *testing.T) {
 	if _, err := n.run("STATUS", "", "", "", status); code(err) != 51 || !strings.Contains(err.Error(), "is it running?") {
 		t.Errorf("STATUS without a weftd: %v", err)
 	}
-	n.serveNode(d)
+	n.serveNode(control.Server{Pages: d, Pods: d})
 	if _, err := n.run("ADD", p.id, p.path(), "eth0", conf); code(err) != 999 || !strings.Contains(err.Error(), d.refuse) {
 		t.Errorf("ADD: %v", err)
 	}
@@ -200,7 +200,7 @@ func TestDirectBesideBridge(t *testing.T) {
 	n := newNode(t)
 	n.subnet(env4)
 	d := &attacher{}
-	n.serveNode(d)
+	n.serveNode(control.Server{Pages: d, Pods: d})
 	bridge, direct := n.conf("1.1.0", "weft", ""), strings.Replace(n.direct(""), "1.0.0", "1.1.0", 1)
 	a, b, c := n.pod("a"), n.pod("b"), n.pod("c")
 	n.must("ADD", a, "eth0", bridge)

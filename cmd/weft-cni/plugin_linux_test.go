@@ -365,7 +365,7 @@ func TestManyAtOnce(t *testing.T) {
 
 // daemon is a weftd that has nothing but a status.
 type daemon struct {
-	control.Node
+	control.Pages
 	status control.Status
 }
 
@@ -374,10 +374,10 @@ func (d daemon) Status() control.Status { return d.status }
 // serve answers for a weftd on the node's socket until the test ends or stop is called.
 func (n *node) serve(s control.Status) (stop func()) {
 	n.t.Helper()
-	return n.serveNode(daemon{status: s})
+	return n.serveNode(control.Server{Pages: daemon{status: s}})
 }
 
-func (n *node) serveNode(d control.Node) (stop func()) {
+func (n *node) serveNode(d control.Server) (stop func()) {
 	n.t.Helper()
 	l, err := net.Listen("unix", filepath.Join(n.dir, "weftd.sock"))
 	if err != nil {

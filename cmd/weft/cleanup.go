@@ -39,8 +39,9 @@ func cleanupCommand() *cobra.Command {
 		Short: "Remove what weftd leaves on this host: devices, routes and traffic rules",
 		Long: "Remove what weftd leaves on this host, so that it is as if weftd had never run: devices flannel.*, flannel*, weft-tx4 and\n" +
 			"weft-tx6 with the alias weft; routes of protocol 119 by these devices, or inside the networks that the subnet file and the\n" +
-			"last known state name; and rules with weft's comments: in tables flannel-ipv4, flannel-ipv6 and weft-raw-* of nftables, and\n" +
-			"in the chains FLANNEL-FWD, FLANNEL-POSTRTG and WEFT-* of iptables in both flavours. Pods lose the overlay. A line is printed for each object; where there is nothing left, nothing happens. What lacks\n" +
+			"last known state name; and rules with weft's comments: in tables weft, flannel-ipv4, flannel-ipv6 and weft-raw-* of nftables,\n" +
+			"and in the chains FLANNEL-FWD and FLANNEL-POSTRTG of iptables in both flavours. What another network of weft's has on\n" +
+			"this host stays: give --subnet-file and --cache-dir of the one to remove. Pods lose the overlay. A line is printed for each object; where there is nothing left, nothing happens. What lacks\n" +
 			"weft's mark stays, also a living flannel's beside it, and what only has a name like weft's. --flannel takes flannel's too.\n" +
 			"The holder of pods' descriptors, which waits for the next weftd, is told to end.\n" +
 			"The underlay device's feature rx-udp-gro-forwarding is off again if weftd had turned it on.\n\n" +

@@ -70,7 +70,8 @@ func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
 	}
 	sh(`ip link add eth0 type veth peer name far; ip link set far up; ip link set eth0 up; ip address add 192.0.2.1/24 dev eth0
 		ip tuntap add flannel0 mode tun; ip link set flannel0 alias weft; ip link set flannel0 up; ip link add theirs0 type bridge; ip link set theirs0 up`)
-	ours := []string{"203.0.113.0/24 dev flannel0 proto 119", "blackhole 10.9.1.0/24 proto 119 metric 2147483646", "blackhole fd00:9:1::/64 proto 119 metric 2147483646"}
+	ours := []string{"203.0.113.0/24 dev flannel0 proto 119", "blackhole 10.5.1.0/24 proto 119 metric 2147483646", "blackhole fd00:5:0:1::/64 proto 119 metric 2147483646"}
+	another := []string{"blackhole 10.9.1.0/24 proto 119 metric 2147483646"} // another network's on this host
 	inside := []string{"10.5.2.0/24 via 192.0.2.2 proto 119", "10.5.3.0/24 via 192.0.2.2 proto 119 table 77", "fd00:5:0:2::/64 dev theirs0 proto 119"}
 	theirs := []string{"198.51.100.0/24 via 192.0.2.9 proto 119", "10.0.0.0/8 dev theirs0 proto 119", "default via 192.0.2.9 proto 119", "blackhole 198.18.0.0/15 proto 119", "10.5.4.0/24 dev theirs0 proto 99"}
 	for _, tt := range []struct {
@@ -82,7 +83,7 @@ func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
 		{"neither", "", "", false},
 	} {
 		var script strings.Builder
-		for _, r := range slices.Concat(ours, inside, theirs) {
+		for _, r := range slices.Concat(ours, inside, theirs, another) {
 			family := ""
 			if strings.Contains(r, "fd00:") {
 				family = "-6 "
@@ -101,9 +102,9 @@ func TestCleanupTakesRoutesOfOursOnly(t *testing.T) {
 		}
 		removed, kept := len(ours), len(theirs)-1 // one is of another protocol
 		if tt.known {
-			removed += len(inside)
+			removed, kept = removed+len(inside), kept+len(another)
 		} else {
-			kept += len(inside)
+			removed, kept = removed+len(another), kept+len(inside)
 		}
 		for _, f.dryRun = range []bool{true, false} {
 			var c cleaned

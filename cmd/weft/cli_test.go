@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	if socket := os.Getenv(asDaemon); socket != "" {
 		l, err := control.Listen(socket)
 		if err == nil {
-			err = control.Serve(context.Background(), l, &node{})
+			err = control.Serve(context.Background(), l, serverOf(&node{}))
 		}
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -48,7 +48,6 @@ func TestMain(m *testing.M) {
 
 // node answers as a weftd in the middle of its life would.
 type node struct {
-	control.HandOverNode
 	empty bool
 	err   error
 	asked control.ReleaseRequest
@@ -190,8 +189,23 @@ var (
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 
+// services are those that a node of the tests has.
+type services interface {
+	control.Pages
+	control.LeaseService
+	control.PodService
+	control.ProbeService
+	control.Capturer
+	control.Reloader
+	control.KeyService
+}
+
+func serverOf(n services) control.Server {
+	return control.Server{Pages: n, Leases: n, Pods: n, Probes: n, Captures: n, Settings: n, Keys: n}
+}
+
 // start serves n and returns its socket.
-func start(t *testing.T, n control.Node) string {
+func start(t *testing.T, n services) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "weftd.sock")
 	l, err := control.Listen(path)
@@ -200,7 +214,7 @@ func start(t *testing.T, n control.Node) string {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- control.Serve(ctx, l, n) }() // waited for below
+	go func() { done <- control.Serve(ctx, l, serverOf(n)) }() // waited for below
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -12,7 +12,7 @@ func controllerRows(row func(name, format string, a ...any), c *control.Controll
 	if c == nil {
 		return
 	}
-	line := c.URL
+	line := c.Controller
 	if c.Taken.IsZero() {
 		line += ", has taken no view yet"
 	} else {

@@ -19,7 +19,7 @@ import (
 )
 
 // serveAt serves n on a socket until the returned function is called.
-func serveAt(t *testing.T, socket string, n control.Node) (stop func()) {
+func serveAt(t *testing.T, socket string, n services) (stop func()) {
 	t.Helper()
 	l, err := control.Listen(socket)
 	if err != nil {
@@ -27,7 +27,7 @@ func serveAt(t *testing.T, socket string, n control.Node) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- control.Serve(ctx, l, n) }() // waited for by stop
+	go func() { done <- control.Serve(ctx, l, serverOf(n)) }() // waited for by stop
 	return sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,7 +73,7 @@ func TestReload(t *testing.T) {
 	b.start(t, "--environment-file", env)
 	await.OK(t, "b waits for etcd", func() error {
 		s, err := b.status(t)
-		if err == nil && !strings.Contains(fmt.Sprint(s.NotReady), "store: ") {
+		if err == nil && !slices.Contains(s.NotReadyCodes, control.Waiting) {
 			err = fmt.Errorf("%q", s.NotReady)
 		}
 		return err

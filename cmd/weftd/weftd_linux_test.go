@@ -101,7 +101,7 @@ func TestStopLeavesEverythingAndTheNextStartNeedsNoStore(t *testing.T) {
 		a.reaches(t, b)
 		b.reaches(t, a)
 		s, err := b.status(t)
-		if err != nil || s.Ready || !s.Cache.Used || s.Lease == nil || s.Lease.Held || !strings.Contains(fmt.Sprint(s.NotReady), "store") {
+		if err != nil || s.Ready || !s.Cache.Used || s.Lease == nil || s.Lease.Held || !slices.Contains(s.NotReadyCodes, control.StoreUnheard) {
 			t.Errorf("without a store: %v %+v", err, s)
 		}
 		if code, body, err := b.get(t, "/readyz"); err != nil || code != http.StatusServiceUnavailable {
@@ -242,7 +242,7 @@ func TestNothingSecretIsLogged(t *testing.T) {
 	b.start(t, "-v=10", "--etcd-username=somebody", "--etcd-password="+secret, "--etcd-endpoints=http://192.0.2.1:9")
 	await.OK(t, "b says what it waits for", func() error {
 		s, err := b.status(t)
-		if err == nil && !strings.Contains(fmt.Sprint(s.NotReady), "store: ") {
+		if err == nil && !slices.Contains(s.NotReadyCodes, control.Waiting) {
 			err = fmt.Errorf("%q", s.NotReady)
 		}
 		return err

@@ -43,7 +43,7 @@ func (r AskRequest) check() error {
 	return nil
 }
 
-func serveAsk(n Node, w http.ResponseWriter, r *http.Request) {
+func serveAsk(n ProbeService, w http.ResponseWriter, r *http.Request) {
 	var req AskRequest
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16))
 	d.DisallowUnknownFields()

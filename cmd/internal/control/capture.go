@@ -87,7 +87,7 @@ func ParseComments(comments []string) (n CaptureNote) {
 // stallTime is how long a reader of a stream may take no byte before the stream ends. Until then it only misses packets.
 const stallTime = 10 * time.Minute
 
-// stream is what a Node writes a capture to: the answer begins with the first byte.
+// stream is what a Capturer writes a capture to: the answer begins with the first byte.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -107,7 +107,7 @@ func (s *stream) Write(b []byte) (int, error) {
 // Flush hands on what was written.
 func (s *stream) Flush() { _ = s.control.Flush() } // a client that went away is noticed by Write
 
-func serveCapture(n Node, w http.ResponseWriter, r *http.Request) {
+func serveCapture(n Capturer, w http.ResponseWriter, r *http.Request) {
 	if err := mayChange(r.Context()); err != nil { // it changes nothing, and shows what pods say to each other
 		reply(w, nil, err)
 		return

@@ -7,29 +7,28 @@ import (
 	"sync"
 )
 
-// maxWaiting is how many connections may be without a request. A client of ours asks at once. So whoever connects and says nothing makes room for
-// others, and takes no more of weftd's descriptors.
-const maxWaiting = 32
+// maxSilent is how many connections may be without a request. Clients of ours ask at once.
+const maxSilent = 32
 
-// waiting are the connections without a request, the oldest first.
-type waiting struct {
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-// state takes in what became of a connection. It closes the oldest where there are too many.
-func (w *waiting) state(c net.Conn, s http.ConnState) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if i := slices.Index(w.conns, c); i >= 0 {
-		w.conns = slices.Delete(w.conns, i, i+1)
-	}
-	if s != http.StateNew && s != http.StateIdle {
-		return
-	}
-	w.conns = append(w.conns, c)
-	if len(w.conns) > maxWaiting {
-		_ = w.conns[0].Close() // it was read from only
-		w.conns = slices.Delete(w.conns, 0, 1)
+// BoundSilent returns a server's ConnState that closes the oldest connection without a request where there
+// are too many. So a client that connects and says nothing makes room for others, and takes no more
+// descriptors.
+func BoundSilent() func(net.Conn, http.ConnState) {
+	var mu sync.Mutex
+	var silent []net.Conn // oldest first
+	return func(c net.Conn, s http.ConnState) {
+		mu.Lock()
+		defer mu.Unlock()
+		if i := slices.Index(silent, c); i >= 0 {
+			silent = slices.Delete(silent, i, i+1)
+		}
+		if s != http.StateNew && s != http.StateIdle {
+			return
+		}
+		silent = append(silent, c)
+		if len(silent) > maxSilent {
+			_ = silent[0].Close() // it was read from only
+			silent = slices.Delete(silent, 0, 1)
+		}
 	}
 }

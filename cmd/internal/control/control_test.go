@@ -22,7 +22,7 @@ import (
 
 // fake is a node with fixed answers.
 type fake struct {
-	HandOverNode
+	Upgrader
 	status  Status
 	leases  Leases
 	err     error
@@ -92,8 +92,22 @@ func compare(a, b any) string {
 	return cmp.Diff(a, b, cmp.Comparer(func(x, y netip.Prefix) bool { return x == y }), cmp.Comparer(func(x, y netip.Addr) bool { return x == y }))
 }
 
+// services are all those that a fake has.
+type services interface {
+	Pages
+	LeaseService
+	PodService
+	ProbeService
+	Capturer
+	Reloader
+	KeyService
+	Upgrader
+}
+
+func serverOf(n services) Server { return Server{n, n, n, n, n, n, n, n} }
+
 // serve runs a server for n and returns a client and the socket.
-func serve(t *testing.T, n Node) (*Client, string) {
+func serve(t *testing.T, n services) (*Client, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "weft", "weftd.sock")
 	l, err := Listen(path)
@@ -102,7 +116,7 @@ func serve(t *testing.T, n Node) (*Client, string) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, l, n) }() // waited for below
+	go func() { done <- Serve(ctx, l, serverOf(n)) }() // waited for below
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -166,7 +180,7 @@ func TestFaultsKeepTheirMeaning(t *testing.T) {
 }
 
 func TestBadRequests(t *testing.T) {
-	h := Handler(&fake{})
+	h := serverOf(&fake{}).Handler()
 	for _, tt := range []struct {
 		method, path, body string
 		want               int
@@ -280,7 +294,7 @@ func TestClientsThatHangAreLetGo(t *testing.T) {
 		l := &piped{conns: make(chan net.Conn)}
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callerKey{}, uint32(os.Geteuid()))) // a pipe has no caller of its own
 		done := make(chan error, 1)
-		go func() { done <- Serve(ctx, l, &fake{}) }() // ends with ctx
+		go func() { done <- Serve(ctx, l, serverOf(&fake{})) }() // ends with ctx
 		ended := func(request string, want bool) {
 			ours, theirs := net.Pipe()
 			l.conns <- theirs
@@ -343,7 +357,7 @@ func TestSilentClientsMakeRoom(t *testing.T) {
 	if _, err := c.Status(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for i, conn := range silent[:len(silent)-maxWaiting] {
+	for i, conn := range silent[:len(silent)-maxSilent] {
 		if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func (c *Client) RotateKey(ctx context.Context) (r Rotated, err error) {
 	return r, c.do(ctx, http.MethodPost, "/v1/rotate-key", nil, &r)
 }
 
-func serveRotateKey(n Node, w http.ResponseWriter, r *http.Request) {
+func serveRotateKey(n KeyService, w http.ResponseWriter, r *http.Request) {
 	if err := mayChange(r.Context()); err != nil {
 		reply(w, nil, err)
 		return

@@ -19,8 +19,8 @@ import (
 	"weft/cmd/internal/rights"
 )
 
-// HandOverNode is the part of a Node that gives way to another process of weftd.
-type HandOverNode interface {
+// Upgrader gives way to another process of weftd.
+type Upgrader interface {
 	// MayHandOver returns nil if the weftd that asks may take this one's place, else what to tell it.
 	MayHandOver(r HandOverRequest) error
 	// HandOver speaks with it on conn, which it takes over. It returns when the other one has taken this one's place, or will not.
@@ -84,7 +84,7 @@ const upgradePath = "/v1/upgrade"
 // UpgradeTime bounds an upgrade.
 const UpgradeTime = 90 * time.Second
 
-func serveHandOver(mux *http.ServeMux, n Node) {
+func serveHandOver(mux *http.ServeMux, n Upgrader) {
 	mux.HandleFunc("POST /v1/handover", func(w http.ResponseWriter, r *http.Request) {
 		var req HandOverRequest
 		if !handOverRequest(w, r, &req) {

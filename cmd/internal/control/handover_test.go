@@ -38,7 +38,7 @@ func TestOthersAreHandedNothing(t *testing.T) {
 		{"nobody", uint32(65534), false}, {"a caller without a name", nil, false},
 	} {
 		f := &handOverFake{}
-		h := Handler(f)
+		h := serverOf(f).Handler()
 		for path, body := range map[string]string{"/v1/handover": `{"protocol":1,"state":"it is known","of a later version":{}}`, upgradePath: `{"binary":"/bin/sh"}`, "/v1/rotate-key": "",
 			"/v1/leases/release": `{"subnet":"10.0.0.0/24"}`, "/v1/reload": ""} {
 			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))

@@ -17,8 +17,8 @@ import (
 	"weft/cmd/internal/rights"
 )
 
-// PodNode is the part of a Node that attaches pods directly. Its methods are called concurrently.
-type PodNode interface {
+// PodService attaches pods directly.
+type PodService interface {
 	// MayAttach returns nil if a request could be fulfilled, before its descriptor is asked for.
 	MayAttach(r podport.Request) error
 	// Attach takes the TUN into use, whose descriptor is the first, with those of its podport.Settings, if they came. It takes the descriptors
@@ -66,7 +66,7 @@ func mayChange(ctx context.Context) error {
 	return nil
 }
 
-func servePods(mux *http.ServeMux, n Node) {
+func servePods(mux *http.ServeMux, n PodService) {
 	mux.HandleFunc("GET /v1/pods", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Pods(), nil) })
 	mux.HandleFunc("POST /v1/pods/detach", func(w http.ResponseWriter, r *http.Request) {
 		var k podport.Key
@@ -98,7 +98,7 @@ func podRequest(w http.ResponseWriter, r *http.Request, into any) bool {
 	return true
 }
 
-func serveAttach(n Node, w http.ResponseWriter, r *http.Request) {
+func serveAttach(n PodService, w http.ResponseWriter, r *http.Request) {
 	var req podport.Request
 	if !podRequest(w, r, &req) {
 		return

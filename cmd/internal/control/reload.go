@@ -53,7 +53,7 @@ func (c *Client) Reload(ctx context.Context) (r Reloaded, err error) {
 	return r, c.do(ctx, http.MethodPost, "/v1/reload", nil, &r)
 }
 
-func serveReload(n Node, w http.ResponseWriter, r *http.Request) {
+func serveReload(n Reloader, w http.ResponseWriter, r *http.Request) {
 	if err := mayChange(r.Context()); err != nil {
 		reply(w, nil, err)
 		return

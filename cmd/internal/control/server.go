@@ -15,32 +15,63 @@ import (
 	"time"
 )
 
-// Node answers the server's questions about the daemon. Its methods are called concurrently.
-type Node interface {
+// Server answers requests by services, whose methods are called concurrently. A client of one that is nil is told that
+// weftd does not know the request.
+type Server struct {
+	Pages    Pages
+	Leases   LeaseService
+	Pods     PodService
+	Probes   ProbeService
+	Captures Capturer
+	Settings Reloader
+	Keys     KeyService
+	Upgrades Upgrader
+}
+
+// Pages describe the node.
+type Pages interface {
 	Status() Status
 	Peers() Peers
+}
+
+// LeaseService reads and deletes records.
+type LeaseService interface {
 	Leases(ctx context.Context) (Leases, error)
 	// Release deletes a record. If it does not, its error wraps ErrRefused or ErrNotFound, or
 	// is another one if the store failed.
 	Release(ctx context.Context, r ReleaseRequest) (Released, error)
+}
+
+// Capturer shows packets.
+type Capturer interface {
 	// Capture writes packets in the format pcapng, each block by one call of w's Write, until ctx ends, the request is
 	// fulfilled or w fails. Where w has a method Flush, it is called when there is nothing more to write for now. An error
 	// before the first byte is one as of Release.
 	Capture(ctx context.Context, r CaptureRequest, w io.Writer) error
-	// Ask asks a peer through the overlay whether its weftd answers, and waits for that. Its error is as that of Release.
-	Ask(ctx context.Context, r AskRequest) (Asked, error)
-	// Matrix asks all peers through the overlay what they know of theirs, and waits for that, some seconds at the most. Its error is as that of Release.
-	Matrix(ctx context.Context) (Matrix, error)
-	// Reload reads the settings again, and changes what can be changed without a restart. Its error is as that of Release; a
-	// setting that cannot be used is none, but stands in the answer.
-	Reload(ctx context.Context) (Reloaded, error)
-	// RotateKey gives the node a new private key. Its error is as that of Release.
-	RotateKey(ctx context.Context) (Rotated, error)
-	PodNode
-	HandOverNode
 }
 
-// Errors that a Node returns to say which HTTP status fits.
+// ProbeService asks peers through the overlay. Its errors are as those of Release.
+type ProbeService interface {
+	// Ask asks a peer whether its weftd answers, and waits for that.
+	Ask(ctx context.Context, r AskRequest) (Asked, error)
+	// Matrix asks all peers what they know of theirs, and waits for that, some seconds at the most.
+	Matrix(ctx context.Context) (Matrix, error)
+}
+
+// Reloader reads settings again.
+type Reloader interface {
+	// Reload changes what can be changed without a restart. Its error is as that of Release; a setting that cannot be used
+	// is none, but stands in the answer.
+	Reload(ctx context.Context) (Reloaded, error)
+}
+
+// KeyService is about encryption. Its errors are as those of Release.
+type KeyService interface {
+	// RotateKey gives the node a new private key.
+	RotateKey(ctx context.Context) (Rotated, error)
+}
+
+// Errors that a service returns to say which HTTP status fits.
 var (
 	ErrNotFound = errors.New("there is no such record")
 	ErrRefused  = errors.New("refused")
@@ -122,16 +153,16 @@ func removeStale(path string) error {
 }
 
 // Serve answers on l until ctx ends; it closes l, which removes the socket.
-func Serve(ctx context.Context, l net.Listener, n Node) error {
+func Serve(ctx context.Context, l net.Listener, services Server) error {
 	s := &http.Server{
-		Handler:           Handler(n),
+		Handler:           services.Handler(),
 		ReadHeaderTimeout: requestTimeout,
 		ReadTimeout:       2 * requestTimeout,
 		WriteTimeout:      2 * requestTimeout,
 		IdleTimeout:       idleTime,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withCaller,
-		ConnState:         (&waiting{}).state,
+		ConnState:         BoundSilent(),
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // a line a second while there are no descriptors
 	}
 	closed := make(chan struct{})
@@ -177,39 +208,55 @@ func Adopt(fd int) (net.Listener, error) {
 	return l, nil
 }
 
-// Handler returns the handler of the requests about n.
-func Handler(n Node) http.Handler {
+// Handler returns the handler of the requests.
+func (s Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Status(), nil) })
-	mux.HandleFunc("GET /v1/peers", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Peers(), nil) })
-	mux.HandleFunc("GET /v1/leases", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-		defer cancel()
-		l, err := n.Leases(ctx)
-		reply(w, l, err)
-	})
-	mux.HandleFunc("POST /v1/leases/release", func(w http.ResponseWriter, r *http.Request) {
-		var req ReleaseRequest
-		if !podRequest(w, r, &req) {
-			return
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-		defer cancel()
-		done, err := n.Release(ctx, req)
-		reply(w, done, err)
-	})
-	mux.HandleFunc("POST /v1/matrix", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-		defer cancel()
-		m, err := n.Matrix(ctx)
-		reply(w, m, err)
-	})
-	mux.HandleFunc("POST /v1/ask", func(w http.ResponseWriter, r *http.Request) { serveAsk(n, w, r) })
-	mux.HandleFunc("POST /v1/capture", func(w http.ResponseWriter, r *http.Request) { serveCapture(n, w, r) })
-	mux.HandleFunc("POST /v1/rotate-key", func(w http.ResponseWriter, r *http.Request) { serveRotateKey(n, w, r) })
-	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) { serveReload(n, w, r) })
-	servePods(mux, n)
-	serveHandOver(mux, n)
+	if n := s.Pages; n != nil {
+		mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Status(), nil) })
+		mux.HandleFunc("GET /v1/peers", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Peers(), nil) })
+	}
+	if n := s.Leases; n != nil {
+		mux.HandleFunc("GET /v1/leases", func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+			defer cancel()
+			l, err := n.Leases(ctx)
+			reply(w, l, err)
+		})
+		mux.HandleFunc("POST /v1/leases/release", func(w http.ResponseWriter, r *http.Request) {
+			var req ReleaseRequest
+			if !podRequest(w, r, &req) {
+				return
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+			defer cancel()
+			done, err := n.Release(ctx, req)
+			reply(w, done, err)
+		})
+	}
+	if n := s.Probes; n != nil {
+		mux.HandleFunc("POST /v1/matrix", func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+			defer cancel()
+			m, err := n.Matrix(ctx)
+			reply(w, m, err)
+		})
+		mux.HandleFunc("POST /v1/ask", func(w http.ResponseWriter, r *http.Request) { serveAsk(n, w, r) })
+	}
+	if n := s.Captures; n != nil {
+		mux.HandleFunc("POST /v1/capture", func(w http.ResponseWriter, r *http.Request) { serveCapture(n, w, r) })
+	}
+	if n := s.Keys; n != nil {
+		mux.HandleFunc("POST /v1/rotate-key", func(w http.ResponseWriter, r *http.Request) { serveRotateKey(n, w, r) })
+	}
+	if n := s.Settings; n != nil {
+		mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) { serveReload(n, w, r) })
+	}
+	if s.Pods != nil {
+		servePods(mux, s.Pods)
+	}
+	if s.Upgrades != nil {
+		serveHandOver(mux, s.Upgrades)
+	}
 	return mux
 }
 
@@ -222,7 +269,7 @@ func reply(w http.ResponseWriter, v any, err error) {
 	_ = json.NewEncoder(w).Encode(v) // the client went away
 }
 
-// statusOf is the HTTP status for a Node's error.
+// statusOf is the HTTP status for a service's error.
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, ErrNotFound):

@@ -6,6 +6,8 @@ import (
 
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/smallhttp"
+	"weft/routing"
+	"weft/tunnel"
 )
 
 // DefaultSocket is where weftd listens unless it is told otherwise.
@@ -24,9 +26,12 @@ type Status struct {
 	// Ready is what /readyz answers; NotReady are its reasons.
 	Ready    bool     `json:"ready"`
 	NotReady []string `json:"notReady,omitempty"`
+	// NotReadyCodes and NoteCodes name NotReady and Notes, one by one.
+	NotReadyCodes []Code `json:"notReadyCodes,omitempty"`
 	// Notes say what an operator should know although the node is ready: that no peer is usable and
 	// why, or that the network configuration is the last good one.
-	Notes []string `json:"notes,omitempty"`
+	Notes     []string `json:"notes,omitempty"`
+	NoteCodes []Code   `json:"noteCodes,omitempty"`
 	// Namespace is where the TUN and the pods are, if that is another network namespace than the underlay's.
 	Namespace *Namespace `json:"namespace,omitempty"`
 	// Lease is nil until one is known.
@@ -156,21 +161,7 @@ type Backend struct {
 }
 
 // Controller is what the operator's controller made of the routes that this node gave it (type route-hook).
-type Controller struct {
-	// URL is where this node's view of the routes is.
-	URL string `json:"url"`
-	// Taken is when it last took a view; zero if it has not since weftd started.
-	Taken time.Time `json:"taken,omitzero"`
-	// Accepted, Pending and Refused count the routes of that view.
-	Accepted int `json:"accepted"`
-	Pending  int `json:"pending"`
-	Refused  int `json:"refused"`
-	// Fault says why it did not take the latest view, and Since when that began.
-	Fault string    `json:"fault,omitempty"`
-	Since time.Time `json:"since,omitzero"`
-	// Failures counts views that were not taken, since weftd started.
-	Failures uint64 `json:"failures"`
-}
+type Controller = routing.HookStatus
 
 // Underlay is the interface that carries the overlay.
 type Underlay struct {
@@ -272,17 +263,7 @@ type DeviceCounters struct {
 }
 
 // Worker is what one worker of the data plane has done.
-type Worker struct {
-	// Egress and Ingress are inner packets that it took.
-	Egress  uint64 `json:"egress"`
-	Ingress uint64 `json:"ingress"`
-	// Reads are system calls that brought packets, and Writes those that were to take some away.
-	Reads  uint64 `json:"reads"`
-	Writes uint64 `json:"writes"`
-	// Wakeups is how often it woke. Busy is how long it did not wait for packets.
-	Wakeups uint64 `json:"wakeups"`
-	Busy    int64  `json:"busyNanoseconds"`
-}
+type Worker = tunnel.WorkerStats
 
 // Outlet is how superpackets leave from one of the underlay's addresses.
 type Outlet struct {

@@ -152,7 +152,7 @@ func TestChecks(t *testing.T) {
 		}
 	}
 	controlled := func(c control.Controller) func(*Facts) {
-		return func(f *Facts) { c.URL = "https://routes.example/v1/views/a"; f.Daemon.Status.Controller = &c }
+		return func(f *Facts) { c.Controller = "https://routes.example/v1/views/a"; f.Daemon.Status.Controller = &c }
 	}
 	silent := []control.Peer{{Name: "b", Address: ip("192.0.2.2"), Probes: []control.Probe{{Answers: "no", Since: at()}}}}
 	suspect := func(hook, table, chain, owner string) []hostrules.Suspect {

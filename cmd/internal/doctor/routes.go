@@ -20,13 +20,13 @@ func checkRoutes(f *Facts) []Finding {
 		if !c.Since.IsZero() {
 			since = " for " + f.Now.Sub(c.Since).Round(time.Second).String()
 		}
-		out = append(out, says(verdict, "the controller of routes does not take this node's view%s", since).because("%s", c.Fault).do("look at the controller at %s; what it accepted before stays as it is", c.URL))
+		out = append(out, says(verdict, "the controller of routes does not take this node's view%s", since).because("%s", c.Fault).do("look at the controller at %s; what it accepted before stays as it is", c.Controller))
 	}
 	if c.Refused > 0 {
 		out = append(out, says(Fault, "the controller of routes refuses %d of %d routes", c.Refused, c.Accepted+c.Pending+c.Refused).because("its reasons are in weft status, for this node, and in weft peers").do("weft peers"))
 	}
 	if c.Pending > 0 {
-		out = append(out, says(Note, "%d routes are pending at the controller", c.Pending).because("it has not seen them in place yet").do("wait a minute; then look at the controller at %s", c.URL))
+		out = append(out, says(Note, "%d routes are pending at the controller", c.Pending).because("it has not seen them in place yet").do("wait a minute; then look at the controller at %s", c.Controller))
 	}
-	return orOK(out, "the controller at %s has all %d routes in place", c.URL, c.Accepted)
+	return orOK(out, "the controller at %s has all %d routes in place", c.Controller, c.Accepted)
 }

@@ -65,7 +65,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 }
 
 // node is a daemon that has nothing but a status.
-type node struct{ control.Node }
+type node struct{ control.Pages }
 
 func (node) Status() control.Status {
 	return control.Status{
@@ -82,7 +82,7 @@ func TestDaemon(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- control.Serve(ctx, l, node{}) }()
+	go func() { served <- control.Serve(ctx, l, control.Server{Pages: node{}}) }()
 	defer func() {
 		stop()
 		if err := <-served; err != nil {

@@ -8,7 +8,7 @@ import (
 	"weft/routing/probe"
 )
 
-// Ask implements control.Node.
+// Ask implements control.ProbeService.
 func (d *Daemon) Ask(ctx context.Context, r control.AskRequest) (control.Asked, error) {
 	g, waiting := d.current()
 	switch {

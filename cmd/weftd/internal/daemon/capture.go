@@ -29,7 +29,7 @@ type captureSource interface {
 	close()
 }
 
-// Capture implements control.Node.
+// Capture implements control.Capturer.
 func (d *Daemon) Capture(ctx context.Context, r control.CaptureRequest, w io.Writer) error {
 	if !r.Inner && !r.Outer && !r.Dropped {
 		r.Inner, r.Dropped = true, true

@@ -49,14 +49,12 @@ func (g *generation) configNow() configState {
 	return g.config
 }
 
-func (g *generation) isCompared() bool { return g.configNow().compared }
-func (g *generation) isProven() bool   { return g.configNow().proven }
+func (g *generation) isProven() bool { return g.configNow().proven }
 
 // configStatus returns what weft status shows of it.
-func (d *Daemon) configStatus(g *generation) control.Config {
-	v := g.configNow().view
+func configStatus(raw []byte, v configView) control.Config {
 	c := control.Config{
-		InUse: string(routing.WithoutSecrets(g.footing.raw)), LastGood: v.LastGood, Other: clip(v.Other), Changes: v.changes,
+		InUse: string(routing.WithoutSecrets(raw)), LastGood: v.LastGood, Other: clip(v.Other), Changes: v.changes,
 		Differs: v.text() != configView{}.text(),
 	}
 	if v.Fault != nil {
@@ -64,7 +62,7 @@ func (d *Daemon) configStatus(g *generation) control.Config {
 			c.Faults = append(c.Faults, strings.TrimSpace(line))
 		}
 	}
-	for _, u := range routing.UnknownKeys(g.footing.raw) {
+	for _, u := range routing.UnknownKeys(raw) {
 		c.Unknown = append(c.Unknown, u.String())
 	}
 	for _, u := range routing.UnknownKeys(v.Other) {

@@ -47,14 +47,3 @@ func (d *Daemon) custodyStatus() *control.Custody {
 	}
 	return &control.Custody{Ports: s.Ports, PortDescriptors: s.PortDescriptors, By: s.By, PID: s.PID, Items: s.Items, Descriptors: s.Descriptors, Discarded: s.Discarded, Fault: s.Fault}
 }
-
-// custodyNote says that a restart would cut pods off, "" if it would not.
-func (d *Daemon) custodyNote() string {
-	if s := d.custodyStatus(); s != nil && s.Fault != "" && s.Items == 0 {
-		return "a restart of weftd would lose packets: " + s.Fault
-	}
-	if s := d.custodyStatus(); s != nil && s.Fault != "" {
-		return "a restart of weftd would cut off pods that are attached directly: " + s.Fault
-	}
-	return ""
-}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
 	"weft/lease"
 	"weft/lease/subnetenv"
@@ -153,8 +154,8 @@ func TestSeedIsReadAndCheckedAtStart(t *testing.T) {
 }
 
 func TestTheStartSaysWhetherTheStoreAnswers(t *testing.T) {
-	d := &Daemon{source: &etcdSource{}, cfg: options.Config{CacheDir: t.TempDir()}}
-	up := func() bool { return d.snapshot().StoreUp }
+	d := &Daemon{}
+	up := func() bool { return storeStatus(d.heardAtStart(), control.Store{}).Connected }
 	if up() {
 		t.Error("up before it was asked")
 	}
@@ -163,7 +164,7 @@ func TestTheStartSaysWhetherTheStoreAnswers(t *testing.T) {
 		t.Error("not up, though it answers")
 	}
 	d.asked(errors.New("gone"))
-	if up() || d.snapshot().StoreSeen.IsZero() {
+	if up() || d.heardAtStart().StoreSeen.IsZero() {
 		t.Error("up, though it is gone, or forgotten that it was there")
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"syscall"
 	"time"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/events"
 	"weft/cmd/weftd/internal/choice"
+	"weft/cmd/weftd/internal/verdict"
 	"weft/lease"
 	"weft/routing"
 	"weft/routing/presence"
@@ -192,7 +194,7 @@ func (d *Daemon) seen(g *generation) choice.Input {
 		Lease: st.State, Own: st.Own.Subnets, Silent: st.StoreErr != nil || st.StoreSeen.IsZero(),
 	}
 	if !g.isProven() { // on trial, perhaps
-		in.Unready, in.Fault = d.Reasons(), g.backend.Status().LastError != ""
+		in.Unready, in.Fault = control.Texts(verdict.Reasons(d.Snapshot(0))), g.backend.Status().LastError != ""
 	}
 	in.InPlace = g.isProven()
 	return in

@@ -14,7 +14,7 @@ import (
 	"weft/routing/probe"
 )
 
-// Matrix implements control.Node.
+// Matrix implements control.ProbeService.
 func (d *Daemon) Matrix(ctx context.Context) (control.Matrix, error) {
 	g, waiting := d.current()
 	switch {
@@ -29,7 +29,7 @@ func (d *Daemon) Matrix(ctx context.Context) (control.Matrix, error) {
 		return control.Matrix{}, err
 	}
 	set, _ := g.state()
-	self := control.MatrixNode{Name: d.called(), NodeID: d.identity(), Self: true, Address: set.Own.Address()}
+	self := control.MatrixNode{Name: d.called(g.member.Status().Own), NodeID: d.identity(), Self: true, Address: set.Own.Address()}
 	for _, s := range []netip.Prefix{set.Own.V4, set.Own.V6} {
 		if s.IsValid() {
 			self.Subnets = append(self.Subnets, s)
@@ -48,7 +48,7 @@ func matrixOf(m probe.Matrix, self control.MatrixNode, peers []lease.Record) con
 	}
 	all := []entry{{"", self}}
 	for _, r := range peers {
-		p := peer(r)
+		p := control.PeerOf(r)
 		all = append(all, entry{cmp.Or(r.Node(), r.Called()), control.MatrixNode{Name: p.Name, NodeID: p.NodeID, Subnets: p.Subnets, Address: p.Address}})
 	}
 	slices.SortStableFunc(all, func(a, b entry) int {

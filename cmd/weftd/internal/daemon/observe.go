@@ -3,12 +3,14 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/events"
-	"weft/cmd/weftd/internal/ops"
+	"weft/cmd/weftd/internal/verdict"
 	"weft/lease"
 	"weft/routing"
 )
@@ -22,32 +24,9 @@ const (
 	eagerFor     = 10 * time.Second
 )
 
-// readiness returns the state from which the node's readiness follows.
-func (d *Daemon) readiness() (*generation, ops.State) {
-	g, waiting := d.current()
-	s := ops.State{Waiting: waiting, Source: d.source.name(), Assigned: !d.source.allocates()}
-	if g != nil {
-		s.Lease, s.Backend = g.member.Status(), g.backend.Status()
-		_, s.SubnetFile = g.state()
-		s.StoreCut = g.cutOffNow()
-		s.Rules = d.rulesReason(g)
-		if !g.isCompared() {
-			s.Config = "not compared yet with that of " + d.source.where()
-		}
-	}
-	return g, s
-}
-
-// Reasons lists why the node is not ready; none means that it is.
-func (d *Daemon) Reasons() []string {
-	g, s := d.readiness()
-	reasons := s.Reasons(time.Now())
-	d.prove(g, reasons)
-	return reasons
-}
-
-// prove lets the network configuration of g be cached once g is ready, since that shows that it works.
-func (d *Daemon) prove(g *generation, reasons []string) {
+// prove lets the network configuration of g be cached once g is ready, since that shows that it works. Only
+// observe calls it.
+func (d *Daemon) prove(g *generation, s *control.Snapshot, reasons []control.Verdict) {
 	if len(reasons) == 0 && g != nil && g.prove() {
 		d.log.Debug("the network configuration is good: it is in place, with a lease")
 		g.member.Proven()
@@ -56,7 +35,7 @@ func (d *Daemon) prove(g *generation, reasons []string) {
 
 // tellDataPath tells the member whether packets are carried, if it is one that publishes that. Only
 // observe calls it.
-func (d *Daemon) tellDataPath(g *generation, s ops.State) {
+func (d *Daemon) tellDataPath(g *generation, s *control.Snapshot) {
 	if g == nil {
 		return
 	}
@@ -64,7 +43,7 @@ func (d *Daemon) tellDataPath(g *generation, s ops.State) {
 	if !ok {
 		return
 	}
-	now := dataPathNews{strings.Join(s.Broken(), "; "), g.formerGateways(), g.alone()}
+	now := dataPathNews{strings.Join(control.Texts(verdict.Broken(s)), "; "), s.Former, alone(s)}
 	if g.told == nil || *g.told != now {
 		g.told = &now
 		m.SetDataPath(now.broken, now.former, now.alone)
@@ -115,34 +94,33 @@ func formerText(bridges, own string) string {
 		"If that subnet was this node's, delete these pods, and they are made anew; if another program made the bridge, as Docker does, give that another network", bridges, own)
 }
 
-// formerGateways says which bridges have gateways of subnets that are not ours any more; "" for none.
-func (g *generation) formerGateways() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.formerWhy
-}
-
 // observe reads the readiness when something has changed, and once a second. It logs
 // changes of the readiness, and reports them to systemd.
 func (d *Daemon) observe(ctx context.Context) error {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
-	lonely, full := false, rangeTold{}
-	last, first, notReady := []string(nil), true, time.Now()
-	kept := time.Now()
+	var noPeer, full told
+	var last []control.Verdict
+	first, notReady := true, time.Now()
+	kept, rangeSeen := time.Now(), time.Time{}
 	var renewed renewals
 	for {
-		g, state := d.readiness()
-		renewed.tell(state.Lease.Own, d.cfg.RenewMargin, d.log)
+		g, waiting := d.current()
 		d.findFormer(g)
 		g.probe(false)
-		d.tellDataPath(g, state)
-		lonely = d.tellNoPeer(lonely)
-		full.tell(d)
-		now := state.Reasons(time.Now())
-		d.prove(g, now)
+		s := d.snapshotOf(g, waiting, 0)
+		renewed.tell(s.Lease.Own, d.cfg.RenewMargin, d.log)
+		d.tellDataPath(g, s)
+		why, _ := verdict.NoPeer(s)
+		noPeer.tell(d.log, why, "there is no lack of usable peers any more")
+		if time.Since(rangeSeen) >= rangeEvery {
+			rangeSeen = time.Now()
+			full.tell(d.log, verdict.RangeUse(s), "there is room for nodes in the network again")
+		}
+		now := verdict.Reasons(s)
+		d.prove(g, s, now)
 		if first || !slices.Equal(now, last) {
-			d.systemd.Readiness(now)
+			d.systemd.Readiness(control.Texts(now))
 			if len(last) == 0 {
 				notReady = time.Now()
 			}
@@ -167,33 +145,39 @@ func (d *Daemon) observe(ctx context.Context) error {
 	}
 }
 
-// tellNoPeer logs when no peer is usable any more, and when one is again, and returns which is so now.
-func (d *Daemon) tellNoPeer(before bool) (now bool) {
-	why, _ := d.noPeerNow()
-	switch now = why != ""; {
+// rangeEvery is the time between looks at how many subnets are taken, since they cost work for each record.
+const rangeEvery = 10 * time.Second
+
+// told is whether the log has a note that has not ended yet.
+type told bool
+
+// tell logs why when it begins, and end when it has ended.
+func (t *told) tell(log *slog.Logger, why control.Verdict, end string) {
+	now := why.Code != ""
+	switch before := bool(*t); {
 	case now && !before:
-		d.log.Warn(why)
+		log.Warn(why.Text, "code", why.Code)
 	case before && !now:
-		d.log.Info("there is no lack of usable peers any more")
+		log.Info(end)
 	}
-	return now
+	*t = told(now)
 }
 
 // watchdog tells systemd that the daemon is alive as long as its state can be
 // read, so that systemd restarts a daemon in which a lock is never released.
 func (d *Daemon) watchdog(ctx context.Context) error {
-	d.systemd.Watchdog(ctx, func() bool { d.Reasons(); return true })
+	d.systemd.Watchdog(ctx, func() bool { d.Snapshot(0); return true })
 	return nil
 }
 
 // logReadiness logs the changes that an operator waits for or has to know of.
-func (d *Daemon) logReadiness(first bool, last, now []string, after time.Duration) {
+func (d *Daemon) logReadiness(first bool, last, now []control.Verdict, after time.Duration) {
 	switch {
 	case len(now) == 0:
 		d.log.Info("ready", "event", events.Ready, "after", after.Truncate(time.Millisecond))
 	case !first && len(last) == 0:
-		d.log.Warn("not ready any more", "event", events.NotReady, "reasons", now)
+		d.log.Warn("not ready any more", "event", events.NotReady, "reasons", control.Texts(now), "codes", control.Codes(now))
 	default:
-		d.log.Debug("not ready", "reasons", now)
+		d.log.Debug("not ready", "reasons", control.Texts(now), "codes", control.Codes(now))
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"weft/cmd/weftd/internal/ops"
+	"weft/cmd/internal/control"
 	"weft/lease"
 	"weft/routing"
 )
@@ -20,20 +20,20 @@ func (l *listener) SetDataPath(broken, _, _ string) { l.told = append(l.told, br
 func TestAMemberIsToldOfEveryChangeOfTheDataPath(t *testing.T) {
 	d, l := &Daemon{}, &listener{}
 	g := &generation{member: l}
-	good := ops.State{Backend: routing.Status{InPlace: true}}
+	good := control.Snapshot{Backend: routing.Status{InPlace: true}}
 	silent := good // nobody can be told, and packets flow
 	silent.Lease = lease.Status{State: lease.Unconfirmed}
-	bad := ops.State{Backend: routing.Status{UnderlayLost: "eth0 is down"}}
-	for _, s := range []ops.State{{}, good, good, silent, bad, bad, good} {
-		d.tellDataPath(g, s)
+	bad := control.Snapshot{Backend: routing.Status{UnderlayLost: "eth0 is down"}}
+	for _, s := range []control.Snapshot{{}, good, good, silent, bad, bad, good} {
+		d.tellDataPath(g, &s)
 	}
 	if want := []string{"routes: not in place yet", "", "underlay: eth0 is down", ""}; !slices.Equal(l.told, want) {
 		t.Errorf("got %q, want %q", l.told, want)
 	}
-	d.tellDataPath(nil, good)
-	d.tellDataPath(&generation{member: l.member}, good) // who does not want to know
+	d.tellDataPath(nil, &good)
+	d.tellDataPath(&generation{member: l.member}, &good) // who does not want to know
 	next := &generation{member: l}
-	d.tellDataPath(next, good)
+	d.tellDataPath(next, &good)
 	if len(l.told) != 5 {
 		t.Error("the next generation's is not told at once")
 	}

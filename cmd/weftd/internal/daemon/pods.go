@@ -158,10 +158,10 @@ func (d *Daemon) tellPods(g *generation) {
 	d.pods.SetLocal(l)
 }
 
-// MayAttach implements control.Node.
+// MayAttach implements control.PodService.
 func (d *Daemon) MayAttach(r podport.Request) error { return d.pods.MayAttach(r) }
 
-// Attach implements control.Node.
+// Attach implements control.PodService.
 func (d *Daemon) Attach(r podport.Request, fds []int) (podport.Pod, error) {
 	d.changing.RLock()
 	defer d.changing.RUnlock()
@@ -172,7 +172,7 @@ func (d *Daemon) Attach(r podport.Request, fds []int) (podport.Pod, error) {
 	return d.pods.Attach(r, fds)
 }
 
-// Detach implements control.Node.
+// Detach implements control.PodService.
 func (d *Daemon) Detach(k podport.Key) (podport.Pod, error) {
 	d.changing.RLock()
 	defer d.changing.RUnlock()
@@ -193,7 +193,7 @@ func (d *Daemon) replaced() error {
 	return nil
 }
 
-// Pods implements control.Node.
+// Pods implements control.PodService.
 func (d *Daemon) Pods() podport.Pods { return d.pods.List() }
 
 // podCounts are nil where no pod is attached directly.

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -105,97 +104,10 @@ func (g *generation) probes() []probe.State {
 	return g.prober.States()
 }
 
-// answers counts the nodes by whether they answer. One with an address that does not answer counts as one that does not.
-func answers(states []probe.State) (yes, no, unknown int) {
-	worst := map[string]probe.Answers{}
-	for _, s := range states {
-		if before, ok := worst[s.Peer]; !ok || s.Answers == probe.No || before == probe.Yes {
-			worst[s.Peer] = s.Answers
-		}
-	}
-	for _, a := range worst {
-		switch a {
-		case probe.Yes:
-			yes++
-		case probe.No:
-			no++
-		default:
-			unknown++
-		}
-	}
-	return yes, no, unknown
-}
-
-// unanswered says that no peer answers, with the likely cause; "" if one does, or may.
-func unanswered(states []probe.State) string {
-	for _, s := range states {
-		if s.Answers != probe.No {
-			return ""
-		}
-	}
-	_, n, _ := answers(states)
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf("no peer answers (%s): %s: look at: %s", countOf(n, "was asked", "were asked"), states[0].Likely, states[0].Look)
-}
-
 // alone says that no peer answers, in words that stay the same; "" if one does, or may.
-func (g *generation) alone() string {
-	if g.prober == nil || !g.prober.Alone() {
+func alone(s *control.Snapshot) string {
+	if !s.Alone {
 		return ""
 	}
 	return "none of this node's peers answers through the overlay: weft peers on this node has the likely cause"
-}
-
-// probeNotes is what an operator should know of the probes although the node is ready.
-func (g *generation) probeNotes() []string {
-	if g.prober == nil {
-		return nil
-	}
-	notes := g.prober.Faults()
-	if g.prober.Alone() {
-		if why := unanswered(g.prober.States()); why != "" {
-			notes = append(notes, why)
-		}
-	}
-	return notes
-}
-
-// statesByAddr finds states by the address that is asked.
-func statesByAddr(states []probe.State) map[netip.Addr]probe.State {
-	out := make(map[netip.Addr]probe.State, len(states))
-	for _, s := range states {
-		out[s.Addr] = s
-	}
-	return out
-}
-
-// probesOf converts what is known of the addresses of one node: those of its subnets, or where there is no tunnel its own.
-func probesOf(asked map[netip.Addr]probe.State, r lease.Record) []control.Probe {
-	var out []control.Probe
-	for _, a := range []netip.Addr{r.V4.Masked().Addr(), r.V6.Masked().Addr(), r.PublicIP, r.PublicIPv6} {
-		s, ok := asked[a]
-		if !ok {
-			continue
-		}
-		p := control.Probe{
-			Address: s.Addr, By: "udp", Answers: s.Answers.String(), Since: s.Since, LastAnswer: s.Answered,
-			RTT: s.RTT.Nanoseconds(), MinRTT: s.MinRTT.Nanoseconds(), PathMTU: s.PathMTU, LargeLost: s.Hole, Lossy: s.Lossy,
-			Likely: s.Likely, Look: s.Look,
-		}
-		share := func(l probe.Loss) *float64 {
-			if l.Of == 0 {
-				return nil
-			}
-			f := l.Share()
-			return &f
-		}
-		p.LossOut, p.LossIn = share(s.Out), share(s.In)
-		if s.Port == 0 {
-			p.By, p.Loss, p.LossOut, p.LossIn = "icmp", share(s.Out), nil, nil
-		}
-		out = append(out, p)
-	}
-	return out
 }

@@ -54,7 +54,7 @@ func (d *Daemon) hangups(ctx context.Context) error {
 	}
 }
 
-// Reload implements control.Node. Settings are taken up all or none; what has to be tried, which is the way to the store and the
+// Reload implements control.Reloader. Settings are taken up all or none; what has to be tried, which is the way to the store and the
 // network configuration, each on its own.
 func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
 	d.reloading.Lock()

@@ -3,7 +3,6 @@ package daemon
 import (
 	"net/netip"
 
-	"weft/cmd/internal/control"
 	"weft/routing"
 	"weft/routing/hostrules"
 )
@@ -21,24 +20,4 @@ func (d *Daemon) rulesConfig(f footing, former []netip.Prefix) (*hostrules.Confi
 		Resync: o.Resync, RouteProtocol: routing.RouteProtocol,
 		Logger: d.log.With("component", "rules"),
 	}, nil
-}
-
-// rulesReason returns why the rules keep the node from being ready, which is so if packets of pods should
-// be masqueraded and are not, or if nothing may leave in plain. Any other fault of the rules is only a note.
-func (d *Daemon) rulesReason(g *generation) string {
-	st := g.backend.Status()
-	if !d.cfg.Rules.IPMasq && st.Encrypt == "" {
-		return ""
-	}
-	if !st.Rules.InPlace {
-		return st.Rules.LastError
-	}
-	return ""
-}
-
-func rulesStatus(st hostrules.Status) control.Rules {
-	return control.Rules{
-		Firewall: st.Firewall, InPlace: st.InPlace, Error: st.LastError, Repaired: st.Repaired, Notes: st.Notes,
-		PodsDropped: st.Dropped.Pods, StrangersDropped: st.Dropped.Strangers, PlainDropped: st.Dropped.Plain,
-	}
 }

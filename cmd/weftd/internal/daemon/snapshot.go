@@ -4,80 +4,75 @@ import (
 	"os"
 	"time"
 
-	"weft/cmd/internal/podport"
-	"weft/cmd/weftd/internal/ops"
-	"weft/lease"
+	"weft/cmd/internal/control"
 	"weft/routing"
-	"weft/tunnel"
 )
 
-// snapshot returns the values from which the metrics are made.
-func (d *Daemon) snapshot() ops.Snapshot {
-	s := ops.Snapshot{Version: d.version, Node: d.identity(), Ready: len(d.Reasons()) == 0, Summary: !d.cfg.MetricsPerPeer}
-	if info, err := os.Stat(d.cacheFile()); err == nil {
-		s.CacheSaved = info.ModTime()
+// Snapshot reads what there is to know of this node, and changes nothing.
+func (d *Daemon) Snapshot(parts control.Parts) *control.Snapshot {
+	g, waiting := d.current()
+	return d.snapshotOf(g, waiting, parts)
+}
+
+// snapshotOf is Snapshot with what current has returned.
+func (d *Daemon) snapshotOf(g *generation, waiting string, parts control.Parts) *control.Snapshot {
+	s := &control.Snapshot{
+		At: time.Now(), Version: d.version, NodeID: d.identity(), Started: d.started, Waiting: waiting,
+		Source: control.Source{Name: d.source.name(), Where: d.source.where(), Assigns: !d.source.allocates()},
+		Lease:  d.heardAtStart(), Cache: control.Cache{File: d.cacheFile()},
+		Custody: d.custodyStatus(), Missing: d.lacking(), Certificates: d.certificatesNow(),
 	}
-	if d.pods != nil {
-		t := d.pods.Totals()
-		s.Pods = ops.Pods{
-			Attached: t.Attached, Waiting: t.Waiting, Missing: t.Missing, SentPackets: t.SentPackets, SentBytes: t.SentBytes,
-			ReceivedPackets: t.ReceivedPackets, ReceivedBytes: t.ReceivedBytes, Refused: t.Refused,
+	if g != nil {
+		d.readOverlay(s, g, parts)
+	}
+	s.Name, s.Store = d.called(s.Lease.Own), d.source.status(s.Lease)
+	if parts.Has(control.PartTraffic) {
+		if info, err := os.Stat(s.Cache.File); err == nil {
+			s.Cache.SavedAt = info.ModTime()
 		}
-		if d.cfg.MetricsPerPod {
-			s.EachPod = podInterfaces(d.pods.List())
-		}
+		s.Namespace, s.Pods = d.namespaceStatus(), d.podCounts()
 	}
-	g, _ := d.current()
-	if g == nil {
-		st := d.heardAtStart()
-		s.StoreUp, s.StoreSeen = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen
-		return s
-	}
-	st := g.member.Status()
-	s.LeaseHeld, s.LeaseExpires = st.State == lease.Held, st.Own.Expires
-	s.StoreUp, s.StoreSeen, s.StoreRevision = st.StoreErr == nil && !st.StoreSeen.IsZero(), st.StoreSeen, st.Revision
-	c := g.configNow().view
-	s.ConfigChanged, s.ConfigFault, s.ConfigLastGood = c.text() != configView{}.text(), c.Fault != nil, c.LastGood
-	_, s.NoPeer = d.noPeerNow()
-	s.Alarm, s.Rejected = st.Alarm != "", st.RejectedCount()
-	s.Backend = g.backend.Status()
-	s.Rules = s.Backend.Rules
-	s.KernelMoves, s.Devices = routing.CarriesNothing(s.Backend.Path), s.Backend.Traffic()
-	s.Probes = g.probes()
-	if !s.Summary {
-		s.Infos, s.Encrypted = g.peerInfos(), g.encryptedPeers(time.Now())
-	}
-	if g.plane == nil {
-		return s
-	}
-	engine := g.plane.Engine()
-	s.Tunnel, s.Workers, s.Peers, s.Strangers = engine.Stats(), engine.Workers(), d.peerStats(engine), len(engine.Strangers())
-	if n, err := g.plane.DeviceDrops(); err == nil { // the device may be gone just now
-		s.DeviceDropped = n
+	if parts.Has(control.PartPods) && d.pods != nil {
+		s.EachPod = d.pods.List().Pods
 	}
 	return s
 }
 
-// peerStats returns the counters of each peer, nil if the metrics shall not have them.
-func (d *Daemon) peerStats(e *tunnel.Engine) []tunnel.PeerStats {
-	if !d.cfg.MetricsPerPeer {
-		return nil
-	}
-	return e.Peers()
-}
-
-// podInterfaces are pods as the metrics have them.
-func podInterfaces(all podport.Pods) []ops.PodInterface {
-	out := make([]ops.PodInterface, 0, len(all.Pods))
-	for _, p := range all.Pods {
-		i := ops.PodInterface{
-			Name: p.Name, ID: p.ID, Interface: p.Interface, By: p.By, Addresses: p.Addresses, Attached: p.State == podport.Attached,
-			SentPackets: p.SentPackets, SentBytes: p.SentBytes, ReceivedPackets: p.ReceivedPackets, ReceivedBytes: p.ReceivedBytes,
+// readOverlay adds what g knows.
+func (d *Daemon) readOverlay(s *control.Snapshot, g *generation, parts control.Parts) {
+	s.Lease, s.Backend, s.RecordType = g.member.Status(), g.backend.Status(), g.backend.RecordType()
+	s.Cache.Used, s.Port = g.cached, int(routing.FactsOf(g.footing.network).Port)
+	s.NeedsRules = d.cfg.Rules.IPMasq || s.Backend.Encrypt != ""
+	g.mu.Lock()
+	s.Set, s.SubnetFile, s.StoreCut, s.Former, s.Compared = g.set, g.fileWhy, g.storeCut, g.formerWhy, g.config.compared
+	view := g.config.view
+	g.mu.Unlock()
+	s.Set.Rejected = s.Lease.Rejected
+	s.Config = configStatus(g.footing.raw, view)
+	if g.prober != nil {
+		s.Probing, s.Alone, s.ProbeFaults = true, g.prober.Alone(), g.prober.Faults()
+		if s.Alone || parts != 0 {
+			s.Probes = g.prober.States()
 		}
-		for _, d := range p.Drops {
-			i.Refused += d.Packets
-		}
-		out = append(out, i)
 	}
-	return out
+	if parts.Has(control.PartPeers) {
+		s.Records, s.Encrypted = g.peers(), g.encryption(s.At)
+	}
+	if parts.Has(control.PartTraffic) {
+		s.Devices = s.Backend.Traffic()
+	}
+	if g.plane == nil || parts&(control.PartTraffic|control.PartPeers) == 0 {
+		return
+	}
+	engine := g.plane.Engine()
+	s.Plane = &control.Plane{Strangers: engine.Strangers()}
+	if parts.Has(control.PartTraffic) {
+		s.Plane.Stats, s.Plane.Workers, s.Plane.Forgers = engine.Stats(), engine.Workers(), engine.Forgers()
+		if n, err := g.plane.DeviceDrops(); err == nil { // the device may be gone just now
+			s.Plane.Dropped = n
+		}
+	}
+	if parts.Has(control.PartPeers) {
+		s.Plane.Peers = engine.Peers()
+	}
 }

@@ -63,10 +63,3 @@ func (g *generation) setStoreCut(why string) (before string) {
 	before, g.storeCut = g.storeCut, why
 	return before
 }
-
-// cutOffNow returns what setStoreCut stored last.
-func (g *generation) cutOffNow() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.storeCut
-}

@@ -54,7 +54,7 @@ type outcome struct {
 	err    error
 }
 
-// MayHandOver implements control.HandOverNode.
+// MayHandOver implements control.Upgrader.
 func (d *Daemon) MayHandOver(r control.HandOverRequest) error {
 	refuse := func(format string, a ...any) error {
 		return fmt.Errorf("%w: %s", control.ErrRefused, fmt.Sprintf(format, a...))
@@ -76,7 +76,7 @@ func (d *Daemon) MayHandOver(r control.HandOverRequest) error {
 	return nil
 }
 
-// HandOver implements control.HandOverNode.
+// HandOver implements control.Upgrader.
 func (d *Daemon) HandOver(r control.HandOverRequest, caller control.Caller, u *net.UnixConn) {
 	conn := handover.NewConn(u)
 	if !d.handing.TryLock() {

@@ -33,7 +33,7 @@ const MinderPipe = "WEFT_MINDER"
 // minderProcess is the variable that has the number of that process.
 const minderProcess = "WEFT_MINDER_PID"
 
-// Upgrade implements control.HandOverNode.
+// Upgrade implements control.Upgrader.
 func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (done control.Upgraded, err error) {
 	refuse := func(format string, a ...any) (control.Upgraded, error) {
 		return done, fmt.Errorf("%w: %w", control.ErrRefused, fmt.Errorf(format, a...))

@@ -30,7 +30,7 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		d.takeUpPods(ctx, do)
 		do(when(d.ours, func(ctx context.Context) error {
 			return d.keepServing(ctx, "control socket", l, err, open, func(ctx context.Context, l net.Listener) error {
-				return control.Serve(ctx, spare(d.serves("control", l)), d)
+				return control.Serve(ctx, spare(d.serves("control", l)), d.services())
 			})
 		}))
 	}
@@ -38,7 +38,7 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		d.takeUpPods(ctx, do)
 	}
 	if port := d.cfg.HealthzPort; port != 0 {
-		h := ops.Handler(d.Reasons, ops.NewRegistry(d.snapshot), d.Notes)
+		h := ops.Handler(ops.Pages{Snapshot: d.Snapshot, PerPeer: d.cfg.MetricsPerPeer, PerPod: d.cfg.MetricsPerPod})
 		if !d.cfg.HealthzIPGiven {
 			h = ops.OnlyHere(h, options.MetricsElsewhere)
 		}
@@ -133,12 +133,12 @@ func (d *Daemon) lack(what string, err error) {
 	}
 }
 
-// lacking returns the notes on what the daemon goes on without.
+// lacking returns what the daemon goes on without, and why.
 func (d *Daemon) lacking() (notes []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for what, why := range d.lacks {
-		notes = append(notes, "without "+what+": "+why)
+		notes = append(notes, what+": "+why)
 	}
 	slices.Sort(notes)
 	return notes

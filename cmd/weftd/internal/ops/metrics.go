@@ -2,11 +2,13 @@ package ops
 
 import (
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"weft/cmd/weftd/internal/verdict"
 	"weft/lease"
 	"weft/tunnel"
 )
@@ -17,7 +19,7 @@ type metric struct {
 	name, help string
 	kind       prometheus.ValueType
 	labels     []string
-	read       func(s *Snapshot, emit func(v float64, labels ...string))
+	read       func(s *page, emit func(v float64, labels ...string))
 }
 
 // families lists every metric of ours, in the order of docs/metrics.md.
@@ -42,8 +44,8 @@ func families() []metric {
 func carried(all []metric) []metric {
 	for i := range all {
 		read := all[i].read
-		all[i].read = func(s *Snapshot, emit func(float64, ...string)) {
-			if !s.KernelMoves {
+		all[i].read = func(s *page, emit func(float64, ...string)) {
+			if !s.kernelMoves() {
 				read(s, emit)
 			}
 		}
@@ -52,59 +54,66 @@ func carried(all []metric) []metric {
 }
 
 // gauge and counter make metrics without labels.
-func gauge(name, help string, v func(*Snapshot) float64) metric {
+func gauge(name, help string, v func(*page) float64) metric {
 	return metric{name: name, help: help, kind: prometheus.GaugeValue,
-		read: func(s *Snapshot, emit func(float64, ...string)) { emit(v(s)) }}
+		read: func(s *page, emit func(float64, ...string)) { emit(v(s)) }}
 }
 
-func counter(name, help string, v func(*Snapshot) uint64) metric {
+func counter(name, help string, v func(*page) uint64) metric {
 	return metric{name: name, help: help, kind: prometheus.CounterValue,
-		read: func(s *Snapshot, emit func(float64, ...string)) { emit(float64(v(s))) }}
+		read: func(s *page, emit func(float64, ...string)) { emit(float64(v(s))) }}
 }
 
 func nodeFamilies() []metric {
 	return []metric{
 		{"weft_build_info", "Always 1; the labels say what runs.", prometheus.GaugeValue, []string{"version", "goversion", "node"},
-			func(s *Snapshot, emit func(float64, ...string)) { emit(1, s.Version, runtime.Version(), s.Node) }},
-		gauge("weft_ready", "1 if this node is ready: /readyz of weftd answers 200.", func(s *Snapshot) float64 { return truth(s.Ready) }),
-		gauge("weft_lease_held", "1 if the store (etcd or the Kubernetes API) has confirmed this node's lease of its subnet, and the lease has not ended.", func(s *Snapshot) float64 { return truth(s.LeaseHeld) }),
-		gauge("weft_lease_expiry_timestamp_seconds", "Unix time at which this node's lease of its subnet ends; 0 if it has no end or is not known.", func(s *Snapshot) float64 { return unix(s.LeaseExpires) }),
-		gauge("weft_store_up", "1 while the store of the nodes' leases (etcd or the Kubernetes API) answers.", func(s *Snapshot) float64 { return truth(s.StoreUp) }),
-		gauge("weft_store_last_seen_timestamp_seconds", "Unix time at which the store last answered; 0 if it has not since weftd started.", func(s *Snapshot) float64 { return unix(s.StoreSeen) }),
-		gauge("weft_store_revision", "The store's revision of the list of nodes that this node works with.", func(s *Snapshot) float64 { return float64(s.StoreRevision) }),
-		gauge("weft_config_changed", "1 while the network configuration in the store is not the one in use; weft status says how they differ.", func(s *Snapshot) float64 { return truth(s.ConfigChanged) }),
-		gauge("weft_config_fault", "1 while the store's network configuration cannot be used: not valid, gone, or without a backend that starts here.", func(s *Snapshot) float64 { return truth(s.ConfigFault) }),
-		gauge("weft_config_last_good", "1 while the node runs on its last good network configuration because a start could not use the store's.", func(s *Snapshot) float64 { return truth(s.ConfigLastGood) }),
-		noPeerFamily(),
-		gauge("weft_removals_disbelieved", "1 while nodes are missing from the store and this node goes on as if they were there, since the store seems emptied or replaced (an alarm).", func(s *Snapshot) float64 { return truth(s.Alarm) }),
-		{"weft_records_rejected", "Nodes' records in the store that are not used, by reason; weft lease list names them.", prometheus.GaugeValue, []string{"reason"},
-			func(s *Snapshot, emit func(float64, ...string)) {
-				for _, reason := range lease.RejectReasons() {
-					emit(float64(s.Rejected[reason]), reason.String())
+			func(s *page, emit func(float64, ...string)) { emit(1, s.Version, runtime.Version(), s.NodeID) }},
+		gauge("weft_ready", "1 if this node is ready: /readyz of weftd answers 200.", func(s *page) float64 { return truth(len(verdict.Reasons(s.Snapshot)) == 0) }),
+		gauge("weft_lease_held", "1 if the store (etcd or the Kubernetes API) has confirmed this node's lease of its subnet, and the lease has not ended.", func(s *page) float64 { return truth(s.InUse() && s.Lease.State == lease.Held) }),
+		gauge("weft_lease_expiry_timestamp_seconds", "Unix time at which this node's lease of its subnet ends; 0 if it has no end or is not known.", func(s *page) float64 { return unix(s.Lease.Own.Expires) }),
+		gauge("weft_store_up", "1 while the store of the nodes' leases (etcd or the Kubernetes API) answers.", func(s *page) float64 { return truth(s.Lease.StoreErr == nil && !s.Lease.StoreSeen.IsZero()) }),
+		gauge("weft_store_last_seen_timestamp_seconds", "Unix time at which the store last answered; 0 if it has not since weftd started.", func(s *page) float64 { return unix(s.Lease.StoreSeen) }),
+		gauge("weft_store_revision", "The store's revision of the list of nodes that this node works with.", func(s *page) float64 { return float64(s.Lease.Revision) }),
+		gauge("weft_config_changed", "1 while the network configuration in the store is not the one in use; weft status says how they differ.", func(s *page) float64 { return truth(s.Config.Differs) }),
+		gauge("weft_config_fault", "1 while the store's network configuration cannot be used: not valid, gone, or without a backend that starts here.", func(s *page) float64 { return truth(len(s.Config.Faults) > 0) }),
+		gauge("weft_config_last_good", "1 while the node runs on its last good network configuration because a start could not use the store's.", func(s *page) float64 { return truth(s.Config.LastGood) }),
+		{"weft_no_usable_peer", "1 for each reason why none of the other nodes in the store can be used, while that is so.", prometheus.GaugeValue, []string{"reason"},
+			func(s *page, emit func(float64, ...string)) {
+				_, why := verdict.NoPeer(s.Snapshot)
+				for _, reason := range verdict.AllUnusable() {
+					emit(truth(slices.Contains(why, reason)), string(reason))
 				}
 			}},
-		gauge("weft_cache_saved_timestamp_seconds", "Unix time at which the last good list of nodes was written to disk, with which a restart begins; 0 if there is none.", func(s *Snapshot) float64 { return unix(s.CacheSaved) }),
+		gauge("weft_removals_disbelieved", "1 while nodes are missing from the store and this node goes on as if they were there, since the store seems emptied or replaced (an alarm).", func(s *page) float64 { return truth(s.Lease.Alarm != "") }),
+		{"weft_records_rejected", "Nodes' records in the store that are not used, by reason; weft lease list names them.", prometheus.GaugeValue, []string{"reason"},
+			func(s *page, emit func(float64, ...string)) {
+				rejected := s.Lease.RejectedCount()
+				for _, reason := range lease.RejectReasons() {
+					emit(float64(rejected[reason]), reason.String())
+				}
+			}},
+		gauge("weft_cache_saved_timestamp_seconds", "Unix time at which the last good list of nodes was written to disk, with which a restart begins; 0 if there is none.", func(s *page) float64 { return unix(s.Cache.SavedAt) }),
 	}
 }
 
 func packetFamilies() []metric {
 	flows := func(name, help string, v func(*tunnel.Flow) uint64) metric {
-		return metric{name, help, prometheus.CounterValue, []string{"direction"}, func(s *Snapshot, emit func(float64, ...string)) {
-			emit(float64(v(&s.Tunnel.Egress)), "egress")
-			emit(float64(v(&s.Tunnel.Ingress)), "ingress")
+		return metric{name, help, prometheus.CounterValue, []string{"direction"}, func(s *page, emit func(float64, ...string)) {
+			emit(float64(v(&s.plane.Stats.Egress)), "egress")
+			emit(float64(v(&s.plane.Stats.Ingress)), "ingress")
 		}}
 	}
 	workers := func(name, help string, v func(*tunnel.WorkerStats) float64) metric {
-		return metric{name, help, prometheus.CounterValue, []string{"worker"}, func(s *Snapshot, emit func(float64, ...string)) {
-			for i := range s.Workers {
-				emit(v(&s.Workers[i]), strconv.Itoa(i))
+		return metric{name, help, prometheus.CounterValue, []string{"worker"}, func(s *page, emit func(float64, ...string)) {
+			for i := range s.plane.Workers {
+				emit(v(&s.plane.Workers[i]), strconv.Itoa(i))
 			}
 		}}
 	}
-	drops := func(s *Snapshot, emit func(float64, ...string)) {
+	drops := func(s *page, emit func(float64, ...string)) {
 		for r := range tunnel.NumDropReasons {
-			emit(float64(s.Tunnel.Egress.Drops[r]), "egress", r.String())
-			emit(float64(s.Tunnel.Ingress.Drops[r]), "ingress", r.String())
+			emit(float64(s.plane.Stats.Egress.Drops[r]), "egress", r.String())
+			emit(float64(s.plane.Stats.Ingress.Drops[r]), "ingress", r.String())
 		}
 	}
 	return []metric{
@@ -113,13 +122,13 @@ func packetFamilies() []metric {
 		flows("weft_delivered_packets_total", "Packets inside the overlay that weftd handed on: to other nodes (egress) or to this host (ingress).", func(f *tunnel.Flow) uint64 { return f.Delivered }),
 		flows("weft_delivered_bytes_total", "Bytes of the packets inside the overlay that weftd handed on: to other nodes (egress) or to this host (ingress).", func(f *tunnel.Flow) uint64 { return f.DeliveredBytes }),
 		{"weft_dropped_packets_total", "Packets inside the overlay that weftd dropped, by reason; received = delivered + dropped.", prometheus.CounterValue, []string{"direction", "reason"}, drops},
-		counter("weft_icmp_sent_total", "ICMP errors that weftd sent to senders on this host, such as packet too big.", func(s *Snapshot) uint64 { return s.Tunnel.ICMPSent }),
-		counter("weft_icmp_suppressed_total", "ICMP errors to senders on this host that weftd's rate limit withheld.", func(s *Snapshot) uint64 { return s.Tunnel.ICMPSuppressed }),
-		counter("weft_fragmented_packets_total", "IPv4 packets inside the overlay that weftd fragmented, since the way to the other node carries only smaller ones.", func(s *Snapshot) uint64 { return s.Tunnel.Fragmented }),
-		counter("weft_checksums_completed_total", "Packets inside the overlay whose checksum was left to hardware when they came, and was filled in or left to the next.", func(s *Snapshot) uint64 { return s.Tunnel.Completed }),
+		counter("weft_icmp_sent_total", "ICMP errors that weftd sent to senders on this host, such as packet too big.", func(s *page) uint64 { return s.plane.Stats.ICMPSent }),
+		counter("weft_icmp_suppressed_total", "ICMP errors to senders on this host that weftd's rate limit withheld.", func(s *page) uint64 { return s.plane.Stats.ICMPSuppressed }),
+		counter("weft_fragmented_packets_total", "IPv4 packets inside the overlay that weftd fragmented, since the way to the other node carries only smaller ones.", func(s *page) uint64 { return s.plane.Stats.Fragmented }),
+		counter("weft_checksums_completed_total", "Packets inside the overlay whose checksum was left to hardware when they came, and was filled in or left to the next.", func(s *page) uint64 { return s.plane.Stats.Completed }),
 		{"weft_worker_packets_total", "Packets inside the overlay that each worker of weftd's data plane took: how evenly flows are shared out.", prometheus.CounterValue, []string{"worker", "direction"},
-			func(s *Snapshot, emit func(float64, ...string)) {
-				for i, w := range s.Workers {
+			func(s *page, emit func(float64, ...string)) {
+				for i, w := range s.plane.Workers {
 					emit(float64(w.Egress), strconv.Itoa(i), "egress")
 					emit(float64(w.Ingress), strconv.Itoa(i), "ingress")
 				}
@@ -130,16 +139,16 @@ func packetFamilies() []metric {
 			func(w *tunnel.WorkerStats) float64 { return float64(w.Reads) }),
 		workers("weft_worker_writes_total", "System calls of a worker that handed packets on; packets divided by writes is how many leave at once.",
 			func(w *tunnel.WorkerStats) float64 { return float64(w.Writes) }),
-		counter("weft_worker_wakeups_total", "How often workers of weftd's data plane woke since packets had come.", func(s *Snapshot) uint64 { return s.Tunnel.Wakeups }),
-		counter("weft_worker_batches_total", "Batches of packets that workers of weftd's data plane moved; packets divided by batches is how many come at once.", func(s *Snapshot) uint64 { return s.Tunnel.Batches }),
-		gauge("weft_ports", "Devices and sockets that weftd's data plane moves packets between: the overlay's devices and the sockets on the underlay.", func(s *Snapshot) float64 { return float64(s.Tunnel.Ports) }),
+		counter("weft_worker_wakeups_total", "How often workers of weftd's data plane woke since packets had come.", func(s *page) uint64 { return s.plane.Stats.Wakeups }),
+		counter("weft_worker_batches_total", "Batches of packets that workers of weftd's data plane moved; packets divided by batches is how many come at once.", func(s *page) uint64 { return s.plane.Stats.Batches }),
+		gauge("weft_ports", "Devices and sockets that weftd's data plane moves packets between: the overlay's devices and the sockets on the underlay.", func(s *page) float64 { return float64(s.plane.Stats.Ports) }),
 	}
 }
 
 func queueFamilies() []metric {
 	offloads := func(name, help string, kind prometheus.ValueType, v func(tunnel.OffloadStats) float64) metric {
-		return metric{name, help, kind, []string{"offload"}, func(s *Snapshot, emit func(float64, ...string)) {
-			for _, o := range s.Tunnel.Offloads {
+		return metric{name, help, kind, []string{"offload"}, func(s *page, emit func(float64, ...string)) {
+			for _, o := range s.plane.Stats.Offloads {
 				emit(v(o), o.Offload.String())
 			}
 		}}
@@ -152,22 +161,22 @@ func queueFamilies() []metric {
 		offloads("weft_offload_packets_total", "Packets that were moved several at once by this offload; divided by the calls it is how many at once.", prometheus.CounterValue,
 			func(o tunnel.OffloadStats) float64 { return float64(o.Segments) }),
 		{"weft_kernel_dropped_packets_total", "Packets that the kernel dropped as weftd did not take them fast enough, at its socket or at the overlay's device.", prometheus.CounterValue, []string{"where"},
-			func(s *Snapshot, emit func(float64, ...string)) {
-				emit(float64(s.Tunnel.SocketOverflow), "socket")
-				emit(float64(s.DeviceDropped), "device")
+			func(s *page, emit func(float64, ...string)) {
+				emit(float64(s.plane.Stats.SocketOverflow), "socket")
+				emit(float64(s.plane.Dropped), "device")
 			}},
-		gauge("weft_peers_held_back", "Other nodes that filled a receive queue which all share, so that only a part of their packets is let in.", func(s *Snapshot) float64 { return float64(s.Tunnel.HeldBack) }),
+		gauge("weft_peers_held_back", "Other nodes that filled a receive queue which all share, so that only a part of their packets is let in.", func(s *page) float64 { return float64(s.plane.Stats.HeldBack) }),
 	}
 }
 
 func kernelFamilies() []metric {
 	return []metric{
-		gauge("weft_backend_in_place", "1 if the overlay's devices, addresses and routes on this host are as they should be.", func(s *Snapshot) float64 { return truth(s.Backend.InPlace) }),
-		gauge("weft_backend_pending_changes", "Changes to devices, addresses and routes of this host that are due and not made yet.", func(s *Snapshot) float64 { return float64(s.Backend.Pending) }),
-		counter("weft_backend_repairs_total", "Changes of somebody else's to the overlay's devices, addresses and routes that weftd undid.", func(s *Snapshot) uint64 { return s.Backend.Repaired }),
-		gauge("weft_backend_last_reconcile_timestamp_seconds", "Unix time at which weftd last compared devices and routes with what they should be; 0 if it has not yet.", func(s *Snapshot) float64 { return unix(s.Backend.LastReconcile) }),
-		gauge("weft_mtu_bytes", "The largest packet that pods can send through the overlay, in bytes; 0 before there is a device.", func(s *Snapshot) float64 { return float64(s.Backend.MTU) }),
-		gauge("weft_underlay_lost", "1 while the network interface that carries the overlay, or its address, is missing.", func(s *Snapshot) float64 { return truth(s.Backend.UnderlayLost != "") }),
+		gauge("weft_backend_in_place", "1 if the overlay's devices, addresses and routes on this host are as they should be.", func(s *page) float64 { return truth(s.Backend.InPlace) }),
+		gauge("weft_backend_pending_changes", "Changes to devices, addresses and routes of this host that are due and not made yet.", func(s *page) float64 { return float64(s.Backend.Pending) }),
+		counter("weft_backend_repairs_total", "Changes of somebody else's to the overlay's devices, addresses and routes that weftd undid.", func(s *page) uint64 { return s.Backend.Repaired }),
+		gauge("weft_backend_last_reconcile_timestamp_seconds", "Unix time at which weftd last compared devices and routes with what they should be; 0 if it has not yet.", func(s *page) float64 { return unix(s.Backend.LastReconcile) }),
+		gauge("weft_mtu_bytes", "The largest packet that pods can send through the overlay, in bytes; 0 before there is a device.", func(s *page) float64 { return float64(s.Backend.MTU) }),
+		gauge("weft_underlay_lost", "1 while the network interface that carries the overlay, or its address, is missing.", func(s *page) float64 { return truth(s.Backend.UnderlayLost != "") }),
 	}
 }
 
@@ -175,7 +184,7 @@ func kernelFamilies() []metric {
 func hookFamilies() []metric {
 	return []metric{
 		{"weft_route_hook_routes", "Routes that this node last gave the controller of type route-hook, by what became of them.", prometheus.GaugeValue, []string{"state"},
-			func(s *Snapshot, emit func(float64, ...string)) {
+			func(s *page, emit func(float64, ...string)) {
 				if h := s.Backend.Hook; h.Controller != "" {
 					emit(float64(h.Accepted), "accepted")
 					emit(float64(h.Pending), "pending")
@@ -183,13 +192,13 @@ func hookFamilies() []metric {
 				}
 			}},
 		{"weft_route_hook_last_taken_timestamp_seconds", "Unix time at which the controller of type route-hook last took this node's routes; 0 if it has not since weftd started.", prometheus.GaugeValue, nil,
-			func(s *Snapshot, emit func(float64, ...string)) {
+			func(s *page, emit func(float64, ...string)) {
 				if h := s.Backend.Hook; h.Controller != "" {
 					emit(unix(h.Taken))
 				}
 			}},
 		{"weft_route_hook_failures_total", "How often the controller of type route-hook did not take this node's routes; weft status says why.", prometheus.CounterValue, nil,
-			func(s *Snapshot, emit func(float64, ...string)) {
+			func(s *page, emit func(float64, ...string)) {
 				if h := s.Backend.Hook; h.Controller != "" {
 					emit(float64(h.Failures))
 				}
@@ -199,16 +208,18 @@ func hookFamilies() []metric {
 
 func peerFamilies() []metric {
 	each := func(name, help string, kind prometheus.ValueType, v func(*tunnel.PeerStats) float64) metric {
-		return metric{name, help, kind, []string{"peer"}, func(s *Snapshot, emit func(float64, ...string)) {
-			for _, p := range s.namedPeers() {
-				emit(v(p.PeerStats), p.name)
+		return metric{name, help, kind, []string{"peer"}, func(s *page, emit func(float64, ...string)) {
+			for i, name := range s.labels.Traffic {
+				if name != "" {
+					emit(v(&s.plane.Peers[i]), name)
+				}
 			}
 		}}
 	}
 	c, g := prometheus.CounterValue, prometheus.GaugeValue
 	return []metric{
-		gauge("weft_peers", "Other nodes that this node exchanges packets with.", func(s *Snapshot) float64 { return float64(s.Backend.Peers) }),
-		gauge("weft_peers_skipped", "Other nodes whose record in the store this node cannot use; weft status says why.", func(s *Snapshot) float64 { return float64(len(s.Backend.Skipped)) }),
+		gauge("weft_peers", "Other nodes that this node exchanges packets with.", func(s *page) float64 { return float64(s.Backend.Peers) }),
+		gauge("weft_peers_skipped", "Other nodes whose record in the store this node cannot use; weft status says why.", func(s *page) float64 { return float64(len(s.Backend.Skipped)) }),
 		peerInfoFamily(),
 		strangersFamily(),
 		each("weft_peer_transmit_packets_total", "Packets inside the overlay that were sent to this peer.", c, func(p *tunnel.PeerStats) float64 { return float64(p.TxPackets) }),
@@ -229,7 +240,7 @@ func peerFamilies() []metric {
 }
 
 func strangersFamily() metric {
-	return carried([]metric{gauge("weft_strangers", "Addresses that lately sent to the overlay's port and belong to no node; weft peers names them.", func(s *Snapshot) float64 { return float64(s.Strangers) })})[0]
+	return carried([]metric{gauge("weft_strangers", "Addresses that lately sent to the overlay's port and belong to no node; weft peers names them.", func(s *page) float64 { return float64(len(s.plane.Strangers)) })})[0]
 }
 
 func truth(b bool) float64 {

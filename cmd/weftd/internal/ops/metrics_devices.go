@@ -9,7 +9,7 @@ import (
 // deviceFamilies are the traffic of a node whose kernel moves the packets, as its devices count it.
 func deviceFamilies() []metric {
 	each := func(name, help string, out, in func(*routing.DeviceTraffic) uint64) metric {
-		return metric{name, help, prometheus.CounterValue, []string{"device", "scope", "direction"}, func(s *Snapshot, emit func(float64, ...string)) {
+		return metric{name, help, prometheus.CounterValue, []string{"device", "scope", "direction"}, func(s *page, emit func(float64, ...string)) {
 			for i := range s.Devices {
 				d := &s.Devices[i]
 				scope := "host"

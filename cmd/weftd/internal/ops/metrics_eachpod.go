@@ -1,43 +1,28 @@
 package ops
 
 import (
-	"net/netip"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-)
 
-// PodInterface is one interface of a pod that is attached directly.
-type PodInterface struct {
-	// Name is what people call the pod, "" for none, and ID what tells it from all others.
-	Name, ID, Interface string
-	// By is the program that attached it.
-	By        string
-	Addresses []netip.Addr
-	// Attached says that it has a port.
-	Attached bool
-	// Sent is what the pod sent, Received what was delivered to it, and Refused the packets from it and to it that went no further.
-	SentPackets, SentBytes, ReceivedPackets, ReceivedBytes, Refused uint64
-}
+	"weft/cmd/internal/podport"
+)
 
 // maxPodLabel bounds the label of a pod, in bytes: who attaches a pod chooses its name, and who scrapes keeps it for weeks.
 const maxPodLabel = 128
 
-// podLabels returns a label for each of EachPod, so that no two of one name have the same interface: pods of one name are told apart by their ids. A
-// name that is too long gives way to the id.
-func (s *Snapshot) podLabels() []string {
-	if s.each != nil || len(s.EachPod) == 0 {
-		return s.each
-	}
+// podLabels returns a label for each of the pods' interfaces, so that no two of one name have the same interface: pods of one
+// name are told apart by their ids. A name that is too long gives way to the id.
+func podLabels(all []podport.Pod) []string {
 	type series struct{ name, iface string }
-	times := make(map[series]int, len(s.EachPod))
-	for i := range s.EachPod {
-		times[series{s.EachPod[i].Name, s.EachPod[i].Interface}]++
+	times := make(map[series]int, len(all))
+	for i := range all {
+		times[series{all[i].Name, all[i].Interface}]++
 	}
-	s.each = make([]string, len(s.EachPod))
-	seen := make(map[series]bool, len(s.EachPod))
-	for i := range s.EachPod {
-		p := &s.EachPod[i]
+	out := make([]string, len(all))
+	seen := make(map[series]bool, len(all))
+	for i := range all {
+		p := &all[i]
 		name := p.Name
 		switch {
 		case name == "" || len(name) > maxPodLabel:
@@ -47,17 +32,17 @@ func (s *Snapshot) podLabels() []string {
 		}
 		if k := (series{name, p.Interface}); !seen[k] { // a second one would have whoever scrapes refuse the whole page
 			seen[k] = true
-			s.each[i] = name
+			out[i] = name
 		}
 	}
-	return s.each
+	return out
 }
 
 // podInterfaceFamilies are about single pods.
 func podInterfaceFamilies() []metric {
-	each := func(name, help string, kind prometheus.ValueType, v func(*PodInterface) float64) metric {
-		return metric{name, help, kind, []string{"pod", "interface"}, func(s *Snapshot, emit func(float64, ...string)) {
-			labels := s.podLabels()
+	each := func(name, help string, kind prometheus.ValueType, v func(*podport.Pod) float64) metric {
+		return metric{name, help, kind, []string{"pod", "interface"}, func(s *page, emit func(float64, ...string)) {
+			labels := s.podNames
 			for i := range s.EachPod {
 				if labels[i] != "" {
 					emit(v(&s.EachPod[i]), labels[i], s.EachPod[i].Interface)
@@ -65,13 +50,13 @@ func podInterfaceFamilies() []metric {
 			}
 		}}
 	}
-	count := func(name, help string, v func(*PodInterface) uint64) metric {
-		return each(name, help, prometheus.CounterValue, func(p *PodInterface) float64 { return float64(v(p)) })
+	count := func(name, help string, v func(*podport.Pod) uint64) metric {
+		return each(name, help, prometheus.CounterValue, func(p *podport.Pod) float64 { return float64(v(p)) })
 	}
 	return []metric{
 		{"weft_pod_interface_info", "Always 1; the labels say which pod it is, of those that are attached directly.", prometheus.GaugeValue, []string{"pod", "interface", "id", "addresses", "by"},
-			func(s *Snapshot, emit func(float64, ...string)) {
-				labels := s.podLabels()
+			func(s *page, emit func(float64, ...string)) {
+				labels := s.podNames
 				for i := range s.EachPod {
 					p := &s.EachPod[i]
 					var addrs []string
@@ -83,11 +68,17 @@ func podInterfaceFamilies() []metric {
 					}
 				}
 			}},
-		each("weft_pod_interface_attached", "1 if the directly attached pod has a port; 0 while it waits for a data plane, or is missing since a restart of weftd.", prometheus.GaugeValue, func(p *PodInterface) float64 { return truth(p.Attached) }),
-		count("weft_pod_interface_transmit_packets_total", "Packets that the directly attached pod has sent.", func(p *PodInterface) uint64 { return p.SentPackets }),
-		count("weft_pod_interface_transmit_bytes_total", "Bytes of the packets that the directly attached pod has sent.", func(p *PodInterface) uint64 { return p.SentBytes }),
-		count("weft_pod_interface_receive_packets_total", "Packets that were delivered to the directly attached pod.", func(p *PodInterface) uint64 { return p.ReceivedPackets }),
-		count("weft_pod_interface_receive_bytes_total", "Bytes of the packets that were delivered to the directly attached pod.", func(p *PodInterface) uint64 { return p.ReceivedBytes }),
-		count("weft_pod_interface_refused_packets_total", "Packets from the directly attached pod, or to it, that went no further; weft pods says why.", func(p *PodInterface) uint64 { return p.Refused }),
+		each("weft_pod_interface_attached", "1 if the directly attached pod has a port; 0 while it waits for a data plane, or is missing since a restart of weftd.", prometheus.GaugeValue, func(p *podport.Pod) float64 { return truth(p.State == podport.Attached) }),
+		count("weft_pod_interface_transmit_packets_total", "Packets that the directly attached pod has sent.", func(p *podport.Pod) uint64 { return p.SentPackets }),
+		count("weft_pod_interface_transmit_bytes_total", "Bytes of the packets that the directly attached pod has sent.", func(p *podport.Pod) uint64 { return p.SentBytes }),
+		count("weft_pod_interface_receive_packets_total", "Packets that were delivered to the directly attached pod.", func(p *podport.Pod) uint64 { return p.ReceivedPackets }),
+		count("weft_pod_interface_receive_bytes_total", "Bytes of the packets that were delivered to the directly attached pod.", func(p *podport.Pod) uint64 { return p.ReceivedBytes }),
+		count("weft_pod_interface_refused_packets_total", "Packets from the directly attached pod, or to it, that went no further; weft pods says why.", func(p *podport.Pod) uint64 {
+			var n uint64
+			for _, d := range p.Drops {
+				n += d.Packets
+			}
+			return n
+		}),
 	}
 }

@@ -4,19 +4,30 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"weft/cmd/internal/control"
+	"weft/cmd/internal/podport"
 )
 
 // Each pod has series of its own where they are asked for, under a label that is bounded and no other's.
 func TestPodsHaveSeries(t *testing.T) {
 	long := strings.Repeat("x", maxPodLabel+1)
-	s := Snapshot{Pods: Pods{Attached: 5}, EachPod: []PodInterface{
-		{Name: "web", ID: "1a", Interface: "eth0", By: "weft-cni", Addresses: []netip.Addr{netip.MustParseAddr("10.42.1.7"), netip.MustParseAddr("fd00:1::7")}, Attached: true, SentPackets: 11, SentBytes: 12, ReceivedPackets: 13, ReceivedBytes: 14, Refused: 15},
-		{Name: "web", ID: "1a", Interface: "net1", SentPackets: 21},
-		{Name: "db", ID: "2b", Interface: "eth0", SentPackets: 31},
-		{Name: "db", ID: "3c", Interface: "eth0", SentPackets: 41},
-		{Name: "db 3c", ID: "4d", Interface: "eth0", SentPackets: 51}, // a name that looks like the one above
-		{Name: long, ID: "5e", Interface: "eth0", SentPackets: 61},
-		{ID: "6f", Interface: "eth0", SentPackets: 71},
+	pod := func(name, id, iface string, sent uint64) podport.Pod {
+		return podport.Pod{Request: podport.Request{Key: podport.Key{ID: id, Interface: iface}, Name: name}, SentPackets: sent}
+	}
+	web := pod("web", "1a", "eth0", 11)
+	web.By, web.State = "weft-cni", podport.Attached
+	web.Addresses = []netip.Addr{netip.MustParseAddr("10.42.1.7"), netip.MustParseAddr("fd00:1::7")}
+	web.SentBytes, web.ReceivedPackets, web.ReceivedBytes = 12, 13, 14
+	web.Drops = []podport.Drop{{Reason: "ttl", Packets: 8}, {Reason: "busy", Packets: 7}}
+	s := &control.Snapshot{Pods: &control.PodCounts{Attached: 5}, EachPod: []podport.Pod{
+		web,
+		pod("web", "1a", "net1", 21),
+		pod("db", "2b", "eth0", 31),
+		pod("db", "3c", "eth0", 41),
+		pod("db 3c", "4d", "eth0", 51), // a name that looks like the one above
+		pod(long, "5e", "eth0", 61),
+		pod("", "6f", "eth0", 71),
 	}}
 	text := scrape(t, s)
 	for _, want := range []string{
@@ -46,7 +57,7 @@ func TestPodsHaveSeries(t *testing.T) {
 	if strings.Contains(text, long) {
 		t.Error("a name of any length is a label")
 	}
-	s.EachPod, s.each = nil, nil
+	s.EachPod = nil
 	if text := scrape(t, s); strings.Contains(text, `pod="`) || !strings.Contains(text, "weft_pods{") {
 		t.Error("a page without series for each pod has some, or lacks the others")
 	}

@@ -11,7 +11,7 @@ import (
 // probeFamilies are what this node's questions to its peers have shown. A node with an address in each family shows the worse one.
 func probeFamilies() []metric {
 	each := func(name, help string, labels []string, read func(p *probe.State, emit func(v float64, labels ...string))) metric {
-		return metric{name, help, prometheus.GaugeValue, append([]string{"peer"}, labels...), func(s *Snapshot, emit func(float64, ...string)) {
+		return metric{name, help, prometheus.GaugeValue, append([]string{"peer"}, labels...), func(s *page, emit func(float64, ...string)) {
 			names := s.probeNames()
 			for i, p := range s.worstProbes() {
 				if names[i] != "" {
@@ -20,8 +20,8 @@ func probeFamilies() []metric {
 			}
 		}}
 	}
-	count := func(which probe.Answers) func(*Snapshot) float64 {
-		return func(s *Snapshot) float64 {
+	count := func(which probe.Answers) func(*page) float64 {
+		return func(s *page) float64 {
 			n := 0
 			for _, p := range s.worstProbes() {
 				if p.Answers == which {
@@ -34,7 +34,7 @@ func probeFamilies() []metric {
 	return []metric{
 		gauge("weft_peers_answering", "Peers that answer this node's probes through the overlay.", count(probe.Yes)),
 		gauge("weft_peers_silent", "Peers that do not answer this node's probes through the overlay.", count(probe.No)),
-		gauge("weft_no_peer_answers", "1 while there are peers and none of them answers this node's probes.", func(s *Snapshot) float64 {
+		gauge("weft_no_peer_answers", "1 while there are peers and none of them answers this node's probes.", func(s *page) float64 {
 			all := s.worstProbes()
 			return truth(len(all) > 0 && count(probe.No)(s) == float64(len(all)))
 		}),
@@ -70,7 +70,7 @@ func probeFamilies() []metric {
 }
 
 // worstProbes is one state for each peer: that of its worst way. Probes is sorted by peer.
-func (s *Snapshot) worstProbes() []*probe.State {
+func (s *page) worstProbes() []*probe.State {
 	var out []*probe.State
 	for i := range s.Probes {
 		p := &s.Probes[i]
@@ -84,12 +84,11 @@ func (s *Snapshot) worstProbes() []*probe.State {
 }
 
 // probeNames are the labels of worstProbes: those of the peers' other metrics; "" for one that another has too.
-func (s *Snapshot) probeNames() []string {
-	known := s.knownPlaces()
+func (s *page) probeNames() []string {
 	all := s.worstProbes()
 	out, seen := make([]string, len(all)), make(map[string]bool, len(all))
 	for i, p := range all {
-		name := cmp.Or(known[place{p.Name, p.Under}], p.Name, p.Peer)
+		name := cmp.Or(s.labels.Of(p.Name, p.Under), p.Name, p.Peer)
 		if !seen[name] {
 			seen[name] = true
 			out[i] = name

@@ -1,0 +1,101 @@
+package control
+
+import "fmt"
+
+// Code names a reason why a node is not ready, or a note. Programs compare codes; sentences may change.
+type Code string
+
+// These are the reasons why a node is not ready.
+const (
+	Waiting         Code = "waiting"
+	StoreUnheard    Code = "store_unheard"
+	StoreSilent     Code = "store_silent"
+	StoreRefuses    Code = "store_refuses"
+	StoreFailing    Code = "store_failing"
+	ConfigUnread    Code = "config_not_compared"
+	LeaseNotHeld    Code = "lease_not_held"
+	UnderlayLost    Code = "underlay_lost"
+	RoutesFailing   Code = "routes_failing"
+	RoutesPending   Code = "routes_pending"
+	SubnetFileFails Code = "subnet_file"
+	RulesFailing    Code = "rules_failing"
+)
+
+// These are the notes on a node that may be ready.
+const (
+	WithoutPart        Code = "without_part"
+	RestartLosesPods   Code = "restart_cuts_pods"
+	RestartLosesPorts  Code = "restart_loses_packets"
+	CertificateFails   Code = "certificate"
+	LeaseNote          Code = "lease_note"
+	CacheNotSaved      Code = "cache_not_saved"
+	ConfigLastGood     Code = "config_last_good"
+	NoUsablePeer       Code = "no_usable_peer"
+	FormerSubnet       Code = "former_subnet"
+	NetworkNearlyFull  Code = "network_nearly_full"
+	ProbesFailing      Code = "probes_failing"
+	NoPeerAnswers      Code = "no_peer_answers"
+	ForgedSource       Code = "forged_source"
+	OffloadBreaksLinks Code = "offload_broken"
+)
+
+// sentences has the one sentence of each code, as a format.
+var sentences = map[Code]string{
+	Waiting:         "%s",
+	StoreUnheard:    "%s: %s",
+	StoreSilent:     "%s: silent for %v: %s",
+	StoreRefuses:    "%s: refuses us: %s",
+	StoreFailing:    "%s: has not served us for %v: %s",
+	ConfigUnread:    "config: not compared yet with that of %s",
+	LeaseNotHeld:    "lease: %s",
+	UnderlayLost:    "underlay: %s",
+	RoutesFailing:   "routes: %s",
+	RoutesPending:   "routes: not in place yet",
+	SubnetFileFails: "subnet file: %s",
+	RulesFailing:    "rules: %s",
+
+	WithoutPart:       "without %s",
+	RestartLosesPods:  "a restart of weftd would cut off pods that are attached directly: %s",
+	RestartLosesPorts: "a restart of weftd would lose packets: %s",
+	CertificateFails:  "%s",
+	LeaseNote:         "%s",
+	CacheNotSaved: "the last state is not saved, and a start without the %s would not know it: %v: " +
+		"see to the disk and to --cache-dir",
+	ConfigLastGood: "network config: the last good one is in use, since that of %s cannot be: %s",
+	NoUsablePeer:   "no peer is usable: %s",
+	FormerSubnet:   "%s",
+	NetworkNearlyFull: "%s: a node that joins when none is left waits; weft lease list shows who has them, " +
+		"weft lease release gives one back that nobody needs; a wider Network takes a restart of every node",
+	ProbesFailing: "%s",
+	NoPeerAnswers: "no peer answers (%s): %s: look at: %s",
+	ForgedSource: "a pod or program of this host sends as %v, which is of another node's subnet: %d packets were dropped " +
+		"(foreign_source); find it by that address, or delete the pod if its node had that subnet before",
+	OffloadBreaksLinks: "%s is off: a peer found that datagrams sent in one call by link %s arrive broken; " +
+		"packets pass one by one, so bulk costs more. Linux 7.0 to 7.1.4 does so with some devices: update the kernel, or " +
+		"have it cut them in front of the device by ethtool -K %[2]s tx-udp-segmentation off, and weft tries again",
+}
+
+// Verdict is a reason or a note.
+type Verdict struct {
+	Code Code
+	Text string
+}
+
+// Say returns the verdict with the code's sentence.
+func (c Code) Say(a ...any) Verdict { return Verdict{c, fmt.Sprintf(sentences[c], a...)} }
+
+// Texts returns the sentences.
+func Texts(all []Verdict) (out []string) {
+	for _, v := range all {
+		out = append(out, v.Text)
+	}
+	return out
+}
+
+// Codes returns the codes.
+func Codes(all []Verdict) (out []Code) {
+	for _, v := range all {
+		out = append(out, v.Code)
+	}
+	return out
+}
