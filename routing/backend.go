@@ -52,7 +52,7 @@ type Pausable interface {
 }
 
 // A Transferable is a Backend whose packets a data plane of our own moves, which can be handed over to another process without loss. Of
-// other backends the kernel moves the packets, or a process of its own does, and nothing has to be handed over.
+// other backends the kernel moves the packets, or WireGuard in user space does, whose sessions end with the process.
 type Transferable interface {
 	Backend
 	// Pausable's Pause also stops the data plane between two batches: when it returns, all that was read is on its way, and what arrives waits
@@ -114,8 +114,6 @@ type Status struct {
 	Reached []Reached
 	// Notes are sentences for the operator: what works less well than it could, and what would help.
 	Notes []string
-	// Processes are those that encrypt in user space.
-	Processes []WireGuardProcess
 	// Hook is what a controller of the operator's made of the routes; the zero HookStatus for a type without one.
 	Hook HookStatus
 	// Rules are the host's; the zero Status without BackendConfig.Rules.
@@ -162,9 +160,6 @@ type BackendConfig struct {
 	StateDir string
 	// KeyFile is the file of this node's private key, for a type that has one; "" for WireGuardKeyFile in StateDir.
 	KeyFile string
-	// WireGuardProcesses has the devices of type wireguard in user space, which outlive this process and go from one backend to the next; nil has
-	// them in this process, and their sessions end with it. It is borrowed.
-	WireGuardProcesses *WireGuardProcesses
 	// Workers is how many workers a data plane of our own has; 0 means tunnel.DefaultWorkers.
 	Workers int
 	// Forwarding, if not "", is auto, on or off, and counts instead of the network config's.

@@ -244,9 +244,6 @@ func (c *controller) Status() Status {
 	if w, ok := c.kind.(wireGuard); ok {
 		st.Encrypt = w.encrypt
 	}
-	if a, ok := c.actor.(*wireGuardActor); ok {
-		st.Processes = a.processesNow()
-	}
 	if h, ok := c.actor.(interface{ hook() HookStatus }); ok {
 		st.Hook = h.hook()
 	}

@@ -63,12 +63,11 @@ func (e *Encrypter) Pause() {
 	e.halted = true
 }
 
-// Resume implements Pausable: nothing else tells that the other process has given the devices other keys, ports or peers.
+// Resume implements Pausable.
 func (e *Encrypter) Resume() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.halted = false
-	e.actor.greetAgain()
 	e.nudge(kernel.ChangedAll)
 }
 

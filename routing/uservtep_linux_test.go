@@ -28,8 +28,7 @@ import (
 // vtepNode is one host of a vxlan network: a namespace and a backend, of the kernel's or in user space.
 type vtepNode struct {
 	node
-	b         Backend
-	processes *WireGuardProcesses // that encrypt; nil for this one
+	b Backend
 }
 
 const userVXLAN = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"vxlan","VNI":7,%s}}`

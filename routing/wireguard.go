@@ -24,7 +24,8 @@ func wireGuardType() Type {
 	}
 }
 
-// isWireGuardDevice reports whether d has a name of flannel's, and is the kernel's device or our TUN in its place.
+// isWireGuardDevice reports whether d has a name of flannel's, and is the kernel's device or our TUN in its
+// place.
 func isWireGuardDevice(d Device) bool {
 	return (d.Kind == "wireguard" || d.Kind == "tun") && kernel.IsWireGuardName(d.Name)
 }
@@ -35,8 +36,8 @@ const (
 	DefaultWireGuardPort6 = 51821
 )
 
-// The words of Mode. With modeSeparate each family has a device of its own, whose packets travel in that family; else there is one device, and
-// with modeAuto each peer is reached as its addresses suggest.
+// The words of Mode. With modeSeparate each family has a device of its own, whose packets travel in that
+// family; else there is one device, and with modeAuto each peer is reached as its addresses suggest.
 const (
 	modeSeparate = "separate"
 	modeAuto     = "auto"
@@ -145,7 +146,8 @@ func (s *wireGuardSettings) check() error {
 		return nil
 	}
 	return &lease.ConfigError{Key: backendPrefix + "ListenPortV6", Got: fmt.Sprint(s.Port6),
-		Want: `another port than Backend.ListenPort, since with "Mode":"separate" the node has two devices; "Mode":"auto" has one`}
+		Want: `another port than Backend.ListenPort, since with "Mode":"separate" the node has two devices; ` +
+			`"Mode":"auto" has one`}
 }
 
 // wireGuard is the pure part of the type.
@@ -159,7 +161,10 @@ type wireGuard struct {
 }
 
 func (w wireGuard) trait() trait {
-	t := trait{name: w.name, record: typeWireGuard, path: PathKernel, tunnels: true, asksHops: w.encrypt == encryptBetweenLinks}
+	t := trait{
+		name: w.name, record: typeWireGuard, path: PathKernel, tunnels: true,
+		asksHops: w.encrypt == encryptBetweenLinks,
+	}
 	if w.user {
 		t.path = PathUserspace
 	}
@@ -187,12 +192,14 @@ func (w wireGuard) sizes(u underlay.Link) (mtus, error) {
 		least = minMTU6
 	}
 	if inner < least {
-		return mtus{outer, inner}, fmt.Errorf("MTU %d of the overlay is below the %d that it needs: raise the MTU of the underlay, now %d, by %d", inner, least, outer, least-inner)
+		return mtus{outer, inner}, fmt.Errorf("MTU %d of the overlay is below the %d that it needs: "+
+			"raise the MTU of the underlay, now %d, by %d", inner, least, outer, least-inner)
 	}
 	return mtus{outer, inner}, nil
 }
 
-// wireGuardDevice is one of the devices of a node, and what it is to have, but for the private key and the MTU.
+// wireGuardDevice is one of the devices of a node, and what it is to have, but for the private key and the
+// MTU.
 type wireGuardDevice struct {
 	name string
 	six  bool // the addresses and routes of that family are on it; with both, both are
@@ -203,8 +210,8 @@ type wireGuardDevice struct {
 // has reports whether packets of a family go by the device.
 func (d *wireGuardDevice) has(six bool) bool { return d.both || d.six == six }
 
-// devices are those that the node has, without peers. One whose family the underlay has no address in is left out: its sockets would
-// have nowhere to be.
+// devices are those that the node has, without peers. One whose family the underlay has no address in is left
+// out: its sockets would have nowhere to be.
 func (w wireGuard) devices(s situation) (ds []wireGuardDevice) {
 	local4, local6 := s.under.Addr4, s.under.Addr6
 	if w.o.Mode != modeSeparate {
@@ -217,30 +224,18 @@ func (w wireGuard) devices(s situation) (ds []wireGuardDevice) {
 		if !local4.IsValid() && !local6.IsValid() {
 			return nil
 		}
-		return []wireGuardDevice{{name: kernel.WireGuardName(false), both: true, Config: wireguard.Config{Port: w.o.Port, Local4: local4, Local6: local6}}}
+		c := wireguard.Config{Port: w.o.Port, Local4: local4, Local6: local6}
+		return []wireGuardDevice{{name: kernel.WireGuardName(false), both: true, Config: c}}
 	}
 	if w.enabled4 && local4.IsValid() {
-		ds = append(ds, wireGuardDevice{name: kernel.WireGuardName(false), Config: wireguard.Config{Port: w.o.Port, Local4: local4}})
+		c := wireguard.Config{Port: w.o.Port, Local4: local4}
+		ds = append(ds, wireGuardDevice{name: kernel.WireGuardName(false), Config: c})
 	}
 	if w.enabled6 && local6.IsValid() {
-		ds = append(ds, wireGuardDevice{name: kernel.WireGuardName(true), six: true, Config: wireguard.Config{Port: w.o.Port6, Local6: local6}})
+		c := wireguard.Config{Port: w.o.Port6, Local6: local6}
+		ds = append(ds, wireGuardDevice{name: kernel.WireGuardName(true), six: true, Config: c})
 	}
 	return ds
-}
-
-// names are those of the devices that a process may encrypt for, whatever the underlay has.
-func (w wireGuard) names() map[string]bool {
-	if !w.user {
-		return nil
-	}
-	all := map[string]bool{}
-	if w.o.Mode != modeSeparate || w.enabled4 {
-		all[kernel.WireGuardName(false)] = true
-	}
-	if w.o.Mode == modeSeparate && w.enabled6 {
-		all[kernel.WireGuardName(true)] = true
-	}
-	return all
 }
 
 // deviceFor is the one by which packets of a family go; nil if there is none.
@@ -289,9 +284,12 @@ func (w wireGuard) want(s situation) desired {
 	return d
 }
 
-// wireGuardRoute is a peer's own, where it takes smaller packets than we do: all others go by the route to the network.
+// wireGuardRoute is a peer's own, where it takes smaller packets than we do: all others go by the route to
+// the network.
 func wireGuardRoute(f family, device string, most int) kernel.Route {
-	r := kernel.Route{Dst: f.subnet.Masked(), Link: device, Scope: kernel.ScopeLink, Protocol: kernel.RouteProtocol, MTU: most}
+	r := kernel.Route{
+		Dst: f.subnet.Masked(), Link: device, Scope: kernel.ScopeLink, Protocol: kernel.RouteProtocol, MTU: most,
+	}
 	if f.six {
 		r.Scope, r.Metric, r.Gateway = kernel.ScopeUniverse, kernel.DefaultMetric6, gateway6
 	}
@@ -344,14 +342,15 @@ func (w wireGuard) reach(x *wireGuardWay, dev *wireGuardDevice) error {
 		return fmt.Errorf("its backend is %s, this network's is %s", backendName(x.r.BackendType), w.called())
 	}
 	if dev == nil {
-		return fmt.Errorf(`this node has no %s address on the underlay, which its packets would travel in: "Mode":"auto" in the network config has both families travel in one`, familyName(x.f.six))
+		return fmt.Errorf("this node has no %s address on the underlay, which its packets would travel in: "+
+			`"Mode":"auto" in the network config has both families travel in one`, familyName(x.f.six))
 	}
 	published, err := parseWireGuardData(x.f.data)
 	if err != nil {
 		return fmt.Errorf("%s: %w", x.f.key, err)
 	}
 	if published.key == w.public() {
-		return errors.New("its PublicKey is this node's too: one key file was copied to two nodes; delete it on one of them, which then makes its own")
+		return errors.New("its PublicKey is this node's too: " + sameKey)
 	}
 	x.key = published.key
 	addr, err := w.address(x, dev)
@@ -387,7 +386,8 @@ func (w wireGuard) address(x *wireGuardWay, dev *wireGuardDevice) (netip.Addr, e
 	}
 	switch {
 	case !a4.IsValid() && !a6.IsValid():
-		return netip.Addr{}, fmt.Errorf("no common address family: it is reached at %v, we send from %v", valid(x.r.PublicIP, x.r.PublicIPv6), valid(dev.Local4, dev.Local6))
+		return netip.Addr{}, fmt.Errorf("no common address family: it is reached at %v, we send from %v",
+			valid(x.r.PublicIP, x.r.PublicIPv6), valid(dev.Local4, dev.Local6))
 	case !a4.IsValid():
 		return a6, nil
 	case !a6.IsValid(), !a4.IsPrivate(), a6.IsPrivate(), dev.Local6.IsPrivate():
@@ -399,7 +399,8 @@ func (w wireGuard) address(x *wireGuardWay, dev *wireGuardDevice) (netip.Addr, e
 // sameKey is what to do about two nodes with one key.
 const sameKey = "one key file was copied to two nodes; delete it on one of them, which then makes its own"
 
-// settleKeys gives each key to one record: WireGuard knows a peer by it, and a second one with the same would take the first one's packets.
+// settleKeys gives each key to one record: WireGuard knows a peer by it, and a second one with the same would
+// take the first one's packets.
 func settleKeys(d *desired, ways []wireGuardWay, s situation) {
 	var bidders []bidder
 	var of []int // whose each is
@@ -416,7 +417,8 @@ func settleKeys(d *desired, ways []wireGuardWay, s situation) {
 			switch x := &ways[i]; {
 			case x.report.How == HowSkipped:
 			case g.by != k:
-				x.report = x.report.skip("its PublicKey %v is %s's too, which had it first: %s", x.key, ways[of[g.by]].report.Peer, sameKey)
+				first := ways[of[g.by]].report.Peer
+				x.report = x.report.skip("its PublicKey %v is %s's too, which had it first: %s", x.key, first, sameKey)
 			case x.key != ways[of[k]].key:
 				x.report = x.report.skip("its BackendData and BackendV6Data have two keys: one node has one")
 			}

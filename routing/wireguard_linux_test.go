@@ -13,7 +13,6 @@ import (
 
 	"weft/lease"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/wireguard"
 	"weft/routing/underlay"
 	"weft/test/await"
 	"weft/test/netns"
@@ -21,18 +20,11 @@ import (
 
 const userWireGuard = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"wireguard","Userspace":"always"%s}}`
 
-// rekeyed are the keys of nodes that are told to begin handshakes, which is for tests only, and so no process can be told.
-const rekeyed = `,"Mode":"ipv4"`
-
-// wireGuardNodes makes hosts on one Ethernet with backends of type wireguard, which know each other and run. Every other one has its devices in
-// processes of their own, but with the keys rekeyed.
+// wireGuardNodes makes hosts on one Ethernet with backends of type wireguard, which know each other and run.
 func wireGuardNodes(t *testing.T, count int, keys string) ([]*vtepNode, *kernel.Kernel) {
 	t.Helper()
 	nodes, bridge := hosts(t, count)
-	for i, n := range nodes {
-		if i%2 > 0 && keys != rekeyed {
-			n.processes = newCipherKeeper(t).next("v1")
-		}
+	for _, n := range nodes {
 		n.openWireGuard(t, keys, t.TempDir())
 	}
 	joinVTEPs(t, nodes)
@@ -42,20 +34,11 @@ func wireGuardNodes(t *testing.T, count int, keys string) ([]*vtepNode, *kernel.
 // openWireGuard makes the node's backend and runs it.
 func (n *vtepNode) openWireGuard(t *testing.T, keys, stateDir string) (stop func()) {
 	t.Helper()
-	n.makeWireGuard(t, keys, stateDir)
-	k := &kernelTest{controller: n.b.(*Encrypter).controller, t: t}
-	k.start()
-	return k.stop
-}
-
-// makeWireGuard makes the node's backend.
-func (n *vtepNode) makeWireGuard(t *testing.T, keys, stateDir string) {
-	t.Helper()
 	network, err := ParseConfig(fmt.Appendf(nil, userWireGuard, keys))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := BackendConfig{Kernel: n.k, Network: network, Node: n.own.V4.String(), StateDir: stateDir, WireGuardProcesses: n.processes,
+	c := BackendConfig{Kernel: n.k, Network: network, Node: n.own.V4.String(), StateDir: stateDir,
 		UnderlayOptions: underlay.Options{IPv4: true, IPv6: true, Interfaces: []string{"eth0"}}}
 	if c.Underlay, err = underlay.Choose(n.k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)
@@ -65,6 +48,9 @@ func (n *vtepNode) makeWireGuard(t *testing.T, keys, stateDir string) {
 	}
 	n.own.BackendType = n.b.RecordType()
 	n.own.BackendData, n.own.BackendV6Data = n.b.Publish()
+	k := &kernelTest{controller: n.b.(*Encrypter).controller, t: t}
+	k.start()
+	return k.stop
 }
 
 // hears waits until a datagram from one node reaches another.
@@ -80,7 +66,8 @@ func hears(t *testing.T, from, to *vtepNode, six bool) {
 	})
 }
 
-// TestWireGuardNodesTalk has streams and datagrams of every kind of size arrive whole, over both outer families, with two devices and with one.
+// TestWireGuardNodesTalk has streams and datagrams of every kind of size arrive whole, over both outer
+// families, with two devices and with one.
 func TestWireGuardNodesTalk(t *testing.T) {
 	const psk = `,"PSK":"AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="`
 	for name, keys := range map[string]string{
@@ -100,7 +87,7 @@ func TestWireGuardNodesTalk(t *testing.T) {
 				if !st.InPlace || !st.Up || st.MTU != 1420 || st.Peers != 1 || len(st.Reached) != 2 || fmt.Sprint(st.Devices) != devices || st.Path != PathUserspace {
 					t.Errorf("status %+v", st)
 				}
-				ps, err := n.b.(*Encrypter).EncryptedPeers(await.Patience)
+				ps, err := n.b.(*Encrypter).EncryptedPeers()
 				if err != nil || len(ps) != len(st.Devices) {
 					t.Fatalf("%+v, %v", ps, err)
 				}
@@ -115,7 +102,8 @@ func TestWireGuardNodesTalk(t *testing.T) {
 	}
 }
 
-// TestWireGuardHidesWhatItCarries captures all that crosses the wire: nothing of an inner packet is seen, and all of it is WireGuard's.
+// TestWireGuardHidesWhatItCarries captures all that crosses the wire: nothing of an inner packet is seen, and
+// all of it is WireGuard's.
 func TestWireGuardHidesWhatItCarries(t *testing.T) {
 	ns, bridge := wireGuardNodes(t, 2, "")
 	var fd int
@@ -163,7 +151,8 @@ func TestWireGuardHidesWhatItCarries(t *testing.T) {
 	}
 }
 
-// TestWireGuardFollowsRecords adds, changes and removes peers: a subnet is reached by the key that its record has now, and only by it.
+// TestWireGuardFollowsRecords adds, changes and removes peers: a subnet is reached by the key that its record
+// has now, and only by it.
 func TestWireGuardFollowsRecords(t *testing.T) {
 	ns, _ := wireGuardNodes(t, 3, "")
 	a, b, c := ns[0], ns[1], ns[2]
@@ -182,12 +171,13 @@ func TestWireGuardFollowsRecords(t *testing.T) {
 	hears(t, a, c, false)
 	hears(t, c, b, true)
 	for _, n := range []*vtepNode{a, b} {
-		ps, err := n.b.(*Encrypter).EncryptedPeers(await.Patience)
+		ps, err := n.b.(*Encrypter).EncryptedPeers()
 		if err != nil || len(ps) != 4 || strings.Contains(fmt.Sprint(ps), before.String()) {
 			t.Errorf("%v, %v", ps, err)
 		}
 	}
-	// a has not heard of b's second key: nothing passes, and who has a wrong one is told apart by its handshakes.
+	// a has not heard of b's second key: nothing passes, and who has a wrong one is told apart by its
+	// handshakes.
 	if _, _, err := b.b.(*Encrypter).RotateKey(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -205,13 +195,14 @@ func TestWireGuardFollowsRecords(t *testing.T) {
 	if err := a.b.Apply(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if ps, err := a.b.(*Encrypter).EncryptedPeers(await.Patience); err != nil || len(ps) != 2 {
+	if ps, err := a.b.(*Encrypter).EncryptedPeers(); err != nil || len(ps) != 2 {
 		t.Errorf("%v, %v", ps, err)
 	}
 	hears(t, a, c, false) // whose session went on
 }
 
-// TestWireGuardRestarts has a node come back with its key from the file: its peers need not be told anything, and packets for them wait.
+// TestWireGuardRestarts has a node come back with its key from the file: its peers need not be told anything,
+// and packets for them wait.
 func TestWireGuardRestarts(t *testing.T) {
 	nodes, _ := hosts(t, 2)
 	a, b := nodes[0], nodes[1]
@@ -233,76 +224,5 @@ func TestWireGuardRestarts(t *testing.T) {
 	out := netns.Command(t, "ls", "-l", filepath.Join(dir, WireGuardKeyFile))
 	if !strings.HasPrefix(out, "-rw-------") {
 		t.Errorf("%s", out)
-	}
-}
-
-// TestWireGuardSilence names the fault of a peer that is not heard.
-func TestWireGuardSilence(t *testing.T) {
-	now := time.Now()
-	shaken := func(ago time.Duration) EncryptedPeer {
-		return EncryptedPeer{InVain: now.Add(-time.Minute), PeerState: wireguard.PeerState{Handshake: now.Add(-ago), Tx: 1}}
-	}
-	idle := shaken(time.Hour)
-	idle.InVain = time.Time{}
-	gaveUp := shaken(time.Hour)
-	gaveUp.InVain = now.Add(-10 * time.Minute)
-	never := EncryptedPeer{PeerState: wireguard.PeerState{Tx: 148}}
-	refused := func(r wireguard.Refused) EncryptedPeer {
-		r.Last = now
-		return EncryptedPeer{PeerState: wireguard.PeerState{Refused: r}}
-	}
-	for _, c := range []struct {
-		p     EncryptedPeer
-		wrong uint64
-		want  string
-	}{
-		{EncryptedPeer{}, 0, ""},
-		{shaken(time.Minute), 5, ""},
-		{shaken(time.Hour), 0, "for 1h0m0s"},
-		{idle, 0, ""},
-		{gaveUp, 0, ""},
-		{never, 0, "since weftd started"},
-		{never, 1, "peers have an older record of this node"},
-		{refused(wireguard.Refused{Initiations: 1}), 0, "its clock was set back"},
-		{refused(wireguard.Refused{Responses: 1}), 0, "the PSK there is another one"},
-	} {
-		likely, look := c.p.Silence(now, c.wrong)
-		if !strings.Contains(likely, c.want) || (likely == "") != (c.want == "") || (look == "") != (c.want == "") {
-			t.Errorf("%+v: %q, %q", c.p, likely, look)
-		}
-	}
-}
-
-// TestSessionsThatEndedIdle: a session of a tunnel in which nothing passes ends, which is no fault; that bytes leave without one is.
-func TestSessionsThatEndedIdle(t *testing.T) {
-	key, begin := wireguard.PublicKey{1}, time.Now()
-	state := outcries{}
-	at := func(after time.Duration, shaken time.Time, tx uint64) bool {
-		now := begin.Add(after)
-		p := wireguard.PeerState{Key: key, Handshake: shaken, Tx: tx}
-		likely, _ := EncryptedPeer{InVain: state.note("flannel-wg", []wireguard.PeerState{p}, now)[0], PeerState: p}.Silence(now, 0)
-		return likely != ""
-	}
-	for _, c := range []struct {
-		after  time.Duration
-		shaken time.Time
-		tx     uint64
-		want   bool
-	}{
-		{0, begin, 148, false},
-		{170 * time.Second, begin, 5000, false}, // by the end that does not begin handshakes
-		{200 * time.Second, begin, 5100, false},
-		{time.Hour, begin, 5100, false},
-		{time.Hour + time.Second, begin, 5248, true}, // a handshake
-		{time.Hour + 2*time.Minute, begin, 5248, true},
-		{time.Hour + 4*time.Minute, begin, 5248, false}, // nobody sends any more
-		{2 * time.Hour, begin, 5396, true},
-		{2*time.Hour + time.Second, begin.Add(2 * time.Hour), 5500, false},
-		{3 * time.Hour, begin.Add(2 * time.Hour), 9000, false}, // all that is known is that it was sent since
-		{3*time.Hour + time.Second, begin.Add(2 * time.Hour), 9148, true},
-	} {
-		if got := at(c.after, c.shaken, c.tx); got != c.want {
-			t.Errorf("after %v: a fault: %t, want %t", c.after, got, c.want)
-		}
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"weft/routing/internal/wireguard"
 )
 
-// TestWireGuardTalksToWireGuardGo joins a node to what the command wireguard-go is made of: the library's device with its own TUN and sockets.
+// TestWireGuardTalksToWireGuardGo joins a node to what the command wireguard-go is made of: the library's
+// device with its own TUN and sockets.
 func TestWireGuardTalksToWireGuardGo(t *testing.T) {
 	for _, c := range []struct {
 		name, keys, psk, endpoint string
@@ -64,7 +65,8 @@ func TestWireGuardTalksToWireGuardGo(t *testing.T) {
 	}
 }
 
-// bindIn opens sockets in a namespace: the library opens them anew whenever it hears that the TUN is up again, on whatever thread.
+// bindIn opens sockets in a namespace: the library opens them anew whenever it hears that the TUN is up
+// again, on whatever thread.
 type bindIn struct {
 	conn.Bind
 	k *Kernel
@@ -90,26 +92,4 @@ func plainConfig(t *testing.T, a *vtepNode, key wireguard.Secret, psk, endpoint 
 	}
 	fmt.Fprintf(&b, "allowed_ip=%v\nallowed_ip=%v\n", a.own.V4.Masked(), a.own.V6.Masked())
 	return b.String()
-}
-
-// TestWireGuardRekeysUnderTraffic has both ends begin handshakes anew while a stream passes.
-func TestWireGuardRekeysUnderTraffic(t *testing.T) {
-	ns, _ := wireGuardNodes(t, 2, rekeyed)
-	hears(t, ns[0], ns[1], false)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		streams(t, ns[0], ns[1], false)
-		streams(t, ns[1], ns[0], true)
-	}()
-	for _, n := range ns {
-		for _, m := range n.b.(*Encrypter).actor.ends {
-			ps, err := m.Peers()
-			if err != nil || len(ps) != 1 || !m.wireGuardEnd.(*wireguard.User).Rekey(ps[0].Key) {
-				t.Errorf("%v, %v", ps, err)
-			}
-		}
-	}
-	<-done
-	hears(t, ns[0], ns[1], true)
 }

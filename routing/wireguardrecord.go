@@ -7,8 +7,9 @@ import (
 	"weft/routing/internal/wireguard"
 )
 
-// wireGuardOverhead is by how much a packet grows at the most, in bytes: an IPv6 header of 40, UDP's 8, WireGuard's 16 and the tag's 16.
-// flannel takes it off whatever the outer family is, so that all nodes of a network have one MTU.
+// wireGuardOverhead is by how much a packet grows at the most, in bytes: an IPv6 header of 40, UDP's 8,
+// WireGuard's 16 and the tag's 16. flannel takes it off whatever the outer family is, so that all nodes of a
+// network have one MTU.
 const wireGuardOverhead = 80
 
 // wireGuardData is BackendData, byte for byte flannel's.
@@ -16,7 +17,8 @@ func wireGuardData(k wireguard.PublicKey, port uint16) json.RawMessage {
 	return fmt.Appendf(nil, `{"PublicKey":"%s","Port":%d}`, k, port)
 }
 
-// wireGuardRecord is what a peer publishes. Port is 0 with a flannel from before 0.26, which means that all nodes have one port.
+// wireGuardRecord is what a peer publishes. Port is 0 with a flannel from before 0.26, which means that all
+// nodes have one port.
 type wireGuardRecord struct {
 	key  wireguard.PublicKey
 	port uint16

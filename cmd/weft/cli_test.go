@@ -131,13 +131,6 @@ func (n *node) RotateKey(context.Context) (control.Rotated, error) {
 	return control.Rotated{Before: "YmVmb3Jl", PublicKey: "YWZ0ZXI="}, n.err
 }
 
-func (n *node) UpgradeEncryption(context.Context) (control.EncryptionUpgraded, error) {
-	return control.EncryptionUpgraded{
-		Before:    []control.Process{{Device: "flannel-wg", PID: 70, Version: "v1"}},
-		Processes: []control.Process{{Device: "flannel-wg", PID: 71, Version: "v2\x1b[2J"}},
-	}, n.err
-}
-
 // Reload answers as after a change of everything that a reload is about.
 func (n *node) Reload(context.Context) (control.Reloaded, error) {
 	if n.empty {
@@ -250,7 +243,7 @@ func TestHumanOutput(t *testing.T) {
 		{"pods", "pods", false}, {"pods-none", "pods", true}, {"attach-help", "attach --help", false}, {"detach-help", "detach --help", false},
 		{"release", "lease release 10.42.2.0/24", false}, {"reload-none", "reload", true}, {"reload-help", "reload --help", false},
 		{"rotate-key", "rotate-key", false}, {"rotate-key-help", "rotate-key --help", false}, {"rotate-key-json", "rotate-key --json", false},
-		{"upgrade-encryption", "upgrade --encryption", false}, {"upgrade-encryption-json", "upgrade --encryption --json", false}, {"upgrade-help", "upgrade --help", false},
+		{"upgrade-help", "upgrade --help", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			socket := start(t, &node{empty: tt.empty})

@@ -224,9 +224,6 @@ func backendLine(b control.Backend) string {
 	add(b.Path != "", "path %s", b.Path)
 	add(b.Encrypt != "", "encrypted %s", strings.ReplaceAll(b.Encrypt, "-", " "))
 	add(b.Device != "", "device %s", b.Device)
-	for _, p := range b.Processes {
-		add(true, "process %d", p.PID)
-	}
 	add(b.MTU > 0, "MTU %d", b.MTU)
 	add(b.Port > 0, "port %d", b.Port)
 	add(!b.InPlace, "NOT IN PLACE")

@@ -22,7 +22,6 @@ type upgradedDocument struct {
 func upgradeCommand() *cobra.Command {
 	var c common
 	var binary string
-	var encryption bool
 	cmd := &cobra.Command{
 		Use:   "upgrade",
 		Short: "Have the running weftd execute a new program, without a packet lost",
@@ -32,51 +31,16 @@ func upgradeCommand() *cobra.Command {
 			"packets, the one before is executed again, and the exit status is 1.\n\n" +
 			"Without --binary it is the program that is now at the path from which weftd was started. Only root and weftd's own user may be able\n" +
 			"to write the file, and its directory.\n\n" +
-			"What encrypts in user space (type wireguard) is a process of its own, which goes on with its sessions, and with the program with which it\n" +
-			"was started. With --encryption the weftd that runs stays, and replaces that process by its own program: sessions with all peers begin\n" +
-			"anew, and what is sent until then, some tens of milliseconds, is lost.",
-		Example: "  install -m 755 weftd /usr/local/bin/weftd && weft upgrade\n  weft upgrade --binary /opt/weft-1.2/weftd\n  weft upgrade --json | jq .pause_us\n  weft upgrade --encryption",
+			"Where weftd encrypts in user space (type wireguard), sessions with all peers begin anew.",
+		Example: "  install -m 755 weftd /usr/local/bin/weftd && weft upgrade\n  weft upgrade --binary /opt/weft-1.2/weftd\n  weft upgrade --json | jq .pause_us",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if encryption {
-				return runUpgradeEncryption(cmd.Context(), cmd.OutOrStdout(), &c)
-			}
 			return runUpgrade(cmd.Context(), cmd.OutOrStdout(), &c, binary)
 		},
 	}
 	c.bind(cmd)
 	cmd.Flags().StringVar(&binary, "binary", "", "`file` of the new weftd; empty is the one at the path from which the running one was started")
-	cmd.Flags().BoolVar(&encryption, "encryption", false, "replace the processes that encrypt in user space, and not weftd")
-	cmd.MarkFlagsMutuallyExclusive("binary", "encryption")
 	return cmd
-}
-
-// encryptionUpgradedDocument is what --encryption --json prints.
-type encryptionUpgradedDocument struct {
-	schema
-	control.EncryptionUpgraded
-}
-
-func runUpgradeEncryption(ctx context.Context, w io.Writer, c *common) error {
-	done, err := c.client().UpgradeEncryption(ctx)
-	if err != nil {
-		return err
-	}
-	if c.json {
-		return printJSON(w, encryptionUpgradedDocument{schema1(), done})
-	}
-	for _, p := range done.Processes {
-		was := "none"
-		for _, b := range done.Before {
-			if b.Device == p.Device {
-				was = fmt.Sprintf("process %d of %s", b.PID, clean(b.Version))
-			}
-		}
-		if _, err := fmt.Fprintf(w, "%s: process %d of %s, before %s\n", clean(p.Device), p.PID, clean(p.Version), was); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func runUpgrade(ctx context.Context, w io.Writer, c *common, binary string) error {

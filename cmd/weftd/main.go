@@ -21,7 +21,6 @@ import (
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
-	"weft/cmd/weftd/internal/cipher"
 	"weft/cmd/weftd/internal/confine"
 	"weft/cmd/weftd/internal/daemon"
 	"weft/cmd/weftd/internal/ops"
@@ -100,9 +99,6 @@ func run(ctx context.Context, args []string, p process, stdout, stderr io.Writer
 	if len(args) == 1 && args[0] == reexec.Verb {
 		_, err := fmt.Fprintln(stdout, reexec.Format)
 		return err
-	}
-	if len(args) > 0 && args[0] == cipher.Verb {
-		return cipher.Run(ctx, args[1:], versionText())
 	}
 	if done, err := rootless.Aside(os.Stdin); done {
 		return err

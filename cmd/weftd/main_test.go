@@ -17,7 +17,6 @@ import (
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
-	"weft/cmd/weftd/internal/cipher"
 	"weft/lease/etcd/embedded"
 	"weft/lease/etcd/embedded/server"
 	"weft/test/netns"
@@ -28,7 +27,7 @@ import (
 const asWeftd = "WEFT_TEST_BE_WEFTD"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == custody.Verb || os.Args[1] == cipher.Verb) { // weftd starts itself as that, without variables of the test's
+	if len(os.Args) > 1 && os.Args[1] == custody.Verb { // weftd starts itself as that, without variables of the test's
 		main()
 		os.Exit(0)
 	}

@@ -21,7 +21,7 @@ const (
 	RulesRepaired tunnel.EventKind = "rules_repaired"
 	// firewall rules are as wanted
 	RulesInPlace tunnel.EventKind = "rules_in_place"
-	// a device or port was made anew, or the process that encrypts
+	// a device or port was made anew
 	DeviceRepaired tunnel.EventKind = "device_repaired"
 	// what flannel or another backend left was adopted or removed
 	TakenOver tunnel.EventKind = "taken_over"

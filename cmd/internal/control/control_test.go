@@ -61,10 +61,6 @@ func (f *fake) RotateKey(context.Context) (Rotated, error) {
 	return Rotated{Before: "a", PublicKey: "b"}, f.err
 }
 
-func (f *fake) UpgradeEncryption(context.Context) (EncryptionUpgraded, error) {
-	return EncryptionUpgraded{Processes: []Process{{"flannel-wg", 8, "v2"}}}, f.err
-}
-
 func (f *fake) Reload(context.Context) (Reloaded, error) {
 	return Reloaded{Changed: []ReloadChange{{Key: "--v", From: "0", To: "1"}}, Faults: []string{"x"}}, f.err
 }

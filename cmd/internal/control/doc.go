@@ -10,7 +10,6 @@
 //	POST /v1/capture          CaptureRequest → a stream in the format pcapng
 //	POST /v1/reload           nothing → Reloaded
 //	POST /v1/rotate-key       nothing → Rotated
-//	POST /v1/upgrade-encryption  nothing → EncryptionUpgraded
 //	GET  /v1/pods             podport.Pods; /v1/pods/attach and /v1/pods/detach are described in package podport
 //
 // A request that fails is answered with an Error. Fields are only ever added

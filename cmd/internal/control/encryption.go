@@ -18,7 +18,7 @@ type Encryption struct {
 	// TxBytes and RxBytes are encrypted.
 	TxBytes uint64 `json:"txBytes"`
 	RxBytes uint64 `json:"rxBytes"`
-	// Asked is when the device said so: a process that hangs is not waited for.
+	// Asked is when the device said so.
 	Asked time.Time `json:"asked,omitzero"`
 	// Likely is the cause of what is wrong, and Look what to look at; "" if nothing is.
 	Likely string `json:"likely,omitempty"`
@@ -35,28 +35,6 @@ type Rotated struct {
 // RotateKey has the daemon make a new private key, and its record say so.
 func (c *Client) RotateKey(ctx context.Context) (r Rotated, err error) {
 	return r, c.do(ctx, http.MethodPost, "/v1/rotate-key", nil, &r)
-}
-
-// EncryptionUpgraded says which processes encrypted, and which do now.
-type EncryptionUpgraded struct {
-	Before    []Process `json:"before"`
-	Processes []Process `json:"processes"`
-}
-
-// UpgradeEncryption has the daemon replace the processes that encrypt in user space by its own program. Sessions with all peers begin anew.
-func (c *Client) UpgradeEncryption(ctx context.Context) (u EncryptionUpgraded, err error) {
-	return u, c.do(ctx, http.MethodPost, encryptionPath, nil, &u)
-}
-
-const encryptionPath = "/v1/upgrade-encryption"
-
-func serveUpgradeEncryption(n KeyService, w http.ResponseWriter, r *http.Request) {
-	if err := mayChange(r.Context()); err != nil {
-		reply(w, nil, err)
-		return
-	}
-	done, err := n.UpgradeEncryption(context.WithoutCancel(r.Context())) // who asked may go away; there have to be processes all the same
-	reply(w, done, err)
 }
 
 func serveRotateKey(n KeyService, w http.ResponseWriter, r *http.Request) {

@@ -58,9 +58,6 @@ func backendStatus(b routing.Status) Backend {
 		Type: b.Type, Path: b.Path, Encrypt: b.Encrypt, Device: b.Device(), MTU: b.MTU, InPlace: b.InPlace,
 		LastReconcile: b.LastReconcile, Error: b.LastError,
 	}
-	for _, p := range b.Processes {
-		out.Processes = append(out.Processes, Process(p))
-	}
 	out.Notes = slices.Clone(b.Notes)
 	for _, a := range b.Adopted {
 		out.Notes = append(out.Notes, "taken over from flannel: "+a)

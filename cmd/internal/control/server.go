@@ -71,8 +71,6 @@ type Reloader interface {
 type KeyService interface {
 	// RotateKey gives the node a new private key.
 	RotateKey(ctx context.Context) (Rotated, error)
-	// UpgradeEncryption replaces the processes that encrypt in user space.
-	UpgradeEncryption(ctx context.Context) (EncryptionUpgraded, error)
 }
 
 // Errors that a service returns to say which HTTP status fits.
@@ -250,7 +248,6 @@ func (s Server) Handler() http.Handler {
 	}
 	if n := s.Keys; n != nil {
 		mux.HandleFunc("POST /v1/rotate-key", func(w http.ResponseWriter, r *http.Request) { serveRotateKey(n, w, r) })
-		mux.HandleFunc("POST "+encryptionPath, func(w http.ResponseWriter, r *http.Request) { serveUpgradeEncryption(n, w, r) })
 	}
 	if n := s.Settings; n != nil {
 		mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) { serveReload(n, w, r) })

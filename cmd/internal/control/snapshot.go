@@ -57,10 +57,8 @@ type Snapshot struct {
 	Plane *Plane
 
 	// Records are the peers', with PartPeers, and Encrypted what WireGuard knows of them, by subnet.
-	// CipherEnds counts the processes that encrypt and ended by themselves.
-	Records    []lease.Record
-	Encrypted  map[netip.Prefix]Encryption
-	CipherEnds uint64
+	Records   []lease.Record
+	Encrypted map[netip.Prefix]Encryption
 	// EachPod are the pods that are attached directly, with PartPods.
 	EachPod []podport.Pod
 }

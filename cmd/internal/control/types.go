@@ -150,8 +150,6 @@ type Backend struct {
 	Device  string `json:"device,omitempty"`
 	MTU     int    `json:"mtu,omitempty"`
 	Port    int    `json:"port,omitempty"`
-	// Processes are those that encrypt in user space.
-	Processes []Process `json:"processes,omitempty"`
 	// InPlace says that device, addresses and routes are as wanted.
 	InPlace bool `json:"inPlace"`
 	// Notes say what was taken over from flannel, and which peers cannot be used.
@@ -160,13 +158,6 @@ type Backend struct {
 	// could not be done then.
 	LastReconcile time.Time `json:"lastReconcile,omitzero"`
 	Error         string    `json:"error,omitempty"`
-}
-
-// Process is one that encrypts for a device. It outlives weftd, and keeps the program with which it was started.
-type Process struct {
-	Device  string `json:"device"`
-	PID     int    `json:"pid"`
-	Version string `json:"version"`
 }
 
 // Controller is what the operator's controller made of the routes that this node gave it (type route-hook).

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	"weft/cmd/internal/control"
@@ -66,15 +65,14 @@ type Daemon struct {
 
 func (d Daemon) answers() bool { return d.Asked && d.Err == nil }
 
-// has reports whether the sockets of a process, whose name is as the kernel has it, are weftd's: its own, those of its process for WireGuard, or
-// kept for the next one by a holder, or by the service manager. In a container process 1 is something else.
+// has reports whether the sockets of a process, whose name is as the kernel has it, are weftd's: its own, or kept for
+// the next one by a holder or the service manager. In a container process 1 is something else.
 func (d Daemon) has(pid int, name string) bool {
 	switch {
 	case pid == 0:
 		return false
 	case d.answers():
-		return pid == d.PID || pid == d.Status.PID ||
-			slices.ContainsFunc(d.Status.Backend.Processes, func(p control.Process) bool { return p.PID == pid })
+		return pid == d.PID || pid == d.Status.PID
 	}
 	return pid == d.PID || pid == d.Holder.PID || pid == 1 && name == "systemd"
 }

@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
-
-	"weft/cmd/internal/control"
 )
 
 // TestKernelsOwnSockets: sockets without a process are the kernel's where it has a device of weft's, or a vxlan device with the port.
@@ -29,16 +27,6 @@ func TestKernelsOwnSockets(t *testing.T) {
 		p := Port{Number: 51820, Number6: 51821, Holders: []Holder{{}, {PID: 99, Name: "flanneld"}, {}}}
 		if p.leaveOut([]netlink.Link{x.link}); len(p.Holders) != x.left || p.Device != x.device {
 			t.Errorf("%s: %+v", x.what, p)
-		}
-	}
-}
-
-// TestSocketsOfWhatEncrypts: they are weftd's too, which says what has them.
-func TestSocketsOfWhatEncrypts(t *testing.T) {
-	d := Daemon{Asked: true, PID: 7, Status: control.Status{PID: 7, Backend: control.Backend{Processes: []control.Process{{Device: "flannel-wg", PID: 8}}}}}
-	for pid, want := range map[int]bool{0: false, 7: true, 8: true, 9: false} {
-		if got := d.has(pid, "exe"); got != want {
-			t.Errorf("pid %d: %v", pid, got)
 		}
 	}
 }

@@ -1,22 +1,24 @@
 package wireguard
 
 import (
-	"cmp"
-	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
-	"strings"
+	"time"
+
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
 // Config is all that a device is to have.
 type Config struct {
 	Private Secret
-	// Port is the UDP port. Local4 and Local6 are the underlay's addresses that it is bound to in user space, the zero Addr for a family
-	// without; the kernel's device has no address of its own.
-	Port           uint16
+	// Port is the UDP port, on all addresses of the underlay's namespace.
+	Port uint16
+	// Local4 and Local6 are the underlay's addresses. When they change, the device opens its sockets anew,
+	// and forgets from which address it answered each peer.
 	Local4, Local6 netip.Addr
-	// MTU is the largest inner packet, in bytes.
+	// MTU is the largest inner packet, in bytes. A device of the kernel's has it from its link.
 	MTU int
 	// Peers are all peers, each with another key.
 	Peers []Peer
@@ -36,74 +38,64 @@ type Peer struct {
 }
 
 func (p Peer) equal(q Peer) bool {
-	return p.Key == q.Key && p.Preshared == q.Preshared && p.Endpoint == q.Endpoint && p.Keepalive == q.Keepalive && slices.Equal(p.AllowedIPs, q.AllowedIPs)
+	return p.Key == q.Key && p.Preshared == q.Preshared && p.Endpoint == q.Endpoint &&
+		p.Keepalive == q.Keepalive && slices.Equal(p.AllowedIPs, q.AllowedIPs)
 }
 
-// Changes lead from one set of peers to another. Removing comes first: a subnet that another peer has from now on is then nobody's
-// for a moment, and never the wrong one's.
-type Changes struct {
-	Remove []PublicKey
-	// Set are the peers that are new or have changed, each with everything that it is to have.
-	Set []PeerChange
-}
-
-// PeerChange is one of them.
-type PeerChange struct {
-	Peer
-	// New says that the device has no such peer, so that there is no session.
-	New bool
-	// Move says that the endpoint is to be set. Else the one that the peer has stays: it may be where the peer was last heard from.
-	Move bool
-}
-
-// Empty reports whether there is nothing to do.
-func (c Changes) Empty() bool { return len(c.Remove)+len(c.Set) == 0 }
-
-// Plan compares what a device was told last with what it is to have, both by record, so that an endpoint that the device has learnt
-// is left alone until the record says another. It is pure and deterministic.
-func Plan(have, want []Peer) Changes {
-	there := make(map[PublicKey]Peer, len(have))
-	for _, h := range have {
+// difference leads from what a device was told last to what it is to have. all repeats key and port. Both
+// sides are records, so that an endpoint that the device has learnt stays until the record says another one.
+// Removals come first: a subnet that moves to another peer is nobody's for a moment, and never the wrong
+// peer's. fresh are the peers without a session.
+func difference(have, want Config, all bool) (next wgtypes.Config, fresh []Peer) {
+	if all || have.Private != want.Private {
+		key := wgtypes.Key(want.Private.bytes())
+		next.PrivateKey = &key
+	}
+	if all || have.Port != want.Port || have.Local4 != want.Local4 || have.Local6 != want.Local6 {
+		port := int(want.Port)
+		next.ListenPort = &port
+	}
+	there := make(map[PublicKey]Peer, len(have.Peers))
+	for _, h := range have.Peers {
 		there[h.Key] = h
 	}
-	var c Changes
-	for _, w := range want {
+	var set []wgtypes.PeerConfig
+	for _, w := range want.Peers {
 		h, known := there[w.Key]
 		delete(there, w.Key)
-		if !known || !h.equal(w) {
-			c.Set = append(c.Set, PeerChange{Peer: w, New: !known, Move: !known || h.Endpoint != w.Endpoint})
+		if known && h.equal(w) {
+			continue
 		}
+		if !known {
+			fresh = append(fresh, w)
+		}
+		set = append(set, w.config(!known || h.Endpoint != w.Endpoint))
 	}
-	c.Remove = slices.SortedFunc(maps.Keys(there), func(a, b PublicKey) int { return slices.Compare(a[:], b[:]) })
-	slices.SortStableFunc(c.Set, func(a, b PeerChange) int { return slices.Compare(a.Key[:], b.Key[:]) })
+	for _, k := range slices.SortedFunc(maps.Keys(there), PublicKey.compare) {
+		next.Peers = append(next.Peers, wgtypes.PeerConfig{PublicKey: wgtypes.Key(k), Remove: true})
+	}
+	next.Peers = append(next.Peers, set...)
+	return next, fresh
+}
+
+// config is all that the peer is to have, and its endpoint if move says so.
+func (p Peer) config(move bool) wgtypes.PeerConfig {
+	preshared, keepalive := wgtypes.Key(p.Preshared.bytes()), time.Duration(p.Keepalive)*time.Second
+	c := wgtypes.PeerConfig{
+		PublicKey: wgtypes.Key(p.Key), PresharedKey: &preshared, // zeros take away an earlier one
+		PersistentKeepaliveInterval: &keepalive, ReplaceAllowedIPs: true,
+	}
+	if move && p.Endpoint.IsValid() {
+		c.Endpoint = net.UDPAddrFromAddrPort(p.Endpoint)
+	}
+	for _, a := range p.AllowedIPs {
+		mask := net.CIDRMask(a.Bits(), a.Addr().BitLen())
+		c.AllowedIPs = append(c.AllowedIPs, net.IPNet{IP: a.Addr().AsSlice(), Mask: mask})
+	}
 	return c
 }
 
-// text is the changes in WireGuard's configuration protocol (https://www.wireguard.com/xplatform/). It has secrets in it.
-func (c Changes) text() string {
-	var b strings.Builder
-	line := func(key string, value any) { _, _ = fmt.Fprintf(&b, "%s=%v\n", key, value) }
-	for _, k := range c.Remove {
-		line("public_key", k.hex())
-		line("remove", true)
-	}
-	for _, p := range c.Set {
-		line("public_key", p.Key.hex())
-		line("preshared_key", p.Preshared.Hex()) // zeros take away one that was there
-		if p.Move && p.Endpoint.IsValid() {
-			line("endpoint", p.Endpoint)
-		}
-		line("replace_allowed_ips", true)
-		for _, a := range p.AllowedIPs {
-			line("allowed_ip", a)
-		}
-		line("persistent_keepalive_interval", p.Keepalive)
-	}
-	return b.String()
-}
-
-// sorted are the peers by key, so that two readings compare.
-func sorted(ps []PeerState) []PeerState {
-	slices.SortFunc(ps, func(a, b PeerState) int { return cmp.Compare(string(a.Key[:]), string(b.Key[:])) })
-	return ps
+// empty reports whether there is nothing to tell.
+func empty(c wgtypes.Config) bool {
+	return c.PrivateKey == nil && c.ListenPort == nil && len(c.Peers) == 0
 }

@@ -1,273 +1,231 @@
 package wireguard
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
 func key(n byte) PublicKey { return PublicKey{n} }
 
 func peer(n byte, edit ...func(*Peer)) Peer {
-	p := Peer{Key: key(n), Endpoint: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 51820),
-		AllowedIPs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 5, n, 0}), 24)}}
+	p := Peer{
+		Key: key(n), Endpoint: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 51820),
+		AllowedIPs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 5, n, 0}), 24)},
+	}
 	for _, e := range edit {
 		e(&p)
 	}
 	return p
 }
 
-func TestPlan(t *testing.T) {
+// say is a configuration in short: the port, then -KEY for a peer that goes, and KEY for one that is set,
+// with "at" if its endpoint is, "keepalive" if that is all.
+func say(c wgtypes.Config) string {
+	var words []string
+	if c.PrivateKey != nil {
+		words = append(words, "key")
+	}
+	if c.ListenPort != nil {
+		words = append(words, fmt.Sprint("port ", *c.ListenPort))
+	}
+	for _, p := range c.Peers {
+		switch {
+		case p.Remove:
+			words = append(words, fmt.Sprint("-", p.PublicKey[0]))
+		case p.UpdateOnly:
+			words = append(words, fmt.Sprint(p.PublicKey[0], " keepalive ", *p.PersistentKeepaliveInterval))
+		case p.Endpoint != nil:
+			words = append(words, fmt.Sprint(p.PublicKey[0], " at ", p.Endpoint))
+		default:
+			words = append(words, fmt.Sprint(p.PublicKey[0]))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func TestDifference(t *testing.T) {
 	moved := func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("[2001:db8::2]:7") }
 	preshared := func(p *Peer) { p.Preshared = newSecret([KeyLen]byte{9}) }
-	say := func(c Changes) string {
-		var b strings.Builder
-		for _, k := range c.Remove {
-			_, _ = fmt.Fprintf(&b, "-%d ", k[0])
-		}
-		for _, p := range c.Set {
-			_, _ = fmt.Fprintf(&b, "%d new=%v move=%v ", p.Key[0], p.New, p.Move)
-		}
-		return strings.TrimSpace(b.String())
-	}
-	for want, c := range map[string][2][]Peer{
-		"":                     {{peer(1), peer(2)}, {peer(2), peer(1)}},
-		"-1":                   {{peer(1), peer(2)}, {peer(2)}},
-		"2 new=true move=true": {{peer(1)}, {peer(1), peer(2)}},
-		// Its subnet has another key, and so is another peer.
-		"-1 3 new=true move=true": {{peer(1)}, {peer(1, func(p *Peer) { p.Key = key(3) })}},
-		"2 new=false move=true":   {{peer(1), peer(2)}, {peer(1), peer(2, moved)}},
+	of := func(ps ...Peer) Config { return Config{Port: 7, Peers: ps} }
+	elsewhere := of(peer(1))
+	elsewhere.Local4 = netip.MustParseAddr("192.0.2.99")
+	for want, c := range map[string]struct {
+		have, want Config
+		all        bool
+		fresh      []byte
+	}{
+		"":                     {of(peer(1), peer(2)), of(peer(2), peer(1)), false, nil},
+		"-1":                   {of(peer(1), peer(2)), of(peer(2)), false, nil},
+		"2 at 192.0.2.2:51820": {of(peer(1)), of(peer(1), peer(2)), false, []byte{2}},
+		// A peer whose key changed is another peer.
+		"-1, 3 at 192.0.2.1:51820": {of(peer(1)), of(peer(1, func(p *Peer) { p.Key = key(3) })), false, []byte{3}},
+		"2 at [2001:db8::2]:7":     {of(peer(1), peer(2)), of(peer(1), peer(2, moved)), false, nil},
 		// The endpoint of the record is what it was: the one that was learnt stays.
-		"2 new=false move=false": {{peer(1), peer(2)}, {peer(1), peer(2, preshared)}},
+		"2":           {of(peer(1), peer(2)), of(peer(1), peer(2, preshared)), false, nil},
+		"key, port 7": {of(peer(1)), of(peer(1)), true, nil},
+		"port 7":      {of(peer(1)), elsewhere, false, nil},
 	} {
-		if got := say(Plan(c[0], c[1])); got != want {
-			t.Errorf("got %q, want %q", got, want)
+		got, fresh := difference(c.have, c.want, c.all)
+		var keys []byte
+		for _, p := range fresh {
+			keys = append(keys, p.Key[0])
+		}
+		if say(got) != want || !slices.Equal(keys, c.fresh) || empty(got) != (want == "") {
+			t.Errorf("got %q, fresh %v; want %q, %v", say(got), keys, want, c.fresh)
 		}
 	}
 }
 
 func TestText(t *testing.T) {
-	text := Plan([]Peer{peer(1)}, []Peer{peer(2)}).text()
-	want := "public_key=01" + strings.Repeat("00", 31) + "\nremove=true\npublic_key=02" + strings.Repeat("00", 31) + "\npreshared_key=" + strings.Repeat("0", 64) +
-		"\nendpoint=192.0.2.2:51820\nreplace_allowed_ips=true\nallowed_ip=10.5.2.0/24\npersistent_keepalive_interval=0\n"
-	if text != want {
-		t.Errorf("got\n%s\nwant\n%s", text, want)
+	next, _ := difference(Config{Peers: []Peer{peer(1)}}, Config{Port: 7, Peers: []Peer{peer(2)}}, true)
+	zeros := strings.Repeat("00", 31)
+	want := "private_key=00" + zeros + "\nlisten_port=7\npublic_key=01" + zeros + "\nremove=true\npublic_key=02" + zeros +
+		"\npreshared_key=00" + zeros + "\nendpoint=192.0.2.2:51820\nreplace_allowed_ips=true\nallowed_ip=10.5.2.0/24\n" +
+		"persistent_keepalive_interval=0\n"
+	if got := text(next); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-func TestState(t *testing.T) {
-	ps, err := parseState("private_key=ff\nlisten_port=7\npublic_key=" + key(2).hex() + "\npreshared_key=ee\nendpoint=[2001:db8::1]:7\nlast_handshake_time_sec=0\nlast_handshake_time_nsec=0\n" +
-		"rx_bytes=5\ntx_bytes=6\nallowed_ip=10.5.2.0/24\npublic_key=" + key(1).hex() + "\nlast_handshake_time_sec=9\nlast_handshake_time_nsec=8\n")
-	if err != nil || len(ps) != 2 || ps[0].Key != key(1) || ps[0].Handshake.UnixNano() != 9_000_000_008 || !ps[1].Handshake.IsZero() || ps[1].Rx != 5 || ps[1].Tx != 6 ||
-		ps[1].Endpoint != netip.MustParseAddrPort("[2001:db8::1]:7") || len(ps[1].AllowedIPs) != 1 {
-		t.Errorf("%+v, %v", ps, err)
+func TestParse(t *testing.T) {
+	zeros := strings.Repeat("00", 31)
+	d, err := parse("private_key=ff\nlisten_port=7\npublic_key=02" + zeros + "\npreshared_key=ee\nendpoint=[2001:db8::1]:7\n" +
+		"last_handshake_time_sec=0\nlast_handshake_time_nsec=0\nrx_bytes=5\ntx_bytes=6\nallowed_ip=10.5.2.0/24\n" +
+		"public_key=01" + zeros + "\nlast_handshake_time_sec=9\nlast_handshake_time_nsec=8\n")
+	if err != nil || len(d.Peers) != 2 {
+		t.Fatalf("%+v, %v", d, err)
 	}
-	for _, bad := range []string{"public_key=zz\n", "public_key=" + key(1).hex() + "\nrx_bytes=-1\n"} {
-		if _, err := parseState(bad); err == nil {
+	a, b := d.Peers[0], d.Peers[1]
+	if a.PublicKey[0] != 2 || !a.LastHandshakeTime.IsZero() || a.ReceiveBytes != 5 || a.TransmitBytes != 6 ||
+		a.Endpoint.String() != "[2001:db8::1]:7" || len(a.AllowedIPs) != 1 || a.AllowedIPs[0].String() != "10.5.2.0/24" ||
+		b.PublicKey[0] != 1 || b.LastHandshakeTime.UnixNano() != 9_000_000_008 {
+		t.Errorf("%+v", d)
+	}
+	for _, bad := range []string{"public_key=zz\n", "public_key=01" + zeros + "\nrx_bytes=x\n"} {
+		if _, err := parse(bad); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
 	}
 }
 
-// TestStoreKeyFollowsALink has a new key take the place of the one that a link leads to, and the link stay.
-func TestStoreKeyFollowsALink(t *testing.T) {
-	dir := t.TempDir()
-	file, link := filepath.Join(dir, "elsewhere"), filepath.Join(dir, "wireguard.key")
-	first, second := NewPrivateKey(), NewPrivateKey()
-	err := StoreKey(file, first)
-	if err = errors.Join(err, os.Symlink("elsewhere", link)); err == nil {
-		err = StoreKey(link, second)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range []string{file, link} {
-		if key, _, err := LoadKey(f); err != nil || key != second {
-			t.Errorf("%s has another key, %v", f, err)
-		}
-	}
-	if to, err := os.Readlink(link); err != nil || to != "elsewhere" {
-		t.Errorf("the link leads to %q, %v", to, err)
-	}
-}
-
-// TestSecretsDoNotPrint prints a private key in every way that logs, statuses and errors do.
-func TestSecretsDoNotPrint(t *testing.T) {
-	s := NewPrivateKey()
-	c := struct {
-		Config
-		inside Secret // which fmt reads without asking for its methods
-	}{Config{Private: s, Peers: []Peer{{Preshared: s}}}, s}
-	var all strings.Builder
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%q", "%d"} {
-		_, _ = fmt.Fprintf(&all, verb+" "+verb+" "+verb, s, &s, c)
-	}
-	b, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all.Write(b)
-	_, bad := ParseSecret(s.base64() + "x")
-	all.WriteString(bad.Error())
-	for _, form := range []string{s.base64(), s.Hex(), strings.Trim(fmt.Sprint(s.bytes()), "[]"), s.base64()[:20]} {
-		if strings.Contains(all.String(), form) {
-			t.Errorf("%q is in %s", form, all.String())
-		}
-	}
-}
-
-func TestKeyFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "state", "wireguard.key")
-	made, fresh, err := LoadKey(file)
-	if err != nil || !fresh {
-		t.Fatal(fresh, err)
-	}
-	again, fresh, err := LoadKey(file)
-	if err != nil || fresh || again != made {
-		t.Fatal(fresh, err)
-	}
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Error(info.Mode(), err)
-	}
-	if public, err := made.Public(); err != nil || public == (PublicKey{}) {
-		t.Error(public, err)
-	}
-	if err := os.WriteFile(file+".new", []byte("what a crash left"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	next := NewPrivateKey()
-	if err := StoreKey(file, next); err != nil {
-		t.Fatal(err)
-	}
-	if got, _, err := LoadKey(file); err != nil || got != next {
-		t.Error(err)
-	}
-	good, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		content string
-		mode    os.FileMode
-		want    []string
-	}{
-		{string(good), 0o640, []string{"mode 0640", "delete it"}},
-		{string(good), 0o604, []string{"mode 0604"}},
-		{string(good[:20]), 0o600, []string{"it is no key", "delete the file"}},
-		{"", 0o600, []string{"has 0"}},
-		{strings.Repeat("A", 43) + "=", 0o600, []string{"zeros"}},
-		{strings.TrimSpace(string(good)), 0o400, nil}, // as flannel writes it
-	} {
-		if err := errors.Join(os.Remove(file), os.WriteFile(file, []byte(c.content), 0o600), os.Chmod(file, c.mode)); err != nil {
-			t.Fatal(err)
-		}
-		got, _, err := LoadKey(file)
-		if c.want == nil {
-			if err != nil || got != next {
-				t.Errorf("%q: %v", c.content, err)
-			}
-			continue
-		}
-		for _, w := range append(c.want, file) {
-			if !errors.Is(err, ErrKeyFile) || !strings.Contains(err.Error(), w) || strings.Contains(err.Error(), string(good[:20])) {
-				t.Errorf("%q, mode %o: %v, want %q", c.content, c.mode, err, w)
-			}
-		}
-		if b, err := os.ReadFile(file); err != nil || string(b) != c.content {
-			t.Errorf("the file was changed: %q, %v", b, err)
-		}
-	}
-	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := LoadKey(file); !errors.Is(err, ErrKeyFile) {
-		t.Errorf("a directory: %v", err)
-	}
-}
-
-// fakeKernel is a device as the kernel has it, told by wgctrl.
-type fakeKernel struct {
+// fake is a device that remembers what it was told.
+type fake struct {
 	device wgtypes.Device
-	told   []wgtypes.Config
+	told   []string
 	err    error
 }
 
-func (f *fakeKernel) Device(string) (*wgtypes.Device, error) { return &f.device, nil }
-func (f *fakeKernel) Close() error                           { return nil }
-func (f *fakeKernel) ConfigureDevice(_ string, c wgtypes.Config) error {
-	if f.err != nil {
-		return f.err
+func (f *fake) Device(string) (*wgtypes.Device, error) { return &f.device, nil }
+func (f *fake) Close() error                           { return nil }
+func (f *fake) ConfigureDevice(_ string, c wgtypes.Config) error {
+	if f.err == nil {
+		f.told = append(f.told, say(c))
 	}
-	f.told = append(f.told, c)
-	for _, p := range c.Peers {
-		f.device.Peers = slices.DeleteFunc(f.device.Peers, func(h wgtypes.Peer) bool { return h.PublicKey == p.PublicKey && p.Remove })
-	}
-	return nil
+	return f.err
 }
 
-// TestKernelDevice tells a device that an earlier process left what it is to have: sessions of peers that stay are kept.
-func TestKernelDevice(t *testing.T) {
-	f := &fakeKernel{device: wgtypes.Device{Peers: []wgtypes.Peer{{PublicKey: wgtypes.Key(key(1))}, {PublicKey: wgtypes.Key(key(9))}}}}
-	k := &Kernel{name: "flannel-wg", control: f}
-	c := Config{Private: NewPrivateKey(), Port: 7, Peers: []Peer{peer(1), peer(2)}}
-	nobody := func(PublicKey) bool { return false }
-	if changed, err := k.Configure(c, nobody); err != nil || !changed {
-		t.Fatal(changed, err)
+func keys(ns ...byte) (ps []wgtypes.Peer) {
+	for _, n := range ns {
+		ps = append(ps, wgtypes.Peer{PublicKey: wgtypes.Key(key(n))})
 	}
-	first := f.told[0]
-	if first.ReplacePeers || first.PrivateKey == nil || *first.ListenPort != 7 || len(first.Peers) != 3 || !first.Peers[0].Remove || first.Peers[0].PublicKey != wgtypes.Key(key(9)) ||
-		first.Peers[1].Remove || !first.Peers[1].ReplaceAllowedIPs || first.Peers[1].Endpoint.String() != "192.0.2.1:51820" || first.Peers[1].AllowedIPs[0].String() != "10.5.1.0/24" {
-		t.Errorf("%+v", first)
-	}
-	if changed, err := k.Configure(c, nobody); err != nil || changed || len(f.told) != 1 {
-		t.Error("the same again was told again", changed, err)
-	}
-	c.Peers = []Peer{peer(1, func(p *Peer) { p.Keepalive = 5 })}
-	if _, err := k.Configure(c, nobody); err != nil {
-		t.Fatal(err)
-	}
-	if last := f.told[1]; last.PrivateKey != nil || last.ListenPort != nil || len(last.Peers) != 2 || !last.Peers[0].Remove || last.Peers[1].Endpoint != nil || last.Peers[1].PersistentKeepaliveInterval.Seconds() != 5 {
-		t.Errorf("%+v", last)
-	}
-	f.err = errors.New("no")
-	c.Port = 8
-	if _, err := k.Configure(c, nobody); !errors.Is(err, f.err) {
-		t.Error(err)
-	}
-	f.err = nil
-	if changed, err := k.Configure(c, nobody); err != nil || !changed || f.told[2].PrivateKey == nil {
-		t.Error("after a failure not all is said again", err)
-	}
+	return ps
 }
 
-// TestKernelGreets: a handshake begins with peers that a device did not have and that are named, and their keepalive is what it was.
-func TestKernelGreets(t *testing.T) {
-	f := &fakeKernel{device: wgtypes.Device{Peers: []wgtypes.Peer{{PublicKey: wgtypes.Key(key(1))}}}}
-	k := &Kernel{name: "flannel-wg", control: f}
-	kept := peer(4, func(p *Peer) { p.Keepalive = 25 }) // begins one by itself
-	c := Config{Private: NewPrivateKey(), Port: 7, Peers: []Peer{peer(1), peer(2), peer(3), kept}}
-	named := func(k PublicKey) bool { return k != key(3) }
-	for range 2 { // the second has nothing new
-		if _, err := k.Configure(c, named); err != nil {
-			t.Fatal(err)
+// TestDevice tells a device that an earlier process left what it is to have.
+func TestDevice(t *testing.T) {
+	f := &fake{device: wgtypes.Device{Peers: keys(1, 9)}}
+	d := &Device{name: "flannel-wg", control: f}
+	c := Config{Private: NewPrivateKey(), Port: 7, Peers: []Peer{peer(1), peer(2, func(p *Peer) { p.Keepalive = 25 })}}
+	for i, step := range []struct {
+		edit func()
+		err  error
+		told string // "" for nothing
+	}{
+		{func() {}, nil, "key, port 7, -9, 1 at 192.0.2.1:51820, 2 at 192.0.2.2:51820"},
+		{func() {}, nil, ""},
+		{func() { c.Peers = []Peer{peer(1, func(p *Peer) { p.Keepalive = 5 })} }, nil, "-2, 1"},
+		{func() { c.Port = 8; f.err = fmt.Errorf("bind: %w", unix.EADDRINUSE) }, unix.EADDRINUSE, ""},
+		// What of that was done is not known: the device is asked, and told all again.
+		{func() { f.err = nil }, nil, "key, port 8, -9, 1 at 192.0.2.1:51820"},
+	} {
+		f.told = nil
+		step.edit()
+		err := d.Configure(c)
+		if got := strings.Join(f.told, "; "); got != step.told || !errors.Is(err, step.err) {
+			t.Errorf("step %d: told %q, want %q; %v, want %v", i, got, step.told, err, step.err)
 		}
 	}
-	if len(f.told) != 3 {
-		t.Fatalf("told %d times: %+v", len(f.told), f.told)
+}
+
+// TestGreetings: handshakes begin at once with the peers of a new device and with one whose key changed, but
+// for those with a keepalive, which begin one by themselves.
+func TestGreetings(t *testing.T) {
+	f := &fake{device: wgtypes.Device{Peers: keys(1)}}
+	d := &Device{name: "flannel-wg", control: f}
+	kept := peer(4, func(p *Peer) { p.Keepalive = 25 })
+	other := peer(2, func(p *Peer) { p.Key = key(7) })
+	const greet2, greet7 = "2 keepalive 1s; 2 keepalive 0s", "7 keepalive 1s; 7 keepalive 0s"
+	for i, step := range []struct {
+		peers []Peer
+		want  string
+	}{
+		{nil, ""}, // the first set of a node that has just started
+		{[]Peer{peer(1), peer(2), kept}, greet2},
+		{[]Peer{peer(1), peer(2), peer(3), kept}, ""},
+		{[]Peer{peer(1), other, peer(3), kept}, greet7},
+	} {
+		f.told = nil
+		if i == 1 {
+			d.have.Peers = []Peer{peer(1)} // a device has peers, whoever made it
+		}
+		if err := d.Configure(Config{Port: 7, Peers: step.peers}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(f.told[1:], "; "); got != step.want {
+			t.Errorf("step %d: %q, want %q", i, got, step.want)
+		}
 	}
-	for i, keepalive := range []time.Duration{time.Second, 0} {
-		ps := f.told[1+i].Peers
-		if len(ps) != 1 || ps[0].PublicKey != wgtypes.Key(key(2)) || !ps[0].UpdateOnly || *ps[0].PersistentKeepaliveInterval != keepalive {
-			t.Errorf("peers %+v, want the second with keepalive %v", ps, keepalive)
+}
+
+// TestSilence: a session in which nothing passes ends, and that is no fault; that bytes leave without one is.
+func TestSilence(t *testing.T) {
+	begin, state := time.Now(), calls{}
+	for _, c := range []struct {
+		after  time.Duration
+		shaken time.Duration // after begin; -1 for never
+		tx     uint64
+		want   Silence
+	}{
+		{0, -1, 0, Heard},
+		{0, -1, 148, NeverAnswered},
+		{0, 0, 148, Heard},
+		{170 * time.Second, 0, 5000, Heard}, // by the end that does not begin handshakes
+		{200 * time.Second, 0, 5100, Heard},
+		{time.Hour, 0, 5100, Heard},
+		{time.Hour + time.Second, 0, 5248, AnsweredBefore}, // a handshake
+		{time.Hour + 2*time.Minute, 0, 5248, AnsweredBefore},
+		{time.Hour + 4*time.Minute, 0, 5248, Heard}, // nobody sends any more
+		{2 * time.Hour, 0, 5396, AnsweredBefore},
+		{2*time.Hour + time.Second, 2 * time.Hour, 5500, Heard},
+		{3 * time.Hour, 2 * time.Hour, 9000, Heard}, // all that is known is that it was sent since
+		{3*time.Hour + time.Second, 2 * time.Hour, 9148, AnsweredBefore},
+	} {
+		now := begin.Add(c.after)
+		ps := []PeerState{{Key: key(1), Tx: c.tx}}
+		if c.shaken >= 0 {
+			ps[0].Handshake = begin.Add(c.shaken)
+		}
+		state.note(ps, now)
+		if got := ps[0].Silence(now); got != c.want {
+			t.Errorf("after %v: %v, want %v", c.after, got, c.want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"unique"
 )
 
@@ -20,8 +21,7 @@ type PublicKey [KeyLen]byte
 // String is the base64 of records and of wg(8).
 func (k PublicKey) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
-// hex is the form of WireGuard's configuration protocol.
-func (k PublicKey) hex() string { return hex.EncodeToString(k[:]) }
+func (k PublicKey) compare(o PublicKey) int { return slices.Compare(k[:], o[:]) }
 
 // ParsePublicKey reads what String writes. The key of all zeros is nobody's.
 func ParsePublicKey(text string) (PublicKey, error) {
@@ -29,8 +29,9 @@ func ParsePublicKey(text string) (PublicKey, error) {
 	return b, err
 }
 
-// Secret is a private key or a preshared one. It is comparable, and however it is printed, nothing of it is seen: a field that is not exported is
-// printed without the methods of its type, which is why the bytes are behind two handles: fmt follows one, for a verb that does not fit.
+// Secret is a private key or a preshared one. It is comparable, and however it is printed, nothing of it is
+// seen: a field that is not exported is printed without the methods of its type, which is why the bytes are
+// behind two handles: fmt follows one, for a verb that does not fit.
 type Secret struct{ key unique.Handle[handle] }
 
 type handle struct{ key unique.Handle[[KeyLen]byte] }
@@ -111,7 +112,8 @@ func NewPrivateKey() Secret {
 func parseKey(text string) (k [KeyLen]byte, err error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil || len(b) != KeyLen {
-		return k, fmt.Errorf("it is no key: a key is %d bytes in base64, which are %d characters, and this has %d", KeyLen, base64.StdEncoding.EncodedLen(KeyLen), len(text))
+		return k, fmt.Errorf("it is no key: a key is %d bytes in base64, which are %d characters, and this has %d",
+			KeyLen, base64.StdEncoding.EncodedLen(KeyLen), len(text))
 	}
 	if k = [KeyLen]byte(b); k == [KeyLen]byte{} {
 		return k, errors.New("it is a key of zeros only, which is nobody's")

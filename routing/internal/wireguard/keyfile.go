@@ -17,8 +17,8 @@ const keyMode = 0o600
 // ErrKeyFile is what all errors about the content and the rights of a key's file wrap.
 var ErrKeyFile = errors.New("the private key of WireGuard is not usable")
 
-// LoadKey reads the private key in file, and makes one if there is none: then made says so. A file that others can read, that is
-// another user's or that has no key in it is refused, and left as it is.
+// LoadKey reads the private key in file, and makes one if there is none: then made says so. A file that
+// others can read, that is another user's or that has no key in it is refused, and left as it is.
 func LoadKey(file string) (key Secret, made bool, err error) {
 	key, err = readKey(file)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -47,7 +47,8 @@ func readKey(file string) (Secret, error) {
 	}
 	key, err := ParseSecret(strings.TrimSpace(string(b)))
 	if err != nil {
-		return Secret{}, fmt.Errorf("%w: %s: %w; put the key back from a backup, or delete the file: then this node makes a new key, and its peers learn it from its record",
+		return Secret{}, fmt.Errorf("%w: %s: %w; put the key back from a backup, or delete the file: "+
+			"then this node makes a new key, and its peers learn it from its record",
 			ErrKeyFile, file, err)
 	}
 	return key, nil
@@ -68,8 +69,8 @@ func unsafeFile(info fs.FileInfo) string {
 	return ""
 }
 
-// StoreKey writes the key to file, in place of the one that is there, so that at any moment there is a whole one. If file is a link, it stays, and the
-// file that it leads to is written.
+// StoreKey writes the key to file, in place of the one that is there, so that at any moment there is a whole
+// one. If file is a link, it stays, and the file that it leads to is written.
 func StoreKey(file string, key Secret) (err error) {
 	if real, err := filepath.EvalSymlinks(file); err == nil {
 		file = real
@@ -79,7 +80,8 @@ func StoreKey(file string, key Secret) (err error) {
 		return fmt.Errorf("store the private key of WireGuard: %w", err)
 	}
 	next := file + ".new"
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) { // what a crash left: opening it would keep its rights
+	// A crash may have left one; opening it would keep its rights.
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("store the private key of WireGuard: %w", err)
 	}
 	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, keyMode)

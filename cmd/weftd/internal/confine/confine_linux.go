@@ -1,7 +1,6 @@
 package confine
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -9,12 +8,15 @@ import (
 	"slices"
 	"strings"
 
+	"kernel.org/pub/linux/libs/security/libcap/cap"
+
 	"weft/cmd/internal/hostlocal"
 	"weft/cmd/internal/options"
 )
 
-// Enter gives up what --confine says, for the rest of this process's life. An error is of a weftd that was to be confined to its
-// files and is not; that capabilities could not be given up is logged, since many a container does not let them.
+// Enter gives up what --confine says, for the rest of this process's life. An error is of a weftd that was to
+// be confined to its files and is not; that capabilities could not be given up is logged, since many a
+// container does not let them.
 //
 // It is called once there is nothing more to open that takes other rights, and before anything is started.
 func Enter(cfg options.Config, log *slog.Logger) error {
@@ -24,7 +26,8 @@ func Enter(cfg options.Config, log *slog.Logger) error {
 	o := needs(cfg)
 	if cfg.Confine == options.ConfineFiles {
 		if err := enterFiles(o.Files, log); err != nil {
-			return fmt.Errorf("--confine=%s: %w; --confine=%s goes without", cfg.Confine, err, options.ConfineCapabilities)
+			return fmt.Errorf("--confine=%s: %w; --confine=%s goes without",
+				cfg.Confine, err, options.ConfineCapabilities)
 		}
 	}
 	if cfg.Rootless.Place.User { // its capabilities are over what is its user's anyway
@@ -32,12 +35,9 @@ func Enter(cfg options.Config, log *slog.Logger) error {
 	}
 	keep, why := Keep(o)
 	have, err := Drop(keep)
-	switch {
-	case errors.Is(err, ErrThreads):
-		log.Debug("weftd keeps the rights that it was started with", "reason", err)
-	case err != nil:
+	if err != nil {
 		log.Warn("not all rights that weftd has no need of could be given up", "reason", err)
-	default:
+	} else {
 		log.Info("rights given up", "left", text(have))
 	}
 	if why != "" {
@@ -72,10 +72,12 @@ func needs(cfg options.Config) Options {
 // xtablesLock is what iptables opens for writing; the directory is not to be opened to it for that.
 const xtablesLock = "/run/xtables.lock"
 
-// enterFiles confines writing to dirs, which are made if they are not there, and to what the kernel has for a network.
+// enterFiles confines writing to dirs, which are made if they are not there, and to what the kernel has for a
+// network.
 func enterFiles(dirs []string, log *slog.Logger) error {
 	if os.Getenv(confined) != "" {
-		return nil // the weftd that started this one was, so this one is; the kernel lets no more than 16 follow each other
+		// The weftd that started this one was confined, so this one is. The kernel stacks no more than 16.
+		return nil
 	}
 	for _, d := range dirs {
 		if err := os.MkdirAll(d, 0o755); err != nil {
@@ -96,16 +98,18 @@ func enterFiles(dirs []string, log *slog.Logger) error {
 	return os.Setenv(confined, "files")
 }
 
-// confined is the variable by which a weftd that another one started knows that its writing is confined already.
+// confined is the variable by which a weftd that another one started knows that its writing is confined
+// already.
 const confined = "WEFT_CONFINED"
 
-func text(cs []Capability) string {
-	if len(cs) == 0 {
+// text is the capabilities as setpriv(1) and systemd name them.
+func text(vs []cap.Value) string {
+	if len(vs) == 0 {
 		return "none"
 	}
 	var names []string
-	for _, c := range cs {
-		names = append(names, c.String())
+	for _, v := range vs {
+		names = append(names, strings.ToUpper(v.String()))
 	}
 	return strings.Join(names, " ")
 }

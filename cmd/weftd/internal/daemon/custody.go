@@ -16,7 +16,6 @@ func (d *Daemon) openCustody(ctx context.Context, do func(func(context.Context) 
 		Control: d.cfg.ControlSocket, Owner: d.owner(), Timeout: d.cfg.HolderTimeout, Getenv: os.Getenv,
 		Logger: d.log.With("component", "custody"), Inherited: d.inherited(),
 	})
-	d.openCiphers()
 	do(d.custody.Run)
 }
 

@@ -21,7 +21,6 @@ import (
 	"weft/cmd/weftd/internal/reexec"
 	"weft/lease"
 	"weft/lease/kube"
-	"weft/routing"
 	"weft/routing/presence"
 )
 
@@ -45,8 +44,6 @@ type Daemon struct {
 	// custody keeps descriptors for the next weftd. It is there before anything is served on the control socket.
 	custody *custody.Custody
 	keeping keeping
-	// ciphers are the processes that encrypt in user space.
-	ciphers *routing.WireGuardProcesses
 
 	nudge   chan struct{} // holds one; asks observe to read the state, which has changed
 	resized chan struct{} // holds one; says that the number of peers has changed by many
@@ -123,7 +120,6 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	}
 	var wg sync.WaitGroup
 	defer d.closeCustody()
-	defer d.closeCiphers()
 	defer wg.Wait()
 	defer cancel(nil)
 	do := func(f func(context.Context) error) {

@@ -35,26 +35,36 @@ func (d *Daemon) RotateKey(ctx context.Context) (control.Rotated, error) {
 	return control.Rotated{Before: before.String(), PublicKey: after.String()}, nil
 }
 
-// askedWithin is how long whoever wants to see peers waits for a device to say what it knows. It is milliseconds, but of a process that hangs.
-const askedWithin = 250 * time.Millisecond
-
 // encryption is what the devices of WireGuard know of peers, by subnet; nil for another backend.
 func (g *generation) encryption(now time.Time) map[netip.Prefix]control.Encryption {
 	e, ok := g.backend.(*routing.Encrypter)
 	if !ok {
 		return nil
 	}
-	peers, _ := e.EncryptedPeers(askedWithin) // of a device that does not answer, or is gone just now, what it said last
-	wrong := e.WrongKeys()
+	peers, _ := e.EncryptedPeers() // without those of a device that is gone just now
 	out := make(map[netip.Prefix]control.Encryption, len(peers))
 	for _, p := range peers {
 		x := control.Encryption{
-			Device: p.Device, PublicKey: p.Key.String(), Endpoint: p.Endpoint, Handshake: p.Handshake, TxBytes: p.Tx, RxBytes: p.Rx, Asked: p.Asked,
+			Device: p.Device, PublicKey: p.Key.String(), Endpoint: p.Endpoint, Handshake: p.Handshake,
+			TxBytes: p.Tx, RxBytes: p.Rx, Asked: now,
 		}
-		x.Likely, x.Look = p.Silence(now, wrong)
+		x.Likely, x.Look = unheard(p, now)
 		for _, n := range p.AllowedIPs {
 			out[n] = x
 		}
 	}
 	return out
+}
+
+// unheard says why a peer that packets are for is not heard, and what to look at; "" if nothing is wrong.
+func unheard(p routing.EncryptedPeer, now time.Time) (likely, look string) {
+	switch p.Silence(now) {
+	case routing.PeerNeverAnswered:
+		return "no handshake has been answered since weftd started", fmt.Sprintf("does a firewall between the nodes "+
+			"let UDP to %v through, both ways? Does weftd run there, with the key of its record and this PSK?", p.Endpoint)
+	case routing.PeerAnsweredBefore:
+		return fmt.Sprintf("no handshake has been answered for %v", now.Sub(p.Handshake).Round(time.Second)),
+			fmt.Sprintf("does the peer still run, with the key of its record, and does UDP to %v pass?", p.Endpoint)
+	}
+	return "", ""
 }

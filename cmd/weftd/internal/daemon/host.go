@@ -67,7 +67,6 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 		if time.Since(began) > choice.FaultFor && !g.isProven() && d.lastGoodNetwork() != nil {
 			return err
 		}
-		d.ciphers.Retain(nil) // one of another network configuration may have the port
 		d.wait("port: " + err.Error() + d.ofOneUser())
 		if !pause(ctx, portEvery) {
 			return context.Cause(ctx)

@@ -39,7 +39,7 @@ func TestForwardingIsGivenBackAfterAChangeOfType(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := t.TempDir()
-		d := &Daemon{cfg: options.Config{CacheDir: dir}, log: discard(), ciphers: routing.NewWireGuardProcesses(routing.WireGuardProcessOptions{})}
+		d := &Daemon{cfg: options.Config{CacheDir: dir}, log: discard()}
 		g := &generation{footing: footing{network: parse(t, `{"Network":"10.42.0.0/16","Backend":{"Type":"host-gw"}}`)}}
 		g.backend = placed{status: routing.Status{Path: path, Up: true, Devices: []string{"lo"}}}
 		if !given {

@@ -172,7 +172,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	g.under4or6 = d.hasUnderlay(kept)
 	g.backend, err = routing.NewBackend(ctx, routing.BackendConfig{
 		Kernel: kernel, Outside: g.elsewhere(), Unprivileged: d.cfg.Rootless.Place.User,
-		Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, KeyFile: d.cfg.WireGuardKeyFile, WireGuardProcesses: d.ciphers, Workers: d.cfg.Workers, Former: g.former,
+		Network: f.network, Node: f.node, StateDir: d.cfg.CacheDir, KeyFile: d.cfg.WireGuardKeyFile, Workers: d.cfg.Workers, Former: g.former,
 		Underlay: g.chosen, UnderlayOptions: g.under, Forwarding: d.cfg.Underlay.Forwarding,
 		MayRunCommands:  func() error { return trust.Commands(d.settings()) },
 		Hook:            &d.cfg.Hook,
@@ -278,9 +278,6 @@ func (d *Daemon) removeLeftovers(g *generation) {
 	}
 	if err != nil {
 		d.log.Warn("not everything that another backend left is gone", "reason", err)
-	}
-	if _, ok := g.backend.(*routing.Encrypter); !ok {
-		d.ciphers.Retain(nil)
 	}
 	g.swept = err == nil
 }

@@ -59,7 +59,7 @@ func (d *Daemon) readOverlay(s *control.Snapshot, g *generation, parts control.P
 		s.Records, s.Encrypted = g.peers(), g.encryption(s.At)
 	}
 	if parts.Has(control.PartTraffic) {
-		s.Devices, s.CipherEnds = s.Backend.Traffic(), d.ciphers.Ended()
+		s.Devices = s.Backend.Traffic()
 	}
 	if g.plane == nil || parts&(control.PartTraffic|control.PartPeers) == 0 {
 		return

@@ -4,8 +4,6 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"weft/routing"
 )
 
 // encryptedFamilies are absent for other backends.
@@ -18,12 +16,6 @@ func encryptedFamilies() []metric {
 		}}
 	}
 	return []metric{
-		{"weft_wireguard_process_ends_total", "How often a process that encrypts in user space ended by itself and weftd started another one, since weftd started.", prometheus.CounterValue, nil,
-			func(s *page, emit func(float64, ...string)) {
-				if s.Backend.Path == routing.PathUserspace {
-					emit(float64(s.CipherEnds))
-				}
-			}},
 		{"weft_wireguard_asked_timestamp_seconds", "Unix time of the answer of WireGuard's devices from which the other series about it are; with two devices the older one.", prometheus.GaugeValue, nil,
 			func(s *page, emit func(float64, ...string)) {
 				if len(s.encrypted) > 0 {

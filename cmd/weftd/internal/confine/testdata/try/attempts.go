@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -88,56 +87,4 @@ func starts(how *syscall.SysProcAttr, program ...string) error {
 		return fmt.Errorf("%s: %#x: %w", program[0], uint32(status), errors.Join(err, errFailed))
 	}
 	return nil
-}
-
-// more are attempts at what weftd itself needs, and a process that has all that it needs open does not.
-func more(said map[string]string) {
-	note := func(what string, err error) {
-		if said[what] = ""; err != nil {
-			said[what] = err.Error()
-		}
-	}
-	closes := func(fd int, err error) error {
-		if err == nil {
-			_ = unix.Close(fd)
-		}
-		return err
-	}
-	_, err := os.ReadFile("/etc/passwd")
-	note("read a file", err)
-	_, err = os.ReadDir("/")
-	note("list a directory", err)
-	for what, family := range map[string]int{"open a socket to other programs": unix.AF_UNIX, "open a socket to other hosts": unix.AF_INET} {
-		note(what, closes(unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)))
-	}
-	note("start a program", starts(nil, "/bin/true"))
-	parent := os.Getppid()
-	note("send a signal to another process", unix.Kill(parent, 0))
-	note("take hold of another process", closes(unix.PidfdOpen(parent, 0)))
-	raw := func(call, a, b, c, d uintptr) error {
-		if _, _, errno := unix.Syscall6(call, a, b, c, d, 0, 0); errno != 0 {
-			return errno
-		}
-		return nil
-	}
-	info := &[32]int32{2: -1} // siginfo_t with SI_QUEUE
-	note("send a signal to another's thread", unix.Tgkill(parent, parent, 0))
-	note("send a signal to any thread", raw(unix.SYS_TKILL, uintptr(parent), 0, 0, 0))
-	note("queue a signal to another process", raw(unix.SYS_RT_SIGQUEUEINFO, uintptr(parent), 0, uintptr(unsafe.Pointer(info)), 0))
-	note("queue a signal to another's thread", raw(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(parent), uintptr(parent), 0, uintptr(unsafe.Pointer(info))))
-	note("signal a thread of its own", unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGURG))
-	var limit unix.Rlimit
-	note("see another process's limits", unix.Prlimit(parent, unix.RLIMIT_NOFILE, nil, &limit))
-	_, err = unix.FcntlInt(os.Stdout.Fd(), unix.F_SETOWN, parent)
-	note("have the kernel signal another process", err)
-	memory, err := unix.SysvShmGet(unix.IPC_PRIVATE, 4096, unix.IPC_CREAT|0o600)
-	if err == nil {
-		_, err = unix.SysvShmCtl(memory, unix.IPC_RMID, nil)
-	}
-	note("share memory by a number", err)
-	program := os.Args[0] // keeps what it has
-	note("change a file's mode", unix.Chmod(program, 0o755))
-	note("change a file's owner", unix.Chown(program, -1, -1))
-	note("change a file's times", unix.UtimesNanoAt(unix.AT_FDCWD, program, []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}, 0))
-	note("make a user namespace", starts(&syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}, "/bin/true"))
 }

@@ -24,12 +24,8 @@ type seen struct {
 	Written  map[string]string // why each file could not be written; "" where it could
 	Enter    string            // the error of Enter
 	Confined string            // what a weftd that is started is told
-	Filter   string            // what the process's status says of seccomp
 	Attempts map[string]string // why each attempt at more than weftd needs failed; "" where it did not
 }
-
-// everything is the word for what a process gives up that has all that it needs open.
-const everything = "everything"
 
 func main() {
 	if len(os.Args) < 3 {
@@ -53,19 +49,12 @@ func main() {
 		}
 		open = append(open, f)
 	}
-	if os.Args[1] == everything {
-		s.Enter = confine.Everything(false)
-	} else if err := confine.Enter(cfg, slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
+	if err := confine.Enter(cfg, slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
 		s.Enter = err.Error()
 	}
 	for _, f := range open {
 		text, err := io.ReadAll(f)
 		s.Threads = append(s.Threads, rights(string(text), err))
-		for line := range strings.Lines(string(text)) {
-			if name, value, _ := strings.Cut(line, ":"); name == "Seccomp" {
-				s.Filter += strings.TrimSpace(value)
-			}
-		}
 	}
 	text, err := exec.Command("cat", "/proc/self/status").Output()
 	s.Child = rights(string(text), err)
@@ -77,7 +66,6 @@ func main() {
 	}
 	s.Confined = os.Getenv("WEFT_CONFINED")
 	s.Attempts = attempts(os.Args[2])
-	more(s.Attempts)
 	if err := json.NewEncoder(os.Stdout).Encode(s); err != nil {
 		panic(err)
 	}
