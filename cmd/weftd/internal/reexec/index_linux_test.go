@@ -1,0 +1,61 @@
+package reexec
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/custody"
+)
+
+// TestTheProcessNumberStays: the next program must not take descriptors from 3 on for the service manager's, and goes on to
+// serve the watchdog.
+func TestTheProcessNumberStays(t *testing.T) {
+	got := environment([]string{"LISTEN_PID=7", "LISTEN_FDS=2", "LISTEN_FDNAMES=a:b", "WATCHDOG_PID=7", "WATCHDOG_USEC=1", variable + "=9", "WEFT_CONFINED=files"})
+	if want := []string{"WATCHDOG_PID=7", "WATCHDOG_USEC=1", "WEFT_CONFINED=files"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestIndexComesBack(t *testing.T) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	s := State{ID: "x", From: "1.2", Binary: "/bin/weftd", Asked: 3, Paused: 4, Listeners: map[string]int{"control": p[1]},
+		Kept: custody.Inherited{Items: []custody.Item{{Name: "port tun", Meta: []byte("about it"), FDs: []int{p[0]}}}}}
+	defer s.Close()
+	x, err := indexOf(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := x.write()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Pwrite(fd, []byte("{"), 0); err == nil {
+		t.Error("the index can be changed")
+	}
+	back, err := read(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := back.state()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	if got.ID != "x" || got.Paused != 4 || len(got.Kept.Items) != 1 || string(got.Kept.Items[0].Meta) != "about it" || got.Listeners["control"] == p[1] {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.NewFile(uintptr(got.Listeners["control"]), "w").Write([]byte("y")); err != nil {
+		t.Error(err)
+	}
+	delete(got.Listeners, "control") // its file has it
+	if n, err := unix.Read(got.Kept.Items[0].FDs[0], make([]byte, 2)); n != 1 || err != nil {
+		t.Errorf("%d bytes came through the pipe: %v", n, err)
+	}
+}
