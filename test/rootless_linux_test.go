@@ -61,6 +61,15 @@ func (h tenants) serving(m *member) {
 	})
 }
 
+// upgraded has a weftd execute its program again, which finds itself in the namespaces that weftd went into.
+func (h tenants) upgraded(m *member) {
+	h.t.Helper()
+	if out, err := h.run(m.host, m.user, session.Options{}, "weft", "upgrade"); err != nil {
+		h.t.Fatalf("%v\n%s", err, out)
+	}
+	h.serving(m)
+}
+
 // bridged makes a bridge in the namespace of the TUN, by which the namespaces that addPod makes are joined to it.
 const bridged = `. "$XDG_RUNTIME_DIR"/weft/subnet.env
 ip link add br0 mtu "$FLANNEL_MTU" type bridge
@@ -129,6 +138,8 @@ func TestRootless(t *testing.T) {
 			if c.namespaces == c.hosts {
 				allTalk(t, []int{4, 6}, talkers(members))
 				h.unprivileged()
+				h.upgraded(members[0])
+				allTalk(t, []int{4, 6}, talkers(members))
 				h.returning(members)
 				h.ended(members[1])
 				return
