@@ -6,7 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -43,8 +43,8 @@ func many() int {
 	return 4
 }
 
-// TestUpgradesLeaveNothing upgrades a weftd again and again. It stays the same process, and each time it has as many
-// descriptors.
+// TestUpgradesLeaveNothing upgrades a weftd again and again. It stays the same process, and has as many descriptors after
+// the last one as after the first.
 func TestUpgradesLeaveNothing(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -52,9 +52,8 @@ func TestUpgradesLeaveNothing(t *testing.T) {
 	a.awaitReady(t)
 	b.start(t)
 	pid := b.awaitReady(t).PID
-	b.portsKept(t)
-	var open []int
-	for range many() {
+	first := 0
+	for n := range many() {
 		done, err := b.upgrade(t, "weftd")
 		if err != nil {
 			t.Fatal(err)
@@ -64,25 +63,69 @@ func TestUpgradesLeaveNothing(t *testing.T) {
 		}
 		b.awaitReady(t)
 		b.portsKept(t)
-		var n int
-		await.OK(t, "descriptors come to rest", func() error { // some come and go with what is asked of the kernel
-			before := n
-			n = descriptorsOf(t, pid)
-			if n != before {
-				return fmt.Errorf("%d, and %d before", n, before)
-			}
-			return nil
-		})
-		open = append(open, n)
+		if n == 0 {
+			first = restingDescriptors(t, pid)
+		}
 	}
-	t.Logf("open descriptors after each: %v", open)
-	if later := open[1:]; slices.Max(later)-slices.Min(later) > 2 {
-		t.Errorf("open descriptors after each: %v", open)
-	}
+	last := 0
+	await.OK(t, "it has as many descriptors", func() error {
+		if last = descriptorsOf(t, pid); last > first {
+			return fmt.Errorf("%d, and %d after the first", last, first)
+		}
+		return nil
+	})
+	t.Logf("%d descriptors after the first of %d, %d after the last", first, many(), last)
 	a.reaches(t, b)
 	if code := b.stop(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit status %d", code)
 	}
+}
+
+// TestUpgradeBeginsTheEmbeddedEtcdAnew upgrades the weftd that has the store. The store is back, and the process of before is
+// no zombie.
+func TestUpgradeBeginsTheEmbeddedEtcdAnew(t *testing.T) {
+	t.Parallel()
+	a, _ := pair(t)
+	a.start(t)
+	pid := a.awaitReady(t).PID
+	if _, err := a.upgrade(t, "weftd"); err != nil {
+		t.Fatal(err)
+	}
+	await.OK(t, "the store answers", func() error {
+		s, err := a.status(t)
+		if err == nil && (s.PID != pid || !s.Ready || s.Lease == nil || !s.Lease.Held) {
+			err = fmt.Errorf("pid %d, ready %v, lease %+v", s.PID, s.Ready, s.Lease)
+		}
+		return err
+	})
+	await.OK(t, "no child is a zombie", func() error {
+		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+		if err != nil {
+			return err
+		}
+		for _, list := range lists {
+			b, _ := os.ReadFile(list) // a thread may have ended
+			for _, child := range strings.Fields(string(b)) {
+				if stat, err := os.ReadFile("/proc/" + child + "/stat"); err == nil && strings.Contains(string(stat), ") Z ") {
+					return fmt.Errorf("%s", stat)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// restingDescriptors waits until a process has as many as before: some come and go with what is asked of the kernel.
+func restingDescriptors(t *testing.T, pid int) (n int) {
+	t.Helper()
+	await.OK(t, "descriptors come to rest", func() error {
+		before := n
+		if n = descriptorsOf(t, pid); n != before {
+			return fmt.Errorf("%d, and %d before", n, before)
+		}
+		return nil
+	})
+	return n
 }
 
 func descriptorsOf(t *testing.T, pid int) int {
