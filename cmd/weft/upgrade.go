@@ -26,8 +26,8 @@ func upgradeCommand() *cobra.Command {
 		Use:   "upgrade",
 		Short: "Have the running weftd execute a new program, without a packet lost",
 		Long: "Have the running weftd execute a new program, without a packet lost. weftd asks the program for its version and\n" +
-			"for faults (--check --offline). Then it executes the program in the same process, with its own flags and\n" +
-			"environment. What it has open stays open, and packets wait in queues. If the program fails before it reads\n" +
+			"whether it takes weftd's flags and environment. Then it executes the program with them in the same process.\n" +
+			"What it has open stays open, and packets wait in queues. If the program fails before it reads\n" +
 			"packets, the one before is executed again, and the exit status is 1.\n\n" +
 			"Without --binary it is the program that is now at the path from which weftd was started. Only root and weftd's own user may be able\n" +
 			"to write the file, and its directory.\n\n" +

@@ -96,9 +96,9 @@ func run(ctx context.Context, args []string, p process, stdout, stderr io.Writer
 		_, _ = confine.Drop(nil) // it needs none, and where the kernel lets it keep one it holds the descriptors all the same
 		return custody.Hold(ctx, o)
 	}
-	if len(args) == 1 && args[0] == reexec.Verb {
-		_, err := fmt.Fprintln(stdout, reexec.Format)
-		return err
+	if len(args) > 0 && args[0] == reexec.Verb {
+		_, err := parse(options.NewReader(args[1:], os.Environ()))
+		return reexec.Answer(stdout, err)
 	}
 	if done, err := rootless.Aside(os.Stdin); done {
 		return err

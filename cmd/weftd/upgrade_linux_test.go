@@ -94,7 +94,7 @@ func descriptorsOf(t *testing.T, pid int) int {
 	return len(l)
 }
 
-// TestUpgradeToWhatDoesNotServe upgrades to programs that are refused, and to one that fails only in weftd's place.
+// TestUpgradeToWhatDoesNotServe upgrades to programs that are refused, and to some that fail only in weftd's place.
 // weftd goes on each time, in the same process, with what it has open.
 func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 	t.Parallel()
@@ -110,12 +110,18 @@ func TestUpgradeToWhatDoesNotServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	asks := `case "$*" in *--version*|*upgrade-format*|*--check*) exec ` + weftd + ` "$@";; esac; `
+	pipe := filepath.Join(dir, "pipe") // nobody writes to it
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asks := `case "$*" in *--version*|*upgrade-format*) exec ` + weftd + ` "$@";; esac; `
 	for _, tt := range []struct{ name, script string }{
 		{"no weftd", "echo hello"},
 		{"dies at once", "exit 1"},
 		{"reads another format", `case "$*" in *--version*) exec ` + weftd + ` "$@";; esac; echo 99`},
-		{"finds a fault", `case "$*" in *--check*) exit 1;; esac; exec ` + weftd + ` "$@"`},
+		{"does not take a flag", "exec " + weftd + ` "$@" --no-such-flag`},
+		{"hangs", "exec sleep 60"},
+		{"hangs in its place", asks + "exec " + weftd + ` "$@" --environment-file=` + pipe},
 		{"fails in its place", asks + "exec " + weftd + ` "$@" --no-such-flag`},
 	} {
 		path := filepath.Join(dir, filepath.Base(t.TempDir()))

@@ -218,7 +218,7 @@ func (d *Daemon) Yield(answer func()) {
 	d.upgrading.Lock() // never unlocked: this process does nothing from now on
 	d.changing.Lock()
 	if g, _ := d.current(); g != nil {
-		if b, ok := g.backend.(routing.Pausable); ok {
+		if b, ok := g.backend.(routing.Transferable); ok {
 			b.Pause()
 		}
 	}

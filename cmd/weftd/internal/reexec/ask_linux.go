@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Verb is the argument by which a program says which format of the index it reads.
+// Verb is the argument by which a program says which format of the index it reads, and whether it takes the settings that
+// follow.
 const Verb = "upgrade-format"
 
 const (
@@ -22,32 +23,37 @@ const (
 )
 
 // Ask returns the version of the program at path, or why it is not to be executed in weftd's place: it has to say that
-// it is a weftd, that it reads the index, and that it finds no fault with its arguments.
+// it is a weftd, that it reads the index, and that it reads its arguments and environment. Faults of the host are none
+// of the program's: the one that runs has them, too.
 func Ask(ctx context.Context, p Program) (version string, err error) {
-	path, args, env := p.Path, p.Args, append(environment(os.Environ()), p.Env...)
-	out, err := ask(ctx, path, env, "--version")
+	env := append(environment(os.Environ()), p.Env...)
+	out, err := ask(ctx, p.Path, env, "--version")
 	line, _, _ := strings.Cut(out, "\n")
 	version, ok := strings.CutPrefix(line, "weftd ")
 	if err != nil || !ok {
 		return "", errors.Join(fmt.Errorf("with --version it does not say that it is a weftd, but %.60q", line), err)
 	}
 	version = strings.TrimSpace(version)
-	out, err = ask(ctx, path, env, Verb)
-	if format, bad := strconv.Atoi(strings.TrimSpace(out)); err != nil || bad != nil || format != Format {
-		return version, fmt.Errorf("it cannot go on in the place of this weftd, being of another format of what is left to it: restart weftd (systemctl restart weftd)")
-	}
-	if out, err = ask(ctx, path, env, append(slices.Clone(args), "--check", "--offline")...); err != nil {
-		return version, fmt.Errorf("with --check --offline it finds a fault: %s: %w", faults(out), err)
+	out, err = ask(ctx, p.Path, env, append([]string{Verb}, p.Args...)...)
+	line, fault, _ := strings.Cut(out, "\n")
+	format, bad := strconv.Atoi(line)
+	switch {
+	case bad != nil || format != Format:
+		return version, errors.Join(errors.New("it does not read what this weftd would leave to it: restart weftd (systemctl restart weftd)"), err)
+	case err != nil || fault != "":
+		return version, errors.Join(fmt.Errorf("it does not take weftd's settings: %s", strings.TrimSpace(fault)), err)
 	}
 	return version, nil
 }
 
-// faults is the last part of a check's report, which names them.
-func faults(report string) string {
-	if _, found, ok := strings.Cut(report, "\nFAULTS\n"); ok {
-		return strings.Join(strings.Fields(found), " ")
+// Answer writes what Ask wants to hear. fault says what is wrong with the settings.
+func Answer(w io.Writer, fault error) error {
+	if fault == nil {
+		_, err := fmt.Fprintln(w, Format)
+		return err
 	}
-	return fmt.Sprintf("%.200q", strings.TrimSpace(report))
+	_, err := fmt.Fprintf(w, "%d\n%v\n", Format, fault)
+	return err
 }
 
 func ask(ctx context.Context, path string, env []string, args ...string) (string, error) {

@@ -18,7 +18,7 @@ func TestAskTakesOnlyAWeftdThatReadsTheIndex(t *testing.T) {
 		{"one that fails", "echo weftd 1.2; exit 3", "", false},
 		{"one of before", `case "$1" in --version) echo weftd 1.2;; upgrade-format) exit 2;; esac`, "1.2", false},
 		{"one of another format", `case "$1" in --version) echo weftd 1.2;; upgrade-format) echo 99;; esac`, "1.2", false},
-		{"one that finds a fault", `case "$1" in --version) echo weftd 1.2;; upgrade-format) echo 1;; *) exit 1;; esac`, "1.2", false},
+		{"one that does not take a flag", `case "$1" in --version) echo weftd 1.2;; upgrade-format) echo 1; echo "$2";; esac`, "1.2", false},
 	} {
 		path := filepath.Join(t.TempDir(), "weftd")
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
