@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 
@@ -53,8 +52,8 @@ func TestUpgradesLeaveNothing(t *testing.T) {
 	b.start(t)
 	pid := b.awaitReady(t).PID
 	b.portsKept(t)
-	var open []int
-	for range many() {
+	most := 0
+	for i := range many() {
 		done, err := b.upgrade(t, "weftd")
 		if err != nil {
 			t.Fatal(err)
@@ -64,20 +63,15 @@ func TestUpgradesLeaveNothing(t *testing.T) {
 		}
 		b.awaitReady(t)
 		b.portsKept(t)
-		var n int
-		await.OK(t, "descriptors come to rest", func() error { // some come and go with what is asked of the kernel
-			before := n
-			n = descriptorsOf(t, pid)
-			if n != before {
-				return fmt.Errorf("%d, and %d before", n, before)
+		if i == 0 {
+			most = descriptorsOf(t, pid) + 2
+		}
+		await.OK(t, "descriptors are as many as after the first", func() error { // some come and go with what is asked of the kernel
+			if n := descriptorsOf(t, pid); n > most {
+				return fmt.Errorf("%d, at most %d are expected", n, most)
 			}
 			return nil
 		})
-		open = append(open, n)
-	}
-	t.Logf("open descriptors after each: %v", open)
-	if later := open[1:]; slices.Max(later)-slices.Min(later) > 2 {
-		t.Errorf("open descriptors after each: %v", open)
 	}
 	a.reaches(t, b)
 	if code := b.stop(t, syscall.SIGTERM); code != 0 {
