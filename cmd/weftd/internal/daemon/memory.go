@@ -5,12 +5,17 @@ import (
 	"os"
 	"runtime/debug"
 	"time"
+
+	"weft/routing"
 )
 
 const (
 	// garbagePercent is how much garbage may pile up, in percent of what is in use. Go's own 100 nearly
 	// doubles the memory of a large network, to save time that is not needed: forwarding makes no garbage.
 	garbagePercent = 10
+	// encryptingPercent is likewise, where weftd encrypts: each collection empties the library's pools of buffers, which
+	// are then made again for what waits to be encrypted.
+	encryptingPercent = 100
 	// manyPeers is the number of peers from which on each new set is followed by a garbage collection. A change
 	// makes a new set and a new table, and may be the last for long, so that the old ones would stay till then.
 	manyPeers = 1000
@@ -28,10 +33,14 @@ func thrifty() bool {
 }
 
 // tidy is called when a set has taken the place of another, or of none (first). before and now are their numbers of
-// peers.
-func (d *Daemon) tidy(first bool, before, now int) {
+// peers, and path that of the backend.
+func (d *Daemon) tidy(path string, first bool, before, now int) {
 	if first && d.thrifty { // not earlier, since packets wait for the start, which a collection would delay
-		debug.SetGCPercent(garbagePercent)
+		if path == routing.PathUserspace {
+			debug.SetGCPercent(encryptingPercent)
+		} else {
+			debug.SetGCPercent(garbagePercent)
+		}
 	}
 	if first || max(now-before, before-now) >= manyPeers {
 		select {

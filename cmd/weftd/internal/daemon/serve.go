@@ -301,7 +301,7 @@ func (d *Daemon) applied(g *generation, s lease.Set) {
 	d.tellPeers(before.Peers, s.Peers)
 	logRejected(d.log, before.Rejected, s.Rejected)
 	d.writeSubnetFile(g)
-	d.tidy(before.Own.Subnets == lease.Subnets{}, len(before.Peers), len(s.Peers))
+	d.tidy(g.backend.Status().Path, before.Own.Subnets == lease.Subnets{}, len(before.Peers), len(s.Peers))
 }
 
 // warnMoved logs that the node's subnets are not the same as before. What they were before, the last set says or,
