@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"weft/lease/internal/inbox"
@@ -62,8 +61,6 @@ type Options struct {
 	// Publish gets every new complete Set, from one goroutine at a time. It must
 	// not block: hand the set to a channel that keeps the latest. nil drops them.
 	Publish func(Set)
-	// Paused begins as Pause does: another keeper of this node, which is about to end, writes as yet.
-	Paused bool
 	// Rand draws subnets and jitter; nil means a random seed.
 	Rand *rand.Rand
 	// Logger gets one line per change of state; nil drops them.
@@ -79,8 +76,7 @@ type Keeper struct {
 	in    *inbox.Inbox[News]
 
 	turn  sync.Mutex    // held by Acquire and by Run
-	calls chan struct{} // holds one while the store is called or the cache written, and while the keeper is paused
-	deaf  atomic.Bool   // the keeper was paused after it had begun
+	calls chan struct{} // holds one while the store is called or the cache written
 
 	mu    sync.Mutex // protects what follows
 	core  *Core
@@ -105,26 +101,7 @@ func NewKeeper(store Store, o Options) (*Keeper, error) {
 	}
 	o.Cached = nil // the core has it, as long as it is needed
 	k := &Keeper{store: store, o: o, log: o.Logger, in: inbox.New((*News).Merge), core: core, local: core.local, calls: make(chan struct{}, 1)}
-	if o.Paused {
-		k.calls <- struct{}{}
-	}
 	return k, nil
-}
-
-// Pause has the keeper ask and write nothing in the store, and leave the cache as it is, until Resume. It returns when a call
-// that is under way has ended, or with ctx's cause. What is served goes on; what the store tells waits, since it is the other keeper's
-// writes, which this one would take for a stranger's.
-func (k *Keeper) Pause(ctx context.Context) error {
-	err := k.reserve(ctx)
-	k.deaf.Store(err == nil)
-	return err
-}
-
-// Resume undoes a Pause that succeeded, or Options.Paused.
-func (k *Keeper) Resume() {
-	k.deaf.Store(false)
-	<-k.calls
-	k.in.Post(News{}) // what has come meanwhile is taken in
 }
 
 // reserve takes calls, which the caller frees.

@@ -61,24 +61,13 @@ func (k *Keeper) live(ctx context.Context, begin Begin) (*Acquired, error) {
 		}
 		select {
 		case <-ctx.Done():
-			l.stopped, next = true, Stop{Last: k.heard()}
+			l.stopped, next = true, Stop{Last: k.in.Take()}
 		case <-k.in.Wake:
-			next = nil
-			if !k.deaf.Load() {
-				next = k.in.Take()
-			}
+			next = k.in.Take()
 		case <-l.timer.C:
 			next = Tick{}
 		}
 	}
-}
-
-// heard is what has come, but for what a keeper that is paused does not listen to.
-func (k *Keeper) heard() News {
-	if k.deaf.Load() {
-		return News{}
-	}
-	return k.in.Take()
 }
 
 // loop is one life of a keeper's core.
@@ -104,7 +93,7 @@ func (l *loop) step(e Event) {
 			if r := l.perform(f); r != nil {
 				if l.ctx.Err() != nil && !l.stopped { // which is why the store gave up, perhaps
 					l.stopped = true
-					events = append(events, Stop{Last: l.k.heard()})
+					events = append(events, Stop{Last: l.k.in.Take()})
 				}
 				events = append(events, r)
 			}

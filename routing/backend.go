@@ -43,25 +43,18 @@ type Backend interface {
 	Close() error
 }
 
-// A Pausable is a Backend that is to change nothing while another process takes its place.
-type Pausable interface {
-	// Pause changes nothing in the kernel any more until Resume. What Apply is given meanwhile is done afterwards.
-	Pause()
-	// Resume goes on, and puts back at once what the other process has changed.
-	Resume()
-}
-
-// A Transferable is a Backend whose packets a data plane of our own moves, which can be handed over to another process without loss. Of
-// other backends the kernel moves the packets, or WireGuard in user space does, whose sessions end with the process.
+// A Transferable is a Backend whose packets a data plane of our own moves. Its ports can be left to another program
+// without loss. Of other backends the kernel moves the packets, or WireGuard in user space does, whose sessions end with
+// the process.
 type Transferable interface {
 	Backend
-	// Pausable's Pause also stops the data plane between two batches: when it returns, all that was read is on its way, and what arrives waits
-	// in the queues. Its Resume also ends BackendConfig.Paused.
-	Pausable
-	// Kept describes the data plane's ports, by name. The descriptors are duplicates, and the caller's.
-	Kept() (map[string]tunnel.Kept, error)
-	// Abandon has Run, when it ends, undo nothing, for others have the ports: BackendConfig.Keep is not told that they are closed.
-	// Nothing changes until then.
+	// Pause stops the data plane between two batches, and changes nothing in the kernel until Resume. When it returns, all
+	// that was read is on its way, and what arrives waits in the queues.
+	Pause()
+	// Resume goes on.
+	Resume()
+	// Abandon has Run, when it ends, undo nothing, since others have the ports: BackendConfig.Keep is not told that they
+	// are closed. Nothing changes until then.
 	Abandon()
 }
 
@@ -186,9 +179,6 @@ type BackendConfig struct {
 	// with nil of each that is closed for good: until whoever has duplicates has closed them, a port in its place
 	// cannot be opened, which is tried again. k is borrowed. It is called with the backend's lock held, so that it must not call the backend.
 	Keep func(name string, k *tunnel.Kept)
-	// Paused has a data plane of our own read nothing until Transferable.Resume: an earlier one, of which the Inherited are, still does. Then a
-	// port that cannot be taken up is an error of Apply, since no other can be opened beside it.
-	Paused bool
 	// MayRunCommands returns nil if this node may run the commands in the network config (type extension),
 	// else why not. If MayRunCommands itself is nil, no command is run.
 	MayRunCommands func() error

@@ -57,7 +57,7 @@ type controller struct {
 	bridged  []kernel.Bridged // the bridges that have addresses of directly attached pods
 	proxied  map[int]bool     // the numbers of those on which the host may answer for such pods
 	ended    bool
-	halted   bool        // Pausable.Pause
+	halted   bool        // Transferable.Pause
 	over     func() bool // Run is to end; nil before it began
 
 	statusMu sync.Mutex // a leaf lock, so that Status never waits for the kernel
@@ -176,7 +176,7 @@ func newCarrier(c BackendConfig, t carried) (*carrier, error) {
 		return nil, err
 	}
 	o := t.plane()
-	o.Inherited, o.Away, o.Keep, o.Paused = c.Inherited, c.Away, c.Keep, c.Paused
+	o.Inherited, o.Away, o.Keep = c.Inherited, c.Away, c.Keep
 	o.Workers, o.Logger, o.Nudge, o.PortLost = c.Workers, b.log, b.nudge, c.PortLost
 	o.Forwarding, o.StateDir = cmp.Or(c.Forwarding, o.Forwarding), c.StateDir
 	if o.Outside = c.Outside; c.Unprivileged {

@@ -24,10 +24,11 @@ func upgradeCommand() *cobra.Command {
 	var binary string
 	cmd := &cobra.Command{
 		Use:   "upgrade",
-		Short: "Have the running weftd hand over to a new program, without a packet lost",
-		Long: "Have the running weftd hand over to a new program, without a packet lost: it starts the program with its own flags and environment,\n" +
-			"serves until that has everything in place, gives it all that it has open, and ends. If the new one does not get so far, the running\n" +
-			"one goes on, and the exit status is 1.\n\n" +
+		Short: "Have the running weftd execute a new program, without a packet lost",
+		Long: "Have the running weftd execute a new program, without a packet lost. weftd asks the program for its version and\n" +
+			"whether it takes weftd's flags and environment. Then it executes the program with them in the same process.\n" +
+			"What it has open stays open, and packets wait in queues. If the program fails before it reads\n" +
+			"packets, the one before is executed again, and the exit status is 1.\n\n" +
 			"Without --binary it is the program that is now at the path from which weftd was started. Only root and weftd's own user may be able\n" +
 			"to write the file, and its directory.\n\n" +
 			"Where weftd encrypts in user space (type wireguard), sessions with all peers begin anew.",
@@ -52,7 +53,7 @@ func runUpgrade(ctx context.Context, w io.Writer, c *common, binary string) erro
 	}
 	done, err := c.client().Upgrade(ctx, control.UpgradeRequest{Binary: binary})
 	if errors.Is(err, control.ErrUnknown) {
-		return fmt.Errorf("the weftd that runs is older than hand-over: systemctl restart weftd (docs/upgrade.md)")
+		return fmt.Errorf("the weftd that runs is older than this command: systemctl restart weftd (docs/upgrade.md)")
 	}
 	if err != nil {
 		return err
@@ -60,7 +61,7 @@ func runUpgrade(ctx context.Context, w io.Writer, c *common, binary string) erro
 	if c.json {
 		return printJSON(w, upgradedDocument{schema1(), done})
 	}
-	fmt.Fprintf(w, "%s (pid %d) has handed over to %s (pid %d), which is %s\n", done.FromVersion, done.FromPID, done.ToVersion, done.PID, clean(done.Binary))
+	fmt.Fprintf(w, "weftd %s is now %s, in the same process (pid %d), which runs %s\n", done.FromVersion, done.ToVersion, done.PID, clean(done.Binary))
 	fmt.Fprintf(w, "packets waited for %s in queues, and none was lost by it; it took %s in all\n",
 		(time.Duration(done.Pause) * time.Microsecond).Round(10*time.Microsecond), time.Duration(done.Took)*time.Millisecond)
 	return nil

@@ -14,15 +14,17 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"weft/cmd/internal/buildinfo"
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
 	"weft/cmd/weftd/internal/confine"
 	"weft/cmd/weftd/internal/daemon"
-	"weft/cmd/weftd/internal/minder"
 	"weft/cmd/weftd/internal/ops"
+	"weft/cmd/weftd/internal/reexec"
 	"weft/cmd/weftd/internal/rootless"
 	"weft/tunnel"
 )
@@ -40,20 +42,21 @@ func main() {
 	// The first thread is what /proc shows of the process. It stays in the network namespace where it was started: a thread that
 	// goes to another one does not come back. It is held before anything waits, after which this may be another thread.
 	runtime.LockOSThread()
-	if len(os.Args) > 1 && os.Args[1] == minder.Verb { // before any signal is taken, since it passes all on
-		status, err := minder.Wait(os.Args[2:])
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "weftd:", err)
-		}
-		os.Exit(status)
-	}
+	arrival, err := reexec.Arrive()
 	// SIGHUP asks for a reload, and ends no weftd: neither one that has not begun to listen to it, nor one that is about to stop, nor a
 	// process that weftd has started from this program.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	switch err := run(ctx, os.Args[1:], hangups, os.Stdout, os.Stderr); {
+	if err == nil {
+		arrival.Watch()
+		err = run(ctx, os.Args[1:], process{arrival, hangups}, os.Stdout, os.Stderr)
+	}
+	if err != nil && ctx.Err() == nil { // if that fails, too, the first of them is the one to mend
+		_ = arrival.Back(err)
+	}
+	switch {
 	case errors.Is(err, options.ErrUsage), errors.Is(err, buildinfo.ErrUsage):
 		fmt.Fprintln(os.Stderr, "weftd:", err)
 		os.Exit(exitUsage)
@@ -63,9 +66,24 @@ func main() {
 	}
 }
 
+// process is what a program that starts finds.
+type process struct {
+	arrival *reexec.Arrival // what the program before left, nil after an ordinary start
+	hangups chan os.Signal  // each asks for a reload; nil for none
+}
+
+// become executes another program in this one's place.
+func (p process) become(program reexec.Program, s reexec.State) error {
+	err := reexec.Exec(program, s)
+	if p.hangups != nil { // which were ignored
+		signal.Notify(p.hangups, syscall.SIGHUP)
+	}
+	return err
+}
+
 // run is the whole program: it returns nil after help, version, a check without
-// faults, or when ctx ends. Each of hangups asks for a reload. Logs go to stderr.
-func run(ctx context.Context, args []string, hangups <-chan os.Signal, stdout, stderr io.Writer) error {
+// faults, or when ctx ends. Logs go to stderr.
+func run(ctx context.Context, args []string, p process, stdout, stderr io.Writer) error {
 	// flanneld's --version stands among other flags, which it is read with; with --json, and as a word, it is ours.
 	if buildinfo.Asked(args) && (args[0] == "version" || len(args) > 1 && strings.TrimLeft(args[1], "-") == "json") {
 		return buildinfo.Command(stdout, "weftd", versionText(), args[1:])
@@ -77,6 +95,10 @@ func run(ctx context.Context, args []string, hangups <-chan os.Signal, stdout, s
 		}
 		_, _ = confine.Drop(nil) // it needs none, and where the kernel lets it keep one it holds the descriptors all the same
 		return custody.Hold(ctx, o)
+	}
+	if len(args) > 0 && args[0] == reexec.Verb {
+		_, err := parse(options.NewReader(args[1:], os.Environ()))
+		return reexec.Answer(stdout, err)
 	}
 	if done, err := rootless.Aside(os.Stdin); done {
 		return err
@@ -95,6 +117,12 @@ func run(ctx context.Context, args []string, hangups <-chan os.Signal, stdout, s
 	case err != nil:
 		return err
 	}
+	// A second weftd by mistake writes nothing.
+	if p.arrival == nil && !cfg.Replace && cfg.ControlSocket != "" {
+		if err := control.Occupied(cfg.ControlSocket); err != nil {
+			return err
+		}
+	}
 	if os.Getenv(options.Inside) != "" { // it executes itself no more, and starts what keeps its namespace
 		custody.CloseOnExec(os.Getenv)
 	}
@@ -109,25 +137,37 @@ func run(ctx context.Context, args []string, hangups <-chan os.Signal, stdout, s
 	if err := confine.Enter(cfg, log); err != nil {
 		return err
 	}
-	program := daemon.Program{Hangups: hangups, Log: out.set, Read: func() (options.Config, error) { return parseAgain(settings, cfg) }}
+	program := daemon.Program{
+		Hangups: p.hangups, Arrival: p.arrival, Exec: p.become,
+		Log: out.set, Read: func() (options.Config, error) { return parseAgain(settings, cfg) },
+	}
 	err = serve(ctx, cfg, program, log)
-	if over := new(daemon.HandedOver); errors.As(err, &over) {
-		log.Info("stopped: "+over.Error(), "pid", over.PID)
-		if over.Stay {
-			log.Info("waiting to be stopped: whoever started this process would start it again")
-			ops.NewSystemd(log).Watchdog(ctx, func() bool { return true }) // it returns at once if nobody asks
-			<-ctx.Done()
-		}
-		if over.Minder == nil {
-			return nil
-		}
-		out.limit.Flush()
-		return minder.Become(over.PID, over.Minder, func() bool { return ctx.Err() != nil })
+	if gives := new(daemon.Yielded); errors.As(err, &gives) {
+		return hold(ctx, cfg, gives, log)
 	}
 	if err != nil {
 		return err
 	}
 	log.Info("stopped as asked; device, routes, lease and subnet file stay")
+	return nil
+}
+
+// hold keeps what another weftd takes up that has asked for this one's place. Then it waits to be stopped: whoever started
+// this process would start it again.
+func hold(ctx context.Context, cfg options.Config, gives *daemon.Yielded, log *slog.Logger) error {
+	log.Info("keeping what is open for the weftd that takes this one's place", "items", len(gives.Items))
+	go ops.NewSystemd(log).Watchdog(ctx, func() bool { return true }) // ends with ctx
+	socket, l, err := custody.ListenInPlace(ctx, cfg.ControlSocket)
+	gives.Answer()
+	if err == nil {
+		err = custody.Hold(ctx, custody.HoldOptions{
+			Socket: socket, Listener: l, Owner: gives.Owner, Timeout: max(gives.Timeout, time.Minute), Items: gives.Items,
+		})
+	}
+	if err != nil {
+		log.Warn("the other weftd makes its ports anew", "reason", err)
+	}
+	<-ctx.Done()
 	return nil
 }
 

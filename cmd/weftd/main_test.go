@@ -17,7 +17,6 @@ import (
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/check"
-	"weft/cmd/weftd/internal/minder"
 	"weft/lease/etcd/embedded"
 	"weft/lease/etcd/embedded/server"
 	"weft/test/netns"
@@ -28,7 +27,11 @@ import (
 const asWeftd = "WEFT_TEST_BE_WEFTD"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == custody.Verb || os.Args[1] == minder.Verb) { // weftd starts itself as that, without variables of the test's
+	if len(os.Args) > 1 && os.Args[1] == custody.Verb { // weftd starts itself as that, without variables of the test's
+		main()
+		os.Exit(0)
+	}
+	if os.Getenv("WEFT_UPGRADE") != "" { // an upgrade went back to this program, without the variables of its start
 		main()
 		os.Exit(0)
 	}
@@ -75,7 +78,7 @@ func call(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	var out, errs bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	err = run(ctx, args, nil, &out, &errs)
+	err = run(ctx, args, process{}, &out, &errs)
 	return out.String(), errs.String(), err
 }
 

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"weft/lease"
@@ -35,8 +34,6 @@ type Options struct {
 	// with it, Run serves at once.
 	Cache  *lease.Cache
 	Cached *lease.Cached
-	// Paused begins as Pause does: another manager of this Node, which is about to end, writes as yet.
-	Paused bool
 	// Publish gets every new complete Set, from one goroutine at a time. It must not block:
 	// hand the set to a channel that keeps the latest. nil drops them.
 	Publish func(lease.Set)
@@ -76,8 +73,7 @@ type Manager struct {
 	o      Options
 	log    *slog.Logger
 	in     *inbox.Inbox[news]
-	writes chan struct{} // holds one while our Node is written, and while the manager is paused
-	paused atomic.Bool
+	writes chan struct{} // holds one while our Node is written
 
 	mu    sync.Mutex // protects what follows
 	life  *Life
@@ -107,10 +103,6 @@ func NewManager(c *Client, o Options) (*Manager, error) {
 				m.in.Post(n)
 			}
 		},
-	}
-	if o.Paused {
-		m.writes <- struct{}{}
-		m.paused.Store(true)
 	}
 	return m, nil
 }

@@ -319,12 +319,6 @@ func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 
 // newTestCore returns a core of the Node "a" at 192.0.2.1, which has somebody to ask.
 func newTestCore(t testing.TB) *core {
-	c := newTestCoreAt(t, time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), rand.New(rand.NewPCG(1, 2)), func(*Options) {})
-	c.name = "a"
-	return c
-}
-
-func newTestCoreAt(t testing.TB, now time.Time, rng *rand.Rand, change func(*Options)) *core {
 	k, err := newKeys("")
 	if err != nil {
 		t.Fatal(err)
@@ -333,9 +327,10 @@ func newTestCoreAt(t testing.TB, now time.Time, rng *rand.Rand, change func(*Opt
 		Node: "a", State: "s", RawConfig: []byte(v4Config), Underlay: &living{},
 		Local: lease.Local{Attrs: attrs("192.0.2.1", `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)},
 	}
-	change(&o)
 	if o.Config, err = lease.ParseNetworkConfig(o.RawConfig); err != nil {
 		t.Fatal(err)
 	}
-	return newCore(k, true, o, rng, now)
+	c := newCore(k, true, o, rand.New(rand.NewPCG(1, 2)), time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC))
+	c.name = "a"
+	return c
 }

@@ -93,9 +93,6 @@ func (l *loop) perform(f Effect) {
 		m.o.Publish(f.Set)
 	case lease.SaveCache:
 		l.ask(func() event { // a disk may be slow, and a write to our Node does not wait for it
-			if m.paused.Load() { // the file is what the other manager knows, which is as much
-				return lease.Saved{}
-			}
 			written, err := m.o.Cache.Save(f.Cached)
 			return lease.Saved{Written: written, Err: err}
 		})
@@ -124,21 +121,7 @@ func (l *loop) watchNodes(f WatchNodes) {
 	l.beside.Go(func() { l.herald.run(l.ctx) })
 }
 
-var errPaused = errors.New("another process of this node writes now")
-
-// Pause has the manager write nothing until Resume, neither to our Node nor to the cache. It returns when a write that is under way
-// has ended, or with ctx's cause. Events, which may be told twice without harm, are told on.
-func (m *Manager) Pause(ctx context.Context) error {
-	err := m.turn(ctx)
-	m.paused.Store(err == nil)
-	return err
-}
-
-// Resume undoes a Pause that succeeded, or Options.Paused.
-func (m *Manager) Resume() {
-	m.paused.Store(false)
-	<-m.writes
-}
+var errBusy = errors.New("another write to our Node is under way")
 
 // turn waits until nothing else writes. Who has the turn takes one from writes.
 func (m *Manager) turn(ctx context.Context) error {
@@ -157,8 +140,8 @@ func (l *loop) patch(f PatchNode) patched {
 		select {
 		case l.m.writes <- struct{}{}:
 			defer func() { <-l.m.writes }()
-		default: // the manager that has taken our place says what there is to say
-			return patched{err: errPaused}
+		default: // the write that is under way says what there is to say
+			return patched{err: errBusy}
 		}
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -19,4 +20,32 @@ func TestSavedSaysWhetherItWrote(t *testing.T) {
 		}
 	}
 	l.beside.Wait()
+}
+
+// TestStopped stops a core. After that it asks for nothing, whatever it is told.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	c := newTestCore(t)
+	stopped := false
+	for events := []event{begin{}, found{name: "a"}, stop{}}; len(events) > 0; events = events[1:] {
+		for _, f := range c.step(c.now, events[0]) {
+			switch f.(type) {
+			case lease.SaveCache:
+				events = append(events, lease.Saved{Written: true})
+			case PatchNode:
+				events = append(events, patched{err: errors.New("no answer")})
+			case Stopped:
+				stopped = true
+			}
+		}
+	}
+	if !stopped {
+		t.Fatal("it does not end")
+	}
+	late := []event{news{changed: true, proven: true}, found{name: "a"}, patched{err: errors.New("late")}, probed{}, lease.Saved{Written: true}, begin{}, stop{}}
+	for _, e := range late {
+		if effects := c.step(c.now, e); len(effects) > 0 {
+			t.Errorf("after %T it asks for %#v", e, effects)
+		}
+	}
 }

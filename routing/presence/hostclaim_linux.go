@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
@@ -130,52 +129,6 @@ func (h *HostClaim) hold(name string, l *net.UnixListener) {
 			_ = c.Close() // nothing was written
 		}
 	}()
-}
-
-// Claims returns duplicates of what h holds, by name, for a process that is to take h's place: the names stay taken until the
-// last duplicate is closed. The descriptors are the caller's.
-func (h *HostClaim) Claims() (map[string]int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	out := make(map[string]int, len(h.names))
-	for name, l := range h.names {
-		dup, err := duplicate(l)
-		if err != nil {
-			for _, fd := range out {
-				err = errors.Join(err, unix.Close(fd))
-			}
-			return nil, fmt.Errorf("hand over the claim of %s: %w", name, err)
-		}
-		out[name] = dup
-	}
-	return out, nil
-}
-
-// duplicate leaves the descriptor as it is, which File.Fd would make a blocking one.
-func duplicate(l *net.UnixListener) (dup int, err error) {
-	raw, err := l.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) { dup, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3) })
-	return dup, errors.Join(err, failed)
-}
-
-// Inherit has h hold what another process's Claims returned as name. It takes fd over.
-func (h *HostClaim) Inherit(name string, fd int) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.names[name] != nil {
-		return unix.Close(fd)
-	}
-	f := os.NewFile(uintptr(fd), "@weft/"+name)
-	l, err := net.FileListener(f)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("take over the claim of %s: %w", name, err)
-	}
-	h.hold(name, l.(*net.UnixListener))
-	return nil
 }
 
 // HasPort reports whether h holds the port already.

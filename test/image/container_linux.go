@@ -35,6 +35,7 @@ type Container struct {
 type Mount struct {
 	Source, Target string
 	ReadOnly       bool
+	Programs       bool // may be run, although it is read-only
 }
 
 // capabilityNumbers returns the numbers in linux/capability.h of the capabilities that manifests name.
@@ -178,7 +179,11 @@ func bind(m Mount) error {
 	if !m.ReadOnly {
 		return nil
 	}
-	return unix.Mount("", m.Target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV)
+	if !m.Programs {
+		flags |= unix.MS_NOEXEC
+	}
+	return unix.Mount("", m.Target, "", flags, "")
 }
 
 func makeTarget(path string, dir bool) error {

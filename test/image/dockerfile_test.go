@@ -1,38 +1,49 @@
 package image
 
 import (
-	"errors"
-	"reflect"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
-func TestParse(t *testing.T) {
-	got, err := Parse("# comment\nARG A=1\nFROM --platform=$P ${A} AS build\nRUN one && \\\n  two\n\nfrom scratch as small\nCOPY --from=build /a /b/\nENV X=y\nENTRYPOINT [\"/a\", \"b\"]\n")
-	want := map[string]Stage{
-		"build": {From: "${A}", Steps: []Step{{"RUN", "one &&    two"}}},
-		"small": {From: "scratch", Steps: []Step{{"COPY", "--from=build /a /b/"}, {"ENV", "X=y"}, {"ENTRYPOINT", `["/a", "b"]`}}},
-	}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%v\n got %q\nwant %q", err, got, want)
-	}
-	if e := got["small"].Entrypoint(); !reflect.DeepEqual(e, []string{"/a", "b"}) {
-		t.Errorf("entry point %q", e)
-	}
-	for _, text := range []string{"RUN x\n", "FROM x\n", "FROM x AS\n"} {
-		if _, err := Parse(text); !errors.Is(err, ErrDockerfile) {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-	if names, ok := packages("apt-get update && apt-get install -y --no-install-recommends a b && rm -rf /c"); !ok || !reflect.DeepEqual(names, []string{"a", "b"}) {
-		t.Errorf("%q, %v", names, ok)
-	}
-}
+// repository and folder are the context of a build, and where the Dockerfile and its scripts lie in it.
+const repository, folder = "../..", "cmd/weftd/deploy/image"
 
-// A step that the package does not understand is an error, and not ignored.
-func TestStepsThatAreNotUnderstood(t *testing.T) {
-	for _, s := range []Step{{"ADD", "a /b/"}, {"COPY", "--chown=1 a /b/"}, {"COPY", "a"}, {"COPY", "a /b"}} {
-		if err := (Source{}).apply(s, t.TempDir()); !errors.Is(err, ErrDockerfile) {
-			t.Errorf("%v: %v", s, err)
+// stages are the instructions that New follows.
+const stages = `FROM scratch AS minimal
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /out/weftd /out/weft-etcd /out/weft /out/weft-cni /opt/bin/
+COPY LICENSE /usr/share/doc/weft/
+ENV PATH=/opt/bin
+ENTRYPOINT ["/opt/bin/weftd"]
+FROM ${BASE_IMAGE} AS default
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates iproute2 iptables nftables && rm -rf /var/lib/apt/lists/*
+COPY --from=build /out/weftd /out/weft-etcd /out/weft /out/weft-cni /opt/bin/
+COPY cmd/weftd/deploy/image/install-conf cmd/weftd/deploy/image/mk-docker-opts.sh /opt/bin/
+COPY LICENSE /usr/share/doc/weft/
+RUN ln -s weftd /opt/bin/flanneld && ln -s opt/bin/weft-cni /flannel
+ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin
+ENTRYPOINT ["/opt/bin/weftd"]
+`
+
+// TestDockerfile wants the two stages that are published as New makes them.
+func TestDockerfile(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(repository, folder, "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for line := range strings.Lines(string(b)) {
+		switch {
+		case strings.HasPrefix(line, "FROM scratch"):
+			got.Reset()
+		case strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#"):
+			continue
 		}
+		got.WriteString(line)
+	}
+	if got.String() != stages {
+		t.Errorf("the Dockerfile has\n%s\nwant what New makes:\n%s", &got, stages)
 	}
 }

@@ -3,8 +3,6 @@ package image
 import (
 	"bytes"
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,40 +14,21 @@ import (
 	"weft/test/netns"
 )
 
-// repository is the folder that is the context of a build.
-const repository = "../.."
-
-// rootFS is the root file system of one stage of the Dockerfile.
-type rootFS struct {
-	Stage
-	dir string
-}
-
-// TestImages makes both images, from programs that are built once, and tests them.
+// TestImages makes both images, from programs that are built once, and runs what is in them.
 func TestImages(t *testing.T) {
-	netns.Root(t, "only root can make root file systems and change into them")
-	src := Source{Context: repository, Binaries: programs(t)}
-	stages, err := Dockerfile(repository)
-	if err != nil {
-		t.Fatal(err)
-	}
-	assembled := func(stage string) rootFS {
-		s, ok := stages[stage]
-		if !ok {
-			t.Fatalf("no stage %q", stage)
-		}
-		r := rootFS{s, t.TempDir()}
-		if err := errors.Join(os.Chmod(r.dir, 0o755), Assemble(s, src, r.dir)); err != nil {
+	netns.Root(t, "only root can change into a root file system")
+	bin := programs(t)
+	made := func(stage string) Root {
+		r, err := New(stage, repository, bin, t.TempDir())
+		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	whole, minimal := assembled("default"), assembled("minimal")
+	whole, minimal := made("default"), made("minimal")
 	t.Run("default has what flannel's has", func(t *testing.T) { hasWhatFlannelsHas(t, whole) })
-	t.Run("minimal has nothing else", func(t *testing.T) { hasNothingElse(t, minimal) })
+	t.Run("minimal needs nothing else", func(t *testing.T) { needsNothingElse(t, minimal) })
 	t.Run("plugins are asked", func(t *testing.T) { asksPlugins(t, whole, minimal) })
-	t.Run("capabilities", func(t *testing.T) { capabilitiesSuffice(t, whole, minimal) })
-	t.Run("minimal refuses iptables", func(t *testing.T) { refusesIptables(t, minimal) })
 }
 
 // programs returns the folder of weft's programs: $WEFT_BIN, which make test sets to what make build has just built, or
@@ -90,10 +69,7 @@ func conflist(t *testing.T) string {
 	return dir
 }
 
-func hasWhatFlannelsHas(t *testing.T, s rootFS) {
-	if got := s.Entrypoint(); !slices.Equal(got, []string{"/opt/bin/weftd"}) {
-		t.Errorf("entry point %q", got)
-	}
+func hasWhatFlannelsHas(t *testing.T, s Root) {
 	bin, net, conf := t.TempDir(), t.TempDir(), conflist(t)
 	mounts := []Mount{
 		{Source: bin, Target: "/opt/cni/bin"}, {Source: net, Target: "/etc/cni/net.d"},
@@ -120,17 +96,16 @@ func hasWhatFlannelsHas(t *testing.T, s rootFS) {
 		{[]string{"nft", "--version"}, "nftables v"},
 		{[]string{"ip", "-V"}, "iproute2"},
 	} {
-		out, err := output(t, Container{Root: s.dir, ReadOnly: true, Mounts: mounts, Args: c.args, Env: s.environment()})
+		out, err := output(t, s.container(mounts, c.args...))
 		if err != nil || !strings.Contains(out, c.want) {
 			t.Errorf("%v: %v\n%swant %q", c.args, err, out, c.want)
 		}
 	}
 	// Rules can be made with the capabilities that flannel's manifest has, since iptables' extensions are there.
 	rule := []string{"-t", "nat", "-A", "POSTROUTING", "-s", "10.244.0.0/16", "!", "-d", "224.0.0.0/4", "-m", "comment", "--comment", "x", "-j", "MASQUERADE", "--random-fully"}
-	if out, err := output(t, Container{
-		Root: s.dir, Capabilities: []string{"NET_ADMIN", "NET_RAW"}, Net: netns.New(t, "image").FD(),
-		Args: append([]string{"iptables-nft"}, rule...), Env: s.environment(),
-	}); err != nil {
+	c := s.container(nil, append([]string{"iptables-nft"}, rule...)...)
+	c.Capabilities, c.Net = []string{"NET_ADMIN", "NET_RAW"}, netns.New(t, "image").FD()
+	if out, err := output(t, c); err != nil {
 		t.Errorf("iptables-nft: %v\n%s", err, out)
 	}
 	want, got := read(t, filepath.Join(conf, "cni-conf.json")), read(t, filepath.Join(net, "10-flannel.conflist"))
@@ -141,19 +116,19 @@ func hasWhatFlannelsHas(t *testing.T, s rootFS) {
 
 // asksPlugins installs the manifests' list beside Debian's portmap. The default image can run that, and the minimal one
 // cannot, since it has no C library. With either, the list does not offer a version that this portmap refuses.
-func asksPlugins(t *testing.T, whole, minimal rootFS) {
+func asksPlugins(t *testing.T, whole, minimal Root) {
 	conf, err := filepath.Abs(filepath.Join(repository, "cmd/weftd/deploy/kubernetes/base"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for said, s := range map[string]rootFS{"plugin portmap knows 0.1.0": whole, "plugin portmap cannot be asked": minimal} {
+	for said, s := range map[string]Root{"plugin portmap knows 0.1.0": whole, "plugin portmap cannot be asked": minimal} {
 		bin, net := t.TempDir(), t.TempDir()
 		if err := copyFile("/usr/lib/cni/portmap", filepath.Join(bin, "portmap")); err != nil {
 			t.Fatal(err)
 		}
 		mounts := []Mount{{Source: bin, Target: "/host/opt/cni/bin"}, {Source: net, Target: "/host/etc/cni/net.d"}, {Source: conf, Target: "/etc/kube-flannel", ReadOnly: true}}
 		args := []string{"/opt/bin/weft-cni", "install", "--bin-dir=/host/opt/cni/bin", "--conf=/etc/kube-flannel/cni-conf.json", "--conf-file=/host/etc/cni/net.d/10-weft.conflist"}
-		out, err := output(t, Container{Root: s.dir, ReadOnly: true, Mounts: mounts, Args: args, Env: s.environment()})
+		out, err := output(t, s.container(mounts, args...))
 		if err != nil || !strings.Contains(out, said) {
 			t.Errorf("%v: want %q in\n%s", err, said, out)
 		}
@@ -163,7 +138,10 @@ func asksPlugins(t *testing.T, whole, minimal rootFS) {
 	}
 }
 
-func (s rootFS) environment() []string { return append(s.Env(), "HOME=/") }
+// container is a program in the image with these mounts.
+func (r Root) container(mounts []Mount, args ...string) Container {
+	return Container{Root: r.Dir, ReadOnly: true, Mounts: slices.Concat(r.Mounts, mounts), Args: args, Env: append(r.Env, "HOME=/")}
+}
 
 func read(t *testing.T, path string) string {
 	t.Helper()
@@ -174,18 +152,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-func hasNothingElse(t *testing.T, s rootFS) {
-	var files []string
-	err := filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			files = append(files, strings.TrimPrefix(path, s.dir))
-		}
-		return err
-	})
-	want := []string{"/etc/ssl/certs/ca-certificates.crt", "/opt/bin/weft", "/opt/bin/weft-cni", "/opt/bin/weft-etcd", "/opt/bin/weftd", "/usr/share/doc/weft/LICENSE"}
-	if err != nil || !slices.Equal(files, want) {
-		t.Errorf("%v\n got %q\nwant %q", err, files, want)
-	}
+func needsNothingElse(t *testing.T, s Root) {
 	bin, net, conf := t.TempDir(), t.TempDir(), conflist(t)
 	mounts := []Mount{
 		{Source: bin, Target: "/host/opt/cni/bin"}, {Source: net, Target: "/host/etc/cni/net.d"},
@@ -197,7 +164,7 @@ func hasNothingElse(t *testing.T, s rootFS) {
 		{"/opt/bin/weft-cni", "install", "--bin-dir=/host/opt/cni/bin", "--conf=/etc/kube-flannel/cni-conf.json", "--conf-file=/host/etc/cni/net.d/10-weft.conflist"},
 		{"/host/opt/cni/bin/weft", "version"},
 	} {
-		if out, err := output(t, Container{Root: s.dir, ReadOnly: true, Mounts: mounts, Args: args, Env: s.environment()}); err != nil {
+		if out, err := output(t, s.container(mounts, args...)); err != nil {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}

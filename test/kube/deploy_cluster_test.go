@@ -38,19 +38,14 @@ func (c *Cluster) apply(t *testing.T, text []byte, args ...string) error {
 	return nil
 }
 
-// assemble makes the root file system of one stage of our Dockerfile.
-func assemble(t *testing.T, bin, stage string) (root string, env []string) {
+// imageOf makes the root file system of one stage of our Dockerfile.
+func imageOf(t *testing.T, bin, stage string) image.Root {
 	t.Helper()
-	repository := filepath.Join("..", "..")
-	stages, err := image.Dockerfile(repository)
+	root, err := image.New(stage, filepath.Join("..", ".."), bin, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	root = t.TempDir()
-	if err := errors.Join(os.Chmod(root, 0o755), image.Assemble(stages[stage], image.Source{Context: repository, Binaries: bin}, root)); err != nil {
-		t.Fatal(err)
-	}
-	return root, stages[stage].Env()
+	return root
 }
 
 // schedule makes a pod of a DaemonSet on a node, as its controller does. That the API server takes the pod
@@ -78,7 +73,7 @@ func (c *Cluster) schedule(t *testing.T, namespace, daemonSet, node string) *cor
 func (c *Cluster) run(t *testing.T, bin, stage, namespace, daemonSet, node string) *kubelet {
 	t.Helper()
 	k := &kubelet{cluster: c, host: c.Host(t), dir: t.TempDir()}
-	k.root, k.env = assemble(t, bin, stage)
+	k.root = imageOf(t, bin, stage)
 	c.CreateNode(t, node, k.host.Underlay4, NodeOptions{})
 	k.pod = c.schedule(t, namespace, daemonSet, node)
 	// The node has a default route, as most machines do, since weftd without --iface takes its device as the underlay.

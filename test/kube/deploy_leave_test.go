@@ -49,7 +49,7 @@ func (c *Cluster) leaves(t *testing.T, bin string, v variant) {
 		t.Fatal(err)
 	}
 	k := &kubelet{cluster: c, host: host, dir: t.TempDir()}
-	k.root, k.env = assemble(t, bin, "minimal")
+	k.root = imageOf(t, bin, "minimal")
 	k.pod = c.schedule(t, "kube-weft-leave", "weft-leave", node)
 	k.Start(t)
 	obj, err := c.Admin.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})

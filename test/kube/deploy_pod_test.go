@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,13 +29,12 @@ import (
 const accountFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // kubelet does for one pod of a node what a kubelet does: it makes the volumes and the environment, runs
-// the init containers in their order and then the container, in an assembled image.
+// the init containers in their order and then the container, as in a container of our image.
 type kubelet struct {
 	cluster *Cluster
 	host    *lab.Node
 	pod     *corev1.Pod
-	root    string // of the image
-	env     []string
+	root    image.Root
 	dir     string          // its own files, and the host's folders
 	main    image.Container // made by Start
 
@@ -71,8 +71,8 @@ func (k *kubelet) hostPath(path string) string {
 // container returns the pod's container c with everything that the pod says about it.
 func (k *kubelet) container(ctx context.Context, c corev1.Container) (image.Container, error) {
 	out := image.Container{
-		Root: k.root, Args: append(append([]string{}, c.Command...), c.Args...), Net: k.host.NS.FD(), Stdout: &k.log, Stderr: &k.log,
-		Env: append([]string{"KUBERNETES_SERVICE_HOST=" + k.cluster.Control.Underlay4.String(), "KUBERNETES_SERVICE_PORT=" + strconv.Itoa(apiPort)}, k.env...),
+		Root: k.root.Dir, Mounts: slices.Clone(k.root.Mounts), Args: append(append([]string{}, c.Command...), c.Args...), Net: k.host.NS.FD(), Stdout: &k.log, Stderr: &k.log,
+		Env: append([]string{"KUBERNETES_SERVICE_HOST=" + k.cluster.Control.Underlay4.String(), "KUBERNETES_SERVICE_PORT=" + strconv.Itoa(apiPort)}, k.root.Env...),
 	}
 	if s := c.SecurityContext; s != nil {
 		if s.Privileged != nil && *s.Privileged {

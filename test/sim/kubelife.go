@@ -85,11 +85,12 @@ func (c *Cluster) later(m *machine, p *process, at time.Duration, what string, t
 func (c *Cluster) perform(m *machine, p *process, f kube.Effect, now time.Time) {
 	switch f := f.(type) {
 	case kube.FindNode:
+		c.request(m, p)
 		if !c.reaches(m) {
-			c.later(m, p, c.now+10*time.Second, "not found", func(l *kube.Life, t time.Time) []kube.Effect { return l.Found(t, "", errDown) })
+			c.later(m, p, c.now+10*time.Second, "not found", func(l *kube.Life, t time.Time) []kube.Effect { p.asking = false; return l.Found(t, "", errDown) })
 			return
 		}
-		c.later(m, p, c.after(time.Millisecond, 80*time.Millisecond), "found", func(l *kube.Life, t time.Time) []kube.Effect { return l.Found(t, m.node, nil) })
+		c.later(m, p, c.after(time.Millisecond, 80*time.Millisecond), "found", func(l *kube.Life, t time.Time) []kube.Effect { p.asking = false; return l.Found(t, m.node, nil) })
 	case kube.WatchNodes:
 		c.listNodes(m, p, c.after(time.Millisecond, 40*time.Millisecond))
 	case kube.PatchNode:
@@ -129,11 +130,20 @@ func (c *Cluster) perform(m *machine, p *process, f kube.Effect, now time.Time) 
 	}
 }
 
+// request checks that a life asks the API server for one thing at a time.
+func (c *Cluster) request(m *machine, p *process) {
+	if p.asking {
+		c.fail("one request at a time", "m%d", m.index)
+	}
+	p.asking = true
+}
+
 // patch does one write to our Node: it goes there and back, and may be lost on both ways.
 func (c *Cluster) patch(m *machine, p *process, f kube.PatchNode) {
 	c.claims(m, f)
+	c.request(m, p)
 	answer := func(at time.Duration, n *kube.Object, err error) {
-		c.later(m, p, at, "patched", func(l *kube.Life, t time.Time) []kube.Effect { return l.Patched(t, n, err) })
+		c.later(m, p, at, "patched", func(l *kube.Life, t time.Time) []kube.Effect { p.asking = false; return l.Patched(t, n, err) })
 	}
 	if !c.reaches(m) {
 		answer(c.after(50*time.Millisecond, 10*time.Second), nil, errDown)

@@ -75,6 +75,7 @@ type process struct {
 	tells   string // what its Listen is for
 	watch   *watch
 	began   time.Duration
+	asking  bool // of the API server
 }
 
 // watch is a stream of a process from a member of the store.

@@ -78,7 +78,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		}
 		client.Timeout, transport.ResponseHeaderTimeout = 2*requestTimeout, 0
 		if path == upgradePath {
-			client.Timeout = UpgradeTime + requestTimeout
+			client.Timeout = upgradeTime + requestTimeout
 		}
 	}
 	watched := make(chan struct{})

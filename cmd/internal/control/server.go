@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"weft/cmd/internal/rights"
 )
 
 // Server answers requests by services, whose methods are called concurrently. A client of one that is nil is told that
@@ -133,13 +135,26 @@ func isStale(path string) (bool, error) {
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
-		_ = c.Close()
-		return false, &OccupiedError{"another weftd answers on " + path + ": stop it, or give this one its own --control-socket, --cache-dir and --subnet-file"}
+		defer func() { _ = c.Close() }() // nothing was asked
+		return false, &OccupiedError{"another weftd" + ofProcess(c) + " answers on " + path + ": stop it, take its place with --replace, or give this one its own --control-socket, --cache-dir and --subnet-file"}
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return false, fmt.Errorf("control socket: %w", err)
 	}
 	return true, nil
+}
+
+// ofProcess names the process at the other end of c, if it is visible here.
+func ofProcess(c net.Conn) string {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return ""
+	}
+	cred, err := rights.Peer(u)
+	if err != nil || cred.Pid == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (pid %d)", cred.Pid)
 }
 
 func removeStale(path string) error {
@@ -168,11 +183,6 @@ func Serve(ctx context.Context, l net.Listener, services Server) error {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)
-		if gives := new(givesWay); errors.As(context.Cause(ctx), gives) {
-			patient, cancel := context.WithTimeout(context.Background(), lastAnswers)
-			defer cancel()
-			_ = s.Shutdown(patient) // what was asked of this process is answered; others are the next one's
-		}
 		_ = s.Close()
 	})
 	err := s.Serve(l)
@@ -185,16 +195,7 @@ func Serve(ctx context.Context, l net.Listener, services Server) error {
 	return nil
 }
 
-// givesWay is an error, the cause with which the context of Serve ends, that says that another process serves from now on.
-type givesWay interface {
-	error
-	GivesWay() bool
-}
-
-// lastAnswers is how long answers may take that are under way when another process serves.
-const lastAnswers = time.Second
-
-// Adopt makes a listener of a descriptor that another process has listened on, and takes that over. Closing the listener removes the socket.
+// Adopt makes a listener of a descriptor that the program before listened on, and takes that over. Closing the listener removes the socket.
 func Adopt(fd int) (net.Listener, error) {
 	f := os.NewFile(uintptr(fd), "listener")
 	defer func() { _ = f.Close() }() // the listener has a duplicate
@@ -255,7 +256,7 @@ func (s Server) Handler() http.Handler {
 		servePods(mux, s.Pods)
 	}
 	if s.Upgrades != nil {
-		serveHandOver(mux, s.Upgrades)
+		serveUpgrade(mux, s.Upgrades)
 	}
 	return mux
 }

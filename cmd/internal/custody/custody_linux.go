@@ -25,11 +25,9 @@ type Options struct {
 	Owner string
 	// Timeout is how long a holder keeps descriptors while there is no weftd; 0 is for no holder.
 	Timeout time.Duration
-	// Inherited is what another weftd hands over that runs as yet; nil if none does. It keeps on what it has kept, and
-	// nobody else is told anything, until Begin.
+	// Inherited is what the program before left in this process; nil for nothing. Who keeps descriptors is told nothing
+	// until Begin, so that nobody waits for that while packets do.
 	Inherited *Inherited
-	// Minder is the process that waits for weftd since weftd has taken the place of what was started, 0 for none.
-	Minder int
 	// Getenv reads the variables of the service manager.
 	Getenv func(string) string
 	Logger *slog.Logger

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ type HoldOptions struct {
 	Owner string
 	// Timeout is how long descriptors are kept while there is no weftd.
 	Timeout time.Duration
+	// Items are kept from the start. Their descriptors are Hold's.
+	Items []Item
 }
 
 const (
@@ -75,6 +78,9 @@ func Hold(ctx context.Context, o HoldOptions) error {
 	}
 	defer func() { _ = p.close() }() // nothing was written
 	h := &holder{o: o, place: p, inode: p.inode(), room: descriptorRoom(), wake: make(chan struct{}, 1), items: map[string]Item{}, away: time.Now(), empty: time.Now()}
+	for _, i := range o.Items {
+		h.keep(i)
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { h.accept(&wg) })
 	h.watch(ctx)
@@ -91,6 +97,27 @@ func Hold(ctx context.Context, o HoldOptions) error {
 	wg.Wait()
 	h.clear()
 	return err
+}
+
+// ListenInPlace listens where the holder of the weftd with that control socket does. One that is there drops everything
+// and ends.
+func ListenInPlace(ctx context.Context, control string) (socket string, l *net.UnixListener, err error) {
+	if socket, err = filepath.Abs(SocketFor(control)); err != nil {
+		return "", nil, err
+	}
+	p, err := openPlace(socket)
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() { _ = p.close() }() // nothing was written
+	for end := time.Now().Add(askWait); ; time.Sleep(askWait / 500) {
+		if _, _, err := End(ctx, socket); err != nil && !errors.Is(err, errOver) {
+			return "", nil, err
+		}
+		if l, err = p.listen(ctx); err == nil || time.Now().After(end) {
+			return socket, l, err
+		}
+	}
 }
 
 // descriptorRoom returns how many descriptors this process may keep.

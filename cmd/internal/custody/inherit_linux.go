@@ -11,7 +11,7 @@ import (
 	"weft/cmd/internal/rights"
 )
 
-// Inherited is what a weftd hands over to the one that takes its place. Its descriptors belong to whoever has it.
+// Inherited is what one program leaves to the next. Its descriptors belong to whoever has it.
 type Inherited struct {
 	Items  []Item
 	Stored Stored
@@ -90,7 +90,7 @@ func (s *Stored) Close() {
 	*s = Stored{}
 }
 
-// Bequeath returns duplicates of all that is kept, for a weftd that takes this one's place.
+// Bequeath returns duplicates of all that is kept, for the program that takes this one's place.
 func (c *Custody) Bequeath() (h Inherited, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *Custody) Bequeath() (h Inherited, err error) {
 	return h, nil
 }
 
-// inherit takes up what another weftd hands over. Nothing waits in queues that nobody reads, since that one does.
+// inherit takes up what the program before left, which has read until a moment ago.
 func (c *Custody) inherit(h Inherited) {
 	for _, i := range c.former {
 		rights.Close(i.FDs)
@@ -137,8 +137,7 @@ func (c *Custody) inherit(h Inherited) {
 	h.Stored.Close()
 }
 
-// Begin says that the weftd from which everything was inherited keeps nothing any more: from now on this one does, and what has become
-// another since is told. It does nothing if nothing was inherited.
+// Begin tells who keeps descriptors what has become another since everything was inherited. It does nothing if nothing was.
 func (c *Custody) Begin(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

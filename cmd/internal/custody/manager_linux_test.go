@@ -177,8 +177,8 @@ func TestAStoreWithoutAComparison(t *testing.T) {
 	}
 }
 
-// What a weftd keeps that has taken another one's place is there for the next one, too, also what it keeps anew.
-func TestTheStoreAfterAHandOver(t *testing.T) {
+// What a weftd keeps that has executed another program is there for the next one, too, also what it keeps anew.
+func TestTheStoreAfterAnUpgrade(t *testing.T) {
 	t.Parallel()
 	f := systemdtest.New(t, 20)
 	open := func(handed *Inherited) *Custody {
@@ -344,14 +344,4 @@ func TestAStoreTakesOverFromAHolder(t *testing.T) {
 		}
 		return unix.Close(m.alive)
 	})
-}
-
-// A holder ends with the first process of its container, also when that only waits for the weftd that serves.
-func TestAHolderEndsWithItsContainer(t *testing.T) {
-	for minder, ends := range map[int]bool{0: false, 7: false, 1: true} {
-		c := &Custody{o: Options{Minder: minder, Getenv: func(string) string { return "" }}}
-		if why := c.endsWithUs(); (why != "") != ends {
-			t.Errorf("minder %d: %q", minder, why)
-		}
-	}
 }

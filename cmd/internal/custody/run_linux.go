@@ -113,9 +113,19 @@ func (c *Custody) needsHolder(ended *session) bool {
 	if c.closed || c.held || c.manager != nil && c.manager.most > 0 {
 		return false
 	}
-	if len(c.items) == 0 || c.session != nil { // it ended because there was nothing to keep
+	if !c.wanted() || c.session != nil { // it ended because there was nothing to keep
 		return false
 	}
 	c.trying = make(chan struct{})
 	return true
+}
+
+// wanted reports whether a holder is to be started for what there is. mu is held.
+func (c *Custody) wanted() bool {
+	for name := range c.items {
+		if !c.optional[name] || c.endsWithUs() == "" {
+			return true
+		}
+	}
+	return false
 }

@@ -46,9 +46,8 @@ type Config struct {
 	ControlSocket string
 	// HolderTimeout is how long a holder keeps descriptors, of the data plane's ports and of pods' interfaces, while no weftd runs; 0 is for no holder.
 	HolderTimeout time.Duration
-	// HandOver is auto if this weftd takes the place of the one that answers on its control socket, and gives its own to another; else
-	// never.
-	HandOver string
+	// Replace says that this weftd takes the place of the one that answers on its control socket.
+	Replace bool
 	// CacheDir holds the node's identity and the last good set.
 	CacheDir string
 	// WireGuardKeyFile is the file of the private key of type wireguard, from the variable WIREGUARD_KEY_FILE, which is flannel's; "" for one in
@@ -202,6 +201,9 @@ type Place struct {
 	Path string
 	PID  int
 	Own  bool
+	// Inside says that weftd went into a user namespace for it, and Outer which id the user has outside.
+	Inside bool
+	Outer  string
 }
 
 // Setting is one flag as it is in force.

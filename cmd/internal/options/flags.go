@@ -24,7 +24,6 @@ func defaults() Config {
 		ControlSocket: "/run/weft/weftd.sock",
 		CacheDir:      "/var/lib/weft",
 		HolderTimeout: 15 * time.Minute,
-		HandOver:      "auto",
 		Confine:       ConfineCapabilities,
 		Probe:         true,
 

@@ -104,12 +104,11 @@ func nodeFlags() section {
 				"of directly attached pods are held while no weftd runs, for the next one to take " +
 				"up, and what encrypts goes on; 0 is not at all; under systemd its descriptor store " +
 				"holds them instead"},
-		{name: "hand-over", own: true, effect: Restart,
-			why:  "whether a process gives way is decided when it is started",
-			bind: text(func(c *Config) *string { return &c.HandOver }),
-			usage: "auto: a weftd of this node that runs already hands over to this one, and this one " +
-				"to the next, without a packet lost (weft upgrade); never: it is left alone, and " +
-				"this one ends"},
+		{name: "replace", own: true, effect: Restart,
+			why:  "whose place a process takes is decided when it is started",
+			bind: boolean(func(c *Config) *bool { return &c.Replace }),
+			usage: "take the place of a weftd of this node that runs: it stops, and keeps what it has " +
+				"open for this one; without the flag this one ends"},
 		{name: "route-hook-url", own: true, effect: Restart,
 			why:  "another controller begins with a node that it does not know",
 			bind: text(func(c *Config) *string { return &c.Hook.URL }),

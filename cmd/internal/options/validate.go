@@ -39,9 +39,6 @@ func (c *Config) validate() []error {
 	if c.CacheDir == "" {
 		bad("--cache-dir is empty: name a directory that survives a reboot")
 	}
-	if c.HandOver != "auto" && c.HandOver != "never" {
-		bad("--hand-over is %q: it has to be auto or never", c.HandOver)
-	}
 	if h := c.Hook; h.URL != "" {
 		if err := h.Check(); err != nil {
 			bad("--route-hook-url, --route-hook-certfile and --route-hook-keyfile: %w", err)

@@ -1,7 +1,6 @@
 package plane
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -29,8 +28,7 @@ func underName(six bool) string {
 	return keptUnder + "4"
 }
 
-// takeUp opens a port: of what was inherited under a name, if that is what is wanted, else anew, with open and nil. While others
-// read the ports there is nothing that could be opened anew.
+// takeUp opens a port: of what was inherited under a name, if that is what is wanted, else anew, with open and nil.
 func (p *Plane) takeUp(name string, open func(*tunnel.Kept) error) error {
 	k, ok := p.o.Inherited[name]
 	if !ok {
@@ -45,10 +43,6 @@ func (p *Plane) takeUp(name string, open func(*tunnel.Kept) error) error {
 	if err == nil {
 		p.log.Info("port taken over from an earlier weftd", "port", name, "kind", k.Kind, "discarded_packets", discarded)
 		return nil
-	}
-	if p.paused {
-		k.Close() // the port itself is another's
-		return fmt.Errorf("take over the port %s: %w", name, err)
 	}
 	p.log.Info("port of an earlier weftd is made anew", "port", name, "cause", err)
 	k.Close()
@@ -91,7 +85,7 @@ func describe(port tunnel.Port, extra int) (tunnel.Kept, error) {
 
 // unkeep ends the keeping of a port that is closed, unless it is another's.
 func (p *Plane) unkeep(name string) {
-	if p.o.Keep != nil && !p.left && !p.paused {
+	if p.o.Keep != nil && !p.left {
 		p.o.Keep(name, nil)
 	}
 }
@@ -105,33 +99,6 @@ func (p *Plane) disinherit(names ...string) {
 			p.unkeep(name)
 		}
 	}
-}
-
-// Kept describes the ports, by name. The descriptors are duplicates, and the caller's.
-func (p *Plane) Kept() (map[string]tunnel.Kept, error) {
-	all := map[string]tunnel.Kept{}
-	add := func(name string, id tunnel.PortID, extra int) error {
-		if id == 0 {
-			return nil
-		}
-		port := p.engine.Port(id)
-		k, err := describe(port, extra)
-		if err == nil {
-			all[name] = k
-		}
-		return err
-	}
-	err := add(keptTUN, p.tun, 0)
-	for i := range p.sockets {
-		err = errors.Join(err, add(underName(i == 1), p.sockets[i].id, p.sockets[i].owner()))
-	}
-	if err != nil {
-		for _, k := range all {
-			k.Close()
-		}
-		return nil, err
-	}
-	return all, nil
 }
 
 // owner is the descriptor of the socket to which the port's ingress filter belongs; 0 if there is none.
@@ -162,7 +129,7 @@ func (p *Plane) dropIngress(i *kernel.Ingress) error {
 	switch {
 	case i == nil:
 		return nil
-	case p.paused || p.left:
+	case p.left:
 		i.Leave()
 		return nil
 	}
@@ -172,17 +139,14 @@ func (p *Plane) dropIngress(i *kernel.Ingress) error {
 // Pause is Engine.Pause.
 func (p *Plane) Pause() { p.engine.Pause() }
 
-// Resume is Engine.Resume. From now on nobody else reads the ports.
-func (p *Plane) Resume() {
-	p.paused, p.waits = false, false
-	p.engine.Resume()
-}
+// Resume is Engine.Resume.
+func (p *Plane) Resume() { p.engine.Resume() }
 
 // Begin has an engine that took ports up read what has waited in them, once it can deliver that: there is a table, a TUN and a port on the
 // underlay. What it read before it could only drop. With anyway it begins with what there is.
 func (p *Plane) Begin(anyway bool) {
 	whole := p.table != nil && p.tun != 0 && (p.sockets[0].id != 0 || p.sockets[1].id != 0)
-	if !p.waits || p.paused || !whole && !anyway {
+	if !p.waits || !whole && !anyway {
 		return
 	}
 	p.waits = false

@@ -37,11 +37,10 @@ type Options struct {
 	Outside *kernel.Kernel
 	// Workers is how many there are; 0 means tunnel.DefaultWorkers.
 	Workers int
-	// Inherited, Away, Keep and Paused are as those of routing.BackendConfig; Inherited is the plane's from New on.
+	// Inherited, Away and Keep are as those of routing.BackendConfig; Inherited is the plane's from New on.
 	Inherited map[string]tunnel.Kept
 	Away      time.Duration
 	Keep      func(name string, k *tunnel.Kept)
-	Paused    bool
 	// Logger is required.
 	Logger *slog.Logger
 	// Nudge asks whoever calls the methods to look again at what may have changed. It must not block.
@@ -64,7 +63,6 @@ type Plane struct {
 	sockets [2]socketPort // IPv4, IPv6
 	table   *tunnel.Table // the last one published; nil before
 	next    hopState      // where the frames of path raw go
-	paused  bool          // others read the ports
 	left    bool          // the ports are others', and outlive us
 	waits   bool          // the engine reads nothing until all that it needs is there
 	forward *forwarder
@@ -75,11 +73,11 @@ type Plane struct {
 
 // New makes a data plane without ports, with its TUN in the namespace of k, which is borrowed until Close returns, as Options.Outside is.
 func New(k *kernel.Kernel, o Options) (*Plane, error) {
-	p := &Plane{k: k, out: cmp.Or(o.Outside, k), o: o, paused: o.Paused, path: o.Path, log: o.Logger, lost: map[tunnel.PortID]bool{}}
-	p.waits = !o.Paused && len(o.Inherited) > 0
+	p := &Plane{k: k, out: cmp.Or(o.Outside, k), o: o, path: o.Path, log: o.Logger, lost: map[tunnel.PortID]bool{}}
+	p.waits = len(o.Inherited) > 0
 	cfg := tunnel.Config{
 		Format: o.Format, Port: o.Port, Workers: o.Workers, Logger: o.Logger,
-		PortLost: func(id tunnel.PortID, _ error) { p.portLost(id) }, Paused: o.Paused || p.waits,
+		PortLost: func(id tunnel.PortID, _ error) { p.portLost(id) }, Paused: p.waits,
 	}
 	forwarding := o.Forwarding
 	if o.Path == tunnel.PathPortable || o.Off.Has(tunnel.OffloadGRO) {

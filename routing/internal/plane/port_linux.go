@@ -113,9 +113,6 @@ func (p *Plane) open(s *socketPort, local netip.AddrPort, path tunnel.Path, link
 	name := underName(local.Addr().Is6())
 	if path == tunnel.PathRaw {
 		why = p.takeUp(name, func(k *tunnel.Kept) error { return p.openRaw(s, local, link, k) })
-		if p.paused && errors.Is(why, tunnel.ErrUnfit) {
-			return nil, why
-		}
 		if why == nil || errors.Is(why, unix.EADDRINUSE) || errors.Is(why, unix.EADDRNOTAVAIL) {
 			return nil, why
 		}

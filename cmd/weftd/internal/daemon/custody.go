@@ -12,17 +12,23 @@ import (
 // openCustody takes up the descriptors that the last weftd had kept, and sees to it that ours are kept. No other weftd answers on
 // the control socket by now, and nothing can be attached yet.
 func (d *Daemon) openCustody(ctx context.Context, do func(func(context.Context) error)) {
-	owner := d.state
-	if owner == "" { // it cannot be named: its path tells it from another one on this host
-		if path, err := filepath.Abs(d.cfg.CacheDir); err == nil {
-			owner = path[max(0, len(path)-custody.MaxName):]
-		}
-	}
 	d.custody = custody.Open(ctx, custody.Options{
-		Control: d.cfg.ControlSocket, Owner: owner, Timeout: d.cfg.HolderTimeout, Minder: d.minderPID, Getenv: os.Getenv,
-		Logger: d.log.With("component", "custody"), Inherited: d.before.inherited(),
+		Control: d.cfg.ControlSocket, Owner: d.owner(), Timeout: d.cfg.HolderTimeout, Getenv: os.Getenv,
+		Logger: d.log.With("component", "custody"), Inherited: d.inherited(),
 	})
 	do(d.custody.Run)
+}
+
+// owner names our state directory to whoever keeps descriptors.
+func (d *Daemon) owner() string {
+	if d.state != "" {
+		return d.state
+	}
+	path, err := filepath.Abs(d.cfg.CacheDir) // it cannot be named: its path tells it from another one on this host
+	if err != nil {
+		return ""
+	}
+	return path[max(0, len(path)-custody.MaxName):]
 }
 
 // closeCustody leaves what is kept to the next weftd.

@@ -11,13 +11,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weft/cmd/internal/control"
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/events"
 	"weft/cmd/internal/options"
 	"weft/cmd/internal/statefiles"
-	"weft/cmd/weftd/internal/handover"
 	"weft/cmd/weftd/internal/ops"
 	"weft/cmd/weftd/internal/pods"
+	"weft/cmd/weftd/internal/reexec"
 	"weft/lease"
 	"weft/lease/kube"
 	"weft/routing/presence"
@@ -51,20 +52,20 @@ type Daemon struct {
 	// because of a fault of the store.
 	serving latch
 
-	// before is the weftd whose place this one takes, nil if there is none. Until ours is set that one carries packets, keeps the lease and
-	// answers; it has ended when alone is.
-	before      *predecessor
-	ours, alone latch
-	unyielding  error    // why the weftd that answers on our control socket does not give way
-	inherits    int      // ports of the data plane that were taken up; only live writes it
-	binary      string   // the path by which a successor is started
-	minder      *os.File // where to say which process took this one's place; nil for nobody
-	minderPID   int      // the process that reads that; 0 for nobody
-	running     context.Context
-	end         context.CancelCauseFunc // of running
-	given       atomic.Bool             // another process has the ports too, or is about to
-	handing     sync.Mutex              // held while another process takes this one's place
-	changing    sync.RWMutex            // held for reading while pods come or go and the key changes, for writing meanwhile
+	// arrival is what the program before left in this process, and arrived what of it is not taken up yet; nil after an
+	// ordinary start. carrying is set once a set is in force.
+	arrival  *reexec.Arrival
+	arrived  *reexec.State
+	carrying latch
+	inherits int    // ports of the data plane that were taken up; only live writes it
+	binary   string // the path by which a program is executed in this one's place
+	running  context.Context
+	end      context.CancelCauseFunc // of running
+	swaps    chan swap
+
+	upgrading sync.Mutex   // held by an upgrade
+	changing  sync.RWMutex // held for reading while pods come or go and the key changes, for writing while another program takes this one's place
+	left      atomic.Bool  // another process has the ports, or is about to
 
 	pods *pods.Set // those that are attached directly
 
@@ -82,9 +83,7 @@ type Daemon struct {
 	node      string                  // our identity; "" as long as it is not known
 	waiting   string                  // what the start waits for; "" when gen is set
 	listeners map[string]net.Listener // what is served on, by name
-	upgrading *upgrade                // the successor that was started, nil for none
-	over      *HandedOver             // that another one has taken this one's place, nil if none has
-	left      *handover.Conn          // to the process that has taken this one's place, nil for none
+	upgrade   control.Upgrade         // the last one
 	lacks     map[string]string       // what could not be opened, and why; weftd goes on without it
 	heard     lease.Status            // StoreSeen and StoreErr until there is a generation that has its own
 }
@@ -98,11 +97,9 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	d := &Daemon{
 		cfg: cfg, live: cfg, program: program, adopt: make(chan adoption), version: version, log: log, started: time.Now(), history: history,
 		systemd: ops.NewSystemd(log), nudge: make(chan struct{}, 1), resized: make(chan struct{}, 1),
-		serving: newLatch(), ours: newLatch(), alone: newLatch(), binary: binary(os.Args[0]), waiting: "config: not read yet",
+		serving: newLatch(), carrying: newLatch(), arrival: program.Arrival, swaps: make(chan swap), binary: binary(os.Args[0]), waiting: "config: not read yet",
 	}
-	d.minder, d.minderPID = openMinder()
 	d.thrifty = thrifty()
-	defer d.leave()
 	context.AfterFunc(ctx, d.systemd.Stopping)
 	defer d.closePods()
 	if err := d.prepare(); err != nil {
@@ -113,7 +110,14 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	d.running, d.end = ctx, cancel
-	d.seekPredecessor(ctx)
+	if err := d.takeArrival(); err != nil {
+		return err
+	}
+	if cfg.Replace && d.arrival == nil {
+		if err := d.askYield(ctx); err != nil {
+			return err
+		}
+	}
 	var wg sync.WaitGroup
 	defer d.closeCustody()
 	defer wg.Wait()
@@ -128,21 +132,22 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	if err := d.listen(ctx, do); err != nil {
 		return err
 	}
-	do(d.hear)
-	do(when(d.alone, func(ctx context.Context) error { return d.source.run(ctx, d.serving.isSet) }))
+	do(d.afterArrival)
+	do(func(ctx context.Context) error { return d.source.run(ctx, d.serving.isSet) })
 	do(d.observe)
-	do(when(d.ours, d.watchdog))
-	do(when(d.ours, d.pods.Run))
+	do(d.watchdog)
+	do(d.pods.Run)
 	do(d.settle)
 	do(d.serveNetworks)
 	do(d.hangups)
 	do(d.watchCertificates)
 	do(d.watchDescriptors)
-	<-ctx.Done()
-	d.handing.Lock() // a hand-over that is under way ends first, so that nobody is left in doubt
-	defer d.handing.Unlock()
-	if over := d.handedOver(); over != nil {
-		return over
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case s := <-d.swaps:
+			s.err <- d.program.Exec(s.program, s.state)
+		}
 	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

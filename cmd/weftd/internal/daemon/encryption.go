@@ -13,13 +13,11 @@ import (
 // RotateKey implements control.KeyService. The record follows at once: until a peer has read it, what this node and the peer send each other
 // is lost. While another weftd takes this one's place it is refused: that one has read the key, and would go on with it.
 func (d *Daemon) RotateKey(ctx context.Context) (control.Rotated, error) {
-	if !d.changing.TryRLock() {
-		return control.Rotated{}, control.ErrReplaced
-	}
-	defer d.changing.RUnlock()
-	if err := d.replaced(); err != nil {
+	done, err := d.mayChange()
+	if err != nil {
 		return control.Rotated{}, err
 	}
+	defer done()
 	g, waiting := d.current()
 	if g == nil {
 		return control.Rotated{}, fmt.Errorf("%w: there is no backend yet: %s", control.ErrRefused, waiting)

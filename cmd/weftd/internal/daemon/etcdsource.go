@@ -146,7 +146,7 @@ func (s *etcdSource) ask(ctx context.Context, heard func(error)) (f footing, why
 
 func (s *etcdSource) member(o memberOptions) (member, error) {
 	return lease.NewKeeper(s.store, lease.Options{
-		Paused: o.paused, Node: s.id, State: o.state, Underlay: o.alive,
+		Node: s.id, State: o.state, Underlay: o.alive,
 		Config: o.footing.network, RawConfig: o.footing.raw, CheckConfig: routing.ParseConfig, Unproven: o.cached == nil,
 		Seed: s.seedFor(o.footing.network), Local: o.local,
 		Previous: lease.Subnets{V4: o.before.Subnet, V6: o.before.IPv6Subnet}, RenewMargin: s.cfg.RenewMargin,

@@ -31,7 +31,7 @@ func keepHistory(dir string, plain *slog.Logger) (history *events.Log, log *slog
 	})
 	return history, slog.New(events.NewHandler(plain.Handler(), history)), func(err error) {
 		e := events.Event{Kind: events.Stopped, Level: "info", Message: "weftd ends, as asked"}
-		if over := new(HandedOver); errors.As(err, &over) {
+		if over := new(Yielded); errors.As(err, &over) {
 			e.Message, err = "weftd ends: "+over.Error(), nil
 		}
 		if err != nil {

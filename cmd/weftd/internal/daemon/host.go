@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"syscall"
 	"time"
 
@@ -64,9 +63,7 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil // the backend reports any other fault
 		}
-		if !d.ours.isSet() {
-			return fmt.Errorf("hand-over: the weftd that runs has not given the socket of the overlay's port, so that it is of another data plane: %w", err)
-		}
+		d.arrival.Settle() // the port may be one that was left and that is not wanted
 		if time.Since(began) > choice.FaultFor && !g.isProven() && d.lastGoodNetwork() != nil {
 			return err
 		}

@@ -47,6 +47,7 @@ const forgetWait = 300 * time.Millisecond
 // keepPort has custody keep a port of the data plane, or forget it. A backend calls it, with its lock held.
 func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
 	if k == nil {
+		d.arrival.Settle() // another one in its place cannot be opened while the program before may come back to it
 		select {
 		case <-d.keeping.do(func() { d.custody.Forget(portItem + name) }):
 		case <-time.After(forgetWait):
@@ -74,7 +75,7 @@ func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
 	})
 }
 
-// keptPorts returns the ports that the last weftd left, or the one before gave, once, and for how long nobody read them.
+// keptPorts returns the ports that the last weftd left, once, and for how long nobody read them.
 func (d *Daemon) keptPorts() (map[string]tunnel.Kept, time.Duration) {
 	items, away := d.custody.Kept(portItem)
 	out := make(map[string]tunnel.Kept, len(items))
@@ -123,7 +124,7 @@ func (d *Daemon) runBackend(ctx context.Context, g *generation) error {
 
 // leavesPorts reports whether the ports are to be left as they are, since the daemon ends and somebody has them.
 func (d *Daemon) leavesPorts() bool {
-	if d.shared() || !d.ours.isSet() {
+	if d.left.Load() || d.arrival.Pending() {
 		return true
 	}
 	if d.running.Err() == nil {

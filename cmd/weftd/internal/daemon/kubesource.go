@@ -181,7 +181,7 @@ func (s *kubeSource) member(o memberOptions) (member, error) {
 	return kube.NewManager(s.client, kube.Options{
 		Backend: kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6},
 		Node:    o.footing.node, State: o.state, Underlay: o.alive, Config: o.footing.network, RawConfig: o.footing.raw, Unproven: o.cached == nil, Local: o.local,
-		Paused: o.paused, Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
+		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
 	})
 }
 

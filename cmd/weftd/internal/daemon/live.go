@@ -82,10 +82,10 @@ func (f footing) choice() choice.Network {
 
 // openAndServe serves f, and each network that takes its place without a gap. It returns what follows.
 func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f footing, cached *lease.Cached) choice.Step {
-	// No other configuration helps against a fault of this host's. While another weftd runs beside, that goes on.
+	// No other configuration helps against a fault of this host's. After an upgrade the program before goes on.
 	final := func(err error) bool {
 		taken := (*presence.HostTakenError)(nil)
-		return errors.As(err, &taken) || !d.ours.isSet()
+		return errors.As(err, &taken) || err != nil && d.arrival.Pending()
 	}
 	g, err := d.newGeneration(ctx, f, cached)
 	switch {
@@ -152,7 +152,6 @@ func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generatio
 				if asked != nil {
 					asked.answer <- adopted{does: does}
 				}
-				d.awaitHandOver()
 				return succession{decided: true, next: next}
 			}
 			if ctx.Err() != nil {
@@ -170,7 +169,6 @@ func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generatio
 			d.show(g, *step.View, in.Offer.NetworkConfig)
 		}
 		if step.Do != choice.Keep {
-			d.awaitHandOver()
 			return succession{decided: true, step: step}
 		}
 		timer := time.NewTimer(step.Again)

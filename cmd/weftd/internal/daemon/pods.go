@@ -18,7 +18,6 @@ import (
 	"weft/cmd/internal/podport"
 	"weft/cmd/internal/rights"
 	"weft/cmd/internal/statefiles"
-	"weft/cmd/weftd/internal/handover"
 	"weft/cmd/weftd/internal/pods"
 	"weft/tunnel"
 )
@@ -163,34 +162,23 @@ func (d *Daemon) MayAttach(r podport.Request) error { return d.pods.MayAttach(r)
 
 // Attach implements control.PodService.
 func (d *Daemon) Attach(r podport.Request, fds []int) (podport.Pod, error) {
-	d.changing.RLock()
-	defer d.changing.RUnlock()
-	if err := d.replaced(); err != nil {
+	done, err := d.mayChange()
+	if err != nil {
 		rights.Close(fds)
 		return podport.Pod{}, err
 	}
+	defer done()
 	return d.pods.Attach(r, fds)
 }
 
 // Detach implements control.PodService.
 func (d *Daemon) Detach(k podport.Key) (podport.Pod, error) {
-	d.changing.RLock()
-	defer d.changing.RUnlock()
-	if err := d.replaced(); err != nil {
+	done, err := d.mayChange()
+	if err != nil {
 		return podport.Pod{}, err
 	}
+	defer done()
 	return d.pods.Detach(k)
-}
-
-// replaced is an error once another process has taken this one's place.
-func (d *Daemon) replaced() error {
-	if d.handedOver() != nil {
-		return control.ErrReplaced
-	}
-	if back := new(handover.BackError); errors.As(context.Cause(d.running), &back) {
-		return control.ErrReplaced // by the one whose place this one was to take
-	}
-	return nil
 }
 
 // Pods implements control.PodService.

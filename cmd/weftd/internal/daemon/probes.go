@@ -72,7 +72,7 @@ const (
 
 // probe tells the prober what there is now, if the set has changed since, or from time to time. A call may come from any goroutine.
 func (g *generation) probe(changed bool) {
-	if g == nil || g.prober == nil || g.hushed() {
+	if g == nil || g.prober == nil {
 		return
 	}
 	g.asking.Lock() // the set that is read last is told last

@@ -10,6 +10,7 @@ import (
 	"weft/cmd/internal/control"
 	"weft/cmd/internal/options"
 	"weft/cmd/weftd/internal/choice"
+	"weft/cmd/weftd/internal/reexec"
 )
 
 // Program is what the daemon asks of the program that it runs in, for a reload.
@@ -18,6 +19,10 @@ type Program struct {
 	Hangups <-chan os.Signal
 	// Read reads the settings as at the start; nil if they cannot be read again.
 	Read func() (options.Config, error)
+	// Arrival is what the program before left in this process, nil after an ordinary start. Exec executes another one, and
+	// returns only with an error.
+	Arrival *reexec.Arrival
+	Exec    func(reexec.Program, reexec.State) error
 	// Log changes level and format of the log.
 	Log func(options.Log)
 }

@@ -43,8 +43,7 @@ type generation struct {
 	probed  time.Time  // when the prober was last told what there is
 	changed bool       // the set has changed since
 
-	under4or6 bool        // the underlay's port was inherited
-	hushed    func() bool // nobody is asked yet
+	under4or6 bool // the underlay's port was inherited
 
 	over atomic.Bool // it has ended, or is about to
 
@@ -104,17 +103,17 @@ func (d *Daemon) serve(ctx context.Context, c *choice.Choice, g *generation) (af
 		do(g.prober.Run)
 	}
 	if g.cached {
-		do(when(d.alone, func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) }))
+		do(func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) })
 	}
-	do(when(d.alone, func(ctx context.Context) error {
+	do(func(ctx context.Context) error {
 		if after = d.watchConfig(ctx, c, g); after.decided {
 			cancel(nil)
 		}
 		return nil
-	}))
+	})
 	do(func(ctx context.Context) error { return d.apply(ctx, g) })
-	do(when(d.ours, func(ctx context.Context) error { return d.resolveStore(ctx, g) }))
-	do(when(d.ours, func(ctx context.Context) error { return d.watchStoreRoute(ctx, g) }))
+	do(func(ctx context.Context) error { return d.resolveStore(ctx, g) })
+	do(func(ctx context.Context) error { return d.watchStoreRoute(ctx, g) })
 	wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return after, err
@@ -148,7 +147,6 @@ func (g *generation) close() {
 
 func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, f footing, cached *lease.Cached) (*generation, error) {
 	g := &generation{
-		hushed:  func() bool { return !d.alone.isSet() },
 		footing: f, network: f.choice(), cached: cached != nil, kernel: kernel, outside: outside,
 		under: d.underlayOptions(f),
 		sets:  make(chan lease.Set, 1), wake: make(chan struct{}, 1),
@@ -180,7 +178,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 		Hook:            &d.cfg.Hook,
 		UnderlayChanged: func(u underlay.Link) { d.moved(g, u) },
 		PortLost:        d.pods.Lost,
-		Inherited:       kept, Away: away, Keep: d.keepPort, Paused: !d.ours.isSet(),
+		Inherited:       kept, Away: away, Keep: d.keepPort,
 		Rules:  rules,
 		Logger: d.log.With("component", "backend"),
 	})
@@ -196,7 +194,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	}
 	d.newProber(g)
 	g.member, err = d.source.member(memberOptions{
-		paused: !d.ours.isSet(), footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
+		footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
 		state: d.state, alive: presence.Alive{Kernel: outside, From: g.underlay, Port: routing.FactsOf(f.network).Port},
 	})
 	if err != nil {
@@ -248,25 +246,14 @@ func (d *Daemon) apply(ctx context.Context, g *generation) error {
 			last = why
 			d.applied(g, s)
 			d.tellPods(g)
-			if !d.ours.isSet() {
-				if why != "" {
-					return fmt.Errorf("hand-over: not everything could be put in place beside the weftd that runs: %s", why)
-				}
-				if s.Own.Subnets == (lease.Subnets{}) {
-					continue
-				}
-				if err := d.takeOver(ctx, g); err != nil {
-					return err
-				}
+			if s.Own.Subnets != (lease.Subnets{}) {
+				d.arrivedNow()
 			}
 		case <-g.wake:
 			d.writeSubnetFile(g)
 			d.tellPods(g)
 		}
 		g.probe(true)
-		if !d.ours.isSet() {
-			continue
-		}
 		d.removeLeftovers(g)
 		d.changed()
 	}

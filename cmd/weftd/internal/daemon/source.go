@@ -100,7 +100,6 @@ type conditioned interface {
 
 // memberOptions is what a member is made from.
 type memberOptions struct {
-	paused  bool // until another process has ended to write
 	footing footing
 	local   lease.Local
 	before  subnetenv.File // what the last run wrote

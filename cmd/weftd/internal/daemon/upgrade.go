@@ -6,191 +6,147 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"weft/cmd/internal/control"
+	"weft/cmd/internal/custody"
 	"weft/cmd/internal/safepath"
-	"weft/cmd/weftd/internal/handover"
+	"weft/cmd/weftd/internal/reexec"
+	"weft/cmd/weftd/internal/rootless"
+	"weft/routing"
 )
 
-// upgrade is a successor that this process started.
-type upgrade struct {
-	pid     int
-	outcome chan outcome // holds one
-	minder  *os.File     // where the successor will say who took its place; nil if this process does not wait for it
+// An upgrade executes another program in this process. What the ports and pods have open stays open, and packets wait
+// in their queues until the new program reads them. The TUN's queue is not lengthened for that: the kernel takes a device
+// down and up to change it (dev_qdisc_change_tx_queue_len), and drops what is sent meanwhile. upgrade.go is the program before, arrival.go the one after.
+
+// swap asks Run, which has main's thread, to execute a program. err hears why it could not.
+type swap struct {
+	program reexec.Program
+	state   reexec.State
+	err     chan<- error
 }
 
-// MinderPipe is the variable that names the descriptor by which a weftd tells what waits for it which process has taken its place.
-const MinderPipe = "WEFT_MINDER"
-
-// minderProcess is the variable that has the number of that process.
-const minderProcess = "WEFT_MINDER_PID"
-
 // Upgrade implements control.Upgrader.
-func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (done control.Upgraded, err error) {
-	refuse := func(format string, a ...any) (control.Upgraded, error) {
-		return done, fmt.Errorf("%w: %w", control.ErrRefused, fmt.Errorf(format, a...))
+func (d *Daemon) Upgrade(ctx context.Context, r control.UpgradeRequest) (u control.Upgrade, begin func(), err error) {
+	refuse := func(format string, a ...any) (control.Upgrade, func(), error) {
+		return u, nil, fmt.Errorf("%w: %w", control.ErrRefused, fmt.Errorf(format, a...))
 	}
-	path := r.Binary
-	if path == "" {
-		path = d.binary
+	asked := reexec.Now()
+	if !d.upgrading.TryLock() {
+		return refuse("an upgrade is under way already")
 	}
+	defer func() {
+		if begin == nil {
+			d.upgrading.Unlock()
+		}
+	}()
+	path := cmp.Or(r.Binary, d.binary)
 	real, err := mayRun(path)
 	if err != nil {
 		return refuse("%w", err)
 	}
-	if d.cfg.Rootless.Place.Elsewhere {
-		return refuse("a weftd whose TUN is in another network namespace cannot start its successor yet: install the program, and restart weftd")
-	}
-	if err := d.MayHandOver(control.HandOverRequest{Protocol: handover.Version, Version: d.version, State: d.state, Netns: ownNetns()}); err != nil {
-		return done, err
-	}
-	version, err := versionOf(real)
+	p := reexec.Program{Path: real, Name: path, Args: os.Args[1:]} // a link may lead elsewhere by the next time
+	p.Env, p.Namespace = rootless.Again(d.cfg.Rootless.Place)
+	version, err := reexec.Ask(ctx, p)
 	if err != nil {
-		return refuse("%s is not started in weftd's place: %w", path, err)
+		d.log.Error("the upgrade failed, and this weftd goes on", "binary", path, "reason", err)
+		return refuse("%s is not executed in weftd's place: %w", path, err)
 	}
-	began := time.Now()
-	u := &upgrade{outcome: make(chan outcome, 1)}
-	cmd := exec.Command(real, os.Args[1:]...)
-	cmd.Args[0] = path // a link may lead elsewhere by the next time
-	cmd.Env = successorEnvironment(os.Environ())
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	told, err := u.mind(d.minder, d.followed())
-	if err != nil {
-		return done, err
-	}
-	if told != nil {
-		cmd.ExtraFiles = []*os.File{told}
-		cmd.Env = append(cmd.Env, MinderPipe+"=3", fmt.Sprintf("%s=%d", minderProcess, cmp.Or(d.minderPID, os.Getpid())))
-	}
-	defer u.unmind(told, d.minder, &err)
-	d.mu.Lock()
-	if d.upgrading != nil {
-		d.mu.Unlock()
-		return refuse("an upgrade is under way already")
-	}
-	d.upgrading = u
-	err = cmd.Start()
-	if err == nil {
-		u.pid = cmd.Process.Pid
-	}
-	d.mu.Unlock()
-	defer func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.upgrading = nil
-	}()
-	if err != nil {
-		return refuse("%s cannot be started: %w", path, err)
-	}
-	ended := make(chan struct{})
-	go func() { // ends with the child, or with this process
-		_ = cmd.Wait() // ProcessState says it
-		close(ended)
-	}()
-	var o outcome
-	select {
-	case o = <-u.outcome:
-	case <-ended:
-		select {
-		case o = <-u.outcome: // it was about to come
-		case <-time.After(time.Second):
-			o.err = fmt.Errorf("it ended before it asked for anything (%s): what it said is in weftd's log. If it is older than hand-over, or its settings are wrong, it has to be started the ordinary way: systemctl restart weftd", cmd.ProcessState)
-		}
-	case <-ctx.Done():
-		o = d.endUpgrade(u, cmd.Process)
-		if o.err != nil {
-			o.err = fmt.Errorf("it took too long: %w", context.Cause(ctx))
-		}
-	}
-	if o.err != nil {
-		select {
-		case <-ended:
-		case <-time.After(killTime):
-			_ = cmd.Process.Kill() // it may have ended just now
-			<-ended
-		}
-		return refuse("%s (%s) has not taken over, and the weftd that runs (pid %d, %s) goes on: %w", path, version, os.Getpid(), d.version, o.err)
-	}
-	return control.Upgraded{
-		Binary: path, FromVersion: d.version, ToVersion: o.report.Version, FromPID: os.Getpid(), PID: u.pid,
-		Pause: o.pause.Microseconds(), Took: time.Since(began).Milliseconds(), Ports: o.report.Ports, Pods: o.report.Pods,
+	u = control.Upgrade{ID: strconv.FormatInt(int64(asked), 36), Upgraded: control.Upgraded{
+		Binary: path, FromVersion: d.version, ToVersion: version, FromPID: os.Getpid(), PID: os.Getpid(),
+	}}
+	d.setUpgrade(u)
+	return u, func() {
+		go func() { // ends with this program, or when the upgrade has failed
+			defer d.upgrading.Unlock()
+			u.Fault = d.become(p, reexec.State{ID: u.ID, From: d.version, Binary: path, Asked: asked}).Error()
+			d.log.Error("the upgrade failed, and this weftd goes on", "binary", path, "reason", u.Fault)
+			d.setUpgrade(u)
+		}()
 	}, nil
 }
 
-var errUnheard = errors.New("it has not asked for anything")
-
-// endUpgrade ends a successor for which nobody waits any more. A hand-over to it that is under way ends first: whom it has made the one
-// that serves goes on.
-func (d *Daemon) endUpgrade(u *upgrade, p *os.Process) outcome {
-	d.handing.Lock() // from now on it is given nothing
-	defer d.handing.Unlock()
-	select {
-	case o := <-u.outcome:
-		return o
-	default:
-		_ = p.Kill() // it may have ended just now
-		return outcome{err: errUnheard}
-	}
+// LastUpgrade implements control.Upgrader.
+func (d *Daemon) LastUpgrade() control.Upgrade {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.upgrade
 }
 
-// successorEnvironment leaves out what the service manager said to this process alone.
-func successorEnvironment(all []string) (out []string) {
-	for _, v := range all {
-		switch name, _, _ := strings.Cut(v, "="); name {
-		case "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", MinderPipe, minderProcess:
-		default:
-			out = append(out, v)
+func (d *Daemon) setUpgrade(u control.Upgrade) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.upgrade = u
+}
+
+// become executes p in this process. It returns only if that fails, and this program goes on as before.
+func (d *Daemon) become(p reexec.Program, s reexec.State) error {
+	d.log.Info("executing another program in this weftd's place", "binary", s.Binary)
+	d.changing.Lock() // an attach ends first; the next ones are told to try again
+	defer d.changing.Unlock()
+	d.keeping.wait() // for the service manager, as long as packets flow
+	g, _ := d.current()
+	if g != nil {
+		if plane, ok := g.backend.(routing.Transferable); ok {
+			s.Paused = reexec.Now()
+			plane.Pause()
+			defer plane.Resume()
 		}
 	}
-	return out
-}
-
-// versionTime bounds how long a program may take to say its version, and versionMost how much it may say, in bytes.
-const (
-	versionTime = 20 * time.Second
-	versionMost = 4 << 10
-)
-
-// versionOf asks the program at path, which is not started in weftd's place unless it says that it is one: what another program does and prints
-// with weftd's arguments nobody knows.
-func versionOf(path string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
-	defer cancel()
-	out := &firstBytes{most: versionMost}
-	cmd := exec.CommandContext(ctx, path, "--version")
-	cmd.Stdout, cmd.WaitDelay = out, time.Second // a child of its own may have the pipe
-	err := cmd.Run()
-	line, _, _ := strings.Cut(string(out.b), "\n")
-	if version, ok := strings.CutPrefix(line, "weftd "); ok && err == nil {
-		return strings.TrimSpace(version), nil
+	d.keeping.wait()
+	var err error
+	if s.Kept, err = d.custody.Bequeath(); err != nil {
+		return err
 	}
-	return "", errors.Join(fmt.Errorf("with --version it does not say that it is a weftd, but %.60q", line), err)
-}
-
-// firstBytes keeps the first bytes that are written to it, and refuses more.
-type firstBytes struct {
-	b    []byte
-	most int
-}
-
-func (f *firstBytes) Write(b []byte) (int, error) {
-	if len(f.b)+len(b) > f.most {
-		return 0, errors.New("it says too much")
+	defer s.Close()
+	s.Listeners = d.duplicateListeners()
+	done := make(chan error, 1)
+	select {
+	case d.swaps <- swap{p, s, done}:
+		return <-done
+	case <-d.running.Done():
+		return errors.New("this weftd was asked to stop")
 	}
-	f.b = append(f.b, b...)
-	return len(b), nil
 }
 
-// mayRun returns the file that path leads to, or why it is not started with weftd's rights: others than root and weftd's own user can
-// have put it there.
+// duplicateListeners returns duplicates of what is served on, by name. One that cannot be had is opened anew.
+func (d *Daemon) duplicateListeners() map[string]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := map[string]int{}
+	for name, l := range d.listeners {
+		if fd, err := duplicate(l); err == nil {
+			all[name] = fd
+		}
+	}
+	return all
+}
+
+func duplicate(l net.Listener) (fd int, err error) {
+	c, ok := l.(syscall.Conn)
+	if !ok {
+		return -1, fmt.Errorf("a listener of type %T", l)
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	bad := raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 3) })
+	return fd, errors.Join(bad, err)
+}
+
+// mayRun returns the file that path leads to, or why it is not executed with weftd's rights: others than root and
+// weftd's own user can have put it there.
 func mayRun(path string) (real string, err error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%q is no absolute path of a program: name one with --binary", path)
@@ -200,7 +156,7 @@ func mayRun(path string) (real string, err error) {
 		return "", fmt.Errorf("%s is not there: install the new weftd at that path, or name another with --binary", path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("weftd starts only what nobody but root and its own user can replace: %w", err)
+		return "", fmt.Errorf("weftd executes only what nobody but root and its own user can replace: %w", err)
 	}
 	info, err := os.Stat(real)
 	if err == nil && (!info.Mode().IsRegular() || info.Mode()&0o111 == 0) {
@@ -209,57 +165,99 @@ func mayRun(path string) (real string, err error) {
 	return real, err
 }
 
-// followed reports whether a service manager follows the process that MAINPID names. One outside of the container of which this process is,
-// or was begun by, the first does not: it knows other numbers, and the container ends with its first process.
-func (d *Daemon) followed() bool {
-	return os.Getenv("NOTIFY_SOCKET") != "" && os.Getpid() != 1 && d.minder == nil
+// binary is the path by which this program was started, arg0, which may be a link that leads to another file by the time
+// of an upgrade. If that is not known, it is the path of the file that this process runs, or that is there in its place.
+func binary(arg0 string) string {
+	own, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	own = strings.TrimSuffix(own, " (deleted)")
+	path, err := exec.LookPath(arg0) // one with a slash is what it is
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil || strings.HasPrefix(path, "/proc/") { // which names a process, and not a file
+		return own
+	}
+	its, err := os.Stat(path)
+	runs, err2 := os.Stat("/proc/self/exe")
+	if err != nil || err2 != nil || !os.SameFile(its, runs) {
+		return own
+	}
+	return path
 }
 
-// mind returns what the successor is to write to. Where the service manager follows the process that MAINPID names, nobody waits for
-// this one. Elsewhere whoever started weftd does: as a container's runtime, another service manager or a shell. Then this process
-// becomes one that only waits, or there is such a one already, which minder leads to.
-func (u *upgrade) mind(minder *os.File, followed bool) (told *os.File, err error) {
-	if minder != nil || followed {
-		return minder, nil
-	}
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("wait for the successors of a successor: %w", err)
-	}
-	u.minder, told, err = os.Pipe()
-	return told, err
+// Yielded is the error with which Run ends when another weftd has asked for this one's place. Nothing is undone.
+type Yielded struct {
+	// Items are what is to be kept for the other one; their descriptors are the caller's.
+	Items []custody.Item
+	// Owner and Timeout are what a holder is told.
+	Owner   string
+	Timeout time.Duration
+	// Answer tells the other one that it may begin.
+	Answer func()
 }
 
-// unmind closes what is not needed when the upgrade has ended with err.
-func (u *upgrade) unmind(told, minder *os.File, err *error) {
-	if told != nil && told != minder {
-		_ = told.Close() // the successor has its own
+func (*Yielded) Error() string { return "another weftd takes this one's place" }
+
+// MayYield implements control.Upgrader.
+func (d *Daemon) MayYield(r control.YieldRequest) error {
+	switch {
+	case r.State == "" || r.State != d.state:
+		return fmt.Errorf("%w: it has another state directory (--cache-dir), so that it is another node", control.ErrRefused)
+	case r.Netns != ownNetns():
+		return fmt.Errorf("%w: it is in another network namespace (hostNetwork in Kubernetes, --network=host with Docker)", control.ErrRefused)
 	}
-	if *err != nil && u.minder != nil {
-		_ = u.minder.Close()                                    // nobody writes to it
-		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) // it could be set, so it can be taken back
-	}
+	return nil
 }
 
-// tellMinder tells the process that waits for this one which took its place.
-func (d *Daemon) tellMinder(pid int) {
-	if d.minder != nil {
-		_, _ = fmt.Fprintln(d.minder, pid) // if it is gone, nobody waits
+// Yield implements control.Upgrader.
+func (d *Daemon) Yield(answer func()) {
+	d.log.Info("stopping: another weftd takes this one's place")
+	d.upgrading.Lock() // never unlocked: this process does nothing from now on
+	d.changing.Lock()
+	if g, _ := d.current(); g != nil {
+		if b, ok := g.backend.(routing.Transferable); ok {
+			b.Pause()
+		}
 	}
+	d.keeping.wait()
+	kept, err := d.custody.Bequeath()
+	if err != nil {
+		d.log.Warn("the other weftd makes its ports anew", "reason", err)
+	}
+	kept.Stored.Close() // what the service manager has of them it keeps
+	d.left.Store(true)
+	d.end(&Yielded{Items: kept.Items, Owner: d.owner(), Timeout: d.cfg.HolderTimeout, Answer: answer})
 }
 
-// openMinder takes up the descriptor that MinderPipe names, and the number of the process at its other end, 0 if it is not known; nil if nobody
-// waits for this process that way.
-func openMinder() (pipe *os.File, pid int) {
-	fd, err := strconv.Atoi(os.Getenv(MinderPipe))
-	if n, err := strconv.Atoi(os.Getenv(minderProcess)); err == nil {
-		pid = n
+// askYield has a weftd that answers on our control socket stop.
+func (d *Daemon) askYield(ctx context.Context) error {
+	err := control.AskYield(ctx, d.cfg.ControlSocket, control.YieldRequest{State: d.state, Netns: ownNetns()})
+	switch {
+	case errors.Is(err, control.ErrNoDaemon):
+		return nil
+	case err != nil:
+		return fmt.Errorf("the weftd that runs does not give way: %w", err)
 	}
-	_, _ = os.Unsetenv(MinderPipe), os.Unsetenv(minderProcess) // what this process starts is not waited for
-	if err != nil || fd < 3 {
-		return nil, 0
+	d.log.Info("the weftd before this one has stopped for it")
+	return nil
+}
+
+// ownNetns is the number of this process's network namespace, 0 if it cannot be had.
+func ownNetns() uint64 {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/net", &st); err != nil {
+		return 0
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
-		return nil, 0
+	return st.Ino
+}
+
+// mayChange returns an error while another program takes this one's place. The caller calls done.
+func (d *Daemon) mayChange() (done func(), err error) {
+	if !d.changing.TryRLock() {
+		return nil, control.ErrReplaced
 	}
-	return os.NewFile(uintptr(fd), "minder"), pid
+	return d.changing.RUnlock, nil
 }

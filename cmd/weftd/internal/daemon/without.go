@@ -3,10 +3,8 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"slices"
-	"sync"
 	"time"
 
 	"weft/cmd/internal/control"
@@ -22,17 +20,14 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		open := func() (net.Listener, error) { return control.Listen(path) }
 		l, err := d.inheritedOr("control", open)
 		if occupied := new(control.OccupiedError); errors.As(err, &occupied) {
-			if d.unyielding != nil {
-				err = fmt.Errorf("%w (it does not hand over to this one: %w)", err, d.unyielding)
-			}
 			return err
 		}
 		d.takeUpPods(ctx, do)
-		do(when(d.ours, func(ctx context.Context) error {
+		do(func(ctx context.Context) error {
 			return d.keepServing(ctx, "control socket", l, err, open, func(ctx context.Context, l net.Listener) error {
 				return control.Serve(ctx, spare(d.serves("control", l)), d.services())
 			})
-		}))
+		})
 	}
 	if d.pods == nil {
 		d.takeUpPods(ctx, do)
@@ -44,24 +39,16 @@ func (d *Daemon) listen(ctx context.Context, do func(func(context.Context) error
 		}
 		open := func() (net.Listener, error) { return ops.Listen(d.cfg.HealthzIP, port) }
 		l, err := d.inheritedOr("health", open)
-		do(when(d.ours, func(ctx context.Context) error {
+		do(func(ctx context.Context) error {
 			return d.keepServing(ctx, "health server", l, err, open, func(ctx context.Context, l net.Listener) error {
 				return ops.Serve(ctx, spare(d.serves("health", l)), h)
 			})
-		}))
+		})
 	}
 	return nil
 }
 
-// inheritedOr returns what the weftd before this one listened on under that name, else what open opens.
-func (d *Daemon) inheritedOr(name string, open func() (net.Listener, error)) (net.Listener, error) {
-	if fd := d.before.listener(name); fd >= 0 {
-		return control.Adopt(fd)
-	}
-	return open()
-}
-
-// serves notes what is listened on, for a weftd that takes this one's place, and returns it for use.
+// serves notes what is listened on, for the program that takes this one's place, and returns it for use.
 func (d *Daemon) serves(name string, l net.Listener) net.Listener {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,24 +56,7 @@ func (d *Daemon) serves(name string, l net.Listener) net.Listener {
 		d.listeners = map[string]net.Listener{}
 	}
 	d.listeners[name] = l
-	return &sharedListener{Listener: l, shared: d.shared}
-}
-
-// sharedListener leaves the file of its socket when it is closed while another process has the socket too.
-type sharedListener struct {
-	net.Listener
-	shared func() bool
-	once   sync.Once // Close may be called by several goroutines
-}
-
-// Close implements net.Listener.
-func (l *sharedListener) Close() error {
-	l.once.Do(func() {
-		if u, ok := l.Listener.(*net.UnixListener); ok && l.shared() {
-			u.SetUnlinkOnClose(false)
-		}
-	})
-	return l.Listener.Close()
+	return l
 }
 
 // openFirst and openMost are the shortest and the longest time between tries to open one of them.

@@ -18,9 +18,7 @@ type Systemd struct {
 	log   *slog.Logger
 	mu    sync.Mutex // protects what follows
 	ready bool
-	muted bool // the service manager listens to another process
 	last  string
-	held  *[]string // the reasons that were not said since, nil for none
 }
 
 // NewSystemd returns a Systemd, and sends nothing yet.
@@ -31,15 +29,6 @@ func NewSystemd(log *slog.Logger) *Systemd { return &Systemd{log: log} }
 func (s *Systemd) Readiness(reasons []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.muted {
-		s.held = &reasons
-		return
-	}
-	s.tell(reasons)
-}
-
-// tell is Readiness with the lock held.
-func (s *Systemd) tell(reasons []string) {
 	state := "STATUS=ready"
 	if len(reasons) > 0 {
 		state = "STATUS=" + strings.ReplaceAll(strings.Join(reasons, "; "), "\n", "; ")
@@ -79,39 +68,10 @@ func (s *Systemd) Reloading() (done func()) {
 	}
 }
 
-// Mute has nothing said until Unmute: the service manager listens to its main process, which is another one.
-func (s *Systemd) Mute() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.muted = true
-}
-
-// Unmute ends Mute. The readiness that was not said meanwhile is said.
-func (s *Systemd) Unmute() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.muted = false; s.held != nil {
-		s.tell(*s.held)
-		s.held = nil
-	}
-}
-
-// Successor tells the service manager which process is the main one from now on, unless pid is 0. The time in which that has to say that it
-// is alive begins anew: what it has said before was not listened to.
-func (s *Systemd) Successor(pid int) {
-	if pid != 0 {
-		s.send(fmt.Sprintf("MAINPID=%d\n%s", pid, daemon.SdNotifyWatchdog))
-		s.Mute()
-	}
-}
-
 // Stopping announces an asked-for stop.
 func (s *Systemd) Stopping() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.muted {
-		return
-	}
 	s.send(daemon.SdNotifyStopping + "\nSTATUS=stopping")
 }
 
@@ -121,14 +81,8 @@ func (s *Systemd) send(state string) {
 	}
 }
 
-func (s *Systemd) isMuted() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.muted
-}
-
 // Watchdog sends WATCHDOG=1 at half the interval that systemd asks for, as long as
-// alive returns true and nothing has it muted, until ctx ends. It returns at once if systemd asks for none.
+// alive returns true, until ctx ends. It returns at once if systemd asks for none.
 func (s *Systemd) Watchdog(ctx context.Context, alive func() bool) {
 	every, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -139,13 +93,13 @@ func (s *Systemd) Watchdog(ctx context.Context, alive func() bool) {
 	}
 	tick := time.NewTicker(every / 2)
 	defer tick.Stop()
-	for { // the time begins with READY, and a process that takes another one's place is not listened to before
+	for { // the time begins with READY
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if alive() && !s.isMuted() {
+		if alive() {
 			s.send(daemon.SdNotifyWatchdog)
 		}
 	}

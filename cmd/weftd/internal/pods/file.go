@@ -43,7 +43,7 @@ func (s *Set) save() {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
-	if !s.dirty || s.left {
+	if !s.dirty {
 		s.mu.Unlock()
 		return
 	}
@@ -70,17 +70,6 @@ func (s *Set) save() {
 		s.o.Logger.Info("pods are saved again", "file", s.o.File)
 	}
 	s.unsaved = err != nil
-}
-
-// Leave says whether the file is another process's, which has taken this one's place: it is not written then. What is being written is, when it returns.
-func (s *Set) Leave(left bool) {
-	s.saving.Lock()
-	defer s.saving.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.left = left; !left {
-		s.nudge()
-	}
 }
 
 // recall takes up what an earlier run left: with a descriptor what the keeper has, and as missing what only the file has. Pods of another

@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -45,22 +44,5 @@ func TestPodsAreSavedOnceThereIsRoom(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "pods are not saved"); n != 1 || !strings.Contains(log.String(), "saved again") {
 		t.Errorf("the log says it %d times:\n%s", n, log.String())
-	}
-}
-
-// Once another process has taken this one's place the file is that one's.
-func TestWhatIsLeftIsNotWritten(t *testing.T) {
-	o := Options{File: filepath.Join(t.TempDir(), "pods.json")}
-	s, _ := attached(t, o, "1")
-	s.Leave(true)
-	s.save()
-	s.Close()
-	if _, err := os.Stat(o.File); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it was written: %v", err)
-	}
-	s.Leave(false)
-	s.save()
-	if got, err := read(o.File); err != nil || len(got.Pods) != 1 {
-		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -75,7 +75,6 @@ type Set struct {
 	local   Local
 	dirty   bool              // the file is not what it has to be
 	unsaved bool              // it could not be written the last time
-	left    bool              // the file is another process's
 	former  Totals            // the traffic of ports that this data plane has no more
 	owed    []podport.Request // pods that are gone, whose addresses are not free yet
 

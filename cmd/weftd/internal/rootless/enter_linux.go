@@ -56,11 +56,14 @@ func Aside(stdin *os.File) (done bool, err error) {
 // is missing and what to do.
 func Enter(cfg options.Config, args []string) (options.Place, error) {
 	if word := os.Getenv(options.Inside); word != "" {
+		outer := os.Getenv(options.UserID)
 		// What weftd starts shall not take itself for rootless.
 		if err := errors.Join(os.Unsetenv(options.Inside), os.Unsetenv(options.UserID)); err != nil {
 			return options.Place{}, err
 		}
-		return arrive(word, cfg)
+		p, err := arrive(word, cfg)
+		p.Inside, p.Outer = true, outer
+		return p, err
 	}
 	r := cfg.Rootless
 	switch {
@@ -85,6 +88,15 @@ func Enter(cfg options.Config, args []string) (options.Place, error) {
 		return options.Place{}, again(way{tool: "unshare", args: []string{"--user", "--map-root-user"}, word: wordNew}, args)
 	}
 	return options.Place{}, nil
+}
+
+// Again returns the variables by which a program that is executed in this one's place finds itself in p, and the
+// descriptor that they name: 0 for none.
+func Again(p options.Place) (env []string, namespace int) {
+	if !p.Inside {
+		return nil, 0
+	}
+	return []string{fmt.Sprintf("%s=%s:%d", options.Inside, wordJoin, p.FD), options.UserID + "=" + p.Outer}, p.FD
 }
 
 // Try says whether Enter would succeed, without going anywhere.

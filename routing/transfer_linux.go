@@ -4,13 +4,9 @@ import (
 	"time"
 
 	"weft/routing/internal/kernel"
-	"weft/tunnel"
 )
 
-var (
-	_ Transferable = (*carrier)(nil)
-	_ Pausable     = (*Encrypter)(nil)
-)
+var _ Transferable = (*carrier)(nil)
 
 // disinherit closes what was to be inherited.
 func (c *BackendConfig) disinherit() {
@@ -18,13 +14,6 @@ func (c *BackendConfig) disinherit() {
 		k.Close()
 	}
 	clear(c.Inherited)
-}
-
-// Kept implements Transferable.
-func (c *carrier) Kept() (map[string]tunnel.Kept, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.plane.Kept()
 }
 
 // beginAnyway is how long a data plane that took ports up waits for a set that it can carry by. Queues hold little more, and pods of this node
@@ -54,21 +43,6 @@ func (c *carrier) Resume() {
 	c.halted = false
 	c.plane.Resume()
 	c.nudge(kernel.ChangedAll)
-}
-
-// Pause implements Pausable. What encrypts goes on.
-func (e *Encrypter) Pause() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.halted = true
-}
-
-// Resume implements Pausable.
-func (e *Encrypter) Resume() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.halted = false
-	e.nudge(kernel.ChangedAll)
 }
 
 // Abandon implements Transferable.

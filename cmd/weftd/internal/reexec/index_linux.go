@@ -1,0 +1,206 @@
+package reexec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/cmd/internal/custody"
+	"weft/cmd/internal/rights"
+)
+
+// Format is the version of the index. A program that reads another one is not executed.
+const Format = 1
+
+// State is what one program leaves to the next. Its descriptors belong to whoever has it.
+type State struct {
+	// ID tells this upgrade from others.
+	ID string
+	// From is the version of the program that left the state, Binary the path of the one that was executed.
+	From, Binary string
+	// Asked is when the upgrade was asked for, Paused since when nobody reads the ports; both by Now.
+	Asked, Paused time.Duration
+	// Kept is what custody has, and Listeners what is served on, by name.
+	Kept      custody.Inherited
+	Listeners map[string]int
+}
+
+// Close closes the descriptors that are still there.
+func (s *State) Close() {
+	var all []int
+	for _, i := range s.Kept.Items {
+		all = append(all, i.FDs...)
+	}
+	rights.Close(slices.AppendSeq(all, maps.Values(s.Listeners)))
+	s.Kept.Stored.Close()
+	s.Kept.Items, s.Listeners = nil, nil
+}
+
+// Now is the time since the machine started, also while it was suspended.
+func Now() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0 // every kernel since 2.6.39 has it
+	}
+	return time.Duration(ts.Nano())
+}
+
+// index is a State as it stands in the memory file, with the numbers of descriptors.
+type index struct {
+	Format    int            `json:"format"`
+	ID        string         `json:"id"`
+	Fault     string         `json:"fault,omitempty"` // why the program that was executed gave up
+	From      string         `json:"from"`
+	Binary    string         `json:"binary"`
+	Asked     time.Duration  `json:"asked"`
+	Paused    time.Duration  `json:"paused"`
+	Before    before         `json:"before"`
+	Namespace int            `json:"namespace,omitempty"` // of the TUN, without root; it stays open
+	Items     []item         `json:"items"`
+	Stored    []part         `json:"stored"`
+	Listeners map[string]int `json:"listeners"`
+}
+
+// before is the program that ran before; FD is 0 for none.
+type before struct {
+	FD   int      `json:"fd,omitempty"`
+	Args []string `json:"args,omitempty"`
+}
+
+type item struct {
+	Name string `json:"name"`
+	Meta []byte `json:"meta"`
+	FDs  []int  `json:"fds"`
+}
+
+// part is a custody.Part.
+type part struct {
+	Body json.RawMessage `json:"body"`
+	FDs  []int           `json:"fds"`
+}
+
+func indexOf(s State) (index, error) {
+	x := index{
+		Format: Format, ID: s.ID, From: s.From, Binary: s.Binary, Asked: s.Asked, Paused: s.Paused, Listeners: s.Listeners,
+	}
+	for _, i := range s.Kept.Items {
+		x.Items = append(x.Items, item(i))
+	}
+	for _, p := range s.Kept.Stored.Parts() {
+		b, err := json.Marshal(p)
+		if err != nil {
+			return x, err
+		}
+		x.Stored = append(x.Stored, part{b, p.FDs()})
+	}
+	return x, nil
+}
+
+// kept are the descriptors that are the state's.
+func (x *index) kept() (fds []int) {
+	for _, i := range x.Items {
+		fds = append(fds, i.FDs...)
+	}
+	for _, p := range x.Stored {
+		fds = append(fds, p.FDs...)
+	}
+	return slices.AppendSeq(fds, maps.Values(x.Listeners))
+}
+
+// all are kept and those that the program itself needs.
+func (x *index) all() []int {
+	fds := x.kept()
+	for _, fd := range []int{x.Before.FD, x.Namespace} {
+		if fd > 0 {
+			fds = append(fds, fd)
+		}
+	}
+	return fds
+}
+
+// state is x with duplicates of the descriptors.
+func (x *index) state() (s State, err error) {
+	s = State{
+		ID: x.ID, From: x.From, Binary: x.Binary, Asked: x.Asked, Paused: x.Paused, Listeners: map[string]int{},
+	}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	for _, i := range x.Items {
+		if i.FDs, err = rights.Duplicate(i.FDs); err != nil {
+			return s, fmt.Errorf("take up %q: %w", i.Name, err)
+		}
+		s.Kept.Items = append(s.Kept.Items, custody.Item(i))
+	}
+	for _, p := range x.Stored {
+		fds, err := rights.Duplicate(p.FDs)
+		if err == nil {
+			err = s.Kept.Stored.Add(p.Body, fds)
+		}
+		if err != nil {
+			rights.Close(fds)
+			return s, fmt.Errorf("take up what the service manager keeps: %w", err)
+		}
+	}
+	for name, fd := range x.Listeners {
+		own, err := rights.Duplicate([]int{fd})
+		if err != nil {
+			return s, fmt.Errorf("take up the listener %q: %w", name, err)
+		}
+		s.Listeners[name] = own[0]
+	}
+	return s, nil
+}
+
+// write returns a sealed memory file with x.
+func (x *index) write() (int, error) {
+	b, err := json.Marshal(x)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.MemfdCreate("weft-upgrade", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, fmt.Errorf("make a memory file: %w", err)
+	}
+	for n, off := 0, int64(0); len(b) > 0 && err == nil; b, off = b[n:], off+int64(n) {
+		n, err = unix.Pwrite(fd, b, off)
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		_ = unix.Close(fd) // it is of no use
+		return -1, fmt.Errorf("write a memory file: %w", err)
+	}
+	return fd, nil
+}
+
+// read reads what write wrote. With an error as much of x is set as could be read.
+func read(fd int) (x index, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return x, fmt.Errorf("read the index: %w", err)
+	}
+	b := make([]byte, st.Size)
+	for got := 0; got < len(b); {
+		n, err := unix.Pread(fd, b[got:], int64(got))
+		if err != nil || n == 0 {
+			return x, errors.Join(errors.New("read the index: it ends early"), err)
+		}
+		got += n
+	}
+	if err := json.Unmarshal(b, &x); err != nil {
+		return x, fmt.Errorf("read the index: %w", err)
+	}
+	if x.Format != Format {
+		return x, fmt.Errorf("the index is of format %d, and this weftd reads %d", x.Format, Format)
+	}
+	return x, nil
+}

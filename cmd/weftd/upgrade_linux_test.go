@@ -1,0 +1,167 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"weft/cmd/internal/control"
+	"weft/test/await"
+)
+
+// upgrade has weftd execute a program of $PATH, or one by its path.
+func (h *host) upgrade(t *testing.T, program string) (control.Upgraded, error) {
+	t.Helper()
+	binary, err := exec.LookPath(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return control.NewClient(h.socket()).Upgrade(t.Context(), control.UpgradeRequest{Binary: binary})
+}
+
+// portsKept waits until somebody keeps the host's ports.
+func (h *host) portsKept(t *testing.T) {
+	t.Helper()
+	await.OK(t, "its ports are kept", func() error {
+		if s, err := h.status(t); err != nil || s.Custody == nil || s.Custody.Ports != h.ports || s.Custody.Fault != "" {
+			return fmt.Errorf("%+v %w", s.Custody, err)
+		}
+		return nil
+	})
+}
+
+// many is how many upgrades follow each other; WEFT_LONG=1 has a hundred.
+func many() int {
+	if long() {
+		return 100
+	}
+	return 4
+}
+
+// TestUpgradesLeaveNothing upgrades a weftd again and again. It stays the same process, and each time it has as many
+// descriptors.
+func TestUpgradesLeaveNothing(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	a.start(t)
+	a.awaitReady(t)
+	b.start(t)
+	pid := b.awaitReady(t).PID
+	b.portsKept(t)
+	most := 0
+	for i := range many() {
+		done, err := b.upgrade(t, "weftd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done.PID != pid || done.FromPID != pid || done.Ports != 2 {
+			t.Errorf("%+v, and pid %d was started", done, pid)
+		}
+		b.awaitReady(t)
+		b.portsKept(t)
+		if i == 0 {
+			most = descriptorsOf(t, pid) + 2
+		}
+		await.OK(t, "descriptors are as many as after the first", func() error { // some come and go with what is asked of the kernel
+			if n := descriptorsOf(t, pid); n > most {
+				return fmt.Errorf("%d, at most %d are expected", n, most)
+			}
+			return nil
+		})
+	}
+	a.reaches(t, b)
+	if code := b.stop(t, syscall.SIGTERM); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+}
+
+func descriptorsOf(t *testing.T, pid int) int {
+	t.Helper()
+	l, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(l)
+}
+
+// TestUpgradeToWhatDoesNotServe upgrades to programs that are refused, and to some that fail only in weftd's place.
+// weftd goes on each time, in the same process, with what it has open.
+func TestUpgradeToWhatDoesNotServe(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	a.start(t)
+	a.awaitReady(t)
+	b.start(t)
+	pid := b.awaitReady(t).PID
+	b.portsKept(t)
+	a.reaches(t, b)
+	weftd, err := exec.LookPath("weftd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe") // nobody writes to it
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asks := `case "$*" in *--version*|*upgrade-format*) exec ` + weftd + ` "$@";; esac; `
+	for _, tt := range []struct{ name, script string }{
+		{"no weftd", "echo hello"},
+		{"dies at once", "exit 1"},
+		{"reads another format", `case "$*" in *--version*) exec ` + weftd + ` "$@";; esac; echo 99`},
+		{"does not take a flag", "exec " + weftd + ` "$@" --no-such-flag`},
+		{"hangs", "exec sleep 60"},
+		{"hangs in its place", asks + "exec " + weftd + ` "$@" --environment-file=` + pipe},
+		{"fails in its place", asks + "exec " + weftd + ` "$@" --no-such-flag`},
+	} {
+		path := filepath.Join(dir, filepath.Base(t.TempDir()))
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.upgrade(t, path); !errors.Is(err, control.ErrRefused) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if s := b.awaitReady(t); s.PID != pid {
+			t.Errorf("%s: pid %d serves, and %d was started", tt.name, s.PID, pid)
+		}
+		b.portsKept(t)
+		a.reaches(t, b)
+	}
+}
+
+// TestReplace starts a second weftd with --replace beside the first, which stops and keeps its ports for the second.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	a.start(t)
+	a.awaitReady(t)
+	b.start(t)
+	b.awaitReady(t)
+	b.portsKept(t)
+	old := b.cmd
+	b.start(t, "--replace")
+	t.Cleanup(func() { _ = old.Process.Kill(); _ = old.Wait() })
+	await.OK(t, "the second one serves", func() error {
+		if s, err := b.status(t); err != nil || s.PID != b.cmd.Process.Pid {
+			return fmt.Errorf("pid %d: %w", s.PID, err)
+		}
+		return nil
+	})
+	b.awaitReady(t)
+	a.reaches(t, b)
+	if s, err := b.status(t); err != nil || s.Custody == nil || s.Custody.PID != old.Process.Pid {
+		t.Errorf("%+v %v: the first one (pid %d) does not keep what it had", s.Custody, err, old.Process.Pid)
+	}
+	if err := old.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Wait(); err != nil {
+		t.Errorf("the first one: %v", err)
+	}
+	b.portsKept(t)
+	a.reaches(t, b)
+}

@@ -1,0 +1,82 @@
+package tunnel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/encap"
+	"weft/test/netns"
+)
+
+// TestGuardWhole writes a superpacket to the TAP device whole, in one write that allocates nothing.
+func TestGuardWhole(t *testing.T) {
+	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
+	for six := range 2 {
+		w, tap := newWholeWire(t, six)
+		ring := NewRing()
+		b := tcp4(40 * 1400)
+		p := ring.Slot()
+		copy(p.Space(), b)
+		ring.Commit(len(b))
+		p.segSize, p.segments, p.partial, p.csumStart, p.csumOffset = 1400, 40, true, 20, encap.ChecksumOffsetTCP
+		p.Outer = theirs[six]
+		p.Delivered() // as a run is until a send says otherwise
+		if !w.whole(ring, p) || p.verdict != delivered {
+			t.Fatalf("IPv%d: not whole, or with verdict %d", 4+2*six, p.verdict)
+		}
+		got := make([]byte, 2*MaxPacket)
+		n, err := unix.Read(tap, got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		front := encap.VNetTunnelHdrLen + frameHead(six)
+		if n != front+len(b) || !bytes.Equal(got[front:n], b) {
+			t.Errorf("IPv%d: %d bytes were written, want %d", 4+2*six, n, front+len(b))
+		}
+		if got := testing.AllocsPerRun(10, func() {
+			_ = w.whole(ring, p)
+			_, _ = unix.Read(tap, got)
+		}); got > 0 {
+			t.Errorf("IPv%d: %.0f allocations", 4+2*six, got)
+		}
+	}
+}
+
+// newWholeWire is path raw's wire at ours with a next hop to theirs, and what is written to its TAP.
+func newWholeWire(t testing.TB, six int) (w *frameWire, tapEnd int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = unix.Close(fds[0]), unix.Close(fds[1]) })
+	for _, fd := range fds {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w = &frameWire{&frames{local: ours[six]}, &tap{fd: fds[0], name: "tap", log: slog.New(slog.DiscardHandler)}, &sockets{}}
+	w.tap.offload.set(OffloadTunnel, 0, true)
+	w.tap.use.Store(true)
+	w.frames.hops.Store(&hops{})
+	w.frames.setNextHops(map[netip.Addr]NextHop{theirs[six].Addr(): {Local: encap.MAC{2, 0, 0, 0, 0, 1}, Remote: encap.MAC{2, 0, 0, 0, 0, 2}}})
+	(*w.frames.hops.Load())[theirs[six].Addr()].confirm.Store(1 << 62)
+	return w, fds[1]
+}
+
+// tcp4 is an inner TCP packet, or superpacket, with a partial checksum.
+func tcp4(payload int) []byte {
+	b := ipv4("10.1.1.5", "10.1.2.7", 40+payload)
+	b[9], b[32], b[33] = encap.ProtoTCP, 5<<4, 0x10 // header of 20 bytes, ACK
+	binary.BigEndian.PutUint16(b[24:], 0)           // where ipv4 has UDP's length
+	binary.BigEndian.PutUint16(b[34:], 1000)
+	binary.BigEndian.PutUint16(b[10:], encap.Checksum(b[:20]))
+	sum := encap.PseudoHeaderSum(addr("10.1.1.5"), addr("10.1.2.7"), encap.ProtoTCP, 20+payload)
+	binary.BigEndian.PutUint16(b[36:], encap.Fold(sum))
+	return b
+}
