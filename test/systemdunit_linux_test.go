@@ -151,11 +151,17 @@ func TestTheShippedUnitUnderSystemd(t *testing.T) {
 		{"restart", 0, systemctl("restart", unitName)},
 		{"kill", unitInHands, kill},
 		{"upgrade", 0, func() { u.do(t, "weft", "upgrade") }},
-		{"kill of the one that took its place", unitInHands, kill},
+		{"kill after an upgrade", unitInHands, kill},
 		{"restart", 0, systemctl("restart", unitName)},
 	} {
 		u.replaced(t, c.name, c.most, n.Pods[0], far, func() {
 			c.do()
+			if before := pid; c.name == "upgrade" { // which executes the new program in the same process
+				if pid, _ = u.runs(t, 0, stored); pid != before {
+					t.Errorf("after an upgrade the main process is %d, and was %d", pid, before)
+				}
+				return
+			}
 			pid, _ = u.runs(t, pid, stored)
 		})
 		pod.reaches(t, far.V4)

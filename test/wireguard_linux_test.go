@@ -281,23 +281,33 @@ func TestWireGuardRestart(t *testing.T) {
 	l := up(t, lab.Spec{NetworkConfig: networkOf(`{"Type":"wireguard","Probe":false}`, false)})
 	a, b := l.Node(1).Pods[0], l.Node(2).Pods[0]
 	reach(t, await.Patience, a, b, 4)
+	start := func(err error) {
+		t.Helper()
+		if err == nil {
+			err = b.Node.Start(t.Context())
+		}
+		if err != nil {
+			t.Fatal(lab.Explain(err))
+		}
+	}
+	stop := func() { start(b.Node.Stop(t.Context())) }
+	kill := func() { start(b.Node.Kill()) }
+	upgrade := func() {
+		if out, errs, err := weft(t, b.Node, "upgrade"); err != nil {
+			t.Fatalf("%v: %s%s", err, out, errs)
+		}
+	}
 	for _, c := range []struct {
 		name     string
 		from, to *lab.Pod
-		end      func() error
+		again    func()
 	}{
-		{"SIGTERM, to it", a, b, func() error { return b.Node.Stop(t.Context()) }},
-		{"SIGTERM, from it", b, a, func() error { return b.Node.Stop(t.Context()) }},
-		{"SIGKILL, to it", a, b, b.Node.Kill},
-		{"SIGKILL, from it", b, a, b.Node.Kill},
+		{"SIGTERM, to it", a, b, stop}, {"SIGTERM, from it", b, a, stop},
+		{"SIGKILL, to it", a, b, kill}, {"SIGKILL, from it", b, a, kill},
+		{"upgrade, to it", a, b, upgrade}, {"upgrade, from it", b, a, upgrade},
 	} {
 		f := flowOf(t, c.from, c.to)
-		if err := c.end(); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Node.Start(t.Context()); err != nil {
-			t.Fatal(lab.Explain(err))
-		}
+		c.again()
 		f.Passes(1000)
 		if r := f.Stop(); r.Duplicated > 0 || r.LongestGap > longestSession {
 			t.Errorf("%s: %s, want no gap longer than %s", c.name, r, longestSession)

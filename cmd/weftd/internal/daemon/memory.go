@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -35,12 +36,8 @@ func thrifty() bool {
 // tidy is called when a set has taken the place of another, or of none (first). before and now are their numbers of
 // peers, and path that of the backend.
 func (d *Daemon) tidy(path string, first bool, before, now int) {
-	if first && d.thrifty { // not earlier, since packets wait for the start, which a collection would delay
-		if path == routing.PathUserspace {
-			debug.SetGCPercent(encryptingPercent)
-		} else {
-			debug.SetGCPercent(garbagePercent)
-		}
+	if first { // not earlier, since packets wait for the start, which a collection would delay
+		d.tune(path)
 	}
 	if first || max(now-before, before-now) >= manyPeers {
 		select {
@@ -50,6 +47,24 @@ func (d *Daemon) tidy(path string, first bool, before, now int) {
 	}
 	if d.thrifty && max(before, now) >= manyPeers {
 		debug.FreeOSMemory() // what the next change finds free it fills again, beside what is in use
+	}
+}
+
+// tune fits Go's runtime to a backend with that path. The data plane's workers each have a processor of Go's more
+// (reserveProcessors), while they wait for packets. The library that encrypts passes packets between goroutines, and
+// more processors than the machine has make that slower.
+func (d *Daemon) tune(path string) {
+	encrypts := path == routing.PathUserspace
+	runtime.SetDefaultGOMAXPROCS()
+	if !encrypts {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + d.cfg.Workers)
+	}
+	switch {
+	case !d.thrifty:
+	case encrypts:
+		debug.SetGCPercent(encryptingPercent)
+	default:
+		debug.SetGCPercent(garbagePercent)
 	}
 }
 
