@@ -552,6 +552,13 @@ func TestAFirstStartWaitsForAConfigThatCanBeServed(t *testing.T) {
 	if s := b.awaitReady(t); s.Backend.Type != "extension" || s.Config.Differs {
 		t.Errorf("%+v %+v", s.Backend, s.Config)
 	}
+	await.OK(t, "it is cached as the last good one", func() error { // soon after the node is ready
+		text, err := os.ReadFile(filepath.Join(b.dir, "cache", "lease.json"))
+		if err == nil && !strings.Contains(string(text), "extension") {
+			err = fmt.Errorf("not in %s", text)
+		}
+		return err
+	})
 	if err := os.Remove(script); err != nil {
 		t.Fatal(err)
 	}
