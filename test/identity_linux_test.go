@@ -105,7 +105,7 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 	say("a copy elsewhere")
 
 	dir := t.TempDir()
-	says(t, first.Host, 1, []string{"another weftd answers on " + first.ControlSocket, "stop it"}, append(first.Daemon.Args(), "--hand-over=never")...)
+	says(t, first.Host, 1, []string{fmt.Sprintf("pid %d", first.Daemon.PID()), first.ControlSocket}, first.Daemon.Args()...)
 	apart := []string{"--cache-dir=" + dir, "--control-socket=" + dir + "/s", "--healthz-port=0", "--subnet-file=" + dir + "/subnet.env"}
 	says(t, first.Host, 1, []string{fmt.Sprintf("another weftd (pid %d) serves the network 10.42.0.0/16", first.Daemon.PID()), "stop it"},
 		append(first.Daemon.Args(), apart...)...)
