@@ -385,7 +385,6 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 // without vxlan says about that.
 func TestNoVXLAN(t *testing.T) {
 	k := inNamespace(t)
-	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	if err := k.ProbeVXLAN(); err != nil {
 		t.Errorf("probe: %v", err)
 	}
@@ -400,32 +399,38 @@ func TestNoVXLAN(t *testing.T) {
 		t.Errorf("probe for what there is not: %v", err)
 	}
 	for keys, want := range map[string]bool{`"vxlan"`: true, `"auto"`: true, `"vxlan","Userspace":"never"`: false} {
-		network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":` + keys + `}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
-		if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
-			t.Fatal(err)
-		}
-		b, err := NewBackend(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		u, user := b.(*carrier)
-		if user != want {
-			t.Errorf("%s: %T", keys, b)
-		}
-		if user {
-			own := vxlanPeer(1)
-			own.V6 = netip.Prefix{}
-			apply(t, u, lease.Set{Config: network, Own: own})
-			if st := u.Status(); len(st.Notes) != 1 || !strings.Contains(st.Notes[0], "this kernel has no vxlan") {
-				t.Errorf("notes %q", st.Notes)
+		// Each has its own namespace: a program that another test starts holds a closed socket for a moment.
+		t.Run(keys, func(t *testing.T) {
+			k := inNamespace(t)
+			k.VXLANKind = "weft-nosuch"
+			netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
+			network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":` + keys + `}}`))
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
+			c := BackendConfig{Kernel: k, Network: network, Node: "a", UnderlayOptions: underlay.Options{IPv4: true, Interfaces: []string{"eth0"}}}
+			if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
+				t.Fatal(err)
+			}
+			b, err := NewBackend(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u, user := b.(*carrier)
+			if user != want {
+				t.Errorf("%T", b)
+			}
+			if user {
+				own := vxlanPeer(1)
+				own.V6 = netip.Prefix{}
+				apply(t, u, lease.Set{Config: network, Own: own})
+				if st := u.Status(); len(st.Notes) != 1 || !strings.Contains(st.Notes[0], "this kernel has no vxlan") {
+					t.Errorf("notes %q", st.Notes)
+				}
+			}
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

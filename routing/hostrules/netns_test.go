@@ -64,7 +64,9 @@ func tryRuleset() (string, error) {
 		}
 	}
 	all = regexp.MustCompile(`\[\d+:\d+\]`).ReplaceAllString(all, "[0:0]")
-	return regexp.MustCompile(`packets \d+ bytes \d+`).ReplaceAllString(all, "packets 0 bytes 0"), nil
+	all = regexp.MustCompile(`packets \d+ bytes \d+`).ReplaceAllString(all, "packets 0 bytes 0")
+	// nft prints the target of an iptables rule for that family only whose table it prints first; iptables-save prints all.
+	return regexp.MustCompile(`(?m)(  counter packets 0 bytes 0 )masquerade.*$`).ReplaceAllString(all, "$1"), nil
 }
 
 // sorted is for comparing listings in which tables have changed places.
