@@ -401,7 +401,7 @@ func (s *apiServer) patch(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	if p.Status != nil {
 		for _, c := range p.Status.Conditions {
-			n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(d corev1.NodeCondition) bool { return c.Type == string(d.Type) })
+			n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(d corev1.NodeCondition) bool { return c.Type == d.Type })
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
 				Type: corev1.NodeConditionType(c.Type), Status: corev1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message,
 				LastHeartbeatTime: c.LastHeartbeatTime, LastTransitionTime: c.LastTransitionTime,

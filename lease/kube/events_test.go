@@ -231,7 +231,7 @@ func TestAStopTakesBackWhatItDidNotSeeAnswered(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s.do(func() {
 		s.taken = func(p patch) {
-			if p.Status != nil && p.Status.Conditions[0].Status == conditionFalse {
+			if p.Status != nil && p.Status.Conditions[0].Status == corev1.ConditionFalse {
 				cancel()
 			}
 		}
