@@ -5,26 +5,26 @@ type DropReason uint8
 
 // The reasons, in the order in which a packet meets the checks.
 const (
-	DropTruncated     DropReason = iota // datagram or packet longer than the ring's slot
+	DropTruncated     DropReason = iota // longer than a slot of the ring
 	DropMalformed                       // no whole IPv4 or IPv6 header, or lengths that contradict each other
 	DropUnknownPeer                     // outer source is no peer's (SourceCheck)
-	DropOwnSource                       // outer source is one of our own addresses
+	DropOwnSource                       // outer source is one of this node's own addresses
 	DropForeignVNI                      // a VXLAN header with another network's number
-	DropForeignMAC                      // an inner Ethernet destination that is not ours, broadcasts included
-	DropECN                             // outer CE on an inner packet that cannot carry it (RFC 6040 section 4.2)
+	DropForeignMAC                      // an inner Ethernet destination that is not this node's, broadcasts included
+	DropECN                             // marked as congested outside, and cannot carry the mark inside (RFC 6040 section 4.2)
 	DropMartian                         // inner source or destination that never crosses a router
-	DropForeignSource                   // inner source is not the peer's, or not the port's (SourceCheck, AllowedSources)
-	DropForeignDest                     // inner destination is not ours
-	DropNested                          // our own encapsulation inside itself
-	DropTTL                             // TTL or hop limit 0 after decapsulation, or used up on the way out
+	DropForeignSource                   // inner source is not the sender's; on the way out, another node's (SourceCheck, AllowedSources)
+	DropForeignDest                     // inner destination is not this node's
+	DropNested                          // this network's encapsulation inside itself
+	DropTTL                             // TTL or hop limit is used up
 	DropNoRoute                         // no peer has the inner destination
-	DropUnsupported                     // inner IPv6 to a peer that takes only IPv4
-	DropSegments                        // a superpacket that stands for more than maxSegments packets
+	DropUnsupported                     // IPv6 to a peer that takes only IPv4, or an ICMP redirect to a directly attached pod
+	DropSegments                        // a superpacket that stands for more than 1,024 packets; it counts as one
 	DropTooBig                          // larger than the path carries, and may not be fragmented
 	DropMulticast                       // multicast or broadcast, which the overlay does not carry
-	DropUnderlay                        // the underlay refused the datagram: no route, no address, no neighbour
-	DropBusy                            // the underlay's or the port's queue stayed full
-	DropClosed                          // the port went away meanwhile
+	DropUnderlay                        // the kernel refused the datagram: no route, no address, no neighbour, or no carrier
+	DropBusy                            // a queue of the underlay or of the port stayed full
+	DropClosed                          // the port went away
 	NumDropReasons                      // how many there are
 )
 
