@@ -48,7 +48,7 @@ const mostPackets = 120_000
 const byNobody = "nobody"
 
 // What is sent while weftd is replaced, is stopped, or is killed, and started again, waits in queues, and arrives, whoever keeps the descriptors.
-// Connections stay, and bytes move on them again. With WEFT_LONG=1 that happens as often as docs/restarts.md says, on all paths side by side, and also
+// Connections stay, and bytes move on them again. With WEFT_LONG=1 that happens 20 times, on all paths side by side, and also
 // where nobody keeps anything, which is only counted.
 func TestNothingIsLostThatFitsIntoTheQueues(t *testing.T) {
 	t.Parallel()
