@@ -12,8 +12,8 @@ const (
 	StoreSilent     Code = "store_silent"        // the store has not answered for 30 seconds
 	StoreRefuses    Code = "store_refuses"       // the store refuses this node's credentials
 	StoreFailing    Code = "store_failing"       // the store answers, and does not serve this node
-	ConfigUnread    Code = "config_not_compared" // the network configuration in use is not compared yet with the store's
-	LeaseNotHeld    Code = "lease_not_held"      // the store has not confirmed the subnet of this node, or another node has it
+	ConfigUnread    Code = "config_not_compared" // the configuration in use is not compared yet with the store's
+	LeaseNotHeld    Code = "lease_not_held"      // the store has not confirmed this node's subnet
 	UnderlayLost    Code = "underlay_lost"       // the link of the underlay or its address is gone
 	RoutesFailing   Code = "routes_failing"      // a device, address, route or rule could not be made
 	RoutesPending   Code = "routes_pending"      // devices, addresses and routes are not in place yet
@@ -23,13 +23,13 @@ const (
 
 // These are the notes on a node that may be ready.
 const (
-	WithoutPart        Code = "without_part"          // weftd works without a part that it could not open, such as its health port
+	WithoutPart        Code = "without_part"          // a part could not be opened, such as the health port
 	RestartLosesPods   Code = "restart_cuts_pods"     // a restart of weftd would cut off directly attached pods
 	RestartLosesPorts  Code = "restart_loses_packets" // a restart of weftd would lose packets
 	CertificateFails   Code = "certificate"           // a certificate ends soon, or a file cannot be used
 	LeaseNote          Code = "lease_note"            // the lease or the store needs attention
 	CacheNotSaved      Code = "cache_not_saved"       // the last state cannot be saved
-	ConfigLastGood     Code = "config_last_good"      // the last good network configuration is in use, since the store's cannot be
+	ConfigLastGood     Code = "config_last_good"      // the last good network configuration is in use
 	NoUsablePeer       Code = "no_usable_peer"        // no other node can be a peer
 	FormerSubnet       Code = "former_subnet"         // pods have addresses of a subnet that this node had before
 	NetworkNearlyFull  Code = "network_nearly_full"   // 80 percent of the subnets are taken

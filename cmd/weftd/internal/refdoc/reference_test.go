@@ -135,11 +135,8 @@ func kinds(t *testing.T) string {
 
 func reasons(t *testing.T) string {
 	var drops, codes, rejected, checks [][]string
-	for i, m := range regexp.MustCompile(`(?m)^\tDrop\w+ .*// (.+)$`).FindAllStringSubmatch(read(t, "tunnel/drops.go"), -1) {
-		drops = append(drops, []string{code(tunnel.DropReason(i).String()), m[1]})
-	}
-	if len(drops) != int(tunnel.NumDropReasons) {
-		t.Errorf("%d of %d drop reasons have a comment", len(drops), tunnel.NumDropReasons)
+	for r := range tunnel.NumDropReasons {
+		drops = append(drops, []string{code(r.String()), r.Sentence()})
 	}
 	for _, m := range regexp.MustCompile(`(?m)^\t\w+ +Code = "(\w+)" +// (.+)$`).FindAllStringSubmatch(read(t, "cmd/internal/control/code.go"), -1) {
 		codes = append(codes, []string{code(m[1]), m[2]})
@@ -147,15 +144,14 @@ func reasons(t *testing.T) string {
 	if len(codes) != control.NumCodes() {
 		t.Errorf("%d of %d codes have a comment", len(codes), control.NumCodes())
 	}
-	said := regexp.MustCompile(`(?m)^\t// Reject\w+: (.+)$`).FindAllStringSubmatch(read(t, "lease/reject.go"), -1)
-	for i, r := range lease.RejectReasons() {
-		rejected = append(rejected, []string{code(r.String()), said[i][1]})
+	for _, r := range lease.RejectReasons() {
+		rejected = append(rejected, []string{code(string(r)), r.Sentence()})
 	}
 	for _, c := range doctor.Checks() {
-		checks = append(checks, []string{code(c.ID), c.Looks})
+		checks = append(checks, []string{code(string(c.ID)), c.Looks})
 	}
 	return "# Reasons and checks\n\n## Drops\n\nweft_dropped_packets_total, `weft peers` and `weft capture --dropped` have these reasons.\n" +
-		table(t, "reason, the packet", drops...) +
+		table(t, "reason, meaning", drops...) +
 		"\n## Readiness\n\n`weft status --json` has reasons in `notReadyCodes` and notes in `noteCodes`.\n" + table(t, "code, meaning", codes...) +
 		"\n## Records that are not used\n\n`weft lease list` and weft_records_rejected have these reasons.\n" + table(t, "reason, meaning", rejected...) +
 		"\n## Checks of weft doctor\n" + table(t, "check, looks at", checks...)
