@@ -12,7 +12,7 @@
 #   make test-kernel  labs under Debian's kernels, 6.1 and 6.12 (KERNELS='6.1' RUN='^path': fewer), which QEMU boots. Without /dev/kvm that
 #                takes some five minutes a kernel
 #   make test-hour  a healthy lab of each backend for an hour (CALM=20m: for 20 minutes): nothing may be said to be wrong
-#   make test-faults  the faults of docs/reliability.md that make test has for seconds, for a minute each
+#   make test-faults  faults that last for seconds in make test, for a minute each
 #   make bench   every benchmark, in benchstat's form; what is measured between pods, over weft and over the kernel,
 #                also as bin/bench.html and bin/bench.json
 #   make bench-once  every benchmark once and for a short time, to see that it runs; its figures mean nothing
@@ -125,7 +125,7 @@ check: lint test
 release:
 	@GO='$(GO)' cmd/weftd/deploy/release/release -v '$(VERSION)'
 
-# REGISTRY is such as ghcr.io/owner. This needs docker with buildx, helm and cosign: see docs/releasing.md.
+# REGISTRY is such as ghcr.io/owner. This needs docker with buildx, helm and cosign: see CONTRIBUTING.md.
 REGISTRY ?=
 publish:
 	@cmd/weftd/deploy/release/publish -v '$(VERSION)' -r '$(REGISTRY)' images chart checksums

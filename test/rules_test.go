@@ -261,10 +261,8 @@ func checkPaths(t *tree) (faults []string) {
 	return faults
 }
 
-// checkDocuments looks at the verbs, the relative links and the names of tests in Markdown files.
+// checkDocuments looks at the verbs and the relative links in Markdown files.
 func checkDocuments(t *tree) (faults []string) {
-	testName := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w+)`")
-	tests := t.testNames()
 	target := regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
 	inline := regexp.MustCompile("`(?:sudo )?make ([a-z][a-z-]*)")
 	command := regexp.MustCompile(`^\s*(?:[$#] )?(?:sudo )?make ([a-z][a-z-]*)`)
@@ -291,11 +289,6 @@ func checkDocuments(t *tree) (faults []string) {
 					faults = append(faults, fmt.Sprintf("%s:%d: make %s: no such verb", name, i+1, m[1]))
 				}
 			}
-			for _, m := range testName.FindAllStringSubmatch(line, -1) {
-				if !tests[m[1]] {
-					faults = append(faults, fmt.Sprintf("%s:%d: there is no %s", name, i+1, m[1]))
-				}
-			}
 			for _, m := range link.FindAllStringSubmatch(line, -1) {
 				if to := path.Join(path.Dir(name), m[1]); !fenced && !t.exists(to) {
 					faults = append(faults, fmt.Sprintf("%s:%d: there is no %s", name, i+1, to))
@@ -304,19 +297,6 @@ func checkDocuments(t *tree) (faults []string) {
 		}
 	}
 	return faults
-}
-
-// testNames are the top-level functions in test files.
-func (t *tree) testNames() map[string]bool {
-	names := map[string]bool{}
-	t.eachFile(true, func(_ *pkg, f *goFile) {
-		for _, d := range f.ast.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && f.test && fn.Recv == nil {
-				names[fn.Name.Name] = true
-			}
-		}
-	})
-	return names
 }
 
 // exists reports whether name is a file or a directory of the tree.
