@@ -12,7 +12,8 @@ type KeyHelp struct {
 	Default, Meaning string
 }
 
-// KeyHelps lists every key, in the order of a network config. The meaning of a key that keyMeanings lacks is empty.
+// KeyHelps lists every key, in the order of a network config. The meaning of a key that keyMeanings lacks is
+// empty.
 func (ts Types) KeyHelps() []KeyHelp {
 	meanings := keyMeanings()
 	var out []KeyHelp
@@ -63,8 +64,8 @@ func keyMeanings() map[string][2]string {
 
 		"DisableOffloads": {"none", "list of offloads to do without: `tun-tso`, `tun-uso`, `udp-gso`, `udp-gro`, " +
 			"`tun-tcp`, `tun-udp`, `pcsum`, `pack`, `tunnel-gso`"},
-		"RxUDPGROForwarding": {"`auto`", "the underlay device's feature rx-udp-gro-forwarding: `auto` turns it on " +
-			"where it helps, `on`, `off` leaves it alone"},
+		"RxUDPGROForwarding": {"`auto`", "the underlay device's feature rx-udp-gro-forwarding: `auto` turns it " +
+			"on where it helps, `on`, `off` leaves it alone"},
 		"Userspace": {"`auto`", "weft carries the packets: `auto`, if the kernel cannot; `always`; `never`"},
 		"Encrypt": {"none", "`always`: WireGuard to every peer; `between-links`: to peers that are not on the " +
 			"underlay's link"},
@@ -78,8 +79,8 @@ func keyMeanings() map[string][2]string {
 		"ListenPort":   {"51820", "UDP port of every node"},
 		"ListenPortV6": {"51821", "UDP port of the device for IPv6 with `Mode` `separate`"},
 		"PSK":          {"none", "key that all nodes share, as `wg genpsk` makes it"},
-		"Mode": {"`separate`", "`separate`: a device for each family; `ipv4`, `ipv6`: one device over that family; " +
-			"`auto`: one device, over IPv4 unless only IPv6 is public"},
+		"Mode": {"`separate`", "`separate`: a device for each family; `ipv4`, `ipv6`: one device over that " +
+			"family; `auto`: one device, over IPv4 unless only IPv6 is public"},
 		"PersistentKeepaliveInterval": {"0", "seconds of silence until a packet is sent to each peer; 0 is never"},
 
 		"PreStartupCommand":   {"none", "command before there is a lease; its output goes into the record"},

@@ -78,8 +78,9 @@ func flags(t *testing.T) string {
 	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
 	return `# Flags of weftd
 
-Each flag may come from a variable too: ` + "`--cache-dir` from `WEFTD_CACHE_DIR`, flanneld's from `FLANNELD_…`" + `.
-flanneld does not have those marked [weft]. The third column says when a change is in force after ` + "`weft reload`" + `.
+Each flag may come from a variable too: ` + "`--cache-dir` from `WEFTD_CACHE_DIR`" + `,
+and flanneld's also from ` + "`FLANNELD_…`" + `. flanneld does not have those marked [weft].
+The third column says when a change is in force after ` + "`weft reload`" + `.
 The other commands describe their flags with ` + "`--help`" + `.
 ` + table(t, "flag, default, after a reload, meaning", rows)
 }
@@ -87,7 +88,8 @@ The other commands describe their flags with ` + "`--help`" + `.
 func keys(t *testing.T) string {
 	var rows [][]string
 	for _, k := range routing.BuiltIn().KeyHelps() {
-		rows = append(rows, []string{code(k.Name), cmp.Or(strings.Join(k.Types, ", "), "all"), k.Default, k.Meaning})
+		types := cmp.Or(strings.Join(k.Types, ", "), "all")
+		rows = append(rows, []string{code(k.Name), types, k.Default, k.Meaning})
 	}
 	return `# Keys of the network configuration
 
@@ -111,15 +113,17 @@ func metrics(t *testing.T) string {
 	}
 	return `# Metrics
 
-Counters begin at zero when weftd starts. Packets are inner packets: what pods send, without the tunnel's headers.
+Counters begin at zero when weftd starts. Packets are inner packets:
+what pods send, without the tunnel's headers.
 ` + table(t, "metric, type, meaning", rows) + "\n## Alerts\n" + table(t, "alert, after, severity", alerts)
 }
 
 func kinds(t *testing.T) string {
 	said := map[string]string{}
 	declared := regexp.MustCompile(`(?m)((?:^\t// .*\n)+)^\t\w+ .*Kind = "(\w+)"$`)
-	files := []string{"cmd/internal/events/kind.go", "lease/events.go", "tunnel/events.go", "routing/event/event.go"}
-	for _, file := range files {
+	for _, file := range []string{
+		"cmd/internal/events/kind.go", "lease/events.go", "tunnel/events.go", "routing/event/event.go",
+	} {
 		for _, m := range declared.FindAllStringSubmatch(read(t, file), -1) {
 			said[m[2]] = strings.Join(strings.Fields(strings.ReplaceAll(m[1], "// ", "")), " ")
 		}
