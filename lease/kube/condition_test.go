@@ -21,7 +21,7 @@ func TestDiary(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1000+int64(s), 0) }
 	var d diary
 	down, cache := concern{reasonDown, messageDown + "no device", true}, concern{reasonCache, "disk full", false}
-	says := func(s int, status, reason, message string, doubt bool, next int, news string, all ...concern) {
+	says := func(s int, status corev1.ConditionStatus, reason, message string, doubt bool, next int, news string, all ...concern) {
 		t.Helper()
 		ripe, told, doubted, until := d.update(all, at(s), time.Minute, 30*time.Second)
 		c := condition(ripe)
@@ -33,16 +33,16 @@ func TestDiary(t *testing.T) {
 			t.Errorf("at %d: %+v, doubt %v until %v, news %q", s, c, doubted, until, got)
 		}
 	}
-	says(0, conditionFalse, reasonUp, messageUp, false, 0, "")
-	says(1, conditionFalse, reasonUp, messageUp, true, 61, "", down)
-	says(30, conditionFalse, reasonUp, messageUp, true, 60, "", concern{reasonDown, messageDown + "no route", true}, cache) // the cause may change, down it is
-	says(60, conditionFalse, reasonCache, messageBut+"disk full", true, 61, "StateNotSaved false 0s", down, cache)
-	says(61, conditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "FlannelIsDown false 0s", down, cache)
-	says(70, conditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "", down, cache)
-	says(71, conditionFalse, reasonCache, messageBut+"disk full", false, 0, "FlannelIsDown true 1m10s", cache)
-	says(72, conditionFalse, reasonUp, messageUp, false, 0, "StateNotSaved true 42s")
-	says(80, conditionFalse, reasonUp, messageUp, true, 140, "", down)
-	says(90, conditionFalse, reasonUp, messageUp, false, 0, "")
+	says(0, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "")
+	says(1, corev1.ConditionFalse, reasonUp, messageUp, true, 61, "", down)
+	says(30, corev1.ConditionFalse, reasonUp, messageUp, true, 60, "", concern{reasonDown, messageDown + "no route", true}, cache) // the cause may change, down it is
+	says(60, corev1.ConditionFalse, reasonCache, messageBut+"disk full", true, 61, "StateNotSaved false 0s", down, cache)
+	says(61, corev1.ConditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "FlannelIsDown false 0s", down, cache)
+	says(70, corev1.ConditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "", down, cache)
+	says(71, corev1.ConditionFalse, reasonCache, messageBut+"disk full", false, 0, "FlannelIsDown true 1m10s", cache)
+	says(72, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "StateNotSaved true 42s")
+	says(80, corev1.ConditionFalse, reasonUp, messageUp, true, 140, "", down)
+	says(90, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "")
 	if c := condition([]concern{{reasonDown, strings.Repeat("x", 1<<20), true}}); len(c.Message) > maxMessage {
 		t.Errorf("message of %d bytes", len(c.Message))
 	}

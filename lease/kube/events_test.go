@@ -224,7 +224,7 @@ func TestAStopTakesBackWhatItDidNotSeeAnswered(t *testing.T) {
 		var p patch
 		if err := json.Unmarshal(body, &p); err != nil {
 			t.Error(err)
-		} else if p.Status != nil && p.Status.Conditions[0].Status == conditionFalse {
+		} else if p.Status != nil && p.Status.Conditions[0].Status == corev1.ConditionFalse {
 			cancel()
 		}
 	})

@@ -265,7 +265,7 @@ func TestHostileNodesCostOnlyThemselves(t *testing.T) {
 	await.NoDiff(t, func() string {
 		got := map[string]string{}
 		for _, r := range tt.Status().Rejected {
-			got[r.Key] = r.Reason.String()
+			got[r.Key] = string(r.Reason)
 			if r.Detail == "" || len(r.Detail) > 512 {
 				t.Errorf("%s: detail of %d bytes", r.Key, len(r.Detail))
 			}

@@ -10,9 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 	"weft/test/await"
 	"weft/test/fakekube"
 )
@@ -47,7 +45,7 @@ func (l *living) rounds() int {
 // the Node is there and packets flow.
 func TestNothingIsWrittenUnjudged(t *testing.T) {
 	c := newTestCore(t)
-	c.path, c.ours = &dataPath{}, &objects.Node{ObjectMeta: plain("a", "10.244.1.0/24").ObjectMeta}
+	c.path, c.ours = &dataPath{}, &corev1.Node{ObjectMeta: plain("a", "10.244.1.0/24").ObjectMeta}
 	if p, _, err := c.pending(); !p.empty() || err != nil {
 		t.Errorf("%s, %v", p.body(), err)
 	}
@@ -153,7 +151,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 func TestWhoComesLaterIsNobody(t *testing.T) {
 	for after, want := range map[time.Duration]bool{time.Second: true, time.Minute: false} {
 		c := newTestCore(t)
-		c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+		c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 		began := c.now
 		c.namesake.right, c.namesake.uid = began, c.ours.UID
 		for _, more := range []time.Duration{0, time.Second, 10 * time.Second, time.Hour} {
@@ -167,7 +165,7 @@ func TestWhoComesLaterIsNobody(t *testing.T) {
 }
 
 // word is our Node as a weft at addr writes it.
-func word(t *testing.T, c *core, addr string) *objects.Node {
+func word(t *testing.T, c *core, addr string) *corev1.Node {
 	t.Helper()
 	a := attrs(addr, `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)
 	a.Weft = &lease.Weft{Node: "a", Name: addr, State: "0123456789abcdef"}
@@ -176,7 +174,7 @@ func word(t *testing.T, c *core, addr string) *objects.Node {
 	if n.Annotations, err = c.keys.encode(a, c.o.Backend); err != nil {
 		t.Fatal(err)
 	}
-	return &objects.Node{ObjectMeta: n}
+	return &corev1.Node{ObjectMeta: n}
 }
 
 // TestWhoWasAwayAsks: a machine that was suspended while another one of its name found it silent finds the whole word of that one at its Node. It
@@ -235,7 +233,7 @@ func TestAContestOutlivesGarbage(t *testing.T) {
 // anew; then the other one asks, and they do not write over each other for good.
 func TestANodeMadeAnewIsNotOursYet(t *testing.T) {
 	c := newTestCore(t)
-	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	c.namesake.right, c.namesake.uid = c.now, c.ours.UID
 	c.now = c.now.Add(time.Hour)
 	if err := c.otherMachine(); err != nil {
@@ -255,7 +253,7 @@ func TestANodeMadeAnewIsNotOursYet(t *testing.T) {
 // and tells of that place too: a machine that was away may have made it.
 func TestWhoWasSilentIsAskedAboutAnotherNode(t *testing.T) {
 	c := newTestCore(t)
-	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	for c.otherMachine() != nil && c.namesake.asked < 10*namesakeRounds {
 		c.namesake.answered(answer{c.namesake.asked, false}, c.now)
 		c.now = c.now.Add(time.Minute)
@@ -278,7 +276,7 @@ func TestWhoWasSilentIsAskedAboutAnotherNode(t *testing.T) {
 // turning. As long as our Node cannot be written it is asked again after a while, since whoever was away may be back.
 func TestNobodyIsWaitedForInVain(t *testing.T) {
 	c := newTestCore(t)
-	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	for range 2*namesakeRounds + 1 {
 		_ = c.otherMachine() // what it says meanwhile another test tells
 		c.namesake.answered(answer{c.namesake.asked, false}, c.now)
@@ -302,7 +300,7 @@ func TestNobodyIsWaitedForInVain(t *testing.T) {
 func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 	c := newTestCore(t)
 	c.phase, c.source, c.path = keeping, sourceServer, &dataPath{}
-	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	c.pace.broken = 0
 	asked := 0
 	for _, f := range c.step(c.now, news{}) {

@@ -81,11 +81,10 @@ func TestStoreOfUnknownSettings(t *testing.T) {
 		}
 		f := &Facts{Settings: s, Daemon: tt.daemon, Store: got, Kernel: readKernel(tt.daemon)}
 		f.Network = readNetwork(t.Context(), f, "")
-		for _, c := range append(storeChecks(), hostChecks()...) {
-			for _, x := range c.examine(f) {
-				if x.Verdict == Fault && (strings.HasPrefix(x.ID, "store-") || x.ID == "settings" || x.ID == "tun-device" && tt.daemon.answers()) {
-					t.Errorf("%s: %s", tt.name, x)
-				}
+		for _, x := range Examine(f).Findings {
+			store := strings.HasPrefix(string(x.ID), "store-")
+			if x.Verdict == Fault && (store || x.ID == CheckSettings || x.ID == CheckTUNDevice && tt.daemon.answers()) {
+				t.Errorf("%s: %s", tt.name, x)
 			}
 		}
 	}
