@@ -1,14 +1,6 @@
 package differ
 
-import (
-	"encoding/binary"
-	"net/netip"
-
-	"weft/encap"
-)
-
-// flannel is a model of the proxy of flannel's udp backend, from what is documented of it: a bare IPv4 packet in a datagram, one decrement of the
-// TTL at either end, no look at sources, no look at the version.
+import "net/netip"
 
 // proxyPort is the port of all nodes in format ip.
 const proxyPort = 8285
@@ -27,71 +19,13 @@ func (n node) outer() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n.number}), proxyPort)
 }
 
-// did is what a proxy does with a packet: it sends it, to a node or to its host, answers with an ICMP error, or drops it.
+// did is what becomes of a packet: it is sent to a node or to the host, answered with an ICMP error, or dropped.
 type did struct {
 	sent []byte   // a packet, or the first of several or of the fragments of one; nil: none
 	more [][]byte // the others
 	to   byte     // the number of the node that gets them
 	ecn  byte     // of the outer header
 	icmp []byte   // to the host
-}
-
-// flannelOut is what flannel does with a packet from its host. It changes p.
-func flannelOut(p []byte) did {
-	if len(p) < 20 {
-		return did{}
-	}
-	var to byte
-	for _, n := range nodes { // whatever the version says, the destination is where IPv4 has it
-		if p[16] == 10 && p[17] == 1 && p[18] == n.number {
-			to = n.number
-			break
-		}
-	}
-	if to == 0 {
-		return did{icmp: flannelNetUnreachable(p)}
-	}
-	if p = flannelTTL(p); p == nil {
-		return did{}
-	}
-	return did{sent: p, to: to}
-}
-
-// flannelIn is what flannel does with a datagram. It changes p.
-func flannelIn(p []byte) did {
-	p = p[:min(len(p), 1472)] // its buffer
-	if len(p) < 20 {
-		return did{}
-	}
-	if p = flannelTTL(p); p == nil {
-		return did{}
-	}
-	return did{sent: p}
-}
-
-// flannelTTL takes one from the TTL in place, where 0 becomes 255, and patches the checksum. nil: none is left.
-func flannelTTL(p []byte) []byte {
-	p[8]--
-	if p[8] == 0 {
-		return nil
-	}
-	if p[8] == 255 {
-		return p // what it does to the checksum then is not documented
-	}
-	// RFC 1624, equation 3.
-	check := binary.BigEndian.Uint16(p[10:])
-	was := uint16(p[8]+1)<<8 | uint16(p[9])
-	binary.BigEndian.PutUint16(p[10:], ^fold(uint64(^check)+uint64(^was)+uint64(was-0x100)))
-	return p
-}
-
-// flannelNetUnreachable is its answer about p; nil for ICMP, later fragments and headers of 60 bytes.
-func flannelNetUnreachable(p []byte) []byte {
-	n := int(p[0]&15) * 4
-	if p[9] == encap.ProtoICMP || binary.BigEndian.Uint16(p[6:])&0x1fff != 0 || n >= 60 {
-		return nil
-	}
-	return []byte{3, 0} // its type and code: the rest is not compared
 }
 
 // flannelReason says what weft does otherwise than flannel.
