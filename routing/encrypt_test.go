@@ -19,10 +19,10 @@ func TestEncryptKeys(t *testing.T) {
 		return `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{` + backend + `}}`
 	}
 	for backend, want := range map[string]string{
-		`"Type":"auto"`:                           "8472",
-		`"Type":"auto","encrypt":"Always"`:        "51820",
-		`"Type":"auto","Encrypt":"between-links"`: "51820",
-		`"Type":"auto","ListenPort":7,"Encrypt":"ALWAYS","AllowedSources":["192.0.2.0/24"],"PSK":"` + testPSK + `"`: "[192.0.2.0/24]",
+		`"Type":"auto"`:                           "auto vxlan 8472 ",
+		`"Type":"auto","encrypt":"Always"`:        "auto wireguard 51820 always",
+		`"Type":"auto","Encrypt":"between-links"`: "auto wireguard 51820 between-links",
+		`"Type":"auto","ListenPort":7,"Encrypt":"ALWAYS","AllowedSources":["192.0.2.0/24"],"PSK":"` + testPSK + `"`: "auto wireguard 7 always [192.0.2.0/24] psk",
 	} {
 		c, err := ParseConfig([]byte(config(backend)))
 		if err != nil {
@@ -56,14 +56,14 @@ func TestEncryptKeys(t *testing.T) {
 		`"Type":"auto","Encrypt":""`:                           `Backend.Encrypt is "": want ` + wanted,
 		`"Type":"auto","Encrypt":null`:                         `Backend.Encrypt is null: want ` + wanted,
 		`"Type":"auto","Encrypt":"always","encrypt":null`:      `Backend.Encrypt is null: want ` + wanted,
-		`"Type":"vxlan","Encrypt":null`:                        "vxlan",
+		`"Type":"vxlan","Encrypt":null`:                        "no such key with type vxlan",
 		`"Type":"auto","Encrypt":true`:                         `Backend.Encrypt is true: want ` + wanted,
 		`"Type":"auto","Encrypt":"never"`:                      wanted,
 		`"Type":"auto","Encrypt":"allways"`:                    wanted,
 		`"Type":"auto","Encrypt":"always","Mode":"x"`:          "Backend.Mode",
-		`"Type":"vxlan","Encrypt":"always"`:                    "wireguard",
-		`"Type":"wireguard","encrypt":"between-links"`:         "wireguard",
-		`"Type":"host-gw","Encrypt":"always","Encrypt":"none"`: "host-gw",
+		`"Type":"vxlan","Encrypt":"always"`:                    "no such key with type vxlan: it is one of type auto, and type wireguard encrypts without it",
+		`"Type":"wireguard","encrypt":"between-links"`:         "no such key with type wireguard",
+		`"Type":"host-gw","Encrypt":"always","Encrypt":"none"`: "no such key with type host-gw",
 	} {
 		if _, err := ParseConfig([]byte(config(backend))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s:\n got %v\nwant %s", backend, err, want)
@@ -115,9 +115,9 @@ func TestEncryptWays(t *testing.T) {
 	}
 	const onLink = "192.0.2.1 is on eth0 itself, so that nothing is encrypted"
 	for word, want := range map[string][]string{
-		encryptAlways: {"tunnel ", "tunnel ", "tunnel ", "tunnel ", "network's", "tunnel "},
-		encryptBetweenLinks: {"route " + onLink, "192.0.2.254", "tunnel", "tunnel",
-			"skipped", "tunnel"},
+		encryptAlways: {"tunnel ", "tunnel ", "tunnel ", "tunnel ", `skipped its backend is "vxlan", this network's is wireguard, with "Encrypt":"always"`, "tunnel "},
+		encryptBetweenLinks: {"route " + onLink, "tunnel 192.0.2.2 is reached through the router 192.0.2.254 on eth0", "tunnel it takes nothing in plain", "tunnel it takes nothing in plain",
+			`skipped its backend is "vxlan"`, "tunnel the way is not known yet"},
 	} {
 		w := wireGuard{o: WireGuardOptions{Mode: modeSeparate, Port: 51820, Port6: 51821}, seals: seals{name: typeAuto, encrypt: word, allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
 			enabled4: true, enabled6: true, public: func() wireguard.PublicKey { return own }}

@@ -26,7 +26,7 @@ func TestForwardingFollowsTheLink(t *testing.T) {
 			return nil
 		})
 	}
-	says("turned")
+	says("on: weft turned it on")
 	netns.Command(t, "ethtool", "-K", "eth0", kernel.Forwarding, "off")
 	says("off: somebody")
 	if got := netns.Command(t, "ethtool", "-k", "eth0"); !strings.Contains(got, kernel.Forwarding+": off") {

@@ -422,7 +422,7 @@ func TestAnOverlayThatCutsTheAPIServerOff(t *testing.T) {
 	go func() { _ = far.Serve(l) }() // ends with the test
 	b.route(t, b.ns.Netlink().RouteAdd, "0.0.0.0/0")
 	b.start(t, "--kube-api-url=http://"+farStore+":6443")
-	b.says(t, "config: "+strings.ReplaceAll(cutOff, "the store", "server"))
+	b.says(t, "config: "+strings.ReplaceAll(cutOff, "the store", "the API server"))
 	b.route(t, b.ns.Netlink().RouteAdd, farStore+"/32")
 	b.awaitReady(t)
 }
