@@ -1,9 +1,9 @@
-package server_test
+package etcdchild_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/cmd/weftd/internal/etcdchild"
 	"weft/lease"
 	"weft/lease/etcd"
 	"weft/lease/etcd/embedded"
@@ -20,17 +21,42 @@ import (
 	"weft/test/await"
 )
 
-func start(t *testing.T, dir string) *server.Server {
+// asEtcd is a variable that makes the test binary weft-etcd. The names of variables that the child gets begin with GO.
+const asEtcd = "GO_WEFT_TEST_BE_ETCD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asEtcd) != "" {
+		if server.Process(os.Args[1:], os.Stdin, os.Stdout) != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if err := os.Setenv(asEtcd, "1"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+func tryStart(t *testing.T, c embedded.Config) (*etcdchild.Process, error) {
 	t.Helper()
-	s, err := server.Start(t.Context(), embedded.Config{Dir: dir, Listen: "127.0.0.1:0", NoSync: true})
+	c.NoSync, c.Logger = true, slog.New(slog.DiscardHandler)
+	p, err := etcdchild.Start(t.Context(), "/proc/self/exe", c)
+	if err == nil {
+		t.Cleanup(p.Close)
+	}
+	return p, err
+}
+
+func start(t *testing.T, c embedded.Config) *etcdchild.Process {
+	t.Helper()
+	p, err := tryStart(t, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
+	return p
 }
 
-func snapshot(t *testing.T, s *server.Server) (lease.Snapshot, *etcd.Store) {
+func snapshot(t *testing.T, s *etcdchild.Process) (lease.Snapshot, *etcd.Store) {
 	t.Helper()
 	store, err := etcd.New(etcd.Config{Endpoints: s.Endpoints()})
 	if err != nil {
@@ -46,26 +72,19 @@ func snapshot(t *testing.T, s *server.Server) (lease.Snapshot, *etcd.Store) {
 
 func TestRestartKeepsDataAndIdentity(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "a", "b")
-	s := start(t, dir)
-	first, store := snapshot(t, s)
+	c := embedded.Config{Dir: filepath.Join(t.TempDir(), "a", "b"), Listen: "127.0.0.1:0"}
+	p := start(t, c)
+	first, store := snapshot(t, p)
 	sn := lease.Subnets{V4: netip.MustParsePrefix("10.5.1.0/24")}
 	if _, err := store.Put(t.Context(), sn, lease.Attrs{PublicIP: netip.MustParseAddr("192.0.2.1")}, lease.TTL, 0); err != nil {
 		t.Fatal(err)
 	}
-	waited := make(chan error, 1)
-	go func() { waited <- s.Wait(context.Background()) }()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-waited; err != nil {
-		t.Errorf("Wait after Close: %v", err)
-	}
-	second, _ := snapshot(t, start(t, dir))
+	p.Close()
+	second, _ := snapshot(t, start(t, c))
 	if second.ClusterID != first.ClusterID || len(second.Records) != 1 || second.Records[0].Subnets != sn {
 		t.Errorf("after a restart: cluster %s, was %s; records %v", second.ClusterID, first.ClusterID, second.Records)
 	}
-	if other, _ := snapshot(t, start(t, t.TempDir())); other.ClusterID == first.ClusterID {
+	if other, _ := snapshot(t, start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})); other.ClusterID == first.ClusterID {
 		t.Error("a new directory has the cluster id of another")
 	}
 }
@@ -74,7 +93,7 @@ func TestRestartKeepsDataAndIdentity(t *testing.T) {
 // a list that was followed by a write.
 func TestQuietStoreAnswers(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir())
+	s := start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	for writes := range 2 {
 		store, err := etcd.New(etcd.Config{Endpoints: s.Endpoints(), PingEvery: 200 * time.Millisecond, PingTimeout: 2 * time.Second})
 		if err != nil {
@@ -105,91 +124,29 @@ func TestQuietStoreAnswers(t *testing.T) {
 
 func TestStartRefuses(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	busy := start(t, t.TempDir())
-	cases := []struct {
-		cfg  embedded.Config
-		want string
-	}{
-		{embedded.Config{Dir: dir, Listen: "192.0.2.1:2379"}, "needs TLS (certificate and key) or --embedded-etcd-insecure"},
-		{embedded.Config{Dir: dir, Listen: "[::]:2379"}, "needs TLS"},
-		{embedded.Config{Dir: dir, Listen: "http://0.0.0.0:2379"}, "needs TLS"},
-		{embedded.Config{Dir: dir, Listen: "localhost"}, "want an address and port"},
-		{embedded.Config{Dir: dir, Listen: "https://127.0.0.1:1"}, "the scheme is http"},
-		{embedded.Config{Dir: dir, CertFile: "x"}, "go together"},
-		{embedded.Config{Dir: dir, CertFile: "/none", KeyFile: "/none"}, "no such file"},
-		{embedded.Config{Dir: dir, CAFile: "/none"}, "CA file needs"},
-		{embedded.Config{}, "no data directory"},
-		{embedded.Config{Dir: socketServer(t)}, "another one answers on"},
-		{embedded.Config{Dir: filepath.Join(dir, strings.Repeat("long", 30))}, "choose a shorter directory"},
-		{embedded.Config{Dir: dir, Listen: strings.TrimPrefix(busy.Endpoints()[0], "http://")}, "in use"},
-	}
-	for _, c := range cases {
-		s, err := server.Start(t.Context(), c.cfg)
-		if err == nil {
-			_ = s.Close()
-			t.Errorf("%+v: started", c.cfg)
-		} else if !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v, want %q", c.cfg, err, c.want)
+	dir := shortDir(t)
+	busy := start(t, embedded.Config{Dir: dir})
+	for _, c := range []embedded.Config{{Dir: dir}, {Dir: t.TempDir(), CertFile: "/none", KeyFile: "/none"}, {}} {
+		if _, err := tryStart(t, c); err == nil {
+			t.Errorf("%+v: started", c)
 		}
+	}
+	snapshot(t, busy)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
+	if p, err := etcdchild.Start(ctx, "/proc/self/exe", c); err == nil { // it was quicker than the select
+		p.Close()
 	}
 }
 
 func TestInsecureOnAllAddresses(t *testing.T) {
 	t.Parallel()
-	s, err := server.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Listen: "0.0.0.0:0", Insecure: true, NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
-	if e := s.Endpoints()[0]; !strings.HasPrefix(e, "http://127.0.0.1:") {
+	p := start(t, embedded.Config{Dir: t.TempDir(), Listen: "0.0.0.0:0", Insecure: true})
+	if e := p.Endpoints()[0]; !strings.HasPrefix(e, "http://127.0.0.1:") {
 		t.Errorf("endpoint %s", e)
 	}
-	snapshot(t, s)
-}
-
-func TestStartGivesUp(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	s, err := server.Start(ctx, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", NoSync: true})
-	if err == nil { // it was quicker than the select
-		_ = s.Close()
-	}
-}
-
-func TestWaitEndsWithContext(t *testing.T) {
-	t.Parallel()
-	s := start(t, t.TempDir())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	if err := s.Wait(ctx); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestBrokenDataIsAnError has etcd's log say "fatal", over which etcd exits.
-func TestBrokenDataIsAnError(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := start(t, dir).Close(); err != nil {
-		t.Fatal(err)
-	}
-	wals, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
-	if err != nil || len(wals) == 0 {
-		t.Fatalf("no write-ahead log in %s: %v", dir, err)
-	}
-	for _, f := range wals {
-		if err := os.WriteFile(f, bytes.Repeat([]byte("broken"), 1000), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := server.Start(t.Context(), embedded.Config{Dir: dir, Listen: "127.0.0.1:0", NoSync: true})
-	if err == nil {
-		_ = s.Close()
-		t.Fatal("it started on broken data")
-	}
-	t.Log(err)
+	snapshot(t, p)
 }
 
 func TestTLSWithClientCertificates(t *testing.T) {
@@ -197,13 +154,9 @@ func TestTLSWithClientCertificates(t *testing.T) {
 	ca := etcdtest.NewCA(t)
 	cert, key := ca.Leaf("server")
 	mine, myKey := ca.Leaf("client")
-	s, err := server.Start(t.Context(), embedded.Config{
-		Dir: t.TempDir(), Listen: "127.0.0.1:0", NoSync: true, CertFile: cert, KeyFile: key, CAFile: ca.File,
+	s := start(t, embedded.Config{
+		Dir: t.TempDir(), Listen: "127.0.0.1:0", CertFile: cert, KeyFile: key, CAFile: ca.File,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
 	for _, c := range []struct {
 		cfg etcd.Config
 		ok  bool
@@ -220,18 +173,6 @@ func TestTLSWithClientCertificates(t *testing.T) {
 		}
 		_ = store.Close()
 	}
-}
-
-// socketServer runs a server with the defaults, and returns its directory.
-func socketServer(t *testing.T) string {
-	t.Helper()
-	dir := shortDir(t)
-	s, err := server.Start(t.Context(), embedded.Config{Dir: dir, NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return dir
 }
 
 // shortDir leaves room for the path of a socket, and others may enter it.
@@ -259,12 +200,8 @@ func TestDefaultIsASocketOfOurOwn(t *testing.T) {
 	}
 	left.SetUnlinkOnClose(false)
 	_ = left.Close()
-	cfg := embedded.Config{Dir: dir, NoSync: true}
-	s, err := server.Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
+	cfg := embedded.Config{Dir: dir}
+	s := start(t, cfg)
 	if got := s.Endpoints(); len(got) != 1 || got[0] != "unix://"+dir+"/client/etcd.sock" || got[0] != cfg.Endpoint() {
 		t.Errorf("endpoints %q", got)
 	}

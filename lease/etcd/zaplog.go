@@ -1,5 +1,4 @@
-// Package zapslog sends the log of etcd's client and server, which speak zap, to slog.
-package zapslog
+package etcd
 
 import (
 	"context"
@@ -11,19 +10,19 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// New returns a zap logger that writes to log. Zap's levels become debug up to
+// zapLogger returns the logger of etcd's client, which writes to log. Zap's levels become debug up to
 // warnings and warn above: what etcd calls a warning (a slow disk, a client that
 // went away) is not one for its user. A nil log discards everything.
-func New(log *slog.Logger, opts ...zap.Option) *zap.Logger {
+func zapLogger(log *slog.Logger) *zap.Logger {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return zap.New(core{log}, opts...)
+	return zap.New(zapCore{log})
 }
 
-type core struct{ log *slog.Logger }
+type zapCore struct{ log *slog.Logger }
 
-func level(l zapcore.Level) slog.Level {
+func zapLevel(l zapcore.Level) slog.Level {
 	if l >= zapcore.ErrorLevel {
 		return slog.LevelWarn
 	}
@@ -32,17 +31,17 @@ func level(l zapcore.Level) slog.Level {
 
 // Enabled implements zapcore.LevelEnabler. Zap's debug and info records are many
 // and are not even built unless they would be shown.
-func (c core) Enabled(l zapcore.Level) bool {
-	return c.log.Enabled(context.Background(), level(l))
+func (c zapCore) Enabled(l zapcore.Level) bool {
+	return c.log.Enabled(context.Background(), zapLevel(l))
 }
 
 // With implements zapcore.Core.
-func (c core) With(fields []zapcore.Field) zapcore.Core {
-	return core{slog.New(c.log.Handler().WithAttrs(attrs(fields)))}
+func (c zapCore) With(fields []zapcore.Field) zapcore.Core {
+	return zapCore{slog.New(c.log.Handler().WithAttrs(zapAttrs(fields)))}
 }
 
 // Check implements zapcore.Core.
-func (c core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (c zapCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.Enabled(e.Level) {
 		return ce.AddCore(e, c)
 	}
@@ -50,16 +49,16 @@ func (c core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedE
 }
 
 // Write implements zapcore.Core.
-func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	r := slog.NewRecord(e.Time, level(e.Level), e.Message, 0)
-	r.AddAttrs(attrs(fields)...)
+func (c zapCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	r := slog.NewRecord(e.Time, zapLevel(e.Level), e.Message, 0)
+	r.AddAttrs(zapAttrs(fields)...)
 	return c.log.Handler().Handle(context.Background(), r)
 }
 
 // Sync implements zapcore.Core.
-func (c core) Sync() error { return nil }
+func (c zapCore) Sync() error { return nil }
 
-func attrs(fields []zapcore.Field) []slog.Attr {
+func zapAttrs(fields []zapcore.Field) []slog.Attr {
 	enc := zapcore.NewMapObjectEncoder()
 	for _, f := range fields {
 		f.AddTo(enc)
