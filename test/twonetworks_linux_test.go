@@ -10,6 +10,7 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
+	"weft/test/netns"
 	"weft/test/traffic"
 )
 
@@ -17,9 +18,7 @@ import (
 // neither weftd changes a rule of the other's, and after cleanup of one a host is as it was before that one came.
 func TestTwoNetworksOnOneHost(t *testing.T) {
 	long(t)
-	for tool, pkg := range map[string]string{"nft": "nftables", "iptables-nft": "iptables"} {
-		requireTool(t, tool, pkg)
-	}
+	netns.Programs(t, "iptables-nft:iptables", "nft:nftables")
 	config := func(f firewall, number int, backend string) string {
 		return fmt.Sprintf(`{%s"Network":"10.4%d.0.0/16","EnableIPv6":true,"IPv6Network":"fd4%d::/48","Backend":%s}`,
 			f.key, number, number, backend)
