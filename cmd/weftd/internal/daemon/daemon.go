@@ -43,7 +43,6 @@ type Daemon struct {
 	claim    presence.HostClaim
 	// custody keeps descriptors for the next weftd. It is there before anything is served on the control socket.
 	custody *custody.Custody
-	keeping keeping
 
 	nudge   chan struct{} // holds one; asks observe to read the state, which has changed
 	resized chan struct{} // holds one; says that the number of peers has changed by many
@@ -132,7 +131,6 @@ func Run(ctx context.Context, cfg options.Config, program Program, version strin
 	if err := d.listen(ctx, do); err != nil {
 		return err
 	}
-	do(d.afterArrival)
 	if s, ok := d.source.(runner); ok {
 		do(func(ctx context.Context) error { return s.run(ctx, d.serving.isSet) })
 	}
