@@ -68,7 +68,7 @@ func (w *worker) fill(b []byte, from netip.AddrPort) int {
 }
 
 // ipv4 is an inner packet of size bytes, UDP with checksum 0.
-func ipv4(src, dst string, size int) []byte {
+func ipv4Packet(src, dst string, size int) []byte {
 	b := make([]byte, size)
 	b[0], b[6], b[8], b[9] = 0x45, 0x40, 64, 17
 	binary.BigEndian.PutUint16(b[2:], uint16(size))
@@ -85,7 +85,7 @@ func BenchmarkHotPath(b *testing.B) {
 	for _, peers := range []int{3, 10000} {
 		for _, size := range []int{64, 1472} {
 			w := newHotPath(b, peers)
-			out, in := ipv4("10.1.1.5", "10.1.2.7", size), ipv4("10.1.2.7", "10.1.1.5", size)
+			out, in := ipv4Packet("10.1.1.5", "10.1.2.7", size), ipv4Packet("10.1.2.7", "10.1.1.5", size)
 			from := netip.MustParseAddrPort("192.0.2.2:8285")
 			run := func(name string, step func()) {
 				b.Run(fmt.Sprintf("path=portable/dir=%s/peers=%d/size=%d", name, peers, size), func(b *testing.B) {
@@ -137,21 +137,21 @@ func TestHotPathDoesNotAllocateForWhoLooks(t *testing.T) {
 func hotPathDoesNotAllocate(t *testing.T, w *worker) {
 	t.Helper()
 	peer, stranger := netip.MustParseAddrPort("192.0.2.2:8285"), netip.MustParseAddrPort("203.0.113.9:1")
-	big := ipv4("10.1.1.5", "10.1.4.7", 1400)
-	noDF := ipv4("10.1.1.5", "10.1.4.7", 1400)
+	big := ipv4Packet("10.1.1.5", "10.1.4.7", 1400)
+	noDF := ipv4Packet("10.1.1.5", "10.1.4.7", 1400)
 	noDF[6] = 0
 	for name, tt := range map[string]struct {
 		packet  []byte
 		from    netip.AddrPort
 		ingress bool
 	}{
-		"egress":     {ipv4("10.1.1.5", "10.1.2.7", 200), peer, false},
-		"no route":   {ipv4("10.1.1.5", "10.9.2.7", 200), peer, false},
+		"egress":     {ipv4Packet("10.1.1.5", "10.1.2.7", 200), peer, false},
+		"no route":   {ipv4Packet("10.1.1.5", "10.9.2.7", 200), peer, false},
 		"too big":    {big, peer, false},
 		"fragmented": {noDF, peer, false},
-		"ingress":    {ipv4("10.1.2.7", "10.1.1.5", 200), peer, true},
-		"stranger":   {ipv4("10.1.2.7", "10.1.1.5", 200), stranger, true},
-		"foreign":    {ipv4("10.9.2.7", "10.1.1.5", 200), peer, true},
+		"ingress":    {ipv4Packet("10.1.2.7", "10.1.1.5", 200), peer, true},
+		"stranger":   {ipv4Packet("10.1.2.7", "10.1.1.5", 200), stranger, true},
+		"foreign":    {ipv4Packet("10.9.2.7", "10.1.1.5", 200), peer, true},
 		"malformed":  {[]byte{0x45}, peer, true},
 	} {
 		got := testing.AllocsPerRun(20, func() {

@@ -57,7 +57,8 @@ type Ring struct {
 	reply    Packet
 	replyOut [1]*Packet
 
-	io syscallArea
+	io    syscallArea
+	apart *apartArea // nil but on path portable
 }
 
 // NewRing allocates a ring, about 400 KB.
@@ -126,6 +127,17 @@ func (r *Ring) CommitRun(n, size int) {
 		r.n++
 	}
 	r.take(n)
+}
+
+// place makes n bytes that stand behind the headroom of buf, which is the port's, a packet of the batch.
+func (r *Ring) place(buf []byte, n int) *Packet {
+	p := &r.slots[r.n]
+	p.buf = buf
+	p.renew()
+	p.end, p.inner = p.off+n, n
+	r.used += Headroom + n
+	r.n++
+	return p
 }
 
 func (r *Ring) take(n int) {
