@@ -56,6 +56,7 @@ type Ring struct {
 	// reply is a packet that we make ourselves: an ICMP error, or a fragment.
 	reply    Packet
 	replyOut [1]*Packet
+	segment  Packet // of a superpacket, while it is sent in fragments
 
 	io    syscallArea
 	apart *apartArea // nil but on path portable
@@ -158,6 +159,14 @@ func (r *Ring) next(p *Packet, off, end int) *Packet {
 	r.extra++
 	q.state = state{buf: p.buf, off: off, end: end, Outer: p.Outer, OuterECN: p.OuterECN, segments: 1, inner: end - off}
 	return q
+}
+
+// newSegment returns memory for a segment. It is allocated at first use.
+func (r *Ring) newSegment() *Packet {
+	if r.segment.buf == nil {
+		r.segment.buf = make([]byte, Headroom+MaxPacket)
+	}
+	return &r.segment
 }
 
 // newReply empties the packet that we make ourselves.
