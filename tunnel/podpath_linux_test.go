@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gaissmai/bart"
+
 	"weft/encap"
 )
 
@@ -16,7 +18,10 @@ func newPodPath(tb testing.TB, mtu int) (w *worker, a, b *attached) {
 	w = newHotPath(tb, 3)
 	podAt := func(s string) *attached {
 		x := &attached{port: nullPort{}, role: RolePod, addrs: []netip.Addr{addr(s)}, super: &OffloadTUN{}, pod: new(pod)}
-		w.set.pods = w.set.pods.with(addrShard(addr(s)), addr(s), x)
+		if w.set.pods == nil {
+			w.set.pods = new(bart.Table[*attached])
+		}
+		w.set.pods.Insert(host(addr(s)), x)
 		return x
 	}
 	a, b = podAt("10.1.1.5"), podAt("10.1.1.6")
