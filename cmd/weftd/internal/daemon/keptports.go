@@ -23,7 +23,7 @@ const forgetWait = 300 * time.Millisecond
 // wait for the service manager, which may take seconds.
 func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
 	if k == nil {
-		d.arrival.Settle() // another one in its place cannot be opened while the program before may come back to it
+		d.upgrades.arrival.Settle() // another one in its place cannot be opened while the program before may come back to it
 		ctx, cancel := context.WithTimeout(d.running, forgetWait)
 		defer cancel()
 		if err := d.custody.DropOne(ctx, portItem+name); err != nil {
@@ -55,7 +55,7 @@ func (d *Daemon) keptPorts() (map[string]tunnel.Kept, time.Duration) {
 		k.FDs = i.FDs
 		out[strings.TrimPrefix(i.Name, portItem)] = k
 	}
-	d.inherits += len(out)
+	d.upgrades.inherits += len(out)
 	return out, away
 }
 
@@ -95,7 +95,7 @@ func (d *Daemon) runBackend(ctx context.Context, g *generation) error {
 
 // leavesPorts reports whether the ports are to be left as they are, since the daemon ends and somebody has them.
 func (d *Daemon) leavesPorts() bool {
-	if d.left.Load() || d.arrival.Pending() {
+	if d.upgrades.left.Load() || d.upgrades.arrival.Pending() {
 		return true
 	}
 	if d.running.Err() == nil {
