@@ -14,7 +14,6 @@
 // weft bench measures the same.
 //
 //	load       makes traffic: TCP streams, datagrams, ping-pong; searches for rates, reads processor time
-//	histogram  counts round trips
 //	plan       says what is measured, how long and in which order
 //	overlay    measures the rungs in turns, in labs on this machine
 //	remote     measures between two machines

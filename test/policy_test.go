@@ -91,13 +91,6 @@ func rules() []rule {
 			{"weft/cmd/weftd links go.etcd.io/etcd/server", one("cmd/weftd/a.go", `package main; import _ "go.etcd.io/etcd/server/v3/embed"`)},
 			{"weft/cmd/weft-cni links go.etcd.io/etcd/server", one("cmd/weft-cni/a.go", `package main; import _ "go.etcd.io/etcd/server/v3/embed"`)},
 		}},
-		{"commands execute no templates", checkTemplates, []example{
-			{"weft/cmd/weft links html/template, by bench/report/a.go", map[string]string{
-				"cmd/weft/a.go":     `package main; import _ "weft/bench/report"`,
-				"bench/report/a.go": `package report; import _ "html/template"`,
-			}},
-			{"weft/cmd/weftd links text/template", one("cmd/weftd/a.go", `package main; import _ "text/template"`)},
-		}},
 		{"every package has a comment", checkPackageComments, []example{
 			{"no package comment", one("encap/a.go", "package encap\n")},
 			{`begins with "Package encap"`, one("encap/a.go", "// Some functions.\npackage encap\n")},

@@ -115,17 +115,6 @@ func checkServerOnly(t *tree) (faults []string) {
 	return faults
 }
 
-// checkTemplates keeps templates out of all commands. A template may call any method by its name, so the linker has to keep
-// every exported method of every package in a program that can execute one: a quarter of weftd and of weft.
-func checkTemplates(t *tree) (faults []string) {
-	t.eachLinked(func(main *pkg, f *goFile, imp string) {
-		if isBelow(imp, []string{"text/template", "html/template"}) {
-			faults = append(faults, fmt.Sprintf("%s%s links %s, by %s", module, main.dir, imp, f.path))
-		}
-	})
-	return faults
-}
-
 // isBelow reports whether imp is one of paths, or lies below one.
 func isBelow(imp string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(p string) bool { return imp == p || strings.HasPrefix(imp, p+"/") })

@@ -90,7 +90,7 @@ func bad(r Report) []string {
 	var out []string
 	for _, x := range r.Findings {
 		if x.Verdict != OK && x.Verdict != Unknown {
-			out = append(out, x.ID+" "+string(x.Verdict))
+			out = append(out, string(x.ID)+" "+string(x.Verdict))
 		}
 	}
 	return out
@@ -415,9 +415,9 @@ func taken(n int) func(*Facts) {
 
 // Ids are what scripts go by: unique, and words with hyphens.
 func TestIDsAreUnique(t *testing.T) {
-	seen := map[string]bool{}
+	seen := map[ID]bool{}
 	for _, c := range Checks() {
-		if seen[c.ID] || c.ID == "" || strings.Trim(c.ID, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || c.Looks == "" {
+		if seen[c.ID] || c.ID == "" || strings.Trim(string(c.ID), "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || c.Looks == "" {
 			t.Errorf("%q", c.ID)
 		}
 		seen[c.ID] = true
@@ -428,7 +428,7 @@ func TestIDsAreUnique(t *testing.T) {
 func TestNothingIsKnown(t *testing.T) {
 	r := Examine(&Facts{Now: at()})
 	for _, x := range r.Findings {
-		if x.Verdict == Fault && x.ID != "cap-net-admin" && x.ID != "forwarding-ipv4" {
+		if x.Verdict == Fault && x.ID != CheckCapNetAdmin && x.ID != CheckForwardingIPv4 {
 			t.Errorf("%v", x)
 		}
 	}

@@ -325,7 +325,7 @@ func logRejected(log *slog.Logger, before, now []lease.Rejected) {
 	}
 	for _, r := range now {
 		if !known[fmt.Sprint(r.Key, r.Reason)] {
-			log.Warn("a record is not believed", "event", events.RecordRejected, "key", r.Key, "reason", r.Reason.String(), "detail", r.Detail)
+			log.Warn("a record is not believed", "event", events.RecordRejected, "key", r.Key, "reason", r.Reason, "detail", r.Detail)
 		}
 	}
 }

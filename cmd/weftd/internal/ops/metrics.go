@@ -89,7 +89,7 @@ func nodeFamilies() []metric {
 			func(s *page, emit func(float64, ...string)) {
 				rejected := s.Lease.RejectedCount()
 				for _, reason := range lease.RejectReasons() {
-					emit(float64(rejected[reason]), reason.String())
+					emit(float64(rejected[reason]), string(reason))
 				}
 			}},
 		gauge("weft_cache_saved_timestamp_seconds", "Unix time at which the last good list of nodes was written to disk, with which a restart begins; 0 if there is none.", func(s *page) float64 { return unix(s.Cache.SavedAt) }),

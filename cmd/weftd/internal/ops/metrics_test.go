@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -50,9 +51,19 @@ func TestEveryMetricIsDocumentedAndNoOther(t *testing.T) {
 			t.Errorf("docs/metrics.md names %s, which is not exported", name)
 		}
 	}
+	sentences := map[string]string{}
 	for r := range tunnel.NumDropReasons {
-		if !strings.Contains(page, "| `"+r.String()+"` |") {
-			t.Errorf("docs/metrics.md does not explain the drop reason %s", r)
+		sentences[r.String()] = r.Sentence()
+	}
+	for _, r := range lease.RejectReasons() {
+		sentences[string(r)] = r.Sentence()
+	}
+	if want := int(tunnel.NumDropReasons) + len(lease.RejectReasons()); len(sentences) != want {
+		t.Errorf("%d codes, want %d different ones", len(sentences), want)
+	}
+	for code, sentence := range sentences {
+		if row := fmt.Sprintf("| `%s` | %s |\n", code, sentence); sentence == "" || !strings.Contains(page, row) {
+			t.Errorf("docs/metrics.md lacks the row %s", row)
 		}
 	}
 }
