@@ -16,8 +16,8 @@ import (
 
 	"weft/test/await"
 	"weft/test/lab"
-	"weft/test/netns"
 	"weft/test/lab/probe"
+	"weft/test/netns"
 )
 
 // cniPod is a container whose interface weft-cni makes.

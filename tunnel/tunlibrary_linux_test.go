@@ -14,7 +14,7 @@ import (
 )
 
 // BenchmarkTUNLibrary compares a packet's read and write on path portable, a system call each, with wireguard/tun's on
-// the same device (docs/decisions/0005-dependencies.md). A packet has 1400 bytes, and 64 are waiting when it is read.
+// the same device. A packet has 1400 bytes, and 64 are waiting when it is read.
 func BenchmarkTUNLibrary(b *testing.B) {
 	newHost(b).Do(b, func() error {
 		dev, err := tunnel.OpenTUN(tunnel.TUNOptions{Name: "flannel0", Transient: true})
