@@ -9,6 +9,7 @@ import (
 	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/session"
+	"weft/test/netns"
 	"weft/test/talk"
 )
 
@@ -36,7 +37,7 @@ func (h tenants) container(host int, u session.User, rootFS, name string, o ...s
 // weftd is killed meanwhile, and its pods keep what they have. What cannot be entered is said.
 func TestRootlessDirect(t *testing.T) {
 	parallel(t)
-	requireTool(t, "podman", "podman")
+	netns.Programs(t, "podman")
 	h := userHosts(t, 2, lab.WireFull, busybox(t))
 	u, bob := session.Ada(), session.Bob()
 	store := h.etcd(1, u, 2379, dualStackOn(8285))

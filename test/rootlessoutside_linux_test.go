@@ -9,6 +9,7 @@ import (
 	"weft/test/await"
 	"weft/test/lab"
 	"weft/test/lab/session"
+	"weft/test/netns"
 	"weft/test/talk"
 )
 
@@ -16,9 +17,7 @@ import (
 // out is, by pasta as well, and where there is none; that a pod hears at once.
 func TestRootlessOutside(t *testing.T) {
 	parallel(t)
-	for tool, pkg := range map[string]string{"rootlesskit": "rootlesskit", "slirp4netns": "slirp4netns", "newuidmap": "uidmap", "pasta": "passt"} {
-		requireTool(t, tool, pkg)
-	}
+	netns.Programs(t, "newuidmap:uidmap", "pasta:passt", "rootlesskit", "slirp4netns")
 	h := userHosts(t, 3, lab.WireFull)
 	addr := h.Node(3).Underlay4 // no overlay has it
 	u, bob := session.Ada(), session.Bob()

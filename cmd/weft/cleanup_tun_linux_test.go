@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -16,9 +15,7 @@ import (
 // first, it found the route to the network taken and made none, and gets ours. What it adopts stays, and a TUN that is
 // in use.
 func TestCleanupTakesADeadTUN(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes a network namespace: run it as root (sudo make test)")
-	}
+	netns.TUN(t)
 	for name, c := range map[string]struct {
 		held  []string // TUNs that a process has open
 		lines []string

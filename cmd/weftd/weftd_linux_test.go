@@ -140,8 +140,12 @@ func TestACachedConfigurationThatIsOutdated(t *testing.T) {
 	b.start(t)
 	a.awaitReady(t)
 	b.awaitReady(t)
-	b.stop(t, syscall.SIGTERM)
 	file := b.dir + "/cache/lease.json"
+	await.OK(t, "b has cached what it knows", func() error { // soon after it is ready
+		_, err := os.Stat(file)
+		return err
+	})
+	b.stop(t, syscall.SIGTERM)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

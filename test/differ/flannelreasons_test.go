@@ -53,8 +53,3 @@ const (
 	longDatagram   flannelReason = "long datagram"
 )
 
-// flannelReasons are all but the first.
-func flannelReasons() []flannelReason {
-	return []flannelReason{noIP, trailing, ownWay, forgedSource, noGroups, noRoute, ipv6ToFlannel, ipv6ToWeft, tooBig, outerECN, unknownSource,
-		innerSource, notOurs, tunnelInTunnel, ttlZero, completes, severalPackets, longDatagram}
-}

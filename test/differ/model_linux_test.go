@@ -15,7 +15,7 @@ import (
 )
 
 // TestFormatIPMatchesModel gives the same packets to the engine, in format ip and over ports in memory, and to a model
-// of what weft does with each. The model names what docs/requirements.md says that weft does otherwise than flannel.
+// of what weft does with each. The model names what docs/deviations.md says that weft does otherwise than flannel.
 func TestFormatIPMatchesModel(t *testing.T) {
 	o := readOptions(t, 200_000)
 	began := time.Now()

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"weft/test/netns"
 )
 
 // runScript runs one of the image's scripts with each shell that may have to run it, each time in a folder of its
@@ -20,13 +22,12 @@ func runScript(t *testing.T, before string, env []string, script string, args []
 	for _, shell := range []string{"dash", "bash"} {
 		t.Run(shell, func(t *testing.T) {
 			dir := t.TempDir()
-			// It runs in a network namespace of its own, since the script looks at routes.
 			line := before + "\nexec " + shell + " " + path + ` "$@"`
-			cmd := exec.Command("unshare", append([]string{"--net", shell, "-ec", line, "test"}, args...)...)
+			cmd := exec.Command(shell, append([]string{"-ec", line, "test"}, args...)...)
 			cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 			var stderr strings.Builder
 			cmd.Stderr = &stderr
-			err := cmd.Run()
+			err := netns.New(t, "image").Run(cmd) // the script looks at routes
 			if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 				t.Fatalf("%v (a network namespace takes root)", err)
 			}

@@ -102,9 +102,6 @@ func (d *Daemon) serve(ctx context.Context, c *choice.Choice, g *generation) (af
 	if g.prober != nil {
 		do(g.prober.Run)
 	}
-	if g.cached {
-		do(func(ctx context.Context) error { return d.source.confirm(ctx, g.footing) })
-	}
 	do(func(ctx context.Context) error {
 		if after = d.watchConfig(ctx, c, g); after.decided {
 			cancel(nil)

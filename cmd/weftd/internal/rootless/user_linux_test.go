@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(role) != "":
 		code = goThere()
 	default:
+		netns.Isolate()
 		code = m.Run()
 	}
 	os.Exit(code)
