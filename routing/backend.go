@@ -144,8 +144,8 @@ type BackendConfig struct {
 	// Unprivileged says that this process has no rights over the underlay's namespace: it changes nothing there, and
 	// sends by sockets of UDP only.
 	Unprivileged bool
-	// Network is the network config; its Backend object is the backend's.
-	Network lease.NetworkConfig
+	// Network is the network config.
+	Network Network
 	// Node is this node's identity. The backend derives from it what it chooses for the node, such as
 	// a MAC, so that it is the same after a reboot.
 	Node string

@@ -113,12 +113,6 @@ var _ Backend = (*controller)(nil)
 // and starts nothing. The caller runs Run or calls Close.
 func newController(c BackendConfig, t backendType, a actor) (*controller, error) {
 	about := t.trait()
-	if c.Kernel == nil {
-		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", about.name)
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
 	sizes, err := t.sizes(c.Underlay)
 	if err != nil {
 		return nil, fmt.Errorf("%s backend over %s: %w", about.name, c.Underlay.Name, err)
@@ -241,7 +235,7 @@ func (c *controller) Status() Status {
 	if c.rules != nil {
 		st.Rules = c.rules.Status()
 	}
-	if w, ok := c.kind.(wireGuard); ok {
+	if w, ok := c.kind.(*wireGuard); ok {
 		st.Encrypt = w.encrypt
 	}
 	if h, ok := c.actor.(interface{ hook() HookStatus }); ok {

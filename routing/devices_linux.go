@@ -65,7 +65,7 @@ func (c *controller) ensureTUN(r *round, m mtus) (kernel.State, error) {
 			c.warnOnce(err, "meaning", notes)
 		}
 	}
-	return tunState(name, m.inner, own, c.cfg.Network), nil
+	return tunState(name, m.inner, own, c.cfg.Network.NetworkConfig), nil
 }
 
 // ownDevices names the devices of ours that a state has.

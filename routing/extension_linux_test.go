@@ -161,7 +161,7 @@ remove [ 10.5.2.0/24 fd00:5:0:2::/64 192.0.2.2 2001:db8::2] a b|$(touch /tmp/x)'
 func TestExtensionStart(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"false"}}`))
+	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"false"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestExtensionIsRefused(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
 	made := t.TempDir() + "/made"
-	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"touch ` + made + `"}}`))
+	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"touch ` + made + `"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

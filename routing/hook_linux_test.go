@@ -324,7 +324,7 @@ func TestAPendingOwnRouteWasInPlace(t *testing.T) {
 func TestRouteHookNeedsItsController(t *testing.T) {
 	k := inNamespace(t)
 	netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"route-hook","Interval":30}}`))
+	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"route-hook","Interval":30}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestRouteHookNeedsItsController(t *testing.T) {
 	if _, err := NewBackend(t.Context(), c); err == nil || !strings.Contains(err.Error(), "want https") {
 		t.Errorf("without TLS: %v", err)
 	}
-	if _, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"route-hook","Interval":5}}`)); err == nil || !strings.Contains(err.Error(), "Backend.Interval is 5: want a number from 30 to 3600") {
+	if _, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"route-hook","Interval":5}}`)); err == nil || !strings.Contains(err.Error(), "Backend.Interval is 5: want a number from 30 to 3600") {
 		t.Errorf("a short interval: %v", err)
 	}
 }

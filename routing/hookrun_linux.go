@@ -56,8 +56,8 @@ type hookRunner struct {
 
 var _ actor = (*hookRunner)(nil)
 
-// Open implements Settings.
-func (s *hookSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
+// Open implements settings.
+func (s *hook) Open(_ context.Context, c BackendConfig) (Backend, error) {
 	if c.Hook == nil || c.Hook.URL == "" {
 		return nil, ErrNoController
 	}
@@ -66,7 +66,7 @@ func (s *hookSettings) Open(_ context.Context, c BackendConfig) (Backend, error)
 		return nil, fmt.Errorf("%s backend: %w", typeHook, err)
 	}
 	r := &hookRunner{
-		client: client, node: c.Node, networks: c.Network.Networks(), interval: s.interval, log: c.Logger, now: time.Now,
+		client: client, node: c.Node, networks: c.Network.Networks(), interval: s.Interval, log: c.Logger, now: time.Now,
 		instance: rand.Text(), status: HookStatus{Controller: client.At()},
 	}
 	if c.StateDir != "" {
@@ -75,7 +75,7 @@ func (s *hookSettings) Open(_ context.Context, c BackendConfig) (Backend, error)
 	if err := r.load(); err != nil {
 		c.Logger.Warn("what the controller accepted earlier is not known: pods wait until it accepts this node's routes", "reason", err)
 	}
-	return openKernel(c, hook{s.plain}, r)
+	return openKernel(c, s, r)
 }
 
 // act implements actor: it gives the controller a view if there is another one, or if the same is due.

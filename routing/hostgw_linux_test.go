@@ -79,7 +79,7 @@ fd00:5:0:4::/64 via 2001:db8::4 dev eth0 metric 1024 pref medium
 
 func TestHostGWNeedsTheLinksOwnAddress(t *testing.T) {
 	k := inNamespace(t)
-	network, err := ParseConfig([]byte(hostGWDual))
+	network, err := Parse([]byte(hostGWDual))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		{`{"Type":"udp"}`, "flannel0", "10.5.0.0/16 dev flannel0 scope link"},
 		{`{"Type":"extension"}`, "", ""},
 	} {
-		network, err := ParseConfig([]byte(config(c.backend)))
+		network, err := Parse([]byte(config(c.backend)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,13 +124,13 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		if network.BackendType == typeExtension {
 			peer.BackendData = nil
 		}
-		set := lease.Set{Config: network, Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{peer}}
+		set := lease.Set{Config: network.NetworkConfig, Own: lease.Record{Subnets: lease.Subnets{V4: pfx("10.5.1.0/24")}}, Peers: []lease.Record{peer}}
 		if err := b.Apply(t.Context(), set); err != nil {
 			t.Fatalf("%s: %v", c.backend, err)
 		}
 		st := b.Status()
 		for range 2 {
-			if _, err := RemoveLeftovers(k, network, nil, st.Devices); err != nil {
+			if _, err := RemoveLeftovers(k, network.NetworkConfig, nil, st.Devices); err != nil {
 				t.Errorf("%s: %v", c.backend, err)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 // TestIPIPInUserSpace has two nodes talk whose kernels have no ipip, or who are told not to use it.
 func TestIPIPInUserSpace(t *testing.T) {
 	nodes, _ := hosts(t, 2)
-	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"always"}}`))
+	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"always"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestIPIPInUserSpace(t *testing.T) {
 		}
 	}
 	for i, n := range nodes {
-		if err := n.b.Apply(t.Context(), lease.Set{Config: network, Own: n.own, Peers: []lease.Record{nodes[1-i].own}}); err != nil {
+		if err := n.b.Apply(t.Context(), lease.Set{Config: network.NetworkConfig, Own: n.own, Peers: []lease.Record{nodes[1-i].own}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +101,7 @@ func TestNoIPIP(t *testing.T) {
 		t.Errorf("the probe's device is left:\n%s", out)
 	}
 	open := func(how string, edit func(*BackendConfig)) (Backend, error) {
-		network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"` + how + `"}}`))
+		network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"ipip","Userspace":"` + how + `"}}`))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,19 +20,15 @@ type Planner struct {
 
 // NewPlanner returns one for a network over an underlay. The error says that the network's type is another one, or what is wrong with its options or with
 // the underlay's MTU. node is the identity of the node, of which the MACs of type vxlan are made.
-func NewPlanner(c lease.NetworkConfig, u underlay.Link, node string) (*Planner, error) {
-	s, err := BuiltIn().Settings(c)
-	if err != nil {
-		return nil, err
-	}
+func NewPlanner(c Network, u underlay.Link, node string) (*Planner, error) {
 	p := new(Planner)
-	switch s := s.(type) {
-	case *udpSettings:
-		p.kind = bareIP{s.UDPOptions, s.ipv6}
-	case *vxlanSettings:
-		v := s.vxlan()
-		v.mac4, v.mac6 = vtepMAC(node, false, v.o.VNI, v.o.MACPrefix), vtepMAC(node, true, v.o.VNI, v.o.MACPrefix)
-		p.kind = userVTEP{v, ""}
+	switch s := c.settings.(type) {
+	case *udp:
+		p.kind = s
+	case *vxlan:
+		v := *s
+		v.mac4, v.mac6 = vtepMAC(node, false, v.VNI, v.MacPrefix.bytes), vtepMAC(node, true, v.VNI, v.MacPrefix.bytes)
+		p.kind = userVTEP{&v, ""}
 	default:
 		return nil, fmt.Errorf("type %s: only what types udp and vxlan carry can be planned without a kernel", c.BackendType)
 	}

@@ -135,7 +135,10 @@ func TestRawNeedsEthernet(t *testing.T) {
 	stop()
 
 	c := u.cfg
-	c.Network.Backend = []byte(`{"Type":"udp","Path":"raw"}`)
+	var err error
+	if c.Network, err = Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"udp","Path":"raw"}}`)); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := NewBackend(t.Context(), c); err == nil || !strings.Contains(err.Error(), "path raw is not possible: link eth0 is none, not Ethernet") {
 		t.Errorf("path raw, asked for: %v", err)
 	}

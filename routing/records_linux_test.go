@@ -41,7 +41,7 @@ func TestRecords(t *testing.T) {
 		if backend == `"Type":"ipip"` {
 			families = ""
 		}
-		network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16",` + families + `"Backend":{` + backend + `}}`))
+		network, err := Parse([]byte(`{"Network":"10.5.0.0/16",` + families + `"Backend":{` + backend + `}}`))
 		if err != nil {
 			t.Errorf("%s: %v", backend, err)
 			continue

@@ -57,7 +57,7 @@ func (n *handNode) hold(name string, k *tunnel.Kept) {
 // begin makes a backend of the node, and runs it.
 func (n *handNode) begin(t *testing.T, inherited map[string]tunnel.Kept) *life {
 	t.Helper()
-	network, err := ParseConfig([]byte(n.config))
+	network, err := Parse([]byte(n.config))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -51,15 +52,27 @@ func newTestUDPOn(t *testing.T, k *kernel.Kernel, six bool, path tunnel.Path) *c
 // newTestUDPOf is newTestUDP with a Backend object; "" is none.
 func newTestUDPOf(t *testing.T, k *kernel.Kernel, six bool, backend string) *carrier {
 	t.Helper()
-	set := testSet("10.5.1.0/24", six)
 	o := underlay.Options{IPv4: true, IPv6: six, Interfaces: []string{"eth0"}}
 	under, err := underlay.Choose(k, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	set.Config.BackendType = typeUDP
-	set.Config.Backend = []byte(backend)
-	b, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: set.Config, Underlay: under, UnderlayOptions: o})
+	config := map[string]json.RawMessage{"Network": json.RawMessage(`"10.5.0.0/16"`)}
+	if six {
+		config["EnableIPv6"], config["IPv6Network"] = json.RawMessage("true"), json.RawMessage(`"fd00:5::/48"`)
+	}
+	if backend != "" {
+		config["Backend"] = json.RawMessage(backend)
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	network, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: under, UnderlayOptions: o})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +291,7 @@ func TestUDPLeavesItsFormerNetwork(t *testing.T) {
 	set := testSet("10.6.1.0/24", false)
 	set.Config.Network, set.Peers = pfx("10.6.0.0/16"), nil
 	u = newTestUDP(t, k, false)
-	u.cfg.Network, u.cfg.Former = set.Config, []netip.Prefix{net4}
+	u.cfg.Network.NetworkConfig, u.cfg.Former = set.Config, []netip.Prefix{net4}
 	start(t, u)
 	apply(t, u, set)
 	const want = `flannel0 inet 10.6.1.0/32 scope global flannel0 valid_lft forever preferred_lft forever

@@ -75,7 +75,7 @@ func hosts(t *testing.T, count int) (nodes []*vtepNode, bridge *kernel.Kernel) {
 // open makes the node's backend and runs it.
 func (n *vtepNode) open(t *testing.T, keys string) {
 	t.Helper()
-	network, err := ParseConfig(fmt.Appendf(nil, userVXLAN, keys))
+	network, err := Parse(fmt.Appendf(nil, userVXLAN, keys))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +281,7 @@ func TestUserVTEPTakesThePort(t *testing.T) {
 
 	open := func() *carrier {
 		t.Helper()
-		network, err := ParseConfig([]byte(config("always")))
+		network, err := Parse([]byte(config("always")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +336,7 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 	ip(t, "route add 198.51.100.0/24 via 192.0.2.254")
 	far := vxlanPeer(3)
 	far.PublicIP = addr("198.51.100.3")
-	network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Userspace":"always","Path":"portable"}}`))
+	network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"auto","Userspace":"always","Path":"portable"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +352,7 @@ func TestUserVTEPRoutesDirectly(t *testing.T) {
 	start(t, u)
 	own := vxlanPeer(1)
 	own.V6 = netip.Prefix{}
-	apply(t, u, lease.Set{Config: network, Own: own, Peers: []lease.Record{vxlanPeer(2), far}})
+	apply(t, u, lease.Set{Config: network.NetworkConfig, Own: own, Peers: []lease.Record{vxlanPeer(2), far}})
 	const all = "10.5.0.0/16 dev flannel0 scope link"
 	routes := func(want ...string) func() error {
 		return func() error {
@@ -404,7 +404,7 @@ func TestNoVXLAN(t *testing.T) {
 			k := inNamespace(t)
 			k.VXLANKind = "weft-nosuch"
 			netns.EtherLink(t, "eth0", 1500, "192.0.2.1/24")
-			network, err := ParseConfig([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":` + keys + `}}`))
+			network, err := Parse([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":` + keys + `}}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -423,7 +423,7 @@ func TestNoVXLAN(t *testing.T) {
 			if user {
 				own := vxlanPeer(1)
 				own.V6 = netip.Prefix{}
-				apply(t, u, lease.Set{Config: network, Own: own})
+				apply(t, u, lease.Set{Config: network.NetworkConfig, Own: own})
 				if st := u.Status(); len(st.Notes) != 1 || !strings.Contains(st.Notes[0], "this kernel has no vxlan") {
 					t.Errorf("notes %q", st.Notes)
 				}

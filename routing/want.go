@@ -56,12 +56,6 @@ type trait struct {
 // mtus are the largest datagram with its IP header, and the largest inner packet, in bytes.
 type mtus struct{ outer, inner int }
 
-// innerMTU is the largest inner packet of a type over u, in bytes.
-func innerMTU(t backendType, u underlay.Link) (int, error) {
-	m, err := t.sizes(u)
-	return m.inner, err
-}
-
 // situation is what a type decides on.
 type situation struct {
 	set   lease.Set

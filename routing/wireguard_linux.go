@@ -23,8 +23,8 @@ import (
 // another file. While it is replaced, the next one has ".new" at its end.
 const WireGuardKeyFile = "wireguard.key"
 
-// Open implements Settings.
-func (s *wireGuardSettings) Open(_ context.Context, c BackendConfig) (Backend, error) {
+// Open implements settings.
+func (s *wireGuard) Open(_ context.Context, c BackendConfig) (Backend, error) {
 	b, err := s.open(c)
 	if err != nil {
 		return nil, err // and no *Encrypter in the interface
@@ -32,13 +32,10 @@ func (s *wireGuardSettings) Open(_ context.Context, c BackendConfig) (Backend, e
 	return b, nil
 }
 
-func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
-	if c.Kernel == nil {
-		return nil, fmt.Errorf("%s backend: BackendConfig.Kernel is missing", s.name)
-	}
-	w := s.wireGuard()
+func (s *wireGuard) open(c BackendConfig) (*Encrypter, error) {
+	w := *s
 	var err error
-	w.user, w.why, err = inUserSpace(c, w.o.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, nil)
+	w.user, w.why, err = inUserSpace(c, w.Userspace, c.Kernel.ProbeWireGuard, kernel.ErrNoWireGuard, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s backend: %w", s.name, err)
 	}
@@ -57,7 +54,7 @@ func (s *wireGuardSettings) open(c BackendConfig) (*Encrypter, error) {
 	if w.why != "" {
 		a.log.Warn("packets are encrypted in user space", "cause", w.why)
 	}
-	b, err := newController(c, w, a)
+	b, err := newController(c, &w, a)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +97,7 @@ func (e *Encrypter) EncryptedPeers() (all []EncryptedPeer, err error) {
 
 // Recv is what the lease record's Recv has: RecvPlain, if packets may come in plain.
 func (e *Encrypter) Recv() []string {
-	if w, ok := e.kind.(wireGuard); ok && w.takesPlain(e.Status().Underlay, e.away()) {
+	if w, ok := e.kind.(*wireGuard); ok && w.takesPlain(e.Status().Underlay, e.away()) {
 		return []string{RecvPlain}
 	}
 	return nil

@@ -34,7 +34,7 @@ func wireGuardNodes(t *testing.T, count int, keys string) ([]*vtepNode, *kernel.
 // openWireGuard makes the node's backend and runs it.
 func (n *vtepNode) openWireGuard(t *testing.T, keys, stateDir string) (stop func()) {
 	t.Helper()
-	network, err := ParseConfig(fmt.Appendf(nil, userWireGuard, keys))
+	network, err := Parse(fmt.Appendf(nil, userWireGuard, keys))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,6 @@ import (
 	"weft/cmd/weftd/internal/kubemode"
 	"weft/lease"
 	"weft/lease/kube"
-	"weft/routing"
 )
 
 // kubeSource gets subnets from the Kubernetes API, and the network configuration from a file.
@@ -91,7 +90,7 @@ func (s *kubeSource) recall(c lease.Cached) (footing, error) {
 		return footing{}, err
 	}
 	s.good.Store(&was)
-	f.network, f.raw = was.NetworkConfig, was.Raw
+	f.network = was.Network
 	return f, nil
 }
 
@@ -112,7 +111,7 @@ func (s *kubeSource) ask(ctx context.Context, heard func(error)) (f footing, why
 		return f, "API server: " + err.Error()
 	}
 	f = s.footing(known)
-	f.network, f.raw = network.NetworkConfig, network.Raw
+	f.network = network.Network
 	return f, ""
 }
 
@@ -177,10 +176,10 @@ func (s *kubeSource) confirm(ctx context.Context, f footing) error {
 }
 
 func (s *kubeSource) member(o memberOptions) (member, error) {
-	facts := routing.FactsOf(o.footing.network)
+	facts := o.footing.network.Facts()
 	return kube.NewManager(s.client, kube.Options{
 		Backend: kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6},
-		Node:    o.footing.node, State: o.state, Underlay: o.alive, Config: o.footing.network, RawConfig: o.footing.raw, Unproven: o.cached == nil, Local: o.local,
+		Node:    o.footing.node, State: o.state, Underlay: o.alive, Config: o.footing.network.NetworkConfig, RawConfig: o.footing.network.Raw, Unproven: o.cached == nil, Local: o.local,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
 	})
 }
@@ -191,7 +190,7 @@ func (s *kubeSource) run(context.Context, func() bool) error { return nil }
 // offered reads the file: a mounted ConfigMap changes in place.
 func (s *kubeSource) offered(lease.Status) choice.Offer {
 	now, err := kubemode.ReadNetwork(s.cfg.NetConfigPath)
-	return choice.Offer{Known: true, Network: choice.Network{NetworkConfig: now.NetworkConfig, Raw: now.Raw}, Fault: err}
+	return choice.Offer{Known: true, Network: choice.Network{Network: now.Network}, Fault: err}
 }
 
 func (s *kubeSource) read(context.Context) (choice.Offer, int64, error) {

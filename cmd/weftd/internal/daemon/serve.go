@@ -133,7 +133,7 @@ func (d *Daemon) newGeneration(ctx context.Context, f footing, cached *lease.Cac
 		closeKernels(kernel, outside)
 		return nil, err
 	}
-	for _, u := range routing.UnknownKeys(f.raw) {
+	for _, u := range f.network.Unknown {
 		d.log.Warn(u.String())
 	}
 	return g, nil
@@ -162,12 +162,8 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	}
 	d.log.Info("underlay", "event", event.UnderlayChosen, "link", g.chosen.Name, "mtu", g.chosen.MTU, "local", g.chosen.Local(), "public_ip", text(g.chosen.Ext4), "public_ipv6", text(g.chosen.Ext6))
 	before := previous(d.cfg.SubnetFile, d.log)
-	g.former = former(before, f.network)
+	g.former = former(before, f.network.NetworkConfig)
 	g.before = lease.Subnets{V4: before.Subnet, V6: before.IPv6Subnet}
-	rules, err := d.rulesConfig(f, g.former)
-	if err != nil {
-		return nil, err
-	}
 	kept, away := d.keptPorts()
 	g.under4or6 = d.hasUnderlay(kept)
 	g.backend, err = routing.NewBackend(ctx, routing.BackendConfig{
@@ -179,7 +175,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 		UnderlayChanged: func(u underlay.Link) { d.moved(g, u) },
 		PortLost:        d.pods.Lost,
 		Inherited:       kept, Away: away, Keep: d.keepPort,
-		Rules:  rules,
+		Rules:  d.rulesConfig(f, g.former),
 		Logger: d.log.With("component", "backend"),
 	})
 	if err != nil {
@@ -195,7 +191,7 @@ func (d *Daemon) newParts(ctx context.Context, kernel, outside *routing.Kernel, 
 	d.newProber(g)
 	g.member, err = d.source.member(memberOptions{
 		footing: f, local: d.local(g), before: before, cache: d.cache, cached: cached, publish: g.publish,
-		state: d.state, alive: presence.Alive{Kernel: outside, From: g.underlay, Port: routing.FactsOf(f.network).Port},
+		state: d.state, alive: presence.Alive{Kernel: outside, From: g.underlay, Port: f.network.Facts().Port},
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.backend.Close())
@@ -266,7 +262,7 @@ func (d *Daemon) removeLeftovers(g *generation) {
 	if set, _ := g.state(); g.swept || set.Own.Subnets == (lease.Subnets{}) || !usable(status) {
 		return
 	}
-	removed, err := routing.RemoveLeftovers(g.kernel, g.footing.network, g.former, status.Devices)
+	removed, err := routing.RemoveLeftovers(g.kernel, g.footing.network.NetworkConfig, g.former, status.Devices)
 	for _, r := range removed {
 		d.log.Info("removed what another backend left", "event", event.TakenOver, "object", r)
 	}
