@@ -19,8 +19,8 @@ type alloc struct{ plain }
 
 func (alloc) Facts() Facts { return Facts{Carrier: CarrierOthers, Alone: true} }
 
-func (a *alloc) Open(_ context.Context, c BackendConfig) (Backend, error) {
-	return openKernel(c, a, nil)
+func (a *alloc) Open(_ context.Context, c BackendConfig) (*Node, error) {
+	return newNode(c, a, nil)
 }
 
 func (alloc) trait() trait { return trait{name: typeAlloc, path: PathNone} }

@@ -34,7 +34,7 @@ type auto struct {
 }
 
 // Open implements settings. The key DirectRouting has no effect.
-func (a *auto) Open(ctx context.Context, c BackendConfig) (Backend, error) {
+func (a *auto) Open(ctx context.Context, c BackendConfig) (*Node, error) {
 	v := a.vxlan
 	v.auto, v.DirectRouting = true, true
 	return v.Open(ctx, c)

@@ -21,7 +21,7 @@ import (
 // node is one host of TestUDPCarriesPackets: a namespace and its backend.
 type node struct {
 	k   *kernel.Kernel
-	u   *carrier
+	u   *Node
 	own lease.Record
 }
 

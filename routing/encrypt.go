@@ -23,7 +23,6 @@ const RecvPlain = "plain"
 
 // seals are what type auto has beside wireguard.
 type seals struct {
-	name    string // of the type
 	encrypt string // the word; "" with type wireguard
 	// allowed are sources beside the overlay's that may send to it in plain.
 	allowed []netip.Prefix
@@ -46,13 +45,13 @@ type encrypted struct {
 func newEncrypted(c lease.NetworkConfig) *encrypted { return &encrypted{wireGuard: *newWireGuard(c)} }
 
 // Open implements settings.
-func (e *encrypted) Open(ctx context.Context, c BackendConfig) (Backend, error) {
+func (e *encrypted) Open(ctx context.Context, c BackendConfig) (*Node, error) {
 	w := e.wireGuard
 	w.seals = e.sealed()
 	return w.Open(ctx, c)
 }
 
-func (e *encrypted) sealed() seals { return seals{typeAuto, e.Encrypt, e.AllowedSources} }
+func (e *encrypted) sealed() seals { return seals{e.Encrypt, e.AllowedSources} }
 
 // takesPlain says that the node's record may have RecvPlain: its routes are the host's, which away says they are not, and what peers are
 // told is the address that the link itself has. Behind a router that translates addresses, a peer on the router's other side would send pods'
@@ -101,12 +100,13 @@ func (w *wireGuard) plainWay(report Reached, r *lease.Record, f family, s situat
 	return report
 }
 
-// seal implements sealer.
-func (w *wireGuard) seal(under string, reached []Reached) *hostrules.Seal {
-	if w.encrypt == "" {
+// seal says by which links packets come and go encrypted, and what comes and goes in plain for all that; nil if nothing is
+// sealed. under is the underlay's link, "" if that is in another namespace.
+func (s seals) seal(under string, reached []Reached) *hostrules.Seal {
+	if s.encrypt == "" {
 		return nil
 	}
-	x := &hostrules.Seal{Devices: []string{kernel.WireGuardName(false), kernel.WireGuardName(true)}, Underlay: under, Admitted: w.allowed}
+	x := &hostrules.Seal{Devices: []string{kernel.WireGuardName(false), kernel.WireGuardName(true)}, Underlay: under, Admitted: s.allowed}
 	for _, r := range reached {
 		if r.How == HowRoute {
 			x.Plain, x.Hosts = append(x.Plain, r.Subnet.Masked()), append(x.Hosts, r.Via)

@@ -33,7 +33,7 @@ func TestEncryptTakesPlain(t *testing.T) {
 		{encryptBetweenLinks, here, at, "[plain]"}, {encryptBetweenLinks, there, at, "[]"}, {encryptBetweenLinks, here, told, "[]"},
 		{encryptAlways, here, at, "[]"}, {"", here, at, "[]"},
 	} {
-		e := &Encrypter{controller: &controller{kind: &wireGuard{seals: seals{name: typeAuto, encrypt: c.word}}, k: here, out: c.out, status: Status{Underlay: c.under}}}
+		e := &Node{about: trait{seals: seals{encrypt: c.word}}, k: here, out: c.out, status: Status{Underlay: c.under}}
 		if got := fmt.Sprint(e.Recv()); got != c.want {
 			t.Errorf("%q, elsewhere %t, %v: %s, want %s", c.word, c.out == there, c.under, got, c.want)
 		}
@@ -52,7 +52,7 @@ func TestEncryptWithoutRules(t *testing.T) {
 	}
 	o := newBackendConfig(t, k, network)
 	o.Rules = &hostrules.Config{Network: network.NetworkConfig, Resync: time.Hour, RouteProtocol: RouteProtocol, Logger: slog.New(slog.DiscardHandler)}
-	b, err := NewBackend(t.Context(), o)
+	b, err := NewNode(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func TestEncryptWays(t *testing.T) {
 		encryptBetweenLinks: {"route " + onLink, "tunnel 192.0.2.2 is reached through the router 192.0.2.254 on eth0", "tunnel it takes nothing in plain", "tunnel it takes nothing in plain",
 			`skipped its backend is "vxlan"`, "tunnel the way is not known yet"},
 	} {
-		w := wireGuard{Mode: modeSeparate, ListenPort: 51820, ListenPortV6: 51821, seals: seals{name: typeAuto, encrypt: word, allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
+		w := wireGuard{Mode: modeSeparate, ListenPort: 51820, ListenPortV6: 51821, seals: seals{encrypt: word, allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
 			enabled4: true, enabled6: true, public: func() wireguard.PublicKey { return own }}
 		if w.trait().asksHops != (word == encryptBetweenLinks) || w.trait().name != "auto" || w.trait().record != "wireguard" {
 			t.Errorf("%+v", w.trait())
@@ -157,7 +157,7 @@ func TestEncryptWays(t *testing.T) {
 			t.Errorf("%s: %d plain routes of %d, devices %+v", word, routes, len(plain), d.wireGuard)
 		}
 	}
-	plain := wireGuard{seals: seals{name: typeWireGuard}}
+	plain := new(wireGuard)
 	if plain.seal("eth0", nil) != nil || plain.trait().asksHops {
 		t.Error("type wireguard has a seal")
 	}
@@ -183,7 +183,7 @@ func TestEncryptBehindATranslation(t *testing.T) {
 		}
 	}
 	peer4, peer6 := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")
-	w := wireGuard{seals: seals{name: typeAuto, encrypt: encryptBetweenLinks}}
+	w := wireGuard{seals: seals{encrypt: encryptBetweenLinks}}
 	for _, c := range []struct {
 		under  underlay.Link
 		addrs  []netip.Addr

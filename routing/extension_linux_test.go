@@ -166,7 +166,7 @@ func TestExtensionStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Ext4: addr("192.0.2.1")}
-	if _, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: func() error { return nil }}); err == nil || !strings.Contains(err.Error(), `PreStartupCommand ["false"]: exit status 1`) {
+	if _, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: func() error { return nil }}); err == nil || !strings.Contains(err.Error(), `PreStartupCommand ["false"]: exit status 1`) {
 		t.Errorf("PreStartup fails: %v", err)
 	}
 	e := newExtTest(t)
@@ -236,7 +236,7 @@ func TestExtensionIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, may := range map[string]func() error{"nobody said": nil, "refused": func() error { return errors.New("anyone may write it") }} {
-		_, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: may})
+		_, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u, MayRunCommands: may})
 		if !errors.Is(err, ErrCommandsRefused) || may != nil && !strings.Contains(err.Error(), "anyone may write it") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -30,6 +30,7 @@ const maxOutput = 64 << 10
 
 // extRunner runs the commands, and remembers which ran for which peer, also across restarts.
 type extRunner struct {
+	idle
 	o    *extension
 	k    *kernel.Kernel
 	log  *slog.Logger
@@ -43,8 +44,6 @@ type extRunner struct {
 	doubtful []extPeer
 }
 
-var _ actor = (*extRunner)(nil)
-
 // ErrCommandsRefused says that a network config of type extension is not followed, since whoever
 // wrote its commands would be root here.
 var ErrCommandsRefused = errors.New("type extension: its commands are not run")
@@ -54,7 +53,7 @@ var ErrCommandsRefused = errors.New("type extension: its commands are not run")
 const ExtensionFile = "extension.json"
 
 // Open implements settings.
-func (s *extension) Open(ctx context.Context, c BackendConfig) (Backend, error) {
+func (s *extension) Open(ctx context.Context, c BackendConfig) (*Node, error) {
 	e := *s
 	if c.MayRunCommands == nil {
 		return nil, ErrCommandsRefused
@@ -75,11 +74,11 @@ func (s *extension) Open(ctx context.Context, c BackendConfig) (Backend, error) 
 			return nil, fmt.Errorf("%s backend: %w", typeExtension, err)
 		}
 	}
-	return openKernel(c, &e, r)
+	return newNode(c, &e, r)
 }
 
-// act implements actor.
-func (r *extRunner) act(ctx context.Context, s situation) outcome {
+// sync implements driver.
+func (r *extRunner) sync(ctx context.Context, s situation, _ *desired) outcome {
 	var out outcome
 	if err := r.start(ctx, s); err != nil {
 		return outcome{node: fmt.Errorf("%w: %w", errNotStarted, err)}
@@ -147,13 +146,15 @@ func (r *extRunner) start(ctx context.Context, s situation) error {
 	return nil
 }
 
-// stop implements actor: it runs Shutdown, if PostStartup ran.
-func (r *extRunner) stop(ctx context.Context) error {
-	if r.post == "" {
+// close implements driver: it runs Shutdown, if PostStartup ran.
+func (r *extRunner) close(ctx context.Context, ran bool) error {
+	if r.post == "" || !ran {
 		return nil
 	}
-	_, err := r.run(ctx, extStopTimeout, "ShutdownCommand", r.o.ShutdownCommand, r.last, "")
-	return err
+	if _, err := r.run(ctx, extStopTimeout, "ShutdownCommand", r.o.ShutdownCommand, r.last, ""); err != nil {
+		r.log.Warn("stop", "error", err)
+	}
+	return nil
 }
 
 func (r *extRunner) peer(ctx context.Context, key, command string, p extPeer) error {

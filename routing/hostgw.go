@@ -21,8 +21,8 @@ type hostGW struct{ plain }
 
 func (hostGW) Facts() Facts { return Facts{Carrier: CarrierKernel, Direct: true} }
 
-func (g *hostGW) Open(_ context.Context, c BackendConfig) (Backend, error) {
-	return openKernel(c, g, nil)
+func (g *hostGW) Open(_ context.Context, c BackendConfig) (*Node, error) {
+	return newNode(c, g, nil)
 }
 
 func (hostGW) trait() trait {

@@ -84,7 +84,7 @@ func TestHostGWNeedsTheLinksOwnAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := underlay.Link{Name: "eth0", MTU: 1500, Addr4: addr("192.0.2.1"), Ext4: addr("203.0.113.1")}
-	if _, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u}); err == nil || !strings.Contains(err.Error(), "203.0.113.1") {
+	if _, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: u}); err == nil || !strings.Contains(err.Error(), "203.0.113.1") {
 		t.Errorf("behind NAT: %v", err)
 	}
 }
@@ -115,7 +115,7 @@ func TestBackendsReplaceEachOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Node: "a", Underlay: under, UnderlayOptions: o, MayRunCommands: func() error { return nil }})
+		b, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Node: "a", Underlay: under, UnderlayOptions: o, MayRunCommands: func() error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}

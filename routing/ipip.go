@@ -56,13 +56,13 @@ func (i *ipip) Facts() Facts {
 }
 
 // Open implements settings.
-func (i *ipip) Open(_ context.Context, c BackendConfig) (Backend, error) {
+func (i *ipip) Open(_ context.Context, c BackendConfig) (*Node, error) {
 	user, why, err := inUserSpace(c, i.Userspace, c.Kernel.ProbeIPIP, kernel.ErrNoIPIP, func() bool { _, err := c.Kernel.IPIP(kernel.IPIPName); return err == nil })
 	if err != nil {
 		return nil, fmt.Errorf("%s backend: %w", typeIPIP, err)
 	}
 	if !user {
-		return openKernel(c, i, &ipipActor{k: c.Kernel, log: c.Logger})
+		return newNode(c, i, &ipipDriver{k: c.Kernel, log: c.Logger})
 	}
 	if c.Unprivileged {
 		return nil, fmt.Errorf("%s backend: %s", typeIPIP, i.Facts().Privilege)
@@ -70,7 +70,7 @@ func (i *ipip) Open(_ context.Context, c BackendConfig) (Backend, error) {
 	if why != "" {
 		c.Logger.Warn("ipip is carried in user space", "cause", why)
 	}
-	return openCarried(c, userIPIP{i, why})
+	return newNode(c, userIPIP{i, why}, nil)
 }
 
 func (i *ipip) trait() trait {
@@ -155,22 +155,13 @@ type userIPIP struct {
 func (i userIPIP) trait() trait {
 	t := i.ipip.trait()
 	t.joinsHurt = true
-	return t
-}
-
-// plane has path socket's TUN, and in place of UDP sockets the raw one of the format.
-func (userIPIP) plane() plane.Options {
-	return plane.Options{Format: encap.FormatIPIP, Path: tunnel.PathSocket, Forwarding: plane.ForwardingOff}
-}
-
-// recv is what needs no UDP.
-func (userIPIP) recv() tunnel.Recv { return tunnel.RecvProbe }
-
-func (i userIPIP) note() string {
-	if i.why == "" {
-		return ""
+	// path socket's TUN, and in place of UDP sockets the raw one of the format
+	o := plane.Options{Format: encap.FormatIPIP, Path: tunnel.PathSocket, Forwarding: plane.ForwardingOff}
+	t.plane = &planeTrait{options: o, recv: tunnel.RecvProbe} // what needs no UDP
+	if i.why != "" {
+		t.plane.note = "ipip is carried in user space: " + i.why
 	}
-	return "ipip is carried in user space: " + i.why
+	return t
 }
 
 // want implements backendType.

@@ -157,8 +157,9 @@ func TestIPIPDevice(t *testing.T) {
 		"a kernel without":      {fakeIPIPs{can: kernel.ErrNoIPIP}, "add from 192.0.2.1", "module ipip"},
 	} {
 		f := c.kernel
-		a := &ipipActor{k: &f, log: slog.New(slog.DiscardHandler)}
-		absent, _, err := a.prepare(&desired{ipip: local}, 1480)
+		a := &ipipDriver{k: &f, log: slog.New(slog.DiscardHandler)}
+		out := a.sync(t.Context(), situation{}, &desired{ipip: local})
+		absent, err := out.absent, out.devices
 		if got := f.heard(); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
@@ -166,7 +167,7 @@ func TestIPIPDevice(t *testing.T) {
 			t.Errorf("%s: %v, absent %v, want %q", name, err, absent, c.fault)
 		}
 	}
-	if _, _, err := (&ipipActor{k: &fakeIPIPs{err: errors.New("not asked")}}).prepare(&desired{}, 0); err != nil {
-		t.Errorf("without a subnet: %v", err)
+	if out := (&ipipDriver{k: &fakeIPIPs{err: errors.New("not asked")}}).sync(t.Context(), situation{}, &desired{}); out.devices != nil {
+		t.Errorf("without a subnet: %v", out.devices)
 	}
 }

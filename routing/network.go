@@ -120,9 +120,9 @@ func (n Network) MTU(u underlay.Link) (int, error) {
 	return m.inner, err
 }
 
-// NewBackend makes the backend that c.Network names. It starts nothing that runs on; the caller runs Run or calls Close.
+// NewNode makes the node that c.Network names. It starts nothing that runs on; the caller runs Run or calls Close.
 // ctx bounds what has to be done before there is a lease.
-func NewBackend(ctx context.Context, c BackendConfig) (Backend, error) {
+func NewNode(ctx context.Context, c BackendConfig) (*Node, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -80,11 +80,11 @@ func TestNewTypeGetsPeers(t *testing.T) {
 	if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
 		t.Fatal(err)
 	}
-	opened, err := NewBackend(t.Context(), c)
+	opened, err := NewNode(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &kernelTest{controller: opened.(*controller), t: t}
+	b := &kernelTest{Node: opened, t: t}
 	if g := b.guardNow(); g != (hostrules.Guard{Port: 7000, Peers: true, Underlay: "eth0"}) {
 		t.Errorf("guard %+v", g)
 	}

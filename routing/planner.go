@@ -13,7 +13,8 @@ import (
 // Planner says what the data plane of a node carries, for one set after the other. It is what a backend of type udp decides, or of type vxlan in user space, without a
 // kernel, a socket or a goroutine, for those who play whole clusters in one process. It is not safe for concurrent use.
 type Planner struct {
-	kind  carried
+	kind  backendType
+	about trait
 	at    situation
 	table *tunnel.Table
 }
@@ -32,6 +33,7 @@ func NewPlanner(c Network, u underlay.Link, node string) (*Planner, error) {
 	default:
 		return nil, fmt.Errorf("type %s: only what types udp and vxlan carry can be planned without a kernel", c.BackendType)
 	}
+	p.about = p.kind.trait()
 	m, err := p.kind.sizes(u)
 	p.at = situation{under: u, mtu: m.inner, outer: m.outer}
 	return p, err
@@ -40,12 +42,12 @@ func NewPlanner(c Network, u underlay.Link, node string) (*Planner, error) {
 // Publish is what the node's record says for the backend: its type, and the data of each family.
 func (p *Planner) Publish() (name string, data, v6data json.RawMessage) {
 	data, v6data = p.kind.publish()
-	return p.kind.trait().record, data, v6data
+	return p.about.record, data, v6data
 }
 
 // Engine is what the network's data plane is made of.
 func (p *Planner) Engine() tunnel.Config {
-	o := p.kind.plane()
+	o := p.about.plane.options
 	return tunnel.Config{Format: o.Format, Port: o.Port}
 }
 
@@ -56,7 +58,7 @@ func (p *Planner) Next(set lease.Set) (*tunnel.Table, []Skipped, error) {
 	p.at.tenure = d.tenure
 	var err error
 	if p.table == nil {
-		p.table, err = tunnel.NewTable(p.kind.plane().Format, *d.spec)
+		p.table, err = tunnel.NewTable(p.about.plane.options.Format, *d.spec)
 	} else {
 		p.table, err = p.table.Next(*d.spec)
 	}

@@ -54,7 +54,7 @@ func TestRecords(t *testing.T) {
 		if c.Underlay, err = underlay.Choose(k, c.UnderlayOptions); err != nil {
 			t.Fatal(err)
 		}
-		b, err := NewBackend(t.Context(), c)
+		b, err := NewNode(t.Context(), c)
 		if err != nil {
 			t.Errorf("%s: %v", backend, err)
 			continue

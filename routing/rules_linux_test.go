@@ -30,7 +30,7 @@ func TestBackendKeepsTheHostsRules(t *testing.T) {
 		}
 		o := newBackendConfig(t, k, network)
 		o.Rules = &hostrules.Config{Network: network.NetworkConfig, Masquerade: true, Resync: time.Hour, RouteProtocol: RouteProtocol, Logger: slog.New(slog.DiscardHandler)}
-		b, err := NewBackend(t.Context(), o)
+		b, err := NewNode(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}

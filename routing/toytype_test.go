@@ -34,7 +34,7 @@ func (t *toy) Facts() Facts {
 }
 
 // Open implements settings.
-func (t *toy) Open(_ context.Context, c BackendConfig) (Backend, error) { return openKernel(c, t, nil) }
+func (t *toy) Open(_ context.Context, c BackendConfig) (*Node, error) { return newNode(c, t, nil) }
 
 func (*toy) trait() trait { return trait{name: "toy", record: "toy", path: PathKernel} }
 

@@ -55,8 +55,8 @@ type settings interface {
 	// sizes are those of packets over the underlay as it is. Beside an error, which says why the backend would not start
 	// there, they are what is possible, for the families that it suffices for.
 	sizes(u underlay.Link) (mtus, error)
-	// Open makes the backend, as NewBackend describes it. c.Logger and c.Kernel are not nil.
-	Open(ctx context.Context, c BackendConfig) (Backend, error)
+	// Open makes the node, as NewNode describes it. c.Logger and c.Kernel are not nil.
+	Open(ctx context.Context, c BackendConfig) (*Node, error)
 }
 
 // checker are settings with keys that depend on each other.

@@ -10,7 +10,6 @@ import (
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -48,7 +47,7 @@ func (b *udp) Facts() Facts {
 	return Facts{Carrier: CarrierWeft, Port: b.Port, Guard: hostrules.Guard{Port: b.Port}}
 }
 
-func (b *udp) Open(_ context.Context, c BackendConfig) (Backend, error) { return openCarried(c, b) }
+func (b *udp) Open(_ context.Context, c BackendConfig) (*Node, error) { return newNode(c, b, nil) }
 
 // overlayMTU is the largest inner packet, in bytes, over an underlay of linkMTU, of which most is used at the most.
 // Peers that take less do not lower it: the data plane tells senders to such a
@@ -75,12 +74,12 @@ func outerMTU(linkMTU, most int) int {
 	return linkMTU
 }
 
-func (*udp) trait() trait                            { return trait{name: typeUDP, uniform: true} } // flannel's writes no BackendType
-func (*udp) publish() (data, v6data json.RawMessage) { return nil, nil }                            // nor data
-func (*udp) recv() tunnel.Recv                       { return tunnel.Supported }
-func (*udp) note() string                            { return "" }
+// trait has no record, since flannel's writes no BackendType.
+func (b *udp) trait() trait {
+	return trait{name: typeUDP, uniform: true, plane: &planeTrait{options: b.options(encap.FormatIP, b.Port), recv: tunnel.Supported}}
+}
 
-func (b *udp) plane() plane.Options { return b.options(encap.FormatIP, b.Port) }
+func (*udp) publish() (data, v6data json.RawMessage) { return nil, nil }
 
 func (b *udp) sizes(u underlay.Link) (mtus, error) {
 	inner, err := overlayMTU(u.MTU, b.MTU, u.Outer6(), b.ipv6)

@@ -38,10 +38,10 @@ func testSet(own4 string, six bool) lease.Set {
 }
 
 // newTestUDP makes the backend on link eth0 of the namespace, not yet running.
-func newTestUDP(t *testing.T, k *kernel.Kernel, six bool) *carrier { return newTestUDPOn(t, k, six, 0) }
+func newTestUDP(t *testing.T, k *kernel.Kernel, six bool) *Node { return newTestUDPOn(t, k, six, 0) }
 
 // newTestUDPOn is newTestUDP on a path; 0 is auto.
-func newTestUDPOn(t *testing.T, k *kernel.Kernel, six bool, path tunnel.Path) *carrier {
+func newTestUDPOn(t *testing.T, k *kernel.Kernel, six bool, path tunnel.Path) *Node {
 	t.Helper()
 	if path == 0 {
 		return newTestUDPOf(t, k, six, "")
@@ -50,7 +50,7 @@ func newTestUDPOn(t *testing.T, k *kernel.Kernel, six bool, path tunnel.Path) *c
 }
 
 // newTestUDPOf is newTestUDP with a Backend object; "" is none.
-func newTestUDPOf(t *testing.T, k *kernel.Kernel, six bool, backend string) *carrier {
+func newTestUDPOf(t *testing.T, k *kernel.Kernel, six bool, backend string) *Node {
 	t.Helper()
 	o := underlay.Options{IPv4: true, IPv6: six, Interfaces: []string{"eth0"}}
 	under, err := underlay.Choose(k, o)
@@ -72,15 +72,15 @@ func newTestUDPOf(t *testing.T, k *kernel.Kernel, six bool, backend string) *car
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := NewBackend(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: under, UnderlayOptions: o})
+	b, err := NewNode(t.Context(), BackendConfig{Kernel: k, Network: network, Underlay: under, UnderlayOptions: o})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b.(*carrier)
+	return b
 }
 
 // start runs u until the test ends, or stop is called.
-func start(t *testing.T, u *carrier) (stop func()) {
+func start(t *testing.T, u *Node) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -100,7 +100,7 @@ func start(t *testing.T, u *carrier) (stop func()) {
 	return stop
 }
 
-func apply(t *testing.T, u *carrier, s lease.Set) {
+func apply(t *testing.T, u *Node, s lease.Set) {
 	t.Helper()
 	if err := u.Apply(t.Context(), s); err != nil {
 		t.Fatalf("apply: %v", err)

@@ -14,7 +14,6 @@ import (
 	"weft/lease"
 	"weft/routing/hostrules"
 	"weft/routing/internal/kernel"
-	"weft/routing/internal/plane"
 	"weft/routing/underlay"
 	"weft/tunnel"
 )
@@ -99,7 +98,7 @@ func (v *vxlan) Facts() Facts {
 func (v *vxlan) port() uint16 { return cmp.Or(v.Port, DefaultVXLANPort) }
 
 // Open implements settings.
-func (s *vxlan) Open(_ context.Context, c BackendConfig) (Backend, error) {
+func (s *vxlan) Open(_ context.Context, c BackendConfig) (*Node, error) {
 	v := *s
 	user, why, err := inUserSpace(c, v.Userspace, c.Kernel.ProbeVXLAN, kernel.ErrNoVXLAN, func() bool {
 		return slices.ContainsFunc([]bool{false, true}, func(six bool) bool { _, err := c.Kernel.VTEP(kernel.VTEPName(six, v.VNI)); return err == nil })
@@ -115,7 +114,7 @@ func (s *vxlan) Open(_ context.Context, c BackendConfig) (Backend, error) {
 		if v.GBP || v.Learning {
 			c.Logger.Warn("GBP and Learning are the kernel's: in user space they have no effect")
 		}
-		return openCarried(c, userVTEP{&v, why})
+		return newNode(c, userVTEP{&v, why}, nil)
 	}
 	// A device that is there keeps its MAC, also if flannel made it, so that no peer has to learn another.
 	for six, mac := range map[bool]*kernel.MAC{false: &v.mac4, true: &v.mac6} {
@@ -126,7 +125,7 @@ func (s *vxlan) Open(_ context.Context, c BackendConfig) (Backend, error) {
 			return nil, fmt.Errorf("%s backend: %w", typeVXLAN, err)
 		}
 	}
-	return openKernel(c, &v, nil)
+	return newNode(c, &v, nil)
 }
 
 func (v *vxlan) trait() trait {
@@ -313,12 +312,12 @@ type userVTEP struct {
 	why string
 }
 
-func (v userVTEP) plane() plane.Options {
-	return v.options(encap.FormatVXLAN, v.port())
+// trait has no forms of datagrams: what kernels take is all that is sent.
+func (v userVTEP) trait() trait {
+	t := v.vxlan.trait()
+	t.plane = &planeTrait{options: v.options(encap.FormatVXLAN, v.port()), note: v.note()}
+	return t
 }
-
-// recv is nothing: what kernels take is all that is sent.
-func (userVTEP) recv() tunnel.Recv { return 0 }
 
 func (v userVTEP) note() string {
 	var notes []string

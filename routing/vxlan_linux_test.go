@@ -17,9 +17,9 @@ import (
 	"weft/test/netns"
 )
 
-// kernelTest is a controller on eth0 of the test's namespace.
+// kernelTest is a node on eth0 of the test's namespace.
 type kernelTest struct {
-	*controller
+	*Node
 	t    *testing.T
 	stop func()
 }
@@ -35,11 +35,11 @@ func openKernelBackend(t *testing.T, k *kernel.Kernel, config string, edit func(
 	if edit != nil {
 		edit(&c)
 	}
-	b, err := NewBackend(t.Context(), c)
+	b, err := NewNode(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &kernelTest{controller: b.(*controller), t: t}
+	return &kernelTest{Node: b, t: t}
 }
 
 // newBackendConfig is for a backend on link eth0 of the namespace.

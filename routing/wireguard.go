@@ -70,7 +70,7 @@ type wireGuard struct {
 }
 
 func newWireGuard(c lease.NetworkConfig) *wireGuard {
-	return &wireGuard{enabled4: c.EnableIPv4, enabled6: c.EnableIPv6, seals: seals{name: typeWireGuard}}
+	return &wireGuard{enabled4: c.EnableIPv4, enabled6: c.EnableIPv6}
 }
 
 // preshared is a key in base64; the zero Secret for none.
@@ -126,8 +126,11 @@ func (w *wireGuard) fault() error {
 
 func (w *wireGuard) trait() trait {
 	t := trait{
-		name: w.name, record: typeWireGuard, path: PathKernel, tunnels: true,
+		name: typeWireGuard, record: typeWireGuard, path: PathKernel, tunnels: true, seals: w.seals,
 		asksHops: w.encrypt == encryptBetweenLinks,
+	}
+	if w.encrypt != "" {
+		t.name = typeAuto
 	}
 	if w.user {
 		t.path = PathUserspace

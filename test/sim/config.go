@@ -35,7 +35,7 @@ func (s Script) configuration(n int) []byte {
 // parsed is what became of a text.
 type parsed struct {
 	network routing.Network
-	err    error
+	err     error
 }
 
 // parseConfig reads a configuration. A few texts are read all the time, and so each is only once.

@@ -22,7 +22,6 @@ import (
 	"weft/cmd/internal/safepath"
 	"weft/cmd/weftd/internal/reexec"
 	"weft/cmd/weftd/internal/rootless"
-	"weft/routing"
 )
 
 // An upgrade executes another program in this process. What the ports and pods have open stays open, and packets wait
@@ -96,12 +95,10 @@ func (d *Daemon) become(p reexec.Program, s reexec.State) error {
 	defer d.changing.Unlock()
 	d.keeping.wait() // for the service manager, as long as packets flow
 	g, _ := d.current()
-	if g != nil {
-		if plane, ok := g.backend.(routing.Transferable); ok {
-			s.Paused = reexec.Now()
-			plane.Pause()
-			defer plane.Resume()
-		}
+	if g != nil && g.plane != nil {
+		s.Paused = reexec.Now()
+		g.plane.Pause()
+		defer g.plane.Resume()
 	}
 	d.keeping.wait()
 	var err error
@@ -218,9 +215,7 @@ func (d *Daemon) Yield(answer func()) {
 	d.upgrading.Lock() // never unlocked: this process does nothing from now on
 	d.changing.Lock()
 	if g, _ := d.current(); g != nil {
-		if b, ok := g.backend.(routing.Transferable); ok {
-			b.Pause()
-		}
+		g.backend.Pause()
 	}
 	d.keeping.wait()
 	kept, err := d.custody.Bequeath()
