@@ -8,7 +8,6 @@ import (
 
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/rights"
-	"weft/routing"
 	"weft/tunnel"
 )
 
@@ -84,8 +83,8 @@ func (d *Daemon) runBackend(ctx context.Context, g *generation) error {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() {
-		if plane, ok := g.backend.(routing.Transferable); ok && d.leavesPorts() {
-			plane.Abandon()
+		if d.leavesPorts() {
+			g.backend.Abandon()
 		}
 		cancel(context.Cause(ctx))
 	})

@@ -77,7 +77,7 @@ func (d *Daemon) ask(ctx context.Context) (footing, choice.Offer) {
 }
 
 func (f footing) choice() choice.Network {
-	return choice.Network{NetworkConfig: f.network, Raw: f.raw}
+	return choice.Network{Network: f.network}
 }
 
 // openAndServe serves f, and each network that takes its place without a gap. It returns what follows.
@@ -109,7 +109,7 @@ func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f footing, 
 		switch {
 		case after.next != nil:
 			g = after.next
-			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.info().where, "config", string(routing.WithoutSecrets(g.footing.raw)))
+			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.info().where, "config", string(routing.WithoutSecrets(g.footing.network.Raw)))
 		case after.decided:
 			return after.step
 		case errors.Is(err, errFootingChanged):
@@ -145,7 +145,7 @@ func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generatio
 		var does []string
 		if step.Do == choice.Open {
 			if asked != nil {
-				does = d.changes(g, step.Network.NetworkConfig, false)
+				does = d.changes(g, step.Network.Network, false)
 			}
 			next, err := d.offeredGeneration(ctx, g, step.Network)
 			if err == nil {
@@ -166,7 +166,7 @@ func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generatio
 			continue
 		}
 		if step.View != nil {
-			d.show(g, *step.View, in.Offer.NetworkConfig)
+			d.show(g, *step.View, in.Offer.Network.Network)
 		}
 		if step.Do != choice.Keep {
 			return succession{decided: true, step: step}
@@ -202,9 +202,9 @@ func (d *Daemon) seen(g *generation) choice.Input {
 // none: g goes on, and the lease says what it said.
 func (d *Daemon) offeredGeneration(ctx context.Context, g *generation, n *choice.Network) (*generation, error) {
 	next, err := d.newGeneration(ctx, footing{
-		node: g.footing.node, network: n.NetworkConfig, raw: n.Raw, publicIP: g.footing.publicIP, publicIPv6: g.footing.publicIPv6,
+		node: g.footing.node, network: n.Network, publicIP: g.footing.publicIP, publicIPv6: g.footing.publicIPv6,
 	}, nil)
-	if err != nil || next.plane == nil || routing.FactsOf(n.NetworkConfig).Port == routing.FactsOf(g.footing.network).Port {
+	if err != nil || next.plane == nil || n.Facts().Port == g.footing.network.Facts().Port {
 		return next, err // g itself may have the port
 	}
 	if err := next.portFault(); err != nil {
@@ -220,7 +220,7 @@ func readNetConfig(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := routing.ParseConfig(b); err != nil {
+	if _, err := routing.Parse(b); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return b, nil

@@ -34,7 +34,7 @@ func TestStatusNamesTheBusiestPods(t *testing.T) {
 // While another program takes this one's place an attach is refused, and none of the pod's descriptors stays.
 func TestRefusedAttachClosesDescriptors(t *testing.T) {
 	d := &Daemon{log: discard()}
-	d.changing.Lock()
+	d.upgrades.changing.Lock()
 	defer d.changing.Unlock()
 	var fds []int
 	for range 3 {
