@@ -35,7 +35,7 @@ func TestStatusNamesTheBusiestPods(t *testing.T) {
 func TestRefusedAttachClosesDescriptors(t *testing.T) {
 	d := &Daemon{log: discard()}
 	d.upgrades.changing.Lock()
-	defer d.changing.Unlock()
+	defer d.upgrades.changing.Unlock()
 	var fds []int
 	for range 3 {
 		fd, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
