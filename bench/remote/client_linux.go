@@ -2,15 +2,17 @@ package remote
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"net/rpc"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"weft/bench/histogram"
 	"weft/bench/load"
 	"weft/bench/machine"
 	"weft/bench/plan"
@@ -18,142 +20,101 @@ import (
 	"weft/test/lab/probe"
 )
 
-// Client is a session with a server. Its methods, except Close, are for one goroutine at a time.
-type Client struct {
-	token   string
-	server  netip.AddrPort
-	local   netip.Addr
-	session string
-	machine report.Machine
+const (
+	// replyTime is how long an answer may take, beyond what measuring takes.
+	replyTime = 15 * time.Second
+	dialTime  = 5 * time.Second
+	// grace is how long after the last datagram was sent one that arrives still counts as delivered. If the far end
+	// counts, it is half a round trip longer, since it has to be asked.
+	grace = 10 * time.Millisecond
+)
 
-	c  *net.TCPConn
-	in *lines
-	// over is set when the server did not answer in time: what comes then would be the answer to another question.
-	over error
-	// tag is that of the latest trial. The first depends on the clock, so that late datagrams of
-	// another client are not taken for ours.
-	tag uint64
+// Client is the near end of a session. Its methods, except Close, are for one goroutine at a time.
+type Client struct {
+	rpc     *rpc.Client
+	tag     string
+	at      netip.AddrPort // the far end's port for data
+	local   netip.Addr
+	machine report.Machine
+	over    error  // set when an answer did not come
+	trial   uint64 // the tag of the latest trial's datagrams
 }
 
-// Dial begins a session. The error wraps ErrBusy if the server measures with another.
-func Dial(ctx context.Context, server netip.AddrPort, token string) (*Client, error) {
-	k := &Client{token: token, server: server, tag: uint64(time.Now().UnixNano())}
-	c, in, err := k.greet(ctx, hello{Version: Version})
-	if err != nil {
-		return nil, err
-	}
-	k.c, k.in, k.local = c, in, addrOf(c.LocalAddr())
-	r, err := k.answer(replyTime)
-	if err == nil && (r.Session == "" || r.Machine == nil) {
-		err = errors.New("the server's welcome is empty")
+// Dial begins a session with the far end at the other side of c, which is to listen at to.
+func Dial(ctx context.Context, c io.ReadWriteCloser, to netip.AddrPort) (*Client, error) {
+	k := &Client{rpc: rpc.NewClient(c), tag: rand.Text()}
+	w, err := call[Welcome](ctx, k, "Hello", Hello{Version: Version, Listen: to, Tag: k.tag}, 0)
+	if err == nil {
+		k.machine, k.at = w.Machine, w.At
+		k.local, err = addrTowards(k.at)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", server, err), c.Close())
+		return nil, errors.Join(err, k.Close())
 	}
-	k.session, k.machine = r.Session, *r.Machine
 	return k, nil
 }
 
-// Close ends the session.
-func (k *Client) Close() error { return k.c.Close() }
+// addrTowards returns this machine's address on the way to at.
+func addrTowards(at netip.AddrPort) (netip.Addr, error) {
+	c, err := net.Dial("udp", at.String())
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
 
-// Machine is the machine on which the server runs.
-func (k *Client) Machine() report.Machine { return k.machine }
+// Close ends the session.
+func (k *Client) Close() error { return k.rpc.Close() }
 
 // alive returns nil while the session can go on.
-func (k *Client) alive() error {
-	if k.over == nil {
-		return nil
-	}
-	return fmt.Errorf("the session with %s is over", k.server)
-}
+func (k *Client) alive() error { return k.over }
 
-// greet connects, reads the server's greeting and answers with h.
-func (k *Client) greet(ctx context.Context, h hello) (*net.TCPConn, *lines, error) {
-	d := net.Dialer{Timeout: greetTime}
-	conn, err := d.DialContext(ctx, "tcp", k.server.String())
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w (does weft bench serve run there?)", err)
+// call waits for the answer of a method; the far end may measure for as long as last before it answers.
+func call[R any](ctx context.Context, k *Client, method string, args any, last time.Duration) (R, error) {
+	r, none := new(R), *new(R) // a late answer still writes r
+	t := time.NewTimer(last + replyTime)
+	defer t.Stop()
+	c := k.rpc.Go("End."+method, args, r, make(chan *rpc.Call, 1))
+	var refused rpc.ServerError
+	select {
+	case <-c.Done:
+		if c.Error == nil || errors.As(c.Error, &refused) {
+			return *r, c.Error
+		}
+		k.over = fmt.Errorf("the far end has ended: %w", c.Error)
+	case <-t.C:
+		k.over = errors.New("the far end does not answer")
+	case <-ctx.Done():
+		k.over = context.Cause(ctx)
 	}
-	c := conn.(*net.TCPConn)
-	_ = c.SetDeadline(time.Now().Add(greetTime))
-	in := newLines(c)
-	var g greeting
-	err = in.read(&g)
-	switch {
-	case err != nil:
-		err = fmt.Errorf("%s does not greet as weft bench serve does: %w", k.server, err)
-	case g.Version != Version:
-		err = fmt.Errorf("%s has version %d of weft bench's protocol, and this is %d: use the same weft at both ends", k.server, g.Version, Version)
-	default:
-		h.Proof = proof(k.token, g.Nonce)
-		err = writeLine(c, h)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, c.Close())
-	}
-	return c, in, nil
-}
-
-// answer reads a reply.
-func (k *Client) answer(within time.Duration) (r reply, err error) {
-	_ = k.c.SetDeadline(time.Now().Add(within))
-	if err := k.in.read(&r); err != nil {
-		k.over = fmt.Errorf("the server does not answer: %w", err)
-		return r, k.over
-	}
-	switch {
-	case r.Busy:
-		return r, fmt.Errorf("%w: %s", ErrBusy, r.Error)
-	case r.Error != "":
-		return r, fmt.Errorf("the server says: %.200s", r.Error)
-	}
-	return r, nil
-}
-
-// ask makes a request and waits for the reply; the server may measure for as long as last before it replies.
-func (k *Client) ask(ctx context.Context, q request, last time.Duration) (r reply, err error) {
-	stop := context.AfterFunc(ctx, func() { _ = k.c.Close() })
-	defer stop()
-	_ = k.c.SetDeadline(time.Now().Add(replyTime))
-	if err := writeLine(k.c, q); err != nil {
-		k.over = err
-		return r, errors.Join(err, context.Cause(ctx))
-	}
-	if r, err = k.answer(last + replyTime); err != nil {
-		err = errors.Join(err, context.Cause(ctx))
-	}
-	return r, err
+	return none, k.over
 }
 
 // open makes a connection for data.
 func (k *Client) open(ctx context.Context, r role, cpu int) (fd int, err error) {
-	c, in, err := k.greet(ctx, hello{Version: Version, Session: k.session, Role: r, CPU: cpu})
+	d := net.Dialer{Timeout: dialTime}
+	conn, err := d.DialContext(ctx, "tcp", k.at.String())
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("a connection for data: %w", err)
 	}
-	var answer reply
-	if err = in.read(&answer); err == nil && answer.Error != "" {
-		err = fmt.Errorf("the server says: %.200s", answer.Error)
+	c := conn.(*net.TCPConn)
+	if cpu == load.AnyCPU {
+		cpu = anyCPU
 	}
-	if err != nil {
+	if _, err := c.Write(append([]byte(k.tag), byte(r), byte(cpu))); err != nil {
 		return 0, errors.Join(fmt.Errorf("a connection for data: %w", err), c.Close())
 	}
-	_ = c.SetDeadline(time.Time{})
 	return load.Adopt(c)
 }
 
-// Forward measures the path to the server, and Backward the path from it.
-func (k *Client) Forward() plan.Ends  { return &ends{k, false} }
-func (k *Client) Backward() plan.Ends { return &ends{k, true} }
-
-// ends measures in one direction.
+// ends measures in one direction: to the far end, or back from it.
 type ends struct {
 	*Client
 	back bool
 }
 
-func (e *ends) here() probe.Endpoint { return probe.Endpoint{Name: "client", Addr: e.local} }
+func (e *ends) here() probe.Endpoint { return probe.Endpoint{Name: "near end", Addr: e.local} }
 
 // TCP implements plan.Ends. The processor time is that of both machines together.
 func (e *ends) TCP(ctx context.Context, streams int, warmUp, last time.Duration) (r load.TCPResult, err error) {
@@ -220,17 +181,17 @@ type reading struct {
 }
 
 func (e *ends) read(ctx context.Context, got *atomic.Int64) (reading, error) {
-	r, err := e.ask(ctx, request{Op: opBytes}, 0)
+	r, err := call[Reading](ctx, e.Client, "Read", None{}, 0)
 	if err != nil {
 		return reading{}, err
 	}
 	cpu, err := load.ReadCPU()
 	if e.sameMachine() {
-		cpu.Machine = time.Duration(r.CPU)
+		cpu.Machine = r.CPU
 	} else {
-		cpu.Machine += time.Duration(r.CPU)
+		cpu.Machine += r.CPU
 	}
-	l := reading{r.Count, time.Duration(r.Nanoseconds), cpu}
+	l := reading{r.Bytes, r.At, cpu}
 	if e.back {
 		l.bytes, l.at = got.Load(), time.Duration(time.Now().UnixNano())
 	}
@@ -242,8 +203,8 @@ func (e *ends) sameMachine() bool {
 	return e.machine.Boot != "" && e.machine.Boot == machine.BootID()
 }
 
-// PingPong implements plan.Ends. In both directions it is the client that asks.
-func (e *ends) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (*histogram.Histogram, error) {
+// PingPong implements plan.Ends. In both directions the near end asks.
+func (e *ends) PingPong(ctx context.Context, size int, last time.Duration, at plan.Placement) (load.RoundTrips, error) {
 	p := load.PingPongPlan{From: e.here(), Size: size, Duration: last, FromCPU: at.From, ToCPU: at.To}
 	fd, err := e.open(ctx, echo, p.ToCPU)
 	if err != nil {
@@ -263,3 +224,71 @@ func pause(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
+
+// Open implements plan.Ends.
+func (e *ends) Open(ctx context.Context, t load.Traffic, mode load.ReceiveMode) (plan.Flow, error) {
+	if e.back {
+		r, err := load.NewReceiver(e.here(), 0, mode, t.Largest())
+		if err != nil {
+			return nil, err
+		}
+		return &backward{e, t, r}, nil
+	}
+	if _, err := call[None](ctx, e.Client, "Receive", Receive{t, mode}, 0); err != nil {
+		return nil, err
+	}
+	s, err := load.NewSender(e.here(), e.at, t)
+	if err != nil {
+		return nil, err // the far end closes its receiver with the next one, or at its end
+	}
+	return &forward{e, s}, nil
+}
+
+// forward is a flow to the far end.
+type forward struct {
+	*ends
+	sender *load.Sender
+}
+
+func (f *forward) Trial(ctx context.Context, rate float64, last time.Duration) (t load.Trial, err error) {
+	f.trial++
+	if _, err := call[None](ctx, f.Client, "Expect", f.trial, 0); err != nil {
+		return t, err
+	}
+	if t, err = f.sender.Send(ctx, f.trial, rate, last); err != nil {
+		return t, err
+	}
+	if err := pause(ctx, grace); err != nil {
+		return t, err
+	}
+	t.Received, err = call[int64](ctx, f.Client, "Count", None{}, time.Second)
+	return t, err
+}
+
+func (f *forward) Close() error {
+	_, err := call[None](context.Background(), f.Client, "CloseReceiver", None{}, 0)
+	return errors.Join(err, f.sender.Close())
+}
+
+// backward is a flow from the far end.
+type backward struct {
+	*ends
+	traffic  load.Traffic
+	receiver *load.Receiver
+}
+
+func (f *backward) Trial(ctx context.Context, rate float64, last time.Duration) (t load.Trial, err error) {
+	f.trial++
+	f.receiver.Expect(f.trial)
+	t, err = call[load.Trial](ctx, f.Client, "Send", Send{f.traffic, f.receiver.Addr(), f.trial, rate, last}, last)
+	if err != nil {
+		return t, err
+	}
+	if err := pause(ctx, grace); err != nil {
+		return t, err
+	}
+	t.Received = f.receiver.Count()
+	return t, f.receiver.Quiet(ctx)
+}
+
+func (f *backward) Close() error { return f.receiver.Close() }

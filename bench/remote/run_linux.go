@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -13,28 +14,28 @@ import (
 	"weft/bench/report"
 )
 
-// Plan is what a client measures.
+// Plan is what the near end measures.
 type Plan struct {
 	plan.Config
-	Server netip.AddrPort
-	Token  string
-	// Reverse measures the path from the server too, in turns with the path to it.
+	// To is where the far end listens; port 0 is any free one.
+	To netip.AddrPort
+	// Reverse measures the path from the far end too, in turns with the path to it.
 	Reverse bool
 	// Topology says in the report what lies between the ends; by default it names the two addresses.
 	Topology string
 }
 
-// Run begins a session, measures, and ends it. With an error it still returns the document, with
+// Run measures with the far end at the other side of c, and ends it. With an error it still returns the document, with
 // what was measured until then.
-func Run(ctx context.Context, p Plan, out plan.Out) (*report.Document, error) {
+func Run(ctx context.Context, p Plan, c io.ReadWriteCloser, out plan.Out) (*report.Document, error) {
 	if err := p.Check(); err != nil {
-		return report.New(), err
+		return report.New(), errors.Join(err, c.Close())
 	}
 	watch, err := machine.Observe()
 	if err != nil {
-		return report.New(), err
+		return report.New(), errors.Join(err, c.Close())
 	}
-	k, err := Dial(ctx, p.Server, p.Token)
+	k, err := Dial(ctx, c, p.To)
 	if err != nil {
 		return report.New(), err
 	}
@@ -45,18 +46,18 @@ func Run(ctx context.Context, p Plan, out plan.Out) (*report.Document, error) {
 	}
 	p.Kinds = slices.DeleteFunc(slices.Clone(p.Kinds), func(k report.Kind) bool { return k == report.Memory }) // we do not know the daemons, so we cannot look at their memory
 	path := plan.Path{
-		Name: "to", About: fmt.Sprintf("from %s to %s", k.local, p.Server.Addr()), MTU: mtu, IPv6: k.local.Is6(),
-		CPUs: min(watch.CPUs, k.machine.CPUs), Ends: k.Forward(), Check: k.alive,
+		Name: "to", About: fmt.Sprintf("from %s to %s", k.local, k.at.Addr()), MTU: mtu, IPv6: k.local.Is6(),
+		CPUs: min(watch.CPUs, k.machine.CPUs), Ends: &ends{k, false}, Check: k.alive,
 	}
 	paths := []*plan.Path{&path}
 	if p.Reverse {
 		back := path
-		back.Name, back.About, back.Ends = "from", fmt.Sprintf("from %s to %s", p.Server.Addr(), k.local), k.Backward()
+		back.Name, back.About, back.Ends = "from", fmt.Sprintf("from %s to %s", k.at.Addr(), k.local), &ends{k, true}
 		paths = append(paths, &back)
 	}
 	d, err := plan.Run(ctx, p.Config, paths, "", out)
 	if d.Topology = p.Topology; d.Topology == "" {
-		d.Topology = fmt.Sprintf("%s (%s) and %s (%s)", k.local, watch.Hostname, p.Server.Addr(), k.machine.Hostname)
+		d.Topology = fmt.Sprintf("%s (%s) and %s (%s)", k.local, watch.Hostname, k.at.Addr(), k.machine.Hostname)
 	}
 	d.Notes = append(d.Notes,
 		"An Ethernet frame counts 18 bytes more than its IP packet; it is that of the interface here. Sizes beyond its MTU are cut down to it.",

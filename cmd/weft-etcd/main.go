@@ -30,7 +30,7 @@ func main() {
 	}
 	// A terminal or a service manager sends these signals to weftd as well, which decides when etcd ends.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	if err := server.Process(os.Args[1:], os.Stdin, os.Stdout, os.Stderr); err != nil {
+	if err := server.Process(os.Args[1:], os.Stdin, os.Stdout); err != nil {
 		os.Exit(1) // Process has reported the error
 	}
 }

@@ -28,7 +28,7 @@ type benchFlags struct {
 	tcp, trial, ping                            time.Duration
 	loss                                        float64
 	json, html, markdown, benchstat, weftd      string
-	lab, from, to, token, topology              string
+	lab, from, to, through, topology            string
 }
 
 func benchCommand() *cobra.Command {
@@ -40,15 +40,16 @@ func benchCommand() *cobra.Command {
 
 Alone, it builds labs on this machine, one for each rung: plain routes and vxlan of the
 kernel by hand, each path of weftd, weftd with nothing configured, and wireguard-go; they take turns, round after round, on one wire after the other. With --lab it
-measures between two hosts of a lab that is up, and with --to a machine or pod where
-weft bench serve runs.
+measures between two hosts of a lab that is up, and with --to and --through to another machine
+or pod, where it starts the far end by that command. That needs no privilege there.
 
 Measured: TCP over 1 and 4 streams with its processor time, the highest rate of datagrams
 that loses no more than --loss (a search by trials in the manner of RFC 2544) for one flow,
 for 1000 flows of mixed sizes and for each frame size, round trips of a TCP ping-pong, and
 weftd's memory. A frame size counts the Ethernet header and check sequence, 18 bytes.`,
 		Example: "  weft bench\n  weft bench --quick --rungs vxlan,socket --html bench.html\n" +
-			"  weft lab up && weft bench --lab lab --from node1-pod1 --to node2-pod1\n  weft bench --to 10.42.2.2 --json -",
+			"  weft lab up && weft bench --lab lab --from node1-pod1 --to node2-pod1\n  weft bench --to 10.42.2.2 --through 'ssh node2' --reverse\n" +
+			"  weft bench --to 10.42.2.2 --through 'kubectl exec -i pod2 --' --json -",
 		Args: cobra.NoArgs,
 		// A process that is only the first of a new pid namespace, as for weft lab.
 		PersistentPreRunE: func(*cobra.Command, []string) error {
@@ -74,14 +75,14 @@ weftd's memory. A frame size counts the Ethernet header and check sequence, 18 b
 				return benchLab(f)
 			case f.from != "":
 				return usagef("--from goes with --lab: without a lab, this machine is the one end, and --to the other")
-			case f.to != "":
-				return benchTo(cmd, f, c)
+			case f.to != "" || f.through != "":
+				return benchThrough(cmd, f, c)
 			}
 			return benchLadder(cmd, f, c)
 		},
 	}
 	f.bind(cmd)
-	cmd.AddCommand(benchServeCommand())
+	cmd.AddCommand(benchEndCommand())
 	return cmd
 }
 
@@ -120,16 +121,17 @@ func (f *benchFlags) bind(cmd *cobra.Command) {
 	s.BoolVar(&f.rootless, "rootless", false, "use a user namespace even as root")
 	nameLab(s, &f.lab, "", "measure between two hosts of the lab of this `name`, which is up")
 	s.StringVar(&f.from, "from", "", "the `host` of the lab that sends: a pod (node1-pod1), or a node, whose underlay it is then")
-	s.StringVar(&f.to, "to", "", "the `host` of the lab that receives; without --lab the address[:port] or name where weft bench serve runs")
+	s.StringVar(&f.to, "to", "", "the `host` of the lab that receives; without --lab the address[:port] or name of the other end (default port 5210, TCP and UDP)")
+	s.StringVar(&f.through, "through", "", "the `command` that runs weft at the other end, such as 'ssh node2' or 'kubectl exec -i pod2 --'")
 	s.BoolVar(&f.reverse, "reverse", false, "with --to: measure the way back too, in turns")
 	s.BoolVar(&f.ipv6, "ipv6", false, "with --to: IPv6, where a name or a host of a lab has both")
-	s.StringVar(&f.token, "token", os.Getenv(tokenEnv), "what the server's --token is (default: $"+tokenEnv+")")
-	s.Lookup("token").DefValue = ""
 	s.StringVar(&f.topology, "topology", "", "what lies between the ends, for the report")
 	_ = s.MarkHidden("topology") // fails only for a flag that is not there
 	cmd.MarkFlagsMutuallyExclusive("quick", "full")
-	for _, ours := range []string{"rungs", "wire"} {
+	for _, ours := range []string{"rungs", "wire", "through"} {
 		cmd.MarkFlagsMutuallyExclusive("lab", ours)
+	}
+	for _, ours := range []string{"rungs", "wire"} {
 		cmd.MarkFlagsMutuallyExclusive("to", ours)
 	}
 }
@@ -232,18 +234,9 @@ func (f *benchFlags) measure(cmd *cobra.Command, estimate time.Duration, run fun
 	return errors.Join(explained(err), f.write(cmd, d))
 }
 
-// shown returns the arguments without secrets.
+// shown returns the arguments, quoted where a shell needs it.
 func shown(args []string) (l []string) {
-	hide := false
 	for _, a := range args[min(1, len(args)):] {
-		switch {
-		case hide:
-			a, hide = "…", false
-		case a == "--token":
-			hide = true
-		case strings.HasPrefix(a, "--token="):
-			a = "--token=…"
-		}
 		if strings.ContainsAny(a, " '\"") {
 			a = strconv.Quote(a)
 		}

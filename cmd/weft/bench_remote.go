@@ -1,21 +1,21 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"weft/bench/overlay"
 	"weft/bench/plan"
@@ -24,81 +24,33 @@ import (
 	"weft/test/lab/holder"
 )
 
-// tokenEnv keeps the token out of the list of processes.
-const tokenEnv = "WEFT_BENCH_TOKEN"
+// throughInput is the --through that finds the far end at the standard input, a socket.
+const throughInput = "-"
 
-func benchServeCommand() *cobra.Command {
-	var listen string
-	var o remote.Options
-	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "Be the other end of weft bench --to",
-		Long: "Be the other end of weft bench --to, on a node or in a pod, without any privilege.\n" +
-			"One client at a time; it is sent nothing that it did not ask for, and nobody else is sent anything.\n" +
-			"One port is used, by TCP and UDP.",
-		Args: cobra.NoArgs,
+// endPs is the GOMAXPROCS of a far end. It is more than a measurement has endpoints, so that none of them waits for
+// another.
+const endPs = 16
+
+func benchEndCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "end",
+		Short:  "Be the far end of weft bench --through, which starts this",
+		Args:   cobra.NoArgs,
+		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			at, err := listenAddr(listen)
-			if err != nil {
-				return err
-			}
+			runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), endPs))
 			ctx, stop := withHangup(cmd.Context())
 			defer stop()
-			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-			s, err := remote.Listen(at, o)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "listening on %s\n", s.Addr())
-			runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), serverPs))
-			return s.Serve(ctx)
+			return remote.Serve(ctx, os.Stdin, os.Stdout)
 		},
 	}
-	s := cmd.Flags()
-	s.StringVar(&listen, "listen", "", fmt.Sprintf("`address[:port]` to listen at (default: all addresses, port %d)", remote.DefaultPort))
-	s.StringVar(&o.Token, "token", os.Getenv(tokenEnv), "serve only clients that know this (default: $"+tokenEnv+")")
-	s.Lookup("token").DefValue = ""
-	s.BoolVar(&o.Once, "once", false, "end after one client")
-	s.DurationVar(&o.Wait, "wait", 0, "end if no client has come until then; 0 waits for ever")
-	s.Float64Var(&o.MaxRate, "max-rate", 2e6, "the most packets a second that a client can ask for")
-	s.DurationVar(&o.MaxDuration, "max-duration", time.Minute, "the longest single measurement that a client can ask for")
-	return cmd
 }
 
-// serverPs is the GOMAXPROCS of a server. It is more than a measurement has endpoints, so that none of them waits for another.
-const serverPs = 16
-
-// listenAddr reads ADDR, ADDR:PORT, :PORT or nothing.
-func listenAddr(s string) (netip.AddrPort, error) {
-	if s == "" {
-		return netip.AddrPortFrom(netip.IPv6Unspecified(), remote.DefaultPort), nil
-	}
-	if port, ok := strings.CutPrefix(s, ":"); ok && !strings.Contains(port, ":") {
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil {
-			return netip.AddrPort{}, fmt.Errorf("--listen %s: %w", s, err)
-		}
-		return netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(n)), nil
-	}
-	if at, err := literal(s); err == nil {
-		return at, nil
-	}
-	return netip.AddrPort{}, fmt.Errorf("--listen %s: want an address, with or without :port", s)
-}
-
-// literal reads ADDR or ADDR:PORT, with IPv6 in brackets or, alone, without.
-func literal(s string) (netip.AddrPort, error) {
+// resolve reads ADDR, ADDR:PORT or the same with a name, of which it takes the first address of the family. IPv6 is in
+// brackets or, alone, without.
+func resolve(ctx context.Context, s string, ipv6 bool) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
 		return netip.AddrPortFrom(a.Unmap(), remote.DefaultPort), nil
-	}
-	at, err := netip.ParseAddrPort(s)
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), err
-}
-
-// resolve is like literal, and also accepts a name, of which it takes the first address of the family.
-func resolve(ctx context.Context, s string, ipv6 bool) (netip.AddrPort, error) {
-	if at, err := literal(s); err == nil {
-		return at, nil
 	}
 	host, port := s, uint64(remote.DefaultPort)
 	if h, p, err := net.SplitHostPort(s); err == nil {
@@ -108,7 +60,7 @@ func resolve(ctx context.Context, s string, ipv6 bool) (netip.AddrPort, error) {
 		}
 	}
 	network := "ip4"
-	if ipv6 {
+	if a, err := netip.ParseAddr(host); ipv6 || err == nil && a.Is6() {
 		network = "ip6"
 	}
 	all, err := net.DefaultResolver.LookupNetIP(ctx, network, host)
@@ -118,11 +70,18 @@ func resolve(ctx context.Context, s string, ipv6 bool) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(all[0].Unmap(), uint16(port)), nil
 }
 
-// benchTo measures to a server.
-func benchTo(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
+// benchThrough measures to a far end that it starts.
+func benchThrough(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
+	if f.to == "" || f.through == "" {
+		return usagef("--to and --through go together: the address of the other end, and the command that reaches it, such as --to 10.42.2.2 --through 'ssh node2'")
+	}
 	ctx, stop := withHangup(cmd.Context())
 	defer stop()
 	at, err := resolve(ctx, f.to, f.ipv6)
+	if err != nil {
+		return err
+	}
+	far, err := reach(ctx, f.through, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -130,13 +89,60 @@ func benchTo(cmd *cobra.Command, f benchFlags, c overlay.Config) error {
 	if f.reverse {
 		paths = 2
 	}
-	p := remote.Plan{Config: c.Config, Server: at, Token: f.token, Reverse: f.reverse, Topology: f.topology}
-	return f.measure(cmd, c.Config.Estimate(paths, 0, runtime.NumCPU()), func(out plan.Out, _ func(string)) (*report.Document, error) {
-		return remote.Run(ctx, p, out)
+	p := remote.Plan{Config: c.Config, To: at, Reverse: f.reverse, Topology: f.topology}
+	err = f.measure(cmd, c.Config.Estimate(paths, 0, runtime.NumCPU()), func(out plan.Out, _ func(string)) (*report.Document, error) {
+		return remote.Run(ctx, p, far, out)
 	})
+	return errors.Join(err, far.Close())
 }
 
-// benchLab runs both ends in a lab. It asks the lab's holder, since only that can enter the hosts.
+// farEnd is a far end's standard input and output.
+type farEnd struct {
+	io.WriteCloser // ending it ends the far end
+	io.Reader
+	wait func() error
+}
+
+// Close ends the far end, and returns the error of the command that reached it.
+func (f *farEnd) Close() error {
+	if f.wait == nil {
+		return nil
+	}
+	wait := f.wait
+	f.wait = nil
+	_ = f.WriteCloser.Close() // it may have ended by itself
+	return wait()
+}
+
+// reach starts the far end through a command for the shell. The caller closes it.
+func reach(ctx context.Context, through string, stderr io.Writer) (*farEnd, error) {
+	if through == throughInput {
+		return &farEnd{WriteCloser: os.Stdin, Reader: os.Stdin, wait: func() error { return nil }}, nil
+	}
+	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+through+" weft bench end")
+	cmd.Stderr, cmd.WaitDelay = stderr, 5*time.Second
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &farEnd{WriteCloser: in, Reader: out, wait: func() error {
+		_, _ = io.Copy(io.Discard, out)
+		if err := cmd.Wait(); err != nil {
+			return fmt.Errorf("--through %q: %w (is weft there, in $PATH?)", through, err)
+		}
+		return nil
+	}}, nil
+}
+
+// benchLab runs both ends in a lab, and joins them by a socket. It asks the lab's holder, since only that can enter the
+// hosts.
 func benchLab(f benchFlags) error {
 	if f.from == "" || f.to == "" {
 		return usagef("--lab goes with --from and --to: two hosts of the lab, such as node1-pod1 and node2-pod1 (weft lab list)")
@@ -153,54 +159,21 @@ func benchLab(f benchFlags) error {
 	if err != nil {
 		return err
 	}
-	server, at, err := serveInLab(self, f, to)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	args := []string{self, "bench", "--to", at, "--topology", fmt.Sprintf("lab %s: %s (%s) and %s (%s)", f.lab, f.from, from, f.to, to)}
+	near, far := os.NewFile(uintptr(pair[0]), "near end"), os.NewFile(uintptr(pair[1]), "far end")
+	ended := make(chan error, 1)
+	go func() { // waited for below
+		defer far.Close()
+		status, err := holder.Exec(holder.Command{Lab: f.lab, Host: f.to, Args: []string{self, "bench", "end"}, Stdin: far, Stdout: far, Stderr: os.Stderr})
+		ended <- errors.Join(err, statusError(status))
+	}()
+	args := []string{self, "bench", "--to", netip.AddrPortFrom(to, 0).String(), "--through", throughInput, "--topology", fmt.Sprintf("lab %s: %s (%s) and %s (%s)", f.lab, f.from, from, f.to, to)}
 	args = append(args, passedOn(os.Args)...)
-	status, err := holder.Exec(holder.Command{Lab: f.lab, Host: f.from, Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
-	err = errors.Join(err, statusError(status))
-	if serving := <-server; err == nil {
-		err = serving
-	}
-	return err
-}
-
-// serveInLab starts a server on the host, which ends with its first client. at is where it listens.
-func serveInLab(self string, f benchFlags, addr netip.Addr) (ended <-chan error, at string, err error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, "", err
-	}
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return nil, "", errors.Join(err, r.Close(), w.Close())
-	}
-	done := make(chan error, 1)
-	args := []string{self, "bench", "serve", "--once", "--wait", "20s", "--listen", netip.AddrPortFrom(addr, 0).String()}
-	if f.token != "" {
-		args = append(args, "--token", f.token)
-	}
-	go func() { // waited for by benchLab
-		defer null.Close()
-		defer w.Close()
-		status, err := holder.Exec(holder.Command{
-			Lab: f.lab, Host: f.to, Stdin: null, Stdout: w, Stderr: w, Args: args,
-		})
-		done <- errors.Join(err, statusError(status))
-	}()
-	said := bufio.NewReader(r)
-	first, err := said.ReadString('\n')
-	at, ok := strings.CutPrefix(strings.TrimSpace(first), "listening on ")
-	go func() { // a server that logs into a closed pipe would die; ends when the server has
-		defer r.Close()
-		_, _ = io.Copy(io.Discard, said)
-	}()
-	if err != nil || !ok {
-		return nil, "", errors.Join(fmt.Errorf("the server on %s says %q", f.to, first), <-done)
-	}
-	return done, at, nil
+	status, err := holder.Exec(holder.Command{Lab: f.lab, Host: f.from, Args: args, Stdin: near, Stdout: os.Stdout, Stderr: os.Stderr})
+	return errors.Join(err, statusError(status), near.Close(), <-ended)
 }
 
 // labAddr returns the address of a pod, or of a node on the underlay.

@@ -2,36 +2,28 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"fmt"
-	"io"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"weft/bench/report"
 )
 
 func TestBenchAddresses(t *testing.T) {
 	for given, want := range map[string]string{
-		"": "[::]:5210", ":7": "[::]:7", "10.0.0.1": "10.0.0.1:5210", "10.0.0.1:0": "10.0.0.1:0", "fd00::1": "[fd00::1]:5210",
+		"10.0.0.1": "10.0.0.1:5210", "10.0.0.1:0": "10.0.0.1:0", "fd00::1": "[fd00::1]:5210", "localhost:77": "127.0.0.1:77",
 		"[fd00::1]": "[fd00::1]:5210", "[fd00::1]:9": "[fd00::1]:9", "::ffff:10.0.0.1": "10.0.0.1:5210",
 	} {
-		if got, err := listenAddr(given); err != nil || got.String() != want {
-			t.Errorf("--listen %q: %v, %v, want %s", given, got, err, want)
+		if got, err := resolve(t.Context(), given, false); err != nil || got.String() != want {
+			t.Errorf("--to %q: %v, %v, want %s", given, got, err, want)
 		}
 	}
-	for _, bad := range []string{"nobody", ":", ":70000", "10.0.0.1:x", "10.0.0.256", "fd00::1:99999"} {
-		if got, err := listenAddr(bad); err == nil {
-			t.Errorf("--listen %q: %v", bad, got)
+	for _, bad := range []string{"nobody.invalid", ":70000", "10.0.0.1:x", "fd00::1:99999"} {
+		if got, err := resolve(t.Context(), bad, false); err == nil {
+			t.Errorf("--to %q: %v", bad, got)
 		}
-	}
-	if got, err := resolve(t.Context(), "localhost:77", false); err != nil || got != netip.MustParseAddrPort("127.0.0.1:77") {
-		t.Errorf("localhost:77: %v, %v", got, err)
 	}
 }
 
@@ -43,25 +35,25 @@ func TestBenchArguments(t *testing.T) {
 	if got := passedOn([]string{"weft", "bench", "--name", "x", "--name=y", "--quick"}); !slices.Equal(got, []string{"--quick"}) {
 		t.Errorf("passed on %q: the other name of --lab", got)
 	}
-	if got := strings.Join(shown([]string{"/x/weft", "bench", "--token", "hunter2", "--token=hunter2", "--to", "a b"}), " "); got != `bench --token … --token=… --to "a b"` {
+	if got := strings.Join(shown([]string{"/x/weft", "bench", "--to", "a b"}), " "); got != `bench --to "a b"` {
 		t.Errorf("shown: %s", got)
 	}
 }
 
 func TestBenchSaysWhatIsWrong(t *testing.T) {
 	for args, want := range map[string]string{
-		"bench --rungs vlan":                        `no rung "vlan"`,
-		"bench --measures speed":                    `no measure "speed"`,
-		"bench --quick --full":                      "full",
-		"bench --rounds 0":                          "positive",
-		"bench --frames 9":                          "frame of 9",
-		"bench --lab none --from a --to b":          "no such lab",
-		"bench --lab none":                          "--from and --to",
-		"bench --from a":                            "--lab",
-		"bench --to 127.0.0.1:1 --quick --quiet":    "weft bench serve",
-		"bench serve --listen nobody":               "address",
-		"bench --to no.such.host.invalid --quiet":   "no.such.host.invalid",
-		"bench serve --once --wait 1ms --listen :0": "nobody came",
+		"bench --rungs vlan":                                      "rung",
+		"bench --measures speed":                                  "measure",
+		"bench --quick --full":                                    "full",
+		"bench --rounds 0":                                        "positive",
+		"bench --frames 9":                                        "frame",
+		"bench --lab none --from a --to b":                        "such",
+		"bench --lab none":                                        "--from and --to",
+		"bench --from a":                                          "--lab",
+		"bench --to 127.0.0.1:1 --quick --quiet":                  "--through",
+		"bench --through x --quick --quiet":                       "--to",
+		"bench --to 127.0.0.1:0 --quick --quiet --through false":  "status",
+		"bench --to no.such.host.invalid --quiet --through false": "no.such.host.invalid",
 	} {
 		if _, _, err := weft(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
@@ -69,32 +61,23 @@ func TestBenchSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestBenchServeAndTo runs both commands over loopback, and reads everything that comes out.
-func TestBenchServeAndTo(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	r, w := io.Pipe()
-	served := make(chan error, 1)
-	go func() { // waited for below
-		err := run(ctx, []string{"bench", "serve", "--listen", "127.0.0.1:0", "--once", "--token", "t"}, w, io.Discard)
-		_ = w.Close()
-		served <- err
-	}()
-	var at string
-	if _, err := fmt.Fscanf(r, "listening on %s\n", &at); err != nil {
-		t.Fatal(err, <-served)
+// TestBenchThrough runs both ends over loopback, and reads everything that comes out.
+func TestBenchThrough(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	if err := os.Symlink(self, dir+"/weft"); err != nil {
+		t.Fatal(err)
+	}
 	html, lines := filepath.Join(dir, "b.html"), filepath.Join(dir, "b.txt")
-	out, stderr, err := weft(t, "bench", "--to", at, "--token", "t", "--quick", "--reverse", "--json", "-", "--html", html, "--benchstat", lines,
+	out, stderr, err := weft(t, "bench", "--to", "127.0.0.1:0", "--through", "env "+asCommand+"=1 PATH="+dir, "--quick", "--reverse", "--json", "-", "--html", html, "--benchstat", lines,
 		"--tcp", "60ms", "--trial", "20ms", "--ping", "300ms", "--loss", "0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
-	if !strings.Contains(stderr, "this takes about") || strings.Contains(stderr, "\r") {
+	if !strings.Contains(stderr, "takes") || strings.Contains(stderr, "\r") {
 		t.Errorf("stderr %q: want how long it takes, and no progress where there is no terminal", stderr)
 	}
 	d, err := report.ReadJSON(bytes.NewBufferString(out))

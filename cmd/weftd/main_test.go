@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	}
 	if filepath.Base(os.Args[0]) == embedded.Program {
 		signal.Ignore(os.Interrupt, syscall.SIGTERM)
-		if err := server.Process(os.Args[1:], os.Stdin, os.Stdout, os.Stderr); err != nil {
+		if err := server.Process(os.Args[1:], os.Stdin, os.Stdout); err != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)

@@ -12,8 +12,6 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"weft/lease/etcd/internal/zapslog"
 )
 
 const (
@@ -81,7 +79,7 @@ func dial(ctx context.Context, r *resolved) (*clientv3.Client, error) {
 		DialKeepAliveTime:    keepaliveEvery,
 		DialKeepAliveTimeout: keepaliveTimeout,
 		MaxCallRecvMsgSize:   maxMessage,
-		Logger:               zapslog.New(r.Logger),
+		Logger:               zapLogger(r.Logger),
 		DialOptions: append(more,
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},

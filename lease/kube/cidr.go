@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"net/netip"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 )
 
 // cidrsOf returns the Node's podCIDRs; API servers before 1.16 have podCIDR alone.
-func cidrsOf(n *objects.Node) []string {
+func cidrsOf(n *corev1.Node) []string {
 	if len(n.Spec.PodCIDRs) > 0 || n.Spec.PodCIDR == "" {
 		return n.Spec.PodCIDRs
 	}

@@ -11,13 +11,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 	"weft/lease/redact"
 )
 
@@ -138,7 +138,7 @@ func (c *Client) nodeName(ctx context.Context) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	var pod objects.Pod
+	var pod corev1.Pod
 	err := c.api().Get().Namespace(c.cfg.PodNamespace).Resource("pods").Name(c.cfg.PodName).Do(ctx).Into(&pod)
 	if err != nil {
 		return "", fmt.Errorf("which Node is ours (or set NODE_NAME): %w", c.explain(access{"get", "pods", c.cfg.PodNamespace + "/" + c.cfg.PodName}, err))
@@ -153,26 +153,26 @@ func (c *Client) nodeName(ctx context.Context) (string, error) {
 }
 
 // getNode reads a Node. Version "" asks for the newest, "0" for whatever the API server has at hand.
-func (c *Client) getNode(ctx context.Context, name, version string) (*objects.Node, error) {
+func (c *Client) getNode(ctx context.Context, name, version string) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	obj := new(objects.Node)
+	obj := new(corev1.Node)
 	if err := readNode(ctx, c.api(), name, version, obj); err != nil {
 		return nil, c.explain(access{"get", "nodes", name}, err)
 	}
 	return obj, nil
 }
 
-func readNode(ctx context.Context, api *rest.RESTClient, name, version string, to *objects.Node) error {
+func readNode(ctx context.Context, api *rest.RESTClient, name, version string, to *corev1.Node) error {
 	return api.Get().Resource("nodes").Name(name).
 		VersionedParams(&metav1.GetOptions{ResourceVersion: version}, metav1.ParameterCodec).Do(ctx).Into(to)
 }
 
 // patchStatus sends a strategic merge patch, and returns what the Node is after it.
-func (c *Client) patchStatus(ctx context.Context, name string, patch []byte) (*objects.Node, error) {
+func (c *Client) patchStatus(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	obj := new(objects.Node)
+	obj := new(corev1.Node)
 	err := c.api().Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource("status").
 		Body(patch).Do(ctx).Into(obj)
 	if err != nil {
@@ -182,10 +182,10 @@ func (c *Client) patchStatus(ctx context.Context, name string, patch []byte) (*o
 }
 
 // list reads one page of Nodes.
-func (c *Client) list(ctx context.Context, o metav1.ListOptions) (*objects.NodeList, error) {
+func (c *Client) list(ctx context.Context, o metav1.ListOptions) (*corev1.NodeList, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	out := new(objects.NodeList)
+	out := new(corev1.NodeList)
 	err := c.api().Get().Resource("nodes").VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(out)
 	return out, err
 }

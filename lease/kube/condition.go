@@ -4,15 +4,11 @@ import (
 	"strings"
 	"time"
 
-	"weft/lease/kube/internal/objects"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // The condition NetworkUnavailable, as flannel writes it; it never writes that it is true.
 const (
-	networkUnavailable            = "NetworkUnavailable"
-	conditionTrue, conditionFalse = "True", "False"
-	conditionUnknown              = "Unknown"
-
 	reasonUp    = "FlannelIsUp"
 	messageUp   = "Flannel is running on this node"
 	messageStop = "weft was stopped, and carries this node's packets itself: pods have no network until it runs again"
@@ -40,22 +36,22 @@ const (
 	beatPerNode = 360 * time.Millisecond
 )
 
-func isNetworkCondition(c objects.NodeCondition) bool { return c.Type == networkUnavailable }
+func isNetworkCondition(c corev1.NodeCondition) bool { return c.Type == corev1.NodeNetworkUnavailable }
 
 // condition is what our Node should say with these concerns.
-func condition(ripe []concern) objects.NodeCondition {
-	c := objects.NodeCondition{Type: networkUnavailable, Status: conditionFalse, Reason: reasonUp, Message: messageUp}
+func condition(ripe []concern) corev1.NodeCondition {
+	c := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: reasonUp, Message: messageUp}
 	var texts []string
 	for _, r := range ripe {
-		if r.cuts && c.Status == conditionFalse {
-			c.Status, c.Reason = conditionTrue, r.reason
+		if r.cuts && c.Status == corev1.ConditionFalse {
+			c.Status, c.Reason = corev1.ConditionTrue, r.reason
 		}
 		texts = append(texts, r.text)
 	}
 	switch {
 	case len(ripe) == 0:
 		return c
-	case c.Status == conditionTrue:
+	case c.Status == corev1.ConditionTrue:
 		c.Message = clipMessage(strings.Join(texts, "; "))
 	default:
 		c.Reason, c.Message = ripe[0].reason, clipMessage(messageBut+strings.Join(texts, "; "))
@@ -71,7 +67,7 @@ func clipMessage(s string) string {
 }
 
 // networkCondition is what the Node says of its network; nil if it says nothing.
-func networkCondition(n *objects.Node) *objects.NodeCondition {
+func networkCondition(n *corev1.Node) *corev1.NodeCondition {
 	for i := range n.Status.Conditions {
 		if isNetworkCondition(n.Status.Conditions[i]) {
 			return &n.Status.Conditions[i]
@@ -82,7 +78,7 @@ func networkCondition(n *objects.Node) *objects.NodeCondition {
 
 // differs reports whether the Node says something else than c. Once we have written that all is
 // well, another's reason for the same is left alone.
-func differs(have *objects.NodeCondition, c objects.NodeCondition, written bool) bool {
+func differs(have *corev1.NodeCondition, c corev1.NodeCondition, written bool) bool {
 	switch {
 	case have == nil || have.Status != c.Status:
 		return true

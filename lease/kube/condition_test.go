@@ -12,6 +12,7 @@ import (
 
 	"weft/lease"
 	"weft/test/await"
+	"weft/test/fakekube"
 )
 
 // What cuts pods off is said after a minute, all else after half of one; a fault that is another by
@@ -20,7 +21,7 @@ func TestDiary(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1000+int64(s), 0) }
 	var d diary
 	down, cache := concern{reasonDown, messageDown + "no device", true}, concern{reasonCache, "disk full", false}
-	says := func(s int, status, reason, message string, doubt bool, next int, news string, all ...concern) {
+	says := func(s int, status corev1.ConditionStatus, reason, message string, doubt bool, next int, news string, all ...concern) {
 		t.Helper()
 		ripe, told, doubted, until := d.update(all, at(s), time.Minute, 30*time.Second)
 		c := condition(ripe)
@@ -32,35 +33,35 @@ func TestDiary(t *testing.T) {
 			t.Errorf("at %d: %+v, doubt %v until %v, news %q", s, c, doubted, until, got)
 		}
 	}
-	says(0, conditionFalse, reasonUp, messageUp, false, 0, "")
-	says(1, conditionFalse, reasonUp, messageUp, true, 61, "", down)
-	says(30, conditionFalse, reasonUp, messageUp, true, 60, "", concern{reasonDown, messageDown + "no route", true}, cache) // the cause may change, down it is
-	says(60, conditionFalse, reasonCache, messageBut+"disk full", true, 61, "StateNotSaved false 0s", down, cache)
-	says(61, conditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "FlannelIsDown false 0s", down, cache)
-	says(70, conditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "", down, cache)
-	says(71, conditionFalse, reasonCache, messageBut+"disk full", false, 0, "FlannelIsDown true 1m10s", cache)
-	says(72, conditionFalse, reasonUp, messageUp, false, 0, "StateNotSaved true 42s")
-	says(80, conditionFalse, reasonUp, messageUp, true, 140, "", down)
-	says(90, conditionFalse, reasonUp, messageUp, false, 0, "")
+	says(0, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "")
+	says(1, corev1.ConditionFalse, reasonUp, messageUp, true, 61, "", down)
+	says(30, corev1.ConditionFalse, reasonUp, messageUp, true, 60, "", concern{reasonDown, messageDown + "no route", true}, cache) // the cause may change, down it is
+	says(60, corev1.ConditionFalse, reasonCache, messageBut+"disk full", true, 61, "StateNotSaved false 0s", down, cache)
+	says(61, corev1.ConditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "FlannelIsDown false 0s", down, cache)
+	says(70, corev1.ConditionTrue, reasonDown, messageDown+"no device; disk full", false, 0, "", down, cache)
+	says(71, corev1.ConditionFalse, reasonCache, messageBut+"disk full", false, 0, "FlannelIsDown true 1m10s", cache)
+	says(72, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "StateNotSaved true 42s")
+	says(80, corev1.ConditionFalse, reasonUp, messageUp, true, 140, "", down)
+	says(90, corev1.ConditionFalse, reasonUp, messageUp, false, 0, "")
 	if c := condition([]concern{{reasonDown, strings.Repeat("x", 1<<20), true}}); len(c.Message) > maxMessage {
 		t.Errorf("message of %d bytes", len(c.Message))
 	}
 }
 
-func conditions(s *apiServer) (out []string) {
-	for _, c := range s.node("a").Status.Conditions {
+func conditions(s *fakekube.Server) (out []string) {
+	for _, c := range s.Node("a").Status.Conditions {
 		out = append(out, string(c.Type)+"="+string(c.Status)+" "+c.Reason+": "+c.Message)
 	}
 	return out
 }
 
 func TestCondition(t *testing.T) {
-	s := newAPIServer(t)
+	s := fakekube.New(t)
 	n := plain("a", "10.244.1.0/24")
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}
 	n.Status.Conditions = []corev1.NodeCondition{ready, {Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "NoRouteCreated"}}
-	s.put(n)
-	c := s.config("a")
+	s.Put(n)
+	c := configOf(s, "a")
 	c.SetNodeNetworkUnavailable = true
 	tt := newTester(t, s, c, nil)
 	tt.life.core.pace.broken, tt.life.core.pace.concern = 50*time.Millisecond, 50*time.Millisecond
@@ -74,7 +75,7 @@ func TestCondition(t *testing.T) {
 	tt.SetDataPath("", "", "")
 	const up, down = "NetworkUnavailable=False FlannelIsUp: Flannel is running on this node", "NetworkUnavailable=True FlannelIsDown: weft carries no packets on this node: "
 	want(up)
-	first := s.node("a").Status.Conditions[1]
+	first := s.Node("a").Status.Conditions[1]
 	if first.LastTransitionTime.IsZero() || first.LastTransitionTime != first.LastHeartbeatTime {
 		t.Errorf("%+v", first)
 	}
@@ -82,21 +83,21 @@ func TestCondition(t *testing.T) {
 	want(down + "the device flannel.1 is gone")
 	tt.SetDataPath("", "", "")
 	want(up)
-	s.change("a", func(n *corev1.Node) { // vandals
+	s.Change("a", func(n *corev1.Node) { // vandals
 		n.Status.Conditions = []corev1.NodeCondition{ready, {Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "X"}}
 	})
 	want(up)
-	s.change("a", func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{ready} })
+	s.Change("a", func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{ready} })
 	want(up)
 
 	// That the network is available another may say too, in other words.
-	before := len(s.patched())
-	s.change("a", func(n *corev1.Node) {
+	before := len(s.Patches())
+	s.Change("a", func(n *corev1.Node) {
 		n.Status.Conditions[1].Reason, n.Status.Conditions[1].LastTransitionTime = "RouteCreated", metav1.Now()
 	})
-	s.change("a", func(n *corev1.Node) { delete(n.Annotations, "flannel.alpha.coreos.com/weft") })
+	s.Change("a", func(n *corev1.Node) { delete(n.Annotations, "flannel.alpha.coreos.com/weft") })
 	await.NoDiff(t, func() string {
-		if len(s.patched()) == before {
+		if len(s.Patches()) == before {
 			return "the annotation is not repaired"
 		}
 		return ""

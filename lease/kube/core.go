@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 )
 
 // longestSleep bounds a timer, because timers stand still while a machine sleeps.
@@ -39,7 +39,7 @@ type core struct {
 	proven bool      // the configuration may be cached
 
 	name      string        // of our Node
-	ours      *objects.Node // trimmed; nil if it is not there
+	ours      *corev1.Node  // trimmed; nil if it is not there
 	view      view          // all Nodes, when they were last read
 	changes   changes       // what came since then
 	overwrite [2]netip.Addr // what an administrator has us publish instead

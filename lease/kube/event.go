@@ -3,8 +3,9 @@ package kube
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 )
 
 // event is something that has happened to a node: what core.step takes in. It is one of the types
@@ -33,8 +34,8 @@ type news struct {
 
 // sighting is what a watch says of our Node.
 type sighting struct {
-	node *objects.Node // trimmed, and changed by nobody; nil if it is not there
-	all  bool          // it is of a complete list, which may be of an older version, after a restore
+	node *corev1.Node // trimmed, and changed by nobody; nil if it is not there
+	all  bool         // it is of a complete list, which may be of an older version, after a restore
 }
 
 // watchState says whether the API server serves the watch.
@@ -64,7 +65,7 @@ type nodesRead struct{ view view }
 
 // patched is what became of a patchNode.
 type patched struct {
-	node *objects.Node // as it is now, trimmed; nil beside an error
+	node *corev1.Node // as it is now, trimmed; nil beside an error
 	err  error
 }
 

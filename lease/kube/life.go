@@ -4,15 +4,16 @@ import (
 	"math/rand/v2"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 )
 
 // Object is a Node as the API server has it, with what weft reads of it. One that a Life was told of is not changed any more.
-type Object = objects.Node
+type Object = corev1.Node
 
 // Condition is one thing that is true, false or unknown of an Object.
-type Condition = objects.NodeCondition
+type Condition = corev1.NodeCondition
 
 // Life is the life of one node in a cluster without an API server, a clock, a disk or a goroutine: a core, and the table
 // of what the watch has said of Nodes. A Manager is a Life with those; the simulator in test/sim has many. Each method

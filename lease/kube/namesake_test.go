@@ -10,10 +10,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 	"weft/test/await"
+	"weft/test/fakekube"
 )
 
 // living is who answers over the underlay.
@@ -46,7 +45,7 @@ func (l *living) rounds() int {
 // the Node is there and packets flow.
 func TestNothingIsWrittenUnjudged(t *testing.T) {
 	c := newTestCore(t)
-	c.path, c.ours = &dataPath{}, &objects.Node{ObjectMeta: plain("a", "10.244.1.0/24").ObjectMeta}
+	c.path, c.ours = &dataPath{}, &corev1.Node{ObjectMeta: plain("a", "10.244.1.0/24").ObjectMeta}
 	if p, _, err := c.pending(); !p.empty() || err != nil {
 		t.Errorf("%s, %v", p.body(), err)
 	}
@@ -61,8 +60,8 @@ func TestNothingIsWrittenUnjudged(t *testing.T) {
 func TestTwoMachinesOfOneName(t *testing.T) {
 	t.Parallel()
 	const public = "flannel.alpha.coreos.com/public-ip"
-	s := newAPIServer(t)
-	s.put(plain("a", "10.244.1.0/24"))
+	s := fakekube.New(t)
+	s.Put(plain("a", "10.244.1.0/24"))
 	var there living
 	with := func(addr, state string) func(*Options) {
 		return func(o *Options) {
@@ -70,7 +69,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 			o.Local.Attrs = attrs(addr, `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)
 		}
 	}
-	cfg := s.config("a")
+	cfg := configOf(s, "a")
 	cfg.SetNodeNetworkUnavailable = true
 	first := newTester(t, s, cfg, with("192.0.2.1", "one"))
 	stop := during(t, first.Run)
@@ -79,7 +78,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 		t.Errorf("a first start asked %d times", n)
 	}
 	there.set("192.0.2.1")
-	before := len(s.patched())
+	before := len(s.Patches())
 	second := newTester(t, s, cfg, with("192.0.2.2", "two"))
 	second.life.core.pace.broken, second.life.core.pace.concern = time.Millisecond, time.Millisecond
 	stopSecond := during(t, second.Run)
@@ -87,7 +86,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	second.wantState(lease.Waiting, "another machine at 192.0.2.1, which answers")
 	second.wantState(lease.Waiting, "kubectl annotate node a "+public+"-")
 	await.NoDiff(t, func() string { // an Event says it, the condition is the living machine's
-		if len(s.eventsOf(reasonNoSubnet)) == 0 {
+		if len(s.Events(reasonNoSubnet)) == 0 {
 			return "no Event"
 		}
 		return ""
@@ -98,7 +97,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	if own := second.last().Own.Subnets; own != (lease.Subnets{}) {
 		t.Errorf("it took %s", own)
 	}
-	if got := s.patched()[before:]; len(got) != 0 {
+	if got := s.Patches()[before:]; len(got) != 0 {
 		t.Errorf("it wrote %q", got)
 	}
 	first.wantState(lease.Held, "")
@@ -108,7 +107,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	there.set()
 	second.wantState(lease.Held, "")
 	await.NoDiff(t, func() string {
-		if got := s.node("a").Annotations[public]; got != "192.0.2.2" {
+		if got := s.Node("a").Annotations[public]; got != "192.0.2.2" {
 			return got
 		}
 		return ""
@@ -126,7 +125,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	}
 	stopMoved()
 	there.set("203.0.113.1")
-	s.change("a", func(n *corev1.Node) {
+	s.Change("a", func(n *corev1.Node) {
 		n.Annotations[public] = "203.0.113.1"
 		n.Annotations[public+"-overwrite"] = "203.0.113.1"
 	})
@@ -135,14 +134,14 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	stopAgain := during(t, again.Run)
 	again.wantState(lease.Held, "")
 	stopAgain()
-	s.change("a", func(n *corev1.Node) { delete(n.Annotations, public+"-overwrite") })
+	s.Change("a", func(n *corev1.Node) { delete(n.Annotations, public+"-overwrite") })
 	again = newTester(t, s, cfg, with("192.0.2.3", "two"))
 	during(t, again.Run)
 	again.wantState(lease.Held, "")
 	if n := there.rounds() - before; n != 0 {
 		t.Errorf("asked %d times", n)
 	}
-	if text := strings.Join(s.patched(), "\n"); !strings.Contains(text, `\"State\":\"two\"`) {
+	if text := strings.Join(s.Patches(), "\n"); !strings.Contains(text, `\"State\":\"two\"`) {
 		t.Errorf("no state in %s", text)
 	}
 }
@@ -152,7 +151,7 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 func TestWhoComesLaterIsNobody(t *testing.T) {
 	for after, want := range map[time.Duration]bool{time.Second: true, time.Minute: false} {
 		c := newTestCore(t)
-		c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+		c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 		began := c.now
 		c.namesake.right, c.namesake.uid = began, c.ours.UID
 		for _, more := range []time.Duration{0, time.Second, 10 * time.Second, time.Hour} {
@@ -166,7 +165,7 @@ func TestWhoComesLaterIsNobody(t *testing.T) {
 }
 
 // word is our Node as a weft at addr writes it.
-func word(t *testing.T, c *core, addr string) *objects.Node {
+func word(t *testing.T, c *core, addr string) *corev1.Node {
 	t.Helper()
 	a := attrs(addr, `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`)
 	a.Weft = &lease.Weft{Node: "a", Name: addr, State: "0123456789abcdef"}
@@ -175,7 +174,7 @@ func word(t *testing.T, c *core, addr string) *objects.Node {
 	if n.Annotations, err = c.keys.encode(a, c.o.Backend); err != nil {
 		t.Fatal(err)
 	}
-	return &objects.Node{ObjectMeta: n}
+	return &corev1.Node{ObjectMeta: n}
 }
 
 // TestWhoWasAwayAsks: a machine that was suspended while another one of its name found it silent finds the whole word of that one at its Node. It
@@ -234,7 +233,7 @@ func TestAContestOutlivesGarbage(t *testing.T) {
 // anew; then the other one asks, and they do not write over each other for good.
 func TestANodeMadeAnewIsNotOursYet(t *testing.T) {
 	c := newTestCore(t)
-	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	c.namesake.right, c.namesake.uid = c.now, c.ours.UID
 	c.now = c.now.Add(time.Hour)
 	if err := c.otherMachine(); err != nil {
@@ -254,7 +253,7 @@ func TestANodeMadeAnewIsNotOursYet(t *testing.T) {
 // and tells of that place too: a machine that was away may have made it.
 func TestWhoWasSilentIsAskedAboutAnotherNode(t *testing.T) {
 	c := newTestCore(t)
-	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	for c.otherMachine() != nil && c.namesake.asked < 10*namesakeRounds {
 		c.namesake.answered(answer{c.namesake.asked, false}, c.now)
 		c.now = c.now.Add(time.Minute)
@@ -277,7 +276,7 @@ func TestWhoWasSilentIsAskedAboutAnotherNode(t *testing.T) {
 // turning. As long as our Node cannot be written it is asked again after a while, since whoever was away may be back.
 func TestNobodyIsWaitedForInVain(t *testing.T) {
 	c := newTestCore(t)
-	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	for range 2*namesakeRounds + 1 {
 		_ = c.otherMachine() // what it says meanwhile another test tells
 		c.namesake.answered(answer{c.namesake.asked, false}, c.now)
@@ -301,7 +300,7 @@ func TestNobodyIsWaitedForInVain(t *testing.T) {
 func TestANodeWithoutAPodCIDRIsAnothersToo(t *testing.T) {
 	c := newTestCore(t)
 	c.phase, c.source, c.path = keeping, sourceServer, &dataPath{}
-	c.ours = &objects.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
+	c.ours = &corev1.Node{ObjectMeta: peer("a", "10.244.1.0/24", "192.0.2.2").ObjectMeta}
 	c.pace.broken = 0
 	asked := 0
 	for _, f := range c.step(c.now, news{}) {

@@ -4,10 +4,10 @@ import (
 	"net/netip"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 )
 
 // FuzzNode gives a whole Node of a stranger to what the watch keeps: it becomes a peer, or is
@@ -28,9 +28,9 @@ func FuzzNode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, cidr, cidr2, mark, public, data, weft string) {
 		s := newTable(k, cfg, "a", func() {}, func(news) {})
-		good := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: "good", UID: "v", CreationTimestamp: metav1.Unix(1700000000, 0), Annotations: map[string]string{k.managed: "true", k.public: "192.0.2.9"}}}
+		good := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "good", UID: "v", CreationTimestamp: metav1.Unix(1700000000, 0), Annotations: map[string]string{k.managed: "true", k.public: "192.0.2.9"}}}
 		good.Spec.PodCIDRs = []string{"10.244.9.0/24"}
-		n := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{
 			k.managed: mark, k.public: public, k.data: data, k.weft: weft,
 		}}}
 		n.Spec.PodCIDRs = []string{cidr, cidr2}

@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 )
 
 // table is what the watch knows: of each Node what a Set needs and nothing else, decoded once for
@@ -31,7 +31,7 @@ type table struct {
 	synced   bool
 	revision int64
 	byName   map[string]*node
-	ours     *objects.Node // trimmed; nil if it is not there
+	ours     *corev1.Node // trimmed; nil if it is not there
 }
 
 // node is one Node. It is immutable.
@@ -57,8 +57,8 @@ func newTable(k keys, cfg lease.NetworkConfig, own string, heard func(), tell fu
 }
 
 // trim returns a Node with what we need of it: in a list of thousands the rest is most of the memory.
-func (s *table) trim(n *objects.Node) *objects.Node {
-	out := &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
+func (s *table) trim(n *corev1.Node) *corev1.Node {
+	out := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
 		CreationTimestamp: n.CreationTimestamp}}
 	out.Spec.PodCIDR, out.Spec.PodCIDRs = n.Spec.PodCIDR, n.Spec.PodCIDRs
 	keep := s.keys.written()
@@ -66,7 +66,7 @@ func (s *table) trim(n *objects.Node) *objects.Node {
 	if n.Name == s.own {
 		wanted = append(wanted, s.keys.overwrite, s.keys.overwriteV6)
 		if i := slices.IndexFunc(n.Status.Conditions, isNetworkCondition); i >= 0 {
-			out.Status.Conditions = []objects.NodeCondition{n.Status.Conditions[i]}
+			out.Status.Conditions = []corev1.NodeCondition{n.Status.Conditions[i]}
 		}
 	}
 	for _, key := range wanted {
@@ -83,7 +83,7 @@ func (s *table) trim(n *objects.Node) *objects.Node {
 // Transformer trims what a list is gathered from.
 func (s *table) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
-		n, ok := obj.(*objects.Node)
+		n, ok := obj.(*corev1.Node)
 		if !ok {
 			return obj, nil
 		}
@@ -93,7 +93,7 @@ func (s *table) Transformer() cache.TransformFunc {
 }
 
 // node decodes a Node. What it says of itself may be garbage; that costs it alone.
-func (k keys) node(cfg lease.NetworkConfig, n *objects.Node, sum uint64) *node {
+func (k keys) node(cfg lease.NetworkConfig, n *corev1.Node, sum uint64) *node {
 	out := &node{sum: sum, name: n.Name, uid: string(n.UID), managed: k.isManaged(n.Annotations)}
 	all, err := parseCIDRs(cidrsOf(n))
 	out.subnets = cfg.InUse(all)
@@ -120,7 +120,7 @@ func (k keys) node(cfg lease.NetworkConfig, n *objects.Node, sum uint64) *node {
 }
 
 // sum is of everything that node and our own Node go by.
-func (s *table) sum(n *objects.Node) uint64 {
+func (s *table) sum(n *corev1.Node) uint64 {
 	var h maphash.Hash
 	h.SetSeed(s.seed)
 	word := func(w string) { maphash.WriteComparable(&h, w) }
@@ -148,7 +148,7 @@ func (s *table) sum(n *objects.Node) uint64 {
 // Add takes in a Node that is new, or that has changed.
 func (s *table) Add(obj any) error {
 	s.heard()
-	n, ok := obj.(*objects.Node)
+	n, ok := obj.(*corev1.Node)
 	if !ok {
 		return fmt.Errorf("%T is no Node", obj)
 	}
@@ -163,7 +163,7 @@ func (s *table) Add(obj any) error {
 func (s *table) Update(obj any) error { return s.Add(obj) }
 
 // put stores n and returns what is new by it.
-func (s *table) put(n *objects.Node) (said news) {
+func (s *table) put(n *corev1.Node) (said news) {
 	sum, before := s.sum(n), s.byName[n.Name]
 	if n.Name == s.own {
 		if olderThan(n, s.ours) {
@@ -180,14 +180,14 @@ func (s *table) put(n *objects.Node) (said news) {
 }
 
 // olderThan reports whether n is an older version of the object than known, which is nil for none.
-func olderThan(n, known *objects.Node) bool {
+func olderThan(n, known *corev1.Node) bool {
 	return known != nil && n.UID == known.UID && version(n.ResourceVersion) < version(known.ResourceVersion)
 }
 
 // Delete takes a Node away.
 func (s *table) Delete(obj any) error {
 	s.heard()
-	n, ok := obj.(*objects.Node)
+	n, ok := obj.(*corev1.Node)
 	if !ok {
 		return fmt.Errorf("%T is no Node", obj)
 	}
@@ -212,7 +212,7 @@ func (s *table) Replace(list []any, resourceVersion string) error {
 	known := s.byName
 	s.byName, s.ours = make(map[string]*node, len(list)), nil
 	for _, obj := range list {
-		n, ok := obj.(*objects.Node)
+		n, ok := obj.(*corev1.Node)
 		if !ok {
 			continue
 		}
@@ -251,7 +251,7 @@ func (s *table) UpdateResourceVersion(rv string) {
 
 // answered takes in our Node as the answer to a write has it, and returns it trimmed. That it is another
 // object by now is for the watch to tell, together with what became of all others.
-func (s *table) answered(n *objects.Node) *objects.Node {
+func (s *table) answered(n *corev1.Node) *corev1.Node {
 	var said news
 	s.mu.Lock()
 	if s.ours != nil && s.ours.UID == n.UID {
@@ -263,7 +263,7 @@ func (s *table) answered(n *objects.Node) *objects.Node {
 }
 
 // ourNode returns our Node, trimmed, or nil. It is changed by nobody.
-func (s *table) ourNode() *objects.Node {
+func (s *table) ourNode() *corev1.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ours

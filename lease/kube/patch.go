@@ -4,9 +4,8 @@ import (
 	"encoding/json"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"weft/lease/kube/internal/objects"
 )
 
 // patch is a strategic merge patch of a Node's status. A null annotation is removed, and a
@@ -23,7 +22,7 @@ type patchMetadata struct {
 }
 
 type patchStatus struct {
-	Conditions []objects.NodeCondition `json:"conditions"`
+	Conditions []corev1.NodeCondition `json:"conditions"`
 }
 
 // annotations adds what have lacks of want, or has beside it under one of our keys.
@@ -45,7 +44,7 @@ func (p *patch) annotations(k keys, have, want map[string]string) {
 }
 
 // condition adds c, as of now. The time of its last transition stays if its status does.
-func (p *patch) condition(n *objects.Node, c objects.NodeCondition, now time.Time) {
+func (p *patch) condition(n *corev1.Node, c corev1.NodeCondition, now time.Time) {
 	c.LastHeartbeatTime = metav1.NewTime(now)
 	c.LastTransitionTime = c.LastHeartbeatTime
 	for _, have := range n.Status.Conditions {
@@ -53,7 +52,7 @@ func (p *patch) condition(n *objects.Node, c objects.NodeCondition, now time.Tim
 			c.LastTransitionTime = have.LastTransitionTime
 		}
 	}
-	p.Status = &patchStatus{Conditions: []objects.NodeCondition{c}}
+	p.Status = &patchStatus{Conditions: []corev1.NodeCondition{c}}
 }
 
 // empty reports whether there is nothing to send.
@@ -61,7 +60,7 @@ func (p *patch) empty() bool { return p.Metadata == nil && p.Status == nil }
 
 // claims reports whether it says that pods have a network.
 func (p *patch) claims() bool {
-	return p.Status != nil && p.Status.Conditions[0].Status == conditionFalse
+	return p.Status != nil && p.Status.Conditions[0].Status == corev1.ConditionFalse
 }
 
 // body is the patch on the wire. It cannot fail: a patch has texts and times only.

@@ -9,9 +9,8 @@ import (
 	"os"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
-
-	"weft/lease/kube/internal/objects"
 )
 
 // Reload makes the client reach the API server as cfg says: by its URL and its kubeconfig or service account, whose files are
@@ -65,7 +64,7 @@ func (c *Client) try(ctx context.Context, w *way) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout/2)
 	defer cancel()
-	if err := readNode(ctx, w.api, name, "0", new(objects.Node)); err != nil {
+	if err := readNode(ctx, w.api, name, "0", new(corev1.Node)); err != nil {
 		return fmt.Errorf("the API server %s: %w", w.host, err)
 	}
 	return nil

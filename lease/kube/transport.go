@@ -9,13 +9,13 @@ import (
 	"runtime/debug"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/connrotation"
-
-	"weft/lease/kube/internal/objects"
 )
 
 const (
@@ -71,10 +71,11 @@ func newTransport(cfg *rest.Config) (rt http.RoundTripper, hangUp func(), err er
 // client-go registers every API group when a program starts, some 10 MB of heap.
 func newREST(cfg *rest.Config, log *slog.Logger) (client *rest.RESTClient, hangUp func(), err error) {
 	scheme := runtime.NewScheme()
-	objects.AddToScheme(scheme)
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Node{}, &corev1.NodeList{}, &corev1.Pod{})
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
 
 	cfg = rest.CopyConfig(cfg)
-	version := objects.GroupVersion()
+	version := corev1.SchemeGroupVersion
 	cfg.GroupVersion, cfg.APIPath = &version, "/api"
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	cfg.ContentType = runtime.ContentTypeProtobuf

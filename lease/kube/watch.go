@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -16,8 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-
-	"weft/lease/kube/internal/objects"
 )
 
 const (
@@ -61,7 +60,7 @@ func (f *nodeWatch) run(ctx context.Context) {
 	}()
 	for ctx.Err() == nil {
 		round, cancel := context.WithTimeout(ctx, relistAfter(f.nodes.count()))
-		r := cache.NewReflectorWithOptions(f.listWatch(), &objects.Node{}, f.nodes, cache.ReflectorOptions{
+		r := cache.NewReflectorWithOptions(f.listWatch(), &corev1.Node{}, f.nodes, cache.ReflectorOptions{
 			Name: "nodes", Logger: new(klog.Logger),
 			Backoff: &wait.Backoff{Duration: backoffFirst, Cap: backoffMost, Factor: 2, Jitter: 1, Steps: 10},
 		})
@@ -89,7 +88,7 @@ func (f *nodeWatch) continues(ctx context.Context) bool {
 	if err != nil {
 		return true // nobody knows
 	}
-	var now *objects.Node
+	var now *corev1.Node
 	if len(l.Items) == 1 {
 		now = &l.Items[0]
 	}
@@ -106,7 +105,7 @@ func (f *nodeWatch) again() {
 // contradicts reports whether our Node as it is known, nil if it is not there, cannot have become what a later read met, or the API server
 // cannot have come from at, how far the watch has come, to the version to, which is 0 if it says none. What our Node became by then has been heard:
 // another version of it from before at is of a server that went back, and has come as far again by what others wrote.
-func contradicts(known, now *objects.Node, at, to int64) bool {
+func contradicts(known, now *corev1.Node, at, to int64) bool {
 	switch {
 	case to != 0 && to < at:
 		return true

@@ -3,20 +3,19 @@ package kube
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"weft/lease/kube/internal/objects"
 )
 
 // TestWhatContradicts: a watch that has come to version 20 goes on at an API server.
 func TestWhatContradicts(t *testing.T) {
-	node := func(uid, version string) *objects.Node {
-		return &objects.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: types.UID(uid), ResourceVersion: version}}
+	node := func(uid, version string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: types.UID(uid), ResourceVersion: version}}
 	}
 	for _, tt := range []struct {
 		name       string
-		known, now *objects.Node
+		known, now *corev1.Node
 		to         int64
 		want       bool
 	}{

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"weft/lease"
-	"weft/lease/kube/internal/objects"
 )
 
 // Writes are few: when we start, when something about us changes, and when somebody has changed
@@ -113,9 +113,9 @@ func (c *core) pending() (p patch, next time.Time, err error) {
 	case c.ours == nil && len(ripe) > 0 && known && c.tells && !c.view.read:
 		// We may not read, but perhaps write. Whether pods have a subnet is not known without our Node, unless it is by the cache.
 		says := condition(ripe)
-		all := says.Status != conditionFalse || !doubt && c.held.Subnets != (lease.Subnets{})
+		all := says.Status != corev1.ConditionFalse || !doubt && c.held.Subnets != (lease.Subnets{})
 		if all && says.Reason != w.blind && !c.now.Before(w.conditioned.Add(sayAgain)) {
-			p.condition(&objects.Node{}, says, c.now)
+			p.condition(&corev1.Node{}, says, c.now)
 		}
 		return p, next, nil
 	case c.ours == nil || !w.mayWrite:
@@ -132,7 +132,7 @@ func (c *core) pending() (p patch, next time.Time, err error) {
 		return p, next, nil
 	}
 	says, have := condition(ripe), networkCondition(c.ours)
-	if says.Status == conditionFalse && doubt {
+	if says.Status == corev1.ConditionFalse && doubt {
 		return p, next, nil // nobody says meanwhile that all is well
 	}
 	at := c.now
@@ -208,11 +208,11 @@ func (c *core) farewell() (p patch, ok bool) {
 		return p, false
 	}
 	said := c.writer.cutOff
-	if have := networkCondition(c.ours); have != nil && have.Status == conditionFalse && isOurReason(have.Reason) {
+	if have := networkCondition(c.ours); have != nil && have.Status == corev1.ConditionFalse && isOurReason(have.Reason) {
 		said = true
 	}
 	if said {
-		p.condition(c.ours, objects.NodeCondition{Type: networkUnavailable, Status: conditionUnknown, Reason: reasonStopped, Message: messageStop}, c.now)
+		p.condition(c.ours, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionUnknown, Reason: reasonStopped, Message: messageStop}, c.now)
 	}
 	return p, said
 }

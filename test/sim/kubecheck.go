@@ -146,7 +146,7 @@ func (c *Cluster) healNodes() {
 	for _, m := range c.machines {
 		for _, o := range a.now.all { // what stands in a Node is somebody else's address by now
 			if o.Annotations[publicIP] == m.addr.String() && of[o.Name] != m {
-				n := o.Copy()
+				n := o.DeepCopy()
 				n.Annotations = map[string]string{}
 				c.writeNode(n, nobody)
 			}

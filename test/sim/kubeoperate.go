@@ -42,14 +42,14 @@ func (c *Cluster) operateNodes(o Op, m *machine) {
 	case Touch: // others write what is nothing to us, which only counts
 		for range 1 + o.N {
 			if own := a.now.find(m.node); own != nil {
-				c.writeNode(own.Copy(), own.author)
+				c.writeNode(own.DeepCopy(), own.author)
 			}
 		}
 	case Recidr:
 		if own == nil {
 			return
 		}
-		n := own.Copy()
+		n := own.DeepCopy()
 		if other := a.now.find(c.machines[o.Other].node); o.N%2 == 1 && other != nil {
 			n.Spec.PodCIDRs = other.Spec.PodCIDRs
 		} else {
@@ -89,7 +89,7 @@ func asFlannel(n *kube.Object, addr string) {
 
 // scribble writes over what a Node says.
 func (c *Cluster) scribble(own *object, how int) {
-	n := own.Copy()
+	n := own.DeepCopy()
 	switch how % 6 {
 	case 0:
 		n.Annotations[publicIP] = "nonsense"

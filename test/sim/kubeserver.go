@@ -113,7 +113,7 @@ func (c *Cluster) dropNode(name string) {
 	}
 	c.excuse(subnetsOf(o.Object))
 	next := &nodes{version: a.now.version + 1, all: slices.DeleteFunc(slices.Clone(a.now.all), func(o object) bool { return o.Name == name })}
-	last := o.Copy()
+	last := o.DeepCopy()
 	last.ResourceVersion = strconv.FormatInt(next.version, 10)
 	c.become(next, change{next.version, last, true})
 }
@@ -199,7 +199,7 @@ func (c *Cluster) assign(name string) {
 	if o == nil || len(o.Spec.PodCIDRs) > 0 {
 		return
 	}
-	n := o.Copy()
+	n := o.DeepCopy()
 	n.Spec.PodCIDRs = c.freeCIDRs()
 	c.writeNode(n, o.author)
 }
@@ -226,7 +226,7 @@ func patchNode(n *kube.Object, body []byte) (*kube.Object, error) {
 	if err := json.Unmarshal(body, &p); err != nil {
 		return nil, err
 	}
-	out := n.Copy()
+	out := n.DeepCopy()
 	for key, text := range p.Metadata.Annotations {
 		if text == nil {
 			delete(out.Annotations, key)

@@ -65,7 +65,7 @@ func holderEnvironment(all []string) []string {
 // HoldArguments reads the arguments behind Verb, and takes up the listener that startHolder has handed over.
 func HoldArguments(args []string) (HoldOptions, error) {
 	if len(args) != 3 {
-		return HoldOptions{}, errors.New("weftd starts its holder by itself, when it has something to keep: there is nothing to do by hand (docs/restarts.md)")
+		return HoldOptions{}, errors.New("weftd starts its holder by itself, when it has something to keep: there is nothing to do by hand (docs/operations.md)")
 	}
 	timeout, err := time.ParseDuration(args[2])
 	if err != nil {

@@ -35,6 +35,7 @@ func Find() (string, error) {
 
 // Process is a weft-etcd that served. Its methods are safe for concurrent use.
 type Process struct {
+	dir       string
 	cmd       *exec.Cmd
 	lifeline  io.Closer // it reads the other end, and ends with that
 	endpoints []string
@@ -46,7 +47,7 @@ type Process struct {
 // effect later. What etcd logs goes to c.Logger, which must not be nil. The caller closes the Process; if
 // this process dies without that, the kernel kills the child.
 func Start(ctx context.Context, program string, c embedded.Config) (*Process, error) {
-	p := &Process{ended: make(chan struct{})}
+	p := &Process{dir: c.Dir, ended: make(chan struct{})}
 	p.cmd = exec.Command(program, c.Args(c.Logger.Enabled(ctx, slog.LevelDebug))...)
 	p.cmd.Env = environment(os.Environ())
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -103,9 +104,9 @@ func (p *Process) run(reports io.Reader, log *relay, started chan<- error, serve
 	case said != "":
 		p.err = errors.New(said)
 	case printed != "":
-		p.err = fmt.Errorf("embedded etcd: its process ended: %s: %s", p.cmd.ProcessState, printed)
+		p.err = fmt.Errorf("embedded etcd in %s: its process ended: %s: %s", p.dir, p.cmd.ProcessState, printed)
 	default:
-		p.err = fmt.Errorf("embedded etcd: its process ended: %s", p.cmd.ProcessState)
+		p.err = fmt.Errorf("embedded etcd in %s: its process ended: %s", p.dir, p.cmd.ProcessState)
 	}
 	close(p.ended)
 }

@@ -4,15 +4,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 )
 
-// relay is an io.Writer for a process's log: each line that slog wrote there as JSON becomes a record of log
-// with the same level, message and attributes. Any other line, such as those of a panic, becomes a warning.
+// relay is an io.Writer for the log of etcd, a JSON object a line. Each becomes a record of log: what etcd calls an error
+// is a warning, and all else is for debugging, since what etcd warns of (a slow disk, a client that went away) is no
+// fault to its user. Any other line, such as those of a panic, becomes a warning.
 type relay struct {
 	log  *slog.Logger
 	rest []byte // of a line that has not ended
-	said string // the first line that was no record
+	said string // the first line that was no record, or else the last that etcd called fatal
 }
 
 // maxLine is the length in bytes at which a longer line is cut.
@@ -39,47 +43,36 @@ func (r *relay) end() string {
 }
 
 func (r *relay) line(b []byte) {
-	b = bytes.TrimSpace(b)
-	if len(b) == 0 {
+	if b = bytes.TrimSpace(b); len(b) == 0 {
 		return
 	}
-	level, message, attrs, ok := record(b)
-	if !ok {
-		if level, message, attrs = slog.LevelWarn, "embedded etcd printed", []slog.Attr{slog.String("line", string(b))}; r.said == "" {
+	var record map[string]any
+	message := ""
+	if json.Unmarshal(b, &record) == nil {
+		message, _ = record["msg"].(string)
+	}
+	if message == "" {
+		if r.log.Warn("embedded etcd printed", "line", string(b)); r.said == "" {
 			r.said = string(b)
 		}
+		return
+	}
+	level := slog.LevelDebug
+	switch record["level"] {
+	case "fatal", "panic":
+		if r.said == "" {
+			r.said = fmt.Sprintf("%s: %v", message, record["error"])
+		}
+		fallthrough
+	case "error", "dpanic":
+		level = slog.LevelWarn
+	}
+	for _, known := range []string{"level", "ts", "msg", "caller", "stacktrace"} {
+		delete(record, known)
+	}
+	attrs := []slog.Attr{}
+	for _, key := range slices.Sorted(maps.Keys(record)) {
+		attrs = append(attrs, slog.Any(key, record[key]))
 	}
 	r.log.LogAttrs(context.Background(), level, message, attrs...)
-}
-
-// record reads a line of slog.JSONHandler. The attributes keep their order.
-func record(line []byte) (level slog.Level, message string, attrs []slog.Attr, ok bool) {
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.UseNumber()
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return 0, "", nil, false
-	}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return 0, "", nil, false
-		}
-		var value any
-		if err := d.Decode(&value); err != nil {
-			return 0, "", nil, false
-		}
-		text, _ := value.(string)
-		switch key {
-		case slog.TimeKey:
-		case slog.LevelKey:
-			if level.UnmarshalText([]byte(text)) != nil {
-				return 0, "", nil, false
-			}
-		case slog.MessageKey:
-			message = text
-		default:
-			attrs = append(attrs, slog.Any(key.(string), value))
-		}
-	}
-	return level, message, attrs, message != ""
 }

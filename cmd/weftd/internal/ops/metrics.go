@@ -22,7 +22,26 @@ type metric struct {
 	read       func(s *page, emit func(v float64, labels ...string))
 }
 
-// families lists every metric of ours, in the order of docs/metrics.md.
+// Metric is what /metrics declares of a family.
+type Metric struct {
+	// Name, Type (counter or gauge) and Help are Prometheus'.
+	Name, Type, Help string
+	Labels           []string
+}
+
+// Metrics lists every metric of ours, in the order of families.
+func Metrics() (out []Metric) {
+	for _, m := range families() {
+		kind := "gauge"
+		if m.kind == prometheus.CounterValue {
+			kind = "counter"
+		}
+		out = append(out, Metric{Name: m.name, Type: kind, Help: m.help, Labels: m.labels})
+	}
+	return out
+}
+
+// families lists every metric of ours, by what it is about.
 func families() []metric {
 	var all []metric
 	all = append(all, nodeFamilies()...)
@@ -89,7 +108,7 @@ func nodeFamilies() []metric {
 			func(s *page, emit func(float64, ...string)) {
 				rejected := s.Lease.RejectedCount()
 				for _, reason := range lease.RejectReasons() {
-					emit(float64(rejected[reason]), reason.String())
+					emit(float64(rejected[reason]), string(reason))
 				}
 			}},
 		gauge("weft_cache_saved_timestamp_seconds", "Unix time at which the last good list of nodes was written to disk, with which a restart begins; 0 if there is none.", func(s *page) float64 { return unix(s.Cache.SavedAt) }),

@@ -1,107 +1,116 @@
-// Package server runs the etcd server that an embedded.Config describes, inside this
-// process. It links etcd's server, and importing it costs what that initialises at each start.
+// Package server is the program that embedded.Config describes: an etcd of one member. It links etcd's server, which
+// costs what that initialises at each start.
 package server
 
 import (
-	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"net/url"
 	"os"
-	"runtime"
-	"sync"
+	"path/filepath"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"weft/lease/etcd/embedded"
-	"weft/lease/etcd/internal/zapslog"
 )
 
-// member and peerURL are names that etcd demands. There is no second member, so
-// nothing listens on the peer URL.
 const (
+	// member and peerURL are names that etcd demands. There is no second member, so nothing listens on the peer URL.
 	member  = "weft"
 	peerURL = "http://127.0.0.1:2380"
+	// patience is how long a former process, whose weftd was killed and starts again, may take to free its address.
+	patience = 2 * time.Second
 )
 
-const closeTimeout = 10 * time.Second
-
-// Server is a running etcd. Its methods are safe for concurrent use.
-type Server struct {
-	etcd     *embed.Etcd
-	endpoint string
-	fatal    chan error
-	closing  sync.Once
-	closed   chan struct{}
+// Process is the whole of the program embedded.Program. It serves until lifeline ends, which that does with the process
+// that holds its other end, and returns nil then. It does not stop etcd first: what etcd has acknowledged is on disk, as
+// after a crash. Reports go to out, and etcd's log goes to standard error as JSON. What that log calls fatal ends the
+// process.
+func Process(args []string, lifeline io.Reader, out io.Writer) error {
+	report := json.NewEncoder(out)
+	err := serve(args, lifeline, report)
+	if err != nil {
+		return errors.Join(err, report.Encode(embedded.Report{Error: err.Error()}))
+	}
+	return nil
 }
 
-// Start runs the server and returns when it serves; it gives up when ctx ends, which
-// has no effect later. On a directory that holds data it goes on with that.
-// The caller closes the Server.
-func Start(ctx context.Context, c embedded.Config) (*Server, error) {
+func serve(args []string, lifeline io.Reader, report *json.Encoder) error {
+	c, debug, err := embedded.ParseArgs(args)
+	if err != nil {
+		return err
+	}
 	if err := c.Check(); err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, lifeline) // however it ends
+		close(gone)
+	}()
+	cfg, err := etcdConfig(c, debug)
+	if err != nil {
+		return err
+	}
+	etcd, err := start(c, cfg)
+	if err != nil {
+		return fmt.Errorf("embedded etcd in %s: %w", c.Dir, err)
+	}
+	select {
+	case <-etcd.Server.ReadyNotify():
+	case err := <-etcd.Err():
+		return fmt.Errorf("embedded etcd in %s: %w", c.Dir, err)
+	case <-gone:
+		return nil
+	}
+	at := c.Endpoint()
+	if c.Listen != "" {
+		at = endpoint(cfg.ListenClientUrls[0].Scheme, etcd.Clients[0].Addr())
+	}
+	if err := report.Encode(embedded.Report{Endpoints: []string{at}}); err != nil {
+		return err
+	}
+	select {
+	case err := <-etcd.Err():
+		return fmt.Errorf("embedded etcd: %w", err)
+	case <-etcd.Server.StopNotify():
+		return errors.New("embedded etcd: it stopped by itself")
+	case <-gone:
+		return nil
+	}
+}
+
+func start(c embedded.Config, cfg *embed.Config) (*embed.Etcd, error) {
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("embedded etcd: %w", err)
-	}
-	if c.Listen == "" {
-		if err := prepareSocket(c.Socket()); err != nil {
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		var err error
+		if c.Listen == "" {
+			err = prepareSocket(c.Socket())
+		}
+		if err == nil {
+			var etcd *embed.Etcd
+			if etcd, err = embed.StartEtcd(cfg); err == nil {
+				return etcd, nil
+			}
+		}
+		if time.Now().After(end) || !errors.Is(err, syscall.EADDRINUSE) {
 			return nil, err
 		}
 	}
-	s := &Server{fatal: make(chan error, 1), closed: make(chan struct{})}
-	cfg, err := etcdConfig(c, s.fatal)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.launch(cfg); err != nil {
-		return nil, fmt.Errorf("embedded etcd in %s: %w", c.Dir, errors.Join(err, s.reason()))
-	}
-	select {
-	case <-s.etcd.Server.ReadyNotify():
-	case err = <-s.etcd.Err():
-	case err = <-s.fatal:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		_ = s.Close()
-		return nil, fmt.Errorf("embedded etcd in %s: %w", c.Dir, err)
-	}
-	s.endpoint = endpoint(cfg.ListenClientUrls[0].Scheme, s.etcd.Clients[0].Addr())
-	if c.Listen == "" {
-		s.endpoint = c.Endpoint()
-	}
-	return s, nil
 }
 
-// launch starts etcd on a goroutine of its own, because what etcd's log calls fatal
-// ends that. On data that is broken in the right place, etcd panics.
-func (s *Server) launch(cfg *embed.Config) error {
-	started := make(chan error, 1)
-	go func() {
-		err := errors.New("it ended while starting")
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("it panicked: %v", p)
-			}
-			started <- err
-		}()
-		s.etcd, err = embed.StartEtcd(cfg)
-	}()
-	return <-started
-}
-
-// etcdConfig translates c. What etcd would exit over is sent to fatal.
-func etcdConfig(c embedded.Config, fatal chan<- error) (*embed.Config, error) {
+// etcdConfig translates c.
+func etcdConfig(c embedded.Config, debug bool) (*embed.Config, error) {
 	listen, err := c.ListenURL()
 	if err != nil {
 		return nil, err
@@ -118,13 +127,16 @@ func etcdConfig(c embedded.Config, fatal chan<- error) (*embed.Config, error) {
 	}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = nil, []url.URL{*peer}
 	cfg.InitialCluster = member + "=" + peerURL
-	// The cluster id is computed from the token: a store whose directory was lost
-	// must not look like the one before.
+	// etcd computes the cluster id from the token: a store whose directory was lost must not look like the one before.
 	cfg.InitialClusterToken = rand.Text()
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "1h"
 	cfg.EnableGRPCGateway = false
-	cfg.ElectionMs = 5 * cfg.TickMs // the least etcd takes: alone there is nobody to wait for
+	cfg.ElectionMs = 5 * cfg.TickMs // the least that etcd takes: alone there is nobody to wait for
 	cfg.UnsafeNoFsync = c.NoSync
+	cfg.LogOutputs, cfg.LogLevel = []string{"stderr"}, "error"
+	if debug {
+		cfg.LogLevel = "debug"
+	}
 	if c.TLS() {
 		cfg.ClientTLSInfo = transport.TLSInfo{
 			CertFile: c.CertFile, KeyFile: c.KeyFile,
@@ -132,34 +144,7 @@ func etcdConfig(c embedded.Config, fatal chan<- error) (*embed.Config, error) {
 		}
 		cfg.TlsMinVersion = "TLS1.2"
 	}
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapslog.New(c.Logger, zap.WithFatalHook(fatalHook(fatal)), zap.WithPanicHook(fatalHook(fatal))))
 	return cfg, nil
-}
-
-// fatalHook keeps a fault of the store from taking the data plane with it, which
-// zap's own exit or panic would do. It ends the goroutine that met the fault.
-type fatalHook chan<- error
-
-// OnWrite implements zapcore.CheckWriteHook.
-func (h fatalHook) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
-	enc := zapcore.NewMapObjectEncoder()
-	for _, f := range fields {
-		f.AddTo(enc)
-	}
-	select {
-	case h <- fmt.Errorf("%s: %v", e.Message, enc.Fields["error"]):
-	default:
-	}
-	runtime.Goexit()
-}
-
-func (s *Server) reason() error {
-	select {
-	case err := <-s.fatal:
-		return err
-	default:
-		return nil
-	}
 }
 
 // endpoint is the URL at which a process on this host reaches a.
@@ -168,47 +153,32 @@ func endpoint(scheme string, a net.Addr) string {
 	if t, ok := a.(*net.TCPAddr); ok {
 		ap = t.AddrPort()
 	}
-	if ip := ap.Addr().Unmap(); ip.IsUnspecified() {
-		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-		ap = netip.AddrPortFrom(ip, ap.Port())
+	if ap.Addr().Unmap().IsUnspecified() {
+		ap = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), ap.Port())
 	}
 	return scheme + "://" + ap.String()
 }
 
-// Endpoints returns the URL for clients on this host.
-func (s *Server) Endpoints() []string { return []string{s.endpoint} }
-
-// Wait blocks until the server fails, which it returns, or until ctx ends or Close
-// is called: then it returns nil.
-func (s *Server) Wait(ctx context.Context) error {
-	select {
-	case err, ok := <-s.etcd.Err():
-		if !ok { // closed by Close
-			return nil
-		}
-		return fmt.Errorf("embedded etcd: %w", err)
-	case err := <-s.fatal:
-		return fmt.Errorf("embedded etcd: %w", err)
-	case <-s.etcd.Server.StopNotify():
-		return nil
-	case <-ctx.Done():
-		return nil
+// prepareSocket makes the directory of the socket at path, closes it to others, and refuses to take the socket of a
+// server that runs: etcd would remove it before it finds that the data are in use.
+func prepareSocket(path string) error {
+	dir := filepath.Dir(path)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
 	}
-}
-
-// Close stops the server and returns when it has; data that was acknowledged is on
-// disk. A server that has failed may be unable to stop, which is an error after 10 s.
-func (s *Server) Close() error {
-	s.closing.Do(func() {
-		go func() {
-			s.etcd.Close()
-			close(s.closed)
-		}()
-	})
-	select {
-	case <-s.closed:
-		return nil
-	case <-time.After(closeTimeout):
-		return fmt.Errorf("embedded etcd: it does not stop within %s", closeTimeout)
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
 	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); !info.IsDir() || ok && int(owner.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s is not a directory of this user: remove it", dir)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return err
+	}
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		_ = conn.Close() // nothing was sent
+		return fmt.Errorf("another one answers on %s: stop it, or give this one a directory of its own: %w", path, syscall.EADDRINUSE)
+	}
+	return nil
 }
