@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -134,7 +135,7 @@ func TestCleanupEndsTheHolder(t *testing.T) {
 		ended <- custody.Hold(t.Context(), custody.HoldOptions{Socket: path, Listener: l, Owner: "x", Timeout: time.Hour})
 	}()
 	kept := custody.Open(t.Context(), custody.Options{Control: f.socket, Owner: "x", Timeout: time.Hour, Getenv: func(string) string { return "" }, Logger: slog.New(slog.DiscardHandler)})
-	if err := kept.Keep(t.Context(), "a", nil, []int{0}); err != nil {
+	if err := errors.Join(kept.Put(custody.Item{Name: "a", FDs: []int{0}}), kept.Wait(t.Context(), "a")); err != nil {
 		t.Fatal(err)
 	}
 	kept.Close()

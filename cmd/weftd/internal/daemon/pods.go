@@ -19,13 +19,14 @@ import (
 	"weft/cmd/internal/rights"
 	"weft/cmd/internal/statefiles"
 	"weft/cmd/weftd/internal/pods"
+	"weft/routing"
 	"weft/tunnel"
 )
 
-// takeUpPods takes up the pods that are attached directly of an earlier run, with what of theirs was kept. It is done once no other weftd
-// answers on the control socket, and before anything is served there.
-func (d *Daemon) takeUpPods(ctx context.Context, do func(func(context.Context) error)) {
-	d.openCustody(ctx, do)
+// takeUpPods takes up the directly attached pods of an earlier run, with what of theirs was kept. It is done once no other
+// weftd answers on the control socket, and before anything is served there.
+func (d *Daemon) takeUpPods(ctx context.Context) {
+	d.openCustody(ctx)
 	d.pods = newPods(d.cfg, podKeeper{ctx, d.custody, d.log.With("component", "pods")}, d.log)
 }
 
@@ -70,7 +71,7 @@ func reservationOf(r podport.Request) (hostlocal.Store, hostlocal.Holder) {
 
 // podCarrier gives pods their ports of one generation's data plane.
 type podCarrier struct {
-	dataPlane
+	*routing.Node
 	log *slog.Logger
 }
 
