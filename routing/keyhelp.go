@@ -1,6 +1,6 @@
 package routing
 
-import "weft/lease"
+import "slices"
 
 // KeyHelp is what a reference says of one key of the network config.
 type KeyHelp struct {
@@ -12,7 +12,8 @@ type KeyHelp struct {
 	Default, Meaning string
 }
 
-// KeyHelps lists every key, in the order of a network config. A Backend key without a meaning here has an empty one.
+// KeyHelps lists every key, in the order of a network config. The meaning of a key that keyMeanings lacks is
+// empty.
 func (ts Types) KeyHelps() []KeyHelp {
 	meanings := keyMeanings()
 	var out []KeyHelp
@@ -20,12 +21,10 @@ func (ts Types) KeyHelps() []KeyHelp {
 		out = append(out, KeyHelp{Name: name, Default: meanings[name][0], Meaning: meanings[name][1]})
 	}
 	for _, k := range ts.backendKeys() {
-		h := KeyHelp{Name: backendPrefix + k.Name, Default: meanings[k.Name][0], Meaning: meanings[k.Name][1]}
+		h := KeyHelp{Name: backendPrefix + k.name, Default: meanings[k.name][0], Meaning: meanings[k.name][1]}
 		for _, t := range ts {
-			for _, have := range t.Settings(lease.NetworkConfig{}).Keys() {
-				if have.Name == k.Name {
-					h.Types = append(h.Types, t.Name)
-				}
+			if slices.ContainsFunc(t.keys(), func(have key) bool { return have.name == k.name }) {
+				h.Types = append(h.Types, t.Name)
 			}
 		}
 		if len(h.Types) == len(ts) {
@@ -52,34 +51,42 @@ func keyMeanings() map[string][2]string {
 		"IPv6SubnetMax":  {"the last subnet", "last IPv6 subnet that is given out"},
 		"Backend":        {"`udp`", "object with the keys below"},
 
-		"Type":         {"`udp`", "how packets reach other nodes"},
-		"NoMasquerade": {"none", "list of destinations (CIDRs) that are never masqueraded"},
-		"Probe":        {"true", "nodes ask each other whether they answer"},
+		"Type":           {"`udp`", "how packets reach other nodes"},
+		"NoMasquerade":   {"none", "list of destinations (CIDRs) that are never masqueraded"},
+		"Probe":          {"true", "nodes ask each other whether they answer"},
+		"Port":           {"8285; vxlan 8472", "UDP port of every node"},
+		"MTU":            {"the underlay's", "taken for the underlay's MTU if it is smaller"},
+		"SourceCheck":    {"`strict`", "what weft checks of a sender: `strict`, `outer` or `off`"},
+		"AllowedSources": {"none", "list of further inner sources (CIDRs) that any peer may use"},
+		"Path":           {"`auto`", "`raw`, `socket`, `portable`, or the first of these that this node can"},
 
-		"Port":                        {"8285; vxlan 8472", "UDP port of every node"},
-		"MTU":                         {"the underlay's", "taken for the underlay's MTU if it is smaller"},
-		"SourceCheck":                 {"`strict`", "`strict`: the outer source is a peer's, and the inner source is that peer's; `outer`: only the first; `off`"},
-		"AllowedSources":              {"none", "list of further inner sources (CIDRs) that any peer may use"},
-		"Path":                        {"`auto`", "`raw`, `socket` or `portable`; `auto` is the first that this node can"},
-		"DisableOffloads":             {"none", "list of offloads to do without: `tun-tso`, `tun-uso`, `udp-gso`, `udp-gro`, `tun-tcp`, `tun-udp`, `pcsum`, `pack`, `tunnel-gso`"},
-		"RxUDPGROForwarding":          {"`auto`", "the underlay device's feature rx-udp-gro-forwarding. `auto` turns it on where it helps, `off` leaves it alone"},
-		"VNI":                         {"1", "number of the VXLAN network"},
-		"GBP":                         {"false", "VXLAN group policy extension"},
-		"Learning":                    {"false", "the kernel's device learns MAC addresses"},
-		"DirectRouting":               {"false", "peers on the underlay's own link are reached by a plain route"},
-		"Userspace":                   {"`auto`", "`auto`: weft carries the packets if the kernel cannot; `always`; `never`"},
-		"MacPrefix":                   {"none", "first two bytes of the device's MAC address, as `0E-2A`"},
-		"Encrypt":                     {"none", "`always`: WireGuard to every peer; `between-links`: to peers that are not on the underlay's link"},
-		"ListenPort":                  {"51820", "UDP port of every node"},
-		"ListenPortV6":                {"51821", "UDP port of the device for IPv6 with `Mode` `separate`"},
-		"PSK":                         {"none", "key that all nodes share, as `wg genpsk` makes it"},
-		"PersistentKeepaliveInterval": {"0", "seconds of silence after which a packet is sent to each peer; 0 is never"},
-		"Mode":                        {"`separate`", "`separate`: a device for each family; `ipv4`, `ipv6`: one device over that family; `auto`: one device, each peer over the family in which both have public addresses"},
-		"PreStartupCommand":           {"none", "command before the start"},
-		"PostStartupCommand":          {"none", "command after the start"},
-		"ShutdownCommand":             {"none", "command at the stop"},
-		"SubnetAddCommand":            {"none", "command for each subnet that comes"},
-		"SubnetRemoveCommand":         {"none", "command for each subnet that goes"},
-		"Interval":                    {"60", "seconds until the controller is given the same routes again, from 30 to 3600"},
+		"DisableOffloads": {"none", "list of offloads to do without: `tun-tso`, `tun-uso`, `udp-gso`, `udp-gro`, " +
+			"`tun-tcp`, `tun-udp`, `pcsum`, `pack`, `tunnel-gso`"},
+		"RxUDPGROForwarding": {"`auto`", "the underlay device's feature rx-udp-gro-forwarding: `auto` turns it " +
+			"on where it helps, `on`, `off` leaves it alone"},
+		"Userspace": {"`auto`", "weft carries the packets: `auto`, if the kernel cannot; `always`; `never`"},
+		"Encrypt": {"none", "`always`: WireGuard to every peer; `between-links`: to peers that are not on the " +
+			"underlay's link"},
+
+		"VNI":           {"1", "number of the VXLAN network"},
+		"GBP":           {"false", "VXLAN group policy extension"},
+		"Learning":      {"false", "the kernel's device learns MAC addresses"},
+		"DirectRouting": {"false", "peers on the underlay's own link are reached by a plain route"},
+		"MacPrefix":     {"none", "first two bytes of the device's MAC address, as `0E-2A`"},
+
+		"ListenPort":   {"51820", "UDP port of every node"},
+		"ListenPortV6": {"51821", "UDP port of the device for IPv6 with `Mode` `separate`"},
+		"PSK":          {"none", "key that all nodes share, as `wg genpsk` makes it"},
+		"Mode": {"`separate`", "`separate`: a device for each family; `ipv4`, `ipv6`: one device over that " +
+			"family; `auto`: one device, over IPv4 unless only IPv6 is public"},
+		"PersistentKeepaliveInterval": {"0", "seconds of silence until a packet is sent to each peer; 0 is never"},
+
+		"PreStartupCommand":   {"none", "command before there is a lease; its output goes into the record"},
+		"PostStartupCommand":  {"none", "command once the lease is known"},
+		"ShutdownCommand":     {"none", "command at the stop"},
+		"SubnetAddCommand":    {"none", "command for each peer, also after a restart"},
+		"SubnetRemoveCommand": {"none", "command for each peer that goes"},
+
+		"Interval": {"60", "seconds until the controller gets the same routes again, from 30 to 3600"},
 	}
 }

@@ -25,9 +25,9 @@ func (d *Daemon) watchCertificates(ctx context.Context) error {
 }
 
 func (d *Daemon) lookAtCertificates(ctx context.Context) {
-	d.reloading.Lock()
-	defer d.reloading.Unlock()
-	certificates, others := d.source.files(d.settings())
+	d.reloads.one.Lock()
+	defer d.reloads.one.Unlock()
+	certificates, others := sourceFiles(d.settings(), d.log)
 	if len(certificates)+len(others) == 0 {
 		return
 	}
@@ -35,16 +35,14 @@ func (d *Daemon) lookAtCertificates(ctx context.Context) {
 	if len(notes) == 0 { // else what is wrong with the files is said already, and what was read before is in use
 		changed, err := d.reloadSource(ctx, d.settings())
 		if changed {
-			d.log.Info("the files by which the " + d.source.name() + " is reached were replaced: the connection is made anew with them")
+			d.log.Info("the files by which the " + d.source.info().name + " is reached were replaced: the connection is made anew with them")
 		}
 		if err != nil {
-			notes = append(notes, fmt.Sprintf("the files by which the %s is reached were replaced, and those of before are still in use: %v", d.source.name(), err))
+			notes = append(notes, fmt.Sprintf("the files by which the %s is reached were replaced, and those of before are still in use: %v", d.source.info().name, err))
 		}
 	}
-	d.mu.Lock()
-	before := d.certificates
-	d.certificates = notes
-	d.mu.Unlock()
+	before := d.certificatesNow()
+	d.reloads.certificates.Store(&notes)
 	for _, n := range notes {
 		if !slices.Contains(before, n) {
 			d.log.Warn("certificates", "note", n)
@@ -57,9 +55,10 @@ func (d *Daemon) lookAtCertificates(ctx context.Context) {
 
 // certificatesNow returns what is to be said of certificates.
 func (d *Daemon) certificatesNow() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.certificates
+	if notes := d.reloads.certificates.Load(); notes != nil {
+		return *notes
+	}
+	return nil
 }
 
 // unreadable says which of files cannot be read.

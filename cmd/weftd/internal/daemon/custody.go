@@ -21,8 +21,8 @@ func (d *Daemon) openCustody(ctx context.Context) {
 
 // owner names our state directory to whoever keeps descriptors.
 func (d *Daemon) owner() string {
-	if d.state != "" {
-		return d.state
+	if d.self.state != "" {
+		return d.self.state
 	}
 	path, err := filepath.Abs(d.cfg.CacheDir) // it cannot be named: its path tells it from another one on this host
 	if err != nil {

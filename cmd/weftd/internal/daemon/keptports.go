@@ -8,7 +8,6 @@ import (
 
 	"weft/cmd/internal/custody"
 	"weft/cmd/internal/rights"
-	"weft/routing"
 	"weft/tunnel"
 )
 
@@ -23,7 +22,7 @@ const forgetWait = 300 * time.Millisecond
 // so it does not wait for the service manager, which may take seconds.
 func (d *Daemon) keepPort(name string, k *tunnel.Kept) {
 	if k == nil {
-		d.arrival.Settle() // another one in its place cannot be opened while the program before may come back to it
+		d.upgrades.arrival.Settle() // another one in its place cannot be opened while the program before may come back to it
 		ctx, cancel := context.WithTimeout(d.running, forgetWait)
 		defer cancel()
 		if err := d.custody.DropOne(ctx, portItem+name); err != nil {
@@ -55,7 +54,7 @@ func (d *Daemon) keptPorts() (map[string]tunnel.Kept, time.Duration) {
 		k.FDs = i.FDs
 		out[strings.TrimPrefix(i.Name, portItem)] = k
 	}
-	d.inherits += len(out)
+	d.upgrades.inherits += len(out)
 	return out, away
 }
 
@@ -85,8 +84,8 @@ func (d *Daemon) runBackend(ctx context.Context, g *generation) error {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() {
-		if plane, ok := g.backend.(routing.Transferable); ok && d.leavesPorts() {
-			plane.Abandon()
+		if d.leavesPorts() {
+			g.backend.Abandon()
 		}
 		cancel(context.Cause(ctx))
 	})
@@ -97,7 +96,7 @@ func (d *Daemon) runBackend(ctx context.Context, g *generation) error {
 // leavesPorts reports whether the ports are to be left as they are, since the daemon ends and somebody has
 // them.
 func (d *Daemon) leavesPorts() bool {
-	if d.left.Load() || d.arrival.Pending() {
+	if d.upgrades.left.Load() || d.upgrades.arrival.Pending() {
 		return true
 	}
 	if d.running.Err() == nil {

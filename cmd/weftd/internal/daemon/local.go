@@ -12,7 +12,6 @@ import (
 	"weft/cmd/weftd/internal/reach"
 	"weft/lease"
 	"weft/lease/subnetenv"
-	"weft/routing"
 	"weft/routing/underlay"
 )
 
@@ -49,7 +48,7 @@ func (d *Daemon) local(g *generation) lease.Local {
 		Attrs: lease.Attrs{
 			PublicIP: u.Ext4, PublicIPv6: u.Ext6,
 			BackendType: g.backend.RecordType(), BackendData: data, BackendV6Data: v6data,
-			Weft: &lease.Weft{Name: d.name, Recv: g.recv(), MTU: g.backend.MTU(), Probe: g.probePort(), Addrs: u.Unadvertised()},
+			Weft: &lease.Weft{Name: d.self.name, Recv: g.backend.Recv(), MTU: g.backend.MTU(), Probe: g.probePort(), Addrs: u.Unadvertised()},
 		},
 		Underlay: u.Local(),
 	}
@@ -58,24 +57,12 @@ func (d *Daemon) local(g *generation) lease.Local {
 			l.Underlay = append(l.Underlay, a)
 		}
 	}
-	for _, a := range append(reach.Literals(d.source.routed()), store...) {
+	for _, a := range append(reach.Literals(d.source.info().routed), store...) {
 		if !a.IsLoopback() && !a.IsUnspecified() {
 			l.Store = append(l.Store, a)
 		}
 	}
 	return l
-}
-
-// recv names the forms of datagrams that this node parses besides one whole packet in a datagram. If
-// the kernel receives the datagrams, there are none. A node that encrypts between links says that it takes what comes in plain by its own.
-func (g *generation) recv() []string {
-	if e, ok := g.backend.(*routing.Encrypter); ok {
-		return e.Recv()
-	}
-	if g.plane == nil {
-		return nil
-	}
-	return g.plane.Recv().Names()
 }
 
 // moved handles a change of the underlay's addresses or MTU. The backend calls it, so
@@ -96,7 +83,7 @@ const resolveEvery = 5 * time.Minute
 // resolveStore looks up the endpoints that are names, so that a peer's subnet that
 // contains the store is not accepted. A name that does not resolve is left out.
 func (d *Daemon) resolveStore(ctx context.Context, g *generation) error {
-	names := reach.Names(d.source.routed())
+	names := reach.Names(d.source.info().routed)
 	for len(names) > 0 {
 		found, err := reach.Lookup(ctx, names)
 		if err != nil {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"weft/cmd/internal/control"
@@ -38,11 +40,17 @@ const (
 // ToRestart says how a setting that a reload cannot change comes into force.
 const ToRestart = "takes a restart: weft upgrade, or systemctl restart weftd"
 
+// reloads is what reloads share, and the looks at files by which the source is reached.
+type reloads struct {
+	one          sync.Mutex                     // held by the one that is under way
+	settings     atomic.Pointer[options.Config] // those in force
+	certificates atomic.Pointer[[]string]       // what is to be said of the files by which the source is reached
+	adopt        chan adoption                  // asks the overlay in use for the source's network configuration
+}
+
 // settings returns the settings in force.
 func (d *Daemon) settings() options.Config {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.live
+	return *d.reloads.settings.Load()
 }
 
 // hangups reloads whenever SIGHUP says so. Who sent it sees what came of it in the log.
@@ -62,8 +70,8 @@ func (d *Daemon) hangups(ctx context.Context) error {
 // Reload implements control.Reloader. Settings are taken up all or none; what has to be tried, which is the way to the store and the
 // network configuration, each on its own.
 func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
-	d.reloading.Lock()
-	defer d.reloading.Unlock()
+	d.reloads.one.Lock()
+	defer d.reloads.one.Unlock()
 	defer d.systemd.Reloading()()
 	if err := ctx.Err(); err != nil {
 		return control.Reloaded{}, err
@@ -88,15 +96,13 @@ func (d *Daemon) Reload(ctx context.Context) (control.Reloaded, error) {
 	}
 	read, err := d.reloadSource(ctx, before.With(now, true))
 	if err != nil {
-		out.Faults = append(out.Faults, fmt.Sprintf("the way to the %s is as before: %v", d.source.name(), err))
+		out.Faults = append(out.Faults, fmt.Sprintf("the way to the %s is as before: %v", d.source.info().name, err))
 	}
 	if read {
-		out.Changed = append(out.Changed, control.ReloadChange{Key: "credentials", Detail: "the way to the " + d.source.name() + " was made anew, with the files as they are now"})
+		out.Changed = append(out.Changed, control.ReloadChange{Key: "credentials", Detail: "the way to the " + d.source.info().name + " was made anew, with the files as they are now"})
 	}
 	after := before.With(now, err == nil)
-	d.mu.Lock()
-	d.live = after
-	d.mu.Unlock()
+	d.reloads.settings.Store(&after)
 	left := map[string]bool{}
 	for _, c := range after.Changes(now) {
 		left[c.Name] = true
@@ -164,12 +170,12 @@ func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
 	note := func(format string, a ...any) { out.Notes = append(out.Notes, key+": "+fmt.Sprintf(format, a...)) }
 	before, waiting := d.current()
 	if before == nil {
-		note("none is in use yet, and that of %s is asked for all the time (%s)", d.source.where(), waiting)
+		note("none is in use yet, and that of %s is asked for all the time (%s)", d.source.info().where, waiting)
 		return
 	}
 	offered, err := d.readConfig(ctx, out)
 	if err != nil {
-		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s could not be read, and the one in use stays: %v", key, d.source.where(), err))
+		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s could not be read, and the one in use stays: %v", key, d.source.info().where, err))
 		return
 	}
 	a := adoption{offered, make(chan adopted, 1)}
@@ -177,11 +183,11 @@ func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
 	defer late.Stop()
 	var got adopted
 	select {
-	case d.adopt <- a:
+	case d.reloads.adopt <- a:
 		select {
 		case got = <-a.answer:
 		case <-late.C:
-			note("%s is being taken up, which takes longer: weft status says how it goes", d.source.where())
+			note("%s is being taken up, which takes longer: weft status says how it goes", d.source.info().where)
 			return
 		case <-ctx.Done():
 			return
@@ -194,11 +200,11 @@ func (d *Daemon) reloadNetwork(ctx context.Context, out *control.Reloaded) {
 	}
 	switch {
 	case got.fault != nil:
-		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s is not taken up, and the one in use stays: %v", key, d.source.where(), got.fault))
+		out.Faults = append(out.Faults, fmt.Sprintf("%s: that of %s is not taken up, and the one in use stays: %v", key, d.source.info().where, got.fault))
 	case got.same:
-		note("that of %s is the one in use", d.source.where())
+		note("that of %s is the one in use", d.source.info().where)
 	default:
-		change := control.ReloadChange{Key: key, Detail: "that of " + d.source.where() + " is taken up (" + strings.Join(got.does, ", ") + "); " + d.awaitPlace(ctx, before)}
+		change := control.ReloadChange{Key: key, Detail: "that of " + d.source.info().where + " is taken up (" + strings.Join(got.does, ", ") + "); " + d.awaitPlace(ctx, before)}
 		out.Changed = append(out.Changed, change)
 	}
 }

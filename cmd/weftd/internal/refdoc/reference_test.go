@@ -49,7 +49,7 @@ func TestReference(t *testing.T) {
 }
 
 // table returns a table in Markdown. A row with an empty last cell fails, since nobody explained it.
-func table(t *testing.T, head string, rows ...[]string) string {
+func table(t *testing.T, head string, rows [][]string) string {
 	columns := strings.Split(head, ", ")
 	out := "\n| " + strings.Join(columns, " | ") + " |\n|" + strings.Repeat("---|", len(columns)) + "\n"
 	for _, r := range rows {
@@ -66,35 +66,35 @@ func code(s string) string { return "`" + s + "`" }
 func flags(t *testing.T) string {
 	var rows [][]string
 	for _, f := range options.Flags() {
-		name := "--" + f.Name
+		name, value := code("--"+f.Name), f.Default
 		if f.Own {
-			name += "` [weft] `"
+			name += " [weft]"
 		}
-		value := f.Default
 		if value == "" || value == "false" {
 			value = "-"
 		}
-		rows = append(rows, []string{strings.TrimSuffix(code(name), " ``"), value, cmp.Or(f.Effect.String(), "-"), f.Usage})
+		rows = append(rows, []string{name, value, cmp.Or(f.Effect.String(), "-"), f.Usage})
 	}
 	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
-	for _, r := range rows {
-		r[0] = strings.Replace(r[0], "` [weft] `", "` [weft]", 1)
-	}
 	return `# Flags of weftd
 
-Each flag may come from a variable too: ` + "`--cache-dir` from `WEFTD_CACHE_DIR`, and flanneld's flags from `FLANNELD_…`" + `.
-flanneld does not have those marked [weft]. The third column says when a change is in force after ` + "`weft reload`" + `.
+Each flag may come from a variable too: ` + "`--cache-dir` from `WEFTD_CACHE_DIR`" + `,
+and flanneld's also from ` + "`FLANNELD_…`" + `. flanneld does not have those marked [weft].
+The third column says when a change is in force after ` + "`weft reload`" + `.
 The other commands describe their flags with ` + "`--help`" + `.
-` + table(t, "flag, default, after a reload, meaning", rows...)
+` + table(t, "flag, default, after a reload, meaning", rows)
 }
 
 func keys(t *testing.T) string {
 	var rows [][]string
 	for _, k := range routing.BuiltIn().KeyHelps() {
-		rows = append(rows, []string{code(k.Name), cmp.Or(strings.Join(k.Types, ", "), "all"), k.Default, k.Meaning})
+		types := cmp.Or(strings.Join(k.Types, ", "), "all")
+		rows = append(rows, []string{code(k.Name), types, k.Default, k.Meaning})
 	}
-	return "# Keys of the network configuration\n\nKeys are read in any case. Type `auto` with `Encrypt` reads those of `wireguard` too.\n" +
-		table(t, "key, types, default, meaning", rows...)
+	return `# Keys of the network configuration
+
+Keys are read in any case. Type ` + "`auto` with `Encrypt` reads those of `wireguard`" + ` too.
+` + table(t, "key, types, default, meaning", rows)
 }
 
 func metrics(t *testing.T) string {
@@ -106,18 +106,24 @@ func metrics(t *testing.T) string {
 		}
 		rows = append(rows, []string{code(name), m.Type, m.Help})
 	}
-	declared := regexp.MustCompile(`(?s)- alert: (\w+).*?for: (\w+).*?severity: (\w+).*?summary: ([^\n]+)`)
-	for _, m := range declared.FindAllStringSubmatch(read(t, "cmd/weftd/deploy/chart/weft/monitoring/rules.yaml"), -1) {
+	declared := regexp.MustCompile(`(?s)- alert: (\w+).*?for: (\w+).*?severity: (\w+)`)
+	rules := read(t, "cmd/weftd/deploy/chart/weft/monitoring/rules.yaml")
+	for _, m := range declared.FindAllStringSubmatch(rules, -1) {
 		alerts = append(alerts, []string{code(m[1]), m[2], m[3]})
 	}
-	return "# Metrics\n\nCounters begin at zero when weftd starts. Packets are inner packets: what pods send, without the tunnel's headers.\n" +
-		table(t, "metric, type, meaning", rows...) + "\n## Alerts\n" + table(t, "alert, after, severity", alerts...)
+	return `# Metrics
+
+Counters begin at zero when weftd starts. Packets are inner packets:
+what pods send, without the tunnel's headers.
+` + table(t, "metric, type, meaning", rows) + "\n## Alerts\n" + table(t, "alert, after, severity", alerts)
 }
 
 func kinds(t *testing.T) string {
 	said := map[string]string{}
 	declared := regexp.MustCompile(`(?m)((?:^\t// .*\n)+)^\t\w+ .*Kind = "(\w+)"$`)
-	for _, file := range []string{"cmd/internal/events/kind.go", "lease/events.go", "tunnel/events.go", "routing/event/event.go"} {
+	for _, file := range []string{
+		"cmd/internal/events/kind.go", "lease/events.go", "tunnel/events.go", "routing/event/event.go",
+	} {
 		for _, m := range declared.FindAllStringSubmatch(read(t, file), -1) {
 			said[m[2]] = strings.Join(strings.Fields(strings.ReplaceAll(m[1], "// ", "")), " ")
 		}
@@ -130,7 +136,7 @@ func kinds(t *testing.T) string {
 	if len(said) > 0 {
 		t.Errorf("events.Kinds lacks %v", said)
 	}
-	return "# Events\n" + table(t, "kind, what happened", rows...)
+	return "# Events\n" + table(t, "kind, what happened", rows)
 }
 
 func reasons(t *testing.T) string {
@@ -138,7 +144,8 @@ func reasons(t *testing.T) string {
 	for r := range tunnel.NumDropReasons {
 		drops = append(drops, []string{code(r.String()), r.Sentence()})
 	}
-	for _, m := range regexp.MustCompile(`(?m)^\t\w+ +Code = "(\w+)" +// (.+)$`).FindAllStringSubmatch(read(t, "cmd/internal/control/code.go"), -1) {
+	declared := regexp.MustCompile(`(?m)^\t\w+ +Code = "(\w+)" +// (.+)$`)
+	for _, m := range declared.FindAllStringSubmatch(read(t, "cmd/internal/control/code.go"), -1) {
 		codes = append(codes, []string{code(m[1]), m[2]})
 	}
 	if len(codes) != control.NumCodes() {
@@ -150,11 +157,13 @@ func reasons(t *testing.T) string {
 	for _, c := range doctor.Checks() {
 		checks = append(checks, []string{code(string(c.ID)), c.Looks})
 	}
-	return "# Reasons and checks\n\n## Drops\n\nweft_dropped_packets_total, `weft peers` and `weft capture --dropped` have these reasons.\n" +
-		table(t, "reason, meaning", drops...) +
-		"\n## Readiness\n\n`weft status --json` has reasons in `notReadyCodes` and notes in `noteCodes`.\n" + table(t, "code, meaning", codes...) +
-		"\n## Records that are not used\n\n`weft lease list` and weft_records_rejected have these reasons.\n" + table(t, "reason, meaning", rejected...) +
-		"\n## Checks of weft doctor\n" + table(t, "check, looks at", checks...)
+	return "# Reasons and checks\n\n## Drops\n\n" +
+		"`weft_dropped_packets_total`, `weft peers` and `weft capture --dropped` have these reasons.\n" +
+		table(t, "reason, meaning", drops) + "\n## Readiness\n\n" +
+		"`weft status --json` has reasons in `notReadyCodes` and notes in `noteCodes`.\n" +
+		table(t, "code, meaning", codes) + "\n## Records that are not used\n\n" +
+		"`weft lease list` and `weft_records_rejected` have these reasons.\n" +
+		table(t, "reason, meaning", rejected) + "\n## Checks of weft doctor\n" + table(t, "check, looks at", checks)
 }
 
 func read(t *testing.T, file string) string {
