@@ -309,7 +309,7 @@ func TestWhatIsNotWholeIsGivenBack(t *testing.T) {
 		x, y := pipe(t)
 		keepOne(t, c, "a", "about a", r, w)
 		keepOne(t, c, "b", "about b", x)
-		if err := errors.Join(c.shelfNow().Remove(1), c.shelfNow().Store(99, y), c.shelfNow().Flush()); err != nil {
+		if err := errors.Join(c.shelfNow().Remove(2), c.shelfNow().Store(99, y), c.shelfNow().Flush()); err != nil {
 			t.Fatal(err)
 		}
 		c.Close()
