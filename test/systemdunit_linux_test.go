@@ -31,6 +31,7 @@ type unit struct {
 // underSystemd stops the weftd of n and has a systemd in n run the shipped unit.
 func underSystemd(t *testing.T, n *lab.Node) *unit {
 	t.Helper()
+	netns.Root(t, "systemd wants control groups of its own")
 	netns.Programs(t, "/usr/lib/systemd/systemd:systemd")
 	shipped, err := os.ReadFile("../cmd/weftd/deploy/weftd.service")
 	if err != nil {

@@ -16,13 +16,14 @@ import (
 	"weft/lease"
 	"weft/lease/etcd"
 	"weft/lease/subnetenv"
+	"weft/routing"
 )
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func parse(t *testing.T, text string) lease.NetworkConfig {
+func parse(t *testing.T, text string) routing.Network {
 	t.Helper()
-	c, err := lease.ParseNetworkConfig([]byte(text))
+	c, err := routing.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,7 @@ func TestSubnetFileIsFlannels(t *testing.T) {
 		{"IPv6", `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/16"}`,
 			subnetenv.File{IPv6Networks: []netip.Prefix{p("fd00::/16")}, IPv6Subnet: p("fd00:7::1/64"), MTU: 1472, IPMasq: true}},
 	} {
-		if got := subnetFile(parse(t, tt.config), own, 1472, true); !got.Equal(tt.want) {
+		if got := subnetFile(parse(t, tt.config).NetworkConfig, own, 1472, true); !got.Equal(tt.want) {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
@@ -69,10 +70,10 @@ func TestPreviousSubnetIsThatOfTheFile(t *testing.T) {
 	if got := previous(path, discard()); got.Subnet != netip.MustParsePrefix("10.42.7.0/24") || got.IPv6Subnet.IsValid() {
 		t.Errorf("got %v", got)
 	} else {
-		if f := former(got, parse(t, `{"Network":"10.42.0.0/16"}`)); len(f) != 0 {
+		if f := former(got, parse(t, `{"Network":"10.42.0.0/16"}`).NetworkConfig); len(f) != 0 {
 			t.Errorf("the same network is no former one: %v", f)
 		}
-		if f := former(got, parse(t, `{"Network":"10.43.0.0/16"}`)); len(f) != 1 || f[0] != netip.MustParsePrefix("10.42.0.0/16") {
+		if f := former(got, parse(t, `{"Network":"10.43.0.0/16"}`).NetworkConfig); len(f) != 1 || f[0] != netip.MustParsePrefix("10.42.0.0/16") {
 			t.Errorf("former networks %v", f)
 		}
 	}
@@ -85,10 +86,12 @@ func TestPreviousSubnetIsThatOfTheFile(t *testing.T) {
 }
 
 func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
-	store, err := etcd.New(etcd.Config{Endpoints: []string{"http://127.0.0.1:2379"}, Logger: discard()})
+	store, err := etcd.New(etcd.Config{Endpoints: []string{"http://127.0.0.1:2379"}, Prefix: "/p", Logger: discard()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	src := &etcdSource{id: "a", store: store}
+	src.cfg.Store.Prefix = "/p"
 	record := func(node string) lease.Record {
 		return lease.Record{
 			Subnets: lease.Subnets{V4: netip.MustParsePrefix("10.42.7.0/24")},
@@ -111,15 +114,13 @@ func TestOnlyAUsableLastStateIsUsed(t *testing.T) {
 			if _, err := lease.NewCache(dir, "/p").Save(saved); err != nil {
 				t.Fatal(err)
 			}
-			d := &Daemon{source: &etcdSource{id: "a", store: store}, log: discard(), cache: lease.NewCache(dir, "/p")}
-			f, cached := d.fromCache()
+			f, cached := openLastGood(dir, src, discard()).read()
 			if (cached != nil) != tt.want || tt.want && (f.node != "a" || f.network.Network != netip.MustParsePrefix("10.42.0.0/16")) {
 				t.Errorf("got %v %+v", cached, f)
 			}
 		})
 	}
-	d := &Daemon{source: &etcdSource{id: "a", store: store}, log: discard(), cache: lease.NewCache(t.TempDir(), "/p")}
-	if _, cached := d.fromCache(); cached != nil {
+	if _, cached := openLastGood(t.TempDir(), src, discard()).read(); cached != nil {
 		t.Error("a state out of nothing")
 	}
 }
@@ -160,7 +161,7 @@ func TestSeedIsReadAndCheckedAtStart(t *testing.T) {
 
 func TestTheStartSaysWhetherTheStoreAnswers(t *testing.T) {
 	d := &Daemon{}
-	up := func() bool { return storeStatus(d.heardAtStart(), control.Store{}).Connected }
+	up := func() bool { return storeStatus(d.standing.read().heard, control.Store{}).Connected }
 	if up() {
 		t.Error("up before it was asked")
 	}
@@ -169,7 +170,7 @@ func TestTheStartSaysWhetherTheStoreAnswers(t *testing.T) {
 		t.Error("not up, though it answers")
 	}
 	d.asked(errors.New("gone"))
-	if up() || d.heardAtStart().StoreSeen.IsZero() {
+	if up() || d.standing.read().heard.StoreSeen.IsZero() {
 		t.Error("up, though it is gone, or forgotten that it was there")
 	}
 }
@@ -186,7 +187,7 @@ func TestOnlyTheConfigurationInUseIsSeeded(t *testing.T) {
 		if seed != "" {
 			src.seed = []byte(seed)
 		}
-		if got := src.seedFor(inUse); (got != nil) != want {
+		if got := src.seedFor(inUse.NetworkConfig); (got != nil) != want {
 			t.Errorf("%s: got %q", seed, got)
 		}
 	}

@@ -23,7 +23,7 @@ const portEvery = time.Second
 func (d *Daemon) claimHost(ctx context.Context, k *routing.Kernel, f footing) error {
 	ctx, cancel := context.WithTimeout(ctx, hostPatience)
 	defer cancel()
-	return d.unlessTaken("claim on the network", d.claim.Network(ctx, k, f.network))
+	return d.unlessTaken("claim on the network", d.claim.Network(ctx, k, f.network.NetworkConfig))
 }
 
 // unlessTaken returns err if it says that another weftd has the claim. If a claim fails for another reason, such as
@@ -32,13 +32,13 @@ func (d *Daemon) unlessTaken(claim string, err error) error {
 	if taken := new(presence.HostTakenError); errors.As(err, &taken) {
 		return err
 	}
-	d.lack(claim, err)
+	d.degraded.note(d.log, claim, err)
 	return nil
 }
 
 // portFault is why g's backend cannot listen on its port, before anything is written; nil if it can.
 func (g *generation) portFault() error {
-	f := routing.FactsOf(g.footing.network)
+	f := g.footing.network.Facts()
 	return presence.PortFree(g.outside, g.underlay(), f.Port, f.Port6)
 }
 
@@ -46,7 +46,7 @@ func (g *generation) portFault() error {
 // long as a process that is no weftd has it, perhaps a flanneld, claimPort waits: the lease of a node that carries
 // no packets would only mislead its peers. If there is a last good network configuration, that comes back after a while.
 func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
-	port := routing.FactsOf(g.footing.network).Port
+	port := g.footing.network.Facts().Port
 	if g.plane == nil || port == 0 {
 		return nil
 	}
@@ -63,8 +63,8 @@ func (d *Daemon) claimPort(ctx context.Context, g *generation) error {
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil // the backend reports any other fault
 		}
-		d.arrival.Settle() // the port may be one that was left and that is not wanted
-		if time.Since(began) > choice.FaultFor && !g.isProven() && d.lastGoodNetwork() != nil {
+		d.upgrades.arrival.Settle() // the port may be one that was left and that is not wanted
+		if time.Since(began) > choice.FaultFor && !g.isProven() && d.lastGood.network() != nil {
 			return err
 		}
 		d.wait("port: " + err.Error() + d.ofOneUser())

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"weft/lease"
 	"weft/routing"
 	"weft/routing/presence"
 )
@@ -26,7 +24,7 @@ func TestAClaimThatCannotBeMadeIsNoReasonToEnd(t *testing.T) {
 	var log strings.Builder
 	d := &Daemon{log: slog.New(slog.NewTextHandler(&log, nil))}
 	defer func() { _ = d.claim.Close() }()
-	f := footing{network: lease.NetworkConfig{EnableIPv4: true, Network: netip.MustParsePrefix("198.18.252.0/24")}}
+	f := footing{network: parse(t, `{"Network":"198.18.252.0/24"}`)}
 
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
@@ -44,11 +42,11 @@ func TestAClaimThatCannotBeMadeIsNoReasonToEnd(t *testing.T) {
 	if err != nil {
 		t.Errorf("without a descriptor: %v", err)
 	}
-	if notes := d.lacking(); len(notes) != 1 || !strings.Contains(notes[0], unix.EMFILE.Error()) || !strings.Contains(log.String(), "level=WARN") {
+	if notes := d.degraded.notes(); len(notes) != 1 || !strings.Contains(notes[0], unix.EMFILE.Error()) || !strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("notes %q, log %s", notes, &log)
 	}
-	if err := d.claimHost(t.Context(), k, f); err != nil || len(d.lacking()) != 0 {
-		t.Errorf("with descriptors again: %v, %q", err, d.lacking())
+	if err := d.claimHost(t.Context(), k, f); err != nil || len(d.degraded.notes()) != 0 {
+		t.Errorf("with descriptors again: %v, %q", err, d.degraded.notes())
 	}
 
 	second := &Daemon{log: d.log}

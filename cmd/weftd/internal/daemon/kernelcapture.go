@@ -28,7 +28,7 @@ type place struct{ device, filter string }
 
 // places lists where to look.
 func (g *generation) places(r control.CaptureRequest) (l []place, err error) {
-	st, facts := g.backend.Status(), routing.FactsOf(g.footing.network)
+	st, facts := g.backend.Status(), g.footing.network.Facts()
 	underlay := st.Underlay.Name
 	network := ""
 	for _, n := range []netip.Prefix{g.footing.network.Network, g.footing.network.IPv6Network} {

@@ -19,7 +19,6 @@ import (
 	"weft/cmd/weftd/internal/kubemode"
 	"weft/lease"
 	"weft/lease/kube"
-	"weft/routing"
 )
 
 // kubeSource gets subnets from the Kubernetes API, and the network configuration from a file.
@@ -89,7 +88,7 @@ func (s *kubeSource) recall(c lease.Cached) (footing, error) {
 		return footing{}, err
 	}
 	s.good.Store(&was)
-	f.network, f.raw = was.NetworkConfig, was.Raw
+	f.network = was.Network
 	return f, nil
 }
 
@@ -110,7 +109,7 @@ func (s *kubeSource) ask(ctx context.Context, heard func(error)) (f footing, why
 		return f, "API server: " + err.Error()
 	}
 	f = s.footing(known)
-	f.network, f.raw = network.NetworkConfig, network.Raw
+	f.network = network.Network
 	return f, ""
 }
 
@@ -176,10 +175,10 @@ func (s *kubeSource) confirm(ctx context.Context, f footing) error {
 }
 
 func (s *kubeSource) member(o memberOptions) (member, error) {
-	facts := routing.FactsOf(o.footing.network)
+	facts := o.footing.network.Facts()
 	m, err := kube.NewManager(s.client, kube.Options{
 		Backend: kube.Backend{Alone: facts.Alone, DataV4: facts.DataV4, DataV6: facts.DataV6},
-		Node:    o.footing.node, State: o.state, Underlay: o.alive, Config: o.footing.network, RawConfig: o.footing.raw, Unproven: o.cached == nil, Local: o.local,
+		Node:    o.footing.node, State: o.state, Underlay: o.alive, Config: o.footing.network.NetworkConfig, RawConfig: o.footing.network.Raw, Unproven: o.cached == nil, Local: o.local,
 		Cache: o.cache, Cached: o.cached, Publish: o.publish, Logger: s.log.With("component", "kube"),
 	})
 	if err != nil || o.cached == nil {
@@ -205,7 +204,7 @@ func (c confirming) Run(ctx context.Context) error {
 // offered reads the file: a mounted ConfigMap changes in place.
 func (s *kubeSource) offered(lease.Status) choice.Offer {
 	now, err := kubemode.ReadNetwork(s.cfg.NetConfigPath)
-	return choice.Offer{Known: true, Network: choice.Network{NetworkConfig: now.NetworkConfig, Raw: now.Raw}, Fault: err}
+	return choice.Offer{Known: true, Network: choice.Network{Network: now.Network}, Fault: err}
 }
 
 func (s *kubeSource) read(context.Context) (choice.Offer, int64, error) {

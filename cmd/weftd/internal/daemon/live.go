@@ -42,9 +42,9 @@ func (d *Daemon) serveNetworks(ctx context.Context) error {
 			if step.Why != nil {
 				d.log.Error("the network configuration cannot be served: going back to the last good one", "event", events.Config, "cause", step.Why)
 			}
-			switch f, cached := d.lastGood(); {
+			switch f, cached := d.lastGood.read(); {
 			case cached != nil:
-				d.cached = nil // in a large network it is large, and soon outdated
+				d.lastGood.forget()
 				step = d.openAndServe(ctx, c, f, cached)
 			case step.Why != nil:
 				return step.Why
@@ -62,7 +62,7 @@ func (d *Daemon) serveNetworks(ctx context.Context) error {
 
 // next asks c what follows from in.
 func (d *Daemon) next(c *choice.Choice, in choice.Input) choice.Step {
-	in.Now, in.LastGood = time.Now(), d.lastGoodNetwork()
+	in.Now, in.LastGood = time.Now(), d.lastGood.network()
 	return c.Next(in)
 }
 
@@ -77,7 +77,7 @@ func (d *Daemon) ask(ctx context.Context) (footing, choice.Offer) {
 }
 
 func (f footing) choice() choice.Network {
-	return choice.Network{NetworkConfig: f.network, Raw: f.raw}
+	return choice.Network{Network: f.network}
 }
 
 // openAndServe serves f, and each network that takes its place without a gap. It returns what follows.
@@ -85,7 +85,7 @@ func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f footing, 
 	// No other configuration helps against a fault of this host's. After an upgrade the program before goes on.
 	final := func(err error) bool {
 		taken := (*presence.HostTakenError)(nil)
-		return errors.As(err, &taken) || err != nil && d.arrival.Pending()
+		return errors.As(err, &taken) || err != nil && d.upgrades.arrival.Pending()
 	}
 	g, err := d.newGeneration(ctx, f, cached)
 	switch {
@@ -109,7 +109,7 @@ func (d *Daemon) openAndServe(ctx context.Context, c *choice.Choice, f footing, 
 		switch {
 		case after.next != nil:
 			g = after.next
-			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.info().where, "config", string(routing.WithoutSecrets(g.footing.raw)))
+			d.log.Info("taking up the network configuration", "event", events.Config, "of", d.source.info().where, "config", string(routing.WithoutSecrets(g.footing.network.Raw)))
 		case after.decided:
 			return after.step
 		case errors.Is(err, errFootingChanged):
@@ -132,7 +132,7 @@ type succession struct {
 func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generation) succession {
 	var good *choice.Network
 	if !g.isProven() {
-		good = d.lastGoodNetwork()
+		good = d.lastGood.network()
 	}
 	var asked *adoption
 	for {
@@ -145,7 +145,7 @@ func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generatio
 		var does []string
 		if step.Do == choice.Open {
 			if asked != nil {
-				does = d.changes(g, step.Network.NetworkConfig, false)
+				does = d.changes(g, step.Network.Network, false)
 			}
 			next, err := d.offeredGeneration(ctx, g, step.Network)
 			if err == nil {
@@ -166,7 +166,7 @@ func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generatio
 			continue
 		}
 		if step.View != nil {
-			d.show(g, *step.View, in.Offer.NetworkConfig)
+			d.show(g, *step.View, in.Offer.Network.Network)
 		}
 		if step.Do != choice.Keep {
 			return succession{decided: true, step: step}
@@ -176,7 +176,7 @@ func (d *Daemon) watchConfig(ctx context.Context, c *choice.Choice, g *generatio
 		case <-ctx.Done():
 			timer.Stop()
 			return succession{}
-		case a := <-d.adopt:
+		case a := <-d.reloads.adopt:
 			asked = &a
 		case <-timer.C:
 		}
@@ -202,9 +202,9 @@ func (d *Daemon) seen(g *generation) choice.Input {
 // none: g goes on, and the lease says what it said.
 func (d *Daemon) offeredGeneration(ctx context.Context, g *generation, n *choice.Network) (*generation, error) {
 	next, err := d.newGeneration(ctx, footing{
-		node: g.footing.node, network: n.NetworkConfig, raw: n.Raw, publicIP: g.footing.publicIP, publicIPv6: g.footing.publicIPv6,
+		node: g.footing.node, network: n.Network, publicIP: g.footing.publicIP, publicIPv6: g.footing.publicIPv6,
 	}, nil)
-	if err != nil || next.plane == nil || routing.FactsOf(n.NetworkConfig).Port == routing.FactsOf(g.footing.network).Port {
+	if err != nil || next.plane == nil || n.Facts().Port == g.footing.network.Facts().Port {
 		return next, err // g itself may have the port
 	}
 	if err := next.portFault(); err != nil {
@@ -214,57 +214,13 @@ func (d *Daemon) offeredGeneration(ctx context.Context, g *generation, n *choice
 	return next, nil
 }
 
-// lastGood returns the last configuration that worked and the set that was saved with it. The set is nil if there
-// is none. The first time it is what prepare has read.
-func (d *Daemon) lastGood() (footing, *lease.Cached) {
-	if d.cached != nil {
-		return d.recalled, d.cached
-	}
-	c, err := d.cache.Load()
-	if err != nil {
-		return footing{}, nil
-	}
-	f, err := d.source.recall(c)
-	if err != nil {
-		d.log.Debug("there is no last good configuration", "reason", err)
-		return footing{}, nil
-	}
-	return f, &c
-}
-
-func (d *Daemon) lastGoodNetwork() *choice.Network {
-	f, cached := d.lastGood()
-	if cached == nil {
-		return nil
-	}
-	n := f.choice()
-	n.LastGood = true
-	return &n
-}
-
-// fromCache returns what the last run saved. If it returns nil, weftd asks the source
-// first. No fault of the cache keeps the daemon from starting.
-func (d *Daemon) fromCache() (footing, *lease.Cached) {
-	c, err := d.cache.Load()
-	if err != nil {
-		d.log.Info("no last state: the "+d.source.info().name+" has to answer first", "reason", err)
-		return footing{}, nil
-	}
-	f, err := d.source.recall(c)
-	if err != nil {
-		d.log.Warn("the last state cannot be used: the "+d.source.info().name+" has to answer first", "reason", err)
-		return footing{}, nil
-	}
-	return f, &c
-}
-
 // readNetConfig reads and checks a network configuration file.
 func readNetConfig(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := routing.ParseConfig(b); err != nil {
+	if _, err := routing.Parse(b); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return b, nil

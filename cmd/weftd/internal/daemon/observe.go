@@ -67,7 +67,7 @@ func (d *Daemon) findFormer(g *generation) {
 		return
 	}
 	g.looked, g.lookedFor = time.Now(), set.Own.Subnets
-	found, err := routing.FormerGateways(g.footing.network, set.Own.Subnets)
+	found, err := routing.FormerGateways(g.footing.network.NetworkConfig, set.Own.Subnets)
 	if err != nil {
 		d.log.Debug("whether there are pods of a former subnet is not known", "reason", err)
 		return
@@ -139,7 +139,7 @@ func (d *Daemon) observe(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-d.nudge:
+		case <-d.standing.nudge:
 		case <-tick.C:
 		}
 	}

@@ -6,18 +6,17 @@ import (
 
 	"weft/cmd/internal/control"
 	"weft/lease"
-	"weft/routing"
 	"weft/routing/probe"
 	"weft/tunnel"
 )
 
 // newProber makes what asks the peers of g whether they answer, unless the flag or the network configuration says no.
 func (d *Daemon) newProber(g *generation) {
-	if !d.cfg.Probe || !routing.Probing(g.footing.network) {
+	if !d.cfg.Probe || !g.footing.network.Probing() {
 		return
 	}
 	c := probe.Config{
-		About: routing.AboutProbes(g.footing.network, g.chosen, g.plane != nil),
+		About: g.footing.network.AboutProbes(g.chosen, g.plane != nil),
 		Do:    g.kernel.Do,
 		Changed: func() {
 			select {
@@ -84,7 +83,7 @@ func (g *generation) probe(changed bool) {
 		return
 	}
 	g.probed, g.changed = time.Now(), false
-	here, ways := routing.Probes(g.footing.network, set, g.backend.Status())
+	here, ways := g.footing.network.Probes(set, g.backend.Status())
 	g.prober.Update(here, ways)
 }
 

@@ -8,16 +8,12 @@ import (
 )
 
 // rulesConfig is what the host's rules follow from on this footing.
-func (d *Daemon) rulesConfig(f footing, former []netip.Prefix) (*hostrules.Config, error) {
-	never, err := hostrules.ParseNoMasquerade(f.network)
-	if err != nil {
-		return nil, err
-	}
+func (d *Daemon) rulesConfig(f footing, former []netip.Prefix) *hostrules.Config {
 	o := d.cfg.Rules
 	return &hostrules.Config{
-		Network: f.network, Former: former, NoMasquerade: never,
+		Network: f.network.NetworkConfig, Former: former, NoMasquerade: f.network.NoMasquerade,
 		Masquerade: o.IPMasq, RandomFully: !o.RandomFullyDisable, Forward: o.ForwardRules, Blackhole: o.Blackhole,
 		Resync: o.Resync, RouteProtocol: routing.RouteProtocol,
 		Logger: d.log.With("component", "rules"),
-	}, nil
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"weft/cmd/internal/control"
-	"weft/routing"
 )
 
 // Snapshot reads what there is to know of this node, and changes nothing.
@@ -18,10 +17,10 @@ func (d *Daemon) Snapshot(parts control.Parts) *control.Snapshot {
 func (d *Daemon) snapshotOf(g *generation, waiting string, parts control.Parts) *control.Snapshot {
 	source := d.source.info()
 	s := &control.Snapshot{
-		At: time.Now(), Version: d.version, NodeID: d.identity(), Started: d.started, Waiting: waiting,
+		At: time.Now(), Version: d.self.version, NodeID: d.identity(), Started: d.self.started, Waiting: waiting,
 		Source: control.Source{Name: source.name, Where: source.where, Assigns: !source.allocates},
-		Lease:  d.heardAtStart(), Cache: control.Cache{File: d.cacheFile()},
-		Custody: d.custodyStatus(), Missing: d.lacking(), Certificates: d.certificatesNow(),
+		Lease:  d.standing.read().heard, Cache: control.Cache{File: d.cacheFile()},
+		Custody: d.custodyStatus(), Missing: d.degraded.notes(), Certificates: d.certificatesNow(),
 	}
 	if g != nil {
 		d.readOverlay(s, g, parts)
@@ -42,14 +41,14 @@ func (d *Daemon) snapshotOf(g *generation, waiting string, parts control.Parts) 
 // readOverlay adds what g knows.
 func (d *Daemon) readOverlay(s *control.Snapshot, g *generation, parts control.Parts) {
 	s.Lease, s.Backend, s.RecordType = g.member.Status(), g.backend.Status(), g.backend.RecordType()
-	s.Cache.Used, s.Port = g.cached, int(routing.FactsOf(g.footing.network).Port)
+	s.Cache.Used, s.Port = g.cached, int(g.footing.network.Facts().Port)
 	s.NeedsRules = d.cfg.Rules.IPMasq || s.Backend.Encrypt != ""
 	g.mu.Lock()
 	s.Set, s.SubnetFile, s.StoreCut, s.Former, s.Compared = g.set, g.fileWhy, g.storeCut, g.formerWhy, g.config.compared
 	view := g.config.view
 	g.mu.Unlock()
 	s.Set.Rejected = s.Lease.Rejected
-	s.Config = configStatus(g.footing.raw, view)
+	s.Config = configStatus(g.footing.network, view)
 	if g.prober != nil {
 		s.Probing, s.Alone, s.ProbeFaults = true, g.prober.Alone(), g.prober.Faults()
 		if s.Alone || parts != 0 {
